@@ -1,0 +1,60 @@
+// Bootstrap::join: from what the launcher said to a joined job.
+#include "runtime/bootstrap/bootstrap.h"
+
+#include "runtime/bootstrap/discovery.h"
+#include "runtime/bootstrap/pmix_launch.h"
+#include "runtime/bootstrap/secret.h"
+#include "runtime/bootstrap/tcp_bootstrap.h"
+
+namespace dunlin {
+namespace {
+
+using bootstrap::JoinPlan;
+
+Result<std::unique_ptr<Bootstrap>> join_launch(bootstrap::Launch launch, const Config& config) {
+  JoinPlan plan;
+  plan.timeout = config.bootstrap_timeout;
+  plan.linger = config.deadline;
+  plan.host = launch.host;
+  plan.secret = launch.secret;
+  plan.coordinator = {launch.coordinator};
+  if (launch.host == CoordinatorHost::kRank0 && launch.job.rank == Rank(0)) {
+    DUNLIN_ASSIGN(plan.hosted, bootstrap::Coordinator::start({.size = launch.job.size,
+                                                              .job_id = launch.job.job_id,
+                                                              .secret = launch.secret,
+                                                              .heartbeat = config.heartbeat,
+                                                              .listen = launch.listen}));
+  }
+  plan.job = std::move(launch.job);
+  return bootstrap::TcpBootstrap::join(std::move(plan));
+}
+
+// A job of one is a job whose ranks all live in this process.
+std::unique_ptr<Bootstrap> join_alone() {
+  return InProcessJob(1, "single").bootstrap(Rank(0));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const Config& config,
+                                                   const Environment& environment) {
+  switch (bootstrap::launch_kind(config, environment)) {
+    case bootstrap::LaunchKind::kDunlin: {
+      DUNLIN_ASSIGN(auto launch, bootstrap::read_dunlin_variables(config));
+      return join_launch(std::move(launch), config);
+    }
+    case bootstrap::LaunchKind::kTorchrun: {
+      DUNLIN_ASSIGN(auto launch, bootstrap::read_torchrun_variables(config, environment));
+      return join_launch(std::move(launch), config);
+    }
+    case bootstrap::LaunchKind::kPmix: {
+      DUNLIN_ASSIGN(auto plan, bootstrap::plan_from_pmix(config));
+      return bootstrap::TcpBootstrap::join(std::move(plan));
+    }
+    case bootstrap::LaunchKind::kSingle:
+      break;
+  }
+  return join_alone();
+}
+
+}  // namespace dunlin

@@ -1,0 +1,130 @@
+#include "runtime/bootstrap/client.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/bootstrap/constants.h"
+
+namespace dunlin::bootstrap {
+namespace {
+
+Status check_name(std::string_view what, std::string_view name) {
+  if (!name.empty() && name.size() <= kMaxTextBytes) return Status::ok();
+  return {Code::kInvalidArgument,
+          fmt::format("{} of {} bytes: 1 to {} are allowed", what, name.size(), kMaxTextBytes)};
+}
+
+std::string seconds(Duration timeout) {
+  return fmt::format("{:g} s", to_seconds(timeout));
+}
+
+}  // namespace
+
+BootstrapClient::BootstrapClient(JobInfo job) : job_(std::move(job)), peers_(job_.size) {
+  for (int rank = 0; rank < job_.size; ++rank) membership_.members.emplace_back(rank);
+}
+
+Status BootstrapClient::start(Duration timeout) {
+  auto reply = request({.type = MessageType::kJoin}, timeout);
+  if (reply) return Status::ok();
+  return std::move(reply).status().with_context(
+      fmt::format("job '{}' did not start (time-out {})", job_.job_id, seconds(timeout)));
+}
+
+void BootstrapClient::say_goodbye() noexcept {
+  // A coordinator that is gone or does not answer needs no good-bye.
+  (void)request({.type = MessageType::kGoodbye}, Duration::zero());
+}
+
+Status BootstrapClient::publish(std::string_view key, std::span<const std::byte> value) {
+  DUNLIN_TRY(check_name("a key", key));
+  if (value.size() > kMaxValueBytes) {
+    return {Code::kInvalidArgument, fmt::format("the value of '{}' has {} bytes, {} are allowed",
+                                                key, value.size(), kMaxValueBytes)};
+  }
+  auto reply = request({.type = MessageType::kPublish,
+                        .text = std::string(key),
+                        .value = Bytes(value.begin(), value.end())},
+                       kPromptAnswer);
+  return std::move(reply).status();
+}
+
+Result<Bytes> BootstrapClient::lookup(std::string_view key, Duration timeout) {
+  DUNLIN_TRY(check_name("a key", key));
+  auto reply = request({.type = MessageType::kLookup, .text = std::string(key)}, timeout);
+  if (reply) return std::move(reply->value);
+  return std::move(reply).status().with_context(
+      fmt::format("lookup of '{}' for {}", key, seconds(timeout)));
+}
+
+Status BootstrapClient::barrier(std::string_view name, Duration timeout) {
+  DUNLIN_TRY(check_name("a barrier's name", name));
+  auto reply = request({.type = MessageType::kBarrier, .text = std::string(name)}, timeout);
+  return std::move(reply).status().with_context(
+      fmt::format("barrier '{}' (time-out {})", name, seconds(timeout)));
+}
+
+Result<Membership> BootstrapClient::reform(Duration timeout) {
+  auto reply = request({.type = MessageType::kReform}, timeout);
+  if (!reply) {
+    return std::move(reply).status().with_context(
+        fmt::format("agreement on the survivors (time-out {})", seconds(timeout)));
+  }
+  const std::lock_guard lock(mutex_);
+  membership_ = {reply->number, std::move(reply->ranks)};
+  return membership_;
+}
+
+Membership BootstrapClient::membership() const {
+  const std::lock_guard lock(mutex_);
+  return membership_;
+}
+
+Result<Message> BootstrapClient::request(Message message, Duration timeout) {
+  timeout = std::clamp<Duration>(timeout, Duration::zero(), std::chrono::hours(24 * 365));
+  const TimePoint deadline = clock_.now() + timeout;
+  std::unique_lock lock(mutex_);
+  message.request = ++last_request_;
+  message.number = static_cast<std::uint64_t>(timeout.count());
+  reply_.reset();
+  if (disconnected_) return *disconnected_;
+  lock.unlock();
+  transmit(message);
+  lock.lock();
+  const auto is_over = [this] { return reply_ || disconnected_; };
+  if (!answered_.wait_until(lock, deadline, is_over)) {
+    lock.unlock();
+    on_deadline();
+    lock.lock();
+    if (!answered_.wait_until(lock, deadline + kAnswerSlack, is_over)) {
+      ++last_request_;  // a late reply is to nobody
+      return Status(Code::kDeadlineExceeded, "the coordinator does not answer");
+    }
+  }
+  if (!reply_) return *disconnected_;
+  if (reply_->code == Code::kOk) return std::move(*reply_);
+  Status failure(reply_->code, std::move(reply_->text));
+  return reply_->subject == Rank() ? std::move(failure)
+                                   : std::move(failure).with_peer(reply_->subject);
+}
+
+void BootstrapClient::deliver(Message message) {
+  if (message.type == MessageType::kNotice) {
+    if (message.subject.value() < 0 || message.subject.value() >= job_.size) return;
+    peers_.mark(message.subject, message.state, std::move(message.text));
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  if (message.type != MessageType::kReply || message.request != last_request_) return;
+  reply_ = std::move(message);
+  answered_.notify_all();
+}
+
+void BootstrapClient::disconnect(Status why) {
+  const std::lock_guard lock(mutex_);
+  if (!disconnected_) disconnected_ = std::move(why);
+  answered_.notify_all();
+}
+
+}  // namespace dunlin::bootstrap

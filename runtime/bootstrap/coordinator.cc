@@ -1,0 +1,253 @@
+#include "runtime/bootstrap/coordinator.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "runtime/bootstrap/constants.h"
+#include "runtime/bootstrap/service_thread.h"
+#include "runtime/log.h"
+
+namespace dunlin::bootstrap {
+
+struct Coordinator::Connection {
+  Connection(Fd fd, const Doorkeeper::Job& job, TimePoint until)
+      : address(peer_address(fd.get())), socket(std::move(fd)), door(job), deadline(until) {}
+
+  std::string address;
+  FrameSocket socket;
+  Doorkeeper door;
+  TimePoint deadline;  // to authenticate
+  bool is_member = false;
+  bool has_left = false;
+  bool is_dropped = false;
+  short ready = 0;  // what poll() saw
+};
+
+Result<std::unique_ptr<Coordinator>> Coordinator::start(Options options) {
+  if (options.size < 1) return Status(Code::kInvalidArgument, "a job has at least one rank");
+  if (options.secret.empty()) return Status(Code::kInvalidArgument, "a job needs a secret");
+  DUNLIN_ASSIGN(Fd listener, listen_on(options.listen));
+  Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake.is_open()) return Status::from_errno("eventfd", errno);
+  if (options.job_id.empty()) options.job_id = "job-" + random_hex(6);
+  std::unique_ptr<Coordinator> made(
+      new Coordinator(std::move(options), std::move(listener), std::move(wake)));
+  made->thread_ =
+      start_service_thread("dunlin-coord", [coordinator = made.get()] { coordinator->run(); });
+  return made;
+}
+
+Coordinator::Coordinator(Options options, Fd listener, Fd wake)
+    : job_{options.size, std::move(options.job_id), std::move(options.secret), options.heartbeat},
+      address_(std::move(options.listen)),
+      listener_(std::move(listener)),
+      wake_(std::move(wake)),
+      ledger_(options.size, options.heartbeat,
+              [this](Rank to, const Message& message) { send(to, message); }),
+      members_(static_cast<std::size_t>(options.size), nullptr) {}
+
+Coordinator::~Coordinator() {
+  post([this] { is_stopping_ = true; });
+  thread_.join();
+}
+
+void Coordinator::post(std::function<void()> action) {
+  {
+    const std::lock_guard lock(mutex_);
+    posted_.push_back(std::move(action));
+  }
+  eventfd_write(wake_.get(), 1);
+}
+
+void Coordinator::run_posted() {
+  eventfd_t count = 0;
+  eventfd_read(wake_.get(), &count);
+  std::vector<std::function<void()>> actions;
+  {
+    const std::lock_guard lock(mutex_);
+    actions.swap(posted_);
+  }
+  for (const auto& action : actions) action();
+}
+
+void Coordinator::lose(Rank rank, std::string reason) {
+  post([this, rank, reason = std::move(reason)] { ledger_.lose(rank, reason); });
+}
+
+bool Coordinator::wait_until_empty(TimePoint deadline) {
+  std::unique_lock lock(mutex_);
+  return emptier_.wait_until(lock, deadline, [this] { return active() == 0; });
+}
+
+void Coordinator::run() {
+  for (;;) {
+    wait_for_events();
+    run_posted();
+    if (is_stopping_) break;
+    for (std::size_t i = 0; i < connections_.size(); ++i) serve(*connections_[i]);
+    accept_strangers();
+    ledger_.tick(clock_.now());
+    remove_dropped();
+    const int active_now = ledger_.active();
+    if (active_.exchange(active_now, std::memory_order_relaxed) != active_now) {
+      const std::lock_guard lock(mutex_);
+      emptier_.notify_all();
+    }
+  }
+  finish_writing();
+}
+
+void Coordinator::wait_for_events() {
+  const TimePoint now = clock_.now();
+  const bool can_accept = strangers() < kMaxStrangers && now >= accept_again_;
+  std::vector<pollfd> entries;
+  entries.push_back({wake_.get(), POLLIN, 0});
+  entries.push_back({can_accept ? listener_.get() : -1, POLLIN, 0});
+  for (const auto& connection : connections_) {
+    const short events = connection->socket.has_unsent() ? POLLIN | POLLOUT : POLLIN;
+    entries.push_back({connection->socket.fd(), events, 0});
+  }
+  poll(entries.data(), entries.size(), poll_timeout_ms(now, next_event(now)));
+  for (std::size_t i = 0; i < connections_.size(); ++i) {
+    connections_[i]->ready = entries[i + 2].revents;
+  }
+}
+
+TimePoint Coordinator::next_event(TimePoint now) const {
+  TimePoint next = ledger_.next_tick(now);
+  if (accept_again_ > now) next = std::min(next, accept_again_);
+  for (const auto& connection : connections_) {
+    if (!connection->is_member) next = std::min(next, connection->deadline);
+  }
+  return next;
+}
+
+std::size_t Coordinator::strangers() const {
+  return static_cast<std::size_t>(std::count_if(connections_.begin(), connections_.end(),
+                                                [](const auto& each) { return !each->is_member; }));
+}
+
+void Coordinator::accept_strangers() {
+  while (strangers() < kMaxStrangers) {
+    Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.is_open()) {
+      connections_.push_back(
+          std::make_unique<Connection>(std::move(socket), job_, clock_.now() + kHandshakeTimeout));
+      continue;
+    }
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno != EAGAIN) {
+      DUNLIN_WARN("bootstrap: {}",
+                  Status::from_errno("cannot accept a connection", errno).message());
+      accept_again_ = clock_.now() + kConnectRetry;
+    }
+    return;
+  }
+}
+
+void Coordinator::serve(Connection& connection) {
+  if (connection.is_dropped) return;
+  if ((connection.ready & POLLOUT) != 0) {
+    if (const Status status = connection.socket.flush(); !status) return drop(connection, status);
+  }
+  if (connection.ready != 0) {
+    const Status received = connection.socket.receive();
+    for (;;) {
+      auto message = connection.socket.next();
+      if (!message) return refuse(connection, message.status());
+      if (!message->has_value()) break;
+      if (const Status status = handle(connection, **message); !status) {
+        return refuse(connection, status);
+      }
+      if (connection.is_dropped) return;
+    }
+    if (!received) return drop(connection, received);
+  }
+  if (!connection.is_member && clock_.now() >= connection.deadline) {
+    refuse(connection, Status(Code::kDeadlineExceeded, "it did not authenticate in time"));
+  }
+}
+
+Status Coordinator::handle(Connection& connection, const Message& message) {
+  if (connection.is_member) {
+    connection.has_left |= message.type == MessageType::kGoodbye;
+    return ledger_.receive(connection.door.rank(), message, clock_.now());
+  }
+  DUNLIN_ASSIGN(const Message answer, connection.door.receive(message));
+  if (!connection.door.is_proved()) return connection.socket.send(answer);
+  DUNLIN_TRY(ledger_.admit(connection.door.rank(), clock_.now()));
+  let_in(connection, answer);
+  return Status::ok();
+}
+
+void Coordinator::let_in(Connection& connection, const Message& welcome) {
+  connection.is_member = true;
+  connection.socket.allow_body_bytes(kMaxBodyBytes);
+  members_[connection.door.rank().index()] = &connection;
+  send(connection.door.rank(), welcome);
+}
+
+void Coordinator::refuse(Connection& connection, const Status& why) {
+  if (!connection.is_member) {
+    // The connection is closed in any case; that the text may not arrive is no harm.
+    (void)connection.socket.send(
+        {.type = MessageType::kReject, .code = why.code(), .text = std::string(why.message())});
+  }
+  drop(connection, why);
+}
+
+// Only marks: the ledger and the lists are put right by remove_dropped(), from the top of the loop.
+void Coordinator::drop(Connection& connection, const Status& why) {
+  if (connection.is_dropped) return;
+  connection.is_dropped = true;
+  if (connection.has_left) return;
+  if (!connection.is_member) {
+    DUNLIN_WARN("bootstrap: connection from {} refused: {}", connection.address, why.message());
+    return;
+  }
+  DUNLIN_WARN("bootstrap: lost rank {} at {}: {}", connection.door.rank().value(),
+              connection.address, why.message());
+}
+
+void Coordinator::send(Rank to, const Message& message) {
+  Connection* const connection = members_[to.index()];
+  if (connection == nullptr || connection->is_dropped) return;
+  if (const Status status = connection->socket.send(message); !status) drop(*connection, status);
+}
+
+void Coordinator::remove_dropped() {
+  // Losing one member sends notices, which may drop another.
+  for (std::size_t i = 0; i < connections_.size();) {
+    if (!connections_[i]->is_dropped) {
+      ++i;
+      continue;
+    }
+    const std::unique_ptr<Connection> gone = std::move(connections_[i]);
+    connections_.erase(connections_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (gone->is_member) {
+      const Rank rank = gone->door.rank();
+      members_[rank.index()] = nullptr;
+      ledger_.lose(rank, "its connection ended without a good-bye");
+    }
+    i = 0;
+  }
+}
+
+// What was decided last, a refusal or the news of a good-bye, should still arrive.
+void Coordinator::finish_writing() {
+  const TimePoint deadline = clock_.now() + kAnswerSlack / 4;
+  for (const auto& connection : connections_) {
+    while (!connection->is_dropped && connection->socket.has_unsent() &&
+           wait_for(connection->socket.fd(), POLLOUT, deadline)) {
+      if (!connection->socket.flush()) break;
+    }
+  }
+  connections_.clear();
+}
+
+}  // namespace dunlin::bootstrap

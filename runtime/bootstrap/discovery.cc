@@ -1,0 +1,146 @@
+#include "runtime/bootstrap/discovery.h"
+
+#include <fmt/format.h>
+
+#include "runtime/bootstrap/constants.h"
+#include "runtime/bootstrap/secret.h"
+
+namespace dunlin::bootstrap {
+namespace {
+
+constexpr std::int64_t kMaxRanks = 1 << 16;
+
+// A variable's name, its value, and what it must lie between.
+struct Number {
+  const char* name;
+  std::string text;
+  std::int64_t low;
+  std::int64_t high;
+};
+
+Result<int> read_number(const Number& number) {
+  if (number.text.empty()) {
+    return Status(Code::kInvalidArgument, fmt::format("{} is not set", number.name));
+  }
+  const auto value = parse_integer(number.text);
+  if (!value) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("{}='{}' is not a whole number", number.name, number.text));
+  }
+  if (*value < number.low || *value > number.high) {
+    return Status(Code::kInvalidArgument, fmt::format("{}='{}' is outside {}..{}", number.name,
+                                                      number.text, number.low, number.high));
+  }
+  return static_cast<int>(*value);
+}
+
+// Names and values of the four numbers that place a process in its job.
+struct Place {
+  const char* size_name;
+  std::string size;
+  const char* rank_name;
+  std::string rank;
+  const char* local_size_name;
+  std::string local_size;  // empty: 1
+  const char* local_rank_name;
+  std::string local_rank;  // empty: 0
+};
+
+Result<JobInfo> read_place(const Place& place) {
+  const auto or_default = [](const std::string& text, const char* otherwise) {
+    return text.empty() ? std::string(otherwise) : text;
+  };
+  JobInfo job;
+  DUNLIN_ASSIGN(job.size, read_number({place.size_name, place.size, 1, kMaxRanks}));
+  DUNLIN_ASSIGN(const int rank, read_number({place.rank_name, place.rank, 0, job.size - 1}));
+  job.rank = Rank(rank);
+  DUNLIN_ASSIGN(job.local_size, read_number({place.local_size_name,
+                                             or_default(place.local_size, "1"), 1, job.size}));
+  DUNLIN_ASSIGN(job.local_rank,
+                read_number({place.local_rank_name, or_default(place.local_rank, "0"), 0,
+                             job.local_size - 1}));
+  return job;
+}
+
+Result<Endpoint> read_endpoint(const char* name, const std::string& text) {
+  auto endpoint = Endpoint::parse(text);
+  if (!endpoint) return std::move(endpoint).status().with_context(name);
+  if (endpoint->port == 0) return Status(Code::kInvalidArgument, fmt::format("{}: port 0", name));
+  return endpoint;
+}
+
+}  // namespace
+
+LaunchKind launch_kind(const Config& config, const Environment& environment) {
+  if (!config.rank.empty()) return LaunchKind::kDunlin;
+  const bool has_rank = environment.get("RANK").has_value();
+  const bool is_complete =
+      has_rank && environment.get("WORLD_SIZE") && environment.get("MASTER_ADDR");
+  const bool has_pmix = environment.get("PMIX_RANK").has_value();
+  if (is_complete || (has_rank && !has_pmix)) return LaunchKind::kTorchrun;
+  return has_pmix ? LaunchKind::kPmix : LaunchKind::kSingle;
+}
+
+Result<Launch> read_dunlin_variables(const Config& config) {
+  Launch launch;
+  launch.host = config.coordinator;
+  DUNLIN_ASSIGN(launch.job, read_place({"DUNLIN_SIZE", config.size, "DUNLIN_RANK", config.rank,
+                                        "DUNLIN_LOCAL_SIZE", config.local_size, "DUNLIN_LOCAL_RANK",
+                                        config.local_rank}));
+  launch.job.launcher = launch.host == CoordinatorHost::kLauncher ? "dunlin-run" : "environment";
+  launch.job.job_id = config.job_id;
+  if (config.job_id.size() > kMaxJobIdBytes) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("DUNLIN_JOB_ID is longer than {} bytes", kMaxJobIdBytes));
+  }
+  if (config.bootstrap_address.empty()) {
+    return Status(
+        Code::kInvalidArgument,
+        "DUNLIN_RANK is set but DUNLIN_BOOTSTRAP_ADDRESS (HOST:PORT of the coordinator) is not");
+  }
+  DUNLIN_ASSIGN(launch.coordinator,
+                read_endpoint("DUNLIN_BOOTSTRAP_ADDRESS", config.bootstrap_address));
+  launch.listen = listening_endpoint(launch.coordinator);
+  DUNLIN_ASSIGN(launch.secret, read_job_secret(config));
+  return launch;
+}
+
+Result<Launch> read_torchrun_variables(const Config& config, const Environment& environment) {
+  const auto get = [&](const char* name) { return environment.get(name).value_or(""); };
+  Launch launch;
+  DUNLIN_ASSIGN(launch.job, read_place({"WORLD_SIZE", get("WORLD_SIZE"), "RANK", get("RANK"),
+                                        "LOCAL_WORLD_SIZE", get("LOCAL_WORLD_SIZE"), "LOCAL_RANK",
+                                        get("LOCAL_RANK")}));
+  launch.job.launcher = "torchrun";
+  launch.job.job_id = config.job_id;
+  launch.coordinator.host = get("MASTER_ADDR");
+  if (launch.coordinator.host.empty()) {
+    return Status(Code::kInvalidArgument, "RANK is set but MASTER_ADDR is not");
+  }
+  auto port = static_cast<int>(config.bootstrap_port);
+  if (port == 0) {
+    // torchrun's own store listens at MASTER_PORT.
+    DUNLIN_ASSIGN(const int master, read_number({"MASTER_PORT", get("MASTER_PORT"), 1, 65534}));
+    port = master + 1;
+  }
+  launch.coordinator.port = static_cast<std::uint16_t>(port);
+  launch.listen = listening_endpoint(launch.coordinator);
+  DUNLIN_ASSIGN(launch.secret, read_job_secret(config));
+  return launch;
+}
+
+Result<std::string> read_job_secret(const Config& config) {
+  if (!config.job_secret.empty() && !config.job_secret_file.empty()) {
+    return Status(Code::kInvalidArgument,
+                  "both DUNLIN_JOB_SECRET and DUNLIN_JOB_SECRET_FILE are set; unset one");
+  }
+  if (!config.job_secret.empty()) return config.job_secret;
+  if (!config.job_secret_file.empty()) return read_secret_file(config.job_secret_file);
+  return Status(
+      Code::kInvalidArgument,
+      "no job secret: set DUNLIN_JOB_SECRET to the same random text for all ranks, for "
+      "example export DUNLIN_JOB_SECRET=$(openssl rand -hex 32) before the launcher, or name "
+      "a file with mode 600 in DUNLIN_JOB_SECRET_FILE");
+}
+
+}  // namespace dunlin::bootstrap

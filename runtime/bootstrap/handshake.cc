@@ -1,0 +1,110 @@
+#include "runtime/bootstrap/handshake.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/bootstrap/constants.h"
+
+namespace dunlin::bootstrap {
+namespace {
+
+template <typename Array>
+Bytes to_bytes(const Array& array) {
+  return {array.begin(), array.end()};
+}
+
+Status read_nonce(const Message& message, Nonce& nonce) {
+  if (message.value.size() != nonce.size()) {
+    return {Code::kCorrupted, fmt::format("a nonce of {} bytes", message.value.size())};
+  }
+  std::copy(message.value.begin(), message.value.end(), nonce.begin());
+  return Status::ok();
+}
+
+Result<Message> await_type(FrameSocket& socket, MessageType type, TimePoint deadline) {
+  DUNLIN_ASSIGN(Message message, await_message(socket, deadline));
+  if (message.type == MessageType::kReject) {
+    return Status(message.code == Code::kOk ? Code::kPermissionDenied : message.code,
+                  "the coordinator refused: " + message.text);
+  }
+  if (message.type != type) {
+    return Status(Code::kCorrupted, fmt::format("message of type {} in the middle of the handshake",
+                                                static_cast<int>(message.type)));
+  }
+  return message;
+}
+
+}  // namespace
+
+Result<Session> introduce(FrameSocket socket, const JoinRequest& request, TimePoint deadline) {
+  Claims claims{.role = Role::kMember,
+                .member_nonce = random_nonce(),
+                .job_id = request.job_id,
+                .rank = request.rank,
+                .size = request.size};
+  DUNLIN_TRY(socket.send({.type = MessageType::kHello,
+                          .subject = request.rank,
+                          .number = static_cast<std::uint64_t>(request.size),
+                          .text = request.job_id,
+                          .value = to_bytes(claims.member_nonce)}));
+  DUNLIN_ASSIGN(const Message challenge, await_type(socket, MessageType::kChallenge, deadline));
+  DUNLIN_TRY(read_nonce(challenge, claims.coordinator_nonce));
+  DUNLIN_TRY(
+      socket.send({.type = MessageType::kProof, .value = to_bytes(prove(request.secret, claims))}));
+
+  DUNLIN_ASSIGN(Message welcome, await_type(socket, MessageType::kWelcome, deadline));
+  claims.role = Role::kCoordinator;
+  claims.job_id = welcome.text;
+  claims.heartbeat_ns = welcome.number;
+  if (!proves(welcome.value, request.secret, claims)) {
+    return Status(Code::kPermissionDenied,
+                  "who answers as the coordinator does not know the job secret");
+  }
+  socket.allow_body_bytes(kMaxBodyBytes);
+  return Session{std::move(socket), std::move(welcome.text),
+                 Duration(static_cast<std::int64_t>(welcome.number))};
+}
+
+Result<Message> Doorkeeper::receive(const Message& message) {
+  if (message.type == MessageType::kHello && !is_greeted_) return greet(message);
+  if (message.type == MessageType::kProof && is_greeted_) return welcome(message);
+  return Status(Code::kCorrupted, fmt::format("message of type {} before authentication",
+                                              static_cast<int>(message.type)));
+}
+
+Result<Message> Doorkeeper::greet(const Message& hello) {
+  DUNLIN_TRY(read_nonce(hello, claims_.member_nonce));
+  claimed_job_id_ = hello.text;
+  claims_.coordinator_nonce = random_nonce();
+  claims_.rank = hello.subject;
+  claims_.size = static_cast<int>(std::min<std::uint64_t>(hello.number, INT32_MAX));
+  is_greeted_ = true;
+  return Message{.type = MessageType::kChallenge, .value = to_bytes(claims_.coordinator_nonce)};
+}
+
+Result<Message> Doorkeeper::welcome(const Message& proof) {
+  claims_.job_id = claimed_job_id_;
+  if (!proves(proof.value, job_.secret, claims_)) {
+    return Status(Code::kPermissionDenied, "wrong job secret");
+  }
+  if (!claimed_job_id_.empty() && claimed_job_id_ != job_.id) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("this is job '{}', not '{}'", job_.id, claimed_job_id_));
+  }
+  if (claims_.size != job_.size) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("rank {} expects a job of {} ranks, this one has {}",
+                              claims_.rank.value(), claims_.size, job_.size));
+  }
+  is_proved_ = true;
+  claims_.role = Role::kCoordinator;
+  claims_.job_id = job_.id;
+  claims_.heartbeat_ns = static_cast<std::uint64_t>(job_.heartbeat.count());
+  return Message{.type = MessageType::kWelcome,
+                 .number = claims_.heartbeat_ns,
+                 .text = job_.id,
+                 .value = to_bytes(prove(job_.secret, claims_))};
+}
+
+}  // namespace dunlin::bootstrap

@@ -1,0 +1,94 @@
+#include "runtime/bootstrap/secret.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sodium.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "runtime/bootstrap/wire.h"
+#include "runtime/bytes.h"
+#include "runtime/fd.h"
+
+namespace dunlin::bootstrap {
+namespace {
+
+static_assert(crypto_auth_hmacsha256_BYTES == std::tuple_size_v<Proof>);
+
+void fill_random(std::span<std::byte> bytes) {
+  static const bool is_ready = sodium_init() >= 0;
+  if (!is_ready) std::abort();  // no source of randomness: nothing can be made safe
+  randombytes_buf(bytes.data(), bytes.size());
+}
+
+const unsigned char* raw(std::span<const std::byte> bytes) {
+  return reinterpret_cast<const unsigned char*>(bytes.data());
+}
+
+}  // namespace
+
+Nonce random_nonce() {
+  Nonce nonce;
+  fill_random(nonce);
+  return nonce;
+}
+
+std::string random_hex(std::size_t bytes) {
+  Bytes random(bytes);
+  fill_random(random);
+  std::string text(2 * bytes + 1, '\0');
+  sodium_bin2hex(text.data(), text.size(), raw(random), bytes);
+  text.pop_back();
+  return text;
+}
+
+Result<std::string> read_secret_file(const std::string& path) {
+  const std::string what = fmt::format("the secret file '{}'", path);
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.is_open()) return Status::from_errno(what, errno);
+  struct stat info {};
+  if (fstat(file.get(), &info) != 0) return Status::from_errno(what, errno);
+  if (!S_ISREG(info.st_mode)) return Status(Code::kInvalidArgument, what + " is no regular file");
+  if ((info.st_mode & 077) != 0) {
+    return Status(Code::kPermissionDenied,
+                  fmt::format("{} can be used by others (mode {:03o}); run: chmod 600 {}", what,
+                              info.st_mode & 0777, path));
+  }
+  std::string text(4096, '\0');
+  const ssize_t got = read(file.get(), text.data(), text.size());
+  if (got < 0) return Status::from_errno(what, errno);
+  text.resize(static_cast<std::size_t>(got));
+  text.resize(std::min(text.find_first_of("\r\n"), text.size()));
+  if (text.empty()) return Status(Code::kInvalidArgument, what + " is empty");
+  return text;
+}
+
+Proof prove(std::string_view secret, const Claims& claims) {
+  ByteWriter signed_text;
+  signed_text.text("dunlin bootstrap")
+      .number(kVersion)
+      .number(static_cast<std::uint8_t>(claims.role))
+      .blob(claims.member_nonce)
+      .blob(claims.coordinator_nonce)
+      .text(claims.job_id)
+      .number(static_cast<std::int32_t>(claims.rank.value()))
+      .number(static_cast<std::int32_t>(claims.size))
+      .number(claims.heartbeat_ns);
+  const Bytes text = signed_text.take();
+  crypto_auth_hmacsha256_state state;
+  crypto_auth_hmacsha256_init(&state, raw(as_bytes(secret)), secret.size());
+  crypto_auth_hmacsha256_update(&state, raw(text), text.size());
+  Proof proof;
+  crypto_auth_hmacsha256_final(&state, reinterpret_cast<unsigned char*>(proof.data()));
+  return proof;
+}
+
+bool proves(std::span<const std::byte> proof, std::string_view secret, const Claims& claims) {
+  const Proof expected = prove(secret, claims);
+  return proof.size() == expected.size() &&
+         sodium_memcmp(proof.data(), expected.data(), expected.size()) == 0;
+}
+
+}  // namespace dunlin::bootstrap

@@ -1,0 +1,116 @@
+#include "runtime/peers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+namespace dunlin {
+
+const char* to_string(PeerState state) {
+  switch (state) {
+    case PeerState::kAlive:
+      return "alive";
+    case PeerState::kStalled:
+      return "stalled";
+    case PeerState::kLeft:
+      return "left";
+    case PeerState::kDead:
+      return "dead";
+  }
+  return "unknown";
+}
+
+namespace {
+
+bool is_final(PeerState state) {
+  return state == PeerState::kLeft || state == PeerState::kDead;
+}
+
+// The state letter of /proc/<pid>/stat; 0 when there is no such process. The name before it stands
+// in parentheses and may itself contain any character.
+char process_state(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto name_end = text.rfind(')');
+  if (name_end == std::string::npos || name_end + 2 >= text.size()) return 0;
+  return text[name_end + 2];
+}
+
+}  // namespace
+
+PeerTable::PeerTable(int size) : peers_(static_cast<std::size_t>(size)) {}
+
+std::string PeerTable::describe(Rank rank) const {
+  const std::lock_guard lock(mutex_);
+  const std::string& reason = peers_[rank.index()].reason;
+  const char* const word = to_string(state(rank));
+  return reason.empty() ? word : fmt::format("{}: {}", word, reason);
+}
+
+Status PeerTable::check(Rank rank) const {
+  if (is_present(rank)) return Status::ok();
+  return Status(Code::kPeerDead, "the peer is gone, " + describe(rank)).with_peer(rank);
+}
+
+void PeerTable::mark(Rank rank, PeerState state, std::string reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    Peer& peer = peers_[rank.index()];
+    const PeerState before = peer.state.load(std::memory_order_relaxed);
+    if (before == state || is_final(before)) return;
+    peer.reason = std::move(reason);
+    peer.state.store(state, std::memory_order_relaxed);
+    // Pairs with the acquire load of version(): who sees the new version sees the state.
+    version_.fetch_add(1, std::memory_order_release);
+  }
+  notify(rank);
+}
+
+void PeerTable::set_local_pid(Rank rank, pid_t pid) {
+  peers_[rank.index()].pid.store(pid, std::memory_order_relaxed);
+  notify(rank);
+}
+
+pid_t PeerTable::local_pid(Rank rank) const {
+  return peers_[rank.index()].pid.load(std::memory_order_relaxed);
+}
+
+std::string PeerTable::diagnose(Rank rank) const {
+  const pid_t pid = local_pid(rank);
+  if (pid == 0) return "";
+  switch (const char letter = process_state(pid)) {
+    case 0:
+      return fmt::format("process {} has ended", pid);
+    case 'X':
+    case 'Z':
+      return fmt::format("process {} has ended (state {})", pid, letter);
+    case 'T':
+      return fmt::format("process {} is stopped (state T)", pid);
+    case 't':
+      return fmt::format("process {} is held by a debugger (state t)", pid);
+    case 'D':
+      return fmt::format("process {} waits inside the kernel (state D)", pid);
+    default:
+      return fmt::format("process {} is running", pid);
+  }
+}
+
+int PeerTable::add_listener(std::function<void(Rank)> listener) {
+  const std::lock_guard lock(listeners_mutex_);
+  listeners_.emplace_back(next_listener_, std::move(listener));
+  return next_listener_++;
+}
+
+void PeerTable::remove_listener(int number) {
+  const std::lock_guard lock(listeners_mutex_);
+  std::erase_if(listeners_, [number](const auto& entry) { return entry.first == number; });
+}
+
+void PeerTable::notify(Rank rank) {
+  const std::lock_guard lock(listeners_mutex_);
+  for (const auto& [number, listener] : listeners_) listener(rank);
+}
+
+}  // namespace dunlin

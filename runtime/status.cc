@@ -1,0 +1,119 @@
+#include "runtime/status.h"
+
+#include <cerrno>
+#include <cstring>
+
+namespace dunlin {
+
+const char* to_string(Code code) {
+  switch (code) {
+    case Code::kOk:
+      return "ok";
+    case Code::kBusy:
+      return "busy";
+    case Code::kInvalidArgument:
+      return "invalid_argument";
+    case Code::kOutOfRange:
+      return "out_of_range";
+    case Code::kNotFound:
+      return "not_found";
+    case Code::kAlreadyExists:
+      return "already_exists";
+    case Code::kPermissionDenied:
+      return "permission_denied";
+    case Code::kUnavailable:
+      return "unavailable";
+    case Code::kDeadlineExceeded:
+      return "deadline_exceeded";
+    case Code::kPeerDead:
+      return "peer_dead";
+    case Code::kPeerStalled:
+      return "peer_stalled";
+    case Code::kClosed:
+      return "closed";
+    case Code::kCorrupted:
+      return "corrupted";
+    case Code::kResourceExhausted:
+      return "resource_exhausted";
+    case Code::kIoError:
+      return "io_error";
+    case Code::kInternal:
+      return "internal";
+  }
+  return "unknown";
+}
+
+namespace {
+
+Code code_of_errno(int error) {
+  switch (error) {
+    case 0:
+      return Code::kInternal;
+    case EACCES:
+    case EPERM:
+      return Code::kPermissionDenied;
+    case ENOENT:
+    case ESRCH:
+      return Code::kNotFound;
+    case EEXIST:
+      return Code::kAlreadyExists;
+    case EINVAL:
+      return Code::kInvalidArgument;
+    case ENOMEM:
+    case ENOSPC:
+    case EMFILE:
+    case ENFILE:
+      return Code::kResourceExhausted;
+    case ETIMEDOUT:
+      return Code::kDeadlineExceeded;
+    case ECONNREFUSED:
+    case ENOSYS:
+    case EOPNOTSUPP:
+      return Code::kUnavailable;
+    default:
+      return Code::kIoError;
+  }
+}
+
+}  // namespace
+
+Status::Status(Code code, std::string message)
+    : code_(code), detail_(std::make_unique<Detail>(Detail{std::move(message), std::nullopt})) {}
+
+Status::Status(const Status& other)
+    : code_(other.code_),
+      detail_(other.detail_ ? std::make_unique<Detail>(*other.detail_) : nullptr) {}
+
+Status& Status::operator=(const Status& other) {
+  if (this != &other) *this = Status(other);
+  return *this;
+}
+
+Status Status::from_errno(std::string_view what, int error) {
+  return {code_of_errno(error), std::string(what) + ": " + std::strerror(error)};
+}
+
+std::optional<Rank> Status::peer() const {
+  return detail_ ? detail_->peer : std::nullopt;
+}
+
+Status&& Status::with_peer(Rank peer) && {
+  if (detail_) detail_->peer = peer;
+  return std::move(*this);
+}
+
+Status&& Status::with_context(std::string_view context) && {
+  if (detail_) detail_->message = std::string(context) + ": " + detail_->message;
+  return std::move(*this);
+}
+
+std::string Status::to_string() const {
+  std::string text = dunlin::to_string(code_);
+  if (detail_) {
+    text += ": " + detail_->message;
+    if (detail_->peer) text += " (rank " + std::to_string(detail_->peer->value()) + ")";
+  }
+  return text;
+}
+
+}  // namespace dunlin

@@ -1,0 +1,206 @@
+#include "transports/channel/slot_exchange.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace dunlin::transport {
+namespace {
+
+// What a rank tells its neighbours; written by SlotExchange::describe().
+struct Offer {
+  struct In {
+    Rank from;
+    NotifyId first_cell{};
+    std::uint64_t offset = 0;  // of its slots in the region
+  };
+  struct Out {
+    Rank to;
+    NotifyId ack_cell{};
+  };
+  std::uint64_t slot_bytes = 0;
+  std::uint64_t stride = 0;
+  std::uint32_t depth = 0;
+  Bytes region;
+  std::vector<In> in;
+  std::vector<Out> out;
+};
+
+NotifyId read_cell(ByteReader& reader) {
+  return NotifyId(reader.number<std::uint32_t>());
+}
+
+Result<Offer> decode(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  Offer offer;
+  offer.slot_bytes = reader.number<std::uint64_t>();
+  offer.stride = reader.number<std::uint64_t>();
+  offer.depth = reader.number<std::uint32_t>();
+  const auto region = reader.blob();
+  offer.region.assign(region.begin(), region.end());
+  for (auto left = reader.number<std::uint32_t>(); left > 0 && reader.ok(); --left) {
+    const Rank from(reader.number<std::int32_t>());
+    const NotifyId cell = read_cell(reader);
+    offer.in.push_back({from, cell, reader.number<std::uint64_t>()});
+  }
+  for (auto left = reader.number<std::uint32_t>(); left > 0 && reader.ok(); --left) {
+    const Rank to(reader.number<std::int32_t>());
+    offer.out.push_back({to, read_cell(reader)});
+  }
+  if (!reader.at_end()) return Status(Code::kCorrupted, "malformed channel offer");
+  return offer;
+}
+
+Result<Offer> lookup_offer(Fabric& fabric, const std::string& key, const SlotOptions& ours,
+                           Rank peer) {
+  auto bytes = fabric.bootstrap().lookup(key, fabric.config().deadline);
+  if (!bytes)
+    return std::move(bytes)
+        .status()
+        .with_context("waiting for a neighbour's slots")
+        .with_peer(peer);
+  DUNLIN_ASSIGN(Offer offer, decode(*bytes));
+  if (offer.slot_bytes != ours.slot_bytes || offer.depth != ours.depth) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("'{}': {} slots of {} bytes there, {} of {} here", ours.name,
+                              offer.depth, offer.slot_bytes, ours.depth, ours.slot_bytes))
+        .with_peer(peer);
+  }
+  return offer;
+}
+
+Status no_such_edge(const std::string& name, Rank from, Rank to, Rank peer) {
+  return Status(Code::kInvalidArgument,
+                fmt::format("'{}': the edge {} -> {} exists on one side only: the graphs differ",
+                            name, from.value(), to.value()))
+      .with_peer(peer);
+}
+
+Status check(const SlotOptions& options, int size) {
+  if (options.slot_bytes > UINT32_MAX) {
+    return {Code::kInvalidArgument, fmt::format("'{}': slots of {} bytes; messages have at most {}",
+                                                options.name, options.slot_bytes, UINT32_MAX)};
+  }
+  if (options.depth == 0)
+    return {Code::kInvalidArgument, fmt::format("'{}': depth 0", options.name)};
+  for (const auto* side : {&options.in, &options.out}) {
+    for (const Rank rank : *side) {
+      if (rank.value() < 0 || rank.value() >= size) {
+        return {Code::kOutOfRange,
+                fmt::format("'{}': neighbour {} in a job of {}", options.name, rank.value(), size)};
+      }
+      if (std::count(side->begin(), side->end(), rank) > 1) {
+        return {Code::kInvalidArgument,
+                fmt::format("'{}': neighbour {} twice", options.name, rank.value())};
+      }
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SlotExchange>> SlotExchange::prepare(Fabric& fabric, SlotOptions options) {
+  DUNLIN_TRY(check(options, fabric.size()));
+  std::unique_ptr<SlotExchange> exchange(new SlotExchange(fabric, std::move(options)));
+  DUNLIN_TRY(exchange->allocate());
+  DUNLIN_TRY(fabric.bootstrap().publish(exchange->key(fabric.rank()), exchange->describe()));
+  return exchange;
+}
+
+Status SlotExchange::connect() {
+  for (InSlots& edge : in_) DUNLIN_TRY(connect_in(edge));
+  for (OutSlots& edge : out_) DUNLIN_TRY(connect_out(edge));
+  return Status::ok();
+}
+
+Status SlotExchange::allocate() {
+  stride_ = (options_.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+  const std::size_t depth = options_.depth;
+  if (!options_.in.empty() && stride_ > 0) {
+    DUNLIN_ASSIGN(memory_, fabric_.allocate(stride_ * depth * options_.in.size()));
+  }
+  const std::size_t cells = options_.in.size() * depth + options_.out.size();
+  DUNLIN_ASSIGN(cells_, fabric_.board().allocate(cells));
+  cell_count_ = cells;
+  auto next_cell = static_cast<std::uint32_t>(cells_);
+  for (std::size_t i = 0; i < options_.in.size(); ++i) {
+    InSlots& edge = in_.emplace_back();
+    edge.from = options_.in[i];
+    edge.first_cell = NotifyId(next_cell);
+    next_cell += options_.depth;
+    for (std::size_t slot = 0; slot < depth; ++slot) {
+      edge.slots.push_back(memory_ ? memory_->data() + (i * depth + slot) * stride_ : nullptr);
+    }
+  }
+  for (const Rank to : options_.out) {
+    OutSlots& edge = out_.emplace_back();
+    edge.to = to;
+    edge.ack_cell = NotifyId(next_cell++);
+  }
+  return Status::ok();
+}
+
+Bytes SlotExchange::describe() const {
+  ByteWriter writer;
+  writer.number(std::uint64_t{options_.slot_bytes})
+      .number(std::uint64_t{stride_})
+      .number(options_.depth);
+  writer.blob(memory_ ? memory_->descriptor() : Bytes());
+  writer.number(static_cast<std::uint32_t>(in_.size()));
+  for (std::size_t i = 0; i < in_.size(); ++i) {
+    writer.number(in_[i].from.value()).number(static_cast<std::uint32_t>(in_[i].first_cell));
+    writer.number(std::uint64_t{i * options_.depth * stride_});
+  }
+  writer.number(static_cast<std::uint32_t>(out_.size()));
+  for (const OutSlots& edge : out_) {
+    writer.number(edge.to.value()).number(static_cast<std::uint32_t>(edge.ack_cell));
+  }
+  return writer.take();
+}
+
+std::string SlotExchange::key(Rank rank) const {
+  return fmt::format("slots/{}/{}/{}", options_.name, options_.epoch, rank.value());
+}
+
+Status SlotExchange::connect_in(InSlots& edge) {
+  DUNLIN_ASSIGN(const Offer offer, lookup_offer(fabric_, key(edge.from), options_, edge.from));
+  const auto counterpart =
+      std::find_if(offer.out.begin(), offer.out.end(),
+                   [&](const Offer::Out& out) { return out.to == fabric_.rank(); });
+  if (counterpart == offer.out.end())
+    return no_such_edge(options_.name, edge.from, fabric_.rank(), edge.from);
+  edge.peer_ack_cell = counterpart->ack_cell;
+  DUNLIN_ASSIGN(edge.link, fabric_.link(edge.from));
+  return Status::ok();
+}
+
+Status SlotExchange::connect_out(OutSlots& edge) {
+  DUNLIN_ASSIGN(const Offer offer, lookup_offer(fabric_, key(edge.to), options_, edge.to));
+  const auto counterpart = std::find_if(offer.in.begin(), offer.in.end(), [&](const Offer::In& in) {
+    return in.from == fabric_.rank();
+  });
+  if (counterpart == offer.in.end())
+    return no_such_edge(options_.name, fabric_.rank(), edge.to, edge.to);
+  edge.peer_first_cell = counterpart->first_cell;
+  DUNLIN_ASSIGN(edge.link, fabric_.link(edge.to));
+  if (offer.region.empty()) {
+    edge.slots.resize(options_.depth);
+    return Status::ok();
+  }
+  DUNLIN_ASSIGN(edge.region, fabric_.import_region(edge.to, offer.region));
+  for (std::uint32_t slot = 0; slot < options_.depth; ++slot) {
+    DUNLIN_ASSIGN(
+        const RemoteSlice at,
+        edge.region->slice(counterpart->offset + slot * offer.stride, options_.slot_bytes));
+    edge.slots.push_back(at);
+  }
+  return Status::ok();
+}
+
+SlotExchange::~SlotExchange() {
+  if (cell_count_ > 0) fabric_.board().free(cells_, cell_count_);
+}
+
+}  // namespace dunlin::transport

@@ -1,0 +1,279 @@
+#include "transports/fabric.h"
+
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "runtime/log.h"
+#include "runtime/topology.h"
+
+namespace dunlin::transport {
+namespace {
+
+std::string address_key(Rank rank) {
+  return fmt::format("fabric/{}", rank.value());
+}
+
+// The address that `encoded` (of publish_addresses) holds for a transport; nothing if it has none.
+Result<std::optional<Bytes>> find_address(std::span<const std::byte> encoded,
+                                          std::string_view name) {
+  ByteReader reader(encoded);
+  const auto count = reader.number<std::uint32_t>();
+  for (std::uint32_t i = 0; i < count && reader.ok(); ++i) {
+    const std::string found = reader.text();
+    const auto address = reader.blob();
+    if (reader.ok() && found == name) return std::optional(Bytes(address.begin(), address.end()));
+  }
+  if (!reader.at_end()) return Status(Code::kCorrupted, "malformed fabric address");
+  return std::optional<Bytes>();
+}
+
+std::string list(const std::vector<Awaited>& awaited, const PeerTable& peers) {
+  std::string text;
+  for (const Awaited& wait : awaited) {
+    if (!text.empty()) text += "; ";
+    text += fmt::format("{} from rank {}", wait.what, wait.peer.value());
+    if (peers.state(wait.peer) != PeerState::kAlive)
+      text += fmt::format(" ({})", peers.describe(wait.peer));
+    if (const std::string found = peers.diagnose(wait.peer); !found.empty())
+      text += fmt::format(" ({})", found);
+  }
+  return text;
+}
+
+}  // namespace
+
+Fabric::Fabric(Bootstrap& bootstrap, const Config& config, const Clock& clock, Trace* trace)
+    : bootstrap_(bootstrap),
+      config_(config),
+      clock_(clock),
+      trace_(trace),
+      counters_(bootstrap.size()),
+      waiter_(*this, clock,
+              WaitPolicy::from(config, bootstrap.job().local_size,
+                               cores_shared_by(bootstrap.job().local_size))) {}
+
+Result<std::unique_ptr<Fabric>> Fabric::create(Bootstrap& bootstrap, const Config& config,
+                                               const Clock& clock, Trace* trace,
+                                               const std::vector<TransportFactory>& factories) {
+  std::unique_ptr<Fabric> fabric(new Fabric(bootstrap, config, clock, trace));
+  DUNLIN_TRY(fabric->start(factories));
+  return fabric;
+}
+
+Status Fabric::start(const std::vector<TransportFactory>& factories) {
+  DUNLIN_ASSIGN(board_, NotifyBoard::create(kCells));
+  for (const std::string& name : config_.transports) {
+    const auto factory =
+        std::find_if(factories.begin(), factories.end(),
+                     [&](const TransportFactory& made) { return made.name == name; });
+    if (factory == factories.end()) {
+      std::string known;
+      for (const TransportFactory& made : factories)
+        known += (known.empty() ? "" : ", ") + made.name;
+      return {Code::kInvalidArgument,
+              fmt::format("no transport '{}' in this build; there are: {}", name, known)};
+    }
+    auto transport = factory->make(
+        TransportContext{rank(), transports_.size(), *board_, peers(), counters_, clock_, config_});
+    if (transport) {
+      transports_.push_back(std::move(transport).value());
+    } else {
+      left_out_ += fmt::format("{} does not work here: {}; ", name, transport.status().message());
+    }
+  }
+  if (transports_.empty()) return {Code::kUnavailable, "no transport works here: " + left_out_};
+  news_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (news_fd_ < 0) return Status::from_errno("eventfd", errno);
+  wait_fds_.push_back(news_fd_);
+  for (const auto& transport : transports_) {
+    wait_fds_.insert(wait_fds_.end(), transport->wait_fds().begin(), transport->wait_fds().end());
+  }
+  listener_ = peers().add_listener([fd = news_fd_](Rank) { eventfd_write(fd, 1); });
+  return publish_addresses();
+}
+
+Status Fabric::publish_addresses() {
+  ByteWriter writer;
+  writer.number(static_cast<std::uint32_t>(transports_.size()));
+  for (const auto& transport : transports_)
+    writer.text(transport->name()).blob(transport->address());
+  return bootstrap_.publish(address_key(rank()), writer.take());
+}
+
+Fabric::~Fabric() {
+  for (auto& [peer, connection] : connections_) {
+    connection.link->data().close();
+    connection.link->control().close();
+  }
+  retired_.clear();
+  dropped_.clear();
+  connections_.clear();
+  transports_.clear();
+  if (listener_ >= 0) peers().remove_listener(listener_);
+  if (news_fd_ >= 0) close(news_fd_);
+}
+
+Result<Link*> Fabric::link(Rank peer) {
+  if (const auto found = connections_.find(peer); found != connections_.end())
+    return found->second.link.get();
+  if (peer.value() < 0 || peer.value() >= size()) {
+    return Status(Code::kOutOfRange, fmt::format("rank {} in a job of {}", peer.value(), size()));
+  }
+  DUNLIN_TRY(peers().check(peer));
+  DUNLIN_ASSIGN(Connection made, connect(peer));
+  DUNLIN_DEBUG("rank {}: {}", peer.value(), made.explanation);
+  return connections_.emplace(peer, std::move(made)).first->second.link.get();
+}
+
+Result<Fabric::Connection> Fabric::connect(Rank peer) {
+  DUNLIN_ASSIGN(const Bytes addresses, bootstrap_.lookup(address_key(peer), config_.deadline));
+  Connection connection;
+  std::string refusals = left_out_;
+  for (std::size_t i = 0; i < transports_.size(); ++i) {
+    Transport& transport = *transports_[i];
+    DUNLIN_ASSIGN(const auto address, find_address(addresses, transport.name()));
+    if (!address) {
+      refusals += fmt::format("{}: the peer does not have it; ", transport.name());
+      continue;
+    }
+    Status refusal = transport.reach(peer, *address);
+    if (refusal.is_ok()) {
+      auto link = transport.connect(peer, *address);
+      if (link) {
+        connection.link = std::move(link).value();
+        connection.transport = i;
+        connection.explanation =
+            fmt::format("{}{}", transport.name(), refusals.empty() ? "" : " (" + refusals + ")");
+        return connection;
+      }
+      refusal = std::move(link).status();
+    }
+    refusals += fmt::format("{}: {}; ", transport.name(), refusal.message());
+  }
+  return Status(Code::kUnavailable, "no transport reaches the peer: " + refusals).with_peer(peer);
+}
+
+void Fabric::drop_link(Rank peer) {
+  const auto found = connections_.find(peer);
+  if (found == connections_.end()) return;
+  found->second.link->data().close();
+  found->second.link->control().close();
+  dropped_.push_back(std::move(found->second.link));
+  connections_.erase(found);
+  sweep_retired();
+}
+
+void Fabric::sweep_retired() {
+  std::erase_if(retired_, [](const auto& object) { return object->is_done(); });
+  if (retired_.empty()) dropped_.clear();
+}
+
+std::string Fabric::explain(Rank peer) {
+  const auto made = link(peer);
+  return made ? connections_.at(peer).explanation : made.status().to_string();
+}
+
+std::string_view Fabric::transport_of(Rank peer) const {
+  const auto found = connections_.find(peer);
+  return found == connections_.end() ? std::string_view()
+                                     : transports_[found->second.transport]->name();
+}
+
+Result<std::unique_ptr<LocalRegion>> Fabric::register_memory(std::shared_ptr<MemoryRegion> memory) {
+  std::vector<std::unique_ptr<TransportRegion>> regions;
+  std::string refusals;
+  for (const auto& transport : transports_) {
+    auto region = transport->register_memory(memory);
+    if (!region && region.status().code() != Code::kUnavailable) {
+      return std::move(region).status().with_context(
+          fmt::format("registering memory with {}", transport->name()));
+    }
+    if (!region) refusals += fmt::format("{}: {}; ", transport->name(), region.status().message());
+    regions.push_back(region ? std::move(region).value() : nullptr);
+  }
+  if (std::all_of(regions.begin(), regions.end(),
+                  [](const auto& region) { return region == nullptr; })) {
+    return Status(Code::kUnavailable, "no transport can register the memory: " + refusals);
+  }
+  return std::make_unique<LocalRegion>(std::move(memory), std::move(regions));
+}
+
+Result<std::unique_ptr<LocalRegion>> Fabric::allocate(std::size_t size) {
+  MemoryRegion::Options options;
+  options.huge_pages = config_.huge_pages;
+  DUNLIN_ASSIGN(auto memory, MemoryRegion::allocate(size, options));
+  return register_memory(std::move(memory));
+}
+
+Result<std::unique_ptr<RemoteRegion>> Fabric::import_region(Rank peer,
+                                                            std::span<const std::byte> descriptor) {
+  DUNLIN_ASSIGN(Link* const to, link(peer));
+  const std::string_view wanted = transport_of(peer);
+  ByteReader reader(descriptor);
+  const auto region_size = reader.number<std::uint64_t>();
+  const auto count = reader.number<std::uint32_t>();
+  std::optional<std::span<const std::byte>> own;
+  for (std::uint32_t i = 0; i < count && reader.ok(); ++i) {
+    const std::string name = reader.text();
+    const auto part = reader.blob();
+    if (name == wanted) own = part;
+  }
+  if (!reader.at_end())
+    return Status(Code::kCorrupted, "malformed region descriptor").with_peer(peer);
+  if (!own) {
+    return Status(Code::kUnavailable, fmt::format("the region is not registered with {}", wanted))
+        .with_peer(peer);
+  }
+  return to->import_region(*own, region_size);
+}
+
+std::size_t Fabric::progress() {
+  std::size_t events = 0;
+  for (const auto& transport : transports_) events += transport->progress();
+  if (!retired_.empty()) sweep_retired();
+  return events;
+}
+
+bool Fabric::arm() {
+  bool is_quiet = true;
+  for (const auto& transport : transports_) is_quiet = transport->arm() && is_quiet;
+  return is_quiet;
+}
+
+void Fabric::disarm() {
+  for (const auto& transport : transports_) transport->disarm();
+  eventfd_t news;
+  (void)eventfd_read(news_fd_, &news);  // EAGAIN: there are none
+}
+
+Status Fabric::report_loss(const std::vector<Awaited>& awaited, TimePoint began) const {
+  const PeerTable& peers = bootstrap_.peers();
+  for (const Awaited& wait : awaited) {
+    if (peers.is_present(wait.peer)) continue;
+    return Status(Code::kPeerDead,
+                  fmt::format("rank {} waited {:.3f} s for {} from rank {}, which is {}",
+                              rank().value(), to_seconds(clock_.now() - began), wait.what,
+                              wait.peer.value(), peers.describe(wait.peer)))
+        .with_peer(wait.peer);
+  }
+  return Status::busy();
+}
+
+Status Fabric::report_deadline(const std::vector<Awaited>& awaited, TimePoint began) const {
+  const PeerTable& peers = bootstrap_.peers();
+  const bool is_stalled = std::any_of(awaited.begin(), awaited.end(), [&](const Awaited& wait) {
+    return peers.state(wait.peer) == PeerState::kStalled;
+  });
+  Status status(is_stalled ? Code::kPeerStalled : Code::kDeadlineExceeded,
+                fmt::format("rank {} waited {:.3f} s for {}", rank().value(),
+                            to_seconds(clock_.now() - began), list(awaited, peers)));
+  DUNLIN_INFO("counters when the deadline passed:\n{}", counters_.dump());
+  if (!awaited.empty()) return std::move(status).with_peer(awaited.front().peer);
+  return status;
+}
+
+}  // namespace dunlin::transport

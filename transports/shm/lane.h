@@ -1,0 +1,41 @@
+// The lane of the shm transport: stores into the peer's mapped memory.
+//
+// put copies before it returns, so nothing is ever outstanding and every completion fires inside
+// the call. The notification's release store comes after the copy in program order; together with
+// the reader's acquire load that is the ordering contract. Both lanes of a link are of this class.
+#pragma once
+
+#include "transports/lane.h"
+#include "transports/shm/segment.h"
+#include "transports/transport.h"
+
+namespace dunlin::transport::shm {
+
+class ShmLink;
+
+class ShmLane final : public Lane {
+ public:
+  ShmLane(const ShmLink& link, PeerSegment& peer, const TransportContext& context);
+
+  Status put(LocalSlice from, RemoteSlice to, Completion* completion) override;
+  Status put_notify(LocalSlice from, RemoteSlice to, const Notification& notification,
+                    Completion* completion) override;
+  Status notify(const Notification& notification, Completion* completion) override;
+  Status flush(Visibility visibility, Completion* completion) override;
+  std::size_t progress() override { return 0; }
+  void close() noexcept override { is_closed_ = true; }
+
+ private:
+  Status check_open() const;
+  Status check_target(const LocalSlice& from, const RemoteSlice& to) const;
+  void copy(const LocalSlice& from, const RemoteSlice& to);
+  void publish(const Notification& notification);
+
+  const ShmLink& link_;
+  PeerSegment& peer_;
+  const PeerTable& peers_;
+  PeerCounters& counters_;
+  bool is_closed_ = false;
+};
+
+}  // namespace dunlin::transport::shm

@@ -1,0 +1,149 @@
+#include "transports/shm/segment.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/membarrier.h>
+#include <sodium.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+
+namespace dunlin::transport::shm {
+namespace {
+
+int membarrier(int command) {
+  return static_cast<int>(syscall(__NR_membarrier, command, 0, 0));
+}
+
+// Lets peers order this process's stores; once per process, harmless when repeated.
+bool accept_membarriers() {
+  static const bool accepted = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
+  return accepted;
+}
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+}  // namespace
+
+Bytes SegmentAddress::encode() const {
+  ByteWriter writer;
+  writer.text(host_id).number(pid_namespace).number(pid).number(segment_fd).number(doorbell_fd);
+  writer.number(board_fd).number(board_bytes).number(token[0]).number(token[1]);
+  return writer.take();
+}
+
+Result<SegmentAddress> SegmentAddress::decode(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  SegmentAddress address;
+  address.host_id = reader.text();
+  address.pid_namespace = reader.number<std::uint64_t>();
+  address.pid = reader.number<std::int32_t>();
+  address.segment_fd = reader.number<std::int32_t>();
+  address.doorbell_fd = reader.number<std::int32_t>();
+  address.board_fd = reader.number<std::int32_t>();
+  address.board_bytes = reader.number<std::uint64_t>();
+  address.token = {reader.number<std::uint64_t>(), reader.number<std::uint64_t>()};
+  if (!reader.at_end()) return Status(Code::kCorrupted, "malformed shm address");
+  return address;
+}
+
+std::string this_host_id(const std::string& configured) {
+  return configured.empty() ? first_line("/proc/sys/kernel/random/boot_id") : configured;
+}
+
+std::uint64_t this_pid_namespace() {
+  struct stat info {};
+  return stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
+}
+
+Result<int> open_descriptor_of(int pid, int fd, int flags) {
+  const std::string path = fmt::format("/proc/{}/fd/{}", pid, fd);
+  const int opened = open(path.c_str(), flags | O_CLOEXEC);
+  if (opened < 0) return Status::from_errno("open " + path, errno);
+  return opened;
+}
+
+Result<std::unique_ptr<Segment>> Segment::create(const std::string& host_id,
+                                                 const MemoryRegion& board) {
+  MemoryRegion::Options options;
+  options.huge_pages = false;
+  options.name = "dunlin-segment";
+  DUNLIN_ASSIGN(auto memory, MemoryRegion::allocate(sizeof(SegmentLayout), options));
+  std::unique_ptr<Segment> segment(new Segment(std::move(memory)));
+  int doorbell[2];
+  if (pipe2(doorbell, O_NONBLOCK | O_CLOEXEC) != 0) return Status::from_errno("pipe", errno);
+  segment->doorbell_read_ = doorbell[0];
+  segment->doorbell_write_ = doorbell[1];
+
+  SegmentAddress& address = segment->address_;
+  address.host_id = this_host_id(host_id);
+  address.pid_namespace = this_pid_namespace();
+  address.pid = getpid();
+  address.segment_fd = segment->memory_->fd();
+  address.doorbell_fd = doorbell[1];
+  address.board_fd = board.fd();
+  address.board_bytes = board.size();
+  randombytes_buf(address.token.data(), sizeof address.token);
+
+  SegmentLayout& layout = segment->layout();
+  layout.token = address.token;
+  layout.needs_fence = accept_membarriers() ? 0 : 1;
+  layout.magic = kMagic;
+  return segment;
+}
+
+Segment::~Segment() {
+  if (doorbell_read_ >= 0) close(doorbell_read_);
+  if (doorbell_write_ >= 0) close(doorbell_write_);
+}
+
+void Segment::drain_doorbell() {
+  char bytes[64];
+  while (read(doorbell_read_, bytes, sizeof bytes) > 0) {
+  }
+}
+
+bool Segment::order_peers_stores() {
+  return membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0;
+}
+
+Result<std::unique_ptr<PeerSegment>> PeerSegment::attach(const SegmentAddress& address) {
+  std::unique_ptr<PeerSegment> peer(new PeerSegment());
+  DUNLIN_ASSIGN(const int segment_fd, open_descriptor_of(address.pid, address.segment_fd, O_RDWR));
+  DUNLIN_ASSIGN(peer->memory_, MemoryRegion::map(segment_fd, sizeof(SegmentLayout)));
+  const SegmentLayout& layout = peer->layout();
+  if (layout.magic != kMagic || layout.token != address.token) {
+    return Status(
+        Code::kCorrupted,
+        fmt::format("process {} is not the one that published this address", address.pid));
+  }
+  DUNLIN_ASSIGN(const int board_fd, open_descriptor_of(address.pid, address.board_fd, O_RDWR));
+  DUNLIN_ASSIGN(peer->board_, MemoryRegion::map(board_fd, address.board_bytes));
+  peer->cells_ = {reinterpret_cast<NotifyCell*>(peer->board_->data()),
+                  peer->board_->size() / sizeof(NotifyCell)};
+  DUNLIN_ASSIGN(peer->doorbell_,
+                open_descriptor_of(address.pid, address.doorbell_fd, O_RDWR | O_NONBLOCK));
+  peer->fence_ = layout.needs_fence != 0 || !accept_membarriers();
+  return peer;
+}
+
+PeerSegment::~PeerSegment() {
+  if (doorbell_ >= 0) close(doorbell_);
+}
+
+void PeerSegment::wake() {
+  if (layout().sleeping.exchange(0, std::memory_order_acq_rel) == 0) return;
+  // A full pipe is readable already. It can't be broken (SIGPIPE): it was opened for reading, too.
+  const char ring = 1;
+  (void)!write(doorbell_, &ring, 1);
+}
+
+}  // namespace dunlin::transport::shm

@@ -1,0 +1,80 @@
+#include "transports/shm/transport.h"
+
+#include <fmt/format.h>
+
+#include "transports/shm/region.h"
+
+namespace dunlin::transport::shm {
+
+ShmLink::ShmLink(Rank peer, int pid, std::unique_ptr<PeerSegment> segment,
+                 const TransportContext& context)
+    : Link(peer),
+      pid_(pid),
+      segment_(std::move(segment)),
+      data_(*this, *segment_, context),
+      control_(*this, *segment_, context) {}
+
+Result<std::unique_ptr<RemoteRegion>> ShmLink::import_region(std::span<const std::byte> descriptor,
+                                                             std::size_t size) {
+  return ShmRemoteRegion::import(*this, pid_, descriptor, size);
+}
+
+Result<std::unique_ptr<Transport>> ShmTransport::create(const TransportContext& context) {
+  DUNLIN_ASSIGN(auto segment, Segment::create(context.config.host_id, *context.board.memory()));
+  return std::unique_ptr<Transport>(new ShmTransport(context, std::move(segment)));
+}
+
+Status ShmTransport::reach(Rank peer, std::span<const std::byte> address) {
+  DUNLIN_ASSIGN(const SegmentAddress there, SegmentAddress::decode(address));
+  const SegmentAddress& here = segment_->address();
+  if (there.host_id != here.host_id) {
+    return Status(Code::kUnavailable,
+                  fmt::format("another host ({} there, {} here)", there.host_id, here.host_id))
+        .with_peer(peer);
+  }
+  if (there.pid_namespace != here.pid_namespace) {
+    return Status(Code::kUnavailable, "another PID namespace (container) of this host")
+        .with_peer(peer);
+  }
+  return Status::ok();
+}
+
+Result<std::unique_ptr<Link>> ShmTransport::connect(Rank peer, std::span<const std::byte> address) {
+  DUNLIN_ASSIGN(const SegmentAddress there, SegmentAddress::decode(address));
+  auto segment = PeerSegment::attach(there);
+  if (!segment)
+    return std::move(segment).status().with_context("attaching shared memory").with_peer(peer);
+  context_.peers.set_local_pid(peer, there.pid);
+  return std::unique_ptr<Link>(
+      std::make_unique<ShmLink>(peer, there.pid, std::move(segment).value(), context_));
+}
+
+Result<std::unique_ptr<TransportRegion>> ShmTransport::register_memory(
+    const std::shared_ptr<MemoryRegion>& memory) {
+  if (memory->kind() != MemoryKind::kHost) {
+    return Status(Code::kUnavailable,
+                  fmt::format("shm can't reach {} memory", to_string(memory->kind())));
+  }
+  auto& generations = segment_->layout().generations;
+  for (std::uint32_t place = 0; place < kMaxRegions; ++place) {
+    if (generations[place].load(std::memory_order_relaxed) != 0) continue;
+    return std::unique_ptr<TransportRegion>(
+        std::make_unique<ShmRegion>(memory, segment_->layout(), place, next_generation_++));
+  }
+  return Status(Code::kResourceExhausted,
+                fmt::format("{} regions are registered already", kMaxRegions));
+}
+
+bool ShmTransport::arm() {
+  segment_->layout().sleeping.store(1, std::memory_order_seq_cst);
+  // Pairs with PeerSegment::ring(). Where the kernel can't do it, the peers fence for themselves.
+  return Segment::order_peers_stores() || segment_->layout().needs_fence != 0;
+}
+
+void ShmTransport::disarm() {
+  segment_->layout().sleeping.store(0, std::memory_order_relaxed);
+  // Also when nobody seems to have rung: who cleared the flag may write its byte only now.
+  segment_->drain_doorbell();
+}
+
+}  // namespace dunlin::transport::shm

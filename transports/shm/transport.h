@@ -1,0 +1,58 @@
+// The shm transport: peers on the same host, through memory that both have mapped.
+#pragma once
+
+#include <memory>
+
+#include "transports/shm/lane.h"
+#include "transports/shm/segment.h"
+#include "transports/transport.h"
+
+namespace dunlin::transport::shm {
+
+class ShmLink final : public Link {
+ public:
+  ShmLink(Rank peer, int pid, std::unique_ptr<PeerSegment> segment,
+          const TransportContext& context);
+
+  Lane& data() override { return data_; }
+  Lane& control() override { return control_; }
+  Result<std::unique_ptr<RemoteRegion>> import_region(std::span<const std::byte> descriptor,
+                                                      std::size_t size) override;
+  PeerSegment& segment() const { return *segment_; }
+
+ private:
+  int pid_;
+  std::unique_ptr<PeerSegment> segment_;
+  ShmLane data_;
+  ShmLane control_;
+};
+
+class ShmTransport final : public Transport {
+ public:
+  static Result<std::unique_ptr<Transport>> create(const TransportContext& context);
+  ~ShmTransport() override = default;
+
+  std::string_view name() const override { return "shm"; }
+  Bytes address() const override { return segment_->address().encode(); }
+  Status reach(Rank peer, std::span<const std::byte> address) override;
+  Result<std::unique_ptr<Link>> connect(Rank peer, std::span<const std::byte> address) override;
+  Result<std::unique_ptr<TransportRegion>> register_memory(
+      const std::shared_ptr<MemoryRegion>& memory) override;
+
+  // Nothing to do: peers write where the owner looks.
+  std::size_t progress() override { return 0; }
+  bool arm() override;
+  void disarm() override;
+  const std::vector<int>& wait_fds() const override { return wait_fds_; }
+
+ private:
+  ShmTransport(const TransportContext& context, std::unique_ptr<Segment> segment)
+      : context_(context), segment_(std::move(segment)), wait_fds_{segment_->doorbell_fd()} {}
+
+  TransportContext context_;
+  std::unique_ptr<Segment> segment_;
+  std::vector<int> wait_fds_;
+  std::uint64_t next_generation_ = 1;
+};
+
+}  // namespace dunlin::transport::shm

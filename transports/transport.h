@@ -1,0 +1,88 @@
+// Transport, Link: what a backend implements, beside its Lane.
+//
+// A transport is one process's end of one way to reach peers. Its folder has the same files as
+// every other: transport.h (what the fabric sees), lane.{h,cc}, region.{h,cc}, constants.h,
+// README.md. No header of a backend leaves its folder; the fabric knows the transports by their
+// factories (transports/fabric.cc). Owner thread only.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "runtime/bytes.h"
+#include "runtime/clock.h"
+#include "runtime/config.h"
+#include "runtime/counters.h"
+#include "runtime/peers.h"
+#include "runtime/wait.h"
+#include "transports/lane.h"
+#include "transports/notification.h"
+#include "transports/slice.h"
+
+namespace dunlin::transport {
+
+// What the fabric hands to its transports; outlives them.
+struct TransportContext {
+  Rank self;
+  std::size_t index = 0;  // the transport's place in its fabric: LocalRegion::at(index) is its own
+  NotifyBoard& board;     // notifications for this process are published here
+  PeerTable& peers;
+  Counters& counters;
+  const Clock& clock;
+  const Config& config;
+};
+
+// Both lanes to one peer over one transport. `data` is for bulk, `control` for short messages that
+// must not queue behind it.
+class Link {
+ public:
+  explicit Link(Rank peer) : peer_(peer) {}
+  virtual ~Link() = default;
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  Rank peer() const { return peer_; }
+  virtual Lane& data() = 0;
+  virtual Lane& control() = 0;
+  // `descriptor`: TransportRegion::descriptor() of the peer's region of `size` bytes.
+  virtual Result<std::unique_ptr<RemoteRegion>> import_region(std::span<const std::byte> descriptor,
+                                                              std::size_t size) = 0;
+
+ private:
+  Rank peer_;
+};
+
+// What every lane checks before it posts.
+Status check_put(const Link& link, const LocalSlice& from, const RemoteSlice& to);
+Status report_notification(const Notification& notification,
+                           std::size_t peer_cells);  // what is wrong
+inline Status check_notification(const Notification& notification, std::size_t peer_cells) {
+  const bool is_right = static_cast<std::size_t>(notification.id) < peer_cells &&
+                        notification.inline_data.size() <= kInlineBytes;
+  return is_right ? Status::ok() : report_notification(notification, peer_cells);
+}
+
+class Transport : public Progressor {
+ public:
+  virtual std::string_view name() const = 0;
+  // What a peer needs to reach this process.
+  virtual Bytes address() const = 0;
+  // ok when the peer with this address can be reached; else why not, in words. Cheap, local.
+  virtual Status reach(Rank peer, std::span<const std::byte> address) = 0;
+  virtual Result<std::unique_ptr<Link>> connect(Rank peer, std::span<const std::byte> address) = 0;
+  // kUnavailable for memory of a kind that this transport can't reach.
+  virtual Result<std::unique_ptr<TransportRegion>> register_memory(
+      const std::shared_ptr<MemoryRegion>& memory) = 0;
+};
+
+// Makes a transport, or says why it doesn't work here (no device, not in this build).
+struct TransportFactory {
+  std::string name;
+  std::function<Result<std::unique_ptr<Transport>>(const TransportContext&)> make;
+};
+
+}  // namespace dunlin::transport

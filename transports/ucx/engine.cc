@@ -1,0 +1,228 @@
+#include "transports/ucx/engine.h"
+
+#include <fmt/format.h>
+#include <sodium.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "runtime/log.h"
+
+namespace dunlin::transport::ucx {
+namespace {
+
+// RMA pays where a NIC writes by itself. UCX doesn't tell what it will use, but without an RDMA
+// device it can only emulate: over TCP that is five times slower than messages.
+bool decide_rma(RmaMode mode) {
+  if (mode != RmaMode::kAuto) return mode == RmaMode::kOn;
+  std::error_code error;
+  const std::filesystem::directory_iterator devices("/sys/class/infiniband", error);
+  return !error && devices != std::filesystem::directory_iterator();
+}
+
+}  // namespace
+
+Engine::Engine(const TransportContext& context)
+    : context_(context),
+      uses_rma_(decide_rma(context.config.ucx_rma)),
+      connections_(static_cast<std::size_t>(context.peers.size())),
+      ports_{{this, LaneKind::kData}, {this, LaneKind::kControl}} {}
+
+Result<std::unique_ptr<Engine>> Engine::create(const TransportContext& context) {
+  std::unique_ptr<Engine> engine(new Engine(context));
+  DUNLIN_TRY(engine->start());
+  return engine;
+}
+
+Status Engine::start() {
+  DUNLIN_ASSIGN(ucp_, Context::create());
+  for (const LaneKind kind : kBothLanes) {
+    auto& worker = workers_[index_of(kind)];
+    DUNLIN_ASSIGN(worker, Worker::create(*ucp_));
+    Port* const port = &ports_[index_of(kind)];
+    DUNLIN_TRY(worker->set_handler(kLaneMessage, on_lane_message, port));
+    DUNLIN_TRY(worker->set_handler(kServiceMessage, on_service_message, port));
+    DUNLIN_ASSIGN(address_.worker[index_of(kind)], worker->address());
+  }
+  address_.cells = context_.board.size();
+  randombytes_buf(&address_.token, sizeof address_.token);
+  return Status::ok();
+}
+
+Engine::~Engine() {
+  for (const auto& connection : connections_) {
+    if (!connection) continue;
+    for (const LaneKind kind : kBothLanes) connection->say_goodbye(kind, kind);
+  }
+  drain(
+      [this] {
+        return std::none_of(connections_.begin(), connections_.end(), [](const auto& connection) {
+          return connection && connection->is_parting();
+        });
+      },
+      kCloseGrace);
+  for (const auto& connection : connections_) {
+    if (connection) connection->close_endpoints();
+  }
+}
+
+Connection& Engine::connection(Rank peer) {
+  auto& connection = connections_[peer.index()];
+  if (!connection) connection = std::make_unique<Connection>(*this, peer);
+  return *connection;
+}
+
+Result<Connection*> Engine::connect(Rank peer, const Address& address) {
+  Connection& to = connection(peer);
+  for (const LaneKind kind : kBothLanes) DUNLIN_TRY(to.path(kind).failure);
+  if (to.is_open()) return &to;
+  DUNLIN_TRY(to.open(address));
+  to.send(service(to, ServiceKind::kHello), address_.encode());
+  return &to;
+}
+
+std::size_t Engine::progress() {
+  std::size_t events = 0;
+  for (const auto& worker : workers_) {
+    if (worker) events += worker->progress();
+  }
+  watch_peers();
+  if (wants_settling_) settle();
+  return events;
+}
+
+void Engine::watch_peers() {
+  if (context_.peers.version() == seen_peers_) return;
+  seen_peers_ = context_.peers.version();
+  for (const auto& connection : connections_) {
+    if (connection && !context_.peers.is_present(connection->peer())) {
+      connection->sever_all(context_.peers.check(connection->peer()));
+    }
+  }
+}
+
+void Engine::settle() {
+  wants_settling_ = false;
+  for (const auto& connection : connections_) {
+    if (connection && connection->settle()) wants_settling_ = true;
+  }
+}
+
+bool Engine::arm() {
+  if (wants_settling_) return false;
+  bool is_quiet = true;
+  for (const auto& worker : workers_) is_quiet = worker->arm() && is_quiet;
+  return is_quiet;
+}
+
+ServiceHeader Engine::service(const Connection& to, ServiceKind kind) const {
+  ServiceHeader header{};
+  header.token = to.peer_token();
+  header.source = static_cast<std::uint32_t>(context_.self.value());
+  header.version = kWireVersion;
+  header.kind = kind;
+  return header;
+}
+
+void Engine::answer_flush(Rank peer, LaneKind lane, std::uint64_t order) {
+  Connection& to = connection(peer);
+  ServiceHeader header = service(to, ServiceKind::kFlushed);
+  header.lane = lane;
+  header.order = order;
+  to.send(header);
+}
+
+void Engine::reject(Rank peer, LaneKind lane, const MessageHeader& message, Code code) {
+  Connection& to = connection(peer);
+  ServiceHeader header = service(to, ServiceKind::kRejected);
+  header.lane = lane;
+  header.order = message.order;
+  header.region = message.region;
+  header.code = code;
+  to.send(header);
+}
+
+void Engine::announce_revoked(std::uint64_t region) {
+  for (const auto& connection : connections_) {
+    if (!connection) continue;
+    ServiceHeader header = service(*connection, ServiceKind::kRevoked);
+    header.region = region;
+    connection->send(header);
+  }
+}
+
+bool Engine::is_genuine(std::uint64_t token, std::uint32_t source) const {
+  if (token == address_.token && source < connections_.size()) return true;
+  DUNLIN_WARN("dropped a message that claims to be from rank {} and was not meant for this process",
+              source);
+  return false;
+}
+
+ucs_status_t Engine::on_lane_message(void* user_data, const void* bytes, std::size_t header_size,
+                                     void* data, std::size_t size,
+                                     const ucp_am_recv_param_t* param) {
+  const auto& port = *static_cast<Port*>(user_data);
+  Engine& engine = *port.engine;
+  const bool is_announced = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  const ucs_status_t refusal = is_announced ? UCS_ERR_INVALID_ADDR : UCS_OK;
+  const auto header = MessageHeader::parse(bytes, header_size);
+  if (!header) {
+    DUNLIN_WARN("dropped a malformed message of {} bytes", header_size);
+    return refusal;
+  }
+  if (!engine.is_genuine(header->token, header->source)) return refusal;
+  Inbox& inbox = engine.connection(Rank(static_cast<int>(header->source))).path(port.lane).inbox;
+  if (is_announced) return inbox.accept_announced(*header, data, size);
+  inbox.accept(*header, data, size);
+  return UCS_OK;
+}
+
+ucs_status_t Engine::on_service_message(void* user_data, const void* bytes, std::size_t header_size,
+                                        void* data, std::size_t size,
+                                        const ucp_am_recv_param_t* param) {
+  const auto& port = *static_cast<Port*>(user_data);
+  const auto header = ServiceHeader::parse(bytes, header_size);
+  if (!header || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+    DUNLIN_WARN("dropped a malformed service message of {} bytes", header_size);
+  } else if (port.engine->is_genuine(header->token, header->source)) {
+    port.engine->on_service(*header, data, size);
+  }
+  return UCS_OK;
+}
+
+void Engine::on_service(const ServiceHeader& header, const void* payload, std::size_t size) {
+  Connection& from = connection(Rank(static_cast<int>(header.source)));
+  UcxLane* const lane = from.path(header.lane).lane;
+  switch (header.kind) {
+    case ServiceKind::kHello: {
+      auto address = Address::decode({static_cast<const std::byte*>(payload), size});
+      if (!address) {
+        DUNLIN_WARN("rank {} sent a bad greeting: {}", header.source, address.status().to_string());
+        return;
+      }
+      from.offer(std::move(address).value());
+      want_settling();
+      return;
+    }
+    case ServiceKind::kFlushed:
+      if (lane != nullptr) lane->on_flush_answered(header.order);
+      return;
+    case ServiceKind::kRejected:
+      if (header.code == Code::kNotFound) from.revoke(header.region);
+      if (lane != nullptr) lane->on_rejected(header.order, header.code, header.region);
+      return;
+    case ServiceKind::kRevoked:
+      from.revoke(header.region);
+      return;
+    case ServiceKind::kGoodbye:
+      from.path(header.lane).said_goodbye = true;
+      from.answer_goodbye(header.lane);
+      want_settling();
+      return;
+    case ServiceKind::kFarewell:
+      from.path(header.lane).heard_farewell = true;
+      return;
+  }
+}
+
+}  // namespace dunlin::transport::ucx

@@ -1,0 +1,141 @@
+#include "transports/ucx/inbox.h"
+
+#include <cstring>
+
+#include "runtime/log.h"
+#include "transports/ucx/engine.h"
+
+namespace dunlin::transport::ucx {
+namespace {
+
+// What a refused sender of announced bytes sees; to_code() is the inverse.
+ucs_status_t to_ucs(Code code) {
+  switch (code) {
+    case Code::kOk:
+      return UCS_OK;
+    case Code::kNotFound:
+      return UCS_ERR_NO_ELEM;
+    case Code::kOutOfRange:
+      return UCS_ERR_OUT_OF_RANGE;
+    default:
+      return UCS_ERR_INVALID_ADDR;
+  }
+}
+
+const char* reason(Code code) {
+  switch (code) {
+    case Code::kNotFound:
+      return "its region is not registered";
+    case Code::kOutOfRange:
+      return "it is beyond its region's or the board's end";
+    default:
+      return "it could not be received";
+  }
+}
+
+}  // namespace
+
+bool Inbox::is_new(const MessageHeader& header) const {
+  if (header.order >= next_ && !early_.contains(header.order)) return true;
+  DUNLIN_ERROR("message {} of rank {} on its {} lane came twice; dropped", header.order,
+               source_.value(), to_string(lane_));
+  return false;
+}
+
+Code Inbox::check(const MessageHeader& header, const RegionTable::Entry*& entry) const {
+  if (header.kind == MessageKind::kNotify && header.cell >= engine_.context().board.size()) {
+    return Code::kOutOfRange;
+  }
+  if (header.size == 0) return Code::kOk;
+  entry = engine_.regions().find(header.region);
+  if (entry == nullptr) return Code::kNotFound;
+  const std::size_t available = entry->memory->size();
+  const bool fits = header.offset <= available && header.size <= available - header.offset;
+  return fits ? Code::kOk : Code::kOutOfRange;
+}
+
+void Inbox::accept(const MessageHeader& header, const void* data, std::size_t size) {
+  if (!is_new(header)) return;
+  const RegionTable::Entry* entry = nullptr;
+  Code outcome = check(header, entry);
+  // Without bytes of its own, it announces what RMA has written already.
+  if (outcome == Code::kOk && size != 0 && size != header.size) outcome = Code::kCorrupted;
+  if (outcome == Code::kOk && size != 0)
+    std::memcpy(entry->memory->data() + header.offset, data, size);
+  if (outcome != Code::kOk) engine_.reject(source_, lane_, header, outcome);
+  settle(header, outcome);
+}
+
+ucs_status_t Inbox::accept_announced(const MessageHeader& header, void* descriptor,
+                                     std::size_t size) {
+  if (!is_new(header)) return UCS_ERR_INVALID_ADDR;
+  const RegionTable::Entry* entry = nullptr;
+  Code outcome = check(header, entry);
+  if (outcome == Code::kOk && (size != header.size || !entry->is_kept)) outcome = Code::kCorrupted;
+  if (outcome != Code::kOk) {
+    settle(header, outcome);
+    return to_ucs(outcome);
+  }
+  Arrival& arrival =
+      early_.emplace(header.order, Arrival{this, header, Code::kOk, false, entry->memory})
+          .first->second;
+  ucp_request_param_t params{};
+  params.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  params.cb.recv_am = on_fetched;
+  params.user_data = &arrival;
+  params.memory_type = UCS_MEMORY_TYPE_HOST;
+  const ucs_status_ptr_t request =
+      ucp_am_recv_data_nbx(engine_.worker(lane_).handle(), descriptor,
+                           entry->memory->data() + header.offset, size, &params);
+  if (!UCS_PTR_IS_PTR(request)) on_fetched(nullptr, UCS_PTR_RAW_STATUS(request), size, &arrival);
+  return UCS_INPROGRESS;
+}
+
+void Inbox::on_fetched(void* request, ucs_status_t status, std::size_t size, void* user_data) {
+  auto& arrival = *static_cast<Arrival*>(user_data);
+  if (request != nullptr) ucp_request_free(request);
+  if (status != UCS_OK) arrival.outcome = to_code(status);
+  arrival.is_fetched = true;
+  arrival.target.reset();
+  arrival.inbox->advance();
+}
+
+void Inbox::settle(const MessageHeader& header, Code outcome) {
+  if (header.order != next_) {
+    early_.emplace(header.order, Arrival{this, header, outcome});
+    return;
+  }
+  carry_out(header, outcome);
+  ++next_;
+  advance();
+}
+
+void Inbox::advance() {
+  for (auto first = early_.begin(); first != early_.end(); first = early_.erase(first)) {
+    const Arrival& arrival = first->second;
+    if (first->first != next_ || !arrival.is_fetched) return;
+    carry_out(arrival.header, arrival.outcome);
+    ++next_;
+  }
+}
+
+void Inbox::carry_out(const MessageHeader& header, Code outcome) {
+  if (outcome != Code::kOk) {
+    DUNLIN_WARN("dropped {} bytes of rank {} for region {} at offset {}, cell {}: {}", header.size,
+                source_.value(), header.region, header.offset, header.cell, reason(outcome));
+    return;
+  }
+  switch (header.kind) {
+    case MessageKind::kPut:
+      return;
+    case MessageKind::kNotify:
+      engine_.context().board.cell(NotifyId{header.cell}).publish(header.notification());
+      return;
+    case MessageKind::kFlush:
+      engine_.answer_flush(source_, lane_, header.order);
+      return;
+  }
+}
+
+}  // namespace dunlin::transport::ucx

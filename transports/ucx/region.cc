@@ -1,0 +1,97 @@
+#include "transports/ucx/region.h"
+
+#include <fmt/format.h>
+
+#include "runtime/log.h"
+#include "transports/ucx/engine.h"
+
+namespace dunlin::transport::ucx {
+namespace {
+
+// Memory that Dunlin allocated is freed with its last holder; wrapped memory by whoever wrapped it.
+bool lives_with_its_holders(const MemoryRegion& memory) {
+  return memory.fd() >= 0;
+}
+
+}  // namespace
+
+std::uint64_t RegionTable::add(std::shared_ptr<MemoryRegion> memory) {
+  const bool is_kept = lives_with_its_holders(*memory);
+  entries_.emplace(next_id_, Entry{std::move(memory), is_kept});
+  return next_id_++;
+}
+
+const RegionTable::Entry* RegionTable::find(std::uint64_t id) const {
+  const auto found = entries_.find(id);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+Result<std::unique_ptr<TransportRegion>> UcxRegion::create(Engine& engine,
+                                                           std::shared_ptr<MemoryRegion> memory) {
+  if (memory->kind() != MemoryKind::kHost) {
+    return Status(Code::kUnavailable,
+                  fmt::format("ucx can't reach {} memory", to_string(memory->kind())));
+  }
+  DUNLIN_ASSIGN(auto handle, MemoryHandle::map(engine.ucp(), *memory));
+  Bytes key;
+  if (engine.uses_rma() && lives_with_its_holders(*memory)) {
+    DUNLIN_ASSIGN(key, handle->pack_key());
+  }
+  return std::unique_ptr<TransportRegion>(
+      new UcxRegion(engine, std::move(memory), std::move(handle), std::move(key)));
+}
+
+UcxRegion::UcxRegion(Engine& engine, std::shared_ptr<MemoryRegion> memory,
+                     std::unique_ptr<MemoryHandle> handle, Bytes key)
+    : engine_(engine),
+      memory_(std::move(memory)),
+      handle_(std::move(handle)),
+      key_(std::move(key)),
+      id_(engine.regions().add(memory_)),
+      is_kept_(lives_with_its_holders(*memory_)) {}
+
+UcxRegion::~UcxRegion() {
+  engine_.regions().remove(id_);
+  engine_.announce_revoked(id_);
+  if (!key_.empty()) engine_.regions().quarantine(std::move(memory_), std::move(handle_));
+}
+
+Bytes UcxRegion::descriptor() const {
+  ByteWriter writer;
+  writer.number(id_).number(reinterpret_cast<std::uint64_t>(memory_->data()));
+  writer.number(static_cast<std::uint8_t>(is_kept_)).blob(key_);
+  return writer.take();
+}
+
+Result<std::unique_ptr<RemoteRegion>> UcxRemoteRegion::import(const Link& link,
+                                                              Connection& connection,
+                                                              std::span<const std::byte> descriptor,
+                                                              std::size_t size) {
+  std::unique_ptr<UcxRemoteRegion> region(new UcxRemoteRegion(link, connection, size));
+  ByteReader reader(descriptor);
+  region->id_ = reader.number<std::uint64_t>();
+  region->address_ = reader.number<std::uint64_t>();
+  region->is_kept_ = reader.number<std::uint8_t>() != 0;
+  const auto key = reader.blob();
+  if (!reader.at_end() || region->id_ == 0) {
+    return Status(Code::kCorrupted, "malformed ucx region descriptor").with_peer(link.peer());
+  }
+  for (const LaneKind kind : kBothLanes) {
+    const Endpoint* endpoint = connection.path(kind).endpoint.get();
+    if (endpoint == nullptr) return Status(connection.path(kind).failure);
+    if (key.empty() || !connection.uses_rma()) continue;
+    auto unpacked = RemoteKey::unpack(*endpoint, key);
+    // No harm: messages reach what RMA doesn't.
+    if (!unpacked)
+      DUNLIN_DEBUG("no RMA to rank {}: {}", link.peer().value(), unpacked.status().to_string());
+    if (unpacked) region->keys_[index_of(kind)] = std::move(unpacked).value();
+  }
+  connection.add_import(*region);
+  return std::unique_ptr<RemoteRegion>(std::move(region));
+}
+
+UcxRemoteRegion::~UcxRemoteRegion() {
+  connection_.remove_import(*this);
+}
+
+}  // namespace dunlin::transport::ucx

@@ -1,0 +1,98 @@
+// Regions of the ucx transport: the table of ours, by which arriving messages are checked, and a
+// peer's as its descriptor tells it.
+//
+// A region's number is never used twice, so that a message for a region that is gone can't be taken
+// for one that came after. Memory that was exposed to RMA stays mapped, in quarantine, until the
+// transport goes: a write that is already on the wire asks nobody.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "transports/transport.h"
+#include "transports/ucx/handle.h"
+#include "transports/ucx/wire.h"
+
+namespace dunlin::transport::ucx {
+
+class Connection;
+class Engine;
+
+class RegionTable {
+ public:
+  struct Entry {
+    std::shared_ptr<MemoryRegion> memory;
+    // The memory lives as long as somebody holds it, so that UCX may write to it later. Memory that
+    // a caller wrapped is his to free once the region is unregistered: it is written at once or
+    // never.
+    bool is_kept = false;
+  };
+
+  std::uint64_t add(std::shared_ptr<MemoryRegion> memory);
+  void remove(std::uint64_t id) { entries_.erase(id); }
+  void quarantine(std::shared_ptr<MemoryRegion> memory, std::unique_ptr<MemoryHandle> handle) {
+    quarantine_.push_back({std::move(memory), std::move(handle)});
+  }
+  const Entry* find(std::uint64_t id) const;
+
+ private:
+  // The handle goes first.
+  struct Quarantined {
+    std::shared_ptr<MemoryRegion> memory;
+    std::unique_ptr<MemoryHandle> handle;
+  };
+  std::unordered_map<std::uint64_t, Entry> entries_;
+  std::vector<Quarantined> quarantine_;
+  std::uint64_t next_id_ = 1;
+};
+
+class UcxRegion final : public TransportRegion {
+ public:
+  static Result<std::unique_ptr<TransportRegion>> create(Engine& engine,
+                                                         std::shared_ptr<MemoryRegion> memory);
+  ~UcxRegion() override;
+  std::string_view transport() const override { return "ucx"; }
+  Bytes descriptor() const override;
+
+ private:
+  UcxRegion(Engine& engine, std::shared_ptr<MemoryRegion> memory,
+            std::unique_ptr<MemoryHandle> handle, Bytes key);
+  Engine& engine_;
+  std::shared_ptr<MemoryRegion> memory_;
+  std::unique_ptr<MemoryHandle> handle_;
+  Bytes key_;  // empty: not exposed to RMA
+  std::uint64_t id_;
+  bool is_kept_;
+};
+
+class UcxRemoteRegion final : public RemoteRegion {
+ public:
+  static Result<std::unique_ptr<RemoteRegion>> import(const Link& link, Connection& connection,
+                                                      std::span<const std::byte> descriptor,
+                                                      std::size_t size);
+  ~UcxRemoteRegion() override;
+
+  std::uint64_t id() const { return id_; }
+  std::uint64_t address() const { return address_; }
+  // UCX may fetch a put's bytes after the message that announces it.
+  bool is_kept() const { return is_kept_; }
+  // Null: not reachable by RMA over this lane.
+  const RemoteKey* key(LaneKind lane) const { return keys_[index_of(lane)].get(); }
+  // The peer has unregistered it.
+  bool is_revoked() const { return is_revoked_; }
+  void revoke() { is_revoked_ = true; }
+
+ private:
+  UcxRemoteRegion(const Link& link, Connection& connection, std::size_t size)
+      : RemoteRegion(link, size), connection_(connection) {}
+  Connection& connection_;
+  std::uint64_t id_ = 0;
+  std::uint64_t address_ = 0;
+  bool is_kept_ = false;
+  bool is_revoked_ = false;
+  std::unique_ptr<RemoteKey> keys_[kLaneKinds];
+};
+
+}  // namespace dunlin::transport::ucx

@@ -1,0 +1,195 @@
+// UcxLane's dealings with UCX: what goes out when, and what comes of it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "transports/ucx/engine.h"
+#include "transports/ucx/lane.h"
+
+namespace dunlin::transport::ucx {
+namespace {
+
+const char* name_of(const Operation& operation) {
+  if (operation.is_remote_flush) return "remote flush";
+  if (!operation.has_message) return "put";
+  if (operation.header.kind == MessageKind::kPut) return "put";
+  return operation.header.size == 0 ? "notification" : "put with notification";
+}
+
+Status refusal(Code code, std::uint64_t region, Rank peer) {
+  const char* reason = code == Code::kNotFound     ? "is not registered"
+                       : code == Code::kOutOfRange ? "or its board ends before it"
+                                                   : "could not be written";
+  return Status(code, fmt::format("the peer refused it: its region {} {}", region, reason))
+      .with_peer(peer);
+}
+
+}  // namespace
+
+void UcxLane::start_rma(Operation& operation, const LocalSlice& from, const RemoteSlice& to) {
+  const auto& region = static_cast<const UcxRemoteRegion&>(*to.region());
+  has_unflushed_rma_ = true;
+  ucp_request_param_t params{};
+  params.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  params.cb.send = on_request;
+  params.user_data = &operation;
+  params.memory_type = UCS_MEMORY_TYPE_HOST;
+  track(operation,
+        ucp_put_nbx(path_.endpoint->handle(), from.data(), from.size(),
+                    region.address() + to.offset(), region.key(kind_)->handle(), &params));
+}
+
+void UcxLane::start_flush(Operation& operation) {
+  has_unflushed_rma_ = false;
+  if (path_.endpoint == nullptr) return;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.cb.send = on_flushed;
+  params.user_data = &operation;
+  const ucs_status_ptr_t request = ucp_ep_flush_nbx(path_.endpoint->handle(), &params);
+  operation.is_flushing = UCS_PTR_IS_PTR(request);
+  if (operation.is_flushing) ++path_.flushes;
+  track(operation, request);
+}
+
+// Callbacks of sends that end at once come back here: the outer call goes on with the loop.
+void UcxLane::send_in_turn() {
+  if (is_sending_) return;
+  is_sending_ = true;
+  while (unsent_ != tail_ && !at(unsent_).is_flushing) {
+    Operation& operation = at(unsent_++);
+    // What came before it did not land: the peer must not be told that it did.
+    const bool can_send = operation.outcome.is_ok() && path_.endpoint != nullptr;
+    if (operation.has_message && can_send) send(operation);
+    operation.is_sent = true;
+    finish_if_done(operation);
+  }
+  is_sending_ = false;
+}
+
+void UcxLane::send(Operation& operation) {
+  MessageHeader& header = operation.header;
+  if (operation.is_remote_flush) {
+    // Nothing went by message since the last answer; RMA was flushed before this turn came.
+    if (last_put_ <= visible_up_to_) return;
+    operation.awaits_answer = true;
+  }
+  header.order = ++path_.sent;
+  if (!operation.is_remote_flush) last_put_ = header.order;
+
+  const bool is_fetched = operation.may_be_fetched && operation.payload_size > kEagerLimit;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  params.flags = is_fetched ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
+  params.cb.send = on_request;
+  params.user_data = &operation;
+  params.memory_type = UCS_MEMORY_TYPE_HOST;
+  track(operation,
+        ucp_am_send_nbx(path_.endpoint->handle(), kLaneMessage, &header, header.wire_size(),
+                        operation.payload, operation.payload_size, &params));
+}
+
+void UcxLane::track(Operation& operation, ucs_status_ptr_t request) {
+  if (UCS_PTR_IS_PTR(request)) {
+    ++operation.requests;
+  } else if (UCS_PTR_IS_ERR(request)) {
+    // UCX refuses only what can't be sent any more. The path ends outside of UCX's callbacks.
+    connection_.note_error(path_, UCS_PTR_STATUS(request));
+    operation.outcome = failure_of(operation, UCS_PTR_STATUS(request));
+  }
+}
+
+void UcxLane::on_request(void* request, ucs_status_t status, void* user_data) {
+  on_finished(request, status, *static_cast<Operation*>(user_data));
+}
+
+void UcxLane::on_flushed(void* request, ucs_status_t status, void* user_data) {
+  auto& operation = *static_cast<Operation*>(user_data);
+  operation.is_flushing = false;
+  UcxLane* const lane = operation.lane;
+  if (lane != nullptr) --lane->path_.flushes;
+  on_finished(request, status, operation);
+  if (lane == nullptr) return;
+  lane->send_in_turn();
+  if (!lane->path_.failure.is_ok()) lane->engine_.want_settling();
+}
+
+void UcxLane::on_finished(void* request, ucs_status_t status, Operation& operation) {
+  ucp_request_free(request);
+  --operation.requests;
+  UcxLane* const lane = operation.lane;
+  if (lane == nullptr) return;
+  if (status != UCS_OK && operation.outcome.is_ok())
+    operation.outcome = lane->failure_of(operation, status);
+  lane->finish_if_done(operation);
+}
+
+Status UcxLane::failure_of(const Operation& operation, ucs_status_t status) const {
+  if (!path_.failure.is_ok()) return path_.failure;
+  // What the receiver returns for bytes that it does not fetch.
+  if (status == UCS_ERR_NO_ELEM || status == UCS_ERR_OUT_OF_RANGE ||
+      status == UCS_ERR_INVALID_ADDR) {
+    return refusal(to_code(status), operation.header.region, link_.peer());
+  }
+  Status failure = to_status(name_of(operation), status);
+  // Of the codes for a broken endpoint, some look like trouble of this process.
+  const bool is_broken =
+      path_.error || status == UCS_ERR_SHMEM_SEGMENT || status == UCS_ERR_IO_ERROR;
+  if (is_broken) failure = Status(Code::kPeerDead, std::string(failure.message()));
+  return std::move(failure).with_peer(link_.peer());
+}
+
+void UcxLane::finish_if_done(Operation& operation) {
+  if (operation.is_done || operation.requests != 0) return;
+  const bool is_over = !path_.failure.is_ok();
+  if (!is_over && (!operation.is_sent || operation.awaits_answer)) return;
+  if (operation.is_local_flush && !is_over && &operation != &at(head_)) return;
+  if (is_over && operation.outcome.is_ok() && (!operation.is_sent || operation.awaits_answer)) {
+    operation.outcome = path_.failure;
+  }
+  complete(operation);
+}
+
+void UcxLane::complete(Operation& operation) {
+  if (operation.is_remote_flush && operation.outcome.is_ok()) {
+    operation.outcome = std::exchange(rejection_, Status::ok());
+  }
+  operation.is_done = true;
+  ++completed_;
+  fire(std::exchange(operation.completion, nullptr), std::move(operation.outcome));
+  retire();
+}
+
+void UcxLane::retire() {
+  while (head_ != tail_ && at(head_).is_done) ++head_;
+  if (head_ != tail_ && at(head_).is_local_flush) finish_if_done(at(head_));
+}
+
+void UcxLane::on_flush_answered(std::uint64_t order) {
+  visible_up_to_ = std::max(visible_up_to_, order);
+  for (std::uint64_t position = head_; position != unsent_; ++position) {
+    Operation& operation = at(position);
+    if (!operation.awaits_answer || operation.header.order != order) continue;
+    operation.awaits_answer = false;
+    finish_if_done(operation);
+    return;
+  }
+}
+
+void UcxLane::on_rejected(std::uint64_t order, Code code, std::uint64_t region) {
+  if (is_closed_) return;
+  const Status status = refusal(code, region, link_.peer());
+  for (std::uint64_t position = head_; position != unsent_; ++position) {
+    Operation& operation = at(position);
+    if (operation.is_done || operation.is_remote_flush || operation.header.order != order) continue;
+    operation.outcome = status;
+    return;
+  }
+  if (rejection_.is_ok()) rejection_ = status;
+}
+
+}  // namespace dunlin::transport::ucx

@@ -1,0 +1,54 @@
+// The ucx transport: peers anywhere that UCX reaches them, over TCP at the least.
+#pragma once
+
+#include <memory>
+
+#include "transports/transport.h"
+#include "transports/ucx/engine.h"
+#include "transports/ucx/lane.h"
+
+namespace dunlin::transport::ucx {
+
+class UcxLink final : public Link {
+ public:
+  UcxLink(Engine& engine, Connection& connection)
+      : Link(connection.peer()),
+        connection_(connection),
+        data_(engine, *this, connection, LaneKind::kData),
+        control_(engine, *this, connection, LaneKind::kControl) {}
+
+  Lane& data() override { return data_; }
+  Lane& control() override { return control_; }
+  Result<std::unique_ptr<RemoteRegion>> import_region(std::span<const std::byte> descriptor,
+                                                      std::size_t size) override;
+
+ private:
+  Connection& connection_;
+  UcxLane data_;
+  UcxLane control_;
+};
+
+class UcxTransport final : public Transport {
+ public:
+  explicit UcxTransport(std::unique_ptr<Engine> engine);
+
+  std::string_view name() const override { return "ucx"; }
+  Bytes address() const override { return engine_->address().encode(); }
+  // Whether UCX gets there shows when it connects.
+  Status reach(Rank peer, std::span<const std::byte> address) override;
+  Result<std::unique_ptr<Link>> connect(Rank peer, std::span<const std::byte> address) override;
+  Result<std::unique_ptr<TransportRegion>> register_memory(
+      const std::shared_ptr<MemoryRegion>& memory) override;
+
+  std::size_t progress() override { return engine_->progress(); }
+  bool arm() override { return engine_->arm(); }
+  // UCX disarms itself.
+  void disarm() override {}
+  const std::vector<int>& wait_fds() const override { return wait_fds_; }
+
+ private:
+  std::unique_ptr<Engine> engine_;
+  std::vector<int> wait_fds_;
+};
+
+}  // namespace dunlin::transport::ucx

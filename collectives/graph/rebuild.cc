@@ -1,0 +1,64 @@
+#include "collectives/graph/rebuild.h"
+
+#include <fmt/format.h>
+
+#include "collectives/graph/generators.h"
+#include "collectives/graph/properties.h"
+
+namespace dunlin::collective {
+namespace {
+
+Status check_survivors(const Graph& graph, std::span<const int> survivors) {
+  if (survivors.empty()) return {Code::kInvalidArgument, "a graph over no survivors"};
+  for (std::size_t k = 0; k < survivors.size(); ++k) {
+    const bool ascends = k == 0 || survivors[k - 1] < survivors[k];
+    if (!ascends || survivors[k] < 0 || survivors[k] >= graph.nodes()) {
+      return {Code::kInvalidArgument,
+              fmt::format("survivor {} (position {}) of graph '{}': must ascend within 0..{}",
+                          survivors[k], k, graph.spec(), graph.nodes() - 1)};
+    }
+  }
+  return Status::ok();
+}
+
+// The kind of graph without what ties it to one number of nodes; empty where that leaves nothing.
+std::string_view scalable_spec(const Graph& graph) {
+  const std::string_view spec = graph.spec();
+  const std::string_view name = spec.substr(0, spec.find(':'));
+  if (name == "file") return {};
+  return graph.grid() ? name : spec;
+}
+
+// The edges among `survivors`, in their new numbers.
+std::vector<Edge> induced_edges(const Graph& graph, std::span<const int> survivors) {
+  std::vector<int> number(static_cast<std::size_t>(graph.nodes()), -1);
+  for (std::size_t k = 0; k < survivors.size(); ++k) {
+    number[static_cast<std::size_t>(survivors[k])] = static_cast<int>(k);
+  }
+  std::vector<Edge> edges;
+  for (const int node : survivors) {
+    const int from = number[static_cast<std::size_t>(node)];
+    for (const int neighbor : graph.out_neighbors(node)) {
+      const int to = number[static_cast<std::size_t>(neighbor)];
+      if (to >= 0) edges.push_back({from, to});
+    }
+  }
+  return edges;
+}
+
+}  // namespace
+
+Result<Graph> rebuild_graph(const Graph& graph, std::span<const int> survivors) {
+  DUNLIN_TRY(check_survivors(graph, survivors));
+  const int nodes = static_cast<int>(survivors.size());
+  if (const std::string_view spec = scalable_spec(graph); !spec.empty()) {
+    if (auto same = make_graph(spec, nodes)) return same;
+  }
+  std::vector<Edge> edges = induced_edges(graph, survivors);
+  DUNLIN_ASSIGN(Graph induced, Graph::from_edges(nodes, edges, graph.spec()));
+  if (is_strongly_connected(induced)) return induced;
+  for (int k = 0; k < nodes; ++k) edges.push_back({k, (k + 1) % nodes});
+  return Graph::from_edges(nodes, edges, graph.spec());
+}
+
+}  // namespace dunlin::collective

@@ -1,0 +1,170 @@
+#include "apps/svm/checkpoint.h"
+
+#include <fmt/format.h>
+#include <sodium.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "apps/svm/atomic_file.h"
+#include "apps/svm/input_file.h"
+#include "runtime/bytes.h"
+
+namespace dunlin::svm {
+namespace {
+
+constexpr std::string_view kMagic("DUNLSVM\n", 8);
+constexpr std::uint32_t kVersion = 1;
+
+// The unsigned integer that a field is stored as.
+template <typename T>
+using Raw = std::conditional_t<sizeof(T) == 8, std::uint64_t,
+                               std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint8_t>>;
+
+// Writing and reading name the fields once, in visit_fields(), so that they cannot disagree.
+struct FieldWriter {
+  template <typename T>
+  void field(const T& value) {
+    out.number(std::bit_cast<Raw<T>>(value));
+  }
+
+  ByteWriter out;
+};
+
+struct FieldReader {
+  template <typename T>
+  void field(T& value) {
+    const auto raw = in.number<Raw<T>>();
+    if constexpr (std::is_floating_point_v<T>) {
+      value = std::bit_cast<T>(raw);
+    } else {
+      value = static_cast<T>(raw);
+    }
+  }
+
+  ByteReader in;
+};
+
+// Everything but the model's elements. `count` is their number.
+template <typename Visitor, typename CheckpointType, typename Count>
+void visit_fields(Visitor& visitor, CheckpointType& checkpoint, Count& count) {
+  visitor.field(count);
+  visitor.field(checkpoint.rank);
+  visitor.field(checkpoint.ranks);
+  visitor.field(checkpoint.group_epoch);
+  visitor.field(checkpoint.iteration);
+  visitor.field(checkpoint.shard_rows);
+  auto& options = checkpoint.options;
+  visitor.field(options.loss);
+  visitor.field(options.lambda);
+  visitor.field(options.eta0);
+  visitor.field(options.has_bias);
+  visitor.field(options.seed);
+  visitor.field(options.shard);
+  visitor.field(options.t_step);
+  auto& state = checkpoint.state;
+  visitor.field(state.t);
+  visitor.field(state.epoch);
+  visitor.field(state.position);
+  visitor.field(state.scale);
+}
+
+FieldWriter written_header(const Checkpoint& checkpoint) {
+  FieldWriter writer;
+  for (const char c : kMagic) writer.field(c);
+  writer.field(kVersion);
+  const std::uint64_t count = checkpoint.model.size();
+  visit_fields(writer, checkpoint, count);
+  return writer;
+}
+
+using Hash = std::array<std::byte, 32>;
+
+// The hash needs no sodium_init(); that would only choose its fastest implementation.
+Hash hash_of(std::span<const std::byte> bytes) {
+  Hash hash;
+  crypto_generichash(reinterpret_cast<unsigned char*>(hash.data()), hash.size(),
+                     reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), nullptr,
+                     0);
+  return hash;
+}
+
+Status corrupted(const std::string& path, std::string_view problem) {
+  return {Code::kCorrupted, fmt::format("{}: {}", path, problem)};
+}
+
+Result<Checkpoint> decode(const std::string& path, std::string_view text) {
+  constexpr std::string_view kCutShort = "the checkpoint is cut short";
+  if (!text.starts_with(kMagic)) {
+    return corrupted(path, kMagic.starts_with(text) ? kCutShort : "is no checkpoint");
+  }
+  const auto bytes = as_bytes(text);
+  FieldReader reader{ByteReader(bytes.subspan(kMagic.size()))};
+  std::uint32_t version = 0;
+  reader.field(version);
+  if (reader.in.ok() && version != kVersion) {
+    return Status(Code::kUnavailable,
+                  fmt::format("{}: the checkpoint has format version {}; this program knows {}",
+                              path, version, kVersion));
+  }
+  Checkpoint checkpoint;
+  std::uint64_t count = 0;
+  visit_fields(reader, checkpoint, count);
+  // Every checkpoint's header has the same size.
+  const std::size_t fixed_bytes = written_header({}).out.take().size() + sizeof(Hash);
+  if (bytes.size() < fixed_bytes) return corrupted(path, kCutShort);
+  const std::size_t model_bytes = bytes.size() - fixed_bytes;
+  if (model_bytes / sizeof(float) < count) return corrupted(path, kCutShort);
+  if (model_bytes != count * sizeof(float)) {
+    return corrupted(path, "the checkpoint has bytes behind its end");
+  }
+  const auto stored = bytes.last(sizeof(Hash));
+  if (!std::ranges::equal(stored, hash_of(bytes.first(bytes.size() - sizeof(Hash))))) {
+    return corrupted(path, "the checkpoint's checksum does not match its content");
+  }
+  checkpoint.model.resize(count);
+  for (float& element : checkpoint.model) reader.field(element);
+  return checkpoint;
+}
+
+}  // namespace
+
+Status save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
+  FieldWriter writer = written_header(checkpoint);
+  for (const float element : checkpoint.model) writer.field(element);
+  Bytes bytes = writer.out.take();
+  const Hash hash = hash_of(bytes);
+  bytes.insert(bytes.end(), hash.begin(), hash.end());
+  return replace_file(path, bytes);
+}
+
+Result<Checkpoint> load_checkpoint(const std::string& path) {
+  DUNLIN_ASSIGN(const InputFile file, InputFile::open(path));
+  return decode(path, file.bytes());
+}
+
+Status check_resumable(const Checkpoint& saved, const Checkpoint& current) {
+  const auto compare = [](const char* what, auto before, auto now) -> Status {
+    if (before == now) return Status::ok();
+    return {Code::kInvalidArgument,
+            fmt::format("the checkpoint was made with {} {}, this run has {}", what, before, now)};
+  };
+  DUNLIN_TRY(compare("number of ranks", saved.ranks, current.ranks));
+  DUNLIN_TRY(compare("rank", saved.rank, current.rank));
+  DUNLIN_TRY(compare("model elements", saved.model.size(), current.model.size()));
+  DUNLIN_TRY(compare("rows of the shard", saved.shard_rows, current.shard_rows));
+  DUNLIN_TRY(compare("loss", std::string_view(to_string(saved.options.loss)),
+                     std::string_view(to_string(current.options.loss))));
+  DUNLIN_TRY(compare("lambda", saved.options.lambda, current.options.lambda));
+  DUNLIN_TRY(compare("bias", saved.options.has_bias, current.options.has_bias));
+  DUNLIN_TRY(compare("seed", saved.options.seed, current.options.seed));
+  DUNLIN_TRY(compare("shard", saved.options.shard, current.options.shard));
+  return compare("t_step", saved.options.t_step, current.options.t_step);
+}
+
+}  // namespace dunlin::svm

@@ -1,0 +1,50 @@
+// A labelled sparse data set, or one rank's shard of it, in compressed rows (CSR). A value that is
+// filled once, by the reader or the generator, and only read afterwards, by any thread.
+//
+// Row i of the whole set belongs to rank i % ranks. Files are often sorted by class or by time;
+// dealing the rows out like cards gives every rank the same mixture and shard sizes that differ by
+// at most one row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace dunlin::svm {
+
+struct Shard {
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
+
+  constexpr bool owns(std::uint64_t row) const { return row % ranks == rank; }
+};
+
+// Borrowed from the Dataset.
+struct Row {
+  std::span<const std::uint32_t> indices;  // 0-based, ascending
+  std::span<const float> values;           // one for each index
+  float label;                             // -1 or +1
+};
+
+struct Dataset {
+  std::vector<std::uint64_t> row_begin{0};  // rows + 1 offsets into indices and values
+  std::vector<std::uint32_t> indices;
+  std::vector<float> values;
+  std::vector<float> labels;
+  std::uint32_t features = 0;    // every index is below it; the same on all ranks
+  std::uint64_t total_rows = 0;  // of the whole set, of which these are a shard
+  // In the file's own coding a label above this is +1: a test file has to be read with the
+  // threshold of its training file.
+  float label_threshold = 0;
+  std::uint64_t dropped_values = 0;  // left out because their index was beyond `features`
+
+  std::size_t rows() const { return labels.size(); }
+  Row row(std::size_t i) const {
+    const std::uint64_t begin = row_begin[i];
+    const std::size_t count = row_begin[i + 1] - begin;
+    return {{indices.data() + begin, count}, {values.data() + begin, count}, labels[i]};
+  }
+};
+
+}  // namespace dunlin::svm

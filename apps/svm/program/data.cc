@@ -1,0 +1,32 @@
+#include "apps/svm/program/data.h"
+
+#include "apps/svm/libsvm_reader.h"
+
+namespace dunlin::svm {
+
+Result<Dataset> load_shard(const Options& options, Shard shard) {
+  if (options.is_generated) return generate(options.generate, shard);
+  LibsvmOptions reading;
+  reading.shard = shard;
+  return read_libsvm(options.train, reading);
+}
+
+Result<EvaluationData> load_evaluation_data(const Options& options) {
+  EvaluationData data;
+  DUNLIN_ASSIGN(data.train, load_shard(options, {}));
+  if (options.is_generated) {
+    GeneratorOptions beyond = options.generate;
+    beyond.first_row = options.generate.rows;
+    beyond.rows = options.test_rows;
+    DUNLIN_ASSIGN(data.test, generate(beyond));
+  } else if (!options.test.empty()) {
+    LibsvmOptions reading;
+    reading.features = data.train.features;
+    reading.drop_beyond = true;
+    reading.label_threshold = data.train.label_threshold;
+    DUNLIN_ASSIGN(data.test, read_libsvm(options.test, reading));
+  }
+  return data;
+}
+
+}  // namespace dunlin::svm

@@ -1,0 +1,93 @@
+#include "apps/svm/program/group.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "collectives/graph/generators.h"
+#include "collectives/graph/properties.h"
+#include "collectives/graph/rebuild.h"
+#include "runtime/log.h"
+
+namespace dunlin::svm {
+namespace {
+
+// An exchange may always take this long before a worker counts as lost: evaluations, checkpoints
+// and the schedulers of crowded machines hold a worker up for seconds at times.
+constexpr auto kShortestTimeout = std::chrono::seconds(5);
+
+}  // namespace
+
+Group::Group(transport::Fabric& fabric, const Options& options, collective::Graph graph,
+             Membership membership)
+    : fabric_(fabric),
+      options_(options),
+      graph_(std::move(graph)),
+      membership_(std::move(membership)),
+      adaptive_(kShortestTimeout, fabric.config().deadline) {}
+
+Result<std::unique_ptr<Group>> Group::create(transport::Fabric& fabric, const Options& options,
+                                             std::size_t count) {
+  DUNLIN_ASSIGN(collective::Graph graph, collective::make_graph(options.graph, fabric.size()));
+  if (!collective::is_strongly_connected(graph)) {
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("graph '{}' over {} workers is not connected: some would never hear of others",
+                    options.graph, fabric.size()));
+  }
+  std::unique_ptr<Group> group(
+      new Group(fabric, options, std::move(graph), fabric.bootstrap().membership()));
+  DUNLIN_TRY(group->build(count));
+  return group;
+}
+
+Status Group::build(std::size_t count) {
+  collective::ReduceOptions reduce;
+  reduce.name = "svm";
+  reduce.membership = membership_;
+  DUNLIN_ASSIGN(
+      reduce.neighborhood,
+      collective::neighborhood_of(graph_, options_.weighting, membership_.members, fabric_.rank()));
+  reduce.count = count;
+  reduce.mode = options_.sync;
+  reduce.depth = options_.depth;
+  DUNLIN_ASSIGN(reduce_, collective::StochasticReduce<float>::prepare(fabric_, std::move(reduce)));
+  return reduce_->connect();
+}
+
+Duration Group::timeout() const {
+  if (!options_.deadline_s) return adaptive_.current();
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*options_.deadline_s));
+}
+
+Result<collective::ReduceReport> Group::exchange() {
+  const TimePoint began = fabric_.clock().now();
+  auto report = reduce_->reduce(timeout());
+  if (report) adaptive_.record(fabric_.clock().now() - began);
+  return report;
+}
+
+Status Group::rebuild() {
+  DUNLIN_ASSIGN(const Membership survivors, fabric_.bootstrap().reform(fabric_.config().deadline));
+  std::vector<int> nodes;
+  for (const Rank rank : survivors.members) {
+    const auto place = std::find(membership_.members.begin(), membership_.members.end(), rank);
+    nodes.push_back(static_cast<int>(place - membership_.members.begin()));
+  }
+  DUNLIN_ASSIGN(graph_, collective::rebuild_graph(graph_, nodes));
+  const std::vector<float> model(reduce_->model().begin(), reduce_->model().end());
+  const std::vector<Rank> before = membership_.members;
+  membership_ = survivors;
+  reduce_.reset();
+  for (const Rank rank : before) {
+    if (!std::binary_search(membership_.members.begin(), membership_.members.end(), rank))
+      fabric_.drop_link(rank);
+  }
+  DUNLIN_TRY(build(model.size()));
+  std::copy(model.begin(), model.end(), reduce_->model().begin());
+  DUNLIN_WARN("epoch {}: going on with {} of {} workers", membership_.epoch,
+              membership_.members.size(), before.size());
+  return Status::ok();
+}
+
+}  // namespace dunlin::svm

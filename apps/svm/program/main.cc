@@ -1,0 +1,54 @@
+// dunlin-svm: decentralised training of a linear SVM (ASAP, section 6).
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "apps/svm/program/options.h"
+#include "apps/svm/program/worker.h"
+#include "runtime/log.h"
+
+namespace dunlin::svm {
+namespace {
+
+int fail(const Status& status) {
+  DUNLIN_ERROR("{}", status.to_string());
+  return status.code() == Code::kInvalidArgument || status.code() == Code::kNotFound ? 2 : 1;
+}
+
+Result<bool> train(Bootstrap& bootstrap, const Config& config, const Options& options) {
+  const SteadyClock clock;
+  std::optional<Trace> trace;
+  if (!config.trace_file.empty()) trace.emplace(config.trace_file, bootstrap.rank(), clock);
+  DUNLIN_ASSIGN(const auto fabric,
+                transport::Fabric::create(bootstrap, config, clock, trace ? &*trace : nullptr));
+  Worker worker(*fabric, options);
+  DUNLIN_TRY(worker.prepare());
+  return worker.run();
+}
+
+int main(int argc, char** argv) {
+  int exit_code = 0;
+  const auto options = parse_options(argc, argv, exit_code);
+  if (!options) return exit_code;
+  Environment environment = Environment::of_process();
+  if (!options->transport.empty()) environment.set("DUNLIN_TRANSPORTS", options->transport);
+  const auto config = Config::parse(environment);
+  if (!config) return fail(config.status());
+  configure_log(config->log_level, Rank());
+  auto bootstrap = Bootstrap::join(*config, environment);
+  if (!bootstrap) return fail(bootstrap.status());
+  configure_log(config->log_level, (*bootstrap)->rank());
+  const auto outcome = train(**bootstrap, *config, *options);
+  if (!outcome) return fail(outcome.status());
+  if (!*outcome && (*bootstrap)->rank() == Rank(0)) {
+    fmt::print(stderr, "dunlin-svm: the objective did not reach {}\n", *options->target_objective);
+  }
+  return *outcome ? 0 : 3;
+}
+
+}  // namespace
+}  // namespace dunlin::svm
+
+int main(int argc, char** argv) {
+  return dunlin::svm::main(argc, argv);
+}

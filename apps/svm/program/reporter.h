@@ -1,0 +1,70 @@
+// Reporter: evaluates models and tells how the training goes, as JSON lines and on the terminal.
+// Only the leader of the group has one.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "apps/svm/evaluate.h"
+#include "apps/svm/program/data.h"
+#include "apps/svm/program/totals.h"
+
+namespace dunlin::svm {
+
+// What the run is, for the first line.
+struct RunInfo {
+  int workers = 1;
+  std::string launcher;
+  std::string transports;  // "shm" or "shm+ucx", as the links came out
+  std::uint64_t total_rows = 0;
+  std::uint64_t exchanges = 0;  // planned
+  double eta0 = 0;
+};
+
+// A point of the training.
+struct Moment {
+  double time_s = 0;
+  std::uint64_t exchange = 0;  // since the very beginning, resumed runs included
+  std::uint64_t examples = 0;  // of all workers
+  Totals totals;               // of this one, in this run
+};
+
+class Reporter {
+ public:
+  // Loads the evaluation data and opens the output; appends to it when `is_continued`.
+  static Result<std::unique_ptr<Reporter>> create(const Options& options, bool is_continued);
+
+  Status start(const RunInfo& info);
+  // Where the training stands. Returns the model's objective, or nothing when evaluation is
+  // deferred.
+  Result<std::optional<double>> progress(const Moment& moment, std::span<const float> model);
+  // Evaluates what was deferred, then tells the end. `all`: the sum over all workers.
+  Status finish(double time_s, const Totals& own, const Totals& all, std::uint64_t epoch);
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  struct Snapshot {
+    Moment moment;
+    std::vector<float> model;
+  };
+  explicit Reporter(const Options& options) : options_(options) {}
+  Status tell(const Moment& moment, std::span<const float> model);
+  Status write(const std::string& line);
+  void display(const Moment& moment) const;
+
+  const Options& options_;
+  EvaluationData data_;
+  std::unique_ptr<std::FILE, Close> file_;
+  std::vector<Snapshot> snapshots_;
+  std::uint64_t planned_ = 0;
+  double objective_ = 0;
+  double test_error_ = 0;
+};
+
+}  // namespace dunlin::svm

@@ -1,0 +1,303 @@
+#include "apps/svm/program/worker.h"
+
+#include <fmt/format.h>
+#include <time.h>
+
+#include <bit>
+#include <cmath>
+#include <set>
+#include <thread>
+
+#include "runtime/log.h"
+
+namespace dunlin::svm {
+namespace {
+
+// A model of 1 GiB: what has more is a stray index in the file rather than a feature.
+constexpr std::uint32_t kMostFeatures = (std::uint32_t{1} << 28) - 2;
+
+double thread_cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+}  // namespace
+
+Status Worker::prepare() {
+  DUNLIN_TRY(load_data());
+  DUNLIN_TRY(agree_on_eta0());
+  DUNLIN_ASSIGN(group_, Group::create(fabric_, options_, data_.features + 1));
+  if (options_.target_objective) {
+    DUNLIN_ASSIGN(stop_, StopSignal::create(fabric_));
+  }
+  last_exchange_ = planned_exchanges();
+  if (options_.resume.empty()) {
+    DUNLIN_TRY(make_learner(nullptr));
+  } else {
+    DUNLIN_TRY(resume());
+  }
+  if (group_->is_leader()) DUNLIN_TRY(make_reporter(!options_.resume.empty()));
+  return fabric_.bootstrap().barrier("svm/start", fabric_.config().bootstrap_timeout);
+}
+
+Status Worker::load_data() {
+  const Shard shard{static_cast<std::uint32_t>(fabric_.rank().value()),
+                    static_cast<std::uint32_t>(fabric_.size())};
+  DUNLIN_ASSIGN(data_, load_shard(options_, shard));
+  if (data_.rows() == 0) {
+    return {Code::kInvalidArgument, fmt::format("rank {} of {} has no rows: the set has {}",
+                                                shard.rank, shard.ranks, data_.total_rows)};
+  }
+  if (data_.features > kMostFeatures) {
+    return {Code::kInvalidArgument,
+            fmt::format("{} features; a model has {} at most", data_.features, kMostFeatures)};
+  }
+  if (options_.straggler && options_.straggler->rank >= fabric_.size()) {
+    return {Code::kInvalidArgument, fmt::format("--straggler: rank {} in a job of {}",
+                                                options_.straggler->rank, fabric_.size())};
+  }
+  learning_ = options_.learner;
+  learning_.shard = shard.rank;
+  return Status::ok();
+}
+
+// Rank 0 searches on its shard, and all use what it found.
+Status Worker::agree_on_eta0() {
+  if (learning_.eta0 > 0) return Status::ok();
+  constexpr std::string_view kKey = "svm/eta0";
+  if (fabric_.rank() == Rank(0)) {
+    DUNLIN_ASSIGN(const double found, find_eta0(data_, learning_));
+    DUNLIN_TRY(fabric_.bootstrap().publish(
+        kKey, ByteWriter().number(std::bit_cast<std::uint64_t>(found)).take()));
+  }
+  DUNLIN_ASSIGN(const Bytes found,
+                fabric_.bootstrap().lookup(kKey, fabric_.config().bootstrap_timeout));
+  ByteReader reader(found);
+  learning_.eta0 = std::bit_cast<double>(reader.number<std::uint64_t>());
+  return Status::ok();
+}
+
+Status Worker::make_learner(const LearnerState* state) {
+  DUNLIN_ASSIGN(Learner made, Learner::create(group_->model(), data_, learning_));
+  learner_.emplace(std::move(made));
+  return state != nullptr ? learner_->restore(*state) : Status::ok();
+}
+
+Status Worker::resume() {
+  DUNLIN_ASSIGN(const Checkpoint saved, load_common_checkpoint(options_.resume, fabric_.bootstrap(),
+                                                               fabric_.config().bootstrap_timeout));
+  Checkpoint fresh = saved;
+  fresh.rank = static_cast<std::uint32_t>(fabric_.rank().value());
+  fresh.ranks = static_cast<std::uint32_t>(fabric_.size());
+  fresh.shard_rows = data_.rows();
+  fresh.options = learning_;
+  fresh.model.resize(group_->model().size());
+  DUNLIN_TRY(check_resumable(saved, fresh));
+  learning_ = saved.options;
+  std::copy(saved.model.begin(), saved.model.end(), group_->model().begin());
+  exchange_ = saved.iteration;
+  return make_learner(&saved.state);
+}
+
+// The same number on all ranks, though their shards may differ by a row.
+std::uint64_t Worker::planned_exchanges() const {
+  const auto ranks = static_cast<double>(fabric_.size());
+  const double rows = std::ceil(static_cast<double>(data_.total_rows) / ranks);
+  return static_cast<std::uint64_t>(
+      std::ceil(options_.epochs * rows / static_cast<double>(options_.sync_every)));
+}
+
+Status Worker::make_reporter(bool is_continued) {
+  DUNLIN_ASSIGN(reporter_, Reporter::create(options_, is_continued));
+  return reporter_->start({static_cast<int>(group_->members().size()),
+                           fabric_.bootstrap().job().launcher, transports(), data_.total_rows,
+                           last_exchange_, learning_.eta0});
+}
+
+std::string Worker::transports() const {
+  std::set<std::string> used;
+  for (const Rank member : group_->members()) {
+    if (const auto name = fabric_.transport_of(member); !name.empty()) used.emplace(name);
+  }
+  std::string text;
+  for (const std::string& name : used) text += (text.empty() ? "" : "+") + name;
+  return text.empty() ? "none" : text;
+}
+
+double Worker::training_time() const {
+  return to_seconds(fabric_.clock().now() - began_ - paused_);
+}
+
+Result<bool> Worker::run() {
+  began_ = fabric_.clock().now();
+  const std::uint64_t eval_every = options_.eval_every > 0
+                                       ? options_.eval_every
+                                       : std::max<std::uint64_t>(1, last_exchange_ / 40);
+  const std::uint64_t save_every = options_.checkpoint_every > 0
+                                       ? options_.checkpoint_every
+                                       : std::max<std::uint64_t>(1, last_exchange_ / 10);
+  // A resumed run may have nothing left to do: it tells where it stands.
+  if (exchange_ >= last_exchange_) DUNLIN_TRY(report_progress(true));
+  while (exchange_ < last_exchange_) {
+    Status status = train_step();
+    if (status.is_ok()) status = follow_up(eval_every, save_every);
+    while (status.code() == Code::kPeerDead && options_.on_peer_loss == OnPeerLoss::kContinue) {
+      status = survive(std::move(status));  // somebody may die in the middle of it, too
+    }
+    DUNLIN_TRY(status);
+  }
+  const double time_s = training_time();
+  DUNLIN_ASSIGN(const Totals all, collect_totals());
+  if (reporter_) DUNLIN_TRY(reporter_->finish(time_s, totals_, all, group_->epoch()));
+  return !options_.target_objective || all.reached_target > 0;
+}
+
+// What comes after an exchange: evaluation, checkpoint, the signal to stop.
+Status Worker::follow_up(std::uint64_t eval_every, std::uint64_t save_every) {
+  const bool is_last = exchange_ == last_exchange_;
+  if (exchange_ % eval_every == 0 || is_last) DUNLIN_TRY(report_progress(is_last));
+  if (!options_.checkpoint.empty() && (exchange_ % save_every == 0 || is_last))
+    DUNLIN_TRY(save_checkpoint());
+  if (stop_ && stop_->last_exchange() != 0) {
+    last_exchange_ =
+        options_.sync == collective::SyncMode::kAsync ? exchange_ : stop_->last_exchange();
+  }
+  return Status::ok();
+}
+
+Status Worker::train_step() {
+  const double cpu_before = thread_cpu_seconds();
+  {
+    const TraceSpan span(fabric_.trace(), "train", static_cast<std::int64_t>(exchange_ + 1));
+    learner_->train(options_.sync_every);
+    learner_->materialise();
+    const double compute_s = thread_cpu_seconds() - cpu_before;
+    straggle(compute_s);
+    totals_.compute_s += compute_s;
+  }
+  const TimePoint before = fabric_.clock().now();
+  DUNLIN_ASSIGN(const collective::ReduceReport report, group_->exchange());
+  totals_.add(report, to_seconds(fabric_.clock().now() - before));
+  totals_.examples += options_.sync_every;
+  ++exchange_;
+  return Status::ok();
+}
+
+// Sleeps, as a slower machine would leave this one's cores alone.
+void Worker::straggle(double compute_s) const {
+  if (!options_.straggler || options_.straggler->rank != fabric_.rank().value()) return;
+  std::this_thread::sleep_for(
+      std::chrono::duration<double>((options_.straggler->factor - 1) * compute_s));
+}
+
+// The survivors may be some exchanges apart: they go on from the number that the furthest has
+// reached.
+Status Worker::survive(Status loss) {
+  DUNLIN_WARN("{}", loss.to_string());
+  const LearnerState state = learner_->state();
+  const bool was_leader = group_->is_leader();
+  DUNLIN_TRY(group_->rebuild());
+  const auto key = [this](Rank rank) {
+    return fmt::format("svm/exchange/{}/{}", group_->epoch(), rank.value());
+  };
+  DUNLIN_TRY(
+      fabric_.bootstrap().publish(key(fabric_.rank()), ByteWriter().number(exchange_).take()));
+  for (const Rank member : group_->members()) {
+    DUNLIN_ASSIGN(const Bytes theirs,
+                  fabric_.bootstrap().lookup(key(member), fabric_.config().deadline));
+    exchange_ = std::max(exchange_, ByteReader(theirs).number<std::uint64_t>());
+  }
+  DUNLIN_TRY(make_learner(&state));
+  if (group_->is_leader() && !was_leader) DUNLIN_TRY(make_reporter(true));
+  return Status::ok();
+}
+
+Status Worker::report_progress(bool is_last) {
+  if (!reporter_) return Status::ok();
+  const TimePoint before = fabric_.clock().now();
+  const Moment now{training_time(), exchange_,
+                   exchange_ * options_.sync_every * group_->members().size(), totals_};
+  DUNLIN_ASSIGN(const auto objective, reporter_->progress(now, group_->model()));
+  paused_ += fabric_.clock().now() - before;
+  return objective ? check_target(*objective, is_last) : Status::ok();
+}
+
+Status Worker::check_target(double objective, bool is_last) {
+  if (!options_.target_objective || objective > *options_.target_objective ||
+      totals_.reached_target > 0) {
+    return Status::ok();
+  }
+  totals_.reached_target = 1;
+  if (is_last) return Status::ok();
+  const std::uint64_t furthest = exchange_ + group_->members().size();
+  return stop_->announce(std::min(furthest, last_exchange_), group_->members());
+}
+
+Checkpoint Worker::checkpoint() const {
+  const auto model = group_->model();
+  return {static_cast<std::uint32_t>(fabric_.rank().value()),
+          static_cast<std::uint32_t>(fabric_.size()),
+          group_->epoch(),
+          exchange_,
+          data_.rows(),
+          learning_,
+          learner_->state(),
+          {model.begin(), model.end()}};
+}
+
+// After a loss there is nothing to save: a resumed job needs the files of all its ranks.
+Status Worker::save_checkpoint() {
+  if (group_->epoch() > 0) return Status::ok();
+  const TraceSpan span(fabric_.trace(), "checkpoint", static_cast<std::int64_t>(exchange_));
+  return checkpoints_.save(checkpoint());
+}
+
+// Also keeps everybody here until everybody is done: neighbours may still write into our memory.
+// Waits for slow workers as long as they live: in ASYNC they may be far behind.
+Result<Totals> Worker::collect_totals() {
+  Bootstrap& bootstrap = fabric_.bootstrap();
+  DUNLIN_TRY(bootstrap.publish(totals_key(fabric_.rank()), totals_.encode()));
+  Totals all;
+  bool is_complete = true;
+  for (const Rank member : group_->members()) {
+    auto theirs = await_totals(member);
+    if (!theirs && theirs.status().code() == Code::kPeerDead &&
+        options_.on_peer_loss == OnPeerLoss::kContinue) {
+      DUNLIN_WARN("{}", theirs.status().to_string());
+      is_complete = false;
+      continue;
+    }
+    DUNLIN_TRY(theirs.status());
+    all += *theirs;
+  }
+  // Where somebody is missing, the others may be agreeing on a new group: they get along without
+  // us.
+  if (is_complete)
+    DUNLIN_TRY(
+        bootstrap.barrier(fmt::format("svm/end/{}", group_->epoch()), fabric_.config().deadline));
+  return all;
+}
+
+std::string Worker::totals_key(Rank rank) const {
+  return fmt::format("svm/totals/{}", rank.value());
+}
+
+Result<Totals> Worker::await_totals(Rank member) {
+  Bytes theirs;
+  // Lookups don't progress the fabric, and a neighbour's last send may need us: short ones in
+  // between.
+  const auto look = [&]() -> Status {
+    auto found = fabric_.bootstrap().lookup(totals_key(member), std::chrono::milliseconds(1));
+    if (found) theirs = std::move(found).value();
+    return found.status().code() == Code::kDeadlineExceeded ? Status::busy() : found.status();
+  };
+  const auto awaited = [&] { return std::vector<transport::Awaited>{{member, "its totals"}}; };
+  Status status = fabric_.wait(look, awaited, fabric_.config().deadline);
+  while (status.code() == Code::kDeadlineExceeded)
+    status = fabric_.wait(look, awaited, fabric_.config().deadline);
+  DUNLIN_TRY(status);
+  return Totals::decode(theirs);
+}
+
+}  // namespace dunlin::svm

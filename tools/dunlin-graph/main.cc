@@ -1,0 +1,143 @@
+// dunlin-graph: makes a node graph, prints its properties, compares graphs, draws them.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "collectives/graph/edge_list.h"
+#include "collectives/graph/generators.h"
+#include "tools/dunlin-graph/report.h"
+#include "tools/dunlin-graph/svg.h"
+
+namespace dunlin::tools {
+namespace {
+
+// Exit codes.
+constexpr int kFailure = 1;
+constexpr int kUsage = 2;
+
+struct Options {
+  std::string spec;
+  int nodes = 0;
+  std::string weights = "uniform";
+  bool json = false;
+  bool compare = false;
+  bool require_connected = false;
+  std::string edges_path;
+  std::string svg_path;
+};
+
+std::string footer() {
+  std::string text = "Graphs:\n";
+  for (const auto& family : collective::graph_families()) {
+    text += fmt::format("  {:<32}{}\n", family.usage, family.help);
+  }
+  return text +
+         "\nExit codes: 0 done, 1 failed (or not connected under --require-connected), 2 wrong "
+         "usage.";
+}
+
+void declare(CLI::App& app, Options& options) {
+  app.add_option("SPEC", options.spec, "the graph, such as root-expander or mesh:4x2");
+  app.add_option("-n,--nodes", options.nodes, "number of nodes; not needed where SPEC says it")
+      ->check(CLI::Range(1, collective::kMaxNodes));
+  app.add_option("--weights", options.weights, "uniform or metropolis")->capture_default_str();
+  app.add_flag("--json", options.json, "print JSON");
+  app.add_flag("--compare", options.compare, "print a table of all graphs over N nodes, and SPEC");
+  app.add_flag("--require-connected", options.require_connected,
+               "fail when SPEC is not strongly connected");
+  app.add_option("--edges", options.edges_path, "write an edge list, for file:PATH");
+  app.add_option("--svg", options.svg_path, "draw the graph");
+  app.footer(footer());
+}
+
+Status check(const Options& options) {
+  if (options.spec.empty() && !options.compare) return {Code::kInvalidArgument, "SPEC is missing"};
+  if (options.compare && options.nodes == 0) {
+    return {Code::kInvalidArgument, "--compare needs --nodes"};
+  }
+  if (options.spec.empty() &&
+      (!options.edges_path.empty() || !options.svg_path.empty() || options.require_connected)) {
+    return {Code::kInvalidArgument, "--edges, --svg and --require-connected need SPEC"};
+  }
+  return Status::ok();
+}
+
+Status write_svg(const collective::Graph& graph, const std::string& path) {
+  DUNLIN_ASSIGN(const std::string svg, draw_svg(graph));
+  errno = 0;
+  std::ofstream file(path);
+  if (!file) return Status::from_errno("create " + path, errno);
+  file << svg;
+  file.close();
+  return file ? Status::ok() : Status::from_errno("write " + path, errno == 0 ? EIO : errno);
+}
+
+void print_comparison(const Options& options, collective::Weighting weighting) {
+  std::vector<std::string> specs;
+  for (const auto& family : collective::graph_families()) {
+    if (family.name == "file") continue;
+    specs.push_back(family.name == "random-regular" ? "random-regular:4" : family.name);
+  }
+  if (!options.spec.empty()) specs.push_back(options.spec);
+
+  std::vector<ComparedGraph> graphs;
+  for (const std::string& spec : specs) {
+    auto graph = collective::make_graph(spec, options.nodes);
+    graphs.push_back({spec, graph ? measure(*graph, weighting) : graph.status()});
+  }
+  if (options.json) {
+    fmt::print("{}\n", to_json(std::span<const ComparedGraph>(graphs)).dump(2));
+  } else {
+    fmt::print("{}", to_table(graphs));
+  }
+}
+
+Status print_report(const collective::Graph& graph, const Options& options,
+                    collective::Weighting weighting) {
+  DUNLIN_ASSIGN(const GraphReport report, measure(graph, weighting));
+  fmt::print("{}", options.json ? to_json(report).dump(2) + "\n" : to_text(report));
+  if (options.require_connected && !report.is_strongly_connected) {
+    return {Code::kNotFound, fmt::format("graph '{}' is not strongly connected", report.spec)};
+  }
+  return Status::ok();
+}
+
+Status run(const Options& options) {
+  DUNLIN_TRY(check(options));
+  DUNLIN_ASSIGN(const auto weighting, collective::parse_weighting(options.weights));
+  if (options.compare) print_comparison(options, weighting);
+  if (options.spec.empty()) return Status::ok();
+
+  DUNLIN_ASSIGN(const auto graph, collective::make_graph(options.spec, options.nodes));
+  if (!options.edges_path.empty())
+    DUNLIN_TRY(collective::write_edge_list(graph, options.edges_path));
+  if (!options.svg_path.empty()) DUNLIN_TRY(write_svg(graph, options.svg_path));
+  return options.compare ? Status::ok() : print_report(graph, options, weighting);
+}
+
+int main(int argc, char** argv) {
+  CLI::App app("Makes a node graph, prints its properties, compares graphs, draws them.",
+               "dunlin-graph");
+  Options options;
+  declare(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  const Status status = run(options);
+  if (status.is_ok()) return 0;
+  fmt::print(stderr, "dunlin-graph: {}\n", status.message());
+  return status.code() == Code::kInvalidArgument ? kUsage : kFailure;
+}
+
+}  // namespace
+}  // namespace dunlin::tools
+
+int main(int argc, char** argv) {
+  return dunlin::tools::main(argc, argv);
+}

@@ -1,0 +1,75 @@
+// dunlin-info: what this host offers, which transports work here and why others do not, and the
+// configuration in force.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "runtime/log.h"
+#include "tools/dunlin-info/report.h"
+#include "tools/dunlin-info/text.h"
+
+namespace dunlin::tools {
+namespace {
+
+// Exit codes.
+constexpr int kFailure = 1;
+constexpr int kUsage = 2;
+
+Json full_report(const Config& config) {
+  const SteadyClock clock;
+  Json report;
+  report["host"] = host_report();
+  report["memory"] = memory_report();
+  report["kernel"] = kernel_report();
+  report["network"] = network_report();
+  report["transports"] = transport_report(config, clock);
+  report["waiting"] = waiting_report(config);
+  return report;
+}
+
+Status run(bool is_config_only, bool is_json) {
+  const Environment environment = Environment::of_process();
+  DUNLIN_ASSIGN(const Config config, Config::parse(environment));
+  configure_log(config.log_level, Rank(0));
+  const Json configuration = config_report(config, environment);
+  if (is_config_only) {
+    fmt::print("{}", is_json ? configuration.dump(2) + "\n" : config_text(configuration));
+    return Status::ok();
+  }
+  Json report = full_report(config);
+  if (is_json) {
+    report["config"] = configuration;
+    fmt::print("{}\n", report.dump(2));
+  } else {
+    fmt::print("{}", to_text(report));
+  }
+  return Status::ok();
+}
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Prints what this host offers, which transports work here and why others do not, and how "
+      "Dunlin is configured.",
+      "dunlin-info");
+  bool is_config_only = false;
+  bool is_json = false;
+  app.add_flag("--config", is_config_only, "only the configuration (DUNLIN_* variables) in force");
+  app.add_flag("--json", is_json, "print JSON");
+  app.footer("Exit codes: 0 done, 1 the configuration is wrong, 2 wrong usage.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  const Status status = run(is_config_only, is_json);
+  if (status.is_ok()) return 0;
+  fmt::print(stderr, "dunlin-info: {}\n", status.message());
+  return kFailure;
+}
+
+}  // namespace
+}  // namespace dunlin::tools
+
+int main(int argc, char** argv) {
+  return dunlin::tools::main(argc, argv);
+}

@@ -1,0 +1,15 @@
+// The benchmarks, one file each. All are collective over the job; rank 0 prints.
+#pragma once
+
+#include "tools/dunlin-perf/job.h"
+#include "tools/dunlin-perf/report.h"
+
+namespace dunlin::perf {
+
+Status run_put(const Options& options, Job& job, const Output& output);
+Status run_put_notify(const Options& options, Job& job, const Output& output);  // and notify
+Status run_channel(const Options& options, Job& job, const Output& output);
+Status run_barrier(const Options& options, Job& job, const Output& output);
+Status run_consistency(const Options& options, Job& job, const Output& output);
+
+}  // namespace dunlin::perf

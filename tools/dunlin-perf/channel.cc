@@ -1,0 +1,166 @@
+// channel: messages of SendQueue and ReceiveQueue, as a user sends them, ACKs included.
+//   - ping-pong, half a round trip: receive, read the last byte, answer, release (the ACK goes out
+//     behind the answer);
+//   - stream: the leader sends as long as it has credits, the partner polls and releases; the clock
+//     stops at the last ACK.
+// Up to 40 bytes travel inside the notification, from plain memory; more from registered memory.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tools/dunlin-perf/benchmarks.h"
+#include "tools/dunlin-perf/check.h"
+#include "tools/dunlin-perf/pair.h"
+#include "tools/dunlin-perf/ping_pong.h"
+#include "transports/channel/queue.h"
+
+namespace dunlin::perf {
+namespace {
+
+using transport::kInlineBytes;
+using transport::ReceiveQueue;
+using transport::SendQueue;
+using transport::SlotExchange;
+
+constexpr std::uint32_t kDepth = 16;
+constexpr std::uint64_t kCheckedRounds = 4;
+constexpr std::uint64_t kStreams = 20;
+
+class ChannelExchange {
+ public:
+  ChannelExchange(Pair& pair, SlotExchange& slots, transport::LocalSlice payload)
+      : pair_(pair),
+        payload_(payload),
+        sender_(slots, slots.out().front()),
+        receiver_(slots, slots.in().front()) {}
+
+  // Sends, then gives back what was received before.
+  Status send() {
+    DUNLIN_TRY(post());
+    return release();
+  }
+  Status receive() {
+    DUNLIN_TRY(poll());
+    if (payload_.size() != 0) touch(&message_.data.back());
+    return Status::ok();
+  }
+
+  Status post() {
+    return pair_.job().post(pair_.partner(), [&] {
+      return payload_.size() <= kInlineBytes
+                 ? sender_.try_send_inline({payload_.data(), payload_.size()}, 0)
+                 : sender_.try_send(payload_, 0, nullptr);
+    });
+  }
+  Status poll() {
+    const auto has_message = [&] { return receiver_.has_message(); };
+    DUNLIN_TRY(pair_.job().await(pair_.partner(), "a message", has_message));
+    message_ = *receiver_.poll();
+    return Status::ok();
+  }
+  Status release() {
+    if (!is_held()) return Status::ok();
+    Status status = receiver_.release();
+    if (!status.is_busy()) return status;
+    return pair_.job().post(pair_.partner(), [&] { return receiver_.progress(); });
+  }
+  // Everything was acknowledged, both ways.
+  Status settle() {
+    DUNLIN_TRY(release());
+    return pair_.job().await(pair_.partner(), "the last ACK",
+                             [&] { return sender_.acknowledged() == sender_.sent(); });
+  }
+  const transport::Message& message() const { return message_; }
+
+ private:
+  bool is_held() const { return receiver_.released() != receiver_.received(); }
+
+  Pair& pair_;
+  transport::LocalSlice payload_;
+  SendQueue sender_;
+  ReceiveQueue receiver_;
+  transport::Message message_;
+};
+
+Status check(Pair& pair, ChannelExchange& exchange, std::size_t size) {
+  const std::span<std::byte> out{pair.source().data(), size};
+  for (std::uint64_t round = 0; round < kCheckedRounds; ++round) {
+    const auto seed_of = [&](bool leader) { return round * 2 + (leader ? 1 : 0) + size; };
+    fill(out, seed_of(pair.leads()));
+    DUNLIN_TRY(exchange.post());
+    DUNLIN_TRY(exchange.poll());
+    const auto arrived = exchange.message().data;
+    if (arrived.size() != size) {
+      return {Code::kCorrupted,
+              fmt::format("a message of {} bytes, expected {}", arrived.size(), size)};
+    }
+    DUNLIN_TRY(verify(arrived, seed_of(!pair.leads()), "channel message"));
+    DUNLIN_TRY(exchange.settle());
+    DUNLIN_TRY(pair.sync());
+  }
+  return Status::ok();
+}
+
+// Messages per second, one way.
+Result<double> stream(Pair& pair, ChannelExchange& exchange, const Plan& plan) {
+  std::vector<double> rates;
+  for (std::uint64_t turn = 0; turn < kStreams; ++turn) {
+    DUNLIN_TRY(pair.sync());
+    const TimePoint began = pair.job().fabric().clock().now();
+    for (std::uint64_t i = 0; i < plan.per_chunk; ++i) {
+      DUNLIN_TRY(pair.leads() ? exchange.post() : exchange.poll());
+      if (!pair.leads()) DUNLIN_TRY(exchange.release());
+    }
+    DUNLIN_TRY(exchange.settle());
+    const Duration took = pair.job().fabric().clock().now() - began;
+    rates.push_back(static_cast<double>(plan.per_chunk) / to_seconds(took));
+  }
+  return median(std::move(rates));
+}
+
+Result<Row> measure(Pair& pair, std::size_t size, std::uint32_t depth, const Options& options) {
+  DUNLIN_ASSIGN(
+      const auto slots,
+      SlotExchange::prepare(pair.job().fabric(),
+                            {fmt::format("perf/{}/{}", size, pair.job().rank().value() / 2),
+                             0,
+                             {pair.partner()},
+                             {pair.partner()},
+                             size,
+                             depth}));
+  DUNLIN_TRY(slots->connect());
+  DUNLIN_ASSIGN(const auto payload, pair.source().slice(0, size));
+  ChannelExchange exchange(pair, *slots, payload);
+  if (options.checks) DUNLIN_TRY(check(pair, exchange, size));
+  const Plan plan = plan_for(size, options.iterations, options.warmup);
+  DUNLIN_ASSIGN(Row row, ping_pong(pair, exchange, size, plan));
+  DUNLIN_TRY(exchange.settle());
+  DUNLIN_ASSIGN(const double rate, stream(pair, exchange, plan));
+  row.messages_per_s = rate;
+  row.gbytes_per_s = rate * static_cast<double>(size) / 1e9;
+  // The partner may still be about to acknowledge.
+  DUNLIN_TRY(pair.sync());
+  return row;
+}
+
+}  // namespace
+
+Status run_channel(const Options& options, Job& job, const Output& output) {
+  const std::uint32_t depth = options.depth != 0 ? options.depth : kDepth;
+  const std::size_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
+  DUNLIN_ASSIGN(const auto pair, Pair::create(job, largest));
+  if (job.is_root()) {
+    output.text(
+        fmt::format("channel of {} slots: half a round trip, timed at the even rank; rate of a "
+                    "stream; ACKs included; limit: a bare cache line's ping-pong\n{}",
+                    depth, format_heading("ping-pong")));
+  }
+  for (const std::size_t size : options.sizes) {
+    DUNLIN_ASSIGN(const Row row, measure(*pair, size, depth, options));
+    DUNLIN_TRY(report_pairs(options, job, output, depth, row));
+  }
+  return pair->sync();
+}
+
+}  // namespace dunlin::perf

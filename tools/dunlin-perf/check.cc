@@ -1,0 +1,40 @@
+#include "tools/dunlin-perf/check.h"
+
+#include <fmt/format.h>
+
+namespace dunlin::perf {
+namespace {
+
+class Pattern {
+ public:
+  explicit Pattern(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 1) {}
+  std::byte next() {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;  // Knuth's MMIX generator
+    return static_cast<std::byte>(state_ >> 56);
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace
+
+void fill(std::span<std::byte> bytes, std::uint64_t seed) {
+  Pattern pattern(seed);
+  for (std::byte& byte : bytes) byte = pattern.next();
+}
+
+Status verify(std::span<const std::byte> bytes, std::uint64_t seed, const char* what) {
+  Pattern pattern(seed);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const std::byte expected = pattern.next();
+    if (bytes[i] == expected) continue;
+    return {Code::kCorrupted,
+            fmt::format("wrong data in a {} of {} bytes: byte {} is {:#04x}, expected {:#04x}",
+                        what, bytes.size(), i, std::to_integer<int>(bytes[i]),
+                        std::to_integer<int>(expected))};
+  }
+  return Status::ok();
+}
+
+}  // namespace dunlin::perf

@@ -1,0 +1,118 @@
+#include "tools/dunlin-perf/job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+
+#include "runtime/log.h"
+#include "runtime/topology.h"
+
+namespace dunlin::perf {
+namespace {
+
+std::vector<std::string> split(std::string_view list) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    parts.emplace_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+const char* name_of(WaitMode mode) {
+  switch (mode) {
+    case WaitMode::kAuto:
+      return "auto";
+    case WaitMode::kSpin:
+      return "spin";
+    case WaitMode::kYield:
+      return "yield";
+    case WaitMode::kEvent:
+      return "event";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Job>> Job::join(const Options& options) {
+  std::unique_ptr<Job> job(new Job());
+  DUNLIN_TRY(job->start(options));
+  return job;
+}
+
+Status Job::start(const Options& options) {
+  const Environment environment = Environment::of_process();
+  DUNLIN_ASSIGN(config_, Config::parse(environment));
+  if (!options.transport.empty()) config_.transports = split(options.transport);
+  configure_log(config_.log_level, Rank());
+  DUNLIN_ASSIGN(bootstrap_, Bootstrap::join(config_, environment));
+  configure_log(config_.log_level, rank());
+  if (options.binds) DUNLIN_TRY(bind());
+  DUNLIN_ASSIGN(fabric_, transport::Fabric::create(*bootstrap_, config_, clock_));
+  const int local_size = bootstrap_->job().local_size;
+  spins_ = options.poll == Poll::kSpin ||
+           (options.poll == Poll::kAuto && local_size <= cores_shared_by(local_size));
+  return Status::ok();
+}
+
+Status Job::bind() const {
+  // A launcher that has bound the rank has done this already.
+  if (host_topology().cores < bootstrap_->job().local_size) return Status::ok();
+  return bind_thread_to_core(bootstrap_->job().local_rank);
+}
+
+std::string Job::wait_policy() const {
+  return spins_ ? "spin" : fmt::format("wait:{}", name_of(config_.wait));
+}
+
+Status Job::check(Rank peer, const char* what, Duration timeout, TimePoint& began) const {
+  const TimePoint now = clock_.now();
+  if (began == TimePoint{}) began = now;
+  if (Status status = bootstrap_->peers().check(peer); !status.is_ok()) {
+    return std::move(status).with_context(fmt::format("waiting for {}", what));
+  }
+  if (now - began < timeout) return Status::ok();
+  return Status(Code::kDeadlineExceeded,
+                fmt::format("waited {:.1f} s for {}", to_seconds(now - began), what))
+      .with_peer(peer);
+}
+
+Status Job::finish() {
+  // The bootstrap blocks; it is left to another thread for as long as this one drives the fabric.
+  auto everybody = std::async(
+      std::launch::async, [this] { return bootstrap_->barrier("perf/finish", config_.deadline); });
+  while (everybody.wait_for(std::chrono::microseconds(100)) != std::future_status::ready) {
+    fabric_->progress();
+  }
+  return everybody.get();
+}
+
+std::vector<Rank> Job::ranks(int step) const {
+  std::vector<Rank> ranks;
+  for (int rank = 0; rank < size(); rank += step) ranks.emplace_back(rank);
+  return ranks;
+}
+
+Result<std::vector<std::string>> Job::gather(const std::vector<Rank>& ranks,
+                                             const std::string& value) {
+  const auto key = [number = gathers_++](Rank from) {
+    return fmt::format("perf/gather/{}/{}", number, from.value());
+  };
+  const auto mine = std::as_bytes(std::span(value));
+  if (std::find(ranks.begin(), ranks.end(), rank()) != ranks.end()) {
+    DUNLIN_TRY(bootstrap_->publish(key(rank()), mine));
+  }
+  std::vector<std::string> values;
+  if (!is_root()) return values;
+  for (const Rank from : ranks) {
+    DUNLIN_ASSIGN(const Bytes found, bootstrap_->lookup(key(from), config_.deadline));
+    values.emplace_back(reinterpret_cast<const char*>(found.data()), found.size());
+  }
+  return values;
+}
+
+}  // namespace dunlin::perf

@@ -1,0 +1,84 @@
+#include "tools/dunlin-perf/pair.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace dunlin::perf {
+
+using transport::Notification;
+using transport::NotifyId;
+using transport::Visibility;
+
+Pair::Pair(Job& job)
+    : job_(job), leads_(job.rank().value() % 2 == 0), partner_(job.rank().value() ^ 1) {}
+
+Result<std::unique_ptr<Pair>> Pair::create(Job& job, std::size_t bytes) {
+  std::unique_ptr<Pair> pair(new Pair(job));
+  DUNLIN_TRY(pair->start(bytes));
+  return pair;
+}
+
+Status Pair::start(std::size_t bytes) {
+  const std::size_t room = std::max<std::size_t>(bytes, transport::kCacheLine);
+  DUNLIN_ASSIGN(source_, job_.fabric().allocate(room));
+  DUNLIN_ASSIGN(target_, job_.fabric().allocate(room));
+  DUNLIN_ASSIGN(cell_, job_.fabric().board().allocate(1));
+  DUNLIN_TRY(exchange());
+  auto bare = BarePingPong::create(job_, partner_, leads_);
+  if (!bare && bare.status().code() != Code::kUnavailable) return std::move(bare).status();
+  if (bare) bare_ = std::move(bare).value();
+  return sync();
+}
+
+Status Pair::exchange() {
+  const auto key = [](Rank rank) { return fmt::format("perf/pair/{}", rank.value()); };
+  Bootstrap& bootstrap = job_.fabric().bootstrap();
+  ByteWriter writer;
+  writer.number(static_cast<std::uint32_t>(cell_)).blob(target_->descriptor());
+  DUNLIN_TRY(bootstrap.publish(key(job_.rank()), writer.take()));
+  DUNLIN_ASSIGN(const Bytes offer, bootstrap.lookup(key(partner_), job_.config().deadline));
+  ByteReader reader(offer);
+  partners_cell_ = NotifyId(reader.number<std::uint32_t>());
+  DUNLIN_ASSIGN(remote_, job_.fabric().import_region(partner_, reader.blob()));
+  DUNLIN_ASSIGN(link_, job_.fabric().link(partner_));
+  return Status::ok();
+}
+
+Pair::~Pair() {
+  remote_.reset();
+  // What is still pending after a failure completes while its completion is here.
+  if (link_ != nullptr) job_.fabric().drop_link(partner_);
+  job_.fabric().board().free(cell_, 1);
+}
+
+Status Pair::flush(Visibility visibility) {
+  flushed_.reset();
+  DUNLIN_TRY(job_.post(partner_, [&] { return lane().flush(visibility, &flushed_); }));
+  if (!flushed_.is_done()) {
+    DUNLIN_TRY(job_.await(partner_, "a flush", [&] { return flushed_.is_done(); }));
+  }
+  return flushed_.status();
+}
+
+Notification Pair::next_notification() {
+  Notification next;
+  next.id = partners_cell_;
+  next.sequence = ++sent_;
+  return next;
+}
+
+Status Pair::await_notification() {
+  const std::uint64_t wanted = ++received_;
+  const transport::NotifyBoard& board = job_.fabric().board();
+  return job_.await(partner_, "a notification", [&] { return board.sequence(cell_) >= wanted; });
+}
+
+Status Pair::sync() {
+  const Notification arrival = next_notification();
+  DUNLIN_TRY(job_.post(partner_, [&] { return lane().notify(arrival, nullptr); }));
+  DUNLIN_TRY(flush(Visibility::kRemote));
+  return await_notification();
+}
+
+}  // namespace dunlin::perf

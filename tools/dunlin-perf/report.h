@@ -1,0 +1,62 @@
+// What dunlin-perf prints: a row per benchmark and size, as text and as JSON lines.
+#pragma once
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/dunlin-perf/job.h"
+#include "tools/dunlin-perf/samples.h"
+
+namespace dunlin::perf {
+
+struct Row {
+  std::size_t size = 0;
+  std::uint64_t iterations = 0;
+  int pairs = 1;  // that measured at the same time
+  Summary ours;
+  std::optional<Summary> limit;             // bare ping-pong or memcpy; absent: no shared memory
+  std::optional<double> ratio;              // ours / limit, median over chunks
+  std::optional<double> round_trips_per_s;  // of all pairs
+  std::optional<double> messages_per_s;     // one way, streaming, of all pairs
+  std::optional<double> gbytes_per_s;
+  std::optional<double> limit_gbytes_per_s;
+};
+
+nlohmann::ordered_json to_json(const Row& row);
+Row row_from_json(const nlohmann::ordered_json& json);
+// One row for pairs that measured at the same time: median of medians, worst p99, sum of rates.
+Row merge(const std::vector<Row>& pairs);
+
+// Facts about this run that every JSON line carries.
+nlohmann::ordered_json context(const Options& options, Job& job, std::uint32_t depth);
+
+// Where the JSON lines go; the table is printed unless that is standard output.
+class Output {
+ public:
+  static Result<std::unique_ptr<Output>> open(const std::string& json_path);
+  ~Output();
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  bool prints_text() const { return json_ != stdout; }
+  void text(const std::string& text) const;
+  void json(const nlohmann::ordered_json& context, const nlohmann::ordered_json& row) const;
+
+ private:
+  Output() = default;
+  std::FILE* json_ = nullptr;
+};
+
+// Headings over format_row()'s columns; `limit` names the bare limit ("ping-pong", "memcpy").
+std::string format_heading(const char* limit);
+std::string format_row(const Row& row);
+
+// For benchmarks of pairs: brings the rows of all leaders together on rank 0, and prints.
+// Collective.
+Status report_pairs(const Options& options, Job& job, const Output& output, std::uint32_t depth,
+                    const Row& row);
+
+}  // namespace dunlin::perf

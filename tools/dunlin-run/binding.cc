@@ -1,0 +1,29 @@
+#include "tools/dunlin-run/binding.h"
+
+#include <fmt/format.h>
+
+#include "runtime/topology.h"
+
+namespace dunlin::run {
+
+Result<std::vector<std::optional<cpu_set_t>>> plan_binding(Bind bind, int ranks) {
+  const std::vector<int>& cores = host_topology().core_cpus;
+  const auto count = static_cast<int>(cores.size());
+  std::vector<std::optional<cpu_set_t>> plan(static_cast<std::size_t>(ranks));
+  if (bind == Bind::kCore && ranks > count) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("--bind core: {} ranks on {} usable cores", ranks, count));
+  }
+  if (bind == Bind::kNone || ranks > count || ranks == 1) return plan;
+  for (int rank = 0; rank < ranks; ++rank) {
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    for (int core = rank * count / ranks; core < (rank + 1) * count / ranks; ++core) {
+      CPU_SET(static_cast<std::size_t>(cores[static_cast<std::size_t>(core)]), &cpus);
+    }
+    plan[static_cast<std::size_t>(rank)] = cpus;
+  }
+  return plan;
+}
+
+}  // namespace dunlin::run

@@ -1,0 +1,257 @@
+#include "tools/dunlin-run/launcher.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "runtime/bootstrap/discovery.h"
+#include "tools/dunlin-run/binding.h"
+
+namespace dunlin::run {
+namespace {
+
+constexpr int kTimeOutCode = 124;  // as timeout(1)
+constexpr Duration kDrainTime = std::chrono::milliseconds(500);
+constexpr Duration kPollOthers = std::chrono::milliseconds(100);
+
+bool asks_to_end(int signal) {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+}
+
+// Blocks the signals that the launcher reads from the descriptor.
+Result<Fd> take_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int each : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    sigaddset(&signals, each);
+  }
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  Fd fd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd.is_open()) return Status::from_errno("signalfd", errno);
+  return fd;
+}
+
+}  // namespace
+
+Launcher::Launcher(Options options, const Config& config, Environment environment)
+    : options_(std::move(options)), config_(config), environment_(std::move(environment)) {}
+
+Launcher::~Launcher() {
+  signal_all(SIGKILL);
+}
+
+Status Launcher::start() {
+  DUNLIN_ASSIGN(signals_, take_signals());
+  DUNLIN_TRY(start_coordinator());
+  if (options_.timeout > Duration::zero()) time_out_ = clock_.now() + options_.timeout;
+  return start_ranks();
+}
+
+Status Launcher::start_coordinator() {
+  if (options_.is_whole_job()) {
+    secret_ = bootstrap::random_hex(32);
+  } else {
+    DUNLIN_ASSIGN(secret_, bootstrap::read_job_secret(config_));
+  }
+  if (!options_.hosts_coordinator()) return Status::ok();
+  const bootstrap::Endpoint local{"127.0.0.1", 0};
+  const auto listen =
+      options_.coordinator ? bootstrap::listening_endpoint(*options_.coordinator) : local;
+  DUNLIN_ASSIGN(coordinator_, bootstrap::Coordinator::start({.size = options_.size,
+                                                             .job_id = config_.job_id,
+                                                             .secret = secret_,
+                                                             .heartbeat = config_.heartbeat,
+                                                             .listen = listen}));
+  return Status::ok();
+}
+
+Environment Launcher::environment_of(int local_rank) const {
+  Environment result = environment_;
+  const auto set = [&result](const char* name, int value) {
+    result.set(name, std::to_string(value));
+  };
+  set("DUNLIN_RANK", options_.first_rank + local_rank);
+  set("DUNLIN_SIZE", options_.size);
+  set("DUNLIN_LOCAL_RANK", local_rank);
+  set("DUNLIN_LOCAL_SIZE", options_.ranks);
+  result.set("DUNLIN_COORDINATOR", "launcher");
+  result.set("DUNLIN_JOB_SECRET", secret_);
+  result.set("DUNLIN_JOB_SECRET_FILE", "");
+  auto contact = options_.coordinator.value_or(bootstrap::Endpoint{"127.0.0.1", 0});
+  if (coordinator_) {
+    contact.port = coordinator_->address().port;
+    result.set("DUNLIN_JOB_ID", coordinator_->job_id());
+  }
+  result.set("DUNLIN_BOOTSTRAP_ADDRESS", contact.to_string());
+  return result;
+}
+
+Status Launcher::start_ranks() {
+  DUNLIN_ASSIGN(const std::string path, find_program(options_.command.front(), environment_));
+  DUNLIN_ASSIGN(const auto binding, plan_binding(options_.bind, options_.ranks));
+  for (int local_rank = 0; local_rank < options_.ranks; ++local_rank) {
+    const Rank rank(options_.first_rank + local_rank);
+    auto child = start_child({path, options_.command, environment_of(local_rank),
+                              binding[static_cast<std::size_t>(local_rank)]});
+    if (!child) return std::move(child).status().with_peer(rank);
+    const std::string tag = options_.is_tagged ? fmt::format("[{}] ", rank.value()) : "";
+    processes_.push_back({.rank = rank,
+                          .pid = child->pid,
+                          .out = LineRelay(std::move(child->out), STDOUT_FILENO, tag),
+                          .err = LineRelay(std::move(child->err), STDERR_FILENO, tag)});
+  }
+  return Status::ok();
+}
+
+int Launcher::run() {
+  while (is_any_running()) {
+    wait_for_events();
+    read_signals();
+    reap();
+    escalate_when_due();
+  }
+  drain_output();
+  wait_for_other_machines();
+  return exit_code();
+}
+
+void Launcher::wait_for_events() {
+  std::vector<pollfd> entries{{signals_.get(), POLLIN, 0}};
+  for (const RankProcess& each : processes_) {
+    entries.push_back({each.out.fd(), POLLIN, 0});
+    entries.push_back({each.err.fd(), POLLIN, 0});
+  }
+  const TimePoint until = std::min(next_step_, time_out_);
+  const int timeout =
+      until == TimePoint::max() ? -1 : bootstrap::poll_timeout_ms(clock_.now(), until);
+  if (poll(entries.data(), entries.size(), timeout) <= 0) return;
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    if (entries[2 * i + 1].revents != 0) processes_[i].out.relay();
+    if (entries[2 * i + 2].revents != 0) processes_[i].err.relay();
+  }
+}
+
+void Launcher::read_signals() {
+  signalfd_siginfo info{};
+  while (read(signals_.get(), &info, sizeof info) == sizeof info) {
+    const auto signal = static_cast<int>(info.ssi_signo);
+    if (asks_to_end(signal)) {
+      end_by_signal(signal);
+    } else if (signal != SIGCHLD) {
+      signal_all(signal);
+    }
+  }
+}
+
+void Launcher::end_by_signal(int signal) {
+  if (imposed_code_) return enter(Phase::kKilling);  // asked twice: no patience
+  imposed_code_ = 128 + signal;
+  say(fmt::format("{} (signal {}): ending all ranks", strsignal(signal), signal));
+  signal_all(signal);
+  phase_ = Phase::kTerminating;
+  next_step_ = clock_.now() + options_.grace;
+}
+
+void Launcher::reap() {
+  for (RankProcess& process : processes_) {
+    int status = 0;
+    if (process.is_running && waitpid(process.pid, &status, WNOHANG) == process.pid) {
+      note_end(process, status);
+    }
+  }
+}
+
+void Launcher::note_end(RankProcess& process, int wait_status) {
+  process.is_running = false;
+  process.was_killed = WIFSIGNALED(wait_status);
+  process.exit_code = process.was_killed ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+  const std::string how = process.was_killed
+                              ? fmt::format("was killed by signal {} ({})", WTERMSIG(wait_status),
+                                            strsignal(WTERMSIG(wait_status)))
+                              : fmt::format("exited with code {}", process.exit_code);
+  if (coordinator_) {
+    coordinator_->lose(process.rank, fmt::format("process {} {}", process.pid, how));
+  }
+  if (process.exit_code == 0) return;
+  // Who ends because we told it to is no news.
+  if (phase_ <= Phase::kWaiting) {
+    say(fmt::format("rank {} (process {}) {}", process.rank.value(), process.pid, how));
+  }
+  if (!first_failure_) first_failure_ = process.exit_code;
+  if (phase_ == Phase::kRunning && !options_.keeps_going && is_any_running())
+    enter(Phase::kWaiting);
+}
+
+void Launcher::escalate_when_due() {
+  const TimePoint now = clock_.now();
+  if (now >= time_out_) {
+    time_out_ = TimePoint::max();
+    if (!imposed_code_) imposed_code_ = kTimeOutCode;
+    say(fmt::format("time-out after {:g} s: ending all ranks", to_seconds(options_.timeout)));
+    enter(Phase::kTerminating);
+  } else if (now >= next_step_) {
+    enter(phase_ == Phase::kWaiting ? Phase::kTerminating : Phase::kKilling);
+  }
+}
+
+void Launcher::enter(Phase phase) {
+  phase_ = phase;
+  next_step_ = phase == Phase::kKilling ? TimePoint::max() : clock_.now() + options_.grace;
+  if (phase == Phase::kTerminating) signal_all(SIGTERM);
+  if (phase == Phase::kKilling) signal_all(SIGKILL);
+}
+
+void Launcher::signal_all(int signal) {
+  for (const RankProcess& each : processes_) {
+    if (each.is_running) kill(-each.pid, signal);
+  }
+}
+
+bool Launcher::is_any_running() const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [](const RankProcess& each) { return each.is_running; });
+}
+
+// What the ranks wrote last. A grandchild that keeps a pipe open is not waited for.
+void Launcher::drain_output() {
+  next_step_ = clock_.now() + kDrainTime;
+  time_out_ = TimePoint::max();
+  const auto is_open = [](const RankProcess& each) {
+    return each.out.fd() >= 0 || each.err.fd() >= 0;
+  };
+  while (std::any_of(processes_.begin(), processes_.end(), is_open) && clock_.now() < next_step_) {
+    wait_for_events();
+  }
+}
+
+// The coordinator stays until the ranks of the other machines have ended.
+void Launcher::wait_for_other_machines() {
+  if (!coordinator_ || options_.is_whole_job()) return;
+  while (!imposed_code_ && !coordinator_->wait_until_empty(clock_.now() + kPollOthers)) {
+    read_signals();
+  }
+}
+
+int Launcher::exit_code() const {
+  if (imposed_code_) return *imposed_code_;
+  if (!options_.keeps_going || !first_failure_) return first_failure_.value_or(0);
+  bool has_success = false;
+  for (const RankProcess& each : processes_) {
+    if (each.exit_code != 0 && !each.was_killed) return each.exit_code;
+    has_success |= each.exit_code == 0;
+  }
+  return has_success ? 0 : *first_failure_;
+}
+
+void Launcher::say(const std::string& text) const {
+  fmt::print(stderr, "dunlin-run: {}\n", text);
+}
+
+}  // namespace dunlin::run

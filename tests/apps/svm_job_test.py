@@ -1,0 +1,156 @@
+"""dunlin-svm as whole jobs: same result however it is connected, synchronised, started and interrupted."""
+
+import filecmp
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+from job import Job, events  # noqa: E402
+
+RUN, SVM = sys.argv[1:3]
+del sys.argv[1:3]
+
+# About a tenth of RCV1: a run takes a second or two.
+DATA = ["--generate", "--rows", 6000, "--features", 8000, "--nonzeros", 40, "--quiet", "--deferred-eval"]
+
+
+class Jobs(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def final(self, command, env=None, unset=(), expect=0, json="run.jsonl"):
+        """Runs to the end; the last JSON line."""
+        job = Job([*command, "--json-out", self.path(json)], env=env, unset=unset)
+        self.assertEqual(job.wait(), expect, job.text())
+        return events(self.path(json), "final")[-1]
+
+    def test_eight_workers_reach_the_objective_of_one(self):
+        # Shards of some 2,500 rows: with much smaller ones, averaging costs epochs.
+        data = ["--generate", "--rows", 20000, "--features", 5000, "--nonzeros", 30, "--sync-every", 50, "--quiet",
+                "--deferred-eval"]
+        single = self.final([SVM, *data])["objective"]
+        for graph in ("complete", "root-expander"):
+            run = self.final([RUN, "-n", 8, SVM, *data, "--graph", graph, "--sync", "notify-ack"])
+            self.assertLess(run["objective"], 1.01 * single, graph)
+            degree = {"complete": "7", "root-expander": "2"}[graph]
+            self.assertEqual(list(run["all"]["reduces_by_inputs"]), [degree])
+            self.assertEqual(run["all"]["torn_reads"] + run["all"]["stale_reads"], 0)
+
+    def test_notify_ack_gives_the_same_model_every_time_and_over_every_transport(self):
+        # The data flow of NOTIFY-ACK doesn't depend on timing: the same floats, added in the same order.
+        runs = [["--transport", "shm"], ["--transport", "shm", "--straggler", "1:3"], ["--transport", "ucx"]]
+        objectives = set()
+        for options in runs:
+            if "ucx" in options and "not work" in Job([SVM, *DATA, "--epochs", 0.1, *options]).text():
+                continue
+            command = [RUN, "-n", 3, SVM, *DATA, "--epochs", 3, *options]
+            objectives.add(self.final(command)["objective"])
+        self.assertEqual(len(objectives), 1, objectives)
+
+    def test_the_weaker_modes_train_too(self):
+        for sync in ("bsp", "async"):
+            run = self.final([RUN, "-n", 4, SVM, *DATA, "--epochs", 5, "--sync", sync])
+            self.assertLess(run["objective"], 0.5)
+            self.assertEqual(run["all"]["exchanges"], sum(run["all"]["reduces_by_inputs"].values()))
+
+    def test_losses_and_stragglers(self):
+        run = self.final([RUN, "-n", 2, SVM, *DATA, "--epochs", 2, "--loss", "log", "--straggler", "1:5"])
+        self.assertLess(run["objective"], 0.7)
+        self.assertGreater(run["own"]["wait_s"], 0)
+
+    def test_a_target_stops_all_workers_after_the_same_exchange(self):
+        for sync in ("notify-ack", "async"):
+            command = [RUN, "-n", 4, SVM, *[o for o in DATA if o != "--deferred-eval"], "--sync", sync, "--graph", "ring",
+                       "--eval-every", 5, "--epochs", 1000, "--target-objective", 0.4]
+            run = self.final(command)
+            self.assertLess(run["own"]["exchanges"], 1000)
+            if sync == "notify-ack":
+                self.assertEqual(run["all"]["exchanges"], 4 * run["own"]["exchanges"])
+        missed = [SVM, *[o for o in DATA if o != "--deferred-eval"], "--epochs", 1, "--target-objective", 0.0001]
+        self.final(missed, expect=3)
+
+    def test_one_worker_resumes_bit_for_bit(self):
+        base = self.path("ckpt")
+        whole = [SVM, *DATA, "--epochs", 4, "--checkpoint", base, "--checkpoint-every", 60]
+        self.final(whole)  # 240 exchanges; the last two checkpoints stay
+        kept = sorted(name for name in os.listdir(self.folder.name) if name.startswith("ckpt"))
+        self.assertEqual(kept, ["ckpt.0.180", "ckpt.0.240"])
+        shutil.move(self.path("ckpt.0.240"), self.path("straight"))
+        self.final([*whole, "--resume", base])
+        self.assertTrue(filecmp.cmp(self.path("straight"), self.path("ckpt.0.240"), shallow=False))
+
+    def test_resuming_something_else_is_refused(self):
+        base = self.path("ckpt")
+        Job([SVM, *DATA, "--epochs", 1, "--checkpoint", base]).wait()
+        other = Job([SVM, *DATA, "--epochs", 1, "--lambda", 0.01, "--resume", base])
+        self.assertEqual(other.wait(), 2)
+        self.assertIn("lambda", other.text())
+        none = Job([SVM, *DATA, "--epochs", 1, "--resume", self.path("nothing")])
+        self.assertEqual(none.wait(), 2)
+        self.assertIn("no checkpoint", none.text())
+
+    def test_bad_input_is_told_with_its_place(self):
+        bad = self.path("bad.libsvm")
+        with open(bad, "w", encoding="ascii") as file:
+            file.write("+1 1:1\n-1 2:x\n")
+        for command, code, text in (
+                ([SVM, "--train", bad], 2, "bad.libsvm:2:"),
+                ([SVM, "--train", self.path("absent")], 2, "absent"),
+                ([SVM, "--graph", "moebius", *DATA], 2, "moebius"),
+                ([SVM, "--straggler", "x:2", *DATA], 2, "--straggler"),
+                ([SVM, "--straggler", "3:2", *DATA], 2, "rank 3 in a job of 1"),
+                ([SVM, "--epochs", "nan", *DATA], 2, "--epochs"),
+                ([SVM, "--generate", "--rows", "-5"], 2, "--rows"),
+                ([SVM, "--train", self.stray_index()], 2, "2000000000 features"),
+                ([RUN, "-n", 4, SVM, *DATA, "--graph", f"file:{self.two_halves()}"], 2, "not connected"),
+                ([SVM, "--sync", "sometimes", *DATA], 2, "--sync"),
+                ([SVM, "--transport", "pigeon", *DATA], 2, "pigeon"),
+                ([SVM, *DATA, "--json-out", self.path("no/such/folder")], 2, "no/such/folder"),
+                ([RUN, "-n", 5, SVM, *DATA, "--graph", "hypercube"], 2, "hypercube")):
+            with self.subTest(command[1:3]):
+                job = Job(command)
+                self.assertEqual(job.wait(60), code, job.text())
+                self.assertIn(text, job.text())
+
+    def stray_index(self):
+        with open(self.path("stray.libsvm"), "w", encoding="ascii") as file:
+            file.write("+1 2000000000:1\n-1 1:1\n")
+        return file.name
+
+    def two_halves(self):
+        with open(self.path("halves.edges"), "w", encoding="ascii") as file:
+            file.write("nodes 4\n0 1\n1 0\n2 3\n3 2\n")
+        return file.name
+
+    def test_torchrun_variables_start_a_job(self):
+        port = 20000 + os.getpid() % 20000
+        base = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                "DUNLIN_JOB_SECRET": "a secret of this test"}
+        jobs = [Job([SVM, *DATA, "--epochs", 2, "--json-out", self.path("torchrun.jsonl")],
+                    env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(3)]
+        for job in jobs:
+            self.assertEqual(job.wait(), 0, job.text())
+        self.assertEqual(events(self.path("torchrun.jsonl"), "config")[0]["workers"], 3)
+        self.assertEqual(events(self.path("torchrun.jsonl"), "config")[0]["launcher"], "torchrun")
+
+    def test_mpirun_starts_a_job(self):
+        if not shutil.which("mpirun"):
+            self.skipTest("mpirun is not installed")
+        environment = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        run = self.final(["mpirun", "--oversubscribe", "-n", 4, SVM, *DATA, "--epochs", 3], env=environment)
+        self.assertEqual(events(self.path("run.jsonl"), "config")[0]["launcher"], "pmix")
+        same = self.final([RUN, "-n", 4, SVM, *DATA, "--epochs", 3])
+        self.assertEqual(run["objective"], same["objective"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,94 @@
+// A peer that dies in the middle: whoever waits for it learns of it within a second, pending
+// operations complete, and the other lanes live. Processes only: the death is a real SIGKILL.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <memory>
+
+#include "tests/support/ranks.h"
+
+namespace dunlin::testing {
+namespace {
+
+using transport::Awaited;
+using transport::Completion;
+using transport::Fabric;
+using transport::Notification;
+
+TEST(PeerDeath, IsNoticedWithinASecondByWhoeverWaits) {
+  run_ranks(
+      {.kind = PeerKind::kProcesses, .size = 3, .killed = {2}, .configure = {}},
+      [](Fabric& fabric) {
+        Exposed memory(fabric, "death", 1 << 20, 3);
+        if (fabric.rank() == Rank(2)) {
+          // Dies with puts on the wire.
+          for (int i = 0; i < 50; ++i) {
+            (void)memory.data(0).put(memory.local().whole(), memory.at(0).whole(), nullptr);
+            fabric.progress();
+          }
+          kill(getpid(), SIGKILL);
+        }
+        const TimePoint began = fabric.clock().now();
+        const Status status =
+            fabric.wait([] { return Status::busy(); },
+                        [] {
+                          return std::vector<Awaited>{{Rank(2), "a model that never comes"}};
+                        },
+                        std::chrono::seconds(20));
+        EXPECT_EQ(status.code(), Code::kPeerDead) << status.to_string();
+        EXPECT_EQ(status.peer(), Rank(2));
+        EXPECT_NE(status.message().find("a model that never comes"), std::string::npos)
+            << status.to_string();
+        // Rank 2 dies right after the set-up: the wait began at about the same time.
+        EXPECT_LT(to_seconds(fabric.clock().now() - began), 1.5);
+        EXPECT_EQ(memory.data(2).put(memory.local().whole(), memory.at(2).whole(), nullptr).code(),
+                  Code::kPeerDead);
+
+        // The survivors still reach one another.
+        const int other = 1 - fabric.rank().value();
+        Notification hello;
+        hello.id = memory.cell_at(other, 0);
+        hello.sequence = 1;
+        Completion done;
+        ASSERT_TRUE(post(fabric, [&] { return memory.data(other).notify(hello, &done); }).is_ok());
+        ASSERT_TRUE(await_cell(fabric, memory.cell(0), 1));
+        ASSERT_TRUE(progress_until(fabric, [&] { return done.is_done(); }));
+        const auto membership = fabric.bootstrap().reform(std::chrono::seconds(10));
+        ASSERT_TRUE(membership.is_ok()) << membership.status().to_string();
+        EXPECT_EQ(membership->epoch, 1u);
+        EXPECT_EQ(membership->members, (std::vector<Rank>{Rank(0), Rank(1)}));
+      });
+}
+
+TEST(PeerDeath, CompletesWhatWasPending) {
+  run_ranks({.kind = PeerKind::kProcesses, .size = 2, .killed = {1}, .configure = {}},
+            [](Fabric& fabric) {
+              constexpr std::size_t kOperations = 8;
+              constexpr std::size_t kSize = 4 << 20;
+              Exposed memory(fabric, "pending", kSize, 1);
+              sync(fabric, "ready");
+              if (fabric.rank() == Rank(1)) kill(getpid(), SIGKILL);
+              auto completions = std::make_unique<Completion[]>(kOperations);
+              std::size_t posted = 0;
+              for (; posted < kOperations; ++posted) {
+                const Status status = memory.data(1).put(
+                    memory.local().whole(), memory.at(1).whole(), &completions[posted]);
+                if (!status.is_ok()) break;  // busy, or dead already
+              }
+              ASSERT_TRUE(progress_until(fabric, [&] {
+                for (std::size_t i = 0; i < posted; ++i) {
+                  if (!completions[i].is_done()) return false;
+                }
+                return !fabric.peers().is_present(Rank(1));
+              }));
+              for (std::size_t i = 0; i < posted; ++i) {
+                const Code code = completions[i].status().code();
+                EXPECT_TRUE(code == Code::kOk || code == Code::kPeerDead)
+                    << completions[i].status().to_string();
+              }
+            });
+}
+
+}  // namespace
+}  // namespace dunlin::testing

@@ -1,0 +1,114 @@
+"""dunlin-svm when workers die or stop in the middle of a run."""
+
+import os
+import signal
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+from job import Job, await_progress, events, reports  # noqa: E402
+
+RUN, SVM, TRANSPORT = sys.argv[1:4]
+del sys.argv[1:4]
+
+WORKERS = 8
+# Small steps and far more of them than any test waits for.
+ENDLESS = ["--generate", "--rows", 4000, "--features", 2000, "--nonzeros", 20, "--sync-every", 50, "--epochs", 1e6,
+           "--eval-every", 200, "--quiet", "--transport", TRANSPORT]
+
+
+class Failure(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.json = os.path.join(self.folder.name, "run.jsonl")
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def start(self, *options, run=(), env=None):
+        job = Job([RUN, "-n", WORKERS, *run, SVM, *ENDLESS, "--json-out", self.json, *options], env=env)
+        self.addCleanup(lambda: job.process.poll() is None and os.killpg(job.process.pid, signal.SIGKILL))
+        await_progress(job, self.json)
+        return job
+
+    def test_every_worker_reports_a_killed_one_within_a_second(self):
+        for graph in ("complete", "root-expander"):
+            with self.subTest(graph):
+                if os.path.exists(self.json):
+                    os.unlink(self.json)
+                job = self.start("--graph", graph)
+                killed_at = time.monotonic()
+                os.kill(job.rank_pid(5), signal.SIGKILL)
+                self.assertEqual(job.wait(), 128 + signal.SIGKILL)
+                found = reports(job, r"error: .*rank 5.* is dead.*had waited .* s for|error: .*waited .*rank 5.*dead")
+                self.assertEqual(sorted(found), [r for r in range(WORKERS) if r != 5], job.text())
+                for rank, (moment, line) in found.items():
+                    self.assertLess(moment - killed_at, 1.0, f"rank {rank}: {line}")
+
+    def test_survivors_go_on_over_a_rebuilt_graph(self):
+        for graph, victim in (("complete", 3), ("root-expander", 0)):
+            with self.subTest(graph):
+                if os.path.exists(self.json):
+                    os.unlink(self.json)
+                job = self.start("--graph", graph, "--on-peer-loss", "continue", run=["--keep-going"])
+                before = len(events(self.json, "progress"))
+                os.kill(job.rank_pid(victim), signal.SIGKILL)
+                await_progress(job, self.json, before + 20)
+                second = job.rank_pid(6)
+                before = len(events(self.json, "progress"))
+                os.kill(second, signal.SIGKILL)
+                await_progress(job, self.json, before + 20)
+                self.assertIsNone(job.process.poll(), job.text())
+                self.assertEqual(len(reports(job, "epoch 1: going on with 7 of 8")), 7, job.text())
+                self.assertEqual(len(reports(job, "epoch 2: going on with 6 of 7")), 6, job.text())
+                os.killpg(job.process.pid, signal.SIGTERM)
+                job.wait()
+
+    def test_a_stopped_worker_is_named_as_stalled_at_the_deadline(self):
+        job = self.start("--deadline", 3, "--graph", "ring")
+        pid = job.rank_pid(2)
+        stopped_at = time.monotonic()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            self.assertNotEqual(job.wait(60), 0)
+        finally:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        found = reports(job, "error: peer_stalled: .*rank 2.*stalled")
+        # Its successor on the ring waits for its model, at the least.
+        self.assertIn(3, found, job.text())
+        elapsed = found[3][0] - stopped_at
+        self.assertTrue(2.5 < elapsed < 6, f"reported after {elapsed:.2f} s: {job.text()}")
+
+    def test_resume_after_a_kill_goes_on_from_the_last_common_checkpoint(self):
+        base = os.path.join(self.folder.name, "model.ckpt")
+        options = ["--checkpoint", base, "--checkpoint-every", 50]
+        job = self.start(*options)
+        os.kill(job.rank_pid(1), signal.SIGKILL)
+        self.assertNotEqual(job.wait(), 0)
+        newest = min(max(self.saved(base, rank)) for rank in range(WORKERS))
+        self.assertGreater(newest, 0)
+
+        again = Job([RUN, "-n", WORKERS, SVM, *ENDLESS, "--json-out", self.json + ".2", "--resume", base, *options])
+        await_progress(again, self.json + ".2", 1)
+        os.killpg(again.process.pid, signal.SIGKILL)
+        again.wait()
+        first = events(self.json + ".2", "progress")[0]
+        self.assertGreater(first["exchange"], newest)
+        self.assertLessEqual(first["exchange"] - first["exchanges"], newest)
+        self.assertGreaterEqual(first["exchange"] - first["exchanges"], newest - 50)
+
+    @staticmethod
+    def saved(base, rank):
+        """The exchanges that a rank has checkpoints of."""
+        folder, prefix = os.path.split(f"{base}.{rank}.")
+        tails = [name[len(prefix):] for name in os.listdir(folder) if name.startswith(prefix)]
+        return [int(tail) for tail in tails if tail.isdigit()]
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

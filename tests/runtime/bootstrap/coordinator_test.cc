@@ -1,0 +1,372 @@
+// The coordinator and its clients over real sockets, within one process.
+#include "runtime/bootstrap/coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <spdlog/sinks/base_sink.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <thread>
+
+#include "runtime/bootstrap/constants.h"
+#include "runtime/bootstrap/tcp_bootstrap.h"
+#include "runtime/log.h"
+
+namespace dunlin::bootstrap {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+constexpr const char* kSecret = "correct horse battery staple";
+constexpr Duration kPatience = 20s;
+
+TimePoint soon() {
+  return SteadyClock().now() + kPatience;
+}
+
+// Collects what is logged while it lives.
+class LogCapture {
+ public:
+  LogCapture() { log().sinks().push_back(sink_); }
+  ~LogCapture() { std::erase(log().sinks(), sink_); }
+  bool await(const std::string& text) {
+    const TimePoint deadline = soon();
+    while (SteadyClock().now() < deadline) {
+      if (sink_->contains(text)) return true;
+      std::this_thread::yield();
+    }
+    return false;
+  }
+
+ private:
+  class Sink final : public spdlog::sinks::base_sink<std::mutex> {
+   public:
+    bool contains(const std::string& needle) {
+      const std::lock_guard lock(mutex_);
+      return text_.find(needle) != std::string::npos;
+    }
+
+   protected:
+    void sink_it_(const spdlog::details::log_msg& message) override {
+      text_.append(message.payload.data(), message.payload.size()).append("\n");
+    }
+    void flush_() override {}
+
+   private:
+    std::string text_;
+  };
+  std::shared_ptr<Sink> sink_ = std::make_shared<Sink>();
+};
+
+std::unique_ptr<Coordinator> start_coordinator(int size, Duration heartbeat = 50ms) {
+  return Coordinator::start({.size = size,
+                             .job_id = "test",
+                             .secret = kSecret,
+                             .heartbeat = heartbeat,
+                             .listen = {"127.0.0.1", 0}})
+      .value();
+}
+
+JoinPlan plan_for(const Coordinator& coordinator, int rank, int size) {
+  JoinPlan plan;
+  plan.job.rank = Rank(rank);
+  plan.job.size = size;
+  plan.coordinator = {coordinator.address()};
+  plan.secret = kSecret;
+  plan.host = CoordinatorHost::kLauncher;
+  plan.timeout = kPatience;
+  return plan;
+}
+
+std::string error_of(JoinPlan plan) {
+  return TcpBootstrap::join(std::move(plan)).status().to_string();
+}
+
+// Runs `body` as every rank of a job, each in its thread.
+void run_job(const Coordinator& coordinator, int size,
+             const std::function<void(Bootstrap&)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      auto joined = TcpBootstrap::join(plan_for(coordinator, rank, size));
+      ASSERT_TRUE(joined.is_ok()) << joined.status().to_string();
+      body(**joined);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void expect_that_a_job_still_starts(const Coordinator& coordinator, int size) {
+  run_job(coordinator, size, [](Bootstrap& bootstrap) {
+    EXPECT_TRUE(bootstrap.barrier("still works", kPatience).is_ok());
+  });
+}
+
+Fd connect_raw(const Coordinator& coordinator) {
+  return connect_to(coordinator.address(), soon()).value();
+}
+
+// The other side has closed the connection.
+bool is_closed_soon(const Fd& socket) {
+  char byte[256];
+  while (wait_for(socket.get(), POLLIN, soon())) {
+    const ssize_t got = recv(socket.get(), byte, sizeof byte, 0);
+    if (got == 0 || (got < 0 && errno == ECONNRESET)) return true;
+  }
+  return false;
+}
+
+TEST(Coordinator, EightRanksPublishLookUpAndMeet) {
+  const auto coordinator = start_coordinator(8);
+  run_job(*coordinator, 8, [](Bootstrap& bootstrap) {
+    EXPECT_EQ(bootstrap.job().job_id, "test");
+    const auto key = [](int rank) { return "key/" + std::to_string(rank); };
+    const Bytes own(static_cast<std::size_t>(1000 * bootstrap.rank().value()), std::byte{7});
+    ASSERT_TRUE(bootstrap.publish(key(bootstrap.rank().value()), own).is_ok());
+    EXPECT_EQ(bootstrap.publish(key(bootstrap.rank().value()), own).code(), Code::kAlreadyExists);
+    for (int rank = 0; rank < 8; ++rank) {
+      const auto value = bootstrap.lookup(key(rank), kPatience);
+      ASSERT_TRUE(value.is_ok()) << value.status().to_string();
+      EXPECT_EQ(value->size(), static_cast<std::size_t>(1000 * rank));
+    }
+    for (int round = 0; round < 20; ++round) {
+      EXPECT_TRUE(bootstrap.barrier("round", kPatience).is_ok());
+    }
+  });
+  EXPECT_TRUE(coordinator->wait_until_empty(soon()));
+}
+
+TEST(Coordinator, ValuesUpToTheLimitPassAndLargerOnesAreRefused) {
+  const auto coordinator = start_coordinator(1);
+  run_job(*coordinator, 1, [](Bootstrap& bootstrap) {
+    const Bytes largest(kMaxValueBytes, std::byte{9});
+    EXPECT_TRUE(bootstrap.publish("largest", largest).is_ok());
+    EXPECT_EQ(bootstrap.lookup("largest", kPatience).value(), largest);
+    EXPECT_EQ(bootstrap.publish("larger", Bytes(kMaxValueBytes + 1)).code(),
+              Code::kInvalidArgument);
+    EXPECT_EQ(bootstrap.publish("", Bytes()).code(), Code::kInvalidArgument);
+    EXPECT_THAT(
+        bootstrap.lookup("nothing", 10ms).status().to_string(),
+        HasSubstr("deadline_exceeded: lookup of 'nothing' for 0.01 s: nobody has published"));
+  });
+}
+
+TEST(Coordinator, AWrongSecretIsRefusedAndLogged) {
+  LogCapture log;
+  const auto coordinator = start_coordinator(1);
+  JoinPlan plan = plan_for(*coordinator, 0, 1);
+  plan.secret = "wrong";
+  EXPECT_THAT(error_of(std::move(plan)), HasSubstr("permission_denied: rank 0 cannot join"));
+  EXPECT_TRUE(log.await("refused: wrong job secret"));
+  EXPECT_TRUE(log.await("connection from 127.0.0.1:"));
+  expect_that_a_job_still_starts(*coordinator, 1);
+}
+
+TEST(Coordinator, AMissingSecretIsRefusedAndLogged) {
+  LogCapture log;
+  const auto coordinator = start_coordinator(1);
+  JoinPlan plan = plan_for(*coordinator, 0, 1);
+  plan.secret = "";
+  EXPECT_THAT(error_of(std::move(plan)), HasSubstr("wrong job secret"));
+  EXPECT_TRUE(log.await("refused: wrong job secret"));
+  expect_that_a_job_still_starts(*coordinator, 1);
+}
+
+TEST(Coordinator, WithoutASecretThereIsNone) {
+  EXPECT_EQ(Coordinator::start({.size = 1, .listen = {"127.0.0.1", 0}}).status().code(),
+            Code::kInvalidArgument);
+}
+
+TEST(Coordinator, AMemberNoticesACoordinatorWithoutTheSecret) {
+  const auto impostor =
+      Coordinator::start(
+          {.size = 1, .secret = "a guess", .heartbeat = 50ms, .listen = {"127.0.0.1", 0}})
+          .value();
+  EXPECT_THAT(error_of(plan_for(*impostor, 0, 1)), HasSubstr("permission_denied"));
+}
+
+TEST(Coordinator, GarbageIsRefusedAndLogged) {
+  LogCapture log;
+  const auto coordinator = start_coordinator(1);
+  const Fd socket = connect_raw(*coordinator);
+  const std::string garbage = "GET / HTTP/1.1\r\n\r\n";
+  ASSERT_GT(send(socket.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL), 0);
+  EXPECT_TRUE(is_closed_soon(socket));
+  EXPECT_TRUE(log.await("refused: this is not Dunlin's protocol"));
+  expect_that_a_job_still_starts(*coordinator, 1);
+}
+
+TEST(Coordinator, OversizeFramesOfStrangersAreRefused) {
+  LogCapture log;
+  const auto coordinator = start_coordinator(1);
+  const Fd socket = connect_raw(*coordinator);
+  const Bytes frame = encode({.type = MessageType::kHello, .text = std::string(100'000, 'x')});
+  ASSERT_GT(send(socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL), 0);
+  EXPECT_TRUE(is_closed_soon(socket));
+  EXPECT_TRUE(log.await("is larger than the 512 allowed here"));
+  expect_that_a_job_still_starts(*coordinator, 1);
+}
+
+TEST(Coordinator, RequestsBeforeTheProofAreRefused) {
+  LogCapture log;
+  const auto coordinator = start_coordinator(1);
+  const Fd socket = connect_raw(*coordinator);
+  const Bytes frame = encode({.type = MessageType::kPublish, .request = 1, .text = "key"});
+  ASSERT_GT(send(socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL), 0);
+  EXPECT_TRUE(is_closed_soon(socket));
+  EXPECT_TRUE(log.await("before authentication"));
+}
+
+TEST(Coordinator, HalfOpenConnectionsEndSoonAndBlockNobody) {
+  LogCapture log;
+  const auto coordinator = start_coordinator(2);
+  // More than may be unauthenticated at once: the rest waits in the backlog.
+  std::vector<Fd> half_open;
+  for (std::size_t i = 0; i < kMaxStrangers + 8; ++i)
+    half_open.push_back(connect_raw(*coordinator));
+  expect_that_a_job_still_starts(*coordinator, 2);
+  EXPECT_TRUE(is_closed_soon(half_open.front()));
+  EXPECT_TRUE(log.await("refused: it did not authenticate in time"));
+}
+
+TEST(Coordinator, WrongPlacesAreRefusedByName) {
+  const auto coordinator = start_coordinator(2);
+  EXPECT_THAT(error_of(plan_for(*coordinator, 0, 3)),
+              HasSubstr("rank 0 expects a job of 3 ranks, this one has 2"));
+  EXPECT_THAT(error_of(plan_for(*coordinator, 2, 2)),
+              HasSubstr("rank 2 is outside a job of 2 ranks"));
+  JoinPlan other = plan_for(*coordinator, 0, 2);
+  other.job.job_id = "another";
+  EXPECT_THAT(error_of(std::move(other)), HasSubstr("this is job 'test', not 'another'"));
+}
+
+TEST(Coordinator, ARankThatIsTakenIsRefused) {
+  const auto coordinator = start_coordinator(1);
+  const auto first = TcpBootstrap::join(plan_for(*coordinator, 0, 1)).value();
+  EXPECT_THAT(error_of(plan_for(*coordinator, 0, 1)), HasSubstr("rank 0 has joined before"));
+  EXPECT_TRUE(first->barrier("unharmed", kPatience).is_ok());
+}
+
+TEST(Coordinator, TheDeadlineNamesTheMissingRanks) {
+  const auto coordinator = start_coordinator(4);
+  JoinPlan plan = plan_for(*coordinator, 1, 4);
+  plan.timeout = 300ms;
+  const std::string error = error_of(std::move(plan));
+  EXPECT_THAT(error, HasSubstr("3 of 4 ranks have not joined in time: 0, 2, 3"));
+  EXPECT_THAT(error, HasSubstr("deadline_exceeded"));
+}
+
+TEST(Coordinator, NobodyAtTheAddressIsADeadlineThatSaysSo) {
+  JoinPlan plan;
+  {
+    const auto gone = start_coordinator(1);
+    plan = plan_for(*gone, 0, 1);
+  }
+  plan.timeout = 200ms;
+  EXPECT_THAT(error_of(std::move(plan)),
+              HasSubstr("the launcher's coordinator has not answered within 0.2 s"));
+}
+
+TEST(Coordinator, ACoordinatorMayComeUpLater) {
+  Endpoint address;
+  { address = start_coordinator(1)->address(); }
+  std::thread member([&] {
+    JoinPlan plan;
+    plan.job = {.rank = Rank(0), .size = 1};
+    plan.coordinator = {address};
+    plan.secret = kSecret;
+    plan.timeout = kPatience;
+    const auto joined = TcpBootstrap::join(std::move(plan));
+    EXPECT_TRUE(joined.is_ok()) << joined.status().to_string();
+  });
+  const auto coordinator =
+      Coordinator::start({.size = 1, .secret = kSecret, .heartbeat = 50ms, .listen = address});
+  EXPECT_TRUE(coordinator.is_ok()) << coordinator.status().to_string();
+  member.join();
+}
+
+TEST(Coordinator, ALaunchersWordReachesTheOthers) {
+  const auto coordinator = start_coordinator(2);
+  std::thread second([&] {
+    const auto joined = TcpBootstrap::join(plan_for(*coordinator, 1, 2)).value();
+    coordinator->lose(Rank(0), "process 17 was killed by signal 9");
+    const Status status = joined->barrier("never", kPatience);
+    EXPECT_EQ(status.code(), Code::kPeerDead);
+    EXPECT_EQ(joined->peers().describe(Rank(0)), "dead: process 17 was killed by signal 9");
+  });
+  const auto first = TcpBootstrap::join(plan_for(*coordinator, 0, 2)).value();
+  second.join();
+}
+
+TEST(Coordinator, ItsEndFailsOpenCallsClearly) {
+  auto coordinator = start_coordinator(1);
+  const auto joined = TcpBootstrap::join(plan_for(*coordinator, 0, 1)).value();
+  std::thread waiter([&] {
+    const Status status = joined->lookup("never", kPatience).status();
+    EXPECT_EQ(status.code(), Code::kUnavailable);
+    EXPECT_THAT(status.to_string(), HasSubstr("the launcher is gone"));
+  });
+  coordinator.reset();
+  waiter.join();
+}
+
+TEST(Coordinator, TheEndOfRankZerosCoordinatorIsTheDeathOfRankZero) {
+  auto coordinator = start_coordinator(2);
+  std::thread second([&] {
+    JoinPlan plan = plan_for(*coordinator, 1, 2);
+    plan.host = CoordinatorHost::kRank0;
+    const auto joined = TcpBootstrap::join(std::move(plan)).value();
+    EXPECT_EQ(joined->lookup("never", kPatience).status().code(), Code::kUnavailable);
+    EXPECT_EQ(joined->peers().state(Rank(0)), PeerState::kDead);
+  });
+  const auto first = TcpBootstrap::join(plan_for(*coordinator, 0, 2)).value();
+  coordinator.reset();
+  second.join();
+}
+
+TEST(InProcessJob, ThreadsMeetDieAndAgree) {
+  InProcessJob job(4);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([&job, rank] {
+      const auto bootstrap = job.bootstrap(Rank(rank));
+      ASSERT_TRUE(bootstrap->barrier("start", kPatience).is_ok());
+      if (rank == 3) {
+        job.kill(Rank(3), "as the test wants");
+        EXPECT_EQ(bootstrap->barrier("dead", kPatience).code(), Code::kClosed);
+        return;
+      }
+      EXPECT_EQ(bootstrap->barrier("with the dead", kPatience).code(), Code::kPeerDead);
+      const Membership membership = bootstrap->reform(kPatience).value();
+      EXPECT_EQ(membership.epoch, 1U);
+      EXPECT_EQ(membership.members, (std::vector<Rank>{Rank(0), Rank(1), Rank(2)}));
+      EXPECT_TRUE(bootstrap->barrier("survivors", kPatience).is_ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(InProcessJob, DeadlinesNameWhoIsMissing) {
+  InProcessJob job(3);
+  const auto first = job.bootstrap(Rank(0));
+  EXPECT_EQ(job.bootstrap(Rank(0)), nullptr);
+  EXPECT_THAT(first->barrier("b", 10ms).to_string(), HasSubstr("still missing: 1, 2"));
+  EXPECT_EQ(first->lookup("key", 10ms).status().code(), Code::kDeadlineExceeded);
+  job.bootstrap(Rank(1)).reset();
+  EXPECT_EQ(first->peers().state(Rank(1)), PeerState::kLeft);
+}
+
+TEST(SingleProcess, IsAJobOfOne) {
+  const Environment environment;
+  const auto alone = Bootstrap::join(Config::parse(environment).value(), environment).value();
+  EXPECT_EQ(alone->size(), 1);
+  EXPECT_EQ(alone->job().launcher, "single");
+  EXPECT_TRUE(alone->barrier("alone", kPatience).is_ok());
+}
+
+}  // namespace
+}  // namespace dunlin::bootstrap

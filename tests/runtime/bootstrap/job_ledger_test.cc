@@ -1,0 +1,227 @@
+#include "runtime/bootstrap/job_ledger.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace dunlin::bootstrap {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr Duration kHeartbeat = 100ms;
+
+// A ledger in virtual time that remembers what it sent to whom.
+class Job : public ::testing::Test {
+ protected:
+  void admit_all() {
+    for (int rank = 0; rank < kSize; ++rank) {
+      ASSERT_TRUE(ledger_.admit(Rank(rank), now_).is_ok());
+    }
+  }
+  void start() {
+    admit_all();
+    for (int rank = 0; rank < kSize; ++rank) ask(rank, MessageType::kJoin, "", 1s);
+    sent_.clear();
+  }
+  void ask(int rank, MessageType type, const std::string& text, Duration timeout) {
+    const Message message{.type = type,
+                          .request = ++requests_,
+                          .number = static_cast<std::uint64_t>(timeout.count()),
+                          .text = text};
+    EXPECT_TRUE(ledger_.receive(Rank(rank), message, now_).is_ok());
+  }
+  void advance(Duration by) {
+    now_ += by;
+    ledger_.tick(now_);
+  }
+  // The replies to a rank since the last clear.
+  std::vector<Message> replies(int rank) const {
+    std::vector<Message> result;
+    for (const auto& [to, message] : sent_) {
+      if (to == Rank(rank) && message.type == MessageType::kReply) result.push_back(message);
+    }
+    return result;
+  }
+  std::vector<std::string> notices(int rank) const {
+    std::vector<std::string> result;
+    for (const auto& [to, message] : sent_) {
+      if (to != Rank(rank) || message.type != MessageType::kNotice) continue;
+      result.push_back(std::to_string(message.subject.value()) + " " + to_string(message.state));
+    }
+    return result;
+  }
+
+  static constexpr int kSize = 4;
+  TimePoint now_{};
+  std::uint64_t requests_ = 0;
+  std::vector<std::pair<Rank, Message>> sent_;
+  JobLedger ledger_{kSize, kHeartbeat,
+                    [this](Rank to, const Message& message) { sent_.emplace_back(to, message); }};
+};
+
+TEST_F(Job, StartsWhenTheLastHasJoined) {
+  admit_all();
+  for (int rank = 0; rank < kSize - 1; ++rank) ask(rank, MessageType::kJoin, "", 1s);
+  EXPECT_TRUE(sent_.empty());
+  ask(kSize - 1, MessageType::kJoin, "", 1s);
+  for (int rank = 0; rank < kSize; ++rank) {
+    ASSERT_EQ(replies(rank).size(), 1U);
+    EXPECT_EQ(replies(rank)[0].code, Code::kOk);
+  }
+}
+
+TEST_F(Job, ADeadlineOfTheStartNamesWhoIsMissingToAll) {
+  for (const int rank : {0, 2}) {
+    ASSERT_TRUE(ledger_.admit(Rank(rank), now_).is_ok());
+    ask(rank, MessageType::kJoin, "", rank == 0 ? 1s : 5s);
+  }
+  advance(1s);
+  for (const int rank : {0, 2}) {
+    ASSERT_EQ(replies(rank).size(), 1U);
+    EXPECT_EQ(replies(rank)[0].code, Code::kDeadlineExceeded);
+    EXPECT_EQ(replies(rank)[0].text, "2 of 4 ranks have not joined in time: 1, 3");
+  }
+  EXPECT_THAT(ledger_.admit(Rank(1), now_).to_string(), HasSubstr("failed to start"));
+}
+
+TEST_F(Job, ALossBeforeTheStartEndsIt) {
+  ASSERT_TRUE(ledger_.admit(Rank(0), now_).is_ok());
+  ask(0, MessageType::kJoin, "", 1s);
+  ledger_.lose(Rank(3), "process 17 exited with code 1");
+  ASSERT_EQ(replies(0).size(), 1U);
+  EXPECT_EQ(replies(0)[0].code, Code::kPeerDead);
+  EXPECT_THAT(replies(0)[0].text, HasSubstr("rank 3 was lost before all ranks had joined"));
+}
+
+TEST_F(Job, RefusesStrangeAndRepeatedRanks) {
+  admit_all();
+  EXPECT_EQ(ledger_.admit(Rank(1), now_).code(), Code::kAlreadyExists);
+  EXPECT_EQ(ledger_.admit(Rank(4), now_).code(), Code::kOutOfRange);
+  EXPECT_EQ(ledger_.admit(Rank(-1), now_).code(), Code::kOutOfRange);
+}
+
+TEST_F(Job, LookupsWaitForTheirKey) {
+  start();
+  ask(0, MessageType::kLookup, "key", 1s);
+  ask(1, MessageType::kLookup, "other", 1s);
+  const Message publish{
+      .type = MessageType::kPublish, .request = 77, .text = "key", .value = {std::byte{5}}};
+  ASSERT_TRUE(ledger_.receive(Rank(2), publish, now_).is_ok());
+  EXPECT_EQ(replies(0).at(0).value, Bytes{std::byte{5}});
+  EXPECT_TRUE(replies(1).empty());
+  ASSERT_TRUE(ledger_.receive(Rank(3), publish, now_).is_ok());
+  EXPECT_EQ(replies(3).at(0).code, Code::kAlreadyExists);
+  advance(1s);
+  EXPECT_EQ(replies(1).at(0).code, Code::kDeadlineExceeded);
+  EXPECT_EQ(replies(1).at(0).text, "nobody has published 'other'");
+}
+
+TEST_F(Job, BarriersOfDifferentNamesDontMeetAndMayBeRepeated) {
+  start();
+  for (int round = 0; round < 2; ++round) {
+    sent_.clear();
+    ask(0, MessageType::kBarrier, "other", 1s);
+    for (int rank = 1; rank < kSize; ++rank) ask(rank, MessageType::kBarrier, "b", 1s);
+    EXPECT_TRUE(sent_.empty());
+    ask(0, MessageType::kBarrier, "b", 1s);
+    for (int rank = 0; rank < kSize; ++rank) EXPECT_EQ(replies(rank).size(), 1U);
+  }
+}
+
+TEST_F(Job, BarrierNamesTheMissingAtItsDeadlineAndTheDeadAtOnce) {
+  start();
+  ask(0, MessageType::kBarrier, "b", 1s);
+  ask(1, MessageType::kBarrier, "b", 10s);
+  advance(1s);
+  EXPECT_EQ(replies(0).at(0).text, "still missing: 2, 3");
+  ledger_.lose(Rank(3), "gone");
+  EXPECT_EQ(replies(1).at(0).code, Code::kPeerDead);
+  EXPECT_EQ(replies(1).at(0).subject, Rank(3));
+  EXPECT_THAT(notices(1), ElementsAre("3 dead"));
+}
+
+TEST_F(Job, BarrierDoesNotWaitForWhoLeft) {
+  start();
+  for (const int rank : {0, 1, 2}) ask(rank, MessageType::kBarrier, "b", 1s);
+  ask(3, MessageType::kGoodbye, "", 0s);
+  EXPECT_EQ(replies(0).at(0).code, Code::kOk);
+  EXPECT_EQ(replies(3).at(0).code, Code::kOk);
+  // The leaver is answered last: who watches its process has the news before it can end.
+  EXPECT_EQ(sent_.back().first, Rank(3));
+  ledger_.lose(Rank(3), "end of its connection");
+  EXPECT_THAT(notices(0), ElementsAre("3 left"));
+}
+
+TEST_F(Job, SurvivorsGetTheSameMembership) {
+  start();
+  ledger_.lose(Rank(1), "gone");
+  ask(0, MessageType::kReform, "", 1s);
+  ask(2, MessageType::kReform, "", 1s);
+  EXPECT_TRUE(replies(0).empty());
+  ask(3, MessageType::kReform, "", 1s);
+  for (const int rank : {0, 2, 3}) {
+    EXPECT_EQ(replies(rank).at(0).number, 1U);
+    EXPECT_THAT(replies(rank).at(0).ranks, ElementsAre(Rank(0), Rank(2), Rank(3)));
+  }
+  sent_.clear();
+  for (const int rank : {0, 2, 3}) ask(rank, MessageType::kBarrier, "new epoch", 1s);
+  EXPECT_EQ(replies(0).at(0).code, Code::kOk);
+}
+
+TEST_F(Job, ASecondDeathDuringTheReformIsInItsAnswer) {
+  start();
+  ledger_.lose(Rank(1), "gone");
+  ask(0, MessageType::kReform, "", 1s);
+  ask(2, MessageType::kReform, "", 1s);
+  ledger_.lose(Rank(3), "gone as well");
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(replies(rank).at(0).ranks, ElementsAre(Rank(0), Rank(2)));
+  }
+}
+
+TEST_F(Job, ACallerThatDiesDuringTheReformIsNoMember) {
+  start();
+  ledger_.lose(Rank(1), "gone");
+  ask(3, MessageType::kReform, "", 1s);
+  ledger_.lose(Rank(3), "gone while it waited");
+  ask(0, MessageType::kReform, "", 1s);
+  ask(2, MessageType::kReform, "", 1s);
+  EXPECT_THAT(replies(0).at(0).ranks, ElementsAre(Rank(0), Rank(2)));
+  EXPECT_TRUE(replies(3).empty());
+}
+
+TEST_F(Job, SilenceOfTenPeriodsIsAStallAndAWordEndsIt) {
+  start();
+  for (int period = 0; period < 10; ++period) {
+    for (const int rank : {0, 1, 2}) ask(rank, MessageType::kHeartbeat, "", 0s);
+    EXPECT_TRUE(notices(0).empty()) << period;
+    advance(kHeartbeat);
+  }
+  EXPECT_THAT(notices(0), ElementsAre("3 stalled"));
+  ask(3, MessageType::kHeartbeat, "", 0s);
+  EXPECT_THAT(notices(0), ElementsAre("3 stalled", "3 alive"));
+}
+
+TEST_F(Job, ASleepOfTheCoordinatorIsNobodysStall) {
+  start();
+  advance(kHeartbeat);
+  advance(100 * kHeartbeat);
+  EXPECT_TRUE(notices(0).empty());
+}
+
+TEST_F(Job, MessagesOfTheCoordinatorsSideAreRefused) {
+  start();
+  EXPECT_EQ(ledger_.receive(Rank(0), {.type = MessageType::kNotice}, now_).code(),
+            Code::kCorrupted);
+}
+
+TEST(ListRanks, CutsLongLists) {
+  std::vector<Rank> ranks;
+  for (int rank = 0; rank < 25; ++rank) ranks.emplace_back(rank);
+  EXPECT_THAT(list_ranks(ranks), HasSubstr("18, 19 and 5 more"));
+}
+
+}  // namespace
+}  // namespace dunlin::bootstrap

@@ -1,0 +1,108 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <random>
+
+#include "runtime/memory/allocator.h"
+#include "runtime/memory/region.h"
+
+namespace dunlin {
+namespace {
+
+TEST(MemoryRegion, IsZeroedPageAlignedAndRoundedUp) {
+  const auto region = MemoryRegion::allocate(10'000).value();
+  EXPECT_GE(region->size(), 10'000u);
+  EXPECT_EQ(region->size() % region->page_size(), 0u);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(region->data()) % region->page_size(), 0u);
+  EXPECT_TRUE(std::all_of(region->bytes().begin(), region->bytes().end(),
+                          [](std::byte b) { return b == std::byte{0}; }));
+  EXPECT_EQ(region->kind(), MemoryKind::kHost);
+}
+
+TEST(MemoryRegion, ASecondMappingSeesTheSameBytes) {
+  const auto region = MemoryRegion::allocate(4096).value();
+  const auto again = MemoryRegion::map(dup(region->fd()), region->size()).value();
+  EXPECT_NE(again->data(), region->data());
+  region->data()[17] = std::byte{42};
+  EXPECT_EQ(again->data()[17], std::byte{42});
+}
+
+TEST(MemoryRegion, CannotBeResizedUnderItsReaders) {
+  const auto region = MemoryRegion::allocate(8192).value();
+  EXPECT_NE(ftruncate(region->fd(), 4096), 0);
+  EXPECT_NE(ftruncate(region->fd(), 1 << 20), 0);
+}
+
+TEST(MemoryRegion, RefusesWhatIsNotThere) {
+  EXPECT_EQ(MemoryRegion::allocate(0).status().code(), Code::kInvalidArgument);
+  EXPECT_FALSE(MemoryRegion::allocate(std::size_t{1} << 62).is_ok());
+  EXPECT_EQ(MemoryRegion::wrap(nullptr, 8).status().code(), Code::kInvalidArgument);
+  const auto region = MemoryRegion::allocate(4096).value();
+  EXPECT_EQ(MemoryRegion::map(dup(region->fd()), region->size() + 1).status().code(),
+            Code::kCorrupted);
+  EXPECT_FALSE(MemoryRegion::map(-1, 4096).is_ok());
+}
+
+TEST(MemoryRegion, LargeOnesFallBackToOrdinaryPages) {
+  const auto region = MemoryRegion::allocate(std::size_t{5} << 20).value();
+  EXPECT_GE(region->size(), std::size_t{5} << 20);
+  std::memset(region->data(), 1, region->size());
+}
+
+TEST(BufferAllocator, BlocksAreAlignedDistinctAndReused) {
+  BufferAllocator allocator(MemoryRegion::allocate(1 << 16).value());
+  const std::size_t a = allocator.allocate(1).value();
+  const std::size_t b = allocator.allocate(0).value();
+  const std::size_t c = allocator.allocate(100, 4096).value();
+  EXPECT_NE(a, b);
+  EXPECT_EQ(a % 64, 0u);
+  EXPECT_EQ(c % 4096, 0u);
+  EXPECT_EQ(allocator.allocate(8, 48).status().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(allocator.free(b).is_ok());
+  EXPECT_EQ(allocator.allocate(64).value(), b);
+  EXPECT_EQ(allocator.free(12345).code(), Code::kInvalidArgument);
+}
+
+TEST(BufferAllocator, TellsWhatIsFreeWhenItIsFull) {
+  BufferAllocator allocator(MemoryRegion::allocate(4096).value());
+  const Status status = allocator.allocate(8192).status();
+  EXPECT_EQ(status.code(), Code::kResourceExhausted);
+  EXPECT_NE(status.message().find("largest block 4096"), std::string_view::npos)
+      << status.to_string();
+  EXPECT_EQ(allocator.allocate(SIZE_MAX).status().code(), Code::kResourceExhausted);
+}
+
+// Random allocations and frees: blocks never overlap, and everything is free in one block at the
+// end.
+TEST(BufferAllocator, NeverHandsOutTheSameByteTwice) {
+  BufferAllocator allocator(MemoryRegion::allocate(1 << 20).value());
+  std::mt19937 random(7);
+  std::map<std::size_t, std::size_t> blocks;
+  for (int round = 0; round < 5000; ++round) {
+    if (blocks.empty() || random() % 2 == 0) {
+      const std::size_t size = random() % 5000;
+      const auto offset = allocator.allocate(size, std::size_t{64} << (random() % 5));
+      if (!offset) continue;
+      const auto next = blocks.lower_bound(*offset);
+      EXPECT_TRUE(next == blocks.end() || *offset + size <= next->first);
+      EXPECT_TRUE(next == blocks.begin() ||
+                  std::prev(next)->first + std::prev(next)->second <= *offset);
+      blocks.emplace(*offset, size);
+    } else {
+      const auto victim =
+          std::next(blocks.begin(), static_cast<std::ptrdiff_t>(random() % blocks.size()));
+      EXPECT_TRUE(allocator.free(victim->first).is_ok());
+      blocks.erase(victim);
+    }
+  }
+  for (const auto& [offset, size] : blocks) EXPECT_TRUE(allocator.free(offset).is_ok());
+  EXPECT_EQ(allocator.free_bytes(), std::size_t{1} << 20);
+  EXPECT_EQ(allocator.largest_free_block(), std::size_t{1} << 20);
+}
+
+}  // namespace
+}  // namespace dunlin

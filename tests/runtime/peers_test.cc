@@ -1,0 +1,86 @@
+#include "runtime/peers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+namespace dunlin {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(PeerTable, EverybodyIsAliveAtFirst) {
+  const PeerTable peers(3);
+  EXPECT_EQ(peers.size(), 3);
+  EXPECT_EQ(peers.state(Rank(2)), PeerState::kAlive);
+  EXPECT_TRUE(peers.check(Rank(2)).is_ok());
+  EXPECT_EQ(peers.describe(Rank(2)), "alive");
+}
+
+TEST(PeerTable, TheFirstDeathStays) {
+  PeerTable peers(2);
+  peers.mark(Rank(1), PeerState::kDead, "process 4711 ended");
+  const auto version = peers.version();
+  peers.mark(Rank(1), PeerState::kAlive, "heard from again");
+  peers.mark(Rank(1), PeerState::kLeft, "said good-bye");
+  EXPECT_EQ(peers.version(), version);
+  EXPECT_EQ(peers.describe(Rank(1)), "dead: process 4711 ended");
+  EXPECT_FALSE(peers.is_present(Rank(1)));
+  EXPECT_EQ(peers.check(Rank(1)).to_string(),
+            "peer_dead: the peer is gone, dead: process 4711 ended (rank 1)");
+}
+
+TEST(PeerTable, WhoLeftDoesNotDie) {
+  PeerTable peers(2);
+  peers.mark(Rank(1), PeerState::kLeft, "said good-bye");
+  peers.mark(Rank(1), PeerState::kDead, "process ended");
+  EXPECT_EQ(peers.state(Rank(1)), PeerState::kLeft);
+  EXPECT_EQ(peers.check(Rank(1)).code(), Code::kPeerDead);
+}
+
+TEST(PeerTable, StalledPeersArePresentAndMayRecover) {
+  PeerTable peers(2);
+  peers.mark(Rank(0), PeerState::kStalled, "silent");
+  EXPECT_TRUE(peers.check(Rank(0)).is_ok());
+  peers.mark(Rank(0), PeerState::kAlive, "");
+  EXPECT_EQ(peers.describe(Rank(0)), "alive");
+}
+
+TEST(PeerTable, ListenersHearEveryChangeOnce) {
+  PeerTable peers(3);
+  std::vector<int> heard;
+  const int number = peers.add_listener([&](Rank rank) { heard.push_back(rank.value()); });
+  peers.mark(Rank(2), PeerState::kStalled, "");
+  peers.mark(Rank(2), PeerState::kStalled, "");
+  peers.mark(Rank(1), PeerState::kDead, "");
+  peers.set_local_pid(Rank(0), getpid());
+  peers.remove_listener(number);
+  peers.mark(Rank(0), PeerState::kDead, "");
+  EXPECT_THAT(heard, ElementsAre(2, 1, 0));
+}
+
+TEST(PeerTable, DiagnosesLocalProcesses) {
+  PeerTable peers(2);
+  EXPECT_EQ(peers.diagnose(Rank(0)), "");
+  peers.set_local_pid(Rank(0), getpid());
+  EXPECT_THAT(peers.diagnose(Rank(0)), HasSubstr("is running"));
+
+  const pid_t child = fork();
+  if (child == 0) {
+    raise(SIGSTOP);
+    _exit(0);
+  }
+  peers.set_local_pid(Rank(1), child);
+  waitpid(child, nullptr, WUNTRACED);
+  EXPECT_THAT(peers.diagnose(Rank(1)), HasSubstr("is stopped (state T)"));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_THAT(peers.diagnose(Rank(1)), HasSubstr("has ended"));
+}
+
+}  // namespace
+}  // namespace dunlin

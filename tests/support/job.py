@@ -1,0 +1,103 @@
+"""Jobs for the tests of whole programs: start them, watch their lines as they come, signal single ranks."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+
+
+class Job:
+    """A running command. Lines of both streams are kept with the moment at which they came."""
+
+    def __init__(self, command, env=None, unset=()):
+        environment = {k: v for k, v in os.environ.items() if k not in unset}
+        environment.update(env or {})
+        self.process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True, errors="replace", env=environment,
+                                        start_new_session=True)
+        self.lines = []
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            with self._changed:
+                self.lines.append((time.monotonic(), line.rstrip("\n")))
+                self._changed.notify_all()
+
+    def text(self):
+        return "\n".join(line for _, line in list(self.lines))
+
+    def wait(self, timeout=120):
+        """The exit code; kills everything and raises when it takes too long."""
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            raise AssertionError(f"still running after {timeout} s:\n{self.text()}") from None
+        self._reader.join(10)
+        self.process.stdout.close()
+        return code
+
+    def rank_pid(self, rank, timeout=30):
+        """The process of a rank of dunlin-run: the child that has its DUNLIN_RANK."""
+        wanted = f"DUNLIN_RANK={rank}".encode()
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            for pid in children_of(self.process.pid):
+                try:
+                    with open(f"/proc/{pid}/environ", "rb") as file:
+                        if wanted in file.read().split(b"\0"):
+                            return pid
+                except OSError:
+                    pass
+            self._pause()
+        raise AssertionError(f"no process of rank {rank}:\n{self.text()}")
+
+    def _pause(self):
+        with self._changed:
+            self._changed.wait(0.02)
+
+
+def children_of(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            return [int(child) for child in file.read().split()]
+    except OSError:
+        return []
+
+
+def events(path, kind):
+    """The JSON lines of one kind; what is not written completely yet doesn't count."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = [line for line in file if line.endswith("\n")]
+    except FileNotFoundError:
+        return []
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+def await_progress(job, path, count=3, timeout=60):
+    """Waits until a training run has told of its progress `count` times."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if len(events(path, "progress")) >= count:
+            return
+        if job.process.poll() is not None:
+            break
+        job._pause()
+    raise AssertionError(f"no progress in {path}:\n{job.text()}")
+
+
+def reports(job, pattern):
+    """{rank: (moment, line)} of each rank's first line that matches, under dunlin-run's tags."""
+    found = {}
+    for moment, line in list(job.lines):
+        tag = re.match(r"\[(\d+)\] ", line)
+        if tag and re.search(pattern, line):
+            found.setdefault(int(tag.group(1)), (moment, line))
+    return found

@@ -1,0 +1,222 @@
+#include "tests/support/ranks.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <thread>
+
+#include "runtime/bootstrap/coordinator.h"
+#include "runtime/log.h"
+
+namespace dunlin::testing {
+namespace {
+
+using transport::Fabric;
+
+constexpr auto kPatience = std::chrono::seconds(30);
+
+Config configuration(const RunOptions& options) {
+  Config config = Config::from_environment().value();
+  if (options.configure) options.configure(config);
+  return config;
+}
+
+// Waits until every rank that is still there has come here, giving them progress meanwhile: over a
+// network the peers' last operations may need it.
+bool await_all(Fabric& fabric, const std::string& name) {
+  Bootstrap& bootstrap = fabric.bootstrap();
+  const auto key = [&](int rank) { return name + "/reached by " + std::to_string(rank); };
+  if (!bootstrap.publish(key(fabric.rank().value()), {}).is_ok()) return false;
+  for (int rank = 0; rank < fabric.size(); ++rank) {
+    const bool is_here = progress_until(fabric, [&] {
+      return !bootstrap.peers().is_present(Rank(rank)) ||
+             bootstrap.lookup(key(rank), std::chrono::milliseconds(1)).is_ok();
+    });
+    if (!is_here) return false;
+  }
+  return true;
+}
+
+void run_rank(Bootstrap& bootstrap, const Config& config, const RankBody& body) {
+  const SteadyClock clock;
+  auto fabric = Fabric::create(bootstrap, config, clock);
+  ASSERT_TRUE(fabric.is_ok()) << fabric.status().to_string();
+  body(**fabric);
+  // Nobody tears down what others still use; those who are gone don't count.
+  (void)await_all(**fabric, "end of the test");
+}
+
+void run_threads(const RunOptions& options, const Config& config, const RankBody& body) {
+  InProcessJob job(options.size);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < options.size; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto bootstrap = job.bootstrap(Rank(rank));
+      run_rank(*bootstrap, config, body);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+[[noreturn]] void run_child(int rank, int size, int address_fd, const Config& base,
+                            const RankBody& body) {
+  char address[128] = {};
+  if (read(address_fd, address, sizeof address - 1) <= 0) _exit(2);
+  Environment environment;
+  environment.set("DUNLIN_RANK", std::to_string(rank));
+  environment.set("DUNLIN_SIZE", std::to_string(size));
+  environment.set("DUNLIN_LOCAL_RANK", std::to_string(rank));
+  environment.set("DUNLIN_LOCAL_SIZE", std::to_string(size));
+  environment.set("DUNLIN_BOOTSTRAP_ADDRESS", address);
+  environment.set("DUNLIN_COORDINATOR", "launcher");
+  environment.set("DUNLIN_JOB_SECRET", "conformance");
+  const Config job = Config::parse(environment).value();
+  Config config = base;
+  config.rank = job.rank;
+  config.size = job.size;
+  config.local_rank = job.local_rank;
+  config.local_size = job.local_size;
+  config.bootstrap_address = job.bootstrap_address;
+  config.coordinator = job.coordinator;
+  config.job_secret = job.job_secret;
+  configure_log(config.log_level, Rank(rank));
+  {
+    auto bootstrap = Bootstrap::join(config, environment);
+    if (bootstrap) {
+      run_rank(**bootstrap, config, body);
+    } else {
+      ADD_FAILURE() << bootstrap.status().to_string();
+    }
+  }
+  std::fflush(nullptr);
+  _exit(::testing::Test::HasFailure() ? 1 : 0);
+}
+
+void run_processes(const RunOptions& options, const Config& config, const RankBody& body) {
+  // Children are forked while this process has one thread; the address follows through a pipe.
+  int address_pipe[2];
+  ASSERT_EQ(pipe(address_pipe), 0);
+  std::fflush(nullptr);
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < options.size; ++rank) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      close(address_pipe[1]);
+      run_child(rank, options.size, address_pipe[0], config, body);
+    }
+    children.push_back(child);
+  }
+  bootstrap::Coordinator::Options coordination;
+  coordination.size = options.size;
+  coordination.secret = "conformance";
+  coordination.heartbeat = config.heartbeat;
+  coordination.listen = {"127.0.0.1", 0};
+  auto coordinator = bootstrap::Coordinator::start(coordination);
+  ASSERT_TRUE(coordinator.is_ok()) << coordinator.status().to_string();
+  char address[128] = {};
+  std::snprintf(address, sizeof address, "127.0.0.1:%d", (*coordinator)->address().port);
+  for (int rank = 0; rank < options.size; ++rank) {
+    ASSERT_EQ(write(address_pipe[1], address, sizeof address - 1),
+              static_cast<ssize_t>(sizeof address - 1));
+  }
+  close(address_pipe[0]);
+  close(address_pipe[1]);
+  for (int rank = 0; rank < options.size; ++rank) {
+    int status = 0;
+    ASSERT_EQ(waitpid(children[static_cast<std::size_t>(rank)], &status, 0),
+              children[static_cast<std::size_t>(rank)]);
+    if (options.killed.contains(rank)) {
+      EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "rank " << rank;
+    } else {
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+          << "rank " << rank << " ended with status " << status;
+    }
+  }
+}
+
+}  // namespace
+
+std::string to_string(PeerKind kind) {
+  return kind == PeerKind::kThreads ? "threads" : "processes";
+}
+
+void run_ranks(const RunOptions& options, const RankBody& body) {
+  const Config config = configuration(options);
+  if (options.kind == PeerKind::kThreads) {
+    run_threads(options, config, body);
+  } else {
+    run_processes(options, config, body);
+  }
+}
+
+Exposed::Exposed(Fabric& fabric, const std::string& name, std::size_t bytes, std::size_t cells)
+    : fabric_(fabric) {
+  local_ = fabric.allocate(bytes).value();
+  const transport::NotifyId own = fabric.board().allocate(cells).value();
+  ByteWriter writer;
+  writer.number(static_cast<std::uint32_t>(own)).blob(local_->descriptor());
+  const auto key = [&](int rank) { return name + "/" + std::to_string(rank); };
+  EXPECT_TRUE(fabric.bootstrap().publish(key(fabric.rank().value()), writer.take()).is_ok());
+  for (int rank = 0; rank < fabric.size(); ++rank) {
+    const Bytes offer = fabric.bootstrap().lookup(key(rank), kPatience).value();
+    ByteReader reader(offer);
+    cells_.push_back(transport::NotifyId(reader.number<std::uint32_t>()));
+    auto region = fabric.import_region(Rank(rank), reader.blob());
+    EXPECT_TRUE(region.is_ok()) << region.status().to_string();
+    remote_.push_back(std::move(region).value());
+  }
+  // A region may go only after all have imported it.
+  sync(fabric, name + "/imported");
+}
+
+transport::NotifyId Exposed::cell_at(int rank, std::size_t index) const {
+  return transport::NotifyId(static_cast<std::uint32_t>(
+      static_cast<std::size_t>(cells_[static_cast<std::size_t>(rank)]) + index));
+}
+
+bool progress_until(Fabric& fabric, const std::function<bool()>& done) {
+  const TimePoint deadline = fabric.clock().now() + kPatience;
+  while (!done()) {
+    if (fabric.clock().now() >= deadline) return false;
+    if (fabric.progress() == 0) std::this_thread::yield();
+  }
+  return true;
+}
+
+Status post(Fabric& fabric, const std::function<Status()>& operation) {
+  Status status = Status::busy();
+  if (!progress_until(fabric, [&] { return !(status = operation()).is_busy(); })) {
+    return {Code::kDeadlineExceeded, "busy for ever"};
+  }
+  return status;
+}
+
+bool await_cell(Fabric& fabric, transport::NotifyId cell, std::uint64_t sequence) {
+  return progress_until(fabric, [&] { return fabric.board().sequence(cell) >= sequence; });
+}
+
+void sync(Fabric& fabric, const std::string& name) {
+  EXPECT_TRUE(await_all(fabric, name)) << name;
+}
+
+void fill(std::span<std::byte> bytes, std::uint64_t seed) {
+  std::uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+  for (std::byte& byte : bytes) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    byte = static_cast<std::byte>(state >> 56);
+  }
+}
+
+bool is_filled(std::span<const std::byte> bytes, std::uint64_t seed) {
+  std::uint64_t state = seed * 0x9e3779b97f4a7c15u + 1;
+  for (const std::byte byte : bytes) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    if (byte != static_cast<std::byte>(state >> 56)) return false;
+  }
+  return true;
+}
+
+}  // namespace dunlin::testing

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Compiles every header of the floors alone, so that each includes all that it needs.
+
+    check_headers.py ROOT BUILD
+
+Compiler and flags are those with which BUILD (a Meson build directory) compiles the library. Headers
+of a backend that this build is without are left out, and named. BUILD remembers which headers compiled,
+with everything of ours that they include, and those are not compiled again until something changes.
+"""
+
+import concurrent.futures
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+
+import source
+
+FOLDERS = ("runtime", "transports", "collectives", "apps", "bench", "tools", "tests")
+
+
+def compile_commands(build):
+    """{source path: arguments}, of the library's sources first."""
+    with open(build / "compile_commands.json", encoding="utf-8") as file:
+        entries = json.load(file)
+    return {os.path.realpath(build / entry["file"]): shlex.split(entry["command"]) for entry in entries}
+
+
+def flags(arguments):
+    """The command without its source, its output and ccache."""
+    kept = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument in ("-o", "-MF", "-MQ", "-MT"):
+            next(rest)
+        elif argument not in ("-c", "-MD") and not argument.endswith((".cc", "ccache")):
+            kept.append(argument)
+    return kept
+
+
+@functools.lru_cache(maxsize=None)
+def read(root, path):
+    return source.Source(root, path)
+
+
+def fingerprint(root, arguments, header):
+    """Of the flags, the header, and all headers of ours that it includes."""
+    found, todo = set(), [header.relative_to(root).as_posix()]
+    while todo:
+        path = todo.pop()
+        if path not in found and (root / path).is_file():
+            found.add(path)
+            todo += [included for _, _, included in read(root, path).includes]
+    texts = [read(root, path).text for path in sorted(found)]
+    return hashlib.sha256("\0".join(arguments + texts).encode()).hexdigest()
+
+
+def compile_alone(build, arguments, header):
+    """What the compiler says against the header; "" when it compiles."""
+    command = [*arguments, "-fsyntax-only", "-O0", "-x", "c++", "-"]
+    done = subprocess.run(command, input=f'#include "{header}"\n', cwd=build, text=True, capture_output=True)
+    return "" if done.returncode == 0 else done.stderr
+
+
+def main():
+    root, build = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+    commands = compile_commands(build)
+    library = flags(commands[str(root / "runtime" / "status.cc")])
+    compiled_folders = {os.path.dirname(path) for path in commands}
+
+    headers, left_out = [], []
+    for path in sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.h")):
+        has_sources = any(path.parent.glob("*.cc"))
+        (headers if not has_sources or str(path.parent) in compiled_folders else left_out).append(path)
+    if left_out:
+        print("not in this build:", *(path.relative_to(root) for path in left_out))
+
+    # The flags of a file beside the header know about the libraries that this folder uses.
+    beside = {os.path.dirname(path): flags(arguments) for path, arguments in commands.items()}
+    memory = build / "tidy_headers.json"
+    good = set(json.loads(memory.read_text())) if memory.is_file() else set()
+    jobs = {}
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for path in headers:
+            arguments = beside.get(str(path.parent), library)
+            key = fingerprint(root, arguments, path)
+            if key not in good:
+                jobs[path, key] = pool.submit(compile_alone, build, arguments, path)
+    failures = 0
+    for (path, key), job in jobs.items():
+        if message := job.result():
+            failures += 1
+            print(f"{path.relative_to(root)}:1: does not compile by itself:\n{message}")
+        else:
+            good.add(key)
+    memory.write_text(json.dumps(sorted(good)))
+    print(f"{len(headers)} headers, {len(jobs)} new or changed, {failures} do not compile by themselves")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

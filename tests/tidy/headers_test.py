@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""check_headers.py finds the header that does not compile by itself, and leaves out what isn't built."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+CHECK = pathlib.Path(__file__).with_name("check_headers.py")
+FILES = {
+    "runtime/status.cc": "",
+    "runtime/good.h": "#pragma once\n#include <string>\nstd::string good();\n",
+    "transports/ucx/lane.h": "#pragma once\n#include <no/such/library.h>\n",
+    "transports/ucx/lane.cc": "",
+}
+
+
+class HeadersTest(unittest.TestCase):
+    """A tree of which only runtime/status.cc is built."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name).resolve()
+        self.write(FILES)
+        command = "c++ -std=c++20 -I.. -MD -MF x.d -o x.o -c ../runtime/status.cc"
+        entry = {"directory": str(self.root / "build"), "command": command, "file": "../runtime/status.cc"}
+        self.write({"build/compile_commands.json": json.dumps([entry])})
+
+    def write(self, files):
+        for path, text in files.items():
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / path).write_text(text)
+
+    def check(self, expect):
+        done = subprocess.run([sys.executable, CHECK, self.root, self.root / "build"], text=True,
+                              capture_output=True)
+        self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_good_headers_pass_and_unbuilt_ones_are_named(self):
+        self.assertIn("not in this build: transports/ucx/lane.h", self.check(expect=0))
+
+    def test_a_header_that_needs_another_is_found_every_time(self):
+        self.write({"runtime/bad.h": "#pragma once\nstd::string bad();\n"})
+        for _ in range(2):
+            self.assertIn("runtime/bad.h:1: does not compile by itself", self.check(expect=1))
+
+    def test_only_what_changed_is_compiled_again(self):
+        self.write({"runtime/user.h": '#pragma once\n#include "runtime/good.h"\ninline auto a() { return good(); }\n'})
+        self.assertIn("2 headers, 2 new or changed", self.check(expect=0))
+        self.assertIn("2 headers, 0 new or changed", self.check(expect=0))
+        self.write({"runtime/good.h": "#pragma once\n"})
+        self.assertIn("runtime/user.h:1: does not compile", self.check(expect=1))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,172 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/command.h"
+
+namespace dunlin::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// `ranks` times a shell script, with DUNLIN_RANK set.
+CommandResult run_script(int ranks, const std::string& script,
+                         std::vector<std::string> options = {}) {
+  std::vector<std::string> command{DUNLIN_RUN, "-n", std::to_string(ranks)};
+  command.insert(command.end(), options.begin(), options.end());
+  command.insert(command.end(), {"--", "sh", "-c", script});
+  return run_command(command);
+}
+
+TEST(DunlinRun, NumbersItsRanksAndTagsTheirLines) {
+  const CommandResult result = run_script(3, "echo out $DUNLIN_RANK/$DUNLIN_SIZE; echo err >&2");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(sorted_lines(result.out), ElementsAre("[0] out 0/3", "[1] out 1/3", "[2] out 2/3"));
+  EXPECT_THAT(sorted_lines(result.err), ElementsAre("[0] err", "[1] err", "[2] err"));
+}
+
+TEST(DunlinRun, LinesOfRanksNeverMix) {
+  const CommandResult result = run_script(
+      4,
+      "i=0; while [ $i -lt 500 ]; do printf 'aaaaaaaaaa'; printf 'bbbbbbbbbb\\n'; i=$((i+1)); done",
+      {"--no-tag"});
+  const auto lines = sorted_lines(result.out);
+  EXPECT_THAT(lines, SizeIs(2000));
+  EXPECT_EQ(lines.front(), "aaaaaaaaaabbbbbbbbbb");
+  EXPECT_EQ(lines.back(), "aaaaaaaaaabbbbbbbbbb");
+}
+
+TEST(DunlinRun, TheLastLineNeedsNoLineFeed) {
+  EXPECT_EQ(run_script(1, "printf 'no end'").out, "[0] no end\n");
+}
+
+TEST(DunlinRun, ReturnsTheFirstFailingCodeAndSaysWho) {
+  const CommandResult result = run_script(3, "if [ $DUNLIN_RANK = 1 ]; then exit 7; fi");
+  EXPECT_EQ(result.exit_code, 7);
+  EXPECT_THAT(result.err, HasSubstr("dunlin-run: rank 1 (process "));
+  EXPECT_THAT(result.err, HasSubstr("exited with code 7"));
+}
+
+TEST(DunlinRun, EndsAllWhenOneFails) {
+  const CommandResult result =
+      run_script(3, "if [ $DUNLIN_RANK = 1 ]; then kill -9 $$; fi; sleep 1000", {"--grace", "0.1"});
+  EXPECT_EQ(result.exit_code, 137);
+  EXPECT_THAT(result.err, HasSubstr("was killed by signal 9 (Killed)"));
+}
+
+TEST(DunlinRun, KillsWhoIgnoresTheRequest) {
+  const CommandResult result = run_script(
+      2, "if [ $DUNLIN_RANK = 1 ]; then exit 3; fi; trap '' TERM; while :; do sleep 1000; done",
+      {"--grace", "0.1"});
+  EXPECT_EQ(result.exit_code, 3);
+}
+
+TEST(DunlinRun, LetsSurvivorsReportBeforeItEndsThem) {
+  // Rank 0 needs a moment after rank 1's end, and has it.
+  const std::string pipe = ::testing::TempDir() + "dunlin-run-pipe-" + std::to_string(getpid());
+  std::filesystem::remove(pipe);
+  const CommandResult result =
+      run_script(2,
+                 "if [ $DUNLIN_RANK = 0 ]; then mkfifo " + pipe + "; cat " + pipe +
+                     "; echo reported; exit 5; fi; " + "while [ ! -p " + pipe +
+                     " ]; do :; done; echo > " + pipe + "; exit 3",
+                 {"--grace", "20"});
+  std::filesystem::remove(pipe);
+  EXPECT_THAT(result.out, HasSubstr("[0] reported"));
+}
+
+TEST(DunlinRun, KeepsGoingWhenAsked) {
+  const char* const script = "if [ $DUNLIN_RANK = 0 ]; then kill -9 $$; fi; echo done";
+  const CommandResult killed = run_script(3, script, {"--keep-going"});
+  EXPECT_EQ(killed.exit_code, 0);
+  EXPECT_THAT(sorted_lines(killed.out), ElementsAre("[1] done", "[2] done"));
+  EXPECT_EQ(run_script(3, "exit $DUNLIN_RANK", {"--keep-going"}).exit_code, 1);
+  EXPECT_EQ(run_script(2, "kill -9 $$", {"--keep-going"}).exit_code, 137);
+}
+
+TEST(DunlinRun, EndsEverythingAtItsTimeout) {
+  const CommandResult result = run_script(2, "sleep 1000", {"--timeout", "0.2", "--grace", "0.1"});
+  EXPECT_EQ(result.exit_code, 124);
+  EXPECT_THAT(result.err, HasSubstr("time-out after 0.2 s"));
+}
+
+TEST(DunlinRun, ForwardsSignals) {
+  RunningCommand command({DUNLIN_RUN, "-n", "2", "sh", "-c",
+                          "trap 'echo caught; exit 9' TERM; echo ready $DUNLIN_RANK; "
+                          "while :; do sleep 0.01; done"});
+  ASSERT_TRUE(command.wait_for_output("ready 0", 20s));
+  ASSERT_TRUE(command.wait_for_output("ready 1", 20s));
+  kill(command.pid(), SIGTERM);
+  const CommandResult result = command.wait(20s);
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  EXPECT_THAT(result.out, HasSubstr("[0] caught"));
+  EXPECT_THAT(result.out, HasSubstr("[1] caught"));
+}
+
+TEST(DunlinRun, RanksDieWithIt) {
+  RunningCommand command({DUNLIN_RUN, "-n", "1", "sh", "-c", "echo pid $$ end; exec sleep 1000"});
+  ASSERT_TRUE(command.wait_for_output(" end", 20s));
+  kill(command.pid(), SIGKILL);
+  const std::string out = command.wait(20s).out;
+  const std::string process =
+      "/proc/" + std::to_string(std::stoi(out.substr(out.find("pid ") + 4)));
+  // Gone, or left as a zombie where nobody reaps orphans.
+  const auto is_alive = [&] {
+    std::ifstream file(process + "/stat");
+    std::string pid, name, state;
+    return static_cast<bool>(file >> pid >> name >> state) && state != "Z" && state != "X";
+  };
+  const auto deadline = std::chrono::steady_clock::now() + 20s;
+  while (is_alive() && std::chrono::steady_clock::now() < deadline) sched_yield();
+  EXPECT_FALSE(is_alive());
+}
+
+TEST(DunlinRun, SaysWhatCannotBeStarted) {
+  const CommandResult missing = run_command({DUNLIN_RUN, "-n", "2", "no-such-program"});
+  EXPECT_EQ(missing.exit_code, 127);
+  EXPECT_THAT(missing.err, HasSubstr("no program 'no-such-program' in PATH="));
+
+  const std::string path =
+      ::testing::TempDir() + "dunlin-run-no-program-" + std::to_string(getpid());
+  std::ofstream(path) << "neither script nor program";
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  const CommandResult broken = run_command({DUNLIN_RUN, "-n", "2", path});
+  std::filesystem::remove(path);
+  EXPECT_EQ(broken.exit_code, 127);
+  EXPECT_THAT(broken.err, HasSubstr("cannot start '" + path + "': Exec format error"));
+  EXPECT_THAT(broken.out, IsEmpty());
+}
+
+TEST(DunlinRun, RefusesWrongCommandLines) {
+  EXPECT_EQ(run_command({DUNLIN_RUN}).exit_code, 2);
+  EXPECT_EQ(run_command({DUNLIN_RUN, "-n", "0", "true"}).exit_code, 2);
+  EXPECT_EQ(run_command({DUNLIN_RUN, "-n", "2"}).exit_code, 2);
+  EXPECT_EQ(run_command({DUNLIN_RUN, "-n", "2", "--size", "4", "true"}).exit_code, 2);
+  EXPECT_EQ(run_command({DUNLIN_RUN, "-n", "2", "--coordinator", "nowhere", "true"}).exit_code, 2);
+  EXPECT_EQ(run_command({DUNLIN_RUN, "--help"}).exit_code, 0);
+  EXPECT_EQ(run_command({DUNLIN_RUN, "-n", "1", "true"}, {{"DUNLIN_WAIT", "x"}}).exit_code, 2);
+}
+
+TEST(DunlinRun, BindsEachRankToItsOwnCores) {
+  const int cpus = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  const CommandResult result = run_script(2, "grep Cpus_allowed_list /proc/self/status");
+  const auto lines = sorted_lines(result.out);
+  ASSERT_THAT(lines, SizeIs(2));
+  if (cpus < 2) GTEST_SKIP() << "one CPU";
+  EXPECT_NE(lines[0].substr(4), lines[1].substr(4)) << result.out;
+  const CommandResult many = run_script(8 * cpus, "true", {"--bind", "core"});
+  EXPECT_EQ(many.exit_code, 127);
+  EXPECT_THAT(many.err, HasSubstr("usable cores"));
+}
+
+}  // namespace
+}  // namespace dunlin::testing

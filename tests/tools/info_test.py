@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""dunlin-info: its JSON holds what scripts ask for, its text is for people, wrong settings are errors.
+
+    info_test.py PROGRAM
+"""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+PROGRAM = ""
+
+
+def info(*arguments, **settings):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("DUNLIN_")}
+    return subprocess.run([PROGRAM, *arguments], text=True, capture_output=True, env={**clean, **settings})
+
+
+class InfoTest(unittest.TestCase):
+    def test_json_describes_the_host(self):
+        report = json.loads(info("--json").stdout)
+        self.assertGreaterEqual(report["host"]["usable_cores"], 1)
+        self.assertGreater(report["memory"]["total_bytes"], 0)
+        self.assertIn("lo", report["network"])
+        self.assertTrue(report["transports"]["shm"]["works"], report["transports"])
+        self.assertIn("DUNLIN_DEADLINE", report["config"])
+
+    def test_a_transport_that_is_not_used_is_still_tried(self):
+        report = json.loads(info("--json", DUNLIN_TRANSPORTS="ucx").stdout)
+        self.assertTrue(report["transports"]["shm"]["works"])
+        self.assertIn("leaves it out", report["transports"]["shm"]["preference"])
+        for transport in report["transports"].values():
+            self.assertTrue(transport["works"] or transport["reason"])
+
+    def test_configuration_says_what_is_set_and_hides_secrets(self):
+        text = info("--config", DUNLIN_DEADLINE="1234", DUNLIN_JOB_SECRET="hunter2").stdout
+        self.assertIn("DUNLIN_DEADLINE=1234 ms  (set)", text)
+        self.assertIn("DUNLIN_WAIT=auto  (default)", text)
+        self.assertNotIn("hunter2", text)
+
+    def test_wrong_settings_and_options_have_exit_codes(self):
+        done = info(DUNLIN_DEADLINE="soon")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("DUNLIN_DEADLINE='soon'", done.stderr)
+        self.assertEqual(info("--no-such-option").returncode, 2)
+
+
+if __name__ == "__main__":
+    PROGRAM = sys.argv.pop(1)
+    unittest.main()

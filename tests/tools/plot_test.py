@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""dunlin-plot on files as dunlin-svm, dunlin-perf and runtime/trace write them.
+
+    plot_test.py PROGRAM TextTest|FigureTest
+
+Figures are skipped (exit code 77) where there is no matplotlib.
+"""
+
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = ""
+
+
+def svm_run(rate, bytes_per_second):
+    lines = [{"event": "config", "ranks": 8}]
+    for step in range(1, 30):
+        time_s = step * 0.25
+        lines.append({"event": "progress", "time_s": time_s, "examples": step * 1000,
+                      "objective": 0.07 + math.exp(-rate * time_s), "test_error": 0.05 + 0.4 / step,
+                      "bytes_sent": bytes_per_second * time_s, "wait_s": 0.1, "inputs_per_reduce": 7.0,
+                      "torn_reads": 0})
+    everyone = {"bytes_sent": 8 * bytes_per_second * time_s, "inputs_per_reduce": 6.5, "torn_reads": 3, "wait_s": 1}
+    return lines + [{"event": "final", "time_s": time_s, "objective": 0.0701, "own": {}, "all": everyone}]
+
+
+def trace_of(rank, start_us):
+    return {"otherData": {"dropped": rank, "start_us": start_us},
+            "traceEvents": [{"name": "reduce", "ph": "X", "pid": rank, "tid": 0, "ts": 1.5, "dur": 2.0}]}
+
+
+class PlotTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def file(self, name, lines):
+        """A file of JSON lines; strings stand for themselves."""
+        path = self.folder / name
+        path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+        return str(path)
+
+    def plot(self, *arguments, expect=0):
+        done = subprocess.run([PROGRAM, *arguments], text=True, capture_output=True)
+        self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+
+class TextTest(PlotTest):
+    def test_table_shows_the_end_of_each_run(self):
+        path = self.file("a.json", svm_run(1, 1e6))
+        lines = self.plot("svm", "--table", f"root expander={path}").splitlines()
+        self.assertEqual(len(lines), 2)
+        self.assertIn("objective", lines[0])
+        self.assertRegex(lines[1], r"^root expander +7\.25 +29000 +0\.07010 +0\.0638 +58\.0 +0\.10 +6\.50 +3$")
+
+    def test_malformed_lines_are_named(self):
+        bad = self.file("bad.json", ['{"event":"config"}', '{"event":'])
+        self.assertIn(f"{bad}:2: malformed JSON", self.plot("svm", "--table", bad, expect=1))
+        self.assertIn("expected a JSON object", self.plot("svm", "--table", self.file("list.json", ["[1]"]), expect=1))
+
+    def test_files_without_what_is_needed_are_refused(self):
+        empty = self.file("empty.json", [])
+        self.assertIn("no line with", self.plot("svm", "--table", empty, expect=1))
+        self.assertIn("no line with", self.plot("perf", "--out", "x.png", empty, expect=1))
+        self.assertIn("No such file", self.plot("svm", "--table", str(self.folder / "none"), expect=1))
+        self.assertIn("--out, --table", self.plot("svm", empty, expect=2))
+
+    def test_traces_are_merged_on_one_time_axis(self):
+        paths = [self.file(f"{rank}.json", [trace_of(rank, 100.0 + 10 * rank)]) for rank in (0, 1, 2)]
+        out = self.folder / "merged.json"
+        self.assertIn("3 events of 3 ranks, 3 dropped", self.plot("trace", "--out", str(out), *paths))
+        merged = json.loads(out.read_text())
+        self.assertEqual([event["ts"] for event in merged["traceEvents"]], [1.5, 11.5, 21.5])
+        self.plot("trace", "--no-align", "--out", str(out), *paths)
+        self.assertEqual([event["ts"] for event in json.loads(out.read_text())["traceEvents"]], [1.5, 1.5, 1.5])
+
+    def test_what_is_no_trace_is_refused(self):
+        good, again = (self.file(name, [trace_of(4, 0)]) for name in ("a.json", "b.json"))
+        out = str(self.folder / "merged.json")
+        self.assertIn("rank 4 as well", self.plot("trace", "--out", out, good, again, expect=1))
+        bad = self.file("bad.json", ["{", "]"])
+        self.assertIn(f"{bad}:2: malformed JSON", self.plot("trace", "--out", out, bad, expect=1))
+        self.assertIn("not a trace", self.plot("trace", "--out", out, self.file("x.json", ["{}"]), expect=1))
+
+
+class FigureTest(PlotTest):
+    def expect_figure(self, name, magic, *arguments):
+        path = self.folder / name
+        self.plot(*arguments, "--out", str(path))
+        self.assertTrue(path.read_bytes().startswith(magic), path.read_bytes()[:40])
+        self.assertGreater(path.stat().st_size, 5000)
+        return path
+
+    def test_svm_in_every_format(self):
+        single = self.file("single.json", svm_run(1, 0))
+        many = self.file("many.json", svm_run(3, 1e6))
+        runs = ("svm", f"single process={single}", f"8 ranks={many}", "--baseline", "single process")
+        self.expect_figure("a.png", b"\x89PNG", *runs)
+        self.expect_figure("a.svg", b"<?xml", *runs, "--x", "time")
+        html = self.expect_figure("a.html", b"<!doctype html>", *runs, "--x", "examples", "--y", "test_error")
+        self.assertIn("<svg", html.read_text())
+
+    def test_missing_fields_and_wrong_names_are_named(self):
+        lines = svm_run(1, 1)
+        del lines[2]["bytes_sent"]
+        path = self.file("a.json", lines)
+        out = str(self.folder / "a.png")
+        self.assertIn(f"{path}:3: 'bytes_sent' is missing", self.plot("svm", "--out", out, path, expect=1))
+        self.assertIn("ends in .png", self.plot("svm", "--x", "time", "--out", "a.gif", path, expect=1))
+        self.assertIn("no file has this label",
+                      self.plot("svm", "--out", out, "--baseline", "b", f"a={path}", expect=1))
+
+    def test_perf(self):
+        lines = [{"bench": bench, "transport": transport, "size": size, "p50_us": scale * (0.1 + size / 1e4),
+                  "p99_us": scale * (0.2 + size / 5e3), "gbps": size / (scale * (0.1 + size / 1e4)) / 1e3}
+                 for bench, transport, scale in (("put", "shm", 1), ("put", "ucx", 5))
+                 for size in (8, 64, 4096, 1 << 20)]
+        lines.append({"bench": "notify", "transport": "shm", "p50_us": 0.08, "p99_us": 0.1})
+        self.expect_figure("perf.png", b"\x89PNG", "perf", self.file("perf.json", lines))
+
+
+if __name__ == "__main__":
+    PROGRAM = sys.argv.pop(1)
+    if "FigureTest" in sys.argv and subprocess.run(["/usr/bin/python3", "-c", "import matplotlib"],
+                                                   capture_output=True).returncode != 0:
+        print("skipped: no matplotlib for /usr/bin/python3 (package python3-matplotlib)")
+        sys.exit(77)
+    unittest.main()

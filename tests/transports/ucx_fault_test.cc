@@ -1,0 +1,200 @@
+// What the ucx transport does with puts that must not land, with peers that don't take part, and
+// with peers that go in peace.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+
+#include "tests/support/ranks.h"
+
+namespace dunlin::testing {
+namespace {
+
+using transport::Completion;
+using transport::Fabric;
+using transport::Lane;
+using transport::Notification;
+using transport::NotifyId;
+using transport::RemoteRegion;
+using transport::Visibility;
+
+constexpr std::size_t kRegion = 1 << 20;
+// Beyond what travels within its message: the receiver fetches it.
+constexpr std::size_t kFetched = 600'000;
+
+void run(const RankBody& body) {
+  RunOptions options;
+  options.configure = [](Config& config) {
+    config.transports = {"ucx"};
+    config.ucx_rma = RmaMode::kOff;
+  };
+  run_ranks(options, body);
+}
+
+Notification notification(NotifyId id, std::uint64_t sequence) {
+  Notification made;
+  made.id = id;
+  made.sequence = sequence;
+  return made;
+}
+
+// Puts `size` bytes at the end of the remote region with a notification; the operation's own
+// outcome.
+Status put_at_end(Fabric& fabric, Exposed& memory, RemoteRegion& to, std::size_t size,
+                  std::uint64_t sequence) {
+  Completion completion;
+  const Status status = post(fabric, [&] {
+    return memory.data(1).put_notify(memory.local().slice(0, size).value(),
+                                     to.slice(to.size() - size, size).value(),
+                                     notification(memory.cell_at(1, 0), sequence), &completion);
+  });
+  if (!status.is_ok()) return status;
+  if (!progress_until(fabric, [&] { return completion.is_done(); }))
+    return {Code::kDeadlineExceeded, "never done"};
+  return completion.status();
+}
+
+Status flush(Fabric& fabric, Exposed& memory) {
+  Completion completion;
+  const Status status =
+      post(fabric, [&] { return memory.data(1).flush(Visibility::kRemote, &completion); });
+  if (!status.is_ok()) return status;
+  if (!progress_until(fabric, [&] { return completion.is_done(); }))
+    return {Code::kDeadlineExceeded, "never done"};
+  return completion.status();
+}
+
+// A small put is refused after its buffer was released: the next remote flush says so, once. A
+// fetched one is told at its completion. Neither is announced to the peer, and the lane goes on.
+void expect_refusals(Fabric& fabric, Exposed& memory, RemoteRegion& forged, Code code) {
+  if (fabric.rank() == Rank(0)) {
+    const Status small = put_at_end(fabric, memory, forged, 64, 1);
+    const Status flushed = flush(fabric, memory);
+    EXPECT_EQ(small.is_ok() ? flushed.code() : small.code(), code)
+        << small.to_string() << flushed.to_string();
+    EXPECT_TRUE(flush(fabric, memory).is_ok());
+    EXPECT_EQ(put_at_end(fabric, memory, forged, kFetched, 2).code(), code);
+    EXPECT_TRUE(put_at_end(fabric, memory, memory.at(1), kFetched, 3).is_ok());
+    EXPECT_TRUE(flush(fabric, memory).is_ok());
+  } else {
+    ASSERT_TRUE(progress_until(fabric, [&] {
+      const std::uint64_t seen = fabric.board().sequence(memory.cell(0));
+      EXPECT_TRUE(seen == 0 || seen == 3) << seen;
+      return seen == 3;
+    }));
+  }
+  sync(fabric, "refused");
+}
+
+TEST(UcxFaultTest, ForgedRegionsAreRefused) {
+  run([](Fabric& fabric) {
+    Exposed memory(fabric, "forged", kRegion, 1);
+    auto gone = fabric.allocate(kRegion).value();
+    const Bytes descriptor = gone->descriptor();
+    gone.reset();
+    // Before any link is told: as if the news were still on its way.
+    if (fabric.rank() == Rank(1)) {
+      ASSERT_TRUE(fabric.bootstrap().publish("gone", descriptor).is_ok());
+    }
+    auto forged = fabric.import_region(
+        Rank(1), fabric.bootstrap().lookup("gone", std::chrono::seconds(10)).value());
+    ASSERT_TRUE(forged.is_ok());
+    expect_refusals(fabric, memory, **forged, Code::kNotFound);
+  });
+}
+
+TEST(UcxFaultTest, PutsBeyondTheRegionsEndAreRefused) {
+  run([](Fabric& fabric) {
+    Exposed memory(fabric, "bounds", kRegion, 1);
+    if (fabric.rank() == Rank(1)) {
+      ASSERT_TRUE(fabric.bootstrap().publish("true", memory.local().descriptor()).is_ok());
+    }
+    // The descriptor begins with the region's size: let it be twice what it is.
+    Bytes descriptor = fabric.bootstrap().lookup("true", std::chrono::seconds(10)).value();
+    const std::uint64_t size = 2 * kRegion;
+    std::memcpy(descriptor.data(), &size, sizeof size);
+    auto forged = fabric.import_region(Rank(1), descriptor);
+    ASSERT_TRUE(forged.is_ok());
+    expect_refusals(fabric, memory, **forged, Code::kOutOfRange);
+  });
+}
+
+TEST(UcxFaultTest, MalformedDescriptorsAndAddressesAreErrors) {
+  run([](Fabric& fabric) {
+    Exposed memory(fabric, "malformed", 4096, 1);
+    Bytes descriptor = memory.local().descriptor();
+    descriptor.resize(descriptor.size() - 3);
+    EXPECT_EQ(fabric.import_region(fabric.rank(), descriptor).status().code(), Code::kCorrupted);
+    sync(fabric, "looked");
+  });
+}
+
+// The peer does not progress at all: close has to end, with every completion fired, and without the
+// peer taking it for our death.
+TEST(UcxFaultTest, CloseEndsWithAPeerThatIsStuck) {
+  run([](Fabric& fabric) {
+    Exposed memory(fabric, "stuck", kRegion, 1);
+    if (fabric.rank() == Rank(0)) {
+      std::vector<Completion> completions(20);
+      for (Completion& completion : completions) {
+        ASSERT_TRUE(
+            memory.data(1).put(memory.local().whole(), memory.at(1).whole(), &completion).is_ok());
+      }
+      const TimePoint began = fabric.clock().now();
+      memory.data(1).close();
+      EXPECT_LT(to_seconds(fabric.clock().now() - began), 5.0);
+      for (const Completion& completion : completions) {
+        ASSERT_TRUE(completion.is_done());
+        EXPECT_TRUE(completion.status().is_ok() || completion.status().code() == Code::kClosed)
+            << completion.status().to_string();
+      }
+      EXPECT_EQ(completions.back().status().code(), Code::kClosed);
+      ASSERT_TRUE(fabric.bootstrap().publish("closed", {}).is_ok());
+      ASSERT_TRUE(post(fabric, [&] {
+                    return memory.link(1).control().notify(notification(memory.cell_at(1, 0), 1),
+                                                           nullptr);
+                  }).is_ok());
+    } else {
+      ASSERT_TRUE(fabric.bootstrap().lookup("closed", std::chrono::seconds(20)).is_ok());
+      ASSERT_TRUE(await_cell(fabric, memory.cell(0), 1));
+      EXPECT_EQ(fabric.peers().state(Rank(0)), PeerState::kAlive)
+          << fabric.peers().describe(Rank(0));
+    }
+    sync(fabric, "closed and seen");
+  });
+}
+
+// A fabric that is torn down says good-bye: its peer's lanes end, but nobody has died.
+TEST(UcxFaultTest, AGoodbyeIsNoDeath) {
+  InProcessJob job(2);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      Config config = Config::parse(Environment()).value();
+      config.transports = {"ucx"};
+      const SteadyClock clock;
+      const auto bootstrap = job.bootstrap(Rank(rank));
+      auto fabric = Fabric::create(*bootstrap, config, clock).value();
+      {
+        Exposed memory(*fabric, "parting", 4096, 1);
+        if (rank == 1) {
+          Status status = Status::ok();
+          ASSERT_TRUE(progress_until(*fabric, [&] {
+            status = memory.data(0).notify(notification(memory.cell_at(0, 0), 1), nullptr);
+            return status.is_error();
+          }));
+          EXPECT_EQ(status.code(), Code::kPeerDead) << status.to_string();
+          EXPECT_EQ(bootstrap->peers().state(Rank(0)), PeerState::kAlive);
+          ASSERT_TRUE(bootstrap->publish("seen", {}).is_ok());
+        }
+      }
+      fabric.reset();
+      // Stays in the job: the bootstrap's own good-bye is not what this is about.
+      EXPECT_TRUE(bootstrap->lookup("seen", std::chrono::seconds(20)).is_ok());
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
+}  // namespace
+}  // namespace dunlin::testing

@@ -48,15 +48,13 @@ Result<SyncMode> parse_sync_mode(std::string_view name) {
 // What lanes may hold on to: it outlives a reduce that ends in the middle of an exchange.
 template <typename T>
 struct StochasticReduce<T>::Wire final : transport::Retired {
-  std::unique_ptr<transport::LocalRegion> memory;  // header, model, footer
+  std::unique_ptr<transport::LocalRegion> memory;  // version, model, digest
   std::unique_ptr<transport::SlotExchange> exchange;
   std::size_t edges = 0;
   std::unique_ptr<transport::Completion[]> completions;  // one per out-neighbour
   std::vector<bool> is_posted;
-  bool is_cut_short = false;  // in the middle of a versioned write, whose parts nobody asks for
 
   bool is_done() const override {
-    if (is_cut_short) return false;  // kept to the fabric's end
     for (std::size_t edge = 0; edge < edges; ++edge) {
       if (is_posted[edge] && !completions[edge].is_done()) return false;
     }
@@ -80,7 +78,7 @@ Result<std::unique_ptr<StochasticReduce<T>>> StochasticReduce<T>::prepare(transp
 template <typename T>
 Status StochasticReduce<T>::allocate() {
   const std::size_t model_bytes = options_.count * sizeof(T);
-  // The model starts on a cache line, its header right before it.
+  // The model starts on a cache line, its version right before it.
   wire_ = std::make_unique<Wire>();
   DUNLIN_ASSIGN(wire_->memory, fabric_.allocate(kCacheLine + versioned_slot_bytes(model_bytes)));
   const std::size_t header = kCacheLine - kVersionBytes;
@@ -111,7 +109,6 @@ Status StochasticReduce<T>::allocate() {
 template <typename T>
 StochasticReduce<T>::~StochasticReduce() {
   if (!wire_) return;
-  wire_->is_cut_short = is_versioned() && phase_ == Phase::kSend;
   if (!wire_->is_done()) fabric_.retire(std::move(wire_));
 }
 
@@ -128,7 +125,7 @@ Status StochasticReduce<T>::connect() {
   }
   for (auto& edge : wire_->exchange->in()) {
     if (is_versioned()) {
-      readers_.emplace_back(*wire_->exchange, edge);
+      readers_.emplace_back(edge);
     } else {
       receivers_.emplace_back(*wire_->exchange, edge);
     }
@@ -144,7 +141,7 @@ Status StochasticReduce<T>::start() {
   report_ = {};
   report_.step = step;
   began_ = fabric_.clock().now();
-  if (is_versioned()) VersionedWriter::stamp(framed_, step);
+  if (is_versioned()) VersionedWriter::stamp(framed_, model_.size_bytes(), step);
   for (std::size_t edge = 0; edge < wire_->edges; ++edge) {
     wire_->is_posted[edge] = false;
     wire_->completions[edge].reset();

@@ -11,6 +11,9 @@
 namespace dunlin::collective {
 namespace {
 
+// What is longer is no edge list, and may have no end (/dev/zero).
+constexpr std::streamsize kLongestLine = 1 << 16;
+
 struct Word {
   std::string_view text;
   std::size_t column = 0;  // from 1
@@ -51,6 +54,7 @@ class Parser {
   }
 
   EdgeList take() { return std::move(list_); }
+  std::size_t lines() const { return line_; }
 
  private:
   Status nodes_line(const Word& keyword, Words& words) {
@@ -107,7 +111,14 @@ Result<EdgeList> read_edge_list(const std::string& path, int nodes) {
   std::ifstream file(path);
   if (!file) return Status::from_errno("open " + path, errno);
   Parser parser(path, nodes);
-  for (std::string text; std::getline(file, text);) DUNLIN_TRY(parser.line(text));
+  for (std::string text(kLongestLine, '\0'); file.getline(text.data(), kLongestLine);) {
+    const std::streamsize delimiter = file.eof() ? 0 : 1;
+    DUNLIN_TRY(parser.line({text.data(), static_cast<std::size_t>(file.gcount() - delimiter)}));
+  }
+  if (file.fail() && !file.eof() && file.gcount() == kLongestLine - 1) {
+    return Status(Code::kCorrupted, fmt::format("{}:{}: longer than {} characters", path,
+                                                parser.lines() + 1, kLongestLine));
+  }
   if (file.bad()) return Status::from_errno("read " + path, errno == 0 ? EIO : errno);
 
   EdgeList list = parser.take();

@@ -1,13 +1,12 @@
 // VersionedWriter and VersionedReader: the slots of an edge without flow control, for ASAP's two
 // weaker modes, BSP and ASYNC (section 6.2).
 //
-// A payload travels between two copies of its version number: header, payload and footer are put in
-// this order. The writer never waits: it overwrites the slot that it wrote `depth` versions ago,
-// read or not. The reader therefore copies a slot out and accepts it only if header and footer
-// agreed before and after; otherwise the read was torn. The check is as good as the transport's
-// order of puts, which a lane doesn't promise: shm keeps it; UCX does while payloads travel in one
-// message (to 256 KiB), beyond that a torn payload may pass. NOTIFY-ACK needs nothing of the kind.
-// This exists to compare with it. Owner thread only. The exchange outlives both ends.
+// A payload travels behind its version number and before a digest of both, in one put. The writer
+// never waits: it overwrites the slot that it wrote `depth` versions ago, read or not. The reader
+// therefore copies a slot out and accepts it only if the digest of what it copied is the slot's;
+// otherwise the read was torn. (ASAP's footer repeats the version, which finds torn reads only
+// where the bytes of a put land in order; lanes don't promise that.) NOTIFY-ACK needs nothing of
+// the kind. This exists to compare with it. Owner thread only. The exchange outlives both ends.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +19,7 @@ namespace dunlin::transport {
 
 inline constexpr std::size_t kVersionBytes = sizeof(std::uint64_t);
 
-// Slot and source of a write: header, payload padded to whole words, footer.
+// Slot and source of a write: version, payload padded to whole words, digest.
 constexpr std::size_t versioned_slot_bytes(std::size_t payload_bytes) {
   return (payload_bytes + kVersionBytes - 1) / kVersionBytes * kVersionBytes + 2 * kVersionBytes;
 }
@@ -30,18 +29,17 @@ class VersionedWriter {
   VersionedWriter(SlotExchange& exchange, OutSlots& edge)
       : edge_(edge), depth_(exchange.options().depth) {}
 
-  // Writes `framed` (versioned_slot_bytes() long; stamp() has put `version` into both ends).
-  // Versions grow from 1. kBusy: partly posted; call again with the same arguments. `completion`:
-  // `framed` may be reused.
+  // Writes `framed` (versioned_slot_bytes() long, stamped with `version`). Versions grow from 1.
+  // `completion`: `framed` may be reused.
   Status try_write(LocalSlice framed, std::uint64_t version, Completion* completion);
-  static void stamp(std::span<std::byte> framed, std::uint64_t version);
+  // Puts the version before, and the digest behind, the `payload_bytes` that stand in `framed`.
+  static void stamp(std::span<std::byte> framed, std::size_t payload_bytes, std::uint64_t version);
 
   Rank peer() const { return edge_.to; }
 
  private:
   OutSlots& edge_;
   std::uint32_t depth_;
-  int step_ = 0;  // operations of the current write that are posted
 };
 
 class VersionedReader {
@@ -51,7 +49,7 @@ class VersionedReader {
     kStale,  // nothing new has come
     kTorn,   // something new was there, but it was being overwritten
   };
-  VersionedReader(SlotExchange& exchange, InSlots& edge);
+  explicit VersionedReader(InSlots& edge) : edge_(edge) {}
 
   // Copies a version that was not read before into `payload` (the payload's size); its contents are
   // undefined unless the outcome is kFresh. `step` says which slot to look into, that of version
@@ -62,10 +60,8 @@ class VersionedReader {
 
  private:
   const std::byte* newest(std::span<std::byte* const> slots) const;
-  std::uint64_t footer(const std::byte* slot) const;
 
   InSlots& edge_;
-  std::size_t footer_offset_;
   std::uint64_t version_ = 0;
 };
 

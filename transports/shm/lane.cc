@@ -33,8 +33,6 @@ void ShmLane::copy(const LocalSlice& from, const RemoteSlice& to) {
   ++counters_.puts;
   if (from.size() == 0) return;
   const auto& region = static_cast<const ShmRemoteRegion&>(*to.region());
-  // Puts land in posting order (more than the contract asks; versioned slots use it).
-  std::atomic_thread_fence(std::memory_order_release);
   std::memcpy(region.data() + to.offset(), from.data(), from.size());
   counters_.put_bytes += from.size();
 }

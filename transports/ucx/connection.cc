@@ -72,6 +72,10 @@ bool Connection::settle() {
   return is_due;
 }
 
+void Connection::settle_soon(const Path& path) {
+  if (!path.failure.is_ok()) engine_.want_settling();
+}
+
 void Connection::note_error(Path& path, ucs_status_t status) {
   if (path.error) return;
   path.error = status;

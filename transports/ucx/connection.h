@@ -61,6 +61,8 @@ class Connection {
   void offer(Address address) { offered_ = std::move(address); }
   // Acts on what UCX's callbacks left: opens, passes verdicts, closes. True while a verdict is due.
   bool settle();
+  // Closes the path's endpoint, if that is due, outside UCX's callbacks.
+  void settle_soon(const Path& path);
   // For a path that UCX reported broken; the verdict follows.
   void note_error(Path& path, ucs_status_t status);
   // Ends a path: its operations end with `why`. Its endpoint is closed by force, but never while it

@@ -71,7 +71,8 @@ ucs_status_t Inbox::accept_announced(const MessageHeader& header, void* descript
   if (!is_new(header)) return UCS_ERR_INVALID_ADDR;
   const RegionTable::Entry* entry = nullptr;
   Code outcome = check(header, entry);
-  if (outcome == Code::kOk && (size != header.size || !entry->is_kept)) outcome = Code::kCorrupted;
+  const bool is_expected = entry != nullptr && entry->is_kept && size == header.size;
+  if (outcome == Code::kOk && !is_expected) outcome = Code::kCorrupted;
   if (outcome != Code::kOk) {
     settle(header, outcome);
     return to_ucs(outcome);
@@ -122,8 +123,11 @@ void Inbox::advance() {
 
 void Inbox::carry_out(const MessageHeader& header, Code outcome) {
   if (outcome != Code::kOk) {
-    DUNLIN_WARN("dropped {} bytes of rank {} for region {} at offset {}, cell {}: {}", header.size,
-                source_.value(), header.region, header.offset, header.cell, reason(outcome));
+    // A put that was under way while its target went is nobody's fault; the sender is told.
+    const bool is_late = outcome == Code::kNotFound && engine_.regions().has_known(header.region);
+    DUNLIN_LOG(is_late ? LogLevel::kDebug : LogLevel::kWarn,
+               "dropped {} bytes of rank {} for region {} at offset {}, cell {}: {}", header.size,
+               source_.value(), header.region, header.offset, header.cell, reason(outcome));
     return;
   }
   switch (header.kind) {

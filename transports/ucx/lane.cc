@@ -109,6 +109,7 @@ Operation* UcxLane::claim(Completion* completion) {
   Operation& operation = at(tail_);
   operation = Operation{};
   operation.lane = this;
+  operation.path = &path_;
   operation.completion = completion;
   return &operation;
 }

@@ -21,6 +21,7 @@ class UcxLane;
 // One posted operation. Kept apart from its lane: UCX may call back after the lane is gone.
 struct Operation {
   UcxLane* lane = nullptr;  // null: nobody is interested any more
+  Path* path = nullptr;     // outlives the lane
   Completion* completion = nullptr;
   Status outcome;
   const LocalRegion* source = nullptr;  // of the bytes that UCX holds

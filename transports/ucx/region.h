@@ -36,6 +36,8 @@ class RegionTable {
     quarantine_.push_back({std::move(memory), std::move(handle)});
   }
   const Entry* find(std::uint64_t id) const;
+  // Whether a region ever had this number.
+  bool has_known(std::uint64_t id) const { return id != 0 && id < next_id_; }
 
  private:
   // The handle goes first.

@@ -111,11 +111,11 @@ void UcxLane::on_flushed(void* request, ucs_status_t status, void* user_data) {
   auto& operation = *static_cast<Operation*>(user_data);
   operation.is_flushing = false;
   UcxLane* const lane = operation.lane;
-  if (lane != nullptr) --lane->path_.flushes;
+  Path& path = *operation.path;
+  --path.flushes;
   on_finished(request, status, operation);
-  if (lane == nullptr) return;
-  lane->send_in_turn();
-  if (!lane->path_.failure.is_ok()) lane->engine_.want_settling();
+  if (lane != nullptr) lane->send_in_turn();
+  path.connection.settle_soon(path);
 }
 
 void UcxLane::on_finished(void* request, ucs_status_t status, Operation& operation) {

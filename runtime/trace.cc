@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "runtime/log.h"
+#include "runtime/print.h"
 
 namespace dunlin {
 namespace {
@@ -33,6 +34,7 @@ Trace::Trace(std::string path, Rank rank, const Clock& clock, std::size_t capaci
 }
 
 Trace::~Trace() {
+  if (is_written_) return;
   if (const Status status = write(); !status) DUNLIN_ERROR("{}", status.to_string());
 }
 
@@ -50,29 +52,27 @@ void Trace::instant(const char* name, std::int64_t argument) {
 }
 
 Status Trace::write() {
-  std::FILE* file = std::fopen(path_.c_str(), "w");
-  if (file == nullptr) return Status::from_errno("writing the trace " + path_, errno);
-  fmt::print(
-      file,
-      R"({{"displayTimeUnit":"ns","otherData":{{"dropped":{},"start_us":{:.3f}}},"traceEvents":[)",
-      dropped_, microseconds(start_.time_since_epoch()));
-  fmt::print(file, R"({{"name":"process_name","ph":"M","pid":{0},"args":{{"name":"rank {0}"}}}})",
-             rank_.value());
+  is_written_ = true;
+  std::string text = fmt::format(
+      R"({{"displayTimeUnit":"ns","otherData":{{"dropped":{0},"start_us":{1:.3f}}},"traceEvents":[)"
+      R"({{"name":"process_name","ph":"M","pid":{2},"args":{{"name":"rank {2}"}}}})",
+      dropped_, microseconds(start_.time_since_epoch()), rank_.value());
   for (const Event& event : events_) {
     const bool is_instant = event.length < Duration(0);
-    fmt::print(file,
-               ",\n"
-               R"({{"name":"{}","ph":"{}","pid":{},"tid":0,"ts":{:.3f},)",
-               event.name, is_instant ? 'i' : 'X', rank_.value(),
-               microseconds(event.begin - start_));
-    if (!is_instant) fmt::print(file, R"("dur":{:.3f},)", microseconds(event.length));
-    fmt::print(file, R"("args":{{"value":{}}}}})", event.argument);
+    text += fmt::format(
+        ",\n"
+        R"({{"name":"{}","ph":"{}","pid":{},"tid":0,"ts":{:.3f},)",
+        event.name, is_instant ? 'i' : 'X', rank_.value(), microseconds(event.begin - start_));
+    if (!is_instant) text += fmt::format(R"("dur":{:.3f},)", microseconds(event.length));
+    text += fmt::format(R"("args":{{"value":{}}}}})", event.argument);
   }
-  fmt::print(file, "]}}\n");
-  const bool is_written = std::ferror(file) == 0;
-  if (std::fclose(file) != 0 || !is_written)
-    return Status::from_errno("writing the trace " + path_, errno);
-  return Status::ok();
+  text += "]}\n";
+  const auto failure = [this] { return "the trace " + path_; };
+  std::FILE* const file = std::fopen(path_.c_str(), "w");
+  if (file == nullptr) return Status::from_errno("opening " + failure(), errno);
+  Status status = print(text, file);
+  if (std::fclose(file) != 0 && status.is_ok()) status = Status::from_errno("writing", errno);
+  return status.is_ok() ? status : std::move(status).with_context(failure());
 }
 
 }  // namespace dunlin

@@ -2,8 +2,8 @@
 //
 // Events go to a buffer that is allocated once; when it is full, further events are counted and the
 // file says how many were dropped. Names must be string literals. Owner thread only. The file is
-// written by write() or the destructor; its times are microseconds since the trace began, in the
-// clock that was handed in, and `pid` is the rank. `dunlin-plot trace` merges the files of all
+// written by write(), else by the destructor; its times are microseconds since the trace began, in
+// the clock that was handed in, and `pid` is the rank. `dunlin-plot trace` merges the files of all
 // ranks; `start_us`, when the trace began on that clock, lets it align those of one host.
 #pragma once
 
@@ -32,7 +32,7 @@ class Trace {
   const Clock& clock() const { return clock_; }
   const std::string& path() const { return path_; }
 
-  // Writes all events so far; errors are returned, and logged when the destructor meets them.
+  // Writes all events so far. The destructor does it for who hasn't, and logs the error.
   Status write();
 
  private:
@@ -50,6 +50,7 @@ class Trace {
   std::vector<Event> events_;
   std::size_t capacity_;
   std::uint64_t dropped_ = 0;
+  bool is_written_ = false;
 };
 
 // Spans a scope; costs one test when there is no trace.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <spdlog/logger.h>
 #include <spdlog/sinks/base_sink.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -31,8 +32,8 @@ TimePoint soon() {
 // Collects what is logged while it lives.
 class LogCapture {
  public:
-  LogCapture() { log().sinks().push_back(sink_); }
-  ~LogCapture() { std::erase(log().sinks(), sink_); }
+  LogCapture() { logger().sinks().push_back(sink_); }
+  ~LogCapture() { std::erase(logger().sinks(), sink_); }
   bool await(const std::string& text) {
     const TimePoint deadline = soon();
     while (SteadyClock().now() < deadline) {

@@ -56,6 +56,7 @@ void visit_fields(Visitor& visitor, CheckpointType& checkpoint, Count& count) {
   visitor.field(count);
   visitor.field(checkpoint.rank);
   visitor.field(checkpoint.ranks);
+  visitor.field(checkpoint.run);
   visitor.field(checkpoint.group_epoch);
   visitor.field(checkpoint.iteration);
   visitor.field(checkpoint.shard_rows);

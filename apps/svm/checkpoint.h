@@ -16,6 +16,7 @@ namespace dunlin::svm {
 struct Checkpoint {
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
+  std::uint64_t run = 0;          // when the run began, in ns since 1970; a resumed run keeps it
   std::uint64_t group_epoch = 0;  // how often the group was rebuilt after a loss
   std::uint64_t iteration = 0;    // exchanges so far
   std::uint64_t shard_rows = 0;

@@ -27,6 +27,7 @@ Checkpoint example() {
   Checkpoint checkpoint;
   checkpoint.rank = 3;
   checkpoint.ranks = 8;
+  checkpoint.run = 1'700'000'000'000'000'001;
   checkpoint.group_epoch = 2;
   checkpoint.iteration = 12345678901;
   checkpoint.shard_rows = 100;

@@ -88,6 +88,37 @@ class Jobs(unittest.TestCase):
         self.final([*whole, "--resume", base])
         self.assertTrue(filecmp.cmp(self.path("straight"), self.path("ckpt.0.240"), shallow=False))
 
+    def test_the_run_that_began_last_is_resumed_though_an_older_one_got_further(self):
+        base = self.path("ckpt")
+        run = [RUN, "-n", 2, SVM, *DATA, "--checkpoint", base, "--checkpoint-every", 10, "--lambda"]
+        self.final([*run, 0.01, "--epochs", 2])
+        self.final([*run, 0.001, "--epochs", 1])
+        self.final([*run, 0.001, "--epochs", 2, "--resume", base])
+
+    def test_async_workers_resume_each_where_it_was(self):
+        base = self.path("ckpt")
+        run = [RUN, "-n", 2, SVM, *DATA, "--sync", "async", "--checkpoint", base, "--checkpoint-every", 10]
+        self.final([*run, "--epochs", 1])
+        for name in os.listdir(self.folder.name):  # as if rank 1 had been far behind
+            if name.startswith("ckpt.0.") and name != "ckpt.0.30":
+                os.remove(self.path(name))
+            if name == "ckpt.1.30":
+                os.remove(self.path(name))
+        left = sorted(name for name in os.listdir(self.folder.name) if name.startswith("ckpt"))
+        self.assertEqual(left, ["ckpt.0.30", "ckpt.1.20"])
+        self.final([*run, "--epochs", 2, "--resume", base])
+
+    def test_traces_of_several_ranks_need_several_files(self):
+        run = [RUN, "-n", 2, SVM, *DATA, "--epochs", 0.2]
+        one = Job(run, env={"DUNLIN_TRACE": self.path("trace")})
+        self.assertEqual(one.wait(), 2, one.text())
+        self.assertIn("%r", one.text())
+        self.final(run, env={"DUNLIN_TRACE": self.path("trace-%r")})
+        self.assertTrue(os.path.exists(self.path("trace-1")))
+        unwritable = Job([SVM, *DATA, "--epochs", 0.2], env={"DUNLIN_TRACE": "/dev/full"})
+        self.assertEqual(unwritable.wait(), 1, unwritable.text())
+        self.assertIn("/dev/full", unwritable.text())
+
     def test_resuming_something_else_is_refused(self):
         base = self.path("ckpt")
         Job([SVM, *DATA, "--epochs", 1, "--checkpoint", base]).wait()

@@ -5,8 +5,10 @@
 
 #include <charconv>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "runtime/log.h"
 
@@ -15,9 +17,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The checkpoints of a rank that can be loaded, by exchange.
-std::map<std::uint64_t, Checkpoint> load_all(const std::string& base, Rank rank) {
-  std::map<std::uint64_t, Checkpoint> found;
+// When the run began, and the exchange in it.
+using Moment = std::pair<std::uint64_t, std::uint64_t>;
+
+// The checkpoints of a rank that can be loaded.
+std::map<Moment, Checkpoint> load_all(const std::string& base, Rank rank) {
+  std::map<Moment, Checkpoint> found;
   const fs::path path(base);
   const std::string prefix = fmt::format("{}.{}.", path.filename().string(), rank.value());
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
@@ -30,12 +35,30 @@ std::map<std::uint64_t, Checkpoint> load_all(const std::string& base, Rank rank)
     if (std::from_chars(name.data() + prefix.size(), end, exchange).ptr != end) continue;
     auto checkpoint = load_checkpoint(entry.path().string());
     if (checkpoint) {
-      found.emplace(exchange, std::move(checkpoint).value());
+      const Moment moment{checkpoint->run, checkpoint->iteration};
+      found.emplace(moment, std::move(checkpoint).value());
     } else {
       DUNLIN_WARN("{}", checkpoint.status().to_string());
     }
   }
   return found;
+}
+
+Bytes encode(const std::map<Moment, Checkpoint>& own) {
+  ByteWriter writer;
+  writer.number(static_cast<std::uint32_t>(own.size()));
+  for (const auto& [moment, checkpoint] : own) writer.number(moment.first).number(moment.second);
+  return writer.take();
+}
+
+std::set<Moment> decode(const Bytes& list) {
+  ByteReader reader(list);
+  std::set<Moment> moments;
+  for (auto left = reader.number<std::uint32_t>(); left > 0 && reader.ok(); --left) {
+    const auto run = reader.number<std::uint64_t>();
+    moments.emplace(run, reader.number<std::uint64_t>());
+  }
+  return moments;
 }
 
 std::string key(Rank rank) {
@@ -57,31 +80,28 @@ Status CheckpointWriter::save(const Checkpoint& checkpoint) {
 }
 
 Result<Checkpoint> load_common_checkpoint(const std::string& base, Bootstrap& bootstrap,
-                                          Duration timeout) {
+                                          bool needs_same_exchange, Duration timeout) {
   auto own = load_all(base, bootstrap.rank());
-  ByteWriter writer;
-  writer.number(static_cast<std::uint32_t>(own.size()));
-  for (const auto& [exchange, checkpoint] : own) writer.number(exchange);
-  DUNLIN_TRY(bootstrap.publish(key(bootstrap.rank()), writer.take()));
-
-  std::set<std::uint64_t> common;
-  for (const auto& [exchange, checkpoint] : own) common.insert(exchange);
+  DUNLIN_TRY(bootstrap.publish(key(bootstrap.rank()), encode(own)));
+  std::map<Moment, int> holders;  // how many ranks could go on there
   for (int rank = 0; rank < bootstrap.size(); ++rank) {
     DUNLIN_ASSIGN(const Bytes list, bootstrap.lookup(key(Rank(rank)), timeout));
-    ByteReader reader(list);
-    std::set<std::uint64_t> theirs;
-    for (auto left = reader.number<std::uint32_t>(); left > 0 && reader.ok(); --left) {
-      theirs.insert(reader.number<std::uint64_t>());
+    std::set<Moment> places;
+    for (const auto& [run, exchange] : decode(list)) {
+      places.emplace(run, needs_same_exchange ? exchange : 0);
     }
-    std::erase_if(common, [&](std::uint64_t exchange) { return !theirs.contains(exchange); });
+    for (const Moment& place : places) ++holders[place];
   }
-  if (common.empty()) {
+  std::erase_if(holders, [&](const auto& held) { return held.second != bootstrap.size(); });
+  if (holders.empty()) {
     return Status(
         Code::kNotFound,
         fmt::format("no checkpoint '{}' that all {} ranks have: rank {} has {} of its own", base,
                     bootstrap.size(), bootstrap.rank().value(), own.size()));
   }
-  return std::move(own.at(*common.rbegin()));
+  const Moment latest = holders.rbegin()->first;
+  if (needs_same_exchange) return std::move(own.at(latest));
+  return std::move(std::prev(own.lower_bound({latest.first + 1, 0}))->second);
 }
 
 }  // namespace dunlin::svm

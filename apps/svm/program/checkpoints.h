@@ -1,6 +1,7 @@
 // Checkpoints of a job: each rank saves its own file at the same exchanges, and keeps the last two,
-// as the others may not have come as far when it ends. A resumed job starts at the latest exchange
-// that every rank has.
+// as the others may not have come as far when it ends. A resumed job goes on with the run that
+// began last of those of which every rank has checkpoints: at the latest exchange that every rank
+// has, or, where ranks don't wait for one another (ASYNC), each rank at its own latest.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +28,9 @@ class CheckpointWriter {
   std::uint64_t before_last_ = 0;
 };
 
-// Collective over all ranks: the checkpoint of this rank at the latest exchange that all ranks can
-// load. kNotFound when there is none; files that can't be loaded are logged and don't count.
+// Collective over all ranks: the checkpoint with which this rank goes on. kNotFound when there is
+// none; files that can't be loaded are logged and don't count.
 Result<Checkpoint> load_common_checkpoint(const std::string& base, Bootstrap& bootstrap,
-                                          Duration timeout);
+                                          bool needs_same_exchange, Duration timeout);
 
 }  // namespace dunlin::svm

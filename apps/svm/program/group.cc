@@ -55,8 +55,12 @@ Status Group::build(std::size_t count) {
   return reduce_->connect();
 }
 
+void Group::allow(Duration absence) {
+  absence_ = absence;
+}
+
 Duration Group::timeout() const {
-  if (!options_.deadline_s) return adaptive_.current();
+  if (!options_.deadline_s) return std::max(adaptive_.current(), absence_);
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*options_.deadline_s));
 }
 

@@ -23,6 +23,9 @@ class Group {
   // The model memory of this rank; another one after rebuild().
   std::span<float> model() { return reduce_->model(); }
   Result<collective::ReduceReport> exchange();
+  // Members may be away for so long between two exchanges without counting as lost (unless
+  // --deadline says when they do).
+  void allow(Duration absence);
 
   // After a loss, on every survivor: agrees on who is left, raises the epoch, makes the same kind
   // of graph for them, and carries this rank's model over. The exchange starts anew with step 1.
@@ -44,6 +47,7 @@ class Group {
   collective::Graph graph_;
   Membership membership_;
   collective::AdaptiveTimeout adaptive_;
+  Duration absence_{};
   std::unique_ptr<collective::StochasticReduce<float>> reduce_;
 };
 

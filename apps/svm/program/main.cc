@@ -6,24 +6,35 @@
 #include "apps/svm/program/options.h"
 #include "apps/svm/program/worker.h"
 #include "runtime/log.h"
+#include "runtime/print.h"
 
 namespace dunlin::svm {
 namespace {
 
 int fail(const Status& status) {
   DUNLIN_ERROR("{}", status.to_string());
-  return status.code() == Code::kInvalidArgument || status.code() == Code::kNotFound ? 2 : 1;
+  const Code code = status.code();
+  const bool is_the_users =
+      code == Code::kInvalidArgument || code == Code::kNotFound || code == Code::kCorrupted;
+  return is_the_users ? 2 : 1;
 }
 
 Result<bool> train(Bootstrap& bootstrap, const Config& config, const Options& options) {
   const SteadyClock clock;
   std::optional<Trace> trace;
+  if (!config.trace_file.empty() && bootstrap.size() > 1 &&
+      config.trace_file.find("%r") == std::string::npos) {
+    return Status(Code::kInvalidArgument,
+                  "DUNLIN_TRACE: the ranks would write to one file; put %r into its name");
+  }
   if (!config.trace_file.empty()) trace.emplace(config.trace_file, bootstrap.rank(), clock);
   DUNLIN_ASSIGN(const auto fabric,
                 transport::Fabric::create(bootstrap, config, clock, trace ? &*trace : nullptr));
   Worker worker(*fabric, options);
   DUNLIN_TRY(worker.prepare());
-  return worker.run();
+  DUNLIN_ASSIGN(const bool has_reached, worker.run());
+  if (trace) DUNLIN_TRY(trace->write());
+  return has_reached;
 }
 
 int main(int argc, char** argv) {
@@ -41,7 +52,8 @@ int main(int argc, char** argv) {
   const auto outcome = train(**bootstrap, *config, *options);
   if (!outcome) return fail(outcome.status());
   if (!*outcome && (*bootstrap)->rank() == Rank(0)) {
-    fmt::print(stderr, "dunlin-svm: the objective did not reach {}\n", *options->target_objective);
+    print_error(
+        fmt::format("dunlin-svm: the objective did not reach {}\n", *options->target_objective));
   }
   return *outcome ? 0 : 3;
 }

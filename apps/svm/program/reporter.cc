@@ -1,4 +1,5 @@
 #include "apps/svm/program/reporter.h"
+#include "runtime/print.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -76,6 +77,12 @@ Result<std::optional<double>> Reporter::progress(const Moment& moment,
   return std::optional(objective_);
 }
 
+void Reporter::evaluate_once(std::span<const float> model) const {
+  const LearnerOptions& learner = options_.learner;
+  (void)evaluate(model, data_.train, learner.loss, learner.lambda);
+  if (data_.test) (void)evaluate(model, *data_.test, learner.loss, learner.lambda);
+}
+
 Status Reporter::tell(const Moment& moment, std::span<const float> model) {
   const LearnerOptions& learner = options_.learner;
   objective_ = evaluate(model, data_.train, learner.loss, learner.lambda).objective();
@@ -100,10 +107,11 @@ void Reporter::display(const Moment& moment) const {
   const double share =
       planned_ == 0 ? 1 : static_cast<double>(moment.exchange) / static_cast<double>(planned_);
   const bool is_terminal = isatty(STDERR_FILENO) == 1;
-  fmt::print(stderr, "{}{:5.1f} %  {:8.3f} s  objective {:.6f}{}  inputs {:.2f}  waited {:.3f} s{}",
-             is_terminal ? "\r" : "", 100 * share, moment.time_s, objective_, test,
-             moment.totals.inputs_per_reduce(), moment.totals.wait_s,
-             is_terminal && share < 1 ? "" : "\n");
+  print_error(
+      fmt::format("{}{:5.1f} %  {:8.3f} s  objective {:.6f}{}  inputs {:.2f}  waited {:.3f} s{}",
+                  is_terminal ? "\r" : "", 100 * share, moment.time_s, objective_, test,
+                  moment.totals.inputs_per_reduce(), moment.totals.wait_s,
+                  is_terminal && share < 1 ? "" : "\n"));
 }
 
 Status Reporter::finish(double time_s, const Totals& own, const Totals& all, std::uint64_t epoch) {

@@ -39,6 +39,8 @@ class Reporter {
   static Result<std::unique_ptr<Reporter>> create(const Options& options, bool is_continued);
 
   Status start(const RunInfo& info);
+  // What an evaluation costs, to be timed by the caller; tells nobody.
+  void evaluate_once(std::span<const float> model) const;
   // Where the training stands. Returns the model's objective, or nothing when evaluation is
   // deferred.
   Result<std::optional<double>> progress(const Moment& moment, std::span<const float> model);

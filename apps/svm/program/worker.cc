@@ -16,6 +16,10 @@ namespace {
 // A model of 1 GiB: what has more is a stray index in the file rather than a feature.
 constexpr std::uint32_t kMostFeatures = (std::uint32_t{1} << 28) - 2;
 
+// An evaluation may take so many times as long as the first one did, which had the machine's cores
+// for itself.
+constexpr int kEvaluationMargin = 20;
+
 double thread_cpu_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -27,6 +31,7 @@ double thread_cpu_seconds() {
 Status Worker::prepare() {
   DUNLIN_TRY(load_data());
   DUNLIN_TRY(agree_on_eta0());
+  DUNLIN_TRY(agree_on_run());
   DUNLIN_ASSIGN(group_, Group::create(fabric_, options_, data_.features + 1));
   if (options_.target_objective) {
     DUNLIN_ASSIGN(stop_, StopSignal::create(fabric_));
@@ -38,6 +43,7 @@ Status Worker::prepare() {
     DUNLIN_TRY(resume());
   }
   if (group_->is_leader()) DUNLIN_TRY(make_reporter(!options_.resume.empty()));
+  DUNLIN_TRY(allow_for_evaluations());
   return fabric_.bootstrap().barrier("svm/start", fabric_.config().bootstrap_timeout);
 }
 
@@ -62,19 +68,49 @@ Status Worker::load_data() {
   return Status::ok();
 }
 
-// Rank 0 searches on its shard, and all use what it found.
+// What rank 0 knows, told to all: `find()` is called there.
+template <typename Find>
+Result<std::uint64_t> Worker::told_by_rank_0(std::string_view what, Find&& find) {
+  const std::string key = fmt::format("svm/{}", what);
+  Bootstrap& bootstrap = fabric_.bootstrap();
+  if (fabric_.rank() == Rank(0)) {
+    DUNLIN_ASSIGN(const std::uint64_t found, find());
+    DUNLIN_TRY(bootstrap.publish(key, ByteWriter().number(found).take()));
+  }
+  DUNLIN_ASSIGN(const Bytes found, bootstrap.lookup(key, fabric_.config().bootstrap_timeout));
+  return ByteReader(found).number<std::uint64_t>();
+}
+
+// Rank 0 searches on its shard.
 Status Worker::agree_on_eta0() {
   if (learning_.eta0 > 0) return Status::ok();
-  constexpr std::string_view kKey = "svm/eta0";
-  if (fabric_.rank() == Rank(0)) {
-    DUNLIN_ASSIGN(const double found, find_eta0(data_, learning_));
-    DUNLIN_TRY(fabric_.bootstrap().publish(
-        kKey, ByteWriter().number(std::bit_cast<std::uint64_t>(found)).take()));
-  }
-  DUNLIN_ASSIGN(const Bytes found,
-                fabric_.bootstrap().lookup(kKey, fabric_.config().bootstrap_timeout));
-  ByteReader reader(found);
-  learning_.eta0 = std::bit_cast<double>(reader.number<std::uint64_t>());
+  DUNLIN_ASSIGN(const std::uint64_t found, told_by_rank_0("eta0", [&]() -> Result<std::uint64_t> {
+                  DUNLIN_ASSIGN(const double eta0, find_eta0(data_, learning_));
+                  return std::bit_cast<std::uint64_t>(eta0);
+                }));
+  learning_.eta0 = std::bit_cast<double>(found);
+  return Status::ok();
+}
+
+Status Worker::agree_on_run() {
+  DUNLIN_ASSIGN(run_, told_by_rank_0("run", []() -> Result<std::uint64_t> {
+                  const auto now = std::chrono::system_clock::now().time_since_epoch();
+                  return static_cast<std::uint64_t>(
+                      std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+                }));
+  return Status::ok();
+}
+
+// While the leader evaluates, all others wait for it: how long that takes is tried out.
+Status Worker::allow_for_evaluations() {
+  if (options_.is_deferred) return Status::ok();
+  DUNLIN_ASSIGN(const std::uint64_t taken, told_by_rank_0("evaluation", [&] {
+                  const TimePoint before = fabric_.clock().now();
+                  reporter_->evaluate_once(group_->model());
+                  return Result<std::uint64_t>(
+                      static_cast<std::uint64_t>((fabric_.clock().now() - before).count()));
+                }));
+  group_->allow(kEvaluationMargin * Duration(static_cast<Duration::rep>(taken)));
   return Status::ok();
 }
 
@@ -85,8 +121,10 @@ Status Worker::make_learner(const LearnerState* state) {
 }
 
 Status Worker::resume() {
-  DUNLIN_ASSIGN(const Checkpoint saved, load_common_checkpoint(options_.resume, fabric_.bootstrap(),
-                                                               fabric_.config().bootstrap_timeout));
+  const bool needs_same_exchange = options_.sync != collective::SyncMode::kAsync;
+  DUNLIN_ASSIGN(const Checkpoint saved,
+                load_common_checkpoint(options_.resume, fabric_.bootstrap(), needs_same_exchange,
+                                       fabric_.config().bootstrap_timeout));
   Checkpoint fresh = saved;
   fresh.rank = static_cast<std::uint32_t>(fabric_.rank().value());
   fresh.ranks = static_cast<std::uint32_t>(fabric_.size());
@@ -97,6 +135,7 @@ Status Worker::resume() {
   learning_ = saved.options;
   std::copy(saved.model.begin(), saved.model.end(), group_->model().begin());
   exchange_ = saved.iteration;
+  run_ = saved.run;
   return make_learner(&saved.state);
 }
 
@@ -191,8 +230,8 @@ void Worker::straggle(double compute_s) const {
       std::chrono::duration<double>((options_.straggler->factor - 1) * compute_s));
 }
 
-// The survivors may be some exchanges apart: they go on from the number that the furthest has
-// reached.
+// The survivors may be some exchanges apart, and not all may have seen the signal to stop: they go
+// on from the number that the furthest has reached, and stop where any of them was told to.
 Status Worker::survive(Status loss) {
   DUNLIN_WARN("{}", loss.to_string());
   const LearnerState state = learner_->state();
@@ -201,13 +240,17 @@ Status Worker::survive(Status loss) {
   const auto key = [this](Rank rank) {
     return fmt::format("svm/exchange/{}/{}", group_->epoch(), rank.value());
   };
-  DUNLIN_TRY(
-      fabric_.bootstrap().publish(key(fabric_.rank()), ByteWriter().number(exchange_).take()));
+  std::uint64_t stop = stop_ ? stop_->last_exchange() : 0;
+  DUNLIN_TRY(fabric_.bootstrap().publish(key(fabric_.rank()),
+                                         ByteWriter().number(exchange_).number(stop).take()));
   for (const Rank member : group_->members()) {
     DUNLIN_ASSIGN(const Bytes theirs,
                   fabric_.bootstrap().lookup(key(member), fabric_.config().deadline));
-    exchange_ = std::max(exchange_, ByteReader(theirs).number<std::uint64_t>());
+    ByteReader reader(theirs);
+    exchange_ = std::max(exchange_, reader.number<std::uint64_t>());
+    stop = std::max(stop, reader.number<std::uint64_t>());
   }
+  if (stop != 0) last_exchange_ = stop;
   DUNLIN_TRY(make_learner(&state));
   if (group_->is_leader() && !was_leader) DUNLIN_TRY(make_reporter(true));
   return Status::ok();
@@ -238,6 +281,7 @@ Checkpoint Worker::checkpoint() const {
   const auto model = group_->model();
   return {static_cast<std::uint32_t>(fabric_.rank().value()),
           static_cast<std::uint32_t>(fabric_.size()),
+          run_,
           group_->epoch(),
           exchange_,
           data_.rows(),

@@ -25,7 +25,11 @@ class Worker {
 
  private:
   Status load_data();
+  template <typename Find>
+  Result<std::uint64_t> told_by_rank_0(std::string_view what, Find&& find);
   Status agree_on_eta0();
+  Status agree_on_run();
+  Status allow_for_evaluations();
   Status make_learner(const LearnerState* state);
   Status resume();
   std::uint64_t planned_exchanges() const;
@@ -55,6 +59,7 @@ class Worker {
   std::unique_ptr<StopSignal> stop_;
   CheckpointWriter checkpoints_{options_.checkpoint, fabric_.rank()};
 
+  std::uint64_t run_ = 0;            // of which checkpoints are
   std::uint64_t exchange_ = 0;       // done, in this run and those that it resumes
   std::uint64_t last_exchange_ = 0;  // after which to stop
   Totals totals_;

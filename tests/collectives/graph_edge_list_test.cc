@@ -48,6 +48,7 @@ TEST_F(EdgeListTest, ErrorsNameLineAndColumn) {
   EXPECT_EQ(error_of("nodes 3\n0\n"), ":2:2: the edge's second node is missing");
   EXPECT_EQ(error_of("nodes 3\n0 1 0.5\n"), ":2:5: unexpected '0.5'");
   EXPECT_EQ(error_of("nodes 3\n0 99999999999\n"), ":2:3: '99999999999' is no node number");
+  EXPECT_EQ(error_of(std::string_view("nodes 3\n0 1\0\n", 13)).substr(0, 6), ":2:3: ");
   EXPECT_EQ(error_of("nodes x\n"), ":1:7: 'x' is no number of nodes");
   EXPECT_EQ(error_of("nodes 3\nnodes 3\n"), ":2:1: a second 'nodes' line");
   EXPECT_EQ(error_of("0 1\nnodes 3\n", 3), ":2:1: 'nodes' must stand before the first edge");

@@ -56,6 +56,13 @@ TEST(DunlinRun, ReturnsTheFirstFailingCodeAndSaysWho) {
   EXPECT_THAT(result.err, HasSubstr("exited with code 7"));
 }
 
+// Those who noticed may end, and be reaped, before it.
+TEST(DunlinRun, ARankThatWasKilledIsTheCauseOfTheOthersFailures) {
+  const CommandResult result =
+      run_script(3, "if [ $DUNLIN_RANK = 1 ]; then sleep 0.5; kill -KILL $$; fi; exit 1");
+  EXPECT_EQ(result.exit_code, 128 + SIGKILL);
+}
+
 TEST(DunlinRun, EndsAllWhenOneFails) {
   const CommandResult result =
       run_script(3, "if [ $DUNLIN_RANK = 1 ]; then kill -9 $$; fi; sleep 1000", {"--grace", "0.1"});
@@ -152,6 +159,9 @@ TEST(DunlinRun, RefusesWrongCommandLines) {
   EXPECT_EQ(run_command({DUNLIN_RUN, "-n", "2"}).exit_code, 2);
   EXPECT_EQ(run_command({DUNLIN_RUN, "-n", "2", "--size", "4", "true"}).exit_code, 2);
   EXPECT_EQ(run_command({DUNLIN_RUN, "-n", "2", "--coordinator", "nowhere", "true"}).exit_code, 2);
+  const CommandResult unknown = run_command({DUNLIN_RUN, "-n", "2", "--colour", "true"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("--colour"));
   EXPECT_EQ(run_command({DUNLIN_RUN, "--help"}).exit_code, 0);
   EXPECT_EQ(run_command({DUNLIN_RUN, "-n", "1", "true"}, {{"DUNLIN_WAIT", "x"}}).exit_code, 2);
 }

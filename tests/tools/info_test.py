@@ -46,6 +46,12 @@ class InfoTest(unittest.TestCase):
         self.assertIn("DUNLIN_DEADLINE='soon'", done.stderr)
         self.assertEqual(info("--no-such-option").returncode, 2)
 
+    def test_output_that_cannot_be_written_is_an_error(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            done = subprocess.run([PROGRAM, "--config"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("standard output", done.stderr)
+
 
 if __name__ == "__main__":
     PROGRAM = sys.argv.pop(1)

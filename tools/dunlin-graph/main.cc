@@ -9,6 +9,7 @@
 
 #include "collectives/graph/edge_list.h"
 #include "collectives/graph/generators.h"
+#include "runtime/print.h"
 #include "tools/dunlin-graph/report.h"
 #include "tools/dunlin-graph/svg.h"
 
@@ -76,7 +77,7 @@ Status write_svg(const collective::Graph& graph, const std::string& path) {
   return file ? Status::ok() : Status::from_errno("write " + path, errno == 0 ? EIO : errno);
 }
 
-void print_comparison(const Options& options, collective::Weighting weighting) {
+Status print_comparison(const Options& options, collective::Weighting weighting) {
   std::vector<std::string> specs;
   for (const auto& family : collective::graph_families()) {
     if (family.name == "file") continue;
@@ -89,17 +90,14 @@ void print_comparison(const Options& options, collective::Weighting weighting) {
     auto graph = collective::make_graph(spec, options.nodes);
     graphs.push_back({spec, graph ? measure(*graph, weighting) : graph.status()});
   }
-  if (options.json) {
-    fmt::print("{}\n", to_json(std::span<const ComparedGraph>(graphs)).dump(2));
-  } else {
-    fmt::print("{}", to_table(graphs));
-  }
+  if (!options.json) return print(to_table(graphs));
+  return print(to_json(std::span<const ComparedGraph>(graphs)).dump(2) + "\n");
 }
 
 Status print_report(const collective::Graph& graph, const Options& options,
                     collective::Weighting weighting) {
   DUNLIN_ASSIGN(const GraphReport report, measure(graph, weighting));
-  fmt::print("{}", options.json ? to_json(report).dump(2) + "\n" : to_text(report));
+  DUNLIN_TRY(print(options.json ? to_json(report).dump(2) + "\n" : to_text(report)));
   if (options.require_connected && !report.is_strongly_connected) {
     return {Code::kNotFound, fmt::format("graph '{}' is not strongly connected", report.spec)};
   }
@@ -109,7 +107,7 @@ Status print_report(const collective::Graph& graph, const Options& options,
 Status run(const Options& options) {
   DUNLIN_TRY(check(options));
   DUNLIN_ASSIGN(const auto weighting, collective::parse_weighting(options.weights));
-  if (options.compare) print_comparison(options, weighting);
+  if (options.compare) DUNLIN_TRY(print_comparison(options, weighting));
   if (options.spec.empty()) return Status::ok();
 
   DUNLIN_ASSIGN(const auto graph, collective::make_graph(options.spec, options.nodes));
@@ -131,7 +129,7 @@ int main(int argc, char** argv) {
   }
   const Status status = run(options);
   if (status.is_ok()) return 0;
-  fmt::print(stderr, "dunlin-graph: {}\n", status.message());
+  print_error(fmt::format("dunlin-graph: {}\n", status.message()));
   return status.code() == Code::kInvalidArgument ? kUsage : kFailure;
 }
 

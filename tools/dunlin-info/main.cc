@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "runtime/log.h"
+#include "runtime/print.h"
 #include "tools/dunlin-info/report.h"
 #include "tools/dunlin-info/text.h"
 
@@ -33,17 +34,12 @@ Status run(bool is_config_only, bool is_json) {
   configure_log(config.log_level, Rank(0));
   const Json configuration = config_report(config, environment);
   if (is_config_only) {
-    fmt::print("{}", is_json ? configuration.dump(2) + "\n" : config_text(configuration));
-    return Status::ok();
+    return print(is_json ? configuration.dump(2) + "\n" : config_text(configuration));
   }
   Json report = full_report(config);
-  if (is_json) {
-    report["config"] = configuration;
-    fmt::print("{}\n", report.dump(2));
-  } else {
-    fmt::print("{}", to_text(report));
-  }
-  return Status::ok();
+  if (!is_json) return print(to_text(report));
+  report["config"] = configuration;
+  return print(report.dump(2) + "\n");
 }
 
 int main(int argc, char** argv) {
@@ -55,7 +51,9 @@ int main(int argc, char** argv) {
   bool is_json = false;
   app.add_flag("--config", is_config_only, "only the configuration (DUNLIN_* variables) in force");
   app.add_flag("--json", is_json, "print JSON");
-  app.footer("Exit codes: 0 done, 1 the configuration is wrong, 2 wrong usage.");
+  app.footer(
+      "Exit codes: 0 done, 1 the configuration is wrong or the output could not be written, 2 "
+      "wrong usage.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -63,7 +61,7 @@ int main(int argc, char** argv) {
   }
   const Status status = run(is_config_only, is_json);
   if (status.is_ok()) return 0;
-  fmt::print(stderr, "dunlin-info: {}\n", status.message());
+  print_error(fmt::format("dunlin-info: {}\n", status.message()));
   return kFailure;
 }
 

@@ -57,16 +57,16 @@ Status run_barrier(const Options& options, Job& job, const Output& output) {
     DUNLIN_ASSIGN(pair, Pair::create(job, 0));
   }
   if (job.is_root()) {
-    output.text(
+    DUNLIN_TRY(output.text(
         fmt::format("barrier of {} ranks, timed at rank 0; limit: rounds x half a round trip of a "
                     "bare cache line\n{}",
-                    job.size(), format_heading("ping-pong")));
+                    job.size(), format_heading("ping-pong"))));
   }
   const Plan plan = plan_for(0, options.iterations, options.warmup);
   DUNLIN_ASSIGN(const Row row, measure(job, *barrier, pair.get(), plan));
   if (job.is_root()) {
-    output.text(format_row(row));
-    output.json(context(options, job, 0), to_json(row));
+    DUNLIN_TRY(output.text(format_row(row)));
+    DUNLIN_TRY(output.json(context(options, job, 0), to_json(row)));
   }
   return pass(job, *barrier);
 }

@@ -151,10 +151,10 @@ Status run_channel(const Options& options, Job& job, const Output& output) {
   const std::size_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
   DUNLIN_ASSIGN(const auto pair, Pair::create(job, largest));
   if (job.is_root()) {
-    output.text(
+    DUNLIN_TRY(output.text(
         fmt::format("channel of {} slots: half a round trip, timed at the even rank; rate of a "
                     "stream; ACKs included; limit: a bare cache line's ping-pong\n{}",
-                    depth, format_heading("ping-pong")));
+                    depth, format_heading("ping-pong"))));
   }
   for (const std::size_t size : options.sizes) {
     DUNLIN_ASSIGN(const Row row, measure(*pair, size, depth, options));

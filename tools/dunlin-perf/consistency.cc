@@ -87,16 +87,16 @@ Status run_consistency(const Options& options, Job& job, const Output& output) {
             fmt::format("--straggler: rank {} in a job of {}", own.straggler->rank, job.size())};
   }
   const std::size_t in_degree = largest_in_degree(graph);
-  if (job.is_root()) output.text(describe(own, depth, job, in_degree));
+  if (job.is_root()) DUNLIN_TRY(output.text(describe(own, depth, job, in_degree)));
   Status verdict;
   for (const SyncMode mode : modes) {
     DUNLIN_ASSIGN(const Tally tally, run_reduces(own, depth, job, graph, mode));
     DUNLIN_ASSIGN(const Tally total, gather(job, tally));
     if (!job.is_root()) continue;
-    output.text(format_consistency(mode, total, in_degree));
+    DUNLIN_TRY(output.text(format_consistency(mode, total, in_degree)));
     nlohmann::ordered_json line = settings(own, mode, in_degree);
     line.update(to_json(total));
-    output.json(context(options, job, depth), line);
+    DUNLIN_TRY(output.json(context(options, job, depth), line));
     if (Status found = judge(mode, total); !found.is_ok()) verdict = std::move(found);
   }
   return verdict;

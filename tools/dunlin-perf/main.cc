@@ -2,6 +2,7 @@
 // job.
 #include <fmt/format.h>
 
+#include "runtime/print.h"
 #include "tools/dunlin-perf/benchmarks.h"
 
 namespace dunlin::perf {
@@ -36,7 +37,7 @@ Status run(const Options& options, Job& job) {
 }
 
 int fail(const Status& status) {
-  fmt::print(stderr, "dunlin-perf: {}\n", status.to_string());
+  print_error(fmt::format("dunlin-perf: {}\n", status.to_string()));
   return status.code() == Code::kInvalidArgument ? kUsage : kFailure;
 }
 
@@ -47,7 +48,7 @@ int main(int argc, char** argv) {
   const auto job = Job::join(*options);
   if (!job) return fail(job.status());
   if (const std::string problem = usage_error(*options, **job); !problem.empty()) {
-    if ((*job)->is_root()) fmt::print(stderr, "dunlin-perf: {}\n", problem);
+    if ((*job)->is_root()) print_error(fmt::format("dunlin-perf: {}\n", problem));
     return kUsage;
   }
   Status status = run(*options, **job);

@@ -14,6 +14,9 @@ constexpr const char* kFooter =
     "it: the cache-line ping-pong of the same two processes, or memcpy of the same size.\n"
     "Exit codes: 0 done, 1 failed (or wrong data), 2 wrong usage.";
 
+// Beyond any machine's memory; the sum of a few such sizes is still a number.
+constexpr std::size_t kLargest = std::size_t{1} << 48;
+
 struct Sweep {
   std::size_t smallest = 8;
   std::size_t largest = 4 << 20;
@@ -42,14 +45,18 @@ void declare_measuring(CLI::App& app, Options& options) {
 }
 
 void declare_sizes(CLI::App& app, Options& options, Sweep& sweep) {
+  const CLI::Range range(std::size_t{0}, kLargest);
   app.add_option("--size", options.sizes, "bytes, such as 8,64,1K,1M")
       ->delimiter(',')
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(CLI::AsSizeValue(false))
+      ->check(range);
   app.add_option("--min-size", sweep.smallest, "first size of the sweep (by powers of 4)")
       ->transform(CLI::AsSizeValue(false))
+      ->check(range)
       ->capture_default_str();
   app.add_option("--max-size", sweep.largest, "last size of the sweep")
       ->transform(CLI::AsSizeValue(false))
+      ->check(range)
       ->capture_default_str();
   app.add_flag("--check,!--no-check", options.checks,
                "verify the data in a pass before the timed one (default)");

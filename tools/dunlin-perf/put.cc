@@ -116,10 +116,10 @@ Status run_put(const Options& options, Job& job, const Output& output) {
   kind.huge_pages = job.config().huge_pages;
   DUNLIN_ASSIGN(const auto copy_target, MemoryRegion::allocate(largest + kGuard, kind));
   if (job.is_root()) {
-    output.text(
+    DUNLIN_TRY(output.text(
         "put + flush(remote), timed at the source; GB/s and messages of a window of puts; "
         "limit: memcpy\n" +
-        format_heading("memcpy"));
+        format_heading("memcpy")));
   }
   PutBench bench(*pair, *copy_target);
   for (const std::size_t size : options.sizes) {

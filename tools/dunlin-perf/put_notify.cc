@@ -62,10 +62,10 @@ Status run_put_notify(const Options& options, Job& job, const Output& output) {
   const std::size_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
   DUNLIN_ASSIGN(const auto pair, Pair::create(job, largest));
   if (job.is_root()) {
-    output.text(
+    DUNLIN_TRY(output.text(
         std::string(to_string(options.bench)) +
         ", half a round trip, timed at the even rank; limit: a bare cache line's ping-pong\n" +
-        format_heading("ping-pong"));
+        format_heading("ping-pong")));
   }
   for (const std::size_t size : options.sizes) {
     DUNLIN_ASSIGN(const auto from, pair->source().slice(0, size));

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "perf_version.h"
+#include "runtime/print.h"
 #include "runtime/topology.h"
 
 namespace dunlin::perf {
@@ -156,18 +157,15 @@ Output::~Output() {
   if (json_ != nullptr && json_ != stdout) std::fclose(json_);
 }
 
-void Output::text(const std::string& text) const {
-  if (!prints_text()) return;
-  fmt::print("{}\n", text);
-  std::fflush(stdout);
+Status Output::text(const std::string& text) const {
+  return prints_text() ? print(text + "\n") : Status::ok();
 }
 
-void Output::json(const Json& context, const Json& row) const {
-  if (json_ == nullptr) return;
+Status Output::json(const Json& context, const Json& row) const {
+  if (json_ == nullptr) return Status::ok();
   Json line = context;
   line.update(row);
-  fmt::print(json_, "{}\n", line.dump());
-  std::fflush(json_);
+  return print(line.dump() + "\n", json_);
 }
 
 std::string format_heading(const char* limit) {
@@ -198,9 +196,8 @@ Status report_pairs(const Options& options, Job& job, const Output& output, std:
     rows.push_back(row_from_json(Json::parse(text)));
   }
   const Row merged = merge(rows);
-  output.text(format_row(merged));
-  output.json(context(options, job, depth), to_json(merged));
-  return Status::ok();
+  DUNLIN_TRY(output.text(format_row(merged)));
+  return output.json(context(options, job, depth), to_json(merged));
 }
 
 }  // namespace dunlin::perf

@@ -42,8 +42,8 @@ class Output {
   Output& operator=(const Output&) = delete;
 
   bool prints_text() const { return json_ != stdout; }
-  void text(const std::string& text) const;
-  void json(const nlohmann::ordered_json& context, const nlohmann::ordered_json& row) const;
+  Status text(const std::string& text) const;
+  Status json(const nlohmann::ordered_json& context, const nlohmann::ordered_json& row) const;
 
  private:
   Output() = default;

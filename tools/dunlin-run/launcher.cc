@@ -1,4 +1,5 @@
 #include "tools/dunlin-run/launcher.h"
+#include "runtime/print.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -184,7 +185,10 @@ void Launcher::note_end(RankProcess& process, int wait_status) {
   if (phase_ <= Phase::kWaiting) {
     say(fmt::format("rank {} (process {}) {}", process.rank.value(), process.pid, how));
   }
-  if (!first_failure_) first_failure_ = process.exit_code;
+  // A rank that something killed is the cause, though others may have told of it and ended sooner.
+  const bool is_cause = process.was_killed && phase_ <= Phase::kWaiting && !is_kill_known_;
+  if (!first_failure_ || is_cause) first_failure_ = process.exit_code;
+  is_kill_known_ = is_kill_known_ || is_cause;
   if (phase_ == Phase::kRunning && !options_.keeps_going && is_any_running())
     enter(Phase::kWaiting);
 }
@@ -251,7 +255,7 @@ int Launcher::exit_code() const {
 }
 
 void Launcher::say(const std::string& text) const {
-  fmt::print(stderr, "dunlin-run: {}\n", text);
+  print_error(fmt::format("dunlin-run: {}\n", text));
 }
 
 }  // namespace dunlin::run

@@ -70,6 +70,7 @@ class Launcher {
   TimePoint next_step_ = TimePoint::max();  // of the phase
   TimePoint time_out_ = TimePoint::max();
   std::optional<int> first_failure_;  // its exit code
+  bool is_kill_known_ = false;        // first_failure_ is that of a rank that was killed
   std::optional<int> imposed_code_;   // by a signal to dunlin-run, or the time-out
 };
 

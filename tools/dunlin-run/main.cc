@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "runtime/log.h"
+#include "runtime/print.h"
 #include "tools/dunlin-run/launcher.h"
 
 namespace {
@@ -10,7 +11,7 @@ constexpr int kUsage = 2;
 constexpr int kCannotStart = 127;
 
 int fail(const dunlin::Status& status, int code) {
-  fmt::print(stderr, "dunlin-run: {}\n", status.message());
+  dunlin::print_error(fmt::format("dunlin-run: {}\n", status.message()));
   return code;
 }
 

@@ -14,10 +14,10 @@ constexpr const char* kDescription =
     "same DUNLIN_JOB_SECRET or DUNLIN_JOB_SECRET_FILE in the environment.";
 
 constexpr const char* kExitCodes =
-    "Exit code: that of the first rank that failed (128 + signal when it was killed), 124 after\n"
-    "--timeout, 128 + signal when dunlin-run itself was asked to end, 127 when the program cannot "
-    "be\n"
-    "started, 2 for a wrong command line. With --keep-going: that of the first rank that exited "
+    "Exit code: 128 + signal of the first rank that was killed, else that of the first rank that\n"
+    "failed; 124 after --timeout, 128 + signal when dunlin-run itself was asked to end, 127 when\n"
+    "the program cannot be started, 2 for a wrong command line. With --keep-going: that of the "
+    "first rank that exited "
     "with\n"
     "another code than 0, else 0; ranks killed by a signal count only when no rank exits with 0.";
 
@@ -44,6 +44,8 @@ void check(Options& options, const CLI::App& app, const std::string& coordinator
   options.command = app.remaining();
   if (!options.command.empty() && options.command.front() == "--") {
     options.command.erase(options.command.begin());
+  } else if (!options.command.empty() && options.command.front().starts_with('-')) {
+    throw CLI::ValidationError(options.command.front(), "is no option of dunlin-run");
   }
   if (options.command.empty()) throw CLI::ValidationError("PROGRAM", "is missing");
 }

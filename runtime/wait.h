@@ -55,7 +55,7 @@ class Waiter {
 
   // Drives progress until `ready()` returns anything but busy, and returns that; kDeadlineExceeded
   // without a text once `deadline` has passed (the caller knows what it waited for). `ready` must
-  // not block; it is called after every progress().
+  // not block; it is called after every progress(), and never again once it was not busy.
   template <typename Ready>
   Status until(Ready&& ready, TimePoint deadline) {
     long polls = 0;
@@ -72,8 +72,8 @@ class Waiter {
       if (clock_.now() >= deadline) return expired();
       if (policy_.yields < 0 || polls <= policy_.spins + policy_.yields) {
         sched_yield();
-      } else {
-        sleep(ready, deadline);
+      } else if (Status status = sleep(ready, deadline); !status.is_busy()) {
+        return status;
       }
     }
   }
@@ -86,16 +86,19 @@ class Waiter {
 
   static Status expired() { return {Code::kDeadlineExceeded, ""}; }
 
+  // What ready() said before it fell asleep.
   template <typename Ready>
-  void sleep(Ready& ready, TimePoint deadline) {
+  Status sleep(Ready& ready, TimePoint deadline) {
     if (!progressor_.arm()) {
       progressor_.disarm();
       sched_yield();
-      return;
+      return Status::busy();
     }
     // What arrived before arm() made no descriptor readable: look once more.
-    if (ready().is_busy()) poll_descriptors(deadline);
+    Status status = ready();
+    if (status.is_busy()) poll_descriptors(deadline);
     progressor_.disarm();
+    return status;
   }
   void poll_descriptors(TimePoint deadline);
 

@@ -60,21 +60,26 @@ TEST_P(ChannelTest, ASenderStopsAtDepthAndGoesOnWithEachAck) {
       EXPECT_EQ(edge.send->acknowledged(), 1u);
       ASSERT_TRUE(post_one().is_ok());
       EXPECT_FALSE(edge.send->has_credit());
+      ASSERT_TRUE(fabric.bootstrap().publish("full again", {}).is_ok());
       ASSERT_TRUE(progress_until(fabric, [&] { return edge.send->acknowledged() == kDepth + 1; }));
     } else {
       const auto take = [&] {
         ASSERT_TRUE(progress_until(fabric, [&] { return edge.receive->poll().has_value(); }));
       };
+      const auto await = [&](const char* event) {
+        ASSERT_TRUE(progress_until(fabric, [&] {
+          return fabric.bootstrap().lookup(event, std::chrono::milliseconds(1)).is_ok();
+        }));
+      };
       // All of them can be held at once; nothing else comes.
       for (std::uint32_t i = 0; i < kDepth; ++i) take();
-      ASSERT_TRUE(progress_until(fabric, [&] {
-        return fabric.bootstrap().lookup("full", std::chrono::milliseconds(1)).is_ok();
-      }));
+      await("full");
       EXPECT_FALSE(edge.receive->has_message());
       const auto release = [&] { ASSERT_FALSE(edge.receive->release().is_error()); };
       release();
       ASSERT_TRUE(post(fabric, [&] { return edge.receive->progress(); }).is_ok());
       take();
+      await("full again");
       for (std::uint32_t i = 0; i < kDepth; ++i) release();
       ASSERT_TRUE(post(fabric, [&] { return edge.receive->progress(); }).is_ok());
       EXPECT_EQ(edge.receive->release().code(), Code::kInvalidArgument);

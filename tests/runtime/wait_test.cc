@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <thread>
+#include <utility>
 
 namespace dunlin {
 namespace {
@@ -81,6 +82,19 @@ TEST(Waiter, ADescriptorEndsTheSleep) {
   const auto ready = [&] { return is_rung ? Status::ok() : Status::busy(); };
   EXPECT_TRUE(waiter.until(ready, clock.now() + std::chrono::seconds(10)).is_ok());
   ringer.join();
+}
+
+// What ready() learns may be news only once.
+TEST(Waiter, HearsWhatReadySaysBeforeTheSleep) {
+  Source source;
+  const SteadyClock clock;
+  Waiter waiter(source, clock, {.spins = 0, .yields = 0});
+  auto ready = [&, said = false]() mutable {
+    if (source.arms_ == 0 || std::exchange(said, true)) return Status::busy();
+    return Status(Code::kClosed, "gone");
+  };
+  EXPECT_EQ(waiter.until(ready, clock.now() + kSoon).code(), Code::kClosed);
+  EXPECT_EQ(source.arms_.load(), source.disarms_);
 }
 
 TEST(Waiter, PollsOnWhereSleepIsNotPossible) {

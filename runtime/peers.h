@@ -22,10 +22,12 @@
 namespace dunlin {
 
 enum class PeerState : std::uint8_t {
+  // Present:
   kAlive,
   kStalled,  // lives, but has been silent for too long (stopped, swapped out, stuck host)
-  kLeft,     // said good-bye: what it still owes will not come
-  kDead,     // its process or its connection ended without a good-bye
+  // Gone:
+  kLeft,  // said good-bye: what it still owes will not come
+  kDead,  // its process or its connection ended without a good-bye
 };
 const char* to_string(PeerState state);
 
@@ -38,10 +40,7 @@ class PeerTable {
     return peers_[rank.index()].state.load(std::memory_order_relaxed);
   }
   // Neither dead nor left.
-  bool is_present(Rank rank) const {
-    const PeerState found = state(rank);
-    return found != PeerState::kLeft && found != PeerState::kDead;
-  }
+  bool is_present(Rank rank) const { return state(rank) < PeerState::kLeft; }
   bool is_anybody_gone() const {
     for (int rank = 0; rank < size(); ++rank) {
       if (!is_present(Rank(rank))) return true;

@@ -78,40 +78,41 @@ Code code_of_errno(int error) {
 }  // namespace
 
 Status::Status(Code code, std::string message)
-    : code_(code), detail_(std::make_unique<Detail>(Detail{std::move(message), std::nullopt})) {}
+    : word_(reinterpret_cast<std::uintptr_t>(
+          new Detail{code > Code::kBusy ? code : Code::kInternal, std::move(message), {}})) {}
 
 Status::Status(const Status& other)
-    : code_(other.code_),
-      detail_(other.detail_ ? std::make_unique<Detail>(*other.detail_) : nullptr) {}
+    : word_(other.is_error() ? reinterpret_cast<std::uintptr_t>(new Detail(other.detail()))
+                             : other.word_) {}
 
 Status& Status::operator=(const Status& other) {
   if (this != &other) *this = Status(other);
   return *this;
 }
 
+void Status::discard() noexcept {
+  delete &detail();
+}
+
 Status Status::from_errno(std::string_view what, int error) {
   return {code_of_errno(error), std::string(what) + ": " + std::strerror(error)};
 }
 
-std::optional<Rank> Status::peer() const {
-  return detail_ ? detail_->peer : std::nullopt;
-}
-
 Status&& Status::with_peer(Rank peer) && {
-  if (detail_) detail_->peer = peer;
+  if (is_error()) detail().peer = peer;
   return std::move(*this);
 }
 
 Status&& Status::with_context(std::string_view context) && {
-  if (detail_) detail_->message = std::string(context) + ": " + detail_->message;
+  if (is_error()) detail().message = std::string(context) + ": " + detail().message;
   return std::move(*this);
 }
 
 std::string Status::to_string() const {
-  std::string text = dunlin::to_string(code_);
-  if (detail_) {
-    text += ": " + detail_->message;
-    if (detail_->peer) text += " (rank " + std::to_string(detail_->peer->value()) + ")";
+  std::string text = dunlin::to_string(code());
+  if (is_error()) {
+    text += ": " + detail().message;
+    if (detail().peer) text += " (rank " + std::to_string(detail().peer->value()) + ")";
   }
   return text;
 }

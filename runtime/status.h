@@ -1,12 +1,12 @@
 // Status and Result: how every boundary of Dunlin reports failure.
 //
 // A Status is a code plus, for failures, a text and where the failure came from: the origin (errno,
-// a UCX or libibverbs status in words), the peer and the operation. `ok` and `busy` never allocate,
-// so that a Status can be returned from the data path. No exceptions cross Dunlin's interfaces.
+// a UCX or libibverbs status in words), the peer and the operation. `ok` and `busy` never allocate
+// and a Status is one word, so that it can be returned from the data path. No exceptions cross
+// Dunlin's interfaces.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,29 +41,41 @@ const char* to_string(Code code);
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  // A failure. `message` says what and where, in words that its reader can act on.
+  // A failure (kOk and kBusy, which are none, become kInternal). `message` says what and where, in
+  // words that its reader can act on.
   Status(Code code, std::string message);
   Status(const Status& other);
   Status& operator=(const Status& other);
-  Status(Status&&) noexcept = default;
-  Status& operator=(Status&&) noexcept = default;
-  ~Status() = default;
+  // What was moved from is ok.
+  Status(Status&& other) noexcept : word_(std::exchange(other.word_, kOkWord)) {}
+  Status& operator=(Status&& other) noexcept {
+    std::swap(word_, other.word_);
+    return *this;
+  }
+  ~Status() {
+    if (is_error()) [[unlikely]]
+      discard();
+  }
 
   static Status ok() { return {}; }
-  static Status busy() { return Status(Code::kBusy); }
+  static Status busy() {
+    Status status;
+    status.word_ = kBusyWord;
+    return status;
+  }
   // "<what>: <strerror(error)>"; the code follows from the errno.
   static Status from_errno(std::string_view what, int error);
 
-  bool is_ok() const { return code_ == Code::kOk; }
-  bool is_busy() const { return code_ == Code::kBusy; }
+  bool is_ok() const { return word_ == kOkWord; }
+  bool is_busy() const { return word_ == kBusyWord; }
   // Neither ok nor busy.
-  bool is_error() const { return code_ > Code::kBusy; }
+  bool is_error() const { return word_ > kBusyWord; }
   explicit operator bool() const { return is_ok(); }
-  Code code() const { return code_; }
+  Code code() const { return is_error() ? detail().code : is_ok() ? Code::kOk : Code::kBusy; }
 
-  std::string_view message() const { return detail_ ? detail_->message : std::string_view{}; }
+  std::string_view message() const { return is_error() ? detail().message : std::string_view{}; }
   // The peer that the failure concerns, if it concerns one.
-  std::optional<Rank> peer() const;
+  std::optional<Rank> peer() const { return is_error() ? detail().peer : std::nullopt; }
 
   // Adds what the layer above knows; both return *this for chaining and do nothing to ok and busy.
   Status&& with_peer(Rank peer) &&;
@@ -73,14 +85,18 @@ class [[nodiscard]] Status {
   std::string to_string() const;
 
  private:
-  explicit Status(Code code) : code_(code) {}
-
   struct Detail {
+    Code code;
     std::string message;
     std::optional<Rank> peer;
   };
-  Code code_ = Code::kOk;
-  std::unique_ptr<Detail> detail_;
+  static constexpr std::uintptr_t kOkWord = 0;
+  static constexpr std::uintptr_t kBusyWord = 1;
+
+  Detail& detail() const { return *reinterpret_cast<Detail*>(word_); }
+  void discard() noexcept;
+
+  std::uintptr_t word_ = kOkWord;  // or kBusyWord, or the address of a Detail that this owns
 };
 
 // A value or the Status that says why there is none.

@@ -117,6 +117,8 @@ class Fabric final : public Progressor {
   }
 
  private:
+  static constexpr std::uint32_t kTurnsPerIdleLook = 16;
+
   struct Connection {
     std::unique_ptr<Link> link;
     std::size_t transport = 0;
@@ -144,6 +146,7 @@ class Fabric final : public Progressor {
   std::vector<std::unique_ptr<Link>>
       dropped_;  // closed; kept as long as something retired may refer to them
   std::vector<std::unique_ptr<Retired>> retired_;
+  std::uint32_t turns_ = 0;  // of progress()
   std::vector<int> wait_fds_;
   int news_fd_ = -1;  // eventfd: the state of a peer has changed
   int listener_ = -1;

@@ -53,8 +53,11 @@ class Completion {
 };
 
 // Null completions are allowed everywhere: nobody asks.
-inline void fire(Completion* completion, Status status = Status::ok()) {
+inline void fire(Completion* completion, Status status) {
   if (completion != nullptr) completion->fire(std::move(status));
+}
+inline void fire(Completion* completion) {
+  if (completion != nullptr) completion->fire(Status::ok());
 }
 
 enum class Visibility : std::uint8_t {

@@ -45,9 +45,10 @@ struct Notification {
   std::span<const std::byte> inline_data;
 };
 
-// memcpy for 1 to kInlineBytes bytes: two moves that overlap instead of a call, whose cost would
+// memcpy for 1 to 64 bytes: two moves that overlap instead of a call, whose cost would
 // show beside that of moving one cache line.
-inline void copy_inline(std::byte* to, const std::byte* from, std::size_t size) {
+[[gnu::always_inline]] inline void copy_inline(std::byte* to, const std::byte* from,
+                                               std::size_t size) {
   const auto ends = [&]<std::size_t kWidth>(std::integral_constant<std::size_t, kWidth>) {
     std::byte head[kWidth];
     std::byte tail[kWidth];

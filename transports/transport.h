@@ -56,14 +56,24 @@ class Link {
   Rank peer_;
 };
 
-// What every lane checks before it posts.
-Status check_put(const Link& link, const LocalSlice& from, const RemoteSlice& to);
-Status report_notification(const Notification& notification,
-                           std::size_t peer_cells);  // what is wrong
+// What every lane checks before it posts; `report_...` say in words what is wrong.
+inline bool is_put_right(const Link& link, const LocalSlice& from, const RemoteSlice& to) {
+  const bool is_through_link = to.region() != nullptr && &to.region()->link() == &link;
+  return from.size() == to.size() && (from.size() == 0 || is_through_link);
+}
+Status report_put(const Link& link, const LocalSlice& from, const RemoteSlice& to);
+inline Status check_put(const Link& link, const LocalSlice& from, const RemoteSlice& to) {
+  return is_put_right(link, from, to) ? Status::ok() : report_put(link, from, to);
+}
+inline bool is_notification_right(const Notification& notification, std::size_t peer_cells) {
+  return static_cast<std::size_t>(notification.id) < peer_cells &&
+         notification.inline_data.size() <= kInlineBytes;
+}
+Status report_notification(const Notification& notification, std::size_t peer_cells);
 inline Status check_notification(const Notification& notification, std::size_t peer_cells) {
-  const bool is_right = static_cast<std::size_t>(notification.id) < peer_cells &&
-                        notification.inline_data.size() <= kInlineBytes;
-  return is_right ? Status::ok() : report_notification(notification, peer_cells);
+  return is_notification_right(notification, peer_cells)
+             ? Status::ok()
+             : report_notification(notification, peer_cells);
 }
 
 class Transport : public Progressor {
@@ -77,6 +87,8 @@ class Transport : public Progressor {
   // kUnavailable for memory of a kind that this transport can't reach.
   virtual Result<std::unique_ptr<TransportRegion>> register_memory(
       const std::shared_ptr<MemoryRegion>& memory) = 0;
+  // False while nothing but a first contact can need progress(): it is called less often then.
+  virtual bool is_in_use() const { return true; }
 };
 
 // Makes a transport, or says why it doesn't work here (no device, not in this build).

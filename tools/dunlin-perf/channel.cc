@@ -32,6 +32,8 @@ class ChannelExchange {
   ChannelExchange(Pair& pair, SlotExchange& slots, transport::LocalSlice payload)
       : pair_(pair),
         payload_(payload),
+        plain_(payload.data(), payload.size()),
+        is_inline_(payload.size() <= kInlineBytes),
         sender_(slots, slots.out().front()),
         receiver_(slots, slots.in().front()) {}
 
@@ -48,16 +50,16 @@ class ChannelExchange {
 
   Status post() {
     return pair_.job().post(pair_.partner(), [&] {
-      return payload_.size() <= kInlineBytes
-                 ? sender_.try_send_inline({payload_.data(), payload_.size()}, 0)
-                 : sender_.try_send(payload_, 0, nullptr);
+      return is_inline_ ? sender_.try_send_inline(plain_, 0)
+                        : sender_.try_send(payload_, 0, nullptr);
     });
   }
   Status poll() {
-    const auto has_message = [&] { return receiver_.has_message(); };
-    DUNLIN_TRY(pair_.job().await(pair_.partner(), "a message", has_message));
-    message_ = *receiver_.poll();
-    return Status::ok();
+    return pair_.job().await(pair_.partner(), "a message", [&] {
+      const auto message = receiver_.poll();
+      if (message) message_ = *message;
+      return message.has_value();
+    });
   }
   Status release() {
     if (!is_held()) return Status::ok();
@@ -78,6 +80,8 @@ class ChannelExchange {
 
   Pair& pair_;
   transport::LocalSlice payload_;
+  std::span<const std::byte> plain_;  // the same bytes
+  bool is_inline_;
   SendQueue sender_;
   ReceiveQueue receiver_;
   transport::Message message_;

@@ -36,7 +36,7 @@ class Job {
   template <typename Ready>
   Status await(Rank peer, const char* what, Duration timeout, Ready&& ready) {
     if (spins_) return spin(peer, what, timeout, ready);
-    return fabric_->wait([&] { return ready() ? Status::ok() : Status::busy(); },
+    return fabric_->wait([ready]() mutable { return ready() ? Status::ok() : Status::busy(); },
                          [&] {
                            return std::vector<transport::Awaited>{{peer, what}};
                          },
@@ -68,7 +68,7 @@ class Job {
   Status start(const Options& options);
   Status bind() const;
   template <typename Ready>
-  Status spin(Rank peer, const char* what, Duration timeout, Ready& ready);
+  Status spin(Rank peer, const char* what, Duration timeout, Ready ready);
   Status check(Rank peer, const char* what, Duration timeout, TimePoint& began) const;
 
   // Polls between two looks at the clock and at the peer's life.
@@ -83,7 +83,7 @@ class Job {
 };
 
 template <typename Ready>
-Status Job::spin(Rank peer, const char* what, Duration timeout, Ready& ready) {
+Status Job::spin(Rank peer, const char* what, Duration timeout, Ready ready) {
   TimePoint began{};
   for (long polls = 1;; ++polls) {
     fabric_->progress();

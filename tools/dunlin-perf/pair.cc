@@ -61,19 +61,6 @@ Status Pair::flush(Visibility visibility) {
   return flushed_.status();
 }
 
-Notification Pair::next_notification() {
-  Notification next;
-  next.id = partners_cell_;
-  next.sequence = ++sent_;
-  return next;
-}
-
-Status Pair::await_notification() {
-  const std::uint64_t wanted = ++received_;
-  const transport::NotifyBoard& board = job_.fabric().board();
-  return job_.await(partner_, "a notification", [&] { return board.sequence(cell_) >= wanted; });
-}
-
 Status Pair::sync() {
   const Notification arrival = next_notification();
   DUNLIN_TRY(job_.post(partner_, [&] { return lane().notify(arrival, nullptr); }));

@@ -34,9 +34,18 @@ class Pair {
   // Returns when the lane's flush has completed.
   Status flush(transport::Visibility visibility);
   // A notification with the next number into the partner's cell, as put_notify() takes it.
-  transport::Notification next_notification();
+  transport::Notification next_notification() {
+    transport::Notification next;
+    next.id = partners_cell_;
+    next.sequence = ++sent_;
+    return next;
+  }
   // Waits for the partner's next one.
-  Status await_notification();
+  Status await_notification() {
+    const std::uint64_t wanted = ++received_;
+    const transport::NotifyBoard& board = job_.fabric().board();
+    return job_.await(partner_, "a notification", [&] { return board.sequence(cell_) >= wanted; });
+  }
   // Returns when both have called it and what this rank put is visible to the partner.
   Status sync();
 

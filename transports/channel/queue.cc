@@ -16,6 +16,7 @@ std::uint64_t base_of(const SlotExchange& exchange) {
 SendQueue::SendQueue(SlotExchange& exchange, OutSlots& edge)
     : board_(exchange.fabric().board()),
       edge_(edge),
+      lane_(edge.link->data()),
       counters_(exchange.fabric().counters().peer(edge.to)),
       base_(base_of(exchange)),
       depth_(exchange.options().depth) {}
@@ -57,8 +58,7 @@ Status SendQueue::try_send(LocalSlice payload, std::uint64_t tag, Completion* co
     return Status::busy();
   }
   DUNLIN_ASSIGN(const RemoteSlice slot, edge_.slots[slot_].slice(0, payload.size()));
-  return sent(
-      edge_.link->data().put_notify(payload, slot, notification(tag, payload.size()), completion));
+  return sent(lane_.put_notify(payload, slot, notification(tag, payload.size()), completion));
 }
 
 Status SendQueue::try_send_inline(std::span<const std::byte> payload, std::uint64_t tag) {
@@ -68,12 +68,13 @@ Status SendQueue::try_send_inline(std::span<const std::byte> payload, std::uint6
   }
   Notification carrier = notification(tag, payload.size());
   carrier.inline_data = payload;
-  return sent(edge_.link->data().notify(carrier, nullptr));
+  return sent(lane_.notify(carrier, nullptr));
 }
 
 ReceiveQueue::ReceiveQueue(SlotExchange& exchange, InSlots& edge)
     : board_(exchange.fabric().board()),
       edge_(edge),
+      lane_(edge.link->control()),
       counters_(exchange.fabric().counters().peer(edge.from)),
       base_(base_of(exchange)),
       depth_(exchange.options().depth) {}
@@ -92,7 +93,7 @@ Status ReceiveQueue::progress() {
   Notification ack;
   ack.id = edge_.peer_ack_cell;
   ack.sequence = base_ + released_;
-  Status status = edge_.link->control().notify(ack, nullptr);
+  Status status = lane_.notify(ack, nullptr);
   // Nobody is left to read an ACK to a peer that is gone; what it sent was received all the same.
   if (status.code() == Code::kPeerDead) status = Status::ok();
   if (status.is_ok()) acknowledged_ = released_;

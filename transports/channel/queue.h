@@ -28,6 +28,7 @@ struct Message {
 
 class SendQueue {
  public:
+  // Of an exchange that is connected.
   SendQueue(SlotExchange& exchange, OutSlots& edge);
 
   // kBusy when all slots wait for their ACK. `completion`: the payload's memory may be reused.
@@ -48,6 +49,7 @@ class SendQueue {
 
   NotifyBoard& board_;
   OutSlots& edge_;
+  Lane& lane_;
   PeerCounters& counters_;
   std::uint64_t base_;  // sequence numbers of epoch e start above e << 32
   std::uint32_t depth_;
@@ -58,6 +60,7 @@ class SendQueue {
 
 class ReceiveQueue {
  public:
+  // Of an exchange that is connected.
   ReceiveQueue(SlotExchange& exchange, InSlots& edge);
 
   // The next message, once it is there; up to `depth` messages can be held before a release.
@@ -94,6 +97,7 @@ class ReceiveQueue {
 
   NotifyBoard& board_;
   InSlots& edge_;
+  Lane& lane_;  // of the ACKs
   PeerCounters& counters_;
   std::uint64_t base_;
   std::uint32_t depth_;

@@ -26,14 +26,27 @@ class ShmLane final : public Lane {
   void close() noexcept override { is_closed_ = true; }
 
  private:
-  Status check_open() const;
-  Status check_target(const LocalSlice& from, const RemoteSlice& to) const;
+  // The checks of every operation, without a Status to build: a few nanoseconds are what counts.
+  bool is_open() const { return !is_closed_ && peers_.is_present(peer_rank_); }
+  bool is_target_right(const LocalSlice& from, const RemoteSlice& to) const;
+  bool is_right(const Notification& notification) const {
+    return is_notification_right(notification, cells_.size());
+  }
+  // What is wrong with an operation that failed them.
+  Status report() const;
+  Status report(const LocalSlice& from, const RemoteSlice& to) const;
   void copy(const LocalSlice& from, const RemoteSlice& to);
-  void publish(const Notification& notification);
+  void publish(const Notification& notification) {
+    cells_[static_cast<std::size_t>(notification.id)].publish(notification);
+    ++counters_.notifies;
+    peer_.ring();
+  }
 
   const ShmLink& link_;
   PeerSegment& peer_;
+  const std::span<NotifyCell> cells_;  // the peer's
   const PeerTable& peers_;
+  const Rank peer_rank_;
   PeerCounters& counters_;
   bool is_closed_ = false;
 };

@@ -41,6 +41,7 @@ class ShmTransport final : public Transport {
 
   // Nothing to do: peers write where the owner looks.
   std::size_t progress() override { return 0; }
+  bool is_in_use() const override { return false; }
   bool arm() override;
   void disarm() override;
   const std::vector<int>& wait_fds() const override { return wait_fds_; }

@@ -68,7 +68,10 @@ Engine::~Engine() {
 
 Connection& Engine::connection(Rank peer) {
   auto& connection = connections_[peer.index()];
-  if (!connection) connection = std::make_unique<Connection>(*this, peer);
+  if (!connection) {
+    connection = std::make_unique<Connection>(*this, peer);
+    has_connections_ = true;
+  }
   return *connection;
 }
 

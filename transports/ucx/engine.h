@@ -39,6 +39,9 @@ class Engine {
   // The connection to the peer, opened if it isn't, with a greeting.
   Result<Connection*> connect(Rank peer, const Address& address);
 
+  // Whether any peer was connected to, or has sent something.
+  bool has_connections() const { return has_connections_; }
+
   std::size_t progress();
   bool arm();
   void want_settling() { wants_settling_ = true; }
@@ -92,6 +95,7 @@ class Engine {
   std::unique_ptr<Worker> workers_[kLaneKinds];
   Port ports_[kLaneKinds];
   Address address_;
+  bool has_connections_ = false;
   bool wants_settling_ = false;
   std::uint64_t seen_peers_ = 0;
 };

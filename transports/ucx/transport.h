@@ -41,6 +41,7 @@ class UcxTransport final : public Transport {
       const std::shared_ptr<MemoryRegion>& memory) override;
 
   std::size_t progress() override { return engine_->progress(); }
+  bool is_in_use() const override { return engine_->has_connections(); }
   bool arm() override { return engine_->arm(); }
   // UCX disarms itself.
   void disarm() override {}

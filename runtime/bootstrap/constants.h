@@ -34,6 +34,10 @@ constexpr std::size_t kMaxUnsentBytes = 4 * kMaxBodyBytes;
 // of scheduling delay on each side is generous, and a half-open connection is gone soon.
 constexpr Duration kHandshakeTimeout = std::chrono::seconds(2);
 
+// How long a member waits at one address for the first sign of a coordinator before it tries the
+// next: strangers may occupy it for a while.
+constexpr Duration kChallengeTimeout = 2 * kHandshakeTimeout;
+
 // Connections that have not authenticated yet. Beyond this the listener rests until one of them
 // proves itself or times out; others wait in the kernel's backlog.
 constexpr std::size_t kMaxStrangers = 128;

@@ -37,7 +37,8 @@ Result<Message> await_type(FrameSocket& socket, MessageType type, TimePoint dead
 
 }  // namespace
 
-Result<Session> introduce(FrameSocket socket, const JoinRequest& request, TimePoint deadline) {
+Result<Session> introduce(FrameSocket socket, const JoinRequest& request, TimePoint patience,
+                          TimePoint deadline) {
   Claims claims{.role = Role::kMember,
                 .member_nonce = random_nonce(),
                 .job_id = request.job_id,
@@ -48,7 +49,7 @@ Result<Session> introduce(FrameSocket socket, const JoinRequest& request, TimePo
                           .number = static_cast<std::uint64_t>(request.size),
                           .text = request.job_id,
                           .value = to_bytes(claims.member_nonce)}));
-  DUNLIN_ASSIGN(const Message challenge, await_type(socket, MessageType::kChallenge, deadline));
+  DUNLIN_ASSIGN(const Message challenge, await_type(socket, MessageType::kChallenge, patience));
   DUNLIN_TRY(read_nonce(challenge, claims.coordinator_nonce));
   DUNLIN_TRY(
       socket.send({.type = MessageType::kProof, .value = to_bytes(prove(request.secret, claims))}));

@@ -35,8 +35,10 @@ struct Session {
 
 // The member's side, on one connection. kPermissionDenied, kAlreadyExists, ... when the coordinator
 // says no: trying again won't help. Everything else may pass: a port that is somebody else's for
-// the moment, a coordinator that is too busy.
-Result<Session> introduce(FrameSocket socket, const JoinRequest& request, TimePoint deadline);
+// the moment, a coordinator that is too busy. `patience` ends the wait for the challenge only: who
+// has answered it counts as joined, and would be lost to the job if he gave up then.
+Result<Session> introduce(FrameSocket socket, const JoinRequest& request, TimePoint patience,
+                          TimePoint deadline);
 
 // The coordinator's side, one per connection, fed with the messages that arrive.
 class Doorkeeper {

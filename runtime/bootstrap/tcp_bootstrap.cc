@@ -30,8 +30,9 @@ bool may_pass(const Status& status) {
 // One attempt at one place. `is_final` tells that another attempt is pointless.
 Result<Session> try_endpoint(const Endpoint& endpoint, const JoinRequest& request,
                              TimePoint deadline, bool& is_final) {
-  DUNLIN_ASSIGN(Fd fd, connect_to(endpoint, deadline));
-  auto session = introduce(FrameSocket(std::move(fd)), request, deadline);
+  const TimePoint patience = std::min(deadline, SteadyClock().now() + kChallengeTimeout);
+  DUNLIN_ASSIGN(Fd fd, connect_to(endpoint, patience));
+  auto session = introduce(FrameSocket(std::move(fd)), request, patience, deadline);
   is_final = !session && !may_pass(session.status());
   return session;
 }
@@ -44,8 +45,7 @@ Result<Session> find_coordinator(const JoinPlan& plan, TimePoint deadline) {
   do {
     for (const Endpoint& endpoint : plan.coordinator) {
       bool is_final = false;
-      const TimePoint patience = std::min(deadline, clock.now() + kHandshakeTimeout);
-      auto session = try_endpoint(endpoint, request, patience, is_final);
+      auto session = try_endpoint(endpoint, request, deadline, is_final);
       if (session) return session;
       last = std::move(session).status().with_context(endpoint.to_string());
       if (is_final) return last;

@@ -117,7 +117,7 @@ constexpr std::int64_t kMillisecond = 1'000'000;
 
 const std::vector<Row>& table() {
   static const std::vector<Row> rows = {
-      {"DUNLIN_TRANSPORTS", "shm,ucx", "", "names, best first",
+      {"DUNLIN_TRANSPORTS", "shm,verbs,ucx", "", "names, best first",
        "transports in order of preference; a peer gets the first that reaches it",
        [](Config& config, std::string_view text) -> std::string {
          config.transports.clear();
@@ -180,6 +180,15 @@ const std::vector<Row>& table() {
       choice_row<bool>("DUNLIN_HUGE_PAGES", "on", "on, off",
                        "use huge pages for regions of 2 MiB and more where the kernel has some",
                        {{"on", true}, {"off", false}}, &Config::huge_pages),
+      number_row("DUNLIN_VERBS_QUEUE_DEPTH", "128", "operations", 2, 8192, "2..8192",
+                 "operations that a lane of the verbs transport holds before it reports busy, and "
+                 "notifications that may be on their way to a process from each of its peers",
+                 &Config::verbs_queue_depth),
+      text_row(
+          "DUNLIN_VERBS_DEVICE",
+          "RDMA device of the verbs transport, NAME or NAME:PORT (default: the nearest with an "
+          "active port that has an IP address; ranks of a host take turns where several are)",
+          &Config::verbs_device),
       number_row("DUNLIN_UCX_QUEUE_DEPTH", "128", "operations", 1, 65536, "1..65536",
                  "operations that a lane of the ucx transport holds before it reports busy",
                  &Config::ucx_queue_depth),

@@ -64,7 +64,9 @@ struct Config {
   WaitMode wait = WaitMode::kAuto;
   std::int64_t spin_iterations = 0;
   bool huge_pages = true;
-  std::int64_t ucx_queue_depth = 0;  // operations that a ucx lane holds at a time
+  std::int64_t verbs_queue_depth = 0;  // operations that a verbs lane holds at a time
+  std::string verbs_device;            // NAME or NAME:PORT; empty: the nearest
+  std::int64_t ucx_queue_depth = 0;    // operations that a ucx lane holds at a time
   RmaMode ucx_rma = RmaMode::kAuto;
   LogLevel log_level = LogLevel::kWarn;
   std::string trace_file;  // "%r" becomes the rank

@@ -1,23 +1,43 @@
 // The one place that names all backends.
+#include <fmt/format.h>
+
 #include "transports/fabric.h"
 #include "transports/shm/transport.h"
 
 #ifdef DUNLIN_HAVE_UCX
 #include "transports/ucx/factory.h"
 #endif
+#ifdef DUNLIN_HAVE_VERBS
+#include "transports/verbs/factory.h"
+#endif
 
 namespace dunlin::transport {
+
+namespace {
+
+#if !defined(DUNLIN_HAVE_UCX) || !defined(DUNLIN_HAVE_VERBS)
+// Stands for a backend that this build is without.
+TransportFactory absent(const char* name, const char* needed) {
+  return {name, [needed](const TransportContext&) -> Result<std::unique_ptr<Transport>> {
+            return Status(Code::kUnavailable, fmt::format("this build is without {}", needed));
+          }};
+}
+#endif
+
+}  // namespace
 
 std::vector<TransportFactory> builtin_transports() {
   return {
       {"shm", shm::ShmTransport::create},
+#ifdef DUNLIN_HAVE_VERBS
+      {"verbs", verbs::create_transport},
+#else
+      absent("verbs", "libibverbs and librdmacm (libibverbs-dev, librdmacm-dev)"),
+#endif
 #ifdef DUNLIN_HAVE_UCX
       {"ucx", ucx::create_transport},
 #else
-      {"ucx",
-       [](const TransportContext&) -> Result<std::unique_ptr<Transport>> {
-         return Status(Code::kUnavailable, "this build is without UCX (libucx-dev)");
-       }},
+      absent("ucx", "UCX (libucx-dev)"),
 #endif
   };
 }

@@ -28,6 +28,7 @@ namespace dunlin::transport {
 // What the fabric hands to its transports; outlives them.
 struct TransportContext {
   Rank self;
+  int local_rank = 0;     // of this process among those of the host
   std::size_t index = 0;  // the transport's place in its fabric: LocalRegion::at(index) is its own
   NotifyBoard& board;     // notifications for this process are published here
   PeerTable& peers;

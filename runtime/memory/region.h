@@ -56,6 +56,8 @@ class MemoryRegion {
   // Descriptor that others can map; -1 where there is none.
   int fd() const { return fd_; }
   std::size_t page_size() const { return page_size_; }
+  // False: whoever wrapped the memory frees it, at any time after the region is gone.
+  bool is_owned() const { return page_size_ != 0; }
 
  private:
   MemoryRegion(std::byte* data, std::size_t size, MemoryKind kind, int fd, std::size_t page_size)

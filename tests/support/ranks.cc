@@ -4,7 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <thread>
 
 #include "runtime/bootstrap/coordinator.h"
@@ -139,6 +141,11 @@ void run_processes(const RunOptions& options, const Config& config, const RankBo
 
 }  // namespace
 
+int patience() {
+  const char* const factor = std::getenv("CONFORMANCE_PATIENCE");
+  return factor == nullptr ? 1 : std::max(1, std::atoi(factor));
+}
+
 std::string to_string(PeerKind kind) {
   return kind == PeerKind::kThreads ? "threads" : "processes";
 }
@@ -161,7 +168,7 @@ Exposed::Exposed(Fabric& fabric, const std::string& name, std::size_t bytes, std
   const auto key = [&](int rank) { return name + "/" + std::to_string(rank); };
   EXPECT_TRUE(fabric.bootstrap().publish(key(fabric.rank().value()), writer.take()).is_ok());
   for (int rank = 0; rank < fabric.size(); ++rank) {
-    const Bytes offer = fabric.bootstrap().lookup(key(rank), kPatience).value();
+    const Bytes offer = fabric.bootstrap().lookup(key(rank), kPatience * patience()).value();
     ByteReader reader(offer);
     cells_.push_back(transport::NotifyId(reader.number<std::uint32_t>()));
     auto region = fabric.import_region(Rank(rank), reader.blob());
@@ -178,7 +185,7 @@ transport::NotifyId Exposed::cell_at(int rank, std::size_t index) const {
 }
 
 bool progress_until(Fabric& fabric, const std::function<bool()>& done) {
-  const TimePoint deadline = fabric.clock().now() + kPatience;
+  const TimePoint deadline = fabric.clock().now() + kPatience * patience();
   while (!done()) {
     if (fabric.clock().now() >= deadline) return false;
     if (fabric.progress() == 0) std::this_thread::yield();

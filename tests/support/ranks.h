@@ -12,6 +12,10 @@
 
 namespace dunlin::testing {
 
+// How many times longer things may take than on real hardware and a good network: the environment's
+// CONFORMANCE_PATIENCE, or 1.
+int patience();
+
 enum class PeerKind { kThreads, kProcesses };
 std::string to_string(PeerKind kind);
 
@@ -52,7 +56,7 @@ class Exposed {
   std::vector<transport::NotifyId> cells_;
 };
 
-// Progresses until `done()`, for ten seconds at most; false if it never was.
+// Progresses until `done()`, for 30 s (times patience()) at most; false if it never was.
 bool progress_until(transport::Fabric& fabric, const std::function<bool()>& done);
 // Posts until it isn't busy; returns that status.
 Status post(transport::Fabric& fabric, const std::function<Status()>& operation);

@@ -6,17 +6,9 @@
 #include "transports/ucx/engine.h"
 
 namespace dunlin::transport::ucx {
-namespace {
-
-// Memory that Dunlin allocated is freed with its last holder; wrapped memory by whoever wrapped it.
-bool lives_with_its_holders(const MemoryRegion& memory) {
-  return memory.fd() >= 0;
-}
-
-}  // namespace
 
 std::uint64_t RegionTable::add(std::shared_ptr<MemoryRegion> memory) {
-  const bool is_kept = lives_with_its_holders(*memory);
+  const bool is_kept = memory->is_owned();
   entries_.emplace(next_id_, Entry{std::move(memory), is_kept});
   return next_id_++;
 }
@@ -34,7 +26,7 @@ Result<std::unique_ptr<TransportRegion>> UcxRegion::create(Engine& engine,
   }
   DUNLIN_ASSIGN(auto handle, MemoryHandle::map(engine.ucp(), *memory));
   Bytes key;
-  if (engine.uses_rma() && lives_with_its_holders(*memory)) {
+  if (engine.uses_rma() && memory->is_owned()) {
     DUNLIN_ASSIGN(key, handle->pack_key());
   }
   return std::unique_ptr<TransportRegion>(
@@ -48,7 +40,7 @@ UcxRegion::UcxRegion(Engine& engine, std::shared_ptr<MemoryRegion> memory,
       handle_(std::move(handle)),
       key_(std::move(key)),
       id_(engine.regions().add(memory_)),
-      is_kept_(lives_with_its_holders(*memory_)) {}
+      is_kept_(memory_->is_owned()) {}
 
 UcxRegion::~UcxRegion() {
   engine_.regions().remove(id_);

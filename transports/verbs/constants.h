@@ -1,0 +1,65 @@
+// Numbers of the verbs transport, and why they are what they are.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/clock.h"
+
+namespace dunlin::transport::verbs {
+
+// First byte of an address and of a connection request: builds that disagree about what travels
+// refuse one another.
+inline constexpr std::uint8_t kWireVersion = 1;
+
+// Largest inline size that is asked for: a whole record, and small puts, leave with the work
+// request and cost the NIC no read of our memory. What the created QP reports counts.
+inline constexpr std::uint32_t kInlineWanted = 128;
+
+// Unsignalled work requests in a row, at most (less on short queues): a completion is what frees
+// the send queue, and costs a DMA write and a poll.
+inline constexpr std::uint32_t kSignalEvery = 16;
+
+// Work requests handed to the NIC by one call (one doorbell), at most. More save nothing
+// measurable, and the chain lives on the stack.
+inline constexpr std::uint32_t kBatch = 16;
+
+// Completions taken from a queue by one call, at most: beyond it, the other queues get their turn.
+inline constexpr int kPollBatch = 32;
+
+// RC: the NIC sends again up to 6 times (7 means for ever to rdma_rxe), each after 4.096 us * 2^14
+// = 67 ms (some round up to 4 s in all), then the queue pair is broken. 1 % loss needs a second try
+// now and then; a link that comes back within that time goes unnoticed, one that takes longer costs
+// a new connection.
+inline constexpr std::uint8_t kRetryCount = 6;
+inline constexpr std::uint8_t kAckTimeout = 14;
+// "For ever": flow control keeps the receive queue from running dry, so that this is waited for
+// only by a NIC that is behind with its own bookkeeping.
+inline constexpr std::uint8_t kReceiverNotReadyRetries = 7;
+
+// What close() gives pending operations to end by themselves, and connections to say good-bye.
+inline constexpr auto kCloseGrace = std::chrono::milliseconds(500);
+// Once a queue pair is in its error state the NIC gives its work requests back at once.
+inline constexpr auto kFlushGrace = std::chrono::milliseconds(500);
+
+// Connecting again: the pause between two attempts, and how long an attempt may take, which doubles
+// with each: the peer may be busy elsewhere.
+inline constexpr auto kReconnectPause = std::chrono::milliseconds(100);
+inline constexpr Duration kFirstAttempt = std::chrono::seconds(1);
+inline constexpr Duration kLongestAttempt = std::chrono::seconds(16);
+
+// Between two looks at lanes that wait for room at a peer that may have forgotten them.
+inline constexpr auto kProbeInterval = std::chrono::seconds(1);
+
+// Connections in a row that complete nothing: no link flaps like that.
+inline constexpr int kFruitlessConnections = 20;
+
+// Resolving an address or a route, per try.
+inline constexpr auto kResolveTimeout = std::chrono::milliseconds(2000);
+
+// Turns of progress between two looks at the connection manager's descriptor: a system call that a
+// poll of completion queues, which is none, should not pay each time.
+inline constexpr std::uint32_t kTurnsPerEventCheck = 256;
+
+}  // namespace dunlin::transport::verbs

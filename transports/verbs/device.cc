@@ -1,0 +1,132 @@
+#include "transports/verbs/device.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <infiniband/verbs.h>
+#include <net/if.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+namespace dunlin::transport::verbs {
+namespace {
+
+// The first IPv4 address of a network interface; empty: none.
+std::string address_of_interface(unsigned index) {
+  ifaddrs* list = nullptr;
+  if (index == 0 || getifaddrs(&list) != 0) return "";
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
+    if (if_nametoindex(each->ifa_name) != index) continue;
+    char text[INET_ADDRSTRLEN];
+    const auto* const address = reinterpret_cast<const sockaddr_in*>(each->ifa_addr);
+    return inet_ntop(AF_INET, &address->sin_addr, text, sizeof text) != nullptr ? text : "";
+  }
+  return "";
+}
+
+// Of a port, by sysfs: InfiniBand's GIDs don't tell.
+unsigned interface_of(const std::string& device, int port) {
+  const std::filesystem::path folder = "/sys/class/infiniband/" + device + "/device/net";
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    int found = -1;
+    std::ifstream(entry.path() / "dev_port") >> found;
+    if (found == port - 1) return if_nametoindex(entry.path().filename().c_str());
+  }
+  return 0;
+}
+
+int numa_node_of(const std::string& device) {
+  int node = -1;
+  std::ifstream("/sys/class/infiniband/" + device + "/device/numa_node") >> node;
+  return node;
+}
+
+void add_port(std::vector<DeviceAddress>& found, const std::string& device, ibv_context* context,
+              int port) {
+  ibv_port_attr attributes{};
+  if (ibv_query_port(context, static_cast<std::uint8_t>(port), &attributes) != 0 ||
+      attributes.state != IBV_PORT_ACTIVE) {
+    return;
+  }
+  for (int index = 0; index < attributes.gid_tbl_len; ++index) {
+    ibv_gid_entry entry{};
+    if (ibv_query_gid_ex(context, static_cast<std::uint32_t>(port),
+                         static_cast<std::uint32_t>(index), &entry, 0) != 0) {
+      continue;
+    }
+    if (entry.gid_type == IBV_GID_TYPE_ROCE_V1) continue;  // does not leave its Ethernet segment
+    const bool is_infiniband = attributes.link_layer == IBV_LINK_LAYER_INFINIBAND;
+    const std::string ip =
+        address_of_interface(is_infiniband ? interface_of(device, port) : entry.ndev_ifindex);
+    if (ip.empty()) continue;
+    const int node = numa_node_of(device);
+    unsigned here = 0;
+    const bool is_near =
+        node < 0 || getcpu(nullptr, &here) != 0 || static_cast<unsigned>(node) == here;
+    found.push_back({device, port, index, is_near, ip});
+    return;  // one address per port
+  }
+}
+
+}  // namespace
+
+Result<SocketAddress> SocketAddress::parse(const std::string& ip, std::uint16_t port) {
+  SocketAddress parsed;
+  auto& address = *reinterpret_cast<sockaddr_in*>(&parsed.storage_);
+  if (inet_pton(AF_INET, ip.c_str(), &address.sin_addr) != 1)
+    return Status(Code::kCorrupted, fmt::format("'{}' is no IPv4 address", ip));
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  return parsed;
+}
+
+Result<std::vector<DeviceAddress>> find_addresses(const std::string& wanted) {
+  int count = 0;
+  ibv_device** const list = ibv_get_device_list(&count);
+  if (list == nullptr && errno == ENOSYS)
+    return Status(Code::kUnavailable, "the kernel has no RDMA (modules ib_uverbs, rdma_ucm)");
+  if (list == nullptr) return Status::from_errno("ibv_get_device_list", errno);
+  const std::unique_ptr<ibv_device*, decltype(&ibv_free_device_list)> owner(list,
+                                                                            ibv_free_device_list);
+  std::vector<DeviceAddress> found;
+  std::string names;
+  for (int i = 0; i < count; ++i) {
+    const std::string name = ibv_get_device_name(list[i]);
+    names += (names.empty() ? "" : ", ") + name;
+    const std::unique_ptr<ibv_context, decltype(&ibv_close_device)> context(
+        ibv_open_device(list[i]), ibv_close_device);
+    ibv_device_attr attributes{};
+    if (!context || ibv_query_device(context.get(), &attributes) != 0) continue;
+    for (int port = 1; port <= attributes.phys_port_cnt; ++port) {
+      if (!wanted.empty() && wanted != name && wanted != fmt::format("{}:{}", name, port)) continue;
+      add_port(found, name, context.get(), port);
+    }
+  }
+  if (count == 0) return Status(Code::kUnavailable, "this host has no RDMA device");
+  if (found.empty()) {
+    return Status(Code::kUnavailable,
+                  fmt::format("no active port with an IP address{} among the RDMA devices {}",
+                              wanted.empty() ? "" : " of '" + wanted + "'", names));
+  }
+  std::stable_partition(found.begin(), found.end(),
+                        [](const DeviceAddress& address) { return address.is_near; });
+  return found;
+}
+
+const DeviceAddress& choose(const std::vector<DeviceAddress>& addresses, int local_rank) {
+  const auto alike = std::count_if(
+      addresses.begin(), addresses.end(),
+      [&](const DeviceAddress& address) { return address.is_near == addresses.front().is_near; });
+  return addresses[static_cast<std::size_t>(local_rank) % static_cast<std::size_t>(alike)];
+}
+
+}  // namespace dunlin::transport::verbs

@@ -1,0 +1,41 @@
+// Which device, port and address a process uses.
+#pragma once
+
+#include <netinet/in.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/config.h"
+#include "runtime/status.h"
+
+namespace dunlin::transport::verbs {
+
+class SocketAddress {
+ public:
+  // `ip`: IPv4 in numbers.
+  static Result<SocketAddress> parse(const std::string& ip, std::uint16_t port);
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage_); }
+
+ private:
+  sockaddr_storage storage_{};
+};
+
+// An address that RDMA connections can be made from: of an active port's network interface.
+struct DeviceAddress {
+  std::string device;  // "mlx5_0"
+  int port = 1;
+  int gid_index = 0;
+  bool is_near = true;  // on the NUMA node that this thread runs on, as far as the kernel says
+  std::string ip;
+};
+
+// All that this host has, nearest first, restricted to `device` ("", NAME or NAME:PORT).
+// kUnavailable says what is missing when there is none.
+Result<std::vector<DeviceAddress>> find_addresses(const std::string& device);
+
+// The one for a process: the nearest; of several that are equally near, the processes of a host
+// take turns.
+const DeviceAddress& choose(const std::vector<DeviceAddress>& addresses, int local_rank);
+
+}  // namespace dunlin::transport::verbs

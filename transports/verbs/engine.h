@@ -1,0 +1,146 @@
+// Engine: what the lanes, links and regions of one verbs transport share: the device, the
+// completion queues, the listener, and the connections. Dispatches completions and the connection
+// manager's events.
+//
+// Owned by the transport. Owner thread only.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "transports/transport.h"
+#include "transports/verbs/handle.h"
+#include "transports/verbs/inbound.h"
+#include "transports/verbs/outbound.h"
+#include "transports/verbs/wire.h"
+
+namespace dunlin::transport::verbs {
+
+class VerbsRemoteRegion;
+
+// Everything towards one peer. Lasts as long as the transport; links come and go on top of it.
+struct Connection {
+  std::unique_ptr<Outbound> lanes[kLaneKinds];  // null before the first link
+  std::vector<VerbsRemoteRegion*> imports;
+  std::vector<std::uint64_t> revoked;  // numbers of the peer's regions that are gone
+
+  Outbound& lane(LaneKind kind) { return *lanes[index_of(kind)]; }
+};
+
+class Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> create(const TransportContext& context);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const TransportContext& context() const { return context_; }
+  const Address& address() const { return address_; }
+  const ProtectionDomain& domain() const { return *domain_; }
+  const EventChannel& events() const { return *events_; }
+  CompletionQueue& completions(LaneKind kind) { return *completions_[index_of(kind)]; }
+  std::size_t longest_message() const { return longest_message_; }
+  std::uint32_t queue_depth() const { return queue_depth_; }
+
+  // The connection to the peer, begun if there is none.
+  Result<Connection*> connect(Rank peer, const Address& address);
+  // Whether any peer was connected to, or has connected.
+  bool is_in_use() const { return is_in_use_; }
+  std::size_t progress();
+  bool arm();
+  void disarm() {
+    channel_->drain();
+    looks_for_events_ = true;  // they may be what woke us
+  }
+  std::vector<int> wait_fds() const { return {channel_->handle()->fd, events_->fd()}; }
+
+  // Progresses until `is_over()` or for `grace` of real time. drain_completions() leaves the
+  // connection manager alone: for use while its events are dealt with.
+  template <typename IsOver>
+  void drain(IsOver&& is_over, std::chrono::nanoseconds grace) {
+    poll_until(is_over, grace, [this] {
+      looks_for_events_ = true;
+      return progress();
+    });
+  }
+  template <typename IsOver>
+  void drain_completions(IsOver&& is_over, std::chrono::nanoseconds grace) {
+    poll_until(is_over, grace, [this] { return take_completions(); });
+  }
+
+  // Until there are none; not for use while one is dealt with.
+  void take_all_completions() {
+    while (take_completions() != 0) {
+    }
+  }
+
+  // For endpoints: whose completions and events are theirs.
+  void attach(ibv_qp* queue_pair, Endpoint& endpoint) {
+    endpoints_[queue_pair->qp_num] = &endpoint;
+  }
+  void detach(ibv_qp* queue_pair) { endpoints_.erase(queue_pair->qp_num); }
+  // `change` in the number of those that are connecting or will be: events are looked for at every
+  // turn while there are any.
+  void count_restless(int change) { restless_ += change; }
+
+  std::uint64_t next_region() { return next_region_++; }
+  // Tells the peers that this region of ours is gone. Writes that are on their way ask nobody, so
+  // owned memory stays registered, and unused, until the transport goes. Wrapped memory can't stay:
+  // such a write breaks the queue pair that it comes through.
+  void revoke(std::uint64_t region, std::shared_ptr<MemoryRegion> memory,
+              std::unique_ptr<MemoryKey> key);
+  // From a peer.
+  void on_service(Rank peer, std::uint32_t immediate, const Record& record);
+
+ private:
+  // The key goes first.
+  struct Quarantined {
+    std::shared_ptr<MemoryRegion> memory;
+    std::unique_ptr<MemoryKey> key;
+  };
+
+  explicit Engine(const TransportContext& context);
+  Status start();
+  template <typename IsOver, typename Poll>
+  static void poll_until(IsOver& is_over, std::chrono::nanoseconds grace, Poll&& poll) {
+    const auto deadline = std::chrono::steady_clock::now() + grace;
+    while (!is_over() && std::chrono::steady_clock::now() < deadline) {
+      if (poll() == 0) sched_yield();
+    }
+  }
+  std::size_t take_completions();
+  std::size_t poll(LaneKind kind);
+  void take_events();
+  // What has to be looked after by time.
+  void tend();
+  Inbound* inbound(Rank peer, LaneKind kind) const;
+  void on_request(rdma_cm_id* id, const CmEvent& event);
+  Result<Request> read_request(const CmEvent& event) const;
+  void watch_peers();
+
+  TransportContext context_;
+  Address address_;
+  std::unique_ptr<EventChannel> events_;
+  std::unique_ptr<CmId> listener_;
+  std::unique_ptr<ProtectionDomain> domain_;
+  std::unique_ptr<CompletionChannel> channel_;
+  std::unique_ptr<CompletionQueue> completions_[kLaneKinds];
+  std::size_t longest_message_ = 0;
+  std::uint32_t queue_depth_;
+  std::unordered_map<std::uint32_t, Endpoint*> endpoints_;  // by queue pair number
+  std::vector<Quarantined> quarantine_;
+  std::vector<std::unique_ptr<Inbound>> inbound_;
+  std::vector<Connection> connections_;  // by rank
+  std::uint64_t next_region_ = 1;
+  std::uint64_t seen_peers_ = 0;
+  bool is_in_use_ = false;
+  int restless_ = 0;
+  bool has_gone_peers_ = false;
+  TimePoint next_probe_{};
+  bool looks_for_events_ = false;
+  std::uint32_t turns_ = 0;
+};
+
+}  // namespace dunlin::transport::verbs

@@ -1,0 +1,125 @@
+// Owners of the objects of libibverbs and librdmacm, one per kind, and work completions in words.
+// None of them moves. Owner thread only.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+
+#include "runtime/memory/region.h"
+#include "runtime/status.h"
+
+namespace dunlin::transport::verbs {
+
+// A failed work completion: kNotFound for memory that the peer does not offer (any more),
+// kPeerDead where the peer can't be reached.
+Status to_status(std::string_view operation, const ibv_wc& completion);
+// Whether the work request itself was at fault, so that it would fail over any connection.
+bool is_refusal(const ibv_wc& completion);
+
+class ProtectionDomain {
+ public:
+  static Result<std::unique_ptr<ProtectionDomain>> create(ibv_context* device);
+  ~ProtectionDomain() { ibv_dealloc_pd(handle_); }
+  ProtectionDomain(const ProtectionDomain&) = delete;
+  ProtectionDomain& operator=(const ProtectionDomain&) = delete;
+  ibv_pd* handle() const { return handle_; }
+
+ private:
+  explicit ProtectionDomain(ibv_pd* handle) : handle_(handle) {}
+  ibv_pd* handle_;
+};
+
+// Registered memory, without owning the bytes.
+class MemoryKey {
+ public:
+  // Peers may write to it and read from it. The error names the remedy when too little memory may
+  // be locked.
+  static Result<std::unique_ptr<MemoryKey>> create(const ProtectionDomain& domain,
+                                                   const MemoryRegion& memory);
+  ~MemoryKey() { ibv_dereg_mr(handle_); }
+  MemoryKey(const MemoryKey&) = delete;
+  MemoryKey& operator=(const MemoryKey&) = delete;
+  std::uint32_t local() const { return handle_->lkey; }
+  std::uint32_t remote() const { return handle_->rkey; }
+
+ private:
+  explicit MemoryKey(ibv_mr* handle) : handle_(handle) {}
+  ibv_mr* handle_;
+};
+
+// Where completion queues announce their completions: what a sleeper polls. Never blocks.
+class CompletionChannel {
+ public:
+  static Result<std::unique_ptr<CompletionChannel>> create(ibv_context* device);
+  ~CompletionChannel() { ibv_destroy_comp_channel(handle_); }
+  CompletionChannel(const CompletionChannel&) = delete;
+  CompletionChannel& operator=(const CompletionChannel&) = delete;
+  ibv_comp_channel* handle() const { return handle_; }
+  // Takes (and acknowledges) the announcements that have come.
+  void drain();
+
+ private:
+  explicit CompletionChannel(ibv_comp_channel* handle) : handle_(handle) {}
+  ibv_comp_channel* handle_;
+};
+
+class CompletionQueue {
+ public:
+  static Result<std::unique_ptr<CompletionQueue>> create(ibv_context* device,
+                                                         CompletionChannel& channel, int capacity);
+  ~CompletionQueue() { ibv_destroy_cq(handle_); }
+  CompletionQueue(const CompletionQueue&) = delete;
+  CompletionQueue& operator=(const CompletionQueue&) = delete;
+  ibv_cq* handle() const { return handle_; }
+  // The next completion is announced.
+  bool arm() { return ibv_req_notify_cq(handle_, 0) == 0; }
+  // Makes room for `more` completions at a time beside those promised before.
+  Status reserve(int more);
+  void release(int completions) { reserved_ -= completions; }
+
+ private:
+  explicit CompletionQueue(ibv_cq* handle) : handle_(handle) {}
+  ibv_cq* handle_;
+  int reserved_ = 0;
+};
+
+// Of the connection manager; its descriptor is readable when an event has come. Never blocks.
+class EventChannel {
+ public:
+  static Result<std::unique_ptr<EventChannel>> create();
+  ~EventChannel() { rdma_destroy_event_channel(handle_); }
+  EventChannel(const EventChannel&) = delete;
+  EventChannel& operator=(const EventChannel&) = delete;
+  rdma_event_channel* handle() const { return handle_; }
+  int fd() const { return handle_->fd; }
+
+ private:
+  explicit EventChannel(rdma_event_channel* handle) : handle_(handle) {}
+  rdma_event_channel* handle_;
+};
+
+// An identifier of the connection manager, with its queue pair when there is one. Its events have
+// to be acknowledged before it goes.
+class CmId {
+ public:
+  static Result<std::unique_ptr<CmId>> create(const EventChannel& channel);
+  // Takes over the identifier of a connection request.
+  explicit CmId(rdma_cm_id* handle) : handle_(handle) {}
+  ~CmId();
+  CmId(const CmId&) = delete;
+  CmId& operator=(const CmId&) = delete;
+  rdma_cm_id* handle() const { return handle_; }
+  ibv_qp* queue_pair() const { return handle_->qp; }
+  Status create_queue_pair(const ProtectionDomain& domain, ibv_qp_init_attr attributes);
+  // Of the queue pair, once it is connected: 4.096 us * 2^exponent.
+  void set_ack_timeout(std::uint8_t exponent);
+
+ private:
+  rdma_cm_id* handle_;
+};
+
+}  // namespace dunlin::transport::verbs

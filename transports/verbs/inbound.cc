@@ -1,0 +1,185 @@
+#include "transports/verbs/inbound.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "runtime/log.h"
+#include "transports/verbs/constants.h"
+#include "transports/verbs/engine.h"
+
+namespace dunlin::transport::verbs {
+namespace {
+
+// Reports of credits on the wire: one, and one place for it to be posted while the last one's
+// completion is unread.
+constexpr std::uint32_t kSendSlots = 2;
+// wr_id of such a report; receives have 0.
+constexpr std::uint64_t kCreditRequest = 1;
+
+}  // namespace
+
+Inbound::Inbound(Engine& engine, Rank peer, LaneKind kind)
+    : engine_(engine), peer_(peer), kind_(kind), slots_(engine.queue_depth()) {}
+
+Inbound::~Inbound() {
+  drop_connection();
+}
+
+Result<std::unique_ptr<Inbound>> Inbound::create(Engine& engine, Rank peer, LaneKind kind) {
+  std::unique_ptr<Inbound> inbound(new Inbound(engine, peer, kind));
+  MemoryRegion::Options options;
+  options.huge_pages = false;
+  options.name = "dunlin-mailbox";
+  DUNLIN_ASSIGN(inbound->memory_,
+                MemoryRegion::allocate(inbound->slots_ * sizeof(Record), options));
+  DUNLIN_ASSIGN(inbound->key_, MemoryKey::create(engine.domain(), *inbound->memory_));
+  return inbound;
+}
+
+Status Inbound::accept(std::unique_ptr<CmId> id, const Request& request) {
+  drop_connection();
+  // Else the peer's beginnings came to nothing, and it begins anew.
+  if (request.is_resumed == 0) taken_ = 0;
+  told_ = taken_;
+  is_broken_ = is_returning_ = false;
+  id_ = std::move(id);
+  id_->handle()->context = static_cast<Endpoint*>(this);
+  id_->set_ack_timeout(kAckTimeout);
+  Status status = make_queue_pair();
+  if (status.is_ok()) status = send_answer();
+  if (!status.is_ok()) drop_connection();
+  return status;
+}
+
+void Inbound::drop_connection() {
+  if (!id_) return;
+  if (id_->queue_pair() != nullptr) {
+    // Nothing comes in any more; what has come is followed by the flushed work requests.
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_ERR;
+    (void)ibv_modify_qp(id_->queue_pair(), &attributes, IBV_QP_STATE);
+    is_broken_ = true;
+    engine_.drain_completions([this] { return posted_ == 0; }, kFlushGrace);
+    engine_.detach(id_->queue_pair());
+    engine_.completions(kind_).release(static_cast<int>(slots_ + kSendSlots));
+  }
+  id_.reset();
+  posted_ = to_replace_ = 0;
+}
+
+Status Inbound::make_queue_pair() {
+  CompletionQueue& completions = engine_.completions(kind_);
+  const int room = static_cast<int>(slots_ + kSendSlots);
+  DUNLIN_TRY(completions.reserve(room));
+  ibv_qp_init_attr attributes{};
+  attributes.send_cq = completions.handle();
+  attributes.recv_cq = completions.handle();
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.sq_sig_all = 1;
+  attributes.cap = {kSendSlots, slots_, 1, 1, 0};
+  if (Status status = id_->create_queue_pair(engine_.domain(), attributes); !status.is_ok()) {
+    completions.release(room);
+    return status;
+  }
+  engine_.attach(id_->queue_pair(), *this);
+  return post_receives(slots_);
+}
+
+Status Inbound::post_receives(std::uint32_t count) {
+  // The bytes of a WRITE_WITH_IMM go where the sender says; the request has no buffer.
+  for (; count > 0; --count) {
+    ibv_recv_wr request{};
+    ibv_recv_wr* bad = nullptr;
+    if (const int error = ibv_post_recv(id_->queue_pair(), &request, &bad); error != 0)
+      return Status::from_errno("ibv_post_recv", error);
+    ++posted_;
+  }
+  return Status::ok();
+}
+
+Status Inbound::send_answer() {
+  Answer answer{};
+  answer.mailbox_address = reinterpret_cast<std::uint64_t>(memory_->data());
+  answer.taken = taken_;
+  answer.mailbox_key = key_->remote();
+  answer.slots = slots_;
+  answer.version = kWireVersion;
+  rdma_conn_param parameters{};
+  parameters.private_data = &answer;
+  parameters.private_data_len = sizeof answer;
+  parameters.responder_resources = 1;
+  parameters.initiator_depth = 1;
+  parameters.rnr_retry_count = kReceiverNotReadyRetries;
+  if (rdma_accept(id_->handle(), &parameters) == 0) return Status::ok();
+  return Status::from_errno("rdma_accept", errno);
+}
+
+void Inbound::on_event(const CmEvent& event) {
+  // The peer comes back over another connection, if it does.
+  if (event.type != RDMA_CM_EVENT_ESTABLISHED && event.type != RDMA_CM_EVENT_ADDR_CHANGE) give_up();
+}
+
+void Inbound::give_up() {
+  if (is_broken_ || !id_) return;
+  is_broken_ = true;
+  (void)rdma_disconnect(id_->handle());
+}
+
+void Inbound::on_completion(const ibv_wc& completion) {
+  const bool is_receive = completion.wr_id == 0;
+  if (is_receive) --posted_;
+  if (completion.status != IBV_WC_SUCCESS) return give_up();
+  if (is_receive) {
+    take(completion);
+  } else {
+    is_returning_ = false;
+  }
+  return_credits();
+}
+
+void Inbound::take(const ibv_wc& completion) {
+  Record record;  // a copy: the peer can write to the slot
+  std::memcpy(&record, memory_->data() + taken_++ % slots_ * sizeof(Record), sizeof record);
+  const std::uint32_t immediate = ntohl(completion.imm_data);
+  const auto notification = record.notification(immediate, completion.byte_len);
+  if (!notification) {
+    DUNLIN_WARN("dropped a malformed notification of rank {}", peer_.value());
+  } else if (immediate >= kServiceImmediate) {
+    engine_.on_service(peer_, immediate, record);
+  } else if (immediate >= engine_.context().board.size()) {
+    DUNLIN_WARN("dropped a notification of rank {} for cell {} of {}", peer_.value(), immediate,
+                engine_.context().board.size());
+  } else {
+    engine_.context().board.cell(NotifyId{immediate}).publish(*notification);
+  }
+  ++to_replace_;
+}
+
+// Half a mailbox at a time: the sender goes on meanwhile with the other half.
+void Inbound::return_credits() {
+  const std::uint64_t worth = std::max(1U, slots_ / 2);
+  if (is_returning_ || is_broken_ || taken_ - told_ < worth) return;
+  // A slot is free only with its receive work request.
+  Status status = post_receives(std::exchange(to_replace_, 0));
+  ibv_send_wr request{};
+  request.wr_id = kCreditRequest;
+  request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  request.imm_data = htonl(static_cast<std::uint32_t>(taken_));
+  ibv_send_wr* bad = nullptr;
+  if (status.is_ok()) {
+    const int error = ibv_post_send(id_->queue_pair(), &request, &bad);
+    if (error != 0) status = Status::from_errno("ibv_post_send", error);
+  }
+  if (!status.is_ok()) {
+    DUNLIN_WARN("can't give rank {} room for notifications: {}", peer_.value(), status.to_string());
+    return give_up();
+  }
+  told_ = taken_;
+  is_returning_ = true;
+}
+
+}  // namespace dunlin::transport::verbs

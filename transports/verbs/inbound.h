@@ -1,0 +1,66 @@
+// Inbound: the receiving end of a peer's lane: the queue pair that the peer's Outbound is connected
+// to, and the mailbox in which its notifications land.
+//
+// The peer may have as many notifications on their way as the mailbox has slots, each of which has
+// a receive work request posted. How many were taken out goes back as the immediate of an empty
+// WRITE_WITH_IMM.
+//
+// Lasts as long as the peer; when the peer has lost its connection, it makes another one to the
+// same mailbox. Owner thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "runtime/rank.h"
+#include "transports/verbs/endpoint.h"
+#include "transports/verbs/handle.h"
+#include "transports/verbs/wire.h"
+
+namespace dunlin::transport::verbs {
+
+class Engine;
+
+class Inbound final : public Endpoint {
+ public:
+  static Result<std::unique_ptr<Inbound>> create(Engine& engine, Rank peer, LaneKind kind);
+  ~Inbound() override;
+
+  Rank peer() const { return peer_; }
+  LaneKind kind() const { return kind_; }
+
+  // Accepts the connection that `id` stands for, in place of any before.
+  Status accept(std::unique_ptr<CmId> id, const Request& request);
+
+  void on_event(const CmEvent& event) override;
+  void on_completion(const ibv_wc& completion) override;
+
+ private:
+  Inbound(Engine& engine, Rank peer, LaneKind kind);
+  Status make_queue_pair();
+  Status send_answer();
+  Status post_receives(std::uint32_t count);
+  void take(const ibv_wc& completion);
+  void return_credits();
+  // Takes what the connection has brought, and ends it.
+  void drop_connection();
+  // Lets the peer know that the connection is of no use any more.
+  void give_up();
+
+  Engine& engine_;
+  const Rank peer_;
+  const LaneKind kind_;
+  const std::uint32_t slots_;
+  std::unique_ptr<CmId> id_;
+  std::shared_ptr<MemoryRegion> memory_;  // the mailbox
+  std::unique_ptr<MemoryKey> key_;
+  std::uint64_t taken_ = 0;  // records
+  std::uint64_t told_ = 0;   // of these, as the peer knows
+  // Of the present connection.
+  bool is_broken_ = false;
+  bool is_returning_ = false;     // a credit is on the wire
+  std::uint32_t posted_ = 0;      // receive work requests
+  std::uint32_t to_replace_ = 0;  // of these, still to be posted again
+};
+
+}  // namespace dunlin::transport::verbs

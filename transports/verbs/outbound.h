@@ -1,0 +1,167 @@
+// Outbound: the sending end of one lane: an RC queue pair and the ring of operations that wait for
+// it or are on the wire.
+//
+// Operations keep their posting order, which the queue pair keeps, too: a WRITE and the
+// notification behind it (WRITE_WITH_IMM of a Record into the receiver's mailbox) execute in order
+// at the receiver, and the completion that the latter makes there shows all bytes before it. They
+// wait in the ring until the connection is made, while the send queue is full, and while the
+// mailbox is.
+//
+// A connection that is lost while the peer lives is made again. The receiver, which has closed its
+// end of the old one before it answers, tells how many records it has taken; what is known by that
+// to have arrived completes, and everything behind it is carried out again: the same bytes to the
+// same places, which nobody reads before the records that announce them.
+//
+// Made by the engine, lasts as long as it. Owner thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/clock.h"
+#include "runtime/rank.h"
+#include "transports/lane.h"
+#include "transports/verbs/constants.h"
+#include "transports/verbs/endpoint.h"
+#include "transports/verbs/handle.h"
+#include "transports/verbs/wire.h"
+
+namespace dunlin::transport::verbs {
+
+class Engine;
+
+// One posted operation: bytes to move, a notification behind them, or both.
+struct Operation {
+  Completion* completion = nullptr;
+  const char* name = "";
+  bool moves_bytes = false;  // by one work request at least
+  bool notifies = false;     // its record stands at the ring's position
+  bool is_signaled = false;  // somebody waits for the end
+  bool is_done = false;
+  ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE;  // of the bytes
+  std::uint64_t local = 0;
+  std::uint64_t remote = 0;
+  std::uint64_t size = 0;
+  std::uint32_t local_key = 0;
+  std::uint32_t remote_key = 0;
+  std::uint32_t immediate = 0;  // of the notification
+
+  // How far the present queue pair has taken it.
+  bool has_bytes_left = false;
+  bool has_record_left = false;
+  std::uint64_t posted = 0;        // bytes
+  std::uint64_t record = 0;        // number of its record; 0: not posted
+  std::uint64_t last_request = 0;  // number of its last work request; 0: not all are posted
+
+  // Nothing of it is posted (any more).
+  void rewind();
+};
+
+class Outbound final : public Endpoint {
+ public:
+  Outbound(Engine& engine, Rank peer, LaneKind kind);
+  ~Outbound() override;
+
+  // Begins to connect, and returns when a route was found, or none (kUnavailable); the rest follows
+  // by itself.
+  Status connect(const Address& address);
+
+  // Not ok: over, and why.
+  const Status& failure() const { return failure_; }
+  bool is_empty() const { return head_ == tail_; }
+  std::uint64_t completed() const { return completed_; }
+
+  // A free place in the ring, to be filled in and launched; null: full.
+  Operation* claim();
+  // Of the claimed operation.
+  Record& record() { return records_[tail_ % depth_]; }
+  void launch();
+  // A message of the transport itself; waits for a place.
+  void send_service(std::uint32_t immediate, std::uint64_t number);
+
+  // Over: what is pending ends with `why`.
+  void fail(Status why);
+  // Ends what is pending: by itself if it does soon, with `why` if not.
+  void shut(Status why);
+  // To be called now and then: connects again when it is time to.
+  void step(TimePoint now);
+  // To be called now and then: finds out whether a connection that should be busy still is one.
+  void probe();
+
+  void on_event(const CmEvent& event) override;
+  void on_completion(const ibv_wc& completion) override;
+
+ private:
+  enum class State : std::uint8_t { kIdle, kConnecting, kConnected, kLost, kOver };
+  struct Chain;
+
+  Operation& at(std::uint64_t position) { return ring_[position % depth_]; }
+  Status allocate();
+  Status begin();
+  Status make_queue_pair();
+  Status request_connection();
+  Status establish(const CmEvent& event);
+  void resume();
+  Status post_receives(std::uint32_t count);
+  void set_state(State state);
+  // The connection is gone; the lane goes on if the peer lives.
+  void lose(Status why);
+  void drop_connection();
+
+  // Posts what can be posted.
+  void pump();
+  // Adds the operation's next work request; false: it has to wait.
+  bool add_request(Chain& chain, Operation& operation, std::uint64_t position);
+  void add_bytes(Chain& chain, Operation& operation);
+  void add_record(Chain& chain, Operation& operation, std::uint64_t position);
+  Status post(Chain& chain);
+  void on_failed_request(const ibv_wc& completion);
+  void retire(std::uint64_t request);
+  void send_waiting_services();
+  void finish(Operation& operation, const Status& status);
+  // Something signalled is behind everything posted so far, so that its end will be seen.
+  void post_fence();
+
+  Engine& engine_;
+  const Rank peer_;
+  const LaneKind kind_;
+  Address address_;
+  std::unique_ptr<CmId> id_;
+  std::shared_ptr<MemoryRegion> memory_;  // records by place in the ring, scratch of flushes
+  std::unique_ptr<MemoryKey> key_;
+  Record* records_ = nullptr;
+  std::unique_ptr<Operation[]> ring_;
+  const std::uint64_t depth_;
+  Answer answer_{};
+  std::uint32_t inline_limit_ = 0;
+  std::uint32_t signal_every_ = 1;  // work requests
+  State state_ = State::kIdle;
+  bool has_route_ = false;
+  bool was_connected_ = false;
+  Status failure_;
+  Status refusal_;  // of a put that nobody asked about, for the next flush
+  // While the connection is lost.
+  Status loss_;
+  TimePoint lost_at_{};
+  int fruitless_ = 0;  // connections in a row that completed nothing
+  std::uint64_t completed_before_ = 0;
+  TimePoint next_step_{};
+  Duration patience_ = kFirstAttempt;  // with an attempt to connect again
+  // Positions in the ring, ever growing: head_ <= unposted_ <= tail_.
+  std::uint64_t head_ = 0;
+  std::uint64_t unposted_ = 0;
+  std::uint64_t tail_ = 0;
+  // Numbers of work requests.
+  std::uint64_t requested_ = 0;
+  std::uint64_t returned_ = 0;  // up to which the queue pair has given them back
+  std::uint64_t last_signaled_ = 0;
+  std::uint64_t notified_ = 0;  // records sent
+  std::uint64_t taken_ = 0;     // of these, by the peer out of its mailbox
+  std::uint64_t completed_ = 0;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> services_;  // that wait for a place
+};
+
+}  // namespace dunlin::transport::verbs

@@ -1,0 +1,54 @@
+// Regions of the verbs transport: ours, registered with the device, and a peer's by address and
+// key.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "transports/transport.h"
+#include "transports/verbs/engine.h"
+
+namespace dunlin::transport::verbs {
+
+class VerbsRegion final : public TransportRegion {
+ public:
+  static Result<std::unique_ptr<TransportRegion>> create(Engine& engine,
+                                                         std::shared_ptr<MemoryRegion> memory);
+  ~VerbsRegion() override;
+  std::string_view transport() const override { return "verbs"; }
+  Bytes descriptor() const override;
+  std::uint32_t local_key() const { return key_->local(); }
+
+ private:
+  VerbsRegion(Engine& engine, std::shared_ptr<MemoryRegion> memory, std::unique_ptr<MemoryKey> key);
+  Engine& engine_;
+  std::shared_ptr<MemoryRegion> memory_;
+  std::unique_ptr<MemoryKey> key_;
+  std::uint64_t id_;
+};
+
+class VerbsRemoteRegion final : public RemoteRegion {
+ public:
+  static Result<std::unique_ptr<RemoteRegion>> import(const Link& link, Connection& connection,
+                                                      std::span<const std::byte> descriptor,
+                                                      std::size_t size);
+  ~VerbsRemoteRegion() override;
+
+  std::uint64_t id() const { return id_; }
+  std::uint64_t address() const { return address_; }
+  std::uint32_t key() const { return key_; }
+  // The peer has unregistered it.
+  bool is_revoked() const { return is_revoked_; }
+  void revoke() { is_revoked_ = true; }
+
+ private:
+  VerbsRemoteRegion(const Link& link, Connection& connection, std::size_t size)
+      : RemoteRegion(link, size), connection_(connection) {}
+  Connection& connection_;
+  std::uint64_t id_ = 0;
+  std::uint64_t address_ = 0;
+  std::uint32_t key_ = 0;
+  bool is_revoked_ = false;
+};
+
+}  // namespace dunlin::transport::verbs

@@ -1,0 +1,55 @@
+// The verbs transport: peers that an RDMA device reaches, over InfiniBand or RoCE.
+#pragma once
+
+#include <memory>
+
+#include "transports/transport.h"
+#include "transports/verbs/engine.h"
+#include "transports/verbs/lane.h"
+
+namespace dunlin::transport::verbs {
+
+class VerbsLink final : public Link {
+ public:
+  VerbsLink(Engine& engine, Rank peer, Connection& connection)
+      : Link(peer),
+        connection_(connection),
+        data_(engine, *this, connection, LaneKind::kData),
+        control_(engine, *this, connection, LaneKind::kControl) {}
+
+  Lane& data() override { return data_; }
+  Lane& control() override { return control_; }
+  Result<std::unique_ptr<RemoteRegion>> import_region(std::span<const std::byte> descriptor,
+                                                      std::size_t size) override;
+
+ private:
+  Connection& connection_;
+  VerbsLane data_;
+  VerbsLane control_;
+};
+
+class VerbsTransport final : public Transport {
+ public:
+  explicit VerbsTransport(std::unique_ptr<Engine> engine)
+      : engine_(std::move(engine)), wait_fds_(engine_->wait_fds()) {}
+
+  std::string_view name() const override { return "verbs"; }
+  Bytes address() const override { return engine_->address().encode(); }
+  // Whether there is a route shows when it connects.
+  Status reach(Rank peer, std::span<const std::byte> address) override;
+  Result<std::unique_ptr<Link>> connect(Rank peer, std::span<const std::byte> address) override;
+  Result<std::unique_ptr<TransportRegion>> register_memory(
+      const std::shared_ptr<MemoryRegion>& memory) override;
+
+  std::size_t progress() override { return engine_->progress(); }
+  bool arm() override { return engine_->arm(); }
+  void disarm() override { engine_->disarm(); }
+  bool is_in_use() const override { return engine_->is_in_use(); }
+  const std::vector<int>& wait_fds() const override { return wait_fds_; }
+
+ private:
+  std::unique_ptr<Engine> engine_;
+  std::vector<int> wait_fds_;
+};
+
+}  // namespace dunlin::transport::verbs

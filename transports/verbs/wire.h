@@ -1,0 +1,83 @@
+// What travels between two verbs transports: the address (through the bootstrap), the private data
+// of the connection manager, and the records of notifications. Fixed sizes, little-endian,
+// versioned.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+
+#include "runtime/bytes.h"
+#include "runtime/rank.h"
+#include "runtime/status.h"
+#include "transports/notification.h"
+
+namespace dunlin::transport::verbs {
+
+// The two lanes of a link.
+enum class LaneKind : std::uint8_t { kData, kControl };
+inline constexpr std::size_t kLaneKinds = 2;
+inline constexpr LaneKind kBothLanes[kLaneKinds] = {LaneKind::kData, LaneKind::kControl};
+constexpr std::size_t index_of(LaneKind kind) {
+  return static_cast<std::size_t>(kind);
+}
+const char* to_string(LaneKind kind);
+
+struct Address {
+  // Random; only who got it through the bootstrap knows it, and every connection request repeats
+  // it: strangers, and processes that mean a former owner of the port, are refused.
+  std::uint64_t token = 0;
+  std::string ip;  // of the listener
+  std::uint16_t port = 0;
+
+  Bytes encode() const;
+  static Result<Address> decode(std::span<const std::byte> bytes);
+};
+
+// What the connecting side tells: who it is.
+struct Request {
+  std::uint64_t token;   // the listener's
+  std::uint32_t source;  // rank
+  std::uint8_t version;
+  LaneKind lane;
+  std::uint8_t is_resumed;  // a connection of this lane was lost
+  std::uint8_t reserved;
+};
+// What the accepting side answers: where its mailbox is, and what has come out of it so far.
+struct Answer {
+  std::uint64_t mailbox_address;
+  std::uint64_t taken;  // records, over all connections of this lane
+  std::uint32_t mailbox_key;
+  std::uint32_t slots;  // of the mailbox, and receive work requests posted
+  std::uint8_t version;
+  std::uint8_t reserved[7];
+};
+// The connection manager takes 56 bytes from who connects over RC, 196 from who accepts.
+static_assert(sizeof(Request) == 16 && std::is_trivially_copyable_v<Request>);
+static_assert(sizeof(Answer) == 32 && std::is_trivially_copyable_v<Answer>);
+
+// A notification on its way: lands in a slot of the receiver's mailbox by WRITE_WITH_IMM, whose
+// immediate is the cell. `inline_data` is cut off behind what is used.
+struct Record {
+  std::uint64_t sequence;
+  std::uint64_t tag;
+  std::uint32_t length;
+  std::uint32_t inline_size;
+  std::byte inline_data[kInlineBytes];
+
+  void set(const Notification& notification);
+  std::size_t wire_size() const { return offsetof(Record, inline_data) + inline_size; }
+  // For a record of `size` bytes that arrived for `cell`; nothing when that is no record.
+  std::optional<Notification> notification(std::uint32_t cell, std::size_t size) const;
+};
+static_assert(sizeof(Record) == kCacheLine && std::is_trivially_copyable_v<Record>);
+
+// Immediates from here on are messages of the transport itself, not cells.
+inline constexpr std::uint32_t kServiceImmediate = 0xffff'0000;
+// `sequence` of the record: the number of a region that is no longer registered.
+inline constexpr std::uint32_t kRevoked = kServiceImmediate + 1;
+
+}  // namespace dunlin::transport::verbs

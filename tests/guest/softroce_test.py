@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""softroce: the guest's RDMA devices, its output and exit codes, and that nothing is left when it ends.
+
+    softroce_test.py PROGRAM
+
+Skipped (exit code 77) where the program itself says that it can't work. Every boot takes seconds, so one run
+answers as much as it can.
+"""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+from job import Job, children_of  # noqa: E402
+
+PROGRAM = ""
+
+# What is read of it stands in tests below. Ends by a signal, and leaves processes behind.
+SCRIPT = """
+for device in rxe0 rxe1; do
+  ports=/sys/class/infiniband/$device/ports/1
+  echo "$device $(cat $ports/gids/1) $(cat $ports/gid_attrs/types/1) $(cat $ports/state)"
+done >devices
+ulimit -l >locked
+touch "$UNWRITABLE/file" 2>unwritable && echo written >unwritable
+if type ib_write_bw; then
+  ib_write_bw -d rxe0 -x 1 -s 65536 -n 20 &
+  until ib_write_bw -d rxe1 -x 1 -s 65536 -n 20 "$SOFTROCE_ADDRESS"; do sleep 0.5; done
+  wait
+  cat /sys/class/net/v1/statistics/tx_bytes >crossed
+fi >perftest 2>&1
+head -c 3000000 /dev/urandom | tee random
+echo complaint >&2
+sleep 1000 &
+setsid sleep 1000 &
+kill -SEGV $$
+"""
+
+
+def softroce(*arguments, **settings):
+    return subprocess.run([PROGRAM, *arguments], capture_output=True, check=False, env={**os.environ, **settings})
+
+
+def await_end(pid, timeout=10):
+    """Whether the process ended in time. One that nobody waits for any more may stay as a zombie."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        try:
+            state = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return True
+        if state in "ZX":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+class OneRun(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.unwritable = tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(__file__)))
+        cls.addClassCleanup(cls.unwritable.cleanup)
+        cls.done = softroce("--timeout", "120", "--writable", cls.folder.name, "--",
+                            "bash", "-c", f"cd {cls.folder.name}\n{SCRIPT}", UNWRITABLE=cls.unwritable.name)
+
+    def read(self, name):
+        return (pathlib.Path(self.folder.name) / name).read_text(encoding="utf-8")
+
+    def test_two_devices_are_up_with_an_ipv4_address_at_index_1(self):
+        self.assertEqual(self.read("devices").splitlines(), [
+            "rxe0 0000:0000:0000:0000:0000:ffff:0a4d:0001 RoCE v2 4: ACTIVE",
+            "rxe1 0000:0000:0000:0000:0000:ffff:0a4d:0002 RoCE v2 4: ACTIVE"], self.done.stderr)
+        self.assertEqual(self.read("locked"), "unlimited\n")
+
+    def test_traffic_crosses_the_pair(self):
+        if not shutil.which("ib_write_bw"):
+            self.skipTest("no ib_write_bw (package perftest)")
+        self.assertGreater(int(self.read("crossed")), 20 * 65536, self.read("perftest"))
+
+    def test_output_is_unharmed_and_errors_are_apart(self):
+        self.assertEqual(len(self.done.stdout), 3_000_000)
+        self.assertEqual(self.done.stdout, (pathlib.Path(self.folder.name) / "random").read_bytes())
+        self.assertEqual(self.done.stderr, b"complaint\n")
+
+    def test_exit_code_tells_the_signal(self):
+        self.assertEqual(self.done.returncode, 128 + signal.SIGSEGV)
+
+    def test_only_what_was_asked_for_is_writable(self):
+        self.assertIn("Read-only file system", self.read("unwritable"))
+        self.assertEqual(os.listdir(self.unwritable.name), [])
+
+
+class Ends(unittest.TestCase):
+    def start(self, *options):
+        """A run whose command sleeps, once it does; and the process id of its QEMU."""
+        job = Job([PROGRAM, *options, "--", "sh", "-c", "echo up; sleep 1000"])
+        self.addCleanup(lambda: job.process.poll() is None and os.killpg(job.process.pid, signal.SIGKILL))
+        deadline = time.monotonic() + 120
+        while not job.lines and job.process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual([line for _, line in job.lines][:1], ["up"], job.text())
+        children = children_of(job.process.pid)
+        self.assertEqual(len(children), 1)
+        return job, children[0]
+
+    def test_time_limit(self):
+        job, machine = self.start("--timeout", "5")
+        self.assertEqual(job.wait(), 124)
+        self.assertIn("time limit", job.text())
+        self.assertTrue(await_end(machine))
+
+    def test_a_killed_program_takes_its_guest_along(self):
+        job, machine = self.start()
+        job.process.kill()
+        self.assertTrue(await_end(machine))
+        self.assertEqual(job.wait(), -signal.SIGKILL)
+
+
+class Skipped(unittest.TestCase):
+    def expect_skipped(self, path, reason):
+        with tempfile.TemporaryDirectory() as cache:
+            done = softroce("--cache", cache, "--", "true", PATH=path)
+        self.assertEqual(done.returncode, 77)
+        self.assertRegex(done.stdout.decode(), rf"\Asoftroce: skipped: .*{reason}.*\n\Z")
+
+    def test_without_qemu(self):
+        self.expect_skipped("/nowhere", "no program qemu")
+
+    def test_without_a_way_to_fetch_the_kernel(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.symlink(shutil.which("qemu-system-x86_64"), os.path.join(folder, "qemu-system-x86_64"))
+            self.expect_skipped(folder, "no program apt-")
+
+
+if __name__ == "__main__":
+    PROGRAM = sys.argv.pop(1)
+    prepared = softroce("--prepare")
+    if prepared.returncode == 77:
+        sys.stdout.buffer.write(prepared.stdout)
+        sys.exit(77)
+    unittest.main()

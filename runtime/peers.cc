@@ -49,8 +49,7 @@ std::string PeerTable::describe(Rank rank) const {
   return reason.empty() ? word : fmt::format("{}: {}", word, reason);
 }
 
-Status PeerTable::check(Rank rank) const {
-  if (is_present(rank)) return Status::ok();
+Status PeerTable::report_gone(Rank rank) const {
   return Status(Code::kPeerDead, "the peer is gone, " + describe(rank)).with_peer(rank);
 }
 

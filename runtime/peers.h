@@ -50,7 +50,7 @@ class PeerTable {
   // What is known, in words: "dead: process 4711 ended (SIGKILL?)".
   std::string describe(Rank rank) const;
   // ok while the peer is present; else kPeerDead with the peer and the reason.
-  Status check(Rank rank) const;
+  Status check(Rank rank) const { return is_present(rank) ? Status::ok() : report_gone(rank); }
   std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
   // State changes. The first death stays: a dead or left rank never comes back to life.
@@ -78,6 +78,7 @@ class PeerTable {
     std::string reason;  // under mutex_
   };
   void notify(Rank rank);
+  Status report_gone(Rank rank) const;
 
   std::vector<Peer> peers_;
   std::atomic<std::uint64_t> version_{0};

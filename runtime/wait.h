@@ -48,6 +48,17 @@ inline void cpu_relax() {
 #endif
 }
 
+// Calls `poll()`, which returns how many things happened, until `is_over()` or for `grace`, in real
+// time whatever clock the protocols have: the bound has to hold when that one stands still.
+template <typename IsOver, typename Poll>
+void poll_until(IsOver&& is_over, Duration grace, Poll&& poll) {
+  const SteadyClock clock;
+  const TimePoint deadline = clock.now() + grace;
+  while (!is_over() && clock.now() < deadline) {
+    if (poll() == 0) sched_yield();
+  }
+}
+
 class Waiter {
  public:
   Waiter(Progressor& progressor, const Clock& clock, WaitPolicy policy)

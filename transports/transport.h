@@ -37,6 +37,16 @@ struct TransportContext {
   const Config& config;
 };
 
+enum class LaneKind : std::uint8_t { kData, kControl };
+inline constexpr std::size_t kLaneKinds = 2;
+inline constexpr LaneKind kBothLanes[kLaneKinds] = {LaneKind::kData, LaneKind::kControl};
+constexpr std::size_t index_of(LaneKind kind) {
+  return static_cast<std::size_t>(kind);
+}
+constexpr const char* to_string(LaneKind kind) {
+  return kind == LaneKind::kData ? "data" : "control";
+}
+
 // Both lanes to one peer over one transport. `data` is for bulk, `control` for short messages that
 // must not queue behind it.
 class Link {

@@ -32,8 +32,6 @@ class ChannelExchange {
   ChannelExchange(Pair& pair, SlotExchange& slots, transport::LocalSlice payload)
       : pair_(pair),
         payload_(payload),
-        plain_(payload.data(), payload.size()),
-        is_inline_(payload.size() <= kInlineBytes),
         sender_(slots, slots.out().front()),
         receiver_(slots, slots.in().front()) {}
 
@@ -50,8 +48,9 @@ class ChannelExchange {
 
   Status post() {
     return pair_.job().post(pair_.partner(), [&] {
-      return is_inline_ ? sender_.try_send_inline(plain_, 0)
-                        : sender_.try_send(payload_, 0, nullptr);
+      return payload_.size() <= kInlineBytes
+                 ? sender_.try_send_inline({payload_.data(), payload_.size()}, 0)
+                 : sender_.try_send(payload_, 0, nullptr);
     });
   }
   Status poll() {
@@ -80,8 +79,6 @@ class ChannelExchange {
 
   Pair& pair_;
   transport::LocalSlice payload_;
-  std::span<const std::byte> plain_;  // the same bytes
-  bool is_inline_;
   SendQueue sender_;
   ReceiveQueue receiver_;
   transport::Message message_;

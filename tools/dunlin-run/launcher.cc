@@ -1,5 +1,4 @@
 #include "tools/dunlin-run/launcher.h"
-#include "runtime/print.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -13,6 +12,7 @@
 #include <cstring>
 
 #include "runtime/bootstrap/discovery.h"
+#include "runtime/print.h"
 #include "tools/dunlin-run/binding.h"
 
 namespace dunlin::run {

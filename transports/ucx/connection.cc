@@ -171,20 +171,4 @@ void Connection::on_error(void* user_data, ucp_ep_h, ucs_status_t status) {
   path.connection.note_error(path, status);
 }
 
-void Connection::add_import(UcxRemoteRegion& region) {
-  if (revoked_.contains(region.id())) region.revoke();
-  imports_.push_back(&region);
-}
-
-void Connection::remove_import(UcxRemoteRegion& region) {
-  std::erase(imports_, &region);
-}
-
-void Connection::revoke(std::uint64_t id) {
-  revoked_.insert(id);
-  for (UcxRemoteRegion* region : imports_) {
-    if (region->id() == id) region->revoke();
-  }
-}
-
 }  // namespace dunlin::transport::ucx

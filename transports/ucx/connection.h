@@ -11,9 +11,9 @@
 #include <list>
 #include <memory>
 #include <optional>
-#include <unordered_set>
 #include <vector>
 
+#include "transports/imports.h"
 #include "transports/ucx/handle.h"
 #include "transports/ucx/inbox.h"
 #include "transports/ucx/wire.h"
@@ -84,10 +84,7 @@ class Connection {
   // Answers the peer's good-bye over the path that it ends.
   void answer_goodbye(LaneKind ending);
 
-  void add_import(UcxRemoteRegion& region);
-  void remove_import(UcxRemoteRegion& region);
-  // The peer has unregistered its region of this number.
-  void revoke(std::uint64_t id);
+  Imports& imports() { return imports_; }
 
  private:
   struct Outgoing {
@@ -118,8 +115,7 @@ class Connection {
   std::list<Outgoing> waiting_;
   std::list<Outgoing> sending_;
   std::list<Outgoing> idle_;
-  std::vector<UcxRemoteRegion*> imports_;
-  std::unordered_set<std::uint64_t> revoked_;
+  Imports imports_;
 };
 
 }  // namespace dunlin::transport::ucx

@@ -211,11 +211,11 @@ void Engine::on_service(const ServiceHeader& header, const void* payload, std::s
       if (lane != nullptr) lane->on_flush_answered(header.order);
       return;
     case ServiceKind::kRejected:
-      if (header.code == Code::kNotFound) from.revoke(header.region);
+      if (header.code == Code::kNotFound) from.imports().revoke(header.region);
       if (lane != nullptr) lane->on_rejected(header.order, header.code, header.region);
       return;
     case ServiceKind::kRevoked:
-      from.revoke(header.region);
+      from.imports().revoke(header.region);
       return;
     case ServiceKind::kGoodbye:
       from.path(header.lane).said_goodbye = true;

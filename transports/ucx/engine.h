@@ -5,9 +5,6 @@
 // would have to make or close endpoints, leave that for the end of progress().
 #pragma once
 
-#include <sched.h>
-
-#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -46,14 +43,10 @@ class Engine {
   bool arm();
   void want_settling() { wants_settling_ = true; }
 
-  // Progresses until `is_over()` or for `grace`, in real time whatever clock the protocols have:
-  // the bound has to hold when that one stands still.
+  // Progresses until `is_over()` or for `grace` of real time.
   template <typename IsOver>
-  void drain(IsOver&& is_over, std::chrono::nanoseconds grace) {
-    const auto deadline = std::chrono::steady_clock::now() + grace;
-    while (!is_over() && std::chrono::steady_clock::now() < deadline) {
-      if (progress() == 0) sched_yield();
-    }
+  void drain(IsOver&& is_over, Duration grace) {
+    poll_until(is_over, grace, [this] { return progress(); });
   }
   // Holds operations that UCX may still call back about.
   void keep(std::unique_ptr<Operation[]> ring) { kept_.push_back(std::move(ring)); }

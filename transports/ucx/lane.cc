@@ -29,17 +29,7 @@ Status UcxLane::check_open() const {
   if (path_.error) {
     return to_status("the connection is broken", *path_.error).with_peer(link_.peer());
   }
-  const PeerTable& peers = engine_.context().peers;
-  return peers.is_present(link_.peer()) ? Status::ok() : peers.check(link_.peer());
-}
-
-Status UcxLane::check_target(const LocalSlice& from, const RemoteSlice& to) const {
-  DUNLIN_TRY(check_put(link_, from, to));
-  if (from.size() == 0) return Status::ok();
-  if (static_cast<const UcxRemoteRegion*>(to.region())->is_revoked()) {
-    return Status(Code::kNotFound, "the peer has unregistered the region").with_peer(link_.peer());
-  }
-  return Status::ok();
+  return engine_.context().peers.check(link_.peer());
 }
 
 bool UcxLane::goes_by_rma(const RemoteSlice& to) const {
@@ -49,7 +39,7 @@ bool UcxLane::goes_by_rma(const RemoteSlice& to) const {
 
 Status UcxLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
   DUNLIN_TRY(check_open());
-  DUNLIN_TRY(check_target(from, to));
+  DUNLIN_TRY(check_put_to_import(link_, from, to));
   if (from.size() == 0) {
     ++counters_.puts;
     fire(completion);
@@ -65,7 +55,7 @@ Status UcxLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
 Status UcxLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& notification,
                            Completion* completion) {
   DUNLIN_TRY(check_open());
-  DUNLIN_TRY(check_target(from, to));
+  DUNLIN_TRY(check_put_to_import(link_, from, to));
   DUNLIN_TRY(check_notification(notification, connection_.peer_cells()));
   Operation* const operation = claim(completion);
   if (operation == nullptr) return Status::busy();

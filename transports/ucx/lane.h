@@ -65,7 +65,6 @@ class UcxLane final : public Lane {
   bool is_empty() const { return head_ == tail_; }
   Operation& at(std::uint64_t position) { return ring_[position % depth_]; }
   Status check_open() const;
-  Status check_target(const LocalSlice& from, const RemoteSlice& to) const;
   bool goes_by_rma(const RemoteSlice& to) const;
 
   // The next free place in the ring; null: full, which is counted.

@@ -59,13 +59,14 @@ Result<std::unique_ptr<RemoteRegion>> UcxRemoteRegion::import(const Link& link,
                                                               Connection& connection,
                                                               std::span<const std::byte> descriptor,
                                                               std::size_t size) {
-  std::unique_ptr<UcxRemoteRegion> region(new UcxRemoteRegion(link, connection, size));
   ByteReader reader(descriptor);
-  region->id_ = reader.number<std::uint64_t>();
+  const auto id = reader.number<std::uint64_t>();
+  std::unique_ptr<UcxRemoteRegion> region(
+      new UcxRemoteRegion(link, connection.imports(), id, size));
   region->address_ = reader.number<std::uint64_t>();
   region->is_kept_ = reader.number<std::uint8_t>() != 0;
   const auto key = reader.blob();
-  if (!reader.at_end() || region->id_ == 0) {
+  if (!reader.at_end() || id == 0) {
     return Status(Code::kCorrupted, "malformed ucx region descriptor").with_peer(link.peer());
   }
   for (const LaneKind kind : kBothLanes) {
@@ -78,12 +79,7 @@ Result<std::unique_ptr<RemoteRegion>> UcxRemoteRegion::import(const Link& link,
       DUNLIN_DEBUG("no RMA to rank {}: {}", link.peer().value(), unpacked.status().to_string());
     if (unpacked) region->keys_[index_of(kind)] = std::move(unpacked).value();
   }
-  connection.add_import(*region);
   return std::unique_ptr<RemoteRegion>(std::move(region));
-}
-
-UcxRemoteRegion::~UcxRemoteRegion() {
-  connection_.remove_import(*this);
 }
 
 }  // namespace dunlin::transport::ucx

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "transports/imports.h"
 #include "transports/transport.h"
 #include "transports/ucx/handle.h"
 #include "transports/ucx/wire.h"
@@ -69,31 +70,22 @@ class UcxRegion final : public TransportRegion {
   bool is_kept_;
 };
 
-class UcxRemoteRegion final : public RemoteRegion {
+class UcxRemoteRegion final : public ImportedRegion {
  public:
   static Result<std::unique_ptr<RemoteRegion>> import(const Link& link, Connection& connection,
                                                       std::span<const std::byte> descriptor,
                                                       std::size_t size);
-  ~UcxRemoteRegion() override;
 
-  std::uint64_t id() const { return id_; }
   std::uint64_t address() const { return address_; }
   // UCX may fetch a put's bytes after the message that announces it.
   bool is_kept() const { return is_kept_; }
   // Null: not reachable by RMA over this lane.
   const RemoteKey* key(LaneKind lane) const { return keys_[index_of(lane)].get(); }
-  // The peer has unregistered it.
-  bool is_revoked() const { return is_revoked_; }
-  void revoke() { is_revoked_ = true; }
 
  private:
-  UcxRemoteRegion(const Link& link, Connection& connection, std::size_t size)
-      : RemoteRegion(link, size), connection_(connection) {}
-  Connection& connection_;
-  std::uint64_t id_ = 0;
+  using ImportedRegion::ImportedRegion;
   std::uint64_t address_ = 0;
   bool is_kept_ = false;
-  bool is_revoked_ = false;
   std::unique_ptr<RemoteKey> keys_[kLaneKinds];
 };
 

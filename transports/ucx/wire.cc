@@ -6,10 +6,6 @@
 
 namespace dunlin::transport::ucx {
 
-const char* to_string(LaneKind kind) {
-  return kind == LaneKind::kData ? "data" : "control";
-}
-
 Bytes Address::encode() const {
   ByteWriter writer;
   writer.number(kWireVersion).number(token).number(cells);

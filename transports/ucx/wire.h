@@ -12,18 +12,10 @@
 #include "runtime/rank.h"
 #include "runtime/status.h"
 #include "transports/notification.h"
+#include "transports/transport.h"
 #include "transports/ucx/constants.h"
 
 namespace dunlin::transport::ucx {
-
-// The two lanes of a link, each with a worker of its own on either side.
-enum class LaneKind : std::uint8_t { kData, kControl };
-inline constexpr std::size_t kLaneKinds = 2;
-inline constexpr LaneKind kBothLanes[kLaneKinds] = {LaneKind::kData, LaneKind::kControl};
-constexpr std::size_t index_of(LaneKind kind) {
-  return static_cast<std::size_t>(kind);
-}
-const char* to_string(LaneKind kind);
 
 struct Address {
   // Random; only who got it through the bootstrap knows it, and every message repeats it. A process

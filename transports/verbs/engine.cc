@@ -16,6 +16,14 @@
 #include "transports/verbs/region.h"
 
 namespace dunlin::transport::verbs {
+namespace {
+
+// That a queue pair may have outstanding.
+int completions_of(const ibv_qp_cap& room) {
+  return static_cast<int>(room.max_send_wr + room.max_recv_wr);
+}
+
+}  // namespace
 
 Engine::Engine(const TransportContext& context)
     : context_(context),
@@ -89,6 +97,33 @@ Result<Connection*> Engine::connect(Rank peer, const Address& address) {
   }
   for (const LaneKind kind : kBothLanes) DUNLIN_TRY(connection.lane(kind).failure());
   return &connection;
+}
+
+Status Engine::make_queue_pair(CmId& id, LaneKind kind, ibv_qp_cap room, Endpoint& endpoint) {
+  CompletionQueue& completions = *completions_[index_of(kind)];
+  DUNLIN_TRY(completions.reserve(completions_of(room)));
+  ibv_qp_init_attr attributes{};
+  attributes.send_cq = completions.handle();
+  attributes.recv_cq = completions.handle();
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.cap = room;
+  Status status = id.create_queue_pair(*domain_, attributes);
+  if (!status.is_ok() && room.max_inline_data != 0) {  // a provider without inline data
+    attributes.cap.max_inline_data = 0;
+    status = id.create_queue_pair(*domain_, attributes);
+  }
+  if (status.is_ok()) {
+    endpoints_[id.queue_pair()->qp_num] = &endpoint;
+  } else {
+    completions.release(completions_of(room));
+  }
+  return status;
+}
+
+void Engine::detach(CmId& id, LaneKind kind, const ibv_qp_cap& room) {
+  if (id.queue_pair() == nullptr) return;
+  endpoints_.erase(id.queue_pair()->qp_num);
+  completions_[index_of(kind)]->release(completions_of(room));
 }
 
 std::size_t Engine::progress() {
@@ -234,12 +269,7 @@ void Engine::revoke(std::uint64_t region, std::shared_ptr<MemoryRegion> memory,
 }
 
 void Engine::on_service(Rank peer, std::uint32_t immediate, const Record& record) {
-  if (immediate != kRevoked) return;
-  Connection& connection = connections_[peer.index()];
-  connection.revoked.push_back(record.sequence);
-  for (VerbsRemoteRegion* region : connection.imports) {
-    if (region->id() == record.sequence) region->revoke();
-  }
+  if (immediate == kRevoked) connections_[peer.index()].imports.revoke(record.sequence);
 }
 
 }  // namespace dunlin::transport::verbs

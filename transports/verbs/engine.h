@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "transports/imports.h"
 #include "transports/transport.h"
 #include "transports/verbs/handle.h"
 #include "transports/verbs/inbound.h"
@@ -18,13 +19,10 @@
 
 namespace dunlin::transport::verbs {
 
-class VerbsRemoteRegion;
-
 // Everything towards one peer. Lasts as long as the transport; links come and go on top of it.
 struct Connection {
   std::unique_ptr<Outbound> lanes[kLaneKinds];  // null before the first link
-  std::vector<VerbsRemoteRegion*> imports;
-  std::vector<std::uint64_t> revoked;  // numbers of the peer's regions that are gone
+  Imports imports;
 
   Outbound& lane(LaneKind kind) { return *lanes[index_of(kind)]; }
 };
@@ -40,7 +38,6 @@ class Engine {
   const Address& address() const { return address_; }
   const ProtectionDomain& domain() const { return *domain_; }
   const EventChannel& events() const { return *events_; }
-  CompletionQueue& completions(LaneKind kind) { return *completions_[index_of(kind)]; }
   std::size_t longest_message() const { return longest_message_; }
   std::uint32_t queue_depth() const { return queue_depth_; }
 
@@ -59,14 +56,14 @@ class Engine {
   // Progresses until `is_over()` or for `grace` of real time. drain_completions() leaves the
   // connection manager alone: for use while its events are dealt with.
   template <typename IsOver>
-  void drain(IsOver&& is_over, std::chrono::nanoseconds grace) {
+  void drain(IsOver&& is_over, Duration grace) {
     poll_until(is_over, grace, [this] {
       looks_for_events_ = true;
       return progress();
     });
   }
   template <typename IsOver>
-  void drain_completions(IsOver&& is_over, std::chrono::nanoseconds grace) {
+  void drain_completions(IsOver&& is_over, Duration grace) {
     poll_until(is_over, grace, [this] { return take_completions(); });
   }
 
@@ -76,11 +73,11 @@ class Engine {
     }
   }
 
-  // For endpoints: whose completions and events are theirs.
-  void attach(ibv_qp* queue_pair, Endpoint& endpoint) {
-    endpoints_[queue_pair->qp_num] = &endpoint;
-  }
-  void detach(ibv_qp* queue_pair) { endpoints_.erase(queue_pair->qp_num); }
+  // Makes the identifier's RC queue pair, of which the endpoint gets the completions. Less inline
+  // data than `room` asks for may be granted.
+  Status make_queue_pair(CmId& id, LaneKind kind, ibv_qp_cap room, Endpoint& endpoint);
+  // Before the identifier goes: the endpoint gets no more completions. `room` as above.
+  void detach(CmId& id, LaneKind kind, const ibv_qp_cap& room);
   // `change` in the number of those that are connecting or will be: events are looked for at every
   // turn while there are any.
   void count_restless(int change) { restless_ += change; }
@@ -103,13 +100,6 @@ class Engine {
 
   explicit Engine(const TransportContext& context);
   Status start();
-  template <typename IsOver, typename Poll>
-  static void poll_until(IsOver& is_over, std::chrono::nanoseconds grace, Poll&& poll) {
-    const auto deadline = std::chrono::steady_clock::now() + grace;
-    while (!is_over() && std::chrono::steady_clock::now() < deadline) {
-      if (poll() == 0) sched_yield();
-    }
-  }
   std::size_t take_completions();
   std::size_t poll(LaneKind kind);
   void take_events();

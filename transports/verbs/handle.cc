@@ -129,6 +129,13 @@ Status CmId::create_queue_pair(const ProtectionDomain& domain, ibv_qp_init_attr 
   return Status::from_errno("rdma_create_qp", errno);
 }
 
+Status CmId::post_receive() {
+  ibv_recv_wr request{};
+  ibv_recv_wr* bad = nullptr;
+  const int error = ibv_post_recv(handle_->qp, &request, &bad);
+  return error == 0 ? Status::ok() : Status::from_errno("ibv_post_recv", error);
+}
+
 void CmId::set_ack_timeout(std::uint8_t exponent) {
   // Where it can't be set, the fabric's default of a second or more holds.
   (void)rdma_set_option(handle_, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exponent,

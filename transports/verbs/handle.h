@@ -115,6 +115,9 @@ class CmId {
   rdma_cm_id* handle() const { return handle_; }
   ibv_qp* queue_pair() const { return handle_->qp; }
   Status create_queue_pair(const ProtectionDomain& domain, ibv_qp_init_attr attributes);
+  // A receive work request without a buffer and with number 0: the bytes of a WRITE_WITH_IMM go
+  // where the sender says.
+  Status post_receive();
   // Of the queue pair, once it is connected: 4.096 us * 2^exponent.
   void set_ack_timeout(std::uint8_t exponent);
 

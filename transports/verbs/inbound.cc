@@ -64,38 +64,24 @@ void Inbound::drop_connection() {
     (void)ibv_modify_qp(id_->queue_pair(), &attributes, IBV_QP_STATE);
     is_broken_ = true;
     engine_.drain_completions([this] { return posted_ == 0; }, kFlushGrace);
-    engine_.detach(id_->queue_pair());
-    engine_.completions(kind_).release(static_cast<int>(slots_ + kSendSlots));
   }
+  engine_.detach(*id_, kind_, room());
   id_.reset();
   posted_ = to_replace_ = 0;
 }
 
+ibv_qp_cap Inbound::room() const {
+  return {kSendSlots, slots_, 1, 1, 0};
+}
+
 Status Inbound::make_queue_pair() {
-  CompletionQueue& completions = engine_.completions(kind_);
-  const int room = static_cast<int>(slots_ + kSendSlots);
-  DUNLIN_TRY(completions.reserve(room));
-  ibv_qp_init_attr attributes{};
-  attributes.send_cq = completions.handle();
-  attributes.recv_cq = completions.handle();
-  attributes.qp_type = IBV_QPT_RC;
-  attributes.sq_sig_all = 1;
-  attributes.cap = {kSendSlots, slots_, 1, 1, 0};
-  if (Status status = id_->create_queue_pair(engine_.domain(), attributes); !status.is_ok()) {
-    completions.release(room);
-    return status;
-  }
-  engine_.attach(id_->queue_pair(), *this);
+  DUNLIN_TRY(engine_.make_queue_pair(*id_, kind_, room(), *this));
   return post_receives(slots_);
 }
 
 Status Inbound::post_receives(std::uint32_t count) {
-  // The bytes of a WRITE_WITH_IMM go where the sender says; the request has no buffer.
   for (; count > 0; --count) {
-    ibv_recv_wr request{};
-    ibv_recv_wr* bad = nullptr;
-    if (const int error = ibv_post_recv(id_->queue_pair(), &request, &bad); error != 0)
-      return Status::from_errno("ibv_post_recv", error);
+    DUNLIN_TRY(id_->post_receive());
     ++posted_;
   }
   return Status::ok();
@@ -168,6 +154,7 @@ void Inbound::return_credits() {
   ibv_send_wr request{};
   request.wr_id = kCreditRequest;
   request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  request.send_flags = IBV_SEND_SIGNALED;
   request.imm_data = htonl(static_cast<std::uint32_t>(taken_));
   ibv_send_wr* bad = nullptr;
   if (status.is_ok()) {

@@ -37,6 +37,7 @@ class Inbound final : public Endpoint {
 
  private:
   Inbound(Engine& engine, Rank peer, LaneKind kind);
+  ibv_qp_cap room() const;
   Status make_queue_pair();
   Status send_answer();
   Status post_receives(std::uint32_t count);

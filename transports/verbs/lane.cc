@@ -19,21 +19,15 @@ VerbsLane::VerbsLane(Engine& engine, const Link& link, Connection& connection, L
 Status VerbsLane::check_open() const {
   if (is_closed_) return Status(Code::kClosed, "the lane is closed").with_peer(link_.peer());
   DUNLIN_TRY(out_.failure());
-  const PeerTable& peers = engine_.context().peers;
-  return peers.is_present(link_.peer()) ? Status::ok() : peers.check(link_.peer());
+  return engine_.context().peers.check(link_.peer());
 }
 
 Status VerbsLane::check_target(const LocalSlice& from, const RemoteSlice& to) const {
-  DUNLIN_TRY(check_put(link_, from, to));
-  if (from.size() == 0) return Status::ok();
-  if (from.region()->at(engine_.context().index) == nullptr) {
-    return Status(Code::kUnavailable, "the memory to put from is not registered with verbs")
-        .with_peer(link_.peer());
-  }
-  if (static_cast<const VerbsRemoteRegion*>(to.region())->is_revoked()) {
-    return Status(Code::kNotFound, "the peer has unregistered the region").with_peer(link_.peer());
-  }
-  return Status::ok();
+  DUNLIN_TRY(check_put_to_import(link_, from, to));
+  if (from.size() == 0 || from.region()->at(engine_.context().index) != nullptr)
+    return Status::ok();
+  return Status(Code::kUnavailable, "the memory to put from is not registered with verbs")
+      .with_peer(link_.peer());
 }
 
 Operation* VerbsLane::claim(const char* name, Completion* completion) {

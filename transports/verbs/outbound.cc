@@ -111,40 +111,19 @@ Status Outbound::begin() {
   return Status::ok();
 }
 
+ibv_qp_cap Outbound::room() const {
+  return {static_cast<std::uint32_t>(depth_), kCreditReceives, 1, 1, kInlineWanted};
+}
+
 Status Outbound::make_queue_pair() {
-  CompletionQueue& completions = engine_.completions(kind_);
-  DUNLIN_TRY(completions.reserve(static_cast<int>(depth_ + kCreditReceives)));
-  ibv_qp_init_attr attributes{};
-  attributes.send_cq = completions.handle();
-  attributes.recv_cq = completions.handle();
-  attributes.qp_type = IBV_QPT_RC;
-  attributes.cap = {static_cast<std::uint32_t>(depth_), kCreditReceives, 1, 1, kInlineWanted};
-  Status status = id_->create_queue_pair(engine_.domain(), attributes);
-  if (!status.is_ok()) {  // a provider without inline data
-    attributes.cap.max_inline_data = 0;
-    status = id_->create_queue_pair(engine_.domain(), attributes);
-  }
-  if (!status.is_ok()) {
-    completions.release(static_cast<int>(depth_ + kCreditReceives));
-    return status;
-  }
-  engine_.attach(id_->queue_pair(), *this);
+  DUNLIN_TRY(engine_.make_queue_pair(*id_, kind_, room(), *this));
   ibv_qp_attr current{};
   ibv_qp_init_attr granted{};
   if (const int error = ibv_query_qp(id_->queue_pair(), &current, IBV_QP_CAP, &granted); error != 0)
     return Status::from_errno("ibv_query_qp", error);
   inline_limit_ = granted.cap.max_inline_data;
   signal_every_ = std::clamp(static_cast<std::uint32_t>(depth_ / 4), 1U, kSignalEvery);
-  return post_receives(kCreditReceives);
-}
-
-Status Outbound::post_receives(std::uint32_t count) {
-  for (; count > 0; --count) {
-    ibv_recv_wr request{};
-    ibv_recv_wr* bad = nullptr;
-    if (const int error = ibv_post_recv(id_->queue_pair(), &request, &bad); error != 0)
-      return Status::from_errno("ibv_post_recv", error);
-  }
+  for (std::uint32_t i = 0; i < kCreditReceives; ++i) DUNLIN_TRY(id_->post_receive());
   return Status::ok();
 }
 
@@ -298,10 +277,7 @@ void Outbound::probe() {
 // The NIC lets go of everything.
 void Outbound::drop_connection() {
   if (!id_) return;
-  if (id_->queue_pair() != nullptr) {
-    engine_.detach(id_->queue_pair());
-    engine_.completions(kind_).release(static_cast<int>(depth_ + kCreditReceives));
-  }
+  engine_.detach(*id_, kind_, room());
   id_.reset();
 }
 
@@ -451,7 +427,7 @@ void Outbound::on_completion(const ibv_wc& completion) {
   if (is_receive) {
     const std::uint32_t told = ntohl(completion.imm_data);
     taken_ += told - static_cast<std::uint32_t>(taken_);
-    if (Status status = post_receives(1); !status.is_ok())
+    if (Status status = id_->post_receive(); !status.is_ok())
       return lose(std::move(status).with_peer(peer_));
   } else {
     retire(completion.wr_id);

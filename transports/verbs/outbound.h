@@ -101,11 +101,11 @@ class Outbound final : public Endpoint {
   Operation& at(std::uint64_t position) { return ring_[position % depth_]; }
   Status allocate();
   Status begin();
+  ibv_qp_cap room() const;
   Status make_queue_pair();
   Status request_connection();
   Status establish(const CmEvent& event);
   void resume();
-  Status post_receives(std::uint32_t count);
   void set_state(State state);
   // The connection is gone; the lane goes on if the peer lives.
   void lose(Status why);

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace dunlin::transport::verbs {
 
 Result<std::unique_ptr<TransportRegion>> VerbsRegion::create(Engine& engine,
@@ -38,22 +36,16 @@ Bytes VerbsRegion::descriptor() const {
 Result<std::unique_ptr<RemoteRegion>> VerbsRemoteRegion::import(
     const Link& link, Connection& connection, std::span<const std::byte> descriptor,
     std::size_t size) {
-  std::unique_ptr<VerbsRemoteRegion> region(new VerbsRemoteRegion(link, connection, size));
   ByteReader reader(descriptor);
-  region->id_ = reader.number<std::uint64_t>();
+  const auto id = reader.number<std::uint64_t>();
+  std::unique_ptr<VerbsRemoteRegion> region(
+      new VerbsRemoteRegion(link, connection.imports, id, size));
   region->address_ = reader.number<std::uint64_t>();
   region->key_ = reader.number<std::uint32_t>();
-  if (!reader.at_end() || region->id_ == 0) {
+  if (!reader.at_end() || id == 0) {
     return Status(Code::kCorrupted, "malformed verbs region descriptor").with_peer(link.peer());
   }
-  const auto& revoked = connection.revoked;
-  region->is_revoked_ = std::find(revoked.begin(), revoked.end(), region->id_) != revoked.end();
-  connection.imports.push_back(region.get());
   return std::unique_ptr<RemoteRegion>(std::move(region));
-}
-
-VerbsRemoteRegion::~VerbsRemoteRegion() {
-  std::erase(connection_.imports, this);
 }
 
 }  // namespace dunlin::transport::verbs

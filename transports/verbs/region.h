@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "transports/imports.h"
 #include "transports/transport.h"
 #include "transports/verbs/engine.h"
 
@@ -27,28 +28,19 @@ class VerbsRegion final : public TransportRegion {
   std::uint64_t id_;
 };
 
-class VerbsRemoteRegion final : public RemoteRegion {
+class VerbsRemoteRegion final : public ImportedRegion {
  public:
   static Result<std::unique_ptr<RemoteRegion>> import(const Link& link, Connection& connection,
                                                       std::span<const std::byte> descriptor,
                                                       std::size_t size);
-  ~VerbsRemoteRegion() override;
 
-  std::uint64_t id() const { return id_; }
   std::uint64_t address() const { return address_; }
   std::uint32_t key() const { return key_; }
-  // The peer has unregistered it.
-  bool is_revoked() const { return is_revoked_; }
-  void revoke() { is_revoked_ = true; }
 
  private:
-  VerbsRemoteRegion(const Link& link, Connection& connection, std::size_t size)
-      : RemoteRegion(link, size), connection_(connection) {}
-  Connection& connection_;
-  std::uint64_t id_ = 0;
+  using ImportedRegion::ImportedRegion;
   std::uint64_t address_ = 0;
   std::uint32_t key_ = 0;
-  bool is_revoked_ = false;
 };
 
 }  // namespace dunlin::transport::verbs

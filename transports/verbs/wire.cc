@@ -8,10 +8,6 @@
 
 namespace dunlin::transport::verbs {
 
-const char* to_string(LaneKind kind) {
-  return kind == LaneKind::kData ? "data" : "control";
-}
-
 Bytes Address::encode() const {
   ByteWriter writer;
   writer.number(kWireVersion).number(token).text(ip).number(port);

@@ -14,17 +14,9 @@
 #include "runtime/rank.h"
 #include "runtime/status.h"
 #include "transports/notification.h"
+#include "transports/transport.h"
 
 namespace dunlin::transport::verbs {
-
-// The two lanes of a link.
-enum class LaneKind : std::uint8_t { kData, kControl };
-inline constexpr std::size_t kLaneKinds = 2;
-inline constexpr LaneKind kBothLanes[kLaneKinds] = {LaneKind::kData, LaneKind::kControl};
-constexpr std::size_t index_of(LaneKind kind) {
-  return static_cast<std::size_t>(kind);
-}
-const char* to_string(LaneKind kind);
 
 struct Address {
   // Random; only who got it through the bootstrap knows it, and every connection request repeats

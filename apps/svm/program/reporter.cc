@@ -1,11 +1,12 @@
 #include "apps/svm/program/reporter.h"
-#include "runtime/print.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
+
+#include "runtime/print.h"
 
 namespace dunlin::svm {
 namespace {

@@ -1,0 +1,32 @@
+#include "transports/imports.h"
+
+namespace dunlin::transport {
+
+ImportedRegion::ImportedRegion(const Link& link, Imports& imports, std::uint64_t id,
+                               std::size_t size)
+    : RemoteRegion(link, size),
+      imports_(imports),
+      id_(id),
+      is_revoked_(imports.revoked_.contains(id)) {
+  imports_.regions_.push_back(this);
+}
+
+ImportedRegion::~ImportedRegion() {
+  std::erase(imports_.regions_, this);
+}
+
+void Imports::revoke(std::uint64_t id) {
+  revoked_.insert(id);
+  for (ImportedRegion* const region : regions_) {
+    if (region->id_ == id) region->is_revoked_ = true;
+  }
+}
+
+Status check_put_to_import(const Link& link, const LocalSlice& from, const RemoteSlice& to) {
+  DUNLIN_TRY(check_put(link, from, to));
+  if (from.size() == 0 || !static_cast<const ImportedRegion*>(to.region())->is_revoked())
+    return Status::ok();
+  return Status(Code::kNotFound, "the peer has unregistered the region").with_peer(link.peer());
+}
+
+}  // namespace dunlin::transport

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "runtime/config.h"
+
 namespace dunlin::transport::ucx {
 
 Code to_code(ucs_status_t status) {
@@ -61,12 +63,16 @@ std::string description_of(ucp_context_h context) {
   return description;
 }
 
-Result<ucp_context_h> init(bool shares_memory) {
+enum class SharedMemory { kOff, kAsConfigured, kForEndpointsThatReportFailures };
+
+Result<ucp_context_h> init(SharedMemory shared_memory) {
   ucp_config_t* config = nullptr;
   if (const auto status = ucp_config_read(nullptr, nullptr, &config); status != UCS_OK) {
     return to_status("reading UCX's configuration", status);
   }
-  if (shares_memory) (void)ucp_config_modify(config, "MM_ERROR_HANDLING", "y");
+  if (shared_memory == SharedMemory::kOff) (void)ucp_config_modify(config, "TLS", "^mm");
+  if (shared_memory == SharedMemory::kForEndpointsThatReportFailures)
+    (void)ucp_config_modify(config, "MM_ERROR_HANDLING", "y");
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -81,7 +87,11 @@ Result<ucp_context_h> init(bool shares_memory) {
 }  // namespace
 
 Result<std::unique_ptr<Context>> Context::create() {
-  DUNLIN_ASSIGN(const ucp_context_h plain, init(false));
+  // A process that is killed while it writes to the queue of a peer's shared memory leaves a gap
+  // there, at which the peer stays for ever, deaf to all others. So only who asks for it gets it.
+  const bool is_asked_for = Environment::of_process().get("UCX_TLS").has_value();
+  DUNLIN_ASSIGN(const ucp_context_h plain,
+                init(is_asked_for ? SharedMemory::kAsConfigured : SharedMemory::kOff));
   std::unique_ptr<Context> context(new Context(plain));
   // UCX leaves its shared memory unused by endpoints that report failures unless it is told that
   // probing the peer's process now and then will do. It warns of settings that nothing uses, hence
@@ -91,7 +101,7 @@ Result<std::unique_ptr<Context>> Context::create() {
       description.find("posix/") == std::string::npos) {
     return context;
   }
-  DUNLIN_ASSIGN(const ucp_context_h sharing, init(true));
+  DUNLIN_ASSIGN(const ucp_context_h sharing, init(SharedMemory::kForEndpointsThatReportFailures));
   return std::unique_ptr<Context>(new Context(sharing));
 }
 

@@ -10,6 +10,9 @@ PeerCounters Counters::total() const {
     sum.puts += peer.puts;
     sum.put_bytes += peer.put_bytes;
     sum.notifies += peer.notifies;
+    sum.gets += peer.gets;
+    sum.get_bytes += peer.get_bytes;
+    sum.atomics += peer.atomics;
     sum.busy += peer.busy;
     sum.messages_sent += peer.messages_sent;
     sum.messages_received += peer.messages_received;
@@ -22,13 +25,13 @@ std::string Counters::dump() const {
   std::string text;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     const PeerCounters& peer = peers_[rank];
-    if (peer.puts + peer.notifies + peer.messages_received == 0) continue;
+    const std::uint64_t operations = peer.puts + peer.notifies + peer.gets + peer.atomics;
+    if (operations + peer.messages_received == 0) continue;
     text += fmt::format(
-        "rank {}: {} puts, {} bytes, {} notifications, {} refused; messages: {} sent, {} received, "
-        "{} "
-        "waits for credit\n",
-        rank, peer.puts, peer.put_bytes, peer.notifies, peer.busy, peer.messages_sent,
-        peer.messages_received, peer.credit_waits);
+        "rank {}: {} puts, {} bytes, {} notifications, {} gets, {} bytes, {} atomics, {} refused; "
+        "messages: {} sent, {} received, {} waits for credit\n",
+        rank, peer.puts, peer.put_bytes, peer.notifies, peer.gets, peer.get_bytes, peer.atomics,
+        peer.busy, peer.messages_sent, peer.messages_received, peer.credit_waits);
   }
   return text;
 }

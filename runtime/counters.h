@@ -15,6 +15,9 @@ struct PeerCounters {
   std::uint64_t puts = 0;
   std::uint64_t put_bytes = 0;
   std::uint64_t notifies = 0;
+  std::uint64_t gets = 0;
+  std::uint64_t get_bytes = 0;
+  std::uint64_t atomics = 0;
   std::uint64_t busy = 0;           // operations refused by flow control
   std::uint64_t messages_sent = 0;  // channel messages
   std::uint64_t messages_received = 0;

@@ -22,11 +22,15 @@ void Imports::revoke(std::uint64_t id) {
   }
 }
 
-Status check_put_to_import(const Link& link, const LocalSlice& from, const RemoteSlice& to) {
-  DUNLIN_TRY(check_put(link, from, to));
-  if (from.size() == 0 || !static_cast<const ImportedRegion*>(to.region())->is_revoked())
-    return Status::ok();
+Status check_import(const Link& link, const RemoteSlice& remote) {
+  if (!static_cast<const ImportedRegion*>(remote.region())->is_revoked()) return Status::ok();
   return Status(Code::kNotFound, "the peer has unregistered the region").with_peer(link.peer());
+}
+
+Status check_transfer_with_import(const Link& link, const LocalSlice& local,
+                                  const RemoteSlice& remote) {
+  DUNLIN_TRY(check_transfer(link, local, remote));
+  return local.size() == 0 ? Status::ok() : check_import(link, remote);
 }
 
 }  // namespace dunlin::transport

@@ -48,7 +48,10 @@ class Imports {
   std::unordered_set<std::uint64_t> revoked_;
 };
 
-// check_put(), and kNotFound for an ImportedRegion that is revoked.
-Status check_put_to_import(const Link& link, const LocalSlice& from, const RemoteSlice& to);
+// kNotFound for an ImportedRegion that is revoked.
+Status check_import(const Link& link, const RemoteSlice& remote);
+// check_transfer(), then check_import() if there is anything to transfer.
+Status check_transfer_with_import(const Link& link, const LocalSlice& local,
+                                  const RemoteSlice& remote);
 
 }  // namespace dunlin::transport

@@ -16,13 +16,27 @@ void Completion::fire(Status status) {
   is_done_ = true;
 }
 
-Status report_put(const Link& link, const LocalSlice& from, const RemoteSlice& to) {
-  if (from.size() != to.size()) {
+Status report_transfer(const Link& link, const LocalSlice& local, const RemoteSlice& remote) {
+  if (local.size() != remote.size()) {
     return {Code::kInvalidArgument,
-            fmt::format("put of {} bytes into a slice of {}", from.size(), to.size())};
+            fmt::format("a local slice of {} bytes with a remote slice of {}", local.size(),
+                        remote.size())};
   }
   return Status(Code::kInvalidArgument,
-                "put through a link that the remote slice does not belong to")
+                "an operation through a link that the remote slice does not belong to")
+      .with_peer(link.peer());
+}
+
+Status check_word(const Link& link, const RemoteSlice& word) {
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  if (word.size() != kWord || word.offset() % kWord != 0) {
+    return {Code::kInvalidArgument,
+            fmt::format("an atomic on {} bytes at offset {}: words are 8 bytes, at multiples of 8",
+                        word.size(), word.offset())};
+  }
+  if (&word.region()->link() == &link) return Status::ok();
+  return Status(Code::kInvalidArgument,
+                "an atomic through a link that the remote slice does not belong to")
       .with_peer(link.peer());
 }
 

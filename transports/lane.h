@@ -24,6 +24,7 @@
 #include "runtime/rank.h"
 #include "runtime/status.h"
 #include "transports/notification.h"
+#include "transports/remote_access.h"
 #include "transports/slice.h"
 
 namespace dunlin::transport {
@@ -76,6 +77,9 @@ class Lane {
                             Completion* completion) = 0;
   virtual Status notify(const Notification& notification, Completion* completion) = 0;
   virtual Status flush(Visibility visibility, Completion* completion) = 0;
+  // Null: this lane's transport, or one end's device, can't do it. Live as long as the lane.
+  virtual RemoteReads* reads() { return nullptr; }
+  virtual RemoteAtomics* atomics() { return nullptr; }
   // Moves this lane's operations on; returns how many completed.
   virtual std::size_t progress() = 0;
   // Terminal: what is pending completes, with its own outcome or kClosed, before this returns.

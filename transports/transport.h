@@ -68,14 +68,18 @@ class Link {
 };
 
 // What every lane checks before it posts; `report_...` say in words what is wrong.
-inline bool is_put_right(const Link& link, const LocalSlice& from, const RemoteSlice& to) {
-  const bool is_through_link = to.region() != nullptr && &to.region()->link() == &link;
-  return from.size() == to.size() && (from.size() == 0 || is_through_link);
+inline bool is_transfer_right(const Link& link, const LocalSlice& local,
+                              const RemoteSlice& remote) {
+  const bool is_through_link = remote.region() != nullptr && &remote.region()->link() == &link;
+  return local.size() == remote.size() && (local.size() == 0 || is_through_link);
 }
-Status report_put(const Link& link, const LocalSlice& from, const RemoteSlice& to);
-inline Status check_put(const Link& link, const LocalSlice& from, const RemoteSlice& to) {
-  return is_put_right(link, from, to) ? Status::ok() : report_put(link, from, to);
+Status report_transfer(const Link& link, const LocalSlice& local, const RemoteSlice& remote);
+inline Status check_transfer(const Link& link, const LocalSlice& local, const RemoteSlice& remote) {
+  return is_transfer_right(link, local, remote) ? Status::ok()
+                                                : report_transfer(link, local, remote);
 }
+// Of an atomic's word.
+Status check_word(const Link& link, const RemoteSlice& word);
 inline bool is_notification_right(const Notification& notification, std::size_t peer_cells) {
   return static_cast<std::size_t>(notification.id) < peer_cells &&
          notification.inline_data.size() <= kInlineBytes;

@@ -164,6 +164,47 @@ TEST_P(LaneTest, InlineDataTravelsWithItsNotification) {
   });
 }
 
+// Whatever a notification says beside its sequence, and however far that goes on: a transport may
+// send the frequent ones in a shorter form.
+TEST_P(LaneTest, NotificationsOfAllFormsShareACell) {
+  run([](Fabric& fabric) {
+    constexpr std::uint64_t kRounds = 60;
+    Exposed memory(fabric, "forms", 4096, 2);
+    std::array<std::byte, transport::kInlineBytes> bytes{};
+    fill(bytes, 3);
+    std::uint64_t sequence = 0;
+    for (std::uint64_t round = 0; round < kRounds; ++round) {
+      const std::size_t size = round % 3 == 0 ? 0 : 8 * round;
+      sequence += round % 7 == 6 ? std::uint64_t{1} << 20 : 1 + round % 2;
+      Notification carried = notification(memory.cell_at(1, 0), sequence);
+      carried.length = static_cast<std::uint32_t>(round % 5 == 4 ? 77 : round % 5 == 3 ? 0 : size);
+      carried.tag = round % 4 == 3 ? round : 0;
+      if (round % 11 == 10) carried.inline_data = {bytes.data(), round % bytes.size()};
+      if (fabric.rank() == Rank(0)) {
+        fill(memory.local().memory()->bytes().first(size), round);
+        const Status status = put_notify_all(fabric, memory, 1, size, carried);
+        ASSERT_TRUE(status.is_ok()) << status.to_string();
+        ASSERT_TRUE(await_cell(fabric, memory.cell(1), sequence)) << round;
+        continue;
+      }
+      ASSERT_TRUE(await_cell(fabric, memory.cell(0), sequence)) << round;
+      const NotifyCell& cell = fabric.board().cell(memory.cell(0));
+      EXPECT_EQ(cell.sequence.load(), sequence) << round;
+      EXPECT_EQ(cell.tag, carried.tag) << round;
+      EXPECT_EQ(cell.length, carried.length) << round;
+      ASSERT_EQ(cell.inline_size, carried.inline_data.size()) << round;
+      EXPECT_TRUE(std::equal(carried.inline_data.begin(), carried.inline_data.end(),
+                             std::begin(cell.inline_data)));
+      EXPECT_TRUE(is_filled(memory.local().memory()->bytes().first(size), round)) << round;
+      ASSERT_TRUE(post(fabric, [&] {
+                    return memory.data(0).notify(notification(memory.cell_at(0, 1), sequence),
+                                                 nullptr);
+                  }).is_ok());
+    }
+    sync(fabric, "done");
+  });
+}
+
 // Both directions at full speed, sizes mixed so that a transport's short and long paths interleave,
 // with plain puts before each notification; the receiver checks every byte that the notification
 // announces.

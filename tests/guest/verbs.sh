@@ -1,7 +1,7 @@
 #!/bin/bash
 # Tests of the verbs transport that need RDMA devices: to be run in a guest of tools/softroce.
 #
-#   verbs.sh BUILD_DIR threads|processes|shallow|lossy|outage|job|two_hosts
+#   verbs.sh BUILD_DIR threads|processes|shallow|faults|lossy|job|outage|two_hosts
 #
 # two_hosts needs two guests.
 # Ranks of a host alternate between rxe0 and rxe1, so their traffic crosses the guest's veth pair.
@@ -40,11 +40,12 @@ case $case in
   # librdmacm's state doesn't survive a fork: threads and processes in processes of their own.
   threads) exec "$conformance" --gtest_filter='*/threads' ;;
   processes) exec "$conformance" --gtest_filter='-*/threads' ;;
-  shallow) DUNLIN_VERBS_QUEUE_DEPTH=2 exec "$conformance" --gtest_filter='*LaneTest*/threads:*ChannelTest*/threads' ;;
+  shallow) DUNLIN_VERBS_QUEUE_DEPTH=2 exec "$conformance" --gtest_filter='*LaneTest*/threads:*AccessTest*/threads:*ChannelTest*/threads' ;;
+  faults) exec "$build/tests/transports/test_verbs_fault" ;;
   lossy)
     impair loss 1% delay 200us reorder 25% 50%
     export CONFORMANCE_PATIENCE=10
-    "$conformance" --gtest_filter='*LaneTest*/processes:*ChannelTest*/processes' || fail "with loss and reordering"
+    "$conformance" --gtest_filter='*LaneTest*/processes:*AccessTest*/processes:*ChannelTest*/processes' || fail "with loss and reordering"
     tc -s qdisc show dev v0 | grep -Eq 'dropped [1-9]' || fail "nothing was lost on the way"
     ;;
   job)

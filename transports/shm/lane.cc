@@ -1,5 +1,6 @@
 #include "transports/shm/lane.h"
 
+#include <atomic>
 #include <cstring>
 
 #include "transports/shm/region.h"
@@ -15,11 +16,13 @@ ShmLane::ShmLane(const ShmLink& link, PeerSegment& peer, const TransportContext&
       peer_rank_(link.peer()),
       counters_(context.counters.peer(link.peer())) {}
 
-bool ShmLane::is_target_right(const LocalSlice& from, const RemoteSlice& to) const {
-  if (!is_put_right(link_, from, to)) return false;
-  if (from.size() == 0) return true;
-  const auto& region = static_cast<const ShmRemoteRegion&>(*to.region());
+bool ShmLane::is_registered(const RemoteSlice& remote) const {
+  const auto& region = static_cast<const ShmRemoteRegion&>(*remote.region());
   return peer_.is_registered(region.place(), region.generation());
+}
+
+bool ShmLane::is_transfer_possible(const LocalSlice& local, const RemoteSlice& remote) const {
+  return is_transfer_right(link_, local, remote) && (local.size() == 0 || is_registered(remote));
 }
 
 Status ShmLane::report() const {
@@ -27,8 +30,12 @@ Status ShmLane::report() const {
   return peers_.check(peer_rank_);
 }
 
-Status ShmLane::report(const LocalSlice& from, const RemoteSlice& to) const {
-  DUNLIN_TRY(check_put(link_, from, to));
+Status ShmLane::report(const LocalSlice& local, const RemoteSlice& remote) const {
+  DUNLIN_TRY(check_transfer(link_, local, remote));
+  return report_unregistered();
+}
+
+Status ShmLane::report_unregistered() const {
   return Status(Code::kNotFound, "the peer has unregistered the region").with_peer(peer_rank_);
 }
 
@@ -47,7 +54,7 @@ void ShmLane::copy(const LocalSlice& from, const RemoteSlice& to) {
 Status ShmLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
   if (!is_open()) [[unlikely]]
     return report();
-  if (!is_target_right(from, to)) [[unlikely]]
+  if (!is_transfer_possible(from, to)) [[unlikely]]
     return report(from, to);
   copy(from, to);
   fire(completion);
@@ -58,7 +65,7 @@ Status ShmLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& 
                            Completion* completion) {
   if (!is_open()) [[unlikely]]
     return report();
-  if (!is_target_right(from, to)) [[unlikely]]
+  if (!is_transfer_possible(from, to)) [[unlikely]]
     return report(from, to);
   if (!is_right(notification)) [[unlikely]]
     return report_notification(notification, cells_.size());
@@ -86,6 +93,54 @@ Status ShmLane::flush(Visibility, Completion* completion) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   fire(completion);
   return Status::ok();
+}
+
+Status ShmLane::get(RemoteSlice from, LocalSlice to, Completion* completion) {
+  if (!is_open()) [[unlikely]]
+    return report();
+  if (!is_transfer_possible(to, from)) [[unlikely]]
+    return report(to, from);
+  ++counters_.gets;
+  counters_.get_bytes += from.size();
+  if (from.size() != 0) {
+    const auto& region = static_cast<const ShmRemoteRegion&>(*from.region());
+    std::memcpy(to.data(), region.data() + from.offset(), from.size());
+  }
+  fire(completion);
+  return Status::ok();
+}
+
+template <typename Operation>
+Status ShmLane::apply(const RemoteSlice& word, std::uint64_t* before, Completion* completion,
+                      Operation&& operation) {
+  if (!is_open()) [[unlikely]]
+    return report();
+  DUNLIN_TRY(check_word(link_, word));
+  if (!is_registered(word)) [[unlikely]]
+    return report_unregistered();
+  ++counters_.atomics;
+  const auto& region = static_cast<const ShmRemoteRegion&>(*word.region());
+  const std::atomic_ref<std::uint64_t> value(
+      *reinterpret_cast<std::uint64_t*>(region.data() + word.offset()));
+  const std::uint64_t former = operation(value);
+  if (before != nullptr) *before = former;
+  fire(completion);
+  return Status::ok();
+}
+
+Status ShmLane::fetch_add(RemoteSlice word, std::uint64_t operand, std::uint64_t* before,
+                          Completion* completion) {
+  return apply(word, before, completion, [&](const std::atomic_ref<std::uint64_t>& value) {
+    return value.fetch_add(operand);
+  });
+}
+
+Status ShmLane::compare_swap(RemoteSlice word, std::uint64_t expected, std::uint64_t desired,
+                             std::uint64_t* before, Completion* completion) {
+  return apply(word, before, completion, [&](const std::atomic_ref<std::uint64_t>& value) {
+    value.compare_exchange_strong(expected, desired);
+    return expected;
+  });
 }
 
 }  // namespace dunlin::transport::shm

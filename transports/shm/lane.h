@@ -13,7 +13,7 @@ namespace dunlin::transport::shm {
 
 class ShmLink;
 
-class ShmLane final : public Lane {
+class ShmLane final : public Lane, public RemoteReads, public RemoteAtomics {
  public:
   ShmLane(const ShmLink& link, PeerSegment& peer, const TransportContext& context);
 
@@ -22,19 +22,35 @@ class ShmLane final : public Lane {
                     Completion* completion) override;
   Status notify(const Notification& notification, Completion* completion) override;
   Status flush(Visibility visibility, Completion* completion) override;
+  RemoteReads* reads() override { return this; }
+  RemoteAtomics* atomics() override { return this; }
   std::size_t progress() override { return 0; }
   void close() noexcept override { is_closed_ = true; }
+
+  Status get(RemoteSlice from, LocalSlice to, Completion* completion) override;
+  // By this CPU, on the mapped memory.
+  Status fetch_add(RemoteSlice word, std::uint64_t operand, std::uint64_t* before,
+                   Completion* completion) override;
+  Status compare_swap(RemoteSlice word, std::uint64_t expected, std::uint64_t desired,
+                      std::uint64_t* before, Completion* completion) override;
+  AtomicScope scope() const override { return AtomicScope::kSystem; }
 
  private:
   // The checks of every operation, without a Status to build: a few nanoseconds are what counts.
   bool is_open() const { return !is_closed_ && peers_.is_present(peer_rank_); }
-  bool is_target_right(const LocalSlice& from, const RemoteSlice& to) const;
+  bool is_transfer_possible(const LocalSlice& local, const RemoteSlice& remote) const;
+  bool is_registered(const RemoteSlice& remote) const;
   bool is_right(const Notification& notification) const {
     return is_notification_right(notification, cells_.size());
   }
   // What is wrong with an operation that failed them.
   Status report() const;
-  Status report(const LocalSlice& from, const RemoteSlice& to) const;
+  Status report(const LocalSlice& local, const RemoteSlice& remote) const;
+  Status report_unregistered() const;
+  // `operation` takes the word as an atomic and returns what it was before.
+  template <typename Operation>
+  Status apply(const RemoteSlice& word, std::uint64_t* before, Completion* completion,
+               Operation&& operation);
   void copy(const LocalSlice& from, const RemoteSlice& to);
   void publish(const Notification& notification) {
     cells_[static_cast<std::size_t>(notification.id)].publish(notification);

@@ -19,6 +19,7 @@ namespace dunlin::transport::verbs {
 struct CmEvent {
   rdma_cm_event_type type;
   int status;
+  std::uint8_t reads;  // that the other end means to have on the way
   std::vector<std::byte> private_data;
 };
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "runtime/log.h"
@@ -21,6 +22,12 @@ namespace {
 // That a queue pair may have outstanding.
 int completions_of(const ibv_qp_cap& room) {
   return static_cast<int>(room.max_send_wr + room.max_recv_wr);
+}
+
+std::optional<AtomicScope> atomics_of(const ibv_device_attr& limits) {
+  if (limits.atomic_cap == IBV_ATOMIC_HCA) return AtomicScope::kTransport;
+  if (limits.atomic_cap == IBV_ATOMIC_GLOB) return AtomicScope::kSystem;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -57,11 +64,14 @@ Status Engine::start() {
   if (const int error = ibv_query_port(device, listener_->handle()->port_num, &port); error != 0)
     return Status::from_errno("ibv_query_port", error);
   longest_message_ = port.max_msg_sz;
-  DUNLIN_ASSIGN(domain_, ProtectionDomain::create(device));
-  DUNLIN_ASSIGN(channel_, CompletionChannel::create(device));
   ibv_device_attr limits{};
   if (const int error = ibv_query_device(device, &limits); error != 0)
     return Status::from_errno("ibv_query_device", error);
+  address_.atomics = atomics_of(limits);
+  reads_ = static_cast<std::uint8_t>(
+      std::clamp(std::min(limits.max_qp_rd_atom, limits.max_qp_init_rd_atom), 1, int{kReads}));
+  DUNLIN_ASSIGN(domain_, ProtectionDomain::create(device, address_.atomics.has_value()));
+  DUNLIN_ASSIGN(channel_, CompletionChannel::create(device));
   // Room for all peers from the beginning: not every provider can resize.
   const std::int64_t wanted = context_.peers.size() * (2 * queue_depth_ + 8LL);
   const int capacity = static_cast<int>(std::min<std::int64_t>(wanted, limits.max_cqe));
@@ -178,7 +188,8 @@ void Engine::take_events() {
   while (rdma_get_cm_event(events_->handle(), &event) == 0) {
     const auto* const data = static_cast<const std::byte*>(event->param.conn.private_data);
     const std::size_t size = data == nullptr ? 0 : event->param.conn.private_data_len;
-    const CmEvent copy{event->event, event->status, {data, data + size}};
+    const CmEvent copy{
+        event->event, event->status, event->param.conn.responder_resources, {data, data + size}};
     rdma_cm_id* const id = event->id;
     rdma_ack_cm_event(event);
     if (copy.type == RDMA_CM_EVENT_CONNECT_REQUEST) {
@@ -227,7 +238,7 @@ void Engine::on_request(rdma_cm_id* id, const CmEvent& event) {
     status = made.status();
     if (made) to = inbound_.emplace_back(std::move(made).value()).get();
   }
-  if (status.is_ok()) status = to->accept(std::move(owned), *request);
+  if (status.is_ok()) status = to->accept(std::move(owned), *request, event.reads);
   if (!status.is_ok()) DUNLIN_WARN("can't accept rank {}: {}", peer.value(), status.to_string());
 }
 

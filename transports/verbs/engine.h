@@ -40,6 +40,8 @@ class Engine {
   const EventChannel& events() const { return *events_; }
   std::size_t longest_message() const { return longest_message_; }
   std::uint32_t queue_depth() const { return queue_depth_; }
+  // Reads and atomics that a queue pair may have on the way, as their source and as their target.
+  std::uint8_t reads() const { return reads_; }
 
   // The connection to the peer, begun if there is none.
   Result<Connection*> connect(Rank peer, const Address& address);
@@ -119,6 +121,7 @@ class Engine {
   std::unique_ptr<CompletionQueue> completions_[kLaneKinds];
   std::size_t longest_message_ = 0;
   std::uint32_t queue_depth_;
+  std::uint8_t reads_ = 1;
   std::unordered_map<std::uint32_t, Endpoint*> endpoints_;  // by queue pair number
   std::vector<Quarantined> quarantine_;
   std::vector<std::unique_ptr<Inbound>> inbound_;

@@ -52,16 +52,18 @@ Status to_status(std::string_view operation, const ibv_wc& completion) {
   return {code, fmt::format("{}: {}", operation, ibv_wc_status_str(completion.status))};
 }
 
-Result<std::unique_ptr<ProtectionDomain>> ProtectionDomain::create(ibv_context* device) {
+Result<std::unique_ptr<ProtectionDomain>> ProtectionDomain::create(ibv_context* device,
+                                                                   bool has_atomics) {
   ibv_pd* const made = ibv_alloc_pd(device);
   if (made == nullptr) return Status::from_errno("ibv_alloc_pd", errno);
-  return std::unique_ptr<ProtectionDomain>(new ProtectionDomain(made));
+  int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+  if (has_atomics) access |= IBV_ACCESS_REMOTE_ATOMIC;
+  return std::unique_ptr<ProtectionDomain>(new ProtectionDomain(made, access));
 }
 
 Result<std::unique_ptr<MemoryKey>> MemoryKey::create(const ProtectionDomain& domain,
                                                      const MemoryRegion& memory) {
-  constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-  ibv_mr* const made = ibv_reg_mr(domain.handle(), memory.data(), memory.size(), kAccess);
+  ibv_mr* const made = ibv_reg_mr(domain.handle(), memory.data(), memory.size(), domain.access());
   if (made != nullptr) return std::unique_ptr<MemoryKey>(new MemoryKey(made));
   const int error = errno;
   const std::string remedy = error == ENOMEM ? lock_remedy(memory.size()) : "";

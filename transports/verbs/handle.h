@@ -22,21 +22,25 @@ bool is_refusal(const ibv_wc& completion);
 
 class ProtectionDomain {
  public:
-  static Result<std::unique_ptr<ProtectionDomain>> create(ibv_context* device);
+  // `has_atomics`: the device's; memory is then registered for them, too.
+  static Result<std::unique_ptr<ProtectionDomain>> create(ibv_context* device, bool has_atomics);
   ~ProtectionDomain() { ibv_dealloc_pd(handle_); }
   ProtectionDomain(const ProtectionDomain&) = delete;
   ProtectionDomain& operator=(const ProtectionDomain&) = delete;
   ibv_pd* handle() const { return handle_; }
+  // What peers may do with registered memory.
+  int access() const { return access_; }
 
  private:
-  explicit ProtectionDomain(ibv_pd* handle) : handle_(handle) {}
+  ProtectionDomain(ibv_pd* handle, int access) : handle_(handle), access_(access) {}
   ibv_pd* handle_;
+  int access_;
 };
 
 // Registered memory, without owning the bytes.
 class MemoryKey {
  public:
-  // Peers may write to it and read from it. The error names the remedy when too little memory may
+  // For the access that the domain grants. The error names the remedy when too little memory may
   // be locked.
   static Result<std::unique_ptr<MemoryKey>> create(const ProtectionDomain& domain,
                                                    const MemoryRegion& memory);

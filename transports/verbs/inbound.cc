@@ -40,17 +40,20 @@ Result<std::unique_ptr<Inbound>> Inbound::create(Engine& engine, Rank peer, Lane
   return inbound;
 }
 
-Status Inbound::accept(std::unique_ptr<CmId> id, const Request& request) {
+Status Inbound::accept(std::unique_ptr<CmId> id, const Request& request, std::uint8_t reads) {
   drop_connection();
   // Else the peer's beginnings came to nothing, and it begins anew.
-  if (request.is_resumed == 0) taken_ = 0;
+  if (request.is_resumed == 0) {
+    taken_ = 0;
+    sequences_.clear();
+  }
   told_ = taken_;
   is_broken_ = is_returning_ = false;
   id_ = std::move(id);
   id_->handle()->context = static_cast<Endpoint*>(this);
   id_->set_ack_timeout(kAckTimeout);
   Status status = make_queue_pair();
-  if (status.is_ok()) status = send_answer();
+  if (status.is_ok()) status = send_answer(reads);
   if (!status.is_ok()) drop_connection();
   return status;
 }
@@ -87,7 +90,7 @@ Status Inbound::post_receives(std::uint32_t count) {
   return Status::ok();
 }
 
-Status Inbound::send_answer() {
+Status Inbound::send_answer(std::uint8_t reads) {
   Answer answer{};
   answer.mailbox_address = reinterpret_cast<std::uint64_t>(memory_->data());
   answer.taken = taken_;
@@ -97,8 +100,7 @@ Status Inbound::send_answer() {
   rdma_conn_param parameters{};
   parameters.private_data = &answer;
   parameters.private_data_len = sizeof answer;
-  parameters.responder_resources = 1;
-  parameters.initiator_depth = 1;
+  parameters.responder_resources = std::min(reads, engine_.reads());
   parameters.rnr_retry_count = kReceiverNotReadyRetries;
   if (rdma_accept(id_->handle(), &parameters) == 0) return Status::ok();
   return Status::from_errno("rdma_accept", errno);
@@ -128,21 +130,42 @@ void Inbound::on_completion(const ibv_wc& completion) {
 }
 
 void Inbound::take(const ibv_wc& completion) {
-  Record record;  // a copy: the peer can write to the slot
-  std::memcpy(&record, memory_->data() + taken_++ % slots_ * sizeof(Record), sizeof record);
+  const std::uint64_t slot = taken_++ % slots_;
+  ++to_replace_;
   const std::uint32_t immediate = ntohl(completion.imm_data);
-  const auto notification = record.notification(immediate, completion.byte_len);
+  if (const auto form = ShortForm::decode(immediate)) return take_short(*form, completion.byte_len);
+  Record record;  // a copy: the peer can write to the slot
+  std::memcpy(&record, memory_->data() + slot * sizeof(Record), sizeof record);
+  take_record(immediate, record, completion.byte_len);
+}
+
+void Inbound::take_short(const ShortForm& form, std::uint32_t bytes) {
+  const std::uint64_t last = form.cell < sequences_.size() ? sequences_[form.cell] : 0;
+  publish({NotifyId{form.cell}, last + form.step, 0, form.counts_bytes ? bytes : 0, {}});
+}
+
+void Inbound::take_record(std::uint32_t immediate, const Record& record, std::size_t size) {
+  const auto notification = record.notification(immediate, size);
   if (!notification) {
     DUNLIN_WARN("dropped a malformed notification of rank {}", peer_.value());
   } else if (immediate >= kServiceImmediate) {
     engine_.on_service(peer_, immediate, record);
-  } else if (immediate >= engine_.context().board.size()) {
-    DUNLIN_WARN("dropped a notification of rank {} for cell {} of {}", peer_.value(), immediate,
-                engine_.context().board.size());
   } else {
-    engine_.context().board.cell(NotifyId{immediate}).publish(*notification);
+    publish(*notification);
   }
-  ++to_replace_;
+}
+
+void Inbound::publish(const Notification& notification) {
+  NotifyBoard& board = engine_.context().board;
+  const auto cell = static_cast<std::size_t>(notification.id);
+  if (cell >= board.size()) {
+    DUNLIN_WARN("dropped a notification of rank {} for cell {} of {}", peer_.value(), cell,
+                board.size());
+    return;
+  }
+  if (cell >= sequences_.size()) sequences_.resize(cell + 1);
+  sequences_[cell] = notification.sequence;
+  board.cell(notification.id).publish(notification);
 }
 
 // Half a mailbox at a time: the sender goes on meanwhile with the other half.

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "runtime/rank.h"
 #include "transports/verbs/endpoint.h"
@@ -29,8 +30,9 @@ class Inbound final : public Endpoint {
   Rank peer() const { return peer_; }
   LaneKind kind() const { return kind_; }
 
-  // Accepts the connection that `id` stands for, in place of any before.
-  Status accept(std::unique_ptr<CmId> id, const Request& request);
+  // Accepts the connection that `id` stands for, in place of any before; the peer will have up to
+  // `reads` reads and atomics on the way.
+  Status accept(std::unique_ptr<CmId> id, const Request& request, std::uint8_t reads);
 
   void on_event(const CmEvent& event) override;
   void on_completion(const ibv_wc& completion) override;
@@ -39,9 +41,12 @@ class Inbound final : public Endpoint {
   Inbound(Engine& engine, Rank peer, LaneKind kind);
   ibv_qp_cap room() const;
   Status make_queue_pair();
-  Status send_answer();
+  Status send_answer(std::uint8_t reads);
   Status post_receives(std::uint32_t count);
   void take(const ibv_wc& completion);
+  void take_short(const ShortForm& form, std::uint32_t bytes);
+  void take_record(std::uint32_t immediate, const Record& record, std::size_t size);
+  void publish(const Notification& notification);
   void return_credits();
   // Takes what the connection has brought, and ends it.
   void drop_connection();
@@ -55,8 +60,9 @@ class Inbound final : public Endpoint {
   std::unique_ptr<CmId> id_;
   std::shared_ptr<MemoryRegion> memory_;  // the mailbox
   std::unique_ptr<MemoryKey> key_;
-  std::uint64_t taken_ = 0;  // records
-  std::uint64_t told_ = 0;   // of these, as the peer knows
+  std::uint64_t taken_ = 0;               // records
+  std::uint64_t told_ = 0;                // of these, as the peer knows
+  std::vector<std::uint64_t> sequences_;  // by cell, of the last notification
   // Of the present connection.
   bool is_broken_ = false;
   bool is_returning_ = false;     // a credit is on the wire

@@ -22,11 +22,11 @@ Status VerbsLane::check_open() const {
   return engine_.context().peers.check(link_.peer());
 }
 
-Status VerbsLane::check_target(const LocalSlice& from, const RemoteSlice& to) const {
-  DUNLIN_TRY(check_put_to_import(link_, from, to));
-  if (from.size() == 0 || from.region()->at(engine_.context().index) != nullptr)
+Status VerbsLane::check_slices(const LocalSlice& local, const RemoteSlice& remote) const {
+  DUNLIN_TRY(check_transfer_with_import(link_, local, remote));
+  if (local.size() == 0 || local.region()->at(engine_.context().index) != nullptr)
     return Status::ok();
-  return Status(Code::kUnavailable, "the memory to put from is not registered with verbs")
+  return Status(Code::kUnavailable, "the local memory is not registered with verbs")
       .with_peer(link_.peer());
 }
 
@@ -42,30 +42,32 @@ Operation* VerbsLane::claim(const char* name, Completion* completion) {
   return operation;
 }
 
-void VerbsLane::attach_bytes(Operation& operation, const LocalSlice& from, const RemoteSlice& to) {
+void VerbsLane::attach_put(Operation& operation, const LocalSlice& from, const RemoteSlice& to) {
   ++counters_.puts;
-  if (from.size() == 0) return;
   counters_.put_bytes += from.size();
-  const auto& region = static_cast<const VerbsRemoteRegion&>(*to.region());
-  const auto& own = static_cast<const VerbsRegion&>(*from.region()->at(engine_.context().index));
+  if (from.size() != 0) attach_bytes(operation, from, to);
+}
+
+void VerbsLane::attach_bytes(Operation& operation, const LocalSlice& local,
+                             const RemoteSlice& remote) {
+  const auto& region = static_cast<const VerbsRemoteRegion&>(*remote.region());
+  const auto& own = static_cast<const VerbsRegion&>(*local.region()->at(engine_.context().index));
   operation.moves_bytes = true;
-  operation.local = reinterpret_cast<std::uint64_t>(from.data());
+  operation.local = reinterpret_cast<std::uint64_t>(local.data());
   operation.local_key = own.local_key();
-  operation.remote = region.address() + to.offset();
+  operation.remote = region.address() + remote.offset();
   operation.remote_key = region.key();
-  operation.size = from.size();
+  operation.size = local.size();
 }
 
 void VerbsLane::attach_notification(Operation& operation, const Notification& notification) {
   ++counters_.notifies;
-  operation.notifies = true;
-  operation.immediate = static_cast<std::uint32_t>(notification.id);
-  out_.record().set(notification);
+  out_.announce(operation, notification);
 }
 
 Status VerbsLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
   DUNLIN_TRY(check_open());
-  DUNLIN_TRY(check_target(from, to));
+  DUNLIN_TRY(check_slices(from, to));
   if (from.size() == 0) {
     ++counters_.puts;
     fire(completion);
@@ -73,7 +75,7 @@ Status VerbsLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
   }
   Operation* const operation = claim("put", completion);
   if (operation == nullptr) return Status::busy();
-  attach_bytes(*operation, from, to);
+  attach_put(*operation, from, to);
   out_.launch();
   return Status::ok();
 }
@@ -81,11 +83,11 @@ Status VerbsLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
 Status VerbsLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& notification,
                              Completion* completion) {
   DUNLIN_TRY(check_open());
-  DUNLIN_TRY(check_target(from, to));
+  DUNLIN_TRY(check_slices(from, to));
   DUNLIN_TRY(check_notification(notification, engine_.context().board.size()));
   Operation* const operation = claim("put with notification", completion);
   if (operation == nullptr) return Status::busy();
-  attach_bytes(*operation, from, to);
+  attach_put(*operation, from, to);
   attach_notification(*operation, notification);
   out_.launch();
   return Status::ok();
@@ -111,11 +113,61 @@ Status VerbsLane::flush(Visibility visibility, Completion* completion) {
   if (operation == nullptr) return Status::busy();
   operation->moves_bytes = true;
   if (visibility == Visibility::kRemote) {
-    operation->opcode = IBV_WR_RDMA_READ;
+    operation->action = Action::kFlush;
     operation->size = kFlushBytes;
   }
   out_.launch();
   return Status::ok();
+}
+
+Status VerbsLane::get(RemoteSlice from, LocalSlice to, Completion* completion) {
+  DUNLIN_TRY(check_open());
+  DUNLIN_TRY(check_slices(to, from));
+  if (from.size() == 0) {
+    ++counters_.gets;
+    fire(completion);
+    return Status::ok();
+  }
+  Operation* const operation = claim("get", completion);
+  if (operation == nullptr) return Status::busy();
+  ++counters_.gets;
+  counters_.get_bytes += from.size();
+  operation->action = Action::kRead;
+  attach_bytes(*operation, to, from);
+  out_.launch();
+  return Status::ok();
+}
+
+Status VerbsLane::post_atomic(const char* name, Action action, const RemoteSlice& word,
+                              std::uint64_t operand, std::uint64_t desired, std::uint64_t* before,
+                              Completion* completion) {
+  DUNLIN_TRY(check_open());
+  DUNLIN_TRY(check_word(link_, word));
+  DUNLIN_TRY(check_import(link_, word));
+  Operation* const operation = claim(name, completion);
+  if (operation == nullptr) return Status::busy();
+  ++counters_.atomics;
+  const auto& region = static_cast<const VerbsRemoteRegion&>(*word.region());
+  operation->action = action;
+  operation->remote = region.address() + word.offset();
+  operation->remote_key = region.key();
+  operation->operand = operand;
+  operation->desired = desired;
+  operation->before = before;
+  out_.receive_former(*operation);
+  out_.launch();
+  return Status::ok();
+}
+
+Status VerbsLane::fetch_add(RemoteSlice word, std::uint64_t operand, std::uint64_t* before,
+                            Completion* completion) {
+  return post_atomic("fetch-and-add", Action::kFetchAdd, word, operand, 0, before, completion);
+}
+
+Status VerbsLane::compare_swap(RemoteSlice word, std::uint64_t expected, std::uint64_t desired,
+                               std::uint64_t* before, Completion* completion) {
+  return post_atomic("compare-and-swap", Action::kCompareSwap, word, expected, desired, before,
+                     completion);
 }
 
 std::size_t VerbsLane::progress() {

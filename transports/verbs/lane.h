@@ -7,7 +7,7 @@
 
 namespace dunlin::transport::verbs {
 
-class VerbsLane final : public Lane {
+class VerbsLane final : public Lane, public RemoteReads, public RemoteAtomics {
  public:
   VerbsLane(Engine& engine, const Link& link, Connection& connection, LaneKind kind);
   ~VerbsLane() override { close(); }
@@ -17,15 +17,28 @@ class VerbsLane final : public Lane {
                     Completion* completion) override;
   Status notify(const Notification& notification, Completion* completion) override;
   Status flush(Visibility visibility, Completion* completion) override;
+  RemoteReads* reads() override { return this; }
+  RemoteAtomics* atomics() override { return out_.atomics() ? this : nullptr; }
   std::size_t progress() override;
   void close() noexcept override;
 
+  Status get(RemoteSlice from, LocalSlice to, Completion* completion) override;
+  Status fetch_add(RemoteSlice word, std::uint64_t operand, std::uint64_t* before,
+                   Completion* completion) override;
+  Status compare_swap(RemoteSlice word, std::uint64_t expected, std::uint64_t desired,
+                      std::uint64_t* before, Completion* completion) override;
+  AtomicScope scope() const override { return *out_.atomics(); }
+
  private:
   Status check_open() const;
-  Status check_target(const LocalSlice& from, const RemoteSlice& to) const;
+  Status check_slices(const LocalSlice& local, const RemoteSlice& remote) const;
   Operation* claim(const char* name, Completion* completion);
-  void attach_bytes(Operation& operation, const LocalSlice& from, const RemoteSlice& to);
+  void attach_put(Operation& operation, const LocalSlice& from, const RemoteSlice& to);
+  void attach_bytes(Operation& operation, const LocalSlice& local, const RemoteSlice& remote);
   void attach_notification(Operation& operation, const Notification& notification);
+  Status post_atomic(const char* name, Action action, const RemoteSlice& word,
+                     std::uint64_t operand, std::uint64_t desired, std::uint64_t* before,
+                     Completion* completion);
 
   Engine& engine_;
   const Link& link_;

@@ -24,6 +24,21 @@ constexpr std::uint32_t kCreditReceives = 4;
 constexpr int kNobodyListens = 8;
 constexpr int kRefused = 28;
 
+ibv_wr_opcode opcode_of(Action action) {
+  switch (action) {
+    case Action::kWrite:
+      return IBV_WR_RDMA_WRITE;
+    case Action::kFlush:
+    case Action::kRead:
+      return IBV_WR_RDMA_READ;
+    case Action::kFetchAdd:
+      return IBV_WR_ATOMIC_FETCH_AND_ADD;
+    case Action::kCompareSwap:
+      return IBV_WR_ATOMIC_CMP_AND_SWP;
+  }
+  return IBV_WR_RDMA_WRITE;
+}
+
 }  // namespace
 
 // Work requests that are posted by one call. The last one's end marks all of them.
@@ -48,7 +63,7 @@ struct Outbound::Chain {
 };
 
 void Operation::rewind() {
-  has_bytes_left = moves_bytes && !is_done;
+  has_bytes_left = moves_bytes && !is_short && !is_done;
   has_record_left = notifies && !is_done;
   posted = 0;
   record = 0;
@@ -137,8 +152,7 @@ Status Outbound::request_connection() {
   rdma_conn_param parameters{};
   parameters.private_data = &request;
   parameters.private_data_len = sizeof request;
-  parameters.responder_resources = 1;
-  parameters.initiator_depth = 1;
+  parameters.initiator_depth = engine_.reads();
   parameters.retry_count = kRetryCount;
   parameters.rnr_retry_count = kReceiverNotReadyRetries;
   if (rdma_connect(id_->handle(), &parameters) == 0) return Status::ok();
@@ -172,13 +186,29 @@ void Outbound::resume() {
     const std::uint64_t record = at(position).record;
     if (record != 0 && record <= answer_.taken) arrived = position + 1;
   }
-  while (head_ != arrived) finish(at(head_++), Status::ok());
-  for (std::uint64_t position = head_; position != tail_; ++position) at(position).rewind();
+  for (std::uint64_t position = head_; position != tail_; ++position) {
+    settle(at(position), position < arrived);
+  }
+  while (head_ != tail_ && at(head_).is_done) ++head_;
   unposted_ = head_;
   notified_ = taken_ = answer_.taken;
   completed_before_ = completed_;
   send_waiting_services();
   pump();
+}
+
+void Outbound::settle(Operation& operation, bool has_arrived) {
+  const bool was_posted = operation.last_request != 0;
+  if (operation.is_atomic() && was_posted) {
+    finish(operation, Status(Code::kIoError,
+                             fmt::format("{}: the connection was lost meanwhile; it may have been "
+                                         "carried out or not",
+                                         operation.name))
+                          .with_peer(peer_));
+  } else if (has_arrived && operation.action != Action::kRead) {
+    finish(operation, Status::ok());
+  }
+  operation.rewind();
 }
 
 void Outbound::on_event(const CmEvent& event) {
@@ -302,11 +332,41 @@ void Outbound::shut(Status why) {
 
 // Operations -------------------------------------------------------------------------------------
 
+std::optional<AtomicScope> Outbound::atomics() const {
+  return engine_.address().atomics ? address_.atomics : std::nullopt;
+}
+
 Operation* Outbound::claim() {
   if (tail_ - head_ == depth_) return nullptr;
   Operation& operation = at(tail_);
   operation = Operation{};
   return &operation;
+}
+
+void Outbound::announce(Operation& operation, const Notification& notification) {
+  operation.notifies = true;
+  operation.cell = static_cast<std::uint32_t>(notification.id);
+  records_[tail_ % depth_].set(notification);
+  if (operation.cell >= sequences_.size()) sequences_.resize(operation.cell + 1);
+  std::uint64_t& last = sequences_[operation.cell];
+  const auto short_form = ShortForm::of(notification, last, operation.size);
+  operation.is_short = short_form && operation.size <= engine_.longest_message();
+  if (operation.is_short) operation.immediate = short_form->encode();
+  last = notification.sequence;
+}
+
+void Outbound::receive_former(Operation& operation) {
+  operation.local = reinterpret_cast<std::uint64_t>(records_ + tail_ % depth_);
+  operation.local_key = key_->local();
+  operation.size = sizeof(std::uint64_t);
+  operation.moves_bytes = true;
+}
+
+void Outbound::spell_out() {
+  std::fill(sequences_.begin(), sequences_.end(), UINT64_MAX);
+  for (std::uint64_t position = head_; position != tail_; ++position) {
+    at(position).is_short = false;
+  }
 }
 
 void Outbound::launch() {
@@ -328,8 +388,8 @@ void Outbound::send_waiting_services() {
     if (operation == nullptr) break;
     operation->name = "message";
     operation->notifies = true;
-    operation->immediate = services_[sent].first;
-    record().set({NotifyId{}, services_[sent].second, 0, 0, {}});
+    operation->cell = services_[sent].first;
+    records_[tail_ % depth_].set({NotifyId{}, services_[sent].second, 0, 0, {}});
     at(tail_++).rewind();
   }
   services_.erase(services_.begin(), services_.begin() + static_cast<std::ptrdiff_t>(sent));
@@ -364,7 +424,7 @@ bool Outbound::add_request(Chain& chain, Operation& operation, std::uint64_t pos
     add_bytes(chain, operation);
   } else if (operation.has_record_left) {
     if (notified_ - taken_ == answer_.slots) return false;
-    add_record(chain, operation, position);
+    add_notification(chain, operation, position);
   } else {
     // Was refused by the peer, over a connection that is no more: a request that does nothing keeps
     // its place in the order.
@@ -384,30 +444,45 @@ bool Outbound::add_request(Chain& chain, Operation& operation, std::uint64_t pos
 void Outbound::add_bytes(Chain& chain, Operation& operation) {
   const auto length = static_cast<std::uint32_t>(
       std::min<std::uint64_t>(operation.size - operation.posted, engine_.longest_message()));
-  ibv_send_wr& request = chain.add(++requested_, operation.opcode,
+  ibv_send_wr& request = chain.add(++requested_, opcode_of(operation.action),
                                    operation.local + operation.posted, length, operation.local_key);
-  request.wr.rdma = {operation.remote + operation.posted, operation.remote_key};
-  if (operation.opcode == IBV_WR_RDMA_READ) {
-    // A flush: the answer comes after everything before it is in memory.
-    chain.pieces[chain.size - 1] = {reinterpret_cast<std::uint64_t>(records_ + depth_), length,
-                                    key_->local()};
-    request.wr.rdma = {answer_.mailbox_address, answer_.mailbox_key};
-  } else if (length != 0 && length <= inline_limit_) {
-    request.send_flags |= IBV_SEND_INLINE;
-  }
+  aim(request, operation);
+  const bool can_be_inline = operation.action == Action::kWrite && length != 0;
+  if (can_be_inline && length <= inline_limit_) request.send_flags |= IBV_SEND_INLINE;
   operation.posted += length;
   operation.has_bytes_left = operation.posted != operation.size;
 }
 
-void Outbound::add_record(Chain& chain, Operation& operation, std::uint64_t position) {
+void Outbound::aim(ibv_send_wr& request, const Operation& operation) const {
+  if (operation.is_atomic()) {
+    request.wr.atomic = {operation.remote, operation.operand, operation.desired,
+                         operation.remote_key};
+  } else if (operation.action == Action::kFlush) {
+    // The answer comes after everything before it is in memory.
+    *request.sg_list = {reinterpret_cast<std::uint64_t>(records_ + depth_),
+                        static_cast<std::uint32_t>(operation.size), key_->local()};
+    request.wr.rdma = {answer_.mailbox_address, answer_.mailbox_key};
+  } else {
+    request.wr.rdma = {operation.remote + operation.posted, operation.remote_key};
+  }
+}
+
+void Outbound::add_notification(Chain& chain, Operation& operation, std::uint64_t position) {
   const Record& record = records_[position % depth_];
-  const auto length = static_cast<std::uint32_t>(record.wire_size());
-  ibv_send_wr& request = chain.add(++requested_, IBV_WR_RDMA_WRITE_WITH_IMM,
-                                   reinterpret_cast<std::uint64_t>(&record), length, key_->local());
   const std::uint64_t slot = notified_++ % answer_.slots;
-  request.wr.rdma = {answer_.mailbox_address + slot * sizeof(Record), answer_.mailbox_key};
-  request.imm_data = htonl(operation.immediate);
-  if (length <= inline_limit_) request.send_flags |= IBV_SEND_INLINE;
+  const bool is_short = operation.is_short;
+  const auto length = static_cast<std::uint32_t>(is_short ? operation.size : record.wire_size());
+  ibv_send_wr& request =
+      chain.add(++requested_, IBV_WR_RDMA_WRITE_WITH_IMM,
+                is_short ? operation.local : reinterpret_cast<std::uint64_t>(&record), length,
+                is_short ? operation.local_key : key_->local());
+  if (is_short) {
+    request.wr.rdma = {operation.remote, operation.remote_key};
+  } else {
+    request.wr.rdma = {answer_.mailbox_address + slot * sizeof(Record), answer_.mailbox_key};
+  }
+  request.imm_data = htonl(is_short ? operation.immediate : operation.cell);
+  if (length != 0 && length <= inline_limit_) request.send_flags |= IBV_SEND_INLINE;
   operation.record = notified_;
   operation.has_record_left = false;
 }
@@ -439,7 +514,10 @@ void Outbound::on_completion(const ibv_wc& completion) {
 void Outbound::on_failed_request(const ibv_wc& completion) {
   retire(completion.wr_id - 1);
   Status status = to_status(head_ == tail_ ? "probe" : at(head_).name, completion).with_peer(peer_);
-  if (is_refusal(completion) && head_ != tail_) finish(at(head_), status);
+  if (is_refusal(completion) && head_ != tail_) {
+    finish(at(head_), status);
+    spell_out();
+  }
   lose(std::move(status));
 }
 
@@ -455,7 +533,10 @@ void Outbound::finish(Operation& operation, const Status& status) {
   if (std::exchange(operation.is_done, true)) return;
   ++completed_;
   Completion* const completion = std::exchange(operation.completion, nullptr);
-  const bool is_remote_flush = operation.opcode == IBV_WR_RDMA_READ;
+  const bool is_remote_flush = operation.action == Action::kFlush;
+  if (operation.is_atomic() && operation.before != nullptr && status.is_ok())
+    std::memcpy(operation.before, reinterpret_cast<const void*>(operation.local),
+                sizeof(std::uint64_t));
   if (!status.is_ok() && completion == nullptr && refusal_.is_ok()) refusal_ = status;
   if (completion == nullptr) return;
   completion->fire(status.is_ok() && is_remote_flush ? std::move(refusal_) : status);

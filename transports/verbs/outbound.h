@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,21 +34,29 @@ namespace dunlin::transport::verbs {
 
 class Engine;
 
-// One posted operation: bytes to move, a notification behind them, or both.
+enum class Action : std::uint8_t { kWrite, kFlush, kRead, kFetchAdd, kCompareSwap };
+
+// One posted operation: bytes to move, a notification behind them (or with the last of them), or
+// both.
 struct Operation {
   Completion* completion = nullptr;
   const char* name = "";
+  Action action = Action::kWrite;
   bool moves_bytes = false;  // by one work request at least
-  bool notifies = false;     // its record stands at the ring's position
+  bool notifies = false;     // its record stands at the ring's position, used or not
+  bool is_short = false;     // the notification: one request for the bytes and it
   bool is_signaled = false;  // somebody waits for the end
   bool is_done = false;
-  ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE;  // of the bytes
   std::uint64_t local = 0;
   std::uint64_t remote = 0;
   std::uint64_t size = 0;
   std::uint32_t local_key = 0;
   std::uint32_t remote_key = 0;
-  std::uint32_t immediate = 0;  // of the notification
+  std::uint64_t* before = nullptr;  // where an atomic tells the former value, or null
+  std::uint64_t operand = 0;        // to add, or to compare with
+  std::uint64_t desired = 0;        // to swap in
+  std::uint32_t cell = 0;           // of the notification, or a service
+  std::uint32_t immediate = 0;      // of the notification, if it is short
 
   // How far the present queue pair has taken it.
   bool has_bytes_left = false;
@@ -58,6 +67,7 @@ struct Operation {
 
   // Nothing of it is posted (any more).
   void rewind();
+  bool is_atomic() const { return action == Action::kFetchAdd || action == Action::kCompareSwap; }
 };
 
 class Outbound final : public Endpoint {
@@ -73,11 +83,15 @@ class Outbound final : public Endpoint {
   const Status& failure() const { return failure_; }
   bool is_empty() const { return head_ == tail_; }
   std::uint64_t completed() const { return completed_; }
+  // Of the peer's device, if both have atomics.
+  std::optional<AtomicScope> atomics() const;
 
   // A free place in the ring, to be filled in and launched; null: full.
   Operation* claim();
-  // Of the claimed operation.
-  Record& record() { return records_[tail_ % depth_]; }
+  // Has the claimed operation notify, behind its bytes if it has any.
+  void announce(Operation& operation, const Notification& notification);
+  // Has the claimed atomic bring the former value into its place in the ring.
+  void receive_former(Operation& operation);
   void launch();
   // A message of the transport itself; waits for a place.
   void send_service(std::uint32_t immediate, std::uint64_t number);
@@ -106,6 +120,9 @@ class Outbound final : public Endpoint {
   Status request_connection();
   Status establish(const CmEvent& event);
   void resume();
+  // What a connection that is no more left of the operation: carried out and known to be
+  // (`has_arrived`), carried out perhaps, or to be carried out anew.
+  void settle(Operation& operation, bool has_arrived);
   void set_state(State state);
   // The connection is gone; the lane goes on if the peer lives.
   void lose(Status why);
@@ -116,12 +133,15 @@ class Outbound final : public Endpoint {
   // Adds the operation's next work request; false: it has to wait.
   bool add_request(Chain& chain, Operation& operation, std::uint64_t position);
   void add_bytes(Chain& chain, Operation& operation);
-  void add_record(Chain& chain, Operation& operation, std::uint64_t position);
+  void aim(ibv_send_wr& request, const Operation& operation) const;
+  void add_notification(Chain& chain, Operation& operation, std::uint64_t position);
   Status post(Chain& chain);
   void on_failed_request(const ibv_wc& completion);
   void retire(std::uint64_t request);
   void send_waiting_services();
   void finish(Operation& operation, const Status& status);
+  // No short forms for what waits: the notification that they would go on from does not arrive.
+  void spell_out();
   // Something signalled is behind everything posted so far, so that its end will be seen.
   void post_fence();
 
@@ -130,7 +150,8 @@ class Outbound final : public Endpoint {
   const LaneKind kind_;
   Address address_;
   std::unique_ptr<CmId> id_;
-  std::shared_ptr<MemoryRegion> memory_;  // records by place in the ring, scratch of flushes
+  std::shared_ptr<MemoryRegion>
+      memory_;  // records (or results) by place in the ring, scratch of flushes
   std::unique_ptr<MemoryKey> key_;
   Record* records_ = nullptr;
   std::unique_ptr<Operation[]> ring_;
@@ -161,6 +182,7 @@ class Outbound final : public Endpoint {
   std::uint64_t notified_ = 0;  // records sent
   std::uint64_t taken_ = 0;     // of these, by the peer out of its mailbox
   std::uint64_t completed_ = 0;
+  std::vector<std::uint64_t> sequences_;  // by cell, of the last notification that was launched
   std::vector<std::pair<std::uint32_t, std::uint64_t>> services_;  // that wait for a place
 };
 

@@ -14,6 +14,7 @@
 #include "runtime/rank.h"
 #include "runtime/status.h"
 #include "transports/notification.h"
+#include "transports/remote_access.h"
 #include "transports/transport.h"
 
 namespace dunlin::transport::verbs {
@@ -24,6 +25,8 @@ struct Address {
   std::uint64_t token = 0;
   std::string ip;  // of the listener
   std::uint16_t port = 0;
+  // Of the device; nothing: it has no atomics.
+  std::optional<AtomicScope> atomics;
 
   Bytes encode() const;
   static Result<Address> decode(std::span<const std::byte> bytes);
@@ -51,7 +54,7 @@ struct Answer {
 static_assert(sizeof(Request) == 16 && std::is_trivially_copyable_v<Request>);
 static_assert(sizeof(Answer) == 32 && std::is_trivially_copyable_v<Answer>);
 
-// A notification on its way: lands in a slot of the receiver's mailbox by WRITE_WITH_IMM, whose
+// A notification in full: lands in a slot of the receiver's mailbox by WRITE_WITH_IMM, whose
 // immediate is the cell. `inline_data` is cut off behind what is used.
 struct Record {
   std::uint64_t sequence;
@@ -67,8 +70,26 @@ struct Record {
 };
 static_assert(sizeof(Record) == kCacheLine && std::is_trivially_copyable_v<Record>);
 
-// Immediates from here on are messages of the transport itself, not cells.
-inline constexpr std::uint32_t kServiceImmediate = 0xffff'0000;
+// A notification in short: the immediate says it all, so that it needs no record, and travels with
+// the last bytes that it announces. Its sequence is that of the notification before it (of this
+// lane, for this cell; 0 before the first) plus `step`; no tag, no inline data. `counts_bytes`: its
+// length is what the WRITE_WITH_IMM wrote; else 0.
+struct ShortForm {
+  std::uint32_t cell;
+  std::uint32_t step;
+  bool counts_bytes;
+
+  // Nothing where the notification, behind `last` and with `bytes` to announce, has more to say.
+  static std::optional<ShortForm> of(const Notification& notification, std::uint64_t last,
+                                     std::uint64_t bytes);
+  // Nothing where the immediate stands for a record or a service.
+  static std::optional<ShortForm> decode(std::uint32_t immediate);
+  std::uint32_t encode() const;
+};
+
+// Immediates: 30 bits of a cell, or from here on a message of the transport itself, both with a
+// record; ShortForms have one of the upper two bits set.
+inline constexpr std::uint32_t kServiceImmediate = 0x3fff'0000;
 // `sequence` of the record: the number of a region that is no longer registered.
 inline constexpr std::uint32_t kRevoked = kServiceImmediate + 1;
 

@@ -90,7 +90,7 @@ void ChaosLane::post_notification(const std::shared_ptr<Operation>& operation,
 }
 
 Status ChaosLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
-  DUNLIN_TRY(check_put(link_, from, to));
+  DUNLIN_TRY(check_transfer(link_, from, to));
   DUNLIN_TRY(check_post());
   const int pieces = network_.random_number(1, network_.options().pieces);
   post_pieces(post(completion, pieces), from, to, pieces);
@@ -99,7 +99,7 @@ Status ChaosLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
 
 Status ChaosLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& notification,
                              Completion* completion) {
-  DUNLIN_TRY(check_put(link_, from, to));
+  DUNLIN_TRY(check_transfer(link_, from, to));
   DUNLIN_TRY(check_notification(notification, context_.board.size()));
   DUNLIN_TRY(check_post());
   const int pieces = network_.random_number(1, network_.options().pieces);

@@ -1,0 +1,164 @@
+// Peers that write where they may not: the device refuses, the offender is told, and the victim's
+// memory and its other lanes are as before. Needs RDMA devices: run in guests.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <memory>
+
+#include "tests/support/ranks.h"
+
+namespace dunlin::testing {
+namespace {
+
+using transport::Completion;
+using transport::Fabric;
+using transport::LocalRegion;
+using transport::Notification;
+using transport::RemoteRegion;
+using transport::Visibility;
+
+constexpr std::size_t kSize = 8192;
+constexpr std::uint64_t kSeed = 11;
+
+// What the verbs transport tells a peer of a region (transports/verbs/region.cc).
+struct [[gnu::packed]] Description {
+  std::uint64_t id;
+  std::uint64_t address;
+  std::uint32_t key;
+};
+
+// The victim's region as a peer imports it that got its description wrong.
+std::unique_ptr<RemoteRegion> forge(Fabric& fabric, const std::string& name,
+                                    const std::function<void(Description&)>& change) {
+  const auto patience_for_both = patience() * std::chrono::seconds(10);
+  Bytes whole = fabric.bootstrap().lookup(name + "/whole", patience_for_both).value();
+  const Bytes own = fabric.bootstrap().lookup(name + "/verbs", patience_for_both).value();
+  const auto place = std::search(whole.begin(), whole.end(), own.begin(), own.end());
+  EXPECT_TRUE(place != whole.end());
+  Description description;
+  EXPECT_EQ(own.size(), sizeof description);
+  std::memcpy(&description, own.data(), sizeof description);
+  change(description);
+  std::memcpy(&*place, &description, sizeof description);
+  return fabric.import_region(Rank(1), whole).value();
+}
+
+void publish(Fabric& fabric, const std::string& name, const LocalRegion& region) {
+  ASSERT_TRUE(fabric.bootstrap().publish(name + "/whole", region.descriptor()).is_ok());
+  ASSERT_TRUE(fabric.bootstrap().publish(name + "/verbs", region.at(0)->descriptor()).is_ok());
+}
+
+Status outcome(Fabric& fabric, const std::function<Status(Completion*)>& operation) {
+  Completion completion;
+  DUNLIN_TRY(post(fabric, [&] { return operation(&completion); }));
+  if (!progress_until(fabric, [&] { return completion.is_done(); }))
+    return {Code::kDeadlineExceeded, "no completion"};
+  return completion.status();
+}
+
+// Rank 0 offends, rank 1 is the victim, rank 2 an honest peer of it.
+class VerbsFaultTest : public ::testing::Test {
+ protected:
+  void run(const std::function<void(Description&)>& change) {
+    run_ranks({.kind = PeerKind::kProcesses, .size = 3, .killed = {}, .configure = {}},
+              [&](Fabric& fabric) {
+                Exposed memory(fabric, "honest", kSize, 3);
+                if (fabric.rank() == Rank(1)) {
+                  suffer(fabric, memory);
+                } else {
+                  if (fabric.rank() == Rank(0)) offend(fabric, memory, change);
+                  serve(fabric, memory, 1);
+                  sync(fabric, "offended");
+                  serve(fabric, memory, 2);
+                }
+                sync(fabric, "done");
+              });
+  }
+
+ private:
+  static void suffer(Fabric& fabric, Exposed& memory) {
+    const auto target = fabric.allocate(kSize).value();
+    const auto bystander = fabric.allocate(kSize).value();
+    fill(target->memory()->bytes(), kSeed);
+    fill(bystander->memory()->bytes(), kSeed + 1);
+    publish(fabric, "target", *target);
+    for (const std::uint64_t round : {1U, 2U}) {
+      ASSERT_TRUE(await_cell(fabric, memory.cell(0), round));
+      ASSERT_TRUE(await_cell(fabric, memory.cell(2), round));
+      if (round == 1) sync(fabric, "offended");
+    }
+    EXPECT_TRUE(is_filled(target->memory()->bytes(), kSeed));
+    EXPECT_TRUE(is_filled(bystander->memory()->bytes(), kSeed + 1));
+    EXPECT_EQ(fabric.board().sequence(memory.cell(1)), 0u) << "what was refused announced itself";
+  }
+
+  static void offend(Fabric& fabric, Exposed& memory,
+                     const std::function<void(Description&)>& change) {
+    const auto forged = forge(fabric, "target", change);
+    const auto here = memory.local().slice(0, 64).value();
+    const auto there = forged->slice(0, 64).value();
+    const auto word = forged->slice(56, 8).value();
+    transport::Lane& lane = memory.data(1);
+    Notification notification;
+    notification.id = memory.cell_at(1, 1);
+    notification.sequence = 1;
+    const std::array<Status, 5> outcomes{
+        outcome(fabric, [&](Completion* c) { return lane.put(here, there, c); }),
+        outcome(fabric,
+                [&](Completion* c) { return lane.put_notify(here, there, notification, c); }),
+        outcome(fabric, [&](Completion* c) { return lane.reads()->get(there, here, c); }),
+        outcome(fabric,
+                [&](Completion* c) { return lane.atomics()->fetch_add(word, 1, nullptr, c); }),
+        // Nobody asked about this one: the flush tells.
+        outcome(fabric,
+                [&](Completion* c) {
+                  EXPECT_TRUE(post(fabric, [&] { return lane.put(here, there, nullptr); }).is_ok());
+                  return lane.flush(Visibility::kRemote, c);
+                }),
+    };
+    for (const Status& status : outcomes) {
+      EXPECT_EQ(status.code(), Code::kNotFound) << status.to_string();
+      EXPECT_EQ(status.peer(), Rank(1));
+      EXPECT_NE(status.message().find("remote access error"), std::string::npos)
+          << status.to_string();
+    }
+  }
+
+  // What is right goes on, on both lanes.
+  static void serve(Fabric& fabric, Exposed& memory, std::uint64_t round) {
+    transport::Link& link = memory.link(1);
+    const std::size_t part = 64 * fabric.rank().index();
+    Notification arrival;
+    arrival.id = memory.cell_at(1, fabric.rank().index());
+    arrival.sequence = round;
+    EXPECT_TRUE(outcome(fabric, [&](Completion* c) {
+                  return link.control().flush(Visibility::kRemote, c);
+                }).is_ok());
+    EXPECT_TRUE(outcome(fabric, [&](Completion* c) {
+                  return link.data().put_notify(memory.local().slice(part, 64).value(),
+                                                memory.at(1).slice(part, 64).value(), arrival, c);
+                }).is_ok());
+  }
+};
+
+TEST_F(VerbsFaultTest, AWrongKeyIsRefused) {
+  run([](Description& description) { description.key ^= 0x5a5a'5a00; });
+}
+
+TEST_F(VerbsFaultTest, WhatLiesBehindTheRegionIsOutOfReach) {
+  run([](Description& description) { description.address += kSize; });
+}
+
+TEST_F(VerbsFaultTest, WhatOverlapsItsEndIsOutOfReach) {
+  run([](Description& description) { description.address += kSize - 32; });
+}
+
+TEST_F(VerbsFaultTest, WhatNobodyHasRegisteredIsOutOfReach) {
+  run([](Description& description) { description.address = 4096; });
+}
+
+}  // namespace
+}  // namespace dunlin::testing

@@ -1,0 +1,77 @@
+// What travels between verbs transports: short forms of notifications, addresses.
+#include <gtest/gtest.h>
+
+#include "transports/verbs/wire.h"
+
+namespace dunlin::transport::verbs {
+namespace {
+
+Notification notification(std::uint32_t cell, std::uint64_t sequence, std::uint32_t length = 0) {
+  return {NotifyId{cell}, sequence, 0, length, {}};
+}
+
+TEST(ShortFormTest, ComesBackFromItsImmediate) {
+  for (const std::uint32_t cell : {0U, 1U, 16383U, 65535U}) {
+    for (const std::uint64_t step : {0U, 1U, 2U, 16383U}) {
+      for (const bool counts_bytes : {false, true}) {
+        const std::uint32_t bytes = counts_bytes ? 4096 : 0;
+        const auto form = ShortForm::of(notification(cell, 1000 + step, bytes), 1000, 4096);
+        ASSERT_TRUE(form);
+        const auto back = ShortForm::decode(form->encode());
+        ASSERT_TRUE(back);
+        EXPECT_EQ(back->cell, cell);
+        EXPECT_EQ(back->step, step);
+        EXPECT_EQ(back->counts_bytes, counts_bytes);
+      }
+    }
+  }
+}
+
+TEST(ShortFormTest, WhatSaysMoreNeedsARecord) {
+  const std::byte byte{};
+  Notification tagged = notification(1, 5);
+  tagged.tag = 1;
+  Notification loaded = notification(1, 5);
+  loaded.inline_data = {&byte, 1};
+  EXPECT_TRUE(ShortForm::of(notification(1, 5), 4, 8));
+  EXPECT_FALSE(ShortForm::of(tagged, 4, 8));
+  EXPECT_FALSE(ShortForm::of(loaded, 4, 8));
+  EXPECT_FALSE(ShortForm::of(notification(1, 5, 7), 4, 8)) << "another length than the bytes'";
+  EXPECT_FALSE(ShortForm::of(notification(1, 3), 4, 8)) << "backwards";
+  EXPECT_FALSE(ShortForm::of(notification(1, 4 + 16384), 4, 8)) << "too far";
+  EXPECT_FALSE(ShortForm::of(notification(65536, 5), 4, 8)) << "no room for the cell";
+  EXPECT_FALSE(ShortForm::of(notification(1, 0), UINT64_MAX, 8)) << "what came before is unknown";
+}
+
+TEST(ShortFormTest, CellsOfRecordsAndServicesAreNone) {
+  for (const std::uint32_t immediate :
+       {0U, 16383U, kServiceImmediate - 1, kServiceImmediate, kRevoked}) {
+    EXPECT_FALSE(ShortForm::decode(immediate)) << immediate;
+  }
+}
+
+TEST(AddressTest, ComesBackAndNothingElseDoes) {
+  Address address;
+  address.token = 0x0123456789abcdef;
+  address.ip = "10.1.2.3";
+  address.port = 4711;
+  for (const auto atomics : {std::optional<AtomicScope>(), std::optional(AtomicScope::kTransport),
+                             std::optional(AtomicScope::kSystem)}) {
+    address.atomics = atomics;
+    Bytes encoded = address.encode();
+    const auto back = Address::decode(encoded);
+    ASSERT_TRUE(back) << back.status().to_string();
+    EXPECT_EQ(back->token, address.token);
+    EXPECT_EQ(back->ip, address.ip);
+    EXPECT_EQ(back->port, address.port);
+    EXPECT_EQ(back->atomics, atomics);
+    EXPECT_FALSE(Address::decode(std::span(encoded).first(encoded.size() - 1)));
+    encoded.back() = std::byte{9};
+    EXPECT_FALSE(Address::decode(encoded));
+    encoded.front() = std::byte{0xff};
+    EXPECT_EQ(Address::decode(encoded).status().code(), Code::kUnavailable) << "another version";
+  }
+}
+
+}  // namespace
+}  // namespace dunlin::transport::verbs

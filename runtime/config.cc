@@ -187,8 +187,25 @@ const std::vector<Row>& table() {
       text_row(
           "DUNLIN_VERBS_DEVICE",
           "RDMA device of the verbs transport, NAME or NAME:PORT (default: the nearest with an "
-          "active port that has an IP address; ranks of a host take turns where several are)",
+          "active port, rather with an IP address; ranks of a host take turns where several are)",
           &Config::verbs_device),
+      choice_row<VerbsConnect>(
+          "DUNLIN_VERBS_CONNECT", "auto", "auto, manager, bootstrap",
+          "who makes the connections of the verbs transport: librdmacm's connection manager, which "
+          "needs IP addresses, or the bootstrap (auto: the manager where both ends have addresses)",
+          {{"auto", VerbsConnect::kAuto},
+           {"manager", VerbsConnect::kManager},
+           {"bootstrap", VerbsConnect::kBootstrap}},
+          &Config::verbs_connect),
+      number_row(
+          "DUNLIN_VERBS_GID_INDEX", "-1", "", -1, 255, "-1..255",
+          "the port's GID that connections through the bootstrap are made from (-1: the first "
+          "with an IP address, else the first)",
+          &Config::verbs_gid_index),
+      number_row("DUNLIN_VERBS_TRAFFIC_CLASS", "-1", "", -1, 255, "-1..255",
+                 "traffic class of the verbs transport's packets (RoCE: DSCP and ECN bits), as the "
+                 "fabric's lossless priority wants it (-1: the system's default)",
+                 &Config::verbs_traffic_class),
       number_row("DUNLIN_UCX_QUEUE_DEPTH", "128", "operations", 1, 65536, "1..65536",
                  "operations that a lane of the ucx transport holds before it reports busy",
                  &Config::ucx_queue_depth),

@@ -41,6 +41,7 @@ std::optional<std::int64_t> parse_integer(std::string_view text);
 
 enum class CoordinatorHost { kLauncher, kRank0 };
 enum class WaitMode { kAuto, kSpin, kYield, kEvent };
+enum class VerbsConnect { kAuto, kManager, kBootstrap };
 enum class RmaMode { kAuto, kOn, kOff };
 enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError, kOff };
 
@@ -66,6 +67,9 @@ struct Config {
   bool huge_pages = true;
   std::int64_t verbs_queue_depth = 0;  // operations that a verbs lane holds at a time
   std::string verbs_device;            // NAME or NAME:PORT; empty: the nearest
+  VerbsConnect verbs_connect = VerbsConnect::kAuto;
+  std::int64_t verbs_gid_index = 0;      // -1: chosen
+  std::int64_t verbs_traffic_class = 0;  // -1: the system's
   std::int64_t ucx_queue_depth = 0;    // operations that a ucx lane holds at a time
   RmaMode ucx_rma = RmaMode::kAuto;
   LogLevel log_level = LogLevel::kWarn;

@@ -79,7 +79,7 @@ Status Fabric::start(const std::vector<TransportFactory>& factories) {
     }
     auto transport =
         factory->make(TransportContext{rank(), bootstrap_.job().local_rank, transports_.size(),
-                                       *board_, peers(), counters_, clock_, config_});
+                                       *board_, peers(), bootstrap_.mail(), counters_, clock_, config_});
     if (transport) {
       transports_.push_back(std::move(transport).value());
     } else {

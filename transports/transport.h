@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/bootstrap/mail.h"
 #include "runtime/bytes.h"
 #include "runtime/clock.h"
 #include "runtime/config.h"
@@ -32,6 +33,7 @@ struct TransportContext {
   std::size_t index = 0;  // the transport's place in its fabric: LocalRegion::at(index) is its own
   NotifyBoard& board;     // notifications for this process are published here
   PeerTable& peers;
+  Mail& mail;
   Counters& counters;
   const Clock& clock;
   const Config& config;

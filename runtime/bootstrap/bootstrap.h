@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/bootstrap/mail.h"
 #include "runtime/bytes.h"
 #include "runtime/clock.h"
 #include "runtime/config.h"
@@ -62,6 +63,9 @@ class Bootstrap {
 
   // Life of the peers; owned by the bootstrap, valid as long as it is.
   virtual PeerTable& peers() = 0;
+
+  // Letters between this rank and others; owned by the bootstrap.
+  virtual Mail& mail() = 0;
 
   // Publishes a value under a key that nobody published before (kAlreadyExists otherwise).
   virtual Status publish(std::string_view key, std::span<const std::byte> value) = 0;

@@ -21,7 +21,14 @@ std::string seconds(Duration timeout) {
 
 }  // namespace
 
-BootstrapClient::BootstrapClient(JobInfo job) : job_(std::move(job)), peers_(job_.size) {
+BootstrapClient::BootstrapClient(JobInfo job)
+    : job_(std::move(job)),
+      peers_(job_.size),
+      mail_([this](Rank to, std::span<const std::byte> text) {
+        transmit({.type = MessageType::kLetter,
+                  .subject = to,
+                  .value = Bytes(text.begin(), text.end())});
+      }) {
   for (int rank = 0; rank < job_.size; ++rank) membership_.members.emplace_back(rank);
 }
 
@@ -115,6 +122,8 @@ void BootstrapClient::deliver(Message message) {
     peers_.mark(message.subject, message.state, std::move(message.text));
     return;
   }
+  if (message.type == MessageType::kLetter)
+    return mail_.deliver({message.subject, std::move(message.value)});
   const std::lock_guard lock(mutex_);
   if (message.type != MessageType::kReply || message.request != last_request_) return;
   reply_ = std::move(message);

@@ -18,6 +18,7 @@ class BootstrapClient : public Bootstrap {
  public:
   const JobInfo& job() const final { return job_; }
   PeerTable& peers() final { return peers_; }
+  Mail& mail() final { return mail_; }
   Status publish(std::string_view key, std::span<const std::byte> value) final;
   Result<Bytes> lookup(std::string_view key, Duration timeout) final;
   Status barrier(std::string_view name, Duration timeout) final;
@@ -47,6 +48,7 @@ class BootstrapClient : public Bootstrap {
 
   const JobInfo job_;
   PeerTable peers_;
+  Mail mail_;
   SteadyClock clock_;
 
   mutable std::mutex mutex_;  // guards all below

@@ -69,6 +69,8 @@ Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
     case MessageType::kPublish:
       publish(from, message);
       return Status::ok();
+    case MessageType::kLetter:
+      return hand_on(from, message);
     case MessageType::kGoodbye:
       // The others hear of it before the leaver may end: a watcher of its process then knows
       // already.
@@ -119,6 +121,19 @@ void JobLedger::publish(Rank from, const Message& message) {
   }
   reply(from, std::move(answer));
   settle_lookup(message.text);
+}
+
+Status JobLedger::hand_on(Rank from, const Message& letter) {
+  const int to = letter.subject.value();
+  if (to < 0 || static_cast<std::size_t>(to) >= members_.size() ||
+      letter.value.size() > Mail::kLargestLetter) {
+    return {Code::kCorrupted, fmt::format("rank {} sent a letter of {} bytes to rank {}",
+                                          from.value(), letter.value.size(), to)};
+  }
+  const Member& member = members_[letter.subject.index()];
+  if (member.has_joined && is_present(member))
+    send_(letter.subject, {.type = MessageType::kLetter, .subject = from, .value = letter.value});
+  return Status::ok();
 }
 
 void JobLedger::lose(Rank rank, const std::string& reason) {

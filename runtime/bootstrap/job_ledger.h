@@ -57,6 +57,7 @@ class JobLedger {
 
   Status open_request(Rank from, const Message& message, TimePoint now);
   void publish(Rank from, const Message& message);
+  Status hand_on(Rank from, const Message& letter);
   void change_state(Rank rank, PeerState state, const std::string& reason);
   void remove(Rank rank, PeerState state, const std::string& reason);
   void fail_start(Code code, const std::string& reason);

@@ -21,7 +21,7 @@
 namespace dunlin::bootstrap {
 
 constexpr std::uint32_t kMagic = 0x314e4c44;  // "DLN1" in memory
-constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kVersion = 2;
 constexpr std::size_t kHeaderBytes = 12;
 
 enum class MessageType : std::uint8_t {
@@ -39,6 +39,9 @@ enum class MessageType : std::uint8_t {
   kReform = 20,   // number: time-out in ns
   kGoodbye = 21,
   kHeartbeat = 22,
+  // From a rank to the one that `subject` names; the coordinator hands it on with `subject` being
+  // the sender.
+  kLetter = 24,  // value
   // From the coordinator.
   kReply = 32,   // code, text: failure; value: of a lookup; number, ranks: of a reform
   kNotice = 33,  // subject's state is now `state`; text: why

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Tests of the verbs transport that need RDMA devices: to be run in a guest of tools/softroce.
 #
-#   verbs.sh BUILD_DIR threads|processes|shallow|faults|lossy|job|outage|two_hosts
+#   verbs.sh BUILD_DIR threads|processes|shallow|faults|lossy|job|outage|linkdown|two_hosts
 #
 # two_hosts needs two guests.
 # Ranks of a host alternate between rxe0 and rxe1, so their traffic crosses the guest's veth pair.
@@ -36,10 +36,33 @@ impair() {
   for interface in v0 v1; do tc qdisc add dev $interface root netem "$@" || fail "tc netem"; done
 }
 
+# Three outages in a training run, by the functions break_link and mend_link: it ends as without them.
+go_on_after_outages() {
+  local over_shm over_verbs
+  over_shm=$(DUNLIN_TRANSPORTS=shm job /tmp/shm --epochs 400)
+  : >/tmp/verbs
+  (
+    until grep -q objective /tmp/verbs; do sleep 0.2; done
+    for _ in 1 2 3; do
+      break_link
+      sleep 3
+      mend_link
+      sleep 3
+    done
+  ) &
+  over_verbs=$(DUNLIN_LOG_LEVEL=info job /tmp/verbs --epochs 400 --deadline 60)
+  kill $! 2>/dev/null
+  grep 'is back after' /tmp/verbs
+  echo "shm: $over_shm, verbs: $over_verbs"
+  [[ -n $over_shm && $over_shm == "$over_verbs" ]] || fail "not the same"
+  grep -q 'is back after' /tmp/verbs || fail "no connection was lost"
+}
+
 case $case in
   # librdmacm's state doesn't survive a fork: threads and processes in processes of their own.
   threads) exec "$conformance" --gtest_filter='*/threads' ;;
-  processes) exec "$conformance" --gtest_filter='-*/threads' ;;
+  # Threads connect through the connection manager, processes through the bootstrap.
+  processes) DUNLIN_VERBS_CONNECT=bootstrap exec "$conformance" --gtest_filter='-*/threads' ;;
   shallow) DUNLIN_VERBS_QUEUE_DEPTH=2 exec "$conformance" --gtest_filter='*LaneTest*/threads:*AccessTest*/threads:*ChannelTest*/threads' ;;
   faults) exec "$build/tests/transports/test_verbs_fault" ;;
   lossy)
@@ -55,25 +78,18 @@ case $case in
     [[ -n $over_shm && $over_shm == "$over_verbs" ]] || fail "not the same"
     ;;
   outage)
-    over_shm=$(DUNLIN_TRANSPORTS=shm job /tmp/shm --epochs 400)
-    : >/tmp/verbs
-    # Nothing passes for longer than the devices try by themselves, as soon as the job is under way. (A link
-    # that is down would also break rdma_rxe's own queue pair of the connection manager, for good.)
-    (
-      until grep -q objective /tmp/verbs; do sleep 0.2; done
-      for _ in 1 2 3; do
-        impair loss 100%
-        sleep 3
-        for interface in v0 v1; do tc qdisc delete dev $interface root; done
-        sleep 3
-      done
-    ) &
-    over_verbs=$(DUNLIN_LOG_LEVEL=info job /tmp/verbs --epochs 400 --deadline 60)
-    kill $! 2>/dev/null
-    grep 'is back after' /tmp/verbs
-    echo "shm: $over_shm, verbs: $over_verbs"
-    [[ -n $over_shm && $over_shm == "$over_verbs" ]] || fail "not the same"
-    grep -q 'is back after' /tmp/verbs || fail "no connection was lost"
+    # Nothing passes for longer than the devices try by themselves. (A link that is down would also break
+    # rdma_rxe's own queue pair of the connection manager, for good.)
+    break_link() { impair loss 100%; }
+    mend_link() { for interface in v0 v1; do tc qdisc delete dev $interface root; done; }
+    go_on_after_outages
+    ;;
+  linkdown)
+    # Without the connection manager, connections come back after that, too.
+    export DUNLIN_VERBS_CONNECT=bootstrap
+    break_link() { ip link set v0 down; }
+    mend_link() { ip link set v0 up; }
+    go_on_after_outages
     ;;
   two_hosts)
     # Two ranks on each; shm within a host, verbs between them.

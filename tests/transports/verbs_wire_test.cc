@@ -1,6 +1,8 @@
 // What travels between verbs transports: short forms of notifications, addresses.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "transports/verbs/wire.h"
 
 namespace dunlin::transport::verbs {
@@ -47,6 +49,30 @@ TEST(ShortFormTest, CellsOfRecordsAndServicesAreNone) {
   for (const std::uint32_t immediate :
        {0U, 16383U, kServiceImmediate - 1, kServiceImmediate, kRevoked}) {
     EXPECT_FALSE(ShortForm::decode(immediate)) << immediate;
+  }
+}
+
+TEST(ConnectionLetterTest, ComesBackAndNothingElseDoes) {
+  ConnectionLetter letter{.kind = LetterKind::kAnswer, .initiator = 3, .session = 17};
+  letter.is_for_initiator = true;
+  letter.place = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, 42, 0xabcdef, 7, 5};
+  letter.reads = 16;
+  letter.private_data = {std::byte{1}, std::byte{2}};
+  const Bytes encoded = letter.encode(1111, 2222);
+  std::uint64_t target = 0;
+  const auto back = ConnectionLetter::decode(encoded, target);
+  ASSERT_TRUE(back) << back.status().to_string();
+  EXPECT_EQ(target, 1111u);
+  EXPECT_EQ(back->sender, 2222u);
+  EXPECT_EQ(back->kind, LetterKind::kAnswer);
+  EXPECT_EQ(back->initiator, 3u);
+  EXPECT_EQ(back->session, 17u);
+  EXPECT_TRUE(back->is_for_initiator);
+  EXPECT_EQ(std::memcmp(&back->place, &letter.place, sizeof letter.place), 0);
+  EXPECT_EQ(back->reads, 16);
+  EXPECT_EQ(back->private_data, letter.private_data);
+  for (std::size_t size = 0; size < encoded.size(); ++size) {
+    EXPECT_FALSE(ConnectionLetter::decode(std::span(encoded).first(size), target)) << size;
   }
 }
 

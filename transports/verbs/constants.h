@@ -11,7 +11,7 @@ namespace dunlin::transport::verbs {
 
 // First byte of an address and of a connection request: builds that disagree about what travels
 // refuse one another.
-inline constexpr std::uint8_t kWireVersion = 2;
+inline constexpr std::uint8_t kWireVersion = 3;
 
 // Largest inline size that is asked for: a whole record, and small puts, leave with the work
 // request and cost the NIC no read of our memory. What the created QP reports counts.
@@ -41,6 +41,9 @@ inline constexpr std::uint8_t kReceiverNotReadyRetries = 7;
 // Reads and atomics that a queue pair has on the way at most (less where a device has less): each
 // takes the other end's device a place to answer from, and 16 hide the round trip behind the bytes.
 inline constexpr std::uint8_t kReads = 16;
+
+// How long a receiver that is not ready asks for, all the same: code 12 is 0.64 ms.
+inline constexpr std::uint8_t kReceiverNotReadyTimer = 12;
 
 // What close() gives pending operations to end by themselves, and connections to say good-bye.
 inline constexpr auto kCloseGrace = std::chrono::milliseconds(500);

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 
 namespace dunlin::transport::verbs {
 namespace {
@@ -50,31 +51,40 @@ int numa_node_of(const std::string& device) {
   return node;
 }
 
+int preference(const DeviceAddress& address) {
+  return (address.is_near ? 2 : 0) + (address.ip.empty() ? 0 : 1);
+}
+
+bool is_near(const std::string& device) {
+  const int node = numa_node_of(device);
+  unsigned here = 0;
+  return node < 0 || getcpu(nullptr, &here) != 0 || static_cast<unsigned>(node) == here;
+}
+
 void add_port(std::vector<DeviceAddress>& found, const std::string& device, ibv_context* context,
-              int port) {
+              int port, int gid_index) {
   ibv_port_attr attributes{};
   if (ibv_query_port(context, static_cast<std::uint8_t>(port), &attributes) != 0 ||
       attributes.state != IBV_PORT_ACTIVE) {
     return;
   }
+  const bool is_infiniband = attributes.link_layer == IBV_LINK_LAYER_INFINIBAND;
+  std::optional<DeviceAddress> best;
   for (int index = 0; index < attributes.gid_tbl_len; ++index) {
+    if (gid_index >= 0 && index != gid_index) continue;
     ibv_gid_entry entry{};
     if (ibv_query_gid_ex(context, static_cast<std::uint32_t>(port),
                          static_cast<std::uint32_t>(index), &entry, 0) != 0) {
       continue;
     }
-    if (entry.gid_type == IBV_GID_TYPE_ROCE_V1) continue;  // does not leave its Ethernet segment
-    const bool is_infiniband = attributes.link_layer == IBV_LINK_LAYER_INFINIBAND;
+    // RoCE v1 does not leave its Ethernet segment.
+    if (entry.gid_type == IBV_GID_TYPE_ROCE_V1 && gid_index < 0) continue;
     const std::string ip =
         address_of_interface(is_infiniband ? interface_of(device, port) : entry.ndev_ifindex);
-    if (ip.empty()) continue;
-    const int node = numa_node_of(device);
-    unsigned here = 0;
-    const bool is_near =
-        node < 0 || getcpu(nullptr, &here) != 0 || static_cast<unsigned>(node) == here;
-    found.push_back({device, port, index, is_near, ip});
-    return;  // one address per port
+    if (!best || (best->ip.empty() && !ip.empty()))
+      best = DeviceAddress{device, port, index, is_near(device), ip};
   }
+  if (best) found.push_back(std::move(*best));
 }
 
 }  // namespace
@@ -89,7 +99,7 @@ Result<SocketAddress> SocketAddress::parse(const std::string& ip, std::uint16_t 
   return parsed;
 }
 
-Result<std::vector<DeviceAddress>> find_addresses(const std::string& wanted) {
+Result<std::vector<DeviceAddress>> find_addresses(const std::string& wanted, int gid_index) {
   int count = 0;
   ibv_device** const list = ibv_get_device_list(&count);
   if (list == nullptr && errno == ENOSYS)
@@ -108,24 +118,27 @@ Result<std::vector<DeviceAddress>> find_addresses(const std::string& wanted) {
     if (!context || ibv_query_device(context.get(), &attributes) != 0) continue;
     for (int port = 1; port <= attributes.phys_port_cnt; ++port) {
       if (!wanted.empty() && wanted != name && wanted != fmt::format("{}:{}", name, port)) continue;
-      add_port(found, name, context.get(), port);
+      add_port(found, name, context.get(), port, gid_index);
     }
   }
   if (count == 0) return Status(Code::kUnavailable, "this host has no RDMA device");
   if (found.empty()) {
-    return Status(Code::kUnavailable,
-                  fmt::format("no active port with an IP address{} among the RDMA devices {}",
-                              wanted.empty() ? "" : " of '" + wanted + "'", names));
+    return Status(
+        Code::kUnavailable,
+        fmt::format("no active port{}{} among the RDMA devices {}",
+                    wanted.empty() ? "" : " of '" + wanted + "'",
+                    gid_index < 0 ? "" : fmt::format(" with a GID {}", gid_index), names));
   }
-  std::stable_partition(found.begin(), found.end(),
-                        [](const DeviceAddress& address) { return address.is_near; });
+  std::stable_sort(found.begin(), found.end(), [](const auto& one, const auto& other) {
+    return preference(one) > preference(other);
+  });
   return found;
 }
 
 const DeviceAddress& choose(const std::vector<DeviceAddress>& addresses, int local_rank) {
-  const auto alike = std::count_if(
-      addresses.begin(), addresses.end(),
-      [&](const DeviceAddress& address) { return address.is_near == addresses.front().is_near; });
+  const auto alike = std::count_if(addresses.begin(), addresses.end(), [&](const auto& address) {
+    return preference(address) == preference(addresses.front());
+  });
   return addresses[static_cast<std::size_t>(local_rank) % static_cast<std::size_t>(alike)];
 }
 

@@ -21,18 +21,20 @@ class SocketAddress {
   sockaddr_storage storage_{};
 };
 
-// An address that RDMA connections can be made from: of an active port's network interface.
+// An active port, with the GID that connections are made from.
 struct DeviceAddress {
   std::string device;  // "mlx5_0"
   int port = 1;
   int gid_index = 0;
   bool is_near = true;  // on the NUMA node that this thread runs on, as far as the kernel says
-  std::string ip;
+  std::string ip;       // of the port's network interface; empty: it has none
 };
 
-// All that this host has, nearest first, restricted to `device` ("", NAME or NAME:PORT).
-// kUnavailable says what is missing when there is none.
-Result<std::vector<DeviceAddress>> find_addresses(const std::string& device);
+// All that this host has, nearest first, those with IP addresses before those without; restricted
+// to `device` ("", NAME or NAME:PORT) and `gid_index` (-1: per port, the first that has an IP
+// address, else the first that leaves the network segment). kUnavailable says what is missing when
+// there is none.
+Result<std::vector<DeviceAddress>> find_addresses(const std::string& device, int gid_index);
 
 // The one for a process: the nearest; of several that are equally near, the processes of a host
 // take turns.

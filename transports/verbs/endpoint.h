@@ -7,26 +7,35 @@
 #pragma once
 
 #include <infiniband/verbs.h>
-#include <rdma/rdma_cma.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace dunlin::transport::verbs {
 
-// An event of the connection manager, copied so that it could be acknowledged.
-struct CmEvent {
-  rdma_cm_event_type type;
-  int status;
-  std::uint8_t reads;  // that the other end means to have on the way
-  std::vector<std::byte> private_data;
+enum class EventType : std::uint8_t {
+  kRouteFound,
+  kEstablished,
+  kEnded,       // the other end has let go of it
+  kRefused,     // the other end does not want it
+  kFailed,      // any other reason why it can't be made
+  kDeviceGone,  // ours
+};
+
+// What happened to a connection.
+struct Event {
+  EventType type;
+  std::string reason{};                   // in words; of the last four
+  bool is_final = false;                  // kRefused: and it won't want another one either
+  std::vector<std::byte> private_data{};  // kEstablished, at who asked: what the other end answers
 };
 
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
-  virtual void on_event(const CmEvent& event) = 0;
+  virtual void on_event(const Event& event) = 0;
   virtual void on_completion(const ibv_wc& completion) = 0;
 };
 

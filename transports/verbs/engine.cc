@@ -44,52 +44,98 @@ Result<std::unique_ptr<Engine>> Engine::create(const TransportContext& context) 
 }
 
 Status Engine::start() {
-  DUNLIN_ASSIGN(const auto addresses, find_addresses(context_.config.verbs_device));
-  const DeviceAddress& chosen = choose(addresses, context_.local_rank);
-  DUNLIN_ASSIGN(events_, EventChannel::create());
-  DUNLIN_ASSIGN(listener_, CmId::create(*events_));
-  DUNLIN_ASSIGN(SocketAddress local, SocketAddress::parse(chosen.ip, 0));
-  if (rdma_bind_addr(listener_->handle(), local.get()) != 0)
-    return Status::from_errno("rdma_bind_addr " + chosen.ip, errno);
-  if (listener_->handle()->verbs == nullptr) {
-    return {Code::kUnavailable, fmt::format("{} belongs to no RDMA device", chosen.ip)};
+  const Config& config = context_.config;
+  DUNLIN_ASSIGN(auto addresses,
+                find_addresses(config.verbs_device, static_cast<int>(config.verbs_gid_index)));
+  if (config.verbs_connect == VerbsConnect::kManager)
+    std::erase_if(addresses, [](const DeviceAddress& address) { return address.ip.empty(); });
+  if (addresses.empty()) {
+    return {Code::kUnavailable,
+            "no active RDMA port has an IP address, which DUNLIN_VERBS_CONNECT=manager needs"};
   }
-  // All of them may come at once, and what finds the queue full waits for seconds.
-  const int backlog = static_cast<int>(kLaneKinds) * context_.peers.size();
-  if (rdma_listen(listener_->handle(), backlog) != 0)
-    return Status::from_errno("rdma_listen", errno);
-
-  ibv_context* const device = listener_->handle()->verbs;
-  ibv_port_attr port{};
-  if (const int error = ibv_query_port(device, listener_->handle()->port_num, &port); error != 0)
-    return Status::from_errno("ibv_query_port", error);
-  longest_message_ = port.max_msg_sz;
+  const DeviceAddress& chosen = choose(addresses, context_.local_rank);
+  DUNLIN_TRY(open_device(chosen));
   ibv_device_attr limits{};
-  if (const int error = ibv_query_device(device, &limits); error != 0)
+  if (const int error = ibv_query_device(device_, &limits); error != 0)
     return Status::from_errno("ibv_query_device", error);
   address_.atomics = atomics_of(limits);
   reads_ = static_cast<std::uint8_t>(
       std::clamp(std::min(limits.max_qp_rd_atom, limits.max_qp_init_rd_atom), 1, int{kReads}));
-  DUNLIN_ASSIGN(domain_, ProtectionDomain::create(device, address_.atomics.has_value()));
-  DUNLIN_ASSIGN(channel_, CompletionChannel::create(device));
+  DUNLIN_ASSIGN(domain_, ProtectionDomain::create(device_, address_.atomics.has_value()));
+  DUNLIN_ASSIGN(channel_, CompletionChannel::create(device_));
   // Room for all peers from the beginning: not every provider can resize.
   const std::int64_t wanted = context_.peers.size() * (2 * queue_depth_ + 8LL);
   const int capacity = static_cast<int>(std::min<std::int64_t>(wanted, limits.max_cqe));
   for (auto& queue : completions_) {
-    DUNLIN_ASSIGN(queue, CompletionQueue::create(device, *channel_, capacity));
+    DUNLIN_ASSIGN(queue, CompletionQueue::create(device_, *channel_, capacity));
   }
-  address_.ip = chosen.ip;
-  address_.port = ntohs(rdma_get_src_port(listener_->handle()));
   randombytes_buf(&address_.token, sizeof address_.token);
-  DUNLIN_DEBUG("verbs: {} port {} GID index {} ({})", chosen.device, chosen.port, chosen.gid_index,
-               chosen.ip);
+  DUNLIN_ASSIGN(const LocalPort port, local_port(chosen));
+  mail_ = std::make_unique<MailConnector>(context_.mail, context_.self, address_.token, port,
+                                          [this](auto session, auto request, auto reads) {
+                                            on_request(std::move(session), request, reads);
+                                          });
+  DUNLIN_DEBUG("verbs: {} port {} GID index {} ({}), connections through {}", chosen.device,
+               chosen.port, chosen.gid_index, chosen.ip, cm_ ? "librdmacm" : "the bootstrap");
   return Status::ok();
+}
+
+Status Engine::open_device(const DeviceAddress& chosen) {
+  const Config& config = context_.config;
+  if (chosen.ip.empty() || config.verbs_connect == VerbsConnect::kBootstrap) {
+    DUNLIN_ASSIGN(own_device_, Device::open(chosen.device));
+    device_ = own_device_->handle();
+  } else {
+    // All of them may come at once, and what finds the queue full waits for seconds.
+    const int backlog = static_cast<int>(kLaneKinds) * context_.peers.size();
+    DUNLIN_ASSIGN(
+        cm_, CmConnector::create(chosen.ip, backlog, static_cast<int>(config.verbs_traffic_class),
+                                 [this](auto session, auto request, auto reads) {
+                                   on_request(std::move(session), request, reads);
+                                 }));
+    device_ = cm_->device();
+    address_.ip = chosen.ip;
+    address_.port = cm_->ip_port();
+  }
+  return set_nonblocking(device_->async_fd);
+}
+
+Result<LocalPort> Engine::local_port(const DeviceAddress& chosen) {
+  LocalPort port;
+  port.device = device_;
+  port.number = static_cast<std::uint8_t>(chosen.port);
+  port.gid_index = static_cast<std::uint8_t>(chosen.gid_index);
+  port.traffic_class = static_cast<int>(context_.config.verbs_traffic_class);
+  ibv_port_attr attributes{};
+  if (const int error = ibv_query_port(device_, port.number, &attributes); error != 0)
+    return Status::from_errno("ibv_query_port", error);
+  if (ibv_query_gid(device_, port.number, port.gid_index, &port.gid) != 0)
+    return Status::from_errno(fmt::format("ibv_query_gid {}", chosen.gid_index), errno);
+  longest_message_ = attributes.max_msg_sz;
+  port.lid = attributes.lid;
+  port.mtu = attributes.active_mtu;
+  port.is_infiniband = attributes.link_layer == IBV_LINK_LAYER_INFINIBAND;
+  return port;
+}
+
+// Both ends see both addresses, so that they choose alike.
+Connector& Engine::connector(const Address& peer) {
+  if (cm_ && !peer.ip.empty()) return *cm_;
+  return *mail_;
+}
+
+std::vector<int> Engine::wait_fds() const {
+  std::vector<int> fds{channel_->handle()->fd, device_->async_fd, mail_->fd()};
+  if (cm_) fds.push_back(cm_->fd());
+  return fds;
 }
 
 Engine::~Engine() {
   inbound_.clear();  // takes what has come, which may be for the connections
   connections_.clear();
   quarantine_.clear();
+  mail_.reset();
+  cm_.reset();
   if (channel_) channel_->drain();
 }
 
@@ -109,7 +155,8 @@ Result<Connection*> Engine::connect(Rank peer, const Address& address) {
   return &connection;
 }
 
-Status Engine::make_queue_pair(CmId& id, LaneKind kind, ibv_qp_cap room, Endpoint& endpoint) {
+Status Engine::make_queue_pair(Session& session, LaneKind kind, ibv_qp_cap room,
+                               Endpoint& endpoint) {
   CompletionQueue& completions = *completions_[index_of(kind)];
   DUNLIN_TRY(completions.reserve(completions_of(room)));
   ibv_qp_init_attr attributes{};
@@ -117,27 +164,27 @@ Status Engine::make_queue_pair(CmId& id, LaneKind kind, ibv_qp_cap room, Endpoin
   attributes.recv_cq = completions.handle();
   attributes.qp_type = IBV_QPT_RC;
   attributes.cap = room;
-  Status status = id.create_queue_pair(*domain_, attributes);
+  Status status = session.create_queue_pair(*domain_, attributes);
   if (!status.is_ok() && room.max_inline_data != 0) {  // a provider without inline data
     attributes.cap.max_inline_data = 0;
-    status = id.create_queue_pair(*domain_, attributes);
+    status = session.create_queue_pair(*domain_, attributes);
   }
   if (status.is_ok()) {
-    endpoints_[id.queue_pair()->qp_num] = &endpoint;
+    endpoints_[session.queue_pair()->qp_num] = &endpoint;
   } else {
     completions.release(completions_of(room));
   }
   return status;
 }
 
-void Engine::detach(CmId& id, LaneKind kind, const ibv_qp_cap& room) {
-  if (id.queue_pair() == nullptr) return;
-  endpoints_.erase(id.queue_pair()->qp_num);
+void Engine::detach(Session& session, LaneKind kind, const ibv_qp_cap& room) {
+  if (session.queue_pair() == nullptr) return;
+  endpoints_.erase(session.queue_pair()->qp_num);
   completions_[index_of(kind)]->release(completions_of(room));
 }
 
 std::size_t Engine::progress() {
-  if (restless_ > 0 || looks_for_events_ || ++turns_ >= kTurnsPerEventCheck) {
+  if (restless_ > 0 || looks_for_events_ || mail_->has_news() || ++turns_ >= kTurnsPerEventCheck) {
     take_events();
     tend();
   }
@@ -161,6 +208,7 @@ void Engine::tend() {
   const TimePoint now = context_.clock.now();
   const bool probes = now >= next_probe_;
   if (probes) next_probe_ = now + kProbeInterval;
+  if (probes) take_device_events();
   if (!probes && restless_ == 0) return;
   for (const Connection& connection : connections_) {
     for (const auto& lane : connection.lanes) {
@@ -184,27 +232,33 @@ std::size_t Engine::poll(LaneKind kind) {
 void Engine::take_events() {
   turns_ = 0;
   looks_for_events_ = false;
-  rdma_cm_event* event = nullptr;
-  while (rdma_get_cm_event(events_->handle(), &event) == 0) {
-    const auto* const data = static_cast<const std::byte*>(event->param.conn.private_data);
-    const std::size_t size = data == nullptr ? 0 : event->param.conn.private_data_len;
-    const CmEvent copy{
-        event->event, event->status, event->param.conn.responder_resources, {data, data + size}};
-    rdma_cm_id* const id = event->id;
-    rdma_ack_cm_event(event);
-    if (copy.type == RDMA_CM_EVENT_CONNECT_REQUEST) {
-      on_request(id, copy);
-    } else if (id != listener_->handle() && id->context != nullptr) {
-      static_cast<Endpoint*>(id->context)->on_event(copy);
+  if (cm_) cm_->take_events();
+  mail_->take_events();
+}
+
+// What breaks single connections, these tell themselves.
+void Engine::take_device_events() {
+  ibv_async_event event{};
+  while (ibv_get_async_event(device_, &event) == 0) {
+    const ibv_event_type type = event.event_type;
+    ibv_ack_async_event(&event);
+    const std::string what = fmt::format("the RDMA device: {}", ibv_event_type_str(type));
+    if (type != IBV_EVENT_DEVICE_FATAL && type != IBV_EVENT_CQ_ERR) {
+      DUNLIN_DEBUG("{}", what);
+      continue;
+    }
+    for (const Connection& connection : connections_) {
+      for (const auto& lane : connection.lanes) {
+        if (lane) lane->on_event({.type = EventType::kDeviceGone, .reason = what});
+      }
     }
   }
 }
 
-Result<Request> Engine::read_request(const CmEvent& event) const {
+Result<Request> Engine::read_request(std::span<const std::byte> bytes) const {
   Request request{};
-  if (event.private_data.size() < sizeof request)
-    return Status(Code::kCorrupted, "its request is cut short");
-  std::memcpy(&request, event.private_data.data(), sizeof request);
+  if (bytes.size() < sizeof request) return Status(Code::kCorrupted, "its request is cut short");
+  std::memcpy(&request, bytes.data(), sizeof request);
   if (request.version != kWireVersion) {
     return Status(Code::kUnavailable, fmt::format("it speaks version {} of the wire format, not {}",
                                                   request.version, kWireVersion));
@@ -220,15 +274,13 @@ Result<Request> Engine::read_request(const CmEvent& event) const {
   return request;
 }
 
-void Engine::on_request(rdma_cm_id* id, const CmEvent& event) {
+void Engine::on_request(std::unique_ptr<Session> session, std::span<const std::byte> bytes,
+                        std::uint8_t reads) {
   is_in_use_ = true;
-  auto owned = std::make_unique<CmId>(id);
-  id->context = nullptr;
-  const auto request = read_request(event);
+  const auto request = read_request(bytes);
   if (!request) {
     DUNLIN_WARN("refused a connection: {}", request.status().message());
-    (void)rdma_reject(id, nullptr, 0);
-    return;
+    return session->refuse(Session::Refusal::kForGood);
   }
   const Rank peer(static_cast<int>(request->source));
   Inbound* to = inbound(peer, request->lane);
@@ -238,7 +290,7 @@ void Engine::on_request(rdma_cm_id* id, const CmEvent& event) {
     status = made.status();
     if (made) to = inbound_.emplace_back(std::move(made).value()).get();
   }
-  if (status.is_ok()) status = to->accept(std::move(owned), *request, event.reads);
+  if (status.is_ok()) status = to->accept(std::move(session), *request, reads);
   if (!status.is_ok()) DUNLIN_WARN("can't accept rank {}: {}", peer.value(), status.to_string());
 }
 

@@ -1,6 +1,6 @@
 // Engine: what the lanes, links and regions of one verbs transport share: the device, the
-// completion queues, the listener, and the connections. Dispatches completions and the connection
-// manager's events.
+// completion queues, the connectors, and the connections. Dispatches completions and the
+// connectors' events.
 //
 // Owned by the transport. Owner thread only.
 #pragma once
@@ -12,8 +12,11 @@
 
 #include "transports/imports.h"
 #include "transports/transport.h"
+#include "transports/verbs/cm_connector.h"
+#include "transports/verbs/device.h"
 #include "transports/verbs/handle.h"
 #include "transports/verbs/inbound.h"
+#include "transports/verbs/mail_connector.h"
 #include "transports/verbs/outbound.h"
 #include "transports/verbs/wire.h"
 
@@ -37,7 +40,8 @@ class Engine {
   const TransportContext& context() const { return context_; }
   const Address& address() const { return address_; }
   const ProtectionDomain& domain() const { return *domain_; }
-  const EventChannel& events() const { return *events_; }
+  // That makes the connections to the process with this address.
+  Connector& connector(const Address& peer);
   std::size_t longest_message() const { return longest_message_; }
   std::uint32_t queue_depth() const { return queue_depth_; }
   // Reads and atomics that a queue pair may have on the way, as their source and as their target.
@@ -53,10 +57,10 @@ class Engine {
     channel_->drain();
     looks_for_events_ = true;  // they may be what woke us
   }
-  std::vector<int> wait_fds() const { return {channel_->handle()->fd, events_->fd()}; }
+  std::vector<int> wait_fds() const;
 
   // Progresses until `is_over()` or for `grace` of real time. drain_completions() leaves the
-  // connection manager alone: for use while its events are dealt with.
+  // connectors alone: for use while their events are dealt with.
   template <typename IsOver>
   void drain(IsOver&& is_over, Duration grace) {
     poll_until(is_over, grace, [this] {
@@ -75,11 +79,11 @@ class Engine {
     }
   }
 
-  // Makes the identifier's RC queue pair, of which the endpoint gets the completions. Less inline
+  // Makes the session's RC queue pair, of which the endpoint gets the completions. Less inline
   // data than `room` asks for may be granted.
-  Status make_queue_pair(CmId& id, LaneKind kind, ibv_qp_cap room, Endpoint& endpoint);
-  // Before the identifier goes: the endpoint gets no more completions. `room` as above.
-  void detach(CmId& id, LaneKind kind, const ibv_qp_cap& room);
+  Status make_queue_pair(Session& session, LaneKind kind, ibv_qp_cap room, Endpoint& endpoint);
+  // Before the session goes: the endpoint gets no more completions. `room` as above.
+  void detach(Session& session, LaneKind kind, const ibv_qp_cap& room);
   // `change` in the number of those that are connecting or will be: events are looked for at every
   // turn while there are any.
   void count_restless(int change) { restless_ += change; }
@@ -102,20 +106,26 @@ class Engine {
 
   explicit Engine(const TransportContext& context);
   Status start();
+  Status open_device(const DeviceAddress& chosen);
+  Result<LocalPort> local_port(const DeviceAddress& chosen);
   std::size_t take_completions();
   std::size_t poll(LaneKind kind);
   void take_events();
   // What has to be looked after by time.
   void tend();
+  void take_device_events();
   Inbound* inbound(Rank peer, LaneKind kind) const;
-  void on_request(rdma_cm_id* id, const CmEvent& event);
-  Result<Request> read_request(const CmEvent& event) const;
+  void on_request(std::unique_ptr<Session> session, std::span<const std::byte> bytes,
+                  std::uint8_t reads);
+  Result<Request> read_request(std::span<const std::byte> bytes) const;
   void watch_peers();
 
   TransportContext context_;
   Address address_;
-  std::unique_ptr<EventChannel> events_;
-  std::unique_ptr<CmId> listener_;
+  std::unique_ptr<CmConnector> cm_;     // null: without
+  std::unique_ptr<Device> own_device_;  // null: librdmacm's
+  ibv_context* device_ = nullptr;
+  std::unique_ptr<MailConnector> mail_;
   std::unique_ptr<ProtectionDomain> domain_;
   std::unique_ptr<CompletionChannel> channel_;
   std::unique_ptr<CompletionQueue> completions_[kLaneKinds];

@@ -23,13 +23,27 @@ std::string lock_remedy(std::size_t wanted) {
       wanted, limit.rlim_cur);
 }
 
+}  // namespace
+
 Status set_nonblocking(int fd) {
   const int flags = fcntl(fd, F_GETFL);
   if (flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0) return Status::ok();
   return Status::from_errno("fcntl", errno);
 }
 
-}  // namespace
+Result<std::unique_ptr<Device>> Device::open(const std::string& name) {
+  int count = 0;
+  const std::unique_ptr<ibv_device*, decltype(&ibv_free_device_list)> list(
+      ibv_get_device_list(&count), ibv_free_device_list);
+  if (!list) return Status::from_errno("ibv_get_device_list", errno);
+  for (int i = 0; i < count; ++i) {
+    if (name != ibv_get_device_name(list.get()[i])) continue;
+    ibv_context* const made = ibv_open_device(list.get()[i]);
+    if (made == nullptr) return Status::from_errno("ibv_open_device " + name, errno);
+    return std::unique_ptr<Device>(new Device(made));
+  }
+  return Status(Code::kUnavailable, fmt::format("the RDMA device {} is gone", name));
+}
 
 bool is_refusal(const ibv_wc& completion) {
   switch (completion.status) {
@@ -104,44 +118,6 @@ Status CompletionQueue::reserve(int more) {
   }
   reserved_ = needed;
   return Status::ok();
-}
-
-Result<std::unique_ptr<EventChannel>> EventChannel::create() {
-  rdma_event_channel* const made = rdma_create_event_channel();
-  if (made == nullptr) return Status::from_errno("rdma_create_event_channel", errno);
-  std::unique_ptr<EventChannel> channel(new EventChannel(made));
-  DUNLIN_TRY(set_nonblocking(made->fd));
-  return channel;
-}
-
-Result<std::unique_ptr<CmId>> CmId::create(const EventChannel& channel) {
-  rdma_cm_id* made = nullptr;
-  if (rdma_create_id(channel.handle(), &made, nullptr, RDMA_PS_TCP) != 0)
-    return Status::from_errno("rdma_create_id", errno);
-  return std::make_unique<CmId>(made);
-}
-
-CmId::~CmId() {
-  if (handle_->qp != nullptr) rdma_destroy_qp(handle_);
-  rdma_destroy_id(handle_);
-}
-
-Status CmId::create_queue_pair(const ProtectionDomain& domain, ibv_qp_init_attr attributes) {
-  if (rdma_create_qp(handle_, domain.handle(), &attributes) == 0) return Status::ok();
-  return Status::from_errno("rdma_create_qp", errno);
-}
-
-Status CmId::post_receive() {
-  ibv_recv_wr request{};
-  ibv_recv_wr* bad = nullptr;
-  const int error = ibv_post_recv(handle_->qp, &request, &bad);
-  return error == 0 ? Status::ok() : Status::from_errno("ibv_post_recv", error);
-}
-
-void CmId::set_ack_timeout(std::uint8_t exponent) {
-  // Where it can't be set, the fabric's default of a second or more holds.
-  (void)rdma_set_option(handle_, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exponent,
-                        sizeof exponent);
 }
 
 }  // namespace dunlin::transport::verbs

@@ -1,12 +1,12 @@
-// Owners of the objects of libibverbs and librdmacm, one per kind, and work completions in words.
+// Owners of the objects of libibverbs, one per kind, and work completions in words.
 // None of them moves. Owner thread only.
 #pragma once
 
 #include <infiniband/verbs.h>
-#include <rdma/rdma_cma.h>
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "runtime/memory/region.h"
@@ -19,6 +19,21 @@ namespace dunlin::transport::verbs {
 Status to_status(std::string_view operation, const ibv_wc& completion);
 // Whether the work request itself was at fault, so that it would fail over any connection.
 bool is_refusal(const ibv_wc& completion);
+
+Status set_nonblocking(int fd);
+
+class Device {
+ public:
+  static Result<std::unique_ptr<Device>> open(const std::string& name);
+  ~Device() { ibv_close_device(handle_); }
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  ibv_context* handle() const { return handle_; }
+
+ private:
+  explicit Device(ibv_context* handle) : handle_(handle) {}
+  ibv_context* handle_;
+};
 
 class ProtectionDomain {
  public:
@@ -89,44 +104,6 @@ class CompletionQueue {
   explicit CompletionQueue(ibv_cq* handle) : handle_(handle) {}
   ibv_cq* handle_;
   int reserved_ = 0;
-};
-
-// Of the connection manager; its descriptor is readable when an event has come. Never blocks.
-class EventChannel {
- public:
-  static Result<std::unique_ptr<EventChannel>> create();
-  ~EventChannel() { rdma_destroy_event_channel(handle_); }
-  EventChannel(const EventChannel&) = delete;
-  EventChannel& operator=(const EventChannel&) = delete;
-  rdma_event_channel* handle() const { return handle_; }
-  int fd() const { return handle_->fd; }
-
- private:
-  explicit EventChannel(rdma_event_channel* handle) : handle_(handle) {}
-  rdma_event_channel* handle_;
-};
-
-// An identifier of the connection manager, with its queue pair when there is one. Its events have
-// to be acknowledged before it goes.
-class CmId {
- public:
-  static Result<std::unique_ptr<CmId>> create(const EventChannel& channel);
-  // Takes over the identifier of a connection request.
-  explicit CmId(rdma_cm_id* handle) : handle_(handle) {}
-  ~CmId();
-  CmId(const CmId&) = delete;
-  CmId& operator=(const CmId&) = delete;
-  rdma_cm_id* handle() const { return handle_; }
-  ibv_qp* queue_pair() const { return handle_->qp; }
-  Status create_queue_pair(const ProtectionDomain& domain, ibv_qp_init_attr attributes);
-  // A receive work request without a buffer and with number 0: the bytes of a WRITE_WITH_IMM go
-  // where the sender says.
-  Status post_receive();
-  // Of the queue pair, once it is connected: 4.096 us * 2^exponent.
-  void set_ack_timeout(std::uint8_t exponent);
-
- private:
-  rdma_cm_id* handle_;
 };
 
 }  // namespace dunlin::transport::verbs

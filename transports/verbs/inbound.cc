@@ -40,7 +40,8 @@ Result<std::unique_ptr<Inbound>> Inbound::create(Engine& engine, Rank peer, Lane
   return inbound;
 }
 
-Status Inbound::accept(std::unique_ptr<CmId> id, const Request& request, std::uint8_t reads) {
+Status Inbound::accept(std::unique_ptr<Session> session, const Request& request,
+                       std::uint8_t reads) {
   drop_connection();
   // Else the peer's beginnings came to nothing, and it begins anew.
   if (request.is_resumed == 0) {
@@ -49,27 +50,29 @@ Status Inbound::accept(std::unique_ptr<CmId> id, const Request& request, std::ui
   }
   told_ = taken_;
   is_broken_ = is_returning_ = false;
-  id_ = std::move(id);
-  id_->handle()->context = static_cast<Endpoint*>(this);
-  id_->set_ack_timeout(kAckTimeout);
+  session_ = std::move(session);
+  session_->attach(*this);
   Status status = make_queue_pair();
   if (status.is_ok()) status = send_answer(reads);
-  if (!status.is_ok()) drop_connection();
+  if (!status.is_ok()) {
+    session_->refuse(Session::Refusal::kForNow);
+    drop_connection();
+  }
   return status;
 }
 
 void Inbound::drop_connection() {
-  if (!id_) return;
-  if (id_->queue_pair() != nullptr) {
+  if (!session_) return;
+  if (session_->queue_pair() != nullptr) {
     // Nothing comes in any more; what has come is followed by the flushed work requests.
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_ERR;
-    (void)ibv_modify_qp(id_->queue_pair(), &attributes, IBV_QP_STATE);
+    (void)ibv_modify_qp(session_->queue_pair(), &attributes, IBV_QP_STATE);
     is_broken_ = true;
     engine_.drain_completions([this] { return posted_ == 0; }, kFlushGrace);
   }
-  engine_.detach(*id_, kind_, room());
-  id_.reset();
+  engine_.detach(*session_, kind_, room());
+  session_.reset();
   posted_ = to_replace_ = 0;
 }
 
@@ -78,13 +81,13 @@ ibv_qp_cap Inbound::room() const {
 }
 
 Status Inbound::make_queue_pair() {
-  DUNLIN_TRY(engine_.make_queue_pair(*id_, kind_, room(), *this));
+  DUNLIN_TRY(engine_.make_queue_pair(*session_, kind_, room(), *this));
   return post_receives(slots_);
 }
 
 Status Inbound::post_receives(std::uint32_t count) {
   for (; count > 0; --count) {
-    DUNLIN_TRY(id_->post_receive());
+    DUNLIN_TRY(session_->post_receive());
     ++posted_;
   }
   return Status::ok();
@@ -97,24 +100,18 @@ Status Inbound::send_answer(std::uint8_t reads) {
   answer.mailbox_key = key_->remote();
   answer.slots = slots_;
   answer.version = kWireVersion;
-  rdma_conn_param parameters{};
-  parameters.private_data = &answer;
-  parameters.private_data_len = sizeof answer;
-  parameters.responder_resources = std::min(reads, engine_.reads());
-  parameters.rnr_retry_count = kReceiverNotReadyRetries;
-  if (rdma_accept(id_->handle(), &parameters) == 0) return Status::ok();
-  return Status::from_errno("rdma_accept", errno);
+  return session_->accept(answer, std::min(reads, engine_.reads()));
 }
 
-void Inbound::on_event(const CmEvent& event) {
+void Inbound::on_event(const Event& event) {
   // The peer comes back over another connection, if it does.
-  if (event.type != RDMA_CM_EVENT_ESTABLISHED && event.type != RDMA_CM_EVENT_ADDR_CHANGE) give_up();
+  if (event.type != EventType::kEstablished) give_up();
 }
 
 void Inbound::give_up() {
-  if (is_broken_ || !id_) return;
+  if (is_broken_ || !session_) return;
   is_broken_ = true;
-  (void)rdma_disconnect(id_->handle());
+  session_->disconnect();
 }
 
 void Inbound::on_completion(const ibv_wc& completion) {
@@ -181,7 +178,7 @@ void Inbound::return_credits() {
   request.imm_data = htonl(static_cast<std::uint32_t>(taken_));
   ibv_send_wr* bad = nullptr;
   if (status.is_ok()) {
-    const int error = ibv_post_send(id_->queue_pair(), &request, &bad);
+    const int error = ibv_post_send(session_->queue_pair(), &request, &bad);
     if (error != 0) status = Status::from_errno("ibv_post_send", error);
   }
   if (!status.is_ok()) {

@@ -16,6 +16,7 @@
 #include "runtime/rank.h"
 #include "transports/verbs/endpoint.h"
 #include "transports/verbs/handle.h"
+#include "transports/verbs/session.h"
 #include "transports/verbs/wire.h"
 
 namespace dunlin::transport::verbs {
@@ -30,11 +31,11 @@ class Inbound final : public Endpoint {
   Rank peer() const { return peer_; }
   LaneKind kind() const { return kind_; }
 
-  // Accepts the connection that `id` stands for, in place of any before; the peer will have up to
-  // `reads` reads and atomics on the way.
-  Status accept(std::unique_ptr<CmId> id, const Request& request, std::uint8_t reads);
+  // Accepts the connection that the session stands for, in place of any before; the peer will have
+  // up to `reads` reads and atomics on the way.
+  Status accept(std::unique_ptr<Session> session, const Request& request, std::uint8_t reads);
 
-  void on_event(const CmEvent& event) override;
+  void on_event(const Event& event) override;
   void on_completion(const ibv_wc& completion) override;
 
  private:
@@ -57,7 +58,7 @@ class Inbound final : public Endpoint {
   const Rank peer_;
   const LaneKind kind_;
   const std::uint32_t slots_;
-  std::unique_ptr<CmId> id_;
+  std::unique_ptr<Session> session_;
   std::shared_ptr<MemoryRegion> memory_;  // the mailbox
   std::unique_ptr<MemoryKey> key_;
   std::uint64_t taken_ = 0;               // records

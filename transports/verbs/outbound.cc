@@ -20,10 +20,6 @@ namespace {
 // one), so that at most three reports can be unread at a time.
 constexpr std::uint32_t kCreditReceives = 4;
 
-// Reasons of the connection manager for a rejection (InfiniBand specification, volume 1, 12.6.7.2).
-constexpr int kNobodyListens = 8;
-constexpr int kRefused = 28;
-
 ibv_wr_opcode opcode_of(Action action) {
   switch (action) {
     case Action::kWrite:
@@ -95,7 +91,7 @@ Status Outbound::connect(const Address& address) {
   engine_.drain([this] { return has_route_ || !failure_.is_ok(); }, 2 * kResolveTimeout);
   if (has_route_ && failure_.is_ok()) return Status::ok();
   return Status(Code::kUnavailable,
-                fmt::format("no way from {} to {}: {}", engine_.address().ip, address.ip,
+                fmt::format("no way to the peer's RDMA port {}: {}", address.ip,
                             failure_.is_ok() ? "no answer" : failure_.message()))
       .with_peer(peer_);
 }
@@ -112,16 +108,10 @@ Status Outbound::allocate() {
 }
 
 Status Outbound::begin() {
-  DUNLIN_ASSIGN(id_, CmId::create(engine_.events()));
-  id_->handle()->context = static_cast<Endpoint*>(this);
-  id_->set_ack_timeout(kAckTimeout);
-  DUNLIN_ASSIGN(SocketAddress from, SocketAddress::parse(engine_.address().ip, 0));
-  DUNLIN_ASSIGN(SocketAddress to, SocketAddress::parse(address_.ip, address_.port));
+  DUNLIN_ASSIGN(session_, engine_.connector(address_).open(peer_, address_));
+  session_->attach(*this);
   has_route_ = false;
-  if (rdma_resolve_addr(id_->handle(), from.get(), to.get(),
-                        static_cast<int>(kResolveTimeout.count())) != 0) {
-    return Status::from_errno("rdma_resolve_addr " + address_.ip, errno);
-  }
+  DUNLIN_TRY(session_->find_route());
   set_state(State::kConnecting);
   return Status::ok();
 }
@@ -131,14 +121,15 @@ ibv_qp_cap Outbound::room() const {
 }
 
 Status Outbound::make_queue_pair() {
-  DUNLIN_TRY(engine_.make_queue_pair(*id_, kind_, room(), *this));
+  DUNLIN_TRY(engine_.make_queue_pair(*session_, kind_, room(), *this));
   ibv_qp_attr current{};
   ibv_qp_init_attr granted{};
-  if (const int error = ibv_query_qp(id_->queue_pair(), &current, IBV_QP_CAP, &granted); error != 0)
+  if (const int error = ibv_query_qp(session_->queue_pair(), &current, IBV_QP_CAP, &granted);
+      error != 0)
     return Status::from_errno("ibv_query_qp", error);
   inline_limit_ = granted.cap.max_inline_data;
   signal_every_ = std::clamp(static_cast<std::uint32_t>(depth_ / 4), 1U, kSignalEvery);
-  for (std::uint32_t i = 0; i < kCreditReceives; ++i) DUNLIN_TRY(id_->post_receive());
+  for (std::uint32_t i = 0; i < kCreditReceives; ++i) DUNLIN_TRY(session_->post_receive());
   return Status::ok();
 }
 
@@ -149,17 +140,10 @@ Status Outbound::request_connection() {
   request.version = kWireVersion;
   request.lane = kind_;
   request.is_resumed = was_connected_ ? 1 : 0;
-  rdma_conn_param parameters{};
-  parameters.private_data = &request;
-  parameters.private_data_len = sizeof request;
-  parameters.initiator_depth = engine_.reads();
-  parameters.retry_count = kRetryCount;
-  parameters.rnr_retry_count = kReceiverNotReadyRetries;
-  if (rdma_connect(id_->handle(), &parameters) == 0) return Status::ok();
-  return Status::from_errno("rdma_connect", errno);
+  return session_->request(request, engine_.reads());
 }
 
-Status Outbound::establish(const CmEvent& event) {
+Status Outbound::establish(const Event& event) {
   // Providers may pad the private data.
   if (event.private_data.size() < sizeof answer_)
     return {Code::kCorrupted, "the peer's answer is cut short"};
@@ -211,45 +195,34 @@ void Outbound::settle(Operation& operation, bool has_arrived) {
   operation.rewind();
 }
 
-void Outbound::on_event(const CmEvent& event) {
-  const auto describe = [&] {
-    return fmt::format(
-        "{} connection: {} ({})", to_string(kind_), rdma_event_str(event.type),
-        event.status < 0 ? std::strerror(-event.status) : fmt::format("reason {}", event.status));
+void Outbound::on_event(const Event& event) {
+  const auto failure = [&](std::string_view what) {
+    return Status(Code::kPeerDead, fmt::format("{} connection: {}", to_string(kind_), what));
   };
+  // What the peer has taken before it went has completed.
+  if (state_ == State::kConnected) engine_.take_all_completions();
   Status status;
   switch (event.type) {
-    case RDMA_CM_EVENT_ADDR_RESOLVED:
-      if (rdma_resolve_route(id_->handle(), static_cast<int>(kResolveTimeout.count())) != 0)
-        status = Status::from_errno("rdma_resolve_route", errno);
-      break;
-    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+    case EventType::kRouteFound:
       has_route_ = true;
       status = make_queue_pair();
       if (status.is_ok()) status = request_connection();
       break;
-    case RDMA_CM_EVENT_ESTABLISHED:
+    case EventType::kEstablished:
       status = establish(event);
       break;
-    case RDMA_CM_EVENT_DISCONNECTED:
-      // What the peer has taken before it went has completed.
-      engine_.take_all_completions();
+    case EventType::kRefused:
+      status = failure(was_connected_ ? "the peer has closed its end" : event.reason);
+      if (event.is_final) return fail(std::move(status).with_peer(peer_));
+      break;
+    case EventType::kDeviceGone:
+      return fail(Status(Code::kUnavailable, event.reason).with_peer(peer_));
+    case EventType::kEnded:
       if (state_ != State::kConnected) return;
-      status = {Code::kPeerDead, describe()};
+      status = failure(event.reason);
       break;
-    case RDMA_CM_EVENT_REJECTED:
-      status = {Code::kPeerDead, was_connected_ ? "the peer has closed its end" : describe()};
-      if (event.status == kNobodyListens || event.status == kRefused)
-        return fail(std::move(status).with_peer(peer_));
-      break;
-    case RDMA_CM_EVENT_DEVICE_REMOVAL:
-      fail(Status(Code::kUnavailable, "the RDMA device was removed").with_peer(peer_));
-      return;
-    case RDMA_CM_EVENT_ADDR_CHANGE:
-    case RDMA_CM_EVENT_TIMEWAIT_EXIT:
-      return;
-    default:
-      status = {Code::kPeerDead, describe()};
+    case EventType::kFailed:
+      status = failure(event.reason);
       break;
   }
   if (!status.is_ok()) lose(std::move(status).with_peer(peer_));
@@ -306,9 +279,9 @@ void Outbound::probe() {
 
 // The NIC lets go of everything.
 void Outbound::drop_connection() {
-  if (!id_) return;
-  engine_.detach(*id_, kind_, room());
-  id_.reset();
+  if (!session_) return;
+  engine_.detach(*session_, kind_, room());
+  session_.reset();
 }
 
 void Outbound::fail(Status why) {
@@ -489,7 +462,7 @@ void Outbound::add_notification(Chain& chain, Operation& operation, std::uint64_
 
 Status Outbound::post(Chain& chain) {
   ibv_send_wr* bad = nullptr;
-  const int error = ibv_post_send(id_->queue_pair(), chain.requests, &bad);
+  const int error = ibv_post_send(session_->queue_pair(), chain.requests, &bad);
   return error == 0 ? Status::ok() : Status::from_errno("ibv_post_send", error);
 }
 
@@ -502,7 +475,7 @@ void Outbound::on_completion(const ibv_wc& completion) {
   if (is_receive) {
     const std::uint32_t told = ntohl(completion.imm_data);
     taken_ += told - static_cast<std::uint32_t>(taken_);
-    if (Status status = id_->post_receive(); !status.is_ok())
+    if (Status status = session_->post_receive(); !status.is_ok())
       return lose(std::move(status).with_peer(peer_));
   } else {
     retire(completion.wr_id);

@@ -28,6 +28,7 @@
 #include "transports/verbs/constants.h"
 #include "transports/verbs/endpoint.h"
 #include "transports/verbs/handle.h"
+#include "transports/verbs/session.h"
 #include "transports/verbs/wire.h"
 
 namespace dunlin::transport::verbs {
@@ -105,7 +106,7 @@ class Outbound final : public Endpoint {
   // To be called now and then: finds out whether a connection that should be busy still is one.
   void probe();
 
-  void on_event(const CmEvent& event) override;
+  void on_event(const Event& event) override;
   void on_completion(const ibv_wc& completion) override;
 
  private:
@@ -118,7 +119,7 @@ class Outbound final : public Endpoint {
   ibv_qp_cap room() const;
   Status make_queue_pair();
   Status request_connection();
-  Status establish(const CmEvent& event);
+  Status establish(const Event& event);
   void resume();
   // What a connection that is no more left of the operation: carried out and known to be
   // (`has_arrived`), carried out perhaps, or to be carried out anew.
@@ -149,7 +150,7 @@ class Outbound final : public Endpoint {
   const Rank peer_;
   const LaneKind kind_;
   Address address_;
-  std::unique_ptr<CmId> id_;
+  std::unique_ptr<Session> session_;
   std::shared_ptr<MemoryRegion>
       memory_;  // records (or results) by place in the ring, scratch of flushes
   std::unique_ptr<MemoryKey> key_;

@@ -45,6 +45,47 @@ Result<Address> Address::decode(std::span<const std::byte> bytes) {
   return address;
 }
 
+Bytes ConnectionLetter::encode(std::uint64_t target, std::uint64_t from) const {
+  ByteWriter writer;
+  writer.number(kWireVersion).number(target).number(from).number(static_cast<std::uint8_t>(kind));
+  writer.number(initiator).number(session).number(std::uint8_t{is_for_initiator});
+  writer.number(std::uint8_t{is_final});
+  writer.blob(std::as_bytes(std::span(place.gid)));
+  writer.number(place.queue_pair).number(place.first_packet).number(place.lid).number(place.mtu);
+  writer.number(reads).blob(private_data);
+  return writer.take();
+}
+
+Result<ConnectionLetter> ConnectionLetter::decode(std::span<const std::byte> bytes,
+                                                  std::uint64_t& target) {
+  ByteReader reader(bytes);
+  const auto version = reader.number<std::uint8_t>();
+  if (reader.ok() && version != kWireVersion)
+    return Status(Code::kUnavailable, fmt::format("wire format {}, not {}", version, kWireVersion));
+  target = reader.number<std::uint64_t>();
+  ConnectionLetter letter{};
+  letter.sender = reader.number<std::uint64_t>();
+  const auto kind = reader.number<std::uint8_t>();
+  letter.kind = LetterKind(kind);
+  letter.initiator = reader.number<std::uint32_t>();
+  letter.session = reader.number<std::uint64_t>();
+  letter.is_for_initiator = reader.number<std::uint8_t>() != 0;
+  letter.is_final = reader.number<std::uint8_t>() != 0;
+  const auto gid = reader.blob();
+  letter.place.queue_pair = reader.number<std::uint32_t>();
+  letter.place.first_packet = reader.number<std::uint32_t>();
+  letter.place.lid = reader.number<std::uint16_t>();
+  letter.place.mtu = reader.number<std::uint8_t>();
+  letter.reads = reader.number<std::uint8_t>();
+  const auto data = reader.blob();
+  if (!reader.at_end() || gid.size() != sizeof letter.place.gid ||
+      kind > static_cast<std::uint8_t>(LetterKind::kFarewell))
+    return Status(Code::kCorrupted, "malformed letter about a connection");
+  std::memcpy(letter.place.gid, gid.data(), gid.size());
+  letter.private_data.assign(data.begin(), data.end());
+  return letter;
+}
+
 std::optional<ShortForm> ShortForm::of(const Notification& notification, std::uint64_t last,
                                        std::uint64_t bytes) {
   const auto cell = static_cast<std::uint32_t>(notification.id);

@@ -1,6 +1,6 @@
-// What travels between two verbs transports: the address (through the bootstrap), the private data
-// of the connection manager, and the records of notifications. Fixed sizes, little-endian,
-// versioned.
+// What travels between two verbs transports: the address and the letters about connections (through
+// the bootstrap), the private data of the connection manager, and the records of notifications.
+// Fixed sizes, little-endian, versioned.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "runtime/bytes.h"
 #include "runtime/rank.h"
@@ -23,7 +24,8 @@ struct Address {
   // Random; only who got it through the bootstrap knows it, and every connection request repeats
   // it: strangers, and processes that mean a former owner of the port, are refused.
   std::uint64_t token = 0;
-  std::string ip;  // of the listener
+  // Of librdmacm's listener; empty and 0: connections go through the bootstrap.
+  std::string ip;
   std::uint16_t port = 0;
   // Of the device; nothing: it has no atomics.
   std::optional<AtomicScope> atomics;
@@ -53,6 +55,33 @@ struct Answer {
 // The connection manager takes 56 bytes from who connects over RC, 196 from who accepts.
 static_assert(sizeof(Request) == 16 && std::is_trivially_copyable_v<Request>);
 static_assert(sizeof(Answer) == 32 && std::is_trivially_copyable_v<Answer>);
+
+// Where a queue pair is, for the other end's.
+struct QueuePairPlace {
+  std::uint8_t gid[16];
+  std::uint32_t queue_pair;
+  std::uint32_t first_packet;  // number of the first that it sends
+  std::uint16_t lid;           // InfiniBand
+  std::uint8_t mtu;            // ibv_mtu
+};
+
+// What mail_connector.h sends. Only what its kind needs is filled in.
+enum class LetterKind : std::uint8_t { kRequest, kAnswer, kRefusal, kEnd, kFarewell };
+struct ConnectionLetter {
+  LetterKind kind;
+  std::uint32_t initiator = 0;  // rank
+  std::uint64_t session = 0;    // the initiator's number for it
+  bool is_for_initiator = false;
+  QueuePairPlace place{};
+  std::uint8_t reads = 0;                 // that the initiator will have on the way
+  std::vector<std::byte> private_data{};  // a Request, or an Answer
+  bool is_final = false;                  // kRefusal: of any other connection, too
+  std::uint64_t sender = 0;               // token of the address; decode() tells
+
+  // `target`: token of the address that it is for.
+  Bytes encode(std::uint64_t target, std::uint64_t from) const;
+  static Result<ConnectionLetter> decode(std::span<const std::byte> bytes, std::uint64_t& target);
+};
 
 // A notification in full: lands in a slot of the receiver's mailbox by WRITE_WITH_IMM, whose
 // immediate is the cell. `inline_data` is cut off behind what is used.

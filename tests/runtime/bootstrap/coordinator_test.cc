@@ -141,6 +141,47 @@ TEST(Coordinator, EightRanksPublishLookUpAndMeet) {
   EXPECT_TRUE(coordinator->wait_until_empty(soon()));
 }
 
+// Every rank writes to every rank, itself too, and sleeps until its own have come.
+void exchange_letters(Bootstrap& bootstrap) {
+  constexpr int kLetters = 50;
+  Mail& mail = bootstrap.mail();
+  for (int number = 0; number < kLetters; ++number) {
+    for (int rank = 0; rank < bootstrap.size(); ++rank) {
+      const Bytes text(static_cast<std::size_t>(number), static_cast<std::byte>(number));
+      mail.send(Rank(rank), text);
+    }
+  }
+  std::vector<int> received(static_cast<std::size_t>(bootstrap.size()), 0);
+  for (int left = kLetters * bootstrap.size(); left > 0;) {
+    pollfd entry{mail.fd(), POLLIN, 0};
+    ASSERT_EQ(poll(&entry, 1, 10'000), 1) << left << " letters are missing";
+    while (const auto letter = mail.receive()) {
+      const int number = received[letter->from.index()]++;
+      EXPECT_EQ(letter->text,
+                Bytes(static_cast<std::size_t>(number), static_cast<std::byte>(number)));
+      --left;
+    }
+  }
+  EXPECT_TRUE(mail.is_empty());
+  pollfd entry{mail.fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&entry, 1, 0), 0) << "readable without mail";
+  EXPECT_TRUE(bootstrap.barrier("letters", kPatience).is_ok());
+}
+
+TEST(Coordinator, LettersArriveInTheOrderOfTheirSender) {
+  const auto coordinator = start_coordinator(3);
+  run_job(*coordinator, 3, exchange_letters);
+}
+
+TEST(InProcessJob, LettersArriveInTheOrderOfTheirSender) {
+  InProcessJob job(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&job, rank] { exchange_letters(*job.bootstrap(Rank(rank))); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(Coordinator, ValuesUpToTheLimitPassAndLargerOnesAreRefused) {
   const auto coordinator = start_coordinator(1);
   run_job(*coordinator, 1, [](Bootstrap& bootstrap) {

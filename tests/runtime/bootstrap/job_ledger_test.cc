@@ -211,6 +211,33 @@ TEST_F(Job, ASleepOfTheCoordinatorIsNobodysStall) {
   EXPECT_TRUE(notices(0).empty());
 }
 
+TEST_F(Job, LettersAreHandedOnInOrderToWhoIsThere) {
+  start();
+  const auto letter = [&](int to, std::size_t size, std::uint8_t text) {
+    return ledger_.receive(
+        Rank(1),
+        {.type = MessageType::kLetter, .subject = Rank(to), .value = Bytes(size, std::byte{text})},
+        now_);
+  };
+  EXPECT_TRUE(letter(2, 3, 7).is_ok());
+  EXPECT_TRUE(letter(2, 0, 0).is_ok());
+  EXPECT_TRUE(letter(1, 1, 9).is_ok());  // to itself
+  ASSERT_EQ(sent_.size(), 3u);
+  EXPECT_EQ(sent_[0].first, Rank(2));
+  EXPECT_EQ(sent_[0].second.type, MessageType::kLetter);
+  EXPECT_EQ(sent_[0].second.subject, Rank(1));
+  EXPECT_EQ(sent_[0].second.value, Bytes(3, std::byte{7}));
+  EXPECT_EQ(sent_[1].second.value, Bytes());
+  EXPECT_EQ(sent_[2].first, Rank(1));
+  ledger_.lose(Rank(2), "test");
+  sent_.clear();
+  EXPECT_TRUE(letter(2, 3, 7).is_ok()) << "lost, but no fault of the sender's";
+  EXPECT_TRUE(sent_.empty());
+  EXPECT_EQ(letter(kSize, 1, 0).code(), Code::kCorrupted);
+  EXPECT_EQ(letter(-1, 1, 0).code(), Code::kCorrupted);
+  EXPECT_EQ(letter(0, Mail::kLargestLetter + 1, 0).code(), Code::kCorrupted);
+}
+
 TEST_F(Job, MessagesOfTheCoordinatorsSideAreRefused) {
   start();
   EXPECT_EQ(ledger_.receive(Rank(0), {.type = MessageType::kNotice}, now_).code(),

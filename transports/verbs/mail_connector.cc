@@ -1,0 +1,268 @@
+#include "transports/verbs/mail_connector.h"
+
+#include <fmt/format.h>
+#include <sodium.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "runtime/log.h"
+#include "transports/verbs/constants.h"
+
+namespace dunlin::transport::verbs {
+namespace {
+
+constexpr const char* kClosed = "the peer has closed its end";
+
+template <typename T>
+std::vector<std::byte> bytes_of(const T& value) {
+  const auto* const begin = reinterpret_cast<const std::byte*>(&value);
+  return {begin, begin + sizeof value};
+}
+
+}  // namespace
+
+class MailSession final : public Session {
+ public:
+  using Name = MailConnector::Name;
+
+  // `peer_end`: of who has asked; nothing for who will ask.
+  MailSession(MailConnector& connector, const Name& name, Rank peer, std::uint64_t peer_token,
+              const QueuePairPlace& peer_end)
+      : connector_(connector),
+        name_(name),
+        peer_(peer),
+        peer_token_(peer_token),
+        peer_end_(peer_end) {
+    connector_.sessions_[name_] = this;
+  }
+
+  ~MailSession() override {
+    connector_.sessions_.erase(name_);
+    disconnect();
+    if (queue_pair_ != nullptr) ibv_destroy_qp(queue_pair_);
+  }
+
+  Status create_queue_pair(const ProtectionDomain& domain, ibv_qp_init_attr attributes) override {
+    queue_pair_ = ibv_create_qp(domain.handle(), &attributes);
+    if (queue_pair_ == nullptr) return Status::from_errno("ibv_create_qp", errno);
+    ibv_qp_attr change{};
+    change.qp_state = IBV_QPS_INIT;
+    change.port_num = connector_.port_.number;
+    change.qp_access_flags = static_cast<unsigned>(domain.access()) & ~IBV_ACCESS_LOCAL_WRITE;
+    return modify(change, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  }
+  ibv_qp* queue_pair() const override { return queue_pair_; }
+
+  Status find_route() override {
+    connector_.routed_.push_back(name_);
+    return Status::ok();
+  }
+
+  Status request(const Request& request, std::uint8_t reads) override {
+    reads_ = reads;
+    is_known_to_peer_ = true;
+    send({.kind = LetterKind::kRequest,
+          .place = own_place(),
+          .reads = reads,
+          .private_data = bytes_of(request)});
+    return Status::ok();
+  }
+
+  Status accept(const Answer& answer, std::uint8_t reads) override {
+    DUNLIN_TRY(connect_queue_pair(0, reads));
+    is_known_to_peer_ = true;
+    send({.kind = LetterKind::kAnswer, .place = own_place(), .private_data = bytes_of(answer)});
+    return Status::ok();
+  }
+
+  void refuse(Refusal refusal) override {
+    send({.kind = LetterKind::kRefusal, .is_final = refusal == Refusal::kForGood});
+  }
+
+  void disconnect() override {
+    if (std::exchange(is_known_to_peer_, false)) send({.kind = LetterKind::kEnd});
+  }
+
+  // The other end's answer.
+  void on_answer(const ConnectionLetter& letter) {
+    peer_end_ = letter.place;
+    Status status = connect_queue_pair(reads_, 0);
+    if (!status.is_ok())
+      return tell({.type = EventType::kFailed, .reason = std::string(status.message())});
+    tell({.type = EventType::kEstablished, .private_data = letter.private_data});
+  }
+  void on_refusal(std::string reason, bool is_final) {
+    is_known_to_peer_ = false;
+    tell({.type = EventType::kRefused, .reason = std::move(reason), .is_final = is_final});
+  }
+  void on_end() {
+    is_known_to_peer_ = false;
+    tell({.type = EventType::kEnded, .reason = "the other end has let go"});
+  }
+  void on_route() {
+    if (connector_.gone_.contains(peer_token_)) return on_refusal(kClosed, true);
+    tell({.type = EventType::kRouteFound});
+  }
+
+  std::uint64_t peer_token() const { return peer_token_; }
+  bool is_initiators() const { return name_.is_initiators; }
+
+ private:
+  // May be this session's end.
+  void tell(const Event& event) {
+    if (endpoint_ != nullptr) endpoint_->on_event(event);
+  }
+
+  void send(ConnectionLetter letter) {
+    letter.initiator = static_cast<std::uint32_t>(name_.initiator.value());
+    letter.session = name_.number;
+    letter.is_for_initiator = !name_.is_initiators;
+    connector_.send(peer_, peer_token_, letter);
+  }
+
+  QueuePairPlace own_place() {
+    if (first_packet_ == 0) first_packet_ = randombytes_uniform(1U << 24);
+    QueuePairPlace place{};
+    std::memcpy(place.gid, &connector_.port_.gid, sizeof place.gid);
+    place.queue_pair = queue_pair_->qp_num;
+    place.first_packet = first_packet_;
+    place.lid = connector_.port_.lid;
+    place.mtu = static_cast<std::uint8_t>(connector_.port_.mtu);
+    return place;
+  }
+
+  Status modify(ibv_qp_attr& change, int mask) {
+    const int error = ibv_modify_qp(queue_pair_, &change, mask);
+    return error == 0 ? Status::ok() : Status::from_errno("ibv_modify_qp", error);
+  }
+
+  // `reads`: of this end; `peer_reads`: of the other.
+  Status connect_queue_pair(std::uint8_t reads, std::uint8_t peer_reads) {
+    const LocalPort& port = connector_.port_;
+    const QueuePairPlace own = own_place();
+    ibv_qp_attr change{};
+    change.qp_state = IBV_QPS_RTR;
+    change.path_mtu = static_cast<ibv_mtu>(std::min(own.mtu, peer_end_.mtu));
+    change.dest_qp_num = peer_end_.queue_pair;
+    change.rq_psn = peer_end_.first_packet;
+    change.max_dest_rd_atomic = peer_reads;
+    change.min_rnr_timer = kReceiverNotReadyTimer;
+    change.ah_attr.port_num = port.number;
+    change.ah_attr.dlid = peer_end_.lid;
+    // An InfiniBand subnet of one's own needs no global route; the prefix tells.
+    const bool is_same_subnet = std::memcmp(own.gid, peer_end_.gid, 8) == 0;
+    change.ah_attr.is_global = port.is_infiniband && is_same_subnet ? 0 : 1;
+    std::memcpy(&change.ah_attr.grh.dgid, peer_end_.gid, sizeof peer_end_.gid);
+    change.ah_attr.grh.sgid_index = port.gid_index;
+    change.ah_attr.grh.hop_limit = 255;
+    change.ah_attr.grh.traffic_class = static_cast<std::uint8_t>(std::max(port.traffic_class, 0));
+    DUNLIN_TRY(modify(change, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                  IBV_QP_MIN_RNR_TIMER));
+    change = {};
+    change.qp_state = IBV_QPS_RTS;
+    change.sq_psn = first_packet_;
+    change.timeout = kAckTimeout;
+    change.retry_cnt = kRetryCount;
+    change.rnr_retry = kReceiverNotReadyRetries;
+    change.max_rd_atomic = reads;
+    return modify(change, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                              IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+  }
+
+  MailConnector& connector_;
+  const Name name_;
+  const Rank peer_;
+  const std::uint64_t peer_token_;
+  QueuePairPlace peer_end_;
+  ibv_qp* queue_pair_ = nullptr;
+  std::uint32_t first_packet_ = 0;
+  std::uint8_t reads_ = 0;
+  bool is_known_to_peer_ = false;
+};
+
+MailConnector::MailConnector(Mail& mail, Rank self, std::uint64_t token, const LocalPort& port,
+                             OnRequest on_request)
+    : mail_(mail), self_(self), token_(token), port_(port), on_request_(std::move(on_request)) {}
+
+MailConnector::~MailConnector() {
+  for (const auto& [token, peer] : known_) send(peer, token, {.kind = LetterKind::kFarewell});
+}
+
+void MailConnector::send(Rank to, std::uint64_t token, const ConnectionLetter& letter) {
+  known_.emplace(token, to);
+  mail_.send(to, letter.encode(token, token_));
+}
+
+Result<std::unique_ptr<Session>> MailConnector::open(Rank peer, const Address& address) {
+  const Name name{self_, next_number_++, true};
+  return std::unique_ptr<Session>(
+      std::make_unique<MailSession>(*this, name, peer, address.token, QueuePairPlace{}));
+}
+
+void MailConnector::take_events() {
+  for (const Name& name : std::exchange(routed_, {})) {
+    if (MailSession* const session = find(name)) session->on_route();
+  }
+  while (const auto letter = mail_.receive()) {
+    std::uint64_t to = 0;
+    const auto read = ConnectionLetter::decode(letter->text, to);
+    if (!read) {
+      DUNLIN_WARN("dropped a letter of rank {}: {}", letter->from.value(), read.status().message());
+    } else if (to == token_) {  // else for one that was here before
+      receive(letter->from, *read);
+    }
+  }
+}
+
+void MailConnector::receive(Rank from, const ConnectionLetter& letter) {
+  const Name name{Rank(static_cast<int>(letter.initiator)), letter.session,
+                  letter.is_for_initiator};
+  MailSession* const session = find(name);
+  switch (letter.kind) {
+    case LetterKind::kFarewell:
+      return on_farewell(letter.sender);
+    case LetterKind::kRequest:
+      if (session != nullptr || name.is_initiators || name.initiator != from) return;
+      return on_request_(
+          std::make_unique<MailSession>(*this, name, from, letter.sender, letter.place),
+          letter.private_data, letter.reads);
+    case LetterKind::kAnswer:
+      if (session != nullptr && name.is_initiators) session->on_answer(letter);
+      return;
+    case LetterKind::kRefusal:
+      if (session != nullptr && name.is_initiators)
+        session->on_refusal("the peer refuses the connection", letter.is_final);
+      return;
+    case LetterKind::kEnd:
+      if (session != nullptr) session->on_end();
+      return;
+  }
+}
+
+void MailConnector::on_farewell(std::uint64_t token) {
+  gone_.insert(token);
+  std::vector<Name> names;
+  for (const auto& [name, session] : sessions_) {
+    if (session->peer_token() == token) names.push_back(name);
+  }
+  for (const Name& name : names) {
+    MailSession* const session = find(name);  // one's end may be another's
+    if (session == nullptr) continue;
+    if (session->is_initiators()) {
+      session->on_refusal(kClosed, true);
+    } else {
+      session->on_end();
+    }
+  }
+}
+
+MailSession* MailConnector::find(const Name& name) const {
+  const auto found = sessions_.find(name);
+  return found == sessions_.end() ? nullptr : found->second;
+}
+
+}  // namespace dunlin::transport::verbs

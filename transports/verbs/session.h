@@ -1,0 +1,72 @@
+// Session, Connector: how two queue pairs get to know each other.
+//
+// There are two ways: librdmacm (cm_connector.h), which finds its way by IP addresses, and the
+// bootstrap's mail (mail_connector.h), which needs nothing but the port. A session is one end of
+// one connection, from the first attempt to the end; a connector makes the sessions of this process
+// and tells them what happens. Owner thread only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "runtime/rank.h"
+#include "transports/verbs/endpoint.h"
+#include "transports/verbs/handle.h"
+#include "transports/verbs/wire.h"
+
+namespace dunlin::transport::verbs {
+
+class Session {
+ public:
+  // Takes the queue pair with it, and lets the other end know.
+  virtual ~Session() = default;
+  Session() = default;
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Who is told what happens; outlives the session.
+  void attach(Endpoint& endpoint) { endpoint_ = &endpoint; }
+  // In its initial state, ready for receive work requests.
+  virtual Status create_queue_pair(const ProtectionDomain& domain, ibv_qp_init_attr attributes) = 0;
+  virtual ibv_qp* queue_pair() const = 0;  // null: none yet
+  // A receive work request without a buffer and with number 0: the bytes of a WRITE_WITH_IMM go
+  // where the sender says.
+  Status post_receive();
+
+  // For who connects. kRouteFound follows, or kFailed or kRefused.
+  virtual Status find_route() = 0;
+  // Then, with a queue pair; kEstablished follows, or kFailed or kRefused. `reads`: reads and
+  // atomics that this end will have on the way.
+  virtual Status request(const Request& request, std::uint8_t reads) = 0;
+
+  // For who is asked, with a queue pair. `reads`: those of the other end.
+  virtual Status accept(const Answer& answer, std::uint8_t reads) = 0;
+  // For good, or because it can't be had just now.
+  enum class Refusal : std::uint8_t { kForGood, kForNow };
+  virtual void refuse(Refusal refusal) = 0;
+
+  // Lets the other end know that the connection is of no use any more.
+  virtual void disconnect() = 0;
+
+ protected:
+  Endpoint* endpoint_ = nullptr;
+};
+
+class Connector {
+ public:
+  // Somebody asks for a connection; `reads` as in Session::accept.
+  using OnRequest = std::function<void(std::unique_ptr<Session> session,
+                                       std::span<const std::byte> request, std::uint8_t reads)>;
+
+  virtual ~Connector() = default;
+  // A session that will ask the peer.
+  virtual Result<std::unique_ptr<Session>> open(Rank peer, const Address& address) = 0;
+  // Tells the sessions' endpoints what has happened, and OnRequest who asks. Never blocks.
+  virtual void take_events() = 0;
+  // Readable when something has happened.
+  virtual int fd() const = 0;
+};
+
+}  // namespace dunlin::transport::verbs

@@ -13,6 +13,7 @@
 #include "runtime/log.h"
 #include "transports/verbs/constants.h"
 #include "transports/verbs/device.h"
+#include "transports/verbs/preflight.h"
 #include "transports/verbs/region.h"
 
 namespace dunlin::transport::verbs {
@@ -58,6 +59,7 @@ Status Engine::start() {
     return Status::from_errno("ibv_query_port", error);
   longest_message_ = port.max_msg_sz;
   DUNLIN_ASSIGN(domain_, ProtectionDomain::create(device));
+  DUNLIN_TRY(check_locked_memory(*domain_, queue_depth_, context_.local_rank == 0));
   DUNLIN_ASSIGN(channel_, CompletionChannel::create(device));
   ibv_device_attr limits{};
   if (const int error = ibv_query_device(device, &limits); error != 0)

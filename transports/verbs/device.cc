@@ -1,6 +1,7 @@
 #include "transports/verbs/device.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <infiniband/verbs.h>
@@ -13,6 +14,9 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
+
+#include "runtime/fd.h"
 
 namespace dunlin::transport::verbs {
 namespace {
@@ -30,6 +34,13 @@ std::string address_of_interface(unsigned index) {
     return inet_ntop(AF_INET, &address->sin_addr, text, sizeof text) != nullptr ? text : "";
   }
   return "";
+}
+
+// Whether RoCE made the GID of the IPv4 address: ::ffff:A.B.C.D.
+bool is_gid_of(const std::string& ip, const ibv_gid& gid) {
+  in6_addr mapped{};
+  return inet_pton(AF_INET6, ("::ffff:" + ip).c_str(), &mapped) == 1 &&
+         std::memcmp(&mapped, gid.raw, sizeof mapped) == 0;
 }
 
 // Of a port, by sysfs: InfiniBand's GIDs don't tell.
@@ -57,6 +68,7 @@ void add_port(std::vector<DeviceAddress>& found, const std::string& device, ibv_
       attributes.state != IBV_PORT_ACTIVE) {
     return;
   }
+  std::optional<DeviceAddress> address;  // one per port
   for (int index = 0; index < attributes.gid_tbl_len; ++index) {
     ibv_gid_entry entry{};
     if (ibv_query_gid_ex(context, static_cast<std::uint32_t>(port),
@@ -64,6 +76,10 @@ void add_port(std::vector<DeviceAddress>& found, const std::string& device, ibv_
       continue;
     }
     if (entry.gid_type == IBV_GID_TYPE_ROCE_V1) continue;  // does not leave its Ethernet segment
+    if (address) {
+      if (is_gid_of(address->ip, entry.gid)) address->gid_index = index;
+      continue;
+    }
     const bool is_infiniband = attributes.link_layer == IBV_LINK_LAYER_INFINIBAND;
     const std::string ip =
         address_of_interface(is_infiniband ? interface_of(device, port) : entry.ndev_ifindex);
@@ -72,9 +88,9 @@ void add_port(std::vector<DeviceAddress>& found, const std::string& device, ibv_
     unsigned here = 0;
     const bool is_near =
         node < 0 || getcpu(nullptr, &here) != 0 || static_cast<unsigned>(node) == here;
-    found.push_back({device, port, index, is_near, ip});
-    return;  // one address per port
+    address = {device, port, index, is_near, ip};
   }
+  if (address) found.push_back(*address);
 }
 
 }  // namespace
@@ -104,8 +120,13 @@ Result<std::vector<DeviceAddress>> find_addresses(const std::string& wanted) {
     names += (names.empty() ? "" : ", ") + name;
     const std::unique_ptr<ibv_context, decltype(&ibv_close_device)> context(
         ibv_open_device(list[i]), ibv_close_device);
+    if (!context) {
+      const int error = error_of_opening(list[i]->dev_name, errno);
+      names += fmt::format(" (can't be opened: {})", std::strerror(error));
+      continue;
+    }
     ibv_device_attr attributes{};
-    if (!context || ibv_query_device(context.get(), &attributes) != 0) continue;
+    if (ibv_query_device(context.get(), &attributes) != 0) continue;
     for (int port = 1; port <= attributes.phys_port_cnt; ++port) {
       if (!wanted.empty() && wanted != name && wanted != fmt::format("{}:{}", name, port)) continue;
       add_port(found, name, context.get(), port);
@@ -120,6 +141,11 @@ Result<std::vector<DeviceAddress>> find_addresses(const std::string& wanted) {
   std::stable_partition(found.begin(), found.end(),
                         [](const DeviceAddress& address) { return address.is_near; });
   return found;
+}
+
+int error_of_opening(const std::string& file, int otherwise) {
+  const Fd opened(open(("/dev/infiniband/" + file).c_str(), O_RDWR | O_CLOEXEC));
+  return opened.is_open() ? otherwise : errno;
 }
 
 const DeviceAddress& choose(const std::vector<DeviceAddress>& addresses, int local_rank) {

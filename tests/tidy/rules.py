@@ -10,7 +10,7 @@ BESIDE = ("tests", "bench", "tools")
 # Headers of other libraries -> where alone they may be included. Benchmarks measure these libraries.
 FOREIGN_HEADERS = (
     (re.compile(r"(ucp|ucs|uct)/"), ("transports/ucx/", "bench/")),
-    (re.compile(r"(infiniband|rdma)/"), ("transports/verbs/", "bench/")),
+    (re.compile(r"(infiniband|rdma)/"), ("transports/verbs/", "tools/dunlin-info/rdma", "bench/")),
     (re.compile(r"(cuda|nvml)"), ("transports/cuda/", "collectives/kernels/", "bench/")),
     (re.compile(r"pmix"), ("runtime/bootstrap/",)),
     (re.compile(r"hwloc"), ("runtime/topology", "tools/dunlin-run/")),

@@ -34,6 +34,16 @@ class InfoTest(unittest.TestCase):
         for transport in report["transports"].values():
             self.assertTrue(transport["works"] or transport["reason"])
 
+    def test_rdma_says_why_there_is_none(self):
+        rdma = json.loads(info("--json").stdout)["rdma"]
+        if not rdma["devices"]:
+            self.assertEqual(rdma["addresses"], [])
+            self.assertRegex(rdma["reason"], "no RDMA|this build has no libibverbs|finds no device")
+            self.assertRegex(rdma["remedy"], "modprobe|install")
+            self.assertIn(rdma["reason"], info().stdout)
+        for device in rdma["devices"].values():
+            self.assertTrue("reason" in device or device["ports"], device)
+
     def test_configuration_says_what_is_set_and_hides_secrets(self):
         text = info("--config", DUNLIN_DEADLINE="1234", DUNLIN_JOB_SECRET="hunter2").stdout
         self.assertIn("DUNLIN_DEADLINE=1234 ms  (set)", text)

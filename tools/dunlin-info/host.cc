@@ -4,7 +4,6 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
@@ -14,15 +13,13 @@
 #include <cstring>
 
 #include "runtime/fd.h"
+#include "runtime/memory/lock_limit.h"
 #include "runtime/topology.h"
 #include "tools/dunlin-info/report.h"
 #include "tools/dunlin-info/sysfs.h"
 
 namespace dunlin::tools {
 namespace {
-
-// Registering memory with an RDMA device locks it; models and receive slots need more than this.
-constexpr rlim_t kEnoughLockedMemory = rlim_t{1} << 30;
 
 // Space in /dev/shm below which UCX's shared memory may fail (Dunlin's own doesn't live there).
 constexpr std::size_t kEnoughSharedMemory = std::size_t{64} << 20;
@@ -114,15 +111,11 @@ Json memory_report() {
   json["dev_shm"] = std::move(shared);
 
   Json locked;
-  rlimit limit{};
-  getrlimit(RLIMIT_MEMLOCK, &limit);
-  locked["is_unlimited"] = limit.rlim_cur == RLIM_INFINITY;
-  if (limit.rlim_cur != RLIM_INFINITY) locked["size_bytes"] = limit.rlim_cur;
-  if (limit.rlim_cur < kEnoughLockedMemory) {
-    locked["remedy"] =
-        "RDMA devices will refuse memory: `ulimit -l unlimited` before the start, memlock in "
-        "/etc/security/limits.conf, LimitMEMLOCK=infinity for services, --ulimit memlock=-1 for "
-        "containers";
+  const auto limit = locked_memory_limit();
+  locked["is_unlimited"] = !limit.has_value();
+  put(locked, "size_bytes", limit);
+  if (limit && *limit < kEnoughLockedMemory) {
+    locked["remedy"] = fmt::format("RDMA devices will refuse memory: {}", locked_memory_remedy());
   }
   json["locked_memory_limit"] = std::move(locked);
   return json;

@@ -23,6 +23,7 @@ Json full_report(const Config& config) {
   report["memory"] = memory_report();
   report["kernel"] = kernel_report();
   report["network"] = network_report();
+  report["rdma"] = rdma_report(config);
   report["transports"] = transport_report(config, clock);
   report["waiting"] = waiting_report(config);
   return report;
@@ -44,14 +45,16 @@ Status run(bool is_config_only, bool is_json) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Prints what this host offers, which transports work here and why others do not, and how "
-      "Dunlin is configured.",
+      "Prints what this host offers (CPU, memory, kernel, network, RDMA devices), which transports "
+      "work here and why others do not, and how Dunlin is configured.",
       "dunlin-info");
   bool is_config_only = false;
   bool is_json = false;
   app.add_flag("--config", is_config_only, "only the configuration (DUNLIN_* variables) in force");
   app.add_flag("--json", is_json, "print JSON");
   app.footer(
+      "\"reason\" says why something can't be used, \"remedy\" what to do about it. In JSON, names "
+      "that end in _bytes hold bytes; what can't be found out is left out.\n"
       "Exit codes: 0 done, 1 the configuration is wrong or the output could not be written, 2 "
       "wrong usage.");
   try {

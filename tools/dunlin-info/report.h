@@ -17,6 +17,9 @@ Json host_report();     // CPU, cores, NUMA nodes, caches
 Json memory_report();   // huge pages, shared memory, locked memory
 Json kernel_report();   // what Dunlin uses of Linux, and whether it is there
 Json network_report();  // interfaces
+// RDMA devices and their ports, and the addresses that the verbs transport would use, best first.
+// "reason" says why there is none, or why a device or a port is of no use to it.
+Json rdma_report(const Config& config);
 // Each transport of this build: whether it works here, found by making it and connecting to
 // oneself.
 Json transport_report(const Config& config, const Clock& clock);

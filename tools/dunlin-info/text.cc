@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
 
 namespace dunlin::tools {
@@ -13,11 +14,10 @@ constexpr std::string_view kBytes = "_bytes";
 constexpr int kNameWidth = 30;
 
 std::string size_text(double bytes) {
-  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  constexpr std::array<const char*, 7> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   std::size_t unit = 0;
   for (; bytes >= 1024 && unit + 1 < kUnits.size(); ++unit) bytes /= 1024;
-  return fmt::format("{:.{}f} {}", bytes,
-                     bytes == static_cast<double>(static_cast<long>(bytes)) ? 0 : 1, kUnits[unit]);
+  return fmt::format("{:.{}f} {}", bytes, bytes == std::floor(bytes) ? 0 : 1, kUnits[unit]);
 }
 
 std::string value_text(std::string_view name, const Json& value) {
@@ -52,7 +52,9 @@ std::string in_a_line(const Json& value) {
 
 void print(std::string& out, const std::string& name, const Json& value, int indent) {
   const std::string label = fmt::format("{:{}}{}", "", indent, name_text(name));
-  if (is_simple(value)) {
+  if (value.is_object() && value.empty()) {
+    out += fmt::format("{:<{}} none\n", label, kNameWidth);
+  } else if (is_simple(value)) {
     out += fmt::format("{:<{}} {}\n", label, kNameWidth, value_text(name, value));
   } else if (value.is_array()) {
     for (const Json& element : value)

@@ -25,6 +25,11 @@ inline constexpr std::size_t kEagerLimit = std::size_t{256} << 10;
 inline constexpr std::size_t kEagerLimitRma = std::size_t{8} << 10;
 static_assert(kEagerLimitRma <= kEagerLimit);
 
+// Beside RDMA devices, UCX locks memory for each of them and each worker before anything is sent.
+// With Soft-RoCE, two devices and two workers need between 4 and 8 MiB; HCAs lock their queues,
+// too.
+inline constexpr std::size_t kNeededLockedMemory = std::size_t{64} << 20;
+
 // What close() gives pending operations to end by themselves. Operations between processes that
 // both make progress take milliseconds; a peer that doesn't by now is stuck, and is not waited for.
 inline constexpr auto kCloseGrace = std::chrono::milliseconds(500);

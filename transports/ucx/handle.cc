@@ -7,6 +7,8 @@
 #include <string>
 
 #include "runtime/config.h"
+#include "runtime/memory/lock_limit.h"
+#include "transports/ucx/constants.h"
 
 namespace dunlin::transport::ucx {
 
@@ -84,6 +86,16 @@ Result<ucp_context_h> init(SharedMemory shared_memory) {
   return handle;
 }
 
+// ucp_worker_create() does not return where it can't lock what it receives datagrams in.
+Status check_locked_memory() {
+  const auto limit = locked_memory_limit();
+  if (!limit || *limit >= kNeededLockedMemory) return Status::ok();
+  return {Code::kUnavailable,
+          fmt::format("UCX would lock more memory for the RDMA devices than the {} KiB that may be "
+                      "locked; {}; or set UCX_TLS=tcp,self to leave the devices alone",
+                      *limit >> 10, locked_memory_remedy())};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Context>> Context::create() {
@@ -97,6 +109,7 @@ Result<std::unique_ptr<Context>> Context::create() {
   // probing the peer's process now and then will do. It warns of settings that nothing uses, hence
   // only where UCX_TLS lets shared memory in, which the first context shows.
   const std::string description = description_of(plain);
+  if (description.find(" ud_") != std::string::npos) DUNLIN_TRY(check_locked_memory());
   if (description.find("sysv/") == std::string::npos &&
       description.find("posix/") == std::string::npos) {
     return context;

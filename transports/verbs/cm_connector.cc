@@ -126,7 +126,11 @@ class CmSession final : public Session {
 
 Result<std::unique_ptr<EventChannel>> EventChannel::create() {
   rdma_event_channel* const made = rdma_create_event_channel();
-  if (made == nullptr) return Status::from_errno("rdma_create_event_channel", errno);
+  if (made == nullptr) {
+    const int error = errno;
+    return Status::from_errno(
+        "rdma_create_event_channel (module rdma_ucm, access to /dev/infiniband/rdma_cm)", error);
+  }
   std::unique_ptr<EventChannel> channel(new EventChannel(made));
   DUNLIN_TRY(set_nonblocking(made->fd));
   return channel;

@@ -1,6 +1,7 @@
 #include "transports/verbs/device.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <infiniband/verbs.h>
@@ -14,6 +15,8 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+
+#include "runtime/fd.h"
 
 namespace dunlin::transport::verbs {
 namespace {
@@ -31,6 +34,13 @@ std::string address_of_interface(unsigned index) {
     return inet_ntop(AF_INET, &address->sin_addr, text, sizeof text) != nullptr ? text : "";
   }
   return "";
+}
+
+// Whether RoCE made the GID of the IPv4 address: ::ffff:A.B.C.D.
+bool is_gid_of(const std::string& ip, const ibv_gid& gid) {
+  in6_addr mapped{};
+  return inet_pton(AF_INET6, ("::ffff:" + ip).c_str(), &mapped) == 1 &&
+         std::memcmp(&mapped, gid.raw, sizeof mapped) == 0;
 }
 
 // Of a port, by sysfs: InfiniBand's GIDs don't tell.
@@ -81,8 +91,8 @@ void add_port(std::vector<DeviceAddress>& found, const std::string& device, ibv_
     if (entry.gid_type == IBV_GID_TYPE_ROCE_V1 && gid_index < 0) continue;
     const std::string ip =
         address_of_interface(is_infiniband ? interface_of(device, port) : entry.ndev_ifindex);
-    if (!best || (best->ip.empty() && !ip.empty()))
-      best = DeviceAddress{device, port, index, is_near(device), ip};
+    const bool is_better = !best || (best->ip.empty() && !ip.empty()) || is_gid_of(ip, entry.gid);
+    if (is_better) best = DeviceAddress{device, port, index, is_near(device), ip};
   }
   if (best) found.push_back(std::move(*best));
 }
@@ -114,8 +124,13 @@ Result<std::vector<DeviceAddress>> find_addresses(const std::string& wanted, int
     names += (names.empty() ? "" : ", ") + name;
     const std::unique_ptr<ibv_context, decltype(&ibv_close_device)> context(
         ibv_open_device(list[i]), ibv_close_device);
+    if (!context) {
+      const int error = error_of_opening(list[i]->dev_name, errno);
+      names += fmt::format(" (can't be opened: {})", std::strerror(error));
+      continue;
+    }
     ibv_device_attr attributes{};
-    if (!context || ibv_query_device(context.get(), &attributes) != 0) continue;
+    if (ibv_query_device(context.get(), &attributes) != 0) continue;
     for (int port = 1; port <= attributes.phys_port_cnt; ++port) {
       if (!wanted.empty() && wanted != name && wanted != fmt::format("{}:{}", name, port)) continue;
       add_port(found, name, context.get(), port, gid_index);
@@ -133,6 +148,11 @@ Result<std::vector<DeviceAddress>> find_addresses(const std::string& wanted, int
     return preference(one) > preference(other);
   });
   return found;
+}
+
+int error_of_opening(const std::string& file, int otherwise) {
+  const Fd opened(open(("/dev/infiniband/" + file).c_str(), O_RDWR | O_CLOEXEC));
+  return opened.is_open() ? otherwise : errno;
 }
 
 const DeviceAddress& choose(const std::vector<DeviceAddress>& addresses, int local_rank) {

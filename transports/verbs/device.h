@@ -25,7 +25,7 @@ class SocketAddress {
 struct DeviceAddress {
   std::string device;  // "mlx5_0"
   int port = 1;
-  int gid_index = 0;
+  int gid_index = 0;    // with RoCE: of the GID that stands for `ip`
   bool is_near = true;  // on the NUMA node that this thread runs on, as far as the kernel says
   std::string ip;       // of the port's network interface; empty: it has none
 };
@@ -35,6 +35,10 @@ struct DeviceAddress {
 // address, else the first that leaves the network segment). kUnavailable says what is missing when
 // there is none.
 Result<std::vector<DeviceAddress>> find_addresses(const std::string& device, int gid_index);
+
+// The errno of opening a device's file ("uverbs0"); `otherwise` if that works. libibverbs says
+// ENOENT whatever is the matter.
+int error_of_opening(const std::string& file, int otherwise);
 
 // The one for a process: the nearest; of several that are equally near, the processes of a host
 // take turns.

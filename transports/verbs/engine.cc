@@ -14,6 +14,7 @@
 #include "runtime/log.h"
 #include "transports/verbs/constants.h"
 #include "transports/verbs/device.h"
+#include "transports/verbs/preflight.h"
 #include "transports/verbs/region.h"
 
 namespace dunlin::transport::verbs {
@@ -62,6 +63,7 @@ Status Engine::start() {
   reads_ = static_cast<std::uint8_t>(
       std::clamp(std::min(limits.max_qp_rd_atom, limits.max_qp_init_rd_atom), 1, int{kReads}));
   DUNLIN_ASSIGN(domain_, ProtectionDomain::create(device_, address_.atomics.has_value()));
+  DUNLIN_TRY(check_locked_memory(*domain_, queue_depth_, context_.local_rank == 0));
   DUNLIN_ASSIGN(channel_, CompletionChannel::create(device_));
   // Room for all peers from the beginning: not every provider can resize.
   const std::int64_t wanted = context_.peers.size() * (2 * queue_depth_ + 8LL);
@@ -81,23 +83,34 @@ Status Engine::start() {
 }
 
 Status Engine::open_device(const DeviceAddress& chosen) {
-  const Config& config = context_.config;
-  if (chosen.ip.empty() || config.verbs_connect == VerbsConnect::kBootstrap) {
+  if (!chosen.ip.empty() && context_.config.verbs_connect != VerbsConnect::kBootstrap)
+    DUNLIN_TRY(start_manager(chosen.ip));
+  if (!cm_) {
     DUNLIN_ASSIGN(own_device_, Device::open(chosen.device));
-    device_ = own_device_->handle();
-  } else {
-    // All of them may come at once, and what finds the queue full waits for seconds.
-    const int backlog = static_cast<int>(kLaneKinds) * context_.peers.size();
-    DUNLIN_ASSIGN(
-        cm_, CmConnector::create(chosen.ip, backlog, static_cast<int>(config.verbs_traffic_class),
-                                 [this](auto session, auto request, auto reads) {
-                                   on_request(std::move(session), request, reads);
-                                 }));
-    device_ = cm_->device();
-    address_.ip = chosen.ip;
-    address_.port = cm_->ip_port();
   }
+  device_ = cm_ ? cm_->device() : own_device_->handle();
   return set_nonblocking(device_->async_fd);
+}
+
+// Without it there is still the bootstrap.
+Status Engine::start_manager(const std::string& ip) {
+  // All of them may come at once, and what finds the queue full waits for seconds.
+  const int backlog = static_cast<int>(kLaneKinds) * context_.peers.size();
+  auto made =
+      CmConnector::create(ip, backlog, static_cast<int>(context_.config.verbs_traffic_class),
+                          [this](auto session, auto request, auto reads) {
+                            on_request(std::move(session), request, reads);
+                          });
+  if (!made && context_.config.verbs_connect == VerbsConnect::kManager)
+    return std::move(made).status();
+  if (!made) {
+    DUNLIN_INFO("verbs: no connection manager: {}", made.status().message());
+    return Status::ok();
+  }
+  cm_ = std::move(made).value();
+  address_.ip = ip;
+  address_.port = cm_->ip_port();
+  return Status::ok();
 }
 
 Result<LocalPort> Engine::local_port(const DeviceAddress& chosen) {

@@ -107,6 +107,7 @@ class Engine {
   explicit Engine(const TransportContext& context);
   Status start();
   Status open_device(const DeviceAddress& chosen);
+  Status start_manager(const std::string& ip);
   Result<LocalPort> local_port(const DeviceAddress& chosen);
   std::size_t take_completions();
   std::size_t poll(LaneKind kind);

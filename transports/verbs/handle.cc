@@ -2,25 +2,24 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "runtime/memory/lock_limit.h"
 #include "transports/verbs/constants.h"
 
 namespace dunlin::transport::verbs {
 namespace {
 
-// Registering reports a limit on locked memory as ENOMEM, which sends people looking for leaks.
-std::string lock_remedy(std::size_t wanted) {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
-  return fmt::format(
-      "; {} bytes are wanted, and `ulimit -l` allows {} in all: raise it (`ulimit -l unlimited`, "
-      "memlock in /etc/security/limits.conf, LimitMEMLOCK in a service)",
-      wanted, limit.rlim_cur);
+// Registering reports a limit on locked memory as ENOMEM, which sends people looking for leaks (and
+// as EPERM if it is 0).
+std::string lock_remedy(std::size_t wanted, int error) {
+  const auto limit = locked_memory_limit();
+  if (!limit || (error != ENOMEM && error != EPERM)) return "";
+  return fmt::format(" ({} bytes, and {} in all may be locked; {})", wanted, *limit,
+                     locked_memory_remedy());
 }
 
 }  // namespace
@@ -80,8 +79,7 @@ Result<std::unique_ptr<MemoryKey>> MemoryKey::create(const ProtectionDomain& dom
   ibv_mr* const made = ibv_reg_mr(domain.handle(), memory.data(), memory.size(), domain.access());
   if (made != nullptr) return std::unique_ptr<MemoryKey>(new MemoryKey(made));
   const int error = errno;
-  const std::string remedy = error == ENOMEM ? lock_remedy(memory.size()) : "";
-  return Status::from_errno("ibv_reg_mr" + remedy, error);
+  return Status::from_errno("ibv_reg_mr" + lock_remedy(memory.size(), error), error);
 }
 
 Result<std::unique_ptr<CompletionChannel>> CompletionChannel::create(ibv_context* device) {

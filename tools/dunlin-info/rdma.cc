@@ -1,0 +1,101 @@
+#include "tools/dunlin-info/report.h"
+
+#ifdef DUNLIN_HAVE_VERBS
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "tools/dunlin-info/rdma_device.h"
+
+namespace dunlin::tools {
+namespace {
+
+constexpr const char* kManager = "/dev/infiniband/rdma_cm";
+
+void add_reason(Json& json, std::string_view reason, std::string_view remedy) {
+  json["reason"] = reason;
+  if (!remedy.empty()) json["remedy"] = remedy;
+}
+
+std::string names_in_the_kernel() {
+  std::string names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/class/infiniband", error))
+    names += (names.empty() ? "" : ", ") + entry.path().filename().string();
+  return names;
+}
+
+void explain_no_device(Json& json, const Status& status) {
+  if (const std::string names = names_in_the_kernel(); !names.empty()) {
+    add_reason(json, fmt::format("the kernel has {}, but libibverbs finds no device", names),
+               "modprobe ib_uverbs; install the devices' user-space drivers (ibverbs-providers)");
+  } else {
+    add_reason(json, status.message(),
+               "with an RDMA device: modprobe its driver (mlx5_ib, irdma, ...), ib_uverbs and "
+               "rdma_ucm; without: modprobe rdma_rxe rdma_ucm, and `rdma link add rxe0 type rxe "
+               "netdev eth0` makes one of an Ethernet interface");
+  }
+}
+
+void explain_no_manager(Json& json, int error) {
+  add_reason(json,
+             fmt::format("no connection manager: {} can't be opened: {}; connections are made "
+                         "through the bootstrap",
+                         kManager, std::strerror(error)),
+             error == EACCES || error == EPERM
+                 ? "allow this user to read and write it (by a udev rule, or its group)"
+                 : "modprobe rdma_ucm; start containers with --device=/dev/infiniband/rdma_cm");
+}
+
+Json in_json(const Addresses& addresses) {
+  Json json = Json::array();
+  for (const auto& [device, port, gid_index, is_near, ip] : addresses) {
+    json.push_back({{"ip", ip},
+                    {"device", device},
+                    {"port", port},
+                    {"gid_index", gid_index},
+                    {"is_near", is_near}});
+  }
+  return json;
+}
+
+}  // namespace
+
+Json rdma_report(const Config& config) {
+  const auto all = transport::verbs::find_addresses("", -1);
+  const auto wanted = transport::verbs::find_addresses(config.verbs_device,
+                                                       static_cast<int>(config.verbs_gid_index));
+  Json json = Json::object();
+  Json devices = rdma_devices(all ? *all : Addresses());
+  if (devices.empty()) {
+    explain_no_device(json, all.status());
+  } else if (access(kManager, R_OK | W_OK) != 0) {
+    explain_no_manager(json, errno);
+  } else if (!wanted) {
+    add_reason(json, wanted.status().message(),
+               all ? "set DUNLIN_VERBS_DEVICE to another one, or not at all"
+                   : "see the ports' remedies below");
+  }
+  json["addresses"] = in_json(wanted ? *wanted : Addresses());
+  json["devices"] = std::move(devices);
+  return json;
+}
+
+}  // namespace dunlin::tools
+
+#else
+
+namespace dunlin::tools {
+
+Json rdma_report(const Config&) {
+  return {{"reason", "this build has no libibverbs and librdmacm"},
+          {"remedy", "install both (Debian: libibverbs-dev, librdmacm-dev) and build again"},
+          {"addresses", Json::array()},
+          {"devices", Json::object()}};
+}
+
+}  // namespace dunlin::tools
+#endif

@@ -15,7 +15,7 @@ Result<std::unique_ptr<Bootstrap>> join_launch(bootstrap::Launch launch, const C
   JoinPlan plan;
   plan.timeout = config.bootstrap_timeout;
   plan.linger = config.deadline;
-  plan.host = launch.host;
+  plan.host = launch.host == CoordinatorHost::kRank0 ? Rank(0) : Rank();
   plan.secret = launch.secret;
   plan.coordinator = {launch.coordinator};
   if (launch.host == CoordinatorHost::kRank0 && launch.job.rank == Rank(0)) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "runtime/bootstrap/constants.h"
 
@@ -37,6 +38,21 @@ Status BootstrapClient::start(Duration timeout) {
   if (reply) return Status::ok();
   return std::move(reply).status().with_context(
       fmt::format("job '{}' did not start (time-out {})", job_.job_id, seconds(timeout)));
+}
+
+Status BootstrapClient::count_local() {
+  const auto key = [](int rank) { return fmt::format("bootstrap/kernel/{}", rank); };
+  std::string kernel;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), kernel);
+  DUNLIN_TRY(publish(key(job_.rank.value()), as_bytes(kernel)));
+  job_.local_rank = job_.local_size = 0;
+  for (int rank = 0; rank < job_.size; ++rank) {
+    DUNLIN_ASSIGN(const Bytes other, lookup(key(rank), kPromptAnswer));
+    if (!std::ranges::equal(other, as_bytes(kernel))) continue;
+    ++job_.local_size;
+    if (rank < job_.rank.value()) ++job_.local_rank;
+  }
+  return Status::ok();
 }
 
 void BootstrapClient::say_goodbye() noexcept {

@@ -30,6 +30,9 @@ class BootstrapClient : public Bootstrap {
 
   // Waits until all ranks have joined.
   Status start(Duration timeout);
+  // Finds local_rank and local_size: which ranks run under this one's kernel. Collective, and
+  // before anybody asks for them.
+  Status count_local();
   // Tells the coordinator that this rank ends, and waits a moment for it to have told the others.
   void say_goodbye() noexcept;
 
@@ -46,7 +49,7 @@ class BootstrapClient : public Bootstrap {
  private:
   Result<Message> request(Message message, Duration timeout);
 
-  const JobInfo job_;
+  JobInfo job_;  // constant once the job has started
   PeerTable peers_;
   Mail mail_;
   SteadyClock clock_;

@@ -52,10 +52,10 @@ Result<Session> find_coordinator(const JoinPlan& plan, TimePoint deadline) {
     }
     std::this_thread::sleep_for(std::min<Duration>(kConnectRetry, deadline - clock.now()));
   } while (clock.now() < deadline);
-  const char* const host = plan.host == CoordinatorHost::kRank0
-                               ? "rank 0, which runs the coordinator, has not answered"
-                               : "the launcher's coordinator has not answered";
-  return Status(Code::kDeadlineExceeded, fmt::format("{} within {:g} s: {}", host,
+  const std::string host =
+      plan.host == Rank() ? "the launcher's coordinator"
+                          : fmt::format("rank {}, which runs the coordinator,", plan.host.value());
+  return Status(Code::kDeadlineExceeded, fmt::format("{} has not answered within {:g} s: {}", host,
                                                      to_seconds(plan.timeout), last.message()));
 }
 
@@ -75,6 +75,7 @@ Result<std::unique_ptr<Bootstrap>> TcpBootstrap::join(JoinPlan plan) {
   std::unique_ptr<TcpBootstrap> made(
       new TcpBootstrap(std::move(plan), std::move(*session), std::move(wake)));
   DUNLIN_TRY(made->start(deadline - clock.now()));
+  if (made->plan_.counts_local) DUNLIN_TRY(made->count_local());
   return std::unique_ptr<Bootstrap>(std::move(made));
 }
 
@@ -183,14 +184,16 @@ void TcpBootstrap::lose_coordinator(const Status& why) {
     // The last to leave may see the end of the coordinator before it has ended itself.
     return disconnect(Status(Code::kClosed, "this rank has left the job"));
   }
-  const bool is_peer = plan_.host == CoordinatorHost::kRank0 && job().rank != Rank(0);
-  const std::string text =
-      fmt::format("{} is gone: {}", is_peer ? "rank 0, which ran the coordinator," : "the launcher",
-                  why.message());
+  const bool is_peer = plan_.host != Rank() && job().rank != plan_.host;
+  const std::string who =
+      is_peer ? fmt::format("rank {}, which ran the coordinator,", plan_.host.value())
+              : "the launcher";
+  const std::string text = fmt::format("{} is gone: {}", who, why.message());
   DUNLIN_WARN("bootstrap: {}", text);
-  if (is_peer)
-    peers().mark(Rank(0), PeerState::kDead,
+  if (is_peer) {
+    peers().mark(plan_.host, PeerState::kDead,
                  "its coordinator is gone: " + std::string(why.message()));
+  }
   disconnect(Status(Code::kUnavailable, text));
 }
 

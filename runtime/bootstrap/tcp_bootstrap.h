@@ -24,11 +24,12 @@ struct JoinPlan {
   JobInfo job;                        // job_id may be empty: the coordinator names the job
   std::vector<Endpoint> coordinator;  // places where it may be; the first that answers is taken
   std::string secret;
-  CoordinatorHost host = CoordinatorHost::kRank0;
+  Rank host{0};                         // who runs the coordinator; Rank(): the launcher
   std::unique_ptr<Coordinator> hosted;  // where this process runs the coordinator
   Duration timeout{};                   // for all to join
   Duration linger{};                    // how long leave() keeps `hosted` for those still at work
   std::function<void()> on_leave;       // at the very end
+  bool counts_local = false;            // nobody has told local_rank and local_size: find them
 };
 
 class TcpBootstrap final : public BootstrapClient {

@@ -32,6 +32,8 @@ class RunningCommand {
   int pid() const { return pid_; }
   // Reads standard output until it contains `text`; false when it ended or patience is over.
   bool wait_for_output(const std::string& text, std::chrono::seconds patience);
+  // Standard output so far.
+  const std::string& out() const { return result_.out; }
   CommandResult wait(std::chrono::seconds patience);
 
  private:

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -67,6 +68,93 @@ TEST(DunlinPerf, PutNotifyMeasuresRoundTrips) {
   expect_figures(lines[0], "put-notify", 0);
   expect_figures(lines[1], "put-notify", 1);
   expect_figures(lines[2], "put-notify", 4096);
+}
+
+TEST(DunlinPerf, PutNotifyStreamsAtAnyDepth) {
+  for (const char* depth : {"1", "3", "500"}) {
+    const auto lines = measure(
+        2, {"put-notify", "--size", "0,8,4K", "--iterations", "100", "--queue-depth", depth});
+    ASSERT_THAT(lines, SizeIs(3));
+    for (const Json& line : lines) EXPECT_GT(line.at("messages_per_s").get<double>(), 0);
+    EXPECT_GT(lines[2].at("gbytes_per_s").get<double>(), 0);
+    EXPECT_EQ(lines[0].at("depth"), std::stoi(depth));
+  }
+}
+
+TEST(DunlinPerf, PutLatencyMeasuresRoundTrips) {
+  // More repetitions than a byte counts.
+  const auto lines = measure(2, {"put-latency", "--size", "1,8,1M", "--iterations", "600"});
+  ASSERT_THAT(lines, SizeIs(3));
+  expect_figures(lines[0], "put-latency", 1);
+  expect_figures(lines[2], "put-latency", 1 << 20);
+  EXPECT_GT(lines[0].at("round_trips_per_s").get<double>(), 0);
+  EXPECT_TRUE(lines[0].at("gbytes_per_s").is_null());
+}
+
+TEST(DunlinPerf, PutStreamsBothWays) {
+  const auto lines =
+      measure(4, {"put", "--size", "0,8,64K", "--iterations", "500", "--bidirectional"});
+  ASSERT_THAT(lines, SizeIs(3));
+  expect_figures(lines[1], "put", 8);
+  EXPECT_EQ(lines[1].at("pairs"), 2);
+  EXPECT_EQ(lines[1].at("bidirectional"), true);
+  EXPECT_GT(lines[2].at("gbytes_per_s").get<double>(), 0);
+}
+
+TEST(DunlinPerf, TheHistogramHoldsEverySample) {
+  for (const std::string bench :
+       {"put", "put-latency", "put-notify", "notify", "channel", "barrier"}) {
+    std::vector<std::string> arguments{bench, "--iterations", "333", "--report-histogram"};
+    if (bench != "notify" && bench != "barrier") arguments.insert(arguments.end(), {"--size", "8"});
+    const auto lines = measure(2, arguments);
+    ASSERT_THAT(lines, ::testing::Not(IsEmpty())) << bench;
+    const Json& line = lines.back();
+    EXPECT_EQ(line.at("iterations"), 333) << bench;
+    EXPECT_EQ(line.at("samples"), 333) << bench;
+    std::uint64_t sum = 0;
+    double last = 0;
+    for (const Json& bucket : line.at("histogram")) {
+      sum += bucket.at("count").get<std::uint64_t>();
+      EXPECT_LE(last, bucket.at("from_us").get<double>());
+      last = bucket.at("to_us");
+      EXPECT_LT(bucket.at("from_us").get<double>(), last);
+    }
+    EXPECT_EQ(sum, 333U) << bench;
+    EXPECT_LE(line.at("p50_us"), line.at("p90_us")) << bench;
+    EXPECT_LE(line.at("p99_us"), line.at("p99.9_us")) << bench;
+    EXPECT_LE(line.at("p99.9_us"), line.at("max_us")) << bench;
+    EXPECT_LT(line.at("max_us").get<double>(), last) << bench;
+  }
+  EXPECT_TRUE(measure(2, {"notify", "--iterations", "40"})[0].at("histogram").is_null());
+}
+
+TEST(DunlinPerf, TheHistogramIsPrinted) {
+  const CommandResult result =
+      perf(4, {"put", "--size", "8", "--iterations", "50", "--report-histogram"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("100 samples, us: p50 "));  // of two pairs
+  EXPECT_THAT(result.out, HasSubstr("##########"));
+}
+
+TEST(DunlinPerf, ADurationEndsInTime) {
+  const std::vector<std::vector<std::string>> commands = {
+      {"put", "--size", "8,1M"},          {"put", "--size", "8,1M", "--bidirectional"},
+      {"put-latency", "--size", "8,64K"}, {"put-notify", "--size", "8,64K"},
+      {"channel", "--size", "8,64K"},     {"barrier"}};
+  for (std::vector<std::string> arguments : commands) {
+    arguments.insert(arguments.end(), {"--duration", "0.2"});
+    const auto began = std::chrono::steady_clock::now();
+    const auto lines = measure(2, arguments);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    ASSERT_THAT(lines, ::testing::Not(IsEmpty())) << arguments[0];
+    const double asked = 0.2 * static_cast<double>(lines.size());
+    EXPECT_GE(took.count(), asked) << arguments[0];
+    EXPECT_LT(took.count(), asked + 10) << arguments[0];  // start, warm-up, a busy machine
+    for (const Json& line : lines) {
+      EXPECT_EQ(line.at("duration_s"), 0.2);
+      EXPECT_GT(line.at("iterations"), 0);
+    }
+  }
 }
 
 TEST(DunlinPerf, NotifyMeasuresRoundTrips) {
@@ -152,6 +240,21 @@ TEST(DunlinPerf, WrongUsageIsTold) {
       {"put", "--size", "many"},
       {"put", "--min-size", "64", "--max-size", "8"},
       {"teleport"},
+      {"put", "--duration", "1", "--iterations", "5"},
+      {"put", "--duration", "0"},
+      {"put", "--queue-depth", "0"},
+      {"put-latency", "--size", "0,8"},
+      {"put-latency", "--min-size", "0"},
+      {"put-notify", "--bidirectional"},
+      {"put", "--listen", "--connect", "localhost"},
+      {"put", "--listen", "70000"},
+      {"put", "--listen", "127.0.0.1"},
+      {"put", "--listen", "--json", "-"},
+      {"put", "--connect", "::1"},
+      {"put", "--connect", "localhost:0"},
+      {"put", "--connect"},
+      {"put", "--keep"},
+      {"--connect", "localhost"},
       {"consistency", "--straggler", "1:fast"},
       {"consistency", "--sync", "hope"}};
   for (std::vector<std::string> arguments : wrong) {

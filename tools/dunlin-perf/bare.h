@@ -23,6 +23,7 @@ class BarePingPong {
   }
   Status receive() {
     const std::uint64_t wanted = ++received_;
+    const long polls_per_check = job_.spins() ? kSpinsPerCheck : kYieldsPerCheck;
     for (long polls = 1;; ++polls) {
       if (partners_->load(std::memory_order_acquire) >= wanted) return Status::ok();
       if (job_.spins()) {
@@ -30,18 +31,24 @@ class BarePingPong {
       } else {
         sched_yield();
       }
-      if (polls % kPollsPerCheck == 0) DUNLIN_TRY(job_.fabric().peers().check(partner_));
+      if (polls % polls_per_check == 0) DUNLIN_TRY(check());
     }
   }
 
  private:
   struct Page;
-  static constexpr long kPollsPerCheck = 1 << 14;
+  static constexpr long kSpinsPerCheck = 1 << 14;
+  static constexpr long kYieldsPerCheck = 1 << 6;
 
   BarePingPong(Job& job, Rank partner) : job_(job), partner_(partner) {}
   Status offer();
   Status accept();
   void use(bool leads);
+  // The partner may be late because its last operation before this needs our progress.
+  Status check() {
+    job_.fabric().progress();
+    return job_.fabric().peers().check(partner_);
+  }
 
   Job& job_;
   Rank partner_;

@@ -23,24 +23,36 @@ Status pass(Job& job, collective::Barrier& barrier) {
   return status;
 }
 
+// By number, every rank knows by itself; by time, rank 0 tells the others.
+Result<std::uint64_t> next_chunk(Job& job, const Plan& plan, Pacer& pacer) {
+  const TimePoint now = job.fabric().clock().now();
+  if (plan.duration == Duration::zero()) return pacer.next(now);
+  return job.tell(job.is_root() ? pacer.next(now) : 0);
+}
+
 Result<Row> measure(Job& job, collective::Barrier& barrier, Pair* pair, const Plan& plan) {
-  Timer ours;
-  Timer limit;
+  Timer ours(plan.is_each_timed);
+  Timer limit(plan.is_each_timed);
   BarePingPong* const bare = pair != nullptr ? pair->bare() : nullptr;
   const auto one = [&] { return pass(job, barrier); };
   const auto trip = [&] { return round_trip(*bare, pair->leads()); };
+  const Clock& clock = job.fabric().clock();
+  const TimePoint warming = clock.now();
   if (bare != nullptr) DUNLIN_TRY(limit.warm_up(plan.warmup, trip));
   DUNLIN_TRY(ours.warm_up(plan.warmup, one));
-  for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
-    if (bare != nullptr) DUNLIN_TRY(limit.run(plan.per_chunk, trip));
-    DUNLIN_TRY(ours.run(plan.per_chunk, one));
-  }
+  Pacer pacer(plan, (clock.now() - warming) / static_cast<std::int64_t>(plan.warmup));
   Row row;
-  row.iterations = plan.iterations();
-  row.ours = ours.summary();
+  for (;;) {
+    DUNLIN_ASSIGN(const std::uint64_t count, next_chunk(job, plan, pacer));
+    if (count == 0) break;
+    if (bare != nullptr) DUNLIN_TRY(limit.run(count, trip));
+    DUNLIN_TRY(ours.run(count, one));
+    row.iterations += count;
+  }
+  row.take(ours.histogram(), 1, plan.is_each_timed);
   if (bare != nullptr) {
     const int rounds = std::bit_width(static_cast<unsigned>(job.size() - 1));
-    row.limit = limit.summary(0.5 * rounds);
+    row.limit = limit.histogram().summary(0.5 * rounds);
     row.ratio = paired_ratio(ours, limit) / (0.5 * rounds);
   }
   return row;
@@ -56,17 +68,16 @@ Status run_barrier(const Options& options, Job& job, const Output& output) {
   if (job.rank() < Rank(2)) {
     DUNLIN_ASSIGN(pair, Pair::create(job, 0));
   }
-  if (job.is_root()) {
-    DUNLIN_TRY(output.text(
-        fmt::format("barrier of {} ranks, timed at rank 0; limit: rounds x half a round trip of a "
-                    "bare cache line\n{}",
-                    job.size(), format_heading("ping-pong"))));
-  }
-  const Plan plan = plan_for(0, options.iterations, options.warmup);
+  DUNLIN_TRY(print_heading(
+      job, output,
+      fmt::format("barrier of {} ranks, timed at rank 0; limit: rounds x half a round trip of a "
+                  "bare cache line",
+                  job.size()),
+      "ping-pong"));
+  const Plan plan = plan_for(0, options);
   DUNLIN_ASSIGN(const Row row, measure(job, *barrier, pair.get(), plan));
   if (job.is_root()) {
-    DUNLIN_TRY(output.text(format_row(row)));
-    DUNLIN_TRY(output.json(context(options, job, 0), to_json(row)));
+    DUNLIN_TRY(print_row(options, job, output, 0, row));
   }
   return pass(job, *barrier);
 }

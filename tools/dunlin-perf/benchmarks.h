@@ -7,6 +7,7 @@
 namespace dunlin::perf {
 
 Status run_put(const Options& options, Job& job, const Output& output);
+Status run_put_latency(const Options& options, Job& job, const Output& output);
 Status run_put_notify(const Options& options, Job& job, const Output& output);  // and notify
 Status run_channel(const Options& options, Job& job, const Output& output);
 Status run_barrier(const Options& options, Job& job, const Output& output);

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "tools/dunlin-perf/benchmarks.h"
 #include "tools/dunlin-perf/check.h"
@@ -25,7 +24,6 @@ using transport::SlotExchange;
 
 constexpr std::uint32_t kDepth = 16;
 constexpr std::uint64_t kCheckedRounds = 4;
-constexpr std::uint64_t kStreams = 20;
 
 class ChannelExchange {
  public:
@@ -103,21 +101,18 @@ Status check(Pair& pair, ChannelExchange& exchange, std::size_t size) {
   return Status::ok();
 }
 
-// Messages per second, one way.
-Result<double> stream(Pair& pair, ChannelExchange& exchange, const Plan& plan) {
-  std::vector<double> rates;
-  for (std::uint64_t turn = 0; turn < kStreams; ++turn) {
-    DUNLIN_TRY(pair.sync());
-    const TimePoint began = pair.job().fabric().clock().now();
-    for (std::uint64_t i = 0; i < plan.per_chunk; ++i) {
-      DUNLIN_TRY(pair.leads() ? exchange.post() : exchange.poll());
-      if (!pair.leads()) DUNLIN_TRY(exchange.release());
-    }
-    DUNLIN_TRY(exchange.settle());
-    const Duration took = pair.job().fabric().clock().now() - began;
-    rates.push_back(static_cast<double>(plan.per_chunk) / to_seconds(took));
+// Messages one way, until the last ACK.
+Status stream(Pair& pair, ChannelExchange& exchange, std::uint64_t count, Rate& rate) {
+  DUNLIN_TRY(exchange.settle());
+  DUNLIN_TRY(pair.sync());
+  const TimePoint began = pair.job().fabric().clock().now();
+  for (std::uint64_t i = 0; i < count; ++i) {
+    DUNLIN_TRY(pair.leads() ? exchange.post() : exchange.poll());
+    if (!pair.leads()) DUNLIN_TRY(exchange.release());
   }
-  return median(std::move(rates));
+  DUNLIN_TRY(exchange.settle());
+  rate.add(count, pair.job().fabric().clock().now() - began);
+  return Status::ok();
 }
 
 Result<Row> measure(Pair& pair, std::size_t size, std::uint32_t depth, const Options& options) {
@@ -134,12 +129,10 @@ Result<Row> measure(Pair& pair, std::size_t size, std::uint32_t depth, const Opt
   DUNLIN_ASSIGN(const auto payload, pair.source().slice(0, size));
   ChannelExchange exchange(pair, *slots, payload);
   if (options.checks) DUNLIN_TRY(check(pair, exchange, size));
-  const Plan plan = plan_for(size, options.iterations, options.warmup);
-  DUNLIN_ASSIGN(Row row, ping_pong(pair, exchange, size, plan));
-  DUNLIN_TRY(exchange.settle());
-  DUNLIN_ASSIGN(const double rate, stream(pair, exchange, plan));
-  row.messages_per_s = rate;
-  row.gbytes_per_s = rate * static_cast<double>(size) / 1e9;
+  const auto streaming = [&](std::uint64_t count, Rate& rate) {
+    return stream(pair, exchange, count, rate);
+  };
+  DUNLIN_ASSIGN(const Row row, ping_pong(pair, exchange, size, plan_for(size, options), streaming));
   // The partner may still be about to acknowledge.
   DUNLIN_TRY(pair.sync());
   return row;
@@ -151,12 +144,12 @@ Status run_channel(const Options& options, Job& job, const Output& output) {
   const std::uint32_t depth = options.depth != 0 ? options.depth : kDepth;
   const std::size_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
   DUNLIN_ASSIGN(const auto pair, Pair::create(job, largest));
-  if (job.is_root()) {
-    DUNLIN_TRY(output.text(
-        fmt::format("channel of {} slots: half a round trip, timed at the even rank; rate of a "
-                    "stream; ACKs included; limit: a bare cache line's ping-pong\n{}",
-                    depth, format_heading("ping-pong"))));
-  }
+  DUNLIN_TRY(print_heading(
+      job, output,
+      fmt::format("channel of {} slots: half a round trip, timed at the even rank; rate of a "
+                  "stream; ACKs included; limit: a bare cache line's ping-pong",
+                  depth),
+      "ping-pong"));
   for (const std::size_t size : options.sizes) {
     DUNLIN_ASSIGN(const Row row, measure(*pair, size, depth, options));
     DUNLIN_TRY(report_pairs(options, job, output, depth, row));

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "tools/dunlin-perf/pair.h"
+
 namespace dunlin::perf {
 namespace {
 
@@ -34,6 +36,26 @@ Status verify(std::span<const std::byte> bytes, std::uint64_t seed, const char* 
                         what, bytes.size(), i, std::to_integer<int>(bytes[i]),
                         std::to_integer<int>(expected))};
   }
+  return Status::ok();
+}
+
+Status check_puts(Pair& pair, std::size_t size, bool both_ways) {
+  const auto seed_of = [size](bool leader) { return 2 * size + (leader ? 1 : 2); };
+  const std::uint64_t guard_seed = 2 * size + 3;
+  const std::span<std::byte> guard = pair.target().memory()->bytes().subspan(size, kGuard);
+  DUNLIN_ASSIGN(const auto from, pair.source().slice(0, size));
+  DUNLIN_ASSIGN(const auto to, pair.remote().slice(0, size));
+  fill(guard, guard_seed);
+  DUNLIN_TRY(pair.sync());
+  if (pair.leads() || both_ways) {
+    fill({from.data(), size}, seed_of(pair.leads()));
+    DUNLIN_TRY(pair.job().post(pair.partner(), [&] { return pair.lane().put(from, to, nullptr); }));
+    DUNLIN_TRY(pair.flush(transport::Visibility::kRemote));
+  }
+  DUNLIN_TRY(pair.sync());
+  if (pair.leads() && !both_ways) return Status::ok();
+  DUNLIN_TRY(verify({pair.target().data(), size}, seed_of(!pair.leads()), "put"));
+  DUNLIN_TRY(verify(guard, guard_seed, "stretch behind a put"));
   return Status::ok();
 }
 

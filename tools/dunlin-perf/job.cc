@@ -38,18 +38,17 @@ const char* name_of(WaitMode mode) {
 
 }  // namespace
 
-Result<std::unique_ptr<Job>> Job::join(const Options& options) {
+Result<std::unique_ptr<Job>> Job::open(const Options& options, Config config,
+                                       std::unique_ptr<Bootstrap> bootstrap) {
   std::unique_ptr<Job> job(new Job());
+  job->config_ = std::move(config);
+  job->bootstrap_ = std::move(bootstrap);
   DUNLIN_TRY(job->start(options));
   return job;
 }
 
 Status Job::start(const Options& options) {
-  const Environment environment = Environment::of_process();
-  DUNLIN_ASSIGN(config_, Config::parse(environment));
   if (!options.transport.empty()) config_.transports = split(options.transport);
-  configure_log(config_.log_level, Rank());
-  DUNLIN_ASSIGN(bootstrap_, Bootstrap::join(config_, environment));
   configure_log(config_.log_level, rank());
   if (options.binds) DUNLIN_TRY(bind());
   DUNLIN_ASSIGN(fabric_, transport::Fabric::create(*bootstrap_, config_, clock_));
@@ -81,14 +80,31 @@ Status Job::check(Rank peer, const char* what, Duration timeout, TimePoint& bega
       .with_peer(peer);
 }
 
-Status Job::finish() {
-  // The bootstrap blocks; it is left to another thread for as long as this one drives the fabric.
-  auto everybody = std::async(
-      std::launch::async, [this] { return bootstrap_->barrier("perf/finish", config_.deadline); });
-  while (everybody.wait_for(std::chrono::microseconds(100)) != std::future_status::ready) {
+Status Job::progress_during(const std::function<Status()>& blocking) {
+  auto outcome = std::async(std::launch::async, blocking);
+  while (outcome.wait_for(std::chrono::microseconds(100)) != std::future_status::ready) {
     fabric_->progress();
   }
-  return everybody.get();
+  return outcome.get();
+}
+
+Status Job::finish() {
+  return progress_during([this] { return bootstrap_->barrier("perf/finish", config_.deadline); });
+}
+
+Result<std::uint64_t> Job::tell(std::uint64_t value) {
+  const std::string key = fmt::format("perf/tell/{}", tellings_++);
+  if (is_root()) {
+    ByteWriter writer;
+    DUNLIN_TRY(bootstrap_->publish(key, writer.number(value).take()));
+    return value;
+  }
+  DUNLIN_TRY(progress_during([&]() -> Status {
+    DUNLIN_ASSIGN(const Bytes told, bootstrap_->lookup(key, config_.deadline));
+    value = ByteReader(told).number<std::uint64_t>();
+    return Status::ok();
+  }));
+  return value;
 }
 
 std::vector<Rank> Job::ranks(int step) const {

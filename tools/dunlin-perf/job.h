@@ -2,6 +2,7 @@
 // way in which it polls. Owner thread only.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,9 +15,9 @@ namespace dunlin::perf {
 
 class Job {
  public:
-  // Joins, binds rank r to core r where the host has a core for each of its ranks, opens the
-  // fabric.
-  static Result<std::unique_ptr<Job>> join(const Options& options);
+  // Binds rank r to core r where the host has a core for each of its ranks, opens the fabric.
+  static Result<std::unique_ptr<Job>> open(const Options& options, Config config,
+                                           std::unique_ptr<Bootstrap> bootstrap);
 
   transport::Fabric& fabric() { return *fabric_; }
   Rank rank() const { return bootstrap_->rank(); }
@@ -35,13 +36,16 @@ class Job {
   }
   template <typename Ready>
   Status await(Rank peer, const char* what, Duration timeout, Ready&& ready) {
-    if (spins_) return spin(peer, what, timeout, ready);
+    if (spins_) return poll(peer, what, timeout, ready);
     return fabric_->wait([ready]() mutable { return ready() ? Status::ok() : Status::busy(); },
                          [&] {
                            return std::vector<transport::Awaited>{{peer, what}};
                          },
                          timeout);
   }
+  // The same without ever falling asleep: for what raises no event, as a plain put.
+  template <typename Ready>
+  Status poll(Rank peer, const char* what, Duration timeout, Ready&& ready);
   // Posts until the lane isn't busy.
   template <typename Operation>
   Status post(Rank peer, Operation&& operation) {
@@ -58,6 +62,8 @@ class Job {
   // not completed may need it. Only then may a rank go. Collective.
   Status finish();
 
+  // Collective: what rank 0 gave.
+  Result<std::uint64_t> tell(std::uint64_t value);
   // Collective: on rank 0 what each of `ranks` gave, empty elsewhere.
   Result<std::vector<std::string>> gather(const std::vector<Rank>& ranks, const std::string& value);
   // Every `step`-th rank, from 0 on.
@@ -67,8 +73,8 @@ class Job {
   Job() = default;
   Status start(const Options& options);
   Status bind() const;
-  template <typename Ready>
-  Status spin(Rank peer, const char* what, Duration timeout, Ready ready);
+  // Progresses the fabric while `blocking` runs in another thread.
+  Status progress_during(const std::function<Status()>& blocking);
   Status check(Rank peer, const char* what, Duration timeout, TimePoint& began) const;
 
   // Polls between two looks at the clock and at the peer's life.
@@ -80,15 +86,20 @@ class Job {
   std::unique_ptr<transport::Fabric> fabric_;
   bool spins_ = false;
   int gathers_ = 0;
+  int tellings_ = 0;
 };
 
 template <typename Ready>
-Status Job::spin(Rank peer, const char* what, Duration timeout, Ready ready) {
+Status Job::poll(Rank peer, const char* what, Duration timeout, Ready&& ready) {
   TimePoint began{};
   for (long polls = 1;; ++polls) {
     fabric_->progress();
     if (ready()) return Status::ok();
-    cpu_relax();
+    if (spins_) {
+      cpu_relax();
+    } else {
+      sched_yield();
+    }
     if (polls % kPollsPerCheck == 0) DUNLIN_TRY(check(peer, what, timeout, began));
   }
 }

@@ -1,88 +1,224 @@
 #include "tools/dunlin-perf/options.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <map>
+
+#include "tools/dunlin-perf/endpoints.h"
 
 namespace dunlin::perf {
 namespace {
 
 constexpr const char* kFooter =
-    "Start it on two ranks or more, for example: dunlin-run -n 2 dunlin-perf put-notify --size 8\n"
+    "Two hosts without a launcher: `dunlin-perf --listen` on one, `dunlin-perf put --connect HOST` "
+    "on\n"
+    "the other, which measures and prints. The listener takes the options from there; those that "
+    "it\n"
+    "names itself have to agree. Set the same DUNLIN_JOB_SECRET on both where others reach the "
+    "port.\n"
+    "Under a launcher: dunlin-run -n 2 dunlin-perf put-notify --size 8\n"
     "Ranks form pairs (0-1, 2-3, ...) that measure at the same time; barrier and consistency take\n"
     "all of them. Beside every figure stands the bare limit of the machine, measured in turns "
     "with\n"
     "it: the cache-line ping-pong of the same two processes, or memcpy of the same size.\n"
     "Exit codes: 0 done, 1 failed (or wrong data), 2 wrong usage.";
 
-// Beyond any machine's memory; the sum of a few such sizes is still a number.
-constexpr std::size_t kLargest = std::size_t{1} << 48;
+constexpr const char* kMeasurement = "The measurement";
+constexpr const char* kThisSide = "This process";
 
-struct Sweep {
+// What the command line says, before it becomes Options.
+struct Words {
+  std::vector<std::size_t> sizes;
   std::size_t smallest = 8;
   std::size_t largest = 4 << 20;
+  double seconds = 0;
+  std::string straggler;
+  std::uint64_t compute_us = 0;
+  std::string listen;
+  std::string connect;
 };
 
-void declare_common(CLI::App& app, Options& options) {
+class Parser {
+ public:
+  explicit Parser(Options& options) : options_(options) {}
+
+  void declare(CLI::App& app);
+  // After the parsing; throws as the parsing does.
+  void finish(const CLI::App& app);
+
+ private:
+  CLI::App* add(CLI::App& app, Bench bench, const char* help);
+  void declare_own(CLI::App& app);
+  void declare_connecting(CLI::App& app);
+  void declare_measuring(CLI::App& app);
+  void declare_sizes(CLI::App& app);
+  void declare_histogram(CLI::App& app);
+  void declare_depth(CLI::App& app, const char* names, const char* help);
+  void declare_consistency(CLI::App& app);
+  void read_start(const CLI::App& app, const CLI::App* chosen);
+  void note_named(const CLI::App& chosen);
+
+  Options& options_;
+  Words words_;
+};
+
+void Parser::declare(CLI::App& app) {
+  app.footer(kFooter);
+  app.require_subcommand(0, 1);
+  declare_own(app);
+  const char* const outstanding =
+      "most puts outstanding in the stream (default: 128, less where that is over 8 MiB)";
+  CLI::App* const put =
+      add(app, Bench::kPut, "put + flush(remote), and a stream of outstanding puts: bandwidth");
+  declare_sizes(*put);
+  declare_histogram(*put);
+  declare_depth(*put, "--queue-depth,--depth", outstanding);
+  put->add_flag("--bidirectional", options_.is_bidirectional,
+                "stream from both sides at the same time; rates are of both directions together")
+      ->group(kMeasurement);
+  CLI::App* const latency =
+      add(app, Bench::kPutLatency,
+          "half the round trip of plain puts, each side polling the last byte of its memory: for "
+          "comparison with ib_write_lat and ucp_put_lat. No program should rely on that: nothing "
+          "promises that the last byte lands last");
+  declare_sizes(*latency);
+  declare_histogram(*latency);
+  CLI::App* const put_notify =
+      add(app, Bench::kPutNotify,
+          "half the round trip of a put with notification, data read; and their rate in a stream");
+  declare_sizes(*put_notify);
+  declare_histogram(*put_notify);
+  declare_depth(*put_notify, "--queue-depth,--depth", outstanding);
+  CLI::App* const notify =
+      add(app, Bench::kNotify, "half the round trip of a bare notification, and their rate");
+  declare_histogram(*notify);
+  declare_depth(*notify, "--queue-depth,--depth", "most notifications outstanding (default: 128)");
+  CLI::App* const channel =
+      add(app, Bench::kChannel,
+          "half the round trip and the rate of messages of a channel, ACKs included");
+  declare_sizes(*channel);
+  declare_histogram(*channel);
+  declare_depth(*channel, "--depth", "slots (default: 16)");
+  declare_histogram(*add(app, Bench::kBarrier, "barrier of all ranks"));
+  declare_consistency(*add(app, Bench::kConsistency,
+                           "share of reduces by number of consistent inputs (ASAP, figure 8)"));
+}
+
+CLI::App* Parser::add(CLI::App& app, Bench bench, const char* help) {
+  CLI::App* const sub = app.add_subcommand(to_string(bench), help);
+  sub->callback([this, bench] { options_.bench = bench; });
+  declare_own(*sub);
+  declare_connecting(*sub);
+  if (bench != Bench::kConsistency) declare_measuring(*sub);
+  return sub;
+}
+
+void Parser::declare_own(CLI::App& app) {
   static const std::map<std::string, Poll> polls{
       {"auto", Poll::kAuto}, {"spin", Poll::kSpin}, {"wait", Poll::kWait}};
-  app.add_option("--transport", options.transport,
-                 "shm, ucx or a list, best first; default: DUNLIN_TRANSPORTS");
-  app.add_option(
-         "--poll", options.poll,
-         "spin: poll without pause; wait: the library's waiting (spin, yield, sleep); auto: "
-         "spin where every rank has a core")
+  app.add_option("--listen", words_.listen,
+                 "[[ADDR:]PORT]: wait there for the side that connects, and measure with it "
+                 "(default: port 18520 of all interfaces)")
+      ->expected(0, 1)
+      ->group(kThisSide);
+  app.add_flag("--keep", options_.keeps_listening, "listen again after every client, until Ctrl-C")
+      ->group(kThisSide);
+  app.add_option("--transport", options_.transport,
+                 "shm, verbs, ucx or a list, best first; default: DUNLIN_TRANSPORTS")
+      ->group(kThisSide);
+  app.add_option("--poll", options_.poll,
+                 "spin: poll without pause; wait: the library's waiting (spin, yield, sleep); "
+                 "auto: spin where every rank has a core")
       ->transform(CLI::CheckedTransformer(polls))
-      ->default_str("auto");
-  app.add_flag("!--no-bind", options.binds, "leave it to the kernel where the ranks run");
-  app.add_option("--json", options.json,
-                 "JSON lines into this file; -: to standard output, instead of the table");
+      ->default_str("auto")
+      ->group(kThisSide);
+  app.add_flag("!--no-bind", options_.binds, "leave it to the kernel where the ranks run")
+      ->group(kThisSide);
 }
 
-void declare_measuring(CLI::App& app, Options& options) {
-  app.add_option("--iterations", options.iterations, "timed repetitions; default: by size")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
-  app.add_option("--warmup", options.warmup, "untimed ones before; default: a tenth");
+void Parser::declare_connecting(CLI::App& app) {
+  app.add_option("--connect", words_.connect,
+                 "HOST[:PORT]: measure with `dunlin-perf --listen` there (default: port 18520)")
+      ->group(kThisSide);
+  app.add_option("--json", options_.json,
+                 "JSON lines into this file; -: to standard output, instead of the table")
+      ->group(kThisSide);
 }
 
-void declare_sizes(CLI::App& app, Options& options, Sweep& sweep) {
-  const CLI::Range range(std::size_t{0}, kLargest);
-  app.add_option("--size", options.sizes, "bytes, such as 8,64,1K,1M")
+void Parser::declare_measuring(CLI::App& app) {
+  CLI::Option* const iterations =
+      app.add_option("--iterations", options_.iterations, "timed repetitions; default: by size");
+  iterations->check(CLI::Range(std::uint64_t{1}, kMostIterations))->group(kMeasurement);
+  app.add_option("--duration", words_.seconds,
+                 "SECONDS of measuring for each size, instead of a number of repetitions")
+      ->check(CLI::Range(0.001, kLongestSeconds))
+      ->excludes(iterations)
+      ->group(kMeasurement);
+  app.add_option("--warmup", options_.warmup, "untimed ones before; default: a tenth")
+      ->check(CLI::Range(std::uint64_t{0}, kMostIterations))
+      ->group(kMeasurement);
+}
+
+void Parser::declare_histogram(CLI::App& app) {
+  app.add_flag("--report-histogram", options_.has_histogram,
+               "percentiles and a histogram of the latencies; every repetition is then timed by "
+               "itself, which adds a look at the clock to each")
+      ->group(kMeasurement);
+}
+
+void Parser::declare_sizes(CLI::App& app) {
+  const CLI::Range range(std::size_t{0}, kLargestSize);
+  app.add_option("--size", words_.sizes, "bytes, such as 8,64,1K,1M")
       ->delimiter(',')
       ->transform(CLI::AsSizeValue(false))
-      ->check(range);
-  app.add_option("--min-size", sweep.smallest, "first size of the sweep (by powers of 4)")
+      ->check(range)
+      ->group(kMeasurement);
+  app.add_option("--min-size", words_.smallest, "first size of the sweep (by powers of 4)")
       ->transform(CLI::AsSizeValue(false))
       ->check(range)
-      ->capture_default_str();
-  app.add_option("--max-size", sweep.largest, "last size of the sweep")
+      ->capture_default_str()
+      ->group(kMeasurement);
+  app.add_option("--max-size", words_.largest, "last size of the sweep")
       ->transform(CLI::AsSizeValue(false))
       ->check(range)
-      ->capture_default_str();
-  app.add_flag("--check,!--no-check", options.checks,
-               "verify the data in a pass before the timed one (default)");
+      ->capture_default_str()
+      ->group(kMeasurement);
+  app.add_flag("--check,!--no-check", options_.checks,
+               "verify the data in a pass before the timed one (default)")
+      ->group(kMeasurement);
 }
 
-void declare_depth(CLI::App& app, Options& options, const char* help) {
-  app.add_option("--depth", options.depth, help)->check(CLI::Range(1, 4096));
+void Parser::declare_depth(CLI::App& app, const char* names, const char* help) {
+  app.add_option(names, options_.depth, help)
+      ->check(CLI::Range(std::uint32_t{1}, kDeepest))
+      ->group(kMeasurement);
 }
 
-void declare_consistency(CLI::App& app, Options& options, std::string& straggler,
-                         std::uint64_t& compute_us) {
-  ConsistencyOptions& own = options.consistency;
-  app.add_option("--graph", own.graph, "who sends to whom")->capture_default_str();
+void Parser::declare_consistency(CLI::App& app) {
+  ConsistencyOptions& own = options_.consistency;
+  app.add_option("--graph", own.graph, "who sends to whom")
+      ->capture_default_str()
+      ->group(kMeasurement);
   app.add_option("--count", own.count, "floats in the model (default: RCV1's)")
       ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 32))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->group(kMeasurement);
   app.add_option("--reduces", own.reduces, "per rank and way of synchronising")
       ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+      ->capture_default_str()
+      ->group(kMeasurement);
   app.add_option("--sync", own.sync, "notify-ack, bsp, async or all")
       ->check(CLI::IsMember({"notify-ack", "bsp", "async", "all"}))
-      ->capture_default_str();
-  declare_depth(app, options, "receive slots per in-neighbour (default: 2)");
-  app.add_option("--straggler", straggler,
-                 "RANK:FACTOR: that rank takes FACTOR times as long between its reduces");
-  app.add_option("--compute-us", compute_us, "microseconds of work between two reduces");
+      ->capture_default_str()
+      ->group(kMeasurement);
+  declare_depth(app, "--depth", "receive slots per in-neighbour (default: 2)");
+  app.add_option("--straggler", words_.straggler,
+                 "RANK:FACTOR: that rank takes FACTOR times as long between its reduces")
+      ->group(kMeasurement);
+  app.add_option("--compute-us", words_.compute_us, "microseconds of work between two reduces")
+      ->group(kMeasurement);
 }
 
 Straggler parse_straggler(const std::string& text) {
@@ -96,79 +232,83 @@ Straggler parse_straggler(const std::string& text) {
   return straggler;
 }
 
-std::vector<std::size_t> sizes_of(const Sweep& sweep) {
-  if (sweep.smallest > sweep.largest) {
+std::vector<std::size_t> sizes_of(const Words& words) {
+  if (!words.sizes.empty()) return words.sizes;
+  if (words.smallest > words.largest) {
     throw CLI::ValidationError("--min-size", "is more than --max-size");
   }
   std::vector<std::size_t> sizes;
-  for (std::size_t size = sweep.smallest; size <= sweep.largest; size *= 4) {
+  for (std::size_t size = words.smallest; size <= words.largest; size *= 4) {
     sizes.push_back(size);
     if (size == 0) size = 2;  // 0, 8, 32, ...
   }
   return sizes;
 }
 
-}  // namespace
-
-const char* to_string(Bench bench) {
-  switch (bench) {
-    case Bench::kPut:
-      return "put";
-    case Bench::kPutNotify:
-      return "put-notify";
-    case Bench::kNotify:
-      return "notify";
-    case Bench::kChannel:
-      return "channel";
-    case Bench::kBarrier:
-      return "barrier";
-    case Bench::kConsistency:
-      return "consistency";
+void Parser::finish(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  read_start(app, chosen.empty() ? nullptr : chosen.front());
+  if (!words_.straggler.empty()) {
+    options_.consistency.straggler = parse_straggler(words_.straggler);
   }
-  return "unknown";
+  options_.sizes = sizes_of(words_);
+  if (options_.bench == Bench::kNotify || options_.bench == Bench::kBarrier) options_.sizes = {0};
+  options_.duration =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(words_.seconds));
+  options_.consistency.compute = std::chrono::microseconds(words_.compute_us);
+  if (!chosen.empty()) note_named(*chosen.front());
+  if (const std::string problem = problem_of(options_); !problem.empty()) {
+    throw CLI::ValidationError(to_string(options_.bench), problem);
+  }
 }
+
+void Parser::read_start(const CLI::App& app, const CLI::App* chosen) {
+  const bool listens =
+      app.count("--listen") > 0 || (chosen != nullptr && chosen->count("--listen") > 0);
+  const bool connects = chosen != nullptr && chosen->count("--connect") > 0;
+  if (chosen == nullptr && !listens) {
+    throw CLI::ValidationError("which benchmark", "see dunlin-perf --help");
+  }
+  if (listens && connects) throw CLI::ValidationError("--listen", "excludes --connect");
+  if (listens && !options_.json.empty()) {
+    throw CLI::ValidationError("--json", "belongs to the side that connects: it has the figures");
+  }
+  if (options_.keeps_listening && !listens) throw CLI::ValidationError("--keep", "needs --listen");
+  if (!listens && !connects) return;
+  options_.start = listens ? Start::kListen : Start::kConnect;
+  auto endpoint = listens ? parse_listen(words_.listen) : parse_connect(words_.connect);
+  if (!endpoint) {
+    throw CLI::ValidationError(listens ? "--listen" : "--connect",
+                               std::string(endpoint.status().message()));
+  }
+  options_.endpoint = std::move(endpoint).value();
+}
+
+void Parser::note_named(const CLI::App& chosen) {
+  options_.named.insert("benchmark");
+  for (const CLI::Option* option : chosen.get_options()) {
+    if (option->count() == 0 || option->get_group() != kMeasurement) continue;
+    const std::string& name = option->get_lnames().front();
+    const bool is_size = name == "min-size" || name == "max-size";
+    options_.named.insert(is_size ? "size" : name == "queue-depth" ? "depth" : name);
+  }
+}
+
+}  // namespace
 
 std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   Options options;
-  Sweep sweep;
-  std::string straggler;
-  std::uint64_t compute_us = 0;
   CLI::App app("Measures what Dunlin moves between processes, beside the machine's bare limit.",
                "dunlin-perf");
-  app.footer(kFooter);
-  app.require_subcommand(1);
-  const auto add = [&](Bench bench, const char* help) {
-    CLI::App* const sub = app.add_subcommand(to_string(bench), help);
-    sub->callback([&options, bench] { options.bench = bench; });
-    declare_common(*sub, options);
-    if (bench != Bench::kConsistency) declare_measuring(*sub, options);
-    return sub;
-  };
-  CLI::App* const put = add(Bench::kPut, "put + flush(remote), and a window of outstanding puts");
-  declare_sizes(*put, options, sweep);
-  declare_depth(*put, options, "puts in the window (default: 16, less where that is over 8 MiB)");
-  CLI::App* const put_notify =
-      add(Bench::kPutNotify, "half the round trip of a put with notification, data read");
-  declare_sizes(*put_notify, options, sweep);
-  add(Bench::kNotify, "half the round trip of a bare notification");
-  CLI::App* const channel = add(
-      Bench::kChannel, "half the round trip and the rate of messages of a channel, ACKs included");
-  declare_sizes(*channel, options, sweep);
-  declare_depth(*channel, options, "slots (default: 16)");
-  add(Bench::kBarrier, "barrier of all ranks");
-  CLI::App* const consistency =
-      add(Bench::kConsistency, "share of reduces by number of consistent inputs (ASAP, figure 8)");
-  declare_consistency(*consistency, options, straggler, compute_us);
+  Parser parser(options);
+  parser.declare(app);
   try {
     app.parse(argc, argv);
-    if (!straggler.empty()) options.consistency.straggler = parse_straggler(straggler);
-    if (options.sizes.empty()) options.sizes = sizes_of(sweep);
+    parser.finish(app);
   } catch (const CLI::ParseError& error) {
     exit_code = app.exit(error) == 0 ? 0 : kUsage;
     return std::nullopt;
   }
-  if (options.bench == Bench::kNotify || options.bench == Bench::kBarrier) options.sizes = {0};
-  options.consistency.compute = std::chrono::microseconds(compute_us);
   return options;
 }
 

@@ -4,14 +4,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "runtime/clock.h"
+#include "runtime/bootstrap/net.h"
+#include "tools/dunlin-perf/shared.h"
 
 namespace dunlin::perf {
-
-enum class Bench : std::uint8_t { kPut, kPutNotify, kNotify, kChannel, kBarrier, kConsistency };
-const char* to_string(Bench bench);
 
 enum class Poll : std::uint8_t {
   kAuto,  // spin while every rank of the host has a core of its own
@@ -19,33 +16,26 @@ enum class Poll : std::uint8_t {
   kWait,  // Fabric::wait: spin, yield, sleep, as configured
 };
 
-struct Straggler {
-  int rank = 0;
-  double factor = 1;
+// How the ranks find one another.
+enum class Start : std::uint8_t {
+  kLauncher,
+  kListen,   // this is rank 1 of two, and waits for rank 0
+  kConnect,  // this is rank 0 of two
 };
 
-struct ConsistencyOptions {
-  std::string graph = "complete";
-  std::size_t count = 47'237;  // the features of RCV1 and a bias
-  std::uint64_t reduces = 10'000;
-  std::string sync = "all";
-  std::optional<Straggler> straggler;
-  Duration compute{};
-};
-
-struct Options {
-  Bench bench = Bench::kPut;
-  std::vector<std::size_t> sizes;
-  std::uint64_t iterations = 0;  // 0: by size
-  std::uint64_t warmup = 0;      // 0: a tenth of the iterations
-  std::uint32_t depth = 0;       // 0: the benchmark's own default
-  std::string transport;         // empty: as configured
+struct Options : Shared {
+  // Each process's own.
+  std::string transport;  // empty: as configured
   Poll poll = Poll::kAuto;
   bool binds = true;
-  bool checks = true;
   std::string json;  // empty: none, "-": standard output instead of the table
-  ConsistencyOptions consistency;
+  Start start = Start::kLauncher;
+  bootstrap::Endpoint endpoint;  // to listen at or to connect to
+  bool keeps_listening = false;
 };
+
+// Where a listener is, unless told otherwise: below the ports that kernels hand out.
+inline constexpr std::uint16_t kDefaultPort = 18520;
 
 // Nothing: the program ends with `exit_code` (after --help or a usage error, which was printed).
 std::optional<Options> parse_options(int argc, char** argv, int& exit_code);

@@ -61,9 +61,26 @@ Status Pair::flush(Visibility visibility) {
   return flushed_.status();
 }
 
+Status Pair::notify(std::uint64_t tag) {
+  Notification next = next_notification();
+  next.tag = tag;
+  return job_.post(partner_, [&] { return lane().notify(next, nullptr); });
+}
+
+Result<std::uint64_t> Pair::agree(std::uint64_t leaders) {
+  if (leads_) {
+    DUNLIN_TRY(notify(leaders));
+    DUNLIN_TRY(await_notification());
+    return leaders;
+  }
+  DUNLIN_TRY(await_notification());
+  const std::uint64_t told = job_.fabric().board().cell(cell_).tag;
+  DUNLIN_TRY(notify());
+  return told;
+}
+
 Status Pair::sync() {
-  const Notification arrival = next_notification();
-  DUNLIN_TRY(job_.post(partner_, [&] { return lane().notify(arrival, nullptr); }));
+  DUNLIN_TRY(notify());
   DUNLIN_TRY(flush(Visibility::kRemote));
   return await_notification();
 }

@@ -40,12 +40,19 @@ class Pair {
     next.sequence = ++sent_;
     return next;
   }
+  // Sends one.
+  Status notify(std::uint64_t tag = 0);
   // Waits for the partner's next one.
-  Status await_notification() {
-    const std::uint64_t wanted = ++received_;
+  Status await_notification() { return await_notifications(1); }
+  // For that many of them.
+  Status await_notifications(std::uint64_t count) {
+    const std::uint64_t wanted = received_ += count;
     const transport::NotifyBoard& board = job_.fabric().board();
     return job_.await(partner_, "a notification", [&] { return board.sequence(cell_) >= wanted; });
   }
+  // What the leader gave. The partner's call returns first, so that it is there when the leader
+  // begins.
+  Result<std::uint64_t> agree(std::uint64_t leaders);
   // Returns when both have called it and what this rank put is visible to the partner.
   Status sync();
 

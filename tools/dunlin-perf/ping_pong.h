@@ -7,7 +7,9 @@
 #include <optional>
 
 #include "tools/dunlin-perf/pair.h"
+#include "tools/dunlin-perf/plan.h"
 #include "tools/dunlin-perf/report.h"
+#include "tools/dunlin-perf/samples.h"
 
 namespace dunlin::perf {
 
@@ -27,32 +29,65 @@ Status round_trip(Exchange& exchange, bool leads) {
   return exchange.send();
 }
 
-// The row of this pair; halves of round trips.
-template <typename Exchange>
-Result<Row> ping_pong(Pair& pair, Exchange& exchange, std::size_t size, const Plan& plan) {
-  Timer ours;
-  Timer limit;
+// After a warm-up that began at `began`: calls `chunk(count)` on both sides until the plan is
+// fulfilled. Returns the number of repetitions.
+template <typename Chunk>
+Result<std::uint64_t> run_chunks(Pair& pair, const Plan& plan, TimePoint began, Chunk&& chunk) {
+  const Clock& clock = pair.job().fabric().clock();
+  Pacer pacer(plan, (clock.now() - began) / static_cast<std::int64_t>(plan.warmup));
+  std::uint64_t done = 0;
+  for (;;) {
+    DUNLIN_ASSIGN(const std::uint64_t count,
+                  pair.agree(pair.leads() ? pacer.next(clock.now()) : 0));
+    if (count == 0) return done;
+    DUNLIN_TRY(chunk(count));
+    done += count;
+  }
+}
+
+// For ping_pong(): nothing is streamed.
+struct NoStream {
+  Status operator()(std::uint64_t count, Rate& rate) const { return Status::ok(); }
+};
+
+// The row of this pair; halves of round trips. `stream(count, rate)` runs on both sides after every
+// chunk and, on the leader, adds to the rate of messages one way.
+template <typename Exchange, typename Stream = NoStream>
+Result<Row> ping_pong(Pair& pair, Exchange& exchange, std::size_t size, const Plan& plan,
+                      Stream&& stream = {}) {
+  Timer ours(plan.is_each_timed);
+  Timer limit(plan.is_each_timed);
+  Rate rate;
+  Duration elapsed{};
   BarePingPong* const bare = pair.bare();
+  const Clock& clock = pair.job().fabric().clock();
   const auto trip = [&] { return round_trip(exchange, pair.leads()); };
   const auto bare_trip = [&] { return round_trip(*bare, pair.leads()); };
+  const TimePoint warming = clock.now();
   if (bare != nullptr) DUNLIN_TRY(limit.warm_up(plan.warmup, bare_trip));
   DUNLIN_TRY(ours.warm_up(plan.warmup, trip));
-  Duration elapsed{};
-  for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
-    if (bare != nullptr) DUNLIN_TRY(limit.run(plan.per_chunk, bare_trip));
-    const TimePoint began = pair.job().fabric().clock().now();
-    DUNLIN_TRY(ours.run(plan.per_chunk, trip));
-    elapsed += pair.job().fabric().clock().now() - began;
-  }
+  Rate untold;
+  DUNLIN_TRY(stream(plan.warmup, untold));
+  const auto chunk = [&](std::uint64_t count) -> Status {
+    if (bare != nullptr) DUNLIN_TRY(limit.run(count, bare_trip));
+    const TimePoint began = clock.now();
+    DUNLIN_TRY(ours.run(count, trip));
+    elapsed += clock.now() - began;
+    return stream(count, rate);
+  };
   Row row;
   row.size = size;
-  row.iterations = plan.iterations();
-  row.ours = ours.summary(0.5);
+  DUNLIN_ASSIGN(row.iterations, run_chunks(pair, plan, warming, chunk));
+  row.take(ours.histogram(), 0.5, plan.is_each_timed);
   if (bare != nullptr) {
-    row.limit = limit.summary(0.5);
+    row.limit = limit.histogram().summary(0.5);
     row.ratio = paired_ratio(ours, limit);
   }
-  row.round_trips_per_s = static_cast<double>(plan.iterations()) / to_seconds(elapsed);
+  row.round_trips_per_s = static_cast<double>(row.iterations) / to_seconds(elapsed);
+  if constexpr (!std::is_same_v<std::remove_cvref_t<Stream>, NoStream>) {
+    row.messages_per_s = rate.per_second();
+    row.gbytes_per_s = rate.per_second() * static_cast<double>(size) / 1e9;
+  }
   return row;
 }
 

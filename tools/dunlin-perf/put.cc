@@ -2,53 +2,52 @@
 // progress). Timed at the putting side, beside memcpy of the same size between memory of the same
 // kind:
 //   - put + flush(remote), one at a time;
-//   - a window of `depth` puts, then one flush: bandwidth.
+//   - a stream that keeps `depth` puts outstanding, flushed at the end of each stretch: bandwidth,
+//     as ib_write_bw has it. --bidirectional: both ranks stream, until both are done.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include "tools/dunlin-perf/benchmarks.h"
 #include "tools/dunlin-perf/check.h"
-#include "tools/dunlin-perf/pair.h"
+#include "tools/dunlin-perf/ping_pong.h"
+#include "tools/dunlin-perf/window.h"
 
 namespace dunlin::perf {
 namespace {
 
-constexpr std::uint32_t kWindow = 16;
-// A window ends within a time slice of the kernel's, or all of them hold an interruption.
-constexpr std::size_t kWindowBytes = 8 << 20;
-constexpr std::size_t kGuard = 64;  // bytes behind the message that must stay as they are
-
-// `depth`: what was asked for; 0: nothing.
-std::uint32_t window_of(std::uint32_t depth, std::size_t size) {
-  if (depth != 0) return depth;
-  const std::size_t fitting = kWindowBytes / std::max<std::size_t>(size, 1);
-  return static_cast<std::uint32_t>(std::clamp<std::size_t>(fitting, 1, kWindow));
-}
+// A stretch of the stream is long enough that the flush at its end hardly shows, and no longer:
+// what else runs on this core should spoil some stretches, not all of them.
+constexpr Duration kStretch = std::chrono::microseconds(250);
+constexpr std::int64_t kFlushesPerStretch = 50;
 
 class PutBench {
  public:
-  PutBench(Pair& pair, MemoryRegion& copy_target) : pair_(pair), copy_target_(copy_target) {}
+  PutBench(Pair& pair, Window& window, MemoryRegion& copy_target, bool is_bidirectional)
+      : pair_(pair),
+        window_(window),
+        copy_target_(copy_target),
+        is_bidirectional_(is_bidirectional) {}
 
-  // Leads: puts, times, fills `row`. Otherwise verifies, and waits.
-  Status run(std::size_t size, std::uint32_t window, const Plan& plan, bool checks, Row& row) {
-    window_ = window;
+  // On both ranks; the leader's row.
+  Result<Row> run(std::size_t size, std::uint32_t depth, const Plan& plan, bool checks) {
+    window_.resize(depth);
+    shortest_ = 2 * depth;
     DUNLIN_ASSIGN(from_, pair_.source().slice(0, size));
     DUNLIN_ASSIGN(to_, pair_.remote().slice(0, size));
-    if (checks) DUNLIN_TRY(check(size));
-    if (pair_.leads()) DUNLIN_TRY(measure(plan, row));
-    return pair_.sync();
+    if (checks) DUNLIN_TRY(check_puts(pair_, size, is_bidirectional_));
+    DUNLIN_ASSIGN(Row row, measure(plan));
+    DUNLIN_TRY(pair_.sync());
+    return row;
   }
 
  private:
-  Status put() {
-    return pair_.job().post(pair_.partner(), [&] { return pair_.lane().put(from_, to_, nullptr); });
-  }
+  TimePoint now() const { return pair_.job().fabric().clock().now(); }
+
   Status put_and_flush() {
-    DUNLIN_TRY(put());
-    return pair_.flush(transport::Visibility::kRemote);
-  }
-  Status put_window() {
-    for (std::uint32_t i = 0; i < window_; ++i) DUNLIN_TRY(put());
+    DUNLIN_TRY(
+        pair_.job().post(pair_.partner(), [&] { return pair_.lane().put(from_, to_, nullptr); }));
     return pair_.flush(transport::Visibility::kRemote);
   }
   Status copy() {
@@ -57,52 +56,92 @@ class PutBench {
     return Status::ok();
   }
 
-  Status check(std::size_t size) {
-    const std::uint64_t seed = size + 1;
-    const std::span<std::byte> guard = pair_.target().memory()->bytes().subspan(size, kGuard);
-    fill(guard, seed + 1);
-    DUNLIN_TRY(pair_.sync());
-    if (pair_.leads()) {
-      fill({from_.data(), size}, seed);
-      DUNLIN_TRY(put_and_flush());
+  Status put_many(std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      DUNLIN_TRY(window_.post(pair_, [&](transport::Completion* completion) {
+        return pair_.lane().put(from_, to_, completion);
+      }));
     }
-    DUNLIN_TRY(pair_.sync());
-    if (pair_.leads()) return Status::ok();
-    DUNLIN_TRY(verify({pair_.target().data(), size}, seed, "put"));
-    return verify(guard, seed + 1, "stretch behind a put");
+    DUNLIN_TRY(pair_.flush(transport::Visibility::kRemote));
+    return window_.drain(pair_);
+  }
+  Status put_both_ways(std::uint64_t count) {
+    DUNLIN_TRY(put_many(count));
+    return pair_.leads() ? pair_.await_notification() : pair_.notify();
+  }
+  Status stream(std::uint64_t count, Rate& rate) {
+    if (!pair_.leads() && !is_bidirectional_) return Status::ok();
+    while (count != 0) {
+      std::uint64_t stretch = count < 2 * stretch_ ? count : stretch_;
+      // Begins on both sides at once.
+      if (is_bidirectional_) {
+        DUNLIN_ASSIGN(stretch, pair_.agree(stretch));
+      }
+      const TimePoint began = now();
+      DUNLIN_TRY(is_bidirectional_ ? put_both_ways(stretch) : put_many(stretch));
+      rate.add(is_bidirectional_ ? 2 * stretch : stretch, now() - began);
+      count -= stretch;
+    }
+    return Status::ok();
+  }
+  // What a put takes `alone`, with its flush, and `streamed`.
+  std::uint64_t stretch_for(Duration alone, Duration streamed) const {
+    const Duration flush = std::max(alone - streamed, Duration::zero());
+    const Duration length = std::max(kStretch, kFlushesPerStretch * flush);
+    const auto puts = static_cast<std::uint64_t>(length / std::max(streamed, Duration(1)));
+    return std::max(shortest_, puts);
   }
 
-  Status measure(const Plan& plan, Row& row) {
-    Timer latency;
-    Timer window;
-    Timer limit;
-    const std::uint64_t windows = std::max<std::uint64_t>(1, plan.per_chunk / window_);
-    const auto one = [this] { return put_and_flush(); };
-    const auto many = [this] { return put_window(); };
-    const auto bare = [this] { return copy(); };
-    DUNLIN_TRY(limit.warm_up(plan.warmup, bare));
-    DUNLIN_TRY(latency.warm_up(plan.warmup, one));
-    DUNLIN_TRY(window.warm_up(std::max<std::uint64_t>(1, plan.warmup / window_), many));
-    for (std::uint64_t chunk = 0; chunk < plan.chunks; ++chunk) {
-      DUNLIN_TRY(limit.run(plan.per_chunk, bare));
-      DUNLIN_TRY(latency.run(plan.per_chunk, one));
-      DUNLIN_TRY(window.run(windows, many));
+  Status warm_up(std::uint64_t count, Timer& latency, Timer& limit) {
+    const auto each = static_cast<std::int64_t>(count);
+    Duration alone{};
+    if (pair_.leads()) {
+      DUNLIN_TRY(limit.warm_up(count, [this] { return copy(); }));
+      const TimePoint began = now();
+      DUNLIN_TRY(latency.warm_up(count, [this] { return put_and_flush(); }));
+      alone = (now() - began) / each;
     }
-    row.size = from_.size();
-    row.iterations = plan.iterations();
-    row.ours = latency.summary();
-    row.limit = limit.summary();
-    row.ratio = paired_ratio(latency, limit);
-    const auto bytes = static_cast<double>(from_.size());
-    row.gbytes_per_s = bytes * window_ / window.summary().p50_us / 1e3;
-    row.limit_gbytes_per_s = bytes / row.limit->p50_us / 1e3;
-    row.messages_per_s = window_ / window.summary().p50_us * 1e6;
+    Rate untold;
+    stretch_ = count;
+    const TimePoint began = now();
+    DUNLIN_TRY(stream(count, untold));
+    stretch_ = stretch_for(alone, (now() - began) / each);
     return Status::ok();
   }
 
+  Result<Row> measure(const Plan& plan) {
+    Timer latency(plan.is_each_timed);
+    Timer limit(plan.is_each_timed);
+    Rate rate;
+    const TimePoint warming = now();
+    DUNLIN_TRY(warm_up(plan.warmup, latency, limit));
+    const auto chunk = [&](std::uint64_t count) -> Status {
+      if (pair_.leads()) {
+        DUNLIN_TRY(limit.run(count, [this] { return copy(); }));
+        DUNLIN_TRY(latency.run(count, [this] { return put_and_flush(); }));
+      }
+      return stream(count, rate);
+    };
+    Row row;
+    row.size = from_.size();
+    DUNLIN_ASSIGN(row.iterations, run_chunks(pair_, plan, warming, chunk));
+    if (!pair_.leads()) return row;
+    row.take(latency.histogram(), 1, plan.is_each_timed);
+    row.limit = limit.histogram().summary();
+    row.ratio = paired_ratio(latency, limit);
+    const auto bytes = static_cast<double>(from_.size());
+    row.messages_per_s = rate.per_second();
+    row.gbytes_per_s = rate.per_second() * bytes / 1e9;
+    row.limit_gbytes_per_s = bytes / row.limit->p50_us / 1e3;
+    return row;
+  }
+
   Pair& pair_;
-  std::uint32_t window_ = 1;
+  Window& window_;
   MemoryRegion& copy_target_;
+  bool is_bidirectional_;
+  std::uint64_t shortest_ = 1;
+  std::uint64_t stretch_ = 1;
   transport::LocalSlice from_;
   transport::RemoteSlice to_;
 };
@@ -110,24 +149,24 @@ class PutBench {
 }  // namespace
 
 Status run_put(const Options& options, Job& job, const Output& output) {
-  const std::size_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
+  const std::size_t largest = *std::ranges::max_element(options.sizes);
+  Window window(window_depth(options.depth, 0));
   DUNLIN_ASSIGN(const auto pair, Pair::create(job, largest + kGuard));
   MemoryRegion::Options kind;
   kind.huge_pages = job.config().huge_pages;
   DUNLIN_ASSIGN(const auto copy_target, MemoryRegion::allocate(largest + kGuard, kind));
-  if (job.is_root()) {
-    DUNLIN_TRY(output.text(
-        "put + flush(remote), timed at the source; GB/s and messages of a window of puts; "
-        "limit: memcpy\n" +
-        format_heading("memcpy")));
-  }
-  PutBench bench(*pair, *copy_target);
+  const char* const directions = options.is_bidirectional ? ", both ways together" : "";
+  DUNLIN_TRY(print_heading(
+      job, output,
+      fmt::format("put + flush(remote), timed at the source; GB/s and messages of a stream of "
+                  "outstanding puts{}; limit: memcpy",
+                  directions),
+      "memcpy"));
+  PutBench bench(*pair, window, *copy_target, options.is_bidirectional);
   for (const std::size_t size : options.sizes) {
-    Row row;
-    const std::uint32_t window = window_of(options.depth, size);
-    const Plan plan = plan_for(size, options.iterations, options.warmup);
-    DUNLIN_TRY(bench.run(size, window, plan, options.checks, row));
-    DUNLIN_TRY(report_pairs(options, job, output, window, row));
+    const std::uint32_t depth = window_depth(options.depth, size);
+    DUNLIN_ASSIGN(const Row row, bench.run(size, depth, plan_for(size, options), options.checks));
+    DUNLIN_TRY(report_pairs(options, job, output, depth, row));
   }
   return pair->sync();
 }

@@ -1,12 +1,16 @@
 // put-notify: ping-pong of put_notify(); the receiver polls the notification's cell, then reads the
 // last byte that came with it. notify: the same with nothing to put. Timed at the leading side,
-// half a round trip; the limit is a bare cache line's ping-pong.
+// half a round trip; the limit is a bare cache line's ping-pong. In turns with it, a stream of them
+// one way, `depth` outstanding, until all are visible to the partner.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "tools/dunlin-perf/benchmarks.h"
 #include "tools/dunlin-perf/check.h"
 #include "tools/dunlin-perf/pair.h"
 #include "tools/dunlin-perf/ping_pong.h"
+#include "tools/dunlin-perf/window.h"
 
 namespace dunlin::perf {
 namespace {
@@ -15,27 +19,45 @@ constexpr std::uint64_t kCheckedRounds = 4;
 
 class NotifyExchange {
  public:
-  NotifyExchange(Pair& pair, transport::LocalSlice from, transport::RemoteSlice to)
+  NotifyExchange(Pair& pair, Window& window, transport::LocalSlice from, transport::RemoteSlice to)
       : pair_(pair),
+        window_(window),
         from_(from),
         to_(to),
         last_(pair.target().data() + std::max<std::size_t>(from.size(), 1) - 1) {}
 
   Status send() {
     const transport::Notification next = pair_.next_notification();
-    return pair_.job().post(pair_.partner(), [&] {
-      return from_.size() == 0 ? pair_.lane().notify(next, nullptr)
-                               : pair_.lane().put_notify(from_, to_, next, nullptr);
-    });
+    return pair_.job().post(pair_.partner(), [&] { return post(next, nullptr); });
   }
   Status receive() {
     DUNLIN_TRY(pair_.await_notification());
     if (from_.size() != 0) touch(last_);
     return Status::ok();
   }
+  Status stream(std::uint64_t count, Rate& rate) {
+    if (!pair_.leads()) return pair_.await_notifications(count);
+    const Clock& clock = pair_.job().fabric().clock();
+    const TimePoint began = clock.now();
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const transport::Notification next = pair_.next_notification();
+      DUNLIN_TRY(window_.post(
+          pair_, [&](transport::Completion* completion) { return post(next, completion); }));
+    }
+    DUNLIN_TRY(pair_.flush(transport::Visibility::kRemote));
+    DUNLIN_TRY(window_.drain(pair_));
+    rate.add(count, clock.now() - began);
+    return Status::ok();
+  }
 
  private:
+  Status post(const transport::Notification& next, transport::Completion* completion) {
+    return from_.size() == 0 ? pair_.lane().notify(next, completion)
+                             : pair_.lane().put_notify(from_, to_, next, completion);
+  }
+
   Pair& pair_;
+  Window& window_;
   transport::LocalSlice from_;
   transport::RemoteSlice to_;
   const std::byte* last_;
@@ -59,23 +81,27 @@ Status check(Pair& pair, NotifyExchange& exchange, std::size_t size) {
 }  // namespace
 
 Status run_put_notify(const Options& options, Job& job, const Output& output) {
-  const std::size_t largest = *std::max_element(options.sizes.begin(), options.sizes.end());
+  const std::size_t largest = *std::ranges::max_element(options.sizes);
+  Window window(window_depth(options.depth, 0));
   DUNLIN_ASSIGN(const auto pair, Pair::create(job, largest));
-  if (job.is_root()) {
-    DUNLIN_TRY(output.text(
-        std::string(to_string(options.bench)) +
-        ", half a round trip, timed at the even rank; limit: a bare cache line's ping-pong\n" +
-        format_heading("ping-pong")));
-  }
+  DUNLIN_TRY(print_heading(job, output,
+                           fmt::format("{}: half a round trip, timed at the even rank; GB/s and "
+                                       "messages of a stream; limit: a bare cache line's ping-pong",
+                                       to_string(options.bench)),
+                           "ping-pong"));
   for (const std::size_t size : options.sizes) {
     DUNLIN_ASSIGN(const auto from, pair->source().slice(0, size));
     DUNLIN_ASSIGN(const auto to, pair->remote().slice(0, size));
-    NotifyExchange exchange(*pair, from, to);
+    const std::uint32_t depth = window_depth(options.depth, size);
+    window.resize(depth);
+    NotifyExchange exchange(*pair, window, from, to);
     if (options.checks && size != 0) DUNLIN_TRY(check(*pair, exchange, size));
-    DUNLIN_ASSIGN(const Row row, ping_pong(*pair, exchange, size,
-                                           plan_for(size, options.iterations, options.warmup)));
+    const auto stream = [&](std::uint64_t count, Rate& rate) {
+      return exchange.stream(count, rate);
+    };
+    DUNLIN_ASSIGN(const Row row, ping_pong(*pair, exchange, size, plan_for(size, options), stream));
     DUNLIN_TRY(pair->sync());
-    DUNLIN_TRY(report_pairs(options, job, output, 0, row));
+    DUNLIN_TRY(report_pairs(options, job, output, depth, row));
   }
   return pair->sync();
 }

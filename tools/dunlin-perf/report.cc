@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 
 #include "perf_version.h"
 #include "runtime/print.h"
 #include "runtime/topology.h"
+#include "tools/dunlin-perf/samples.h"
 
 namespace dunlin::perf {
 namespace {
@@ -17,14 +19,32 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json summary_json(const Summary& summary) {
-  return {{"p50_us", summary.p50_us},
-          {"p99_us", summary.p99_us},
-          {"mean_us", summary.mean_us},
+  return {{"p50_us", summary.p50_us},    {"p90_us", summary.p90_us}, {"p99_us", summary.p99_us},
+          {"p99.9_us", summary.p999_us}, {"max_us", summary.max_us}, {"mean_us", summary.mean_us},
           {"min_us", summary.min_us}};
 }
 
 Summary summary_from(const Json& json) {
-  return {json.at("p50_us"), json.at("p99_us"), json.at("mean_us"), json.at("min_us")};
+  return {json.at("p50_us"), json.at("p90_us"),  json.at("p99_us"), json.at("p99.9_us"),
+          json.at("max_us"), json.at("mean_us"), json.at("min_us")};
+}
+
+Json histogram_json(const std::vector<Bucket>& buckets) {
+  if (buckets.empty()) return {};
+  Json json = Json::array();
+  for (const Bucket& bucket : buckets) {
+    json.push_back({{"from_us", bucket.from_us}, {"to_us", bucket.to_us}, {"count", bucket.count}});
+  }
+  return json;
+}
+
+std::vector<Bucket> histogram_from(const Json& json) {
+  std::vector<Bucket> buckets;
+  if (json.is_null()) return buckets;
+  for (const Json& bucket : json) {
+    buckets.push_back({bucket.at("from_us"), bucket.at("to_us"), bucket.at("count")});
+  }
+  return buckets;
 }
 
 Json optional_json(const std::optional<double>& value) {
@@ -63,7 +83,10 @@ Summary merge_summaries(const std::vector<Summary>& parts) {
   for (const Summary& part : parts) {
     p50.push_back(part.p50_us);
     mean.push_back(part.mean_us);
+    merged.p90_us = std::max(merged.p90_us, part.p90_us);
     merged.p99_us = std::max(merged.p99_us, part.p99_us);
+    merged.p999_us = std::max(merged.p999_us, part.p999_us);
+    merged.max_us = std::max(merged.max_us, part.max_us);
     merged.min_us = std::min(merged.min_us, part.min_us);
   }
   merged.p50_us = median(p50);
@@ -82,8 +105,17 @@ std::string host_name() {
 
 }  // namespace
 
+void Row::take(const Histogram& timed, double scale, bool tells_histogram) {
+  samples = timed.count();
+  ours = timed.summary(scale);
+  if (tells_histogram) histogram = timed.buckets(scale);
+}
+
 Json to_json(const Row& row) {
-  Json json{{"size", row.size}, {"iterations", row.iterations}, {"pairs", row.pairs}};
+  Json json{{"size", row.size},
+            {"iterations", row.iterations},
+            {"pairs", row.pairs},
+            {"samples", row.samples}};
   json.update(summary_json(row.ours));
   json["limit"] = row.limit ? summary_json(*row.limit) : Json();
   json["ratio"] = optional_json(row.ratio);
@@ -91,6 +123,7 @@ Json to_json(const Row& row) {
   json["messages_per_s"] = optional_json(row.messages_per_s);
   json["gbytes_per_s"] = optional_json(row.gbytes_per_s);
   json["limit_gbytes_per_s"] = optional_json(row.limit_gbytes_per_s);
+  json["histogram"] = histogram_json(row.histogram);
   return json;
 }
 
@@ -99,6 +132,7 @@ Row row_from_json(const Json& json) {
   row.size = json.at("size");
   row.iterations = json.at("iterations");
   row.pairs = json.at("pairs");
+  row.samples = json.at("samples");
   row.ours = summary_from(json);
   if (!json.at("limit").is_null()) row.limit = summary_from(json.at("limit"));
   row.ratio = optional_from(json, "ratio");
@@ -106,19 +140,25 @@ Row row_from_json(const Json& json) {
   row.messages_per_s = optional_from(json, "messages_per_s");
   row.gbytes_per_s = optional_from(json, "gbytes_per_s");
   row.limit_gbytes_per_s = optional_from(json, "limit_gbytes_per_s");
+  row.histogram = histogram_from(json.at("histogram"));
   return row;
 }
 
 Row merge(const std::vector<Row>& pairs) {
   Row merged = pairs.front();
   merged.pairs = static_cast<int>(pairs.size());
+  merged.samples = 0;
   std::vector<Summary> ours;
   std::vector<Summary> limits;
+  std::vector<std::vector<Bucket>> histograms;
   for (const Row& row : pairs) {
+    merged.samples += row.samples;
     ours.push_back(row.ours);
+    histograms.push_back(row.histogram);
     if (row.limit) limits.push_back(*row.limit);
   }
   merged.ours = merge_summaries(ours);
+  merged.histogram = merge(histograms);
   if (!limits.empty()) merged.limit = merge_summaries(limits);
   if (const auto ratios = collect(pairs, [](const Row& row) { return row.ratio; })) {
     merged.ratio = median(*ratios);
@@ -137,6 +177,8 @@ Json context(const Options& options, Job& job, std::uint32_t depth) {
             {"wait", job.wait_policy()},
             {"ranks", job.size()}};
   if (depth != 0) json["depth"] = depth;
+  if (options.duration != Duration::zero()) json["duration_s"] = to_seconds(options.duration);
+  if (options.is_bidirectional) json["bidirectional"] = true;
   json["host"] = host_name();
   json["cpu"] = host_topology().cpu_model;
   json["cores"] = host_topology().host_cores;
@@ -168,13 +210,15 @@ Status Output::json(const Json& context, const Json& row) const {
   return print(line.dump() + "\n", json_);
 }
 
-std::string format_heading(const char* limit) {
-  return fmt::format(
+Status print_heading(Job& job, const Output& output, const std::string& what, const char* limit) {
+  if (!job.is_root()) return Status::ok();
+  return output.text(fmt::format(
+      "over {}: {}\n"
       "{:>9} {:>10} {:>9} {:>9} {:>9} {:>9} | {:>9} {:>6} | {:>8} {:>8} | {:>10} {:>9}\n"
       "{:>9} {:>10} {:>9} {:>9} {:>9} {:>9} | {:>9} {:>6} | {:>8} {:>8} | {:>10} {:>9}",
-      "size", "iterations", "p50", "p99", "mean", "min", limit, "ratio", "ours", limit,
-      "round trip", "message", "bytes", "", "us", "us", "us", "us", "p50 us", "", "GB/s", "GB/s",
-      "1000/s", "1000/s");
+      job.fabric().transport_of(Rank(1)), what, "size", "iterations", "p50", "p99", "mean", "min",
+      limit, "ratio", "ours", limit, "round trip", "message", "bytes", "", "us", "us", "us", "us",
+      "p50 us", "", "GB/s", "GB/s", "1000/s", "1000/s"));
 }
 
 std::string format_row(const Row& row) {
@@ -187,6 +231,30 @@ std::string format_row(const Row& row) {
       cell(row.messages_per_s, 1e-3, 1));
 }
 
+std::string format_histogram(const Row& row) {
+  constexpr double kWidth = 50;
+  const Summary& ours = row.ours;
+  std::string text =
+      fmt::format("{} samples, us: p50 {:.3f}, p90 {:.3f}, p99 {:.3f}, p99.9 {:.3f}, max {:.3f}",
+                  row.samples, ours.p50_us, ours.p90_us, ours.p99_us, ours.p999_us, ours.max_us);
+  std::uint64_t most = 1;
+  for (const Bucket& bucket : row.histogram) most = std::max(most, bucket.count);
+  for (const Bucket& bucket : row.histogram) {
+    const double share = static_cast<double>(bucket.count) / static_cast<double>(most);
+    const auto bar = static_cast<std::size_t>(std::ceil(share * kWidth));
+    text += fmt::format("\n{:>14.3f} .. {:>12.3f} us {:>12} {}", bucket.from_us, bucket.to_us,
+                        bucket.count, std::string(bar, '#'));
+  }
+  return text;
+}
+
+Status print_row(const Options& options, Job& job, const Output& output, std::uint32_t depth,
+                 const Row& row) {
+  DUNLIN_TRY(output.text(format_row(row)));
+  if (options.has_histogram) DUNLIN_TRY(output.text(format_histogram(row)));
+  return output.json(context(options, job, depth), to_json(row));
+}
+
 Status report_pairs(const Options& options, Job& job, const Output& output, std::uint32_t depth,
                     const Row& row) {
   DUNLIN_ASSIGN(const auto texts, job.gather(job.ranks(2), to_json(row).dump()));
@@ -195,9 +263,7 @@ Status report_pairs(const Options& options, Job& job, const Output& output, std:
   for (const std::string& text : texts) {
     rows.push_back(row_from_json(Json::parse(text)));
   }
-  const Row merged = merge(rows);
-  DUNLIN_TRY(output.text(format_row(merged)));
-  return output.json(context(options, job, depth), to_json(merged));
+  return print_row(options, job, output, depth, merge(rows));
 }
 
 }  // namespace dunlin::perf

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/dunlin-perf/histogram.h"
 #include "tools/dunlin-perf/job.h"
-#include "tools/dunlin-perf/samples.h"
 
 namespace dunlin::perf {
 
@@ -16,18 +16,24 @@ struct Row {
   std::size_t size = 0;
   std::uint64_t iterations = 0;
   int pairs = 1;  // that measured at the same time
+  std::uint64_t samples = 0;
   Summary ours;
+  std::vector<Bucket> histogram;            // of `ours`, where it was asked for
   std::optional<Summary> limit;             // bare ping-pong or memcpy; absent: no shared memory
   std::optional<double> ratio;              // ours / limit, median over chunks
   std::optional<double> round_trips_per_s;  // of all pairs
   std::optional<double> messages_per_s;     // one way, streaming, of all pairs
   std::optional<double> gbytes_per_s;
   std::optional<double> limit_gbytes_per_s;
+
+  // `scale`: from what was timed to what is told.
+  void take(const Histogram& timed, double scale, bool tells_histogram);
 };
 
 nlohmann::ordered_json to_json(const Row& row);
 Row row_from_json(const nlohmann::ordered_json& json);
-// One row for pairs that measured at the same time: median of medians, worst p99, sum of rates.
+// One row for pairs that measured at the same time: median of medians, worst of the other
+// percentiles, sum of rates.
 Row merge(const std::vector<Row>& pairs);
 
 // Facts about this run that every JSON line carries.
@@ -50,9 +56,16 @@ class Output {
   std::FILE* json_ = nullptr;
 };
 
-// Headings over format_row()'s columns; `limit` names the bare limit ("ping-pong", "memcpy").
-std::string format_heading(const char* limit);
+// On rank 0: what is measured, over which transport, and headings over format_row()'s columns.
+// `limit` names the bare limit ("ping-pong", "memcpy").
+Status print_heading(Job& job, const Output& output, const std::string& what, const char* limit);
 std::string format_row(const Row& row);
+
+// Percentiles and a bar for each bucket.
+std::string format_histogram(const Row& row);
+// As text and as JSON. On rank 0.
+Status print_row(const Options& options, Job& job, const Output& output, std::uint32_t depth,
+                 const Row& row);
 
 // For benchmarks of pairs: brings the rows of all leaders together on rank 0, and prints.
 // Collective.

@@ -78,7 +78,7 @@ JoinPlan plan_for(const Coordinator& coordinator, int rank, int size) {
   plan.job.size = size;
   plan.coordinator = {coordinator.address()};
   plan.secret = kSecret;
-  plan.host = CoordinatorHost::kLauncher;
+  plan.host = Rank();
   plan.timeout = kPatience;
   return plan;
 }
@@ -360,7 +360,7 @@ TEST(Coordinator, TheEndOfRankZerosCoordinatorIsTheDeathOfRankZero) {
   auto coordinator = start_coordinator(2);
   std::thread second([&] {
     JoinPlan plan = plan_for(*coordinator, 1, 2);
-    plan.host = CoordinatorHost::kRank0;
+    plan.host = Rank(0);
     const auto joined = TcpBootstrap::join(std::move(plan)).value();
     EXPECT_EQ(joined->lookup("never", kPatience).status().code(), Code::kUnavailable);
     EXPECT_EQ(joined->peers().state(Rank(0)), PeerState::kDead);
@@ -368,6 +368,36 @@ TEST(Coordinator, TheEndOfRankZerosCoordinatorIsTheDeathOfRankZero) {
   const auto first = TcpBootstrap::join(plan_for(*coordinator, 0, 2)).value();
   coordinator.reset();
   second.join();
+}
+
+TEST(Coordinator, AnyRankMayRunIt) {
+  auto coordinator = start_coordinator(2);
+  std::thread first([&] {
+    JoinPlan plan = plan_for(*coordinator, 0, 2);
+    plan.host = Rank(1);
+    const auto joined = TcpBootstrap::join(std::move(plan)).value();
+    EXPECT_THAT(joined->lookup("never", kPatience).status().to_string(),
+                HasSubstr("rank 1, which ran the coordinator, is gone"));
+    EXPECT_EQ(joined->peers().state(Rank(1)), PeerState::kDead);
+  });
+  const auto second = TcpBootstrap::join(plan_for(*coordinator, 1, 2)).value();
+  coordinator.reset();
+  first.join();
+}
+
+TEST(Coordinator, RanksUnderOneKernelAreCountedOnDemand) {
+  auto coordinator = start_coordinator(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      JoinPlan plan = plan_for(*coordinator, rank, 3);
+      plan.counts_local = true;
+      const auto joined = TcpBootstrap::join(std::move(plan)).value();
+      EXPECT_EQ(joined->job().local_rank, rank);
+      EXPECT_EQ(joined->job().local_size, 3);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(InProcessJob, ThreadsMeetDieAndAgree) {

@@ -1,0 +1,184 @@
+// What dunlin-perf reckons with: percentiles, the length of chunks, what two sides agree on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "tools/dunlin-perf/endpoints.h"
+#include "tools/dunlin-perf/histogram.h"
+#include "tools/dunlin-perf/options.h"
+#include "tools/dunlin-perf/plan.h"
+
+namespace dunlin::perf {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(Histogram, PercentilesAreThoseOfTheSamples) {
+  std::mt19937 random(7);
+  std::lognormal_distribution<double> latency(6, 2);
+  Histogram histogram;
+  std::vector<double> samples;
+  for (int i = 0; i < 10'000; ++i) {
+    samples.push_back(latency(random));
+    histogram.add(samples.back());
+  }
+  std::ranges::sort(samples);
+  const Summary summary = histogram.summary(0.5);
+  const auto expect_near = [&](double told, double share) {
+    const double exact = samples[static_cast<std::size_t>(std::lround(share * 9'999))] / 2e3;
+    EXPECT_NEAR(told, exact, exact * 0.001) << share;
+  };
+  expect_near(summary.p50_us, 0.5);
+  expect_near(summary.p90_us, 0.9);
+  expect_near(summary.p99_us, 0.99);
+  expect_near(summary.p999_us, 0.999);
+  EXPECT_DOUBLE_EQ(summary.max_us, samples.back() / 2e3);
+  EXPECT_DOUBLE_EQ(summary.min_us, samples.front() / 2e3);
+}
+
+TEST(Histogram, BucketsHoldWhatLiesBetweenTheirBounds) {
+  Histogram histogram;
+  for (const double ns : {1000.0, 1023.0, 1024.0, 1279.0, 1280.0, 5e9}) histogram.add(ns);
+  const auto buckets = histogram.buckets();
+  ASSERT_EQ(buckets.size(), 4U);
+  EXPECT_DOUBLE_EQ(buckets[1].from_us, 1.024);
+  EXPECT_DOUBLE_EQ(buckets[1].to_us, 1.28);
+  EXPECT_EQ(buckets[0].count, 2U);
+  EXPECT_EQ(buckets[1].count, 2U);
+  EXPECT_EQ(buckets[2].count, 1U);
+  EXPECT_GT(buckets[3].to_us, 5e6);
+}
+
+TEST(Histogram, TakesAnything) {
+  Histogram histogram;
+  EXPECT_EQ(histogram.summary().p50_us, 0);
+  EXPECT_THAT(histogram.buckets(), IsEmpty());
+  for (const double ns : {0.0, 1e-9, 1e30}) histogram.add(ns);
+  EXPECT_EQ(histogram.count(), 3U);
+  EXPECT_EQ(histogram.summary().min_us, 0);
+  EXPECT_EQ(histogram.buckets().size(), 2U);
+}
+
+TEST(Histogram, PairsAddUp) {
+  Histogram one;
+  Histogram other;
+  one.add(100);
+  other.add(100);
+  other.add(9000);
+  const auto merged = merge({one.buckets(), other.buckets()});
+  ASSERT_EQ(merged.size(), 2U);
+  EXPECT_EQ(merged[0].count, 2U);
+  EXPECT_EQ(merged[1].count, 1U);
+}
+
+TEST(Pacer, KeepsToTheNumber) {
+  Shared options;
+  for (const std::uint64_t iterations : {1U, 19U, 50U, 12'345U, 100'000'000U}) {
+    options.iterations = iterations;
+    Pacer pacer(plan_for(8, options), 1us);
+    std::uint64_t sum = 0;
+    while (const std::uint64_t count = pacer.next(TimePoint{})) {
+      EXPECT_LE(count, std::uint64_t{1} << 20);
+      sum += count;
+    }
+    EXPECT_EQ(sum, iterations);
+    EXPECT_EQ(pacer.done(), iterations);
+  }
+}
+
+// Runs a pacer in virtual time; returns when it ended.
+Duration run(Duration duration, Duration expected, Duration real, int& chunks) {
+  Shared options;
+  options.duration = duration;
+  Pacer pacer(plan_for(8, options), expected);
+  TimePoint now{};
+  chunks = 0;
+  while (const std::uint64_t count = pacer.next(now)) {
+    now += real * static_cast<std::int64_t>(count);
+    ++chunks;
+  }
+  return now - TimePoint{};
+}
+
+TEST(Pacer, KeepsToTheTimeWhateverTheWarmUpSaid) {
+  int chunks = 0;
+  for (const Duration expected : {Duration(0), Duration(1us), Duration(10us), Duration(1ms)}) {
+    for (const Duration duration : {Duration(100ms), Duration(1s), Duration(60s)}) {
+      const Duration took = run(duration, expected, 2us, chunks);
+      EXPECT_GE(took, duration);
+      EXPECT_LE(took, duration + 2us * (1 << 20));
+      EXPECT_GE(chunks, expected == Duration(0) ? 1 : 3);
+      EXPECT_LE(chunks, 1'000);
+    }
+  }
+  EXPECT_EQ(run(1s, 1ms, 3s, chunks), Duration(50 * 3s));  // the first chunk: as it was expected
+  EXPECT_EQ(run(1s, 3s, 3s, chunks), Duration(3s));        // one at least
+}
+
+TEST(Endpoints, HaveDefaults) {
+  EXPECT_EQ(parse_listen("").value(), (bootstrap::Endpoint{"", kDefaultPort}));
+  EXPECT_EQ(parse_listen("4711").value(), (bootstrap::Endpoint{"", 4711}));
+  EXPECT_EQ(parse_listen("[::1]:4711").value(), (bootstrap::Endpoint{"::1", 4711}));
+  EXPECT_EQ(parse_connect("node7").value(), (bootstrap::Endpoint{"node7", kDefaultPort}));
+  EXPECT_EQ(parse_connect("node7:4711").value(), (bootstrap::Endpoint{"node7", 4711}));
+  EXPECT_EQ(parse_connect("[fe80::1]").value(), (bootstrap::Endpoint{"fe80::1", kDefaultPort}));
+  for (const char* wrong : {"node7", "node7:", ":", "99999", "-1", "::1"}) {
+    EXPECT_FALSE(parse_listen(wrong).is_ok()) << wrong;
+  }
+  for (const char* wrong : {"", "node7:", "node7:0", "node7:x", "::1"}) {
+    EXPECT_FALSE(parse_connect(wrong).is_ok()) << wrong;
+  }
+}
+
+Shared some_options() {
+  Shared options;
+  options.bench = Bench::kConsistency;
+  options.sizes = {8, 64};
+  options.duration = 1500ms;
+  options.depth = 3;
+  options.is_bidirectional = true;
+  options.consistency.straggler = Straggler{1, 2.5};
+  options.consistency.compute = 7us;
+  options.named = {"size", "depth"};
+  return options;
+}
+
+TEST(Shared, ReachesTheOtherSideUnchanged) {
+  const auto json = to_json(some_options());
+  const auto read = shared_from_json(json);
+  ASSERT_TRUE(read.is_ok()) << read.status().to_string();
+  EXPECT_EQ(to_json(*read), json);
+  EXPECT_EQ(disagreement(some_options(), *read), "");
+}
+
+TEST(Shared, WhatNobodyCanHaveAskedForIsRefused) {
+  const auto with = [](const char* name, const nlohmann::ordered_json& value) {
+    auto json = to_json(some_options());
+    json[name] = value;
+    return shared_from_json(json).status();
+  };
+  EXPECT_THAT(with("benchmark", "teleport").to_string(), HasSubstr("no benchmark 'teleport'"));
+  EXPECT_EQ(with("size", nlohmann::ordered_json::array()).code(), Code::kInvalidArgument);
+  EXPECT_EQ(with("size", {std::uint64_t{1} << 60}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(with("size", "eight").code(), Code::kCorrupted);
+  EXPECT_EQ(with("depth", 1 << 30).code(), Code::kInvalidArgument);
+  EXPECT_EQ(with("iterations", 5).code(), Code::kInvalidArgument);  // and a duration
+  EXPECT_EQ(shared_from_json({}).status().code(), Code::kCorrupted);
+}
+
+TEST(Shared, OnlyWhatTheListenerNamesCanDisagree) {
+  Shared client = some_options();
+  client.depth = 5;
+  client.duration = 1s;
+  EXPECT_EQ(disagreement(some_options(), client), "--depth: 3 at the listener, 5 at the client");
+  client.named.clear();
+  EXPECT_THAT(disagreement(some_options(), client), HasSubstr("the default at the client"));
+}
+
+}  // namespace
+}  // namespace dunlin::perf

@@ -1,0 +1,147 @@
+#include "tools/dunlin-perf/shared.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace dunlin::perf {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Result<Bench> bench_from(const std::string& name) {
+  for (const Bench bench : kBenches) {
+    if (name == to_string(bench)) return bench;
+  }
+  return Status(Code::kInvalidArgument,
+                fmt::format("this dunlin-perf has no benchmark '{}'", name));
+}
+
+Json to_json(const ConsistencyOptions& options) {
+  Json json{{"graph", options.graph},
+            {"count", options.count},
+            {"reduces", options.reduces},
+            {"sync", options.sync},
+            {"compute-us", options.compute.count() / 1000}};
+  json["straggler"] =
+      options.straggler
+          ? Json(fmt::format("{}:{}", options.straggler->rank, options.straggler->factor))
+          : Json();
+  return json;
+}
+
+ConsistencyOptions consistency_from(const Json& json) {
+  ConsistencyOptions options;
+  options.graph = json.at("graph");
+  options.count = json.at("count");
+  options.reduces = json.at("reduces");
+  options.sync = json.at("sync");
+  options.compute = std::chrono::microseconds(json.at("compute-us").get<std::int64_t>());
+  if (!json.at("straggler").is_null()) {
+    const auto text = json.at("straggler").get<std::string>();
+    options.straggler.emplace();
+    std::sscanf(text.c_str(), "%d:%lf", &options.straggler->rank, &options.straggler->factor);
+  }
+  return options;
+}
+
+Result<Shared> read(const Json& json) {
+  Shared options;
+  DUNLIN_ASSIGN(options.bench, bench_from(json.at("benchmark")));
+  options.sizes = json.at("size").get<std::vector<std::size_t>>();
+  options.iterations = json.at("iterations");
+  options.duration =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(json.at("duration")));
+  options.warmup = json.at("warmup");
+  options.depth = json.at("depth");
+  options.is_bidirectional = json.at("bidirectional");
+  options.checks = json.at("check");
+  options.has_histogram = json.at("report-histogram");
+  options.consistency = consistency_from(json);
+  options.named = json.at("named").get<std::set<std::string>>();
+  return options;
+}
+
+}  // namespace
+
+const char* to_string(Bench bench) {
+  switch (bench) {
+    case Bench::kPut:
+      return "put";
+    case Bench::kPutLatency:
+      return "put-latency";
+    case Bench::kPutNotify:
+      return "put-notify";
+    case Bench::kNotify:
+      return "notify";
+    case Bench::kChannel:
+      return "channel";
+    case Bench::kBarrier:
+      return "barrier";
+    case Bench::kConsistency:
+      return "consistency";
+  }
+  return "unknown";
+}
+
+std::string problem_of(const Shared& options) {
+  if (options.sizes.empty()) return "no size to measure";
+  if (*std::ranges::max_element(options.sizes) > kLargestSize) return "a size beyond any memory";
+  if (options.bench == Bench::kPutLatency && *std::ranges::min_element(options.sizes) == 0) {
+    return "a put of 0 bytes has no last byte to poll: sizes begin at 1";
+  }
+  if (options.depth > kDeepest) return fmt::format("a depth of more than {}", kDeepest);
+  if (std::max(options.iterations, options.warmup) > kMostIterations) return "too many iterations";
+  if (options.duration < Duration::zero() || to_seconds(options.duration) > kLongestSeconds) {
+    return "a duration of more than a day";
+  }
+  if (options.iterations != 0 && options.duration != Duration::zero()) {
+    return "both a duration and a number of iterations";
+  }
+  if (options.consistency.count == 0 || options.consistency.reduces == 0)
+    return "nothing to reduce";
+  return "";
+}
+
+Json to_json(const Shared& options) {
+  Json json{{"benchmark", to_string(options.bench)},
+            {"size", options.sizes},
+            {"iterations", options.iterations},
+            {"duration", to_seconds(options.duration)},
+            {"warmup", options.warmup},
+            {"depth", options.depth},
+            {"bidirectional", options.is_bidirectional},
+            {"check", options.checks},
+            {"report-histogram", options.has_histogram},
+            {"named", options.named}};
+  json.update(to_json(options.consistency));
+  return json;
+}
+
+Result<Shared> shared_from_json(const Json& json) try {
+  DUNLIN_ASSIGN(Shared options, read(json));
+  if (const std::string problem = problem_of(options); !problem.empty()) {
+    return Status(Code::kInvalidArgument, problem);
+  }
+  return options;
+} catch (const Json::exception& error) {
+  return Status(Code::kCorrupted, fmt::format("malformed options: {}", error.what()));
+}
+
+std::string disagreement(const Shared& listener, const Shared& client) {
+  const Json ours = to_json(listener);
+  const Json theirs = to_json(client);
+  const bool same_bench = listener.bench == client.bench;
+  std::string text;
+  for (const std::string& name : listener.named) {
+    if (ours.at(name) == theirs.at(name)) continue;
+    // Options of another benchmark say nothing about this one's.
+    if (!same_bench && name != "benchmark") continue;
+    text += fmt::format("{}{}: {} at the listener, {} at the client", text.empty() ? "" : "; ",
+                        name == "benchmark" ? "the benchmark" : "--" + name, ours.at(name).dump(),
+                        client.named.contains(name) ? theirs.at(name).dump() : "the default");
+  }
+  return text;
+}
+
+}  // namespace dunlin::perf

@@ -1,0 +1,78 @@
+// Shared: what all ranks of a measurement do alike. Under a launcher each reads it from its own
+// command line; without one, the side that connects tells it the listener.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/clock.h"
+#include "runtime/status.h"
+
+namespace dunlin::perf {
+
+enum class Bench : std::uint8_t {
+  kPut,
+  kPutLatency,
+  kPutNotify,
+  kNotify,
+  kChannel,
+  kBarrier,
+  kConsistency
+};
+inline constexpr Bench kBenches[] = {Bench::kPut,        Bench::kPutLatency, Bench::kPutNotify,
+                                     Bench::kNotify,     Bench::kChannel,    Bench::kBarrier,
+                                     Bench::kConsistency};
+const char* to_string(Bench bench);
+
+struct Straggler {
+  int rank = 0;
+  double factor = 1;
+};
+
+struct ConsistencyOptions {
+  std::string graph = "complete";
+  std::size_t count = 47'237;  // the features of RCV1 and a bias
+  std::uint64_t reduces = 10'000;
+  std::string sync = "all";
+  std::optional<Straggler> straggler;
+  Duration compute{};
+};
+
+// What all ranks do alike. `named` holds the options that the command line has, by their names.
+struct Shared {
+  Bench bench = Bench::kPut;
+  std::vector<std::size_t> sizes;
+  std::uint64_t iterations = 0;  // 0: by size
+  Duration duration{};           // of each size, instead of iterations; 0: by iterations
+  std::uint64_t warmup = 0;      // 0: a share of the iterations
+  std::uint32_t depth = 0;       // 0: the benchmark's own default
+  bool is_bidirectional = false;
+  bool checks = true;
+  bool has_histogram = false;
+  ConsistencyOptions consistency;
+  std::set<std::string> named;
+};
+
+// Bounds of what the command line or a client may ask for.
+inline constexpr std::size_t kLargestSize = std::size_t{1} << 48;  // a sum of some is a number
+inline constexpr std::uint64_t kMostIterations = std::uint64_t{1} << 40;
+inline constexpr std::uint32_t kDeepest = 4096;
+inline constexpr double kLongestSeconds = 86'400;
+
+// What is wrong with the combination; "": nothing.
+std::string problem_of(const Shared& options);
+
+// Under the options' names.
+nlohmann::ordered_json to_json(const Shared& options);
+// kCorrupted or kInvalidArgument for what no command line can have said.
+Result<Shared> shared_from_json(const nlohmann::ordered_json& json);
+
+// What the listener's command line names and the client's has otherwise, a line for each; "":
+// nothing.
+std::string disagreement(const Shared& listener, const Shared& client);
+
+}  // namespace dunlin::perf

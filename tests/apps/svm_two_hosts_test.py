@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
@@ -37,8 +38,19 @@ class TwoHosts(unittest.TestCase):
                 ip("-n", name, "link", "set", "lo", "up")
         except subprocess.CalledProcessError as error:
             self.skipTest(f"no network namespaces here: {error.stderr.strip()}")
+        for name in NAMES:
+            self.await_link(name)
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
+
+    def await_link(self, name):
+        """UCX leaves out interfaces that are not up yet when it starts."""
+        for _ in range(200):
+            shown = subprocess.run(["ip", "-n", name, "-brief", "link", "show", "dunlin0"], capture_output=True, text=True)
+            if shown.stdout.split()[1:2] == ["UP"]:
+                return
+            time.sleep(0.05)
+        self.fail(f"the link in {name} does not come up: {shown.stdout}")
 
     @staticmethod
     def remove_hosts():

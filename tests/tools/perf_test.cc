@@ -91,6 +91,18 @@ TEST(DunlinPerf, PutLatencyMeasuresRoundTrips) {
   EXPECT_TRUE(lines[0].at("gbytes_per_s").is_null());
 }
 
+TEST(DunlinPerf, GetReadsAndAtomicAdds) {
+  const auto gets = measure(4, {"get", "--size", "0,8,1M", "--iterations", "300"});
+  ASSERT_THAT(gets, SizeIs(3));
+  expect_figures(gets[1], "get", 8);
+  expect_figures(gets[2], "get", 1 << 20);
+  EXPECT_GT(gets[2].at("gbytes_per_s").get<double>(), 0);
+  const auto atomics = measure(2, {"atomic", "--iterations", "1000", "--queue-depth", "3"});
+  ASSERT_THAT(atomics, SizeIs(1));
+  expect_figures(atomics[0], "atomic", 8);
+  EXPECT_GT(atomics[0].at("messages_per_s").get<double>(), 0);
+}
+
 TEST(DunlinPerf, PutStreamsBothWays) {
   const auto lines =
       measure(4, {"put", "--size", "0,8,64K", "--iterations", "500", "--bidirectional"});
@@ -103,9 +115,10 @@ TEST(DunlinPerf, PutStreamsBothWays) {
 
 TEST(DunlinPerf, TheHistogramHoldsEverySample) {
   for (const std::string bench :
-       {"put", "put-latency", "put-notify", "notify", "channel", "barrier"}) {
+       {"put", "put-latency", "put-notify", "notify", "get", "atomic", "channel", "barrier"}) {
     std::vector<std::string> arguments{bench, "--iterations", "333", "--report-histogram"};
-    if (bench != "notify" && bench != "barrier") arguments.insert(arguments.end(), {"--size", "8"});
+    const bool has_sizes = bench != "notify" && bench != "atomic" && bench != "barrier";
+    if (has_sizes) arguments.insert(arguments.end(), {"--size", "8"});
     const auto lines = measure(2, arguments);
     ASSERT_THAT(lines, ::testing::Not(IsEmpty())) << bench;
     const Json& line = lines.back();
@@ -140,6 +153,7 @@ TEST(DunlinPerf, ADurationEndsInTime) {
   const std::vector<std::vector<std::string>> commands = {
       {"put", "--size", "8,1M"},          {"put", "--size", "8,1M", "--bidirectional"},
       {"put-latency", "--size", "8,64K"}, {"put-notify", "--size", "8,64K"},
+      {"get", "--size", "8,1M"},          {"atomic"},
       {"channel", "--size", "8,64K"},     {"barrier"}};
   for (std::vector<std::string> arguments : commands) {
     arguments.insert(arguments.end(), {"--duration", "0.2"});

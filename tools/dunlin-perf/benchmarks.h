@@ -9,6 +9,8 @@ namespace dunlin::perf {
 Status run_put(const Options& options, Job& job, const Output& output);
 Status run_put_latency(const Options& options, Job& job, const Output& output);
 Status run_put_notify(const Options& options, Job& job, const Output& output);  // and notify
+Status run_get(const Options& options, Job& job, const Output& output);
+Status run_atomic(const Options& options, Job& job, const Output& output);
 Status run_channel(const Options& options, Job& job, const Output& output);
 Status run_barrier(const Options& options, Job& job, const Output& output);
 Status run_consistency(const Options& options, Job& job, const Output& output);

@@ -38,6 +38,10 @@ Status run(const Options& options, Job& job) {
     case Bench::kPutNotify:
     case Bench::kNotify:
       return run_put_notify(options, job, *output);
+    case Bench::kGet:
+      return run_get(options, job, *output);
+    case Bench::kAtomic:
+      return run_atomic(options, job, *output);
     case Bench::kChannel:
       return run_channel(options, job, *output);
     case Bench::kBarrier:

@@ -54,6 +54,7 @@ class Parser {
   void declare_connecting(CLI::App& app);
   void declare_measuring(CLI::App& app);
   void declare_sizes(CLI::App& app);
+  void declare_checks(CLI::App& app);
   void declare_histogram(CLI::App& app);
   void declare_depth(CLI::App& app, const char* names, const char* help);
   void declare_consistency(CLI::App& app);
@@ -95,6 +96,18 @@ void Parser::declare(CLI::App& app) {
       add(app, Bench::kNotify, "half the round trip of a bare notification, and their rate");
   declare_histogram(*notify);
   declare_depth(*notify, "--queue-depth,--depth", "most notifications outstanding (default: 128)");
+  CLI::App* const get =
+      add(app, Bench::kGet, "get until the bytes are there, and a stream of outstanding gets");
+  declare_sizes(*get);
+  declare_histogram(*get);
+  declare_depth(
+      *get, "--queue-depth,--depth",
+      "most gets outstanding in the stream (default: 128, less where that is over 8 MiB)");
+  CLI::App* const atomic = add(
+      app, Bench::kAtomic, "64-bit fetch-and-add until the former value is there, and a stream");
+  declare_checks(*atomic);
+  declare_histogram(*atomic);
+  declare_depth(*atomic, "--queue-depth,--depth", "most atomics outstanding (default: 128)");
   CLI::App* const channel =
       add(app, Bench::kChannel,
           "half the round trip and the rate of messages of a channel, ACKs included");
@@ -185,8 +198,11 @@ void Parser::declare_sizes(CLI::App& app) {
       ->check(range)
       ->capture_default_str()
       ->group(kMeasurement);
-  app.add_flag("--check,!--no-check", options_.checks,
-               "verify the data in a pass before the timed one (default)")
+  declare_checks(app);
+}
+
+void Parser::declare_checks(CLI::App& app) {
+  app.add_flag("--check,!--no-check", options_.checks, "verify the data (default)")
       ->group(kMeasurement);
 }
 
@@ -253,6 +269,7 @@ void Parser::finish(const CLI::App& app) {
   }
   options_.sizes = sizes_of(words_);
   if (options_.bench == Bench::kNotify || options_.bench == Bench::kBarrier) options_.sizes = {0};
+  if (options_.bench == Bench::kAtomic) options_.sizes = {sizeof(std::uint64_t)};
   options_.duration =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(words_.seconds));
   options_.consistency.compute = std::chrono::microseconds(words_.compute_us);

@@ -74,6 +74,10 @@ const char* to_string(Bench bench) {
       return "put-notify";
     case Bench::kNotify:
       return "notify";
+    case Bench::kGet:
+      return "get";
+    case Bench::kAtomic:
+      return "atomic";
     case Bench::kChannel:
       return "channel";
     case Bench::kBarrier:

@@ -19,13 +19,15 @@ enum class Bench : std::uint8_t {
   kPutLatency,
   kPutNotify,
   kNotify,
+  kGet,
+  kAtomic,
   kChannel,
   kBarrier,
   kConsistency
 };
-inline constexpr Bench kBenches[] = {Bench::kPut,        Bench::kPutLatency, Bench::kPutNotify,
-                                     Bench::kNotify,     Bench::kChannel,    Bench::kBarrier,
-                                     Bench::kConsistency};
+inline constexpr Bench kBenches[] = {Bench::kPut,     Bench::kPutLatency, Bench::kPutNotify,
+                                     Bench::kNotify,  Bench::kGet,        Bench::kAtomic,
+                                     Bench::kChannel, Bench::kBarrier,    Bench::kConsistency};
 const char* to_string(Bench bench);
 
 struct Straggler {

@@ -22,6 +22,15 @@ std::string lock_remedy(std::size_t wanted, int error) {
                      locked_memory_remedy());
 }
 
+// For what reliable connections do to memory: all of it.
+bool has_paging(ibv_context* device) {
+  constexpr std::uint32_t kNeeded = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
+  ibv_device_attr_ex attributes{};
+  return ibv_query_device_ex(device, nullptr, &attributes) == 0 &&
+         (attributes.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0 &&
+         (attributes.odp_caps.per_transport_caps.rc_odp_caps & kNeeded) == kNeeded;
+}
+
 }  // namespace
 
 Status set_nonblocking(int fd) {
@@ -49,7 +58,6 @@ bool is_refusal(const ibv_wc& completion) {
     case IBV_WC_REM_ACCESS_ERR:
     case IBV_WC_LOC_LEN_ERR:
     case IBV_WC_LOC_PROT_ERR:
-    case IBV_WC_REM_INV_REQ_ERR:
     case IBV_WC_REM_OP_ERR:
       return true;
     default:
@@ -71,14 +79,19 @@ Result<std::unique_ptr<ProtectionDomain>> ProtectionDomain::create(ibv_context* 
   if (made == nullptr) return Status::from_errno("ibv_alloc_pd", errno);
   int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
   if (has_atomics) access |= IBV_ACCESS_REMOTE_ATOMIC;
-  return std::unique_ptr<ProtectionDomain>(new ProtectionDomain(made, access));
+  return std::unique_ptr<ProtectionDomain>(new ProtectionDomain(made, access, has_paging(device)));
 }
 
 Result<std::unique_ptr<MemoryKey>> MemoryKey::create(const ProtectionDomain& domain,
                                                      const MemoryRegion& memory) {
-  ibv_mr* const made = ibv_reg_mr(domain.handle(), memory.data(), memory.size(), domain.access());
-  if (made != nullptr) return std::unique_ptr<MemoryKey>(new MemoryKey(made));
+  const auto registered = [&](int access) {
+    return ibv_reg_mr(domain.handle(), memory.data(), memory.size(), access);
+  };
+  ibv_mr* made = registered(domain.access());
   const int error = errno;
+  if (made == nullptr && domain.can_page() && (error == ENOMEM || error == EPERM))
+    made = registered(domain.access() | IBV_ACCESS_ON_DEMAND);
+  if (made != nullptr) return std::unique_ptr<MemoryKey>(new MemoryKey(made));
   return Status::from_errno("ibv_reg_mr" + lock_remedy(memory.size(), error), error);
 }
 

@@ -17,7 +17,9 @@ namespace dunlin::transport::verbs {
 // A failed work completion: kNotFound for memory that the peer does not offer (any more),
 // kPeerDead where the peer can't be reached.
 Status to_status(std::string_view operation, const ibv_wc& completion);
-// Whether the work request itself was at fault, so that it would fail over any connection.
+// Whether the work request itself was at fault, so that it would fail over any connection. A
+// "remote invalid request" is none: rdma_rxe sends that when it has lost the thread of a long write
+// whose packets it had to ask for again.
 bool is_refusal(const ibv_wc& completion);
 
 Status set_nonblocking(int fd);
@@ -45,18 +47,22 @@ class ProtectionDomain {
   ibv_pd* handle() const { return handle_; }
   // What peers may do with registered memory.
   int access() const { return access_; }
+  // Memory that is registered need not be locked.
+  bool can_page() const { return can_page_; }
 
  private:
-  ProtectionDomain(ibv_pd* handle, int access) : handle_(handle), access_(access) {}
+  ProtectionDomain(ibv_pd* handle, int access, bool can_page)
+      : handle_(handle), access_(access), can_page_(can_page) {}
   ibv_pd* handle_;
   int access_;
+  bool can_page_;
 };
 
 // Registered memory, without owning the bytes.
 class MemoryKey {
  public:
-  // For the access that the domain grants. The error names the remedy when too little memory may
-  // be locked.
+  // For the access that the domain grants. Where no more memory may be locked, its pages are fetched
+  // on demand, if the device can do that; else the error names the remedy.
   static Result<std::unique_ptr<MemoryKey>> create(const ProtectionDomain& domain,
                                                    const MemoryRegion& memory);
   ~MemoryKey() { ibv_dereg_mr(handle_); }

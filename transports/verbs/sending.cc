@@ -1,0 +1,280 @@
+// Outbound's dealings with its queue pair: what is posted when, and what comes of it.
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "transports/verbs/constants.h"
+#include "transports/verbs/engine.h"
+#include "transports/verbs/outbound.h"
+
+namespace dunlin::transport::verbs {
+namespace {
+
+ibv_wr_opcode opcode_of(Action action) {
+  switch (action) {
+    case Action::kWrite:
+      return IBV_WR_RDMA_WRITE;
+    case Action::kFlush:
+    case Action::kRead:
+      return IBV_WR_RDMA_READ;
+    case Action::kFetchAdd:
+      return IBV_WR_ATOMIC_FETCH_AND_ADD;
+    case Action::kCompareSwap:
+      return IBV_WR_ATOMIC_CMP_AND_SWP;
+  }
+  return IBV_WR_RDMA_WRITE;
+}
+
+}  // namespace
+
+// Work requests that are posted by one call. The last one's end marks all of them.
+struct Outbound::Chain {
+  ibv_send_wr requests[kBatch];
+  ibv_sge pieces[kBatch];
+  std::uint32_t size = 0;
+
+  ibv_send_wr& add(std::uint64_t number, ibv_wr_opcode opcode, std::uint64_t local,
+                   std::uint32_t length, std::uint32_t key) {
+    ibv_send_wr& request = requests[size];
+    request = {};
+    pieces[size] = {local, length, key};
+    request.wr_id = number;
+    request.sg_list = &pieces[size];
+    request.num_sge = length == 0 ? 0 : 1;
+    request.opcode = opcode;
+    if (size > 0) requests[size - 1].next = &request;
+    ++size;
+    return request;
+  }
+};
+
+void Operation::rewind() {
+  has_bytes_left = moves_bytes && !is_short && !is_done;
+  has_record_left = notifies && !is_done;
+  posted = 0;
+  record = 0;
+  last_request = 0;
+}
+
+std::optional<AtomicScope> Outbound::atomics() const {
+  return engine_.address().atomics ? address_.atomics : std::nullopt;
+}
+
+Operation* Outbound::claim() {
+  if (tail_ - head_ == depth_) return nullptr;
+  Operation& operation = at(tail_);
+  operation = Operation{};
+  return &operation;
+}
+
+void Outbound::announce(Operation& operation, const Notification& notification) {
+  operation.notifies = true;
+  operation.cell = static_cast<std::uint32_t>(notification.id);
+  records_[tail_ % depth_].set(notification);
+  if (operation.cell >= sequences_.size()) sequences_.resize(operation.cell + 1);
+  std::uint64_t& last = sequences_[operation.cell];
+  const auto short_form = ShortForm::of(notification, last, operation.size);
+  operation.is_short = short_form && operation.size <= engine_.longest_message();
+  if (operation.is_short) operation.immediate = short_form->encode();
+  last = notification.sequence;
+}
+
+void Outbound::receive_former(Operation& operation) {
+  operation.local = reinterpret_cast<std::uint64_t>(records_ + tail_ % depth_);
+  operation.local_key = key_->local();
+  operation.size = sizeof(std::uint64_t);
+  operation.moves_bytes = true;
+}
+
+void Outbound::spell_out() {
+  std::fill(sequences_.begin(), sequences_.end(), UINT64_MAX);
+  for (std::uint64_t position = head_; position != tail_; ++position) {
+    at(position).is_short = false;
+  }
+}
+
+void Outbound::launch() {
+  at(tail_).rewind();
+  ++tail_;
+  pump();
+}
+
+void Outbound::send_service(std::uint32_t immediate, std::uint64_t number) {
+  if (state_ == State::kOver) return;
+  services_.emplace_back(immediate, number);
+  send_waiting_services();
+}
+
+void Outbound::send_waiting_services() {
+  std::size_t sent = 0;
+  for (; sent < services_.size(); ++sent) {
+    Operation* const operation = claim();
+    if (operation == nullptr) break;
+    operation->name = "message";
+    operation->notifies = true;
+    operation->cell = services_[sent].first;
+    records_[tail_ % depth_].set({NotifyId{}, services_[sent].second, 0, 0, {}});
+    at(tail_++).rewind();
+  }
+  services_.erase(services_.begin(), services_.begin() + static_cast<std::ptrdiff_t>(sent));
+  if (sent != 0) pump();
+}
+
+void Outbound::post_fence() {
+  if (is_empty() || at(tail_ - 1).is_signaled) return;
+  Operation* const operation = claim();
+  if (operation == nullptr) return;
+  operation->name = "fence";
+  operation->moves_bytes = true;
+  operation->is_signaled = true;
+  launch();
+}
+
+void Outbound::pump() {
+  while (state_ == State::kConnected && unposted_ != tail_) {
+    Chain chain;
+    while (unposted_ != tail_ && chain.size < kBatch &&
+           add_request(chain, at(unposted_), unposted_)) {
+      if (at(unposted_).last_request != 0) ++unposted_;
+    }
+    if (chain.size == 0) return;
+    if (Status status = post(chain); !status.is_ok()) lose(std::move(status).with_peer(peer_));
+  }
+}
+
+bool Outbound::add_request(Chain& chain, Operation& operation, std::uint64_t position) {
+  if (requested_ - returned_ == depth_) return false;
+  if (operation.has_bytes_left) {
+    add_bytes(chain, operation);
+  } else if (operation.has_record_left) {
+    if (notified_ - taken_ == answer_.slots) return false;
+    add_notification(chain, operation, position);
+  } else {
+    // Was refused by the peer, over a connection that is no more: a request that does nothing keeps
+    // its place in the order.
+    chain.add(++requested_, IBV_WR_RDMA_WRITE, 0, 0, 0);
+  }
+  const bool is_last = !operation.has_bytes_left && !operation.has_record_left;
+  if (is_last) operation.last_request = requested_;
+  const bool is_full = requested_ - returned_ == depth_;
+  if ((is_last && operation.is_signaled) || is_full ||
+      requested_ - last_signaled_ >= signal_every_) {
+    chain.requests[chain.size - 1].send_flags |= IBV_SEND_SIGNALED;
+    last_signaled_ = requested_;
+  }
+  return true;
+}
+
+void Outbound::add_bytes(Chain& chain, Operation& operation) {
+  const auto length = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(operation.size - operation.posted, engine_.longest_message()));
+  ibv_send_wr& request = chain.add(++requested_, opcode_of(operation.action),
+                                   operation.local + operation.posted, length, operation.local_key);
+  aim(request, operation);
+  const bool can_be_inline = operation.action == Action::kWrite && length != 0;
+  if (can_be_inline && length <= inline_limit_) request.send_flags |= IBV_SEND_INLINE;
+  operation.posted += length;
+  operation.has_bytes_left = operation.posted != operation.size;
+}
+
+void Outbound::aim(ibv_send_wr& request, const Operation& operation) const {
+  if (operation.is_atomic()) {
+    request.wr.atomic = {operation.remote, operation.operand, operation.desired,
+                         operation.remote_key};
+  } else if (operation.action == Action::kFlush) {
+    // The answer comes after everything before it is in memory.
+    *request.sg_list = {reinterpret_cast<std::uint64_t>(records_ + depth_),
+                        static_cast<std::uint32_t>(operation.size), key_->local()};
+    request.wr.rdma = {answer_.mailbox_address, answer_.mailbox_key};
+  } else {
+    request.wr.rdma = {operation.remote + operation.posted, operation.remote_key};
+  }
+}
+
+void Outbound::add_notification(Chain& chain, Operation& operation, std::uint64_t position) {
+  const Record& record = records_[position % depth_];
+  const std::uint64_t slot = notified_++ % answer_.slots;
+  const bool is_short = operation.is_short;
+  const auto length = static_cast<std::uint32_t>(is_short ? operation.size : record.wire_size());
+  ibv_send_wr& request =
+      chain.add(++requested_, IBV_WR_RDMA_WRITE_WITH_IMM,
+                is_short ? operation.local : reinterpret_cast<std::uint64_t>(&record), length,
+                is_short ? operation.local_key : key_->local());
+  if (is_short) {
+    request.wr.rdma = {operation.remote, operation.remote_key};
+  } else {
+    request.wr.rdma = {answer_.mailbox_address + slot * sizeof(Record), answer_.mailbox_key};
+  }
+  request.imm_data = htonl(is_short ? operation.immediate : operation.cell);
+  if (length != 0 && length <= inline_limit_) request.send_flags |= IBV_SEND_INLINE;
+  operation.record = notified_;
+  operation.has_record_left = false;
+}
+
+Status Outbound::post(Chain& chain) {
+  ibv_send_wr* bad = nullptr;
+  const int error = ibv_post_send(session_->queue_pair(), chain.requests, &bad);
+  return error == 0 ? Status::ok() : Status::from_errno("ibv_post_send", error);
+}
+
+void Outbound::on_completion(const ibv_wc& completion) {
+  const bool is_receive = completion.wr_id == 0;
+  if (completion.status != IBV_WC_SUCCESS) {
+    if (!is_receive) on_failed_request(completion);
+    return;  // receives come back with the requests, of a queue pair that is broken
+  }
+  if (is_receive) {
+    const std::uint32_t told = ntohl(completion.imm_data);
+    taken_ += told - static_cast<std::uint32_t>(taken_);
+    if (Status status = session_->post_receive(); !status.is_ok())
+      return lose(std::move(status).with_peer(peer_));
+  } else {
+    retire(completion.wr_id);
+  }
+  pump();
+}
+
+// Those before it have been carried out; it and all behind it haven't, or not for sure.
+void Outbound::on_failed_request(const ibv_wc& completion) {
+  retire(completion.wr_id - 1);
+  Status status = to_status(head_ == tail_ ? "probe" : at(head_).name, completion).with_peer(peer_);
+  if (is_refusal(completion) && head_ != tail_) {
+    finish(at(head_), status);
+    spell_out();
+  }
+  lose(std::move(status));
+}
+
+void Outbound::retire(std::uint64_t request) {
+  returned_ = std::max(returned_, request);
+  while (head_ != unposted_ && at(head_).last_request != 0 && at(head_).last_request <= returned_) {
+    finish(at(head_++), Status::ok());
+  }
+  if (!services_.empty()) send_waiting_services();
+}
+
+void Outbound::finish(Operation& operation, const Status& status) {
+  if (std::exchange(operation.is_done, true)) return;
+  ++completed_;
+  Completion* const completion = std::exchange(operation.completion, nullptr);
+  const bool is_remote_flush = operation.action == Action::kFlush;
+  if (operation.is_atomic() && operation.before != nullptr && status.is_ok())
+    std::memcpy(operation.before, reinterpret_cast<const void*>(operation.local),
+                sizeof(std::uint64_t));
+  if (!status.is_ok() && completion == nullptr && refusal_.is_ok()) refusal_ = status;
+  if (completion == nullptr) return;
+  completion->fire(status.is_ok() && is_remote_flush ? std::move(refusal_) : status);
+}
+
+void Outbound::probe() {
+  if (state_ != State::kConnected || is_empty() || last_signaled_ > returned_) return;
+  Chain chain;
+  chain.add(++requested_, IBV_WR_RDMA_WRITE, 0, 0, 0).send_flags = IBV_SEND_SIGNALED;
+  last_signaled_ = requested_;
+  if (Status status = post(chain); !status.is_ok()) lose(std::move(status).with_peer(peer_));
+}
+
+}  // namespace dunlin::transport::verbs

@@ -243,7 +243,10 @@ void Outbound::on_event(const CmEvent& event) {
         return fail(std::move(status).with_peer(peer_));
       break;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
-      fail(Status(Code::kUnavailable, "the RDMA device was removed").with_peer(peer_));
+      fail(
+          Status(Code::kUnavailable, fmt::format("the RDMA device {} was removed",
+                                                 ibv_get_device_name(id_->handle()->verbs->device)))
+              .with_peer(peer_));
       return;
     case RDMA_CM_EVENT_ADDR_CHANGE:
     case RDMA_CM_EVENT_TIMEWAIT_EXIT:

@@ -1,9 +1,13 @@
 #!/bin/bash
 # Tests of the verbs transport that need RDMA devices: to be run in a guest of tools/softroce.
 #
-#   verbs.sh BUILD_DIR threads|processes|shallow|faults|lossy|job|outage|linkdown|two_hosts
+#   verbs.sh BUILD_DIR threads|processes|shallow|faults|lossy|job|outage|relink|removal|linkdown|two_hosts
+#   verbs.sh BUILD_DIR soak [SECONDS [SEED]]
 #
-# two_hosts needs two guests.
+# two_hosts needs two guests. The long soak, for those who look for leaks and rare faults:
+#
+#   tools/softroce --timeout 1500 -- $PWD/tests/guest/verbs.sh $PWD/build/check soak 600
+#
 # Ranks of a host alternate between rxe0 and rxe1, so their traffic crosses the guest's veth pair.
 
 set -uo pipefail
@@ -58,12 +62,84 @@ go_on_after_outages() {
   grep -q 'is back after' /tmp/verbs || fail "no connection was lost"
 }
 
+# objects: what of RDMA is in use, by device; `ctx`, one per process that has opened it, stays as long as that.
+objects() { rdma resource show | sed 's/ ctx [0-9]*//'; }
+
+# check_nothing_left FILE: all devices that FILE (of `rdma resource show`) tells of are as they were then, and no
+# rank is left.
+check_nothing_left() {
+  local tries=20
+  until [[ $(rdma resource show) == "$(<"$1")" ]]; do
+    ((tries-- > 0)) || {
+      rdma resource show >&2
+      fail "this is left on the devices, and before there was: $(<"$1")"
+    }
+    sleep 0.5
+  done
+  ! grep -lsE '[d]unlin-svm|soak/[s]oak' /proc/[0-9]*/cmdline >&2 || fail "these processes are left"
+}
+
+# check_receivers_were_ready: flow control has kept all receive queues from running dry.
+check_receivers_were_ready() {
+  local counters found
+  counters=$(cd /sys/class/infiniband && grep . rxe*/ports/1/hw_counters/*rnr*) || fail "no counters of the devices"
+  found=$(grep -v ':0$' <<<"$counters") && fail "a receiver was not ready: $found"
+  echo "no receiver was ever not ready, by" $(wc -l <<<"$counters") "counters"
+}
+
+# expect_reports LOG SECONDS: the job, process $job, ends by itself within SECONDS, with an error, and each rank
+# tells which rank or device it waited for.
+expect_reports() {
+  local log=$1 limit=$2 began=$SECONDS code=0 rank
+  # Whatever hangs is ended, and then found out by its exit code.
+  (sleep "$limit" && kill -KILL "$job") 2>/dev/null &
+  local watch=$!
+  wait "$job" || code=$?
+  kill $watch 2>/dev/null
+  grep -E 'error:|dunlin-run:' "$log"
+  echo "the job ended with $code after $((SECONDS - began)) s"
+  [[ $code == 1 ]] || fail "the job ended with $code, and not by itself with 1 within $limit s"
+  for rank in 0 1 2 3; do
+    grep -Eq "^\[$rank\] .* error: .*(from rank|device rxe)" "$log" ||
+      fail "rank $rank does not tell whom it waited for"
+  done
+}
+
+# start_job LOG OPTION...: as job(), in the background, as process $job; returns when it is well under way.
+start_job() {
+  local log=$1
+  shift
+  "$run" -n 4 "${svm[@]}" --eval-every 20 "$@" >"$log" 2>&1 &
+  job=$!
+  until [[ $(grep -c 'objective [0-9]' "$log") -ge 3 ]]; do
+    kill -0 $job 2>/dev/null || {
+      cat "$log" >&2
+      fail "the job ended too early"
+    }
+    sleep 0.2
+  done
+}
+
+# renew_devices: as an administrator gets devices to work again whose link was down under traffic.
+renew_devices() {
+  local device
+  for device in 0 1; do
+    rdma link delete rxe$device && rdma link add rxe$device type rxe netdev v$device || fail "renewing rxe$device"
+    # The IPv4 address.
+    until grep -q ffff /sys/class/infiniband/rxe$device/ports/1/gids/1; do sleep 0.2; done
+  done
+}
+
 case $case in
   # librdmacm's state doesn't survive a fork: threads and processes in processes of their own.
   threads) exec "$conformance" --gtest_filter='*/threads' ;;
   # Threads connect through the connection manager, processes through the bootstrap.
   processes) DUNLIN_VERBS_CONNECT=bootstrap exec "$conformance" --gtest_filter='-*/threads' ;;
-  shallow) DUNLIN_VERBS_QUEUE_DEPTH=2 exec "$conformance" --gtest_filter='*LaneTest*/threads:*AccessTest*/threads:*ChannelTest*/threads' ;;
+  shallow)
+    DUNLIN_VERBS_QUEUE_DEPTH=2 "$conformance" --gtest_filter='*LaneTest*/threads:*AccessTest*/threads:*ChannelTest*/threads' ||
+      fail "with queues of depth 2"
+    check_receivers_were_ready
+    ;;
   faults) exec "$build/tests/transports/test_verbs_fault" ;;
   lossy)
     impair loss 1% delay 200us reorder 25% 50%
@@ -84,12 +160,48 @@ case $case in
     mend_link() { for interface in v0 v1; do tc qdisc delete dev $interface root; done; }
     go_on_after_outages
     ;;
-  linkdown)
+  relink)
     # Without the connection manager, connections come back after that, too.
     export DUNLIN_VERBS_CONNECT=bootstrap
     break_link() { ip link set v0 down; }
     mend_link() { ip link set v0 up; }
     go_on_after_outages
+    ;;
+  removal)
+    rdma resource show | grep -v rxe0 >/tmp/before
+    start_job /tmp/verbs --epochs 1000000 --deadline 10
+    # Comes back when the last process has let go of the device.
+    rdma link delete rxe0 &
+    deleting=$!
+    expect_reports /tmp/verbs 25
+    grep -q 'device rxe0 was removed' /tmp/verbs || fail "nobody tells which device was removed"
+    wait $deleting || fail "the device could not be removed"
+    check_nothing_left /tmp/before
+    ;;
+  linkdown)
+    training=(--epochs 40 --checkpoint-every 10)
+    over_shm=$(DUNLIN_TRANSPORTS=shm job /tmp/shm "${training[@]}")
+    rdma resource show >/tmp/before
+    start_job /tmp/verbs "${training[@]}" --checkpoint /tmp/model --deadline 10
+    ip link set v0 down || fail "ip link set v0 down"
+    expect_reports /tmp/verbs 25
+    check_nothing_left /tmp/before
+    ip link set v0 up || fail "ip link set v0 up"
+    renew_devices
+    resumed=$(job /tmp/resumed "${training[@]}" --resume /tmp/model --deadline 60 --json-out /tmp/resumed.jsonl)
+    first=$(sed -n 's/.*"progress".*"exchange":\([0-9]*\),.*"exchanges":\([0-9]*\),.*/\1 - \2/p;T;q' /tmp/resumed.jsonl)
+    echo "resumed from exchange $((first))"
+    ((first >= 10)) || fail "not resumed from a checkpoint"
+    echo "shm, undisturbed: $over_shm, verbs, resumed: $resumed"
+    [[ -n $over_shm && $over_shm == "$resumed" ]] || fail "not the same"
+    ;;
+  soak)
+    rdma resource show >/tmp/before
+    objects >/tmp/idle
+    "$run" -n 4 "$build/tests/guest/soak/soak" --seconds "${3:-15}" --seed "${4:-1}" --cycle 3 --rounds 3 --patience 120 \
+      --between "$(declare -f objects); objects | diff /tmp/idle -" || fail "the soak"
+    check_nothing_left /tmp/before
+    check_receivers_were_ready
     ;;
   two_hosts)
     # Two ranks on each; shm within a host, verbs between them.

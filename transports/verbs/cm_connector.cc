@@ -100,7 +100,9 @@ class CmSession final : public Session {
                      .is_final = status == kNobodyListens ||
                                  (status == kRefused && !is_for_now(private_data))});
       case RDMA_CM_EVENT_DEVICE_REMOVAL:
-        return tell({.type = EventType::kDeviceGone, .reason = "the RDMA device was removed"});
+        return tell({.type = EventType::kDeviceGone,
+                     .reason = fmt::format("the RDMA device {} was removed",
+                                           ibv_get_device_name(id_.get()->verbs->device))});
       case RDMA_CM_EVENT_ADDR_CHANGE:
       case RDMA_CM_EVENT_TIMEWAIT_EXIT:
         return;

@@ -255,7 +255,11 @@ void Engine::take_device_events() {
   while (ibv_get_async_event(device_, &event) == 0) {
     const ibv_event_type type = event.event_type;
     ibv_ack_async_event(&event);
-    const std::string what = fmt::format("the RDMA device: {}", ibv_event_type_str(type));
+    const char* const name = ibv_get_device_name(device_->device);
+    const std::string what =
+        type == IBV_EVENT_DEVICE_FATAL
+            ? fmt::format("the RDMA device {} was removed", name)
+            : fmt::format("RDMA device {}: {}", name, ibv_event_type_str(type));
     if (type != IBV_EVENT_DEVICE_FATAL && type != IBV_EVENT_CQ_ERR) {
       DUNLIN_DEBUG("{}", what);
       continue;

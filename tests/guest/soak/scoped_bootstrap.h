@@ -1,0 +1,41 @@
+// ScopedBootstrap: another bootstrap's keys and barriers under a prefix, so that the fabrics that a
+// process makes in turn publish their addresses anew.
+#pragma once
+
+#include <string>
+
+#include "runtime/bootstrap/bootstrap.h"
+
+namespace dunlin::soak {
+
+class ScopedBootstrap final : public Bootstrap {
+ public:
+  // `whole` outlives it.
+  ScopedBootstrap(Bootstrap& whole, std::string prefix)
+      : whole_(whole), prefix_(std::move(prefix)) {}
+
+  const JobInfo& job() const override { return whole_.job(); }
+  PeerTable& peers() override { return whole_.peers(); }
+  Mail& mail() override { return whole_.mail(); }
+  Status publish(std::string_view key, std::span<const std::byte> value) override {
+    return whole_.publish(prefixed(key), value);
+  }
+  Result<Bytes> lookup(std::string_view key, Duration timeout) override {
+    return whole_.lookup(prefixed(key), timeout);
+  }
+  Status barrier(std::string_view name, Duration timeout) override {
+    return whole_.barrier(prefixed(name), timeout);
+  }
+  Result<Membership> reform(Duration timeout) override { return whole_.reform(timeout); }
+  Membership membership() const override { return whole_.membership(); }
+  // The whole one leaves.
+  void leave() noexcept override {}
+
+ private:
+  std::string prefixed(std::string_view name) const { return prefix_ + std::string(name); }
+
+  Bootstrap& whole_;
+  const std::string prefix_;
+};
+
+}  // namespace dunlin::soak

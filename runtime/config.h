@@ -70,7 +70,7 @@ struct Config {
   VerbsConnect verbs_connect = VerbsConnect::kAuto;
   std::int64_t verbs_gid_index = 0;      // -1: chosen
   std::int64_t verbs_traffic_class = 0;  // -1: the system's
-  std::int64_t ucx_queue_depth = 0;    // operations that a ucx lane holds at a time
+  std::int64_t ucx_queue_depth = 0;      // operations that a ucx lane holds at a time
   RmaMode ucx_rma = RmaMode::kAuto;
   LogLevel log_level = LogLevel::kWarn;
   std::string trace_file;  // "%r" becomes the rank

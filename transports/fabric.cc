@@ -77,9 +77,9 @@ Status Fabric::start(const std::vector<TransportFactory>& factories) {
       return {Code::kInvalidArgument,
               fmt::format("no transport '{}' in this build; there are: {}", name, known)};
     }
-    auto transport =
-        factory->make(TransportContext{rank(), bootstrap_.job().local_rank, transports_.size(),
-                                       *board_, peers(), bootstrap_.mail(), counters_, clock_, config_});
+    auto transport = factory->make(TransportContext{rank(), bootstrap_.job().local_rank,
+                                                    transports_.size(), *board_, peers(),
+                                                    bootstrap_.mail(), counters_, clock_, config_});
     if (transport) {
       transports_.push_back(std::move(transport).value());
     } else {

@@ -5,10 +5,9 @@
 //
 // Ordering, the contract of every transport (each says in its README how it keeps it):
 //   - A notification becomes visible after the data of every put that was posted earlier on the
-//   same
-//     lane, and after earlier notifications of the lane.
+//     same lane, and after earlier notifications of the lane.
 //   - Puts of one lane may land in any order, and piecewise, until a notification or a
-//   flush(kRemote).
+//     flush(kRemote).
 //   - There is no order between lanes, not even those of one link.
 // Completion of put, put_notify and notify means that the local buffer may be reused; that the peer
 // can see the data is said by flush(kRemote) only, or by the peer.

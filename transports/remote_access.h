@@ -47,8 +47,10 @@ class RemoteAtomics {
   // Stores `desired` if the word is `expected`, which `before` tells.
   virtual Status compare_swap(RemoteSlice word, std::uint64_t expected, std::uint64_t desired,
                               std::uint64_t* before, Completion* completion) = 0;
-  // An atomic is never carried out twice: one that was under way when its connection broke
-  // completes with kIoError, and may have been carried out or not.
+  // It does not announce puts: after a connection was lost, those that nothing has confirmed (a
+  // flush, a notification that was answered) may be written again. Flush before an atomic that
+  // others act on. An atomic itself is never carried out twice: one that was under way when its
+  // connection broke completes with kIoError, and may have been carried out or not.
   virtual AtomicScope scope() const = 0;
 
  protected:

@@ -1,4 +1,5 @@
-// Coordinator: the one server of a job, in a thread of its own inside dunlin-run or rank 0.
+// Coordinator: the one server of a job, in a thread of its own inside dunlin-run or one of the
+// ranks (rank 0, but for dunlin-perf's listener).
 //
 // It listens, lets in who proves that they know the job secret, and connects them with the
 // JobLedger. It never blocks on a connection: strangers have a short deadline and small messages,

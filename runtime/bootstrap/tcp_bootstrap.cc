@@ -108,8 +108,8 @@ void TcpBootstrap::leave() noexcept {
   disconnect(Status(Code::kClosed, "this rank has left the job"));
   if (plan_.hosted) {
     if (!plan_.hosted->wait_until_empty(SteadyClock().now() + plan_.linger)) {
-      DUNLIN_WARN("bootstrap: rank 0 ends while {} other ranks still need its coordinator",
-                  plan_.hosted->active());
+      DUNLIN_WARN("bootstrap: rank {} ends while {} other ranks still need its coordinator",
+                  rank().value(), plan_.hosted->active());
     }
     plan_.hosted.reset();
   }

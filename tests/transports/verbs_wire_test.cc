@@ -84,6 +84,7 @@ TEST(AddressTest, ComesBackAndNothingElseDoes) {
   for (const auto atomics : {std::optional<AtomicScope>(), std::optional(AtomicScope::kTransport),
                              std::optional(AtomicScope::kSystem)}) {
     address.atomics = atomics;
+    address.is_infiniband = !address.is_infiniband;
     Bytes encoded = address.encode();
     const auto back = Address::decode(encoded);
     ASSERT_TRUE(back) << back.status().to_string();
@@ -91,6 +92,7 @@ TEST(AddressTest, ComesBackAndNothingElseDoes) {
     EXPECT_EQ(back->ip, address.ip);
     EXPECT_EQ(back->port, address.port);
     EXPECT_EQ(back->atomics, atomics);
+    EXPECT_EQ(back->is_infiniband, address.is_infiniband);
     EXPECT_FALSE(Address::decode(std::span(encoded).first(encoded.size() - 1)));
     encoded.back() = std::byte{9};
     EXPECT_FALSE(Address::decode(encoded));

@@ -43,7 +43,7 @@ void explain_no_device(Json& json, const Status& status) {
 void explain_no_manager(Json& json, int error) {
   add_reason(json,
              fmt::format("no connection manager: {} can't be opened: {}; connections are made "
-                         "through the bootstrap",
+                         "through the bootstrap, unless DUNLIN_VERBS_CONNECT wants it",
                          kManager, std::strerror(error)),
              error == EACCES || error == EPERM
                  ? "allow this user to read and write it (by a udev rule, or its group)"
@@ -72,12 +72,12 @@ Json rdma_report(const Config& config) {
   Json devices = rdma_devices(all ? *all : Addresses());
   if (devices.empty()) {
     explain_no_device(json, all.status());
-  } else if (access(kManager, R_OK | W_OK) != 0) {
-    explain_no_manager(json, errno);
   } else if (!wanted) {
     add_reason(json, wanted.status().message(),
-               all ? "set DUNLIN_VERBS_DEVICE to another one, or not at all"
+               all ? "set DUNLIN_VERBS_DEVICE and DUNLIN_VERBS_GID_INDEX otherwise, or not at all"
                    : "see the ports' remedies below");
+  } else if (access(kManager, R_OK | W_OK) != 0) {
+    explain_no_manager(json, errno);
   }
   json["addresses"] = in_json(wanted ? *wanted : Addresses());
   json["devices"] = std::move(devices);

@@ -71,8 +71,11 @@ Status Engine::start() {
   for (auto& queue : completions_) {
     DUNLIN_ASSIGN(queue, CompletionQueue::create(device_, *channel_, capacity));
   }
+  if (context_.mail.fd() < 0)
+    return {Code::kResourceExhausted, "no descriptor for the bootstrap's letters"};
   randombytes_buf(&address_.token, sizeof address_.token);
   DUNLIN_ASSIGN(const LocalPort port, local_port(chosen));
+  address_.is_infiniband = port.is_infiniband;
   mail_ = std::make_unique<MailConnector>(context_.mail, context_.self, address_.token, port,
                                           [this](auto session, auto request, auto reads) {
                                             on_request(std::move(session), request, reads);
@@ -129,6 +132,13 @@ Result<LocalPort> Engine::local_port(const DeviceAddress& chosen) {
   port.mtu = attributes.active_mtu;
   port.is_infiniband = attributes.link_layer == IBV_LINK_LAYER_INFINIBAND;
   return port;
+}
+
+Status Engine::reach(const Address& peer) const {
+  const bool goes_by_manager = cm_ && !peer.ip.empty();
+  if (goes_by_manager || peer.is_infiniband == address_.is_infiniband) return Status::ok();
+  return {Code::kUnavailable, peer.is_infiniband ? "its port is InfiniBand's, ours Ethernet's"
+                                                 : "its port is Ethernet's, ours InfiniBand's"};
 }
 
 // Both ends see both addresses, so that they choose alike.
@@ -305,7 +315,11 @@ void Engine::on_request(std::unique_ptr<Session> session, std::span<const std::b
   if (to == nullptr) {
     auto made = Inbound::create(*this, peer, request->lane);
     status = made.status();
-    if (made) to = inbound_.emplace_back(std::move(made).value()).get();
+    if (made) {
+      to = inbound_.emplace_back(std::move(made).value()).get();
+    } else {
+      session->refuse(Session::Refusal::kForNow);
+    }
   }
   if (status.is_ok()) status = to->accept(std::move(session), *request, reads);
   if (!status.is_ok()) DUNLIN_WARN("can't accept rank {}: {}", peer.value(), status.to_string());
@@ -337,7 +351,7 @@ bool Engine::arm() {
   }
   looks_for_events_ = true;
   // What came before the queues were armed announced nothing.
-  return progress() == 0;
+  return progress() == 0 && !mail_->has_news();
 }
 
 void Engine::revoke(std::uint64_t region, std::shared_ptr<MemoryRegion> memory,

@@ -40,6 +40,8 @@ class Engine {
   const TransportContext& context() const { return context_; }
   const Address& address() const { return address_; }
   const ProtectionDomain& domain() const { return *domain_; }
+  // Whether there can be a connection to it; that there is a route shows later.
+  Status reach(const Address& peer) const;
   // That makes the connections to the process with this address.
   Connector& connector(const Address& peer);
   std::size_t longest_message() const { return longest_message_; }

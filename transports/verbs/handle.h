@@ -61,8 +61,8 @@ class ProtectionDomain {
 // Registered memory, without owning the bytes.
 class MemoryKey {
  public:
-  // For the access that the domain grants. Where no more memory may be locked, its pages are fetched
-  // on demand, if the device can do that; else the error names the remedy.
+  // For the access that the domain grants. Where no more memory may be locked, its pages are
+  // fetched on demand, if the device can do that; else the error names the remedy.
   static Result<std::unique_ptr<MemoryKey>> create(const ProtectionDomain& domain,
                                                    const MemoryRegion& memory);
   ~MemoryKey() { ibv_dereg_mr(handle_); }

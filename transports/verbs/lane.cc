@@ -144,10 +144,15 @@ Status VerbsLane::post_atomic(const char* name, Action action, const RemoteSlice
   DUNLIN_TRY(check_open());
   DUNLIN_TRY(check_word(link_, word));
   DUNLIN_TRY(check_import(link_, word));
+  const auto& region = static_cast<const VerbsRemoteRegion&>(*word.region());
+  if ((region.address() + word.offset()) % sizeof(std::uint64_t) != 0) {
+    return Status(Code::kInvalidArgument,
+                  "an atomic in wrapped memory that begins at no multiple of 8")
+        .with_peer(link_.peer());
+  }
   Operation* const operation = claim(name, completion);
   if (operation == nullptr) return Status::busy();
   ++counters_.atomics;
-  const auto& region = static_cast<const VerbsRemoteRegion&>(*word.region());
   operation->action = action;
   operation->remote = region.address() + word.offset();
   operation->remote_key = region.key();

@@ -52,7 +52,10 @@ class MailSession final : public Session {
     change.qp_state = IBV_QPS_INIT;
     change.port_num = connector_.port_.number;
     change.qp_access_flags = static_cast<unsigned>(domain.access()) & ~IBV_ACCESS_LOCAL_WRITE;
-    return modify(change, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    Status status =
+        modify(change, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    if (!status.is_ok()) ibv_destroy_qp(std::exchange(queue_pair_, nullptr));
+    return status;
   }
   ibv_qp* queue_pair() const override { return queue_pair_; }
 
@@ -63,7 +66,7 @@ class MailSession final : public Session {
 
   Status request(const Request& request, std::uint8_t reads) override {
     reads_ = reads;
-    is_known_to_peer_ = true;
+    is_known_to_peer_ = awaits_answer_ = true;
     send({.kind = LetterKind::kRequest,
           .place = own_place(),
           .reads = reads,
@@ -74,7 +77,10 @@ class MailSession final : public Session {
   Status accept(const Answer& answer, std::uint8_t reads) override {
     DUNLIN_TRY(connect_queue_pair(0, reads));
     is_known_to_peer_ = true;
-    send({.kind = LetterKind::kAnswer, .place = own_place(), .private_data = bytes_of(answer)});
+    send({.kind = LetterKind::kAnswer,
+          .place = own_place(),
+          .reads = reads,
+          .private_data = bytes_of(answer)});
     return Status::ok();
   }
 
@@ -88,8 +94,9 @@ class MailSession final : public Session {
 
   // The other end's answer.
   void on_answer(const ConnectionLetter& letter) {
+    if (!std::exchange(awaits_answer_, false)) return;
     peer_end_ = letter.place;
-    Status status = connect_queue_pair(reads_, 0);
+    Status status = connect_queue_pair(std::min(reads_, letter.reads), 0);
     if (!status.is_ok())
       return tell({.type = EventType::kFailed, .reason = std::string(status.message())});
     tell({.type = EventType::kEstablished, .private_data = letter.private_data});
@@ -107,7 +114,9 @@ class MailSession final : public Session {
     tell({.type = EventType::kRouteFound});
   }
 
-  std::uint64_t peer_token() const { return peer_token_; }
+  bool is_with(Rank peer, std::uint64_t token) const {
+    return peer == peer_ && token == peer_token_;
+  }
   bool is_initiators() const { return name_.is_initiators; }
 
  private:
@@ -124,7 +133,6 @@ class MailSession final : public Session {
   }
 
   QueuePairPlace own_place() {
-    if (first_packet_ == 0) first_packet_ = randombytes_uniform(1U << 24);
     QueuePairPlace place{};
     std::memcpy(place.gid, &connector_.port_.gid, sizeof place.gid);
     place.queue_pair = queue_pair_->qp_num;
@@ -179,9 +187,10 @@ class MailSession final : public Session {
   const std::uint64_t peer_token_;
   QueuePairPlace peer_end_;
   ibv_qp* queue_pair_ = nullptr;
-  std::uint32_t first_packet_ = 0;
+  const std::uint32_t first_packet_ = randombytes_uniform(1U << 24);
   std::uint8_t reads_ = 0;
   bool is_known_to_peer_ = false;
+  bool awaits_answer_ = false;
 };
 
 MailConnector::MailConnector(Mail& mail, Rank self, std::uint64_t token, const LocalPort& port,
@@ -222,9 +231,10 @@ void MailConnector::receive(Rank from, const ConnectionLetter& letter) {
   const Name name{Rank(static_cast<int>(letter.initiator)), letter.session,
                   letter.is_for_initiator};
   MailSession* const session = find(name);
+  if (session != nullptr && !session->is_with(from, letter.sender)) return;
   switch (letter.kind) {
     case LetterKind::kFarewell:
-      return on_farewell(letter.sender);
+      return on_farewell(from, letter.sender);
     case LetterKind::kRequest:
       if (session != nullptr || name.is_initiators || name.initiator != from) return;
       return on_request_(
@@ -243,11 +253,11 @@ void MailConnector::receive(Rank from, const ConnectionLetter& letter) {
   }
 }
 
-void MailConnector::on_farewell(std::uint64_t token) {
+void MailConnector::on_farewell(Rank from, std::uint64_t token) {
   gone_.insert(token);
   std::vector<Name> names;
   for (const auto& [name, session] : sessions_) {
-    if (session->peer_token() == token) names.push_back(name);
+    if (session->is_with(from, token)) names.push_back(name);
   }
   for (const Name& name : names) {
     MailSession* const session = find(name);  // one's end may be another's

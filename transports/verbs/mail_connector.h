@@ -60,7 +60,7 @@ class MailConnector final : public Connector {
 
   void send(Rank to, std::uint64_t token, const ConnectionLetter& letter);
   void receive(Rank from, const ConnectionLetter& letter);
-  void on_farewell(std::uint64_t token);
+  void on_farewell(Rank from, std::uint64_t token);
   MailSession* find(const Name& name) const;
 
   Mail& mail_;

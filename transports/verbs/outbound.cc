@@ -39,12 +39,14 @@ void Outbound::set_state(State state) {
 
 Status Outbound::connect(const Address& address) {
   address_ = address;
+  lost_at_ = engine_.context().clock.now();
+  next_step_ = lost_at_ + engine_.context().config.deadline;
   DUNLIN_TRY(allocate());
   DUNLIN_TRY(begin());
   engine_.drain([this] { return has_route_ || !failure_.is_ok(); }, 2 * kResolveTimeout);
   if (has_route_ && failure_.is_ok()) return Status::ok();
   return Status(Code::kUnavailable,
-                fmt::format("no way to the peer's RDMA port {}: {}", address.ip,
+                fmt::format("no way to rank {}'s RDMA port: {}", peer_.value(),
                             failure_.is_ok() ? "no answer" : failure_.message()))
       .with_peer(peer_);
 }
@@ -102,8 +104,8 @@ Status Outbound::establish(const Event& event) {
     return {Code::kCorrupted, "the peer's answer is cut short"};
   std::memcpy(&answer_, event.private_data.data(), sizeof answer_);
   const bool is_sane = answer_.version == kWireVersion && answer_.slots != 0 &&
-                       answer_.taken >= taken_ && answer_.taken <= notified_;
-  if (!is_sane) return {Code::kCorrupted, "the peer's answer is malformed"};
+                       answer_.taken >= std::max(taken_, arrived_) && answer_.taken <= notified_;
+  if (!is_sane) return {Code::kCorrupted, "the peer's answer is malformed, or it has lost some"};
   if (was_connected_) {
     DUNLIN_INFO("the {} connection to rank {} is back after {:.1f} s", to_string(kind_),
                 peer_.value(), to_seconds(engine_.context().clock.now() - lost_at_));
@@ -209,7 +211,7 @@ void Outbound::lose(Status why) {
 }
 
 void Outbound::step(TimePoint now) {
-  if (!was_connected_ || now < next_step_) return;
+  if (now < next_step_) return;
   Status status;
   if (state_ == State::kLost) {
     next_step_ = now + patience_;

@@ -61,9 +61,9 @@ struct Operation {
 
   // How far the present queue pair has taken it.
   bool has_bytes_left = false;
-  bool has_record_left = false;
+  bool has_record_left = false;    // a notification, short or not
   std::uint64_t posted = 0;        // bytes
-  std::uint64_t record = 0;        // number of its record; 0: not posted
+  std::uint64_t record = 0;        // number of its notification; 0: not posted
   std::uint64_t last_request = 0;  // number of its last work request; 0: not all are posted
 
   // Nothing of it is posted (any more).
@@ -180,7 +180,8 @@ class Outbound final : public Endpoint {
   std::uint64_t requested_ = 0;
   std::uint64_t returned_ = 0;  // up to which the queue pair has given them back
   std::uint64_t last_signaled_ = 0;
-  std::uint64_t notified_ = 0;  // records sent
+  std::uint64_t notified_ = 0;  // notifications sent, short or not
+  std::uint64_t arrived_ = 0;   // of these, whose requests have completed
   std::uint64_t taken_ = 0;     // of these, by the peer out of its mailbox
   std::uint64_t completed_ = 0;
   std::vector<std::uint64_t> sequences_;  // by cell, of the last notification that was launched

@@ -251,6 +251,7 @@ void Outbound::on_failed_request(const ibv_wc& completion) {
 void Outbound::retire(std::uint64_t request) {
   returned_ = std::max(returned_, request);
   while (head_ != unposted_ && at(head_).last_request != 0 && at(head_).last_request <= returned_) {
+    arrived_ = std::max(arrived_, at(head_).record);
     finish(at(head_++), Status::ok());
   }
   if (!services_.empty()) send_waiting_services();

@@ -11,7 +11,8 @@ Result<std::unique_ptr<RemoteRegion>> VerbsLink::import_region(
 }
 
 Status VerbsTransport::reach(Rank peer, std::span<const std::byte> address) {
-  return Address::decode(address).status().with_peer(peer);
+  DUNLIN_ASSIGN(const Address decoded, Address::decode(address));
+  return engine_->reach(decoded).with_peer(peer);
 }
 
 Result<std::unique_ptr<Link>> VerbsTransport::connect(Rank peer,

@@ -35,7 +35,7 @@ class VerbsTransport final : public Transport {
 
   std::string_view name() const override { return "verbs"; }
   Bytes address() const override { return engine_->address().encode(); }
-  // Whether there is a route shows when it connects.
+  // Whether there is a route shows when it connects, by librdmacm, or first sends.
   Status reach(Rank peer, std::span<const std::byte> address) override;
   Result<std::unique_ptr<Link>> connect(Rank peer, std::span<const std::byte> address) override;
   Result<std::unique_ptr<TransportRegion>> register_memory(

@@ -22,6 +22,7 @@ constexpr std::uint32_t kLargestStep = (1U << 14) - 1;
 Bytes Address::encode() const {
   ByteWriter writer;
   writer.number(kWireVersion).number(token).text(ip).number(port);
+  writer.number(std::uint8_t{is_infiniband});
   writer.number<std::uint8_t>(atomics ? 1 + static_cast<std::uint8_t>(*atomics) : 0);
   return writer.take();
 }
@@ -38,6 +39,7 @@ Result<Address> Address::decode(std::span<const std::byte> bytes) {
   address.token = reader.number<std::uint64_t>();
   address.ip = reader.text();
   address.port = reader.number<std::uint16_t>();
+  address.is_infiniband = reader.number<std::uint8_t>() != 0;
   const auto atomics = reader.number<std::uint8_t>();
   if (!reader.at_end() || atomics > 1 + static_cast<std::uint8_t>(AtomicScope::kSystem))
     return Status(Code::kCorrupted, "malformed verbs address");

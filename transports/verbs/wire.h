@@ -27,6 +27,7 @@ struct Address {
   // Of librdmacm's listener; empty and 0: connections go through the bootstrap.
   std::string ip;
   std::uint16_t port = 0;
+  bool is_infiniband = false;  // the port; else Ethernet
   // Of the device; nothing: it has no atomics.
   std::optional<AtomicScope> atomics;
 
@@ -46,7 +47,7 @@ struct Request {
 // What the accepting side answers: where its mailbox is, and what has come out of it so far.
 struct Answer {
   std::uint64_t mailbox_address;
-  std::uint64_t taken;  // records, over all connections of this lane
+  std::uint64_t taken;  // notifications, over all connections of this lane
   std::uint32_t mailbox_key;
   std::uint32_t slots;  // of the mailbox, and receive work requests posted
   std::uint8_t version;
@@ -73,7 +74,7 @@ struct ConnectionLetter {
   std::uint64_t session = 0;    // the initiator's number for it
   bool is_for_initiator = false;
   QueuePairPlace place{};
-  std::uint8_t reads = 0;                 // that the initiator will have on the way
+  std::uint8_t reads = 0;                 // that the initiator wants, or may have, on the way
   std::vector<std::byte> private_data{};  // a Request, or an Answer
   bool is_final = false;                  // kRefusal: of any other connection, too
   std::uint64_t sender = 0;               // token of the address; decode() tells

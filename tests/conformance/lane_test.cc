@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <thread>
 
 #include "tests/support/ranks.h"
 
@@ -472,6 +473,31 @@ TEST_P(LaneTest, ANotificationWakesASleeper) {
     }
     // Waits that slept their 50 ms out each would take 20 s.
     EXPECT_LT(to_seconds(fabric.clock().now() - began), 8.0 * patience());
+  });
+}
+
+// Who computes for long between two calls of progress() is connected to all the same.
+TEST_P(LaneTest, APeerThatSeldomProgressesIsConnectedTo) {
+  run([](Fabric& fabric) {
+    constexpr auto kWork = std::chrono::milliseconds(20);
+    const auto cell = fabric.board().allocate(1).value();
+    if (fabric.rank() == Rank(1)) {
+      ASSERT_TRUE(fabric.bootstrap().publish("works", {}).is_ok());
+      ASSERT_TRUE(progress_until(fabric, [&] {
+        std::this_thread::sleep_for(kWork);
+        return fabric.board().sequence(cell) == 1;
+      }));
+      return;
+    }
+    ASSERT_TRUE(fabric.bootstrap().lookup("works", patience() * std::chrono::seconds(10)));
+    const TimePoint began = fabric.clock().now();
+    auto link = fabric.link(Rank(1));
+    ASSERT_TRUE(link) << link.status().to_string();
+    Completion done;
+    ASSERT_TRUE(
+        post(fabric, [&] { return (*link)->data().notify(notification(cell, 1), &done); }).is_ok());
+    ASSERT_TRUE(progress_until(fabric, [&] { return done.is_done(); }));
+    EXPECT_LT(to_seconds(fabric.clock().now() - began), 5.0 * patience());
   });
 }
 

@@ -65,8 +65,11 @@ inline constexpr int kFruitlessConnections = 20;
 // Resolving an address or a route, per try.
 inline constexpr auto kResolveTimeout = std::chrono::milliseconds(2000);
 
-// Turns of progress between two looks at the connection manager's descriptor: a system call that a
-// poll of completion queues, which is none, should not pay each time.
-inline constexpr std::uint32_t kTurnsPerEventCheck = 256;
+// Between two looks at the connectors' descriptors while nothing says that there is something: a
+// system call, which a poll of completion queues is not. Who connects to us waits so long.
+inline constexpr auto kEventInterval = std::chrono::microseconds(200);
+// Turns of progress between two looks at the clock, which costs as much as a poll. Few, because
+// some callers compute for long between two turns.
+inline constexpr std::uint32_t kTurnsPerClock = 8;
 
 }  // namespace dunlin::transport::verbs

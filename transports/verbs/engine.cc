@@ -207,9 +207,11 @@ void Engine::detach(Session& session, LaneKind kind, const ibv_qp_cap& room) {
 }
 
 std::size_t Engine::progress() {
-  if (restless_ > 0 || looks_for_events_ || mail_->has_news() || ++turns_ >= kTurnsPerEventCheck) {
+  if (is_look_due()) {
     take_events();
-    tend();
+    const TimePoint now = context_.clock.now();
+    next_look_ = now + kEventInterval;
+    tend(now);
   }
   const std::size_t events = take_completions();
   watch_peers();
@@ -221,14 +223,20 @@ std::size_t Engine::progress() {
   return events;
 }
 
+bool Engine::is_look_due() {
+  if (restless_ > 0 || looks_for_events_ || mail_->has_news()) return true;
+  // What is not in use gets a turn now and then only.
+  if (is_in_use_ && ++turns_ % kTurnsPerClock != 0) return false;
+  return context_.clock.now() >= next_look_;
+}
+
 std::size_t Engine::take_completions() {
   std::size_t events = 0;
   for (const LaneKind kind : kBothLanes) events += poll(kind);
   return events;
 }
 
-void Engine::tend() {
-  const TimePoint now = context_.clock.now();
+void Engine::tend(TimePoint now) {
   const bool probes = now >= next_probe_;
   if (probes) next_probe_ = now + kProbeInterval;
   if (probes) take_device_events();
@@ -253,7 +261,6 @@ std::size_t Engine::poll(LaneKind kind) {
 }
 
 void Engine::take_events() {
-  turns_ = 0;
   looks_for_events_ = false;
   if (cm_) cm_->take_events();
   mail_->take_events();

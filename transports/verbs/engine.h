@@ -111,11 +111,13 @@ class Engine {
   Status open_device(const DeviceAddress& chosen);
   Status start_manager(const std::string& ip);
   Result<LocalPort> local_port(const DeviceAddress& chosen);
+  // Whether to look for events in this turn.
+  bool is_look_due();
   std::size_t take_completions();
   std::size_t poll(LaneKind kind);
   void take_events();
   // What has to be looked after by time.
-  void tend();
+  void tend(TimePoint now);
   void take_device_events();
   Inbound* inbound(Rank peer, LaneKind kind) const;
   void on_request(std::unique_ptr<Session> session, std::span<const std::byte> bytes,
@@ -147,6 +149,7 @@ class Engine {
   TimePoint next_probe_{};
   bool looks_for_events_ = false;
   std::uint32_t turns_ = 0;
+  TimePoint next_look_{};
 };
 
 }  // namespace dunlin::transport::verbs

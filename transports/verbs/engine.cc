@@ -289,6 +289,10 @@ void Engine::take_device_events() {
   }
 }
 
+void Engine::report_gone_device(const std::string& what) {
+  if (!std::exchange(has_reported_device_, true)) DUNLIN_WARN("{}", what);
+}
+
 Result<Request> Engine::read_request(std::span<const std::byte> bytes) const {
   Request request{};
   if (bytes.size() < sizeof request) return Status(Code::kCorrupted, "its request is cut short");

@@ -90,6 +90,9 @@ class Engine {
   // turn while there are any.
   void count_restless(int change) { restless_ += change; }
 
+  // Logs it, once: who waits for a peer's message is told of the peer only.
+  void report_gone_device(const std::string& what);
+
   std::uint64_t next_region() { return next_region_++; }
   // Tells the peers that this region of ours is gone. Writes that are on their way ask nobody, so
   // owned memory stays registered, and unused, until the transport goes. Wrapped memory can't stay:
@@ -144,6 +147,7 @@ class Engine {
   std::uint64_t next_region_ = 1;
   std::uint64_t seen_peers_ = 0;
   bool is_in_use_ = false;
+  bool has_reported_device_ = false;
   int restless_ = 0;
   bool has_gone_peers_ = false;
   TimePoint next_probe_{};

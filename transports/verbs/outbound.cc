@@ -171,6 +171,7 @@ void Outbound::on_event(const Event& event) {
       if (event.is_final) return fail(std::move(status).with_peer(peer_));
       break;
     case EventType::kDeviceGone:
+      engine_.report_gone_device(event.reason);
       return fail(Status(Code::kUnavailable, event.reason).with_peer(peer_));
     case EventType::kEnded:
       if (state_ != State::kConnected) return;

@@ -96,7 +96,7 @@ expect_reports() {
   local watch=$!
   wait "$job" || code=$?
   kill $watch 2>/dev/null
-  grep -E 'error:|dunlin-run:' "$log"
+  grep -E 'error:|warning:|dunlin-run:' "$log"
   echo "the job ended with $code after $((SECONDS - began)) s"
   [[ $code == 1 ]] || fail "the job ended with $code, and not by itself with 1 within $limit s"
   for rank in 0 1 2 3; do
@@ -109,7 +109,8 @@ expect_reports() {
 start_job() {
   local log=$1
   shift
-  "$run" -n 4 "${svm[@]}" --eval-every 20 "$@" >"$log" 2>&1 &
+  # The ranks get the time to notice by themselves that something is wrong.
+  "$run" -n 4 --grace 15 "${svm[@]}" --eval-every 20 "$@" >"$log" 2>&1 &
   job=$!
   until [[ $(grep -c 'objective [0-9]' "$log") -ge 3 ]]; do
     kill -0 $job 2>/dev/null || {

@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
-#include <memory>
 #include <vector>
 
 #include "runtime/config.h"
@@ -16,8 +14,6 @@ using transport::Completion;
 using transport::Fabric;
 using transport::Lane;
 using transport::LocalSlice;
-using transport::RemoteAtomics;
-using transport::RemoteReads;
 using transport::RemoteSlice;
 using transport::Visibility;
 
@@ -32,16 +28,6 @@ class AccessTest : public ::testing::TestWithParam<PeerKind> {
     run_ranks({.kind = GetParam(), .size = size, .killed = {}, .configure = {}}, body);
   }
 };
-
-// Posts, waits, and returns how it ended.
-template <typename Operation>
-Status complete(Fabric& fabric, Operation&& operation) {
-  Completion completion;
-  DUNLIN_TRY(post(fabric, [&] { return operation(&completion); }));
-  if (!progress_until(fabric, [&] { return completion.is_done(); }))
-    return {Code::kDeadlineExceeded, "no completion"};
-  return completion.status();
-}
 
 RemoteSlice word_of(Exposed& memory, int rank, std::size_t index) {
   return memory.at(rank).slice(index * sizeof(std::uint64_t), sizeof(std::uint64_t)).value();

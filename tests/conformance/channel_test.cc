@@ -12,7 +12,6 @@ namespace {
 using transport::Completion;
 using transport::Fabric;
 using transport::kInlineBytes;
-using transport::Message;
 using transport::ReceiveQueue;
 using transport::SendQueue;
 using transport::SlotExchange;

@@ -18,7 +18,6 @@ using transport::LocalSlice;
 using transport::Notification;
 using transport::NotifyCell;
 using transport::NotifyId;
-using transport::RemoteSlice;
 using transport::Visibility;
 
 class LaneTest : public ::testing::TestWithParam<PeerKind> {
@@ -28,26 +27,14 @@ class LaneTest : public ::testing::TestWithParam<PeerKind> {
   }
 };
 
-Notification notification(NotifyId id, std::uint64_t sequence) {
-  Notification made;
-  made.id = id;
-  made.sequence = sequence;
-  return made;
-}
-
 // Puts [0, size) of our region over the same part of the peer's and notifies; waits for local
 // reuse.
 Status put_notify_all(Fabric& fabric, Exposed& memory, int to, std::size_t size,
                       const Notification& carried) {
-  Completion completion;
-  const Status status = post(fabric, [&] {
+  return complete(fabric, [&](Completion* completion) {
     return memory.data(to).put_notify(memory.local().slice(0, size).value(),
-                                      memory.at(to).slice(0, size).value(), carried, &completion);
+                                      memory.at(to).slice(0, size).value(), carried, completion);
   });
-  if (!status) return status;
-  if (!progress_until(fabric, [&] { return completion.is_done(); }))
-    return {Code::kDeadlineExceeded, "no completion"};
-  return completion.status();
 }
 
 TEST_P(LaneTest, DataOfEverySizeArrivesBeforeItsNotification) {

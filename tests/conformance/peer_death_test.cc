@@ -14,7 +14,6 @@ namespace {
 using transport::Awaited;
 using transport::Completion;
 using transport::Fabric;
-using transport::Notification;
 
 // Has every rank hear from every other on both lanes. UCX 1.13 (over TCP) ends a process whose peer
 // dies while the two are still connecting (transports/ucx/README.md): who dies has to wait for
@@ -26,9 +25,8 @@ void greet(Fabric& fabric, Exposed& memory) {
     transport::Link& link = memory.link(static_cast<int>(peer));
     transport::Lane* const lanes[] = {&link.data(), &link.control()};
     for (std::size_t lane = 0; lane < 2; ++lane) {
-      Notification greeting;
-      greeting.id = memory.cell_at(static_cast<int>(peer), lane * size + self);
-      greeting.sequence = 1;
+      const auto greeting =
+          notification(memory.cell_at(static_cast<int>(peer), lane * size + self), 1);
       ASSERT_TRUE(post(fabric, [&] { return lanes[lane]->notify(greeting, nullptr); }).is_ok());
     }
   }
@@ -75,13 +73,11 @@ TEST(PeerDeath, IsNoticedWithinASecondByWhoeverWaits) {
 
         // The survivors still reach one another.
         const int other = 1 - fabric.rank().value();
-        Notification hello;
-        hello.id = memory.cell_at(other, 6);
-        hello.sequence = 1;
-        Completion done;
-        ASSERT_TRUE(post(fabric, [&] { return memory.data(other).notify(hello, &done); }).is_ok());
+        const auto hello = notification(memory.cell_at(other, 6), 1);
+        ASSERT_TRUE(complete(fabric, [&](Completion* done) {
+                      return memory.data(other).notify(hello, done);
+                    }).is_ok());
         ASSERT_TRUE(await_cell(fabric, memory.cell(6), 1));
-        ASSERT_TRUE(progress_until(fabric, [&] { return done.is_done(); }));
         const auto membership = fabric.bootstrap().reform(std::chrono::seconds(10));
         ASSERT_TRUE(membership.is_ok()) << membership.status().to_string();
         EXPECT_EQ(membership->epoch, 1u);

@@ -12,8 +12,6 @@ namespace {
 
 using transport::Completion;
 using transport::Fabric;
-using transport::Notification;
-using transport::NotifyId;
 
 class WaitTest : public ::testing::TestWithParam<PeerKind> {
  protected:
@@ -21,13 +19,6 @@ class WaitTest : public ::testing::TestWithParam<PeerKind> {
     run_ranks({.kind = GetParam(), .size = 2, .killed = {}, .configure = {}}, body);
   }
 };
-
-Notification notification(NotifyId id, std::uint64_t sequence) {
-  Notification made;
-  made.id = id;
-  made.sequence = sequence;
-  return made;
-}
 
 // A sleeper wakes when something arrives: the wait is long enough that polling alone could not end
 // it in time, as a sleeping Waiter looks up every 50 ms only.

@@ -201,6 +201,21 @@ Status post(Fabric& fabric, const std::function<Status()>& operation) {
   return status;
 }
 
+Status complete(Fabric& fabric, const std::function<Status(transport::Completion*)>& operation) {
+  transport::Completion completion;
+  DUNLIN_TRY(post(fabric, [&] { return operation(&completion); }));
+  if (!progress_until(fabric, [&] { return completion.is_done(); }))
+    return {Code::kDeadlineExceeded, "no completion"};
+  return completion.status();
+}
+
+transport::Notification notification(transport::NotifyId id, std::uint64_t sequence) {
+  transport::Notification made;
+  made.id = id;
+  made.sequence = sequence;
+  return made;
+}
+
 bool await_cell(Fabric& fabric, transport::NotifyId cell, std::uint64_t sequence) {
   return progress_until(fabric, [&] { return fabric.board().sequence(cell) >= sequence; });
 }

@@ -60,6 +60,11 @@ class Exposed {
 bool progress_until(transport::Fabric& fabric, const std::function<bool()>& done);
 // Posts until it isn't busy; returns that status.
 Status post(transport::Fabric& fabric, const std::function<Status()>& operation);
+// Posts what `operation` does with a completion, and waits for it; how it ended.
+Status complete(transport::Fabric& fabric,
+                const std::function<Status(transport::Completion*)>& operation);
+// Says nothing but its sequence.
+transport::Notification notification(transport::NotifyId id, std::uint64_t sequence);
 // Waits for the sequence to reach a cell of ours.
 bool await_cell(transport::Fabric& fabric, transport::NotifyId cell, std::uint64_t sequence);
 // Waits for all ranks, each name once; gives progress meanwhile.

@@ -12,9 +12,6 @@ namespace {
 
 using transport::Completion;
 using transport::Fabric;
-using transport::Lane;
-using transport::Notification;
-using transport::NotifyId;
 using transport::RemoteRegion;
 using transport::Visibility;
 
@@ -31,37 +28,21 @@ void run(const RankBody& body) {
   run_ranks(options, body);
 }
 
-Notification notification(NotifyId id, std::uint64_t sequence) {
-  Notification made;
-  made.id = id;
-  made.sequence = sequence;
-  return made;
-}
-
 // Puts `size` bytes at the end of the remote region with a notification; the operation's own
 // outcome.
 Status put_at_end(Fabric& fabric, Exposed& memory, RemoteRegion& to, std::size_t size,
                   std::uint64_t sequence) {
-  Completion completion;
-  const Status status = post(fabric, [&] {
+  return complete(fabric, [&](Completion* completion) {
     return memory.data(1).put_notify(memory.local().slice(0, size).value(),
                                      to.slice(to.size() - size, size).value(),
-                                     notification(memory.cell_at(1, 0), sequence), &completion);
+                                     notification(memory.cell_at(1, 0), sequence), completion);
   });
-  if (!status.is_ok()) return status;
-  if (!progress_until(fabric, [&] { return completion.is_done(); }))
-    return {Code::kDeadlineExceeded, "never done"};
-  return completion.status();
 }
 
 Status flush(Fabric& fabric, Exposed& memory) {
-  Completion completion;
-  const Status status =
-      post(fabric, [&] { return memory.data(1).flush(Visibility::kRemote, &completion); });
-  if (!status.is_ok()) return status;
-  if (!progress_until(fabric, [&] { return completion.is_done(); }))
-    return {Code::kDeadlineExceeded, "never done"};
-  return completion.status();
+  return complete(fabric, [&](Completion* completion) {
+    return memory.data(1).flush(Visibility::kRemote, completion);
+  });
 }
 
 // A small put is refused after its buffer was released: the next remote flush says so, once. A

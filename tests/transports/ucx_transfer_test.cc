@@ -12,9 +12,6 @@ namespace {
 
 using transport::Completion;
 using transport::Fabric;
-using transport::Lane;
-using transport::Notification;
-using transport::NotifyId;
 using transport::Visibility;
 
 class UcxTransferTest : public ::testing::TestWithParam<RmaMode> {
@@ -29,13 +26,6 @@ class UcxTransferTest : public ::testing::TestWithParam<RmaMode> {
     run_ranks(options, body);
   }
 };
-
-Notification notification(NotifyId id, std::uint64_t sequence) {
-  Notification made;
-  made.id = id;
-  made.sequence = sequence;
-  return made;
-}
 
 TEST_P(UcxTransferTest, SizesAcrossAllPathsArriveWholeAndFlushed) {
   run([](Fabric& fabric) {

@@ -51,14 +51,6 @@ void publish(Fabric& fabric, const std::string& name, const LocalRegion& region)
   ASSERT_TRUE(fabric.bootstrap().publish(name + "/verbs", region.at(0)->descriptor()).is_ok());
 }
 
-Status outcome(Fabric& fabric, const std::function<Status(Completion*)>& operation) {
-  Completion completion;
-  DUNLIN_TRY(post(fabric, [&] { return operation(&completion); }));
-  if (!progress_until(fabric, [&] { return completion.is_done(); }))
-    return {Code::kDeadlineExceeded, "no completion"};
-  return completion.status();
-}
-
 // Rank 0 offends, rank 1 is the victim, rank 2 an honest peer of it.
 class VerbsFaultTest : public ::testing::Test {
  protected:
@@ -102,22 +94,20 @@ class VerbsFaultTest : public ::testing::Test {
     const auto there = forged->slice(0, 64).value();
     const auto word = forged->slice(56, 8).value();
     transport::Lane& lane = memory.data(1);
-    Notification notification;
-    notification.id = memory.cell_at(1, 1);
-    notification.sequence = 1;
+    const Notification announced = notification(memory.cell_at(1, 1), 1);
     const std::array<Status, 5> outcomes{
-        outcome(fabric, [&](Completion* c) { return lane.put(here, there, c); }),
-        outcome(fabric,
-                [&](Completion* c) { return lane.put_notify(here, there, notification, c); }),
-        outcome(fabric, [&](Completion* c) { return lane.reads()->get(there, here, c); }),
-        outcome(fabric,
-                [&](Completion* c) { return lane.atomics()->fetch_add(word, 1, nullptr, c); }),
+        complete(fabric, [&](Completion* c) { return lane.put(here, there, c); }),
+        complete(fabric, [&](Completion* c) { return lane.put_notify(here, there, announced, c); }),
+        complete(fabric, [&](Completion* c) { return lane.reads()->get(there, here, c); }),
+        complete(fabric,
+                 [&](Completion* c) { return lane.atomics()->fetch_add(word, 1, nullptr, c); }),
         // Nobody asked about this one: the flush tells.
-        outcome(fabric,
-                [&](Completion* c) {
-                  EXPECT_TRUE(post(fabric, [&] { return lane.put(here, there, nullptr); }).is_ok());
-                  return lane.flush(Visibility::kRemote, c);
-                }),
+        complete(fabric,
+                 [&](Completion* c) {
+                   EXPECT_TRUE(
+                       post(fabric, [&] { return lane.put(here, there, nullptr); }).is_ok());
+                   return lane.flush(Visibility::kRemote, c);
+                 }),
     };
     for (const Status& status : outcomes) {
       EXPECT_EQ(status.code(), Code::kNotFound) << status.to_string();
@@ -131,13 +121,11 @@ class VerbsFaultTest : public ::testing::Test {
   static void serve(Fabric& fabric, Exposed& memory, std::uint64_t round) {
     transport::Link& link = memory.link(1);
     const std::size_t part = 64 * fabric.rank().index();
-    Notification arrival;
-    arrival.id = memory.cell_at(1, fabric.rank().index());
-    arrival.sequence = round;
-    EXPECT_TRUE(outcome(fabric, [&](Completion* c) {
+    const Notification arrival = notification(memory.cell_at(1, fabric.rank().index()), round);
+    EXPECT_TRUE(complete(fabric, [&](Completion* c) {
                   return link.control().flush(Visibility::kRemote, c);
                 }).is_ok());
-    EXPECT_TRUE(outcome(fabric, [&](Completion* c) {
+    EXPECT_TRUE(complete(fabric, [&](Completion* c) {
                   return link.data().put_notify(memory.local().slice(part, 64).value(),
                                                 memory.at(1).slice(part, 64).value(), arrival, c);
                 }).is_ok());

@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 
 #include "tools/dunlin-perf/benchmarks.h"
 #include "tools/dunlin-perf/check.h"
+#include "tools/dunlin-perf/copy_target.h"
 #include "tools/dunlin-perf/ping_pong.h"
 #include "tools/dunlin-perf/window.h"
 
@@ -22,7 +22,7 @@ using transport::Completion;
 // A kind of access has post(Completion*) and bare(), both returning a Status.
 class Get {
  public:
-  static Result<Get> create(Pair& pair, MemoryRegion& copy_target, std::size_t size) {
+  static Result<Get> create(Pair& pair, CopyTarget& copy_target, std::size_t size) {
     transport::RemoteReads* const reads = pair.lane().reads();
     if (reads == nullptr)
       return Status(Code::kUnavailable, "the transport has no remote reads")
@@ -33,21 +33,17 @@ class Get {
   }
 
   Status post(Completion* completion) { return reads_->get(from_, to_, completion); }
-  Status bare() {
-    std::memcpy(copy_target_->data(), to_.data(), to_.size());
-    asm volatile("" ::: "memory");  // each copy counts
-    return Status::ok();
-  }
+  Status bare() { return copy_target_->copy(to_); }
 
  private:
   Get(transport::RemoteReads& reads, transport::RemoteSlice from, transport::LocalSlice to,
-      MemoryRegion& copy_target)
+      CopyTarget& copy_target)
       : reads_(&reads), from_(from), to_(to), copy_target_(&copy_target) {}
 
   transport::RemoteReads* reads_;
   transport::RemoteSlice from_;
   transport::LocalSlice to_;
-  MemoryRegion* copy_target_;
+  CopyTarget* copy_target_;
 };
 
 class Addition {
@@ -112,10 +108,8 @@ class AccessBench {
     DUNLIN_TRY(pair_.sync());
     if (!pair_.leads()) return row;
     row.take(latency.histogram(), 1, plan.is_each_timed);
-    row.limit = limit.histogram().summary();
-    row.ratio = paired_ratio(latency, limit);
-    row.messages_per_s = rate.per_second();
-    row.gbytes_per_s = rate.per_second() * static_cast<double>(size) / 1e9;
+    row.take_limit(latency, limit, 1);
+    row.take_rate(rate);
     return row;
   }
 
@@ -167,9 +161,7 @@ Status run_get(const Options& options, Job& job, const Output& output) {
   const std::size_t largest = *std::ranges::max_element(options.sizes);
   Window window(window_depth(options.depth, 0));
   DUNLIN_ASSIGN(const auto pair, Pair::create(job, largest + kGuard));
-  MemoryRegion::Options kind;
-  kind.huge_pages = job.config().huge_pages;
-  DUNLIN_ASSIGN(const auto copy_target, MemoryRegion::allocate(largest + kGuard, kind));
+  DUNLIN_ASSIGN(CopyTarget copy_target, CopyTarget::create(job, largest));
   DUNLIN_TRY(print_heading(job, output,
                            "get, timed at the reader until the bytes are there; GB/s and messages "
                            "of a stream of outstanding gets; limit: memcpy",
@@ -177,7 +169,7 @@ Status run_get(const Options& options, Job& job, const Output& output) {
   for (const std::size_t size : options.sizes) {
     const std::uint32_t depth = window_depth(options.depth, size);
     window.resize(depth);
-    DUNLIN_ASSIGN(Get get, Get::create(*pair, *copy_target, size));
+    DUNLIN_ASSIGN(Get get, Get::create(*pair, copy_target, size));
     AccessBench<Get> bench(*pair, window, std::move(get));
     if (options.checks) DUNLIN_TRY(check_get(*pair, bench, size));
     std::uint64_t total = 0;

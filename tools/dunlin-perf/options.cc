@@ -237,17 +237,6 @@ void Parser::declare_consistency(CLI::App& app) {
       ->group(kMeasurement);
 }
 
-Straggler parse_straggler(const std::string& text) {
-  Straggler straggler;
-  char rest = 0;
-  if (std::sscanf(text.c_str(), "%d:%lf%c", &straggler.rank, &straggler.factor, &rest) != 2 ||
-      straggler.rank < 0 || !(straggler.factor >= 1)) {
-    throw CLI::ValidationError("--straggler",
-                               "'" + text + "' is not RANK:FACTOR with a factor of 1 or more");
-  }
-  return straggler;
-}
-
 std::vector<std::size_t> sizes_of(const Words& words) {
   if (!words.sizes.empty()) return words.sizes;
   if (words.smallest > words.largest) {
@@ -266,6 +255,11 @@ void Parser::finish(const CLI::App& app) {
   read_start(app, chosen.empty() ? nullptr : chosen.front());
   if (!words_.straggler.empty()) {
     options_.consistency.straggler = parse_straggler(words_.straggler);
+    if (!options_.consistency.straggler) {
+      throw CLI::ValidationError("--straggler", "'" + words_.straggler +
+                                                    "' is not RANK:FACTOR with a factor of 1 or "
+                                                    "more");
+    }
   }
   options_.sizes = sizes_of(words_);
   if (options_.bench == Bench::kNotify || options_.bench == Bench::kBarrier) options_.sizes = {0};

@@ -80,13 +80,11 @@ Result<Row> ping_pong(Pair& pair, Exchange& exchange, std::size_t size, const Pl
   DUNLIN_ASSIGN(row.iterations, run_chunks(pair, plan, warming, chunk));
   row.take(ours.histogram(), 0.5, plan.is_each_timed);
   if (bare != nullptr) {
-    row.limit = limit.histogram().summary(0.5);
-    row.ratio = paired_ratio(ours, limit);
+    row.take_limit(ours, limit, 0.5);
   }
   row.round_trips_per_s = static_cast<double>(row.iterations) / to_seconds(elapsed);
   if constexpr (!std::is_same_v<std::remove_cvref_t<Stream>, NoStream>) {
-    row.messages_per_s = rate.per_second();
-    row.gbytes_per_s = rate.per_second() * static_cast<double>(size) / 1e9;
+    row.take_rate(rate);
   }
   return row;
 }

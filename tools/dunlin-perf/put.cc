@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "tools/dunlin-perf/benchmarks.h"
 #include "tools/dunlin-perf/check.h"
+#include "tools/dunlin-perf/copy_target.h"
 #include "tools/dunlin-perf/ping_pong.h"
 #include "tools/dunlin-perf/window.h"
 
@@ -24,7 +24,7 @@ constexpr std::int64_t kFlushesPerStretch = 50;
 
 class PutBench {
  public:
-  PutBench(Pair& pair, Window& window, MemoryRegion& copy_target, bool is_bidirectional)
+  PutBench(Pair& pair, Window& window, CopyTarget& copy_target, bool is_bidirectional)
       : pair_(pair),
         window_(window),
         copy_target_(copy_target),
@@ -50,12 +50,6 @@ class PutBench {
         pair_.job().post(pair_.partner(), [&] { return pair_.lane().put(from_, to_, nullptr); }));
     return pair_.flush(transport::Visibility::kRemote);
   }
-  Status copy() {
-    std::memcpy(copy_target_.data(), from_.data(), from_.size());
-    asm volatile("" ::: "memory");  // each copy counts
-    return Status::ok();
-  }
-
   Status put_many(std::uint64_t count) {
     for (std::uint64_t i = 0; i < count; ++i) {
       DUNLIN_TRY(window_.post(pair_, [&](transport::Completion* completion) {
@@ -96,7 +90,7 @@ class PutBench {
     const auto each = static_cast<std::int64_t>(count);
     Duration alone{};
     if (pair_.leads()) {
-      DUNLIN_TRY(limit.warm_up(count, [this] { return copy(); }));
+      DUNLIN_TRY(limit.warm_up(count, [this] { return copy_target_.copy(from_); }));
       const TimePoint began = now();
       DUNLIN_TRY(latency.warm_up(count, [this] { return put_and_flush(); }));
       alone = (now() - began) / each;
@@ -117,7 +111,7 @@ class PutBench {
     DUNLIN_TRY(warm_up(plan.warmup, latency, limit));
     const auto chunk = [&](std::uint64_t count) -> Status {
       if (pair_.leads()) {
-        DUNLIN_TRY(limit.run(count, [this] { return copy(); }));
+        DUNLIN_TRY(limit.run(count, [this] { return copy_target_.copy(from_); }));
         DUNLIN_TRY(latency.run(count, [this] { return put_and_flush(); }));
       }
       return stream(count, rate);
@@ -127,18 +121,15 @@ class PutBench {
     DUNLIN_ASSIGN(row.iterations, run_chunks(pair_, plan, warming, chunk));
     if (!pair_.leads()) return row;
     row.take(latency.histogram(), 1, plan.is_each_timed);
-    row.limit = limit.histogram().summary();
-    row.ratio = paired_ratio(latency, limit);
-    const auto bytes = static_cast<double>(from_.size());
-    row.messages_per_s = rate.per_second();
-    row.gbytes_per_s = rate.per_second() * bytes / 1e9;
-    row.limit_gbytes_per_s = bytes / row.limit->p50_us / 1e3;
+    row.take_limit(latency, limit, 1);
+    row.take_rate(rate);
+    row.limit_gbytes_per_s = static_cast<double>(row.size) / row.limit->p50_us / 1e3;
     return row;
   }
 
   Pair& pair_;
   Window& window_;
-  MemoryRegion& copy_target_;
+  CopyTarget& copy_target_;
   bool is_bidirectional_;
   std::uint64_t shortest_ = 1;
   std::uint64_t stretch_ = 1;
@@ -152,9 +143,7 @@ Status run_put(const Options& options, Job& job, const Output& output) {
   const std::size_t largest = *std::ranges::max_element(options.sizes);
   Window window(window_depth(options.depth, 0));
   DUNLIN_ASSIGN(const auto pair, Pair::create(job, largest + kGuard));
-  MemoryRegion::Options kind;
-  kind.huge_pages = job.config().huge_pages;
-  DUNLIN_ASSIGN(const auto copy_target, MemoryRegion::allocate(largest + kGuard, kind));
+  DUNLIN_ASSIGN(CopyTarget copy_target, CopyTarget::create(job, largest));
   const char* const directions = options.is_bidirectional ? ", both ways together" : "";
   DUNLIN_TRY(print_heading(
       job, output,
@@ -162,7 +151,7 @@ Status run_put(const Options& options, Job& job, const Output& output) {
                   "outstanding puts{}; limit: memcpy",
                   directions),
       "memcpy"));
-  PutBench bench(*pair, window, *copy_target, options.is_bidirectional);
+  PutBench bench(*pair, window, copy_target, options.is_bidirectional);
   for (const std::size_t size : options.sizes) {
     const std::uint32_t depth = window_depth(options.depth, size);
     DUNLIN_ASSIGN(const Row row, bench.run(size, depth, plan_for(size, options), options.checks));

@@ -11,7 +11,6 @@
 #include "perf_version.h"
 #include "runtime/print.h"
 #include "runtime/topology.h"
-#include "tools/dunlin-perf/samples.h"
 
 namespace dunlin::perf {
 namespace {
@@ -109,6 +108,16 @@ void Row::take(const Histogram& timed, double scale, bool tells_histogram) {
   samples = timed.count();
   ours = timed.summary(scale);
   if (tells_histogram) histogram = timed.buckets(scale);
+}
+
+void Row::take_limit(const Timer& timed, const Timer& bare, double scale) {
+  limit = bare.histogram().summary(scale);
+  ratio = paired_ratio(timed, bare);
+}
+
+void Row::take_rate(const Rate& rate) {
+  messages_per_s = rate.per_second();
+  gbytes_per_s = rate.per_second() * static_cast<double>(size) / 1e9;
 }
 
 Json to_json(const Row& row) {

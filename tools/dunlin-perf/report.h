@@ -9,6 +9,7 @@
 
 #include "tools/dunlin-perf/histogram.h"
 #include "tools/dunlin-perf/job.h"
+#include "tools/dunlin-perf/samples.h"
 
 namespace dunlin::perf {
 
@@ -28,6 +29,10 @@ struct Row {
 
   // `scale`: from what was timed to what is told.
   void take(const Histogram& timed, double scale, bool tells_histogram);
+  // The bare limit, timed in turns with `timed`.
+  void take_limit(const Timer& timed, const Timer& bare, double scale);
+  // Of messages of the row's size.
+  void take_rate(const Rate& rate);
 };
 
 nlohmann::ordered_json to_json(const Row& row);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 
 namespace dunlin::perf {
 namespace {
@@ -30,7 +31,7 @@ Json to_json(const ConsistencyOptions& options) {
   return json;
 }
 
-ConsistencyOptions consistency_from(const Json& json) {
+Result<ConsistencyOptions> consistency_from(const Json& json) {
   ConsistencyOptions options;
   options.graph = json.at("graph");
   options.count = json.at("count");
@@ -38,9 +39,8 @@ ConsistencyOptions consistency_from(const Json& json) {
   options.sync = json.at("sync");
   options.compute = std::chrono::microseconds(json.at("compute-us").get<std::int64_t>());
   if (!json.at("straggler").is_null()) {
-    const auto text = json.at("straggler").get<std::string>();
-    options.straggler.emplace();
-    std::sscanf(text.c_str(), "%d:%lf", &options.straggler->rank, &options.straggler->factor);
+    options.straggler = parse_straggler(json.at("straggler"));
+    if (!options.straggler) return Status(Code::kInvalidArgument, "a straggler that is none");
   }
   return options;
 }
@@ -57,7 +57,7 @@ Result<Shared> read(const Json& json) {
   options.is_bidirectional = json.at("bidirectional");
   options.checks = json.at("check");
   options.has_histogram = json.at("report-histogram");
-  options.consistency = consistency_from(json);
+  DUNLIN_ASSIGN(options.consistency, consistency_from(json));
   options.named = json.at("named").get<std::set<std::string>>();
   return options;
 }
@@ -86,6 +86,16 @@ const char* to_string(Bench bench) {
       return "consistency";
   }
   return "unknown";
+}
+
+std::optional<Straggler> parse_straggler(const std::string& text) {
+  Straggler straggler;
+  char rest = 0;
+  if (std::sscanf(text.c_str(), "%d:%lf%c", &straggler.rank, &straggler.factor, &rest) != 2 ||
+      straggler.rank < 0 || !(straggler.factor >= 1)) {
+    return std::nullopt;
+  }
+  return straggler;
 }
 
 std::string problem_of(const Shared& options) {

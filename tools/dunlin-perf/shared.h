@@ -35,6 +35,9 @@ struct Straggler {
   double factor = 1;
 };
 
+// "RANK:FACTOR" with a factor of 1 or more; nothing for anything else.
+std::optional<Straggler> parse_straggler(const std::string& text);
+
 struct ConsistencyOptions {
   std::string graph = "complete";
   std::size_t count = 47'237;  // the features of RCV1 and a bias

@@ -6,7 +6,6 @@
 #include <ifaddrs.h>
 #include <infiniband/verbs.h>
 #include <net/if.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,6 +16,7 @@
 #include <optional>
 
 #include "runtime/fd.h"
+#include "runtime/topology.h"
 
 namespace dunlin::transport::verbs {
 namespace {
@@ -67,8 +67,7 @@ int preference(const DeviceAddress& address) {
 
 bool is_near(const std::string& device) {
   const int node = numa_node_of(device);
-  unsigned here = 0;
-  return node < 0 || getcpu(nullptr, &here) != 0 || static_cast<unsigned>(node) == here;
+  return node < 0 || node == current_numa_node();
 }
 
 void add_port(std::vector<DeviceAddress>& found, const std::string& device, ibv_context* context,
@@ -79,6 +78,8 @@ void add_port(std::vector<DeviceAddress>& found, const std::string& device, ibv_
     return;
   }
   const bool is_infiniband = attributes.link_layer == IBV_LINK_LAYER_INFINIBAND;
+  const std::string port_ip =
+      is_infiniband ? address_of_interface(interface_of(device, port)) : std::string();
   std::optional<DeviceAddress> best;
   for (int index = 0; index < attributes.gid_tbl_len; ++index) {
     if (gid_index >= 0 && index != gid_index) continue;
@@ -89,8 +90,7 @@ void add_port(std::vector<DeviceAddress>& found, const std::string& device, ibv_
     }
     // RoCE v1 does not leave its Ethernet segment.
     if (entry.gid_type == IBV_GID_TYPE_ROCE_V1 && gid_index < 0) continue;
-    const std::string ip =
-        address_of_interface(is_infiniband ? interface_of(device, port) : entry.ndev_ifindex);
+    const std::string ip = is_infiniband ? port_ip : address_of_interface(entry.ndev_ifindex);
     const bool is_better = !best || (best->ip.empty() && !ip.empty()) || is_gid_of(ip, entry.gid);
     if (is_better) best = DeviceAddress{device, port, index, is_near(device), ip};
   }

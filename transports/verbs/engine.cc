@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sodium.h>
 
 #include <algorithm>
@@ -77,9 +76,7 @@ Status Engine::start() {
   DUNLIN_ASSIGN(const LocalPort port, local_port(chosen));
   address_.is_infiniband = port.is_infiniband;
   mail_ = std::make_unique<MailConnector>(context_.mail, context_.self, address_.token, port,
-                                          [this](auto session, auto request, auto reads) {
-                                            on_request(std::move(session), request, reads);
-                                          });
+                                          request_handler());
   DUNLIN_DEBUG("verbs: {} port {} GID index {} ({}), connections through {}", chosen.device,
                chosen.port, chosen.gid_index, chosen.ip, cm_ ? "librdmacm" : "the bootstrap");
   return Status::ok();
@@ -99,11 +96,8 @@ Status Engine::open_device(const DeviceAddress& chosen) {
 Status Engine::start_manager(const std::string& ip) {
   // All of them may come at once, and what finds the queue full waits for seconds.
   const int backlog = static_cast<int>(kLaneKinds) * context_.peers.size();
-  auto made =
-      CmConnector::create(ip, backlog, static_cast<int>(context_.config.verbs_traffic_class),
-                          [this](auto session, auto request, auto reads) {
-                            on_request(std::move(session), request, reads);
-                          });
+  auto made = CmConnector::create(
+      ip, backlog, static_cast<int>(context_.config.verbs_traffic_class), request_handler());
   if (!made && context_.config.verbs_connect == VerbsConnect::kManager)
     return std::move(made).status();
   if (!made) {
@@ -118,7 +112,6 @@ Status Engine::start_manager(const std::string& ip) {
 
 Result<LocalPort> Engine::local_port(const DeviceAddress& chosen) {
   LocalPort port;
-  port.device = device_;
   port.number = static_cast<std::uint8_t>(chosen.port);
   port.gid_index = static_cast<std::uint8_t>(chosen.gid_index);
   port.traffic_class = static_cast<int>(context_.config.verbs_traffic_class);
@@ -134,16 +127,19 @@ Result<LocalPort> Engine::local_port(const DeviceAddress& chosen) {
   return port;
 }
 
+// Both ends see both addresses, so that they choose alike.
+bool Engine::goes_by_manager(const Address& peer) const {
+  return cm_ && !peer.ip.empty();
+}
+
 Status Engine::reach(const Address& peer) const {
-  const bool goes_by_manager = cm_ && !peer.ip.empty();
-  if (goes_by_manager || peer.is_infiniband == address_.is_infiniband) return Status::ok();
+  if (goes_by_manager(peer) || peer.is_infiniband == address_.is_infiniband) return Status::ok();
   return {Code::kUnavailable, peer.is_infiniband ? "its port is InfiniBand's, ours Ethernet's"
                                                  : "its port is Ethernet's, ours InfiniBand's"};
 }
 
-// Both ends see both addresses, so that they choose alike.
 Connector& Engine::connector(const Address& peer) {
-  if (cm_ && !peer.ip.empty()) return *cm_;
+  if (goes_by_manager(peer)) return *cm_;
   return *mail_;
 }
 
@@ -241,13 +237,10 @@ void Engine::tend(TimePoint now) {
   if (probes) next_probe_ = now + kProbeInterval;
   if (probes) take_device_events();
   if (!probes && restless_ == 0) return;
-  for (const Connection& connection : connections_) {
-    for (const auto& lane : connection.lanes) {
-      if (!lane) continue;
-      lane->step(now);
-      if (probes) lane->probe();
-    }
-  }
+  for_each_lane([&](Outbound& lane) {
+    lane.step(now);
+    if (probes) lane.probe();
+  });
 }
 
 std::size_t Engine::poll(LaneKind kind) {
@@ -281,11 +274,8 @@ void Engine::take_device_events() {
       DUNLIN_DEBUG("{}", what);
       continue;
     }
-    for (const Connection& connection : connections_) {
-      for (const auto& lane : connection.lanes) {
-        if (lane) lane->on_event({.type = EventType::kDeviceGone, .reason = what});
-      }
-    }
+    for_each_lane(
+        [&](Outbound& lane) { lane.on_event({.type = EventType::kDeviceGone, .reason = what}); });
   }
 }
 
@@ -310,6 +300,12 @@ Result<Request> Engine::read_request(std::span<const std::byte> bytes) const {
   if (request.is_resumed != 0 && inbound(peer, request.lane) == nullptr)
     return Status(Code::kCorrupted, "there was no connection to resume");
   return request;
+}
+
+Connector::OnRequest Engine::request_handler() {
+  return [this](auto session, auto request, auto reads) {
+    on_request(std::move(session), request, reads);
+  };
 }
 
 void Engine::on_request(std::unique_ptr<Session> session, std::span<const std::byte> bytes,

@@ -123,6 +123,16 @@ class Engine {
   void tend(TimePoint now);
   void take_device_events();
   Inbound* inbound(Rank peer, LaneKind kind) const;
+  bool goes_by_manager(const Address& peer) const;
+  template <typename Function>
+  void for_each_lane(Function&& function) {
+    for (const Connection& connection : connections_) {
+      for (const auto& lane : connection.lanes) {
+        if (lane) function(*lane);
+      }
+    }
+  }
+  Connector::OnRequest request_handler();
   void on_request(std::unique_ptr<Session> session, std::span<const std::byte> bytes,
                   std::uint8_t reads);
   Result<Request> read_request(std::span<const std::byte> bytes) const;

@@ -18,7 +18,6 @@ class MailSession;
 
 // The port that queue pairs of this process use.
 struct LocalPort {
-  ibv_context* device = nullptr;
   std::uint8_t number = 1;
   std::uint8_t gid_index = 0;
   int traffic_class = 0;

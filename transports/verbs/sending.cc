@@ -195,20 +195,24 @@ void Outbound::aim(ibv_send_wr& request, const Operation& operation) const {
 }
 
 void Outbound::add_notification(Chain& chain, Operation& operation, std::uint64_t position) {
-  const Record& record = records_[position % depth_];
   const std::uint64_t slot = notified_++ % answer_.slots;
-  const bool is_short = operation.is_short;
-  const auto length = static_cast<std::uint32_t>(is_short ? operation.size : record.wire_size());
-  ibv_send_wr& request =
-      chain.add(++requested_, IBV_WR_RDMA_WRITE_WITH_IMM,
-                is_short ? operation.local : reinterpret_cast<std::uint64_t>(&record), length,
-                is_short ? operation.local_key : key_->local());
-  if (is_short) {
-    request.wr.rdma = {operation.remote, operation.remote_key};
-  } else {
-    request.wr.rdma = {answer_.mailbox_address + slot * sizeof(Record), answer_.mailbox_key};
+  std::uint64_t local = operation.local;
+  std::uint64_t length = operation.size;
+  std::uint32_t key = operation.local_key;
+  std::uint32_t immediate = operation.immediate;
+  decltype(ibv_send_wr::wr.rdma) target{operation.remote, operation.remote_key};
+  if (!operation.is_short) {
+    const Record& record = records_[position % depth_];
+    local = reinterpret_cast<std::uint64_t>(&record);
+    length = record.wire_size();
+    key = key_->local();
+    immediate = operation.cell;
+    target = {answer_.mailbox_address + slot * sizeof(Record), answer_.mailbox_key};
   }
-  request.imm_data = htonl(is_short ? operation.immediate : operation.cell);
+  ibv_send_wr& request = chain.add(++requested_, IBV_WR_RDMA_WRITE_WITH_IMM, local,
+                                   static_cast<std::uint32_t>(length), key);
+  request.wr.rdma = target;
+  request.imm_data = htonl(immediate);
   if (length != 0 && length <= inline_limit_) request.send_flags |= IBV_SEND_INLINE;
   operation.record = notified_;
   operation.has_record_left = false;

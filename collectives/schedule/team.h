@@ -1,0 +1,72 @@
+// Teams: the ranks that a stage of a collective runs among, and how ranks are divided into them.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/status.h"
+
+namespace dunlin::collective {
+
+// Some ranks in an order, with our place among them: first, first + stride, ..., or a list, which
+// has to outlive the team.
+class Team {
+ public:
+  Team(int first, int stride, int size, int index)
+      : first_(first), stride_(stride), size_(size), index_(index) {}
+  Team(std::span<const int> ranks, int index)
+      : ranks_(ranks.data()), size_(static_cast<int>(ranks.size())), index_(index) {}
+
+  int size() const { return size_; }
+  int index() const { return index_; }  // ours
+  int rank(int index) const { return ranks_ ? ranks_[index] : first_ + index * stride_; }
+  int wrapped(int index) const { return (index % size_ + size_) % size_; }
+  int next() const { return rank(wrapped(index_ + 1)); }
+  int previous() const { return rank(wrapped(index_ - 1)); }
+
+ private:
+  const int* ranks_ = nullptr;
+  int first_ = 0;
+  int stride_ = 1;
+  int size_;
+  int index_;
+};
+
+// A partition of the ranks. A group's leader is its lowest rank (2D-TGA, section 3). Ranks of a
+// group are ascending.
+class Grouping {
+ public:
+  // `groups` groups of neighbouring ranks, as equal in size as can be. kInvalidArgument unless
+  // 1 <= groups <= size.
+  static Result<Grouping> even(int size, int groups);
+  // group_of[r]: any number that stands for the group of rank r (its host, say).
+  static Grouping of(std::span<const int> group_of);
+
+  int groups() const { return static_cast<int>(begins_.size()) - 1; }
+  int size() const { return static_cast<int>(members_.size()); }
+  int group_of(int rank) const { return group_of_[static_cast<std::size_t>(rank)]; }
+  std::span<const int> members(int group) const;
+  int leader(int group) const { return members(group).front(); }
+  bool is_leader(int rank) const { return leader(group_of(rank)) == rank; }
+  // Of the members of rank's group.
+  Team team_of(int rank) const;
+  // The leaders in the order of their groups; `rank` is one of them.
+  std::span<const int> leaders() const { return leaders_; }
+
+ private:
+  std::vector<int> group_of_;
+  std::vector<int> index_of_;  // of each rank in its group
+  std::vector<int> members_;   // group by group
+  std::vector<std::size_t> begins_;
+  std::vector<int> leaders_;
+};
+
+// rows * columns = size, as square as can be, rows <= columns.
+struct Grid {
+  int rows = 1;
+  int columns = 1;
+  static Grid squarest(int size);
+};
+
+}  // namespace dunlin::collective

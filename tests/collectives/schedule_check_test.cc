@@ -1,0 +1,268 @@
+// Every algorithm through the symbolic checker, for 1 to 64 ranks and all shapes; and the checker
+// against schedules that are wrong.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "collectives/schedule/check.h"
+
+namespace dunlin::collective {
+namespace {
+
+std::vector<Program> generate_all(const Algorithm& algorithm, const Problem& problem,
+                                  const Shape& shape) {
+  std::vector<Program> programs;
+  for (int rank = 0; rank < problem.size; ++rank)
+    programs.push_back(generate(algorithm, problem, shape, rank).value());
+  return programs;
+}
+
+struct Case {
+  Problem problem;
+  Shape shape;
+  std::string text;
+};
+
+void expect_right(const Algorithm& algorithm, const Problem& problem, const Shape& shape,
+                  const std::string& text) {
+  const std::vector<Program> programs = generate_all(algorithm, problem, shape);
+  for (const Program& program : programs) {
+    ASSERT_LE(program.scratch, shape.scratch) << algorithm.name << text;
+    ASSERT_TRUE(algorithm.needs_mapped_peers || !program.needs_mapped_peers()) << algorithm.name;
+  }
+  for (const bool in_place : {false, true}) {
+    if (in_place && problem.collective == Collective::kAllToAll) continue;
+    const auto checked = check(problem, programs, in_place);
+    ASSERT_TRUE(checked.is_ok()) << to_string(problem.collective) << " " << algorithm.name << ", "
+                                 << problem.size << " ranks, " << problem.count << " elements"
+                                 << text << (in_place ? ", in place: " : ": ")
+                                 << checked.status().to_string();
+    // What it claims has to hold; that it could claim more is no fault.
+    EXPECT_TRUE(checked->is_synchronizing || !algorithm.is_synchronizing) << algorithm.name;
+    EXPECT_TRUE(checked->is_polite || !algorithm.is_polite) << algorithm.name;
+  }
+}
+
+std::size_t scratch_of(const Algorithm& algorithm, const Problem& problem, const Shape& shape) {
+  std::size_t most = 0;
+  for (const Program& program : generate_all(algorithm, problem, shape))
+    most = std::max(most, program.scratch);
+  return most;
+}
+
+class ScheduleCheck : public ::testing::TestWithParam<int> {};
+
+TEST_P(ScheduleCheck, EveryAlgorithmIsRight) {
+  const int size = GetParam();
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.needs_groups) continue;
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{5}, std::size_t{37},
+                                    static_cast<std::size_t>(size) * 300 + 7}) {
+      if (algorithm.collective == Collective::kBarrier && count > 0) continue;
+      for (const int root : {0, size - 1}) {
+        const Problem problem{algorithm.collective, size, count, root};
+        if (root != 0 && !problem.is_rooted()) continue;
+        expect_right(algorithm, problem, {}, "");
+      }
+    }
+  }
+}
+
+TEST_P(ScheduleCheck, InSegmentsAndSlices) {
+  const int size = GetParam();
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.needs_groups || algorithm.collective == Collective::kBarrier) continue;
+    const Problem problem{algorithm.collective, size,
+                          algorithm.collective == Collective::kAllReduce
+                              ? static_cast<std::size_t>(size) * 600 + 11
+                              : std::size_t{611},
+                          size / 2};
+    Shape segmented;
+    segmented.segment = 250;
+    expect_right(algorithm, problem, segmented, ", in segments");
+    // With so much scratch that it takes four slices or so.
+    Shape sliced;
+    sliced.scratch = scratch_of(algorithm, problem, {}) / 2 + 64 * 64 * 8;
+    expect_right(algorithm, problem, sliced, ", in slices");
+  }
+}
+
+TEST_P(ScheduleCheck, EveryNumberOfGroupsAndEveryGrid) {
+  const int size = GetParam();
+  const std::size_t count = static_cast<std::size_t>(size) * 3 + 2;
+  const Problem problem{Collective::kAllReduce, size, count, 0};
+  for (int groups = 1; groups <= size; ++groups) {
+    const Grouping grouping = Grouping::even(size, groups).value();
+    Shape shape;
+    shape.groups = &grouping;
+    const std::string text = ", " + std::to_string(groups) + " groups";
+    expect_right(*find_algorithm(Collective::kAllReduce, "hierarchical").value(), problem, shape,
+                 text);
+    const Algorithm& tga = *find_algorithm(Collective::kAllReduce, "2d-tga").value();
+    for (int rows = 1; rows <= groups; ++rows) {
+      if (groups % rows != 0) continue;
+      shape.grid = {rows, groups / rows};
+      expect_right(tga, problem, shape, text + " in " + std::to_string(rows) + " rows");
+    }
+  }
+  for (int rows = 1; rows <= size; ++rows) {
+    if (size % rows != 0) continue;
+    Shape shape;
+    shape.grid = {rows, size / rows};
+    for (const char* const name : {"torus-2d", "mesh-2d"}) {
+      expect_right(*find_algorithm(Collective::kAllReduce, name).value(), problem, shape,
+                   ", " + std::to_string(rows) + " rows");
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ScheduleCheck, ::testing::Range(1, 65));
+
+TEST(ScheduleCheckGroups, OfAnyRanks) {
+  // Hosts with different numbers of ranks, which aren't neighbours.
+  const std::vector<int> host_of{7, 3, 7, 9, 3, 7, 7, 9, 1, 7, 3};
+  const Grouping grouping = Grouping::of(host_of);
+  ASSERT_EQ(grouping.groups(), 4);
+  EXPECT_EQ(grouping.leader(1), 1);
+  Shape shape;
+  shape.groups = &grouping;
+  for (const char* const name : {"hierarchical", "2d-tga"}) {
+    for (const std::size_t count : {0, 1, 64, 5000}) {
+      expect_right(*find_algorithm(Collective::kAllReduce, name).value(),
+                   {Collective::kAllReduce, 11, count, 0}, shape, "");
+    }
+  }
+}
+
+// What the checker must find. Each breaks one thing in a schedule that is right.
+class Broken : public ::testing::Test {
+ protected:
+  static constexpr int kSize = 4;
+  std::string verdict() const {
+    const auto checked = check(problem_, programs_, false);
+    return std::string(checked.is_ok() ? "right" : checked.status().message());
+  }
+  Step& first(int rank, StepKind kind) {
+    for (Step& step : programs_[static_cast<std::size_t>(rank)].steps) {
+      if (step.kind == kind) return step;
+    }
+    throw std::logic_error("no such step");
+  }
+  Problem problem_{Collective::kAllReduce, kSize, 1000, 0};
+  std::vector<Program> programs_ =
+      generate_all(*find_algorithm(Collective::kAllReduce, "ring").value(), problem_, {});
+};
+
+TEST_F(Broken, NothingIs) {
+  EXPECT_EQ(verdict(), "right");
+}
+TEST_F(Broken, AContributionTwice) {
+  Program& program = programs_[1];
+  const Step& reduce = first(1, StepKind::kReduce);
+  program.all_operands[reduce.operands + 1] = program.all_operands[reduce.operands];
+  EXPECT_THAT(verdict(), ::testing::HasSubstr("twice"));
+}
+TEST_F(Broken, AMessageTooFew) {
+  auto& steps = programs_[2].steps;
+  steps.erase(steps.begin());
+  EXPECT_THAT(verdict(), ::testing::HasSubstr("waits for other bytes"));
+}
+TEST_F(Broken, AWaitTooFew) {
+  auto& steps = programs_[2].steps;
+  steps.erase(std::ranges::find(steps, StepKind::kWait, &Step::kind));
+  EXPECT_NE(verdict(), "right");
+}
+TEST_F(Broken, EverybodyWaitsFirst) {
+  for (Program& program : programs_) {
+    std::ranges::stable_partition(program.steps,
+                                  [](const Step& step) { return step.kind == StepKind::kWait; });
+  }
+  EXPECT_THAT(verdict(), ::testing::HasSubstr("nobody sends"));
+}
+TEST_F(Broken, ASlotUsedAgainTooSoon) {
+  // Everybody puts at once, all into the same slot of rank 0, which waits for one after the other.
+  programs_ = generate_all(*find_algorithm(Collective::kAllReduce, "direct").value(), problem_, {});
+  for (int rank = 1; rank < kSize; ++rank) {
+    Program& program = programs_[static_cast<std::size_t>(rank)];
+    for (const Step& step : program.steps) {
+      if (step.kind != StepKind::kPut || program.peers[static_cast<std::size_t>(step.peer)] != 0)
+        continue;
+      program.all_operands[step.operands + 1].offset = 0;
+    }
+  }
+  for (const Step& step : programs_[0].steps) {
+    if (step.kind == StepKind::kWait) programs_[0].all_operands[step.operands].offset = 0;
+  }
+  EXPECT_NE(verdict(), "right");
+}
+TEST_F(Broken, FinishedTwice) {
+  for (Step& step : programs_[0].steps) step.finishes = step.kind == StepKind::kReduce;
+  EXPECT_THAT(verdict(), ::testing::HasSubstr("finished"));
+}
+TEST_F(Broken, NotFinished) {
+  for (Step& step : programs_[3].steps) step.finishes = false;
+  EXPECT_NE(verdict(), "right");
+}
+TEST_F(Broken, BeyondTheEnd) {
+  problem_.count = 900;
+  EXPECT_THAT(verdict(), ::testing::HasSubstr("beyond the end"));
+}
+TEST_F(Broken, APeersOutputBeforeItHasEntered) {
+  programs_ = generate_all(*find_algorithm(Collective::kAllGather, "ring").value(),
+                           problem_ = {Collective::kAllGather, kSize, 100, 0}, {});
+  for (Program& program : programs_) {
+    std::erase_if(program.steps, [](const Step& step) {
+      return step.kind == StepKind::kSignal || step.stream == Stream::kControl;
+    });
+  }
+  EXPECT_THAT(verdict(), ::testing::HasSubstr("entered"));
+}
+TEST_F(Broken, ASourceOverwrittenWhileItIsSent) {
+  const Grouping grouping = Grouping::even(kSize, 2).value();
+  Shape shape;
+  shape.groups = &grouping;
+  programs_ = generate_all(*find_algorithm(Collective::kAllReduce, "hierarchical").value(),
+                           problem_, shape);
+  ASSERT_EQ(verdict(), "right");
+  for (Program& program : programs_)
+    std::erase_if(program.steps, [](const Step& step) { return step.kind == StepKind::kDrain; });
+  EXPECT_THAT(verdict(), ::testing::HasSubstr("nothing orders"));
+}
+
+TEST(Algorithms, AreFoundByName) {
+  EXPECT_EQ(find_algorithm(Collective::kBarrier, "dissemination").value()->name, "dissemination");
+  const auto missing = find_algorithm(Collective::kAllReduce, "rings");
+  ASSERT_EQ(missing.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(missing.status().message(), ::testing::HasSubstr("halving-doubling"));
+}
+
+TEST(Algorithms, SayWhatDoesNotSuit) {
+  const Problem problem{Collective::kAllReduce, 12, 100, 0};
+  const Algorithm& tga = *find_algorithm(Collective::kAllReduce, "2d-tga").value();
+  EXPECT_EQ(generate(tga, problem, {}, 0).status().code(), Code::kInvalidArgument);
+  const Grouping grouping = Grouping::even(12, 6).value();
+  Shape shape;
+  shape.groups = &grouping;
+  shape.grid = {2, 2};
+  EXPECT_THAT(generate(tga, problem, shape, 0).status().message(),
+              ::testing::HasSubstr("2 x 2 for 6 groups"));
+  EXPECT_EQ(generate(tga, problem, shape, 12).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(Grouping::even(3, 4).status().code(), Code::kInvalidArgument);
+}
+
+TEST(Parts, CoverTheWholeOnce) {
+  for (const std::size_t count : {0u, 1u, 7u, 100u, 4095u, 1000003u}) {
+    for (const int parts : {1, 2, 3, 7, 64}) {
+      std::size_t at = 5;
+      for (int i = 0; i < parts; ++i) {
+        const Range part = part_of({5, count}, parts, i);
+        EXPECT_EQ(part.begin, at);
+        EXPECT_LE(part.count, longest_part(count, parts));
+        at = part.end();
+      }
+      EXPECT_EQ(at, 5 + count);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dunlin::collective

@@ -24,7 +24,8 @@ inline constexpr bool kHasFloat16 = true;
 inline constexpr bool kHasFloat16 = false;
 #endif
 
-// How elements are read, computed with and stored. `D` is always the tag of the computing type.
+// How elements are read, computed with and stored. `D` is always the tag of the computing type,
+// whose vectors hold as many elements each. The functions on pairs are for full vectors.
 template <typename T>
 struct Plain {
   using Stored = T;
@@ -37,9 +38,15 @@ struct Plain {
   static HWY_INLINE V rounded(D, V value) {
     return value;
   }
+  template <class D, class V>
+  static HWY_INLINE void load_pair(D d, const std::byte* input, std::size_t i, V& a, V& b) {
+    a = load(d, input, i);
+    b = load(d, input, i + hn::Lanes(d));
+  }
 };
 
-// Two bytes in memory, float32 in between. `Format` widens and narrows vectors of the bits.
+// Two bytes in memory, float32 in between. `Format` widens and narrows vectors of the bits; a pair
+// of vectors is one of bits.
 template <class Format>
 struct Widened {
   using Stored = std::uint16_t;
@@ -53,6 +60,16 @@ struct Widened {
   static HWY_INLINE hn::VFromD<hn::Rebind<Stored, D>> rounded(D d, V value) {
     return Format::narrow(d, value);
   }
+#if HWY_TARGET != HWY_SCALAR
+  template <class D, class V>
+  static HWY_INLINE void load_pair(D d, const std::byte* input, std::size_t i, V& a, V& b) {
+    Format::widen_pair(d, reinterpret_cast<const Stored*>(input) + i, a, b);
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::VFromD<hn::Repartition<Stored, D>> rounded_pair(D d, V a, V b) {
+    return Format::narrow_pair(d, a, b);
+  }
+#endif
 };
 
 // The lower halves of 32-bit lanes, whose upper halves are 0.
@@ -82,6 +99,24 @@ struct Brain {
     const hn::RebindToUnsigned<D> bits;
     return low_halves(d, round_bits<16>(bits, hn::BitCast(bits, value)));
   }
+#if HWY_TARGET != HWY_SCALAR
+  // Elements with even numbers in one vector, with odd ones in the other: nothing has to move.
+  template <class D, class V>
+  static HWY_INLINE void widen_pair(D d, const std::uint16_t* from, V& even, V& odd) {
+    const hn::RebindToUnsigned<D> bits;
+    const hn::Repartition<std::uint16_t, D> stored;
+    const auto both = hn::BitCast(bits, hn::LoadU(stored, from));
+    even = hn::BitCast(d, hn::ShiftLeft<16>(both));
+    odd = hn::BitCast(d, hn::And(both, hn::Set(bits, 0xffff0000u)));
+  }
+  template <class D, class V>
+  static HWY_INLINE auto narrow_pair(D, V even, V odd) {
+    const hn::RebindToUnsigned<D> bits;
+    const auto low = round_bits<16>(bits, hn::BitCast(bits, even));
+    const auto high = round_bits<16>(bits, hn::BitCast(bits, odd));
+    return hn::BitCast(hn::Repartition<std::uint16_t, D>(), hn::Or(low, hn::ShiftLeft<16>(high)));
+  }
+#endif
 };
 
 struct Half {
@@ -130,6 +165,18 @@ struct Half {
                         hn::Or(narrowed, hn::And(hn::ShiftRight<16>(sign), hn::Set(bits, 0x8000))));
     }
   }
+#if HWY_TARGET != HWY_SCALAR
+  template <class D, class V>
+  static HWY_INLINE void widen_pair(D d, const std::uint16_t* from, V& a, V& b) {
+    const hn::Rebind<std::uint16_t, D> stored;
+    a = widen(d, hn::LoadU(stored, from));
+    b = widen(d, hn::LoadU(stored, from + hn::Lanes(d)));
+  }
+  template <class D, class V>
+  static HWY_INLINE auto narrow_pair(D d, V a, V b) {
+    return hn::Combine(hn::Repartition<std::uint16_t, D>(), narrow(d, b), narrow(d, a));
+  }
+#endif
 };
 
 template <class D, class V>
@@ -236,60 +283,62 @@ HWY_INLINE void store_pair(D d, V a, V b, T* to, bool streams) {
   }
 }
 
-// As many steps of four full vectors as fit in from `begin` on; where they end. Four, so that the
-// loop over the inputs costs little beside them: the number of inputs is no constant here.
+// As many steps of four full vectors as fit in; where they end. Four, so that the loop over the
+// inputs costs little beside them: the number of inputs is no constant here.
 template <class Element, ReduceOp kOp>
-HWY_INLINE std::size_t sweep_steps(const Sweep& sweep, std::size_t begin) {
+HWY_INLINE std::size_t sweep_steps(const Sweep& sweep) {
   using Computed = typename Element::Computed;
   using Stored = typename Element::Stored;
   const hn::ScalableTag<Computed> d;
+  const hn::ScalableTag<Stored> stored;
   const std::size_t lanes = hn::Lanes(d);
+  std::size_t i = sweep.begin;
+  if (sweep.end - i < 4 * lanes) return i;
   const Sweep s = sweep;  // a copy, so that the compiler knows that stores don't change it
-  std::size_t i = begin;
   for (; i + 4 * lanes <= s.end; i += 4 * lanes) {
-    const std::size_t i1 = i + lanes;
-    const std::size_t i2 = i1 + lanes;
-    const std::size_t i3 = i2 + lanes;
+    const std::size_t half = i + 2 * lanes;
     hn::VFromD<decltype(d)> v0, v1, v2, v3;
     std::size_t k = 0;
     if (s.partial_in != nullptr) {
-      const auto* partial = reinterpret_cast<const Computed*>(s.partial_in);
-      v0 = hn::LoadU(d, partial + i);
-      v1 = hn::LoadU(d, partial + i1);
-      v2 = hn::LoadU(d, partial + i2);
-      v3 = hn::LoadU(d, partial + i3);
+      Plain<Computed>::load_pair(d, s.partial_in, i, v0, v1);
+      Plain<Computed>::load_pair(d, s.partial_in, half, v2, v3);
     } else {
       const std::byte* input = s.inputs[k++];
-      v0 = Element::load(d, input, i);
-      v1 = Element::load(d, input, i1);
-      v2 = Element::load(d, input, i2);
-      v3 = Element::load(d, input, i3);
+      Element::load_pair(d, input, i, v0, v1);
+      Element::load_pair(d, input, half, v2, v3);
     }
     for (; k < s.input_count; ++k) {
       const std::byte* input = s.inputs[k];
-      v0 = combined<kOp>(d, v0, Element::load(d, input, i));
-      v1 = combined<kOp>(d, v1, Element::load(d, input, i1));
-      v2 = combined<kOp>(d, v2, Element::load(d, input, i2));
-      v3 = combined<kOp>(d, v3, Element::load(d, input, i3));
+      hn::VFromD<decltype(d)> w0, w1, w2, w3;
+      Element::load_pair(d, input, i, w0, w1);
+      Element::load_pair(d, input, half, w2, w3);
+      v0 = combined<kOp>(d, v0, w0);
+      v1 = combined<kOp>(d, v1, w1);
+      v2 = combined<kOp>(d, v2, w2);
+      v3 = combined<kOp>(d, v3, w3);
     }
     if (s.partial_out != nullptr) {
       auto* partial = reinterpret_cast<Computed*>(s.partial_out);
       store_pair(d, v0, v1, partial + i, false);
-      store_pair(d, v2, v3, partial + i2, false);
+      store_pair(d, v2, v3, partial + half, false);
       continue;
     }
-    const auto r0 = Element::rounded(d, finished<kOp>(d, v0, s.finish, s.factor));
-    const auto r1 = Element::rounded(d, finished<kOp>(d, v1, s.finish, s.factor));
-    const auto r2 = Element::rounded(d, finished<kOp>(d, v2, s.finish, s.factor));
-    const auto r3 = Element::rounded(d, finished<kOp>(d, v3, s.finish, s.factor));
-    const hn::ScalableTag<Stored> stored;
-    for (std::size_t t = 0; t < s.target_count; ++t) {
-      auto* to = reinterpret_cast<Stored*>(s.targets[t]) + i;
-      if constexpr (sizeof(Stored) < sizeof(Computed)) {
-        store_pair(stored, hn::Combine(stored, r1, r0), hn::Combine(stored, r3, r2), to, s.streams);
-      } else {
+    v0 = finished<kOp>(d, v0, s.finish, s.factor);
+    v1 = finished<kOp>(d, v1, s.finish, s.factor);
+    v2 = finished<kOp>(d, v2, s.finish, s.factor);
+    v3 = finished<kOp>(d, v3, s.finish, s.factor);
+    if constexpr (sizeof(Stored) < sizeof(Computed)) {
+      const auto r0 = Element::rounded_pair(d, v0, v1);
+      const auto r1 = Element::rounded_pair(d, v2, v3);
+      for (std::size_t t = 0; t < s.target_count; ++t) {
+        auto* to = reinterpret_cast<Stored*>(s.targets[t]) + i;
         store_pair(stored, r0, r1, to, s.streams);
-        store_pair(stored, r2, r3, to + 2 * lanes, s.streams);
+      }
+    } else {
+      for (std::size_t t = 0; t < s.target_count; ++t) {
+        auto* to = reinterpret_cast<Stored*>(s.targets[t]);
+        store_pair(stored, v0, v1, to + i, s.streams);
+        store_pair(stored, v2, v3, to + half, s.streams);
       }
     }
   }
@@ -303,7 +352,7 @@ HWY_NOINLINE void sweep_elements(const Sweep& s) {
   using Computed = typename Element::Computed;
   std::size_t i = s.begin;
 #if HWY_TARGET != HWY_SCALAR
-  i = sweep_steps<Element, kOp>(s, i);
+  i = sweep_steps<Element, kOp>(s);
   const hn::CappedTag<Computed, 16 / sizeof(Computed)> short_vector;
   for (; i + hn::Lanes(short_vector) <= s.end; i += hn::Lanes(short_vector)) {
     sweep_vector<Element, kOp>(short_vector, s, i);

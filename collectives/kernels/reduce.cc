@@ -151,24 +151,27 @@ void reduce_block(const Job& job, std::size_t begin, std::size_t end) {
   copy_block(result.data(), job.targets, offset, (end - begin) * job.element(), job.streams);
 }
 
-void reduce_range(const Job& job, std::size_t begin, std::size_t end) {
-  if (begin == end) return;
-  if (job.inputs.size() <= kInputsPerSweep && job.targets.size() <= kTargetsPerSweep &&
-      !job.divides_integers()) {
-    Sweep s;
-    s.inputs = job.inputs.data();
-    s.input_count = job.inputs.size();
-    s.targets = job.targets.data();
-    s.target_count = job.targets.size();
-    s.begin = begin;
-    s.end = end;
-    s.streams = job.streams;
-    job.set_finish(s);
-    return sweep(job.reduction.type, job.reduction.op, s);
-  }
+[[gnu::noinline]] void reduce_by_blocks(const Job& job, std::size_t begin, std::size_t end) {
   // A partial result takes 4 bytes where an element takes 2.
   const std::size_t block = kBlockBytes / std::max<std::size_t>(job.element(), 4);
   for (; begin < end; begin += block) reduce_block(job, begin, std::min(begin + block, end));
+}
+
+void reduce_range(const Job& job, std::size_t begin, std::size_t end) {
+  if (job.inputs.size() > kInputsPerSweep || job.targets.size() > kTargetsPerSweep ||
+      job.divides_integers()) {
+    return reduce_by_blocks(job, begin, end);
+  }
+  Sweep s;
+  s.inputs = job.inputs.data();
+  s.input_count = job.inputs.size();
+  s.targets = job.targets.data();
+  s.target_count = job.targets.size();
+  s.begin = begin;
+  s.end = end;
+  s.streams = job.streams;
+  job.set_finish(s);
+  sweep(job.reduction.type, job.reduction.op, s);
 }
 
 }  // namespace

@@ -286,15 +286,14 @@ HWY_INLINE void store_pair(D d, V a, V b, T* to, bool streams) {
 // As many steps of four full vectors as fit in; where they end. Four, so that the loop over the
 // inputs costs little beside them: the number of inputs is no constant here.
 template <class Element, ReduceOp kOp>
-HWY_INLINE std::size_t sweep_steps(const Sweep& sweep) {
+HWY_NOINLINE std::size_t sweep_steps(const Sweep& sweep) {
   using Computed = typename Element::Computed;
   using Stored = typename Element::Stored;
   const hn::ScalableTag<Computed> d;
   const hn::ScalableTag<Stored> stored;
   const std::size_t lanes = hn::Lanes(d);
-  std::size_t i = sweep.begin;
-  if (sweep.end - i < 4 * lanes) return i;
   const Sweep s = sweep;  // a copy, so that the compiler knows that stores don't change it
+  std::size_t i = s.begin;
   for (; i + 4 * lanes <= s.end; i += 4 * lanes) {
     const std::size_t half = i + 2 * lanes;
     hn::VFromD<decltype(d)> v0, v1, v2, v3;
@@ -352,7 +351,8 @@ HWY_NOINLINE void sweep_elements(const Sweep& s) {
   using Computed = typename Element::Computed;
   std::size_t i = s.begin;
 #if HWY_TARGET != HWY_SCALAR
-  i = sweep_steps<Element, kOp>(s);
+  const hn::ScalableTag<Computed> full;
+  if (s.end - s.begin >= 4 * hn::Lanes(full)) i = sweep_steps<Element, kOp>(s);
   const hn::CappedTag<Computed, 16 / sizeof(Computed)> short_vector;
   for (; i + hn::Lanes(short_vector) <= s.end; i += hn::Lanes(short_vector)) {
     sweep_vector<Element, kOp>(short_vector, s, i);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
 
 #ifdef DUNLIN_HAVE_HWLOC
 #include <hwloc.h>
@@ -127,6 +128,14 @@ Status bind_thread_to_core(int index) {
   if (sched_setaffinity(0, sizeof one, &one) != 0)
     return Status::from_errno("sched_setaffinity", errno);
   return Status::ok();
+}
+
+std::string host_identity(const std::string& configured) {
+  if (!configured.empty()) return configured;
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string line;
+  std::getline(file, line);
+  return line;
 }
 
 }  // namespace dunlin

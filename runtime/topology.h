@@ -23,6 +23,9 @@ struct HostTopology {
 // Of this host; found once, then kept. Any thread.
 const HostTopology& host_topology();
 
+// What tells this host from others: `configured` (Config::host_id), or the kernel's boot id.
+std::string host_identity(const std::string& configured);
+
 // The cores that `ranks` processes of this host share, as far as one of them can tell: those that
 // this process may use or, where it seems to be bound to its own fair share of them, the host's.
 int cores_shared_by(int ranks);

@@ -106,6 +106,10 @@ class RemoteRegion {
 
   const Link& link() const { return *link_; }
   std::size_t size() const { return size_; }
+  // Where this process has the region mapped; null: it can be reached by operations only. Loads and
+  // stores there are the caller's to order: a store is seen before a later notification to the
+  // peer.
+  virtual std::byte* mapped() const { return nullptr; }
   Result<RemoteSlice> slice(std::size_t offset, std::size_t size) const;
   RemoteSlice whole() const { return {this, 0, size_}; }
 

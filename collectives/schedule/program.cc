@@ -111,6 +111,21 @@ void ProgramBuilder::begin_slice(std::size_t capacity) {
   ++slices_;
 }
 
+Program ProgramBuilder::take() {
+  std::vector<int> puts(program_.peers.size());
+  std::vector<int> waits(program_.peers.size());
+  for (const Step& step : program_.steps) {
+    program_.most_operands =
+        std::max<std::size_t>({program_.most_operands, step.inputs, step.targets});
+    if (step.kind == StepKind::kPut) ++puts[static_cast<std::size_t>(step.peer)];
+    if (step.kind == StepKind::kWait && step.stream == Stream::kData)
+      ++waits[static_cast<std::size_t>(step.peer)];
+  }
+  for (const int count : puts) program_.puts_once.push_back(count == 1);
+  for (const int count : waits) program_.hears_once.push_back(count == 1);
+  return std::move(program_);
+}
+
 Operand ProgramBuilder::operand(const Place& place) {
   const bool is_own = place.rank == kSelf || place.rank == program_.rank;
   return {place.offset, is_own ? kSelf : index_of(place.rank), place.buffer};

@@ -61,7 +61,12 @@ struct Program {
   int size = 1;
   std::size_t scratch = 0;  // elements that this rank has to have
   std::vector<int> peers;   // ranks that it has to do with
+  // By peer: a single put goes there; a single one comes from there. Such a one may carry its bytes
+  // within its notification, as no later one can overwrite it.
+  std::vector<bool> puts_once;
+  std::vector<bool> hears_once;
   std::vector<Step> steps;
+  std::size_t most_operands = 0;  // inputs or targets of any step
   std::vector<Operand> all_operands;
 
   std::span<const Operand> inputs(const Step& step) const {
@@ -133,7 +138,7 @@ class ProgramBuilder {
   // most `capacity` elements, is used again from now on.
   void begin_slice(std::size_t capacity);
 
-  Program take() { return std::move(program_); }
+  Program take();
 
  private:
   Operand operand(const Place& place);

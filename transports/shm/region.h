@@ -32,6 +32,7 @@ class ShmRemoteRegion final : public RemoteRegion {
                                                       std::size_t size);
 
   std::byte* data() const { return memory_->data(); }
+  std::byte* mapped() const override { return data(); }
   std::uint32_t place() const { return place_; }
   std::uint64_t generation() const { return generation_; }
 

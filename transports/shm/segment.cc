@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
+
+#include "runtime/topology.h"
 
 namespace dunlin::transport::shm {
 namespace {
@@ -22,13 +23,6 @@ int membarrier(int command) {
 bool accept_membarriers() {
   static const bool accepted = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
   return accepted;
-}
-
-std::string first_line(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
 }
 
 }  // namespace
@@ -53,10 +47,6 @@ Result<SegmentAddress> SegmentAddress::decode(std::span<const std::byte> bytes) 
   address.token = {reader.number<std::uint64_t>(), reader.number<std::uint64_t>()};
   if (!reader.at_end()) return Status(Code::kCorrupted, "malformed shm address");
   return address;
-}
-
-std::string this_host_id(const std::string& configured) {
-  return configured.empty() ? first_line("/proc/sys/kernel/random/boot_id") : configured;
 }
 
 std::uint64_t this_pid_namespace() {
@@ -84,7 +74,7 @@ Result<std::unique_ptr<Segment>> Segment::create(const std::string& host_id,
   segment->doorbell_write_ = doorbell[1];
 
   SegmentAddress& address = segment->address_;
-  address.host_id = this_host_id(host_id);
+  address.host_id = host_identity(host_id);
   address.pid_namespace = this_pid_namespace();
   address.pid = getpid();
   address.segment_fd = segment->memory_->fd();

@@ -53,8 +53,7 @@ struct SegmentAddress {
   static Result<SegmentAddress> decode(std::span<const std::byte> bytes);
 };
 
-// This host and pid namespace, as SegmentAddress::host_id and pid_namespace.
-std::string this_host_id(const std::string& configured);
+// As SegmentAddress::pid_namespace.
 std::uint64_t this_pid_namespace();
 
 // Opens descriptor `fd` of process `pid`.

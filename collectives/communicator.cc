@@ -1,0 +1,135 @@
+#include "collectives/communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/communicator/operations.h"
+#include "collectives/schedule/choose.h"
+
+namespace dunlin::collective {
+
+using transport::Fabric;
+
+// Lives on, retired, while lanes still work on its memory.
+class Communicator::Impl final : public transport::Retired {
+ public:
+  explicit Impl(std::unique_ptr<Group> members) : group(std::move(members)), operations(*group) {}
+  bool is_done() const override { return operations.is_quiet(); }
+
+  std::unique_ptr<Group> group;
+  Operations operations;
+  int splits = 0;
+};
+
+Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Communicator::~Communicator() {
+  Fabric& fabric = impl_->group->fabric();
+  if (!impl_->is_done()) fabric.retire(std::move(impl_));
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::create(Fabric& fabric,
+                                                           CommunicatorOptions options) {
+  DUNLIN_ASSIGN(auto group, Group::create(fabric, std::move(options)));
+  return std::unique_ptr<Communicator>(new Communicator(std::make_unique<Impl>(std::move(group))));
+}
+
+int Communicator::rank() const {
+  return impl_->group->rank();
+}
+int Communicator::size() const {
+  return impl_->group->size();
+}
+bool Communicator::is_all_mapped() const {
+  return impl_->group->is_all_mapped();
+}
+
+Result<std::span<std::byte>> Communicator::allocate(std::size_t bytes) {
+  DUNLIN_ASSIGN(const Window* const window, impl_->group->windows().allocate(bytes));
+  return std::span(window->memory->data(), bytes);
+}
+
+Status Communicator::free(std::span<std::byte> memory) {
+  return impl_->group->windows().free(memory.data());
+}
+
+Result<const Algorithm*> Communicator::choose(const Call& call) const {
+  if (!call.algorithm.empty()) {
+    DUNLIN_ASSIGN(const Algorithm* const named, find_algorithm(call.collective, call.algorithm));
+    if (named->needs_mapped_peers && !is_all_mapped()) {
+      return Status(Code::kInvalidArgument,
+                    fmt::format("{} '{}' needs all ranks on one host, over shm",
+                                to_string(call.collective), named->name));
+    }
+    return named;
+  }
+  return choose_algorithm({call.collective, size(), call.count, call.root},
+                          size_of(call.reduction.type), is_all_mapped());
+}
+
+Result<Request> Communicator::start(const Call& call) {
+  DUNLIN_ASSIGN(const Algorithm* const algorithm, choose(call));
+  DUNLIN_ASSIGN(const Request request, impl_->operations.post(call, *algorithm));
+  DUNLIN_TRY(impl_->operations.progress());
+  return request;
+}
+
+void Communicator::progress() {
+  impl_->group->fabric().progress();
+  (void)impl_->operations.progress();  // whoever waits is told
+}
+
+Status Communicator::test(const Request& request) {
+  impl_->group->fabric().progress();
+  DUNLIN_TRY(impl_->operations.progress());
+  return impl_->operations.is_over(request) ? Status::ok() : Status::busy();
+}
+
+Status Communicator::wait(const Request& request, Duration timeout) {
+  Operations& operations = impl_->operations;
+  return impl_->group->fabric().wait(
+      [&]() -> Status {
+        if (operations.is_over(request)) return Status::ok();
+        DUNLIN_TRY(operations.progress());
+        return operations.is_over(request) ? Status::ok() : Status::busy();
+      },
+      [&] { return operations.awaited(); }, timeout);
+}
+
+Status Communicator::run(const Call& call) {
+  auto request = start(call);
+  while (!request && request.status().is_busy()) {
+    // The queue is full: the oldest calls make room.
+    progress();
+    request = start(call);
+  }
+  if (!request) return std::move(request).status();
+  return wait(*request, impl_->group->fabric().config().deadline);
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key) {
+  struct Choice {
+    std::int32_t color = 0;
+    std::int32_t key = 0;
+  };
+  const Choice own{color, key};
+  std::vector<Choice> choices(static_cast<std::size_t>(size()));
+  DUNLIN_TRY(all_gather(&own, choices.data(), sizeof own / sizeof(std::int32_t), DataType::kInt32));
+  std::vector<int> order;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (choices[static_cast<std::size_t>(rank)].color == color) order.push_back(rank);
+  }
+  std::ranges::stable_sort(order, {},
+                           [&](int rank) { return choices[static_cast<std::size_t>(rank)].key; });
+  const CommunicatorOptions& parent = impl_->group->options();
+  CommunicatorOptions options;
+  options.scratch_bytes = parent.scratch_bytes;
+  options.name = fmt::format("{}/{}.{}", parent.name, impl_->splits++, color);
+  for (const int rank : order)
+    options.members.push_back(parent.members[static_cast<std::size_t>(rank)]);
+  return create(impl_->group->fabric(), std::move(options));
+}
+
+}  // namespace dunlin::collective

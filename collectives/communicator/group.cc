@@ -1,0 +1,166 @@
+#include "collectives/communicator/group.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/topology.h"
+
+namespace dunlin::collective {
+
+using transport::NotifyId;
+
+namespace {
+
+// Beyond this share of the last-level cache, what is written is gone before it is read again.
+constexpr std::size_t kCacheShare = 2;
+constexpr std::size_t kUsualCache = std::size_t{16} << 20;
+
+std::size_t streaming_bytes() {
+  const std::size_t cache = host_topology().l3_bytes;
+  return (cache == 0 ? kUsualCache : cache) / kCacheShare;
+}
+
+// More ranks on one host than anybody shares memory among.
+constexpr int kMostMapped = 256;
+
+}  // namespace
+
+Group::Group(transport::Fabric& fabric, CommunicatorOptions options)
+    : fabric_(fabric),
+      options_(std::move(options)),
+      compute_(streaming_bytes()),
+      windows_(fabric, options_.name, options_.members) {}
+
+Result<std::unique_ptr<Group>> Group::create(transport::Fabric& fabric,
+                                             CommunicatorOptions options) {
+  if (options.members.empty()) {
+    for (int rank = 0; rank < fabric.size(); ++rank) options.members.emplace_back(rank);
+  }
+  std::unique_ptr<Group> group(new Group(fabric, std::move(options)));
+  DUNLIN_TRY(group->allocate());
+  DUNLIN_TRY(group->meet());
+  DUNLIN_TRY(group->agree_on_mapping());
+  return group;
+}
+
+Group::~Group() {
+  if (has_cells_) board().free(cells_, kTurns * kStreams * options_.members.size());
+}
+
+Status Group::allocate() {
+  const auto& members = options_.members;
+  for (const Rank member : members) {
+    if (member.value() < 0 || member.value() >= fabric_.size()) {
+      return {Code::kOutOfRange, fmt::format("communicator '{}': member {} in a job of {}",
+                                             options_.name, member.value(), fabric_.size())};
+    }
+    if (std::ranges::count(members, member) > 1) {
+      return {Code::kInvalidArgument,
+              fmt::format("communicator '{}': member {} twice", options_.name, member.value())};
+    }
+  }
+  const auto place = std::ranges::find(members, fabric_.rank());
+  if (place == members.end()) {
+    return {Code::kInvalidArgument, fmt::format("communicator '{}': rank {} is no member",
+                                                options_.name, fabric_.rank().value())};
+  }
+  rank_ = static_cast<int>(place - members.begin());
+  for (auto& peers : peers_) peers.resize(members.size());
+  first_cells_.resize(members.size());
+  DUNLIN_ASSIGN(cells_, board().allocate(kTurns * kStreams * members.size()));
+  has_cells_ = true;
+  DUNLIN_ASSIGN(scratch_, windows_.allocate(options_.scratch_bytes));
+  ByteWriter writer;
+  writer.number(static_cast<std::uint32_t>(cells_))
+      .number(static_cast<std::uint64_t>(options_.scratch_bytes))
+      .number(static_cast<std::uint64_t>(members.size()))
+      .number(static_cast<std::int32_t>(options_.groups))
+      .text(host_identity(fabric_.config().host_id));
+  return fabric_.bootstrap().publish(key("offer", rank_), writer.take());
+}
+
+Status Group::meet() {
+  std::map<std::string, int> number_of_host;
+  std::vector<int> host_of;
+  for (int member = 0; member < size(); ++member) {
+    const Rank peer = options_.members[static_cast<std::size_t>(member)];
+    auto offer = fabric_.bootstrap().lookup(key("offer", member), fabric_.config().deadline);
+    if (!offer) {
+      return std::move(offer)
+          .status()
+          .with_context(fmt::format("waiting for a member of communicator '{}'", options_.name))
+          .with_peer(peer);
+    }
+    ByteReader reader(*offer);
+    first_cells_[static_cast<std::size_t>(member)] = NotifyId(reader.number<std::uint32_t>());
+    const auto scratch = reader.number<std::uint64_t>();
+    const auto members = reader.number<std::uint64_t>();
+    const auto groups = reader.number<std::int32_t>();
+    const std::string host = reader.text();
+    if (!reader.at_end() || scratch != options_.scratch_bytes ||
+        members != options_.members.size() || groups != options_.groups) {
+      return Status(
+                 Code::kInvalidArgument,
+                 fmt::format("communicator '{}' has other options there than here", options_.name))
+          .with_peer(peer);
+    }
+    host_of.push_back(
+        number_of_host.try_emplace(host, static_cast<int>(number_of_host.size())).first->second);
+  }
+  grouping_ = Grouping::of(host_of);
+  if (options_.groups == 0) return Status::ok();
+  DUNLIN_ASSIGN(grouping_, Grouping::even(size(), options_.groups));
+  return Status::ok();
+}
+
+Status Group::agree_on_mapping() {
+  if (size() > kMostMapped) return Status::ok();
+  bool has_all = true;
+  for (int member = 0; member < size() && has_all; ++member) {
+    if (member == rank_) continue;
+    DUNLIN_TRY(windows_.import(*scratch_, member));
+    has_all = scratch_->remote[static_cast<std::size_t>(member)]->mapped() != nullptr;
+  }
+  ByteWriter writer;
+  writer.number(static_cast<std::uint8_t>(has_all));
+  DUNLIN_TRY(fabric_.bootstrap().publish(key("mapped", rank_), writer.take()));
+  for (int member = 0; member < size(); ++member) {
+    DUNLIN_ASSIGN(const Bytes answer,
+                  fabric_.bootstrap().lookup(key("mapped", member), fabric_.config().deadline));
+    ByteReader reader(answer);
+    has_all = reader.number<std::uint8_t>() != 0 && has_all;
+  }
+  is_all_mapped_ = has_all;
+  return Status::ok();
+}
+
+Result<ExecutorPeer*> Group::peer(std::uint64_t turn, int member) {
+  ExecutorPeer& peer = peers_[turn][static_cast<std::size_t>(member)];
+  if (peer.rank != Rank()) return &peer;
+  const Rank rank = options_.members[static_cast<std::size_t>(member)];
+  DUNLIN_ASSIGN(transport::Link* const link, fabric_.link(rank));
+  DUNLIN_TRY(windows_.import(*scratch_, member));
+  for (const Stream stream : {Stream::kData, Stream::kControl}) {
+    ExecutorPeer::Way& way = peer.ways[static_cast<std::size_t>(stream)];
+    way.lane = stream == Stream::kData ? &link->data() : &link->control();
+    way.ours = cell(cells_, turn, stream, member);
+    way.theirs = cell(first_cells_[static_cast<std::size_t>(member)], turn, stream, rank_);
+  }
+  peer.rank = rank;
+  return &peer;
+}
+
+std::string Group::key(std::string_view what, int member) const {
+  return fmt::format("communicator/{}/{}/{}", options_.name, what,
+                     options_.members[static_cast<std::size_t>(member)].value());
+}
+
+NotifyId Group::cell(NotifyId first, std::uint64_t turn, Stream stream, int writer) const {
+  const std::uint64_t index =
+      (turn * kStreams + static_cast<std::uint64_t>(stream)) * static_cast<std::uint64_t>(size()) +
+      static_cast<std::uint64_t>(writer);
+  return transport::cell_at(first, static_cast<std::uint32_t>(index));
+}
+
+}  // namespace dunlin::collective

@@ -1,0 +1,63 @@
+// Group: the members of a communicator, how this one reaches the others, and the memory they share.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "collectives/communicator/plan.h"
+
+namespace dunlin::collective {
+
+class Group {
+ public:
+  // Collective: publishes what the members need to know, and reads what they published.
+  static Result<std::unique_ptr<Group>> create(transport::Fabric& fabric,
+                                               CommunicatorOptions options);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  const CommunicatorOptions& options() const { return options_; }
+  transport::Fabric& fabric() { return fabric_; }
+  transport::NotifyBoard& board() { return fabric_.board(); }
+  Compute& compute() { return compute_; }
+  Windows& windows() { return windows_; }
+  Window& scratch() { return *scratch_; }
+  // Each turn's share of the scratch.
+  std::size_t scratch_per_turn() const { return options_.scratch_bytes / kTurns; }
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(options_.members.size()); }
+  bool is_all_mapped() const { return is_all_mapped_; }
+  const Grouping& grouping() const { return grouping_; }
+
+  // The ends of the ways to a member in a turn; connects on first use.
+  Result<ExecutorPeer*> peer(std::uint64_t turn, int member);
+
+ private:
+  Group(transport::Fabric& fabric, CommunicatorOptions options);
+  Status allocate();
+  Status meet();
+  // Whether all members agree that everybody has mapped everybody.
+  Status agree_on_mapping();
+  std::string key(std::string_view what, int member) const;
+  transport::NotifyId cell(transport::NotifyId first, std::uint64_t turn, Stream stream,
+                           int writer) const;
+
+  transport::Fabric& fabric_;
+  CommunicatorOptions options_;
+  KernelCompute compute_;
+  Windows windows_;
+  Window* scratch_ = nullptr;
+  int rank_ = -1;
+  bool is_all_mapped_ = false;
+  Grouping grouping_;
+  transport::NotifyId cells_{};  // ours: kTurns * kStreams * size()
+  bool has_cells_ = false;
+  std::vector<transport::NotifyId> first_cells_;         // by member
+  std::array<std::vector<ExecutorPeer>, kTurns> peers_;  // by member
+};
+
+}  // namespace dunlin::collective

@@ -1,0 +1,71 @@
+#include "collectives/communicator/window.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace dunlin::collective {
+
+Result<Window*> Windows::allocate(std::size_t size) {
+  auto window = std::make_unique<Window>();
+  window->id = next_id_++;
+  window->size = size;
+  DUNLIN_ASSIGN(window->memory, fabric_.allocate(std::max<std::size_t>(size, 1)));
+  window->remote.resize(members_.size());
+  ByteWriter writer;
+  writer.number(static_cast<std::uint64_t>(size)).blob(window->memory->descriptor());
+  DUNLIN_TRY(fabric_.bootstrap().publish(key(window->id, fabric_.rank()), writer.take()));
+  windows_.push_back(std::move(window));
+  return windows_.back().get();
+}
+
+Status Windows::free(const void* data) {
+  const auto found = std::ranges::find_if(
+      windows_, [&](const auto& window) { return window->memory->data() == data; });
+  if (found == windows_.end())
+    return {Code::kInvalidArgument, fmt::format("'{}' has not allocated this memory", name_)};
+  windows_.erase(found);
+  return Status::ok();
+}
+
+Window* Windows::find(const void* data, std::size_t size) const {
+  const auto* const begin = static_cast<const std::byte*>(data);
+  for (const auto& window : windows_) {
+    const std::byte* const base = window->memory->data();
+    if (begin >= base && begin <= base + window->size &&
+        size <= window->size - static_cast<std::size_t>(begin - base)) {
+      return window.get();
+    }
+  }
+  return nullptr;
+}
+
+Status Windows::import(Window& window, int member) {
+  auto& remote = window.remote[static_cast<std::size_t>(member)];
+  if (remote) return Status::ok();
+  const Rank peer = members_[static_cast<std::size_t>(member)];
+  auto offer = fabric_.bootstrap().lookup(key(window.id, peer), fabric_.config().deadline);
+  if (!offer) {
+    return std::move(offer)
+        .status()
+        .with_context(fmt::format("waiting for a member's memory in '{}'", name_))
+        .with_peer(peer);
+  }
+  ByteReader reader(*offer);
+  const auto size = reader.number<std::uint64_t>();
+  const auto descriptor = reader.blob();
+  if (!reader.at_end() || size != window.size) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("'{}': an allocation of {} bytes there, of {} here", name_, size,
+                              window.size))
+        .with_peer(peer);
+  }
+  DUNLIN_ASSIGN(remote, fabric_.import_region(peer, descriptor));
+  return Status::ok();
+}
+
+std::string Windows::key(std::uint32_t id, Rank rank) const {
+  return fmt::format("communicator/{}/window {}/{}", name_, id, rank.value());
+}
+
+}  // namespace dunlin::collective

@@ -1,0 +1,46 @@
+// Windows: memory of the same size on every member of a communicator, known to all of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transports/fabric.h"
+
+namespace dunlin::collective {
+
+struct Window {
+  std::uint32_t id = 0;
+  std::unique_ptr<transport::LocalRegion> memory;
+  std::size_t size = 0;                                          // in bytes, as asked for
+  std::vector<std::unique_ptr<transport::RemoteRegion>> remote;  // by member; null: not needed yet
+};
+
+// The windows of one communicator. Members allocate them in the same order. Owner thread only.
+class Windows {
+ public:
+  Windows(transport::Fabric& fabric, std::string name, std::vector<Rank> members)
+      : fabric_(fabric), name_(std::move(name)), members_(std::move(members)) {}
+
+  // Allocates and publishes.
+  Result<Window*> allocate(std::size_t size);
+  // kInvalidArgument for memory that doesn't begin one.
+  Status free(const void* data);
+  // The one that holds [data, data + size); null: none does.
+  Window* find(const void* data, std::size_t size) const;
+  // Imports a member's end of the window, once. Blocks until it was published (config.deadline).
+  Status import(Window& window, int member);
+
+ private:
+  std::string key(std::uint32_t id, Rank rank) const;
+
+  transport::Fabric& fabric_;
+  std::string name_;
+  std::vector<Rank> members_;
+  std::vector<std::unique_ptr<Window>> windows_;
+  std::uint32_t next_id_ = 0;
+};
+
+}  // namespace dunlin::collective

@@ -1,0 +1,45 @@
+#include "collectives/schedule/choose.h"
+
+namespace dunlin::collective {
+namespace {
+
+// Below, one hop counts for more than the bytes that it moves.
+constexpr std::size_t kDirectBytes = 4096;
+// Sums of everybody's bytes at everybody: beyond so many ranks that is too much.
+constexpr int kDirectRanks = 16;
+constexpr std::size_t kHalvingBytes = std::size_t{256} << 10;
+
+std::string_view all_reduce_for(int size, std::size_t bytes, bool is_all_mapped) {
+  if (bytes <= kDirectBytes && size <= kDirectRanks) return "direct";
+  if (is_all_mapped) return "shared";
+  if (bytes <= kDirectBytes) return "recursive-doubling";
+  return bytes <= kHalvingBytes ? "halving-doubling" : "ring";
+}
+
+std::string_view name_for(const Problem& problem, std::size_t bytes, bool is_all_mapped) {
+  const bool is_direct = bytes <= kDirectBytes && problem.size <= kDirectRanks;
+  switch (problem.collective) {
+    case Collective::kAllReduce:
+      return all_reduce_for(problem.size, bytes, is_all_mapped);
+    case Collective::kReduceScatter:
+    case Collective::kAllGather:
+      return is_direct ? "direct" : is_all_mapped ? "shared" : "ring";
+    case Collective::kAllToAll:
+      return is_all_mapped ? "shared" : "pairwise";
+    case Collective::kReduce:
+    case Collective::kBroadcast:
+      return "tree";
+    case Collective::kBarrier:
+      return "dissemination";
+  }
+  return "";
+}
+
+}  // namespace
+
+const Algorithm* choose_algorithm(const Problem& problem, std::size_t element, bool is_all_mapped) {
+  const std::size_t bytes = problem.count * element;
+  return find_algorithm(problem.collective, name_for(problem, bytes, is_all_mapped)).value();
+}
+
+}  // namespace dunlin::collective

@@ -1,0 +1,347 @@
+// The collectives over every transport: every algorithm against a float64 reference, in place and
+// not, in memory of the communicator and in any other, several at a time.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "collectives/communicator.h"
+#include "tests/support/ranks.h"
+
+namespace dunlin::testing {
+namespace {
+
+using collective::Algorithm;
+using collective::Call;
+using collective::Collective;
+using collective::Communicator;
+using collective::CommunicatorOptions;
+using collective::DataType;
+using collective::Problem;
+using collective::ReduceOp;
+using collective::Request;
+using transport::Fabric;
+
+constexpr int kSizes[] = {1, 2, 3, 5};
+constexpr std::size_t kCounts[] = {0, 1, 3, 17, 1000, 40'001};
+
+// Element e of rank r's input; small integers, whose sums float32 holds exactly.
+float element(int rank, std::size_t e) {
+  return static_cast<float>((e * 7 + static_cast<std::size_t>(rank) * 13) % 101) - 50;
+}
+
+std::vector<float> input_of(const Problem& problem, int rank) {
+  std::vector<float> input(problem.input_count());
+  for (std::size_t e = 0; e < input.size(); ++e) input[e] = element(rank, e);
+  return input;
+}
+
+// Sums of float32 in any order are right within this.
+double sum_over_ranks(const Problem& problem, std::size_t e) {
+  double sum = 0;
+  for (int rank = 0; rank < problem.size; ++rank) sum += element(rank, e);
+  return sum;
+}
+
+std::vector<float> expected(const Problem& problem, int rank) {
+  std::vector<float> output(problem.output_count());
+  const std::size_t n = problem.count;
+  for (std::size_t e = 0; e < output.size(); ++e) {
+    const std::size_t block = n == 0 ? 0 : e / n;
+    switch (problem.collective) {
+      case Collective::kBroadcast:
+        output[e] = element(problem.root, e);
+        break;
+      case Collective::kReduceScatter:
+        output[e] =
+            static_cast<float>(sum_over_ranks(problem, static_cast<std::size_t>(rank) * n + e));
+        break;
+      case Collective::kAllGather:
+        output[e] = element(static_cast<int>(block), e % n);
+        break;
+      case Collective::kAllToAll:
+        output[e] = element(static_cast<int>(block), static_cast<std::size_t>(rank) * n + e % n);
+        break;
+      default:
+        output[e] = static_cast<float>(sum_over_ranks(problem, e));
+    }
+  }
+  return output;
+}
+
+void run_with(PeerKind kind, int size, const std::function<void(Fabric&, Communicator&)>& body,
+              int groups = 0) {
+  run_ranks({.kind = kind, .size = size, .killed = {}, .configure = {}}, [&](Fabric& fabric) {
+    CommunicatorOptions options;
+    options.scratch_bytes = 1 << 20;
+    options.groups = groups;
+    auto communicator = Communicator::create(fabric, options);
+    ASSERT_TRUE(communicator.is_ok()) << communicator.status().to_string();
+    body(fabric, **communicator);
+    sync(fabric, "the communicator can go");
+  });
+}
+
+enum class Memory { kOwn, kInPlace, kOther };
+
+// One call of an algorithm, with the result checked.
+void run_checked(Communicator& communicator, std::span<std::byte> memory,
+                 const Algorithm& algorithm, const Problem& problem, Memory where) {
+  const int rank = communicator.rank();
+  const std::vector<float> input = input_of(problem, rank);
+  std::vector<float> other_input = input;
+  std::vector<float> other_output(problem.output_count(), -1);
+  auto* const own = reinterpret_cast<float*>(memory.data());
+  float* in = own;
+  float* out = own + (1 << 18);
+  if (where == Memory::kOther) {
+    in = other_input.data();
+    out = other_output.data();
+  } else if (where == Memory::kInPlace) {
+    const std::size_t offset = problem.in_place_offset(rank);
+    if (problem.collective == Collective::kReduceScatter) {
+      out = in + offset;
+    } else {
+      out = in;
+      in = out + offset;
+    }
+  }
+  if (where != Memory::kOther) std::ranges::copy(input, in);
+  Call call{problem.collective,
+            in,
+            out,
+            problem.count,
+            {DataType::kFloat32, ReduceOp::kSum},
+            problem.root,
+            algorithm.name};
+  const Status status = communicator.run(call);
+  const std::string text = std::string(to_string(problem.collective)) + " " +
+                           std::string(algorithm.name) + ", " + std::to_string(problem.count) +
+                           " elements, memory " + std::to_string(static_cast<int>(where));
+  ASSERT_TRUE(status.is_ok()) << text << ": " << status.to_string();
+  if (problem.collective == Collective::kReduce && rank != problem.root) return;
+  const std::vector<float> wanted = expected(problem, rank);
+  for (std::size_t e = 0; e < wanted.size(); ++e)
+    ASSERT_EQ(out[e], wanted[e]) << text << ", element " << e << " of rank " << rank;
+}
+
+class Collectives : public ::testing::TestWithParam<std::tuple<PeerKind, int>> {};
+
+TEST_P(Collectives, EveryAlgorithmGivesTheReference) {
+  const auto [kind, size] = GetParam();
+  run_with(kind, size, [&](Fabric&, Communicator& communicator) {
+    const std::span<std::byte> memory = communicator.allocate(std::size_t{8} << 20).value();
+    for (const Algorithm& algorithm : collective::algorithms()) {
+      if (algorithm.needs_mapped_peers && !communicator.is_all_mapped()) continue;
+      for (const std::size_t count : kCounts) {
+        const Problem problem{algorithm.collective, size,
+                              algorithm.collective == Collective::kBarrier ? 0 : count, size / 2};
+        // Broadcasts are of one buffer.
+        const bool is_one = algorithm.collective == Collective::kBroadcast;
+        for (const Memory where : {Memory::kOwn, Memory::kInPlace, Memory::kOther}) {
+          if (where == Memory::kInPlace && algorithm.collective == Collective::kAllToAll) continue;
+          run_checked(communicator, memory, algorithm, problem,
+                      is_one && where == Memory::kOwn ? Memory::kInPlace : where);
+          if (::testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  });
+}
+
+TEST_P(Collectives, SeveralAtATime) {
+  const auto [kind, size] = GetParam();
+  run_with(kind, size, [&](Fabric& fabric, Communicator& communicator) {
+    constexpr std::size_t kCalls = 12;
+    constexpr std::size_t kCount = 5000;
+    const std::span<std::byte> memory =
+        communicator.allocate(kCalls * kCount * sizeof(float)).value();
+    auto* const data = reinterpret_cast<float*>(memory.data());
+    for (int round = 0; round < 5; ++round) {
+      std::vector<Request> requests;
+      for (std::size_t i = 0; i < kCalls; ++i) {
+        float* const at = data + i * kCount;
+        for (std::size_t e = 0; e < kCount; ++e) at[e] = element(communicator.rank(), e + i);
+        // Of all kinds and lengths, in the same order on all ranks.
+        const std::size_t count = i % 3 == 0 ? 5 : kCount - i;
+        const Collective kinds[] = {Collective::kAllReduce, Collective::kBroadcast,
+                                    Collective::kAllReduce, Collective::kBroadcast,
+                                    Collective::kBroadcast};
+        const Call call{
+            kinds[i % std::size(kinds)], at, at, count, {DataType::kFloat32, ReduceOp::kSum}};
+        requests.push_back(communicator.start(call).value());
+      }
+      for (std::size_t i = 0; i < kCalls; ++i) {
+        const std::size_t index = round % 2 == 0 ? i : kCalls - 1 - i;
+        const Status status = communicator.wait(requests[index], std::chrono::seconds(30));
+        ASSERT_TRUE(status.is_ok()) << status.to_string();
+        const std::size_t kind_of = index % 5;
+        const bool is_sum = kind_of == 0 || kind_of == 2;
+        const Problem problem{is_sum ? Collective::kAllReduce : Collective::kBroadcast, size,
+                              index % 3 == 0 ? std::size_t{5} : kCount - index, 0};
+        for (std::size_t e = 0; e < problem.count; ++e) {
+          double wanted = 0;
+          for (int rank = 0; rank < (is_sum ? size : 1); ++rank) wanted += element(rank, e + index);
+          ASSERT_EQ(data[index * kCount + e], static_cast<float>(wanted)) << index << ", " << e;
+        }
+      }
+    }
+    (void)fabric;
+  });
+}
+
+TEST_P(Collectives, TypesAndOperations) {
+  const auto [kind, size] = GetParam();
+  run_with(kind, size, [&](Fabric&, Communicator& communicator) {
+    const int rank = communicator.rank();
+    std::vector<std::int64_t> values{rank + 1, -rank, 5};
+    ASSERT_TRUE(
+        communicator.all_reduce(values.data(), values.data(), 3, {DataType::kInt64, ReduceOp::kMax})
+            .is_ok());
+    EXPECT_EQ(values, (std::vector<std::int64_t>{size, 0, 5}));
+    std::vector<double> averages{static_cast<double>(rank), 1};
+    ASSERT_TRUE(communicator
+                    .all_reduce(averages.data(), averages.data(), 2,
+                                {DataType::kFloat64, ReduceOp::kAverage})
+                    .is_ok());
+    EXPECT_DOUBLE_EQ(averages[0], (size - 1) / 2.0);
+    EXPECT_DOUBLE_EQ(averages[1], 1);
+    std::vector<std::uint8_t> bytes(100, 2);
+    ASSERT_TRUE(communicator
+                    .all_reduce(bytes.data(), bytes.data(), bytes.size(),
+                                {DataType::kUint8, ReduceOp::kProduct})
+                    .is_ok());
+    EXPECT_EQ(bytes[99], static_cast<std::uint8_t>(1 << size));
+  });
+}
+
+// Random values: the order of sums shows in their last bits.
+TEST_P(Collectives, TheSameBitsOnAllRanksAndInEveryRun) {
+  const auto [kind, size] = GetParam();
+  run_with(kind, size, [&](Fabric&, Communicator& communicator) {
+    constexpr std::size_t kCount = 3001;
+    std::mt19937 random(static_cast<unsigned>(communicator.rank()));
+    std::uniform_real_distribution<float> values(-1, 1);
+    std::vector<float> input(kCount);
+    for (float& value : input) value = values(random);
+    for (const Algorithm& algorithm : collective::algorithms()) {
+      if (algorithm.collective != Collective::kAllReduce) continue;
+      if (algorithm.needs_mapped_peers && !communicator.is_all_mapped()) continue;
+      std::vector<float> first;
+      for (int run = 0; run < 3; ++run) {
+        std::vector<float> output(kCount);
+        ASSERT_TRUE(communicator
+                        .run({Collective::kAllReduce,
+                              input.data(),
+                              output.data(),
+                              kCount,
+                              {DataType::kFloat32, ReduceOp::kSum},
+                              0,
+                              algorithm.name})
+                        .is_ok());
+        if (run == 0) first = output;
+        ASSERT_EQ(0, std::memcmp(first.data(), output.data(), kCount * sizeof(float)))
+            << algorithm.name;
+      }
+      std::vector<float> all(kCount * static_cast<std::size_t>(size));
+      ASSERT_TRUE(
+          communicator.all_gather(first.data(), all.data(), kCount, DataType::kFloat32).is_ok());
+      for (int rank = 0; rank < size; ++rank) {
+        ASSERT_EQ(0, std::memcmp(first.data(), &all[static_cast<std::size_t>(rank) * kCount],
+                                 kCount * sizeof(float)))
+            << algorithm.name;
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, Collectives,
+                         ::testing::Combine(::testing::Values(PeerKind::kThreads),
+                                            ::testing::ValuesIn(kSizes)));
+INSTANTIATE_TEST_SUITE_P(Processes, Collectives,
+                         ::testing::Combine(::testing::Values(PeerKind::kProcesses),
+                                            ::testing::Values(2, 4)));
+
+TEST(CollectiveGroups, OfAnyNumber) {
+  for (const int groups : {1, 2, 3, 6}) {
+    run_with(
+        PeerKind::kThreads, 6,
+        [&](Fabric&, Communicator& communicator) {
+          const std::span<std::byte> memory = communicator.allocate(std::size_t{4} << 20).value();
+          for (const char* const name : {"hierarchical", "2d-tga"}) {
+            for (const std::size_t count : kCounts) {
+              run_checked(communicator, memory,
+                          *collective::find_algorithm(Collective::kAllReduce, name).value(),
+                          {Collective::kAllReduce, 6, count, 0}, Memory::kOwn);
+            }
+          }
+        },
+        groups);
+  }
+}
+
+TEST(CollectiveSplit, ByColorAndKey) {
+  run_with(PeerKind::kThreads, 5, [](Fabric& fabric, Communicator& communicator) {
+    const int rank = communicator.rank();
+    auto half = communicator.split(rank % 2, -rank);
+    ASSERT_TRUE(half.is_ok()) << half.status().to_string();
+    EXPECT_EQ((*half)->size(), rank % 2 == 0 ? 3 : 2);
+    // The highest rank comes first.
+    EXPECT_EQ((*half)->rank(), (rank % 2 == 0 ? 4 - rank : 3 - rank) / 2);
+    std::int32_t sum = rank;
+    ASSERT_TRUE((*half)->all_reduce(&sum, &sum, 1, {DataType::kInt32, ReduceOp::kSum}).is_ok());
+    EXPECT_EQ(sum, rank % 2 == 0 ? 6 : 4);
+    sync(fabric, "halves");
+  });
+}
+
+TEST(CollectiveErrors, BadCallsAreRefusedAndHarmless) {
+  run_with(PeerKind::kThreads, 2, [](Fabric&, Communicator& communicator) {
+    float value = 1;
+    const auto code = [&](const Call& call) { return communicator.run(call).code(); };
+    EXPECT_EQ(code({Collective::kBroadcast, &value, &value, 1, {}, 2}), Code::kOutOfRange);
+    EXPECT_EQ(code({Collective::kAllReduce, nullptr, &value, 1}), Code::kInvalidArgument);
+    EXPECT_EQ(code({Collective::kAllToAll, &value, &value, 1}), Code::kInvalidArgument);
+    EXPECT_EQ(code({Collective::kAllReduce, &value, &value, 1, {}, 0, "rings"}),
+              Code::kInvalidArgument);
+    EXPECT_EQ(communicator.free({reinterpret_cast<std::byte*>(&value), 4}).code(),
+              Code::kInvalidArgument);
+    ASSERT_TRUE(communicator.all_reduce(&value, &value, 1, {}).is_ok());
+    EXPECT_EQ(value, 2);
+  });
+}
+
+TEST(CollectiveErrors, DifferentCallsAreFoundOut) {
+  run_with(PeerKind::kThreads, 2, [](Fabric&, Communicator& communicator) {
+    std::vector<float> values(64, 1);
+    const std::size_t count = communicator.rank() == 0 ? 8 : 7;
+    const Status status =
+        communicator.all_reduce(values.data(), values.data(), count, {DataType::kFloat32});
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("another collective"));
+    // It stays so.
+    EXPECT_EQ(communicator.barrier().code(), Code::kInvalidArgument);
+  });
+}
+
+TEST(CollectiveErrors, AMissingMemberIsNamed) {
+  run_ranks({.kind = PeerKind::kThreads,
+             .size = 2,
+             .killed = {},
+             .configure = [](Config& config) { config.deadline = std::chrono::seconds(1); }},
+            [](Fabric& fabric) {
+              auto communicator = Communicator::create(fabric, {}).value();
+              if (fabric.rank() == Rank(0)) {
+                const Status status = communicator->barrier();
+                EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
+                EXPECT_EQ(status.peer(), Rank(1));
+                EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("barrier #0"));
+              }
+              sync(fabric, "the communicator can go");
+            });
+}
+
+}  // namespace
+}  // namespace dunlin::testing

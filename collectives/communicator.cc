@@ -70,8 +70,11 @@ Result<const Algorithm*> Communicator::choose(const Call& call) const {
 }
 
 Result<Request> Communicator::start(const Call& call) {
-  DUNLIN_ASSIGN(const Algorithm* const algorithm, choose(call));
-  DUNLIN_ASSIGN(const Request request, impl_->operations.post(call, *algorithm));
+  Request request;
+  if (!impl_->operations.repeat(call, request)) {
+    DUNLIN_ASSIGN(const Algorithm* const algorithm, choose(call));
+    DUNLIN_ASSIGN(request, impl_->operations.post(call, *algorithm));
+  }
   DUNLIN_TRY(impl_->operations.progress());
   return request;
 }

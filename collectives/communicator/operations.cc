@@ -50,7 +50,7 @@ Result<Request> Operations::post(const Call& call, const Algorithm& algorithm) {
   DUNLIN_TRY(check(call));
   if (call.count == 0 && call.collective != Collective::kBarrier) return Request{};
   // A barrier may have to come first.
-  if (calls_posted_ - calls_over_ + 2 > kQueue) return Status::busy();
+  if (calls_posted_ - calls_started_ + 2 > kQueue) return Status::busy();
   Posted posted;
   posted.call = call;
   posted.algorithm = &algorithm;
@@ -119,11 +119,11 @@ Status Operations::stage(Posted& posted) {
 }
 
 Result<Request> Operations::enqueue(Posted posted) {
-  posted.first = next_number_;
   DUNLIN_TRY(prepare(posted));
+  const std::uint64_t first = next_number_;
   next_number_ += posted.parts;
   if (posted.algorithm->is_synchronizing) last_synchronizing_posted_ = next_number_;
-  const Request request{posted.first, next_number_};
+  const Request request{first, next_number_};
   queue_[calls_posted_++ % kQueue] = std::move(posted);
   return request;
 }
@@ -192,31 +192,58 @@ Range Operations::slice_of(const Posted& posted, std::uint64_t part) const {
 
 bool Operations::may_start() const {
   if (next_start_ == next_number_ || next_start_ - oldest_ >= kInFlight) return false;
-  const Posted& posted = queue_[calls_started_ % kQueue];
-  // See plan.h: the scratch of this turn is free everywhere.
-  return posted.algorithm->is_polite || next_start_ < kTurns ||
+  return is_turn_free(*queue_[calls_started_ % kQueue].algorithm);
+}
+
+bool Operations::repeat(const Call& call, Request& request) {
+  Running& running = *turns_[next_number_ % kTurns];
+  if (oldest_ != next_number_ || !error_.is_ok() || running.is_staged ||
+      running.memory_version != group_.windows().version()) {
+    return false;
+  }
+  const Call& before = running.call;
+  const bool is_same = call.collective == before.collective && call.input == before.input &&
+                       call.output == before.output && call.count == before.count &&
+                       call.reduction == before.reduction && call.root == before.root &&
+                       call.algorithm.empty() == running.is_chosen &&
+                       (running.is_chosen || call.algorithm == running.algorithm->name);
+  if (!is_same || !is_turn_free(*running.algorithm)) return false;
+  running.executor.restart();
+  running.number = next_number_;
+  running.is_over = false;
+  request = {next_number_, next_number_ + 1};
+  next_start_ = ++next_number_;
+  if (running.algorithm->is_synchronizing) last_synchronizing_posted_ = next_number_;
+  return true;
+}
+
+// See plan.h: the scratch of the next part's turn is free everywhere.
+bool Operations::is_turn_free(const Algorithm& algorithm) const {
+  return algorithm.is_polite || next_start_ < kTurns ||
          last_synchronizing_over_ + kInFlight > next_start_;
 }
 
 Status Operations::start_part() {
   Posted& posted = queue_[calls_started_ % kQueue];
-  const std::uint64_t number = next_start_;
-  Running& running = *turns_[number % kTurns];
-  running.posted = &posted;
+  Running& running = *turns_[next_start_ % kTurns];
+  running.number = next_start_;
+  running.call = posted.call;
+  running.algorithm = posted.algorithm;
+  running.is_chosen = posted.call.algorithm.empty();
+  running.is_staged = posted.is_staged;
   running.slice = slice_of(posted, posted.started);
-  DUNLIN_ASSIGN(running.plan, plan_for(posted, running.slice.count));
-  if (posted.is_staged) copy_in(running, number);
-  DUNLIN_TRY(bind(running, number));
+  DUNLIN_ASSIGN(Plan* const plan, plan_for(posted, running.slice.count));
+  if (running.is_staged) copy_in(running);
+  DUNLIN_TRY(bind(running, posted, *plan));
+  running.memory_version = group_.windows().version();
   running.is_over = false;
   ++next_start_;
   if (++posted.started == posted.parts) ++calls_started_;
   return Status::ok();
 }
 
-Status Operations::bind(Running& running, std::uint64_t number) {
-  const Posted& posted = *running.posted;
-  Plan& plan = *running.plan;
-  const std::uint64_t turn = number % kTurns;
+Status Operations::bind(Running& running, const Posted& posted, Plan& plan) {
+  const std::uint64_t turn = running.number % kTurns;
   ExecutorBinding binding;
   binding.program = &plan.program;
   binding.peers = plan.peers[turn];
@@ -231,7 +258,8 @@ Status Operations::bind(Running& running, std::uint64_t number) {
       .add(static_cast<std::uint64_t>(posted.call.reduction.op))
       .add(static_cast<std::uint64_t>(posted.algorithm - algorithms().data()));
   const auto set = [&](BufferKind kind, Placement placement, std::size_t bytes) -> Status {
-    if (posted.is_staged && kind != BufferKind::kScratch) placement.first = staged_at(number, kind);
+    if (posted.is_staged && kind != BufferKind::kScratch)
+      placement.first = staged_at(running.number, kind);
     if (kind != BufferKind::kScratch) {
       place(plan, turn, kind, placement);
       // A root's memory may be its own affair.
@@ -265,30 +293,18 @@ Status Operations::progress() {
       Status status = running.executor.test();
       if (status.is_busy()) continue;
       if (!status.is_ok()) {
-        const Call& call = running.posted->call;
-        return error_ = std::move(status).with_context(
-                   fmt::format("{} of {} elements", to_string(call.collective), call.count));
+        return error_ = std::move(status).with_context(fmt::format(
+                   "{} of {} elements", to_string(running.call.collective), running.call.count));
       }
-      finish_part(running);
+      running.is_over = true;
+      if (running.is_staged) copy_out(running);
       has_moved = true;
-      if (running.posted->algorithm->is_synchronizing)
+      if (running.algorithm->is_synchronizing)
         last_synchronizing_over_ = std::max(last_synchronizing_over_, number + 1);
     }
-    while (oldest_ < next_start_ && turns_[oldest_ % kTurns]->is_over) {
-      const Posted& posted = *turns_[oldest_ % kTurns]->posted;
-      if (++oldest_ == posted.first + posted.parts) ++calls_over_;
-    }
+    while (oldest_ < next_start_ && turns_[oldest_ % kTurns]->is_over) ++oldest_;
     // What has ended may let others start.
     if (!has_moved || next_start_ == next_number_) return Status::ok();
-  }
-}
-
-void Operations::finish_part(Running& running) {
-  running.is_over = true;
-  if (running.posted->is_staged) {
-    const std::uint64_t part =
-        running.slice.begin / std::max<std::size_t>(running.posted->slice, 1);
-    copy_out(running, running.posted->first + part);
   }
 }
 
@@ -309,8 +325,8 @@ std::vector<transport::Awaited> Operations::awaited() const {
     const Rank peer = running.executor.awaited();
     if (peer == Rank()) continue;
     return {{peer, fmt::format("its part of {} #{} ({}) in communicator '{}'",
-                               to_string(running.posted->call.collective), number,
-                               running.posted->algorithm->name, group_.options().name)}};
+                               to_string(running.call.collective), number, running.algorithm->name,
+                               group_.options().name)}};
   }
   return {};
 }
@@ -323,13 +339,13 @@ std::size_t Operations::staged_at(std::uint64_t number, BufferKind kind) const {
   return (number % kInFlight * 2 + (kind == BufferKind::kOutput ? 1 : 0)) * kStagedBytes;
 }
 
-void Operations::copy_in(const Running& running, std::uint64_t number) const {
-  const Call& call = running.posted->call;
+void Operations::copy_in(const Running& running) const {
+  const Call& call = running.call;
   if (call.collective == Collective::kBroadcast && call.root != group_.rank()) return;
   const Problem whole{call.collective, group_.size(), call.count, call.root};
   const std::size_t element = size_of(call.reduction.type);
   const auto* const from = static_cast<const std::byte*>(call.input);
-  std::byte* const to = staging_->memory->data() + staged_at(number, BufferKind::kInput);
+  std::byte* const to = staging_->memory->data() + staged_at(running.number, BufferKind::kInput);
   for (std::size_t block = 0; block < blocks_of(whole.input_count(), call.count); ++block) {
     std::memcpy(to + block * running.slice.count * element,
                 from + (block * call.count + running.slice.begin) * element,
@@ -337,12 +353,13 @@ void Operations::copy_in(const Running& running, std::uint64_t number) const {
   }
 }
 
-void Operations::copy_out(const Running& running, std::uint64_t number) const {
-  const Call& call = running.posted->call;
+void Operations::copy_out(const Running& running) const {
+  const Call& call = running.call;
   if (call.collective == Collective::kReduce && call.root != group_.rank()) return;
   const Problem whole{call.collective, group_.size(), call.count, call.root};
   const std::size_t element = size_of(call.reduction.type);
-  const std::byte* const from = staging_->memory->data() + staged_at(number, BufferKind::kOutput);
+  const std::byte* const from =
+      staging_->memory->data() + staged_at(running.number, BufferKind::kOutput);
   auto* const to = static_cast<std::byte*>(call.output);
   for (std::size_t block = 0; block < blocks_of(whole.output_count(), call.count); ++block) {
     std::memcpy(to + (block * call.count + running.slice.begin) * element,

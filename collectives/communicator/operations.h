@@ -21,6 +21,9 @@ class Operations {
 
   // Puts the call into the queue. kBusy: the queue is full.
   Result<Request> post(const Call& call, const Algorithm& algorithm);
+  // post(), in short, for a call that is the same as the one that had this turn before; false: it
+  // isn't, or others are under way.
+  bool repeat(const Call& call, Request& request);
   // Moves everything on; the first error stays.
   Status progress();
   bool is_over(const Request& request) const;
@@ -35,21 +38,24 @@ class Operations {
     Call call;
     const Algorithm* algorithm = nullptr;
     bool is_staged = false;
-    std::size_t slice = 0;    // elements per part
-    std::uint64_t first = 0;  // number of its first part
+    std::size_t slice = 0;  // elements per part
     std::uint64_t parts = 0;
     std::uint64_t started = 0;
     Placement input;
     Placement output;
   };
-  // A part that is under way, by turn.
+  // A part that is under way, or the last one that was in this turn.
   struct Running {
     explicit Running(Group& group) : executor(group.board(), group.compute()) {}
     Executor executor;
-    Plan* plan = nullptr;
-    Posted* posted = nullptr;
+    std::uint64_t number = 0;
+    Call call;
+    const Algorithm* algorithm = nullptr;
+    bool is_chosen = false;  // the call names no algorithm
+    bool is_staged = false;
     Range slice;
     bool is_over = true;
+    std::uint64_t memory_version = 0;  // of the windows that it was bound to; 0: to none
   };
 
   static constexpr std::size_t kQueue = 256;
@@ -63,14 +69,14 @@ class Operations {
   Result<Plan*> plan_for(const Posted& posted, std::size_t count);
   Result<Request> enqueue(Posted posted);
   bool may_start() const;
+  bool is_turn_free(const Algorithm& algorithm) const;
   Status start_part();
-  void finish_part(Running& running);
-  Status bind(Running& running, std::uint64_t number);
+  Status bind(Running& running, const Posted& posted, Plan& plan);
   Range slice_of(const Posted& posted, std::uint64_t part) const;
   std::size_t staged_at(std::uint64_t number, BufferKind kind) const;
   // Between the caller's memory and the staging memory, block by block.
-  void copy_in(const Running& running, std::uint64_t number) const;
-  void copy_out(const Running& running, std::uint64_t number) const;
+  void copy_in(const Running& running) const;
+  void copy_out(const Running& running) const;
 
   Group& group_;
   std::map<PlanKey, std::unique_ptr<Plan>> plans_;
@@ -79,7 +85,6 @@ class Operations {
   std::vector<Posted> queue_;  // ring; calls by their number modulo its size
   std::uint64_t calls_posted_ = 0;
   std::uint64_t calls_started_ = 0;  // all of their parts
-  std::uint64_t calls_over_ = 0;
   std::vector<std::unique_ptr<Running>> turns_;
   std::uint64_t next_number_ = 0;  // to be given to a part
   std::uint64_t next_start_ = 0;

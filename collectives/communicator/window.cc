@@ -16,6 +16,7 @@ Result<Window*> Windows::allocate(std::size_t size) {
   writer.number(static_cast<std::uint64_t>(size)).blob(window->memory->descriptor());
   DUNLIN_TRY(fabric_.bootstrap().publish(key(window->id, fabric_.rank()), writer.take()));
   windows_.push_back(std::move(window));
+  ++version_;
   return windows_.back().get();
 }
 
@@ -25,6 +26,7 @@ Status Windows::free(const void* data) {
   if (found == windows_.end())
     return {Code::kInvalidArgument, fmt::format("'{}' has not allocated this memory", name_)};
   windows_.erase(found);
+  ++version_;
   return Status::ok();
 }
 

@@ -30,6 +30,8 @@ class Windows {
   Status free(const void* data);
   // The one that holds [data, data + size); null: none does.
   Window* find(const void* data, std::size_t size) const;
+  // Grows whenever what find() says may have changed.
+  std::uint64_t version() const { return version_; }
   // Imports a member's end of the window, once. Blocks until it was published (config.deadline).
   Status import(Window& window, int member);
 
@@ -41,6 +43,7 @@ class Windows {
   std::vector<Rank> members_;
   std::vector<std::unique_ptr<Window>> windows_;
   std::uint32_t next_id_ = 0;
+  std::uint64_t version_ = 1;
 };
 
 }  // namespace dunlin::collective

@@ -17,6 +17,7 @@ namespace dunlin::collective {
 struct Reduction {
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
+  bool operator==(const Reduction&) const = default;
 };
 
 enum class Stores : std::uint8_t {

@@ -85,6 +85,11 @@ class Executor {
   // Begins a program; allocates if none before had as many peers or operands. kInvalidArgument
   // while one runs. What `binding` refers to stays as it is until the program has ended.
   Status start(const ExecutorBinding& binding);
+  // The same program again, on the same memory, once it has ended well.
+  void restart() {
+    at_ = 0;
+    is_running_ = true;
+  }
   // kBusy until the program has ended and its puts have released their inputs. An error is final:
   // the program stops where it is, and its puts may still be under way (is_quiet()).
   Status test();

@@ -98,8 +98,10 @@ class Explorer {
 
   void deliver(const State& state, std::size_t from, std::size_t to,
                std::vector<Message> Rank::*edge) {
+    if (to >= size_) return fail("something is sent past the owner");
     State after = state;
     auto& queue = after[from].*edge;
+    if (queue.size() > size_ + 1) return fail("messages without end");
     const Message message = queue.front();
     queue.erase(queue.begin());
     Rank& receiver = after[to];

@@ -13,6 +13,18 @@ Result<std::unique_ptr<NotifyBoard>> NotifyBoard::create(std::size_t cells) {
   return std::unique_ptr<NotifyBoard>(new NotifyBoard(std::move(memory), cells));
 }
 
+std::unique_ptr<NotifyBoard> NotifyBoard::create_private(std::size_t cells) {
+  return std::unique_ptr<NotifyBoard>(new NotifyBoard(cells));
+}
+
+NotifyBoard::NotifyBoard(std::size_t private_cells)
+    // A region has at least one byte; a board may have no cells.
+    : private_cells_(new NotifyCell[std::max<std::size_t>(private_cells, 1)]()),
+      memory_(MemoryRegion::wrap(private_cells_.get(),
+                                 std::max<std::size_t>(private_cells, 1) * sizeof(NotifyCell))
+                  .value()),
+      used_(private_cells) {}
+
 bool NotifyBoard::is_free(std::size_t first, std::size_t count) const {
   return std::none_of(used_.begin() + static_cast<std::ptrdiff_t>(first),
                       used_.begin() + static_cast<std::ptrdiff_t>(first + count),

@@ -90,6 +90,8 @@ static_assert(sizeof(NotifyCell) == kCacheLine && std::atomic<std::uint64_t>::is
 class NotifyBoard {
  public:
   static Result<std::unique_ptr<NotifyBoard>> create(std::size_t cells);
+  // In memory that no other process can map, without a descriptor: for peers within this process.
+  static std::unique_ptr<NotifyBoard> create_private(std::size_t cells);
 
   // `count` neighbouring cells, with sequence 0. Freed cells are handed out again as late as
   // possible.
@@ -107,9 +109,11 @@ class NotifyBoard {
  private:
   NotifyBoard(std::shared_ptr<MemoryRegion> memory, std::size_t cells)
       : memory_(std::move(memory)), used_(cells) {}
+  explicit NotifyBoard(std::size_t private_cells);
   NotifyCell* cells() const { return reinterpret_cast<NotifyCell*>(memory_->data()); }
   bool is_free(std::size_t first, std::size_t count) const;
 
+  std::unique_ptr<NotifyCell[]> private_cells_;  // what memory_ wraps, if it isn't shared
   std::shared_ptr<MemoryRegion> memory_;
   std::vector<bool> used_;
   std::size_t next_ = 0;  // where the search starts

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "collectives/straggler_ring.h"
-#include "tests/support/chaos/network.h"
+#include "tests/sim/hostile_world.h"
 
 namespace dunlin::testing {
 namespace {
@@ -21,62 +21,7 @@ using collective::LatenessMode;
 using collective::RingStep;
 using collective::StragglerOptions;
 using collective::StragglerRing;
-using transport::Fabric;
-
-constexpr long kMostEvents = 4'000'000;  // far beyond any run: what takes more hangs
-
-// All ranks of a job in this thread.
-class World {
- public:
-  World(std::uint64_t seed, int size) : network_(options(seed)), job_(size), random_(seed) {
-    config_ = Config::parse(Environment()).value();
-    config_.transports = {"chaos"};
-    for (int rank = 0; rank < size; ++rank) {
-      bootstraps_.push_back(job_.bootstrap(Rank(rank)));
-      fabrics_.push_back(Fabric::create(*bootstraps_.back(), config_, network_.clock(), nullptr,
-                                        {network_.factory()})
-                             .value());
-    }
-  }
-
-  Fabric& fabric(int rank) { return *fabrics_[static_cast<std::size_t>(rank)]; }
-  int size() const { return static_cast<int>(fabrics_.size()); }
-  InProcessJob& job() { return job_; }
-  std::mt19937_64& random() { return random_; }
-
-  // Lets ranks act in random order between events until `act` returns true for all ranks. Time also
-  // passes where nothing is in flight, as only time-outs may be left. False when nothing moves.
-  bool run(const std::function<bool(int)>& act) {
-    std::vector<bool> is_done(fabrics_.size());
-    long idle = 0;
-    for (long event = 0; event < kMostEvents; ++event) {
-      const int rank = static_cast<int>(random_() % fabrics_.size());
-      fabric(rank).progress();
-      is_done[static_cast<std::size_t>(rank)] = act(rank);
-      if (std::find(is_done.begin(), is_done.end(), false) == is_done.end()) return true;
-      if (random_() % 4 == 0) continue;
-      idle = network_.step() ? 0 : idle + 1;
-      if (idle > 0) network_.clock().advance(std::chrono::microseconds(1));
-      if (idle > 20'000) return false;
-    }
-    return false;
-  }
-
- private:
-  static ChaosOptions options(std::uint64_t seed) {
-    ChaosOptions options;
-    options.seed = seed;
-    options.queue_depth = 1 + seed % 8;
-    options.refusal = 0.1 * static_cast<double>(seed % 6);
-    return options;
-  }
-  ChaosNetwork network_;
-  InProcessJob job_;
-  Config config_;
-  std::mt19937_64 random_;
-  std::vector<std::unique_ptr<Bootstrap>> bootstraps_;
-  std::vector<std::unique_ptr<Fabric>> fabrics_;
-};
+using World = HostileWorld;
 
 template <typename T>
 using Rings = std::vector<std::unique_ptr<StragglerRing<T>>>;

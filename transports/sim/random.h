@@ -1,0 +1,40 @@
+// Random: the draws of a simulated network, cheap and the same everywhere (splitmix64; Steele, Lea
+// and Flood, "Fast splittable pseudorandom number generators", 2014).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "runtime/clock.h"
+
+namespace dunlin::transport::sim {
+
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+
+  std::uint64_t next() {
+    std::uint64_t mixed = state_ += 0x9e37'79b9'7f4a'7c15;
+    mixed = (mixed ^ (mixed >> 30)) * 0xbf58'476d'1ce4'e5b9;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94d0'49bb'1331'11eb;
+    return mixed ^ (mixed >> 31);
+  }
+  // From 0 up to, not including, 1.
+  double fraction() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+  // From `low` to `high`.
+  int number(int low, int high) { return low + static_cast<int>(fraction() * (high - low + 1)); }
+  bool chance(double probability) { return fraction() < probability; }
+  // From nothing to `longest`.
+  Duration uniform(Duration longest) {
+    return Duration(
+        static_cast<std::int64_t>(fraction() * (static_cast<double>(longest.count()) + 1)));
+  }
+  Duration exponential(Duration mean) {
+    return Duration(std::llround(-std::log(1 - fraction()) * static_cast<double>(mean.count())));
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace dunlin::transport::sim

@@ -1,0 +1,33 @@
+#include "transports/sim/region.h"
+
+namespace dunlin::transport::sim {
+
+SimRegion::SimRegion(Network& network, std::shared_ptr<MemoryRegion> memory)
+    : network_(network), memory_(std::move(memory)), id_(network.regions().add(*memory_)) {}
+
+SimRegion::~SimRegion() {
+  network_.regions().remove(id_);
+}
+
+Bytes SimRegion::descriptor() const {
+  return ByteWriter().number(id_.number).number(id_.generation).take();
+}
+
+Result<std::unique_ptr<RemoteRegion>> SimRemoteRegion::import(Network& network,
+                                                              const Link& link,
+                                                              std::span<const std::byte> descriptor,
+                                                              std::size_t size) {
+  ByteReader reader(descriptor);
+  RegionId id;
+  id.number = reader.number<std::uint32_t>();
+  id.generation = reader.number<std::uint32_t>();
+  if (!reader.at_end()) {
+    return Status(Code::kCorrupted, "malformed sim region descriptor").with_peer(link.peer());
+  }
+  if (network.regions().find(id, 0, size) == nullptr) {
+    return Status(Code::kNotFound, "the peer has unregistered the region").with_peer(link.peer());
+  }
+  return std::unique_ptr<RemoteRegion>(new SimRemoteRegion(link, size, id));
+}
+
+}  // namespace dunlin::transport::sim

@@ -1,0 +1,37 @@
+// Regions of the sim transport: entries of the network's table, by number.
+#pragma once
+
+#include <memory>
+
+#include "transports/sim/network.h"
+#include "transports/transport.h"
+
+namespace dunlin::transport::sim {
+
+class SimRegion final : public TransportRegion {
+ public:
+  SimRegion(Network& network, std::shared_ptr<MemoryRegion> memory);
+  ~SimRegion() override;
+  std::string_view transport() const override { return "sim"; }
+  Bytes descriptor() const override;
+
+ private:
+  Network& network_;
+  std::shared_ptr<MemoryRegion> memory_;
+  RegionId id_;
+};
+
+class SimRemoteRegion final : public RemoteRegion {
+ public:
+  static Result<std::unique_ptr<RemoteRegion>> import(Network& network, const Link& link,
+                                                      std::span<const std::byte> descriptor,
+                                                      std::size_t size);
+  RegionId id() const { return id_; }
+
+ private:
+  SimRemoteRegion(const Link& link, std::size_t size, RegionId id)
+      : RemoteRegion(link, size), id_(id) {}
+  RegionId id_;
+};
+
+}  // namespace dunlin::transport::sim

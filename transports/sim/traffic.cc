@@ -1,0 +1,194 @@
+// The way of an operation over the network, from launch() to finish().
+#include <cstring>
+
+#include "transports/sim/endpoint.h"
+#include "transports/sim/lane.h"
+#include "transports/sim/network.h"
+
+namespace dunlin::transport::sim {
+namespace {
+
+// In an event: the part of the operation behind its payload.
+constexpr std::uint16_t kLastPart = 0xffff;
+static_assert(kMostPieces < kLastPart);
+
+}  // namespace
+
+Duration Network::draw_jitter() {
+  switch (options_.jitter.kind) {
+    case Jitter::Kind::kNone:
+      break;
+    case Jitter::Kind::kUniform:
+      return random_.uniform(options_.jitter.scale);
+    case Jitter::Kind::kExponential:
+      return random_.exponential(options_.jitter.scale);
+  }
+  return Duration::zero();
+}
+
+void Network::launch(OperationId id) {
+  Operation& operation = operations_[id];
+  const SimLane& lane = *operation.lane;
+  ++statistics_.messages;
+  statistics_.bytes += operation.wire_bytes;
+  if (options_.hostility) return launch_hostile(operation, id);
+  ++operation.references;
+  const TimePoint left =
+      wires_.leave(now(), lane.endpoint_.rank(), lane.route_, lane.kind_, operation.wire_bytes);
+  if (!wires_.has_uplinks(lane.route_)) return send_head(operation, id, left);
+  events_.push(left, EventKind::kRackUp, id);
+}
+
+// Its first byte is on the way to the receiver's ingress.
+void Network::send_head(Operation& operation, OperationId id, TimePoint left) {
+  SimLane& lane = *operation.lane;
+  const TimePoint head = left + options_.link(lane.route_).latency + draw_jitter();
+  // Jitter reorders lanes, but not what is on one.
+  lane.last_head_ = std::max(lane.last_head_, head);
+  events_.push(lane.last_head_,
+               wires_.has_uplinks(lane.route_) ? EventKind::kRackDown : EventKind::kHead, id);
+}
+
+void Network::launch_hostile(Operation& operation, OperationId id) {
+  SimLane& lane = *operation.lane;
+  const TimePoint soonest = now() + options_.link(lane.route_).latency + draw_jitter() +
+                            wires_.transfer(lane.route_, operation.wire_bytes);
+  const auto schedule = [&](std::uint16_t part, TimePoint when) {
+    lane.last_landing_ = std::max(lane.last_landing_, when);
+    events_.push(when, EventKind::kPiece, id, part);
+    ++operation.parts_left;
+    ++operation.references;
+  };
+  const Hostility& hostility = *options_.hostility;
+  if (operation.is_put) {
+    operation.pieces = static_cast<std::uint16_t>(random_.number(1, hostility.pieces));
+    for (std::uint16_t piece = 0; piece < operation.pieces; ++piece) {
+      schedule(piece, soonest + random_.uniform(hostility.longest_delay));
+    }
+  }
+  if (!operation.has_notification && !operation.has_answer) return;
+  const TimePoint when = soonest + random_.uniform(hostility.longest_delay);
+  schedule(kLastPart, std::max(when, lane.last_landing_));
+}
+
+void Network::handle_operation(const Event& event) {
+  const OperationId id = event.subject;
+  Operation& operation = operations_[id];
+  SimLane* const lane = operation.lane;
+  // Closed or given up meanwhile, or lost with its sender.
+  if (lane == nullptr || is_lost(lane->endpoint_.rank())) return operations_.drop_reference(id);
+  const Rank from = lane->endpoint_.rank();
+  switch (event.kind) {
+    case EventKind::kRackUp:
+      return send_head(operation, id, wires_.go_up(now(), from, lane->kind_, operation.wire_bytes));
+    case EventKind::kRackDown:
+      events_.push(wires_.go_down(now(), lane->peer(), lane->kind_, operation.wire_bytes),
+                   EventKind::kHead, id);
+      return;
+    case EventKind::kHead:
+      return take_in(id);
+    case EventKind::kLand:
+      return land(id);
+    case EventKind::kPiece:
+      return land_piece(id, event.piece);
+    default:
+      finish(id);
+      operations_.drop_reference(id);
+  }
+}
+
+// The first byte is at the receiver's ingress.
+void Network::take_in(OperationId id) {
+  Operation& operation = operations_[id];
+  SimLane& lane = *operation.lane;
+  const TimePoint landing =
+      std::max(wires_.arrive(now(), lane.peer(), lane.route_, lane.kind_, operation.wire_bytes),
+               lane.last_landing_);
+  // Where an earlier operation of the lane lands at this very moment, its event may be still to
+  // come.
+  const bool is_here = landing == now() && lane.last_landing_ < now();
+  lane.last_landing_ = landing;
+  if (is_here) return land(id);
+  events_.push(landing, EventKind::kLand, id);
+}
+
+void Network::land(OperationId id) {
+  Operation& operation = operations_[id];
+  if (!is_lost(operation.lane->peer())) {
+    if (operation.size != 0) copy(operation, 0, operation.size);
+    if (operation.has_notification) publish(operation);
+    if (operation.has_answer) {
+      answer(id, now() + options_.link(operation.lane->route_).latency);
+    } else {
+      finish(id);
+    }
+  }
+  // Who puts to a lost rank learns of it with the news.
+  operations_.drop_reference(id);
+}
+
+void Network::land_piece(OperationId id, std::uint16_t piece) {
+  Operation& operation = operations_[id];
+  if (!is_lost(operation.lane->peer())) {
+    if (piece != kLastPart) {
+      const auto end_of = [&](std::size_t pieces) {
+        return operation.size * pieces / operation.pieces;
+      };
+      copy(operation, end_of(piece), end_of(std::size_t{piece} + 1));
+    } else if (operation.has_notification) {
+      publish(operation);
+    }
+    if (--operation.parts_left == 0) finish(id);
+  }
+  operations_.drop_reference(id);
+}
+
+void Network::answer(OperationId id, TimePoint when) {
+  ++operations_[id].references;
+  events_.push(when, EventKind::kAnswer, id);
+}
+
+void Network::copy(Operation& operation, std::size_t begin, std::size_t end) {
+  // A peer that has left takes nothing; that is no error.
+  if (begin == end || endpoint(operation.lane->peer()) == nullptr) return;
+  std::byte* const to = regions_.find(operation.target, operation.offset + begin, end - begin);
+  if (to == nullptr) {
+    operation.is_unregistered = true;
+  } else if (!phantom_.contains(to) && !phantom_.contains(operation.source)) {
+    std::memcpy(to, operation.source + begin, end - begin);
+  }
+}
+
+void Network::publish(Operation& operation) {
+  const Rank to = operation.lane->peer();
+  Endpoint* const there = endpoint(to);
+  // The cell was checked when it was posted; whoever has the rank now may have a smaller board.
+  if (there == nullptr || static_cast<std::size_t>(operation.cell) >= there->board().size()) return;
+  Notification notification;
+  notification.id = operation.cell;
+  notification.sequence = operation.sequence;
+  notification.tag = operation.tag;
+  notification.length = operation.length;
+  notification.inline_data = {operation.inline_data, operation.inline_size};
+  there->board().cell(operation.cell).publish(notification);
+  nudge(to);
+}
+
+void Network::finish(OperationId id) {
+  Operation& operation = operations_[id];
+  SimLane& lane = *operation.lane;
+  const bool has_asker = operation.completion != nullptr;
+  operation.is_done = true;
+  if (has_asker) {
+    lane.endpoint_.add_done(id);
+  } else {
+    lane.settle(id, Status::ok());
+  }
+  if (lane.flushes_ > 0) lane.finish_flush();
+  if (has_asker || lane.was_refused_) {
+    lane.was_refused_ = false;
+    nudge(lane.endpoint_.rank());
+  }
+}
+
+}  // namespace dunlin::transport::sim

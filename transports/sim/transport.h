@@ -1,0 +1,57 @@
+// The sim transport: peers on a simulated network, all in this thread. A fabric gets it from
+// Network::factory(); it is none of the builtin ones.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "transports/sim/endpoint.h"
+#include "transports/sim/lane.h"
+#include "transports/sim/network.h"
+#include "transports/transport.h"
+
+namespace dunlin::transport::sim {
+
+class SimLink final : public Link {
+ public:
+  SimLink(Endpoint& endpoint, Rank peer)
+      : Link(peer),
+        endpoint_(endpoint),
+        data_(endpoint, *this, LaneKind::kData),
+        control_(endpoint, *this, LaneKind::kControl) {}
+
+  Lane& data() override { return data_; }
+  Lane& control() override { return control_; }
+  Result<std::unique_ptr<RemoteRegion>> import_region(std::span<const std::byte> descriptor,
+                                                      std::size_t size) override;
+
+ private:
+  Endpoint& endpoint_;
+  SimLane data_;
+  SimLane control_;
+};
+
+class SimTransport final : public Transport {
+ public:
+  SimTransport(Network& network, const TransportContext& context)
+      : endpoint_(network, context.self, context.board, context.peers, &context.counters) {}
+
+  std::string_view name() const override { return "sim"; }
+  Bytes address() const override { return {}; }
+  Status reach(Rank peer, std::span<const std::byte> address) override;
+  Result<std::unique_ptr<Link>> connect(Rank peer, std::span<const std::byte> address) override;
+  Result<std::unique_ptr<TransportRegion>> register_memory(
+      const std::shared_ptr<MemoryRegion>& memory) override;
+
+  std::size_t progress() override { return endpoint_.progress(); }
+  // Nothing happens while this thread sleeps.
+  bool arm() override { return false; }
+  void disarm() override {}
+  const std::vector<int>& wait_fds() const override { return no_fds_; }
+
+ private:
+  Endpoint endpoint_;
+  std::vector<int> no_fds_;
+};
+
+}  // namespace dunlin::transport::sim

@@ -349,7 +349,8 @@ std::optional<TimePoint> StragglerRing<T>::waiting_ends() const {
   if (phase_ != Phase::kExchange || expected_ >= layout_.turns()) return std::nullopt;
   const auto patience = lateness_.patience();
   if (!patience || flows_[layout_.incoming(expected_)].stage.is_owner()) return std::nullopt;
-  return expected_since_ + *patience;
+  // Beyond it, as steps are late beyond their threshold.
+  return expected_since_ + *patience + Duration(1);
 }
 
 template <typename T>

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 
 #include "perf_version.h"
@@ -194,29 +193,6 @@ Json context(const Options& options, Job& job, std::uint32_t depth) {
   json["commit"] = DUNLIN_PERF_COMMIT;
   json["time"] = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   return json;
-}
-
-Result<std::unique_ptr<Output>> Output::open(const std::string& json_path) {
-  std::unique_ptr<Output> output(new Output());
-  if (json_path.empty()) return output;
-  output->json_ = json_path == "-" ? stdout : std::fopen(json_path.c_str(), "w");
-  if (output->json_ == nullptr) return Status::from_errno("open " + json_path, errno);
-  return output;
-}
-
-Output::~Output() {
-  if (json_ != nullptr && json_ != stdout) std::fclose(json_);
-}
-
-Status Output::text(const std::string& text) const {
-  return prints_text() ? print(text + "\n") : Status::ok();
-}
-
-Status Output::json(const Json& context, const Json& row) const {
-  if (json_ == nullptr) return Status::ok();
-  Json line = context;
-  line.update(row);
-  return print(line.dump() + "\n", json_);
 }
 
 Status print_heading(Job& job, const Output& output, const std::string& what, const char* limit) {

@@ -1,7 +1,6 @@
 // What dunlin-perf prints: a row per benchmark and size, as text and as JSON lines.
 #pragma once
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -10,8 +9,11 @@
 #include "tools/dunlin-perf/histogram.h"
 #include "tools/dunlin-perf/job.h"
 #include "tools/dunlin-perf/samples.h"
+#include "tools/lib/output.h"
 
 namespace dunlin::perf {
+
+using tools::Output;
 
 struct Row {
   std::size_t size = 0;
@@ -43,23 +45,6 @@ Row merge(const std::vector<Row>& pairs);
 
 // Facts about this run that every JSON line carries.
 nlohmann::ordered_json context(const Options& options, Job& job, std::uint32_t depth);
-
-// Where the JSON lines go; the table is printed unless that is standard output.
-class Output {
- public:
-  static Result<std::unique_ptr<Output>> open(const std::string& json_path);
-  ~Output();
-  Output(const Output&) = delete;
-  Output& operator=(const Output&) = delete;
-
-  bool prints_text() const { return json_ != stdout; }
-  Status text(const std::string& text) const;
-  Status json(const nlohmann::ordered_json& context, const nlohmann::ordered_json& row) const;
-
- private:
-  Output() = default;
-  std::FILE* json_ = nullptr;
-};
 
 // On rank 0: what is measured, over which transport, and headings over format_row()'s columns.
 // `limit` names the bare limit ("ping-pong", "memcpy").

@@ -1,0 +1,230 @@
+#include "tools/dunlin-sim/world.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace dunlin::simulate {
+
+using transport::Awaited;
+using transport::Fabric;
+using transport::sim::Network;
+
+Status check_fabrics(const Scenario& scenario) {
+  if (scenario.network.ranks <= kMostFabrics) return Status::ok();
+  return {Code::kInvalidArgument,
+          fmt::format("--ranks {}: at most {} here, each with a fabric of its own",
+                      scenario.network.ranks, kMostFabrics)};
+}
+
+Result<std::unique_ptr<World>> World::create(const Scenario& scenario) {
+  std::unique_ptr<World> world(new World(scenario));
+  DUNLIN_TRY(world->start());
+  return world;
+}
+
+Status World::start() {
+  // Boards, models and events are descriptors. Where it isn't allowed, what lacks one says so.
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  DUNLIN_ASSIGN(config_, Config::parse(Environment()));
+  config_.transports = {"sim"};
+  config_.huge_pages = false;
+  DUNLIN_ASSIGN(network_, scenario_.make_network());
+  const int ranks = scenario_.network.ranks;
+  job_ = std::make_unique<InProcessJob>(ranks, "dunlin-sim");
+  for (int rank = 0; rank < ranks; ++rank) {
+    bootstraps_.push_back(job_->bootstrap(Rank(rank)));
+    DUNLIN_ASSIGN(auto fabric, Fabric::create(*bootstraps_.back(), config_, network_->clock(),
+                                              nullptr, {network_->factory()}));
+    fabrics_.push_back(std::move(fabric));
+  }
+  return Status::ok();
+}
+
+Membership World::everybody() const {
+  Membership all;
+  for (int rank = 0; rank < size(); ++rank) all.members.emplace_back(rank);
+  return all;
+}
+
+namespace {
+
+// One rank of a run.
+class Runner final : public transport::sim::Actor {
+ public:
+  Runner(World& world, Rank rank, Stepper& stepper, Report& report)
+      : network_(world.network()),
+        fabric_(world.fabric(rank)),
+        scenario_(world.scenario()),
+        stepper_(stepper),
+        report_(report) {
+    network_.set_actor(rank, this);
+    network_.wake_at(rank, TimePoint());
+  }
+  ~Runner() { network_.set_actor(fabric_.rank(), nullptr); }
+
+  void advance() override {
+    fabric_.progress();
+    while (!is_over() && take_phase()) continue;
+  }
+
+  bool is_over() const { return outcome_.has_value(); }
+  // ok, or why it ended before its last step.
+  const Status& outcome() const { return *outcome_; }
+  TimePoint ended_at() const { return ended_at_; }
+  // What it waits for, for a report.
+  std::string waits_for() const {
+    std::string text = fmt::format("rank {} in step {}, since {}", fabric_.rank().value(), step_,
+                                   format_duration(started_at_.time_since_epoch()));
+    for (const Awaited& awaited : stepper_.awaited()) {
+      text += fmt::format(", waits for {} from rank {}", awaited.what, awaited.peer.value());
+    }
+    return text;
+  }
+
+ private:
+  enum class Phase { kIdle, kComputing, kExchanging };
+
+  // False when there is nothing to do until something happens.
+  bool take_phase() {
+    const TimePoint now = network_.now();
+    switch (phase_) {
+      case Phase::kIdle:
+        if (step_ == scenario_.steps) return end(Status::ok());
+        ++step_;
+        began_at_ = now;
+        phase_ = Phase::kComputing;
+        ready_at_ = now;
+        if (scenario_.compute > Duration::zero()) {
+          ready_at_ = network_.compute(fabric_.rank(), scenario_.compute);
+        }
+        return true;
+      case Phase::kComputing: {
+        if (now < ready_at_) return false;
+        started_at_ = now;
+        phase_ = Phase::kExchanging;
+        if (Status status = stepper_.start(step_); !status.is_ok()) return end(std::move(status));
+        return true;
+      }
+      case Phase::kExchanging: {
+        Status status = stepper_.test();
+        if (status.is_busy()) return look_for_losses();
+        if (!status.is_ok()) return end(std::move(status));
+        report_.step.add(now - began_at_);
+        report_.waited.add(now - started_at_);
+        ++report_.steps;
+        report_.virtual_time = std::max(report_.virtual_time, now.time_since_epoch());
+        phase_ = Phase::kIdle;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // As Fabric::wait() does for who blocks.
+  bool look_for_losses() {
+    for (const Kill& kill : scenario_.kills) {
+      if (fabric_.peers().is_present(kill.rank) || !stepper_.depends_on(kill.rank)) continue;
+      return end(fabric_.peers().check(kill.rank));
+    }
+    return false;
+  }
+
+  bool end(Status outcome) {
+    outcome_.emplace(std::move(outcome));
+    ended_at_ = network_.now();
+    return false;
+  }
+
+  Network& network_;
+  Fabric& fabric_;
+  const Scenario& scenario_;
+  Stepper& stepper_;
+  Report& report_;
+  Phase phase_ = Phase::kIdle;
+  std::uint64_t step_ = 0;
+  TimePoint began_at_{};
+  TimePoint ready_at_{};
+  TimePoint started_at_{};
+  TimePoint ended_at_{};
+  std::optional<Status> outcome_;
+};
+
+bool is_victim(const Scenario& scenario, std::optional<Rank> rank) {
+  return std::any_of(scenario.kills.begin(), scenario.kills.end(),
+                     [&](const Kill& kill) { return kill.rank == rank; });
+}
+
+// Who waits for whom, of those that hang.
+Status report_hang(const std::vector<std::unique_ptr<Runner>>& runners, const Scenario& scenario,
+                   std::uint64_t events) {
+  constexpr int kTold = 8;
+  std::string text;
+  int count = 0;
+  for (std::size_t rank = 0; rank < runners.size(); ++rank) {
+    if (runners[rank]->is_over() || is_victim(scenario, Rank(static_cast<int>(rank)))) continue;
+    if (++count <= kTold) text += "\n  " + runners[rank]->waits_for();
+  }
+  const bool is_endless = events >= scenario.events;
+  return {Code::kInternal,
+          fmt::format("{} of {} ranks are not done {}:{}{}", count, runners.size(),
+                      is_endless ? "after --most-events" : "and nothing happens any more", text,
+                      count > kTold ? "\n  ..." : "")};
+}
+
+void report_losses(const std::vector<std::unique_ptr<Runner>>& runners, Network& network,
+                   const Scenario& scenario, Report& report) {
+  for (const Kill& kill : scenario.kills) {
+    if (!network.is_lost(kill.rank)) continue;
+    Duration longest{};
+    int ended = 0;
+    for (std::size_t rank = 0; rank < runners.size(); ++rank) {
+      const Runner& runner = *runners[rank];
+      if (!runner.is_over() || runner.outcome().is_ok()) continue;
+      if (runner.outcome().peer() != kill.rank) continue;
+      ++ended;
+      longest = std::max(longest, runner.ended_at().time_since_epoch() - kill.at);
+    }
+    report.facts.push_back(
+        {fmt::format("loss_of_{}", kill.rank.value()),
+         {{"ended", ended}, {"longest_us", static_cast<double>(longest.count()) / 1e3}},
+         fmt::format("rank {} lost  {} ranks ended because of it, the last one {} later",
+                     kill.rank.value(), ended, format_duration(longest))});
+  }
+}
+
+}  // namespace
+
+Status run_steps(World& world, const std::vector<std::unique_ptr<Stepper>>& steppers,
+                 Report& report) {
+  const Scenario& scenario = world.scenario();
+  std::vector<std::unique_ptr<Runner>> runners;
+  for (std::size_t rank = 0; rank < steppers.size(); ++rank) {
+    runners.push_back(
+        std::make_unique<Runner>(world, Rank(static_cast<int>(rank)), *steppers[rank], report));
+  }
+  const std::uint64_t events = world.network().run(scenario.events);
+  bool hangs = false;
+  for (std::size_t index = 0; index < runners.size(); ++index) {
+    const Rank rank(static_cast<int>(index));
+    if (is_victim(scenario, rank)) continue;
+    hangs = hangs || !runners[index]->is_over();
+    if (!runners[index]->is_over() || runners[index]->outcome().is_ok()) continue;
+    const Status& outcome = runners[index]->outcome();
+    const bool is_expected =
+        outcome.code() == Code::kPeerDead && is_victim(scenario, outcome.peer());
+    if (!is_expected) return Status(outcome).with_context(fmt::format("rank {}", rank.value()));
+  }
+  if (hangs) return report_hang(runners, scenario, events);
+  report_losses(runners, world.network(), scenario, report);
+  report.take(world.network());
+  return Status::ok();
+}
+
+}  // namespace dunlin::simulate

@@ -86,6 +86,7 @@ Status StragglerRing<T>::start() {
   report_.step = step;
   began_ = expected_since_ = fabric_.clock().now();
   expected_ = 0;
+  last_arrival_.reset();
   gathered_ = 0;
   owned_left_ = layout_.segments();
   phase_ = Phase::kExchange;
@@ -167,10 +168,13 @@ Status StragglerRing<T>::accept(Inbound& edge, Held& held) {
 template <typename T>
 Status StragglerRing<T>::accept_partial(Inbound& edge, Held& held) {
   const std::size_t flow = held.tag.flow;
-  // The first chunk waits for another rank to start, which says nothing about the usual gap.
-  const bool is_expected = expected_ < layout_.turns() && flow == layout_.incoming(expected_);
-  if (is_expected && expected_ >= layout_.segments())
-    lateness_.record_gap(fabric_.clock().now() - expected_since_);
+  // From arrival to arrival, as what came late or was given up says how far apart they are, too.
+  // The first one had to wait for another rank to start.
+  if (&edge == &in_[kNear] && flows_[flow].stage.seen() == 0) {
+    const TimePoint now = fabric_.clock().now();
+    if (last_arrival_) lateness_.record_gap(now - *last_arrival_);
+    last_arrival_ = now;
+  }
   if (!flows_[flow].stage.arrive(held.tag.contributions))
     return unexpected(edge, held, "with more contributions than are missing");
   held.state = Held::State::kCounted;

@@ -187,6 +187,7 @@ class StragglerRing {
   TimePoint began_{};
   std::size_t expected_ = 0;  // turn of RingLayout::incoming(): what is waited for, and since when
   TimePoint expected_since_{};
+  std::optional<TimePoint> last_arrival_;  // of a flow's first part, from the predecessor
   std::size_t gathered_ = 0;
   std::size_t owned_left_ = 0;  // of our own chunk, not summed
   StragglerReport report_;

@@ -122,8 +122,8 @@ TEST(SimNetwork, ControlDoesNotQueueBehindData) {
 }
 
 TEST(SimNetwork, CompletionsAndFlushesSayWhatTheyPromise) {
-  World world(plain(2));
   Completion put, local, remote;
+  World world(plain(2));
   ASSERT_TRUE(world.send(0, 1, 1'000'000, 1, &put).is_ok());
   ASSERT_TRUE(world.data(0, 1).flush(Visibility::kLocal, &local).is_ok());
   ASSERT_TRUE(world.data(0, 1).flush(Visibility::kRemote, &remote).is_ok());

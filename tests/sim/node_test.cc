@@ -28,12 +28,12 @@ using transport::sim::Options;
 
 // Each message fills the region with its number; the notification has to show it, or a later one.
 void expect_order(Options options) {
+  Completion completion;
   World world(std::move(options));
   RemoteRegion& remote = world.remote(0, 1);
   constexpr std::uint64_t kMessages = 200;
   std::uint64_t sent = 0;
   std::uint64_t seen = 0;
-  Completion completion;
   const auto words = [&](int rank) {
     return std::span(reinterpret_cast<std::uint64_t*>(world.region(rank).data()), 64);
   };
@@ -102,9 +102,9 @@ TEST(SimNode, NotificationsOfALaneComeInOrder) {
 TEST(SimNode, ALostRankEndsWhatIsOnItsWayToIt) {
   Options options = plain(3);
   options.loss_notice = 500us;
+  Completion to_victim, from_victim, elsewhere;  // outlive the lanes
   World world(options);
   Watcher survivor(world.node(0));
-  Completion to_victim, from_victim, elsewhere;
   world.network().lose_at(Rank(1), TimePoint() + 50us);
   ASSERT_TRUE(world.send(0, 1, 1'000'000, 1, &to_victim).is_ok());
   ASSERT_TRUE(world.send(1, 2, 1'000'000, 1, &from_victim).is_ok());
@@ -117,14 +117,15 @@ TEST(SimNode, ALostRankEndsWhatIsOnItsWayToIt) {
   world.node(2).progress();
   EXPECT_TRUE(elsewhere.is_done() && elsewhere.status().is_ok());
   EXPECT_EQ(world.node(2).board().sequence(NotifyId(0)), 0U);  // it died with the rank
+  EXPECT_FALSE(from_victim.is_done());  // nobody is left whom it could concern
   EXPECT_EQ(world.send(0, 1, 10, 2).code(), Code::kPeerDead);
   EXPECT_EQ(world.node(1).board().sequence(NotifyId(0)), 0U);
   EXPECT_GE(survivor.turns, 2);
 }
 
 TEST(SimNode, ClosingALaneEndsWhatItStillOwes) {
-  World world(plain(2));
   Completion landed, pending;
+  World world(plain(2));
   ASSERT_TRUE(world.send(0, 1, 10, 1, &landed).is_ok());
   while (world.network().step()) continue;
   ASSERT_TRUE(world.send(0, 1, 1000, 2, &pending).is_ok());
@@ -137,22 +138,23 @@ TEST(SimNode, ClosingALaneEndsWhatItStillOwes) {
 }
 
 TEST(SimNode, WhatIsPutIntoAnUnregisteredRegionFails) {
+  Completion completion;
   World world(plain(2));
   const auto memory = MemoryRegion::allocate(4096).value();
   auto region = world.node(1).register_memory(memory);
   const auto remote = world.node(0).import_region(Rank(1), *region).value();
   std::memset(world.region(0).data(), 1, 64);
-  Completion completion;
-  ASSERT_TRUE(
-      world.data(0, 1)
-          .put(world.region(0).slice(0, 64).value(), remote->slice(0, 64).value(), &completion)
-          .is_ok());
+  ASSERT_TRUE(world.data(0, 1)
+                  .put_notify(world.region(0).slice(0, 64).value(), remote->slice(0, 64).value(),
+                              to_cell(0, 1), &completion)
+                  .is_ok());
   region.reset();
   world.network().run();
   world.node(0).progress();
   ASSERT_TRUE(completion.is_done());
   EXPECT_EQ(completion.status().code(), Code::kNotFound);
   EXPECT_EQ(memory->data()[0], std::byte{0});
+  EXPECT_EQ(world.node(1).board().sequence(NotifyId(0)), 0U);
 }
 
 TEST(SimNode, OptionsThatCannotWorkAreRefused) {

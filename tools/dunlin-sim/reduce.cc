@@ -130,6 +130,7 @@ class ReduceCommand final : public Command {
         ->group(kOwnOptions);
     app.add_option("--sync", mode_, "notify-ack, bsp or async")
         ->transform(CLI::CheckedTransformer(modes))
+        ->type_name("")
         ->default_str("notify-ack")
         ->group(kOwnOptions);
     app.add_option("--count", count_, "floats in the model, such as 1000, 64K, 1M")

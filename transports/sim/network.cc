@@ -149,11 +149,10 @@ void Network::tell_of_loss(Rank rank) {
       fmt::format("lost by the simulation at {:.9f} s", to_seconds(now().time_since_epoch()));
   peers_.mark(rank, PeerState::kDead, reason);
   for (int other = 0; other < options_.ranks; ++other) {
-    if (Endpoint* const there = endpoint(Rank(other)); there != nullptr && other != rank.value()) {
-      // Nodes share one table, where marking a second time does nothing.
-      there->peers().mark(rank, PeerState::kDead, reason);
-      nudge(Rank(other));
-    }
+    Endpoint* const there = endpoint(Rank(other));
+    if (there == nullptr || other == rank.value()) continue;
+    if (&there->peers() != &peers_) there->peers().mark(rank, PeerState::kDead, reason);
+    nudge(Rank(other));
   }
 }
 

@@ -13,8 +13,7 @@ Bytes SimRegion::descriptor() const {
   return ByteWriter().number(id_.number).number(id_.generation).take();
 }
 
-Result<std::unique_ptr<RemoteRegion>> SimRemoteRegion::import(Network& network,
-                                                              const Link& link,
+Result<std::unique_ptr<RemoteRegion>> SimRemoteRegion::import(Network& network, const Link& link,
                                                               std::span<const std::byte> descriptor,
                                                               std::size_t size) {
   ByteReader reader(descriptor);

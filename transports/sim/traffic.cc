@@ -162,8 +162,11 @@ void Network::copy(Operation& operation, std::size_t begin, std::size_t end) {
 void Network::publish(Operation& operation) {
   const Rank to = operation.lane->peer();
   Endpoint* const there = endpoint(to);
-  // The cell was checked when it was posted; whoever has the rank now may have a smaller board.
-  if (there == nullptr || static_cast<std::size_t>(operation.cell) >= there->board().size()) return;
+  // Nothing is announced that was not written. The cell was checked when it was posted; whoever has
+  // the rank now may have a smaller board.
+  if (operation.is_unregistered || there == nullptr ||
+      static_cast<std::size_t>(operation.cell) >= there->board().size())
+    return;
   Notification notification;
   notification.id = operation.cell;
   notification.sequence = operation.sequence;

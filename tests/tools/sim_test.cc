@@ -1,0 +1,224 @@
+// dunlin-sim as a user runs it: each protocol, its figures, troubles, wrong usage; and that the
+// same command line gives the same run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/support/command.h"
+#include "tests/support/temp_folder.h"
+
+namespace dunlin::testing {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+CommandResult sim(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), DUNLIN_SIM);
+  return run_command(arguments);
+}
+
+std::vector<Json> json_lines(const std::string& text) {
+  std::vector<Json> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(Json::parse(line));
+  return lines;
+}
+
+// Its JSON lines; it has to succeed.
+std::vector<Json> simulate(std::vector<std::string> arguments) {
+  arguments.insert(arguments.end(), {"--json", "-"});
+  const CommandResult result = sim(arguments);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return json_lines(result.out);
+}
+
+// Whole numbers are summed, and checked by the program.
+TEST(DunlinSim, ARingGoesAroundItsStraggler) {
+  const std::vector<std::string> ring{
+      "straggler-ring", "-n",  "6",           "--count", "6000", "--steps", "20",
+      "--straggler",    "2:6", "--step-time", "3us"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), ring.begin(), ring.end());
+    return simulate(more).at(0);
+  };
+  const Json plain = with({"--lateness", "never"});
+  EXPECT_EQ(plain.at("timeouts"), 0);
+  EXPECT_EQ(plain.at("skips"), 0);
+  EXPECT_EQ(plain.at("steps_done"), 120);
+  const Json fixed = with({"--lateness", "fixed", "--transfer", "3us", "--alpha", "1.5"});
+  EXPECT_GT(fixed.at("timeouts"), 0);
+  EXPECT_GT(fixed.at("skips"), 0);
+  EXPECT_EQ(fixed.at("steps_done"), 120);
+  EXPECT_EQ(sim({"straggler-ring", "--alpha", "1"}).exit_code, 2);
+  EXPECT_EQ(sim({"straggler-ring", "--step-time", "3"}).exit_code, 2);
+}
+
+TEST(DunlinSim, ThePapersRingGainsAQuarter) {
+  const auto lines = simulate({"straggler-ring", "--figures"});
+  ASSERT_FALSE(lines.empty());
+  const auto best = std::find_if(lines.begin(), lines.end(), [](const Json& line) {
+    return line.at("figure") == "best" && line.at("slow_in") == "one step";
+  });
+  ASSERT_NE(best, lines.end());
+  EXPECT_NEAR(best->at("gain_percent").get<double>(), 25.0, 0.01);
+  EXPECT_EQ(best->at("paper_gain_percent"), 25.3);
+}
+
+// Six rounds of a notification each.
+TEST(DunlinSim, ABarrierTakesItsRounds) {
+  const auto lines = simulate({"barrier", "-n", "64", "--latency", "3us", "--steps", "10"});
+  ASSERT_THAT(lines, SizeIs(1));
+  const Json& line = lines[0];
+  EXPECT_EQ(line.at("what"), "barrier");
+  EXPECT_DOUBLE_EQ(line.at("step_us").at("p50"), 18);
+  EXPECT_DOUBLE_EQ(line.at("virtual_us"), 180);
+  EXPECT_EQ(line.at("steps_done"), 640);
+  EXPECT_EQ(line.at("messages"), 64 * 6 * 10);
+  EXPECT_GT(line.at("real").at("events_per_s").get<double>(), 0);
+  EXPECT_GT(line.at("real").at("memory_bytes").get<double>(), 0);
+}
+
+TEST(DunlinSim, AChannelFillsTheWire) {
+  const auto lines = simulate({"channel", "-n", "4", "--size", "100000", "--latency", "2us",
+                               "--bandwidth", "100Gb", "--steps", "100"});
+  ASSERT_THAT(lines, SizeIs(1));
+  // Two pairs of 12.5 GB/s, less what the first message takes to come.
+  EXPECT_NEAR(lines[0].at("gbytes_per_s").get<double>(), 25, 0.25);
+  EXPECT_EQ(lines[0].at("depth"), 16);
+}
+
+TEST(DunlinSim, RanksOfAHostUseItsOwnLink) {
+  const auto lines = simulate({"channel", "-n", "2", "--size", "1M", "--ranks-per-host", "2",
+                               "--intra-bandwidth", "40GB", "--intra-latency", "100ns"});
+  EXPECT_NEAR(lines.at(0).at("gbytes_per_s").get<double>(), 40, 0.4);
+}
+
+TEST(DunlinSim, AStragglerHoldsUpBspAndNotAsync) {
+  const auto step_of = [](const std::string& sync) {
+    const auto lines = simulate({"reduce", "-n", "8", "--count", "1000", "--sync", sync,
+                                 "--compute", "1ms", "--straggler", "3:5"});
+    return lines.at(0).at("step_us").at("p50").get<double>();
+  };
+  EXPECT_NEAR(step_of("bsp"), 5000, 100);
+  EXPECT_NEAR(step_of("async"), 1000, 100);
+}
+
+TEST(DunlinSim, NotifyAckUsesEveryInput) {
+  const auto lines = simulate({"reduce", "-n", "9", "--graph", "mesh:3x3", "--count", "500",
+                               "--jitter", "exponential:20us", "--straggler", "0:3", "--straggler",
+                               "4:2", "--compute", "50us"});
+  ASSERT_THAT(lines, SizeIs(1));
+  EXPECT_EQ(lines[0].at("whole_share"), 1);
+  EXPECT_EQ(lines[0].at("stragglers").size(), 2U);
+  EXPECT_EQ(lines[0].at("graph"), "mesh:3x3");
+}
+
+TEST(DunlinSim, TheSameCommandLineGivesTheSameRun) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"reduce", "-n", "6", "--count", "300", "--hostile"},
+        {"channel", "-n", "4", "--jitter", "uniform:5us"},
+        {"barrier", "-n", "7", "--hostile"}}) {
+    const auto run = [&](const std::string& seed) {
+      auto with_seed = arguments;
+      with_seed.insert(with_seed.end(), {"--seed", seed});
+      Json line = simulate(with_seed).at(0);
+      line.erase("real");
+      return line;
+    };
+    EXPECT_EQ(run("5"), run("5"));
+    EXPECT_NE(run("5").at("trace_hash"), run("6").at("trace_hash"));
+  }
+}
+
+TEST(DunlinSim, ManySeedsOnAHostileNetworkHold) {
+  for (const std::string sync : {"notify-ack", "bsp", "async"}) {
+    EXPECT_THAT(simulate({"reduce", "-n", "5", "--count", "100", "--steps", "5", "--sync", sync,
+                          "--hostile", "--seeds", "20"}),
+                SizeIs(20));
+  }
+  const auto lines = simulate({"channel", "--hostile", "--seed", "11", "--seeds", "20"});
+  ASSERT_THAT(lines, SizeIs(20));
+  EXPECT_EQ(lines[19].at("seed"), 30);
+}
+
+TEST(DunlinSim, AKilledRankIsNoticedByWhoDependsOnIt) {
+  const auto lines = simulate({"reduce", "-n", "8", "--count", "1000", "--kill", "3@100us",
+                               "--loss-notice", "50us", "--steps", "1000"});
+  const Json& loss = lines.at(0).at("loss_of_3");
+  EXPECT_EQ(loss.at("ended"), 7);
+  EXPECT_GE(loss.at("longest_us").get<double>(), 50);
+  // The other pair goes on.
+  const auto pairs = simulate({"channel", "-n", "4", "--kill", "1@5us", "--steps", "100"});
+  EXPECT_EQ(pairs.at(0).at("loss_of_1").at("ended"), 1);
+  EXPECT_GE(pairs.at(0).at("steps_done").get<int>(), 200);
+}
+
+// A run that may not take as long as it has to.
+TEST(DunlinSim, AFailingSeedIsNamedAndCanBeRunAgain) {
+  const CommandResult result = sim({"barrier", "-n", "4", "--jitter", "1us", "--seed", "7",
+                                    "--seeds", "3", "--most-events", "20"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("`dunlin-sim barrier -n 4 --jitter 1us --most-events 20 "
+                                    "--seed 7`"));
+  EXPECT_THAT(result.err, HasSubstr("4 of 4 ranks are not done after --most-events"));
+  EXPECT_THAT(result.err, HasSubstr("of barrier 'sim' #"));
+  const CommandResult json = sim({"barrier", "-n", "4", "--most-events", "20", "--json", "-"});
+  EXPECT_EQ(json.exit_code, 1);
+  EXPECT_THAT(json_lines(json.out).at(0).at("failure").get<std::string>(), HasSubstr("not done"));
+}
+
+TEST(DunlinSim, FiguresAreForPeopleToo) {
+  const TempFolder folder;
+  const std::string path = folder.file("sim.json");
+  const CommandResult result = sim({"reduce", "-n", "4", "--count", "10", "--json", path});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("reduce: 4 ranks, rack 2.00 us + 12.5 GB/s, seed 1"));
+  EXPECT_THAT(result.out, HasSubstr("100.0 % with every input"));
+  EXPECT_THAT(result.out, HasSubstr("events in"));
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(json_lines(text), SizeIs(1));
+}
+
+TEST(DunlinSim, WrongUsageIsExplained) {
+  const auto expect = [](const std::vector<std::string>& arguments, const std::string& why) {
+    const CommandResult result = sim(arguments);
+    EXPECT_EQ(result.exit_code, 2) << why;
+    EXPECT_THAT(result.err, HasSubstr(why));
+    EXPECT_THAT(result.out, IsEmpty());
+  };
+  expect({}, "subcommand");
+  expect({"tea"}, "subcommand");
+  expect({"barrier", "--latency", "5"}, "--latency: '5' is not a time");
+  expect({"barrier", "--latency", "-5us"}, "'-5us' is not a time");
+  expect({"barrier", "--bandwidth", "100"}, "--bandwidth: '100' is not a bandwidth");
+  expect({"barrier", "--bandwidth", "0GB"}, "'0GB' is not a bandwidth");
+  expect({"barrier", "--straggler", "3"}, "--straggler: '3' is not RANK:FACTOR");
+  expect({"barrier", "-n", "2", "--straggler", "2:5"}, "straggler 2 of 2 ranks");
+  expect({"barrier", "--kill", "1"}, "--kill: '1' is not RANK@TIME");
+  expect({"barrier", "-n", "2", "--kill", "2@1us"}, "--kill: rank 2 of 2 ranks");
+  expect({"barrier", "--jitter", "normal:1us"}, "--jitter: 'normal:1us' is not TIME");
+  expect({"barrier", "-n", "0"}, "--ranks");
+  expect({"barrier", "-n", "100000"}, "at most 2048");
+  expect({"channel", "-n", "3"}, "channels need an even number");
+  expect({"reduce", "--graph", "knot"}, "--graph: ");
+  expect({"reduce", "--sync", "maybe"}, "--sync");
+  EXPECT_EQ(sim({"--help"}).exit_code, 0);
+  EXPECT_THAT(sim({"reduce", "--help"}).out, HasSubstr("--straggler"));
+}
+
+TEST(DunlinSim, WhereTheJsonCannotGoIsSaid) {
+  const CommandResult result = sim({"barrier", "--json", "/no/such/folder/file"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("/no/such/folder/file"));
+}
+
+}  // namespace
+}  // namespace dunlin::testing

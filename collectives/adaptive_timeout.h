@@ -7,8 +7,8 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
 
+#include "collectives/recent_times.h"
 #include "runtime/clock.h"
 
 namespace dunlin::collective {
@@ -23,18 +23,14 @@ class AdaptiveTimeout {
   Duration current() const { return current_; }
 
  private:
-  static constexpr std::size_t kWindow = 128;  // reduces remembered
-  static constexpr std::size_t kMinimum = 16;  // before the time-out adapts
+  static constexpr std::size_t kMinimum = 16;  // reduces before the time-out adapts
   static constexpr int kDeviations = 10;
   static constexpr int kMargin = 20;
-
-  void update();
 
   Duration floor_;
   Duration ceiling_;
   Duration current_;
-  std::vector<Duration> window_;  // a ring
-  std::size_t recorded_ = 0;
+  RecentTimes times_;
 };
 
 }  // namespace dunlin::collective

@@ -16,13 +16,6 @@ using transport::versioned_slot_bytes;
 using transport::VersionedReader;
 using transport::VersionedWriter;
 
-namespace {
-
-// News of a death take milliseconds on one host and a heartbeat at most between hosts.
-constexpr auto kNewsTime = std::chrono::milliseconds(500);
-
-}  // namespace
-
 const char* to_string(SyncMode mode) {
   switch (mode) {
     case SyncMode::kNotifyAck:
@@ -310,69 +303,9 @@ std::vector<Awaited> StochasticReduce<T>::awaited() const {
 }
 
 template <typename T>
-Status StochasticReduce<T>::check_members() {
-  PeerTable& peers = fabric_.peers();
-  if (peers.version() == seen_peers_) return Status::ok();
-  seen_peers_ = peers.version();
-  for (const Rank member : options_.membership.members) {
-    if (peers.state(member) != PeerState::kDead) continue;
-    std::string waiting;
-    for (const Awaited& wait : awaited()) {
-      waiting += fmt::format("{}{} from rank {}", waiting.empty() ? "" : ", ", wait.what,
-                             wait.peer.value());
-    }
-    return Status(Code::kPeerDead,
-                  fmt::format("rank {} is {}; rank {} had waited {:.3f} s for {}", member.value(),
-                              peers.describe(member), fabric_.rank().value(),
-                              to_seconds(fabric_.clock().now() - began_),
-                              waiting.empty() ? "nothing" : waiting))
-        .with_peer(member);
-  }
-  return Status::ok();
-}
-
-// A neighbour that closed its end may have done so because somebody died, and be faster than the
-// news.
-template <typename T>
-Status StochasticReduce<T>::find_cause(Status error) {
-  seen_peers_ = ~std::uint64_t{0};
-  const auto death = [this] {
-    Status members = check_members();
-    return members.is_ok() ? Status::busy() : members;
-  };
-  Status found = fabric_.wait(
-      death, [] { return std::vector<Awaited>(); }, kNewsTime);
-  return found.code() == Code::kPeerDead ? found : error;
-}
-
-// Those who wait for somebody who waits for a stopped member should say who that is.
-template <typename T>
-Status StochasticReduce<T>::name_stalled(Status error) const {
-  for (const Rank member : options_.membership.members) {
-    if (fabric_.peers().state(member) != PeerState::kStalled) continue;
-    return Status(Code::kPeerStalled, fmt::format("{}; rank {} is {}", error.message(),
-                                                  member.value(), fabric_.peers().describe(member)))
-        .with_peer(member);
-  }
-  return error;
-}
-
-template <typename T>
 Result<ReduceReport> StochasticReduce<T>::reduce(Duration timeout) {
   DUNLIN_TRY(start());
-  // Here too, as a reduce that never waits (ASYNC) would never look.
-  DUNLIN_TRY(check_members());
-  const auto step = [this]() -> Status {
-    if (Status status = test(); !status.is_busy()) return status;
-    Status members = check_members();
-    return members.is_ok() ? Status::busy() : members;
-  };
-  Status status = fabric_.wait(
-      step, [this] { return awaited(); }, timeout);
-  if (status.code() == Code::kPeerDead || status.code() == Code::kNotFound)
-    status = find_cause(std::move(status));
-  if (status.code() == Code::kDeadlineExceeded) status = name_stalled(std::move(status));
-  DUNLIN_TRY(status);
+  DUNLIN_TRY(watch_.wait([this] { return test(); }, [this] { return awaited(); }, timeout));
   return report_;
 }
 

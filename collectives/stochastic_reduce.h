@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "collectives/barrier.h"
+#include "collectives/member_watch.h"
 #include "collectives/neighborhood.h"
 #include "transports/channel/queue.h"
 #include "transports/channel/slot_exchange.h"
@@ -91,7 +92,9 @@ class StochasticReduce {
   struct Wire;
 
   StochasticReduce(transport::Fabric& fabric, ReduceOptions options)
-      : fabric_(fabric), options_(std::move(options)) {}
+      : fabric_(fabric),
+        options_(std::move(options)),
+        watch_(fabric, options_.membership.members) {}
   Status allocate();
   bool is_versioned() const { return options_.mode != SyncMode::kNotifyAck; }
   Status send();
@@ -101,12 +104,10 @@ class StochasticReduce {
   void average_versioned();
   Status acknowledge();
   void finish();
-  Status check_members();
-  Status find_cause(Status error);
-  Status name_stalled(Status error) const;
 
   transport::Fabric& fabric_;
   ReduceOptions options_;
+  MemberWatch watch_;
   std::unique_ptr<Wire> wire_;
   std::span<std::byte> framed_;
   std::span<T> model_;
@@ -122,7 +123,6 @@ class StochasticReduce {
   Phase phase_ = Phase::kIdle;
   std::vector<const T*> inputs_;
   std::vector<T> weights_;
-  std::uint64_t seen_peers_ = ~std::uint64_t{0};  // version of the peer table that was looked at
   TimePoint sent_at_{};
   TimePoint began_{};
   ReduceReport report_;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -36,6 +37,38 @@ std::vector<Json> simulate(std::vector<std::string> arguments) {
   const CommandResult result = sim(arguments);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   return json_lines(result.out);
+}
+
+// Whole numbers are summed, and checked by the program.
+TEST(DunlinSim, ARingGoesAroundItsStraggler) {
+  const std::vector<std::string> ring{
+      "straggler-ring", "-n",  "6",           "--count", "6000", "--steps", "20",
+      "--straggler",    "2:6", "--step-time", "3us"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), ring.begin(), ring.end());
+    return simulate(more).at(0);
+  };
+  const Json plain = with({"--lateness", "never"});
+  EXPECT_EQ(plain.at("timeouts"), 0);
+  EXPECT_EQ(plain.at("skips"), 0);
+  EXPECT_EQ(plain.at("steps_done"), 120);
+  const Json fixed = with({"--lateness", "fixed", "--transfer", "3us", "--alpha", "1.5"});
+  EXPECT_GT(fixed.at("timeouts"), 0);
+  EXPECT_GT(fixed.at("skips"), 0);
+  EXPECT_EQ(fixed.at("steps_done"), 120);
+  EXPECT_EQ(sim({"straggler-ring", "--alpha", "1"}).exit_code, 2);
+  EXPECT_EQ(sim({"straggler-ring", "--step-time", "3"}).exit_code, 2);
+}
+
+TEST(DunlinSim, ThePapersRingGainsAQuarter) {
+  const auto lines = simulate({"straggler-ring", "--figures"});
+  ASSERT_FALSE(lines.empty());
+  const auto best = std::find_if(lines.begin(), lines.end(), [](const Json& line) {
+    return line.at("figure") == "best" && line.at("slow_in") == "one step";
+  });
+  ASSERT_NE(best, lines.end());
+  EXPECT_NEAR(best->at("gain_percent").get<double>(), 25.0, 0.01);
+  EXPECT_EQ(best->at("paper_gain_percent"), 25.3);
 }
 
 // Six rounds of a notification each.

@@ -30,6 +30,7 @@ class Command {
 std::unique_ptr<Command> make_channel_command();
 std::unique_ptr<Command> make_barrier_command();
 std::unique_ptr<Command> make_reduce_command();
+std::unique_ptr<Command> make_straggler_ring_command();
 
 // The heading of the options that a command has for itself.
 inline constexpr const char* kOwnOptions = "The protocol";

@@ -35,7 +35,8 @@ struct Choice {
 
 std::vector<std::unique_ptr<Choice>> make_choices() {
   std::vector<std::unique_ptr<Choice>> choices;
-  for (auto* const make : {make_channel_command, make_barrier_command, make_reduce_command}) {
+  for (auto* const make : {make_channel_command, make_barrier_command, make_reduce_command,
+                           make_straggler_ring_command}) {
     choices.push_back(std::make_unique<Choice>(make()));
   }
   return choices;
@@ -58,6 +59,11 @@ Status run_seed(Command& command, const Scenario& scenario, const tools::Output&
   auto report = command.run(scenario);
   nlohmann::ordered_json context{{"what", command.name()}};
   context.update(command.options());
+  if (report && !report->rows.empty()) {
+    DUNLIN_TRY(output.text(report->table));
+    for (const auto& row : report->rows) DUNLIN_TRY(output.json(context, row));
+    return Status::ok();
+  }
   context.update(to_json(scenario));
   if (!report) {
     DUNLIN_TRY(output.json(context, {{"failure", report.status().to_string()}}));

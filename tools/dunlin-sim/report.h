@@ -40,6 +40,9 @@ struct Report {
   transport::sim::Statistics statistics;
   std::uint64_t trace_hash = 0;
   std::vector<Fact> facts;
+  // Of an experiment with a setting of its own, instead of all that: a table, and its JSON lines.
+  std::string table;
+  std::vector<nlohmann::ordered_json> rows;
 
   // Takes over what the network counted.
   void take(const transport::sim::Network& network);

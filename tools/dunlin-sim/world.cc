@@ -114,7 +114,10 @@ class Runner final : public transport::sim::Actor {
       }
       case Phase::kExchanging: {
         Status status = stepper_.test();
-        if (status.is_busy()) return look_for_losses();
+        if (status.is_busy()) {
+          wake_for_stepper();
+          return look_for_losses();
+        }
         if (!status.is_ok()) return end(std::move(status));
         report_.step.add(now - began_at_);
         report_.waited.add(now - started_at_);
@@ -125,6 +128,13 @@ class Runner final : public transport::sim::Actor {
       }
     }
     return false;
+  }
+
+  void wake_for_stepper() {
+    const auto event = stepper_.next_event();
+    if (!event || event == woken_at_) return;
+    woken_at_ = event;
+    network_.wake_at(fabric_.rank(), *event);
   }
 
   // As Fabric::wait() does for who blocks.
@@ -153,6 +163,7 @@ class Runner final : public transport::sim::Actor {
   TimePoint ready_at_{};
   TimePoint started_at_{};
   TimePoint ended_at_{};
+  std::optional<TimePoint> woken_at_;  // for what the stepper asked for last
   std::optional<Status> outcome_;
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/bootstrap/bootstrap.h"
@@ -48,6 +49,8 @@ class Stepper {
   virtual Status start(std::uint64_t step) = 0;
   // kBusy until the step is done; called when something has come for the rank.
   virtual Status test() = 0;
+  // When test() wants to be called though nothing has come; nothing: never.
+  virtual std::optional<TimePoint> next_event() const { return std::nullopt; }
   // Who is waited for at this moment, and for what.
   virtual std::vector<transport::Awaited> awaited() const = 0;
   // Whether it can't go on without that rank.

@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace dunlin::collective {
+namespace {
+
+constexpr std::size_t kShortestSlice = 256;
+
+}  // namespace
 
 RingReduceScatter::RingReduceScatter(ProgramBuilder& builder, const Team& team, const Split& split,
                                      BufferKind from, std::size_t segment, bool finishes,
@@ -151,8 +156,10 @@ void for_each_slice(ProgramBuilder& builder, Range whole, std::size_t per_elemen
     return;
   }
   const std::size_t half = shape.scratch / 2;
+  // Shorter ones would make endless programs: rather more scratch than there is, which is found
+  // out.
   const std::size_t longest =
-      half > fixed ? std::max<std::size_t>(1, (half - fixed) / per_element) : 1;
+      std::max(kShortestSlice, half > fixed ? (half - fixed) / per_element : 0);
   for (std::size_t i = 0; i < segments_of(whole, longest); ++i) {
     builder.begin_slice(half);
     slice(segment_of(whole, longest, i));

@@ -112,6 +112,7 @@ void signal_all(ProgramBuilder& builder, const Team& team);
 
 // Calls `slice` for one range after the other, which together are `whole`, so that the scratch that
 // each of them takes, at most `per_element` times its count and `fixed`, fits into the shape's.
+// With too little scratch for that, programs take more than the shape has.
 void for_each_slice(ProgramBuilder& builder, Range whole, std::size_t per_element,
                     std::size_t fixed, const Shape& shape, const std::function<void(Range)>& slice);
 

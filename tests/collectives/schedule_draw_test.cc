@@ -25,7 +25,7 @@ struct Element {
 // A small XML reader: tags that nest, attributes in double quotes, three entities.
 class Xml {
  public:
-  explicit Xml(std::string_view text) : text_(text) {}
+  explicit Xml(std::string text) : document_(std::move(text)), text_(document_) {}
 
   // What is wrong; nothing of a well-formed document.
   std::optional<std::string> read() {
@@ -91,6 +91,7 @@ class Xml {
     return std::nullopt;
   }
 
+  std::string document_;
   std::string_view text_;
   std::size_t at_ = 0;
   std::vector<std::string> open_;

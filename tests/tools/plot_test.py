@@ -117,6 +117,15 @@ class FigureTest(PlotTest):
         self.assertIn("no file has this label",
                       self.plot("svm", "--out", out, "--baseline", "b", f"a={path}", expect=1))
 
+    def test_schedule(self):
+        lines = [{"figure": name, "title": "16 groups", "series": series, "x_label": "workers", "x": x, "seconds": x * 1e-6}
+                 for name in ("3a", "3b") for series in ("ring", "2d-tga") for x in (64, 16, 32)]
+        path = self.file("figures.json", lines + [{"statement": "s", "holds": True}])
+        self.expect_figure("schedule.svg", b"<?xml", "schedule", path)
+        self.assertIn("no line with", self.plot("schedule", "--out", "x.png", self.file("none.json", [{"x": 1}]), expect=1))
+        bad = self.file("bad.json", [{"figure": "3a", "series": "ring", "x": 16}])
+        self.assertIn(f"{bad}:1: 'seconds' is missing", self.plot("schedule", "--out", "x.png", bad, expect=1))
+
     def test_perf(self):
         lines = [{"bench": bench, "transport": transport, "size": size, "p50_us": scale * (0.1 + size / 1e4),
                   "p99_us": scale * (0.2 + size / 5e3), "gbps": size / (scale * (0.1 + size / 1e4)) / 1e3}

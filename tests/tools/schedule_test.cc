@@ -1,0 +1,159 @@
+// dunlin-schedule: what it prints and draws; and the units it reads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "tests/support/command.h"
+#include "tests/support/temp_folder.h"
+#include "tools/dunlin-schedule/units.h"
+
+namespace dunlin::schedule {
+namespace {
+
+using ::testing::HasSubstr;
+
+dunlin::testing::CommandResult run(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), DUNLIN_SCHEDULE);
+  return dunlin::testing::run_command(arguments);
+}
+
+nlohmann::json json_of(const std::vector<std::string>& arguments) {
+  const auto result = run(arguments);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return nlohmann::json::parse(result.out);
+}
+
+std::string contents(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(Units, OfTimesRatesAndSizes) {
+  EXPECT_DOUBLE_EQ(parse_seconds("2us").value(), 2e-6);
+  EXPECT_DOUBLE_EQ(parse_seconds("0.1ns").value(), 1e-10);
+  EXPECT_EQ(parse_seconds("0").value(), 0);
+  EXPECT_DOUBLE_EQ(parse_bandwidth("100Gb").value(), 1 / 12.5e9);
+  EXPECT_DOUBLE_EQ(parse_bandwidth("12.5GB/s").value(), 1 / 12.5e9);
+  EXPECT_EQ(parse_bandwidth("unlimited").value(), 0);
+  EXPECT_EQ(parse_size("64KiB").value(), 65536u);
+  EXPECT_EQ(parse_size("1M").value(), 1048576u);
+  EXPECT_EQ(parse_size("25.6MB").value(), 25'600'000u);
+  EXPECT_EQ(parse_grid("4x8").value().columns, 8);
+  EXPECT_EQ(format_seconds(1.204e-3), "1.204 ms");
+}
+
+TEST(Units, RefuseWhatIsNone) {
+  for (const char* const text : {"", "2", "us", "-1us", "2 us", "infs", "nan", "2usx"})
+    EXPECT_EQ(parse_seconds(text).status().code(), Code::kInvalidArgument) << text;
+  for (const char* const text : {"", "0Gb", "10", "Gb", "10Gbs", "-1GB"})
+    EXPECT_EQ(parse_bandwidth(text).status().code(), Code::kInvalidArgument) << text;
+  for (const char* const text : {"", "1KB2", "x", "1e30", "-5"})
+    EXPECT_EQ(parse_size(text).status().code(), Code::kInvalidArgument) << text;
+  for (const char* const text : {"", "4", "4x", "x4", "0x4", "4x4x4", "-1x4"})
+    EXPECT_EQ(parse_grid(text).status().code(), Code::kInvalidArgument) << text;
+}
+
+TEST(List, HasEveryAlgorithm) {
+  EXPECT_THAT(run({"list"}).out, HasSubstr("halving-doubling"));
+  const auto json = json_of({"list", "--json"});
+  EXPECT_GT(json.size(), 20u);
+  EXPECT_EQ(json[0].at("collective"), "all-reduce");
+}
+
+TEST(Check, FindsAllOfThemRight) {
+  const auto json = json_of({"check", "--ranks", "12", "--size", "4000", "--json"});
+  EXPECT_GE(json.size(), 10u);
+  for (const auto& entry : json) EXPECT_EQ(entry.at("is_right"), true) << entry;
+  EXPECT_THAT(run({"check", "--collective", "broadcast", "--ranks", "5", "--root", "4"}).out,
+              HasSubstr("tree"));
+}
+
+TEST(Cost, OfTheRingByHand) {
+  // 7 steps each way of 1 us and 1000 B at 1 GB/s; 7 reduces of 1000 B at 1 ns.
+  const auto json = json_of({"cost", "--algorithm", "ring", "--ranks", "8", "--size", "8000",
+                             "--alpha", "1us", "--bandwidth", "1GB", "--gamma", "1ns", "--json"});
+  const auto& ring = json.at("algorithms").at(0);
+  EXPECT_NEAR(ring.at("seconds").get<double>(), 14 * 2e-6 + 7 * 1e-6, 1e-15);
+  EXPECT_NEAR(ring.at("formula_seconds").get<double>(), 35e-6, 1e-15);
+}
+
+TEST(Cost, OfAllWithLinksOfTwoClasses) {
+  const auto json = json_of({"cost", "--ranks", "16", "--groups", "4", "--size", "1MiB",
+                             "--intra-alpha", "200ns", "--intra-bandwidth", "20GB", "--json"});
+  std::set<std::string> names;
+  for (const auto& entry : json.at("algorithms")) {
+    const std::string name = entry.at("algorithm");
+    names.insert(name);
+    EXPECT_GT(entry.at("seconds"), 0);
+    const bool has_formula = name == "hierarchical" || name == "2d-tga";
+    ASSERT_EQ(!entry.at("formula_seconds").is_null(), has_formula) << name;
+    if (!has_formula) continue;
+    EXPECT_NEAR(entry.at("seconds").get<double>() / entry.at("formula_seconds").get<double>(), 1,
+                1e-9)
+        << name;
+  }
+  EXPECT_TRUE(names.contains("mesh-2d"));
+  const auto text = run({"cost", "--ranks", "16"});
+  EXPECT_THAT(text.out, HasSubstr("+0.00 %"));
+}
+
+TEST(Draw, WritesPictureAndTrace) {
+  const dunlin::testing::TempFolder folder;
+  const std::string svg = folder.file("ring.svg");
+  const std::string trace = folder.file("ring.json");
+  const auto result =
+      run({"draw", "--algorithm", "ring", "--ranks", "4", "--svg", svg, "--trace", trace});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(contents(svg), HasSubstr("data-step=\"3:0\""));
+  EXPECT_GT(nlohmann::json::parse(contents(trace)).at("traceEvents").size(), 40u);
+  EXPECT_EQ(run({"draw", "--algorithm", "ring"}).exit_code, 2);
+  EXPECT_EQ(run({"draw", "--svg", svg}).exit_code, 2);
+  EXPECT_EQ(run({"draw", "--algorithm", "ring", "--svg", folder.file("none/x.svg")}).exit_code, 1);
+}
+
+TEST(Figures, SayWhatHolds) {
+  const auto result = run({"figures", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  std::istringstream lines(result.out);
+  std::map<std::string, int> points;
+  std::map<std::string, bool> holds;
+  for (std::string line; std::getline(lines, line);) {
+    const auto entry = nlohmann::json::parse(line);
+    if (entry.contains("figure")) ++points[entry.at("figure")];
+    if (entry.contains("statement"))
+      holds[entry.at("statement").get<std::string>().substr(0, 12)] = entry.at("holds");
+  }
+  EXPECT_EQ(points["3a"], 4 * 7);
+  EXPECT_EQ(points["3b"], 2 * 5);
+  EXPECT_EQ(points["4a"], 7 + 7 + 5);
+  EXPECT_EQ(points["4b"], 3 * 5);
+  EXPECT_TRUE(holds.at("3a: the time"));
+  EXPECT_TRUE(holds.at("3a: 2d-tga a"));
+  EXPECT_TRUE(holds.at("3a: 2d-tga i"));
+  EXPECT_TRUE(holds.at("3b: with mor"));
+  // The real algorithm broadcasts within groups, which takes the longer the larger they are.
+  EXPECT_FALSE(holds.at("4b: the fewe"));
+  // With a long vector those broadcasts take more than the ring.
+  EXPECT_THAT(run({"figures", "--size", "25.6MB"}).out, HasSubstr("[FAILS] 3a: 2d-tga and"));
+}
+
+TEST(CommandLine, SaysWhatIsWrong) {
+  EXPECT_EQ(run({}).exit_code, 2);
+  EXPECT_EQ(run({"cost", "--alpha", "2"}).exit_code, 2);
+  EXPECT_THAT(run({"cost", "--alpha", "2"}).err, HasSubstr("a time with its unit"));
+  EXPECT_THAT(run({"cost", "--algorithm", "rings"}).err, HasSubstr("halving-doubling"));
+  EXPECT_THAT(
+      run({"cost", "--algorithm", "2d-tga", "--groups", "6", "--ranks", "12", "--grid", "2x2"}).err,
+      HasSubstr("2 x 2 for 6 groups"));
+  EXPECT_EQ(run({"check", "--ranks", "65"}).exit_code, 2);
+  EXPECT_EQ(run({"figures", "--size", "0"}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace dunlin::schedule

@@ -1,0 +1,190 @@
+#include "tools/dunlin-schedule/commands.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "collectives/schedule/check.h"
+#include "collectives/schedule/draw.h"
+#include "runtime/print.h"
+#include "tools/dunlin-schedule/units.h"
+
+namespace dunlin::schedule {
+namespace {
+
+using collective::Algorithm;
+using collective::Collective;
+using nlohmann::ordered_json;
+
+struct Costed {
+  const Algorithm* algorithm;
+  collective::CostReport report;
+  std::optional<double> formula;
+};
+
+Result<Costed> predict(const Options& options, const Algorithm& algorithm) {
+  DUNLIN_ASSIGN(const auto programs, make_schedule(options, algorithm));
+  DUNLIN_ASSIGN(auto report, collective::predict(programs, options.element, options.model()));
+  Costed costed{&algorithm, std::move(report), std::nullopt};
+  if (const auto seconds = formula(options, algorithm)) costed.formula = *seconds;
+  costed.report.times.clear();  // of a thousand ranks there are many
+  return costed;
+}
+
+ordered_json to_json(const Costed& costed) {
+  const collective::CostReport& report = costed.report;
+  ordered_json links = ordered_json::array();
+  for (std::size_t i = 0; i < report.links.size(); ++i) {
+    links.push_back({{"class", i == 0 ? "within groups" : "between groups"},
+                     {"puts", report.links[i].puts},
+                     {"signals", report.links[i].signals},
+                     {"bytes", report.links[i].bytes}});
+  }
+  ordered_json json{{"algorithm", costed.algorithm->name},
+                    {"seconds", report.seconds},
+                    {"formula_seconds", nullptr},
+                    {"reduced_bytes", report.reduced_bytes},
+                    {"critical_steps", report.critical_path.size()},
+                    {"links", links}};
+  if (costed.formula) json["formula_seconds"] = *costed.formula;
+  return json;
+}
+
+std::string row(const Costed& costed) {
+  const collective::CostReport& report = costed.report;
+  std::uint64_t messages = 0;
+  for (const collective::LinkUse& use : report.links) messages += use.puts + use.signals;
+  std::string formula = "-";
+  std::string difference = "-";
+  if (costed.formula) {
+    formula = format_seconds(*costed.formula);
+    const double share = *costed.formula > 0 ? report.seconds / *costed.formula - 1 : 0;
+    difference = fmt::format("{:+.2f} %", std::abs(share) < 5e-5 ? 0.0 : 100 * share);
+  }
+  return fmt::format("{:<20}{:>12}{:>12}{:>10}{:>11}{:>12}{:>12}{:>10}\n", costed.algorithm->name,
+                     format_seconds(report.seconds), formula, difference, messages,
+                     format_bytes(static_cast<double>(report.links[0].bytes)),
+                     format_bytes(static_cast<double>(report.links[1].bytes)),
+                     report.critical_path.size());
+}
+
+std::string describe(const Options& options) {
+  return fmt::format("{} of {} over {} ranks in {} groups", options.words.collective,
+                     format_bytes(static_cast<double>(options.bytes)), options.problem.size,
+                     options.grouping.groups());
+}
+
+// What is wrong with one algorithm; the properties that it was found to have otherwise.
+Result<std::string> check_one(const Options& options, const Algorithm& algorithm) {
+  DUNLIN_ASSIGN(const auto programs, make_schedule(options, algorithm));
+  std::string text;
+  for (const bool in_place : {false, true}) {
+    if (in_place && algorithm.collective == Collective::kAllToAll) continue;
+    auto checked = collective::check(options.problem, programs, in_place);
+    if (!checked)
+      return std::move(checked).status().with_context(in_place ? "in place" : "out of place");
+    text = fmt::format("right; {}, {}",
+                       checked->is_synchronizing ? "synchronizing" : "not synchronizing",
+                       checked->is_polite ? "polite" : "writes to peers' scratch at once");
+  }
+  return text;
+}
+
+Status write_file(const std::string& path, const std::string& text) {
+  errno = 0;
+  std::ofstream file(path);
+  if (!file) return Status::from_errno("create " + path, errno);
+  file << text;
+  file.close();
+  return file ? Status::ok() : Status::from_errno("write " + path, errno == 0 ? EIO : errno);
+}
+
+}  // namespace
+
+Status list(const Words& words) {
+  std::string text;
+  ordered_json json = ordered_json::array();
+  for (const Algorithm& algorithm : collective::algorithms()) {
+    const char* const kind = collective::to_string(algorithm.collective);
+    json.push_back({{"collective", kind},
+                    {"algorithm", algorithm.name},
+                    {"summary", algorithm.summary},
+                    {"needs_groups", algorithm.needs_groups},
+                    {"needs_mapped_peers", algorithm.needs_mapped_peers},
+                    {"is_synchronizing", algorithm.is_synchronizing},
+                    {"is_polite", algorithm.is_polite}});
+    text += fmt::format("{:<16}{:<20}{}\n", kind, algorithm.name, algorithm.summary);
+  }
+  return print(words.json ? json.dump(2) + "\n" : text);
+}
+
+Status check(const Words& words) {
+  DUNLIN_ASSIGN(const Options options, resolve(words));
+  if (options.problem.size > collective::kMostCheckedRanks) {
+    return {Code::kInvalidArgument,
+            fmt::format("the checker takes at most {} ranks", collective::kMostCheckedRanks)};
+  }
+  int wrong = 0;
+  ordered_json json = ordered_json::array();
+  std::string text = describe(options) + "\n";
+  for (const Algorithm* const algorithm : options.algorithms) {
+    const auto verdict = check_one(options, *algorithm);
+    if (!verdict && verdict.status().code() == Code::kInvalidArgument) return verdict.status();
+    const std::string what =
+        verdict ? *verdict : "WRONG: " + std::string(verdict.status().message());
+    if (!verdict) ++wrong;
+    json.push_back(
+        {{"algorithm", algorithm->name}, {"is_right", verdict.is_ok()}, {"verdict", what}});
+    text += fmt::format("{:<20}{}\n", algorithm->name, what);
+  }
+  DUNLIN_TRY(print(words.json ? json.dump(2) + "\n" : text));
+  if (wrong == 0) return Status::ok();
+  return {Code::kCorrupted, fmt::format("{} schedules are wrong", wrong)};
+}
+
+Status cost(const Words& words) {
+  DUNLIN_ASSIGN(const Options options, resolve(words));
+  ordered_json json{
+      {"collective", words.collective},        {"ranks", options.problem.size},
+      {"groups", options.grouping.groups()},   {"bytes", options.bytes},
+      {"alpha_s", options.between.alpha},      {"beta_s_per_byte", options.between.beta},
+      {"intra_alpha_s", options.within.alpha}, {"intra_beta_s_per_byte", options.within.beta},
+      {"gamma_s_per_byte", options.gamma},     {"algorithms", ordered_json::array()}};
+  std::string text = describe(options) + "\n";
+  text +=
+      fmt::format("{:<20}{:>12}{:>12}{:>10}{:>11}{:>12}{:>12}{:>10}\n", "algorithm", "predicted",
+                  "formula", "differs", "messages", "in groups", "between", "critical");
+  for (const Algorithm* const algorithm : options.algorithms) {
+    DUNLIN_ASSIGN(const Costed costed, predict(options, *algorithm));
+    json["algorithms"].push_back(to_json(costed));
+    text += row(costed);
+  }
+  return print(words.json ? json.dump(2) + "\n" : text);
+}
+
+Status draw(const Words& words) {
+  DUNLIN_ASSIGN(const Options options, resolve(words));
+  if (options.algorithms.size() != 1) return {Code::kInvalidArgument, "draw needs --algorithm"};
+  if (words.svg_path.empty() && words.trace_path.empty())
+    return {Code::kInvalidArgument, "draw needs --svg, --trace or both"};
+  const Algorithm& algorithm = *options.algorithms.front();
+  DUNLIN_ASSIGN(const auto programs, make_schedule(options, algorithm));
+  const collective::CostModel model = options.model();
+  DUNLIN_ASSIGN(const auto report, collective::predict(programs, options.element, model));
+  if (!words.svg_path.empty()) {
+    const std::string title = fmt::format("{}, {}", algorithm.name, describe(options));
+    DUNLIN_ASSIGN(const std::string svg, collective::draw_svg(title, programs, report, model));
+    DUNLIN_TRY(write_file(words.svg_path, svg));
+  }
+  if (!words.trace_path.empty()) {
+    DUNLIN_ASSIGN(const std::string trace, collective::draw_trace(programs, report, model));
+    DUNLIN_TRY(write_file(words.trace_path, trace));
+  }
+  return Status::ok();
+}
+
+}  // namespace dunlin::schedule

@@ -1,9 +1,13 @@
 """What the programs beside this file share: running commands, and dunlin-perf's figures."""
 import json
 import os
+import pathlib
+import platform
 import subprocess
 
 TIMEOUT = 120
+# Lets root start jobs.
+OPENMPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 class Failed(Exception):
@@ -44,3 +48,10 @@ class Dunlin:
         # UCX writes its warnings to standard output as well.
         line = json.loads([text for text in output.splitlines() if text.startswith("{")][-1])
         return [line[field] if field != "limit" else line["limit"]["p50_us"] for field in fields]
+
+
+def cpu_model():
+    for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()

@@ -23,13 +23,6 @@ Status pass(Job& job, collective::Barrier& barrier) {
   return status;
 }
 
-// By number, every rank knows by itself; by time, rank 0 tells the others.
-Result<std::uint64_t> next_chunk(Job& job, const Plan& plan, Pacer& pacer) {
-  const TimePoint now = job.fabric().clock().now();
-  if (plan.duration == Duration::zero()) return pacer.next(now);
-  return job.tell(job.is_root() ? pacer.next(now) : 0);
-}
-
 Result<Row> measure(Job& job, collective::Barrier& barrier, Pair* pair, const Plan& plan) {
   Timer ours(plan.is_each_timed);
   Timer limit(plan.is_each_timed);
@@ -43,7 +36,7 @@ Result<Row> measure(Job& job, collective::Barrier& barrier, Pair* pair, const Pl
   Pacer pacer(plan, (clock.now() - warming) / static_cast<std::int64_t>(plan.warmup));
   Row row;
   for (;;) {
-    DUNLIN_ASSIGN(const std::uint64_t count, next_chunk(job, plan, pacer));
+    DUNLIN_ASSIGN(const std::uint64_t count, job.next_chunk(plan, pacer));
     if (count == 0) break;
     if (bare != nullptr) DUNLIN_TRY(limit.run(count, trip));
     DUNLIN_TRY(ours.run(count, one));

@@ -107,6 +107,12 @@ Result<std::uint64_t> Job::tell(std::uint64_t value) {
   return value;
 }
 
+Result<std::uint64_t> Job::next_chunk(const Plan& plan, Pacer& pacer) {
+  const TimePoint now = clock_.now();
+  if (plan.duration == Duration::zero()) return pacer.next(now);
+  return tell(is_root() ? pacer.next(now) : 0);
+}
+
 std::vector<Rank> Job::ranks(int step) const {
   std::vector<Rank> ranks;
   for (int rank = 0; rank < size(); rank += step) ranks.emplace_back(rank);

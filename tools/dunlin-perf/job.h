@@ -9,6 +9,7 @@
 
 #include "runtime/wait.h"
 #include "tools/dunlin-perf/options.h"
+#include "tools/dunlin-perf/plan.h"
 #include "transports/fabric.h"
 
 namespace dunlin::perf {
@@ -64,6 +65,9 @@ class Job {
 
   // Collective: what rank 0 gave.
   Result<std::uint64_t> tell(std::uint64_t value);
+  // Collective: repetitions of the next chunk. By number, every rank knows by itself; by time,
+  // rank 0 tells the others.
+  Result<std::uint64_t> next_chunk(const Plan& plan, Pacer& pacer);
   // Collective: on rank 0 what each of `ranks` gave, empty elsewhere.
   Result<std::vector<std::string>> gather(const std::vector<Rank>& ranks, const std::string& value);
   // Every `step`-th rank, from 0 on.

@@ -1,5 +1,5 @@
-// dunlin-perf: measures puts, notifications, channels, barriers and reduces between the ranks of a
-// job.
+// dunlin-perf: measures puts, notifications, channels, barriers, collectives and reduces between
+// the ranks of a job.
 #include <fmt/format.h>
 
 #include <thread>
@@ -7,6 +7,7 @@
 #include "runtime/log.h"
 #include "runtime/print.h"
 #include "tools/dunlin-perf/benchmarks.h"
+#include "tools/dunlin-perf/collective.h"
 #include "tools/dunlin-perf/meeting.h"
 
 namespace dunlin::perf {
@@ -14,7 +15,7 @@ namespace dunlin::perf {
 namespace {
 
 bool takes_pairs(Bench bench) {
-  return bench != Bench::kBarrier && bench != Bench::kConsistency;
+  return bench != Bench::kBarrier && bench != Bench::kConsistency && !collective_of(bench);
 }
 
 Status check_size(const Options& options, int size) {
@@ -46,6 +47,15 @@ Status run(const Options& options, Job& job) {
       return run_channel(options, job, *output);
     case Bench::kBarrier:
       return run_barrier(options, job, *output);
+    case Bench::kAllReduce:
+    case Bench::kReduceScatter:
+    case Bench::kAllGather:
+    case Bench::kBroadcast:
+    case Bench::kAllToAll:
+    case Bench::kReduce:
+      return run_collective(options, job, *output);
+    case Bench::kOverlap:
+      return run_overlap(options, job, *output);
     case Bench::kConsistency:
       return run_consistency(options, job, *output);
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "tools/dunlin-perf/collective.h"
 #include "tools/dunlin-perf/endpoints.h"
 
 namespace dunlin::perf {
@@ -19,8 +20,9 @@ constexpr const char* kFooter =
     "names itself have to agree. Set the same DUNLIN_JOB_SECRET on both where others reach the "
     "port.\n"
     "Under a launcher: dunlin-run -n 2 dunlin-perf put-notify --size 8\n"
-    "Ranks form pairs (0-1, 2-3, ...) that measure at the same time; barrier and consistency take\n"
-    "all of them. Beside every figure stands the bare limit of the machine, measured in turns "
+    "Ranks form pairs (0-1, 2-3, ...) that measure at the same time; the collectives and\n"
+    "consistency take all of them. Beside every figure stands the bare limit of the machine, "
+    "measured in turns "
     "with\n"
     "it: the cache-line ping-pong of the same two processes, or memcpy of the same size.\n"
     "Exit codes: 0 done, 1 failed (or wrong data), 2 wrong usage.";
@@ -36,6 +38,7 @@ struct Words {
   double seconds = 0;
   std::string straggler;
   std::uint64_t compute_us = 0;
+  std::uint32_t progress_every_us = 10;
   std::string listen;
   std::string connect;
 };
@@ -57,6 +60,8 @@ class Parser {
   void declare_checks(CLI::App& app);
   void declare_histogram(CLI::App& app);
   void declare_depth(CLI::App& app, const char* names, const char* help);
+  void declare_collectives(CLI::App& app);
+  CLI::App* add_collective(CLI::App& app, Bench bench, const char* help);
   void declare_consistency(CLI::App& app);
   void read_start(const CLI::App& app, const CLI::App* chosen);
   void note_named(const CLI::App& chosen);
@@ -115,8 +120,60 @@ void Parser::declare(CLI::App& app) {
   declare_histogram(*channel);
   declare_depth(*channel, "--depth", "slots (default: 16)");
   declare_histogram(*add(app, Bench::kBarrier, "barrier of all ranks"));
+  declare_collectives(app);
   declare_consistency(*add(app, Bench::kConsistency,
                            "share of reduces by number of consistent inputs (ASAP, figure 8)"));
+}
+
+void Parser::declare_collectives(CLI::App& app) {
+  add_collective(app, Bench::kAllReduce, "all-reduce of all ranks, one blocking call");
+  add_collective(app, Bench::kReduceScatter, "reduce-scatter; sizes are of the input");
+  add_collective(app, Bench::kAllGather, "all-gather; sizes are of the output");
+  add_collective(app, Bench::kBroadcast, "broadcast from rank 0, call after call");
+  add_collective(app, Bench::kAllToAll, "all-to-all; sizes are of the input");
+  add_collective(app, Bench::kReduce, "reduce to rank 0, call after call");
+  CLI::App* const overlap =
+      add_collective(app, Bench::kOverlap,
+                     "all-reduce while the ranks compute: by how much of the shorter one both "
+                     "together are faster than one after the other");
+  overlap
+      ->add_option("--progress-every", words_.progress_every_us,
+                   "microseconds of computation between two calls of progress(); 0: none")
+      ->check(CLI::Range(0U, 1'000'000U))
+      ->capture_default_str()
+      ->group(kMeasurement);
+}
+
+CLI::App* Parser::add_collective(CLI::App& app, Bench bench, const char* help) {
+  CollectiveOptions& own = options_.collective;
+  CLI::App* const sub = add(app, bench, help);
+  declare_sizes(*sub);
+  sub->add_option("--algorithm", own.algorithm,
+                  bench == Bench::kOverlap ? "its name; default: chosen by size"
+                                           : "its name; all: a row for each that suits; default: "
+                                             "chosen by size")
+      ->group(kMeasurement);
+  sub->add_option("--type", own.type,
+                  "of the elements: int8, uint8, int32, int64, float16, "
+                  "bfloat16, float32, float64")
+      ->capture_default_str()
+      ->group(kMeasurement);
+  if (bench != Bench::kBroadcast && bench != Bench::kAllGather && bench != Bench::kAllToAll) {
+    sub->add_option("--op", own.op, "sum, prod, min, max, avg")
+        ->capture_default_str()
+        ->group(kMeasurement);
+  }
+  if (bench != Bench::kBroadcast && bench != Bench::kAllToAll) {
+    sub->add_flag("--in-place,!--out-of-place", own.is_in_place,
+                  "input and output share memory (default)")
+        ->group(kMeasurement);
+  }
+  sub->add_option("--memory", own.memory,
+                  "registered: the communicator's own; any: the program's, which is copied")
+      ->check(CLI::IsMember({"registered", "any"}))
+      ->capture_default_str()
+      ->group(kMeasurement);
+  return sub;
 }
 
 CLI::App* Parser::add(CLI::App& app, Bench bench, const char* help) {
@@ -267,9 +324,13 @@ void Parser::finish(const CLI::App& app) {
   options_.duration =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(words_.seconds));
   options_.consistency.compute = std::chrono::microseconds(words_.compute_us);
+  options_.collective.progress_every = std::chrono::microseconds(words_.progress_every_us);
   if (!chosen.empty()) note_named(*chosen.front());
   if (const std::string problem = problem_of(options_); !problem.empty()) {
     throw CLI::ValidationError(to_string(options_.bench), problem);
+  }
+  if (const Status status = check_collective(options_); !status.is_ok()) {
+    throw CLI::ValidationError(to_string(options_.bench), std::string(status.message()));
   }
 }
 

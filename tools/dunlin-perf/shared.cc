@@ -45,6 +45,27 @@ Result<ConsistencyOptions> consistency_from(const Json& json) {
   return options;
 }
 
+Json to_json(const CollectiveOptions& options) {
+  return {{"algorithm", options.algorithm},
+          {"type", options.type},
+          {"op", options.op},
+          {"in-place", options.is_in_place},
+          {"memory", options.memory},
+          {"progress-every", options.progress_every.count() / 1000}};
+}
+
+CollectiveOptions collective_from(const Json& json) {
+  CollectiveOptions options;
+  options.algorithm = json.at("algorithm");
+  options.type = json.at("type");
+  options.op = json.at("op");
+  options.is_in_place = json.at("in-place");
+  options.memory = json.at("memory");
+  options.progress_every =
+      std::chrono::microseconds(json.at("progress-every").get<std::uint32_t>());
+  return options;
+}
+
 Result<Shared> read(const Json& json) {
   Shared options;
   DUNLIN_ASSIGN(options.bench, bench_from(json.at("benchmark")));
@@ -58,6 +79,7 @@ Result<Shared> read(const Json& json) {
   options.checks = json.at("check");
   options.has_histogram = json.at("report-histogram");
   DUNLIN_ASSIGN(options.consistency, consistency_from(json));
+  options.collective = collective_from(json);
   options.named = json.at("named").get<std::set<std::string>>();
   return options;
 }
@@ -82,6 +104,20 @@ const char* to_string(Bench bench) {
       return "channel";
     case Bench::kBarrier:
       return "barrier";
+    case Bench::kAllReduce:
+      return "all-reduce";
+    case Bench::kReduceScatter:
+      return "reduce-scatter";
+    case Bench::kAllGather:
+      return "all-gather";
+    case Bench::kBroadcast:
+      return "broadcast";
+    case Bench::kAllToAll:
+      return "all-to-all";
+    case Bench::kReduce:
+      return "reduce";
+    case Bench::kOverlap:
+      return "overlap";
     case Bench::kConsistency:
       return "consistency";
   }
@@ -103,6 +139,9 @@ std::string problem_of(const Shared& options) {
   if (*std::ranges::max_element(options.sizes) > kLargestSize) return "a size beyond any memory";
   if (options.bench == Bench::kPutLatency && *std::ranges::min_element(options.sizes) == 0) {
     return "a put of 0 bytes has no last byte to poll: sizes begin at 1";
+  }
+  if (options.bench == Bench::kOverlap && options.collective.algorithm == "all") {
+    return "overlap is of one algorithm at a time";
   }
   if (options.depth > kDeepest) return fmt::format("a depth of more than {}", kDeepest);
   if (std::max(options.iterations, options.warmup) > kMostIterations) return "too many iterations";
@@ -129,6 +168,7 @@ Json to_json(const Shared& options) {
             {"report-histogram", options.has_histogram},
             {"named", options.named}};
   json.update(to_json(options.consistency));
+  json.update(to_json(options.collective));
   return json;
 }
 

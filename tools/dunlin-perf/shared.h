@@ -23,11 +23,20 @@ enum class Bench : std::uint8_t {
   kAtomic,
   kChannel,
   kBarrier,
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kBroadcast,
+  kAllToAll,
+  kReduce,
+  kOverlap,
   kConsistency
 };
-inline constexpr Bench kBenches[] = {Bench::kPut,     Bench::kPutLatency, Bench::kPutNotify,
-                                     Bench::kNotify,  Bench::kGet,        Bench::kAtomic,
-                                     Bench::kChannel, Bench::kBarrier,    Bench::kConsistency};
+inline constexpr Bench kBenches[] = {
+    Bench::kPut,       Bench::kPutLatency,    Bench::kPutNotify, Bench::kNotify,
+    Bench::kGet,       Bench::kAtomic,        Bench::kChannel,   Bench::kBarrier,
+    Bench::kAllReduce, Bench::kReduceScatter, Bench::kAllGather, Bench::kBroadcast,
+    Bench::kAllToAll,  Bench::kReduce,        Bench::kOverlap,   Bench::kConsistency};
 const char* to_string(Bench bench);
 
 struct Straggler {
@@ -47,6 +56,16 @@ struct ConsistencyOptions {
   Duration compute{};
 };
 
+// Of all-reduce and its kin, and of overlap.
+struct CollectiveOptions {
+  std::string algorithm;  // a name; "all": each that suits; empty: chosen
+  std::string type = "float32";
+  std::string op = "sum";
+  bool is_in_place = true;
+  std::string memory = "registered";                        // or "any"
+  Duration progress_every = std::chrono::microseconds(10);  // of overlap's computation
+};
+
 // What all ranks do alike. `named` holds the options that the command line has, by their names.
 struct Shared {
   Bench bench = Bench::kPut;
@@ -59,6 +78,7 @@ struct Shared {
   bool checks = true;
   bool has_histogram = false;
   ConsistencyOptions consistency;
+  CollectiveOptions collective;
   std::set<std::string> named;
 };
 

@@ -1,0 +1,83 @@
+// What memory allows an all-reduce in place: every rank reads its part of all vectors and writes
+// the sum to all of them, at the same time as the others, without telling anybody. No algorithm can
+// move fewer bytes: each of N vectors is read once and written once, 2 * N * SIZE bytes in all.
+// Prints the median over chunks of the slowest rank's mean, of the better one of ordinary and
+// streaming stores: "us VALUE".
+//
+//   all_reduce_limit RANKS SIZE ITERATIONS WARMUP
+#include <atomic>
+
+#include "bench/peers/ranks.h"
+#include "collectives/kernels/reduce.h"
+
+namespace {
+
+using dunlin::collective::Stores;
+
+constexpr Stores kStores[] = {Stores::kCached, Stores::kStreaming};
+
+struct Arguments {
+  int size;
+  std::size_t count;  // elements of a vector
+  long iterations;
+  long warmup;
+};
+
+struct Shared {
+  std::atomic<int> arrived;
+  peers::Means means[2][peers::kMostRanks];
+};
+
+// Aligns the ranks: the arrivals only count up.
+void barrier(Shared& shared, int size) {
+  const int last = (shared.arrived.fetch_add(1) / size + 1) * size;
+  while (shared.arrived.load() < last) sched_yield();
+}
+
+void run(const Arguments& arguments, int rank, std::byte* vectors, Shared& shared) {
+  const auto size = static_cast<std::size_t>(arguments.size);
+  const auto at = [&](int part) {
+    const std::size_t lines = arguments.count * sizeof(float) / 64;  // whole cache lines each
+    return part == arguments.size ? arguments.count * sizeof(float)
+                                  : lines * static_cast<std::size_t>(part) / size * 64;
+  };
+  std::vector<const std::byte*> inputs;
+  std::vector<std::byte*> targets;
+  for (std::size_t vector = 0; vector < size; ++vector) {
+    targets.push_back(vectors + vector * arguments.count * sizeof(float) + at(rank));
+    inputs.push_back(targets.back());
+  }
+  const std::size_t count = (at(rank + 1) - at(rank)) / sizeof(float);
+  for (int i = 0; i < 2; ++i) {
+    const auto once = [&] {
+      if (count > 0) dunlin::collective::reduce({}, inputs, targets, count, 1, kStores[i]);
+    };
+    for (long warm = 0; warm < arguments.warmup; ++warm) once();
+    peers::time_chunks(
+        arguments.iterations, [&] { barrier(shared, arguments.size); }, once,
+        shared.means[i][rank]);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int size = argc == 5 ? std::atoi(argv[1]) : 0;
+  if (size < 1 || size > peers::kMostRanks) {
+    std::fprintf(stderr, "usage: all_reduce_limit RANKS SIZE ITERATIONS WARMUP\n");
+    return 2;
+  }
+  const Arguments arguments{size, std::strtoul(argv[2], nullptr, 10) / sizeof(float),
+                            std::atol(argv[3]), std::atol(argv[4])};
+  const std::size_t bytes = arguments.count * sizeof(float) * static_cast<std::size_t>(size);
+  auto* const vectors = static_cast<std::byte*>(peers::share(bytes));
+  madvise(vectors, bytes, MADV_HUGEPAGE);  // where the system gives them
+  auto* const shared = static_cast<Shared*>(peers::share(sizeof(Shared)));
+  std::fill_n(vectors, bytes, std::byte{0});
+  const bool is_ok =
+      peers::run_ranks(size, [&](int rank) { run(arguments, rank, vectors, *shared); });
+  if (!is_ok) return 1;
+  std::printf("us %.4f\n", std::min(peers::median_of_slowest(shared->means[0], size),
+                                    peers::median_of_slowest(shared->means[1], size)));
+  return 0;
+}

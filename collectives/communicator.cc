@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 
 #include "collectives/communicator/operations.h"
 #include "collectives/schedule/choose.h"
@@ -11,6 +11,32 @@
 namespace dunlin::collective {
 
 using transport::Fabric;
+
+namespace {
+
+using Forced = std::array<std::string, std::size(kAllCollectives)>;  // by collective
+
+// "all-reduce=ring,broadcast=tree".
+Result<Forced> parse_forced(std::string_view text) {
+  Forced forced;
+  while (!text.empty()) {
+    const auto comma = std::min(text.find(','), text.size());
+    const std::string_view word = text.substr(0, comma);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    const auto equals = word.find('=');
+    if (equals == word.npos) {
+      return Status(Code::kInvalidArgument,
+                    fmt::format("DUNLIN_ALGORITHMS: '{}' is not COLLECTIVE=ALGORITHM", word));
+    }
+    DUNLIN_ASSIGN(const Collective collective, parse_collective(word.substr(0, equals)));
+    DUNLIN_ASSIGN(const Algorithm* const algorithm,
+                  find_algorithm(collective, word.substr(equals + 1)));
+    forced[static_cast<std::size_t>(collective)] = algorithm->name;
+  }
+  return forced;
+}
+
+}  // namespace
 
 // Lives on, retired, while lanes still work on its memory.
 class Communicator::Impl final : public transport::Retired {
@@ -20,6 +46,7 @@ class Communicator::Impl final : public transport::Retired {
 
   std::unique_ptr<Group> group;
   Operations operations;
+  Forced forced;
   int splits = 0;
 };
 
@@ -32,8 +59,11 @@ Communicator::~Communicator() {
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Fabric& fabric,
                                                            CommunicatorOptions options) {
+  DUNLIN_ASSIGN(auto forced, parse_forced(fabric.config().algorithms));
   DUNLIN_ASSIGN(auto group, Group::create(fabric, std::move(options)));
-  return std::unique_ptr<Communicator>(new Communicator(std::make_unique<Impl>(std::move(group))));
+  auto impl = std::make_unique<Impl>(std::move(group));
+  impl->forced = std::move(forced);
+  return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }
 
 int Communicator::rank() const {
@@ -56,17 +86,42 @@ Status Communicator::free(std::span<std::byte> memory) {
 }
 
 Result<const Algorithm*> Communicator::choose(const Call& call) const {
-  if (!call.algorithm.empty()) {
-    DUNLIN_ASSIGN(const Algorithm* const named, find_algorithm(call.collective, call.algorithm));
-    if (named->needs_mapped_peers && !is_all_mapped()) {
-      return Status(Code::kInvalidArgument,
-                    fmt::format("{} '{}' needs all ranks on one host, over shm",
-                                to_string(call.collective), named->name));
-    }
-    return named;
+  const Group& group = *impl_->group;
+  const std::string& forced = impl_->forced[static_cast<std::size_t>(call.collective)];
+  const std::string_view name = call.algorithm.empty() ? forced : call.algorithm;
+  if (!name.empty()) {
+    DUNLIN_ASSIGN(const Algorithm* const named, find_algorithm(call.collective, name));
+    if (!named->needs_mapped_peers || is_all_mapped()) return named;
+    return Status(Code::kInvalidArgument,
+                  fmt::format("{} '{}' needs all ranks on one host, over shm",
+                              to_string(call.collective), named->name));
   }
-  return choose_algorithm({call.collective, size(), call.count, call.root},
-                          size_of(call.reduction.type), is_all_mapped());
+  const std::size_t element = size_of(call.reduction.type);
+  if (const TunedChoice* const tuned = group.tuning().find(call.collective, call.count * element)) {
+    return find_algorithm(call.collective, tuned->algorithm);
+  }
+  return choose_algorithm({call.collective, size(), call.count, call.root}, element,
+                          is_all_mapped());
+}
+
+Fabric& Communicator::fabric() {
+  return impl_->group->fabric();
+}
+TuningShape Communicator::shape() const {
+  return impl_->group->tuning_shape();
+}
+const Grouping& Communicator::hosts() const {
+  return impl_->group->hosts();
+}
+bool Communicator::suits(const Algorithm& algorithm) const {
+  return impl_->group->suits(algorithm);
+}
+Result<Program> Communicator::program(const Algorithm& algorithm, const Problem& problem,
+                                      std::size_t element, int rank) const {
+  return generate(algorithm, problem, impl_->group->shape_for(element), rank);
+}
+void Communicator::use(Tuning tuning) {
+  impl_->group->use(std::move(tuning));
 }
 
 Result<Request> Communicator::start(const Call& call) {

@@ -30,6 +30,7 @@
 
 #include "collectives/kernels/reduce.h"
 #include "collectives/schedule/algorithm.h"
+#include "collectives/tuner/tuning.h"
 #include "transports/fabric.h"
 
 namespace dunlin::collective {
@@ -117,8 +118,21 @@ class Communicator {
   // Collective: members with the same color form a communicator, ordered by key, then by rank.
   Result<std::unique_ptr<Communicator>> split(int color, int key);
 
-  // What an operation of this kind and size would be done with.
+  // What an operation of this kind and size is done with: what it names; else what
+  // DUNLIN_ALGORITHMS names; else what a tuning of this shape measured (DUNLIN_TUNING_FILE); else
+  // what usually suits.
   Result<const Algorithm*> choose(const Call& call) const;
+
+  // For tuners:
+  transport::Fabric& fabric();
+  TuningShape shape() const;
+  const Grouping& hosts() const;
+  bool suits(const Algorithm& algorithm) const;
+  // Of member `rank`, as operations carry it out here; `element`: bytes.
+  Result<Program> program(const Algorithm& algorithm, const Problem& problem, std::size_t element,
+                          int rank) const;
+  // In the place of the tuning that was found; the same on all members.
+  void use(Tuning tuning);
 
  private:
   class Impl;

@@ -223,11 +223,27 @@ const std::vector<Row>& table() {
                             {"error", LogLevel::kError},
                             {"off", LogLevel::kOff}},
                            &Config::log_level),
+      text_row("DUNLIN_ALGORITHMS",
+               "algorithms to use whatever suits, as COLLECTIVE=ALGORITHM,... "
+               "(`dunlin-schedule list` names them)",
+               &Config::algorithms),
+      text_row("DUNLIN_TUNING_FILE",
+               "measured choices of algorithms, written by `dunlin-perf tune` (default: "
+               "dunlin/tuning.json in the user's cache folder)",
+               &Config::tuning_file),
       text_row("DUNLIN_TRACE",
                "file for a Chrome/Perfetto trace; %r in it becomes the rank (default: no trace)",
                &Config::trace_file),
   };
   return rows;
+}
+
+// In the cache folder of the XDG base directory specification; empty: there is no home.
+std::string default_tuning_file(const Environment& environment) {
+  if (const auto cache = environment.get("XDG_CACHE_HOME"); cache && !cache->empty())
+    return *cache + "/dunlin/tuning.json";
+  const auto home = environment.get("HOME");
+  return home && !home->empty() ? *home + "/.cache/dunlin/tuning.json" : "";
 }
 
 }  // namespace
@@ -252,6 +268,7 @@ Result<Config> Config::parse(const Environment& environment) {
           fmt::format("{} is no setting of Dunlin; `dunlin-info --config` lists them", name));
     }
   }
+  if (config.tuning_file.empty()) config.tuning_file = default_tuning_file(environment);
   return config;
 }
 

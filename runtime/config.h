@@ -72,6 +72,8 @@ struct Config {
   std::int64_t verbs_traffic_class = 0;  // -1: the system's
   std::int64_t ucx_queue_depth = 0;      // operations that a ucx lane holds at a time
   RmaMode ucx_rma = RmaMode::kAuto;
+  std::string algorithms;   // COLLECTIVE=ALGORITHM, separated by commas
+  std::string tuning_file;  // of measured choices of algorithms
   LogLevel log_level = LogLevel::kWarn;
   std::string trace_file;  // "%r" becomes the rank
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/log.h"
 #include "runtime/topology.h"
 
 namespace dunlin::collective {
@@ -20,6 +21,9 @@ std::size_t streaming_bytes() {
   const std::size_t cache = host_topology().l3_bytes;
   return (cache == 0 ? kUsualCache : cache) / kCacheShare;
 }
+
+// Long enough to keep a link busy, short enough that stages overlap.
+constexpr std::size_t kSegmentBytes = std::size_t{256} << 10;
 
 // More ranks on one host than anybody shares memory among.
 constexpr int kMostMapped = 256;
@@ -41,6 +45,7 @@ Result<std::unique_ptr<Group>> Group::create(transport::Fabric& fabric,
   DUNLIN_TRY(group->allocate());
   DUNLIN_TRY(group->meet());
   DUNLIN_TRY(group->agree_on_mapping());
+  DUNLIN_TRY(group->agree_on_tuning());
   return group;
 }
 
@@ -108,7 +113,8 @@ Status Group::meet() {
     host_of.push_back(
         number_of_host.try_emplace(host, static_cast<int>(number_of_host.size())).first->second);
   }
-  grouping_ = Grouping::of(host_of);
+  hosts_ = Grouping::of(host_of);
+  grouping_ = hosts_;
   if (options_.groups == 0) return Status::ok();
   DUNLIN_ASSIGN(grouping_, Grouping::even(size(), options_.groups));
   return Status::ok();
@@ -133,6 +139,57 @@ Status Group::agree_on_mapping() {
   }
   is_all_mapped_ = has_all;
   return Status::ok();
+}
+
+Status Group::agree_on_tuning() {
+  if (size() == 1) return Status::ok();
+  if (rank_ == 0) {
+    tuning_.shape = tuning_shape();
+    auto tunings = read_tunings(fabric_.config().tuning_file);
+    if (!tunings) {
+      DUNLIN_WARN("{}; going on without it", tunings.status().message());
+    } else {
+      for (Tuning& tuning : *tunings) {
+        if (tuning.shape.key() == tuning_.shape.key()) tuning_ = std::move(tuning);
+      }
+    }
+    ByteWriter writer;
+    writer.text(to_text(tuning_));
+    return fabric_.bootstrap().publish(key("tuning", 0), writer.take());
+  }
+  DUNLIN_ASSIGN(const Bytes text,
+                fabric_.bootstrap().lookup(key("tuning", 0), fabric_.config().deadline));
+  ByteReader reader(text);
+  DUNLIN_ASSIGN(tuning_, parse_tuning(reader.text()));
+  return Status::ok();
+}
+
+TuningShape Group::tuning_shape() const {
+  TuningShape shape;
+  shape.processor = host_topology().cpu_model;
+  shape.size = size();
+  shape.hosts = hosts_.groups();
+  shape.is_all_mapped = is_all_mapped_;
+  // Of the way to the farthest: the first member of another host, or the next on this one.
+  const int other = hosts_.groups() > 1 ? hosts_.leader(hosts_.group_of(rank_) == 0 ? 1 : 0)
+                                        : (rank_ + 1) % size();
+  const Rank peer = options_.members[static_cast<std::size_t>(other)];
+  shape.transport = other == rank_ || !fabric_.link(peer) ? "" : fabric_.transport_of(peer);
+  return shape;
+}
+
+Shape Group::shape_for(std::size_t element) const {
+  Shape shape;
+  shape.scratch = scratch_per_turn() / element;
+  shape.segment = std::max<std::size_t>(1, kSegmentBytes / element);
+  shape.groups = &grouping_;
+  return shape;
+}
+
+bool Group::suits(const Algorithm& algorithm) const {
+  if (algorithm.needs_mapped_peers && !is_all_mapped_) return false;
+  // With one group, or one rank in each, there is nothing to divide.
+  return !algorithm.needs_groups || (grouping_.groups() > 1 && grouping_.groups() < size());
 }
 
 Result<ExecutorPeer*> Group::peer(std::uint64_t turn, int member) {

@@ -8,6 +8,7 @@
 
 #include "collectives/communicator.h"
 #include "collectives/communicator/plan.h"
+#include "collectives/tuner/tuning.h"
 
 namespace dunlin::collective {
 
@@ -31,7 +32,14 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(options_.members.size()); }
   bool is_all_mapped() const { return is_all_mapped_; }
-  const Grouping& grouping() const { return grouping_; }
+  const Grouping& grouping() const { return grouping_; }  // for algorithms by groups
+  const Grouping& hosts() const { return hosts_; }
+  // What algorithms get to know, for elements of so many bytes.
+  Shape shape_for(std::size_t element) const;
+  bool suits(const Algorithm& algorithm) const;
+  TuningShape tuning_shape() const;
+  const Tuning& tuning() const { return tuning_; }
+  void use(Tuning tuning) { tuning_ = std::move(tuning); }
 
   // The ends of the ways to a member in a turn; connects on first use.
   Result<ExecutorPeer*> peer(std::uint64_t turn, int member);
@@ -42,6 +50,8 @@ class Group {
   Status meet();
   // Whether all members agree that everybody has mapped everybody.
   Status agree_on_mapping();
+  // The first member's file is everybody's.
+  Status agree_on_tuning();
   std::string key(std::string_view what, int member) const;
   transport::NotifyId cell(transport::NotifyId first, std::uint64_t turn, Stream stream,
                            int writer) const;
@@ -54,6 +64,8 @@ class Group {
   int rank_ = -1;
   bool is_all_mapped_ = false;
   Grouping grouping_;
+  Grouping hosts_;
+  Tuning tuning_;
   transport::NotifyId cells_{};  // ours: kTurns * kStreams * size()
   bool has_cells_ = false;
   std::vector<transport::NotifyId> first_cells_;         // by member

@@ -157,10 +157,7 @@ Result<Plan*> Operations::plan_for(const Posted& posted, std::size_t count) {
     return last_plan_ = found->second.get();
   auto plan = std::make_unique<Plan>();
   plan->key = key;
-  Shape shape;
-  shape.scratch = group_.scratch_per_turn() / key.element;
-  shape.segment = std::max<std::size_t>(1, (std::size_t{256} << 10) / key.element);
-  shape.groups = &group_.grouping();
+  const Shape shape = group_.shape_for(key.element);
   DUNLIN_ASSIGN(plan->program, generate(*posted.algorithm, key.problem, shape, group_.rank()));
   if (plan->program.scratch > shape.scratch) {
     return Status(Code::kResourceExhausted,

@@ -1,0 +1,188 @@
+#include "collectives/tuner/tuner.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "collectives/schedule/cost.h"
+
+namespace dunlin::collective {
+namespace {
+
+constexpr DataType kType = DataType::kFloat32;
+constexpr std::size_t kElement = size_of(kType);
+// Long enough that latency doesn't show.
+constexpr std::size_t kLongBytes = std::size_t{1} << 20;
+constexpr int kRepetitions = 3;
+// More ranks than that aren't predicted: their programs alone would take gigabytes.
+constexpr int kMostPredicted = 512;
+
+class Tuner {
+ public:
+  Tuner(Communicator& communicator, const TunerOptions& options)
+      : communicator_(communicator), options_(options), clock_(communicator.fabric().clock()) {}
+
+  Result<Tuning> run() {
+    DUNLIN_ASSIGN(memory_, communicator_.allocate(2 * options_.largest_bytes));
+    Status status = measure_all();
+    DUNLIN_TRY(communicator_.free(memory_));
+    if (!status.is_ok()) return status;
+    return std::move(tuning_);
+  }
+
+ private:
+  Status measure_all() {
+    tuning_.shape = communicator_.shape();
+    DUNLIN_TRY(measure_links());
+    DUNLIN_TRY(measure_kernel());
+    for (const Collective collective : kAllCollectives) {
+      const Problem unit{collective, communicator_.size(), 1, 0};
+      const std::size_t widest =
+          std::max({unit.input_count(), unit.output_count(), std::size_t{1}});
+      if (collective == Collective::kBarrier) continue;  // there is one algorithm
+      for (std::size_t bytes = options_.smallest_bytes; bytes * widest <= options_.largest_bytes;
+           bytes *= options_.factor) {
+        DUNLIN_TRY(choose(collective, bytes));
+      }
+    }
+    return Status::ok();
+  }
+
+  // Seconds of one `operation` at the slowest rank, the best of some repetitions.
+  template <typename Operation>
+  Result<double> time(Communicator& among, Operation&& operation) {
+    DUNLIN_TRY(operation());  // connections, plans, pages
+    double best = std::numeric_limits<double>::max();
+    std::int64_t count = 1;
+    for (int repetition = 0; repetition <= kRepetitions; ++repetition) {
+      DUNLIN_TRY(among.barrier());
+      const TimePoint began = clock_.now();
+      for (std::int64_t i = 0; i < count; ++i) DUNLIN_TRY(operation());
+      double seconds = to_seconds(clock_.now() - began) / static_cast<double>(count);
+      DUNLIN_TRY(among.all_reduce(&seconds, &seconds, 1, {DataType::kFloat64, ReduceOp::kMax}));
+      // The first one tells how many there is time for.
+      if (repetition > 0) best = std::min(best, seconds);
+      const double share = to_seconds(options_.time) / kRepetitions;
+      if (repetition == 0)
+        count = std::clamp<std::int64_t>(static_cast<std::int64_t>(share / seconds), 1, 10'000);
+    }
+    return best;
+  }
+
+  // Between member 0 and the first one on its host, and the first one on another.
+  Status measure_links() {
+    const Grouping& hosts = communicator_.hosts();
+    const auto members = hosts.members(hosts.group_of(0));
+    const int near = members.size() > 1 ? members[1] : kSelf;
+    const int far = hosts.groups() > 1 ? hosts.leader(1) : kSelf;
+    for (const int other : {near, far}) {
+      if (other == kSelf) continue;
+      DUNLIN_ASSIGN(MeasuredLink link, measure_link(other));
+      link.between = other == near ? "ranks of a host" : "hosts";
+      tuning_.links.push_back(std::move(link));
+    }
+    return Status::ok();
+  }
+
+  Result<MeasuredLink> measure_link(int other) {
+    const int rank = communicator_.rank();
+    const bool takes_part = rank == 0 || rank == other;
+    DUNLIN_ASSIGN(const auto pair, communicator_.split(takes_part ? 0 : 1, rank));
+    double figures[2] = {0, 0};
+    if (takes_part) {
+      // An exchange of signals; and both ways at once a megabyte.
+      DUNLIN_ASSIGN(figures[0], time(*pair, [&] { return pair->barrier(); }));
+      DUNLIN_ASSIGN(const auto memory, pair->allocate(3 * kLongBytes));
+      const Call call{Collective::kAllGather,
+                      memory.data(),
+                      memory.data() + kLongBytes,
+                      kLongBytes,
+                      {DataType::kUint8},
+                      0,
+                      "ring"};
+      DUNLIN_ASSIGN(const double seconds, time(*pair, [&] { return pair->run(call); }));
+      figures[1] = std::max(0.0, seconds - figures[0]) / static_cast<double>(kLongBytes);
+    }
+    DUNLIN_TRY(communicator_.all_reduce(figures, figures, 2, {DataType::kFloat64, ReduceOp::kMax}));
+    return MeasuredLink{"", figures[0], figures[1]};
+  }
+
+  Status measure_kernel() {
+    const std::size_t bytes = std::min(kLongBytes, options_.largest_bytes / 2);
+    const std::byte* const inputs[] = {memory_.data(), memory_.data() + bytes};
+    std::byte* const targets[] = {memory_.data()};
+    DUNLIN_ASSIGN(const double seconds, time(communicator_, [&] {
+                    reduce({kType, ReduceOp::kSum}, inputs, targets, bytes / kElement);
+                    return Status::ok();
+                  }));
+    tuning_.gamma = seconds / static_cast<double>(bytes);
+    return Status::ok();
+  }
+
+  Result<double> predict_one(const Algorithm& algorithm, const Problem& problem) {
+    if (problem.size > kMostPredicted) return 0.0;
+    std::vector<Program> programs;
+    for (int rank = 0; rank < problem.size; ++rank) {
+      DUNLIN_ASSIGN(Program program, communicator_.program(algorithm, problem, kElement, rank));
+      programs.push_back(std::move(program));
+    }
+    const auto cost = [](const MeasuredLink& link) { return LinkCost{link.alpha, link.beta}; };
+    CostModel model = CostModel::uniform(
+        tuning_.links.empty() ? LinkCost{} : cost(tuning_.links.front()), tuning_.gamma);
+    if (tuning_.links.size() > 1) {
+      model = CostModel::grouped(communicator_.hosts(), cost(tuning_.links[0]),
+                                 cost(tuning_.links[1]), tuning_.gamma);
+    }
+    DUNLIN_ASSIGN(const CostReport report, predict(programs, kElement, model));
+    return report.seconds;
+  }
+
+  Status choose(Collective collective, std::size_t bytes) {
+    const Problem problem{collective, communicator_.size(),
+                          std::max<std::size_t>(bytes / kElement, 1), 0};
+    TunedChoice choice{collective, bytes, "", {}};
+    for (const Algorithm& algorithm : algorithms()) {
+      if (algorithm.collective != collective || !communicator_.suits(algorithm)) continue;
+      TunedCandidate candidate{std::string(algorithm.name), 0, std::nullopt};
+      DUNLIN_ASSIGN(candidate.predicted, predict_one(algorithm, problem));
+      choice.candidates.push_back(std::move(candidate));
+    }
+    std::ranges::stable_sort(choice.candidates, {}, &TunedCandidate::predicted);
+    const double best = choice.candidates.front().predicted;
+    for (TunedCandidate& candidate : choice.candidates) {
+      if (candidate.predicted > options_.hopeless * best) continue;
+      DUNLIN_ASSIGN(candidate.measured, measure(problem, candidate.algorithm));
+    }
+    std::ranges::stable_sort(choice.candidates, [](const auto& a, const auto& b) {
+      return a.measured.value_or(1e300) < b.measured.value_or(1e300);
+    });
+    choice.algorithm = choice.candidates.front().algorithm;
+    if (options_.report && communicator_.rank() == 0) options_.report(choice);
+    tuning_.choices.push_back(std::move(choice));
+    return Status::ok();
+  }
+
+  Result<double> measure(const Problem& problem, const std::string& algorithm) {
+    std::byte* const output = problem.input_count() == problem.output_count() &&
+                                      problem.collective != Collective::kAllToAll
+                                  ? memory_.data()
+                                  : memory_.data() + options_.largest_bytes;
+    const Call call{problem.collective, memory_.data(),          output,
+                    problem.count,      {kType, ReduceOp::kMax}, 0,
+                    algorithm};
+    return time(communicator_, [&] { return communicator_.run(call); });
+  }
+
+  Communicator& communicator_;
+  const TunerOptions& options_;
+  const Clock& clock_;
+  std::span<std::byte> memory_;
+  Tuning tuning_;
+};
+
+}  // namespace
+
+Result<Tuning> tune(Communicator& communicator, const TunerOptions& options) {
+  return Tuner(communicator, options).run();
+}
+
+}  // namespace dunlin::collective

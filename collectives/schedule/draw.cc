@@ -37,7 +37,8 @@ text { font: 11px sans-serif; fill: currentColor }
 .drain { stroke: #7d8590; stroke-width: 2 }
 .arrow { stroke-width: 1.2; fill: none }
 .reduce { stroke: currentColor; stroke-width: 0.8 }
-.critical { stroke: #d1242f; stroke-width: 7; stroke-opacity: 0.35; fill: none }
+.critical { stroke: currentColor; stroke-width: 8; stroke-opacity: 0.25; fill: none }
+.on rect { stroke: currentColor; stroke-width: 2 }
 @media (prefers-color-scheme: dark) { svg { background: #16191d; color: #d7dce1 } }
 </style>
 )";
@@ -250,12 +251,12 @@ class Picture {
   }
 
   void legend(double top) {
-    out_ =
-        fmt::format_to(out_,
-                       "<text x=\"{0:.0f}\" y=\"{1:.0f}\">bar: put, with an arrow to where it "
-                       "arrives; box: reduce; "
-                       "dotted: wait; dashed: signal; tick: drain; red: the critical path</text>\n",
-                       kLeft, top);
+    out_ = fmt::format_to(out_,
+                          "<text x=\"{0:.0f}\" y=\"{1:.0f}\">bar: put, with an arrow to where it "
+                          "arrives; box: reduce; "
+                          "dotted: wait; dashed: signal; tick: drain; shaded and outlined: the "
+                          "critical path</text>\n",
+                          kLeft, top);
     std::size_t i = 0;
     for (auto chunk = chunks_.begin(); chunk != chunks_.end(); ++chunk, ++i) {
       const double at_x = kLeft + static_cast<double>(i % entries_per_row()) * kEntry;

@@ -72,10 +72,11 @@ std::string row(const Costed& costed) {
                      report.critical_path.size());
 }
 
-std::string describe(const Options& options) {
-  return fmt::format("{} of {} over {} ranks in {} groups", options.words.collective,
-                     format_bytes(static_cast<double>(options.bytes)), options.problem.size,
-                     options.grouping.groups());
+std::string describe(const Options& options, bool with_groups = true) {
+  return fmt::format(
+      "{} of {} over {} ranks{}", options.words.collective,
+      format_bytes(static_cast<double>(options.bytes)), options.problem.size,
+      with_groups ? fmt::format(" in {} groups", options.grouping.groups()) : std::string());
 }
 
 // What is wrong with one algorithm; the properties that it was found to have otherwise.
@@ -176,7 +177,8 @@ Status draw(const Words& words) {
   const collective::CostModel model = options.model();
   DUNLIN_ASSIGN(const auto report, collective::predict(programs, options.element, model));
   if (!words.svg_path.empty()) {
-    const std::string title = fmt::format("{}, {}", algorithm.name, describe(options));
+    const std::string title =
+        fmt::format("{}, {}", algorithm.name, describe(options, algorithm.needs_groups));
     DUNLIN_ASSIGN(const std::string svg, collective::draw_svg(title, programs, report, model));
     DUNLIN_TRY(write_file(words.svg_path, svg));
   }

@@ -81,7 +81,7 @@ class CommandLine {
     declare_links(*figures_app, words_);
     figures_app->add_option("--size", figures_size_, "bytes of the vector")->capture_default_str();
     figures_app->add_flag("--check-schedules", words_.check_schedules,
-                          "predict every point from its schedule as well (takes a minute)");
+                          "predict every point from its schedule as well (takes some seconds)");
     figures_app->add_flag("--json", words_.json, "print JSON lines, for dunlin-plot schedule");
   }
 

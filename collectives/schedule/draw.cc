@@ -118,11 +118,11 @@ class Picture {
         width, height, kStyle, escaped(title_), time_text(seconds_));
     axis(bottom);
     critical_path();
-    // Boxes over arrows.
+    // In the order of the programs; a later rank's boxes lie over an earlier one's arrows.
     for (const DrawnStep& step : steps_) {
-      out_ =
-          fmt::format_to(out_, "<g data-step=\"{}:{}\"><title>{} ({} to {})</title>", step.id.rank,
-                         step.id.index, step.text, time_text(step.begin), time_text(step.end));
+      out_ = fmt::format_to(out_, "<g data-step=\"{}:{}\"{}><title>{} ({} to {})</title>",
+                            step.id.rank, step.id.index, step.is_critical ? " class=\"on\"" : "",
+                            step.text, time_text(step.begin), time_text(step.end));
       draw_step(step);
       text_ += "</g>\n";
     }

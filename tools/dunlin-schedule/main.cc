@@ -28,7 +28,9 @@ void declare_schedule(CLI::App& app, Words& words) {
   app.add_option("--grid", words.grid,
                  "RxC, of the ranks (torus-2d, mesh-2d) or the groups (2d-tga); default: squarest");
   app.add_option("--root", words.root, "of a reduce or a broadcast");
-  app.add_option("--size", words.size, "bytes of the vector, such as 4096, 64KiB, 25.6MB")
+  app.add_option(
+         "--size", words.size,
+         "bytes of the vector (of a rank's block where there are such): 4096, 64KiB, 25.6MB")
       ->capture_default_str();
   app.add_option("--element", words.element, "bytes of an element")
       ->check(CLI::Range(1, 16))

@@ -39,7 +39,7 @@ ordered_json to_json(const Costed& costed) {
   const collective::CostReport& report = costed.report;
   ordered_json links = ordered_json::array();
   for (std::size_t i = 0; i < report.links.size(); ++i) {
-    links.push_back({{"class", i == 0 ? "within groups" : "between groups"},
+    links.push_back({{"class", i == 0 ? "within hosts" : "between hosts"},
                      {"puts", report.links[i].puts},
                      {"signals", report.links[i].signals},
                      {"bytes", report.links[i].bytes}});
@@ -158,7 +158,7 @@ Status cost(const Words& words) {
   std::string text = describe(options) + "\n";
   text +=
       fmt::format("{:<20}{:>12}{:>12}{:>10}{:>11}{:>12}{:>12}{:>10}\n", "algorithm", "predicted",
-                  "formula", "differs", "messages", "in groups", "between", "critical");
+                  "formula", "differs", "messages", "in hosts", "between", "critical");
   for (const Algorithm* const algorithm : options.algorithms) {
     DUNLIN_ASSIGN(const Costed costed, predict(options, *algorithm));
     json["algorithms"].push_back(to_json(costed));

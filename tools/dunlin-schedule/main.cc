@@ -46,8 +46,10 @@ void declare_links(CLI::App& app, Words& words) {
 
 void declare_costs(CLI::App& app, Words& words) {
   declare_links(app, words);
-  app.add_option("--intra-alpha", words.intra_alpha, "within groups; default: --alpha");
-  app.add_option("--intra-bandwidth", words.intra_bandwidth, "within groups; default: --bandwidth");
+  app.add_option("--per-host", words.per_host, "ranks of a host; default: a group is a host")
+      ->check(CLI::Range(1, kMostRanks));
+  app.add_option("--intra-alpha", words.intra_alpha, "within hosts; default: --alpha");
+  app.add_option("--intra-bandwidth", words.intra_bandwidth, "within hosts; default: --bandwidth");
   app.add_option("--gamma", words.gamma, "time to add a byte to another")->capture_default_str();
 }
 

@@ -37,7 +37,8 @@ text { font: 11px sans-serif; fill: currentColor }
 .drain { stroke: #7d8590; stroke-width: 2 }
 .arrow { stroke-width: 1.2; fill: none }
 .reduce { stroke: currentColor; stroke-width: 0.8 }
-.critical { stroke: #d1242f; stroke-width: 7; stroke-opacity: 0.35; fill: none }
+.critical { stroke: currentColor; stroke-width: 8; stroke-opacity: 0.25; fill: none }
+.on rect { stroke: currentColor; stroke-width: 2 }
 @media (prefers-color-scheme: dark) { svg { background: #16191d; color: #d7dce1 } }
 </style>
 )";
@@ -117,11 +118,11 @@ class Picture {
         width, height, kStyle, escaped(title_), time_text(seconds_));
     axis(bottom);
     critical_path();
-    // Boxes over arrows.
+    // In the order of the programs; a later rank's boxes lie over an earlier one's arrows.
     for (const DrawnStep& step : steps_) {
-      out_ =
-          fmt::format_to(out_, "<g data-step=\"{}:{}\"><title>{} ({} to {})</title>", step.id.rank,
-                         step.id.index, step.text, time_text(step.begin), time_text(step.end));
+      out_ = fmt::format_to(out_, "<g data-step=\"{}:{}\"{}><title>{} ({} to {})</title>",
+                            step.id.rank, step.id.index, step.is_critical ? " class=\"on\"" : "",
+                            step.text, time_text(step.begin), time_text(step.end));
       draw_step(step);
       text_ += "</g>\n";
     }
@@ -250,12 +251,12 @@ class Picture {
   }
 
   void legend(double top) {
-    out_ =
-        fmt::format_to(out_,
-                       "<text x=\"{0:.0f}\" y=\"{1:.0f}\">bar: put, with an arrow to where it "
-                       "arrives; box: reduce; "
-                       "dotted: wait; dashed: signal; tick: drain; red: the critical path</text>\n",
-                       kLeft, top);
+    out_ = fmt::format_to(out_,
+                          "<text x=\"{0:.0f}\" y=\"{1:.0f}\">bar: put, with an arrow to where it "
+                          "arrives; box: reduce; "
+                          "dotted: wait; dashed: signal; tick: drain; shaded and outlined: the "
+                          "critical path</text>\n",
+                          kLeft, top);
     std::size_t i = 0;
     for (auto chunk = chunks_.begin(); chunk != chunks_.end(); ++chunk, ++i) {
       const double at_x = kLeft + static_cast<double>(i % entries_per_row()) * kEntry;

@@ -135,13 +135,16 @@ TEST(DrawSvg, ShowsEveryStepOfEveryAlgorithmOnce) {
     EXPECT_EQ(xml.read(), std::nullopt) << algorithm.name;
     std::set<std::string> seen;
     std::size_t groups = 0;
+    std::size_t critical = 0;
     for (const Element& element : xml.elements()) {
       const auto step = element.attributes.find("data-step");
       if (step == element.attributes.end()) continue;
       ++groups;
+      if (element.attributes.contains("class")) ++critical;
       seen.insert(step->second);
     }
     EXPECT_EQ(groups, schedule.steps) << algorithm.name;
+    EXPECT_EQ(critical, schedule.report.critical_path.size()) << algorithm.name;
     EXPECT_EQ(seen.size(), schedule.steps) << algorithm.name;
   }
 }

@@ -99,6 +99,11 @@ TEST(Cost, OfAllWithLinksOfTwoClasses) {
         << name;
   }
   EXPECT_TRUE(names.contains("mesh-2d"));
+  // A host of all ranks has near links alone.
+  const auto one_host = json_of({"cost", "--ranks", "16", "--algorithm", "ring", "--per-host", "16",
+                                 "--intra-alpha", "200ns", "--json"});
+  EXPECT_EQ(one_host.at("algorithms")[0].at("links")[1].at("bytes"), 0);
+  EXPECT_GT(one_host.at("algorithms")[0].at("links")[0].at("bytes"), 0);
   const auto text = run({"cost", "--ranks", "16"});
   EXPECT_THAT(text.out, HasSubstr("+0.00 %"));
 }

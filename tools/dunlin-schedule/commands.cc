@@ -39,7 +39,7 @@ ordered_json to_json(const Costed& costed) {
   const collective::CostReport& report = costed.report;
   ordered_json links = ordered_json::array();
   for (std::size_t i = 0; i < report.links.size(); ++i) {
-    links.push_back({{"class", i == 0 ? "within groups" : "between groups"},
+    links.push_back({{"class", i == 0 ? "within hosts" : "between hosts"},
                      {"puts", report.links[i].puts},
                      {"signals", report.links[i].signals},
                      {"bytes", report.links[i].bytes}});
@@ -72,10 +72,11 @@ std::string row(const Costed& costed) {
                      report.critical_path.size());
 }
 
-std::string describe(const Options& options) {
-  return fmt::format("{} of {} over {} ranks in {} groups", options.words.collective,
-                     format_bytes(static_cast<double>(options.bytes)), options.problem.size,
-                     options.grouping.groups());
+std::string describe(const Options& options, bool with_groups = true) {
+  return fmt::format(
+      "{} of {} over {} ranks{}", options.words.collective,
+      format_bytes(static_cast<double>(options.bytes)), options.problem.size,
+      with_groups ? fmt::format(" in {} groups", options.grouping.groups()) : std::string());
 }
 
 // What is wrong with one algorithm; the properties that it was found to have otherwise.
@@ -157,7 +158,7 @@ Status cost(const Words& words) {
   std::string text = describe(options) + "\n";
   text +=
       fmt::format("{:<20}{:>12}{:>12}{:>10}{:>11}{:>12}{:>12}{:>10}\n", "algorithm", "predicted",
-                  "formula", "differs", "messages", "in groups", "between", "critical");
+                  "formula", "differs", "messages", "in hosts", "between", "critical");
   for (const Algorithm* const algorithm : options.algorithms) {
     DUNLIN_ASSIGN(const Costed costed, predict(options, *algorithm));
     json["algorithms"].push_back(to_json(costed));
@@ -176,7 +177,8 @@ Status draw(const Words& words) {
   const collective::CostModel model = options.model();
   DUNLIN_ASSIGN(const auto report, collective::predict(programs, options.element, model));
   if (!words.svg_path.empty()) {
-    const std::string title = fmt::format("{}, {}", algorithm.name, describe(options));
+    const std::string title =
+        fmt::format("{}, {}", algorithm.name, describe(options, algorithm.needs_groups));
     DUNLIN_ASSIGN(const std::string svg, collective::draw_svg(title, programs, report, model));
     DUNLIN_TRY(write_file(words.svg_path, svg));
   }

@@ -28,7 +28,9 @@ void declare_schedule(CLI::App& app, Words& words) {
   app.add_option("--grid", words.grid,
                  "RxC, of the ranks (torus-2d, mesh-2d) or the groups (2d-tga); default: squarest");
   app.add_option("--root", words.root, "of a reduce or a broadcast");
-  app.add_option("--size", words.size, "bytes of the vector, such as 4096, 64KiB, 25.6MB")
+  app.add_option(
+         "--size", words.size,
+         "bytes of the vector (of a rank's block where there are such): 4096, 64KiB, 25.6MB")
       ->capture_default_str();
   app.add_option("--element", words.element, "bytes of an element")
       ->check(CLI::Range(1, 16))
@@ -44,8 +46,10 @@ void declare_links(CLI::App& app, Words& words) {
 
 void declare_costs(CLI::App& app, Words& words) {
   declare_links(app, words);
-  app.add_option("--intra-alpha", words.intra_alpha, "within groups; default: --alpha");
-  app.add_option("--intra-bandwidth", words.intra_bandwidth, "within groups; default: --bandwidth");
+  app.add_option("--per-host", words.per_host, "ranks of a host; default: a group is a host")
+      ->check(CLI::Range(1, kMostRanks));
+  app.add_option("--intra-alpha", words.intra_alpha, "within hosts; default: --alpha");
+  app.add_option("--intra-bandwidth", words.intra_bandwidth, "within hosts; default: --bandwidth");
   app.add_option("--gamma", words.gamma, "time to add a byte to another")->capture_default_str();
 }
 
@@ -81,7 +85,7 @@ class CommandLine {
     declare_links(*figures_app, words_);
     figures_app->add_option("--size", figures_size_, "bytes of the vector")->capture_default_str();
     figures_app->add_flag("--check-schedules", words_.check_schedules,
-                          "predict every point from its schedule as well (takes a minute)");
+                          "predict every point from its schedule as well (takes some seconds)");
     figures_app->add_flag("--json", words_.json, "print JSON lines, for dunlin-plot schedule");
   }
 

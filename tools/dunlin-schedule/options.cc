@@ -58,6 +58,12 @@ Result<Options> resolve(const Words& words) {
   options.bytes = options.problem.count * words.element;
   const int groups = words.groups > 0 ? words.groups : Grid::squarest(words.ranks).rows;
   DUNLIN_ASSIGN(options.grouping, Grouping::even(words.ranks, groups));
+  options.hosts = options.grouping;
+  if (words.per_host > 0) {
+    std::vector<int> host_of;
+    for (int rank = 0; rank < words.ranks; ++rank) host_of.push_back(rank / words.per_host);
+    options.hosts = Grouping::of(host_of);
+  }
   if (!words.grid.empty()) {
     DUNLIN_ASSIGN(options.grid, parse_grid(words.grid));
   }
@@ -90,9 +96,10 @@ Result<std::vector<collective::Program>> make_schedule(const Options& options,
 }
 
 Result<double> formula(const Options& options, const Algorithm& algorithm) {
-  const bool has_one = algorithm.collective == collective::Collective::kAllReduce &&
-                       options.segment == collective::Shape::kUnlimited &&
-                       (algorithm.needs_groups || options.has_one_link_class());
+  const bool has_one =
+      algorithm.collective == collective::Collective::kAllReduce &&
+      options.segment == collective::Shape::kUnlimited &&
+      ((algorithm.needs_groups && options.words.per_host == 0) || options.has_one_link_class());
   if (!has_one) return Status(Code::kNotFound, "no formula");
   collective::ClosedFormCase of;
   of.ranks = options.problem.size;

@@ -15,7 +15,8 @@ struct Words {
   std::string collective = "all-reduce";
   std::string algorithm = "all";
   int ranks = 16;
-  int groups = 0;  // 0: as many as squarest() has rows
+  int groups = 0;    // 0: as many as squarest() has rows
+  int per_host = 0;  // ranks; 0: a group is a host
   int root = 0;
   std::string grid;
   std::string size = "1MiB";
@@ -39,6 +40,7 @@ struct Options {
   std::size_t bytes = 0;  // of the vector: those that were asked for, less what is no element
   std::size_t element = 4;
   collective::Grouping grouping;
+  collective::Grouping hosts;  // whose ranks are near one another
   collective::Grid grid{0, 0};
   std::size_t segment = collective::Shape::kUnlimited;  // elements
   collective::LinkCost within;
@@ -50,7 +52,7 @@ struct Options {
     return within.alpha == between.alpha && within.beta == between.beta;
   }
   collective::CostModel model() const {
-    return collective::CostModel::grouped(grouping, within, between, gamma);
+    return collective::CostModel::grouped(hosts, within, between, gamma);
   }
 };
 

@@ -9,6 +9,7 @@
 #include "tools/dunlin-perf/endpoints.h"
 #include "tools/dunlin-perf/histogram.h"
 #include "tools/dunlin-perf/options.h"
+#include "tools/dunlin-perf/pattern.h"
 #include "tools/dunlin-perf/plan.h"
 
 namespace dunlin::perf {
@@ -120,6 +121,61 @@ TEST(Pacer, KeepsToTheTimeWhateverTheWarmUpSaid) {
   EXPECT_EQ(run(1s, 3s, 3s, chunks), Duration(3s));        // one at least
 }
 
+TEST(Pattern, IsEncodedAsTheTypesAre) {
+  using collective::DataType;
+  EXPECT_EQ(encode(DataType::kInt8, -1) & 0xff, 0xffU);
+  EXPECT_EQ(encode(DataType::kFloat16, 0), 0U);
+  EXPECT_EQ(encode(DataType::kFloat16, 1), 0x3c00U);
+  EXPECT_EQ(encode(DataType::kFloat16, -3), 0xc200U);
+  EXPECT_EQ(encode(DataType::kFloat16, 2047), 0x67ffU);
+  EXPECT_EQ(encode(DataType::kBfloat16, 3), 0x4040U);
+  EXPECT_EQ(encode(DataType::kFloat32, 3), 0x40400000U);
+  EXPECT_EQ(encode(DataType::kFloat64, -2), 0xc000000000000000U);
+}
+
+TEST(Pattern, ResultsAreThoseOfTheValues) {
+  using collective::DataType;
+  using collective::ReduceOp;
+  for (const int ranks : {1, 2, 3, 8}) {
+    for (std::uint64_t index = 0; index < 100; ++index) {
+      const auto value = [&](ReduceOp op, int rank) {
+        return pattern_value(op, rank, ranks, index);
+      };
+      std::int64_t sum = 0;
+      std::int64_t total = 0;  // of averages: a multiple of the number of ranks
+      std::int64_t product = 1;
+      for (int rank = 0; rank < ranks; ++rank) {
+        sum += value(ReduceOp::kSum, rank);
+        total += value(ReduceOp::kAverage, rank);
+        product *= value(ReduceOp::kProduct, rank);
+      }
+      EXPECT_EQ(pattern_result({DataType::kFloat32, ReduceOp::kSum}, ranks, index), sum);
+      EXPECT_EQ(total % ranks, 0);
+      EXPECT_EQ(pattern_result({DataType::kFloat32, ReduceOp::kAverage}, ranks, index),
+                total / ranks);
+      EXPECT_EQ(pattern_result({DataType::kFloat32, ReduceOp::kProduct}, ranks, index), product);
+      EXPECT_LE(product, 9);
+    }
+  }
+}
+
+// Elements of another place or rank don't pass for the right ones.
+TEST(Pattern, ElementsOfAnotherPlaceDiffer) {
+  using collective::ReduceOp;
+  for (const int shift : {1, 2, 3, 16, 64, 1000, 1024}) {
+    int same_place = 0;
+    int same_rank = 0;
+    for (std::uint64_t index = 0; index < 1000; ++index) {
+      const auto own = pattern_value(ReduceOp::kSum, 1, 8, index);
+      const auto behind = index + static_cast<std::uint64_t>(shift);
+      same_place += own == pattern_value(ReduceOp::kSum, 1, 8, behind) ? 1 : 0;
+      same_rank += own == pattern_value(ReduceOp::kSum, 2, 8, index) ? 1 : 0;
+    }
+    EXPECT_LT(same_place, 400) << shift;
+    EXPECT_LT(same_rank, 400) << shift;
+  }
+}
+
 TEST(Endpoints, HaveDefaults) {
   EXPECT_EQ(parse_listen("").value(), (bootstrap::Endpoint{"", kDefaultPort}));
   EXPECT_EQ(parse_listen("4711").value(), (bootstrap::Endpoint{"", 4711}));
@@ -144,6 +200,7 @@ Shared some_options() {
   options.is_bidirectional = true;
   options.consistency.straggler = Straggler{1, 2.5};
   options.consistency.compute = 7us;
+  options.collective = {"ring", "int8", "max", false, "any", 3us};
   options.named = {"size", "depth"};
   return options;
 }
@@ -167,6 +224,7 @@ TEST(Shared, WhatNobodyCanHaveAskedForIsRefused) {
   EXPECT_EQ(with("size", {std::uint64_t{1} << 60}).code(), Code::kInvalidArgument);
   EXPECT_EQ(with("size", "eight").code(), Code::kCorrupted);
   EXPECT_EQ(with("depth", 1 << 30).code(), Code::kInvalidArgument);
+  EXPECT_EQ(with("progress-every", "often").code(), Code::kCorrupted);
   EXPECT_EQ(with("iterations", 5).code(), Code::kInvalidArgument);  // and a duration
   EXPECT_EQ(shared_from_json({}).status().code(), Code::kCorrupted);
 }

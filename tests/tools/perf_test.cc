@@ -5,40 +5,15 @@
 
 #include <chrono>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
-#include "tests/support/command.h"
+#include "tests/tools/perf_command.h"
 
 namespace dunlin::testing {
 namespace {
 
-using Json = nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-
-CommandResult perf(int ranks, const std::vector<std::string>& arguments) {
-  std::vector<std::string> command{DUNLIN_RUN, "--no-tag", "-n", std::to_string(ranks),
-                                   DUNLIN_PERF};
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  return run_command(command, {{"DUNLIN_TRANSPORTS", "shm"}});
-}
-
-std::vector<Json> json_lines(const std::string& text) {
-  std::vector<Json> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(Json::parse(line));
-  return lines;
-}
-
-// Runs a benchmark with --json -, which has to succeed.
-std::vector<Json> measure(int ranks, std::vector<std::string> arguments) {
-  arguments.insert(arguments.end(), {"--json", "-"});
-  const CommandResult result = perf(ranks, arguments);
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  return json_lines(result.out);
-}
 
 void expect_figures(const Json& line, const std::string& bench, std::size_t size) {
   EXPECT_EQ(line.at("bench"), bench);

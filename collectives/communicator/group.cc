@@ -32,16 +32,19 @@ Group::Group(transport::Fabric& fabric, CommunicatorOptions options)
       compute_(streaming_bytes()),
       windows_(fabric, options_.name, options_.members) {}
 
-Result<std::unique_ptr<Group>> Group::create(transport::Fabric& fabric,
-                                             CommunicatorOptions options) {
+Result<std::unique_ptr<Group>> Group::prepare(transport::Fabric& fabric,
+                                              CommunicatorOptions options) {
   if (options.members.empty()) {
     for (int rank = 0; rank < fabric.size(); ++rank) options.members.emplace_back(rank);
   }
   std::unique_ptr<Group> group(new Group(fabric, std::move(options)));
   DUNLIN_TRY(group->allocate());
-  DUNLIN_TRY(group->meet());
-  DUNLIN_TRY(group->agree_on_mapping());
   return group;
+}
+
+Status Group::connect() {
+  DUNLIN_TRY(meet());
+  return agree_on_mapping();
 }
 
 Group::~Group() {
@@ -74,6 +77,7 @@ Status Group::allocate() {
   ByteWriter writer;
   writer.number(static_cast<std::uint32_t>(cells_))
       .number(static_cast<std::uint64_t>(options_.scratch_bytes))
+      .number(static_cast<std::uint64_t>(options_.segment_bytes))
       .number(static_cast<std::uint64_t>(members.size()))
       .number(static_cast<std::int32_t>(options_.groups))
       .text(host_identity(fabric_.config().host_id));
@@ -95,11 +99,13 @@ Status Group::meet() {
     ByteReader reader(*offer);
     first_cells_[static_cast<std::size_t>(member)] = NotifyId(reader.number<std::uint32_t>());
     const auto scratch = reader.number<std::uint64_t>();
+    const auto segment = reader.number<std::uint64_t>();
     const auto members = reader.number<std::uint64_t>();
     const auto groups = reader.number<std::int32_t>();
     const std::string host = reader.text();
     if (!reader.at_end() || scratch != options_.scratch_bytes ||
-        members != options_.members.size() || groups != options_.groups) {
+        segment != options_.segment_bytes || members != options_.members.size() ||
+        groups != options_.groups) {
       return Status(
                  Code::kInvalidArgument,
                  fmt::format("communicator '{}' has other options there than here", options_.name))
@@ -125,11 +131,12 @@ Status Group::agree_on_mapping() {
   ByteWriter writer;
   writer.number(static_cast<std::uint8_t>(has_all));
   DUNLIN_TRY(fabric_.bootstrap().publish(key("mapped", rank_), writer.take()));
-  for (int member = 0; member < size(); ++member) {
+  // One that hasn't is enough.
+  for (int member = 0; member < size() && has_all; ++member) {
     DUNLIN_ASSIGN(const Bytes answer,
                   fabric_.bootstrap().lookup(key("mapped", member), fabric_.config().deadline));
     ByteReader reader(answer);
-    has_all = reader.number<std::uint8_t>() != 0 && has_all;
+    has_all = reader.number<std::uint8_t>() != 0;
   }
   is_all_mapped_ = has_all;
   return Status::ok();

@@ -159,7 +159,7 @@ Result<Plan*> Operations::plan_for(const Posted& posted, std::size_t count) {
   plan->key = key;
   Shape shape;
   shape.scratch = group_.scratch_per_turn() / key.element;
-  shape.segment = std::max<std::size_t>(1, (std::size_t{256} << 10) / key.element);
+  shape.segment = std::max<std::size_t>(1, group_.options().segment_bytes / key.element);
   shape.groups = &group_.grouping();
   DUNLIN_ASSIGN(plan->program, generate(*posted.algorithm, key.problem, shape, group_.rank()));
   if (plan->program.scratch > shape.scratch) {

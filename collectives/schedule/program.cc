@@ -123,6 +123,9 @@ Program ProgramBuilder::take() {
   }
   for (const int count : puts) program_.puts_once.push_back(count == 1);
   for (const int count : waits) program_.hears_once.push_back(count == 1);
+  // Programs are kept.
+  program_.steps.shrink_to_fit();
+  program_.all_operands.shrink_to_fit();
   return std::move(program_);
 }
 

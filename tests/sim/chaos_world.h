@@ -1,0 +1,80 @@
+// All ranks of a job in this thread, as fabrics on the hostile network, for tests by seed.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "runtime/bootstrap/bootstrap.h"
+#include "transports/fabric.h"
+#include "transports/sim/network.h"
+
+namespace dunlin::testing {
+
+class ChaosWorld {
+ public:
+  ChaosWorld(std::uint64_t seed, int size)
+      : network_(transport::sim::Network::create(options(seed, size)).value()),
+        job_(size),
+        random_(seed) {
+    config_ = Config::parse(Environment()).value();
+    config_.transports = {"sim"};
+    for (int rank = 0; rank < size; ++rank) {
+      bootstraps_.push_back(job_.bootstrap(Rank(rank)));
+      fabrics_.push_back(transport::Fabric::create(*bootstraps_.back(), config_, network_->clock(),
+                                                   nullptr, {network_->factory()})
+                             .value());
+    }
+  }
+
+  transport::Fabric& fabric(int rank) { return *fabrics_[static_cast<std::size_t>(rank)]; }
+  int size() const { return static_cast<int>(fabrics_.size()); }
+  InProcessJob& job() { return job_; }
+  transport::sim::Network& network() { return *network_; }
+  std::mt19937_64& random() { return random_; }
+
+  // Lets ranks act in random order between events, each as often as chance has it, until `act`
+  // returns true for all ranks. False when nothing moves any more.
+  bool run(const std::function<bool(int)>& act) {
+    std::vector<bool> is_done(fabrics_.size());
+    long idle = 0;
+    for (long event = 0; event < kMostEvents; ++event) {
+      const int rank = static_cast<int>(random_() % fabrics_.size());
+      fabric(rank).progress();
+      is_done[static_cast<std::size_t>(rank)] = act(rank);
+      if (std::find(is_done.begin(), is_done.end(), false) == is_done.end()) return true;
+      if (random_() % 4 != 0) idle = network_->step() ? 0 : idle + 1;
+      if (idle > 10'000) return false;
+    }
+    return false;
+  }
+
+ private:
+  // Far beyond any run: what takes more hangs.
+  static constexpr long kMostEvents = 2'000'000;
+
+  static transport::sim::Options options(std::uint64_t seed, int size) {
+    transport::sim::Options options;
+    options.ranks = size;
+    options.seed = seed;
+    options.queue_depth = 1 + seed % 8;
+    options.hostility.emplace().refusal = 0.1 * static_cast<double>(seed % 6);
+    return options;
+  }
+  std::unique_ptr<transport::sim::Network> network_;
+  InProcessJob job_;
+  Config config_;
+  std::mt19937_64 random_;
+  std::vector<std::unique_ptr<Bootstrap>> bootstraps_;
+  std::vector<std::unique_ptr<transport::Fabric>> fabrics_;
+};
+
+inline Membership everybody(int size) {
+  Membership all;
+  for (int rank = 0; rank < size; ++rank) all.members.emplace_back(rank);
+  return all;
+}
+
+}  // namespace dunlin::testing

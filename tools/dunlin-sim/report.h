@@ -41,8 +41,12 @@ struct Report {
   std::uint64_t trace_hash = 0;
   std::vector<Fact> facts;
 
+  std::string table;  // of a command that makes several runs: instead of the lines on one
+
   // Takes over what the network counted.
   void take(const transport::sim::Network& network);
+  // One run of several.
+  void add(const Report& run);
 };
 
 // For programs: `virtual` figures are the same for the same command line, those under "real" are

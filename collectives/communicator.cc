@@ -59,11 +59,22 @@ Communicator::~Communicator() {
 
 Result<std::unique_ptr<Communicator>> Communicator::create(Fabric& fabric,
                                                            CommunicatorOptions options) {
+  DUNLIN_ASSIGN(auto communicator, prepare(fabric, std::move(options)));
+  DUNLIN_TRY(communicator->connect());
+  return communicator;
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::prepare(Fabric& fabric,
+                                                            CommunicatorOptions options) {
   DUNLIN_ASSIGN(auto forced, parse_forced(fabric.config().algorithms));
-  DUNLIN_ASSIGN(auto group, Group::create(fabric, std::move(options)));
+  DUNLIN_ASSIGN(auto group, Group::prepare(fabric, std::move(options)));
   auto impl = std::make_unique<Impl>(std::move(group));
   impl->forced = std::move(forced);
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
+}
+
+Status Communicator::connect() {
+  return impl_->group->connect();
 }
 
 int Communicator::rank() const {
@@ -184,6 +195,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key) {
   const CommunicatorOptions& parent = impl_->group->options();
   CommunicatorOptions options;
   options.scratch_bytes = parent.scratch_bytes;
+  options.segment_bytes = parent.segment_bytes;
   options.name = fmt::format("{}/{}.{}", parent.name, impl_->splits++, color);
   for (const int rank : order)
     options.members.push_back(parent.members[static_cast<std::size_t>(rank)]);

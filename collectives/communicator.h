@@ -41,6 +41,8 @@ struct CommunicatorOptions {
   // For what peers send before it can be reduced; the same on all members. Larger operations go in
   // slices.
   std::size_t scratch_bytes = std::size_t{16} << 20;
+  // Longer messages are pipelined in segments of this; the same on all members.
+  std::size_t segment_bytes = std::size_t{256} << 10;
   // How "hierarchical" and "2d-tga" divide the members: so many groups of neighbouring ranks; 0:
   // the ranks of one host are a group.
   int groups = 0;
@@ -69,6 +71,11 @@ class Communicator {
   // Collective over the members. Blocks until all of them have come (config.deadline).
   static Result<std::unique_ptr<Communicator>> create(transport::Fabric& fabric,
                                                       CommunicatorOptions options);
+  // The same in two steps, for members that share a thread: connect() doesn't block once all have
+  // prepared, unless they have one another's memory mapped. Nothing else is called before it.
+  static Result<std::unique_ptr<Communicator>> prepare(transport::Fabric& fabric,
+                                                       CommunicatorOptions options);
+  Status connect();
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;

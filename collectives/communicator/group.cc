@@ -22,9 +22,6 @@ std::size_t streaming_bytes() {
   return (cache == 0 ? kUsualCache : cache) / kCacheShare;
 }
 
-// Long enough to keep a link busy, short enough that stages overlap.
-constexpr std::size_t kSegmentBytes = std::size_t{256} << 10;
-
 // More ranks on one host than anybody shares memory among.
 constexpr int kMostMapped = 256;
 
@@ -36,17 +33,20 @@ Group::Group(transport::Fabric& fabric, CommunicatorOptions options)
       compute_(streaming_bytes()),
       windows_(fabric, options_.name, options_.members) {}
 
-Result<std::unique_ptr<Group>> Group::create(transport::Fabric& fabric,
-                                             CommunicatorOptions options) {
+Result<std::unique_ptr<Group>> Group::prepare(transport::Fabric& fabric,
+                                              CommunicatorOptions options) {
   if (options.members.empty()) {
     for (int rank = 0; rank < fabric.size(); ++rank) options.members.emplace_back(rank);
   }
   std::unique_ptr<Group> group(new Group(fabric, std::move(options)));
   DUNLIN_TRY(group->allocate());
-  DUNLIN_TRY(group->meet());
-  DUNLIN_TRY(group->agree_on_mapping());
-  DUNLIN_TRY(group->agree_on_tuning());
   return group;
+}
+
+Status Group::connect() {
+  DUNLIN_TRY(meet());
+  DUNLIN_TRY(agree_on_mapping());
+  return agree_on_tuning();
 }
 
 Group::~Group() {
@@ -79,6 +79,7 @@ Status Group::allocate() {
   ByteWriter writer;
   writer.number(static_cast<std::uint32_t>(cells_))
       .number(static_cast<std::uint64_t>(options_.scratch_bytes))
+      .number(static_cast<std::uint64_t>(options_.segment_bytes))
       .number(static_cast<std::uint64_t>(members.size()))
       .number(static_cast<std::int32_t>(options_.groups))
       .text(host_identity(fabric_.config().host_id));
@@ -100,11 +101,13 @@ Status Group::meet() {
     ByteReader reader(*offer);
     first_cells_[static_cast<std::size_t>(member)] = NotifyId(reader.number<std::uint32_t>());
     const auto scratch = reader.number<std::uint64_t>();
+    const auto segment = reader.number<std::uint64_t>();
     const auto members = reader.number<std::uint64_t>();
     const auto groups = reader.number<std::int32_t>();
     const std::string host = reader.text();
     if (!reader.at_end() || scratch != options_.scratch_bytes ||
-        members != options_.members.size() || groups != options_.groups) {
+        segment != options_.segment_bytes || members != options_.members.size() ||
+        groups != options_.groups) {
       return Status(
                  Code::kInvalidArgument,
                  fmt::format("communicator '{}' has other options there than here", options_.name))
@@ -131,11 +134,12 @@ Status Group::agree_on_mapping() {
   ByteWriter writer;
   writer.number(static_cast<std::uint8_t>(has_all));
   DUNLIN_TRY(fabric_.bootstrap().publish(key("mapped", rank_), writer.take()));
-  for (int member = 0; member < size(); ++member) {
+  // One that hasn't is enough.
+  for (int member = 0; member < size() && has_all; ++member) {
     DUNLIN_ASSIGN(const Bytes answer,
                   fabric_.bootstrap().lookup(key("mapped", member), fabric_.config().deadline));
     ByteReader reader(answer);
-    has_all = reader.number<std::uint8_t>() != 0 && has_all;
+    has_all = reader.number<std::uint8_t>() != 0;
   }
   is_all_mapped_ = has_all;
   return Status::ok();
@@ -181,7 +185,7 @@ TuningShape Group::tuning_shape() const {
 Shape Group::shape_for(std::size_t element) const {
   Shape shape;
   shape.scratch = scratch_per_turn() / element;
-  shape.segment = std::max<std::size_t>(1, kSegmentBytes / element);
+  shape.segment = std::max<std::size_t>(1, options_.segment_bytes / element);
   shape.groups = &grouping_;
   return shape;
 }

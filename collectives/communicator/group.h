@@ -14,9 +14,10 @@ namespace dunlin::collective {
 
 class Group {
  public:
-  // Collective: publishes what the members need to know, and reads what they published.
-  static Result<std::unique_ptr<Group>> create(transport::Fabric& fabric,
-                                               CommunicatorOptions options);
+  // Publishes what the members need to know; connect() reads what they published.
+  static Result<std::unique_ptr<Group>> prepare(transport::Fabric& fabric,
+                                                CommunicatorOptions options);
+  Status connect();
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;

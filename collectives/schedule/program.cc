@@ -11,6 +11,9 @@ constexpr std::size_t kGrain = 64;
 // With fewer elements per part, equal parts matter more.
 constexpr std::size_t kGrainsPerPart = 4;
 
+// Looked through before the hash table.
+constexpr std::size_t kFirstPeers = 4;
+
 std::size_t boundary(const Range& whole, std::size_t parts, std::size_t i) {
   if (i == parts) return whole.end();
   const std::size_t exact = whole.count / parts * i + whole.count % parts * i / parts;
@@ -123,6 +126,9 @@ Program ProgramBuilder::take() {
   }
   for (const int count : puts) program_.puts_once.push_back(count == 1);
   for (const int count : waits) program_.hears_once.push_back(count == 1);
+  // Programs are kept.
+  program_.steps.shrink_to_fit();
+  program_.all_operands.shrink_to_fit();
   return std::move(program_);
 }
 
@@ -132,6 +138,11 @@ Operand ProgramBuilder::operand(const Place& place) {
 }
 
 std::int32_t ProgramBuilder::index_of(int rank) {
+  // The neighbours in a ring are asked for over and over.
+  const std::size_t first = std::min(program_.peers.size(), kFirstPeers);
+  for (std::size_t i = 0; i < first; ++i) {
+    if (program_.peers[i] == rank) return static_cast<std::int32_t>(i);
+  }
   const auto [found, is_new] =
       index_of_rank_.try_emplace(rank, static_cast<std::int32_t>(program_.peers.size()));
   if (is_new) program_.peers.push_back(rank);

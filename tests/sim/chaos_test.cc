@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <random>
 #include <vector>
 
 #include "collectives/barrier.h"
@@ -25,12 +24,6 @@ using collective::StochasticReduce;
 using collective::SyncMode;
 using collective::Weighting;
 using World = HostileWorld;
-
-Membership everybody(int size) {
-  Membership all;
-  for (int rank = 0; rank < size; ++rank) all.members.emplace_back(rank);
-  return all;
-}
 
 using Reduces = std::vector<std::unique_ptr<StochasticReduce<double>>>;
 

@@ -35,6 +35,7 @@ class HostileWorld {
   transport::Fabric& fabric(int rank) { return *fabrics_[static_cast<std::size_t>(rank)]; }
   int size() const { return static_cast<int>(fabrics_.size()); }
   InProcessJob& job() { return job_; }
+  transport::sim::Network& network() { return *network_; }
   std::mt19937_64& random() { return random_; }
 
   // Lets ranks act in random order between events, each as often as chance has it, until `act`
@@ -76,5 +77,11 @@ class HostileWorld {
   std::vector<std::unique_ptr<Bootstrap>> bootstraps_;
   std::vector<std::unique_ptr<transport::Fabric>> fabrics_;
 };
+
+inline Membership everybody(int size) {
+  Membership all;
+  for (int rank = 0; rank < size; ++rank) all.members.emplace_back(rank);
+  return all;
+}
 
 }  // namespace dunlin::testing

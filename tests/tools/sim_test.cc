@@ -160,6 +160,94 @@ TEST(DunlinSim, AKilledRankIsNoticedByWhoDependsOnIt) {
   EXPECT_GE(pairs.at(0).at("steps_done").get<int>(), 200);
 }
 
+// As the formulas have it: 2 (N - 1) messages of a part each, N - 1 of them added up.
+TEST(DunlinSim, ARingTakesWhatItsFormulaSays) {
+  const auto lines =
+      simulate({"all-reduce", "-n", "64", "--algorithm", "ring", "--size", "4M", "--latency", "3us",
+                "--bandwidth", "10GB", "--reduce-bandwidth", "20GB", "--steps", "2"});
+  const Json& line = lines.at(0);
+  const double part_us = 65'536 / 10e3;
+  const double wanted = 63 * (2 * (3 + part_us) + part_us / 2);
+  EXPECT_EQ(line.at("is_phantom"), false);
+  EXPECT_EQ(line.at("messages"), 64 * 126 * 2);
+  ASSERT_THAT(line.at("by_step"), SizeIs(2));
+  EXPECT_NEAR(line.at("by_step").at(0).at("max_us").get<double>(), wanted, 1);
+  EXPECT_NEAR(line.at("virtual_us").get<double>(), 2 * wanted, 2);
+  // It takes as long without bytes.
+  const auto phantom =
+      simulate({"all-reduce", "-n", "64", "--algorithm", "ring", "--size", "4M", "--latency", "3us",
+                "--bandwidth", "10GB", "--reduce-bandwidth", "20GB", "--steps", "2", "--phantom"});
+  EXPECT_EQ(phantom.at(0).at("trace_hash"), line.at("trace_hash"));
+}
+
+// Every algorithm, on nodes whose memory the others have mapped.
+TEST(DunlinSim, CollectivesHoldOnAHostileNetwork) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> all{
+      {"all-reduce",
+       {"direct", "shared", "recursive-doubling", "halving-doubling", "tree", "ring",
+        "hierarchical", "torus-2d", "mesh-2d", "2d-tga"}},
+      {"reduce-to-root", {"tree", "shared"}},
+      {"broadcast", {"tree", "shared"}},
+      {"reduce-scatter", {"direct", "ring", "shared"}},
+      {"all-gather", {"direct", "ring", "shared"}},
+      {"all-to-all", {"pairwise", "shared"}}};
+  for (const auto& [what, algorithms] : all) {
+    for (const std::string& algorithm : algorithms) {
+      for (const bool has_loss : {false, true}) {
+        std::vector<std::string> arguments{what,
+                                           "-n",
+                                           "6",
+                                           "--algorithm",
+                                           algorithm,
+                                           "--count",
+                                           "700",
+                                           "--groups",
+                                           "2",
+                                           "--ranks-per-host",
+                                           "6",
+                                           "--segment",
+                                           "100",
+                                           "--scratch",
+                                           "50K",
+                                           "--steps",
+                                           "3",
+                                           "--skew",
+                                           "20us",
+                                           "--hostile",
+                                           "--seeds",
+                                           "5",
+                                           "--reduce-bandwidth",
+                                           "1GB"};
+        if (has_loss) arguments.insert(arguments.end(), {"--kill", "2@150us"});
+        const auto lines = simulate(arguments);
+        ASSERT_THAT(lines, SizeIs(5)) << what << ' ' << algorithm;
+        for (const Json& line : lines) {
+          EXPECT_EQ(line.at("algorithm"), algorithm);
+          EXPECT_EQ(line.at("is_phantom"), false);
+          EXPECT_LE(line.at("steps_done"), 18);
+          EXPECT_TRUE(has_loss || line.at("steps_done") == 18);
+        }
+      }
+    }
+  }
+}
+
+TEST(DunlinSim, ThousandsOfRanksReduceWhatNoMemoryHolds) {
+  const auto lines = simulate(
+      {"all-reduce", "-n", "4096", "--algorithm", "2d-tga", "--groups", "64", "--size", "1G"});
+  EXPECT_EQ(lines.at(0).at("is_phantom"), true);
+  EXPECT_EQ(lines.at(0).at("steps_done"), 4096);
+  EXPECT_EQ(lines.at(0).at("grid"), "8x8");
+  EXPECT_LT(lines.at(0).at("real").at("memory_bytes").get<double>(), 1e9);
+}
+
+TEST(DunlinSim, TheFiguresOf2dTgaAreThoseOfTheFormulas) {
+  const auto lines = simulate({"figures-2d-tga"});
+  const Json& rows = lines.at(0).at("rows");
+  ASSERT_GT(rows.size(), 50U);
+  for (const Json& row : rows) EXPECT_NEAR(row.at("ratio").get<double>(), 1, 0.02) << row;
+}
+
 // A run that may not take as long as it has to.
 TEST(DunlinSim, AFailingSeedIsNamedAndCanBeRunAgain) {
   const CommandResult result = sim({"barrier", "-n", "4", "--jitter", "1us", "--seed", "7",
@@ -210,6 +298,13 @@ TEST(DunlinSim, WrongUsageIsExplained) {
   expect({"channel", "-n", "3"}, "channels need an even number");
   expect({"reduce", "--graph", "knot"}, "--graph: ");
   expect({"reduce", "--sync", "maybe"}, "--sync");
+  expect({"all-reduce", "--algorithm", "knot"}, "there are: direct, shared");
+  expect({"all-reduce", "--algorithm", "shared"}, "needs all ranks on one host");
+  expect({"all-reduce", "-n", "8", "--algorithm", "torus-2d", "--grid", "2x3"}, "a grid of 2 x 3");
+  expect({"all-reduce", "--grid", "2"}, "'2' is not ROWSxCOLUMNS");
+  expect({"all-reduce", "-n", "4", "--groups", "5"}, "groups");
+  expect({"broadcast", "-n", "4", "--root", "4"}, "--root 4 of 4 ranks");
+  expect({"figures-2d-tga", "--ranks-per-host", "2"}, "one kind of link");
   EXPECT_EQ(sim({"--help"}).exit_code, 0);
   EXPECT_THAT(sim({"reduce", "--help"}).out, HasSubstr("--straggler"));
 }

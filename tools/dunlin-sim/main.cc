@@ -21,12 +21,15 @@ constexpr const char* kFooter =
     "time:\n"
     "  dunlin-sim reduce -n 64 --graph root-expander --count 1M --compute 5ms --straggler 3:5\n"
     "  dunlin-sim barrier -n 100 --latency 2us --jitter exponential:1us --seeds 100\n"
+    "  dunlin-sim all-reduce -n 4096 --algorithm ring --size 64M --reduce-bandwidth 20GB\n"
     "The same command line gives the same run, but for the real time that it takes.\n"
     "Exit codes: 0 done, 1 failed (wrong data, a hang), 2 wrong usage.";
 
 // A subcommand with the scenario that is read for it.
 struct Choice {
-  explicit Choice(std::unique_ptr<Command> made) : command(std::move(made)), options(scenario) {}
+  explicit Choice(std::unique_ptr<Command> made) : command(std::move(made)), options(scenario) {
+    command->set_defaults(scenario);
+  }
   std::unique_ptr<Command> command;
   Scenario scenario;
   ScenarioOptions options;
@@ -36,8 +39,13 @@ struct Choice {
 std::vector<std::unique_ptr<Choice>> make_choices() {
   std::vector<std::unique_ptr<Choice>> choices;
   for (auto* const make : {make_channel_command, make_barrier_command, make_reduce_command,
-                           make_straggler_ring_command}) {
+                           make_straggler_ring_command, make_figures_command}) {
     choices.push_back(std::make_unique<Choice>(make()));
+  }
+  for (const auto collective : collective::kAllCollectives) {
+    // `barrier` is the one that programs use by itself.
+    if (collective == collective::Collective::kBarrier) continue;
+    choices.push_back(std::make_unique<Choice>(make_collective_command(collective)));
   }
   return choices;
 }

@@ -43,6 +43,17 @@ void Report::take(const transport::sim::Network& network) {
   trace_hash = network.trace_hash();
 }
 
+void Report::add(const Report& run) {
+  steps += run.steps;
+  virtual_time += run.virtual_time;
+  statistics.events += run.statistics.events;
+  statistics.messages += run.statistics.messages;
+  statistics.bytes += run.statistics.bytes;
+  statistics.refusals += run.statistics.refusals;
+  statistics.real += run.statistics.real;
+  trace_hash = trace_hash * 31 + run.trace_hash;
+}
+
 std::uint64_t peak_memory_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -79,10 +90,13 @@ std::string to_text(const Report& report) {
                        format_duration(samples.quantile(0.99)), format_duration(samples.max()));
   };
   const auto& statistics = report.statistics;
-  std::string text = fmt::format("  virtual time  {}\n", format_duration(report.virtual_time));
-  text += fmt::format("  a step        {}\n", summary(report.step));
-  text += fmt::format("  waited in it  {}; {:.1f} % of all time\n", summary(report.waited),
-                      100 * share_waited(report));
+  std::string text = report.table;
+  if (text.empty()) {
+    text = fmt::format("  virtual time  {}\n", format_duration(report.virtual_time));
+    text += fmt::format("  a step        {}\n", summary(report.step));
+    text += fmt::format("  waited in it  {}; {:.1f} % of all time\n", summary(report.waited),
+                        100 * share_waited(report));
+  }
   for (const Fact& fact : report.facts) {
     if (!fact.text.empty()) text += fmt::format("  {}\n", fact.text);
   }

@@ -44,8 +44,12 @@ struct Report {
   std::string table;
   std::vector<nlohmann::ordered_json> rows;
 
+  std::string table;  // of a command that makes several runs: instead of the lines on one
+
   // Takes over what the network counted.
   void take(const transport::sim::Network& network);
+  // One run of several.
+  void add(const Report& run);
 };
 
 // For programs: `virtual` figures are the same for the same command line, those under "real" are

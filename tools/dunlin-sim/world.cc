@@ -58,19 +58,22 @@ namespace {
 // One rank of a run.
 class Runner final : public transport::sim::Actor {
  public:
-  Runner(World& world, Rank rank, Stepper& stepper, Report& report)
-      : network_(world.network()),
-        fabric_(world.fabric(rank)),
-        scenario_(world.scenario()),
+  // `fabric`: null when the rank is a node.
+  Runner(const Scenario& scenario, Network& network, Rank rank, Fabric* fabric, Stepper& stepper,
+         Report& report)
+      : network_(network),
+        rank_(rank),
+        fabric_(fabric),
+        scenario_(scenario),
         stepper_(stepper),
         report_(report) {
     network_.set_actor(rank, this);
-    network_.wake_at(rank, TimePoint());
+    network_.wake_at(rank, TimePoint() + stepper.begins_after());
   }
-  ~Runner() { network_.set_actor(fabric_.rank(), nullptr); }
+  ~Runner() { network_.set_actor(rank_, nullptr); }
 
   void advance() override {
-    fabric_.progress();
+    if (fabric_ != nullptr) fabric_->progress();
     while (!is_over() && take_phase()) continue;
   }
 
@@ -80,12 +83,22 @@ class Runner final : public transport::sim::Actor {
   TimePoint ended_at() const { return ended_at_; }
   // What it waits for, for a report.
   std::string waits_for() const {
-    std::string text = fmt::format("rank {} in step {}, since {}", fabric_.rank().value(), step_,
+    std::string text = fmt::format("rank {} in step {}, since {}", rank_.value(), step_,
                                    format_duration(started_at_.time_since_epoch()));
     for (const Awaited& awaited : stepper_.awaited()) {
       text += fmt::format(", waits for {} from rank {}", awaited.what, awaited.peer.value());
     }
     return text;
+  }
+
+  // As Fabric::wait() does for who blocks: ends when a rank is gone without which it can't go on.
+  bool look_for_losses() {
+    PeerTable& peers = fabric_ == nullptr ? network_.peers() : fabric_->peers();
+    for (const Kill& kill : scenario_.kills) {
+      if (peers.is_present(kill.rank) || !stepper_.depends_on(kill.rank)) continue;
+      return end(peers.check(kill.rank));
+    }
+    return false;
   }
 
  private:
@@ -97,12 +110,13 @@ class Runner final : public transport::sim::Actor {
     switch (phase_) {
       case Phase::kIdle:
         if (step_ == scenario_.steps) return end(Status::ok());
+        if (now < TimePoint() + stepper_.begins_after()) return false;
         ++step_;
         began_at_ = now;
         phase_ = Phase::kComputing;
         ready_at_ = now;
         if (scenario_.compute > Duration::zero()) {
-          ready_at_ = network_.compute(fabric_.rank(), scenario_.compute);
+          ready_at_ = network_.compute(rank_, scenario_.compute);
         }
         return true;
       case Phase::kComputing: {
@@ -134,16 +148,7 @@ class Runner final : public transport::sim::Actor {
     const auto event = stepper_.next_event();
     if (!event || event == woken_at_) return;
     woken_at_ = event;
-    network_.wake_at(fabric_.rank(), *event);
-  }
-
-  // As Fabric::wait() does for who blocks.
-  bool look_for_losses() {
-    for (const Kill& kill : scenario_.kills) {
-      if (fabric_.peers().is_present(kill.rank) || !stepper_.depends_on(kill.rank)) continue;
-      return end(fabric_.peers().check(kill.rank));
-    }
-    return false;
+    network_.wake_at(rank_, *event);
   }
 
   bool end(Status outcome) {
@@ -153,7 +158,8 @@ class Runner final : public transport::sim::Actor {
   }
 
   Network& network_;
-  Fabric& fabric_;
+  Rank rank_;
+  Fabric* fabric_;
   const Scenario& scenario_;
   Stepper& stepper_;
   Report& report_;
@@ -210,17 +216,15 @@ void report_losses(const std::vector<std::unique_ptr<Runner>>& runners, Network&
   }
 }
 
-}  // namespace
-
-Status run_steps(World& world, const std::vector<std::unique_ptr<Stepper>>& steppers,
-                 Report& report) {
-  const Scenario& scenario = world.scenario();
-  std::vector<std::unique_ptr<Runner>> runners;
-  for (std::size_t rank = 0; rank < steppers.size(); ++rank) {
-    runners.push_back(
-        std::make_unique<Runner>(world, Rank(static_cast<int>(rank)), *steppers[rank], report));
+Status run_all(const Scenario& scenario, Network& network,
+               const std::vector<std::unique_ptr<Runner>>& runners, Report& report) {
+  const std::uint64_t events = network.run(scenario.events);
+  // Who waits for somebody whom a loss has ended was not told of it.
+  if (network.events_in_flight() == 0) {
+    for (const auto& runner : runners) {
+      if (!runner->is_over()) runner->look_for_losses();
+    }
   }
-  const std::uint64_t events = world.network().run(scenario.events);
   bool hangs = false;
   for (std::size_t index = 0; index < runners.size(); ++index) {
     const Rank rank(static_cast<int>(index));
@@ -233,9 +237,32 @@ Status run_steps(World& world, const std::vector<std::unique_ptr<Stepper>>& step
     if (!is_expected) return Status(outcome).with_context(fmt::format("rank {}", rank.value()));
   }
   if (hangs) return report_hang(runners, scenario, events);
-  report_losses(runners, world.network(), scenario, report);
-  report.take(world.network());
+  report_losses(runners, network, scenario, report);
+  report.take(network);
   return Status::ok();
+}
+
+}  // namespace
+
+Status run_steps(World& world, const std::vector<std::unique_ptr<Stepper>>& steppers,
+                 Report& report) {
+  std::vector<std::unique_ptr<Runner>> runners;
+  for (std::size_t index = 0; index < steppers.size(); ++index) {
+    const Rank rank(static_cast<int>(index));
+    runners.push_back(std::make_unique<Runner>(world.scenario(), world.network(), rank,
+                                               &world.fabric(rank), *steppers[index], report));
+  }
+  return run_all(world.scenario(), world.network(), runners, report);
+}
+
+Status run_steps(const Scenario& scenario, Network& network, const std::vector<Stepper*>& steppers,
+                 Report& report) {
+  std::vector<std::unique_ptr<Runner>> runners;
+  for (std::size_t index = 0; index < steppers.size(); ++index) {
+    runners.push_back(std::make_unique<Runner>(scenario, network, Rank(static_cast<int>(index)),
+                                               nullptr, *steppers[index], report));
+  }
+  return run_all(scenario, network, runners, report);
 }
 
 }  // namespace dunlin::simulate

@@ -55,6 +55,8 @@ class Stepper {
   virtual std::vector<transport::Awaited> awaited() const = 0;
   // Whether it can't go on without that rank.
   virtual bool depends_on(Rank gone) const = 0;
+  // Its first step, from the beginning of the run.
+  virtual Duration begins_after() const { return {}; }
 };
 
 // Runs the world's ranks, `steppers[rank]` each, until all have done their steps or ended because a
@@ -62,5 +64,8 @@ class Stepper {
 // for whom where nothing moves any more, or what a step returned.
 Status run_steps(World& world, const std::vector<std::unique_ptr<Stepper>>& steppers,
                  Report& report);
+// The same without fabrics.
+Status run_steps(const Scenario& scenario, transport::sim::Network& network,
+                 const std::vector<Stepper*>& steppers, Report& report);
 
 }  // namespace dunlin::simulate

@@ -22,10 +22,10 @@ inline constexpr double kSpineBandwidth = 12.5e9;
 // runs set less.
 inline constexpr std::size_t kQueueDepth = 256;
 
-// Address space for phantom memory: 65,536 ranks with four buffers of 64 MiB each. Reserved without
+// Address space for phantom memory: 65,536 ranks with 16 buffers of 64 MiB each. Reserved without
 // access, so it costs no memory; where the system allows less (a sanitizer, a limit), half of it is
 // tried, and half of that, down to the second number.
-inline constexpr std::size_t kMostPhantom = std::size_t{1} << 44;
+inline constexpr std::size_t kMostPhantom = std::size_t{1} << 46;
 inline constexpr std::size_t kLeastPhantom = std::size_t{1} << 32;
 static_assert(kMostPhantom > kLeastPhantom);
 

@@ -1,0 +1,258 @@
+// dunlin-sim all-reduce, broadcast, ...: the schedules of the collectives, carried out by the
+// executor that runs on real fabrics.
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "collectives/schedule/choose.h"
+#include "tools/dunlin-sim/command.h"
+#include "tools/dunlin-sim/schedule_world.h"
+
+namespace dunlin::simulate {
+namespace {
+
+using collective::Algorithm;
+using collective::Collective;
+using collective::Grid;
+using collective::Grouping;
+using collective::Problem;
+
+constexpr std::size_t kElement = sizeof(float);
+
+class CollectiveCommand final : public Command {
+ public:
+  explicit CollectiveCommand(Collective collective) : collective_(collective) {}
+
+  // `reduce` is the stochastic one.
+  std::string name() const override {
+    return collective_ == Collective::kReduce ? "reduce-to-root" : to_string(collective_);
+  }
+  std::string help() const override {
+    return fmt::format("the collective {}, by the algorithm of your choice",
+                       to_string(collective_));
+  }
+  void set_defaults(Scenario& scenario) const override { scenario.steps = 1; }
+
+  void declare(CLI::App& app) override {
+    app.add_option("--algorithm", algorithm_, algorithm_help())->group(kOwnOptions);
+    auto* const size = app.add_option("--size", size_, size_help())
+                           ->transform(CLI::AsSizeValue(false))
+                           ->check(CLI::Range(std::size_t{0}, kMostBytes))
+                           ->default_str("1M")
+                           ->group(kOwnOptions);
+    app.add_option("--count", count_, count_help())
+        ->transform(CLI::AsSizeValue(false))
+        ->check(CLI::Range(std::size_t{0}, kMostBytes / kElement))
+        ->excludes(size)
+        ->group(kOwnOptions);
+    if (Problem{collective_}.is_rooted()) {
+      app.add_option("--root", root_, "a rank")->capture_default_str()->group(kOwnOptions);
+    }
+    app.add_option("--groups", groups_, "of neighbouring ranks (default: the hosts)")
+        ->check(CLI::PositiveNumber)
+        ->group(kOwnOptions);
+    app.add_option_function<std::string>(
+           "--grid", [this](const std::string& text) { grid_ = parse_grid(text); },
+           "ROWSxCOLUMNS, of the ranks or of the groups (default: as square as can be)")
+        ->group(kOwnOptions);
+    app.add_option("--segment", segment_, "bytes of a message: longer ones are pipelined")
+        ->transform(CLI::AsSizeValue(false))
+        ->check(CLI::PositiveNumber)
+        ->group(kOwnOptions);
+    app.add_option("--scratch", scratch_, "bytes: what needs more goes in slices")
+        ->transform(CLI::AsSizeValue(false))
+        ->check(CLI::PositiveNumber)
+        ->group(kOwnOptions);
+    add_parsed(app, "--reduce-bandwidth",
+               "RATE at which a rank, busy meanwhile, adds or copies (default: unlimited)",
+               parse_bandwidth, reduce_bandwidth_);
+    add_parsed(app, "--skew", "TIME: each rank begins somewhere between 0 and this", parse_duration,
+               skew_);
+    auto* const phantom =
+        app.add_flag("--phantom", phantom_,
+                     "memory without bytes, nothing is checked (default: where it is more than "
+                     "1 GiB in all)")
+            ->group(kOwnOptions);
+    app.add_flag("--check", check_, "real memory, and checked results")
+        ->excludes(phantom)
+        ->group(kOwnOptions);
+  }
+
+  Status check(const Scenario& scenario) const override {
+    std::optional<Grouping> groups;
+    DUNLIN_ASSIGN(const ScheduleOptions options, make_options(scenario, groups));
+    if (options.problem.root < 0 || options.problem.root >= options.problem.size) {
+      return {Code::kInvalidArgument,
+              fmt::format("--root {} of {} ranks", root_, options.problem.size)};
+    }
+    if (options.algorithm->needs_mapped_peers && !is_one_host(scenario)) {
+      return {Code::kInvalidArgument,
+              fmt::format("'{}' needs all ranks on one host: --ranks-per-host {}",
+                          options.algorithm->name, scenario.network.ranks)};
+    }
+    return options.algorithm->check(options.problem, options.shape);
+  }
+
+  nlohmann::ordered_json options() const override {
+    nlohmann::ordered_json json{{"reduce_gbytes_per_s", reduce_bandwidth_ / 1e9},
+                                {"skew_us", static_cast<double>(skew_.count()) / 1e3},
+                                {"segment_bytes", segment_},
+                                {"scratch_bytes", scratch_}};
+    if (Problem{collective_}.is_rooted()) json["root"] = root_;
+    return json;
+  }
+
+  Result<Report> run(const Scenario& scenario) override {
+    std::optional<Grouping> groups;
+    DUNLIN_ASSIGN(const ScheduleOptions options, make_options(scenario, groups));
+    DUNLIN_ASSIGN(const auto world, ScheduleWorld::create(scenario, options));
+    Report report;
+    DUNLIN_TRY(world->run(report));
+    add_facts(report, *world, options);
+    return report;
+  }
+
+ private:
+  static constexpr std::size_t kMostBytes = std::size_t{1} << 40;
+
+  std::string algorithm_help() const {
+    std::string names;
+    for (const Algorithm& algorithm : collective::algorithms()) {
+      if (algorithm.collective != collective_) continue;
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", algorithm.name);
+    }
+    return names + " (default: as a communicator would choose)";
+  }
+  bool has_parts() const {
+    return collective_ == Collective::kReduceScatter || collective_ == Collective::kAllGather ||
+           collective_ == Collective::kAllToAll;
+  }
+  std::string size_help() const {
+    return has_parts() ? "bytes of the whole vector, all ranks' parts together"
+                       : "bytes of the vector";
+  }
+  std::string count_help() const {
+    return has_parts() ? "the same in floats of each rank's part" : "the same in floats";
+  }
+
+  static Grid parse_grid(std::string_view text) {
+    Grid grid{0, 0};
+    const char* const end = text.data() + text.size();
+    const auto rows = std::from_chars(text.data(), end, grid.rows);
+    if (rows.ec == std::errc() && rows.ptr != end && *rows.ptr == 'x') {
+      const auto columns = std::from_chars(rows.ptr + 1, end, grid.columns);
+      if (columns.ec == std::errc() && columns.ptr == end && grid.rows > 0 && grid.columns > 0)
+        return grid;
+    }
+    throw CLI::ValidationError("--grid", fmt::format("'{}' is not ROWSxCOLUMNS", text));
+  }
+
+  static bool is_one_host(const Scenario& scenario) {
+    return scenario.network.host_of(scenario.last_rank()) == 0;
+  }
+
+  // The shape refers to `groups`.
+  Result<ScheduleOptions> make_options(const Scenario& scenario,
+                                       std::optional<Grouping>& groups) const {
+    ScheduleOptions options;
+    const int ranks = scenario.network.ranks;
+    const std::size_t parts = has_parts() ? static_cast<std::size_t>(ranks) : 1;
+    options.problem = {collective_, ranks, count_.value_or(size_ / kElement / parts), root_};
+    if (algorithm_.empty()) {
+      options.algorithm =
+          collective::choose_algorithm(options.problem, kElement, is_one_host(scenario));
+    } else {
+      DUNLIN_ASSIGN(options.algorithm, collective::find_algorithm(collective_, algorithm_));
+    }
+    if (groups_ > 0) {
+      DUNLIN_ASSIGN(groups, Grouping::even(ranks, groups_));
+    } else {
+      std::vector<int> host_of;
+      for (int rank = 0; rank < ranks; ++rank)
+        host_of.push_back(scenario.network.host_of(Rank(rank)));
+      groups = Grouping::of(host_of);
+    }
+    options.shape.groups = &*groups;
+    options.shape.grid = grid_;
+    if (segment_ > 0) options.shape.segment = std::max<std::size_t>(1, segment_ / kElement);
+    if (scratch_ > 0) options.shape.scratch = scratch_ / kElement;
+    options.gamma = reduce_bandwidth_ == 0 ? 0 : 1 / reduce_bandwidth_;
+    options.skew = skew_;
+    if (phantom_ || check_) options.is_phantom = phantom_;
+    return options;
+  }
+
+  static void add_facts(Report& report, const ScheduleWorld& world,
+                        const ScheduleOptions& options) {
+    const Problem& problem = options.problem;
+    std::string shape;
+    if (options.algorithm->needs_groups) {
+      const int groups = options.shape.groups->groups();
+      shape = fmt::format(", {} groups", groups);
+      report.facts.push_back({"groups", groups, ""});
+    }
+    if (const auto grid = grid_of(options)) {
+      shape += fmt::format(", grid {} x {}", grid->rows, grid->columns);
+      report.facts.push_back({"grid", fmt::format("{}x{}", grid->rows, grid->columns), ""});
+    }
+    const double bytes =
+        static_cast<double>(std::max(problem.input_count(), problem.output_count()) * kElement);
+    report.facts.push_back(
+        {"algorithm", options.algorithm->name,
+         fmt::format("algorithm     {}{}, vector of {}, {}", options.algorithm->name, shape,
+                     format_bytes(bytes), world.is_phantom() ? "phantom memory" : "real memory")});
+    report.facts.push_back({"count", problem.count, ""});
+    report.facts.push_back({"is_phantom", world.is_phantom(), ""});
+    report.facts.push_back(
+        {"program",
+         {{"steps", world.most_program_steps()}, {"scratch", world.most_scratch() * kElement}},
+         fmt::format("programs      up to {} steps, {} of scratch", world.most_program_steps(),
+                     format_bytes(static_cast<double>(world.most_scratch() * kElement)))});
+    report.facts.push_back({"by_step", by_step(world), ""});
+  }
+
+  static std::optional<Grid> grid_of(const ScheduleOptions& options) {
+    const bool is_of_groups = options.algorithm->name == "2d-tga";
+    if (!is_of_groups && options.algorithm->name != "torus-2d" &&
+        options.algorithm->name != "mesh-2d")
+      return std::nullopt;
+    if (options.shape.grid.rows > 0) return options.shape.grid;
+    return Grid::squarest(is_of_groups ? options.shape.groups->groups() : options.problem.size);
+  }
+
+  static nlohmann::ordered_json by_step(const ScheduleWorld& world) {
+    const auto us = [](Duration duration) { return static_cast<double>(duration.count()) / 1e3; };
+    auto json = nlohmann::ordered_json::array();
+    for (const StepFigures& step : world.steps()) {
+      if (step.took.count() == 0) continue;  // all ended before, because of a loss
+      json.push_back({{"begin_us", us(step.first_start.time_since_epoch())},
+                      {"end_us", us(step.last_end.time_since_epoch())},
+                      {"done", step.took.count()},
+                      {"p50_us", us(step.took.quantile(0.5))},
+                      {"max_us", us(step.took.max())}});
+    }
+    return json;
+  }
+
+  Collective collective_;
+  std::string algorithm_;
+  std::size_t size_ = std::size_t{1} << 20;
+  std::optional<std::size_t> count_;
+  int root_ = 0;
+  int groups_ = 0;  // 0: the hosts
+  Grid grid_{0, 0};
+  std::size_t segment_ = 0;
+  std::size_t scratch_ = 0;
+  double reduce_bandwidth_ = 0;
+  Duration skew_{};
+  bool phantom_ = false;
+  bool check_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_collective_command(Collective collective) {
+  return std::make_unique<CollectiveCommand>(collective);
+}
+
+}  // namespace dunlin::simulate

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "collectives/communicator.h"
+#include "collectives/tuner/tuner.h"
 #include "tests/support/ranks.h"
 
 namespace dunlin::testing {
@@ -295,6 +296,85 @@ TEST(CollectiveSplit, ByColorAndKey) {
     EXPECT_EQ(sum, rank % 2 == 0 ? 6 : 4);
     sync(fabric, "halves");
   });
+}
+
+TEST(CollectiveTuning, MeasuresAlikeOnAllRanksAndIsFollowed) {
+  run_with(PeerKind::kThreads, 3, [](Fabric&, Communicator& communicator) {
+    collective::TunerOptions options;
+    options.largest_bytes = 4096;
+    options.factor = 32;
+    options.time = std::chrono::milliseconds(1);
+    auto tuning = collective::tune(communicator, options);
+    ASSERT_TRUE(tuning.is_ok()) << tuning.status().to_string();
+    ASSERT_FALSE(tuning->choices.empty());
+    ASSERT_EQ(tuning->links.size(), 1u);
+    EXPECT_GT(tuning->links[0].alpha, 0);
+    // Every rank chose the same: what they hash to is the same everywhere.
+    std::int64_t hash =
+        static_cast<std::int64_t>(std::hash<std::string>()(collective::to_text(*tuning)) >> 1);
+    std::int64_t highest = 0;
+    ASSERT_TRUE(
+        communicator.all_reduce(&hash, &highest, 1, {DataType::kInt64, ReduceOp::kMax}).is_ok());
+    EXPECT_EQ(hash, highest);
+
+    for (auto& choice : tuning->choices) {
+      if (choice.collective == Collective::kAllReduce) choice.algorithm = "tree";
+    }
+    communicator.use(*tuning);
+    const Call call{Collective::kAllReduce, nullptr, nullptr, 8};
+    EXPECT_EQ(communicator.choose(call).value()->name, "tree");
+  });
+}
+
+TEST(CollectiveTuning, IsReadFromTheFileByTheFirstMember) {
+  const std::string path = ::testing::TempDir() + "dunlin-conformance-tuning.json";
+  run_ranks({.kind = PeerKind::kThreads,
+             .size = 2,
+             .killed = {},
+             .configure = [&](Config& config) { config.tuning_file = path; }},
+            [&](Fabric& fabric) {
+              {
+                auto communicator = Communicator::create(fabric, {.name = "before"}).value();
+                if (communicator->rank() == 0) {
+                  collective::Tuning tuning;
+                  tuning.shape = communicator->shape();
+                  tuning.choices = {{Collective::kAllReduce, 64, "halving-doubling", {}}};
+                  ASSERT_TRUE(collective::write_tuning(path, tuning).is_ok());
+                }
+                ASSERT_TRUE(communicator->barrier().is_ok());
+                sync(fabric, "before");
+              }
+              auto communicator = Communicator::create(fabric, {.name = "after"}).value();
+              const Call call{Collective::kAllReduce, nullptr, nullptr, 8};
+              EXPECT_EQ(communicator->choose(call).value()->name, "halving-doubling");
+              sync(fabric, "after");
+            });
+  std::remove(path.c_str());
+}
+
+TEST(CollectiveTuning, CanBeOverruled) {
+  run_ranks(
+      {.kind = PeerKind::kThreads,
+       .size = 2,
+       .killed = {},
+       .configure = [](Config& config) { config.algorithms = "all-reduce=ring,reduce=tree"; }},
+      [](Fabric& fabric) {
+        auto communicator = Communicator::create(fabric, {}).value();
+        Call call{Collective::kAllReduce, nullptr, nullptr, 1};
+        EXPECT_EQ(communicator->choose(call).value()->name, "ring");
+        call.algorithm = "tree";
+        EXPECT_EQ(communicator->choose(call).value()->name, "tree");
+        sync(fabric, "overruled");
+      });
+  for (const char* const wrong : {"ring", "all-reduce=rings", "allreduce=ring"}) {
+    run_ranks({.kind = PeerKind::kThreads,
+               .size = 1,
+               .killed = {},
+               .configure = [&](Config& config) { config.algorithms = wrong; }},
+              [](Fabric& fabric) {
+                EXPECT_EQ(Communicator::create(fabric, {}).status().code(), Code::kInvalidArgument);
+              });
+  }
 }
 
 TEST(CollectiveErrors, BadCallsAreRefusedAndHarmless) {

@@ -29,13 +29,17 @@ Json full_report(const Config& config) {
   return report;
 }
 
-Status run(bool is_config_only, bool is_json) {
+Status run(bool is_config_only, bool is_tuning_only, bool is_json) {
   const Environment environment = Environment::of_process();
   DUNLIN_ASSIGN(const Config config, Config::parse(environment));
   configure_log(config.log_level, Rank(0));
   const Json configuration = config_report(config, environment);
   if (is_config_only) {
     return print(is_json ? configuration.dump(2) + "\n" : config_text(configuration));
+  }
+  if (is_tuning_only) {
+    DUNLIN_ASSIGN(const Json tuning, tuning_report(config));
+    return print(is_json ? tuning.dump(2) + "\n" : tuning_text(tuning));
   }
   Json report = full_report(config);
   if (!is_json) return print(to_text(report));
@@ -49,8 +53,11 @@ int main(int argc, char** argv) {
       "work here and why others do not, and how Dunlin is configured.",
       "dunlin-info");
   bool is_config_only = false;
+  bool is_tuning_only = false;
   bool is_json = false;
   app.add_flag("--config", is_config_only, "only the configuration (DUNLIN_* variables) in force");
+  app.add_flag("--tuning", is_tuning_only,
+               "only the measured choices of algorithms for collectives, and why");
   app.add_flag("--json", is_json, "print JSON");
   app.footer(
       "\"reason\" says why something can't be used, \"remedy\" what to do about it. In JSON, names "
@@ -62,7 +69,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsage;
   }
-  const Status status = run(is_config_only, is_json);
+  const Status status = run(is_config_only, is_tuning_only, is_json);
   if (status.is_ok()) return 0;
   print_error(fmt::format("dunlin-info: {}\n", status.message()));
   return kFailure;

@@ -24,6 +24,8 @@ Json rdma_report(const Config& config);
 // oneself.
 Json transport_report(const Config& config, const Clock& clock);
 Json waiting_report(const Config& config);  // how waiting threads wait, by ranks on this host
+// The tuning file: what was measured for which shape of job, and what follows for collectives.
+Result<Json> tuning_report(const Config& config);
 Json config_report(const Config& config, const Environment& environment);
 
 }  // namespace dunlin::tools

@@ -15,7 +15,8 @@ namespace dunlin::perf {
 namespace {
 
 bool takes_pairs(Bench bench) {
-  return bench != Bench::kBarrier && bench != Bench::kConsistency && !collective_of(bench);
+  return bench != Bench::kBarrier && bench != Bench::kConsistency && bench != Bench::kTune &&
+         !collective_of(bench);
 }
 
 Status check_size(const Options& options, int size) {
@@ -56,6 +57,8 @@ Status run(const Options& options, Job& job) {
       return run_collective(options, job, *output);
     case Bench::kOverlap:
       return run_overlap(options, job, *output);
+    case Bench::kTune:
+      return run_tune(options, job, *output);
     case Bench::kConsistency:
       return run_consistency(options, job, *output);
   }

@@ -61,6 +61,7 @@ class Parser {
   void declare_histogram(CLI::App& app);
   void declare_depth(CLI::App& app, const char* names, const char* help);
   void declare_collectives(CLI::App& app);
+  void declare_tune(CLI::App& app);
   CLI::App* add_collective(CLI::App& app, Bench bench, const char* help);
   void declare_consistency(CLI::App& app);
   void read_start(const CLI::App& app, const CLI::App* chosen);
@@ -121,6 +122,7 @@ void Parser::declare(CLI::App& app) {
   declare_depth(*channel, "--depth", "slots (default: 16)");
   declare_histogram(*add(app, Bench::kBarrier, "barrier of all ranks"));
   declare_collectives(app);
+  declare_tune(app);
   declare_consistency(*add(app, Bench::kConsistency,
                            "share of reduces by number of consistent inputs (ASAP, figure 8)"));
 }
@@ -141,6 +143,15 @@ void Parser::declare_collectives(CLI::App& app) {
                    "microseconds of computation between two calls of progress(); 0: none")
       ->check(CLI::Range(0U, 1'000'000U))
       ->capture_default_str()
+      ->group(kMeasurement);
+}
+
+void Parser::declare_tune(CLI::App& app) {
+  add(app, Bench::kTune,
+      "measures links and algorithms, and writes the best of them, by collective and size, to a "
+      "file that jobs of this shape read")
+      ->add_option("--file", options_.collective.tuning_file,
+                   "where to (default: DUNLIN_TUNING_FILE)")
       ->group(kMeasurement);
 }
 

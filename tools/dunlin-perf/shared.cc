@@ -118,6 +118,8 @@ const char* to_string(Bench bench) {
       return "reduce";
     case Bench::kOverlap:
       return "overlap";
+    case Bench::kTune:
+      return "tune";
     case Bench::kConsistency:
       return "consistency";
   }

@@ -30,13 +30,15 @@ enum class Bench : std::uint8_t {
   kAllToAll,
   kReduce,
   kOverlap,
+  kTune,
   kConsistency
 };
-inline constexpr Bench kBenches[] = {
-    Bench::kPut,       Bench::kPutLatency,    Bench::kPutNotify, Bench::kNotify,
-    Bench::kGet,       Bench::kAtomic,        Bench::kChannel,   Bench::kBarrier,
-    Bench::kAllReduce, Bench::kReduceScatter, Bench::kAllGather, Bench::kBroadcast,
-    Bench::kAllToAll,  Bench::kReduce,        Bench::kOverlap,   Bench::kConsistency};
+inline constexpr Bench kBenches[] = {Bench::kPut,           Bench::kPutLatency, Bench::kPutNotify,
+                                     Bench::kNotify,        Bench::kGet,        Bench::kAtomic,
+                                     Bench::kChannel,       Bench::kBarrier,    Bench::kAllReduce,
+                                     Bench::kReduceScatter, Bench::kAllGather,  Bench::kBroadcast,
+                                     Bench::kAllToAll,      Bench::kReduce,     Bench::kOverlap,
+                                     Bench::kTune,          Bench::kConsistency};
 const char* to_string(Bench bench);
 
 struct Straggler {
@@ -64,6 +66,7 @@ struct CollectiveOptions {
   bool is_in_place = true;
   std::string memory = "registered";                        // or "any"
   Duration progress_every = std::chrono::microseconds(10);  // of overlap's computation
+  std::string tuning_file{};                                // of tune; empty: the configuration's
 };
 
 // What all ranks do alike. `named` holds the options that the command line has, by their names.

@@ -71,8 +71,9 @@ class Communicator {
   // Collective over the members. Blocks until all of them have come (config.deadline).
   static Result<std::unique_ptr<Communicator>> create(transport::Fabric& fabric,
                                                       CommunicatorOptions options);
-  // The same in two steps, for members that share a thread: connect() doesn't block once all have
-  // prepared, unless they have one another's memory mapped. Nothing else is called before it.
+  // The same in two steps, for members that share a thread: connect(), in the order of their ranks,
+  // doesn't block once all have prepared, unless they have one another's memory mapped. Nothing
+  // else is called before it.
   static Result<std::unique_ptr<Communicator>> prepare(transport::Fabric& fabric,
                                                        CommunicatorOptions options);
   Status connect();

@@ -89,7 +89,7 @@ bool Communicator::is_all_mapped() const {
 
 Result<std::span<std::byte>> Communicator::allocate(std::size_t bytes) {
   DUNLIN_ASSIGN(const Window* const window, impl_->group->windows().allocate(bytes));
-  return std::span(window->memory->data(), bytes);
+  return std::span(window->data(), bytes);
 }
 
 Status Communicator::free(std::span<std::byte> memory) {

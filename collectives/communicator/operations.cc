@@ -76,8 +76,8 @@ Status Operations::find_memory(Posted& posted) {
     if (data == nullptr || elements == 0) return true;
     placement.window = group_.windows().find(data, elements * element);
     if (placement.window == nullptr) return false;
-    placement.first = static_cast<std::size_t>(static_cast<const std::byte*>(data) -
-                                               placement.window->memory->data());
+    placement.first =
+        static_cast<std::size_t>(static_cast<const std::byte*>(data) - placement.window->data());
     return true;
   };
   const bool has_input = locate(call.input, problem.input_count(), posted.input);
@@ -264,7 +264,8 @@ Status Operations::bind(Running& running, const Posted& posted, Plan& plan) {
     }
     if (placement.window == nullptr) return Status::ok();
     DUNLIN_ASSIGN(binding.own[static_cast<std::size_t>(kind)],
-                  placement.window->memory->slice(placement.at(group_.rank()), bytes));
+                  placement.window->memory->slice(
+                      Window::base(group_.rank()) + placement.at(group_.rank()), bytes));
     return Status::ok();
   };
   const Problem& problem = plan.key.problem;
@@ -342,7 +343,7 @@ void Operations::copy_in(const Running& running) const {
   const Problem whole{call.collective, group_.size(), call.count, call.root};
   const std::size_t element = size_of(call.reduction.type);
   const auto* const from = static_cast<const std::byte*>(call.input);
-  std::byte* const to = staging_->memory->data() + staged_at(running.number, BufferKind::kInput);
+  std::byte* const to = staging_->data() + staged_at(running.number, BufferKind::kInput);
   for (std::size_t block = 0; block < blocks_of(whole.input_count(), call.count); ++block) {
     std::memcpy(to + block * running.slice.count * element,
                 from + (block * call.count + running.slice.begin) * element,
@@ -355,8 +356,7 @@ void Operations::copy_out(const Running& running) const {
   if (call.collective == Collective::kReduce && call.root != group_.rank()) return;
   const Problem whole{call.collective, group_.size(), call.count, call.root};
   const std::size_t element = size_of(call.reduction.type);
-  const std::byte* const from =
-      staging_->memory->data() + staged_at(running.number, BufferKind::kOutput);
+  const std::byte* const from = staging_->data() + staged_at(running.number, BufferKind::kOutput);
   auto* const to = static_cast<std::byte*>(call.output);
   for (std::size_t block = 0; block < blocks_of(whole.output_count(), call.count); ++block) {
     std::memcpy(to + (block * call.count + running.slice.begin) * element,

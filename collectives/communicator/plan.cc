@@ -13,7 +13,7 @@ void place(Plan& plan, std::uint64_t turn, BufferKind kind, const Placement& pla
     const int member = plan.program.peers[i];
     const transport::RemoteRegion& region =
         *placement.window->remote[static_cast<std::size_t>(member)];
-    const std::size_t offset = placement.at(member);
+    const std::size_t offset = Window::base(member) + placement.at(member);
     std::byte* const mapped = region.mapped();
     buffer = {&region, offset, mapped == nullptr ? nullptr : mapped + offset};
   }

@@ -10,7 +10,8 @@ Result<Window*> Windows::allocate(std::size_t size) {
   auto window = std::make_unique<Window>();
   window->id = next_id_++;
   window->size = size;
-  DUNLIN_ASSIGN(window->memory, fabric_.allocate(std::max<std::size_t>(size, 1)));
+  window->rank = static_cast<int>(std::ranges::find(members_, fabric_.rank()) - members_.begin());
+  DUNLIN_ASSIGN(window->memory, fabric_.allocate(size + kPage));
   window->remote.resize(members_.size());
   ByteWriter writer;
   writer.number(static_cast<std::uint64_t>(size)).blob(window->memory->descriptor());
@@ -21,8 +22,8 @@ Result<Window*> Windows::allocate(std::size_t size) {
 }
 
 Status Windows::free(const void* data) {
-  const auto found = std::ranges::find_if(
-      windows_, [&](const auto& window) { return window->memory->data() == data; });
+  const auto found =
+      std::ranges::find_if(windows_, [&](const auto& window) { return window->data() == data; });
   if (found == windows_.end())
     return {Code::kInvalidArgument, fmt::format("'{}' has not allocated this memory", name_)};
   windows_.erase(found);
@@ -33,7 +34,7 @@ Status Windows::free(const void* data) {
 Window* Windows::find(const void* data, std::size_t size) const {
   const auto* const begin = static_cast<const std::byte*>(data);
   for (const auto& window : windows_) {
-    const std::byte* const base = window->memory->data();
+    const std::byte* const base = window->data();
     if (begin >= base && begin <= base + window->size &&
         size <= window->size - static_cast<std::size_t>(begin - base)) {
       return window.get();

@@ -11,10 +11,21 @@
 
 namespace dunlin::collective {
 
+// Members begin at different places within a page: streams to places that are whole pages apart
+// hinder one another, manifold with streaming stores (bench/peers/all_reduce_limit).
+inline constexpr std::size_t kPage = 4096;
+inline constexpr std::size_t kStagger = 2112;  // an odd number of cache lines
+
 struct Window {
   std::uint32_t id = 0;
   std::unique_ptr<transport::LocalRegion> memory;
-  std::size_t size = 0;                                          // in bytes, as asked for
+  std::size_t size = 0;  // in bytes, as asked for
+  int rank = 0;          // ours
+  // Where a member's part begins in its region.
+  static std::size_t base(int member) {
+    return static_cast<std::size_t>(member) * kStagger % kPage;
+  }
+  std::byte* data() const { return memory->data() + base(rank); }
   std::vector<std::unique_ptr<transport::RemoteRegion>> remote;  // by member; null: not needed yet
 };
 

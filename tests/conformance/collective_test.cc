@@ -334,7 +334,8 @@ TEST(CollectiveTuning, IsReadFromTheFileByTheFirstMember) {
              .configure = [&](Config& config) { config.tuning_file = path; }},
             [&](Fabric& fabric) {
               {
-                auto communicator = Communicator::create(fabric, {.name = "before"}).value();
+                auto communicator =
+                    Communicator::create(fabric, {.name = "before", .members = {}}).value();
                 if (communicator->rank() == 0) {
                   collective::Tuning tuning;
                   tuning.shape = communicator->shape();
@@ -344,7 +345,8 @@ TEST(CollectiveTuning, IsReadFromTheFileByTheFirstMember) {
                 ASSERT_TRUE(communicator->barrier().is_ok());
                 sync(fabric, "before");
               }
-              auto communicator = Communicator::create(fabric, {.name = "after"}).value();
+              auto communicator =
+                  Communicator::create(fabric, {.name = "after", .members = {}}).value();
               const Call call{Collective::kAllReduce, nullptr, nullptr, 8};
               EXPECT_EQ(communicator->choose(call).value()->name, "halving-doubling");
               sync(fabric, "after");

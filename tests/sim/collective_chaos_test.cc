@@ -81,20 +81,35 @@ struct Planned {
   }
 };
 
+// Every third seed: many calls, few of which synchronize, and ranks that are slow: others get as
+// far ahead of them as they may, and scratch is used again.
+bool is_loose(std::uint64_t seed) {
+  return seed % 3 == 0;
+}
+
+bool is_slow(std::uint64_t seed, int rank) {
+  return is_loose(seed) && (seed / 3 >> rank & 1) != 0;
+}
+
 // Calls one after the other, each with memory of its own.
 class Plan {
  public:
-  Plan(std::mt19937_64& random, int size, std::size_t calls, std::uint64_t seed) {
+  Plan(std::mt19937_64& random, int size, std::uint64_t seed) {
     std::vector<const Algorithm*> usable;
+    std::vector<const Algorithm*> loose;
     for (const Algorithm& algorithm : collective::algorithms()) {
-      if (!algorithm.needs_mapped_peers) usable.push_back(&algorithm);  // nobody maps sim memory
+      if (algorithm.needs_mapped_peers) continue;  // nobody maps sim memory
+      usable.push_back(&algorithm);
+      if (!algorithm.is_synchronizing) loose.push_back(&algorithm);
     }
+    const std::size_t calls = is_loose(seed) ? 48 : 12;
     const auto choose = [&](std::size_t from) { return static_cast<std::size_t>(random() % from); };
     for (std::size_t number = 0; number < calls; ++number) {
       Planned next;
       next.number = number;
       // All of them in turn over the seeds, in sequences that differ.
-      next.algorithm = usable[number == 0 ? seed % usable.size() : choose(usable.size())];
+      const auto& from = is_loose(seed) && number > 0 && choose(6) != 0 ? loose : usable;
+      next.algorithm = from[number == 0 ? seed % from.size() : choose(from.size())];
       const Collective collective = next.algorithm->collective;
       next.problem = {collective, size, 0,
                       static_cast<int>(choose(static_cast<std::size_t>(size)))};
@@ -227,11 +242,11 @@ class CollectiveChaosTest : public ::testing::TestWithParam<std::uint64_t> {};
 TEST_P(CollectiveChaosTest, EveryCallGivesItsResult) {
   const std::uint64_t seed = GetParam();
   HostileWorld world(seed, 2 + static_cast<int>(seed % 8));
-  const Plan plan(world.random(), world.size(), 12, seed);
+  const Plan plan(world.random(), world.size(), seed);
   const auto members = make_members(world, plan);
   const bool is_finished = world.run([&](int rank) {
     Member& member = *members[static_cast<std::size_t>(rank)];
-    member.act(world.random());
+    if (!is_slow(seed, rank) || world.random()() % 32 == 0) member.act(world.random());
     EXPECT_TRUE(member.error().is_ok()) << member.error().to_string();
     return member.is_over();
   });
@@ -243,14 +258,14 @@ TEST_P(CollectiveChaosTest, EveryCallGivesItsResult) {
 TEST_P(CollectiveChaosTest, ADeathIsSeenByWhoeverWaitsForIt) {
   const std::uint64_t seed = GetParam();
   HostileWorld world(seed, 2 + static_cast<int>(seed % 8));
-  const Plan plan(world.random(), world.size(), 12, seed);
+  const Plan plan(world.random(), world.size(), seed);
   const auto members = make_members(world, plan);
   const Rank victim(static_cast<int>(world.random()() % static_cast<std::uint64_t>(world.size())));
   world.network().lose_at(victim, TimePoint() + std::chrono::microseconds(world.random()() % 4000));
   world.run([&](int rank) {
     if (world.network().is_lost(Rank(rank))) return true;
     Member& member = *members[static_cast<std::size_t>(rank)];
-    member.act(world.random());
+    if (!is_slow(seed, rank) || world.random()() % 32 == 0) member.act(world.random());
     if (!member.error().is_ok()) {
       EXPECT_EQ(member.error().code(), Code::kPeerDead) << member.error().to_string();
       EXPECT_EQ(member.error().peer(), victim) << member.error().to_string();

@@ -43,7 +43,7 @@ Status run_tune(const Options& options, Job& job, const Output& output) {
     return {Code::kInvalidArgument, "no file to write to: give --file or DUNLIN_TUNING_FILE"};
   }
   DUNLIN_ASSIGN(const auto communicator,
-                collective::Communicator::create(job.fabric(), {.name = "tune"}));
+                collective::Communicator::create(job.fabric(), {.name = "tune", .members = {}}));
   if (job.is_root()) {
     DUNLIN_TRY(output.text(
         fmt::format("tuning for {}\n{:>15} {:>10} {:>19} | each: measured us (predicted us)",

@@ -40,11 +40,10 @@ struct Report {
   transport::sim::Statistics statistics;
   std::uint64_t trace_hash = 0;
   std::vector<Fact> facts;
-  // Of an experiment with a setting of its own, instead of all that: a table, and its JSON lines.
+  // Of a command that makes several runs: a table instead of the lines on one.
   std::string table;
+  // Of one that has a setting of its own: JSON lines instead of all that.
   std::vector<nlohmann::ordered_json> rows;
-
-  std::string table;  // of a command that makes several runs: instead of the lines on one
 
   // Takes over what the network counted.
   void take(const transport::sim::Network& network);

@@ -192,7 +192,8 @@ std::vector<transport::Awaited> ScheduleRank::awaited() const {
 }
 
 bool ScheduleRank::depends_on(Rank gone) const {
-  return world_.waits_for(self_, gone);
+  has_failed_ = has_failed_ || world_.waits_for(self_, gone);
+  return has_failed_;
 }
 
 void ScheduleRank::fill() {

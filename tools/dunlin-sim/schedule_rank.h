@@ -47,6 +47,7 @@ class ScheduleRank final : public Stepper {
   Duration begins_after() const override { return begins_after_; }
 
   const collective::Executor& executor() const { return *executor_; }
+  // It goes no further.
   bool has_failed() const { return has_failed_; }
   const collective::Program& program() const { return program_; }
 
@@ -83,7 +84,9 @@ class ScheduleRank final : public Stepper {
   std::uint64_t step_ = 0;
   TimePoint started_at_{};
   Duration begins_after_{};
-  bool has_failed_ = false;
+  // Also by depends_on(): who depends on a lost rank is ended, and no longer shows for whom it
+  // waited, as its puts to that rank are given up.
+  mutable bool has_failed_ = false;
   std::unique_ptr<float[]> memory_;
   std::vector<std::unique_ptr<transport::RemoteRegion>> remotes_;  // as the program's peers
   std::unique_ptr<transport::LocalRegion> region_;

@@ -221,8 +221,9 @@ Status run_all(const Scenario& scenario, Network& network,
   const std::uint64_t events = network.run(scenario.events);
   // Who waits for somebody whom a loss has ended was not told of it.
   if (network.events_in_flight() == 0) {
-    for (const auto& runner : runners) {
-      if (!runner->is_over()) runner->look_for_losses();
+    for (std::size_t index = 0; index < runners.size(); ++index) {
+      if (!runners[index]->is_over() && !is_victim(scenario, Rank(static_cast<int>(index))))
+        runners[index]->look_for_losses();
     }
   }
   bool hangs = false;

@@ -1,0 +1,30 @@
+#include "tests/tools/perf_command.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace dunlin::testing {
+
+CommandResult perf(int ranks, const std::vector<std::string>& arguments) {
+  std::vector<std::string> command{DUNLIN_RUN, "--no-tag", "-n", std::to_string(ranks),
+                                   DUNLIN_PERF};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return run_command(command, {{"DUNLIN_TRANSPORTS", "shm"}});
+}
+
+std::vector<Json> json_lines(const std::string& text) {
+  std::vector<Json> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(Json::parse(line));
+  return lines;
+}
+
+std::vector<Json> measure(int ranks, std::vector<std::string> arguments) {
+  arguments.insert(arguments.end(), {"--json", "-"});
+  const CommandResult result = perf(ranks, arguments);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return json_lines(result.out);
+}
+
+}  // namespace dunlin::testing

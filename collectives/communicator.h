@@ -135,6 +135,7 @@ class Communicator {
   transport::Fabric& fabric();
   TuningShape shape() const;
   const Grouping& hosts() const;
+  // Whether it may be chosen without being named.
   bool suits(const Algorithm& algorithm) const;
   // Of member `rank`, as operations carry it out here; `element`: bytes.
   Result<Program> program(const Algorithm& algorithm, const Problem& problem, std::size_t element,

@@ -191,7 +191,11 @@ Shape Group::shape_for(std::size_t element) const {
 }
 
 bool Group::suits(const Algorithm& algorithm) const {
-  if (algorithm.needs_mapped_peers && !is_all_mapped_) return false;
+  if (algorithm.needs_mapped_peers) {
+    if (!is_all_mapped_) return false;
+    // It would write to the root's output from everywhere, which others needn't name.
+    if (algorithm.collective == Collective::kReduce) return false;
+  }
   // With one group, or one rank in each, there is nothing to divide.
   return !algorithm.needs_groups || (grouping_.groups() > 1 && grouping_.groups() < size());
 }

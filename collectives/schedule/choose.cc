@@ -3,14 +3,17 @@
 namespace dunlin::collective {
 namespace {
 
-// Below, one hop counts for more than the bytes that it moves.
+// Up to here, one hop counts for more than the bytes that it moves; on one host, where the
+// alternative is two signals, for less long.
 constexpr std::size_t kDirectBytes = 4096;
+constexpr std::size_t kDirectMappedBytes = 2048;
 // Sums of everybody's bytes at everybody: beyond so many ranks that is too much.
 constexpr int kDirectRanks = 16;
 constexpr std::size_t kHalvingBytes = std::size_t{256} << 10;
 
 std::string_view all_reduce_for(int size, std::size_t bytes, bool is_all_mapped) {
-  if (bytes <= kDirectBytes && size <= kDirectRanks) return "direct";
+  const std::size_t direct_bytes = is_all_mapped ? kDirectMappedBytes : kDirectBytes;
+  if (bytes <= direct_bytes && size <= kDirectRanks) return "direct";
   if (is_all_mapped) return "shared";
   if (bytes <= kDirectBytes) return "recursive-doubling";
   return bytes <= kHalvingBytes ? "halving-doubling" : "ring";

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "collectives/communicator/operations.h"
+#include "collectives/member_watch.h"
 #include "collectives/schedule/choose.h"
 
 namespace dunlin::collective {
@@ -13,6 +14,8 @@ namespace dunlin::collective {
 using transport::Fabric;
 
 namespace {
+
+constexpr int kLooksBeforeWaiting = 32;
 
 using Forced = std::array<std::string, std::size(kAllCollectives)>;  // by collective
 
@@ -41,11 +44,15 @@ Result<Forced> parse_forced(std::string_view text) {
 // Lives on, retired, while lanes still work on its memory.
 class Communicator::Impl final : public transport::Retired {
  public:
-  explicit Impl(std::unique_ptr<Group> members) : group(std::move(members)), operations(*group) {}
+  explicit Impl(std::unique_ptr<Group> members)
+      : group(std::move(members)),
+        operations(*group),
+        watch(group->fabric(), group->options().members) {}
   bool is_done() const override { return operations.is_quiet(); }
 
   std::unique_ptr<Group> group;
   Operations operations;
+  MemberWatch watch;
   Forced forced;
   int splits = 0;
 };
@@ -158,13 +165,19 @@ Status Communicator::test(const Request& request) {
 
 Status Communicator::wait(const Request& request, Duration timeout) {
   Operations& operations = impl_->operations;
-  return impl_->group->fabric().wait(
-      [&]() -> Status {
-        if (operations.is_over(request)) return Status::ok();
-        DUNLIN_TRY(operations.progress());
-        return operations.is_over(request) ? Status::ok() : Status::busy();
-      },
-      [&] { return operations.awaited(); }, timeout);
+  const auto look = [&]() -> Status {
+    if (operations.is_over(request)) return Status::ok();
+    DUNLIN_TRY(operations.progress());
+    return operations.is_over(request) ? Status::ok() : Status::busy();
+  };
+  // What takes no longer than a cache line's way is not worth a look at the clock.
+  for (int i = 0; i < kLooksBeforeWaiting; ++i) {
+    if (Status status = look(); !status.is_busy()) return status;
+    impl_->group->fabric().progress();
+    cpu_relax();
+  }
+  return impl_->watch.wait(
+      look, [&] { return operations.awaited(); }, timeout);
 }
 
 Status Communicator::run(const Call& call) {

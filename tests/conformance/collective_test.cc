@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <random>
 
@@ -406,6 +407,29 @@ TEST(CollectiveErrors, DifferentCallsAreFoundOut) {
     // It stays so.
     EXPECT_EQ(communicator.barrier().code(), Code::kInvalidArgument);
   });
+}
+
+// Also at who doesn't wait for the dead member itself.
+TEST(CollectiveErrors, ADeathEndsItForEveryMember) {
+  run_ranks(
+      {.kind = PeerKind::kProcesses, .size = 4, .killed = {3}, .configure = {}},
+      [](Fabric& fabric) {
+        auto communicator = Communicator::create(fabric, {}).value();
+        std::vector<float> values(20'000, 1);
+        const auto reduce = [&] {
+          return communicator->run(
+              {Collective::kAllReduce, values.data(), values.data(), values.size(), {}, 0, "ring"});
+        };
+        for (int i = 0; i < 3; ++i) ASSERT_TRUE(reduce().is_ok());
+        sync(fabric, "everybody is in");
+        if (fabric.rank() == Rank(3)) raise(SIGKILL);
+        const TimePoint began = fabric.clock().now();
+        Status status;
+        while (status.is_ok()) status = reduce();
+        EXPECT_EQ(status.code(), Code::kPeerDead) << status.to_string();
+        EXPECT_EQ(status.peer(), Rank(3)) << status.to_string();
+        EXPECT_LT(to_seconds(fabric.clock().now() - began), 2.0 * patience());
+      });
 }
 
 TEST(CollectiveErrors, AMissingMemberIsNamed) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstring>
@@ -59,7 +60,7 @@ void expect_same_everywhere(Fabric& fabric, const std::string& name,
   const auto first = fabric.bootstrap().lookup(name, std::chrono::seconds(30));
   ASSERT_TRUE(first.is_ok()) << first.status().to_string();
   ASSERT_EQ(first->size(), bytes.size());
-  EXPECT_EQ(std::memcmp(first->data(), bytes.data(), bytes.size()), 0) << name << ": ranks differ";
+  EXPECT_TRUE(std::ranges::equal(*first, bytes)) << name << ": ranks differ";
 }
 
 template <typename T>

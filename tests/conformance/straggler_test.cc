@@ -54,8 +54,9 @@ std::unique_ptr<StragglerRing<T>> make_ring(Fabric& fabric, const StragglerOptio
 // Publishes what it has, and compares it with rank 0's.
 void expect_same_everywhere(Fabric& fabric, const std::string& name,
                             std::span<const std::byte> bytes) {
-  if (fabric.rank() == Rank(0))
+  if (fabric.rank() == Rank(0)) {
     ASSERT_TRUE(fabric.bootstrap().publish(name, Bytes(bytes.begin(), bytes.end())).is_ok());
+  }
   sync(fabric, name);
   const auto first = fabric.bootstrap().lookup(name, std::chrono::seconds(30));
   ASSERT_TRUE(first.is_ok()) << first.status().to_string();
@@ -130,7 +131,9 @@ TEST_P(StragglerTest, ALateRankIsNotWaitedFor) {
     if (fabric.rank() == Rank(1)) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     const auto report = ring->all_reduce(std::chrono::seconds(30));
     ASSERT_TRUE(report.is_ok()) << report.status().to_string();
-    if (fabric.rank() == Rank(2)) EXPECT_GE(report->timeouts, 1u);
+    if (fabric.rank() == Rank(2)) {
+      EXPECT_GE(report->timeouts, 1u);
+    }
     for (const double value : ring->data()) ASSERT_EQ(value, 4);
     sync(fabric, "end");
   });

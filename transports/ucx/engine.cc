@@ -60,7 +60,7 @@ Engine::~Engine() {
           return connection && connection->is_parting();
         });
       },
-      kCloseGrace);
+      kPartingGrace);
   for (const auto& connection : connections_) {
     if (connection) connection->close_endpoints();
   }

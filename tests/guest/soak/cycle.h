@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/guest/soak/access.h"
-#include "tests/guest/soak/scoped_bootstrap.h"
+#include "tests/support/scoped_bootstrap.h"
 #include "tests/guest/soak/stream.h"
 #include "tests/guest/soak/totals.h"
 #include "transports/fabric.h"
@@ -82,7 +82,7 @@ class Cycle {
   const CycleOptions options_;
   const Config config_;
   const SteadyClock clock_;
-  ScopedBootstrap bootstrap_;
+  testing::ScopedBootstrap bootstrap_;
   std::unique_ptr<transport::Fabric> fabric_;
   std::unique_ptr<transport::LocalRegion> incoming_;
   std::unique_ptr<transport::LocalRegion> outgoing_;

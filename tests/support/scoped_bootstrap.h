@@ -6,7 +6,7 @@
 
 #include "runtime/bootstrap/bootstrap.h"
 
-namespace dunlin::soak {
+namespace dunlin::testing {
 
 class ScopedBootstrap final : public Bootstrap {
  public:
@@ -38,4 +38,4 @@ class ScopedBootstrap final : public Bootstrap {
   const std::string prefix_;
 };
 
-}  // namespace dunlin::soak
+}  // namespace dunlin::testing

@@ -6,7 +6,10 @@
 // any thread; never allocates.
 #pragma once
 
+#include <cstddef>
 #include <span>
+
+#include "collectives/data_type.h"
 
 namespace dunlin::collective {
 
@@ -24,5 +27,10 @@ void weighted_average(std::span<float> model, float self_weight,
                       std::span<const float* const> inputs, std::span<const float> weights);
 void weighted_average(std::span<double> model, double self_weight,
                       std::span<const double* const> inputs, std::span<const double> weights);
+
+// The same for `count` elements of any floating-point type at `model`. float16 and bfloat16 are
+// summed in float32 and rounded once, to nearest even.
+void weighted_average(DataType type, std::byte* model, std::size_t count, double self_weight,
+                      std::span<const std::byte* const> inputs, std::span<const double> weights);
 
 }  // namespace dunlin::collective

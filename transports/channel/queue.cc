@@ -71,6 +71,20 @@ Status SendQueue::try_send_inline(std::span<const std::byte> payload, std::uint6
   return sent(lane_.notify(carrier, nullptr));
 }
 
+std::byte* SendQueue::mapped_slot() const {
+  std::byte* const region = edge_.region == nullptr ? nullptr : edge_.region->mapped();
+  if (region == nullptr || !has_credit()) return nullptr;
+  return region + edge_.slots[slot_].offset();
+}
+
+Status SendQueue::announce(std::size_t size, std::uint64_t tag) {
+  if (size <= kInlineBytes || size > edge_.slots[slot_].size()) {
+    return {Code::kOutOfRange,
+            fmt::format("a message of {} bytes in a slot of {}", size, edge_.slots[slot_].size())};
+  }
+  return sent(lane_.notify(notification(tag, size), nullptr));
+}
+
 ReceiveQueue::ReceiveQueue(SlotExchange& exchange, InSlots& edge)
     : board_(exchange.fabric().board()),
       edge_(edge),

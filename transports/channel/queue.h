@@ -37,6 +37,11 @@ class SendQueue {
   // The same for at most kInlineBytes of any memory, copied before the call returns.
   Status try_send_inline(std::span<const std::byte> payload, std::uint64_t tag);
 
+  // The next message's slot, where this process has it mapped and there is a credit for it; else
+  // null. More than kInlineBytes that were written there are a message once announce() was ok.
+  std::byte* mapped_slot() const;
+  Status announce(std::size_t size, std::uint64_t tag);
+
   Rank peer() const { return edge_.to; }
   std::uint64_t sent() const { return sent_; }
   // Messages that the receiver has released.

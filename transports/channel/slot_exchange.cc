@@ -115,6 +115,18 @@ Status SlotExchange::connect() {
   return Status::ok();
 }
 
+Status SlotExchange::look() {
+  for (const auto* side : {&options_.in, &options_.out}) {
+    for (const Rank rank : *side) {
+      const auto offer = fabric_.bootstrap().lookup(key(rank), Duration::zero());
+      if (offer.is_ok()) continue;
+      const bool is_early = offer.status().code() == Code::kDeadlineExceeded;
+      return is_early ? Status::busy() : offer.status();
+    }
+  }
+  return Status::ok();
+}
+
 Status SlotExchange::allocate() {
   stride_ = (options_.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
   const std::size_t depth = options_.depth;

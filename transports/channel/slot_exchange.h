@@ -52,6 +52,8 @@ class SlotExchange {
   // shape or the edge.
   static Result<std::unique_ptr<SlotExchange>> prepare(Fabric& fabric, SlotOptions options);
   Status connect();
+  // kBusy while a neighbour has not prepared; asks the bootstrap once, without waiting.
+  Status look();
   ~SlotExchange();
   SlotExchange(const SlotExchange&) = delete;
   SlotExchange& operator=(const SlotExchange&) = delete;

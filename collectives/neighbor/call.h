@@ -1,0 +1,40 @@
+// NeighborCall: what one rank does with its neighbours once (neighbor_exchange.h).
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "collectives/data_type.h"
+#include "collectives/neighborhood.h"
+#include "runtime/rank.h"
+#include "runtime/status.h"
+
+namespace dunlin::collective {
+
+struct WeightedRank {
+  Rank rank;
+  double weight = 1;
+};
+
+struct NeighborCall {
+  std::string_view name{};
+  const void* input = nullptr;
+  void* output = nullptr;  // of `count` elements: the input itself, or apart from it; of an average
+  std::size_t count = 0;   // elements; each rank's own where data are gathered
+  DataType type = DataType::kFloat32;
+  double self_weight = 1;
+  std::vector<WeightedRank> sources{};  // a rank at most once; not this one
+  std::vector<WeightedRank> destinations{};
+};
+
+// Sources, destinations and weights of a call, as a node graph has them.
+void set_neighbors(NeighborCall& call, const Neighborhood& neighborhood);
+
+namespace neighbor {
+
+// What can be told from rank `self` alone.
+Status check(const NeighborCall& call, bool is_reduction, Rank self, int size);
+
+}  // namespace neighbor
+}  // namespace dunlin::collective

@@ -1,0 +1,60 @@
+#include "collectives/neighbor/check_neighbors.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+namespace dunlin::collective {
+namespace {
+
+// What a rank says of another.
+constexpr std::uint8_t kReceives = 1;
+constexpr std::uint8_t kSends = 2;
+constexpr std::uint8_t kIsWrong = 4;  // of itself: its call can't be made at all
+
+constexpr int kMostNamed = 4;
+
+}  // namespace
+
+Status check_neighbors(Communicator& communicator, const NeighborCall& call) {
+  const auto size = static_cast<std::size_t>(communicator.size());
+  const auto self = static_cast<std::size_t>(communicator.rank());
+  std::vector<std::uint8_t> ours(size);
+  const Status own = neighbor::check(call, false, Rank(communicator.rank()), communicator.size());
+  if (own.is_ok()) {
+    for (const WeightedRank& from : call.sources) ours[from.rank.index()] |= kReceives;
+    for (const WeightedRank& to : call.destinations) ours[to.rank.index()] |= kSends;
+  } else {
+    ours[self] = kIsWrong;
+  }
+  std::vector<std::uint8_t> all(size * size);
+  DUNLIN_TRY(communicator.all_gather(ours.data(), all.data(), size, DataType::kUint8));
+
+  std::string differences;
+  int count = 0;
+  const auto note = [&](std::string text) {
+    if (++count <= kMostNamed) differences += (differences.empty() ? "" : "; ") + text;
+  };
+  for (std::size_t from = 0; from < size; ++from) {
+    if ((all[from * size + from] & kIsWrong) != 0) {
+      note(fmt::format("rank {} names ranks that can't be its neighbours", from));
+    }
+    for (std::size_t to = 0; to < size; ++to) {
+      const bool is_sent = (all[from * size + to] & kSends) != 0;
+      const bool is_received = (all[to * size + from] & kReceives) != 0;
+      if (is_sent && !is_received) {
+        note(fmt::format("rank {} sends to rank {}, which does not expect it", from, to));
+      }
+      if (!is_sent && is_received) {
+        note(fmt::format("rank {} expects rank {}, which does not send to it", to, from));
+      }
+    }
+  }
+  if (!own.is_ok()) return own;
+  if (count == 0) return Status::ok();
+  if (count > kMostNamed) differences += fmt::format("; and {} more", count - kMostNamed);
+  return {Code::kInvalidArgument, fmt::format("neighbours don't match: {}", differences)};
+}
+
+}  // namespace dunlin::collective

@@ -1,0 +1,177 @@
+#include "collectives/neighbor/operation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/kernels/average.h"
+
+namespace dunlin::collective::neighbor {
+Header Operation::header(const Delivery& delivery, Kind kind) const {
+  Header made;
+  made.key = key;
+  made.sequence = delivery.sequence;
+  made.bytes = bytes;
+  made.weight = delivery.weight;
+  made.kind = kind;
+  made.type = static_cast<std::uint8_t>(type);
+  made.is_reduction = is_reduction ? 1 : 0;
+  return made;
+}
+
+void Operation::send() {
+  for (Delivery& delivery : deliveries) {
+    if (delivery.is_over || delivery.is_announced || !delivery.pair->is_connected()) continue;
+    settle(delivery, send(delivery));
+  }
+}
+
+Status Operation::send(Delivery& delivery) {
+  const bool is_small = bytes <= kSmall;
+  const Header head = header(delivery, is_small ? Kind::kEager : Kind::kAnnounce);
+  DUNLIN_TRY(delivery.pair->messages->send(0, bytes_of(head), {input, is_small ? bytes : 0}));
+  if (is_small) delivery.sent = bytes;
+  delivery.is_announced = true;
+  return is_small ? Status::ok() : Status::busy();
+}
+
+bool Operation::send_chunks(Delivery& delivery) {
+  return delivery.is_over || settle(delivery, send_on(delivery));
+}
+
+Status Operation::send_on(Delivery& delivery) {
+  if (!delivery.is_announced) return Status::busy();
+  Ring& chunks = *delivery.pair->chunks;
+  while (delivery.sent < bytes) {
+    const std::size_t size = std::min(chunks.slot_bytes(), bytes - delivery.sent);
+    DUNLIN_TRY(chunks.send(delivery.token, {}, {input + delivery.sent, size}));
+    delivery.sent += size;
+  }
+  return Status::ok();
+}
+
+bool Operation::settle(Delivery& delivery, Status status) {
+  if (status.is_busy()) return false;
+  delivery.is_over = true;
+  if (!status.is_ok()) fail(std::move(status).with_peer(delivery.pair->peer));
+  return true;
+}
+
+void Operation::fail(Status why) {
+  if (failure.is_ok()) failure = std::move(why);
+  for (Intake& intake : intakes) {
+    for (const Piece& piece : intake.pieces) {
+      if (piece.ring != nullptr) piece.ring->release(piece.sequence);
+    }
+    intake.pieces.clear();
+  }
+}
+
+Status Operation::accept(Intake& intake, const Header& header) {
+  const auto theirs = static_cast<DataType>(header.type);
+  const bool is_same_kind = (header.is_reduction != 0) == is_reduction;
+  if (!is_same_kind || theirs != type || (is_reduction && header.bytes != bytes)) {
+    const auto kind = [](bool is_average) { return is_average ? "average" : "gather"; };
+    return Status(Code::kInvalidArgument,
+                  fmt::format("'{}' {}: the neighbour sends {} bytes of {} to {}, and here are {} "
+                              "bytes of {} to {}",
+                              name, intake.sequence, header.bytes, to_string(theirs),
+                              kind(header.is_reduction != 0), bytes, to_string(type),
+                              kind(is_reduction)))
+        .with_peer(intake.pair->peer);
+  }
+  intake.is_known = true;
+  intake.bytes = header.bytes;
+  intake.weight *= header.weight;
+  return Status::ok();
+}
+
+void Operation::take() {
+  if (!is_reduction) {
+    for (std::size_t source = 0; source < intakes.size(); ++source) store(source);
+    return;
+  }
+  // What is averaged in place has to be sent before.
+  std::size_t limit = bytes;
+  if (input == output) {
+    for (const Delivery& delivery : deliveries) limit = std::min(limit, delivery.sent);
+  }
+  while (averaged_ < limit) {
+    std::size_t size = limit - averaged_;
+    for (const Intake& intake : intakes) {
+      const bool has_piece = intake.is_known && !intake.pieces.empty();
+      size = has_piece ? std::min(size, intake.pieces.front().bytes.size()) : 0;
+      if (size == 0) return;
+    }
+    average(averaged_, size);
+    averaged_ += size;
+  }
+}
+
+void Operation::average(std::size_t offset, std::size_t size) {
+  inputs_.clear();
+  weights_.clear();
+  for (const Intake& intake : intakes) {
+    inputs_.push_back(intake.pieces.front().bytes.data());
+    weights_.push_back(intake.weight);
+  }
+  // In blocks that are still in the caches when they are averaged.
+  constexpr std::size_t kBlock = std::size_t{32} << 10;
+  for (std::size_t done = 0; done < size;) {
+    const std::size_t part = std::min(kBlock, size - done);
+    std::byte* const model = output + offset + done;
+    if (output != input) std::memcpy(model, input + offset + done, part);
+    weighted_average(type, model, part / size_of(type), self_weight, inputs_, weights_);
+    for (const std::byte*& source : inputs_) source += part;
+    done += part;
+  }
+  for (Intake& intake : intakes) consume(intake, size);
+}
+
+void Operation::store(std::size_t source) {
+  Intake& intake = intakes[source];
+  Bytes& to = (*gathered)[source];
+  if (intake.is_known && to.size() != intake.bytes) to.resize(intake.bytes);
+  while (intake.is_known && !intake.pieces.empty()) {
+    const std::span<const std::byte> from = intake.pieces.front().bytes;
+    if (!from.empty()) std::memcpy(to.data() + intake.taken, from.data(), from.size());
+    consume(intake, from.size());
+  }
+}
+
+void Operation::consume(Intake& intake, std::size_t size) {
+  intake.taken += size;
+  Piece& piece = intake.pieces.front();
+  piece.bytes = piece.bytes.subspan(size);
+  if (!piece.bytes.empty()) return;
+  if (piece.ring != nullptr) piece.ring->release(piece.sequence);
+  intake.pieces.pop_front();
+}
+
+bool Operation::make_room(Ring& ring) {
+  for (Intake& intake : intakes) {
+    for (Piece& piece : intake.pieces) {
+      if (piece.ring != &ring || piece.sequence != ring.oldest()) continue;
+      piece.moved.assign(piece.bytes.begin(), piece.bytes.end());
+      piece.bytes = piece.moved;
+      piece.ring = nullptr;
+      ring.release(piece.sequence);
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Operation::is_over() const {
+  const auto is_sent = [](const Delivery& delivery) { return delivery.is_over; };
+  if (!std::all_of(deliveries.begin(), deliveries.end(), is_sent)) return false;
+  if (!failure.is_ok()) return true;
+  const auto is_taken = [](const Intake& intake) {
+    return intake.is_known && intake.taken == intake.bytes;
+  };
+  return (!is_reduction || averaged_ == bytes) &&
+         std::all_of(intakes.begin(), intakes.end(), is_taken);
+}
+
+}  // namespace dunlin::collective::neighbor

@@ -1,0 +1,116 @@
+#include "collectives/neighbor/ring.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace dunlin::collective::neighbor {
+namespace {
+
+using transport::kInlineBytes;
+
+// Between two looks for the peer's end: the first ones come soon, as peers mostly meet at once.
+constexpr Duration kFirstPause = std::chrono::microseconds(200);
+constexpr Duration kLongestPause = std::chrono::milliseconds(50);
+
+void write(std::byte* to, std::span<const std::byte> head, std::span<const std::byte> body) {
+  if (!head.empty()) std::memcpy(to, head.data(), head.size());
+  if (!body.empty()) std::memcpy(to + head.size(), body.data(), body.size());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Ring>> Ring::prepare(transport::Fabric& fabric, const RingOptions& options) {
+  std::unique_ptr<Ring> ring(new Ring(fabric, options.peer));
+  transport::SlotOptions slots;
+  const auto [low, high] = std::minmax({fabric.rank(), options.peer});
+  slots.name = fmt::format("neighbors/{}/{}-{}", options.name, low.value(), high.value());
+  slots.in = slots.out = {options.peer};
+  slots.slot_bytes = options.slot_bytes;
+  slots.depth = options.depth;
+  DUNLIN_ASSIGN(ring->exchange_, transport::SlotExchange::prepare(fabric, std::move(slots)));
+  return ring;
+}
+
+Status Ring::connect() {
+  if (is_connected()) return Status::ok();
+  const TimePoint now = fabric_.clock().now();
+  if (now < next_look_) return Status::busy();
+  if (const Status there = exchange_->look(); !there.is_ok()) {
+    pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
+    next_look_ = now + pause_;
+    return there;
+  }
+  DUNLIN_TRY(exchange_->connect());
+  const std::size_t depth = exchange_->options().depth;
+  transport::OutSlots& out = exchange_->out()[0];
+  if (out.region == nullptr || out.region->mapped() == nullptr) {
+    DUNLIN_ASSIGN(staging_, fabric_.allocate(slot_bytes() * depth));
+    staged_ = std::make_unique<transport::Completion[]>(depth);
+    for (std::size_t slot = 0; slot < depth; ++slot) staged_[slot].fire(Status::ok());
+  }
+  sender_.emplace(*exchange_, out);
+  receiver_.emplace(*exchange_, exchange_->in()[0]);
+  return Status::ok();
+}
+
+Status Ring::send(std::uint64_t tag, std::span<const std::byte> head,
+                  std::span<const std::byte> body) {
+  const std::size_t size = head.size() + body.size();
+  if (size <= kInlineBytes) {
+    std::byte message[kInlineBytes];
+    write(message, head, body);
+    return sender_->try_send_inline({message, size}, tag);
+  }
+  if (staging_ != nullptr) return send_staged(tag, head, body);
+  std::byte* const slot = sender_->mapped_slot();
+  if (slot == nullptr) return Status::busy();
+  write(slot, head, body);
+  return sender_->announce(size, tag);
+}
+
+Status Ring::send_staged(std::uint64_t tag, std::span<const std::byte> head,
+                         std::span<const std::byte> body) {
+  const std::size_t slot = sender_->sent() % exchange_->options().depth;
+  if (!sender_->has_credit() || !staged_[slot].is_done()) return Status::busy();
+  DUNLIN_TRY(staged_[slot].status());
+  DUNLIN_ASSIGN(const transport::LocalSlice place,
+                staging_->slice(slot * slot_bytes(), head.size() + body.size()));
+  write(place.data(), head, body);
+  staged_[slot].reset();
+  Status status = sender_->try_send(place, tag, &staged_[slot]);
+  if (!status.is_ok()) staged_[slot].fire(Status::ok());
+  return status;
+}
+
+std::optional<transport::Message> Ring::poll() {
+  auto message = receiver_->poll();
+  if (message) held_.push_back(false);
+  return message;
+}
+
+void Ring::release(std::uint64_t sequence) {
+  held_[sequence - first_held_] = true;
+  for (; !held_.empty() && held_.front(); ++first_held_) {
+    held_.pop_front();
+    (void)receiver_->release();  // busy: progress() makes up for it
+  }
+}
+
+void Ring::progress() {
+  (void)receiver_->progress();
+}
+
+Status Pair::connect() {
+  DUNLIN_TRY(messages->connect());
+  return chunks->connect();
+}
+
+bool Ring::is_done() const {
+  const std::size_t staged = staged_ == nullptr ? 0 : exchange_->options().depth;
+  return std::all_of(staged_.get(), staged_.get() + staged,
+                     [](const transport::Completion& sent) { return sent.is_done(); });
+}
+
+}  // namespace dunlin::collective::neighbor

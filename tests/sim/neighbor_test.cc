@@ -1,0 +1,208 @@
+// Neighbour averages and gathers, stepped in virtual time on the hostile network, over many seeds:
+// random neighbours, names, sizes and orders, and a death.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "collectives/neighbor/neighbor_exchange.h"
+#include "tests/sim/hostile_world.h"
+
+namespace dunlin::testing {
+namespace {
+
+using collective::DataType;
+using collective::NeighborCall;
+using collective::NeighborExchange;
+using collective::NeighborRequest;
+using collective::WeightedRank;
+
+double value(int rank, std::size_t call, std::size_t element) {
+  return std::cos(static_cast<double>(rank * 37) + static_cast<double>(call * 11 + element));
+}
+
+struct Task {
+  std::string name;
+  NeighborCall call;
+  bool is_gather = false;
+  std::vector<double> input;
+  std::vector<double> output;
+  std::vector<Bytes> gathered;
+  NeighborRequest request{};
+  Status outcome = Status::busy();
+};
+
+// All ranks' tasks: edges, sizes and names are drawn once for all of them.
+class Tasks {
+ public:
+  Tasks(std::mt19937_64& random, int size, std::size_t calls)
+      : size_(size), tasks_(static_cast<std::size_t>(size)), order_(tasks_.size()) {
+    for (std::size_t index = 0; index < calls; ++index) draw(random, index);
+    for (std::vector<std::size_t>& order : order_) {
+      for (std::size_t i = 0; i < calls; ++i) order.push_back(i);
+      std::shuffle(order.begin(), order.end(), random);
+      keep_names_in_order(order);
+    }
+  }
+
+  Task& of(int rank, std::size_t index) { return tasks_[static_cast<std::size_t>(rank)][index]; }
+  // The rank's `place`-th call.
+  std::size_t index(int rank, std::size_t place) const {
+    return order_[static_cast<std::size_t>(rank)][place];
+  }
+
+  void expect_right(int rank, std::size_t index) {
+    Task& task = of(rank, index);
+    if (task.is_gather) {
+      for (std::size_t i = 0; i < task.gathered.size(); ++i) {
+        const std::vector<double>& sent = of(task.call.sources[i].rank.value(), index).input;
+        ASSERT_EQ(task.gathered[i].size(), sent.size() * sizeof(double));
+        ASSERT_TRUE(std::equal(task.gathered[i].begin(), task.gathered[i].end(),
+                               std::as_bytes(std::span(sent)).begin()));
+      }
+      return;
+    }
+    for (std::size_t element = 0; element < task.output.size(); ++element) {
+      double sum = task.call.self_weight * value(rank, index, element);
+      for (const WeightedRank& from : task.call.sources) {
+        sum +=
+            from.weight * push(from.rank.value(), rank) * value(from.rank.value(), index, element);
+      }
+      ASSERT_NEAR(task.output[element], sum, 1e-12) << "rank " << rank << " call " << index;
+    }
+  }
+
+ private:
+  static constexpr std::size_t kNames = 4;
+  static double push(int from, int to) { return 1.0 / (1 + from + 2 * to); }
+
+  // Calls of one name meet in the order in which they are made.
+  static void keep_names_in_order(std::vector<std::size_t>& order) {
+    for (std::size_t name = 0; name < kNames; ++name) {
+      std::size_t next = name;
+      for (std::size_t& index : order) {
+        if (index % kNames != name) continue;
+        index = next;
+        next += kNames;
+      }
+    }
+  }
+
+  void draw(std::mt19937_64& random, std::size_t index) {
+    const bool is_gather = random() % 3 == 0;
+    // Within a message, and in up to a dozen chunks.
+    const std::size_t count = random() % 2 == 0 ? random() % 60 : random() % 6000;
+    for (int rank = 0; rank < size_; ++rank) {
+      Task task;
+      task.name = fmt::format("name {}", index % kNames);
+      task.is_gather = is_gather;
+      const std::size_t own = is_gather ? random() % (count + 1) : count;
+      for (std::size_t i = 0; i < own; ++i) task.input.push_back(value(rank, index, i));
+      task.output.resize(is_gather ? 0 : count);
+      task.call.type = DataType::kFloat64;
+      task.call.count = own;
+      task.call.self_weight = 0.5;
+      tasks_[static_cast<std::size_t>(rank)].push_back(std::move(task));
+    }
+    for (int from = 0; from < size_; ++from) {
+      for (int to = 0; to < size_; ++to) {
+        if (from == to || random() % 2 == 0) continue;
+        of(to, index).call.sources.push_back({Rank(from), 0.25 * (1 + to)});
+        of(from, index).call.destinations.push_back({Rank(to), push(from, to)});
+      }
+    }
+  }
+
+  int size_;
+  std::vector<std::vector<Task>> tasks_;
+  std::vector<std::vector<std::size_t>> order_;
+};
+
+class NeighborChaosTest : public ::testing::TestWithParam<std::uint64_t> {
+ protected:
+  static constexpr std::size_t kCalls = 12;
+
+  // Runs all tasks, as many at a time as chance has it; rank `dead` dies half-way.
+  void run(HostileWorld& world, Tasks& tasks, int dead) {
+    std::vector<std::unique_ptr<NeighborExchange>> exchanges;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      exchanges.push_back(
+          NeighborExchange::create(world.fabric(rank), {.slot_bytes = 4096, .depth = 2}).value());
+    }
+    std::vector<std::size_t> started(exchanges.size());
+    const bool is_finished = world.run([&](int rank) {
+      NeighborExchange& exchange = *exchanges[static_cast<std::size_t>(rank)];
+      std::size_t& next = started[static_cast<std::size_t>(rank)];
+      if (rank == dead && next == kCalls / 2) {
+        if (world.fabric(rank == 0 ? 1 : 0).peers().is_present(Rank(rank))) {
+          world.job().kill(Rank(rank), "by the test");
+        }
+        return true;
+      }
+      if (next < kCalls && world.random()() % 2 == 0) {
+        Task& task = tasks.of(rank, tasks.index(rank, next++));
+        task.call.name = task.name;
+        task.call.input = task.input.data();
+        task.call.output = task.output.data();
+        const auto request = task.is_gather ? exchange.start_gather(task.call, task.gathered)
+                                            : exchange.start(task.call);
+        EXPECT_TRUE(request.is_ok()) << request.status().to_string();
+        task.request = *request;
+      }
+      bool is_done = next == kCalls;
+      for (std::size_t place = 0; place < next; ++place) {
+        Task& task = tasks.of(rank, tasks.index(rank, place));
+        if (task.outcome.is_busy()) task.outcome = exchange.test(task.request);
+        is_done = is_done && !task.outcome.is_busy();
+      }
+      return is_done;
+    });
+    ASSERT_TRUE(is_finished) << "seed " << GetParam() << ": nothing moves any more";
+  }
+};
+
+TEST_P(NeighborChaosTest, EveryCallMeetsItsOwn) {
+  HostileWorld world(GetParam(), 2 + static_cast<int>(GetParam() % 4));
+  Tasks tasks(world.random(), world.size(), kCalls);
+  run(world, tasks, -1);
+  for (int rank = 0; rank < world.size(); ++rank) {
+    for (std::size_t index = 0; index < kCalls; ++index) {
+      const Status& outcome = tasks.of(rank, index).outcome;
+      ASSERT_TRUE(outcome.is_ok()) << outcome.to_string();
+      tasks.expect_right(rank, index);
+    }
+  }
+}
+
+// Who has nothing to do with the dead one is not disturbed; the others learn of it.
+TEST_P(NeighborChaosTest, ADeathEndsNoOtherCall) {
+  HostileWorld world(GetParam(), 3 + static_cast<int>(GetParam() % 3));
+  Tasks tasks(world.random(), world.size(), kCalls);
+  const int dead = static_cast<int>(GetParam() % static_cast<std::uint64_t>(world.size()));
+  run(world, tasks, dead);
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (rank == dead) continue;
+    for (std::size_t index = 0; index < kCalls; ++index) {
+      const Task& task = tasks.of(rank, index);
+      const auto is_dead = [&](const WeightedRank& each) { return each.rank == Rank(dead); };
+      const bool needs_dead =
+          std::any_of(task.call.sources.begin(), task.call.sources.end(), is_dead) ||
+          std::any_of(task.call.destinations.begin(), task.call.destinations.end(), is_dead);
+      if (task.outcome.is_ok()) {
+        tasks.expect_right(rank, index);
+      } else {
+        ASSERT_EQ(task.outcome.code(), Code::kPeerDead) << task.outcome.to_string();
+        ASSERT_TRUE(needs_dead) << task.outcome.to_string();
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, NeighborChaosTest, ::testing::Range<std::uint64_t>(0, 200),
+                         [](const auto& seed) { return std::to_string(seed.param); });
+
+}  // namespace
+}  // namespace dunlin::testing

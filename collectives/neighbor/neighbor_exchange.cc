@@ -100,6 +100,7 @@ class NeighborExchange::Impl {
   void ask(Operation& operation, Intake& intake);
   void make_room(Peer& peer);
   void make_room(Ring& ring);
+  void end(std::map<std::uint64_t, Operation>::iterator ended);
   void send_chunks(Peer& peer);
   bool connect(Peer& peer);
   void fail_with(const Peer& peer, const Status& why);
@@ -433,9 +434,22 @@ Status NeighborExchange::Impl::test(NeighborRequest request) {
     return {Code::kNotFound, fmt::format("request {} has ended", request.number)};
   }
   if (!found->second.is_over()) return Status::busy();
-  Status outcome = std::move(found->second.failure);
-  operations_.erase(found);
+  Status outcome = found->second.failure;
+  end(found);
   return outcome;
+}
+
+void NeighborExchange::Impl::end(std::map<std::uint64_t, Operation>::iterator ended) {
+  // Who has announced what we never asked for waits for an answer.
+  for (const Intake& intake : ended->second.intakes) {
+    const bool is_announced = intake.is_known && intake.bytes > Operation::kSmall;
+    if (!is_announced || intake.has_asked) continue;
+    Header header;
+    header.key = ended->second.key;
+    header.sequence = intake.sequence;
+    reply(*peers_[intake.pair->peer.index()], header, Kind::kUnwanted);
+  }
+  operations_.erase(ended);
 }
 
 Status NeighborExchange::Impl::wait(NeighborRequest request, Duration timeout) {
@@ -445,7 +459,7 @@ Status NeighborExchange::Impl::wait(NeighborRequest request, Duration timeout) {
     // Why it failed tells more than who did not come for what it still had to send.
     if (!found->second.failure.is_ok()) status = found->second.failure;
     found->second.fail(status);
-    operations_.erase(found);
+    end(found);
   }
   return status;
 }

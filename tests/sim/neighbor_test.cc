@@ -152,6 +152,8 @@ class NeighborChaosTest : public ::testing::TestWithParam<std::uint64_t> {
         EXPECT_TRUE(request.is_ok()) << request.status().to_string();
         task.request = *request;
       }
+      // Also for who has done all his own: others may still announce what he has given up.
+      exchange.progress();
       bool is_done = next == kCalls;
       for (std::size_t place = 0; place < next; ++place) {
         Task& task = tasks.of(rank, tasks.index(rank, place));

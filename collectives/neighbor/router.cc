@@ -1,0 +1,358 @@
+#include "collectives/neighbor/router.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/log.h"
+
+namespace dunlin::collective::neighbor {
+namespace {
+
+// Slots of a pair for what is small and what is said of the rest.
+constexpr std::uint32_t kMessages = 16;
+
+// Where no chunk's slot came free for so long, what stands in them waits for something that may
+// come behind it. Rare: sources send in the order in which they were asked.
+constexpr Duration kStuckTime = std::chrono::microseconds(200);
+
+// What may lie about for calls that were not made yet, from each peer; it then has to wait.
+constexpr std::size_t kMostEarlyBytes = std::size_t{16} << 20;
+
+}  // namespace
+
+Router::~Router() {
+  for (Peer* const peer : met_) {
+    for (auto* const ring : {&peer->pair.messages, &peer->pair.chunks}) {
+      if (!(*ring)->is_done()) fabric_.retire(std::move(*ring));
+    }
+  }
+}
+
+std::vector<WeightedRank> Router::clockwise(std::vector<WeightedRank> ranks) const {
+  const auto distance = [&](const WeightedRank& each) {
+    return (each.rank.value() - fabric_.rank().value() + fabric_.size()) % fabric_.size();
+  };
+  std::sort(ranks.begin(), ranks.end(), [&](const WeightedRank& a, const WeightedRank& b) {
+    return distance(a) < distance(b);
+  });
+  return ranks;
+}
+
+Result<Router::Peer*> Router::peer(Rank rank) {
+  std::unique_ptr<Peer>& found = peers_[rank.index()];
+  if (found != nullptr) return found.get();
+  auto made = std::make_unique<Peer>();
+  made->pair.peer = rank;
+  DUNLIN_ASSIGN(made->pair.messages,
+                Ring::prepare(fabric_, {options_.name + "/messages", rank,
+                                        sizeof(Header) + Operation::kSmall, kMessages}));
+  DUNLIN_ASSIGN(made->pair.chunks, Ring::prepare(fabric_, {options_.name + "/chunks", rank,
+                                                           options_.slot_bytes, options_.depth}));
+  found = std::move(made);
+  met_.push_back(found.get());
+  return found.get();
+}
+
+Result<std::uint64_t> Router::add(const NeighborCall& call, std::vector<Bytes>* gathered) {
+  for (const auto* ranks : {&call.sources, &call.destinations}) {
+    for (const WeightedRank& each : *ranks) DUNLIN_TRY(peer(each.rank).status());
+  }
+  const std::uint64_t number = ++last_number_;
+  Operation& operation = operations_[number];
+  operation.name = call.name;
+  operation.key = key_of(call.name);
+  operation.type = call.type;
+  operation.is_reduction = gathered == nullptr;
+  operation.input = static_cast<const std::byte*>(call.input);
+  operation.output = static_cast<std::byte*>(call.output);
+  operation.bytes = call.count * size_of(call.type);
+  operation.self_weight = call.self_weight;
+  operation.gathered = gathered;
+  if (gathered != nullptr) gathered->assign(call.sources.size(), {});
+  const bool is_small = operation.bytes <= Operation::kSmall;
+
+  for (const WeightedRank& to : clockwise(call.destinations)) {
+    Peer& peer = *peers_[to.rank.index()];
+    Delivery& delivery = operation.deliveries.emplace_back();
+    delivery.pair = &peer.pair;
+    delivery.weight = to.weight;
+    delivery.sequence = ++peer.sent_calls[operation.key];
+  }
+  for (const WeightedRank& from : call.sources) {
+    Peer& peer = *peers_[from.rank.index()];
+    Intake& intake = operation.intakes.emplace_back();
+    intake.pair = &peer.pair;
+    intake.weight = from.weight;
+    intake.sequence = ++peer.received_calls[operation.key];
+    if (!is_small && operation.is_reduction) intake.token = ++last_token_;
+  }
+  catch_up(operation);
+  return number;
+}
+
+void Router::catch_up(Operation& operation) {
+  for (Intake& intake : operation.intakes) {
+    Peer& source = peer(*intake.pair);
+    const auto early = source.early.find({operation.key, intake.sequence});
+    if (early == source.early.end()) continue;
+    Early came = std::move(early->second);
+    source.early.erase(early);
+    source.early_bytes -= came.moved.size();
+    arrive(operation, intake, std::move(came), 0);
+  }
+  for (Delivery& delivery : operation.deliveries) {
+    Peer& target = peer(*delivery.pair);
+    const auto wanted = target.wanted.find({operation.key, delivery.sequence});
+    if (wanted == target.wanted.end()) continue;
+    delivery.token = wanted->second.token;
+    target.asked.push_back(wanted->first);
+    target.wanted.erase(wanted);
+  }
+}
+
+std::pair<Operation*, Intake*> Router::find_intake(const Peer& peer, CallId id) {
+  for (auto& [number, operation] : operations_) {
+    if (operation.key != id.first) continue;
+    for (Intake& intake : operation.intakes) {
+      if (intake.pair == &peer.pair && intake.sequence == id.second) {
+        return {&operation, &intake};
+      }
+    }
+  }
+  return {nullptr, nullptr};
+}
+
+std::pair<Operation*, Delivery*> Router::find_delivery(const Peer& peer, CallId id) {
+  for (auto& [number, operation] : operations_) {
+    if (operation.key != id.first) continue;
+    for (Delivery& delivery : operation.deliveries) {
+      if (delivery.pair == &peer.pair && delivery.sequence == id.second) {
+        return {&operation, &delivery};
+      }
+    }
+  }
+  return {nullptr, nullptr};
+}
+
+void Router::arrive(Operation& operation, Intake& intake, Early came, std::uint64_t sequence) {
+  Peer& source = peer(*intake.pair);
+  if (!operation.failure.is_ok()) {
+    if (came.header.kind == Kind::kAnnounce) reply(source, came.header, Kind::kUnwanted);
+  } else if (Status status = operation.accept(intake, came.header); !status.is_ok()) {
+    operation.fail(std::move(status));
+    reply(source, came.header, Kind::kReject);
+  }
+  const bool has_data = came.header.kind == Kind::kEager && came.header.bytes > 0;
+  if (!operation.failure.is_ok() || !has_data) {
+    if (sequence != 0) intake.pair->messages->release(sequence);
+    if (came.header.kind == Kind::kAnnounce && intake.token == 0) intake.token = ++last_token_;
+    return;
+  }
+  Piece& piece = intake.pieces.emplace_back();
+  piece.ring = sequence == 0 ? nullptr : intake.pair->messages.get();
+  piece.sequence = sequence;
+  piece.moved = std::move(came.moved);
+  piece.bytes = sequence != 0 ? came.bytes : std::span<const std::byte>(piece.moved);
+  intake.arrived = piece.bytes.size();
+}
+
+void Router::want(Peer& peer, const Header& header) {
+  const CallId id{header.key, header.sequence};
+  if (const auto [operation, delivery] = find_delivery(peer, id); operation != nullptr) {
+    delivery->token = header.token;
+    peer.asked.push_back(id);
+  } else if (header.sequence > peer.sent_calls[header.key]) {
+    peer.wanted.emplace(id, header);  // of a call that is to come
+  }
+}
+
+void Router::reply(Peer& peer, Header header, Kind kind) {
+  header.kind = kind;
+  peer.replies.push_back(header);
+}
+
+// Says to the source that its data may come.
+void Router::ask(Operation& operation, Intake& intake) {
+  if (intake.token == 0 || intake.has_asked || !intake.pair->is_connected()) return;
+  Header header;
+  header.key = operation.key;
+  header.sequence = intake.sequence;
+  header.token = intake.token;
+  header.bytes = operation.bytes;
+  header.kind = Kind::kReady;
+  header.type = static_cast<std::uint8_t>(operation.type);
+  header.is_reduction = operation.is_reduction ? 1 : 0;
+  intake.has_asked = intake.pair->messages->send(0, bytes_of(header), {}).is_ok();
+}
+
+void Router::take_chunk(Peer& peer, const transport::Message& message) {
+  for (auto& [number, operation] : operations_) {
+    for (Intake& intake : operation.intakes) {
+      if (intake.token != message.tag || !operation.failure.is_ok()) continue;
+      Piece& piece = intake.pieces.emplace_back();
+      piece.bytes = message.data;
+      piece.ring = peer.pair.chunks.get();
+      piece.sequence = message.sequence;
+      intake.arrived += message.data.size();
+      return;
+    }
+  }
+  peer.pair.chunks->release(message.sequence);  // of a call that was given up
+}
+
+void Router::dispatch(Peer& peer, const transport::Message& message) {
+  const Header header = header_of(message.data);
+  const CallId id{header.key, header.sequence};
+  switch (header.kind) {
+    case Kind::kReady:
+      want(peer, header);
+      break;
+    case Kind::kUnwanted:
+      if (const auto [operation, delivery] = find_delivery(peer, id); operation != nullptr) {
+        delivery->is_over = true;
+      }
+      break;
+    case Kind::kReject:
+      if (const auto [operation, delivery] = find_delivery(peer, id); operation != nullptr) {
+        delivery->is_over = true;
+        operation->fail(Status(Code::kInvalidArgument,
+                               fmt::format("'{}' {}: the neighbour does not expect {} bytes of {}",
+                                           operation->name, header.sequence, operation->bytes,
+                                           to_string(operation->type)))
+                            .with_peer(peer.pair.peer));
+      } else {
+        DUNLIN_WARN("rank {} has no use for what it was sent: its call differs in size or type",
+                    peer.pair.peer.value());
+      }
+      break;
+    case Kind::kEager:
+    case Kind::kAnnounce: {
+      const std::span<const std::byte> bytes = message.data.subspan(sizeof header);
+      if (const auto [operation, intake] = find_intake(peer, id); operation != nullptr) {
+        return arrive(*operation, *intake, {header, bytes}, message.sequence);
+      }
+      if (header.sequence <= peer.received_calls[header.key]) {  // of a call that has ended
+        if (header.kind == Kind::kAnnounce) reply(peer, header, Kind::kUnwanted);
+        break;
+      }
+      peer.early.emplace(id, Early{header, {}, Bytes(bytes.begin(), bytes.end())});
+      peer.early_bytes += bytes.size();
+      break;
+    }
+  }
+  peer.pair.messages->release(message.sequence);
+}
+
+void Router::receive(Peer& peer) {
+  while (peer.early_bytes <= kMostEarlyBytes) {
+    const auto message = peer.pair.messages->poll();
+    if (!message) break;
+    dispatch(peer, *message);
+  }
+  while (const auto message = peer.pair.chunks->poll()) take_chunk(peer, *message);
+}
+
+void Router::make_room(Peer& peer) {
+  Ring& messages = *peer.pair.messages;
+  if (messages.is_full()) make_room(messages);
+  Ring& chunks = *peer.pair.chunks;
+  if (!chunks.is_full()) {
+    peer.stuck_at = 0;
+  } else if (const TimePoint now = fabric_.clock().now(); peer.stuck_at != chunks.oldest()) {
+    peer.stuck_at = chunks.oldest();
+    peer.stuck_since = now;
+  } else if (now - peer.stuck_since >= kStuckTime) {
+    for (std::uint32_t slot = 0; slot < options_.depth; ++slot) make_room(chunks);
+  }
+}
+
+void Router::make_room(Ring& ring) {
+  for (auto& [number, operation] : operations_) {
+    if (operation.make_room(ring)) return;
+  }
+}
+
+void Router::progress() {
+  for (Peer* const peer : met_) {
+    Pair& pair = peer->pair;
+    if (!pair.is_connected() && !connect(*peer)) continue;
+    pair.messages->progress();
+    pair.chunks->progress();
+    while (!peer->replies.empty() &&
+           pair.messages->send(0, bytes_of(peer->replies.back()), {}).is_ok()) {
+      peer->replies.pop_back();
+    }
+    receive(*peer);
+  }
+  watch_peers();
+  for (auto& [number, operation] : operations_) operation.send();
+  for (Peer* const peer : met_) send_chunks(*peer);
+  for (auto& [number, operation] : operations_) {
+    if (!operation.failure.is_ok()) continue;
+    for (Intake& intake : operation.intakes) ask(operation, intake);
+    operation.take();
+  }
+  for (Peer* const peer : met_) {
+    if (peer->pair.is_connected()) make_room(*peer);
+  }
+}
+
+void Router::send_chunks(Peer& peer) {
+  while (!peer.asked.empty()) {
+    const auto [operation, delivery] = find_delivery(peer, peer.asked.front());
+    if (operation != nullptr && !operation->send_chunks(*delivery)) return;
+    peer.asked.pop_front();
+  }
+}
+
+bool Router::connect(Peer& peer) {
+  Status status = peer.pair.connect();
+  if (status.is_ok() || status.is_busy()) return status.is_ok();
+  fail_with(peer, status);
+  return false;
+}
+
+// Fails what is under way with the peer.
+void Router::fail_with(const Peer& peer, const Status& why) {
+  for (auto& [number, operation] : operations_) {
+    for (Delivery& delivery : operation.deliveries) {
+      if (delivery.pair != &peer.pair || delivery.is_over) continue;
+      delivery.is_over = true;
+      operation.fail(why);
+    }
+    for (const Intake& intake : operation.intakes) {
+      if (intake.pair == &peer.pair && !intake.has_arrived()) operation.fail(why);
+    }
+  }
+}
+
+void Router::watch_peers() {
+  PeerTable& table = fabric_.peers();
+  if (!table.is_anybody_gone()) return;
+  for (const Peer* const peer : met_) {
+    const Rank rank = peer->pair.peer;
+    if (!table.is_present(rank)) fail_with(*peer, table.check(rank));
+  }
+}
+
+Operation* Router::find(std::uint64_t number) {
+  const auto found = operations_.find(number);
+  return found == operations_.end() ? nullptr : &found->second;
+}
+
+void Router::end(std::uint64_t number) {
+  const auto ended = operations_.find(number);
+  // Who has announced what we never asked for waits for an answer.
+  for (const Intake& intake : ended->second.intakes) {
+    const bool is_announced = intake.is_known && intake.bytes > Operation::kSmall;
+    if (!is_announced || intake.has_asked) continue;
+    Header header;
+    header.key = ended->second.key;
+    header.sequence = intake.sequence;
+    reply(peer(*intake.pair), header, Kind::kUnwanted);
+  }
+  operations_.erase(ended);
+}
+
+}  // namespace dunlin::collective::neighbor

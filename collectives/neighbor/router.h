@@ -1,0 +1,108 @@
+// Router: brings what neighbours send to the calls that it is for (neighbor_exchange.h), in either
+// order of arrival and call, and sends what the calls have for others. Owner thread only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "collectives/neighbor/call.h"
+#include "collectives/neighbor/operation.h"
+#include "collectives/neighbor/ring.h"
+#include "collectives/neighbor/wire.h"
+#include "transports/fabric.h"
+
+namespace dunlin::collective::neighbor {
+
+struct RouterOptions {
+  std::string name;
+  std::size_t slot_bytes = 0;
+  std::uint32_t depth = 0;
+};
+
+class Router {
+ public:
+  Router(transport::Fabric& fabric, RouterOptions options)
+      : fabric_(fabric),
+        options_(std::move(options)),
+        peers_(static_cast<std::size_t>(fabric.size())) {}
+  ~Router();
+  Router(const Router&) = delete;
+  Router& operator=(const Router&) = delete;
+
+  // Enlists a call that check() has found right; its number.
+  Result<std::uint64_t> add(const NeighborCall& call, std::vector<Bytes>* gathered);
+  // Null: has ended.
+  Operation* find(std::uint64_t number);
+  void end(std::uint64_t number);
+  std::size_t size() const { return operations_.size(); }
+  // Moves everything on.
+  void progress();
+
+ private:
+  // Which call of a name, of those with one peer in one direction.
+  using CallId = std::pair<std::uint64_t, std::uint32_t>;  // key, sequence
+
+  // A source's first message of a call: in its slot, or moved out of it because the call is to
+  // come.
+  struct Early {
+    Header header;
+    std::span<const std::byte> bytes{};
+    Bytes moved{};
+  };
+
+  struct Peer {
+    Pair pair;
+    std::unordered_map<std::uint64_t, std::uint32_t> sent_calls;  // by key, so far
+    std::unordered_map<std::uint64_t, std::uint32_t> received_calls;
+    std::map<CallId, Early> early;    // data and announcements for calls to come
+    std::map<CallId, Header> wanted;  // what the peer is ready for, and we have not begun
+    std::size_t early_bytes = 0;
+    std::vector<Header> replies;  // that found no room
+    std::deque<CallId> asked;     // deliveries of chunks, in the order in which they were asked for
+    std::uint64_t stuck_at = 0;   // the chunk that has been the oldest since
+    TimePoint stuck_since{};
+  };
+
+  Result<Peer*> peer(Rank rank);
+  Peer& peer(const Pair& pair) { return *peers_[pair.peer.index()]; }
+  // Clockwise from us: those who send to many begin with different ones.
+  std::vector<WeightedRank> clockwise(std::vector<WeightedRank> ranks) const;
+  // Gives the call what neighbours have said of it before it was made.
+  void catch_up(Operation& operation);
+
+  bool connect(Peer& peer);
+  void receive(Peer& peer);
+  void dispatch(Peer& peer, const transport::Message& message);
+  void take_chunk(Peer& peer, const transport::Message& message);
+  // Of a source's first message of a call; `sequence`: of the message if it is in its slot, or 0.
+  void arrive(Operation& operation, Intake& intake, Early came, std::uint64_t sequence);
+  void want(Peer& peer, const Header& header);
+  // Later, when there is room.
+  void reply(Peer& peer, Header header, Kind kind);
+  void ask(Operation& operation, Intake& intake);
+  void send_chunks(Peer& peer);
+  void make_room(Peer& peer);
+  void make_room(Ring& ring);
+  void watch_peers();
+  // Fails what is under way with the peer.
+  void fail_with(const Peer& peer, const Status& why);
+
+  std::pair<Operation*, Intake*> find_intake(const Peer& peer, CallId id);
+  std::pair<Operation*, Delivery*> find_delivery(const Peer& peer, CallId id);
+
+  transport::Fabric& fabric_;
+  RouterOptions options_;
+  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: not met yet
+  std::vector<Peer*> met_;
+  std::map<std::uint64_t, Operation> operations_;  // by number, in the order of their start
+  std::uint64_t last_number_ = 0;
+  std::uint32_t last_token_ = 0;
+};
+
+}  // namespace dunlin::collective::neighbor

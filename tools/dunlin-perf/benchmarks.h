@@ -14,6 +14,7 @@ Status run_atomic(const Options& options, Job& job, const Output& output);
 Status run_channel(const Options& options, Job& job, const Output& output);
 Status run_barrier(const Options& options, Job& job, const Output& output);
 Status run_collective(const Options& options, Job& job, const Output& output);
+Status run_neighbor_all_reduce(const Options& options, Job& job, const Output& output);
 Status run_overlap(const Options& options, Job& job, const Output& output);
 Status run_tune(const Options& options, Job& job, const Output& output);
 Status run_consistency(const Options& options, Job& job, const Output& output);

@@ -134,6 +134,20 @@ void Parser::declare_collectives(CLI::App& app) {
   add_collective(app, Bench::kBroadcast, "broadcast from rank 0, call after call");
   add_collective(app, Bench::kAllToAll, "all-to-all; sizes are of the input");
   add_collective(app, Bench::kReduce, "reduce to rank 0, call after call");
+  CLI::App* const neighbors =
+      add(app, Bench::kNeighborAllReduce,
+          "each rank's weighted average with its neighbours in a graph, one blocking call");
+  declare_sizes(*neighbors);
+  neighbors
+      ->add_option("--graph", options_.collective.graph,
+                   "ring, exponential and others (dunlin-graph --help)")
+      ->capture_default_str()
+      ->group(kMeasurement);
+  neighbors
+      ->add_option("--type", options_.collective.type,
+                   "of the elements: float16, bfloat16, float32, float64")
+      ->capture_default_str()
+      ->group(kMeasurement);
   CLI::App* const overlap =
       add_collective(app, Bench::kOverlap,
                      "all-reduce while the ranks compute: by how much of the shorter one both "

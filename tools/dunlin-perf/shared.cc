@@ -51,6 +51,7 @@ Json to_json(const CollectiveOptions& options) {
           {"op", options.op},
           {"in-place", options.is_in_place},
           {"memory", options.memory},
+          {"graph", options.graph},
           {"progress-every", options.progress_every.count() / 1000}};
 }
 
@@ -61,6 +62,7 @@ CollectiveOptions collective_from(const Json& json) {
   options.op = json.at("op");
   options.is_in_place = json.at("in-place");
   options.memory = json.at("memory");
+  options.graph = json.at("graph");
   options.progress_every =
       std::chrono::microseconds(json.at("progress-every").get<std::uint32_t>());
   return options;
@@ -116,6 +118,8 @@ const char* to_string(Bench bench) {
       return "all-to-all";
     case Bench::kReduce:
       return "reduce";
+    case Bench::kNeighborAllReduce:
+      return "neighbor-all-reduce";
     case Bench::kOverlap:
       return "overlap";
     case Bench::kTune:

@@ -29,16 +29,17 @@ enum class Bench : std::uint8_t {
   kBroadcast,
   kAllToAll,
   kReduce,
+  kNeighborAllReduce,
   kOverlap,
   kTune,
   kConsistency
 };
-inline constexpr Bench kBenches[] = {Bench::kPut,           Bench::kPutLatency, Bench::kPutNotify,
-                                     Bench::kNotify,        Bench::kGet,        Bench::kAtomic,
-                                     Bench::kChannel,       Bench::kBarrier,    Bench::kAllReduce,
-                                     Bench::kReduceScatter, Bench::kAllGather,  Bench::kBroadcast,
-                                     Bench::kAllToAll,      Bench::kReduce,     Bench::kOverlap,
-                                     Bench::kTune,          Bench::kConsistency};
+inline constexpr Bench kBenches[] = {
+    Bench::kPut,       Bench::kPutLatency,    Bench::kPutNotify,         Bench::kNotify,
+    Bench::kGet,       Bench::kAtomic,        Bench::kChannel,           Bench::kBarrier,
+    Bench::kAllReduce, Bench::kReduceScatter, Bench::kAllGather,         Bench::kBroadcast,
+    Bench::kAllToAll,  Bench::kReduce,        Bench::kNeighborAllReduce, Bench::kOverlap,
+    Bench::kTune,      Bench::kConsistency};
 const char* to_string(Bench bench);
 
 struct Straggler {
@@ -58,7 +59,7 @@ struct ConsistencyOptions {
   Duration compute{};
 };
 
-// Of all-reduce and its kin, and of overlap.
+// Of all-reduce and its kin, of neighbor-all-reduce and of overlap.
 struct CollectiveOptions {
   std::string algorithm;  // a name; "all": each that suits; empty: chosen
   std::string type = "float32";
@@ -66,6 +67,7 @@ struct CollectiveOptions {
   bool is_in_place = true;
   std::string memory = "registered";                        // or "any"
   Duration progress_every = std::chrono::microseconds(10);  // of overlap's computation
+  std::string graph = "ring";                               // of neighbor-all-reduce
   std::string tuning_file{};                                // of tune; empty: the configuration's
 };
 

@@ -6,6 +6,7 @@ import platform
 import subprocess
 
 TIMEOUT = 120
+CORES = len(os.sched_getaffinity(0))
 # Lets root start jobs.
 OPENMPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
@@ -25,6 +26,41 @@ def execute(command, environment=None, timeout=TIMEOUT):
         text = (result.stderr.strip() or result.stdout.strip()).splitlines()
         raise Failed(text[-1] if text else f"exit code {result.returncode}")
     return result.stdout
+
+
+def compile_mpi(compiler, source, program):
+    execute([compiler, "-O2", "-o", program, str(source)])
+
+
+def run_openmpi(ranks, command):
+    """Standard output of its ranks, each on a core of its own where there are enough."""
+    placing = ["--bind-to", "core"] if ranks <= CORES else ["--oversubscribe"]
+    return execute(["mpirun.openmpi", "-n", str(ranks), *placing, *command], OPENMPI_ENVIRONMENT)
+
+
+def read_figures(output):
+    """{name: value} of lines "NAME VALUE"."""
+    figures = {}
+    for line in output.splitlines():
+        words = line.split()
+        if len(words) == 2:
+            figures[words[0]] = float(words[1])
+    if not figures:
+        raise Failed("no figures in its output")
+    return figures
+
+
+def size_text(size):
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def number(value):
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 class Dunlin:

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "collectives/schedule/drawn_steps.h"
+#include "runtime/xml.h"
 
 namespace dunlin::collective {
 namespace {
@@ -42,26 +43,6 @@ text { font: 11px sans-serif; fill: currentColor }
 @media (prefers-color-scheme: dark) { svg { background: #16191d; color: #d7dce1 } }
 </style>
 )";
-
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '&':
-        result += "&amp;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
-}
 
 // Around the colour wheel, of one saturation and lightness.
 std::string color(std::size_t index, std::size_t of) {
@@ -115,7 +96,7 @@ class Picture {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
         "width=\"{0:.0f}\" height=\"{1:.0f}\">\n{2}"
         "<text class=\"title\" x=\"10\" y=\"22\">{3}: {4}</text>\n",
-        width, height, kStyle, escaped(title_), time_text(seconds_));
+        width, height, kStyle, escape_xml(title_), time_text(seconds_));
     axis(bottom);
     critical_path();
     // In the order of the programs; a later rank's boxes lie over an earlier one's arrows.

@@ -145,37 +145,7 @@ TEST_P(ChaosTest, ADeathIsSeenByWhoeverWaitsForIt) {
   const Graph graph =
       collective::make_graph(kSpecs[seed % std::size(kSpecs)], world.size()).value();
   Reduces reduces = make_reduces(world, graph, SyncMode::kNotifyAck, 33, 2);
-  constexpr std::uint64_t kSteps = 30;
-  const int victim = static_cast<int>(world.random()() % static_cast<std::uint64_t>(world.size()));
-  const auto last_act = static_cast<long>(world.random()() % 2000);
-  std::vector<std::uint64_t> steps(reduces.size());
-  std::vector<bool> is_running(reduces.size());
-  std::vector<bool> is_over(reduces.size());
-  long acts = 0;
-  const bool is_finished = world.run([&](int rank) -> bool {
-    const auto self = static_cast<std::size_t>(rank);
-    if (rank == victim && ++acts == last_act) world.job().kill(Rank(victim), "by the test");
-    if (rank == victim && acts >= last_act) return true;
-    if (is_over[self] || steps[self] == kSteps) return true;
-    Status status = is_running[self] ? Status::ok() : reduces[self]->start();
-    is_running[self] = true;
-    if (status.is_ok()) status = reduces[self]->test();
-    if (status.is_ok()) {
-      ++steps[self];
-      is_running[self] = false;
-      return steps[self] == kSteps;
-    }
-    // What Fabric::wait does for a blocking caller: look whether anybody of the group is gone.
-    if (status.is_busy() && world.fabric(rank).peers().state(Rank(victim)) == PeerState::kDead)
-      is_over[self] = true;
-    if (status.is_error()) {
-      EXPECT_EQ(status.code(), Code::kPeerDead) << "seed " << seed << ": " << status.to_string();
-      EXPECT_EQ(status.peer(), Rank(victim)) << "seed " << seed << ": " << status.to_string();
-      is_over[self] = true;
-    }
-    return is_over[self];
-  });
-  EXPECT_TRUE(is_finished) << "seed " << seed;
+  expect_death_is_seen(world, reduces, 30, seed);
 }
 
 // The weaker modes on a network that tears and lets puts overtake one another: they never hang, and

@@ -78,6 +78,44 @@ class HostileWorld {
   std::vector<std::unique_ptr<transport::Fabric>> fabrics_;
 };
 
+// Each rank's collective (something with start() and test(), as a reduce) goes through `rounds` of
+// it, and one rank dies at a random moment: everybody else comes to an end, with all rounds done,
+// or with an error or a wait that knows of the death.
+template <typename Collectives>
+void expect_death_is_seen(HostileWorld& world, Collectives& collectives, std::uint64_t rounds,
+                          std::uint64_t seed) {
+  const int victim = static_cast<int>(world.random()() % static_cast<std::uint64_t>(world.size()));
+  const auto last_act = static_cast<long>(world.random()() % 2000);
+  std::vector<std::uint64_t> done(collectives.size());
+  std::vector<bool> is_running(collectives.size());
+  std::vector<bool> is_over(collectives.size());
+  long acts = 0;
+  const bool is_finished = world.run([&](int rank) -> bool {
+    const auto self = static_cast<std::size_t>(rank);
+    if (rank == victim && ++acts == last_act) world.job().kill(Rank(victim), "by the test");
+    if (rank == victim && acts >= last_act) return true;
+    if (is_over[self] || done[self] == rounds) return true;
+    Status status = is_running[self] ? Status::ok() : collectives[self]->start();
+    is_running[self] = true;
+    if (status.is_ok()) status = collectives[self]->test();
+    if (status.is_ok()) {
+      ++done[self];
+      is_running[self] = false;
+      return done[self] == rounds;
+    }
+    // What the blocking callers' waits do: look whether anybody of the group is gone.
+    if (status.is_busy() && world.fabric(rank).peers().state(Rank(victim)) == PeerState::kDead)
+      is_over[self] = true;
+    if (status.is_error()) {
+      EXPECT_EQ(status.code(), Code::kPeerDead) << "seed " << seed << ": " << status.to_string();
+      EXPECT_EQ(status.peer(), Rank(victim)) << "seed " << seed << ": " << status.to_string();
+      is_over[self] = true;
+    }
+    return is_over[self];
+  });
+  EXPECT_TRUE(is_finished) << "seed " << seed;
+}
+
 inline Membership everybody(int size) {
   Membership all;
   for (int rank = 0; rank < size; ++rank) all.members.emplace_back(rank);

@@ -146,37 +146,7 @@ TEST_P(StragglerTest, ADeathHangsNobody) {
   StragglerOptions options = options_for(world, seed);
   options.count = std::max<std::size_t>(options.count, 40);
   Rings<double> rings = make_rings<double>(world, options);
-  constexpr std::uint64_t kSteps = 20;
-  const int victim = static_cast<int>(world.random()() % static_cast<std::uint64_t>(world.size()));
-  const auto last_act = static_cast<long>(world.random()() % 2000);
-  std::vector<std::uint64_t> steps(rings.size());
-  std::vector<bool> is_running(rings.size());
-  std::vector<bool> is_over(rings.size());
-  long acts = 0;
-  const bool is_finished = world.run([&](int rank) -> bool {
-    const auto self = static_cast<std::size_t>(rank);
-    if (rank == victim && ++acts == last_act) world.job().kill(Rank(victim), "by the test");
-    if (rank == victim && acts >= last_act) return true;
-    if (is_over[self] || steps[self] == kSteps) return true;
-    Status status = is_running[self] ? Status::ok() : rings[self]->start();
-    is_running[self] = true;
-    if (status.is_ok()) status = rings[self]->test();
-    if (status.is_ok()) {
-      ++steps[self];
-      is_running[self] = false;
-      return steps[self] == kSteps;
-    }
-    // What MemberWatch does for a blocking caller: look whether anybody of the group is gone.
-    if (status.is_busy() && world.fabric(rank).peers().state(Rank(victim)) == PeerState::kDead)
-      is_over[self] = true;
-    if (status.is_error()) {
-      EXPECT_EQ(status.code(), Code::kPeerDead) << "seed " << seed << ": " << status.to_string();
-      EXPECT_EQ(status.peer(), Rank(victim)) << "seed " << seed << ": " << status.to_string();
-      is_over[self] = true;
-    }
-    return is_over[self];
-  });
-  EXPECT_TRUE(is_finished) << "seed " << seed;
+  expect_death_is_seen(world, rings, 20, seed);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, StragglerTest, ::testing::Range<std::uint64_t>(1, 201),

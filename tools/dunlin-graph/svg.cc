@@ -8,6 +8,8 @@
 #include <numbers>
 #include <vector>
 
+#include "runtime/xml.h"
+
 namespace dunlin::tools {
 namespace {
 
@@ -114,26 +116,6 @@ std::string nodes_svg(const Layout& layout) {
   return text;
 }
 
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '&':
-        result += "&amp;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
-}
-
 constexpr std::string_view kStyle = R"(<style>
 text { font: 10px sans-serif; text-anchor: middle; fill: #fff }
 .title { font-size: 14px; text-anchor: start; fill: #222 }
@@ -168,7 +150,7 @@ Result<std::string> draw_svg(const Graph& graph) {
       "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
       "<text class=\"title\" x=\"10\" y=\"20\">{3}: {4} nodes, {5} edges</text>\n"
       "<g opacity=\"{6:.2f}\">\n{7}</g>\n{8}</svg>\n",
-      width, layout.height, kStyle, escaped(graph.spec()), graph.nodes(), graph.edges(),
+      width, layout.height, kStyle, escape_xml(graph.spec()), graph.nodes(), graph.edges(),
       line_opacity(graph), edges_svg(graph, layout), nodes_svg(layout));
 }
 

@@ -1,4 +1,7 @@
-"""The Python package's collectives, on every rank of a job, against NumPy: dunlin-run -n N python3 collectives_test.py"""
+"""The Python package's collectives, on every rank of a job, against NumPy.
+
+    dunlin-run -n N python3 collectives_test.py
+"""
 
 import ctypes
 import gc

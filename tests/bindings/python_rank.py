@@ -1,4 +1,4 @@
-"""A rank of job_test.py: dunlin-run -n N python3 python_rank.py PART. Every line it prints is one that is looked for."""
+"""A rank of job_test.py, which looks at every line that it prints: dunlin-run -n N python3 python_rank.py PART"""
 
 import os
 import signal

@@ -206,8 +206,7 @@ py::array Communicator::empty(py::object shape, py::object dtype) {
   const py::capsule keeper(new Owner(std::move(memory.owner)),
                            [](void* owner) { delete static_cast<Owner*>(owner); });
   Shape extents;
-  for (const py::handle extent : model.attr("shape"))
-    extents.push_back(extent.cast<py::ssize_t>());
+  for (const py::handle extent : model.attr("shape")) extents.push_back(extent.cast<py::ssize_t>());
   return {type, std::move(extents), memory.bytes.data(), keeper};
 }
 

@@ -38,14 +38,15 @@ class JobTest(unittest.TestCase):
         lines, job = run(2, "interrupted")
         found = re.fullmatch(r"interrupted after ([\d.]+) s", lines[0][0])
         self.assertTrue(found, job.text())
-        self.assertLess(abs(float(found.group(1)) - 0.5), 0.3, job.text())
+        # The others come a second later.
+        self.assertTrue(0.4 < float(found.group(1)) < 1.3, job.text())
         self.assertEqual(lines[0][1:], ["sum", "waited"], job.text())
         self.assertEqual(lines[1], ["sum"], job.text())
 
     def test_a_wait_may_have_a_time_of_its_own(self):
         lines, job = run(2, "expired")
-        self.assertEqual(lines[0][0], "expired after 0.2 s", job.text())
-        self.assertRegex(lines[0][1], r"text: rank 0 waited 0\.2\d\d s for .*all-reduce.*from rank 1")
+        self.assertRegex(lines[0][0], r"expired after 0\.[2-5] s", job.text())
+        self.assertRegex(lines[0][1], r"text: rank 0 waited 0\.[2-5]\d\d s for .*all-reduce.*from rank 1")
         self.assertEqual(lines[0][2:] + lines[1], ["result 2", "result 2"], job.text())
 
     def test_operations_go_on_while_python_computes(self):
@@ -77,7 +78,7 @@ class JobTest(unittest.TestCase):
     def test_nobody_takes_an_end_for_a_death(self):
         lines, job = run(3, "leaving")
         self.assertEqual(lines, {0: ["ends"], 1: ["sum"], 2: ["sum"]}, job.text())
-        self.assertLess(job.took, 4, job.text())
+        self.assertLess(job.took, 12, job.text())  # the deadline is 20 s
 
     def test_shutdown(self):
         lines, job = run(2, "shut_down")

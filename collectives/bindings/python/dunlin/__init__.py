@@ -47,7 +47,7 @@ def init(background_progress=True):
     """Joins the job that the environment describes. All ranks call it, once.
 
     Blocks until all have come, for DUNLIN_BOOTSTRAP_TIMEOUT (30 s) at most: DeadlineExceededError names who is
-    missing.
+    missing. Ctrl-C is heard only when it returns, as in split().
 
     background_progress: operations that were started go on while Python does something else, by a thread that
         sleeps in between. Without it, only calls of Dunlin move them on.

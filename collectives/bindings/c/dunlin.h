@@ -19,9 +19,13 @@
 
 #ifdef __cplusplus
 extern "C" {
+/* What C compilers take: C programs may pass any value, which C++ has to be able to look at. */
+#define DUNLIN_UNDERLYING : unsigned
+#else
+#define DUNLIN_UNDERLYING
 #endif
 
-typedef enum dunlin_code {
+typedef enum dunlin_code DUNLIN_UNDERLYING {
   DUNLIN_OK = 0,
   DUNLIN_BUSY,             /* not over yet */
   DUNLIN_INVALID_ARGUMENT, /* the caller's mistake: a value that can never work */
@@ -40,7 +44,7 @@ typedef enum dunlin_code {
   DUNLIN_INTERNAL /* a bug in Dunlin */
 } dunlin_code;
 
-typedef enum dunlin_data_type {
+typedef enum dunlin_data_type DUNLIN_UNDERLYING {
   DUNLIN_INT8 = 0,
   DUNLIN_UINT8,
   DUNLIN_INT32,
@@ -51,7 +55,7 @@ typedef enum dunlin_data_type {
   DUNLIN_FLOAT64
 } dunlin_data_type;
 
-typedef enum dunlin_op {
+typedef enum dunlin_op DUNLIN_UNDERLYING {
   DUNLIN_SUM = 0,
   DUNLIN_PRODUCT,
   DUNLIN_MIN,

@@ -103,6 +103,16 @@ Status Communicator::free(std::span<std::byte> memory) {
   return impl_->group->windows().free(memory.data());
 }
 
+Result<std::shared_ptr<MemoryRegion>> Communicator::owner_of(
+    std::span<const std::byte> memory) const {
+  const Window* const window = impl_->group->windows().find(memory.data(), memory.size());
+  if (window == nullptr) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("'{}' has not allocated this memory", impl_->group->options().name));
+  }
+  return window->memory->memory();
+}
+
 Result<const Algorithm*> Communicator::choose(const Call& call) const {
   const Group& group = *impl_->group;
   const std::string& forced = impl_->forced[static_cast<std::size_t>(call.collective)];
@@ -164,10 +174,16 @@ Status Communicator::test(const Request& request) {
 }
 
 Status Communicator::wait(const Request& request, Duration timeout) {
+  return wait(request, timeout, {});
+}
+
+Status Communicator::wait(const Request& request, Duration timeout,
+                          const std::function<Status()>& pause) {
   Operations& operations = impl_->operations;
   const auto look = [&]() -> Status {
     if (operations.is_over(request)) return Status::ok();
     DUNLIN_TRY(operations.progress());
+    if (pause && !operations.is_over(request)) DUNLIN_TRY(pause());
     return operations.is_over(request) ? Status::ok() : Status::busy();
   };
   // What takes no longer than a cache line's way is not worth a look at the clock.

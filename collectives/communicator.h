@@ -16,12 +16,13 @@
 //
 // A member that dies or stays away makes whoever waits for it fail, with kPeerDead or at the
 // deadline; after the first error every call returns it: make a new communicator of the survivors.
-// Owner thread only. Destroy it when all members are done with it (a barrier, say), before the
-// fabric.
+// Owner thread only (as the fabric). Destroy it when all members are done with it (a barrier, say),
+// before the fabric.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -90,6 +91,9 @@ class Communicator {
   // until it is freed (collective) or the communicator goes.
   Result<std::span<std::byte>> allocate(std::size_t bytes);
   Status free(std::span<std::byte> memory);
+  // What holds memory from allocate(). Who keeps it may use the memory, as any other, when it was
+  // freed or the communicator is gone.
+  Result<std::shared_ptr<MemoryRegion>> owner_of(std::span<const std::byte> memory) const;
 
   // Starts an operation. Its memory is the operation's until it has ended. kBusy: too many are
   // under way; test one, then try again.
@@ -97,6 +101,10 @@ class Communicator {
   // kBusy until it has ended. Gives progress to all operations.
   Status test(const Request& request);
   Status wait(const Request& request, Duration timeout);
+  // `pause()` is called after every look, and at least every 50 ms. While it runs, other threads
+  // may use fabric and communicator, in turns, but not destroy them. Anything but ok from it ends
+  // the wait, with that; the operation goes on.
+  Status wait(const Request& request, Duration timeout, const std::function<Status()>& pause);
   // start(), then wait() for config.deadline.
   Status run(const Call& call);
   // Moves everything on, as test() does.

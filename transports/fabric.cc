@@ -93,7 +93,7 @@ Status Fabric::start(const std::vector<TransportFactory>& factories) {
   for (const auto& transport : transports_) {
     wait_fds_.insert(wait_fds_.end(), transport->wait_fds().begin(), transport->wait_fds().end());
   }
-  listener_ = peers().add_listener([fd = news_fd_](Rank) { eventfd_write(fd, 1); });
+  listener_ = peers().add_listener([this](Rank) { wake(); });
   return publish_addresses();
 }
 
@@ -230,6 +230,10 @@ Result<std::unique_ptr<RemoteRegion>> Fabric::import_region(Rank peer,
         .with_peer(peer);
   }
   return to->import_region(*own, region_size);
+}
+
+void Fabric::wake() {
+  eventfd_write(news_fd_, 1);
 }
 
 std::size_t Fabric::progress() {

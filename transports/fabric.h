@@ -2,8 +2,9 @@
 // the peers spoken to so far, picks the transport per peer (the selector), registers memory with
 // all of them at once, and is what a process progresses and waits on.
 //
-// A process may hold several fabrics (threads as ranks in tests). Owner thread only. Regions and
-// everything built on the links have to go before the fabric goes.
+// A process may hold several fabrics (threads as ranks in tests). Owner thread only; the owner may
+// change where a lock orders the old one's calls before the new one's. Regions and everything built
+// on the links have to go before the fabric goes.
 #pragma once
 
 #include <map>
@@ -91,6 +92,9 @@ class Fabric final : public Progressor {
   bool arm() override;
   void disarm() override;
   const std::vector<int>& wait_fds() const override { return wait_fds_; }
+
+  // Makes whoever sleeps in a wait look at its condition once more. Any thread.
+  void wake();
 
   // Blocks until `ready()` isn't busy, and returns what it returned. `describe()` lists the peers
   // that are still waited for (a vector of Awaited): if one of them dies, kPeerDead names it at

@@ -13,6 +13,7 @@ FOREIGN_HEADERS = (
     (re.compile(r"(infiniband|rdma)/"), ("transports/verbs/", "tools/dunlin-info/rdma", "bench/")),
     (re.compile(r"(cuda|nvml)"), ("transports/cuda/", "collectives/kernels/", "bench/")),
     (re.compile(r"pmix"), ("runtime/bootstrap/",)),
+    (re.compile(r"(pybind11/|Python\.h)"), ("collectives/bindings/python/",)),
     (re.compile(r"hwloc"), ("runtime/topology", "tools/dunlin-run/")),
 )
 

@@ -34,6 +34,19 @@ TEST(DunlinRun, NumbersItsRanksAndTagsTheirLines) {
   EXPECT_THAT(sorted_lines(result.err), ElementsAre("[0] err", "[1] err", "[2] err"));
 }
 
+TEST(DunlinRun, SetsTheNumbersOfMpiLaunchersAsWell) {
+  const char* const script =
+      "echo $OMPI_COMM_WORLD_RANK/$OMPI_COMM_WORLD_SIZE "
+      "$OMPI_COMM_WORLD_LOCAL_RANK/$OMPI_COMM_WORLD_LOCAL_SIZE";
+  EXPECT_THAT(sorted_lines(run_script(2, script).out), ElementsAre("[0] 0/2 0/2", "[1] 1/2 1/2"));
+  // The second of two machines with two ranks each.
+  const CommandResult second =
+      run_command({DUNLIN_RUN, "-n", "2", "--size", "4", "--first-rank", "2", "--coordinator",
+                   "127.0.0.1:1", "--", "sh", "-c", script},
+                  {{"DUNLIN_JOB_SECRET", "known"}});
+  EXPECT_THAT(sorted_lines(second.out), ElementsAre("[2] 2/4 0/2", "[3] 3/4 1/2"));
+}
+
 TEST(DunlinRun, LinesOfRanksNeverMix) {
   const CommandResult result = run_script(
       4,

@@ -82,6 +82,11 @@ Environment Launcher::environment_of(int local_rank) const {
   set("DUNLIN_SIZE", options_.size);
   set("DUNLIN_LOCAL_RANK", local_rank);
   set("DUNLIN_LOCAL_SIZE", options_.ranks);
+  // For programs that ask their MPI launcher for no more than these.
+  set("OMPI_COMM_WORLD_RANK", options_.first_rank + local_rank);
+  set("OMPI_COMM_WORLD_SIZE", options_.size);
+  set("OMPI_COMM_WORLD_LOCAL_RANK", local_rank);
+  set("OMPI_COMM_WORLD_LOCAL_SIZE", options_.ranks);
   result.set("DUNLIN_COORDINATOR", "launcher");
   result.set("DUNLIN_JOB_SECRET", secret_);
   result.set("DUNLIN_JOB_SECRET_FILE", "");

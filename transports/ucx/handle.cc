@@ -121,7 +121,8 @@ Result<std::unique_ptr<Context>> Context::create() {
 Result<std::unique_ptr<Worker>> Worker::create(const Context& context) {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
-  params.thread_mode = UCS_THREAD_MODE_SINGLE;
+  // One thread at a time, though not always the same one: owners may hand a fabric around.
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   params.events = UCP_WAKEUP_RMA | UCP_WAKEUP_TX | UCP_WAKEUP_RX;
   ucp_worker_h handle = nullptr;
   if (const auto status = ucp_worker_create(context.handle(), &params, &handle); status != UCS_OK) {

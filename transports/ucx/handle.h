@@ -31,7 +31,7 @@ class Context {
   ucp_context_h handle_;
 };
 
-// Single-threaded; its context has to outlive it.
+// One thread at a time; its context has to outlive it.
 class Worker {
  public:
   static Result<std::unique_ptr<Worker>> create(const Context& context);

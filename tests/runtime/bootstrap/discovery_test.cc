@@ -103,6 +103,8 @@ TEST(Discovery, MalformedVariablesOfDunlinAreNamed) {
 TEST(Discovery, TheInnermostLauncherCounts) {
   EXPECT_EQ(kind_of({}), LaunchKind::kSingle);
   EXPECT_EQ(kind_of({{"PMIX_RANK", "0"}}), LaunchKind::kPmix);
+  EXPECT_EQ(kind_of({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}}),
+            LaunchKind::kSingle);
   Values torchrun_under_srun = torchrun();
   torchrun_under_srun["PMIX_RANK"] = "0";
   EXPECT_EQ(kind_of(torchrun_under_srun), LaunchKind::kTorchrun);

@@ -1,0 +1,330 @@
+#include "collectives/bindings/c/dunlin.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/bindings/runtime.h"
+
+using dunlin::Code;
+using dunlin::Duration;
+using dunlin::Result;
+using dunlin::Status;
+using dunlin::binding::CommunicatorHandle;
+using dunlin::binding::Ending;
+using dunlin::binding::Operation;
+using dunlin::binding::Runtime;
+using dunlin::collective::Call;
+using dunlin::collective::Collective;
+using dunlin::collective::DataType;
+using dunlin::collective::ReduceOp;
+using dunlin::collective::Reduction;
+
+struct dunlin_communicator {
+  dunlin_job* job;
+  CommunicatorHandle handle;
+};
+
+struct dunlin_job {
+  std::unique_ptr<Runtime> runtime;
+  dunlin_communicator world;
+  std::mutex mutex;
+  std::vector<std::unique_ptr<dunlin_communicator>> parts;  // of dunlin_split(); under mutex
+};
+
+struct dunlin_request {
+  Runtime* runtime;
+  std::shared_ptr<Operation> operation;
+};
+
+namespace {
+
+static_assert(DUNLIN_INTERNAL == static_cast<int>(Code::kInternal));
+static_assert(DUNLIN_PEER_DEAD == static_cast<int>(Code::kPeerDead));
+static_assert(DUNLIN_FLOAT64 == static_cast<int>(DataType::kFloat64));
+static_assert(DUNLIN_BFLOAT16 == static_cast<int>(DataType::kBfloat16));
+static_assert(DUNLIN_AVERAGE == static_cast<int>(ReduceOp::kAverage));
+
+struct LastError {
+  std::string text;
+  int peer = -1;
+};
+
+LastError& last_error() {
+  thread_local LastError error;
+  return error;
+}
+
+dunlin_code report(const Status& status) {
+  if (status.is_error()) {
+    last_error().text = status.message();
+    last_error().peer = status.peer() ? status.peer()->value() : -1;
+  }
+  return static_cast<dunlin_code>(status.code());
+}
+
+// Nothing may be thrown through C.
+template <typename Function>
+dunlin_code guarded(Function&& function) noexcept {
+  try {
+    return report(function());
+  } catch (const std::bad_alloc&) {
+    last_error() = {};  // a text may not fit either
+    return DUNLIN_RESOURCE_EXHAUSTED;
+  } catch (const std::exception& exception) {
+    return report(Status(Code::kInternal, exception.what()));
+  }
+}
+
+Result<Reduction> reduction_of(dunlin_data_type type, dunlin_op op) {
+  if (static_cast<unsigned>(type) > DUNLIN_FLOAT64)
+    return Status(Code::kInvalidArgument, "no such dunlin_data_type");
+  if (static_cast<unsigned>(op) > DUNLIN_AVERAGE)
+    return Status(Code::kInvalidArgument, "no such dunlin_op");
+  return Reduction{static_cast<DataType>(type), static_cast<ReduceOp>(op)};
+}
+
+// A call, its types not looked at yet.
+struct Wanted {
+  Collective collective;
+  const void* input;
+  void* output;
+  size_t count;
+  dunlin_data_type type = DUNLIN_UINT8;
+  dunlin_op op = DUNLIN_SUM;
+  int root = 0;
+};
+
+Result<Call> call_of(const Wanted& wanted) {
+  DUNLIN_ASSIGN(const Reduction reduction, reduction_of(wanted.type, wanted.op));
+  return Call{wanted.collective, wanted.input, wanted.output, wanted.count, reduction, wanted.root};
+}
+
+dunlin_code run(dunlin_communicator* communicator, const Wanted& wanted) {
+  return guarded([&]() -> Status {
+    DUNLIN_ASSIGN(const Call call, call_of(wanted));
+    return communicator->job->runtime->run(communicator->handle, call, {});
+  });
+}
+
+dunlin_code start(dunlin_communicator* communicator, const Wanted& wanted,
+                  dunlin_request** request) {
+  return guarded([&]() -> Status {
+    DUNLIN_ASSIGN(const Call call, call_of(wanted));
+    Runtime& runtime = *communicator->job->runtime;
+    auto made = std::make_unique<dunlin_request>();
+    made->runtime = &runtime;
+    DUNLIN_ASSIGN(made->operation, runtime.start(communicator->handle, call, {}));
+    *request = made.release();
+    return Status::ok();
+  });
+}
+
+// Frees what is over.
+Status finish(dunlin_request** request, Status status) {
+  if (!(*request)->operation->is_over()) return status;
+  delete std::exchange(*request, nullptr);
+  return status;
+}
+
+dunlin_code end(dunlin_job* job, Ending ending) {
+  return guarded([&]() -> Status {
+    const std::unique_ptr<dunlin_job> owned(job);
+    return owned->runtime->shutdown(ending, owned->runtime->config().deadline);
+  });
+}
+
+}  // namespace
+
+const char* dunlin_last_error(void) {
+  return last_error().text.c_str();
+}
+
+int dunlin_last_error_peer(void) {
+  return last_error().peer;
+}
+
+const char* dunlin_code_name(dunlin_code code) {
+  return static_cast<unsigned>(code) > DUNLIN_INTERNAL ? "unknown"
+                                                       : dunlin::to_string(static_cast<Code>(code));
+}
+
+dunlin_code dunlin_init(const dunlin_options* options, dunlin_job** job) {
+  return guarded([&]() -> Status {
+    auto made = std::make_unique<dunlin_job>();
+    const bool has_thread = options == nullptr || options->background_progress != 0;
+    DUNLIN_ASSIGN(made->runtime, Runtime::create({.background_progress = has_thread}));
+    made->world = {made.get(), made->runtime->world()};
+    *job = made.release();
+    return Status::ok();
+  });
+}
+
+dunlin_code dunlin_finalize(dunlin_job* job) {
+  return end(job, Ending::kTogether);
+}
+
+void dunlin_leave(dunlin_job* job) {
+  (void)end(job, Ending::kAlone);
+}
+
+int dunlin_local_rank(const dunlin_job* job) {
+  return job->runtime->job().local_rank;
+}
+
+int dunlin_local_size(const dunlin_job* job) {
+  return job->runtime->job().local_size;
+}
+
+dunlin_communicator* dunlin_world(dunlin_job* job) {
+  return &job->world;
+}
+
+int dunlin_rank(const dunlin_communicator* communicator) {
+  return communicator->handle->rank;
+}
+
+int dunlin_size(const dunlin_communicator* communicator) {
+  return communicator->handle->size;
+}
+
+dunlin_code dunlin_split(dunlin_communicator* communicator, int color, int key,
+                         dunlin_communicator** part) {
+  return guarded([&]() -> Status {
+    dunlin_job* const job = communicator->job;
+    auto made = std::make_unique<dunlin_communicator>();
+    made->job = job;
+    DUNLIN_ASSIGN(made->handle, job->runtime->split(communicator->handle, color, key));
+    const std::lock_guard guard(job->mutex);
+    *part = job->parts.emplace_back(std::move(made)).get();
+    return Status::ok();
+  });
+}
+
+dunlin_code dunlin_release(dunlin_communicator* communicator) {
+  return guarded([&]() -> Status {
+    dunlin_job* const job = communicator->job;
+    DUNLIN_TRY(job->runtime->release(communicator->handle, {}));
+    const std::lock_guard guard(job->mutex);
+    std::erase_if(job->parts, [&](const auto& part) { return part.get() == communicator; });
+    return Status::ok();
+  });
+}
+
+dunlin_code dunlin_allocate(dunlin_communicator* communicator, size_t bytes, void** memory) {
+  return guarded([&]() -> Status {
+    DUNLIN_ASSIGN(const auto made,
+                  communicator->job->runtime->allocate(communicator->handle, bytes, {}));
+    *memory = made.bytes.data();
+    return Status::ok();
+  });
+}
+
+dunlin_code dunlin_free(dunlin_communicator* communicator, void* memory) {
+  return guarded([&] {
+    return communicator->job->runtime->free(communicator->handle,
+                                            {static_cast<std::byte*>(memory), 0}, {});
+  });
+}
+
+dunlin_code dunlin_all_reduce(dunlin_communicator* communicator, const void* input, void* output,
+                              size_t count, dunlin_data_type type, dunlin_op op) {
+  return run(communicator, {Collective::kAllReduce, input, output, count, type, op});
+}
+
+dunlin_code dunlin_reduce(dunlin_communicator* communicator, const void* input, void* output,
+                          size_t count, dunlin_data_type type, dunlin_op op, int root) {
+  return run(communicator, {Collective::kReduce, input, output, count, type, op, root});
+}
+
+dunlin_code dunlin_broadcast(dunlin_communicator* communicator, void* buffer, size_t count,
+                             dunlin_data_type type, int root) {
+  return run(communicator, {Collective::kBroadcast, buffer, buffer, count, type, DUNLIN_SUM, root});
+}
+
+dunlin_code dunlin_reduce_scatter(dunlin_communicator* communicator, const void* input,
+                                  void* output, size_t count, dunlin_data_type type, dunlin_op op) {
+  return run(communicator, {Collective::kReduceScatter, input, output, count, type, op});
+}
+
+dunlin_code dunlin_all_gather(dunlin_communicator* communicator, const void* input, void* output,
+                              size_t count, dunlin_data_type type) {
+  return run(communicator, {Collective::kAllGather, input, output, count, type});
+}
+
+dunlin_code dunlin_all_to_all(dunlin_communicator* communicator, const void* input, void* output,
+                              size_t count, dunlin_data_type type) {
+  return run(communicator, {Collective::kAllToAll, input, output, count, type});
+}
+
+dunlin_code dunlin_barrier(dunlin_communicator* communicator) {
+  return run(communicator, {Collective::kBarrier, nullptr, nullptr, 0});
+}
+
+dunlin_code dunlin_start_all_reduce(dunlin_communicator* communicator, const void* input,
+                                    void* output, size_t count, dunlin_data_type type, dunlin_op op,
+                                    dunlin_request** request) {
+  return start(communicator, {Collective::kAllReduce, input, output, count, type, op}, request);
+}
+
+dunlin_code dunlin_start_reduce(dunlin_communicator* communicator, const void* input, void* output,
+                                size_t count, dunlin_data_type type, dunlin_op op, int root,
+                                dunlin_request** request) {
+  return start(communicator, {Collective::kReduce, input, output, count, type, op, root}, request);
+}
+
+dunlin_code dunlin_start_broadcast(dunlin_communicator* communicator, void* buffer, size_t count,
+                                   dunlin_data_type type, int root, dunlin_request** request) {
+  return start(communicator,
+               {Collective::kBroadcast, buffer, buffer, count, type, DUNLIN_SUM, root}, request);
+}
+
+dunlin_code dunlin_start_reduce_scatter(dunlin_communicator* communicator, const void* input,
+                                        void* output, size_t count, dunlin_data_type type,
+                                        dunlin_op op, dunlin_request** request) {
+  return start(communicator, {Collective::kReduceScatter, input, output, count, type, op}, request);
+}
+
+dunlin_code dunlin_start_all_gather(dunlin_communicator* communicator, const void* input,
+                                    void* output, size_t count, dunlin_data_type type,
+                                    dunlin_request** request) {
+  return start(communicator, {Collective::kAllGather, input, output, count, type}, request);
+}
+
+dunlin_code dunlin_start_all_to_all(dunlin_communicator* communicator, const void* input,
+                                    void* output, size_t count, dunlin_data_type type,
+                                    dunlin_request** request) {
+  return start(communicator, {Collective::kAllToAll, input, output, count, type}, request);
+}
+
+dunlin_code dunlin_start_barrier(dunlin_communicator* communicator, dunlin_request** request) {
+  return start(communicator, {Collective::kBarrier, nullptr, nullptr, 0}, request);
+}
+
+dunlin_code dunlin_test(dunlin_request** request) {
+  if (*request == nullptr) return DUNLIN_OK;
+  return guarded([&] { return finish(request, (*request)->runtime->test((*request)->operation)); });
+}
+
+dunlin_code dunlin_wait(dunlin_request** request, double timeout_seconds) {
+  if (*request == nullptr) return DUNLIN_OK;
+  return guarded([&] {
+    Runtime& runtime = *(*request)->runtime;
+    constexpr double kLongest = 1e9;  // seconds: far beyond what anybody waits for
+    const Duration timeout =
+        timeout_seconds < 0 ? runtime.config().deadline
+                            : std::chrono::duration_cast<Duration>(std::chrono::duration<double>(
+                                  std::min(timeout_seconds, kLongest)));
+    return finish(request, runtime.wait((*request)->operation, timeout, {}));
+  });
+}
+
+void dunlin_forget(dunlin_request* request) {
+  delete request;
+}

@@ -1,0 +1,234 @@
+#include "collectives/bindings/python/communicator.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <functional>
+#include <string>
+#include <utility>
+
+namespace dunlin::python {
+
+namespace py = pybind11;
+using binding::Operation;
+using binding::Runtime;
+using collective::Collective;
+using collective::Reduction;
+
+namespace {
+
+using Shape = std::vector<py::ssize_t>;
+
+[[noreturn]] void refuse(const std::string& why) {
+  raise(Status(Code::kInvalidArgument, why));
+}
+
+Reduction reduction_of(const Array& input, std::string_view op) {
+  return {input.type, take(collective::parse_reduce_op(op))};
+}
+
+// The memory for a result of this shape: the caller's, or new.
+Array output_for(const Array& input, Shape shape, py::handle out) {
+  if (out.is_none()) return make_array(input.type, std::move(shape));
+  Array output = writable_view_of(out, "out");
+  std::size_t count = 1;
+  for (const py::ssize_t extent : shape) count *= static_cast<std::size_t>(extent);
+  if (output.type != input.type) {
+    refuse(fmt::format("out: elements of type {}, the input's are {}", to_string(output.type),
+                       to_string(input.type)));
+  }
+  if (output.count != count)
+    refuse(fmt::format("out: {} elements, the result has {}", output.count, count));
+  return output;
+}
+
+bool overlap(const Array& a, const Array& b) {
+  const std::less<const std::byte*> less;
+  return a.count > 0 && b.count > 0 && less(a.data, b.data + b.bytes()) &&
+         less(b.data, a.data + a.bytes());
+}
+
+// In place means: `inner` lies `offset` elements into `outer`. Any other overlap is a mistake.
+void check_overlap(const Array& outer, const Array& inner, std::size_t offset) {
+  if (overlap(outer, inner) && inner.data != outer.data + offset * collective::size_of(outer.type))
+    refuse("out overlaps the input, but isn't where it would be in place");
+}
+
+Prepared prepared(Collective collective, const Array& input, const Array& output, std::size_t count,
+                  Reduction reduction, int root = 0) {
+  Prepared made;
+  made.call = {collective, input.data, output.data, count, reduction, root};
+  made.result = output.object;
+  made.memory = {input.keeper, output.keeper};
+  return made;
+}
+
+// The elements of each of `size` parts along the first axis.
+std::size_t part_of(const Array& input, int size, const char* what) {
+  if (input.shape.empty() || input.shape[0] % size != 0) {
+    refuse(fmt::format("{}: the first axis has to be divisible by the {} ranks", what, size));
+  }
+  return input.count / static_cast<std::size_t>(size);
+}
+
+}  // namespace
+
+Request::Request(std::shared_ptr<Runtime> runtime, std::shared_ptr<Operation> operation,
+                 Prepared prepared)
+    : runtime_(std::move(runtime)),
+      operation_(std::move(operation)),
+      prepared_(std::move(prepared)) {}
+
+Request::~Request() {
+  if (!operation_->is_over())
+    Job::instance().adopt(std::move(operation_), std::move(prepared_.memory));
+}
+
+bool Request::test() {
+  const Status status = released([&] { return runtime_->test(operation_); });
+  if (status.is_busy()) return false;
+  check(status);
+  prepared_.memory.clear();
+  return true;
+}
+
+py::object Request::wait(std::optional<double> timeout_seconds) {
+  const Duration timeout = to_duration(timeout_seconds).value_or(runtime_->config().deadline);
+  const Runtime::Interrupt interrupt = interrupt_of_thread();
+  check(released([&] { return runtime_->wait(operation_, timeout, interrupt); }));
+  prepared_.memory.clear();
+  return prepared_.result;
+}
+
+void Communicator::check_open() const {
+  if (Job::instance().runtime() != runtime_)
+    raise(Status(Code::kClosed, "the communicator is of a job that was shut down"));
+}
+
+Prepared Communicator::all_reduce(py::handle x, std::string_view op, py::handle out) const {
+  const Array input = view_of(x, "all_reduce");
+  const Reduction reduction = reduction_of(input, op);
+  const Array output = output_for(input, input.shape, out);
+  check_overlap(input, output, 0);
+  return prepared(Collective::kAllReduce, input, output, input.count, reduction);
+}
+
+Prepared Communicator::reduce(py::handle x, int root, std::string_view op, py::handle out) const {
+  const Array input = view_of(x, "reduce");
+  const Reduction reduction = reduction_of(input, op);
+  if (rank() != root) {
+    // Nobody touches a result here.
+    Prepared made = prepared(Collective::kReduce, input, input, input.count, reduction, root);
+    made.result = py::none();
+    return made;
+  }
+  const Array output = output_for(input, input.shape, out);
+  check_overlap(input, output, 0);
+  return prepared(Collective::kReduce, input, output, input.count, reduction, root);
+}
+
+Prepared Communicator::broadcast(py::handle x, int root, py::handle out) const {
+  const Array input = view_of(x, "broadcast");
+  const Array output = output_for(input, input.shape, out);
+  check_overlap(input, output, 0);
+  // The operation is done in place, in the result.
+  if (rank() == root && output.data != input.data && input.count > 0)
+    std::memcpy(output.data, input.data, input.bytes());
+  return prepared(Collective::kBroadcast, output, output, output.count, {output.type}, root);
+}
+
+Prepared Communicator::all_gather(py::handle x, py::handle out) const {
+  const Array input = view_of(x, "all_gather");
+  Shape shape = input.shape;
+  shape.insert(shape.begin(), size());
+  const Array output = output_for(input, std::move(shape), out);
+  check_overlap(output, input, static_cast<std::size_t>(rank()) * input.count);
+  return prepared(Collective::kAllGather, input, output, input.count, {input.type});
+}
+
+Prepared Communicator::reduce_scatter(py::handle x, std::string_view op, py::handle out) const {
+  const Array input = view_of(x, "reduce_scatter");
+  const Reduction reduction = reduction_of(input, op);
+  const std::size_t count = part_of(input, size(), "reduce_scatter");
+  Shape shape = input.shape;
+  shape[0] /= size();
+  const Array output = output_for(input, std::move(shape), out);
+  check_overlap(input, output, static_cast<std::size_t>(rank()) * count);
+  return prepared(Collective::kReduceScatter, input, output, count, reduction);
+}
+
+Prepared Communicator::all_to_all(py::handle x, py::handle out) const {
+  const Array input = view_of(x, "all_to_all");
+  const std::size_t count = part_of(input, size(), "all_to_all");
+  const Array output = output_for(input, input.shape, out);
+  if (overlap(input, output)) refuse("all_to_all can't be done in place");
+  return prepared(Collective::kAllToAll, input, output, count, {input.type});
+}
+
+Prepared Communicator::barrier() const {
+  Prepared made;
+  made.call = {Collective::kBarrier};
+  made.result = py::none();
+  return made;
+}
+
+py::object Communicator::run(Prepared prepared) {
+  check_open();
+  const Runtime::Interrupt interrupt = interrupt_of_thread();
+  std::shared_ptr<Operation> unfinished;
+  const Status status =
+      released([&] { return runtime_->run(handle_, prepared.call, interrupt, &unfinished); });
+  if (unfinished) Job::instance().adopt(std::move(unfinished), std::move(prepared.memory));
+  check(status);
+  return prepared.result;
+}
+
+std::unique_ptr<Request> Communicator::start(Prepared prepared) {
+  check_open();
+  const Runtime::Interrupt interrupt = interrupt_of_thread();
+  auto operation =
+      take(released([&] { return runtime_->start(handle_, prepared.call, interrupt); }));
+  return std::make_unique<Request>(runtime_, std::move(operation), std::move(prepared));
+}
+
+py::array Communicator::empty(py::object shape, py::object dtype) {
+  check_open();
+  // NumPy knows what shapes and types there are, and how large they are.
+  const py::object numpy = py::module_::import("numpy");
+  const py::dtype type = numpy.attr("dtype")(dtype);
+  if (type.attr("hasobject").cast<bool>()) refuse("empty: Python objects can't be sent");
+  const py::object model =
+      numpy.attr("broadcast_to")(numpy.attr("zeros")(py::tuple(), type), shape);
+  const auto bytes = model.attr("nbytes").cast<std::size_t>();
+  const Runtime::Interrupt interrupt = interrupt_of_thread();
+  auto memory = take(released([&] { return runtime_->allocate(handle_, bytes, interrupt); }));
+  using Owner = std::shared_ptr<MemoryRegion>;
+  const py::capsule keeper(new Owner(std::move(memory.owner)),
+                           [](void* owner) { delete static_cast<Owner*>(owner); });
+  Shape extents;
+  for (const py::handle extent : model.attr("shape")) extents.push_back(extent.cast<py::ssize_t>());
+  return {type, std::move(extents), memory.bytes.data(), keeper};
+}
+
+void Communicator::free(py::handle array) {
+  check_open();
+  const py::buffer_info info = py::reinterpret_borrow<py::array>(array).request();
+  const std::span<std::byte> memory(static_cast<std::byte*>(info.ptr),
+                                    static_cast<std::size_t>(info.size * info.itemsize));
+  const Runtime::Interrupt interrupt = interrupt_of_thread();
+  check(released([&] { return runtime_->free(handle_, memory, interrupt); }));
+}
+
+std::unique_ptr<Communicator> Communicator::split(int color, std::optional<int> key) {
+  check_open();
+  auto part = take(released([&] { return runtime_->split(handle_, color, key.value_or(rank())); }));
+  return std::make_unique<Communicator>(runtime_, std::move(part));
+}
+
+void Communicator::release() {
+  check_open();
+  const Runtime::Interrupt interrupt = interrupt_of_thread();
+  check(released([&] { return runtime_->release(handle_, interrupt); }));
+}
+
+}  // namespace dunlin::python

@@ -1,0 +1,76 @@
+// The collectives of a communicator on Python's arrays.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "collectives/bindings/python/array.h"
+#include "collectives/bindings/python/job.h"
+
+namespace dunlin::python {
+
+// A call that is ready to be made, and what has to live until it is over.
+struct Prepared {
+  collective::Call call;
+  pybind11::object result;
+  std::vector<pybind11::object> memory;
+};
+
+// An operation under way. Dropped before its end, its memory stays with the job.
+class Request {
+ public:
+  Request(std::shared_ptr<binding::Runtime> runtime, std::shared_ptr<binding::Operation> operation,
+          Prepared prepared);
+  ~Request();
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+
+  bool test();
+  pybind11::object wait(std::optional<double> timeout_seconds);
+  bool is_over() const { return operation_->is_over(); }
+
+ private:
+  std::shared_ptr<binding::Runtime> runtime_;
+  std::shared_ptr<binding::Operation> operation_;
+  Prepared prepared_;
+};
+
+class Communicator {
+ public:
+  Communicator(std::shared_ptr<binding::Runtime> runtime, binding::CommunicatorHandle handle)
+      : runtime_(std::move(runtime)), handle_(std::move(handle)) {}
+
+  int rank() const { return handle_->rank; }
+  int size() const { return handle_->size; }
+
+  // Check the arrays, and make the result's where `out` is None.
+  Prepared all_reduce(pybind11::handle x, std::string_view op, pybind11::handle out) const;
+  Prepared reduce(pybind11::handle x, int root, std::string_view op, pybind11::handle out) const;
+  Prepared broadcast(pybind11::handle x, int root, pybind11::handle out) const;
+  Prepared all_gather(pybind11::handle x, pybind11::handle out) const;
+  Prepared reduce_scatter(pybind11::handle x, std::string_view op, pybind11::handle out) const;
+  Prepared all_to_all(pybind11::handle x, pybind11::handle out) const;
+  Prepared barrier() const;
+
+  pybind11::object run(Prepared prepared);
+  std::unique_ptr<Request> start(Prepared prepared);
+
+  pybind11::array empty(pybind11::object shape, pybind11::object dtype);
+  void free(pybind11::handle array);
+  std::unique_ptr<Communicator> split(int color, std::optional<int> key);
+  void release();
+
+ private:
+  // Throws after dunlin.shutdown().
+  void check_open() const;
+
+  std::shared_ptr<binding::Runtime> runtime_;
+  binding::CommunicatorHandle handle_;
+};
+
+}  // namespace dunlin::python

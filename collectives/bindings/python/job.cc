@@ -1,0 +1,82 @@
+#include "collectives/bindings/python/job.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace dunlin::python {
+
+namespace py = pybind11;
+using binding::Ending;
+using binding::Runtime;
+
+Job& Job::instance() {
+  // Never destroyed: what it holds is Python's, and the interpreter may be gone by then.
+  static Job* const job = new Job();
+  return *job;
+}
+
+void Job::init(bool background_progress) {
+  if (runtime_) raise(Status(Code::kAlreadyExists, "dunlin.init() was called before"));
+  runtime_ =
+      take(released([&] { return Runtime::create({.background_progress = background_progress}); }));
+}
+
+void Job::shutdown(Ending ending, std::optional<double> patience_seconds) {
+  const auto patience = to_duration(patience_seconds);
+  if (!runtime_) return;
+  const std::shared_ptr<Runtime> runtime = std::exchange(runtime_, nullptr);
+  const Status status = released(
+      [&] { return runtime->shutdown(ending, patience.value_or(runtime->config().deadline)); });
+  orphans_.clear();
+  check(status);
+}
+
+void Job::forget() {
+  // Neither destroyed nor used: its threads and connections are the parent's.
+  (void)new std::shared_ptr<Runtime>(std::move(runtime_));
+  (void)new std::vector<Orphan>(std::move(orphans_));
+  runtime_ = nullptr;
+  orphans_.clear();
+}
+
+const std::shared_ptr<Runtime>& Job::runtime() {
+  if (!runtime_) raise(Status(Code::kClosed, "not initialized: call dunlin.init() first"));
+  if (!orphans_.empty()) sweep();
+  return runtime_;
+}
+
+void Job::adopt(std::shared_ptr<binding::Operation> operation, std::vector<py::object> memory) {
+  orphans_.push_back({std::move(operation), std::move(memory)});
+}
+
+void Job::sweep() {
+  // Moved out first: what is released may run any Python code.
+  std::vector<Orphan> over;
+  const auto first = std::partition(orphans_.begin(), orphans_.end(), [](const Orphan& orphan) {
+    return !orphan.operation->is_over();
+  });
+  std::move(first, orphans_.end(), std::back_inserter(over));
+  orphans_.erase(first, orphans_.end());
+}
+
+Runtime::Interrupt interrupt_of_thread() {
+  static const unsigned long main_thread =
+      py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
+  if (PyThread_get_thread_ident() != main_thread) return {};
+  return [] {
+    const py::gil_scoped_acquire acquire;
+    // The exception stays set, and goes first (check()).
+    return PyErr_CheckSignals() == 0 ? Status::ok()
+                                     : Status(Code::kClosed, "the wait was interrupted");
+  };
+}
+
+std::optional<Duration> to_duration(std::optional<double> seconds) {
+  if (!seconds) return std::nullopt;
+  if (!(*seconds >= 0)) throw py::value_error("a timeout is a number of seconds, zero or more");
+  constexpr double kLongest = 1e9;  // seconds: far beyond what anybody waits for
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(std::min(*seconds, kLongest)));
+}
+
+}  // namespace dunlin::python

@@ -1,0 +1,197 @@
+// Runtime: everything that one process of a job owns (configuration, clock, bootstrap, fabric,
+// communicators), for languages that don't keep such things apart. C and Python are thin layers
+// over it.
+//
+// Any thread. All use of the fabric is under one lock; who waits gives it up whenever another
+// thread wants it. A background thread, where it was asked for, moves operations on that nobody
+// waits for; it sleeps while there are none, and stands aside while somebody waits, as waiting
+// threads move everything on themselves.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "collectives/bindings/turn_lock.h"
+#include "collectives/communicator.h"
+#include "runtime/trace.h"
+
+namespace dunlin::binding {
+
+// A communicator of the runtime. Handles stay valid, though useless, when it was released.
+struct CommunicatorSlot {
+  std::unique_ptr<collective::Communicator> communicator;  // null: released
+  Status failure;  // the loss of a member, which every later call reports
+  int rank = 0;
+  int size = 1;
+};
+using CommunicatorHandle = std::shared_ptr<CommunicatorSlot>;
+
+// Something under way that the runtime moves on. Kinds of operations derive from it. All but
+// is_over() under the runtime's lock.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  // Moves it on; kBusy until it is over.
+  virtual Status test() = 0;
+  // As Communicator::wait(), which says what `pause` is for.
+  virtual Status wait(Duration timeout, const std::function<Status()>& pause) = 0;
+  // What has to be over before the communicator, or memory of it, goes.
+  virtual bool uses(const CommunicatorSlot& communicator) const = 0;
+
+  // The operation has released its memory, with or without success. Any thread.
+  bool is_over() const { return is_over_.load(std::memory_order_acquire); }
+  const Status& outcome() const { return outcome_; }  // once it is over
+  void finish(Status outcome) {
+    outcome_ = std::move(outcome);
+    is_over_.store(true, std::memory_order_release);  // pairs with is_over()
+  }
+
+ private:
+  Status outcome_;
+  std::atomic<bool> is_over_{false};
+};
+
+// Memory from Runtime::allocate(). Whoever holds `owner` may use it, also when it has been freed:
+// it is then memory like any other.
+struct SharedMemory {
+  std::span<std::byte> bytes;
+  std::shared_ptr<MemoryRegion> owner;
+};
+
+// How a process leaves its job: when all members have come to their ends as well, or at once.
+enum class Ending { kTogether, kAlone };
+
+class Runtime {
+ public:
+  // Called at least every 50 ms or so by whoever waits, without the lock. Anything but ok ends the
+  // wait, with that; what was waited for goes on.
+  using Interrupt = std::function<Status()>;
+  struct Options {
+    bool background_progress = true;
+  };
+
+  // Joins the job that the environment describes (Bootstrap::join), and makes its communicator of
+  // all ranks. Blocks until all ranks have come (DUNLIN_BOOTSTRAP_TIMEOUT, DUNLIN_DEADLINE).
+  static Result<std::unique_ptr<Runtime>> create(Options options);
+  // Leaves alone, where shutdown() was not called.
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  // Ends everything and says good-bye to the peers. Together: waits, at most for `patience`, for
+  // what is under way and until all members have come here, and returns why it could not. Calls
+  // under way in other threads, and all later ones, fail with kClosed. Only the first call does
+  // anything.
+  Status shutdown(Ending ending, Duration patience);
+
+  const JobInfo& job() const { return job_; }
+  const Config& config() const { return config_; }
+  const CommunicatorHandle& world() const { return world_; }
+
+  // Collective, as in communicator.h. release() drops a communicator of split(), when all of its
+  // operations are over at all members.
+  Result<CommunicatorHandle> split(const CommunicatorHandle& parent, int color, int key);
+  Status release(const CommunicatorHandle& communicator, const Interrupt& interrupt);
+  // Collective. free() waits for the operations of the communicator that are under way here.
+  Result<SharedMemory> allocate(const CommunicatorHandle& communicator, std::size_t bytes,
+                                const Interrupt& interrupt);
+  Status free(const CommunicatorHandle& communicator, std::span<std::byte> memory,
+              const Interrupt& interrupt);
+
+  // Starts a call; waits while too many are under way.
+  Result<std::shared_ptr<Operation>> start(const CommunicatorHandle& communicator,
+                                           const collective::Call& call,
+                                           const Interrupt& interrupt);
+  // kBusy until it is over; gives progress.
+  Status test(const std::shared_ptr<Operation>& operation);
+  // kDeadlineExceeded, kPeerStalled and an interrupt leave it under way.
+  Status wait(const std::shared_ptr<Operation>& operation, Duration timeout,
+              const Interrupt& interrupt);
+  // start(), then wait() for config().deadline. `unfinished`, where it isn't null, gets an
+  // operation that goes on though the wait has ended.
+  Status run(const CommunicatorHandle& communicator, const collective::Call& call,
+             const Interrupt& interrupt, std::shared_ptr<Operation>* unfinished = nullptr);
+
+  // For what is built upon it: `use(fabric)` under the lock, and operations that are to be moved
+  // on.
+  template <typename Use>
+  Status with_fabric(Use&& use) {
+    const Turn turn(*this);
+    DUNLIN_TRY(check_open());
+    return use(*fabric_);
+  }
+  Status track(std::shared_ptr<Operation> operation);
+
+ private:
+  class Turn {
+   public:
+    explicit Turn(Runtime& runtime) : runtime_(runtime) { runtime_.enter(); }
+    ~Turn() { runtime_.leave(); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    Runtime& runtime_;
+  };
+  // The scope of a call that gives the lock up meanwhile: nothing is destroyed until it has ended.
+  class Stay;
+
+  explicit Runtime(Config config) : config_(std::move(config)) {}
+  Status join(const Environment& environment, Options options);
+  Result<CommunicatorHandle> adopt(std::unique_ptr<collective::Communicator> communicator);
+  void enter();
+  void leave();
+  void wake();
+  // Under the lock:
+  Status check_open() const;
+  Status check(const CommunicatorHandle& communicator) const;
+  Result<std::shared_ptr<Operation>> post(const CommunicatorHandle& communicator,
+                                          const collective::Call& call, const Interrupt& interrupt);
+  Status run_inside(const CommunicatorHandle& communicator, const collective::Call& call,
+                    const Interrupt& interrupt);
+  Status drive(const std::shared_ptr<Operation>& operation, Duration timeout,
+               const Interrupt& interrupt);
+  Status drain(const CommunicatorSlot* communicator, Duration timeout, const Interrupt& interrupt);
+  Status breathe(const Interrupt& interrupt, TimePoint& last_interrupt);
+  void sweep();
+  void keep(std::shared_ptr<Operation> operation);
+  // The background thread.
+  void serve();
+  void stop_serving();
+  Status meet_all(Duration patience);
+  void dismantle();
+
+  Config config_;
+  SteadyClock clock_;
+  std::optional<Trace> trace_;
+  std::unique_ptr<Bootstrap> bootstrap_;
+  JobInfo job_;
+  std::unique_ptr<transport::Fabric> fabric_;
+  CommunicatorHandle world_;
+  std::vector<CommunicatorHandle> communicators_;
+
+  TurnLock lock_;
+  std::vector<std::shared_ptr<Operation>> outstanding_;  // that nobody may be waiting for
+  bool is_open_ = true;
+  bool is_driven_ = false;  // a thread waits, and moves everything on
+  int stays_ = 0;
+
+  std::mutex wake_mutex_;
+  transport::Fabric* sleeper_ = nullptr;  // under wake_mutex_; what wake() rouses
+
+  std::thread server_;
+  std::mutex server_mutex_;
+  std::condition_variable server_news_;
+  bool has_outstanding_ = false;  // under server_mutex_
+  std::atomic<bool> stops_serving_{false};
+  std::atomic<int> blocked_{0};  // threads that move everything on themselves
+};
+
+}  // namespace dunlin::binding

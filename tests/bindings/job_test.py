@@ -1,0 +1,113 @@
+"""Whole jobs of the Python package: Ctrl-C, deadlines, deaths, overlap, ends.
+
+    job_test.py DUNLIN_RUN [TEST...]
+"""
+
+import os
+import re
+import signal
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+from job import Job  # noqa: E402
+
+RUN = sys.argv.pop(1)
+RANK = os.path.join(os.path.dirname(__file__), "python_rank.py")
+
+
+def run(ranks, *arguments, options=(), deadline=20, code=0):
+    """{rank: its lines} of a job of python_rank.py, and the job."""
+    began = time.monotonic()
+    job = Job([RUN, "-n", ranks, *options, sys.executable, RANK, *arguments],
+              env={"DUNLIN_DEADLINE": str(1000 * deadline)})
+    found = job.wait(90)
+    job.took = time.monotonic() - began
+    if code is not None and found != code:
+        raise AssertionError(f"exit code {found}:\n{job.text()}")
+    lines = {rank: [] for rank in range(ranks)}
+    for _, line in job.lines:
+        if tagged := re.match(r"\[(\d+)\] (.*)", line):
+            lines[int(tagged.group(1))].append(tagged.group(2))
+    return lines, job
+
+
+class JobTest(unittest.TestCase):
+    def test_ctrl_c_ends_a_wait_and_not_the_operation(self):
+        lines, job = run(2, "interrupted")
+        found = re.fullmatch(r"interrupted after ([\d.]+) s", lines[0][0])
+        self.assertTrue(found, job.text())
+        # The others come a second later.
+        self.assertTrue(0.4 < float(found.group(1)) < 1.3, job.text())
+        self.assertEqual(lines[0][1:], ["sum", "waited"], job.text())
+        self.assertEqual(lines[1], ["sum"], job.text())
+
+    def test_a_wait_may_have_a_time_of_its_own(self):
+        lines, job = run(2, "expired")
+        self.assertRegex(lines[0][0], r"expired after 0\.[2-5] s", job.text())
+        self.assertRegex(lines[0][1], r"text: rank 0 waited 0\.[2-5]\d\d s for .*all-reduce.*from rank 1")
+        self.assertEqual(lines[0][2:] + lines[1], ["result 2", "result 2"], job.text())
+
+    def test_operations_go_on_while_python_computes(self):
+        lines, job = run(2, "overlapping")
+        self.assertEqual(lines, {0: ["computed, then True", "sum"], 1: ["early", "sum"]}, job.text())
+
+    def test_without_a_background_thread_they_wait_for_calls(self):
+        lines, job = run(2, "overlapping", "quiet")
+        self.assertEqual(lines[1], ["late", "sum"], job.text())
+
+    def test_a_killed_peer_is_an_error_at_all_others(self):
+        lines, job = run(4, "killed", options=["--keep-going"])
+        for rank in (0, 2, 3):
+            self.assertRegex(lines[rank][0], r"peer 1 dead after 0\.\d s: rank 1 is dead", job.text())
+            self.assertEqual(lines[rank][1:], ["again 1"], job.text())
+        self.assertLess(job.took, 10, job.text())
+
+    def test_who_only_tests_learns_of_a_death_as_well(self):
+        for mode in ((), ("quiet",)):
+            lines, job = run(3, "killed_while_testing", *mode, options=["--keep-going"])
+            self.assertEqual(lines, {0: ["peer 1 dead"], 1: [], 2: ["peer 1 dead"]}, job.text())
+
+    def test_a_rank_that_ends_by_an_exception_does_not_wait(self):
+        lines, job = run(3, "raising", options=["--keep-going"], code=None)
+        for rank in (0, 2):
+            self.assertRegex(lines[rank][0], r"peer 1 left after [01]\.\d s", job.text())
+        self.assertIn("ValueError: on purpose", job.text())
+
+    def test_nobody_takes_an_end_for_a_death(self):
+        lines, job = run(3, "leaving")
+        self.assertEqual(lines, {0: ["ends"], 1: ["sum"], 2: ["sum"]}, job.text())
+        self.assertLess(job.took, 12, job.text())  # the deadline is 20 s
+
+    def test_shutdown(self):
+        lines, job = run(2, "shut_down")
+        for rank in range(2):
+            self.assertEqual(lines[rank], ["initialized False, memory 1", *(4 * ["closed"]), "over"], job.text())
+
+    def test_threads(self):
+        for mode in ((), ("quiet",)):
+            lines, job = run(2, "threads", *mode)
+            self.assertEqual(lines, {0: ["wrong []"], 1: ["wrong []"]}, job.text())
+
+    def test_a_forked_child_leaves_the_job_alone(self):
+        lines, job = run(2, "forked")
+        self.assertEqual(lines, {0: ["child 0, sum 2"], 1: ["child 0, sum 2"]}, job.text())
+
+    def test_signals_of_the_launcher_end_it(self):
+        job = Job([RUN, "-n", 2, sys.executable, "-c",
+                   "import dunlin, time; dunlin.init(); print('ready', flush=True)\n"
+                   "if dunlin.rank() == 1: time.sleep(100)\n"
+                   "dunlin.barrier()"])
+        deadline = time.monotonic() + 20
+        while job.text().count("ready") < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        began = time.monotonic()
+        job.process.send_signal(signal.SIGINT)
+        self.assertEqual(job.wait(30), 128 + signal.SIGINT, job.text())
+        self.assertLess(time.monotonic() - began, 3, job.text())
+        self.assertEqual(job.text().count("KeyboardInterrupt"), 2, job.text())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

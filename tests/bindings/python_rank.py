@@ -1,0 +1,180 @@
+"""A rank of job_test.py, which looks at every line that it prints: dunlin-run -n N python3 python_rank.py PART"""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import dunlin
+import numpy as np
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def interrupted():
+    """Rank 0 waits for the others, which come only after its Ctrl-C; then all goes on."""
+    x = np.full(5000, dunlin.rank() + 1.0)
+    if dunlin.rank() == 0:
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        began = time.monotonic()
+        try:
+            dunlin.all_reduce(x, out=x)
+            say("not interrupted")
+        except KeyboardInterrupt:
+            say(f"interrupted after {time.monotonic() - began:.2f} s")
+    else:
+        time.sleep(1.5)
+        dunlin.all_reduce(x, out=x)
+    # The interrupted call has gone on, and the next ones match.
+    dunlin.barrier()
+    say("sum" if (x == sum(range(1, dunlin.size() + 1))).all() else f"wrong: {x}")
+    request = dunlin.start_all_reduce(x)
+    if dunlin.rank() == 0:
+        say("waited" if request.wait()[0] == x[0] * dunlin.size() else "wrong")
+    else:
+        request.wait()
+
+
+def expired():
+    """A wait that has a time of its own, and goes on after it."""
+    if dunlin.rank() > 0:
+        time.sleep(1)
+    request = dunlin.start_all_reduce(np.array(1))
+    if dunlin.rank() == 0:
+        began = time.monotonic()
+        try:
+            request.wait(timeout=0.2)
+            say("no expiry")
+        except dunlin.DeadlineExceededError as error:
+            elapsed = time.monotonic() - began
+            say(f"expired after {elapsed:.1f} s" if isinstance(error, TimeoutError) and error.peer else "wrong error")
+            say(f"text: {error}")
+    say(f"result {request.wait()}")
+
+
+def overlapping():
+    """Progress without calls: while rank 0 computes in Python, its part of an all-reduce is done."""
+    x = np.ones(1 << 20, np.float32)
+    dunlin.barrier()
+    if dunlin.rank() == 1:
+        time.sleep(0.5)  # nothing can be done in rank 0's only call
+    request = dunlin.start_all_reduce(x, out=x)
+    if dunlin.rank() == 0:
+        until = time.monotonic() + 2
+        count = 0
+        while time.monotonic() < until:
+            count += 1
+        say(f"computed, then {request.test()}")
+    else:
+        began = time.monotonic()
+        request.wait()
+        say("early" if time.monotonic() - began < 1 else "late")
+    request.wait()
+    say("sum" if (x == dunlin.size()).all() else "wrong")
+
+
+def killed():
+    dunlin.all_reduce(np.ones(3))
+    if dunlin.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    try:
+        while True:
+            dunlin.all_reduce(np.ones(100000))
+    except dunlin.PeerDeadError as error:
+        say(f"peer {error.peer} dead after {time.monotonic() - began:.1f} s: {error}")
+    try:
+        dunlin.barrier()
+    except dunlin.PeerDeadError as error:
+        say(f"again {error.peer}")
+
+
+def killed_while_testing():
+    """Who only tests learns of a death as well."""
+    request = dunlin.start_barrier() if dunlin.rank() != 1 else None
+    if dunlin.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        while not request.test():
+            time.sleep(0.01)
+        say("over")
+    except dunlin.PeerDeadError as error:
+        say(f"peer {error.peer} dead")
+
+
+def raising():
+    """An exception on one rank ends it at once; the others are told."""
+    dunlin.all_reduce(np.ones(3))
+    if dunlin.rank() == 1:
+        raise ValueError("on purpose")
+    began = time.monotonic()
+    try:
+        dunlin.barrier()
+    except dunlin.PeerDeadError as error:
+        say(f"peer {error.peer} left after {time.monotonic() - began:.1f} s")
+
+
+def leaving():
+    """Ranks that end at different times, by themselves; rank 0 with an operation that it never waited for."""
+    x = np.ones(300000)
+    request = dunlin.start_all_reduce(x, out=x)
+    if dunlin.rank() == 0:
+        say("ends")
+        return
+    time.sleep(1)
+    request.wait()
+    say("sum" if (x == dunlin.size()).all() else "wrong")
+
+
+def shut_down():
+    x = dunlin.zeros(10)
+    x[:] = dunlin.rank()
+    world = dunlin.world()
+    dunlin.all_reduce(x, out=x)
+    request = world.start_all_reduce(np.ones(3))
+    dunlin.shutdown()
+    dunlin.shutdown()
+    say(f"initialized {dunlin.is_initialized()}, memory {x[3]:.0f}")
+    for call in (dunlin.rank, dunlin.barrier, world.barrier, lambda: dunlin.start_barrier()):
+        try:
+            call()
+            say("no error")
+        except dunlin.ClosedError:
+            say("closed")
+    say("over" if request.test() else "not over")
+
+
+def threads():
+    """Threads with a communicator each, all waiting at a time, while another computes."""
+    parts = [dunlin.split(0) for _ in range(3)]
+    wrong = []
+
+    def work(part, seed):
+        for i in range(200):
+            x = np.full(1 + 100 * seed, dunlin.rank() + i)
+            if not (part.all_reduce(x) == sum(range(dunlin.size())) + dunlin.size() * i).all():
+                wrong.append((seed, i))
+
+    workers = [threading.Thread(target=work, args=(part, seed)) for seed, part in enumerate(parts)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    say(f"wrong {wrong}")
+
+
+def forked():
+    """The job stays the parent's."""
+    pid = os.fork()
+    if pid == 0:
+        sys.exit(0 if not dunlin.is_initialized() else 1)
+    say(f"child {os.waitpid(pid, 0)[1]}, sum {dunlin.all_reduce(np.array(1))}")
+
+
+if __name__ == "__main__":
+    part = sys.argv[1]
+    dunlin.init(background_progress="quiet" not in sys.argv)
+    globals()[part]()

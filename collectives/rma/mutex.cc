@@ -162,13 +162,17 @@ Status DistributedMutex::start() {
             fmt::format("mutex '{}': rank {} {} it already", options_.name, fabric_.rank().value(),
                         is_held() ? "holds" : "is locking")};
   }
+  has_heard_ = false;
   protocol_->want();
   return protocol_->progress();
 }
 
 Result<LockOutcome> DistributedMutex::test() {
   DUNLIN_TRY(protocol_->progress());
-  if (protocol_->state() == State::kHeld) return protocol_->outcome();
+  if (protocol_->state() == State::kHeld) {
+    has_heard_ = true;
+    return protocol_->outcome();
+  }
   if (protocol_->state() == State::kWaiting) return Status::busy();
   return Status(Code::kInvalidArgument, fmt::format("mutex '{}': rank {} has not begun to lock it",
                                                     options_.name, fabric_.rank().value()));
@@ -179,7 +183,7 @@ Status DistributedMutex::cancel() {
     return {Code::kInvalidArgument, fmt::format("mutex '{}': rank {} has no request to withdraw",
                                                 options_.name, fabric_.rank().value())};
   }
-  protocol_->release();
+  protocol_->release(has_heard_);
   return protocol_->progress();
 }
 
@@ -188,7 +192,7 @@ Status DistributedMutex::start_unlock() {
     return {Code::kInvalidArgument, fmt::format("mutex '{}': rank {} does not hold it",
                                                 options_.name, fabric_.rank().value())};
   }
-  protocol_->release();
+  protocol_->release(has_heard_);
   return protocol_->progress();
 }
 

@@ -96,6 +96,7 @@ class DistributedMutex {
   std::unique_ptr<transport::LocalRegion> words_;  // at the home
   transport::NotifyId cells_{};                    // one per member, who alone writes it
   bool has_cells_ = false;
+  bool has_heard_ = false;  // the caller, of the outcome of its lock
   std::unique_ptr<MutexProtocol> protocol_;
 };
 

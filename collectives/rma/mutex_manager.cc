@@ -10,7 +10,12 @@ MutexManager::MutexManager(MutexMembers members) : members_(std::move(members)) 
 
 MutexProtocol::State MutexManager::state() const {
   if (count_ % 2 == 0) return told_ == count_ ? State::kIdle : State::kReleasing;
-  return granted_ == turn() ? State::kHeld : State::kWaiting;
+  return granted_ == turn_of(count_) ? State::kHeld : State::kWaiting;
+}
+
+void MutexManager::release(bool has_heard) {
+  if (state() == State::kHeld && has_heard && outcome_ == LockOutcome::kLockedAfterDeath) ++heard_;
+  ++count_;
 }
 
 Status MutexManager::progress() {
@@ -30,7 +35,7 @@ Status MutexManager::tell() {
   if (!is_home()) {
     transport::Notification wish;
     wish.id = members_.cell_at(members_.home);
-    wish.sequence = count_;
+    wish.sequence = word_of(count_, heard_);
     DUNLIN_TRY(members_.members[members_.home].link->control().notify(wish, nullptr));
   }
   told_ = count_;
@@ -40,14 +45,26 @@ Status MutexManager::tell() {
 void MutexManager::look_for_grant() {
   if (is_home() || state() != State::kWaiting) return;
   const transport::NotifyId cell = members_.cell_of(members_.home);
-  if (members_.fabric.board().sequence(cell) != turn()) return;
-  granted_ = turn();
+  if (members_.fabric.board().sequence(cell) != turn_of(count_)) return;
+  granted_ = turn_of(count_);
   outcome_ = members_.fabric.board().cell(cell).tag == 0 ? LockOutcome::kLocked
                                                          : LockOutcome::kLockedAfterDeath;
 }
 
-std::uint64_t MutexManager::count_of(std::size_t place) const {
-  return place == members_.self ? told_ : members_.fabric.board().sequence(members_.cell_of(place));
+std::uint64_t MutexManager::word_from(std::size_t place) const {
+  return place == members_.self ? word_of(told_, heard_)
+                                : members_.fabric.board().sequence(members_.cell_of(place));
+}
+
+void MutexManager::note(std::size_t place, std::uint64_t word) {
+  Applicant& applicant = applicants_[place];
+  if (owner_ == place) {
+    owner_ = kNobody;
+    if (is_news_ && heard_in(word) == heard_in(applicant.word)) has_owner_died_ = true;
+    is_news_ = false;
+  }
+  applicant.word = word;
+  applicant.ticket = count_in(word) % 2 == 1 ? ++tickets_ : 0;
 }
 
 Status MutexManager::manage() {
@@ -58,18 +75,14 @@ Status MutexManager::manage() {
   for (std::size_t i = 0; i < size; ++i) {
     const std::size_t place = (first + i) % size;
     Applicant& applicant = applicants_[place];
-    const std::uint64_t count = count_of(place);
-    if (count != applicant.count) {
-      applicant.count = count;
-      applicant.ticket = count % 2 == 1 ? ++tickets_ : 0;
-      if (owner_ == place) owner_ = kNobody;
-    }
+    if (const std::uint64_t word = word_from(place); word != applicant.word) note(place, word);
     if (applicant.ticket != 0 && !members_.is_present(place)) applicant.ticket = 0;
   }
   if (owner_ != kNobody && !members_.is_present(owner_)) {
     owner_ = kNobody;
     // A grant that it can't have seen doesn't count.
     has_owner_died_ = has_owner_died_ || is_grant_told_;
+    is_news_ = false;
   }
   if (owner_ == kNobody) {
     owner_ = next();
@@ -90,7 +103,7 @@ std::size_t MutexManager::next() const {
 }
 
 Status MutexManager::grant() {
-  const std::uint64_t turn = (applicants_[owner_].count + 1) / 2;
+  const std::uint64_t turn = turn_of(count_in(applicants_[owner_].word));
   if (owner_ == members_.self) {
     granted_ = turn;
     outcome_ = has_owner_died_ ? LockOutcome::kLockedAfterDeath : LockOutcome::kLocked;
@@ -104,6 +117,7 @@ Status MutexManager::grant() {
     DUNLIN_TRY(std::move(status));
   }
   is_grant_told_ = true;
+  is_news_ = has_owner_died_;
   has_owner_died_ = false;
   return Status::ok();
 }

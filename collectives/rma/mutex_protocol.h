@@ -50,8 +50,9 @@ class MutexProtocol {
   virtual bool is_managed() const = 0;
   // From kIdle to kWaiting.
   virtual void want() = 0;
-  // From kWaiting or kHeld to kReleasing, and by itself to kIdle.
-  virtual void release() = 0;
+  // From kWaiting or kHeld to kReleasing, and by itself to kIdle. `has_heard`: of the outcome; else
+  // the next owner is told of a death.
+  virtual void release(bool has_heard) = 0;
   // Errors stay.
   virtual Status progress() = 0;
   // Whose death would leave us waiting in vain; none: no one's.

@@ -83,9 +83,11 @@ void MutexWords::want() {
   if (phase_ == Phase::kClaimed) phase_ = Phase::kWait;
 }
 
-void MutexWords::release() {
+void MutexWords::release(bool has_heard) {
   is_unwanted_ = true;
-  if (phase_ == Phase::kHeld) phase_ = Phase::kScan;
+  if (phase_ != Phase::kHeld) return;
+  is_unheard_ = !has_heard && outcome_ == LockOutcome::kLockedAfterDeath;
+  phase_ = Phase::kScan;
 }
 
 Status MutexWords::progress() {
@@ -123,7 +125,7 @@ Status MutexWords::step_lock() {
     case Phase::kTry:
       DUNLIN_TRY(compare_swap(wire_->owner, 0, own()));
       if (before() == 0) {
-        got(LockOutcome::kLocked);
+        got(own());
         return Status::ok();
       }
       return go(is_unwanted_ ? Phase::kIdle : Phase::kDraw);
@@ -146,7 +148,7 @@ Status MutexWords::step_lock() {
     default:  // kClear
       DUNLIN_TRY(compare_swap(wire_->request_of[members_.self], ticket_, 0));
       is_requested_ = false;
-      got(outcome_);
+      proceed();
       return Status::ok();
   }
 }
@@ -154,30 +156,41 @@ Status MutexWords::step_lock() {
 Status MutexWords::take(std::uint64_t expected, LockOutcome outcome) {
   DUNLIN_TRY(compare_swap(wire_->owner, expected, own()));
   // Ours already: handed over to us, and the notification is on its way or got lost.
-  if (before() == expected || before() == own()) {
-    got(before() == expected ? outcome : LockOutcome::kLocked);
+  if (before() == expected) {
+    got(own(), outcome);
+    return Status::ok();
+  }
+  if (is_own(before())) {
+    got(before());
     return Status::ok();
   }
   seen_owner_ = before();
   if (seen_owner_ == 0) return go(Phase::kTake);
-  return go(members_.is_present(seen_owner_ - 1) ? Phase::kWait : Phase::kTakeOver);
+  const std::uint64_t owner = seen_owner_ & ~kUnheard;
+  return go(owner != 0 && members_.is_present(owner - 1) ? Phase::kWait : Phase::kTakeOver);
 }
 
-// The owner word is ours; before the mutex is, our request has to be gone from the words.
-void MutexWords::got(LockOutcome outcome) {
+void MutexWords::got(std::uint64_t word, LockOutcome outcome) {
+  held_word_ = word;
   outcome_ = outcome;
+  // Before the mutex is ours, our request has to be gone from the words.
   if (is_requested_) {
     phase_ = Phase::kClear;
-    return;
+  } else {
+    proceed();
   }
+}
+
+void MutexWords::proceed() {
   is_claimed_ = is_reasserted_ = false;
   phase_ = is_unwanted_ ? Phase::kScan : Phase::kHeld;
+  is_unheard_ = is_unwanted_ && outcome_ == LockOutcome::kLockedAfterDeath;
 }
 
 Status MutexWords::wait() {
-  if (has_grant()) {
+  if (const auto word = granted()) {
     is_requested_ = is_reasserted_;
-    got(LockOutcome::kLocked);
+    got(*word);
     return Status::ok();
   }
   if (is_unwanted_) return go(Phase::kWithdraw);
@@ -186,11 +199,13 @@ Status MutexWords::wait() {
 }
 
 // Granted tickets are never used again, so that a late notification means nothing.
-bool MutexWords::has_grant() const {
+std::optional<std::uint64_t> MutexWords::granted() const {
+  const transport::NotifyBoard& board = members_.fabric.board();
   for (std::size_t place = 0; place < members_.members.size(); ++place) {
-    if (members_.fabric.board().sequence(members_.cell_of(place)) == ticket_) return true;
+    const transport::NotifyId cell = members_.cell_of(place);
+    if (board.sequence(cell) == ticket_) return own() | board.cell(cell).tag;
   }
-  return false;
+  return std::nullopt;
 }
 
 bool MutexWords::is_time_to_look() {
@@ -219,17 +234,17 @@ Status MutexWords::step_withdrawal() {
       is_requested_ = false;
       return go(Phase::kIdle);
     case Phase::kClaimed:
-      if (has_grant()) {
+      if (const auto word = granted()) {
         is_requested_ = false;
-        got(LockOutcome::kLocked);
+        got(*word);
         return Status::ok();
       }
       return is_time_to_look() ? go(Phase::kLookClaimed) : Status::busy();
     default:  // kLookClaimed
       DUNLIN_TRY(fetch_add(wire_->owner, 0));
-      if (before() == own()) {
+      if (is_own(before())) {
         is_requested_ = false;
-        got(LockOutcome::kLocked);
+        got(before());
         return Status::ok();
       }
       phase_ = is_unwanted_ ? Phase::kClaimed : Phase::kWait;
@@ -247,8 +262,8 @@ Status MutexWords::step_unlock() {
     case Phase::kHandOver:
     case Phase::kFree: {
       const bool is_free = phase_ == Phase::kFree;
-      DUNLIN_TRY(compare_swap(wire_->owner, own(), is_free ? 0 : next_ + 1));
-      if (before() == own()) return go(is_free ? Phase::kScanAgain : Phase::kNotify);
+      DUNLIN_TRY(compare_swap(wire_->owner, held_word_, (is_free ? 0 : next_ + 1) | news()));
+      if (before() == held_word_) return go(is_free ? Phase::kScanAgain : Phase::kNotify);
       return {Code::kInternal,
               fmt::format("mutex '{}': rank {} unlocks it, but it was taken from it; owner word {}",
                           members_.name, members_.fabric.rank().value(), before())};
@@ -259,9 +274,10 @@ Status MutexWords::step_unlock() {
     case Phase::kScanAgain:
       return scan(Phase::kTakeBack, Phase::kIdle);
     default:  // kTakeBack
-      DUNLIN_TRY(compare_swap(wire_->owner, 0, own()));
+      DUNLIN_TRY(compare_swap(wire_->owner, news(), own()));
+      held_word_ = own();
       // Else somebody has it, and is going to find who waits.
-      return go(before() == 0 ? Phase::kScan : Phase::kIdle);
+      return go(before() == news() ? Phase::kScan : Phase::kIdle);
   }
 }
 
@@ -292,6 +308,7 @@ Status MutexWords::notify_next() {
   transport::Notification grant;
   grant.id = members_.cell_at(next_);
   grant.sequence = next_ticket_;
+  grant.tag = news();
   Status status = members_.members[next_].link->control().notify(grant, nullptr);
   // Those who wait take it from the dead.
   return status.code() == Code::kPeerDead ? Status::ok() : std::move(status);

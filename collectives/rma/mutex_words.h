@@ -1,6 +1,8 @@
 // MutexWords: a mutex of words in the home's memory, by remote atomics; the home takes no part.
 //
-//   owner      the place of who holds it, plus one; 0: nobody
+//   //   owner      the place of who holds it, plus one; 0: nobody; plus kUnheard, when a death is
+//   to be
+//              told to whoever gets it
 //   tickets    how many were drawn
 //   requests   per member, the ticket with which it waits; 0: it doesn't
 //
@@ -47,7 +49,7 @@ class MutexWords final : public MutexProtocol {
   LockOutcome outcome() const override { return outcome_; }
   bool is_managed() const override { return false; }
   void want() override;
-  void release() override;
+  void release(bool has_heard) override;
   Status progress() override;
   std::optional<Rank> awaited() const override;
   std::optional<TimePoint> next_event() const override;
@@ -56,6 +58,8 @@ class MutexWords final : public MutexProtocol {
   static constexpr std::size_t kTicketsAt = transport::kCacheLine;
   static constexpr std::size_t kRequestsAt = 2 * transport::kCacheLine;
   static constexpr std::size_t kNobody = ~std::size_t{0};
+  // Somebody took it from the dead, and withdrew without hearing of it.
+  static constexpr std::uint64_t kUnheard = std::uint64_t{1} << 63;
   // Between looks of those who wait while a member is gone: soon enough for the next owner, seldom
   // enough for the home's memory.
   static constexpr Duration kLookInterval = std::chrono::milliseconds(5);
@@ -94,8 +98,16 @@ class MutexWords final : public MutexProtocol {
   Status step_withdrawal();
   Status take(std::uint64_t expected, LockOutcome outcome);
   Status wait();
-  void got(LockOutcome outcome);
-  bool has_grant() const;
+  // The owner word is ours, and is `word`.
+  void got(std::uint64_t word, LockOutcome outcome);
+  void got(std::uint64_t word) {
+    got(word, (word & kUnheard) == 0 ? LockOutcome::kLocked : LockOutcome::kLockedAfterDeath);
+  }
+  bool is_own(std::uint64_t word) const { return (word & ~kUnheard) == own(); }
+  void proceed();
+  // The owner word that a notification stands for.
+  std::optional<std::uint64_t> granted() const;
+  std::uint64_t news() const { return is_unheard_ ? kUnheard : 0; }
   bool is_time_to_look();
   Status scan(Phase if_somebody, Phase if_nobody);
   Status notify_next();
@@ -120,11 +132,13 @@ class MutexWords final : public MutexProtocol {
   bool is_unwanted_ = true;     // by the caller, whatever the phase
   bool is_requested_ = false;   // with the present ticket
   bool is_claimed_ = false;     // somebody claimed our request; a grant may come
+  bool is_unheard_ = false;     // what kLockedAfterDeath says, by the caller
   bool is_reasserted_ = false;  // our request was written again after a claim
   std::uint64_t ticket_ = 0;
   std::size_t next_ = kNobody;  // place of who gets it from us
   std::uint64_t next_ticket_ = 0;
   std::uint64_t seen_owner_ = 0;
+  std::uint64_t held_word_ = 0;  // the owner word while it is ours
   LockOutcome outcome_ = LockOutcome::kLocked;
   std::uint64_t peers_seen_ = ~std::uint64_t{0};  // version of the peer table
   bool is_anybody_gone_ = false;

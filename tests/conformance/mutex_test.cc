@@ -195,7 +195,7 @@ TEST_P(MutexTest, ImpatienceBreaksNothing) {
   const Shared<Counter> counter;
   run(4, [&](Fabric& fabric, DistributedMutex& mutex) {
     std::uint64_t locked = 0;
-    for (int round = 0; round < 2000; ++round) {
+    for (int round = 0; round < 20000; ++round) {
       if (!progress_until(fabric, [&] {
             const Status status = mutex.start();
             EXPECT_FALSE(status.is_error()) << status.to_string();

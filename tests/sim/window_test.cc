@@ -138,7 +138,6 @@ TEST_P(WindowChaosTest, MergedDepositsAreThoseOneByOne) {
   double reference = 0;      // of the receiver's buffer
   std::uint64_t taken = 0;   // deposits in it
   std::uint64_t merges = 0;  // times that several came at once
-  double collected = 0;
   const WeightedPeer to[] = {{Rank(1), 2}};
   const WeightedPeer from[] = {{Rank(0), 1}};
   auto& sender = *windows[0];
@@ -171,14 +170,12 @@ TEST_P(WindowChaosTest, MergedDepositsAreThoseOneByOne) {
       EXPECT_EQ(report->deposits, buffer.version);
       EXPECT_EQ(report->p, reference);
       for (const double element : receiver.self()) EXPECT_EQ(element, reference);
-      collected += reference;
       reference = 0;
     }
     return taken == kDeposits;
   };
   ASSERT_TRUE(world.run(act)) << "seed " << seed << ": nothing moves any more";
   EXPECT_GT(merges, 0u) << "seed " << seed << ": nothing was merged";
-  EXPECT_GT(collected, 0);
 }
 
 // A rank dies at a random moment. The others go on without it; among them nothing is lost: what

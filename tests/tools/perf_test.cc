@@ -89,10 +89,11 @@ TEST(DunlinPerf, PutStreamsBothWays) {
 }
 
 TEST(DunlinPerf, TheHistogramHoldsEverySample) {
-  for (const std::string bench :
-       {"put", "put-latency", "put-notify", "notify", "get", "atomic", "channel", "barrier"}) {
+  for (const std::string bench : {"put", "put-latency", "put-notify", "notify", "get", "atomic",
+                                  "channel", "barrier", "mutex", "window"}) {
     std::vector<std::string> arguments{bench, "--iterations", "333", "--report-histogram"};
-    const bool has_sizes = bench != "notify" && bench != "atomic" && bench != "barrier";
+    const bool has_sizes =
+        bench != "notify" && bench != "atomic" && bench != "barrier" && bench != "mutex";
     if (has_sizes) arguments.insert(arguments.end(), {"--size", "8"});
     const auto lines = measure(2, arguments);
     ASSERT_THAT(lines, ::testing::Not(IsEmpty())) << bench;
@@ -129,7 +130,8 @@ TEST(DunlinPerf, ADurationEndsInTime) {
       {"put", "--size", "8,1M"},          {"put", "--size", "8,1M", "--bidirectional"},
       {"put-latency", "--size", "8,64K"}, {"put-notify", "--size", "8,64K"},
       {"get", "--size", "8,1M"},          {"atomic"},
-      {"channel", "--size", "8,64K"},     {"barrier"}};
+      {"channel", "--size", "8,64K"},     {"barrier"},
+      {"window", "--size", "8,64K"},      {"mutex"}};
   for (std::vector<std::string> arguments : commands) {
     arguments.insert(arguments.end(), {"--duration", "0.2"});
     const auto began = std::chrono::steady_clock::now();
@@ -185,6 +187,24 @@ TEST(DunlinPerf, BarrierTakesAnyNumberOfRanks) {
   ASSERT_THAT(lines, SizeIs(1));
   EXPECT_EQ(lines[0].at("ranks"), 3);
   EXPECT_GT(lines[0].at("p50_us").get<double>(), 0);
+}
+
+TEST(DunlinPerf, MutexTakesAnyNumberOfRanks) {
+  for (const int ranks : {2, 3}) {
+    const auto lines = measure(ranks, {"mutex", "--iterations", "200"});
+    ASSERT_THAT(lines, SizeIs(1));
+    EXPECT_EQ(lines[0].at("ranks"), ranks);
+    EXPECT_GT(lines[0].at("p50_us").get<double>(), 0);
+    EXPECT_GT(lines[0].at("messages_per_s").get<double>(), 0);
+  }
+}
+
+TEST(DunlinPerf, WindowMeasuresDeposits) {
+  const auto lines = measure(4, {"window", "--size", "0,8,1M", "--iterations", "100"});
+  ASSERT_THAT(lines, SizeIs(3));
+  expect_figures(lines[1], "window", 8);
+  expect_figures(lines[2], "window", 1 << 20);
+  EXPECT_GT(lines[2].at("gbytes_per_s").get<double>(), 0);
 }
 
 TEST(DunlinPerf, ConsistencyOfNotifyAckIsComplete) {

@@ -13,6 +13,8 @@ Status run_get(const Options& options, Job& job, const Output& output);
 Status run_atomic(const Options& options, Job& job, const Output& output);
 Status run_channel(const Options& options, Job& job, const Output& output);
 Status run_barrier(const Options& options, Job& job, const Output& output);
+Status run_mutex(const Options& options, Job& job, const Output& output);
+Status run_window(const Options& options, Job& job, const Output& output);
 Status run_collective(const Options& options, Job& job, const Output& output);
 Status run_neighbor_all_reduce(const Options& options, Job& job, const Output& output);
 Status run_overlap(const Options& options, Job& job, const Output& output);

@@ -15,8 +15,8 @@ namespace dunlin::perf {
 namespace {
 
 bool takes_pairs(Bench bench) {
-  return bench != Bench::kBarrier && bench != Bench::kConsistency && bench != Bench::kTune &&
-         !collective_of(bench);
+  return bench != Bench::kBarrier && bench != Bench::kMutex && bench != Bench::kConsistency &&
+         bench != Bench::kTune && !collective_of(bench);
 }
 
 Status check_size(const Options& options, int size) {
@@ -48,6 +48,10 @@ Status run(const Options& options, Job& job) {
       return run_channel(options, job, *output);
     case Bench::kBarrier:
       return run_barrier(options, job, *output);
+    case Bench::kMutex:
+      return run_mutex(options, job, *output);
+    case Bench::kWindow:
+      return run_window(options, job, *output);
     case Bench::kAllReduce:
     case Bench::kReduceScatter:
     case Bench::kAllGather:

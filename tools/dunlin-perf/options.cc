@@ -121,6 +121,13 @@ void Parser::declare(CLI::App& app) {
   declare_histogram(*channel);
   declare_depth(*channel, "--depth", "slots (default: 16)");
   declare_histogram(*add(app, Bench::kBarrier, "barrier of all ranks"));
+  declare_histogram(*add(app, Bench::kMutex, "lock and unlock of a mutex that all ranks want"));
+  CLI::App* const window =
+      add(app, Bench::kWindow,
+          "accumulate in a neighbour's window until its end has taken that over; and the rate of "
+          "accumulates, merged where it is busy");
+  declare_sizes(*window);
+  declare_histogram(*window);
   declare_collectives(app);
   declare_tune(app);
   declare_consistency(*add(app, Bench::kConsistency,
@@ -344,7 +351,10 @@ void Parser::finish(const CLI::App& app) {
     }
   }
   options_.sizes = sizes_of(words_);
-  if (options_.bench == Bench::kNotify || options_.bench == Bench::kBarrier) options_.sizes = {0};
+  if (options_.bench == Bench::kNotify || options_.bench == Bench::kBarrier ||
+      options_.bench == Bench::kMutex) {
+    options_.sizes = {0};
+  }
   if (options_.bench == Bench::kAtomic) options_.sizes = {sizeof(std::uint64_t)};
   options_.duration =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(words_.seconds));

@@ -106,6 +106,10 @@ const char* to_string(Bench bench) {
       return "channel";
     case Bench::kBarrier:
       return "barrier";
+    case Bench::kMutex:
+      return "mutex";
+    case Bench::kWindow:
+      return "window";
     case Bench::kAllReduce:
       return "all-reduce";
     case Bench::kReduceScatter:

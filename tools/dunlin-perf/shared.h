@@ -23,6 +23,8 @@ enum class Bench : std::uint8_t {
   kAtomic,
   kChannel,
   kBarrier,
+  kMutex,
+  kWindow,
   kAllReduce,
   kReduceScatter,
   kAllGather,
@@ -34,12 +36,26 @@ enum class Bench : std::uint8_t {
   kTune,
   kConsistency
 };
-inline constexpr Bench kBenches[] = {
-    Bench::kPut,       Bench::kPutLatency,    Bench::kPutNotify,         Bench::kNotify,
-    Bench::kGet,       Bench::kAtomic,        Bench::kChannel,           Bench::kBarrier,
-    Bench::kAllReduce, Bench::kReduceScatter, Bench::kAllGather,         Bench::kBroadcast,
-    Bench::kAllToAll,  Bench::kReduce,        Bench::kNeighborAllReduce, Bench::kOverlap,
-    Bench::kTune,      Bench::kConsistency};
+inline constexpr Bench kBenches[] = {Bench::kPut,
+                                     Bench::kPutLatency,
+                                     Bench::kPutNotify,
+                                     Bench::kNotify,
+                                     Bench::kGet,
+                                     Bench::kAtomic,
+                                     Bench::kChannel,
+                                     Bench::kBarrier,
+                                     Bench::kMutex,
+                                     Bench::kWindow,
+                                     Bench::kAllReduce,
+                                     Bench::kReduceScatter,
+                                     Bench::kAllGather,
+                                     Bench::kBroadcast,
+                                     Bench::kAllToAll,
+                                     Bench::kReduce,
+                                     Bench::kNeighborAllReduce,
+                                     Bench::kOverlap,
+                                     Bench::kTune,
+                                     Bench::kConsistency};
 const char* to_string(Bench bench);
 
 struct Straggler {

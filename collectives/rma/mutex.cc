@@ -1,0 +1,269 @@
+#include "collectives/rma/mutex.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "collectives/rma/mutex_manager.h"
+#include "collectives/rma/mutex_words.h"
+
+namespace dunlin::collective {
+
+using transport::Awaited;
+using State = MutexProtocol::State;
+
+// What a member tells the others.
+struct DistributedMutex::Offer {
+  transport::NotifyId first_cell{};
+  bool wants_manager = false;
+  std::string transport;                        // with which it reaches the home
+  std::optional<transport::AtomicScope> scope;  // of its atomics there, if it has them
+  Bytes words;                                  // the home's descriptor of them
+};
+
+namespace {
+
+// How long lock() stays after its deadline to see its request withdrawn; then progress() does it.
+constexpr auto kWithdrawalTime = std::chrono::milliseconds(100);
+// A wait is not interrupted more often than that.
+constexpr Duration kShortestNap = std::chrono::milliseconds(1);
+
+Status check(const MutexOptions& options, Rank self) {
+  const auto& members = options.membership.members;
+  for (const Rank needed : {self, options.home}) {
+    if (std::count(members.begin(), members.end(), needed) == 1) continue;
+    return {Code::kInvalidArgument, fmt::format("mutex '{}': rank {} has to be a member, once",
+                                                options.name, needed.value())};
+  }
+  return Status::ok();
+}
+
+std::size_t place_of(const std::vector<Rank>& members, Rank rank) {
+  return static_cast<std::size_t>(std::find(members.begin(), members.end(), rank) -
+                                  members.begin());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DistributedMutex>> DistributedMutex::prepare(transport::Fabric& fabric,
+                                                                    MutexOptions options) {
+  DUNLIN_TRY(check(options, fabric.rank()));
+  std::unique_ptr<DistributedMutex> mutex(new DistributedMutex(fabric, std::move(options)));
+  DUNLIN_TRY(mutex->allocate());
+  return mutex;
+}
+
+DistributedMutex::DistributedMutex(transport::Fabric& fabric, MutexOptions options)
+    : fabric_(fabric), options_(std::move(options)) {}
+
+DistributedMutex::~DistributedMutex() {
+  if (has_cells_) fabric_.board().free(cells_, options_.membership.members.size());
+}
+
+std::string DistributedMutex::key(Rank rank) const {
+  return fmt::format("mutex/{}/{}/{}", options_.name, options_.membership.epoch, rank.value());
+}
+
+Status DistributedMutex::allocate() {
+  const std::size_t count = options_.membership.members.size();
+  DUNLIN_ASSIGN(cells_, fabric_.board().allocate(count));
+  has_cells_ = true;
+  if (fabric_.rank() == options_.home) {
+    DUNLIN_ASSIGN(words_, fabric_.allocate(MutexWords::bytes(count)));
+  }
+  DUNLIN_ASSIGN(transport::Link* const link, fabric_.link(options_.home));
+  ByteWriter writer;
+  writer.number(static_cast<std::uint32_t>(count)).number(options_.home.value());
+  writer.number(static_cast<std::uint32_t>(cells_));
+  writer.number(static_cast<std::uint8_t>(options_.is_managed));
+  writer.text(fabric_.transport_of(options_.home));
+  const bool is_able = MutexWords::is_possible(link->data());
+  writer.number(static_cast<std::uint8_t>(is_able));
+  writer.number(is_able ? static_cast<std::uint8_t>(link->data().atomics()->scope())
+                        : std::uint8_t{0});
+  writer.blob(words_ ? words_->descriptor() : Bytes());
+  return fabric_.bootstrap().publish(key(fabric_.rank()), writer.take());
+}
+
+Result<DistributedMutex::Offer> DistributedMutex::lookup(Rank rank) const {
+  auto bytes = fabric_.bootstrap().lookup(key(rank), fabric_.config().deadline);
+  if (!bytes) {
+    return std::move(bytes)
+        .status()
+        .with_context("waiting for a member of a mutex")
+        .with_peer(rank);
+  }
+  ByteReader reader(*bytes);
+  const auto count = reader.number<std::uint32_t>();
+  const Rank home(reader.number<std::int32_t>());
+  Offer offer;
+  offer.first_cell = transport::NotifyId(reader.number<std::uint32_t>());
+  offer.wants_manager = reader.number<std::uint8_t>() != 0;
+  offer.transport = reader.text();
+  const bool is_able = reader.number<std::uint8_t>() != 0;
+  const auto scope = static_cast<transport::AtomicScope>(reader.number<std::uint8_t>());
+  if (is_able) offer.scope = scope;
+  const auto words = reader.blob();
+  offer.words.assign(words.begin(), words.end());
+  if (!reader.at_end())
+    return Status(Code::kCorrupted, "malformed offer of a member of a mutex").with_peer(rank);
+  if (count != options_.membership.members.size() || home != options_.home ||
+      offer.wants_manager != options_.is_managed) {
+    return Status(
+               Code::kInvalidArgument,
+               fmt::format(
+                   "mutex '{}': {} members and home {} there, {} and {} here{}", options_.name,
+                   count, home.value(), options_.membership.members.size(), options_.home.value(),
+                   offer.wants_manager != options_.is_managed ? "; managed on one side only" : ""))
+        .with_peer(rank);
+  }
+  return offer;
+}
+
+Status DistributedMutex::connect() {
+  const std::vector<Rank>& ranks = options_.membership.members;
+  MutexMembers members{
+      fabric_, options_.name, {}, place_of(ranks, fabric_.rank()), place_of(ranks, options_.home)};
+  bool is_system_wide = true;
+  bool is_one_transport = true;
+  std::string transport;
+  Bytes words;
+  for (std::size_t place = 0; place < ranks.size(); ++place) {
+    DUNLIN_ASSIGN(Offer offer, lookup(ranks[place]));
+    members.members.push_back({ranks[place], offer.first_cell, nullptr});
+    if (place == 0) transport = offer.transport;
+    is_system_wide = is_system_wide && offer.scope == transport::AtomicScope::kSystem;
+    is_one_transport = is_one_transport && offer.scope && offer.transport == transport;
+    if (place == members.home) words = std::move(offer.words);
+  }
+  // What is decided here is decided from the same offers everywhere.
+  const bool is_managed = options_.is_managed || !(is_system_wide || is_one_transport);
+  for (std::size_t place = 0; place < ranks.size(); ++place) {
+    const bool is_needed = !is_managed || place == members.home || members.self == members.home;
+    if (!is_needed) continue;
+    DUNLIN_ASSIGN(members.members[place].link, fabric_.link(ranks[place]));
+  }
+  if (is_managed) {
+    protocol_ = std::make_unique<MutexManager>(std::move(members));
+    return Status::ok();
+  }
+  DUNLIN_ASSIGN(auto imported, fabric_.import_region(options_.home, words));
+  DUNLIN_ASSIGN(protocol_, MutexWords::create(std::move(members), std::move(imported)));
+  return Status::ok();
+}
+
+Status DistributedMutex::start() {
+  DUNLIN_TRY(protocol_->progress());
+  if (protocol_->state() == State::kReleasing) return Status::busy();
+  if (protocol_->state() != State::kIdle) {
+    return {Code::kInvalidArgument,
+            fmt::format("mutex '{}': rank {} {} it already", options_.name, fabric_.rank().value(),
+                        is_held() ? "holds" : "is locking")};
+  }
+  has_heard_ = false;
+  protocol_->want();
+  return protocol_->progress();
+}
+
+Result<LockOutcome> DistributedMutex::test() {
+  DUNLIN_TRY(protocol_->progress());
+  if (protocol_->state() == State::kHeld) {
+    has_heard_ = true;
+    return protocol_->outcome();
+  }
+  if (protocol_->state() == State::kWaiting) return Status::busy();
+  return Status(Code::kInvalidArgument, fmt::format("mutex '{}': rank {} has not begun to lock it",
+                                                    options_.name, fabric_.rank().value()));
+}
+
+Status DistributedMutex::cancel() {
+  if (protocol_->state() != State::kWaiting && !is_held()) {
+    return {Code::kInvalidArgument, fmt::format("mutex '{}': rank {} has no request to withdraw",
+                                                options_.name, fabric_.rank().value())};
+  }
+  protocol_->release(has_heard_);
+  return protocol_->progress();
+}
+
+Status DistributedMutex::start_unlock() {
+  if (!is_held()) {
+    return {Code::kInvalidArgument, fmt::format("mutex '{}': rank {} does not hold it",
+                                                options_.name, fabric_.rank().value())};
+  }
+  protocol_->release(has_heard_);
+  return protocol_->progress();
+}
+
+Status DistributedMutex::test_unlock() {
+  DUNLIN_TRY(protocol_->progress());
+  return protocol_->state() == State::kReleasing ? Status::busy() : Status::ok();
+}
+
+Status DistributedMutex::progress() {
+  return protocol_->progress();
+}
+
+bool DistributedMutex::is_held() const {
+  return protocol_->state() == State::kHeld;
+}
+
+bool DistributedMutex::is_managed() const {
+  return protocol_->is_managed();
+}
+
+std::vector<Awaited> DistributedMutex::awaited() const {
+  const std::optional<Rank> rank = protocol_->awaited();
+  if (!rank) return {};
+  return {{*rank, fmt::format("mutex '{}'{}", options_.name, is_managed() ? ", its manager" : "")}};
+}
+
+// Fabric::wait, which comes back when the protocol wants to look at something.
+template <typename Ready>
+Status DistributedMutex::wait(Ready&& ready, Duration timeout) {
+  const TimePoint deadline = fabric_.clock().now() + timeout;
+  for (;;) {
+    const Duration left = deadline - fabric_.clock().now();
+    const auto event = protocol_->next_event();
+    const Duration nap =
+        event ? std::max(*event - fabric_.clock().now(), kShortestNap) : Duration::max();
+    bool has_event = false;  // since the wait began
+    Status status = fabric_.wait(
+        [&]() -> Status {
+          Status outcome = ready();
+          has_event = outcome.is_busy() && !event && protocol_->next_event();
+          return has_event ? Status::ok() : std::move(outcome);
+        },
+        [this] { return awaited(); }, std::min(nap, left));
+    const bool is_late =
+        status.code() == Code::kDeadlineExceeded || status.code() == Code::kPeerStalled;
+    if (!has_event && !(is_late && nap < left)) return status;
+  }
+}
+
+Result<LockOutcome> DistributedMutex::lock(Duration timeout) {
+  bool is_started = false;
+  std::optional<LockOutcome> outcome;
+  Status status = wait(
+      [&]() -> Status {
+        if (!is_started) {
+          DUNLIN_TRY(start());
+          is_started = true;
+        }
+        DUNLIN_ASSIGN(outcome, test());
+        return Status::ok();
+      },
+      timeout);
+  if (status.is_ok()) return *outcome;
+  if (is_started && protocol_->state() == State::kWaiting && cancel().is_ok())
+    (void)wait([this] { return test_unlock(); }, kWithdrawalTime);
+  return status;
+}
+
+Status DistributedMutex::unlock(Duration timeout) {
+  DUNLIN_TRY(start_unlock());
+  return wait([this] { return test_unlock(); }, timeout);
+}
+
+}  // namespace dunlin::collective

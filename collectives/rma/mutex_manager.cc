@@ -1,0 +1,131 @@
+#include "collectives/rma/mutex_manager.h"
+
+#include <algorithm>
+
+namespace dunlin::collective {
+
+MutexManager::MutexManager(MutexMembers members) : members_(std::move(members)) {
+  if (is_home()) applicants_.resize(members_.members.size());
+}
+
+MutexProtocol::State MutexManager::state() const {
+  if (count_ % 2 == 0) return told_ == count_ ? State::kIdle : State::kReleasing;
+  return granted_ == turn_of(count_) ? State::kHeld : State::kWaiting;
+}
+
+void MutexManager::release(bool has_heard) {
+  if (state() == State::kHeld && has_heard && outcome_ == LockOutcome::kLockedAfterDeath) ++heard_;
+  ++count_;
+}
+
+Status MutexManager::progress() {
+  if (error_.is_error()) return error_;
+  Status status = tell();
+  if (!status.is_error()) {
+    look_for_grant();
+    if (is_home()) status = manage();
+  }
+  if (status.is_error()) return error_ = std::move(status);
+  return Status::ok();
+}
+
+// Tells the home our latest count.
+Status MutexManager::tell() {
+  if (told_ == count_) return Status::ok();
+  if (!is_home()) {
+    transport::Notification wish;
+    wish.id = members_.cell_at(members_.home);
+    wish.sequence = word_of(count_, heard_);
+    DUNLIN_TRY(members_.members[members_.home].link->control().notify(wish, nullptr));
+  }
+  told_ = count_;
+  return Status::ok();
+}
+
+void MutexManager::look_for_grant() {
+  if (is_home() || state() != State::kWaiting) return;
+  const transport::NotifyId cell = members_.cell_of(members_.home);
+  if (members_.fabric.board().sequence(cell) != turn_of(count_)) return;
+  granted_ = turn_of(count_);
+  outcome_ = members_.fabric.board().cell(cell).tag == 0 ? LockOutcome::kLocked
+                                                         : LockOutcome::kLockedAfterDeath;
+}
+
+std::uint64_t MutexManager::word_from(std::size_t place) const {
+  return place == members_.self ? word_of(told_, heard_)
+                                : members_.fabric.board().sequence(members_.cell_of(place));
+}
+
+void MutexManager::note(std::size_t place, std::uint64_t word) {
+  Applicant& applicant = applicants_[place];
+  if (owner_ == place) {
+    owner_ = kNobody;
+    if (is_news_ && heard_in(word) == heard_in(applicant.word)) has_owner_died_ = true;
+    is_news_ = false;
+  }
+  applicant.word = word;
+  applicant.ticket = count_in(word) % 2 == 1 ? ++tickets_ : 0;
+}
+
+Status MutexManager::manage() {
+  const std::size_t size = applicants_.size();
+  // Who asked between two calls of this can't be told apart; nobody is to be the first of them
+  // always.
+  const std::size_t first = tickets_ % size;
+  for (std::size_t i = 0; i < size; ++i) {
+    const std::size_t place = (first + i) % size;
+    Applicant& applicant = applicants_[place];
+    if (const std::uint64_t word = word_from(place); word != applicant.word) note(place, word);
+    if (applicant.ticket != 0 && !members_.is_present(place)) applicant.ticket = 0;
+  }
+  if (owner_ != kNobody && !members_.is_present(owner_)) {
+    owner_ = kNobody;
+    // A grant that it can't have seen doesn't count.
+    has_owner_died_ = has_owner_died_ || is_grant_told_;
+    is_news_ = false;
+  }
+  if (owner_ == kNobody) {
+    owner_ = next();
+    is_grant_told_ = owner_ == kNobody;
+    if (owner_ != kNobody) applicants_[owner_].ticket = 0;
+  }
+  return is_grant_told_ ? Status::ok() : grant();
+}
+
+// Who has waited longest.
+std::size_t MutexManager::next() const {
+  std::size_t found = kNobody;
+  for (std::size_t place = 0; place < applicants_.size(); ++place) {
+    const std::uint64_t ticket = applicants_[place].ticket;
+    if (ticket != 0 && (found == kNobody || ticket < applicants_[found].ticket)) found = place;
+  }
+  return found;
+}
+
+Status MutexManager::grant() {
+  const std::uint64_t turn = turn_of(count_in(applicants_[owner_].word));
+  if (owner_ == members_.self) {
+    granted_ = turn;
+    outcome_ = has_owner_died_ ? LockOutcome::kLockedAfterDeath : LockOutcome::kLocked;
+  } else {
+    transport::Notification grant;
+    grant.id = members_.cell_at(owner_);
+    grant.sequence = turn;
+    grant.tag = has_owner_died_ ? 1 : 0;
+    Status status = members_.members[owner_].link->control().notify(grant, nullptr);
+    if (status.code() == Code::kPeerDead) return Status::ok();  // the peer table will say so, too
+    DUNLIN_TRY(std::move(status));
+  }
+  is_grant_told_ = true;
+  is_news_ = has_owner_died_;
+  has_owner_died_ = false;
+  return Status::ok();
+}
+
+std::optional<Rank> MutexManager::awaited() const {
+  const State now = state();
+  if (is_home() || now == State::kIdle || now == State::kHeld) return std::nullopt;
+  return members_.members[members_.home].rank;
+}
+
+}  // namespace dunlin::collective

@@ -1,0 +1,356 @@
+#include "collectives/rma/mutex_words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+namespace dunlin::collective {
+
+using transport::RemoteSlice;
+
+// What the lane may hold on to.
+struct MutexWords::Wire final : transport::Retired {
+  std::unique_ptr<transport::RemoteRegion> words;
+  RemoteSlice owner;
+  RemoteSlice tickets;
+  RemoteSlice requests;                          // all of them
+  std::vector<RemoteSlice> request_of;           // by place
+  std::unique_ptr<transport::LocalRegion> copy;  // of the requests
+  transport::Completion completion;
+  std::uint64_t before = 0;
+  bool is_posted = false;
+
+  bool is_done() const override { return !is_posted || completion.is_done(); }
+  std::span<std::uint64_t> copies() const {
+    return {reinterpret_cast<std::uint64_t*>(copy->data()), request_of.size()};
+  }
+};
+
+Result<std::unique_ptr<MutexWords>> MutexWords::create(
+    MutexMembers members, std::unique_ptr<transport::RemoteRegion> words) {
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  auto wire = std::make_unique<Wire>();
+  const std::size_t count = members.members.size();
+  DUNLIN_ASSIGN(wire->owner, words->slice(0, kWord));
+  DUNLIN_ASSIGN(wire->tickets, words->slice(kTicketsAt, kWord));
+  DUNLIN_ASSIGN(wire->requests, words->slice(kRequestsAt, count * kWord));
+  for (std::size_t place = 0; place < count; ++place) {
+    DUNLIN_ASSIGN(const RemoteSlice request, wire->requests.slice(place * kWord, kWord));
+    wire->request_of.push_back(request);
+  }
+  DUNLIN_ASSIGN(wire->copy, members.fabric.allocate(count * kWord));
+  wire->words = std::move(words);
+  return std::unique_ptr<MutexWords>(new MutexWords(std::move(members), std::move(wire)));
+}
+
+MutexWords::MutexWords(MutexMembers members, std::unique_ptr<Wire> wire)
+    : members_(std::move(members)),
+      lane_(members_.members[members_.home].link->data()),
+      wire_(std::move(wire)) {}
+
+MutexWords::~MutexWords() {
+  if (!wire_->is_done()) members_.fabric.retire(std::move(wire_));
+}
+
+MutexProtocol::State MutexWords::state() const {
+  switch (phase_) {
+    case Phase::kIdle:
+    case Phase::kClaimed:
+      return State::kIdle;
+    case Phase::kHeld:
+      return State::kHeld;
+    case Phase::kTry:
+    case Phase::kDraw:
+    case Phase::kRequest:
+    case Phase::kTake:
+    case Phase::kTakeOver:
+    case Phase::kWait:
+    case Phase::kClear:
+      return is_unwanted_ ? State::kReleasing : State::kWaiting;
+    case Phase::kLookClaimed:
+      return is_unwanted_ ? State::kIdle : State::kWaiting;
+    default:
+      return State::kReleasing;
+  }
+}
+
+void MutexWords::want() {
+  is_unwanted_ = false;
+  if (phase_ == Phase::kIdle) phase_ = Phase::kTry;
+  // The grant that is due for the last request will do, and its ticket is the lowest.
+  if (phase_ == Phase::kClaimed) phase_ = Phase::kWait;
+}
+
+void MutexWords::release(bool has_heard) {
+  is_unwanted_ = true;
+  if (phase_ != Phase::kHeld) return;
+  is_unheard_ = !has_heard && outcome_ == LockOutcome::kLockedAfterDeath;
+  phase_ = Phase::kScan;
+}
+
+Status MutexWords::progress() {
+  if (error_.is_error()) return error_;
+  Status status;
+  while (status.is_ok()) status = step();
+  if (status.is_busy()) return Status::ok();
+  return error_ = std::move(status);
+}
+
+Status MutexWords::step() {
+  switch (phase_) {
+    case Phase::kIdle:
+    case Phase::kHeld:
+      return Status::busy();
+    case Phase::kTry:
+    case Phase::kDraw:
+    case Phase::kRequest:
+    case Phase::kTake:
+    case Phase::kTakeOver:
+    case Phase::kWait:
+    case Phase::kClear:
+      return step_lock();
+    case Phase::kWithdraw:
+    case Phase::kClaimed:
+    case Phase::kLookClaimed:
+      return step_withdrawal();
+    default:
+      return step_unlock();
+  }
+}
+
+Status MutexWords::step_lock() {
+  switch (phase_) {
+    case Phase::kTry:
+      DUNLIN_TRY(compare_swap(wire_->owner, 0, own()));
+      if (before() == 0) {
+        got(own());
+        return Status::ok();
+      }
+      return go(is_unwanted_ ? Phase::kIdle : Phase::kDraw);
+    case Phase::kDraw:
+      DUNLIN_TRY(fetch_add(wire_->tickets, 1));
+      ticket_ = before() + 1;
+      return go(is_unwanted_ ? Phase::kIdle : Phase::kRequest);
+    case Phase::kRequest:
+      DUNLIN_TRY(compare_swap(wire_->request_of[members_.self], 0, ticket_));
+      // Of a request that is written again: it was claimed.
+      if (before() == 0 && is_requested_) is_claimed_ = is_reasserted_ = true;
+      is_requested_ = true;
+      return go(Phase::kTake);
+    case Phase::kTake:
+      return take(0, LockOutcome::kLocked);
+    case Phase::kTakeOver:
+      return take(seen_owner_, LockOutcome::kLockedAfterDeath);
+    case Phase::kWait:
+      return wait();
+    default:  // kClear
+      DUNLIN_TRY(compare_swap(wire_->request_of[members_.self], ticket_, 0));
+      is_requested_ = false;
+      proceed();
+      return Status::ok();
+  }
+}
+
+Status MutexWords::take(std::uint64_t expected, LockOutcome outcome) {
+  DUNLIN_TRY(compare_swap(wire_->owner, expected, own()));
+  // Ours already: handed over to us, and the notification is on its way or got lost.
+  if (before() == expected) {
+    got(own(), outcome);
+    return Status::ok();
+  }
+  if (is_own(before())) {
+    got(before());
+    return Status::ok();
+  }
+  seen_owner_ = before();
+  if (seen_owner_ == 0) return go(Phase::kTake);
+  const std::uint64_t owner = seen_owner_ & ~kUnheard;
+  return go(owner != 0 && members_.is_present(owner - 1) ? Phase::kWait : Phase::kTakeOver);
+}
+
+void MutexWords::got(std::uint64_t word, LockOutcome outcome) {
+  held_word_ = word;
+  outcome_ = outcome;
+  // Before the mutex is ours, our request has to be gone from the words.
+  if (is_requested_) {
+    phase_ = Phase::kClear;
+  } else {
+    proceed();
+  }
+}
+
+void MutexWords::proceed() {
+  is_claimed_ = is_reasserted_ = false;
+  phase_ = is_unwanted_ ? Phase::kScan : Phase::kHeld;
+  is_unheard_ = is_unwanted_ && outcome_ == LockOutcome::kLockedAfterDeath;
+}
+
+Status MutexWords::wait() {
+  if (const auto word = granted()) {
+    is_requested_ = is_reasserted_;
+    got(*word);
+    return Status::ok();
+  }
+  if (is_unwanted_) return go(Phase::kWithdraw);
+  DUNLIN_TRY(members_.fabric.peers().check(members_.members[members_.home].rank));
+  return is_time_to_look() ? go(Phase::kRequest) : Status::busy();
+}
+
+// Granted tickets are never used again, so that a late notification means nothing.
+std::optional<std::uint64_t> MutexWords::granted() const {
+  const transport::NotifyBoard& board = members_.fabric.board();
+  for (std::size_t place = 0; place < members_.members.size(); ++place) {
+    const transport::NotifyId cell = members_.cell_of(place);
+    if (board.sequence(cell) == ticket_) return own() | board.cell(cell).tag;
+  }
+  return std::nullopt;
+}
+
+bool MutexWords::is_time_to_look() {
+  const PeerTable& peers = members_.fabric.peers();
+  bool is_news = false;
+  if (peers.version() != peers_seen_) {
+    peers_seen_ = peers.version();
+    for (std::size_t place = 0; place < members_.members.size() && !is_news; ++place)
+      is_news = !members_.is_present(place);
+    is_anybody_gone_ = is_news;
+  }
+  if (!is_anybody_gone_) return false;
+  const TimePoint now = members_.fabric.clock().now();
+  if (!is_news && now < looked_at_ + kLookInterval) return false;
+  looked_at_ = now;
+  return true;
+}
+
+Status MutexWords::step_withdrawal() {
+  switch (phase_) {
+    case Phase::kWithdraw:
+      DUNLIN_TRY(compare_swap(wire_->request_of[members_.self], ticket_, 0));
+      is_reasserted_ = false;
+      if (before() != ticket_) is_claimed_ = true;
+      if (is_claimed_) return go(is_unwanted_ ? Phase::kClaimed : Phase::kWait);
+      is_requested_ = false;
+      return go(Phase::kIdle);
+    case Phase::kClaimed:
+      if (const auto word = granted()) {
+        is_requested_ = false;
+        got(*word);
+        return Status::ok();
+      }
+      return is_time_to_look() ? go(Phase::kLookClaimed) : Status::busy();
+    default:  // kLookClaimed
+      DUNLIN_TRY(fetch_add(wire_->owner, 0));
+      if (is_own(before())) {
+        is_requested_ = false;
+        got(before());
+        return Status::ok();
+      }
+      phase_ = is_unwanted_ ? Phase::kClaimed : Phase::kWait;
+      return Status::busy();
+  }
+}
+
+Status MutexWords::step_unlock() {
+  switch (phase_) {
+    case Phase::kScan:
+      return scan(Phase::kClaim, Phase::kFree);
+    case Phase::kClaim:
+      DUNLIN_TRY(compare_swap(wire_->request_of[next_], next_ticket_, 0));
+      return go(before() == next_ticket_ ? Phase::kHandOver : Phase::kScan);
+    case Phase::kHandOver:
+    case Phase::kFree: {
+      const bool is_free = phase_ == Phase::kFree;
+      DUNLIN_TRY(compare_swap(wire_->owner, held_word_, (is_free ? 0 : next_ + 1) | news()));
+      if (before() == held_word_) return go(is_free ? Phase::kScanAgain : Phase::kNotify);
+      return {Code::kInternal,
+              fmt::format("mutex '{}': rank {} unlocks it, but it was taken from it; owner word {}",
+                          members_.name, members_.fabric.rank().value(), before())};
+    }
+    case Phase::kNotify:
+      DUNLIN_TRY(notify_next());
+      return go(Phase::kIdle);
+    case Phase::kScanAgain:
+      return scan(Phase::kTakeBack, Phase::kIdle);
+    default:  // kTakeBack
+      DUNLIN_TRY(compare_swap(wire_->owner, news(), own()));
+      held_word_ = own();
+      // Else somebody has it, and is going to find who waits.
+      return go(before() == news() ? Phase::kScan : Phase::kIdle);
+  }
+}
+
+Status MutexWords::scan(Phase if_somebody, Phase if_nobody) {
+  const std::span<std::uint64_t> copies = wire_->copies();
+  if (std::byte* const mapped = wire_->words->mapped(); mapped != nullptr) {
+    DUNLIN_TRY(members_.fabric.peers().check(members_.members[members_.home].rank));
+    auto* const requests = reinterpret_cast<std::uint64_t*>(mapped + kRequestsAt);
+    for (std::size_t place = 0; place < copies.size(); ++place)
+      copies[place] = std::atomic_ref(requests[place]).load();
+  } else {
+    DUNLIN_TRY(carry_out([&](transport::Completion* completion) {
+      return lane_.reads()->get(wire_->requests, wire_->copy->whole(), completion);
+    }));
+  }
+  next_ = kNobody;
+  for (std::size_t place = 0; place < copies.size(); ++place) {
+    const std::uint64_t ticket = copies[place];
+    if (ticket == 0 || place == members_.self || !members_.is_present(place)) continue;
+    if (next_ != kNobody && next_ticket_ < ticket) continue;
+    next_ = place;
+    next_ticket_ = ticket;
+  }
+  return go(next_ == kNobody ? if_nobody : if_somebody);
+}
+
+Status MutexWords::notify_next() {
+  transport::Notification grant;
+  grant.id = members_.cell_at(next_);
+  grant.sequence = next_ticket_;
+  grant.tag = news();
+  Status status = members_.members[next_].link->control().notify(grant, nullptr);
+  // Those who wait take it from the dead.
+  return status.code() == Code::kPeerDead ? Status::ok() : std::move(status);
+}
+
+template <typename Post>
+Status MutexWords::carry_out(Post&& post) {
+  if (!wire_->is_posted) {
+    wire_->completion.reset();
+    DUNLIN_TRY(post(&wire_->completion));
+    wire_->is_posted = true;
+  }
+  if (!wire_->completion.is_done()) return Status::busy();
+  wire_->is_posted = false;
+  return wire_->completion.status();
+}
+
+Status MutexWords::compare_swap(const RemoteSlice& word, std::uint64_t expected,
+                                std::uint64_t desired) {
+  return carry_out([&](transport::Completion* completion) {
+    return lane_.atomics()->compare_swap(word, expected, desired, &wire_->before, completion);
+  });
+}
+
+Status MutexWords::fetch_add(const RemoteSlice& word, std::uint64_t operand) {
+  return carry_out([&](transport::Completion* completion) {
+    return lane_.atomics()->fetch_add(word, operand, &wire_->before, completion);
+  });
+}
+
+std::uint64_t MutexWords::before() const {
+  return wire_->before;
+}
+
+std::optional<Rank> MutexWords::awaited() const {
+  if (state() == State::kIdle || state() == State::kHeld) return std::nullopt;
+  return members_.members[members_.home].rank;
+}
+
+std::optional<TimePoint> MutexWords::next_event() const {
+  const bool is_watching = phase_ == Phase::kWait && is_anybody_gone_;
+  return is_watching ? std::optional(looked_at_ + kLookInterval) : std::nullopt;
+}
+
+}  // namespace dunlin::collective

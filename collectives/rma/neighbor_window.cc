@@ -1,0 +1,305 @@
+#include "collectives/rma/neighbor_window.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/kernels/average.h"
+
+namespace dunlin::collective {
+
+using transport::Awaited;
+using transport::kCacheLine;
+
+namespace {
+
+// An index into senders or receivers, or -1.
+std::int32_t find_edge(const std::vector<std::int32_t>& edges, Rank rank) {
+  return rank.value() < 0 || rank.index() >= edges.size() ? -1 : edges[rank.index()];
+}
+
+}  // namespace
+
+// What lanes may hold on to: it outlives a window that goes with something under way.
+template <typename T>
+struct NeighborWindow<T>::Wire final : transport::Retired {
+  std::unique_ptr<transport::LocalRegion> memory;  // messages on their way out
+  std::unique_ptr<transport::SlotExchange> exchange;
+  std::size_t count = 0;
+  std::unique_ptr<DepositStaging[]> staging;  // depth + 1 per out-neighbour
+
+  bool is_done() const override {
+    return std::all_of(staging.get(), staging.get() + count,
+                       [](const DepositStaging& one) { return one.is_free(); });
+  }
+};
+
+template <typename T>
+Result<std::unique_ptr<NeighborWindow<T>>> NeighborWindow<T>::prepare(transport::Fabric& fabric,
+                                                                      WindowOptions options,
+                                                                      std::span<const T> initial) {
+  const Neighborhood& around = options.neighborhood;
+  if (around.in.size() != around.in_weights.size()) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("'{}': {} in-neighbours, {} weights", options.name, around.in.size(),
+                              around.in_weights.size()));
+  }
+  if (!initial.empty() && initial.size() != options.count) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("'{}': an initial tensor of {} elements for a window of {}",
+                              options.name, initial.size(), options.count));
+  }
+  std::unique_ptr<NeighborWindow> window(new NeighborWindow(fabric, std::move(options)));
+  DUNLIN_TRY(window->allocate(initial));
+  return window;
+}
+
+template <typename T>
+Status NeighborWindow<T>::allocate(std::span<const T> initial) {
+  const Neighborhood& around = options_.neighborhood;
+  const std::size_t slot = deposit_bytes(options_.count * sizeof(T));
+  const std::size_t stride = (slot + kCacheLine - 1) / kCacheLine * kCacheLine;
+  // Self, the buffers and the messages on their way out; each begins on a cache line.
+  wire_ = std::make_unique<Wire>();
+  wire_->count = around.out.size() * (options_.depth + 1);
+  DUNLIN_ASSIGN(wire_->memory, fabric_.allocate(stride * (1 + around.in.size() + wire_->count)));
+  std::byte* at = wire_->memory->data();
+  const auto next_tensor = [&] {
+    const std::span<T> tensor{reinterpret_cast<T*>(at), options_.count};
+    at += stride;
+    return tensor;
+  };
+  self_ = next_tensor();
+  std::fill(self_.begin(), self_.end(), T{0});
+  std::copy(initial.begin(), initial.end(), self_.begin());
+  for (std::size_t i = 0; i < around.in.size(); ++i) {
+    buffers_.push_back(next_tensor());
+    std::copy(self_.begin(), self_.end(), buffers_.back().begin());
+  }
+  wire_->staging = std::make_unique<DepositStaging[]>(wire_->count);
+  for (std::size_t i = 0; i < wire_->count; ++i, at += stride) {
+    const auto offset = static_cast<std::size_t>(at - wire_->memory->data());
+    DUNLIN_ASSIGN(wire_->staging[i].slice, wire_->memory->slice(offset, slot));
+  }
+  DUNLIN_ASSIGN(wire_->exchange, transport::SlotExchange::prepare(
+                                     fabric_, {"window/" + options_.name, options_.epoch, around.in,
+                                               around.out, slot, options_.depth}));
+  sender_of_.assign(static_cast<std::size_t>(fabric_.size()), -1);
+  receiver_of_.assign(static_cast<std::size_t>(fabric_.size()), -1);
+  for (std::size_t i = 0; i < around.in.size(); ++i) {
+    receiver_of_[around.in[i].index()] = static_cast<std::int32_t>(i);
+    default_weights_.push_back({around.in[i], around.in_weights[i]});
+    unit_weights_.push_back({around.in[i], 1});
+  }
+  for (std::size_t i = 0; i < around.out.size(); ++i)
+    sender_of_[around.out[i].index()] = static_cast<std::int32_t>(i);
+  last_update_.resize(around.in.size());
+  is_loss_reported_.resize(around.out.size());
+  inputs_.reserve(around.in.size());
+  weights_.reserve(around.in.size());
+  senders_.reserve(around.out.size());
+  receivers_.reserve(around.in.size());
+  return Status::ok();
+}
+
+template <typename T>
+Status NeighborWindow<T>::connect() {
+  DUNLIN_TRY(wire_->exchange->connect());
+  const std::size_t ring = options_.depth + 1;
+  for (std::size_t i = 0; i < wire_->exchange->out().size(); ++i) {
+    senders_.emplace_back(*wire_->exchange, wire_->exchange->out()[i],
+                          std::span(wire_->staging.get() + i * ring, ring));
+  }
+  for (std::size_t i = 0; i < wire_->exchange->in().size(); ++i) {
+    receivers_.emplace_back(*wire_->exchange, wire_->exchange->in()[i], buffers_[i],
+                            options_.is_zeroed);
+  }
+  return Status::ok();
+}
+
+template <typename T>
+NeighborWindow<T>::~NeighborWindow() {
+  if (wire_ && !wire_->is_done()) fabric_.retire(std::move(wire_));
+}
+
+template <typename T>
+Status NeighborWindow<T>::no_neighbor(Rank rank, const char* kind) const {
+  return Status(Code::kInvalidArgument,
+                fmt::format("'{}': rank {} is no {} of rank {}", options_.name, rank.value(), kind,
+                            fabric_.rank().value()))
+      .with_peer(rank);
+}
+
+template <typename T>
+Result<typename NeighborWindow<T>::Buffer> NeighborWindow<T>::buffer(Rank from) {
+  const std::int32_t edge = find_edge(receiver_of_, from);
+  if (edge < 0) return no_neighbor(from, "in-neighbour");
+  DepositReceiver<T>& receiver = receivers_[static_cast<std::size_t>(edge)];
+  return Buffer{receiver.buffer(), receiver.p(), receiver.version()};
+}
+
+template <typename T>
+Result<WindowOperation> NeighborWindow<T>::deposit(DepositKind kind,
+                                                   std::span<const WeightedPeer> to,
+                                                   double self_weight) {
+  look_for_deaths();
+  for (const WeightedPeer& one : to) {
+    const std::int32_t edge = find_edge(sender_of_, one.peer);
+    if (edge < 0) return no_neighbor(one.peer, "out-neighbour");
+    DUNLIN_TRY(senders_[static_cast<std::size_t>(edge)].loss());
+  }
+  const std::uint64_t operation = ++operations_;
+  for (const WeightedPeer& one : to) {
+    auto& sender = senders_[static_cast<std::size_t>(find_edge(sender_of_, one.peer))];
+    // Whatever happens on one edge, the operation reaches the others; test() tells.
+    if (sender.loss().is_ok()) sender.deposit(kind, operation, one.weight, self_, p_);
+    (void)sender.progress();
+  }
+  scale(self_, self_weight);
+  p_ *= self_weight;
+  return WindowOperation(operation);
+}
+
+template <typename T>
+Result<typename NeighborWindow<T>::Report> NeighborWindow<T>::update() {
+  return update({options_.neighborhood.self_weight, default_weights_});
+}
+
+template <typename T>
+Result<typename NeighborWindow<T>::Report> NeighborWindow<T>::update_then_collect() {
+  return update({1, unit_weights_, true});
+}
+
+template <typename T>
+Status NeighborWindow<T>::check(const Update& what) {
+  if (!what.result.empty() && what.result.size() != self_.size()) {
+    return {Code::kInvalidArgument, fmt::format("'{}': room for {} elements for a result of {}",
+                                                options_.name, what.result.size(), self_.size())};
+  }
+  ++updates_;
+  for (const WeightedPeer& one : what.from) {
+    const std::int32_t edge = find_edge(receiver_of_, one.peer);
+    if (edge < 0) return no_neighbor(one.peer, "in-neighbour");
+    if (std::exchange(last_update_[static_cast<std::size_t>(edge)], updates_) == updates_) {
+      return Status(Code::kInvalidArgument, fmt::format("'{}': rank {} is named twice in an update",
+                                                        options_.name, one.peer.value()))
+          .with_peer(one.peer);
+    }
+  }
+  return Status::ok();
+}
+
+template <typename T>
+Result<typename NeighborWindow<T>::Report> NeighborWindow<T>::update(const Update& what) {
+  DUNLIN_TRY(check(what));
+  DUNLIN_TRY(take_over());
+  inputs_.clear();
+  weights_.clear();
+  Report report;
+  report.p = what.self_weight * p_;
+  for (const WeightedPeer& one : what.from) {
+    auto& receiver = receivers_[static_cast<std::size_t>(find_edge(receiver_of_, one.peer))];
+    report.deposits += receiver.version();
+    receiver.clear_version();
+    if (receiver.is_zero()) continue;
+    report.p += one.weight * receiver.p();
+    inputs_.push_back(receiver.buffer().data());
+    weights_.push_back(static_cast<T>(one.weight));
+    if (what.reset) receiver.reset();
+  }
+  std::span<T> result = self_;
+  if (!what.result.empty()) {
+    result = what.result;
+    std::copy(self_.begin(), self_.end(), result.begin());
+  } else {
+    p_ = report.p;
+  }
+  weighted_average(result, static_cast<T>(what.self_weight), std::span<const T* const>(inputs_),
+                   std::span<const T>(weights_));
+  return report;
+}
+
+template <typename T>
+Status NeighborWindow<T>::take_over() {
+  Status outcome;
+  for (auto& receiver : receivers_) {
+    Status status = receiver.progress();
+    if (outcome.is_ok()) outcome = std::move(status);
+  }
+  return outcome;
+}
+
+// What nobody is there to take over any more is lost.
+template <typename T>
+void NeighborWindow<T>::look_for_deaths() {
+  if (fabric_.peers().version() == peers_seen_) return;
+  peers_seen_ = fabric_.peers().version();
+  for (auto& sender : senders_) {
+    if (Status status = fabric_.peers().check(sender.peer()); !status.is_ok())
+      sender.lose(std::move(status));
+  }
+}
+
+template <typename T>
+Status NeighborWindow<T>::progress() {
+  look_for_deaths();
+  for (auto& sender : senders_) (void)sender.progress();  // its loss says what went wrong
+  return take_over();
+}
+
+template <typename T>
+Status NeighborWindow<T>::test(WindowOperation operation) {
+  DUNLIN_TRY(progress());
+  const auto number = static_cast<std::uint64_t>(operation);
+  bool is_done = true;
+  for (const auto& sender : senders_) {
+    if (sender.lost().contains(number)) return sender.loss();
+    const auto outstanding = sender.outstanding();
+    is_done = is_done && !(outstanding && outstanding->contains(number));
+  }
+  return is_done ? Status::ok() : Status::busy();
+}
+
+template <typename T>
+Status NeighborWindow<T>::flush() {
+  DUNLIN_TRY(progress());
+  bool is_done = true;
+  for (std::size_t i = 0; i < senders_.size(); ++i) {
+    const bool has_lost = senders_[i].lost().first <= senders_[i].lost().last;
+    if (has_lost && !is_loss_reported_[i]) {
+      is_loss_reported_[i] = true;
+      return senders_[i].loss();
+    }
+    is_done = is_done && !senders_[i].is_outstanding();
+  }
+  return is_done ? Status::ok() : Status::busy();
+}
+
+template <typename T>
+Status NeighborWindow<T>::wait(WindowOperation operation, Duration timeout) {
+  return fabric_.wait([&] { return test(operation); }, [this] { return awaited(); }, timeout);
+}
+
+template <typename T>
+Status NeighborWindow<T>::flush(Duration timeout) {
+  return fabric_.wait([this] { return flush(); }, [this] { return awaited(); }, timeout);
+}
+
+template <typename T>
+std::vector<Awaited> NeighborWindow<T>::awaited() const {
+  std::vector<Awaited> waits;
+  for (const auto& sender : senders_) {
+    const auto outstanding = sender.outstanding();
+    if (!outstanding) continue;
+    waits.push_back(
+        {sender.peer(), fmt::format("taking over deposits {} to {} to window '{}'",
+                                    outstanding->first, outstanding->last, options_.name)});
+  }
+  return waits;
+}
+
+template class NeighborWindow<float>;
+template class NeighborWindow<double>;
+
+}  // namespace dunlin::collective

@@ -1,0 +1,328 @@
+// The distributed mutex over every transport: of words in the home's memory where the transport has
+// atomics, and managed by the home.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <csignal>
+#include <thread>
+
+#include "collectives/rma/mutex.h"
+#include "runtime/config.h"
+#include "tests/support/ranks.h"
+
+namespace dunlin::testing {
+namespace {
+
+using collective::DistributedMutex;
+using collective::LockOutcome;
+using collective::MutexOptions;
+using transport::Fabric;
+
+constexpr auto kTimeout = std::chrono::seconds(60);
+
+bool has_atomics() {
+  return Config::from_environment().value().transports.front() != "ucx";
+}
+
+// Memory that all ranks share, be they threads or processes; made before they are.
+template <typename T>
+class Shared {
+ public:
+  Shared()
+      : at_(new (mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                      0)) T()) {}
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+  ~Shared() { munmap(at_, sizeof(T)); }
+  T* operator->() const { return at_; }
+
+ private:
+  T* at_;
+};
+
+std::unique_ptr<DistributedMutex> make_mutex(Fabric& fabric, bool is_managed, Rank home) {
+  MutexOptions options;
+  for (int rank = 0; rank < fabric.size(); ++rank) options.membership.members.emplace_back(rank);
+  options.home = home;
+  options.is_managed = is_managed;
+  auto mutex = DistributedMutex::prepare(fabric, options);
+  EXPECT_TRUE(mutex.is_ok()) << mutex.status().to_string();
+  const Status status = (*mutex)->connect();
+  EXPECT_TRUE(status.is_ok()) << status.to_string();
+  EXPECT_EQ((*mutex)->is_managed(), is_managed || !has_atomics());
+  return std::move(mutex).value();
+}
+
+// Waits for all ranks that are still there; unlike sync(), it gives progress to the mutex.
+void meet(Fabric& fabric, DistributedMutex& mutex, const std::string& name) {
+  const auto key = [&](int rank) { return name + "/" + std::to_string(rank); };
+  EXPECT_TRUE(fabric.bootstrap().publish(key(fabric.rank().value()), {}).is_ok());
+  for (int rank = 0; rank < fabric.size(); ++rank) {
+    EXPECT_TRUE(progress_until(fabric, [&] {
+      EXPECT_TRUE(mutex.progress().is_ok());
+      return !fabric.peers().is_present(Rank(rank)) ||
+             fabric.bootstrap().lookup(key(rank), std::chrono::milliseconds(1)).is_ok();
+    })) << name;
+  }
+}
+
+struct Kind {
+  PeerKind peers;
+  bool is_managed;
+};
+
+class MutexTest : public ::testing::TestWithParam<Kind> {
+ protected:
+  void SetUp() override {
+    if (!GetParam().is_managed && !has_atomics())
+      GTEST_SKIP() << "no atomics: every mutex is managed";
+  }
+  void run(int size, const std::function<void(Fabric&, DistributedMutex&)>& body) {
+    run_ranks({.kind = GetParam().peers, .size = size, .killed = {}, .configure = {}},
+              [&](Fabric& fabric) {
+                const auto mutex = make_mutex(fabric, GetParam().is_managed, Rank(size - 1));
+                body(fabric, *mutex);
+                meet(fabric, *mutex, "end of the mutex");
+              });
+  }
+};
+
+TEST_P(MutexTest, OneAtATime) {
+  // A plain number, read, changed and written: whoever is not alone loses counts.
+  struct Counter {
+    std::uint64_t value = 0;
+  };
+  const Shared<Counter> counter;
+  constexpr int kRanks = 4;
+  // Over a network every turn takes a few of its latencies, and those of a machine that is shared.
+  const std::uint64_t rounds = (has_atomics() ? 100'000 : 10'000) / kRanks;
+  run(kRanks, [&](Fabric& fabric, DistributedMutex& mutex) {
+    for (std::uint64_t round = 0; round < rounds; ++round) {
+      const auto locked = mutex.lock(kTimeout);
+      ASSERT_TRUE(locked) << "round " << round << ": " << locked.status().to_string();
+      ASSERT_EQ(*locked, LockOutcome::kLocked);
+      counter->value = counter->value + 1;
+      const Status unlocked = mutex.unlock(kTimeout);
+      ASSERT_TRUE(unlocked.is_ok()) << unlocked.to_string();
+    }
+    meet(fabric, mutex, "counted");
+    EXPECT_EQ(counter->value, rounds * kRanks);
+  });
+}
+
+// Who waits longest is next, also before the one who had it.
+TEST_P(MutexTest, FirstComeFirstServed) {
+  struct Log {
+    int entries = 0;
+    int rank[16] = {};
+  };
+  const Shared<Log> log;
+  constexpr int kRanks = 4;
+  run(kRanks, [&](Fabric& fabric, DistributedMutex& mutex) {
+    const int self = fabric.rank().value();
+    const auto note = [&] { log->rank[log->entries++] = self; };
+    if (self == 0) {
+      ASSERT_TRUE(mutex.lock(kTimeout));
+      note();
+    }
+    meet(fabric, mutex, "locked");
+    for (int turn = 1; turn < kRanks; ++turn) {
+      if (self == turn) {
+        ASSERT_TRUE(post(fabric, [&] { return mutex.start(); }).is_ok());
+        EXPECT_EQ(mutex.start().code(), Code::kInvalidArgument);
+      }
+      // The request has to reach the home before the next one starts.
+      const TimePoint began = fabric.clock().now();
+      progress_until(fabric, [&] {
+        EXPECT_TRUE(mutex.progress().is_ok());
+        return fabric.clock().now() > began + std::chrono::milliseconds(30) * patience();
+      });
+      meet(fabric, mutex, "turn " + std::to_string(turn));
+    }
+    if (self == 0) {
+      ASSERT_TRUE(mutex.unlock(kTimeout).is_ok());
+      ASSERT_TRUE(mutex.lock(kTimeout));
+    } else {
+      EXPECT_TRUE(progress_until(fabric, [&] { return mutex.test().is_ok(); }));
+    }
+    note();
+    ASSERT_TRUE(mutex.unlock(kTimeout).is_ok());
+    meet(fabric, mutex, "all had it");
+    ASSERT_EQ(log->entries, kRanks + 1);
+    for (int i = 0; i <= kRanks; ++i) EXPECT_EQ(log->rank[i], i % kRanks);
+  });
+}
+
+TEST_P(MutexTest, ALockThatTimesOutWithdraws) {
+  run(3, [&](Fabric& fabric, DistributedMutex& mutex) {
+    const bool is_holder = fabric.rank() == Rank(0);
+    EXPECT_EQ(mutex.start_unlock().code(), Code::kInvalidArgument);
+    EXPECT_EQ(mutex.cancel().code(), Code::kInvalidArgument);
+    EXPECT_EQ(mutex.test().status().code(), Code::kInvalidArgument);
+    if (is_holder) {
+      ASSERT_TRUE(mutex.lock(kTimeout));
+    }
+    meet(fabric, mutex, "held");
+    if (!is_holder) {
+      const auto late = mutex.lock(std::chrono::milliseconds(50));
+      EXPECT_EQ(late.status().code(), Code::kDeadlineExceeded) << late.status().to_string();
+      EXPECT_FALSE(mutex.is_held());
+      EXPECT_EQ(mutex.unlock(kTimeout).code(), Code::kInvalidArgument);
+    }
+    meet(fabric, mutex, "too late");
+    if (is_holder) {
+      // Nobody waits any more: it can be had again at once.
+      for (int i = 0; i < 3; ++i) {
+        ASSERT_TRUE(mutex.unlock(kTimeout).is_ok());
+        ASSERT_TRUE(mutex.lock(kTimeout));
+      }
+      ASSERT_TRUE(mutex.unlock(kTimeout).is_ok());
+    }
+    meet(fabric, mutex, "unlocked");
+    const auto locked = mutex.lock(kTimeout);
+    ASSERT_TRUE(locked) << locked.status().to_string();
+    EXPECT_EQ(*locked, LockOutcome::kLocked);
+    ASSERT_TRUE(mutex.unlock(kTimeout).is_ok());
+  });
+}
+
+// Time-outs that hit at any moment: short enough that grants and withdrawals cross.
+TEST_P(MutexTest, ImpatienceBreaksNothing) {
+  struct Counter {
+    std::uint64_t value = 0;
+    std::uint64_t expected[4] = {};
+  };
+  const Shared<Counter> counter;
+  run(4, [&](Fabric& fabric, DistributedMutex& mutex) {
+    std::uint64_t locked = 0;
+    for (int round = 0; round < 20000; ++round) {
+      if (!progress_until(fabric, [&] {
+            const Status status = mutex.start();
+            EXPECT_FALSE(status.is_error()) << status.to_string();
+            return status.is_ok();
+          })) {
+        FAIL() << "round " << round << " never starts";
+      }
+      bool is_locked = false;
+      for (int look = 0; look < round % 40 && !is_locked; ++look) {
+        fabric.progress();
+        is_locked = mutex.test().is_ok();
+      }
+      if (!is_locked) {
+        ASSERT_TRUE(mutex.cancel().is_ok());
+        continue;
+      }
+      ++locked;
+      counter->value = counter->value + 1;
+      ASSERT_TRUE(mutex.start_unlock().is_ok());
+    }
+    // However it ended, it is to be had by everybody.
+    ASSERT_TRUE(mutex.lock(kTimeout));
+    counter->value = counter->value + 1;
+    ASSERT_TRUE(mutex.unlock(kTimeout).is_ok());
+    counter->expected[fabric.rank().index()] = locked + 1;
+    meet(fabric, mutex, "done");
+    std::uint64_t sum = 0;
+    for (const std::uint64_t one : counter->expected) sum += one;
+    EXPECT_EQ(counter->value, sum);
+  });
+}
+
+// Named so that runs over transports that don't survive a killed peer leave it out.
+class PeerDeathWithAMutex : public ::testing::TestWithParam<bool> {};
+
+TEST_P(PeerDeathWithAMutex, IsSucceededByOneWhoKnows) {
+  const bool is_managed = GetParam();
+  if (!is_managed && !has_atomics()) GTEST_SKIP() << "no atomics: every mutex is managed";
+  const Shared<std::atomic<int>> inheritors;
+  run_ranks(
+      {.kind = PeerKind::kProcesses, .size = 4, .killed = {2}, .configure = {}},
+      [&](Fabric& fabric) {
+        const auto mutex = make_mutex(fabric, is_managed, Rank(0));
+        const Rank victim(2);
+        // UCX 1.13 over TCP ends a process whose peer dies while the two are still connecting: all
+        // lanes between the two have to have carried something.
+        Exposed memory(fabric, "greetings", 64, 8);
+        for (int peer = 0; peer < fabric.size(); ++peer) {
+          transport::Lane* const lanes[] = {&memory.link(peer).data(),
+                                            &memory.link(peer).control()};
+          for (std::size_t lane = 0; lane < 2; ++lane) {
+            const auto cell = memory.cell_at(peer, lane * 4 + fabric.rank().index());
+            ASSERT_TRUE(post(fabric, [&] {
+                          return lanes[lane]->notify(notification(cell, 1), nullptr);
+                        }).is_ok());
+          }
+        }
+        for (std::size_t cell = 0; cell < 8; ++cell)
+          ASSERT_TRUE(await_cell(fabric, memory.cell(cell), 1));
+        meet(fabric, *mutex, "greeted");
+        if (fabric.rank() == victim) {
+          ASSERT_TRUE(mutex->lock(kTimeout));
+        }
+        meet(fabric, *mutex, "held");
+        if (fabric.rank() == victim) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));  // so that the others wait
+          const std::int64_t now = fabric.clock().now().time_since_epoch().count();
+          ASSERT_TRUE(fabric.bootstrap().publish("died", ByteWriter().number(now).take()).is_ok());
+          kill(getpid(), SIGKILL);
+        }
+        const auto locked = mutex->lock(kTimeout);
+        const TimePoint locked_at = fabric.clock().now();
+        ASSERT_TRUE(locked) << locked.status().to_string();
+        if (*locked == LockOutcome::kLockedAfterDeath) {
+          inheritors->fetch_add(1);
+          const auto died = fabric.bootstrap().lookup("died", std::chrono::seconds(10));
+          ASSERT_TRUE(died.is_ok()) << died.status().to_string();
+          const TimePoint death(Duration(ByteReader(*died).number<std::int64_t>()));
+          EXPECT_LT(to_seconds(locked_at - death), 2.0 * patience());
+        }
+        ASSERT_TRUE(mutex->unlock(kTimeout).is_ok());
+        meet(fabric, *mutex, "all had it");
+        // From then on it is an ordinary mutex of those who are left.
+        for (int round = 0; round < 100; ++round) {
+          const auto again = mutex->lock(kTimeout);
+          ASSERT_TRUE(again) << again.status().to_string();
+          EXPECT_EQ(*again, LockOutcome::kLocked);
+          ASSERT_TRUE(mutex->unlock(kTimeout).is_ok());
+        }
+        meet(fabric, *mutex, "end of the mutex");
+        EXPECT_EQ(inheritors->load(), 1);
+      });
+}
+
+// Those who wait hear that the home is gone, and that it is the home.
+TEST_P(PeerDeathWithAMutex, OfTheHomeIsReported) {
+  const bool is_managed = GetParam();
+  // The home's own connections are made by whoever waits for it.
+  if (!has_atomics()) GTEST_SKIP() << "covered by its death as a holder";
+  run_ranks({.kind = PeerKind::kProcesses, .size = 3, .killed = {0}, .configure = {}},
+            [&](Fabric& fabric) {
+              const auto mutex = make_mutex(fabric, is_managed, Rank(0));
+              if (fabric.rank() == Rank(0)) {
+                ASSERT_TRUE(mutex->lock(kTimeout));
+              }
+              meet(fabric, *mutex, "held");
+              if (fabric.rank() == Rank(0)) kill(getpid(), SIGKILL);
+              const auto locked = mutex->lock(kTimeout);
+              EXPECT_EQ(locked.status().code(), Code::kPeerDead) << locked.status().to_string();
+              EXPECT_EQ(locked.status().peer(), Rank(0));
+            });
+}
+
+std::string name_of(const Kind& kind) {
+  return to_string(kind.peers) + (kind.is_managed ? "_managed" : "_words");
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, MutexTest,
+                         ::testing::Values(Kind{PeerKind::kThreads, false},
+                                           Kind{PeerKind::kThreads, true},
+                                           Kind{PeerKind::kProcesses, false},
+                                           Kind{PeerKind::kProcesses, true}),
+                         [](const auto& kind) { return name_of(kind.param); });
+INSTANTIATE_TEST_SUITE_P(PeerDeath, PeerDeathWithAMutex, ::testing::Bool(),
+                         [](const auto& managed) {
+                           return std::string(managed.param ? "managed" : "words");
+                         });
+
+}  // namespace
+}  // namespace dunlin::testing

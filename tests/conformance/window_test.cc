@@ -1,0 +1,263 @@
+// Neighbour windows over every transport: what deposits and updates do, that nobody waits for a
+// rank that does something else, push-sum, and the death of a neighbour.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <csignal>
+#include <random>
+#include <thread>
+
+#include "collectives/graph/generators.h"
+#include "collectives/rma/neighbor_window.h"
+#include "tests/support/ranks.h"
+
+namespace dunlin::testing {
+namespace {
+
+using collective::Graph;
+using collective::make_graph;
+using collective::neighborhood_of;
+using collective::NeighborWindow;
+using collective::WeightedPeer;
+using collective::Weighting;
+using collective::WindowOptions;
+using transport::Fabric;
+
+constexpr auto kTimeout = std::chrono::seconds(30);
+
+class WindowTest : public ::testing::TestWithParam<PeerKind> {
+ protected:
+  void run(int size, const RankBody& body) {
+    run_ranks({.kind = GetParam(), .size = size, .killed = {}, .configure = {}}, body);
+  }
+};
+
+template <typename T>
+struct OneWindow {
+  OneWindow(Fabric& fabric, const char* spec, std::size_t count, T initial)
+      : graph(make_graph(spec, fabric.size()).value()) {
+    std::vector<Rank> members;
+    for (int rank = 0; rank < fabric.size(); ++rank) members.emplace_back(rank);
+    WindowOptions options;
+    options.neighborhood =
+        neighborhood_of(graph, Weighting::kUniform, members, fabric.rank()).value();
+    options.count = count;
+    options.is_zeroed = true;
+    out = options.neighborhood.out;
+    in = options.neighborhood.in;
+    auto made = NeighborWindow<T>::prepare(fabric, options, std::vector<T>(count, initial));
+    EXPECT_TRUE(made.is_ok()) << made.status().to_string();
+    window = std::move(made).value();
+    const Status status = window->connect();
+    EXPECT_TRUE(status.is_ok()) << status.to_string();
+  }
+  std::vector<WeightedPeer> to_all(double weight) const {
+    std::vector<WeightedPeer> weights;
+    for (const Rank peer : out) weights.push_back({peer, weight});
+    return weights;
+  }
+
+  Graph graph;
+  std::vector<Rank> out;
+  std::vector<Rank> in;
+  std::unique_ptr<NeighborWindow<T>> window;
+};
+
+// sync() gives progress to the fabric only: whoever waits for us to take something over needs the
+// window's.
+template <typename T>
+void settle(Fabric& fabric, NeighborWindow<T>& window, const std::string& name) {
+  const auto key = [&](int rank) { return name + "/" + std::to_string(rank); };
+  Status flushed;
+  EXPECT_TRUE(progress_until(fabric, [&] { return !(flushed = window.flush()).is_busy(); }));
+  EXPECT_TRUE(flushed.is_ok()) << flushed.to_string();
+  EXPECT_TRUE(fabric.bootstrap().publish(key(fabric.rank().value()), {}).is_ok());
+  for (int rank = 0; rank < fabric.size(); ++rank) {
+    EXPECT_TRUE(progress_until(fabric, [&] {
+      EXPECT_TRUE(window.progress().is_ok());
+      return fabric.bootstrap().lookup(key(rank), std::chrono::milliseconds(1)).is_ok();
+    }));
+  }
+}
+
+template <typename T>
+void deposit_and_update(Fabric& fabric, std::size_t count) {
+  OneWindow<T> one(fabric, "exponential", count, static_cast<T>(fabric.rank().value() + 1));
+  auto& window = *one.window;
+  const auto value_of = [](Rank rank) { return static_cast<T>(rank.value() + 1); };
+  const auto expect = [&](const char* moment, double factor, std::uint64_t version) {
+    for (const Rank peer : one.in) {
+      const auto buffer = window.buffer(peer).value();
+      EXPECT_EQ(buffer.version, version);
+      EXPECT_EQ(buffer.p, factor);
+      for (const T element : buffer.tensor)
+        ASSERT_EQ(element, static_cast<T>(factor) * value_of(peer)) << count;
+    }
+    sync(fabric, moment);  // nobody goes on before all have looked
+  };
+  // 0.5 + 0.25, then halves of the rest: sums of powers of two are exact.
+  ASSERT_TRUE(window.accumulate(one.to_all(0.5)));
+  const auto last = window.accumulate(one.to_all(0.25), 0.5);
+  ASSERT_TRUE(last);
+  const Status waited = window.wait(*last, kTimeout);
+  ASSERT_TRUE(waited.is_ok()) << waited.to_string();
+  settle(fabric, window, "accumulated");
+  expect("looked at 0.75", 0.75, 2);
+  ASSERT_TRUE(window.put(one.to_all(1)));
+  settle(fabric, window, "put");
+  expect("looked at 0.5", 0.5, 3);
+  ASSERT_TRUE(window.accumulate(one.to_all(1)));
+  const Status flushed = window.flush(kTimeout);
+  ASSERT_TRUE(flushed.is_ok()) << flushed.to_string();
+  settle(fabric, window, "added");
+  expect("looked at 1", 1, 4);
+  const auto report = window.update_then_collect();
+  ASSERT_TRUE(report) << report.status().to_string();
+  EXPECT_EQ(report->deposits, 4 * one.in.size());
+  double sum = 0.5 * value_of(fabric.rank());
+  for (const Rank peer : one.in) sum += value_of(peer);
+  for (const T element : window.self()) ASSERT_EQ(element, static_cast<T>(sum));
+  EXPECT_EQ(window.p(), 0.5 + static_cast<double>(one.in.size()));
+  expect("looked at 0", 0, 0);
+  sync(fabric, "done");
+}
+
+TEST_P(WindowTest, DepositsArriveAndUpdatesTakeThem) {
+  for (const std::size_t count : {std::size_t{1}, std::size_t{1003}, std::size_t{200'000}}) {
+    run(3, [count](Fabric& fabric) { deposit_and_update<float>(fabric, count); });
+  }
+  run(4, [](Fabric& fabric) { deposit_and_update<double>(fabric, 777); });
+  run(1, [](Fabric& fabric) { deposit_and_update<double>(fabric, 5); });
+}
+
+// One rank computes, and calls nothing. The others are done with all their operations long before;
+// what they have deposited with it is all there afterwards.
+TEST_P(WindowTest, ARankThatCallsNothingHoldsNobodyUp) {
+  run(4, [](Fabric& fabric) {
+    constexpr int kRounds = 100;
+    const auto nap = std::chrono::seconds(2) * patience();
+    OneWindow<double> one(fabric, "complete", 2000, 1);
+    auto& window = *one.window;
+    const bool is_idle = fabric.rank() == Rank(3);
+    sync(fabric, "ready");
+    const TimePoint began = fabric.clock().now();
+    if (is_idle) {
+      std::this_thread::sleep_for(nap);
+    } else {
+      for (int round = 0; round < kRounds; ++round) {
+        ASSERT_TRUE(window.put(one.to_all(1)));
+        ASSERT_TRUE(window.accumulate(one.to_all(1)));
+        ASSERT_TRUE(window.update({1, {}}));
+        fabric.progress();
+      }
+      EXPECT_LT(to_seconds(fabric.clock().now() - began), to_seconds(nap) / 2);
+    }
+    settle(fabric, window, "settled");
+    for (const Rank peer : one.in) {
+      const auto buffer = window.buffer(peer).value();
+      const bool has_deposited = peer != Rank(3);
+      EXPECT_EQ(buffer.version, has_deposited ? 2 * kRounds : 0);
+      for (const double element : buffer.tensor) ASSERT_EQ(element, has_deposited ? 2 : 0);
+    }
+    sync(fabric, "done");
+  });
+}
+
+// Push-sum on a directed graph by ranks that nap as they like: the sums stay, and every rank ends
+// up with the average.
+TEST_P(WindowTest, PushSumFindsTheAverage) {
+  run(4, [](Fabric& fabric) {
+    constexpr std::size_t kCount = 500;
+    constexpr int kPhases = 12;
+    constexpr int kSteps = 30;
+    const auto initial = [](int rank, std::size_t element) {
+      return std::sin(static_cast<double>(rank * 7) + static_cast<double>(element)) + 2;
+    };
+    OneWindow<double> one(fabric, "root-expander", kCount, 0);
+    auto& window = *one.window;
+    const int self = fabric.rank().value();
+    for (std::size_t i = 0; i < kCount; ++i) window.self()[i] = initial(self, i);
+    std::mt19937 random(static_cast<std::uint32_t>(self));
+    const double share = 1.0 / static_cast<double>(one.out.size() + 1);
+    for (int phase = 0; phase < kPhases; ++phase) {
+      for (int step = 0; step < kSteps; ++step) {
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+        ASSERT_TRUE(window.accumulate(one.to_all(share), share));
+        ASSERT_TRUE(window.update_then_collect());
+        fabric.progress();
+      }
+      settle(fabric, window, "phase " + std::to_string(phase));
+    }
+    ASSERT_TRUE(window.update_then_collect());
+    ByteWriter writer;
+    writer.number(std::bit_cast<std::uint64_t>(window.p()));
+    for (const double element : window.self()) writer.number(std::bit_cast<std::uint64_t>(element));
+    const auto key = [](int rank) { return "mass of " + std::to_string(rank); };
+    ASSERT_TRUE(fabric.bootstrap().publish(key(self), writer.take()).is_ok());
+    std::vector<double> sums(kCount + 1);
+    for (int rank = 0; rank < fabric.size(); ++rank) {
+      const auto mass = fabric.bootstrap().lookup(key(rank), kTimeout * patience());
+      ASSERT_TRUE(mass.is_ok());
+      ByteReader reader(*mass);
+      for (double& sum : sums) sum += std::bit_cast<double>(reader.number<std::uint64_t>());
+    }
+    EXPECT_NEAR(sums[0] / fabric.size(), 1, 1e-12);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      double expected = 0;
+      for (int rank = 0; rank < fabric.size(); ++rank) expected += initial(rank, i);
+      ASSERT_NEAR(sums[i + 1] / expected, 1, 1e-12) << "element " << i;
+      ASSERT_NEAR(window.self()[i] / window.p(), expected / fabric.size(), 1e-5) << "element " << i;
+    }
+    sync(fabric, "done");
+  });
+}
+
+// Named so that runs over transports that don't survive a killed peer leave it out.
+TEST(PeerDeathBesideAWindow, StopsNobodyElse) {
+  run_ranks({.kind = PeerKind::kProcesses, .size = 3, .killed = {2}, .configure = {}},
+            [](Fabric& fabric) {
+              OneWindow<double> one(fabric, "complete", 1000, 1);
+              auto& window = *one.window;
+              const Rank victim(2);
+              ASSERT_TRUE(window.accumulate(one.to_all(0.25), 0.5));
+              settle(fabric, window, "connected");
+              if (fabric.rank() == victim) kill(getpid(), SIGKILL);
+              // Never refused before the death is known, and always after that.
+              Status refused;
+              ASSERT_TRUE(progress_until(fabric, [&] {
+                refused = window.accumulate(one.to_all(0.25), 0.5).status();
+                EXPECT_TRUE(window.update_then_collect());
+                return refused.is_error();
+              }));
+              EXPECT_EQ(refused.code(), Code::kPeerDead) << refused.to_string();
+              EXPECT_EQ(refused.peer(), victim) << refused.to_string();
+              Status flushed = window.flush(kTimeout);
+              if (flushed.is_error()) {  // what the victim didn't take over
+                EXPECT_EQ(flushed.code(), Code::kPeerDead) << flushed.to_string();
+                EXPECT_EQ(flushed.peer(), victim) << flushed.to_string();
+              }
+              const Rank other(1 - fabric.rank().value());
+              const WeightedPeer survivor[] = {{other, 0.5}};
+              const auto last = window.accumulate(survivor, 0.5);
+              ASSERT_TRUE(last) << last.status().to_string();
+              const Status waited = window.wait(*last, kTimeout);
+              EXPECT_TRUE(waited.is_ok()) << waited.to_string();
+              // The other may be waiting for us still.
+              ASSERT_TRUE(fabric.bootstrap()
+                              .publish("last/" + std::to_string(fabric.rank().value()), {})
+                              .is_ok());
+              EXPECT_TRUE(progress_until(fabric, [&] {
+                EXPECT_TRUE(window.update_then_collect());
+                return fabric.bootstrap()
+                    .lookup("last/" + std::to_string(other.value()), std::chrono::milliseconds(1))
+                    .is_ok();
+              }));
+            });
+}
+
+INSTANTIATE_TEST_SUITE_P(Peers, WindowTest,
+                         ::testing::Values(PeerKind::kThreads, PeerKind::kProcesses),
+                         [](const auto& peers) { return to_string(peers.param); });
+
+}  // namespace
+}  // namespace dunlin::testing

@@ -1,0 +1,306 @@
+// The mutex of words in the home's memory, over lanes that take their time: an atomic is carried
+// out at a random moment after it was posted, and is complete at a random one after that;
+// notifications and the news of a death come when they like. A failure prints its seed; run it
+// alone with
+// --gtest_filter=*/SEED.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "collectives/rma/mutex_words.h"
+#include "tests/sim/hostile_world.h"
+
+namespace dunlin::testing {
+namespace {
+
+using collective::LockOutcome;
+using collective::MutexMember;
+using collective::MutexMembers;
+using collective::MutexWords;
+using State = collective::MutexProtocol::State;
+using transport::Completion;
+using transport::LocalSlice;
+using transport::RemoteSlice;
+
+// What is under way, of all lanes; each thing happens by itself, in any order.
+class Happenings {
+ public:
+  explicit Happenings(std::mt19937_64& random) : random_(random) {}
+  void add(int owner, std::function<void()> what) { due_.push_back({owner, std::move(what)}); }
+  void let_one_happen() {
+    if (due_.empty()) return;
+    std::swap(due_[random_() % due_.size()], due_.back());
+    const auto one = std::move(due_.back());
+    due_.pop_back();
+    one.what();
+  }
+  // What the dead have posted may happen or not.
+  void lose_some(int owner) {
+    std::erase_if(due_, [&](const Due& one) { return one.owner == owner && random_() % 2 == 0; });
+  }
+
+ private:
+  struct Due {
+    int owner;
+    std::function<void()> what;
+  };
+  std::mt19937_64& random_;
+  std::vector<Due> due_;
+};
+
+// One lane of a rank to another, whose board, and the home's words, are at hand.
+class SlowLane final : public transport::Lane,
+                       public transport::RemoteAtomics,
+                       public transport::RemoteReads {
+ public:
+  SlowLane(int owner, Happenings& happenings, transport::NotifyBoard& board,
+           std::vector<std::uint64_t>& words, std::mt19937_64& random)
+      : owner_(owner), happenings_(happenings), board_(board), words_(words), random_(random) {}
+
+  Status put(LocalSlice, RemoteSlice, Completion*) override { return unused(); }
+  Status put_notify(LocalSlice, RemoteSlice, const transport::Notification&, Completion*) override {
+    return unused();
+  }
+  Status flush(transport::Visibility, Completion*) override { return unused(); }
+  Status notify(const transport::Notification& notification, Completion*) override {
+    if (random_() % 4 == 0) return Status::busy();
+    happenings_.add(owner_,
+                    [this, notification] { board_.cell(notification.id).publish(notification); });
+    return Status::ok();
+  }
+  transport::RemoteReads* reads() override { return this; }
+  transport::RemoteAtomics* atomics() override { return this; }
+  std::size_t progress() override { return 0; }
+  void close() noexcept override {}
+
+  Status fetch_add(RemoteSlice word, std::uint64_t operand, std::uint64_t* before,
+                   Completion* completion) override {
+    return carry_out(completion, before,
+                     [=, this] { return std::exchange(at(word), at(word) + operand); });
+  }
+  Status compare_swap(RemoteSlice word, std::uint64_t expected, std::uint64_t desired,
+                      std::uint64_t* before, Completion* completion) override {
+    return carry_out(completion, before, [=, this] {
+      return at(word) == expected ? std::exchange(at(word), desired) : at(word);
+    });
+  }
+  transport::AtomicScope scope() const override { return transport::AtomicScope::kTransport; }
+  // Words are read one by one.
+  Status get(RemoteSlice from, LocalSlice to, Completion* completion) override {
+    return read(from.offset() / 8, reinterpret_cast<std::uint64_t*>(to.data()), from.size() / 8,
+                completion);
+  }
+
+ private:
+  Status unused() const { return {Code::kInternal, "nothing of the kind is expected"}; }
+  std::uint64_t& at(const RemoteSlice& word) { return words_[word.offset() / 8]; }
+  Status carry_out(Completion* completion, std::uint64_t* before,
+                   std::function<std::uint64_t()> what) {
+    if (random_() % 4 == 0) return Status::busy();
+    happenings_.add(owner_, [=, this] {
+      const std::uint64_t former = what();
+      happenings_.add(owner_, [=] {
+        *before = former;
+        completion->fire(Status::ok());
+      });
+    });
+    return Status::ok();
+  }
+  Status read(std::size_t first, std::uint64_t* to, std::size_t left, Completion* completion) {
+    happenings_.add(owner_, [=, this] {
+      if (left == 0) return completion->fire(Status::ok());
+      *to = words_[first];
+      (void)read(first + 1, to + 1, left - 1, completion);
+    });
+    return Status::ok();
+  }
+
+  int owner_;
+  Happenings& happenings_;
+  transport::NotifyBoard& board_;
+  std::vector<std::uint64_t>& words_;
+  std::mt19937_64& random_;
+};
+
+class SlowLink final : public transport::Link {
+ public:
+  SlowLink(Rank peer, int owner, Happenings& happenings, transport::NotifyBoard& board,
+           std::vector<std::uint64_t>& words, std::mt19937_64& random)
+      : Link(peer), lane_(owner, happenings, board, words, random) {}
+  transport::Lane& data() override { return lane_; }
+  transport::Lane& control() override { return lane_; }
+  Result<std::unique_ptr<transport::RemoteRegion>> import_region(std::span<const std::byte>,
+                                                                 std::size_t size) override {
+    return std::make_unique<transport::RemoteRegion>(*this, size);
+  }
+
+ private:
+  SlowLane lane_;
+};
+
+constexpr int kRounds = 20;
+
+class Crowd {
+ public:
+  Crowd(std::uint64_t seed, int size)
+      : world(seed, size),
+        happenings(world.random()),
+        words_(MutexWords::bytes(static_cast<std::size_t>(size)) / 8),
+        ranks_(static_cast<std::size_t>(size)) {
+    for (int rank = 0; rank < size; ++rank) {
+      const auto count = static_cast<std::size_t>(size);
+      at(rank).first_cell = world.fabric(rank).board().allocate(count).value();
+    }
+    for (int rank = 0; rank < size; ++rank) {
+      MutexMembers members{world.fabric(rank), "words", {}, static_cast<std::size_t>(rank), 0};
+      for (int peer = 0; peer < size; ++peer) {
+        at(rank).links.push_back(std::make_unique<SlowLink>(
+            Rank(peer), rank, happenings, world.fabric(peer).board(), words_, world.random()));
+        members.members.push_back({Rank(peer), at(peer).first_cell, at(rank).links.back().get()});
+      }
+      auto imported = at(rank).links.front()->import_region({}, words_.size() * 8).value();
+      at(rank).mutex = MutexWords::create(std::move(members), std::move(imported)).value();
+    }
+  }
+
+  struct Member {
+    std::vector<std::unique_ptr<SlowLink>> links;
+    std::unique_ptr<MutexWords> mutex;
+    transport::NotifyId first_cell{};
+    bool is_in = false;
+    int rounds = 0;
+  };
+  Member& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+
+  void act(int rank) {
+    Member& member = at(rank);
+    auto& random = world.random();
+    const Status status = member.mutex->progress();
+    ASSERT_TRUE(status.is_ok()) << status.to_string();
+    const State state = member.mutex->state();
+    if (state == State::kIdle && member.rounds < kRounds && random() % 4 == 0) member.mutex->want();
+    if (state == State::kWaiting && random() % 128 == 0) {
+      member.mutex->release(false);
+      ++cancelled;
+    }
+    if (state != State::kHeld) return;
+    if (!member.is_in) {
+      ASSERT_EQ(holder, -1) << "rank " << rank << " got it as well";
+      const bool has_inherited = member.mutex->outcome() == LockOutcome::kLockedAfterDeath;
+      inherited += has_inherited ? 1 : 0;
+      ASSERT_TRUE(has_inherited || !is_orphaned) << "rank " << rank << " was not told";
+      is_orphaned = false;
+      holder = rank;
+      member.is_in = true;
+    } else if (random() % 4 == 0) {
+      ASSERT_EQ(holder, rank);
+      holder = -1;
+      member.is_in = false;
+      ++member.rounds;
+      member.mutex->release(true);
+    }
+  }
+  bool has_done(int rank) {
+    return at(rank).rounds == kRounds && at(rank).mutex->state() == State::kIdle;
+  }
+
+  HostileWorld world;
+  Happenings happenings;
+  int holder = -1;
+  bool is_orphaned = false;
+  int inherited = 0;
+  int cancelled = 0;
+
+ private:
+  std::vector<std::uint64_t> words_;
+  std::vector<Member> ranks_;
+};
+
+constexpr long kMostTurns = 2'000'000;  // far beyond any run: what takes more hangs
+
+class MutexWordsTest : public ::testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(MutexWordsTest, OneAtATimeAndEverybodyInTheEnd) {
+  const std::uint64_t seed = GetParam();
+  const int size = 1 + static_cast<int>(seed % 7);
+  Crowd crowd(seed, size);
+  long turns = 0;
+  const auto is_finished = [&] {
+    for (int rank = 0; rank < size; ++rank) {
+      if (!crowd.has_done(rank)) return false;
+    }
+    return true;
+  };
+  for (; turns < kMostTurns && !is_finished() && !HasFatalFailure(); ++turns) {
+    crowd.act(static_cast<int>(crowd.world.random()() % static_cast<std::uint64_t>(size)));
+    crowd.happenings.let_one_happen();
+  }
+  EXPECT_LT(turns, kMostTurns) << "seed " << seed << ": nothing moves any more";
+  EXPECT_EQ(crowd.inherited, 0);
+}
+
+// One or two members (not the home) die at random moments, in the middle of whatever they do, and
+// the others hear of it one after another.
+TEST_P(MutexWordsTest, DeathsArePassedOver) {
+  const std::uint64_t seed = GetParam();
+  const int size = 3 + static_cast<int>(seed % 6);
+  Crowd crowd(seed, size);
+  auto& random = crowd.world.random();
+  const auto ranks = static_cast<std::uint64_t>(size);
+  struct Death {
+    int rank;
+    long turn;
+    bool is_over = false;
+  };
+  std::vector<Death> deaths;
+  for (std::uint64_t i = 0; i <= seed % 2; ++i) {
+    deaths.push_back({1 + static_cast<int>(random() % (ranks - 1)),
+                      static_cast<long>(random() % (1000 * ranks))});
+  }
+  const auto is_dead = [&](int rank) {
+    return std::any_of(deaths.begin(), deaths.end(),
+                       [&](const Death& one) { return one.is_over && one.rank == rank; });
+  };
+  long turns = 0;
+  const auto is_finished = [&] {
+    for (int rank = 0; rank < size; ++rank) {
+      if (!is_dead(rank) && !crowd.has_done(rank)) return false;
+    }
+    return true;
+  };
+  for (; turns < kMostTurns && !is_finished() && !HasFatalFailure(); ++turns) {
+    for (Death& death : deaths) {
+      if (death.is_over || turns < death.turn) continue;
+      death.is_over = true;
+      crowd.happenings.lose_some(death.rank);
+      if (crowd.holder == death.rank) {
+        crowd.holder = -1;
+        crowd.is_orphaned = true;
+      }
+      for (int rank = 0; rank < size; ++rank) {
+        crowd.happenings.add(-1, [&crowd, rank, victim = death.rank] {
+          crowd.world.fabric(rank).peers().mark(Rank(victim), PeerState::kDead, "by the test");
+        });
+      }
+    }
+    const int rank = static_cast<int>(random() % ranks);
+    if (!is_dead(rank)) crowd.act(rank);
+    crowd.happenings.let_one_happen();
+    // For those who look time and again.
+    if (turns % 16 == 0) {
+      auto& network = crowd.world.network();
+      network.wake_at(Rank(0), network.now() + std::chrono::milliseconds(1));
+      network.step();
+    }
+  }
+  EXPECT_LT(turns, kMostTurns) << "seed " << seed << ": nothing moves any more";
+  EXPECT_LE(crowd.inherited, static_cast<int>(deaths.size()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, MutexWordsTest, ::testing::Range<std::uint64_t>(1, 501),
+                         [](const auto& seed) { return std::to_string(seed.param); });
+
+}  // namespace
+}  // namespace dunlin::testing

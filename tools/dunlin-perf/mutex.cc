@@ -1,0 +1,124 @@
+// mutex: all ranks lock and unlock one mutex, again and again; timed at rank 0, from its lock() to
+// the end of its unlock(). With several ranks that is a turn of all of them. The limit is the bare
+// ping-pong of ranks 0 and 1: a turn hands the mutex over once per rank, each time half a round
+// trip.
+#include <fmt/format.h>
+
+#include "collectives/barrier.h"
+#include "collectives/rma/mutex.h"
+#include "tools/dunlin-perf/benchmarks.h"
+#include "tools/dunlin-perf/pair.h"
+#include "tools/dunlin-perf/ping_pong.h"
+
+namespace dunlin::perf {
+namespace {
+
+constexpr Rank kHome(0);
+
+class MutexBench {
+ public:
+  MutexBench(Job& job, collective::DistributedMutex& mutex, collective::Barrier& barrier)
+      : job_(job), mutex_(mutex), barrier_(barrier) {}
+
+  Status pass() {
+    if (!job_.spins()) {
+      DUNLIN_TRY(mutex_.lock(job_.config().deadline).status());
+      return mutex_.unlock(job_.config().deadline);
+    }
+    DUNLIN_TRY(await([&] { return mutex_.start(); }));
+    DUNLIN_TRY(await([&] { return mutex_.test().status(); }));
+    DUNLIN_TRY(mutex_.start_unlock());
+    return await([&] { return mutex_.test_unlock(); });
+  }
+
+  // Until all have done with the mutex: a home that manages it is needed by the others.
+  Status align() {
+    DUNLIN_TRY(barrier_.start());
+    return await([&] {
+      DUNLIN_TRY(mutex_.progress());
+      return barrier_.test();
+    });
+  }
+
+ private:
+  template <typename Ready>
+  Status await(Ready&& ready) {
+    Status status = ready();
+    if (!status.is_busy()) return status;
+    DUNLIN_TRY(job_.await(kHome, "the mutex", [&] { return !(status = ready()).is_busy(); }));
+    return status;
+  }
+
+  Job& job_;
+  collective::DistributedMutex& mutex_;
+  collective::Barrier& barrier_;
+};
+
+Result<Row> measure(Job& job, MutexBench& bench, Pair* pair, const Plan& plan) {
+  Timer ours(plan.is_each_timed);
+  Timer limit(plan.is_each_timed);
+  BarePingPong* const bare = pair != nullptr ? pair->bare() : nullptr;
+  const auto one = [&] { return bench.pass(); };
+  const auto trip = [&] { return round_trip(*bare, pair->leads()); };
+  const Clock& clock = job.fabric().clock();
+  const TimePoint warming = clock.now();
+  if (bare != nullptr) DUNLIN_TRY(limit.warm_up(plan.warmup, trip));
+  DUNLIN_TRY(bench.align());
+  DUNLIN_TRY(ours.warm_up(plan.warmup, one));
+  DUNLIN_TRY(bench.align());
+  Pacer pacer(plan, (clock.now() - warming) / static_cast<std::int64_t>(plan.warmup));
+  Row row;
+  Rate rate;
+  for (;;) {
+    DUNLIN_ASSIGN(const std::uint64_t count, job.next_chunk(plan, pacer));
+    if (count == 0) break;
+    if (bare != nullptr) DUNLIN_TRY(limit.run(count, trip));
+    DUNLIN_TRY(bench.align());
+    const TimePoint began = clock.now();
+    DUNLIN_TRY(ours.run(count, one));
+    DUNLIN_TRY(bench.align());
+    rate.add(count * static_cast<std::uint64_t>(job.size()), clock.now() - began);
+    row.iterations += count;
+  }
+  row.take(ours.histogram(), 1, plan.is_each_timed);
+  row.messages_per_s = rate.per_second();
+  if (bare != nullptr) {
+    row.limit = limit.histogram().summary(0.5 * job.size());
+    row.ratio = paired_ratio(ours, limit) / (0.5 * job.size());
+  }
+  return row;
+}
+
+}  // namespace
+
+Status run_mutex(const Options& options, Job& job, const Output& output) {
+  collective::MutexOptions mutex_options;
+  mutex_options.name = "perf";
+  mutex_options.membership.members = job.ranks();
+  mutex_options.home = kHome;
+  DUNLIN_ASSIGN(const auto mutex,
+                collective::DistributedMutex::prepare(job.fabric(), mutex_options));
+  DUNLIN_ASSIGN(const auto barrier,
+                collective::Barrier::prepare(job.fabric(), "perf mutex", job.ranks()));
+  DUNLIN_TRY(mutex->connect());
+  DUNLIN_TRY(barrier->connect());
+  std::unique_ptr<Pair> pair;
+  if (job.rank() < Rank(2)) {
+    DUNLIN_ASSIGN(pair, Pair::create(job, 0));
+  }
+  DUNLIN_TRY(print_heading(
+      job, output,
+      fmt::format("mutex of {} ranks, {}: lock and unlock, timed at rank 0; rates: of all ranks; "
+                  "limit: a bare cache line to each rank",
+                  job.size(), mutex->is_managed() ? "managed by rank 0" : "words at rank 0"),
+      "ping-pong"));
+  const Plan plan = plan_for(0, options);
+  MutexBench bench(job, *mutex, *barrier);
+  DUNLIN_ASSIGN(const Row row, measure(job, bench, pair.get(), plan));
+  if (job.is_root()) {
+    DUNLIN_TRY(print_row(options, job, output, 0, row));
+  }
+  return bench.align();
+}
+
+}  // namespace dunlin::perf

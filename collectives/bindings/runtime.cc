@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <ranges>
 
+#include "collectives/bindings/collective_operation.h"
 #include "runtime/bootstrap/service_thread.h"
 #include "runtime/log.h"
 
@@ -28,53 +29,8 @@ constexpr auto kServerTurn = std::chrono::seconds(1);
 constexpr auto kFollowerNap = std::chrono::microseconds(200);
 constexpr auto kPartingNap = std::chrono::microseconds(200);
 
-Status closed() {
-  return {Code::kClosed, "Dunlin was shut down"};
-}
-
-// It goes on: the wait has ended, not the operation.
-bool is_expiry(const Status& status) {
-  return status.code() == Code::kDeadlineExceeded || status.code() == Code::kPeerStalled;
-}
-
-class CollectiveOperation final : public Operation {
- public:
-  CollectiveOperation(CommunicatorHandle slot, collective::Request request)
-      : slot_(std::move(slot)), request_(request) {}
-
-  Status test() override {
-    DUNLIN_TRY(check());
-    Communicator& communicator = *slot_->communicator;
-    Status status = communicator.test(request_);
-    if (!status.is_busy()) return status;
-    // Nobody may come to wait for it, which is where losses are looked for.
-    const PeerTable& peers = communicator.fabric().peers();
-    if (const std::uint64_t version = peers.version(); version != seen_) {
-      seen_ = version;
-      is_anybody_gone_ = peers.is_anybody_gone();
-    }
-    if (!is_anybody_gone_) return status;
-    status = wait(Duration::zero(), {});
-    return is_expiry(status) ? Status::busy() : status;
-  }
-
-  Status wait(Duration timeout, const std::function<Status()>& pause) override {
-    DUNLIN_TRY(check());
-    Status status = slot_->communicator->wait(request_, timeout, pause);
-    if (status.code() == Code::kPeerDead) slot_->failure = status;
-    return status;
-  }
-
-  bool uses(const CommunicatorSlot& slot) const override { return &slot == slot_.get(); }
-
- private:
-  Status check() const { return slot_->communicator ? slot_->failure : closed(); }
-
-  CommunicatorHandle slot_;
-  collective::Request request_;
-  std::uint64_t seen_ = 0;  // version of the peer table
-  bool is_anybody_gone_ = false;
-};
+// Calls that this thread is within: more than none where a signal handler runs during a wait.
+thread_local int stays_of_thread = 0;
 
 // Ended, one way or another.
 void settle(Operation& operation, const Status& status) {
@@ -89,9 +45,11 @@ class Runtime::Stay {
     runtime_.blocked_.fetch_add(1, std::memory_order_relaxed);
     runtime_.enter();
     ++runtime_.stays_;
+    ++stays_of_thread;
   }
   ~Stay() {
     --runtime_.stays_;
+    --stays_of_thread;
     const bool leaves_work = !runtime_.outstanding_.empty();
     runtime_.leave();
     runtime_.blocked_.fetch_sub(1, std::memory_order_relaxed);
@@ -105,6 +63,21 @@ class Runtime::Stay {
 
  private:
   Runtime& runtime_;
+};
+
+// Takes the operation off the list of those that threads wait for.
+class Runtime::Driven {
+ public:
+  Driven(Runtime& runtime, const std::shared_ptr<Operation>& operation)
+      : runtime_(runtime), operation_(operation) {}
+  ~Driven() {
+    auto& driven = runtime_.driven_;
+    driven.erase(std::ranges::find(driven, operation_));
+  }
+
+ private:
+  Runtime& runtime_;
+  const std::shared_ptr<Operation>& operation_;
 };
 
 Result<std::unique_ptr<Runtime>> Runtime::create(Options options) {
@@ -285,6 +258,8 @@ Status Runtime::drive(const std::shared_ptr<Operation>& operation, Duration time
   const TimePoint until = clock_.now() + timeout;
   TimePoint last_interrupt = clock_.now();
   std::erase(outstanding_, operation);
+  driven_.push_back(operation);
+  const Driven ends(*this, operation);
   Status status;
   // One thread at a time; else they would hand the lock to and fro, and none could sleep.
   while (is_driven_ && !operation->is_over()) {
@@ -320,10 +295,21 @@ Status Runtime::drain(const CommunicatorSlot* communicator, Duration timeout,
                       const Interrupt& interrupt) {
   const TimePoint until = clock_.now() + timeout;
   for (;;) {
-    const auto found = std::ranges::find_if(outstanding_, [&](const auto& operation) {
+    const auto is_of_it = [&](const auto& operation) {
       return communicator == nullptr || operation->uses(*communicator);
-    });
-    if (found == outstanding_.end()) return Status::ok();
+    };
+    const auto found = std::ranges::find_if(outstanding_, is_of_it);
+    if (found == outstanding_.end()) {
+      if (std::ranges::none_of(driven_, is_of_it)) return Status::ok();
+      // Another thread is within it; it comes out when it is over.
+      if (clock_.now() >= until)
+        return {Code::kDeadlineExceeded, "another thread waits for an operation still under way"};
+      leave();
+      std::this_thread::sleep_for(kFollowerNap);
+      enter();
+      if (interrupt) DUNLIN_TRY(interrupt());
+      continue;
+    }
     const std::shared_ptr<Operation> operation = *found;  // stays, whatever leaves the list
     Status status = drive(operation, std::max(until - clock_.now(), Duration::zero()), interrupt);
     if (!operation->is_over()) return status;
@@ -344,6 +330,8 @@ Status Runtime::release(const CommunicatorHandle& communicator, const Interrupt&
     return {Code::kInvalidArgument, "the communicator of all ranks lasts until shutdown"};
   DUNLIN_TRY(drain(communicator.get(), config_.deadline, interrupt));
   DUNLIN_TRY(run_inside(communicator, {Collective::kBarrier}, interrupt));
+  // What other threads have begun meanwhile.
+  DUNLIN_TRY(drain(communicator.get(), config_.deadline, interrupt));
   communicator->communicator.reset();
   std::erase(communicators_, communicator);
   return Status::ok();
@@ -416,6 +404,9 @@ void Runtime::stop_serving() {
 }
 
 Status Runtime::shutdown(Ending ending, Duration patience) {
+  if (stays_of_thread > 0) {
+    return {Code::kInvalidArgument, "shutdown() from within a wait: by a signal handler, say"};
+  }
   {
     const Turn turn(*this);
     if (!std::exchange(is_open_, false)) return Status::ok();

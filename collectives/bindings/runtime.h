@@ -142,6 +142,7 @@ class Runtime {
   };
   // The scope of a call that gives the lock up meanwhile: nothing is destroyed until it has ended.
   class Stay;
+  class Driven;
 
   explicit Runtime(Config config) : config_(std::move(config)) {}
   Status join(const Environment& environment, Options options);
@@ -179,6 +180,7 @@ class Runtime {
 
   TurnLock lock_;
   std::vector<std::shared_ptr<Operation>> outstanding_;  // that nobody may be waiting for
+  std::vector<std::shared_ptr<Operation>> driven_;       // that threads wait for, maybe several one
   bool is_open_ = true;
   bool is_driven_ = false;  // a thread waits, and moves everything on
   int stays_ = 0;

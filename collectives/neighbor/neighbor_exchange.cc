@@ -57,8 +57,13 @@ Status NeighborExchange::Impl::test(NeighborRequest request) {
 }
 
 Status NeighborExchange::Impl::wait(NeighborRequest request, Duration timeout) {
-  Status status =
-      fabric_.wait([&] { return test(request); }, [&] { return awaited(request); }, timeout);
+  // Who is gone fails the call in the next test(), which goes on with what it has for others.
+  const auto present = [&] {
+    std::vector<transport::Awaited> all = awaited(request);
+    std::erase_if(all, [&](const auto& each) { return !fabric_.peers().is_present(each.peer); });
+    return all;
+  };
+  Status status = fabric_.wait([&] { return test(request); }, present, timeout);
   if (Operation* const operation = router_.find(request.number); operation != nullptr) {
     // Why it failed tells more than who did not come for what it still had to send.
     if (!operation->failure.is_ok()) status = operation->failure;

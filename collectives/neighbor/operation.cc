@@ -81,6 +81,11 @@ Status Operation::accept(Intake& intake, const Header& header) {
                               kind(is_reduction)))
         .with_peer(intake.pair->peer);
   }
+  if (intake.arrived > header.bytes) {
+    return Status(Code::kCorrupted, fmt::format("'{}' {}: {} bytes came of {}", name,
+                                                intake.sequence, intake.arrived, header.bytes))
+        .with_peer(intake.pair->peer);
+  }
   intake.is_known = true;
   intake.bytes = header.bytes;
   intake.weight *= header.weight;
@@ -95,7 +100,9 @@ void Operation::take() {
   // What is averaged in place has to be sent before.
   std::size_t limit = bytes;
   if (input == output) {
-    for (const Delivery& delivery : deliveries) limit = std::min(limit, delivery.sent);
+    for (const Delivery& delivery : deliveries) {
+      if (!delivery.is_over) limit = std::min(limit, delivery.sent);
+    }
   }
   while (averaged_ < limit) {
     std::size_t size = limit - averaged_;

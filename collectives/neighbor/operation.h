@@ -41,6 +41,8 @@ struct Intake {
   std::uint32_t sequence = 0;
   std::uint32_t token = 0;  // 0: there are no chunks to ask for, as far as is known
   bool has_asked = false;
+  std::size_t element = 1;   // bytes
+  std::size_t expected = 0;  // bytes, before they are announced; of what is gathered: any
   bool is_known = false;     // what comes: size and the source's weight
   std::size_t bytes = 0;     // that come in all
   std::size_t arrived = 0;   // bytes
@@ -48,6 +50,11 @@ struct Intake {
   std::deque<Piece> pieces;  // the bytes in between, in order
 
   bool has_arrived() const { return is_known && arrived == bytes; }
+  // Whether a chunk of so many bytes can be the next, as far as is known.
+  bool fits(std::size_t size) const {
+    return token != 0 && size != 0 && size % element == 0 && size <= limit() - arrived;
+  }
+  std::size_t limit() const { return is_known ? bytes : expected; }
 };
 
 class Operation {

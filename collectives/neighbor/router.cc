@@ -41,16 +41,20 @@ std::vector<WeightedRank> Router::clockwise(std::vector<WeightedRank> ranks) con
 
 Result<Router::Peer*> Router::peer(Rank rank) {
   std::unique_ptr<Peer>& found = peers_[rank.index()];
-  if (found != nullptr) return found.get();
-  auto made = std::make_unique<Peer>();
-  made->pair.peer = rank;
-  DUNLIN_ASSIGN(made->pair.messages,
-                Ring::prepare(fabric_, {options_.name + "/messages", rank,
-                                        sizeof(Header) + Operation::kSmall, kMessages}));
-  DUNLIN_ASSIGN(made->pair.chunks, Ring::prepare(fabric_, {options_.name + "/chunks", rank,
-                                                           options_.slot_bytes, options_.depth}));
-  found = std::move(made);
-  met_.push_back(found.get());
+  if (found == nullptr) found = std::make_unique<Peer>();
+  Pair& pair = found->pair;
+  pair.peer = rank;
+  // What a failed attempt has published already stays.
+  if (pair.messages == nullptr) {
+    DUNLIN_ASSIGN(pair.messages,
+                  Ring::prepare(fabric_, {options_.name + "/messages", rank,
+                                          sizeof(Header) + Operation::kSmall, kMessages}));
+  }
+  if (pair.chunks == nullptr) {
+    DUNLIN_ASSIGN(pair.chunks, Ring::prepare(fabric_, {options_.name + "/chunks", rank,
+                                                       options_.slot_bytes, options_.depth}));
+    met_.push_back(found.get());
+  }
   return found.get();
 }
 
@@ -84,6 +88,8 @@ Result<std::uint64_t> Router::add(const NeighborCall& call, std::vector<Bytes>* 
     Intake& intake = operation.intakes.emplace_back();
     intake.pair = &peer.pair;
     intake.weight = from.weight;
+    intake.element = size_of(call.type);
+    intake.expected = operation.is_reduction ? operation.bytes : SIZE_MAX;
     intake.sequence = ++peer.received_calls[operation.key];
     if (!is_small && operation.is_reduction) intake.token = ++last_token_;
   }
@@ -189,7 +195,8 @@ void Router::ask(Operation& operation, Intake& intake) {
 void Router::take_chunk(Peer& peer, const transport::Message& message) {
   for (auto& [number, operation] : operations_) {
     for (Intake& intake : operation.intakes) {
-      if (intake.token != message.tag || !operation.failure.is_ok()) continue;
+      if (intake.token != message.tag || intake.pair != &peer.pair) continue;
+      if (!operation.failure.is_ok() || !intake.fits(message.data.size())) continue;
       Piece& piece = intake.pieces.emplace_back();
       piece.bytes = message.data;
       piece.ring = peer.pair.chunks.get();
@@ -198,10 +205,16 @@ void Router::take_chunk(Peer& peer, const transport::Message& message) {
       return;
     }
   }
-  peer.pair.chunks->release(message.sequence);  // of a call that was given up
+  peer.pair.chunks->release(message.sequence);  // of a call that was given up, or wrong
 }
 
 void Router::dispatch(Peer& peer, const transport::Message& message) {
+  if (!is_well_formed(message.data)) {
+    DUNLIN_WARN("dropped a malformed message of {} bytes from rank {}", message.data.size(),
+                peer.pair.peer.value());
+    peer.pair.messages->release(message.sequence);
+    return;
+  }
   const Header header = header_of(message.data);
   const CallId id{header.key, header.sequence};
   switch (header.kind) {
@@ -236,16 +249,32 @@ void Router::dispatch(Peer& peer, const transport::Message& message) {
         if (header.kind == Kind::kAnnounce) reply(peer, header, Kind::kUnwanted);
         break;
       }
-      peer.early.emplace(id, Early{header, {}, Bytes(bytes.begin(), bytes.end())});
-      peer.early_bytes += bytes.size();
+      if (peer.early.try_emplace(id, header, bytes, Bytes(bytes.begin(), bytes.end())).second) {
+        peer.early_bytes += bytes.size();
+      }
       break;
     }
   }
   peer.pair.messages->release(message.sequence);
 }
 
+// Whether a call under way waits for the peer.
+bool Router::is_needed(const Peer& peer) const {
+  const auto awaits = [&](const Operation& operation) {
+    for (const Delivery& delivery : operation.deliveries) {
+      if (delivery.pair == &peer.pair && !delivery.is_over) return true;
+    }
+    for (const Intake& intake : operation.intakes) {
+      if (intake.pair == &peer.pair && !intake.has_arrived()) return operation.failure.is_ok();
+    }
+    return false;
+  };
+  return std::any_of(operations_.begin(), operations_.end(),
+                     [&](const auto& each) { return awaits(each.second); });
+}
+
 void Router::receive(Peer& peer) {
-  while (peer.early_bytes <= kMostEarlyBytes) {
+  while (peer.early_bytes <= kMostEarlyBytes || is_needed(peer)) {
     const auto message = peer.pair.messages->poll();
     if (!message) break;
     dispatch(peer, *message);
@@ -279,22 +308,23 @@ void Router::progress() {
     if (!pair.is_connected() && !connect(*peer)) continue;
     pair.messages->progress();
     pair.chunks->progress();
-    while (!peer->replies.empty() &&
-           pair.messages->send(0, bytes_of(peer->replies.back()), {}).is_ok()) {
-      peer->replies.pop_back();
-    }
     receive(*peer);
   }
   watch_peers();
   for (auto& [number, operation] : operations_) operation.send();
   for (Peer* const peer : met_) send_chunks(*peer);
   for (auto& [number, operation] : operations_) {
-    if (!operation.failure.is_ok()) continue;
+    if (!operation.failure.is_ok()) {
+      decline(operation);
+      continue;
+    }
     for (Intake& intake : operation.intakes) ask(operation, intake);
     operation.take();
   }
   for (Peer* const peer : met_) {
-    if (peer->pair.is_connected()) make_room(*peer);
+    if (!peer->pair.is_connected()) continue;
+    make_room(*peer);
+    flush(*peer);
   }
 }
 
@@ -341,16 +371,34 @@ Operation* Router::find(std::uint64_t number) {
   return found == operations_.end() ? nullptr : &found->second;
 }
 
-void Router::end(std::uint64_t number) {
-  const auto ended = operations_.find(number);
-  // Who has announced what we never asked for waits for an answer.
-  for (const Intake& intake : ended->second.intakes) {
+// Who has announced what a failed call never asked for waits for an answer.
+void Router::decline(Operation& operation) {
+  for (Intake& intake : operation.intakes) {
     const bool is_announced = intake.is_known && intake.bytes > Operation::kSmall;
     if (!is_announced || intake.has_asked) continue;
+    intake.has_asked = true;
     Header header;
-    header.key = ended->second.key;
+    header.key = operation.key;
     header.sequence = intake.sequence;
     reply(peer(*intake.pair), header, Kind::kUnwanted);
+  }
+}
+
+void Router::flush(Peer& peer) {
+  while (!peer.replies.empty() &&
+         peer.pair.messages->send(0, bytes_of(peer.replies.back()), {}).is_ok()) {
+    peer.replies.pop_back();
+  }
+}
+
+void Router::end(std::uint64_t number) {
+  const auto ended = operations_.find(number);
+  if (!ended->second.failure.is_ok()) {
+    decline(ended->second);
+    // This may have been the caller's last look at the exchange.
+    for (const Intake& intake : ended->second.intakes) {
+      if (intake.pair->is_connected()) flush(peer(*intake.pair));
+    }
   }
   operations_.erase(ended);
 }

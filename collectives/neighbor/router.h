@@ -83,8 +83,11 @@ class Router {
   // Of a source's first message of a call; `sequence`: of the message if it is in its slot, or 0.
   void arrive(Operation& operation, Intake& intake, Early came, std::uint64_t sequence);
   void want(Peer& peer, const Header& header);
-  // Later, when there is room.
+  bool is_needed(const Peer& peer) const;
+  // By the end of this progress(), or later, when there is room: flush().
   void reply(Peer& peer, Header header, Kind kind);
+  void flush(Peer& peer);
+  void decline(Operation& operation);
   void ask(Operation& operation, Intake& intake);
   void send_chunks(Peer& peer);
   void make_room(Peer& peer);

@@ -48,6 +48,14 @@ inline Header header_of(std::span<const std::byte> message) {
   return header;
 }
 
+// A header with as much behind it as it says.
+inline bool is_well_formed(std::span<const std::byte> message) {
+  if (message.size() < sizeof(Header)) return false;
+  const Header header = header_of(message);
+  const std::uint64_t behind = header.kind == Kind::kEager ? header.bytes : 0;
+  return header.kind <= Kind::kUnwanted && message.size() - sizeof(Header) == behind;
+}
+
 // Operations of the same name meet; FNV-1a, whose 64 bits no job's names will ever exhaust.
 constexpr std::uint64_t key_of(std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325;

@@ -30,7 +30,8 @@ struct NeighborWindow<T>::Wire final : transport::Retired {
   std::unique_ptr<DepositStaging[]> staging;  // depth + 1 per out-neighbour
 
   bool is_done() const override {
-    return std::all_of(staging.get(), staging.get() + count,
+    return staging == nullptr ||
+           std::all_of(staging.get(), staging.get() + count,
                        [](const DepositStaging& one) { return one.is_free(); });
   }
 };

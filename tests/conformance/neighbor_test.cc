@@ -264,6 +264,25 @@ TEST_P(NeighborTest, NeighboursThatDisagreeFindOut) {
   });
 }
 
+// Who finds out first may never look at the exchange again.
+TEST_P(NeighborTest, ADisagreementIsHeardFromWhoDoesNotComeBack) {
+  run(2, [](Fabric& fabric) {
+    const auto exchange = make_exchange(fabric);
+    const bool is_source = fabric.rank() == Rank(0);
+    std::vector<double> data(is_source ? 50'000 : 40'000);
+    std::vector<double> output(data.size());
+    NeighborCall call;
+    call.input = data.data();
+    call.output = output.data();
+    call.count = data.size();
+    call.type = DataType::kFloat64;
+    (is_source ? call.destinations : call.sources).push_back({Rank(is_source ? 1 : 0)});
+    const Status status = exchange->run(call);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+    sync(fabric, "done");
+  });
+}
+
 TEST_P(NeighborTest, OneWhoDoesNotComeIsNamedAndForgotten) {
   run(3, [](Fabric& fabric) {
     const auto exchange = make_exchange(fabric);

@@ -34,10 +34,10 @@ inline constexpr std::size_t kNeededLockedMemory = std::size_t{64} << 20;
 // both make progress take milliseconds; a peer that doesn't by now is stuck, and is not waited for.
 inline constexpr auto kCloseGrace = std::chrono::milliseconds(500);
 
-// What the transport's end gives peers that are alive to answer its good-bye. An endpoint that is
-// closed before costs the peer what it has not read yet, the good-bye included, if it sends before
-// it reads; it would take us for dead. So it is long enough for a peer that the system has left
-// waiting.
+// What the transport's end gives peers that are alive and not known to be stopped to answer its
+// good-bye. An endpoint that is closed before costs the peer what it has not read yet, the good-bye
+// included, if it sends before it reads; it would take us for dead. So it is long enough for a peer
+// that the system has left waiting.
 inline constexpr auto kPartingGrace = std::chrono::seconds(5);
 
 // After an endpoint was closed by force UCX owes nothing but callbacks: a few turns of progress.

@@ -54,13 +54,14 @@ Engine::~Engine() {
     if (!connection) continue;
     for (const LaneKind kind : kBothLanes) connection->say_goodbye(kind, kind);
   }
-  drain(
-      [this] {
-        return std::none_of(connections_.begin(), connections_.end(), [](const auto& connection) {
-          return connection && connection->is_parting();
-        });
-      },
-      kPartingGrace);
+  const auto is_answered = [this](bool counts_stalled) {
+    return std::none_of(connections_.begin(), connections_.end(), [&](const auto& connection) {
+      if (!connection || !connection->is_parting()) return false;
+      return counts_stalled || context_.peers.state(connection->peer()) == PeerState::kAlive;
+    });
+  };
+  drain([&] { return is_answered(true); }, kCloseGrace);
+  drain([&] { return is_answered(false); }, kPartingGrace);
   for (const auto& connection : connections_) {
     if (connection) connection->close_endpoints();
   }

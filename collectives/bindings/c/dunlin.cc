@@ -318,9 +318,10 @@ dunlin_code dunlin_wait(dunlin_request** request, double timeout_seconds) {
     Runtime& runtime = *(*request)->runtime;
     constexpr double kLongest = 1e9;  // seconds: far beyond what anybody waits for
     const Duration timeout =
-        timeout_seconds < 0 ? runtime.config().deadline
-                            : std::chrono::duration_cast<Duration>(std::chrono::duration<double>(
-                                  std::min(timeout_seconds, kLongest)));
+        !(timeout_seconds >= 0)
+            ? runtime.config().deadline
+            : std::chrono::duration_cast<Duration>(
+                  std::chrono::duration<double>(std::min(timeout_seconds, kLongest)));
     return finish(request, runtime.wait((*request)->operation, timeout, {}));
   });
 }

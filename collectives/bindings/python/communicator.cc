@@ -212,9 +212,11 @@ py::array Communicator::empty(py::object shape, py::object dtype) {
 
 void Communicator::free(py::handle array) {
   check_open();
-  const py::buffer_info info = py::reinterpret_borrow<py::array>(array).request();
-  const std::span<std::byte> memory(static_cast<std::byte*>(info.ptr),
-                                    static_cast<std::size_t>(info.size * info.itemsize));
+  if (!py::isinstance<py::array>(array)) throw py::type_error("free: an array of empty()");
+  // Not its buffer: NumPy has none for types that it doesn't know itself.
+  auto known = py::reinterpret_borrow<py::array>(array);
+  const std::span<std::byte> memory(static_cast<std::byte*>(known.mutable_data()),
+                                    static_cast<std::size_t>(known.nbytes()));
   const Runtime::Interrupt interrupt = interrupt_of_thread();
   check(released([&] { return runtime_->free(handle_, memory, interrupt); }));
 }

@@ -1,6 +1,7 @@
 #include "collectives/bindings/python/job.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
 namespace dunlin::python {
@@ -24,9 +25,11 @@ void Job::init(bool background_progress) {
 void Job::shutdown(Ending ending, std::optional<double> patience_seconds) {
   const auto patience = to_duration(patience_seconds);
   if (!runtime_) return;
-  const std::shared_ptr<Runtime> runtime = std::exchange(runtime_, nullptr);
+  const std::shared_ptr<Runtime> runtime = runtime_;
   const Status status = released(
       [&] { return runtime->shutdown(ending, patience.value_or(runtime->config().deadline)); });
+  if (status.code() == Code::kInvalidArgument) check(status);  // refused: it goes on
+  runtime_ = nullptr;
   orphans_.clear();
   check(status);
 }
@@ -60,8 +63,12 @@ void Job::sweep() {
 }
 
 Runtime::Interrupt interrupt_of_thread() {
-  static const unsigned long main_thread =
-      py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
+  // Not a guarded static: its guard would be held while Python code runs and may change threads.
+  static std::atomic<unsigned long> main_thread{0};
+  if (main_thread == 0) {
+    main_thread =
+        py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
+  }
   if (PyThread_get_thread_ident() != main_thread) return {};
   return [] {
     const py::gil_scoped_acquire acquire;

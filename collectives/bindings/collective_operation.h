@@ -1,0 +1,69 @@
+// CollectiveOperation: a communicator's operation as the runtime keeps it (runtime.h). Under the
+// runtime's lock.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "collectives/bindings/runtime.h"
+
+namespace dunlin::binding {
+
+inline Status closed() {
+  return {Code::kClosed, "Dunlin was shut down"};
+}
+
+// It goes on: the wait has ended, not the operation.
+inline bool is_expiry(const Status& status) {
+  return status.code() == Code::kDeadlineExceeded || status.code() == Code::kPeerStalled;
+}
+
+class CollectiveOperation final : public Operation {
+ public:
+  CollectiveOperation(CommunicatorHandle slot, collective::Request request)
+      : slot_(std::move(slot)), request_(request) {}
+
+  Status test() override {
+    DUNLIN_TRY(check());
+    collective::Communicator& communicator = *slot_->communicator;
+    Status status = communicator.test(request_);
+    if (!status.is_busy()) return status;
+    // Nobody may come to wait for it, which is where losses are looked for.
+    const PeerTable& peers = communicator.fabric().peers();
+    if (const std::uint64_t version = peers.version(); version != seen_) {
+      seen_ = version;
+      is_anybody_gone_ = peers.is_anybody_gone();
+    }
+    if (!is_anybody_gone_) return status;
+    status = wait(Duration::zero(), {});
+    return is_expiry(status) ? Status::busy() : status;
+  }
+
+  Status wait(Duration timeout, const std::function<Status()>& pause) override {
+    DUNLIN_TRY(check());
+    // Another operation of the communicator may learn of a death during the pause, and tell once.
+    std::function<Status()> watchful;
+    if (pause) {
+      watchful = [&] {
+        DUNLIN_TRY(pause());
+        return slot_->failure;
+      };
+    }
+    Status status = slot_->communicator->wait(request_, timeout, watchful);
+    if (status.code() == Code::kPeerDead) slot_->failure = status;
+    return status;
+  }
+
+  bool uses(const CommunicatorSlot& slot) const override { return &slot == slot_.get(); }
+
+ private:
+  Status check() const { return slot_->communicator ? slot_->failure : closed(); }
+
+  CommunicatorHandle slot_;
+  collective::Request request_;
+  std::uint64_t seen_ = 0;  // version of the peer table
+  bool is_anybody_gone_ = false;
+};
+
+}  // namespace dunlin::binding

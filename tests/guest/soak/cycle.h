@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "tests/guest/soak/access.h"
-#include "tests/support/scoped_bootstrap.h"
 #include "tests/guest/soak/stream.h"
 #include "tests/guest/soak/totals.h"
+#include "tests/support/scoped_bootstrap.h"
 #include "transports/fabric.h"
 
 namespace dunlin::soak {

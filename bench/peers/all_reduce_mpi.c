@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { kChunks = 20 };
+#include "mpi_timing.h"
 
 static int rank, size, count;
 static float* data;
@@ -29,13 +29,7 @@ static void check(void) {
   }
 }
 
-static int ascending(const void* a, const void* b) {
-  const double x = *(const double*)a, y = *(const double*)b;
-  return (x > y) - (x < y);
-}
-
 int main(int argc, char** argv) {
-  double means[kChunks];
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -44,20 +38,10 @@ int main(int argc, char** argv) {
     MPI_Abort(MPI_COMM_WORLD, 2);
   }
   count = (int)(atol(argv[1]) / (long)sizeof(float));
-  const long each = (atol(argv[2]) + kChunks - 1) / kChunks;
   if (posix_memalign((void**)&data, 4096, (size_t)count * sizeof(float)) != 0) return 1;
   check();
   memset(data, 0, (size_t)count * sizeof(float)); /* zeros stay zeros */
-  for (long i = 0; i < atol(argv[3]); ++i) all_reduce();
-  for (int chunk = 0; chunk < kChunks; ++chunk) {
-    MPI_Barrier(MPI_COMM_WORLD);
-    const double began = MPI_Wtime();
-    for (long i = 0; i < each; ++i) all_reduce();
-    means[chunk] = (MPI_Wtime() - began) / (double)each;
-  }
-  MPI_Allreduce(MPI_IN_PLACE, means, kChunks, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-  qsort(means, kChunks, sizeof(double), ascending);
-  if (rank == 0) printf("us %.4f\n", means[kChunks / 2] * 1e6);
+  time_call(all_reduce, atol(argv[2]), atol(argv[3]), rank);
   MPI_Finalize();
   return 0;
 }

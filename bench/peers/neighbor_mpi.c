@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { kChunks = 20, kMostNeighbors = 64 };
+#include "mpi_timing.h"
+
+enum { kMostNeighbors = 64 };
 
 static int rank, size, count, degree;
 static int sources[kMostNeighbors], destinations[kMostNeighbors];
@@ -53,13 +55,7 @@ static void check(void) {
   }
 }
 
-static int ascending(const void* a, const void* b) {
-  const double x = *(const double*)a, y = *(const double*)b;
-  return (x > y) - (x < y);
-}
-
 int main(int argc, char** argv) {
-  double means[kChunks];
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -76,22 +72,12 @@ int main(int argc, char** argv) {
     places[k] = k * count;
   }
   const size_t bytes = (size_t)count * sizeof(float);
-  const long each = (atol(argv[3]) + kChunks - 1) / kChunks;
   if (posix_memalign((void**)&input, 4096, bytes) != 0 || posix_memalign((void**)&output, 4096, bytes) != 0 ||
       posix_memalign((void**)&gathered, 4096, bytes * (size_t)degree) != 0) {
     return 1;
   }
   check();
-  for (long i = 0; i < atol(argv[4]); ++i) average();
-  for (int chunk = 0; chunk < kChunks; ++chunk) {
-    MPI_Barrier(MPI_COMM_WORLD);
-    const double began = MPI_Wtime();
-    for (long i = 0; i < each; ++i) average();
-    means[chunk] = (MPI_Wtime() - began) / (double)each;
-  }
-  MPI_Allreduce(MPI_IN_PLACE, means, kChunks, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-  qsort(means, kChunks, sizeof(double), ascending);
-  if (rank == 0) printf("us %.4f\n", means[kChunks / 2] * 1e6);
+  time_call(average, atol(argv[3]), atol(argv[4]), rank);
   MPI_Finalize();
   return 0;
 }

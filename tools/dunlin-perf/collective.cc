@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "tools/dunlin-perf/benchmarks.h"
+#include "tools/dunlin-perf/call_means.h"
 
 namespace dunlin::perf {
 namespace {
@@ -24,34 +25,13 @@ Status print_collective_heading(const Options& options, Job& job, const Output& 
       "bus", "bytes", "", "", "us", "us", "us", "GB/s", "GB/s"));
 }
 
-// The ranks' largest means, chunk by chunk, in nanoseconds.
-Result<std::vector<double>> measure(Job& job, Subject& subject, const Plan& plan,
-                                    std::uint64_t& iterations) {
-  const Clock& clock = job.fabric().clock();
-  const TimePoint warming = clock.now();
-  for (std::uint64_t i = 0; i < plan.warmup; ++i) DUNLIN_TRY(subject.once());
-  Pacer pacer(plan, (clock.now() - warming) / static_cast<std::int64_t>(plan.warmup));
-  std::vector<double> means;
-  for (;;) {
-    DUNLIN_ASSIGN(const std::uint64_t count, job.next_chunk(plan, pacer));
-    if (count == 0) break;
-    DUNLIN_TRY(subject.communicator().barrier());
-    const TimePoint began = clock.now();
-    for (std::uint64_t i = 0; i < count; ++i) DUNLIN_TRY(subject.once());
-    means.push_back(static_cast<double>((clock.now() - began).count()) /
-                    static_cast<double>(count));
-    iterations += count;
-  }
-  DUNLIN_TRY(subject.maximize(means));
-  return means;
-}
-
 Status measure_one(const Options& options, Job& job, Subject& subject, const Output& output) {
   if (options.checks) DUNLIN_TRY(subject.check());
   subject.clear();
   Row row;
   DUNLIN_ASSIGN(const std::vector<double> means,
-                measure(job, subject, plan_for(subject.size(), options), row.iterations));
+                call_means(job, subject.communicator(), plan_for(subject.size(), options),
+                           row.iterations, [&] { return subject.once(); }));
   if (!job.is_root()) return Status::ok();
   Histogram histogram;
   for (const double mean : means) histogram.add(mean);

@@ -50,8 +50,6 @@ class Subject {
   Status check();
   // Zeros, which stay what they are however often they are combined.
   void clear();
-  // All ranks get the largest value of each place. Collective.
-  Status maximize(std::vector<double>& values);
   // What the JSON line says beside the figures.
   nlohmann::ordered_json facts() const;
 

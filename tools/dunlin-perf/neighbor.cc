@@ -10,6 +10,7 @@
 #include "collectives/graph/generators.h"
 #include "collectives/neighbor/neighbor_exchange.h"
 #include "tools/dunlin-perf/benchmarks.h"
+#include "tools/dunlin-perf/call_means.h"
 
 namespace dunlin::perf {
 namespace {
@@ -66,12 +67,6 @@ class Averages {
     return once();
   }
 
-  // The ranks' largest values of each place. Collective.
-  Status maximize(std::vector<double>& values) {
-    return communicator_->all_reduce(values.data(), values.data(), values.size(),
-                                     {DataType::kFloat64, collective::ReduceOp::kMax});
-  }
-
  private:
   Averages(Job& job, const Options& options) : job_(job), options_(options) {}
 
@@ -106,33 +101,13 @@ class Averages {
   NeighborCall call_;
 };
 
-Result<std::vector<double>> measure(Job& job, Averages& averages, const Plan& plan,
-                                    std::uint64_t& iterations) {
-  const Clock& clock = job.fabric().clock();
-  const TimePoint warming = clock.now();
-  for (std::uint64_t i = 0; i < plan.warmup; ++i) DUNLIN_TRY(averages.once());
-  Pacer pacer(plan, (clock.now() - warming) / static_cast<std::int64_t>(plan.warmup));
-  std::vector<double> means;
-  for (;;) {
-    DUNLIN_ASSIGN(const std::uint64_t count, job.next_chunk(plan, pacer));
-    if (count == 0) break;
-    DUNLIN_TRY(averages.communicator().barrier());
-    const TimePoint began = clock.now();
-    for (std::uint64_t i = 0; i < count; ++i) DUNLIN_TRY(averages.once());
-    means.push_back(static_cast<double>((clock.now() - began).count()) /
-                    static_cast<double>(count));
-    iterations += count;
-  }
-  DUNLIN_TRY(averages.maximize(means));
-  return means;
-}
-
 Status measure_one(const Options& options, Job& job, Averages& averages, const Output& output) {
   if (options.checks) DUNLIN_TRY(averages.check());
   Row row;
   row.size = averages.size();
   DUNLIN_ASSIGN(const std::vector<double> means,
-                measure(job, averages, plan_for(row.size, options), row.iterations));
+                call_means(job, averages.communicator(), plan_for(row.size, options),
+                           row.iterations, [&] { return averages.once(); }));
   if (!job.is_root()) return Status::ok();
   Histogram histogram;
   for (const double mean : means) histogram.add(mean);

@@ -208,11 +208,6 @@ Status Subject::compare() const {
   return Status::ok();
 }
 
-Status Subject::maximize(std::vector<double>& values) {
-  return communicator_->all_reduce(values.data(), values.data(), values.size(),
-                                   {collective::DataType::kFloat64, collective::ReduceOp::kMax});
-}
-
 nlohmann::ordered_json Subject::facts() const {
   nlohmann::ordered_json json{
       {"count", call_.count},       {"type", to_string(call_.reduction.type)},

@@ -1,0 +1,44 @@
+// What a blocking call of all ranks takes: the sample that all-reduce and its kin, and
+// neighbor-all-reduce, have in common.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "tools/dunlin-perf/job.h"
+#include "tools/dunlin-perf/plan.h"
+
+namespace dunlin::perf {
+
+// All ranks get the largest value of each place. Collective.
+inline Status maximize(collective::Communicator& communicator, std::vector<double>& values) {
+  return communicator.all_reduce(values.data(), values.data(), values.size(),
+                                 {collective::DataType::kFloat64, collective::ReduceOp::kMax});
+}
+
+// The ranks' largest means of `once()`, chunk by chunk, in nanoseconds; a barrier before each
+// chunk.
+template <typename Once>
+Result<std::vector<double>> call_means(Job& job, collective::Communicator& communicator,
+                                       const Plan& plan, std::uint64_t& iterations, Once&& once) {
+  const Clock& clock = job.fabric().clock();
+  const TimePoint warming = clock.now();
+  for (std::uint64_t i = 0; i < plan.warmup; ++i) DUNLIN_TRY(once());
+  Pacer pacer(plan, (clock.now() - warming) / static_cast<std::int64_t>(plan.warmup));
+  std::vector<double> means;
+  for (;;) {
+    DUNLIN_ASSIGN(const std::uint64_t count, job.next_chunk(plan, pacer));
+    if (count == 0) break;
+    DUNLIN_TRY(communicator.barrier());
+    const TimePoint began = clock.now();
+    for (std::uint64_t i = 0; i < count; ++i) DUNLIN_TRY(once());
+    means.push_back(static_cast<double>((clock.now() - began).count()) /
+                    static_cast<double>(count));
+    iterations += count;
+  }
+  DUNLIN_TRY(maximize(communicator, means));
+  return means;
+}
+
+}  // namespace dunlin::perf

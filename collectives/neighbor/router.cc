@@ -249,9 +249,9 @@ void Router::dispatch(Peer& peer, const transport::Message& message) {
         if (header.kind == Kind::kAnnounce) reply(peer, header, Kind::kUnwanted);
         break;
       }
-      if (peer.early.try_emplace(id, header, bytes, Bytes(bytes.begin(), bytes.end())).second) {
-        peer.early_bytes += bytes.size();
-      }
+      // The slot goes back; what stays is the copy.
+      Early early{header, {}, Bytes(bytes.begin(), bytes.end())};
+      if (peer.early.try_emplace(id, std::move(early)).second) peer.early_bytes += bytes.size();
       break;
     }
   }

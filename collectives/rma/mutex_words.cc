@@ -54,13 +54,9 @@ MutexWords::~MutexWords() {
   if (!wire_->is_done()) members_.fabric.retire(std::move(wire_));
 }
 
-MutexProtocol::State MutexWords::state() const {
+// On the way to the mutex.
+bool MutexWords::is_locking() const {
   switch (phase_) {
-    case Phase::kIdle:
-    case Phase::kClaimed:
-      return State::kIdle;
-    case Phase::kHeld:
-      return State::kHeld;
     case Phase::kTry:
     case Phase::kDraw:
     case Phase::kRequest:
@@ -68,7 +64,20 @@ MutexProtocol::State MutexWords::state() const {
     case Phase::kTakeOver:
     case Phase::kWait:
     case Phase::kClear:
-      return is_unwanted_ ? State::kReleasing : State::kWaiting;
+      return true;
+    default:
+      return false;
+  }
+}
+
+MutexProtocol::State MutexWords::state() const {
+  if (is_locking()) return is_unwanted_ ? State::kReleasing : State::kWaiting;
+  switch (phase_) {
+    case Phase::kIdle:
+    case Phase::kClaimed:
+      return State::kIdle;
+    case Phase::kHeld:
+      return State::kHeld;
     case Phase::kLookClaimed:
       return is_unwanted_ ? State::kIdle : State::kWaiting;
     default:
@@ -99,18 +108,11 @@ Status MutexWords::progress() {
 }
 
 Status MutexWords::step() {
+  if (is_locking()) return step_lock();
   switch (phase_) {
     case Phase::kIdle:
     case Phase::kHeld:
       return Status::busy();
-    case Phase::kTry:
-    case Phase::kDraw:
-    case Phase::kRequest:
-    case Phase::kTake:
-    case Phase::kTakeOver:
-    case Phase::kWait:
-    case Phase::kClear:
-      return step_lock();
     case Phase::kWithdraw:
     case Phase::kClaimed:
     case Phase::kLookClaimed:

@@ -93,6 +93,7 @@ class MutexWords final : public MutexProtocol {
   MutexWords(MutexMembers members, std::unique_ptr<Wire> wire);
   // Does what the phase is for and goes on to the next; kBusy when there is nothing to do now.
   Status step();
+  bool is_locking() const;
   Status step_lock();
   Status step_unlock();
   Status step_withdrawal();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 namespace dunlin::transport {
 namespace {
@@ -116,13 +117,13 @@ Status SlotExchange::connect() {
 }
 
 Status SlotExchange::look() {
-  for (const auto* side : {&options_.in, &options_.out}) {
-    for (const Rank rank : *side) {
-      const auto offer = fabric_.bootstrap().lookup(key(rank), Duration::zero());
-      if (offer.is_ok()) continue;
-      const bool is_early = offer.status().code() == Code::kDeadlineExceeded;
-      return is_early ? Status::busy() : offer.status();
-    }
+  std::set<Rank> neighbours(options_.in.begin(), options_.in.end());
+  neighbours.insert(options_.out.begin(), options_.out.end());
+  for (const Rank rank : neighbours) {
+    const auto offer = fabric_.bootstrap().lookup(key(rank), Duration::zero());
+    if (offer.is_ok()) continue;
+    const bool is_early = offer.status().code() == Code::kDeadlineExceeded;
+    return is_early ? Status::busy() : offer.status();
   }
   return Status::ok();
 }

@@ -4,7 +4,7 @@
     check_headers.py ROOT BUILD
 
 Compiler and flags are those with which BUILD (a Meson build directory) compiles the library. Headers
-of a backend that this build is without are left out, and named. BUILD remembers which headers compiled,
+of a folder none of whose sources this build compiles (a backend that is missing) are left out, and named. BUILD remembers which headers compiled,
 with everything of ours that they include, and those are not compiled again until something changes.
 """
 
@@ -74,7 +74,7 @@ def main():
 
     headers, left_out = [], []
     for path in sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.h")):
-        has_sources = any(path.parent.glob("*.cc"))
+        has_sources = any(path.parent.glob("*.c*"))
         (headers if not has_sources or str(path.parent) in compiled_folders else left_out).append(path)
     if left_out:
         print("not in this build:", *(path.relative_to(root) for path in left_out))

@@ -2,14 +2,14 @@
  * place, blocking calls one after the other in memory that is reused, the ranks aligned by a barrier
  * before each chunk. Prints the median over the chunks of the slowest rank's mean: "us VALUE".
  *
- *   mpirun -n N all_reduce_mpi SIZE ITERATIONS WARMUP
+ *   mpirun -n N all_reduce SIZE ITERATIONS WARMUP
  */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "mpi_timing.h"
+#include "timing.h"
 
 static int rank, size, count;
 static float* data;
@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (argc != 4) {
-    fprintf(stderr, "usage: mpirun -n N all_reduce_mpi SIZE ITERATIONS WARMUP\n");
+    fprintf(stderr, "usage: mpirun -n N all_reduce SIZE ITERATIONS WARMUP\n");
     MPI_Abort(MPI_COMM_WORLD, 2);
   }
   count = (int)(atol(argv[1]) / (long)sizeof(float));

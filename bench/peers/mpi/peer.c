@@ -2,11 +2,11 @@
  * times; half a round trip in microseconds, round trips per second of all pairs, or the time of a
  * barrier is printed as "NAME VALUE", median over chunks.
  *
- *   mpi_peer sendrecv SIZE ITERATIONS   ping-pong of MPI_Send and MPI_Recv
- *   mpi_peer put SIZE ITERATIONS        MPI_Put + MPI_Win_flush, timed at the origin
- *   mpi_peer putpong SIZE ITERATIONS    ping-pong of MPI_Put + MPI_Win_flush, the target polls the
- *                                       last byte (MPI has no put with notification)
- *   mpi_peer barrier 0 ITERATIONS
+ *   peer sendrecv SIZE ITERATIONS   ping-pong of MPI_Send and MPI_Recv
+ *   peer put SIZE ITERATIONS        MPI_Put + MPI_Win_flush, timed at the origin
+ *   peer putpong SIZE ITERATIONS    ping-pong of MPI_Put + MPI_Win_flush, the target polls the
+ *                                   last byte (MPI has no put with notification)
+ *   peer barrier 0 ITERATIONS
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (argc != 4 || size % 2 != 0) {
-    fprintf(stderr, "usage: mpirun -n EVEN mpi_peer sendrecv|put|putpong|barrier SIZE ITERATIONS\n");
+    fprintf(stderr, "usage: mpirun -n EVEN peer sendrecv|put|putpong|barrier SIZE ITERATIONS\n");
     MPI_Abort(MPI_COMM_WORLD, 2);
   }
   partner = rank ^ 1;

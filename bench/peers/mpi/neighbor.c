@@ -2,7 +2,7 @@
  * MPI_Neighbor_allgatherv over a graph communicator, then the weighted sum of float32 vectors. Prints the median
  * over the chunks of the slowest rank's mean: "us VALUE".
  *
- *   mpirun -n N neighbor_mpi ring|exponential SIZE ITERATIONS WARMUP
+ *   mpirun -n N neighbor ring|exponential SIZE ITERATIONS WARMUP
  */
 #include <math.h>
 #include <mpi.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mpi_timing.h"
+#include "timing.h"
 
 enum { kMostNeighbors = 64 };
 
@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (argc != 5) {
-    fprintf(stderr, "usage: mpirun -n N neighbor_mpi ring|exponential SIZE ITERATIONS WARMUP\n");
+    fprintf(stderr, "usage: mpirun -n N neighbor ring|exponential SIZE ITERATIONS WARMUP\n");
     MPI_Abort(MPI_COMM_WORLD, 2);
   }
   find_neighbors(argv[1]);

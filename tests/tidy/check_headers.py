@@ -4,8 +4,9 @@
     check_headers.py ROOT BUILD
 
 Compiler and flags are those with which BUILD (a Meson build directory) compiles the library. Headers
-of a folder none of whose sources this build compiles (a backend that is missing) are left out, and named. BUILD remembers which headers compiled,
-with everything of ours that they include, and those are not compiled again until something changes.
+of a folder none of whose sources this build compiles (a backend that is missing) are left out, and named.
+BUILD remembers which headers compiled, with everything of ours that they include, and those are not
+compiled again until something changes.
 """
 
 import concurrent.futures

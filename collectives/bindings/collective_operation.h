@@ -10,15 +10,6 @@
 
 namespace dunlin::binding {
 
-inline Status closed() {
-  return {Code::kClosed, "Dunlin was shut down"};
-}
-
-// It goes on: the wait has ended, not the operation.
-inline bool is_expiry(const Status& status) {
-  return status.code() == Code::kDeadlineExceeded || status.code() == Code::kPeerStalled;
-}
-
 class CollectiveOperation final : public Operation {
  public:
   CollectiveOperation(CommunicatorHandle slot, collective::Request request)

@@ -141,6 +141,151 @@ static void test_errors(dunlin_communicator* world) {
   }
 }
 
+static void test_neighbors(dunlin_job* job) {
+  dunlin_communicator* const world = dunlin_world(job);
+  const int rank = dunlin_rank(world);
+  const int size = dunlin_size(world);
+  const int left = (rank + size - 1) % size;
+  const size_t one = size > 1 ? 1 : 0; /* alone, there are no neighbours */
+  const dunlin_neighbor from[] = {{left, 0.5}};
+  const dunlin_neighbor to[] = {{(rank + 1) % size, 2}};
+  static double x[kCount], y[kCount];
+  for (int i = 0; i < kCount; ++i) x[i] = rank + i;
+  EXPECT_OK(dunlin_check_neighbors(job, from, one, to, one));
+  EXPECT_OK(dunlin_neighbor_average(job, "c", x, y, kCount, DUNLIN_FLOAT64, 0.25, from, one, to,
+                                    one));
+  for (int i = 0; i < kCount; ++i) EXPECT(y[i] == 0.25 * (rank + i) + (one ? left + i : 0));
+  dunlin_request* request = NULL;
+  EXPECT_OK(dunlin_start_neighbor_average(job, NULL, x, x, kCount, DUNLIN_FLOAT64, 1, from, one, to,
+                                          one, &request));
+  EXPECT_OK(dunlin_wait(&request, -1));
+  EXPECT(request == NULL && x[5] == rank + 5 + (one ? left + 5 : 0));
+
+  int own[100];
+  for (int i = 0; i < 100; ++i) own[i] = 1000 * rank + i;
+  dunlin_gathered* gathered = NULL;
+  EXPECT_OK(dunlin_neighbor_gather(job, NULL, own, (size_t)rank + 1, DUNLIN_INT32, from, one, to,
+                                   one, &gathered));
+  if (one) {
+    EXPECT(dunlin_gathered_count(gathered, 0) == (size_t)left + 1);
+    const int* const theirs = dunlin_gathered_data(gathered, 0);
+    for (int i = 0; i <= left; ++i) EXPECT(theirs[i] == 1000 * left + i);
+  }
+  dunlin_gathered_free(gathered);
+  EXPECT_OK(dunlin_start_neighbor_gather(job, "later", own, 100, DUNLIN_INT32, from, one, to, one,
+                                         &gathered, &request));
+  EXPECT_OK(dunlin_wait(&request, -1));
+  if (one) EXPECT(((const int*)dunlin_gathered_data(gathered, 0))[99] == 1000 * left + 99);
+  dunlin_gathered_free(gathered);
+  EXPECT(dunlin_neighbor_average(job, NULL, own, own, 1, DUNLIN_INT32, 1, NULL, 0, NULL, 0) ==
+         DUNLIN_INVALID_ARGUMENT);
+  const dunlin_neighbor nobody[] = {{size, 1}};
+  EXPECT(dunlin_neighbor_average(job, NULL, x, y, 1, DUNLIN_FLOAT64, 1, nobody, 1, NULL, 0) ==
+         DUNLIN_OUT_OF_RANGE);
+  if (size > 1) {
+    EXPECT(dunlin_check_neighbors(job, from, rank == 0 ? 0 : 1, to, 1) == DUNLIN_INVALID_ARGUMENT);
+    EXPECT(strstr(dunlin_last_error(), "does not expect it") != NULL);
+  }
+}
+
+static void test_window(dunlin_job* job) {
+  dunlin_communicator* const world = dunlin_world(job);
+  const int rank = dunlin_rank(world);
+  const int size = dunlin_size(world);
+  dunlin_neighbor others[16];
+  size_t count = 0;
+  for (int r = 0; r < size; ++r) {
+    if (r != rank) others[count++] = (dunlin_neighbor){r, 0.5};
+  }
+  static float initial[kCount], copy[kCount];
+  for (int i = 0; i < kCount; ++i) initial[i] = (float)(rank + 1);
+  dunlin_window* window = NULL;
+  EXPECT_OK(dunlin_window_create(job, "c", initial, kCount, DUNLIN_FLOAT32, 1, others, count,
+                                 others, count, &window));
+  float* const tensor = dunlin_window_tensor(window);
+  EXPECT(tensor[kCount - 1] == rank + 1);
+  EXPECT_OK(dunlin_window_put(window, others, count, 1));
+  EXPECT_OK(dunlin_window_accumulate(window, NULL, 0, 2));
+  EXPECT(tensor[3] == 2 * (rank + 1));
+  EXPECT_OK(dunlin_window_flush(window, -1));
+  EXPECT_OK(dunlin_barrier(world));
+  float expected = 2 * (float)(rank + 1);
+  double p = 0;
+  for (size_t k = 0; k < count; ++k) {
+    uint64_t deposits = 0;
+    EXPECT_OK(dunlin_window_buffer(window, others[k].rank, copy, &p, &deposits));
+    EXPECT(copy[9] == 1.5F * (float)(others[k].rank + 1) && p == 1.5 && deposits == 2);
+    expected += 0.5F * copy[9];
+  }
+  EXPECT_OK(dunlin_window_update(window, 1, NULL, 0, 0, copy)); /* the window's weights */
+  EXPECT(copy[kCount - 1] == expected && tensor[0] == 2 * (rank + 1));
+  EXPECT_OK(dunlin_barrier(world));
+  EXPECT_OK(dunlin_window_collect(window));
+  EXPECT_OK(dunlin_window_get_p(window, &p));
+  EXPECT(p == 2 + 1.5 * (double)count);
+  EXPECT(tensor[7] == 2 * (rank + 1) + 2 * (expected - 2 * (rank + 1)));
+
+  for (int i = 0; i < kCount; ++i) tensor[i] = (float)(10 * rank);
+  EXPECT_OK(dunlin_window_set_p(window, 3));
+  EXPECT_OK(dunlin_window_publish(window));
+  EXPECT_OK(dunlin_barrier(world));
+  EXPECT_OK(dunlin_window_get(window, others, count, -1));
+  for (size_t k = 0; k < count; ++k) {
+    EXPECT_OK(dunlin_window_buffer(window, others[k].rank, copy, &p, NULL));
+    EXPECT(copy[1] == 5 * (float)others[k].rank && p == 1.5);
+  }
+  const dunlin_neighbor self[] = {{rank, 1}};
+  EXPECT(dunlin_window_put(window, self, 1, 1) == DUNLIN_INVALID_ARGUMENT);
+  EXPECT_OK(dunlin_window_free(window));
+  EXPECT(dunlin_window_create(job, "c", initial, 4, DUNLIN_INT32, 1, NULL, 0, NULL, 0, &window) ==
+         DUNLIN_INVALID_ARGUMENT);
+}
+
+/* A counter that is read and written in everybody's buffers, under the mutex. */
+static void test_mutex(dunlin_job* job) {
+  enum { kRounds = 20 };
+  dunlin_communicator* const world = dunlin_world(job);
+  const int rank = dunlin_rank(world);
+  const int size = dunlin_size(world);
+  dunlin_neighbor others[16];
+  size_t count = 0;
+  for (int r = 0; r < size; ++r) {
+    if (r != rank) others[count++] = (dunlin_neighbor){r, 1};
+  }
+  const double zero = 0;
+  dunlin_window* window = NULL;
+  EXPECT_OK(dunlin_window_create(job, "counter", &zero, 1, DUNLIN_FLOAT64, 1, others, count, others,
+                                 count, &window));
+  double* const counter = dunlin_window_tensor(window);
+  dunlin_mutex* mutex = NULL;
+  EXPECT_OK(dunlin_mutex_create(job, "counter", size - 1, &mutex));
+  for (int round = 0; round < kRounds; ++round) {
+    int has_owner_died = 1;
+    EXPECT_OK(dunlin_mutex_lock(mutex, -1, &has_owner_died));
+    EXPECT(has_owner_died == 0);
+    if (round == 0) EXPECT(dunlin_mutex_lock(mutex, -1, NULL) == DUNLIN_INVALID_ARGUMENT);
+    for (size_t k = 0; k < count; ++k) {
+      double theirs = 0;
+      EXPECT_OK(dunlin_window_buffer(window, others[k].rank, &theirs, NULL, NULL));
+      if (theirs > *counter) *counter = theirs;
+    }
+    *counter += 1;
+    EXPECT_OK(dunlin_window_put(window, NULL, 0, 1));
+    EXPECT_OK(dunlin_window_flush(window, -1));
+    EXPECT_OK(dunlin_mutex_unlock(mutex));
+  }
+  EXPECT(dunlin_mutex_unlock(mutex) == DUNLIN_INVALID_ARGUMENT);
+  EXPECT_OK(dunlin_barrier(world));
+  for (size_t k = 0; k < count; ++k) {
+    double theirs = 0;
+    EXPECT_OK(dunlin_window_buffer(window, others[k].rank, &theirs, NULL, NULL));
+    if (theirs > *counter) *counter = theirs;
+  }
+  EXPECT(*counter == kRounds * size);
+  EXPECT_OK(dunlin_mutex_free(mutex));
+  /* The window is left to dunlin_finalize(). */
+}
+
 static void test_death(dunlin_job* job) {
   dunlin_communicator* const world = dunlin_world(job);
   const int victim = dunlin_size(world) - 1;
@@ -165,6 +310,9 @@ int main(int argc, char** argv) {
   test_started(world);
   test_communicators_and_memory(world);
   test_errors(world);
+  test_neighbors(job);
+  test_window(job);
+  test_mutex(job);
   EXPECT_OK(dunlin_barrier(world));
   EXPECT_OK(dunlin_finalize(job));
   return 0;

@@ -9,12 +9,8 @@ import unittest
 
 import dunlin
 import numpy as np
+from collectives_test import Exported, from_bfloat16, to_bfloat16
 from dunlin import graph
-
-try:
-    import ml_dtypes
-except ImportError:
-    ml_dtypes = None
 
 FLOATS = {"float16": 2e-3, "float32": 1e-6, "float64": 1e-15}
 TYPES = ["int8", "uint8", "int32", "int64", *FLOATS]
@@ -151,12 +147,18 @@ class NeighborTest(unittest.TestCase):
                 self.assertEqual(part.dtype, x.dtype)
                 np.testing.assert_array_equal(part, values(source, 10 + 3000 * source, dtype))
 
-    @unittest.skipIf(ml_dtypes is None, "NumPy has no bfloat16 without ml_dtypes")
     def test_bfloat16(self):
+        """By DLPack: NumPy has no such type of its own."""
         sources, destinations = self.ring
-        x = values(self.rank, 300, ml_dtypes.bfloat16)
-        found = dunlin.neighbor_average(x, {each: 0.5 for each in sources}, destinations, 0.5)
-        self.close(found, average({each: 0.5 for each in sources}, 0.5, 300, ml_dtypes.bfloat16), 8e-3)
+        for size in (300, 40000):
+            x = to_bfloat16(values(self.rank, size, "float32"))
+            out = np.zeros_like(x)
+            dunlin.neighbor_average(Exported(x, bfloat16=True), {each: 0.5 for each in sources}, destinations, 0.5,
+                                    out=Exported(out, bfloat16=True))
+            expected = 0.5 * from_bfloat16(x)
+            for each in sources:
+                expected = expected + 0.5 * from_bfloat16(to_bfloat16(values(each, size, "float32")))
+            self.close(from_bfloat16(out), expected, 2 ** -8)
 
     def test_many_at_a_time_waited_for_in_another_order(self):
         order = np.random.default_rng(7 + self.rank)

@@ -2,46 +2,26 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "collectives/bindings/runtime.h"
+#include "collectives/bindings/c/internal.h"
 
 using dunlin::Code;
 using dunlin::Duration;
 using dunlin::Result;
 using dunlin::Status;
-using dunlin::binding::CommunicatorHandle;
 using dunlin::binding::Ending;
 using dunlin::binding::Operation;
 using dunlin::binding::Runtime;
+using dunlin::c::guarded;
 using dunlin::collective::Call;
 using dunlin::collective::Collective;
 using dunlin::collective::DataType;
 using dunlin::collective::ReduceOp;
 using dunlin::collective::Reduction;
-
-struct dunlin_communicator {
-  dunlin_job* job;
-  CommunicatorHandle handle;
-};
-
-struct dunlin_job {
-  std::unique_ptr<Runtime> runtime;
-  dunlin_communicator world;
-  std::mutex mutex;
-  std::vector<std::unique_ptr<dunlin_communicator>> parts;  // of dunlin_split(); under mutex
-};
-
-struct dunlin_request {
-  Runtime* runtime;
-  std::shared_ptr<Operation> operation;
-};
 
 namespace {
 
@@ -61,33 +41,11 @@ LastError& last_error() {
   return error;
 }
 
-dunlin_code report(const Status& status) {
-  if (status.is_error()) {
-    last_error().text = status.message();
-    last_error().peer = status.peer() ? status.peer()->value() : -1;
-  }
-  return static_cast<dunlin_code>(status.code());
-}
-
-// Nothing may be thrown through C.
-template <typename Function>
-dunlin_code guarded(Function&& function) noexcept {
-  try {
-    return report(function());
-  } catch (const std::bad_alloc&) {
-    last_error() = {};  // a text may not fit either
-    return DUNLIN_RESOURCE_EXHAUSTED;
-  } catch (const std::exception& exception) {
-    return report(Status(Code::kInternal, exception.what()));
-  }
-}
-
 Result<Reduction> reduction_of(dunlin_data_type type, dunlin_op op) {
-  if (static_cast<unsigned>(type) > DUNLIN_FLOAT64)
-    return Status(Code::kInvalidArgument, "no such dunlin_data_type");
+  DUNLIN_ASSIGN(const DataType known, dunlin::c::type_of(type));
   if (static_cast<unsigned>(op) > DUNLIN_AVERAGE)
     return Status(Code::kInvalidArgument, "no such dunlin_op");
-  return Reduction{static_cast<DataType>(type), static_cast<ReduceOp>(op)};
+  return Reduction{known, static_cast<ReduceOp>(op)};
 }
 
 // A call, its types not looked at yet.
@@ -142,6 +100,36 @@ dunlin_code end(dunlin_job* job, Ending ending) {
 
 }  // namespace
 
+namespace dunlin::c {
+
+dunlin_code report(const Status& status) {
+  if (status.is_error()) {
+    last_error().text = status.message();
+    last_error().peer = status.peer() ? status.peer()->value() : -1;
+  }
+  return static_cast<dunlin_code>(status.code());
+}
+
+dunlin_code report_exhausted() {
+  last_error() = {};
+  return DUNLIN_RESOURCE_EXHAUSTED;
+}
+
+Duration timeout_of(const Runtime& runtime, double seconds) {
+  constexpr double kLongest = 1e9;  // far beyond what anybody waits for
+  if (!(seconds >= 0)) return runtime.config().deadline;
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(std::min(seconds, kLongest)));
+}
+
+Result<DataType> type_of(dunlin_data_type type) {
+  if (static_cast<unsigned>(type) > DUNLIN_FLOAT64)
+    return Status(Code::kInvalidArgument, "no such dunlin_data_type");
+  return static_cast<DataType>(type);
+}
+
+}  // namespace dunlin::c
+
 const char* dunlin_last_error(void) {
   return last_error().text.c_str();
 }
@@ -160,6 +148,7 @@ dunlin_code dunlin_init(const dunlin_options* options, dunlin_job** job) {
     auto made = std::make_unique<dunlin_job>();
     const bool has_thread = options == nullptr || options->background_progress != 0;
     DUNLIN_ASSIGN(made->runtime, Runtime::create({.background_progress = has_thread}));
+    DUNLIN_ASSIGN(made->neighbors, dunlin::binding::Neighbors::create(*made->runtime));
     made->world = {made.get(), made->runtime->world()};
     *job = made.release();
     return Status::ok();
@@ -316,12 +305,7 @@ dunlin_code dunlin_wait(dunlin_request** request, double timeout_seconds) {
   if (*request == nullptr) return DUNLIN_OK;
   return guarded([&] {
     Runtime& runtime = *(*request)->runtime;
-    constexpr double kLongest = 1e9;  // seconds: far beyond what anybody waits for
-    const Duration timeout =
-        !(timeout_seconds >= 0)
-            ? runtime.config().deadline
-            : std::chrono::duration_cast<Duration>(
-                  std::chrono::duration<double>(std::min(timeout_seconds, kLongest)));
+    const Duration timeout = dunlin::c::timeout_of(runtime, timeout_seconds);
     return finish(request, runtime.wait((*request)->operation, timeout, {}));
   });
 }

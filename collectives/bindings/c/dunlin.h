@@ -1,4 +1,5 @@
-/* Dunlin for C (C99 and later): collectives between the processes of a job.
+/* Dunlin for C (C99 and later): collectives between the processes of a job, averages with
+ * neighbours, windows and mutexes.
  *
  *   dunlin_job* job;
  *   if (dunlin_init(NULL, &job) != DUNLIN_OK) { fputs(dunlin_last_error(), stderr); exit(1); }
@@ -16,6 +17,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -166,6 +168,112 @@ dunlin_code dunlin_wait(dunlin_request** request, double timeout_seconds);
 /* Frees a request (nullable), not the operation: its memory is not to be touched before the job's
  * end. */
 void dunlin_forget(dunlin_request* request);
+
+/* Averages with and gathers from neighbours. Only the neighbours concerned take part; they may be
+ * others in each call. Calls of the same name (NULL: "") meet: the k-th in which one rank sends to
+ * another, and the k-th in which that one expects it, whatever else is under way. Where neighbours
+ * disagree about size or type, both get DUNLIN_INVALID_ARGUMENT. Lists may be NULL where they are
+ * empty. */
+typedef struct dunlin_neighbor {
+  int rank;
+  double weight;
+} dunlin_neighbor;
+
+/* Collective: DUNLIN_INVALID_ARGUMENT on all ranks, unless each rank is a source of exactly those
+ * that are its destinations. */
+dunlin_code dunlin_check_neighbors(dunlin_job* job, const dunlin_neighbor* sources,
+                                   size_t source_count, const dunlin_neighbor* destinations,
+                                   size_t destination_count);
+/* output = self_weight * input + the sum over the sources of (weight here) * (weight there) *
+ * (their input), of floating-point elements. `output` may be `input`; else they don't overlap. As
+ * other calls, it goes on when it had to be waited for too long. */
+dunlin_code dunlin_neighbor_average(dunlin_job* job, const char* name, const void* input,
+                                    void* output, size_t count, dunlin_data_type type,
+                                    double self_weight, const dunlin_neighbor* sources,
+                                    size_t source_count, const dunlin_neighbor* destinations,
+                                    size_t destination_count);
+dunlin_code dunlin_start_neighbor_average(dunlin_job* job, const char* name, const void* input,
+                                          void* output, size_t count, dunlin_data_type type,
+                                          double self_weight, const dunlin_neighbor* sources,
+                                          size_t source_count, const dunlin_neighbor* destinations,
+                                          size_t destination_count, dunlin_request** request);
+/* What came from each source, in the order in which they were given; each may have sent another
+ * count. Of a started gather: once the request is over with DUNLIN_OK. To be freed in any case. */
+typedef struct dunlin_gathered dunlin_gathered;
+dunlin_code dunlin_neighbor_gather(dunlin_job* job, const char* name, const void* input,
+                                   size_t count, dunlin_data_type type,
+                                   const dunlin_neighbor* sources, size_t source_count,
+                                   const dunlin_neighbor* destinations, size_t destination_count,
+                                   dunlin_gathered** gathered);
+dunlin_code dunlin_start_neighbor_gather(dunlin_job* job, const char* name, const void* input,
+                                         size_t count, dunlin_data_type type,
+                                         const dunlin_neighbor* sources, size_t source_count,
+                                         const dunlin_neighbor* destinations,
+                                         size_t destination_count, dunlin_gathered** gathered,
+                                         dunlin_request** request);
+/* Elements, and their memory, which is the handle's (nullable where there are none). */
+size_t dunlin_gathered_count(const dunlin_gathered* gathered, size_t source);
+const void* dunlin_gathered_data(const dunlin_gathered* gathered, size_t source);
+void dunlin_gathered_free(dunlin_gathered* gathered); /* nullable */
+
+/* A window: a tensor on every rank, and at each out-neighbour a buffer for what this rank deposits
+ * with it. Nobody waits for anybody but in create, flush, get and free; background threads take
+ * over what comes. A scalar p, 1 at first, goes the way of the tensor: divided by it, what came of
+ * weights that add up to 1 at each sender is the average (push-sum). */
+typedef struct dunlin_window dunlin_window;
+/* Collective, with the same count and type (DUNLIN_FLOAT32 or DUNLIN_FLOAT64) on all ranks. The
+ * tensor begins as `initial`, and so do the buffers, or as zeros where `is_zeroed` isn't 0. The
+ * weights of sources are those of an update that names none; those of destinations don't count. */
+dunlin_code dunlin_window_create(dunlin_job* job, const char* name, const void* initial,
+                                 size_t count, dunlin_data_type type, int is_zeroed,
+                                 const dunlin_neighbor* sources, size_t source_count,
+                                 const dunlin_neighbor* destinations, size_t destination_count,
+                                 dunlin_window** window);
+/* Collective: waits until all deposits are taken over and all ranks have come. The window is gone
+ * unless an error other than DUNLIN_PEER_DEAD is returned; else it lasts until the job's end. */
+dunlin_code dunlin_window_free(dunlin_window* window);
+/* May be changed between calls; valid until the window is freed. */
+void* dunlin_window_tensor(const dunlin_window* window);
+dunlin_code dunlin_window_get_p(dunlin_window* window, double* p);
+dunlin_code dunlin_window_set_p(dunlin_window* window, double p);
+/* Deposit weight * tensor (`destinations` NULL: with all, weight 1), then tensor *= self_weight.
+ * Return at once; the tensor may be changed. */
+dunlin_code dunlin_window_put(dunlin_window* window, const dunlin_neighbor* destinations,
+                              size_t destination_count, double self_weight);
+dunlin_code dunlin_window_accumulate(dunlin_window* window, const dunlin_neighbor* destinations,
+                                     size_t destination_count, double self_weight);
+/* Waits until all that was deposited is taken over; negative: DUNLIN_DEADLINE, here and below. */
+dunlin_code dunlin_window_flush(dunlin_window* window, double timeout_seconds);
+/* Makes the tensor and p what others' gets read; so do put, accumulate, and update into it. */
+dunlin_code dunlin_window_publish(dunlin_window* window);
+/* Makes the buffers of these sources weight * what each has published last. They take no part.
+ * DUNLIN_UNAVAILABLE where their memory can't be read from here. */
+dunlin_code dunlin_window_get(dunlin_window* window, const dunlin_neighbor* sources,
+                              size_t source_count, double timeout_seconds);
+/* self_weight * tensor + the sum of weight * buffer (`sources` NULL: of all, with the window's
+ * weights), and the same for p: the new tensor and p, or, where `output` isn't NULL, there alone.
+ * `reset`: the buffers that were used are zero afterwards. */
+dunlin_code dunlin_window_update(dunlin_window* window, double self_weight,
+                                 const dunlin_neighbor* sources, size_t source_count, int reset,
+                                 void* output);
+/* Adds all buffers to the tensor, and empties them. */
+dunlin_code dunlin_window_collect(dunlin_window* window);
+/* Copies what a source has deposited; its p; the deposits since the last update with it. Each
+ * nullable. */
+dunlin_code dunlin_window_buffer(dunlin_window* window, int source, void* output, double* p,
+                                 uint64_t* deposits);
+
+/* Mutual exclusion among all ranks, not the threads of one; first come, first served. When its home
+ * is gone, the mutex is, too. */
+typedef struct dunlin_mutex dunlin_mutex;
+dunlin_code dunlin_mutex_create(dunlin_job* job, const char* name, int home,
+                                dunlin_mutex** mutex); /* collective */
+/* Collective, held by nobody; gone as a window is. */
+dunlin_code dunlin_mutex_free(dunlin_mutex* mutex);
+/* After an error it is not locked. `has_owner_died` (nullable): not 0 where the former owner died,
+ * and what the mutex protects may be half done. */
+dunlin_code dunlin_mutex_lock(dunlin_mutex* mutex, double timeout_seconds, int* has_owner_died);
+dunlin_code dunlin_mutex_unlock(dunlin_mutex* mutex);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -1,0 +1,90 @@
+// dunlin-consensus: the decentralised algorithms of BlueFog (sections II and IV, appendix).
+#include <fmt/format.h>
+
+#include <cmath>
+#include <optional>
+
+#include "apps/consensus/program/runs.h"
+#include "runtime/log.h"
+#include "runtime/print.h"
+
+namespace dunlin::consensus {
+namespace {
+
+// Every method begins at 0, with a relative error of 1; what ends further away than this is
+// leaving.
+constexpr double kDiverged = 10;
+
+}  // namespace
+
+bool judge(const Setting& setting, double error) {
+  const Options& options = setting.options;
+  std::string complaint;
+  if (!(error < kDiverged)) {
+    complaint = fmt::format("the run diverged, to an error of {:.3e}", error);
+    if (options.command == Command::kDescent) complaint += "; try a smaller --step";
+  } else if (options.target_error && error > *options.target_error) {
+    complaint =
+        fmt::format("the error is {:.3e}, and did not reach {:g}", error, *options.target_error);
+  }
+  if (complaint.empty()) return true;
+  if (setting.output.is_teller()) print_error("dunlin-consensus: " + complaint + "\n");
+  return false;
+}
+
+namespace {
+
+int fail(const Status& status) {
+  DUNLIN_ERROR("{}", status.to_string());
+  const bool is_the_users =
+      status.code() == Code::kInvalidArgument || status.code() == Code::kNotFound;
+  return is_the_users ? 2 : 1;
+}
+
+Result<bool> run(Bootstrap& bootstrap, const Config& config, const Options& options) {
+  const SteadyClock clock;
+  std::optional<Trace> trace;
+  if (!config.trace_file.empty() && bootstrap.size() > 1 &&
+      config.trace_file.find("%r") == std::string::npos) {
+    return Status(Code::kInvalidArgument,
+                  "DUNLIN_TRACE: the ranks would write to one file; put %r into its name");
+  }
+  if (!config.trace_file.empty()) trace.emplace(config.trace_file, bootstrap.rank(), clock);
+  DUNLIN_ASSIGN(Output output, Output::open(options, bootstrap.rank() == Rank(0)));
+  DUNLIN_ASSIGN(const auto fabric,
+                transport::Fabric::create(bootstrap, config, clock, trace ? &*trace : nullptr));
+  DUNLIN_ASSIGN(const auto communicator, collective::Communicator::create(*fabric, {}));
+  Setting setting{*fabric, *communicator, options, output};
+  auto outcome = options.command == Command::kDescent   ? run_descent(setting)
+                 : options.command == Command::kPushSum ? run_averaging(setting)
+                                                        : run_fish_school(setting);
+  if (!outcome) return outcome;
+  // The communicator goes when nobody needs it any more.
+  DUNLIN_TRY(bootstrap.barrier("done", config.deadline));
+  if (trace) DUNLIN_TRY(trace->write());
+  return outcome;
+}
+
+int main(int argc, char** argv) {
+  int exit_code = 0;
+  const auto options = parse_options(argc, argv, exit_code);
+  if (!options) return exit_code;
+  Environment environment = Environment::of_process();
+  if (!options->transport.empty()) environment.set("DUNLIN_TRANSPORTS", options->transport);
+  const auto config = Config::parse(environment);
+  if (!config) return fail(config.status());
+  configure_log(config->log_level, Rank());
+  auto bootstrap = Bootstrap::join(*config, environment);
+  if (!bootstrap) return fail(bootstrap.status());
+  configure_log(config->log_level, (*bootstrap)->rank());
+  const auto outcome = run(**bootstrap, *config, *options);
+  if (!outcome) return fail(outcome.status());
+  return *outcome ? 0 : 3;
+}
+
+}  // namespace
+}  // namespace dunlin::consensus
+
+int main(int argc, char** argv) {
+  return dunlin::consensus::main(argc, argv);
+}

@@ -78,8 +78,11 @@ Status Consensus::prepare(const collective::Graph& graph) {
       collective::neighborhood_of(graph, collective::Weighting::kUniform, members, fabric_.rank()));
   window.count = options_.dimension;
   window.is_zeroed = true;
-  kept_ = 1 / (1 + static_cast<double>(window.neighborhood.out.size()));
-  for (const Rank peer : window.neighborhood.out) peers_.push_back({peer, kept_});
+  const auto peers = static_cast<double>(window.neighborhood.out.size());
+  const double share = 1 / (1 + peers);
+  for (const Rank peer : window.neighborhood.out) peers_.push_back({peer, share});
+  // Not `share`, which may be rounded: what each round creates or destroys that way adds up.
+  kept_ = 1 - peers * share;
   DUNLIN_ASSIGN(window_, Window::prepare(fabric_, window, own));
   return window_->connect();
 }

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <complex>
+
 #include "collectives/graph/dynamic.h"
 #include "collectives/graph/generators.h"
 #include "collectives/graph/mixing.h"
@@ -13,6 +17,13 @@ namespace {
 
 constexpr std::string_view kExponential = "one-peer-exponential";
 constexpr std::string_view kOnePeer = "one-peer:";
+
+// The larger root of r^2 - 2 v r + v = 0, v = (1 + w) / 2.
+double larger_root(std::complex<double> w) {
+  const std::complex<double> v = 0.5 * (1.0 + w);
+  const std::complex<double> root = std::sqrt(v * (v - 1.0));
+  return std::max(std::abs(v + root), std::abs(v - root));
+}
 
 }  // namespace
 
@@ -60,6 +71,22 @@ Result<Topology> Topology::make(const std::string& spec, int ranks, Style style)
   DUNLIN_ASSIGN(const auto spectrum, collective::spectrum(matrix));
   topology.sigma_2_ = spectrum.sigma_2;
   return topology;
+}
+
+std::optional<double> Topology::exact_diffusion_rate() const {
+  if (!sigma_2_) return std::nullopt;
+  if (ranks() == 1) return 0;
+  if (is_undirected_) return larger_root(*sigma_2_);
+  const auto shifts = collective::circulant_shifts(graph_);
+  if (!shifts) return std::nullopt;
+  // The eigenvalues of a circulant matrix are the Fourier transform of its first row.
+  double largest = 0;
+  for (int k = 1; k < ranks(); ++k) {
+    std::complex<double> sum = 1;
+    for (const int shift : *shifts) sum += std::polar(1.0, 2 * M_PI * k * shift / ranks());
+    largest = std::max(largest, larger_root(sum / (1.0 + static_cast<double>(shifts->size()))));
+  }
+  return largest;
 }
 
 StepWeights Topology::weights(int rank, std::uint64_t step) const {

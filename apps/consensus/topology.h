@@ -50,6 +50,12 @@ class Topology {
   // By which factor one averaging shrinks the distance from the average at least; of static doubly
   // stochastic weights only.
   std::optional<double> sigma_2() const { return sigma_2_; }
+  // By which factor exact diffusion's averaging (algorithm.h) shrinks the ranks' disagreement: the
+  // largest root of r^2 - 2 v r + v = 0, v = (1 + w) / 2, over all eigenvalues w of W but the 1. It
+  // is below 1 for undirected graphs, of which this is a bound, and may be above for directed ones.
+  // Absent where W's eigenvalues aren't known: static doubly stochastic weights have it if the
+  // graph is undirected or looks the same from each rank.
+  std::optional<double> exact_diffusion_rate() const;
 
  private:
   enum class Kind { kStatic, kOnePeer, kOnePeerExponential };

@@ -23,6 +23,7 @@ class Descent {
   Result<bool> report();
 
  private:
+  Status check_exact_diffusion() const;
   double gradient_descent_rate() const;
   std::optional<double> averaging_rate() const;
   Result<std::optional<double>> consensus_bound();
@@ -38,17 +39,30 @@ class Descent {
   Trajectory trajectory_;
 };
 
-Status Descent::prepare() {
-  const int rank = setting_.fabric.rank().value();
-  const Style style =
-      options_.method == Method::kPushDiging ? Style::kPush : Style::kDoublyStochastic;
-  DUNLIN_ASSIGN(topology_, Topology::make(options_.graph, setting_.fabric.size(), style));
-  if (options_.method == Method::kExactDiffusion && !topology_->is_static()) {
+Status Descent::check_exact_diffusion() const {
+  if (!topology_->is_static()) {
     return Status(Code::kInvalidArgument,
                   fmt::format("exact-diffusion needs a graph that stays as it is, not '{}'; "
                               "gradient-tracking and push-diging don't",
                               options_.graph));
   }
+  const auto rate = topology_->exact_diffusion_rate();
+  if (rate && *rate < 1) return Status::ok();
+  return Status(
+      Code::kInvalidArgument,
+      fmt::format("exact-diffusion {} over '{}' of {} ranks, which is directed; take an undirected "
+                  "graph (bidirectional-ring, ...), or gradient-tracking",
+                  rate ? fmt::format("grows by x {:.3f} per iteration", *rate)
+                       : std::string("is not known to converge"),
+                  options_.graph, topology_->ranks()));
+}
+
+Status Descent::prepare() {
+  const int rank = setting_.fabric.rank().value();
+  const Style style =
+      options_.method == Method::kPushDiging ? Style::kPush : Style::kDoublyStochastic;
+  DUNLIN_ASSIGN(topology_, Topology::make(options_.graph, setting_.fabric.size(), style));
+  if (options_.method == Method::kExactDiffusion) DUNLIN_TRY(check_exact_diffusion());
   DUNLIN_ASSIGN(problem_, make_problem(options_.problem, rank));
   DUNLIN_ASSIGN(optimum_, find_optimum(*problem_, ranks_));
   step_ = options_.step / optimum_.smoothness;
@@ -96,11 +110,7 @@ double Descent::gradient_descent_rate() const {
 // With which factor the ranks' disagreement fades when there is nothing else to do: for small steps
 // the slower one of this and gradient descent is what the methods reach.
 std::optional<double> Descent::averaging_rate() const {
-  if (!topology_->sigma_2()) return std::nullopt;
-  // The roots of r^2 - 2 v r + v, v an eigenvalue of (I + W) / 2.
-  if (options_.method == Method::kExactDiffusion) {
-    return std::sqrt((1 + *topology_->sigma_2()) / 2);
-  }
+  if (options_.method == Method::kExactDiffusion) return topology_->exact_diffusion_rate();
   return topology_->sigma_2();
 }
 

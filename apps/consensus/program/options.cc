@@ -11,7 +11,7 @@ namespace {
 constexpr const char* kDescription =
     "Runs a decentralised algorithm in the ranks of a job, each of which speaks to its neighbours "
     "only:\n"
-    "  dunlin-run -n 8 dunlin-consensus exact-diffusion --graph ring\n"
+    "  dunlin-run -n 8 dunlin-consensus exact-diffusion --graph torus\n"
     "  dunlin-run -n 8 dunlin-consensus push-sum --graph exponential\n"
     "  dunlin-run -n 8 dunlin-consensus fish-school --behavior disperse";
 
@@ -34,10 +34,11 @@ struct MethodText {
 };
 constexpr MethodText kMethods[] = {
     {Method::kDgd, "decentralised gradient descent: to a neighbourhood of the optimum", 0.2,
-     "ring"},
+     "bidirectional-ring"},
     {Method::kExactDiffusion, "gradient descent with its bias corrected: to the optimum", 0.5,
-     "ring"},
-    {Method::kGradientTracking, "neighbours average gradients, too: to the optimum", 0.2, "ring"},
+     "bidirectional-ring"},
+    {Method::kGradientTracking, "neighbours average gradients, too: to the optimum", 0.2,
+     "bidirectional-ring"},
     {Method::kPushDiging, "gradient tracking with push-sum, over directed graphs that may change",
      0.1, "one-peer-exponential"},
 };
@@ -197,12 +198,14 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   double longest_pause_us = 200;
   CLI::App app(kDescription, "dunlin-consensus");
   app.footer(kExitCodes);
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   for (const MethodText& text : kMethods) add_method(app, options, text);
   add_push_sum(app, options, longest_pause_us);
   add_fish_school(app, options);
   try {
     app.parse(argc, argv);
+    // CLI11's own check would say this of a command that doesn't exist, too.
+    if (app.get_subcommands().empty()) throw CLI::RequiredError("A command");
   } catch (const CLI::ParseError& error) {
     exit_code = app.exit(error) == 0 ? 0 : 2;
     return std::nullopt;

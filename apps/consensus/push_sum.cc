@@ -4,6 +4,7 @@
 #include <cmath>
 #include <thread>
 
+#include "apps/consensus/topology.h"
 #include "apps/random.h"
 #include "collectives/rma/neighbor_window.h"
 
@@ -78,11 +79,10 @@ Status Consensus::prepare(const collective::Graph& graph) {
       collective::neighborhood_of(graph, collective::Weighting::kUniform, members, fabric_.rank()));
   window.count = options_.dimension;
   window.is_zeroed = true;
-  const auto peers = static_cast<double>(window.neighborhood.out.size());
-  const double share = 1 / (1 + peers);
-  for (const Rank peer : window.neighborhood.out) peers_.push_back({peer, share});
-  // Not `share`, which may be rounded: what each round creates or destroys that way adds up.
+  const int peers = static_cast<int>(window.neighborhood.out.size());
+  const double share = share_of(1 + peers);
   kept_ = 1 - peers * share;
+  for (const Rank peer : window.neighborhood.out) peers_.push_back({peer, share});
   DUNLIN_ASSIGN(window_, Window::prepare(fabric_, window, own));
   return window_->connect();
 }

@@ -27,6 +27,11 @@ double larger_root(std::complex<double> w) {
 
 }  // namespace
 
+double share_of(int parts) {
+  constexpr int kPlaces = 50;
+  return std::ldexp(std::floor(std::ldexp(1.0, kPlaces) / parts), -kPlaces);
+}
+
 Topology::Topology(std::string spec, Kind kind, Style style, collective::Graph graph)
     : spec_(std::move(spec)), kind_(kind), style_(style), graph_(std::move(graph)) {}
 
@@ -97,23 +102,22 @@ StepWeights Topology::weights(int rank, std::uint64_t step) const {
                            : collective::one_peer_exponential(ranks(), rank, step);
     // Half goes to the peer, half stays: column-stochastic, and doubly so where everybody hears
     // from one peer.
-    weights.self = 1 / (1 + static_cast<double>(peers.to.size()));
+    if (!peers.to.empty()) weights.self = 0.5;
     for (const int peer : peers.from) weights.from.push_back({Rank(peer), 1});
-    for (const int peer : peers.to) weights.to.push_back({Rank(peer), weights.self});
+    for (const int peer : peers.to) weights.to.push_back({Rank(peer), 0.5});
     return weights;
   }
   if (style_ == Style::kPush) {
-    weights.self = 1 / (1 + static_cast<double>(graph_.out_degree(rank)));
+    const double share = share_of(1 + graph_.out_degree(rank));
+    weights.self = 1 - graph_.out_degree(rank) * share;
     for (const int peer : graph_.in_neighbors(rank)) weights.from.push_back({Rank(peer), 1});
-    for (const int peer : graph_.out_neighbors(rank)) {
-      weights.to.push_back({Rank(peer), weights.self});
-    }
+    for (const int peer : graph_.out_neighbors(rank)) weights.to.push_back({Rank(peer), share});
     return weights;
   }
   // Where every rank has the same degree, these are the uniform weights, on directed graphs, too.
   for (const int peer : graph_.in_neighbors(rank)) {
     const int degree = std::max(graph_.in_degree(rank), graph_.in_degree(peer));
-    weights.from.push_back({Rank(peer), 1 / (1 + static_cast<double>(degree))});
+    weights.from.push_back({Rank(peer), share_of(1 + degree)});
     weights.self -= weights.from.back().weight;
   }
   for (const int peer : graph_.out_neighbors(rank)) weights.to.push_back({Rank(peer), 1});

@@ -32,6 +32,11 @@ struct StepWeights {
   std::vector<collective::WeightedRank> to;
 };
 
+// 1 / parts, to 50 binary places: sums of shares up to 1 are exact, so that what a rank hands out
+// and what it keeps is exactly what it had. With weights that are rounded on their own, ranks would
+// create or destroy some 1e-16 of it in every step, which push-sum and exact diffusion add up.
+double share_of(int parts);
+
 class Topology {
  public:
   // kInvalidArgument, with what would do, for graphs that are not strongly connected or do not have

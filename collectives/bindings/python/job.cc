@@ -18,8 +18,10 @@ Job& Job::instance() {
 
 void Job::init(bool background_progress) {
   if (runtime_) raise(Status(Code::kAlreadyExists, "dunlin.init() was called before"));
-  runtime_ =
+  std::shared_ptr<Runtime> runtime =
       take(released([&] { return Runtime::create({.background_progress = background_progress}); }));
+  neighbors_ = take(released([&] { return binding::Neighbors::create(*runtime); }));
+  runtime_ = std::move(runtime);
 }
 
 void Job::shutdown(Ending ending, std::optional<double> patience_seconds) {
@@ -30,6 +32,7 @@ void Job::shutdown(Ending ending, std::optional<double> patience_seconds) {
       [&] { return runtime->shutdown(ending, patience.value_or(runtime->config().deadline)); });
   if (status.code() == Code::kInvalidArgument) check(status);  // refused: it goes on
   runtime_ = nullptr;
+  neighbors_ = nullptr;
   orphans_.clear();
   check(status);
 }
@@ -37,8 +40,11 @@ void Job::shutdown(Ending ending, std::optional<double> patience_seconds) {
 void Job::forget() {
   // Neither destroyed nor used: its threads and connections are the parent's.
   (void)new std::shared_ptr<Runtime>(std::move(runtime_));
+  (void)new std::shared_ptr<binding::Neighbors>(std::move(neighbors_));
   (void)new std::vector<Orphan>(std::move(orphans_));
   runtime_ = nullptr;
+  neighbors_ = nullptr;
+  ++forks_;
   orphans_.clear();
 }
 
@@ -46,6 +52,11 @@ const std::shared_ptr<Runtime>& Job::runtime() {
   if (!runtime_) raise(Status(Code::kClosed, "not initialized: call dunlin.init() first"));
   if (!orphans_.empty()) sweep();
   return runtime_;
+}
+
+const std::shared_ptr<binding::Neighbors>& Job::neighbors() {
+  (void)runtime();
+  return neighbors_;
 }
 
 void Job::adopt(std::shared_ptr<binding::Operation> operation, std::vector<py::object> memory) {

@@ -8,8 +8,8 @@
 namespace dunlin::consensus {
 namespace {
 
-// The school begins within this distance of the origin, the predator at kPredator: in sight of all
-// and at the school's edge, such that the school has a side to flee to and one to close in from.
+// The school begins within this distance of the origin, and the predator at its edge: the school
+// has a side to flee to, and one from which it has to close in.
 constexpr double kSchoolRadius = 1.5;
 constexpr Point kPredator{1.5, 0};
 constexpr double kPredatorCircle = 1;

@@ -85,7 +85,7 @@ class Jobs(unittest.TestCase):
     def test_a_school_knows_where_the_predator_is(self):
         for behavior in ("disperse", "encircle"):
             final = self.run_job(4, "fish-school", "--behavior", behavior, "--fish-per-rank", 3)
-            self.assertLess(final["estimate_error"], 0.2)
+            self.assertLess(final["estimate_error"], 0.5)  # noise: 5 % of 6 m for a fish by itself
             moments = self.lines("fish")
             self.assertEqual([moment["step"] for moment in moments], list(range(0, 401, 4)))
             for moment in moments:

@@ -42,8 +42,10 @@ class Runtime::Stay {
     runtime_.leave();
     runtime_.blocked_.fetch_sub(1, std::memory_order_relaxed);
     if (!leaves_work) return;
-    // Under the mutex, so that the thread doesn't miss it between its look and its sleep.
-    { const std::lock_guard guard(runtime_.server_mutex_); }
+    {
+      const std::lock_guard guard(runtime_.server_mutex_);
+      runtime_.has_work_ = true;
+    }
     runtime_.server_news_.notify_one();
   }
   Stay(const Stay&) = delete;
@@ -123,21 +125,24 @@ void Runtime::sweep() {
 
 void Runtime::keep(std::shared_ptr<Operation> operation) {
   outstanding_.push_back(std::move(operation));
-  tell_server();
 }
 
-void Runtime::tell_server() {
-  const std::lock_guard guard(server_mutex_);
-  has_work_ = has_work();  // whoever makes work stays, and rouses the thread on leaving
+bool Runtime::has_work() const {
+  return !outstanding_.empty() ||
+         std::ranges::any_of(residents_, [](const auto& each) { return each->is_served(); });
+}
+
+void Runtime::abandon(const std::shared_ptr<Operation>& operation, const Status& outcome) {
+  const Turn turn(*this);
+  if (!operation->is_over()) operation->finish(outcome);
+  std::erase(outstanding_, operation);
 }
 
 Status Runtime::attach(const MakeResident& make) {
   const Stay stay(*this);
   DUNLIN_TRY(check_open());
   DUNLIN_ASSIGN(auto resident, make(*fabric_));
-  if (resident->is_served()) ++served_;
   residents_.push_back(std::move(resident));
-  tell_server();
   return Status::ok();
 }
 
@@ -147,9 +152,7 @@ void Runtime::detach(const Resident& resident) {
   if (found == residents_.end()) return;
   const std::shared_ptr<Resident> last = *found;
   residents_.erase(found);
-  if (last->is_served()) --served_;
   last->close();
-  tell_server();
 }
 
 Result<std::shared_ptr<Operation>> Runtime::post(const CommunicatorHandle& communicator,

@@ -235,7 +235,8 @@ TEST(SimNode, TenThousandNodesPassALargeChunkAroundInLittleMemory) {
   EXPECT_EQ(network->now().time_since_epoch(), step * kRounds);
   const std::size_t used = resident_bytes() - before;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr std::size_t kBound = 32 * 1024;  // with the sanitizer's own notes on all that was touched
+  constexpr std::size_t kBound =
+      32 * 1024;  // with the sanitizer's own notes on all that was touched
 #else
   constexpr std::size_t kBound = 4096;
 #endif

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "apps/random.h"
 #include "apps/svm/evaluate.h"
-#include "apps/svm/random.h"
 
 namespace dunlin::svm {
 namespace {

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <utility>
 
+#include "apps/random.h"
 #include "apps/svm/evaluate.h"
-#include "apps/svm/random.h"
 
 namespace dunlin::svm {
 namespace {

@@ -7,9 +7,9 @@
 #include <numeric>
 #include <vector>
 
+#include "apps/random.h"
 #include "apps/svm/evaluate.h"
 #include "apps/svm/generator.h"
-#include "apps/svm/random.h"
 
 namespace dunlin::svm {
 namespace {

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <string>
 
+#include "apps/random.h"
 #include "apps/svm/generator.h"
 #include "apps/svm/libsvm_reader.h"
-#include "apps/svm/random.h"
 #include "tests/apps/svm_text.h"
 
 namespace dunlin::svm {

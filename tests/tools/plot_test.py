@@ -34,6 +34,21 @@ def trace_of(rank, start_us):
             "traceEvents": [{"name": "reduce", "ph": "X", "pid": rank, "tid": 0, "ts": 1.5, "dur": 2.0}]}
 
 
+def consensus_run(rate, algorithm="dgd"):
+    lines = [{"event": "config", "algorithm": algorithm, "graph": "star", "ranks": 4}]
+    for iteration in range(50):
+        error = rate ** iteration
+        lines.append({"event": "progress", "iteration": iteration, "error_max": error, "error_rms": error / 2,
+                      "consensus_error": 0 if iteration == 0 else error / 3})
+    return lines + [{"event": "final", "error_max": error, "consensus_error": error / 3, "rate": rate}]
+
+
+def school_run(steps):
+    return [{"event": "config"}] + [
+        {"event": "fish", "time_s": step / 4, "predator": [1.5, 0], "positions": [[step * 0.1, fish] for fish in range(5)],
+         "velocities": [[0.1, 0]] * 5, "estimates": [[1.5, 0.1]] * 5} for step in range(steps)]
+
+
 class PlotTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -60,6 +75,12 @@ class TextTest(PlotTest):
         self.assertIn("objective", lines[0])
         self.assertRegex(lines[1], r"^root expander +7\.25 +29000 +0\.07010 +0\.0638 +58\.0 +0\.10 +6\.50 +3$")
 
+    def test_consensus_table_shows_errors_and_rates(self):
+        path = self.file("a.json", consensus_run(0.5))
+        lines = self.plot("consensus", "--table", f"with dgd={path}").splitlines()
+        self.assertEqual(len(lines), 2)
+        self.assertRegex(lines[1], r"^with dgd +dgd +star +4 +1\.8e-15 +5\.9e-16 +0\.5000 +- +- +-$")
+
     def test_malformed_lines_are_named(self):
         bad = self.file("bad.json", ['{"event":"config"}', '{"event":'])
         self.assertIn(f"{bad}:2: malformed JSON", self.plot("svm", "--table", bad, expect=1))
@@ -70,7 +91,19 @@ class TextTest(PlotTest):
         self.assertIn("no line with", self.plot("svm", "--table", empty, expect=1))
         self.assertIn("no line with", self.plot("perf", "--out", "x.png", empty, expect=1))
         self.assertIn("No such file", self.plot("svm", "--table", str(self.folder / "none"), expect=1))
-        self.assertIn("--out, --table", self.plot("svm", empty, expect=2))
+        for command in ("svm", "consensus"):
+            self.assertIn(f"{command} needs --out, --table", self.plot(command, empty, expect=2))
+        self.assertIn("no line with", self.plot("consensus", "--table", empty, expect=1))
+        self.assertIn("no line with", self.plot("fish", "--out", "x.png", empty, expect=1))
+        self.assertIn("'pause' is none of", self.plot("consensus", "--y", "pause", "--table", empty, expect=2))
+        self.assertIn("'0' is not a number", self.plot("fish", "--panels", "0", "--out", "x.png", empty, expect=2))
+        fish = school_run(3)
+        del fish[2]["velocities"]
+        bad = self.file("fish.json", fish)
+        self.assertIn(f"{bad}:3: 'velocities' is missing", self.plot("fish", "--out", "x.png", bad, expect=1))
+        fish[2]["velocities"] = [[0, 0]]
+        bad = self.file("fish.json", fish)
+        self.assertIn(f"{bad}:3: the number of fish differs", self.plot("fish", "--out", "x.png", bad, expect=1))
 
     def test_traces_are_merged_on_one_time_axis(self):
         paths = [self.file(f"{rank}.json", [trace_of(rank, 100.0 + 10 * rank)]) for rank in (0, 1, 2)]
@@ -116,6 +149,18 @@ class FigureTest(PlotTest):
         self.assertIn("ends in .png", self.plot("svm", "--x", "time", "--out", "a.gif", path, expect=1))
         self.assertIn("no file has this label",
                       self.plot("svm", "--out", out, "--baseline", "b", f"a={path}", expect=1))
+
+    def test_consensus(self):
+        slow, fast = self.file("slow.json", consensus_run(0.9)), self.file("fast.json", consensus_run(0.5))
+        diverged = consensus_run(2)
+        diverged[40]["error_max"] = None
+        runs = ("consensus", f"slow={slow}", f"fast={fast}", f"diverged={self.file('diverged.json', diverged)}")
+        self.expect_figure("a.png", b"\x89PNG", *runs)
+        self.expect_figure("a.svg", b"<?xml", *runs, "--y", "error_rms,consensus_error")
+
+    def test_fish(self):
+        for moments in (1, 2, 30):
+            self.expect_figure("fish.svg", b"<?xml", "fish", self.file("fish.json", school_run(moments)))
 
     def test_schedule(self):
         lines = [{"figure": name, "title": "16 groups", "series": series, "x_label": "workers", "x": x, "seconds": x * 1e-6}

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-namespace dunlin::svm {
+namespace dunlin {
 
 // SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
 class Random {
@@ -41,4 +41,4 @@ class Random {
   std::uint64_t state_ = 0;
 };
 
-}  // namespace dunlin::svm
+}  // namespace dunlin

@@ -1,0 +1,87 @@
+// Algorithm: one rank's part of a synchronous decentralised algorithm. Every iteration is a message
+// of this rank, its average with those of the neighbours, and what the rank makes of it.
+//
+// Whoever can average drives it: a job, with step() over ExchangeNeighbors, or a test that holds
+// all ranks' algorithms and calls prepare() and finish() of all of them in turn. The algorithms
+// don't know the graph. Owner thread only.
+//
+//   dgd                x = W (x - step grad(x)); to a neighbourhood of the optimum that shrinks
+//                      with the step (BlueFog, equations 16-17; Yuan, Ling, Yin 2016)
+//   exact-diffusion    corrects that bias: y = x - step grad(x); x = V (y + x - y before), with
+//                      V = (I + W) / 2 for W symmetric and doubly stochastic (BlueFog, 24-26; Yuan,
+//                      Ying, Zhao, Sayed 2019, where V is what makes it stable)
+//   gradient-tracking  x = W (x - step y); y = W y + grad(x) - grad(x before): y follows the
+//                      average of all gradients; W doubly stochastic, and may change from step to
+//                      step (Nedic, Olshevsky, Shi 2017: DIGing)
+//   push-diging        the same over directed graphs, with column-stochastic W: u = W (u - step y);
+//                      v = W v; x = u / v; y as above (there, too; BlueFog, 27-31, averages the
+//                      change of the gradients as well, which costs another round)
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "apps/consensus/problem.h"
+
+namespace dunlin::consensus {
+
+enum class Method { kDgd, kExactDiffusion, kGradientTracking, kPushDiging };
+const char* to_string(Method method);
+
+// How a rank averages with its neighbours in one step after the other.
+class Neighbors {
+ public:
+  virtual ~Neighbors() = default;
+  // In place: w_ii message + the sum over the neighbours j of w_ij (j's message).
+  virtual Status average(std::span<double> message) = 0;
+};
+
+// In iteration k (from 0) a gradient counts step / (k + 1)^decay times.
+struct StepSize {
+  double step = 0.1;
+  double decay = 0;
+  double at(std::uint64_t iteration) const;
+};
+
+class Algorithm {
+ public:
+  virtual ~Algorithm() = default;
+  Algorithm(const Algorithm&) = delete;
+  Algorithm& operator=(const Algorithm&) = delete;
+
+  // An iteration. Errors are those of the neighbours; the algorithm is then of no more use.
+  Status step(Neighbors& neighbors);
+
+  // The same in three parts: prepare(), message() averaged in place, finish().
+  virtual void prepare() = 0;
+  std::span<double> message() { return message_; }
+  void finish();
+
+  // This rank's solution as it stands; at first 0.
+  std::span<const double> solution() const { return x_; }
+
+ protected:
+  // `message_size`: elements. The problem is borrowed.
+  Algorithm(const Problem& problem, std::size_t message_size);
+  // The solution from the averaged message; after it, what the gradient there is for.
+  virtual void take_average() = 0;
+  virtual void take_gradient() {}
+
+  std::size_t dimension() const { return x_.size(); }
+  Vector x_;
+  Vector gradient_;         // at x_
+  Vector gradient_before_;  // at the x_ before
+  Vector message_;
+  std::uint64_t iteration_ = 0;
+
+ private:
+  const Problem& problem_;
+};
+
+// kInvalidArgument for steps that are not above 0, and for a decay where the method's proof and
+// its exactness need a constant step (all but dgd).
+Result<std::unique_ptr<Algorithm>> make_algorithm(Method method, const Problem& problem,
+                                                  StepSize step);
+
+}  // namespace dunlin::consensus

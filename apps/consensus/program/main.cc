@@ -1,0 +1,63 @@
+// dunlin-consensus: the decentralised algorithms of BlueFog (sections II and IV, appendix).
+#include <optional>
+
+#include "apps/consensus/program/runs.h"
+#include "runtime/log.h"
+
+namespace dunlin::consensus {
+namespace {
+
+int fail(const Status& status) {
+  DUNLIN_ERROR("{}", status.to_string());
+  const bool is_the_users =
+      status.code() == Code::kInvalidArgument || status.code() == Code::kNotFound;
+  return is_the_users ? 2 : 1;
+}
+
+Result<bool> run(Bootstrap& bootstrap, const Config& config, const Options& options) {
+  const SteadyClock clock;
+  std::optional<Trace> trace;
+  if (!config.trace_file.empty() && bootstrap.size() > 1 &&
+      config.trace_file.find("%r") == std::string::npos) {
+    return Status(Code::kInvalidArgument,
+                  "DUNLIN_TRACE: the ranks would write to one file; put %r into its name");
+  }
+  if (!config.trace_file.empty()) trace.emplace(config.trace_file, bootstrap.rank(), clock);
+  DUNLIN_ASSIGN(Output output, Output::open(options, bootstrap.rank() == Rank(0)));
+  DUNLIN_ASSIGN(const auto fabric,
+                transport::Fabric::create(bootstrap, config, clock, trace ? &*trace : nullptr));
+  DUNLIN_ASSIGN(const auto communicator, collective::Communicator::create(*fabric, {}));
+  Setting setting{*fabric, *communicator, options, output};
+  auto outcome = options.command == Command::kDescent   ? run_descent(setting)
+                 : options.command == Command::kPushSum ? run_averaging(setting)
+                                                        : run_fish_school(setting);
+  if (!outcome) return outcome;
+  // The communicator goes when nobody needs it any more.
+  DUNLIN_TRY(bootstrap.barrier("done", config.deadline));
+  if (trace) DUNLIN_TRY(trace->write());
+  return outcome;
+}
+
+int main(int argc, char** argv) {
+  int exit_code = 0;
+  const auto options = parse_options(argc, argv, exit_code);
+  if (!options) return exit_code;
+  Environment environment = Environment::of_process();
+  if (!options->transport.empty()) environment.set("DUNLIN_TRANSPORTS", options->transport);
+  const auto config = Config::parse(environment);
+  if (!config) return fail(config.status());
+  configure_log(config->log_level, Rank());
+  auto bootstrap = Bootstrap::join(*config, environment);
+  if (!bootstrap) return fail(bootstrap.status());
+  configure_log(config->log_level, (*bootstrap)->rank());
+  const auto outcome = run(**bootstrap, *config, *options);
+  if (!outcome) return fail(outcome.status());
+  return *outcome ? 0 : 3;
+}
+
+}  // namespace
+}  // namespace dunlin::consensus
+
+int main(int argc, char** argv) {
+  return dunlin::consensus::main(argc, argv);
+}

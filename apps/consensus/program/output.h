@@ -1,0 +1,41 @@
+// Output: what rank 0 tells of a run: JSON lines into a file, and a table on standard output. The
+// other ranks' says nothing. Owner thread only.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "apps/consensus/history.h"
+#include "apps/consensus/program/options.h"
+
+namespace dunlin::consensus {
+
+// NaN and infinity become null.
+using Json = nlohmann::ordered_json;
+
+class Output {
+ public:
+  // Opens the file. `is_teller`: this is rank 0.
+  static Result<Output> open(const Options& options, bool is_teller);
+
+  bool is_teller() const { return is_teller_; }
+  // A line with "event" in front.
+  Status event(const char* event, const Json& fields);
+  // "progress" lines of all moments, and some of them as a table.
+  Status history(const std::vector<Moment>& history, const char* unit);
+  // A line of text for people.
+  Status say(const std::string& line);
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::string name_;
+  bool is_teller_ = false;
+  bool is_quiet_ = false;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+}  // namespace dunlin::consensus

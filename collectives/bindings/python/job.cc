@@ -4,11 +4,14 @@
 #include <atomic>
 #include <cmath>
 
+#include "collectives/bindings/shared_runtime.h"
+
 namespace dunlin::python {
 
 namespace py = pybind11;
 using binding::Ending;
 using binding::Runtime;
+using binding::SharedRuntime;
 
 Job& Job::instance() {
   // Never destroyed: what it holds is Python's, and the interpreter may be gone by then.
@@ -18,19 +21,21 @@ Job& Job::instance() {
 
 void Job::init(bool background_progress) {
   if (runtime_) raise(Status(Code::kAlreadyExists, "dunlin.init() was called before"));
-  runtime_ =
-      take(released([&] { return Runtime::create({.background_progress = background_progress}); }));
+  // Another module's, where there is one: it keeps its background thread.
+  const auto make = [&] { return Runtime::create({.background_progress = background_progress}); };
+  runtime_ = take(released([&] { return SharedRuntime::enter(make); }));
 }
 
 void Job::shutdown(Ending ending, std::optional<double> patience_seconds) {
   const auto patience = to_duration(patience_seconds);
   if (!runtime_) return;
   const std::shared_ptr<Runtime> runtime = runtime_;
-  const Status status = released(
-      [&] { return runtime->shutdown(ending, patience.value_or(runtime->config().deadline)); });
+  const Status status = released([&] {
+    return SharedRuntime::leave(runtime, ending, patience.value_or(runtime->config().deadline));
+  });
   if (status.code() == Code::kInvalidArgument) check(status);  // refused: it goes on
   runtime_ = nullptr;
-  orphans_.clear();
+  sweep();  // all of them, but for those of a runtime that another module still uses
   check(status);
 }
 
@@ -40,6 +45,7 @@ void Job::forget() {
   (void)new std::vector<Orphan>(std::move(orphans_));
   runtime_ = nullptr;
   orphans_.clear();
+  SharedRuntime::forget();
 }
 
 const std::shared_ptr<Runtime>& Job::runtime() {

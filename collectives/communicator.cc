@@ -55,6 +55,8 @@ class Communicator::Impl final : public transport::Retired {
   MemberWatch watch;
   Forced forced;
   int splits = 0;
+  std::uint64_t seen = 0;  // version of the peer table
+  bool is_anybody_gone = false;
 };
 
 Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -170,7 +172,18 @@ void Communicator::progress() {
 Status Communicator::test(const Request& request) {
   impl_->group->fabric().progress();
   DUNLIN_TRY(impl_->operations.progress());
-  return impl_->operations.is_over(request) ? Status::ok() : Status::busy();
+  if (impl_->operations.is_over(request)) return Status::ok();
+  // Losses are looked for by whoever waits, and this caller may never come to that.
+  const PeerTable& peers = impl_->group->fabric().peers();
+  if (const std::uint64_t version = peers.version(); version != impl_->seen) {
+    impl_->seen = version;
+    impl_->is_anybody_gone = peers.is_anybody_gone();
+  }
+  if (!impl_->is_anybody_gone) return Status::busy();
+  Status status = wait(request, Duration::zero());
+  const bool is_expiry =
+      status.code() == Code::kDeadlineExceeded || status.code() == Code::kPeerStalled;
+  return is_expiry ? Status::busy() : status;
 }
 
 Status Communicator::wait(const Request& request, Duration timeout) {

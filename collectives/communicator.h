@@ -98,7 +98,7 @@ class Communicator {
   // Starts an operation. Its memory is the operation's until it has ended. kBusy: too many are
   // under way; test one, then try again.
   Result<Request> start(const Call& call);
-  // kBusy until it has ended. Gives progress to all operations.
+  // kBusy until it has ended, or a member is gone. Gives progress to all operations.
   Status test(const Request& request);
   Status wait(const Request& request, Duration timeout);
   // `pause()` is called after every look, and at least every 50 ms. While it runs, other threads

@@ -10,15 +10,6 @@
 
 namespace dunlin::binding {
 
-inline Status closed() {
-  return {Code::kClosed, "Dunlin was shut down"};
-}
-
-// It goes on: the wait has ended, not the operation.
-inline bool is_expiry(const Status& status) {
-  return status.code() == Code::kDeadlineExceeded || status.code() == Code::kPeerStalled;
-}
-
 class CollectiveOperation final : public Operation {
  public:
   CollectiveOperation(CommunicatorHandle slot, collective::Request request)
@@ -26,18 +17,9 @@ class CollectiveOperation final : public Operation {
 
   Status test() override {
     DUNLIN_TRY(check());
-    collective::Communicator& communicator = *slot_->communicator;
-    Status status = communicator.test(request_);
-    if (!status.is_busy()) return status;
-    // Nobody may come to wait for it, which is where losses are looked for.
-    const PeerTable& peers = communicator.fabric().peers();
-    if (const std::uint64_t version = peers.version(); version != seen_) {
-      seen_ = version;
-      is_anybody_gone_ = peers.is_anybody_gone();
-    }
-    if (!is_anybody_gone_) return status;
-    status = wait(Duration::zero(), {});
-    return is_expiry(status) ? Status::busy() : status;
+    Status status = slot_->communicator->test(request_);
+    if (status.code() == Code::kPeerDead) slot_->failure = status;
+    return status;
   }
 
   Status wait(Duration timeout, const std::function<Status()>& pause) override {
@@ -62,8 +44,6 @@ class CollectiveOperation final : public Operation {
 
   CommunicatorHandle slot_;
   collective::Request request_;
-  std::uint64_t seen_ = 0;  // version of the peer table
-  bool is_anybody_gone_ = false;
 };
 
 }  // namespace dunlin::binding

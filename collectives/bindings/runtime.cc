@@ -6,8 +6,6 @@
 #include <ranges>
 
 #include "collectives/bindings/collective_operation.h"
-#include "runtime/bootstrap/service_thread.h"
-#include "runtime/log.h"
 
 namespace dunlin::binding {
 
@@ -21,21 +19,11 @@ namespace {
 
 // Between two looks to whether the wait was interrupted; a sleeper looks up every 50 ms.
 constexpr auto kInterruptEvery = std::chrono::milliseconds(5);
-// Whoever starts something often waits for it next: the background thread lets it begin.
-constexpr auto kServerDelay = std::chrono::microseconds(50);
-// The longest turn of the background thread; it gives way earlier when somebody wants it.
-constexpr auto kServerTurn = std::chrono::seconds(1);
 // Of a thread that waits while another one does, and moves everything on.
 constexpr auto kFollowerNap = std::chrono::microseconds(200);
-constexpr auto kPartingNap = std::chrono::microseconds(200);
 
 // Calls that this thread is within: more than none where a signal handler runs during a wait.
 thread_local int stays_of_thread = 0;
-
-// Ended, one way or another.
-void settle(Operation& operation, const Status& status) {
-  if (!operation.is_over() && !status.is_busy() && !is_expiry(status)) operation.finish(status);
-}
 
 }  // namespace
 
@@ -50,7 +38,7 @@ class Runtime::Stay {
   ~Stay() {
     --runtime_.stays_;
     --stays_of_thread;
-    const bool leaves_work = !runtime_.outstanding_.empty();
+    const bool leaves_work = runtime_.has_work();
     runtime_.leave();
     runtime_.blocked_.fetch_sub(1, std::memory_order_relaxed);
     if (!leaves_work) return;
@@ -92,56 +80,8 @@ class Runtime::Driven {
   const std::shared_ptr<Operation>& operation_;
 };
 
-Result<std::unique_ptr<Runtime>> Runtime::create(Options options) {
-  return create(Environment::of_process(), options);
-}
-
-Result<std::unique_ptr<Runtime>> Runtime::create(const Environment& environment, Options options) {
-  DUNLIN_ASSIGN(Config config, Config::parse(environment));
-  std::unique_ptr<Runtime> runtime(new Runtime(std::move(config)));
-  DUNLIN_TRY(runtime->join(environment, options));
-  return runtime;
-}
-
-Status Runtime::join(const Environment& environment, Options options) {
-  configure_log(config_.log_level, Rank());
-  DUNLIN_ASSIGN(bootstrap_, Bootstrap::join(config_, environment));
-  job_ = bootstrap_->job();
-  configure_log(config_.log_level, job_.rank);
-  if (!config_.trace_file.empty() && job_.size > 1 &&
-      config_.trace_file.find("%r") == std::string::npos) {
-    return {Code::kInvalidArgument,
-            "DUNLIN_TRACE: the ranks would write to one file; put %r into its name"};
-  }
-  if (!config_.trace_file.empty()) trace_.emplace(config_.trace_file, job_.rank, clock_);
-  DUNLIN_ASSIGN(fabric_, Fabric::create(*bootstrap_, config_, clock_, trace_ ? &*trace_ : nullptr));
-  {
-    const std::lock_guard guard(wake_mutex_);
-    sleeper_ = fabric_.get();
-  }
-  DUNLIN_ASSIGN(auto world, Communicator::create(*fabric_, {}));
-  DUNLIN_ASSIGN(world_, adopt(std::move(world)));
-  if (options.background_progress)
-    server_ = bootstrap::start_service_thread("dunlin-progress", [this] { serve(); });
-  return Status::ok();
-}
-
-// The first call on memory of the caller's allocates memory on all members and waits for theirs.
-// It is made here, where all have come, and not by a call that should return at once.
-Result<CommunicatorHandle> Runtime::adopt(std::unique_ptr<Communicator> communicator) {
-  float value = 1;
-  DUNLIN_TRY(communicator->all_reduce(&value, &value, 1, {DataType::kFloat32}));
-  DUNLIN_TRY(communicator->barrier());
-  auto slot = std::make_shared<CommunicatorSlot>();
-  slot->rank = communicator->rank();
-  slot->size = communicator->size();
-  slot->communicator = std::move(communicator);
-  communicators_.push_back(slot);
-  return slot;
-}
-
-Runtime::~Runtime() {
-  (void)shutdown(Ending::kAlone, Duration::zero());
+bool Runtime::is_within_call() {
+  return stays_of_thread > 0;
 }
 
 void Runtime::enter() {
@@ -169,7 +109,7 @@ Status Runtime::check(const CommunicatorHandle& communicator) const {
 
 // What every waiting thread does between two looks.
 Status Runtime::breathe(const Interrupt& interrupt, TimePoint& last_interrupt) {
-  if (!outstanding_.empty() || !retiring_.empty()) sweep();
+  if (has_work() || !retiring_.empty()) sweep();
   const bool is_due = interrupt && clock_.now() - last_interrupt >= kInterruptEvery;
   if (!is_due && !lock_.is_wanted()) return Status::ok();
   leave();
@@ -186,8 +126,9 @@ Status Runtime::breathe(const Interrupt& interrupt, TimePoint& last_interrupt) {
 
 // Moves on what nobody waits for.
 void Runtime::sweep() {
+  for (const auto& resident : residents_) resident->progress();
   std::erase_if(outstanding_, [](const std::shared_ptr<Operation>& operation) {
-    settle(*operation, operation->test());
+    operation->settle(operation->test());
     return operation->is_over();
   });
   if (!retiring_.empty()) sweep_retiring();
@@ -215,15 +156,33 @@ void Runtime::sweep_retiring() {
 
 void Runtime::keep(std::shared_ptr<Operation> operation) {
   outstanding_.push_back(std::move(operation));
-  const std::lock_guard guard(server_mutex_);
-  has_outstanding_ = true;  // whoever keeps something stays, and tells the thread on leaving
+  tell_server();
 }
 
-Status Runtime::track(std::shared_ptr<Operation> operation) {
+void Runtime::tell_server() {
+  const std::lock_guard guard(server_mutex_);
+  has_work_ = has_work();  // whoever makes work stays, and rouses the thread on leaving
+}
+
+Status Runtime::attach(const MakeResident& make) {
   const Stay stay(*this);
   DUNLIN_TRY(check_open());
-  keep(std::move(operation));
+  DUNLIN_ASSIGN(auto resident, make(*fabric_));
+  if (resident->is_served()) ++served_;
+  residents_.push_back(std::move(resident));
+  tell_server();
   return Status::ok();
+}
+
+void Runtime::detach(const Resident& resident) {
+  const Turn turn(*this);
+  const auto found = std::ranges::find(residents_, &resident, &std::shared_ptr<Resident>::get);
+  if (found == residents_.end()) return;
+  const std::shared_ptr<Resident> last = *found;
+  residents_.erase(found);
+  if (last->is_served()) --served_;
+  last->close();
+  tell_server();
 }
 
 Result<std::shared_ptr<Operation>> Runtime::post(const CommunicatorHandle& communicator,
@@ -254,7 +213,7 @@ Result<std::shared_ptr<Operation>> Runtime::start(const CommunicatorHandle& comm
   const Stay stay(*this);
   DUNLIN_ASSIGN(auto operation, post(communicator, call, interrupt));
   operation->when_over(std::move(when_over));
-  settle(*operation, operation->test());
+  operation->settle(operation->test());
   if (!operation->is_over()) keep(operation);
   return operation;
 }
@@ -268,13 +227,34 @@ Status Runtime::run(const CommunicatorHandle& communicator, const Call& call,
   return status;
 }
 
+Result<std::shared_ptr<Operation>> Runtime::start(const Make& make) {
+  const Stay stay(*this);
+  DUNLIN_TRY(check_open());
+  DUNLIN_ASSIGN(auto operation, make(*fabric_));
+  operation->settle(operation->test());
+  if (!operation->is_over()) keep(operation);
+  return operation;
+}
+
+Status Runtime::run(const Make& make, Duration timeout, const Interrupt& interrupt,
+                    std::shared_ptr<Operation>* unfinished) {
+  const Stay stay(*this);
+  DUNLIN_TRY(check_open());
+  DUNLIN_ASSIGN(auto operation, make(*fabric_));
+  Status status = drive(operation, timeout, interrupt);
+  if (!operation->is_over() && unfinished != nullptr) *unfinished = std::move(operation);
+  return status;
+}
+
 Status Runtime::test(const std::shared_ptr<Operation>& operation) {
   if (!operation->is_over()) {
     const Turn turn(*this);
     if (!operation->is_over()) {
       DUNLIN_TRY(check_open());
+      fabric_->progress();
+      for (const auto& resident : residents_) resident->progress();
       Status status = operation->test();
-      settle(*operation, status);
+      operation->settle(status);
       if (!operation->is_over()) return status;
       std::erase(outstanding_, operation);
     }
@@ -302,7 +282,7 @@ Status Runtime::drive(const std::shared_ptr<Operation>& operation, Duration time
   // One thread at a time; else they would hand the lock to and fro, and none could sleep.
   while (is_driven_ && !operation->is_over()) {
     status = operation->wait(Duration::zero(), {});
-    settle(*operation, status);
+    operation->settle(status);
     if (operation->is_over() || clock_.now() >= until) break;
     leave();
     std::this_thread::sleep_for(kFollowerNap);
@@ -320,7 +300,7 @@ Status Runtime::drive(const std::shared_ptr<Operation>& operation, Duration time
       return pausing;
     };
     status = operation->wait(std::max(until - clock_.now(), Duration::zero()), std::ref(pause));
-    if (!is_ended_by_pause) settle(*operation, status);
+    if (!is_ended_by_pause) operation->settle(status);
     is_driven_ = false;
   }
   if (operation->is_over()) return operation->outcome();
@@ -422,115 +402,6 @@ Status Runtime::free(const CommunicatorHandle& communicator, std::span<std::byte
   DUNLIN_TRY(drain(communicator.get(), config_.deadline, interrupt));
   DUNLIN_TRY(check(communicator));
   return communicator->communicator->free(memory);
-}
-
-void Runtime::serve() {
-  // Asleep at once: whoever computes needs the core more than it.
-  Waiter waiter(*fabric_, clock_, {0, 0});
-  std::unique_lock guard(server_mutex_);
-  for (;;) {
-    server_news_.wait(guard, [&] {
-      return stops_serving_ || (has_outstanding_ && blocked_.load(std::memory_order_relaxed) == 0);
-    });
-    server_news_.wait_for(guard, kServerDelay, [&] { return stops_serving_.load(); });
-    if (stops_serving_) return;
-    if (blocked_.load(std::memory_order_relaxed) > 0) continue;
-    guard.unlock();
-    {
-      const Turn turn(*this);
-      (void)waiter.until(
-          [&] {
-            sweep();
-            const bool gives_way = lock_.is_wanted() || stops_serving_;
-            return outstanding_.empty() || gives_way ? Status::ok() : Status::busy();
-          },
-          clock_.now() + kServerTurn);
-      const std::lock_guard inner(server_mutex_);
-      has_outstanding_ = !outstanding_.empty();
-    }
-    guard.lock();
-  }
-}
-
-void Runtime::stop_serving() {
-  if (!server_.joinable()) return;
-  {
-    const std::lock_guard guard(server_mutex_);
-    stops_serving_ = true;
-  }
-  server_news_.notify_one();
-  wake();
-  server_.join();
-}
-
-Status Runtime::shutdown(Ending ending, Duration patience) {
-  if (stays_of_thread > 0) {
-    return {Code::kInvalidArgument, "shutdown() from within a wait: by a signal handler, say"};
-  }
-  {
-    const Turn turn(*this);
-    if (!std::exchange(is_open_, false)) return Status::ok();
-    // Calls of other threads notice, and end.
-    while (stays_ > 0) {
-      leave();
-      std::this_thread::sleep_for(kPartingNap);
-      enter();
-    }
-  }
-  stop_serving();
-  Status status;
-  if (ending == Ending::kTogether && world_ && job_.size > 1) status = meet_all(patience);
-  dismantle();
-  return status;
-}
-
-// Peers may need this process's progress to come to their ends, hence the thread.
-Status Runtime::meet_all(Duration patience) {
-  const TimePoint until = clock_.now() + patience;
-  const auto step = [&] {
-    const Turn turn(*this);
-    fabric_->progress();
-    sweep();
-    for (const CommunicatorHandle& slot : communicators_) {
-      if (slot->failure.is_ok()) slot->communicator->progress();
-    }
-    return outstanding_.empty();
-  };
-  while (!step()) {
-    if (clock_.now() >= until)
-      return {Code::kDeadlineExceeded, "operations were still under way at the end"};
-    std::this_thread::sleep_for(kPartingNap);
-  }
-  Status status;
-  std::atomic<bool> is_met{false};
-  std::thread meeting = bootstrap::start_service_thread("dunlin-parting", [&] {
-    status = bootstrap_->barrier("dunlin/end", std::max(until - clock_.now(), Duration{1}));
-    is_met.store(true, std::memory_order_release);
-  });
-  while (!is_met.load(std::memory_order_acquire)) {
-    (void)step();
-    std::this_thread::sleep_for(kPartingNap);
-  }
-  meeting.join();
-  return status;
-}
-
-void Runtime::dismantle() {
-  const Turn turn(*this);
-  retiring_.clear();
-  for (const CommunicatorHandle& slot : std::views::reverse(communicators_))
-    slot->communicator.reset();
-  communicators_.clear();
-  {
-    const std::lock_guard guard(wake_mutex_);
-    sleeper_ = nullptr;
-  }
-  fabric_.reset();
-  trace_.reset();
-  bootstrap_.reset();
-  // Nobody writes to their memory any more.
-  for (const auto& operation : outstanding_) settle(*operation, closed());
-  outstanding_.clear();
 }
 
 }  // namespace dunlin::binding

@@ -4,8 +4,8 @@
 //
 // Any thread. All use of the fabric is under one lock; who waits gives it up whenever another
 // thread wants it. A background thread, where it was asked for, moves operations on that nobody
-// waits for; it sleeps while there are none, and stands aside while somebody waits, as waiting
-// threads move everything on themselves.
+// waits for, and residents that others need; it sleeps while there are none, or nothing comes, and
+// stands aside while somebody waits, as waiting threads move everything on themselves.
 #pragma once
 
 #include <atomic>
@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/bindings/operation.h"
 #include "collectives/bindings/turn_lock.h"
 #include "collectives/communicator.h"
 #include "runtime/trace.h"
@@ -34,36 +35,6 @@ struct CommunicatorSlot {
   int size = 1;
 };
 using CommunicatorHandle = std::shared_ptr<CommunicatorSlot>;
-
-// Something under way that the runtime moves on. Kinds of operations derive from it. All but
-// is_over() under the runtime's lock.
-class Operation {
- public:
-  virtual ~Operation() = default;
-  // Moves it on; kBusy until it is over.
-  virtual Status test() = 0;
-  // As Communicator::wait(), which says what `pause` is for.
-  virtual Status wait(Duration timeout, const std::function<Status()>& pause) = 0;
-  // What has to be over before the communicator, or memory of it, goes.
-  virtual bool uses(const CommunicatorSlot& communicator) const = 0;
-
-  // The operation has released its memory, with or without success. Any thread.
-  bool is_over() const { return is_over_.load(std::memory_order_acquire); }
-  const Status& outcome() const { return outcome_; }  // once it is over
-  void finish(Status outcome) {
-    outcome_ = std::move(outcome);
-    is_over_.store(true, std::memory_order_release);  // pairs with is_over()
-    if (const auto call = std::exchange(when_over_, {})) call();
-  }
-  // `call` is called once, by the thread that finds it over: under the runtime's lock, hence it is
-  // short and calls nothing of the runtime. Before the operation is handed to the runtime.
-  void when_over(std::function<void()> call) { when_over_ = std::move(call); }
-
- private:
-  Status outcome_;
-  std::atomic<bool> is_over_{false};
-  std::function<void()> when_over_;
-};
 
 // Memory from Runtime::allocate(). Whoever holds `owner` may use it, also when it has been freed:
 // it is then memory like any other.
@@ -137,15 +108,23 @@ class Runtime {
   Status run(const CommunicatorHandle& communicator, const collective::Call& call,
              const Interrupt& interrupt, std::shared_ptr<Operation>* unfinished = nullptr);
 
-  // For what is built upon it: `use(fabric)` under the lock, and operations that are to be moved
-  // on.
+  // For what is built upon it. `use(fabric)` under the lock:
   template <typename Use>
   Status with_fabric(Use&& use) {
     const Turn turn(*this);
     DUNLIN_TRY(check_open());
     return use(*fabric_);
   }
-  Status track(std::shared_ptr<Operation> operation);
+  // Operations that aren't a communicator's: `make(fabric)`, under the lock, begins one.
+  using Make = std::function<Result<std::shared_ptr<Operation>>(transport::Fabric&)>;
+  Result<std::shared_ptr<Operation>> start(const Make& make);
+  Status run(const Make& make, Duration timeout, const Interrupt& interrupt,
+             std::shared_ptr<Operation>* unfinished = nullptr);
+  // Residents are moved on with the operations, and closed by shutdown(), the latest first.
+  using MakeResident = std::function<Result<std::shared_ptr<Resident>>(transport::Fabric&)>;
+  Status attach(const MakeResident& make);
+  // Closes it now; nothing where it isn't attached.
+  void detach(const Resident& resident);
 
  private:
   class Turn {
@@ -167,6 +146,9 @@ class Runtime {
     std::optional<collective::Request> barrier;
   };
 
+  // A signal handler, say, that runs during a wait of its thread.
+  static bool is_within_call();
+
   explicit Runtime(Config config) : config_(std::move(config)) {}
   Status join(const Environment& environment, Options options);
   Result<CommunicatorHandle> adopt(std::unique_ptr<collective::Communicator> communicator);
@@ -187,6 +169,8 @@ class Runtime {
   void sweep();
   void sweep_retiring();
   void keep(std::shared_ptr<Operation> operation);
+  bool has_work() const { return !outstanding_.empty() || served_ > 0; }
+  void tell_server();
   // The background thread.
   void serve();
   void stop_serving();
@@ -205,6 +189,8 @@ class Runtime {
   TurnLock lock_;
   std::vector<std::shared_ptr<Operation>> outstanding_;  // that nobody may be waiting for
   std::vector<std::shared_ptr<Operation>> driven_;       // that threads wait for, maybe several one
+  std::vector<std::shared_ptr<Resident>> residents_;
+  int served_ = 0;  // of them
   std::vector<Retiring> retiring_;
   bool is_open_ = true;
   bool is_driven_ = false;  // a thread waits, and moves everything on
@@ -216,7 +202,7 @@ class Runtime {
   std::thread server_;
   std::mutex server_mutex_;
   std::condition_variable server_news_;
-  bool has_outstanding_ = false;  // under server_mutex_
+  bool has_work_ = false;  // under server_mutex_
   std::atomic<bool> stops_serving_{false};
   std::atomic<int> blocked_{0};  // threads that move everything on themselves
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct NeighborCall {
   void* output = nullptr;  // of `count` elements: the input itself, or apart from it; of an average
   std::size_t count = 0;   // elements; each rank's own where data are gathered
   DataType type = DataType::kFloat32;
+  // The same at both ends, of data that are gathered: a digest of what they are made of, say.
+  std::uint32_t layout = 0;
   double self_weight = 1;
   std::vector<WeightedRank> sources{};  // a rank at most once; not this one
   std::vector<WeightedRank> destinations{};

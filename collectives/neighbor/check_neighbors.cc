@@ -17,20 +17,21 @@ constexpr int kMostNamed = 4;
 
 }  // namespace
 
-Status check_neighbors(Communicator& communicator, const NeighborCall& call) {
-  const auto size = static_cast<std::size_t>(communicator.size());
-  const auto self = static_cast<std::size_t>(communicator.rank());
-  std::vector<std::uint8_t> ours(size);
-  const Status own = neighbor::check(call, false, Rank(communicator.rank()), communicator.size());
-  if (own.is_ok()) {
-    for (const WeightedRank& from : call.sources) ours[from.rank.index()] |= kReceives;
-    for (const WeightedRank& to : call.destinations) ours[to.rank.index()] |= kSends;
-  } else {
-    ours[self] = kIsWrong;
-  }
-  std::vector<std::uint8_t> all(size * size);
-  DUNLIN_TRY(communicator.all_gather(ours.data(), all.data(), size, DataType::kUint8));
+namespace neighbor {
 
+std::vector<std::uint8_t> claims_of(const NeighborCall& call, Rank self, int size) {
+  std::vector<std::uint8_t> claims(static_cast<std::size_t>(size));
+  if (check(call, false, self, size).is_ok()) {
+    for (const WeightedRank& from : call.sources) claims[from.rank.index()] |= kReceives;
+    for (const WeightedRank& to : call.destinations) claims[to.rank.index()] |= kSends;
+  } else {
+    claims[self.index()] = kIsWrong;
+  }
+  return claims;
+}
+
+Status compare_claims(std::span<const std::uint8_t> all, int ranks) {
+  const auto size = static_cast<std::size_t>(ranks);
   std::string differences;
   int count = 0;
   const auto note = [&](std::string text) {
@@ -51,10 +52,21 @@ Status check_neighbors(Communicator& communicator, const NeighborCall& call) {
       }
     }
   }
-  if (!own.is_ok()) return own;
   if (count == 0) return Status::ok();
   if (count > kMostNamed) differences += fmt::format("; and {} more", count - kMostNamed);
   return {Code::kInvalidArgument, fmt::format("neighbours don't match: {}", differences)};
+}
+
+}  // namespace neighbor
+
+Status check_neighbors(Communicator& communicator, const NeighborCall& call) {
+  const Rank self(communicator.rank());
+  const int size = communicator.size();
+  const std::vector<std::uint8_t> ours = neighbor::claims_of(call, self, size);
+  std::vector<std::uint8_t> all(ours.size() * ours.size());
+  DUNLIN_TRY(communicator.all_gather(ours.data(), all.data(), ours.size(), DataType::kUint8));
+  DUNLIN_TRY(neighbor::check(call, false, self, size));
+  return neighbor::compare_claims(all, size);
 }
 
 }  // namespace dunlin::collective

@@ -2,6 +2,10 @@
 // (BlueFog, section VI-C).
 #pragma once
 
+#include <cstdint>
+#include <span>
+#include <vector>
+
 #include "collectives/communicator.h"
 #include "collectives/neighbor/call.h"
 
@@ -12,5 +16,15 @@ namespace dunlin::collective {
 // that are its destinations. Costs an all-gather of a byte per pair of ranks; afterwards everything
 // goes on as before.
 Status check_neighbors(Communicator& communicator, const NeighborCall& call);
+
+// What it is made of, for those who gather by other means.
+namespace neighbor {
+
+// What rank `self` of `size` says of the others: a byte for each rank.
+std::vector<std::uint8_t> claims_of(const NeighborCall& call, Rank self, int size);
+// `all`: the claims of all ranks, one behind the other.
+Status compare_claims(std::span<const std::uint8_t> all, int size);
+
+}  // namespace neighbor
 
 }  // namespace dunlin::collective

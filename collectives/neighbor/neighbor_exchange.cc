@@ -25,7 +25,11 @@ class NeighborExchange::Impl {
         router_(fabric, {std::move(options.name), options.slot_bytes, options.depth}) {}
 
   Result<NeighborRequest> start(const NeighborCall& call, std::vector<Bytes>* gathered);
-  Status test(NeighborRequest request);
+  Status outcome(NeighborRequest request);
+  Status test(NeighborRequest request) {
+    router_.progress();
+    return outcome(request);
+  }
   Status wait(NeighborRequest request, Duration timeout);
   std::vector<transport::Awaited> awaited(NeighborRequest request);
   neighbor::Router& router() { return router_; }
@@ -44,8 +48,7 @@ Result<NeighborRequest> NeighborExchange::Impl::start(const NeighborCall& call,
   return NeighborRequest{number};
 }
 
-Status NeighborExchange::Impl::test(NeighborRequest request) {
-  router_.progress();
+Status NeighborExchange::Impl::outcome(NeighborRequest request) {
   Operation* const operation = router_.find(request.number);
   if (operation == nullptr) {
     return {Code::kNotFound, fmt::format("request {} has ended", request.number)};
@@ -117,6 +120,10 @@ Result<NeighborRequest> NeighborExchange::start_gather(const NeighborCall& call,
 
 Status NeighborExchange::test(NeighborRequest request) {
   return impl_->test(request);
+}
+
+Status NeighborExchange::outcome(NeighborRequest request) {
+  return impl_->outcome(request);
 }
 
 Status NeighborExchange::wait(NeighborRequest request, Duration timeout) {

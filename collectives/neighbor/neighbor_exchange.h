@@ -72,6 +72,8 @@ class NeighborExchange {
   // kBusy until the request has ended; its outcome once, kNotFound from then on. Moves all requests
   // on.
   Status test(NeighborRequest request);
+  // The same, of what has been moved on so far; for those who have many requests.
+  Status outcome(NeighborRequest request);
   // Ends the request one way or the other: after an error, late or missing neighbours included,
   // its memory is the caller's again, and what still comes for it is dropped.
   Status wait(NeighborRequest request, Duration timeout);

@@ -8,6 +8,7 @@
 #include "collectives/kernels/average.h"
 
 namespace dunlin::collective::neighbor {
+
 Header Operation::header(const Delivery& delivery, Kind kind) const {
   Header made;
   made.key = key;
@@ -17,6 +18,7 @@ Header Operation::header(const Delivery& delivery, Kind kind) const {
   made.kind = kind;
   made.type = static_cast<std::uint8_t>(type);
   made.is_reduction = is_reduction ? 1 : 0;
+  made.layout = layout;
   return made;
 }
 
@@ -79,6 +81,14 @@ Status Operation::accept(Intake& intake, const Header& header) {
                               name, intake.sequence, header.bytes, to_string(theirs),
                               kind(header.is_reduction != 0), bytes, to_string(type),
                               kind(is_reduction)))
+        .with_peer(intake.pair->peer);
+  }
+  if (header.layout != layout) {
+    return Status(
+               Code::kInvalidArgument,
+               fmt::format("'{}' {}: what the neighbour sends is laid out otherwise than what is "
+                           "here",
+                           name, intake.sequence))
         .with_peer(intake.pair->peer);
   }
   if (intake.arrived > header.bytes) {

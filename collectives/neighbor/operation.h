@@ -63,6 +63,7 @@ class Operation {
   std::uint64_t key = 0;
   DataType type = DataType::kFloat32;
   bool is_reduction = true;
+  std::uint32_t layout = 0;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::size_t bytes = 0;  // of the input

@@ -68,6 +68,7 @@ Result<std::uint64_t> Router::add(const NeighborCall& call, std::vector<Bytes>* 
   operation.key = key_of(call.name);
   operation.type = call.type;
   operation.is_reduction = gathered == nullptr;
+  operation.layout = call.layout;
   operation.input = static_cast<const std::byte*>(call.input);
   operation.output = static_cast<std::byte*>(call.output);
   operation.bytes = call.count * size_of(call.type);

@@ -34,7 +34,8 @@ struct Header {
   Kind kind{};
   std::uint8_t type = 0;  // DataType
   std::uint8_t is_reduction = 0;
-  std::uint8_t padding[5] = {};
+  std::uint8_t padding = 0;
+  std::uint32_t layout = 0;  // the caller's
 };
 static_assert(sizeof(Header) == transport::kInlineBytes && std::is_trivially_copyable_v<Header>);
 

@@ -1,5 +1,6 @@
 """dunlin.graph: what it makes is what collectives/graph makes, to networkx and back."""
 
+import itertools
 import unittest
 
 import dunlin
@@ -43,6 +44,25 @@ class GraphTest(unittest.TestCase):
         self.assertTrue(graph.hypercube(8).spectrum("metropolis")["is_doubly_stochastic"])
         self.assertEqual(graph.chain(10).diameter(), (9, 9))
         self.assertIsNone(graph.from_edges(3, [(0, 1)]).diameter())
+
+    def test_graphs_that_change(self):
+        def steps(make, count):
+            """What all nodes do in each of the first steps."""
+            return zip(*(itertools.islice(make(node), count) for node in range(12)))
+
+        exponential = graph.exponential(12)
+        for make in (lambda node: graph.one_peer(exponential, node), lambda node: graph.one_peer_exponential(12, node),
+                     lambda node: graph.inner_outer_ring(12, 4, node),
+                     lambda node: graph.inner_outer_exponential(12, 4, node)):
+            for peers in steps(make, 12):
+                sent = {(node, to) for node in range(12) for to in peers[node][0]}
+                self.assertEqual(sent, {(source, node) for node in range(12) for source in peers[node][1]})
+                self.assertEqual(len(sent), 12)
+        self.assertEqual([to for [to], _ in itertools.islice(graph.one_peer_exponential(12, 3, step=1), 3)], [5, 7, 11])
+        with self.assertRaises(dunlin.OutOfRangeError):
+            graph.one_peer_exponential(12, 12)
+        with self.assertRaises(ValueError):
+            graph.inner_outer_ring(12, 5, 0)
 
     def test_mistakes(self):
         with self.assertRaisesRegex(ValueError, "known are complete"):

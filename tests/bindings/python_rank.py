@@ -94,10 +94,10 @@ def killed():
 
 def killed_while_testing():
     """Who only tests learns of a death as well."""
-    request = dunlin.start_barrier() if dunlin.rank() != 1 else None
     if dunlin.rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     try:
+        request = dunlin.start_barrier()  # where it may be known already
         while not request.test():
             time.sleep(0.01)
         say("over")
@@ -167,11 +167,25 @@ def threads():
 
 
 def forked():
-    """The job stays the parent's."""
+    """The job stays the parent's, and so does what is under way."""
+    request = dunlin.start_barrier() if dunlin.rank() == 0 else None
     pid = os.fork()
     if pid == 0:
+        try:
+            if request is not None:
+                request.wait(1)
+                os._exit(2)
+        except dunlin.ClosedError:
+            pass
+        del request
         sys.exit(0 if not dunlin.is_initialized() else 1)
-    say(f"child {os.waitpid(pid, 0)[1]}, sum {dunlin.all_reduce(np.array(1))}")
+    child = os.waitpid(pid, 0)[1]
+    if dunlin.rank() == 0:
+        request.wait()
+    else:
+        time.sleep(0.5)
+        dunlin.barrier()
+    say(f"child {child}, sum {dunlin.all_reduce(np.array(1))}")
 
 
 if __name__ == "__main__":

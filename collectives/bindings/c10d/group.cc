@@ -62,10 +62,10 @@ Group::Group(std::shared_ptr<Member> member, int rank, int size, Milliseconds ti
 
 // Starts what the plan says. Where an operation fails to start, those before it go on: the others
 // count on them.
-void Group::launch(const Plan& plan, Task& task) {
+Group::Receipts Group::launch(const Plan& plan, Task& task) {
   const Engine& engine = member_->engine();
-  const auto add = [&](auto&& begin) {
-    auto operation = begin(task.expect());
+  Receipts receipts;
+  const auto add = [&](Result<std::shared_ptr<binding::Operation>> operation) {
     if (operation) {
       task.add(*std::move(operation));
     } else {
@@ -74,21 +74,35 @@ void Group::launch(const Plan& plan, Task& task) {
     return operation.is_ok();
   };
   for (const Call& call : plan.calls) {
-    const bool is_started = add([&](std::function<void()> when_over) {
-      return engine.runtime->start(member_->communicator(), call, interrupt_of_thread(),
-                                   std::move(when_over));
-    });
-    if (!is_started) return;
+    if (!add(engine.runtime->start(member_->communicator(), call, interrupt_of_thread(),
+                                   task.expect())))
+      return receipts;
   }
   for (const Message& message : plan.messages) {
     const Rank peer = member_->rank_in_job(message.peer);
-    const std::span bytes(static_cast<std::byte*>(message.data), message.bytes);
-    const bool is_started = add([&](std::function<void()> when_over) {
-      return message.is_sent
-                 ? engine.messages->send(peer, plan.topic, bytes, std::move(when_over))
-                 : engine.messages->receive(peer, plan.topic, bytes, std::move(when_over));
-    });
-    if (!is_started) return;
+    if (message.is_sent) {
+      const std::span data(static_cast<const std::byte*>(message.data), message.bytes);
+      if (!add(engine.messages->send(peer, plan.topic, data, task.expect()))) return receipts;
+      continue;
+    }
+    auto receipt = engine.messages->receive(peer, plan.topic, task.expect());
+    if (!receipt) {
+      task.fail_start(receipt.status());
+      return receipts;
+    }
+    (void)add(receipt->operation);
+    receipts.emplace_back(message, receipt->result);
+  }
+  return receipts;
+}
+
+// What has come, where it belongs.
+void Group::deliver(const Receipts& receipts, const char* title) {
+  for (const auto& [message, receipt] : receipts) {
+    const Bytes& data = receipt->parts().front();
+    TORCH_CHECK(data.size() == message.bytes, title, ": rank ", message.peer, " has sent ",
+                data.size(), " bytes, where ", message.bytes, " were expected");
+    if (!data.empty()) std::memcpy(message.data, data.data(), data.size());
   }
 }
 
@@ -105,9 +119,13 @@ Group::Pending Group::start(Plan plan, Milliseconds timeout) {
   const Milliseconds limit = timeout.count() > 0 ? timeout : timeout_.load();
   auto task = std::make_shared<Task>(member_->engine().runtime, member_->engine().finisher, limit,
                                      std::move(memory));
+  Receipts receipts = launch(plan, *task);
+  std::function<void()> finish = std::move(plan.finish);
+  if (!receipts.empty()) {
+    finish = [receipts = std::move(receipts), title = plan.title] { deliver(receipts, title); };
+  }
   auto work = c10::make_intrusive<Work>(getRank(), plan.type, plan.title, plan.inputs,
-                                        plan.outputs, std::move(plan.finish));
-  launch(plan, *task);
+                                        plan.outputs, std::move(finish));
   Work::start(work, std::move(task));
   return work;
 }

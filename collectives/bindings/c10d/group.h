@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/bindings/c10d/engine.h"
@@ -95,7 +96,9 @@ class Group final : public TorchBackend {
     std::function<void()> finish{};
   };
   Pending start(Plan plan, Milliseconds timeout);
-  void launch(const Plan& plan, Task& task);
+  using Receipts = std::vector<std::pair<Message, std::shared_ptr<binding::NeighborGather>>>;
+  Receipts launch(const Plan& plan, Task& task);
+  static void deliver(const Receipts& receipts, const char* title);
   // To and from every other rank; what is this rank's own is copied at once.
   Plan exchange(c10d::OpType type, const char* title, const Tensors& outputs,
                 const Tensors& inputs);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "collectives/bindings/collective_operation.h"
 #include "runtime/bootstrap/service_thread.h"
 
 namespace dunlin::torch_backend {

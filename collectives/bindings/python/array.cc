@@ -220,4 +220,17 @@ Array make_array(DataType type, std::vector<py::ssize_t> shape) {
                        "out");
 }
 
+Array output_for(const Array& input, std::vector<py::ssize_t> shape, py::handle out) {
+  if (out.is_none()) return make_array(input.type, std::move(shape));
+  Array output = writable_view_of(out, "out");
+  const std::size_t count = count_of(shape);
+  if (output.type != input.type) {
+    refuse("out", fmt::format("elements of type {}, the input's are {}", to_string(output.type),
+                              to_string(input.type)));
+  }
+  if (output.count != count)
+    refuse("out", fmt::format("{} elements, the result has {}", output.count, count));
+  return output;
+}
+
 }  // namespace dunlin::python

@@ -34,4 +34,7 @@ Array writable_view_of(pybind11::handle object, const char* what);
 // A new NumPy array, not initialised.
 Array make_array(collective::DataType type, std::vector<pybind11::ssize_t> shape);
 
+// The memory for a result of this shape, of the input's type: `out`, or new where that is None.
+Array output_for(const Array& input, std::vector<pybind11::ssize_t> shape, pybind11::handle out);
+
 }  // namespace dunlin::python

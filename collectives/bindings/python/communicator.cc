@@ -27,21 +27,6 @@ Reduction reduction_of(const Array& input, std::string_view op) {
   return {input.type, take(collective::parse_reduce_op(op))};
 }
 
-// The memory for a result of this shape: the caller's, or new.
-Array output_for(const Array& input, Shape shape, py::handle out) {
-  if (out.is_none()) return make_array(input.type, std::move(shape));
-  Array output = writable_view_of(out, "out");
-  std::size_t count = 1;
-  for (const py::ssize_t extent : shape) count *= static_cast<std::size_t>(extent);
-  if (output.type != input.type) {
-    refuse(fmt::format("out: elements of type {}, the input's are {}", to_string(output.type),
-                       to_string(input.type)));
-  }
-  if (output.count != count)
-    refuse(fmt::format("out: {} elements, the result has {}", output.count, count));
-  return output;
-}
-
 bool overlap(const Array& a, const Array& b) {
   const std::less<const std::byte*> less;
   return a.count > 0 && b.count > 0 && less(a.data, b.data + b.bytes()) &&
@@ -58,8 +43,8 @@ Prepared prepared(Collective collective, const Array& input, const Array& output
                   Reduction reduction, int root = 0) {
   Prepared made;
   made.call = {collective, input.data, output.data, count, reduction, root};
-  made.result = output.object;
-  made.memory = {input.keeper, output.keeper};
+  made.outcome.result = output.object;
+  made.outcome.memory = {input.keeper, output.keeper};
   return made;
 }
 
@@ -72,33 +57,6 @@ std::size_t part_of(const Array& input, int size, const char* what) {
 }
 
 }  // namespace
-
-Request::Request(std::shared_ptr<Runtime> runtime, std::shared_ptr<Operation> operation,
-                 Prepared prepared)
-    : runtime_(std::move(runtime)),
-      operation_(std::move(operation)),
-      prepared_(std::move(prepared)) {}
-
-Request::~Request() {
-  if (!operation_->is_over())
-    Job::instance().adopt(std::move(operation_), std::move(prepared_.memory));
-}
-
-bool Request::test() {
-  const Status status = released([&] { return runtime_->test(operation_); });
-  if (status.is_busy()) return false;
-  check(status);
-  prepared_.memory.clear();
-  return true;
-}
-
-py::object Request::wait(std::optional<double> timeout_seconds) {
-  const Duration timeout = to_duration(timeout_seconds).value_or(runtime_->config().deadline);
-  const Runtime::Interrupt interrupt = interrupt_of_thread();
-  check(released([&] { return runtime_->wait(operation_, timeout, interrupt); }));
-  prepared_.memory.clear();
-  return prepared_.result;
-}
 
 void Communicator::check_open() const {
   if (Job::instance().runtime() != runtime_)
@@ -119,7 +77,7 @@ Prepared Communicator::reduce(py::handle x, int root, std::string_view op, py::h
   if (rank() != root) {
     // Nobody touches a result here.
     Prepared made = prepared(Collective::kReduce, input, input, input.count, reduction, root);
-    made.result = py::none();
+    made.outcome.result = py::none();
     return made;
   }
   const Array output = output_for(input, input.shape, out);
@@ -168,19 +126,16 @@ Prepared Communicator::all_to_all(py::handle x, py::handle out) const {
 Prepared Communicator::barrier() const {
   Prepared made;
   made.call = {Collective::kBarrier};
-  made.result = py::none();
   return made;
 }
 
 py::object Communicator::run(Prepared prepared) {
   check_open();
-  const Runtime::Interrupt interrupt = interrupt_of_thread();
-  std::shared_ptr<Operation> unfinished;
-  const Status status =
-      released([&] { return runtime_->run(handle_, prepared.call, interrupt, &unfinished); });
-  if (unfinished) Job::instance().adopt(std::move(unfinished), std::move(prepared.memory));
-  check(status);
-  return prepared.result;
+  return complete(
+      [&](const Runtime::Interrupt& interrupt, std::shared_ptr<Operation>* unfinished) {
+        return runtime_->run(handle_, prepared.call, interrupt, unfinished);
+      },
+      std::move(prepared.outcome));
 }
 
 std::unique_ptr<Request> Communicator::start(Prepared prepared) {
@@ -188,7 +143,7 @@ std::unique_ptr<Request> Communicator::start(Prepared prepared) {
   const Runtime::Interrupt interrupt = interrupt_of_thread();
   auto operation =
       take(released([&] { return runtime_->start(handle_, prepared.call, interrupt); }));
-  return std::make_unique<Request>(runtime_, std::move(operation), std::move(prepared));
+  return std::make_unique<Request>(runtime_, std::move(operation), std::move(prepared.outcome));
 }
 
 py::array Communicator::empty(py::object shape, py::object dtype) {

@@ -7,37 +7,17 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <vector>
 
 #include "collectives/bindings/python/array.h"
 #include "collectives/bindings/python/job.h"
+#include "collectives/bindings/python/request.h"
 
 namespace dunlin::python {
 
-// A call that is ready to be made, and what has to live until it is over.
+// A call that is ready to be made, and what comes of it.
 struct Prepared {
   collective::Call call;
-  pybind11::object result;
-  std::vector<pybind11::object> memory;
-};
-
-// An operation under way. Dropped before its end, its memory stays with the job.
-class Request {
- public:
-  Request(std::shared_ptr<binding::Runtime> runtime, std::shared_ptr<binding::Operation> operation,
-          Prepared prepared);
-  ~Request();
-  Request(const Request&) = delete;
-  Request& operator=(const Request&) = delete;
-
-  bool test();
-  pybind11::object wait(std::optional<double> timeout_seconds);
-  bool is_over() const { return operation_->is_over(); }
-
- private:
-  std::shared_ptr<binding::Runtime> runtime_;
-  std::shared_ptr<binding::Operation> operation_;
-  Prepared prepared_;
+  Outcome outcome;
 };
 
 class Communicator {

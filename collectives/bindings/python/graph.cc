@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/bindings/python/errors.h"
+#include "collectives/graph/dynamic.h"
 #include "collectives/graph/generators.h"
 #include "collectives/graph/properties.h"
 #include "collectives/graph/spectral.h"
@@ -76,6 +77,36 @@ std::unique_ptr<Graph> from_edges(int nodes, const std::vector<std::pair<int, in
   return std::make_unique<Graph>(take(Graph::from_edges(nodes, edges, "edges")));
 }
 
+py::tuple pair_of(const collective::StepPeers& peers) {
+  return py::make_tuple(peers.to, peers.from);
+}
+
+void check_node(int node, int nodes) {
+  if (node < 0 || node >= nodes)
+    raise(Status(Code::kOutOfRange, fmt::format("node {} of {}", node, nodes)));
+}
+
+using InnerOuter = Result<collective::StepPeers> (*)(int, int, int, std::uint64_t);
+
+void define_dynamic(py::module_& module) {
+  module.def("one_peer", [](const Graph& graph, int node, std::uint64_t step) {
+    check_node(node, graph.nodes());
+    return pair_of(collective::one_peer(graph, node, step));
+  });
+  module.def("one_peer_exponential", [](int nodes, int node, std::uint64_t step) {
+    check_node(node, nodes);
+    return pair_of(collective::one_peer_exponential(nodes, node, step));
+  });
+  const auto define = [&](const char* name, InnerOuter generate) {
+    module.def(name, [generate](int nodes, int per_machine, int node, std::uint64_t step) {
+      check_node(node, nodes);
+      return pair_of(take(generate(nodes, per_machine, node, step)));
+    });
+  };
+  define("inner_outer_ring", &collective::inner_outer_ring);
+  define("inner_outer_exponential", &collective::inner_outer_exponential);
+}
+
 }  // namespace
 
 void define_graph(py::module_& module) {
@@ -107,6 +138,7 @@ void define_graph(py::module_& module) {
         const auto found = collective::diameter(graph);
         return found ? py::object(py::make_tuple(found->lower, found->upper)) : py::none();
       });
+  define_dynamic(module);
   module.def("graph_families", [] {
     std::vector<std::tuple<std::string, std::string, std::string>> families;
     for (auto& family : collective::graph_families())

@@ -23,7 +23,10 @@ void Job::init(bool background_progress) {
   if (runtime_) raise(Status(Code::kAlreadyExists, "dunlin.init() was called before"));
   // Another module's, where there is one: it keeps its background thread.
   const auto make = [&] { return Runtime::create({.background_progress = background_progress}); };
-  runtime_ = take(released([&] { return SharedRuntime::enter(make); }));
+  std::shared_ptr<Runtime> runtime = take(released([&] { return SharedRuntime::enter(make); }));
+  if (!neighbors_)
+    neighbors_ = take(released([&] { return binding::Neighbors::create(*runtime, "world"); }));
+  runtime_ = std::move(runtime);
 }
 
 void Job::shutdown(Ending ending, std::optional<double> patience_seconds) {
@@ -35,15 +38,20 @@ void Job::shutdown(Ending ending, std::optional<double> patience_seconds) {
   });
   if (status.code() == Code::kInvalidArgument) check(status);  // refused: it goes on
   runtime_ = nullptr;
-  sweep();  // all of them, but for those of a runtime that another module still uses
+  // Where another module still uses the runtime, there may be operations, and another init().
+  if (SharedRuntime::current() != runtime) neighbors_ = nullptr;
+  sweep();
   check(status);
 }
 
 void Job::forget() {
   // Neither destroyed nor used: its threads and connections are the parent's.
   (void)new std::shared_ptr<Runtime>(std::move(runtime_));
+  (void)new std::shared_ptr<binding::Neighbors>(std::move(neighbors_));
   (void)new std::vector<Orphan>(std::move(orphans_));
   runtime_ = nullptr;
+  neighbors_ = nullptr;
+  ++forks_;
   orphans_.clear();
   SharedRuntime::forget();
 }
@@ -52,6 +60,11 @@ const std::shared_ptr<Runtime>& Job::runtime() {
   if (!runtime_) raise(Status(Code::kClosed, "not initialized: call dunlin.init() first"));
   if (!orphans_.empty()) sweep();
   return runtime_;
+}
+
+const std::shared_ptr<binding::Neighbors>& Job::neighbors() {
+  (void)runtime();
+  return neighbors_;
 }
 
 void Job::adopt(std::shared_ptr<binding::Operation> operation, std::vector<py::object> memory) {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/bindings/neighbors.h"
 #include "collectives/bindings/python/errors.h"
 #include "collectives/bindings/runtime.h"
 
@@ -29,8 +30,12 @@ class Job {
   // After fork(), in the child: the job stays the parent's.
   void forget();
   bool is_initialized() const { return runtime_ != nullptr; }
-  // Throws where there is none.
+  // How often this process, or one before it, was forked from another: what was made with another
+  // number is not this process's.
+  int forks() const { return forks_; }
+  // Throw where there is none.
   const std::shared_ptr<binding::Runtime>& runtime();
+  const std::shared_ptr<binding::Neighbors>& neighbors();
 
   // Keeps `memory` until the operation is over.
   void adopt(std::shared_ptr<binding::Operation> operation, std::vector<pybind11::object> memory);
@@ -43,6 +48,8 @@ class Job {
   void sweep();
 
   std::shared_ptr<binding::Runtime> runtime_;  // shared with calls under way
+  std::shared_ptr<binding::Neighbors> neighbors_;
+  int forks_ = 0;
   std::vector<Orphan> orphans_;
 };
 

@@ -6,6 +6,8 @@
 #include "collectives/bindings/python/communicator.h"
 #include "collectives/bindings/python/graph.h"
 #include "collectives/bindings/python/job.h"
+#include "collectives/bindings/python/neighbors.h"
+#include "collectives/bindings/python/request.h"
 
 namespace dunlin::python {
 namespace {
@@ -95,5 +97,6 @@ PYBIND11_MODULE(_dunlin, module) {
   dunlin::python::define_job(module);
   dunlin::python::define_request(module);
   dunlin::python::define_communicator(module);
+  dunlin::python::define_neighbors(module);
   dunlin::python::define_graph(module);
 }

@@ -1,4 +1,4 @@
-"""Dunlin: collectives between the processes of a job, on NumPy arrays and whatever else holds numbers.
+"""Dunlin: collectives, and averages with neighbors, between the processes of a job, on NumPy arrays and the like.
 
     import dunlin, numpy
     dunlin.init()
@@ -31,9 +31,10 @@ __all__ = [
     "AlreadyExistsError", "ClosedError", "Communicator", "CorruptedError", "DeadlineExceededError", "Error",
     "InternalError", "InvalidArgumentError", "IoError", "NotFoundError", "OutOfRangeError", "PeerDeadError",
     "PeerStalledError", "PermissionDeniedError", "Request", "ResourceExhaustedError", "UnavailableError",
-    "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "empty", "free", "graph", "init",
-    "is_initialized", "local_rank", "local_size", "rank", "reduce", "reduce_scatter", "shutdown", "size", "split",
-    "start_all_gather", "start_all_reduce", "start_all_to_all", "start_barrier", "start_broadcast", "start_reduce",
+    "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "check_neighbors", "empty", "free", "graph",
+    "init", "is_initialized", "local_rank", "local_size", "neighbor_average", "neighbor_gather", "rank", "reduce",
+    "reduce_scatter", "shutdown", "size", "split", "start_all_gather", "start_all_reduce", "start_all_to_all",
+    "start_barrier", "start_broadcast", "start_neighbor_average", "start_neighbor_gather", "start_reduce",
     "start_reduce_scatter", "world", "zeros",
 ]
 
@@ -185,6 +186,52 @@ def start_all_to_all(x, out=None):
 def start_barrier():
     """barrier() that returns a Request at once."""
     return world().start_barrier()
+
+
+def neighbor_average(x, sources=None, destinations=None, self_weight=1.0, name="", out=None):
+    """self_weight * x + the sum over the sources of (weight here) * (weight there) * (their x).
+
+    sources: {rank: weight}, or ranks, whose weights are 1; those whose x comes here. None: nobody's.
+    destinations: the same; those whom x goes to. They may be others in each call.
+    name: calls of the same name meet: the k-th in which one rank sends to another, and the k-th in which that one
+        expects it, whatever else either has under way.
+
+    Only the neighbors concerned take part. x is of a floating-point type, of the same size at all of them, else
+    InvalidArgumentError. Returns a new array of x's shape; or `out`, which may be x itself. The result depends on
+    values and the order of the sources alone, and is bitwise the same in every run.
+
+    A neighbor that never makes its call is a DeadlineExceededError after DUNLIN_DEADLINE; one that is dead, a
+    PeerDeadError; other calls go on. check_neighbors() has all ranks find out beforehand.
+    """
+    return _dunlin.neighbor_average(x, sources, destinations, self_weight, name, out)
+
+
+def neighbor_gather(x, sources=None, destinations=None, name=""):
+    """The sources' `x`: a list of new arrays, in the order in which the sources are given.
+
+    Neighbors and name: as neighbor_average(), with which it shares the names; weights don't count. The first axes may
+    differ; the types and the other axes are the same at all neighbors, else InvalidArgumentError. Where x
+    has no axes, the arrays have one. Rows without elements can't be counted: they are none.
+    """
+    return _dunlin.neighbor_gather(x, sources, destinations, name)
+
+
+def check_neighbors(sources=None, destinations=None):
+    """InvalidArgumentError on all ranks, unless each rank is a source of exactly those that are its destinations.
+
+    Collective over all ranks of the job; nothing else is sent.
+    """
+    _dunlin.check_neighbors(sources, destinations)
+
+
+def start_neighbor_average(x, sources=None, destinations=None, self_weight=1.0, name="", out=None):
+    """neighbor_average() that returns a Request at once. Until it is over, x and out belong to it."""
+    return _dunlin.start_neighbor_average(x, sources, destinations, self_weight, name, out)
+
+
+def start_neighbor_gather(x, sources=None, destinations=None, name=""):
+    """neighbor_gather() that returns a Request at once. Until it is over, x belongs to it."""
+    return _dunlin.start_neighbor_gather(x, sources, destinations, name)
 
 
 def empty(shape, dtype="float32"):

@@ -4,12 +4,22 @@
     g.in_neighbors(0), g.spectral_gap()
 
 Graphs are values: made the same on all ranks, they need no communication.
+
+One-peer graphs change from step to step. Their generators never end; each step is (those that the node sends to,
+those that it receives from), of which all nodes' generators are at one at the same step:
+
+    for send_to, receive_from in dunlin.graph.one_peer_exponential(dunlin.size(), dunlin.rank()):
+        weight = 1 / (len(receive_from) + 1)
+        x = dunlin.neighbor_average(x, {rank: weight for rank in receive_from}, send_to, weight)
 """
+
+import itertools
 
 from dunlin import _dunlin
 
 __all__ = ["Graph", "bidirectional_ring", "chain", "complete", "exponential", "families", "from_edges", "from_networkx",
-           "hypercube", "make", "mesh", "random_regular", "ring", "root_expander", "star", "torus"]
+           "hypercube", "inner_outer_exponential", "inner_outer_ring", "make", "mesh", "one_peer",
+           "one_peer_exponential", "random_regular", "ring", "root_expander", "star", "torus"]
 
 
 class Graph:
@@ -192,3 +202,35 @@ def hypercube(nodes):
 def random_regular(nodes, degree, seed=1):
     """A random connected undirected graph in which every node has `degree` neighbors; the same for the same seed."""
     return make(f"random-regular:{degree}:seed={seed}", nodes)
+
+
+def one_peer(graph, node, step=0):
+    """Yields the peers of a node that goes through its out-neighbors in the graph, clockwise, one per step.
+
+    In a step, several nodes may send to the same one, or none.
+    """
+    return _steps(_dunlin.one_peer, (graph._made, node), step)
+
+
+def one_peer_exponential(nodes, node, step=0):
+    """Yields the peers of a node at the distances 1, 2, 4, ... below `nodes`, one per step."""
+    return _steps(_dunlin.one_peer_exponential, (nodes, node), step)
+
+
+def inner_outer_ring(nodes, per_machine, node, step=0):
+    """Yields peers of whom one of each machine, in turn, is in the next machine; the others form rings within theirs.
+
+    Nodes of a machine are neighbors by number. InvalidArgumentError unless whole machines make up the nodes, and for
+    several machines of two nodes.
+    """
+    return _steps(_dunlin.inner_outer_ring, (nodes, per_machine, node), step)
+
+
+def inner_outer_exponential(nodes, per_machine, node, step=0):
+    """The same with the distances of exponential graphs, between machines and within them."""
+    return _steps(_dunlin.inner_outer_exponential, (nodes, per_machine, node), step)
+
+
+def _steps(peers_of, arguments, step):
+    peers_of(*arguments, step)  # raises here what is wrong, and not at the first step
+    return (peers_of(*arguments, number) for number in itertools.count(step))

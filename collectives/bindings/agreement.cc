@@ -1,0 +1,71 @@
+#include "collectives/bindings/agreement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "collectives/neighbor/check_neighbors.h"
+
+namespace dunlin::binding {
+
+using collective::Collective;
+using collective::DataType;
+
+namespace {
+
+// All ranks' `ours`, of the same size everywhere, one behind the other.
+Result<std::vector<std::uint8_t>> gather(Runtime& runtime, std::vector<std::uint8_t> ours,
+                                         const Runtime::Interrupt& interrupt) {
+  struct Memory {
+    std::vector<std::uint8_t> ours;
+    std::vector<std::uint8_t> all;
+  };
+  const auto size = static_cast<std::size_t>(runtime.job().size);
+  const auto memory = std::make_shared<Memory>();
+  memory->all.resize(size * ours.size());
+  memory->ours = std::move(ours);
+  std::shared_ptr<Operation> unfinished;
+  Status status = runtime.run(runtime.world(),
+                              {Collective::kAllGather,
+                               memory->ours.data(),
+                               memory->all.data(),
+                               memory->ours.size(),
+                               {DataType::kUint8}},
+                              interrupt, &unfinished);
+  if (unfinished) unfinished->hold(memory);
+  DUNLIN_TRY(std::move(status));
+  return std::move(memory->all);
+}
+
+}  // namespace
+
+Status agree(Runtime& runtime, Status own, std::string_view what,
+             const Runtime::Interrupt& interrupt) {
+  const auto code = static_cast<std::uint8_t>(own.is_error() ? own.code() : Code::kOk);
+  auto all = gather(runtime, {code}, interrupt);
+  if (own.is_error()) return own;
+  DUNLIN_TRY(all.status());
+  const auto failed = std::ranges::find_if(*all, [](std::uint8_t each) { return each != 0; });
+  if (failed == all->end()) return Status::ok();
+  const auto rank = static_cast<int>(failed - all->begin());
+  return Status(Code::kInvalidArgument, fmt::format("{} failed at rank {}: {}", what, rank,
+                                                    to_string(static_cast<Code>(*failed))))
+      .with_peer(Rank(rank));
+}
+
+Status check_neighbors(Runtime& runtime, const collective::NeighborCall& call,
+                       const Runtime::Interrupt& interrupt) {
+  const JobInfo& job = runtime.job();
+  const Status own = collective::neighbor::check(call, false, job.rank, job.size);
+  DUNLIN_ASSIGN(
+      const auto all,
+      gather(runtime, collective::neighbor::claims_of(call, job.rank, job.size), interrupt));
+  if (own.is_error()) return own;
+  return collective::neighbor::compare_claims(all, job.size);
+}
+
+}  // namespace dunlin::binding

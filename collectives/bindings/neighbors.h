@@ -1,0 +1,55 @@
+// Neighbors: a NeighborExchange (neighbor_exchange.h) of the process, for all that its programs
+// average with and gather from neighbours.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/bindings/runtime.h"
+#include "collectives/neighbor/neighbor_exchange.h"
+
+namespace dunlin::binding {
+
+// What a gather is over with.
+class NeighborGather {
+ public:
+  virtual ~NeighborGather() = default;
+  // One per source, in the order of the call's. Once the operation is over.
+  virtual std::vector<Bytes>& parts() = 0;
+};
+
+// Any thread. Its operations go on until they are over, whoever waits for them: after a deadline,
+// too. The runtime outlives its use.
+class Neighbors {
+ public:
+  // `name`: NeighborOptions::name.
+  static Result<std::shared_ptr<Neighbors>> create(Runtime& runtime, std::string name);
+
+  // As NeighborExchange::start() and start_gather(). Input and output are the operation's until it
+  // is over; name and neighbours are copied. `when_over`: Operation::when_over().
+  Result<std::shared_ptr<Operation>> start(const collective::NeighborCall& call);
+  struct Gathering {
+    std::shared_ptr<Operation> operation;
+    std::shared_ptr<NeighborGather> result;  // the same object
+  };
+  Result<Gathering> start_gather(const collective::NeighborCall& call,
+                                 std::function<void()> when_over = {});
+
+  // The same, and waits for the deadline. `unfinished`: as Runtime::run().
+  Status average(const collective::NeighborCall& call, const Runtime::Interrupt& interrupt,
+                 std::shared_ptr<Operation>* unfinished);
+
+ private:
+  class Exchange;
+  class Average;
+  class Gather;
+  Neighbors(Runtime& runtime, std::shared_ptr<Exchange> exchange)
+      : runtime_(runtime), exchange_(std::move(exchange)) {}
+
+  Runtime& runtime_;
+  std::shared_ptr<Exchange> exchange_;
+};
+
+}  // namespace dunlin::binding

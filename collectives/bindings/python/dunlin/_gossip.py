@@ -1,0 +1,2 @@
+class GossipState: pass
+def gossip_hook(state, bucket): pass

@@ -1,0 +1,160 @@
+#include "collectives/bindings/python/neighbors.h"
+
+#include <fmt/format.h>
+#include <pybind11/stl.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "collectives/bindings/agreement.h"
+#include "collectives/bindings/neighbors.h"
+#include "collectives/bindings/python/array.h"
+#include "collectives/bindings/python/job.h"
+#include "collectives/bindings/python/request.h"
+#include "collectives/neighbor/wire.h"
+
+namespace dunlin::python {
+
+namespace py = pybind11;
+using binding::Neighbors;
+using binding::Runtime;
+using collective::NeighborCall;
+using collective::WeightedRank;
+
+namespace {
+
+NeighborCall call_of(const Array& input, py::handle sources, py::handle destinations,
+                     const std::string& name) {
+  NeighborCall call{.name = name, .input = input.data, .count = input.count, .type = input.type};
+  call.sources = ranks_of(sources, "sources");
+  call.destinations = ranks_of(destinations, "destinations");
+  return call;
+}
+
+struct Average {
+  Average(py::handle x, py::handle sources, py::handle destinations, double self_weight,
+          const std::string& name, py::handle out) {
+    const Array input = view_of(x, "neighbor_average");
+    const Array output = output_for(input, input.shape, out);
+    call = call_of(input, sources, destinations, name);
+    call.output = output.data;
+    call.self_weight = self_weight;
+    outcome.result = output.object;
+    outcome.memory = {input.keeper, output.keeper};
+  }
+  NeighborCall call;
+  Outcome outcome;
+};
+
+py::object average(py::object x, py::object sources, py::object destinations, double self_weight,
+                   const std::string& name, py::object out) {
+  const std::shared_ptr<Neighbors> neighbors = Job::instance().neighbors();
+  Average made(x, sources, destinations, self_weight, name, out);
+  const std::shared_ptr<Runtime> runtime = Job::instance().runtime();
+  return complete(
+      [&](const Runtime::Interrupt& interrupt, std::shared_ptr<binding::Operation>* unfinished) {
+        return neighbors->average(made.call, interrupt, unfinished);
+      },
+      std::move(made.outcome));
+}
+
+std::unique_ptr<Request> start_average(py::object x, py::object sources, py::object destinations,
+                                       double self_weight, const std::string& name,
+                                       py::object out) {
+  const std::shared_ptr<Neighbors> neighbors = Job::instance().neighbors();
+  Average made(x, sources, destinations, self_weight, name, out);
+  const std::shared_ptr<Runtime> runtime = Job::instance().runtime();
+  auto operation = take(released([&] { return neighbors->start(made.call); }));
+  return std::make_unique<Request>(runtime, std::move(operation), std::move(made.outcome));
+}
+
+// What the axes behind the first one are, which have to be alike at both ends.
+std::uint32_t layout_of(const std::vector<py::ssize_t>& shape) {
+  std::string axes;
+  for (std::size_t i = 1; i < shape.size(); ++i) axes += fmt::format("{},", shape[i]);
+  return static_cast<std::uint32_t>(collective::neighbor::key_of(axes));
+}
+
+// An array of as many rows as the bytes make.
+py::object array_of(const Bytes& bytes, collective::DataType type, std::vector<py::ssize_t> shape) {
+  std::size_t row = collective::size_of(type);
+  for (std::size_t i = 1; i < shape.size(); ++i) row *= static_cast<std::size_t>(shape[i]);
+  if (shape.empty()) shape.push_back(0);
+  shape[0] = row == 0 ? 0 : static_cast<py::ssize_t>(bytes.size() / row);
+  const Array made = make_array(type, std::move(shape));
+  if (!bytes.empty()) std::memcpy(made.data, bytes.data(), bytes.size());
+  return made.object;
+}
+
+std::unique_ptr<Request> start_gather(py::object x, py::object sources, py::object destinations,
+                                      const std::string& name) {
+  const std::shared_ptr<Neighbors> neighbors = Job::instance().neighbors();
+  const Array input = view_of(x, "neighbor_gather");
+  NeighborCall call = call_of(input, sources, destinations, name);
+  call.layout = layout_of(input.shape);
+  const std::shared_ptr<Runtime> runtime = Job::instance().runtime();
+  auto gathering = take(released([&] { return neighbors->start_gather(call); }));
+  Outcome outcome;
+  outcome.memory = {input.keeper};
+  outcome.make = [parts = std::move(gathering.result), type = input.type, shape = input.shape] {
+    py::list arrays;
+    for (const Bytes& part : parts->parts()) arrays.append(array_of(part, type, shape));
+    return py::object(std::move(arrays));
+  };
+  return std::make_unique<Request>(runtime, std::move(gathering.operation), std::move(outcome));
+}
+
+py::object gather(py::object x, py::object sources, py::object destinations,
+                  const std::string& name) {
+  // Dropped by an exception, the request leaves what it needs with the job.
+  return start_gather(std::move(x), std::move(sources), std::move(destinations), name)
+      ->wait(std::nullopt);
+}
+
+void check_neighbors(py::object sources, py::object destinations) {
+  const std::shared_ptr<Runtime> runtime = Job::instance().runtime();
+  NeighborCall call;
+  call.sources = ranks_of(sources, "sources");
+  call.destinations = ranks_of(destinations, "destinations");
+  const Runtime::Interrupt interrupt = interrupt_of_thread();
+  check(released([&] { return binding::check_neighbors(*runtime, call, interrupt); }));
+}
+
+}  // namespace
+
+std::vector<WeightedRank> ranks_of(py::handle neighbors, const char* what) {
+  std::vector<WeightedRank> ranks;
+  if (neighbors.is_none()) return ranks;
+  try {
+    if (py::isinstance<py::dict>(neighbors)) {
+      for (const auto& [rank, weight] : py::reinterpret_borrow<py::dict>(neighbors))
+        ranks.push_back({Rank(rank.cast<int>()), weight.cast<double>()});
+    } else {
+      for (const py::handle rank : neighbors) ranks.push_back({Rank(rank.cast<int>()), 1});
+    }
+  } catch (const py::cast_error&) {
+    throw py::type_error(fmt::format("{}: a dictionary {{rank: weight}} or ranks", what));
+  }
+  return ranks;
+}
+
+void define_neighbors(py::module_& module) {
+  using py::arg;
+  const auto none = py::none();
+  module.def("neighbor_average", &average, arg("x"), arg("sources") = none,
+             arg("destinations") = none, arg("self_weight") = 1.0, arg("name") = "",
+             arg("out") = none);
+  module.def("start_neighbor_average", &start_average, arg("x"), arg("sources") = none,
+             arg("destinations") = none, arg("self_weight") = 1.0, arg("name") = "",
+             arg("out") = none);
+  module.def("neighbor_gather", &gather, arg("x"), arg("sources") = none,
+             arg("destinations") = none, arg("name") = "");
+  module.def("start_neighbor_gather", &start_gather, arg("x"), arg("sources") = none,
+             arg("destinations") = none, arg("name") = "");
+  module.def("check_neighbors", &check_neighbors, arg("sources") = none,
+             arg("destinations") = none);
+}
+
+}  // namespace dunlin::python

@@ -1,0 +1,188 @@
+// How a Runtime begins and ends, and its background thread.
+#include <algorithm>
+#include <ranges>
+
+#include "collectives/bindings/runtime.h"
+#include "runtime/bootstrap/service_thread.h"
+#include "runtime/log.h"
+
+namespace dunlin::binding {
+
+using collective::Communicator;
+using collective::DataType;
+using transport::Fabric;
+
+namespace {
+
+// Whoever starts something often waits for it next: the background thread lets it begin.
+constexpr auto kServerDelay = std::chrono::microseconds(50);
+// The longest turn of the background thread; it gives way earlier when somebody wants it.
+constexpr auto kServerTurn = std::chrono::seconds(1);
+constexpr auto kPartingNap = std::chrono::microseconds(200);
+
+}  // namespace
+
+Result<std::unique_ptr<Runtime>> Runtime::create(Options options) {
+  return create(Environment::of_process(), options);
+}
+
+Result<std::unique_ptr<Runtime>> Runtime::create(const Environment& environment, Options options) {
+  DUNLIN_ASSIGN(Config config, Config::parse(environment));
+  std::unique_ptr<Runtime> runtime(new Runtime(std::move(config)));
+  DUNLIN_TRY(runtime->join(environment, options));
+  return runtime;
+}
+
+Status Runtime::join(const Environment& environment, Options options) {
+  configure_log(config_.log_level, Rank());
+  DUNLIN_ASSIGN(bootstrap_, Bootstrap::join(config_, environment));
+  job_ = bootstrap_->job();
+  configure_log(config_.log_level, job_.rank);
+  if (!config_.trace_file.empty() && job_.size > 1 &&
+      config_.trace_file.find("%r") == std::string::npos) {
+    return {Code::kInvalidArgument,
+            "DUNLIN_TRACE: the ranks would write to one file; put %r into its name"};
+  }
+  if (!config_.trace_file.empty()) trace_.emplace(config_.trace_file, job_.rank, clock_);
+  DUNLIN_ASSIGN(fabric_, Fabric::create(*bootstrap_, config_, clock_, trace_ ? &*trace_ : nullptr));
+  {
+    const std::lock_guard guard(wake_mutex_);
+    sleeper_ = fabric_.get();
+  }
+  DUNLIN_ASSIGN(auto world, Communicator::create(*fabric_, {}));
+  DUNLIN_ASSIGN(world_, adopt(std::move(world)));
+  if (options.background_progress)
+    server_ = bootstrap::start_service_thread("dunlin-progress", [this] { serve(); });
+  return Status::ok();
+}
+
+// The first call on memory of the caller's allocates memory on all members and waits for theirs.
+// It is made here, where all have come, and not by a call that should return at once.
+Result<CommunicatorHandle> Runtime::adopt(std::unique_ptr<Communicator> communicator) {
+  float value = 1;
+  DUNLIN_TRY(communicator->all_reduce(&value, &value, 1, {DataType::kFloat32}));
+  DUNLIN_TRY(communicator->barrier());
+  auto slot = std::make_shared<CommunicatorSlot>();
+  slot->rank = communicator->rank();
+  slot->size = communicator->size();
+  slot->communicator = std::move(communicator);
+  communicators_.push_back(slot);
+  return slot;
+}
+
+Runtime::~Runtime() {
+  (void)shutdown(Ending::kAlone, Duration::zero());
+}
+
+void Runtime::serve() {
+  // Asleep at once: whoever computes needs the core more than it.
+  Waiter waiter(*fabric_, clock_, {0, 0});
+  std::unique_lock guard(server_mutex_);
+  for (;;) {
+    server_news_.wait(guard, [&] {
+      return stops_serving_ || (has_work_ && blocked_.load(std::memory_order_relaxed) == 0);
+    });
+    server_news_.wait_for(guard, kServerDelay, [&] { return stops_serving_.load(); });
+    if (stops_serving_) return;
+    if (blocked_.load(std::memory_order_relaxed) > 0) continue;
+    guard.unlock();
+    {
+      const Turn turn(*this);
+      (void)waiter.until(
+          [&] {
+            sweep();
+            const bool gives_way = lock_.is_wanted() || stops_serving_;
+            return !has_work() || gives_way ? Status::ok() : Status::busy();
+          },
+          clock_.now() + kServerTurn);
+      const std::lock_guard inner(server_mutex_);
+      has_work_ = has_work();
+    }
+    guard.lock();
+  }
+}
+
+void Runtime::stop_serving() {
+  if (!server_.joinable()) return;
+  {
+    const std::lock_guard guard(server_mutex_);
+    stops_serving_ = true;
+  }
+  server_news_.notify_one();
+  wake();
+  server_.join();
+}
+
+Status Runtime::shutdown(Ending ending, Duration patience) {
+  if (is_within_call()) {
+    return {Code::kInvalidArgument, "shutdown() from within a wait: by a signal handler, say"};
+  }
+  {
+    const Turn turn(*this);
+    if (!std::exchange(is_open_, false)) return Status::ok();
+    // Calls of other threads notice, and end.
+    while (stays_ > 0) {
+      leave();
+      std::this_thread::sleep_for(kPartingNap);
+      enter();
+    }
+  }
+  stop_serving();
+  Status status;
+  if (ending == Ending::kTogether && world_ && job_.size > 1) status = meet_all(patience);
+  dismantle();
+  return status;
+}
+
+// Peers may need this process's progress to come to their ends, hence the thread.
+Status Runtime::meet_all(Duration patience) {
+  const TimePoint until = clock_.now() + patience;
+  const auto step = [&] {
+    const Turn turn(*this);
+    fabric_->progress();
+    sweep();
+    for (const CommunicatorHandle& slot : communicators_) {
+      if (slot->failure.is_ok()) slot->communicator->progress();
+    }
+    return outstanding_.empty();
+  };
+  while (!step()) {
+    if (clock_.now() >= until)
+      return {Code::kDeadlineExceeded, "operations were still under way at the end"};
+    std::this_thread::sleep_for(kPartingNap);
+  }
+  Status status;
+  std::atomic<bool> is_met{false};
+  std::thread meeting = bootstrap::start_service_thread("dunlin-parting", [&] {
+    status = bootstrap_->barrier("dunlin/end", std::max(until - clock_.now(), Duration{1}));
+    is_met.store(true, std::memory_order_release);
+  });
+  while (!is_met.load(std::memory_order_acquire)) {
+    (void)step();
+    std::this_thread::sleep_for(kPartingNap);
+  }
+  meeting.join();
+  return status;
+}
+
+void Runtime::dismantle() {
+  const Turn turn(*this);
+  for (const auto& resident : std::views::reverse(residents_)) resident->close();
+  residents_.clear();
+  retiring_.clear();
+  for (const CommunicatorHandle& slot : std::views::reverse(communicators_))
+    slot->communicator.reset();
+  communicators_.clear();
+  {
+    const std::lock_guard guard(wake_mutex_);
+    sleeper_ = nullptr;
+  }
+  fabric_.reset();
+  trace_.reset();
+  bootstrap_.reset();
+  // Nobody writes to their memory any more.
+  for (const auto& operation : outstanding_) operation->settle(closed());
+  outstanding_.clear();
+}
+
+}  // namespace dunlin::binding

@@ -1,0 +1,255 @@
+#include "collectives/neighbor/hierarchical.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+namespace dunlin::collective {
+
+namespace {
+
+// Up to here, a step less is worth more than sending a part only.
+constexpr std::size_t kWholeBytes = std::size_t{16} << 10;
+
+}  // namespace
+
+struct HierarchicalExchange::Operation {
+  enum class Phase : std::uint8_t { kWaiting, kMean, kExchange, kExchanged, kGather, kOver };
+
+  std::uint64_t number = 0;
+  Phase phase = Phase::kWaiting;
+  std::string name;
+  Call mean;
+  NeighborCall crossing;           // of this rank's part, between ranks of its place
+  std::optional<Call> gather;      // none where the part is the whole
+  std::vector<std::byte> padding;  // for data that the machine's ranks don't divide
+  std::byte* output = nullptr;
+  std::size_t bytes = 0;  // of the output
+  Request local;          // of mean or gather
+  NeighborRequest request;
+
+  bool is_over() const { return phase == Phase::kOver; }
+  bool has_begun_to_gather() const { return phase >= Phase::kGather || !gather; }
+};
+
+HierarchicalExchange::HierarchicalExchange(transport::Fabric& fabric, NeighborExchange& exchange,
+                                           HierarchicalOptions options)
+    : fabric_(fabric), exchange_(exchange), options_(std::move(options)) {}
+
+HierarchicalExchange::~HierarchicalExchange() = default;
+
+Result<std::unique_ptr<HierarchicalExchange>> HierarchicalExchange::create(
+    transport::Fabric& fabric, NeighborExchange& exchange, HierarchicalOptions options) {
+  std::unique_ptr<HierarchicalExchange> made(
+      new HierarchicalExchange(fabric, exchange, std::move(options)));
+  DUNLIN_TRY(made->place());
+  DUNLIN_TRY(made->connect());
+  return made;
+}
+
+Status HierarchicalExchange::place() {
+  const auto& machines = options_.machines;
+  std::vector<bool> seen(static_cast<std::size_t>(fabric_.size()));
+  std::size_t total = 0;
+  for (std::size_t machine = 0; machine < machines.size(); ++machine) {
+    if (machines[machine].size() != machines[0].size()) {
+      return {Code::kInvalidArgument,
+              fmt::format("machine {} has {} ranks and machine 0 has {}: all need as many", machine,
+                          machines[machine].size(), machines[0].size())};
+    }
+    for (std::size_t place = 0; place < machines[machine].size(); ++place) {
+      const Rank rank = machines[machine][place];
+      const auto index = static_cast<std::size_t>(rank.value());
+      if (rank.value() < 0 || index >= seen.size() || seen[index]) {
+        return {
+            Code::kInvalidArgument,
+            fmt::format("rank {} of machine {} is in no or in two places", rank.value(), machine)};
+      }
+      seen[index] = true;
+      ++total;
+      if (rank == fabric_.rank()) {
+        machine_ = static_cast<int>(machine);
+        place_ = static_cast<int>(place);
+      }
+    }
+  }
+  if (total != seen.size()) {
+    return {Code::kInvalidArgument,
+            fmt::format("the machines have {} ranks, the job {}", total, seen.size())};
+  }
+  return Status::ok();
+}
+
+Status HierarchicalExchange::connect() {
+  CommunicatorOptions local{.name = fmt::format("{}/{}/means", options_.name, machine_),
+                            .members = options_.machines[static_cast<std::size_t>(machine_)]};
+  DUNLIN_ASSIGN(means_, Communicator::create(fabric_, local));
+  local.name = fmt::format("{}/{}/gathers", options_.name, machine_);
+  DUNLIN_ASSIGN(gathers_, Communicator::create(fabric_, local));
+  return Status::ok();
+}
+
+Result<HierarchicalRequest> HierarchicalExchange::start(const NeighborCall& call) {
+  DUNLIN_TRY(neighbor::check(call, true, Rank(machine_), machines()));
+  DUNLIN_TRY(failure_);
+  operations_.push_back(prepare(call));
+  const HierarchicalRequest request{operations_.back()->number = next_++};
+  progress();
+  return request;
+}
+
+std::unique_ptr<HierarchicalExchange::Operation> HierarchicalExchange::prepare(
+    const NeighborCall& call) {
+  auto operation = std::make_unique<Operation>();
+  const auto ranks = static_cast<std::size_t>(means_->size());
+  const auto place = static_cast<std::size_t>(place_);
+  const std::size_t element = size_of(call.type);
+  operation->name = fmt::format("{}: {}", options_.name, call.name);
+  operation->output = static_cast<std::byte*>(call.output);
+  operation->bytes = call.count * element;
+
+  NeighborCall& crossing = operation->crossing = call;
+  crossing.name = operation->name;
+  const auto to_rank = [&](WeightedRank& each) {
+    each.rank = options_.machines[static_cast<std::size_t>(each.rank.value())][place];
+  };
+  std::ranges::for_each(crossing.sources, to_rank);
+  std::ranges::for_each(crossing.destinations, to_rank);
+
+  const Reduction mean{call.type, ReduceOp::kAverage};
+  if (ranks == 1 || operation->bytes <= kWholeBytes) {
+    operation->mean = {Collective::kAllReduce, call.input, call.output, call.count, mean};
+    crossing.input = call.output;
+    return operation;
+  }
+  const std::size_t part = (call.count + ranks - 1) / ranks;
+  std::byte* whole = operation->output;
+  if (call.count % ranks != 0) {
+    operation->padding.resize(part * ranks * element);
+    whole = operation->padding.data();
+  }
+  if (whole != call.input) std::memcpy(whole, call.input, operation->bytes);
+  std::byte* const mine = whole + place * part * element;
+  operation->mean = {Collective::kReduceScatter, whole, mine, part, mean};
+  crossing.input = mine;
+  crossing.output = mine;
+  crossing.count = part;
+  operation->gather = Call{Collective::kAllGather, mine, whole, part, {call.type}};
+  return operation;
+}
+
+// As many steps as can be made; kBusy before the next one. `may_gather`: all earlier calls have
+// begun to gather, if they do.
+Status HierarchicalExchange::advance(Operation& operation, bool may_gather) {
+  using Phase = Operation::Phase;
+  switch (operation.phase) {
+    case Phase::kWaiting: {
+      DUNLIN_ASSIGN(operation.local, means_->start(operation.mean));
+      operation.phase = Phase::kMean;
+      [[fallthrough]];
+    }
+    case Phase::kMean: {
+      DUNLIN_TRY(means_->test(operation.local));
+      DUNLIN_ASSIGN(operation.request, exchange_.start(operation.crossing));
+      operation.phase = Phase::kExchange;
+      [[fallthrough]];
+    }
+    case Phase::kExchange:
+      DUNLIN_TRY(exchange_.test(operation.request));
+      operation.phase = Phase::kExchanged;
+      [[fallthrough]];
+    case Phase::kExchanged: {
+      if (!operation.gather) return Status::ok();
+      if (!may_gather) return Status::busy();
+      DUNLIN_ASSIGN(operation.local, gathers_->start(*operation.gather));
+      operation.phase = Phase::kGather;
+      [[fallthrough]];
+    }
+    case Phase::kGather:
+      DUNLIN_TRY(gathers_->test(operation.local));
+      if (!operation.padding.empty()) {
+        std::memcpy(operation.output, operation.padding.data(), operation.bytes);
+      }
+      [[fallthrough]];
+    case Phase::kOver:
+      return Status::ok();
+  }
+  return Status::ok();
+}
+
+void HierarchicalExchange::progress() {
+  if (!failure_.is_ok()) return;
+  bool may_start = true;
+  bool may_gather = true;
+  for (const auto& each : operations_) {
+    Operation& operation = *each;
+    const bool is_waiting = operation.phase == Operation::Phase::kWaiting;
+    if (operation.is_over() || (is_waiting && !may_start)) continue;
+    if (Status status = advance(operation, may_gather); status.is_ok()) {
+      operation.phase = Operation::Phase::kOver;
+    } else if (!status.is_busy()) {
+      fail(std::move(status));
+      return;
+    }
+    may_start = operation.phase != Operation::Phase::kWaiting;
+    may_gather = may_gather && operation.has_begun_to_gather();
+  }
+}
+
+void HierarchicalExchange::fail(Status status) {
+  failure_ = std::move(status);
+  // Their memory is the callers' again.
+  for (const auto& operation : operations_) {
+    if (operation->phase != Operation::Phase::kExchange) continue;
+    (void)exchange_.wait(operation->request, Duration::zero());
+  }
+}
+
+HierarchicalExchange::Operation* HierarchicalExchange::find(HierarchicalRequest request) const {
+  const auto found = std::ranges::find_if(
+      operations_, [&](const auto& each) { return each->number == request.number; });
+  return found == operations_.end() ? nullptr : found->get();
+}
+
+Status HierarchicalExchange::test(HierarchicalRequest request) {
+  progress();
+  const Operation* const operation = find(request);
+  if (operation == nullptr) {
+    return {Code::kNotFound, fmt::format("request {} has ended", request.number)};
+  }
+  Status outcome = operation->is_over() ? Status::ok() : failure_;
+  if (!operation->is_over() && failure_.is_ok()) return Status::busy();
+  std::erase_if(operations_, [&](const auto& each) { return each.get() == operation; });
+  return outcome;
+}
+
+std::vector<transport::Awaited> HierarchicalExchange::awaited(HierarchicalRequest request) const {
+  const Operation* const found = find(request);
+  std::vector<transport::Awaited> all;
+  if (found == nullptr) return all;
+  const Operation& operation = *found;
+  if (operation.phase == Operation::Phase::kExchange) {
+    all = exchange_.awaited(operation.request);
+  } else {
+    for (const Rank rank : options_.machines[static_cast<std::size_t>(machine_)]) {
+      if (rank != fabric_.rank()) all.push_back({rank, fmt::format("\"{}\"", operation.name)});
+    }
+  }
+  // Who is gone fails the call in the next test().
+  std::erase_if(all, [&](const auto& each) { return !fabric_.peers().is_present(each.peer); });
+  return all;
+}
+
+Status HierarchicalExchange::wait(HierarchicalRequest request, Duration timeout) {
+  return fabric_.wait([&] { return test(request); }, [&] { return awaited(request); }, timeout);
+}
+
+Status HierarchicalExchange::run(const NeighborCall& call) {
+  DUNLIN_ASSIGN(const HierarchicalRequest request, start(call));
+  return wait(request, fabric_.config().deadline);
+}
+
+}  // namespace dunlin::collective

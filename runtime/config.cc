@@ -234,6 +234,14 @@ const std::vector<Row>& table() {
       text_row("DUNLIN_TRACE",
                "file for a Chrome/Perfetto trace; %r in it becomes the rank (default: no trace)",
                &Config::trace_file),
+      number_row("DUNLIN_NODES_PER_MACHINE", "0", "ranks", 0, 1'000'000, "0..1000000",
+                 "ranks in a row that count as a machine for averages of machines (0: those of a "
+                 "host); also tries them out on one host",
+                 &Config::nodes_per_machine),
+      text_row("DUNLIN_TIMELINE",
+               "where dunlin.torch writes a timeline of its operations: the file <this><rank>.json "
+               "(default: no timeline)",
+               &Config::timeline),
   };
   return rows;
 }

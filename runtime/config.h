@@ -75,7 +75,9 @@ struct Config {
   std::string algorithms;   // COLLECTIVE=ALGORITHM, separated by commas
   std::string tuning_file;  // of measured choices of algorithms
   LogLevel log_level = LogLevel::kWarn;
-  std::string trace_file;  // "%r" becomes the rank
+  std::string trace_file;              // "%r" becomes the rank
+  std::int64_t nodes_per_machine = 0;  // 0: the ranks of a host are a machine
+  std::string timeline;                // of dunlin.torch
 
   static Result<Config> parse(const Environment& environment);
   static Result<Config> from_environment() { return parse(Environment::of_process()); }

@@ -234,8 +234,13 @@ TEST(SimNode, TenThousandNodesPassALargeChunkAroundInLittleMemory) {
   const Duration step = 2us + Duration(std::llround(RingRank::kChunk / 10.0));
   EXPECT_EQ(network->now().time_since_epoch(), step * kRounds);
   const std::size_t used = resident_bytes() - before;
-  // Sanitizers keep some around each allocation.
-  EXPECT_LT(used, std::size_t{kNodes} * 4096) << used / kNodes << " bytes a node";
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr std::size_t kBound =
+      32 * 1024;  // with the sanitizer's own notes on all that was touched
+#else
+  constexpr std::size_t kBound = 4096;
+#endif
+  EXPECT_LT(used, kNodes * kBound) << used / kNodes << " bytes a node";
   RecordProperty("bytes_per_node", static_cast<int>(used / kNodes));
   RecordProperty("events_per_second", static_cast<int>(network->statistics().events_per_second()));
 }

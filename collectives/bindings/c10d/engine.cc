@@ -31,8 +31,7 @@ Result<std::shared_ptr<Engine>> Engine::of(const Membership& membership) {
   std::shared_ptr<Engine>& engine = place()->engine;
   if (engine && engine->runtime == membership.runtime) {
     // One entry is enough.
-    DUNLIN_TRY(
-        SharedRuntime::leave(membership.runtime, binding::Ending::kAlone, Duration::zero()));
+    DUNLIN_TRY(SharedRuntime::leave(membership.runtime, binding::Ending::kAlone, Duration::zero()));
     return engine;
   }
   auto made = std::make_shared<Engine>();

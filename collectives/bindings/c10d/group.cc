@@ -124,8 +124,8 @@ Group::Pending Group::start(Plan plan, Milliseconds timeout) {
   if (!receipts.empty()) {
     finish = [receipts = std::move(receipts), title = plan.title] { deliver(receipts, title); };
   }
-  auto work = c10::make_intrusive<Work>(getRank(), plan.type, plan.title, plan.inputs,
-                                        plan.outputs, std::move(finish));
+  auto work = c10::make_intrusive<Work>(getRank(), plan.type, plan.title, plan.inputs, plan.outputs,
+                                        std::move(finish));
   Work::start(work, std::move(task));
   return work;
 }
@@ -174,8 +174,7 @@ Group::Pending Group::allreduce_coalesced(Tensors& tensors,
             .inputs = tensors,
             .outputs = tensors,
             .held = {flat.tensor}};
-  plan.calls = {
-      reduce_call(Collective::kAllReduce, flat.tensor, flat.tensor, elements, reduction)};
+  plan.calls = {reduce_call(Collective::kAllReduce, flat.tensor, flat.tensor, elements, reduction)};
   if (flat.is_copy) {
     pack(tensors, flat.tensor);
     plan.finish = [flat, tensors] { unpack(flat.tensor, tensors); };
@@ -189,13 +188,13 @@ Group::Pending Group::reduce(Tensors& tensors, const c10d::ReduceOptions& option
   check_root(options.rootRank, kTitle);
   const Reduction reduction = reduction_of(tensor, options.reduceOp, kTitle);
   const int root = static_cast<int>(options.rootRank);
-  return start({.type = OpType::REDUCE,
-                .title = kTitle,
-                .inputs = {tensor},
-                .outputs = {tensor},
-                .calls = {reduce_call(Collective::kReduce, tensor, tensor, count(tensor), reduction,
-                                      root)}},
-               options.timeout);
+  return start(
+      {.type = OpType::REDUCE,
+       .title = kTitle,
+       .inputs = {tensor},
+       .outputs = {tensor},
+       .calls = {reduce_call(Collective::kReduce, tensor, tensor, count(tensor), reduction, root)}},
+      options.timeout);
 }
 
 Group::Pending Group::_allgather_base(Tensor& output, Tensor& input,
@@ -210,8 +209,7 @@ Group::Pending Group::allgather_into_tensor_coalesced(Tensors& outputs, Tensors&
   constexpr const char* kTitle = "dunlin:_all_gather_base";
   TORCH_CHECK(outputs.size() == inputs.size(), kTitle, ": ", outputs.size(), " outputs for ",
               inputs.size(), " inputs");
-  Plan plan{
-      .type = OpType::_ALLGATHER_BASE, .title = kTitle, .inputs = inputs, .outputs = outputs};
+  Plan plan{.type = OpType::_ALLGATHER_BASE, .title = kTitle, .inputs = inputs, .outputs = outputs};
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     check(inputs[i], kTitle);
     check_types({outputs[i]}, inputs[i], kTitle);
@@ -285,8 +283,7 @@ Group::Pending Group::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors&
     check(outputs[i], kTitle);
     check_types({inputs[i]}, outputs[i], kTitle);
     TORCH_CHECK(count(inputs[i]) == members() * count(outputs[i]), kTitle, ": an input of ",
-                inputs[i].numel(), " elements for ", getSize(), " outputs of ",
-                outputs[i].numel());
+                inputs[i].numel(), " elements for ", getSize(), " outputs of ", outputs[i].numel());
     plan.calls.push_back(reduce_call(Collective::kReduceScatter, inputs[i], outputs[i],
                                      count(outputs[i]),
                                      reduction_of(outputs[i], options.reduceOp, kTitle)));
@@ -410,8 +407,7 @@ Group::Pending Group::alltoall_base(Tensor& output, Tensor& input,
     }
     TORCH_CHECK(tensor.dim() > 0 && tensor.size(0) % getSize() == 0, kTitle,
                 ": the first dimension isn't divisible by the ", getSize(), " ranks");
-    return tensor.split_with_sizes(
-        std::vector<int64_t>(members(), tensor.size(0) / getSize()), 0);
+    return tensor.split_with_sizes(std::vector<int64_t>(members(), tensor.size(0) / getSize()), 0);
   };
   const Tensors outputs = parts_of(output, output_splits);
   const Tensors inputs = parts_of(input, input_splits);
@@ -421,13 +417,13 @@ Group::Pending Group::alltoall_base(Tensor& output, Tensor& input,
     return start(std::move(plan), options.timeout);
   }
   check_like(output, input, kTitle);
-  return start({.type = OpType::ALLTOALL_BASE,
-                .title = kTitle,
-                .inputs = {input},
-                .outputs = {output},
-                .calls = {move_call(Collective::kAllToAll, input, output,
-                                    bytes(input) / members())}},
-               options.timeout);
+  return start(
+      {.type = OpType::ALLTOALL_BASE,
+       .title = kTitle,
+       .inputs = {input},
+       .outputs = {output},
+       .calls = {move_call(Collective::kAllToAll, input, output, bytes(input) / members())}},
+      options.timeout);
 }
 
 Group::Pending Group::barrier(const c10d::BarrierOptions& options) {

@@ -43,8 +43,8 @@ PYBIND11_MODULE(_c10d, module) {
   module.def(
       "leave",
       [](bool together, double patience_seconds) {
-        const auto patience = std::chrono::duration_cast<Duration>(
-            std::chrono::duration<double>(patience_seconds));
+        const auto patience =
+            std::chrono::duration_cast<Duration>(std::chrono::duration<double>(patience_seconds));
         const auto ending = together ? binding::Ending::kTogether : binding::Ending::kAlone;
         return std::string(Engine::leave(ending, patience).message());
       },

@@ -148,8 +148,7 @@ Result<std::shared_ptr<Runtime>> enter(const KeyValueStore& store, const std::st
   }
   Environment joined = environment;
   if (claims[own].standing == Standing::kNone) {
-    DUNLIN_ASSIGN(joined,
-                  environment_of_new_job(store, prefix, std::move(joined), claims, place));
+    DUNLIN_ASSIGN(joined, environment_of_new_job(store, prefix, std::move(joined), claims, place));
   }
   return SharedRuntime::enter([&] { return Runtime::create(joined, {}); });
 }

@@ -42,8 +42,7 @@ void Task::start(End end) {
 // Both orders are safe: who waits looks at remaining_ after it has taken itself off waiters_, and
 // this looks at waiters_ after it has taken the operation off remaining_.
 void Task::operation_over() {
-  if (remaining_.fetch_sub(1) == 1 && waiters_.load() == 0)
-    finisher_->conclude(shared_from_this());
+  if (remaining_.fetch_sub(1) == 1 && waiters_.load() == 0) finisher_->conclude(shared_from_this());
 }
 
 bool Task::is_over() {

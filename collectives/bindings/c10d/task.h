@@ -1,5 +1,5 @@
-// Task: one call of a process group, as operations of the runtime and what follows on their end; and
-// Finisher, the thread that sees to it where nobody waits.
+// Task: one call of a process group, as operations of the runtime and what follows on their end;
+// and Finisher, the thread that sees to it where nobody waits.
 //
 // The end is seen by whichever thread moves the last operation on, under the runtime's lock. What
 // follows (copies, callbacks of futures, any Python code) must not run there: it runs in the thread

@@ -1,4 +1,5 @@
-// Tensors as the collectives take them. All throw c10::Error (RuntimeError) for what they can't take.
+// Tensors as the collectives take them. All throw c10::Error (RuntimeError) for what they can't
+// take.
 #pragma once
 
 #include <ATen/ATen.h>

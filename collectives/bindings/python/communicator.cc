@@ -182,6 +182,23 @@ std::unique_ptr<Communicator> Communicator::split(int color, std::optional<int> 
   return std::make_unique<Communicator>(runtime_, std::move(part));
 }
 
+std::vector<std::vector<int>> Communicator::hosts() const {
+  check_open();
+  std::vector<std::vector<int>> hosts;
+  check(released([&] {
+    return runtime_->with_fabric([&](transport::Fabric&) {
+      if (!handle_->communicator) return binding::closed();
+      const collective::Grouping& groups = handle_->communicator->hosts();
+      for (int group = 0; group < groups.groups(); ++group) {
+        const auto members = groups.members(group);
+        hosts.emplace_back(members.begin(), members.end());
+      }
+      return Status::ok();
+    });
+  }));
+  return hosts;
+}
+
 void Communicator::release() {
   check_open();
   const Runtime::Interrupt interrupt = interrupt_of_thread();

@@ -42,6 +42,7 @@ class Communicator {
 
   pybind11::array empty(pybind11::object shape, pybind11::object dtype);
   void free(pybind11::handle array);
+  std::vector<std::vector<int>> hosts() const;
   std::unique_ptr<Communicator> split(int color, std::optional<int> key);
   void release();
 

@@ -24,8 +24,10 @@ void Job::init(bool background_progress) {
   // Another module's, where there is one: it keeps its background thread.
   const auto make = [&] { return Runtime::create({.background_progress = background_progress}); };
   std::shared_ptr<Runtime> runtime = take(released([&] { return SharedRuntime::enter(make); }));
-  if (!neighbors_)
+  if (!neighbors_ || neighbors_of_.lock() != runtime) {
     neighbors_ = take(released([&] { return binding::Neighbors::create(*runtime, "world"); }));
+    neighbors_of_ = runtime;
+  }
   runtime_ = std::move(runtime);
 }
 
@@ -38,7 +40,7 @@ void Job::shutdown(Ending ending, std::optional<double> patience_seconds) {
   });
   if (status.code() == Code::kInvalidArgument) check(status);  // refused: it goes on
   runtime_ = nullptr;
-  // Where another module still uses the runtime, there may be operations, and another init().
+  // Where another module still uses the runtime, operations go on, and init() may come again.
   if (SharedRuntime::current() != runtime) neighbors_ = nullptr;
   sweep();
   check(status);

@@ -27,6 +27,14 @@ void define_job(py::module_& module) {
     const JobInfo& job = Job::instance().runtime()->job();
     return py::make_tuple(job.rank.value(), job.size, job.local_rank, job.local_size, job.launcher);
   });
+  // What the package's Python files look at.
+  module.def("settings", [] {
+    const Config& config = Job::instance().runtime()->config();
+    py::dict settings;
+    settings["nodes_per_machine"] = config.nodes_per_machine;
+    settings["timeline"] = config.timeline;
+    return settings;
+  });
   module.def("world", [] {
     const auto& runtime = Job::instance().runtime();
     return std::make_unique<Communicator>(runtime, runtime->world());
@@ -85,6 +93,7 @@ void define_communicator(py::module_& module) {
   define_collective<>(type, "barrier", &Communicator::barrier);
   type.def("empty", &Communicator::empty, arg("shape"), arg("dtype") = "float32")
       .def("free", &Communicator::free, arg("array").noconvert())
+      .def("hosts", &Communicator::hosts, "The ranks of each host: a list of lists, ascending.")
       .def("split", &Communicator::split, arg("color"), arg("key") = none)
       .def("release", &Communicator::release);
 }

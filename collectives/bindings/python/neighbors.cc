@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "collectives/bindings/agreement.h"
+#include "collectives/bindings/machines.h"
 #include "collectives/bindings/neighbors.h"
 #include "collectives/bindings/python/array.h"
 #include "collectives/bindings/python/job.h"
@@ -113,6 +114,41 @@ py::object gather(py::object x, py::object sources, py::object destinations,
       ->wait(std::nullopt);
 }
 
+// The ranks of groups, and their averages with neighbouring ones.
+class Machines {
+ public:
+  explicit Machines(const std::vector<std::vector<int>>& machines)
+      : runtime_(Job::instance().runtime()), forks_(Job::instance().forks()) {
+    std::vector<std::vector<Rank>> ranks;
+    for (const std::vector<int>& machine : machines)
+      ranks.emplace_back(machine.begin(), machine.end());
+    const Runtime::Interrupt interrupt = interrupt_of_thread();
+    made_ = take(released(
+        [&] { return binding::Machines::create(*runtime_, std::move(ranks), interrupt); }));
+  }
+
+  std::unique_ptr<Request> start_average(py::object x, py::object sources, py::object destinations,
+                                         double self_weight, const std::string& name,
+                                         py::object out) {
+    if (forks_ != Job::instance().forks()) raise(binding::closed());
+    (void)Job::instance().runtime();
+    Average made(x, sources, destinations, self_weight, name, out);
+    auto operation = take(released([&] { return made_->start(made.call); }));
+    return std::make_unique<Request>(runtime_, std::move(operation), std::move(made.outcome));
+  }
+  py::object average(py::object x, py::object sources, py::object destinations, double self_weight,
+                     const std::string& name, py::object out) {
+    return start_average(std::move(x), std::move(sources), std::move(destinations), self_weight,
+                         name, std::move(out))
+        ->wait(std::nullopt);
+  }
+
+ private:
+  std::shared_ptr<Runtime> runtime_;
+  int forks_;
+  std::shared_ptr<binding::Machines> made_;
+};
+
 void check_neighbors(py::object sources, py::object destinations) {
   const std::shared_ptr<Runtime> runtime = Job::instance().runtime();
   NeighborCall call;
@@ -155,6 +191,20 @@ void define_neighbors(py::module_& module) {
              arg("destinations") = none, arg("name") = "");
   module.def("check_neighbors", &check_neighbors, arg("sources") = none,
              arg("destinations") = none);
+  py::class_<Machines>(module, "Machines",
+                       "Groups of ranks that average with neighboring groups.\n\n"
+                       "Machines([[0, 1], [2, 3]]) has two of two ranks each; all need as many.\n"
+                       "Collective over all ranks, who give the same. It lasts until shutdown().")
+      .def(py::init<const std::vector<std::vector<int>>&>(), arg("machines"))
+      .def(
+          "average", &Machines::average, arg("x"), arg("sources") = none,
+          arg("destinations") = none, arg("self_weight") = 1.0, arg("name") = "", arg("out") = none,
+          "neighbor_average() of machines: each one's x is the average of its ranks' x.\n\n"
+          "Sources and destinations are numbers of machines. All ranks of a machine make the same\n"
+          "calls in the same order, and get the same, bit for bit; machines meet by name.")
+      .def("start_average", &Machines::start_average, arg("x"), arg("sources") = none,
+           arg("destinations") = none, arg("self_weight") = 1.0, arg("name") = "",
+           arg("out") = none, "average() that returns a Request at once.");
 }
 
 }  // namespace dunlin::python

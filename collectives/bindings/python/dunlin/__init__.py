@@ -22,14 +22,14 @@ import os as _os
 import sys as _sys
 
 from dunlin import _dunlin, graph
-from dunlin._dunlin import Communicator, Request
+from dunlin._dunlin import Communicator, Machines, Request
 from dunlin.errors import (AlreadyExistsError, ClosedError, CorruptedError, DeadlineExceededError, Error, InternalError,
                            InvalidArgumentError, IoError, NotFoundError, OutOfRangeError, PeerDeadError,
                            PeerStalledError, PermissionDeniedError, ResourceExhaustedError, UnavailableError)
 
 __all__ = [
     "AlreadyExistsError", "ClosedError", "Communicator", "CorruptedError", "DeadlineExceededError", "Error",
-    "InternalError", "InvalidArgumentError", "IoError", "NotFoundError", "OutOfRangeError", "PeerDeadError",
+    "InternalError", "InvalidArgumentError", "IoError", "Machines", "NotFoundError", "OutOfRangeError", "PeerDeadError",
     "PeerStalledError", "PermissionDeniedError", "Request", "ResourceExhaustedError", "UnavailableError",
     "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "check_neighbors", "empty", "free", "graph",
     "init", "is_initialized", "local_rank", "local_size", "neighbor_average", "neighbor_gather", "rank", "reduce",

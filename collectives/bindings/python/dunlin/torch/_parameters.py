@@ -1,0 +1,96 @@
+"""Parameters and optimizer states, made the same on all ranks."""
+
+import io
+import pickle
+
+import numpy
+import torch
+
+import dunlin
+from dunlin.torch._operations import allreduce_nonblocking_, broadcast_nonblocking_, synchronize
+
+
+def broadcast_parameters(params, root_rank):
+    """Overwrites tensors with those of the root rank.
+
+    params: a dictionary (a state_dict()), or an iterable of tensors or (name, tensor); with the same on all ranks.
+    """
+    for handle in [broadcast_nonblocking_(tensor, root_rank, name) for name, tensor in _named(params)]:
+        synchronize(handle)
+
+
+def allreduce_parameters(params):
+    """Overwrites floating-point tensors with their averages over all ranks. params: as broadcast_parameters()."""
+    handles = [allreduce_nonblocking_(tensor, True, name=name) for name, tensor in _named(params)
+               if tensor.is_floating_point()]
+    for handle in handles:
+        synchronize(handle)
+
+
+def broadcast_optimizer_state(optimizer, root_rank):
+    """Gives an optimizer the options and the state that the root rank's has, whatever state it is in."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("the state of LBFGS can't be broadcast")
+    is_root = dunlin.rank() == root_rank
+    tensors = []
+    skeleton = _without_tensors(optimizer.state_dict(), tensors) if is_root else None
+    skeleton = _broadcast_object(skeleton, root_rank)
+    if not is_root:
+        _make_tensors(skeleton, tensors)
+    broadcast_parameters(tensors, root_rank)
+    if not is_root:
+        optimizer.load_state_dict(_with_tensors(skeleton, iter(tensors)))
+
+
+def _named(params):
+    if isinstance(params, dict):
+        items = sorted(params.items())
+    elif isinstance(params, torch.Tensor) or not hasattr(params, "__iter__"):
+        raise ValueError(f"parameters are a dictionary or a list, not a {type(params).__name__}")
+    else:
+        items = [item if isinstance(item, tuple) else (None, item) for item in params]
+    return [(name, tensor) for name, tensor in items if isinstance(tensor, torch.Tensor)]
+
+
+class _Slot:
+    """Stands for a tensor in a structure that is sent."""
+
+    def __init__(self, shape, dtype):
+        self.shape, self.dtype = shape, dtype
+
+
+def _without_tensors(value, tensors):
+    if isinstance(value, torch.Tensor):
+        tensors.append(value.contiguous())
+        return _Slot(tuple(value.shape), value.dtype)
+    return _rebuilt(value, lambda item: _without_tensors(item, tensors))
+
+
+def _make_tensors(value, tensors):
+    if isinstance(value, _Slot):
+        tensors.append(torch.empty(value.shape, dtype=value.dtype))
+    else:
+        _rebuilt(value, lambda item: _make_tensors(item, tensors))
+
+
+def _with_tensors(value, tensors):
+    return next(tensors) if isinstance(value, _Slot) else _rebuilt(value, lambda item: _with_tensors(item, tensors))
+
+
+def _rebuilt(value, change):
+    if isinstance(value, dict):
+        return {key: change(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([change(item) for item in value])
+    return value
+
+
+def _broadcast_object(value, root_rank):
+    """Any object of the root rank's. Ranks of a job trust one another: they share its secret."""
+    is_root = dunlin.rank() == root_rank
+    content = numpy.frombuffer(pickle.dumps(value), numpy.uint8).copy() if is_root else None
+    length = dunlin.broadcast(numpy.array([content.size if is_root else 0], numpy.int64), root_rank)
+    if not is_root:
+        content = numpy.empty(int(length[0]), numpy.uint8)
+    dunlin.broadcast(content, root_rank, out=content)
+    return value if is_root else pickle.load(io.BytesIO(content.tobytes()))

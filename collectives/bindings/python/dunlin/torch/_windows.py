@@ -1,0 +1,252 @@
+"""Windows: tensors whose neighbors put into them, and read them, without asking."""
+
+import contextlib
+
+import torch
+
+import dunlin
+from dunlin.torch import _job
+from dunlin.torch._operations import check_tensor, enqueuing
+
+
+class Window:
+    """A tensor of the program's, the window's memory behind it, and a mutex for each rank's buffers."""
+
+    def __init__(self, tensor, name, zero_init, neighbors):
+        self.tensor = tensor
+        self.name = name
+        self.neighbors = neighbors
+        x = check_tensor(tensor)
+        self.memory = dunlin.Window(x, neighbors.source_weights, neighbors.destinations, f"torch {name}", zero_init)
+        self.view = torch.from_numpy(self.memory.tensor)
+        self.mutexes = [dunlin.Mutex(f"torch {name} {rank}", home=rank) for rank in range(dunlin.size())]
+        self.held = set()
+
+    def free(self):
+        for mutex in self.mutexes:
+            mutex.free()
+        self.memory.free()
+
+    @contextlib.contextmanager
+    def locked(self, ranks):
+        """Holds the mutexes of the ranks that this one doesn't hold yet, in an order in which nobody waits in a circle."""
+        taken = []
+        try:
+            for rank in sorted(set(ranks) - self.held):
+                self.mutexes[rank].lock()
+                taken.append(rank)
+                self.held.add(rank)
+            yield
+        finally:
+            for rank in reversed(taken):
+                self.held.discard(rank)
+                self.mutexes[rank].unlock()
+
+
+def _window(name):
+    try:
+        return _job.job().windows[name]
+    except KeyError:
+        raise ValueError(f'there is no window "{name}": call win_create() first') from None
+
+
+def _among(weights, neighbors, what):
+    for other in weights:
+        if other not in neighbors:
+            raise ValueError(f"{what} has {other!r}, which is none of this window's neighbors {sorted(neighbors)}")
+    return {int(other): float(weight) for other, weight in weights.items()}
+
+
+def win_create(tensor, name, zero_init=False):
+    """Makes a window of the tensor, with a buffer for each in-neighbor of the topology. All ranks call it.
+
+    zero_init: the buffers hold zeros at first; else, this rank's tensor. Neighbors put into the buffers; the tensor
+    changes in win_update() and, by its self_weight, in win_put() and win_accumulate() only.
+
+    Returns whether it was made: not where there is one of that name. float32 and float64.
+    """
+    job = _job.job()
+    if name in job.windows:
+        _job.logger.error('There is a window "%s" already.', name)
+        return False
+    if check_tensor(tensor).dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"a window of {tensor.dtype}: only of float32 and float64")
+    with enqueuing("WIN_CREATE", name):
+        job.windows[name] = Window(tensor, name, zero_init, job.neighbors)
+    return True
+
+
+def win_free(name=None):
+    """Frees the window, or all. All ranks call it, and in the same order. Returns whether there was such a window."""
+    windows = _job.job().windows
+    if name is None:
+        for each in list(windows):
+            windows.pop(each).free()
+        return True
+    if name not in windows:
+        _job.logger.error('There is no window "%s".', name)
+        return False
+    windows.pop(name).free()
+    return True
+
+
+def win_put(tensor, name, self_weight=None, dst_weights=None, require_mutex=False):
+    """Puts weight * tensor in the place of what the out-neighbors' buffers for this rank hold.
+
+    dst_weights: {rank: weight}, of out-neighbors; all of them, with 1.0, by default. self_weight: what the tensor is
+    multiplied with afterwards. Nobody is waited for: a neighbor sees it in its next win_update(). Each arrives as a
+    whole, with or without require_mutex, which also keeps out of neighbors' win_mutex() blocks. Returns True.
+    """
+    return win_wait(win_put_nonblocking(tensor, name, self_weight, dst_weights, require_mutex))
+
+
+def win_put_nonblocking(tensor, name, self_weight=None, dst_weights=None, require_mutex=False):
+    """win_put() with a handle for win_poll() and win_wait(); the tensor may change at once."""
+    return _deposit("WIN_PUT", tensor, name, self_weight, dst_weights, require_mutex)
+
+
+def win_accumulate(tensor, name, self_weight=None, dst_weights=None, require_mutex=False):
+    """win_put() that adds to what the buffers hold."""
+    return win_wait(win_accumulate_nonblocking(tensor, name, self_weight, dst_weights, require_mutex))
+
+
+def win_accumulate_nonblocking(tensor, name, self_weight=None, dst_weights=None, require_mutex=False):
+    """win_accumulate() with a handle for win_poll() and win_wait(); the tensor may change at once."""
+    return _deposit("WIN_ACCUMULATE", tensor, name, self_weight, dst_weights, require_mutex)
+
+
+def _deposit(operation, tensor, name, self_weight, dst_weights, require_mutex):
+    window = _window(name)
+    if dst_weights is None:
+        dst_weights = dict.fromkeys(window.neighbors.destinations, 1.0)
+    dst_weights = _among(dst_weights, window.neighbors.destinations, "dst_weights")
+    self_weight = 1.0 if self_weight is None else float(self_weight)
+    x = check_tensor(tensor)
+    if x.shape != window.view.shape or x.dtype != window.view.dtype:
+        raise ValueError(f'window "{name}" has tensors of {tuple(window.view.shape)}, {window.view.dtype}, not of '
+                         f"{tuple(x.shape)}, {x.dtype}")
+    with enqueuing(operation, name), window.locked(dst_weights if require_mutex else []):
+        window.view.copy_(x)
+        deposit = window.memory.put if operation == "WIN_PUT" else window.memory.accumulate
+        deposit(dst_weights, self_weight)
+        if self_weight != 1.0:
+            x.copy_(window.view)
+    return _done(operation, name)
+
+
+def win_get(name, src_weights=None, require_mutex=False):
+    """Puts weight * the in-neighbors' tensors in the place of what this rank's buffers for them hold.
+
+    src_weights: {rank: weight}, of in-neighbors; all of them, with 1.0, by default. They take no part: it is their
+    tensor as of their last operation on the window. Returns True.
+    """
+    return win_wait(win_get_nonblocking(name, src_weights, require_mutex))
+
+
+def win_get_nonblocking(name, src_weights=None, require_mutex=False):
+    """win_get() with a handle for win_poll() and win_wait(); it is over when this returns."""
+    window = _window(name)
+    if src_weights is None:
+        src_weights = dict.fromkeys(window.neighbors.sources, 1.0)
+    src_weights = _among(src_weights, window.neighbors.sources, "src_weights")
+    with enqueuing("WIN_GET", name), window.locked(src_weights if require_mutex else []):
+        window.memory.get(src_weights)
+    return _done("WIN_GET", name)
+
+
+def _done(operation, name):
+    """The handle of something that is over: windows keep what their neighbors have not taken yet."""
+    job = _job.job()
+    job.last_handle += 1
+    if job.timeline is not None:
+        job.timeline.start(job.last_handle, name, operation)
+        job.timeline.finish(job.last_handle, name, operation)
+    return job.last_handle
+
+
+def win_poll(handle):
+    """Whether win_wait() would not wait."""
+    return _known(handle)
+
+
+def win_wait(handle):
+    """Waits until the tensors of a nonblocking operation are the program's again. Returns True."""
+    return _known(handle)
+
+
+def _known(handle):
+    if not isinstance(handle, int) or not 0 < handle <= _job.job().last_handle:
+        raise ValueError(f"{handle!r} is no handle of a window's operation")
+    return True
+
+
+def win_update(name, self_weight=None, neighbor_weights=None, reset=False, clone=False, require_mutex=False):
+    """Sets the tensor to self_weight * it + the sum of weight * buffer over the in-neighbors, and returns it.
+
+    Without weights: the topology's, where it is weighted, else all the same. neighbor_weights: {rank: weight}; the
+    buffers of those left out are left alone. reset: their buffers are zero afterwards. clone: a new tensor with the
+    result; the window's stays as it is.
+    """
+    window = _window(name)
+    if (self_weight is None) != (neighbor_weights is None):
+        raise ValueError("self_weight and neighbor_weights: both or none")
+    if self_weight is None:
+        self_weight, neighbor_weights = window.neighbors.self_weight, window.neighbors.source_weights
+    neighbor_weights = _among(neighbor_weights, window.neighbors.sources, "neighbor_weights")
+    x = check_tensor(window.tensor)
+    with enqueuing("WIN_UPDATE", name), window.locked([_job.job().rank] if require_mutex else []):
+        window.view.copy_(x)
+        if clone:
+            result = torch.empty_like(x)
+            window.memory.update(float(self_weight), neighbor_weights, reset, out=result)
+            return result
+        window.memory.update(float(self_weight), neighbor_weights, reset)
+        x.copy_(window.view)
+    return window.tensor
+
+
+def win_update_then_collect(name, require_mutex=True):
+    """win_update() that adds all buffers to the tensor and empties them: nothing is lost or counted twice."""
+    window = _window(name)
+    return win_update(name, 1.0, dict.fromkeys(window.neighbors.sources, 1.0), True, False, require_mutex)
+
+
+def get_win_version(name):
+    """{in-neighbor: how often its buffer was written since the last win_update() with it}."""
+    return _window(name).memory.versions()
+
+
+def get_current_created_window_names():
+    """The names of all windows, in the order of their creation."""
+    return list(_job.job().windows)
+
+
+@contextlib.contextmanager
+def win_mutex(name, for_self=False, ranks=None):
+    """Holds mutexes of the window: those of the out-neighbors, or of some of them (`ranks`).
+
+    Every rank has one, for its tensor and its buffers. for_self: this rank's own, and no other. They keep each other
+    out, and operations with require_mutex: win_put and win_accumulate take those of their destinations, win_get those
+    of its sources, win_update its own. Ranks that wait are served in the order of their coming; the death of one that
+    holds a mutex frees it.
+    """
+    window = _window(name)
+    neighbors = window.neighbors.destinations
+    chosen = neighbors if ranks is None else _among(dict.fromkeys(ranks, 1.0), neighbors, "ranks")
+    with window.locked([_job.job().rank] if for_self else chosen):
+        yield
+
+
+def win_associated_p(name):
+    """The window's p: 1 at first, and then combined as its tensor is. The tensor over p is push-sum's average."""
+    return _window(name).memory.p
+
+
+def turn_on_win_ops_with_associated_p():
+    """Nothing but what BlueFog's scripts expect: every window has its p, always."""
+    _job.job().has_associated_p = True
+
+
+def turn_off_win_ops_with_associated_p():
+    """See turn_on_win_ops_with_associated_p()."""
+    _job.job().has_associated_p = False

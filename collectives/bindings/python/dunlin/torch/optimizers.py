@@ -1,0 +1,368 @@
+"""Optimizers that let ranks train one model together, by wrapping any of PyTorch's.
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = dunlin.torch.DistributedAdaptWithCombineOptimizer(optimizer, model)
+
+With x a rank's parameters, d the step that the wrapped optimizer takes for a gradient, and W an average with neighbors
+(or all ranks):
+
+    adapt with combine   x <- W x + d(gradient at x)      the average goes on during forward and backward pass
+    adapt then combine   x <- W (x + d(gradient at x))
+    gradient all-reduce  x <- x + d(average gradient)     averages go on during the backward pass
+    win-put              x <- W' x + d(gradient at x)     W': with what neighbors have put by now; nobody waits
+
+A wrapped optimizer is one of its class: schedulers, parameter groups and state_dict() work as before. Small tensors are
+sent together, in buffers of a few MiB.
+"""
+
+import enum
+
+import torch
+
+from dunlin.torch import _job, _operations, _windows
+
+_BUFFER_BYTES = 8 << 20
+
+
+class CommunicationType(enum.Enum):
+    """What a step combines the parameters with."""
+
+    neighbor_allreduce = "neighbor.allreduce"
+    hierarchical_neighbor_allreduce = "hierarchical.neighbor.allreduce"
+    allreduce = "allreduce"
+    empty = "empty"
+
+
+def DistributedAdaptWithCombineOptimizer(optimizer, model, communication_type=CommunicationType.neighbor_allreduce,
+                                         num_steps_per_communication=1):
+    """x <- W x + d(gradient at x): the average overlaps with the passes of the model.
+
+    communication_type: may be set anew before each step, as may
+        self_weight, src_weights, dst_weights                  of neighbor_allreduce
+        self_weight, src_machine_weights, dst_machine_weights  of hierarchical_neighbor_allreduce
+        enable_topo_check                                      of both; False by default
+    num_steps_per_communication: forward passes of the model per communication; the steps before it are local.
+    """
+    return _wrap(_AdaptWithCombine, optimizer, model, num_steps_per_communication,
+                 communication_type=_checked(communication_type))
+
+
+def DistributedAdaptThenCombineOptimizer(optimizer, model, communication_type=CommunicationType.neighbor_allreduce,
+                                         num_steps_per_communication=1):
+    """x <- W (x + d(gradient at x)). Arguments and what may be set: as DistributedAdaptWithCombineOptimizer()."""
+    return _wrap(_AdaptThenCombine, optimizer, model, num_steps_per_communication,
+                 communication_type=_checked(communication_type))
+
+
+def DistributedGradientAllreduceOptimizer(optimizer, model, num_steps_per_communication=1):
+    """x <- x + d(gradient, averaged over all ranks): the same training as on one rank with all the data.
+
+    num_steps_per_communication: backward passes whose gradients add up before they are averaged.
+    """
+    return _wrap(_GradientAllreduce, optimizer, model, num_steps_per_communication)
+
+
+def DistributedWinPutOptimizer(optimizer, model, num_steps_per_communication=1, window_prefix=None):
+    """x <- W' x + d(gradient at x), without waiting: x is put into the out-neighbors' windows, and averaged with what
+    the in-neighbors have put last.
+
+    window_prefix: of the windows' names; different for several models. dst_weights ({rank: weight}) may be set before
+    each step, to put to some out-neighbors only. unregister_window(), on all ranks, frees the windows.
+    """
+    return _wrap(_WinPut, optimizer, model, num_steps_per_communication, window_prefix=window_prefix or "")
+
+
+def DistributedNeighborAllreduceOptimizer(optimizer, model, num_steps_per_communication=1):
+    """DistributedAdaptWithCombineOptimizer() with neighbor_allreduce."""
+    return DistributedAdaptWithCombineOptimizer(optimizer, model, CommunicationType.neighbor_allreduce,
+                                                num_steps_per_communication)
+
+
+def DistributedHierarchicalNeighborAllreduceOptimizer(optimizer, model, num_steps_per_communication=1):
+    """DistributedAdaptWithCombineOptimizer() with hierarchical_neighbor_allreduce."""
+    return DistributedAdaptWithCombineOptimizer(
+        optimizer, model, CommunicationType.hierarchical_neighbor_allreduce, num_steps_per_communication)
+
+
+def DistributedAllreduceOptimizer(optimizer, model, num_steps_per_communication=1):
+    """DistributedAdaptWithCombineOptimizer() with allreduce."""
+    return DistributedAdaptWithCombineOptimizer(optimizer, model, CommunicationType.allreduce,
+                                                num_steps_per_communication)
+
+
+def _checked(communication_type):
+    if not isinstance(communication_type, CommunicationType):
+        raise ValueError(f"communication_type {communication_type!r} is no CommunicationType")
+    return communication_type
+
+
+def _wrap(kind, optimizer, model, steps, **options):
+    if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, _Distributed):
+        raise ValueError("a plain torch.optim.Optimizer is needed to wrap")
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"num_steps_per_communication {steps!r}: at least 1")
+    owner = type(f"Distributed{type(optimizer).__name__}", (kind, type(optimizer)), {})
+    wrapped = owner.__new__(owner)
+    # One state for both; a scheduler has put a step() of the old one there.
+    wrapped.__dict__ = {name: value for name, value in optimizer.__dict__.items() if name != "step"}
+    wrapped.set_up(_models(model), steps, **options)
+    return wrapped
+
+
+def _models(model):
+    models = list(model) if isinstance(model, (list, tuple)) else [model]
+    if not all(isinstance(each, torch.nn.Module) for each in models):
+        raise ValueError("model: the torch.nn.Module whose parameters are optimized, or several")
+    return models
+
+
+class _Buffer:
+    """Parameters of one type that are sent together, and a flat tensor for them."""
+
+    def __init__(self, parameters):
+        self.parameters = parameters
+        self.flat = torch.empty(sum(p.numel() for p in parameters), dtype=parameters[0].dtype)
+        self.parts = [part.view(p.shape) for part, p in zip(self.flat.split([p.numel() for p in parameters]), parameters)]
+        self.handle = None
+        self.missing = len(parameters)
+
+    @torch.no_grad()
+    def gather(self, tensors):
+        for part, tensor in zip(self.parts, tensors):
+            part.copy_(tensor)
+
+    @torch.no_grad()
+    def scatter(self, tensors):
+        for part, tensor in zip(self.parts, tensors):
+            tensor.copy_(part)
+
+
+def _buffers(parameters):
+    """In the order of the parameters, so that it is the same on all ranks."""
+    buffers, open_ones = [], {}
+    for parameter in parameters:
+        group = open_ones.setdefault(parameter.dtype, [])
+        group.append(parameter)
+        if sum(p.numel() * p.element_size() for p in group) >= _BUFFER_BYTES:
+            buffers.append(_Buffer(open_ones.pop(parameter.dtype)))
+    return buffers + [_Buffer(group) for group in open_ones.values()]
+
+
+class _Distributed:
+    """What all wrappers share: parameters, their buffers, and when it is time to communicate."""
+
+    _made = 0
+
+    def set_up(self, models, steps):
+        _Distributed._made += 1
+        self._key = f"optimizer {_Distributed._made}"
+        self._models = models
+        self._steps = steps
+        self._passes = 0  # since the last communication
+        optimized = {id(p) for group in self.param_groups for p in group["params"]}
+        parameters = list({id(p): p for model in models for p in model.parameters() if id(p) in optimized}.values())
+        if not parameters:
+            raise ValueError("the optimizer has no parameters of the model")
+        for parameter in parameters:
+            _operations.check_tensor(parameter)
+        self._buffers = _buffers([p for p in parameters if p.requires_grad])
+        models[0].register_forward_pre_hook(self._before_forward)
+        self._is_seen = False  # a forward pass since the last step
+
+    def _before_forward(self, model, inputs):
+        if model.training and torch.is_grad_enabled():
+            self._passes += 1
+            self._is_seen = True
+            self.on_forward()
+
+    def on_forward(self):
+        pass
+
+    def _is_time(self):
+        return self._passes >= self._steps
+
+    def _is_time_to_step(self):
+        # Who goes round the model's forward() has a pass per step.
+        if not self._is_seen:
+            self._passes += 1
+        self._is_seen = False
+        return self._is_time()
+
+    def _local_step(self, closure):
+        return super().step(closure)
+
+
+class _Combining(_Distributed):
+    """Averages of parameters."""
+
+    def set_up(self, models, steps, communication_type):
+        super().set_up(models, steps)
+        self.communication_type = communication_type
+        self.self_weight = None
+        self.src_weights = self.dst_weights = None
+        self.src_machine_weights = self.dst_machine_weights = None
+        self.enable_topo_check = False
+        self._is_started = False
+
+    def _start(self):
+        self._is_started = True
+        for number, buffer in enumerate(self._buffers):
+            buffer.gather(buffer.parameters)
+            buffer.handle = self._start_average(buffer.flat, f"{self._key}.{number}")
+
+    def _start_average(self, tensor, name):
+        kind = _checked(self.communication_type)
+        if kind is CommunicationType.allreduce:
+            return _operations.allreduce_nonblocking_(tensor, True, name=name)
+        if kind is CommunicationType.neighbor_allreduce:
+            return _operations.neighbor_allreduce_nonblocking_(
+                tensor, self_weight=self.self_weight, src_weights=self.src_weights, dst_weights=self.dst_weights,
+                enable_topo_check=self.enable_topo_check, name=name)
+        if kind is CommunicationType.hierarchical_neighbor_allreduce:
+            return _operations.hierarchical_neighbor_allreduce_nonblocking_(
+                tensor, self_weight=self.self_weight, src_machine_weights=self.src_machine_weights,
+                dst_machine_weights=self.dst_machine_weights, enable_topo_check=self.enable_topo_check, name=name)
+        return None
+
+    def _finish(self):
+        for buffer in self._buffers:
+            if buffer.handle is not None:
+                _operations.synchronize(buffer.handle)
+                buffer.handle = None
+                buffer.scatter(buffer.parameters)
+        self._is_started = False
+        self._passes = 0
+
+
+class _AdaptWithCombine(_Combining):
+    def on_forward(self):
+        if self._is_time() and not self._is_started:
+            self._start()
+
+    def step(self, closure=None):
+        if closure is not None:
+            raise ValueError("step(closure) would look at the model again, in the middle of an average")
+        if self._is_time_to_step() and not self._is_started:
+            self._start()
+        if self._is_started:
+            self._finish()
+        return self._local_step(None)
+
+
+class _AdaptThenCombine(_Combining):
+    def step(self, closure=None):
+        loss = self._local_step(closure)
+        if self._is_time_to_step():
+            self._start()
+            self._finish()
+        return loss
+
+
+class _GradientAllreduce(_Distributed):
+    def set_up(self, models, steps):
+        super().set_up(models, steps)
+        self._next = 0  # buffer to be sent: all ranks send them in one order
+        self._backward = {}  # passes of each parameter since the last communication
+        self._nodes = []
+        self._is_averaged = False
+        for buffer in self._buffers:
+            for parameter in buffer.parameters:
+                self._watch(parameter, buffer)
+
+    def _watch(self, parameter, buffer):
+        def on_gradient(*_):
+            passes = self._backward[parameter] = self._backward.get(parameter, 0) + 1
+            if passes == self._steps:
+                buffer.missing -= 1
+                self._send_ready()
+
+        if hasattr(parameter, "register_post_accumulate_grad_hook"):
+            parameter.register_post_accumulate_grad_hook(on_gradient)
+        else:
+            # The node that adds up the gradient lives as long as it is referred to.
+            node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+            node.register_hook(on_gradient)
+            self._nodes.append(node)
+
+    def _send_ready(self):
+        # The last layers' gradients come first.
+        order = self._buffers[::-1]
+        while self._next < len(order) and order[self._next].missing <= 0:
+            self._send(order[self._next])
+            self._next += 1
+
+    def _send(self, buffer):
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in buffer.parameters]
+        buffer.gather(gradients)
+        buffer.handle = _operations.allreduce_nonblocking_(buffer.flat, True, name=self._key)
+
+    def synchronize(self):
+        """Waits for the averages already, so that gradients can be clipped before step()."""
+        self._average()
+        self._is_averaged = True
+
+    def _average(self):
+        for buffer in self._buffers[::-1][self._next:]:
+            self._send(buffer)
+        for buffer in self._buffers:
+            if buffer.handle is None:
+                continue
+            _operations.synchronize(buffer.handle)
+            buffer.handle = None
+            buffer.missing = len(buffer.parameters)
+            for parameter in buffer.parameters:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            buffer.scatter([p.grad for p in buffer.parameters])
+        self._next = 0
+        self._backward.clear()
+        self._passes = 0
+
+    def step(self, closure=None):
+        if closure is not None:
+            raise ValueError("step(closure) would compute gradients that are not averaged")
+        is_time = self._is_time_to_step() or max(self._backward.values(), default=0) >= self._steps
+        if is_time and not self._is_averaged:
+            self._average()
+        self._is_averaged = False
+        return self._local_step(None)
+
+
+class _WinPut(_Distributed):
+    def set_up(self, models, steps, window_prefix):
+        super().set_up(models, steps)
+        self.dst_weights = None
+        self.force_barrier = False
+        self._names = [f"{window_prefix}{self._key}.{number}" for number in range(len(self._buffers))]
+        for buffer, name in zip(self._buffers, self._names):
+            buffer.gather(buffer.parameters)
+            if not _windows.win_create(buffer.flat, name):
+                raise ValueError(f'there is a window "{name}" already: give another window_prefix')
+
+    def on_forward(self):
+        if self._is_time():
+            self._put()
+
+    def _put(self):
+        for buffer, name in zip(self._buffers, self._names):
+            buffer.gather(buffer.parameters)
+            _windows.win_put(buffer.flat, name, dst_weights=self.dst_weights)
+
+    def step(self, closure=None):
+        if closure is not None:
+            raise ValueError("step(closure) would look at the model again, in the middle of an average")
+        if self._is_time_to_step():
+            if self.force_barrier:
+                _operations.barrier()
+            for buffer, name in zip(self._buffers, self._names):
+                buffer.gather(buffer.parameters)
+                _windows.win_update(name)
+                buffer.scatter(buffer.parameters)
+            self._passes = 0
+        return self._local_step(None)
+
+    def unregister_window(self):
+        """Frees the windows. All ranks call it."""
+        for name in self._names:
+            _windows.win_free(name)
+        self._names = []

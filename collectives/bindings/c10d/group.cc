@@ -74,8 +74,8 @@ Group::Receipts Group::launch(const Plan& plan, Task& task) {
     return operation.is_ok();
   };
   for (const Call& call : plan.calls) {
-    if (!add(engine.runtime->start(member_->communicator(), call, interrupt_of_thread(),
-                                   task.expect())))
+    // Ctrl-C is for waits: a call that was only begun at some members would leave them out of step.
+    if (!add(engine.runtime->start(member_->communicator(), call, {}, task.expect())))
       return receipts;
   }
   for (const Message& message : plan.messages) {

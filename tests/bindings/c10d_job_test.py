@@ -126,6 +126,10 @@ class FailureTest(unittest.TestCase):
         lines, text = run(2, "abandoned")
         self.assertEqual(lines, {0: ["ends"], 1: ["ends"]}, text)
 
+    def test_who_has_left(self):
+        lines, text = run(2, "left")
+        self.assertEqual(lines, {rank: ["dunlin: this process has left the job", "sum 2"] for rank in (0, 1)}, text)
+
     def test_fork(self):
         lines, text = run(2, "forked")
         self.assertEqual(lines, {0: ["child 0"], 1: ["child 0"]}, text)

@@ -158,6 +158,21 @@ def forked():
     dist.barrier()
 
 
+def left():
+    """The Python package goes on with the job that the backend has left."""
+    import dunlin
+
+    dunlin.init()
+    dist.all_reduce(torch.ones(1))
+    dunlin.c10d.shutdown()
+    try:
+        dist.all_reduce(torch.ones(1))
+        say("no error")
+    except RuntimeError as error:
+        say(str(error))
+    say(f"sum {dunlin.all_reduce(torch.ones(1))[0]:.0f}")
+
+
 def again():
     """A group that is made again, over another store, in the same job."""
     dist.all_reduce(torch.ones(1))

@@ -107,6 +107,8 @@ void Group::deliver(const Receipts& receipts, const char* title) {
 }
 
 Group::Pending Group::start(Plan plan, Milliseconds timeout) {
+  if (member_->engine().finisher->is_stopped())
+    raise({Code::kClosed, "this process has left the job"});
   calls_.fetch_add(1);
   // Whatever the operations use stays until they are over, this process's membership included.
   struct Memory {

@@ -70,7 +70,7 @@ Status Task::wait(std::optional<Duration> timeout, const Runtime::Interrupt& int
   }
   if (has_ended()) return Status::ok();
   if (!binding::is_expiry(status) || clock.now() < deadline_) return status;
-  fail(status);
+  time_out(status);
   return Status::ok();
 }
 
@@ -83,18 +83,22 @@ void Task::conclude() {
 }
 
 void Task::expire() {
-  const auto late = std::ranges::find_if(
-      operations_, [](const auto& operation) { return !operation->is_over(); });
-  if (late == operations_.end()) return;  // it is being concluded
-  // Says for whom.
-  Status status = runtime_->wait(*late, Duration::zero(), {});
+  Status late;
+  for (const auto& operation : operations_) {
+    // Says for whom.
+    Status status = runtime_->wait(operation, Duration::zero(), {});
+    if (!operation->is_over() && late.is_ok()) late = std::move(status);
+  }
   if (is_quiet()) return conclude();
-  if ((*late)->is_over() || status.is_ok()) return;
-  fail(status);
+  if (late.is_error()) time_out(late);
+}
+
+void Task::time_out(const Status& why) {
+  end_with(Status(why).with_context(fmt::format("timed out after {:g} s", to_seconds(timeout_))));
 }
 
 void Task::fail(const Status& why) {
-  end_with(Status(why).with_context(fmt::format("timed out after {:g} s", to_seconds(timeout_))));
+  end_with(why);
 }
 
 void Task::end_with(const Status& status) {
@@ -176,6 +180,11 @@ std::unique_lock<std::mutex> Finisher::expire(std::unique_lock<std::mutex> guard
   late.clear();
   guard.lock();
   return guard;
+}
+
+bool Finisher::is_stopped() {
+  const std::lock_guard guard(mutex_);
+  return is_stopping_;
 }
 
 void Finisher::stop() {

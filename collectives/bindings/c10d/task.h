@@ -58,6 +58,7 @@ class Task : public std::enable_shared_from_this<Task> {
 
  private:
   void operation_over();
+  void time_out(const Status& why);
   void end_with(const Status& status);
 
   std::shared_ptr<binding::Runtime> runtime_;
@@ -89,6 +90,7 @@ class Finisher {
   void conclude(std::shared_ptr<Task> task);
   // Fails what has not ended and stops the thread. Later calls do nothing.
   void stop();
+  bool is_stopped();
 
  private:
   void run();

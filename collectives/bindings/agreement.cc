@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -43,18 +44,23 @@ Result<std::vector<std::uint8_t>> gather(Runtime& runtime, std::vector<std::uint
 
 }  // namespace
 
-Status agree(Runtime& runtime, Status own, std::string_view what,
+Status agree(Runtime& runtime, Status own, std::string_view what, std::string_view alike,
              const Runtime::Interrupt& interrupt) {
-  const auto code = static_cast<std::uint8_t>(own.is_error() ? own.code() : Code::kOk);
-  auto all = gather(runtime, {code}, interrupt);
+  std::vector<std::uint8_t> ours = {
+      static_cast<std::uint8_t>(own.is_error() ? own.code() : Code::kOk)};
+  ours.insert(ours.end(), alike.begin(), alike.end());
+  auto gathered = gather(runtime, ours, interrupt);
   if (own.is_error()) return own;
-  DUNLIN_TRY(all.status());
-  const auto failed = std::ranges::find_if(*all, [](std::uint8_t each) { return each != 0; });
-  if (failed == all->end()) return Status::ok();
-  const auto rank = static_cast<int>(failed - all->begin());
-  return Status(Code::kInvalidArgument, fmt::format("{} failed at rank {}: {}", what, rank,
-                                                    to_string(static_cast<Code>(*failed))))
-      .with_peer(Rank(rank));
+  DUNLIN_ASSIGN(const auto all, std::move(gathered));
+  for (std::size_t rank = 0; rank * ours.size() < all.size(); ++rank) {
+    const auto theirs = std::span(all).subspan(rank * ours.size(), ours.size());
+    const auto code = static_cast<Code>(theirs[0]);
+    if (std::ranges::equal(theirs, ours)) continue;
+    const std::string why = code == Code::kOk ? "its arguments differ" : to_string(code);
+    return Status(Code::kInvalidArgument, fmt::format("{} failed at rank {}: {}", what, rank, why))
+        .with_peer(Rank(static_cast<int>(rank)));
+  }
+  return Status::ok();
 }
 
 Status check_neighbors(Runtime& runtime, const collective::NeighborCall& call,

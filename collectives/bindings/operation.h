@@ -69,7 +69,7 @@ class Resident {
   Resident& operator=(const Resident&) = delete;
 
   virtual void progress() = 0;
-  // Whether others need its progress() while nothing is under way here; always the same.
+  // Whether others need its progress() though nobody here waits for anything.
   virtual bool is_served() const = 0;
   // Gives up everything that is of the fabric, which is about to go.
   virtual void close() = 0;

@@ -38,21 +38,12 @@ class Runtime::Stay {
   ~Stay() {
     --runtime_.stays_;
     --stays_of_thread;
-    const bool leaves_work = runtime_.has_work();
-    runtime_.leave();
-    runtime_.blocked_.fetch_sub(1, std::memory_order_relaxed);
-    if (!leaves_work) return;
-    // Under the mutex, so that the thread doesn't miss it between its look and its sleep.
-    { const std::lock_guard guard(runtime_.server_mutex_); }
-    runtime_.server_news_.notify_one();
+    step_out();
   }
   // `call()` without the lock, as if this thread were elsewhere but for shutdown(), which waits.
   template <typename Call>
   auto aside(Call&& call) {
-    runtime_.leave();
-    runtime_.blocked_.fetch_sub(1, std::memory_order_relaxed);
-    { const std::lock_guard guard(runtime_.server_mutex_); }
-    runtime_.server_news_.notify_one();
+    step_out();
     auto result = call();
     runtime_.blocked_.fetch_add(1, std::memory_order_relaxed);
     runtime_.enter();
@@ -62,6 +53,18 @@ class Runtime::Stay {
   Stay& operator=(const Stay&) = delete;
 
  private:
+  void step_out() {
+    const bool leaves_work = runtime_.has_work();
+    runtime_.leave();
+    runtime_.blocked_.fetch_sub(1, std::memory_order_relaxed);
+    if (!leaves_work) return;
+    {
+      const std::lock_guard guard(runtime_.server_mutex_);
+      runtime_.has_work_ = true;
+    }
+    runtime_.server_news_.notify_one();
+  }
+
   Runtime& runtime_;
 };
 
@@ -156,21 +159,24 @@ void Runtime::sweep_retiring() {
 
 void Runtime::keep(std::shared_ptr<Operation> operation) {
   outstanding_.push_back(std::move(operation));
-  tell_server();
 }
 
-void Runtime::tell_server() {
-  const std::lock_guard guard(server_mutex_);
-  has_work_ = has_work();  // whoever makes work stays, and rouses the thread on leaving
+bool Runtime::has_work() const {
+  return !outstanding_.empty() ||
+         std::ranges::any_of(residents_, [](const auto& each) { return each->is_served(); });
+}
+
+void Runtime::abandon(const std::shared_ptr<Operation>& operation, const Status& outcome) {
+  const Turn turn(*this);
+  if (!operation->is_over()) operation->finish(outcome);
+  std::erase(outstanding_, operation);
 }
 
 Status Runtime::attach(const MakeResident& make) {
   const Stay stay(*this);
   DUNLIN_TRY(check_open());
   DUNLIN_ASSIGN(auto resident, make(*fabric_));
-  if (resident->is_served()) ++served_;
   residents_.push_back(std::move(resident));
-  tell_server();
   return Status::ok();
 }
 
@@ -180,9 +186,7 @@ void Runtime::detach(const Resident& resident) {
   if (found == residents_.end()) return;
   const std::shared_ptr<Resident> last = *found;
   residents_.erase(found);
-  if (last->is_served()) --served_;
   last->close();
-  tell_server();
 }
 
 Result<std::shared_ptr<Operation>> Runtime::post(const CommunicatorHandle& communicator,

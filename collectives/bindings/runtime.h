@@ -120,6 +120,13 @@ class Runtime {
   Result<std::shared_ptr<Operation>> start(const Make& make);
   Status run(const Make& make, Duration timeout, const Interrupt& interrupt,
              std::shared_ptr<Operation>* unfinished = nullptr);
+  // Ends an operation that nobody wants any more, with this outcome, unless it is over.
+  void abandon(const std::shared_ptr<Operation>& operation, const Status& outcome);
+  // 1, 2, ...: the same at all ranks for what all make in the same order.
+  std::uint64_t next_number() {
+    const Turn turn(*this);
+    return ++last_number_;
+  }
   // Residents are moved on with the operations, and closed by shutdown(), the latest first.
   using MakeResident = std::function<Result<std::shared_ptr<Resident>>(transport::Fabric&)>;
   Status attach(const MakeResident& make);
@@ -169,8 +176,7 @@ class Runtime {
   void sweep();
   void sweep_retiring();
   void keep(std::shared_ptr<Operation> operation);
-  bool has_work() const { return !outstanding_.empty() || served_ > 0; }
-  void tell_server();
+  bool has_work() const;
   // The background thread.
   void serve();
   void stop_serving();
@@ -190,8 +196,8 @@ class Runtime {
   std::vector<std::shared_ptr<Operation>> outstanding_;  // that nobody may be waiting for
   std::vector<std::shared_ptr<Operation>> driven_;       // that threads wait for, maybe several one
   std::vector<std::shared_ptr<Resident>> residents_;
-  int served_ = 0;  // of them
   std::vector<Retiring> retiring_;
+  std::uint64_t last_number_ = 0;
   bool is_open_ = true;
   bool is_driven_ = false;  // a thread waits, and moves everything on
   int stays_ = 0;

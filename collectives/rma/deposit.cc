@@ -164,6 +164,14 @@ std::span<const T> DepositReceiver<T>::buffer() {
   return buffer_;
 }
 
+template <typename T>
+void DepositReceiver<T>::replace(std::span<const T> tensor, double p, double weight) {
+  copy_scaled(buffer_, tensor, weight);
+  p_ = weight * p;
+  is_zero_ = false;
+  ++version_;
+}
+
 template void scale(std::span<float> tensor, double factor);
 template void scale(std::span<double> tensor, double factor);
 template class DepositSender<float>;

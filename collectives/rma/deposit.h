@@ -127,6 +127,8 @@ class DepositReceiver {
   // Whether the buffer counts as zero, whatever its memory holds.
   bool is_zero() const { return is_zero_; }
   std::span<const T> buffer();
+  // What the peer would do with a put of weight * tensor and weight * p.
+  void replace(std::span<const T> tensor, double p, double weight);
   void reset() {
     is_zero_ = true;
     p_ = 0;

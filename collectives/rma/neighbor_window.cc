@@ -51,6 +51,12 @@ Result<std::unique_ptr<NeighborWindow<T>>> NeighborWindow<T>::prepare(transport:
                   fmt::format("'{}': an initial tensor of {} elements for a window of {}",
                               options.name, initial.size(), options.count));
   }
+  // Before anything is computed of it.
+  constexpr std::size_t kMost = (UINT32_MAX - deposit_bytes(0)) / sizeof(T);
+  if (options.count > kMost) {
+    return Status(Code::kInvalidArgument, fmt::format("'{}': a tensor of {} elements; at most {}",
+                                                      options.name, options.count, kMost));
+  }
   std::unique_ptr<NeighborWindow> window(new NeighborWindow(fabric, std::move(options)));
   DUNLIN_TRY(window->allocate(initial));
   return window;
@@ -95,6 +101,13 @@ Status NeighborWindow<T>::allocate(std::span<const T> initial) {
   }
   for (std::size_t i = 0; i < around.out.size(); ++i)
     sender_of_[around.out[i].index()] = static_cast<std::int32_t>(i);
+  if (options_.is_readable) {
+    DUNLIN_ASSIGN(published_, SnapshotWriter::create(fabric_, self_.size_bytes()));
+    DUNLIN_ASSIGN(reader_, SnapshotReader::create(fabric_, self_.size_bytes()));
+    gets_.reserve(around.in.size());
+    publish();
+    DUNLIN_TRY(fabric_.bootstrap().publish(snapshot_key(fabric_.rank()), published_->descriptor()));
+  }
   last_update_.resize(around.in.size());
   is_loss_reported_.resize(around.out.size());
   inputs_.reserve(around.in.size());
@@ -116,11 +129,12 @@ Status NeighborWindow<T>::connect() {
     receivers_.emplace_back(*wire_->exchange, wire_->exchange->in()[i], buffers_[i],
                             options_.is_zeroed);
   }
-  return Status::ok();
+  return options_.is_readable ? import_snapshots() : Status::ok();
 }
 
 template <typename T>
 NeighborWindow<T>::~NeighborWindow() {
+  if (reader_ && !reader_->is_done()) fabric_.retire(std::move(reader_));
   if (wire_ && !wire_->is_done()) fabric_.retire(std::move(wire_));
 }
 
@@ -159,6 +173,7 @@ Result<WindowOperation> NeighborWindow<T>::deposit(DepositKind kind,
   }
   scale(self_, self_weight);
   p_ *= self_weight;
+  publish();
   return WindowOperation(operation);
 }
 
@@ -218,6 +233,7 @@ Result<typename NeighborWindow<T>::Report> NeighborWindow<T>::update(const Updat
   }
   weighted_average(result, static_cast<T>(what.self_weight), std::span<const T* const>(inputs_),
                    std::span<const T>(weights_));
+  if (what.result.empty()) publish();
   return report;
 }
 
@@ -298,6 +314,103 @@ std::vector<Awaited> NeighborWindow<T>::awaited() const {
                                     outstanding->first, outstanding->last, options_.name)});
   }
   return waits;
+}
+
+template <typename T>
+std::string NeighborWindow<T>::snapshot_key(Rank rank) const {
+  return fmt::format("snapshot/{}/{}/{}", options_.name, options_.epoch, rank.value());
+}
+
+template <typename T>
+Status NeighborWindow<T>::import_snapshots() {
+  for (const Rank from : options_.neighborhood.in) {
+    auto descriptor = fabric_.bootstrap().lookup(snapshot_key(from), fabric_.config().deadline);
+    if (!descriptor) {
+      return std::move(descriptor)
+          .status()
+          .with_context("waiting for a neighbour's snapshot")
+          .with_peer(from);
+    }
+    DUNLIN_TRY(reader_->add(fabric_, from, *descriptor));
+  }
+  return Status::ok();
+}
+
+template <typename T>
+std::shared_ptr<MemoryRegion> NeighborWindow<T>::owner_of_self() const {
+  return wire_->memory->memory();
+}
+
+template <typename T>
+void NeighborWindow<T>::publish() {
+  if (published_) published_->publish(std::as_bytes(self_), p_);
+}
+
+template <typename T>
+Status NeighborWindow<T>::start_get(std::span<const WeightedPeer> from) {
+  if (!gets_.empty()) return Status::busy();
+  if (!options_.is_readable) {
+    return {Code::kInvalidArgument,
+            fmt::format("'{}': the window was not made readable", options_.name)};
+  }
+  for (const WeightedPeer& one : from) {
+    const std::int32_t edge = find_edge(receiver_of_, one.peer);
+    if (edge < 0) return no_neighbor(one.peer, "in-neighbour");
+    DUNLIN_TRY(fabric_.peers().check(one.peer));
+    DUNLIN_TRY(reader_->check(static_cast<std::size_t>(edge)));
+  }
+  gets_.assign(from.begin(), from.end());
+  next_get_ = 0;
+  return get_next();
+}
+
+// Begins with the next one, if there is one.
+template <typename T>
+Status NeighborWindow<T>::get_next() {
+  if (next_get_ == gets_.size()) return Status::ok();
+  const Rank owner = gets_[next_get_].peer;
+  reader_->start(static_cast<std::size_t>(find_edge(receiver_of_, owner)));
+  return Status::ok();
+}
+
+template <typename T>
+Status NeighborWindow<T>::test_get() {
+  Status status = progress();
+  while (status.is_ok() && next_get_ < gets_.size()) {
+    const WeightedPeer one = gets_[next_get_];
+    status = fabric_.peers().check(one.peer);
+    if (status.is_ok()) status = reader_->progress();
+    if (!status.is_ok()) break;
+    const std::span<const std::byte> bytes = reader_->tensor();
+    const std::span<const T> tensor{reinterpret_cast<const T*>(bytes.data()), self_.size()};
+    receivers_[static_cast<std::size_t>(find_edge(receiver_of_, one.peer))].replace(
+        tensor, reader_->p(), one.weight);
+    ++next_get_;
+    status = get_next();
+  }
+  if (!status.is_busy()) gets_.clear();
+  return status;
+}
+
+template <typename T>
+Status NeighborWindow<T>::get(std::span<const WeightedPeer> from, Duration timeout) {
+  bool is_started = false;
+  Status status = fabric_.wait(
+      [&]() -> Status {
+        if (!is_started) DUNLIN_TRY(start_get(from));
+        is_started = true;
+        return test_get();
+      },
+      [&] {
+        std::vector<Awaited> waits;
+        if (is_started && next_get_ < gets_.size())
+          waits.push_back({gets_[next_get_].peer,
+                           fmt::format("reading what it published in window '{}'", options_.name)});
+        return waits;
+      },
+      timeout);
+  if (is_started) cancel_get();
+  return status;
 }
 
 template class NeighborWindow<float>;

@@ -15,6 +15,11 @@
 // p. Deposits reach a buffer in progress() and update() only, so that update() with reset is
 // atomic.
 //
+// get() reads what an in-neighbour has published, without its taking part; the owner may change
+// self at any time, so what is read is the copy that its put(), accumulate(), update() into self
+// and publish() make of self and p, for windows that are readable. Where a peer's memory can't be
+// read (its transport has no remote reads), get() is kUnavailable.
+//
 // put(), accumulate() and update() never block and never fail for want of room. An operation counts
 // as done when the ends of all its destinations have taken its deposits over, which they do in
 // their progress() and update().
@@ -29,6 +34,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,6 +42,7 @@
 
 #include "collectives/neighborhood.h"
 #include "collectives/rma/deposit.h"
+#include "collectives/rma/snapshot.h"
 #include "transports/channel/slot_exchange.h"
 #include "transports/fabric.h"
 
@@ -49,6 +56,8 @@ struct WindowOptions {
   // What the buffers hold before the first deposit: zeros, or this rank's initial tensor.
   bool is_zeroed = false;
   std::uint32_t depth = 2;  // messages under way per edge; the same on all ranks
+  // Whether self is published for get(), which costs a copy each time; the same on all ranks.
+  bool is_readable = false;
 };
 
 struct WeightedPeer {
@@ -87,6 +96,8 @@ class NeighborWindow {
 
   // The caller's, between calls.
   std::span<T> self() { return self_; }
+  // Whoever keeps it may use self, as any other memory, when the window is gone.
+  std::shared_ptr<MemoryRegion> owner_of_self() const;
   double p() const { return p_; }
   void set_p(double p) { p_ = p; }
   // What in-neighbours have deposited, as of the last progress() or update(); until the next one.
@@ -114,6 +125,19 @@ class NeighborWindow {
   // Adds all buffers to self, and empties them.
   Result<Report> update_then_collect();
 
+  // Makes self and p what get() of out-neighbours reads from now on.
+  void publish();
+  // Begins to read: the buffer of each of these in-neighbours becomes weight * what it has
+  // published, as by a put; p as well. kBusy: another get is under way.
+  Status start_get(std::span<const WeightedPeer> from);
+  // kBusy until it has ended; its outcome once. Progresses the window. After an error the buffers
+  // of those that come later in the list are as they were.
+  Status test_get();
+  // Gives it up: buffers that it has not come to stay as they are.
+  void cancel_get() { gets_.clear(); }
+  // Blocking; errors as Fabric::wait. At the deadline it is given up.
+  Status get(std::span<const WeightedPeer> from, Duration timeout);
+
   // Takes over what has come, sends what could not be sent before. Called often, it spares others
   // memory traffic; nobody waits for it but for flush() and wait(). The caller progresses the
   // fabric. Errors (not the death of a peer) concern what neighbours sent and stay.
@@ -138,6 +162,9 @@ class NeighborWindow {
   Result<WindowOperation> deposit(DepositKind kind, std::span<const WeightedPeer> to,
                                   double self_weight);
   Status check(const Update& what);
+  Status import_snapshots();
+  Status get_next();
+  std::string snapshot_key(Rank rank) const;
   Status take_over();
   void look_for_deaths();
 
@@ -159,6 +186,11 @@ class NeighborWindow {
   std::vector<std::uint64_t> last_update_;        // by in-neighbour: the update that named it last
   std::vector<bool> is_loss_reported_;            // by out-neighbour: to a flush()
   std::uint64_t peers_seen_ = ~std::uint64_t{0};  // version of the peer table
+  // Of a readable window.
+  std::unique_ptr<SnapshotWriter> published_;
+  std::unique_ptr<SnapshotReader> reader_;  // of in-neighbours, in their order
+  std::vector<WeightedPeer> gets_;          // that are to be read; empty: no get is under way
+  std::size_t next_get_ = 0;
   std::vector<const T*> inputs_;
   std::vector<T> weights_;
 };

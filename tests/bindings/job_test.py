@@ -1,6 +1,6 @@
 """Whole jobs of the Python package: Ctrl-C, deadlines, deaths, overlap, ends.
 
-    job_test.py DUNLIN_RUN [TEST...]
+    job_test.py DUNLIN_RUN TRANSPORT,... [TEST...]
 """
 
 import os
@@ -14,14 +14,15 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 from job import Job  # noqa: E402
 
 RUN = sys.argv.pop(1)
+TRANSPORTS = sys.argv.pop(1).split(",")  # one after the other
 RANK = os.path.join(os.path.dirname(__file__), "python_rank.py")
 
 
-def run(ranks, *arguments, options=(), deadline=20, code=0):
+def run(ranks, *arguments, options=(), deadline=20, code=0, env=None):
     """{rank: its lines} of a job of python_rank.py, and the job."""
     began = time.monotonic()
     job = Job([RUN, "-n", ranks, *options, sys.executable, RANK, *arguments],
-              env={"DUNLIN_DEADLINE": str(1000 * deadline)})
+              env={"DUNLIN_DEADLINE": str(1000 * deadline), **(env or {})})
     found = job.wait(90)
     job.took = time.monotonic() - began
     if code is not None and found != code:
@@ -93,6 +94,32 @@ class JobTest(unittest.TestCase):
     def test_a_forked_child_leaves_the_job_alone(self):
         lines, job = run(2, "forked")
         self.assertEqual(lines, {0: ["child 0, sum 2"], 1: ["child 0, sum 2"]}, job.text())
+
+    def test_a_mutex_survives_its_owner(self):
+        lines, job = run(3, "owner_killed", options=["--keep-going"])
+        told = []
+        for rank in (0, 2):
+            found = re.fullmatch(r"died (\w+) after ([\d.]+) s", lines[rank][0])
+            self.assertTrue(found, job.text())
+            told.append(found.group(1))
+            self.assertLess(float(found.group(2)), 2, job.text())
+            self.assertEqual(lines[rank][1:], ["freed without 1"], job.text())
+        self.assertEqual(sorted(told), ["False", "True"], job.text())
+
+    def test_a_home_that_computes_holds_nobody_up(self):
+        for transports in TRANSPORTS:
+            lines, job = run(3, "home_computes", env={"DUNLIN_TRANSPORTS": transports})
+            self.assertEqual(lines, {0: ["computed 0 s"], 1: ["early"], 2: ["early"]}, job.text())
+
+    def test_ctrl_c_withdraws_a_wish_for_a_mutex(self):
+        for transports in TRANSPORTS:
+            lines, job = run(2, "interrupted_lock", env={"DUNLIN_TRANSPORTS": transports})
+            self.assertEqual(lines, {0: ["interrupted"], 1: ["locked again"]}, job.text())
+
+    def test_what_is_left_open_is_closed_in_the_end(self):
+        lines, job = run(3, "left_open")
+        for rank in range(3):
+            self.assertEqual(lines[rank], ["tensor 100, average 3, gathered 100000", "closed"], job.text())
 
     def test_signals_of_the_launcher_end_it(self):
         job = Job([RUN, "-n", 2, sys.executable, "-c",

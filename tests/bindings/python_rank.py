@@ -188,6 +188,92 @@ def forked():
     say(f"child {child}, sum {dunlin.all_reduce(np.array(1))}")
 
 
+def owner_killed():
+    """Rank 1 dies with the mutex; the next one gets it, and is told."""
+    mutex = dunlin.Mutex("victim's")
+    if dunlin.rank() == 1:
+        mutex.lock()
+    dunlin.barrier()
+    if dunlin.rank() == 1:
+        time.sleep(0.2)  # while the others wait for it
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    died = mutex.lock()
+    say(f"died {died} after {time.monotonic() - began:.1f} s")
+    mutex.unlock()
+    try:
+        mutex.free()
+    except dunlin.PeerDeadError as error:
+        say(f"freed without {error.peer}")
+
+
+def home_computes():
+    """The mutex' home calls nothing; the others lock and unlock all the same, and nothing spins meanwhile."""
+    mutex = dunlin.Mutex("the home's", home=0)
+    window = dunlin.Window(np.ones(1000), [1] if dunlin.rank() == 0 else [], [0] if dunlin.rank() == 1 else [])
+    dunlin.barrier()
+    if dunlin.rank() == 0:
+        began = time.process_time()
+        time.sleep(2)
+        say(f"computed {time.process_time() - began:.0f} s")
+    else:
+        began = time.monotonic()
+        for _ in range(20):
+            with mutex:
+                pass
+        if dunlin.rank() == 1:
+            window.accumulate()
+            window.flush()
+        say("early" if time.monotonic() - began < 1 else "late")
+    mutex.free()
+    window.free()
+
+
+def interrupted_lock():
+    """Ctrl-C ends the wait for a mutex, and withdraws the wish."""
+    mutex = dunlin.Mutex("interrupted")
+    if dunlin.rank() == 1:
+        mutex.lock()
+    dunlin.barrier()
+    if dunlin.rank() == 0:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            mutex.lock()
+            say("not interrupted")
+        except KeyboardInterrupt:
+            say("interrupted")
+    dunlin.barrier()
+    if dunlin.rank() == 1:
+        mutex.unlock()
+        mutex.lock()  # nobody else has it, or wants it
+        mutex.unlock()
+        say("locked again")
+    dunlin.barrier()
+    with mutex:
+        pass
+
+
+def left_open():
+    """Windows, mutexes and what is under way with neighbors are there at the end."""
+    others = [rank for rank in range(dunlin.size()) if rank != dunlin.rank()]
+    window = dunlin.Window(np.ones(100), others, others)
+    mutex = dunlin.Mutex("open")
+    window.accumulate()
+    request = dunlin.start_neighbor_average(np.ones(100000), others, others)
+    gather = dunlin.start_neighbor_gather(np.ones(100000), others, others)
+    tensor = window.tensor
+    dunlin.shutdown()
+    say(f"tensor {tensor.sum():.0f}, average {request.wait()[0]:.0f}, gathered {gather.wait()[0].sum():.0f}")
+    for call in (window.put, window.update, lambda: window.p, window.free, window.flush, mutex.lock, mutex.free,
+                 lambda: dunlin.neighbor_average(np.ones(1)), lambda: dunlin.check_neighbors()):
+        try:
+            call()
+            say("no error")
+        except dunlin.ClosedError:
+            pass
+    say("closed")
+
+
 if __name__ == "__main__":
     part = sys.argv[1]
     dunlin.init(background_progress="quiet" not in sys.argv)

@@ -75,6 +75,7 @@ class Windows(unittest.TestCase):
         tensor = filled(bf.rank())
         bf.win_create(tensor, "x")
         self.assertEqual(bf.get_win_version("x"), dict.fromkeys(self.sources, 0))
+        bf.barrier()
         self.assertTrue(bf.win_put(tensor, "x", require_mutex=True))
         bf.barrier()
         self.assertEqual(bf.get_win_version("x"), dict.fromkeys(self.sources, 1))
@@ -141,6 +142,20 @@ class Windows(unittest.TestCase):
         bf.win_update_then_collect("x")
         self.assert_all(tensor, bf.win_associated_p("x"))
         bf.turn_off_win_ops_with_associated_p()
+
+    def test_p_of_a_buffer_is_zero_at_first(self):
+        if bf.size() < 3:
+            self.skipTest("needs three ranks")
+        bf.set_topology(bf.RingGraph(bf.size()))
+        for sender in range(bf.size()):
+            name = f"x {sender}"
+            bf.win_create(filled(bf.rank()), name)
+            left, right = (sender - 1) % bf.size(), (sender + 1) % bf.size()
+            if bf.rank() == sender:
+                bf.win_accumulate(filled(bf.rank()), name, 0.5, {left: 0.5, right: 0.5})
+            bf.barrier()
+            bf.win_update_then_collect(name)
+            self.assertEqual(bf.win_associated_p(name), {sender: 0.5, left: 1.5, right: 1.5}.get(bf.rank(), 1.0))
 
     def test_push_sum(self):
         tensor = filled(bf.rank())

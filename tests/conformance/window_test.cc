@@ -34,7 +34,8 @@ class WindowTest : public ::testing::TestWithParam<PeerKind> {
 
 template <typename T>
 struct OneWindow {
-  OneWindow(Fabric& fabric, const char* spec, std::size_t count, T initial)
+  OneWindow(Fabric& fabric, const char* spec, std::size_t count, T initial,
+            bool is_readable = false)
       : graph(make_graph(spec, fabric.size()).value()) {
     std::vector<Rank> members;
     for (int rank = 0; rank < fabric.size(); ++rank) members.emplace_back(rank);
@@ -43,6 +44,7 @@ struct OneWindow {
         neighborhood_of(graph, Weighting::kUniform, members, fabric.rank()).value();
     options.count = count;
     options.is_zeroed = true;
+    options.is_readable = is_readable;
     out = options.neighborhood.out;
     in = options.neighborhood.in;
     auto made = NeighborWindow<T>::prepare(fabric, options, std::vector<T>(count, initial));
@@ -207,6 +209,39 @@ TEST_P(WindowTest, PushSumFindsTheAverage) {
       for (int rank = 0; rank < fabric.size(); ++rank) expected += initial(rank, i);
       ASSERT_NEAR(sums[i + 1] / expected, 1, 1e-12) << "element " << i;
       ASSERT_NEAR(window.self()[i] / window.p(), expected / fabric.size(), 1e-5) << "element " << i;
+    }
+    sync(fabric, "done");
+  });
+}
+
+// Rank 0 publishes, and calls nothing else: others read whole versions, one after the other.
+TEST_P(WindowTest, GetsReadWhatOthersPublish) {
+  run(3, [](Fabric& fabric) {
+    constexpr std::size_t kCount = 20'000;
+    constexpr int kVersions = 300;
+    OneWindow<double> one(fabric, "complete", kCount, 0, true);
+    auto& window = *one.window;
+    const WeightedPeer owner[] = {{Rank(0), 0.5}};
+    sync(fabric, "ready");
+    if (fabric.rank() == Rank(0)) {
+      for (int version = 1; version <= kVersions; ++version) {
+        std::fill(window.self().begin(), window.self().end(), version);
+        window.set_p(version + 1);
+        window.publish();
+      }
+    } else {
+      for (double seen = 0; seen < kVersions;) {
+        const Status status = window.get(owner, kTimeout * patience());
+        if (status.code() == Code::kUnavailable) {
+          EXPECT_EQ(fabric.transport_of(Rank(0)), "ucx") << status.to_string();
+          break;
+        }
+        ASSERT_TRUE(status.is_ok()) << status.to_string();
+        const auto buffer = window.buffer(Rank(0)).value();
+        ASSERT_GE(2 * buffer.p - 1, seen);
+        seen = 2 * buffer.p - 1;
+        for (const double element : buffer.tensor) ASSERT_EQ(2 * element, seen);
+      }
     }
     sync(fabric, "done");
   });

@@ -29,7 +29,8 @@ double initial(int rank, std::size_t element) {
   return std::cos(static_cast<double>(rank * 31) + static_cast<double>(element)) + 1.5;
 }
 
-Windows make_windows(HostileWorld& world, const Graph& graph, std::uint32_t depth) {
+Windows make_windows(HostileWorld& world, const Graph& graph, std::uint32_t depth,
+                     bool is_readable = false) {
   Windows windows;
   std::vector<double> tensor(kCount);
   for (int rank = 0; rank < world.size(); ++rank) {
@@ -40,6 +41,7 @@ Windows make_windows(HostileWorld& world, const Graph& graph, std::uint32_t dept
     options.count = kCount;
     options.is_zeroed = true;
     options.depth = depth;
+    options.is_readable = is_readable;
     for (std::size_t i = 0; i < kCount; ++i) tensor[i] = initial(rank, i);
     windows.push_back(NeighborWindow<double>::prepare(world.fabric(rank), options, tensor).value());
   }
@@ -353,6 +355,90 @@ TEST(Window, UpdatesWhatItIsToldTo) {
   EXPECT_NEAR(window.p(), (1 + 1) / 3.0, 1e-15);
   EXPECT_EQ(window.buffer(Rank(1)).value().tensor[0], 10);  // not reset
   EXPECT_EQ(window.buffer(Rank(1)).value().version, 0u);
+}
+
+// What is read is something that its owner has published, as a whole, and never older than what
+// was read before, however often the owner writes over it meanwhile.
+TEST_P(WindowChaosTest, GetsReadWholeSnapshots) {
+  const std::uint64_t seed = GetParam();
+  HostileWorld world(seed, 2 + static_cast<int>(seed % 3));
+  const Graph graph = collective::make_graph("complete", world.size()).value();
+  Windows windows = make_windows(world, graph, 1, true);
+  auto& random = world.random();
+  constexpr int kVersions = 100;
+  constexpr int kGets = 30;
+  const auto self_of = [](int rank, int version, std::size_t element) {
+    return rank * 1000.0 + version + static_cast<double>(element) / 64;
+  };
+  struct Progress {
+    int versions = 0;
+    int gets = 0;
+    bool is_getting = false;
+    std::vector<double> seen;
+    std::vector<WeightedPeer> from;
+  };
+  std::vector<Progress> ranks(windows.size());
+  for (int rank = 0; rank < world.size(); ++rank) {
+    auto& mine = ranks[static_cast<std::size_t>(rank)];
+    mine.seen.assign(windows.size(), 1);  // p, as it is at first
+    for (const Rank peer : in_neighbors(graph, rank)) mine.from.push_back({peer, 0.5});
+  }
+  const auto look = [&](int rank) {
+    auto& mine = ranks[static_cast<std::size_t>(rank)];
+    for (const WeightedPeer& each : mine.from) {
+      const auto buffer = windows[static_cast<std::size_t>(rank)]->buffer(each.peer).value();
+      const double version = 2 * buffer.p - 1;
+      EXPECT_GE(2 * buffer.p, mine.seen[each.peer.index()]) << "seed " << seed;
+      mine.seen[each.peer.index()] = 2 * buffer.p;
+      for (std::size_t i = 0; version > 0 && i < kCount; ++i) {
+        ASSERT_EQ(2 * buffer.tensor[i], self_of(each.peer.value(), static_cast<int>(version), i))
+            << "seed " << seed << " element " << i;
+      }
+    }
+  };
+  const bool is_finished = world.run([&](int rank) {
+    auto& window = *windows[static_cast<std::size_t>(rank)];
+    auto& mine = ranks[static_cast<std::size_t>(rank)];
+    if (mine.versions < kVersions && random() % 3 == 0) {
+      // Half written when others look at it.
+      ++mine.versions;
+      for (std::size_t i = 0; i < kCount; ++i) window.self()[i] = self_of(rank, mine.versions, i);
+      window.set_p(mine.versions + 1);
+      window.publish();
+    }
+    if (mine.gets == kGets) return mine.versions == kVersions;
+    if (!mine.is_getting) {
+      const Status status = window.start_get(mine.from);
+      EXPECT_TRUE(status.is_ok()) << status.to_string();
+      EXPECT_TRUE(window.start_get(mine.from).is_busy());
+      mine.is_getting = true;
+    } else if (random() % 50 == 0) {
+      window.cancel_get();  // what it was reading comes all the same, and is not to be mistaken
+      mine.is_getting = false;
+    } else if (const Status status = window.test_get(); !status.is_busy()) {
+      EXPECT_TRUE(status.is_ok()) << status.to_string();
+      mine.is_getting = false;
+      ++mine.gets;
+      look(rank);
+    }
+    return false;
+  });
+  ASSERT_TRUE(is_finished) << "seed " << seed << ": nothing moves any more";
+}
+
+TEST(Window, TensorsHaveALimit) {
+  HostileWorld world(1, 1);
+  WindowOptions options;
+  for (const std::size_t count : {std::size_t{1} << 29, std::size_t{1} << 61, SIZE_MAX}) {
+    options.count = count;
+    const auto made = NeighborWindow<double>::prepare(world.fabric(0), options);
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.status().code(), Code::kInvalidArgument) << made.status().to_string();
+  }
+  options.count = 3;
+  const auto window = NeighborWindow<double>::prepare(world.fabric(0), options);
+  ASSERT_TRUE(window);
+  EXPECT_EQ((*window)->start_get({}).code(), Code::kInvalidArgument);  // not readable
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, WindowChaosTest, ::testing::Range<std::uint64_t>(1, 201),

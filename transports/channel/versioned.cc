@@ -84,16 +84,23 @@ const std::byte* VersionedReader::newest(std::span<std::byte* const> slots) cons
   return best;
 }
 
+std::optional<std::uint64_t> VersionedReader::copy(std::span<std::byte> payload,
+                                                   const std::byte* slot) {
+  const std::uint64_t version = load(slot, std::memory_order_acquire);
+  const std::uint64_t digest = copy_out(payload, slot + kVersionBytes, version);
+  const std::size_t footer = versioned_slot_bytes(payload.size()) - kVersionBytes;
+  if (load(slot + footer, std::memory_order_acquire) != digest) return std::nullopt;
+  return version;
+}
+
 VersionedReader::Outcome VersionedReader::read(std::span<std::byte> payload,
                                                std::optional<std::uint64_t> step) {
   const std::span<std::byte* const> slots(edge_.slots);
   const std::byte* slot = newest(step ? slots.subspan(*step % slots.size(), 1) : slots);
   if (slot == nullptr) return Outcome::kStale;
-  const std::uint64_t version = load(slot, std::memory_order_acquire);
-  const std::uint64_t digest = copy_out(payload, slot + kVersionBytes, version);
-  const std::size_t footer = versioned_slot_bytes(payload.size()) - kVersionBytes;
-  if (load(slot + footer, std::memory_order_acquire) != digest) return Outcome::kTorn;
-  version_ = version;
+  const auto version = copy(payload, slot);
+  if (!version) return Outcome::kTorn;
+  version_ = *version;
   return Outcome::kFresh;
 }
 

@@ -55,6 +55,9 @@ class VersionedReader {
   // undefined unless the outcome is kFresh. `step` says which slot to look into, that of version
   // `step`, whatever version it holds by now; without it, the newest version of all slots is taken.
   Outcome read(std::span<std::byte> payload, std::optional<std::uint64_t> step);
+  // The same for any memory that frames are written to: copies the payload of the frame at `slot`;
+  // its version, or none where it was torn. Where `payload` is the frame's own, it stays.
+  static std::optional<std::uint64_t> copy(std::span<std::byte> payload, const std::byte* slot);
   std::uint64_t version() const { return version_; }  // of the last fresh read
   Rank peer() const { return edge_.from; }
 

@@ -104,6 +104,25 @@ Status SimLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& 
   return Status::ok();
 }
 
+// A request there and the bytes back, as one operation that takes a round trip.
+Status SimLane::get(RemoteSlice from, LocalSlice to, Completion* completion) {
+  DUNLIN_TRY(check_transfer(link_, to, from));
+  DUNLIN_TRY(check_post());
+  const OperationId id = add(completion);
+  Operation& operation = endpoint_.network().operations()[id];
+  operation.is_put = true;
+  operation.has_answer = true;
+  operation.size = to.size();
+  operation.wire_bytes += to.size();
+  if (to.size() != 0) {
+    operation.sink = to.data();
+    operation.target = static_cast<const SimRemoteRegion*>(from.region())->id();
+    operation.offset = from.offset();
+  }
+  endpoint_.network().launch(id);
+  return Status::ok();
+}
+
 Status SimLane::notify(const Notification& notification, Completion* completion) {
   DUNLIN_TRY(check_cell(notification));
   DUNLIN_TRY(check_post());

@@ -15,7 +15,7 @@ namespace dunlin::transport::sim {
 class Endpoint;
 class Network;
 
-class SimLane final : public Lane {
+class SimLane final : public Lane, public RemoteReads {
  public:
   SimLane(Endpoint& endpoint, const Link& link, LaneKind kind);
   ~SimLane() override;
@@ -25,6 +25,9 @@ class SimLane final : public Lane {
                     Completion* completion) override;
   Status notify(const Notification& notification, Completion* completion) override;
   Status flush(Visibility visibility, Completion* completion) override;
+  RemoteReads* reads() override { return this; }
+  // RemoteReads:
+  Status get(RemoteSlice from, LocalSlice to, Completion* completion) override;
   std::size_t progress() override;
   void close() noexcept override;
 

@@ -1,4 +1,5 @@
-// Operation: one posted put, notification or flush on its way, and the pool in which they live.
+// Operation: one posted put, get, notification or flush on its way, and the pool in which they
+// live.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,7 @@ struct Operation {
   SimLane* lane = nullptr;  // null: the lane is closed, nothing of this happens any more
   const std::byte* source = nullptr;
   std::size_t size = 0;
-  std::size_t offset = 0;  // in the target
+  std::size_t offset = 0;  // in the target, which is what a get reads from
   std::size_t wire_bytes = 0;
   RegionId target;
   NotifyId cell{};
@@ -35,7 +36,8 @@ struct Operation {
   std::uint64_t tag = 0;
   std::byte inline_data[kInlineBytes];
   std::uint8_t inline_size = 0;
-  bool is_put = false;
+  bool is_put = false;        // moves bytes, of a get as well
+  std::byte* sink = nullptr;  // of a get, whose bytes go there
   bool has_notification = false;
   bool is_local_flush = false;   // done when all that is before it in its lane is
   bool has_answer = false;       // done only when the sender has heard of it

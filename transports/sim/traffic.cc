@@ -62,8 +62,11 @@ void Network::launch_hostile(Operation& operation, OperationId id) {
   const Hostility& hostility = *options_.hostility;
   if (operation.is_put) {
     operation.pieces = static_cast<std::uint16_t>(random_.number(1, hostility.pieces));
+    // What is read was written by earlier puts of the lane.
+    const TimePoint first =
+        operation.sink != nullptr ? std::max(soonest, lane.last_landing_) : soonest;
     for (std::uint16_t piece = 0; piece < operation.pieces; ++piece) {
-      schedule(piece, soonest + random_.uniform(hostility.longest_delay));
+      schedule(piece, first + random_.uniform(hostility.longest_delay));
     }
   }
   if (!operation.has_notification && !operation.has_answer) return;
@@ -150,12 +153,18 @@ void Network::answer(OperationId id, TimePoint when) {
 
 void Network::copy(Operation& operation, std::size_t begin, std::size_t end) {
   // A peer that has left takes nothing; that is no error.
-  if (begin == end || endpoint(operation.lane->peer()) == nullptr) return;
-  std::byte* const to = regions_.find(operation.target, operation.offset + begin, end - begin);
-  if (to == nullptr) {
+  const bool is_get = operation.sink != nullptr;
+  if (begin == end || (!is_get && endpoint(operation.lane->peer()) == nullptr)) return;
+  std::byte* const there = regions_.find(operation.target, operation.offset + begin, end - begin);
+  const std::byte* const here = is_get ? operation.sink : operation.source;
+  if (there == nullptr) {
     operation.is_unregistered = true;
-  } else if (!phantom_.contains(to) && !phantom_.contains(operation.source)) {
-    std::memcpy(to, operation.source + begin, end - begin);
+  } else if (phantom_.contains(there) || phantom_.contains(here)) {
+    return;
+  } else if (is_get) {
+    std::memcpy(operation.sink + begin, there, end - begin);
+  } else {
+    std::memcpy(there, operation.source + begin, end - begin);
   }
 }
 

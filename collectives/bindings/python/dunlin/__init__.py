@@ -26,11 +26,13 @@ from dunlin._dunlin import Communicator, Machines, Request
 from dunlin.errors import (AlreadyExistsError, ClosedError, CorruptedError, DeadlineExceededError, Error, InternalError,
                            InvalidArgumentError, IoError, NotFoundError, OutOfRangeError, PeerDeadError,
                            PeerStalledError, PermissionDeniedError, ResourceExhaustedError, UnavailableError)
+from dunlin.onesided import Mutex, Window
 
 __all__ = [
     "AlreadyExistsError", "ClosedError", "Communicator", "CorruptedError", "DeadlineExceededError", "Error",
-    "InternalError", "InvalidArgumentError", "IoError", "Machines", "NotFoundError", "OutOfRangeError", "PeerDeadError",
-    "PeerStalledError", "PermissionDeniedError", "Request", "ResourceExhaustedError", "UnavailableError",
+    "InternalError", "InvalidArgumentError", "IoError", "Machines", "Mutex", "NotFoundError", "OutOfRangeError",
+    "PeerDeadError", "PeerStalledError", "PermissionDeniedError", "Request", "ResourceExhaustedError",
+    "UnavailableError", "Window",
     "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "check_neighbors", "empty", "free", "graph",
     "init", "is_initialized", "local_rank", "local_size", "neighbor_average", "neighbor_gather", "rank", "reduce",
     "reduce_scatter", "shutdown", "size", "split", "start_all_gather", "start_all_reduce", "start_all_to_all",

@@ -73,10 +73,10 @@ class Neighbors::Gather final : public Average, public NeighborGather {
   std::vector<Bytes> parts_;
 };
 
-Result<std::shared_ptr<Neighbors>> Neighbors::create(Runtime& runtime) {
+Result<std::shared_ptr<Neighbors>> Neighbors::create(Runtime& runtime, std::string name) {
   std::shared_ptr<Exchange> made;
   DUNLIN_TRY(runtime.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
-    DUNLIN_ASSIGN(auto exchange, NeighborExchange::create(fabric, {}));
+    DUNLIN_ASSIGN(auto exchange, NeighborExchange::create(fabric, {.name = name}));
     made = std::make_shared<Exchange>(fabric, std::move(exchange));
     return std::shared_ptr<Resident>(made);
   }));
@@ -101,8 +101,10 @@ Status Neighbors::average(const NeighborCall& call, const Runtime::Interrupt& in
   return runtime_.run(make, runtime_.config().deadline, interrupt, unfinished);
 }
 
-Result<Neighbors::Gathering> Neighbors::start_gather(const NeighborCall& call) {
+Result<Neighbors::Gathering> Neighbors::start_gather(const NeighborCall& call,
+                                                     std::function<void()> when_over) {
   auto gather = std::make_shared<Gather>(exchange_);
+  gather->when_over(std::move(when_over));
   DUNLIN_ASSIGN(auto operation, runtime_.start([&](Fabric&) -> Result<std::shared_ptr<Operation>> {
     DUNLIN_TRY(gather->begin(call));
     return std::shared_ptr<Operation>(gather);

@@ -1,8 +1,10 @@
-// Neighbors: the process's one NeighborExchange (neighbor_exchange.h), for all that its programs
+// Neighbors: a NeighborExchange (neighbor_exchange.h) of the process, for all that its programs
 // average with and gather from neighbours.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "collectives/bindings/runtime.h"
@@ -22,16 +24,18 @@ class NeighborGather {
 // too. The runtime outlives its use.
 class Neighbors {
  public:
-  static Result<std::shared_ptr<Neighbors>> create(Runtime& runtime);
+  // `name`: NeighborOptions::name.
+  static Result<std::shared_ptr<Neighbors>> create(Runtime& runtime, std::string name);
 
   // As NeighborExchange::start() and start_gather(). Input and output are the operation's until it
-  // is over; name and neighbours are copied.
+  // is over; name and neighbours are copied. `when_over`: Operation::when_over().
   Result<std::shared_ptr<Operation>> start(const collective::NeighborCall& call);
   struct Gathering {
     std::shared_ptr<Operation> operation;
     std::shared_ptr<NeighborGather> result;  // the same object
   };
-  Result<Gathering> start_gather(const collective::NeighborCall& call);
+  Result<Gathering> start_gather(const collective::NeighborCall& call,
+                                 std::function<void()> when_over = {});
 
   // The same, and waits for the deadline. `unfinished`: as Runtime::run().
   Status average(const collective::NeighborCall& call, const Runtime::Interrupt& interrupt,

@@ -40,7 +40,11 @@ class Operation {
   void finish(Status outcome) {
     outcome_ = std::move(outcome);
     is_over_.store(true, std::memory_order_release);  // pairs with is_over()
+    if (const auto call = std::exchange(when_over_, {})) call();
   }
+  // `call` is called once, by the thread that finds it over: under the runtime's lock, hence it is
+  // short and calls nothing of the runtime. Before the operation is handed to the runtime.
+  void when_over(std::function<void()> call) { when_over_ = std::move(call); }
   // Ended, one way or another, if this is what a test() or wait() of it has returned.
   void settle(const Status& status) {
     if (!is_over() && !status.is_busy() && !is_expiry(status)) finish(status);
@@ -51,6 +55,7 @@ class Operation {
  private:
   Status outcome_;
   std::atomic<bool> is_over_{false};
+  std::function<void()> when_over_;
   std::vector<std::shared_ptr<void>> memory_;
 };
 

@@ -38,6 +38,22 @@ class Runtime::Stay {
   ~Stay() {
     --runtime_.stays_;
     --stays_of_thread;
+    step_out();
+  }
+  // `call()` without the lock, as if this thread were elsewhere but for shutdown(), which waits.
+  template <typename Call>
+  auto aside(Call&& call) {
+    step_out();
+    auto result = call();
+    runtime_.blocked_.fetch_add(1, std::memory_order_relaxed);
+    runtime_.enter();
+    return result;
+  }
+  Stay(const Stay&) = delete;
+  Stay& operator=(const Stay&) = delete;
+
+ private:
+  void step_out() {
     const bool leaves_work = runtime_.has_work();
     runtime_.leave();
     runtime_.blocked_.fetch_sub(1, std::memory_order_relaxed);
@@ -48,10 +64,7 @@ class Runtime::Stay {
     }
     runtime_.server_news_.notify_one();
   }
-  Stay(const Stay&) = delete;
-  Stay& operator=(const Stay&) = delete;
 
- private:
   Runtime& runtime_;
 };
 
@@ -99,7 +112,7 @@ Status Runtime::check(const CommunicatorHandle& communicator) const {
 
 // What every waiting thread does between two looks.
 Status Runtime::breathe(const Interrupt& interrupt, TimePoint& last_interrupt) {
-  if (has_work()) sweep();
+  if (has_work() || !retiring_.empty()) sweep();
   const bool is_due = interrupt && clock_.now() - last_interrupt >= kInterruptEvery;
   if (!is_due && !lock_.is_wanted()) return Status::ok();
   leave();
@@ -120,6 +133,27 @@ void Runtime::sweep() {
   std::erase_if(outstanding_, [](const std::shared_ptr<Operation>& operation) {
     operation->settle(operation->test());
     return operation->is_over();
+  });
+  if (!retiring_.empty()) sweep_retiring();
+}
+
+// One whose members are not all there any more stays until the end: somebody may still write to it.
+void Runtime::sweep_retiring() {
+  std::erase_if(retiring_, [&](Retiring& each) {
+    CommunicatorSlot& slot = *each.communicator;
+    if (!slot.communicator || !slot.failure.is_ok()) return true;
+    if (!each.barrier) {
+      auto request = slot.communicator->start({Collective::kBarrier});
+      if (!request) return !request.status().is_busy();
+      each.barrier = *request;
+    }
+    const Status status = slot.communicator->test(*each.barrier);
+    if (status.is_busy()) return false;
+    if (status.is_ok()) {
+      slot.communicator.reset();
+      std::erase(communicators_, each.communicator);
+    }
+    return true;
   });
 }
 
@@ -178,9 +212,11 @@ Result<std::shared_ptr<Operation>> Runtime::post(const CommunicatorHandle& commu
 }
 
 Result<std::shared_ptr<Operation>> Runtime::start(const CommunicatorHandle& communicator,
-                                                  const Call& call, const Interrupt& interrupt) {
+                                                  const Call& call, const Interrupt& interrupt,
+                                                  std::function<void()> when_over) {
   const Stay stay(*this);
   DUNLIN_ASSIGN(auto operation, post(communicator, call, interrupt));
+  operation->when_over(std::move(when_over));
   operation->settle(operation->test());
   if (!operation->is_over()) keep(operation);
   return operation;
@@ -307,6 +343,28 @@ Result<CommunicatorHandle> Runtime::split(const CommunicatorHandle& parent, int 
   DUNLIN_TRY(check(parent));
   DUNLIN_ASSIGN(auto communicator, parent->communicator->split(color, key));
   return adopt(std::move(communicator));
+}
+
+Result<CommunicatorHandle> Runtime::form(std::string name, std::vector<Rank> members,
+                                         const std::function<Status()>& meet) {
+  Stay stay(*this);
+  DUNLIN_TRY(check_open());
+  collective::CommunicatorOptions options;
+  options.name = std::move(name);
+  options.members = std::move(members);
+  DUNLIN_ASSIGN(auto communicator, Communicator::prepare(*fabric_, std::move(options)));
+  // What others wait for here goes on, so that all come to the meeting.
+  DUNLIN_TRY(stay.aside(meet));
+  DUNLIN_TRY(check_open());
+  DUNLIN_TRY(communicator->connect());
+  return adopt(std::move(communicator));
+}
+
+void Runtime::retire(const CommunicatorHandle& communicator) {
+  const Stay stay(*this);
+  if (!is_open_ || !communicator->communicator) return;
+  retiring_.push_back({communicator, std::nullopt});
+  sweep_retiring();
 }
 
 Status Runtime::release(const CommunicatorHandle& communicator, const Interrupt& interrupt) {

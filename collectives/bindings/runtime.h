@@ -15,7 +15,9 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collectives/bindings/operation.h"
@@ -53,9 +55,12 @@ class Runtime {
     bool background_progress = true;
   };
 
-  // Joins the job that the environment describes (Bootstrap::join), and makes its communicator of
-  // all ranks. Blocks until all ranks have come (DUNLIN_BOOTSTRAP_TIMEOUT, DUNLIN_DEADLINE).
+  // Joins the job that the process's environment describes (Bootstrap::join), and makes its
+  // communicator of all ranks. Blocks until all ranks have come (DUNLIN_BOOTSTRAP_TIMEOUT,
+  // DUNLIN_DEADLINE).
   static Result<std::unique_ptr<Runtime>> create(Options options);
+  // The same with another environment.
+  static Result<std::unique_ptr<Runtime>> create(const Environment& environment, Options options);
   // Leaves alone, where shutdown() was not called.
   ~Runtime();
   Runtime(const Runtime&) = delete;
@@ -75,16 +80,24 @@ class Runtime {
   // operations are over at all members.
   Result<CommunicatorHandle> split(const CommunicatorHandle& parent, int color, int key);
   Status release(const CommunicatorHandle& communicator, const Interrupt& interrupt);
+  // Collective over `members` alone, whose order is that of the communicator's ranks. The name is
+  // the same on all of them, and was never used before. `meet()` is called without the lock, and
+  // returns when all members have come to it.
+  Result<CommunicatorHandle> form(std::string name, std::vector<Rank> members,
+                                  const std::function<Status()>& meet);
+  // Collective, but never blocks: drops a communicator of form() or split(), of which nothing is
+  // under way here, once all members have said so; at the latest with shutdown().
+  void retire(const CommunicatorHandle& communicator);
   // Collective. free() waits for the operations of the communicator that are under way here.
   Result<SharedMemory> allocate(const CommunicatorHandle& communicator, std::size_t bytes,
                                 const Interrupt& interrupt);
   Status free(const CommunicatorHandle& communicator, std::span<std::byte> memory,
               const Interrupt& interrupt);
 
-  // Starts a call; waits while too many are under way.
+  // Starts a call; waits while too many are under way. `when_over`: Operation::when_over().
   Result<std::shared_ptr<Operation>> start(const CommunicatorHandle& communicator,
-                                           const collective::Call& call,
-                                           const Interrupt& interrupt);
+                                           const collective::Call& call, const Interrupt& interrupt,
+                                           std::function<void()> when_over = {});
   // kBusy until it is over; gives progress.
   Status test(const std::shared_ptr<Operation>& operation);
   // kDeadlineExceeded, kPeerStalled and an interrupt leave it under way.
@@ -134,6 +147,11 @@ class Runtime {
   // The scope of a call that gives the lock up meanwhile: nothing is destroyed until it has ended.
   class Stay;
   class Driven;
+  // A communicator whose members say that they are done with it: a barrier, once it is started.
+  struct Retiring {
+    CommunicatorHandle communicator;
+    std::optional<collective::Request> barrier;
+  };
 
   // A signal handler, say, that runs during a wait of its thread.
   static bool is_within_call();
@@ -156,6 +174,7 @@ class Runtime {
   Status drain(const CommunicatorSlot* communicator, Duration timeout, const Interrupt& interrupt);
   Status breathe(const Interrupt& interrupt, TimePoint& last_interrupt);
   void sweep();
+  void sweep_retiring();
   void keep(std::shared_ptr<Operation> operation);
   bool has_work() const;
   // The background thread.
@@ -177,6 +196,7 @@ class Runtime {
   std::vector<std::shared_ptr<Operation>> outstanding_;  // that nobody may be waiting for
   std::vector<std::shared_ptr<Operation>> driven_;       // that threads wait for, maybe several one
   std::vector<std::shared_ptr<Resident>> residents_;
+  std::vector<Retiring> retiring_;
   std::uint64_t last_number_ = 0;
   bool is_open_ = true;
   bool is_driven_ = false;  // a thread waits, and moves everything on

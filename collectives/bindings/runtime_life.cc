@@ -23,7 +23,10 @@ constexpr auto kPartingNap = std::chrono::microseconds(200);
 }  // namespace
 
 Result<std::unique_ptr<Runtime>> Runtime::create(Options options) {
-  const Environment environment = Environment::of_process();
+  return create(Environment::of_process(), options);
+}
+
+Result<std::unique_ptr<Runtime>> Runtime::create(const Environment& environment, Options options) {
   DUNLIN_ASSIGN(Config config, Config::parse(environment));
   std::unique_ptr<Runtime> runtime(new Runtime(std::move(config)));
   DUNLIN_TRY(runtime->join(environment, options));
@@ -166,6 +169,7 @@ void Runtime::dismantle() {
   const Turn turn(*this);
   for (const auto& resident : std::views::reverse(residents_)) resident->close();
   residents_.clear();
+  retiring_.clear();
   for (const CommunicatorHandle& slot : std::views::reverse(communicators_))
     slot->communicator.reset();
   communicators_.clear();

@@ -13,7 +13,8 @@ FOREIGN_HEADERS = (
     (re.compile(r"(infiniband|rdma)/"), ("transports/verbs/", "tools/dunlin-info/rdma", "bench/")),
     (re.compile(r"(cuda|nvml)"), ("transports/cuda/", "collectives/kernels/", "bench/")),
     (re.compile(r"pmix"), ("runtime/bootstrap/",)),
-    (re.compile(r"(pybind11/|Python\.h)"), ("collectives/bindings/python/",)),
+    (re.compile(r"(pybind11/|Python\.h)"), ("collectives/bindings/python/", "collectives/bindings/c10d/")),
+    (re.compile(r"(torch/|ATen/|c10/)"), ("collectives/bindings/c10d/",)),
     (re.compile(r"hwloc"), ("runtime/topology", "tools/dunlin-run/")),
 )
 

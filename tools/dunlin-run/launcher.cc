@@ -63,6 +63,12 @@ Status Launcher::start_coordinator() {
   }
   if (!options_.hosts_coordinator()) return Status::ok();
   const bootstrap::Endpoint local{"127.0.0.1", 0};
+  if (options_.is_whole_job() && !environment_.get("MASTER_ADDR")) {
+    // Free now; the kernel hands a port out again only when it has gone through the others.
+    bootstrap::Endpoint master = local;
+    DUNLIN_ASSIGN(const Fd probe, bootstrap::listen_on(master));
+    master_port_ = master.port;
+  }
   const auto listen =
       options_.coordinator ? bootstrap::listening_endpoint(*options_.coordinator) : local;
   DUNLIN_ASSIGN(coordinator_, bootstrap::Coordinator::start({.size = options_.size,
@@ -87,6 +93,16 @@ Environment Launcher::environment_of(int local_rank) const {
   set("OMPI_COMM_WORLD_SIZE", options_.size);
   set("OMPI_COMM_WORLD_LOCAL_RANK", local_rank);
   set("OMPI_COMM_WORLD_LOCAL_SIZE", options_.ranks);
+  // For programs that were written for torchrun; where the job's first rank is elsewhere, the user
+  // says where.
+  set("RANK", options_.first_rank + local_rank);
+  set("WORLD_SIZE", options_.size);
+  set("LOCAL_RANK", local_rank);
+  set("LOCAL_WORLD_SIZE", options_.ranks);
+  if (master_port_ != 0) {
+    result.set("MASTER_ADDR", "127.0.0.1");
+    set("MASTER_PORT", master_port_);
+  }
   result.set("DUNLIN_COORDINATOR", "launcher");
   result.set("DUNLIN_JOB_SECRET", secret_);
   result.set("DUNLIN_JOB_SECRET_FILE", "");

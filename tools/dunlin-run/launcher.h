@@ -64,6 +64,7 @@ class Launcher {
   SteadyClock clock_;
   Fd signals_;
   std::unique_ptr<bootstrap::Coordinator> coordinator_;
+  int master_port_ = 0;  // of the store of torch.distributed; 0: none was chosen
   std::string secret_;
   std::vector<RankProcess> processes_;
   Phase phase_ = Phase::kRunning;

@@ -4,11 +4,14 @@
 #include <atomic>
 #include <cmath>
 
+#include "collectives/bindings/shared_runtime.h"
+
 namespace dunlin::python {
 
 namespace py = pybind11;
 using binding::Ending;
 using binding::Runtime;
+using binding::SharedRuntime;
 
 Job& Job::instance() {
   // Never destroyed: what it holds is Python's, and the interpreter may be gone by then.
@@ -18,9 +21,13 @@ Job& Job::instance() {
 
 void Job::init(bool background_progress) {
   if (runtime_) raise(Status(Code::kAlreadyExists, "dunlin.init() was called before"));
-  std::shared_ptr<Runtime> runtime =
-      take(released([&] { return Runtime::create({.background_progress = background_progress}); }));
-  neighbors_ = take(released([&] { return binding::Neighbors::create(*runtime); }));
+  // Another module's, where there is one: it keeps its background thread.
+  const auto make = [&] { return Runtime::create({.background_progress = background_progress}); };
+  std::shared_ptr<Runtime> runtime = take(released([&] { return SharedRuntime::enter(make); }));
+  if (!neighbors_ || neighbors_of_.lock() != runtime) {
+    neighbors_ = take(released([&] { return binding::Neighbors::create(*runtime, "world"); }));
+    neighbors_of_ = runtime;
+  }
   runtime_ = std::move(runtime);
 }
 
@@ -28,12 +35,14 @@ void Job::shutdown(Ending ending, std::optional<double> patience_seconds) {
   const auto patience = to_duration(patience_seconds);
   if (!runtime_) return;
   const std::shared_ptr<Runtime> runtime = runtime_;
-  const Status status = released(
-      [&] { return runtime->shutdown(ending, patience.value_or(runtime->config().deadline)); });
+  const Status status = released([&] {
+    return SharedRuntime::leave(runtime, ending, patience.value_or(runtime->config().deadline));
+  });
   if (status.code() == Code::kInvalidArgument) check(status);  // refused: it goes on
   runtime_ = nullptr;
-  neighbors_ = nullptr;
-  orphans_.clear();
+  // Where another module still uses the runtime, operations go on, and init() may come again.
+  if (SharedRuntime::current() != runtime) neighbors_ = nullptr;
+  sweep();
   check(status);
 }
 
@@ -46,6 +55,7 @@ void Job::forget() {
   neighbors_ = nullptr;
   ++forks_;
   orphans_.clear();
+  SharedRuntime::forget();
 }
 
 const std::shared_ptr<Runtime>& Job::runtime() {

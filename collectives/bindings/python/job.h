@@ -49,6 +49,7 @@ class Job {
 
   std::shared_ptr<binding::Runtime> runtime_;  // shared with calls under way
   std::shared_ptr<binding::Neighbors> neighbors_;
+  std::weak_ptr<binding::Runtime> neighbors_of_;
   int forks_ = 0;
   std::vector<Orphan> orphans_;
 };

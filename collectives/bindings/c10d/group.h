@@ -1,0 +1,113 @@
+// Group: Dunlin as a backend of torch.distributed.
+//
+// As every c10d backend: all members make the same calls in the same order; calls return at once,
+// with a Work. Tensors are dense, contiguous and in host memory. Calls that Dunlin can't carry out
+// throw and say why. Any thread, without Python's lock.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/bindings/c10d/engine.h"
+#include "collectives/bindings/c10d/torch.h"
+#include "collectives/bindings/c10d/work.h"
+
+namespace dunlin::torch_backend {
+
+class Group final : public TorchBackend {
+ public:
+  using Milliseconds = std::chrono::milliseconds;
+  using Tensor = at::Tensor;
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<Tensors>;
+  using Pending = Handle<c10d::Work>;
+
+  // Collective over the members; needs nobody else. `timeout`: of every call.
+  static Handle<Group> create(const Handle<c10d::Store>& store, int rank, int size,
+                              Milliseconds timeout);
+  Group(std::shared_ptr<Member> member, int rank, int size, Milliseconds timeout);
+
+  const std::string getBackendName() const override { return "dunlin"; }
+
+  Pending broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  Pending allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  Pending allreduce_coalesced(Tensors& tensors,
+                              const c10d::AllreduceCoalescedOptions& options) override;
+  Pending reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  Pending allgather(TensorLists& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& options) override;
+  Pending _allgather_base(Tensor& output, Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
+  Pending allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  Pending reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  Pending _reduce_scatter_base(Tensor& output, Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  Pending gather(TensorLists& outputs, Tensors& inputs,
+                 const c10d::GatherOptions& options) override;
+  Pending scatter(Tensors& outputs, TensorLists& inputs,
+                  const c10d::ScatterOptions& options) override;
+  Pending alltoall(Tensors& outputs, Tensors& inputs,
+                   const c10d::AllToAllOptions& options) override;
+  // All ranks give split sizes, or none does.
+  Pending alltoall_base(Tensor& output, Tensor& input, std::vector<int64_t>& output_splits,
+                        std::vector<int64_t>& input_splits,
+                        const c10d::AllToAllOptions& options) override;
+  Pending barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all) override;
+  Pending send(Tensors& tensors, int rank, int tag) override;
+  Pending recv(Tensors& tensors, int rank, int tag) override;
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return calls_.load(); }
+
+  // Overrides where PyTorch has them (2.1).
+  Pending allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options);
+  Pending reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options);
+
+  // From now on.
+  void setTimeout(Milliseconds timeout) { timeout_ = timeout; }
+
+ private:
+  // One message of a call; memory of tensors that the call holds.
+  struct Message {
+    int peer = 0;
+    void* data = nullptr;
+    std::size_t bytes = 0;
+    bool is_sent = false;
+  };
+  // What a call consists of.
+  struct Plan {
+    c10d::OpType type = c10d::OpType::UNKNOWN;
+    const char* title = "";
+    Tensors inputs{};
+    Tensors outputs{};
+    Tensors held{};  // whatever else has to stay
+    std::vector<collective::Call> calls{};
+    std::vector<Message> messages{};
+    std::string topic{};  // of the messages
+    std::function<void()> finish{};
+  };
+  Pending start(Plan plan, Milliseconds timeout);
+  using Receipts = std::vector<std::pair<Message, std::shared_ptr<binding::NeighborGather>>>;
+  Receipts launch(const Plan& plan, Task& task);
+  static void deliver(const Receipts& receipts, const char* title);
+  // To and from every other rank; what is this rank's own is copied at once.
+  Plan exchange(c10d::OpType type, const char* title, const Tensors& outputs,
+                const Tensors& inputs);
+  void check_root(int64_t root, const char* title) const;
+  std::size_t members() const { return static_cast<std::size_t>(getSize()); }
+
+  std::shared_ptr<Member> member_;
+  std::atomic<Milliseconds> timeout_;
+  std::atomic<std::uint64_t> calls_{0};
+};
+
+}  // namespace dunlin::torch_backend

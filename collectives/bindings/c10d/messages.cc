@@ -1,0 +1,36 @@
+#include "collectives/bindings/c10d/messages.h"
+
+#include <utility>
+
+namespace dunlin::torch_backend {
+
+using binding::Neighbors;
+using binding::Operation;
+using collective::DataType;
+using collective::NeighborCall;
+
+Result<std::shared_ptr<Messages>> Messages::create(std::shared_ptr<binding::Runtime> runtime) {
+  DUNLIN_ASSIGN(auto neighbors, Neighbors::create(*runtime, "c10d"));
+  return std::shared_ptr<Messages>(new Messages(std::move(runtime), std::move(neighbors)));
+}
+
+// A gather with one source or one destination.
+Result<std::shared_ptr<Operation>> Messages::send(Rank to, std::string_view name,
+                                                  std::span<const std::byte> data,
+                                                  WhenOver when_over) {
+  NeighborCall call{.name = name, .input = data.data(), .count = data.size()};
+  call.type = DataType::kUint8;
+  call.destinations = {{to, 1}};
+  DUNLIN_ASSIGN(auto sending, neighbors_->start_gather(call, std::move(when_over)));
+  return std::move(sending.operation);
+}
+
+Result<Messages::Receipt> Messages::receive(Rank from, std::string_view name, WhenOver when_over) {
+  NeighborCall call{.name = name};
+  call.type = DataType::kUint8;
+  call.sources = {{from, 1}};
+  DUNLIN_ASSIGN(auto receiving, neighbors_->start_gather(call, std::move(when_over)));
+  return Receipt{std::move(receiving.operation), std::move(receiving.result)};
+}
+
+}  // namespace dunlin::torch_backend

@@ -1,0 +1,55 @@
+// The extension module dunlin._c10d. dunlin/c10d.py, which imports it, is what programs use.
+#include <pybind11/chrono.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <atomic>
+
+#include "collectives/bindings/c10d/group.h"
+
+namespace dunlin::torch_backend {
+
+namespace py = pybind11;
+
+binding::Runtime::Interrupt interrupt_of_thread() {
+  // Python's own way of saying which thread hears signals costs a call with its lock: once is
+  // enough. 0: not known yet.
+  static std::atomic<unsigned long> main_thread{0};
+  if (main_thread == 0) {
+    const py::gil_scoped_acquire acquire;
+    main_thread =
+        py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
+  }
+  if (PyThread_get_thread_ident() != main_thread) return {};
+  return [] {
+    const py::gil_scoped_acquire acquire;
+    return PyErr_CheckSignals() == 0 ? Status::ok()
+                                     : Status(Code::kClosed, "the wait was interrupted");
+  };
+}
+
+void raise_interrupt() {
+  const py::gil_scoped_acquire acquire;
+  if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+}
+
+PYBIND11_MODULE(_c10d, module) {
+  using WithoutLock = py::call_guard<py::gil_scoped_release>;
+  module.doc() = "Dunlin as a backend of torch.distributed: see dunlin.c10d.";
+  py::module_::import("torch.distributed");  // whose classes are the bases
+  py::class_<Group, TorchBackend, Handle<Group>>(module, "ProcessGroupDunlin")
+      .def("_set_timeout", &Group::setTimeout, py::arg("timeout"));
+  module.def("create", &Group::create, py::arg("store"), py::arg("rank"), py::arg("size"),
+             py::arg("timeout"), WithoutLock());
+  module.def(
+      "leave",
+      [](bool together, double patience_seconds) {
+        const auto patience =
+            std::chrono::duration_cast<Duration>(std::chrono::duration<double>(patience_seconds));
+        const auto ending = together ? binding::Ending::kTogether : binding::Ending::kAlone;
+        return std::string(Engine::leave(ending, patience).message());
+      },
+      py::arg("together"), py::arg("patience_seconds"), WithoutLock());
+  module.def("forget", &Engine::forget);
+}
+
+}  // namespace dunlin::torch_backend

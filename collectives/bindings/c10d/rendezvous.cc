@@ -1,0 +1,195 @@
+#include "collectives/bindings/c10d/rendezvous.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "collectives/bindings/shared_runtime.h"
+#include "runtime/bootstrap/net.h"
+#include "runtime/bootstrap/secret.h"
+#include "runtime/bytes.h"
+#include "runtime/topology.h"
+
+namespace dunlin::torch_backend {
+
+using binding::Runtime;
+using binding::SharedRuntime;
+
+namespace {
+
+constexpr std::size_t kSecretBytes = 32;
+constexpr std::size_t kNameBytes = 8;
+
+// Whether a member's process is in a job, or was started for one.
+enum class Standing : std::uint8_t { kNone, kLaunched, kRunning };
+
+// What each member tells the others.
+struct Claim {
+  Standing standing = Standing::kNone;
+  std::string job;  // the same for those of one job
+  int rank = 0;     // in it
+  std::string host;
+  std::string token;  // random
+
+  std::string encode() const {
+    ByteWriter writer;
+    writer.number(static_cast<std::uint8_t>(standing))
+        .text(job)
+        .number(static_cast<std::int32_t>(rank))
+        .text(host)
+        .text(token);
+    const Bytes bytes = writer.take();
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+
+  static Result<Claim> decode(std::string_view text) {
+    ByteReader reader(as_bytes(text));
+    Claim claim;
+    const auto standing = reader.number<std::uint8_t>();
+    claim.job = reader.text();
+    claim.rank = reader.number<std::int32_t>();
+    claim.host = reader.text();
+    claim.token = reader.text();
+    if (!reader.at_end() || standing > static_cast<std::uint8_t>(Standing::kRunning))
+      return Status(Code::kCorrupted, "the store holds something else than Dunlin has put there");
+    claim.standing = static_cast<Standing>(standing);
+    return claim;
+  }
+};
+
+Claim own_claim(const Runtime* runtime, const Config& config, GroupPlace place) {
+  Claim claim;
+  claim.host = host_identity(config.host_id);
+  claim.token = bootstrap::random_hex(kNameBytes);
+  if (runtime != nullptr) {
+    claim.standing = Standing::kRunning;
+    claim.job = fmt::format("{}/{}", runtime->job().job_id, runtime->config().bootstrap_address);
+    claim.rank = runtime->job().rank.value();
+  } else if (config.rank == std::to_string(place.rank) &&
+             config.size == std::to_string(place.size)) {
+    claim.standing = Standing::kLaunched;
+    claim.job = config.bootstrap_address;
+    claim.rank = place.rank;
+  }
+  return claim;
+}
+
+// Where this process, the first member, is reached by all.
+std::string own_address(const std::vector<Claim>& claims, const Environment& environment) {
+  const bool is_one_host = std::ranges::all_of(
+      claims, [&](const Claim& claim) { return claim.host == claims.front().host; });
+  if (is_one_host) return "127.0.0.1";
+  // Launchers name the first member's host there.
+  if (const auto master = environment.get("MASTER_ADDR"); master && !master->empty())
+    return *master;
+  const std::vector<std::string> addresses = bootstrap::interface_addresses();
+  return addresses.empty() ? "127.0.0.1" : addresses.front();
+}
+
+// A port that is free now. Another process may take it before the coordinator does; the kernel
+// hands a port out again only when it has gone through the others.
+Result<bootstrap::Endpoint> free_endpoint(const std::string& address) {
+  bootstrap::Endpoint endpoint = bootstrap::listening_endpoint({address, 0});
+  DUNLIN_ASSIGN(const Fd probe, bootstrap::listen_on(endpoint));
+  return bootstrap::Endpoint{address, endpoint.port};
+}
+
+// The environment of a member of a job that exists for this group.
+Result<Environment> environment_of_new_job(const KeyValueStore& store, const std::string& prefix,
+                                           Environment environment,
+                                           const std::vector<Claim>& claims, GroupPlace place) {
+  const std::string address_key = prefix + "address";
+  const std::string secret_key = prefix + "secret";
+  if (place.rank == 0) {
+    DUNLIN_ASSIGN(const auto endpoint, free_endpoint(own_address(claims, environment)));
+    store.set(address_key, endpoint.to_string());
+    store.set(secret_key, bootstrap::random_hex(kSecretBytes));
+  }
+  int local_size = 0;
+  int local_rank = 0;
+  for (int rank = 0; rank < place.size; ++rank) {
+    const auto& host = claims[static_cast<std::size_t>(rank)].host;
+    if (host != claims[static_cast<std::size_t>(place.rank)].host) continue;
+    if (rank == place.rank) local_rank = local_size;
+    ++local_size;
+  }
+  environment.set("DUNLIN_RANK", std::to_string(place.rank));
+  environment.set("DUNLIN_SIZE", std::to_string(place.size));
+  environment.set("DUNLIN_LOCAL_RANK", std::to_string(local_rank));
+  environment.set("DUNLIN_LOCAL_SIZE", std::to_string(local_size));
+  environment.set("DUNLIN_COORDINATOR", "rank0");
+  environment.set("DUNLIN_BOOTSTRAP_ADDRESS", store.get(address_key));
+  environment.set("DUNLIN_JOB_ID", "");
+  environment.set("DUNLIN_JOB_SECRET", store.get(secret_key));
+  environment.set("DUNLIN_JOB_SECRET_FILE", "");
+  return environment;
+}
+
+// Returns when all members have called it.
+void gather(const KeyValueStore& store, const std::string& prefix, int size) {
+  if (store.add(prefix + "arrived", 1) == size) store.set(prefix + "all", "");
+  (void)store.get(prefix + "all");
+}
+
+// The runtime, entered, for members that have claimed this.
+Result<std::shared_ptr<Runtime>> enter(const KeyValueStore& store, const std::string& prefix,
+                                       const Environment& environment,
+                                       const std::vector<Claim>& claims, GroupPlace place) {
+  const auto own = static_cast<std::size_t>(place.rank);
+  for (std::size_t rank = 0; rank < claims.size(); ++rank) {
+    if (claims[rank].standing != claims[own].standing || claims[rank].job != claims[own].job) {
+      return Status(Code::kInvalidArgument,
+                    fmt::format("rank {} of the process group is in a Dunlin job of its own, or in "
+                                "none, where rank {} is in one: call dunlin.init() on all ranks "
+                                "before init_process_group(), or on none",
+                                rank, place.rank));
+    }
+  }
+  Environment joined = environment;
+  if (claims[own].standing == Standing::kNone) {
+    DUNLIN_ASSIGN(joined, environment_of_new_job(store, prefix, std::move(joined), claims, place));
+  }
+  return SharedRuntime::enter([&] { return Runtime::create(joined, {}); });
+}
+
+}  // namespace
+
+Result<Membership> meet(const KeyValueStore& store, GroupPlace place) {
+  const Environment environment = Environment::of_process();
+  DUNLIN_ASSIGN(const Config config, Config::parse(environment));
+  // A group that is made again, after its end, finds the former one's keys.
+  const std::int64_t arrival = store.add("dunlin/arrivals", 1) - 1;
+  const std::string prefix = fmt::format("dunlin/{}/", arrival / place.size);
+  const auto claim_key = [&](int rank) { return fmt::format("{}claim/{}", prefix, rank); };
+  store.set(claim_key(place.rank),
+            own_claim(SharedRuntime::current().get(), config, place).encode());
+  std::vector<Claim> claims;
+  for (int rank = 0; rank < place.size; ++rank) {
+    DUNLIN_ASSIGN(Claim claim, Claim::decode(store.get(claim_key(rank))));
+    claims.push_back(std::move(claim));
+  }
+  Membership membership;
+  DUNLIN_ASSIGN(membership.runtime, enter(store, prefix, environment, claims, place));
+  const bool is_running = claims.front().standing == Standing::kRunning;
+  for (int rank = 0; rank < place.size; ++rank)
+    membership.ranks.emplace_back(is_running ? claims[static_cast<std::size_t>(rank)].rank : rank);
+  membership.name = "c10d/" + claims.front().token;
+  const auto together = [&] {
+    try {
+      gather(store, prefix, place.size);
+    } catch (const std::exception& error) {
+      return Status(Code::kDeadlineExceeded, error.what());
+    }
+    return Status::ok();
+  };
+  auto formed = membership.runtime->form(membership.name, membership.ranks, together);
+  if (!formed) {
+    (void)SharedRuntime::leave(membership.runtime, binding::Ending::kAlone, Duration::zero());
+    return std::move(formed).status();
+  }
+  membership.communicator = *std::move(formed);
+  return membership;
+}
+
+}  // namespace dunlin::torch_backend

@@ -1,0 +1,42 @@
+// How the members of a process group find one another: through the store that PyTorch hands to each
+// of them, whatever launcher has started them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/bindings/runtime.h"
+
+namespace dunlin::torch_backend {
+
+// What is used of a c10d::Store, whose keys are the group's own. The functions throw what the store
+// throws: where the others don't come within its timeout, say.
+struct KeyValueStore {
+  std::function<void(const std::string& key, const std::string& value)> set;
+  std::function<std::string(const std::string& key)> get;  // waits for the key
+  std::function<std::int64_t(const std::string& key, std::int64_t value)> add;
+};
+
+struct GroupPlace {
+  int rank = 0;
+  int size = 1;
+};
+
+struct Membership {
+  std::shared_ptr<binding::Runtime> runtime;  // entered: SharedRuntime
+  binding::CommunicatorHandle communicator;
+  std::vector<Rank> ranks;  // in the job, by rank in the group
+  std::string name;         // the same on all members, and no other group's
+};
+
+// Collective over the members of the group; needs nobody else. They use the process's runtime where
+// all have one; else they join the job of dunlin-run where that is the group; else the first one
+// hosts the coordinator of a new job, at an address that it tells with the job's secret in the
+// store.
+Result<Membership> meet(const KeyValueStore& store, GroupPlace place);
+
+}  // namespace dunlin::torch_backend

@@ -1,0 +1,138 @@
+#include "collectives/bindings/c10d/tensors.h"
+
+#include <c10/util/Exception.h>
+
+#include <cstring>
+
+namespace dunlin::torch_backend {
+
+using collective::DataType;
+using collective::ReduceOp;
+using collective::Reduction;
+
+namespace {
+
+DataType type_of(const at::Tensor& tensor, const char* call) {
+  switch (tensor.scalar_type()) {
+    case at::kChar:
+      return DataType::kInt8;
+    case at::kByte:
+      return DataType::kUint8;
+    case at::kInt:
+      return DataType::kInt32;
+    case at::kLong:
+      return DataType::kInt64;
+    case at::kHalf:
+      return DataType::kFloat16;
+    case at::kBFloat16:
+      return DataType::kBfloat16;
+    case at::kFloat:
+      return DataType::kFloat32;
+    case at::kDouble:
+      return DataType::kFloat64;
+    default:
+      TORCH_CHECK(false, "dunlin: ", call, ": elements of type ", tensor.scalar_type(),
+                  " can be moved, not reduced; int8, uint8, int32, int64, float16, bfloat16, "
+                  "float32, float64 and bool can");
+  }
+}
+
+ReduceOp op_of(c10d::ReduceOp::RedOpType op, const char* call) {
+  switch (op) {
+    case c10d::ReduceOp::SUM:
+      return ReduceOp::kSum;
+    case c10d::ReduceOp::AVG:
+      return ReduceOp::kAverage;
+    case c10d::ReduceOp::PRODUCT:
+      return ReduceOp::kProduct;
+    case c10d::ReduceOp::MIN:
+      return ReduceOp::kMin;
+    case c10d::ReduceOp::MAX:
+      return ReduceOp::kMax;
+    case c10d::ReduceOp::PREMUL_SUM:
+      TORCH_CHECK(false, "dunlin: ", call,
+                  ": PREMUL_SUM isn't supported: multiply the tensor, then use SUM");
+    default:
+      TORCH_CHECK(false, "dunlin: ", call,
+                  ": bitwise operations aren't supported; SUM, AVG, PRODUCT, MIN and MAX are");
+  }
+}
+
+std::byte* data(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.data_ptr());
+}
+
+}  // namespace
+
+void check(const at::Tensor& tensor, const char* call) {
+  TORCH_CHECK(tensor.defined(), "dunlin: ", call, ": an undefined tensor");
+  TORCH_CHECK(tensor.layout() == at::kStrided, "dunlin: ", call,
+              ": sparse tensors aren't supported; use to_dense()");
+  TORCH_CHECK(tensor.device().is_cpu(), "dunlin: ", call, ": the tensor is on ",
+              tensor.device().str(),
+              "; this backend takes tensors in host memory (use cpu(), or "
+              "another backend for this device)");
+  TORCH_CHECK(tensor.is_contiguous(), "dunlin: ", call,
+              ": the tensor isn't contiguous; use contiguous()");
+}
+
+at::Tensor& only(std::vector<at::Tensor>& tensors, const char* call) {
+  TORCH_CHECK(tensors.size() == 1, "dunlin: ", call, ": one tensor per process, not ",
+              tensors.size());
+  check(tensors[0], call);
+  return tensors[0];
+}
+
+void check_like(const at::Tensor& tensor, const at::Tensor& like, const char* call) {
+  check(tensor, call);
+  TORCH_CHECK(tensor.scalar_type() == like.scalar_type(), "dunlin: ", call, ": tensors of types ",
+              tensor.scalar_type(), " and ", like.scalar_type());
+  TORCH_CHECK(tensor.numel() == like.numel(), "dunlin: ", call, ": tensors of ", tensor.numel(),
+              " and ", like.numel(), " elements");
+}
+
+void check_types(const std::vector<at::Tensor>& tensors, const at::Tensor& like, const char* call) {
+  for (const at::Tensor& tensor : tensors) {
+    check(tensor, call);
+    TORCH_CHECK(tensor.scalar_type() == like.scalar_type(), "dunlin: ", call, ": tensors of types ",
+                tensor.scalar_type(), " and ", like.scalar_type());
+  }
+}
+
+Reduction reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* call) {
+  const ReduceOp reduce = op_of(op, call);
+  if (tensor.scalar_type() != at::kBool) return {type_of(tensor, call), reduce};
+  TORCH_CHECK(reduce != ReduceOp::kAverage, "dunlin: ", call, ": bools have no average");
+  const bool is_any = reduce == ReduceOp::kSum || reduce == ReduceOp::kMax;
+  return {DataType::kUint8, is_any ? ReduceOp::kMax : ReduceOp::kMin};
+}
+
+Flat flat_of(const std::vector<at::Tensor>& tensors) {
+  int64_t elements = 0;
+  bool is_one = true;
+  for (const at::Tensor& tensor : tensors) {
+    is_one = is_one && data(tensor) == data(tensors[0]) + elements * tensor.element_size();
+    elements += tensor.numel();
+  }
+  // Neighbours by chance, of different allocations, are as good.
+  if (is_one) return {tensors[0], false};
+  return {at::empty({elements}, tensors[0].options().requires_grad(false)), true};
+}
+
+void pack(const std::vector<at::Tensor>& tensors, const at::Tensor& flat) {
+  std::byte* to = data(flat);
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.numel() > 0) std::memcpy(to, data(tensor), bytes(tensor));
+    to += bytes(tensor);
+  }
+}
+
+void unpack(const at::Tensor& flat, const std::vector<at::Tensor>& tensors) {
+  const std::byte* from = data(flat);
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.numel() > 0) std::memcpy(data(tensor), from, bytes(tensor));
+    from += bytes(tensor);
+  }
+}
+
+}  // namespace dunlin::torch_backend

@@ -1,0 +1,100 @@
+"""Gradients averaged with neighbours instead of with everybody: a communication hook of DistributedDataParallel."""
+
+import itertools as _itertools
+import threading as _threading
+
+import torch as _torch
+import torch.distributed as _distributed
+
+import dunlin as _dunlin
+
+_states = _itertools.count()
+
+
+class GossipState:
+    """Whom a model's gradients are averaged with: model.register_comm_hook(GossipState(graph), gossip_hook).
+
+    graph: a dunlin.graph.Graph over the ranks, the same on all of them, with its weights for `weighting`. None: one
+    peer per step, at the distances 1, 2, 4, ... in turn (one-peer exponential), which is everybody's average after
+    log2(n) steps where n is a power of two.
+
+    All ranks make their states in the same order, after init_process_group(), whose default group's ranks are the
+    graph's nodes. A state is of one model.
+    """
+
+    def __init__(self, graph=None, weighting="metropolis"):
+        if not _dunlin.is_initialized():
+            _dunlin.init()  # shares the process group's job
+        self.rank = _dunlin.rank()
+        self.size = _dunlin.size()
+        if (_distributed.get_rank(), _distributed.get_world_size()) != (self.rank, self.size):
+            raise ValueError("gossip_hook needs a default process group of all ranks of the job")
+        if graph is not None and graph.nodes != self.size:
+            raise ValueError(f"a graph of {graph.nodes} nodes for {self.size} ranks")
+        self.step = 0
+        self.name = f"gossip.{next(_states)}"
+        self._neighbors = None
+        if graph is not None:
+            own, sources = graph.weights(self.rank, _weighting(graph, weighting))
+            self._neighbors = own, sources, graph.out_neighbors(self.rank)
+
+    def neighbors(self):
+        """(own weight, {source: weight}, [destination]) of this step."""
+        if self._neighbors is not None:
+            return self._neighbors
+        if self.size == 1:
+            return 1.0, {}, []
+        distances = (self.size - 1).bit_length()
+        distance = 1 << (self.step % distances)
+        return 0.5, {(self.rank - distance) % self.size: 0.5}, [(self.rank + distance) % self.size]
+
+
+def _weighting(graph, wanted):
+    return wanted if graph.is_undirected() else "uniform"
+
+
+def gossip_hook(state, bucket):
+    """The bucket's gradients, averaged with the neighbours' of this step, as a torch.futures.Future."""
+    own, sources, destinations = state.neighbors()
+    gradients = bucket.buffer()
+    name = f"{state.name}.{bucket.index()}"
+    if bucket.is_last():
+        state.step += 1
+    future = _torch.futures.Future()
+    if not sources and not destinations:
+        future.set_result(gradients)
+        return future
+    request = _dunlin.start_neighbor_average(gradients, sources=sources, destinations=destinations, self_weight=own,
+                                             name=name, out=gradients)
+
+    def finish():
+        try:
+            request.wait()
+            future.set_result(gradients)
+        except BaseException as error:  # also what ends the interpreter: the one who waits has to be told
+            future.set_exception(error)
+
+    _Waiter.run(finish)
+    return future
+
+
+class _Waiter:
+    """A thread that ends buckets in the order in which they were started."""
+
+    _lock = _threading.Lock()
+    _queue = None
+
+    @classmethod
+    def run(cls, task):
+        import queue
+
+        with cls._lock:
+            if cls._queue is None:
+                cls._queue = queue.SimpleQueue()
+                _threading.Thread(target=cls._serve, args=(cls._queue,), name="dunlin-gossip", daemon=True).start()
+        cls._queue.put(task)
+
+    @staticmethod
+    def _serve(tasks):
+        while True:
+            tasks.get()()

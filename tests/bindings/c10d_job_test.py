@@ -1,0 +1,143 @@
+"""Whole jobs of the PyTorch backend: launchers, ways to meet, deaths, deadlines, training.
+
+    c10d_job_test.py DUNLIN_RUN [TEST...]
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import torch  # noqa: F401
+except ImportError as error:
+    print("skipped:", error)
+    sys.exit(77)
+
+RUN = sys.argv.pop(1)
+HERE = os.path.dirname(os.path.abspath(__file__))
+RANK = os.path.join(HERE, "c10d_rank.py")
+OPERATIONS = os.path.join(HERE, "c10d_test.py")
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "DUNLIN_DEADLINE": "20000"}
+# Of Debian's PyTorch with Python 3.11: it knows no other values of these than 1 and 2.
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--redirects", "1", "--tee", "1"]
+
+
+def finish(command, code=0, **more):
+    found = subprocess.run(command, env={**ENVIRONMENT, **more}, capture_output=True, text=True, timeout=100)
+    text = found.stdout + found.stderr
+    if code is not None and found.returncode != code:
+        raise AssertionError(f"exit code {found.returncode}:\n{text}")
+    return text
+
+
+def run(ranks, *arguments, options=(), code=0):
+    """{rank: its lines}, and all text, of a job of c10d_rank.py."""
+    text = finish([RUN, "-n", str(ranks), *options, sys.executable, RANK, *arguments], code)
+    lines = {rank: [] for rank in range(ranks)}
+    for line in text.splitlines():
+        # Not what PyTorch's C++ logs.
+        if (tagged := re.match(r"\[(\d+)\] (?!WARNING|[WIE]\d{8}|\[[WIE])(.*)", line)):
+            lines[int(tagged.group(1))].append(tagged.group(2))
+    return lines, text
+
+
+def by_hand(method, part, ranks=2):
+    """Processes that no launcher has started."""
+    environment = {name: value for name, value in ENVIRONMENT.items()
+                   if not re.match("DUNLIN_(RANK|SIZE)|RANK|WORLD_SIZE|MASTER_", name)}
+    processes = [subprocess.Popen([sys.executable, RANK, part, method], stdout=subprocess.PIPE, text=True,
+                                  env={**environment, "TEST_RANK": str(rank), "TEST_SIZE": str(ranks)})
+                 for rank in range(ranks)]
+    return [process.communicate(timeout=60)[0].split("\n")[0] for process in processes]
+
+
+class LaunchTest(unittest.TestCase):
+    def test_torchrun(self):
+        for ranks in (1, 2, 4):
+            text = finish([*TORCHRUN, "--nproc_per_node", str(ranks), OPERATIONS])
+            self.assertEqual(len(re.findall(r"\]:ok$", text, re.M)), ranks, text)
+
+    def test_torchrun_within_another_job(self):
+        text = finish([RUN, "-n", "1", *TORCHRUN, "--nproc_per_node", "2", RANK, "sums"])
+        self.assertEqual(text.count("sum 2"), 2, text)
+
+    def test_a_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(by_hand(f"file://{folder}/store", "sums"), ["sum 2"] * 2)
+
+    def test_an_address(self):
+        import socket
+
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.assertEqual(by_hand(f"tcp://127.0.0.1:{port}", "sums", 3), ["sum 3"] * 3)
+
+    def test_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(by_hand(f"file://{folder}/store", "again"), ["sum 2"] * 2)
+
+    def test_hosts_that_share_nothing_but_the_network(self):
+        # Every rank on a host of its own, as far as Dunlin can tell.
+        program = f"import os, runpy; os.environ['DUNLIN_HOST_ID'] = 'host' + os.environ['RANK']; " \
+                  f"import sys; sys.argv = ['{RANK}', 'sums']; runpy.run_path('{RANK}', run_name='__main__')"
+        text = finish([*TORCHRUN, "--nproc_per_node", "2", "--no_python", sys.executable, "-c", program])
+        self.assertEqual(text.count("sum 2"), 2, text)
+
+
+class TrainingTest(unittest.TestCase):
+    def test_ddp_ends_with_the_same_parameters_as_over_gloo(self):
+        for ranks in (1, 2, 4):
+            lines, text = run(ranks, "ddp")
+            self.assertEqual(lines, {rank: ["same"] for rank in range(ranks)}, text)
+
+    def test_gossip(self):
+        for ranks in (2, 4):
+            lines, text = run(ranks, "gossip")
+            self.assertEqual(lines, {rank: ["mixed"] for rank in range(ranks)}, text)
+
+
+class FailureTest(unittest.TestCase):
+    def test_a_killed_peer_is_an_error_at_all_others(self):
+        lines, text = run(4, "killed", options=["--keep-going"], code=None)
+        for rank in (0, 2, 3):
+            self.assertRegex(lines[rank][0], r"after [0-2]\.\d s: dunlin: rank 1 is dead", text)
+            self.assertEqual(lines[rank][1:], ["destroyed"], text)
+
+    def test_a_killed_peer_is_an_error_of_a_future(self):
+        lines, text = run(3, "killed_future", options=["--keep-going"], code=None)
+        for rank in (0, 2):
+            self.assertRegex(lines[rank][0], r"future: .*rank 1 is dead", text)
+
+    def test_the_groups_timeout(self):
+        lines, text = run(2, "late")
+        for line in lines[0]:
+            self.assertRegex(line, r"after (0\.9|1\.\d) s: .*timed out after 1 s: .*rank 1", text)
+        self.assertEqual((len(lines[0]), lines[1]), (2, []), text)
+
+    def test_ctrl_c(self):
+        lines, text = run(2, "interrupted")
+        self.assertEqual(lines, {0: ["interrupted"], 1: ["barrier"]}, text)
+
+    def test_an_end_with_work_left(self):
+        lines, text = run(2, "abandoned")
+        self.assertEqual(lines, {0: ["ends"], 1: ["ends"]}, text)
+
+    def test_who_has_left(self):
+        lines, text = run(2, "left")
+        self.assertEqual(lines, {rank: ["dunlin: this process has left the job", "sum 2"] for rank in (0, 1)}, text)
+
+    def test_fork(self):
+        lines, text = run(2, "forked")
+        self.assertEqual(lines, {0: ["child 0"], 1: ["child 0"]}, text)
+
+    def test_another_pytorch_is_refused(self):
+        text = finish([sys.executable, "-c", "import torch; torch.__version__ = '0.4.1'; import dunlin.c10d"], code=1)
+        self.assertRegex(text, r"was built for PyTorch \S+, and this is 0\.4\.1", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -148,7 +148,7 @@ dunlin_code dunlin_init(const dunlin_options* options, dunlin_job** job) {
     auto made = std::make_unique<dunlin_job>();
     const bool has_thread = options == nullptr || options->background_progress != 0;
     DUNLIN_ASSIGN(made->runtime, Runtime::create({.background_progress = has_thread}));
-    DUNLIN_ASSIGN(made->neighbors, dunlin::binding::Neighbors::create(*made->runtime));
+    DUNLIN_ASSIGN(made->neighbors, dunlin::binding::Neighbors::create(*made->runtime, "world"));
     made->world = {made.get(), made->runtime->world()};
     *job = made.release();
     return Status::ok();

@@ -201,6 +201,9 @@ def owner_killed():
     died = mutex.lock()
     say(f"died {died} after {time.monotonic() - began:.1f} s")
     mutex.unlock()
+    # free() waits for nobody when somebody is dead, and the other survivor may need the home still.
+    survivor = 2 - dunlin.rank()
+    dunlin.neighbor_gather(np.ones(1), [survivor], [survivor])
     try:
         mutex.free()
     except dunlin.PeerDeadError as error:

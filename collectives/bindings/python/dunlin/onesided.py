@@ -149,7 +149,11 @@ class Mutex(_dunlin.Mutex):
         super().unlock()
 
     def free(self):
-        """Ends the mutex. Collective; InvalidArgumentError where a rank holds it."""
+        """Ends the mutex. Collective; InvalidArgumentError where a rank holds it.
+
+        PeerDeadError where a rank is dead: it has ended here, and nobody was waited for. Survivors who want to lock it
+        still need its home.
+        """
         super().free()
 
     def __enter__(self):

@@ -5,6 +5,9 @@
 #include <atomic>
 #include <utility>
 
+#include "collectives/bindings/agreement.h"
+#include "collectives/neighbor/wire.h"
+
 namespace dunlin::binding {
 
 using collective::HierarchicalExchange;
@@ -65,8 +68,15 @@ class Machines::Average final : public ResidentOperation {
 Result<std::shared_ptr<Machines>> Machines::create(Runtime& runtime,
                                                    std::vector<std::vector<Rank>> machines,
                                                    const Runtime::Interrupt& interrupt) {
-  // Who waits for something else first is to come here before the others block.
-  DUNLIN_TRY(runtime.run(runtime.world(), {collective::Collective::kBarrier}, interrupt));
+  std::string text;
+  for (const std::vector<Rank>& ranks : machines) {
+    for (const Rank rank : ranks) text += fmt::format("{} ", rank.value());
+    text += '/';
+  }
+  Status own = HierarchicalExchange::check(machines, runtime.job().size);
+  // Whoever waits for something else first is to come here before the others block.
+  DUNLIN_TRY(agree(runtime, std::move(own), "making machines",
+                   fmt::format("{:20}", collective::neighbor::key_of(text)), interrupt));
   static std::atomic<int> made{0};
   const std::string name = fmt::format("machines {}", made++);
   std::shared_ptr<Averages> averages;

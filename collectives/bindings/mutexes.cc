@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/bindings/agreement.h"
+#include "collectives/neighbor/wire.h"
 
 namespace dunlin::binding {
 
@@ -57,8 +58,9 @@ class Mutex::Lock final : public ResidentOperation {
     return Status::ok();
   }
   LockOutcome lock() const { return lock_; }
-  // Withdraws it, also where it has been granted since.
-  void cancel() {
+  // Withdraws it, also where it has been granted since; it is over.
+  void cancel(const Status& why) {
+    if (!is_over()) finish(why);
     if (!is_started_ || body_->get() == nullptr) return;
     if (body_->get()->cancel().is_ok()) body_->note_leaving();
   }
@@ -128,7 +130,9 @@ Status Mutex::build(Rank home, const Runtime::Interrupt& interrupt) {
     return std::shared_ptr<Resident>(body_);
   });
   // Everybody is prepared behind this, and connect() waits for nobody.
-  status = agree(runtime_, std::move(status), what, fmt::format("{:12}", home.value()), interrupt);
+  status = agree(runtime_, std::move(status), what,
+                 fmt::format("{:12}{:20}", home.value(), collective::neighbor::key_of(name_)),
+                 interrupt);
   if (status.is_ok()) {
     status = with_body([](Body& body) { return body.connect(); });
     status = agree(runtime_, std::move(status), what, {}, interrupt);
@@ -160,7 +164,7 @@ Result<LockOutcome> Mutex::lock(Duration timeout, const Runtime::Interrupt& inte
   if (status.is_ok()) return lock->lock();
   if (unfinished) {
     (void)runtime_.with_fabric([&](Fabric&) {
-      lock->cancel();
+      lock->cancel(status);
       return Status::ok();
     });
     runtime_.abandon(unfinished, status);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/bindings/agreement.h"
+#include "collectives/neighbor/wire.h"
 
 namespace dunlin::binding {
 
@@ -125,7 +126,9 @@ class Window::Get final : public ResidentOperation {
     is_ended_ = !status.is_busy();
     return status;
   }
-  void cancel() {
+  // It is over.
+  void cancel(const Status& why) {
+    if (!is_over()) finish(why);
     if (is_started_ && !is_ended_ && body_->is_open()) body_->cancel_get();
   }
 
@@ -166,8 +169,9 @@ Status Window::build(const void* initial, const Runtime::Interrupt& interrupt) {
     own = {Code::kInvalidArgument, fmt::format("a window of {}: it has to be of float32 or float64",
                                                to_string(options_.type))};
   }
-  const std::string alike = fmt::format("{:4}{:20}{:2}", static_cast<int>(options_.type),
-                                        options_.count, static_cast<int>(options_.is_zeroed));
+  const std::string alike = fmt::format("{:4}{:20}{:2}{:20}", static_cast<int>(options_.type),
+                                        options_.count, static_cast<int>(options_.is_zeroed),
+                                        collective::neighbor::key_of(options_.name));
   DUNLIN_TRY(agree(runtime_, std::move(own), what, alike, interrupt));
   NeighborCall call;
   call.sources = options_.sources;
@@ -301,7 +305,7 @@ Status Window::get(std::span<const WeightedPeer> from, Duration timeout,
   Status status = runtime_.run(make, timeout, interrupt, &unfinished);
   if (unfinished) {
     (void)runtime_.with_fabric([&](Fabric&) {
-      get->cancel();
+      get->cancel(status);
       return Status::ok();
     });
     runtime_.abandon(unfinished, status);

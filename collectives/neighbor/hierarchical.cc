@@ -32,6 +32,7 @@ struct HierarchicalExchange::Operation {
   NeighborRequest request;
 
   bool is_over() const { return phase == Phase::kOver; }
+  bool has_begun_to_cross() const { return phase >= Phase::kExchange; }
   bool has_begun_to_gather() const { return phase >= Phase::kGather || !gather; }
 };
 
@@ -43,16 +44,16 @@ HierarchicalExchange::~HierarchicalExchange() = default;
 
 Result<std::unique_ptr<HierarchicalExchange>> HierarchicalExchange::create(
     transport::Fabric& fabric, NeighborExchange& exchange, HierarchicalOptions options) {
+  DUNLIN_TRY(check(options.machines, fabric.size()));
   std::unique_ptr<HierarchicalExchange> made(
       new HierarchicalExchange(fabric, exchange, std::move(options)));
-  DUNLIN_TRY(made->place());
+  made->take_place();
   DUNLIN_TRY(made->connect());
   return made;
 }
 
-Status HierarchicalExchange::place() {
-  const auto& machines = options_.machines;
-  std::vector<bool> seen(static_cast<std::size_t>(fabric_.size()));
+Status HierarchicalExchange::check(const std::vector<std::vector<Rank>>& machines, int size) {
+  std::vector<bool> seen(static_cast<std::size_t>(size));
   std::size_t total = 0;
   for (std::size_t machine = 0; machine < machines.size(); ++machine) {
     if (machines[machine].size() != machines[0].size()) {
@@ -60,20 +61,15 @@ Status HierarchicalExchange::place() {
               fmt::format("machine {} has {} ranks and machine 0 has {}: all need as many", machine,
                           machines[machine].size(), machines[0].size())};
     }
-    for (std::size_t place = 0; place < machines[machine].size(); ++place) {
-      const Rank rank = machines[machine][place];
+    for (const Rank rank : machines[machine]) {
       const auto index = static_cast<std::size_t>(rank.value());
       if (rank.value() < 0 || index >= seen.size() || seen[index]) {
-        return {
-            Code::kInvalidArgument,
-            fmt::format("rank {} of machine {} is in no or in two places", rank.value(), machine)};
+        return {Code::kInvalidArgument,
+                fmt::format("rank {} of machine {} is in no job of {}, or in another place as well",
+                            rank.value(), machine, size)};
       }
       seen[index] = true;
       ++total;
-      if (rank == fabric_.rank()) {
-        machine_ = static_cast<int>(machine);
-        place_ = static_cast<int>(place);
-      }
     }
   }
   if (total != seen.size()) {
@@ -81,6 +77,16 @@ Status HierarchicalExchange::place() {
             fmt::format("the machines have {} ranks, the job {}", total, seen.size())};
   }
   return Status::ok();
+}
+
+void HierarchicalExchange::take_place() {
+  for (std::size_t machine = 0; machine < options_.machines.size(); ++machine) {
+    const std::vector<Rank>& ranks = options_.machines[machine];
+    const auto found = std::ranges::find(ranks, fabric_.rank());
+    if (found == ranks.end()) continue;
+    machine_ = static_cast<int>(machine);
+    place_ = static_cast<int>(found - ranks.begin());
+  }
 }
 
 Status HierarchicalExchange::connect() {
@@ -141,9 +147,9 @@ std::unique_ptr<HierarchicalExchange::Operation> HierarchicalExchange::prepare(
   return operation;
 }
 
-// As many steps as can be made; kBusy before the next one. `may_gather`: all earlier calls have
-// begun to gather, if they do.
-Status HierarchicalExchange::advance(Operation& operation, bool may_gather) {
+// As many steps as can be made; kBusy before the next one. `may_cross`, `may_gather`: all earlier
+// calls have begun to, if they do.
+Status HierarchicalExchange::advance(Operation& operation, bool may_cross, bool may_gather) {
   using Phase = Operation::Phase;
   switch (operation.phase) {
     case Phase::kWaiting: {
@@ -153,6 +159,8 @@ Status HierarchicalExchange::advance(Operation& operation, bool may_gather) {
     }
     case Phase::kMean: {
       DUNLIN_TRY(means_->test(operation.local));
+      // Calls of one name are told apart by the order in which they cross.
+      if (!may_cross) return Status::busy();
       DUNLIN_ASSIGN(operation.request, exchange_.start(operation.crossing));
       operation.phase = Phase::kExchange;
       [[fallthrough]];
@@ -183,18 +191,20 @@ Status HierarchicalExchange::advance(Operation& operation, bool may_gather) {
 void HierarchicalExchange::progress() {
   if (!failure_.is_ok()) return;
   bool may_start = true;
+  bool may_cross = true;
   bool may_gather = true;
   for (const auto& each : operations_) {
     Operation& operation = *each;
     const bool is_waiting = operation.phase == Operation::Phase::kWaiting;
     if (operation.is_over() || (is_waiting && !may_start)) continue;
-    if (Status status = advance(operation, may_gather); status.is_ok()) {
+    if (Status status = advance(operation, may_cross, may_gather); status.is_ok()) {
       operation.phase = Operation::Phase::kOver;
     } else if (!status.is_busy()) {
       fail(std::move(status));
       return;
     }
     may_start = operation.phase != Operation::Phase::kWaiting;
+    may_cross = may_cross && operation.has_begun_to_cross();
     may_gather = may_gather && operation.has_begun_to_gather();
   }
 }

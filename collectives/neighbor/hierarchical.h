@@ -48,6 +48,8 @@ class HierarchicalExchange {
   static Result<std::unique_ptr<HierarchicalExchange>> create(transport::Fabric& fabric,
                                                               NeighborExchange& exchange,
                                                               HierarchicalOptions options);
+  // kInvalidArgument unless each rank of the job has one place, and all machines have as many.
+  static Status check(const std::vector<std::vector<Rank>>& machines, int size);
   ~HierarchicalExchange();
   HierarchicalExchange(const HierarchicalExchange&) = delete;
   HierarchicalExchange& operator=(const HierarchicalExchange&) = delete;
@@ -75,10 +77,10 @@ class HierarchicalExchange {
 
   HierarchicalExchange(transport::Fabric& fabric, NeighborExchange& exchange,
                        HierarchicalOptions options);
-  Status place();
+  void take_place();
   Status connect();
   std::unique_ptr<Operation> prepare(const NeighborCall& call);
-  Status advance(Operation& operation, bool may_gather);
+  Status advance(Operation& operation, bool may_cross, bool may_gather);
   Operation* find(HierarchicalRequest request) const;
   void fail(Status status);
 

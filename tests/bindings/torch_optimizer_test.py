@@ -127,6 +127,28 @@ class Optimizers(unittest.TestCase):
         self.assertTrue(torch.allclose(average.weight, torch.full((1, 3), expected, dtype=torch.float64)))
         self.assertAlmostEqual(average.bias.item(), -6)
 
+    def test_gradients_that_would_be_lost_are_an_error(self):
+        model = make_model(0)
+        optimizer = bf.DistributedGradientAllreduceOptimizer(make_optimizer(model), model)
+        loss_of(model, 0, 0).backward()
+        with self.assertRaisesRegex(RuntimeError, "num_steps_per_communication"):
+            loss_of(model, 0, 1).backward()
+
+    def test_a_step_that_could_not_communicate_is_made_up_for(self):
+        if bf.size() < 2:
+            self.skipTest("needs neighbors")
+        model = make_model(bf.rank())
+        optimizer = bf.DistributedAdaptWithCombineOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model)
+        optimizer.enable_topo_check = True
+        optimizer.self_weight, optimizer.src_weights, optimizer.dst_weights = 0.0, {bf.rank(): 1.0}, []
+        with self.assertRaises(ValueError):
+            loss_of(model, 0, 0)
+        after = (bf.rank() + 1) % bf.size()
+        optimizer.src_weights, optimizer.dst_weights = {after: 1.0}, [(bf.rank() - 1) % bf.size()]
+        loss_of(model, 0, 0).backward()
+        optimizer.step()
+        self.assert_same(model, make_model(after))
+
     def test_weights_by_step(self):
         """The one-peer exponential graph, set before each step; and the kind of communication, too."""
         if bf.size() < 2:
@@ -219,6 +241,13 @@ class Parameters(unittest.TestCase):
         bf.allreduce_parameters(model.state_dict())
         expected = sum(make_model(rank)[0].weight for rank in range(bf.size())) / bf.size()
         self.assertTrue(torch.allclose(model[0].weight, expected))
+
+    def test_tied_ones_are_averaged_once(self):
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)).double()
+        model[1].weight = model[0].weight
+        torch.nn.init.constant_(model[0].weight, float(bf.rank()))
+        bf.allreduce_parameters(model.state_dict())
+        self.assertTrue(torch.allclose(model[0].weight, torch.full((3, 3), (bf.size() - 1) / 2, dtype=torch.float64)))
 
     def test_optimizer_state(self):
         root = bf.size() - 1

@@ -206,6 +206,23 @@ class Neighbors(unittest.TestCase):
         result = bf.neighbor_allreduce(mine, self_weight=0.0, src_weights={(rank - 1) % size: 1.0}, dst_weights=[(rank + 1) % size])
         self.assertTrue(torch.equal(result, values((rank - 1) % size)))
 
+    def test_some_neighbors_of_the_topology_without_a_check(self):
+        """The others are heard, and count for nothing; the next calls aren't mixed up."""
+        bf.set_topology(bf.ExponentialGraph(bf.size()))
+        sources, destinations = bf.in_neighbor_ranks(), bf.out_neighbor_ranks()
+        for step in range(3):
+            mine = values(bf.rank() + step)
+            for weights in [{"src_weights": {source: 2.0 for source in sources[:1]}}, {"dst_weights": {}}]:
+                result = bf.neighbor_allreduce(mine, self_weight=1.0, enable_topo_check=False, **weights)
+                expected = mine + sum(2 * values(source + step) for source in sources[:1] if "src_weights" in weights)
+                self.assertTrue(torch.allclose(result, expected))
+            expected = sum(values(rank + step) for rank in [bf.rank(), *sources]) / (len(sources) + 1)
+            self.assertTrue(torch.allclose(bf.neighbor_allreduce(mine), expected))
+        strangers = set(range(bf.size())) - {bf.rank(), *sources}
+        for stranger in strangers:
+            with self.assertRaises(ValueError):
+                bf.neighbor_allreduce(values(0), self_weight=1.0, src_weights={stranger: 1.0}, enable_topo_check=False)
+
     def test_fifty_at_once(self):
         bf.set_topology(bf.ExponentialGraph(bf.size()))
         sources = bf.in_neighbor_ranks()
@@ -263,6 +280,24 @@ class Machines(unittest.TestCase):
                 values(bf.rank()), self_weight=0.5, src_machine_weights={(own + 1) % count: 0.5},
                 dst_machine_weights={(own - 1) % count: 2.0}, enable_topo_check=check)
             self.assertTrue(torch.allclose(result, 0.5 * self.mean(own, (7, 3)) + self.mean((own + 1) % count, (7, 3))))
+
+    def test_ranks_of_a_machine_that_disagree_are_errors_on_all_ranks(self):
+        if bf.local_size() < 2 or bf.machine_size() < 2:
+            self.skipTest("needs machines of several ranks")
+        other = (bf.machine_rank() + 1) % bf.machine_size()
+        mine = {} if bf.rank() == 1 else {other: 1.0}
+        with self.assertRaises(ValueError):
+            bf.hierarchical_neighbor_allreduce(values(0), self_weight=1.0, src_machine_weights=mine,
+                                               dst_machine_weights=mine, enable_topo_check=True)
+        bf.hierarchical_neighbor_allreduce(values(0))
+
+    def test_unnamed_ones_of_different_sizes(self):
+        sources = bf.in_neighbor_machine_ranks()
+        shapes = [(3,), (30000,)] * 10
+        handles = [bf.hierarchical_neighbor_allreduce_nonblocking(values(bf.rank(), shape)) for shape in shapes]
+        for shape, handle in zip(shapes, handles):
+            mean = sum(self.mean(machine, shape) for machine in [bf.machine_rank(), *sources]) / (len(sources) + 1)
+            self.assertTrue(torch.allclose(bf.synchronize(handle), mean))
 
     def test_fifty_at_once(self):
         sources = bf.in_neighbor_machine_ranks()

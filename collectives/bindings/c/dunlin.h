@@ -112,18 +112,20 @@ dunlin_code dunlin_release(dunlin_communicator* communicator);
 dunlin_code dunlin_allocate(dunlin_communicator* communicator, size_t bytes, void** memory);
 dunlin_code dunlin_free(dunlin_communicator* communicator, void* memory);
 
+/* clang-format off */
 /* With P ranks; counts are elements.
  *
  *   all_reduce      in: count      out: count        out = op over all ranks' in
- *   reduce          in: count      out: count        the same at the root; out is not used
- * elsewhere broadcast       buffer: count                    the root's, everywhere reduce_scatter
- * in: P * count  out: count        block r of op over all ranks' in, at rank r all_gather      in:
- * count      out: P * count    block r is rank r's in all_to_all      in: P * count  out: P * count
- * block s at rank r is block r of rank s
+ *   reduce          in: count      out: count        the same at the root; out is not used elsewhere
+ *   broadcast       buffer: count                    the root's, everywhere
+ *   reduce_scatter  in: P * count  out: count        block r of op over all ranks' in, at rank r
+ *   all_gather      in: count      out: P * count    block r is rank r's in
+ *   all_to_all      in: P * count  out: P * count    block s at rank r is block r of rank s
  *
  * In place: output is input; in reduce_scatter and all_gather, the smaller one is the rank's own
  * block of the larger one. all_to_all can't be done in place. Blocks for DUNLIN_DEADLINE at most;
  * what had to be waited for too long goes on, so that its memory can't be used again. */
+/* clang-format on */
 dunlin_code dunlin_all_reduce(dunlin_communicator* communicator, const void* input, void* output,
                               size_t count, dunlin_data_type type, dunlin_op op);
 dunlin_code dunlin_reduce(dunlin_communicator* communicator, const void* input, void* output,

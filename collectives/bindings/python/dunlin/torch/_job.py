@@ -229,10 +229,11 @@ def set_topology(topology=None, is_weighted=False):
             topology, is_weighted = current.neighbors.topology, current.neighbors.is_weighted
         else:
             topology = topology_util.ExponentialGraph(current.size)
-    if current.windows and not _is_same(current.neighbors, topology, is_weighted):
+    neighbors = _agreed(topology, is_weighted, current.rank, current.size, "topology")
+    if current.windows and not _is_same(current.neighbors, neighbors):
         logger.error("The topology stays as it is while there are windows: call win_free() first.")
         return False
-    current.neighbors = _agreed(topology, is_weighted, current.rank, current.size, "topology")
+    current.neighbors = neighbors
     return True
 
 
@@ -252,8 +253,8 @@ def _machine_neighbors():
     return neighbors
 
 
-def _is_same(neighbors, topology, is_weighted):
-    return neighbors.is_weighted == is_weighted and topology_util.IsTopologyEquivalent(neighbors.topology, topology)
+def _is_same(one, other):
+    return one.is_weighted == other.is_weighted and topology_util.IsTopologyEquivalent(one.topology, other.topology)
 
 
 def _agreed(topology, is_weighted, own, count, what):

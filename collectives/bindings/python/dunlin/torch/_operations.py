@@ -59,8 +59,13 @@ def synchronize(handle):
     """
     pending = _pending(handle)
     job = _job.job()
-    # Interrupted by Ctrl-C or at its deadline, it goes on, and can be waited for once more.
-    result = pending.request.wait()
+    try:
+        result = pending.request.wait()
+    except (KeyboardInterrupt, dunlin.DeadlineExceededError):
+        raise  # it goes on, and can be waited for once more
+    except BaseException:
+        del job.pending[handle]
+        raise
     del job.pending[handle]
     if job.timeline is not None:
         job.timeline.finish(handle, pending.name, pending.operation)
@@ -105,7 +110,7 @@ def _like(tensor):
 def _as_bytes(tensor):
     """Its memory, without axes."""
     if tensor.dtype.is_complex:
-        tensor = torch.view_as_real(tensor)
+        tensor = torch.view_as_real(tensor.resolve_conj())
     return tensor.reshape(-1).view(torch.uint8)
 
 
@@ -120,6 +125,7 @@ def _averaged(tensor, what):
 def allreduce(tensor, average=True, is_hierarchical_local=False, name=None):
     """The average (or sum) of all ranks' tensors, as a new tensor; the same on all ranks.
 
+    Nonblocking, the tensor is not to be changed until synchronize(), as with all of these.
     is_hierarchical_local: of this machine's ranks only. All ranks call these in the same order.
     """
     return synchronize(allreduce_nonblocking(tensor, average, is_hierarchical_local, name))
@@ -197,9 +203,11 @@ def _gather(tensor, sources, destinations, key, operation, name):
     if x.dim() == 0:
         x = x.reshape(1)
     own = _job.job().rank
-    copy = x.clone()  # the caller's tensor is free at once, as everywhere where results are new
+    copy = x.clone()  # what the result needs of it at the end
     row = copy.shape[1:]
     row_bytes = row.numel() * copy.element_size()
+    # Others of this name mean something else.
+    key += f" of {copy.dtype} {tuple(row)}"
     as_sent = _as_bytes(copy).reshape(copy.shape[0] if row_bytes else 0, row_bytes)
     with enqueuing(operation, name):
         request = dunlin.start_neighbor_gather(as_sent, [source for source in sources if source != own], destinations,
@@ -208,7 +216,7 @@ def _gather(tensor, sources, destinations, key, operation, name):
     def finish(parts):
         parts = iter(parts)
         tensors = [copy if source == own else torch.from_numpy(next(parts)).reshape(-1).view(copy.dtype).reshape(-1, *row)
-                   for source in sources]
+                   for source in sources] if row_bytes else []
         return torch.cat(tensors) if tensors else copy.new_empty((0, *row))
 
     return register(Pending(request, finish, operation, name, keep=copy))
@@ -238,7 +246,7 @@ def neighbor_allgather_nonblocking(tensor, *, src_ranks=None, dst_ranks=None, en
         sources = dict.fromkeys(sorted(src_ranks), 1.0)
         destinations = dict.fromkeys(dst_ranks, 1.0)
         sources, destinations = _matched(sources, destinations, enable_topo_check, job.rank, job.size)
-    return _gather(tensor, list(sources), list(destinations), f"allgather {name or ''}", "NEIGHBOR_ALLGATHER", name)
+    return _gather(tensor, list(sources), list(destinations), f"neighbor_allgather {name or ''}", "NEIGHBOR_ALLGATHER", name)
 
 
 def neighbor_allreduce(tensor, *, self_weight=None, src_weights=None, dst_weights=None, enable_topo_check=True,
@@ -253,8 +261,8 @@ def neighbor_allreduce(tensor, *, self_weight=None, src_weights=None, dst_weight
 
     enable_topo_check: with weights, all ranks call it together (an all-gather of a byte per pair); ValueError on all of
         them where sources and destinations don't match, and everything goes on as before. It finds destinations, or
-        sources, that are not given. Without it they are the topology's, and a call that nobody meets ends with
-        DeadlineExceededError.
+        sources, that are not given. Without it they are the topology's, the others have to be among those (0.0 for
+        the rest), and what doesn't match ends with DeadlineExceededError, or meets a later call of the name.
     """
     return synchronize(neighbor_allreduce_nonblocking(tensor, self_weight=self_weight, src_weights=src_weights,
                                                       dst_weights=dst_weights, enable_topo_check=enable_topo_check,
@@ -351,7 +359,7 @@ def _hierarchical(tensor, output, self_weight, src_weights, dst_weights, enable_
     x = check_tensor(tensor)
     _averaged(x, "hierarchical_neighbor_allreduce")
     job.need_homogeneous("hierarchical_neighbor_allreduce")
-    if job.machine_neighbors is None and self_weight is None:
+    if job.machine_neighbors is None and self_weight is None and src_weights is None and dst_weights is None:
         raise ValueError("there is no topology of machines: call set_machine_topology() first, or give weights")
     self_weight, sources, destinations = _resolved(job.machine_neighbors, job.machine_rank, len(job.machines),
                                                    self_weight, src_weights, dst_weights, enable_topo_check)
@@ -365,20 +373,39 @@ def _hierarchical(tensor, output, self_weight, src_weights, dst_weights, enable_
 
 
 def _resolved(neighbors, own, count, self_weight, src_weights, dst_weights, enable_topo_check):
-    """(self weight, {source: weight}, {destination: weight}) of a call."""
+    """(self weight, {source: weight}, {destination: weight}) of a call. neighbors: of the topology, or None."""
     if self_weight is None and src_weights is None and dst_weights is None:
         return neighbors.self_weight, neighbors.source_weights, dict.fromkeys(neighbors.destinations, 1.0)
-    if self_weight is None or (src_weights is None and dst_weights is None):
-        raise ValueError("self_weight comes with src_weights, dst_weights or both, and they with it")
-    sources, destinations = _as_weights(src_weights, "src_weights"), _as_weights(dst_weights, "dst_weights")
-    if not enable_topo_check:
-        if sources is None:
-            sources = dict.fromkeys(neighbors.sources, 1.0)
-        if destinations is None:
-            destinations = dict.fromkeys(neighbors.destinations, 1.0)
-    sources, destinations = _matched(sources, destinations, enable_topo_check, own, count)
+    sources = destinations = error = None
+    try:
+        if self_weight is None or (src_weights is None and dst_weights is None):
+            raise ValueError("self_weight comes with src_weights, dst_weights or both, and they with it")
+        self_weight = float(self_weight)
+        sources, destinations = _as_weights(src_weights, "src_weights"), _as_weights(dst_weights, "dst_weights")
+        if not enable_topo_check:
+            sources, destinations = _completed(sources, destinations, neighbors)
+    except ValueError as caught:
+        error = caught
+    sources, destinations = _matched(sources, destinations, enable_topo_check, own, count, error)
     clockwise = sorted(destinations.items(), key=lambda item: (item[0] - own) % count)
-    return float(self_weight), sources, dict(clockwise)
+    return self_weight, sources, dict(clockwise)
+
+
+def _completed(sources, destinations, neighbors):
+    """Without a word to the others: as the topology has them, of whom some may count for nothing."""
+    if sources is not None and destinations is not None:
+        return sources, destinations
+    if neighbors is None:
+        raise ValueError("without a topology, src_weights and dst_weights are both needed, or enable_topo_check")
+    given = destinations if sources is None else sources
+    known = neighbors.destinations if sources is None else neighbors.sources
+    for other in given:
+        if other not in known:
+            raise ValueError(f"{other} is no neighbor in the topology: give both src_weights and dst_weights")
+    given = {**dict.fromkeys(known, 0.0), **given}
+    if sources is None:
+        return dict.fromkeys(neighbors.sources, 1.0), given
+    return given, dict.fromkeys(neighbors.destinations, 1.0)
 
 
 def _as_weights(weights, what):
@@ -395,12 +422,12 @@ def _as_weights(weights, what):
 _SOURCE, _DESTINATION, _ASKS_SOURCES, _ASKS_DESTINATIONS, _ERROR = 1, 2, 4, 8, 16
 
 
-def _matched(sources, destinations, enable_topo_check, own, count):
-    """Both, checked by all ranks together, or completed. None stands for what is to be found out."""
-    error = _bad_ranks(sources or {}, destinations or {}, own, count)
+def _matched(sources, destinations, enable_topo_check, own, count, error=None):
+    """Both, checked by all ranks together. None stands for what is to be found out. error: what is wrong here."""
+    error = error or _bad_ranks(sources or {}, destinations or {}, own, count)
     if not enable_topo_check:
         if error:
-            raise ValueError(error)
+            raise error
         return sources, destinations
     row = numpy.zeros(count, numpy.uint8)
     if error:
@@ -409,13 +436,22 @@ def _matched(sources, destinations, enable_topo_check, own, count):
         row[list(sources or {})] |= _SOURCE
         row[list(destinations or {})] |= _DESTINATION
         row[own] |= (sources is None) * _ASKS_SOURCES | (destinations is None) * _ASKS_DESTINATIONS
-    table = _gather_rows(row, own, count)
+    rows = dunlin.all_gather(row)
     if error:
-        raise ValueError(error)
+        raise error
+    wrong = [rank for rank in range(len(rows)) if (rows[rank] & _ERROR).any()]
+    if wrong:
+        raise ValueError(f"the arguments of the ranks {wrong} are wrong")
+    job = _job.job()
+    table = rows
+    if count != job.size:
+        # Of machines: all ranks of one have to say the same.
+        for ranks in job.machines:
+            if (rows[ranks] != rows[ranks[0]]).any():
+                raise ValueError(f"the ranks {ranks} of a machine have not named the same machines")
+        table = rows[[ranks[0] for ranks in job.machines]]
     marks = numpy.diag(table).copy()
     numpy.fill_diagonal(table, 0)
-    if (marks & _ERROR).any():
-        raise ValueError(f"ranks {numpy.flatnonzero(marks & _ERROR).tolist()} named ranks that don't exist")
     # receives[i, j]: i has j as a source; sends[i, j]: i has j as a destination.
     receives, sends = (table & _SOURCE) > 0, (table & _DESTINATION) > 0
     for node in numpy.flatnonzero(marks & _ASKS_DESTINATIONS):
@@ -439,27 +475,22 @@ def _bad_ranks(sources, destinations, own, count):
     for what, weights in (("source", sources), ("destination", destinations)):
         for other in weights:
             if not 0 <= other < count:
-                return f"{what} {other} of rank {own}: there are 0 .. {count - 1}"
+                return ValueError(f"{what} {other} of {own}: there are 0 .. {count - 1}")
             if other == own:
-                return f"rank {own} has itself as a {what}"
+                return ValueError(f"{own} has itself as a {what}")
     return None
-
-
-def _gather_rows(row, own, count):
-    """Every rank's (or machine's) row."""
-    table = dunlin.all_gather(row)
-    job = _job.job()
-    if count == job.size:
-        return table
-    return table[[ranks[0] for ranks in job.machines]]
 
 
 def infer(known, is_source, construct_adjacency_matrix):
     """The other half of who receives from whom, and the matrix of uniform averages where it is asked for."""
     job = _job.job()
-    given = _as_weights(list(known), "the list of ranks")
+    given = error = None
+    try:
+        given = _as_weights(list(known), "the list of ranks")
+    except (TypeError, ValueError) as caught:
+        error = caught
     sources, destinations = _matched(given if is_source else None, None if is_source else given, True, job.rank,
-                                     job.size)
+                                     job.size, error)
     found = sorted(destinations if is_source else sources)
     if not construct_adjacency_matrix:
         return found

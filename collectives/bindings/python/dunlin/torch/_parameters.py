@@ -49,7 +49,10 @@ def _named(params):
         raise ValueError(f"parameters are a dictionary or a list, not a {type(params).__name__}")
     else:
         items = [item if isinstance(item, tuple) else (None, item) for item in params]
-    return [(name, tensor) for name, tensor in items if isinstance(tensor, torch.Tensor)]
+    # Tied parameters come up several times.
+    tensors = {(tensor.data_ptr(), tensor.shape) if tensor.numel() else id(tensor): (name, tensor)
+               for name, tensor in items if isinstance(tensor, torch.Tensor)}
+    return list(tensors.values())
 
 
 class _Slot:
@@ -80,6 +83,8 @@ def _with_tensors(value, tensors):
 def _rebuilt(value, change):
     if isinstance(value, dict):
         return {key: change(item) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*[change(item) for item in value])
     if isinstance(value, (list, tuple)):
         return type(value)([change(item) for item in value])
     return value

@@ -19,28 +19,35 @@ class Window:
         x = check_tensor(tensor)
         self.memory = dunlin.Window(x, neighbors.source_weights, neighbors.destinations, f"torch {name}", zero_init)
         self.view = torch.from_numpy(self.memory.tensor)
-        self.mutexes = [dunlin.Mutex(f"torch {name} {rank}", home=rank) for rank in range(dunlin.size())]
         self.held = set()
+        self.mutexes = []
+        try:
+            for rank in range(dunlin.size()):
+                self.mutexes.append(dunlin.Mutex(f"torch {name} {rank}", home=rank))
+        except dunlin.Error:
+            self.free()
+            raise
 
     def free(self):
-        for mutex in self.mutexes:
-            mutex.free()
+        """Again after an error, it goes on where it was."""
+        while self.mutexes:
+            self.mutexes[-1].free()
+            self.mutexes.pop()
         self.memory.free()
 
     @contextlib.contextmanager
     def locked(self, ranks):
         """Holds the mutexes of the ranks that this one doesn't hold yet, in an order in which nobody waits in a circle."""
-        taken = []
-        try:
+        with contextlib.ExitStack() as stack:
             for rank in sorted(set(ranks) - self.held):
                 self.mutexes[rank].lock()
-                taken.append(rank)
+                stack.callback(self._unlock, rank)
                 self.held.add(rank)
             yield
-        finally:
-            for rank in reversed(taken):
-                self.held.discard(rank)
-                self.mutexes[rank].unlock()
+
+    def _unlock(self, rank):
+        self.held.discard(rank)
+        self.mutexes[rank].unlock()
 
 
 def _window(name):
@@ -81,12 +88,14 @@ def win_free(name=None):
     windows = _job.job().windows
     if name is None:
         for each in list(windows):
-            windows.pop(each).free()
+            windows[each].free()
+            del windows[each]
         return True
     if name not in windows:
         _job.logger.error('There is no window "%s".', name)
         return False
-    windows.pop(name).free()
+    windows[name].free()
+    del windows[name]
     return True
 
 
@@ -94,8 +103,9 @@ def win_put(tensor, name, self_weight=None, dst_weights=None, require_mutex=Fals
     """Puts weight * tensor in the place of what the out-neighbors' buffers for this rank hold.
 
     dst_weights: {rank: weight}, of out-neighbors; all of them, with 1.0, by default. self_weight: what the tensor is
-    multiplied with afterwards. Nobody is waited for: a neighbor sees it in its next win_update(). Each arrives as a
-    whole, with or without require_mutex, which also keeps out of neighbors' win_mutex() blocks. Returns True.
+    multiplied with afterwards. Nobody is waited for: a neighbor sees it in its next win_update(), as a whole.
+    require_mutex: not while a neighbor is in a win_mutex(for_self=True) block; this waits for that, and until it has
+    arrived. Returns True.
     """
     return win_wait(win_put_nonblocking(tensor, name, self_weight, dst_weights, require_mutex))
 
@@ -131,6 +141,13 @@ def _deposit(operation, tensor, name, self_weight, dst_weights, require_mutex):
         deposit(dst_weights, self_weight)
         if self_weight != 1.0:
             x.copy_(window.view)
+        if x.data_ptr() != window.tensor.data_ptr():
+            # Others' win_get() reads the window's tensor.
+            window.view.copy_(check_tensor(window.tensor))
+            window.memory.publish()
+        if require_mutex:
+            # It arrives before anybody else gets the mutex.
+            window.memory.flush()
     return _done(operation, name)
 
 

@@ -164,7 +164,8 @@ class _Distributed:
         if not parameters:
             raise ValueError("the optimizer has no parameters of the model")
         for parameter in parameters:
-            _operations.check_tensor(parameter)
+            if parameter.device.type != "cpu":
+                raise ValueError(f"a parameter is on {parameter.device}: only tensors in host memory can be sent yet")
         self._buffers = _buffers([p for p in parameters if p.requires_grad])
         models[0].register_forward_pre_hook(self._before_forward)
         self._is_seen = False  # a forward pass since the last step
@@ -205,10 +206,16 @@ class _Combining(_Distributed):
         self._is_started = False
 
     def _start(self):
+        self._drain()
+        try:
+            for number, buffer in enumerate(self._buffers):
+                buffer.gather(buffer.parameters)
+                buffer.handle = self._start_average(buffer.flat, f"{self._key}.{number}")
+        except ValueError:
+            # On all ranks, before anything of this buffer was sent.
+            self._drain()
+            raise
         self._is_started = True
-        for number, buffer in enumerate(self._buffers):
-            buffer.gather(buffer.parameters)
-            buffer.handle = self._start_average(buffer.flat, f"{self._key}.{number}")
 
     def _start_average(self, tensor, name):
         kind = _checked(self.communication_type)
@@ -223,6 +230,13 @@ class _Combining(_Distributed):
                 tensor, self_weight=self.self_weight, src_machine_weights=self.src_machine_weights,
                 dst_machine_weights=self.dst_machine_weights, enable_topo_check=self.enable_topo_check, name=name)
         return None
+
+    def _drain(self):
+        """Averages that an error left under way."""
+        for buffer in self._buffers:
+            if buffer.handle is not None:
+                _operations.synchronize(buffer.handle)
+                buffer.handle = None
 
     def _finish(self):
         for buffer in self._buffers:
@@ -272,6 +286,9 @@ class _GradientAllreduce(_Distributed):
     def _watch(self, parameter, buffer):
         def on_gradient(*_):
             passes = self._backward[parameter] = self._backward.get(parameter, 0) + 1
+            if passes > self._steps:
+                raise RuntimeError(f"more than {self._steps} backward passes before step(): the gradients of the last "
+                                   "would be lost; set num_steps_per_communication")
             if passes == self._steps:
                 buffer.missing -= 1
                 self._send_ready()
@@ -333,6 +350,7 @@ class _WinPut(_Distributed):
         super().set_up(models, steps)
         self.dst_weights = None
         self.force_barrier = False
+        self._is_put = False
         self._names = [f"{window_prefix}{self._key}.{number}" for number in range(len(self._buffers))]
         for buffer, name in zip(self._buffers, self._names):
             buffer.gather(buffer.parameters)
@@ -340,10 +358,11 @@ class _WinPut(_Distributed):
                 raise ValueError(f'there is a window "{name}" already: give another window_prefix')
 
     def on_forward(self):
-        if self._is_time():
+        if self._is_time() and not self._is_put:
             self._put()
 
     def _put(self):
+        self._is_put = True
         for buffer, name in zip(self._buffers, self._names):
             buffer.gather(buffer.parameters)
             _windows.win_put(buffer.flat, name, dst_weights=self.dst_weights)
@@ -352,6 +371,9 @@ class _WinPut(_Distributed):
         if closure is not None:
             raise ValueError("step(closure) would look at the model again, in the middle of an average")
         if self._is_time_to_step():
+            if not self._is_put:
+                self._put()
+            self._is_put = False
             if self.force_barrier:
                 _operations.barrier()
             for buffer, name in zip(self._buffers, self._names):

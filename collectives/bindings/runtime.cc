@@ -56,11 +56,12 @@ class Runtime::Stay {
   void step_out() {
     const bool leaves_work = runtime_.has_work();
     runtime_.leave();
-    runtime_.blocked_.fetch_sub(1, std::memory_order_relaxed);
-    if (!leaves_work) return;
     {
       const std::lock_guard guard(runtime_.server_mutex_);
-      runtime_.has_work_ = true;
+      runtime_.has_work_ = runtime_.has_work_ || leaves_work;
+      // The server stands aside for the others; the last one calls it for all.
+      const bool is_last = runtime_.blocked_.fetch_sub(1, std::memory_order_relaxed) == 1;
+      if (!is_last || !runtime_.has_work_) return;
     }
     runtime_.server_news_.notify_one();
   }
@@ -112,7 +113,7 @@ Status Runtime::check(const CommunicatorHandle& communicator) const {
 
 // What every waiting thread does between two looks.
 Status Runtime::breathe(const Interrupt& interrupt, TimePoint& last_interrupt) {
-  if (has_work() || !retiring_.empty()) sweep();
+  if (has_work() || is_retiring_.load(std::memory_order_relaxed)) sweep();
   const bool is_due = interrupt && clock_.now() - last_interrupt >= kInterruptEvery;
   if (!is_due && !lock_.is_wanted()) return Status::ok();
   leave();
@@ -134,11 +135,17 @@ void Runtime::sweep() {
     operation->settle(operation->test());
     return operation->is_over();
   });
-  if (!retiring_.empty()) sweep_retiring();
+  sweep_retiring();
 }
 
 // One whose members are not all there any more stays until the end: somebody may still write to it.
 void Runtime::sweep_retiring() {
+  if (!is_retiring_.load(std::memory_order_relaxed)) return;
+  {
+    const std::lock_guard guard(retired_mutex_);
+    for (CommunicatorHandle& each : retired_) retiring_.push_back({std::move(each), std::nullopt});
+    retired_.clear();
+  }
   std::erase_if(retiring_, [&](Retiring& each) {
     CommunicatorSlot& slot = *each.communicator;
     if (!slot.communicator || !slot.failure.is_ok()) return true;
@@ -155,6 +162,8 @@ void Runtime::sweep_retiring() {
     }
     return true;
   });
+  const std::lock_guard guard(retired_mutex_);
+  is_retiring_ = !retiring_.empty() || !retired_.empty();
 }
 
 void Runtime::keep(std::shared_ptr<Operation> operation) {
@@ -328,8 +337,9 @@ Status Runtime::drain(const CommunicatorSlot* communicator, Duration timeout,
         return {Code::kDeadlineExceeded, "another thread waits for an operation still under way"};
       leave();
       std::this_thread::sleep_for(kFollowerNap);
+      Status status = interrupt ? interrupt() : Status::ok();
       enter();
-      if (interrupt) DUNLIN_TRY(interrupt());
+      DUNLIN_TRY(std::move(status));
       continue;
     }
     const std::shared_ptr<Operation> operation = *found;  // stays, whatever leaves the list
@@ -361,10 +371,9 @@ Result<CommunicatorHandle> Runtime::form(std::string name, std::vector<Rank> mem
 }
 
 void Runtime::retire(const CommunicatorHandle& communicator) {
-  const Stay stay(*this);
-  if (!is_open_ || !communicator->communicator) return;
-  retiring_.push_back({communicator, std::nullopt});
-  sweep_retiring();
+  const std::lock_guard guard(retired_mutex_);
+  retired_.push_back(communicator);
+  is_retiring_ = true;
 }
 
 Status Runtime::release(const CommunicatorHandle& communicator, const Interrupt& interrupt) {

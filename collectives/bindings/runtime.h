@@ -66,6 +66,9 @@ class Runtime {
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
+  // Has a background thread from now on, whatever the options were.
+  void serve_in_background();
+
   // Ends everything and says good-bye to the peers. Together: waits, at most for `patience`, for
   // what is under way and until all members have come here, and returns why it could not. Calls
   // under way in other threads, and all later ones, fail with kClosed. Only the first call does
@@ -86,7 +89,8 @@ class Runtime {
   Result<CommunicatorHandle> form(std::string name, std::vector<Rank> members,
                                   const std::function<Status()>& meet);
   // Collective, but never blocks: drops a communicator of form() or split(), of which nothing is
-  // under way here, once all members have said so; at the latest with shutdown().
+  // under way here, once all members have said so; at the latest with shutdown(). Takes no lock
+  // that is held for long: also for destructors.
   void retire(const CommunicatorHandle& communicator);
   // Collective. free() waits for the operations of the communicator that are under way here.
   Result<SharedMemory> allocate(const CommunicatorHandle& communicator, std::size_t bytes,
@@ -197,6 +201,9 @@ class Runtime {
   std::vector<std::shared_ptr<Operation>> driven_;       // that threads wait for, maybe several one
   std::vector<std::shared_ptr<Resident>> residents_;
   std::vector<Retiring> retiring_;
+  std::mutex retired_mutex_;
+  std::vector<CommunicatorHandle> retired_;  // under retired_mutex_; to be added to retiring_
+  std::atomic<bool> is_retiring_{false};     // either has some
   std::uint64_t last_number_ = 0;
   bool is_open_ = true;
   bool is_driven_ = false;  // a thread waits, and moves everything on

@@ -51,8 +51,7 @@ Status Runtime::join(const Environment& environment, Options options) {
   }
   DUNLIN_ASSIGN(auto world, Communicator::create(*fabric_, {}));
   DUNLIN_ASSIGN(world_, adopt(std::move(world)));
-  if (options.background_progress)
-    server_ = bootstrap::start_service_thread("dunlin-progress", [this] { serve(); });
+  if (options.background_progress) serve_in_background();
   return Status::ok();
 }
 
@@ -72,6 +71,12 @@ Result<CommunicatorHandle> Runtime::adopt(std::unique_ptr<Communicator> communic
 
 Runtime::~Runtime() {
   (void)shutdown(Ending::kAlone, Duration::zero());
+}
+
+void Runtime::serve_in_background() {
+  const Turn turn(*this);
+  if (is_open_ && !server_.joinable())
+    server_ = bootstrap::start_service_thread("dunlin-progress", [this] { serve(); });
 }
 
 void Runtime::serve() {

@@ -16,6 +16,8 @@ namespace {
 struct Place {
   std::mutex mutex;
   std::shared_ptr<Engine> engine;
+  // Outlives the engine: an exchange has its name once in a job.
+  std::shared_ptr<Messages> messages;
 };
 
 // Never destroyed; another one after fork(), as in shared_runtime.cc.
@@ -27,19 +29,27 @@ Place*& place() {
 }  // namespace
 
 Result<std::shared_ptr<Engine>> Engine::of(const Membership& membership) {
-  const std::lock_guard guard(place()->mutex);
-  std::shared_ptr<Engine>& engine = place()->engine;
+  Place& here = *place();
+  const std::lock_guard guard(here.mutex);
+  std::shared_ptr<Engine>& engine = here.engine;
   if (engine && engine->runtime == membership.runtime) {
     // One entry is enough.
     DUNLIN_TRY(SharedRuntime::leave(membership.runtime, binding::Ending::kAlone, Duration::zero()));
     return engine;
   }
-  auto made = std::make_shared<Engine>();
-  made->runtime = membership.runtime;
-  made->finisher = std::make_shared<Finisher>();
-  DUNLIN_ASSIGN(made->messages, Messages::create(membership.runtime));
-  engine = made;
-  return made;
+  if (!here.messages || here.messages->runtime() != membership.runtime) {
+    auto messages = Messages::create(membership.runtime);
+    if (!messages) {
+      (void)SharedRuntime::leave(membership.runtime, binding::Ending::kAlone, Duration::zero());
+      return std::move(messages).status();
+    }
+    here.messages = std::move(messages).value();
+  }
+  // Whoever waits for a future alone moves nothing on.
+  membership.runtime->serve_in_background();
+  engine = std::make_shared<Engine>(
+      Engine{membership.runtime, std::make_shared<Finisher>(), here.messages});
+  return engine;
 }
 
 Status Engine::leave(binding::Ending ending, Duration patience) {
@@ -49,7 +59,15 @@ Status Engine::leave(binding::Ending ending, Duration patience) {
     engine = std::exchange(place()->engine, nullptr);
   }
   if (!engine) return Status::ok();
-  Status status = SharedRuntime::leave(engine->runtime, ending, patience);
+  Status status = engine->finisher->is_own_thread()
+                      ? Status(Code::kInvalidArgument, "shutdown() from within a future's callback")
+                      : SharedRuntime::leave(engine->runtime, ending, patience);
+  if (status.code() == Code::kInvalidArgument) {
+    // Refused: all goes on.
+    const std::lock_guard guard(place()->mutex);
+    place()->engine = std::move(engine);
+    return status;
+  }
   engine->finisher->stop();
   return status;
 }
@@ -72,6 +90,11 @@ Member::Member(std::shared_ptr<Engine> engine, Membership membership)
       ranks_(std::move(membership.ranks)),
       name_(std::move(membership.name)),
       process_(getpid()) {}
+
+Status Member::check_process() const {
+  if (getpid() == process_) return Status::ok();
+  return {Code::kClosed, "the group is the parent's: after fork(), make a new one"};
+}
 
 Member::~Member() {
   // A child of fork() has the object, but none of the threads.

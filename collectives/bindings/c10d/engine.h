@@ -37,6 +37,8 @@ class Member {
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 
+  // kClosed in a child of fork(), which has the object but none of the threads.
+  Status check_process() const;
   const Engine& engine() const { return *engine_; }
   const binding::CommunicatorHandle& communicator() const { return communicator_; }
   Rank rank_in_job(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }

@@ -107,6 +107,7 @@ void Group::deliver(const Receipts& receipts, const char* title) {
 }
 
 Group::Pending Group::start(Plan plan, Milliseconds timeout) {
+  if (Status status = member_->check_process(); !status.is_ok()) raise(status);
   if (member_->engine().finisher->is_stopped())
     raise({Code::kClosed, "this process has left the job"});
   calls_.fetch_add(1);

@@ -17,6 +17,8 @@ class Messages {
   // Not collective: ranks meet later.
   static Result<std::shared_ptr<Messages>> create(std::shared_ptr<binding::Runtime> runtime);
 
+  const std::shared_ptr<binding::Runtime>& runtime() const { return runtime_; }
+
   using WhenOver = std::function<void()>;  // Operation::when_over()
   // The k-th message to a rank under a name is for its k-th receive() from this rank under that
   // name. `data` is the operation's until it is over: the receiver need not have it by then.

@@ -21,7 +21,8 @@ Task::Task(std::shared_ptr<Runtime> runtime, std::shared_ptr<Finisher> finisher,
 
 std::function<void()> Task::expect() {
   remaining_.fetch_add(1);
-  return [self = shared_from_this()] { self->operation_over(); };
+  pins_.fetch_add(1);
+  return [this] { operation_over(); };
 }
 
 void Task::add(std::shared_ptr<Operation> operation) {
@@ -30,6 +31,7 @@ void Task::add(std::shared_ptr<Operation> operation) {
 
 void Task::fail_start(const Status& why) {
   remaining_.fetch_sub(1);
+  pins_.fetch_sub(1);
   if (start_failure_.is_ok()) start_failure_ = why;
 }
 
@@ -43,6 +45,14 @@ void Task::start(End end) {
 // this looks at waiters_ after it has taken the operation off remaining_.
 void Task::operation_over() {
   if (remaining_.fetch_sub(1) == 1 && waiters_.load() == 0) finisher_->conclude(shared_from_this());
+  unpin(Where::kUnderLock);
+}
+
+// Whoever takes the last pin has the task; nobody else touches it afterwards.
+void Task::unpin(Where where) {
+  if (pins_.fetch_sub(1) != 1) return;
+  const std::shared_ptr<Finisher> finisher = finisher_;
+  where == Where::kOutside ? finisher->forget(this) : finisher->forget_later(this);
 }
 
 bool Task::is_over() {
@@ -107,7 +117,7 @@ void Task::end_with(const Status& status) {
     end(status);
   }
   // Operations may still write to the memory where the time was over.
-  if (is_quiet()) finisher_->forget(shared_from_this());
+  if (is_quiet() && !is_settled_.exchange(true)) unpin(Where::kOutside);
 }
 
 Finisher::Finisher() : thread_(bootstrap::start_service_thread("dunlin-c10d", [this] { run(); })) {}
@@ -120,18 +130,27 @@ void Finisher::watch(std::shared_ptr<Task> task) {
   const TimePoint deadline = task->deadline();
   {
     const std::lock_guard guard(mutex_);
-    watched_.insert(std::move(task));
+    Task* const key = task.get();
+    watched_.emplace(key, std::move(task));
     if (deadline >= wakes_at_) return;
     wakes_at_ = deadline;
   }
   news_.notify_one();
 }
 
-void Finisher::forget(const std::shared_ptr<Task>& task) {
-  // Its memory may be Python's: released without the mutex.
+void Finisher::forget(Task* task) {
+  // Released without the mutex.
   decltype(watched_)::node_type released;
   const std::lock_guard guard(mutex_);
   released = watched_.extract(task);
+}
+
+void Finisher::forget_later(Task* task) {
+  {
+    const std::lock_guard guard(mutex_);
+    forgotten_.push_back(task);
+  }
+  news_.notify_one();
 }
 
 void Finisher::conclude(std::shared_ptr<Task> task) {
@@ -145,7 +164,15 @@ void Finisher::conclude(std::shared_ptr<Task> task) {
 void Finisher::run() {
   std::unique_lock guard(mutex_);
   while (!is_stopping_) {
-    if (!over_.empty()) {
+    if (!forgotten_.empty()) {
+      std::vector<std::shared_ptr<Task>> released;
+      for (Task* const task : std::exchange(forgotten_, {})) {
+        if (auto node = watched_.extract(task)) released.push_back(std::move(node.mapped()));
+      }
+      guard.unlock();
+      released.clear();
+      guard.lock();
+    } else if (!over_.empty()) {
       std::vector<std::shared_ptr<Task>> over = std::exchange(over_, {});
       guard.unlock();
       for (const auto& task : over) task->conclude();
@@ -167,7 +194,7 @@ std::unique_lock<std::mutex> Finisher::expire(std::unique_lock<std::mutex> guard
   const TimePoint now = clock_.now();
   std::vector<std::shared_ptr<Task>> late;
   wakes_at_ = TimePoint::max();
-  for (const auto& task : watched_) {
+  for (const auto& [key, task] : watched_) {
     if (task->has_ended()) continue;
     if (now >= task->deadline()) {
       late.push_back(task);
@@ -194,11 +221,12 @@ void Finisher::stop() {
   }
   news_.notify_one();
   thread_.join();
-  std::unordered_set<std::shared_ptr<Task>> left;
+  std::vector<std::shared_ptr<Task>> over;
+  std::vector<std::shared_ptr<Task>> left;
   {
     const std::lock_guard guard(mutex_);
-    left = watched_;
-    over_.clear();
+    over = std::exchange(over_, {});
+    for (const auto& [key, task] : watched_) left.push_back(task);
   }
   for (const auto& task : left) {
     if (task->is_quiet()) {
@@ -206,6 +234,12 @@ void Finisher::stop() {
     } else if (!task->has_ended()) {
       task->fail({Code::kClosed, "Dunlin was shut down"});
     }
+  }
+  // Those that operations still work for stay, whatever becomes of them.
+  std::vector<std::shared_ptr<Task>> released;
+  const std::lock_guard guard(mutex_);
+  for (Task* const task : std::exchange(forgotten_, {})) {
+    if (auto node = watched_.extract(task)) released.push_back(std::move(node.mapped()));
   }
 }
 

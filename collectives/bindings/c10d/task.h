@@ -14,7 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include "collectives/bindings/runtime.h"
@@ -32,8 +32,8 @@ class Task : public std::enable_shared_from_this<Task> {
   Task(std::shared_ptr<binding::Runtime> runtime, std::shared_ptr<Finisher> finisher,
        Duration timeout, std::shared_ptr<void> memory);
 
-  // Before an operation is started: what it calls when it is over. Then the operation, or that
-  // there is none.
+  // Before an operation is started: what it calls when it is over, as long as the task is there.
+  // Then the operation, or that there is none.
   std::function<void()> expect();
   void add(std::shared_ptr<binding::Operation> operation);
   // Where an operation that was expected could not be started: those before it go on, and the task
@@ -58,6 +58,8 @@ class Task : public std::enable_shared_from_this<Task> {
 
  private:
   void operation_over();
+  enum class Where : bool { kUnderLock, kOutside };
+  void unpin(Where where);
   void time_out(const Status& why);
   void end_with(const Status& status);
 
@@ -70,6 +72,11 @@ class Task : public std::enable_shared_from_this<Task> {
   Status start_failure_;
   End end_;
   std::atomic<int> remaining_{1};  // operations not over, and one until start()
+  // What needs the task to be kept: calls to come from operations, and the task's own end with all
+  // operations over. Calls come under the runtime's lock, where a task must not be released: its
+  // memory may be Python's.
+  std::atomic<int> pins_{1};
+  std::atomic<bool> is_settled_{false};
   std::atomic<int> waiters_{0};
   std::atomic<bool> has_ended_{false};
 };
@@ -85,9 +92,12 @@ class Finisher {
 
   // Keeps the task until it was forgotten, and ends it at its deadline.
   void watch(std::shared_ptr<Task> task);
-  void forget(const std::shared_ptr<Task>& task);
+  void forget(Task* task);
+  // The same, by the finisher's thread, a little later.
+  void forget_later(Task* task);
   // All operations of the task are over, and nobody waits for it. Never blocks for long.
   void conclude(std::shared_ptr<Task> task);
+  bool is_own_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
   // Fails what has not ended and stops the thread. Later calls do nothing.
   void stop();
   bool is_stopped();
@@ -99,8 +109,9 @@ class Finisher {
   SteadyClock clock_;
   std::mutex mutex_;
   std::condition_variable news_;
-  std::unordered_set<std::shared_ptr<Task>> watched_;  // all below under mutex_
+  std::unordered_map<Task*, std::shared_ptr<Task>> watched_;  // all below under mutex_
   std::vector<std::shared_ptr<Task>> over_;
+  std::vector<Task*> forgotten_;
   TimePoint wakes_at_ = TimePoint::max();
   bool is_stopping_ = false;
   std::thread thread_;

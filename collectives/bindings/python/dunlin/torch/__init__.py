@@ -20,13 +20,14 @@ from dunlin.torch._job import (
     machine_rank, machine_size, mpi_threads_supported, nccl_built, out_neighbor_machine_ranks, out_neighbor_ranks, rank,
     resume, set_machine_topology, set_skip_negotiate_stage, set_topology, shutdown, size, suspend,
     timeline_context, timeline_end_activity, timeline_start_activity, unified_mpi_window_model_supported)
+from dunlin.torch._matching import InferDestinationFromSourceRanks, InferSourceFromDestinationRanks
 from dunlin.torch._operations import (
-    InferDestinationFromSourceRanks, InferSourceFromDestinationRanks, allgather, allgather_nonblocking, allreduce,
-    allreduce_, allreduce_nonblocking, allreduce_nonblocking_, barrier, broadcast, broadcast_, broadcast_nonblocking,
-    broadcast_nonblocking_, hierarchical_neighbor_allreduce, hierarchical_neighbor_allreduce_,
-    hierarchical_neighbor_allreduce_nonblocking, hierarchical_neighbor_allreduce_nonblocking_, neighbor_allgather,
-    neighbor_allgather_nonblocking, neighbor_allreduce, neighbor_allreduce_, neighbor_allreduce_nonblocking,
-    neighbor_allreduce_nonblocking_, pair_gossip, pair_gossip_nonblocking, poll, synchronize, wait)
+    allgather, allgather_nonblocking, allreduce, allreduce_, allreduce_nonblocking, allreduce_nonblocking_, barrier,
+    broadcast, broadcast_, broadcast_nonblocking, broadcast_nonblocking_, hierarchical_neighbor_allreduce,
+    hierarchical_neighbor_allreduce_, hierarchical_neighbor_allreduce_nonblocking,
+    hierarchical_neighbor_allreduce_nonblocking_, neighbor_allgather, neighbor_allgather_nonblocking,
+    neighbor_allreduce, neighbor_allreduce_, neighbor_allreduce_nonblocking, neighbor_allreduce_nonblocking_,
+    pair_gossip, pair_gossip_nonblocking, poll, synchronize, wait)
 from dunlin.torch._parameters import allreduce_parameters, broadcast_optimizer_state, broadcast_parameters
 from dunlin.torch._windows import (
     get_current_created_window_names, get_win_version, turn_off_win_ops_with_associated_p,

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "collectives/communicator/operations.h"
+#include "collectives/expiry.h"
 #include "collectives/member_watch.h"
 #include "collectives/schedule/choose.h"
 
@@ -181,9 +182,7 @@ Status Communicator::test(const Request& request) {
   }
   if (!impl_->is_anybody_gone) return Status::busy();
   Status status = wait(request, Duration::zero());
-  const bool is_expiry =
-      status.code() == Code::kDeadlineExceeded || status.code() == Code::kPeerStalled;
-  return is_expiry ? Status::busy() : status;
+  return is_expiry(status) ? Status::busy() : status;
 }
 
 Status Communicator::wait(const Request& request, Duration timeout) {

@@ -24,6 +24,16 @@ double microseconds(Duration duration) {
 
 }  // namespace
 
+Result<std::unique_ptr<Trace>> Trace::open(const std::string& path, Rank rank, int size,
+                                           const Clock& clock) {
+  if (path.empty()) return std::unique_ptr<Trace>();
+  if (size > 1 && path.find("%r") == std::string::npos) {
+    return Status(Code::kInvalidArgument,
+                  "DUNLIN_TRACE: the ranks would write to one file; put %r into its name");
+  }
+  return std::make_unique<Trace>(path, rank, clock);
+}
+
 Trace::Trace(std::string path, Rank rank, const Clock& clock, std::size_t capacity)
     : path_(with_rank(std::move(path), rank)),
       rank_(rank),

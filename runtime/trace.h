@@ -21,6 +21,10 @@ namespace dunlin {
 
 class Trace {
  public:
+  // That of Config::trace_file, or null where it is empty. kInvalidArgument where the `size` ranks
+  // of a job would write to one file.
+  static Result<std::unique_ptr<Trace>> open(const std::string& path, Rank rank, int size,
+                                             const Clock& clock);
   // `path`: "%r" in it becomes the rank.
   Trace(std::string path, Rank rank, const Clock& clock, std::size_t capacity = kDefaultCapacity);
   ~Trace();

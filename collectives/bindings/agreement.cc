@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/neighbor/check_neighbors.h"
+#include "collectives/neighbor/wire.h"
 
 namespace dunlin::binding {
 
@@ -48,7 +49,10 @@ Status agree(Runtime& runtime, Status own, std::string_view what, std::string_vi
              const Runtime::Interrupt& interrupt) {
   std::vector<std::uint8_t> ours = {
       static_cast<std::uint8_t>(own.is_error() ? own.code() : Code::kOk)};
-  ours.insert(ours.end(), alike.begin(), alike.end());
+  const std::uint64_t digest = collective::neighbor::key_of(alike);
+  for (int shift = 0; shift < 64; shift += 8) {
+    ours.push_back(static_cast<std::uint8_t>(digest >> shift));
+  }
   auto gathered = gather(runtime, ours, interrupt);
   if (own.is_error()) return own;
   DUNLIN_ASSIGN(const auto all, std::move(gathered));

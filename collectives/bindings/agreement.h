@@ -10,7 +10,7 @@ namespace dunlin::binding {
 
 // Collective over all ranks, as all of these: `own` where that is an error, and everywhere else
 // kInvalidArgument that names a rank whose own was, and `what` it was doing. The same, everywhere,
-// where `alike`, of the same size at all ranks, isn't the same. Ok: all were ok; a barrier. Waits
+// where `alike`, any text, isn't the same. Ok: all were ok; a barrier. Waits
 // for the deadline at most.
 Status agree(Runtime& runtime, Status own, std::string_view what, std::string_view alike,
              const Runtime::Interrupt& interrupt);

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "collectives/bindings/agreement.h"
-#include "collectives/neighbor/wire.h"
 
 namespace dunlin::binding {
 
@@ -75,8 +74,7 @@ Result<std::shared_ptr<Machines>> Machines::create(Runtime& runtime,
   }
   Status own = HierarchicalExchange::check(machines, runtime.job().size);
   // Whoever waits for something else first is to come here before the others block.
-  DUNLIN_TRY(agree(runtime, std::move(own), "making machines",
-                   fmt::format("{:20}", collective::neighbor::key_of(text)), interrupt));
+  DUNLIN_TRY(agree(runtime, std::move(own), "making machines", text, interrupt));
   static std::atomic<int> made{0};
   const std::string name = fmt::format("machines {}", made++);
   std::shared_ptr<Averages> averages;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "collectives/bindings/agreement.h"
-#include "collectives/neighbor/wire.h"
 
 namespace dunlin::binding {
 
@@ -130,8 +129,7 @@ Status Mutex::build(Rank home, const Runtime::Interrupt& interrupt) {
     return std::shared_ptr<Resident>(body_);
   });
   // Everybody is prepared behind this, and connect() waits for nobody.
-  status = agree(runtime_, std::move(status), what,
-                 fmt::format("{:12}{:20}", home.value(), collective::neighbor::key_of(name_)),
+  status = agree(runtime_, std::move(status), what, fmt::format("{} {}", home.value(), name_),
                  interrupt);
   if (status.is_ok()) {
     status = with_body([](Body& body) { return body.connect(); });

@@ -46,13 +46,9 @@ class Neighbors::Average : public ResidentOperation {
   virtual Result<NeighborRequest> start(NeighborExchange& exchange, const NeighborCall& call) {
     return exchange.start(call);
   }
-  // Who is gone fails the call in its next test(), which knows what it has for others still.
   std::vector<Awaited> awaited() const override {
     if (exchange_->get() == nullptr) return {};
-    std::vector<Awaited> all = exchange_->get()->awaited(request_);
-    const PeerTable& peers = exchange_->fabric().peers();
-    std::erase_if(all, [&](const Awaited& each) { return !peers.is_present(each.peer); });
-    return all;
+    return exchange_->get()->awaited(request_);
   }
 
  private:

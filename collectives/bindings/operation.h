@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/expiry.h"
 #include "transports/fabric.h"
 
 namespace dunlin::binding {
@@ -17,10 +18,7 @@ inline Status closed() {
   return {Code::kClosed, "Dunlin was shut down"};
 }
 
-// It goes on: the wait has ended, not the operation.
-inline bool is_expiry(const Status& status) {
-  return status.code() == Code::kDeadlineExceeded || status.code() == Code::kPeerStalled;
-}
+using collective::is_expiry;
 
 // Something under way that the runtime moves on. Kinds of operations derive from it. All but
 // is_over() under the runtime's lock.

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "collectives/bindings/agreement.h"
-#include "collectives/neighbor/wire.h"
 
 namespace dunlin::binding {
 
@@ -169,9 +168,8 @@ Status Window::build(const void* initial, const Runtime::Interrupt& interrupt) {
     own = {Code::kInvalidArgument, fmt::format("a window of {}: it has to be of float32 or float64",
                                                to_string(options_.type))};
   }
-  const std::string alike = fmt::format("{:4}{:20}{:2}{:20}", static_cast<int>(options_.type),
-                                        options_.count, static_cast<int>(options_.is_zeroed),
-                                        collective::neighbor::key_of(options_.name));
+  const std::string alike = fmt::format("{} {} {} {}", static_cast<int>(options_.type),
+                                        options_.count, options_.is_zeroed, options_.name);
   DUNLIN_TRY(agree(runtime_, std::move(own), what, alike, interrupt));
   NeighborCall call;
   call.sources = options_.sources;

@@ -238,18 +238,14 @@ Status HierarchicalExchange::test(HierarchicalRequest request) {
 
 std::vector<transport::Awaited> HierarchicalExchange::awaited(HierarchicalRequest request) const {
   const Operation* const found = find(request);
+  if (found == nullptr) return {};
+  if (found->phase == Operation::Phase::kExchange) return exchange_.awaited(found->request);
   std::vector<transport::Awaited> all;
-  if (found == nullptr) return all;
-  const Operation& operation = *found;
-  if (operation.phase == Operation::Phase::kExchange) {
-    all = exchange_.awaited(operation.request);
-  } else {
-    for (const Rank rank : options_.machines[static_cast<std::size_t>(machine_)]) {
-      if (rank != fabric_.rank()) all.push_back({rank, fmt::format("\"{}\"", operation.name)});
-    }
+  for (const Rank rank : options_.machines[static_cast<std::size_t>(machine_)]) {
+    // Who is gone fails the call in the next test().
+    if (rank == fabric_.rank() || !fabric_.peers().is_present(rank)) continue;
+    all.push_back({rank, fmt::format("\"{}\"", found->name)});
   }
-  // Who is gone fails the call in the next test().
-  std::erase_if(all, [&](const auto& each) { return !fabric_.peers().is_present(each.peer); });
   return all;
 }
 

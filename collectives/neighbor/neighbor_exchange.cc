@@ -60,13 +60,8 @@ Status NeighborExchange::Impl::outcome(NeighborRequest request) {
 }
 
 Status NeighborExchange::Impl::wait(NeighborRequest request, Duration timeout) {
-  // Who is gone fails the call in the next test(), which goes on with what it has for others.
-  const auto present = [&] {
-    std::vector<transport::Awaited> all = awaited(request);
-    std::erase_if(all, [&](const auto& each) { return !fabric_.peers().is_present(each.peer); });
-    return all;
-  };
-  Status status = fabric_.wait([&] { return test(request); }, present, timeout);
+  Status status =
+      fabric_.wait([&] { return test(request); }, [&] { return awaited(request); }, timeout);
   if (Operation* const operation = router_.find(request.number); operation != nullptr) {
     // Why it failed tells more than who did not come for what it still had to send.
     if (!operation->failure.is_ok()) status = operation->failure;
@@ -82,6 +77,8 @@ std::vector<transport::Awaited> NeighborExchange::Impl::awaited(NeighborRequest 
   if (operation == nullptr) return result;
   const auto note = [&](const neighbor::Pair& pair, std::uint32_t sequence, const char* how,
                         std::size_t part) {
+    // Who is gone fails the call in the next test(), which goes on with what it has for others.
+    if (!fabric_.peers().is_present(pair.peer)) return;
     result.push_back({pair.peer, fmt::format("'{}' {}: {} {} of {} bytes", operation->name,
                                              sequence, how, part, operation->bytes)});
   };

@@ -84,7 +84,7 @@ class NeighborExchange {
   void progress();
 
   std::size_t under_way() const;
-  // Whom the request waits for, and for what.
+  // Whom of those who are there the request waits for, and for what.
   std::vector<transport::Awaited> awaited(NeighborRequest request) const;
 
  private:

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "collectives/expiry.h"
 #include "collectives/rma/mutex_manager.h"
 #include "collectives/rma/mutex_words.h"
 
@@ -236,9 +237,7 @@ Status DistributedMutex::wait(Ready&& ready, Duration timeout) {
           return has_event ? Status::ok() : std::move(outcome);
         },
         [this] { return awaited(); }, std::min(nap, left));
-    const bool is_late =
-        status.code() == Code::kDeadlineExceeded || status.code() == Code::kPeerStalled;
-    if (!has_event && !(is_late && nap < left)) return status;
+    if (!has_event && !(is_expiry(status) && nap < left)) return status;
   }
 }
 

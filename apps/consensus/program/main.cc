@@ -1,6 +1,4 @@
 // dunlin-consensus: the decentralised algorithms of BlueFog (sections II and IV, appendix).
-#include <optional>
-
 #include "apps/consensus/program/runs.h"
 #include "runtime/log.h"
 
@@ -16,16 +14,11 @@ int fail(const Status& status) {
 
 Result<bool> run(Bootstrap& bootstrap, const Config& config, const Options& options) {
   const SteadyClock clock;
-  std::optional<Trace> trace;
-  if (!config.trace_file.empty() && bootstrap.size() > 1 &&
-      config.trace_file.find("%r") == std::string::npos) {
-    return Status(Code::kInvalidArgument,
-                  "DUNLIN_TRACE: the ranks would write to one file; put %r into its name");
-  }
-  if (!config.trace_file.empty()) trace.emplace(config.trace_file, bootstrap.rank(), clock);
+  DUNLIN_ASSIGN(const auto trace,
+                Trace::open(config.trace_file, bootstrap.rank(), bootstrap.size(), clock));
   DUNLIN_ASSIGN(Output output, Output::open(options, bootstrap.rank() == Rank(0)));
   DUNLIN_ASSIGN(const auto fabric,
-                transport::Fabric::create(bootstrap, config, clock, trace ? &*trace : nullptr));
+                transport::Fabric::create(bootstrap, config, clock, trace.get()));
   DUNLIN_ASSIGN(const auto communicator, collective::Communicator::create(*fabric, {}));
   Setting setting{*fabric, *communicator, options, output};
   auto outcome = options.command == Command::kDescent   ? run_descent(setting)

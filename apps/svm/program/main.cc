@@ -21,15 +21,10 @@ int fail(const Status& status) {
 
 Result<bool> train(Bootstrap& bootstrap, const Config& config, const Options& options) {
   const SteadyClock clock;
-  std::optional<Trace> trace;
-  if (!config.trace_file.empty() && bootstrap.size() > 1 &&
-      config.trace_file.find("%r") == std::string::npos) {
-    return Status(Code::kInvalidArgument,
-                  "DUNLIN_TRACE: the ranks would write to one file; put %r into its name");
-  }
-  if (!config.trace_file.empty()) trace.emplace(config.trace_file, bootstrap.rank(), clock);
+  DUNLIN_ASSIGN(const auto trace,
+                Trace::open(config.trace_file, bootstrap.rank(), bootstrap.size(), clock));
   DUNLIN_ASSIGN(const auto fabric,
-                transport::Fabric::create(bootstrap, config, clock, trace ? &*trace : nullptr));
+                transport::Fabric::create(bootstrap, config, clock, trace.get()));
   Worker worker(*fabric, options);
   DUNLIN_TRY(worker.prepare());
   DUNLIN_ASSIGN(const bool has_reached, worker.run());

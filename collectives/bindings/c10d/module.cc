@@ -2,29 +2,15 @@
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <atomic>
-
 #include "collectives/bindings/c10d/group.h"
+#include "collectives/bindings/python/interrupt.h"
 
 namespace dunlin::torch_backend {
 
 namespace py = pybind11;
 
 binding::Runtime::Interrupt interrupt_of_thread() {
-  // Python's own way of saying which thread hears signals costs a call with its lock: once is
-  // enough. 0: not known yet.
-  static std::atomic<unsigned long> main_thread{0};
-  if (main_thread == 0) {
-    const py::gil_scoped_acquire acquire;
-    main_thread =
-        py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
-  }
-  if (PyThread_get_thread_ident() != main_thread) return {};
-  return [] {
-    const py::gil_scoped_acquire acquire;
-    return PyErr_CheckSignals() == 0 ? Status::ok()
-                                     : Status(Code::kClosed, "the wait was interrupted");
-  };
+  return python::interrupt_of_thread();
 }
 
 void raise_interrupt() {

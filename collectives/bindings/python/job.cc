@@ -1,7 +1,6 @@
 #include "collectives/bindings/python/job.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 
 #include "collectives/bindings/shared_runtime.h"
@@ -81,22 +80,6 @@ void Job::sweep() {
   });
   std::move(first, orphans_.end(), std::back_inserter(over));
   orphans_.erase(first, orphans_.end());
-}
-
-Runtime::Interrupt interrupt_of_thread() {
-  // Not a guarded static: its guard would be held while Python code runs and may change threads.
-  static std::atomic<unsigned long> main_thread{0};
-  if (main_thread == 0) {
-    main_thread =
-        py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
-  }
-  if (PyThread_get_thread_ident() != main_thread) return {};
-  return [] {
-    const py::gil_scoped_acquire acquire;
-    // The exception stays set, and goes first (check()).
-    return PyErr_CheckSignals() == 0 ? Status::ok()
-                                     : Status(Code::kClosed, "the wait was interrupted");
-  };
 }
 
 std::optional<Duration> to_duration(std::optional<double> seconds) {

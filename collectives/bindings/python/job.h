@@ -15,6 +15,7 @@
 
 #include "collectives/bindings/neighbors.h"
 #include "collectives/bindings/python/errors.h"
+#include "collectives/bindings/python/interrupt.h"
 #include "collectives/bindings/runtime.h"
 
 namespace dunlin::python {
@@ -53,10 +54,6 @@ class Job {
   int forks_ = 0;
   std::vector<Orphan> orphans_;
 };
-
-// What a waiting thread calls to find out whether Ctrl-C was pressed; empty for threads that
-// Python doesn't tell.
-binding::Runtime::Interrupt interrupt_of_thread();
 
 // None: nothing. Throws ValueError for what is no duration.
 std::optional<Duration> to_duration(std::optional<double> seconds);

@@ -50,7 +50,6 @@ class Job:
         self.windows = {}
         self.pending = {}  # handle: what is under way
         self.last_handle = 0
-        self.has_associated_p = False
         self.timeline = self._open_timeline()
         self._machine_averages = None
         self._local = None

@@ -15,12 +15,11 @@ _NATIVE = {torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, tor
 class Pending:
     """An operation under way, and how its result becomes a tensor."""
 
-    def __init__(self, request, finish, operation, name, keep=None):
+    def __init__(self, request, finish, operation, name):
         self.request = request
         self.finish = finish
         self.operation = operation
         self.name = name
-        self.keep = keep
 
 
 def register(pending):
@@ -219,7 +218,7 @@ def _gather(tensor, sources, destinations, key, operation, name):
                    for source in sources] if row_bytes else []
         return torch.cat(tensors) if tensors else copy.new_empty((0, *row))
 
-    return register(Pending(request, finish, operation, name, keep=copy))
+    return register(Pending(request, finish, operation, name))
 
 
 # Operations with neighbors

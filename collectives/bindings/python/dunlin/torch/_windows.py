@@ -260,10 +260,8 @@ def win_associated_p(name):
 
 
 def turn_on_win_ops_with_associated_p():
-    """Nothing but what BlueFog's scripts expect: every window has its p, always."""
-    _job.job().has_associated_p = True
+    """Nothing, for BlueFog's scripts: every window has its p, always."""
 
 
 def turn_off_win_ops_with_associated_p():
-    """See turn_on_win_ops_with_associated_p()."""
-    _job.job().has_associated_p = False
+    """Nothing: see turn_on_win_ops_with_associated_p()."""

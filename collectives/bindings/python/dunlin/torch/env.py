@@ -12,7 +12,7 @@ _LAUNCHERS = (("DUNLIN_RANK", "DUNLIN_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COM
 def env(**variables):
     """Sets environment variables for the time of a `with`; None takes one away.
 
-        with env(BLUEFOG_TIMELINE="/tmp/timeline"):
+        with env(BLUEFOG_TIMELINE="timeline "):
             dunlin.torch.init()
     """
     before = {name: os.environ.get(name) for name in variables}

@@ -156,7 +156,6 @@ class _Distributed:
     def set_up(self, models, steps):
         _Distributed._made += 1
         self._key = f"optimizer {_Distributed._made}"
-        self._models = models
         self._steps = steps
         self._passes = 0  # since the last communication
         optimized = {id(p) for group in self.param_groups for p in group["params"]}

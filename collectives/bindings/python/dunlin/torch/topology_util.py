@@ -78,12 +78,12 @@ def MeshGrid2DGraph(size, shape=None):
 
 def InnerOuterRingGraph(world_size, local_size):
     """Everyone within a machine, and the ranks of one place in a ring of the machines."""
-    return _inner_outer(world_size, local_size, lambda distance, machines: distance == 1)
+    return _inner_outer(world_size, local_size, lambda distance: distance == 1)
 
 
 def InnerOuterExpo2Graph(world_size, local_size):
     """Everyone within a machine, and the ranks of one place in an exponential graph of the machines."""
-    return _inner_outer(world_size, local_size, lambda distance, machines: _is_power(distance, 2))
+    return _inner_outer(world_size, local_size, lambda distance: _is_power(distance, 2))
 
 
 def GetRecvWeights(topo, rank):
@@ -176,7 +176,7 @@ def _inner_outer(world_size, local_size, is_linked):
         for target in range(world_size):
             distance = (target // local_size - source // local_size) % machines
             same_place = source % local_size == target % local_size
-            weights[source, target] = distance == 0 or (same_place and is_linked(distance, machines))
+            weights[source, target] = distance == 0 or (same_place and is_linked(distance))
     return _from_weights(weights / weights.sum(axis=0))
 
 

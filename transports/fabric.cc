@@ -94,6 +94,7 @@ Status Fabric::start(const std::vector<TransportFactory>& factories) {
     wait_fds_.insert(wait_fds_.end(), transport->wait_fds().begin(), transport->wait_fds().end());
   }
   listener_ = peers().add_listener([this](Rank) { wake(); });
+  chore_ = bootstrap_.add_chore([this] { progress(); });
   return publish_addresses();
 }
 
@@ -106,6 +107,7 @@ Status Fabric::publish_addresses() {
 }
 
 Fabric::~Fabric() {
+  if (chore_ != 0) bootstrap_.remove_chore(chore_);
   for (auto& [peer, connection] : connections_) {
     connection.link->data().close();
     connection.link->control().close();

@@ -154,6 +154,7 @@ class Fabric final : public Progressor {
   std::vector<int> wait_fds_;
   int news_fd_ = -1;  // eventfd: the state of a peer has changed
   int listener_ = -1;
+  int chore_ = 0;  // 0: none
   Waiter waiter_;
 };
 

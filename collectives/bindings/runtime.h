@@ -189,7 +189,7 @@ class Runtime {
 
   Config config_;
   SteadyClock clock_;
-  std::optional<Trace> trace_;
+  std::unique_ptr<Trace> trace_;
   std::unique_ptr<Bootstrap> bootstrap_;
   JobInfo job_;
   std::unique_ptr<transport::Fabric> fabric_;

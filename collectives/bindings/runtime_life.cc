@@ -38,13 +38,8 @@ Status Runtime::join(const Environment& environment, Options options) {
   DUNLIN_ASSIGN(bootstrap_, Bootstrap::join(config_, environment));
   job_ = bootstrap_->job();
   configure_log(config_.log_level, job_.rank);
-  if (!config_.trace_file.empty() && job_.size > 1 &&
-      config_.trace_file.find("%r") == std::string::npos) {
-    return {Code::kInvalidArgument,
-            "DUNLIN_TRACE: the ranks would write to one file; put %r into its name"};
-  }
-  if (!config_.trace_file.empty()) trace_.emplace(config_.trace_file, job_.rank, clock_);
-  DUNLIN_ASSIGN(fabric_, Fabric::create(*bootstrap_, config_, clock_, trace_ ? &*trace_ : nullptr));
+  DUNLIN_ASSIGN(trace_, Trace::open(config_.trace_file, job_.rank, job_.size, clock_));
+  DUNLIN_ASSIGN(fabric_, Fabric::create(*bootstrap_, config_, clock_, trace_.get()));
   {
     const std::lock_guard guard(wake_mutex_);
     sleeper_ = fabric_.get();
@@ -139,7 +134,6 @@ Status Runtime::shutdown(Ending ending, Duration patience) {
   return status;
 }
 
-// Peers may need this process's progress to come to their ends, hence the thread.
 Status Runtime::meet_all(Duration patience) {
   const TimePoint until = clock_.now() + patience;
   const auto step = [&] {
@@ -156,17 +150,10 @@ Status Runtime::meet_all(Duration patience) {
       return {Code::kDeadlineExceeded, "operations were still under way at the end"};
     std::this_thread::sleep_for(kPartingNap);
   }
-  Status status;
-  std::atomic<bool> is_met{false};
-  std::thread meeting = bootstrap::start_service_thread("dunlin-parting", [&] {
-    status = bootstrap_->barrier("dunlin/end", std::max(until - clock_.now(), Duration{1}));
-    is_met.store(true, std::memory_order_release);
-  });
-  while (!is_met.load(std::memory_order_acquire)) {
-    (void)step();
-    std::this_thread::sleep_for(kPartingNap);
-  }
-  meeting.join();
+  // Peers may need this process's communicators to come to their ends.
+  const int chore = bootstrap_->add_chore([&] { (void)step(); });
+  Status status = bootstrap_->barrier("dunlin/end", std::max(until - clock_.now(), Duration{1}));
+  bootstrap_->remove_chore(chore);
   return status;
 }
 

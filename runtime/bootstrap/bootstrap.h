@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -76,6 +77,12 @@ class Bootstrap {
   // the name can be used again. kDeadlineExceeded names those who have not; kPeerDead names who
   // died.
   virtual Status barrier(std::string_view name, Duration timeout) = 0;
+
+  // What the thread that waits in a call does meanwhile, some thousand times a second: peers may
+  // need this process's progress to get to where they are waited for. It makes no call that waits.
+  // The fabric adds its own progress. add_chore() returns what remove_chore() takes.
+  virtual int add_chore(std::function<void()> chore) = 0;
+  virtual void remove_chore(int chore) = 0;
 
   // After a loss: every survivor calls it; the coordinator answers all of them with the same new
   // membership as soon as each rank that it still counts as present has called.

@@ -88,6 +88,11 @@ Status BootstrapClient::barrier(std::string_view name, Duration timeout) {
       fmt::format("barrier '{}' (time-out {})", name, seconds(timeout)));
 }
 
+int BootstrapClient::add_chore(std::function<void()> chore) {
+  chores_.emplace(++last_chore_, std::move(chore));
+  return last_chore_;
+}
+
 Result<Membership> BootstrapClient::reform(Duration timeout) {
   auto reply = request({.type = MessageType::kReform}, timeout);
   if (!reply) {
@@ -115,12 +120,11 @@ Result<Message> BootstrapClient::request(Message message, Duration timeout) {
   lock.unlock();
   transmit(message);
   lock.lock();
-  const auto is_over = [this] { return reply_ || disconnected_; };
-  if (!answered_.wait_until(lock, deadline, is_over)) {
+  if (!await_reply(lock, deadline)) {
     lock.unlock();
     on_deadline();
     lock.lock();
-    if (!answered_.wait_until(lock, deadline + kAnswerSlack, is_over)) {
+    if (!await_reply(lock, deadline + kAnswerSlack)) {
       ++last_request_;  // a late reply is to nobody
       return Status(Code::kDeadlineExceeded, "the coordinator does not answer");
     }
@@ -130,6 +134,18 @@ Result<Message> BootstrapClient::request(Message message, Duration timeout) {
   Status failure(reply_->code, std::move(reply_->text));
   return reply_->subject == Rank() ? std::move(failure)
                                    : std::move(failure).with_peer(reply_->subject);
+}
+
+bool BootstrapClient::await_reply(std::unique_lock<std::mutex>& lock, TimePoint until) {
+  const auto is_over = [this] { return reply_ || disconnected_; };
+  if (chores_.empty()) return answered_.wait_until(lock, until, is_over);
+  while (!answered_.wait_until(lock, std::min(until, clock_.now() + kBetweenTurns), is_over)) {
+    if (clock_.now() >= until) return false;
+    lock.unlock();
+    for (const auto& [number, chore] : chores_) chore();
+    lock.lock();
+  }
+  return true;
 }
 
 void BootstrapClient::deliver(Message message) {

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 
@@ -22,6 +24,8 @@ class BootstrapClient : public Bootstrap {
   Status publish(std::string_view key, std::span<const std::byte> value) final;
   Result<Bytes> lookup(std::string_view key, Duration timeout) final;
   Status barrier(std::string_view name, Duration timeout) final;
+  int add_chore(std::function<void()> chore) final;
+  void remove_chore(int chore) final { chores_.erase(chore); }
   Result<Membership> reform(Duration timeout) final;
   Membership membership() const final;
 
@@ -48,8 +52,12 @@ class BootstrapClient : public Bootstrap {
 
  private:
   Result<Message> request(Message message, Duration timeout);
+  // False when it is not there by then. `lock` holds mutex_ and is given up meanwhile.
+  bool await_reply(std::unique_lock<std::mutex>& lock, TimePoint until);
 
-  JobInfo job_;  // constant once the job has started
+  JobInfo job_;                                  // constant once the job has started
+  std::map<int, std::function<void()>> chores_;  // of the thread that makes the calls
+  int last_chore_ = 0;
   PeerTable peers_;
   Mail mail_;
   SteadyClock clock_;

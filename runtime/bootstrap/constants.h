@@ -53,6 +53,10 @@ constexpr Duration kAnswerSlack = std::chrono::seconds(1);
 // several to a core, and may have to wait for its turn.
 constexpr Duration kPromptAnswer = std::chrono::seconds(10);
 
+// Between two turns of the chores of a thread that waits. A peer that waits for this process's
+// progress waits so much longer; a turn costs about a microsecond and two context switches.
+constexpr Duration kBetweenTurns = std::chrono::microseconds(200);
+
 // Between two attempts to reach a coordinator that is not up yet.
 constexpr Duration kConnectRetry = std::chrono::milliseconds(50);
 

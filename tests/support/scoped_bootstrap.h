@@ -26,6 +26,8 @@ class ScopedBootstrap final : public Bootstrap {
   Status barrier(std::string_view name, Duration timeout) override {
     return whole_.barrier(prefixed(name), timeout);
   }
+  int add_chore(std::function<void()> chore) override { return whole_.add_chore(std::move(chore)); }
+  void remove_chore(int chore) override { whole_.remove_chore(chore); }
   Result<Membership> reform(Duration timeout) override { return whole_.reform(timeout); }
   Membership membership() const override { return whole_.membership(); }
   // The whole one leaves.

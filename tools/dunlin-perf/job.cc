@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <future>
 
 #include "runtime/log.h"
 #include "runtime/topology.h"
@@ -80,16 +79,8 @@ Status Job::check(Rank peer, const char* what, Duration timeout, TimePoint& bega
       .with_peer(peer);
 }
 
-Status Job::progress_during(const std::function<Status()>& blocking) {
-  auto outcome = std::async(std::launch::async, blocking);
-  while (outcome.wait_for(std::chrono::microseconds(100)) != std::future_status::ready) {
-    fabric_->progress();
-  }
-  return outcome.get();
-}
-
 Status Job::finish() {
-  return progress_during([this] { return bootstrap_->barrier("perf/finish", config_.deadline); });
+  return bootstrap_->barrier("perf/finish", config_.deadline);
 }
 
 Result<std::uint64_t> Job::tell(std::uint64_t value) {
@@ -99,12 +90,8 @@ Result<std::uint64_t> Job::tell(std::uint64_t value) {
     DUNLIN_TRY(bootstrap_->publish(key, writer.number(value).take()));
     return value;
   }
-  DUNLIN_TRY(progress_during([&]() -> Status {
-    DUNLIN_ASSIGN(const Bytes told, bootstrap_->lookup(key, config_.deadline));
-    value = ByteReader(told).number<std::uint64_t>();
-    return Status::ok();
-  }));
-  return value;
+  DUNLIN_ASSIGN(const Bytes told, bootstrap_->lookup(key, config_.deadline));
+  return ByteReader(told).number<std::uint64_t>();
 }
 
 Result<std::uint64_t> Job::next_chunk(const Plan& plan, Pacer& pacer) {

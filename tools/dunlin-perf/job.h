@@ -2,7 +2,6 @@
 // way in which it polls. Owner thread only.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -77,8 +76,6 @@ class Job {
   Job() = default;
   Status start(const Options& options);
   Status bind() const;
-  // Progresses the fabric while `blocking` runs in another thread.
-  Status progress_during(const std::function<Status()>& blocking);
   Status check(Rank peer, const char* what, Duration timeout, TimePoint& began) const;
 
   // Polls between two looks at the clock and at the peer's life.

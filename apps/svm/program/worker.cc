@@ -329,8 +329,7 @@ std::string Worker::totals_key(Rank rank) const {
 
 Result<Totals> Worker::await_totals(Rank member) {
   Bytes theirs;
-  // Lookups don't progress the fabric, and a neighbour's last send may need us: short ones in
-  // between.
+  // Lookups know nothing of a member's death: short ones, and fabric_.wait() in between.
   const auto look = [&]() -> Status {
     auto found = fabric_.bootstrap().lookup(totals_key(member), std::chrono::milliseconds(1));
     if (found) theirs = std::move(found).value();

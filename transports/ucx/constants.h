@@ -40,6 +40,12 @@ inline constexpr auto kCloseGrace = std::chrono::milliseconds(500);
 // that the system has left waiting.
 inline constexpr auto kPartingGrace = std::chrono::seconds(5);
 
+// UCX 1.13 aborts the process when a worker goes while the answer to a peer that has just connected
+// still waits for its TCP connection (ucp_request.c, "got REPLY"). Nobody tells that it does, so
+// the transport's end waits until nothing has happened for so long, or for so long in all.
+inline constexpr auto kQuiet = std::chrono::milliseconds(5);
+inline constexpr auto kQuietGrace = std::chrono::milliseconds(100);
+
 // After an endpoint was closed by force UCX owes nothing but callbacks: a few turns of progress.
 inline constexpr auto kCancelGrace = std::chrono::milliseconds(200);
 

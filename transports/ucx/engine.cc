@@ -62,8 +62,18 @@ Engine::~Engine() {
   };
   drain([&] { return is_answered(true); }, kCloseGrace);
   drain([&] { return is_answered(false); }, kPartingGrace);
+  if (has_connections_) drain_until_quiet();
   for (const auto& connection : connections_) {
     if (connection) connection->close_endpoints();
+  }
+}
+
+void Engine::drain_until_quiet() {
+  using Steady = std::chrono::steady_clock;
+  const auto end = Steady::now() + kQuietGrace;
+  auto quiet_since = Steady::now();
+  for (auto now = quiet_since; now < end && now - quiet_since < kQuiet; now = Steady::now()) {
+    if (progress() > 0) quiet_since = now;
   }
 }
 

@@ -58,6 +58,8 @@ class Engine {
   void announce_revoked(std::uint64_t region);
 
  private:
+  void drain_until_quiet();
+
   // What a worker's handlers are called with.
   struct Port {
     Engine* engine;

@@ -1,0 +1,266 @@
+#include "apps/logreg/program/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "apps/logreg/model_file.h"
+#include "apps/logreg/program/data.h"
+#include "apps/svm/atomic_file.h"
+
+namespace dunlin::logreg {
+namespace {
+
+using collective::Collective;
+using collective::DataType;
+using collective::ReduceOp;
+
+// How near to the minimum the reference comes: with a regulariser of weight 1 the error of its
+// objective is the square of the gradient's norm at most, far below a double's rounding.
+constexpr double kReferenceTolerance = 1e-10;
+// How long ranks wait for the others' files and for the reference, which is computed on all rows by
+// one of them. Deaths are told at once all the same.
+constexpr Duration kLongestPreparation = std::chrono::hours(6);
+
+const char* words_for(bool is_target, bool is_residuals) {
+  return is_target ? "target" : is_residuals ? "residuals" : "iterations";
+}
+
+}  // namespace
+
+Result<bool> Trainer::run() {
+  DUNLIN_TRY(load());
+  DUNLIN_TRY(solve_reference());
+  DUNLIN_TRY(agree());
+  DUNLIN_TRY(start());
+  while (stop_ == Stop::kNone) DUNLIN_TRY(iterate());
+  DUNLIN_TRY(finish());
+  return !options_.target_error || stop_ == Stop::kTarget;
+}
+
+Status Trainer::load() {
+  const svm::Shard shard{static_cast<std::uint32_t>(communicator_.rank()),
+                         static_cast<std::uint32_t>(communicator_.size())};
+  DUNLIN_ASSIGN(data_, load_training(options_, shard));
+  design_.emplace(data_, options_.bias);
+  if (is_first()) {
+    DUNLIN_ASSIGN(test_, load_test(options_, data_));
+  }
+  return Status::ok();
+}
+
+Status Trainer::solve_reference() {
+  if (!options_.has_reference || !is_first()) return Status::ok();
+  svm::Dataset whole;
+  if (communicator_.size() > 1) {
+    DUNLIN_ASSIGN(whole, load_training(options_, {}));
+  }
+  const Design design(communicator_.size() > 1 ? whole : data_, options_.bias);
+  const TimePoint begin = clock_.now();
+  DUNLIN_ASSIGN(reference_, solve_whole(design, options_.cost, kReferenceTolerance));
+  reference_s_ = to_seconds(clock_.now() - begin);
+  return Status::ok();
+}
+
+// Everybody waits for everybody's data and for the reference, learns the latter's objective, and
+// that all have read the same set: what follows takes vectors of one size for granted.
+Status Trainer::agree() {
+  constexpr double kNothing = -std::numeric_limits<double>::infinity();
+  const auto features = static_cast<double>(data_.features);
+  const auto rows = static_cast<double>(data_.total_rows);
+  std::array values{reference_ ? reference_->report.value : kNothing, features, -features, rows,
+                    -rows};
+  DUNLIN_ASSIGN(const auto request, communicator_.start({Collective::kAllReduce,
+                                                         values.data(),
+                                                         values.data(),
+                                                         values.size(),
+                                                         {DataType::kFloat64, ReduceOp::kMax}}));
+  DUNLIN_TRY(communicator_.wait(request, kLongestPreparation));
+  const auto& [optimum, most_features, minus_least_features, most_rows, minus_least_rows] = values;
+  if (most_features != -minus_least_features || most_rows != -minus_least_rows) {
+    return {Code::kInvalidArgument,
+            fmt::format("the ranks' training sets differ: {} to {} rows, {} to {} features; here "
+                        "{} and {}",
+                        -minus_least_rows, most_rows, -minus_least_features, most_features, rows,
+                        features)};
+  }
+  if (options_.has_reference) optimum_ = optimum;
+  return Status::ok();
+}
+
+Status Trainer::start() {
+  const std::size_t count = design_->columns();
+  DUNLIN_ASSIGN(const auto memory, communicator_.allocate(count * sizeof(double)));
+  message_ = {reinterpret_cast<double*>(memory.data()), count};
+  admm_.emplace(*design_, AdmmOptions{.ranks = communicator_.size(),
+                                      .cost = options_.cost,
+                                      .rho = options_.rho,
+                                      .is_adaptive = options_.is_adaptive,
+                                      .tron_tolerance = options_.tron_tolerance});
+  const std::string name = options_.algorithm_name();
+  DUNLIN_ASSIGN(const auto algorithm, communicator_.choose({Collective::kAllReduce,
+                                                            message_.data(),
+                                                            message_.data(),
+                                                            count,
+                                                            {DataType::kFloat64, ReduceOp::kSum},
+                                                            0,
+                                                            name}));
+  Json config = {{"ranks", communicator_.size()},
+                 {"data", options_.is_generated ? "generated" : options_.train},
+                 {"rows", data_.total_rows},
+                 {"features", data_.features},
+                 {"cost", options_.cost},
+                 {"bias", options_.bias},
+                 {"rho", options_.rho},
+                 {"adaptive_rho", options_.is_adaptive},
+                 {"tron_tolerance", options_.tron_tolerance},
+                 {"iterations", options_.iterations},
+                 {"algorithm", algorithm->name},
+                 {"groups", options_.groups}};
+  std::string heading =
+      fmt::format("{} rows, {} features, {} ranks, all-reduce {}", data_.total_rows, data_.features,
+                  communicator_.size(), algorithm->name);
+  if (reference_) {
+    const TronReport& report = reference_->report;
+    const double ratio = report.gradient_norm / report.first_gradient_norm;
+    config["reference"] = {{"objective", report.value},
+                           {"gradient_ratio", ratio},
+                           {"newton_iterations", report.iterations},
+                           {"hessian_products", report.products},
+                           {"time_s", reference_s_}};
+    heading +=
+        fmt::format("\nreference: objective {:.12g} after {:.3f} s, gradient {:.1e} of that at 0",
+                    report.value, reference_s_, ratio);
+  }
+  DUNLIN_TRY(output_.event("config", config));
+  DUNLIN_TRY(output_.say(heading));
+  return communicator_.barrier();
+}
+
+Status Trainer::exchange() {
+  const std::string name = options_.algorithm_name();
+  return communicator_.run({Collective::kAllReduce,
+                            message_.data(),
+                            message_.data(),
+                            message_.size(),
+                            {DataType::kFloat64, ReduceOp::kSum},
+                            0,
+                            name});
+}
+
+Result<ConsensusAdmm::Addends> Trainer::sum_of_addends() {
+  ConsensusAdmm::Addends sums = admm_->addends();
+  DUNLIN_TRY(communicator_.all_reduce(sums.data(), sums.data(), sums.size(),
+                                      {DataType::kFloat64, ReduceOp::kSum}));
+  return sums;
+}
+
+Result<Times> Trainer::slowest(Duration compute, Duration sync) {
+  std::array seconds{to_seconds(compute), to_seconds(sync), -to_seconds(sync),
+                     to_seconds(compute + sync)};
+  DUNLIN_TRY(communicator_.all_reduce(seconds.data(), seconds.data(), seconds.size(),
+                                      {DataType::kFloat64, ReduceOp::kMax}));
+  return Times{seconds[0], seconds[1], -seconds[2], seconds[3]};
+}
+
+Status Trainer::iterate() {
+  moment_.rho = admm_->rho();
+  const TimePoint begin = clock_.now();
+  moment_.tron = admm_->update_x(message_);
+  const TimePoint is_ready = clock_.now();
+  DUNLIN_TRY(exchange());
+  const TimePoint is_reduced = clock_.now();
+  admm_->update_z(message_);
+  const Duration compute = clock_.now() - is_reduced + (is_ready - begin);
+  const Duration sync = is_reduced - is_ready;
+  own_compute_s_ += to_seconds(compute);
+  own_sync_s_ += to_seconds(sync);
+
+  // What is only for judging and telling is not in these times.
+  DUNLIN_ASSIGN(const auto sums, sum_of_addends());
+  DUNLIN_ASSIGN(moment_.times, slowest(compute, sync));
+  moment_.iteration += 1;
+  moment_.time_s += moment_.times.elapsed;
+  moment_.objective = admm_->objective(sums);
+  moment_.residuals =
+      admm_->residuals(sums, options_.absolute_tolerance, options_.relative_tolerance);
+  if (optimum_) moment_.relative_error = std::abs(moment_.objective - *optimum_) / *optimum_;
+  if (!std::isfinite(moment_.objective)) {
+    return {Code::kOutOfRange,
+            fmt::format("iteration {}: the objective is not finite; try a smaller --cost, or "
+                        "another --rho",
+                        moment_.iteration)};
+  }
+  sum_.compute += moment_.times.compute;
+  sum_.sync += moment_.times.sync;
+  sum_.sync_least += moment_.times.sync_least;
+  stop_ = stop_after(moment_);
+  admm_->adapt(moment_.residuals);
+  DUNLIN_TRY(output_.progress(moment_, stop_ != Stop::kNone));
+  // All begin at once: otherwise rank 0's telling would look like slow computing of its own.
+  return communicator_.barrier();
+}
+
+// The same on all ranks, as all that it depends on is.
+Trainer::Stop Trainer::stop_after(const Moment& moment) const {
+  if (options_.target_error) {
+    if (*moment.relative_error <= *options_.target_error) return Stop::kTarget;
+  } else if (moment.residuals.are_small()) {
+    return Stop::kResiduals;
+  }
+  return moment.iteration == options_.iterations ? Stop::kIterations : Stop::kNone;
+}
+
+Result<Json> Trainer::times_by_rank() {
+  const auto ranks = static_cast<std::size_t>(communicator_.size());
+  const auto rank = static_cast<std::size_t>(communicator_.rank());
+  std::vector<double> seconds(2 * ranks);
+  seconds[rank] = own_compute_s_;
+  seconds[ranks + rank] = own_sync_s_;
+  DUNLIN_TRY(communicator_.all_reduce(seconds.data(), seconds.data(), seconds.size(),
+                                      {DataType::kFloat64, ReduceOp::kSum}));
+  const auto middle = seconds.begin() + communicator_.size();
+  return Json{{"compute_s", std::vector<double>(seconds.begin(), middle)},
+              {"sync_s", std::vector<double>(middle, seconds.end())}};
+}
+
+Status Trainer::finish() {
+  DUNLIN_ASSIGN(const Json by_rank, times_by_rank());
+  if (!is_first()) return Status::ok();
+  const char* const reason = words_for(stop_ == Stop::kTarget, stop_ == Stop::kResiduals);
+  Json final = {{"stopped_by", reason},
+                {"iterations", moment_.iteration},
+                {"objective", moment_.objective},
+                {"relative_error", optional(moment_.relative_error)},
+                {"time_s", moment_.time_s},
+                {"compute_s", sum_.compute},
+                {"sync_s", sum_.sync},
+                {"sync_least_s", sum_.sync_least},
+                {"by_rank", by_rank}};
+  std::string text = fmt::format(
+      "{} iterations (stopped by {}): objective {:.12g}{}\n{:.4f} s: compute {:.4f} s, sync {:.4f} "
+      "s "
+      "(of the slowest rank each time; of the last to come, sync {:.4f} s)",
+      moment_.iteration, reason, moment_.objective,
+      moment_.relative_error ? fmt::format(", relative error {:.3e}", *moment_.relative_error) : "",
+      moment_.time_s, sum_.compute, sum_.sync, sum_.sync_least);
+  if (test_) {
+    const Design test(*test_, options_.bias);
+    const std::uint64_t right = test.count_right(admm_->z());
+    const double accuracy = static_cast<double>(right) / static_cast<double>(test.rows());
+    final["test_rows"] = test.rows();
+    final["test_accuracy"] = accuracy;
+    text += fmt::format("\naccuracy {:.4f} % ({}/{})", 100 * accuracy, right, test.rows());
+  }
+  if (!options_.model.empty()) {
+    const std::string model = model_text(data_, options_.bias, admm_->z());
+    DUNLIN_TRY(svm::replace_file(options_.model, std::as_bytes(std::span(model))));
+  }
+  DUNLIN_TRY(output_.event("final", final));
+  return output_.say(text);
+}
+
+}  // namespace dunlin::logreg

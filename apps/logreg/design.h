@@ -17,6 +17,7 @@ class Design {
  public:
   // `bias`: the value of a constant last feature of every row, as LIBLINEAR's -B; negative: none.
   Design(const svm::Dataset& data, double bias) : data_(data), bias_(bias) {}
+  Design(svm::Dataset&&, double) = delete;
 
   std::size_t rows() const { return data_.rows(); }
   // Features, and 1 for a bias: the size of a model.

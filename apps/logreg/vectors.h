@@ -15,7 +15,7 @@ using Vector = std::vector<double>;
 inline double dot(std::span<const double> a, std::span<const double> b) {
   double sums[4] = {};
   std::size_t i = 0;
-  for (; i + 4 <= a.size(); i += 4) {
+  for (const std::size_t end = a.size() / 4 * 4; i < end; i += 4) {
     for (std::size_t k = 0; k < 4; ++k) sums[k] += a[i + k] * b[i + k];
   }
   for (; i < a.size(); ++i) sums[0] += a[i] * b[i];

@@ -97,7 +97,7 @@ class Jobs(unittest.TestCase):
         self.assertLessEqual(max(final["by_rank"]["compute_s"]), final["compute_s"] + 1e-9)
         self.assertLessEqual(max(final["by_rank"]["sync_s"]), final["sync_s"] + 1e-9)
         self.assertLessEqual(final["time_s"], final["compute_s"] + final["sync_s"] + 1e-9)
-        reference = self.lines("config")[0]["reference"]
+        reference = self.lines("reference")[0]
         self.assertLessEqual(reference["gradient_ratio"], 1e-10)
         last = progress[-1]
         self.assertEqual(last["objective"], final["objective"])
@@ -182,6 +182,23 @@ class Jobs(unittest.TestCase):
                     self.assertLess(moment - killed_at, 10, line)
                 for rank in (0, 1, 3):
                     self.assertRegex(job.text(), rf"rank {rank} \(process \d+\) exited with code 1")
+
+    def test_a_death_while_rank_0_solves_the_reference_is_told_by_all_others(self):
+        # A second or more of solving.
+        data = ["--generate", "--rows", 6000, "--features", 3000, "--nonzeros", 40, "--flipped", 0.2, "--cost", 1e4]
+        json = self.path("run.jsonl")
+        job = Job([RUN, "-n", 3, "--keep-going", LOGREG, *data, "--reference", "--quiet", "--json", json])
+        self.addCleanup(lambda: job.process.poll() is None and os.killpg(job.process.pid, signal.SIGKILL))
+        while not events(json, "config"):
+            self.assertIsNone(job.process.poll(), job.text())
+            time.sleep(0.02)
+        os.kill(job.rank_pid(1), signal.SIGKILL)
+        self.assertEqual(events(json, "reference"), [])
+        self.assertNotEqual(job.wait(120), 0)
+        found = reports(job, "error: .*rank 1")
+        self.assertEqual(sorted(found), [0, 2], job.text())
+        for rank in (0, 2):
+            self.assertRegex(job.text(), rf"rank {rank} \(process \d+\) exited with code 1")
 
     def test_wrong_requests_are_told(self):
         bad = self.write("bad.libsvm", "+1 1:1\n-1 2:x\n")

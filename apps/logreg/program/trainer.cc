@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "apps/logreg/model_file.h"
 #include "apps/logreg/program/data.h"
@@ -19,26 +18,37 @@ using collective::DataType;
 using collective::ReduceOp;
 
 // How near to the minimum the reference comes: with a regulariser of weight 1 the error of its
-// objective is the square of the gradient's norm at most, far below a double's rounding.
+// objective is half the square of the gradient's norm at most, far below a double's rounding.
 constexpr double kReferenceTolerance = 1e-10;
-// How long ranks wait for the others' files and for the reference, which is computed on all rows by
-// one of them. Deaths are told at once all the same.
-constexpr Duration kLongestPreparation = std::chrono::hours(6);
+// How long ranks wait for the reference, which one of them computes on all rows: the job's deadline
+// is for what all do alike. A death is told at once all the same.
+constexpr Duration kLongestReference = std::chrono::hours(1);
 
 const char* words_for(bool is_target, bool is_residuals) {
   return is_target ? "target" : is_residuals ? "residuals" : "iterations";
 }
 
+// Doubles of the small all-reduces.
+constexpr std::size_t kFew = 8;
+
 }  // namespace
 
 Result<bool> Trainer::run() {
   DUNLIN_TRY(load());
-  DUNLIN_TRY(solve_reference());
-  DUNLIN_TRY(agree());
+  DUNLIN_TRY(agree_on_data());
   DUNLIN_TRY(start());
+  if (options_.has_reference) {
+    if (is_first()) DUNLIN_TRY(solve_reference());
+    DUNLIN_TRY(agree_on_reference());
+  }
   while (stop_ == Stop::kNone) DUNLIN_TRY(iterate());
   DUNLIN_TRY(finish());
   return !options_.target_error || stop_ == Stop::kTarget;
+}
+
+Result<std::span<double>> Trainer::allocate(std::size_t count) {
+  DUNLIN_ASSIGN(const auto memory, communicator_.allocate(count * sizeof(double)));
+  return std::span(reinterpret_cast<double*>(memory.data()), count);
 }
 
 Status Trainer::load() {
@@ -52,49 +62,25 @@ Status Trainer::load() {
   return Status::ok();
 }
 
-Status Trainer::solve_reference() {
-  if (!options_.has_reference || !is_first()) return Status::ok();
-  svm::Dataset whole;
-  if (communicator_.size() > 1) {
-    DUNLIN_ASSIGN(whole, load_training(options_, {}));
-  }
-  const Design design(communicator_.size() > 1 ? whole : data_, options_.bias);
-  const TimePoint begin = clock_.now();
-  DUNLIN_ASSIGN(reference_, solve_whole(design, options_.cost, kReferenceTolerance));
-  reference_s_ = to_seconds(clock_.now() - begin);
-  return Status::ok();
-}
-
-// Everybody waits for everybody's data and for the reference, learns the latter's objective, and
-// that all have read the same set: what follows takes vectors of one size for granted.
-Status Trainer::agree() {
-  constexpr double kNothing = -std::numeric_limits<double>::infinity();
+// Everybody waits for everybody's data, and learns that all have read the same set: what follows
+// takes vectors of one size for granted.
+Status Trainer::agree_on_data() {
   const auto features = static_cast<double>(data_.features);
   const auto rows = static_cast<double>(data_.total_rows);
-  std::array values{reference_ ? reference_->report.value : kNothing, features, -features, rows,
-                    -rows};
-  DUNLIN_ASSIGN(const auto request, communicator_.start({Collective::kAllReduce,
-                                                         values.data(),
-                                                         values.data(),
-                                                         values.size(),
-                                                         {DataType::kFloat64, ReduceOp::kMax}}));
-  DUNLIN_TRY(communicator_.wait(request, kLongestPreparation));
-  const auto& [optimum, most_features, minus_least_features, most_rows, minus_least_rows] = values;
-  if (most_features != -minus_least_features || most_rows != -minus_least_rows) {
-    return {Code::kInvalidArgument,
-            fmt::format("the ranks' training sets differ: {} to {} rows, {} to {} features; here "
-                        "{} and {}",
-                        -minus_least_rows, most_rows, -minus_least_features, most_features, rows,
-                        features)};
-  }
-  if (options_.has_reference) optimum_ = optimum;
-  return Status::ok();
+  std::array most{features, -features, rows, -rows};
+  DUNLIN_TRY(communicator_.all_reduce(most.data(), most.data(), most.size(),
+                                      {DataType::kFloat64, ReduceOp::kMax}));
+  if (most[0] == -most[1] && most[2] == -most[3]) return Status::ok();
+  return {Code::kInvalidArgument,
+          fmt::format("the ranks' training sets differ: {} to {} rows, {} to {} features; here {} "
+                      "and {}",
+                      -most[3], most[2], -most[1], most[0], rows, features)};
 }
 
 Status Trainer::start() {
   const std::size_t count = design_->columns();
-  DUNLIN_ASSIGN(const auto memory, communicator_.allocate(count * sizeof(double)));
-  message_ = {reinterpret_cast<double*>(memory.data()), count};
+  DUNLIN_ASSIGN(few_, allocate(kFew));
+  DUNLIN_ASSIGN(message_, allocate(count));
   admm_.emplace(*design_, AdmmOptions{.ranks = communicator_.size(),
                                       .cost = options_.cost,
                                       .rho = options_.rho,
@@ -108,35 +94,63 @@ Status Trainer::start() {
                                                             {DataType::kFloat64, ReduceOp::kSum},
                                                             0,
                                                             name}));
-  Json config = {{"ranks", communicator_.size()},
-                 {"data", options_.is_generated ? "generated" : options_.train},
-                 {"rows", data_.total_rows},
-                 {"features", data_.features},
-                 {"cost", options_.cost},
-                 {"bias", options_.bias},
-                 {"rho", options_.rho},
-                 {"adaptive_rho", options_.is_adaptive},
-                 {"tron_tolerance", options_.tron_tolerance},
-                 {"iterations", options_.iterations},
-                 {"algorithm", algorithm->name},
-                 {"groups", options_.groups}};
-  std::string heading =
-      fmt::format("{} rows, {} features, {} ranks, all-reduce {}", data_.total_rows, data_.features,
-                  communicator_.size(), algorithm->name);
-  if (reference_) {
-    const TronReport& report = reference_->report;
-    const double ratio = report.gradient_norm / report.first_gradient_norm;
-    config["reference"] = {{"objective", report.value},
-                           {"gradient_ratio", ratio},
-                           {"newton_iterations", report.iterations},
-                           {"hessian_products", report.products},
-                           {"time_s", reference_s_}};
-    heading +=
-        fmt::format("\nreference: objective {:.12g} after {:.3f} s, gradient {:.1e} of that at 0",
-                    report.value, reference_s_, ratio);
+  DUNLIN_TRY(
+      output_.event("config", {{"ranks", communicator_.size()},
+                               {"data", options_.is_generated ? "generated" : options_.train},
+                               {"rows", data_.total_rows},
+                               {"features", data_.features},
+                               {"cost", options_.cost},
+                               {"bias", options_.bias},
+                               {"rho", options_.rho},
+                               {"adaptive_rho", options_.is_adaptive},
+                               {"tron_tolerance", options_.tron_tolerance},
+                               {"iterations", options_.iterations},
+                               {"algorithm", algorithm->name},
+                               {"groups", options_.groups}}));
+  DUNLIN_TRY(
+      output_.say(fmt::format("{} rows, {} features, {} ranks, all-reduce {}", data_.total_rows,
+                              data_.features, communicator_.size(), algorithm->name)));
+  // Whoever uses the memory first maps the others' memory, too: that is neither synchronising, nor
+  // to be left to when one of them may be gone.
+  DUNLIN_TRY(exchange());
+  std::array<double, 1> nothing{};
+  DUNLIN_TRY(combine(nothing, ReduceOp::kSum));
+  return communicator_.barrier();
+}
+
+// On rank 0.
+Status Trainer::solve_reference() {
+  svm::Dataset whole;
+  if (communicator_.size() > 1) {
+    DUNLIN_ASSIGN(whole, load_training(options_, {}));
   }
-  DUNLIN_TRY(output_.event("config", config));
-  DUNLIN_TRY(output_.say(heading));
+  const Design design(communicator_.size() > 1 ? whole : data_, options_.bias);
+  const TimePoint begin = clock_.now();
+  DUNLIN_ASSIGN(const Reference reference, solve_whole(design, options_.cost, kReferenceTolerance));
+  const double seconds = to_seconds(clock_.now() - begin);
+  const TronReport& report = reference.report;
+  optimum_ = report.value;
+  const double ratio = report.gradient_norm / report.first_gradient_norm;
+  DUNLIN_TRY(output_.event("reference", {{"objective", report.value},
+                                         {"gradient_ratio", ratio},
+                                         {"newton_iterations", report.iterations},
+                                         {"hessian_products", report.products},
+                                         {"time_s", seconds}}));
+  return output_.say(
+      fmt::format("reference: objective {:.12g} after {:.3f} s, gradient {:.1e} of that at 0",
+                  report.value, seconds, ratio));
+}
+
+Status Trainer::agree_on_reference() {
+  double& optimum = few_[0];
+  optimum = optimum_.value_or(0);  // 0 on all but rank 0: it is above
+  DUNLIN_ASSIGN(
+      const auto request,
+      communicator_.start(
+          {Collective::kAllReduce, &optimum, &optimum, 1, {DataType::kFloat64, ReduceOp::kMax}}));
+  const Duration deadline = communicator_.fabric().config().deadline;
+  DUNLIN_TRY(communicator_.wait(request, std::max(deadline, kLongestReference)));
+  optimum_ = optimum;
   return communicator_.barrier();
 }
 
@@ -151,18 +165,25 @@ Status Trainer::exchange() {
                             name});
 }
 
+Status Trainer::combine(std::span<double> values, ReduceOp op) {
+  const std::span<double> place = few_.first(values.size());
+  std::ranges::copy(values, place.begin());
+  DUNLIN_TRY(
+      communicator_.all_reduce(place.data(), place.data(), place.size(), {DataType::kFloat64, op}));
+  std::ranges::copy(place, values.begin());
+  return Status::ok();
+}
+
 Result<ConsensusAdmm::Addends> Trainer::sum_of_addends() {
   ConsensusAdmm::Addends sums = admm_->addends();
-  DUNLIN_TRY(communicator_.all_reduce(sums.data(), sums.data(), sums.size(),
-                                      {DataType::kFloat64, ReduceOp::kSum}));
+  DUNLIN_TRY(combine(sums, ReduceOp::kSum));
   return sums;
 }
 
 Result<Times> Trainer::slowest(Duration compute, Duration sync) {
   std::array seconds{to_seconds(compute), to_seconds(sync), -to_seconds(sync),
                      to_seconds(compute + sync)};
-  DUNLIN_TRY(communicator_.all_reduce(seconds.data(), seconds.data(), seconds.size(),
-                                      {DataType::kFloat64, ReduceOp::kMax}));
+  DUNLIN_TRY(combine(seconds, ReduceOp::kMax));
   return Times{seconds[0], seconds[1], -seconds[2], seconds[3]};
 }
 

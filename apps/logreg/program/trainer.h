@@ -26,12 +26,16 @@ class Trainer {
   enum class Stop { kNone, kResiduals, kTarget, kIterations };
 
   bool is_first() const { return communicator_.rank() == 0; }
+  Result<std::span<double>> allocate(std::size_t count);
   Status load();
-  Status solve_reference();
-  Status agree();
+  Status agree_on_data();
   Status start();
+  Status solve_reference();
+  Status agree_on_reference();
   Status iterate();
   Status exchange();
+  // In place, of few values.
+  Status combine(std::span<double> values, collective::ReduceOp op);
   Result<ConsensusAdmm::Addends> sum_of_addends();
   Result<Times> slowest(Duration compute, Duration sync);
   Stop stop_after(const Moment& moment) const;
@@ -46,11 +50,11 @@ class Trainer {
   svm::Dataset data_;                 // this rank's rows
   std::optional<svm::Dataset> test_;  // on rank 0
   std::optional<Design> design_;
-  std::optional<double> optimum_;       // the reference's objective
-  std::optional<Reference> reference_;  // on rank 0
-  double reference_s_ = 0;
+  std::optional<double> optimum_;  // the reference's objective
 
-  std::span<double> message_;  // the communicator's memory
+  // The communicator's memory: x + u, and for what is only judged and told.
+  std::span<double> message_;
+  std::span<double> few_;
   std::optional<ConsensusAdmm> admm_;
   Moment moment_;
   Stop stop_ = Stop::kNone;

@@ -37,9 +37,6 @@ struct Options {
   std::string json;  // "-": standard output
   std::string model;
   bool is_quiet = false;
-
-  // Empty where the communicator chooses.
-  std::string algorithm_name() const { return algorithm == "auto" ? std::string() : algorithm; }
 };
 
 // Nothing when the program is to end with `exit_code` (--help, or a wrong command line, told on

@@ -24,10 +24,6 @@ constexpr double kReferenceTolerance = 1e-10;
 // is for what all do alike. A death is told at once all the same.
 constexpr Duration kLongestReference = std::chrono::hours(1);
 
-const char* words_for(bool is_target, bool is_residuals) {
-  return is_target ? "target" : is_residuals ? "residuals" : "iterations";
-}
-
 // Doubles of the small all-reduces.
 constexpr std::size_t kFew = 8;
 
@@ -86,14 +82,7 @@ Status Trainer::start() {
                                       .rho = options_.rho,
                                       .is_adaptive = options_.is_adaptive,
                                       .tron_tolerance = options_.tron_tolerance});
-  const std::string name = options_.algorithm_name();
-  DUNLIN_ASSIGN(const auto algorithm, communicator_.choose({Collective::kAllReduce,
-                                                            message_.data(),
-                                                            message_.data(),
-                                                            count,
-                                                            {DataType::kFloat64, ReduceOp::kSum},
-                                                            0,
-                                                            name}));
+  DUNLIN_ASSIGN(const auto algorithm, communicator_.choose(sum_of_messages()));
   DUNLIN_TRY(
       output_.event("config", {{"ranks", communicator_.size()},
                                {"data", options_.is_generated ? "generated" : options_.train},
@@ -112,7 +101,7 @@ Status Trainer::start() {
                               data_.features, communicator_.size(), algorithm->name)));
   // Whoever uses the memory first maps the others' memory, too: that is neither synchronising, nor
   // to be left to when one of them may be gone.
-  DUNLIN_TRY(exchange());
+  DUNLIN_TRY(communicator_.run(sum_of_messages()));
   std::array<double, 1> nothing{};
   DUNLIN_TRY(combine(nothing, ReduceOp::kSum));
   return communicator_.barrier();
@@ -154,15 +143,11 @@ Status Trainer::agree_on_reference() {
   return communicator_.barrier();
 }
 
-Status Trainer::exchange() {
-  const std::string name = options_.algorithm_name();
-  return communicator_.run({Collective::kAllReduce,
-                            message_.data(),
-                            message_.data(),
-                            message_.size(),
-                            {DataType::kFloat64, ReduceOp::kSum},
-                            0,
-                            name});
+collective::Call Trainer::sum_of_messages() const {
+  collective::Call call{Collective::kAllReduce, message_.data(), message_.data(), message_.size()};
+  call.reduction = {DataType::kFloat64, ReduceOp::kSum};
+  if (options_.algorithm != "auto") call.algorithm = options_.algorithm;
+  return call;
 }
 
 Status Trainer::combine(std::span<double> values, ReduceOp op) {
@@ -174,12 +159,6 @@ Status Trainer::combine(std::span<double> values, ReduceOp op) {
   return Status::ok();
 }
 
-Result<ConsensusAdmm::Addends> Trainer::sum_of_addends() {
-  ConsensusAdmm::Addends sums = admm_->addends();
-  DUNLIN_TRY(combine(sums, ReduceOp::kSum));
-  return sums;
-}
-
 Result<Times> Trainer::slowest(Duration compute, Duration sync) {
   std::array seconds{to_seconds(compute), to_seconds(sync), -to_seconds(sync),
                      to_seconds(compute + sync)};
@@ -187,34 +166,40 @@ Result<Times> Trainer::slowest(Duration compute, Duration sync) {
   return Times{seconds[0], seconds[1], -seconds[2], seconds[3]};
 }
 
+Status Trainer::not_finite() const {
+  return {Code::kOutOfRange, fmt::format("iteration {}: the objective is not finite; try a smaller "
+                                         "--cost, or another --rho",
+                                         moment_.iteration)};
+}
+
 Status Trainer::iterate() {
+  moment_.iteration += 1;
   moment_.rho = admm_->rho();
   const TimePoint begin = clock_.now();
   moment_.tron = admm_->update_x(message_);
   const TimePoint is_ready = clock_.now();
-  DUNLIN_TRY(exchange());
+  if (moment_.tron.end == TronEnd::kNotFinite) return not_finite();
+  DUNLIN_TRY(communicator_.run(sum_of_messages()));
   const TimePoint is_reduced = clock_.now();
   admm_->update_z(message_);
   const Duration compute = clock_.now() - is_reduced + (is_ready - begin);
   const Duration sync = is_reduced - is_ready;
   own_compute_s_ += to_seconds(compute);
   own_sync_s_ += to_seconds(sync);
-
-  // What is only for judging and telling is not in these times.
-  DUNLIN_ASSIGN(const auto sums, sum_of_addends());
   DUNLIN_ASSIGN(moment_.times, slowest(compute, sync));
-  moment_.iteration += 1;
+  return judge();
+}
+
+// What is only for judging and telling is not in the iteration's times.
+Status Trainer::judge() {
+  ConsensusAdmm::Addends sums = admm_->addends();
+  DUNLIN_TRY(combine(sums, ReduceOp::kSum));
   moment_.time_s += moment_.times.elapsed;
   moment_.objective = admm_->objective(sums);
   moment_.residuals =
       admm_->residuals(sums, options_.absolute_tolerance, options_.relative_tolerance);
   if (optimum_) moment_.relative_error = std::abs(moment_.objective - *optimum_) / *optimum_;
-  if (!std::isfinite(moment_.objective)) {
-    return {Code::kOutOfRange,
-            fmt::format("iteration {}: the objective is not finite; try a smaller --cost, or "
-                        "another --rho",
-                        moment_.iteration)};
-  }
+  if (!std::isfinite(moment_.objective)) return not_finite();
   sum_.compute += moment_.times.compute;
   sum_.sync += moment_.times.sync;
   sum_.sync_least += moment_.times.sync_least;
@@ -251,7 +236,9 @@ Result<Json> Trainer::times_by_rank() {
 Status Trainer::finish() {
   DUNLIN_ASSIGN(const Json by_rank, times_by_rank());
   if (!is_first()) return Status::ok();
-  const char* const reason = words_for(stop_ == Stop::kTarget, stop_ == Stop::kResiduals);
+  const char* const reason = stop_ == Stop::kTarget      ? "target"
+                             : stop_ == Stop::kResiduals ? "residuals"
+                                                         : "iterations";
   Json final = {{"stopped_by", reason},
                 {"iterations", moment_.iteration},
                 {"objective", moment_.objective},

@@ -33,10 +33,12 @@ class Trainer {
   Status solve_reference();
   Status agree_on_reference();
   Status iterate();
-  Status exchange();
+  Status judge();
+  Status not_finite() const;
+  // The all-reduce of x + u that is timed.
+  collective::Call sum_of_messages() const;
   // In place, of few values.
   Status combine(std::span<double> values, collective::ReduceOp op);
-  Result<ConsensusAdmm::Addends> sum_of_addends();
   Result<Times> slowest(Duration compute, Duration sync);
   Stop stop_after(const Moment& moment) const;
   Status finish();

@@ -13,7 +13,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 from job import Job, await_progress, events, reports  # noqa: E402
 
-RUN, LOGREG = sys.argv[1:3]
+RUN, LOGREG = map(os.path.abspath, sys.argv[1:3])
 del sys.argv[1:3]
 
 # A second or less to the minimum.

@@ -1,0 +1,54 @@
+// The functions that logistic regression minimises, for TRON:
+//
+//   C sum_i log(1 + exp(-y_i x_i'w))  +  weight / 2 |w - center|^2
+//
+// With weight 1 and center 0 it is the whole problem, as LIBLINEAR's -s 0 states it (a bias is
+// regularised like any weight); with weight rho and center z - u a rank's part of it in ADMM.
+#pragma once
+
+#include <span>
+
+#include "apps/logreg/design.h"
+#include "apps/logreg/tron.h"
+#include "apps/logreg/vectors.h"
+#include "runtime/status.h"
+
+namespace dunlin::logreg {
+
+// Owner thread only; the design is only read.
+class ProximalLogistic final : public SmoothFunction {
+ public:
+  // With center 0, which has design.columns() elements.
+  ProximalLogistic(const Design& design, double cost, double weight);
+
+  // What value() and the others say afterwards; they have to be asked again from value() on.
+  void set_weight(double weight) { weight_ = weight; }
+  std::span<double> center() { return center_; }
+
+  std::size_t dimension() const override { return center_.size(); }
+  double value(std::span<const double> x) override;
+  void gradient(std::span<double> result) override;
+  void hessian_product(std::span<const double> v, std::span<double> result) override;
+
+ private:
+  const Design& design_;
+  double cost_;
+  double weight_;
+  Vector center_;
+  Vector offset_;     // w - center
+  Vector margins_;    // by row: y x'w
+  Vector curvature_;  // by row: C s (1 - s), s being the logistic function of the margin
+};
+
+// C sum_i log(1 + exp(-y_i x_i'w)): sums of ranks with different rows add up.
+double loss_of(const Design& design, double cost, std::span<const double> model);
+
+// The minimum of the whole problem, with the gradient's norm at `tolerance` of that at 0.
+struct Reference {
+  Vector model;
+  TronReport report;
+};
+// kInternal where the solver gives up before that, unless rounding kept it from there.
+Result<Reference> solve_whole(const Design& design, double cost, double tolerance);
+
+}  // namespace dunlin::logreg

@@ -1,0 +1,45 @@
+#include "apps/logreg/program/data.h"
+
+#include <fmt/format.h>
+
+#include "apps/svm/libsvm_reader.h"
+
+namespace dunlin::logreg {
+namespace {
+
+// A rank holds some ten vectors of doubles of this length: 8 GiB. A stray index in a file would
+// otherwise exhaust the machine's memory.
+constexpr std::uint32_t kMostFeatures = 100'000'000;
+
+}  // namespace
+
+Result<svm::Dataset> load_training(const Options& options, svm::Shard shard) {
+  if (options.is_generated) return svm::generate(options.generate, shard);
+  svm::LibsvmOptions reading;
+  reading.shard = shard;
+  DUNLIN_ASSIGN(svm::Dataset data, svm::read_libsvm(options.train, reading));
+  if (data.features > kMostFeatures) {
+    return Status(Code::kInvalidArgument, fmt::format("{}: {} features; a model has {} at most",
+                                                      options.train, data.features, kMostFeatures));
+  }
+  return data;
+}
+
+Result<std::optional<svm::Dataset>> load_test(const Options& options, const svm::Dataset& train) {
+  std::optional<svm::Dataset> test;
+  if (options.is_generated) {
+    svm::GeneratorOptions beyond = options.generate;
+    beyond.first_row = options.generate.rows;
+    beyond.rows = options.test_rows;
+    DUNLIN_ASSIGN(test, svm::generate(beyond));
+  } else if (!options.test.empty()) {
+    svm::LibsvmOptions reading;
+    reading.features = train.features;
+    reading.drop_beyond = true;
+    reading.label_threshold = train.label_threshold;
+    DUNLIN_ASSIGN(test, svm::read_libsvm(options.test, reading));
+  }
+  return test;
+}
+
+}  // namespace dunlin::logreg

@@ -1,0 +1,71 @@
+// dunlin-logreg: L2-regularised logistic regression by consensus ADMM (2D-TGA-ADMM, section 4).
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "apps/logreg/program/trainer.h"
+#include "runtime/log.h"
+#include "runtime/print.h"
+
+namespace dunlin::logreg {
+namespace {
+
+int fail(const Status& status) {
+  DUNLIN_ERROR("{}", status.to_string());
+  const Code code = status.code();
+  const bool is_the_users =
+      code == Code::kInvalidArgument || code == Code::kNotFound || code == Code::kCorrupted;
+  return is_the_users ? 2 : 1;
+}
+
+Result<bool> train(Bootstrap& bootstrap, const Config& config, const Options& options) {
+  const SteadyClock clock;
+  std::optional<Trace> trace;
+  if (!config.trace_file.empty() && bootstrap.size() > 1 &&
+      config.trace_file.find("%r") == std::string::npos) {
+    return Status(Code::kInvalidArgument,
+                  "DUNLIN_TRACE: the ranks would write to one file; put %r into its name");
+  }
+  if (!config.trace_file.empty()) trace.emplace(config.trace_file, bootstrap.rank(), clock);
+  DUNLIN_ASSIGN(Output output, Output::open(options, bootstrap.rank() == Rank(0)));
+  DUNLIN_ASSIGN(const auto fabric,
+                transport::Fabric::create(bootstrap, config, clock, trace ? &*trace : nullptr));
+  collective::CommunicatorOptions group;
+  group.groups = options.groups;
+  DUNLIN_ASSIGN(const auto communicator, collective::Communicator::create(*fabric, group));
+  Trainer trainer(*communicator, options, output, clock);
+  auto outcome = trainer.run();
+  if (!outcome) return outcome;
+  // The communicator goes when nobody needs it any more.
+  DUNLIN_TRY(bootstrap.barrier("done", config.deadline));
+  if (trace) DUNLIN_TRY(trace->write());
+  return outcome;
+}
+
+int main(int argc, char** argv) {
+  int exit_code = 0;
+  const auto options = parse_options(argc, argv, exit_code);
+  if (!options) return exit_code;
+  Environment environment = Environment::of_process();
+  if (!options->transport.empty()) environment.set("DUNLIN_TRANSPORTS", options->transport);
+  const auto config = Config::parse(environment);
+  if (!config) return fail(config.status());
+  configure_log(config->log_level, Rank());
+  auto bootstrap = Bootstrap::join(*config, environment);
+  if (!bootstrap) return fail(bootstrap.status());
+  configure_log(config->log_level, (*bootstrap)->rank());
+  const auto outcome = train(**bootstrap, *config, *options);
+  if (!outcome) return fail(outcome.status());
+  if (!*outcome && (*bootstrap)->rank() == Rank(0)) {
+    print_error(fmt::format("dunlin-logreg: the relative error did not reach {:g}\n",
+                            *options->target_error));
+  }
+  return *outcome ? 0 : 3;
+}
+
+}  // namespace
+}  // namespace dunlin::logreg
+
+int main(int argc, char** argv) {
+  return dunlin::logreg::main(argc, argv);
+}

@@ -1,0 +1,62 @@
+// Output: what rank 0 tells of a run: JSON lines into a file, and a table on standard output. The
+// other ranks' says nothing. Owner thread only.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "apps/logreg/admm.h"
+#include "apps/logreg/program/options.h"
+
+namespace dunlin::logreg {
+
+// NaN and infinity become null.
+using Json = nlohmann::ordered_json;
+
+Json optional(const std::optional<double>& value);
+
+// What an iteration took, in seconds.
+struct Times {
+  double compute = 0;     // the updates of x, z and u, on the slowest rank
+  double sync = 0;        // the all-reduce, on the rank that waited longest
+  double sync_least = 0;  // the same on the rank that waited least: hardly for others' updates
+  double elapsed = 0;     // both, on the slowest rank
+};
+
+struct Moment {
+  int iteration = 0;
+  double objective = 0;
+  std::optional<double> relative_error;
+  ConsensusAdmm::Residuals residuals;
+  double rho = 0;   // that it used
+  TronReport tron;  // of this rank
+  Times times;
+  double time_s = 0;  // elapsed in all iterations so far
+};
+
+class Output {
+ public:
+  // Opens the file. `is_teller`: this is rank 0.
+  static Result<Output> open(const Options& options, bool is_teller);
+
+  // A line with "event" in front.
+  Status event(const char* event, const Json& fields);
+  // A "progress" line and, for some iterations and the last, a line of the table.
+  Status progress(const Moment& moment, bool is_last);
+  // A line of text for people.
+  Status say(const std::string& line);
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::string name_;
+  bool is_talkative_ = false;
+  bool has_heading_ = false;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+}  // namespace dunlin::logreg

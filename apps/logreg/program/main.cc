@@ -1,8 +1,6 @@
 // dunlin-logreg: L2-regularised logistic regression by consensus ADMM (2D-TGA-ADMM, section 4).
 #include <fmt/format.h>
 
-#include <optional>
-
 #include "apps/logreg/program/trainer.h"
 #include "runtime/log.h"
 #include "runtime/print.h"
@@ -20,16 +18,11 @@ int fail(const Status& status) {
 
 Result<bool> train(Bootstrap& bootstrap, const Config& config, const Options& options) {
   const SteadyClock clock;
-  std::optional<Trace> trace;
-  if (!config.trace_file.empty() && bootstrap.size() > 1 &&
-      config.trace_file.find("%r") == std::string::npos) {
-    return Status(Code::kInvalidArgument,
-                  "DUNLIN_TRACE: the ranks would write to one file; put %r into its name");
-  }
-  if (!config.trace_file.empty()) trace.emplace(config.trace_file, bootstrap.rank(), clock);
+  DUNLIN_ASSIGN(const auto trace,
+                Trace::open(config.trace_file, bootstrap.rank(), bootstrap.size(), clock));
   DUNLIN_ASSIGN(Output output, Output::open(options, bootstrap.rank() == Rank(0)));
   DUNLIN_ASSIGN(const auto fabric,
-                transport::Fabric::create(bootstrap, config, clock, trace ? &*trace : nullptr));
+                transport::Fabric::create(bootstrap, config, clock, trace.get()));
   collective::CommunicatorOptions group;
   group.groups = options.groups;
   DUNLIN_ASSIGN(const auto communicator, collective::Communicator::create(*fabric, group));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/rank.h"
+#include "runtime/status.h"
 
 namespace dunlin::collective {
 
@@ -39,5 +40,9 @@ struct WorkerLayout {
   Rank rank_of(int node, int local) const { return Rank(node * workers_per_node + local); }
   bool operator==(const WorkerLayout&) const = default;
 };
+// More than any job has, so that numbers of workers never overflow.
+inline constexpr int kMostWorkers = 1 << 20;
+// kInvalidArgument: numbers below one, or too many workers.
+Status check(const WorkerLayout& layout);
 
 }  // namespace dunlin::collective

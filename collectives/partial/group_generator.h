@@ -74,9 +74,9 @@ class GroupGenerator {
 
   // A worker has computed `iteration` (counted from anywhere, never down) and wants a group;
   // `last_done` is the largest sequence number of its groups that are over, 0 if none is. Asking
-  // again while the answer is under way, or was lost, is allowed and gives the same answer.
-  // kPeerDead: the worker was lost. kOutOfRange: no such worker. kInvalidArgument: an iteration or
-  // a last_done that can't be.
+  // again while the answer is under way, or was lost, is allowed and gives the same answer
+  // (another, where the worker was to stay alone). kPeerDead: the worker was lost. kOutOfRange: no
+  // such worker. kInvalidArgument: an iteration or a last_done that can't be.
   Status ask(Rank rank, std::uint64_t iteration, std::uint64_t last_done, GroupNotices& notices);
   // A member says that a group's reduce is over at all members. Of a group that is over or broken
   // already, it means nothing. kInvalidArgument: not a member, or not all members were told.
@@ -113,7 +113,7 @@ class GroupGenerator {
 
  private:
   enum class State : std::uint8_t {
-    kComputing,  // or in groups after which it has to ask again
+    kComputing,  // nothing was asked, or what was told is over
     kWaiting,    // has asked, and was not told yet of the group after which it computes
     kServed,     // was told of it
   };
@@ -136,15 +136,22 @@ class GroupGenerator {
   Worker& worker(Rank rank) { return workers_[rank.index()]; }
   const Worker& worker(Rank rank) const { return workers_[rank.index()]; }
   Status check_rank(Rank rank) const;
+  Status check_alive(Rank rank) const;
   Status check_member(Rank rank, std::uint64_t sequence) const;
-  bool needs_group(Rank rank) const;
-  void make_groups(Rank rank, GroupNotices& notices);
-  void enqueue(std::vector<Rank> ranks);
+  // The worker has a group no longer, wherever in its queue.
   void leave(Rank rank, std::uint64_t sequence);
-  void break_group(std::uint64_t sequence, GroupNotices& notices);
-  void serve(std::span<const Rank> ranks, GroupNotices& notices);
+  void break_group(std::uint64_t sequence, GroupNotices& notices, std::vector<Rank>& concerned);
+  // Adds whom the front of a worker's queue may concern, now that it has changed.
+  void add_front(Rank rank, std::vector<Rank>& concerned) const;
+  // Makes groups for those who wait without, and tells all what can be told now.
+  void serve(std::vector<Rank> concerned, GroupNotices& notices);
+  bool needs_group(Rank rank) const;
+  void make_groups(Rank rank, GroupNotices& notices, std::vector<Rank>& concerned);
   void tell(Rank rank, GroupNotices& notices);
+  void join(Rank rank, GroupNotices& notices);
   bool is_ready(const Record& record) const;
+  Status read_groups(ByteReader& reader);
+  Status read_workers(ByteReader& reader);
 
   GroupOptions options_;
   GroupRandom random_;

@@ -33,7 +33,7 @@ class StaticSchedule {
  public:
   static constexpr std::uint64_t kPeriod = 4;
 
-  // A number below one is an error.
+  // kInvalidArgument: see check(layout).
   static Result<StaticSchedule> make(WorkerLayout layout);
 
   const WorkerLayout& layout() const { return layout_; }

@@ -30,14 +30,19 @@ Status GroupGenerator::ask(Rank rank, std::uint64_t iteration, std::uint64_t las
                               asking.told))
         .with_peer(rank);
 
-  asking.iteration = iteration;
   std::vector<Rank> concerned;
   while (!asking.queue.empty() && asking.queue.front() <= last_done) {
     leave(rank, asking.queue.front());
     add_front(rank, concerned);
   }
+  // What it was told before answered an earlier one.
+  if (iteration > asking.iteration) asking.is_answered = false;
+  asking.iteration = iteration;
   if (has_told(rank)) {
     join(rank, notices);
+  } else if (asking.is_answered) {
+    // The answer may have been to stay alone, and be lost.
+    notices.push_back({.to = rank, .group = {asking.told, {rank}}, .then_compute = true});
   } else {
     asking.state = State::kWaiting;
     concerned.push_back(rank);
@@ -72,13 +77,14 @@ Status GroupGenerator::done(Rank rank, std::uint64_t sequence, GroupNotices& not
 Status GroupGenerator::fail(Rank rank, std::uint64_t sequence, GroupNotices& notices) {
   DUNLIN_TRY(check_alive(rank));
   DUNLIN_TRY(check_member(rank, sequence));
-  const Worker& failing = worker(rank);
+  Worker& failing = worker(rank);
   if (failing.told < sequence)
     return Status(Code::kInvalidArgument,
                   fmt::format("says that group {} failed, but was not told of it", sequence))
         .with_peer(rank);
   if (failing.queue.empty() || failing.queue.front() != sequence) {
     // Others said that it is done, or that it is broken; in this case the notice comes twice.
+    if (failing.told == sequence) failing.is_answered = false;
     notices.push_back({.kind = GroupNotice::Kind::kBroken,
                        .to = rank,
                        .group = {sequence, {}},
@@ -163,8 +169,10 @@ void GroupGenerator::leave(Rank rank, std::uint64_t sequence) {
   Worker& leaving = worker(rank);
   const auto at = std::find(leaving.queue.begin(), leaving.queue.end(), sequence);
   if (at == leaving.queue.end()) return;
-  if (sequence == leaving.told && leaving.state == State::kServed)
+  if (sequence == leaving.told && leaving.state == State::kServed) {
     leaving.state = State::kComputing;
+    leaving.is_answered = true;
+  }
   if (sequence == leaving.own) leaving.own = 0;
   leaving.queue.erase(at);
   const auto found = groups_.find(sequence);
@@ -179,13 +187,15 @@ void GroupGenerator::break_group(std::uint64_t sequence, GroupNotices& notices,
   for (const Rank member : group.ranks) {
     const Worker& of = worker(member);
     if (std::find(of.queue.begin(), of.queue.end(), sequence) == of.queue.end()) continue;
+    const bool is_answer = of.told == sequence && of.state == State::kServed;
     if (of.told >= sequence) {
       notices.push_back({.kind = GroupNotice::Kind::kBroken,
                          .to = member,
                          .group = group,
-                         .ask_again = of.state == State::kServed});
+                         .ask_again = is_answer});
     }
     leave(member, sequence);
+    if (is_answer) worker(member).is_answered = false;
     add_front(member, concerned);
     concerned.push_back(member);
   }
@@ -223,6 +233,7 @@ void GroupGenerator::make_groups(Rank rank, GroupNotices& notices, std::vector<R
       // Nothing else is in its queue: all others are lost, or too far behind.
       worker(rank).told = sequence;
       worker(rank).state = State::kComputing;
+      worker(rank).is_answered = true;
       notices.push_back({.to = rank, .group = {sequence, std::move(ranks)}, .then_compute = true});
       continue;
     }

@@ -14,9 +14,11 @@
 //   join    reduce with this group; if `then_compute`, go on with the next iteration afterwards.
 //           A group of one needs no reduce, and nobody tells that it is done.
 //   broken  this group will not be reduced. Whoever is done with it, or has heard so before,
-//           ignores that; the others drop it, keep their model as it was before, and if
-//           `ask_again`, ask again for the same iteration.
-// A worker reduces its groups one by one, in the order of the notices.
+//           ignores that; the others drop it at once, keep their model as it was before, and if
+//           `ask_again`, ask again for the same iteration. It may come behind notices to join later
+//           groups, and is heeded before these.
+// A worker reduces its groups one by one, in the order of the notices; one whose number isn't above
+// that of its last one is a repetition, and ignored.
 //
 // Order. All groups are in one total order, that of their sequence numbers. A worker's queue (the
 // paper's group buffer) is the part of it that has the worker in it, and a worker reduces from the
@@ -72,10 +74,10 @@ class GroupGenerator {
   // Options that can't work are kInvalidArgument, with what is wrong with them.
   static Result<GroupGenerator> make(const GroupOptions& options);
 
-  // A worker has computed `iteration` (counted from anywhere, never down) and wants a group;
+  // A worker has computed `iteration` (from anywhere, going up with each) and wants a group;
   // `last_done` is the largest sequence number of its groups that are over, 0 if none is. Asking
-  // again while the answer is under way, or was lost, is allowed and gives the same answer
-  // (another, where the worker was to stay alone). kPeerDead: the worker was lost. kOutOfRange: no
+  // again for the same iteration gives the same answer, or, when that group is over already, one
+  // that the worker ignores as it is not newer. kPeerDead: the worker was lost. kOutOfRange: no
   // such worker. kInvalidArgument: an iteration or a last_done that can't be.
   Status ask(Rank rank, std::uint64_t iteration, std::uint64_t last_done, GroupNotices& notices);
   // A member says that a group's reduce is over at all members. Of a group that is over or broken
@@ -84,13 +86,16 @@ class GroupGenerator {
   // A member's reduce failed. All members that don't know of its end are told that it is broken,
   // the one that says so always. Errors as of done().
   Status fail(Rank rank, std::uint64_t sequence, GroupNotices& notices);
-  // A worker is gone for good. Groups that nobody has been told of lose it, and vanish if a single
-  // worker is left; others with it are broken. Saying it again means nothing. kOutOfRange.
+  // A worker is gone for good: it died, or has ended its training. Groups that nobody has been told
+  // of lose it, and vanish if a single worker is left; others with it are broken. Saying it again
+  // means nothing. kOutOfRange.
   Status lose(Rank rank, GroupNotices& notices);
 
   // Everything, options included, so that another process goes on identically. It must be taken
   // after the last call whose notices were sent, and before these are sent if the process may die
-  // in between: repeated notices do no harm, forgotten ones do.
+  // in between: repeated notices do no harm, forgotten ones do. What was
+  // said to the former process may be lost: each worker then repeats the last done() that it said,
+  // and the ask() or fail() that it waits on; and deaths are reported again.
   Bytes snapshot() const;
   // kCorrupted: not what snapshot() wrote.
   static Result<GroupGenerator> restore(std::span<const std::byte> snapshot);
@@ -120,6 +125,7 @@ class GroupGenerator {
   struct Worker {
     bool is_alive = true;
     State state = State::kComputing;
+    bool is_answered = false;     // this iteration's ask was, by a group that is over
     std::uint64_t iteration = 0;  // the paper's counter
     std::uint64_t told = 0;       // the last group that it was told of
     std::uint64_t own = 0;        // the group that its ask has made, of the random policy

@@ -38,6 +38,7 @@ Bytes GroupGenerator::snapshot() const {
   for (const Worker& each : workers_) {
     writer.number(static_cast<std::uint8_t>(each.is_alive))
         .number(static_cast<std::uint8_t>(each.state))
+        .number(static_cast<std::uint8_t>(each.is_answered))
         .number(each.iteration)
         .number(each.told)
         .number(each.own)
@@ -98,6 +99,7 @@ Status GroupGenerator::read_workers(ByteReader& reader) {
     each.is_alive = reader.number<std::uint8_t>() != 0;
     const auto state = reader.number<std::uint8_t>();
     each.state = static_cast<State>(state);
+    each.is_answered = reader.number<std::uint8_t>() != 0;
     each.iteration = reader.number<std::uint64_t>();
     each.told = reader.number<std::uint64_t>();
     each.own = reader.number<std::uint64_t>();

@@ -226,18 +226,22 @@ void GroupGenerator::make_groups(Rank rank, GroupNotices& notices, std::vector<R
   std::vector<WorkerView> views;
   views.reserve(workers_.size());
   for (const Worker& each : workers_)
-    views.push_back({each.is_alive, each.queue.size(), each.iteration});
+    views.push_back({each.is_alive, each.queue.size(), each.iteration, each.alone});
   for (auto& ranks : choose_groups(options_, views, rank, random_)) {
     const std::uint64_t sequence = next_sequence_++;
     if (ranks.size() == 1) {
-      // Nothing else is in its queue: all others are lost, or too far behind.
+      // Nothing else is in its queue: it has asked for lack of a group.
       worker(rank).told = sequence;
       worker(rank).state = State::kComputing;
       worker(rank).is_answered = true;
+      ++worker(rank).alone;
       notices.push_back({.to = rank, .group = {sequence, std::move(ranks)}, .then_compute = true});
       continue;
     }
-    for (const Rank member : ranks) worker(member).queue.push_back(sequence);
+    for (const Rank member : ranks) {
+      worker(member).queue.push_back(sequence);
+      worker(member).alone = 0;
+    }
     if (options_.policy == GroupPolicy::kRandom) worker(rank).own = sequence;
     concerned.insert(concerned.end(), ranks.begin(), ranks.end());
     Record record;
@@ -260,14 +264,14 @@ void GroupGenerator::tell(Rank rank, GroupNotices& notices) {
 void GroupGenerator::join(Rank rank, GroupNotices& notices) {
   Worker& joining = worker(rank);
   const Group& group = groups_.at(joining.queue.front()).group;
-  const bool is_last = options_.policy == GroupPolicy::kSmart || group.sequence == joining.own;
+  const bool is_last = options_.policy != GroupPolicy::kRandom || group.sequence == joining.own;
   if (is_last) joining.state = State::kServed;
   notices.push_back({.to = rank, .group = group, .then_compute = is_last});
 }
 
 bool GroupGenerator::is_ready(const Record& record) const {
-  // A smart group's members wait in the reduce. What was ready once stays so.
-  if (options_.policy == GroupPolicy::kSmart || record.is_told) return true;
+  // Otherwise members wait in the reduce. What was ready once stays so.
+  if (options_.policy != GroupPolicy::kRandom || record.is_told) return true;
   return std::all_of(record.group.ranks.begin(), record.group.ranks.end(), [&](Rank member) {
     return worker(member).queue.front() == record.group.sequence;
   });

@@ -26,15 +26,18 @@
 // no deadlock: of the first group in the total order, every member has it in front, and gets to it
 // when it has computed.
 //
-// Policies.
+// Policies (group_policy.h).
 //   random  every ask makes a group of the worker and group_size - 1 others, whatever these do. A
 //           group is given out when all its members' locks are free, that is, when it is in front
 //           of all their queues; until then it is pending. A worker reduces what it was drafted to
 //           before its own group.
-//   smart   an ask takes the first group of the worker's buffer. Only where that is empty, a global
-//           division makes groups of all workers with empty buffers that are not too far behind:
-//           see group_policy.h. A worker reduces one group per iteration, and waits in the reduce,
-//           not here.
+//   buffered  an ask takes the first group of the worker's buffer, and makes one as the random
+//   policy
+//           only where there is none. A worker reduces one group per iteration, and waits in the
+//           reduce, not here.
+//   smart   as buffered, but where there is none, a global division makes groups of all workers
+//   with
+//           empty buffers that are not too far behind.
 //
 // Deterministic: the same calls give the same notices, from the seed on. Owner thread only. Works
 // on any number of workers; a call costs the members of the groups that it touches, a division the
@@ -77,7 +80,9 @@ class GroupGenerator {
   // A worker has computed `iteration` (from anywhere, going up with each) and wants a group;
   // `last_done` is the largest sequence number of its groups that are over, 0 if none is. Asking
   // again for the same iteration gives the same answer, or, when that group is over already, one
-  // that the worker ignores as it is not newer. kPeerDead: the worker was lost. kOutOfRange: no
+  // that the worker ignores as it is not newer. Only where that group was broken after the worker
+  // was done with it, a repetition is taken for another ask, and the worker told of a group early:
+  // it takes it as the answer to its next ask. kPeerDead: the worker was lost. kOutOfRange: no
   // such worker. kInvalidArgument: an iteration or a last_done that can't be.
   Status ask(Rank rank, std::uint64_t iteration, std::uint64_t last_done, GroupNotices& notices);
   // A member says that a group's reduce is over at all members. Of a group that is over or broken
@@ -126,6 +131,7 @@ class GroupGenerator {
     bool is_alive = true;
     State state = State::kComputing;
     bool is_answered = false;     // this iteration's ask was, by a group that is over
+    std::uint32_t alone = 0;      // times in a row that its answer was to stay alone
     std::uint64_t iteration = 0;  // the paper's counter
     std::uint64_t told = 0;       // the last group that it was told of
     std::uint64_t own = 0;        // the group that its ask has made, of the random policy

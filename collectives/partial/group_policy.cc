@@ -100,6 +100,7 @@ class SmartPolicy {
   }
 
   void join_the_busy() {
+    if (workers_[initiator_.index()].alone < kMostAlone) return add({initiator_});
     Ranks busy;
     for (std::size_t i = 0; i < workers_.size(); ++i) {
       const Rank rank(static_cast<int>(i));
@@ -143,15 +144,22 @@ std::vector<Ranks> choose_randomly(const GroupOptions& options, std::span<const 
 }  // namespace
 
 const char* to_string(GroupPolicy policy) {
-  return policy == GroupPolicy::kRandom ? "random" : "smart";
+  switch (policy) {
+    case GroupPolicy::kRandom:
+      return "random";
+    case GroupPolicy::kBuffered:
+      return "buffered";
+    default:
+      return "smart";
+  }
 }
 
 Result<GroupPolicy> parse_group_policy(std::string_view name) {
-  for (const GroupPolicy policy : {GroupPolicy::kRandom, GroupPolicy::kSmart}) {
+  for (const GroupPolicy policy : kGroupPolicies) {
     if (name == to_string(policy)) return policy;
   }
   return Status(Code::kInvalidArgument,
-                fmt::format("group policy '{}': must be random or smart", name));
+                fmt::format("group policy '{}': must be random, buffered or smart", name));
 }
 
 Status check(const GroupOptions& options) {
@@ -164,8 +172,7 @@ Status check(const GroupOptions& options) {
   if (options.slowdown_threshold < 1)
     return {Code::kInvalidArgument,
             "slowdown threshold 0: nobody would pass the filter; must be at least 1"};
-  if (options.policy != GroupPolicy::kRandom && options.policy != GroupPolicy::kSmart)
-    return {Code::kInvalidArgument, "no such group policy"};
+  if (options.policy > GroupPolicy::kSmart) return {Code::kInvalidArgument, "no such group policy"};
   return Status::ok();
 }
 
@@ -185,7 +192,7 @@ std::size_t GroupRandom::below(std::size_t bound) {
 std::vector<std::vector<Rank>> choose_groups(const GroupOptions& options,
                                              std::span<const WorkerView> workers, Rank initiator,
                                              GroupRandom& random) {
-  if (options.policy == GroupPolicy::kRandom)
+  if (options.policy != GroupPolicy::kSmart)
     return choose_randomly(options, workers, initiator, random);
   return SmartPolicy(options, workers, initiator, random).choose();
 }

@@ -3,6 +3,9 @@
 //
 // The random policy (section 4.1): the worker that asks, and group_size - 1 others, all alike.
 //
+// The buffered policy: the same choice, but only where the worker's buffer is empty; else the first
+// group in it serves (group buffer, section 5.1, without global division).
+//
 // The smart policy (section 5) divides all workers that have nothing to do at once:
 //   - Candidates: the worker that asks (the initiator), and all others with empty buffers whose
 //     counter is less than slowdown_threshold below the initiator's (slowdown filter, 5.3).
@@ -13,8 +16,10 @@
 //     candidates of each node meet. As the second group is an iteration away, who is too far behind
 //     the fastest candidate of its node is not in it, even if it is the initiator: it would hold up
 //     its node for an iteration of its own. (The paper leaves that open.)
-//   - When nobody else is a candidate, the initiator joins those with the shortest buffers, behind
-//     what they have to do, if the filter lets any through; else it stays alone. (Left open, too.)
+//   - When nobody else is a candidate, the initiator stays alone this time (left open, too). After
+//     kMostAlone times in a row it joins those with the shortest buffers, behind what they have to
+//     do, if the filter lets any through. At once would cost more: it sets those two iterations
+//     apart from all others, who then wait for them, or they for these.
 //
 // Dividing m workers gives groups of equal size up to one, none with a single worker: of at most
 // group_size, but for a group of three where pairs don't come out even.
@@ -30,7 +35,9 @@
 
 namespace dunlin::collective {
 
-enum class GroupPolicy : std::uint8_t { kRandom, kSmart };
+enum class GroupPolicy : std::uint8_t { kRandom, kBuffered, kSmart };
+inline constexpr GroupPolicy kGroupPolicies[] = {GroupPolicy::kRandom, GroupPolicy::kBuffered,
+                                                 GroupPolicy::kSmart};
 const char* to_string(GroupPolicy policy);
 Result<GroupPolicy> parse_group_policy(std::string_view name);
 
@@ -67,11 +74,14 @@ class GroupRandom {
   std::uint64_t state_;
 };
 
+inline constexpr std::uint32_t kMostAlone = 4;
+
 // What a policy knows of a worker.
 struct WorkerView {
   bool is_alive = true;
   std::size_t queued = 0;       // groups in its buffer
   std::uint64_t iteration = 0;  // its counter
+  std::uint32_t alone = 0;      // times that it was left alone in a row
 };
 
 // Groups for `initiator`, which must be alive, in the order in which they are to be queued; the

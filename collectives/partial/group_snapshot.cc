@@ -39,6 +39,7 @@ Bytes GroupGenerator::snapshot() const {
     writer.number(static_cast<std::uint8_t>(each.is_alive))
         .number(static_cast<std::uint8_t>(each.state))
         .number(static_cast<std::uint8_t>(each.is_answered))
+        .number(each.alone)
         .number(each.iteration)
         .number(each.told)
         .number(each.own)
@@ -100,6 +101,7 @@ Status GroupGenerator::read_workers(ByteReader& reader) {
     const auto state = reader.number<std::uint8_t>();
     each.state = static_cast<State>(state);
     each.is_answered = reader.number<std::uint8_t>() != 0;
+    each.alone = reader.number<std::uint32_t>();
     each.iteration = reader.number<std::uint64_t>();
     each.told = reader.number<std::uint64_t>();
     each.own = reader.number<std::uint64_t>();

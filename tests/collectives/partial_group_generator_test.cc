@@ -168,18 +168,43 @@ TEST(GroupGenerator, ASlowWorkerMeetsFastOnesWhenItAsks) {
   EXPECT_THAT(bench.generator.queue_of(Rank(1)), SizeIs(1));
 }
 
-TEST(GroupGenerator, WhoFindsOnlyBusyWorkersStandsBehindTheirGroups) {
-  Bench bench(options_of(GroupPolicy::kSmart, {1, 3}, 2));
+TEST(GroupGenerator, WhoFindsOnlyBusyWorkersStaysAloneForAWhile) {
+  GroupOptions options = options_of(GroupPolicy::kSmart, {1, 3}, 2);
+  options.slowdown_threshold = 100;
+  Bench bench(options);
   const Group all = bench.ask(0, 0)[0].group;  // one group of three, as there are no pairs
   ASSERT_THAT(all.ranks, SizeIs(3));
-  const auto told = bench.ask(1, 1, 0);
-  EXPECT_EQ(told[0].group, all);
+  EXPECT_EQ(bench.ask(1, 0)[0].group, all);
   // Worker 1 is through with it before the leader says so.
-  const auto next = bench.ask(1, 2, all.sequence);
+  std::uint64_t last_done = all.sequence;
+  for (std::uint32_t i = 0; i < kMostAlone; ++i) {
+    const auto told = bench.ask(1, i + 1, last_done);
+    ASSERT_THAT(told, SizeIs(1));
+    EXPECT_TRUE(told[0].group.is_alone());
+    EXPECT_TRUE(told[0].then_compute);
+    last_done = told[0].group.sequence;
+  }
+  // Then it stands behind the group of one of the others.
+  const auto next = bench.ask(1, kMostAlone + 1, last_done);
   ASSERT_THAT(next, SizeIs(1));
-  EXPECT_THAT(next[0].group.ranks, SizeIs(2));
+  ASSERT_THAT(next[0].group.ranks, SizeIs(2));
   const Rank other = next[0].group.ranks[next[0].group.ranks[0] == Rank(1) ? 1 : 0];
   EXPECT_THAT(bench.generator.queue_of(other), ElementsAre(all.sequence, next[0].group.sequence));
+}
+
+TEST(GroupGenerator, ABufferedGroupServesThoseWhoWereDrafted) {
+  Bench bench(options_of(GroupPolicy::kBuffered, {1, 4}, 3));
+  const Group group = bench.ask(0, 0)[0].group;
+  const auto drafted = bench.ask(group.ranks[1].value(), 0);
+  ASSERT_THAT(drafted, SizeIs(1));
+  EXPECT_EQ(drafted[0].group, group);
+  EXPECT_TRUE(drafted[0].then_compute);
+  EXPECT_EQ(bench.generator.groups_made(), 1u);
+  // Who wasn't has a group of its own, and those of it that are busy come to it later.
+  int outside = 0;
+  while (group.has(Rank(outside))) ++outside;
+  const auto own = bench.ask(outside, 0);
+  EXPECT_EQ(own[0].group.sequence, 2u);
 }
 
 TEST(GroupGenerator, ADeadWorkerLeavesGroupsThatNobodyKnows) {
@@ -273,7 +298,8 @@ TEST(GroupGenerator, SaysWhatIsWrongWithCallsAndOptions) {
   options.slowdown_threshold = 1;
   options.layout.nodes = 0;
   EXPECT_THAT(message(GroupGenerator::make(options).status()), HasSubstr("nodes"));
-  EXPECT_THAT(message(parse_group_policy("clever").status()), HasSubstr("random or smart"));
+  EXPECT_THAT(message(parse_group_policy("clever").status()),
+              HasSubstr("random, buffered or smart"));
   EXPECT_EQ(parse_group_policy("random").value(), GroupPolicy::kRandom);
 
   Bench bench(options_of(GroupPolicy::kSmart, {1, 4}, 2));
@@ -295,7 +321,7 @@ TEST(GroupGenerator, SaysWhatIsWrongWithCallsAndOptions) {
 }
 
 TEST(GroupGenerator, GoesOnIdenticallyInAnotherProcess) {
-  for (const GroupPolicy policy : {GroupPolicy::kRandom, GroupPolicy::kSmart}) {
+  for (const GroupPolicy policy : kGroupPolicies) {
     testing::PartialSetting setting;
     setting.options = options_of(policy, {3, 3}, 3);
     setting.iterations = 20;
@@ -341,7 +367,7 @@ TEST(GroupGenerator, RefusesSnapshotsThatAreNone) {
 
 // The paper's condition for convergence (section 3.3), of what really runs.
 TEST(GroupGenerator, ReducesMixAllWorkers) {
-  for (const GroupPolicy policy : {GroupPolicy::kRandom, GroupPolicy::kSmart}) {
+  for (const GroupPolicy policy : kGroupPolicies) {
     testing::PartialSetting setting;
     setting.options = options_of(policy, {4, 4}, 3);
     setting.iterations = 50;

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <iterator>
+
 #include "collectives/partial/group_matrix.h"
 #include "tests/collectives/partial_world.h"
 
@@ -15,7 +17,7 @@ PartialSetting setting_of(std::uint64_t seed) {
   setting.seed = random.next();
   GroupOptions& options = setting.options;
   options.seed = random.next();
-  options.policy = random.below(2) == 0 ? GroupPolicy::kRandom : GroupPolicy::kSmart;
+  options.policy = kGroupPolicies[random.below(std::size(kGroupPolicies))];
   options.layout.nodes = 1 + static_cast<int>(random.below(4));
   options.layout.workers_per_node = 1 + static_cast<int>(random.below(4));
   const int workers = options.layout.workers();
@@ -31,6 +33,7 @@ PartialSetting setting_of(std::uint64_t seed) {
     setting.deaths.push_back(
         {static_cast<int>(random.below(static_cast<std::size_t>(workers))), random.below(120)});
   if (random.below(3) == 0) setting.moves_at = random.below(120);
+  setting.repeats_asks = random.below(2) == 0;
   setting.loses_messages = random.below(2) == 0;
   return setting;
 }

@@ -95,7 +95,7 @@ Status PartialWorld::step(const Event& event) {
       self.is_computing = false;
       ask(event.rank);
       // A repetition, which must do no harm.
-      if (below(16) == 0) ask(event.rank);
+      if (setting_.repeats_asks && below(8) == 0) ask(event.rank);
       return look(event.rank);
     case Kind::kFinished:
       return is_in_it && !is_doomed(self.current.group) ? finish(event.rank) : Status::ok();
@@ -168,10 +168,10 @@ Status PartialWorld::look(int rank) {
     self.inbox.pop_front();
     if (is_news) DUNLIN_TRY(join(rank, notice));
   }
-  // Nobody may be drafted by surprise.
+  // Nobody is drafted by surprise, except for a repeated ask.
   for (const GroupNotice& notice : self.inbox) {
-    if (self.is_computing && notice.kind == GroupNotice::Kind::kJoin &&
-        notice.group.sequence > self.seen)
+    if (!setting_.repeats_asks && !setting_.loses_messages && self.is_computing &&
+        notice.kind == GroupNotice::Kind::kJoin && notice.group.sequence > self.seen)
       return {Code::kInternal, fmt::format("worker {} computes, and is told of group {}", rank,
                                            notice.group.sequence)};
   }

@@ -27,6 +27,7 @@ struct PartialSetting {
     std::uint64_t at = 0;
   };
   std::vector<Death> deaths;
+  bool repeats_asks = false;
   // The generator moves to another process, by its snapshot...
   std::optional<std::uint64_t> moves_at;
   // ...with which all that is on its way to it is lost.

@@ -226,7 +226,9 @@ Result<std::unique_ptr<Method>> make_method(GroupCluster& cluster, GroupMethod m
       break;
   }
   collective::GroupOptions options;
-  options.policy = method == GroupMethod::kRandom ? GroupPolicy::kRandom : GroupPolicy::kSmart;
+  options.policy = method == GroupMethod::kRandom     ? GroupPolicy::kRandom
+                   : method == GroupMethod::kBuffered ? GroupPolicy::kBuffered
+                                                      : GroupPolicy::kSmart;
   options.layout = setting.layout;
   options.group_size = setting.group_size;
   options.slowdown_threshold = setting.slowdown_threshold;
@@ -249,6 +251,8 @@ const char* to_string(GroupMethod method) {
       return "static";
     case GroupMethod::kRandom:
       return "random";
+    case GroupMethod::kBuffered:
+      return "buffered";
     default:
       return "smart";
   }

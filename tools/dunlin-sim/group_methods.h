@@ -16,12 +16,17 @@ enum class GroupMethod : std::uint8_t {
   // wait in the order in which they came until both are free.
   kAdPsgd,
   kStatic,  // groups from collective::StaticSchedule
-  kRandom,  // from collective::GroupGenerator
+  kRandom,  // from collective::GroupGenerator, by policy
+  kBuffered,
   kSmart,
 };
-inline constexpr GroupMethod kGroupMethods[] = {
-    GroupMethod::kParameterServer, GroupMethod::kAllReduce, GroupMethod::kAdPsgd,
-    GroupMethod::kStatic,          GroupMethod::kRandom,    GroupMethod::kSmart};
+inline constexpr GroupMethod kGroupMethods[] = {GroupMethod::kParameterServer,
+                                                GroupMethod::kAllReduce,
+                                                GroupMethod::kAdPsgd,
+                                                GroupMethod::kStatic,
+                                                GroupMethod::kRandom,
+                                                GroupMethod::kBuffered,
+                                                GroupMethod::kSmart};
 const char* to_string(GroupMethod method);
 
 // Iterations of all workers per second. An error: wrong settings, or a hang.

@@ -135,6 +135,7 @@ Status Conduct::meet(Operation& operation) {
     maps_all = maps_all && contact->is_mapped;
   }
   if (!has_met_all) return Status::busy();
+  DUNLIN_TRY(runner_.allocate_scratch());
   Hello& hello = operation.task.hellos[static_cast<std::size_t>(operation.task.index)];
   hello.maps_all = maps_all;
   hello.scratch_window = runner_.scratch_window();
@@ -267,6 +268,19 @@ Status Conduct::look(Operation& operation) const {
   return Status::ok();
 }
 
+// Whoever waits for somebody who waits for a stopped member should say who that is.
+Status Conduct::name_stalled(const Operation& operation, Status status) const {
+  if (status.code() != Code::kDeadlineExceeded) return status;
+  const PeerTable& table = fabric_.peers();
+  for (const Rank rank : operation.members) {
+    if (table.state(rank) != PeerState::kStalled) continue;
+    return Status(Code::kPeerStalled, fmt::format("{}; rank {} is {}", status.message(),
+                                                  rank.value(), table.describe(rank)))
+        .with_peer(rank);
+  }
+  return status;
+}
+
 void Conduct::give_up(Operation& operation, Status why) {
   const auto culprit = why.peer();
   const Farewell farewell{culprit ? culprit->value() : -1, static_cast<std::uint32_t>(why.code())};
@@ -275,11 +289,7 @@ void Conduct::give_up(Operation& operation, Status why) {
     contacts_.bid(*contact, operation.number(), farewell);
   }
   const bool has_greeted = std::ranges::count(operation.has_greeted, true) > 0;
-  if (has_greeted) {
-    // A want of memory is the next operation's affair, which finds the old scratch.
-    if (Status status = runner_.abandon(operation.task); !status.is_ok())
-      operation.outcome = std::move(status);
-  }
+  if (has_greeted) runner_.abandon(operation.task);
   operation.phase = Phase::kOver;
   contacts_.forget(operation.number());
 }

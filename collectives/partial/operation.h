@@ -53,6 +53,8 @@ class Conduct {
   // As far as it gets now; the operations before it are over.
   void advance(Operation& operation);
   std::vector<transport::Awaited> awaited(const Operation& operation) const;
+  // Of a wait for the operation.
+  Status name_stalled(const Operation& operation, Status status) const;
 
  private:
   // kBusy: before the next step; ok: it has come to its end.

@@ -172,6 +172,7 @@ Status PartialAllReduce::wait(PartialRequest request, Duration timeout) {
       impl_->fabric.wait([&] { return test(request); }, [&] { return awaited(request); }, timeout);
   Operation* const operation = impl_->find(request.number);
   if (operation == nullptr) return status;
+  status = impl_->conduct.name_stalled(*operation, std::move(status));
   // Nobody has looked at its outcome: it is given up.
   operation->refuse(status);
   impl_->progress();

@@ -35,9 +35,9 @@
 // Errors. Members that call different things under one number (another group, count, type or
 // operation) get kInvalidArgument that names one who differs. A member that dies or leaves: the
 // others get kPeerDead, which names it. One that never comes: whoever waits first gets
-// kDeadlineExceeded, which names it, and the others get that from him, naming it as well. Whoever
-// gives up says so to all members, who then give up, too: but one may have ended well where another
-// didn't. Afterwards:
+// kDeadlineExceeded (kPeerStalled, if it is stopped), which names it, and the others get that from
+// him, naming it as well. Whoever gives up says so to all members, who then give up, too: but one
+// may have ended well where another didn't. Afterwards:
 //   - Operations without the one who is to blame go on as ever, as do those with him once he makes
 //     progress again; only his own calls, if he had not made them, find out that they are late.
 //   - `input` is what it was, unless it is `output` as well. `output` holds parts of the old and
@@ -69,7 +69,7 @@ namespace dunlin::collective {
 struct PartialOptions {
   std::string name = "world";  // distinguishes those of one job
   // For what peers send before it can be reduced; a rank has twice of it. Larger operations go in
-  // slices.
+  // slices; where it is too small even for that (below 256 KiB), they end with kResourceExhausted.
   std::size_t scratch_bytes = std::size_t{2} << 20;
   // Longer messages are pipelined in segments of this.
   std::size_t segment_bytes = std::size_t{256} << 10;

@@ -39,6 +39,7 @@ Runner::Runner(transport::Fabric& fabric, Memory& memory, Contacts& contacts, Te
       executor_(std::make_unique<Executor>(fabric.board(), compute_)) {}
 
 Status Runner::allocate_scratch() {
+  if (scratch_ != nullptr) return Status::ok();
   DUNLIN_ASSIGN(scratch_, memory_.allocate(kTurns * (terms_.scratch_bytes + kStagedBytes)));
   return Status::ok();
 }
@@ -219,7 +220,7 @@ Status Runner::test() {
   }
 }
 
-Status Runner::abandon(const Task& task) {
+void Runner::abandon(const Task& task) {
   // It must not go on, and what it has posted may not end soon.
   abandoned_.push_back(std::move(executor_));
   std::erase_if(abandoned_, [](const auto& executor) { return executor->is_quiet(); });
@@ -227,7 +228,7 @@ Status Runner::abandon(const Task& task) {
   for (OwnWindow* const window : {scratch_, task.input_window, task.output_window}) {
     if (window != nullptr) window->is_tainted = true;
   }
-  return allocate_scratch();
+  scratch_ = nullptr;  // the next operation takes another
 }
 
 bool Runner::is_quiet() const {

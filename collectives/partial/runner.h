@@ -36,7 +36,8 @@ class Runner {
  public:
   Runner(transport::Fabric& fabric, Memory& memory, Contacts& contacts, Terms terms);
 
-  // The memory for what peers put here, and for what is copied; window 0 at first.
+  // The memory for what peers put here, and for what is copied, if there is none: window 0 at
+  // first, another one after each abandon().
   Status allocate_scratch();
   std::uint32_t scratch_window() const { return scratch_->id; }
 
@@ -47,7 +48,7 @@ class Runner {
   // The member that is waited for; nobody while we wait for our own puts.
   Rank awaited() const { return executor_->awaited(); }
   // Members may have begun what is given up here: what they still put lands where it does no harm.
-  Status abandon(const Task& task);
+  void abandon(const Task& task);
   // Nothing is on its way out of our memory.
   bool is_quiet() const;
 

@@ -61,6 +61,8 @@ Status run(const Options& options, Job& job) {
       return run_collective(options, job, *output);
     case Bench::kNeighborAllReduce:
       return run_neighbor_all_reduce(options, job, *output);
+    case Bench::kPartial:
+      return run_partial(options, job, *output);
     case Bench::kOverlap:
       return run_overlap(options, job, *output);
     case Bench::kTune:

@@ -54,5 +54,6 @@ std::unique_ptr<Command> make_reduce_command();
 std::unique_ptr<Command> make_straggler_ring_command();
 std::unique_ptr<Command> make_collective_command(collective::Collective collective);
 std::unique_ptr<Command> make_figures_command();
+std::unique_ptr<Command> make_groups_command();
 
 }  // namespace dunlin::simulate

@@ -1,0 +1,84 @@
+// How the group generator chooses groups: options, what a policy sees, and the two policies of
+// Ripples / Prague. Pure functions of what they are given; any thread.
+//
+// The random policy (section 4.1): the worker that asks, and group_size - 1 others, all alike.
+//
+// The smart policy (section 5) divides all workers that have nothing to do at once:
+//   - Candidates: the worker that asks (the initiator), and all others with empty buffers whose
+//     counter is less than slowdown_threshold below the initiator's (slowdown filter, 5.3).
+//   - Without inter_intra, or with candidates of one node only: they are divided at random into
+//     groups (global division, 5.1).
+//   - With inter_intra (5.2), two groups for each. First, one head worker per node, chosen at
+//     random, meets heads of other nodes, the others meet workers of their own node; then all
+//     candidates of each node meet. As the second group is an iteration away, who is too far behind
+//     the fastest candidate of its node is not in it, even if it is the initiator: it would hold up
+//     its node for an iteration of its own. (The paper leaves that open.)
+//   - When nobody else is a candidate, the initiator joins those with the shortest buffers, behind
+//     what they have to do, if the filter lets any through; else it stays alone. (Left open, too.)
+//
+// Dividing m workers gives groups of equal size up to one, none with a single worker: of at most
+// group_size, but for a group of three where pairs don't come out even.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "collectives/partial/group.h"
+#include "runtime/status.h"
+
+namespace dunlin::collective {
+
+enum class GroupPolicy : std::uint8_t { kRandom, kSmart };
+const char* to_string(GroupPolicy policy);
+Result<GroupPolicy> parse_group_policy(std::string_view name);
+
+struct GroupOptions {
+  GroupPolicy policy = GroupPolicy::kSmart;
+  WorkerLayout layout;
+  // 2..workers, 3 in the paper's experiments; ignored for a single worker.
+  int group_size = 3;
+  // Of the smart policy. The paper's C_thres, in iterations, at least 1. So far ahead may a fast
+  // worker be of those that it is grouped with.
+  std::uint64_t slowdown_threshold = 4;
+  bool inter_intra = true;
+  std::uint64_t seed = 1;
+
+  bool operator==(const GroupOptions&) const = default;
+};
+// kInvalidArgument: says which one and why.
+Status check(const GroupOptions& options);
+
+// The same everywhere, in one word: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+class GroupRandom {
+ public:
+  explicit GroupRandom(std::uint64_t state) : state_(state) {}
+  std::uint64_t state() const { return state_; }
+  std::uint64_t next();
+  // Uniform in 0..bound-1; bound at least 1.
+  std::size_t below(std::size_t bound);
+  template <typename T>
+  void shuffle(std::span<T> values) {
+    for (std::size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[below(i)]);
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+// What a policy knows of a worker.
+struct WorkerView {
+  bool is_alive = true;
+  std::size_t queued = 0;       // groups in its buffer
+  std::uint64_t iteration = 0;  // its counter
+};
+
+// Groups for `initiator`, which must be alive, in the order in which they are to be queued; the
+// first one that has the initiator is the one that it asks for. Each sorted. Workers that are lost
+// are in none; only the initiator can be in a group of one.
+std::vector<std::vector<Rank>> choose_groups(const GroupOptions& options,
+                                             std::span<const WorkerView> workers, Rank initiator,
+                                             GroupRandom& random);
+
+}  // namespace dunlin::collective

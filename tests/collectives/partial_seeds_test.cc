@@ -1,0 +1,55 @@
+#include <gtest/gtest.h>
+
+#include "collectives/partial/group_matrix.h"
+#include "tests/collectives/partial_world.h"
+
+namespace dunlin::collective {
+namespace {
+
+using testing::PartialSetting;
+using testing::PartialWorld;
+
+PartialSetting setting_of(std::uint64_t seed) {
+  GroupRandom random(seed);
+  PartialSetting setting;
+  setting.seed = random.next();
+  GroupOptions& options = setting.options;
+  options.seed = random.next();
+  options.policy = random.below(2) == 0 ? GroupPolicy::kRandom : GroupPolicy::kSmart;
+  options.layout.nodes = 1 + static_cast<int>(random.below(4));
+  options.layout.workers_per_node = 1 + static_cast<int>(random.below(4));
+  const int workers = options.layout.workers();
+  if (workers > 1)
+    options.group_size = 2 + static_cast<int>(random.below(static_cast<std::size_t>(workers - 1)));
+  options.slowdown_threshold = 1 + random.below(5);
+  options.inter_intra = random.below(3) != 0;
+  setting.iterations = 2 + random.below(5);
+  setting.longest_message = random.below(3) == 0 ? 30 : 4;
+  if (random.below(2) == 0)
+    setting.slow = static_cast<int>(random.below(static_cast<std::size_t>(workers)));
+  for (std::size_t deaths = random.below(3); deaths > 0; --deaths)
+    setting.deaths.push_back(
+        {static_cast<int>(random.below(static_cast<std::size_t>(workers))), random.below(120)});
+  if (random.below(3) == 0) setting.moves_at = random.below(120);
+  setting.loses_messages = random.below(2) == 0;
+  return setting;
+}
+
+TEST(PartialSeeds, NothingCollidesHangsOrWaitsInACycle) {
+  constexpr std::uint64_t kSeeds = 10'000;
+  std::uint64_t steps = 0;
+  std::uint64_t broken = 0;
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    PartialWorld world(setting_of(seed));
+    const Status status = world.run();
+    ASSERT_TRUE(status.is_ok()) << "seed " << seed << ": " << status.to_string();
+    steps += world.steps();
+    broken += world.broken();
+  }
+  // The runs are about something.
+  EXPECT_GT(steps, 100 * kSeeds);
+  EXPECT_GT(broken, kSeeds / 4);
+}
+
+}  // namespace
+}  // namespace dunlin::collective

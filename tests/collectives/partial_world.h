@@ -1,0 +1,115 @@
+// Workers that compute, ask a group generator for groups and reduce, in virtual time, with messages
+// that take random times: everything that the generator's header says of workers and services,
+// deaths and a change of the generator's process included. Every step goes through GroupChecker.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "collectives/partial/group_check.h"
+#include "collectives/partial/group_generator.h"
+
+namespace dunlin::collective::testing {
+
+struct PartialSetting {
+  GroupOptions options;
+  std::uint64_t iterations = 6;  // of each worker
+  std::uint64_t seed = 1;
+  std::uint64_t longest_message = 5;
+  std::uint64_t longest_compute = 20;
+  int slow = -1;  // a worker that computes five times as long
+  struct Death {
+    int rank = 0;
+    std::uint64_t at = 0;
+  };
+  std::vector<Death> deaths;
+  // The generator moves to another process, by its snapshot...
+  std::optional<std::uint64_t> moves_at;
+  // ...with which all that is on its way to it is lost.
+  bool loses_messages = false;
+};
+
+class PartialWorld {
+ public:
+  explicit PartialWorld(const PartialSetting& setting);
+
+  // Until all workers are done with their iterations, or dead.
+  Status run();
+  // The groups that were reduced by their leaders, in that order.
+  const std::vector<Group>& reduced() const { return reduced_; }
+  std::uint64_t broken() const { return broken_; }
+  std::uint64_t steps() const { return steps_; }
+
+ private:
+  enum class Kind : std::uint8_t { kComputed, kFinished, kDetected, kDeath, kMove, kSaid, kTold };
+  struct Said {
+    enum class What : std::uint8_t { kAsk, kDone, kFail, kLost } what{};
+    std::uint64_t iteration = 0;
+    std::uint64_t sequence = 0;
+  };
+  struct Event {
+    std::uint64_t at = 0;
+    std::uint64_t order = 0;
+    Kind kind{};
+    int rank = 0;
+    std::uint64_t sequence = 0;  // of the group; of kSaid and kTold: the generator's process
+    Said said{};
+    bool operator>(const Event& other) const {
+      return at != other.at ? at > other.at : order > other.order;
+    }
+  };
+  struct Worker {
+    bool is_alive = true;
+    bool is_computing = true;
+    bool is_inside = false;
+    bool is_over = false;
+    bool is_failing = false;  // has said fail, and waits for the notice
+    std::uint64_t iteration = 0;
+    std::uint64_t seen = 0;  // the last group that it joined
+    std::uint64_t done = 0;  // the last group that it finished
+    std::uint64_t told_done = 0;
+    GroupNotice current;
+    std::deque<GroupNotice> inbox;
+    std::deque<GroupNotice> on_the_way;
+    std::uint64_t last_said_at = 0;
+    std::uint64_t last_told_at = 0;
+  };
+
+  std::uint64_t below(std::uint64_t bound) { return random_.below(bound); }
+  Worker& worker(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
+  void post(std::uint64_t delay, Event event);
+  void say(int rank, Said said);
+  void ask(int rank);
+  void compute(int rank);
+  bool is_doomed(const Group& group) const;
+
+  Status step(const Event& event);
+  Status hear(int rank, const Said& said);
+  Status deliver(const GroupNotices& notices);
+  Status look(int rank);  // at its inbox
+  Status join(int rank, const GroupNotice& notice);
+  Status finish(int rank);
+  Status give_up(int rank, bool ask_again);
+  Status die(int rank);
+  Status move();
+
+  PartialSetting setting_;
+  GroupRandom random_;
+  GroupGenerator generator_;
+  GroupChecker checker_;
+  std::vector<Worker> workers_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::map<std::uint64_t, std::size_t> arrived_;  // members, by group
+  std::uint64_t now_ = 0;
+  std::uint64_t order_ = 0;
+  std::uint64_t process_ = 0;  // how often the generator moved
+  std::uint64_t steps_ = 0;
+  std::uint64_t broken_ = 0;
+  std::vector<Group> reduced_;
+};
+
+}  // namespace dunlin::collective::testing

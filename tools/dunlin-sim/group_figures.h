@@ -1,0 +1,36 @@
+// The heterogeneity experiment of Ripples / Prague (sections 7.3 and 7.4, Figs. 17 and 19): how
+// many iterations per second each method makes, with all workers alike and with one slowed down,
+// over those of the parameter server with all alike.
+//
+// Only times are modelled: the paper's bars hold as well how many iterations each method needs to
+// reach a loss, which ours don't.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/status.h"
+#include "tools/dunlin-sim/group_methods.h"
+
+namespace dunlin::simulate {
+
+struct GroupPoint {
+  Slowdown slowdown;
+  GroupMethod method{};
+  double iterations_per_s = 0;       // of all workers together
+  double over_parameter_server = 0;  // the one without slowdown
+  double over_all_reduce = 0;        // under the same slowdown
+  std::optional<double> paper;       // its overall speed-up, for 4 nodes of 4 workers
+};
+
+// Without slowdown, then for each factor one worker, then random ones.
+Result<std::vector<GroupPoint>> make_group_figures(const GroupSetting& setting,
+                                                   const std::vector<double>& factors);
+
+// A table for people, and rows for programs.
+std::string to_text(const std::vector<GroupPoint>& points);
+std::vector<nlohmann::ordered_json> to_json(const std::vector<GroupPoint>& points);
+
+}  // namespace dunlin::simulate

@@ -1,31 +1,20 @@
-// Partial all-reduces over every transport, against the product of the groups' mixing matrices; and
-// what happens when members disagree, are late, or die.
+// Partial all-reduces over every transport, against the product of the groups' mixing matrices.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
+#include <cmath>
 #include <optional>
 #include <random>
 
-#include "collectives/partial/partial_all_reduce.h"
+#include "collectives/partial/group_matrix.h"
+#include "collectives/partial/static_schedule.h"
+#include "tests/conformance/partial_support.h"
 #include "tests/support/mixed_models.h"
-#include "tests/support/ranks.h"
 
 namespace dunlin::testing {
 namespace {
-
-using collective::DataType;
-using collective::PartialAllReduce;
-using collective::PartialCall;
-using collective::PartialOptions;
-using collective::PartialRequest;
-using collective::ReduceOp;
-using transport::Fabric;
-
-using Members = std::vector<Rank>;
 
 class PartialTest : public ::testing::TestWithParam<PeerKind> {
  protected:
@@ -33,27 +22,6 @@ class PartialTest : public ::testing::TestWithParam<PeerKind> {
     run_ranks({.kind = GetParam(), .size = size, .killed = {}, .configure = {}}, body);
   }
 };
-
-std::unique_ptr<PartialAllReduce> make_partial(Fabric& fabric, PartialOptions options = {}) {
-  auto made = PartialAllReduce::create(fabric, std::move(options));
-  EXPECT_TRUE(made.is_ok()) << made.status().to_string();
-  return std::move(made).value();
-}
-
-Members ranks(std::initializer_list<int> values) {
-  Members made;
-  for (const int value : values) made.emplace_back(value);
-  return made;
-}
-
-template <typename T>
-PartialCall call_on(std::uint64_t number, Members members, std::span<T> model) {
-  PartialCall call{.number = number, .members = std::move(members)};
-  call.input = call.output = model.data();
-  call.count = model.size();
-  call.reduction.type = sizeof(T) == sizeof(double) ? DataType::kFloat64 : DataType::kFloat32;
-  return call;
-}
 
 enum class Place { kOwn, kOther, kEither };  // either: as chance has it, at each rank
 
@@ -219,6 +187,47 @@ TEST_P(PartialTest, ChainsOfGroupsThatShareRanks) {
   });
 }
 
+// Nobody is asked for a group, and nobody trains: the models come together as the product of the
+// groups' matrices says.
+TEST_P(PartialTest, TheStaticScheduleBringsAllTogether) {
+  run(8, [](Fabric& fabric) {
+    const collective::WorkerLayout layout{.nodes = 2, .workers_per_node = 4};
+    const auto schedule = collective::StaticSchedule::make(layout).value();
+    const auto partial = make_partial(fabric);
+    const int self = fabric.rank().value();
+    constexpr std::size_t kCount = 333;
+    std::vector<double> model(kCount);
+    std::vector<double> mean(kCount);
+    for (std::size_t e = 0; e < kCount; ++e) {
+      model[e] = MixedModels::initial(fabric.rank().index(), e);
+      for (std::size_t rank = 0; rank < 8; ++rank) mean[e] += MixedModels::initial(rank, e) / 8;
+    }
+    collective::GroupMatrix product(layout.workers());
+    double first_error = 0;
+    double error = 0;
+    for (std::uint64_t iteration = 0; iteration < 160; ++iteration) {
+      for (const auto& group : schedule.groups_of(iteration)) product.apply(group);
+      const collective::Group group = schedule.group_of(iteration, fabric.rank());
+      if (!group.is_alone()) {
+        const Status status = partial->run(call_on(group.sequence, group.ranks, std::span(model)));
+        ASSERT_TRUE(status.is_ok()) << status.to_string();
+      }
+      error = 0;
+      for (std::size_t e = 0; e < kCount; ++e) {
+        double expected = 0;
+        for (int rank = 0; rank < 8; ++rank)
+          expected += MixedModels::initial(Rank(rank).index(), e) * product.at(rank, self);
+        ASSERT_NEAR(model[e], expected, 1e-13) << "iteration " << iteration;
+        error = std::max(error, std::abs(model[e] - mean[e]));
+      }
+      if (iteration == 0) first_error = error;
+    }
+    EXPECT_GT(first_error, 1e-3);
+    EXPECT_LT(error, 1e-8);
+    sync(fabric, "done");
+  });
+}
+
 TEST_P(PartialTest, GroupsThatWereSeenCostNothingAndOthersLittle) {
   run(4, [](Fabric& fabric) {
     const auto partial = make_partial(fabric);
@@ -300,158 +309,6 @@ TEST_P(PartialTest, WrongArguments) {
     EXPECT_TRUE(partial->free(memory).is_ok());
     sync(fabric, "done");
   });
-}
-
-// Rank 2 calls something else; all hear of it, and go on together.
-TEST_P(PartialTest, Disagreement) {
-  run(3, [](Fabric& fabric) {
-    const auto partial = make_partial(fabric);
-    const bool is_wrong = fabric.rank() == Rank(2);
-    std::vector<double> model(1000, fabric.rank().value());
-    const std::span<double> all(model);
-    const Members everybody = ranks({0, 1, 2});
-    std::uint64_t number = 0;
-    const auto expect_refusal = [&](const PartialCall& call, const char* what) {
-      const Status status = partial->run(call);
-      EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
-      ASSERT_TRUE(status.peer().has_value()) << status.to_string();
-      EXPECT_EQ(*status.peer() == Rank(2), !is_wrong) << status.to_string();
-      EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(what));
-      // Nothing was averaged.
-      EXPECT_THAT(model, ::testing::Each(fabric.rank().value()));
-    };
-    const std::string name = "partial all-reduce";
-    expect_refusal(call_on(++number, everybody, all.first(is_wrong ? 999 : 1000)), name.c_str());
-    PartialCall call = call_on(++number, everybody, all.first(500));
-    if (is_wrong) call.reduction.type = DataType::kFloat32;
-    expect_refusal(call, name.c_str());
-    call = call_on(++number, everybody, all);
-    if (is_wrong) call.reduction.op = ReduceOp::kSum;
-    expect_refusal(call, name.c_str());
-    call = call_on(++number, everybody, all.first(is_wrong ? 0 : 1));
-    expect_refusal(call, name.c_str());
-    EXPECT_EQ(partial->statistics().failures, number);
-
-    const Status status = partial->run(call_on(++number, everybody, all));
-    ASSERT_TRUE(status.is_ok()) << status.to_string();
-    EXPECT_THAT(model, ::testing::Each(1.0));
-    sync(fabric, "done");
-  });
-}
-
-TEST_P(PartialTest, OtherGroupsUnderOneNumber) {
-  run(3, [](Fabric& fabric) {
-    const auto partial = make_partial(fabric);
-    const int self = fabric.rank().value();
-    std::vector<double> model(1000, self);
-    const std::span<double> all(model);
-    // Rank 0 does not know of rank 2.
-    const Status status =
-        partial->run(call_on(1, self == 0 ? ranks({0, 1}) : ranks({0, 1, 2}), all));
-    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
-    EXPECT_EQ(status.peer(), self == 0 ? Rank(1) : Rank(0)) << status.to_string();
-    // Rank 1 leaves number 2 out.
-    if (self == 0) {
-      const Status skipped = partial->run(call_on(2, ranks({0, 1}), all));
-      EXPECT_EQ(skipped.code(), Code::kInvalidArgument) << skipped.to_string();
-      EXPECT_EQ(skipped.peer(), Rank(1));
-      EXPECT_THAT(std::string(skipped.message()), ::testing::HasSubstr("has gone on"));
-    }
-    const Status good = partial->run(call_on(3, ranks({0, 1, 2}), all));
-    EXPECT_TRUE(good.is_ok()) << good.to_string();
-    EXPECT_THAT(model, ::testing::Each(1.0));
-    sync(fabric, "done");
-  });
-}
-
-// Rank 2 computes for longer than the others wait.
-TEST_P(PartialTest, AMemberThatComesTooLate) {
-  run(3, [](Fabric& fabric) {
-    const auto partial = make_partial(fabric);
-    const int self = fabric.rank().value();
-    std::vector<double> model(1000, self);
-    const std::span<double> all(model);
-    const Members everybody = ranks({0, 1, 2});
-    const auto expect_late = [&](const Status& status) {
-      EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
-      EXPECT_EQ(status.peer(), Rank(2)) << status.to_string();
-      EXPECT_THAT(model, ::testing::Each(self));
-    };
-    if (self < 2) {
-      auto request = partial->start(call_on(1, everybody, all)).value();
-      // Behind it in the queue, and given up before its turn.
-      auto behind = partial->start(call_on(2, ranks({0, 1}), all)).value();
-      if (self == 0) {
-        EXPECT_EQ(partial->wait(behind, std::chrono::milliseconds(50)).code(),
-                  Code::kDeadlineExceeded);
-      }
-      // Rank 1 hears of it from rank 0.
-      const auto patience = std::chrono::milliseconds(self == 0 ? 100 : 20'000);
-      expect_late(partial->wait(request, patience));
-      if (self == 1) {
-        const Status status = partial->wait(behind, std::chrono::seconds(20));
-        EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
-      }
-      ASSERT_TRUE(partial->run(call_on(3, ranks({0, 1}), all)).is_ok());
-      EXPECT_THAT(model, ::testing::Each(0.5));
-    }
-    sync(fabric, "the others have gone on");
-    if (self == 2) {
-      const Status status = partial->run(call_on(1, everybody, all));
-      EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
-      EXPECT_TRUE(status.peer().has_value());
-    }
-    const Status together = partial->run(call_on(4, everybody, all));
-    ASSERT_TRUE(together.is_ok()) << together.to_string();
-    EXPECT_THAT(model, ::testing::Each(::testing::DoubleEq(1.0)));
-    sync(fabric, "done");
-  });
-}
-
-// Rank 3 dies in the middle of an operation.
-TEST(PeerDeathPartial, EndsItsGroupsOnly) {
-  run_ranks({.kind = PeerKind::kProcesses, .size = 4, .killed = {3}, .configure = {}},
-            [](Fabric& fabric) {
-              const auto partial = make_partial(fabric);
-              const int self = fabric.rank().value();
-              const auto memory = partial->allocate(std::size_t{3} << 20).value();
-              const std::size_t count = std::size_t{1} << 17;
-              const std::span<double> input(reinterpret_cast<double*>(memory.data()), count);
-              const std::span<double> output(input.data() + count, count);
-              std::ranges::fill(input, self);
-              const Members everybody = ranks({0, 1, 2, 3});
-              PartialCall call = call_on(1, everybody, input);
-              call.output = output.data();
-              ASSERT_TRUE(partial->run(call).is_ok());
-              EXPECT_THAT(output, ::testing::Each(1.5));
-              call.number = 2;
-              call.members = ranks({0, 1, 3});
-              if (self == 3) {
-                (void)partial->start(call);
-                kill(getpid(), SIGKILL);
-              }
-              if (self < 2) {
-                const Status status = partial->run(call);
-                EXPECT_EQ(status.code(), Code::kPeerDead) << status.to_string();
-                EXPECT_EQ(status.peer(), Rank(3)) << status.to_string();
-                EXPECT_THAT(input, ::testing::Each(self));
-              }
-              call.number = 3;
-              call.members = ranks({0, 1, 2});
-              const auto other = partial->allocate(count * sizeof(double)).value();
-              const std::span<double> fresh(reinterpret_cast<double*>(other.data()), count);
-              call.output = fresh.data();
-              const Status status = partial->run(call);
-              ASSERT_TRUE(status.is_ok()) << status.to_string();
-              EXPECT_THAT(fresh, ::testing::Each(1.0));
-              // Who is known to be dead is not waited for.
-              call.number = 4;
-              call.members = everybody;
-              EXPECT_EQ(partial->run(call).code(), Code::kPeerDead);
-              call.number = 5;
-              call.members = ranks({0, 1, 2});
-              EXPECT_TRUE(partial->run(call).is_ok());
-            });
 }
 
 INSTANTIATE_TEST_SUITE_P(Peers, PartialTest,

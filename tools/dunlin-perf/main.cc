@@ -16,7 +16,8 @@ namespace {
 
 bool takes_pairs(Bench bench) {
   return bench != Bench::kBarrier && bench != Bench::kMutex && bench != Bench::kConsistency &&
-         bench != Bench::kTune && !collective_of(bench);
+         bench != Bench::kTune && bench != Bench::kNeighborAllReduce && bench != Bench::kPartial &&
+         !collective_of(bench);
 }
 
 Status check_size(const Options& options, int size) {

@@ -171,6 +171,8 @@ Status measure_one(const Options& options, Job& job, Groups& groups, const Outpu
   auto json = to_json(row);
   json["type"] = options.collective.type;
   json["memory"] = options.collective.memory;
+  json["checked"] = options.checks && options.collective.type.starts_with("float") &&
+                    options.collective.type != "float16";
   json["group_size"] = groups.group_size();
   json["group_all_reduce_us"] = group_us;
   json["all_reduce_us"] = world_us;

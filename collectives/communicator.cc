@@ -45,13 +45,13 @@ Result<Forced> parse_forced(std::string_view text) {
 // Lives on, retired, while lanes still work on its memory.
 class Communicator::Impl final : public transport::Retired {
  public:
-  explicit Impl(std::unique_ptr<Group> members)
+  explicit Impl(std::unique_ptr<Members> members)
       : group(std::move(members)),
         operations(*group),
         watch(group->fabric(), group->options().members) {}
   bool is_done() const override { return operations.is_quiet(); }
 
-  std::unique_ptr<Group> group;
+  std::unique_ptr<Members> group;
   Operations operations;
   MemberWatch watch;
   Forced forced;
@@ -77,7 +77,7 @@ Result<std::unique_ptr<Communicator>> Communicator::create(Fabric& fabric,
 Result<std::unique_ptr<Communicator>> Communicator::prepare(Fabric& fabric,
                                                             CommunicatorOptions options) {
   DUNLIN_ASSIGN(auto forced, parse_forced(fabric.config().algorithms));
-  DUNLIN_ASSIGN(auto group, Group::prepare(fabric, std::move(options)));
+  DUNLIN_ASSIGN(auto group, Members::prepare(fabric, std::move(options)));
   auto impl = std::make_unique<Impl>(std::move(group));
   impl->forced = std::move(forced);
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
@@ -117,7 +117,7 @@ Result<std::shared_ptr<MemoryRegion>> Communicator::owner_of(
 }
 
 Result<const Algorithm*> Communicator::choose(const Call& call) const {
-  const Group& group = *impl_->group;
+  const Members& group = *impl_->group;
   const std::string& forced = impl_->forced[static_cast<std::size_t>(call.collective)];
   const std::string_view name = call.algorithm.empty() ? forced : call.algorithm;
   if (!name.empty()) {

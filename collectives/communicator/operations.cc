@@ -27,7 +27,7 @@ std::size_t blocks_of(std::size_t elements, std::size_t count) {
 
 }  // namespace
 
-Operations::Operations(Group& group) : group_(group), queue_(kQueue) {
+Operations::Operations(Members& group) : group_(group), queue_(kQueue) {
   for (std::uint64_t turn = 0; turn < kTurns; ++turn)
     turns_.push_back(std::make_unique<Running>(group));
 }

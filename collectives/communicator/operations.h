@@ -10,14 +10,14 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/communicator/group.h"
+#include "collectives/communicator/members.h"
 #include "collectives/communicator/plan.h"
 
 namespace dunlin::collective {
 
 class Operations {
  public:
-  explicit Operations(Group& group);
+  explicit Operations(Members& group);
 
   // Puts the call into the queue. kBusy: the queue is full.
   Result<Request> post(const Call& call, const Algorithm& algorithm);
@@ -46,7 +46,7 @@ class Operations {
   };
   // A part that is under way, or the last one that was in this turn.
   struct Running {
-    explicit Running(Group& group) : executor(group.board(), group.compute()) {}
+    explicit Running(Members& group) : executor(group.board(), group.compute()) {}
     Executor executor;
     std::uint64_t number = 0;
     Call call;
@@ -78,7 +78,7 @@ class Operations {
   void copy_in(const Running& running) const;
   void copy_out(const Running& running) const;
 
-  Group& group_;
+  Members& group_;
   std::map<PlanKey, std::unique_ptr<Plan>> plans_;
   Plan* last_plan_ = nullptr;
   Window* staging_ = nullptr;

@@ -117,6 +117,25 @@ TEST(DunlinPerfCollectives, OverlapTellsAllThreeTimes) {
   }
 }
 
+TEST(DunlinPerfCollectives, PartialBesideBothAllReduces) {
+  for (const char* memory : {"registered", "any"}) {
+    for (const auto& [size, first_group] : {std::pair("2", 2), std::pair("9", 3)}) {
+      const auto lines = measure(3, {"partial", "--group-size", size, "--size", "8,64K,3M",
+                                     "--iterations", "20", "--memory", memory});
+      ASSERT_THAT(lines, SizeIs(3));
+      for (const Json& line : lines) {
+        EXPECT_EQ(line.at("bench"), "partial");
+        EXPECT_EQ(line.at("checked"), true);
+        EXPECT_EQ(line.at("group_size"), first_group);
+        EXPECT_EQ(line.at("memory"), memory);
+        EXPECT_GT(line.at("p50_us").get<double>(), 0);
+        EXPECT_GT(line.at("group_all_reduce_us").get<double>(), 0);
+        EXPECT_GT(line.at("all_reduce_us").get<double>(), 0);
+      }
+    }
+  }
+}
+
 TEST(DunlinPerfCollectives, ATableIsPrinted) {
   const CommandResult result = perf(2, {"all-reduce", "--size", "8", "--iterations", "20"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -134,6 +153,8 @@ TEST(DunlinPerfCollectives, WrongUsageIsTold) {
       {{"broadcast", "--out-of-place"}, "out-of-place"},
       {{"all-to-all", "--in-place"}, "in-place"},
       {{"all-gather", "--op", "sum"}, "op"},
+      {{"partial", "--group-size", "0"}, "group-size"},
+      {{"partial", "--type", "int32"}, "floating-point"},
       {{"overlap", "--algorithm", "all"}, "one algorithm at a time"},
       {{"overlap", "--progress-every", "-1"}, "progress-every"}};
   for (const auto& [arguments, told] : wrong) {

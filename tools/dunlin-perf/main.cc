@@ -16,7 +16,8 @@ namespace {
 
 bool takes_pairs(Bench bench) {
   return bench != Bench::kBarrier && bench != Bench::kMutex && bench != Bench::kConsistency &&
-         bench != Bench::kTune && !collective_of(bench);
+         bench != Bench::kTune && bench != Bench::kNeighborAllReduce && bench != Bench::kPartial &&
+         !collective_of(bench);
 }
 
 Status check_size(const Options& options, int size) {
@@ -61,6 +62,8 @@ Status run(const Options& options, Job& job) {
       return run_collective(options, job, *output);
     case Bench::kNeighborAllReduce:
       return run_neighbor_all_reduce(options, job, *output);
+    case Bench::kPartial:
+      return run_partial(options, job, *output);
     case Bench::kOverlap:
       return run_overlap(options, job, *output);
     case Bench::kTune:

@@ -155,6 +155,28 @@ void Parser::declare_collectives(CLI::App& app) {
                    "of the elements: float16, bfloat16, float32, float64")
       ->capture_default_str()
       ->group(kMeasurement);
+  CLI::App* const partial = add(
+      app, Bench::kPartial,
+      "averages of disjoint groups of neighbouring ranks, all at the same time, beside all-reduces "
+      "of the same groups and of all ranks");
+  declare_sizes(*partial);
+  partial
+      ->add_option("--group-size", options_.collective.group_size,
+                   "ranks of a group; the last one may have less")
+      ->check(CLI::Range(1, 65'536))
+      ->capture_default_str()
+      ->group(kMeasurement);
+  partial
+      ->add_option("--type", options_.collective.type,
+                   "of the elements: float16, bfloat16, float32, float64")
+      ->capture_default_str()
+      ->group(kMeasurement);
+  partial
+      ->add_option("--memory", options_.collective.memory,
+                   "registered: allocated for operations; any: the program's, which is copied")
+      ->check(CLI::IsMember({"registered", "any"}))
+      ->capture_default_str()
+      ->group(kMeasurement);
   CLI::App* const overlap =
       add_collective(app, Bench::kOverlap,
                      "all-reduce while the ranks compute: by how much of the shorter one both "

@@ -52,6 +52,7 @@ Json to_json(const CollectiveOptions& options) {
           {"in-place", options.is_in_place},
           {"memory", options.memory},
           {"graph", options.graph},
+          {"group-size", options.group_size},
           {"progress-every", options.progress_every.count() / 1000}};
 }
 
@@ -63,6 +64,7 @@ CollectiveOptions collective_from(const Json& json) {
   options.is_in_place = json.at("in-place");
   options.memory = json.at("memory");
   options.graph = json.at("graph");
+  options.group_size = json.at("group-size");
   options.progress_every =
       std::chrono::microseconds(json.at("progress-every").get<std::uint32_t>());
   return options;
@@ -124,6 +126,8 @@ const char* to_string(Bench bench) {
       return "reduce";
     case Bench::kNeighborAllReduce:
       return "neighbor-all-reduce";
+    case Bench::kPartial:
+      return "partial";
     case Bench::kOverlap:
       return "overlap";
     case Bench::kTune:

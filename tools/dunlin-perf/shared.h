@@ -32,6 +32,7 @@ enum class Bench : std::uint8_t {
   kAllToAll,
   kReduce,
   kNeighborAllReduce,
+  kPartial,
   kOverlap,
   kTune,
   kConsistency
@@ -53,6 +54,7 @@ inline constexpr Bench kBenches[] = {Bench::kPut,
                                      Bench::kAllToAll,
                                      Bench::kReduce,
                                      Bench::kNeighborAllReduce,
+                                     Bench::kPartial,
                                      Bench::kOverlap,
                                      Bench::kTune,
                                      Bench::kConsistency};
@@ -75,7 +77,7 @@ struct ConsistencyOptions {
   Duration compute{};
 };
 
-// Of all-reduce and its kin, of neighbor-all-reduce and of overlap.
+// Of all-reduce and its kin, of neighbor-all-reduce, partial and overlap.
 struct CollectiveOptions {
   std::string algorithm;  // a name; "all": each that suits; empty: chosen
   std::string type = "float32";
@@ -84,6 +86,7 @@ struct CollectiveOptions {
   std::string memory = "registered";                        // or "any"
   Duration progress_every = std::chrono::microseconds(10);  // of overlap's computation
   std::string graph = "ring";                               // of neighbor-all-reduce
+  int group_size = 2;                                       // of partial
   std::string tuning_file{};                                // of tune; empty: the configuration's
 };
 

@@ -1,4 +1,4 @@
-#include "collectives/communicator/group.h"
+#include "collectives/communicator/members.h"
 
 #include <fmt/format.h>
 
@@ -27,33 +27,33 @@ constexpr int kMostMapped = 256;
 
 }  // namespace
 
-Group::Group(transport::Fabric& fabric, CommunicatorOptions options)
+Members::Members(transport::Fabric& fabric, CommunicatorOptions options)
     : fabric_(fabric),
       options_(std::move(options)),
       compute_(streaming_bytes()),
       windows_(fabric, options_.name, options_.members) {}
 
-Result<std::unique_ptr<Group>> Group::prepare(transport::Fabric& fabric,
-                                              CommunicatorOptions options) {
+Result<std::unique_ptr<Members>> Members::prepare(transport::Fabric& fabric,
+                                                  CommunicatorOptions options) {
   if (options.members.empty()) {
     for (int rank = 0; rank < fabric.size(); ++rank) options.members.emplace_back(rank);
   }
-  std::unique_ptr<Group> group(new Group(fabric, std::move(options)));
+  std::unique_ptr<Members> group(new Members(fabric, std::move(options)));
   DUNLIN_TRY(group->allocate());
   return group;
 }
 
-Status Group::connect() {
+Status Members::connect() {
   DUNLIN_TRY(meet());
   DUNLIN_TRY(agree_on_mapping());
   return agree_on_tuning();
 }
 
-Group::~Group() {
+Members::~Members() {
   if (has_cells_) board().free(cells_, kTurns * kStreams * options_.members.size());
 }
 
-Status Group::allocate() {
+Status Members::allocate() {
   const auto& members = options_.members;
   for (const Rank member : members) {
     if (member.value() < 0 || member.value() >= fabric_.size()) {
@@ -86,7 +86,7 @@ Status Group::allocate() {
   return fabric_.bootstrap().publish(key("offer", rank_), writer.take());
 }
 
-Status Group::meet() {
+Status Members::meet() {
   std::map<std::string, int> number_of_host;
   std::vector<int> host_of;
   for (int member = 0; member < size(); ++member) {
@@ -123,7 +123,7 @@ Status Group::meet() {
   return Status::ok();
 }
 
-Status Group::agree_on_mapping() {
+Status Members::agree_on_mapping() {
   if (size() > kMostMapped) return Status::ok();
   bool has_all = true;
   for (int member = 0; member < size() && has_all; ++member) {
@@ -145,7 +145,7 @@ Status Group::agree_on_mapping() {
   return Status::ok();
 }
 
-Status Group::agree_on_tuning() {
+Status Members::agree_on_tuning() {
   if (size() == 1) return Status::ok();
   if (rank_ == 0) {
     tuning_.shape = tuning_shape();
@@ -168,7 +168,7 @@ Status Group::agree_on_tuning() {
   return Status::ok();
 }
 
-TuningShape Group::tuning_shape() const {
+TuningShape Members::tuning_shape() const {
   TuningShape shape;
   shape.processor = host_topology().cpu_model;
   shape.size = size();
@@ -182,7 +182,7 @@ TuningShape Group::tuning_shape() const {
   return shape;
 }
 
-Shape Group::shape_for(std::size_t element) const {
+Shape Members::shape_for(std::size_t element) const {
   Shape shape;
   shape.scratch = scratch_per_turn() / element;
   shape.segment = std::max<std::size_t>(1, options_.segment_bytes / element);
@@ -190,7 +190,7 @@ Shape Group::shape_for(std::size_t element) const {
   return shape;
 }
 
-bool Group::suits(const Algorithm& algorithm) const {
+bool Members::suits(const Algorithm& algorithm) const {
   if (algorithm.needs_mapped_peers) {
     if (!is_all_mapped_) return false;
     // It would write to the root's output from everywhere, which others needn't name.
@@ -200,7 +200,7 @@ bool Group::suits(const Algorithm& algorithm) const {
   return !algorithm.needs_groups || (grouping_.groups() > 1 && grouping_.groups() < size());
 }
 
-Result<ExecutorPeer*> Group::peer(std::uint64_t turn, int member) {
+Result<ExecutorPeer*> Members::peer(std::uint64_t turn, int member) {
   ExecutorPeer& peer = peers_[turn][static_cast<std::size_t>(member)];
   if (peer.rank != Rank()) return &peer;
   const Rank rank = options_.members[static_cast<std::size_t>(member)];
@@ -216,12 +216,12 @@ Result<ExecutorPeer*> Group::peer(std::uint64_t turn, int member) {
   return &peer;
 }
 
-std::string Group::key(std::string_view what, int member) const {
+std::string Members::key(std::string_view what, int member) const {
   return fmt::format("communicator/{}/{}/{}", options_.name, what,
                      options_.members[static_cast<std::size_t>(member)].value());
 }
 
-NotifyId Group::cell(NotifyId first, std::uint64_t turn, Stream stream, int writer) const {
+NotifyId Members::cell(NotifyId first, std::uint64_t turn, Stream stream, int writer) const {
   const std::uint64_t index =
       (turn * kStreams + static_cast<std::uint64_t>(stream)) * static_cast<std::uint64_t>(size()) +
       static_cast<std::uint64_t>(writer);

@@ -1,4 +1,5 @@
-// Group: the members of a communicator, how this one reaches the others, and the memory they share.
+// Members: the members of a communicator, how this one reaches the others, and the memory they
+// share.
 #pragma once
 
 #include <array>
@@ -12,15 +13,15 @@
 
 namespace dunlin::collective {
 
-class Group {
+class Members {
  public:
   // Publishes what the members need to know; connect() reads what they published.
-  static Result<std::unique_ptr<Group>> prepare(transport::Fabric& fabric,
-                                                CommunicatorOptions options);
+  static Result<std::unique_ptr<Members>> prepare(transport::Fabric& fabric,
+                                                  CommunicatorOptions options);
   Status connect();
-  ~Group();
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
+  ~Members();
+  Members(const Members&) = delete;
+  Members& operator=(const Members&) = delete;
 
   const CommunicatorOptions& options() const { return options_; }
   transport::Fabric& fabric() { return fabric_; }
@@ -46,7 +47,7 @@ class Group {
   Result<ExecutorPeer*> peer(std::uint64_t turn, int member);
 
  private:
-  Group(transport::Fabric& fabric, CommunicatorOptions options);
+  Members(transport::Fabric& fabric, CommunicatorOptions options);
   Status allocate();
   Status meet();
   // Whether all members agree that everybody has mapped everybody.

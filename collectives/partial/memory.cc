@@ -1,0 +1,67 @@
+#include "collectives/partial/memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "collectives/communicator/window.h"
+
+namespace dunlin::collective::partial {
+
+std::size_t Memory::base(Rank rank) {
+  return Window::base(rank.value());
+}
+
+Result<OwnWindow*> Memory::allocate(std::size_t size) {
+  auto window = std::make_unique<OwnWindow>();
+  window->id = next_id_++;
+  window->size = size;
+  window->base = base(fabric_.rank());
+  DUNLIN_ASSIGN(window->region, fabric_.allocate(size + kPage));
+  DUNLIN_TRY(
+      fabric_.bootstrap().publish(key(fabric_.rank(), window->id), window->region->descriptor()));
+  windows_.push_back(std::move(window));
+  return windows_.back().get();
+}
+
+Status Memory::free(const void* data) {
+  const auto found = std::ranges::find_if(
+      windows_, [&](const auto& window) { return window->data() == data && !window->is_freed; });
+  if (found == windows_.end())
+    return {Code::kInvalidArgument, fmt::format("'{}' has not allocated this memory", name_)};
+  if ((*found)->is_tainted) {
+    (*found)->is_freed = true;
+  } else {
+    windows_.erase(found);
+  }
+  return Status::ok();
+}
+
+OwnWindow* Memory::find(const void* data, std::size_t size) const {
+  const auto* const begin = static_cast<const std::byte*>(data);
+  for (const auto& window : windows_) {
+    const std::byte* const base = window->data();
+    if (!window->is_freed && begin >= base && begin <= base + window->size &&
+        size <= window->size - static_cast<std::size_t>(begin - base)) {
+      return window.get();
+    }
+  }
+  return nullptr;
+}
+
+Result<std::unique_ptr<transport::RemoteRegion>> Memory::import(Rank peer, std::uint32_t id) {
+  auto descriptor = fabric_.bootstrap().lookup(key(peer, id), fabric_.config().deadline);
+  if (!descriptor) {
+    return std::move(descriptor)
+        .status()
+        .with_context(fmt::format("looking for memory {} of a member of '{}'", id, name_))
+        .with_peer(peer);
+  }
+  return fabric_.import_region(peer, *descriptor);
+}
+
+std::string Memory::key(Rank rank, std::uint32_t id) const {
+  return fmt::format("partial/{}/memory {}/{}", name_, id, rank.value());
+}
+
+}  // namespace dunlin::collective::partial

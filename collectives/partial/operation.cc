@@ -1,0 +1,311 @@
+#include "collectives/partial/operation.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace dunlin::collective::partial {
+
+using transport::Awaited;
+using transport::NotifyCell;
+
+namespace {
+
+// FNV-1a over the members.
+std::uint64_t tag_of(const std::vector<Rank>& members) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const Rank member : members)
+    hash = (hash ^ static_cast<std::uint64_t>(member.value())) * 0x100000001b3u;
+  return hash;
+}
+
+std::string describe_call(const Hello& hello) {
+  return fmt::format("{} elements of {}, {}", hello.count, to_string(DataType(hello.type)),
+                     to_string(ReduceOp(hello.op)));
+}
+
+}  // namespace
+
+std::string Operation::describe() const {
+  std::vector<int> ranks;
+  for (const Rank member : members) ranks.push_back(member.value());
+  return fmt::format("partial all-reduce {} of {}", task.number, fmt::join(ranks, ", "));
+}
+
+std::unique_ptr<Operation> Conduct::prepare(const PartialCall& call, const Memory& memory) {
+  auto operation = std::make_unique<Operation>();
+  operation->members = call.members;
+  std::ranges::sort(operation->members);
+  const std::size_t size = operation->members.size();
+  operation->has_greeted.resize(size);
+  operation->has_come.resize(size);
+
+  Task& task = operation->task;
+  task.number = call.number;
+  task.tag = tag_of(operation->members);
+  task.input = call.input;
+  task.output = call.output;
+  task.count = call.count;
+  task.reduction = call.reduction;
+  task.contacts.resize(size);
+  task.hellos.resize(size);
+  for (std::size_t member = 0; member < size; ++member) {
+    const Rank rank = operation->members[member];
+    if (rank == fabric_.rank()) {
+      task.index = static_cast<int>(member);
+    } else {
+      task.contacts[member] = &contacts_.of(rank);
+    }
+  }
+  Hello& hello = task.hellos[static_cast<std::size_t>(task.index)];
+  hello.count = call.count;
+  hello.type = static_cast<std::uint8_t>(call.reduction.type);
+  hello.op = static_cast<std::uint8_t>(call.reduction.op);
+  const std::size_t bytes = call.count * size_of(call.reduction.type);
+  if (bytes == 0) return operation;
+  task.input_window = memory.find(call.input, bytes);
+  task.output_window = memory.find(call.output, bytes);
+  hello.is_staged = task.input_window == nullptr || task.output_window == nullptr;
+  if (hello.is_staged != 0) return operation;
+  const auto offset = [](const void* data, const OwnWindow& window) {
+    return static_cast<std::uint64_t>(static_cast<const std::byte*>(data) - window.region->data());
+  };
+  hello.input_window = task.input_window->id;
+  hello.input_offset = offset(call.input, *task.input_window);
+  hello.output_window = task.output_window->id;
+  hello.output_offset = offset(call.output, *task.output_window);
+  return operation;
+}
+
+void Conduct::advance(Operation& operation) {
+  if (operation.outcome.is_ok()) {
+    Status status = step(operation);
+    if (status.is_busy()) return;
+    if (status.is_ok()) {
+      operation.phase = Phase::kOver;
+      contacts_.forget(operation.number());
+      return;
+    }
+    operation.outcome = std::move(status).with_context(operation.describe());
+  }
+  give_up(operation, operation.outcome);
+}
+
+Status Conduct::step(Operation& operation) {
+  const Task& task = operation.task;
+  switch (operation.phase) {
+    case Phase::kQueued:
+      if (operation.members.size() == 1) {
+        const std::size_t bytes = task.count * size_of(task.reduction.type);
+        if (bytes > 0 && task.input != task.output) std::memcpy(task.output, task.input, bytes);
+        return Status::ok();
+      }
+      operation.phase = Phase::kMeeting;
+      [[fallthrough]];
+    case Phase::kMeeting:
+      DUNLIN_TRY(look(operation));
+      DUNLIN_TRY(meet(operation));
+      operation.phase = Phase::kGreeting;
+      [[fallthrough]];
+    case Phase::kGreeting:
+      DUNLIN_TRY(greet(operation));
+      DUNLIN_TRY(runner_.start(task));
+      operation.phase = Phase::kRunning;
+      [[fallthrough]];
+    case Phase::kRunning:
+      return run(operation);
+    case Phase::kOver:
+      return Status::ok();
+  }
+  return Status::ok();
+}
+
+Status Conduct::meet(Operation& operation) {
+  bool has_met_all = true;
+  bool maps_all = true;
+  for (Contact* const contact : operation.task.contacts) {
+    if (contact == nullptr) continue;
+    if (Status status = contacts_.meet(*contact); status.is_busy()) {
+      has_met_all = false;
+    } else {
+      DUNLIN_TRY(std::move(status));
+    }
+    maps_all = maps_all && contact->is_mapped;
+  }
+  if (!has_met_all) return Status::busy();
+  DUNLIN_TRY(runner_.allocate_scratch());
+  Hello& hello = operation.task.hellos[static_cast<std::size_t>(operation.task.index)];
+  hello.maps_all = maps_all;
+  hello.scratch_window = runner_.scratch_window();
+  return Status::ok();
+}
+
+Status Conduct::greet(Operation& operation) {
+  // Before what may be missing for that very reason.
+  const Status loss = look(operation);
+  const Task& task = operation.task;
+  const auto own = static_cast<std::size_t>(task.index);
+  // All of them before an answer may end it: who differs says so to everybody himself.
+  for (std::size_t member = 0; member < operation.members.size(); ++member) {
+    if (member == own || operation.has_greeted[member]) continue;
+    Status status =
+        contacts_.greet(*task.contacts[member], task.number, task.tag,
+                        static_cast<std::uint32_t>(operation.members.size()), task.hellos[own]);
+    operation.has_greeted[member] = status.is_ok();
+    if (status.is_error()) return std::move(status).with_peer(operation.members[member]);
+  }
+  bool is_complete = true;
+  for (std::size_t member = 0; member < operation.members.size(); ++member) {
+    if (member == own) continue;
+    DUNLIN_TRY(hear(operation, member));
+    is_complete = is_complete && operation.has_greeted[member] && operation.has_come[member];
+  }
+  DUNLIN_TRY(heed(operation));
+  if (is_complete) return Status::ok();
+  return stands(operation, loss) ? loss : Status::busy();
+}
+
+Status Conduct::hear(Operation& operation, std::size_t member) {
+  if (operation.has_come[member]) return Status::ok();
+  const Contact& contact = *operation.task.contacts[member];
+  const NotifyCell& cell = contacts_.hello_of(contact);
+  // Acquire: pairs with the publication.
+  const std::uint64_t number = cell.sequence.load(std::memory_order_acquire);
+  if (number < operation.number()) return Status::ok();
+  if (number > operation.number()) {
+    if (contacts_.farewell_of(contact, operation.number())) return Status::ok();  // heed() tells
+    return Status(Code::kInvalidArgument,
+                  fmt::format("rank {} has gone on to partial all-reduce {} without this one",
+                              contact.rank.value(), number))
+        .with_peer(contact.rank);
+  }
+  DUNLIN_TRY(compare(operation, member, cell));
+  operation.task.hellos[member] = content_of<Hello>(cell);
+  operation.has_come[member] = true;
+  return Status::ok();
+}
+
+Status Conduct::compare(const Operation& operation, std::size_t member,
+                        const NotifyCell& cell) const {
+  const Hello theirs = content_of<Hello>(cell);
+  const Hello& ours = operation.task.hellos[static_cast<std::size_t>(operation.task.index)];
+  const Rank rank = operation.members[member];
+  if (cell.tag != operation.task.tag || cell.length != operation.members.size()) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("rank {} calls it with another group, of {} ranks", rank.value(),
+                              cell.length))
+        .with_peer(rank);
+  }
+  if (theirs.count == ours.count && theirs.type == ours.type && theirs.op == ours.op)
+    return Status::ok();
+  return Status(Code::kInvalidArgument,
+                fmt::format("rank {} calls it with {}, rank {} with {}", rank.value(),
+                            describe_call(theirs), fabric_.rank().value(), describe_call(ours)))
+      .with_peer(rank);
+}
+
+Status Conduct::run(Operation& operation) {
+  const Status loss = look(operation);
+  Status status = runner_.test();
+  if (!status.is_busy()) return status;
+  DUNLIN_TRY(heed(operation));
+  return stands(operation, loss) ? loss : status;
+}
+
+// What was waited for may have come before the member left.
+bool Conduct::stands(const Operation& operation, const Status& loss) const {
+  if (!loss.is_error()) return false;
+  const auto member = std::ranges::find(operation.members, *loss.peer());
+  return fabric_.peers().state(*member) == PeerState::kDead ||
+         is_waited_for(operation, static_cast<std::size_t>(member - operation.members.begin()));
+}
+
+Status Conduct::heed(const Operation& operation) const {
+  for (std::size_t member = 0; member < operation.members.size(); ++member) {
+    const Contact* const contact = operation.task.contacts[member];
+    if (contact == nullptr) continue;
+    const auto farewell = contacts_.farewell_of(*contact, operation.number());
+    if (!farewell) continue;
+    const Rank culprit(farewell->culprit);
+    const bool has_culprit = culprit != Rank() && culprit != contact->rank;
+    const auto code = static_cast<Code>(farewell->code);
+    return Status(code, has_culprit
+                            ? fmt::format("rank {} has given it up on account of rank {}: {}",
+                                          contact->rank.value(), culprit.value(), to_string(code))
+                            : fmt::format("rank {} has given it up: {}", contact->rank.value(),
+                                          to_string(code)))
+        .with_peer(has_culprit ? culprit : contact->rank);
+  }
+  return Status::ok();
+}
+
+bool Conduct::is_waited_for(const Operation& operation, std::size_t member) const {
+  switch (operation.phase) {
+    case Phase::kGreeting:
+      return !operation.has_come[member];
+    case Phase::kRunning:
+      return runner_.awaited() == operation.members[member];
+    default:
+      return true;
+  }
+}
+
+Status Conduct::look(Operation& operation) const {
+  const PeerTable& table = fabric_.peers();
+  if (const std::uint64_t version = table.version(); version != operation.seen) {
+    operation.seen = version;
+    operation.is_anybody_gone = table.is_anybody_gone();
+  }
+  if (!operation.is_anybody_gone) return Status::ok();
+  for (std::size_t member = 0; member < operation.members.size(); ++member) {
+    const Rank rank = operation.members[member];
+    if (table.is_present(rank)) continue;
+    const bool is_dead = table.state(rank) == PeerState::kDead;
+    if (is_dead || is_waited_for(operation, member)) return table.check(rank);
+  }
+  return Status::ok();
+}
+
+// Whoever waits for somebody who waits for a stopped member should say who that is.
+Status Conduct::name_stalled(const Operation& operation, Status status) const {
+  if (status.code() != Code::kDeadlineExceeded) return status;
+  const PeerTable& table = fabric_.peers();
+  for (const Rank rank : operation.members) {
+    if (table.state(rank) != PeerState::kStalled) continue;
+    return Status(Code::kPeerStalled, fmt::format("{}; rank {} is {}", status.message(),
+                                                  rank.value(), table.describe(rank)))
+        .with_peer(rank);
+  }
+  return status;
+}
+
+void Conduct::give_up(Operation& operation, Status why) {
+  const auto culprit = why.peer();
+  const Farewell farewell{culprit ? culprit->value() : -1, static_cast<std::uint32_t>(why.code())};
+  for (Contact* const contact : operation.task.contacts) {
+    if (contact == nullptr || !fabric_.peers().is_present(contact->rank)) continue;
+    contacts_.bid(*contact, operation.number(), farewell);
+  }
+  const bool has_greeted = std::ranges::count(operation.has_greeted, true) > 0;
+  if (has_greeted) runner_.abandon(operation.task);
+  operation.phase = Phase::kOver;
+  contacts_.forget(operation.number());
+}
+
+std::vector<Awaited> Conduct::awaited(const Operation& operation) const {
+  std::vector<Awaited> all;
+  for (std::size_t member = 0; member < operation.members.size(); ++member) {
+    const Rank rank = operation.members[member];
+    if (rank == fabric_.rank() || !is_waited_for(operation, member)) continue;
+    // Who is gone fails the operation in the next step.
+    if (!fabric_.peers().is_present(rank)) continue;
+    const bool is_running = operation.phase == Phase::kRunning;
+    all.push_back(
+        {rank, fmt::format("its {} {}", is_running ? "part of" : "call of", operation.describe())});
+  }
+  return all;
+}
+
+}  // namespace dunlin::collective::partial

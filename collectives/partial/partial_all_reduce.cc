@@ -1,0 +1,209 @@
+#include "collectives/partial/partial_all_reduce.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+#include "collectives/partial/contacts.h"
+#include "collectives/partial/memory.h"
+#include "collectives/partial/operation.h"
+#include "collectives/partial/runner.h"
+
+namespace dunlin::collective {
+
+using partial::Contacts;
+using partial::Memory;
+using partial::Operation;
+using partial::OwnWindow;
+using partial::Phase;
+using partial::Runner;
+using partial::Terms;
+using transport::Awaited;
+using transport::Fabric;
+
+// Lives on, retired, while lanes still work on its memory.
+class PartialAllReduce::Impl final : public transport::Retired {
+ public:
+  Impl(Fabric& owner, const PartialOptions& options, const Terms& terms)
+      : fabric(owner),
+        memory(owner, options.name),
+        contacts(owner, memory, options.name, terms),
+        runner(owner, memory, contacts, terms),
+        conduct(owner, contacts, runner) {}
+
+  bool is_done() const override { return runner.is_quiet(); }
+
+  Operation* find(std::uint64_t number) const {
+    const auto found = std::ranges::find_if(
+        operations, [&](const auto& each) { return each->number() == number; });
+    return found == operations.end() ? nullptr : found->get();
+  }
+
+  // The first that isn't over; null: none.
+  Operation* front() const {
+    const auto found =
+        std::ranges::find_if(operations, [](const auto& each) { return !each->is_over(); });
+    return found == operations.end() ? nullptr : found->get();
+  }
+
+  void progress() {
+    contacts.progress();
+    while (Operation* const operation = front()) {
+      conduct.advance(*operation);
+      if (!operation->is_over()) return;
+      ++(operation->outcome.is_ok() ? ended : failed);
+      if (operation->is_forgotten)
+        std::erase_if(operations, [&](const auto& each) { return each.get() == operation; });
+    }
+  }
+
+  Status check(const PartialCall& call) const;
+
+  Fabric& fabric;
+  Memory memory;
+  Contacts contacts;
+  Runner runner;
+  partial::Conduct conduct;
+  std::deque<std::unique_ptr<Operation>> operations;  // in the order of their numbers
+  std::uint64_t last_number = 0;
+  std::uint64_t ended = 0;
+  std::uint64_t failed = 0;
+};
+
+Status PartialAllReduce::Impl::check(const PartialCall& call) const {
+  if (call.number <= last_number || call.number >= partial::kLastNumber) {
+    return {Code::kInvalidArgument,
+            fmt::format("partial all-reduce {} after {}: numbers grow, and are below 2^39",
+                        call.number, last_number)};
+  }
+  for (const Rank member : call.members) {
+    if (member.value() < 0 || member.value() >= fabric.size()) {
+      return {Code::kOutOfRange, fmt::format("partial all-reduce {}: member {} in a job of {}",
+                                             call.number, member.value(), fabric.size())};
+    }
+    if (std::ranges::count(call.members, member) > 1) {
+      return {Code::kInvalidArgument,
+              fmt::format("partial all-reduce {}: member {} twice", call.number, member.value())};
+    }
+  }
+  if (std::ranges::count(call.members, fabric.rank()) == 0) {
+    return {Code::kInvalidArgument, fmt::format("partial all-reduce {}: rank {} is no member",
+                                                call.number, fabric.rank().value())};
+  }
+  if (call.count > 0 && (call.input == nullptr || call.output == nullptr)) {
+    return {Code::kInvalidArgument,
+            fmt::format("partial all-reduce {}: no memory given", call.number)};
+  }
+  return Status::ok();
+}
+
+PartialAllReduce::PartialAllReduce(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+PartialAllReduce::~PartialAllReduce() {
+  Fabric& fabric = impl_->fabric;
+  if (!impl_->is_done()) fabric.retire(std::move(impl_));
+}
+
+Result<std::unique_ptr<PartialAllReduce>> PartialAllReduce::create(Fabric& fabric,
+                                                                   PartialOptions options) {
+  if (!options.algorithm.empty()) {
+    DUNLIN_ASSIGN(const Algorithm* const algorithm,
+                  find_algorithm(Collective::kAllReduce, options.algorithm));
+    if (algorithm->needs_groups) {
+      return Status(
+          Code::kInvalidArgument,
+          fmt::format("'{}' needs groups among the members, which have none", options.algorithm));
+    }
+  }
+  const Terms terms{options.scratch_bytes, options.segment_bytes, options.algorithm};
+  auto impl = std::make_unique<Impl>(fabric, options, terms);
+  // Peers that find the offer find the scratch.
+  DUNLIN_TRY(impl->runner.allocate_scratch());
+  DUNLIN_TRY(impl->contacts.publish());
+  return std::unique_ptr<PartialAllReduce>(new PartialAllReduce(std::move(impl)));
+}
+
+Result<std::span<std::byte>> PartialAllReduce::allocate(std::size_t bytes) {
+  DUNLIN_ASSIGN(const OwnWindow* const window, impl_->memory.allocate(bytes));
+  return std::span(window->data(), bytes);
+}
+
+Status PartialAllReduce::free(std::span<std::byte> memory) {
+  const OwnWindow* const window = impl_->memory.find(memory.data(), 0);
+  for (const auto& operation : impl_->operations) {
+    const bool is_on_it =
+        operation->task.input_window == window || operation->task.output_window == window;
+    if (window == nullptr || operation->is_over() || !is_on_it) continue;
+    return {Code::kInvalidArgument,
+            fmt::format("partial all-reduce {} is on this memory", operation->number())};
+  }
+  return impl_->memory.free(memory.data());
+}
+
+Result<PartialRequest> PartialAllReduce::start(const PartialCall& call) {
+  DUNLIN_TRY(impl_->check(call));
+  impl_->operations.push_back(impl_->conduct.prepare(call, impl_->memory));
+  impl_->last_number = call.number;
+  impl_->progress();
+  return PartialRequest{call.number};
+}
+
+void PartialAllReduce::progress() {
+  impl_->fabric.progress();
+  impl_->progress();
+}
+
+Status PartialAllReduce::test(PartialRequest request) {
+  progress();
+  const Operation* const operation = impl_->find(request.number);
+  if (operation == nullptr) {
+    return {Code::kNotFound, fmt::format("partial all-reduce {} has ended", request.number)};
+  }
+  if (!operation->is_over()) return Status::busy();
+  Status outcome = operation->outcome;
+  std::erase_if(impl_->operations, [&](const auto& each) { return each.get() == operation; });
+  return outcome;
+}
+
+Status PartialAllReduce::wait(PartialRequest request, Duration timeout) {
+  Status status =
+      impl_->fabric.wait([&] { return test(request); }, [&] { return awaited(request); }, timeout);
+  Operation* const operation = impl_->find(request.number);
+  if (operation == nullptr) return status;
+  status = impl_->conduct.name_stalled(*operation, std::move(status));
+  // Nobody has looked at its outcome: it is given up.
+  operation->refuse(status);
+  impl_->progress();
+  if (operation->is_over()) {
+    std::erase_if(impl_->operations, [&](const auto& each) { return each.get() == operation; });
+  } else {
+    operation->is_forgotten = true;  // it has its turn after those before it
+  }
+  return status;
+}
+
+Status PartialAllReduce::run(const PartialCall& call) {
+  DUNLIN_ASSIGN(const PartialRequest request, start(call));
+  return wait(request, impl_->fabric.config().deadline);
+}
+
+std::vector<Awaited> PartialAllReduce::awaited(PartialRequest request) const {
+  if (impl_->find(request.number) == nullptr) return {};
+  const Operation* const operation = impl_->front();
+  return operation == nullptr ? std::vector<Awaited>() : impl_->conduct.awaited(*operation);
+}
+
+PartialStatistics PartialAllReduce::statistics() const {
+  PartialStatistics statistics;
+  statistics.operations = impl_->ended;
+  statistics.failures = impl_->failed;
+  statistics.peers = impl_->contacts.met();
+  statistics.programs_generated = impl_->runner.programs_generated();
+  statistics.programs_found = impl_->runner.programs_found();
+  statistics.programs_kept = impl_->runner.programs_kept();
+  return statistics;
+}
+
+}  // namespace dunlin::collective

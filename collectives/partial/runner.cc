@@ -1,0 +1,239 @@
+#include "collectives/partial/runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/schedule/choose.h"
+#include "runtime/topology.h"
+
+namespace dunlin::collective::partial {
+
+namespace {
+
+// Of memory that is in no window, so much is copied and reduced at a time: it stays in the caches,
+// and costs beside a slice's messages are small.
+constexpr std::size_t kStagedBytes = std::size_t{1} << 20;
+
+// Programs kept: some group sizes, a place in each, some counts. Others are generated again.
+constexpr std::size_t kMostPlans = 64;
+
+// Beyond this share of the last-level cache, what is written is gone before it is read again.
+constexpr std::size_t kCacheShare = 2;
+constexpr std::size_t kUsualCache = std::size_t{16} << 20;
+
+std::size_t streaming_bytes() {
+  const std::size_t cache = host_topology().l3_bytes;
+  return (cache == 0 ? kUsualCache : cache) / kCacheShare;
+}
+
+}  // namespace
+
+Runner::Runner(transport::Fabric& fabric, Memory& memory, Contacts& contacts, Terms terms)
+    : fabric_(fabric),
+      memory_(memory),
+      contacts_(contacts),
+      terms_(std::move(terms)),
+      compute_(streaming_bytes()),
+      executor_(std::make_unique<Executor>(fabric.board(), compute_)) {}
+
+Status Runner::allocate_scratch() {
+  if (scratch_ != nullptr) return Status::ok();
+  DUNLIN_ASSIGN(scratch_, memory_.allocate(kTurns * (terms_.scratch_bytes + kStagedBytes)));
+  return Status::ok();
+}
+
+Status Runner::start(const Task& task) {
+  task_ = &task;
+  is_staged_ = std::ranges::any_of(task.hellos, [](const Hello& hello) { return hello.is_staged; });
+  const std::size_t element = size_of(task.reduction.type);
+  slice_length_ = is_staged_ ? std::min(task.count, kStagedBytes / element) : task.count;
+  slice_ = 0;
+  slices_ = task.count == 0 ? 1 : (task.count + slice_length_ - 1) / slice_length_;
+  DUNLIN_TRY(choose());
+  for (Contact* const contact : task.contacts) {
+    if (contact == nullptr) continue;
+    // Whatever was said in operations that were given up is below that.
+    for (ExecutorPeer& end : contact->ends) {
+      for (ExecutorPeer::Way& way : end.ways) way.sent = way.taken = task.number << kMessageBits;
+    }
+  }
+  return start_slice();
+}
+
+Status Runner::choose() {
+  const int size = static_cast<int>(task_->contacts.size());
+  if (task_->count == 0) {
+    DUNLIN_ASSIGN(algorithm_, find_algorithm(Collective::kBarrier, "dissemination"));
+    return Status::ok();
+  }
+  const bool is_all_mapped =
+      std::ranges::all_of(task_->hellos, [](const Hello& hello) { return hello.maps_all; });
+  if (terms_.algorithm.empty()) {
+    algorithm_ = choose_algorithm({Collective::kAllReduce, size, task_->count},
+                                  size_of(task_->reduction.type), is_all_mapped);
+    return Status::ok();
+  }
+  DUNLIN_ASSIGN(algorithm_, find_algorithm(Collective::kAllReduce, terms_.algorithm));
+  if (!algorithm_->needs_mapped_peers || is_all_mapped) return Status::ok();
+  return {Code::kInvalidArgument,
+          fmt::format("'{}' needs all members on one host, over shm", terms_.algorithm)};
+}
+
+std::size_t Runner::slice_count() const {
+  return std::min(slice_length_, task_->count - static_cast<std::size_t>(slice_) * slice_length_);
+}
+
+std::byte* Runner::staged() const {
+  return scratch_->data() + kTurns * terms_.scratch_bytes + turn() * kStagedBytes;
+}
+
+// Between the caller's memory and the staging memory.
+void Runner::move(bool is_in) const {
+  const std::size_t element = size_of(task_->reduction.type);
+  const std::size_t offset = static_cast<std::size_t>(slice_) * slice_length_ * element;
+  const std::size_t bytes = slice_count() * element;
+  if (bytes == 0) return;
+  if (is_in) {
+    std::memcpy(staged(), static_cast<const std::byte*>(task_->input) + offset, bytes);
+  } else {
+    std::memcpy(static_cast<std::byte*>(task_->output) + offset, staged(), bytes);
+  }
+}
+
+Status Runner::start_slice() {
+  const std::size_t count = slice_count();
+  if (is_staged_) move(true);
+  DUNLIN_ASSIGN(const Plan* const plan, plan_for(count));
+  return bind(*plan, count);
+}
+
+Result<const Runner::Plan*> Runner::plan_for(std::size_t count) {
+  const std::size_t element = size_of(task_->reduction.type);
+  const int size = static_cast<int>(task_->contacts.size());
+  const PlanKey key{algorithm_, size, task_->index, count, element};
+  if (const auto found = plans_.find(key); found != plans_.end()) {
+    ++found_;
+    found->second.last_use = ++uses_;
+    return &found->second;
+  }
+  Shape shape;
+  shape.scratch = terms_.scratch_bytes / element;
+  shape.segment = std::max<std::size_t>(1, terms_.segment_bytes / element);
+  Plan plan;
+  DUNLIN_ASSIGN(plan.program,
+                generate(*algorithm_, {algorithm_->collective, size, count}, shape, task_->index));
+  if (plan.program.scratch > shape.scratch) {
+    return Status(
+        Code::kResourceExhausted,
+        fmt::format("'{}' of {} ranks takes {} bytes of scratch, there are {}: raise "
+                    "PartialOptions::scratch_bytes",
+                    algorithm_->name, size, plan.program.scratch * element, terms_.scratch_bytes));
+  }
+  if ((slice_ / kTurns + 1) * plan.program.steps.size() >= kMostMessages) {
+    return Status(Code::kResourceExhausted,
+                  fmt::format("'{}' of {} elements takes too many messages: raise "
+                              "PartialOptions::segment_bytes",
+                              algorithm_->name, task_->count));
+  }
+  ++generated_;
+  plan.last_use = ++uses_;
+  // None of them is being carried out now.
+  if (plans_.size() >= kMostPlans) {
+    plans_.erase(std::ranges::min_element(plans_, {},
+                                          [](const auto& each) { return each.second.last_use; }));
+  }
+  return &plans_.emplace(key, std::move(plan)).first->second;
+}
+
+Status Runner::bind(const Plan& plan, std::size_t count) {
+  const std::size_t element = size_of(task_->reduction.type);
+  peers_.clear();
+  for (const int member : plan.program.peers)
+    peers_.push_back(&task_->contacts[static_cast<std::size_t>(member)]->ends[turn()]);
+  buffers_.assign(peers_.size(), {});
+  binding_.program = &plan.program;
+  binding_.peers = peers_;
+  binding_.buffers = buffers_;
+  binding_.reduction = task_->reduction;
+  binding_.element = element;
+  // Hellos have agreed on the rest.
+  const std::uint64_t name = (task_->tag ^ task_->number) * 0x9e3779b97f4a7c15 + slice_;
+  binding_.signature = static_cast<std::uint32_t>(name ^ name >> 32);
+  const std::size_t bytes = count * element;
+  DUNLIN_TRY(place(BufferKind::kInput, bytes));
+  DUNLIN_TRY(place(BufferKind::kOutput, bytes));
+  DUNLIN_TRY(place(BufferKind::kScratch, terms_.scratch_bytes));
+  return executor_->start(binding_);
+}
+
+// Says where a buffer of ours and those of the program's peers are.
+Status Runner::place(BufferKind kind, std::size_t own_bytes) {
+  const auto index = static_cast<std::size_t>(kind);
+  binding_.own[index] = {};
+  if (task_->count == 0) return Status::ok();
+  const bool is_scratch = kind == BufferKind::kScratch;
+  const bool is_input = kind == BufferKind::kInput;
+  const std::size_t scratch_at = turn() * terms_.scratch_bytes;
+  const std::size_t staged_at = kTurns * terms_.scratch_bytes + turn() * kStagedBytes;
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    const auto member = static_cast<std::size_t>(binding_.program->peers[i]);
+    Contact& contact = *task_->contacts[member];
+    const Hello& hello = task_->hellos[member];
+    std::uint32_t window = is_input ? hello.input_window : hello.output_window;
+    std::uint64_t offset = is_input ? hello.input_offset : hello.output_offset;
+    if (is_scratch || is_staged_) {
+      window = hello.scratch_window;
+      offset = Memory::base(contact.rank) + (is_scratch ? scratch_at : staged_at);
+    }
+    DUNLIN_ASSIGN(const transport::RemoteRegion* const region, contacts_.window(contact, window));
+    if (offset > region->size() || own_bytes > region->size() - offset) {
+      return Status(Code::kCorrupted, fmt::format("{} bytes at {} of a memory of {} were named",
+                                                  own_bytes, offset, region->size()))
+          .with_peer(contact.rank);
+    }
+    std::byte* const mapped = region->mapped();
+    if (algorithm_->needs_mapped_peers && mapped == nullptr) {
+      return Status(Code::kUnavailable, "the memory of a member is mapped in part only")
+          .with_peer(contact.rank);
+    }
+    buffers_[i][index] = {region, offset, mapped == nullptr ? nullptr : mapped + offset};
+  }
+  const bool is_own_scratch = is_scratch || is_staged_;
+  const OwnWindow& own = is_own_scratch ? *scratch_
+                         : is_input     ? *task_->input_window
+                                        : *task_->output_window;
+  const Hello& hello = task_->hellos[static_cast<std::size_t>(task_->index)];
+  std::size_t at = is_input ? hello.input_offset : hello.output_offset;
+  if (is_own_scratch) at = own.base + (is_scratch ? scratch_at : staged_at);
+  DUNLIN_ASSIGN(binding_.own[index], own.region->slice(at, own_bytes));
+  return Status::ok();
+}
+
+Status Runner::test() {
+  for (;;) {
+    DUNLIN_TRY(executor_->test());
+    if (is_staged_) move(false);
+    if (++slice_ == slices_) return Status::ok();
+    DUNLIN_TRY(start_slice());
+  }
+}
+
+void Runner::abandon(const Task& task) {
+  // It must not go on, and what it has posted may not end soon.
+  abandoned_.push_back(std::move(executor_));
+  std::erase_if(abandoned_, [](const auto& executor) { return executor->is_quiet(); });
+  executor_ = std::make_unique<Executor>(fabric_.board(), compute_);
+  for (OwnWindow* const window : {scratch_, task.input_window, task.output_window}) {
+    if (window != nullptr) window->is_tainted = true;
+  }
+  scratch_ = nullptr;  // the next operation takes another
+}
+
+bool Runner::is_quiet() const {
+  return executor_->is_quiet() &&
+         std::ranges::all_of(abandoned_, [](const auto& executor) { return executor->is_quiet(); });
+}
+
+}  // namespace dunlin::collective::partial

@@ -1,0 +1,179 @@
+// Partial all-reduces over every transport, whose members disagree, are late, or die.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <string>
+
+#include "tests/conformance/partial_support.h"
+
+namespace dunlin::testing {
+namespace {
+
+class PartialFailureTest : public ::testing::TestWithParam<PeerKind> {
+ protected:
+  void run(int size, const RankBody& body) {
+    run_ranks({.kind = GetParam(), .size = size, .killed = {}, .configure = {}}, body);
+  }
+};
+
+// Rank 2 calls something else; all hear of it, and go on together.
+TEST_P(PartialFailureTest, Disagreement) {
+  run(3, [](Fabric& fabric) {
+    const auto partial = make_partial(fabric);
+    const bool is_wrong = fabric.rank() == Rank(2);
+    std::vector<double> model(1000, fabric.rank().value());
+    const std::span<double> all(model);
+    const Members everybody = ranks({0, 1, 2});
+    std::uint64_t number = 0;
+    const auto expect_refusal = [&](const PartialCall& call, const char* what) {
+      const Status status = partial->run(call);
+      EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+      ASSERT_TRUE(status.peer().has_value()) << status.to_string();
+      EXPECT_EQ(*status.peer() == Rank(2), !is_wrong) << status.to_string();
+      EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(what));
+      // Nothing was averaged.
+      EXPECT_THAT(model, ::testing::Each(fabric.rank().value()));
+    };
+    const std::string name = "partial all-reduce";
+    expect_refusal(call_on(++number, everybody, all.first(is_wrong ? 999 : 1000)), name.c_str());
+    PartialCall call = call_on(++number, everybody, all.first(500));
+    if (is_wrong) call.reduction.type = DataType::kFloat32;
+    expect_refusal(call, name.c_str());
+    call = call_on(++number, everybody, all);
+    if (is_wrong) call.reduction.op = ReduceOp::kSum;
+    expect_refusal(call, name.c_str());
+    call = call_on(++number, everybody, all.first(is_wrong ? 0 : 1));
+    expect_refusal(call, name.c_str());
+    EXPECT_EQ(partial->statistics().failures, number);
+
+    const Status status = partial->run(call_on(++number, everybody, all));
+    ASSERT_TRUE(status.is_ok()) << status.to_string();
+    EXPECT_THAT(model, ::testing::Each(1.0));
+    sync(fabric, "done");
+  });
+}
+
+TEST_P(PartialFailureTest, OtherGroupsUnderOneNumber) {
+  run(3, [](Fabric& fabric) {
+    const auto partial = make_partial(fabric);
+    const int self = fabric.rank().value();
+    std::vector<double> model(1000, self);
+    const std::span<double> all(model);
+    // Rank 0 does not know of rank 2.
+    const Status status =
+        partial->run(call_on(1, self == 0 ? ranks({0, 1}) : ranks({0, 1, 2}), all));
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+    EXPECT_EQ(status.peer(), self == 0 ? Rank(1) : Rank(0)) << status.to_string();
+    // Rank 1 leaves number 2 out.
+    if (self == 0) {
+      const Status skipped = partial->run(call_on(2, ranks({0, 1}), all));
+      EXPECT_EQ(skipped.code(), Code::kInvalidArgument) << skipped.to_string();
+      EXPECT_EQ(skipped.peer(), Rank(1));
+      EXPECT_THAT(std::string(skipped.message()), ::testing::HasSubstr("has gone on"));
+    }
+    const Status good = partial->run(call_on(3, ranks({0, 1, 2}), all));
+    EXPECT_TRUE(good.is_ok()) << good.to_string();
+    EXPECT_THAT(model, ::testing::Each(1.0));
+    sync(fabric, "done");
+  });
+}
+
+// Rank 2 computes for longer than the others wait.
+TEST_P(PartialFailureTest, AMemberThatComesTooLate) {
+  run(3, [](Fabric& fabric) {
+    const auto partial = make_partial(fabric);
+    const int self = fabric.rank().value();
+    std::vector<double> model(1000, self);
+    const std::span<double> all(model);
+    const Members everybody = ranks({0, 1, 2});
+    const auto expect_late = [&](const Status& status) {
+      EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
+      EXPECT_EQ(status.peer(), Rank(2)) << status.to_string();
+      EXPECT_THAT(model, ::testing::Each(self));
+    };
+    if (self < 2) {
+      auto request = partial->start(call_on(1, everybody, all)).value();
+      // Behind it in the queue, and given up before its turn.
+      auto behind = partial->start(call_on(2, ranks({0, 1}), all)).value();
+      if (self == 0) {
+        EXPECT_EQ(partial->wait(behind, std::chrono::milliseconds(50)).code(),
+                  Code::kDeadlineExceeded);
+      }
+      // Rank 1 hears of it from rank 0.
+      const auto patience = std::chrono::milliseconds(self == 0 ? 100 : 20'000);
+      expect_late(partial->wait(request, patience));
+      if (self == 1) {
+        const Status status = partial->wait(behind, std::chrono::seconds(20));
+        EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
+      }
+      ASSERT_TRUE(partial->run(call_on(3, ranks({0, 1}), all)).is_ok());
+      EXPECT_THAT(model, ::testing::Each(0.5));
+    }
+    sync(fabric, "the others have gone on");
+    if (self == 2) {
+      const Status status = partial->run(call_on(1, everybody, all));
+      EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
+      EXPECT_TRUE(status.peer().has_value());
+    }
+    const Status together = partial->run(call_on(4, everybody, all));
+    ASSERT_TRUE(together.is_ok()) << together.to_string();
+    EXPECT_THAT(model, ::testing::Each(::testing::DoubleEq(1.0)));
+    sync(fabric, "done");
+  });
+}
+
+// Rank 3 dies in the middle of an operation.
+TEST(PeerDeathPartial, EndsItsGroupsOnly) {
+  run_ranks({.kind = PeerKind::kProcesses, .size = 4, .killed = {3}, .configure = {}},
+            [](Fabric& fabric) {
+              const auto partial = make_partial(fabric);
+              const int self = fabric.rank().value();
+              const auto memory = partial->allocate(std::size_t{3} << 20).value();
+              const std::size_t count = std::size_t{1} << 17;
+              const std::span<double> input(reinterpret_cast<double*>(memory.data()), count);
+              const std::span<double> output(input.data() + count, count);
+              std::ranges::fill(input, self);
+              const Members everybody = ranks({0, 1, 2, 3});
+              PartialCall call = call_on(1, everybody, input);
+              call.output = output.data();
+              ASSERT_TRUE(partial->run(call).is_ok());
+              EXPECT_THAT(output, ::testing::Each(1.5));
+              call.number = 2;
+              call.members = ranks({0, 1, 3});
+              if (self == 3) {
+                (void)partial->start(call);
+                kill(getpid(), SIGKILL);
+              }
+              if (self < 2) {
+                const Status status = partial->run(call);
+                EXPECT_EQ(status.code(), Code::kPeerDead) << status.to_string();
+                EXPECT_EQ(status.peer(), Rank(3)) << status.to_string();
+                EXPECT_THAT(input, ::testing::Each(self));
+              }
+              call.number = 3;
+              call.members = ranks({0, 1, 2});
+              const auto other = partial->allocate(count * sizeof(double)).value();
+              const std::span<double> fresh(reinterpret_cast<double*>(other.data()), count);
+              call.output = fresh.data();
+              const Status status = partial->run(call);
+              ASSERT_TRUE(status.is_ok()) << status.to_string();
+              EXPECT_THAT(fresh, ::testing::Each(1.0));
+              // Who is known to be dead is not waited for.
+              call.number = 4;
+              call.members = everybody;
+              EXPECT_EQ(partial->run(call).code(), Code::kPeerDead);
+              call.number = 5;
+              call.members = ranks({0, 1, 2});
+              EXPECT_TRUE(partial->run(call).is_ok());
+            });
+}
+
+INSTANTIATE_TEST_SUITE_P(Peers, PartialFailureTest,
+                         ::testing::Values(PeerKind::kThreads, PeerKind::kProcesses),
+                         [](const auto& peers) { return to_string(peers.param); });
+
+}  // namespace
+}  // namespace dunlin::testing

@@ -27,17 +27,15 @@
 // when it has computed.
 //
 // Policies (group_policy.h).
-//   random  every ask makes a group of the worker and group_size - 1 others, whatever these do. A
-//           group is given out when all its members' locks are free, that is, when it is in front
-//           of all their queues; until then it is pending. A worker reduces what it was drafted to
-//           before its own group.
+//   random    every ask makes a group of the worker and group_size - 1 others, whatever these do. A
+//             group is given out when all its members' locks are free, that is, when it is in front
+//             of all their queues; until then it is pending. A worker reduces what it was drafted
+//             to before its own group.
 //   buffered  an ask takes the first group of the worker's buffer, and makes one as the random
-//   policy
-//           only where there is none. A worker reduces one group per iteration, and waits in the
-//           reduce, not here.
-//   smart   as buffered, but where there is none, a global division makes groups of all workers
-//   with
-//           empty buffers that are not too far behind.
+//             policy only where there is none. A worker reduces one group per iteration, and waits
+//             in the reduce, not here.
+//   smart     as buffered, but where there is none, a global division makes groups of all workers
+//             with empty buffers that are not too far behind.
 //
 // Deterministic: the same calls give the same notices, from the seed on. Owner thread only. Works
 // on any number of workers; a call costs the members of the groups that it touches, a division the
@@ -98,9 +96,9 @@ class GroupGenerator {
 
   // Everything, options included, so that another process goes on identically. It must be taken
   // after the last call whose notices were sent, and before these are sent if the process may die
-  // in between: repeated notices do no harm, forgotten ones do. What was
-  // said to the former process may be lost: each worker then repeats the last done() that it said,
-  // and the ask() or fail() that it waits on; and deaths are reported again.
+  // in between: repeated notices do no harm, forgotten ones do. What was said to the former process
+  // may be lost: each worker then repeats the last done() that it said, and the ask() or fail()
+  // that it waits on; and deaths are reported again.
   Bytes snapshot() const;
   // kCorrupted: not what snapshot() wrote.
   static Result<GroupGenerator> restore(std::span<const std::byte> snapshot);

@@ -40,14 +40,11 @@
 // may have ended well where another didn't. Afterwards:
 //   - Operations without the one who is to blame go on as ever, as do those with him once he makes
 //     progress again; only his own calls, if he had not made them, find out that they are late.
-//   - `input` is what it was, unless it is `output` as well. `output` holds parts of the old and
-//   the
-//     new; a member that has not heard of the end yet may still write to it. Who wants to go on
-//     with his model after a loss therefore alternates between two, and takes a third after an
-//     error.
+//   - `input` is what it was, unless it is `output` as well. `output` holds parts of old and new;
+//     a member that has not heard of the end yet may still write to it. Who wants to go on with
+//     his model after a loss therefore alternates between two, and takes a third after an error.
 //   - The scratch memory is replaced; the old one stays until the end, in case somebody still
-//   writes
-//     there, as does memory that was part of a failed operation and is freed.
+//     writes there, as does memory that was part of a failed operation and is freed.
 //
 // Owner thread only. Destroy it when all ranks are done with theirs (a barrier, say), before the
 // fabric.

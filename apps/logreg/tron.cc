@@ -170,6 +170,8 @@ TronEnd Tron::iterate() {
     const double rounding = kRoundingShare * std::abs(report_.value);
     if (-step_.model_change <= rounding && std::abs(value - report_.value) <= 2 * rounding) {
       if (!improves_gradient(value)) return TronEnd::kRounding;
+      // Nothing says that the model is bad, and the first radius may be far too small.
+      radius_ = std::max(radius_, kGrowMost * step_.length);
       continue;
     }
     const double change = value - report_.value;

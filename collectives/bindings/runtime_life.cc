@@ -136,8 +136,8 @@ Status Runtime::shutdown(Ending ending, Duration patience) {
 
 Status Runtime::meet_all(Duration patience) {
   const TimePoint until = clock_.now() + patience;
+  const Turn turn(*this);  // for the fabric's chore as well
   const auto step = [&] {
-    const Turn turn(*this);
     fabric_->progress();
     sweep();
     for (const CommunicatorHandle& slot : communicators_) {
@@ -148,10 +148,18 @@ Status Runtime::meet_all(Duration patience) {
   while (!step()) {
     if (clock_.now() >= until)
       return {Code::kDeadlineExceeded, "operations were still under way at the end"};
+    leave();
     std::this_thread::sleep_for(kPartingNap);
+    enter();
   }
-  // Peers may need this process's communicators to come to their ends.
-  const int chore = bootstrap_->add_chore([&] { (void)step(); });
+  // Peers may need this process's communicators and residents to come to their ends; threads that
+  // are about to leave this object need the lock.
+  const int chore = bootstrap_->add_chore([&] {
+    (void)step();
+    if (!lock_.is_wanted()) return;
+    leave();
+    enter();
+  });
   Status status = bootstrap_->barrier("dunlin/end", std::max(until - clock_.now(), Duration{1}));
   bootstrap_->remove_chore(chore);
   return status;

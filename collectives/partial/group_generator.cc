@@ -230,7 +230,8 @@ void GroupGenerator::make_groups(Rank rank, GroupNotices& notices, std::vector<R
   for (auto& ranks : choose_groups(options_, views, rank, random_)) {
     const std::uint64_t sequence = next_sequence_++;
     if (ranks.size() == 1) {
-      // Nothing else is in its queue: it has asked for lack of a group.
+      // It has asked for lack of a group of its own. Of the random policy, one that it was told of
+      // may still be in its queue, if all others have died that were done with it.
       worker(rank).told = sequence;
       worker(rank).state = State::kComputing;
       worker(rank).is_answered = true;

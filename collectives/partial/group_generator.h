@@ -38,8 +38,8 @@
 //             with empty buffers that are not too far behind.
 //
 // Deterministic: the same calls give the same notices, from the seed on. Owner thread only. Works
-// on any number of workers; a call costs the members of the groups that it touches, a division the
-// number of workers.
+// on any number of workers. A call that makes no group costs the members of the groups that it
+// touches, times their queues; one that makes any, of whichever policy, the number of workers.
 #pragma once
 
 #include <cstdint>
@@ -115,7 +115,8 @@ class GroupGenerator {
   bool has_told(Rank rank) const;
   // Null when it is over, broken or was never made.
   const Group* find(std::uint64_t sequence) const;
-  // The bits of the paper's lock vector: whether the worker was told of a group that isn't over.
+  // The bits of the paper's lock vector: whether somebody was told of the group in front of the
+  // worker's queue.
   std::vector<bool> lock_vector() const;
   std::uint64_t groups_made() const { return next_sequence_ - 1; }
 
@@ -162,6 +163,9 @@ class GroupGenerator {
   bool is_ready(const Record& record) const;
   Status read_groups(ByteReader& reader);
   Status read_workers(ByteReader& reader);
+  // Whether a snapshot's groups and workers are any that calls can lead to.
+  bool holds_together(const Record& record) const;
+  bool holds_together(const Worker& each) const;
 
   GroupOptions options_;
   GroupRandom random_;

@@ -93,14 +93,15 @@ class SmartPolicy {
       std::uint64_t fastest = 0;
       for (const Rank rank : node) fastest = std::max(fastest, iteration(rank));
       Ranks members;
-      std::copy_if(node.begin(), node.end(), std::back_inserter(members),
-                   [&](Rank rank) { return !is_far_behind(rank, fastest); });
+      std::copy_if(node.begin(), node.end(), std::back_inserter(members), [&](Rank rank) {
+        return !options_.intra_filter || !is_far_behind(rank, fastest);
+      });
       if (members.size() > 1) add(std::move(members));
     }
   }
 
   void join_the_busy() {
-    if (workers_[initiator_.index()].alone < kMostAlone) return add({initiator_});
+    if (workers_[initiator_.index()].alone < options_.most_alone) return add({initiator_});
     Ranks busy;
     for (std::size_t i = 0; i < workers_.size(); ++i) {
       const Rank rank(static_cast<int>(i));

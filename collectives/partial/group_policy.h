@@ -11,15 +11,19 @@
 //     counter is less than slowdown_threshold below the initiator's (slowdown filter, 5.3).
 //   - Without inter_intra, or with candidates of one node only: they are divided at random into
 //     groups (global division, 5.1).
-//   - With inter_intra (5.2), two groups for each. First, one head worker per node, chosen at
-//     random, meets heads of other nodes, the others meet workers of their own node; then all
-//     candidates of each node meet. As the second group is an iteration away, who is too far behind
-//     the fastest candidate of its node is not in it, even if it is the initiator: it would hold up
-//     its node for an iteration of its own. (The paper leaves that open.)
-//   - When nobody else is a candidate, the initiator stays alone this time (left open, too). After
-//     kMostAlone times in a row it joins those with the shortest buffers, behind what they have to
-//     do, if the filter lets any through. At once would cost more: it sets those two iterations
-//     apart from all others, who then wait for them, or they for these.
+//   - With inter_intra (5.2), two groups for each. First, a head worker of each node, chosen at
+//     random, meets heads of other nodes, the others meet workers of their own node, but for one
+//     that has nobody to meet at home: it goes along with the head. Then all candidates of each
+//     node meet.
+//
+// Two rules of ours, where the paper leaves it open; options turn them off:
+//   - intra_filter: as the second group is an iteration away, who is too far behind the fastest
+//     candidate of its node is not in it, even if it is the initiator: it would hold up its node
+//     for an iteration of its own.
+//   - most_alone: when nobody else is a candidate, the initiator stays alone this time. After so
+//     many times in a row it joins those with the shortest buffers, behind what they have to do, if
+//     the filter lets any through. At once would cost more: it sets those two iterations apart from
+//     all others, who then wait for them, or they for these.
 //
 // Dividing m workers gives groups of equal size up to one, none with a single worker: of at most
 // group_size, but for a group of three where pairs don't come out even.
@@ -50,6 +54,9 @@ struct GroupOptions {
   // worker be of those that it is grouped with.
   std::uint64_t slowdown_threshold = 4;
   bool inter_intra = true;
+  // Rules beyond the paper, above.
+  bool intra_filter = true;
+  std::uint32_t most_alone = 4;  // 0: never, unless the filter lets nobody through
   std::uint64_t seed = 1;
 
   bool operator==(const GroupOptions&) const = default;
@@ -73,8 +80,6 @@ class GroupRandom {
  private:
   std::uint64_t state_;
 };
-
-inline constexpr std::uint32_t kMostAlone = 4;
 
 // What a policy knows of a worker.
 struct WorkerView {

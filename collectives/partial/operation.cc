@@ -105,7 +105,7 @@ Status Conduct::step(Operation& operation) {
       operation.phase = Phase::kMeeting;
       [[fallthrough]];
     case Phase::kMeeting:
-      DUNLIN_TRY(look(operation));
+      DUNLIN_TRY(attend(operation));
       DUNLIN_TRY(meet(operation));
       operation.phase = Phase::kGreeting;
       [[fallthrough]];
@@ -120,6 +120,13 @@ Status Conduct::step(Operation& operation) {
       return Status::ok();
   }
   return Status::ok();
+}
+
+// Members that were met may give up while others are still looked for.
+Status Conduct::attend(Operation& operation) {
+  const Status loss = look(operation);
+  DUNLIN_TRY(heed(operation));
+  return loss;
 }
 
 Status Conduct::meet(Operation& operation) {
@@ -209,6 +216,13 @@ Status Conduct::compare(const Operation& operation, std::size_t member,
 Status Conduct::run(Operation& operation) {
   const Status loss = look(operation);
   Status status = runner_.test();
+  if (status.is_ok() && runner_.touches_peers()) {
+    // We have read the memory of members that may have given up, and touched it, meanwhile. Then
+    // their farewells have come before: who has greeted us owes us none of an earlier operation,
+    // and shm, over which mapped members are reached, refuses none.
+    contacts_.progress();
+    return heed(operation);
+  }
   if (!status.is_busy()) return status;
   DUNLIN_TRY(heed(operation));
   return stands(operation, loss) ? loss : status;
@@ -229,8 +243,11 @@ Status Conduct::heed(const Operation& operation) const {
     const auto farewell = contacts_.farewell_of(*contact, operation.number());
     if (!farewell) continue;
     const Rank culprit(farewell->culprit);
-    const bool has_culprit = culprit != Rank() && culprit != contact->rank;
     const auto code = static_cast<Code>(farewell->code);
+    // Of two who differ each is the other's culprit. Who is late is told that it is himself, and
+    // says so to others.
+    const bool is_mutual = code == Code::kInvalidArgument && culprit == fabric_.rank();
+    const bool has_culprit = culprit != Rank() && culprit != contact->rank && !is_mutual;
     return Status(code, has_culprit
                             ? fmt::format("rank {} has given it up on account of rank {}: {}",
                                           contact->rank.value(), culprit.value(), to_string(code))
@@ -244,7 +261,8 @@ Status Conduct::heed(const Operation& operation) const {
 bool Conduct::is_waited_for(const Operation& operation, std::size_t member) const {
   switch (operation.phase) {
     case Phase::kGreeting:
-      return !operation.has_come[member];
+      // It hears our hello only when it has acknowledged our last farewell.
+      return !operation.has_come[member] || !operation.has_greeted[member];
     case Phase::kRunning:
       return runner_.awaited() == operation.members[member];
     default:
@@ -299,6 +317,9 @@ std::vector<Awaited> Conduct::awaited(const Operation& operation) const {
   for (std::size_t member = 0; member < operation.members.size(); ++member) {
     const Rank rank = operation.members[member];
     if (rank == fabric_.rank() || !is_waited_for(operation, member)) continue;
+    // It has come as far as we have: others are to blame.
+    const bool is_met = operation.task.contacts[member]->link != nullptr;
+    if (operation.phase == Phase::kMeeting && is_met) continue;
     // Who is gone fails the operation in the next step.
     if (!fabric_.peers().is_present(rank)) continue;
     const bool is_running = operation.phase == Phase::kRunning;

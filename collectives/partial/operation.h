@@ -59,6 +59,7 @@ class Conduct {
  private:
   // kBusy: before the next step; ok: it has come to its end.
   Status step(Operation& operation);
+  Status attend(Operation& operation);
   Status meet(Operation& operation);
   Status greet(Operation& operation);
   Status hear(Operation& operation, std::size_t member);

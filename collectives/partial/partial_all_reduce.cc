@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cstdint>
 #include <deque>
 
 #include "collectives/partial/contacts.h"
@@ -23,6 +23,13 @@ using partial::Terms;
 using transport::Awaited;
 using transport::Fabric;
 
+namespace {
+
+// Where one turn's scratch ends, the next one's begins: none begins within a cache line.
+constexpr std::size_t kScratchAlignment = 64;
+
+}  // namespace
+
 // Lives on, retired, while lanes still work on its memory.
 class PartialAllReduce::Impl final : public transport::Retired {
  public:
@@ -35,9 +42,11 @@ class PartialAllReduce::Impl final : public transport::Retired {
 
   bool is_done() const override { return runner.is_quiet(); }
 
+  // Null for one that was given up and waits for its turn as well: it was answered for.
   Operation* find(std::uint64_t number) const {
-    const auto found = std::ranges::find_if(
-        operations, [&](const auto& each) { return each->number() == number; });
+    const auto found = std::ranges::find_if(operations, [&](const auto& each) {
+      return each->number() == number && !each->is_forgotten;
+    });
     return found == operations.end() ? nullptr : found->get();
   }
 
@@ -96,6 +105,12 @@ Status PartialAllReduce::Impl::check(const PartialCall& call) const {
     return {Code::kInvalidArgument,
             fmt::format("partial all-reduce {}: no memory given", call.number)};
   }
+  // No memory is that long, and sums of bytes must not overflow.
+  if (call.count > static_cast<std::size_t>(PTRDIFF_MAX) / size_of(call.reduction.type)) {
+    return {Code::kInvalidArgument,
+            fmt::format("partial all-reduce {}: {} elements of {} are longer than any memory",
+                        call.number, call.count, to_string(call.reduction.type))};
+  }
   return Status::ok();
 }
 
@@ -117,7 +132,12 @@ Result<std::unique_ptr<PartialAllReduce>> PartialAllReduce::create(Fabric& fabri
           fmt::format("'{}' needs groups among the members, which have none", options.algorithm));
     }
   }
-  const Terms terms{options.scratch_bytes, options.segment_bytes, options.algorithm};
+  const std::size_t scratch_bytes = options.scratch_bytes / kScratchAlignment * kScratchAlignment;
+  if (scratch_bytes == 0) {
+    return Status(Code::kInvalidArgument, fmt::format("{} bytes of scratch, less than {}",
+                                                      options.scratch_bytes, kScratchAlignment));
+  }
+  const Terms terms{scratch_bytes, options.segment_bytes, options.algorithm};
   auto impl = std::make_unique<Impl>(fabric, options, terms);
   // Peers that find the offer find the scratch.
   DUNLIN_TRY(impl->runner.allocate_scratch());
@@ -170,12 +190,14 @@ Status PartialAllReduce::test(PartialRequest request) {
 Status PartialAllReduce::wait(PartialRequest request, Duration timeout) {
   Status status =
       impl_->fabric.wait([&] { return test(request); }, [&] { return awaited(request); }, timeout);
-  Operation* const operation = impl_->find(request.number);
+  Operation* operation = impl_->find(request.number);
   if (operation == nullptr) return status;
   status = impl_->conduct.name_stalled(*operation, std::move(status));
   // Nobody has looked at its outcome: it is given up.
   operation->refuse(status);
   impl_->progress();
+  operation = impl_->find(request.number);
+  if (operation == nullptr) return status;
   if (operation->is_over()) {
     std::erase_if(impl_->operations, [&](const auto& each) { return each.get() == operation; });
   } else {

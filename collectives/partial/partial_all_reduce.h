@@ -14,7 +14,8 @@
 // A rank carries them out one after the other: two that share a rank never overlap, which makes
 // each of them atomic (section 4.1); those that share none run at the same time. In one total order
 // nothing can deadlock: of all operations under way the one with the lowest number has its members'
-// whole attention. Setting up waits for nobody's operations: see below.
+// whole attention. Setting up waits for nobody's operations: see below. Several objects on one rank
+// need one order over the operations of all of them: while one is waited for, the others stand.
 //
 // How. Instead of a communicator per group, of which there may be as many as subsets of ranks, each
 // rank has one scratch memory, and cells for each peer; two ranks that are first in a group
@@ -23,8 +24,8 @@
 // also finds those who call something else, the program of an ordinary all-reduce runs (schedule/),
 // among the members and straight out of and into their memory. So a group that was never seen
 // before costs what one that was does, there is nothing to evict, nothing global, and at most a
-// connection per peer. What is cached are programs, by size of the group, place in it and count,
-// each rank's own affair.
+// connection per peer. What is cached are programs, by algorithm, size of the group, place in it,
+// count and size of an element, each rank's own affair.
 //
 // Memory from allocate() is what operations run on without copying: it is registered, and peers on
 // this host map it. Ranks allocate on their own. Other memory works as well, if one member has it:
@@ -40,9 +41,12 @@
 // may have ended well where another didn't. Afterwards:
 //   - Operations without the one who is to blame go on as ever, as do those with him once he makes
 //     progress again; only his own calls, if he had not made them, find out that they are late.
-//   - `input` is what it was, unless it is `output` as well. `output` holds parts of old and new;
-//     a member that has not heard of the end yet may still write to it. Who wants to go on with
-//     his model after a loss therefore alternates between two, and takes a third after an error.
+//   - `input` is what it was, unless it is `output` as well. `output` holds parts of old and new.
+//     Members that have not heard of the end yet may still read the former, as may puts of ours
+//     that are under way, and write to the latter; and one of them may end well with what it reads.
+//     So memory from allocate() is not written to any more: whoever goes on copies his model, which
+//     `input` still is if it isn't `output`, into fresh memory first. Both old ones may be freed:
+//     they stay.
 //   - The scratch memory is replaced; the old one stays until the end, in case somebody still
 //     writes there, as does memory that was part of a failed operation and is freed.
 //
@@ -65,8 +69,10 @@ namespace dunlin::collective {
 // The same on all ranks.
 struct PartialOptions {
   std::string name = "world";  // distinguishes those of one job
-  // For what peers send before it can be reduced; a rank has twice of it. Larger operations go in
-  // slices; where it is too small even for that (below 256 KiB), they end with kResourceExhausted.
+  // For what peers send before it can be reduced, rounded down to cache lines. A rank has twice of
+  // it, and 2 MiB to copy other memory to: 6 MiB at the default. Larger operations go through it
+  // piece by piece; where it is too small even for that (tens of KiB, more for large groups), they
+  // end with kResourceExhausted.
   std::size_t scratch_bytes = std::size_t{2} << 20;
   // Longer messages are pipelined in segments of this.
   std::size_t segment_bytes = std::size_t{256} << 10;
@@ -98,7 +104,7 @@ struct PartialStatistics {
 class PartialAllReduce {
  public:
   // Not collective: ranks meet later. kInvalidArgument for an algorithm that isn't there, or needs
-  // groups.
+  // groups, and for less scratch than a cache line.
   static Result<std::unique_ptr<PartialAllReduce>> create(transport::Fabric& fabric,
                                                           PartialOptions options);
   ~PartialAllReduce();
@@ -108,15 +114,16 @@ class PartialAllReduce {
   // Zeroed memory of `bytes` for operations, until it is freed or this object goes. Members may
   // have theirs at different places of different allocations.
   Result<std::span<std::byte>> allocate(std::size_t bytes);
-  // kInvalidArgument while an operation is on it.
+  // kInvalidArgument while an operation is on it. Peers that have reached it keep it mapped until
+  // their end.
   Status free(std::span<std::byte> memory);
 
   // Begins an operation, or puts it behind those that were begun before. Input and output are the
   // operation's until it has ended. A group of this rank alone copies. kInvalidArgument,
   // kOutOfRange: nothing was begun.
   Result<PartialRequest> start(const PartialCall& call);
-  // kBusy until the request has ended; its outcome once, kNotFound from then on. Moves all requests
-  // on.
+  // kBusy until the request has ended; its outcome once, kNotFound from then on, as after a wait
+  // that gave it up. Moves all requests on.
   Status test(PartialRequest request);
   // Ends the request one way or the other: at the deadline it is given up.
   Status wait(PartialRequest request, Duration timeout);

@@ -106,6 +106,7 @@ Status Runner::start_slice() {
   const std::size_t count = slice_count();
   if (is_staged_) move(true);
   DUNLIN_ASSIGN(const Plan* const plan, plan_for(count));
+  DUNLIN_TRY(check_messages(*plan));
   return bind(*plan, count);
 }
 
@@ -131,12 +132,6 @@ Result<const Runner::Plan*> Runner::plan_for(std::size_t count) {
                     "PartialOptions::scratch_bytes",
                     algorithm_->name, size, plan.program.scratch * element, terms_.scratch_bytes));
   }
-  if ((slice_ / kTurns + 1) * plan.program.steps.size() >= kMostMessages) {
-    return Status(Code::kResourceExhausted,
-                  fmt::format("'{}' of {} elements takes too many messages: raise "
-                              "PartialOptions::segment_bytes",
-                              algorithm_->name, task_->count));
-  }
   ++generated_;
   plan.last_use = ++uses_;
   // None of them is being carried out now.
@@ -145,6 +140,16 @@ Result<const Runner::Plan*> Runner::plan_for(std::size_t count) {
                                           [](const auto& each) { return each.second.last_use; }));
   }
   return &plans_.emplace(key, std::move(plan)).first->second;
+}
+
+// Of all slices: the first one is the longest. Each step is at most one message.
+Status Runner::check_messages(const Plan& plan) const {
+  const std::uint64_t slices_of_a_turn = (slices_ + kTurns - 1) / kTurns;
+  if (plan.program.steps.size() < kMostMessages / slices_of_a_turn) return Status::ok();
+  return {Code::kResourceExhausted,
+          fmt::format("'{}' of {} elements takes too many messages: raise "
+                      "PartialOptions::segment_bytes, or use memory from allocate()",
+                      algorithm_->name, task_->count)};
 }
 
 Status Runner::bind(const Plan& plan, std::size_t count) {

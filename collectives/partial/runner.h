@@ -47,6 +47,8 @@ class Runner {
   Status test();
   // The member that is waited for; nobody while we wait for our own puts.
   Rank awaited() const { return executor_->awaited(); }
+  // Whether the program reads and writes peers' memory where it is mapped.
+  bool touches_peers() const { return algorithm_->needs_mapped_peers; }
   // Members may have begun what is given up here: what they still put lands where it does no harm.
   void abandon(const Task& task);
   // Nothing is on its way out of our memory.
@@ -75,6 +77,7 @@ class Runner {
   Status bind(const Plan& plan, std::size_t count);
   Status place(BufferKind kind, std::size_t own_bytes);
   Result<const Plan*> plan_for(std::size_t count);
+  Status check_messages(const Plan& plan) const;
   std::size_t turn() const { return static_cast<std::size_t>(slice_ % kTurns); }
   std::size_t slice_count() const;
   std::byte* staged() const;

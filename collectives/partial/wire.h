@@ -37,8 +37,8 @@ constexpr transport::NotifyId way_cell(transport::NotifyId first, std::size_t tu
                                        static_cast<std::uint32_t>(stream));
 }
 
-// What a member says of its call; its notification's tag is the group's (group_tag), its length the
-// group's size. Offsets are from the beginning of the window's region.
+// What a member says of its call; its notification's tag is a hash of the group's members, its
+// length the group's size. Offsets are from the beginning of the window's region.
 struct Hello {
   std::uint64_t count = 0;
   std::uint64_t input_offset = 0;

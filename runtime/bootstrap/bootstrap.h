@@ -78,9 +78,9 @@ class Bootstrap {
   // died.
   virtual Status barrier(std::string_view name, Duration timeout) = 0;
 
-  // What the thread that waits in a call does meanwhile, some thousand times a second: peers may
-  // need this process's progress to get to where they are waited for. It makes no call that waits.
-  // The fabric adds its own progress. add_chore() returns what remove_chore() takes.
+  // What the thread that waits in a call does meanwhile, some thousand times a second, as peers may
+  // need this process's progress; the fabric adds its own. Calls from within a chore don't wait:
+  // look-ups find nothing (kDeadlineExceeded), others are refused (kInternal).
   virtual int add_chore(std::function<void()> chore) = 0;
   virtual void remove_chore(int chore) = 0;
 

@@ -110,6 +110,11 @@ Membership BootstrapClient::membership() const {
 }
 
 Result<Message> BootstrapClient::request(Message message, Duration timeout) {
+  if (does_chores_) {
+    const bool looks = message.type == MessageType::kLookup;
+    return Status(looks ? Code::kDeadlineExceeded : Code::kInternal,
+                  "a call from within a chore of another");
+  }
   timeout = std::clamp<Duration>(timeout, Duration::zero(), std::chrono::hours(24 * 365));
   const TimePoint deadline = clock_.now() + timeout;
   std::unique_lock lock(mutex_);
@@ -142,7 +147,9 @@ bool BootstrapClient::await_reply(std::unique_lock<std::mutex>& lock, TimePoint 
   while (!answered_.wait_until(lock, std::min(until, clock_.now() + kBetweenTurns), is_over)) {
     if (clock_.now() >= until) return false;
     lock.unlock();
+    does_chores_ = true;
     for (const auto& [number, chore] : chores_) chore();
+    does_chores_ = false;
     lock.lock();
   }
   return true;

@@ -58,6 +58,7 @@ class BootstrapClient : public Bootstrap {
   JobInfo job_;                                  // constant once the job has started
   std::map<int, std::function<void()>> chores_;  // of the thread that makes the calls
   int last_chore_ = 0;
+  bool does_chores_ = false;
   PeerTable peers_;
   Mail mail_;
   SteadyClock clock_;

@@ -73,15 +73,17 @@ class Jobs(unittest.TestCase):
                 self.assertAlmostEqual(ours / ring, 1, delta=1e-9, msg=algorithm)
 
     def test_every_transport_gives_the_same_numbers(self):
-        courses = set()
+        courses = []
         for transport in ("shm", "ucx"):
             options = [*DATA, "--algorithm", "ring", "--transport", transport]
             alone = Job([LOGREG, *options, "--iterations", 1])
             if alone.wait() != 0 and "not work" in alone.text():
                 continue
             self.run_job(3, *options)
-            courses.add(tuple(moment["objective"] for moment in self.lines("progress")))
-        self.assertEqual(len(courses), 1)
+            courses.append([moment["objective"] for moment in self.lines("progress")])
+        if len(courses) < 2:
+            self.skipTest("a single transport works here")
+        self.assertEqual(courses[0], courses[1])
 
     def test_the_history_adds_up(self):
         final = self.run_job(3, *DATA, "--reference")
@@ -205,6 +207,7 @@ class Jobs(unittest.TestCase):
         classes = self.write("classes.libsvm", "1 1:1\n2 1:1\n3 1:1\n")
         good = self.write("good.libsvm", "+1 1:1\n-1 2:1\n")
         stray = self.write("stray.libsvm", "+1 2000000000:1\n-1 1:1\n")
+        bare = self.write("bare.libsvm", "+1\n-1\n")
         for command, code, text in (
                 ([LOGREG, "--train", bad], 2, "bad.libsvm:2:"),
                 ([RUN, "-n", 2, LOGREG, "--train", bad], 2, "bad.libsvm:2:"),
@@ -212,6 +215,8 @@ class Jobs(unittest.TestCase):
                 ([LOGREG, "--train", good, "--test", bad], 2, "bad.libsvm:2:"),
                 ([LOGREG, "--train", self.path("absent")], 2, "absent"),
                 ([LOGREG, "--train", stray], 2, "2000000000 features"),
+                ([LOGREG, "--train", bare, "--test", good], 2, "bare.libsvm: no features"),
+                ([LOGREG, "--generate", "--features", 4000000000], 2, "4000000000 features"),
                 ([LOGREG, "--generate", "--train", good], 2, "--train"),
                 ([LOGREG, "--generate", "--rows", -5], 2, "--rows"),
                 ([LOGREG, "--generate", "--features", 3, "--nonzeros", 5], 2, "5 non-zeros in a row of 3"),

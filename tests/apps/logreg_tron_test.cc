@@ -11,15 +11,18 @@
 namespace dunlin::logreg {
 namespace {
 
-// 1/2 sum d_k (x_k - m_k)^2.
+// least + 1/2 sum d_k (x_k - m_k)^2.
 class Quadratic final : public SmoothFunction {
  public:
-  Quadratic(Vector diagonal, Vector minimum)
-      : diagonal_(std::move(diagonal)), minimum_(std::move(minimum)), x_(minimum_.size()) {}
+  Quadratic(Vector diagonal, Vector minimum, double least = 0)
+      : diagonal_(std::move(diagonal)),
+        minimum_(std::move(minimum)),
+        least_(least),
+        x_(minimum_.size()) {}
   std::size_t dimension() const override { return x_.size(); }
   double value(std::span<const double> x) override {
     x_.assign(x.begin(), x.end());
-    double sum = 0;
+    double sum = least_;
     for (std::size_t k = 0; k < x_.size(); ++k) {
       sum += 0.5 * diagonal_[k] * (x_[k] - minimum_[k]) * (x_[k] - minimum_[k]);
     }
@@ -35,6 +38,7 @@ class Quadratic final : public SmoothFunction {
  private:
   Vector diagonal_;
   Vector minimum_;
+  double least_;
   Vector x_;
 };
 
@@ -111,6 +115,16 @@ TEST(Tron, StandsAnIllConditionedQuadratic) {
   const TronReport report = tron(quadratic, x, {.tolerance = 1e-10});
   EXPECT_EQ(report.end, TronEnd::kConverged) << to_string(report.end);
   for (std::size_t k = 0; k < x.size(); ++k) EXPECT_NEAR(x[k], minimum[k], 1e-3) << k;
+}
+
+// The first radius is the gradient's length, far too small here, and the value hides the progress.
+TEST(Tron, IsNotHeldUpByASmallFirstRadius) {
+  Quadratic function({1e-12, 1e-12}, {100, -100}, 1);
+  Vector x(2);
+  const TronReport report = tron(function, x, {.tolerance = 1e-6});
+  EXPECT_EQ(report.end, TronEnd::kConverged) << to_string(report.end);
+  EXPECT_LT(report.iterations, 50);
+  EXPECT_NEAR(x[0], 100, 1e-3);
 }
 
 TEST(Tron, ComesHomeFromWhereNewtonsMethodDiverges) {

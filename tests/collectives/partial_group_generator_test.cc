@@ -158,14 +158,21 @@ TEST(GroupGenerator, ASlowWorkerMeetsFastOnesWhenItAsks) {
   Bench bench(options);
   const auto told = bench.ask(0, 10);
   EXPECT_TRUE(told[0].group.is_alone()) << "all others are too far behind";
-  // Worker 3 asks at 1: worker 0, at 10, may be in its group, and the next one of its node is
-  // without nobody, as both of that are slow alike.
+  // Worker 3 asks at 1: worker 0, at 10, may be in its group, and nobody is left out of the second
+  // group of its own node, as both workers of that are slow alike.
   const auto slow = bench.ask(3, 1);
   EXPECT_FALSE(slow[0].group.is_alone());
   EXPECT_THAT(bench.generator.queue_of(Rank(3)), SizeIs(2));
   // On the other node, the slow one isn't in the second group, so that there is none.
   EXPECT_THAT(bench.generator.queue_of(Rank(0)), SizeIs(1));
   EXPECT_THAT(bench.generator.queue_of(Rank(1)), SizeIs(1));
+
+  // Without the filter inside nodes there is one.
+  options.intra_filter = false;
+  Bench unfiltered(options);
+  unfiltered.ask(0, 10);
+  unfiltered.ask(3, 1);
+  EXPECT_THAT(unfiltered.generator.queue_of(Rank(0)), SizeIs(2));
 }
 
 TEST(GroupGenerator, WhoFindsOnlyBusyWorkersStaysAloneForAWhile) {
@@ -177,7 +184,7 @@ TEST(GroupGenerator, WhoFindsOnlyBusyWorkersStaysAloneForAWhile) {
   EXPECT_EQ(bench.ask(1, 0)[0].group, all);
   // Worker 1 is through with it before the leader says so.
   std::uint64_t last_done = all.sequence;
-  for (std::uint32_t i = 0; i < kMostAlone; ++i) {
+  for (std::uint32_t i = 0; i < options.most_alone; ++i) {
     const auto told = bench.ask(1, i + 1, last_done);
     ASSERT_THAT(told, SizeIs(1));
     EXPECT_TRUE(told[0].group.is_alone());
@@ -185,11 +192,18 @@ TEST(GroupGenerator, WhoFindsOnlyBusyWorkersStaysAloneForAWhile) {
     last_done = told[0].group.sequence;
   }
   // Then it stands behind the group of one of the others.
-  const auto next = bench.ask(1, kMostAlone + 1, last_done);
+  const auto next = bench.ask(1, options.most_alone + 1, last_done);
   ASSERT_THAT(next, SizeIs(1));
   ASSERT_THAT(next[0].group.ranks, SizeIs(2));
   const Rank other = next[0].group.ranks[next[0].group.ranks[0] == Rank(1) ? 1 : 0];
   EXPECT_THAT(bench.generator.queue_of(other), ElementsAre(all.sequence, next[0].group.sequence));
+
+  // At once, if it shall never stay alone.
+  options.most_alone = 0;
+  Bench never(options);
+  const Group first = never.ask(0, 0)[0].group;
+  never.ask(1, 0);
+  EXPECT_THAT(never.ask(1, 1, first.sequence)[0].group.ranks, SizeIs(2));
 }
 
 TEST(GroupGenerator, ABufferedGroupServesThoseWhoWereDrafted) {
@@ -353,15 +367,67 @@ TEST(GroupGenerator, RefusesSnapshotsThatAreNone) {
   Bytes longer = whole;
   longer.push_back(std::byte{0});
   EXPECT_EQ(GroupGenerator::restore(longer).status().code(), Code::kCorrupted);
-  // A flipped bit is an error, or another state that holds together.
-  for (std::size_t i = 0; i < whole.size(); ++i) {
-    Bytes flipped = whole;
-    flipped[i] ^= std::byte{0x41};
-    auto restored = GroupGenerator::restore(flipped);
-    if (!restored) continue;
-    GroupNotices notices;
-    for (int rank = 0; rank < restored->options().layout.workers() && rank < 16; ++rank)
-      (void)restored->ask(Rank(rank), 1, 0, notices);
+  // One that claims to have more workers than it can hold takes no memory for them.
+  GroupOptions many = options_of(GroupPolicy::kSmart, {1, 2}, 2);
+  Bytes small = Bench(many).generator.snapshot();
+  small[4 + 1 + 2] = std::byte{0x04};  // 2^18 nodes more
+  EXPECT_THAT(std::string(GroupGenerator::restore(small).status().message()), HasSubstr("cut off"));
+}
+
+// What the generator's promises come to in a state that was restored, and after everybody asks.
+Status check_restored(GroupGenerator& generator) {
+  const int workers = generator.options().layout.workers();
+  GroupChecker checker(workers);
+  GroupNotices notices;
+  for (const bool asks : {false, true}) {
+    for (int i = 0; i < workers; ++i) {
+      const Rank rank(i);
+      if (asks) {
+        // Of an iteration that may be over.
+        (void)generator.ask(rank, 1000, 0, notices);
+      } else if (!generator.is_alive(rank)) {
+        // Not in its queue: it was done with that when it died.
+        const Group last{~std::uint64_t{0}, {rank}};
+        DUNLIN_TRY(checker.enter(rank, last));
+        DUNLIN_TRY(checker.exit(rank, true));
+      }
+    }
+    DUNLIN_TRY(checker.check(generator));
+    DUNLIN_TRY(checker.check_cycles(generator));
+  }
+  for (const GroupNotice& notice : notices) DUNLIN_TRY(checker.check(notice, generator));
+  return Status::ok();
+}
+
+TEST(GroupGenerator, AFlippedBitIsAnErrorOrAnotherStateThatHoldsTogether) {
+  for (const GroupPolicy policy : kGroupPolicies) {
+    std::size_t refused = 0;
+    for (const std::uint64_t at : {10, 60, 110}) {
+      testing::PartialSetting setting;
+      setting.options = options_of(policy, {2, 3}, 3);
+      setting.iterations = 20;
+      setting.slow = 4;
+      setting.deaths = {{2, 90}};
+      setting.moves_at = at;
+      testing::PartialWorld world(setting);
+      ASSERT_TRUE(world.run().is_ok());
+      const Bytes& whole = world.moved();
+      ASSERT_FALSE(whole.empty());
+      for (std::size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+        Bytes flipped = whole;
+        flipped[bit / 8] ^= std::byte{1} << (bit % 8);
+        auto restored = GroupGenerator::restore(flipped);
+        if (!restored) {
+          EXPECT_EQ(restored.status().code(), Code::kCorrupted);
+          ++refused;
+          continue;
+        }
+        const Status status = check_restored(*restored);
+        EXPECT_TRUE(status.is_ok())
+            << to_string(policy) << " at " << at << ", bit " << bit << ": " << status.to_string();
+      }
+    }
+    EXPECT_GT(refused, 1000u) << to_string(policy);
   }
 }
 

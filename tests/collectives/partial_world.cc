@@ -242,10 +242,10 @@ Status PartialWorld::die(int rank) {
 }
 
 Status PartialWorld::move() {
-  auto restored = GroupGenerator::restore(generator_.snapshot());
+  moved_ = generator_.snapshot();
+  auto restored = GroupGenerator::restore(moved_);
   DUNLIN_TRY(restored.status());
-  if (restored->snapshot() != generator_.snapshot())
-    return {Code::kInternal, "a restored generator is another"};
+  if (restored->snapshot() != moved_) return {Code::kInternal, "a restored generator is another"};
   generator_ = std::move(restored).value();
   if (!setting_.loses_messages) return Status::ok();
   ++process_;

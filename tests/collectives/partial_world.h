@@ -44,6 +44,8 @@ class PartialWorld {
   const std::vector<Group>& reduced() const { return reduced_; }
   std::uint64_t broken() const { return broken_; }
   std::uint64_t steps() const { return steps_; }
+  // The snapshot by which the generator moved; empty: it hasn't.
+  const Bytes& moved() const { return moved_; }
 
  private:
   enum class Kind : std::uint8_t { kComputed, kFinished, kDetected, kDeath, kMove, kSaid, kTold };
@@ -111,6 +113,7 @@ class PartialWorld {
   std::uint64_t steps_ = 0;
   std::uint64_t broken_ = 0;
   std::vector<Group> reduced_;
+  Bytes moved_;
 };
 
 }  // namespace dunlin::collective::testing

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <optional>
 #include <string>
 
 #include "tests/conformance/partial_support.h"
@@ -101,6 +102,10 @@ TEST_P(PartialFailureTest, AMemberThatComesTooLate) {
       if (self == 0) {
         EXPECT_EQ(partial->wait(behind, std::chrono::milliseconds(50)).code(),
                   Code::kDeadlineExceeded);
+        // It was answered for, though it is still in the queue.
+        EXPECT_EQ(partial->wait(behind, std::chrono::milliseconds(1)).code(), Code::kNotFound);
+        EXPECT_EQ(partial->test(behind).code(), Code::kNotFound);
+        EXPECT_TRUE(partial->awaited(behind).empty());
       }
       // Rank 1 hears of it from rank 0.
       const auto patience = std::chrono::milliseconds(self == 0 ? 100 : 20'000);
@@ -119,6 +124,85 @@ TEST_P(PartialFailureTest, AMemberThatComesTooLate) {
       EXPECT_TRUE(status.peer().has_value());
     }
     const Status together = partial->run(call_on(4, everybody, all));
+    ASSERT_TRUE(together.is_ok()) << together.to_string();
+    EXPECT_THAT(model, ::testing::Each(::testing::DoubleEq(1.0)));
+    sync(fabric, "done");
+  });
+}
+
+// Rank 0 gives up after its part, and touches its input, as it should not: where rank 1 reads that
+// in rank 0's own memory, it notices.
+TEST_P(PartialFailureTest, AnInputThatIsTouchedAfterAnError) {
+  run(2, [](Fabric& fabric) {
+    const auto partial = make_partial(fabric);
+    const int self = fabric.rank().value();
+    const std::size_t count = std::size_t{1} << 15;
+    const auto memory = partial->allocate(2 * count * sizeof(double)).value();
+    const std::span<double> input(reinterpret_cast<double*>(memory.data()), count);
+    const std::span<double> output(input.data() + count, count);
+    std::ranges::fill(input, self);
+    PartialCall call = call_on(1, ranks({0, 1}), input);
+    call.output = output.data();
+    ASSERT_TRUE(partial->run(call).is_ok());
+    EXPECT_THAT(output, ::testing::Each(0.5));
+    sync(fabric, "both have met");
+
+    call.number = 2;
+    std::optional<PartialRequest> request;
+    if (self == 0) request = partial->start(call).value();
+    sync(fabric, "rank 0 has begun");
+    if (self == 1) request = partial->start(call).value();
+    sync(fabric, "rank 1 has begun");
+    if (self == 0) {
+      const Status status = partial->wait(*request, std::chrono::milliseconds(50));
+      const bool is_mapped = fabric.transport_of(Rank(1)) == "shm";
+      if (status.is_error() && is_mapped) std::ranges::fill(input, -1e9);
+    }
+    sync(fabric, "rank 0 has ended");
+    if (self == 1) {
+      const Status status = partial->wait(*request, std::chrono::seconds(20));
+      if (status.is_ok()) {
+        EXPECT_THAT(output, ::testing::Each(0.5));
+      } else {
+        EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
+      }
+    }
+    sync(fabric, "done");
+  });
+}
+
+// Rank 2 sets up for longer than rank 0 waits: rank 1, which still looks for it, hears of that.
+TEST_P(PartialFailureTest, AMemberThatIsNotThereYet) {
+  run(3, [](Fabric& fabric) {
+    const int self = fabric.rank().value();
+    std::vector<double> model(1000, self);
+    const std::span<double> all(model);
+    const Members everybody = ranks({0, 1, 2});
+    std::unique_ptr<PartialAllReduce> partial;
+    if (self < 2) {
+      partial = make_partial(fabric);
+      ASSERT_TRUE(partial->run(call_on(1, ranks({0, 1}), all)).is_ok());
+      const auto request = partial->start(call_on(2, everybody, all)).value();
+      // Rank 0 and rank 1 have met.
+      const auto awaited = partial->awaited(request);
+      ASSERT_EQ(awaited.size(), 1u);
+      EXPECT_EQ(awaited[0].peer, Rank(2));
+      const auto patience = std::chrono::milliseconds(self == 0 ? 100 : 20'000);
+      const Status status = partial->wait(request, patience);
+      EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
+      EXPECT_EQ(status.peer(), Rank(2)) << status.to_string();
+      if (self == 1) {
+        EXPECT_THAT(std::string(status.message()),
+                    ::testing::HasSubstr("rank 0 has given it up on account of rank 2"));
+      }
+    }
+    sync(fabric, "the others have given up");
+    if (self == 2) {
+      partial = make_partial(fabric);
+      const Status status = partial->run(call_on(2, everybody, all));
+      EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
+    }
+    const Status together = partial->run(call_on(3, everybody, all));
     ASSERT_TRUE(together.is_ok()) << together.to_string();
     EXPECT_THAT(model, ::testing::Each(::testing::DoubleEq(1.0)));
     sync(fabric, "done");

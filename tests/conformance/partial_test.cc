@@ -5,8 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <functional>
 #include <optional>
 #include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "collectives/partial/group_matrix.h"
 #include "collectives/partial/static_schedule.h"
@@ -33,6 +39,31 @@ struct Sequence {
   bool is_in_place = true;
 };
 
+// `digests`: by operation, of what it left here; 0: this rank was no member.
+void expect_same_bits(Fabric& fabric, const std::string& name,
+                      const std::vector<std::uint64_t>& digests) {
+  const auto key = [&](int rank) { return fmt::format("bits of {}/{}", name, rank); };
+  const auto bytes = std::as_bytes(std::span(digests));
+  ASSERT_TRUE(fabric.bootstrap().publish(key(fabric.rank().value()), bytes).is_ok());
+  for (int rank = 0; rank < fabric.rank().value(); ++rank) {
+    const auto found = fabric.bootstrap().lookup(key(rank), fabric.config().deadline);
+    ASSERT_TRUE(found.is_ok()) << found.status().to_string();
+    std::vector<std::uint64_t> theirs(digests.size());
+    ASSERT_EQ(found->size(), bytes.size());
+    std::memcpy(theirs.data(), found->data(), found->size());
+    for (std::size_t i = 0; i < digests.size(); ++i) {
+      if (digests[i] == 0 || theirs[i] == 0) continue;
+      ASSERT_EQ(digests[i], theirs[i]) << "operation " << i << ", rank " << rank;
+    }
+  }
+}
+
+template <typename T>
+std::uint64_t digest(std::span<const T> model) {
+  const std::string_view bytes(reinterpret_cast<const char*>(model.data()), model.size_bytes());
+  return std::hash<std::string_view>()(bytes) | 1;
+}
+
 // Random groups, one after the other: every rank draws the same ones.
 template <typename T>
 void average_randomly(Fabric& fabric, const Sequence& sequence) {
@@ -49,6 +80,7 @@ void average_randomly(Fabric& fabric, const Sequence& sequence) {
 
   std::mt19937_64 random(count + 17);
   MixedModels expected(fabric.size());
+  std::vector<std::uint64_t> digests(static_cast<std::size_t>(sequence.groups) + 1);
   for (int i = 1; i <= sequence.groups; ++i) {
     const Members group = MixedModels::draw_group(random, fabric.size());
     expected.average(group);
@@ -58,11 +90,13 @@ void average_randomly(Fabric& fabric, const Sequence& sequence) {
     const Status status = partial->run(call);
     ASSERT_TRUE(status.is_ok()) << status.to_string();
     if (!sequence.is_in_place) std::swap(model, next);
+    digests[static_cast<std::size_t>(i)] = digest<T>(model);
   }
   const double bound = sizeof(T) == sizeof(double) ? 1e-13 : 1e-5;
   for (std::size_t e = 0; e < count; ++e)
     ASSERT_NEAR(model[e], expected.value(fabric.rank(), e), bound) << e;
   EXPECT_EQ(partial->statistics().failures, 0u);
+  expect_same_bits(fabric, sequence.options.name, digests);
   sync(fabric, fmt::format("{} is over", sequence.options.name));
 }
 
@@ -282,6 +316,15 @@ TEST_P(PartialTest, WrongArguments) {
     PartialCall nowhere = call_on(1, ranks({0, 1}), model);
     nowhere.input = nullptr;
     EXPECT_EQ(code(nowhere), Code::kInvalidArgument);
+    // Its bytes don't fit into a number; they do, but into no memory.
+    for (const std::size_t count : {(std::size_t{1} << 61) + 1, std::size_t{1} << 60}) {
+      PartialCall endless = call_on(1, ranks({0, 1}), model);
+      endless.count = count;
+      EXPECT_EQ(code(endless), Code::kInvalidArgument) << count;
+    }
+    const auto small =
+        PartialAllReduce::create(fabric, {.name = "small", .scratch_bytes = 63, .algorithm = ""});
+    EXPECT_EQ(small.status().code(), Code::kInvalidArgument);
     for (const char* const name : {"ring around the rosie", "hierarchical"}) {
       const auto made = PartialAllReduce::create(fabric, {.name = "other", .algorithm = name});
       EXPECT_EQ(made.status().code(), Code::kInvalidArgument) << name;

@@ -81,6 +81,25 @@ TEST(GroupMethods, GiveTheSameTwiceAndOtherwiseForAnotherSeed) {
   }
 }
 
+TEST(GroupMethods, RefuseWhatTakesNoTime) {
+  GroupSetting setting = plain();
+  setting.compute = 0ns;
+  setting.between.bandwidth = setting.within.bandwidth = 0;
+  for (const GroupMethod method : kGroupMethods)
+    EXPECT_EQ(measure_method(setting, method, {}).status().code(), Code::kInvalidArgument)
+        << to_string(method);
+}
+
+TEST(GroupMethods, RulesBeyondThePaperCanBeLeftOut) {
+  GroupSetting setting;
+  const double ours = seconds_of(setting, GroupMethod::kSmart, {5, false});
+  setting.intra_filter = false;
+  const double unfiltered = seconds_of(setting, GroupMethod::kSmart, {5, false});
+  EXPECT_NE(unfiltered, ours);
+  setting.most_alone = 0;
+  EXPECT_NE(seconds_of(setting, GroupMethod::kSmart, {5, false}), unfiltered);
+}
+
 TEST(GroupMethods, WorkOnAnyCluster) {
   for (const collective::WorkerLayout layout :
        {collective::WorkerLayout{1, 2}, {1, 5}, {3, 1}, {2, 3}, {8, 4}}) {
@@ -114,10 +133,24 @@ TEST(GroupFigures, SmartGroupsBearASlowWorkerAndLoseNothingWithoutOne) {
     EXPECT_GE(find(0, GroupMethod::kStatic).over_all_reduce, 1);
     // The static schedule doesn't bear it.
     EXPECT_LT(find(5, GroupMethod::kStatic).over_all_reduce, 1.2);
-    EXPECT_EQ(find(0, GroupMethod::kSmart).paper, 5.26);
+    EXPECT_EQ(find(0, GroupMethod::kSmart).paper->per_iteration, 5.10);
+    EXPECT_EQ(find(0, GroupMethod::kSmart).paper->overall, 5.26);
+    EXPECT_FALSE(find(2, GroupMethod::kSmart).paper->per_iteration);
+    EXPECT_FALSE(find(5, GroupMethod::kSmart).paper);
     EXPECT_EQ(to_json(*points).size(), points->size());
     EXPECT_NE(to_text(*points).find("one worker slowed 5x"), std::string::npos);
+    for (const auto& row : to_json(*points))
+      EXPECT_EQ(row.contains("figure"), row.at("slowed") != "random");
   }
+}
+
+TEST(GroupFigures, ThePaperHasNumbersOfItsClusterOnly) {
+  GroupSetting setting;
+  setting.layout = {2, 4};
+  setting.iterations = 20;
+  const auto points = make_group_figures(setting, {2});
+  ASSERT_TRUE(points.is_ok()) << points.status().to_string();
+  for (const GroupPoint& point : *points) EXPECT_FALSE(point.paper);
 }
 
 }  // namespace

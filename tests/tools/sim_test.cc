@@ -305,6 +305,15 @@ TEST(DunlinSim, WrongUsageIsExplained) {
   expect({"all-reduce", "-n", "4", "--groups", "5"}, "groups");
   expect({"broadcast", "-n", "4", "--root", "4"}, "--root 4 of 4 ranks");
   expect({"figures-2d-tga", "--ranks-per-host", "2"}, "one kind of link");
+  expect({"groups", "--jitter", "uniform:1us"}, "its model has no --jitter");
+  expect({"groups", "--no-check"}, "its model has no --no-check");
+  expect({"groups", "-n", "6"}, "6 ranks don't fill nodes of 4");
+  expect({"groups", "--slowdowns", "nan"}, "--slowdowns");
+  expect({"groups", "--compute-spread", "nan"}, "--compute-spread");
+  expect({"groups", "--slowdown-threshold", "-1"}, "--slowdown-threshold");
+  expect({"groups", "--compute", "0", "--message-time", "0", "--latency", "0", "--intra-latency",
+          "0", "--bandwidth", "unlimited", "--intra-bandwidth", "unlimited"},
+         "takes no time");
   EXPECT_EQ(sim({"--help"}).exit_code, 0);
   EXPECT_THAT(sim({"reduce", "--help"}).out, HasSubstr("--straggler"));
 }

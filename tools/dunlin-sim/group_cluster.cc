@@ -1,6 +1,7 @@
 #include "tools/dunlin-sim/group_cluster.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "collectives/partial/group_policy.h"
 
@@ -49,7 +50,9 @@ double GroupCluster::run() {
   while (finished_ < all) {
     if (!network_.step()) return 0;
   }
-  return static_cast<double>(all - all / 10) / (network_.now() - warm_at_);
+  const double seconds = network_.now() - warm_at_;
+  if (seconds <= 0) return std::numeric_limits<double>::infinity();
+  return static_cast<double>(all - all / 10) / seconds;
 }
 
 double GroupCluster::latency(int first_node, int last_node) const {

@@ -37,6 +37,9 @@ struct GroupSetting {
   Duration message = std::chrono::microseconds(50);
   int group_size = 3;
   std::uint64_t slowdown_threshold = 4;
+  // Rules beyond the paper, of collective::GroupOptions.
+  bool intra_filter = true;
+  std::uint32_t most_alone = 4;
   int slow_worker = 5;
   std::uint64_t iterations = 300;  // of each worker, on average
   std::uint64_t seed = 1;
@@ -66,7 +69,7 @@ class GroupCluster {
   void finish(Rank rank);
 
   // Until the workers have done their iterations, some more, some less. Iterations of all workers
-  // per second, the first tenth left out; 0: the method came to a halt.
+  // per second, the first tenth left out; 0: the method came to a halt; infinite: it took no time.
   double run();
 
  private:

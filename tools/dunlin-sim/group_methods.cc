@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <list>
 #include <map>
 #include <utility>
@@ -232,6 +233,8 @@ Result<std::unique_ptr<Method>> make_method(GroupCluster& cluster, GroupMethod m
   options.layout = setting.layout;
   options.group_size = setting.group_size;
   options.slowdown_threshold = setting.slowdown_threshold;
+  options.intra_filter = setting.intra_filter;
+  options.most_alone = setting.most_alone;
   options.seed = setting.seed;
   DUNLIN_ASSIGN(auto generator, GroupGenerator::make(options));
   return std::unique_ptr<Method>(std::make_unique<GeneratedGroups>(cluster, std::move(generator)));
@@ -266,6 +269,10 @@ Result<double> measure_method(const GroupSetting& setting, GroupMethod method,
   const double per_second = cluster.run();
   DUNLIN_TRY(made->status());
   if (per_second <= 0) return Status(Code::kInternal, fmt::format("{} hangs", to_string(method)));
+  if (!std::isfinite(per_second))
+    return Status(Code::kInvalidArgument,
+                  fmt::format("{} takes no time: computations, messages or links must take some",
+                              to_string(method)));
   return per_second;
 }
 

@@ -62,7 +62,7 @@ Engine::~Engine() {
   };
   drain([&] { return is_answered(true); }, kCloseGrace);
   drain([&] { return is_answered(false); }, kPartingGrace);
-  if (has_connections_) drain_until_quiet();
+  drain_until_quiet();
   for (const auto& connection : connections_) {
     if (connection) connection->close_endpoints();
   }

@@ -26,8 +26,9 @@ Status Output::event(const char* event, const Json& fields) {
   if (!file_) return Status::ok();
   Json line = {{"event", event}};
   line.update(fields);
-  if (std::fputs((line.dump() + "\n").c_str(), file_.get()) == EOF ||
-      std::fflush(file_.get()) != 0) {
+  // A file's name need not be UTF-8.
+  const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (std::fputs(text.c_str(), file_.get()) == EOF || std::fflush(file_.get()) != 0) {
     return Status::from_errno("writing " + name_, errno);
   }
   return Status::ok();

@@ -11,17 +11,26 @@ namespace {
 // otherwise exhaust the machine's memory.
 constexpr std::uint32_t kMostFeatures = 100'000'000;
 
+Status check_features(const std::string& source, std::uint32_t features) {
+  if (features > kMostFeatures) {
+    return {Code::kInvalidArgument, fmt::format("{}: {} features; a model has {} at most", source,
+                                                features, kMostFeatures)};
+  }
+  if (features == 0) return {Code::kInvalidArgument, fmt::format("{}: no features", source)};
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<svm::Dataset> load_training(const Options& options, svm::Shard shard) {
-  if (options.is_generated) return svm::generate(options.generate, shard);
+  if (options.is_generated) {
+    DUNLIN_TRY(check_features("generated data", options.generate.features));
+    return svm::generate(options.generate, shard);
+  }
   svm::LibsvmOptions reading;
   reading.shard = shard;
   DUNLIN_ASSIGN(svm::Dataset data, svm::read_libsvm(options.train, reading));
-  if (data.features > kMostFeatures) {
-    return Status(Code::kInvalidArgument, fmt::format("{}: {} features; a model has {} at most",
-                                                      options.train, data.features, kMostFeatures));
-  }
+  DUNLIN_TRY(check_features(options.train, data.features));
   return data;
 }
 

@@ -58,8 +58,8 @@ Status Trainer::load() {
   return Status::ok();
 }
 
-// Everybody waits for everybody's data, and learns that all have read the same set: what follows
-// takes vectors of one size for granted.
+// Everybody waits for everybody's data, and learns that all have read sets of one shape: what
+// follows takes vectors of one size for granted.
 Status Trainer::agree_on_data() {
   const auto features = static_cast<double>(data_.features);
   const auto rows = static_cast<double>(data_.total_rows);
@@ -166,10 +166,10 @@ Result<Times> Trainer::slowest(Duration compute, Duration sync) {
   return Times{seconds[0], seconds[1], -seconds[2], seconds[3]};
 }
 
-Status Trainer::not_finite() const {
-  return {Code::kOutOfRange, fmt::format("iteration {}: the objective is not finite; try a smaller "
-                                         "--cost, or another --rho",
-                                         moment_.iteration)};
+Status Trainer::not_finite(const char* what) const {
+  return {Code::kOutOfRange,
+          fmt::format("iteration {}: {} is not finite; try a smaller --cost, or another --rho",
+                      moment_.iteration, what)};
 }
 
 Status Trainer::iterate() {
@@ -178,7 +178,7 @@ Status Trainer::iterate() {
   const TimePoint begin = clock_.now();
   moment_.tron = admm_->update_x(message_);
   const TimePoint is_ready = clock_.now();
-  if (moment_.tron.end == TronEnd::kNotFinite) return not_finite();
+  if (moment_.tron.end == TronEnd::kNotFinite) return not_finite("the new x");
   DUNLIN_TRY(communicator_.run(sum_of_messages()));
   const TimePoint is_reduced = clock_.now();
   admm_->update_z(message_);
@@ -199,7 +199,7 @@ Status Trainer::judge() {
   moment_.residuals =
       admm_->residuals(sums, options_.absolute_tolerance, options_.relative_tolerance);
   if (optimum_) moment_.relative_error = std::abs(moment_.objective - *optimum_) / *optimum_;
-  if (!std::isfinite(moment_.objective)) return not_finite();
+  if (!std::isfinite(moment_.objective)) return not_finite("the objective");
   sum_.compute += moment_.times.compute;
   sum_.sync += moment_.times.sync;
   sum_.sync_least += moment_.times.sync_least;

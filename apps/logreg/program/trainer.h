@@ -34,7 +34,7 @@ class Trainer {
   Status agree_on_reference();
   Status iterate();
   Status judge();
-  Status not_finite() const;
+  Status not_finite(const char* what) const;
   // The all-reduce of x + u that is timed.
   collective::Call sum_of_messages() const;
   // In place, of few values.

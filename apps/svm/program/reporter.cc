@@ -39,9 +39,11 @@ Result<std::unique_ptr<Reporter>> Reporter::create(const Options& options, bool 
   return reporter;
 }
 
-Status Reporter::write(const std::string& line) {
+Status Reporter::write(const Json& line) {
   if (!file_) return Status::ok();
-  if (std::fputs((line + "\n").c_str(), file_.get()) == EOF || std::fflush(file_.get()) != 0) {
+  // A file's name need not be UTF-8.
+  const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (std::fputs(text.c_str(), file_.get()) == EOF || std::fflush(file_.get()) != 0) {
     return Status::from_errno("writing " + options_.json_out, errno);
   }
   return Status::ok();
@@ -65,7 +67,7 @@ Status Reporter::start(const RunInfo& info) {
                      {"sync_every", options_.sync_every},
                      {"depth", options_.depth},
                      {"exchanges", info.exchanges}};
-  return write(line.dump());
+  return write(line);
 }
 
 Result<std::optional<double>> Reporter::progress(const Moment& moment,
@@ -98,7 +100,7 @@ Status Reporter::tell(const Moment& moment, std::span<const float> model) {
   }
   line.update(describe(moment.totals));
   display(moment);
-  return write(line.dump());
+  return write(line);
 }
 
 void Reporter::display(const Moment& moment) const {
@@ -125,7 +127,7 @@ Status Reporter::finish(double time_s, const Totals& own, const Totals& all, std
   line["epoch"] = epoch;
   line["own"] = describe(own);
   line["all"] = describe(all);
-  return write(line.dump());
+  return write(line);
 }
 
 }  // namespace dunlin::svm

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -57,7 +58,7 @@ class Reporter {
   };
   explicit Reporter(const Options& options) : options_(options) {}
   Status tell(const Moment& moment, std::span<const float> model);
-  Status write(const std::string& line);
+  Status write(const nlohmann::ordered_json& line);
   void display(const Moment& moment) const;
 
   const Options& options_;

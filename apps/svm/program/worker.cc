@@ -55,9 +55,9 @@ Status Worker::load_data() {
     return {Code::kInvalidArgument, fmt::format("rank {} of {} has no rows: the set has {}",
                                                 shard.rank, shard.ranks, data_.total_rows)};
   }
-  if (data_.features > kMostFeatures) {
+  if (data_.features == 0 || data_.features > kMostFeatures) {
     return {Code::kInvalidArgument,
-            fmt::format("{} features; a model has {} at most", data_.features, kMostFeatures)};
+            fmt::format("{} features; a model has 1 to {}", data_.features, kMostFeatures)};
   }
   if (options_.straggler && options_.straggler->rank >= fabric_.size()) {
     return {Code::kInvalidArgument, fmt::format("--straggler: rank {} in a job of {}",

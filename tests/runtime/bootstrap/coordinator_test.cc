@@ -422,6 +422,25 @@ TEST(InProcessJob, ThreadsMeetDieAndAgree) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST(InProcessJob, ChoresAreDoneWhileACallWaits) {
+  InProcessJob job(2);
+  const auto first = job.bootstrap(Rank(0));
+  const auto second = job.bootstrap(Rank(1));
+  int turns = 0;
+  const int chore = first->add_chore([&] {
+    if (++turns != 3) return;
+    EXPECT_EQ(first->lookup("key", kPatience).status().code(), Code::kDeadlineExceeded);
+    EXPECT_EQ(first->publish("other", {}).code(), Code::kInternal);
+    EXPECT_TRUE(second->publish("key", {}).is_ok());
+  });
+  EXPECT_TRUE(first->lookup("key", kPatience).is_ok());
+  EXPECT_GE(turns, 3);
+  first->remove_chore(chore);
+  turns = 0;
+  EXPECT_EQ(first->lookup("absent", 10ms).status().code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(turns, 0);
+}
+
 TEST(InProcessJob, DeadlinesNameWhoIsMissing) {
   InProcessJob job(3);
   const auto first = job.bootstrap(Rank(0));

@@ -236,6 +236,13 @@ bool Conduct::stands(const Operation& operation, const Status& loss) const {
          is_waited_for(operation, static_cast<std::size_t>(member - operation.members.begin()));
 }
 
+bool Conduct::calls_as_we_do(const Operation& operation, Rank rank) const {
+  if (rank == fabric_.rank()) return true;
+  const auto member = std::ranges::find(operation.members, rank);
+  return member != operation.members.end() &&
+         operation.has_come[static_cast<std::size_t>(member - operation.members.begin())];
+}
+
 Status Conduct::heed(const Operation& operation) const {
   for (std::size_t member = 0; member < operation.members.size(); ++member) {
     const Contact* const contact = operation.task.contacts[member];
@@ -244,10 +251,10 @@ Status Conduct::heed(const Operation& operation) const {
     if (!farewell) continue;
     const Rank culprit(farewell->culprit);
     const auto code = static_cast<Code>(farewell->code);
-    // Of two who differ each is the other's culprit. Who is late is told that it is himself, and
-    // says so to others.
-    const bool is_mutual = code == Code::kInvalidArgument && culprit == fabric_.rank();
-    const bool has_culprit = culprit != Rank() && culprit != contact->rank && !is_mutual;
+    // Of two who differ each is the other's culprit: where one is known to call what we call, it is
+    // the one who says so. Who is late is told that it is himself, and says so to others.
+    const bool is_turned = code == Code::kInvalidArgument && calls_as_we_do(operation, culprit);
+    const bool has_culprit = culprit != Rank() && culprit != contact->rank && !is_turned;
     return Status(code, has_culprit
                             ? fmt::format("rank {} has given it up on account of rank {}: {}",
                                           contact->rank.value(), culprit.value(), to_string(code))

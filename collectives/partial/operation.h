@@ -66,6 +66,8 @@ class Conduct {
   Status compare(const Operation& operation, std::size_t member,
                  const transport::NotifyCell& cell) const;
   Status run(Operation& operation);
+  // Whether it is known that the member's call is the same as ours.
+  bool calls_as_we_do(const Operation& operation, Rank rank) const;
   // What members said that have given the operation up.
   Status heed(const Operation& operation) const;
   // Whether a member is gone that the operation can't do without: all that are dead, and those who

@@ -34,7 +34,7 @@
 // The result is bitwise the same on all members, and from run to run for the same algorithm.
 //
 // Errors. Members that call different things under one number (another group, count, type or
-// operation) get kInvalidArgument that names one who differs. A member that dies or leaves: the
+// operation) get kInvalidArgument that names who differ. A member that dies or leaves: the
 // others get kPeerDead, which names it. One that never comes: whoever waits first gets
 // kDeadlineExceeded (kPeerStalled, if it is stopped), which names it, and the others get that from
 // him, naming it as well. Whoever gives up says so to all members, who then give up, too: but one

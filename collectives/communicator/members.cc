@@ -13,15 +13,6 @@ using transport::NotifyId;
 
 namespace {
 
-// Beyond this share of the last-level cache, what is written is gone before it is read again.
-constexpr std::size_t kCacheShare = 2;
-constexpr std::size_t kUsualCache = std::size_t{16} << 20;
-
-std::size_t streaming_bytes() {
-  const std::size_t cache = host_topology().l3_bytes;
-  return (cache == 0 ? kUsualCache : cache) / kCacheShare;
-}
-
 // More ranks on one host than anybody shares memory among.
 constexpr int kMostMapped = 256;
 
@@ -30,7 +21,6 @@ constexpr int kMostMapped = 256;
 Members::Members(transport::Fabric& fabric, CommunicatorOptions options)
     : fabric_(fabric),
       options_(std::move(options)),
-      compute_(streaming_bytes()),
       windows_(fabric, options_.name, options_.members) {}
 
 Result<std::unique_ptr<Members>> Members::prepare(transport::Fabric& fabric,

@@ -16,6 +16,13 @@ namespace dunlin::collective {
 inline constexpr std::size_t kPage = 4096;
 inline constexpr std::size_t kStagger = 2112;  // an odd number of cache lines
 
+// Whether [data, data + size) is within `length` bytes from `begin`.
+inline bool holds(const std::byte* begin, std::size_t length, const void* data, std::size_t size) {
+  const auto* const at = static_cast<const std::byte*>(data);
+  return at >= begin && at <= begin + length &&
+         size <= length - static_cast<std::size_t>(at - begin);
+}
+
 struct Window {
   std::uint32_t id = 0;
   std::unique_ptr<transport::LocalRegion> memory;

@@ -10,10 +10,6 @@ namespace {
 
 using transport::kInlineBytes;
 
-// Between two looks for the peer's end: the first ones come soon, as peers mostly meet at once.
-constexpr Duration kFirstPause = std::chrono::microseconds(200);
-constexpr Duration kLongestPause = std::chrono::milliseconds(50);
-
 void write(std::byte* to, std::span<const std::byte> head, std::span<const std::byte> body) {
   if (!head.empty()) std::memcpy(to, head.data(), head.size());
   if (!body.empty()) std::memcpy(to + head.size(), body.data(), body.size());
@@ -36,10 +32,9 @@ Result<std::unique_ptr<Ring>> Ring::prepare(transport::Fabric& fabric, const Rin
 Status Ring::connect() {
   if (is_connected()) return Status::ok();
   const TimePoint now = fabric_.clock().now();
-  if (now < next_look_) return Status::busy();
+  if (!looks_.is_due(now)) return Status::busy();
   if (const Status there = exchange_->look(); !there.is_ok()) {
-    pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
-    next_look_ = now + pause_;
+    looks_.put_off(now);
     return there;
   }
   DUNLIN_TRY(exchange_->connect());

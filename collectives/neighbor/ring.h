@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/look_pacing.h"
 #include "transports/channel/queue.h"
 #include "transports/channel/slot_exchange.h"
 
@@ -63,8 +64,7 @@ class Ring final : public transport::Retired {
   std::unique_ptr<transport::SlotExchange> exchange_;
   std::optional<transport::SendQueue> sender_;
   std::optional<transport::ReceiveQueue> receiver_;
-  TimePoint next_look_{};
-  Duration pause_{};
+  LookPacing looks_;
   // Where the peer's slots aren't mapped: what is on its way, slot by slot.
   std::unique_ptr<transport::LocalRegion> staging_;
   std::unique_ptr<transport::Completion[]> staged_;

@@ -13,10 +13,6 @@ using transport::NotifyId;
 
 namespace {
 
-// Between two looks for a peer's offer: the first ones come soon, as peers mostly meet at once.
-constexpr Duration kFirstPause = std::chrono::microseconds(200);
-constexpr Duration kLongestPause = std::chrono::milliseconds(50);
-
 constexpr NotifyId cell_of(NotifyId first, CellOf which) {
   return cell_at(first, static_cast<std::uint32_t>(which));
 }
@@ -53,13 +49,12 @@ std::string Contacts::key(Rank rank) const {
 Status Contacts::meet(Contact& contact) {
   if (contact.link != nullptr) return Status::ok();
   const TimePoint now = fabric_.clock().now();
-  if (now < contact.next_look) return Status::busy();
+  if (!contact.looks.is_due(now)) return Status::busy();
   const auto offer = fabric_.bootstrap().lookup(key(contact.rank), Duration::zero());
   if (offer) return connect(contact, *offer);
   if (offer.status().code() != Code::kDeadlineExceeded)
     return Status(offer.status()).with_peer(contact.rank);
-  contact.pause = std::clamp(2 * contact.pause, kFirstPause, kLongestPause);
-  contact.next_look = now + contact.pause;
+  contact.looks.put_off(now);
   return Status::busy();
 }
 

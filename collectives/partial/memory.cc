@@ -38,13 +38,8 @@ Status Memory::free(const void* data) {
 }
 
 OwnWindow* Memory::find(const void* data, std::size_t size) const {
-  const auto* const begin = static_cast<const std::byte*>(data);
   for (const auto& window : windows_) {
-    const std::byte* const base = window->data();
-    if (!window->is_freed && begin >= base && begin <= base + window->size &&
-        size <= window->size - static_cast<std::size_t>(begin - base)) {
-      return window.get();
-    }
+    if (!window->is_freed && holds(window->data(), window->size, data, size)) return window.get();
   }
   return nullptr;
 }

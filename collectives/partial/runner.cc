@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "collectives/schedule/choose.h"
-#include "runtime/topology.h"
 
 namespace dunlin::collective::partial {
 
@@ -19,15 +18,6 @@ constexpr std::size_t kStagedBytes = std::size_t{1} << 20;
 // Programs kept: some group sizes, a place in each, some counts. Others are generated again.
 constexpr std::size_t kMostPlans = 64;
 
-// Beyond this share of the last-level cache, what is written is gone before it is read again.
-constexpr std::size_t kCacheShare = 2;
-constexpr std::size_t kUsualCache = std::size_t{16} << 20;
-
-std::size_t streaming_bytes() {
-  const std::size_t cache = host_topology().l3_bytes;
-  return (cache == 0 ? kUsualCache : cache) / kCacheShare;
-}
-
 }  // namespace
 
 Runner::Runner(transport::Fabric& fabric, Memory& memory, Contacts& contacts, Terms terms)
@@ -35,7 +25,6 @@ Runner::Runner(transport::Fabric& fabric, Memory& memory, Contacts& contacts, Te
       memory_(memory),
       contacts_(contacts),
       terms_(std::move(terms)),
-      compute_(streaming_bytes()),
       executor_(std::make_unique<Executor>(fabric.board(), compute_)) {}
 
 Status Runner::allocate_scratch() {

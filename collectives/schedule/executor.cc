@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/topology.h"
+
 namespace dunlin::collective {
 
 using transport::Completion;
@@ -12,6 +14,21 @@ using transport::LocalSlice;
 using transport::Notification;
 using transport::NotifyCell;
 using transport::RemoteSlice;
+
+namespace {
+
+// Beyond this share of the last-level cache, what is written is gone before it is read again.
+constexpr std::size_t kCacheShare = 2;
+constexpr std::size_t kUsualCache = std::size_t{16} << 20;
+
+std::size_t streaming_bytes() {
+  const std::size_t cache = host_topology().l3_bytes;
+  return (cache == 0 ? kUsualCache : cache) / kCacheShare;
+}
+
+}  // namespace
+
+KernelCompute::KernelCompute() : streaming_bytes_(streaming_bytes()) {}
 
 bool KernelCompute::run(Reduction reduction, std::span<const std::byte* const> inputs,
                         std::span<std::byte* const> targets, std::size_t count,

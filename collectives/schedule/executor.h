@@ -32,10 +32,10 @@ class Compute {
                    std::span<std::byte* const> targets, std::size_t count, std::size_t divisor) = 0;
 };
 
-// By the kernels, at once. Targets of `streaming_bytes` and more go past the caches.
+// By the kernels, at once. Targets too large for the last-level cache go past the caches.
 class KernelCompute final : public Compute {
  public:
-  explicit KernelCompute(std::size_t streaming_bytes) : streaming_bytes_(streaming_bytes) {}
+  KernelCompute();
   bool run(Reduction reduction, std::span<const std::byte* const> inputs,
            std::span<std::byte* const> targets, std::size_t count, std::size_t divisor) override;
 

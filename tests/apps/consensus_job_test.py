@@ -5,29 +5,18 @@ import math
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from job import Job, events  # noqa: E402
+from job import Job, JobTest, events  # noqa: E402
 
 RUN, CONSENSUS, PLOT = sys.argv[1:4]
 del sys.argv[1:4]
 
 
-class Jobs(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-
-    def path(self, name):
-        return os.path.join(self.folder.name, name)
-
-    def run_job(self, ranks, *options, expect=0, json="run.jsonl", env=None):
-        """Runs to the end; the last JSON line."""
-        job = Job([RUN, "-n", ranks, CONSENSUS, *options, "--json", self.path(json)], env=env)
-        self.assertEqual(job.wait(), expect, job.text())
-        return events(self.path(json), "final")[-1]
+class Jobs(JobTest):
+    def run_job(self, ranks, *options, **how):
+        return self.final([RUN, "-n", ranks, CONSENSUS, *options], **how)
 
     def lines(self, kind):
         return events(self.path("run.jsonl"), kind)

@@ -6,12 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from job import Job, await_progress, events, reports  # noqa: E402
+from job import Job, JobTest, await_progress, events, reports  # noqa: E402
 
 RUN, LOGREG = map(os.path.abspath, sys.argv[1:3])
 del sys.argv[1:3]
@@ -25,24 +24,14 @@ def line_of(label, values):
     return " ".join([label] + [f"{index}:{value}" for index, value in values]) + "\n"
 
 
-class Jobs(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-
-    def path(self, name):
-        return os.path.join(self.folder.name, name)
-
+class Jobs(JobTest):
     def write(self, name, text):
         with open(self.path(name), "w", encoding="ascii") as file:
             file.write(text)
         return self.path(name)
 
-    def run_job(self, ranks, *options, expect=0, json="run.jsonl", env=None):
-        """Runs to the end; the last JSON line."""
-        job = Job([RUN, "-n", ranks, LOGREG, *options, "--json", self.path(json)], env=env)
-        self.assertEqual(job.wait(), expect, job.text())
-        return events(self.path(json), "final")[-1]
+    def run_job(self, ranks, *options, **how):
+        return self.final([RUN, "-n", ranks, LOGREG, *options], **how)
 
     def lines(self, kind):
         return events(self.path("run.jsonl"), kind)

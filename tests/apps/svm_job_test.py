@@ -6,11 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from job import Job, events  # noqa: E402
+from job import Job, JobTest, events  # noqa: E402
 
 RUN, SVM = sys.argv[1:3]
 del sys.argv[1:3]
@@ -19,19 +18,8 @@ del sys.argv[1:3]
 DATA = ["--generate", "--rows", 6000, "--features", 8000, "--nonzeros", 40, "--quiet", "--deferred-eval"]
 
 
-class Jobs(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-
-    def path(self, name):
-        return os.path.join(self.folder.name, name)
-
-    def final(self, command, env=None, unset=(), expect=0, json="run.jsonl"):
-        """Runs to the end; the last JSON line."""
-        job = Job([*command, "--json-out", self.path(json)], env=env, unset=unset)
-        self.assertEqual(job.wait(), expect, job.text())
-        return events(self.path(json), "final")[-1]
+class Jobs(JobTest):
+    json_option = "--json-out"
 
     def test_eight_workers_reach_the_objective_of_one(self):
         # Shards of some 2,500 rows: with much smaller ones, averaging costs epochs.

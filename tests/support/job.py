@@ -5,8 +5,10 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import threading
 import time
+import unittest
 
 
 class Job:
@@ -101,3 +103,22 @@ def reports(job, pattern):
         if tag and re.search(pattern, line):
             found.setdefault(int(tag.group(1)), (moment, line))
     return found
+
+
+class JobTest(unittest.TestCase):
+    """Tests of a program that writes JSON lines, each in a folder of its own."""
+
+    json_option = "--json"
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def final(self, command, env=None, unset=(), expect=0, json="run.jsonl"):
+        """Runs to the end; the last JSON line."""
+        job = Job([*command, self.json_option, self.path(json)], env=env, unset=unset)
+        self.assertEqual(job.wait(), expect, job.text())
+        return events(self.path(json), "final")[-1]

@@ -1,5 +1,5 @@
-// What a blocking call of all ranks takes: the sample that all-reduce and its kin, and
-// neighbor-all-reduce, have in common.
+// What a blocking call of all ranks takes: the sample that all-reduce and its kin,
+// neighbor-all-reduce and partial have in common.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,28 @@
 #include "collectives/communicator.h"
 #include "tools/dunlin-perf/job.h"
 #include "tools/dunlin-perf/plan.h"
+#include "tools/dunlin-perf/report.h"
 
 namespace dunlin::perf {
+
+// A call that was started, to its end: test() says busy until then. Spins.
+template <typename Test>
+Status poll_call(Job& job, const char* what, Test&& test) {
+  Status status;
+  const Rank neighbour((job.rank().value() + 1) % job.size());
+  DUNLIN_TRY(job.poll(neighbour, what, job.config().deadline, [&] {
+    status = test();
+    return !status.is_busy();
+  }));
+  return status;
+}
+
+// Of a row, the figures of what call_means() returned.
+inline void take_means(Row& row, const std::vector<double>& means) {
+  Histogram histogram;
+  for (const double mean : means) histogram.add(mean);
+  row.take(histogram, 1, false);
+}
 
 // All ranks get the largest value of each place. Collective.
 inline Status maximize(collective::Communicator& communicator, std::vector<double>& values) {

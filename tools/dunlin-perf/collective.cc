@@ -33,10 +33,8 @@ Status measure_one(const Options& options, Job& job, Subject& subject, const Out
                 call_means(job, subject.communicator(), plan_for(subject.size(), options),
                            row.iterations, [&] { return subject.once(); }));
   if (!job.is_root()) return Status::ok();
-  Histogram histogram;
-  for (const double mean : means) histogram.add(mean);
   row.size = subject.size();
-  row.take(histogram, 1, false);
+  take_means(row, means);
   row.gbytes_per_s = static_cast<double>(row.size) / (row.ours.p50_us * 1e3);
   const double bus = *row.gbytes_per_s * subject.bus_factor();
   DUNLIN_TRY(output.text(

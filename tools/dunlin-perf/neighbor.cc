@@ -51,13 +51,7 @@ class Averages {
   Status once() {
     if (options_.poll != Poll::kSpin) return exchange_->run(call_);
     DUNLIN_ASSIGN(const collective::NeighborRequest request, exchange_->start(call_));
-    Status status;
-    const Rank neighbour((job_.rank().value() + 1) % job_.size());
-    DUNLIN_TRY(job_.poll(neighbour, "an average", job_.config().deadline, [&] {
-      status = exchange_->test(request);
-      return !status.is_busy();
-    }));
-    return status;
+    return poll_call(job_, "an average", [&] { return exchange_->test(request); });
   }
 
   // One call on float64 or float32 values that differ by rank and place.
@@ -109,9 +103,7 @@ Status measure_one(const Options& options, Job& job, Averages& averages, const O
                 call_means(job, averages.communicator(), plan_for(row.size, options),
                            row.iterations, [&] { return averages.once(); }));
   if (!job.is_root()) return Status::ok();
-  Histogram histogram;
-  for (const double mean : means) histogram.add(mean);
-  row.take(histogram, 1, false);
+  take_means(row, means);
   // What comes in, of what has to come in.
   row.gbytes_per_s = static_cast<double>(row.size * averages.in_degree()) / (row.ours.p50_us * 1e3);
   DUNLIN_TRY(output.text(fmt::format("{:>10} {:>10} {:>11.3f} {:>11.3f} {:>11.3f} | {:>9.3f}",

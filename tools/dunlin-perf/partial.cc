@@ -67,7 +67,7 @@ class Groups {
     call_.input = call_.output = place(partial_memory_);
     if (options_.poll != Poll::kSpin) return partial_->run(call_);
     DUNLIN_ASSIGN(const collective::PartialRequest request, partial_->start(call_));
-    return poll([&] { return partial_->test(request); });
+    return poll_call(job_, "an average", [&] { return partial_->test(request); });
   }
   Status all_reduce_group() { return all_reduce(*group_, group_memory_); }
   Status all_reduce_world() { return all_reduce(*world_, world_memory_); }
@@ -84,23 +84,12 @@ class Groups {
 
   void* place(std::span<std::byte> memory) { return memory.empty() ? any_.data() : memory.data(); }
 
-  template <typename Test>
-  Status poll(Test&& test) {
-    Status status;
-    const Rank neighbour((job_.rank().value() + 1) % job_.size());
-    DUNLIN_TRY(job_.poll(neighbour, "an average", job_.config().deadline, [&] {
-      status = test();
-      return !status.is_busy();
-    }));
-    return status;
-  }
-
   Status all_reduce(Communicator& communicator, std::span<std::byte> memory) {
     const collective::Call call{collective::Collective::kAllReduce, place(memory), place(memory),
                                 call_.count, call_.reduction};
     if (options_.poll != Poll::kSpin) return communicator.run(call);
     DUNLIN_ASSIGN(const collective::Request request, communicator.start(call));
-    return poll([&] { return communicator.test(request); });
+    return poll_call(job_, "an average", [&] { return communicator.test(request); });
   }
 
   static double pattern(Rank rank, std::size_t element) {
@@ -144,9 +133,7 @@ Result<double> median_of(const Options& options, Job& job, Groups& groups,
                 call_means(job, groups.world(), plan_for(groups.size(), options), iterations,
                            [&] { return (groups.*once)(); }));
   Row row;
-  Histogram histogram;
-  for (const double mean : means) histogram.add(mean);
-  row.take(histogram, 1, false);
+  take_means(row, means);
   return row.ours.p50_us;
 }
 
@@ -160,9 +147,7 @@ Status measure_one(const Options& options, Job& job, Groups& groups, const Outpu
   DUNLIN_ASSIGN(const double group_us, median_of(options, job, groups, &Groups::all_reduce_group));
   DUNLIN_ASSIGN(const double world_us, median_of(options, job, groups, &Groups::all_reduce_world));
   if (!job.is_root()) return Status::ok();
-  Histogram histogram;
-  for (const double mean : means) histogram.add(mean);
-  row.take(histogram, 1, false);
+  take_means(row, means);
   row.gbytes_per_s = static_cast<double>(row.size) / (row.ours.p50_us * 1e3);
   DUNLIN_TRY(output.text(
       fmt::format("{:>10} {:>10} {:>11.3f} {:>11.3f} {:>11.3f} {:>9.3f} | {:>11.3f} {:>11.3f}",

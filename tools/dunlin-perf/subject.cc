@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tools/dunlin-perf/call_means.h"
 #include "tools/dunlin-perf/collective.h"
 #include "tools/dunlin-perf/pattern.h"
 
@@ -147,13 +148,7 @@ double Subject::bus_factor() const {
 Status Subject::once() {
   if (options_.poll != Poll::kSpin) return communicator_->run(call_);
   DUNLIN_ASSIGN(const collective::Request request, communicator_->start(call_));
-  Status status;
-  const Rank neighbour((job_.rank().value() + 1) % job_.size());
-  DUNLIN_TRY(job_.poll(neighbour, "a collective", job_.config().deadline, [&] {
-    status = communicator_->test(request);
-    return !status.is_busy();
-  }));
-  return status;
+  return poll_call(job_, "a collective", [&] { return communicator_->test(request); });
 }
 
 void Subject::clear() {

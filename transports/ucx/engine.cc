@@ -69,12 +69,14 @@ Engine::~Engine() {
 }
 
 void Engine::drain_until_quiet() {
-  using Steady = std::chrono::steady_clock;
-  const auto end = Steady::now() + kQuietGrace;
-  auto quiet_since = Steady::now();
-  for (auto now = quiet_since; now < end && now - quiet_since < kQuiet; now = Steady::now()) {
-    if (progress() > 0) quiet_since = now;
-  }
+  const SteadyClock clock;
+  TimePoint quiet_since = clock.now();
+  poll_until([&] { return clock.now() - quiet_since >= kQuiet; }, kQuietGrace,
+             [&] {
+               const std::size_t events = progress();
+               if (events > 0) quiet_since = clock.now();
+               return events;
+             });
 }
 
 Connection& Engine::connection(Rank peer) {

@@ -1,5 +1,6 @@
 // dunlin-consensus: the decentralised algorithms of BlueFog (sections II and IV, appendix).
 #include "apps/consensus/program/runs.h"
+#include "apps/job.h"
 #include "runtime/log.h"
 
 namespace dunlin::consensus {
@@ -35,17 +36,10 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   const auto options = parse_options(argc, argv, exit_code);
   if (!options) return exit_code;
-  Environment environment = Environment::of_process();
-  if (!options->transport.empty()) environment.set("DUNLIN_TRANSPORTS", options->transport);
-  const auto config = Config::parse(environment);
-  if (!config) return fail(config.status());
-  configure_log(config->log_level, Rank());
-  auto bootstrap = Bootstrap::join(*config, environment);
-  if (!bootstrap) return fail(bootstrap.status());
-  configure_log(config->log_level, (*bootstrap)->rank());
-  const auto outcome = run(**bootstrap, *config, *options);
-  if (!outcome) return fail(outcome.status());
-  return *outcome ? 0 : 3;
+  return run_job(options->transport, {[&](Bootstrap& bootstrap, const Config& config) {
+                                        return run(bootstrap, config, *options);
+                                      },
+                                      fail});
 }
 
 }  // namespace

@@ -1,9 +1,6 @@
 #include "apps/consensus/program/output.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
-
-#include <cerrno>
 
 #include "runtime/print.h"
 
@@ -11,27 +8,18 @@ namespace dunlin::consensus {
 
 Result<Output> Output::open(const Options& options, bool is_teller) {
   Output output;
-  output.name_ = options.json;
   output.is_teller_ = is_teller;
   // Where JSON goes to standard output, it goes there alone.
   output.is_quiet_ = options.is_quiet || options.json == "-";
-  if (!is_teller || options.json.empty()) return output;
-  output.file_.reset(options.json == "-" ? fdopen(dup(STDOUT_FILENO), "w")
-                                         : std::fopen(options.json.c_str(), "w"));
-  if (!output.file_) return Status::from_errno("opening " + options.json, errno);
+  if (!is_teller) return output;
+  DUNLIN_ASSIGN(output.lines_, JsonLines::open(options.json));
   return output;
 }
 
 Status Output::event(const char* event, const Json& fields) {
-  if (!file_) return Status::ok();
   Json line = {{"event", event}};
   line.update(fields);
-  // A file's name need not be UTF-8.
-  const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (std::fputs(text.c_str(), file_.get()) == EOF || std::fflush(file_.get()) != 0) {
-    return Status::from_errno("writing " + name_, errno);
-  }
-  return Status::ok();
+  return lines_.write(line);
 }
 
 Status Output::say(const std::string& line) {

@@ -2,13 +2,12 @@
 // other ranks' says nothing. Owner thread only.
 #pragma once
 
-#include <cstdio>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "apps/consensus/history.h"
 #include "apps/consensus/program/options.h"
+#include "apps/json_lines.h"
 
 namespace dunlin::consensus {
 
@@ -29,13 +28,9 @@ class Output {
   Status say(const std::string& line);
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::string name_;
   bool is_teller_ = false;
   bool is_quiet_ = false;
-  std::unique_ptr<std::FILE, Close> file_;
+  JsonLines lines_;
 };
 
 }  // namespace dunlin::consensus

@@ -1,20 +1,12 @@
 // dunlin-logreg: L2-regularised logistic regression by consensus ADMM (2D-TGA-ADMM, section 4).
 #include <fmt/format.h>
 
+#include "apps/job.h"
 #include "apps/logreg/program/trainer.h"
-#include "runtime/log.h"
 #include "runtime/print.h"
 
 namespace dunlin::logreg {
 namespace {
-
-int fail(const Status& status) {
-  DUNLIN_ERROR("{}", status.to_string());
-  const Code code = status.code();
-  const bool is_the_users =
-      code == Code::kInvalidArgument || code == Code::kNotFound || code == Code::kCorrupted;
-  return is_the_users ? 2 : 1;
-}
 
 Result<bool> train(Bootstrap& bootstrap, const Config& config, const Options& options) {
   const SteadyClock clock;
@@ -35,25 +27,22 @@ Result<bool> train(Bootstrap& bootstrap, const Config& config, const Options& op
   return outcome;
 }
 
+Result<bool> run(Bootstrap& bootstrap, const Config& config, const Options& options) {
+  auto outcome = train(bootstrap, config, options);
+  if (outcome && !*outcome && bootstrap.rank() == Rank(0)) {
+    print_error(fmt::format("dunlin-logreg: the relative error did not reach {:g}\n",
+                            *options.target_error));
+  }
+  return outcome;
+}
+
 int main(int argc, char** argv) {
   int exit_code = 0;
   const auto options = parse_options(argc, argv, exit_code);
   if (!options) return exit_code;
-  Environment environment = Environment::of_process();
-  if (!options->transport.empty()) environment.set("DUNLIN_TRANSPORTS", options->transport);
-  const auto config = Config::parse(environment);
-  if (!config) return fail(config.status());
-  configure_log(config->log_level, Rank());
-  auto bootstrap = Bootstrap::join(*config, environment);
-  if (!bootstrap) return fail(bootstrap.status());
-  configure_log(config->log_level, (*bootstrap)->rank());
-  const auto outcome = train(**bootstrap, *config, *options);
-  if (!outcome) return fail(outcome.status());
-  if (!*outcome && (*bootstrap)->rank() == Rank(0)) {
-    print_error(fmt::format("dunlin-logreg: the relative error did not reach {:g}\n",
-                            *options->target_error));
-  }
-  return *outcome ? 0 : 3;
+  return run_job(options->transport, {[&](Bootstrap& bootstrap, const Config& config) {
+                   return run(bootstrap, config, *options);
+                 }});
 }
 
 }  // namespace

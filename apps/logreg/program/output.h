@@ -2,12 +2,11 @@
 // other ranks' says nothing. Owner thread only.
 #pragma once
 
-#include <cstdio>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "apps/json_lines.h"
 #include "apps/logreg/admm.h"
 #include "apps/logreg/program/options.h"
 
@@ -50,13 +49,9 @@ class Output {
   Status say(const std::string& line);
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::string name_;
   bool is_talkative_ = false;
   bool has_heading_ = false;
-  std::unique_ptr<std::FILE, Close> file_;
+  JsonLines lines_;
 };
 
 }  // namespace dunlin::logreg

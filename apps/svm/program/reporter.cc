@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "runtime/print.h"
@@ -28,25 +27,8 @@ Json describe(const Totals& totals) {
 Result<std::unique_ptr<Reporter>> Reporter::create(const Options& options, bool is_continued) {
   std::unique_ptr<Reporter> reporter(new Reporter(options));
   DUNLIN_ASSIGN(reporter->data_, load_evaluation_data(options));
-  if (options.json_out == "-") {
-    reporter->file_.reset(fdopen(dup(STDOUT_FILENO), "w"));
-  } else if (!options.json_out.empty()) {
-    reporter->file_.reset(std::fopen(options.json_out.c_str(), is_continued ? "a" : "w"));
-  }
-  if (!options.json_out.empty() && !reporter->file_) {
-    return Status::from_errno("opening " + options.json_out, errno);
-  }
+  DUNLIN_ASSIGN(reporter->lines_, JsonLines::open(options.json_out, is_continued));
   return reporter;
-}
-
-Status Reporter::write(const Json& line) {
-  if (!file_) return Status::ok();
-  // A file's name need not be UTF-8.
-  const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (std::fputs(text.c_str(), file_.get()) == EOF || std::fflush(file_.get()) != 0) {
-    return Status::from_errno("writing " + options_.json_out, errno);
-  }
-  return Status::ok();
 }
 
 Status Reporter::start(const RunInfo& info) {
@@ -67,7 +49,7 @@ Status Reporter::start(const RunInfo& info) {
                      {"sync_every", options_.sync_every},
                      {"depth", options_.depth},
                      {"exchanges", info.exchanges}};
-  return write(line);
+  return lines_.write(line);
 }
 
 Result<std::optional<double>> Reporter::progress(const Moment& moment,
@@ -100,7 +82,7 @@ Status Reporter::tell(const Moment& moment, std::span<const float> model) {
   }
   line.update(describe(moment.totals));
   display(moment);
-  return write(line);
+  return lines_.write(line);
 }
 
 void Reporter::display(const Moment& moment) const {
@@ -127,7 +109,7 @@ Status Reporter::finish(double time_s, const Totals& own, const Totals& all, std
   line["epoch"] = epoch;
   line["own"] = describe(own);
   line["all"] = describe(all);
-  return write(line);
+  return lines_.write(line);
 }
 
 }  // namespace dunlin::svm

@@ -2,14 +2,13 @@
 // Only the leader of the group has one.
 #pragma once
 
-#include <cstdio>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "apps/json_lines.h"
 #include "apps/svm/evaluate.h"
 #include "apps/svm/program/data.h"
 #include "apps/svm/program/totals.h"
@@ -49,21 +48,17 @@ class Reporter {
   Status finish(double time_s, const Totals& own, const Totals& all, std::uint64_t epoch);
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
   struct Snapshot {
     Moment moment;
     std::vector<float> model;
   };
   explicit Reporter(const Options& options) : options_(options) {}
   Status tell(const Moment& moment, std::span<const float> model);
-  Status write(const nlohmann::ordered_json& line);
   void display(const Moment& moment) const;
 
   const Options& options_;
   EvaluationData data_;
-  std::unique_ptr<std::FILE, Close> file_;
+  JsonLines lines_;
   std::vector<Snapshot> snapshots_;
   std::uint64_t planned_ = 0;
   double objective_ = 0;

@@ -1,0 +1,115 @@
+// Method: how the models of workers that train together come together. One rank's side of it.
+//
+// A model is a vector of float32 parameters, as is its gradient; both lie in memory that the method
+// allocates, registered where data go from there directly. An iteration of a worker:
+//
+//   method.begin(iteration)              // parameters() are now what it computes with
+//   ... forward; backward, from the last layer to the first; after each of them:
+//   method.ready(first, count)           // this part of gradient() is final
+//   method.finish(learning_rate)         // synchronizes and updates
+//
+// Between start() of the last and begin() of the first, parameters() may be written: initial ones,
+// which have to be the same on all workers, or a checkpoint's. They are the worker's model: what it
+// would be judged by after finish().
+//
+// A state machine: nothing here blocks. begin(), finish() and leave() start what test() reports the
+// end of, kBusy before; progress() moves everything on, and has to be called while the worker
+// computes, too, as others may need this rank (an AD-PSGD partner, whoever asks the group
+// generator). Owner thread only: that of the fabric. `Synchronizer` is the way to use it from a
+// thread that computes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/training/sgd.h"
+#include "collectives/partial/group_policy.h"
+#include "collectives/stochastic_reduce.h"
+#include "transports/fabric.h"
+
+namespace dunlin::training {
+
+enum class MethodKind : std::uint8_t {
+  kAllReduce,             // gradients are averaged over all workers, overlapping the backward pass
+  kParameterServer,       // the same through servers: gradients in, when all are in, parameters out
+  kAsyncParameterServer,  // each gradient is applied as it comes
+  kAdPsgd,                // models of pairs are averaged, a neighbour in the graph at a time
+  kLocalSgd,              // models are averaged over all workers every section_length iterations
+  kStochastic,            // models are averaged with in-neighbours (ASAP): NOTIFY-ACK, BSP, ASYNC
+  kPartial,               // models are averaged in groups that change (Ripples / Prague)
+};
+const char* to_string(MethodKind kind);
+Result<MethodKind> parse_method(std::string_view name);  // "all-reduce", "parameter-server", ...
+
+enum class GroupSource : std::uint8_t { kStatic, kRandom, kBuffered, kSmart };
+const char* to_string(GroupSource source);
+Result<GroupSource> parse_group_source(std::string_view name);
+
+struct MethodOptions {
+  MethodKind kind = MethodKind::kAllReduce;
+  std::size_t count = 0;  // parameters
+  SgdOptions sgd;
+  // Of the parameter servers: so many of the job's last ranks hold a part of the model each, and
+  // don't train.
+  int servers = 1;
+  // Iterations from one synchronization to the next; of local SGD and of partial all-reduce.
+  std::uint64_t section_length = 1;
+  std::string graph = "complete";  // of AD-PSGD and stochastic reduce: collective::make_graph
+  collective::SyncMode sync = collective::SyncMode::kNotifyAck;  // of stochastic reduce
+  std::uint32_t depth = 2;
+  std::string algorithm;  // of all-reduce and local SGD; empty: chosen
+  GroupSource groups = GroupSource::kSmart;
+  // Of partial all-reduce; layout: the job's hosts unless it is set.
+  collective::GroupOptions generator;
+  std::uint64_t seed = 1;
+};
+// kInvalidArgument: what doesn't suit, for so many ranks.
+Status check(const MethodOptions& options, int ranks);
+
+// What a worker's iterations have cost so far.
+struct MethodReport {
+  std::uint64_t iterations = 0;
+  std::uint64_t synchronizations = 0;  // in which others' values came in
+  std::uint64_t bytes_sent = 0;        // payload, without headers
+  Duration waited{};                   // from finish() (and begin()) to their ends
+};
+
+class Method {
+ public:
+  virtual ~Method() = default;
+
+  // Whether this rank holds a part of the model for others instead of training; then only test()
+  // (its end: all workers have left) and progress() are called.
+  virtual bool is_server() const { return false; }
+  virtual std::span<float> parameters() = 0;
+  virtual std::span<float> gradient() = 0;
+
+  virtual Status begin(std::uint64_t iteration) = 0;
+  virtual Status ready(std::size_t first, std::size_t count) = 0;
+  // `stop`: this worker would like to end. Methods in which workers can't end one by one agree on
+  // it within this iteration; stopped() says so once test() has reported the end.
+  virtual Status finish(float learning_rate, bool stop) = 0;
+  virtual bool stopped() const = 0;
+  // This worker will not train any more. Ends when nobody needs this rank either.
+  virtual Status leave() = 0;
+
+  virtual void progress() = 0;
+  // kBusy until what was started is over; then its outcome. After an error only the destructor.
+  virtual Status test() = 0;
+  // Whom this rank waits for, and for what.
+  virtual std::vector<transport::Awaited> awaited() const = 0;
+  virtual const MethodReport& report() const = 0;
+  // What belongs to the model besides parameters(), for checkpoints: the optimizer's state.
+  virtual std::span<float> velocity() = 0;
+};
+
+// Collective over all ranks. Blocks until they have come (config.deadline).
+Result<std::unique_ptr<Method>> make_method(transport::Fabric& fabric,
+                                            const MethodOptions& options);
+
+}  // namespace dunlin::training

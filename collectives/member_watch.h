@@ -42,20 +42,23 @@ class MemberWatch {
     const TimePoint began = fabric_.clock().now();
     // Here too, as what never waits would never look.
     DUNLIN_TRY(check(awaited, began));
+    const TimePoint deadline = began + timeout;
+    TimePoint nap_ends = deadline;
+    bool is_sooner = false;  // the next event than it was when the nap began
     const auto step = [&]() -> Status {
       if (Status status = test(); !status.is_busy()) return status;
-      Status members = check(awaited, began);
-      return members.is_ok() ? Status::busy() : std::move(members);
+      if (Status members = check(awaited, began); !members.is_ok()) return members;
+      const std::optional<TimePoint> event = next_event();
+      is_sooner = event && *event < nap_ends && fabric_.clock().now() < deadline;
+      return is_sooner ? Status(Code::kDeadlineExceeded, "the nap is over") : Status::busy();
     };
     Status status;
-    for (;;) {
+    do {
       const TimePoint now = fabric_.clock().now();
-      const Duration left = began + timeout - now;
       const std::optional<TimePoint> event = next_event();
-      const Duration nap = event ? std::max(*event - now, Duration::zero()) : left;
-      status = fabric_.wait(step, awaited, std::min(nap, left));
-      if (status.code() != Code::kDeadlineExceeded || nap >= left) break;
-    }
+      nap_ends = event && now < deadline ? std::min(*event, deadline) : deadline;
+      status = fabric_.wait(step, awaited, std::max(nap_ends - now, Duration::zero()));
+    } while (status.code() == Code::kDeadlineExceeded && (is_sooner || nap_ends < deadline));
     return explain(std::move(status), awaited, began);
   }
 

@@ -3,7 +3,10 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <span>
+#include <vector>
 
 namespace dunlin {
 namespace {
@@ -13,7 +16,7 @@ namespace {
 constexpr long kYields = 200;
 
 // A sleeper looks up this often at the latest, should a wake-up get lost.
-constexpr auto kLongestSleep = std::chrono::milliseconds(50);
+constexpr std::chrono::nanoseconds kLongestSleep = std::chrono::milliseconds(50);
 
 }  // namespace
 
@@ -33,12 +36,18 @@ WaitPolicy WaitPolicy::from(const Config& config, int local_ranks, int cores) {
 }
 
 void Waiter::poll_descriptors(TimePoint deadline) {
-  std::vector<pollfd> polled;
-  for (const int fd : progressor_.wait_fds()) polled.push_back({fd, POLLIN, 0});
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock_.now());
-  const auto timeout = std::clamp(left, std::chrono::milliseconds(0), kLongestSleep);
+  const std::vector<int>& fds = progressor_.wait_fds();
+  // Who waits in the middle of something that doesn't allocate has no more than a few.
+  std::array<pollfd, 32> few;
+  std::vector<pollfd> many(fds.size() > few.size() ? fds.size() : 0);
+  const std::span<pollfd> polled =
+      many.empty() ? std::span(few).first(fds.size()) : std::span(many);
+  for (std::size_t i = 0; i < fds.size(); ++i) polled[i] = {fds[i], POLLIN, 0};
+  const auto left = std::chrono::nanoseconds(deadline - clock_.now());
+  const auto sleep = std::clamp(left, std::chrono::nanoseconds(0), kLongestSleep);
+  const timespec timeout{0, static_cast<long>(sleep.count())};
   // Interrupted or failed: the caller polls again.
-  (void)poll(polled.data(), polled.size(), static_cast<int>(timeout.count()));
+  (void)ppoll(polled.data(), polled.size(), &timeout, nullptr);
 }
 
 }  // namespace dunlin

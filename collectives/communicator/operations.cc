@@ -205,6 +205,7 @@ bool Operations::repeat(const Call& call, Request& request) {
                        call.algorithm.empty() == running.is_chosen &&
                        (running.is_chosen || call.algorithm == running.algorithm->name);
   if (!is_same || !is_turn_free(*running.algorithm)) return false;
+  begin_span(running);
   running.executor.restart();
   running.number = next_number_;
   running.is_over = false;
@@ -229,6 +230,7 @@ Status Operations::start_part() {
   running.is_chosen = posted.call.algorithm.empty();
   running.is_staged = posted.is_staged;
   running.slice = slice_of(posted, posted.started);
+  begin_span(running);
   DUNLIN_ASSIGN(Plan* const plan, plan_for(posted, running.slice.count));
   if (running.is_staged) copy_in(running);
   DUNLIN_TRY(bind(running, posted, *plan));
@@ -296,6 +298,7 @@ Status Operations::progress() {
       }
       running.is_over = true;
       if (running.is_staged) copy_out(running);
+      end_span(running);
       has_moved = true;
       if (running.algorithm->is_synchronizing)
         last_synchronizing_over_ = std::max(last_synchronizing_over_, number + 1);
@@ -304,6 +307,18 @@ Status Operations::progress() {
     // What has ended may let others start.
     if (!has_moved || next_start_ == next_number_) return Status::ok();
   }
+}
+
+void Operations::begin_span(Running& running) {
+  if (Trace* const trace = group_.fabric().trace()) running.began = trace->clock().now();
+}
+
+void Operations::end_span(const Running& running) {
+  Trace* const trace = group_.fabric().trace();
+  if (trace == nullptr) return;
+  const std::size_t count = running.is_staged ? running.slice.count : running.call.count;
+  trace->span(to_string(running.call.collective), running.began, trace->clock().now(),
+              static_cast<std::int64_t>(count * size_of(running.call.reduction.type)));
 }
 
 bool Operations::is_over(const Request& request) const {

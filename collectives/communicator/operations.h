@@ -56,6 +56,7 @@ class Operations {
     Range slice;
     bool is_over = true;
     std::uint64_t memory_version = 0;  // of the windows that it was bound to; 0: to none
+    TimePoint began{};                 // for the trace, where there is one
   };
 
   static constexpr std::size_t kQueue = 256;
@@ -73,6 +74,9 @@ class Operations {
   Status start_part();
   Status bind(Running& running, const Posted& posted, Plan& plan);
   Range slice_of(const Posted& posted, std::uint64_t part) const;
+  // Tells the trace, where there is one, what a part has taken.
+  void begin_span(Running& running);
+  void end_span(const Running& running);
   std::size_t staged_at(std::uint64_t number, BufferKind kind) const;
   // Between the caller's memory and the staging memory, block by block.
   void copy_in(const Running& running) const;

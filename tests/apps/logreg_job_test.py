@@ -226,6 +226,16 @@ class Jobs(JobTest):
                 self.assertEqual(job.wait(60), code, job.text())
                 self.assertIn(text, job.text())
 
+    def test_a_trace_tells_what_every_rank_spent_in_collectives(self):
+        final = self.run_job(2, *DATA, "--iterations", 3, env={"DUNLIN_TRACE": self.path("trace-%r")})
+        self.assertEqual(final["iterations"], 3)
+        for rank in "01":
+            with open(self.path("trace-" + rank), encoding="utf-8") as file:
+                spans = [event for event in json.load(file)["traceEvents"] if event.get("name") == "all-reduce"]
+            messages = [span for span in spans if span["args"]["value"] == 8 * 400]  # 400 features in float64
+            self.assertEqual(len(messages), 3)
+            self.assertTrue(all(span["dur"] > 0 for span in spans))
+
     def test_ranks_that_read_different_sets_find_out(self):
         # A shell in front of rank 1 gives it another file of the same name.
         for folder, text in (("0", "+1 1:1\n-1 2:1\n"), ("1", "+1 1:1\n-1 3:1\n")):

@@ -139,6 +139,22 @@ TEST_P(StragglerTest, ALateRankIsNotWaitedFor) {
   });
 }
 
+// A step that begins while its rank sleeps ends on time: not when the sleeper looks up for other
+// reasons, 50 ms later, which 3 x 40 times would be 6 s.
+TEST_P(StragglerTest, ASleeperWakesUpForWhatBeganInItsSleep) {
+  run(4, [](Fabric& fabric) {
+    StragglerOptions options = options_for(fabric, 400);
+    options.lateness.mode = LatenessMode::kNever;
+    options.step_time = [](const collective::RingStep&) { return std::chrono::milliseconds(2); };
+    auto ring = make_ring<double>(fabric, options);
+    sync(fabric, "begin");
+    const TimePoint began = fabric.clock().now();
+    for (int i = 0; i < 40; ++i) ASSERT_TRUE(ring->all_reduce(std::chrono::seconds(30)).is_ok());
+    EXPECT_LT(fabric.clock().now() - began, patience() * std::chrono::seconds(3));
+    sync(fabric, "end");
+  });
+}
+
 TEST_P(StragglerTest, WhatCannotWorkIsRefused) {
   run(2, [](Fabric& fabric) {
     StragglerOptions options = options_for(fabric, 10);

@@ -136,6 +136,23 @@ TEST(DunlinPerfCollectives, PartialBesideBothAllReduces) {
   }
 }
 
+TEST(DunlinPerfCollectives, StragglerRingBesideThePlainOne) {
+  const auto lines =
+      measure(4, {"straggler-ring", "--step", "1", "--late-by", "0,20", "--iterations", "5"});
+  ASSERT_THAT(lines, SizeIs(2));
+  for (const Json& line : lines) {
+    EXPECT_EQ(line.at("bench"), "straggler-ring");
+    EXPECT_EQ(line.at("checked"), true);
+    EXPECT_EQ(line.at("size"), 8192);
+    EXPECT_EQ(line.at("iterations"), 5);
+    // Three ranks work on a chunk one after the other.
+    const double late_by = line.at("extra_us");
+    for (const char* ring : {"plain_scatter_us", "aware_scatter_us"})
+      EXPECT_GE(line.at(ring).get<double>(), 2000 + late_by) << ring;
+    EXPECT_GE(line.at("plain_us"), line.at("plain_scatter_us"));
+  }
+}
+
 TEST(DunlinPerfCollectives, ATableIsPrinted) {
   const CommandResult result = perf(2, {"all-reduce", "--size", "8", "--iterations", "20"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -155,6 +172,8 @@ TEST(DunlinPerfCollectives, WrongUsageIsTold) {
       {{"all-gather", "--op", "sum"}, "op"},
       {{"partial", "--group-size", "0"}, "group-size"},
       {{"partial", "--type", "int32"}, "floating-point"},
+      {{"straggler-ring", "--alpha", "1"}, "alpha"},
+      {{"straggler-ring", "--late-by", "-1"}, "late-by"},
       {{"overlap", "--algorithm", "all"}, "one algorithm at a time"},
       {{"overlap", "--progress-every", "-1"}, "progress-every"}};
   for (const auto& [arguments, told] : wrong) {

@@ -196,6 +196,9 @@ TEST(DunlinPerf, MutexTakesAnyNumberOfRanks) {
     EXPECT_EQ(lines[0].at("ranks"), ranks);
     EXPECT_GT(lines[0].at("p50_us").get<double>(), 0);
     EXPECT_GT(lines[0].at("messages_per_s").get<double>(), 0);
+    EXPECT_EQ(lines[0].at("turns"), 200 * ranks);
+    EXPECT_GE(lines[0].at("turn_gap_p50"), 1);
+    EXPECT_LE(lines[0].at("turn_gap_p99"), lines[0].at("turn_gap_max"));
   }
 }
 

@@ -17,7 +17,7 @@ namespace {
 bool takes_pairs(Bench bench) {
   return bench != Bench::kBarrier && bench != Bench::kMutex && bench != Bench::kConsistency &&
          bench != Bench::kTune && bench != Bench::kNeighborAllReduce && bench != Bench::kPartial &&
-         !collective_of(bench);
+         bench != Bench::kStragglerRing && !collective_of(bench);
 }
 
 Status check_size(const Options& options, int size) {
@@ -66,6 +66,8 @@ Status run(const Options& options, Job& job) {
       return run_partial(options, job, *output);
     case Bench::kOverlap:
       return run_overlap(options, job, *output);
+    case Bench::kStragglerRing:
+      return run_straggler_ring(options, job, *output);
     case Bench::kTune:
       return run_tune(options, job, *output);
     case Bench::kConsistency:

@@ -39,6 +39,8 @@ struct Words {
   std::string straggler;
   std::uint64_t compute_us = 0;
   std::uint32_t progress_every_us = 10;
+  double step_ms = 3;
+  std::vector<double> late_by_ms{0, 3, 6, 12, 30};
   std::string listen;
   std::string connect;
 };
@@ -61,6 +63,7 @@ class Parser {
   void declare_histogram(CLI::App& app);
   void declare_depth(CLI::App& app, const char* names, const char* help);
   void declare_collectives(CLI::App& app);
+  void declare_straggler_ring(CLI::App& app);
   void declare_tune(CLI::App& app);
   CLI::App* add_collective(CLI::App& app, Bench bench, const char* help);
   void declare_consistency(CLI::App& app);
@@ -121,7 +124,9 @@ void Parser::declare(CLI::App& app) {
   declare_histogram(*channel);
   declare_depth(*channel, "--depth", "slots (default: 16)");
   declare_histogram(*add(app, Bench::kBarrier, "barrier of all ranks"));
-  declare_histogram(*add(app, Bench::kMutex, "lock and unlock of a mutex that all ranks want"));
+  CLI::App* const mutex = add(app, Bench::kMutex, "lock and unlock of a mutex that all ranks want");
+  declare_checks(*mutex);
+  declare_histogram(*mutex);
   CLI::App* const window =
       add(app, Bench::kWindow,
           "accumulate in a neighbour's window until its end has taken that over; and the rate of "
@@ -129,6 +134,9 @@ void Parser::declare(CLI::App& app) {
   declare_sizes(*window);
   declare_histogram(*window);
   declare_collectives(app);
+  declare_straggler_ring(*add(app, Bench::kStragglerRing,
+                              "the straggler-aware ring beside the plain one, a step being late; "
+                              "sizes are of a chunk (default: 8K)"));
   declare_tune(app);
   declare_consistency(*add(app, Bench::kConsistency,
                            "share of reduces by number of consistent inputs (ASAP, figure 8)"));
@@ -185,6 +193,25 @@ void Parser::declare_collectives(CLI::App& app) {
       ->add_option("--progress-every", words_.progress_every_us,
                    "microseconds of computation between two calls of progress(); 0: none")
       ->check(CLI::Range(0U, 1'000'000U))
+      ->capture_default_str()
+      ->group(kMeasurement);
+}
+
+void Parser::declare_straggler_ring(CLI::App& app) {
+  declare_sizes(app);
+  const CLI::Range range(0.0, kLongestStep);
+  app.add_option("--step", words_.step_ms, "milliseconds that a step of a rank takes")
+      ->check(range)
+      ->capture_default_str()
+      ->group(kMeasurement);
+  app.add_option("--late-by", words_.late_by_ms,
+                 "milliseconds, a row for each: how much longer rank 1 takes with the first chunk")
+      ->delimiter(',')
+      ->check(range)
+      ->default_str("0,3,6,12,30")
+      ->group(kMeasurement);
+  app.add_option("--alpha", options_.ring.alpha, "late is what takes more than this times as usual")
+      ->check(CLI::Range(1.0, 1e6))
       ->capture_default_str()
       ->group(kMeasurement);
 }
@@ -361,6 +388,11 @@ std::vector<std::size_t> sizes_of(const Words& words) {
   return sizes;
 }
 
+// Whether the command line says anything of sizes.
+bool is_swept(const CLI::App& chosen) {
+  return chosen.count("--size") + chosen.count("--min-size") + chosen.count("--max-size") > 0;
+}
+
 void Parser::finish(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
   read_start(app, chosen.empty() ? nullptr : chosen.front());
@@ -377,11 +409,17 @@ void Parser::finish(const CLI::App& app) {
       options_.bench == Bench::kMutex) {
     options_.sizes = {0};
   }
+  if (options_.bench == Bench::kStragglerRing && !is_swept(*chosen.front()))
+    options_.sizes = {std::size_t{8} << 10};
   if (options_.bench == Bench::kAtomic) options_.sizes = {sizeof(std::uint64_t)};
   options_.duration =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(words_.seconds));
   options_.consistency.compute = std::chrono::microseconds(words_.compute_us);
   options_.collective.progress_every = std::chrono::microseconds(words_.progress_every_us);
+  const auto milliseconds = [](double value) { return milliseconds_from(value).value(); };
+  options_.ring.step = milliseconds(words_.step_ms);
+  for (const double late_by : words_.late_by_ms)
+    options_.ring.extras.push_back(milliseconds(late_by));
   if (!chosen.empty()) note_named(*chosen.front());
   if (const std::string problem = problem_of(options_); !problem.empty()) {
     throw CLI::ValidationError(to_string(options_.bench), problem);

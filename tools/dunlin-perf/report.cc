@@ -234,10 +234,12 @@ std::string format_histogram(const Row& row) {
 }
 
 Status print_row(const Options& options, Job& job, const Output& output, std::uint32_t depth,
-                 const Row& row) {
+                 const Row& row, const Json& facts) {
   DUNLIN_TRY(output.text(format_row(row)));
   if (options.has_histogram) DUNLIN_TRY(output.text(format_histogram(row)));
-  return output.json(context(options, job, depth), to_json(row));
+  Json json = to_json(row);
+  json.update(facts);
+  return output.json(context(options, job, depth), json);
 }
 
 Status report_pairs(const Options& options, Job& job, const Output& output, std::uint32_t depth,

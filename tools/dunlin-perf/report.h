@@ -53,9 +53,10 @@ std::string format_row(const Row& row);
 
 // Percentiles and a bar for each bucket.
 std::string format_histogram(const Row& row);
-// As text and as JSON. On rank 0.
+// As text and as JSON, there with what else is to be told. On rank 0.
 Status print_row(const Options& options, Job& job, const Output& output, std::uint32_t depth,
-                 const Row& row);
+                 const Row& row,
+                 const nlohmann::ordered_json& facts = nlohmann::ordered_json::object());
 
 // For benchmarks of pairs: brings the rows of all leaders together on rank 0, and prints.
 // Collective.

@@ -70,6 +70,24 @@ CollectiveOptions collective_from(const Json& json) {
   return options;
 }
 
+Json to_json(const RingOptions& options) {
+  Json extras = Json::array();
+  for (const Duration extra : options.extras) extras.push_back(to_seconds(extra) * 1e3);
+  return {{"step", to_seconds(options.step) * 1e3},
+          {"late-by", std::move(extras)},
+          {"alpha", options.alpha}};
+}
+
+Result<RingOptions> ring_from(const Json& json) {
+  RingOptions options;
+  DUNLIN_ASSIGN(options.step, milliseconds_from(json.at("step")));
+  for (const double extra : json.at("late-by").get<std::vector<double>>()) {
+    DUNLIN_ASSIGN(options.extras.emplace_back(), milliseconds_from(extra));
+  }
+  options.alpha = json.at("alpha");
+  return options;
+}
+
 Result<Shared> read(const Json& json) {
   Shared options;
   DUNLIN_ASSIGN(options.bench, bench_from(json.at("benchmark")));
@@ -84,6 +102,7 @@ Result<Shared> read(const Json& json) {
   options.has_histogram = json.at("report-histogram");
   DUNLIN_ASSIGN(options.consistency, consistency_from(json));
   options.collective = collective_from(json);
+  DUNLIN_ASSIGN(options.ring, ring_from(json));
   options.named = json.at("named").get<std::set<std::string>>();
   return options;
 }
@@ -130,6 +149,8 @@ const char* to_string(Bench bench) {
       return "partial";
     case Bench::kOverlap:
       return "overlap";
+    case Bench::kStragglerRing:
+      return "straggler-ring";
     case Bench::kTune:
       return "tune";
     case Bench::kConsistency:
@@ -148,6 +169,15 @@ std::optional<Straggler> parse_straggler(const std::string& text) {
   return straggler;
 }
 
+Result<Duration> milliseconds_from(double milliseconds) {
+  if (!(milliseconds >= 0 && milliseconds <= kLongestStep)) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("{} ms: a step takes 0 to {}", milliseconds, kLongestStep));
+  }
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double, std::milli>(milliseconds));
+}
+
 std::string problem_of(const Shared& options) {
   if (options.sizes.empty()) return "no size to measure";
   if (*std::ranges::max_element(options.sizes) > kLargestSize) return "a size beyond any memory";
@@ -157,6 +187,7 @@ std::string problem_of(const Shared& options) {
   if (options.bench == Bench::kOverlap && options.collective.algorithm == "all") {
     return "overlap is of one algorithm at a time";
   }
+  if (!(options.ring.alpha > 1 && options.ring.alpha <= 1e6)) return "an alpha of 1 or less";
   if (options.depth > kDeepest) return fmt::format("a depth of more than {}", kDeepest);
   if (std::max(options.iterations, options.warmup) > kMostIterations) return "too many iterations";
   if (options.duration < Duration::zero() || to_seconds(options.duration) > kLongestSeconds) {
@@ -183,6 +214,7 @@ Json to_json(const Shared& options) {
             {"named", options.named}};
   json.update(to_json(options.consistency));
   json.update(to_json(options.collective));
+  json.update(to_json(options.ring));
   return json;
 }
 

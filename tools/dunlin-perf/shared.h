@@ -34,6 +34,7 @@ enum class Bench : std::uint8_t {
   kNeighborAllReduce,
   kPartial,
   kOverlap,
+  kStragglerRing,
   kTune,
   kConsistency
 };
@@ -56,6 +57,7 @@ inline constexpr Bench kBenches[] = {Bench::kPut,
                                      Bench::kNeighborAllReduce,
                                      Bench::kPartial,
                                      Bench::kOverlap,
+                                     Bench::kStragglerRing,
                                      Bench::kTune,
                                      Bench::kConsistency};
 const char* to_string(Bench bench);
@@ -90,6 +92,13 @@ struct CollectiveOptions {
   std::string tuning_file{};                                // of tune; empty: the configuration's
 };
 
+// Of straggler-ring.
+struct RingOptions {
+  Duration step = std::chrono::milliseconds(3);  // what each step takes
+  std::vector<Duration> extras;                  // by how much one is late; one row each
+  double alpha = 2;                              // collective::LatenessOptions
+};
+
 // What all ranks do alike. `named` holds the options that the command line has, by their names.
 struct Shared {
   Bench bench = Bench::kPut;
@@ -103,6 +112,7 @@ struct Shared {
   bool has_histogram = false;
   ConsistencyOptions consistency;
   CollectiveOptions collective;
+  RingOptions ring;
   std::set<std::string> named;
 };
 
@@ -111,6 +121,10 @@ inline constexpr std::size_t kLargestSize = std::size_t{1} << 48;  // a sum of s
 inline constexpr std::uint64_t kMostIterations = std::uint64_t{1} << 40;
 inline constexpr std::uint32_t kDeepest = 4096;
 inline constexpr double kLongestSeconds = 86'400;
+inline constexpr double kLongestStep = 1'000;  // milliseconds; a ring's deadline holds many
+
+// kInvalidArgument: beyond the bounds of a ring's step.
+Result<Duration> milliseconds_from(double milliseconds);
 
 // What is wrong with the combination; "": nothing.
 std::string problem_of(const Shared& options);

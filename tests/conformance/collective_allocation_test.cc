@@ -1,0 +1,99 @@
+// What is promised not to allocate doesn't: a collective that was called once before takes nothing
+// from the heap. Counted per thread, so that only the calls between two looks count.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <new>
+
+#include "collectives/communicator.h"
+#include "tests/support/ranks.h"
+
+namespace {
+thread_local std::size_t allocations = 0;
+
+void* allocate(std::size_t bytes, std::size_t alignment) {
+  ++allocations;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, std::max(alignment, sizeof(void*)), bytes) != 0)
+    throw std::bad_alloc();
+  return memory;
+}
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  return allocate(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return allocate(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
+namespace dunlin::testing {
+namespace {
+
+using collective::Algorithm;
+using collective::Call;
+using collective::Collective;
+using collective::Communicator;
+using collective::Problem;
+using transport::Fabric;
+
+TEST(CollectiveAllocation, IsDoneInTheFirstCalls) {
+  constexpr int kSize = 4;
+  constexpr int kWarm = 20;  // every turn, more than once
+  run_ranks({.kind = PeerKind::kThreads, .size = kSize, .killed = {}, .configure = {}},
+            [&](Fabric& fabric) {
+              auto made = Communicator::create(fabric, {});
+              ASSERT_TRUE(made.is_ok()) << made.status().to_string();
+              Communicator& communicator = **made;
+              const auto memory = communicator.allocate(std::size_t{4} << 20).value();
+              for (const Algorithm& algorithm : collective::algorithms()) {
+                if (algorithm.needs_mapped_peers && !communicator.is_all_mapped()) continue;
+                for (const std::size_t count : {std::size_t{8}, std::size_t{100'000}}) {
+                  Problem problem;
+                  problem.collective = algorithm.collective;
+                  problem.size = kSize;
+                  problem.count = count / kSize;
+                  Call call;
+                  call.collective = algorithm.collective;
+                  call.input = memory.data();
+                  call.output = memory.data() + memory.size() / 2;
+                  if (algorithm.collective == Collective::kBroadcast) call.output = memory.data();
+                  call.count = problem.count;
+                  call.algorithm = algorithm.name;
+                  std::size_t before = 0;
+                  for (int i = 0; i < 3 * kWarm; ++i) {
+                    if (i == kWarm) before = allocations;
+                    const Status status = communicator.run(call);
+                    ASSERT_TRUE(status.is_ok()) << algorithm.name << ": " << status.to_string();
+                  }
+                  EXPECT_EQ(allocations - before, 0u)
+                      << to_string(algorithm.collective) << " " << algorithm.name << ", "
+                      << call.count << " elements: in " << 2 * kWarm << " calls";
+                }
+              }
+              sync(fabric, "the communicator can go");
+            });
+}
+
+// The test itself: an allocation does count.
+TEST(CollectiveAllocation, IsCounted) {
+  const std::size_t before = allocations;
+  const auto memory = std::make_unique<std::vector<int>>(100);
+  EXPECT_EQ(memory->size(), 100u);
+  EXPECT_GE(allocations - before, 2u);
+}
+
+}  // namespace
+}  // namespace dunlin::testing

@@ -233,7 +233,7 @@ class Jobs(JobTest):
             with open(self.path("trace-" + rank), encoding="utf-8") as file:
                 spans = [event for event in json.load(file)["traceEvents"] if event.get("name") == "all-reduce"]
             messages = [span for span in spans if span["args"]["value"] == 8 * 400]  # 400 features in float64
-            self.assertEqual(len(messages), 3)
+            self.assertGreaterEqual(len(messages), 3)
             self.assertTrue(all(span["dur"] > 0 for span in spans))
 
     def test_ranks_that_read_different_sets_find_out(self):

@@ -192,7 +192,8 @@ TEST(PeerDeath, EndsAStragglerRing) {
                 if (report.is_ok()) continue;
                 EXPECT_EQ(report.status().code(), Code::kPeerDead) << report.status().to_string();
                 EXPECT_EQ(report.status().peer(), Rank(2)) << report.status().to_string();
-                EXPECT_GE(step, 20);
+                // What it sent in its last step may have died with it.
+                EXPECT_GE(step, 19);
                 return;
               }
               ADD_FAILURE() << "the death was not noticed";

@@ -90,6 +90,15 @@ class TextTest(PlotTest):
         self.assertIn("objective", lines[0])
         self.assertRegex(lines[1], r"^root expander +7\.25 +29000 +0\.07010 +0\.0638 +58\.0 +0\.10 +6\.50 +3$")
 
+    def test_svm_table_shows_when_a_target_was_reached(self):
+        path = self.file("a.json", svm_run(1, 1e6))
+        lines = self.plot("svm", "--table", "--target", "0.1", f"a={path}").splitlines()
+        self.assertIn("s to target", lines[0])
+        # exp(-t) falls below 0.03 between 3.5 and 3.75 s: the 15th line.
+        self.assertRegex(lines[1], r"^a .* 3 +3\.75 +15000 +3\.8$")
+        lines = self.plot("svm", "--table", "--target", "0.01", f"a={path}").splitlines()
+        self.assertRegex(lines[1], r"^a .* 3 +- +- +-$")
+
     def test_consensus_table_shows_errors_and_rates(self):
         path = self.file("a.json", consensus_run(0.5))
         lines = self.plot("consensus", "--table", f"with dgd={path}").splitlines()

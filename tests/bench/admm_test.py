@@ -42,7 +42,7 @@ class Folder(unittest.TestCase):
 
 class Agreement(Folder):
     def add(self, *runs):
-        results = admm.Results("data")
+        results = admm.Results("data", admm.TOLERANCE)
         for index, run in enumerate(runs):
             results.add(f"program {index}", write_run(self.folder / "run.jsonl", run))
         return results
@@ -61,15 +61,11 @@ class Agreement(Folder):
 
     def test_a_run_without_an_end_is_told(self):
         with self.assertRaisesRegex(admm.Failed, "run.jsonl: the run has no end"):
-            admm.Results("data").add("a", write_run(self.folder / "run.jsonl", [3.0], has_end=False))
+            admm.Results("data", admm.TOLERANCE).add("a", write_run(self.folder / "run.jsonl", [3.0], has_end=False))
 
 
 class Jobs(Folder):
-    @classmethod
-    def setUpClass(cls):
-        cls.programs = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.programs.cleanup)
-        cls.peers, cls.missing = admm.make_peers(BUILD, pathlib.Path(cls.programs.name))
+    peers, missing = [], []
 
     def test_the_whole_comparison(self):
         figures, runs = self.folder / "figures.jsonl", self.folder / "runs"
@@ -87,8 +83,13 @@ class Jobs(Folder):
         for line in lines:
             self.assertEqual((line["ranks"], line["iterations"]), (3, 4))
             self.assertTrue(all(len(line[field]) == 2 and min(line[field]) > 0 for field in admm.FIELDS), line)
-            self.assertLess(abs(line["objective"] / lines[0]["objective"] - 1), 1e-9)
-        self.assertEqual(len(list(runs.iterdir())), 2 * len(names))
+            self.assertLess(abs(line["objective"] / lines[0]["objective"] - 1), admm.TIMED_TOLERANCE)
+        self.assertEqual(len(list(runs.iterdir())), 3 * len(names))
+        courses = [admm.read_run(path)[1] for path in runs.glob("*-check.jsonl")]
+        self.assertEqual(len(courses), len(names))
+        for course in courses:
+            self.assertEqual(len(course), 10)
+            self.assertLess(max(abs(ours / theirs - 1) for ours, theirs in zip(course, courses[0])), 1e-9)
 
     def test_the_reference_is_the_minimum(self):
         for peer in self.peers:
@@ -119,8 +120,8 @@ class Jobs(Folder):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as FOLDER:
-        PEERS, MISSING = admm.make_peers(BUILD, pathlib.Path(FOLDER))
-    if not PEERS:
-        print(f"skipped: no MPI to compare with: {'; '.join(MISSING)}")
-        sys.exit(77)
-    unittest.main(verbosity=2)
+        Jobs.peers, Jobs.missing = admm.make_peers(BUILD, pathlib.Path(FOLDER))
+        if not Jobs.peers:
+            print(f"skipped: no MPI to compare with: {'; '.join(Jobs.missing)}")
+            sys.exit(77)
+        unittest.main(verbosity=2)

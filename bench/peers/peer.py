@@ -38,6 +38,12 @@ def run_openmpi(ranks, command):
     return execute(["mpirun.openmpi", "-n", str(ranks), *placing, *command], OPENMPI_ENVIRONMENT)
 
 
+def run_mpich(ranks, command):
+    """The same with MPICH, whose ranks don't yield where they share cores."""
+    placing = ["-bind-to", "core"] if ranks <= CORES else []
+    return execute(["mpirun.mpich", "-n", str(ranks), *placing, *command])
+
+
 def read_figures(output):
     """{name: value} of lines "NAME VALUE"."""
     figures = {}

@@ -57,9 +57,12 @@ void FluidNetwork::share_links() {
     if (state.flows.empty()) continue;
     state.left = state.bandwidth;
     state.wanted = state.mentions;
-    offer(link);
+    state.share = state.left / state.wanted;
+    offers_.push_back({state.share, link});
   }
-  while (!offers_.empty()) {
+  std::make_heap(offers_.begin(), offers_.end(), std::greater<>());
+  unfixed_ = flows_.size();
+  while (unfixed_ > 0) {
     const Offer least = offers_.front();
     std::pop_heap(offers_.begin(), offers_.end(), std::greater<>());
     offers_.pop_back();
@@ -83,6 +86,7 @@ void FluidNetwork::fix_rates(LinkState& tightest) {
     if (flow->is_fixed) continue;
     flow->is_fixed = true;
     flow->rate = rate;
+    --unfixed_;
     for (const Use& use : flow->uses) {
       LinkState& used = links_[use.link];
       used.left -= use.times * rate;

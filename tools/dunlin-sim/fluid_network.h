@@ -76,10 +76,11 @@ class FluidNetwork {
   void remove(std::list<Flow>::iterator flow);
 
   std::vector<LinkState> links_;
-  std::list<Flow> flows_;        // as they began
-  bool has_fair_rates_ = true;   // false: flows have begun or ended since
-  std::vector<Offer> offers_;    // a heap, the least share in front
-  std::vector<Link> touched_;    // of fix_rates()
+  std::list<Flow> flows_;       // as they began
+  bool has_fair_rates_ = true;  // false: flows have begun or ended since
+  std::vector<Offer> offers_;   // a heap, the least share in front
+  std::size_t unfixed_ = 0;     // flows without a rate, in share_links()
+  std::vector<Link> touched_;   // of fix_rates()
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   double now_ = 0;
   std::uint64_t order_ = 0;

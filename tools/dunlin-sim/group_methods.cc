@@ -234,8 +234,7 @@ class GeneratedGroups final : public Groups {
 
   void synchronize(Rank rank) override {
     say([this, rank](GroupNotices& notices) {
-      return generator_.ask(rank, section(rank), workers_[rank.index()].last_done,
-                            notices);
+      return generator_.ask(rank, section(rank), workers_[rank.index()].last_done, notices);
     });
   }
 
@@ -368,8 +367,8 @@ Result<LearningRun> learn_method(const GroupSetting& setting, GroupMethod method
   DUNLIN_ASSIGN(const auto made, make_method(cluster, method));
   LearningRun run;
   const auto look = [&] {
-    run.curve.push_back({static_cast<double>(cluster.finished()) / workers,
-                         cluster.network().now(), cluster.models().loss()});
+    run.curve.push_back({static_cast<double>(cluster.finished()) / workers, cluster.network().now(),
+                         cluster.models().loss()});
   };
   look();
   if (run.curve.back().loss <= options.target_loss) run.target = run.curve.back();

@@ -54,7 +54,8 @@ void GroupModels::average(const std::vector<Rank>& ranks) {
 }
 
 std::vector<float> GroupModels::mean_gradient() const {
-  return mean_of(gradients_.size(), [&](std::size_t i) -> const auto& { return gradients_[i]; });
+  return mean_of(
+      gradients_.size(), [&](std::size_t i) -> const auto& { return gradients_[i]; });
 }
 
 void GroupModels::step_by_mean() {
@@ -81,7 +82,8 @@ void GroupModels::pull(Rank rank) {
 }
 
 std::vector<float> GroupModels::mean_model() const {
-  return mean_of(models_.size(), [&](std::size_t i) -> const auto& { return models_[i]; });
+  return mean_of(
+      models_.size(), [&](std::size_t i) -> const auto& { return models_[i]; });
 }
 
 double GroupModels::loss() const {

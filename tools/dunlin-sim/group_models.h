@@ -17,13 +17,13 @@
 namespace dunlin::simulate {
 
 struct LearningOptions {
-  std::size_t batch = 32;  // examples of a worker, in each iteration
-  double learning_rate = 0.1;
+  std::size_t batch = 8;  // examples of a worker, in each iteration
+  double learning_rate = 0.5;
   double target_loss = 0.32;
   // The target isn't reached if it isn't after so many iterations, of each worker on average.
   std::uint64_t most_iterations = 4000;
   // Between two looks at the loss; it is interpolated in between.
-  std::uint64_t look_every = 5;
+  std::uint64_t look_every = 2;
   // Judged is a parameter server's model; without one worker 0's, or else the mean of all.
   bool judges_worker = false;
 };

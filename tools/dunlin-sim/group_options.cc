@@ -26,7 +26,9 @@ std::uint64_t usual_iterations(int workers) {
   return std::clamp(kUsual * kWorkers / static_cast<std::uint64_t>(workers), kLeast, kUsual);
 }
 
-bool is_finite(double value) { return std::isfinite(value); }
+bool is_finite(double value) {
+  return std::isfinite(value);
+}
 
 }  // namespace
 
@@ -145,7 +147,8 @@ void GroupsOptions::declare_sweeps(CLI::App& app) {
            }
          },
          "TIMES of a computation, instead of --compute: a table for each. 'calibrated': the one "
-         "that makes all-reduce --calibrate-to times as fast as the parameter server")
+         "that makes all-reduce --calibrate-to times as fast as the parameter server. Other tables "
+         "are for that one, or else the first")
       ->delimiter(',')
       ->type_name("")
       ->group(kSweeps);

@@ -33,15 +33,18 @@ class GroupsCommand final : public Command {
       report.table += fmt::format("learning to a loss of {:g}, at a rate of {:g}, batches of {}\n",
                                   learning->target_loss, learning->learning_rate, learning->batch);
     const auto times = options_.compute_times(scenario);
+    std::optional<Duration> sweeps_with;
     for (const std::optional<Duration>& time : times) {
       DUNLIN_ASSIGN(setting.compute, time ? *time : calibrated(setting));
+      if (!time || !sweeps_with) sweeps_with = setting.compute;
       if (times.size() > 1 || !time)
         report.table += fmt::format("computation: {}{}\n", format_duration(setting.compute),
                                     time ? "" : describe_calibration());
       DUNLIN_TRY(add_figures(setting, !time, report));
     }
-    // The sweeps: with the first of the times.
-    DUNLIN_ASSIGN(setting.compute, times.front() ? *times.front() : calibrated(setting));
+    setting.compute = *sweeps_with;
+    if (times.size() > 1 && (!options_.section_lengths().empty() || !options_.scale().empty()))
+      report.table += fmt::format("computation: {}\n", format_duration(setting.compute));
     DUNLIN_TRY(add_sections(setting, report));
     DUNLIN_TRY(add_scale(scenario, setting.compute, report));
     return report;
@@ -69,10 +72,11 @@ class GroupsCommand final : public Command {
 
   Status add_sections(const GroupSetting& setting, Report& report) const {
     if (options_.section_lengths().empty()) return Status::ok();
-    DUNLIN_ASSIGN(const auto points, make_section_figure(setting, options_.section_lengths(),
-                                                         *options_.learning()));
+    DUNLIN_ASSIGN(const auto points,
+                  make_section_figure(setting, options_.section_lengths(), *options_.learning()));
     report.table += to_text(points);
-    for (auto& row : simulate::to_json(points)) add_row("sections", setting, std::move(row), report);
+    for (auto& row : simulate::to_json(points))
+      add_row("sections", setting, std::move(row), report);
     return Status::ok();
   }
 

@@ -12,7 +12,7 @@ constexpr std::size_t kExamples = 8192;
 constexpr std::size_t kJudged = 1024;  // the sample by which models are judged
 constexpr std::size_t kClustersPerClass = 4;
 // Their centers' standard deviation in each direction, where that of examples around them is 1.
-constexpr double kSpread = 0.85;
+constexpr double kSpread = 0.75;
 // Streams of random numbers, beside those of the workers' batches.
 enum Stream : std::uint64_t { kCenters = 1, kDraws = 2, kInitial = 3, kBatches = 4 };
 
@@ -57,6 +57,13 @@ void forward(const Parts<const float>& model, const float* features, Activations
   for (float& share : made.shares) share /= sum;
 }
 
+// Of one example.
+double cross_entropy(const Activations& made, std::size_t label) {
+  // Where a model is sure and wrong, a share may be 0.
+  constexpr float kLeastShare = 1e-30F;
+  return -std::log(std::max(made.shares[label], kLeastShare));
+}
+
 // `weight`: of this example in the gradient.
 void add_backward(const Parts<const float>& model, const float* features, std::size_t label,
                   float weight, Activations& made, const Parts<float>& gradient) {
@@ -75,8 +82,8 @@ void add_backward(const Parts<const float>& model, const float* features, std::s
   }
   add_scaled<LearningProblem::kHidden>(1, hidden_error, gradient.hidden_biases);
   for (std::size_t i = 0; i < LearningProblem::kFeatures; ++i)
-    add_scaled<LearningProblem::kHidden>(
-        features[i], hidden_error, gradient.hidden_weights + i * LearningProblem::kHidden);
+    add_scaled<LearningProblem::kHidden>(features[i], hidden_error,
+                                         gradient.hidden_weights + i * LearningProblem::kHidden);
 }
 
 }  // namespace
@@ -90,8 +97,7 @@ LearningProblem::LearningProblem(std::uint64_t seed) : seed_(seed), examples_(kE
     const std::size_t cluster = draws.below(kClasses * kClustersPerClass);
     example.label = cluster / kClustersPerClass;
     for (std::size_t i = 0; i < kFeatures; ++i)
-      example.features[i] =
-          centers[cluster * kFeatures + i] + static_cast<float>(draws.normal());
+      example.features[i] = centers[cluster * kFeatures + i] + static_cast<float>(draws.normal());
   }
 }
 
@@ -110,30 +116,31 @@ std::vector<float> LearningProblem::initial_model() const {
   return model;
 }
 
-void LearningProblem::gradient(std::span<const float> model, Rank worker, std::uint64_t iteration,
-                               std::size_t batch, std::span<float> gradient) const {
+double LearningProblem::gradient(std::span<const float> model, Rank worker, std::uint64_t iteration,
+                                 std::size_t batch, std::span<float> gradient) const {
   std::fill(gradient.begin(), gradient.end(), 0.0F);
   const Parts<const float> weights(model);
   const Parts<float> sums(gradient);
   Random random(seed_ + kBatches, worker.index(), iteration);
   Activations made;
+  double sum = 0;
   for (std::size_t i = 0; i < batch; ++i) {
     const Example& example = examples_[random.below(kExamples)];
     forward(weights, example.features, made);
+    sum += cross_entropy(made, example.label);
     add_backward(weights, example.features, example.label, 1 / static_cast<float>(batch), made,
                  sums);
   }
+  return sum / static_cast<double>(batch);
 }
 
 double LearningProblem::loss(std::span<const float> model) const {
-  // Where a model is sure and wrong, a share may be 0.
-  constexpr float kLeastShare = 1e-30F;
   const Parts<const float> weights(model);
   Activations made;
   double sum = 0;
   for (std::size_t i = 0; i < kJudged; ++i) {
     forward(weights, examples_[i].features, made);
-    sum -= std::log(std::max(made.shares[examples_[i].label], kLeastShare));
+    sum += cross_entropy(made, examples_[i].label);
   }
   return sum / kJudged;
 }

@@ -33,9 +33,10 @@ class LearningProblem {
 
   // Where all workers begin.
   std::vector<float> initial_model() const;
-  // The mean gradient over the batch that the worker draws in this iteration.
-  void gradient(std::span<const float> model, Rank worker, std::uint64_t iteration,
-                std::size_t batch, std::span<float> gradient) const;
+  // The mean gradient over the batch that the worker draws in this iteration, and the mean
+  // cross-entropy over it.
+  double gradient(std::span<const float> model, Rank worker, std::uint64_t iteration,
+                  std::size_t batch, std::span<float> gradient) const;
   // The mean cross-entropy over a fixed sample of the examples.
   double loss(std::span<const float> model) const;
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -248,6 +249,25 @@ TEST(DunlinSim, TheFiguresOf2dTgaAreThoseOfTheFormulas) {
   for (const Json& row : rows) EXPECT_NEAR(row.at("ratio").get<double>(), 1, 0.02) << row;
 }
 
+// The comparison of the paper on partial all-reduce, in one command.
+TEST(DunlinSim, GroupsLearnAtSeveralTimesScalesAndSections) {
+  const auto lines = simulate({"groups", "--learn", "--target-loss", "0.8", "--slowdowns", "2",
+                               "--steps", "20", "--compute-times", "3.3ms,calibrated", "--scale",
+                               "8,16", "--section-lengths", "1,4"});
+  std::map<std::string, int> tables;
+  for (const Json& line : lines) {
+    ++tables[line.at("table")];
+    if (line.at("method") == "all-reduce" && line.at("table") == "figures" &&
+        line.at("slowed") == "none" && line.at("is_calibrated"))
+      EXPECT_NEAR(line.at("over_parameter_server").get<double>(), 4.27, 0.1);
+    EXPECT_EQ(line.at("reaches_loss"), true) << line;
+  }
+  // Methods by slowdowns and times; by slowdowns and sizes; those with sections by their lengths.
+  EXPECT_EQ(tables["figures"], 9 * 3 * 2);
+  EXPECT_EQ(tables["scale"], 9 * 2 * 2);
+  EXPECT_EQ(tables["sections"], 4 * 2);
+}
+
 // A run that may not take as long as it has to.
 TEST(DunlinSim, AFailingSeedIsNamedAndCanBeRunAgain) {
   const CommandResult result = sim({"barrier", "-n", "4", "--jitter", "1us", "--seed", "7",
@@ -314,6 +334,19 @@ TEST(DunlinSim, WrongUsageIsExplained) {
   expect({"groups", "--compute", "0", "--message-time", "0", "--latency", "0", "--intra-latency",
           "0", "--bandwidth", "unlimited", "--intra-bandwidth", "unlimited"},
          "takes no time");
+  expect({"groups", "--batch", "4"}, "--batch needs --learn");
+  expect({"groups", "--section-lengths", "1,2"}, "--section-lengths needs --learn");
+  expect({"groups", "--learn", "--learning-rate", "nan"}, "--learning-rate");
+  expect({"groups", "--learn", "--batch", "0"}, "--batch");
+  expect({"groups", "--learn", "--look-every", "9", "--most-iterations", "5"}, "nobody looks");
+  expect({"groups", "--learn", "--target-loss", "0.001", "--most-iterations", "4"},
+         "doesn't reach a loss of 0.001 within 4 iterations");
+  expect({"groups", "--compute-times", "3"}, "--compute-times");
+  expect({"groups", "--compute", "1ms", "--compute-times", "2ms"}, "not both");
+  expect({"groups", "--calibrate-to", "3"}, "needs --compute-times calibrated");
+  expect({"groups", "--compute-times", "calibrated", "--calibrate-to", "100"}, "no computation");
+  expect({"groups", "--scale", "16,18"}, "18 ranks don't fill nodes of 4");
+  expect({"groups", "--scale", "4"}, "--slow-worker 5 is none of 4 workers");
   EXPECT_EQ(sim({"--help"}).exit_code, 0);
   EXPECT_THAT(sim({"reduce", "--help"}).out, HasSubstr("--straggler"));
 }

@@ -12,8 +12,10 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 }  // namespace
 
 FluidNetwork::Link FluidNetwork::add_link(double bandwidth) {
-  bandwidths_.push_back(bandwidth > 0 ? bandwidth : kNever);
-  return bandwidths_.size() - 1;
+  LinkState link;
+  link.bandwidth = bandwidth > 0 ? bandwidth : kNever;
+  links_.push_back(std::move(link));
+  return links_.size() - 1;
 }
 
 void FluidNetwork::after(double seconds, Action action) {
@@ -24,7 +26,7 @@ void FluidNetwork::transfer(double bytes, const std::vector<Link>& links, Action
   Flow flow;
   flow.left = bytes;
   for (const Link link : links) {
-    if (bandwidths_[link] == kNever) continue;
+    if (links_[link].bandwidth == kNever) continue;
     const auto known = std::find_if(flow.uses.begin(), flow.uses.end(),
                                     [&](const Use& use) { return use.link == link; });
     if (known == flow.uses.end()) {
@@ -36,35 +38,65 @@ void FluidNetwork::transfer(double bytes, const std::vector<Link>& links, Action
   if (flow.uses.empty() || bytes <= 0) return after(0, std::move(done));
   flow.done = std::move(done);
   flows_.push_back(std::move(flow));
-  share_links();
+  for (const Use& use : flows_.back().uses) {
+    links_[use.link].flows.push_back(&flows_.back());
+    links_[use.link].mentions += use.times;
+  }
+  has_fair_rates_ = false;
 }
 
 // Progressive filling: the link that gives its users least fixes their rates, then the next one.
+// Shares only change where rates were fixed, so that a heap finds the next one: its offers that
+// aren't a link's share any more are passed over.
 void FluidNetwork::share_links() {
+  has_fair_rates_ = true;
   for (Flow& flow : flows_) flow.is_fixed = false;
-  std::vector<double> left = bandwidths_;
-  std::vector<double> wanted(left.size());
-  for (std::size_t fixed = 0; fixed < flows_.size();) {
-    std::fill(wanted.begin(), wanted.end(), 0);
-    for (const Flow& flow : flows_) {
-      if (flow.is_fixed) continue;
-      for (const Use& use : flow.uses) wanted[use.link] += use.times;
+  offers_.clear();
+  for (Link link = 0; link < links_.size(); ++link) {
+    LinkState& state = links_[link];
+    if (state.flows.empty()) continue;
+    state.left = state.bandwidth;
+    state.wanted = state.mentions;
+    state.share = state.left / state.wanted;
+    offers_.push_back({state.share, link});
+  }
+  std::make_heap(offers_.begin(), offers_.end(), std::greater<>());
+  unfixed_ = flows_.size();
+  while (unfixed_ > 0) {
+    const Offer least = offers_.front();
+    std::pop_heap(offers_.begin(), offers_.end(), std::greater<>());
+    offers_.pop_back();
+    LinkState& tightest = links_[least.link];
+    if (tightest.wanted > 0 && tightest.share == least.share) fix_rates(tightest);
+  }
+}
+
+void FluidNetwork::offer(Link link) {
+  LinkState& state = links_[link];
+  if (state.wanted <= 0) return;
+  state.share = state.left / state.wanted;
+  offers_.push_back({state.share, link});
+  std::push_heap(offers_.begin(), offers_.end(), std::greater<>());
+}
+
+void FluidNetwork::fix_rates(LinkState& tightest) {
+  const double rate = tightest.share;
+  touched_.clear();
+  for (Flow* const flow : tightest.flows) {
+    if (flow->is_fixed) continue;
+    flow->is_fixed = true;
+    flow->rate = rate;
+    --unfixed_;
+    for (const Use& use : flow->uses) {
+      LinkState& used = links_[use.link];
+      used.left -= use.times * rate;
+      used.wanted -= use.times;
+      if (!std::exchange(used.is_touched, true)) touched_.push_back(use.link);
     }
-    double least = kNever;
-    Link tightest = 0;
-    for (Link link = 0; link < left.size(); ++link) {
-      if (wanted[link] == 0 || left[link] / wanted[link] >= least) continue;
-      least = left[link] / wanted[link];
-      tightest = link;
-    }
-    for (Flow& flow : flows_) {
-      const auto crosses = [&](const Use& use) { return use.link == tightest; };
-      if (flow.is_fixed || std::none_of(flow.uses.begin(), flow.uses.end(), crosses)) continue;
-      flow.is_fixed = true;
-      flow.rate = least;
-      ++fixed;
-      for (const Use& use : flow.uses) left[use.link] -= use.times * least;
-    }
+  }
+  for (const Link link : touched_) {
+    links_[link].is_touched = false;
+    offer(link);
   }
 }
 
@@ -73,14 +105,25 @@ void FluidNetwork::advance(double to) {
   now_ = to;
 }
 
+void FluidNetwork::remove(std::list<Flow>::iterator flow) {
+  for (const Use& use : flow->uses) {
+    LinkState& used = links_[use.link];
+    used.flows.erase(std::find(used.flows.begin(), used.flows.end(), &*flow));
+    used.mentions -= use.times;
+  }
+  flows_.erase(flow);
+  has_fair_rates_ = false;
+}
+
 bool FluidNetwork::step() {
-  std::size_t first = 0;
+  if (!has_fair_rates_) share_links();
+  auto first = flows_.end();
   double end = kNever;
-  for (std::size_t i = 0; i < flows_.size(); ++i) {
-    const double at = now_ + std::max(0.0, flows_[i].left) / flows_[i].rate;
+  for (auto flow = flows_.begin(); flow != flows_.end(); ++flow) {
+    const double at = now_ + std::max(0.0, flow->left) / flow->rate;
     if (at < end) {
       end = at;
-      first = i;
+      first = flow;
     }
   }
   if (!timers_.empty() && timers_.top().at <= end) {
@@ -90,11 +133,10 @@ bool FluidNetwork::step() {
     action();
     return true;
   }
-  if (end == kNever) return false;
+  if (first == flows_.end()) return false;
   advance(end);
-  Action done = std::move(flows_[first].done);
-  flows_.erase(flows_.begin() + static_cast<std::ptrdiff_t>(first));
-  share_links();
+  Action done = std::move(first->done);
+  remove(first);
   done();
   return true;
 }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <queue>
 #include <vector>
 
@@ -48,12 +49,38 @@ class FluidNetwork {
     std::vector<Use> uses;
     Action done;
   };
+  struct LinkState {
+    double bandwidth = 0;
+    std::vector<Flow*> flows;  // that use it, as they began
+    double mentions = 0;       // by all of them
+    // While rates are given: what is left, how often flows without a rate mention it, and what it
+    // gives to each mention.
+    double left = 0;
+    double wanted = 0;
+    double share = 0;
+    bool is_touched = false;
+  };
+  // A link by its share when it was put into the heap.
+  struct Offer {
+    double share = 0;
+    Link link = 0;
+    bool operator>(const Offer& other) const {
+      return share != other.share ? share > other.share : link > other.link;
+    }
+  };
 
   void share_links();
+  void fix_rates(LinkState& tightest);
+  void offer(Link link);
   void advance(double to);
+  void remove(std::list<Flow>::iterator flow);
 
-  std::vector<double> bandwidths_;
-  std::vector<Flow> flows_;
+  std::vector<LinkState> links_;
+  std::list<Flow> flows_;       // as they began
+  bool has_fair_rates_ = true;  // false: flows have begun or ended since
+  std::vector<Offer> offers_;   // a heap, the least share in front
+  std::size_t unfixed_ = 0;     // flows without a rate, in share_links()
+  std::vector<Link> touched_;   // of fix_rates()
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   double now_ = 0;
   std::uint64_t order_ = 0;

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "collectives/partial/group_policy.h"
 
 namespace dunlin::simulate {
 
-GroupCluster::GroupCluster(const GroupSetting& setting, const Slowdown& slowdown)
-    : setting_(setting), slowdown_(slowdown) {
+GroupCluster::GroupCluster(const GroupSetting& setting, const Slowdown& slowdown,
+                           GroupModels models)
+    : setting_(setting), slowdown_(slowdown), models_(std::move(models)) {
   const auto add = [&](std::vector<FluidNetwork::Link>& links, int count, double bandwidth) {
     for (int i = 0; i < count; ++i) links.push_back(network_.add_link(bandwidth));
   };
@@ -34,6 +36,7 @@ double GroupCluster::compute_seconds(Rank rank) const {
 }
 
 void GroupCluster::begin(Rank rank) {
+  models_.compute(rank, iteration(rank));
   network_.after(compute_seconds(rank), [this, rank] { computed(rank); });
 }
 
@@ -44,11 +47,15 @@ void GroupCluster::finish(Rank rank) {
   begin(rank);
 }
 
-double GroupCluster::run() {
+void GroupCluster::start() {
   for (int i = 0; i < workers(); ++i) begin(Rank(i));
+}
+
+double GroupCluster::run() {
+  start();
   const std::uint64_t all = setting_.iterations * static_cast<std::uint64_t>(workers());
   while (finished_ < all) {
-    if (!network_.step()) return 0;
+    if (!step()) return 0;
   }
   const double seconds = network_.now() - warm_at_;
   if (seconds <= 0) return std::numeric_limits<double>::infinity();

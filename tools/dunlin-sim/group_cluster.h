@@ -15,6 +15,7 @@
 #include "collectives/partial/group.h"
 #include "runtime/clock.h"
 #include "tools/dunlin-sim/fluid_network.h"
+#include "tools/dunlin-sim/group_models.h"
 #include "transports/sim/options.h"
 
 namespace dunlin::simulate {
@@ -40,6 +41,10 @@ struct GroupSetting {
   // Rules beyond the paper, of collective::GroupOptions.
   bool intra_filter = true;
   std::uint32_t most_alone = 4;
+  // Iterations from one synchronization to the next: of local SGD, and of the other methods that
+  // average models.
+  std::uint64_t local_section_length = 4;
+  std::uint64_t section_length = 1;
   int slow_worker = 5;
   std::uint64_t iterations = 300;  // of each worker, on average
   std::uint64_t seed = 1;
@@ -49,7 +54,7 @@ class GroupCluster {
  public:
   using Action = FluidNetwork::Action;
 
-  GroupCluster(const GroupSetting& setting, const Slowdown& slowdown);
+  GroupCluster(const GroupSetting& setting, const Slowdown& slowdown, GroupModels models = {});
 
   // The method: what a worker does that has computed. It calls finish() once for each.
   std::function<void(Rank)> computed;
@@ -57,6 +62,7 @@ class GroupCluster {
   const GroupSetting& setting() const { return setting_; }
   int workers() const { return setting_.layout.workers(); }
   FluidNetwork& network() { return network_; }
+  GroupModels& models() { return models_; }
   std::uint64_t iteration(Rank rank) const { return iterations_[rank.index()]; }
 
   void all_reduce(const std::vector<Rank>& ranks, Action done);
@@ -68,8 +74,15 @@ class GroupCluster {
   // The worker's iteration is over: it begins the next.
   void finish(Rank rank);
 
-  // Until the workers have done their iterations, some more, some less. Iterations of all workers
-  // per second, the first tenth left out; 0: the method came to a halt; infinite: it took no time.
+  // All workers begin. Then step() goes on to the next event; false: there is none, the method came
+  // to a halt.
+  void start();
+  bool step() { return network_.step(); }
+  std::uint64_t finished() const { return finished_; }  // iterations, of all workers
+
+  // Both, until the workers have done their iterations, some more, some less. Iterations of all
+  // workers per second, the first tenth left out; 0: the method came to a halt; infinite: it took
+  // no time.
   double run();
 
  private:
@@ -82,6 +95,7 @@ class GroupCluster {
   GroupSetting setting_;
   Slowdown slowdown_;
   FluidNetwork network_;
+  GroupModels models_;
   // By worker, and by node.
   std::vector<FluidNetwork::Link> up_, down_, nic_out_, nic_in_;
   std::vector<std::uint64_t> iterations_;

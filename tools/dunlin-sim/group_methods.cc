@@ -51,10 +51,29 @@ class ParameterServer final : public Method {
     cluster_.push(rank, [this] {
       if (++pushed_ < cluster_.workers()) return;
       pushed_ = 0;
-      for (const Rank to : everybody()) cluster_.pull(to, [this, to] { cluster_.finish(to); });
+      cluster_.models().serve_mean();
+      for (const Rank to : everybody()) {
+        cluster_.models().pull(to);
+        cluster_.pull(to, [this, to] { cluster_.finish(to); });
+      }
     });
   }
   int pushed_ = 0;
+};
+
+class AsyncParameterServer final : public Method {
+ public:
+  using Method::Method;
+
+ private:
+  void computed(Rank rank) override {
+    cluster_.push(rank, [this, rank] {
+      cluster_.models().serve(rank);
+      // What is on its way back doesn't change any more.
+      cluster_.models().pull(rank);
+      cluster_.pull(rank, [this, rank] { cluster_.finish(rank); });
+    });
+  }
 };
 
 class AllReduce final : public Method {
@@ -66,16 +85,57 @@ class AllReduce final : public Method {
     if (++waiting_ < cluster_.workers()) return;
     waiting_ = 0;
     cluster_.all_reduce(everybody(), [this] {
+      cluster_.models().step_by_mean();
       for (const Rank rank : everybody()) cluster_.finish(rank);
     });
   }
   int waiting_ = 0;
 };
 
-class AdPsgd final : public Method {
+// Whoever averages models takes a step by its own gradient first, and synchronizes at the ends of
+// sections only.
+class ModelAveraging : public Method {
+ public:
+  ModelAveraging(GroupCluster& cluster, std::uint64_t section_length)
+      : Method(cluster), section_length_(section_length) {}
+  explicit ModelAveraging(GroupCluster& cluster)
+      : ModelAveraging(cluster, cluster.setting().section_length) {}
+
+ protected:
+  virtual void synchronize(Rank rank) = 0;
+  // The current one, from 0.
+  std::uint64_t section(Rank rank) const { return cluster_.iteration(rank) / section_length_; }
+
+ private:
+  void computed(Rank rank) final {
+    cluster_.models().step(rank);
+    const bool is_last = (cluster_.iteration(rank) + 1) % section_length_ == 0;
+    return is_last ? synchronize(rank) : cluster_.finish(rank);
+  }
+  std::uint64_t section_length_;
+};
+
+class LocalSgd final : public ModelAveraging {
+ public:
+  explicit LocalSgd(GroupCluster& cluster)
+      : ModelAveraging(cluster, cluster.setting().local_section_length) {}
+
+ private:
+  void synchronize(Rank) override {
+    if (++waiting_ < cluster_.workers()) return;
+    waiting_ = 0;
+    cluster_.all_reduce(everybody(), [this] {
+      cluster_.models().average(everybody());
+      for (const Rank rank : everybody()) cluster_.finish(rank);
+    });
+  }
+  int waiting_ = 0;
+};
+
+class AdPsgd final : public ModelAveraging {
  public:
   explicit AdPsgd(GroupCluster& cluster)
-      : Method(cluster),
+      : ModelAveraging(cluster),
         random_(cluster.setting().seed),
         is_averaging_(static_cast<std::size_t>(cluster.workers())) {}
 
@@ -85,7 +145,7 @@ class AdPsgd final : public Method {
     Rank passive;
   };
 
-  void computed(Rank rank) override {
+  void synchronize(Rank rank) override {
     const auto others = static_cast<std::size_t>(cluster_.workers() - 1);
     if (others == 0) return cluster_.finish(rank);
     const int other = static_cast<int>(random_.below(others));
@@ -108,6 +168,8 @@ class AdPsgd final : public Method {
   void average(Pair pair) {
     is_averaging_[pair.active.index()] = is_averaging_[pair.passive.index()] = true;
     cluster_.send(pair.active, pair.passive, [this, pair] {
+      // The one that has asked doesn't touch its model until the average is back.
+      cluster_.models().average({pair.active, pair.passive});
       cluster_.send(pair.passive, pair.active, [this, pair] {
         is_averaging_[pair.active.index()] = is_averaging_[pair.passive.index()] = false;
         cluster_.finish(pair.active);
@@ -122,15 +184,18 @@ class AdPsgd final : public Method {
 };
 
 // Partial all-reduces: who has come to which group.
-class Groups : public Method {
+class Groups : public ModelAveraging {
  public:
-  using Method::Method;
+  using ModelAveraging::ModelAveraging;
 
  protected:
   void come(Rank rank, const Group& group) {
     if (++come_[group.sequence] < group.ranks.size()) return;
     come_.erase(group.sequence);
-    cluster_.all_reduce(group.ranks, [this, group] { reduced(group); });
+    cluster_.all_reduce(group.ranks, [this, group] {
+      cluster_.models().average(group.ranks);
+      reduced(group);
+    });
   }
   virtual void reduced(const Group& group) = 0;
 
@@ -144,9 +209,7 @@ class StaticGroups final : public Groups {
       : Groups(cluster), schedule_(schedule) {}
 
  private:
-  void computed(Rank rank) override {
-    come(rank, schedule_.group_of(cluster_.iteration(rank), rank));
-  }
+  void synchronize(Rank rank) override { come(rank, schedule_.group_of(section(rank), rank)); }
   void reduced(const Group& group) override {
     for (const Rank rank : group.ranks) cluster_.finish(rank);
   }
@@ -169,10 +232,9 @@ class GeneratedGroups final : public Groups {
     bool then_computes = false;
   };
 
-  void computed(Rank rank) override {
+  void synchronize(Rank rank) override {
     say([this, rank](GroupNotices& notices) {
-      return generator_.ask(rank, cluster_.iteration(rank), workers_[rank.index()].last_done,
-                            notices);
+      return generator_.ask(rank, section(rank), workers_[rank.index()].last_done, notices);
     });
   }
 
@@ -215,8 +277,12 @@ Result<std::unique_ptr<Method>> make_method(GroupCluster& cluster, GroupMethod m
   switch (method) {
     case GroupMethod::kParameterServer:
       return std::unique_ptr<Method>(std::make_unique<ParameterServer>(cluster));
+    case GroupMethod::kAsyncParameterServer:
+      return std::unique_ptr<Method>(std::make_unique<AsyncParameterServer>(cluster));
     case GroupMethod::kAllReduce:
       return std::unique_ptr<Method>(std::make_unique<AllReduce>(cluster));
+    case GroupMethod::kLocalSgd:
+      return std::unique_ptr<Method>(std::make_unique<LocalSgd>(cluster));
     case GroupMethod::kAdPsgd:
       return std::unique_ptr<Method>(std::make_unique<AdPsgd>(cluster));
     case GroupMethod::kStatic: {
@@ -240,14 +306,30 @@ Result<std::unique_ptr<Method>> make_method(GroupCluster& cluster, GroupMethod m
   return std::unique_ptr<Method>(std::make_unique<GeneratedGroups>(cluster, std::move(generator)));
 }
 
+Status hangs(GroupMethod method) {
+  return {Code::kInternal, fmt::format("{} hangs", to_string(method))};
+}
+
+// Between two looks, as if the loss fell evenly.
+LearningMoment moment_of(double loss, const LearningMoment& before, const LearningMoment& after) {
+  const double share =
+      before.loss > after.loss ? (before.loss - loss) / (before.loss - after.loss) : 1;
+  return {before.iterations + share * (after.iterations - before.iterations),
+          before.seconds + share * (after.seconds - before.seconds), loss};
+}
+
 }  // namespace
 
 const char* to_string(GroupMethod method) {
   switch (method) {
     case GroupMethod::kParameterServer:
       return "parameter-server";
+    case GroupMethod::kAsyncParameterServer:
+      return "async-parameter-server";
     case GroupMethod::kAllReduce:
       return "all-reduce";
+    case GroupMethod::kLocalSgd:
+      return "local-sgd";
     case GroupMethod::kAdPsgd:
       return "ad-psgd";
     case GroupMethod::kStatic:
@@ -268,12 +350,44 @@ Result<double> measure_method(const GroupSetting& setting, GroupMethod method,
   DUNLIN_ASSIGN(const auto made, make_method(cluster, method));
   const double per_second = cluster.run();
   DUNLIN_TRY(made->status());
-  if (per_second <= 0) return Status(Code::kInternal, fmt::format("{} hangs", to_string(method)));
+  if (per_second <= 0) return hangs(method);
   if (!std::isfinite(per_second))
     return Status(Code::kInvalidArgument,
                   fmt::format("{} takes no time: computations, messages or links must take some",
                               to_string(method)));
   return per_second;
+}
+
+Result<LearningRun> learn_method(const GroupSetting& setting, GroupMethod method,
+                                 const Slowdown& slowdown, const LearningProblem& problem,
+                                 const LearningOptions& options) {
+  DUNLIN_TRY(collective::check(setting.layout));
+  const int workers = setting.layout.workers();
+  GroupCluster cluster(setting, slowdown, GroupModels(problem, options, workers));
+  DUNLIN_ASSIGN(const auto made, make_method(cluster, method));
+  LearningRun run;
+  const auto look = [&] {
+    run.curve.push_back({static_cast<double>(cluster.finished()) / workers, cluster.network().now(),
+                         cluster.models().loss()});
+  };
+  look();
+  if (run.curve.back().loss <= options.target_loss) run.target = run.curve.back();
+  cluster.start();
+  std::uint64_t looks = 1;
+  while (!run.target && looks * options.look_every <= options.most_iterations) {
+    const bool goes_on = cluster.step();
+    DUNLIN_TRY(made->status());
+    if (!goes_on) return hangs(method);
+    if (cluster.finished() < looks * options.look_every * static_cast<std::uint64_t>(workers))
+      continue;
+    ++looks;
+    look();
+    const LearningMoment& now = run.curve.back();
+    if (!std::isfinite(now.loss)) break;
+    if (now.loss <= options.target_loss)
+      run.target = moment_of(options.target_loss, run.curve[run.curve.size() - 2], now);
+  }
+  return run;
 }
 
 }  // namespace dunlin::simulate

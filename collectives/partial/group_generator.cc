@@ -6,9 +6,12 @@
 
 namespace dunlin::collective {
 
-Result<GroupGenerator> GroupGenerator::make(const GroupOptions& options) {
+Result<GroupGenerator> GroupGenerator::make(const GroupOptions& options, std::uint64_t first) {
   DUNLIN_TRY(check(options));
-  return GroupGenerator(options);
+  if (first == 0) return Status(Code::kInvalidArgument, "groups are numbered from 1 on");
+  GroupGenerator made(options);
+  made.next_sequence_ = first;
+  return made;
 }
 
 GroupGenerator::GroupGenerator(const GroupOptions& options)

@@ -72,8 +72,9 @@ using GroupNotices = std::vector<GroupNotice>;
 
 class GroupGenerator {
  public:
-  // Options that can't work are kInvalidArgument, with what is wrong with them.
-  static Result<GroupGenerator> make(const GroupOptions& options);
+  // Options that can't work are kInvalidArgument, with what is wrong with them. `first` is the
+  // first group's sequence number, at least 1: above those of another generator that it follows.
+  static Result<GroupGenerator> make(const GroupOptions& options, std::uint64_t first = 1);
 
   // A worker has computed `iteration` (from anywhere, going up with each) and wants a group;
   // `last_done` is the largest sequence number of its groups that are over, 0 if none is. Asking
@@ -118,6 +119,7 @@ class GroupGenerator {
   // The bits of the paper's lock vector: whether somebody was told of the group in front of the
   // worker's queue.
   std::vector<bool> lock_vector() const;
+  // The sequence number of the last group that was made: with `first` 1, how many there were.
   std::uint64_t groups_made() const { return next_sequence_ - 1; }
 
  private:

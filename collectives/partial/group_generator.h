@@ -91,9 +91,10 @@ class GroupGenerator {
   // the one that says so always. Errors as of done().
   Status fail(Rank rank, std::uint64_t sequence, GroupNotices& notices);
   // A worker is gone for good: it died, or has ended its training. Groups that nobody has been told
-  // of lose it, and vanish if a single worker is left; others with it are broken. Saying it again
-  // means nothing. kOutOfRange.
-  Status lose(Rank rank, GroupNotices& notices);
+  // of lose it, and vanish if a single worker is left; others with it are broken, but for those up
+  // to `last_done`, with which it was done: their reduce goes on to its end at the others. Saying
+  // it again means nothing. kOutOfRange. kInvalidArgument: a last_done that can't be.
+  Status lose(Rank rank, GroupNotices& notices, std::uint64_t last_done = 0);
 
   // Everything, options included, so that another process goes on identically. It must be taken
   // after the last call whose notices were sent, and before these are sent if the process may die
@@ -151,6 +152,9 @@ class GroupGenerator {
   Status check_rank(Rank rank) const;
   Status check_alive(Rank rank) const;
   Status check_member(Rank rank, std::uint64_t sequence) const;
+  Status check_last_done(Rank rank, std::uint64_t last_done) const;
+  // The worker has those up to `last_done` no longer.
+  void leave_up_to(Rank rank, std::uint64_t last_done, std::vector<Rank>& concerned);
   // The worker has a group no longer, wherever in its queue.
   void leave(Rank rank, std::uint64_t sequence);
   void break_group(std::uint64_t sequence, GroupNotices& notices, std::vector<Rank>& concerned);

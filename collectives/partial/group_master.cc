@@ -28,8 +28,9 @@ Status GroupMaster::hear(Rank from, const GroupMessage& message, GroupNotices& n
     case Word::kResume:
       return resume(from, message, notices);
     case Word::kLeave:
+      DUNLIN_TRY(generator_.lose(from, notices, message.number < first_ ? 0 : message.number));
       worker.has_left = true;
-      return generator_.lose(from, notices);
+      return Status::ok();
     default:
       return Status(Code::kCorrupted, "a worker does not say that").with_peer(from);
   }

@@ -27,7 +27,7 @@ enum class Word : std::uint8_t {
 
 struct GroupMessage {
   Word word{};
-  // The group's. kAsk: the last one that is over; kResume: the last one joined. 0: none.
+  // The group's. kAsk, kLeave: the last one that is over; kResume: the last one joined. 0: none.
   std::uint64_t number = 0;
   std::uint64_t iteration = 0;  // kAsk
   // kResume: still in that group; kJoin: then_compute; kBroken: ask_again.

@@ -132,8 +132,7 @@ Status GroupService::turn_to(Rank master) {
       say(std::move(again));
       break;
     case Phase::kLeaving:
-      again.word = Word::kLeave;
-      say(std::move(again));
+      say_leave();
       break;
     default:
       break;
@@ -256,10 +255,15 @@ Status GroupService::leave() {
     return {Code::kInvalidArgument,
             fmt::format("'{}': leaves before its last group is over", options_.name)};
   phase_ = Phase::kLeaving;
+  say_leave();
+  return Status::ok();
+}
+
+void GroupService::say_leave() {
   GroupMessage leave;
   leave.word = Word::kLeave;
+  leave.number = last_done_;
   say(std::move(leave));
-  return Status::ok();
 }
 
 Status GroupService::listen() {

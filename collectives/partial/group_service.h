@@ -117,6 +117,7 @@ class GroupService {
   // Of a worker:
   void say(partial::GroupMessage message);
   void say_ask();
+  void say_leave();
   Status listen();
   Status take(partial::GroupMessage message);
   Status take_notice(const partial::GroupMessage& message);

@@ -6,9 +6,12 @@
 
 namespace dunlin::collective {
 
-Result<GroupGenerator> GroupGenerator::make(const GroupOptions& options) {
+Result<GroupGenerator> GroupGenerator::make(const GroupOptions& options, std::uint64_t first) {
   DUNLIN_TRY(check(options));
-  return GroupGenerator(options);
+  if (first == 0) return Status(Code::kInvalidArgument, "groups are numbered from 1 on");
+  GroupGenerator made(options);
+  made.next_sequence_ = first;
+  return made;
 }
 
 GroupGenerator::GroupGenerator(const GroupOptions& options)
@@ -24,17 +27,10 @@ Status GroupGenerator::ask(Rank rank, std::uint64_t iteration, std::uint64_t las
     return Status(Code::kInvalidArgument, fmt::format("asks for a group of iteration {} after {}",
                                                       iteration, asking.iteration))
         .with_peer(rank);
-  if (last_done > asking.told)
-    return Status(Code::kInvalidArgument,
-                  fmt::format("says that group {} is done, but was told of {} at most", last_done,
-                              asking.told))
-        .with_peer(rank);
+  DUNLIN_TRY(check_last_done(rank, last_done));
 
   std::vector<Rank> concerned;
-  while (!asking.queue.empty() && asking.queue.front() <= last_done) {
-    leave(rank, asking.queue.front());
-    add_front(rank, concerned);
-  }
+  leave_up_to(rank, last_done, concerned);
   // What it was told before answered an earlier one.
   if (iteration > asking.iteration) asking.is_answered = false;
   asking.iteration = iteration;
@@ -96,11 +92,13 @@ Status GroupGenerator::fail(Rank rank, std::uint64_t sequence, GroupNotices& not
   return Status::ok();
 }
 
-Status GroupGenerator::lose(Rank rank, GroupNotices& notices) {
+Status GroupGenerator::lose(Rank rank, GroupNotices& notices, std::uint64_t last_done) {
   DUNLIN_TRY(check_rank(rank));
   if (!worker(rank).is_alive) return Status::ok();
-  worker(rank).is_alive = false;
+  DUNLIN_TRY(check_last_done(rank, last_done));
   std::vector<Rank> concerned;
+  leave_up_to(rank, last_done, concerned);
+  worker(rank).is_alive = false;
   for (const std::uint64_t sequence : std::deque(worker(rank).queue)) {
     leave(rank, sequence);
     const auto found = groups_.find(sequence);
@@ -163,6 +161,23 @@ Status GroupGenerator::check_member(Rank rank, std::uint64_t sequence) const {
   if (group == nullptr || group->has(rank)) return Status::ok();
   return Status(Code::kInvalidArgument, fmt::format("is no member of group {}", sequence))
       .with_peer(rank);
+}
+
+Status GroupGenerator::check_last_done(Rank rank, std::uint64_t last_done) const {
+  const std::uint64_t told = worker(rank).told;
+  if (last_done <= told) return Status::ok();
+  return Status(
+             Code::kInvalidArgument,
+             fmt::format("says that group {} is done, but was told of {} at most", last_done, told))
+      .with_peer(rank);
+}
+
+void GroupGenerator::leave_up_to(Rank rank, std::uint64_t last_done, std::vector<Rank>& concerned) {
+  const auto& queue = worker(rank).queue;
+  while (!queue.empty() && queue.front() <= last_done) {
+    leave(rank, queue.front());
+    add_front(rank, concerned);
+  }
 }
 
 void GroupGenerator::leave(Rank rank, std::uint64_t sequence) {

@@ -72,8 +72,9 @@ using GroupNotices = std::vector<GroupNotice>;
 
 class GroupGenerator {
  public:
-  // Options that can't work are kInvalidArgument, with what is wrong with them.
-  static Result<GroupGenerator> make(const GroupOptions& options);
+  // Options that can't work are kInvalidArgument, with what is wrong with them. `first` is the
+  // first group's sequence number, at least 1: above those of another generator that it follows.
+  static Result<GroupGenerator> make(const GroupOptions& options, std::uint64_t first = 1);
 
   // A worker has computed `iteration` (from anywhere, going up with each) and wants a group;
   // `last_done` is the largest sequence number of its groups that are over, 0 if none is. Asking
@@ -90,9 +91,10 @@ class GroupGenerator {
   // the one that says so always. Errors as of done().
   Status fail(Rank rank, std::uint64_t sequence, GroupNotices& notices);
   // A worker is gone for good: it died, or has ended its training. Groups that nobody has been told
-  // of lose it, and vanish if a single worker is left; others with it are broken. Saying it again
-  // means nothing. kOutOfRange.
-  Status lose(Rank rank, GroupNotices& notices);
+  // of lose it, and vanish if a single worker is left; others with it are broken, but for those up
+  // to `last_done`, with which it was done: their reduce goes on to its end at the others. Saying
+  // it again means nothing. kOutOfRange. kInvalidArgument: a last_done that can't be.
+  Status lose(Rank rank, GroupNotices& notices, std::uint64_t last_done = 0);
 
   // Everything, options included, so that another process goes on identically. It must be taken
   // after the last call whose notices were sent, and before these are sent if the process may die
@@ -118,6 +120,7 @@ class GroupGenerator {
   // The bits of the paper's lock vector: whether somebody was told of the group in front of the
   // worker's queue.
   std::vector<bool> lock_vector() const;
+  // The sequence number of the last group that was made: with `first` 1, how many there were.
   std::uint64_t groups_made() const { return next_sequence_ - 1; }
 
  private:
@@ -149,6 +152,9 @@ class GroupGenerator {
   Status check_rank(Rank rank) const;
   Status check_alive(Rank rank) const;
   Status check_member(Rank rank, std::uint64_t sequence) const;
+  Status check_last_done(Rank rank, std::uint64_t last_done) const;
+  // The worker has those up to `last_done` no longer.
+  void leave_up_to(Rank rank, std::uint64_t last_done, std::vector<Rank>& concerned);
   // The worker has a group no longer, wherever in its queue.
   void leave(Rank rank, std::uint64_t sequence);
   void break_group(std::uint64_t sequence, GroupNotices& notices, std::vector<Rank>& concerned);

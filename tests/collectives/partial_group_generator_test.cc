@@ -258,6 +258,33 @@ TEST(GroupGenerator, AGroupUnderWayWithADeadWorkerIsBroken) {
   EXPECT_TRUE(bench.ask(0, 0)[0].group.is_alone());
 }
 
+TEST(GroupGenerator, WhoEndsItsTrainingBreaksNothingThatItIsDoneWith) {
+  Bench bench(options_of(GroupPolicy::kBuffered, {1, 3}, 3));
+  const Group group = bench.ask(0, 0)[0].group;
+  bench.ask(1, 0);
+  GroupNotices notices;
+  // It was told of no group yet.
+  EXPECT_EQ(bench.generator.lose(Rank(2), notices, group.sequence).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(bench.generator.is_alive(Rank(2)));
+  bench.ask(2, 0);
+  ASSERT_TRUE(bench.generator.lose(Rank(2), notices, group.sequence).is_ok());
+  EXPECT_THAT(notices, IsEmpty());
+  // The others may still be at it.
+  ASSERT_NE(bench.generator.find(group.sequence), nullptr);
+  bench.done(group);
+  EXPECT_EQ(bench.generator.find(group.sequence), nullptr);
+}
+
+TEST(GroupGenerator, NumbersFromAnyOn) {
+  const GroupOptions options = options_of(GroupPolicy::kSmart, {1, 2}, 2);
+  GroupGenerator generator = GroupGenerator::make(options, 1000).value();
+  GroupNotices notices;
+  ASSERT_TRUE(generator.ask(Rank(0), 0, 0, notices).is_ok());
+  EXPECT_EQ(notices[0].group.sequence, 1000u);
+  EXPECT_EQ(GroupGenerator::restore(generator.snapshot())->snapshot(), generator.snapshot());
+  EXPECT_EQ(GroupGenerator::make(options, 0).status().code(), Code::kInvalidArgument);
+}
+
 TEST(GroupGenerator, ADroppedGroupOfOneGivesItsWaitingWorkerAnother) {
   // Groups of two: the pending one of the waiting worker shrinks to itself.
   Bench bench(options_of(GroupPolicy::kRandom, {1, 6}, 2));

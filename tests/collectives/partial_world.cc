@@ -125,7 +125,7 @@ Status PartialWorld::hear(int rank, const Said& said) {
       status = generator_.fail(Rank(rank), said.sequence, notices);
       break;
     default:
-      status = generator_.lose(Rank(rank), notices);
+      status = generator_.lose(Rank(rank), notices, said.sequence);
   }
   // What the dead have said comes late, and is none of the generator's mistakes.
   if (status.code() != Code::kPeerDead) DUNLIN_TRY(std::move(status));
@@ -213,7 +213,7 @@ Status PartialWorld::finish(int rank) {
     compute(rank);
   } else {
     self.is_over = true;
-    say(rank, {Said::What::kLost, 0, 0});
+    say(rank, {Said::What::kLost, 0, self.done});
   }
   return look(rank);
 }
@@ -253,7 +253,7 @@ Status PartialWorld::move() {
     const int rank = static_cast<int>(i);
     Worker& self = workers_[i];
     if (!self.is_alive || self.is_over) {
-      say(rank, {Said::What::kLost, 0, 0});
+      say(rank, {Said::What::kLost, 0, self.is_over ? self.done : 0});
       continue;
     }
     if (self.told_done != 0) say(rank, {Said::What::kDone, 0, self.told_done});

@@ -25,19 +25,6 @@ constexpr MethodKind kMethods[] = {
     MethodKind::kAllReduce, MethodKind::kParameterServer, MethodKind::kAsyncParameterServer,
     MethodKind::kAdPsgd,    MethodKind::kLocalSgd,        MethodKind::kStochastic,
     MethodKind::kPartial};
-constexpr GroupSource kSources[] = {GroupSource::kStatic, GroupSource::kRandom,
-                                    GroupSource::kBuffered, GroupSource::kSmart};
-
-template <typename Kind, std::size_t kCount>
-Result<Kind> parse(const Kind (&kinds)[kCount], std::string_view name, const char* what) {
-  std::string known;
-  for (const Kind kind : kinds) {
-    if (name == to_string(kind)) return kind;
-    known += (known.empty() ? "" : ", ") + std::string(to_string(kind));
-  }
-  return Status(Code::kInvalidArgument,
-                fmt::format("no {} is called '{}'; there are: {}", what, name, known));
-}
 
 bool has_servers(MethodKind kind) {
   return kind == MethodKind::kParameterServer || kind == MethodKind::kAsyncParameterServer;
@@ -54,8 +41,17 @@ Status check_servers(const MethodOptions& options, int ranks) {
                                        options.servers, ranks));
   }
   if (options.count >= static_cast<std::size_t>(options.servers)) return Status::ok();
-  return refuse(options, fmt::format("{} servers share {} parameters", options.servers,
-                                     options.count));
+  return refuse(options,
+                fmt::format("{} servers share {} parameters", options.servers, options.count));
+}
+
+Status check_groups(const MethodOptions& options, int ranks) {
+  const collective::GroupOptions groups = groups_of(options, ranks, 1);
+  if (groups.layout.workers() != ranks) {
+    return refuse(options, fmt::format("{} nodes of {} workers in a job of {}", groups.layout.nodes,
+                                       groups.layout.workers_per_node, ranks));
+  }
+  return collective::check(groups);
 }
 
 Status check_graph(const MethodOptions& options, int ranks) {
@@ -90,25 +86,13 @@ const char* to_string(MethodKind kind) {
 }
 
 Result<MethodKind> parse_method(std::string_view name) {
-  return parse(kMethods, name, "method");
-}
-
-const char* to_string(GroupSource source) {
-  switch (source) {
-    case GroupSource::kStatic:
-      return "static";
-    case GroupSource::kRandom:
-      return "random";
-    case GroupSource::kBuffered:
-      return "buffered";
-    case GroupSource::kSmart:
-      return "smart";
+  std::string known;
+  for (const MethodKind kind : kMethods) {
+    if (name == to_string(kind)) return kind;
+    known += (known.empty() ? "" : ", ") + std::string(to_string(kind));
   }
-  return "unknown";
-}
-
-Result<GroupSource> parse_group_source(std::string_view name) {
-  return parse(kSources, name, "source of groups");
+  return Status(Code::kInvalidArgument,
+                fmt::format("no method is called '{}'; there are: {}", name, known));
 }
 
 Status check(const MethodOptions& options, int ranks) {
@@ -130,6 +114,7 @@ Status check(const MethodOptions& options, int ranks) {
     if (options.depth == 0) return refuse(options, "depth 0: no model could be received");
     return check_graph(options, ranks);
   }
+  if (options.kind == MethodKind::kPartial) return check_groups(options, ranks);
   const bool is_collective =
       options.kind == MethodKind::kAllReduce || options.kind == MethodKind::kLocalSgd;
   if (!is_collective || options.algorithm.empty()) return Status::ok();
@@ -139,8 +124,8 @@ Status check(const MethodOptions& options, int ranks) {
 Result<std::unique_ptr<Method>> prepare_method(transport::Fabric& fabric,
                                                const MethodOptions& options) {
   DUNLIN_TRY(check(options, fabric.size()));
-  const bool is_server = has_servers(options.kind) &&
-                         ParameterRoles(options, fabric.size()).is_server(fabric.rank());
+  const bool is_server =
+      has_servers(options.kind) && ParameterRoles(options, fabric.size()).is_server(fabric.rank());
   switch (options.kind) {
     case MethodKind::kAllReduce:
       return prepare_all_reduce(fabric, options);

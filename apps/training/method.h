@@ -29,7 +29,7 @@
 #include <vector>
 
 #include "apps/training/sgd.h"
-#include "collectives/partial/group_policy.h"
+#include "collectives/partial/group_average.h"
 #include "collectives/stochastic_reduce.h"
 #include "transports/fabric.h"
 
@@ -46,10 +46,6 @@ enum class MethodKind : std::uint8_t {
 };
 const char* to_string(MethodKind kind);
 Result<MethodKind> parse_method(std::string_view name);  // "all-reduce", "parameter-server", ...
-
-enum class GroupSource : std::uint8_t { kStatic, kRandom, kBuffered, kSmart };
-const char* to_string(GroupSource source);
-Result<GroupSource> parse_group_source(std::string_view name);
 
 struct MethodOptions {
   std::string name = "training";  // distinguishes the methods of one job; the same on all ranks
@@ -68,8 +64,8 @@ struct MethodOptions {
   std::string graph = "complete";  // of AD-PSGD and stochastic reduce: collective::make_graph
   collective::SyncMode sync = collective::SyncMode::kNotifyAck;  // of stochastic reduce
   std::uint32_t depth = 2;  // receive slots per in-neighbour, of stochastic reduce
-  std::string algorithm;  // of all-reduce and local SGD; empty: chosen
-  GroupSource groups = GroupSource::kSmart;
+  std::string algorithm;    // of all-reduce and local SGD; empty: chosen
+  collective::GroupSource groups = collective::GroupSource::kSmart;
   // Of partial all-reduce; layout: the job's hosts unless it is set.
   collective::GroupOptions generator;
   std::uint64_t seed = 1;
@@ -81,7 +77,8 @@ Status check(const MethodOptions& options, int ranks);
 struct MethodReport {
   std::uint64_t iterations = 0;        // finished
   std::uint64_t synchronizations = 0;  // in which others' values came in; a server's: steps
-  std::uint64_t bytes_sent = 0;        // payload, without headers
+  // Payload, without headers. An average of k ranks counts as a ring's: 2 (k - 1) / k of the model.
+  std::uint64_t bytes_sent = 0;
   Duration waited{};                   // from finish() (and begin()) to their ends
 };
 
@@ -103,8 +100,8 @@ class Method {
   // Each element once per iteration. What has not been said to be ready is so with finish().
   virtual Status ready(std::size_t first, std::size_t count) = 0;
   // `stop`: this worker would like to end. Methods in which workers can't end one by one agree on
-  // it: stopped() says so once test() has reported the end, on all of them after the same iteration,
-  // this one or, where it takes the word some time to go around, a later one.
+  // it: stopped() says so once test() has reported the end, on all of them after the same
+  // iteration, this one or, where it takes the word some time to go around, a later one.
   virtual Status finish(float learning_rate, bool stop) = 0;
   virtual bool stopped() const = 0;
   // This worker will not train any more. Ends when nobody needs this rank either, and the method

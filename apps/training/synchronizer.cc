@@ -232,9 +232,9 @@ bool Synchronizer::Impl::is_survived(const Status& loss) {
 Status Synchronizer::Impl::await_end(Duration timeout) {
   const TimePoint deadline = fabric_.clock().now() + timeout;
   for (;;) {
-    Status status = fabric_.wait([this] { return method_->test(); },
-                                 [this] { return method_->awaited(); },
-                                 deadline - fabric_.clock().now());
+    Status status =
+        fabric_.wait([this] { return method_->test(); }, [this] { return method_->awaited(); },
+                     deadline - fabric_.clock().now());
     if (!is_survived(status)) return status;
   }
 }

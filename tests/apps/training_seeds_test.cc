@@ -70,8 +70,7 @@ class Team {
   // A rank of [first, end) dies at some moment.
   Rank lose_one_of(int first, int end) {
     auto& random = world_.random();
-    const Rank victim(first +
-                      static_cast<int>(random() % static_cast<std::uint64_t>(end - first)));
+    const Rank victim(first + static_cast<int>(random() % static_cast<std::uint64_t>(end - first)));
     world_.network().lose_at(victim, TimePoint() + std::chrono::microseconds(random() % 4000));
     return victim;
   }
@@ -203,9 +202,8 @@ TEST_P(TrainingSeedsTest, ParameterServersAverageExactly) {
   for (int rank = 0; rank < world.size() - options.servers; ++rank) {
     Method& method = team.method(rank);
     for (std::size_t i = 0; i < kCount; ++i) method.parameters()[i] = static_cast<float>(100 + i);
-    SteppedWorker& worker =
-        team.workers().emplace_back(method, rank, iterations[static_cast<std::size_t>(rank)],
-                                    compute_numbers, 1.0F, random);
+    SteppedWorker& worker = team.workers().emplace_back(
+        method, rank, iterations[static_cast<std::size_t>(rank)], compute_numbers, 1.0F, random);
     worker.slowness = 1 + random() % 12;
     worker.on_finished = [&, rank](std::uint64_t t) {
       for (std::size_t i = 0; i < kCount; ++i) {

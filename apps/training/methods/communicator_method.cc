@@ -19,7 +19,8 @@ Status CommunicatorMethod::start_average(ModelRange range) {
   DUNLIN_ASSIGN(const auto request,
                 shared_.start_average(*communicator_, range, options().algorithm));
   requests_.push_back(request);
-  costs().bytes_sent += range.count * sizeof(float);
+  const auto others = static_cast<std::size_t>(communicator_->size()) - 1;
+  costs().bytes_sent += 2 * range.count * sizeof(float) * others / (others + 1);
   return Status::ok();
 }
 

@@ -1,13 +1,137 @@
 #include "apps/training/methods/partial.h"
 
-namespace dunlin::training {
+#include <algorithm>
 
-// Averages of groups that a generator forms while workers train (collectives/partial) have no
-// interface for a worker yet; the method stands on it.
-Result<std::unique_ptr<Method>> prepare_partial(transport::Fabric&, const MethodOptions&) {
-  return Status(Code::kUnavailable,
-                "the method 'partial' is not in this build: it waits for averages of the groups "
-                "that collectives/partial forms");
+#include "apps/training/methods/method_base.h"
+#include "collectives/barrier.h"
+#include "collectives/member_watch.h"
+#include "collectives/partial/group_average.h"
+
+namespace dunlin::training {
+namespace {
+
+class Partial final : public MethodBase {
+ public:
+  Partial(transport::Fabric& fabric, const MethodOptions& options)
+      : MethodBase(fabric, options),
+        everybody_(all_ranks()),
+        watch_(fabric, everybody_),
+        sgd_(options.sgd, options.count),
+        parameters_(options.count),
+        gradient_(options.count) {}
+  Status prepare();
+  Status connect() override { return barrier_ ? barrier_->connect() : Status::ok(); }
+
+  std::span<float> parameters() override { return parameters_; }
+  std::span<float> gradient() override { return gradient_; }
+  std::span<float> velocity() override { return sgd_.velocity(); }
+  std::vector<transport::Awaited> awaited() const override {
+    return barrier_ && phase() == Phase::kLeaving ? barrier_->awaited() : average_->awaited();
+  }
+
+ private:
+  Status start_finish(float learning_rate) override;
+  Status start_leave() override { return barrier_ ? barrier_->start() : average_->leave(); }
+  Status advance() override;
+  Status move_on();
+  void take_average();
+  bool is_static() const { return options().groups == collective::GroupSource::kStatic; }
+  // Behind the model's elements, where it is sent.
+  float& flag() { return average_->model().back(); }
+
+  const std::vector<Rank> everybody_;
+  collective::MemberWatch watch_;  // under a static schedule
+  Sgd sgd_;
+  std::vector<float> parameters_;
+  std::vector<float> gradient_;
+  std::unique_ptr<collective::GroupAverage> average_;
+  // Of leaving, under a static schedule: others may be in their last average still.
+  std::unique_ptr<collective::Barrier> barrier_;
+  bool is_averaging_ = false;
+  bool has_flag_ = false;  // somebody wants to stop, as far as is known here
+  std::uint64_t averages_ = 0;
+};
+
+Status Partial::prepare() {
+  collective::GroupAverageOptions wanted;
+  wanted.name = options().name;
+  wanted.count = options().count + 1;
+  wanted.source = options().groups;
+  wanted.groups = groups_of(options(), fabric().size(), fabric().bootstrap().job().local_size);
+  DUNLIN_ASSIGN(average_, collective::GroupAverage::create(fabric(), std::move(wanted)));
+  if (is_static()) {
+    DUNLIN_ASSIGN(barrier_,
+                  collective::Barrier::prepare(fabric(), options().name + "/end", all_ranks()));
+  }
+  return Status::ok();
+}
+
+Status Partial::start_finish(float learning_rate) {
+  sgd_.step(parameters_, gradient_, learning_rate);
+  is_averaging_ = (report().iterations + 1) % options().section_length == 0;
+  if (!is_averaging_) {
+    set_stopped(!is_static() && wants_stop());
+    return Status::ok();
+  }
+  if (averages_ % kSpread == 0) has_flag_ = wants_stop();
+  std::ranges::copy(parameters_, average_->model().begin());
+  flag() = has_flag_ ? 1.0F : 0.0F;
+  return average_->start(averages_);
+}
+
+void Partial::take_average() {
+  is_averaging_ = false;
+  ++averages_;
+  const std::span<float> model = average_->model();
+  std::copy_n(model.begin(), parameters_.size(), parameters_.begin());
+  has_flag_ = has_flag_ || flag() > 0;
+  set_stopped(is_static() ? has_flag_ && averages_ % kSpread == 0 : wants_stop());
+  const collective::GroupAverageStatistics done = average_->statistics();
+  if (done.groups > 0) {
+    costs().bytes_sent =
+        2 * model.size_bytes() * done.groups * (done.members - done.groups) / done.members;
+  }
+  costs().synchronizations = done.groups;
+}
+
+Status Partial::advance() {
+  Status status = move_on();
+  if (!is_static() || status.is_ok() || (status.is_error() && status.code() != Code::kPeerDead))
+    return status;
+  // Of several who are gone, the one that died comes first.
+  DUNLIN_TRY(watch_.check([this] { return awaited(); }, began()));
+  return status;
+}
+
+Status Partial::move_on() {
+  if (phase() == Phase::kLeaving && !barrier_) return average_->test();
+  if (phase() != Phase::kFinishing || !is_averaging_) {
+    average_->progress();
+    return phase() == Phase::kLeaving ? barrier_->test() : Status::ok();
+  }
+  DUNLIN_TRY(average_->test());
+  take_average();
+  return Status::ok();
+}
+
+}  // namespace
+
+collective::GroupOptions groups_of(const MethodOptions& options, int ranks, int local_size) {
+  collective::GroupOptions groups = options.generator;
+  if (groups.layout == collective::WorkerLayout{}) {
+    const int per_node = ranks % local_size == 0 ? local_size : 1;
+    groups.layout = {ranks / per_node, per_node};
+  }
+  groups.group_size = std::min(groups.group_size, ranks);
+  groups.seed = options.seed;
+  return groups;
+}
+
+Result<std::unique_ptr<Method>> prepare_partial(transport::Fabric& fabric,
+                                                const MethodOptions& options) {
+  auto method = std::make_unique<Partial>(fabric, options);
+  DUNLIN_TRY(method->prepare());
+  return std::unique_ptr<Method>(std::move(method));
 }
 
 }  // namespace dunlin::training

@@ -143,10 +143,7 @@ TEST(MethodOptionsTest, NamesGoBothWays) {
   for (const char* const name : {"all-reduce", "parameter-server", "async-parameter-server",
                                  "ad-psgd", "local-sgd", "stochastic", "partial"})
     EXPECT_STREQ(to_string(parse_method(name).value()), name);
-  for (const char* const name : {"static", "random", "buffered", "smart"})
-    EXPECT_STREQ(to_string(parse_group_source(name).value()), name);
   EXPECT_NE(parse_method("allreduce").status().message().find("all-reduce, "), std::string::npos);
-  EXPECT_EQ(parse_group_source("").status().code(), Code::kInvalidArgument);
 }
 
 TEST(MethodOptionsTest, WhatDoesNotSuitIsRefused) {

@@ -64,6 +64,20 @@ def logreg_run(algorithm, sync_s, has_reference=True):
     return lines + [final | ({"test_accuracy": 0.8475} if has_reference else {})]
 
 
+def groups_run(compute_us, learns=True, is_calibrated=False):
+    lines = []
+    for slowed, factor in (("none", 0), ("one", 2), ("one", 5), ("random", 2)):
+        for method, speed in (("parameter-server", 1), ("ad-psgd", 2), ("smart", 5)):
+            line = {"what": "groups", "target_loss": 0.3, "slowdown": factor, "slowed": slowed, "method": method,
+                    "over_parameter_server": speed, "paper_per_iteration": 5.1, "paper_overall": 5.2, "table": "figures",
+                    "seed": 1, "compute_us": compute_us, "is_calibrated": is_calibrated}
+            if learns:
+                line.update({"overall_speedup": 1.1 * speed,
+                             "curve": [[step, step / speed, 2 / (step + 1)] for step in range(8)] + [[8, 9, None]]})
+            lines.append(line)
+    return lines + [{"what": "groups", "table": "scale", "method": "smart"}]
+
+
 class PlotTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -174,6 +188,31 @@ class TextTest(PlotTest):
         self.assertIn("not a trace", self.plot("trace", "--out", out, self.file("x.json", ["{}"]), expect=1))
 
 
+    def test_groups_need_figures_of_a_time_that_is_there(self):
+        empty = self.file("empty.json", [{"what": "groups", "table": "scale"}])
+        self.assertIn("no line with", self.plot("groups", "--out", "x.png", empty, expect=1))
+        two = self.file("two.json", groups_run(3300) + groups_run(6600))
+        refused = self.plot("groups", "--out", "x.png", "--compute-us", "13000", two, expect=1)
+        self.assertIn("no computation of 13000 us, but of 3300, 6600", refused)
+        self.assertIn("--compute-us", self.plot("groups", "--out", "x.png", "--compute-us", "0", two, expect=2))
+        lines = groups_run(3300)
+        del lines[1]["compute_us"]
+        bad = self.file("bad.json", lines)
+        self.assertIn(f"{bad}:2: 'compute_us' is missing", self.plot("groups", "--out", "x.png", bad, expect=1))
+
+    def test_installed_it_finds_its_parts(self):
+        binaries, parts = self.folder / "bin", self.folder / "share" / "dunlin" / "plot"
+        binaries.mkdir()
+        parts.mkdir(parents=True)
+        installed = shutil.copy(PROGRAM, binaries)
+        for part in pathlib.Path(PROGRAM).parent.glob("*.py"):
+            shutil.copy(part, parts)
+        path = self.file("a.json", svm_run(1, 1e6))
+        done = subprocess.run([installed, "svm", "--table", path], text=True, capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(list(self.folder.rglob("__pycache__")), [])
+
+
 class FigureTest(PlotTest):
     def expect_figure(self, name, magic, *arguments):
         path = self.folder / name
@@ -237,6 +276,23 @@ class FigureTest(PlotTest):
         self.assertIn("no line with", self.plot("schedule", "--out", "x.png", self.file("none.json", [{"x": 1}]), expect=1))
         bad = self.file("bad.json", [{"figure": "3a", "series": "ring", "x": 16}])
         self.assertIn(f"{bad}:1: 'seconds' is missing", self.plot("schedule", "--out", "x.png", bad, expect=1))
+
+    def test_groups(self):
+        times = groups_run(3300) + groups_run(6100, is_calibrated=True)
+        path = self.file("times.json", times)
+        calibrated = self.expect_figure("a.svg", b"<?xml", "groups", path)
+        self.assertIn("6100 us", calibrated.read_text())
+        first = self.expect_figure("b.svg", b"<?xml", "groups", path, "--compute-us", "3300")
+        self.assertIn("3300 us", first.read_text())
+        self.assertIn("Fig. 18", first.read_text())
+        self.expect_figure("a.png", b"\x89PNG", "groups", path)
+        # Without learning there are no curves.
+        timed = self.expect_figure("c.svg", b"<?xml", "groups", self.file("timed.json", groups_run(3300, learns=False)))
+        self.assertNotIn("Fig. 18", timed.read_text())
+        times[0]["curve"] = 1
+        bad = self.file("bad.json", times)
+        refused = self.plot("groups", "--out", "x.png", "--compute-us", "3300", bad, expect=1)
+        self.assertIn(f"{bad}:1: 'curve' is no list", refused)
 
     def test_perf(self):
         lines = [{"bench": bench, "transport": transport, "size": size, "p50_us": scale * (0.1 + size / 1e4),

@@ -9,6 +9,7 @@ Figures are skipped (exit code 77) where there is no matplotlib.
 import json
 import math
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,20 @@ def school_run(steps):
          "velocities": [[0.1, 0]] * 5, "estimates": [[1.5, 0.1]] * 5} for step in range(steps)]
 
 
+def logreg_run(algorithm, sync_s, has_reference=True):
+    """Three iterations."""
+    lines = [{"event": "config", "ranks": 4, "rows": 3000, "features": 400, "algorithm": algorithm}]
+    if has_reference:
+        lines.append({"event": "reference", "objective": 1000.5, "gradient_ratio": 1e-11, "time_s": 99})
+    for iteration in (1, 2, 3):
+        error = 0.1 ** iteration
+        lines.append({"event": "progress", "iteration": iteration, "time_s": iteration * (0.1 + sync_s),
+                      "objective": 1000.5 * (1 + error), "relative_error": error if has_reference else None})
+    final = {"event": "final", "iterations": 3, "objective": 1001.5005, "relative_error": lines[-1]["relative_error"],
+             "time_s": 3 * (0.1 + sync_s), "compute_s": 0.3, "sync_s": 3 * sync_s, "sync_least_s": sync_s}
+    return lines + [final | ({"test_accuracy": 0.8475} if has_reference else {})]
+
+
 class PlotTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -81,6 +96,26 @@ class TextTest(PlotTest):
         self.assertEqual(len(lines), 2)
         self.assertRegex(lines[1], r"^with dgd +dgd +star +4 +1\.8e-15 +5\.9e-16 +0\.5000 +- +- +-$")
 
+    def test_logreg_table_shows_times_beside_the_minimum(self):
+        paths = [self.file("a.json", logreg_run("2d-tga", 0.02)), self.file("b.json", logreg_run("ring", 0.05, False))]
+        lines = self.plot("logreg", "--table", f"ours={paths[0]}", f"b={paths[1]}").splitlines()
+        self.assertEqual(len(lines), 3)
+        self.assertRegex(lines[1], r"^ours +2d-tga +4 +3000 +400 +1000\.5 +1001\.5005 +1\.0e-03 +3 +0\.3000 +0\.0600 "
+                                   r"+0\.0200 +84\.75$")
+        self.assertRegex(lines[2], r"^b +ring +4 +3000 +400 +- +1001\.5005 +- +3 +0\.3000 +0\.1500 +0\.0500 +-$")
+
+    def test_it_finds_its_modules_where_it_is_installed(self):
+        source = pathlib.Path(PROGRAM).parent
+        for folder, names in (("bin", ["dunlin-plot"]), ("share/dunlin/plot", [one.name for one in source.glob("*.py")])):
+            (self.folder / folder).mkdir(parents=True)
+            for name in names:
+                shutil.copy(source / name, self.folder / folder / name)
+        (self.folder / "link").symlink_to(self.folder / "bin/dunlin-plot")
+        for program in ("bin/dunlin-plot", "link"):
+            done = subprocess.run([self.folder / program, "--help"], text=True, capture_output=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([path.name for path in self.folder.rglob("__pycache__")], [])
+
     def test_malformed_lines_are_named(self):
         bad = self.file("bad.json", ['{"event":"config"}', '{"event":'])
         self.assertIn(f"{bad}:2: malformed JSON", self.plot("svm", "--table", bad, expect=1))
@@ -91,10 +126,17 @@ class TextTest(PlotTest):
         self.assertIn("no line with", self.plot("svm", "--table", empty, expect=1))
         self.assertIn("no line with", self.plot("perf", "--out", "x.png", empty, expect=1))
         self.assertIn("No such file", self.plot("svm", "--table", str(self.folder / "none"), expect=1))
-        for command in ("svm", "consensus"):
+        for command in ("svm", "consensus", "logreg"):
             self.assertIn(f"{command} needs --out, --table", self.plot(command, empty, expect=2))
         self.assertIn("no line with", self.plot("consensus", "--table", empty, expect=1))
         self.assertIn("no line with", self.plot("fish", "--out", "x.png", empty, expect=1))
+        self.assertIn("no line with", self.plot("logreg", "--table", empty, expect=1))
+        cut_off = self.file("cut_off.json", logreg_run("ring", 1)[:-1])
+        self.assertIn(f"{cut_off}: no line with \"event\":\"final\"", self.plot("logreg", "--table", cut_off, expect=1))
+        run = logreg_run("ring", 1)
+        del run[-1]["sync_least_s"]
+        partly = self.file("partly.json", run)
+        self.assertIn(f"{partly}: 'sync_least_s' is missing", self.plot("logreg", "--table", partly, expect=1))
         self.assertIn("'pause' is none of", self.plot("consensus", "--y", "pause", "--table", empty, expect=2))
         self.assertIn("'0' is not a number", self.plot("fish", "--panels", "0", "--out", "x.png", empty, expect=2))
         fish = school_run(3)
@@ -157,6 +199,22 @@ class FigureTest(PlotTest):
         runs = ("consensus", f"slow={slow}", f"fast={fast}", f"diverged={self.file('diverged.json', diverged)}")
         self.expect_figure("a.png", b"\x89PNG", *runs)
         self.expect_figure("a.svg", b"<?xml", *runs, "--y", "error_rms,consensus_error")
+
+    def test_logreg(self):
+        ring, tga = self.file("ring.json", logreg_run("ring", 0.05)), self.file("tga.json", logreg_run("2d-tga", 0.02))
+        bare = self.file("bare.json", logreg_run("auto", 0.01, has_reference=False))
+        figure = self.expect_figure("a.svg", b"<?xml", "logreg", f"ring={ring}", f"2d-tga={tga}")
+        # Text is drawn as paths, with the text itself in a comment.
+        self.assertIn("relative error of the objective", figure.read_text())
+        figure = self.expect_figure("b.svg", b"<?xml", "logreg", f"ring={ring}", f"bare={bare}")
+        self.assertNotIn("relative error", figure.read_text())
+        self.expect_figure("c.png", b"\x89PNG", "logreg", bare)
+        exact = logreg_run("ring", 0.05)
+        exact[-2]["relative_error"] = 0
+        self.expect_figure("d.png", b"\x89PNG", "logreg", self.file("exact.json", exact))
+        exact[3]["time_s"] = None
+        bad = self.file("bad.json", exact)
+        self.assertIn(f"{bad}:4: 'time_s' is missing", self.plot("logreg", "--out", "x.png", bad, expect=1))
 
     def test_fish(self):
         for moments in (1, 2, 30):

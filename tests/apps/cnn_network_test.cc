@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "apps/cnn/generator.h"
 
@@ -110,15 +111,19 @@ TEST_F(CnnNetwork, LossGoesDown) {
   for (const auto& [kind, has_batch_norm] :
        {std::pair{NetworkKind::kSmall, false}, {NetworkKind::kResnet20, true}}) {
     make(kind, has_batch_norm);
-    const double before = network_->evaluate(batches_->in_order(0, 320)).value().loss;
-    EXPECT_GT(before, 1.5);
-    for (std::uint64_t iteration = 0; iteration < 40; ++iteration) {
-      train(iteration);
+    std::vector<double> losses;
+    for (std::uint64_t iteration = 0; iteration < 60; ++iteration) {
+      losses.push_back(train(iteration).loss);
       descend(0.05F);
     }
-    const Judgement after = network_->evaluate(batches_->in_order(0, 320)).value();
-    EXPECT_LT(after.loss, 0.5 * before) << to_string(kind);
-    EXPECT_GT(after.right, 200U) << to_string(kind);
+    const auto sum = [](auto from) { return std::accumulate(from, from + 10, 0.0); };
+    EXPECT_LT(sum(losses.end() - 10), 0.5 * sum(losses.begin())) << to_string(kind);
+    // Batches of images that it was not trained with: guessing would get 16 of 160.
+    GeneratorOptions others;
+    others.first = 320;
+    others.count = 160;
+    images_ = cnn::generate(others).value();
+    EXPECT_GT(network_->evaluate(batches_->in_order(0, 160)).value().right, 60U) << to_string(kind);
   }
 }
 

@@ -208,6 +208,10 @@ Status Communicator::wait(const Request& request, Duration timeout,
       look, [&] { return operations.awaited(); }, timeout);
 }
 
+std::vector<transport::Awaited> Communicator::awaited() const {
+  return impl_->operations.awaited();
+}
+
 Status Communicator::run(const Call& call) {
   auto request = start(call);
   while (!request && request.status().is_busy()) {

@@ -105,6 +105,8 @@ class Communicator {
   // may use fabric and communicator, in turns, but not destroy them. Anything but ok from it ends
   // the wait, with that; the operation goes on.
   Status wait(const Request& request, Duration timeout, const std::function<Status()>& pause);
+  // Whom the oldest operation waits for, and for what; for those who wait by themselves.
+  std::vector<transport::Awaited> awaited() const;
   // start(), then wait() for config.deadline.
   Status run(const Call& call);
   // Moves everything on, as test() does.

@@ -15,7 +15,8 @@ namespace dunlin::training {
 
 class Synchronizer {
  public:
-  // Takes the fabric over: until this object is gone, only its thread uses it.
+  // Collective over all ranks, as make_method(). Takes the fabric over: until this object is gone,
+  // only its thread uses it; and the bootstrap, whose waits give the fabric progress.
   static Result<std::unique_ptr<Synchronizer>> create(transport::Fabric& fabric,
                                                       const MethodOptions& options,
                                                       Duration timeout);
@@ -25,7 +26,8 @@ class Synchronizer {
   Synchronizer& operator=(const Synchronizer&) = delete;
 
   bool is_server() const;
-  // Of a server: returns when all workers have left.
+  // Of a server: returns when all workers have left; with an error, too, once no worker's gradient
+  // has come for `timeout`.
   Status serve();
 
   // As Method's. Between begin() and finish() only this thread reads and writes parameters, and

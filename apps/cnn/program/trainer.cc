@@ -50,8 +50,8 @@ Result<bool> Trainer::run() {
   } else {
     DUNLIN_TRY(train());
   }
+  sync_.reset();  // fabric and bootstrap are this thread's again
   DUNLIN_TRY(team_.gather("trained", patience));
-  sync_.reset();
   return conclude();
 }
 

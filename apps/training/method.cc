@@ -1,0 +1,172 @@
+#include "apps/training/method.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <iterator>
+
+#include "apps/training/methods/ad_psgd.h"
+#include "apps/training/methods/all_reduce.h"
+#include "apps/training/methods/async_parameter_server.h"
+#include "apps/training/methods/local_sgd.h"
+#include "apps/training/methods/parameter_server.h"
+#include "apps/training/methods/parameter_wire.h"
+#include "apps/training/methods/parameter_worker.h"
+#include "apps/training/methods/partial.h"
+#include "apps/training/methods/stochastic.h"
+#include "collectives/graph/generators.h"
+#include "collectives/graph/properties.h"
+#include "collectives/schedule/algorithm.h"
+
+namespace dunlin::training {
+namespace {
+
+constexpr MethodKind kMethods[] = {
+    MethodKind::kAllReduce, MethodKind::kParameterServer, MethodKind::kAsyncParameterServer,
+    MethodKind::kAdPsgd,    MethodKind::kLocalSgd,        MethodKind::kStochastic,
+    MethodKind::kPartial};
+constexpr GroupSource kSources[] = {GroupSource::kStatic, GroupSource::kRandom,
+                                    GroupSource::kBuffered, GroupSource::kSmart};
+
+template <typename Kind, std::size_t kCount>
+Result<Kind> parse(const Kind (&kinds)[kCount], std::string_view name, const char* what) {
+  std::string known;
+  for (const Kind kind : kinds) {
+    if (name == to_string(kind)) return kind;
+    known += (known.empty() ? "" : ", ") + std::string(to_string(kind));
+  }
+  return Status(Code::kInvalidArgument,
+                fmt::format("no {} is called '{}'; there are: {}", what, name, known));
+}
+
+bool has_servers(MethodKind kind) {
+  return kind == MethodKind::kParameterServer || kind == MethodKind::kAsyncParameterServer;
+}
+
+Status refuse(const MethodOptions& options, const std::string& why) {
+  return {Code::kInvalidArgument, fmt::format("{}: {}", to_string(options.kind), why)};
+}
+
+Status check_servers(const MethodOptions& options, int ranks) {
+  if (options.servers < 1 || options.servers >= ranks) {
+    return refuse(options, fmt::format("{} servers of {} ranks: there have to be one at least, and "
+                                       "one worker",
+                                       options.servers, ranks));
+  }
+  if (options.count >= static_cast<std::size_t>(options.servers)) return Status::ok();
+  return refuse(options, fmt::format("{} servers share {} parameters", options.servers,
+                                     options.count));
+}
+
+Status check_graph(const MethodOptions& options, int ranks) {
+  DUNLIN_ASSIGN(const auto graph, collective::make_graph(options.graph, ranks));
+  if (collective::is_strongly_connected(graph)) return Status::ok();
+  return refuse(options,
+                fmt::format("graph '{}' is not strongly connected: not all models would come "
+                            "together, nor would the word to stop",
+                            options.graph));
+}
+
+}  // namespace
+
+const char* to_string(MethodKind kind) {
+  switch (kind) {
+    case MethodKind::kAllReduce:
+      return "all-reduce";
+    case MethodKind::kParameterServer:
+      return "parameter-server";
+    case MethodKind::kAsyncParameterServer:
+      return "async-parameter-server";
+    case MethodKind::kAdPsgd:
+      return "ad-psgd";
+    case MethodKind::kLocalSgd:
+      return "local-sgd";
+    case MethodKind::kStochastic:
+      return "stochastic";
+    case MethodKind::kPartial:
+      return "partial";
+  }
+  return "unknown";
+}
+
+Result<MethodKind> parse_method(std::string_view name) {
+  return parse(kMethods, name, "method");
+}
+
+const char* to_string(GroupSource source) {
+  switch (source) {
+    case GroupSource::kStatic:
+      return "static";
+    case GroupSource::kRandom:
+      return "random";
+    case GroupSource::kBuffered:
+      return "buffered";
+    case GroupSource::kSmart:
+      return "smart";
+  }
+  return "unknown";
+}
+
+Result<GroupSource> parse_group_source(std::string_view name) {
+  return parse(kSources, name, "source of groups");
+}
+
+Status check(const MethodOptions& options, int ranks) {
+  if (options.count == 0) return refuse(options, "a model of no parameters");
+  if (ranks < 1) return refuse(options, fmt::format("{} ranks", ranks));
+  for (const float number : {options.sgd.momentum, options.sgd.weight_decay}) {
+    if (std::isfinite(number) && number >= 0) continue;
+    return refuse(options, fmt::format("momentum {} and weight decay {} have to be numbers of 0 or "
+                                       "more",
+                                       options.sgd.momentum, options.sgd.weight_decay));
+  }
+  if (options.piece_elements == 0) return refuse(options, "pieces of no elements");
+  if (options.section_length == 0)
+    return refuse(options, "a section of 0 iterations: models would never come together");
+  if (has_servers(options.kind)) return check_servers(options, ranks);
+  if (options.kind == MethodKind::kAdPsgd)
+    return collective::make_graph(options.graph, ranks).status();
+  if (options.kind == MethodKind::kStochastic) {
+    if (options.depth == 0) return refuse(options, "depth 0: no model could be received");
+    return check_graph(options, ranks);
+  }
+  const bool is_collective =
+      options.kind == MethodKind::kAllReduce || options.kind == MethodKind::kLocalSgd;
+  if (!is_collective || options.algorithm.empty()) return Status::ok();
+  return collective::find_algorithm(collective::Collective::kAllReduce, options.algorithm).status();
+}
+
+Result<std::unique_ptr<Method>> prepare_method(transport::Fabric& fabric,
+                                               const MethodOptions& options) {
+  DUNLIN_TRY(check(options, fabric.size()));
+  const bool is_server = has_servers(options.kind) &&
+                         ParameterRoles(options, fabric.size()).is_server(fabric.rank());
+  switch (options.kind) {
+    case MethodKind::kAllReduce:
+      return prepare_all_reduce(fabric, options);
+    case MethodKind::kParameterServer:
+      return is_server ? prepare_parameter_server(fabric, options)
+                       : prepare_parameter_worker(fabric, options);
+    case MethodKind::kAsyncParameterServer:
+      return is_server ? prepare_async_parameter_server(fabric, options)
+                       : prepare_parameter_worker(fabric, options);
+    case MethodKind::kAdPsgd:
+      return prepare_ad_psgd(fabric, options);
+    case MethodKind::kLocalSgd:
+      return prepare_local_sgd(fabric, options);
+    case MethodKind::kStochastic:
+      return prepare_stochastic(fabric, options);
+    case MethodKind::kPartial:
+      return prepare_partial(fabric, options);
+  }
+  return Status(Code::kInvalidArgument, "no such method");
+}
+
+Result<std::unique_ptr<Method>> make_method(transport::Fabric& fabric,
+                                            const MethodOptions& options) {
+  DUNLIN_ASSIGN(auto method, prepare_method(fabric, options));
+  DUNLIN_TRY(method->connect());
+  return method;
+}
+
+}  // namespace dunlin::training

@@ -1,0 +1,39 @@
+#include "apps/training/methods/ad_psgd_edge.h"
+
+#include <algorithm>
+
+namespace dunlin::training {
+
+Status AdPsgdEdge::send(transport::LocalSlice model) {
+  for (; !waiting_.empty(); waiting_.pop_front()) {
+    const auto tag = static_cast<std::uint64_t>(waiting_.front());
+    if (waiting_.front() != PairWord::kModel) {
+      DUNLIN_TRY(out_.try_send_inline({}, tag));
+      continue;
+    }
+    DUNLIN_TRY(out_.try_send(model, tag, &posted_.completion));
+    posted_.is_posted = true;
+    bytes_sent_ += model.size();
+  }
+  return Status::ok();
+}
+
+bool AdPsgdEdge::is_model_sent() const {
+  return posted_.is_done() &&
+         std::find(waiting_.begin(), waiting_.end(), PairWord::kModel) == waiting_.end();
+}
+
+const transport::Message* AdPsgdEdge::message() {
+  if (!held_) held_ = in_.poll();
+  return held_ ? &*held_ : nullptr;
+}
+
+Status AdPsgdEdge::release() {
+  held_.reset();
+  Status status = in_.release();
+  has_receipts_sent_ = status.is_ok();
+  // A receipt that is owed goes with progress().
+  return status.is_busy() ? Status::ok() : std::move(status);
+}
+
+}  // namespace dunlin::training

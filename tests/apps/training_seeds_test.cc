@@ -1,0 +1,355 @@
+// AD-PSGD and the parameter servers, stepped in virtual time on the hostile network, over many
+// seeds, with workers of different speeds, some of which leave early, and with a death. A failure
+// prints its seed; run it alone with --gtest_filter=*/SEED.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "tests/apps/training_support.h"
+#include "tests/sim/hostile_world.h"
+
+namespace dunlin::testing {
+namespace {
+
+using training::Method;
+using training::MethodKind;
+using training::MethodOptions;
+
+constexpr std::size_t kCount = 37;
+const char* const kSpecs[] = {"complete", "ring", "root-expander", "star", "exponential", "chain"};
+
+// All ranks of a job, as methods; workers come first.
+class Team {
+ public:
+  Team(HostileWorld& world, const MethodOptions& options, std::uint64_t iterations,
+       const ComputeGradient& compute)
+      : world_(world) {
+    for (int rank = 0; rank < world.size(); ++rank)
+      methods_.push_back(training::prepare_method(world.fabric(rank), options).value());
+    for (auto& method : methods_) EXPECT_TRUE(method->connect().is_ok());
+    for (int rank = 0; rank < world.size(); ++rank) {
+      if (method(rank).is_server()) break;
+      SteppedWorker& worker =
+          workers_.emplace_back(method(rank), rank, iterations, compute, 1.0F, world.random());
+      worker.slowness = 1 + world.random()() % 12;
+    }
+    server_errors_.resize(static_cast<std::size_t>(world.size()));
+  }
+
+  Method& method(int rank) { return *methods_[static_cast<std::size_t>(rank)]; }
+  std::deque<SteppedWorker>& workers() { return workers_; }
+  int count() const { return static_cast<int>(workers_.size()); }
+  const Status& error(int rank) const {
+    const auto index = static_cast<std::size_t>(rank);
+    return index < workers_.size() ? workers_[index].error() : server_errors_[index];
+  }
+
+  bool act(int rank) {
+    if (world_.network().is_lost(Rank(rank))) return true;
+    const auto index = static_cast<std::size_t>(rank);
+    if (index < workers_.size()) return workers_[index].act();
+    Status status = method(rank).test();
+    if (status.is_error()) server_errors_[index] = status;
+    return !status.is_busy();
+  }
+  ::testing::AssertionResult run() {
+    if (world_.run([this](int rank) { return act(rank); })) return ::testing::AssertionSuccess();
+    ::testing::AssertionResult failure = ::testing::AssertionFailure();
+    failure << "nothing moves any more";
+    for (int rank = 0; rank < world_.size(); ++rank) {
+      for (const auto& awaited : method(rank).awaited())
+        failure << "; rank " << rank << " waits for " << awaited.what << " from rank "
+                << awaited.peer.value();
+      if (error(rank).is_error()) failure << "; rank " << rank << ": " << error(rank).to_string();
+    }
+    return failure;
+  }
+  // A rank of [first, end) dies at some moment.
+  Rank lose_one_of(int first, int end) {
+    auto& random = world_.random();
+    const Rank victim(first +
+                      static_cast<int>(random() % static_cast<std::uint64_t>(end - first)));
+    world_.network().lose_at(victim, TimePoint() + std::chrono::microseconds(random() % 4000));
+    return victim;
+  }
+
+ private:
+  HostileWorld& world_;
+  std::vector<std::unique_ptr<Method>> methods_;
+  std::deque<SteppedWorker> workers_;
+  std::vector<Status> server_errors_;
+};
+
+// Whole numbers, which differ by worker, iteration and element.
+float gradient_of(int worker, std::uint64_t iteration, std::size_t element) {
+  return static_cast<float>(static_cast<std::uint64_t>(worker + 1) * (element % 7 + 1) + iteration);
+}
+
+void compute_numbers(int worker, std::uint64_t iteration, std::span<const float>,
+                     std::span<float> gradient) {
+  for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = gradient_of(worker, iteration, i);
+}
+
+MethodOptions server_options(MethodKind kind, std::uint64_t seed) {
+  MethodOptions options;
+  options.kind = kind;
+  options.count = kCount;
+  options.servers = 1 + static_cast<int>(seed % 3);
+  options.piece_elements = 1 + seed % 19;  // many pieces, inline ones among them
+  return options;
+}
+
+int servers_and(const MethodOptions& options, std::uint64_t seed) {
+  return options.servers + 1 + static_cast<int>(seed % 5);
+}
+
+class TrainingSeedsTest : public ::testing::TestWithParam<std::uint64_t> {};
+
+// Gradients count exactly once, and averages leave the sum of all models as it is.
+TEST_P(TrainingSeedsTest, AdPsgdKeepsTheSumOfModels) {
+  const std::uint64_t seed = GetParam();
+  HostileWorld world(seed, 2 + static_cast<int>(seed % 6));
+  MethodOptions options;
+  options.kind = MethodKind::kAdPsgd;
+  options.count = kCount;
+  options.graph = kSpecs[seed % std::size(kSpecs)];
+  options.seed = seed;
+  constexpr std::uint64_t kIterations = 12;
+  Team team(world, options, kIterations, compute_numbers);
+  double expected[kCount] = {};
+  for (int rank = 0; rank < world.size(); ++rank) {
+    team.workers()[static_cast<std::size_t>(rank)].leaves = false;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      team.method(rank).parameters()[i] = static_cast<float>(rank * 64);
+      expected[i] += rank * 64;
+      for (std::uint64_t t = 0; t < kIterations; ++t) expected[i] -= gradient_of(rank, t, i);
+    }
+  }
+  ASSERT_TRUE(team.run()) << "seed " << seed;
+  // Passive sides of the last averages end theirs.
+  std::vector<int> acts(static_cast<std::size_t>(world.size()));
+  ASSERT_TRUE(world.run([&](int rank) {
+    team.method(rank).progress();
+    if (world.network().events_in_flight() == 0) ++acts[static_cast<std::size_t>(rank)];
+    return acts[static_cast<std::size_t>(rank)] > 50;
+  }));
+  std::uint64_t averages = 0;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    ASSERT_TRUE(team.error(rank).is_ok()) << "seed " << seed << team.error(rank).to_string();
+    averages += team.method(rank).report().synchronizations;
+    // begin() shows what the model has become.
+    ASSERT_TRUE(team.method(rank).begin(kIterations).is_ok());
+    for (std::size_t i = 0; i < kCount; ++i) expected[i] -= team.method(rank).parameters()[i];
+  }
+  for (std::size_t i = 0; i < kCount; ++i)
+    ASSERT_NEAR(expected[i], 0, 0.02) << "seed " << seed << " element " << i;
+  // Both sides count an average. Few iterations go without.
+  EXPECT_EQ(averages % 2, 0u) << "seed " << seed;
+  EXPECT_GT(averages, kIterations * static_cast<std::uint64_t>(world.size()) / 2)
+      << "seed " << seed;
+}
+
+// Workers leave at different times, and one dies: the others end all their iterations.
+TEST_P(TrainingSeedsTest, AdPsgdGoesOnWithoutWhoLeavesOrDies) {
+  const std::uint64_t seed = GetParam();
+  HostileWorld world(seed, 2 + static_cast<int>(seed % 6));
+  MethodOptions options;
+  options.kind = MethodKind::kAdPsgd;
+  options.count = kCount;
+  options.graph = kSpecs[seed % std::size(kSpecs)];
+  options.seed = seed;
+  Team team(world, options, 20, compute_numbers);
+  for (SteppedWorker& worker : team.workers()) worker.stop_after = 1 + world.random()() % 30;
+  const Rank victim = team.lose_one_of(0, world.size());
+  ASSERT_TRUE(team.run()) << "seed " << seed;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (Rank(rank) == victim && world.network().is_lost(victim)) continue;
+    const SteppedWorker& worker = team.workers()[static_cast<std::size_t>(rank)];
+    EXPECT_TRUE(worker.error().is_ok()) << "seed " << seed << ": " << worker.error().to_string();
+    EXPECT_EQ(worker.finished(), std::min<std::uint64_t>(worker.stop_after, 20)) << "seed " << seed;
+  }
+}
+
+// Every worker has the same parameters after the same iteration: those of the mean of the gradients
+// of all who have not left.
+TEST_P(TrainingSeedsTest, ParameterServersAverageExactly) {
+  const std::uint64_t seed = GetParam();
+  const MethodOptions options = server_options(MethodKind::kParameterServer, seed);
+  HostileWorld world(seed, servers_and(options, seed));
+  auto& random = world.random();
+  std::vector<std::uint64_t> iterations;
+  for (int worker = 0; worker < world.size() - options.servers; ++worker)
+    iterations.push_back(1 + random() % 12);
+  const std::uint64_t most = *std::max_element(iterations.begin(), iterations.end());
+  std::vector<std::vector<double>> expected(most, std::vector<double>(kCount));
+  for (std::uint64_t t = 0; t < most; ++t) {
+    for (std::size_t i = 0; i < kCount; ++i) {
+      double sum = 0;
+      double workers = 0;
+      for (std::size_t worker = 0; worker < iterations.size(); ++worker) {
+        if (iterations[worker] <= t) continue;
+        sum += gradient_of(static_cast<int>(worker), t, i);
+        workers += 1;
+      }
+      const double before = t == 0 ? static_cast<double>(100 + i) : expected[t - 1][i];
+      expected[t][i] = before - sum / workers;
+    }
+  }
+  Team team(world, options, 0, compute_numbers);
+  team.workers().clear();
+  for (int rank = 0; rank < world.size() - options.servers; ++rank) {
+    Method& method = team.method(rank);
+    for (std::size_t i = 0; i < kCount; ++i) method.parameters()[i] = static_cast<float>(100 + i);
+    SteppedWorker& worker =
+        team.workers().emplace_back(method, rank, iterations[static_cast<std::size_t>(rank)],
+                                    compute_numbers, 1.0F, random);
+    worker.slowness = 1 + random() % 12;
+    worker.on_finished = [&, rank](std::uint64_t t) {
+      for (std::size_t i = 0; i < kCount; ++i) {
+        ASSERT_NEAR(team.method(rank).parameters()[i], expected[t][i], 2e-3)
+            << "seed " << seed << " rank " << rank << " iteration " << t << " element " << i;
+      }
+    };
+  }
+  ASSERT_TRUE(team.run()) << "seed " << seed;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    EXPECT_TRUE(team.error(rank).is_ok()) << "seed " << seed << team.error(rank).to_string();
+    if (!team.method(rank).is_server()) {
+      EXPECT_EQ(team.method(rank).report().iterations, iterations[static_cast<std::size_t>(rank)]);
+    } else {
+      EXPECT_EQ(team.method(rank).report().synchronizations, most) << "seed " << seed;
+    }
+  }
+}
+
+// One worker's wish ends all of them after the same iteration.
+TEST_P(TrainingSeedsTest, ParameterServersAgreeOnTheEnd) {
+  const std::uint64_t seed = GetParam();
+  const MethodOptions options = server_options(MethodKind::kParameterServer, seed);
+  HostileWorld world(seed, servers_and(options, seed));
+  Team team(world, options, 1000, compute_numbers);
+  std::uint64_t last = 1000;
+  for (SteppedWorker& worker : team.workers()) {
+    worker.stop_after = 3 + world.random()() % 9;
+    last = std::min(last, worker.stop_after);
+  }
+  ASSERT_TRUE(team.run()) << "seed " << seed;
+  for (const SteppedWorker& worker : team.workers()) {
+    EXPECT_TRUE(worker.error().is_ok()) << "seed " << seed << worker.error().to_string();
+    EXPECT_EQ(worker.finished(), last) << "seed " << seed;
+  }
+}
+
+// A worker's or a server's death ends everybody, and its name is known.
+TEST_P(TrainingSeedsTest, ADeathEndsSynchronousTraining) {
+  const std::uint64_t seed = GetParam();
+  const MethodOptions options = server_options(MethodKind::kParameterServer, seed);
+  HostileWorld world(seed, servers_and(options, seed));
+  Team team(world, options, 15, compute_numbers);
+  const Rank victim = team.lose_one_of(0, world.size());
+  ASSERT_TRUE(team.run()) << "seed " << seed;
+  bool is_anybody_short = false;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (Rank(rank) == victim) continue;
+    if (team.error(rank).is_ok()) continue;
+    is_anybody_short = true;
+    EXPECT_EQ(team.error(rank).code(), Code::kPeerDead)
+        << "seed " << seed << ": " << team.error(rank).to_string();
+    EXPECT_EQ(team.error(rank).peer(), victim)
+        << "seed " << seed << ": " << team.error(rank).to_string();
+  }
+  for (int rank = 0; rank < team.count() && !is_anybody_short; ++rank) {
+    if (Rank(rank) == victim) continue;
+    EXPECT_EQ(team.workers()[static_cast<std::size_t>(rank)].finished(), 15u) << "seed " << seed;
+  }
+}
+
+// With one worker's death, of asynchronous servers: in the end their parameters are what all
+// gradients of the others make, each once, and those of the victim up to its death.
+TEST_P(TrainingSeedsTest, AsynchronousServersApplyEachGradientOnce) {
+  const std::uint64_t seed = GetParam();
+  const MethodOptions options = server_options(MethodKind::kAsyncParameterServer, seed);
+  HostileWorld world(seed, servers_and(options, seed) + 1);
+  constexpr std::uint64_t kIterations = 15;
+  // All elements alike, so that a sum tells how often whose gradient is in it.
+  const auto unit = [](int worker) { return static_cast<float>(1 << (4 * worker)); };
+  Team team(world, options, kIterations,
+            [&](int worker, std::uint64_t, std::span<const float>, std::span<float> gradient) {
+              std::fill(gradient.begin(), gradient.end(), unit(worker));
+            });
+  const bool has_death = seed % 4 != 0;
+  const Rank victim = has_death ? team.lose_one_of(0, team.count()) : Rank();
+  ASSERT_TRUE(team.run()) << "seed " << seed;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (Rank(rank) == victim) continue;
+    ASSERT_TRUE(team.error(rank).is_ok()) << "seed " << seed << team.error(rank).to_string();
+    if (!team.method(rank).is_server()) {
+      EXPECT_EQ(team.workers()[static_cast<std::size_t>(rank)].finished(), kIterations);
+      continue;
+    }
+    const std::span<float> share = team.method(rank).parameters();
+    auto rest = static_cast<std::uint64_t>(-share[0]);
+    for (const float element : share) ASSERT_EQ(element, share[0]) << "seed " << seed;
+    for (int worker = 0; worker < team.count(); ++worker, rest /= 16) {
+      const SteppedWorker& stepped = team.workers()[static_cast<std::size_t>(worker)];
+      EXPECT_GE(rest % 16, stepped.finished()) << "seed " << seed << " worker " << worker;
+      EXPECT_LE(rest % 16, stepped.given()) << "seed " << seed << " worker " << worker;
+    }
+    EXPECT_EQ(rest, 0u) << "seed " << seed;
+  }
+}
+
+TEST_P(TrainingSeedsTest, AServersDeathEndsAsynchronousTraining) {
+  const std::uint64_t seed = GetParam();
+  const MethodOptions options = server_options(MethodKind::kAsyncParameterServer, seed);
+  HostileWorld world(seed, servers_and(options, seed));
+  Team team(world, options, 15, compute_numbers);
+  const Rank victim = team.lose_one_of(team.count(), world.size());
+  ASSERT_TRUE(team.run()) << "seed " << seed;
+  for (const SteppedWorker& worker : team.workers()) {
+    if (worker.error().is_ok()) {
+      EXPECT_EQ(worker.finished(), 15u) << "seed " << seed;
+      continue;
+    }
+    EXPECT_EQ(worker.error().code(), Code::kPeerDead)
+        << "seed " << seed << worker.error().to_string();
+    EXPECT_EQ(worker.error().peer(), victim) << "seed " << seed << worker.error().to_string();
+  }
+}
+
+// A worker computes 20 times as long as the others: these have done all their iterations when it
+// has done a few.
+TEST_P(TrainingSeedsTest, ASlowWorkerSlowsNobody) {
+  const std::uint64_t seed = GetParam();
+  for (const MethodKind kind : {MethodKind::kAsyncParameterServer, MethodKind::kAdPsgd}) {
+    MethodOptions options = server_options(kind, seed);
+    options.servers = 1;
+    options.seed = seed;
+    HostileWorld world(seed, 5);
+    constexpr std::uint64_t kIterations = 40;
+    Team team(world, options, kIterations, compute_numbers);
+    std::uint64_t of_slow_one = 0;  // when the others had done theirs
+    for (SteppedWorker& worker : team.workers()) {
+      worker.slowness = 10;
+      worker.on_finished = [&](std::uint64_t) {
+        for (std::size_t i = 1; i < team.workers().size(); ++i) {
+          if (team.workers()[i].finished() < kIterations - 1) return;
+        }
+        if (of_slow_one == 0) of_slow_one = 1 + team.workers()[0].finished();
+      };
+    }
+    team.workers()[0].slowness = 10 * 20;
+    ASSERT_TRUE(team.run()) << "seed " << seed;
+    EXPECT_LT(of_slow_one, kIterations / 4) << "seed " << seed << ' ' << to_string(kind);
+    for (const SteppedWorker& worker : team.workers()) EXPECT_EQ(worker.finished(), kIterations);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, TrainingSeedsTest, ::testing::Range<std::uint64_t>(1, 201),
+                         [](const auto& seed) { return std::to_string(seed.param); });
+
+}  // namespace
+}  // namespace dunlin::testing

@@ -16,7 +16,8 @@ COLUMNS = (  # field of a run, heading, format
     ("iterations", "iterations", "{}"), ("time_s", "time/s", "{:.2f}"), ("loss", "loss", "{:.4f}"),
     ("accuracy_percent", "accuracy/%", "{:.2f}"), ("test_percent", "test/%", "{:.2f}"),
     ("mean_test_percent", "mean model/%", "{:.2f}"), ("iterations_per_s", "iterations/s", "{:.2f}"),
-    ("samples_per_s", "images/s", "{:.1f}"), ("megabytes", "MB sent (all)", "{:.1f}"), ("wait_share", "waiting/%", "{:.1f}"))
+    ("samples_per_s", "images/s", "{:.1f}"), ("megabytes", "MB sent (all)", "{:.1f}"),
+    ("wait_share", "waiting/%", "{:.1f}"))
 TARGET_COLUMNS = (("to_iterations", "iterations to loss", "{}"), ("to_time", "s to loss", "{:.2f}"))
 BASELINE_COLUMNS = (("speed", "throughput, relative", "{:.2f}"), ("speed_to", "speed to loss, relative", "{:.2f}"))
 

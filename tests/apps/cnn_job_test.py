@@ -91,6 +91,10 @@ class Jobs(JobTest):
             with self.subTest(groups):
                 self.check_learns("partial", 4, "--group-size", 2, "--groups", groups)
 
+    def test_of_what_is_given_twice_the_last_counts(self):
+        final = self.final([CNN, *TRAINING, "--iterations", 7, "--iterations", 2, "--slowdown", "0:0", "--slowdown", "0:1"])
+        self.assertEqual(final["iterations"], 2)
+
     # Averages of gradients over shards: as one worker with all of the batch would have them.
     def test_methods_that_are_the_same_mathematics_agree(self):
         losses = {}
@@ -220,7 +224,8 @@ class Jobs(JobTest):
             self.assertIn(part, told.text())
 
     def test_a_loss_that_is_no_number_is_told(self):
-        job = self.start(2, *TRAINING, "--learning-rate", 1e6, "--iterations", 200)
+        job = self.start(2, *TRAINING, "--learning-rate", 1e6, "--weight-decay", 1e3,
+                         "--iterations", 200)
         self.assertEqual(job.wait(), 1, job.text())
         self.assertRegex(job.text(), r"iteration \d+ \(a smaller --learning-rate may help\): the loss is not a finite")
 

@@ -333,7 +333,7 @@ TEST_P(TrainingSeedsTest, ASlowWorkerSlowsNobody) {
     Team team(world, options, kIterations, compute_numbers);
     std::uint64_t of_slow_one = 0;  // when the others had done theirs
     for (SteppedWorker& worker : team.workers()) {
-      worker.slowness = 10;
+      worker.slowness = 4;
       worker.on_finished = [&](std::uint64_t) {
         for (std::size_t i = 1; i < team.workers().size(); ++i) {
           if (team.workers()[i].finished() < kIterations - 1) return;
@@ -341,7 +341,7 @@ TEST_P(TrainingSeedsTest, ASlowWorkerSlowsNobody) {
         if (of_slow_one == 0) of_slow_one = 1 + team.workers()[0].finished();
       };
     }
-    team.workers()[0].slowness = 10 * 20;
+    team.workers()[0].slowness = 4 * 20;
     ASSERT_TRUE(team.run()) << "seed " << seed;
     EXPECT_LT(of_slow_one, kIterations / 4) << "seed " << seed << ' ' << to_string(kind);
     for (const SteppedWorker& worker : team.workers()) EXPECT_EQ(worker.finished(), kIterations);

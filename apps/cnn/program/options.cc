@@ -36,8 +36,9 @@ void add_data(CLI::App& app, Options& options) {
   GeneratorOptions& generate = options.generate;
   auto* train = app.add_option("--train", options.train,
                                "files to train on: CIFAR-10 binary, or IDX images and IDX labels "
-                               "(plain, .xz or .gz; told by content)");
-  app.add_option("--test", options.test, "files to test on")->needs(train);
+                               "(plain, .xz or .gz; told by content)")
+                    ->take_all();
+  app.add_option("--test", options.test, "files to test on")->take_all()->needs(train);
   app.add_flag("--generate", options.is_generated, "train on generated images (the default)")
       ->excludes(train);
   app.add_option("--images", generate.count, "generated training images")
@@ -202,6 +203,8 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   Names names;
   CLI::App app(kDescription, "dunlin-cnn");
   app.footer(kExitCodes);
+  // What is given twice was meant to be changed.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_data(app, options);
   add_network(app, options, names);
   add_training(app, options);

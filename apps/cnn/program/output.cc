@@ -43,7 +43,7 @@ Status Output::progress(const Moment& moment) {
     has_heading_ = true;
   }
   return say(fmt::format(
-      "{:>9}  {:>7.2f}  {:>9.2f}  {:>8.4f}  {:>7.2f}%  {:>9.2f}  {:>9.2f}  {:>8.1f}  {:>9.1f}",
+      "{:>9}  {:>7.2f}  {:>9.2f}  {:>8.5g}  {:>7.2f}%  {:>9.2f}  {:>9.2f}  {:>8.1f}  {:>9.1f}",
       moment.iteration, moment.epoch, moment.time_s, moment.loss, 100 * moment.accuracy,
       moment.compute_s, moment.wait_s, moment.samples_per_s,
       static_cast<double>(moment.bytes_sent) * 1e-6));

@@ -1,0 +1,367 @@
+// The training methods with threads as ranks, over shared memory, through the Synchronizer: they
+// find a minimum that none of their ranks finds alone, those that should be the same are the same,
+// they stop together, and nobody waits for whom it need not wait for. Deaths: with processes.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/apps/training_support.h"
+#include "tests/support/ranks.h"
+
+namespace dunlin::testing {
+namespace {
+
+using training::MethodKind;
+using training::MethodOptions;
+using training::Synchronizer;
+
+constexpr int kWorkers = 4;
+constexpr auto kTimeout = std::chrono::seconds(60);
+
+bool has_servers(MethodKind kind) {
+  return kind == MethodKind::kParameterServer || kind == MethodKind::kAsyncParameterServer;
+}
+
+struct Case {
+  std::string name;
+  MethodOptions options;
+  float learning_rate = 0.5F;
+  int iterations = 200;
+};
+
+// Runs `train` on the workers; servers serve.
+void run_team(const MethodOptions& options, int workers,
+              const std::function<void(Synchronizer&, int)>& train,
+              PeerKind kind = PeerKind::kThreads, const std::set<int>& killed = {}) {
+  RunOptions run;
+  run.kind = kind;
+  run.size = workers + (has_servers(options.kind) ? options.servers : 0);
+  run.killed = killed;
+  run.configure = [](Config& config) { config.transports = {"shm"}; };
+  run_ranks(run, [&](transport::Fabric& fabric) {
+    auto synchronizer = Synchronizer::create(fabric, options, kTimeout);
+    ASSERT_TRUE(synchronizer.is_ok()) << synchronizer.status().to_string();
+    EXPECT_EQ((*synchronizer)->is_server(), fabric.rank().value() >= workers);
+    train(**synchronizer, fabric.rank().value());
+  });
+}
+
+void serve_well(Synchronizer& synchronizer) {
+  const Status served = synchronizer.serve();
+  EXPECT_TRUE(served.is_ok()) << served.to_string();
+}
+
+// All iterations, and the end; servers serve.
+void train_well(Synchronizer& synchronizer, int rank, std::uint64_t iterations,
+                const ComputeGradient& compute, float learning_rate) {
+  if (synchronizer.is_server()) return serve_well(synchronizer);
+  for (std::uint64_t t = 0; t < iterations; ++t) {
+    const auto ended = iterate(synchronizer, rank, t, compute, learning_rate);
+    ASSERT_TRUE(ended.is_ok()) << rank << ": " << ended.status().to_string();
+    ASSERT_FALSE(*ended);
+  }
+  const Status left = synchronizer.leave();
+  EXPECT_TRUE(left.is_ok()) << left.to_string();
+  EXPECT_EQ(synchronizer.report().iterations, iterations);
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  const auto add = [&](const std::string& name, MethodKind kind) -> Case& {
+    Case& added = cases.emplace_back();
+    added.name = name;
+    added.options.kind = kind;
+    added.options.count = LeastSquares::kUnknowns;
+    added.options.piece_elements = 5;
+    return added;
+  };
+  add("AllReduce", MethodKind::kAllReduce).learning_rate = 1;
+  Case& momentum = add("AllReduceMomentum", MethodKind::kAllReduce);
+  momentum.options.sgd.momentum = 0.5F;
+  add("ParameterServer", MethodKind::kParameterServer).learning_rate = 1;
+  Case& sharded = add("ShardedParameterServer", MethodKind::kParameterServer);
+  sharded.learning_rate = 1;
+  sharded.options.servers = 3;
+  Case& async = add("AsyncParameterServer", MethodKind::kAsyncParameterServer);
+  async.learning_rate = 0.2F;
+  async.options.servers = 2;
+  Case& gossip = add("AdPsgd", MethodKind::kAdPsgd);
+  gossip.iterations = 600;
+  Case& ring = add("AdPsgdRing", MethodKind::kAdPsgd);
+  ring.options.graph = "ring";
+  ring.iterations = 600;
+  Case& local = add("LocalSgd", MethodKind::kLocalSgd);
+  local.options.section_length = 4;
+  const std::pair<const char*, collective::SyncMode> kModes[] = {
+      {"NotifyAck", collective::SyncMode::kNotifyAck},
+      {"Bsp", collective::SyncMode::kBsp},
+      {"Async", collective::SyncMode::kAsync}};
+  for (const auto& [name, mode] : kModes) {
+    Case& stochastic = add(std::string("Stochastic") + name, MethodKind::kStochastic);
+    stochastic.options.sync = mode;
+    stochastic.options.graph = "root-expander";
+    if (mode == collective::SyncMode::kAsync) stochastic.iterations = 4000;
+  }
+  return cases;
+}
+
+class TrainingMethodTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(TrainingMethodTest, ReachesTheMinimum) {
+  const Case& test = GetParam();
+  const LeastSquares problem(kWorkers);
+  const ComputeGradient compute = [&](int worker, std::uint64_t, std::span<const float> x,
+                                      std::span<float> gradient) {
+    problem.gradient(worker, x, gradient);
+    // Where threads share cores, one could do all its iterations before another one begins.
+    std::this_thread::yield();
+  };
+  run_team(test.options, kWorkers, [&](Synchronizer& synchronizer, int rank) {
+    train_well(synchronizer, rank, static_cast<std::uint64_t>(test.iterations), compute,
+               test.learning_rate);
+    if (synchronizer.is_server()) return;
+    // Who ends first in methods without waiting has heard the least of the others.
+    EXPECT_LT(LeastSquares::error(synchronizer.parameters()), 1e-3) << rank;
+    EXPECT_GT(synchronizer.report().synchronizations, 0u);
+    EXPECT_GT(synchronizer.report().bytes_sent, 0u);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, TrainingMethodTest, ::testing::ValuesIn(all_cases()),
+                         [](const auto& test) { return test.param.name; });
+
+// A gradient of many pieces that depends on the parameters, the worker and the iteration.
+void compute_large(int worker, std::uint64_t iteration, std::span<const float> x,
+                   std::span<float> gradient) {
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const auto phase = static_cast<float>((i * 7 + static_cast<std::size_t>(worker) * 13 +
+                                           static_cast<std::size_t>(iteration) * 5) %
+                                          1000);
+    gradient[i] = 0.25F * x[i] + phase / 1000 - 0.5F;
+  }
+}
+
+float initial(std::size_t i) { return static_cast<float>(i % 17) / 17; }
+
+// What one process computes with the whole batch: the mean of the workers' gradients, in double.
+std::vector<double> reference(const MethodOptions& options, int workers, std::uint64_t iterations,
+                              double learning_rate) {
+  std::vector<double> x(options.count);
+  std::vector<double> velocity(options.count);
+  std::vector<float> rounded(options.count);
+  std::vector<float> gradient(options.count);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = initial(i);
+  for (std::uint64_t t = 0; t < iterations; ++t) {
+    std::vector<double> mean(options.count);
+    std::transform(x.begin(), x.end(), rounded.begin(),
+                   [](double value) { return static_cast<float>(value); });
+    for (int worker = 0; worker < workers; ++worker) {
+      compute_large(worker, t, rounded, gradient);
+      for (std::size_t i = 0; i < x.size(); ++i) mean[i] += gradient[i] / workers;
+    }
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      velocity[i] = static_cast<double>(options.sgd.momentum) * velocity[i] + mean[i] +
+                    static_cast<double>(options.sgd.weight_decay) * x[i];
+      x[i] -= learning_rate * velocity[i];
+    }
+  }
+  return x;
+}
+
+void expect_reference(const MethodOptions& options) {
+  constexpr std::uint64_t kIterations = 6;
+  const std::vector<double> expected = reference(options, kWorkers, kIterations, 0.3F);
+  run_team(options, kWorkers, [&](Synchronizer& synchronizer, int rank) {
+    if (!synchronizer.is_server()) {
+      for (std::size_t i = 0; i < options.count; ++i) synchronizer.parameters()[i] = initial(i);
+    }
+    train_well(synchronizer, rank, kIterations, compute_large, 0.3F);
+    if (synchronizer.is_server()) return;
+    double worst = 0;
+    for (std::size_t i = 0; i < options.count; ++i)
+      worst = std::max(worst, std::abs(synchronizer.parameters()[i] - expected[i]));
+    EXPECT_LT(worst, 2e-6) << to_string(options.kind) << ", rank " << rank;
+  });
+}
+
+TEST(TrainingEqualityTest, SynchronousMethodsDoWhatOneProcessDoesWithTheWholeBatch) {
+  MethodOptions options;
+  options.count = 70'001;
+  options.piece_elements = 9'999;
+  options.sgd = {0.9F, 1e-3F};
+  expect_reference(options);
+  options.kind = MethodKind::kParameterServer;
+  options.servers = 2;
+  expect_reference(options);
+}
+
+TEST(TrainingEqualityTest, LocalSgdThatAveragesAlwaysIsAllReduce) {
+  MethodOptions options;
+  options.count = 70'001;
+  options.kind = MethodKind::kLocalSgd;
+  expect_reference(options);
+}
+
+// All workers end after the same iteration, though one only wants to.
+TEST(TrainingStopTest, AllStopTogether) {
+  for (const Case& test : all_cases()) {
+    const bool is_each_for_itself = test.options.kind == MethodKind::kAdPsgd ||
+                                    test.options.kind == MethodKind::kAsyncParameterServer ||
+                                    test.options.sync == collective::SyncMode::kAsync;
+    if (is_each_for_itself) continue;
+    std::vector<std::uint64_t> ended(kWorkers);
+    run_team(test.options, kWorkers, [&](Synchronizer& synchronizer, int rank) {
+      if (synchronizer.is_server()) return serve_well(synchronizer);
+      const LeastSquares problem(kWorkers);
+      const ComputeGradient compute = [&](int worker, std::uint64_t, std::span<const float> x,
+                                          std::span<float> gradient) {
+        problem.gradient(worker, x, gradient);
+      };
+      for (std::uint64_t t = 0; t < 1000; ++t) {
+        const bool wants_to_stop = rank == 2 && t >= 9;
+        const auto stopped = iterate(synchronizer, rank, t, compute, 0.1F, wants_to_stop);
+        ASSERT_TRUE(stopped.is_ok()) << test.name << ": " << stopped.status().to_string();
+        if (!*stopped) continue;
+        ended[static_cast<std::size_t>(rank)] = t;
+        break;
+      }
+      EXPECT_TRUE(synchronizer.leave().is_ok()) << test.name;
+    });
+    EXPECT_GE(ended[0], 9u) << test.name;
+    EXPECT_LE(ended[0], 12u) << test.name;
+    for (const std::uint64_t iteration : ended) EXPECT_EQ(iteration, ended[0]) << test.name;
+  }
+}
+
+// In each iteration of the slow worker the others do 20 of theirs before it ends its computation:
+// they would wait for ever, if they waited for it.
+TEST(TrainingSlowdownTest, ASlowWorkerSlowsNobody) {
+  for (const MethodKind kind : {MethodKind::kAsyncParameterServer, MethodKind::kAdPsgd}) {
+    MethodOptions options;
+    options.kind = kind;
+    options.count = 1000;
+    constexpr std::uint64_t kOfSlowOne = 5;
+    constexpr std::uint64_t kOfOthers = 20 * kOfSlowOne;
+    std::atomic<std::uint64_t> slowest_of_others{0};
+    std::vector<std::atomic<std::uint64_t>> done(kWorkers);
+    const ComputeGradient compute = [&](int worker, std::uint64_t iteration, std::span<const float>,
+                                        std::span<float> gradient) {
+      std::fill(gradient.begin(), gradient.end(), 1.0F);
+      done[static_cast<std::size_t>(worker)] = iteration;
+      const auto is_behind = [&] {
+        return std::any_of(done.begin() + 1, done.end(), [&](const auto& count) {
+          return count < std::min(20 * (iteration + 1), kOfOthers - 1);
+        });
+      };
+      const auto end = std::chrono::steady_clock::now() + kTimeout;
+      while (worker == 0 && is_behind() && std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      EXPECT_TRUE(worker != 0 || !is_behind()) << "the others wait for the slow one";
+    };
+    run_team(options, kWorkers, [&](Synchronizer& synchronizer, int rank) {
+      train_well(synchronizer, rank, rank == 0 ? kOfSlowOne : kOfOthers, compute, 0.01F);
+    });
+  }
+}
+
+// One worker is killed in the midst of an iteration. Returns what came of the others.
+void train_until_death(const MethodOptions& options, int victim,
+                       const std::function<void(const Status&, int)>& judge) {
+  run_team(
+      options, kWorkers,
+      [&](Synchronizer& synchronizer, int rank) {
+        const ComputeGradient compute = [&](int worker, std::uint64_t t, std::span<const float>,
+                                            std::span<float> gradient) {
+          std::fill(gradient.begin(), gradient.end(), 1.0F);
+          if (worker == victim && t == 3) raise(SIGKILL);
+        };
+        Status status;
+        if (synchronizer.is_server() && rank == victim) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));
+          raise(SIGKILL);
+        }
+        if (synchronizer.is_server()) {
+          status = synchronizer.serve();
+        } else {
+          for (std::uint64_t t = 0; t < 200 && status.is_ok(); ++t) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+            status = iterate(synchronizer, rank, t, compute, 0.01F).status();
+          }
+          const Status left = synchronizer.leave();
+          // An error stays.
+          EXPECT_EQ(left.code(), status.code()) << left.to_string();
+        }
+        judge(status, rank);
+      },
+      PeerKind::kProcesses, {victim});
+}
+
+TEST(TrainingDeathTest, IsAnErrorThatNamesTheVictimWhereAllAreNeeded) {
+  for (const Case& test : all_cases()) {
+    const bool is_needed = test.options.kind != MethodKind::kAdPsgd &&
+                           test.options.kind != MethodKind::kAsyncParameterServer;
+    if (!is_needed) continue;
+    train_until_death(test.options, 1, [&](const Status& status, int rank) {
+      EXPECT_EQ(status.code(), Code::kPeerDead) << test.name << rank << status.to_string();
+      EXPECT_EQ(status.peer(), Rank(1)) << test.name << rank << status.to_string();
+    });
+  }
+}
+
+TEST(TrainingDeathTest, StopsNobodyElseWhereWorkersAreIndependent) {
+  for (const Case& test : all_cases()) {
+    if (test.options.kind != MethodKind::kAdPsgd &&
+        test.options.kind != MethodKind::kAsyncParameterServer)
+      continue;
+    train_until_death(test.options, 1, [&](const Status& status, int rank) {
+      EXPECT_TRUE(status.is_ok()) << test.name << rank << status.to_string();
+    });
+  }
+}
+
+TEST(TrainingDeathTest, OfAServerIsAnError) {
+  for (const MethodKind kind :
+       {MethodKind::kParameterServer, MethodKind::kAsyncParameterServer}) {
+    MethodOptions options;
+    options.kind = kind;
+    options.count = 100;
+    options.servers = 2;
+    train_until_death(options, kWorkers, [&](const Status& status, int rank) {
+      EXPECT_EQ(status.code(), Code::kPeerDead) << rank << status.to_string();
+      EXPECT_EQ(status.peer(), Rank(kWorkers)) << rank << status.to_string();
+    });
+  }
+}
+
+// Mistakes in the order of calls are told, and do no harm; a deadline names whom it waited for.
+TEST(SynchronizerTest, TellsMistakesAndNamesWhomItWaitsFor) {
+  MethodOptions options;
+  options.count = 10;
+  RunOptions run;
+  run_ranks(run, [&](transport::Fabric& fabric) {
+    auto made = Synchronizer::create(fabric, options, std::chrono::milliseconds(300));
+    ASSERT_TRUE(made.is_ok()) << made.status().to_string();
+    Synchronizer& synchronizer = **made;
+    EXPECT_EQ(synchronizer.finish(1, false).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(synchronizer.serve().code(), Code::kInvalidArgument);
+    EXPECT_EQ(synchronizer.ready(4, 7).code(), Code::kOutOfRange);
+    EXPECT_TRUE(synchronizer.begin(0).is_ok());
+    EXPECT_EQ(synchronizer.begin(0).code(), Code::kInvalidArgument);
+    if (fabric.rank() == Rank(1)) return;  // never finishes
+    const Status late = synchronizer.finish(1, false).status();
+    EXPECT_EQ(late.code(), Code::kDeadlineExceeded) << late.to_string();
+    EXPECT_EQ(late.peer(), Rank(1)) << late.to_string();
+    EXPECT_EQ(synchronizer.begin(1).code(), Code::kDeadlineExceeded);
+  });
+}
+
+}  // namespace
+}  // namespace dunlin::testing

@@ -1,13 +1,13 @@
 #include "apps/svm/input_file.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 #include <utility>
 
+#include "apps/svm/gzip.h"
 #include "apps/svm/xz.h"
 #include "runtime/fd.h"
 
@@ -15,12 +15,8 @@ namespace dunlin::svm {
 namespace {
 
 Status check_unpacked(const std::string& path, std::string_view bytes) {
-  for (const auto& [magic, name] : {std::pair{"\x1F\x8B", "gzip"}, {"BZh", "bzip2"}}) {
-    if (bytes.starts_with(magic)) {
-      return {Code::kInvalidArgument, fmt::format("{}: is packed with {}: unpack it", path, name)};
-    }
-  }
-  return Status::ok();
+  if (!bytes.starts_with("BZh")) return Status::ok();
+  return {Code::kInvalidArgument, path + ": is packed with bzip2: unpack it"};
 }
 
 }  // namespace
@@ -28,11 +24,12 @@ Status check_unpacked(const std::string& path, std::string_view bytes) {
 Result<InputFile> InputFile::open(const std::string& path) {
   InputFile file;
   DUNLIN_TRY(file.map(path));
-  if (!is_xz(file.bytes())) {
+  const bool is_packed_with_xz = is_xz(file.bytes());
+  if (!is_packed_with_xz && !is_gzip(file.bytes())) {
     DUNLIN_TRY(check_unpacked(path, file.bytes()));
     return file;
   }
-  auto unpacked = unpack_xz(file.bytes());
+  auto unpacked = is_packed_with_xz ? unpack_xz(file.bytes()) : unpack_gzip(file.bytes());
   if (!unpacked) return std::move(unpacked).status().with_context(path);
   InputFile result;
   result.unpacked_ = std::move(unpacked).value();

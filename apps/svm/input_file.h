@@ -1,5 +1,5 @@
 // The bytes of an input file: mapped read-only, or unpacked into memory where the file is packed
-// with xz (told by its first bytes, not by its name). Made by one thread, read by any.
+// with xz or gzip (told by its first bytes, not by its name). Made by one thread, read by any.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace dunlin::svm {
 
 class InputFile {
  public:
-  // Fails for anything but a regular file, for a broken or truncated xz stream, for other kinds of
-  // compression, and for xz where the build has no liblzma.
+  // Fails for anything but a regular file, for a broken or truncated stream, for other kinds of
+  // compression, and for xz and gzip where the build has no liblzma or no zlib.
   static Result<InputFile> open(const std::string& path);
 
   InputFile(InputFile&& other) noexcept;

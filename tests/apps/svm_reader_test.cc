@@ -189,9 +189,9 @@ TEST(LibsvmReader, ReadsMappedFilesAndNamesThemInErrors) {
   EXPECT_EQ(read_libsvm(bad).status().message(), bad + ":2:5: expected ':' after index 2");
   const std::string empty = written(folder, "data_empty.txt", "");
   EXPECT_EQ(read_libsvm(empty).status().message(), empty + ": holds no rows");
-  const std::string gzip = written(folder, "data.gz", "\x1F\x8B....");
-  EXPECT_EQ(read_libsvm(gzip).status().message(), gzip + ": is packed with gzip: unpack it");
-  EXPECT_EQ(read_libsvm(gzip + ".absent").status().code(), Code::kNotFound);
+  const std::string bzip2 = written(folder, "data.bz2", "BZh9....");
+  EXPECT_EQ(read_libsvm(bzip2).status().message(), bzip2 + ": is packed with bzip2: unpack it");
+  EXPECT_EQ(read_libsvm(bzip2 + ".absent").status().code(), Code::kNotFound);
   EXPECT_EQ(read_libsvm(folder.path().string()).status().code(), Code::kInvalidArgument);
 }
 

@@ -14,7 +14,7 @@ FOREIGN_HEADERS = (
     (re.compile(r"(cuda|nvml)"), ("transports/cuda/", "collectives/kernels/", "bench/")),
     (re.compile(r"pmix"), ("runtime/bootstrap/",)),
     (re.compile(r"(pybind11/|Python\.h)"), ("collectives/bindings/python/", "collectives/bindings/c10d/")),
-    (re.compile(r"(torch/|ATen/|c10/)"), ("collectives/bindings/c10d/",)),
+    (re.compile(r"(torch/|ATen/|c10/)"), ("collectives/bindings/c10d/", "apps/cnn/network")),
     (re.compile(r"hwloc"), ("runtime/topology", "tools/dunlin-run/")),
 )
 

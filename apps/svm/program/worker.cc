@@ -93,11 +93,7 @@ Status Worker::agree_on_eta0() {
 }
 
 Status Worker::agree_on_run() {
-  DUNLIN_ASSIGN(run_, told_by_rank_0("run", []() -> Result<std::uint64_t> {
-                  const auto now = std::chrono::system_clock::now().time_since_epoch();
-                  return static_cast<std::uint64_t>(
-                      std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
-                }));
+  DUNLIN_ASSIGN(run_, told_by_rank_0("run", [] { return Result<std::uint64_t>(new_run()); }));
   return Status::ok();
 }
 

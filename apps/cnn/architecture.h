@@ -1,0 +1,87 @@
+// Architecture: what a network consists of, as data: its layers in the order in which they compute,
+// and where their parameters lie in the flat vector that workers exchange.
+//
+// The last layer's parameters come first, as backward propagation reaches them first: what is ready
+// to be sent grows from the vector's beginning. Plain data; any thread.
+//
+//   small      two convolutions of 16 and 32 channels: for tests
+//   vgg-11,    Simonyan and Zisserman, configurations A and D, for 32 x 32 pixels: a single fully
+//   vgg-16     connected layer behind the convolutions, 9.2 and 14.7 million parameters
+//   resnet-20  He et al., section 4.2 with n = 3: shortcuts without parameters, batch
+//              normalisation; 0.27 million parameters
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/status.h"
+
+namespace dunlin::cnn {
+
+enum class NetworkKind : std::uint8_t { kSmall, kVgg11, kVgg16, kResnet20 };
+inline constexpr NetworkKind kNetworkKinds[] = {NetworkKind::kSmall, NetworkKind::kVgg11,
+                                                NetworkKind::kVgg16, NetworkKind::kResnet20};
+const char* to_string(NetworkKind kind);
+Result<NetworkKind> parse_network(std::string_view name);  // "small", "vgg-11", ...
+
+struct Parameter {
+  std::vector<std::int64_t> shape;
+  std::size_t first = 0;  // in the flat vector
+  std::size_t count = 0;
+  std::size_t segment = 0;
+  float mean = 0;  // of its initial values
+  float deviation = 0;
+};
+
+// A layer's parameters, with those of the normalisation behind it.
+struct Segment {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+struct Layer {
+  enum class Kind : std::uint8_t {
+    kConvolution,  // 3 x 3, padded by 1
+    kBatchNorm,
+    kRelu,
+    kMaxPool,        // 2 x 2
+    kShortcutBegin,  // keeps what came in
+    kShortcutEnd,    // adds what was kept, every stride-th pixel of it, and zeros as new channels
+    kMean,           // over all pixels of a channel
+    kLinear,         // of all values of an image
+  };
+  Kind kind = Kind::kRelu;
+  int stride = 1;
+  int channels = 0;                   // that come out
+  std::optional<std::size_t> weight;  // indices of parameters
+  std::optional<std::size_t> bias;
+  std::size_t statistics = 0;  // of batch normalisation: where its running mean lies, and behind it
+                               // its running variance
+};
+
+struct Architecture {
+  NetworkKind kind = NetworkKind::kSmall;
+  int channels = 3;
+  int classes = 10;
+  std::vector<Layer> layers;
+  std::vector<Parameter> parameters;
+  std::vector<Segment> segments;  // adjacent, from the vector's beginning to its end
+  std::size_t count = 0;          // elements of the flat vector
+  std::size_t statistics = 0;     // running means and variances, all together
+};
+
+// For images of 32 x 32 pixels. ResNets have batch normalisation in any case; convolutions in front
+// of it have no bias.
+Architecture make_architecture(NetworkKind kind, int channels, int classes, bool has_batch_norm);
+
+// Initial parameters, drawn after He et al. (Delving Deep into Rectifiers, section 2.2): the same
+// for a seed, everywhere. `flat` has architecture.count elements.
+void initialize(const Architecture& architecture, std::uint64_t seed, std::span<float> flat);
+// The same of running statistics: means 0, variances 1.
+std::vector<float> initial_statistics(const Architecture& architecture);
+
+}  // namespace dunlin::cnn

@@ -1,0 +1,20 @@
+#include "apps/cnn/digest.h"
+
+#include <sodium.h>
+
+namespace dunlin::cnn {
+
+// The hash needs no sodium_init(); that would only choose its fastest implementation.
+Digest digest_of(std::initializer_list<std::span<const std::byte>> parts) {
+  Digest digest;
+  crypto_generichash_state state;
+  crypto_generichash_init(&state, nullptr, 0, digest.size());
+  for (const auto part : parts) {
+    crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(part.data()),
+                              part.size());
+  }
+  crypto_generichash_final(&state, reinterpret_cast<unsigned char*>(digest.data()), digest.size());
+  return digest;
+}
+
+}  // namespace dunlin::cnn

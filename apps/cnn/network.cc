@@ -1,0 +1,294 @@
+#include "apps/cnn/network.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/cuda.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+namespace dunlin::cnn {
+namespace {
+
+constexpr double kMomentumOfStatistics = 0.1;
+constexpr double kLeastVariance = 1e-5;
+
+// Runs `body`, which returns what can be made from a Status; what LibTorch throws becomes one.
+template <typename Body>
+auto guarded(const char* what, Body&& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (const c10::Error& error) {
+    return Status(Code::kInternal,
+                  fmt::format("LibTorch: {}: {}", what, error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    return Status(Code::kInternal, fmt::format("LibTorch: {}: {}", what, error.what()));
+  }
+}
+
+at::Tensor view_of(std::span<float> values) {
+  return at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kFloat);
+}
+
+at::Tensor part_of(const at::Tensor& flat, std::size_t first, std::size_t count) {
+  return flat.narrow(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(count));
+}
+
+}  // namespace
+
+class Network::Impl {
+ public:
+  Impl(Architecture architecture, at::Device device)
+      : architecture_(std::move(architecture)),
+        device_(device),
+        statistics_(initial_statistics(architecture_)),
+        missing_(architecture_.segments.size()) {}
+
+  const Architecture& architecture() const { return architecture_; }
+  std::string device() const { return device_.str(); }
+  std::span<float> statistics() { return statistics_; }
+
+  Status bind(std::span<float> parameters, std::span<float> gradient) {
+    host_parameters_ = view_of(parameters);
+    host_gradient_ = gradient.empty() ? at::Tensor() : view_of(gradient);
+    // On the CPU both are the caller's memory itself.
+    parameters_ = copy_of(host_parameters_);
+    gradient_ = gradient.empty() ? at::Tensor() : copy_of(host_gradient_);
+    leaves_.clear();
+    accumulators_.clear();
+    for (const Parameter& parameter : architecture_.parameters) bind_leaf(parameter);
+    return Status::ok();
+  }
+
+  Result<Judgement> train(const Batch& batch, const Ready& ready) {
+    ready_ = &ready;
+    outcome_ = Status::ok();
+    std::ranges::fill(missing_, 0);
+    for (const Parameter& parameter : architecture_.parameters) ++missing_[parameter.segment];
+    pull();
+    gradient_.zero_();
+    const at::Tensor labels = labels_of(batch);
+    const at::Tensor scores = forward(pixels_of(batch), true);
+    const at::Tensor loss = at::cross_entropy_loss(scores, labels);
+    const Judgement judgement = judge(scores, labels, loss);
+    if (!std::isfinite(judgement.loss)) {
+      return Status(Code::kOutOfRange, "the loss is not a finite number");
+    }
+    loss.backward();
+    DUNLIN_TRY(outcome_);
+    if (std::ranges::any_of(missing_, [](int missing) { return missing != 0; })) {
+      return Status(Code::kInternal, "backward propagation left parameters out");
+    }
+    return judgement;
+  }
+
+  Result<Judgement> evaluate(const Batch& batch) {
+    const at::NoGradGuard without_gradients;
+    pull();
+    const at::Tensor labels = labels_of(batch);
+    const at::Tensor scores = forward(pixels_of(batch), false);
+    return judge(scores, labels, at::cross_entropy_loss(scores, labels));
+  }
+
+ private:
+  at::Tensor copy_of(const at::Tensor& host) const {
+    return device_.is_cpu() ? host : host.to(device_);
+  }
+
+  void bind_leaf(const Parameter& parameter) {
+    at::Tensor leaf =
+        part_of(parameters_, parameter.first, parameter.count).view(parameter.shape).detach();
+    if (gradient_.defined()) {
+      leaf.set_requires_grad(true);
+      // Where there is a gradient already, backward propagation adds to it, in place.
+      leaf.mutable_grad() =
+          part_of(gradient_, parameter.first, parameter.count).view(parameter.shape);
+      // As DistributedDataParallel does it: the leaf itself keeps no hold of its accumulator.
+      auto accumulator = torch::autograd::impl::grad_accumulator(leaf);
+      using torch::autograd::variable_list;
+      using torch::autograd::utils::LambdaPostHook;
+      accumulator->add_post_hook(std::make_unique<LambdaPostHook>(
+          [this, segment = parameter.segment](const variable_list& outputs, const variable_list&) {
+            note_accumulated(segment);
+            return outputs;
+          }));
+      accumulators_.push_back(std::move(accumulator));
+    }
+    leaves_.push_back(std::move(leaf));
+  }
+
+  // A parameter of the segment has its gradient.
+  void note_accumulated(std::size_t number) {
+    if (--missing_[number] != 0 || !outcome_) return;
+    const Segment& segment = architecture_.segments[number];
+    if (!device_.is_cpu()) {
+      part_of(host_gradient_, segment.first, segment.count)
+          .copy_(part_of(gradient_, segment.first, segment.count));
+    }
+    outcome_ = (*ready_)(segment.first, segment.count);
+  }
+
+  // Brings the host's parameters to where they are computed with.
+  void pull() {
+    if (!device_.is_cpu()) parameters_.copy_(host_parameters_);
+  }
+
+  // LibTorch only reads what a batch refers to.
+  at::Tensor pixels_of(const Batch& batch) const {
+    const auto images = static_cast<std::int64_t>(batch.labels.size());
+    return at::from_blob(const_cast<float*>(batch.pixels.data()),
+                         {images, architecture_.channels, kInputSide, kInputSide}, at::kFloat)
+        .to(device_);
+  }
+  at::Tensor labels_of(const Batch& batch) const {
+    return at::from_blob(const_cast<std::int64_t*>(batch.labels.data()),
+                         {static_cast<std::int64_t>(batch.labels.size())}, at::kLong)
+        .to(device_);
+  }
+
+  static Judgement judge(const at::Tensor& scores, const at::Tensor& labels,
+                         const at::Tensor& loss) {
+    const auto right = scores.detach().argmax(1).eq(labels).sum().item<std::int64_t>();
+    return {loss.item<float>(), static_cast<std::size_t>(right)};
+  }
+
+  at::Tensor forward(at::Tensor x, bool is_training) {
+    at::Tensor kept;
+    for (const Layer& layer : architecture_.layers) {
+      switch (layer.kind) {
+        case Layer::Kind::kConvolution:
+          x = convolved(x, layer);
+          break;
+        case Layer::Kind::kBatchNorm:
+          x = normalized(x, layer, is_training);
+          break;
+        case Layer::Kind::kRelu:
+          x = at::relu(x);
+          break;
+        case Layer::Kind::kMaxPool:
+          x = at::max_pool2d(x, {2, 2});
+          break;
+        case Layer::Kind::kShortcutBegin:
+          kept = x;
+          break;
+        case Layer::Kind::kShortcutEnd:
+          x = x + shortcut(kept, layer);
+          break;
+        case Layer::Kind::kMean:
+          x = x.mean({2, 3});
+          break;
+        case Layer::Kind::kLinear:
+          x = at::linear(x.flatten(1), leaves_[*layer.weight], leaves_[*layer.bias]);
+          break;
+      }
+    }
+    return x;
+  }
+
+  at::Tensor convolved(const at::Tensor& x, const Layer& layer) const {
+    const std::array<std::int64_t, 2> stride{layer.stride, layer.stride};
+    const std::array<std::int64_t, 2> padding{1, 1};
+    return at::conv2d(x, leaves_[*layer.weight], layer.bias ? leaves_[*layer.bias] : at::Tensor(),
+                      at::IntArrayRef(stride), at::IntArrayRef(padding));
+  }
+
+  at::Tensor normalized(const at::Tensor& x, const Layer& layer, bool is_training) {
+    const auto channels = static_cast<std::size_t>(layer.channels);
+    const std::span<float> own = std::span(statistics_).subspan(layer.statistics, 2 * channels);
+    const at::Tensor host_mean = view_of(own.first(channels));
+    const at::Tensor host_variance = view_of(own.last(channels));
+    const at::Tensor mean = copy_of(host_mean);
+    const at::Tensor variance = copy_of(host_variance);
+    at::Tensor y = at::batch_norm(x, leaves_[*layer.weight], leaves_[*layer.bias], mean, variance,
+                                  is_training, kMomentumOfStatistics, kLeastVariance, true);
+    if (is_training && !device_.is_cpu()) {
+      host_mean.copy_(mean);
+      host_variance.copy_(variance);
+    }
+    return y;
+  }
+
+  static at::Tensor shortcut(const at::Tensor& kept, const Layer& layer) {
+    if (layer.stride == 1) return kept;
+    const at::Tensor fewer = kept.slice(2, 0, {}, layer.stride).slice(3, 0, {}, layer.stride);
+    const std::int64_t more = layer.channels - kept.size(1);
+    return at::constant_pad_nd(fewer, {0, 0, 0, 0, more / 2, more - more / 2});
+  }
+
+  const Architecture architecture_;
+  const at::Device device_;
+  std::vector<float> statistics_;
+
+  at::Tensor host_parameters_;  // views of the caller's memory
+  at::Tensor host_gradient_;
+  at::Tensor parameters_;  // on the device
+  at::Tensor gradient_;
+  std::vector<at::Tensor> leaves_;  // by parameter: views of parameters_
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
+
+  // Of the backward propagation that is under way.
+  const Ready* ready_ = nullptr;
+  std::vector<int> missing_;  // by segment: parameters without gradient
+  Status outcome_;
+};
+
+Result<DeviceKind> parse_device(std::string_view name) {
+  if (name == "auto") return DeviceKind::kAuto;
+  if (name == "cpu") return DeviceKind::kCpu;
+  if (name == "cuda") return DeviceKind::kCuda;
+  return Status(Code::kInvalidArgument, fmt::format("no device '{}': auto, cpu, cuda", name));
+}
+
+Result<std::unique_ptr<Network>> Network::create(Architecture architecture,
+                                                 const NetworkOptions& options) {
+  return guarded("starting", [&]() -> Result<std::unique_ptr<Network>> {
+    at::set_num_threads(options.threads);
+    // The same numbers from run to run.
+    at::globalContext().setDeterministicAlgorithms(true, true);
+    at::globalContext().setBenchmarkCuDNN(false);
+    at::Device device(at::kCPU);
+    if (options.device != DeviceKind::kCpu && torch::cuda::is_available()) {
+      const auto count = static_cast<int>(torch::cuda::device_count());
+      device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(options.local_rank % count));
+    } else if (options.device == DeviceKind::kCuda) {
+      return Status(Code::kUnavailable, "LibTorch finds no GPU that it can use through CUDA");
+    }
+    return std::unique_ptr<Network>(
+        new Network(std::make_unique<Impl>(std::move(architecture), device)));
+  });
+}
+
+Network::Network(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Network::~Network() = default;
+
+const Architecture& Network::architecture() const {
+  return impl_->architecture();
+}
+
+std::string Network::device() const {
+  return impl_->device();
+}
+
+std::span<float> Network::statistics() {
+  return impl_->statistics();
+}
+
+Status Network::bind(std::span<float> parameters, std::span<float> gradient) {
+  return guarded("binding parameters", [&] { return impl_->bind(parameters, gradient); });
+}
+
+Result<Judgement> Network::train(const Batch& batch, const Ready& ready) {
+  return guarded("training", [&] { return impl_->train(batch, ready); });
+}
+
+Result<Judgement> Network::evaluate(const Batch& batch) {
+  return guarded("evaluating", [&] { return impl_->evaluate(batch); });
+}
+
+}  // namespace dunlin::cnn

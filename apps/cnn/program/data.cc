@@ -1,0 +1,74 @@
+#include "apps/cnn/program/data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "apps/cnn/batches.h"
+#include "apps/cnn/reader.h"
+
+namespace dunlin::cnn {
+namespace {
+
+Result<Images> load_training(const Options& options) {
+  return options.is_generated ? generate(options.generate) : read_images(options.train);
+}
+
+Result<std::optional<Images>> load_test(const Options& options) {
+  std::optional<Images> test;
+  if (options.is_generated) {
+    GeneratorOptions beyond = options.generate;
+    beyond.first = options.generate.count;
+    beyond.count = options.test_images;
+    DUNLIN_ASSIGN(test, generate(beyond));
+  } else if (!options.test.empty()) {
+    DUNLIN_ASSIGN(test, read_images(options.test));
+  }
+  return test;
+}
+
+Status check_test(const Options& options, const Images& train, const Images& test, int classes) {
+  const std::string& name = options.is_generated ? "generated images" : options.test.front();
+  if (!train.has_shape_of(test)) {
+    return {Code::kInvalidArgument,
+            fmt::format("{}: images of {} x {} x {}, those to train on have {} x {} x {} "
+                        "(channels, height, width)",
+                        name, test.channels, test.height, test.width, train.channels, train.height,
+                        train.width)};
+  }
+  if (classes_of(test) > classes) {
+    return {Code::kInvalidArgument, fmt::format("{}: label {}, but those to train on end at {}",
+                                                name, classes_of(test) - 1, classes - 1)};
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<Data> load_data(const Options& options, int worker, int workers, bool has_test) {
+  DUNLIN_ASSIGN(const Images all, load_training(options));
+  Data data;
+  data.source = options.is_generated ? "generated" : options.train.front();
+  auto checked = check_images(all);
+  if (!checked) return std::move(checked).with_context(data.source);
+  data.total = all.count();
+  const std::size_t needed = options.batch_size * static_cast<std::size_t>(workers);
+  if (all.count() < needed) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("{}: {} images; {} workers with batches of {} need {}", data.source,
+                              all.count(), workers, options.batch_size, needed));
+  }
+  // Two at least: a single class would leave nothing to learn.
+  data.classes = std::max(2, options.is_generated ? options.generate.classes : classes_of(all));
+  data.digest = digest_of(all);
+  data.normalization = normalization_of(all);
+  if (has_test) {
+    DUNLIN_ASSIGN(data.test, load_test(options));
+    if (data.test) DUNLIN_TRY(check_test(options, all, *data.test, data.classes));
+  }
+  data.train = worker < workers ? shard_of(all, worker, workers) : Images{};
+  data.train.channels = all.channels;
+  return data;
+}
+
+}  // namespace dunlin::cnn

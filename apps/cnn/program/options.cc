@@ -1,0 +1,223 @@
+#include "apps/cnn/program/options.h"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+
+namespace dunlin::cnn {
+namespace {
+
+constexpr const char* kDescription =
+    "Trains a convolutional network for images of 10 classes or so, in one process or in the ranks "
+    "of a job,\n"
+    "each with a part of the images, whose models come together by a method of choice:\n"
+    "  dunlin-cnn --generate --model small\n"
+    "  dunlin-run -n 4 dunlin-cnn --train cifar10.bin --model vgg-11 --method partial";
+
+constexpr const char* kExitCodes =
+    "A first Ctrl-C ends the training after the iteration, with what --checkpoint asks for.\n"
+    "Exit code: 0 done, 1 failed (a peer died or stalled, the loss is no number, a file could not "
+    "be written),\n"
+    "2 for a wrong command line or data that can't be read, 3 when --target-loss was not reached.";
+
+// Beyond any run; catches negative numbers, which are read as huge ones.
+constexpr std::uint64_t kMost = 1'000'000'000'000;
+
+// What is given by name and parsed when the command line is complete.
+struct Names {
+  std::string model = "small";
+  std::string device = "auto";
+  std::string method = "all-reduce";
+  std::string sync = "notify-ack";
+  std::string groups = "smart";
+  std::vector<std::string> slowdowns;
+};
+
+void add_data(CLI::App& app, Options& options) {
+  GeneratorOptions& generate = options.generate;
+  auto* train = app.add_option("--train", options.train,
+                               "files to train on: CIFAR-10 binary, or IDX images and IDX labels "
+                               "(plain, .xz or .gz; told by content)")
+                    ->take_all();
+  app.add_option("--test", options.test, "files to test on")->take_all()->needs(train);
+  app.add_flag("--generate", options.is_generated, "train on generated images (the default)")
+      ->excludes(train);
+  app.add_option("--images", generate.count, "generated training images")
+      ->check(CLI::Range(std::uint64_t{1}, kMost))
+      ->capture_default_str();
+  app.add_option("--test-images", options.test_images, "generated test images")
+      ->check(CLI::Range(std::uint64_t{1}, kMost))
+      ->capture_default_str();
+  app.add_option("--channels", generate.channels, "of generated images: 1 or 3")
+      ->capture_default_str();
+  app.add_option("--side", generate.side, "of generated images, in pixels")->capture_default_str();
+  app.add_option("--classes", generate.classes, "of generated images")->capture_default_str();
+  app.add_option("--noise", generate.noise, "of generated images: its deviation, of 255")
+      ->capture_default_str();
+  app.add_flag("--augment", options.is_augmented,
+               "show images moved by up to four pixels, and mirrored half the time");
+}
+
+void add_network(CLI::App& app, Options& options, Names& names) {
+  app.add_option("--model", names.model, "small, vgg-11, vgg-16 or resnet-20")
+      ->capture_default_str();
+  app.add_flag("--batch-norm", options.has_batch_norm,
+               "normalise batches behind each convolution (resnet-20 always does)");
+  app.add_option("--device", names.device, "auto, cpu or cuda")->capture_default_str();
+  app.add_option("--threads", options.threads,
+                 "of LibTorch in each rank; 0: this rank's share of the processors")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+}
+
+void add_training(CLI::App& app, Options& options) {
+  app.add_option("--epochs", options.epochs, "passes over all images, by all workers together")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  app.add_option("--iterations", options.iterations, "of each worker; in place of --epochs")
+      ->check(CLI::Range(std::uint64_t{1}, kMost));
+  app.add_option("--duration", options.duration_s, "seconds of training after which to end")
+      ->check(CLI::Range(0.001, 1e9));
+  app.add_option("--batch-size", options.batch_size, "images of a worker's iteration")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 20))
+      ->capture_default_str();
+  app.add_option("--learning-rate", options.learning_rate)
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  app.add_option("--decay", options.decay, "factor on the learning rate")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--decay-every", options.decay_every, "epochs after which it applies once more")
+      ->check(CLI::Range(1e-6, 1e6))
+      ->capture_default_str();
+  app.add_option("--momentum", options.method.sgd.momentum)
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--weight-decay", options.method.sgd.weight_decay)
+      ->check(CLI::Range(0.0, 1e3))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "of initial parameters, orders, generated images")
+      ->capture_default_str();
+  app.add_option("--target-loss", options.target_loss,
+                 "end when rank 0's training loss (mean of its last 50 batches) is this low; where "
+                 "workers end one by one, each by its own")
+      ->check(CLI::Range(0.0, 1e6));
+}
+
+void add_method(CLI::App& app, Options& options, Names& names) {
+  training::MethodOptions& method = options.method;
+  app.add_option("--method", names.method,
+                 "all-reduce, parameter-server, async-parameter-server, ad-psgd, local-sgd, "
+                 "stochastic or partial")
+      ->capture_default_str();
+  app.add_option("--servers", method.servers, "ranks that are parameter servers: the job's last")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--section-length", method.section_length,
+                 "iterations between two averages, of local-sgd and partial")
+      ->check(CLI::Range(std::uint64_t{1}, kMost))
+      ->capture_default_str();
+  app.add_option("--algorithm", method.algorithm,
+                 "of all-reduce and local-sgd (see "
+                 "dunlin-schedule)");
+  app.add_option("--graph", method.graph, "of stochastic and ad-psgd (see dunlin-graph)")
+      ->capture_default_str();
+  app.add_option("--sync", names.sync, "of stochastic: notify-ack, bsp or async")
+      ->capture_default_str();
+  app.add_option("--depth", method.depth, "of stochastic: receive slots for each neighbour")
+      ->check(CLI::Range(1U, 1024U))
+      ->capture_default_str();
+  app.add_option("--groups", names.groups, "of partial: static, random, buffered or smart")
+      ->capture_default_str();
+  app.add_option("--group-size", method.generator.group_size, "of partial")
+      ->check(CLI::Range(2, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--slowdown-threshold", method.generator.slowdown_threshold,
+                 "of partial with smart groups: iterations that a worker may be ahead of its group")
+      ->check(CLI::Range(std::uint64_t{1}, kMost))
+      ->capture_default_str();
+  app.add_option("--slowdown", names.slowdowns,
+                 "WORKER:FACTOR or random:FACTOR: sleep so many times as long as it computed")
+      ->take_all();
+  app.add_option("--transport", options.transport,
+                 "transport(s) to use instead of DUNLIN_TRANSPORTS");
+  app.add_option("--deadline", options.deadline_s,
+                 "seconds to wait for others at most; without it, many times what an iteration "
+                 "takes")
+      ->check(CLI::Range(0.001, 1e9));
+}
+
+void add_output(CLI::App& app, Options& options) {
+  app.add_option("--checkpoint", options.checkpoint,
+                 "save the ranks' states to FILE.RANK.ITERATION");
+  app.add_option("--checkpoint-every", options.checkpoint_every, "iterations (about a tenth)")
+      ->check(CLI::Range(std::uint64_t{1}, kMost));
+  app.add_option("--resume", options.resume,
+                 "go on from the checkpoints FILE.RANK.ITERATION that all ranks have");
+  app.add_option("--report-every", options.report_every, "iterations (about a fortieth)")
+      ->check(CLI::Range(std::uint64_t{1}, kMost));
+  app.add_option("--evaluate-every", options.evaluate_every,
+                 "iterations after which rank 0's model is tested; others may wait for it (in the "
+                 "end only)")
+      ->check(CLI::Range(std::uint64_t{1}, kMost));
+  app.add_option("--json-out", options.json_out,
+                 "JSON lines of the run go to this file ('-': standard output)");
+  app.add_flag("--quiet", options.is_quiet, "no table");
+}
+
+template <typename T>
+T valid(const char* option, Result<T> parsed) {
+  if (!parsed) throw CLI::ValidationError(option, std::string(parsed.status().message()));
+  return std::move(parsed).value();
+}
+
+void complete(Options& options, const Names& names) {
+  for (const auto& [name, value] :
+       {std::pair{"--epochs", options.epochs},
+        {"--duration", options.duration_s.value_or(1)},
+        {"--learning-rate", options.learning_rate},
+        {"--decay", options.decay},
+        {"--decay-every", options.decay_every},
+        {"--momentum", static_cast<double>(options.method.sgd.momentum)},
+        {"--weight-decay", static_cast<double>(options.method.sgd.weight_decay)},
+        {"--target-loss", options.target_loss.value_or(1)},
+        {"--deadline", options.deadline_s.value_or(1)}}) {
+    if (!std::isfinite(value)) throw CLI::ValidationError(name, "is not a finite number");
+  }
+  training::MethodOptions& method = options.method;
+  options.model = valid("--model", parse_network(names.model));
+  options.device = valid("--device", parse_device(names.device));
+  method.kind = valid("--method", training::parse_method(names.method));
+  method.sync = valid("--sync", collective::parse_sync_mode(names.sync));
+  method.groups = valid("--groups", training::parse_group_source(names.groups));
+  for (const std::string& rule : names.slowdowns) {
+    options.slowdowns.push_back(valid("--slowdown", training::parse_slowdown(rule)));
+  }
+  if (options.train.empty()) options.is_generated = true;
+  options.generate.seed = method.seed = method.generator.seed = options.seed;
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
+  Options options;
+  Names names;
+  CLI::App app(kDescription, "dunlin-cnn");
+  app.footer(kExitCodes);
+  // What is given twice was meant to be changed.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  add_data(app, options);
+  add_network(app, options, names);
+  add_training(app, options);
+  add_method(app, options, names);
+  add_output(app, options);
+  try {
+    app.parse(argc, argv);
+    complete(options, names);
+  } catch (const CLI::ParseError& error) {
+    exit_code = app.exit(error) == 0 ? 0 : 2;
+    return std::nullopt;
+  }
+  return options;
+}
+
+}  // namespace dunlin::cnn

@@ -1,0 +1,62 @@
+#include "apps/cnn/program/output.h"
+
+#include <fmt/format.h>
+
+#include "runtime/print.h"
+
+namespace dunlin::cnn {
+
+Result<Output> Output::open(const Options& options, bool is_teller) {
+  Output output;
+  // Where JSON goes to standard output, it goes there alone.
+  output.is_talkative_ = is_teller && !options.is_quiet && options.json_out != "-";
+  if (!is_teller) return output;
+  DUNLIN_ASSIGN(output.lines_, JsonLines::open(options.json_out, !options.resume.empty()));
+  return output;
+}
+
+Status Output::event(const char* event, const Json& fields) {
+  Json line = {{"event", event}};
+  line.update(fields);
+  return lines_.write(line);
+}
+
+Status Output::say(const std::string& line) {
+  return is_talkative_ ? print(line + "\n") : Status::ok();
+}
+
+Status Output::progress(const Moment& moment) {
+  DUNLIN_TRY(event("progress", {{"time_s", moment.time_s},
+                                {"iteration", moment.iteration},
+                                {"epoch", moment.epoch},
+                                {"learning_rate", moment.learning_rate},
+                                {"loss", moment.loss},
+                                {"accuracy", moment.accuracy},
+                                {"bytes_sent", moment.bytes_sent},
+                                {"wait_s", moment.wait_s},
+                                {"compute_s", moment.compute_s},
+                                {"samples_per_s", moment.samples_per_s}}));
+  if (!has_heading_) {
+    DUNLIN_TRY(say(fmt::format("{:>9}  {:>7}  {:>9}  {:>8}  {:>8}  {:>9}  {:>9}  {:>8}  {:>9}",
+                               "iteration", "epoch", "time s", "loss", "accuracy", "compute s",
+                               "wait s", "images/s", "MB sent")));
+    has_heading_ = true;
+  }
+  return say(fmt::format(
+      "{:>9}  {:>7.2f}  {:>9.2f}  {:>8.5g}  {:>7.2f}%  {:>9.2f}  {:>9.2f}  {:>8.1f}  {:>9.1f}",
+      moment.iteration, moment.epoch, moment.time_s, moment.loss, 100 * moment.accuracy,
+      moment.compute_s, moment.wait_s, moment.samples_per_s,
+      static_cast<double>(moment.bytes_sent) * 1e-6));
+}
+
+Status Output::evaluation(const Moment& moment, const TestResult& result) {
+  DUNLIN_TRY(event("evaluation", {{"time_s", moment.time_s},
+                                  {"iteration", moment.iteration},
+                                  {"epoch", moment.epoch},
+                                  {"test_loss", result.loss},
+                                  {"test_accuracy", result.accuracy}}));
+  return say(fmt::format("{:>9}  test: loss {:.4f}, accuracy {:.2f} %", moment.iteration,
+                         result.loss, 100 * result.accuracy));
+}
+
+}  // namespace dunlin::cnn

@@ -1,0 +1,219 @@
+// What Trainer does before the training.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <thread>
+
+#include "apps/cnn/program/trainer.h"
+#include "runtime/log.h"
+
+namespace dunlin::cnn {
+namespace {
+
+// What all ranks do before the training (reading, an iteration to try) may take them so long.
+constexpr Duration kLongestPreparation = std::chrono::minutes(30);
+// Others may take so many times as long as rank 0's first iteration did: they may have slower
+// machines, and processors that many share.
+constexpr double kPatience = 30;
+
+int threads_of(const Options& options, const JobInfo& job) {
+  if (options.threads > 0) return options.threads;
+  const auto processors = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, processors / job.local_size);
+}
+
+// The files of `base` that this rank can go on from, by their moments.
+std::set<CheckpointMoment> loadable(const std::string& base, Rank rank) {
+  std::set<CheckpointMoment> found;
+  for (const std::string& path : checkpoint_files(base, rank)) {
+    const auto checkpoint = load_checkpoint(path);
+    if (checkpoint) {
+      found.emplace(checkpoint->run, checkpoint->iteration);
+    } else {
+      DUNLIN_WARN("{}", checkpoint.status().to_string());
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+Status Trainer::prepare() {
+  for (const training::SlowdownRule& rule : options_.slowdowns) {
+    if (!rule.is_random && rule.rank.value() >= team_.workers()) {
+      return {Code::kInvalidArgument, fmt::format("--slowdown: worker {}, there are {}",
+                                                  rule.rank.value(), team_.workers())};
+    }
+  }
+  DUNLIN_ASSIGN(data_, load_data(options_, team_.rank(), team_.workers(), team_.is_first()));
+  const auto workers = static_cast<std::uint64_t>(team_.workers());
+  const std::uint64_t per_epoch = data_.total / workers / options_.batch_size;
+  planned_ =
+      options_.iterations > 0
+          ? options_.iterations
+          : static_cast<std::uint64_t>(std::ceil(options_.epochs * static_cast<double>(per_epoch)));
+  Batches::Options batches;
+  batches.size = options_.batch_size;
+  batches.seed = options_.seed;
+  batches.worker = team_.rank();
+  batches.is_augmented = options_.is_augmented;
+  batches_.emplace(data_.train, data_.normalization, batches, per_epoch);
+  if (data_.test) test_batches_.emplace(*data_.test, data_.normalization, batches, 1);
+  DUNLIN_TRY(make_network());
+  DUNLIN_TRY(training::check(method_, team_.size()));
+  DUNLIN_TRY(agree_on_run());
+  return find_checkpoint();
+}
+
+Status Trainer::make_network() {
+  Architecture architecture = make_architecture(options_.model, data_.train.channels, data_.classes,
+                                                options_.has_batch_norm);
+  parameters_ = method_.count = architecture.count;
+  statistics_ = architecture.statistics;
+  if (!team_.is_worker()) return Status::ok();
+  const JobInfo& job = fabric_.bootstrap().job();
+  NetworkOptions options;
+  options.device = options_.device;
+  options.local_rank = job.local_rank;
+  options.threads = threads_of(options_, job);
+  DUNLIN_ASSIGN(network_, Network::create(std::move(architecture), options));
+  return Status::ok();
+}
+
+// What a run that goes on has to have in common with the one before it.
+std::string Trainer::settings() const {
+  std::string digest;
+  for (std::size_t i = 0; i < 8; ++i) {
+    digest += fmt::format("{:02x}", static_cast<unsigned>(data_.digest[i]));
+  }
+  return fmt::format(
+      "{} of {} parameters and {} statistics, batches of {}, seed {}, images {}{}, "
+      "{}, momentum {}, weight decay {}",
+      cnn::to_string(options_.model), parameters_, statistics_, options_.batch_size, options_.seed,
+      digest, options_.is_augmented ? " (augmented)" : "", training::to_string(method_.kind),
+      method_.sgd.momentum, method_.sgd.weight_decay);
+}
+
+Status Trainer::agree_on_run() {
+  DUNLIN_TRY(team_.agree("settings", fmt::format("{}, {} iterations", settings(), planned_),
+                         kLongestPreparation));
+  const Bytes own = ByteWriter().number(new_run()).take();
+  DUNLIN_ASSIGN(const Bytes told, team_.told_by_first("run", own, kLongestPreparation));
+  run_ = ByteReader(told).number<std::uint64_t>();
+  return Status::ok();
+}
+
+// How long anybody waits for anybody: rank 0's word, after an iteration on trial.
+Result<Duration> Trainer::patience() {
+  Duration patience{};
+  if (team_.is_worker()) {
+    DUNLIN_ASSIGN(const Duration iteration, time_of_an_iteration());
+    double factor = 1;
+    for (const training::SlowdownRule& rule : options_.slowdowns) factor += rule.factor;
+    double iterations = kPatience * factor;
+    if (options_.evaluate_every > 0 && data_.test) {
+      iterations += kPatience * static_cast<double>(data_.test->count()) /
+                    static_cast<double>(options_.batch_size);
+    }
+    // Who has come to the end waits for the slowest worker's.
+    if (ends_alone()) iterations += 2 * factor * static_cast<double>(planned_);
+    patience = std::chrono::duration_cast<Duration>(iteration * iterations);
+  }
+  patience = std::max(patience, fabric_.config().deadline);
+  if (options_.deadline_s) {
+    patience =
+        std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*options_.deadline_s));
+  }
+  const Bytes own = ByteWriter().number(static_cast<std::uint64_t>(patience.count())).take();
+  DUNLIN_ASSIGN(const Bytes told, team_.told_by_first("patience", own, kLongestPreparation));
+  return Duration(static_cast<Duration::rep>(ByteReader(told).number<std::uint64_t>()));
+}
+
+// On trial, in memory of its own; LibTorch also makes its own preparations then.
+Result<Duration> Trainer::time_of_an_iteration() {
+  std::vector<float> parameters(parameters_);
+  std::vector<float> gradient(parameters_);
+  initialize(network_->architecture(), options_.seed, parameters);
+  DUNLIN_TRY(network_->bind(parameters, gradient));
+  const TimePoint before = fabric_.clock().now();
+  const auto judgement =
+      network_->train(batches_->at(0), [](std::size_t, std::size_t) { return Status::ok(); });
+  DUNLIN_TRY(judgement.status());
+  const auto statistics = initial_statistics(network_->architecture());
+  std::ranges::copy(statistics, network_->statistics().begin());
+  return fabric_.clock().now() - before;
+}
+
+// Collective over the workers: servers have nothing to save.
+Status Trainer::find_checkpoint() {
+  if (options_.resume.empty() || !team_.is_worker()) return Status::ok();
+  const auto own = loadable(options_.resume, fabric_.rank());
+  DUNLIN_ASSIGN(const auto moment,
+                common_checkpoint("cnn", options_.resume, own, fabric_.bootstrap(), team_.workers(),
+                                  !ends_alone(), kLongestPreparation));
+  const std::string path = checkpoint_path(options_.resume, fabric_.rank(), moment.second);
+  DUNLIN_ASSIGN(resumed_, load_checkpoint(path));
+  return Status::ok();
+}
+
+Status Trainer::start(Duration patience) {
+  DUNLIN_ASSIGN(sync_, training::Synchronizer::create(fabric_, method_, patience));
+  if (sync_->is_server()) return Status::ok();
+  DUNLIN_TRY(network_->bind(sync_->parameters(), sync_->gradient()));
+  if (resumed_) {
+    DUNLIN_TRY(go_on_from(*resumed_));
+  } else {
+    initialize(network_->architecture(), options_.seed, sync_->parameters());
+  }
+  resumed_.reset();
+  return team_.is_first() ? tell_beginning() : Status::ok();
+}
+
+Status Trainer::go_on_from(const Checkpoint& saved) {
+  DUNLIN_TRY(check_resumable(saved, checkpoint()));
+  std::ranges::copy(saved.parameters, sync_->parameters().begin());
+  std::ranges::copy(saved.velocity, sync_->velocity().begin());
+  std::ranges::copy(saved.statistics, network_->statistics().begin());
+  run_ = saved.run;
+  iteration_ = first_ = saved.iteration;
+  means_.loss = saved.loss;
+  means_.accuracy = saved.accuracy;
+  means_.batches = saved.batches;
+  return Status::ok();
+}
+
+Status Trainer::tell_beginning() {
+  const training::MethodOptions& method = method_;
+  DUNLIN_TRY(output_.event("config", {{"model", cnn::to_string(options_.model)},
+                                      {"parameters", parameters_},
+                                      {"batch_norm", statistics_ > 0},
+                                      {"device", network_->device()},
+                                      {"data", data_.source},
+                                      {"images", data_.total},
+                                      {"classes", data_.classes},
+                                      {"ranks", team_.size()},
+                                      {"workers", team_.workers()},
+                                      {"batch_size", options_.batch_size},
+                                      {"iterations", planned_},
+                                      {"first_iteration", first_},
+                                      {"learning_rate", options_.learning_rate},
+                                      {"decay", options_.decay},
+                                      {"momentum", method.sgd.momentum},
+                                      {"weight_decay", method.sgd.weight_decay},
+                                      {"seed", options_.seed},
+                                      {"method", training::to_string(method.kind)},
+                                      {"section_length", method.section_length},
+                                      {"graph", method.graph},
+                                      {"sync", collective::to_string(method.sync)},
+                                      {"groups", training::to_string(method.groups)},
+                                      {"group_size", method.generator.group_size}}));
+  return output_.say(
+      fmt::format("{} with {} parameters on {}; {} images of {} classes; {} workers, {}{}",
+                  cnn::to_string(options_.model), parameters_, network_->device(), data_.total,
+                  data_.classes, team_.workers(), training::to_string(method.kind),
+                  first_ > 0 ? fmt::format("; goes on after iteration {}", first_) : ""));
+}
+
+}  // namespace dunlin::cnn

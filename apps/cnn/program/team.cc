@@ -1,0 +1,81 @@
+#include "apps/cnn/program/team.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <type_traits>
+
+#include "collectives/communicator.h"
+
+namespace dunlin::cnn {
+namespace {
+
+using collective::DataType;
+using collective::ReduceOp;
+
+bool has_servers(training::MethodKind kind) {
+  return kind == training::MethodKind::kParameterServer ||
+         kind == training::MethodKind::kAsyncParameterServer;
+}
+
+static_assert(std::is_trivially_copyable_v<Totals>);
+constexpr std::size_t kFields = sizeof(Totals) / sizeof(double);
+
+}  // namespace
+
+Team::Team(transport::Fabric& fabric, const training::MethodOptions& method)
+    : fabric_(fabric),
+      workers_(std::max(1, fabric.size() - (has_servers(method.kind) ? method.servers : 0))) {}
+
+// Lookups know nothing of a member's death: short ones, and fabric_.wait() in between.
+Result<Bytes> Team::told_by_first(const std::string& what, const Bytes& own, Duration timeout) {
+  const std::string key = "cnn/" + what;
+  if (is_first()) {
+    DUNLIN_TRY(fabric_.bootstrap().publish(key, own));
+    return own;
+  }
+  Bytes told;
+  const auto look = [&]() -> Status {
+    auto found = fabric_.bootstrap().lookup(key, std::chrono::milliseconds(1));
+    if (found) told = std::move(found).value();
+    return found.status().code() == Code::kDeadlineExceeded ? Status::busy() : found.status();
+  };
+  const auto awaited = [&] { return std::vector<transport::Awaited>{{Rank(0), what}}; };
+  DUNLIN_TRY(fabric_.wait(look, awaited, timeout));
+  return told;
+}
+
+Status Team::agree(const std::string& what, const std::string& own, Duration timeout) {
+  const auto bytes = as_bytes(own);
+  DUNLIN_ASSIGN(const Bytes told, told_by_first(what, Bytes(bytes.begin(), bytes.end()), timeout));
+  if (std::ranges::equal(told, bytes)) return Status::ok();
+  const std::string theirs(reinterpret_cast<const char*>(told.data()), told.size());
+  return {Code::kInvalidArgument, fmt::format("the ranks differ in {}: rank {} has {}; rank 0 {}",
+                                              what, rank(), own, theirs)};
+}
+
+Status Team::gather(const std::string& what, Duration timeout) {
+  return fabric_.bootstrap().barrier("cnn/" + what, timeout);
+}
+
+Result<std::vector<Totals>> Team::combine(const Totals& own, std::vector<float>& values) {
+  DUNLIN_ASSIGN(const auto communicator,
+                collective::Communicator::create(fabric_, {.name = "cnn", .members = {}}));
+  const auto ranks = static_cast<std::size_t>(size());
+  // Everybody's own place in it; zeros elsewhere.
+  std::vector<Totals> all(ranks);
+  all[static_cast<std::size_t>(rank())] = own;
+  DUNLIN_TRY(communicator->all_reduce(all.data(), all.data(), ranks * kFields,
+                                      {DataType::kFloat64, ReduceOp::kSum}));
+  if (!is_worker()) std::ranges::fill(values, 0.0F);
+  DUNLIN_TRY(communicator->all_reduce(values.data(), values.data(), values.size(),
+                                      {DataType::kFloat32, ReduceOp::kSum}));
+  for (float& value : values) value /= static_cast<float>(workers_);
+  // The communicator goes when nobody needs it any more.
+  DUNLIN_TRY(gather("combined", fabric_.config().deadline));
+  return all;
+}
+
+}  // namespace dunlin::cnn

@@ -1,0 +1,285 @@
+#include "apps/cnn/program/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+namespace dunlin::cnn {
+
+using training::MethodKind;
+
+void RunningMeans::add(double new_loss, double new_accuracy) {
+  const double weight = 1.0 / static_cast<double>(std::min(++batches, kWindow));
+  loss += weight * (new_loss - loss);
+  accuracy += weight * (new_accuracy - accuracy);
+}
+
+const char* Trainer::to_string(Wish wish) {
+  switch (wish) {
+    case Wish::kNone:
+      return "others";
+    case Wish::kIterations:
+      return "iterations";
+    case Wish::kTarget:
+      return "target";
+    case Wish::kDuration:
+      return "duration";
+    case Wish::kSignal:
+      return "signal";
+  }
+  return "?";
+}
+
+Trainer::Trainer(transport::Fabric& fabric, const Options& options, Output& output)
+    : fabric_(fabric),
+      options_(options),
+      output_(output),
+      team_(fabric, options.method),
+      method_(options.method),
+      slowdown_(options.slowdowns, fabric.rank(), team_.workers(), options.seed),
+      files_(options.checkpoint, fabric.rank()) {}
+
+Result<bool> Trainer::run() {
+  DUNLIN_TRY(prepare());
+  DUNLIN_ASSIGN(const Duration patience, this->patience());
+  DUNLIN_TRY(start(patience));
+  if (sync_->is_server()) {
+    DUNLIN_TRY(sync_->serve());
+  } else {
+    DUNLIN_TRY(train());
+  }
+  sync_.reset();  // fabric and bootstrap are this thread's again
+  DUNLIN_TRY(team_.gather("trained", patience));
+  return conclude();
+}
+
+double Trainer::training_time() const {
+  return to_seconds(fabric_.clock().now() - began_ - paused_);
+}
+
+double Trainer::learning_rate() const {
+  const double epoch = static_cast<double>(iteration_) / static_cast<double>(batches_->per_epoch());
+  return options_.learning_rate *
+         std::pow(options_.decay, std::floor(epoch / options_.decay_every));
+}
+
+// What was asked for, or so often that it comes to `times` in the whole run.
+std::uint64_t Trainer::every(std::uint64_t asked, std::uint64_t times) const {
+  return asked > 0 ? asked : std::max<std::uint64_t>(1, planned_ / times);
+}
+
+Moment Trainer::moment() const {
+  Moment now;
+  now.time_s = training_time();
+  now.iteration = iteration_;
+  now.epoch = static_cast<double>(iteration_) / static_cast<double>(batches_->per_epoch());
+  now.learning_rate = learning_rate();
+  now.loss = means_.loss;
+  now.accuracy = means_.accuracy;
+  now.bytes_sent = report_.bytes_sent;
+  now.wait_s = to_seconds(report_.waited);
+  now.compute_s = compute_s_;
+  now.samples_per_s = static_cast<double>((iteration_ - first_) * options_.batch_size) / now.time_s;
+  return now;
+}
+
+// Whether a worker may end without the others.
+bool Trainer::ends_alone() const {
+  switch (method_.kind) {
+    case MethodKind::kAsyncParameterServer:
+    case MethodKind::kAdPsgd:
+    case MethodKind::kPartial:
+      return true;
+    case MethodKind::kStochastic:
+      return method_.sync == collective::SyncMode::kAsync;
+    case MethodKind::kAllReduce:
+    case MethodKind::kParameterServer:
+    case MethodKind::kLocalSgd:
+      return false;
+  }
+  return false;
+}
+
+Trainer::Wish Trainer::wish() const {
+  const bool is_judge = team_.is_first() || ends_alone();
+  if (iteration_ >= planned_) return Wish::kIterations;
+  if (interrupt_->is_asked()) return Wish::kSignal;
+  if (options_.target_loss && is_judge && means_.loss <= *options_.target_loss) {
+    return Wish::kTarget;
+  }
+  if (options_.duration_s && training_time() >= *options_.duration_s) return Wish::kDuration;
+  return Wish::kNone;
+}
+
+Status Trainer::train() {
+  interrupt_.emplace();
+  began_ = fabric_.clock().now();
+  is_over_ = iteration_ >= planned_;  // a resumed run may have nothing left to do
+  if (is_over_) wish_ = Wish::kIterations;
+  while (!is_over_) DUNLIN_TRY(step());
+  time_s_ = training_time();
+  DUNLIN_TRY(sync_->leave());
+  report_ = sync_->report();
+  if (!options_.checkpoint.empty()) DUNLIN_TRY(save_checkpoint());
+  const auto parameters = sync_->parameters();
+  const auto statistics = network_->statistics();
+  model_.assign(parameters.begin(), parameters.end());
+  model_.insert(model_.end(), statistics.begin(), statistics.end());
+  interrupt_.reset();
+  return Status::ok();
+}
+
+Status Trainer::step() {
+  DUNLIN_TRY(sync_->begin(iteration_));
+  DUNLIN_TRY(before_step());
+  const TimePoint before = fabric_.clock().now();
+  auto judgement = network_->train(
+      batches_->at(iteration_),
+      [this](std::size_t first, std::size_t count) { return sync_->ready(first, count); });
+  if (!judgement) {
+    const bool is_divergence = judgement.status().code() == Code::kOutOfRange;
+    return std::move(judgement).status().with_context(
+        fmt::format("iteration {}{}", iteration_,
+                    is_divergence ? " (a smaller --learning-rate may help)" : ""));
+  }
+  const Duration computed = fabric_.clock().now() - before;
+  std::this_thread::sleep_for(slowdown_.after(iteration_, computed));
+  compute_s_ += to_seconds(computed);
+  means_.add(judgement->loss,
+             static_cast<double>(judgement->right) / static_cast<double>(options_.batch_size));
+  const auto rate = static_cast<float>(learning_rate());
+  ++iteration_;
+  if (wish_ == Wish::kNone) wish_ = wish();
+  DUNLIN_ASSIGN(is_over_, sync_->finish(rate, wish_ != Wish::kNone));
+  report_ = sync_->report();
+  if (!is_over_ && iteration_ % every(options_.report_every, 40) != 0) return Status::ok();
+  return team_.is_first() ? output_.progress(moment()) : Status::ok();
+}
+
+// What needs the model, which is this thread's when an iteration has begun.
+Status Trainer::before_step() {
+  const bool is_new = iteration_ > first_;
+  if (is_new && !options_.checkpoint.empty() &&
+      iteration_ % every(options_.checkpoint_every, 10) == 0) {
+    DUNLIN_TRY(save_checkpoint());
+  }
+  if (!is_new || !test_batches_ || options_.evaluate_every == 0 ||
+      iteration_ % options_.evaluate_every != 0) {
+    return Status::ok();
+  }
+  const TimePoint before = fabric_.clock().now();
+  const Moment now = moment();
+  DUNLIN_ASSIGN(const TestResult result, test());
+  DUNLIN_TRY(output_.evaluation(now, result));
+  paused_ += fabric_.clock().now() - before;
+  return Status::ok();
+}
+
+Checkpoint Trainer::checkpoint() {
+  Checkpoint state;
+  state.rank = static_cast<std::uint32_t>(team_.rank());
+  state.ranks = static_cast<std::uint32_t>(team_.size());
+  state.run = run_;
+  state.iteration = iteration_;
+  state.settings = settings();
+  state.loss = means_.loss;
+  state.accuracy = means_.accuracy;
+  state.batches = means_.batches;
+  const auto copy = [](std::vector<float>& to, std::span<const float> from) {
+    to.assign(from.begin(), from.end());
+  };
+  copy(state.parameters, sync_->parameters());
+  copy(state.velocity, sync_->velocity());
+  copy(state.statistics, network_->statistics());
+  return state;
+}
+
+Status Trainer::save_checkpoint() {
+  DUNLIN_TRY(cnn::save_checkpoint(files_.path(iteration_), checkpoint()));
+  files_.note_saved(iteration_);
+  return Status::ok();
+}
+
+// Of the model that the network is bound to, over all test images.
+Result<TestResult> Trainer::test() {
+  constexpr std::size_t kAtOnce = 200;
+  const std::size_t count = data_.test->count();
+  TestResult result;
+  for (std::size_t first = 0; first < count; first += kAtOnce) {
+    const std::size_t part = std::min(kAtOnce, count - first);
+    DUNLIN_ASSIGN(const Judgement judgement,
+                  network_->evaluate(test_batches_->in_order(first, part)));
+    result.loss += judgement.loss * static_cast<double>(part);
+    result.accuracy += static_cast<double>(judgement.right);
+  }
+  result.loss /= static_cast<double>(count);
+  result.accuracy /= static_cast<double>(count);
+  return result;
+}
+
+Result<bool> Trainer::conclude() {
+  Totals own;
+  own.iterations = static_cast<double>(iteration_ - first_);
+  own.time_s = time_s_;
+  own.compute_s = compute_s_;
+  own.wait_s = to_seconds(report_.waited);
+  own.bytes_sent = static_cast<double>(report_.bytes_sent);
+  own.has_reached_target = wish_ == Wish::kTarget ? 1 : 0;
+  std::vector<float> mean = model_;
+  mean.resize(parameters_ + statistics_);
+  DUNLIN_ASSIGN(const std::vector<Totals> all, team_.combine(own, mean));
+  if (team_.is_first()) DUNLIN_TRY(tell_end(all, mean));
+  return !options_.target_loss || all.front().has_reached_target > 0;
+}
+
+Status Trainer::tell_end(const std::vector<Totals>& all, const std::vector<float>& mean) {
+  Json by_rank;
+  double rate = 0;
+  double bytes = 0;
+  for (const Totals& one : all) {
+    by_rank["iterations"].push_back(static_cast<std::uint64_t>(one.iterations));
+    by_rank["time_s"].push_back(one.time_s);
+    by_rank["compute_s"].push_back(one.compute_s);
+    by_rank["wait_s"].push_back(one.wait_s);
+    by_rank["bytes_sent"].push_back(static_cast<std::uint64_t>(one.bytes_sent));
+    if (one.time_s > 0) rate += one.iterations / one.time_s;
+    bytes += one.bytes_sent;
+  }
+  const double images_per_s = rate * static_cast<double>(options_.batch_size);
+  Json final = {{"stopped_by", to_string(wish_)},
+                {"iterations", iteration_},
+                {"time_s", time_s_},
+                {"loss", means_.loss},
+                {"accuracy", means_.accuracy},
+                {"iterations_per_s", rate},
+                {"samples_per_s", images_per_s},
+                {"bytes_sent", static_cast<std::uint64_t>(bytes)},
+                {"by_rank", by_rank}};
+  std::string text = fmt::format(
+      "{} iterations in {:.2f} s (ended by {}): loss {:.4f}, accuracy {:.2f} %\n"
+      "all workers: {:.2f} iterations/s, {:.1f} images/s, {:.1f} MB sent",
+      iteration_, time_s_, to_string(wish_), means_.loss, 100 * means_.accuracy, rate, images_per_s,
+      bytes * 1e-6);
+  // The mean of the workers' models comes second: its statistics take the place of rank 0's.
+  const auto tell_test = [&](const char* prefix, const char* whose,
+                             std::vector<float> model) -> Status {
+    DUNLIN_TRY(network_->bind(std::span(model).first(parameters_), {}));
+    std::ranges::copy(std::span(model).subspan(parameters_), network_->statistics().begin());
+    DUNLIN_ASSIGN(const TestResult result, test());
+    final[fmt::format("{}test_loss", prefix)] = result.loss;
+    final[fmt::format("{}test_accuracy", prefix)] = result.accuracy;
+    text += fmt::format("\ntest, {}: loss {:.4f}, accuracy {:.2f} %", whose, result.loss,
+                        100 * result.accuracy);
+    return Status::ok();
+  };
+  if (test_batches_) {
+    DUNLIN_TRY(tell_test("", "rank 0's model", model_));
+    DUNLIN_TRY(tell_test("mean_", "the workers' mean model", mean));
+  }
+  DUNLIN_TRY(output_.event("final", final));
+  return output_.say(text);
+}
+
+}  // namespace dunlin::cnn

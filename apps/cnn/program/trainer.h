@@ -1,0 +1,107 @@
+// Trainer: a whole run of dunlin-cnn on one rank: images, network, the training with a
+// Synchronizer, checkpoints, the end. Owner thread only.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/checkpoint_files.h"
+#include "apps/cnn/batches.h"
+#include "apps/cnn/checkpoint.h"
+#include "apps/cnn/program/data.h"
+#include "apps/cnn/program/interrupt.h"
+#include "apps/cnn/program/output.h"
+#include "apps/cnn/program/team.h"
+#include "apps/training/synchronizer.h"
+
+namespace dunlin::cnn {
+
+// The mean of the last kWindow values or so: of fewer in the beginning, each as heavy as the
+// others, of all in the end, the older the lighter.
+class RunningMeans {
+ public:
+  void add(double loss, double accuracy);
+
+  double loss = 0;
+  double accuracy = 0;
+  std::uint64_t batches = 0;
+
+ private:
+  static constexpr std::uint64_t kWindow = 50;
+};
+
+class Trainer {
+ public:
+  // Everything is borrowed for the trainer's lifetime.
+  Trainer(transport::Fabric& fabric, const Options& options, Output& output);
+
+  // Collective. False: --target-loss was not reached.
+  Result<bool> run();
+
+ private:
+  enum class Wish { kNone, kIterations, kTarget, kDuration, kSignal };
+  static const char* to_string(Wish wish);
+
+  Status prepare();
+  Status make_network();
+  Status agree_on_run();
+  std::string settings() const;
+  Result<Duration> patience();
+  Result<Duration> time_of_an_iteration();
+  Status start(Duration patience);
+  Status find_checkpoint();
+  Status go_on_from(const Checkpoint& saved);
+  Status tell_beginning();
+
+  Status train();
+  Status step();
+  Status before_step();
+  Wish wish() const;
+  bool ends_alone() const;
+  double learning_rate() const;
+  double training_time() const;
+  std::uint64_t every(std::uint64_t asked, std::uint64_t times) const;
+  Moment moment() const;
+  Checkpoint checkpoint();
+  Status save_checkpoint();
+
+  Result<TestResult> test();
+  Result<bool> conclude();
+  Status tell_end(const std::vector<Totals>& all, const std::vector<float>& mean);
+
+  transport::Fabric& fabric_;
+  const Options& options_;
+  Output& output_;
+  Team team_;
+  training::MethodOptions method_;
+
+  Data data_;
+  std::optional<Batches> batches_;
+  std::optional<Batches> test_batches_;
+  std::unique_ptr<Network> network_;  // of a worker
+  std::size_t parameters_ = 0;
+  std::size_t statistics_ = 0;
+  std::unique_ptr<training::Synchronizer> sync_;
+  training::Slowdown slowdown_;
+  std::optional<Interrupt> interrupt_;
+  CheckpointRotation files_;
+  std::optional<Checkpoint> resumed_;  // until the training starts
+
+  std::uint64_t run_ = 0;        // of which checkpoints are
+  std::uint64_t iteration_ = 0;  // done, in this run and those that it resumes
+  std::uint64_t first_ = 0;      // where this run began
+  std::uint64_t planned_ = 0;    // after which to end
+  RunningMeans means_;
+  Wish wish_ = Wish::kNone;  // why this rank would like to end, the first of its reasons
+  bool is_over_ = false;
+  training::MethodReport report_;
+  double compute_s_ = 0;
+  double time_s_ = 0;
+  TimePoint began_{};
+  Duration paused_{};         // in evaluations, which don't count as training
+  std::vector<float> model_;  // parameters, then statistics; of a worker, after the training
+};
+
+}  // namespace dunlin::cnn

@@ -188,7 +188,7 @@ void complete(Options& options, const Names& names) {
   options.device = valid("--device", parse_device(names.device));
   method.kind = valid("--method", training::parse_method(names.method));
   method.sync = valid("--sync", collective::parse_sync_mode(names.sync));
-  method.groups = valid("--groups", training::parse_group_source(names.groups));
+  method.groups = valid("--groups", collective::parse_group_source(names.groups));
   for (const std::string& rule : names.slowdowns) {
     options.slowdowns.push_back(valid("--slowdown", training::parse_slowdown(rule)));
   }

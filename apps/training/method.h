@@ -79,7 +79,7 @@ struct MethodReport {
   std::uint64_t synchronizations = 0;  // in which others' values came in; a server's: steps
   // Payload, without headers. An average of k ranks counts as a ring's: 2 (k - 1) / k of the model.
   std::uint64_t bytes_sent = 0;
-  Duration waited{};                   // from finish() (and begin()) to their ends
+  Duration waited{};  // from finish() (and begin()) to their ends
 };
 
 class Method {

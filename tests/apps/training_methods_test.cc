@@ -302,7 +302,7 @@ void train_until_death(const MethodOptions& options, int victim,
              };
              Status status;
              if (synchronizer.is_server() && rank == victim) {
-               std::this_thread::sleep_for(std::chrono::milliseconds(300));
+               std::this_thread::sleep_for(std::chrono::seconds(2));
                raise(SIGKILL);
              }
              if (synchronizer.is_server()) {
@@ -359,7 +359,7 @@ TEST(SynchronizerTest, TellsMistakesAndNamesWhomItWaitsFor) {
   options.count = 10;
   RunOptions run;
   run_ranks(run, [&](transport::Fabric& fabric) {
-    auto made = Synchronizer::create(fabric, options, std::chrono::milliseconds(300));
+    auto made = Synchronizer::create(fabric, options, std::chrono::seconds(2));
     ASSERT_TRUE(made.is_ok()) << made.status().to_string();
     Synchronizer& synchronizer = **made;
     EXPECT_EQ(synchronizer.finish(1, false).status().code(), Code::kInvalidArgument);

@@ -4,7 +4,6 @@
 
 #include "apps/training/methods/method_base.h"
 #include "collectives/barrier.h"
-#include "collectives/member_watch.h"
 #include "collectives/partial/group_average.h"
 
 namespace dunlin::training {
@@ -14,8 +13,6 @@ class Partial final : public MethodBase {
  public:
   Partial(transport::Fabric& fabric, const MethodOptions& options)
       : MethodBase(fabric, options),
-        everybody_(all_ranks()),
-        watch_(fabric, everybody_),
         sgd_(options.sgd, options.count),
         parameters_(options.count),
         gradient_(options.count) {}
@@ -33,14 +30,12 @@ class Partial final : public MethodBase {
   Status start_finish(float learning_rate) override;
   Status start_leave() override { return barrier_ ? barrier_->start() : average_->leave(); }
   Status advance() override;
-  Status move_on();
+  bool is_needed(Rank) const override { return is_static(); }
   void take_average();
   bool is_static() const { return options().groups == collective::GroupSource::kStatic; }
   // Behind the model's elements, where it is sent.
   float& flag() { return average_->model().back(); }
 
-  const std::vector<Rank> everybody_;
-  collective::MemberWatch watch_;  // under a static schedule
   Sgd sgd_;
   std::vector<float> parameters_;
   std::vector<float> gradient_;
@@ -48,7 +43,8 @@ class Partial final : public MethodBase {
   // Of leaving, under a static schedule: others may be in their last average still.
   std::unique_ptr<collective::Barrier> barrier_;
   bool is_averaging_ = false;
-  bool has_flag_ = false;  // somebody wants to stop, as far as is known here
+  bool is_stop_wanted_ = false;  // here, in this iteration or before
+  bool has_flag_ = false;        // somebody wants to stop, as far as this rank was told
   std::uint64_t averages_ = 0;
 };
 
@@ -61,19 +57,20 @@ Status Partial::prepare() {
   DUNLIN_ASSIGN(average_, collective::GroupAverage::create(fabric(), std::move(wanted)));
   if (is_static()) {
     DUNLIN_ASSIGN(barrier_,
-                  collective::Barrier::prepare(fabric(), options().name + "/end", all_ranks()));
+                  collective::Barrier::prepare(fabric(), options().name + "/end", everybody()));
   }
   return Status::ok();
 }
 
 Status Partial::start_finish(float learning_rate) {
   sgd_.step(parameters_, gradient_, learning_rate);
+  is_stop_wanted_ = is_stop_wanted_ || wants_stop();
   is_averaging_ = (report().iterations + 1) % options().section_length == 0;
   if (!is_averaging_) {
     set_stopped(!is_static() && wants_stop());
     return Status::ok();
   }
-  if (averages_ % kSpread == 0) has_flag_ = wants_stop();
+  if (averages_ % kSpread == 0) has_flag_ = is_stop_wanted_;
   std::ranges::copy(parameters_, average_->model().begin());
   flag() = has_flag_ ? 1.0F : 0.0F;
   return average_->start(averages_);
@@ -95,15 +92,6 @@ void Partial::take_average() {
 }
 
 Status Partial::advance() {
-  Status status = move_on();
-  if (!is_static() || status.is_ok() || (status.is_error() && status.code() != Code::kPeerDead))
-    return status;
-  // Of several who are gone, the one that died comes first.
-  DUNLIN_TRY(watch_.check([this] { return awaited(); }, began()));
-  return status;
-}
-
-Status Partial::move_on() {
   if (phase() == Phase::kLeaving && !barrier_) return average_->test();
   if (phase() != Phase::kFinishing || !is_averaging_) {
     average_->progress();

@@ -10,6 +10,9 @@ namespace dunlin::cnn {
 
 using training::MethodKind;
 
+// Of rank 0's tests in the end, of two models.
+constexpr Duration kLongestTest = std::chrono::hours(1);
+
 void RunningMeans::add(double new_loss, double new_accuracy) {
   const double weight = 1.0 / static_cast<double>(std::min(++batches, kWindow));
   loss += weight * (new_loss - loss);
@@ -231,6 +234,8 @@ Result<bool> Trainer::conclude() {
   mean.resize(parameters_ + statistics_);
   DUNLIN_ASSIGN(const std::vector<Totals> all, team_.combine(own, mean));
   if (team_.is_first()) DUNLIN_TRY(tell_end(all, mean));
+  // Who ended with exit code 3 before would make a launcher end rank 0 while it tests.
+  DUNLIN_TRY(team_.gather("told", kLongestTest));
   return !options_.target_loss || all.front().has_reached_target > 0;
 }
 

@@ -207,7 +207,7 @@ Status Trainer::tell_beginning() {
                                       {"section_length", method.section_length},
                                       {"graph", method.graph},
                                       {"sync", collective::to_string(method.sync)},
-                                      {"groups", to_string(method.groups)},
+                                      {"groups", collective::to_string(method.groups)},
                                       {"group_size", method.generator.group_size}}));
   return output_.say(
       fmt::format("{} with {} parameters on {}; {} images of {} classes; {} workers, {}{}",

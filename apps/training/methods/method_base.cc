@@ -124,7 +124,9 @@ Status MethodBase::look_for_losses() {
 Status MethodBase::explain(Status error) {
   const bool is_consequence = error.code() == Code::kNotFound || error.code() == Code::kPeerDead ||
                               error.code() == Code::kClosed;
-  if (!is_consequence) return error;
+  const auto peer = error.peer();
+  const bool is_cause = peer && fabric_.peers().state(*peer) == PeerState::kDead;
+  if (!is_consequence || is_cause) return error;
   if (const Rank* const dead = find_dead()) {
     return fabric_.peers().check(*dead).with_context(
         fmt::format("{} can't go on", to_string(options_.kind)));

@@ -54,8 +54,8 @@ Status check_servers(const MethodOptions& options, int ranks) {
                                        options.servers, ranks));
   }
   if (options.count >= static_cast<std::size_t>(options.servers)) return Status::ok();
-  return refuse(options, fmt::format("{} servers share {} parameters", options.servers,
-                                     options.count));
+  return refuse(options,
+                fmt::format("{} servers share {} parameters", options.servers, options.count));
 }
 
 Status check_graph(const MethodOptions& options, int ranks) {
@@ -139,8 +139,8 @@ Status check(const MethodOptions& options, int ranks) {
 Result<std::unique_ptr<Method>> prepare_method(transport::Fabric& fabric,
                                                const MethodOptions& options) {
   DUNLIN_TRY(check(options, fabric.size()));
-  const bool is_server = has_servers(options.kind) &&
-                         ParameterRoles(options, fabric.size()).is_server(fabric.rank());
+  const bool is_server =
+      has_servers(options.kind) && ParameterRoles(options, fabric.size()).is_server(fabric.rank());
   switch (options.kind) {
     case MethodKind::kAllReduce:
       return prepare_all_reduce(fabric, options);

@@ -68,7 +68,7 @@ struct MethodOptions {
   std::string graph = "complete";  // of AD-PSGD and stochastic reduce: collective::make_graph
   collective::SyncMode sync = collective::SyncMode::kNotifyAck;  // of stochastic reduce
   std::uint32_t depth = 2;  // receive slots per in-neighbour, of stochastic reduce
-  std::string algorithm;  // of all-reduce and local SGD; empty: chosen
+  std::string algorithm;    // of all-reduce and local SGD; empty: chosen
   GroupSource groups = GroupSource::kSmart;
   // Of partial all-reduce; layout: the job's hosts unless it is set.
   collective::GroupOptions generator;
@@ -103,8 +103,8 @@ class Method {
   // Each element once per iteration. What has not been said to be ready is so with finish().
   virtual Status ready(std::size_t first, std::size_t count) = 0;
   // `stop`: this worker would like to end. Methods in which workers can't end one by one agree on
-  // it: stopped() says so once test() has reported the end, on all of them after the same iteration,
-  // this one or, where it takes the word some time to go around, a later one.
+  // it: stopped() says so once test() has reported the end, on all of them after the same
+  // iteration, this one or, where it takes the word some time to go around, a later one.
   virtual Status finish(float learning_rate, bool stop) = 0;
   virtual bool stopped() const = 0;
   // This worker will not train any more. Ends when nobody needs this rank either, and the method

@@ -49,9 +49,8 @@ Duration Slowdown::after(std::uint64_t iteration, Duration computed) const {
     const SlowdownRule& rule = rules_[i];
     // A stream of its own for each rule of each worker.
     const std::uint64_t stream = i << 32 | static_cast<std::uint64_t>(rank_.value());
-    const bool applies = rule.is_random
-                             ? Random(seed_, stream, iteration).uniform() * workers_ < 1
-                             : rule.rank == rank_;
+    const bool applies = rule.is_random ? Random(seed_, stream, iteration).uniform() * workers_ < 1
+                                        : rule.rank == rank_;
     if (applies) factor += rule.factor;
   }
   return std::chrono::duration_cast<Duration>(computed * factor);

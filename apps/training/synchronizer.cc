@@ -69,7 +69,7 @@ class Synchronizer::Impl {
   Status start(const Order& order);
   Status await_end(Duration timeout);
   Status serve();
-  bool is_survived(const Status& loss);
+  std::vector<transport::Awaited> awaited_here() const;
   void answer(Status status);
   void fail(Status status);
 
@@ -220,22 +220,25 @@ Status Synchronizer::Impl::obey(const Order& order) {
   return status;
 }
 
-// The method has gone on without the one who is lost.
-bool Synchronizer::Impl::is_survived(const Status& loss) {
-  if (loss.code() != Code::kPeerDead || !loss.peer() || method_->test().is_error()) return false;
-  for (const transport::Awaited& awaited : method_->awaited()) {
-    if (awaited.peer == *loss.peer()) return false;
-  }
-  return true;
+// Who is gone is the method's affair, which may go on without him or know a better reason than that
+// he has left: the fabric is told of those only who are there.
+std::vector<transport::Awaited> Synchronizer::Impl::awaited_here() const {
+  std::vector<transport::Awaited> awaited = method_->awaited();
+  std::erase_if(awaited, [this](const transport::Awaited& wait) {
+    return !fabric_.peers().is_present(wait.peer);
+  });
+  return awaited;
 }
 
 Status Synchronizer::Impl::await_end(Duration timeout) {
   const TimePoint deadline = fabric_.clock().now() + timeout;
   for (;;) {
-    Status status = fabric_.wait([this] { return method_->test(); },
-                                 [this] { return method_->awaited(); },
-                                 deadline - fabric_.clock().now());
-    if (!is_survived(status)) return status;
+    Status status =
+        fabric_.wait([this] { return method_->test(); }, [this] { return awaited_here(); },
+                     deadline - fabric_.clock().now());
+    if (status.code() != Code::kPeerDead) return status;
+    // Gone within a moment, maybe: what the method says of it counts.
+    if (Status own = method_->test(); own.is_error()) return own;
   }
 }
 

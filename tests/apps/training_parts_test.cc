@@ -45,9 +45,8 @@ TEST(SlowdownTest, ParsesAndSaysWhatIsWrong) {
   ASSERT_TRUE(random.is_ok());
   EXPECT_TRUE(random->is_random);
   EXPECT_EQ(random->factor, 2.5);
-  for (const char* const wrong :
-       {"", "3", ":", "3:", ":5", "-1:5", "3:-5", "3:nan", "3:inf", "3:5x", "x3:5", "3 :5",
-        "random", "99999999999:1"}) {
+  for (const char* const wrong : {"", "3", ":", "3:", ":5", "-1:5", "3:-5", "3:nan", "3:inf",
+                                  "3:5x", "x3:5", "3 :5", "random", "99999999999:1"}) {
     const auto refused = parse_slowdown(wrong);
     ASSERT_FALSE(refused.is_ok()) << wrong;
     EXPECT_EQ(refused.status().code(), Code::kInvalidArgument) << wrong;

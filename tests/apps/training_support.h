@@ -92,9 +92,10 @@ class SteppedWorker {
 
   // Called after each iteration.
   std::function<void(std::uint64_t iteration)> on_finished;
-  bool leaves = true;            // in the end
-  std::uint64_t slowness = 4;    // a computation takes so many acts, in the mean
-  std::uint64_t stop_after = 0;  // asks to stop after so many iterations; 0: never
+  bool leaves = true;             // in the end
+  std::uint64_t slowness = 4;     // a computation takes so many acts, in the mean
+  std::function<bool()> may_end;  // a computation; none: always
+  std::uint64_t stop_after = 0;   // asks to stop after so many iterations; 0: never
 
   // True once it has left, or done all iterations, or failed.
   bool act() {
@@ -152,7 +153,7 @@ class SteppedWorker {
   // Parts of any size, from the end, and maybe not to the very beginning.
   Status compute() {
     method_.progress();
-    if (random_() % slowness != 0) return Status::ok();
+    if (random_() % slowness != 0 || (may_end && !may_end())) return Status::ok();
     if (random_() % 3 != 0 && rest_ > 0) {
       const std::size_t part = 1 + random_() % rest_;
       rest_ -= part;

@@ -67,6 +67,7 @@ class AdPsgd final : public MethodBase {
   Status start_begin(std::uint64_t) override;
   Status start_finish(float learning_rate) override;
   Status advance() override;
+  bool is_needed(Rank) const override { return false; }
   Status step();
 
   Status attend(Neighbor& neighbor, transport::LocalSlice slice);
@@ -100,14 +101,14 @@ class AdPsgd final : public MethodBase {
 
   bool has_model_ = false;
   Lock lock_ = Lock::kFree;
-  std::size_t partner_ = 0;      // a neighbour; unless free
-  bool is_initiator_ = false;    // of the pairing
+  std::size_t partner_ = 0;    // a neighbour; unless free
+  bool is_initiator_ = false;  // of the pairing
   bool has_their_model_ = false;
   std::deque<std::size_t> proposals_;  // of neighbours, kept
   bool owes_turn_ = false;             // to a kept proposal, before the next own one
 
-  bool is_average_due_ = false;   // of this iteration
-  int proposed_ = 0;              // in it
+  bool is_average_due_ = false;    // of this iteration
+  int proposed_ = 0;               // in it
   std::set<std::size_t> refused_;  // by these, since all were asked
   bool is_step_due_ = false;
   float learning_rate_ = 0;
@@ -232,8 +233,8 @@ Status AdPsgd::take_model(Neighbor& from) {
   if (lock_ == Lock::kProposed && is_locked_on(from)) pair_with(index_of(from));
   if (lock_ != Lock::kPaired || !is_locked_on(from) ||
       message.data.size() != options().count * sizeof(float)) {
-    return Status(Code::kCorrupted, fmt::format("AD-PSGD: a model of {} bytes that is not due",
-                                                message.data.size()))
+    return Status(Code::kCorrupted,
+                  fmt::format("AD-PSGD: a model of {} bytes that is not due", message.data.size()))
         .with_peer(from.edge->peer());
   }
   // It stays in its slot until ours has left.
@@ -338,8 +339,8 @@ Status AdPsgd::step() {
     if (neighbor.is_gone) continue;
     Status status = attend(neighbor, slice);
     // Lanes may know of a death before the peer table does, and have words of their own for it.
-    if (status.is_error() && (status.code() == Code::kPeerDead ||
-                              !fabric().peers().is_present(neighbor.edge->peer()))) {
+    if (status.is_error() &&
+        (status.code() == Code::kPeerDead || !fabric().peers().is_present(neighbor.edge->peer()))) {
       lose(neighbor, status);
       status = Status::ok();
     }

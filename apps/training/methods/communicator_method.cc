@@ -1,7 +1,6 @@
 #include "apps/training/methods/communicator_method.h"
 
 namespace dunlin::training {
-
 Status CommunicatorMethod::prepare() {
   collective::CommunicatorOptions options;
   options.name = this->options().name;

@@ -2,11 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+
 namespace dunlin::training {
 namespace {
 
+// News of a death take milliseconds on one host, a heartbeat at most between hosts. What is not
+// explained by then has another cause.
+constexpr auto kNewsTime = std::chrono::milliseconds(500);
+
 const char* describe(int phase) {
-  static constexpr const char* kWords[] = {"between iterations", "in begin()",  "computing",
+  static constexpr const char* kWords[] = {"between iterations", "in begin()", "computing",
                                            "in finish()",        "in leave()", "a server",
                                            "one that has left"};
   return kWords[phase];
@@ -59,7 +66,11 @@ Status MethodBase::leave() {
 
 void MethodBase::progress() {
   if (error_.is_error()) return;
-  const Status status = keep(advance());
+  Status status = unexplained_.is_error() ? unexplained_ : advance();
+  if (!status.is_error()) {
+    if (Status loss = look_for_losses(); loss.is_error()) status = std::move(loss);
+  }
+  if (status.is_error()) status = keep(explain(std::move(status)));
   if (!status.is_ok() || !is_waiting()) return;
   if (phase_ == Phase::kBeginning || phase_ == Phase::kFinishing)
     report_.waited += fabric_.clock().now() - began_;
@@ -79,10 +90,51 @@ Status MethodBase::test() {
   return is_waiting() ? Status::busy() : Status::ok();
 }
 
-std::vector<Rank> MethodBase::all_ranks() const {
+std::vector<Rank> MethodBase::ranks_of(const transport::Fabric& fabric) {
   std::vector<Rank> ranks;
-  for (int rank = 0; rank < fabric_.size(); ++rank) ranks.emplace_back(rank);
+  for (int rank = 0; rank < fabric.size(); ++rank) ranks.emplace_back(rank);
   return ranks;
+}
+
+const Rank* MethodBase::find_dead() const {
+  const auto found = std::find_if(everybody_.begin(), everybody_.end(), [this](Rank rank) {
+    return fabric_.peers().state(rank) == PeerState::kDead && is_needed(rank);
+  });
+  return found == everybody_.end() ? nullptr : &*found;
+}
+
+// Of those who are needed: one who is dead, or one who has left though we wait for him.
+Status MethodBase::look_for_losses() {
+  if (const std::uint64_t version = fabric_.peers().version(); version != peers_seen_) {
+    peers_seen_ = version;
+    is_anybody_gone_ = fabric_.peers().is_anybody_gone();
+  }
+  if (!is_anybody_gone_ || phase_ == Phase::kOver) return Status::ok();
+  if (const Rank* const dead = find_dead()) return fabric_.peers().check(*dead);
+  if (!is_waiting()) return Status::ok();
+  for (const transport::Awaited& wait : awaited()) {
+    if (is_needed(wait.peer) && !fabric_.peers().is_present(wait.peer))
+      return fabric_.peers().check(wait.peer).with_context("waiting for " + wait.what);
+  }
+  return Status::ok();
+}
+
+// Who closes his end, or has left, may have done so because somebody died, and be faster than the
+// news. kBusy while they may still come.
+Status MethodBase::explain(Status error) {
+  const bool is_consequence = error.code() == Code::kNotFound || error.code() == Code::kPeerDead ||
+                              error.code() == Code::kClosed;
+  if (!is_consequence) return error;
+  if (const Rank* const dead = find_dead()) {
+    return fabric_.peers().check(*dead).with_context(
+        fmt::format("{} can't go on", to_string(options_.kind)));
+  }
+  if (!unexplained_.is_error()) {
+    unexplained_ = std::move(error);
+    unexplained_since_ = fabric_.clock().now();
+  }
+  const bool is_too_late = fabric_.clock().now() - unexplained_since_ > kNewsTime;
+  return is_too_late ? unexplained_ : Status::busy();
 }
 
 Result<transport::LocalSlice> slice_of(const transport::LocalRegion& region, ModelRange range) {

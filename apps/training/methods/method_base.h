@@ -35,13 +35,18 @@ class MethodBase : public Method {
   };
   // `first`: kIdle, or kServing of servers.
   MethodBase(transport::Fabric& fabric, MethodOptions options, Phase first = Phase::kIdle)
-      : fabric_(fabric), options_(std::move(options)), phase_(first) {}
+      : fabric_(fabric),
+        options_(std::move(options)),
+        phase_(first),
+        everybody_(ranks_of(fabric)) {}
 
   // What starts the steps; the phase is the new one already. An error stays.
   virtual Status start_begin(std::uint64_t) { return Status::ok(); }
   virtual Status start_part(ModelRange) { return Status::ok(); }
   virtual Status start_finish(float learning_rate) = 0;
   virtual Status start_leave() { return Status::ok(); }
+  // Whether this rank can't go on without that one: its death is an error then.
+  virtual bool is_needed(Rank) const { return true; }
   // Moves everything on, in any phase. Ok: what the phase (kBeginning, kFinishing, kLeaving,
   // kServing) stands for is over; in others it doesn't matter. An error stays.
   virtual Status advance() = 0;
@@ -52,13 +57,16 @@ class MethodBase : public Method {
   bool wants_stop() const { return wants_stop_; }  // as finish() was told
   void set_stopped(bool is_stopped) { is_stopped_ = is_stopped; }
   MethodReport& costs() { return report_; }
-  TimePoint began() const { return began_; }  // the phase
-  std::vector<Rank> all_ranks() const;
+  const std::vector<Rank>& everybody() const { return everybody_; }
 
  private:
+  static std::vector<Rank> ranks_of(const transport::Fabric& fabric);
   Status enter(Phase from, Phase to, const char* what);
   Status keep(Status status);
   bool is_waiting() const;
+  Status look_for_losses();
+  Status explain(Status error);
+  const Rank* find_dead() const;
 
   transport::Fabric& fabric_;
   const MethodOptions options_;
@@ -68,6 +76,11 @@ class MethodBase : public Method {
   bool is_stopped_ = false;
   MethodReport report_;
   Status error_;
+  const std::vector<Rank> everybody_;
+  std::uint64_t peers_seen_ = ~std::uint64_t{0};  // version of the peer table
+  bool is_anybody_gone_ = false;
+  Status unexplained_;  // an error that a death may be behind
+  TimePoint unexplained_since_{};
 };
 
 // What a fabric's lanes may hold on to outlives the method that made it: `wire` is retired unless

@@ -78,8 +78,8 @@ Status ParameterShare::connect() {
       return Status(Code::kCorrupted, "malformed offer of a worker").with_peer(worker.rank);
     DUNLIN_ASSIGN(worker.link, fabric().link(worker.rank));
     DUNLIN_ASSIGN(worker.region, fabric().import_region(worker.rank, descriptor));
-    DUNLIN_ASSIGN(worker.parameters, worker.region->slice(range_.first * sizeof(float),
-                                                          range_.count * sizeof(float)));
+    DUNLIN_ASSIGN(worker.parameters,
+                  worker.region->slice(range_.first * sizeof(float), range_.count * sizeof(float)));
   }
   return Status::ok();
 }
@@ -171,7 +171,7 @@ Status ParameterShare::advance_worker(Worker& worker) {
   return may_take(worker) ? take(worker) : Status::busy();
 }
 
-Status ParameterShare::look_for_losses() {
+Status ParameterShare::look_for_workers() {
   if (fabric().peers().version() == peers_seen_) return Status::ok();
   peers_seen_ = fabric().peers().version();
   for (Worker& worker : wire_->workers) {
@@ -180,11 +180,6 @@ Status ParameterShare::look_for_losses() {
     if (presence.is_ok()) continue;
     worker.life = Life::kLost;
     DUNLIN_TRY(lose(worker, std::move(presence).with_context("worker of a parameter server")));
-  }
-  // The workers can't go on without the others' shares. One that has left has done its work.
-  for (const Rank server : roles_.servers) {
-    if (fabric().peers().state(server) == PeerState::kDead)
-      return fabric().peers().check(server).with_context("parameter server");
   }
   return Status::ok();
 }
@@ -208,7 +203,7 @@ Status ParameterShare::advance() {
     if (status.is_error()) return status;
     has_moved = has_moved || status.is_ok();
   }
-  DUNLIN_TRY(look_for_losses());
+  DUNLIN_TRY(look_for_workers());
   if (is_any_active()) return Status::busy();
   // The last receipts have to be on their way.
   for (Worker& worker : wire_->workers) {
@@ -221,8 +216,7 @@ std::vector<transport::Awaited> ParameterShare::awaited() const {
   std::vector<transport::Awaited> awaited;
   for (const Worker& worker : wire_->workers) {
     if (worker.life != Life::kActive || worker.is_answer_due || worker.held) continue;
-    awaited.push_back(
-        {worker.rank, fmt::format("its gradient of iteration {}", worker.iteration)});
+    awaited.push_back({worker.rank, fmt::format("its gradient of iteration {}", worker.iteration)});
   }
   return awaited;
 }

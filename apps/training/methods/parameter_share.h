@@ -58,6 +58,8 @@ class ParameterShare : public MethodBase {
 
   Status start_finish(float) final { return Status::ok(); }
   Status advance() final;
+  // Workers can't go on without the others' shares. Their own losses are the server's affair.
+  bool is_needed(Rank rank) const final { return roles_.is_server(rank); }
 
   // Takes the next message of an active worker: kBusy where it has to stay for now.
   virtual Status take_gradient(Worker& worker, ModelRange piece, std::span<const float> values) = 0;
@@ -97,7 +99,7 @@ class ParameterShare : public MethodBase {
   Status take_initial(Worker& worker, std::size_t piece, const transport::Message& message);
   Status post_answer(Worker& worker);
   Status advance_worker(Worker& worker);
-  Status look_for_losses();
+  Status look_for_workers();
 
   const ParameterRoles roles_;
   const ModelRange range_;

@@ -8,7 +8,6 @@
 
 #include "apps/training/methods/method_base.h"
 #include "apps/training/methods/parameter_wire.h"
-#include "collectives/member_watch.h"
 #include "transports/channel/queue.h"
 
 namespace dunlin::training {
@@ -44,17 +43,15 @@ struct Wire final : transport::Retired {
   std::unique_ptr<transport::SlotExchange> exchange;
   std::deque<Share> shares;
   bool is_done() const override {
-    return std::all_of(shares.begin(), shares.end(), [](const Share& s) { return s.is_all_done(); });
+    return std::all_of(shares.begin(), shares.end(),
+                       [](const Share& s) { return s.is_all_done(); });
   }
 };
 
 class ParameterWorker final : public MethodBase {
  public:
   ParameterWorker(transport::Fabric& fabric, const MethodOptions& options)
-      : MethodBase(fabric, options),
-        roles_(options, fabric.size()),
-        everybody_(all_ranks()),
-        watch_(fabric, everybody_) {}
+      : MethodBase(fabric, options), roles_(options, fabric.size()) {}
   ~ParameterWorker() override;
   Status prepare();
   Status connect() override;
@@ -74,7 +71,11 @@ class ParameterWorker final : public MethodBase {
   Status end_begin();
   Status end_finish();
   Status end_leave();
-  Status check_servers(Status status) const;
+  // Asynchronous servers go on without workers that die; who leaves does so without anybody.
+  bool is_needed(Rank rank) const override {
+    const bool is_synchronous = options().kind == MethodKind::kParameterServer;
+    return phase() != Phase::kLeaving && (is_synchronous || roles_.is_server(rank));
+  }
   bool has_answer(std::size_t share) const { return answer(share).sequence >= iteration_; }
   struct Answer {
     std::uint64_t sequence = 0;
@@ -83,8 +84,6 @@ class ParameterWorker final : public MethodBase {
   Answer answer(std::size_t share) const;
 
   const ParameterRoles roles_;
-  const std::vector<Rank> everybody_;
-  collective::MemberWatch watch_;
   std::unique_ptr<Wire> wire_;
   transport::NotifyId answers_{};  // a cell per server
   bool has_cells_ = false;
@@ -178,8 +177,7 @@ Status ParameterWorker::send(Share& share) {
 }
 
 ParameterWorker::Answer ParameterWorker::answer(std::size_t share) const {
-  const transport::NotifyId id =
-      transport::cell_at(answers_, static_cast<std::uint32_t>(share));
+  const transport::NotifyId id = transport::cell_at(answers_, static_cast<std::uint32_t>(share));
   // The sequence first: its acquire load makes the tag, and the parameters, visible.
   const std::uint64_t sequence = fabric().board().sequence(id);
   return {sequence, fabric().board().cell(id).tag};
@@ -216,20 +214,10 @@ Status ParameterWorker::end_finish() {
 // A server takes a farewell over at once, and may be gone by then.
 Status ParameterWorker::end_leave() {
   for (Share& share : wire_->shares) {
-    const bool is_taken =
-        share.is_leave_sent && share.queue->acknowledged() == share.queue->sent();
+    const bool is_taken = share.is_leave_sent && share.queue->acknowledged() == share.queue->sent();
     if (!is_taken && fabric().peers().is_present(share.server)) return Status::busy();
   }
   return Status::ok();
-}
-
-Status ParameterWorker::check_servers(Status status) const {
-  if (status.is_error() && status.code() != Code::kPeerDead) return status;
-  for (const Rank server : roles_.servers) {
-    Status presence = fabric().peers().check(server);
-    if (!presence.is_ok()) return std::move(presence).with_context("parameter server");
-  }
-  return status;
 }
 
 Status ParameterWorker::advance() {
@@ -238,19 +226,12 @@ Status ParameterWorker::advance() {
     Status status = send(share);
     // Who leaves doesn't need what has left before him.
     if (phase() == Phase::kLeaving && status.code() == Code::kPeerDead) continue;
-    if (status.is_error())
-      return check_servers(std::move(status).with_context("sending to a parameter server"));
+    if (status.is_error()) return std::move(status).with_context("sending to a parameter server");
     if (status.is_busy()) outcome = Status::busy();
   }
   if (phase() == Phase::kLeaving) return end_leave();
   if (phase() == Phase::kBeginning) outcome = end_begin();
   if (phase() == Phase::kFinishing) outcome = end_finish();
-  const bool is_waiting = phase() == Phase::kBeginning || phase() == Phase::kFinishing;
-  if (outcome.is_ok() && is_waiting) return outcome;
-  outcome = check_servers(std::move(outcome));
-  // Asynchronous servers go on without those who die.
-  if (outcome.is_error() || options().kind != MethodKind::kParameterServer) return outcome;
-  DUNLIN_TRY(watch_.check([this] { return awaited(); }, began()));
   return outcome;
 }
 
@@ -258,11 +239,10 @@ std::vector<transport::Awaited> ParameterWorker::awaited() const {
   std::vector<transport::Awaited> awaited;
   for (std::size_t i = 0; i < wire_->shares.size(); ++i) {
     const Share& share = wire_->shares[i];
-    const bool is_acknowledged =
-        share.queue && share.queue->acknowledged() == share.queue->sent();
+    const bool is_acknowledged = share.queue && share.queue->acknowledged() == share.queue->sent();
     if (phase() == Phase::kFinishing && !has_answer(i)) {
-      awaited.push_back({share.server, fmt::format("the parameters after iteration {}",
-                                                   iteration_)});
+      awaited.push_back(
+          {share.server, fmt::format("the parameters after iteration {}", iteration_)});
     } else if (phase() == Phase::kLeaving && fabric().peers().is_present(share.server) &&
                !(share.is_leave_sent && is_acknowledged)) {
       awaited.push_back({share.server, "the receipt of the farewell"});

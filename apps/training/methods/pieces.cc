@@ -15,8 +15,8 @@ ModelRange share_of(std::size_t count, std::size_t parts, std::size_t index) {
 
 Status check_range(ModelRange range, std::size_t count) {
   if (range.first <= count && range.count <= count - range.first) return Status::ok();
-  return {Code::kOutOfRange, fmt::format("{} elements from {} of a model of {}", range.count,
-                                         range.first, count)};
+  return {Code::kOutOfRange,
+          fmt::format("{} elements from {} of a model of {}", range.count, range.first, count)};
 }
 
 Pieces::Pieces(ModelRange whole, std::size_t piece_elements)

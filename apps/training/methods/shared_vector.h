@@ -15,8 +15,7 @@ class SharedVector {
  public:
   // Collective over the communicator's members, which outlives it.
   static Result<SharedVector> allocate(collective::Communicator& communicator, std::size_t count) {
-    DUNLIN_ASSIGN(const auto memory,
-                  communicator.allocate((kFirst + count) * sizeof(float)));
+    DUNLIN_ASSIGN(const auto memory, communicator.allocate((kFirst + count) * sizeof(float)));
     return SharedVector({reinterpret_cast<float*>(memory.data()), kFirst + count});
   }
   SharedVector() = default;

@@ -10,7 +10,6 @@
 #include "collectives/barrier.h"
 #include "collectives/graph/generators.h"
 #include "collectives/graph/properties.h"
-#include "collectives/member_watch.h"
 #include "collectives/stochastic_reduce.h"
 #include "transports/channel/queue.h"
 
@@ -27,11 +26,7 @@ constexpr std::uint64_t kNever = ~std::uint64_t{0};
 class Stochastic final : public MethodBase {
  public:
   Stochastic(transport::Fabric& fabric, const MethodOptions& options)
-      : MethodBase(fabric, options),
-        everybody_(all_ranks()),
-        watch_(fabric, everybody_),
-        sgd_(options.sgd, options.count),
-        gradient_(options.count) {}
+      : MethodBase(fabric, options), sgd_(options.sgd, options.count), gradient_(options.count) {}
   Status prepare();
   Status connect() override;
 
@@ -51,8 +46,6 @@ class Stochastic final : public MethodBase {
   Status average();
   bool is_in_step() const { return options().sync != SyncMode::kAsync; }
 
-  const std::vector<Rank> everybody_;
-  collective::MemberWatch watch_;
   Sgd sgd_;
   std::vector<float> gradient_;
   std::unique_ptr<collective::StochasticReduce<float>> reduce_;
@@ -73,9 +66,9 @@ Status Stochastic::prepare() {
   DUNLIN_ASSIGN(const auto graph, collective::make_graph(wanted.graph, fabric().size()));
   collective::ReduceOptions reduce;
   reduce.name = wanted.name + "/models";
-  reduce.membership = {0, everybody_};
+  reduce.membership = {0, everybody()};
   DUNLIN_ASSIGN(reduce.neighborhood,
-                collective::neighborhood_of(graph, collective::Weighting::kUniform, everybody_,
+                collective::neighborhood_of(graph, collective::Weighting::kUniform, everybody(),
                                             fabric().rank()));
   reduce.count = wanted.count;
   reduce.mode = wanted.sync;
@@ -92,7 +85,7 @@ Status Stochastic::prepare() {
   DUNLIN_ASSIGN(exchange_, transport::SlotExchange::prepare(fabric(), words));
   DUNLIN_ASSIGN(reduce_, collective::StochasticReduce<float>::prepare(fabric(), reduce));
   DUNLIN_ASSIGN(barrier_,
-                collective::Barrier::prepare(fabric(), wanted.name + "/end", everybody_));
+                collective::Barrier::prepare(fabric(), wanted.name + "/end", everybody()));
   return Status::ok();
 }
 
@@ -161,13 +154,8 @@ Status Stochastic::average() {
 
 Status Stochastic::advance() {
   DUNLIN_TRY(listen());
-  Status status;
-  if (phase() == Phase::kFinishing) status = average();
-  if (phase() == Phase::kLeaving) status = barrier_->test();
-  if (status.is_ok() || (status.is_error() && status.code() != Code::kPeerDead)) return status;
-  // Of several who are gone, the one that died comes first.
-  DUNLIN_TRY(watch_.check([this] { return awaited(); }, began()));
-  return status;
+  if (phase() == Phase::kFinishing) return average();
+  return phase() == Phase::kLeaving ? barrier_->test() : Status::ok();
 }
 
 std::vector<transport::Awaited> Stochastic::awaited() const {

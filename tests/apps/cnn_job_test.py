@@ -44,13 +44,7 @@ class Jobs(JobTest):
         self.addCleanup(lambda: job.process.poll() is None and os.killpg(job.process.pid, signal.SIGKILL))
         return job
 
-    def skip_unless_there(self, method):
-        job = Job([RUN, "-n", 2, CNN, *DATA, "--iterations", 1, "--quiet", "--method", method])
-        if job.wait() != 0 and f"'{method}' is not in this build" in job.text():
-            self.skipTest(f"{method} is not in this build")
-
     def check_learns(self, method, ranks, *options):
-        self.skip_unless_there(method)
         final = self.run_job(ranks, *TRAINING, "--epochs", 3, "--method", method, *options)
         config, progress = self.lines("config")[0], self.lines("progress")
         workers = ranks - (1 if "server" in method else 0)

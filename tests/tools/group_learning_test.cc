@@ -261,8 +261,9 @@ TEST(GroupSweeps, FindTheComputationThatGivesTheRatio) {
     const auto points = compare_methods(setting, {{}}, std::nullopt);
     ASSERT_TRUE(points.is_ok());
     for (const GroupPoint& point : *points) {
-      if (point.method == GroupMethod::kAllReduce)
+      if (point.method == GroupMethod::kAllReduce) {
         EXPECT_NEAR(point.over_parameter_server, ratio, 0.02 * ratio);
+      }
     }
   }
   const auto none = calibrate_compute(setting, 1000);

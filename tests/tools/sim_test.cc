@@ -258,8 +258,9 @@ TEST(DunlinSim, GroupsLearnAtSeveralTimesScalesAndSections) {
   for (const Json& line : lines) {
     ++tables[line.at("table")];
     if (line.at("method") == "all-reduce" && line.at("table") == "figures" &&
-        line.at("slowed") == "none" && line.at("is_calibrated"))
+        line.at("slowed") == "none" && line.at("is_calibrated")) {
       EXPECT_NEAR(line.at("over_parameter_server").get<double>(), 4.27, 0.1);
+    }
     EXPECT_EQ(line.at("reaches_loss"), true) << line;
   }
   // Methods by slowdowns and times; by slowdowns and sizes; those with sections by their lengths.

@@ -78,6 +78,13 @@ def groups_run(compute_us, learns=True, is_calibrated=False):
     return lines + [{"what": "groups", "table": "scale", "method": "smart"}]
 
 
+def straggler_run():
+    return [{"what": "straggler-ring", "figure": name, "alpha": alpha, "delta_t_us": late, "ring_us": 26 + late,
+             "strategy_us": 26 + late / alpha, "gain_percent": late, "ring_predicted_us": 26 + late,
+             "strategy_predicted_us": 26 + late / 2, "gain_predicted_percent": late + 1}
+            for name in ("by_delta_t", "by_alpha") for alpha in (1.5, 2) for late in range(5)]
+
+
 class PlotTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -276,6 +283,17 @@ class FigureTest(PlotTest):
         self.assertIn("no line with", self.plot("schedule", "--out", "x.png", self.file("none.json", [{"x": 1}]), expect=1))
         bad = self.file("bad.json", [{"figure": "3a", "series": "ring", "x": 16}])
         self.assertIn(f"{bad}:1: 'seconds' is missing", self.plot("schedule", "--out", "x.png", bad, expect=1))
+
+    def test_straggler(self):
+        drawn = self.expect_figure("a.svg", b"<?xml", "straggler", self.file("run.json", straggler_run()))
+        for text in ("alpha 1.5", "late by 3 us", "the paper's best"):
+            self.assertIn(f"<!-- {text}", drawn.read_text())
+        lines = straggler_run()
+        del lines[1]["gain_percent"]
+        bad = self.file("bad.json", lines)
+        self.assertIn(f"{bad}:2: 'gain_percent' is missing", self.plot("straggler", "--out", "x.png", bad, expect=1))
+        half = self.file("half.json", straggler_run()[:10])
+        self.assertIn('"figure":"by_alpha"', self.plot("straggler", "--out", "x.png", half, expect=1))
 
     def test_groups(self):
         times = groups_run(3300) + groups_run(6100, is_calibrated=True)

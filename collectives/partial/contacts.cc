@@ -48,14 +48,8 @@ std::string Contacts::key(Rank rank) const {
 
 Status Contacts::meet(Contact& contact) {
   if (contact.link != nullptr) return Status::ok();
-  const TimePoint now = fabric_.clock().now();
-  if (!contact.looks.is_due(now)) return Status::busy();
-  const auto offer = fabric_.bootstrap().lookup(key(contact.rank), Duration::zero());
-  if (offer) return connect(contact, *offer);
-  if (offer.status().code() != Code::kDeadlineExceeded)
-    return Status(offer.status()).with_peer(contact.rank);
-  contact.looks.put_off(now);
-  return Status::busy();
+  return contact.meeting.meet(fabric_, contact.rank, key(contact.rank),
+                              [&](const Bytes& offer) { return connect(contact, offer); });
 }
 
 Status Contacts::connect(Contact& contact, const Bytes& offer) {

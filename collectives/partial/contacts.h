@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/look_pacing.h"
+#include "collectives/partial/meeting.h"
 #include "collectives/partial/memory.h"
 #include "collectives/partial/wire.h"
 #include "collectives/schedule/executor.h"
@@ -39,7 +39,7 @@ struct Contact {
   bool owes_receipt = false;
   std::deque<std::pair<std::uint64_t, Farewell>> owed;  // farewells to be said
   std::map<std::uint64_t, Farewell> farewells;  // heard, of operations that we have not ended
-  LookPacing looks;
+  Meeting meeting;
 };
 
 // What members have to agree on, set when the object is made.

@@ -16,8 +16,20 @@ namespace {
 // Ends of a reduce that somebody's death may lie behind, or that another member has given it up. A
 // member that never came because it knew of a death, and has gone on, is kInvalidArgument.
 bool is_fate(Code code) {
-  return code == Code::kPeerDead || code == Code::kDeadlineExceeded || code == Code::kPeerStalled ||
-         code == Code::kInvalidArgument;
+  switch (code) {
+    case Code::kPeerDead:
+    case Code::kDeadlineExceeded:
+    case Code::kPeerStalled:
+    case Code::kInvalidArgument:
+    // As of who is dying, which the peer table hasn't heard of.
+    case Code::kUnavailable:
+    case Code::kClosed:
+    case Code::kNotFound:
+    case Code::kIoError:
+      return true;
+    default:
+      return false;
+  }
 }
 
 GroupPolicy policy_of(GroupSource source) {
@@ -77,8 +89,9 @@ Result<std::unique_ptr<GroupAverage>> GroupAverage::create(transport::Fabric& fa
 
 Status GroupAverage::allocate() {
   const std::size_t bytes = options_.count * sizeof(float);
-  DUNLIN_ASSIGN(model_, partial_->allocate(bytes));
+  DUNLIN_ASSIGN(const Memory model, partial_->allocate(bytes));
   DUNLIN_ASSIGN(result_, partial_->allocate(bytes));
+  model_ = model;
   return Status::ok();
 }
 
@@ -98,8 +111,7 @@ Status GroupAverage::start(std::uint64_t iteration) {
   if (service_) {
     DUNLIN_TRY(service_->ask(iteration));
   } else {
-    const Group group = schedule_->group_of(iteration, fabric_.rank());
-    if (number_of(iteration, group) >= partial::kLastNumber) {
+    if (iteration >= partial::kLastNumber / static_cast<std::uint64_t>(fabric_.size()) - 1) {
       return {Code::kInvalidArgument,
               fmt::format("'{}': iteration {} is beyond the last that can be averaged",
                           options_.name, iteration)};
@@ -109,13 +121,6 @@ Status GroupAverage::start(std::uint64_t iteration) {
   started_ = fabric_.clock().now();
   state_ = State::kAveraging;
   return Status::ok();
-}
-
-// Groups of an iteration share no member.
-std::uint64_t GroupAverage::number_of(std::uint64_t iteration, const Group& group) const {
-  const auto workers = static_cast<std::uint64_t>(fabric_.size());
-  if (iteration >= partial::kLastNumber / workers - 1) return partial::kLastNumber;
-  return iteration * workers + group.leader().index() + 1;
 }
 
 Status GroupAverage::leave() {
@@ -138,20 +143,16 @@ void GroupAverage::progress() {
 Status GroupAverage::test() {
   progress();
   DUNLIN_TRY(error_);
+  if (state_ == State::kComputing)
+    return {Code::kNotFound, fmt::format("'{}': no average is under way", options_.name)};
   Status status = step();
-  if (status.is_error() && status.code() != Code::kNotFound) error_ = status;
+  if (status.is_error()) error_ = status;
   return status;
 }
 
 Status GroupAverage::step() {
-  switch (state_) {
-    case State::kComputing:
-      return {Code::kNotFound, fmt::format("'{}': no average is under way", options_.name)};
-    case State::kLeaving:
-      return !service_ || service_->is_over() ? Status::ok() : Status::busy();
-    case State::kAveraging:
-      break;
-  }
+  if (state_ == State::kLeaving)
+    return !service_ || service_->is_over() ? Status::ok() : Status::busy();
   DUNLIN_TRY(average());
   state_ = State::kComputing;
   ++statistics_.iterations;
@@ -192,7 +193,6 @@ Status GroupAverage::join(const Group& group) {
     return service_->is_computing() ? Status::ok() : Status::busy();
   }
   group_ = group;
-  if (!service_) group_->sequence = number_of(*iteration_, group);
   // To begin would cost memory, and end in the same.
   if (service_) {
     for (const Rank member : group.ranks) {
@@ -223,7 +223,9 @@ Status GroupAverage::end_reduce(Status outcome) {
   }
   std::swap(model_, result_);
   ++statistics_.groups;
+  const auto members = static_cast<double>(group_->ranks.size());
   statistics_.members += group_->ranks.size();
+  statistics_.models_sent += 2 * (members - 1) / members;
   failures_in_a_row_ = 0;
   const std::uint64_t number = group_->sequence;
   group_.reset();

@@ -71,6 +71,7 @@ struct GroupAverageStatistics {
   std::uint64_t iterations = 0;  // synchronized, alone or not
   std::uint64_t groups = 0;      // reduced with others
   std::uint64_t members = 0;     // of them, this rank included
+  double models_sent = 0;        // a ring's of k members sends 2 (k - 1) / k of one
   std::uint64_t alone = 0;       // times that the rank was told to go on without others
   std::uint64_t failures = 0;    // groups that were given up
   std::uint64_t changes = 0;     // of the master
@@ -135,7 +136,6 @@ class GroupAverage {
   Status fail(Status outcome);
   // Where members of a failed group can't reach it.
   Status move_model();
-  std::uint64_t number_of(std::uint64_t iteration, const Group& group) const;
 
   transport::Fabric& fabric_;
   GroupAverageOptions options_;

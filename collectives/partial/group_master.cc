@@ -86,7 +86,8 @@ bool GroupMaster::is_hopeless(std::uint64_t number, const OldGroup& group) const
   return std::ranges::any_of(group.ranks, [&](Rank member) {
     const Worker& worker = workers_[member.index()];
     // Who joined a later one has done with this, one way or the other: its reduce ends by itself.
-    return worker.is_lost || (worker.joined && *worker.joined < number);
+    // So has who has left, though it be gone by now.
+    return (worker.is_lost && !worker.has_left) || (worker.joined && *worker.joined < number);
   });
 }
 

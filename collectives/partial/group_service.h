@@ -20,7 +20,9 @@
 // wait in its mailbox. Any number of ranks may die, at once as well: the new master needs nothing
 // of the former one's (group_master.h says why that is safe, group_numbers.h where its numbers come
 // from). Masters only ever follow upwards, as the dead stay dead. Ranks whose peer tables never
-// agree on a death wait for one another up to the callers' deadlines, which name them.
+// agree on a death wait for one another up to the callers' deadlines, which name them. All this
+// needs the bootstrap: where its coordinator lives in rank 0 (under torchrun, mpirun), rank 0's
+// death ends the job.
 //
 // A rank has to call progress() while it computes, too, and after leave() until is_over(): others
 // may need it as the master. Who ends its process earlier is taken for dead, which is no harm if it

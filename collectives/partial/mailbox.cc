@@ -43,14 +43,8 @@ Status Mailboxes::publish() {
 
 Status Mailboxes::meet(Peer& peer) {
   if (peer.link != nullptr) return Status::ok();
-  const TimePoint now = fabric_.clock().now();
-  if (!peer.looks.is_due(now)) return Status::busy();
-  const auto offer = fabric_.bootstrap().lookup(key(peer.rank), Duration::zero());
-  if (offer) return connect(peer, *offer);
-  if (offer.status().code() != Code::kDeadlineExceeded)
-    return Status(offer.status()).with_peer(peer.rank);
-  peer.looks.put_off(now);
-  return Status::busy();
+  return peer.meeting.meet(fabric_, peer.rank, key(peer.rank),
+                           [&](const Bytes& offer) { return connect(peer, offer); });
 }
 
 Status Mailboxes::connect(Peer& peer, const Bytes& offer) {

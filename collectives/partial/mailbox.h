@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/look_pacing.h"
+#include "collectives/partial/meeting.h"
 #include "runtime/bytes.h"
 #include "transports/fabric.h"
 
@@ -74,7 +74,7 @@ class Mailboxes {
     Rank rank;
     transport::Link* link = nullptr;  // null: not met yet
     transport::NotifyId theirs{};     // the first of the cells that we write
-    LookPacing looks;
+    Meeting meeting;
     std::deque<Piece> outbox;
     std::uint64_t sent = 0;   // pieces
     std::uint64_t taken = 0;  // of theirs

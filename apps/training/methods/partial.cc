@@ -1,10 +1,12 @@
 #include "apps/training/methods/partial.h"
 
 #include <algorithm>
+#include <string>
 
 #include "apps/training/methods/method_base.h"
 #include "collectives/barrier.h"
 #include "collectives/partial/group_average.h"
+#include "runtime/bytes.h"
 
 namespace dunlin::training {
 namespace {
@@ -17,7 +19,7 @@ class Partial final : public MethodBase {
         parameters_(options.count),
         gradient_(options.count) {}
   Status prepare();
-  Status connect() override { return barrier_ ? barrier_->connect() : Status::ok(); }
+  Status connect() override;
 
   std::span<float> parameters() override { return parameters_; }
   std::span<float> gradient() override { return gradient_; }
@@ -32,6 +34,7 @@ class Partial final : public MethodBase {
   Status advance() override;
   bool is_needed(Rank) const override { return is_static(); }
   void take_average();
+  std::string key() const { return options().name + "/ranks of the first host"; }
   bool is_static() const { return options().groups == collective::GroupSource::kStatic; }
   // Behind the model's elements, where it is sent.
   float& flag() { return average_->model().back(); }
@@ -48,18 +51,31 @@ class Partial final : public MethodBase {
   std::uint64_t averages_ = 0;
 };
 
+// Hosts may have different numbers of ranks: the first one's counts everywhere.
 Status Partial::prepare() {
-  collective::GroupAverageOptions wanted;
-  wanted.name = options().name;
-  wanted.count = options().count + 1;
-  wanted.source = options().groups;
-  wanted.groups = groups_of(options(), fabric().size(), fabric().bootstrap().job().local_size);
-  DUNLIN_ASSIGN(average_, collective::GroupAverage::create(fabric(), std::move(wanted)));
   if (is_static()) {
     DUNLIN_ASSIGN(barrier_,
                   collective::Barrier::prepare(fabric(), options().name + "/end", everybody()));
   }
-  return Status::ok();
+  if (fabric().rank() != everybody().front()) return Status::ok();
+  ByteWriter writer;
+  writer.number(static_cast<std::uint32_t>(fabric().bootstrap().job().local_size));
+  return fabric().bootstrap().publish(key(), writer.take());
+}
+
+Status Partial::connect() {
+  DUNLIN_ASSIGN(const Bytes told, fabric().bootstrap().lookup(key(), fabric().config().deadline));
+  ByteReader reader(told);
+  const auto local_size = static_cast<int>(reader.number<std::uint32_t>());
+  if (!reader.at_end() || local_size < 1)
+    return {Code::kCorrupted, "the first rank told a number of ranks on its host that is none"};
+  collective::GroupAverageOptions wanted;
+  wanted.name = options().name;
+  wanted.count = options().count + 1;
+  wanted.source = options().groups;
+  wanted.groups = groups_of(options(), fabric().size(), local_size);
+  DUNLIN_ASSIGN(average_, collective::GroupAverage::create(fabric(), std::move(wanted)));
+  return barrier_ ? barrier_->connect() : Status::ok();
 }
 
 Status Partial::start_finish(float learning_rate) {
@@ -84,10 +100,8 @@ void Partial::take_average() {
   has_flag_ = has_flag_ || flag() > 0;
   set_stopped(is_static() ? has_flag_ && averages_ % kSpread == 0 : wants_stop());
   const collective::GroupAverageStatistics done = average_->statistics();
-  if (done.groups > 0) {
-    costs().bytes_sent =
-        2 * model.size_bytes() * done.groups * (done.members - done.groups) / done.members;
-  }
+  costs().bytes_sent =
+      static_cast<std::uint64_t>(done.models_sent * static_cast<double>(model.size_bytes()));
   costs().synchronizations = done.groups;
 }
 

@@ -1,0 +1,47 @@
+// Meeting: how a rank finds another one that it has to do with for the first time: by what that one
+// has published, and then by a connection. Owner thread only.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "collectives/look_pacing.h"
+#include "transports/fabric.h"
+
+namespace dunlin::collective::partial {
+
+class Meeting {
+ public:
+  // kBusy until the peer has published `key` and `connect(offer)` has succeeded. Who can't be
+  // reached may be dying, which the peer table hears later: it is tried again for kNewsTime.
+  template <typename Connect>
+  Status meet(transport::Fabric& fabric, Rank peer, const std::string& key, Connect&& connect) {
+    const TimePoint now = fabric.clock().now();
+    if (!looks_.is_due(now)) return Status::busy();
+    const Result<Bytes> offer = fabric.bootstrap().lookup(key, Duration::zero());
+    Status status = offer ? connect(*offer) : offer.status();
+    if (status.is_ok()) return status;
+    if (offer || status.code() != Code::kDeadlineExceeded) {
+      if (!may_pass(status.code())) return std::move(status).with_peer(peer);
+      if (!failing_since_) failing_since_ = now;
+      if (now - *failing_since_ >= kNewsTime) return std::move(status).with_peer(peer);
+    }
+    looks_.put_off(now);
+    return Status::busy();
+  }
+
+ private:
+  // More than a heartbeat between hosts.
+  static constexpr Duration kNewsTime = std::chrono::seconds(5);
+
+  static bool may_pass(Code code) {
+    return code == Code::kUnavailable || code == Code::kClosed || code == Code::kNotFound ||
+           code == Code::kIoError;
+  }
+
+  LookPacing looks_;
+  std::optional<TimePoint> failing_since_;
+};
+
+}  // namespace dunlin::collective::partial

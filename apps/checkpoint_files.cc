@@ -62,9 +62,20 @@ std::vector<std::string> checkpoint_files(const std::string& base, Rank rank) {
 }
 
 void CheckpointRotation::note_saved(std::uint64_t iteration) {
+  if (iteration == last_) return;
   if (before_last_ != 0) unlink(path(before_last_).c_str());
   before_last_ = last_;
   last_ = iteration;
+}
+
+void CheckpointRotation::resume(const std::set<std::uint64_t>& own, std::uint64_t iteration) {
+  for (const std::uint64_t saved : own) {
+    if (saved > iteration) {
+      unlink(path(saved).c_str());
+    } else {
+      note_saved(saved);
+    }
+  }
 }
 
 Result<CheckpointMoment> common_checkpoint(const std::string& topic, const std::string& base,

@@ -36,6 +36,9 @@ class CheckpointRotation {
   }
   // path(iteration) was written.
   void note_saved(std::uint64_t iteration);
+  // A run goes on after `iteration`; `own` are those of the files that this rank has of it. What
+  // lies beyond is removed, as it is another course from now on; the rest was saved before.
+  void resume(const std::set<std::uint64_t>& own, std::uint64_t iteration);
 
  private:
   std::string base_;

@@ -68,24 +68,7 @@ class Builder {
     relu();
   }
 
-  // The first segment so far becomes the vector's last.
-  Architecture take() {
-    Architecture& made = architecture_;
-    const std::size_t segments = made.segments.size();
-    std::ranges::reverse(made.segments);
-    for (Segment& segment : made.segments) {
-      segment.first = made.count;
-      made.count += segment.count;
-    }
-    std::vector<std::size_t> next;
-    for (const Segment& segment : made.segments) next.push_back(segment.first);
-    for (Parameter& parameter : made.parameters) {
-      parameter.segment = segments - 1 - parameter.segment;
-      parameter.first = next[parameter.segment];
-      next[parameter.segment] += parameter.count;
-    }
-    return std::move(architecture_);
-  }
+  Architecture take() { return std::move(architecture_); }
 
  private:
   void add(Layer layer) {
@@ -108,7 +91,7 @@ class Builder {
     add(layer);
   }
 
-  void begin_segment() { architecture_.segments.emplace_back(); }
+  void begin_segment() { architecture_.segments.push_back({architecture_.count, 0}); }
 
   // Of the last segment; its index.
   std::size_t parameter(std::vector<std::int64_t> shape, double mean, double deviation) {
@@ -117,9 +100,11 @@ class Builder {
     for (const std::int64_t extent : shape) made.count *= static_cast<std::size_t>(extent);
     made.shape = std::move(shape);
     made.segment = architecture_.segments.size() - 1;
+    made.first = architecture_.count;
     made.mean = static_cast<float>(mean);
     made.deviation = static_cast<float>(deviation);
     architecture_.segments.back().count += made.count;
+    architecture_.count += made.count;
     architecture_.parameters.push_back(std::move(made));
     return architecture_.parameters.size() - 1;
   }

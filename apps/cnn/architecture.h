@@ -1,8 +1,9 @@
 // Architecture: what a network consists of, as data: its layers in the order in which they compute,
 // and where their parameters lie in the flat vector that workers exchange.
 //
-// The last layer's parameters come first, as backward propagation reaches them first: what is ready
-// to be sent grows from the vector's beginning. Plain data; any thread.
+// Parameters lie in the order of their layers. Backward propagation reaches the last layer first,
+// so that what is ready to be sent grows from the vector's end, where methods (apps/training/)
+// begin to send. Plain data; any thread.
 //
 //   small      two convolutions of 16 and 32 channels: for tests
 //   vgg-11,    Simonyan and Zisserman, configurations A and D, for 32 x 32 pixels: a single fully

@@ -17,7 +17,8 @@ namespace dunlin::cnn {
 namespace {
 
 constexpr std::string_view kMagic("DUNLCNN\n", 8);
-constexpr std::uint32_t kVersion = 1;
+// 2: the parameters lie in the order of their layers; before, the last layer's came first.
+constexpr std::uint32_t kVersion = 2;
 
 Status corrupted(const std::string& path, std::string_view problem) {
   return {Code::kCorrupted, fmt::format("{}: {}", path, problem)};

@@ -60,7 +60,7 @@ class Network {
   // This part of the gradient is final.
   using Ready = std::function<Status(std::size_t first, std::size_t count)>;
   // Overwrites the gradient, and calls `ready` for each segment once, as soon as backward
-  // propagation has got there: from the first to the last. kOutOfRange, before `ready` was called,
+  // propagation has got there: from the last to the first. kOutOfRange, before `ready` was called,
   // if the loss is no finite number. The first error of `ready` is returned.
   Result<Judgement> train(const Batch& batch, const Ready& ready);
   // With running statistics, and changes nothing.

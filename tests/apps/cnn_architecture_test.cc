@@ -24,7 +24,7 @@ TEST(CnnArchitecture, HasThePublishedNumbersOfParameters) {
   EXPECT_EQ(count(NetworkKind::kVgg11, 3, 10, true), 9'225'610U + 64 + 128 + 2 * 256 + 4 * 512);
 }
 
-TEST(CnnArchitecture, LaysOutWhatIsReadyFirstInFront) {
+TEST(CnnArchitecture, LaysOutWhatIsReadyFirstAtTheEnd) {
   for (const NetworkKind kind : kNetworkKinds) {
     const Architecture made = make_architecture(kind, 3, 10, kind == NetworkKind::kVgg11);
     // Segments lie one behind the other; so do the parameters in each.
@@ -36,9 +36,9 @@ TEST(CnnArchitecture, LaysOutWhatIsReadyFirstInFront) {
       end += segment.count;
     }
     EXPECT_EQ(end, made.count);
-    std::size_t last = made.segments.size() - 1;
+    std::size_t last = 0;
     for (const Parameter& parameter : made.parameters) {
-      EXPECT_LE(parameter.segment, last) << "layers compute from the last segment to the first";
+      EXPECT_GE(parameter.segment, last) << "layers compute from the first segment to the last";
       last = parameter.segment;
       EXPECT_EQ(parameter.first, inside[parameter.segment]);
       inside[parameter.segment] += parameter.count;
@@ -46,7 +46,7 @@ TEST(CnnArchitecture, LaysOutWhatIsReadyFirstInFront) {
                                      std::accumulate(parameter.shape.begin(), parameter.shape.end(),
                                                      std::int64_t{1}, std::multiplies<>())));
     }
-    EXPECT_EQ(last, 0U);
+    EXPECT_EQ(last, made.segments.size() - 1);
     for (std::size_t i = 0; i < inside.size(); ++i) {
       EXPECT_EQ(inside[i], made.segments[i].first + made.segments[i].count);
     }

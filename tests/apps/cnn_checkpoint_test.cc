@@ -39,7 +39,7 @@ TEST(CnnCheckpoint, ReadsBackWhatWasSaved) {
   ASSERT_TRUE(save_checkpoint(path, example()).is_ok());
   EXPECT_EQ(load_checkpoint(path).value(), example());
   EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
-  EXPECT_EQ(content_of(path).substr(0, 20), std::string("DUNLCNN\n\1\0\0\0\1\0\0\0\4\0\0\0", 20));
+  EXPECT_EQ(content_of(path).substr(0, 20), std::string("DUNLCNN\n\2\0\0\0\1\0\0\0\4\0\0\0", 20));
 }
 
 TEST(CnnCheckpoint, EveryFlippedByteAndEveryTruncationIsNoticed) {

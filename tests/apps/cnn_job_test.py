@@ -146,11 +146,12 @@ class Jobs(JobTest):
         return content[at:-32]
 
     def test_ctrl_c_ends_with_a_checkpoint(self):
-        for method, extra in (("all-reduce", []), ("stochastic", ["--sync", "async"])):
+        for method, ranks, extra in (("all-reduce", 2, []), ("stochastic", 2, ["--sync", "async"]),
+                                     ("parameter-server", 3, []), ("async-parameter-server", 3, [])):
             with self.subTest(method):
                 name, json_name = self.path(method), f"{method}.jsonl"
                 options = [*TRAINING, "--report-every", 1, "--method", method, *extra]
-                job = self.start(2, *options, "--iterations", 10**6, "--checkpoint", name, json=json_name)
+                job = self.start(ranks, *options, "--iterations", 10**6, "--checkpoint", name, json=json_name)
                 await_progress(job, self.path(json_name))
                 os.kill(job.process.pid, signal.SIGINT)
                 self.assertEqual(job.wait(), 130, job.text())
@@ -158,8 +159,8 @@ class Jobs(JobTest):
                 self.assertIn(final["stopped_by"], ("signal", "others"))
                 self.assertEqual(len(glob.glob(f"{name}.0.{final['iterations']}")), 1)
                 last = final["iterations"] + 3
-                resumed = self.run_job(2, *options, "--iterations", last, "--resume", name)
-                self.assertEqual(self.lines("config")[0]["first_iteration"], final["iterations"])
+                resumed = self.run_job(ranks, *options, "--iterations", last, "--resume", name)
+                self.assertEqual(self.lines("config")[-1]["first_iteration"], final["iterations"])
                 self.assertEqual(resumed["iterations"], last)
 
     def test_a_target_is_reached_or_missed(self):
@@ -238,6 +239,52 @@ class Jobs(JobTest):
                 for moment, line in found.values():
                     self.assertLess(moment - killed_at, 30, line)
 
+    def test_survivors_conclude_where_the_method_goes_on_without_the_dead(self):
+        for method, killed, extra in (("partial", 2, ["--group-size", 2]), ("async-parameter-server", 1, []),
+                                      ("ad-psgd", 0, [])):
+            with self.subTest(method):
+                name = f"{method}.jsonl"
+                job = self.start(4, *TRAINING, "--duration", 6, "--epochs", 1000, "--report-every", 1,
+                                 "--learning-rate", 0.01, "--method", method, *extra, json=name)
+                # Whoever forms groups with the dead one has met it before.
+                await_progress(job, self.path(name), 50)
+                os.kill(job.rank_pid(killed), signal.SIGKILL)
+                self.assertEqual(job.wait(), 0, job.text())
+                final = self.lines("final", name)[0]
+                self.assertEqual(final["lost_ranks"], [killed])
+                self.assertEqual(final["by_rank"]["iterations"][killed], 0)
+                self.assertEqual("mean_test_loss" in final, killed != 0)
+
+    def test_a_resumed_run_leaves_no_checkpoints_of_another_course(self):
+        name = self.path("part")
+        options = [*TRAINING, "--checkpoint", name, "--checkpoint-every", 4]
+        self.run_job(2, *options, "--iterations", 14)
+        for rank in range(2):
+            self.assertEqual(self.iterations_of(name, rank), [12, 14])
+        os.remove(f"{name}.1.14")
+        self.run_job(2, *options, "--iterations", 13, "--resume", name)
+        self.assertEqual(self.lines("config")[-1]["first_iteration"], 12)
+        for rank in range(2):
+            self.assertEqual(self.iterations_of(name, rank), [12, 13])
+        self.run_job(2, *options, "--iterations", 17, "--resume", name)
+        for rank in range(2):
+            self.assertEqual(self.iterations_of(name, rank), [16, 17])
+
+    def iterations_of(self, name, rank):
+        return sorted(int(path.rsplit(".", 1)[1]) for path in glob.glob(f"{name}.{rank}.*"))
+
+    def test_static_groups_end_together_and_go_on_together(self):
+        name = self.path("part")
+        options = [*TRAINING, "--method", "partial", "--groups", "static", "--group-size", 2, "--checkpoint", name,
+                   "--checkpoint-every", 8]
+        final = self.run_job(4, *options, "--iterations", 10**6, "--duration", 1)
+        self.assertEqual(len(set(final["by_rank"]["iterations"])), 1)
+        last = final["iterations"]
+        self.assertEqual(last % 8, 0)
+        os.remove(f"{name}.2.{last}")
+        self.run_job(4, *options, "--iterations", last, "--resume", name)
+        self.assertEqual(self.lines("config")[-1]["first_iteration"], last - 8)
+
     def test_wrong_requests_are_told(self):
         bad, cut = self.path("bad"), self.path("cut")
         for path, content in ((bad, b"\xff" * 3073), (cut, b"\0" * 4000)):
@@ -259,6 +306,13 @@ class Jobs(JobTest):
                 ([RUN, "-n", 2, CNN, *DATA, "--method", "parameter-server", "--servers", 2], 2, "server"),
                 ([CNN, *DATA, "--learning-rate", "nan"], 2, "--learning-rate"),
                 ([CNN, *DATA, "--momentum", -1], 2, "--momentum"),
+                ([CNN, "--images", 10**12], 2, "more than half of its memory"),
+                ([RUN, "-n", 2, CNN, *DATA, "--method", "local-sgd", "--section-length", 9, "--iterations", 8], 2,
+                 "--section-length 9"),
+                ([RUN, "-n", 2, CNN, *DATA, "--method", "partial", "--groups", "static", "--section-length", 2,
+                  "--iterations", 15], 2, "after 16 iterations"),
+                ([RUN, "-n", 2, CNN, *DATA, "--method", "local-sgd", "--section-length", 4, "--checkpoint-every", 6], 2,
+                 "--checkpoint-every 6"),
                 ([CNN, *DATA, "--batch-size", 0], 2, "--batch-size"),
                 ([CNN, *DATA, "--batch-size", 1201], 2, "need 1201"),
                 ([CNN, *DATA, "--iterations", -3], 2, "--iterations"),

@@ -52,25 +52,26 @@ class CnnNetwork : public ::testing::Test {
   std::vector<float> gradient_;
 };
 
+// From the end to the beginning without gaps, in the order in which methods send.
 TEST_F(CnnNetwork, EveryElementIsReadyOnceInOrderAndFinalThen) {
   for (const NetworkKind kind :
        {NetworkKind::kSmall, NetworkKind::kVgg11, NetworkKind::kResnet20}) {
     make(kind, false, 4);
     for (std::uint64_t iteration = 0; iteration < 2; ++iteration) {
-      std::size_t end = 0;
+      std::size_t left = gradient_.size();
       std::size_t calls = 0;
       std::vector<float> seen(gradient_.size());
       const auto outcome = network_->train(
           batches_->at(iteration), [&](std::size_t first, std::size_t count) -> Status {
-            EXPECT_EQ(first, end) << to_string(kind);
+            EXPECT_EQ(first + count, left) << to_string(kind);
             std::copy_n(gradient_.begin() + static_cast<std::ptrdiff_t>(first), count,
                         seen.begin() + static_cast<std::ptrdiff_t>(first));
-            end = first + count;
+            left = first;
             ++calls;
             return Status::ok();
           });
       ASSERT_TRUE(outcome.is_ok()) << outcome.status().to_string();
-      EXPECT_EQ(end, gradient_.size()) << to_string(kind);
+      EXPECT_EQ(left, 0U) << to_string(kind);
       EXPECT_EQ(calls, network_->architecture().segments.size());
       EXPECT_EQ(seen, gradient_) << to_string(kind);
       for (const float value : gradient_) ASSERT_LT(std::abs(value), 1e4F);

@@ -1,6 +1,7 @@
 #include "apps/cnn/program/data.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -9,6 +10,22 @@
 
 namespace dunlin::cnn {
 namespace {
+
+// A limit for the images that a host's ranks generate; each has all of them, and its part again.
+Status check_memory(const Options& options, int local_ranks) {
+  const GeneratorOptions& generate = options.generate;
+  const double count =
+      2 * static_cast<double>(generate.count) + static_cast<double>(options.test_images);
+  const double image = static_cast<double>(generate.channels) * generate.side * generate.side;
+  const double needed = count * image * local_ranks;
+  const double memory =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  if (needed <= memory / 2) return Status::ok();
+  return {Code::kInvalidArgument,
+          fmt::format("--images {}, --test-images {}: {:.1f} GB in this host's ranks, more than "
+                      "half of its memory of {:.1f} GB",
+                      generate.count, options.test_images, needed * 1e-9, memory * 1e-9)};
+}
 
 Result<Images> load_training(const Options& options) {
   return options.is_generated ? generate(options.generate) : read_images(options.train);
@@ -45,7 +62,9 @@ Status check_test(const Options& options, const Images& train, const Images& tes
 
 }  // namespace
 
-Result<Data> load_data(const Options& options, int worker, int workers, bool has_test) {
+Result<Data> load_data(const Options& options, int worker, int workers, int local_ranks,
+                       bool has_test) {
+  if (options.is_generated) DUNLIN_TRY(check_memory(options, local_ranks));
   DUNLIN_ASSIGN(const Images all, load_training(options));
   Data data;
   data.source = options.is_generated ? "generated" : options.train.front();

@@ -21,7 +21,9 @@ struct Data {
 
 // Of worker `worker`; a server, which isn't one of the workers, gets no images. `has_test`: with
 // the test images, if the options name some. kInvalidArgument as well where there are too few for
-// each worker to fill a batch.
-Result<Data> load_data(const Options& options, int worker, int workers, bool has_test);
+// each worker to fill a batch, or more are to be generated than fit the memory of a host that has
+// `local_ranks` of the job's.
+Result<Data> load_data(const Options& options, int worker, int workers, int local_ranks,
+                       bool has_test);
 
 }  // namespace dunlin::cnn

@@ -149,7 +149,10 @@ void add_method(CLI::App& app, Options& options, Names& names) {
 void add_output(CLI::App& app, Options& options) {
   app.add_option("--checkpoint", options.checkpoint,
                  "save the ranks' states to FILE.RANK.ITERATION");
-  app.add_option("--checkpoint-every", options.checkpoint_every, "iterations (about a tenth)")
+  app.add_option(
+         "--checkpoint-every", options.checkpoint_every,
+         "iterations (about a tenth); of local-sgd a multiple of --section-length, of partial "
+         "with static groups of eight times that")
       ->check(CLI::Range(std::uint64_t{1}, kMost));
   app.add_option("--resume", options.resume,
                  "go on from the checkpoints FILE.RANK.ITERATION that all ranks have");

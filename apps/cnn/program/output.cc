@@ -7,11 +7,19 @@
 namespace dunlin::cnn {
 
 Result<Output> Output::open(const Options& options, bool is_teller) {
+  return open(options, is_teller, !options.resume.empty());
+}
+
+Result<Output> Output::take_over(const Options& options) {
+  return open(options, true, true);
+}
+
+Result<Output> Output::open(const Options& options, bool is_teller, bool is_continued) {
   Output output;
   // Where JSON goes to standard output, it goes there alone.
   output.is_talkative_ = is_teller && !options.is_quiet && options.json_out != "-";
   if (!is_teller) return output;
-  DUNLIN_ASSIGN(output.lines_, JsonLines::open(options.json_out, !options.resume.empty()));
+  DUNLIN_ASSIGN(output.lines_, JsonLines::open(options.json_out, is_continued));
   return output;
 }
 

@@ -40,6 +40,8 @@ class Output {
  public:
   // Opens the file. `is_teller`: this is rank 0.
   static Result<Output> open(const Options& options, bool is_teller);
+  // Of the rank that tells the rest when rank 0 is dead: behind what the file holds.
+  static Result<Output> take_over(const Options& options);
 
   // A line with "event" in front.
   Status event(const char* event, const Json& fields);
@@ -51,6 +53,8 @@ class Output {
   Status say(const std::string& line);
 
  private:
+  static Result<Output> open(const Options& options, bool is_teller, bool is_continued);
+
   bool is_talkative_ = false;
   bool has_heading_ = false;
   JsonLines lines_;

@@ -17,6 +17,10 @@ constexpr Duration kLongestPreparation = std::chrono::minutes(30);
 // Others may take so many times as long as rank 0's first iteration did: they may have slower
 // machines, and processors that many share.
 constexpr double kPatience = 30;
+// With --duration, the slowest worker's end may take so many times as long.
+constexpr double kDurations = 3;
+// Nobody waits longer, unless --deadline says so; also what a Duration can hold.
+constexpr std::chrono::duration<double> kLongestPatience = std::chrono::days(30);
 
 int threads_of(const Options& options, const JobInfo& job) {
   if (options.threads > 0) return options.threads;
@@ -47,7 +51,8 @@ Status Trainer::prepare() {
                                                   rule.rank.value(), team_.workers())};
     }
   }
-  DUNLIN_ASSIGN(data_, load_data(options_, team_.rank(), team_.workers(), team_.is_first()));
+  DUNLIN_ASSIGN(data_, load_data(options_, team_.rank(), team_.workers(),
+                                 fabric_.bootstrap().job().local_size, team_.is_first()));
   const auto workers = static_cast<std::uint64_t>(team_.workers());
   const std::uint64_t per_epoch = data_.total / workers / options_.batch_size;
   planned_ =
@@ -61,10 +66,28 @@ Status Trainer::prepare() {
   batches.is_augmented = options_.is_augmented;
   batches_.emplace(data_.train, data_.normalization, batches, per_epoch);
   if (data_.test) test_batches_.emplace(*data_.test, data_.normalization, batches, 1);
+  DUNLIN_TRY(check_sections());
   DUNLIN_TRY(make_network());
   DUNLIN_TRY(training::check(method_, team_.size()));
   DUNLIN_TRY(agree_on_run());
   return find_checkpoint();
+}
+
+Status Trainer::check_sections() const {
+  const std::uint64_t step = end_step();
+  if (planned_ > 0 && step > planned_) {
+    return {Code::kInvalidArgument,
+            fmt::format("--section-length {}: workers can end after {} iterations at the earliest, "
+                        "of {} that are planned",
+                        method_.section_length, step, planned_)};
+  }
+  if (options_.checkpoint_every % step != 0) {
+    return {Code::kInvalidArgument,
+            fmt::format("--checkpoint-every {}: no multiple of {} iterations, after which all "
+                        "workers have come as far",
+                        options_.checkpoint_every, step)};
+  }
+  return Status::ok();
 }
 
 Status Trainer::make_network() {
@@ -112,14 +135,25 @@ Result<Duration> Trainer::patience() {
     DUNLIN_ASSIGN(const Duration iteration, time_of_an_iteration());
     double factor = 1;
     for (const training::SlowdownRule& rule : options_.slowdowns) factor += rule.factor;
-    double iterations = kPatience * factor;
+    double evaluation = 0;  // in iterations
     if (options_.evaluate_every > 0 && data_.test) {
-      iterations += kPatience * static_cast<double>(data_.test->count()) /
-                    static_cast<double>(options_.batch_size);
+      evaluation =
+          static_cast<double>(data_.test->count()) / static_cast<double>(options_.batch_size);
     }
+    const std::chrono::duration<double> one = iteration;
+    auto wait = one * (kPatience * (factor + evaluation));
     // Who has come to the end waits for the slowest worker's.
-    if (ends_alone()) iterations += 2 * factor * static_cast<double>(planned_);
-    patience = std::chrono::duration_cast<Duration>(iteration * iterations);
+    if (ends_alone()) {
+      auto course = one * (2 * factor * static_cast<double>(planned_));
+      if (options_.duration_s) {
+        // Which is without rank 0's evaluations.
+        const double pauses = evaluation > 0 ? evaluation / options_.evaluate_every : 0;
+        const std::chrono::duration<double> asked(*options_.duration_s);
+        course = std::min(course, asked * (kDurations * (1 + pauses)));
+      }
+      wait += course;
+    }
+    patience = std::chrono::duration_cast<Duration>(std::min(wait, kLongestPatience));
   }
   patience = std::max(patience, fabric_.config().deadline);
   if (options_.deadline_s) {
@@ -173,6 +207,13 @@ Status Trainer::start(Duration patience) {
 
 Status Trainer::go_on_from(const Checkpoint& saved) {
   DUNLIN_TRY(check_resumable(saved, checkpoint()));
+  if (!options_.checkpoint.empty()) {
+    std::set<std::uint64_t> own;
+    for (const auto& [run, iteration] : loadable(options_.checkpoint, fabric_.rank())) {
+      if (run == saved.run) own.insert(iteration);
+    }
+    files_.resume(own, saved.iteration);
+  }
   std::ranges::copy(saved.parameters, sync_->parameters().begin());
   std::ranges::copy(saved.velocity, sync_->velocity().begin());
   std::ranges::copy(saved.statistics, network_->statistics().begin());

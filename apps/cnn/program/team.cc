@@ -6,8 +6,10 @@
 #include <chrono>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "collectives/communicator.h"
+#include "runtime/log.h"
 
 namespace dunlin::cnn {
 namespace {
@@ -27,7 +29,8 @@ constexpr std::size_t kFields = sizeof(Totals) / sizeof(double);
 
 Team::Team(transport::Fabric& fabric, const training::MethodOptions& method)
     : fabric_(fabric),
-      workers_(std::max(1, fabric.size() - (has_servers(method.kind) ? method.servers : 0))) {}
+      workers_(std::max(1, fabric.size() - (has_servers(method.kind) ? method.servers : 0))),
+      members_(fabric.bootstrap().membership().members) {}
 
 // Lookups know nothing of a member's death: short ones, and fabric_.wait() in between.
 Result<Bytes> Team::told_by_first(const std::string& what, const Bytes& own, Duration timeout) {
@@ -60,9 +63,19 @@ Status Team::gather(const std::string& what, Duration timeout) {
   return fabric_.bootstrap().barrier("cnn/" + what, timeout);
 }
 
+Status Team::gather_survivors(Duration timeout) {
+  DUNLIN_ASSIGN(const Membership survivors, fabric_.bootstrap().reform(timeout));
+  const std::vector<Rank> before = std::exchange(members_, survivors.members);
+  for (const Rank rank : before) {
+    if (!std::ranges::binary_search(members_, rank)) fabric_.drop_link(rank);
+  }
+  DUNLIN_WARN("concluding with {} of {} ranks", members_.size(), before.size());
+  return Status::ok();
+}
+
 Result<std::vector<Totals>> Team::combine(const Totals& own, std::vector<float>& values) {
   DUNLIN_ASSIGN(const auto communicator,
-                collective::Communicator::create(fabric_, {.name = "cnn", .members = {}}));
+                collective::Communicator::create(fabric_, {.name = "cnn", .members = members_}));
   const auto ranks = static_cast<std::size_t>(size());
   // Everybody's own place in it; zeros elsewhere.
   std::vector<Totals> all(ranks);
@@ -72,7 +85,9 @@ Result<std::vector<Totals>> Team::combine(const Totals& own, std::vector<float>&
   if (!is_worker()) std::ranges::fill(values, 0.0F);
   DUNLIN_TRY(communicator->all_reduce(values.data(), values.data(), values.size(),
                                       {DataType::kFloat32, ReduceOp::kSum}));
-  for (float& value : values) value /= static_cast<float>(workers_);
+  const auto workers =
+      std::ranges::count_if(members_, [this](Rank member) { return member.value() < workers_; });
+  for (float& value : values) value /= static_cast<float>(std::max<std::ptrdiff_t>(1, workers));
   // The communicator goes when nobody needs it any more.
   DUNLIN_TRY(gather("combined", fabric_.config().deadline));
   return all;

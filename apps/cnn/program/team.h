@@ -26,7 +26,9 @@ class Team {
 
   int rank() const { return fabric_.rank().value(); }
   int size() const { return fabric_.size(); }
-  bool is_first() const { return rank() == 0; }
+  // Of those who are left.
+  bool is_first() const { return members_.front() == fabric_.rank(); }
+  const std::vector<Rank>& members() const { return members_; }
   // Parameter servers are the job's last ranks.
   int workers() const { return workers_; }
   bool is_worker() const { return rank() < workers_; }
@@ -36,16 +38,19 @@ class Team {
   Result<Bytes> told_by_first(const std::string& what, const Bytes& own, Duration timeout);
   // kInvalidArgument where this rank's text is another one than rank 0's.
   Status agree(const std::string& what, const std::string& own, Duration timeout);
-  // Until all ranks have come.
+  // Until all members have come.
   Status gather(const std::string& what, Duration timeout);
+  // After a death, instead of gather(): those who are left are the members from now on.
+  Status gather_survivors(Duration timeout);
 
-  // Collective, when all have come: everybody's totals, by rank; and in `values`, of the same
-  // length on all ranks, the mean over the workers'.
+  // Collective, when all have come: everybody's totals, by rank, of the dead zeros; and in
+  // `values`, of the same length on all ranks, the mean over the workers'.
   Result<std::vector<Totals>> combine(const Totals& own, std::vector<float>& values);
 
  private:
   transport::Fabric& fabric_;
   int workers_;
+  std::vector<Rank> members_;  // ascending: all, but for those who died
 };
 
 }  // namespace dunlin::cnn

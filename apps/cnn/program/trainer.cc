@@ -1,10 +1,13 @@
 #include "apps/cnn/program/trainer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <thread>
+
+#include "apps/training/methods/partial.h"
 
 namespace dunlin::cnn {
 
@@ -47,6 +50,9 @@ Trainer::Trainer(transport::Fabric& fabric, const Options& options, Output& outp
 Result<bool> Trainer::run() {
   DUNLIN_TRY(prepare());
   DUNLIN_ASSIGN(const Duration patience, this->patience());
+  // Until everything is told. A server takes no notice: it ends when the workers have left.
+  const Interrupt interrupt;
+  interrupt_ = &interrupt;
   DUNLIN_TRY(start(patience));
   if (sync_->is_server()) {
     DUNLIN_TRY(sync_->serve());
@@ -54,8 +60,20 @@ Result<bool> Trainer::run() {
     DUNLIN_TRY(train());
   }
   sync_.reset();  // fabric and bootstrap are this thread's again
-  DUNLIN_TRY(team_.gather("trained", patience));
+  DUNLIN_TRY(gather(patience));
   return conclude();
+}
+
+// Those whose loss the method has gone on without are missing in the end as well.
+Status Trainer::gather(Duration patience) {
+  const bool was_first = team_.is_first();
+  auto gathered = team_.gather("trained", patience);
+  if (gathered.code() != Code::kPeerDead || !survives_deaths()) return gathered;
+  DUNLIN_TRY(team_.gather_survivors(patience));
+  if (team_.is_first() && !was_first) {
+    DUNLIN_ASSIGN(output_, Output::take_over(options_));
+  }
+  return Status::ok();
 }
 
 double Trainer::training_time() const {
@@ -71,6 +89,11 @@ double Trainer::learning_rate() const {
 // What was asked for, or so often that it comes to `times` in the whole run.
 std::uint64_t Trainer::every(std::uint64_t asked, std::uint64_t times) const {
   return asked > 0 ? asked : std::max<std::uint64_t>(1, planned_ / times);
+}
+
+std::uint64_t Trainer::checkpoint_every() const {
+  const std::uint64_t step = end_step();
+  return (every(options_.checkpoint_every, 10) + step - 1) / step * step;
 }
 
 Moment Trainer::moment() const {
@@ -93,8 +116,9 @@ bool Trainer::ends_alone() const {
   switch (method_.kind) {
     case MethodKind::kAsyncParameterServer:
     case MethodKind::kAdPsgd:
-    case MethodKind::kPartial:
       return true;
+    case MethodKind::kPartial:
+      return method_.groups != collective::GroupSource::kStatic;
     case MethodKind::kStochastic:
       return method_.sync == collective::SyncMode::kAsync;
     case MethodKind::kAllReduce:
@@ -103,6 +127,20 @@ bool Trainer::ends_alone() const {
       return false;
   }
   return false;
+}
+
+// Of workers; see apps/training/method.h and the table in apps/README.md.
+bool Trainer::survives_deaths() const {
+  return ends_alone() && method_.kind != MethodKind::kStochastic;
+}
+
+// Workers that end together do so at multiples of this: between them, some may be further than
+// others.
+std::uint64_t Trainer::end_step() const {
+  if (ends_alone()) return 1;
+  if (method_.kind == MethodKind::kLocalSgd) return method_.section_length;
+  if (method_.kind == MethodKind::kPartial) return training::kSpread * method_.section_length;
+  return 1;
 }
 
 Trainer::Wish Trainer::wish() const {
@@ -117,7 +155,6 @@ Trainer::Wish Trainer::wish() const {
 }
 
 Status Trainer::train() {
-  interrupt_.emplace();
   began_ = fabric_.clock().now();
   is_over_ = iteration_ >= planned_;  // a resumed run may have nothing left to do
   if (is_over_) wish_ = Wish::kIterations;
@@ -130,7 +167,6 @@ Status Trainer::train() {
   const auto statistics = network_->statistics();
   model_.assign(parameters.begin(), parameters.end());
   model_.insert(model_.end(), statistics.begin(), statistics.end());
-  interrupt_.reset();
   return Status::ok();
 }
 
@@ -164,8 +200,7 @@ Status Trainer::step() {
 // What needs the model, which is this thread's when an iteration has begun.
 Status Trainer::before_step() {
   const bool is_new = iteration_ > first_;
-  if (is_new && !options_.checkpoint.empty() &&
-      iteration_ % every(options_.checkpoint_every, 10) == 0) {
+  if (is_new && !options_.checkpoint.empty() && iteration_ % checkpoint_every() == 0) {
     DUNLIN_TRY(save_checkpoint());
   }
   if (!is_new || !test_batches_ || options_.evaluate_every == 0 ||
@@ -236,7 +271,8 @@ Result<bool> Trainer::conclude() {
   if (team_.is_first()) DUNLIN_TRY(tell_end(all, mean));
   // Who ended with exit code 3 before would make a launcher end rank 0 while it tests.
   DUNLIN_TRY(team_.gather("told", kLongestTest));
-  return !options_.target_loss || all.front().has_reached_target > 0;
+  const Totals& judge = all[team_.members().front().index()];
+  return !options_.target_loss || judge.has_reached_target > 0;
 }
 
 Status Trainer::tell_end(const std::vector<Totals>& all, const std::vector<float>& mean) {
@@ -262,11 +298,17 @@ Status Trainer::tell_end(const std::vector<Totals>& all, const std::vector<float
                 {"samples_per_s", images_per_s},
                 {"bytes_sent", static_cast<std::uint64_t>(bytes)},
                 {"by_rank", by_rank}};
+  std::vector<int> lost;
+  for (int rank = 0; rank < team_.size(); ++rank) {
+    if (!std::ranges::binary_search(team_.members(), Rank(rank))) lost.push_back(rank);
+  }
+  if (!lost.empty()) final["lost_ranks"] = lost;
   std::string text = fmt::format(
       "{} iterations in {:.2f} s (ended by {}): loss {:.4f}, accuracy {:.2f} %\n"
       "all workers: {:.2f} iterations/s, {:.1f} images/s, {:.1f} MB sent",
       iteration_, time_s_, to_string(wish_), means_.loss, 100 * means_.accuracy, rate, images_per_s,
       bytes * 1e-6);
+  if (!lost.empty()) text += fmt::format("\nlost on the way: ranks {}", fmt::join(lost, ", "));
   // The mean of the workers' models comes second: its statistics take the place of rank 0's.
   const auto tell_test = [&](const char* prefix, const char* whose,
                              std::vector<float> model) -> Status {

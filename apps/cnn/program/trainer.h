@@ -45,6 +45,7 @@ class Trainer {
   static const char* to_string(Wish wish);
 
   Status prepare();
+  Status check_sections() const;
   Status make_network();
   Status agree_on_run();
   std::string settings() const;
@@ -60,15 +61,19 @@ class Trainer {
   Status before_step();
   Wish wish() const;
   bool ends_alone() const;
+  bool survives_deaths() const;
+  std::uint64_t end_step() const;
   double learning_rate() const;
   double training_time() const;
   std::uint64_t every(std::uint64_t asked, std::uint64_t times) const;
+  std::uint64_t checkpoint_every() const;
   Moment moment() const;
   Checkpoint checkpoint();
   Status save_checkpoint();
 
   Result<TestResult> test();
   Result<bool> conclude();
+  Status gather(Duration patience);
   Status tell_end(const std::vector<Totals>& all, const std::vector<float>& mean);
 
   transport::Fabric& fabric_;
@@ -85,7 +90,7 @@ class Trainer {
   std::size_t statistics_ = 0;
   std::unique_ptr<training::Synchronizer> sync_;
   training::Slowdown slowdown_;
-  std::optional<Interrupt> interrupt_;
+  const Interrupt* interrupt_ = nullptr;  // run()'s
   CheckpointRotation files_;
   std::optional<Checkpoint> resumed_;  // until the training starts
 

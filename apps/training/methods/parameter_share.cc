@@ -20,18 +20,6 @@ Status misplaced(Rank worker, const transport::Message& message) {
 
 }  // namespace
 
-const transport::Message* ParameterShare::Worker::message() {
-  if (!held) held = queue.poll();
-  return held ? &*held : nullptr;
-}
-
-Status ParameterShare::Worker::release() {
-  held.reset();
-  Status status = queue.release();
-  // An ACK that is owed goes with queue.progress().
-  return status.is_busy() ? Status::ok() : std::move(status);
-}
-
 bool ParameterShare::Wire::is_done() const {
   return std::all_of(workers.begin(), workers.end(),
                      [](const Worker& worker) { return worker.answer.is_done(); });
@@ -118,12 +106,21 @@ Status ParameterShare::post_answer(Worker& worker) {
   return Status::ok();
 }
 
-// All workers give the same: the first complete set counts. What comes later is old.
+// The same one at all servers, unless workers are lost or leave before they have given everything.
+const ParameterShare::Worker* ParameterShare::giver() const {
+  const auto found = std::find_if(wire_->workers.begin(), wire_->workers.end(),
+                                  [](const Worker& each) { return each.life == Life::kActive; });
+  return found == wire_->workers.end() ? nullptr : &*found;
+}
+
+// What others give stays in its slots until the giver's is complete, as one of them may have to
+// take its place; then it is old.
 Status ParameterShare::take_initial(Worker& worker, std::size_t piece,
                                     const transport::Message& message) {
   if (piece >= pieces_.size() || message.data.size() != pieces_.at(piece).count * sizeof(float))
     return misplaced(worker.rank, message);
   if (!has_parameters_) {
+    if (&worker != giver()) return Status::busy();
     std::memcpy(parameters().data() + offset_of(pieces_.at(piece)), message.data.data(),
                 message.data.size());
     has_parameters_ = piece + 1 == pieces_.size();
@@ -132,13 +129,13 @@ Status ParameterShare::take_initial(Worker& worker, std::size_t piece,
 }
 
 Status ParameterShare::take(Worker& worker) {
-  const transport::Message* const message = worker.message();
+  const transport::Message* const message = worker.inbox.message();
   if (message == nullptr) return Status::busy();
   const ParameterTag tag = ParameterTag::unpack(message->tag);
   switch (tag.word) {
     case ParameterWord::kInitial:
       DUNLIN_TRY(take_initial(worker, tag.piece, *message));
-      return worker.release();
+      return worker.inbox.release();
     case ParameterWord::kGradient: {
       if (tag.piece != worker.pieces || tag.piece >= pieces_.size() ||
           message->data.size() != pieces_.at(tag.piece).count * sizeof(float))
@@ -152,19 +149,31 @@ Status ParameterShare::take(Worker& worker) {
         return misplaced(worker.rank, *message);
       std::memcpy(&worker.finish, message->data.data(), sizeof(FinishWord));
       DUNLIN_TRY(take_finish(worker));
-      return worker.release();
+      return worker.inbox.release();
     case ParameterWord::kLeave:
       if (worker.pieces != 0) return misplaced(worker.rank, *message);
       worker.life = Life::kLeft;
-      return worker.release();
+      return worker.inbox.release();
   }
   return misplaced(worker.rank, *message);
+}
+
+// Lanes may know of a death before the peer table does, and have words of their own for it.
+bool ParameterShare::is_loss(const Worker& worker, const Status& status) const {
+  return status.code() == Code::kPeerDead ||
+         (status.is_error() && !fabric().peers().is_present(worker.rank));
+}
+
+// Who is gone after its farewell doesn't need them.
+Status ParameterShare::send_receipts(Worker& worker) {
+  Status status = worker.inbox.progress();
+  return worker.life == Life::kLeft && is_loss(worker, status) ? Status::ok() : status;
 }
 
 // Ok: something has moved.
 Status ParameterShare::advance_worker(Worker& worker) {
   if (worker.life == Life::kLost) return Status::busy();
-  if (Status status = worker.queue.progress(); status.is_error()) return status;
+  if (Status status = send_receipts(worker); status.is_error()) return status;
   if (worker.life != Life::kActive) return Status::busy();
   if (worker.is_answer_due) return post_answer(worker);
   if (worker.answer.is_posted && worker.answer.is_done()) return worker.answer.take();
@@ -172,8 +181,7 @@ Status ParameterShare::advance_worker(Worker& worker) {
 }
 
 Status ParameterShare::look_for_workers() {
-  if (fabric().peers().version() == peers_seen_) return Status::ok();
-  peers_seen_ = fabric().peers().version();
+  if (!news_.are_there(fabric().peers())) return Status::ok();
   for (Worker& worker : wire_->workers) {
     if (worker.life != Life::kActive) continue;
     Status presence = fabric().peers().check(worker.rank);
@@ -189,10 +197,7 @@ Status ParameterShare::advance() {
     has_moved = false;
     for (Worker& worker : wire_->workers) {
       Status status = advance_worker(worker);
-      // Lanes may know of a death before the peer table does, and have words of their own for it.
-      const bool is_lost = status.code() == Code::kPeerDead ||
-                           (status.is_error() && !fabric().peers().is_present(worker.rank));
-      if (is_lost && worker.life == Life::kActive) {
+      if (worker.life == Life::kActive && is_loss(worker, status)) {
         worker.life = Life::kLost;
         status = lose(worker, std::move(status).with_peer(worker.rank));
       }
@@ -207,7 +212,7 @@ Status ParameterShare::advance() {
   if (is_any_active()) return Status::busy();
   // The last receipts have to be on their way.
   for (Worker& worker : wire_->workers) {
-    if (worker.life == Life::kLeft) DUNLIN_TRY(worker.queue.progress());
+    if (worker.life == Life::kLeft) DUNLIN_TRY(send_receipts(worker));
   }
   return Status::ok();
 }
@@ -215,7 +220,8 @@ Status ParameterShare::advance() {
 std::vector<transport::Awaited> ParameterShare::awaited() const {
   std::vector<transport::Awaited> awaited;
   for (const Worker& worker : wire_->workers) {
-    if (worker.life != Life::kActive || worker.is_answer_due || worker.held) continue;
+    if (worker.life != Life::kActive || worker.is_answer_due || worker.inbox.held() != nullptr)
+      continue;
     awaited.push_back({worker.rank, fmt::format("its gradient of iteration {}", worker.iteration)});
   }
   return awaited;

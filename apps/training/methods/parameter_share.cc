@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/log.h"
+
 namespace dunlin::training {
 namespace {
 
@@ -158,21 +160,19 @@ Status ParameterShare::take(Worker& worker) {
   return misplaced(worker.rank, *message);
 }
 
-// Lanes may know of a death before the peer table does, and have words of their own for it.
-bool ParameterShare::is_loss(const Worker& worker, const Status& status) const {
-  return status.code() == Code::kPeerDead ||
-         (status.is_error() && !fabric().peers().is_present(worker.rank));
-}
-
-// Who is gone after its farewell doesn't need them.
+// Nothing is due to a worker after its farewell: if its channel fails then, it is gone, before
+// anybody knows of it maybe.
 Status ParameterShare::send_receipts(Worker& worker) {
   Status status = worker.inbox.progress();
-  return worker.life == Life::kLeft && is_loss(worker, status) ? Status::ok() : status;
+  if (!status.is_error() || worker.life != Life::kLeft) return status;
+  worker.life = Life::kGone;
+  DUNLIN_INFO("no receipt for a worker that has left: {}", status.to_string());
+  return Status::ok();
 }
 
 // Ok: something has moved.
 Status ParameterShare::advance_worker(Worker& worker) {
-  if (worker.life == Life::kLost) return Status::busy();
+  if (worker.life == Life::kLost || worker.life == Life::kGone) return Status::busy();
   if (Status status = send_receipts(worker); status.is_error()) return status;
   if (worker.life != Life::kActive) return Status::busy();
   if (worker.is_answer_due) return post_answer(worker);
@@ -197,7 +197,10 @@ Status ParameterShare::advance() {
     has_moved = false;
     for (Worker& worker : wire_->workers) {
       Status status = advance_worker(worker);
-      if (worker.life == Life::kActive && is_loss(worker, status)) {
+      // Lanes may know of a death before the peer table does, and have words of their own for it.
+      const bool is_lost = status.code() == Code::kPeerDead ||
+                           (status.is_error() && !fabric().peers().is_present(worker.rank));
+      if (is_lost && worker.life == Life::kActive) {
         worker.life = Life::kLost;
         status = lose(worker, std::move(status).with_peer(worker.rank));
       }

@@ -30,7 +30,12 @@ class ParameterShare : public MethodBase {
   std::vector<transport::Awaited> awaited() const override;
 
  protected:
-  enum class Life : std::uint8_t { kActive, kLeft, kLost };
+  enum class Life : std::uint8_t {
+    kActive,
+    kLeft,  // has said farewell
+    kGone,  // after that
+    kLost,  // without it
+  };
   struct Worker {
     Worker(Rank which, transport::SlotExchange& exchange, transport::InSlots& edge)
         : rank(which), inbox(exchange, edge) {}
@@ -95,7 +100,6 @@ class ParameterShare : public MethodBase {
   Status take_initial(Worker& worker, std::size_t piece, const transport::Message& message);
   Status post_answer(Worker& worker);
   Status send_receipts(Worker& worker);
-  bool is_loss(const Worker& worker, const Status& status) const;
   Status advance_worker(Worker& worker);
   Status look_for_workers();
 

@@ -130,6 +130,15 @@ Status ParameterShare::take_initial(Worker& worker, std::size_t piece,
   return Status::ok();
 }
 
+// Nothing is due to a worker after its farewell: if a receipt fails then, it is gone, maybe before
+// anybody knows of it.
+Status ParameterShare::check_receipts(Worker& worker, Status sent) {
+  if (!sent.is_error() || worker.life != Life::kLeft) return sent;
+  worker.life = Life::kGone;
+  DUNLIN_INFO("no receipt for a worker that has left: {}", sent.to_string());
+  return Status::ok();
+}
+
 Status ParameterShare::take(Worker& worker) {
   const transport::Message* const message = worker.inbox.message();
   if (message == nullptr) return Status::busy();
@@ -155,25 +164,16 @@ Status ParameterShare::take(Worker& worker) {
     case ParameterWord::kLeave:
       if (worker.pieces != 0) return misplaced(worker.rank, *message);
       worker.life = Life::kLeft;
-      return worker.inbox.release();
+      return check_receipts(worker, worker.inbox.release());
   }
   return misplaced(worker.rank, *message);
-}
-
-// Nothing is due to a worker after its farewell: if its channel fails then, it is gone, before
-// anybody knows of it maybe.
-Status ParameterShare::send_receipts(Worker& worker) {
-  Status status = worker.inbox.progress();
-  if (!status.is_error() || worker.life != Life::kLeft) return status;
-  worker.life = Life::kGone;
-  DUNLIN_INFO("no receipt for a worker that has left: {}", status.to_string());
-  return Status::ok();
 }
 
 // Ok: something has moved.
 Status ParameterShare::advance_worker(Worker& worker) {
   if (worker.life == Life::kLost || worker.life == Life::kGone) return Status::busy();
-  if (Status status = send_receipts(worker); status.is_error()) return status;
+  Status receipts = check_receipts(worker, worker.inbox.progress());
+  if (receipts.is_error()) return receipts;
   if (worker.life != Life::kActive) return Status::busy();
   if (worker.is_answer_due) return post_answer(worker);
   if (worker.answer.is_posted && worker.answer.is_done()) return worker.answer.take();
@@ -215,7 +215,7 @@ Status ParameterShare::advance() {
   if (is_any_active()) return Status::busy();
   // The last receipts have to be on their way.
   for (Worker& worker : wire_->workers) {
-    if (worker.life == Life::kLeft) DUNLIN_TRY(send_receipts(worker));
+    if (worker.life == Life::kLeft) DUNLIN_TRY(check_receipts(worker, worker.inbox.progress()));
   }
   return Status::ok();
 }

@@ -99,7 +99,7 @@ class ParameterShare : public MethodBase {
   const Worker* giver() const;
   Status take_initial(Worker& worker, std::size_t piece, const transport::Message& message);
   Status post_answer(Worker& worker);
-  Status send_receipts(Worker& worker);
+  static Status check_receipts(Worker& worker, Status sent);
   Status advance_worker(Worker& worker);
   Status look_for_workers();
 

@@ -9,9 +9,10 @@
 //   method.finish(learning_rate)         // synchronizes and updates
 //
 // Before the first begin(), parameters() may be written: initial ones, which have to be the same on
-// all workers, or a checkpoint's. They are the worker's model: what it would be judged by after
-// finish(). The method writes them only between the call of begin() or finish() and its end, and
-// reads gradient() only from ready() on.
+// all workers, or a checkpoint's (where there are servers, one worker's count: parameter_worker.h).
+// They are the worker's model: what it would be judged by after finish(), and at last after
+// leave(). The method writes them only between the call of begin(), finish() or leave() and its
+// end, and reads gradient() only from ready() on.
 //
 // A state machine: nothing here blocks. begin(), finish() and leave() start what test() reports the
 // end of, kBusy before; progress() moves everything on, and has to be called while the worker
@@ -96,6 +97,8 @@ class Method {
   virtual std::span<float> parameters() = 0;
   virtual std::span<float> gradient() = 0;
 
+  // `iteration`: counted from 0, through all runs of one training, and alike on all workers that go
+  // in step: sections end with multiples of their length.
   virtual Status begin(std::uint64_t iteration) = 0;
   // Each element once per iteration. What has not been said to be ready is so with finish().
   virtual Status ready(std::size_t first, std::size_t count) = 0;

@@ -11,6 +11,9 @@
 namespace dunlin::training {
 namespace {
 
+// A day for a tenth of a second. Times of a computation up to two hours stay within a Duration.
+constexpr double kMostFactor = 1e6;
+
 // The whole of `text` as a number.
 template <typename T>
 bool parse(std::string_view text, T& value) {
@@ -37,6 +40,8 @@ Result<SlowdownRule> parse_slowdown(std::string_view text) {
   if (!rule.is_random) rule.rank = Rank(worker);
   if (!parse(factor, rule.factor) || !std::isfinite(rule.factor) || rule.factor < 0)
     return refuse(fmt::format("'{}' is no factor of 0 or more", factor));
+  if (rule.factor > kMostFactor)
+    return refuse(fmt::format("the factor {} is above {}", factor, kMostFactor));
   return rule;
 }
 

@@ -14,7 +14,7 @@
 namespace dunlin::training {
 
 // "3:5": worker 3 sleeps five computations after each of its own. "random:5": in each iteration of
-// each worker, with probability 1 / workers, drawn from the seed.
+// each worker, with probability 1 / workers, drawn from the seed. Factors of 0 to a million.
 struct SlowdownRule {
   bool is_random = false;
   Rank rank;

@@ -229,6 +229,29 @@ TEST(TrainingEqualityTest, LocalSgdThatAveragesAlwaysIsAllReduce) {
   expect_reference(options);
 }
 
+// A resumed run averages after the same iterations as one that was never interrupted.
+TEST(TrainingResumeTest, SectionsOfLocalSgdAreThoseOfTheWholeTraining) {
+  MethodOptions options;
+  options.count = 100;
+  options.kind = MethodKind::kLocalSgd;
+  options.section_length = 4;
+  run_team(options, kWorkers, [&](Synchronizer& synchronizer, int rank) {
+    const auto own = static_cast<float>(rank);
+    for (float& parameter : synchronizer.parameters()) parameter = own;
+    const ComputeGradient compute = [](int, std::uint64_t, std::span<const float>,
+                                       std::span<float> gradient) {
+      std::fill(gradient.begin(), gradient.end(), 1.0F);
+    };
+    for (std::uint64_t t = 2; t < 9; ++t) {
+      ASSERT_TRUE(iterate(synchronizer, rank, t, compute, 0.5F).is_ok());
+      EXPECT_EQ(synchronizer.report().synchronizations, (t + 1) / 4) << t;
+      const float mean = t < 3 ? own : 1.5F;
+      EXPECT_EQ(synchronizer.parameters()[0], mean - static_cast<float>(t - 1) / 2) << t;
+    }
+    EXPECT_TRUE(synchronizer.leave().is_ok());
+  });
+}
+
 // All workers end after the same iteration, though one only wants to.
 TEST(TrainingStopTest, AllStopTogether) {
   for (const Case& test : all_cases()) {

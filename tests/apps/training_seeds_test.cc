@@ -109,9 +109,9 @@ int servers_and(const MethodOptions& options, std::uint64_t seed) {
 
 class TrainingSeedsTest : public ::testing::TestWithParam<std::uint64_t> {};
 
-// Gradients count exactly once, and averages leave the sum of all models as it is.
-TEST_P(TrainingSeedsTest, AdPsgdKeepsTheSumOfModels) {
-  const std::uint64_t seed = GetParam();
+// Gradients count exactly once, and averages leave the sum of all models as it is; also those that
+// end while workers leave.
+void expect_sum_of_models(std::uint64_t seed, bool leaves) {
   HostileWorld world(seed, 2 + static_cast<int>(seed % 6));
   MethodOptions options;
   options.kind = MethodKind::kAdPsgd;
@@ -122,7 +122,7 @@ TEST_P(TrainingSeedsTest, AdPsgdKeepsTheSumOfModels) {
   Team team(world, options, kIterations, compute_numbers);
   double expected[kCount] = {};
   for (int rank = 0; rank < world.size(); ++rank) {
-    team.workers()[static_cast<std::size_t>(rank)].leaves = false;
+    team.workers()[static_cast<std::size_t>(rank)].leaves = leaves;
     for (std::size_t i = 0; i < kCount; ++i) {
       team.method(rank).parameters()[i] = static_cast<float>(rank * 64);
       expected[i] += rank * 64;
@@ -141,16 +141,54 @@ TEST_P(TrainingSeedsTest, AdPsgdKeepsTheSumOfModels) {
   for (int rank = 0; rank < world.size(); ++rank) {
     ASSERT_TRUE(team.error(rank).is_ok()) << "seed " << seed << team.error(rank).to_string();
     averages += team.method(rank).report().synchronizations;
-    // begin() shows what the model has become.
-    ASSERT_TRUE(team.method(rank).begin(kIterations).is_ok());
+    // begin() shows what the model has become, and so does the end of leave().
+    if (!leaves) {
+      ASSERT_TRUE(team.method(rank).begin(kIterations).is_ok());
+    }
     for (std::size_t i = 0; i < kCount; ++i) expected[i] -= team.method(rank).parameters()[i];
   }
   for (std::size_t i = 0; i < kCount; ++i)
     ASSERT_NEAR(expected[i], 0, 0.02) << "seed " << seed << " element " << i;
-  // Both sides count an average. Few iterations go without.
+  // Both sides count an average. Few iterations go without, unless neighbours have left.
   EXPECT_EQ(averages % 2, 0u) << "seed " << seed;
-  EXPECT_GT(averages, kIterations * static_cast<std::uint64_t>(world.size()) / 2)
-      << "seed " << seed;
+  const std::uint64_t few = kIterations * static_cast<std::uint64_t>(world.size()) / 2;
+  EXPECT_GT(averages, leaves ? 0 : few) << "seed " << seed;
+}
+
+TEST_P(TrainingSeedsTest, AdPsgdKeepsTheSumOfModels) {
+  expect_sum_of_models(GetParam(), false);
+}
+
+TEST_P(TrainingSeedsTest, AdPsgdKeepsTheSumOfModelsOfWorkersThatHaveLeft) {
+  expect_sum_of_models(GetParam(), true);
+}
+
+// The leaves of a star average with nobody but its hub, and one of them always wants to.
+TEST_P(TrainingSeedsTest, AdPsgdBusyHubEndsItsIterations) {
+  const std::uint64_t seed = GetParam();
+  HostileWorld world(seed, 7);
+  MethodOptions options;
+  options.kind = MethodKind::kAdPsgd;
+  options.count = kCount;
+  options.graph = "star";
+  options.seed = seed;
+  Team team(world, options, 1'000'000, compute_numbers);
+  for (SteppedWorker& worker : team.workers()) worker.slowness = 1;
+  const SteppedWorker& hub = team.workers().front();
+  const std::uint64_t& averages = team.method(0).report().synchronizations;
+  std::uint64_t averages_before = 0;
+  team.workers().front().on_finished = [&](std::uint64_t) {
+    // Its own and, in turn with its proposals, others', for as long as the iteration takes.
+    EXPECT_LT(averages - averages_before, 40u) << "seed " << seed;
+    averages_before = averages;
+  };
+  constexpr std::uint64_t kIterations = 20;
+  EXPECT_TRUE(world.run([&](int rank) {
+    team.act(rank);
+    return hub.finished() >= kIterations || averages - averages_before > 1000;
+  })) << "seed "
+      << seed;
+  EXPECT_GE(hub.finished(), kIterations) << "seed " << seed;
 }
 
 // Workers leave at different times, and one dies: the others end all their iterations.
@@ -300,6 +338,58 @@ TEST_P(TrainingSeedsTest, AsynchronousServersApplyEachGradientOnce) {
     }
     EXPECT_EQ(rest, 0u) << "seed " << seed;
   }
+}
+
+// As after a resume: each worker has other parameters. All shares are those of one of them, and of
+// the first one unless it dies.
+TEST_P(TrainingSeedsTest, AsynchronousServersBeginWithTheModelOfOneWorker) {
+  const std::uint64_t seed = GetParam();
+  const MethodOptions options = server_options(MethodKind::kAsyncParameterServer, seed);
+  HostileWorld world(seed, servers_and(options, seed) + 1);
+  Team team(world, options, 3,
+            [](int, std::uint64_t, std::span<const float>, std::span<float> gradient) {
+              std::fill(gradient.begin(), gradient.end(), 0.0F);
+            });
+  for (int rank = 0; rank < team.count(); ++rank) {
+    const std::span<float> parameters = team.method(rank).parameters();
+    std::fill(parameters.begin(), parameters.end(), static_cast<float>(rank + 1));
+  }
+  const bool has_death = seed % 2 != 0;
+  if (has_death) {
+    const auto moment = std::chrono::microseconds(world.random()() % 300);
+    world.network().lose_at(Rank(0), TimePoint() + moment);
+  }
+  ASSERT_TRUE(team.run()) << "seed " << seed;
+  for (int rank = team.count(); rank < world.size(); ++rank) {
+    ASSERT_TRUE(team.error(rank).is_ok()) << "seed " << seed << team.error(rank).to_string();
+    const std::span<float> share = team.method(rank).parameters();
+    EXPECT_GE(share[0], 1) << "seed " << seed;
+    EXPECT_LE(share[0], has_death ? 2 : 1) << "seed " << seed;
+    for (const float element : share) ASSERT_EQ(element, share[0]) << "seed " << seed;
+  }
+}
+
+// A worker that dies after its farewell, maybe before it has the receipt, has left.
+TEST_P(TrainingSeedsTest, ADeathAfterTheFarewellStopsNoServer) {
+  const std::uint64_t seed = GetParam();
+  const MethodOptions options = server_options(MethodKind::kAsyncParameterServer, seed);
+  HostileWorld world(seed, servers_and(options, seed) + 1);
+  Team team(world, options, 5, compute_numbers);
+  team.workers().front().stop_after = 1;
+  const auto delay = std::chrono::microseconds(world.random()() % 20);
+  bool is_doomed = false;
+  ASSERT_TRUE(world.run([&](int rank) {
+    const bool is_over = team.act(rank);
+    if (!is_doomed && team.workers().front().is_leaving()) {
+      is_doomed = true;
+      world.network().lose_at(Rank(0), world.network().now() + delay);
+    }
+    return is_over;
+  })) << "seed "
+      << seed;
+  ASSERT_TRUE(is_doomed);
+  for (int rank = 1; rank < world.size(); ++rank)
+    EXPECT_TRUE(team.error(rank).is_ok()) << "seed " << seed << team.error(rank).to_string();
 }
 
 TEST_P(TrainingSeedsTest, AServersDeathEndsAsynchronousTraining) {

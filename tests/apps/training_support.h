@@ -109,6 +109,7 @@ class SteppedWorker {
   }
 
   std::uint64_t finished() const { return finished_; }
+  bool is_leaving() const { return step_ == Step::kLeave; }
   // Of these, finish() was called.
   std::uint64_t given() const { return finished_ + (step_ == Step::kFinish ? 1 : 0); }
   const Status& error() const { return error_; }

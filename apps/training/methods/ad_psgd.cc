@@ -60,7 +60,8 @@ class AdPsgd final : public MethodBase {
     bool is_here() const { return !is_leaving && !has_left && !is_gone; }
     // Nothing is on its way any more, in either direction.
     bool is_over() const {
-      return is_gone || (is_leaving && has_left && edge->is_heard() && edge->has_receipts_sent());
+      return is_gone ||
+             (is_leaving && has_left && edge->is_heard() && edge->inbox().has_receipts_sent());
     }
   };
 
@@ -81,7 +82,12 @@ class AdPsgd final : public MethodBase {
   void end_proposal(bool is_declined);
   Status end_pairing();
   void unlock();
+  // This iteration's own average is over, or there is none.
+  bool is_gradient_next() const {
+    return phase() == Phase::kFinishing && lock_ == Lock::kFree && !is_average_due_ && is_step_due_;
+  }
   void apply_gradient();
+  void show_model();
 
   std::span<float> model() { return floats_of(*wire_->model, options().count); }
   std::size_t index_of(const Neighbor& neighbor) const {
@@ -97,7 +103,7 @@ class AdPsgd final : public MethodBase {
   Random random_;
   std::unique_ptr<Wire> wire_;
   std::vector<Neighbor> neighbors_;
-  std::uint64_t peers_seen_ = ~std::uint64_t{0};  // version of the peer table
+  PeerNews news_;
 
   bool has_model_ = false;
   Lock lock_ = Lock::kFree;
@@ -147,7 +153,7 @@ Status AdPsgd::start_begin(std::uint64_t) {
     std::copy(parameters_.begin(), parameters_.end(), model().begin());
     has_model_ = true;
   } else {
-    std::copy(model().begin(), model().end(), parameters_.begin());
+    show_model();
   }
   return Status::ok();
 }
@@ -229,7 +235,7 @@ void AdPsgd::answer_proposals() {
 }
 
 Status AdPsgd::take_model(Neighbor& from) {
-  const transport::Message& message = *from.edge->message();
+  const transport::Message& message = *from.edge->inbox().message();
   if (lock_ == Lock::kProposed && is_locked_on(from)) pair_with(index_of(from));
   if (lock_ != Lock::kPaired || !is_locked_on(from) ||
       message.data.size() != options().count * sizeof(float)) {
@@ -245,7 +251,7 @@ Status AdPsgd::take_model(Neighbor& from) {
 // Ok: something has moved.
 Status AdPsgd::hear(Neighbor& from) {
   if (has_their_model_ && is_locked_on(from)) return Status::busy();
-  const transport::Message* const message = from.edge->message();
+  const transport::Message* const message = from.edge->inbox().message();
   if (message == nullptr) return Status::busy();
   switch (static_cast<PairWord>(message->tag)) {
     case PairWord::kModel:
@@ -257,16 +263,16 @@ Status AdPsgd::hear(Neighbor& from) {
       } else if (!from.is_leaving) {
         proposals_.push_back(index_of(from));
       }
-      return from.edge->release();
+      return from.edge->inbox().release();
     case PairWord::kDecline:
       if (lock_ == Lock::kProposed && is_locked_on(from)) end_proposal(true);
-      return from.edge->release();
+      return from.edge->inbox().release();
     case PairWord::kLeave:
       from.has_left = true;
       if (lock_ == Lock::kProposed && is_locked_on(from)) end_proposal(false);
       std::erase(proposals_, index_of(from));
       if (!std::exchange(from.is_leaving, true)) from.edge->say(PairWord::kLeave);
-      return from.edge->release();
+      return from.edge->inbox().release();
   }
   return Status(Code::kCorrupted, fmt::format("AD-PSGD: a message with tag {}", message->tag))
       .with_peer(from.edge->peer());
@@ -277,7 +283,7 @@ Status AdPsgd::end_pairing() {
   AdPsgdEdge& edge = *neighbors_[partner_].edge;
   if (!has_their_model_ || !edge.is_model_sent()) return Status::busy();
   DUNLIN_TRY(edge.take_sent());
-  const auto* const theirs = reinterpret_cast<const float*>(edge.message()->data.data());
+  const auto* const theirs = reinterpret_cast<const float*>(edge.inbox().message()->data.data());
   const std::span<float> own = model();
   // In this form both get the same, bit for bit.
   for (std::size_t i = 0; i < own.size(); ++i) own[i] = 0.5F * (own[i] + theirs[i]);
@@ -285,13 +291,17 @@ Status AdPsgd::end_pairing() {
   ++costs().synchronizations;
   if (is_initiator_) is_average_due_ = false;
   unlock();
-  return edge.release();
+  return edge.inbox().release();
 }
 
 void AdPsgd::apply_gradient() {
   sgd_.step(model(), gradient_, learning_rate_);
-  std::copy(model().begin(), model().end(), parameters_.begin());
+  show_model();
   is_step_due_ = false;
+}
+
+void AdPsgd::show_model() {
+  std::copy(model().begin(), model().end(), parameters_.begin());
 }
 
 void AdPsgd::lose(Neighbor& neighbor, const Status& why) {
@@ -313,8 +323,7 @@ void AdPsgd::lose(Neighbor& neighbor, const Status& why) {
 }
 
 void AdPsgd::look_for_losses() {
-  if (fabric().peers().version() == peers_seen_) return;
-  peers_seen_ = fabric().peers().version();
+  if (!news_.are_there(fabric().peers())) return;
   for (Neighbor& neighbor : neighbors_) {
     const Status presence = fabric().peers().check(neighbor.edge->peer());
     if (!presence.is_ok()) lose(neighbor, presence);
@@ -323,7 +332,7 @@ void AdPsgd::look_for_losses() {
 
 // Ok: something has moved.
 Status AdPsgd::attend(Neighbor& neighbor, transport::LocalSlice slice) {
-  if (Status status = neighbor.edge->progress(); status.is_error()) return status;
+  if (Status status = neighbor.edge->inbox().progress(); status.is_error()) return status;
   if (Status status = neighbor.edge->send(slice); status.is_error()) return status;
   Status heard = hear(neighbor);
   if (heard.is_error() || lock_ != Lock::kPaired || !is_locked_on(neighbor)) return heard;
@@ -349,11 +358,13 @@ Status AdPsgd::step() {
   }
   const Lock lock = lock_;
   const std::size_t kept = proposals_.size();
+  // Before kept proposals are served: one may always wait, as at the hub of a star.
+  if (is_gradient_next()) apply_gradient();
   answer_proposals();
   if (phase() == Phase::kFinishing && lock_ == Lock::kFree) {
     if (proposals_.empty()) owes_turn_ = false;
     if (is_average_due_ && !owes_turn_) propose();
-    if (lock_ == Lock::kFree && !is_average_due_ && is_step_due_) apply_gradient();
+    if (is_gradient_next()) apply_gradient();
   }
   return has_moved || lock_ != lock || proposals_.size() != kept ? Status::ok() : Status::busy();
 }
@@ -378,10 +389,11 @@ Status AdPsgd::advance() {
       neighbor.edge->say(PairWord::kLeave);
   }
   proposals_.clear();
-  return std::all_of(neighbors_.begin(), neighbors_.end(),
-                     [](const Neighbor& neighbor) { return neighbor.is_over(); })
-             ? Status::ok()
-             : Status::busy();
+  const bool is_over = std::all_of(neighbors_.begin(), neighbors_.end(),
+                                   [](const Neighbor& neighbor) { return neighbor.is_over(); });
+  if (!is_over) return Status::busy();
+  if (has_model_) show_model();  // with averages that ended after the last iteration
+  return Status::ok();
 }
 
 std::vector<transport::Awaited> AdPsgd::awaited() const {

@@ -4,8 +4,9 @@
 // Each rank has a model x. In begin() it is copied to parameters(), and the gradient is computed on
 // the copy, while others may average with x. In finish() the rank proposes an average to a random
 // neighbour j, both exchange their models, and both set x to (x_i + x_j) / 2, which leaves the mean
-// of all models as it is; then it subtracts learning_rate * gradient from x. Directions of the
-// graph's edges don't count.
+// of all models as it is; then it subtracts learning_rate * gradient from x, before it averages
+// with who has proposed meanwhile: so a hub of many neighbours gets on, too. Directions of the
+// graph's edges don't count. When leave() has ended, parameters() are x with its last averages.
 //
 // One average at a time. A rank is free; or locked, as it has proposed and waits for the answer; or
 // paired. A pair's ranks send each other their models, and don't change them from then until both

@@ -23,17 +23,4 @@ bool AdPsgdEdge::is_model_sent() const {
          std::find(waiting_.begin(), waiting_.end(), PairWord::kModel) == waiting_.end();
 }
 
-const transport::Message* AdPsgdEdge::message() {
-  if (!held_) held_ = in_.poll();
-  return held_ ? &*held_ : nullptr;
-}
-
-Status AdPsgdEdge::release() {
-  held_.reset();
-  Status status = in_.release();
-  has_receipts_sent_ = status.is_ok();
-  // A receipt that is owed goes with progress().
-  return status.is_busy() ? Status::ok() : std::move(status);
-}
-
 }  // namespace dunlin::training

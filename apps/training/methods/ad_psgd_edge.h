@@ -4,8 +4,8 @@
 
 #include <cstdint>
 #include <deque>
-#include <optional>
 
+#include "apps/training/methods/inbox.h"
 #include "apps/training/methods/method_base.h"
 #include "transports/channel/queue.h"
 
@@ -39,31 +39,21 @@ class AdPsgdEdge {
   bool is_heard() const { return waiting_.empty() && out_.acknowledged() == out_.sent(); }
   std::uint64_t bytes_sent() const { return bytes_sent_; }
 
-  // The next message, until it is released.
-  const transport::Message* message();
-  Status release();
-  // Sends the receipts that are owed.
-  Status progress() {
-    Status status = in_.progress();
-    has_receipts_sent_ = status.is_ok();
-    return status;
-  }
-  bool has_receipts_sent() const { return has_receipts_sent_; }
+  Inbox& inbox() { return in_; }
+  const Inbox& inbox() const { return in_; }
   // The neighbour is gone: nothing is said or heard any more.
   void close() {
     waiting_.clear();
-    held_.reset();
+    in_.drop();
   }
   // Whether our memory may go.
   bool is_done() const { return posted_.is_done(); }
 
  private:
   transport::SendQueue out_;
-  transport::ReceiveQueue in_;
+  Inbox in_;
   std::deque<PairWord> waiting_;
   Posted posted_;  // the model
-  std::optional<transport::Message> held_;
-  bool has_receipts_sent_ = true;
   std::uint64_t bytes_sent_ = 0;
 };
 

@@ -40,7 +40,7 @@ Status AsyncParameterServer::take_gradient(Worker& worker, ModelRange piece,
                                            std::span<const float> values) {
   std::memcpy(memory_of(worker).data() + offset_of(piece), values.data(), values.size_bytes());
   ++worker.pieces;
-  return worker.release();
+  return worker.inbox.release();
 }
 
 Status AsyncParameterServer::take_finish(Worker& worker) {

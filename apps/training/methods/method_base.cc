@@ -44,6 +44,7 @@ bool MethodBase::is_waiting() const {
 
 Status MethodBase::begin(std::uint64_t iteration) {
   DUNLIN_TRY(enter(Phase::kIdle, Phase::kBeginning, "begin()"));
+  iteration_ = iteration;
   return keep(start_begin(iteration));
 }
 
@@ -105,10 +106,7 @@ const Rank* MethodBase::find_dead() const {
 
 // Of those who are needed: one who is dead, or one who has left though we wait for him.
 Status MethodBase::look_for_losses() {
-  if (const std::uint64_t version = fabric_.peers().version(); version != peers_seen_) {
-    peers_seen_ = version;
-    is_anybody_gone_ = fabric_.peers().is_anybody_gone();
-  }
+  if (news_.are_there(fabric_.peers())) is_anybody_gone_ = fabric_.peers().is_anybody_gone();
   if (!is_anybody_gone_ || phase_ == Phase::kOver) return Status::ok();
   if (const Rank* const dead = find_dead()) return fabric_.peers().check(*dead);
   if (!is_waiting()) return Status::ok();

@@ -11,6 +11,18 @@
 
 namespace dunlin::training {
 
+// Whether there is anything new in the peer table, since the last time one has asked.
+class PeerNews {
+ public:
+  bool are_there(const PeerTable& peers) {
+    const std::uint64_t version = peers.version();
+    return std::exchange(seen_, version) != version;
+  }
+
+ private:
+  std::uint64_t seen_ = ~std::uint64_t{0};  // version; at first none
+};
+
 class MethodBase : public Method {
  public:
   Status begin(std::uint64_t iteration) final;
@@ -54,7 +66,8 @@ class MethodBase : public Method {
   transport::Fabric& fabric() const { return fabric_; }
   const MethodOptions& options() const { return options_; }
   Phase phase() const { return phase_; }
-  bool wants_stop() const { return wants_stop_; }  // as finish() was told
+  std::uint64_t iteration() const { return iteration_; }  // as begin() was told
+  bool wants_stop() const { return wants_stop_; }         // as finish() was told
   void set_stopped(bool is_stopped) { is_stopped_ = is_stopped; }
   MethodReport& costs() { return report_; }
   const std::vector<Rank>& everybody() const { return everybody_; }
@@ -71,13 +84,14 @@ class MethodBase : public Method {
   transport::Fabric& fabric_;
   const MethodOptions options_;
   Phase phase_;
+  std::uint64_t iteration_ = 0;
   TimePoint began_{};
   bool wants_stop_ = false;
   bool is_stopped_ = false;
   MethodReport report_;
   Status error_;
   const std::vector<Rank> everybody_;
-  std::uint64_t peers_seen_ = ~std::uint64_t{0};  // version of the peer table
+  PeerNews news_;
   bool is_anybody_gone_ = false;
   Status unexplained_;  // an error that a death may be behind
   TimePoint unexplained_since_{};

@@ -54,8 +54,8 @@ Status ParameterServer::take_finish(Worker& worker) {
 bool ParameterServer::is_piece_complete() {
   return is_any_active() && std::all_of(workers().begin(), workers().end(), [&](Worker& worker) {
            if (worker.life != Life::kActive) return true;
-           return worker.held.has_value() &&
-                  ParameterTag::unpack(worker.held->tag).word == ParameterWord::kGradient;
+           return worker.inbox.held() != nullptr &&
+                  ParameterTag::unpack(worker.inbox.held()->tag).word == ParameterWord::kGradient;
          });
 }
 
@@ -63,7 +63,7 @@ Status ParameterServer::average_piece() {
   inputs_.clear();
   for (Worker& worker : workers()) {
     if (worker.life == Life::kActive)
-      inputs_.push_back(reinterpret_cast<const float*>(worker.held->data.data()));
+      inputs_.push_back(reinterpret_cast<const float*>(worker.inbox.held()->data.data()));
   }
   const ModelRange range = pieces().at(piece_);
   const std::span<float> average = std::span(average_).subspan(offset_of(range), range.count);
@@ -75,7 +75,7 @@ Status ParameterServer::average_piece() {
   for (Worker& worker : workers()) {
     if (worker.life != Life::kActive) continue;
     ++worker.pieces;
-    DUNLIN_TRY(worker.release());
+    DUNLIN_TRY(worker.inbox.release());
   }
   ++piece_;
   return Status::ok();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/log.h"
+
 namespace dunlin::training {
 namespace {
 
@@ -19,18 +21,6 @@ Status misplaced(Rank worker, const transport::Message& message) {
 }
 
 }  // namespace
-
-const transport::Message* ParameterShare::Worker::message() {
-  if (!held) held = queue.poll();
-  return held ? &*held : nullptr;
-}
-
-Status ParameterShare::Worker::release() {
-  held.reset();
-  Status status = queue.release();
-  // An ACK that is owed goes with queue.progress().
-  return status.is_busy() ? Status::ok() : std::move(status);
-}
 
 bool ParameterShare::Wire::is_done() const {
   return std::all_of(workers.begin(), workers.end(),
@@ -118,12 +108,21 @@ Status ParameterShare::post_answer(Worker& worker) {
   return Status::ok();
 }
 
-// All workers give the same: the first complete set counts. What comes later is old.
+// The same one at all servers, unless workers are lost or leave before they have given everything.
+const ParameterShare::Worker* ParameterShare::giver() const {
+  const auto found = std::find_if(wire_->workers.begin(), wire_->workers.end(),
+                                  [](const Worker& each) { return each.life == Life::kActive; });
+  return found == wire_->workers.end() ? nullptr : &*found;
+}
+
+// What others give stays in its slots until the giver's is complete, as one of them may have to
+// take its place; then it is old.
 Status ParameterShare::take_initial(Worker& worker, std::size_t piece,
                                     const transport::Message& message) {
   if (piece >= pieces_.size() || message.data.size() != pieces_.at(piece).count * sizeof(float))
     return misplaced(worker.rank, message);
   if (!has_parameters_) {
+    if (&worker != giver()) return Status::busy();
     std::memcpy(parameters().data() + offset_of(pieces_.at(piece)), message.data.data(),
                 message.data.size());
     has_parameters_ = piece + 1 == pieces_.size();
@@ -131,14 +130,23 @@ Status ParameterShare::take_initial(Worker& worker, std::size_t piece,
   return Status::ok();
 }
 
+// Nothing is due to a worker after its farewell: if a receipt fails then, it is gone, maybe before
+// anybody knows of it.
+Status ParameterShare::check_receipts(Worker& worker, Status sent) {
+  if (!sent.is_error() || worker.life != Life::kLeft) return sent;
+  worker.life = Life::kGone;
+  DUNLIN_INFO("no receipt for a worker that has left: {}", sent.to_string());
+  return Status::ok();
+}
+
 Status ParameterShare::take(Worker& worker) {
-  const transport::Message* const message = worker.message();
+  const transport::Message* const message = worker.inbox.message();
   if (message == nullptr) return Status::busy();
   const ParameterTag tag = ParameterTag::unpack(message->tag);
   switch (tag.word) {
     case ParameterWord::kInitial:
       DUNLIN_TRY(take_initial(worker, tag.piece, *message));
-      return worker.release();
+      return worker.inbox.release();
     case ParameterWord::kGradient: {
       if (tag.piece != worker.pieces || tag.piece >= pieces_.size() ||
           message->data.size() != pieces_.at(tag.piece).count * sizeof(float))
@@ -152,19 +160,20 @@ Status ParameterShare::take(Worker& worker) {
         return misplaced(worker.rank, *message);
       std::memcpy(&worker.finish, message->data.data(), sizeof(FinishWord));
       DUNLIN_TRY(take_finish(worker));
-      return worker.release();
+      return worker.inbox.release();
     case ParameterWord::kLeave:
       if (worker.pieces != 0) return misplaced(worker.rank, *message);
       worker.life = Life::kLeft;
-      return worker.release();
+      return check_receipts(worker, worker.inbox.release());
   }
   return misplaced(worker.rank, *message);
 }
 
 // Ok: something has moved.
 Status ParameterShare::advance_worker(Worker& worker) {
-  if (worker.life == Life::kLost) return Status::busy();
-  if (Status status = worker.queue.progress(); status.is_error()) return status;
+  if (worker.life == Life::kLost || worker.life == Life::kGone) return Status::busy();
+  Status receipts = check_receipts(worker, worker.inbox.progress());
+  if (receipts.is_error()) return receipts;
   if (worker.life != Life::kActive) return Status::busy();
   if (worker.is_answer_due) return post_answer(worker);
   if (worker.answer.is_posted && worker.answer.is_done()) return worker.answer.take();
@@ -172,8 +181,7 @@ Status ParameterShare::advance_worker(Worker& worker) {
 }
 
 Status ParameterShare::look_for_workers() {
-  if (fabric().peers().version() == peers_seen_) return Status::ok();
-  peers_seen_ = fabric().peers().version();
+  if (!news_.are_there(fabric().peers())) return Status::ok();
   for (Worker& worker : wire_->workers) {
     if (worker.life != Life::kActive) continue;
     Status presence = fabric().peers().check(worker.rank);
@@ -207,7 +215,7 @@ Status ParameterShare::advance() {
   if (is_any_active()) return Status::busy();
   // The last receipts have to be on their way.
   for (Worker& worker : wire_->workers) {
-    if (worker.life == Life::kLeft) DUNLIN_TRY(worker.queue.progress());
+    if (worker.life == Life::kLeft) DUNLIN_TRY(check_receipts(worker, worker.inbox.progress()));
   }
   return Status::ok();
 }
@@ -215,7 +223,8 @@ Status ParameterShare::advance() {
 std::vector<transport::Awaited> ParameterShare::awaited() const {
   std::vector<transport::Awaited> awaited;
   for (const Worker& worker : wire_->workers) {
-    if (worker.life != Life::kActive || worker.is_answer_due || worker.held) continue;
+    if (worker.life != Life::kActive || worker.is_answer_due || worker.inbox.held() != nullptr)
+      continue;
     awaited.push_back({worker.rank, fmt::format("its gradient of iteration {}", worker.iteration)});
   }
   return awaited;

@@ -7,12 +7,11 @@
 
 #include <deque>
 #include <memory>
-#include <optional>
 #include <vector>
 
+#include "apps/training/methods/inbox.h"
 #include "apps/training/methods/method_base.h"
 #include "apps/training/methods/parameter_wire.h"
-#include "transports/channel/queue.h"
 
 namespace dunlin::training {
 
@@ -31,18 +30,19 @@ class ParameterShare : public MethodBase {
   std::vector<transport::Awaited> awaited() const override;
 
  protected:
-  enum class Life : std::uint8_t { kActive, kLeft, kLost };
+  enum class Life : std::uint8_t {
+    kActive,
+    kLeft,  // has said farewell
+    kGone,  // after that
+    kLost,  // without it
+  };
   struct Worker {
     Worker(Rank which, transport::SlotExchange& exchange, transport::InSlots& edge)
-        : rank(which), queue(exchange, edge) {}
-    // The next message of the channel, until it is released.
-    const transport::Message* message();
-    Status release();
+        : rank(which), inbox(exchange, edge) {}
 
     Rank rank;
     Life life = Life::kActive;
-    transport::ReceiveQueue queue;
-    std::optional<transport::Message> held;
+    Inbox inbox;
     transport::Link* link = nullptr;
     std::unique_ptr<transport::RemoteRegion> region;
     transport::RemoteSlice parameters;  // the share in its memory
@@ -79,7 +79,6 @@ class ParameterShare : public MethodBase {
   std::size_t offset_of(ModelRange piece) const { return piece.first - range_.first; }
   std::deque<Worker>& workers();
   bool is_any_active() const;
-  Sgd& sgd() { return sgd_; }
   // Of the parameters, which must be complete.
   Status step(std::span<const float> gradient, float learning_rate);
   void answer(Worker& worker, bool is_stopped);
@@ -96,8 +95,11 @@ class ParameterShare : public MethodBase {
     return slice_of(*wire_->parameters, {0, range_.count});
   }
   Status take(Worker& worker);
+  // The worker whose initial parameters count; null: none is left.
+  const Worker* giver() const;
   Status take_initial(Worker& worker, std::size_t piece, const transport::Message& message);
   Status post_answer(Worker& worker);
+  static Status check_receipts(Worker& worker, Status sent);
   Status advance_worker(Worker& worker);
   Status look_for_workers();
 
@@ -105,9 +107,9 @@ class ParameterShare : public MethodBase {
   const ModelRange range_;
   const Pieces pieces_;
   Sgd sgd_;
-  bool has_parameters_ = false;  // a worker has given all of them
+  bool has_parameters_ = false;  // the giver has given all of them
   std::unique_ptr<Wire> wire_;
-  std::uint64_t peers_seen_ = ~std::uint64_t{0};  // version of the peer table
+  PeerNews news_;
 };
 
 }  // namespace dunlin::training

@@ -8,7 +8,10 @@
 // whether this worker wants to stop; at last a farewell. A server answers each end of an iteration
 // by putting its share's parameters straight into parameters(), with a notification.
 //
-// All workers give the initial parameters, which are the same: so nobody waits for a certain one.
+// All workers give the initial parameters; those of one count, as a checkpoint's of asynchronous
+// training differ from worker to worker: of the lowest rank that neither leaves nor dies before it
+// has given them all. What others say is taken once it has, or is gone. Of servers that lose it in
+// the midst of that, some may have its parameters and others the next one's.
 // Without a server nobody can go on: its death is an error. Whether a worker's is, is the server's
 // affair (and of kParameterServer's workers, who name the dead one themselves).
 #pragma once

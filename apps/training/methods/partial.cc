@@ -81,7 +81,7 @@ Status Partial::connect() {
 Status Partial::start_finish(float learning_rate) {
   sgd_.step(parameters_, gradient_, learning_rate);
   is_stop_wanted_ = is_stop_wanted_ || wants_stop();
-  is_averaging_ = (report().iterations + 1) % options().section_length == 0;
+  is_averaging_ = (iteration() + 1) % options().section_length == 0;
   if (!is_averaging_) {
     set_stopped(!is_static() && wants_stop());
     return Status::ok();

@@ -200,7 +200,9 @@ Status Communicator::wait(const Request& request, Duration timeout,
   };
   // What takes no longer than a cache line's way is not worth a look at the clock.
   for (int i = 0; i < kLooksBeforeWaiting; ++i) {
-    if (Status status = look(); !status.is_busy()) return status;
+    Status status = look();
+    if (MemberWatch::is_loss(status)) break;  // it comes again, and is explained
+    if (!status.is_busy()) return status;
     impl_->group->fabric().progress();
     cpu_relax();
   }
@@ -218,6 +220,11 @@ Status Communicator::run(const Call& call) {
     // The queue is full: the oldest calls make room.
     progress();
     request = start(call);
+  }
+  if (!request && MemberWatch::is_loss(request.status())) {
+    return impl_->watch.wait([&] { return request.status(); },
+                             [&] { return impl_->operations.awaited(); },
+                             impl_->group->fabric().config().deadline);
   }
   if (!request) return std::move(request).status();
   return wait(*request, impl_->group->fabric().config().deadline);

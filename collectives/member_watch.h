@@ -20,6 +20,11 @@ class MemberWatch {
   MemberWatch(transport::Fabric& fabric, const std::vector<Rank>& members)
       : fabric_(fabric), members_(members) {}
 
+  // An error that a member's death may be behind, and that wait() explains.
+  static bool is_loss(const Status& status) {
+    return status.code() == Code::kPeerDead || status.code() == Code::kNotFound;
+  }
+
   // kPeerDead, with what `awaited()` lists, once a member is dead; looks only where something has
   // changed since the last call. `began`: of the wait.
   template <typename Describe>
@@ -69,7 +74,7 @@ class MemberWatch {
 
   template <typename Describe>
   Status explain(Status status, Describe&& awaited, TimePoint began) {
-    if (status.code() == Code::kPeerDead || status.code() == Code::kNotFound) {
+    if (is_loss(status)) {
       // A neighbour that closed its end may have done so because somebody died, and be faster than
       // the news.
       seen_ = ~std::uint64_t{0};

@@ -10,6 +10,7 @@
 
 #include "tests/apps/training_support.h"
 #include "tests/sim/hostile_world.h"
+#include "tests/support/seeds.h"
 
 namespace dunlin::testing {
 namespace {
@@ -438,7 +439,8 @@ TEST_P(TrainingSeedsTest, ASlowWorkerSlowsNobody) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, TrainingSeedsTest, ::testing::Range<std::uint64_t>(1, 201),
+INSTANTIATE_TEST_SUITE_P(Seeds, TrainingSeedsTest,
+                         ::testing::Range<std::uint64_t>(1, 1 + seeds(200)),
                          [](const auto& seed) { return std::to_string(seed.param); });
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "collectives/partial/group_check.h"
 #include "tests/sim/hostile_world.h"
 #include "tests/support/mixed_models.h"
+#include "tests/support/seeds.h"
 
 namespace dunlin::testing {
 namespace {
@@ -296,7 +297,8 @@ TEST_P(GroupAverageChaosTest, TrainingSurvivesDeaths) {
   if (!HasFatalFailure()) expect_survivors_are_well();
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, GroupAverageChaosTest, ::testing::Range<std::uint64_t>(0, 300),
+INSTANTIATE_TEST_SUITE_P(Seeds, GroupAverageChaosTest,
+                         ::testing::Range<std::uint64_t>(0, seeds(300)),
                          [](const auto& seed) { return std::to_string(seed.param); });
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "collectives/partial/group_service.h"
 #include "collectives/partial/mailbox.h"
 #include "tests/sim/hostile_world.h"
+#include "tests/support/seeds.h"
 
 namespace dunlin::testing {
 namespace {
@@ -82,7 +83,7 @@ TEST_P(MailboxChaosTest, EveryLetterArrivesOnceWholeAndInOrder) {
   EXPECT_TRUE(is_finished) << "seed " << GetParam();
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, MailboxChaosTest, ::testing::Range<std::uint64_t>(0, 200),
+INSTANTIATE_TEST_SUITE_P(Seeds, MailboxChaosTest, ::testing::Range<std::uint64_t>(0, seeds(200)),
                          [](const auto& seed) { return std::to_string(seed.param); });
 
 // Rank 1 writes what it likes into rank 0's cells.

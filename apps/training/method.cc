@@ -26,10 +26,6 @@ constexpr MethodKind kMethods[] = {
     MethodKind::kAdPsgd,    MethodKind::kLocalSgd,        MethodKind::kStochastic,
     MethodKind::kPartial};
 
-bool has_servers(MethodKind kind) {
-  return kind == MethodKind::kParameterServer || kind == MethodKind::kAsyncParameterServer;
-}
-
 Status refuse(const MethodOptions& options, const std::string& why) {
   return {Code::kInvalidArgument, fmt::format("{}: {}", to_string(options.kind), why)};
 }
@@ -93,6 +89,31 @@ Result<MethodKind> parse_method(std::string_view name) {
   }
   return Status(Code::kInvalidArgument,
                 fmt::format("no method is called '{}'; there are: {}", name, known));
+}
+
+bool has_servers(MethodKind kind) {
+  return kind == MethodKind::kParameterServer || kind == MethodKind::kAsyncParameterServer;
+}
+
+bool ends_alone(const MethodOptions& options) {
+  switch (options.kind) {
+    case MethodKind::kAsyncParameterServer:
+    case MethodKind::kAdPsgd:
+      return true;
+    case MethodKind::kPartial:
+      return options.groups != collective::GroupSource::kStatic;
+    case MethodKind::kStochastic:
+      return options.sync == collective::SyncMode::kAsync;
+    case MethodKind::kAllReduce:
+    case MethodKind::kParameterServer:
+    case MethodKind::kLocalSgd:
+      return false;
+  }
+  return false;
+}
+
+bool survives_deaths(const MethodOptions& options) {
+  return ends_alone(options) && options.kind != MethodKind::kStochastic;
 }
 
 Status check(const MethodOptions& options, int ranks) {

@@ -71,6 +71,12 @@ struct MethodOptions {
   collective::GroupOptions generator;
   std::uint64_t seed = 1;
 };
+// Whether some ranks serve instead of training.
+bool has_servers(MethodKind kind);
+// Whether a worker may end without the others.
+bool ends_alone(const MethodOptions& options);
+// Whether the others train on when a worker dies.
+bool survives_deaths(const MethodOptions& options);
 // kInvalidArgument: what doesn't suit, for so many ranks.
 Status check(const MethodOptions& options, int ranks);
 

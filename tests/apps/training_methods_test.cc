@@ -26,10 +26,6 @@ using training::Synchronizer;
 constexpr int kWorkers = 4;
 constexpr auto kTimeout = std::chrono::seconds(60);
 
-bool has_servers(MethodKind kind) {
-  return kind == MethodKind::kParameterServer || kind == MethodKind::kAsyncParameterServer;
-}
-
 bool is_static(const MethodOptions& options) {
   return options.kind == MethodKind::kPartial && options.groups == collective::GroupSource::kStatic;
 }

@@ -143,7 +143,7 @@ Result<Duration> Trainer::patience() {
     const std::chrono::duration<double> one = iteration;
     auto wait = one * (kPatience * (factor + evaluation));
     // Who has come to the end waits for the slowest worker's.
-    if (ends_alone()) {
+    if (ends_alone(method_)) {
       auto course = one * (2 * factor * static_cast<double>(planned_));
       if (options_.duration_s) {
         // Which is without rank 0's evaluations.
@@ -186,7 +186,7 @@ Status Trainer::find_checkpoint() {
   const auto own = loadable(options_.resume, fabric_.rank());
   DUNLIN_ASSIGN(const auto moment,
                 common_checkpoint("cnn", options_.resume, own, fabric_.bootstrap(), team_.workers(),
-                                  !ends_alone(), kLongestPreparation));
+                                  !ends_alone(method_), kLongestPreparation));
   const std::string path = checkpoint_path(options_.resume, fabric_.rank(), moment.second);
   DUNLIN_ASSIGN(resumed_, load_checkpoint(path));
   return Status::ok();

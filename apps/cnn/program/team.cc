@@ -17,11 +17,6 @@ namespace {
 using collective::DataType;
 using collective::ReduceOp;
 
-bool has_servers(training::MethodKind kind) {
-  return kind == training::MethodKind::kParameterServer ||
-         kind == training::MethodKind::kAsyncParameterServer;
-}
-
 static_assert(std::is_trivially_copyable_v<Totals>);
 constexpr std::size_t kFields = sizeof(Totals) / sizeof(double);
 

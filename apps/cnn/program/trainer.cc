@@ -68,7 +68,7 @@ Result<bool> Trainer::run() {
 Status Trainer::gather(Duration patience) {
   const bool was_first = team_.is_first();
   auto gathered = team_.gather("trained", patience);
-  if (gathered.code() != Code::kPeerDead || !survives_deaths()) return gathered;
+  if (gathered.code() != Code::kPeerDead || !survives_deaths(method_)) return gathered;
   DUNLIN_TRY(team_.gather_survivors(patience));
   if (team_.is_first() && !was_first) {
     DUNLIN_ASSIGN(output_, Output::take_over(options_));
@@ -111,40 +111,17 @@ Moment Trainer::moment() const {
   return now;
 }
 
-// Whether a worker may end without the others.
-bool Trainer::ends_alone() const {
-  switch (method_.kind) {
-    case MethodKind::kAsyncParameterServer:
-    case MethodKind::kAdPsgd:
-      return true;
-    case MethodKind::kPartial:
-      return method_.groups != collective::GroupSource::kStatic;
-    case MethodKind::kStochastic:
-      return method_.sync == collective::SyncMode::kAsync;
-    case MethodKind::kAllReduce:
-    case MethodKind::kParameterServer:
-    case MethodKind::kLocalSgd:
-      return false;
-  }
-  return false;
-}
-
-// Of workers; see apps/training/method.h and the table in apps/README.md.
-bool Trainer::survives_deaths() const {
-  return ends_alone() && method_.kind != MethodKind::kStochastic;
-}
-
 // Workers that end together do so at multiples of this: between them, some may be further than
 // others.
 std::uint64_t Trainer::end_step() const {
-  if (ends_alone()) return 1;
+  if (ends_alone(method_)) return 1;
   if (method_.kind == MethodKind::kLocalSgd) return method_.section_length;
   if (method_.kind == MethodKind::kPartial) return training::kSpread * method_.section_length;
   return 1;
 }
 
 Trainer::Wish Trainer::wish() const {
-  const bool is_judge = team_.is_first() || ends_alone();
+  const bool is_judge = team_.is_first() || ends_alone(method_);
   if (iteration_ >= planned_) return Wish::kIterations;
   if (interrupt_->is_asked()) return Wish::kSignal;
   if (options_.target_loss && is_judge && means_.loss <= *options_.target_loss) {

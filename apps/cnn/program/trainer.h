@@ -60,8 +60,6 @@ class Trainer {
   Status step();
   Status before_step();
   Wish wish() const;
-  bool ends_alone() const;
-  bool survives_deaths() const;
   std::uint64_t end_step() const;
   double learning_rate() const;
   double training_time() const;

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "runtime/print.h"
-
 namespace dunlin::cnn {
 
 Result<Output> Output::open(const Options& options, bool is_teller) {
@@ -16,21 +14,8 @@ Result<Output> Output::take_over(const Options& options) {
 
 Result<Output> Output::open(const Options& options, bool is_teller, bool is_continued) {
   Output output;
-  // Where JSON goes to standard output, it goes there alone.
-  output.is_talkative_ = is_teller && !options.is_quiet && options.json_out != "-";
-  if (!is_teller) return output;
-  DUNLIN_ASSIGN(output.lines_, JsonLines::open(options.json_out, is_continued));
+  DUNLIN_TRY(output.Teller::open(is_teller, options.json_out, options.is_quiet, is_continued));
   return output;
-}
-
-Status Output::event(const char* event, const Json& fields) {
-  Json line = {{"event", event}};
-  line.update(fields);
-  return lines_.write(line);
-}
-
-Status Output::say(const std::string& line) {
-  return is_talkative_ ? print(line + "\n") : Status::ok();
 }
 
 Status Output::progress(const Moment& moment) {

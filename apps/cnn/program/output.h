@@ -9,7 +9,7 @@
 
 #include "apps/cnn/network.h"
 #include "apps/cnn/program/options.h"
-#include "apps/json_lines.h"
+#include "apps/teller.h"
 
 namespace dunlin::cnn {
 
@@ -36,28 +36,22 @@ struct TestResult {
   double accuracy = 0;
 };
 
-class Output {
+class Output : public Teller {
  public:
   // Opens the file. `is_teller`: this is rank 0.
   static Result<Output> open(const Options& options, bool is_teller);
   // Of the rank that tells the rest when rank 0 is dead: behind what the file holds.
   static Result<Output> take_over(const Options& options);
 
-  // A line with "event" in front.
-  Status event(const char* event, const Json& fields);
   // A "progress" line, and a line of the table.
   Status progress(const Moment& moment);
   // An "evaluation" line.
   Status evaluation(const Moment& moment, const TestResult& result);
-  // A line of text for people.
-  Status say(const std::string& line);
 
  private:
   static Result<Output> open(const Options& options, bool is_teller, bool is_continued);
 
-  bool is_talkative_ = false;
   bool has_heading_ = false;
-  JsonLines lines_;
 };
 
 }  // namespace dunlin::cnn

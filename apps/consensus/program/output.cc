@@ -2,28 +2,12 @@
 
 #include <fmt/format.h>
 
-#include "runtime/print.h"
-
 namespace dunlin::consensus {
 
 Result<Output> Output::open(const Options& options, bool is_teller) {
   Output output;
-  output.is_teller_ = is_teller;
-  // Where JSON goes to standard output, it goes there alone.
-  output.is_quiet_ = options.is_quiet || options.json == "-";
-  if (!is_teller) return output;
-  DUNLIN_ASSIGN(output.lines_, JsonLines::open(options.json));
+  DUNLIN_TRY(output.Teller::open(is_teller, options.json, options.is_quiet));
   return output;
-}
-
-Status Output::event(const char* event, const Json& fields) {
-  Json line = {{"event", event}};
-  line.update(fields);
-  return lines_.write(line);
-}
-
-Status Output::say(const std::string& line) {
-  return is_teller_ && !is_quiet_ ? print(line + "\n") : Status::ok();
 }
 
 Status Output::history(const std::vector<Moment>& history, const char* unit) {

@@ -7,30 +7,20 @@
 
 #include "apps/consensus/history.h"
 #include "apps/consensus/program/options.h"
-#include "apps/json_lines.h"
+#include "apps/teller.h"
 
 namespace dunlin::consensus {
 
 // NaN and infinity become null.
 using Json = nlohmann::ordered_json;
 
-class Output {
+class Output : public Teller {
  public:
   // Opens the file. `is_teller`: this is rank 0.
   static Result<Output> open(const Options& options, bool is_teller);
 
-  bool is_teller() const { return is_teller_; }
-  // A line with "event" in front.
-  Status event(const char* event, const Json& fields);
   // "progress" lines of all moments, and some of them as a table.
   Status history(const std::vector<Moment>& history, const char* unit);
-  // A line of text for people.
-  Status say(const std::string& line);
-
- private:
-  bool is_teller_ = false;
-  bool is_quiet_ = false;
-  JsonLines lines_;
 };
 
 }  // namespace dunlin::consensus

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "runtime/print.h"
-
 namespace dunlin::logreg {
 namespace {
 
@@ -22,21 +20,8 @@ Json optional(const std::optional<double>& value) {
 
 Result<Output> Output::open(const Options& options, bool is_teller) {
   Output output;
-  // Where JSON goes to standard output, it goes there alone.
-  output.is_talkative_ = is_teller && !options.is_quiet && options.json != "-";
-  if (!is_teller) return output;
-  DUNLIN_ASSIGN(output.lines_, JsonLines::open(options.json));
+  DUNLIN_TRY(output.Teller::open(is_teller, options.json, options.is_quiet));
   return output;
-}
-
-Status Output::event(const char* event, const Json& fields) {
-  Json line = {{"event", event}};
-  line.update(fields);
-  return lines_.write(line);
-}
-
-Status Output::say(const std::string& line) {
-  return is_talkative_ ? print(line + "\n") : Status::ok();
 }
 
 Status Output::progress(const Moment& moment, bool is_last) {

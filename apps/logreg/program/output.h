@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "apps/json_lines.h"
 #include "apps/logreg/admm.h"
 #include "apps/logreg/program/options.h"
+#include "apps/teller.h"
 
 namespace dunlin::logreg {
 
@@ -36,22 +36,16 @@ struct Moment {
   double time_s = 0;  // elapsed in all iterations so far
 };
 
-class Output {
+class Output : public Teller {
  public:
   // Opens the file. `is_teller`: this is rank 0.
   static Result<Output> open(const Options& options, bool is_teller);
 
-  // A line with "event" in front.
-  Status event(const char* event, const Json& fields);
   // A "progress" line and, for some iterations and the last, a line of the table.
   Status progress(const Moment& moment, bool is_last);
-  // A line of text for people.
-  Status say(const std::string& line);
 
  private:
-  bool is_talkative_ = false;
   bool has_heading_ = false;
-  JsonLines lines_;
 };
 
 }  // namespace dunlin::logreg

@@ -234,6 +234,11 @@ const std::vector<Row>& table() {
       text_row("DUNLIN_TRACE",
                "file for a Chrome/Perfetto trace; %r in it becomes the rank (default: no trace)",
                &Config::trace_file),
+      number_row("DUNLIN_FUSION_THRESHOLD", "16384", "bytes", 0, 16384, "0..16384",
+                 "small tensors of neighbour averages and gathers that are under way at the same "
+                 "time travel to a neighbour together, so many bytes in a message (0: each by "
+                 "itself)",
+                 &Config::fusion_threshold),
       number_row("DUNLIN_NODES_PER_MACHINE", "0", "ranks", 0, 1'000'000, "0..1000000",
                  "ranks in a row that count as a machine for averages of machines (0: those of a "
                  "host); also tries them out on one host",

@@ -76,6 +76,7 @@ struct Config {
   std::string tuning_file;  // of measured choices of algorithms
   LogLevel log_level = LogLevel::kWarn;
   std::string trace_file;              // "%r" becomes the rank
+  std::int64_t fusion_threshold = 0;   // bytes of small tensors in one message; 0: no fusion
   std::int64_t nodes_per_machine = 0;  // 0: the ranks of a host are a machine
   std::string timeline;                // of dunlin.torch
 

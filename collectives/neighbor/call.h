@@ -31,6 +31,12 @@ struct NeighborCall {
   std::vector<WeightedRank> destinations{};
 };
 
+// What a rank's calls have sent first, the data of small ones and the announcements of others.
+struct NeighborTraffic {
+  std::uint64_t messages = 0;
+  std::uint64_t parts = 0;  // in them, one per call and destination; as many where none was fused
+};
+
 // Sources, destinations and weights of a call, as a node graph has them.
 void set_neighbors(NeighborCall& call, const Neighborhood& neighborhood);
 

@@ -166,7 +166,7 @@ Status HierarchicalExchange::advance(Operation& operation, bool may_cross, bool 
       [[fallthrough]];
     }
     case Phase::kExchange:
-      DUNLIN_TRY(exchange_.test(operation.request));
+      DUNLIN_TRY(exchange_.outcome(operation.request));
       operation.phase = Phase::kExchanged;
       [[fallthrough]];
     case Phase::kExchanged: {
@@ -193,6 +193,7 @@ void HierarchicalExchange::progress() {
   bool may_start = true;
   bool may_cross = true;
   bool may_gather = true;
+  if (exchange_.under_way() > 0) exchange_.progress();
   for (const auto& each : operations_) {
     Operation& operation = *each;
     const bool is_waiting = operation.phase == Operation::Phase::kWaiting;
@@ -207,6 +208,8 @@ void HierarchicalExchange::progress() {
     may_cross = may_cross && operation.has_begun_to_cross();
     may_gather = may_gather && operation.has_begun_to_gather();
   }
+  // What has begun to cross in this round travels together.
+  if (exchange_.under_way() > 0) exchange_.progress();
 }
 
 void HierarchicalExchange::fail(Status status) {

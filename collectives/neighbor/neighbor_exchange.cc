@@ -22,7 +22,9 @@ class NeighborExchange::Impl {
  public:
   Impl(transport::Fabric& fabric, NeighborOptions options)
       : fabric_(fabric),
-        router_(fabric, {std::move(options.name), options.slot_bytes, options.depth}) {}
+        router_(fabric, {std::move(options.name), options.slot_bytes, options.depth,
+                         options.fusion_threshold.value_or(
+                             static_cast<std::size_t>(fabric.config().fusion_threshold))}) {}
 
   Result<NeighborRequest> start(const NeighborCall& call, std::vector<Bytes>* gathered);
   Status outcome(NeighborRequest request);
@@ -44,7 +46,7 @@ Result<NeighborRequest> NeighborExchange::Impl::start(const NeighborCall& call,
                                                       std::vector<Bytes>* gathered) {
   DUNLIN_TRY(neighbor::check(call, gathered == nullptr, fabric_.rank(), fabric_.size()));
   DUNLIN_ASSIGN(const std::uint64_t number, router_.add(call, gathered));
-  router_.progress();
+  if (!router_.can_wait(number)) router_.progress();
   return NeighborRequest{number};
 }
 
@@ -102,6 +104,11 @@ Result<std::unique_ptr<NeighborExchange>> NeighborExchange::create(transport::Fa
                   fmt::format("slots of {} bytes: at least {}, in whole cache lines",
                               options.slot_bytes, kSmallestSlot));
   }
+  if (options.fusion_threshold > neighbor::kSmall) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("a fusion threshold of {} bytes: messages have up to {}",
+                              *options.fusion_threshold, neighbor::kSmall));
+  }
   auto impl = std::make_unique<Impl>(fabric, std::move(options));
   return std::unique_ptr<NeighborExchange>(new NeighborExchange(std::move(impl)));
 }
@@ -143,6 +150,10 @@ void NeighborExchange::progress() {
 
 std::size_t NeighborExchange::under_way() const {
   return impl_->router().size();
+}
+
+NeighborTraffic NeighborExchange::traffic() const {
+  return impl_->router().traffic();
 }
 
 std::vector<transport::Awaited> NeighborExchange::awaited(NeighborRequest request) const {

@@ -25,6 +25,13 @@
 // The output depends on the values and the order of the sources alone, not on timing: it is bitwise
 // the same in every run.
 //
+// Small calls that are under way at the same time are fused: what they have for one neighbour
+// travels together, whatever other neighbours each of them has, and nobody is asked (BlueFog,
+// section VI-C, without its negotiation). What is sent stays in the caller's memory until the
+// message leaves: at once where no other call is yet to be ended, when the message is full, and
+// otherwise with the next progress(), test() or wait(). So start what is to travel together, then
+// call one of these; don't wait for others elsewhere in between.
+//
 // Any memory will do. It is copied once on the way out, into the destination's slots where they are
 // mapped here, and averaged straight from the slots. Larger data go in pieces that stay in
 // the caches. Owner thread only. Destroy it when all ranks are done with theirs (a barrier, say),
@@ -34,6 +41,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +56,9 @@ struct NeighborOptions {
   // this size. The same on all ranks.
   std::size_t slot_bytes = std::size_t{128} << 10;
   std::uint32_t depth = 4;
+  // What a message of several small calls may have, with 40 bytes and a fill to 8 for each of them;
+  // 0: no fusion; at most 16 KiB. Default: config.fusion_threshold. Ranks may differ.
+  std::optional<std::size_t> fusion_threshold{};
 };
 
 struct NeighborRequest {
@@ -63,7 +74,8 @@ class NeighborExchange {
   NeighborExchange(const NeighborExchange&) = delete;
   NeighborExchange& operator=(const NeighborExchange&) = delete;
 
-  // Begins an average of floating-point data. Input and output are the call's until it has ended.
+  // Begins an average of floating-point data. What is sent of it may wait for others: above. Input
+  // and output are the call's until it has ended.
   Result<NeighborRequest> start(const NeighborCall& call);
   // Begins to gather: every source's input, of whatever size, into `gathered`, in the order of the
   // call's sources. Weights, `output` and self_weight don't count.
@@ -84,6 +96,7 @@ class NeighborExchange {
   void progress();
 
   std::size_t under_way() const;
+  NeighborTraffic traffic() const;
   // Whom of those who are there the request waits for, and for what.
   std::vector<transport::Awaited> awaited(NeighborRequest request) const;
 

@@ -22,20 +22,16 @@ Header Operation::header(const Delivery& delivery, Kind kind) const {
   return made;
 }
 
-void Operation::send() {
-  for (Delivery& delivery : deliveries) {
-    if (delivery.is_over || delivery.is_announced || !delivery.pair->is_connected()) continue;
-    settle(delivery, send(delivery));
-  }
+Part Operation::first(const Delivery& delivery) const {
+  return {header(delivery, is_small() ? Kind::kEager : Kind::kAnnounce),
+          {input, is_small() ? bytes : 0}};
 }
 
-Status Operation::send(Delivery& delivery) {
-  const bool is_small = bytes <= kSmall;
-  const Header head = header(delivery, is_small ? Kind::kEager : Kind::kAnnounce);
-  DUNLIN_TRY(delivery.pair->messages->send(0, bytes_of(head), {input, is_small ? bytes : 0}));
-  if (is_small) delivery.sent = bytes;
+void Operation::first_sent(Delivery& delivery, const Status& status) {
   delivery.is_announced = true;
-  return is_small ? Status::ok() : Status::busy();
+  if (status.is_ok() && !is_small()) return;  // its chunks are to come
+  if (status.is_ok()) delivery.sent = bytes;
+  settle(delivery, status);
 }
 
 bool Operation::send_chunks(Delivery& delivery) {
@@ -47,7 +43,7 @@ Status Operation::send_on(Delivery& delivery) {
   Ring& chunks = *delivery.pair->chunks;
   while (delivery.sent < bytes) {
     const std::size_t size = std::min(chunks.slot_bytes(), bytes - delivery.sent);
-    DUNLIN_TRY(chunks.send(delivery.token, {}, {input + delivery.sent, size}));
+    DUNLIN_TRY(chunks.send(delivery.token, std::span(input + delivery.sent, size)));
     delivery.sent += size;
   }
   return Status::ok();
@@ -89,6 +85,11 @@ Status Operation::accept(Intake& intake, const Header& header) {
                fmt::format("'{}' {}: what the neighbour sends is laid out otherwise than what is "
                            "here",
                            name, intake.sequence))
+        .with_peer(intake.pair->peer);
+  }
+  if (intake.is_known) {
+    return Status(Code::kCorrupted,
+                  fmt::format("'{}' {}: the neighbour has sent it twice", name, intake.sequence))
         .with_peer(intake.pair->peer);
   }
   if (intake.arrived > header.bytes) {
@@ -166,18 +167,18 @@ void Operation::consume(Intake& intake, std::size_t size) {
   intake.pieces.pop_front();
 }
 
-bool Operation::make_room(Ring& ring) {
+void Operation::make_room(Ring& ring) {
+  const std::uint64_t oldest = ring.oldest();
   for (Intake& intake : intakes) {
     for (Piece& piece : intake.pieces) {
-      if (piece.ring != &ring || piece.sequence != ring.oldest()) continue;
+      if (piece.ring != &ring || piece.sequence != oldest) continue;
       piece.moved.assign(piece.bytes.begin(), piece.bytes.end());
       piece.bytes = piece.moved;
       piece.ring = nullptr;
-      ring.release(piece.sequence);
-      return true;
+      ring.release(oldest);
+      return;
     }
   }
-  return false;
 }
 
 bool Operation::is_over() const {

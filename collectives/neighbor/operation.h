@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/data_type.h"
+#include "collectives/neighbor/frame.h"
 #include "collectives/neighbor/ring.h"
 #include "collectives/neighbor/wire.h"
 
@@ -74,12 +75,14 @@ class Operation {
   // Not ok: nothing more is taken in. What others wait for is sent all the same.
   Status failure;
 
-  // Data of up to this size travel behind their header; larger ones are worth a round trip, so as
-  // not to lie about at a receiver that isn't ready.
-  static constexpr std::size_t kSmall = std::size_t{16} << 10;
-
-  // Sends what is small, and announces what is not.
-  void send();
+  // Its data travel behind their header.
+  bool is_small() const { return bytes <= kSmall; }
+  // What a destination gets first: the data where they are small, else what announces them.
+  Part first(const Delivery& delivery) const;
+  // What that takes in a message.
+  std::size_t first_bytes() const { return part_bytes(is_small() ? bytes : 0); }
+  // It was sent, or can't be.
+  void first_sent(Delivery& delivery, const Status& status);
   // Sends of what was asked for what can be sent now; true once nothing is left.
   bool send_chunks(Delivery& delivery);
   // The first failure is the call's. Gives all slots back.
@@ -88,13 +91,12 @@ class Operation {
   Status accept(Intake& intake, const Header& header);
   // Averages, or stores, what has come from all sources.
   void take();
-  // Moves the ring's oldest message out of its slot, if it is ours.
-  bool make_room(Ring& ring);
+  // Moves what it has of the ring's oldest message out of its slot.
+  void make_room(Ring& ring);
   bool is_over() const;
 
  private:
   Header header(const Delivery& delivery, Kind kind) const;
-  Status send(Delivery& delivery);
   Status send_on(Delivery& delivery);
   // True if nothing is left to be sent.
   bool settle(Delivery& delivery, Status status);

@@ -10,9 +10,17 @@ namespace {
 
 using transport::kInlineBytes;
 
-void write(std::byte* to, std::span<const std::byte> head, std::span<const std::byte> body) {
-  if (!head.empty()) std::memcpy(to, head.data(), head.size());
-  if (!body.empty()) std::memcpy(to + head.size(), body.data(), body.size());
+std::size_t size_of(Ring::Pieces pieces) {
+  std::size_t size = 0;
+  for (const std::span<const std::byte> piece : pieces) size += piece.size();
+  return size;
+}
+
+void write(std::byte* to, Ring::Pieces pieces) {
+  for (const std::span<const std::byte> piece : pieces) {
+    if (!piece.empty()) std::memcpy(to, piece.data(), piece.size());
+    to += piece.size();
+  }
 }
 
 }  // namespace
@@ -50,29 +58,30 @@ Status Ring::connect() {
   return Status::ok();
 }
 
-Status Ring::send(std::uint64_t tag, std::span<const std::byte> head,
-                  std::span<const std::byte> body) {
-  const std::size_t size = head.size() + body.size();
+Status Ring::send(std::uint64_t tag, Pieces pieces) {
+  const std::size_t size = size_of(pieces);
   if (size <= kInlineBytes) {
     std::byte message[kInlineBytes];
-    write(message, head, body);
+    write(message, pieces);
     return sender_->try_send_inline({message, size}, tag);
   }
-  if (staging_ != nullptr) return send_staged(tag, head, body);
+  if (size > slot_bytes()) {
+    return {Code::kOutOfRange,
+            fmt::format("a message of {} bytes for slots of {}", size, slot_bytes())};
+  }
+  if (staging_ != nullptr) return send_staged(tag, pieces, size);
   std::byte* const slot = sender_->mapped_slot();
   if (slot == nullptr) return Status::busy();
-  write(slot, head, body);
+  write(slot, pieces);
   return sender_->announce(size, tag);
 }
 
-Status Ring::send_staged(std::uint64_t tag, std::span<const std::byte> head,
-                         std::span<const std::byte> body) {
+Status Ring::send_staged(std::uint64_t tag, Pieces pieces, std::size_t size) {
   const std::size_t slot = sender_->sent() % exchange_->options().depth;
   if (!sender_->has_credit() || !staged_[slot].is_done()) return Status::busy();
   DUNLIN_TRY(staged_[slot].status());
-  DUNLIN_ASSIGN(const transport::LocalSlice place,
-                staging_->slice(slot * slot_bytes(), head.size() + body.size()));
-  write(place.data(), head, body);
+  DUNLIN_ASSIGN(const transport::LocalSlice place, staging_->slice(slot * slot_bytes(), size));
+  write(place.data(), pieces);
   staged_[slot].reset();
   Status status = sender_->try_send(place, tag, &staged_[slot]);
   if (!status.is_ok()) staged_[slot].fire(Status::ok());
@@ -81,13 +90,13 @@ Status Ring::send_staged(std::uint64_t tag, std::span<const std::byte> head,
 
 std::optional<transport::Message> Ring::poll() {
   auto message = receiver_->poll();
-  if (message) held_.push_back(false);
+  if (message) held_.push_back(1);
   return message;
 }
 
 void Ring::release(std::uint64_t sequence) {
-  held_[sequence - first_held_] = true;
-  for (; !held_.empty() && held_.front(); ++first_held_) {
+  --held_[sequence - first_held_];
+  for (; !held_.empty() && held_.front() == 0; ++first_held_) {
     held_.pop_front();
     (void)receiver_->release();  // busy: progress() makes up for it
   }

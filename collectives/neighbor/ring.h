@@ -39,11 +39,17 @@ class Ring final : public transport::Retired {
   Rank peer() const { return peer_; }
   std::size_t slot_bytes() const { return exchange_->options().slot_bytes; }
 
-  // Sends `head`, then `body`, as one message. kBusy: no room now.
-  Status send(std::uint64_t tag, std::span<const std::byte> head, std::span<const std::byte> body);
+  // Sends the pieces, one behind the other, as one message. kBusy: no room now.
+  using Pieces = std::span<const std::span<const std::byte>>;
+  Status send(std::uint64_t tag, Pieces pieces);
+  Status send(std::uint64_t tag, std::span<const std::byte> message) {
+    return send(tag, Pieces(&message, 1));
+  }
 
-  // The next message, once it is there. Its bytes stay until release(message.sequence).
+  // The next message, once it is there. Its bytes stay until it is released as often as it is held:
+  // once by poll(), and once by each hold().
   std::optional<transport::Message> poll();
+  void hold(std::uint64_t sequence) { ++held_[sequence - first_held_]; }
   void release(std::uint64_t sequence);
   // No further message can come before one is released.
   bool is_full() const { return held_.size() == exchange_->options().depth; }
@@ -56,8 +62,7 @@ class Ring final : public transport::Retired {
 
  private:
   Ring(transport::Fabric& fabric, Rank peer) : fabric_(fabric), peer_(peer) {}
-  Status send_staged(std::uint64_t tag, std::span<const std::byte> head,
-                     std::span<const std::byte> body);
+  Status send_staged(std::uint64_t tag, Pieces pieces, std::size_t size);
 
   transport::Fabric& fabric_;
   Rank peer_;
@@ -68,8 +73,8 @@ class Ring final : public transport::Retired {
   // Where the peer's slots aren't mapped: what is on its way, slot by slot.
   std::unique_ptr<transport::LocalRegion> staging_;
   std::unique_ptr<transport::Completion[]> staged_;
-  // Of the messages from first_held_ on: whether they are released, though older ones are not.
-  std::deque<bool> held_;
+  // Of the messages from first_held_ on: how often they are held still. The oldest are released.
+  std::deque<std::uint32_t> held_;
   std::uint64_t first_held_ = 1;
 };
 

@@ -9,9 +9,6 @@
 namespace dunlin::collective::neighbor {
 namespace {
 
-// Slots of a pair for what is small and what is said of the rest.
-constexpr std::uint32_t kMessages = 16;
-
 // Where no chunk's slot came free for so long, what stands in them waits for something that may
 // come behind it. Rare: sources send in the order in which they were asked.
 constexpr Duration kStuckTime = std::chrono::microseconds(200);
@@ -41,14 +38,13 @@ std::vector<WeightedRank> Router::clockwise(std::vector<WeightedRank> ranks) con
 
 Result<Router::Peer*> Router::peer(Rank rank) {
   std::unique_ptr<Peer>& found = peers_[rank.index()];
-  if (found == nullptr) found = std::make_unique<Peer>();
+  if (found == nullptr) found = std::make_unique<Peer>(options_.fusion_threshold);
   Pair& pair = found->pair;
   pair.peer = rank;
   // What a failed attempt has published already stays.
   if (pair.messages == nullptr) {
-    DUNLIN_ASSIGN(pair.messages,
-                  Ring::prepare(fabric_, {options_.name + "/messages", rank,
-                                          sizeof(Header) + Operation::kSmall, kMessages}));
+    DUNLIN_ASSIGN(pair.messages, Ring::prepare(fabric_, {options_.name + "/messages", rank,
+                                                         kMessageBytes, kMessageDepth}));
   }
   if (pair.chunks == nullptr) {
     DUNLIN_ASSIGN(pair.chunks, Ring::prepare(fabric_, {options_.name + "/chunks", rank,
@@ -75,7 +71,9 @@ Result<std::uint64_t> Router::add(const NeighborCall& call, std::vector<Bytes>* 
   operation.self_weight = call.self_weight;
   operation.gathered = gathered;
   if (gathered != nullptr) gathered->assign(call.sources.size(), {});
-  const bool is_small = operation.bytes <= Operation::kSmall;
+  active_.emplace_back(operation.key, &operation);
+  // Not in the loop below: what is in an outbox refers to its delivery.
+  operation.deliveries.reserve(call.destinations.size());
 
   for (const WeightedRank& to : clockwise(call.destinations)) {
     Peer& peer = *peers_[to.rank.index()];
@@ -83,6 +81,8 @@ Result<std::uint64_t> Router::add(const NeighborCall& call, std::vector<Bytes>* 
     delivery.pair = &peer.pair;
     delivery.weight = to.weight;
     delivery.sequence = ++peer.sent_calls[operation.key];
+    if (!peer.outbox.is_empty() && !peer.outbox.has_room(operation)) send_first(peer);
+    peer.outbox.add(operation, delivery);
   }
   for (const WeightedRank& from : call.sources) {
     Peer& peer = *peers_[from.rank.index()];
@@ -92,10 +92,18 @@ Result<std::uint64_t> Router::add(const NeighborCall& call, std::vector<Bytes>* 
     intake.element = size_of(call.type);
     intake.expected = operation.is_reduction ? operation.bytes : SIZE_MAX;
     intake.sequence = ++peer.received_calls[operation.key];
-    if (!is_small && operation.is_reduction) intake.token = ++last_token_;
+    if (!operation.is_small() && operation.is_reduction) intake.token = ++last_token_;
   }
   catch_up(operation);
   return number;
+}
+
+bool Router::can_wait(std::uint64_t number) {
+  const Operation* const operation = find(number);
+  // With less room than for another header beside it, it travels alone anyway. Calls that are over
+  // count until their caller knows: who is late, and has all that it needs, fuses as the others do.
+  return operation->is_small() && operations_.size() > 1 &&
+         operation->first_bytes() + sizeof(Header) <= options_.fusion_threshold;
 }
 
 void Router::catch_up(Operation& operation) {
@@ -119,23 +127,21 @@ void Router::catch_up(Operation& operation) {
 }
 
 std::pair<Operation*, Intake*> Router::find_intake(const Peer& peer, CallId id) {
-  for (auto& [number, operation] : operations_) {
-    if (operation.key != id.first) continue;
-    for (Intake& intake : operation.intakes) {
-      if (intake.pair == &peer.pair && intake.sequence == id.second) {
-        return {&operation, &intake};
-      }
+  for (const auto& [key, operation] : active_) {
+    if (key != id.first) continue;
+    for (Intake& intake : operation->intakes) {
+      if (intake.pair == &peer.pair && intake.sequence == id.second) return {operation, &intake};
     }
   }
   return {nullptr, nullptr};
 }
 
 std::pair<Operation*, Delivery*> Router::find_delivery(const Peer& peer, CallId id) {
-  for (auto& [number, operation] : operations_) {
-    if (operation.key != id.first) continue;
-    for (Delivery& delivery : operation.deliveries) {
+  for (const auto& [key, operation] : active_) {
+    if (key != id.first) continue;
+    for (Delivery& delivery : operation->deliveries) {
       if (delivery.pair == &peer.pair && delivery.sequence == id.second) {
-        return {&operation, &delivery};
+        return {operation, &delivery};
       }
     }
   }
@@ -152,13 +158,13 @@ void Router::arrive(Operation& operation, Intake& intake, Early came, std::uint6
   }
   const bool has_data = came.header.kind == Kind::kEager && came.header.bytes > 0;
   if (!operation.failure.is_ok() || !has_data) {
-    if (sequence != 0) intake.pair->messages->release(sequence);
     if (came.header.kind == Kind::kAnnounce && intake.token == 0) intake.token = ++last_token_;
     return;
   }
   Piece& piece = intake.pieces.emplace_back();
   piece.ring = sequence == 0 ? nullptr : intake.pair->messages.get();
   piece.sequence = sequence;
+  if (sequence != 0) piece.ring->hold(sequence);
   piece.moved = std::move(came.moved);
   piece.bytes = sequence != 0 ? came.bytes : std::span<const std::byte>(piece.moved);
   intake.arrived = piece.bytes.size();
@@ -190,14 +196,14 @@ void Router::ask(Operation& operation, Intake& intake) {
   header.kind = Kind::kReady;
   header.type = static_cast<std::uint8_t>(operation.type);
   header.is_reduction = operation.is_reduction ? 1 : 0;
-  intake.has_asked = intake.pair->messages->send(0, bytes_of(header), {}).is_ok();
+  intake.has_asked = intake.pair->messages->send(0, bytes_of(header)).is_ok();
 }
 
 void Router::take_chunk(Peer& peer, const transport::Message& message) {
-  for (auto& [number, operation] : operations_) {
-    for (Intake& intake : operation.intakes) {
+  for (const auto& [key, operation] : active_) {
+    for (Intake& intake : operation->intakes) {
       if (intake.token != message.tag || intake.pair != &peer.pair) continue;
-      if (!operation.failure.is_ok() || !intake.fits(message.data.size())) continue;
+      if (!operation->failure.is_ok() || !intake.fits(message.data.size())) continue;
       Piece& piece = intake.pieces.emplace_back();
       piece.bytes = message.data;
       piece.ring = peer.pair.chunks.get();
@@ -210,13 +216,22 @@ void Router::take_chunk(Peer& peer, const transport::Message& message) {
 }
 
 void Router::dispatch(Peer& peer, const transport::Message& message) {
-  if (!is_well_formed(message.data)) {
-    DUNLIN_WARN("dropped a malformed message of {} bytes from rank {}", message.data.size(),
-                peer.pair.peer.value());
-    peer.pair.messages->release(message.sequence);
-    return;
+  if (Status status = check_frame(message.data); status.is_ok()) {
+    for (std::span<const std::byte> rest = message.data; !rest.empty();) {
+      take(peer, take_part(rest), message.sequence);
+    }
+  } else {
+    // Nobody knows whose data it was meant to bring.
+    status = std::move(status).with_peer(peer.pair.peer);
+    DUNLIN_WARN("{}", status.to_string());
+    fail_with(peer, status);
   }
-  const Header header = header_of(message.data);
+  // What a call has yet to take in holds the slot by itself.
+  peer.pair.messages->release(message.sequence);
+}
+
+void Router::take(Peer& peer, const Part& part, std::uint64_t sequence) {
+  const Header& header = part.header;
   const CallId id{header.key, header.sequence};
   switch (header.kind) {
     case Kind::kReady:
@@ -242,21 +257,20 @@ void Router::dispatch(Peer& peer, const transport::Message& message) {
       break;
     case Kind::kEager:
     case Kind::kAnnounce: {
-      const std::span<const std::byte> bytes = message.data.subspan(sizeof header);
       if (const auto [operation, intake] = find_intake(peer, id); operation != nullptr) {
-        return arrive(*operation, *intake, {header, bytes}, message.sequence);
+        return arrive(*operation, *intake, {header, part.bytes}, sequence);
       }
       if (header.sequence <= peer.received_calls[header.key]) {  // of a call that has ended
         if (header.kind == Kind::kAnnounce) reply(peer, header, Kind::kUnwanted);
         break;
       }
       // The slot goes back; what stays is the copy.
-      Early early{header, {}, Bytes(bytes.begin(), bytes.end())};
-      if (peer.early.try_emplace(id, std::move(early)).second) peer.early_bytes += bytes.size();
+      Early early{header, {}, Bytes(part.bytes.begin(), part.bytes.end())};
+      if (peer.early.try_emplace(id, std::move(early)).second)
+        peer.early_bytes += part.bytes.size();
       break;
     }
   }
-  peer.pair.messages->release(message.sequence);
 }
 
 // Whether a call under way waits for the peer.
@@ -270,8 +284,8 @@ bool Router::is_needed(const Peer& peer) const {
     }
     return false;
   };
-  return std::any_of(operations_.begin(), operations_.end(),
-                     [&](const auto& each) { return awaits(each.second); });
+  return std::any_of(active_.begin(), active_.end(),
+                     [&](const auto& each) { return awaits(*each.second); });
 }
 
 void Router::receive(Peer& peer) {
@@ -298,8 +312,11 @@ void Router::make_room(Peer& peer) {
 }
 
 void Router::make_room(Ring& ring) {
-  for (auto& [number, operation] : operations_) {
-    if (operation.make_room(ring)) return;
+  // The slot is free once all calls have moved their parts of the message out of it.
+  const std::uint64_t oldest = ring.oldest();
+  for (const auto& [key, operation] : active_) {
+    operation->make_room(ring);
+    if (ring.oldest() != oldest) return;
   }
 }
 
@@ -312,21 +329,28 @@ void Router::progress() {
     receive(*peer);
   }
   watch_peers();
-  for (auto& [number, operation] : operations_) operation.send();
-  for (Peer* const peer : met_) send_chunks(*peer);
-  for (auto& [number, operation] : operations_) {
-    if (!operation.failure.is_ok()) {
-      decline(operation);
+  for (Peer* const peer : met_) {
+    send_first(*peer);
+    send_chunks(*peer);
+  }
+  for (const auto& [key, operation] : active_) {
+    if (!operation->failure.is_ok()) {
+      decline(*operation);
       continue;
     }
-    for (Intake& intake : operation.intakes) ask(operation, intake);
-    operation.take();
+    for (Intake& intake : operation->intakes) ask(*operation, intake);
+    operation->take();
   }
+  std::erase_if(active_, [](const auto& each) { return each.second->is_over(); });
   for (Peer* const peer : met_) {
     if (!peer->pair.is_connected()) continue;
     make_room(*peer);
     flush(*peer);
   }
+}
+
+void Router::send_first(Peer& peer) {
+  if (peer.pair.is_connected()) peer.outbox.send(*peer.pair.messages, traffic_);
 }
 
 void Router::send_chunks(Peer& peer) {
@@ -346,14 +370,14 @@ bool Router::connect(Peer& peer) {
 
 // Fails what is under way with the peer.
 void Router::fail_with(const Peer& peer, const Status& why) {
-  for (auto& [number, operation] : operations_) {
-    for (Delivery& delivery : operation.deliveries) {
+  for (const auto& [key, operation] : active_) {
+    for (Delivery& delivery : operation->deliveries) {
       if (delivery.pair != &peer.pair || delivery.is_over) continue;
       delivery.is_over = true;
-      operation.fail(why);
+      operation->fail(why);
     }
-    for (const Intake& intake : operation.intakes) {
-      if (intake.pair == &peer.pair && !intake.has_arrived()) operation.fail(why);
+    for (const Intake& intake : operation->intakes) {
+      if (intake.pair == &peer.pair && !intake.has_arrived()) operation->fail(why);
     }
   }
 }
@@ -375,7 +399,7 @@ Operation* Router::find(std::uint64_t number) {
 // Who has announced what a failed call never asked for waits for an answer.
 void Router::decline(Operation& operation) {
   for (Intake& intake : operation.intakes) {
-    const bool is_announced = intake.is_known && intake.bytes > Operation::kSmall;
+    const bool is_announced = intake.is_known && intake.bytes > kSmall;
     if (!is_announced || intake.has_asked) continue;
     intake.has_asked = true;
     Header header;
@@ -387,7 +411,7 @@ void Router::decline(Operation& operation) {
 
 void Router::flush(Peer& peer) {
   while (!peer.replies.empty() &&
-         peer.pair.messages->send(0, bytes_of(peer.replies.back()), {}).is_ok()) {
+         peer.pair.messages->send(0, bytes_of(peer.replies.back())).is_ok()) {
     peer.replies.pop_back();
   }
 }
@@ -401,6 +425,10 @@ void Router::end(std::uint64_t number) {
       if (intake.pair->is_connected()) flush(peer(*intake.pair));
     }
   }
+  for (const Delivery& delivery : ended->second.deliveries) {
+    peer(*delivery.pair).outbox.remove(ended->second);
+  }
+  std::erase_if(active_, [&](const auto& each) { return each.second == &ended->second; });
   operations_.erase(ended);
 }
 

@@ -13,6 +13,7 @@
 
 #include "collectives/neighbor/call.h"
 #include "collectives/neighbor/operation.h"
+#include "collectives/neighbor/outbox.h"
 #include "collectives/neighbor/ring.h"
 #include "collectives/neighbor/wire.h"
 #include "transports/fabric.h"
@@ -23,6 +24,7 @@ struct RouterOptions {
   std::string name;
   std::size_t slot_bytes = 0;
   std::uint32_t depth = 0;
+  std::size_t fusion_threshold = 0;  // bytes of a message of several calls; 0: no fusion
 };
 
 class Router {
@@ -35,20 +37,25 @@ class Router {
   Router(const Router&) = delete;
   Router& operator=(const Router&) = delete;
 
-  // Enlists a call that check() has found right; its number.
+  // Enlists a call that check() has found right; its number. What it has to send waits for the next
+  // progress(), unless the message that it would travel in is full.
   Result<std::uint64_t> add(const NeighborCall& call, std::vector<Bytes>* gathered);
+  // Whether progress() can wait until others join the call: it is small, and not the only one that
+  // hasn't ended, so that the caller comes back in any case.
+  bool can_wait(std::uint64_t number);
   // Null: has ended.
   Operation* find(std::uint64_t number);
   void end(std::uint64_t number);
   std::size_t size() const { return operations_.size(); }
-  // Moves everything on.
+  // Moves everything on. Nothing that is ready to be sent stays, where there is room for it.
   void progress();
+  const NeighborTraffic& traffic() const { return traffic_; }
 
  private:
   // Which call of a name, of those with one peer in one direction.
   using CallId = std::pair<std::uint64_t, std::uint32_t>;  // key, sequence
 
-  // A source's first message of a call: in its slot, or moved out of it because the call is to
+  // A source's first part of a call: in its slot, or moved out of it because the call is to
   // come.
   struct Early {
     Header header;
@@ -57,7 +64,10 @@ class Router {
   };
 
   struct Peer {
+    explicit Peer(std::size_t fusion_threshold) : outbox(fusion_threshold) {}
+
     Pair pair;
+    Outbox outbox;
     std::unordered_map<std::uint64_t, std::uint32_t> sent_calls;  // by key, so far
     std::unordered_map<std::uint64_t, std::uint32_t> received_calls;
     std::map<CallId, Early> early;    // data and announcements for calls to come
@@ -80,10 +90,12 @@ class Router {
   void receive(Peer& peer);
   void dispatch(Peer& peer, const transport::Message& message);
   void take_chunk(Peer& peer, const transport::Message& message);
-  // Of a source's first message of a call; `sequence`: of the message if it is in its slot, or 0.
+  void take(Peer& peer, const Part& part, std::uint64_t sequence);
+  // Of a source's first part of a call; `sequence`: of the message whose slot it is in, or 0.
   void arrive(Operation& operation, Intake& intake, Early came, std::uint64_t sequence);
   void want(Peer& peer, const Header& header);
   bool is_needed(const Peer& peer) const;
+  void send_first(Peer& peer);
   // By the end of this progress(), or later, when there is room: flush().
   void reply(Peer& peer, Header header, Kind kind);
   void flush(Peer& peer);
@@ -103,7 +115,10 @@ class Router {
   RouterOptions options_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: not met yet
   std::vector<Peer*> met_;
-  std::map<std::uint64_t, Operation> operations_;  // by number, in the order of their start
+  std::map<std::uint64_t, Operation> operations_;  // by number
+  // Those that aren't over, in the order of their start; with their keys, for the search.
+  std::vector<std::pair<std::uint64_t, Operation*>> active_;
+  NeighborTraffic traffic_;
   std::uint64_t last_number_ = 0;
   std::uint32_t last_token_ = 0;
 };

@@ -1,9 +1,9 @@
 // What travels between neighbours (neighbor_exchange.h), in the messages of a Pair.
 //
-// Every message but a chunk begins with a Header; a chunk is its bytes alone and names the transfer
-// in its tag. Small data travel behind their header (kEager). Larger ones are announced, and come
-// in chunks once the receiver has said that it wants them (kReady), which one that knows what will
-// come says without having heard the announcement.
+// Every message but a chunk is made of parts with a Header each (frame.h), mostly of one; a chunk
+// is its bytes alone and names the transfer in its tag. Small data travel behind their header
+// (kEager). Larger ones are announced, and come in chunks once the receiver has said that it wants
+// them (kReady), which one that knows what will come says without having heard the announcement.
 #pragma once
 
 #include <cstddef>
@@ -39,6 +39,15 @@ struct Header {
 };
 static_assert(sizeof(Header) == transport::kInlineBytes && std::is_trivially_copyable_v<Header>);
 
+// What one message holds besides its header: data of up to this size travel behind it, and parts of
+// several calls together. Larger data are worth a round trip, so as not to lie about at a receiver
+// that isn't ready.
+inline constexpr std::size_t kSmall = std::size_t{16} << 10;
+
+// The ring of messages of a pair, the same at both ends: slots, and their size.
+inline constexpr std::uint32_t kMessageDepth = 16;
+inline constexpr std::size_t kMessageBytes = sizeof(Header) + kSmall;
+
 inline std::span<const std::byte> bytes_of(const Header& header) {
   return std::as_bytes(std::span(&header, 1));
 }
@@ -47,14 +56,6 @@ inline Header header_of(std::span<const std::byte> message) {
   Header header;
   std::memcpy(&header, message.data(), sizeof header);
   return header;
-}
-
-// A header with as much behind it as it says.
-inline bool is_well_formed(std::span<const std::byte> message) {
-  if (message.size() < sizeof(Header)) return false;
-  const Header header = header_of(message);
-  const std::uint64_t behind = header.kind == Kind::kEager ? header.bytes : 0;
-  return header.kind <= Kind::kUnwanted && message.size() - sizeof(Header) == behind;
 }
 
 // Operations of the same name meet; FNV-1a, whose 64 bits no job's names will ever exhaust.

@@ -1,5 +1,6 @@
 // Neighbour averages and gathers, stepped in virtual time on the hostile network, over many seeds:
-// random neighbours, names, sizes and orders, and a death.
+// random neighbours, names, sizes and orders, several calls at once or one by one, some given up,
+// and a death.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -125,15 +126,64 @@ class Tasks {
 };
 
 class NeighborChaosTest : public ::testing::TestWithParam<std::uint64_t> {
+ public:
+  static void TearDownTestSuite() {
+    if (worlds_ < 2 * kSeeds) return;  // some seeds are replayed
+    // Fusion has to happen in most worlds, and to be missing in those without it.
+    EXPECT_GT(fusing_worlds_, worlds_ / 2);
+    EXPECT_LT(fusing_worlds_, worlds_);
+    EXPECT_GT(fused_, 10 * worlds_);
+    EXPECT_GT(given_up_, worlds_);
+  }
+
  protected:
   static constexpr std::size_t kCalls = 12;
+  static constexpr std::uint64_t kSeeds = 200;
+
+  // Bytes of a message of several calls; each rank has its own. None for one in six.
+  static std::size_t threshold(std::mt19937_64& random) {
+    return random() % 6 == 0 ? 0 : 100 + random() % 16'000;
+  }
+
+  // A call that nobody answers, and that ends at once: what waits beside it goes on.
+  void give_up(HostileWorld& world, int rank, NeighborExchange& exchange) {
+    const Rank peer((rank + 1) % world.size());
+    const double input = 1;
+    double output = 0;
+    NeighborCall call;
+    call.name = "given up";
+    call.input = &input;
+    call.output = &output;
+    call.count = 1;
+    call.type = DataType::kFloat64;
+    call.sources = {{peer}};
+    if (world.random()() % 2 == 0) call.destinations = {{peer}};
+    const auto request = exchange.start(call);
+    ASSERT_TRUE(request.is_ok()) << request.status().to_string();
+    EXPECT_TRUE(exchange.wait(*request, Duration::zero()).is_error());
+    ++given_up_;
+  }
+
+  void start(Task& task, NeighborExchange& exchange) {
+    task.call.name = task.name;
+    task.call.input = task.input.data();
+    task.call.output = task.is_in_place ? task.input.data() : task.output.data();
+    const auto request = task.is_gather ? exchange.start_gather(task.call, task.gathered)
+                                        : exchange.start(task.call);
+    EXPECT_TRUE(request.is_ok()) << request.status().to_string();
+    task.request = *request;
+  }
 
   // Runs all tasks, as many at a time as chance has it; rank `dead` dies half-way.
   void run(HostileWorld& world, Tasks& tasks, int dead) {
     std::vector<std::unique_ptr<NeighborExchange>> exchanges;
+    const bool is_fused = world.random()() % 4 != 0;
     for (int rank = 0; rank < world.size(); ++rank) {
-      exchanges.push_back(
-          NeighborExchange::create(world.fabric(rank), {.slot_bytes = 4096, .depth = 2}).value());
+      collective::NeighborOptions options;
+      options.slot_bytes = 4096;
+      options.depth = 2;
+      options.fusion_threshold = is_fused ? threshold(world.random()) : 0;
+      exchanges.push_back(NeighborExchange::create(world.fabric(rank), options).value());
     }
     std::vector<std::size_t> started(exchanges.size());
     const bool is_finished = world.run([&](int rank) {
@@ -145,15 +195,10 @@ class NeighborChaosTest : public ::testing::TestWithParam<std::uint64_t> {
         }
         return true;
       }
-      if (next < kCalls && world.random()() % 2 == 0) {
-        Task& task = tasks.of(rank, tasks.index(rank, next++));
-        task.call.name = task.name;
-        task.call.input = task.input.data();
-        task.call.output = task.is_in_place ? task.input.data() : task.output.data();
-        const auto request = task.is_gather ? exchange.start_gather(task.call, task.gathered)
-                                            : exchange.start(task.call);
-        EXPECT_TRUE(request.is_ok()) << request.status().to_string();
-        task.request = *request;
+      const std::size_t last = rank == dead ? kCalls / 2 : kCalls;
+      for (auto burst = world.random()() % 6; burst > 0 && next < last; --burst) {
+        start(tasks.of(rank, tasks.index(rank, next++)), exchange);
+        if (dead < 0 && world.random()() % 8 == 0) give_up(world, rank, exchange);
       }
       // Also for who has done all his own: others may still announce what he has given up.
       exchange.progress();
@@ -166,7 +211,21 @@ class NeighborChaosTest : public ::testing::TestWithParam<std::uint64_t> {
       return is_done;
     });
     ASSERT_TRUE(is_finished) << "seed " << GetParam() << ": nothing moves any more";
+    std::uint64_t fused = 0;
+    for (const auto& exchange : exchanges) {
+      fused += exchange->traffic().parts - exchange->traffic().messages;
+    }
+    EXPECT_TRUE(is_fused || fused == 0) << fused;
+    ++worlds_;
+    fused_ += fused;
+    if (fused > 0) ++fusing_worlds_;
   }
+
+ private:
+  static inline std::uint64_t worlds_ = 0;
+  static inline std::uint64_t fusing_worlds_ = 0;
+  static inline std::uint64_t fused_ = 0;  // parts that needed no message of their own
+  static inline std::uint64_t given_up_ = 0;
 };
 
 TEST_P(NeighborChaosTest, EveryCallMeetsItsOwn) {

@@ -136,6 +136,30 @@ TEST(DunlinPerfCollectives, PartialBesideBothAllReduces) {
   }
 }
 
+TEST(DunlinPerfCollectives, ManySmallTensorsFusedAndNot) {
+  for (const char* poll : {"spin", "wait"}) {
+    const auto lines =
+        measure(3, {"neighbor-all-reduce", "--tensors", "40", "--size", "0,100,1K,100K", "--graph",
+                    "complete", "--iterations", "20", "--poll", poll});
+    ASSERT_THAT(lines, SizeIs(4));
+    for (const Json& line : lines) {
+      EXPECT_EQ(line.at("bench"), "neighbor-all-reduce");
+      EXPECT_EQ(line.at("tensors"), 40);
+      EXPECT_EQ(line.at("in_degree"), 2);
+      EXPECT_GT(line.at("p50_us").get<double>(), 0);
+      EXPECT_GT(line.at("unfused_us").get<double>(), 0);
+      EXPECT_GT(line.at("gain").get<double>(), 0);
+    }
+    // 15 of 1 KiB fill a message, and the first of each round travels alone.
+    EXPECT_DOUBLE_EQ(lines[1].at("parts_per_message"), 20);
+    EXPECT_DOUBLE_EQ(lines[2].at("parts_per_message"), 10);
+    EXPECT_DOUBLE_EQ(lines[3].at("parts_per_message"), 1);
+  }
+  const auto alone =
+      measure(2, {"neighbor-all-reduce", "--tensors", "1", "--size", "8", "--iterations", "20"});
+  EXPECT_FALSE(alone[0].contains("gain"));
+}
+
 TEST(DunlinPerfCollectives, StragglerRingBesideThePlainOne) {
   const auto lines =
       measure(4, {"straggler-ring", "--step", "1", "--late-by", "0,20", "--iterations", "5"});
@@ -171,6 +195,7 @@ TEST(DunlinPerfCollectives, WrongUsageIsTold) {
       {{"all-to-all", "--in-place"}, "in-place"},
       {{"all-gather", "--op", "sum"}, "op"},
       {{"partial", "--group-size", "0"}, "group-size"},
+      {{"neighbor-all-reduce", "--tensors", "0"}, "tensors"},
       {{"partial", "--type", "int32"}, "floating-point"},
       {{"straggler-ring", "--alpha", "1"}, "alpha"},
       {{"straggler-ring", "--late-by", "-1"}, "late-by"},

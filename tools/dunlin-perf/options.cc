@@ -154,6 +154,13 @@ void Parser::declare_collectives(CLI::App& app) {
           "each rank's weighted average with its neighbours in a graph, one blocking call");
   declare_sizes(*neighbors);
   neighbors
+      ->add_option("--tensors", options_.collective.tensors,
+                   "averages of so many tensors of each size, started one after the other and then "
+                   "waited for; beside them the same without fusion")
+      ->check(CLI::Range(1U, kMostTensors))
+      ->capture_default_str()
+      ->group(kMeasurement);
+  neighbors
       ->add_option("--graph", options_.collective.graph,
                    "ring, exponential and others (dunlin-graph --help)")
       ->capture_default_str()

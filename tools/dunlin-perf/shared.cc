@@ -52,6 +52,7 @@ Json to_json(const CollectiveOptions& options) {
           {"in-place", options.is_in_place},
           {"memory", options.memory},
           {"graph", options.graph},
+          {"tensors", options.tensors},
           {"group-size", options.group_size},
           {"progress-every", options.progress_every.count() / 1000}};
 }
@@ -64,6 +65,7 @@ CollectiveOptions collective_from(const Json& json) {
   options.is_in_place = json.at("in-place");
   options.memory = json.at("memory");
   options.graph = json.at("graph");
+  options.tensors = json.at("tensors");
   options.group_size = json.at("group-size");
   options.progress_every =
       std::chrono::microseconds(json.at("progress-every").get<std::uint32_t>());
@@ -188,6 +190,9 @@ std::string problem_of(const Shared& options) {
     return "overlap is of one algorithm at a time";
   }
   if (!(options.ring.alpha > 1 && options.ring.alpha <= 1e6)) return "an alpha of 1 or less";
+  if (options.collective.tensors == 0 || options.collective.tensors > kMostTensors) {
+    return fmt::format("{} tensors: 1 to {}", options.collective.tensors, kMostTensors);
+  }
   if (options.depth > kDeepest) return fmt::format("a depth of more than {}", kDeepest);
   if (std::max(options.iterations, options.warmup) > kMostIterations) return "too many iterations";
   if (options.duration < Duration::zero() || to_seconds(options.duration) > kLongestSeconds) {

@@ -88,6 +88,7 @@ struct CollectiveOptions {
   std::string memory = "registered";                        // or "any"
   Duration progress_every = std::chrono::microseconds(10);  // of overlap's computation
   std::string graph = "ring";                               // of neighbor-all-reduce
+  std::uint32_t tensors = 1;                                // of neighbor-all-reduce, at a time
   int group_size = 2;                                       // of partial
   std::string tuning_file{};                                // of tune; empty: the configuration's
 };
@@ -120,6 +121,7 @@ struct Shared {
 inline constexpr std::size_t kLargestSize = std::size_t{1} << 48;  // a sum of some is a number
 inline constexpr std::uint64_t kMostIterations = std::uint64_t{1} << 40;
 inline constexpr std::uint32_t kDeepest = 4096;
+inline constexpr std::uint32_t kMostTensors = 65'536;
 inline constexpr double kLongestSeconds = 86'400;
 inline constexpr double kLongestStep = 1'000;  // milliseconds; a ring's deadline holds many
 

@@ -147,6 +147,9 @@ case $case in
     # The landing notes and the notifications behind them share mailboxes of two places.
     DUNLIN_VERBS_QUEUE_DEPTH=2 "$build/tests/transports/test_verbs_gpu" || fail "with GPU memory and queues of depth 2"
     check_receivers_were_ready
+    impair loss 1% delay 200us reorder 25% 50%
+    CONFORMANCE_PATIENCE=10 "$build/tests/transports/test_verbs_gpu" --gtest_filter='*ManyPuts*:*Flush*' ||
+      fail "with GPU memory, loss and reordering"
     ;;
   lossy)
     impair loss 1% delay 200us reorder 25% 50%

@@ -3,6 +3,7 @@
 #include "runtime/log.h"
 
 namespace dunlin {
+namespace {
 
 int fail(const Status& status) {
   DUNLIN_ERROR("{}", status.to_string());
@@ -12,17 +13,30 @@ int fail(const Status& status) {
   return is_the_users ? 2 : 1;
 }
 
+Result<bool> run(Bootstrap& bootstrap, const Config& config, const JobBody& body) {
+  const SteadyClock clock;
+  DUNLIN_ASSIGN(const auto trace,
+                Trace::open(config.trace_file, bootstrap.rank(), bootstrap.size(), clock));
+  DUNLIN_ASSIGN(const auto fabric,
+                transport::Fabric::create(bootstrap, config, clock, trace.get()));
+  auto outcome = body(*fabric);
+  if (outcome && trace) DUNLIN_TRY(trace->write());
+  return outcome;
+}
+
+}  // namespace
+
 int run_job(const std::string& transport, const JobBody& body) {
   Environment environment = Environment::of_process();
   if (!transport.empty()) environment.set("DUNLIN_TRANSPORTS", transport);
   const auto config = Config::parse(environment);
-  if (!config) return body.fail(config.status());
+  if (!config) return fail(config.status());
   configure_log(config->log_level, Rank());
   auto bootstrap = Bootstrap::join(*config, environment);
-  if (!bootstrap) return body.fail(bootstrap.status());
+  if (!bootstrap) return fail(bootstrap.status());
   configure_log(config->log_level, (*bootstrap)->rank());
-  const auto outcome = body.run(**bootstrap, *config);
-  if (!outcome) return body.fail(outcome.status());
+  const auto outcome = run(**bootstrap, *config, body);
+  if (!outcome) return fail(outcome.status());
   return *outcome ? 0 : 3;
 }
 

@@ -4,20 +4,18 @@
 #include <functional>
 #include <string>
 
-#include "runtime/bootstrap/bootstrap.h"
+#include "transports/fabric.h"
 
 namespace dunlin {
 
-// Tells of a failure. The exit code: 2 where it is the user's to mend, else 1.
-int fail(const Status& status);
+// What an application does, on every rank. False: it ended without what it was asked to reach, and
+// has told of it.
+using JobBody = std::function<Result<bool>(transport::Fabric&)>;
 
-struct JobBody {
-  // The exit code is 0 for true and 3 for false; of an error, what `fail` says.
-  std::function<Result<bool>(Bootstrap&, const Config&)> run;
-  std::function<int(const Status&)> fail = dunlin::fail;
-};
-// Joins the job that the environment describes and runs the body; the exit code. `transport`,
-// unless it is empty, takes the place of DUNLIN_TRANSPORTS.
+// Joins the job that the environment describes and runs the body on its fabric; writes the trace,
+// where one is asked for. `transport`, unless it is empty, takes the place of DUNLIN_TRANSPORTS.
+// The exit code: 0 for true, 3 for false; of an error, which is logged, 2 where it is the user's to
+// mend, else 1.
 int run_job(const std::string& transport, const JobBody& body);
 
 }  // namespace dunlin

@@ -20,7 +20,7 @@ class Completion;
 class RemoteReads {
  public:
   // Reads `from` into `to`, whose bytes are there when the completion fires; equal sizes, zero
-  // allowed. The owner of `from` takes no part.
+  // allowed. The owner of `from` takes no part, except over ucx, whose answers need its progress.
   virtual Status get(RemoteSlice from, LocalSlice to, Completion* completion) = 0;
 
  protected:

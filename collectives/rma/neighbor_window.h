@@ -15,10 +15,10 @@
 // p. Deposits reach a buffer in progress() and update() only, so that update() with reset is
 // atomic.
 //
-// get() reads what an in-neighbour has published, without its taking part; the owner may change
-// self at any time, so what is read is the copy that its put(), accumulate(), update() into self
-// and publish() make of self and p, for windows that are readable. Where a peer's memory can't be
-// read (its transport has no remote reads), get() is kUnavailable.
+// get() reads what an in-neighbour has published, without its taking part (over ucx its progress
+// answers); the owner may change self at any time, so what is read is the copy that its put(),
+// accumulate(), update() into self and publish() make of self and p, for windows that are readable.
+// Over a transport without remote reads, get() is kUnavailable.
 //
 // put(), accumulate() and update() never block and never fail for want of room. An operation counts
 // as done when the ends of all its destinations have taken its deposits over, which they do in

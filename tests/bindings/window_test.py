@@ -1,6 +1,5 @@
 """Windows and the mutex, on every rank of a job: dunlin-run -n N python3 window_test.py"""
 
-import os
 import time
 import unittest
 
@@ -11,11 +10,6 @@ from dunlin import graph
 
 def setUpModule():
     dunlin.init()
-
-
-def can_read():
-    """Whether get() works between all ranks: not over UCX."""
-    return "ucx" not in os.environ.get("DUNLIN_TRANSPORTS", "")
 
 
 class WindowTest(unittest.TestCase):
@@ -88,7 +82,6 @@ class WindowTest(unittest.TestCase):
             np.testing.assert_array_equal(window.tensor, np.full(shape, float(self.size)))
             window.free()
 
-    @unittest.skipUnless(can_read(), "no remote reads over UCX")
     def test_gets(self):
         window = self.make(np.full(10000, self.rank + 1.0), zero_init=True)
         window.tensor[:] = 10 * (self.rank + 1)
@@ -118,8 +111,7 @@ class WindowTest(unittest.TestCase):
             for _ in range(100):
                 window.put()
                 window.accumulate()
-                if can_read():
-                    window.get([0])
+                window.get([0])
                 window.update(1, [other for other in self.others if other != 0])
             window.flush()
             self.assertLess(time.monotonic() - began, 1)

@@ -96,8 +96,12 @@ TEST(PeerDeath, CompletesWhatWasPending) {
               auto completions = std::make_unique<Completion[]>(kOperations);
               std::size_t posted = 0;
               for (; posted < kOperations; ++posted) {
-                const Status status = memory.data(1).put(
-                    memory.local().whole(), memory.at(1).whole(), &completions[posted]);
+                const auto here = memory.local().whole();
+                const auto there = memory.at(1).whole();
+                Completion* const done = &completions[posted];
+                const Status status = posted % 2 == 0
+                                          ? memory.data(1).put(here, there, done)
+                                          : memory.data(1).reads()->get(there, here, done);
                 if (!status.is_ok()) break;  // busy, or dead already
               }
               ASSERT_TRUE(progress_until(fabric, [&] {

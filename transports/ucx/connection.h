@@ -75,7 +75,8 @@ class Connection {
   // Tells the peer that the end of our path `ending` is no accident.
   void say_goodbye(LaneKind ending, LaneKind over);
 
-  // Sends over the control path, now or once there is one; dropped when that is over.
+  // Sends over a path, now or once there is one; dropped when that is over.
+  void send_over(LaneKind over, const ServiceHeader& header, Bytes payload);
   void send(const ServiceHeader& header, Bytes payload = {}) {
     send_over(LaneKind::kControl, header, std::move(payload));
   }
@@ -95,7 +96,6 @@ class Connection {
     std::list<Outgoing>::iterator place;
   };
 
-  void send_over(LaneKind over, const ServiceHeader& header, Bytes payload);
   void transmit(Outgoing& message);
   void finish(Outgoing& message);
   void pass_verdict(LaneKind kind);

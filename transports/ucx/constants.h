@@ -9,7 +9,7 @@ namespace dunlin::transport::ucx {
 
 // First byte of a transport address and of every message: processes of builds that disagree about
 // the wire format refuse one another.
-inline constexpr std::uint8_t kWireVersion = 1;
+inline constexpr std::uint8_t kWireVersion = 2;
 
 // Active message numbers: what a lane carries, and what the transports tell each other.
 inline constexpr unsigned kLaneMessage = 0;
@@ -24,6 +24,10 @@ inline constexpr std::size_t kEagerLimit = std::size_t{256} << 10;
 // round trip of 2 us that it saves, and the receiver's core would do it.
 inline constexpr std::size_t kEagerLimitRma = std::size_t{8} << 10;
 static_assert(kEagerLimitRma <= kEagerLimit);
+
+// A get asks for its bytes in pieces of this size, one after the other: what an owner has copied
+// for those who read is bounded by their number.
+inline constexpr std::size_t kReadLimit = kEagerLimit;
 
 // Beside RDMA devices, UCX locks memory for each of them and each worker before anything is sent.
 // With Soft-RoCE, two devices and two workers need between 4 and 8 MiB; HCAs lock their queues,

@@ -148,6 +148,21 @@ void Engine::answer_flush(Rank peer, LaneKind lane, std::uint64_t order) {
   to.send(header);
 }
 
+// The bytes follow the lane's own way: control messages don't queue behind them.
+void Engine::answer_read(Rank peer, LaneKind lane, const MessageHeader& message) {
+  const RegionTable::Entry* const entry = regions_.find(message.region);
+  if (entry == nullptr) {  // gone since the message came
+    reject(peer, lane, message, Code::kNotFound);
+    return;
+  }
+  Connection& to = connection(peer);
+  ServiceHeader header = service(to, ServiceKind::kRead);
+  header.lane = lane;
+  header.order = message.order;
+  const auto bytes = entry->memory->bytes().subspan(message.offset, message.size);
+  to.send_over(lane, header, Bytes(bytes.begin(), bytes.end()));
+}
+
 void Engine::reject(Rank peer, LaneKind lane, const MessageHeader& message, Code code) {
   Connection& to = connection(peer);
   ServiceHeader header = service(to, ServiceKind::kRejected);
@@ -222,6 +237,10 @@ void Engine::on_service(const ServiceHeader& header, const void* payload, std::s
     }
     case ServiceKind::kFlushed:
       if (lane != nullptr) lane->on_flush_answered(header.order);
+      return;
+    case ServiceKind::kRead:
+      if (lane != nullptr)
+        lane->on_read(header.order, {static_cast<const std::byte*>(payload), size});
       return;
     case ServiceKind::kRejected:
       if (header.code == Code::kNotFound) from.imports().revoke(header.region);

@@ -54,6 +54,7 @@ class Engine {
   // A service message to that peer, filled in but for what its kind needs.
   ServiceHeader service(const Connection& to, ServiceKind kind) const;
   void answer_flush(Rank peer, LaneKind lane, std::uint64_t order);
+  void answer_read(Rank peer, LaneKind lane, const MessageHeader& message);
   void reject(Rank peer, LaneKind lane, const MessageHeader& message, Code code);
   void announce_revoked(std::uint64_t region);
 

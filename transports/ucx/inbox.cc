@@ -33,6 +33,12 @@ const char* reason(Code code) {
   }
 }
 
+// Of the bytes that came with the message. One without any announces what RMA has written already.
+bool is_size_right(const MessageHeader& header, std::size_t size) {
+  const bool may_carry = header.kind == MessageKind::kPut || header.kind == MessageKind::kNotify;
+  return size == 0 || (may_carry && size == header.size);
+}
+
 }  // namespace
 
 bool Inbox::is_new(const MessageHeader& header) const {
@@ -47,6 +53,7 @@ Code Inbox::check(const MessageHeader& header, const RegionTable::Entry*& entry)
     return Code::kOutOfRange;
   }
   if (header.size == 0) return Code::kOk;
+  if (header.kind == MessageKind::kRead && header.size > kReadLimit) return Code::kOutOfRange;
   entry = engine_.regions().find(header.region);
   if (entry == nullptr) return Code::kNotFound;
   const std::size_t available = entry->memory->size();
@@ -58,8 +65,7 @@ void Inbox::accept(const MessageHeader& header, const void* data, std::size_t si
   if (!is_new(header)) return;
   const RegionTable::Entry* entry = nullptr;
   Code outcome = check(header, entry);
-  // Without bytes of its own, it announces what RMA has written already.
-  if (outcome == Code::kOk && size != 0 && size != header.size) outcome = Code::kCorrupted;
+  if (outcome == Code::kOk && !is_size_right(header, size)) outcome = Code::kCorrupted;
   if (outcome == Code::kOk && size != 0)
     std::memcpy(entry->memory->data() + header.offset, data, size);
   if (outcome != Code::kOk) engine_.reject(source_, lane_, header, outcome);
@@ -71,7 +77,7 @@ ucs_status_t Inbox::accept_announced(const MessageHeader& header, void* descript
   if (!is_new(header)) return UCS_ERR_INVALID_ADDR;
   const RegionTable::Entry* entry = nullptr;
   Code outcome = check(header, entry);
-  const bool is_expected = entry != nullptr && entry->is_kept && size == header.size;
+  const bool is_expected = entry != nullptr && entry->is_kept && is_size_right(header, size);
   if (outcome == Code::kOk && !is_expected) outcome = Code::kCorrupted;
   if (outcome != Code::kOk) {
     settle(header, outcome);
@@ -138,6 +144,9 @@ void Inbox::carry_out(const MessageHeader& header, Code outcome) {
       return;
     case MessageKind::kFlush:
       engine_.answer_flush(source_, lane_, header.order);
+      return;
+    case MessageKind::kRead:
+      engine_.answer_read(source_, lane_, header);
       return;
   }
 }

@@ -93,6 +93,26 @@ Status UcxLane::flush(Visibility visibility, Completion* completion) {
   return launch(*operation);
 }
 
+Status UcxLane::get(RemoteSlice from, LocalSlice to, Completion* completion) {
+  DUNLIN_TRY(check_open());
+  DUNLIN_TRY(check_transfer_with_import(link_, to, from));
+  if (to.size() == 0) {
+    ++counters_.gets;
+    fire(completion);
+    return Status::ok();
+  }
+  Operation* const operation = claim(completion);
+  if (operation == nullptr) return Status::busy();
+  attach_message(*operation, MessageKind::kRead);
+  ++counters_.gets;
+  counters_.get_bytes += to.size();
+  operation->into = to.data();
+  operation->unread = to.size();
+  operation->header.region = static_cast<const UcxRemoteRegion&>(*from.region()).id();
+  operation->header.offset = from.offset();
+  return launch(*operation);
+}
+
 Operation* UcxLane::claim(Completion* completion) {
   if (tail_ - head_ == depth_) {
     ++counters_.busy;

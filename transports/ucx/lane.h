@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "transports/lane.h"
 #include "transports/ucx/connection.h"
@@ -38,9 +39,11 @@ struct Operation {
   bool is_done = false;
   int requests = 0;  // that UCX has not finished
   MessageHeader header{};
+  std::byte* into = nullptr;  // of a get: where the next bytes go
+  std::size_t unread = 0;     // of a get: that have not come yet
 };
 
-class UcxLane final : public Lane {
+class UcxLane final : public Lane, private RemoteReads {
  public:
   UcxLane(Engine& engine, const Link& link, Connection& connection, LaneKind kind);
   ~UcxLane() override;
@@ -50,6 +53,8 @@ class UcxLane final : public Lane {
                     Completion* completion) override;
   Status notify(const Notification& notification, Completion* completion) override;
   Status flush(Visibility visibility, Completion* completion) override;
+  RemoteReads* reads() override { return this; }
+  Status get(RemoteSlice from, LocalSlice to, Completion* completion) override;
   std::size_t progress() override;
   void close() noexcept override;
 
@@ -57,6 +62,8 @@ class UcxLane final : public Lane {
   void abort();
   // The peer has answered the flush of this number.
   void on_flush_answered(std::uint64_t order);
+  // What the message of this number asked for.
+  void on_read(std::uint64_t order, std::span<const std::byte> bytes);
   // The peer refused the message of this number.
   void on_rejected(std::uint64_t order, Code code, std::uint64_t region);
   std::uint64_t completed() const { return completed_; }
@@ -78,6 +85,8 @@ class UcxLane final : public Lane {
   void start_flush(Operation& operation);
   void send_in_turn();
   void send(Operation& operation);
+  void read_on(Operation& operation);
+  void transmit(Operation& operation);
   // Takes note of what a UCX call returned.
   void track(Operation& operation, ucs_status_ptr_t request);
   Status failure_of(const Operation& operation, ucs_status_t status) const;

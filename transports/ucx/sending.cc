@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -15,6 +16,7 @@ const char* name_of(const Operation& operation) {
   if (operation.is_remote_flush) return "remote flush";
   if (!operation.has_message) return "put";
   if (operation.header.kind == MessageKind::kPut) return "put";
+  if (operation.header.kind == MessageKind::kRead) return "get";
   return operation.header.size == 0 ? "notification" : "put with notification";
 }
 
@@ -71,15 +73,29 @@ void UcxLane::send_in_turn() {
 }
 
 void UcxLane::send(Operation& operation) {
-  MessageHeader& header = operation.header;
+  if (operation.unread != 0) {
+    read_on(operation);
+    return;
+  }
   if (operation.is_remote_flush) {
     // Nothing went by message since the last answer; RMA was flushed before this turn came.
     if (last_put_ <= visible_up_to_) return;
     operation.awaits_answer = true;
   }
-  header.order = ++path_.sent;
-  if (!operation.is_remote_flush) last_put_ = header.order;
+  transmit(operation);
+  if (!operation.is_remote_flush) last_put_ = operation.header.order;
+}
 
+// Asks for the next piece.
+void UcxLane::read_on(Operation& operation) {
+  operation.header.size = std::min(operation.unread, kReadLimit);
+  operation.awaits_answer = true;
+  transmit(operation);
+}
+
+void UcxLane::transmit(Operation& operation) {
+  MessageHeader& header = operation.header;
+  header.order = ++path_.sent;
   const bool is_fetched = operation.may_be_fetched && operation.payload_size > kEagerLimit;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
@@ -146,11 +162,15 @@ Status UcxLane::failure_of(const Operation& operation, ucs_status_t status) cons
 void UcxLane::finish_if_done(Operation& operation) {
   if (operation.is_done || operation.requests != 0) return;
   const bool is_over = !path_.failure.is_ok();
-  if (!is_over && (!operation.is_sent || operation.awaits_answer)) return;
+  const bool is_pending = !operation.is_sent || operation.awaits_answer;
+  if (!is_over && is_pending) return;
   if (operation.is_local_flush && !is_over && &operation != &at(head_)) return;
-  if (is_over && operation.outcome.is_ok() && (!operation.is_sent || operation.awaits_answer)) {
-    operation.outcome = path_.failure;
+  if (operation.outcome.is_ok() && operation.unread != 0 && !is_over) {
+    read_on(operation);
+    return;
   }
+  const bool is_whole = !is_pending && operation.unread == 0;
+  if (is_over && operation.outcome.is_ok() && !is_whole) operation.outcome = path_.failure;
   complete(operation);
 }
 
@@ -180,6 +200,27 @@ void UcxLane::on_flush_answered(std::uint64_t order) {
   }
 }
 
+void UcxLane::on_read(std::uint64_t order, std::span<const std::byte> bytes) {
+  for (std::uint64_t position = head_; position != unsent_; ++position) {
+    Operation& operation = at(position);
+    const bool is_it = operation.awaits_answer && operation.unread != 0;
+    if (!is_it || operation.header.order != order) continue;
+    operation.awaits_answer = false;
+    if (bytes.size() == operation.header.size) {
+      std::memcpy(operation.into, bytes.data(), bytes.size());
+      operation.into += bytes.size();
+      operation.unread -= bytes.size();
+      operation.header.offset += bytes.size();
+    } else {
+      operation.outcome = Status(Code::kCorrupted, fmt::format("{} bytes came for a get of {}",
+                                                               bytes.size(), operation.header.size))
+                              .with_peer(link_.peer());
+    }
+    finish_if_done(operation);
+    return;
+  }
+}
+
 void UcxLane::on_rejected(std::uint64_t order, Code code, std::uint64_t region) {
   if (is_closed_) return;
   const Status status = refusal(code, region, link_.peer());
@@ -187,6 +228,10 @@ void UcxLane::on_rejected(std::uint64_t order, Code code, std::uint64_t region) 
     Operation& operation = at(position);
     if (operation.is_done || operation.is_remote_flush || operation.header.order != order) continue;
     operation.outcome = status;
+    if (operation.unread != 0) {
+      operation.awaits_answer = false;
+      finish_if_done(operation);
+    }
     return;
   }
   if (rejection_.is_ok()) rejection_ = status;

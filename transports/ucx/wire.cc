@@ -48,7 +48,7 @@ std::optional<MessageHeader> MessageHeader::parse(const void* bytes, std::size_t
   std::memcpy(&header, bytes, size);
   if (header.version != kWireVersion || header.inline_size > kInlineBytes ||
       header.wire_size() != size || header.kind < MessageKind::kPut ||
-      header.kind > MessageKind::kFlush) {
+      header.kind > MessageKind::kRead) {
     return std::nullopt;
   }
   return header;
@@ -59,7 +59,7 @@ std::optional<ServiceHeader> ServiceHeader::parse(const void* bytes, std::size_t
   if (size != sizeof header) return std::nullopt;
   std::memcpy(&header, bytes, size);
   if (header.version != kWireVersion || header.kind < ServiceKind::kHello ||
-      header.kind > ServiceKind::kFarewell || index_of(header.lane) >= kLaneKinds) {
+      header.kind > ServiceKind::kRead || index_of(header.lane) >= kLaneKinds) {
     return std::nullopt;
   }
   return header;

@@ -32,6 +32,7 @@ enum class MessageKind : std::uint8_t {
   kPut = 1,     // bytes for a region
   kNotify = 2,  // a notification, with or without bytes for a region
   kFlush = 3,   // to be answered once everything before it is visible
+  kRead = 4,    // to be answered with a region's bytes, at most kReadLimit, once it is its turn
 };
 
 // Header of a lane's active message; the bytes of a put are its payload. `inline_data` is cut off
@@ -41,7 +42,7 @@ struct MessageHeader {
   std::uint64_t order;   // 1, 2, 3, ... on its lane
   std::uint64_t region;  // 0: no region takes part
   std::uint64_t offset;
-  std::uint64_t size;  // of what was put there, in this message or by RMA before it
+  std::uint64_t size;  // of what was put there, in this message or by RMA before it; or is read
   std::uint64_t sequence;
   std::uint64_t tag;
   std::uint32_t source;  // the sender's rank
@@ -71,6 +72,7 @@ enum class ServiceKind : std::uint8_t {
   kRevoked = 4,   // `region` is no longer registered
   kGoodbye = 5,   // nothing more comes on `lane`, and that its endpoint ends is no accident
   kFarewell = 6,  // the good-bye has been heard
+  kRead = 7,      // payload: what the read `order` on `lane` asked for
 };
 
 struct ServiceHeader {

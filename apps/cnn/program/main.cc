@@ -9,34 +9,22 @@
 namespace dunlin::cnn {
 namespace {
 
-Result<bool> train(Bootstrap& bootstrap, const Config& config, const Options& options) {
-  const SteadyClock clock;
-  DUNLIN_ASSIGN(const auto trace,
-                Trace::open(config.trace_file, bootstrap.rank(), bootstrap.size(), clock));
-  DUNLIN_ASSIGN(Output output, Output::open(options, bootstrap.rank() == Rank(0)));
-  DUNLIN_ASSIGN(const auto fabric,
-                transport::Fabric::create(bootstrap, config, clock, trace.get()));
-  Trainer trainer(*fabric, options, output);
-  auto outcome = trainer.run();
-  if (outcome && trace) DUNLIN_TRY(trace->write());
-  return outcome;
-}
-
-Result<bool> run(Bootstrap& bootstrap, const Config& config, const Options& options) {
-  auto outcome = train(bootstrap, config, options);
-  if (outcome && !*outcome && bootstrap.rank() == Rank(0)) {
+Result<bool> train(transport::Fabric& fabric, const Options& options) {
+  DUNLIN_ASSIGN(Output output, Output::open(options, fabric.rank() == Rank(0)));
+  Trainer trainer(fabric, options, output);
+  DUNLIN_ASSIGN(const bool has_reached, trainer.run());
+  if (!has_reached && fabric.rank() == Rank(0)) {
     print_error(fmt::format("dunlin-cnn: the loss did not reach {:g}\n", *options.target_loss));
   }
-  return outcome;
+  return has_reached;
 }
 
 int main(int argc, char** argv) {
   int exit_code = 0;
   const auto options = parse_options(argc, argv, exit_code);
   if (!options) return exit_code;
-  return run_job(options->transport, {[&](Bootstrap& bootstrap, const Config& config) {
-                   return run(bootstrap, config, *options);
-                 }});
+  return run_job(options->transport,
+                 [&](transport::Fabric& fabric) { return train(fabric, *options); });
 }
 
 }  // namespace

@@ -8,41 +8,28 @@
 namespace dunlin::logreg {
 namespace {
 
-Result<bool> train(Bootstrap& bootstrap, const Config& config, const Options& options) {
-  const SteadyClock clock;
-  DUNLIN_ASSIGN(const auto trace,
-                Trace::open(config.trace_file, bootstrap.rank(), bootstrap.size(), clock));
-  DUNLIN_ASSIGN(Output output, Output::open(options, bootstrap.rank() == Rank(0)));
-  DUNLIN_ASSIGN(const auto fabric,
-                transport::Fabric::create(bootstrap, config, clock, trace.get()));
+Result<bool> train(transport::Fabric& fabric, const Options& options) {
+  DUNLIN_ASSIGN(Output output, Output::open(options, fabric.rank() == Rank(0)));
   collective::CommunicatorOptions group;
   group.groups = options.groups;
-  DUNLIN_ASSIGN(const auto communicator, collective::Communicator::create(*fabric, group));
-  Trainer trainer(*communicator, options, output, clock);
-  auto outcome = trainer.run();
-  if (!outcome) return outcome;
+  DUNLIN_ASSIGN(const auto communicator, collective::Communicator::create(fabric, group));
+  Trainer trainer(*communicator, options, output, fabric.clock());
+  DUNLIN_ASSIGN(const bool has_reached, trainer.run());
   // The communicator goes when nobody needs it any more.
-  DUNLIN_TRY(bootstrap.barrier("done", config.deadline));
-  if (trace) DUNLIN_TRY(trace->write());
-  return outcome;
-}
-
-Result<bool> run(Bootstrap& bootstrap, const Config& config, const Options& options) {
-  auto outcome = train(bootstrap, config, options);
-  if (outcome && !*outcome && bootstrap.rank() == Rank(0)) {
+  DUNLIN_TRY(fabric.bootstrap().barrier("done", fabric.config().deadline));
+  if (!has_reached && fabric.rank() == Rank(0)) {
     print_error(fmt::format("dunlin-logreg: the relative error did not reach {:g}\n",
                             *options.target_error));
   }
-  return outcome;
+  return has_reached;
 }
 
 int main(int argc, char** argv) {
   int exit_code = 0;
   const auto options = parse_options(argc, argv, exit_code);
   if (!options) return exit_code;
-  return run_job(options->transport, {[&](Bootstrap& bootstrap, const Config& config) {
-                   return run(bootstrap, config, *options);
-                 }});
+  return run_job(options->transport,
+                 [&](transport::Fabric& fabric) { return train(fabric, *options); });
 }
 
 }  // namespace

@@ -82,8 +82,8 @@ class Window(_dunlin.Window):
     def get(self, sources=None, timeout=None):
         """Makes the buffers of `sources` weight * what each of them has published last, as a put by it would.
 
-        sources: {rank: weight}, or ranks, whose weights are 1; None: all in-neighbors. They take no part. Where a
-        rank's memory can't be read from here (over UCX), UnavailableError.
+        sources: {rank: weight}, or ranks, whose weights are 1; None: all in-neighbors. They take no part
+        (over UCX, the background thread of their runtime answers).
         """
         super().get(sources, timeout)
 

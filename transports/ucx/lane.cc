@@ -96,6 +96,7 @@ Status UcxLane::flush(Visibility visibility, Completion* completion) {
 Status UcxLane::get(RemoteSlice from, LocalSlice to, Completion* completion) {
   DUNLIN_TRY(check_open());
   DUNLIN_TRY(check_transfer_with_import(link_, to, from));
+  DUNLIN_TRY(check_local(link_, to, engine_.context().index, "ucx"));
   if (to.size() == 0) {
     ++counters_.gets;
     fire(completion);

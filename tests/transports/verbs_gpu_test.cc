@@ -181,6 +181,7 @@ TEST_P(VerbsGpuTest, ManyPutsKeepTheirOrder) {
 
 // The peer can see the bytes when the flush is over, and not before it has taken them.
 TEST_P(VerbsGpuTest, ARemoteFlushMeansVisible) {
+  std::atomic<bool> is_stalled{false};
   std::atomic<bool> may_go_on{false};
   run([&](Fabric& fabric) {
     Exposed host(fabric, "host", kSize, 1);
@@ -193,6 +194,7 @@ TEST_P(VerbsGpuTest, ARemoteFlushMeansVisible) {
     }
     sync(fabric, "connected");
     if (fabric.rank() == Rank(1)) {
+      is_stalled = true;
       const TimePoint deadline = fabric.clock().now() + patience() * std::chrono::seconds(60);
       while (!may_go_on && fabric.clock().now() < deadline)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -200,6 +202,7 @@ TEST_P(VerbsGpuTest, ARemoteFlushMeansVisible) {
       EXPECT_TRUE(is_filled(memory.contents(), 5));
       return;
     }
+    EXPECT_TRUE(progress_until(fabric, [&] { return is_stalled.load(); }));
     fill(memory.contents(), 5);
     Lane& lane = host.data(1);
     EXPECT_TRUE(complete(fabric, [&](Completion* c) {

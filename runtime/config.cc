@@ -206,6 +206,16 @@ const std::vector<Row>& table() {
                  "traffic class of the verbs transport's packets (RoCE: DSCP and ECN bits), as the "
                  "fabric's lossless priority wants it (-1: the system's default)",
                  &Config::verbs_traffic_class),
+      choice_row<VerbsGpu>(
+          "DUNLIN_VERBS_GPU", "auto", "auto, dmabuf, peermem, staging",
+          "how the verbs transport reaches GPU memory: directly, registered as a dma-buf or "
+          "through "
+          "nvidia-peermem, or staged through host memory (auto: the first of these that works)",
+          {{"auto", VerbsGpu::kAuto},
+           {"dmabuf", VerbsGpu::kDmaBuf},
+           {"peermem", VerbsGpu::kPeerMemory},
+           {"staging", VerbsGpu::kStaging}},
+          &Config::verbs_gpu),
       number_row("DUNLIN_UCX_QUEUE_DEPTH", "128", "operations", 1, 65536, "1..65536",
                  "operations that a lane of the ucx transport holds before it reports busy",
                  &Config::ucx_queue_depth),

@@ -42,6 +42,7 @@ std::optional<std::int64_t> parse_integer(std::string_view text);
 enum class CoordinatorHost { kLauncher, kRank0 };
 enum class WaitMode { kAuto, kSpin, kYield, kEvent };
 enum class VerbsConnect { kAuto, kManager, kBootstrap };
+enum class VerbsGpu { kAuto, kDmaBuf, kPeerMemory, kStaging };
 enum class RmaMode { kAuto, kOn, kOff };
 enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError, kOff };
 
@@ -70,6 +71,7 @@ struct Config {
   VerbsConnect verbs_connect = VerbsConnect::kAuto;
   std::int64_t verbs_gid_index = 0;      // -1: chosen
   std::int64_t verbs_traffic_class = 0;  // -1: the system's
+  VerbsGpu verbs_gpu = VerbsGpu::kAuto;  // how GPU memory is reached
   std::int64_t ucx_queue_depth = 0;      // operations that a ucx lane holds at a time
   RmaMode ucx_rma = RmaMode::kAuto;
   std::string algorithms;   // COLLECTIVE=ALGORITHM, separated by commas

@@ -27,6 +27,15 @@ Status report_transfer(const Link& link, const LocalSlice& local, const RemoteSl
       .with_peer(link.peer());
 }
 
+Status check_local(const Link& link, const LocalSlice& local, std::size_t index,
+                   std::string_view transport) {
+  if (is_local_right(local, index)) return Status::ok();
+  return Status(Code::kUnavailable,
+                fmt::format("the local slice is {} memory, which {} can't reach",
+                            to_string(local.region()->memory()->kind()), transport))
+      .with_peer(link.peer());
+}
+
 Status check_word(const Link& link, const RemoteSlice& word) {
   constexpr std::size_t kWord = sizeof(std::uint64_t);
   if (word.size() != kWord || word.offset() % kWord != 0) {

@@ -80,6 +80,13 @@ inline Status check_transfer(const Link& link, const LocalSlice& local, const Re
   return is_transfer_right(link, local, remote) ? Status::ok()
                                                 : report_transfer(link, local, remote);
 }
+// Whether the transport at `index` of its fabric holds the local memory: not every one reaches GPU
+// memory, of which nobody else may follow the addresses.
+inline bool is_local_right(const LocalSlice& local, std::size_t index) {
+  return local.size() == 0 || local.region()->at(index) != nullptr;
+}
+Status check_local(const Link& link, const LocalSlice& local, std::size_t index,
+                   std::string_view transport);
 // Of an atomic's word.
 Status check_word(const Link& link, const RemoteSlice& word);
 inline bool is_notification_right(const Notification& notification, std::size_t peer_cells) {

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 
+#include "runtime/gpu/driver.h"
 #include "runtime/topology.h"
 
 namespace dunlin {
@@ -50,7 +51,7 @@ Result<std::shared_ptr<MemoryRegion>> MemoryRegion::map_descriptor(int fd, std::
     return status;
   }
   return std::shared_ptr<MemoryRegion>(
-      new MemoryRegion(static_cast<std::byte*>(data), size, MemoryKind::kHost, fd, page_size));
+      new MemoryRegion(static_cast<std::byte*>(data), size, fd, page_size));
 }
 
 Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate(std::size_t size,
@@ -94,17 +95,46 @@ Result<std::shared_ptr<MemoryRegion>> MemoryRegion::map(int fd, std::size_t size
   return map_descriptor(fd, size, static_cast<std::size_t>(info.st_blksize));
 }
 
-Result<std::shared_ptr<MemoryRegion>> MemoryRegion::wrap(void* data, std::size_t size,
-                                                         MemoryKind kind) {
+Result<std::shared_ptr<MemoryRegion>> MemoryRegion::wrap(void* data, std::size_t size) {
   if (data == nullptr || size == 0) {
     return Status(Code::kInvalidArgument, "wrapping null or empty memory as a region");
   }
   return std::shared_ptr<MemoryRegion>(
-      new MemoryRegion(static_cast<std::byte*>(data), size, kind, -1, 0));
+      new MemoryRegion(static_cast<std::byte*>(data), size, -1, 0));
+}
+
+Result<std::shared_ptr<MemoryRegion>> MemoryRegion::wrap(void* data, std::size_t size,
+                                                         std::shared_ptr<GpuDriver> driver) {
+  DUNLIN_ASSIGN(auto region, wrap(data, size));
+  DUNLIN_ASSIGN(const auto first, driver->find(region->data()));
+  DUNLIN_ASSIGN(const auto last, driver->find(region->data() + size - 1));
+  if (first.has_value() != last.has_value() || (first && first->device != last->device)) {
+    return Status(Code::kOutOfRange,
+                  fmt::format("the {} bytes to wrap begin in {} and end elsewhere", size,
+                              first ? fmt::format("memory of GPU {}", first->device)
+                                    : std::string("the host's memory")));
+  }
+  if (first) {
+    region->gpu_ = std::move(driver);
+    region->gpu_device_ = first->device;
+  }
+  return region;
+}
+
+Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate_on_gpu(
+    std::shared_ptr<GpuDriver> driver, int device, std::size_t size) {
+  if (size == 0) return Status(Code::kInvalidArgument, "a memory region of 0 bytes");
+  DUNLIN_ASSIGN(std::byte* const data, driver->allocate(device, size));
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  std::shared_ptr<MemoryRegion> region(new MemoryRegion(data, size, -1, page));
+  region->gpu_ = std::move(driver);
+  region->gpu_device_ = device;
+  return region;
 }
 
 MemoryRegion::~MemoryRegion() {
-  if (page_size_ != 0) munmap(data_, size_);
+  if (is_owned() && gpu_) gpu_->free(gpu_device_, data_);
+  if (is_owned() && !gpu_) munmap(data_, size_);
   if (fd_ >= 0) close(fd_);
 }
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Tests of the verbs transport that need RDMA devices: to be run in a guest of tools/softroce.
 #
-#   verbs.sh BUILD_DIR threads|processes|shallow|faults|lossy|job|outage|relink|removal|linkdown|two_hosts
+#   verbs.sh BUILD_DIR threads|processes|shallow|faults|gpu|lossy|job|outage|relink|removal|linkdown|two_hosts
 #   verbs.sh BUILD_DIR soak [SECONDS [SEED]]
 #
 # two_hosts needs two guests. The long soak, for those who look for leaks and rare faults:
@@ -142,6 +142,15 @@ case $case in
     check_receivers_were_ready
     ;;
   faults) exec "$build/tests/transports/test_verbs_fault" ;;
+  gpu)
+    "$build/tests/transports/test_verbs_gpu" || fail "with GPU memory"
+    # The landing notes and the notifications behind them share mailboxes of two places.
+    DUNLIN_VERBS_QUEUE_DEPTH=2 "$build/tests/transports/test_verbs_gpu" || fail "with GPU memory and queues of depth 2"
+    check_receivers_were_ready
+    impair loss 1% delay 200us reorder 25% 50%
+    CONFORMANCE_PATIENCE=10 "$build/tests/transports/test_verbs_gpu" --gtest_filter='*ManyPuts*:*Flush*' ||
+      fail "with GPU memory, loss and reordering"
+    ;;
   lossy)
     impair loss 1% delay 200us reorder 25% 50%
     export CONFORMANCE_PATIENCE=10

@@ -42,6 +42,19 @@ TEST(Config, MalformedOutOfRangeAndUnknownAreNamed) {
             std::string::npos);
 }
 
+TEST(Config, HowGpuMemoryIsReachedIsOneOfFourWords) {
+  const auto parsed = [](const char* text) {
+    return Config::parse(Environment(Values{{"DUNLIN_VERBS_GPU", text}})).value().verbs_gpu;
+  };
+  EXPECT_EQ(parsed("auto"), VerbsGpu::kAuto);
+  EXPECT_EQ(parsed("dmabuf"), VerbsGpu::kDmaBuf);
+  EXPECT_EQ(parsed("peermem"), VerbsGpu::kPeerMemory);
+  EXPECT_EQ(parsed("staging"), VerbsGpu::kStaging);
+  EXPECT_EQ(error_of({{"DUNLIN_VERBS_GPU", "Staging"}}),
+            "invalid_argument: DUNLIN_VERBS_GPU='Staging' is none of auto, dmabuf, peermem, "
+            "staging");
+}
+
 TEST(Config, DescriptionHidesSecrets) {
   const Environment environment(Values{{"DUNLIN_JOB_SECRET", "hunter2"}});
   const Config config = Config::parse(environment).value();

@@ -11,7 +11,7 @@ BESIDE = ("tests", "bench", "tools")
 FOREIGN_HEADERS = (
     (re.compile(r"(ucp|ucs|uct)/"), ("transports/ucx/", "bench/")),
     (re.compile(r"(infiniband|rdma)/"), ("transports/verbs/", "tools/dunlin-info/rdma", "bench/")),
-    (re.compile(r"(cuda|nvml)"), ("transports/cuda/", "collectives/kernels/", "bench/")),
+    (re.compile(r"(cuda|nvml)"), ("transports/cuda/", "collectives/kernels/", "tests/runtime/cuda_interface", "bench/")),
     (re.compile(r"pmix"), ("runtime/bootstrap/",)),
     (re.compile(r"(pybind11/|Python\.h)"), ("collectives/bindings/python/", "collectives/bindings/c10d/")),
     (re.compile(r"(torch/|ATen/|c10/)"), ("collectives/bindings/c10d/", "apps/cnn/network")),

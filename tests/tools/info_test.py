@@ -44,6 +44,24 @@ class InfoTest(unittest.TestCase):
         for device in rdma["devices"].values():
             self.assertTrue("reason" in device or device["ports"], device)
 
+    def test_gpus_say_why_there_is_none_or_what_each_can_do(self):
+        gpus = json.loads(info("--json").stdout)["gpus"]
+        if not gpus["devices"]:
+            self.assertRegex(gpus["reason"], "CUDA")
+            self.assertIn("driver", gpus["remedy"])
+            self.assertIn(gpus["reason"], info().stdout)
+        for gpu in gpus["devices"].values():
+            self.assertGreater(gpu["memory_bytes"], 0)
+            for way in (gpu["dma_buf"], gpu["nvidia_peermem"], gpu["staging"]):
+                self.assertTrue(way["works"] or way["reason"])
+
+    def test_how_gpu_memory_is_reached_can_be_forced(self):
+        self.assertIn("forces one way", info(DUNLIN_VERBS_GPU="staging").stdout)
+        wrong = info(DUNLIN_VERBS_GPU="magic")
+        self.assertEqual(wrong.returncode, 1)
+        self.assertIn("DUNLIN_VERBS_GPU='magic'", wrong.stderr)
+        self.assertIn("dmabuf, peermem, staging", wrong.stderr)
+
     def test_configuration_says_what_is_set_and_hides_secrets(self):
         text = info("--config", DUNLIN_DEADLINE="1234", DUNLIN_JOB_SECRET="hunter2").stdout
         self.assertIn("DUNLIN_DEADLINE=1234 ms  (set)", text)

@@ -28,6 +28,7 @@ struct [[gnu::packed]] Description {
   std::uint64_t id;
   std::uint64_t address;
   std::uint32_t key;
+  std::uint8_t flags;
 };
 
 // The victim's region as a peer imports it that got its description wrong.

@@ -47,9 +47,22 @@ TEST(ShortFormTest, WhatSaysMoreNeedsARecord) {
 
 TEST(ShortFormTest, CellsOfRecordsAndServicesAreNone) {
   for (const std::uint32_t immediate :
-       {0U, 16383U, kServiceImmediate - 1, kServiceImmediate, kRevoked}) {
+       {0U, 16383U, kServiceImmediate - 1, kServiceImmediate, kRevoked, kLanded}) {
     EXPECT_FALSE(ShortForm::decode(immediate)) << immediate;
   }
+}
+
+TEST(LandingTest, ComesBackFromItsRecordAndFromNoOther) {
+  Record record{};
+  record.set(Landing{7, std::uint64_t{1} << 40, (std::uint64_t{1} << 33) + 1});
+  EXPECT_TRUE(record.notification(kLanded, record.wire_size()));
+  const auto landing = record.landing();
+  ASSERT_TRUE(landing);
+  EXPECT_EQ(landing->region, 7u);
+  EXPECT_EQ(landing->offset, std::uint64_t{1} << 40);
+  EXPECT_EQ(landing->size, (std::uint64_t{1} << 33) + 1);
+  record.set(notification(1, 7));
+  EXPECT_FALSE(record.landing());
 }
 
 TEST(ConnectionLetterTest, ComesBackAndNothingElseDoes) {

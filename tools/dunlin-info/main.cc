@@ -24,6 +24,7 @@ Json full_report(const Config& config) {
   report["kernel"] = kernel_report();
   report["network"] = network_report();
   report["rdma"] = rdma_report(config);
+  report["gpus"] = gpu_report(config);
   report["transports"] = transport_report(config, clock);
   report["waiting"] = waiting_report(config);
   return report;
@@ -49,8 +50,8 @@ Status run(bool is_config_only, bool is_tuning_only, bool is_json) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Prints what this host offers (CPU, memory, kernel, network, RDMA devices), which transports "
-      "work here and why others do not, and how Dunlin is configured.",
+      "Prints what this host offers (CPU, memory, kernel, network, RDMA devices, GPUs), which "
+      "transports work here and why others do not, and how Dunlin is configured.",
       "dunlin-info");
   bool is_config_only = false;
   bool is_tuning_only = false;

@@ -20,6 +20,8 @@ Json network_report();  // interfaces
 // RDMA devices and their ports, and the addresses that the verbs transport would use, best first.
 // "reason" says why there is none, or why a device or a port is of no use to it.
 Json rdma_report(const Config& config);
+// GPUs, and which ways RDMA devices have to their memory. "reason" says why there is none.
+Json gpu_report(const Config& config);
 // Each transport of this build: whether it works here, found by making it and connecting to
 // oneself.
 Json transport_report(const Config& config, const Clock& clock);

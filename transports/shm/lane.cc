@@ -14,6 +14,7 @@ ShmLane::ShmLane(const ShmLink& link, PeerSegment& peer, const TransportContext&
       cells_(peer.cells()),
       peers_(context.peers),
       peer_rank_(link.peer()),
+      index_(context.index),
       counters_(context.counters.peer(link.peer())) {}
 
 bool ShmLane::is_registered(const RemoteSlice& remote) const {
@@ -22,7 +23,8 @@ bool ShmLane::is_registered(const RemoteSlice& remote) const {
 }
 
 bool ShmLane::is_transfer_possible(const LocalSlice& local, const RemoteSlice& remote) const {
-  return is_transfer_right(link_, local, remote) && (local.size() == 0 || is_registered(remote));
+  return is_transfer_right(link_, local, remote) && is_local_right(local, index_) &&
+         (local.size() == 0 || is_registered(remote));
 }
 
 Status ShmLane::report() const {
@@ -32,6 +34,7 @@ Status ShmLane::report() const {
 
 Status ShmLane::report(const LocalSlice& local, const RemoteSlice& remote) const {
   DUNLIN_TRY(check_transfer(link_, local, remote));
+  DUNLIN_TRY(check_local(link_, local, index_, "shm"));
   return report_unregistered();
 }
 

@@ -63,6 +63,7 @@ class ShmLane final : public Lane, public RemoteReads, public RemoteAtomics {
   const std::span<NotifyCell> cells_;  // the peer's
   const PeerTable& peers_;
   const Rank peer_rank_;
+  const std::size_t index_;  // of the transport in its fabric
   PeerCounters& counters_;
   bool is_closed_ = false;
 };

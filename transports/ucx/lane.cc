@@ -40,6 +40,7 @@ bool UcxLane::goes_by_rma(const RemoteSlice& to) const {
 Status UcxLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
   DUNLIN_TRY(check_open());
   DUNLIN_TRY(check_transfer_with_import(link_, from, to));
+  DUNLIN_TRY(check_local(link_, from, engine_.context().index, "ucx"));
   if (from.size() == 0) {
     ++counters_.puts;
     fire(completion);
@@ -56,6 +57,7 @@ Status UcxLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& 
                            Completion* completion) {
   DUNLIN_TRY(check_open());
   DUNLIN_TRY(check_transfer_with_import(link_, from, to));
+  DUNLIN_TRY(check_local(link_, from, engine_.context().index, "ucx"));
   DUNLIN_TRY(check_notification(notification, connection_.peer_cells()));
   Operation* const operation = claim(completion);
   if (operation == nullptr) return Status::busy();
@@ -94,6 +96,7 @@ Status UcxLane::flush(Visibility visibility, Completion* completion) {
 Status UcxLane::get(RemoteSlice from, LocalSlice to, Completion* completion) {
   DUNLIN_TRY(check_open());
   DUNLIN_TRY(check_transfer_with_import(link_, to, from));
+  DUNLIN_TRY(check_local(link_, to, engine_.context().index, "ucx"));
   if (to.size() == 0) {
     ++counters_.gets;
     fire(completion);

@@ -11,7 +11,7 @@ namespace dunlin::transport::verbs {
 
 // In an address, a letter and a connection request: builds that disagree about what travels refuse
 // one another.
-inline constexpr std::uint8_t kWireVersion = 4;
+inline constexpr std::uint8_t kWireVersion = 5;
 
 // Largest inline size that is asked for: a whole record, and small puts, leave with the work
 // request and cost the NIC no read of our memory. What the created QP reports counts.

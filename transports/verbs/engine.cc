@@ -13,6 +13,7 @@
 #include "runtime/log.h"
 #include "transports/verbs/constants.h"
 #include "transports/verbs/device.h"
+#include "transports/verbs/gpu_memory.h"
 #include "transports/verbs/preflight.h"
 #include "transports/verbs/region.h"
 
@@ -361,16 +362,29 @@ bool Engine::arm() {
   return progress() == 0 && !mail_->has_news();
 }
 
-void Engine::revoke(std::uint64_t region, std::shared_ptr<MemoryRegion> memory,
-                    std::unique_ptr<MemoryKey> key) {
+void Engine::revoke(std::uint64_t region, RegisteredMemory registered) {
   for (Connection& connection : connections_) {
     if (connection.lanes[0]) connection.lane(LaneKind::kControl).send_service(kRevoked, region);
   }
-  if (memory->is_owned()) quarantine_.push_back({std::move(memory), std::move(key)});
+  quarantine(std::move(registered));
 }
 
-void Engine::on_service(Rank peer, std::uint32_t immediate, const Record& record) {
+void Engine::quarantine(RegisteredMemory registered) {
+  if (registered.memory->is_owned()) quarantine_.push_back(std::move(registered));
+}
+
+Status Engine::on_service(Rank peer, std::uint32_t immediate, const Record& record) {
+  if (immediate == kLanded) return land(peer, record);
   if (immediate == kRevoked) connections_[peer.index()].imports.revoke(record.sequence);
+  return Status::ok();
+}
+
+Status Engine::land(Rank peer, const Record& record) {
+  const auto landing = record.landing();
+  if (!landing) return Status(Code::kCorrupted, "a malformed landing note").with_peer(peer);
+  const auto found = gpu_memory_.find(landing->region);
+  if (found == gpu_memory_.end()) return Status::ok();  // unregistered meanwhile
+  return found->second->land(landing->offset, landing->size).with_peer(peer);
 }
 
 }  // namespace dunlin::transport::verbs

@@ -22,6 +22,8 @@
 
 namespace dunlin::transport::verbs {
 
+class GpuMemory;
+
 // Everything towards one peer. Lasts as long as the transport; links come and go on top of it.
 struct Connection {
   std::unique_ptr<Outbound> lanes[kLaneKinds];  // null before the first link
@@ -97,18 +99,16 @@ class Engine {
   // Tells the peers that this region of ours is gone. Writes that are on their way ask nobody, so
   // owned memory stays registered, and unused, until the transport goes. Wrapped memory can't stay:
   // such a write breaks the queue pair that it comes through.
-  void revoke(std::uint64_t region, std::shared_ptr<MemoryRegion> memory,
-              std::unique_ptr<MemoryKey> key);
-  // From a peer.
-  void on_service(Rank peer, std::uint32_t immediate, const Record& record);
+  void revoke(std::uint64_t region, RegisteredMemory registered);
+  // Owned memory, as above.
+  void quarantine(RegisteredMemory registered);
+  // Regions that peers' landing notes are for.
+  void add_gpu_memory(std::uint64_t region, GpuMemory& memory) { gpu_memory_[region] = &memory; }
+  void remove_gpu_memory(std::uint64_t region) { gpu_memory_.erase(region); }
+  // From a peer. Not ok: what it has put is not where it belongs.
+  Status on_service(Rank peer, std::uint32_t immediate, const Record& record);
 
  private:
-  // The key goes first.
-  struct Quarantined {
-    std::shared_ptr<MemoryRegion> memory;
-    std::unique_ptr<MemoryKey> key;
-  };
-
   explicit Engine(const TransportContext& context);
   Status start();
   Status open_device(const DeviceAddress& chosen);
@@ -137,6 +137,7 @@ class Engine {
                   std::uint8_t reads);
   Result<Request> read_request(std::span<const std::byte> bytes) const;
   void watch_peers();
+  Status land(Rank peer, const Record& record);
 
   TransportContext context_;
   Address address_;
@@ -151,7 +152,8 @@ class Engine {
   std::uint32_t queue_depth_;
   std::uint8_t reads_ = 1;
   std::unordered_map<std::uint32_t, Endpoint*> endpoints_;  // by queue pair number
-  std::vector<Quarantined> quarantine_;
+  std::vector<RegisteredMemory> quarantine_;
+  std::unordered_map<std::uint64_t, GpuMemory*> gpu_memory_;  // by number of the region
   std::vector<std::unique_ptr<Inbound>> inbound_;
   std::vector<Connection> connections_;  // by rank
   std::uint64_t next_region_ = 1;

@@ -95,6 +95,31 @@ Result<std::unique_ptr<MemoryKey>> MemoryKey::create(const ProtectionDomain& dom
   return Status::from_errno("ibv_reg_mr" + lock_remedy(memory.size(), error), error);
 }
 
+Result<std::unique_ptr<MemoryKey>> MemoryKey::create(const ProtectionDomain& domain,
+                                                     const DmaBuf& exported,
+                                                     const MemoryRegion& memory) {
+  ibv_mr* const made = ibv_reg_dmabuf_mr(domain.handle(), exported.offset, memory.size(),
+                                         reinterpret_cast<std::uint64_t>(memory.data()),
+                                         exported.fd.get(), domain.access());
+  if (made == nullptr) return Status::from_errno("ibv_reg_dmabuf_mr", errno);
+  return std::unique_ptr<MemoryKey>(new MemoryKey(made));
+}
+
+// Asked with a descriptor that is none: who registers dma-bufs says so, who doesn't says that.
+Status check_dma_buf(const ProtectionDomain& domain) {
+  constexpr std::size_t kAnySize = 4096;
+  ibv_mr* const made = ibv_reg_dmabuf_mr(domain.handle(), 0, kAnySize, 0, -1, domain.access());
+  const int error = errno;
+  if (made != nullptr) {
+    (void)ibv_dereg_mr(made);
+    return {Code::kInternal, "ibv_reg_dmabuf_mr registers what isn't there"};
+  }
+  if (error != EOPNOTSUPP && error != EPROTONOSUPPORT) return Status::ok();
+  return Status(Code::kUnavailable,
+                fmt::format("the kernel or the RDMA device's driver takes no dma-buf: {}",
+                            std::strerror(error)));
+}
+
 Result<std::unique_ptr<CompletionChannel>> CompletionChannel::create(ibv_context* device) {
   ibv_comp_channel* const made = ibv_create_comp_channel(device);
   if (made == nullptr) return Status::from_errno("ibv_create_comp_channel", errno);

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/gpu/driver.h"
 #include "runtime/memory/region.h"
 #include "runtime/status.h"
 
@@ -65,6 +66,10 @@ class MemoryKey {
   // fetched on demand, if the device can do that; else the error names the remedy.
   static Result<std::unique_ptr<MemoryKey>> create(const ProtectionDomain& domain,
                                                    const MemoryRegion& memory);
+  // The same for GPU memory that was exported; its addresses are the region's.
+  static Result<std::unique_ptr<MemoryKey>> create(const ProtectionDomain& domain,
+                                                   const DmaBuf& exported,
+                                                   const MemoryRegion& memory);
   ~MemoryKey() { ibv_dereg_mr(handle_); }
   MemoryKey(const MemoryKey&) = delete;
   MemoryKey& operator=(const MemoryKey&) = delete;
@@ -75,6 +80,15 @@ class MemoryKey {
   explicit MemoryKey(ibv_mr* handle) : handle_(handle) {}
   ibv_mr* handle_;
 };
+
+// The key goes first.
+struct RegisteredMemory {
+  std::shared_ptr<MemoryRegion> memory;
+  std::unique_ptr<MemoryKey> key;
+};
+
+// Ok if the kernel and the device's driver register dma-bufs at all.
+Status check_dma_buf(const ProtectionDomain& domain);
 
 // Where completion queues announce their completions: what a sleeper polls. Never blocks.
 class CompletionChannel {

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -35,17 +36,22 @@ Result<std::unique_ptr<Inbound>> Inbound::create(Engine& engine, Rank peer, Lane
   options.huge_pages = false;
   options.name = "dunlin-mailbox";
   DUNLIN_ASSIGN(inbound->memory_,
-                MemoryRegion::allocate(inbound->slots_ * sizeof(Record), options));
+                MemoryRegion::allocate((inbound->slots_ + 1) * sizeof(Record), options));
   DUNLIN_ASSIGN(inbound->key_, MemoryKey::create(engine.domain(), *inbound->memory_));
   return inbound;
 }
 
 Status Inbound::accept(std::unique_ptr<Session> session, const Request& request,
                        std::uint8_t reads) {
+  if (!damage_.is_ok()) {
+    session->refuse(Session::Refusal::kForGood);
+    return damage_;
+  }
   drop_connection();
   // Else the peer's beginnings came to nothing, and it begins anew.
   if (request.is_resumed == 0) {
     taken_ = 0;
+    std::memset(memory_->data() + slots_ * sizeof(Record), 0, sizeof(Record));
     sequences_.clear();
   }
   told_ = taken_;
@@ -127,6 +133,7 @@ void Inbound::on_completion(const ibv_wc& completion) {
 }
 
 void Inbound::take(const ibv_wc& completion) {
+  if (!damage_.is_ok()) return;
   const std::uint64_t slot = taken_++ % slots_;
   ++to_replace_;
   const std::uint32_t immediate = ntohl(completion.imm_data);
@@ -146,10 +153,23 @@ void Inbound::take_record(std::uint32_t immediate, const Record& record, std::si
   if (!notification) {
     DUNLIN_WARN("dropped a malformed notification of rank {}", peer_.value());
   } else if (immediate >= kServiceImmediate) {
-    engine_.on_service(peer_, immediate, record);
+    take_service(immediate, record);
   } else {
     publish(*notification);
   }
+}
+
+void Inbound::take_service(std::uint32_t immediate, const Record& record) {
+  damage_ = engine_.on_service(peer_, immediate, record);
+  if (!damage_.is_ok()) {
+    DUNLIN_ERROR("what rank {} has put can't be shown, so nothing more is taken from it: {}",
+                 peer_.value(), damage_.to_string());
+    return give_up();
+  }
+  if (immediate != kLanded) return;
+  // Only the peer's device looks, and may at any time.
+  auto* const landed = reinterpret_cast<std::uint64_t*>(memory_->data() + slots_ * sizeof(Record));
+  std::atomic_ref(*landed).store(taken_, std::memory_order_release);
 }
 
 void Inbound::publish(const Notification& notification) {

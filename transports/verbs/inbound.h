@@ -47,6 +47,7 @@ class Inbound final : public Endpoint {
   void take(const ibv_wc& completion);
   void take_short(const ShortForm& form, std::uint32_t bytes);
   void take_record(std::uint32_t immediate, const Record& record, std::size_t size);
+  void take_service(std::uint32_t immediate, const Record& record);
   void publish(const Notification& notification);
   void return_credits();
   // Takes what the connection has brought, and ends it.
@@ -59,11 +60,14 @@ class Inbound final : public Endpoint {
   const LaneKind kind_;
   const std::uint32_t slots_;
   std::unique_ptr<Session> session_;
-  std::shared_ptr<MemoryRegion> memory_;  // the mailbox
+  // The mailbox, and behind it the number of the last landing note that was carried out, which the
+  // peer's flushes read.
+  std::shared_ptr<MemoryRegion> memory_;
   std::unique_ptr<MemoryKey> key_;
   std::uint64_t taken_ = 0;               // records
   std::uint64_t told_ = 0;                // of these, as the peer knows
   std::vector<std::uint64_t> sequences_;  // by cell, of the last notification
+  Status damage_;  // bytes of the peer can't be brought where they belong: nothing more is taken
   // Of the present connection.
   bool is_broken_ = false;
   bool is_returning_ = false;     // a credit is on the wire

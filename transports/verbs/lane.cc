@@ -5,8 +5,12 @@
 namespace dunlin::transport::verbs {
 namespace {
 
-// What a flush reads back: any word of the mailbox.
+// What a flush reads back: the number of the last landing note that was carried out.
 constexpr std::uint64_t kFlushBytes = sizeof(std::uint64_t);
+
+std::size_t offset_of(const LocalSlice& slice) {
+  return static_cast<std::size_t>(slice.data() - slice.region()->data());
+}
 
 }  // namespace
 
@@ -24,10 +28,28 @@ Status VerbsLane::check_open() const {
 
 Status VerbsLane::check_slices(const LocalSlice& local, const RemoteSlice& remote) const {
   DUNLIN_TRY(check_transfer_with_import(link_, local, remote));
-  if (local.size() == 0 || local.region()->at(engine_.context().index) != nullptr)
-    return Status::ok();
-  return Status(Code::kUnavailable, "the local memory is not registered with verbs")
+  return check_local(link_, local, engine_.context().index, "verbs");
+}
+
+// For reads and atomics.
+Status VerbsLane::check_original(const RemoteSlice& remote) const {
+  if (remote.size() == 0 || !region_of(remote).is_shadow()) return Status::ok();
+  return Status(Code::kUnavailable,
+                "the peer's GPU memory is staged through the host's: it can be put to, but takes "
+                "no gets and atomics")
       .with_peer(link_.peer());
+}
+
+const VerbsRegion& VerbsLane::region_of(const LocalSlice& local) const {
+  return static_cast<const VerbsRegion&>(*local.region()->at(engine_.context().index));
+}
+
+const VerbsRemoteRegion& VerbsLane::region_of(const RemoteSlice& remote) {
+  return static_cast<const VerbsRemoteRegion&>(*remote.region());
+}
+
+bool VerbsLane::wants_landing(const RemoteSlice& to) {
+  return to.size() != 0 && region_of(to).wants_landings();
 }
 
 Operation* VerbsLane::claim(const char* name, Completion* completion) {
@@ -42,19 +64,27 @@ Operation* VerbsLane::claim(const char* name, Completion* completion) {
   return operation;
 }
 
-void VerbsLane::attach_put(Operation& operation, const LocalSlice& from, const RemoteSlice& to) {
+Status VerbsLane::attach_put(Operation& operation, const LocalSlice& from, const RemoteSlice& to) {
+  if (from.size() != 0) {
+    if (GpuMemory* const gpu = region_of(from).gpu(); gpu != nullptr)
+      DUNLIN_TRY(gpu->fetch(offset_of(from), from.size()));
+    attach_bytes(operation, from, to);
+    if (wants_landing(to))
+      out_.announce(operation, Landing{region_of(to).id(), to.offset(), to.size()});
+  }
   ++counters_.puts;
   counters_.put_bytes += from.size();
-  if (from.size() != 0) attach_bytes(operation, from, to);
+  return Status::ok();
 }
 
 void VerbsLane::attach_bytes(Operation& operation, const LocalSlice& local,
                              const RemoteSlice& remote) {
-  const auto& region = static_cast<const VerbsRemoteRegion&>(*remote.region());
-  const auto& own = static_cast<const VerbsRegion&>(*local.region()->at(engine_.context().index));
+  const VerbsRemoteRegion& region = region_of(remote);
+  const VerbsRegion& own = region_of(local);
   operation.moves_bytes = true;
-  operation.local = reinterpret_cast<std::uint64_t>(local.data());
+  operation.local = own.local_address(local);
   operation.local_key = own.local_key();
+  operation.is_on_gpu = own.gpu() != nullptr && !own.gpu()->is_staged();
   operation.remote = region.address() + remote.offset();
   operation.remote_key = region.key();
   operation.size = local.size();
@@ -75,7 +105,7 @@ Status VerbsLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
   }
   Operation* const operation = claim("put", completion);
   if (operation == nullptr) return Status::busy();
-  attach_put(*operation, from, to);
+  DUNLIN_TRY(attach_put(*operation, from, to));
   out_.launch();
   return Status::ok();
 }
@@ -85,9 +115,21 @@ Status VerbsLane::put_notify(LocalSlice from, RemoteSlice to, const Notification
   DUNLIN_TRY(check_open());
   DUNLIN_TRY(check_slices(from, to));
   DUNLIN_TRY(check_notification(notification, engine_.context().board.size()));
-  Operation* const operation = claim("put with notification", completion);
+  constexpr const char* kName = "put with notification";
+  // The landing note is one record, the notification another.
+  const bool is_split = wants_landing(to);
+  if (is_split && !out_.has_room(2)) {
+    ++counters_.busy;
+    return Status::busy();
+  }
+  Operation* operation = claim(kName, is_split ? nullptr : completion);
   if (operation == nullptr) return Status::busy();
-  attach_put(*operation, from, to);
+  DUNLIN_TRY(attach_put(*operation, from, to));
+  if (is_split) {
+    operation->is_tied = true;
+    out_.append();
+    operation = claim(kName, completion);
+  }
   attach_notification(*operation, notification);
   out_.launch();
   return Status::ok();
@@ -123,6 +165,7 @@ Status VerbsLane::flush(Visibility visibility, Completion* completion) {
 Status VerbsLane::get(RemoteSlice from, LocalSlice to, Completion* completion) {
   DUNLIN_TRY(check_open());
   DUNLIN_TRY(check_slices(to, from));
+  DUNLIN_TRY(check_original(from));
   if (from.size() == 0) {
     ++counters_.gets;
     fire(completion);
@@ -134,6 +177,8 @@ Status VerbsLane::get(RemoteSlice from, LocalSlice to, Completion* completion) {
   counters_.get_bytes += from.size();
   operation->action = Action::kRead;
   attach_bytes(*operation, to, from);
+  operation->sink = region_of(to).gpu();
+  operation->sink_offset = offset_of(to);
   out_.launch();
   return Status::ok();
 }
@@ -144,7 +189,8 @@ Status VerbsLane::post_atomic(const char* name, Action action, const RemoteSlice
   DUNLIN_TRY(check_open());
   DUNLIN_TRY(check_word(link_, word));
   DUNLIN_TRY(check_import(link_, word));
-  const auto& region = static_cast<const VerbsRemoteRegion&>(*word.region());
+  DUNLIN_TRY(check_original(word));
+  const VerbsRemoteRegion& region = region_of(word);
   if ((region.address() + word.offset()) % sizeof(std::uint64_t) != 0) {
     return Status(Code::kInvalidArgument,
                   "an atomic in wrapped memory that begins at no multiple of 8")

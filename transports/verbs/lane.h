@@ -7,6 +7,9 @@
 
 namespace dunlin::transport::verbs {
 
+class VerbsRegion;
+class VerbsRemoteRegion;
+
 class VerbsLane final : public Lane, public RemoteReads, public RemoteAtomics {
  public:
   VerbsLane(Engine& engine, const Link& link, Connection& connection, LaneKind kind);
@@ -32,8 +35,14 @@ class VerbsLane final : public Lane, public RemoteReads, public RemoteAtomics {
  private:
   Status check_open() const;
   Status check_slices(const LocalSlice& local, const RemoteSlice& remote) const;
+  Status check_original(const RemoteSlice& remote) const;
+  // Not of empty slices.
+  const VerbsRegion& region_of(const LocalSlice& local) const;
+  static const VerbsRemoteRegion& region_of(const RemoteSlice& remote);
+  // Whether a put there has to say that it has landed.
+  static bool wants_landing(const RemoteSlice& to);
   Operation* claim(const char* name, Completion* completion);
-  void attach_put(Operation& operation, const LocalSlice& from, const RemoteSlice& to);
+  Status attach_put(Operation& operation, const LocalSlice& from, const RemoteSlice& to);
   void attach_bytes(Operation& operation, const LocalSlice& local, const RemoteSlice& remote);
   void attach_notification(Operation& operation, const Notification& notification);
   Status post_atomic(const char* name, Action action, const RemoteSlice& word,

@@ -120,6 +120,7 @@ Status Outbound::establish(const Event& event) {
 // Operations are carried out in order: the peer has taken a record, so all before it have landed.
 void Outbound::resume() {
   returned_ = last_signaled_ = requested_;
+  landing_ = 0;  // what was taken was carried out; the others come again
   std::uint64_t arrived = head_;
   for (std::uint64_t position = head_; position != unposted_; ++position) {
     const std::uint64_t record = at(position).record;

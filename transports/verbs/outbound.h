@@ -34,6 +34,7 @@
 namespace dunlin::transport::verbs {
 
 class Engine;
+class GpuMemory;
 
 enum class Action : std::uint8_t { kWrite, kFlush, kRead, kFetchAdd, kCompareSwap };
 
@@ -48,6 +49,7 @@ struct Operation {
   bool is_short = false;     // the notification: one request for the bytes and it
   bool is_signaled = false;  // somebody waits for the end
   bool is_done = false;
+  bool is_on_gpu = false;  // the local end, which no CPU may read
   std::uint64_t local = 0;
   std::uint64_t remote = 0;
   std::uint64_t size = 0;
@@ -58,6 +60,10 @@ struct Operation {
   std::uint64_t desired = 0;        // to swap in
   std::uint32_t cell = 0;           // of the notification, or a service
   std::uint32_t immediate = 0;      // of the notification, if it is short
+  bool is_tied = false;             // if it is refused, the next one falls with it
+  GpuMemory* sink = nullptr;        // that a get's bytes are still to be delivered to
+  std::uint64_t sink_offset = 0;
+  std::uint64_t awaited = 0;  // of a flush: number of the last landing note before it
 
   // How far the present queue pair has taken it.
   bool has_bytes_left = false;
@@ -83,6 +89,7 @@ class Outbound final : public Endpoint {
   // Not ok: over, and why.
   const Status& failure() const { return failure_; }
   bool is_empty() const { return head_ == tail_; }
+  bool has_room(std::uint64_t operations) const { return tail_ - head_ + operations <= depth_; }
   std::uint64_t completed() const { return completed_; }
   // Of the peer's device, if both have atomics.
   std::optional<AtomicScope> atomics() const;
@@ -91,9 +98,13 @@ class Outbound final : public Endpoint {
   Operation* claim();
   // Has the claimed operation notify, behind its bytes if it has any.
   void announce(Operation& operation, const Notification& notification);
+  // Has the claimed put tell the owner of the region that it has landed.
+  void announce(Operation& operation, const Landing& landing);
   // Has the claimed atomic bring the former value into its place in the ring.
   void receive_former(Operation& operation);
   void launch();
+  // launch(), but posted with the next one.
+  void append();
   // A message of the transport itself; waits for a place.
   void send_service(std::uint32_t immediate, std::uint64_t number);
 
@@ -143,6 +154,10 @@ class Outbound final : public Endpoint {
   void finish(Operation& operation, const Status& status);
   // No short forms for what waits: the notification that they would go on from does not arrive.
   void spell_out();
+  // Not so for a flush whose landing notes the peer has not carried out yet.
+  bool has_landed(const Operation& operation) const;
+  // Looks again whether the flush at the head can end.
+  void look_for_landings();
   // Something signalled is behind everything posted so far, so that its end will be seen.
   void post_fence();
 
@@ -183,6 +198,8 @@ class Outbound final : public Endpoint {
   std::uint64_t notified_ = 0;  // notifications sent, short or not
   std::uint64_t arrived_ = 0;   // of these, whose requests have completed
   std::uint64_t taken_ = 0;     // of these, by the peer out of its mailbox
+  std::uint64_t landing_ = 0;   // number of the last landing note
+  std::uint64_t look_ = 0;      // work request of the last look for landings
   std::uint64_t completed_ = 0;
   std::vector<std::uint64_t> sequences_;  // by cell, of the last notification that was launched
   std::vector<std::pair<std::uint32_t, std::uint64_t>> services_;  // that wait for a place

@@ -1,5 +1,5 @@
-// Regions of the verbs transport: ours, registered with the device, and a peer's by address and
-// key.
+// Regions of the verbs transport: ours, registered with the device (gpu_memory.h has those of GPU
+// memory), and a peer's by address and key.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include "transports/imports.h"
 #include "transports/transport.h"
 #include "transports/verbs/engine.h"
+#include "transports/verbs/gpu_memory.h"
 
 namespace dunlin::transport::verbs {
 
@@ -18,13 +19,22 @@ class VerbsRegion final : public TransportRegion {
   ~VerbsRegion() override;
   std::string_view transport() const override { return "verbs"; }
   Bytes descriptor() const override;
-  std::uint32_t local_key() const { return key_->local(); }
+  // Null for the host's memory.
+  GpuMemory* gpu() const { return gpu_.get(); }
+  // What the device moves bytes between in place of the slice, which is of this region.
+  std::uint64_t local_address(const LocalSlice& slice) const;
+  std::uint32_t local_key() const { return local().key->local(); }
 
  private:
-  VerbsRegion(Engine& engine, std::shared_ptr<MemoryRegion> memory, std::unique_ptr<MemoryKey> key);
+  VerbsRegion(Engine& engine, std::shared_ptr<MemoryRegion> memory);
+  const RegisteredMemory& target() const { return gpu_ ? gpu_->target() : host_; }
+  const RegisteredMemory& local() const { return gpu_ ? gpu_->local() : host_; }
+  Status register_memory();
+
   Engine& engine_;
   std::shared_ptr<MemoryRegion> memory_;
-  std::unique_ptr<MemoryKey> key_;
+  RegisteredMemory host_;
+  std::unique_ptr<GpuMemory> gpu_;
   std::uint64_t id_;
 };
 
@@ -36,11 +46,17 @@ class VerbsRemoteRegion final : public ImportedRegion {
 
   std::uint64_t address() const { return address_; }
   std::uint32_t key() const { return key_; }
+  // A put has to be followed by a Landing.
+  bool wants_landings() const { return wants_landings_; }
+  // The bytes there are not the memory's own: no reads or atomics.
+  bool is_shadow() const { return is_shadow_; }
 
  private:
   using ImportedRegion::ImportedRegion;
   std::uint64_t address_ = 0;
   std::uint32_t key_ = 0;
+  bool wants_landings_ = false;
+  bool is_shadow_ = false;
 };
 
 }  // namespace dunlin::transport::verbs

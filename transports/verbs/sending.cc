@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
 #include "transports/verbs/constants.h"
 #include "transports/verbs/engine.h"
+#include "transports/verbs/gpu_memory.h"
 #include "transports/verbs/outbound.h"
 
 namespace dunlin::transport::verbs {
@@ -82,6 +84,12 @@ void Outbound::announce(Operation& operation, const Notification& notification) 
   last = notification.sequence;
 }
 
+void Outbound::announce(Operation& operation, const Landing& landing) {
+  operation.notifies = true;
+  operation.cell = kLanded;
+  records_[tail_ % depth_].set(landing);
+}
+
 void Outbound::receive_former(Operation& operation) {
   operation.local = reinterpret_cast<std::uint64_t>(records_ + tail_ % depth_);
   operation.local_key = key_->local();
@@ -96,9 +104,13 @@ void Outbound::spell_out() {
   }
 }
 
-void Outbound::launch() {
+void Outbound::append() {
   at(tail_).rewind();
   ++tail_;
+}
+
+void Outbound::launch() {
+  append();
   pump();
 }
 
@@ -133,7 +145,28 @@ void Outbound::post_fence() {
   launch();
 }
 
+bool Outbound::has_landed(const Operation& operation) const {
+  if (operation.action != Action::kFlush || operation.awaited == 0) return true;
+  auto* const landed = reinterpret_cast<std::uint64_t*>(records_ + depth_);
+  return std::atomic_ref(*landed).load(std::memory_order_acquire) >= operation.awaited;
+}
+
+void Outbound::look_for_landings() {
+  if (state_ != State::kConnected || head_ == unposted_ || has_landed(at(head_))) return;
+  const Operation& flush = at(head_);
+  const bool has_looked =
+      flush.last_request != 0 && std::max(flush.last_request, look_) <= returned_;
+  if (!has_looked || requested_ - returned_ == depth_) return;
+  Chain chain;
+  ibv_send_wr& request = chain.add(++requested_, IBV_WR_RDMA_READ, 0, 1, 0);
+  aim(request, flush);
+  request.send_flags = IBV_SEND_SIGNALED;
+  look_ = last_signaled_ = requested_;
+  if (Status status = post(chain); !status.is_ok()) lose(std::move(status).with_peer(peer_));
+}
+
 void Outbound::pump() {
+  look_for_landings();
   while (state_ == State::kConnected && unposted_ != tail_) {
     Chain chain;
     while (unposted_ != tail_ && chain.size < kBatch &&
@@ -173,8 +206,10 @@ void Outbound::add_bytes(Chain& chain, Operation& operation) {
       std::min<std::uint64_t>(operation.size - operation.posted, engine_.longest_message()));
   ibv_send_wr& request = chain.add(++requested_, opcode_of(operation.action),
                                    operation.local + operation.posted, length, operation.local_key);
+  if (operation.action == Action::kFlush) operation.awaited = landing_;
   aim(request, operation);
-  const bool can_be_inline = operation.action == Action::kWrite && length != 0;
+  const bool can_be_inline =
+      operation.action == Action::kWrite && length != 0 && !operation.is_on_gpu;
   if (can_be_inline && length <= inline_limit_) request.send_flags |= IBV_SEND_INLINE;
   operation.posted += length;
   operation.has_bytes_left = operation.posted != operation.size;
@@ -188,7 +223,8 @@ void Outbound::aim(ibv_send_wr& request, const Operation& operation) const {
     // The answer comes after everything before it is in memory.
     *request.sg_list = {reinterpret_cast<std::uint64_t>(records_ + depth_),
                         static_cast<std::uint32_t>(operation.size), key_->local()};
-    request.wr.rdma = {answer_.mailbox_address, answer_.mailbox_key};
+    request.wr.rdma = {answer_.mailbox_address + answer_.slots * sizeof(Record),
+                       answer_.mailbox_key};
   } else {
     request.wr.rdma = {operation.remote + operation.posted, operation.remote_key};
   }
@@ -213,8 +249,10 @@ void Outbound::add_notification(Chain& chain, Operation& operation, std::uint64_
                                    static_cast<std::uint32_t>(length), key);
   request.wr.rdma = target;
   request.imm_data = htonl(immediate);
-  if (length != 0 && length <= inline_limit_) request.send_flags |= IBV_SEND_INLINE;
+  const bool is_here = !operation.is_short || !operation.is_on_gpu;
+  if (is_here && length != 0 && length <= inline_limit_) request.send_flags |= IBV_SEND_INLINE;
   operation.record = notified_;
+  if (operation.cell == kLanded) landing_ = notified_;
   operation.has_record_left = false;
 }
 
@@ -244,9 +282,17 @@ void Outbound::on_completion(const ibv_wc& completion) {
 // Those before it have been carried out; it and all behind it haven't, or not for sure.
 void Outbound::on_failed_request(const ibv_wc& completion) {
   retire(completion.wr_id - 1);
-  Status status = to_status(head_ == tail_ ? "probe" : at(head_).name, completion).with_peer(peer_);
-  if (is_refusal(completion) && head_ != tail_) {
-    finish(at(head_), status);
+  // A flush at the head may have been carried out and still wait.
+  std::uint64_t failed = head_;
+  while (failed != unposted_ && at(failed).last_request != 0 &&
+         at(failed).last_request < completion.wr_id) {
+    ++failed;
+  }
+  Status status =
+      to_status(failed == tail_ ? "probe" : at(failed).name, completion).with_peer(peer_);
+  if (is_refusal(completion) && failed != tail_) {
+    finish(at(failed), status);
+    if (at(failed).is_tied) finish(at(failed + 1), status);
     spell_out();
   }
   lose(std::move(status));
@@ -254,16 +300,20 @@ void Outbound::on_failed_request(const ibv_wc& completion) {
 
 void Outbound::retire(std::uint64_t request) {
   returned_ = std::max(returned_, request);
-  while (head_ != unposted_ && at(head_).last_request != 0 && at(head_).last_request <= returned_) {
+  while (head_ != unposted_ && at(head_).last_request != 0 && at(head_).last_request <= returned_ &&
+         has_landed(at(head_))) {
     arrived_ = std::max(arrived_, at(head_).record);
     finish(at(head_++), Status::ok());
   }
   if (!services_.empty()) send_waiting_services();
 }
 
-void Outbound::finish(Operation& operation, const Status& status) {
+void Outbound::finish(Operation& operation, const Status& carried_out) {
   if (std::exchange(operation.is_done, true)) return;
   ++completed_;
+  Status status = carried_out;
+  if (status.is_ok() && operation.sink != nullptr)
+    status = operation.sink->deliver(operation.sink_offset, operation.size).with_peer(peer_);
   Completion* const completion = std::exchange(operation.completion, nullptr);
   const bool is_remote_flush = operation.action == Action::kFlush;
   if (operation.is_atomic() && operation.before != nullptr && status.is_ok())

@@ -118,6 +118,18 @@ void Record::set(const Notification& notification) {
   if (inline_size != 0) copy_inline(inline_data, notification.inline_data.data(), inline_size);
 }
 
+void Record::set(const Landing& landing) {
+  set(Notification{NotifyId{}, landing.region, landing.offset, 0,
+                   std::as_bytes(std::span(&landing.size, 1))});
+}
+
+std::optional<Landing> Record::landing() const {
+  Landing landing{sequence, tag, 0};
+  if (inline_size != sizeof landing.size) return std::nullopt;
+  std::memcpy(&landing.size, inline_data, sizeof landing.size);
+  return landing;
+}
+
 std::optional<Notification> Record::notification(std::uint32_t cell, std::size_t size) const {
   if (size < offsetof(Record, inline_data) || inline_size > kInlineBytes || wire_size() != size) {
     return std::nullopt;

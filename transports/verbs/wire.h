@@ -84,6 +84,13 @@ struct ConnectionLetter {
   static Result<ConnectionLetter> decode(std::span<const std::byte> bytes, std::uint64_t& target);
 };
 
+// Tells the owner of a region that asked for it what a put behind which it stands has written.
+struct Landing {
+  std::uint64_t region;  // its number
+  std::uint64_t offset;
+  std::uint64_t size;
+};
+
 // A notification in full: lands in a slot of the receiver's mailbox by WRITE_WITH_IMM, whose
 // immediate is the cell. `inline_data` is cut off behind what is used.
 struct Record {
@@ -94,9 +101,12 @@ struct Record {
   std::byte inline_data[kInlineBytes];
 
   void set(const Notification& notification);
+  void set(const Landing& landing);
   std::size_t wire_size() const { return offsetof(Record, inline_data) + inline_size; }
   // For a record of `size` bytes that arrived for `cell`; nothing when that is no record.
   std::optional<Notification> notification(std::uint32_t cell, std::size_t size) const;
+  // Nothing when that is none.
+  std::optional<Landing> landing() const;
 };
 static_assert(sizeof(Record) == kCacheLine && std::is_trivially_copyable_v<Record>);
 
@@ -122,5 +132,7 @@ struct ShortForm {
 inline constexpr std::uint32_t kServiceImmediate = 0x3fff'0000;
 // `sequence` of the record: the number of a region that is no longer registered.
 inline constexpr std::uint32_t kRevoked = kServiceImmediate + 1;
+// The record holds a Landing.
+inline constexpr std::uint32_t kLanded = kServiceImmediate + 2;
 
 }  // namespace dunlin::transport::verbs

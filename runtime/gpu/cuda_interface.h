@@ -1,0 +1,76 @@
+// The part of CUDA's driver API that Dunlin uses, as the library exports it: types, numbers and
+// functions by their exported names, so that it is built without the toolkit. CUDA keeps this
+// binary interface; tests/runtime compares it with cuda.h where there is one.
+#pragma once
+
+#include <cstddef>
+
+namespace dunlin::cuda {
+
+using Code = int;                    // CUresult
+using Device = int;                  // CUdevice
+using Address = unsigned long long;  // CUdeviceptr
+using Context = struct CUctx_st*;    // CUcontext
+using Stream = struct CUstream_st*;  // CUstream
+
+inline constexpr Code kSuccess = 0;
+inline constexpr Code kInvalidValue = 1;
+inline constexpr Code kOutOfMemory = 2;
+inline constexpr Code kNoDevice = 100;
+inline constexpr Code kNotReady = 600;
+inline constexpr Code kNotSupported = 801;
+
+// CUdevice_attribute
+inline constexpr int kComputeMajor = 75;
+inline constexpr int kComputeMinor = 76;
+inline constexpr int kGpuDirectSupported = 116;
+inline constexpr int kFlushOptions = 117;
+inline constexpr int kWritesOrdering = 118;
+inline constexpr int kDmaBufSupported = 124;
+
+inline constexpr int kFlushByHost = 1;        // a bit of kFlushOptions
+inline constexpr int kOrderedForOwner = 100;  // of kWritesOrdering: so or more
+inline constexpr int kFlushCurrentContext = 0;
+inline constexpr int kFlushToOwner = 100;
+
+// CUpointer_attribute
+inline constexpr int kMemoryType = 2;
+inline constexpr int kSyncMemops = 6;
+inline constexpr int kIsManaged = 8;
+inline constexpr int kDeviceOrdinal = 9;
+inline constexpr unsigned kMemoryTypeDevice = 2;
+
+inline constexpr int kHandleIsDmaBuf = 1;
+inline constexpr unsigned kStreamNonBlocking = 1;
+
+// A pointer is null where the library has no such function, which only the optional ones may be.
+struct Functions {
+  Code (*cuInit)(unsigned flags);
+  Code (*cuGetErrorName)(Code code, const char** name);
+  Code (*cuGetErrorString)(Code code, const char** text);
+  Code (*cuDeviceGetCount)(int* count);
+  Code (*cuDeviceGet)(Device* device, int number);
+  Code (*cuDeviceGetName)(char* name, int size, Device device);
+  Code (*cuDeviceTotalMem_v2)(std::size_t* bytes, Device device);
+  Code (*cuDeviceGetAttribute)(int* value, int attribute, Device device);
+  Code (*cuDeviceGetPCIBusId)(char* id, int size, Device device);
+  Code (*cuDevicePrimaryCtxRetain)(Context* context, Device device);
+  Code (*cuCtxPushCurrent_v2)(Context context);
+  Code (*cuCtxPopCurrent_v2)(Context* context);
+  Code (*cuMemAlloc_v2)(Address* address, std::size_t size);
+  Code (*cuMemFree_v2)(Address address);
+  Code (*cuMemGetAddressRange_v2)(Address* base, std::size_t* size, Address address);
+  Code (*cuPointerGetAttribute)(void* value, int attribute, Address address);
+  Code (*cuPointerSetAttribute)(const void* value, int attribute, Address address);
+  Code (*cuStreamCreate)(Stream* stream, unsigned flags);
+  Code (*cuStreamDestroy_v2)(Stream stream);
+  Code (*cuStreamQuery)(Stream stream);
+  Code (*cuMemcpyHtoDAsync_v2)(Address to, const void* from, std::size_t size, Stream stream);
+  Code (*cuMemcpyDtoHAsync_v2)(void* to, Address from, std::size_t size, Stream stream);
+  // Optional: CUDA 11.3, and 11.7.
+  Code (*cuFlushGPUDirectRDMAWrites)(int target, int scope);
+  Code (*cuMemGetHandleForAddressRange)(void* handle, Address address, std::size_t size, int type,
+                                        unsigned long long flags);
+};
+
+}  // namespace dunlin::cuda

@@ -1,0 +1,87 @@
+// What runtime/gpu/cuda_interface.h repeats of cuda.h is what cuda.h says. Nothing of it is run: it
+// is built where the toolkit is.
+#include <cuda.h>
+
+#include <type_traits>
+
+#include "runtime/gpu/cuda_interface.h"
+
+namespace {
+
+namespace ours = dunlin::cuda;
+
+// The same in the binary interface: numbers of one size, and pointers, are interchangeable.
+template <typename Ours, typename Theirs>
+constexpr bool kIsSame =
+    sizeof(Ours) == sizeof(Theirs) && std::is_pointer_v<Ours> == std::is_pointer_v<Theirs>;
+
+template <typename Ours, typename Theirs>
+struct SameFunction : std::false_type {};
+template <typename Ours, typename... OurArguments, typename Theirs, typename... TheirArguments>
+struct SameFunction<Ours (*)(OurArguments...), Theirs(TheirArguments...)> {
+  static constexpr bool value = [] {
+    if constexpr (sizeof...(OurArguments) != sizeof...(TheirArguments)) {
+      return false;
+    } else {
+      return kIsSame<Ours, Theirs> && (kIsSame<OurArguments, TheirArguments> && ...);
+    }
+  }();
+};
+
+#define SAME_FUNCTION(name) \
+  static_assert(SameFunction<decltype(ours::Functions::name), decltype(::name)>::value)
+// cuda.h maps a function's name to that of its newest version: those with a suffix are exported so.
+SAME_FUNCTION(cuInit);
+SAME_FUNCTION(cuGetErrorName);
+SAME_FUNCTION(cuGetErrorString);
+SAME_FUNCTION(cuDeviceGetCount);
+SAME_FUNCTION(cuDeviceGet);
+SAME_FUNCTION(cuDeviceGetName);
+SAME_FUNCTION(cuDeviceTotalMem_v2);
+SAME_FUNCTION(cuDeviceGetAttribute);
+SAME_FUNCTION(cuDeviceGetPCIBusId);
+SAME_FUNCTION(cuDevicePrimaryCtxRetain);
+SAME_FUNCTION(cuCtxPushCurrent_v2);
+SAME_FUNCTION(cuCtxPopCurrent_v2);
+SAME_FUNCTION(cuMemAlloc_v2);
+SAME_FUNCTION(cuMemFree_v2);
+SAME_FUNCTION(cuMemGetAddressRange_v2);
+SAME_FUNCTION(cuPointerGetAttribute);
+SAME_FUNCTION(cuPointerSetAttribute);
+SAME_FUNCTION(cuStreamCreate);
+SAME_FUNCTION(cuStreamDestroy_v2);
+SAME_FUNCTION(cuStreamQuery);
+SAME_FUNCTION(cuMemcpyHtoDAsync_v2);
+SAME_FUNCTION(cuMemcpyDtoHAsync_v2);
+SAME_FUNCTION(cuFlushGPUDirectRDMAWrites);
+SAME_FUNCTION(cuMemGetHandleForAddressRange);
+
+static_assert(kIsSame<ours::Code, CUresult> && kIsSame<ours::Device, CUdevice>);
+static_assert(std::is_same_v<ours::Address, CUdeviceptr>);
+static_assert(ours::kSuccess == CUDA_SUCCESS && ours::kInvalidValue == CUDA_ERROR_INVALID_VALUE);
+static_assert(ours::kOutOfMemory == CUDA_ERROR_OUT_OF_MEMORY);
+static_assert(ours::kNoDevice == CUDA_ERROR_NO_DEVICE && ours::kNotReady == CUDA_ERROR_NOT_READY);
+static_assert(ours::kNotSupported == CUDA_ERROR_NOT_SUPPORTED);
+static_assert(ours::kComputeMajor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+static_assert(ours::kComputeMinor == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+static_assert(ours::kGpuDirectSupported == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED);
+static_assert(ours::kFlushOptions == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS);
+static_assert(ours::kWritesOrdering == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
+static_assert(ours::kDmaBufSupported == CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
+static_assert(ours::kFlushByHost == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST);
+static_assert(ours::kOrderedForOwner == CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER);
+static_assert(ours::kFlushCurrentContext == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX);
+static_assert(ours::kFlushToOwner == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
+static_assert(ours::kMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+static_assert(ours::kSyncMemops == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
+static_assert(ours::kIsManaged == CU_POINTER_ATTRIBUTE_IS_MANAGED);
+static_assert(ours::kDeviceOrdinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+static_assert(ours::kMemoryTypeDevice == CU_MEMORYTYPE_DEVICE);
+static_assert(ours::kHandleIsDmaBuf == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
+static_assert(ours::kStreamNonBlocking == CU_STREAM_NON_BLOCKING);
+
+}  // namespace
+
+int main() {
+  return 0;
+}

@@ -1,0 +1,202 @@
+// The CUDA driver as it is found at run time, over a library that stands in for it (fake_cuda.cc;
+// FAKE_CUDA and OLD_FAKE_CUDA are set by the build), and regions of GPU memory.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+
+#include "runtime/gpu/cuda_driver.h"
+#include "runtime/gpu/cuda_interface.h"
+#include "runtime/memory/region.h"
+#include "tests/runtime/fake_cuda.h"
+#include "tests/support/fake_gpu.h"
+
+namespace dunlin {
+namespace {
+
+using testing::FakeCuda;
+using testing::FakeGpu;
+
+bool holds(const Status& status, std::string_view text) {
+  return status.message().find(text) != std::string_view::npos;
+}
+
+// As a program on a machine without a GPU meets it, and one with a library that is none.
+TEST(CudaDriver, SaysWhatIsMissing) {
+  const Status none = load_cuda_driver("libcuda-that-is-not-there.so.1").status();
+  EXPECT_EQ(none.code(), Code::kUnavailable);
+  EXPECT_TRUE(holds(none, "no CUDA driver: libcuda-that-is-not-there.so.1")) << none.to_string();
+  const Status other = load_cuda_driver("libm.so.6").status();
+  EXPECT_EQ(other.code(), Code::kUnavailable);
+  EXPECT_TRUE(holds(other, "has no cuInit")) << other.to_string();
+}
+
+class CudaDriverTest : public ::testing::Test {
+ protected:
+  CudaDriverTest() { state() = FakeCuda(); }
+  ~CudaDriverTest() override {
+    EXPECT_EQ(state().depth, 0) << "a context was left current";
+    EXPECT_EQ(state().allocations, 0);
+    EXPECT_EQ(state().streams, 0);
+  }
+  static FakeCuda& state() {
+    static void* const library = dlopen(FAKE_CUDA, RTLD_NOW);
+    return reinterpret_cast<testing::FakeCudaState*>(dlsym(library, "fake_cuda"))();
+  }
+  static std::shared_ptr<GpuDriver> load() { return load_cuda_driver(FAKE_CUDA).value(); }
+};
+
+TEST_F(CudaDriverTest, DescribesTheDevicesWithoutWakingThem) {
+  state().attributes = {
+      {cuda::kComputeMajor, 9}, {cuda::kDmaBufSupported, 1}, {cuda::kWritesOrdering, 100}};
+  const auto driver = load();
+  ASSERT_EQ(driver->devices().size(), 2u);
+  const GpuDevice& second = driver->devices()[1];
+  EXPECT_EQ(second.number, 1);
+  EXPECT_EQ(second.name, "Fake A1");
+  EXPECT_EQ(second.pci_bus_id, "0000:af:00.0");
+  EXPECT_EQ(second.memory_bytes, std::size_t{1} << 34);
+  EXPECT_EQ(second.compute_major, 9);
+  EXPECT_TRUE(second.dma_buf.is_ok());
+  EXPECT_EQ(second.writes, GpuWrites::kOrdered);
+  EXPECT_EQ(state().contexts, 0);
+}
+
+TEST_F(CudaDriverTest, SaysWhatADeviceLacks) {
+  const auto driver = load();
+  const GpuDevice& device = driver->devices()[0];
+  EXPECT_TRUE(holds(device.dma_buf, "dma-buf")) << device.dma_buf.to_string();
+  EXPECT_TRUE(holds(device.peer_mapping, "no GPUDirect RDMA")) << device.peer_mapping.to_string();
+  EXPECT_EQ(device.writes, GpuWrites::kUnordered);
+  state().attributes = {{cuda::kGpuDirectSupported, 1}, {cuda::kFlushOptions, 1}};
+  const auto again = load();
+  EXPECT_EQ(again->devices()[0].writes, GpuWrites::kNeedFlush);
+  const bool has_module = access("/sys/module/nvidia_peermem", F_OK) == 0;
+  EXPECT_EQ(again->devices()[0].peer_mapping.is_ok(), has_module);
+}
+
+TEST_F(CudaDriverTest, AnOldDriverLacksTheFunctions) {
+  const auto driver = load_cuda_driver(OLD_FAKE_CUDA).value();
+  EXPECT_TRUE(holds(driver->devices()[0].dma_buf, "11.7"));
+  EXPECT_EQ(driver->devices()[0].writes, GpuWrites::kUnordered);
+  EXPECT_EQ(driver->flush_writes(0).code(), Code::kUnavailable);
+  std::byte* const data = driver->allocate(0, 64).value();
+  EXPECT_EQ(driver->export_dma_buf(0, data, 64).status().code(), Code::kUnavailable);
+  driver->free(0, data);
+}
+
+TEST_F(CudaDriverTest, NoDeviceIsAnErrorInWords) {
+  state().devices = 0;
+  EXPECT_TRUE(holds(load_cuda_driver(FAKE_CUDA).status(), "finds no device"));
+  state().init_code = cuda::kNoDevice;
+  const Status status = load_cuda_driver(FAKE_CUDA).status();
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_TRUE(holds(status, "cuInit: CUDA_ERROR_FAKE")) << status.to_string();
+}
+
+TEST_F(CudaDriverTest, AllocatesAndFindsWhoOwnsAnAddress) {
+  const auto driver = load();
+  std::byte* const data = driver->allocate(1, 1000).value();
+  const auto found = driver->find(data + 999).value();
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->device, 1);
+  EXPECT_EQ(found->base, data);
+  EXPECT_EQ(found->size, 1000u);
+  int local = 0;
+  EXPECT_FALSE(driver->find(&local).value().has_value());
+  state().is_managed = true;
+  EXPECT_EQ(driver->find(data).status().code(), Code::kUnavailable);
+  driver->free(1, data);
+  EXPECT_EQ(state().contexts, 1) << "one, kept";
+}
+
+TEST_F(CudaDriverTest, AFailedAllocationSaysHowMuchWhere) {
+  state().alloc_code = cuda::kOutOfMemory;
+  const Status status = load()->allocate(1, 1000).status();
+  EXPECT_EQ(status.code(), Code::kResourceExhausted);
+  EXPECT_TRUE(holds(status, "cuMemAlloc of 1000 bytes on GPU 1: CUDA_ERROR_OUT_OF_MEMORY"))
+      << status.to_string();
+  EXPECT_EQ(load()->allocate(2, 1000).status().code(), Code::kOutOfRange);
+}
+
+TEST_F(CudaDriverTest, CopiesAreDoneWhenTheStreamSaysSo) {
+  const auto driver = load();
+  std::byte* const data = driver->allocate(0, 8).value();
+  const auto stream = driver->create_stream(0).value();
+  std::array<std::byte, 8> from;
+  std::array<std::byte, 8> back{};
+  from.fill(std::byte{7});
+  ASSERT_TRUE(stream->copy_to_device(data, from.data(), from.size()).is_ok());
+  EXPECT_TRUE(stream->poll().is_busy());
+  const SteadyClock clock;
+  const TimePoint deadline = clock.now() + std::chrono::seconds(60);
+  EXPECT_TRUE(await(*stream, clock, deadline, "a copy").is_ok());
+  ASSERT_TRUE(stream->copy_to_host(back.data(), data, back.size()).is_ok());
+  EXPECT_TRUE(await(*stream, clock, deadline, "a copy").is_ok());
+  EXPECT_EQ(back, from);
+  state().copy_code = 719;
+  ASSERT_TRUE(stream->copy_to_host(back.data(), data, back.size()).is_ok());
+  const Status status = await(*stream, clock, deadline, "the third copy");
+  EXPECT_EQ(status.code(), Code::kIoError);
+  EXPECT_TRUE(holds(status, "the third copy: cuStreamQuery")) << status.to_string();
+  driver->free(0, data);
+}
+
+TEST_F(CudaDriverTest, ExportsWholePagesAndFlushes) {
+  state().attributes = {{cuda::kDmaBufSupported, 1}};
+  const auto driver = load();
+  std::byte* const data = driver->allocate(0, 20000).value();
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto exported = driver->export_dma_buf(0, data + 100, 5000);
+  ASSERT_TRUE(exported.is_ok()) << exported.status().to_string();
+  EXPECT_TRUE(exported->fd.is_open());
+  EXPECT_EQ(exported->offset, reinterpret_cast<std::uintptr_t>(data + 100) % page);
+  EXPECT_TRUE(driver->synchronize_operations(data).is_ok());
+  EXPECT_EQ(state().synchronized_pointers, 1);
+  EXPECT_TRUE(driver->flush_writes(0).is_ok());
+  EXPECT_EQ(state().flushes, 1);
+  driver->free(0, data);
+}
+
+TEST(GpuRegion, WrappingFindsOutTheKind) {
+  FakeGpu::Options options;
+  options.devices = 2;
+  const auto gpu = std::make_shared<FakeGpu>(std::move(options));
+  std::byte* const data = gpu->allocate(1, 4096).value();
+  const auto region = MemoryRegion::wrap(data + 96, 4000, gpu).value();
+  EXPECT_EQ(region->kind(), MemoryKind::kCuda);
+  EXPECT_EQ(region->gpu(), gpu.get());
+  EXPECT_EQ(region->gpu_device(), 1);
+  EXPECT_FALSE(region->is_owned());
+  std::array<std::byte, 64> local{};
+  const auto host = MemoryRegion::wrap(local.data(), local.size(), gpu).value();
+  EXPECT_EQ(host->kind(), MemoryKind::kHost);
+  EXPECT_EQ(host->gpu(), nullptr);
+  EXPECT_EQ(MemoryRegion::wrap(nullptr, 8, gpu).status().code(), Code::kInvalidArgument);
+}
+
+TEST(GpuRegion, ARangeThatLeavesTheDeviceIsRefused) {
+  const auto gpu = std::make_shared<FakeGpu>();
+  std::byte* const data = gpu->allocate(0, 4096).value();
+  const Status status = MemoryRegion::wrap(data, std::size_t{1} << 40, gpu).status();
+  EXPECT_EQ(status.code(), Code::kOutOfRange);
+  EXPECT_TRUE(holds(status, "GPU 0")) << status.to_string();
+}
+
+TEST(GpuRegion, OwnedMemoryIsGivenBackOnce) {
+  const auto gpu = std::make_shared<FakeGpu>();
+  auto region = MemoryRegion::allocate_on_gpu(gpu, 0, 4096).value();
+  EXPECT_EQ(region->kind(), MemoryKind::kCuda);
+  EXPECT_TRUE(region->is_owned());
+  EXPECT_EQ(region->fd(), -1);
+  EXPECT_EQ(gpu->allocations(), 1);
+  region.reset();
+  EXPECT_EQ(gpu->allocations(), 0);
+  EXPECT_EQ(MemoryRegion::allocate_on_gpu(gpu, 0, 0).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(MemoryRegion::allocate_on_gpu(gpu, 3, 64).status().code(), Code::kOutOfRange);
+}
+
+}  // namespace
+}  // namespace dunlin

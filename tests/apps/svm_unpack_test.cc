@@ -81,7 +81,7 @@ void expect_refusal(const Result<std::vector<char>>& unpacked, std::size_t packe
 std::string gzip_of_zeros(std::size_t bytes) {
   const std::string zeros(bytes, '\0');
   z_stream stream{};
-  EXPECT_EQ(deflateInit2(&stream, 9, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
   std::string packed(deflateBound(&stream, bytes), '\0');
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(zeros.data()));
   stream.avail_in = static_cast<uInt>(bytes);
@@ -94,13 +94,10 @@ std::string gzip_of_zeros(std::size_t bytes) {
 }
 
 TEST(Unpack, AGzipBombIsRefused) {
-  const std::string most = gzip_of_zeros(kAlwaysUnpacked);
-  EXPECT_EQ(unpack_gzip(most).value().size(), kAlwaysUnpacked);
-  const std::string bomb = gzip_of_zeros(kAlwaysUnpacked + 1);
-  expect_refusal(unpack_gzip(bomb), bomb.size());
-  // In members, none of which is one.
-  const std::string members = gzip_of_zeros(kAlwaysUnpacked / 2 + 1);
-  expect_refusal(unpack_gzip(members + members), 2 * members.size());
+  // Half of one is none; in two members, it is.
+  const std::string half = gzip_of_zeros(kAlwaysUnpacked / 2 + 1);
+  EXPECT_EQ(unpack_gzip(half).value().size(), kAlwaysUnpacked / 2 + 1);
+  expect_refusal(unpack_gzip(half + half), 2 * half.size());
 }
 #endif
 
@@ -118,10 +115,9 @@ std::string xz_of_zeros(std::size_t bytes) {
 }
 
 TEST(Unpack, AnXzBombIsRefused) {
-  const std::string most = xz_of_zeros(kAlwaysUnpacked);
-  EXPECT_EQ(unpack_xz(most).value().size(), kAlwaysUnpacked);
-  const std::string bomb = xz_of_zeros(kAlwaysUnpacked + 1);
-  expect_refusal(unpack_xz(bomb), bomb.size());
+  const std::string half = xz_of_zeros(kAlwaysUnpacked / 2 + 1);
+  EXPECT_EQ(unpack_xz(half).value().size(), kAlwaysUnpacked / 2 + 1);
+  expect_refusal(unpack_xz(half + half), 2 * half.size());
 }
 #endif
 

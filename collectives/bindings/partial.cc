@@ -1,7 +1,9 @@
 #include "collectives/bindings/partial.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
+#include <optional>
 #include <utility>
 
 namespace dunlin::binding {
@@ -21,7 +23,7 @@ constexpr Duration kBeyondDeadline = std::chrono::seconds(5);
 struct Calls {
   std::unique_ptr<PartialAllReduce> partial;
   std::uint64_t last_number = 0;
-  std::size_t under_way = 0;
+  std::deque<std::uint64_t> under_way;  // ascending; the first has its turn
   // Members may still have to hear of the end of one, or to say that they have.
   bool has_failed = false;
 };
@@ -35,7 +37,7 @@ class PartialReduces::Body final : public Resident {
   void progress() override {
     // Who has ended all operations well has nothing to answer that can't wait for the next call.
     for (auto& [name, calls] : calls_) {
-      if (calls.under_way > 0 || calls.has_failed) calls.partial->progress();
+      if (!calls.under_way.empty() || calls.has_failed) calls.partial->progress();
     }
   }
   bool is_served() const override {
@@ -73,8 +75,7 @@ class PartialReduces::Reduce final : public ResidentOperation {
     if (call.number == 0) call.number = calls_->last_number + 1;
     DUNLIN_ASSIGN(request_, calls_->partial->start(call));
     calls_->last_number = call.number;
-    ++calls_->under_way;
-    until_ = now() + body_->fabric().config().deadline;
+    calls_->under_way.push_back(request_.number);
     return Status::ok();
   }
   Status test() override {
@@ -82,10 +83,10 @@ class PartialReduces::Reduce final : public ResidentOperation {
     if (body_->is_closed()) return closed();
     Status status = calls_->partial->test(request_);
     if (status.is_busy()) {
-      if (now() < until_) return status;
+      if (!is_late()) return status;
       status = calls_->partial->wait(request_, Duration::zero());  // gives it up
     }
-    --calls_->under_way;
+    std::erase(calls_->under_way, request_.number);
     calls_->has_failed = calls_->has_failed || status.is_error();
     // Where it is an expiry, too, which would leave other operations under way.
     finish(status);
@@ -98,12 +99,17 @@ class PartialReduces::Reduce final : public ResidentOperation {
   }
 
  private:
-  TimePoint now() const { return body_->fabric().clock().now(); }
+  bool is_late() {
+    if (calls_->under_way.front() != request_.number) return false;
+    const TimePoint now = body_->fabric().clock().now();
+    if (!turn_began_) turn_began_ = now;
+    return now - *turn_began_ >= body_->fabric().config().deadline;
+  }
 
   std::shared_ptr<Body> body_;
   Calls* calls_ = nullptr;
   PartialRequest request_;
-  TimePoint until_{};
+  std::optional<TimePoint> turn_began_;
 };
 
 Result<std::shared_ptr<PartialReduces>> PartialReduces::create(Runtime& runtime) {

@@ -15,8 +15,8 @@ namespace dunlin::binding {
 // Calls of one name are in one total order, that of their numbers, and a rank carries them out one
 // after the other. Each name takes 6 MiB of registered memory at each rank that uses it.
 //
-// An operation that is not over config.deadline after its start is given up, whoever waits for it:
-// the later ones of its name, which wait for it, have their turn, and its members hear of that.
+// An operation that is not over config.deadline after its turn has come is given up, whoever waits
+// for it: the later ones of its name have their turn, and its members hear of that.
 class PartialReduces {
  public:
   static Result<std::shared_ptr<PartialReduces>> create(Runtime& runtime);
@@ -25,7 +25,8 @@ class PartialReduces {
   // 0: one more than that of this rank's last call of the name.
   Result<std::shared_ptr<Operation>> start(const std::string& name,
                                            const collective::PartialCall& call);
-  // The same, and waits until it is over. `unfinished`: as Runtime::run().
+  // The same, and waits until it is over, or for longer than the deadline where it is behind others
+  // that aren't. `unfinished`: as Runtime::run().
   Status run(const std::string& name, const collective::PartialCall& call,
              const Runtime::Interrupt& interrupt, std::shared_ptr<Operation>* unfinished);
 

@@ -225,8 +225,8 @@ void dunlin_gathered_free(dunlin_gathered* gathered); /* nullable */
  * the same at all members where all ranks make as many. Each name takes 6 MiB of memory at who uses
  * it. Members that call different things under one number get DUNLIN_INVALID_ARGUMENT. One that
  * dies is DUNLIN_PEER_DEAD; one that has not come after DUNLIN_DEADLINE, DUNLIN_DEADLINE_EXCEEDED
- * or DUNLIN_PEER_STALLED, also where it was only started: it is given up then. Others go on. After
- * an error, `output` is undefined. */
+ * or DUNLIN_PEER_STALLED, also where it was only started: it is given up when its turn has lasted
+ * so long. Others go on. After an error, `output` is undefined. */
 dunlin_code dunlin_partial_all_reduce(dunlin_job* job, const char* name, uint64_t number,
                                       const int* ranks, size_t rank_count, const void* input,
                                       void* output, size_t count, dunlin_data_type type,

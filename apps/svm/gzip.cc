@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
+
+#include "apps/svm/unpack.h"
 
 namespace dunlin::svm {
 
@@ -31,46 +34,50 @@ Status failure(int code) {
   }
 }
 
-// Unpacks the member that the stream stands at, behind what `unpacked` holds of it so far.
-int unpack_member(z_stream& stream, std::string_view packed, std::size_t& taken,
-                  std::vector<char>& unpacked, std::size_t& size) {
-  int code = Z_OK;
-  while (code == Z_OK) {
-    if (size == unpacked.size()) unpacked.resize(unpacked.size() * 2);
-    const std::size_t input = std::min(packed.size() - taken, kMostAtOnce);
-    const std::size_t room = std::min(unpacked.size() - size, kMostAtOnce);
-    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data() + taken));
-    stream.avail_in = static_cast<uInt>(input);
-    stream.next_out = reinterpret_cast<Bytef*>(unpacked.data() + size);
-    stream.avail_out = static_cast<uInt>(room);
-    code = inflate(&stream, Z_NO_FLUSH);
-    taken += input - stream.avail_in;
-    size += room - stream.avail_out;
+// Images pack to about a half.
+constexpr std::size_t kExpectedTimes = 3;
+
+class Inflater {
+ public:
+  Inflater() = default;
+  ~Inflater() { inflateEnd(&stream_); }
+  Inflater(const Inflater&) = delete;
+  Inflater& operator=(const Inflater&) = delete;
+
+  int open() {
+    constexpr int kGzipOnly = 16;  // added to the size of the window
+    return inflateInit2(&stream_, MAX_WBITS + kGzipOnly);
   }
-  return code;
-}
+  Result<UnpackStep> step(std::string_view packed, std::span<char> room) {
+    const std::size_t input = std::min(packed.size(), kMostAtOnce);
+    const std::size_t output = std::min(room.size(), kMostAtOnce);
+    stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));
+    stream_.avail_in = static_cast<uInt>(input);
+    stream_.next_out = reinterpret_cast<Bytef*>(room.data());
+    stream_.avail_out = static_cast<uInt>(output);
+    int code = inflate(&stream_, Z_NO_FLUSH);
+    UnpackStep done;
+    done.taken = input - stream_.avail_in;
+    done.made = output - stream_.avail_out;
+    done.is_over = code == Z_STREAM_END && done.taken == packed.size();
+    // Another member follows.
+    if (code == Z_STREAM_END && !done.is_over) code = inflateReset(&stream_);
+    if (code != Z_OK && !done.is_over) return failure(code);
+    return done;
+  }
+
+ private:
+  z_stream stream_{};
+};
 
 }  // namespace
 
 Result<std::vector<char>> unpack_gzip(std::string_view packed) {
-  constexpr int kGzipOnly = 16;  // added to the size of the window
-  z_stream stream{};
-  if (const int code = inflateInit2(&stream, MAX_WBITS + kGzipOnly); code != Z_OK) {
-    return failure(code);
-  }
-  // Images pack to about a half; the buffer doubles where that was too little.
-  std::vector<char> unpacked(packed.size() * 3 + 4096);
-  std::size_t taken = 0;
-  std::size_t size = 0;
-  int code = unpack_member(stream, packed, taken, unpacked, size);
-  while (code == Z_STREAM_END && taken < packed.size()) {
-    code = inflateReset(&stream);
-    if (code == Z_OK) code = unpack_member(stream, packed, taken, unpacked, size);
-  }
-  inflateEnd(&stream);
-  if (code != Z_STREAM_END) return failure(code);
-  unpacked.resize(size);
-  return unpacked;
+  Inflater inflater;
+  if (const int code = inflater.open(); code != Z_OK) return failure(code);
+  return unpack(packed, kExpectedTimes, [&](std::string_view input, std::span<char> room) {
+    return inflater.step(input, room);
+  });
 }
 
 #else

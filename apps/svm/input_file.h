@@ -13,8 +13,9 @@ namespace dunlin::svm {
 
 class InputFile {
  public:
-  // Fails for anything but a regular file, for a broken or truncated stream, for other kinds of
-  // compression, and for xz and gzip where the build has no liblzma or no zlib.
+  // Fails for anything but a regular file, for a broken or truncated stream or one that unpacks to
+  // too much (unpack.h), for other kinds of compression, and for xz and gzip where the build has no
+  // liblzma or no zlib.
   static Result<InputFile> open(const std::string& path);
 
   InputFile(InputFile&& other) noexcept;

@@ -5,6 +5,9 @@
 #endif
 
 #include <cstdint>
+#include <span>
+
+#include "apps/svm/unpack.h"
 
 namespace dunlin::svm {
 
@@ -32,30 +35,43 @@ Status failure(lzma_ret code) {
   }
 }
 
+// Text packs to about a quarter.
+constexpr std::size_t kExpectedTimes = 4;
+
+class Decoder {
+ public:
+  Decoder() = default;
+  ~Decoder() { lzma_end(&stream_); }
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
+
+  lzma_ret open() { return lzma_stream_decoder(&stream_, UINT64_MAX, LZMA_CONCATENATED); }
+  Result<UnpackStep> step(std::string_view packed, std::span<char> room) {
+    stream_.next_in = reinterpret_cast<const std::uint8_t*>(packed.data());
+    stream_.avail_in = packed.size();
+    stream_.next_out = reinterpret_cast<std::uint8_t*>(room.data());
+    stream_.avail_out = room.size();
+    const lzma_ret code = lzma_code(&stream_, LZMA_FINISH);
+    if (code != LZMA_OK && code != LZMA_STREAM_END) return failure(code);
+    UnpackStep done;
+    done.taken = packed.size() - stream_.avail_in;
+    done.made = room.size() - stream_.avail_out;
+    done.is_over = code == LZMA_STREAM_END;
+    return done;
+  }
+
+ private:
+  lzma_stream stream_ = LZMA_STREAM_INIT;
+};
+
 }  // namespace
 
 Result<std::vector<char>> unpack_xz(std::string_view packed) {
-  lzma_stream stream = LZMA_STREAM_INIT;
-  if (const lzma_ret code = lzma_stream_decoder(&stream, UINT64_MAX, LZMA_CONCATENATED);
-      code != LZMA_OK) {
-    return failure(code);
-  }
-  stream.next_in = reinterpret_cast<const std::uint8_t*>(packed.data());
-  stream.avail_in = packed.size();
-
-  // Text packs to about a quarter; the buffer doubles where that was too little.
-  std::vector<char> unpacked(packed.size() * 4 + 4096);
-  lzma_ret code = LZMA_OK;
-  while (code == LZMA_OK) {
-    if (stream.total_out == unpacked.size()) unpacked.resize(unpacked.size() * 2);
-    stream.next_out = reinterpret_cast<std::uint8_t*>(unpacked.data()) + stream.total_out;
-    stream.avail_out = unpacked.size() - stream.total_out;
-    code = lzma_code(&stream, LZMA_FINISH);
-  }
-  unpacked.resize(stream.total_out);
-  lzma_end(&stream);
-  if (code != LZMA_STREAM_END) return failure(code);
-  return unpacked;
+  Decoder decoder;
+  if (const lzma_ret code = decoder.open(); code != LZMA_OK) return failure(code);
+  return unpack(packed, kExpectedTimes, [&](std::string_view input, std::span<char> room) {
+    return decoder.step(input, room);
+  });
 }
 
 #else

@@ -130,16 +130,6 @@ const Group* GroupGenerator::find(std::uint64_t sequence) const {
   return found == groups_.end() ? nullptr : &found->second.group;
 }
 
-std::vector<bool> GroupGenerator::lock_vector() const {
-  std::vector<bool> locks;
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    const auto& queue = workers_[i].queue;
-    const auto front = queue.empty() ? groups_.end() : groups_.find(queue.front());
-    locks.push_back(front != groups_.end() && front->second.is_told);
-  }
-  return locks;
-}
-
 Status GroupGenerator::check_rank(Rank rank) const {
   if (rank.value() >= 0 && rank.index() < workers_.size()) return Status::ok();
   return Status(Code::kOutOfRange,

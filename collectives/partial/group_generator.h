@@ -46,13 +46,10 @@
 #include <deque>
 #include <map>
 #include <optional>
-#include <span>
-#include <string_view>
 #include <vector>
 
 #include "collectives/partial/group.h"
 #include "collectives/partial/group_policy.h"
-#include "runtime/bytes.h"
 #include "runtime/status.h"
 
 namespace dunlin::collective {
@@ -96,15 +93,6 @@ class GroupGenerator {
   // it again means nothing. kOutOfRange. kInvalidArgument: a last_done that can't be.
   Status lose(Rank rank, GroupNotices& notices, std::uint64_t last_done = 0);
 
-  // Everything, options included, so that another process goes on identically. It must be taken
-  // after the last call whose notices were sent, and before these are sent if the process may die
-  // in between: repeated notices do no harm, forgotten ones do. What was said to the former process
-  // may be lost: each worker then repeats the last done() that it said, and the ask() or fail()
-  // that it waits on; and deaths are reported again.
-  Bytes snapshot() const;
-  // kCorrupted: not what snapshot() wrote.
-  static Result<GroupGenerator> restore(std::span<const std::byte> snapshot);
-
   // For checks and reports.
   const GroupOptions& options() const { return options_; }
   bool is_alive(Rank rank) const { return workers_[rank.index()].is_alive; }
@@ -117,9 +105,6 @@ class GroupGenerator {
   bool has_told(Rank rank) const;
   // Null when it is over, broken or was never made.
   const Group* find(std::uint64_t sequence) const;
-  // The bits of the paper's lock vector: whether somebody was told of the group in front of the
-  // worker's queue.
-  std::vector<bool> lock_vector() const;
   // The sequence number of the last group that was made: with `first` 1, how many there were.
   std::uint64_t groups_made() const { return next_sequence_ - 1; }
 
@@ -167,11 +152,6 @@ class GroupGenerator {
   void tell(Rank rank, GroupNotices& notices);
   void join(Rank rank, GroupNotices& notices);
   bool is_ready(const Record& record) const;
-  Status read_groups(ByteReader& reader);
-  Status read_workers(ByteReader& reader);
-  // Whether a snapshot's groups and workers are any that calls can lead to.
-  bool holds_together(const Record& record) const;
-  bool holds_together(const Worker& each) const;
 
   GroupOptions options_;
   GroupRandom random_;

@@ -15,8 +15,8 @@
 //     far behind until it does.
 //   - Numbers are above all former ones (GroupNumbers in group_service.h), so all groups are still
 //     in one total order.
-// All that is lost with a master are some averages; models stay as they are. A snapshot at a
-// successor would save these, at the price of a message for every call, and of waiting for its
+// All that is lost with a master are some averages; models stay as they are. The state
+// at a successor would save these, at the price of a message for every call, and of waiting for its
 // receipt before any notice goes out; and it would be lost if both died.
 #pragma once
 

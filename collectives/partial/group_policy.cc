@@ -155,14 +155,6 @@ const char* to_string(GroupPolicy policy) {
   }
 }
 
-Result<GroupPolicy> parse_group_policy(std::string_view name) {
-  for (const GroupPolicy policy : kGroupPolicies) {
-    if (name == to_string(policy)) return policy;
-  }
-  return Status(Code::kInvalidArgument,
-                fmt::format("group policy '{}': must be random, buffered or smart", name));
-}
-
 Status check(const GroupOptions& options) {
   DUNLIN_TRY(check(options.layout));
   const int workers = options.layout.workers();

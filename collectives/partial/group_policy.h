@@ -31,7 +31,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "collectives/partial/group.h"
@@ -43,7 +42,6 @@ enum class GroupPolicy : std::uint8_t { kRandom, kBuffered, kSmart };
 inline constexpr GroupPolicy kGroupPolicies[] = {GroupPolicy::kRandom, GroupPolicy::kBuffered,
                                                  GroupPolicy::kSmart};
 const char* to_string(GroupPolicy policy);
-Result<GroupPolicy> parse_group_policy(std::string_view name);
 
 struct GroupOptions {
   GroupPolicy policy = GroupPolicy::kSmart;
@@ -68,7 +66,6 @@ Status check(const GroupOptions& options);
 class GroupRandom {
  public:
   explicit GroupRandom(std::uint64_t state) : state_(state) {}
-  std::uint64_t state() const { return state_; }
   std::uint64_t next();
   // Uniform in 0..bound-1; bound at least 1.
   std::size_t below(std::size_t bound);

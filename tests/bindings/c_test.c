@@ -286,6 +286,147 @@ static void test_mutex(dunlin_job* job) {
   /* The window is left to dunlin_finalize(). */
 }
 
+/* All pairs of ranks, in one order that all know; then all ranks, by the count of calls. */
+static void test_partial(dunlin_job* job) {
+  dunlin_communicator* const world = dunlin_world(job);
+  const int rank = dunlin_rank(world);
+  const int size = dunlin_size(world);
+  static double x[kCount], y[kCount];
+  uint64_t number = 0;
+  for (int a = 0; a < size; ++a) {
+    for (int b = a + 1; b < size; ++b) {
+      ++number;
+      if (rank != a && rank != b) continue;
+      for (int i = 0; i < kCount; ++i) x[i] = rank + i;
+      const int pair[] = {b, a};
+      EXPECT_OK(dunlin_partial_all_reduce(job, "pairs", number, pair, 2, x, y, kCount,
+                                          DUNLIN_FLOAT64, DUNLIN_SUM));
+      for (int i = 0; i < kCount; ++i) EXPECT(y[i] == a + b + 2 * i);
+    }
+  }
+  int all[16];
+  for (int r = 0; r < size; ++r) all[r] = r;
+  dunlin_request* requests[2];
+  static float models[2][kCount];
+  for (int k = 0; k < 2; ++k) {
+    for (int i = 0; i < kCount; ++i) models[k][i] = (float)(rank * (k + 1));
+    EXPECT_OK(dunlin_start_partial_all_reduce(job, NULL, 0, all, (size_t)size, models[k], models[k],
+                                              kCount, DUNLIN_FLOAT32, DUNLIN_AVERAGE,
+                                              &requests[k]));
+  }
+  for (int k = 1; k >= 0; --k) {
+    EXPECT_OK(dunlin_wait(&requests[k], -1));
+    for (int i = 0; i < kCount; ++i) EXPECT(models[k][i] == (float)((size - 1) * (k + 1)) / 2);
+  }
+  EXPECT(dunlin_partial_all_reduce(job, NULL, 1, all, (size_t)size, x, y, 1, DUNLIN_FLOAT64,
+                                   DUNLIN_SUM) == DUNLIN_INVALID_ARGUMENT); /* a former number */
+  EXPECT(dunlin_partial_all_reduce(job, NULL, 0, NULL, 0, x, y, 1, DUNLIN_FLOAT64, DUNLIN_SUM) ==
+         DUNLIN_INVALID_ARGUMENT); /* without this rank */
+  EXPECT(strstr(dunlin_last_error(), "no member") != NULL);
+  const int strangers[] = {rank, size};
+  EXPECT(dunlin_partial_all_reduce(job, NULL, 0, strangers, 2, x, y, 1, DUNLIN_FLOAT64,
+                                   DUNLIN_SUM) == DUNLIN_OUT_OF_RANGE);
+  EXPECT(dunlin_partial_all_reduce(job, NULL, 0, all, (size_t)size, x, y, 1, DUNLIN_FLOAT64,
+                                   (dunlin_op)99) == DUNLIN_INVALID_ARGUMENT);
+  /* What differs is an error, and the next call is none. */
+  if (size > 1) {
+    EXPECT(dunlin_partial_all_reduce(job, NULL, 0, all, (size_t)size, x, y, rank == 0 ? 1 : 2,
+                                     DUNLIN_FLOAT64, DUNLIN_SUM) == DUNLIN_INVALID_ARGUMENT);
+    EXPECT(dunlin_last_error_peer() >= 0);
+  }
+  x[0] = 1;
+  EXPECT_OK(dunlin_partial_all_reduce(job, NULL, 0, all, (size_t)size, x, x, 1, DUNLIN_FLOAT64,
+                                      DUNLIN_SUM));
+  EXPECT(x[0] == size);
+}
+
+/* Averages keep the sum of all models, whatever the groups are. */
+static void test_groups(dunlin_job* job) {
+  enum { kIterations = 40 };
+  dunlin_communicator* const world = dunlin_world(job);
+  const int rank = dunlin_rank(world);
+  const int size = dunlin_size(world);
+  const dunlin_group_source sources[] = {DUNLIN_GROUPS_SMART, DUNLIN_GROUPS_STATIC,
+                                         DUNLIN_GROUPS_RANDOM, DUNLIN_GROUPS_BUFFERED};
+  static float model[kCount];
+  for (int s = 0; s < 4; ++s) {
+    const dunlin_groups_options options = {
+        .source = sources[s], .group_size = 2, .nodes = 1, .workers_per_node = size};
+    dunlin_groups* groups = NULL;
+    EXPECT_OK(dunlin_groups_create(job, "c", kCount, s == 0 ? NULL : &options, &groups));
+    for (int i = 0; i < kCount; ++i) model[i] = (float)(rank + 1);
+    for (uint64_t k = 0; k < kIterations; ++k) {
+      if (k % 2 == 0) {
+        EXPECT_OK(dunlin_groups_average(groups, k, model));
+        continue;
+      }
+      dunlin_request* request = NULL;
+      EXPECT_OK(dunlin_start_groups_average(groups, k, model, &request));
+      EXPECT_OK(dunlin_wait(&request, -1));
+    }
+    EXPECT(dunlin_groups_average(groups, 3, model) == DUNLIN_INVALID_ARGUMENT);
+    dunlin_groups_statistics statistics;
+    EXPECT_OK(dunlin_groups_get_statistics(groups, &statistics));
+    EXPECT(statistics.iterations == kIterations);
+    /* Whoever leaves breaks what others were drafted to with it; a schedule drafts nobody. */
+    EXPECT(statistics.failures == 0 || sources[s] != DUNLIN_GROUPS_STATIC);
+    EXPECT(statistics.members >= 2 * statistics.groups);
+    EXPECT(statistics.server == (sources[s] == DUNLIN_GROUPS_STATIC ? -1 : 0));
+    EXPECT(statistics.groups > 0 || size == 1);
+    EXPECT_OK(dunlin_groups_leave(groups));
+    EXPECT_OK(dunlin_groups_leave(groups));
+    EXPECT(dunlin_groups_average(groups, kIterations, model) == DUNLIN_INVALID_ARGUMENT);
+    EXPECT(strstr(dunlin_last_error(), "has left") != NULL);
+    double sum[kCount];
+    for (int i = 0; i < kCount; ++i) sum[i] = model[i];
+    EXPECT_OK(dunlin_all_reduce(world, sum, sum, kCount, DUNLIN_FLOAT64, DUNLIN_SUM));
+    for (int i = 0; i < kCount; ++i) {
+      const double difference = sum[i] - size * (size + 1) / 2.0;
+      EXPECT(difference < 1e-3 && difference > -1e-3);
+    }
+  }
+  /* Without copies. */
+  const dunlin_groups_options options = {.source = DUNLIN_GROUPS_STATIC};
+  dunlin_groups* groups = NULL;
+  EXPECT_OK(dunlin_groups_create(job, "own memory", 2, &options, &groups));
+  float* own = NULL;
+  EXPECT_OK(dunlin_groups_model(groups, &own));
+  EXPECT(own[0] == 0 && own[1] == 0);
+  own[1] = (float)rank;
+  for (uint64_t k = 0; k < 2; ++k) EXPECT_OK(dunlin_groups_average(groups, k, NULL));
+  EXPECT_OK(dunlin_groups_model(groups, &own));
+  EXPECT(own[0] == 0);
+  EXPECT(own[1] == (float)(size - 1) / 2); /* all workers of the node, in phase 1 */
+
+  dunlin_groups_options wrong = {.source = (dunlin_group_source)99};
+  EXPECT(dunlin_groups_create(job, "wrong", 2, &wrong, &groups) == DUNLIN_INVALID_ARGUMENT);
+  EXPECT_OK(dunlin_barrier(world));
+  wrong = (dunlin_groups_options){.group_size = 1}; /* ignored where there is one rank only */
+  EXPECT(dunlin_groups_create(job, "wrong", 2, &wrong, &groups) ==
+         (size > 1 ? DUNLIN_INVALID_ARGUMENT : DUNLIN_OK));
+  wrong = (dunlin_groups_options){.nodes = size + 1, .workers_per_node = 1};
+  EXPECT(dunlin_groups_create(job, "wrong", 2, &wrong, &groups) == DUNLIN_INVALID_ARGUMENT);
+  if (size > 1) {
+    EXPECT(dunlin_groups_create(job, "differs", rank == 0 ? 2 : 3, NULL, &groups) ==
+           DUNLIN_INVALID_ARGUMENT);
+  }
+}
+
+/* The others are told of the victim, who is in their group, and go on without it. */
+static void test_death_in_group(dunlin_job* job, int victim) {
+  const int rank = dunlin_rank(dunlin_world(job));
+  int all[16];
+  for (int r = 0; r <= victim; ++r) all[r] = r;
+  double x = 1;
+  EXPECT(dunlin_partial_all_reduce(job, NULL, 0, all, (size_t)victim + 1, &x, &x, 1, DUNLIN_FLOAT64,
+                                   DUNLIN_SUM) == DUNLIN_PEER_DEAD);
+  EXPECT(dunlin_last_error_peer() == victim);
+  x = rank;
+  EXPECT_OK(dunlin_partial_all_reduce(job, NULL, 0, all, (size_t)victim, &x, &x, 1, DUNLIN_FLOAT64,
+                                      DUNLIN_SUM));
+  EXPECT(x == victim * (victim - 1) / 2);
+}
+
 static void test_death(dunlin_job* job) {
   dunlin_communicator* const world = dunlin_world(job);
   const int victim = dunlin_size(world) - 1;
@@ -293,6 +434,7 @@ static void test_death(dunlin_job* job) {
   EXPECT(dunlin_barrier(world) == DUNLIN_PEER_DEAD);
   EXPECT(dunlin_last_error_peer() == victim);
   EXPECT(dunlin_barrier(world) == DUNLIN_PEER_DEAD);
+  test_death_in_group(job, victim);
   dunlin_leave(job);
   exit(0);
 }
@@ -313,6 +455,8 @@ int main(int argc, char** argv) {
   test_neighbors(job);
   test_window(job);
   test_mutex(job);
+  test_partial(job);
+  test_groups(job);
   EXPECT_OK(dunlin_barrier(world));
   EXPECT_OK(dunlin_finalize(job));
   return 0;

@@ -111,6 +111,32 @@ class JobTest(unittest.TestCase):
             lines, job = run(3, "home_computes", env={"DUNLIN_TRANSPORTS": transports})
             self.assertEqual(lines, {0: ["computed 0 s"], 1: ["early"], 2: ["early"]}, job.text())
 
+    def test_a_member_that_dies_is_named_and_groups_without_it_go_on(self):
+        for transports in TRANSPORTS:
+            lines, job = run(4, "partial_killed", options=["--keep-going"], env={"DUNLIN_TRANSPORTS": transports})
+            for rank in (0, 1, 3):
+                found = re.fullmatch(r"peer 2 dead after ([\d.]+) s", lines[rank][0])
+                self.assertTrue(found, job.text())
+                self.assertLess(float(found.group(1)), 10, job.text())
+                self.assertEqual(lines[rank][1:], ["sum 4", "again 2"], job.text())
+
+    def test_a_member_that_never_comes_holds_up_nobody_for_longer_than_the_deadline(self):
+        lines, job = run(3, "partial_absent", deadline=3)
+        self.assertEqual(lines, {0: ["behind 2", "after the deadline", "peer 1 absent", "peer 1 absent"], 1: [],
+                                 2: ["behind 2"]}, job.text())
+
+    def test_training_in_groups_survives_who_forms_them(self):
+        for transports in TRANSPORTS:
+            lines, job = run(4, "groups_killed", options=["--keep-going"], env={"DUNLIN_TRANSPORTS": transports})
+            for rank in (1, 2, 3):
+                self.assertEqual(lines[rank], ["80 iterations, served by 1", "averages"], job.text())
+
+    def test_who_forms_groups_and_computes_holds_nobody_up(self):
+        for transports in TRANSPORTS:
+            lines, job = run(3, "server_computes", env={"DUNLIN_TRANSPORTS": transports})
+            served = ["averages, served by 0"]
+            self.assertEqual(lines, {0: ["served"], 1: served, 2: served}, job.text())
+
     def test_ctrl_c_withdraws_a_wish_for_a_mutex(self):
         for transports in TRANSPORTS:
             lines, job = run(2, "interrupted_lock", env={"DUNLIN_TRANSPORTS": transports})

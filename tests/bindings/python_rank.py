@@ -210,6 +210,88 @@ def owner_killed():
         say(f"freed without {error.peer}")
 
 
+def partial_killed():
+    """Rank 2 dies while the others wait for it in a group; groups without it go on."""
+    everybody = list(range(dunlin.size()))
+    dunlin.partial_all_reduce(np.ones(3), everybody)
+    if dunlin.rank() == 2:
+        time.sleep(0.3)  # while the others wait for it
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    try:
+        dunlin.partial_all_reduce(np.ones(100_000), everybody)
+    except dunlin.PeerDeadError as error:
+        say(f"peer {error.peer} dead after {time.monotonic() - began:.1f} s")
+    survivors = [rank for rank in everybody if rank != 2]
+    for _ in range(20):
+        total = dunlin.partial_all_reduce(np.full(100_000, dunlin.rank()), survivors, "sum")
+    say(f"sum {total[7]}")
+    try:
+        dunlin.partial_all_reduce(np.ones(1), everybody)
+    except dunlin.PeerDeadError as error:
+        say(f"again {error.peer}")
+
+
+def partial_absent():
+    """Rank 1 never makes its calls: they are given up at the deadline, and what was queued behind them goes on."""
+    x = np.full(10, dunlin.rank())
+    if dunlin.rank() == 0:
+        late = dunlin.start_partial_all_reduce(x, [0, 1], "sum", number=1)
+        behind = dunlin.start_partial_all_reduce(x, [0, 2], "sum", number=2)
+        began = time.monotonic()
+        say(f"behind {behind.wait(timeout=60)[0]}")
+        say("after the deadline" if time.monotonic() - began > 1 else "early")
+        try:
+            late.wait()
+        except dunlin.DeadlineExceededError as error:
+            say(f"peer {error.peer} absent")
+        try:
+            dunlin.partial_all_reduce(x, [0, 1], number=3)
+        except dunlin.DeadlineExceededError as error:
+            say(f"peer {error.peer} absent")
+    elif dunlin.rank() == 2:
+        time.sleep(1.5)  # of a deadline of 3 s, so that it is there still when rank 0 comes to it
+        say(f"behind {dunlin.start_partial_all_reduce(x, [0, 2], 'sum', number=2).wait(timeout=60)[0]}")
+    dunlin.start_barrier().wait(timeout=60)
+
+
+def groups_killed():
+    """The rank that forms groups dies; the next one does, and the others train to their ends."""
+    groups = dunlin.GroupAverage(20_000)
+    model = np.full(20_000, dunlin.rank(), np.float32)
+    for iteration in range(80):
+        if dunlin.rank() == 0 and iteration == 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+        groups.average(model, iteration)
+    statistics = groups.statistics()
+    groups.leave()
+    while not groups.is_over():
+        time.sleep(0.01)
+    say(f"{statistics['iterations']} iterations, served by {statistics['server']}")
+    say("averages" if 0 <= model.min() == model.max() <= 3 else f"wrong: {model}")
+
+
+def server_computes():
+    """The rank that forms groups has left them and calls nothing; the others are served all the same."""
+    told = []
+    signal.signal(signal.SIGUSR1, lambda *_: told.append(True))
+    pids = dunlin.all_gather(np.array(os.getpid()))
+    groups = dunlin.GroupAverage(1000)
+    if dunlin.rank() == 0:
+        groups.leave()
+        until = time.monotonic() + 60
+        while not told and time.monotonic() < until:
+            time.sleep(0.05)
+        say("served" if told else "nobody was served")
+        return
+    model = np.full(1000, dunlin.rank(), np.float32)
+    for _ in range(20):
+        groups.average(model)
+    groups.leave()
+    say(f"averages, served by {groups.statistics()['server']}")
+    os.kill(pids[0], signal.SIGUSR1)
+
+
 def home_computes():
     """The mutex' home calls nothing; the others lock and unlock all the same, and nothing spins meanwhile."""
     mutex = dunlin.Mutex("the home's", home=0)

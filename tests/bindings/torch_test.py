@@ -116,6 +116,24 @@ class Collectives(unittest.TestCase):
                 self.assertTrue(torch.equal(tensor.double(), total.to(dtype).double()))
         self.assertEqual(bf.allreduce(torch.tensor([3], dtype=torch.int64), average=False).item(), 3 * bf.size())
 
+    def test_partial_allreduce(self):
+        first = bf.rank() // 2 * 2
+        group = [rank for rank in (first, first + 1) if rank < bf.size()]
+        for dtype in FLOATING:
+            x = values(bf.rank(), dtype=dtype)
+            total = sum(values(rank) for rank in group)
+            self.assertTrue(torch.equal(bf.partial_allreduce(x, group, average=False), total.to(dtype)))
+            handle = bf.partial_allreduce_nonblocking_(x, group, name="pairs")
+            self.assertIs(bf.synchronize(handle), x)
+            self.assertTrue(torch.equal(x, (total / len(group)).to(dtype)))
+        x = torch.ones(3, dtype=torch.int32)
+        self.assertIs(bf.partial_allreduce_(x, group, average=False, number=1000), x)
+        self.assertEqual(x.tolist(), 3 * [len(group)])
+        with self.assertRaises(ValueError):
+            bf.partial_allreduce(x, group)
+        with self.assertRaises(dunlin.InvalidArgumentError):
+            bf.partial_allreduce(torch.ones(3), [])
+
     def test_broadcast(self):
         for dtype in EVERY:
             for root in range(bf.size()):

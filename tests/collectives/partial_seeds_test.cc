@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "collectives/partial/group_matrix.h"
+#include "tests/support/group_matrix.h"
 #include "tests/collectives/partial_world.h"
 
 namespace dunlin::collective {
@@ -32,9 +32,7 @@ PartialSetting setting_of(std::uint64_t seed) {
   for (std::size_t deaths = random.below(3); deaths > 0; --deaths)
     setting.deaths.push_back(
         {static_cast<int>(random.below(static_cast<std::size_t>(workers))), random.below(120)});
-  if (random.below(3) == 0) setting.moves_at = random.below(120);
   setting.repeats_asks = random.below(2) == 0;
-  setting.loses_messages = random.below(2) == 0;
   return setting;
 }
 

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "collectives/partial/group_matrix.h"
+#include "tests/support/group_matrix.h"
 
 namespace dunlin::collective {
 namespace {

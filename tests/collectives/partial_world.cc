@@ -22,7 +22,6 @@ PartialWorld::PartialWorld(const PartialSetting& setting)
   for (int rank = 0; rank < setting.options.layout.workers(); ++rank) compute(rank);
   for (const auto& death : setting.deaths)
     post(death.at, {.kind = Kind::kDeath, .rank = death.rank});
-  if (setting.moves_at) post(*setting.moves_at, {.kind = Kind::kMove});
 }
 
 Status PartialWorld::run() {
@@ -58,8 +57,7 @@ void PartialWorld::compute(int rank) {
 void PartialWorld::say(int rank, Said said) {
   Worker& saying = worker(rank);
   saying.last_said_at = std::max(saying.last_said_at, now_ + below(setting_.longest_message + 1));
-  post(saying.last_said_at - now_,
-       {.kind = Kind::kSaid, .rank = rank, .sequence = process_, .said = said});
+  post(saying.last_said_at - now_, {.kind = Kind::kSaid, .rank = rank, .said = said});
 }
 
 void PartialWorld::ask(int rank) {
@@ -80,11 +78,8 @@ Status PartialWorld::step(const Event& event) {
   switch (event.kind) {
     case Kind::kDeath:
       return die(event.rank);
-    case Kind::kMove:
-      return move();
     case Kind::kSaid:
-      // Sent before it died, perhaps; to a process that lost it, perhaps.
-      if (event.sequence != process_ && setting_.loses_messages) return Status::ok();
+      // Sent before it died, perhaps.
       return hear(event.rank, event.said);
     default:
       break;
@@ -170,8 +165,8 @@ Status PartialWorld::look(int rank) {
   }
   // Nobody is drafted by surprise, except for a repeated ask.
   for (const GroupNotice& notice : self.inbox) {
-    if (!setting_.repeats_asks && !setting_.loses_messages && self.is_computing &&
-        notice.kind == GroupNotice::Kind::kJoin && notice.group.sequence > self.seen)
+    if (!setting_.repeats_asks && self.is_computing && notice.kind == GroupNotice::Kind::kJoin &&
+        notice.group.sequence > self.seen)
       return {Code::kInternal, fmt::format("worker {} computes, and is told of group {}", rank,
                                            notice.group.sequence)};
   }
@@ -205,7 +200,6 @@ Status PartialWorld::finish(int rank) {
   self.done = self.seen;
   if (self.current.group.leader() == Rank(rank) && !self.current.group.is_alone()) {
     reduced_.push_back(self.current.group);
-    self.told_done = self.done;
     say(rank, {Said::What::kDone, 0, self.done});
   }
   if (!self.current.then_compute) return look(rank);
@@ -237,28 +231,6 @@ Status PartialWorld::die(int rank) {
     if (!other.is_alive || !other.is_inside || !is_doomed(other.current.group)) continue;
     post(1 + below(20),
          {.kind = Kind::kDetected, .rank = static_cast<int>(i), .sequence = other.seen});
-  }
-  return Status::ok();
-}
-
-Status PartialWorld::move() {
-  moved_ = generator_.snapshot();
-  auto restored = GroupGenerator::restore(moved_);
-  DUNLIN_TRY(restored.status());
-  if (restored->snapshot() != moved_) return {Code::kInternal, "a restored generator is another"};
-  generator_ = std::move(restored).value();
-  if (!setting_.loses_messages) return Status::ok();
-  ++process_;
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    const int rank = static_cast<int>(i);
-    Worker& self = workers_[i];
-    if (!self.is_alive || self.is_over) {
-      say(rank, {Said::What::kLost, 0, self.is_over ? self.done : 0});
-      continue;
-    }
-    if (self.told_done != 0) say(rank, {Said::What::kDone, 0, self.told_done});
-    if (self.is_failing) say(rank, {Said::What::kFail, 0, self.seen});
-    if (!self.is_inside && !self.is_computing) ask(rank);
   }
   return Status::ok();
 }

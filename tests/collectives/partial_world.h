@@ -1,17 +1,16 @@
 // Workers that compute, ask a group generator for groups and reduce, in virtual time, with messages
 // that take random times: everything that the generator's header says of workers and services,
-// deaths and a change of the generator's process included. Every step goes through GroupChecker.
+// deaths included. Every step goes through GroupChecker.
 #pragma once
 
 #include <deque>
 #include <map>
-#include <optional>
 #include <queue>
 #include <string>
 #include <vector>
 
-#include "collectives/partial/group_check.h"
 #include "collectives/partial/group_generator.h"
+#include "tests/support/group_check.h"
 
 namespace dunlin::collective::testing {
 
@@ -28,10 +27,6 @@ struct PartialSetting {
   };
   std::vector<Death> deaths;
   bool repeats_asks = false;
-  // The generator moves to another process, by its snapshot...
-  std::optional<std::uint64_t> moves_at;
-  // ...with which all that is on its way to it is lost.
-  bool loses_messages = false;
 };
 
 class PartialWorld {
@@ -44,11 +39,9 @@ class PartialWorld {
   const std::vector<Group>& reduced() const { return reduced_; }
   std::uint64_t broken() const { return broken_; }
   std::uint64_t steps() const { return steps_; }
-  // The snapshot by which the generator moved; empty: it hasn't.
-  const Bytes& moved() const { return moved_; }
 
  private:
-  enum class Kind : std::uint8_t { kComputed, kFinished, kDetected, kDeath, kMove, kSaid, kTold };
+  enum class Kind : std::uint8_t { kComputed, kFinished, kDetected, kDeath, kSaid, kTold };
   struct Said {
     enum class What : std::uint8_t { kAsk, kDone, kFail, kLost } what{};
     std::uint64_t iteration = 0;
@@ -59,7 +52,7 @@ class PartialWorld {
     std::uint64_t order = 0;
     Kind kind{};
     int rank = 0;
-    std::uint64_t sequence = 0;  // of the group; of kSaid and kTold: the generator's process
+    std::uint64_t sequence = 0;  // of the group
     Said said{};
     bool operator>(const Event& other) const {
       return at != other.at ? at > other.at : order > other.order;
@@ -74,7 +67,6 @@ class PartialWorld {
     std::uint64_t iteration = 0;
     std::uint64_t seen = 0;  // the last group that it joined
     std::uint64_t done = 0;  // the last group that it finished
-    std::uint64_t told_done = 0;
     GroupNotice current;
     std::deque<GroupNotice> inbox;
     std::deque<GroupNotice> on_the_way;
@@ -98,7 +90,6 @@ class PartialWorld {
   Status finish(int rank);
   Status give_up(int rank, bool ask_again);
   Status die(int rank);
-  Status move();
 
   PartialSetting setting_;
   GroupRandom random_;
@@ -109,11 +100,9 @@ class PartialWorld {
   std::map<std::uint64_t, std::size_t> arrived_;  // members, by group
   std::uint64_t now_ = 0;
   std::uint64_t order_ = 0;
-  std::uint64_t process_ = 0;  // how often the generator moved
   std::uint64_t steps_ = 0;
   std::uint64_t broken_ = 0;
   std::vector<Group> reduced_;
-  Bytes moved_;
 };
 
 }  // namespace dunlin::collective::testing

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/partial/group_matrix.h"
+#include "tests/support/group_matrix.h"
 #include "collectives/partial/static_schedule.h"
 #include "tests/conformance/partial_support.h"
 #include "tests/support/mixed_models.h"

@@ -160,6 +160,36 @@ TEST(DunlinPerfCollectives, ManySmallTensorsFusedAndNot) {
   EXPECT_FALSE(alone[0].contains("gain"));
 }
 
+TEST(DunlinPerfCollectives, GroupsHaveAsksAndSteps) {
+  for (const int ranks : {2, 3}) {
+    const auto lines =
+        measure(ranks, {"groups", "--group-size", "3", "--size", "8,64K", "--iterations", "50"});
+    ASSERT_THAT(lines, SizeIs(1 + 2 + 2 * 2));
+    for (const Json& line : lines) EXPECT_EQ(line.at("bench"), "groups");
+    EXPECT_EQ(lines[0].at("part"), "ask");
+    EXPECT_EQ(lines[0].at("iterations"), 50);
+    EXPECT_GT(lines[0].at("p50_us").get<double>(), 0);
+    EXPECT_GE(lines[0].at("p99_us").get<double>(), lines[0].at("p50_us").get<double>());
+    const std::vector<std::string> sources{"static", "smart"};
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(lines[1 + i].at("part"), "asks");
+      EXPECT_EQ(lines[1 + i].at("source"), sources[i]);
+      EXPECT_GT(lines[1 + i].at("asks_per_s").get<double>(), 0);
+    }
+    for (std::size_t i = 3; i < lines.size(); ++i) {
+      const Json& line = lines[i];
+      EXPECT_EQ(line.at("part"), "step");
+      EXPECT_EQ(line.at("source"), sources[(i - 3) % 2]);
+      EXPECT_EQ(line.at("size"), i < 5 ? 8 : 65'536);
+      EXPECT_EQ(line.at("iterations"), 50);
+      EXPECT_EQ(line.at("checked"), true);
+      EXPECT_EQ(line.at("group_size"), ranks);
+      EXPECT_GT(line.at("p50_us").get<double>(), 0);
+      EXPECT_GT(line.at("partial_us").get<double>(), 0);
+    }
+  }
+}
+
 TEST(DunlinPerfCollectives, StragglerRingBesideThePlainOne) {
   const auto lines =
       measure(4, {"straggler-ring", "--step", "1", "--late-by", "0,20", "--iterations", "5"});
@@ -197,6 +227,7 @@ TEST(DunlinPerfCollectives, WrongUsageIsTold) {
       {{"partial", "--group-size", "0"}, "group-size"},
       {{"neighbor-all-reduce", "--tensors", "0"}, "tensors"},
       {{"partial", "--type", "int32"}, "floating-point"},
+      {{"groups", "--group-size", "1"}, "group-size"},
       {{"straggler-ring", "--alpha", "1"}, "alpha"},
       {{"straggler-ring", "--late-by", "-1"}, "late-by"},
       {{"overlap", "--algorithm", "all"}, "one algorithm at a time"},

@@ -18,6 +18,7 @@ Status run_window(const Options& options, Job& job, const Output& output);
 Status run_collective(const Options& options, Job& job, const Output& output);
 Status run_neighbor_all_reduce(const Options& options, Job& job, const Output& output);
 Status run_partial(const Options& options, Job& job, const Output& output);
+Status run_groups(const Options& options, Job& job, const Output& output);
 Status run_overlap(const Options& options, Job& job, const Output& output);
 Status run_straggler_ring(const Options& options, Job& job, const Output& output);
 Status run_tune(const Options& options, Job& job, const Output& output);

@@ -17,7 +17,7 @@ namespace {
 bool takes_pairs(Bench bench) {
   return bench != Bench::kBarrier && bench != Bench::kMutex && bench != Bench::kConsistency &&
          bench != Bench::kTune && bench != Bench::kNeighborAllReduce && bench != Bench::kPartial &&
-         bench != Bench::kStragglerRing && !collective_of(bench);
+         bench != Bench::kGroups && bench != Bench::kStragglerRing && !collective_of(bench);
 }
 
 Status check_size(const Options& options, int size) {
@@ -64,6 +64,8 @@ Status run(const Options& options, Job& job) {
       return run_neighbor_all_reduce(options, job, *output);
     case Bench::kPartial:
       return run_partial(options, job, *output);
+    case Bench::kGroups:
+      return run_groups(options, job, *output);
     case Bench::kOverlap:
       return run_overlap(options, job, *output);
     case Bench::kStragglerRing:

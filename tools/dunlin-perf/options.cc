@@ -192,6 +192,18 @@ void Parser::declare_collectives(CLI::App& app) {
       ->check(CLI::IsMember({"registered", "any"}))
       ->capture_default_str()
       ->group(kMeasurement);
+  CLI::App* const groups =
+      add(app, Bench::kGroups,
+          "asks at the service that forms groups, and steps of training that averages in them, by "
+          "a static schedule and smart groups, beside averages of fixed groups");
+  declare_sizes(*groups);
+  declare_histogram(*groups);
+  groups
+      ->add_option("--group-size", options_.collective.group_size,
+                   "most ranks of a smart group, and those of a fixed one")
+      ->check(CLI::Range(2, 65'536))
+      ->capture_default_str()
+      ->group(kMeasurement);
   CLI::App* const overlap =
       add_collective(app, Bench::kOverlap,
                      "all-reduce while the ranks compute: by how much of the shorter one both "

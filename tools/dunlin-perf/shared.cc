@@ -149,6 +149,8 @@ const char* to_string(Bench bench) {
       return "neighbor-all-reduce";
     case Bench::kPartial:
       return "partial";
+    case Bench::kGroups:
+      return "groups";
     case Bench::kOverlap:
       return "overlap";
     case Bench::kStragglerRing:

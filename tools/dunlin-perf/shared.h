@@ -33,6 +33,7 @@ enum class Bench : std::uint8_t {
   kReduce,
   kNeighborAllReduce,
   kPartial,
+  kGroups,
   kOverlap,
   kStragglerRing,
   kTune,
@@ -56,6 +57,7 @@ inline constexpr Bench kBenches[] = {Bench::kPut,
                                      Bench::kReduce,
                                      Bench::kNeighborAllReduce,
                                      Bench::kPartial,
+                                     Bench::kGroups,
                                      Bench::kOverlap,
                                      Bench::kStragglerRing,
                                      Bench::kTune,
@@ -89,7 +91,7 @@ struct CollectiveOptions {
   Duration progress_every = std::chrono::microseconds(10);  // of overlap's computation
   std::string graph = "ring";                               // of neighbor-all-reduce
   std::uint32_t tensors = 1;                                // of neighbor-all-reduce, at a time
-  int group_size = 2;                                       // of partial
+  int group_size = 2;                                       // of partial and groups
   std::string tuning_file{};                                // of tune; empty: the configuration's
 };
 

@@ -41,13 +41,6 @@ LastError& last_error() {
   return error;
 }
 
-Result<Reduction> reduction_of(dunlin_data_type type, dunlin_op op) {
-  DUNLIN_ASSIGN(const DataType known, dunlin::c::type_of(type));
-  if (static_cast<unsigned>(op) > DUNLIN_AVERAGE)
-    return Status(Code::kInvalidArgument, "no such dunlin_op");
-  return Reduction{known, static_cast<ReduceOp>(op)};
-}
-
 // A call, its types not looked at yet.
 struct Wanted {
   Collective collective;
@@ -60,7 +53,7 @@ struct Wanted {
 };
 
 Result<Call> call_of(const Wanted& wanted) {
-  DUNLIN_ASSIGN(const Reduction reduction, reduction_of(wanted.type, wanted.op));
+  DUNLIN_ASSIGN(const Reduction reduction, dunlin::c::reduction_of(wanted.type, wanted.op));
   return Call{wanted.collective, wanted.input, wanted.output, wanted.count, reduction, wanted.root};
 }
 
@@ -128,6 +121,13 @@ Result<DataType> type_of(dunlin_data_type type) {
   return static_cast<DataType>(type);
 }
 
+Result<Reduction> reduction_of(dunlin_data_type type, dunlin_op op) {
+  DUNLIN_ASSIGN(const DataType known, type_of(type));
+  if (static_cast<unsigned>(op) > DUNLIN_AVERAGE)
+    return Status(Code::kInvalidArgument, "no such dunlin_op");
+  return Reduction{known, static_cast<ReduceOp>(op)};
+}
+
 }  // namespace dunlin::c
 
 const char* dunlin_last_error(void) {
@@ -149,6 +149,7 @@ dunlin_code dunlin_init(const dunlin_options* options, dunlin_job** job) {
     const bool has_thread = options == nullptr || options->background_progress != 0;
     DUNLIN_ASSIGN(made->runtime, Runtime::create({.background_progress = has_thread}));
     DUNLIN_ASSIGN(made->neighbors, dunlin::binding::Neighbors::create(*made->runtime, "world"));
+    DUNLIN_ASSIGN(made->partial, dunlin::binding::PartialReduces::create(*made->runtime));
     made->world = {made.get(), made->runtime->world()};
     *job = made.release();
     return Status::ok();

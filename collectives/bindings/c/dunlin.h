@@ -1,5 +1,5 @@
 /* Dunlin for C (C99 and later): collectives between the processes of a job, averages with
- * neighbours, windows and mutexes.
+ * neighbours and in groups, windows and mutexes.
  *
  *   dunlin_job* job;
  *   if (dunlin_init(NULL, &job) != DUNLIN_OK) { fputs(dunlin_last_error(), stderr); exit(1); }
@@ -217,6 +217,76 @@ dunlin_code dunlin_start_neighbor_gather(dunlin_job* job, const char* name, cons
 size_t dunlin_gathered_count(const dunlin_gathered* gathered, size_t source);
 const void* dunlin_gathered_data(const dunlin_gathered* gathered, size_t source);
 void dunlin_gathered_free(dunlin_gathered* gathered); /* nullable */
+
+/* An all-reduce among the ranks given, this one among them, in any order; they may be others in
+ * each call, and nobody else takes part. Calls of one name (NULL: "") have numbers, from 1 to 2^39
+ * - 1, that all their members know them by and that go up at each rank: a rank carries them out one
+ * after the other. `number` 0: one more than that of this rank's last call of the name, which is
+ * the same at all members where all ranks make as many. Each name takes 6 MiB of memory at who uses
+ * it. Members that call different things under one number get DUNLIN_INVALID_ARGUMENT. One that
+ * dies is DUNLIN_PEER_DEAD; one that has not come after DUNLIN_DEADLINE, DUNLIN_DEADLINE_EXCEEDED
+ * or DUNLIN_PEER_STALLED, also where it was only started: it is given up when its turn has lasted
+ * so long. Others go on. After an error, `output` is undefined. */
+dunlin_code dunlin_partial_all_reduce(dunlin_job* job, const char* name, uint64_t number,
+                                      const int* ranks, size_t rank_count, const void* input,
+                                      void* output, size_t count, dunlin_data_type type,
+                                      dunlin_op op);
+dunlin_code dunlin_start_partial_all_reduce(dunlin_job* job, const char* name, uint64_t number,
+                                            const int* ranks, size_t rank_count, const void* input,
+                                            void* output, size_t count, dunlin_data_type type,
+                                            dunlin_op op, dunlin_request** request);
+
+/* Training whose workers average their models in groups (Ripples / Prague): after each iteration, a
+ * rank asks for its groups, averages with them, and computes on. Groups are formed of those who
+ * come, so that a slow rank holds up few; by a schedule that all know; or at random. */
+typedef enum dunlin_group_source DUNLIN_UNDERLYING {
+  DUNLIN_GROUPS_SMART = 0, /* of those who wait, none of them far behind */
+  DUNLIN_GROUPS_STATIC,    /* by a schedule, which asks nobody: for ranks of equal speed */
+  DUNLIN_GROUPS_RANDOM,
+  DUNLIN_GROUPS_BUFFERED /* random ones, kept for the members that are still busy */
+} dunlin_group_source;
+
+/* 0 stands for the default. */
+typedef struct dunlin_groups_options {
+  dunlin_group_source source;
+  int group_size; /* 3, at most the number of ranks */
+  uint64_t
+      slowdown_threshold; /* 4: so many iterations ahead may a rank be of others in its group */
+  int nodes;              /* the hosts, ranks being numbered host by host; both or none */
+  int workers_per_node;
+  uint64_t seed; /* 1 */
+} dunlin_groups_options;
+
+typedef struct dunlin_groups_statistics {
+  uint64_t iterations;
+  uint64_t groups;   /* averaged with */
+  uint64_t members;  /* of these, together */
+  uint64_t alone;    /* times that the rank was told to go on without others */
+  uint64_t failures; /* groups that were given up: a member had died, or left */
+  double waited_seconds;
+  int server; /* the rank that forms the groups; -1: none does */
+} dunlin_groups_statistics;
+
+typedef struct dunlin_groups dunlin_groups;
+/* Collective over all ranks, with the same arguments; `options` NULL: all are the defaults. Of
+ * models of `count` floats. It lasts until the job's end. */
+dunlin_code dunlin_groups_create(dunlin_job* job, const char* name, size_t count,
+                                 const dunlin_groups_options* options, dunlin_groups** groups);
+/* The rank has computed `iteration`, which goes up; returns when it may compute the next. Averages
+ * `model` in place, or, without copying, what dunlin_groups_model() has, if it is NULL. Deaths are
+ * survived: the average is one of those who live. Only a static schedule ends with
+ * DUNLIN_PEER_DEAD. After an error, the model is what it was. An average that is waited for too
+ * long goes on. */
+dunlin_code dunlin_groups_average(dunlin_groups* groups, uint64_t iteration, float* model);
+dunlin_code dunlin_start_groups_average(dunlin_groups* groups, uint64_t iteration, float* model,
+                                        dunlin_request** request);
+/* Zeros at first; to be asked for after each average, which puts it somewhere else. */
+dunlin_code dunlin_groups_model(dunlin_groups* groups, float** model);
+/* The rank is in no more groups; the others go on. Returns at once; as long as the job lasts, this
+ * rank serves them if it has to. */
+dunlin_code dunlin_groups_leave(dunlin_groups* groups);
+dunlin_code dunlin_groups_get_statistics(dunlin_groups* groups,
+                                         dunlin_groups_statistics* statistics);
 
 /* A window: a tensor on every rank, and at each out-neighbour a buffer for what this rank deposits
  * with it. Nobody waits for anybody but in create, flush, get and free; background threads take

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "collectives/bindings/c/dunlin.h"
+#include "collectives/bindings/group_average.h"
 #include "collectives/bindings/mutexes.h"
 #include "collectives/bindings/neighbors.h"
+#include "collectives/bindings/partial.h"
 #include "collectives/bindings/runtime.h"
 #include "collectives/bindings/windows.h"
 
@@ -29,15 +31,22 @@ struct dunlin_mutex {
   std::shared_ptr<dunlin::binding::Mutex> mutex;
 };
 
+struct dunlin_groups {
+  dunlin_job* job;
+  std::shared_ptr<dunlin::binding::GroupAverage> average;
+};
+
 struct dunlin_job {
   std::unique_ptr<dunlin::binding::Runtime> runtime;
   std::shared_ptr<dunlin::binding::Neighbors> neighbors;
+  std::shared_ptr<dunlin::binding::PartialReduces> partial;
   dunlin_communicator world;
   // What there is until the job's end, unless it is freed before; under the mutex.
   std::mutex mutex;
   std::vector<std::unique_ptr<dunlin_communicator>> parts;  // of dunlin_split()
   std::vector<std::unique_ptr<dunlin_window>> windows;
   std::vector<std::unique_ptr<dunlin_mutex>> mutexes;
+  std::vector<std::unique_ptr<dunlin_groups>> groups;
 };
 
 struct dunlin_request {
@@ -67,5 +76,6 @@ dunlin_code guarded(Function&& function) noexcept {
 // Seconds; negative: the job's deadline.
 Duration timeout_of(const binding::Runtime& runtime, double seconds);
 Result<collective::DataType> type_of(dunlin_data_type type);
+Result<collective::Reduction> reduction_of(dunlin_data_type type, dunlin_op op);
 
 }  // namespace dunlin::c

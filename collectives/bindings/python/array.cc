@@ -233,4 +233,16 @@ Array output_for(const Array& input, std::vector<py::ssize_t> shape, py::handle 
   return output;
 }
 
+bool overlap(const Array& a, const Array& b) {
+  const std::less<const std::byte*> less;
+  return a.count > 0 && b.count > 0 && less(a.data, b.data + b.bytes()) &&
+         less(b.data, a.data + a.bytes());
+}
+
+void check_overlap(const Array& outer, const Array& inner, std::size_t offset) {
+  if (overlap(outer, inner) && inner.data != outer.data + offset * collective::size_of(outer.type))
+    raise(Status(Code::kInvalidArgument,
+                 "out overlaps the input, but isn't where it would be in place"));
+}
+
 }  // namespace dunlin::python

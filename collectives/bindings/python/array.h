@@ -37,4 +37,9 @@ Array make_array(collective::DataType type, std::vector<pybind11::ssize_t> shape
 // The memory for a result of this shape, of the input's type: `out`, or new where that is None.
 Array output_for(const Array& input, std::vector<pybind11::ssize_t> shape, pybind11::handle out);
 
+bool overlap(const Array& a, const Array& b);
+// In place means: `inner` lies `offset` elements into `outer`. Throws InvalidArgumentError for any
+// other overlap.
+void check_overlap(const Array& outer, const Array& inner, std::size_t offset);
+
 }  // namespace dunlin::python

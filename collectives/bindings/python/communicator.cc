@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <functional>
 #include <string>
 #include <utility>
 
@@ -25,18 +24,6 @@ using Shape = std::vector<py::ssize_t>;
 
 Reduction reduction_of(const Array& input, std::string_view op) {
   return {input.type, take(collective::parse_reduce_op(op))};
-}
-
-bool overlap(const Array& a, const Array& b) {
-  const std::less<const std::byte*> less;
-  return a.count > 0 && b.count > 0 && less(a.data, b.data + b.bytes()) &&
-         less(b.data, a.data + a.bytes());
-}
-
-// In place means: `inner` lies `offset` elements into `outer`. Any other overlap is a mistake.
-void check_overlap(const Array& outer, const Array& inner, std::size_t offset) {
-  if (overlap(outer, inner) && inner.data != outer.data + offset * collective::size_of(outer.type))
-    refuse("out overlaps the input, but isn't where it would be in place");
 }
 
 Prepared prepared(Collective collective, const Array& input, const Array& output, std::size_t count,

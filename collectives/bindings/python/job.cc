@@ -23,9 +23,10 @@ void Job::init(bool background_progress) {
   // Another module's, where there is one: it keeps its background thread.
   const auto make = [&] { return Runtime::create({.background_progress = background_progress}); };
   std::shared_ptr<Runtime> runtime = take(released([&] { return SharedRuntime::enter(make); }));
-  if (!neighbors_ || neighbors_of_.lock() != runtime) {
+  if (!partial_ || made_of_.lock() != runtime) {
     neighbors_ = take(released([&] { return binding::Neighbors::create(*runtime, "world"); }));
-    neighbors_of_ = runtime;
+    partial_ = take(released([&] { return binding::PartialReduces::create(*runtime); }));
+    made_of_ = runtime;
   }
   runtime_ = std::move(runtime);
 }
@@ -40,7 +41,10 @@ void Job::shutdown(Ending ending, std::optional<double> patience_seconds) {
   if (status.code() == Code::kInvalidArgument) check(status);  // refused: it goes on
   runtime_ = nullptr;
   // Where another module still uses the runtime, operations go on, and init() may come again.
-  if (SharedRuntime::current() != runtime) neighbors_ = nullptr;
+  if (SharedRuntime::current() != runtime) {
+    neighbors_ = nullptr;
+    partial_ = nullptr;
+  }
   sweep();
   check(status);
 }
@@ -49,9 +53,11 @@ void Job::forget() {
   // Neither destroyed nor used: its threads and connections are the parent's.
   (void)new std::shared_ptr<Runtime>(std::move(runtime_));
   (void)new std::shared_ptr<binding::Neighbors>(std::move(neighbors_));
+  (void)new std::shared_ptr<binding::PartialReduces>(std::move(partial_));
   (void)new std::vector<Orphan>(std::move(orphans_));
   runtime_ = nullptr;
   neighbors_ = nullptr;
+  partial_ = nullptr;
   ++forks_;
   orphans_.clear();
   SharedRuntime::forget();
@@ -68,6 +74,11 @@ const std::shared_ptr<binding::Neighbors>& Job::neighbors() {
   return neighbors_;
 }
 
+const std::shared_ptr<binding::PartialReduces>& Job::partial() {
+  (void)runtime();
+  return partial_;
+}
+
 void Job::adopt(std::shared_ptr<binding::Operation> operation, std::vector<py::object> memory) {
   orphans_.push_back({std::move(operation), std::move(memory)});
 }
@@ -80,6 +91,11 @@ void Job::sweep() {
   });
   std::move(first, orphans_.end(), std::back_inserter(over));
   orphans_.erase(first, orphans_.end());
+}
+
+void check_job(const std::shared_ptr<Runtime>& runtime) {
+  if (Job::instance().runtime() != runtime)
+    raise(Status(Code::kClosed, "it is of a job that was shut down"));
 }
 
 std::optional<Duration> to_duration(std::optional<double> seconds) {

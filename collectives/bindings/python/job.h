@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "collectives/bindings/neighbors.h"
+#include "collectives/bindings/partial.h"
 #include "collectives/bindings/python/errors.h"
 #include "collectives/bindings/python/interrupt.h"
 #include "collectives/bindings/runtime.h"
@@ -37,6 +38,7 @@ class Job {
   // Throw where there is none.
   const std::shared_ptr<binding::Runtime>& runtime();
   const std::shared_ptr<binding::Neighbors>& neighbors();
+  const std::shared_ptr<binding::PartialReduces>& partial();
 
   // Keeps `memory` until the operation is over.
   void adopt(std::shared_ptr<binding::Operation> operation, std::vector<pybind11::object> memory);
@@ -50,10 +52,14 @@ class Job {
 
   std::shared_ptr<binding::Runtime> runtime_;  // shared with calls under way
   std::shared_ptr<binding::Neighbors> neighbors_;
-  std::weak_ptr<binding::Runtime> neighbors_of_;
+  std::shared_ptr<binding::PartialReduces> partial_;
+  std::weak_ptr<binding::Runtime> made_of_;  // those two
   int forks_ = 0;
   std::vector<Orphan> orphans_;
 };
+
+// Throws where what is of this runtime's job is used after the job was shut down.
+void check_job(const std::shared_ptr<binding::Runtime>& runtime);
 
 // None: nothing. Throws ValueError for what is no duration.
 std::optional<Duration> to_duration(std::optional<double> seconds);

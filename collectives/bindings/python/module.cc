@@ -7,6 +7,7 @@
 #include "collectives/bindings/python/graph.h"
 #include "collectives/bindings/python/job.h"
 #include "collectives/bindings/python/neighbors.h"
+#include "collectives/bindings/python/partial.h"
 #include "collectives/bindings/python/request.h"
 #include "collectives/bindings/python/windows.h"
 
@@ -108,6 +109,7 @@ PYBIND11_MODULE(_dunlin, module) {
   dunlin::python::define_request(module);
   dunlin::python::define_communicator(module);
   dunlin::python::define_neighbors(module);
+  dunlin::python::define_partial(module);
   dunlin::python::define_windows(module);
   dunlin::python::define_mutexes(module);
   dunlin::python::define_graph(module);

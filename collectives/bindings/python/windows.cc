@@ -38,11 +38,6 @@ std::vector<int> numbers_of(const std::vector<WeightedRank>& ranks) {
   return numbers;
 }
 
-void check_job(const std::shared_ptr<Runtime>& runtime) {
-  if (Job::instance().runtime() != runtime)
-    raise(Status(Code::kClosed, "it is of a job that was shut down"));
-}
-
 class Window {
  public:
   Window(py::object x, py::object sources, py::object destinations, const std::string& name,

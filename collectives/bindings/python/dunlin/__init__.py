@@ -26,18 +26,19 @@ from dunlin._dunlin import Communicator, Machines, Request
 from dunlin.errors import (AlreadyExistsError, ClosedError, CorruptedError, DeadlineExceededError, Error, InternalError,
                            InvalidArgumentError, IoError, NotFoundError, OutOfRangeError, PeerDeadError,
                            PeerStalledError, PermissionDeniedError, ResourceExhaustedError, UnavailableError)
+from dunlin.groups import GroupAverage
 from dunlin.onesided import Mutex, Window
 
 __all__ = [
     "AlreadyExistsError", "ClosedError", "Communicator", "CorruptedError", "DeadlineExceededError", "Error",
-    "InternalError", "InvalidArgumentError", "IoError", "Machines", "Mutex", "NotFoundError", "OutOfRangeError",
+    "GroupAverage", "InternalError", "InvalidArgumentError", "IoError", "Machines", "Mutex", "NotFoundError", "OutOfRangeError",
     "PeerDeadError", "PeerStalledError", "PermissionDeniedError", "Request", "ResourceExhaustedError",
     "UnavailableError", "Window",
     "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "check_neighbors", "empty", "free", "graph",
-    "init", "is_initialized", "local_rank", "local_size", "neighbor_average", "neighbor_gather", "rank", "reduce",
-    "reduce_scatter", "shutdown", "size", "split", "start_all_gather", "start_all_reduce", "start_all_to_all",
-    "start_barrier", "start_broadcast", "start_neighbor_average", "start_neighbor_gather", "start_reduce",
-    "start_reduce_scatter", "world", "zeros",
+    "init", "is_initialized", "local_rank", "local_size", "neighbor_average", "neighbor_gather",
+    "partial_all_reduce", "rank", "reduce", "reduce_scatter", "shutdown", "size", "split", "start_all_gather", "start_all_reduce", "start_all_to_all",
+    "start_barrier", "start_broadcast", "start_neighbor_average", "start_neighbor_gather",
+    "start_partial_all_reduce", "start_reduce", "start_reduce_scatter", "world", "zeros",
 ]
 
 # At the end of a program that did not call shutdown(): how long the others are waited for, in seconds.
@@ -234,6 +235,27 @@ def start_neighbor_average(x, sources=None, destinations=None, self_weight=1.0, 
 def start_neighbor_gather(x, sources=None, destinations=None, name=""):
     """neighbor_gather() that returns a Request at once. Until it is over, x belongs to it."""
     return _dunlin.start_neighbor_gather(x, sources, destinations, name)
+
+
+def partial_all_reduce(x, ranks, op="avg", name="", number=None, out=None):
+    """all_reduce() among `ranks` alone, this one among them, in any order; they may be others in each call.
+
+    name, number: calls of one name have numbers, from 1 on, that all their members know them by, and that go up at
+        each rank, which carries them out one after the other. None: one more than that of this rank's last call of the
+        name. That is the same at all members where all ranks make as many calls, as when each is in one group per
+        step; else give a number that says in which order all groups come. A name takes 6 MiB of memory.
+
+    Nobody else takes part, and nothing is set up for a group. Members that call different things under one number get
+    InvalidArgumentError, which names who differs. One that is dead is a PeerDeadError; one that has not come after
+    DUNLIN_DEADLINE a DeadlineExceededError or PeerStalledError: the call is given up then, and later ones go on.
+    Returns a new array of x's shape; or `out`, which may be x itself, and after an error holds anything.
+    """
+    return _dunlin.partial_all_reduce(x, ranks, op, name, number, out)
+
+
+def start_partial_all_reduce(x, ranks, op="avg", name="", number=None, out=None):
+    """partial_all_reduce() that returns a Request at once. Until it is over, x and out belong to it."""
+    return _dunlin.start_partial_all_reduce(x, ranks, op, name, number, out)
 
 
 def empty(shape, dtype="float32"):

@@ -27,7 +27,8 @@ from dunlin.torch._operations import (
     hierarchical_neighbor_allreduce_, hierarchical_neighbor_allreduce_nonblocking,
     hierarchical_neighbor_allreduce_nonblocking_, neighbor_allgather, neighbor_allgather_nonblocking,
     neighbor_allreduce, neighbor_allreduce_, neighbor_allreduce_nonblocking, neighbor_allreduce_nonblocking_,
-    pair_gossip, pair_gossip_nonblocking, poll, synchronize, wait)
+    pair_gossip, pair_gossip_nonblocking, partial_allreduce, partial_allreduce_, partial_allreduce_nonblocking,
+    partial_allreduce_nonblocking_, poll, synchronize, wait)
 from dunlin.torch._parameters import allreduce_parameters, broadcast_optimizer_state, broadcast_parameters
 from dunlin.torch._windows import (
     get_current_created_window_names, get_win_version, turn_off_win_ops_with_associated_p,

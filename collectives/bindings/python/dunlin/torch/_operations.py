@@ -155,6 +155,39 @@ def _allreduce(tensor, output, average, is_local, name):
     return register(Pending(request, lambda _: output, "ALLREDUCE", name))
 
 
+def partial_allreduce(tensor, ranks, average=True, number=None, name=None):
+    """allreduce() among `ranks` alone, this one among them; they may be others in each call.
+
+    number: as in dunlin.partial_all_reduce(), by which these calls meet. None: counted, where all ranks make as many.
+    """
+    return synchronize(partial_allreduce_nonblocking(tensor, ranks, average, number, name))
+
+
+def partial_allreduce_nonblocking(tensor, ranks, average=True, number=None, name=None):
+    """partial_allreduce() that returns a handle at once."""
+    return _partial_allreduce(tensor, _like(tensor), ranks, average, number, name)
+
+
+def partial_allreduce_(tensor, ranks, average=True, number=None, name=None):
+    """partial_allreduce() into the tensor itself, which it returns."""
+    return synchronize(partial_allreduce_nonblocking_(tensor, ranks, average, number, name))
+
+
+def partial_allreduce_nonblocking_(tensor, ranks, average=True, number=None, name=None):
+    """partial_allreduce_() that returns a handle at once."""
+    return _partial_allreduce(tensor, tensor, ranks, average, number, name)
+
+
+def _partial_allreduce(tensor, output, ranks, average, number, name):
+    x = check_tensor(tensor)
+    if average:
+        _averaged(x, "the average")
+    with enqueuing("PARTIAL_ALLREDUCE", name):
+        request = dunlin.start_partial_all_reduce(x, ranks, "avg" if average else "sum", "torch", number,
+                                                  check_tensor(output))
+    return register(Pending(request, lambda _: output, "PARTIAL_ALLREDUCE", name))
+
+
 def broadcast(tensor, root_rank, name=None):
     """The tensor of the root rank, as a new tensor on all ranks."""
     return synchronize(broadcast_nonblocking(tensor, root_rank, name))

@@ -1,4 +1,4 @@
-#include "collectives/partial/group_check.h"
+#include "tests/support/group_check.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,4 @@
-// GroupChecker: whether a group generator keeps its promises, step by step; for tests and
-// simulations.
+// GroupChecker: whether a group generator keeps its promises, step by step.
 //
 // Two sides are looked at. What the generator knows, check():
 //   - every worker's queue is ascending (a part of the one total order), of groups that have it;

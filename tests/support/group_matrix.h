@@ -1,6 +1,6 @@
 // GroupMatrix: what groups do to the workers' models, as the matrix F^G of Ripples / Prague
 // (sections 3.2 and 3.3): 1 / |G| between the members of G, 1 on the diagonal for everybody else.
-// For tests and analysis: n x n numbers, n the workers.
+// n x n numbers, n the workers.
 //
 // The models, as columns of X, become X F. F is symmetric, doubly stochastic and its own square, so
 // that E[F^T F] = E[F]; the paper's condition for convergence is that the second largest eigenvalue

@@ -1,4 +1,4 @@
-#include "collectives/partial/group_matrix.h"
+#include "tests/support/group_matrix.h"
 
 #include <Eigen/Dense>
 #include <algorithm>

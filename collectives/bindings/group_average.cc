@@ -1,0 +1,221 @@
+#include "collectives/bindings/group_average.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/bindings/agreement.h"
+
+namespace dunlin::binding {
+
+using collective::GroupAverageOptions;
+using collective::GroupAverageStatistics;
+using collective::GroupOptions;
+using collective::WorkerLayout;
+using transport::Awaited;
+using transport::Fabric;
+
+namespace {
+
+WorkerLayout layout_of(const collective::Grouping& hosts) {
+  const int each = static_cast<int>(hosts.members(0).size());
+  for (int host = 0; host < hosts.groups(); ++host) {
+    const std::span<const int> ranks = hosts.members(host);
+    // Workers are numbered node by node.
+    if (static_cast<int>(ranks.size()) != each || ranks.front() != host * each)
+      return {hosts.size(), 1};
+  }
+  return {hosts.groups(), each};
+}
+
+// What has to be the same on all ranks.
+std::string text_of(const GroupAverage::Options& options) {
+  const GroupOptions& groups = options.groups;
+  return fmt::format("{} {} {} {}x{} {} {} {} {} {} {}", options.name, options.count,
+                     to_string(options.source), groups.layout.nodes, groups.layout.workers_per_node,
+                     groups.group_size, groups.slowdown_threshold, groups.inter_intra,
+                     groups.intra_filter, groups.most_alone, groups.seed);
+}
+
+}  // namespace
+
+class GroupAverage::Body final : public Resident {
+ public:
+  Body(Fabric& fabric, std::unique_ptr<collective::GroupAverage> average)
+      : Resident(fabric), average_(std::move(average)) {}
+
+  void progress() override {
+    // An error is told by the next average.
+    if (average_ && (is_served() || is_averaging_)) average_->progress();
+  }
+  bool is_served() const override {
+    if (!average_) return false;
+    const collective::GroupService* const service = average_->service();
+    return service == nullptr ? has_failed_ : !service->is_over();
+  }
+  void close() override { average_.reset(); }
+  collective::GroupAverage* get() const { return average_.get(); }  // null: closed
+
+  Status start(std::uint64_t iteration, const float* model) {
+    if (is_averaging_)
+      return {
+          Code::kInvalidArgument,
+          fmt::format("starts the average of iteration {} before the last has ended", iteration)};
+    if (model != nullptr) {
+      const std::span<float> own = average_->model();
+      std::copy_n(model, own.size(), own.data());
+    }
+    DUNLIN_TRY(average_->start(iteration));
+    is_averaging_ = true;
+    return Status::ok();
+  }
+  // kBusy, or the end, once.
+  Status test(float* model) {
+    Status status = average_->test();
+    if (status.is_busy()) return status;
+    is_averaging_ = false;
+    has_failed_ = has_failed_ || status.is_error();
+    if (model != nullptr && status.is_ok()) {
+      const std::span<const float> own = average_->model();
+      std::copy_n(own.data(), own.size(), model);
+    }
+    return status;
+  }
+  bool is_averaging() const { return is_averaging_; }
+
+ private:
+  std::unique_ptr<collective::GroupAverage> average_;
+  bool is_averaging_ = false;
+  // Members of a static group may still have to hear of that.
+  bool has_failed_ = false;
+};
+
+class GroupAverage::Average final : public ResidentOperation {
+ public:
+  Average(std::shared_ptr<Body> body, float* model)
+      : ResidentOperation(body), body_(std::move(body)), model_(model) {}
+
+  Status begin(std::uint64_t iteration) {
+    return body_->get() == nullptr ? closed() : body_->start(iteration, model_);
+  }
+  Status test() override {
+    if (is_over()) return outcome();
+    if (body_->get() == nullptr) return closed();
+    Status status = body_->test(model_);
+    // Where its end is that of another's wait, too.
+    if (!status.is_busy()) finish(status);
+    return status;
+  }
+
+ protected:
+  std::vector<Awaited> awaited() const override {
+    return body_->get() == nullptr ? std::vector<Awaited>() : body_->get()->awaited();
+  }
+
+ private:
+  std::shared_ptr<Body> body_;
+  float* model_;
+};
+
+Result<std::shared_ptr<GroupAverage>> GroupAverage::create(Runtime& runtime, Options options,
+                                                           const Runtime::Interrupt& interrupt) {
+  std::shared_ptr<GroupAverage> made(new GroupAverage(runtime, std::move(options)));
+  DUNLIN_TRY(made->build(interrupt));
+  return made;
+}
+
+Status GroupAverage::build(const Runtime::Interrupt& interrupt) {
+  GroupAverageOptions wanted;
+  // Apart from partial all-reduces of that name, and from another one that had it before.
+  wanted.name = fmt::format("averages/{}/{}", options_.name, runtime_.next_number());
+  Status status = runtime_.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
+    GroupOptions& groups = options_.groups;
+    if (groups.layout == WorkerLayout{})
+      groups.layout = layout_of(runtime_.world()->communicator->hosts());
+    groups.group_size = std::min(groups.group_size, std::max(fabric.size(), 2));
+    wanted.count = options_.count;
+    wanted.source = options_.source;
+    wanted.groups = groups;
+    DUNLIN_ASSIGN(auto average, collective::GroupAverage::create(fabric, wanted));
+    body_ = std::make_shared<Body>(fabric, std::move(average));
+    return std::shared_ptr<Resident>(body_);
+  });
+  status = agree(runtime_, std::move(status),
+                 fmt::format("making the group average '{}'", options_.name), text_of(options_),
+                 interrupt);
+  if (!status.is_ok() && body_) runtime_.detach(*body_);
+  return status;
+}
+
+Runtime::Make GroupAverage::maker(std::uint64_t iteration, float* model) const {
+  return [=, this](Fabric&) -> Result<std::shared_ptr<Operation>> {
+    auto operation = std::make_shared<Average>(body_, model);
+    Status status = operation->begin(iteration);
+    if (!status.is_ok()) return std::move(status).with_context(fmt::format("'{}'", options_.name));
+    return std::shared_ptr<Operation>(std::move(operation));
+  };
+}
+
+Result<std::shared_ptr<Operation>> GroupAverage::start(std::uint64_t iteration, float* model) {
+  return runtime_.start(maker(iteration, model));
+}
+
+Status GroupAverage::run(std::uint64_t iteration, float* model, const Runtime::Interrupt& interrupt,
+                         std::shared_ptr<Operation>* unfinished) {
+  return runtime_.run(maker(iteration, model), runtime_.config().deadline, interrupt, unfinished);
+}
+
+template <typename Use>
+Status GroupAverage::with_average(Use&& use) {
+  return runtime_.with_fabric([&](Fabric&) -> Status {
+    if (body_->get() == nullptr) return closed();
+    return use(*body_->get());
+  });
+}
+
+Result<std::span<float>> GroupAverage::model() {
+  std::span<float> model;
+  DUNLIN_TRY(with_average([&](collective::GroupAverage& average) -> Status {
+    if (body_->is_averaging())
+      return {Code::kInvalidArgument,
+              fmt::format("'{}': the model is being averaged", options_.name)};
+    model = average.model();
+    return Status::ok();
+  }));
+  return model;
+}
+
+Status GroupAverage::leave() {
+  return with_average([](collective::GroupAverage& average) { return average.leave(); });
+}
+
+Result<bool> GroupAverage::is_over() {
+  bool is_over = false;
+  DUNLIN_TRY(with_average([&](collective::GroupAverage& average) {
+    average.progress();
+    is_over = average.service() != nullptr && average.service()->is_over();
+    return Status::ok();
+  }));
+  return is_over;
+}
+
+Result<GroupAverageStatistics> GroupAverage::statistics() {
+  GroupAverageStatistics statistics;
+  DUNLIN_TRY(with_average([&](collective::GroupAverage& average) {
+    statistics = average.statistics();
+    return Status::ok();
+  }));
+  return statistics;
+}
+
+Result<Rank> GroupAverage::master() {
+  Rank master;
+  DUNLIN_TRY(with_average([&](collective::GroupAverage& average) {
+    if (average.service() != nullptr) master = average.service()->master();
+    return Status::ok();
+  }));
+  return master;
+}
+
+}  // namespace dunlin::binding

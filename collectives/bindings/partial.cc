@@ -1,0 +1,144 @@
+#include "collectives/bindings/partial.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace dunlin::binding {
+
+using collective::PartialAllReduce;
+using collective::PartialCall;
+using collective::PartialRequest;
+using transport::Awaited;
+using transport::Fabric;
+
+namespace {
+
+// Operations end by themselves, at the deadline; whoever waits for one waits longer.
+constexpr Duration kBeyondDeadline = std::chrono::seconds(5);
+
+// The calls of a name.
+struct Calls {
+  std::unique_ptr<PartialAllReduce> partial;
+  std::uint64_t last_number = 0;
+  std::deque<std::uint64_t> under_way;  // ascending; the first has its turn
+  // Members may still have to hear of the end of one, or to say that they have.
+  bool has_failed = false;
+};
+
+}  // namespace
+
+class PartialReduces::Body final : public Resident {
+ public:
+  using Resident::Resident;
+
+  void progress() override {
+    // Who has ended all operations well has nothing to answer that can't wait for the next call.
+    for (auto& [name, calls] : calls_) {
+      if (!calls.under_way.empty() || calls.has_failed) calls.partial->progress();
+    }
+  }
+  bool is_served() const override {
+    return std::ranges::any_of(calls_, [](const auto& each) { return each.second.has_failed; });
+  }
+  void close() override {
+    is_closed_ = true;
+    calls_.clear();
+  }
+  bool is_closed() const { return is_closed_; }
+
+  // Stays where it is until close().
+  Result<Calls*> calls_of(const std::string& name) {
+    const auto found = calls_.find(name);
+    if (found != calls_.end()) return &found->second;
+    Calls made;
+    collective::PartialOptions options;
+    options.name = "calls/" + name;  // apart from those of GroupAverage
+    DUNLIN_ASSIGN(made.partial, PartialAllReduce::create(fabric(), options));
+    return &calls_.emplace(name, std::move(made)).first->second;
+  }
+
+ private:
+  std::map<std::string, Calls> calls_;
+  bool is_closed_ = false;
+};
+
+class PartialReduces::Reduce final : public ResidentOperation {
+ public:
+  explicit Reduce(std::shared_ptr<Body> body) : ResidentOperation(body), body_(std::move(body)) {}
+
+  Status begin(const std::string& name, PartialCall call) {
+    if (body_->is_closed()) return closed();
+    DUNLIN_ASSIGN(calls_, body_->calls_of(name));
+    if (call.number == 0) call.number = calls_->last_number + 1;
+    DUNLIN_ASSIGN(request_, calls_->partial->start(call));
+    calls_->last_number = call.number;
+    calls_->under_way.push_back(request_.number);
+    return Status::ok();
+  }
+  Status test() override {
+    if (is_over()) return outcome();
+    if (body_->is_closed()) return closed();
+    Status status = calls_->partial->test(request_);
+    if (status.is_busy()) {
+      if (!is_late()) return status;
+      status = calls_->partial->wait(request_, Duration::zero());  // gives it up
+    }
+    std::erase(calls_->under_way, request_.number);
+    calls_->has_failed = calls_->has_failed || status.is_error();
+    // Where it is an expiry, too, which would leave other operations under way.
+    finish(status);
+    return status;
+  }
+
+ protected:
+  std::vector<Awaited> awaited() const override {
+    return body_->is_closed() ? std::vector<Awaited>() : calls_->partial->awaited(request_);
+  }
+
+ private:
+  bool is_late() {
+    if (calls_->under_way.front() != request_.number) return false;
+    const TimePoint now = body_->fabric().clock().now();
+    if (!turn_began_) turn_began_ = now;
+    return now - *turn_began_ >= body_->fabric().config().deadline;
+  }
+
+  std::shared_ptr<Body> body_;
+  Calls* calls_ = nullptr;
+  PartialRequest request_;
+  std::optional<TimePoint> turn_began_;
+};
+
+Result<std::shared_ptr<PartialReduces>> PartialReduces::create(Runtime& runtime) {
+  std::shared_ptr<Body> made;
+  DUNLIN_TRY(runtime.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
+    made = std::make_shared<Body>(fabric);
+    return std::shared_ptr<Resident>(made);
+  }));
+  return std::shared_ptr<PartialReduces>(new PartialReduces(runtime, std::move(made)));
+}
+
+Runtime::Make PartialReduces::maker(const std::string& name, const PartialCall& call) const {
+  return [&, this](Fabric&) -> Result<std::shared_ptr<Operation>> {
+    auto operation = std::make_shared<Reduce>(body_);
+    DUNLIN_TRY(operation->begin(name, call));
+    return std::shared_ptr<Operation>(std::move(operation));
+  };
+}
+
+Result<std::shared_ptr<Operation>> PartialReduces::start(const std::string& name,
+                                                         const PartialCall& call) {
+  return runtime_.start(maker(name, call));
+}
+
+Status PartialReduces::run(const std::string& name, const PartialCall& call,
+                           const Runtime::Interrupt& interrupt,
+                           std::shared_ptr<Operation>* unfinished) {
+  return runtime_.run(maker(name, call), runtime_.config().deadline + kBeyondDeadline, interrupt,
+                      unfinished);
+}
+
+}  // namespace dunlin::binding

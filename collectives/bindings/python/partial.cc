@@ -1,0 +1,198 @@
+#include "collectives/bindings/python/partial.h"
+
+#include <fmt/format.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "collectives/bindings/group_average.h"
+#include "collectives/bindings/partial.h"
+#include "collectives/bindings/python/array.h"
+#include "collectives/bindings/python/job.h"
+#include "collectives/bindings/python/request.h"
+
+namespace dunlin::python {
+
+namespace py = pybind11;
+using binding::PartialReduces;
+using binding::Runtime;
+using collective::DataType;
+using collective::PartialCall;
+
+namespace {
+
+// A number that Python gave; None: 0.
+std::uint64_t number_of(const std::optional<std::int64_t>& number) {
+  if (!number) return 0;
+  if (*number < 1) throw py::value_error("number: 1 or more, or None");
+  return static_cast<std::uint64_t>(*number);
+}
+
+struct Reduce {
+  Reduce(py::handle x, const std::vector<int>& ranks, std::string_view op,
+         std::optional<std::int64_t> number, py::handle out) {
+    const Array input = view_of(x, "partial_all_reduce");
+    const Array output = output_for(input, input.shape, out);
+    check_overlap(input, output, 0);
+    call.number = number_of(number);
+    for (const int rank : ranks) call.members.emplace_back(rank);
+    call.input = input.data;
+    call.output = output.data;
+    call.count = input.count;
+    call.reduction = {input.type, take(collective::parse_reduce_op(op))};
+    outcome.result = output.object;
+    outcome.memory = {input.keeper, output.keeper};
+  }
+  PartialCall call;
+  Outcome outcome;
+};
+
+py::object reduce(py::object x, const std::vector<int>& ranks, std::string_view op,
+                  const std::string& name, std::optional<std::int64_t> number, py::object out) {
+  const std::shared_ptr<PartialReduces> partial = Job::instance().partial();
+  Reduce made(x, ranks, op, number, out);
+  const std::shared_ptr<Runtime> runtime = Job::instance().runtime();
+  return complete(
+      [&](const Runtime::Interrupt& interrupt, std::shared_ptr<binding::Operation>* unfinished) {
+        return partial->run(name, made.call, interrupt, unfinished);
+      },
+      std::move(made.outcome));
+}
+
+std::unique_ptr<Request> start_reduce(py::object x, const std::vector<int>& ranks,
+                                      std::string_view op, const std::string& name,
+                                      std::optional<std::int64_t> number, py::object out) {
+  const std::shared_ptr<PartialReduces> partial = Job::instance().partial();
+  Reduce made(x, ranks, op, number, out);
+  const std::shared_ptr<Runtime> runtime = Job::instance().runtime();
+  auto operation = take(released([&] { return partial->start(name, made.call); }));
+  return std::make_unique<Request>(runtime, std::move(operation), std::move(made.outcome));
+}
+
+class GroupAverage {
+ public:
+  GroupAverage(std::size_t count, std::string_view source, int group_size,
+               std::uint64_t slowdown_threshold, std::optional<std::pair<int, int>> layout,
+               std::uint64_t seed, const std::string& name)
+      : runtime_(Job::instance().runtime()) {
+    binding::GroupAverage::Options options;
+    options.name = name;
+    options.count = count;
+    options.source = take(collective::parse_group_source(source));
+    options.groups.group_size = group_size;
+    options.groups.slowdown_threshold = slowdown_threshold;
+    if (layout) options.groups.layout = {layout->first, layout->second};
+    options.groups.seed = seed;
+    const Runtime::Interrupt interrupt = interrupt_of_thread();
+    average_ = take(released(
+        [&] { return binding::GroupAverage::create(*runtime_, std::move(options), interrupt); }));
+  }
+
+  const std::string& name() const { return average_->options().name; }
+  std::size_t count() const { return average_->options().count; }
+  const char* source() const { return to_string(average_->options().source); }
+
+  py::object average(py::object model, std::optional<std::uint64_t> iteration) {
+    check_job(runtime_);
+    const Array array = view(model);
+    Outcome outcome = outcome_of(model, array);
+    const std::uint64_t number = number_of(iteration);
+    return complete(
+        [&](const Runtime::Interrupt& interrupt, std::shared_ptr<binding::Operation>* unfinished) {
+          return average_->run(number, floats(array), interrupt, unfinished);
+        },
+        std::move(outcome));
+  }
+  std::unique_ptr<Request> start(py::object model, std::optional<std::uint64_t> iteration) {
+    check_job(runtime_);
+    const Array array = view(model);
+    Outcome outcome = outcome_of(model, array);
+    const std::uint64_t number = number_of(iteration);
+    auto operation = take(released([&] { return average_->start(number, floats(array)); }));
+    return std::make_unique<Request>(runtime_, std::move(operation), std::move(outcome));
+  }
+  void leave() {
+    check_job(runtime_);
+    check(released([&] { return average_->leave(); }));
+  }
+  bool is_over() {
+    check_job(runtime_);
+    return take(released([&] { return average_->is_over(); }));
+  }
+  py::dict statistics() {
+    check_job(runtime_);
+    const auto own = take(released([&] { return average_->statistics(); }));
+    const Rank master = take(released([&] { return average_->master(); }));
+    py::dict all;
+    all["iterations"] = own.iterations;
+    all["groups"] = own.groups;
+    all["members"] = own.members;
+    all["alone"] = own.alone;
+    all["failures"] = own.failures;
+    all["waited"] = to_seconds(own.waited);
+    all["server"] = master == Rank() ? py::object(py::none()) : py::int_(master.value());
+    return all;
+  }
+
+ private:
+  Array view(py::handle model) const {
+    Array array = writable_view_of(model, "GroupAverage");
+    if (array.type != DataType::kFloat32 || array.count != count()) {
+      raise(Status(Code::kInvalidArgument,
+                   fmt::format("GroupAverage: a model of {} float32 elements is needed, not of {} "
+                               "{}",
+                               count(), array.count, to_string(array.type))));
+    }
+    return array;
+  }
+  static Outcome outcome_of(const py::object& model, const Array& array) {
+    Outcome outcome;
+    outcome.result = model;
+    outcome.memory = {array.keeper};
+    return outcome;
+  }
+  static float* floats(const Array& array) { return reinterpret_cast<float*>(array.data); }
+  // One more than the last, where none is given.
+  std::uint64_t number_of(std::optional<std::uint64_t> iteration) {
+    const std::uint64_t wanted = iteration.value_or(next_iteration_);
+    next_iteration_ = std::max(next_iteration_, wanted + 1);
+    return wanted;
+  }
+
+  std::shared_ptr<Runtime> runtime_;
+  std::shared_ptr<binding::GroupAverage> average_;
+  std::uint64_t next_iteration_ = 0;
+};
+
+}  // namespace
+
+void define_partial(py::module_& module) {
+  using py::arg;
+  const auto none = py::none();
+  module.def("partial_all_reduce", &reduce, arg("x"), arg("ranks"), arg("op") = "avg",
+             arg("name") = "", arg("number") = none, arg("out") = none);
+  module.def("start_partial_all_reduce", &start_reduce, arg("x"), arg("ranks"), arg("op") = "avg",
+             arg("name") = "", arg("number") = none, arg("out") = none);
+  py::class_<GroupAverage>(module, "GroupAverage")
+      .def(py::init<std::size_t, std::string_view, int, std::uint64_t,
+                    std::optional<std::pair<int, int>>, std::uint64_t, const std::string&>(),
+           arg("count"), arg("source") = "smart", arg("group_size") = 3,
+           arg("slowdown_threshold") = 4, arg("layout") = none, arg("seed") = 1,
+           arg("name") = "groups")
+      .def_property_readonly("name", &GroupAverage::name)
+      .def_property_readonly("count", &GroupAverage::count)
+      .def_property_readonly("source", &GroupAverage::source)
+      .def("average", &GroupAverage::average, arg("model"), arg("iteration") = none)
+      .def("start_average", &GroupAverage::start, arg("model"), arg("iteration") = none)
+      .def("leave", &GroupAverage::leave)
+      .def("is_over", &GroupAverage::is_over)
+      .def("statistics", &GroupAverage::statistics);
+}
+
+}  // namespace dunlin::python

@@ -107,6 +107,7 @@ struct Shared {
   Duration duration{};           // of each size, instead of iterations; 0: by iterations
   std::uint64_t warmup = 0;      // 0: a share of the iterations
   std::uint32_t depth = 0;       // 0: the benchmark's own default
+  std::uint32_t queue_pairs = 0;  // of the verbs transport, per port, for stripes; 0: as configured
   bool is_bidirectional = false;
   bool checks = true;
   bool has_histogram = false;
@@ -120,6 +121,7 @@ struct Shared {
 inline constexpr std::size_t kLargestSize = std::size_t{1} << 48;  // a sum of some is a number
 inline constexpr std::uint64_t kMostIterations = std::uint64_t{1} << 40;
 inline constexpr std::uint32_t kDeepest = 4096;
+inline constexpr std::uint32_t kMostQueuePairs = 8;  // as DUNLIN_VERBS_QP_COUNT
 inline constexpr double kLongestSeconds = 86'400;
 inline constexpr double kLongestStep = 1'000;  // milliseconds; a ring's deadline holds many
 

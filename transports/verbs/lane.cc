@@ -3,13 +3,6 @@
 #include "transports/verbs/region.h"
 
 namespace dunlin::transport::verbs {
-namespace {
-
-// What a flush reads back: any word of the mailbox.
-constexpr std::uint64_t kFlushBytes = sizeof(std::uint64_t);
-
-}  // namespace
-
 VerbsLane::VerbsLane(Engine& engine, const Link& link, Connection& connection, LaneKind kind)
     : engine_(engine),
       link_(link),
@@ -111,10 +104,10 @@ Status VerbsLane::flush(Visibility visibility, Completion* completion) {
   }
   Operation* const operation = claim("flush", completion);
   if (operation == nullptr) return Status::busy();
-  operation->moves_bytes = true;
   if (visibility == Visibility::kRemote) {
-    operation->action = Action::kFlush;
-    operation->size = kFlushBytes;
+    operation->attach_flush();
+  } else {
+    operation->moves_bytes = true;
   }
   out_.launch();
   return Status::ok();
@@ -178,6 +171,50 @@ Status VerbsLane::compare_swap(RemoteSlice word, std::uint64_t expected, std::ui
 std::size_t VerbsLane::progress() {
   const std::uint64_t before = out_.completed();
   engine_.progress();
+  return out_.completed() - before;
+}
+
+void StripingLane::launch_striped(Operation& operation, const LocalSlice& from,
+                                  const RemoteSlice& to) {
+  ++counters_.puts;
+  counters_.put_bytes += from.size();
+  const auto& region = static_cast<const VerbsRemoteRegion&>(*to.region());
+  const auto& own = static_cast<const VerbsRegion&>(*from.region()->at(engine_.context().index));
+  StripedPut put;
+  put.local = reinterpret_cast<std::uint64_t>(from.data());
+  put.remote = region.address() + to.offset();
+  put.size = from.size();
+  put.local_keys = own.local_keys();
+  put.remote_keys = region.keys();
+  out_.launch_striped(operation, put);
+}
+
+Status StripingLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
+  if (!is_striped(from)) return VerbsLane::put(from, to, completion);
+  DUNLIN_TRY(check_open());
+  DUNLIN_TRY(check_slices(from, to));
+  Operation* const operation = claim("put", completion);
+  if (operation == nullptr) return Status::busy();
+  launch_striped(*operation, from, to);
+  return Status::ok();
+}
+
+Status StripingLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& notification,
+                                Completion* completion) {
+  if (!is_striped(from)) return VerbsLane::put_notify(from, to, notification, completion);
+  DUNLIN_TRY(check_open());
+  DUNLIN_TRY(check_slices(from, to));
+  DUNLIN_TRY(check_notification(notification, engine_.context().board.size()));
+  Operation* const operation = claim("put with notification", completion);
+  if (operation == nullptr) return Status::busy();
+  attach_notification(*operation, notification);
+  launch_striped(*operation, from, to);
+  return Status::ok();
+}
+
+std::size_t StripingLane::progress() {
+  const std::uint64_t before = out_.completed();
+  engine_.progress_with_rails();
   return out_.completed() - before;
 }
 

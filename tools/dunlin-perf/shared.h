@@ -103,10 +103,10 @@ struct RingOptions {
 struct Shared {
   Bench bench = Bench::kPut;
   std::vector<std::size_t> sizes;
-  std::uint64_t iterations = 0;  // 0: by size
-  Duration duration{};           // of each size, instead of iterations; 0: by iterations
-  std::uint64_t warmup = 0;      // 0: a share of the iterations
-  std::uint32_t depth = 0;       // 0: the benchmark's own default
+  std::uint64_t iterations = 0;   // 0: by size
+  Duration duration{};            // of each size, instead of iterations; 0: by iterations
+  std::uint64_t warmup = 0;       // 0: a share of the iterations
+  std::uint32_t depth = 0;        // 0: the benchmark's own default
   std::uint32_t queue_pairs = 0;  // of the verbs transport, per port, for stripes; 0: as configured
   bool is_bidirectional = false;
   bool checks = true;

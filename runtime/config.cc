@@ -187,8 +187,21 @@ const std::vector<Row>& table() {
       text_row(
           "DUNLIN_VERBS_DEVICE",
           "RDMA device of the verbs transport, NAME or NAME:PORT (default: the nearest with an "
-          "active port, rather with an IP address; ranks of a host take turns where several are)",
+          "active port, rather with an IP address; ranks of a host take turns where several are); "
+          "or several, separated by commas, of which the first carries the short messages",
           &Config::verbs_device),
+      number_row("DUNLIN_VERBS_RAILS", "0", "ports", 0, 8, "0..8",
+                 "ports that a process of the verbs transport stripes large puts over (0: as many "
+                 "as DUNLIN_VERBS_DEVICE names, or 1)",
+                 &Config::verbs_rails),
+      number_row("DUNLIN_VERBS_QP_COUNT", "1", "queue pairs", 1, 8, "1..8",
+                 "queue pairs per port and peer that large puts of the verbs transport are striped "
+                 "over, each as if it were a port",
+                 &Config::verbs_queue_pairs),
+      number_row("DUNLIN_VERBS_STRIPE_ABOVE", "32768", "bytes", 0, 1 << 30, "0..1073741824",
+                 "puts of more bytes are striped where the verbs transport has several ports or "
+                 "queue pairs",
+                 &Config::verbs_stripe_above),
       choice_row<VerbsConnect>(
           "DUNLIN_VERBS_CONNECT", "auto", "auto, manager, bootstrap",
           "who makes the connections of the verbs transport: librdmacm's connection manager, which "

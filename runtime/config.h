@@ -67,7 +67,10 @@ struct Config {
   std::int64_t spin_iterations = 0;
   bool huge_pages = true;
   std::int64_t verbs_queue_depth = 0;  // operations that a verbs lane holds at a time
-  std::string verbs_device;            // NAME or NAME:PORT; empty: the nearest
+  std::string verbs_device;            // NAME or NAME:PORT, separated by commas; empty: the nearest
+  std::int64_t verbs_rails = 0;        // ports at a time; 0: those of verbs_device, or one
+  std::int64_t verbs_queue_pairs = 0;  // per rail, for stripes
+  std::int64_t verbs_stripe_above = 0;  // bytes
   VerbsConnect verbs_connect = VerbsConnect::kAuto;
   std::int64_t verbs_gid_index = 0;      // -1: chosen
   std::int64_t verbs_traffic_class = 0;  // -1: the system's

@@ -84,6 +84,19 @@ class Devices(unittest.TestCase):
         self.assertRegex(text, r"gids +index 1, type RoCE v2, gid ::ffff:10\.77\.0\.2, interface v1\n")
         self.assertRegex(text, r"max mr size +16 EiB\n")
 
+    def test_rails(self):
+        rails = self.rdma["rails"]
+        self.assertEqual(rails["ports"], ["rxe0 port 1"])
+        self.assertIn("DUNLIN_VERBS_RAILS", rails["why"])
+        self.assertIn("none", rails["striping"])
+        wanted = report(DUNLIN_VERBS_RAILS="2", DUNLIN_VERBS_QP_COUNT="3")["rdma"]["rails"]
+        self.assertEqual(wanted["ports"], ["rxe0 port 1", "rxe1 port 1"])
+        self.assertIn("over 6 queue pairs", wanted["striping"])
+        named = report(DUNLIN_VERBS_DEVICE="rxe1,rxe0:1")["rdma"]
+        self.assertEqual(named["rails"]["ports"], ["rxe1 port 1", "rxe0 port 1"])
+        self.assertIn("DUNLIN_VERBS_DEVICE names", named["rails"]["why"])
+        self.assertIn("of 'mlx5_0'", report(DUNLIN_VERBS_DEVICE="rxe1,mlx5_0")["rdma"]["reason"])
+
     def test_device_of_the_configuration(self):
         one = report(DUNLIN_VERBS_DEVICE="rxe1")["rdma"]
         self.assertEqual([each["device"] for each in one["addresses"]], ["rxe1"])

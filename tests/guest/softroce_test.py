@@ -125,6 +125,31 @@ class Ends(unittest.TestCase):
         self.assertEqual(job.wait(), -signal.SIGKILL)
 
 
+class SecondDevices(unittest.TestCase):
+    """--devices 2: a second network, whose cable is not the first one's."""
+    SCRIPT = """
+for device in /sys/class/infiniband/*; do
+  echo "${device##*/} $(cat $device/ports/1/gids/1) $(cat $device/ports/1/state)"
+done
+"""
+    ACTIVE = "0000:0000:0000:0000:0000:ffff:0a4d"
+
+    def devices(self, *options):
+        done = softroce("--devices", "2", *options, "--timeout", "120", "--", "bash", "-c", self.SCRIPT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return sorted(done.stdout.decode().splitlines())
+
+    def test_one_host_has_both_ends_of_both_cables(self):
+        self.assertEqual(self.devices(), [
+            f"rxe0 {self.ACTIVE}:0001 4: ACTIVE", f"rxe1 {self.ACTIVE}:0002 4: ACTIVE",
+            f"rxe2 {self.ACTIVE}:0101 4: ACTIVE", f"rxe3 {self.ACTIVE}:0102 4: ACTIVE"])
+
+    def test_two_hosts_have_two_each(self):
+        self.assertEqual(self.devices("--hosts", "2"), [
+            f"0: rxe0 {self.ACTIVE}:0001 4: ACTIVE", f"0: rxe1 {self.ACTIVE}:0101 4: ACTIVE",
+            f"1: rxe0 {self.ACTIVE}:0002 4: ACTIVE", f"1: rxe1 {self.ACTIVE}:0102 4: ACTIVE"])
+
+
 class Skipped(unittest.TestCase):
     def expect_skipped(self, path, reason):
         with tempfile.TemporaryDirectory() as cache:

@@ -2,9 +2,10 @@
 # Tests of the verbs transport that need RDMA devices: to be run in a guest of tools/softroce.
 #
 #   verbs.sh BUILD_DIR threads|processes|shallow|faults|gpu|lossy|job|outage|relink|removal|linkdown|two_hosts
+#   verbs.sh BUILD_DIR rails|rails_perf|rail_down|rails_bandwidth
 #   verbs.sh BUILD_DIR soak [SECONDS [SEED]]
 #
-# two_hosts needs two guests. The long soak, for those who look for leaks and rare faults:
+# two_hosts needs two guests, those with rails --devices 2. The long soak, for those who look for leaks and rare faults:
 #
 #   tools/softroce --timeout 1500 -- $PWD/tests/guest/verbs.sh $PWD/build/check soak 600
 #
@@ -14,6 +15,7 @@ set -uo pipefail
 build=$1 case=$2
 conformance=$build/tests/conformance/test_conformance
 run=$build/tools/dunlin-run/dunlin-run
+perf=$build/tools/dunlin-perf/dunlin-perf
 svm=("$build/apps/svm/program/dunlin-svm" --generate --rows 2000 --features 500 --seed 3)
 export DUNLIN_TRANSPORTS=verbs
 # Everything is emulated.
@@ -47,7 +49,7 @@ go_on_after_outages() {
   : >/tmp/verbs
   (
     until grep -q objective /tmp/verbs; do sleep 0.2; done
-    for _ in 1 2 3; do
+    for _ in 1 2; do
       break_link
       sleep 3
       mend_link
@@ -131,6 +133,37 @@ renew_devices() {
   done
 }
 
+# sent INTERFACE: bytes so far.
+sent() { cat "/sys/class/net/$1/statistics/tx_bytes"; }
+
+# check_both_rails_carry COMMAND...: runs it, and then both networks have carried something, by both ends.
+check_both_rails_carry() {
+  local before=() interface number=0
+  for interface in v0 v1 v2 v3; do before+=("$(sent $interface)"); done
+  "$@" || fail "$*"
+  for interface in v0 v1 v2 v3; do
+    echo "$interface has sent $(($(sent $interface) - before[number])) bytes"
+    (($(sent $interface) - before[number++] > 20000)) || fail "$interface has carried next to nothing"
+  done
+}
+
+# start_stream LOG REPETITIONS: puts with notifications between two ranks, each over two rails, in the background as
+# process $job; returns when it is under way.
+start_stream() {
+  local before
+  before=$(sent v2)
+  DUNLIN_VERBS_RAILS=2 DUNLIN_VERBS_CONNECT=bootstrap DUNLIN_LOG_LEVEL=info \
+    "$run" -n 2 --grace 15 "$perf" put-notify --size 256K --iterations "$2" >"$1" 2>&1 &
+  job=$!
+  until (($(sent v2) - before > 4000000)); do
+    kill -0 $job 2>/dev/null || {
+      cat "$1" >&2
+      fail "the stream ended too early"
+    }
+    sleep 0.2
+  done
+}
+
 case $case in
   # librdmacm's state doesn't survive a fork: threads and processes in processes of their own.
   threads) exec "$conformance" --gtest_filter='*/threads' ;;
@@ -140,6 +173,58 @@ case $case in
     DUNLIN_VERBS_QUEUE_DEPTH=2 "$conformance" --gtest_filter='*LaneTest*/threads:*AccessTest*/threads:*ChannelTest*/threads' ||
       fail "with queues of depth 2"
     check_receivers_were_ready
+    ;;
+  # Every put is striped. Threads connect through the connection manager, processes through the bootstrap.
+  rails)
+    export DUNLIN_VERBS_RAILS=2 DUNLIN_VERBS_STRIPE_ABOVE=0
+    lanes() { "$conformance" --gtest_filter="*LaneTest*/$1:*AccessTest*/$1:*ChannelTest*/$1"; }
+    check_both_rails_carry lanes threads
+    DUNLIN_VERBS_CONNECT=bootstrap lanes processes || fail "through the bootstrap"
+    DUNLIN_VERBS_QUEUE_DEPTH=2 lanes threads || fail "with queues of depth 2"
+    check_receivers_were_ready
+    ;;
+  rails_perf)
+    two() { "$run" -n 2 "$perf" "$@" --check; }
+    export DUNLIN_VERBS_RAILS=2
+    check_both_rails_carry two put --size 48K,64K,1M --iterations 40
+    check_both_rails_carry two put-notify --size 100000,1M --iterations 40
+    unset DUNLIN_VERBS_RAILS
+    DUNLIN_VERBS_DEVICE=rxe0 two put --size 64K,1M --iterations 40 --qp-count 4 || fail "four queue pairs of a port"
+    # One end has two rails, the other one: they agree on one, with two queue pairs.
+    "$run" -n 2 bash -c 'DUNLIN_VERBS_RAILS=$((1 + DUNLIN_RANK)) exec "$@"' bash "$perf" put --size 1M --iterations 20 \
+      --qp-count 2 --bidirectional --check || fail "a different number of rails"
+    ;;
+  rail_down)
+    export DUNLIN_DEADLINE=60000
+    start_stream /tmp/stream 150
+    ip link set v2 down || fail "ip link set v2 down"
+    sleep 4
+    ip link set v2 up || fail "ip link set v2 up"
+    wait $job || { cat /tmp/stream >&2; fail "the stream did not survive an outage of one rail"; }
+    grep -E 'lost the|is back after|256' /tmp/stream
+    grep -Eq 'the rail 2 connection to rank [01] is back after' /tmp/stream || fail "rail 2 was not lost"
+    # And for good.
+    export DUNLIN_DEADLINE=15000
+    start_stream /tmp/stream 100000
+    ip link set v2 down || fail "ip link set v2 down"
+    code=0 began=$SECONDS
+    (sleep 120 && kill -KILL $job) 2>/dev/null &
+    watch=$!
+    wait $job || code=$?
+    kill $watch 2>/dev/null
+    grep -E 'lost the|error|dunlin-perf:|dunlin-run:' /tmp/stream
+    echo "the stream ended with $code after $((SECONDS - began)) s"
+    [[ $code == 1 ]] || fail "the stream ended with $code, and not by itself with 1"
+    grep -q 'lost the rail 2 connection to rank' /tmp/stream || fail "nobody tells which rail was lost"
+    ;;
+  # Not a test: the figures in bench/README.md.
+  rails_bandwidth)
+    two() { echo "$1:" && shift && env "$@" "$run" -n 2 "$perf" put --size 64K,1M --duration 3 --no-check || fail "$*"; }
+    for _ in 1 2; do
+      two "1 queue pair" DUNLIN_VERBS_RAILS=1
+      two "2 queue pairs" DUNLIN_VERBS_RAILS=1 DUNLIN_VERBS_QP_COUNT=2
+      two "2 rails" DUNLIN_VERBS_RAILS=2
+    done
     ;;
   faults) exec "$build/tests/transports/test_verbs_fault" ;;
   gpu)

@@ -197,6 +197,7 @@ Shared some_options() {
   options.sizes = {8, 64};
   options.duration = 1500ms;
   options.depth = 3;
+  options.queue_pairs = 2;
   options.is_bidirectional = true;
   options.consistency.straggler = Straggler{1, 2.5};
   options.consistency.compute = 7us;
@@ -224,6 +225,7 @@ TEST(Shared, WhatNobodyCanHaveAskedForIsRefused) {
   EXPECT_EQ(with("size", {std::uint64_t{1} << 60}).code(), Code::kInvalidArgument);
   EXPECT_EQ(with("size", "eight").code(), Code::kCorrupted);
   EXPECT_EQ(with("depth", 1 << 30).code(), Code::kInvalidArgument);
+  EXPECT_EQ(with("qp-count", 9).code(), Code::kInvalidArgument);
   EXPECT_EQ(with("progress-every", "often").code(), Code::kCorrupted);
   EXPECT_EQ(with("iterations", 5).code(), Code::kInvalidArgument);  // and a duration
   EXPECT_EQ(shared_from_json({}).status().code(), Code::kCorrupted);

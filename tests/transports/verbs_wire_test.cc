@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "transports/verbs/constants.h"
 #include "transports/verbs/wire.h"
 
 namespace dunlin::transport::verbs {
@@ -68,6 +69,7 @@ TEST(LandingTest, ComesBackFromItsRecordAndFromNoOther) {
 TEST(ConnectionLetterTest, ComesBackAndNothingElseDoes) {
   ConnectionLetter letter{.kind = LetterKind::kAnswer, .initiator = 3, .session = 17};
   letter.is_for_initiator = true;
+  letter.port = 3;
   letter.place = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, 42, 0xabcdef, 7, 5};
   letter.reads = 16;
   letter.private_data = {std::byte{1}, std::byte{2}};
@@ -79,6 +81,7 @@ TEST(ConnectionLetterTest, ComesBackAndNothingElseDoes) {
   EXPECT_EQ(back->sender, 2222u);
   EXPECT_EQ(back->kind, LetterKind::kAnswer);
   EXPECT_EQ(back->initiator, 3u);
+  EXPECT_EQ(back->port, 3);
   EXPECT_EQ(back->session, 17u);
   EXPECT_TRUE(back->is_for_initiator);
   EXPECT_EQ(std::memcmp(&back->place, &letter.place, sizeof letter.place), 0);
@@ -92,26 +95,37 @@ TEST(ConnectionLetterTest, ComesBackAndNothingElseDoes) {
 TEST(AddressTest, ComesBackAndNothingElseDoes) {
   Address address;
   address.token = 0x0123456789abcdef;
-  address.ip = "10.1.2.3";
-  address.port = 4711;
+  address.ports = {{"10.1.2.3", 4711, false}, {"", 0, true}};
   for (const auto atomics : {std::optional<AtomicScope>(), std::optional(AtomicScope::kTransport),
                              std::optional(AtomicScope::kSystem)}) {
     address.atomics = atomics;
-    address.is_infiniband = !address.is_infiniband;
+    address.ports.front().is_infiniband = !address.ports.front().is_infiniband;
     Bytes encoded = address.encode();
     const auto back = Address::decode(encoded);
     ASSERT_TRUE(back) << back.status().to_string();
     EXPECT_EQ(back->token, address.token);
-    EXPECT_EQ(back->ip, address.ip);
-    EXPECT_EQ(back->port, address.port);
+    ASSERT_EQ(back->ports.size(), address.ports.size());
+    for (std::size_t i = 0; i < address.ports.size(); ++i) {
+      EXPECT_EQ(back->ports[i].ip, address.ports[i].ip);
+      EXPECT_EQ(back->ports[i].ip_port, address.ports[i].ip_port);
+      EXPECT_EQ(back->ports[i].is_infiniband, address.ports[i].is_infiniband);
+    }
     EXPECT_EQ(back->atomics, atomics);
-    EXPECT_EQ(back->is_infiniband, address.is_infiniband);
     EXPECT_FALSE(Address::decode(std::span(encoded).first(encoded.size() - 1)));
     encoded.back() = std::byte{9};
     EXPECT_FALSE(Address::decode(encoded));
     encoded.front() = std::byte{0xff};
     EXPECT_EQ(Address::decode(encoded).status().code(), Code::kUnavailable) << "another version";
   }
+}
+
+TEST(AddressTest, HasAPortAndNotTooMany) {
+  Address address;
+  EXPECT_FALSE(Address::decode(address.encode()));
+  address.ports.resize(kMostPorts);
+  EXPECT_TRUE(Address::decode(address.encode()));
+  address.ports.resize(kMostPorts + 1);
+  EXPECT_EQ(Address::decode(address.encode()).status().code(), Code::kCorrupted);
 }
 
 }  // namespace

@@ -62,6 +62,34 @@ Json in_json(const Addresses& addresses) {
   return json;
 }
 
+std::string why_so_many(const Config& config, std::size_t ports, std::size_t rails) {
+  if (config.verbs_rails != 0) {
+    return fmt::format("DUNLIN_VERBS_RAILS asks for {}, and there are {}", config.verbs_rails,
+                       ports);
+  }
+  if (rails > 1) return "DUNLIN_VERBS_DEVICE names them";
+  return fmt::format(
+      "the nearest of {}; DUNLIN_VERBS_RAILS, or several names in "
+      "DUNLIN_VERBS_DEVICE, would make it more",
+      ports);
+}
+
+// What the first rank of this host would use; the others take turns.
+Json rails_in_json(const Addresses& addresses, const Config& config) {
+  const auto chosen = transport::verbs::choose(addresses, config.verbs_device, 0,
+                                               transport::verbs::rails_wanted(config));
+  Json ports = Json::array();
+  for (const auto& each : chosen)
+    ports.push_back(fmt::format("{} port {}", each.device, each.port));
+  const auto queue_pairs = chosen.size() * static_cast<std::size_t>(config.verbs_queue_pairs);
+  return {{"ports", std::move(ports)},
+          {"why", why_so_many(config, addresses.size(), chosen.size())},
+          {"striping", queue_pairs == 1
+                           ? "none: one port, one queue pair"
+                           : fmt::format("puts of more than {} bytes, over {} queue pairs per peer",
+                                         config.verbs_stripe_above, queue_pairs)}};
+}
+
 }  // namespace
 
 Json rdma_report(const Config& config) {
@@ -80,6 +108,7 @@ Json rdma_report(const Config& config) {
     explain_no_manager(json, errno);
   }
   json["addresses"] = in_json(wanted ? *wanted : Addresses());
+  if (wanted) json["rails"] = rails_in_json(*wanted, config);
   json["devices"] = std::move(devices);
   return json;
 }

@@ -48,6 +48,7 @@ Result<std::unique_ptr<Job>> Job::open(const Options& options, Config config,
 
 Status Job::start(const Options& options) {
   if (!options.transport.empty()) config_.transports = split(options.transport);
+  if (options.queue_pairs != 0) config_.verbs_queue_pairs = options.queue_pairs;
   configure_log(config_.log_level, rank());
   if (options.binds) DUNLIN_TRY(bind());
   DUNLIN_ASSIGN(fabric_, transport::Fabric::create(*bootstrap_, config_, clock_));

@@ -326,6 +326,11 @@ void Parser::declare_measuring(CLI::App& app) {
       ->check(CLI::Range(0.001, kLongestSeconds))
       ->excludes(iterations)
       ->group(kMeasurement);
+  app.add_option("--qp-count", options_.queue_pairs,
+                 "queue pairs per port that large puts of the verbs transport are striped over; "
+                 "default: DUNLIN_VERBS_QP_COUNT")
+      ->check(CLI::Range(std::uint32_t{1}, kMostQueuePairs))
+      ->group(kMeasurement);
   app.add_option("--warmup", options_.warmup, "untimed ones before; default: a tenth")
       ->check(CLI::Range(std::uint64_t{0}, kMostIterations))
       ->group(kMeasurement);

@@ -185,6 +185,7 @@ Json context(const Options& options, Job& job, std::uint32_t depth) {
             {"wait", job.wait_policy()},
             {"ranks", job.size()}};
   if (depth != 0) json["depth"] = depth;
+  if (options.queue_pairs != 0) json["qp_count"] = options.queue_pairs;
   if (options.duration != Duration::zero()) json["duration_s"] = to_seconds(options.duration);
   if (options.is_bidirectional) json["bidirectional"] = true;
   json["host"] = host_name();

@@ -99,6 +99,7 @@ Result<Shared> read(const Json& json) {
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(json.at("duration")));
   options.warmup = json.at("warmup");
   options.depth = json.at("depth");
+  options.queue_pairs = json.at("qp-count");
   options.is_bidirectional = json.at("bidirectional");
   options.checks = json.at("check");
   options.has_histogram = json.at("report-histogram");
@@ -196,6 +197,8 @@ std::string problem_of(const Shared& options) {
     return fmt::format("{} tensors: 1 to {}", options.collective.tensors, kMostTensors);
   }
   if (options.depth > kDeepest) return fmt::format("a depth of more than {}", kDeepest);
+  if (options.queue_pairs > kMostQueuePairs)
+    return fmt::format("more than {} queue pairs", kMostQueuePairs);
   if (std::max(options.iterations, options.warmup) > kMostIterations) return "too many iterations";
   if (options.duration < Duration::zero() || to_seconds(options.duration) > kLongestSeconds) {
     return "a duration of more than a day";
@@ -215,6 +218,7 @@ Json to_json(const Shared& options) {
             {"duration", to_seconds(options.duration)},
             {"warmup", options.warmup},
             {"depth", options.depth},
+            {"qp-count", options.queue_pairs},
             {"bidirectional", options.is_bidirectional},
             {"check", options.checks},
             {"report-histogram", options.has_histogram},

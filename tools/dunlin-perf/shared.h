@@ -106,10 +106,11 @@ struct RingOptions {
 struct Shared {
   Bench bench = Bench::kPut;
   std::vector<std::size_t> sizes;
-  std::uint64_t iterations = 0;  // 0: by size
-  Duration duration{};           // of each size, instead of iterations; 0: by iterations
-  std::uint64_t warmup = 0;      // 0: a share of the iterations
-  std::uint32_t depth = 0;       // 0: the benchmark's own default
+  std::uint64_t iterations = 0;   // 0: by size
+  Duration duration{};            // of each size, instead of iterations; 0: by iterations
+  std::uint64_t warmup = 0;       // 0: a share of the iterations
+  std::uint32_t depth = 0;        // 0: the benchmark's own default
+  std::uint32_t queue_pairs = 0;  // of the verbs transport, per port, for stripes; 0: as configured
   bool is_bidirectional = false;
   bool checks = true;
   bool has_histogram = false;
@@ -124,6 +125,7 @@ inline constexpr std::size_t kLargestSize = std::size_t{1} << 48;  // a sum of s
 inline constexpr std::uint64_t kMostIterations = std::uint64_t{1} << 40;
 inline constexpr std::uint32_t kDeepest = 4096;
 inline constexpr std::uint32_t kMostTensors = 65'536;
+inline constexpr std::uint32_t kMostQueuePairs = 8;  // as DUNLIN_VERBS_QP_COUNT
 inline constexpr double kLongestSeconds = 86'400;
 inline constexpr double kLongestStep = 1'000;  // milliseconds; a ring's deadline holds many
 

@@ -31,7 +31,7 @@ bool is_for_now(std::span<const std::byte> refusal) {
 
 class CmSession final : public Session {
  public:
-  CmSession(CmId id, std::string from, Address to)
+  CmSession(CmId id, std::string from, PortAddress to)
       : id_(std::move(id)), from_(std::move(from)), to_(std::move(to)) {
     id_.get()->context = this;
     // Of the queue pair, once it is connected. Where it can't be set, the fabric's default of a
@@ -52,7 +52,7 @@ class CmSession final : public Session {
 
   Status find_route() override {
     DUNLIN_ASSIGN(SocketAddress from, SocketAddress::parse(from_, 0));
-    DUNLIN_ASSIGN(SocketAddress to, SocketAddress::parse(to_.ip, to_.port));
+    DUNLIN_ASSIGN(SocketAddress to, SocketAddress::parse(to_.ip, to_.ip_port));
     return check(rdma_resolve_addr(id_.get(), from.get(), to.get(), kResolveMilliseconds),
                  "rdma_resolve_addr " + to_.ip);
   }
@@ -121,7 +121,7 @@ class CmSession final : public Session {
 
   CmId id_;
   const std::string from_;
-  const Address to_;
+  const PortAddress to_;
 };
 
 }  // namespace
@@ -152,15 +152,17 @@ CmId::~CmId() {
 }
 
 CmConnector::CmConnector(std::unique_ptr<EventChannel> channel, CmId listener, std::string ip,
-                         int traffic_class, OnRequest on_request)
+                         std::size_t port, int traffic_class, OnRequest on_request)
     : channel_(std::move(channel)),
       listener_(std::move(listener)),
       ip_(std::move(ip)),
+      port_(port),
       traffic_class_(traffic_class),
       on_request_(std::move(on_request)) {}
 
-Result<std::unique_ptr<CmConnector>> CmConnector::create(const std::string& ip, int backlog,
-                                                         int traffic_class, OnRequest on_request) {
+Result<std::unique_ptr<CmConnector>> CmConnector::create(const std::string& ip, std::size_t port,
+                                                         int backlog, int traffic_class,
+                                                         OnRequest on_request) {
   DUNLIN_ASSIGN(auto channel, EventChannel::create());
   DUNLIN_ASSIGN(CmId listener, CmId::create(*channel));
   DUNLIN_ASSIGN(SocketAddress local, SocketAddress::parse(ip, 0));
@@ -169,16 +171,16 @@ Result<std::unique_ptr<CmConnector>> CmConnector::create(const std::string& ip, 
     return Status(Code::kUnavailable, fmt::format("{} belongs to no RDMA device", ip));
   DUNLIN_TRY(check(rdma_listen(listener.get(), backlog), "rdma_listen"));
   return std::unique_ptr<CmConnector>(new CmConnector(std::move(channel), std::move(listener), ip,
-                                                      traffic_class, std::move(on_request)));
+                                                      port, traffic_class, std::move(on_request)));
 }
 
 std::uint16_t CmConnector::ip_port() const {
   return ntohs(rdma_get_src_port(listener_.get()));
 }
 
-Result<std::unique_ptr<Session>> CmConnector::open(Rank, const Address& address) {
+Result<std::unique_ptr<Session>> CmConnector::open(Rank, const Address& address, std::size_t port) {
   DUNLIN_ASSIGN(CmId id, CmId::create(*channel_));
-  auto session = std::make_unique<CmSession>(std::move(id), ip_, address);
+  auto session = std::make_unique<CmSession>(std::move(id), ip_, address.ports[port]);
   if (traffic_class_ >= 0) session->set_traffic_class(static_cast<std::uint8_t>(traffic_class_));
   return std::unique_ptr<Session>(std::move(session));
 }
@@ -202,7 +204,8 @@ void CmConnector::dispatch(rdma_cm_id* id, rdma_cm_event_type type, int status,
                            std::vector<std::byte> private_data, std::uint8_t reads) {
   if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
     id->context = nullptr;  // the listener's
-    on_request_(std::make_unique<CmSession>(CmId(id), ip_, Address()), private_data, reads);
+    on_request_(std::make_unique<CmSession>(CmId(id), ip_, PortAddress()), port_, private_data,
+                reads);
   } else if (id != listener_.get() && id->context != nullptr) {
     static_cast<CmSession*>(id->context)->on_event(type, status, std::move(private_data));
   }

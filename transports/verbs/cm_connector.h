@@ -42,30 +42,32 @@ class CmId {
 
 class CmConnector final : public Connector {
  public:
-  // Listens at `ip`, for up to `backlog` connections at a time that nobody has looked at yet.
-  // `traffic_class`: of all connections, or -1 for the system's.
-  static Result<std::unique_ptr<CmConnector>> create(const std::string& ip, int backlog,
-                                                     int traffic_class, OnRequest on_request);
+  // Listens at `ip`, of our port of that index, for up to `backlog` connections at a time that
+  // nobody has looked at yet. `traffic_class`: of all connections, or -1 for the system's.
+  static Result<std::unique_ptr<CmConnector>> create(const std::string& ip, std::size_t port,
+                                                     int backlog, int traffic_class,
+                                                     OnRequest on_request);
 
   // librdmacm's, lives as long as the process.
   ibv_context* device() const { return listener_.get()->verbs; }
-  std::uint8_t port() const { return listener_.get()->port_num; }
   // Where it listens.
   std::uint16_t ip_port() const;
 
-  Result<std::unique_ptr<Session>> open(Rank peer, const Address& address) override;
+  Result<std::unique_ptr<Session>> open(Rank peer, const Address& address,
+                                        std::size_t port) override;
   void take_events() override;
   int fd() const override { return channel_->handle()->fd; }
 
  private:
   CmConnector(std::unique_ptr<EventChannel> channel, CmId listener, std::string ip,
-              int traffic_class, OnRequest on_request);
+              std::size_t port, int traffic_class, OnRequest on_request);
   void dispatch(rdma_cm_id* id, rdma_cm_event_type type, int status,
                 std::vector<std::byte> private_data, std::uint8_t reads);
 
   std::unique_ptr<EventChannel> channel_;
   CmId listener_;
   const std::string ip_;
+  const std::size_t port_;
   const int traffic_class_;
   OnRequest on_request_;
 };

@@ -42,6 +42,17 @@ inline constexpr std::uint8_t kReceiverNotReadyRetries = 7;
 // takes the other end's device a place to answer from, and 16 hide the round trip behind the bytes.
 inline constexpr std::uint8_t kReads = 16;
 
+// Ports of a process and queue pairs per port, at most (the ranges of DUNLIN_VERBS_RAILS and
+// DUNLIN_VERBS_QP_COUNT): hosts with eight NICs have a GPU for each, and more queue pairs than that
+// keep no link busier. Rails are numbered in a byte.
+inline constexpr std::size_t kMostPorts = 8;
+inline constexpr std::size_t kMostQueuePairs = 8;
+static_assert(kMostPorts * kMostQueuePairs < 256);
+
+// Puts are cut at multiples of this: the largest MTU, so that no rail sends a packet more than one
+// queue pair would.
+inline constexpr std::uint64_t kStripeStep = 4096;
+
 // How long a receiver that is not ready asks for, all the same: code 12 is 0.64 ms.
 inline constexpr std::uint8_t kReceiverNotReadyTimer = 12;
 

@@ -14,9 +14,11 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <sstream>
 
 #include "runtime/fd.h"
 #include "runtime/topology.h"
+#include "transports/verbs/constants.h"
 
 namespace dunlin::transport::verbs {
 namespace {
@@ -61,6 +63,24 @@ int numa_node_of(const std::string& device) {
   return node;
 }
 
+// What stands between the commas.
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> names;
+  std::istringstream stream(list);
+  for (std::string name; std::getline(stream, name, ',');) names.push_back(name);
+  return names;
+}
+
+// Place of the first name of the list that stands for the port; nothing: none does.
+std::optional<std::size_t> place_of(const std::vector<std::string>& names,
+                                    const std::string& device, int port) {
+  const auto found = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
+    return name == device || name == fmt::format("{}:{}", device, port);
+  });
+  if (found == names.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - names.begin());
+}
+
 int preference(const DeviceAddress& address) {
   return (address.is_near ? 2 : 0) + (address.ip.empty() ? 0 : 1);
 }
@@ -97,6 +117,22 @@ void add_port(std::vector<DeviceAddress>& found, const std::string& device, ibv_
   if (best) found.push_back(std::move(*best));
 }
 
+// As the list has them; one without an active port is an error.
+Status order_by_names(std::vector<DeviceAddress>& found, const std::vector<std::string>& names) {
+  const auto place = [&](const DeviceAddress& one) {
+    return place_of(names, one.device, one.port).value_or(names.size());
+  };
+  std::stable_sort(found.begin(), found.end(),
+                   [&](const auto& one, const auto& other) { return place(one) < place(other); });
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (std::none_of(found.begin(), found.end(), [&](const auto& one) { return place(one) == i; }))
+      return {Code::kUnavailable, fmt::format("no active port of '{}', which is named as one of {} "
+                                              "RDMA devices",
+                                              names[i], names.size())};
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<SocketAddress> SocketAddress::parse(const std::string& ip, std::uint16_t port) {
@@ -117,6 +153,7 @@ Result<std::vector<DeviceAddress>> find_addresses(const std::string& wanted, int
   if (list == nullptr) return Status::from_errno("ibv_get_device_list", errno);
   const std::unique_ptr<ibv_device*, decltype(&ibv_free_device_list)> owner(list,
                                                                             ibv_free_device_list);
+  const std::vector<std::string> wanted_names = split(wanted);
   std::vector<DeviceAddress> found;
   std::string names;
   for (int i = 0; i < count; ++i) {
@@ -132,7 +169,7 @@ Result<std::vector<DeviceAddress>> find_addresses(const std::string& wanted, int
     ibv_device_attr attributes{};
     if (ibv_query_device(context.get(), &attributes) != 0) continue;
     for (int port = 1; port <= attributes.phys_port_cnt; ++port) {
-      if (!wanted.empty() && wanted != name && wanted != fmt::format("{}:{}", name, port)) continue;
+      if (!wanted.empty() && !place_of(wanted_names, name, port)) continue;
       add_port(found, name, context.get(), port, gid_index);
     }
   }
@@ -147,6 +184,7 @@ Result<std::vector<DeviceAddress>> find_addresses(const std::string& wanted, int
   std::stable_sort(found.begin(), found.end(), [](const auto& one, const auto& other) {
     return preference(one) > preference(other);
   });
+  if (wanted_names.size() > 1) DUNLIN_TRY(order_by_names(found, wanted_names));
   return found;
 }
 
@@ -155,11 +193,24 @@ int error_of_opening(const std::string& file, int otherwise) {
   return opened.is_open() ? otherwise : errno;
 }
 
-const DeviceAddress& choose(const std::vector<DeviceAddress>& addresses, int local_rank) {
-  const auto alike = std::count_if(addresses.begin(), addresses.end(), [&](const auto& address) {
-    return preference(address) == preference(addresses.front());
-  });
-  return addresses[static_cast<std::size_t>(local_rank) % static_cast<std::size_t>(alike)];
+std::size_t rails_wanted(const Config& config) {
+  if (config.verbs_rails != 0) return static_cast<std::size_t>(config.verbs_rails);
+  return std::clamp<std::size_t>(split(config.verbs_device).size(), 1, kMostPorts);
+}
+
+std::vector<DeviceAddress> choose(const std::vector<DeviceAddress>& addresses,
+                                  const std::string& device, int local_rank, std::size_t rails) {
+  const bool are_named = split(device).size() > 1;
+  const auto alike = static_cast<std::size_t>(
+      std::count_if(addresses.begin(), addresses.end(), [&](const auto& address) {
+        return are_named || preference(address) == preference(addresses.front());
+      }));
+  rails = std::min(rails, addresses.size());
+  const std::size_t step = std::max<std::size_t>(1, alike / rails);
+  const std::size_t first = static_cast<std::size_t>(local_rank) % step;
+  std::vector<DeviceAddress> chosen;
+  for (std::size_t i = 0; i < rails; ++i) chosen.push_back(addresses[first + i * step]);
+  return chosen;
 }
 
 }  // namespace dunlin::transport::verbs

@@ -31,17 +31,25 @@ struct DeviceAddress {
 };
 
 // All that this host has, nearest first, those with IP addresses before those without; restricted
-// to `device` ("", NAME or NAME:PORT) and `gid_index` (-1: per port, the first that has an IP
-// address, else the first that leaves the network segment). kUnavailable says what is missing when
-// there is none.
+// to `device` ("", or NAME or NAME:PORT, or several, separated by commas, in the order of which
+// they then come, and each of which has to have one) and `gid_index` (-1: per port, the first that
+// has an IP address, else the first that leaves the network segment). kUnavailable says what is
+// missing when there is none.
 Result<std::vector<DeviceAddress>> find_addresses(const std::string& device, int gid_index);
 
 // The errno of opening a device's file ("uverbs0"); `otherwise` if that works. libibverbs says
 // ENOENT whatever is the matter.
 int error_of_opening(const std::string& file, int otherwise);
 
-// The one for a process: the nearest; of several that are equally near, the processes of a host
-// take turns.
-const DeviceAddress& choose(const std::vector<DeviceAddress>& addresses, int local_rank);
+// How many ports a process is to use, as far as there are so many: DUNLIN_VERBS_RAILS, or as many
+// as DUNLIN_VERBS_DEVICE names, or 1.
+std::size_t rails_wanted(const Config& config);
+
+// Those for a process, `rails` if there are so many: the nearest; of several that are equally near,
+// the processes of a host take turns, each with every n-th, so that all of them, and those of
+// hosts alike, have theirs in the same order, as networks have it that are separate for each rail.
+// Named ones (as in find_addresses) count as equally near.
+std::vector<DeviceAddress> choose(const std::vector<DeviceAddress>& addresses,
+                                  const std::string& device, int local_rank, std::size_t rails);
 
 }  // namespace dunlin::transport::verbs

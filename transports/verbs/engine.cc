@@ -14,28 +14,16 @@
 #include "transports/verbs/constants.h"
 #include "transports/verbs/device.h"
 #include "transports/verbs/gpu_memory.h"
-#include "transports/verbs/preflight.h"
 #include "transports/verbs/region.h"
 
 namespace dunlin::transport::verbs {
-namespace {
-
-// That a queue pair may have outstanding.
-int completions_of(const ibv_qp_cap& room) {
-  return static_cast<int>(room.max_send_wr + room.max_recv_wr);
-}
-
-std::optional<AtomicScope> atomics_of(const ibv_device_attr& limits) {
-  if (limits.atomic_cap == IBV_ATOMIC_HCA) return AtomicScope::kTransport;
-  if (limits.atomic_cap == IBV_ATOMIC_GLOB) return AtomicScope::kSystem;
-  return std::nullopt;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Engine::Engine(const TransportContext& context)
     : context_(context),
       queue_depth_(static_cast<std::uint32_t>(context.config.verbs_queue_depth)),
+      queue_pairs_(static_cast<std::size_t>(context.config.verbs_queue_pairs)),
+      stripe_above_(static_cast<std::uint64_t>(context.config.verbs_stripe_above)),
       connections_(static_cast<std::size_t>(context.peers.size())) {}
 
 Result<std::unique_ptr<Engine>> Engine::create(const TransportContext& context) {
@@ -54,99 +42,76 @@ Status Engine::start() {
     return {Code::kUnavailable,
             "no active RDMA port has an IP address, which DUNLIN_VERBS_CONNECT=manager needs"};
   }
-  const DeviceAddress& chosen = choose(addresses, context_.local_rank);
-  DUNLIN_TRY(open_device(chosen));
-  ibv_device_attr limits{};
-  if (const int error = ibv_query_device(device_, &limits); error != 0)
-    return Status::from_errno("ibv_query_device", error);
-  address_.atomics = atomics_of(limits);
-  reads_ = static_cast<std::uint8_t>(
-      std::clamp(std::min(limits.max_qp_rd_atom, limits.max_qp_init_rd_atom), 1, int{kReads}));
-  DUNLIN_ASSIGN(domain_, ProtectionDomain::create(device_, address_.atomics.has_value()));
-  DUNLIN_TRY(check_locked_memory(*domain_, queue_depth_, context_.local_rank == 0));
-  DUNLIN_ASSIGN(channel_, CompletionChannel::create(device_));
-  // Room for all peers from the beginning: not every provider can resize.
-  const std::int64_t wanted = context_.peers.size() * (2 * queue_depth_ + 8LL);
-  const int capacity = static_cast<int>(std::min<std::int64_t>(wanted, limits.max_cqe));
-  for (auto& queue : completions_) {
-    DUNLIN_ASSIGN(queue, CompletionQueue::create(device_, *channel_, capacity));
-  }
   if (context_.mail.fd() < 0)
     return {Code::kResourceExhausted, "no descriptor for the bootstrap's letters"};
+  DUNLIN_TRY(open_ports(
+      choose(addresses, config.verbs_device, context_.local_rank, rails_wanted(config))));
   randombytes_buf(&address_.token, sizeof address_.token);
-  DUNLIN_ASSIGN(const LocalPort port, local_port(chosen));
-  address_.is_infiniband = port.is_infiniband;
-  mail_ = std::make_unique<MailConnector>(context_.mail, context_.self, address_.token, port,
-                                          request_handler());
-  DUNLIN_DEBUG("verbs: {} port {} GID index {} ({}), connections through {}", chosen.device,
-               chosen.port, chosen.gid_index, chosen.ip, cm_ ? "librdmacm" : "the bootstrap");
+  address_.atomics = atomics_of(first_.limits());
+  std::vector<LocalPort> ports;
+  for_each_port([&](Port& port) {
+    address_.ports.push_back(port.address());
+    ports.push_back(port.local());
+  });
+  mail_ = std::make_unique<MailConnector>(context_.mail, context_.self, address_.token,
+                                          std::move(ports), request_handler());
   return Status::ok();
 }
 
-Status Engine::open_device(const DeviceAddress& chosen) {
-  if (!chosen.ip.empty() && context_.config.verbs_connect != VerbsConnect::kBootstrap)
-    DUNLIN_TRY(start_manager(chosen.ip));
-  if (!cm_) {
-    DUNLIN_ASSIGN(own_device_, Device::open(chosen.device));
+Status Engine::open_ports(const std::vector<DeviceAddress>& chosen) {
+  const auto rails = static_cast<std::uint32_t>(queue_pairs_);
+  const bool is_striping = chosen.size() * rails > 1;
+  DUNLIN_TRY(first_.open(context_, chosen.front(), 0, {1 + (is_striping ? rails : 0), 1},
+                         request_handler()));
+  for (std::size_t index = 1; index < chosen.size(); ++index) {
+    auto port = std::make_unique<Port>();
+    if (Status status = port->open(context_, chosen[index], index, {rails, 0}, request_handler());
+        !status.is_ok())
+      return std::move(status).with_context(chosen[index].device);
+    others_.push_back(std::move(port));
   }
-  device_ = cm_ ? cm_->device() : own_device_->handle();
-  return set_nonblocking(device_->async_fd);
-}
-
-// Without it there is still the bootstrap.
-Status Engine::start_manager(const std::string& ip) {
-  // All of them may come at once, and what finds the queue full waits for seconds.
-  const int backlog = static_cast<int>(kLaneKinds) * context_.peers.size();
-  auto made = CmConnector::create(
-      ip, backlog, static_cast<int>(context_.config.verbs_traffic_class), request_handler());
-  if (!made && context_.config.verbs_connect == VerbsConnect::kManager)
-    return std::move(made).status();
-  if (!made) {
-    DUNLIN_INFO("verbs: no connection manager: {}", made.status().message());
-    return Status::ok();
-  }
-  cm_ = std::move(made).value();
-  address_.ip = ip;
-  address_.port = cm_->ip_port();
   return Status::ok();
-}
-
-Result<LocalPort> Engine::local_port(const DeviceAddress& chosen) {
-  LocalPort port;
-  port.number = static_cast<std::uint8_t>(chosen.port);
-  port.gid_index = static_cast<std::uint8_t>(chosen.gid_index);
-  port.traffic_class = static_cast<int>(context_.config.verbs_traffic_class);
-  ibv_port_attr attributes{};
-  if (const int error = ibv_query_port(device_, port.number, &attributes); error != 0)
-    return Status::from_errno("ibv_query_port", error);
-  if (ibv_query_gid(device_, port.number, port.gid_index, &port.gid) != 0)
-    return Status::from_errno(fmt::format("ibv_query_gid {}", chosen.gid_index), errno);
-  longest_message_ = attributes.max_msg_sz;
-  port.lid = attributes.lid;
-  port.mtu = attributes.active_mtu;
-  port.is_infiniband = attributes.link_layer == IBV_LINK_LAYER_INFINIBAND;
-  return port;
 }
 
 // Both ends see both addresses, so that they choose alike.
-bool Engine::goes_by_manager(const Address& peer) const {
-  return cm_ && !peer.ip.empty();
+bool Engine::goes_by_manager(const Address& peer, const Port& port) const {
+  return port.manager() != nullptr && !peer.ports[port.index()].ip.empty();
+}
+
+bool Engine::is_reachable(const Address& peer, const Port& port) const {
+  return goes_by_manager(peer, port) ||
+         peer.ports[port.index()].is_infiniband == port.local().is_infiniband;
 }
 
 Status Engine::reach(const Address& peer) const {
-  if (goes_by_manager(peer) || peer.is_infiniband == address_.is_infiniband) return Status::ok();
-  return {Code::kUnavailable, peer.is_infiniband ? "its port is InfiniBand's, ours Ethernet's"
-                                                 : "its port is Ethernet's, ours InfiniBand's"};
+  if (is_reachable(peer, first_)) return Status::ok();
+  return {Code::kUnavailable, first_.local().is_infiniband
+                                  ? "its port is Ethernet's, ours InfiniBand's"
+                                  : "its port is InfiniBand's, ours Ethernet's"};
 }
 
-Connector& Engine::connector(const Address& peer) {
-  if (goes_by_manager(peer)) return *cm_;
+Connector& Engine::connector(const Address& peer, const Port& port) {
+  if (goes_by_manager(peer, port)) return *port.manager();
   return *mail_;
 }
 
+std::size_t Engine::rails_to(const Address& peer) const {
+  if (!has_rails()) return 0;
+  std::size_t both = 1;
+  while (both < ports() && both < peer.ports.size() && is_reachable(peer, *others_[both - 1]))
+    ++both;
+  if (both < std::max(ports(), peer.ports.size())) {
+    DUNLIN_INFO("verbs: stripes over {} of our {} and the peer's {} ports", both, ports(),
+                peer.ports.size());
+  }
+  return both * queue_pairs_ > 1 ? both * queue_pairs_ : 0;
+}
+
 std::vector<int> Engine::wait_fds() const {
-  std::vector<int> fds{channel_->handle()->fd, device_->async_fd, mail_->fd()};
-  if (cm_) fds.push_back(cm_->fd());
+  std::vector<int> fds;
+  first_.append_wait_fds(fds);
+  for (const auto& port : others_) port->append_wait_fds(fds);
+  fds.push_back(mail_->fd());
   return fds;
 }
 
@@ -155,8 +120,7 @@ Engine::~Engine() {
   connections_.clear();
   quarantine_.clear();
   mail_.reset();
-  cm_.reset();
-  if (channel_) channel_->drain();
+  for_each_port([](Port& port) { port.close(); });
 }
 
 Result<Connection*> Engine::connect(Rank peer, const Address& address) {
@@ -166,58 +130,50 @@ Result<Connection*> Engine::connect(Rank peer, const Address& address) {
     std::unique_ptr<Outbound> made[kLaneKinds];
     for (const LaneKind kind : kBothLanes) {
       auto& lane = made[index_of(kind)];
-      lane = std::make_unique<Outbound>(*this, peer, kind);
+      lane = std::make_unique<Outbound>(*this, first_, peer, kind, 0);
       DUNLIN_TRY(lane->connect(address));
     }
+    // For bulk only: the control lane has none.
+    Outbound& data = *made[index_of(LaneKind::kData)];
+    if (const std::size_t rails = rails_to(address); rails != 0)
+      data.set_rails(Rails::connect(*this, peer, address, rails / queue_pairs_, rails));
+    if (data.rails() != nullptr) striping_.push_back(&data);
     std::move(std::begin(made), std::end(made), connection.lanes);
   }
   for (const LaneKind kind : kBothLanes) DUNLIN_TRY(connection.lane(kind).failure());
   return &connection;
 }
 
-Status Engine::make_queue_pair(Session& session, LaneKind kind, ibv_qp_cap room,
-                               Endpoint& endpoint) {
-  CompletionQueue& completions = *completions_[index_of(kind)];
-  DUNLIN_TRY(completions.reserve(completions_of(room)));
-  ibv_qp_init_attr attributes{};
-  attributes.send_cq = completions.handle();
-  attributes.recv_cq = completions.handle();
-  attributes.qp_type = IBV_QPT_RC;
-  attributes.cap = room;
-  Status status = session.create_queue_pair(*domain_, attributes);
-  if (!status.is_ok() && room.max_inline_data != 0) {  // a provider without inline data
-    attributes.cap.max_inline_data = 0;
-    status = session.create_queue_pair(*domain_, attributes);
-  }
-  if (status.is_ok()) {
-    endpoints_[session.queue_pair()->qp_num] = &endpoint;
-  } else {
-    completions.release(completions_of(room));
-  }
-  return status;
-}
-
-void Engine::detach(Session& session, LaneKind kind, const ibv_qp_cap& room) {
-  if (session.queue_pair() == nullptr) return;
-  endpoints_.erase(session.queue_pair()->qp_num);
-  completions_[index_of(kind)]->release(completions_of(room));
-}
-
 std::size_t Engine::progress() {
-  if (is_look_due()) {
-    take_events();
-    const TimePoint now = context_.clock.now();
-    next_look_ = now + kEventInterval;
-    tend(now);
-  }
+  look();
   const std::size_t events = take_completions();
+  look_back(events);
+  return events;
+}
+
+std::size_t Engine::progress_with_rails() {
+  look();
+  std::size_t events = take_completions_of_all();
+  for (Outbound* const lane : striping_) events += lane->take_stripes();
+  look_back(events);
+  return events;
+}
+
+inline void Engine::look() {
+  if (!is_look_due()) return;
+  take_events();
+  const TimePoint now = context_.clock.now();
+  next_look_ = now + kEventInterval;
+  tend(now);
+}
+
+inline void Engine::look_back(std::size_t events) {
   watch_peers();
   // What arrived before the end has been seen by now.
   if (events == 0 && std::exchange(has_gone_peers_, false)) {
     std::erase_if(inbound_,
                   [&](const auto& one) { return !context_.peers.is_present(one->peer()); });
   }
-  return events;
 }
 
 bool Engine::is_look_due() {
@@ -229,14 +185,20 @@ bool Engine::is_look_due() {
 
 std::size_t Engine::take_completions() {
   std::size_t events = 0;
-  for (const LaneKind kind : kBothLanes) events += poll(kind);
+  for (const LaneKind kind : kBothLanes) events += first_.poll(kind);
+  return events;
+}
+
+std::size_t Engine::take_completions_of_all() {
+  std::size_t events = take_completions();
+  for (const auto& port : others_) events += port->poll(LaneKind::kData);
   return events;
 }
 
 void Engine::tend(TimePoint now) {
   const bool probes = now >= next_probe_;
   if (probes) next_probe_ = now + kProbeInterval;
-  if (probes) take_device_events();
+  if (probes) for_each_port([this](Port& port) { take_device_events(port); });
   if (!probes && restless_ == 0) return;
   for_each_lane([&](Outbound& lane) {
     lane.step(now);
@@ -244,29 +206,21 @@ void Engine::tend(TimePoint now) {
   });
 }
 
-std::size_t Engine::poll(LaneKind kind) {
-  ibv_wc completions[kPollBatch];
-  const int count = ibv_poll_cq(completions_[index_of(kind)]->handle(), kPollBatch, completions);
-  for (int i = 0; i < count; ++i) {
-    const auto found = endpoints_.find(completions[i].qp_num);
-    if (found != endpoints_.end()) found->second->on_completion(completions[i]);
-  }
-  return static_cast<std::size_t>(std::max(count, 0));
-}
-
 void Engine::take_events() {
   looks_for_events_ = false;
-  if (cm_) cm_->take_events();
+  for_each_port([](Port& port) {
+    if (port.manager() != nullptr) port.manager()->take_events();
+  });
   mail_->take_events();
 }
 
 // What breaks single connections, these tell themselves.
-void Engine::take_device_events() {
+void Engine::take_device_events(Port& port) {
   ibv_async_event event{};
-  while (ibv_get_async_event(device_, &event) == 0) {
+  while (ibv_get_async_event(port.device(), &event) == 0) {
     const ibv_event_type type = event.event_type;
     ibv_ack_async_event(&event);
-    const char* const name = ibv_get_device_name(device_->device);
+    const char* const name = ibv_get_device_name(port.device()->device);
     const std::string what =
         type == IBV_EVENT_DEVICE_FATAL
             ? fmt::format("the RDMA device {} was removed", name)
@@ -275,8 +229,10 @@ void Engine::take_device_events() {
       DUNLIN_DEBUG("{}", what);
       continue;
     }
-    for_each_lane(
-        [&](Outbound& lane) { lane.on_event({.type = EventType::kDeviceGone, .reason = what}); });
+    for_each_lane([&](Outbound& lane) {
+      if (lane.device() == port.device())
+        lane.on_event({.type = EventType::kDeviceGone, .reason = what});
+    });
   }
 }
 
@@ -284,7 +240,7 @@ void Engine::report_gone_device(const std::string& what) {
   if (!std::exchange(has_reported_device_, true)) DUNLIN_WARN("{}", what);
 }
 
-Result<Request> Engine::read_request(std::span<const std::byte> bytes) const {
+Result<Request> Engine::read_request(std::size_t port, std::span<const std::byte> bytes) const {
   Request request{};
   if (bytes.size() < sizeof request) return Status(Code::kCorrupted, "its request is cut short");
   std::memcpy(&request, bytes.data(), sizeof request);
@@ -298,30 +254,32 @@ Result<Request> Engine::read_request(std::span<const std::byte> bytes) const {
     return Status(Code::kCorrupted, "its request names no rank and lane of this job");
   const Rank peer(static_cast<int>(request.source));
   if (!context_.peers.is_present(peer)) return context_.peers.check(peer);
-  if (request.is_resumed != 0 && inbound(peer, request.lane) == nullptr)
+  if (request.rail == 0 ? port != 0 : request.lane != LaneKind::kData)
+    return Status(Code::kCorrupted, "its request has the wrong port or lane for its rail");
+  if (request.is_resumed != 0 && inbound(request) == nullptr)
     return Status(Code::kCorrupted, "there was no connection to resume");
   return request;
 }
 
 Connector::OnRequest Engine::request_handler() {
-  return [this](auto session, auto request, auto reads) {
-    on_request(std::move(session), request, reads);
+  return [this](auto session, auto port, auto request, auto reads) {
+    on_request(std::move(session), port, request, reads);
   };
 }
 
-void Engine::on_request(std::unique_ptr<Session> session, std::span<const std::byte> bytes,
-                        std::uint8_t reads) {
+void Engine::on_request(std::unique_ptr<Session> session, std::size_t port,
+                        std::span<const std::byte> bytes, std::uint8_t reads) {
   is_in_use_ = true;
-  const auto request = read_request(bytes);
+  const auto request = read_request(port, bytes);
   if (!request) {
     DUNLIN_WARN("refused a connection: {}", request.status().message());
     return session->refuse(Session::Refusal::kForGood);
   }
   const Rank peer(static_cast<int>(request->source));
-  Inbound* to = inbound(peer, request->lane);
+  Inbound* to = inbound(*request);
   Status status;
   if (to == nullptr) {
-    auto made = Inbound::create(*this, peer, request->lane);
+    auto made = Inbound::create(*this, this->port(port), peer, request->lane, request->rail);
     status = made.status();
     if (made) {
       to = inbound_.emplace_back(std::move(made).value()).get();
@@ -333,9 +291,10 @@ void Engine::on_request(std::unique_ptr<Session> session, std::span<const std::b
   if (!status.is_ok()) DUNLIN_WARN("can't accept rank {}: {}", peer.value(), status.to_string());
 }
 
-Inbound* Engine::inbound(Rank peer, LaneKind kind) const {
+Inbound* Engine::inbound(const Request& request) const {
   const auto found = std::find_if(inbound_.begin(), inbound_.end(), [&](const auto& one) {
-    return one->peer() == peer && one->kind() == kind;
+    return static_cast<std::uint32_t>(one->peer().value()) == request.source &&
+           one->kind() == request.lane && one->rail() == request.rail;
   });
   return found == inbound_.end() ? nullptr : found->get();
 }
@@ -354,12 +313,17 @@ void Engine::watch_peers() {
 }
 
 bool Engine::arm() {
-  for (const auto& queue : completions_) {
-    if (!queue->arm()) return false;
-  }
+  bool is_armed = true;
+  for_each_port([&](Port& port) { is_armed = is_armed && port.arm(); });
+  if (!is_armed) return false;
   looks_for_events_ = true;
   // What came before the queues were armed announced nothing.
-  return progress() == 0 && !mail_->has_news();
+  return progress_with_rails() == 0 && !mail_->has_news();
+}
+
+void Engine::disarm() {
+  for_each_port([](Port& port) { port.disarm(); });
+  looks_for_events_ = true;  // they may be what woke us
 }
 
 void Engine::revoke(std::uint64_t region, RegisteredMemory registered) {

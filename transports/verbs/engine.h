@@ -1,23 +1,24 @@
-// Engine: what the lanes, links and regions of one verbs transport share: the device, the
-// completion queues, the connectors, and the connections. Dispatches completions and the
-// connectors' events.
+// Engine: what the lanes, links and regions of one verbs transport share: the ports, the
+// connectors, and the connections. Dispatches completions and the connectors' events.
+//
+// The lanes use the first port. Others, and further queue pairs of the first, carry stripes of
+// large puts (rails.h): who has such looks after them by progress_with_rails().
 //
 // Owned by the transport. Owner thread only.
 #pragma once
 
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "transports/imports.h"
 #include "transports/transport.h"
-#include "transports/verbs/cm_connector.h"
-#include "transports/verbs/device.h"
 #include "transports/verbs/handle.h"
 #include "transports/verbs/inbound.h"
 #include "transports/verbs/mail_connector.h"
 #include "transports/verbs/outbound.h"
+#include "transports/verbs/port.h"
+#include "transports/verbs/rails.h"
 #include "transports/verbs/wire.h"
 
 namespace dunlin::transport::verbs {
@@ -41,26 +42,27 @@ class Engine {
 
   const TransportContext& context() const { return context_; }
   const Address& address() const { return address_; }
-  const ProtectionDomain& domain() const { return *domain_; }
+  // The one that carries the lanes is 0.
+  Port& port(std::size_t index) { return index == 0 ? first_ : *others_[index - 1]; }
+  std::size_t ports() const { return 1 + others_.size(); }
+  // Whether large puts are striped here: not if there is one queue pair for them.
+  bool has_rails() const { return ports() * queue_pairs_ > 1; }
   // Whether there can be a connection to it; that there is a route shows later.
   Status reach(const Address& peer) const;
-  // That makes the connections to the process with this address.
-  Connector& connector(const Address& peer);
-  std::size_t longest_message() const { return longest_message_; }
+  // That makes the connections between the ports of that index, here and at the peer.
+  Connector& connector(const Address& peer, const Port& port);
   std::uint32_t queue_depth() const { return queue_depth_; }
-  // Reads and atomics that a queue pair may have on the way, as their source and as their target.
-  std::uint8_t reads() const { return reads_; }
+  std::uint64_t stripe_above() const { return stripe_above_; }
 
   // The connection to the peer, begun if there is none.
   Result<Connection*> connect(Rank peer, const Address& address);
   // Whether any peer was connected to, or has connected.
   bool is_in_use() const { return is_in_use_; }
+  // Of the first port alone; what there is without rails.
   std::size_t progress();
+  std::size_t progress_with_rails();
   bool arm();
-  void disarm() {
-    channel_->drain();
-    looks_for_events_ = true;  // they may be what woke us
-  }
+  void disarm();
   std::vector<int> wait_fds() const;
 
   // Progresses until `is_over()` or for `grace` of real time. drain_completions() leaves the
@@ -69,25 +71,20 @@ class Engine {
   void drain(IsOver&& is_over, Duration grace) {
     poll_until(is_over, grace, [this] {
       looks_for_events_ = true;
-      return progress();
+      return progress_with_rails();
     });
   }
   template <typename IsOver>
   void drain_completions(IsOver&& is_over, Duration grace) {
-    poll_until(is_over, grace, [this] { return take_completions(); });
+    poll_until(is_over, grace, [this] { return take_completions_of_all(); });
   }
 
   // Until there are none; not for use while one is dealt with.
   void take_all_completions() {
-    while (take_completions() != 0) {
+    while (take_completions_of_all() != 0) {
     }
   }
 
-  // Makes the session's RC queue pair, of which the endpoint gets the completions. Less inline
-  // data than `room` asks for may be granted.
-  Status make_queue_pair(Session& session, LaneKind kind, ibv_qp_cap room, Endpoint& endpoint);
-  // Before the session goes: the endpoint gets no more completions. `room` as above.
-  void detach(Session& session, LaneKind kind, const ibv_qp_cap& room);
   // `change` in the number of those that are connecting or will be: events are looked for at every
   // turn while there are any.
   void count_restless(int change) { restless_ += change; }
@@ -111,47 +108,54 @@ class Engine {
  private:
   explicit Engine(const TransportContext& context);
   Status start();
-  Status open_device(const DeviceAddress& chosen);
-  Status start_manager(const std::string& ip);
-  Result<LocalPort> local_port(const DeviceAddress& chosen);
+  Status open_ports(const std::vector<DeviceAddress>& chosen);
+  // How many rails towards the peer; 0: none, one queue pair does it all.
+  std::size_t rails_to(const Address& peer) const;
   // Whether to look for events in this turn.
   bool is_look_due();
+  // What is done in every turn beside taking completions, before and after it.
+  void look();
+  void look_back(std::size_t events);
   std::size_t take_completions();
-  std::size_t poll(LaneKind kind);
+  std::size_t take_completions_of_all();
   void take_events();
   // What has to be looked after by time.
   void tend(TimePoint now);
-  void take_device_events();
-  Inbound* inbound(Rank peer, LaneKind kind) const;
-  bool goes_by_manager(const Address& peer) const;
+  void take_device_events(Port& port);
+  Inbound* inbound(const Request& request) const;
+  bool goes_by_manager(const Address& peer, const Port& port) const;
+  bool is_reachable(const Address& peer, const Port& port) const;
+  template <typename Function>
+  void for_each_port(Function&& function) {
+    for (std::size_t index = 0; index < ports(); ++index) function(port(index));
+  }
+  // And its rails.
   template <typename Function>
   void for_each_lane(Function&& function) {
     for (const Connection& connection : connections_) {
       for (const auto& lane : connection.lanes) {
-        if (lane) function(*lane);
+        if (!lane) continue;
+        if (Rails* const rails = lane->rails()) rails->for_each(function);
+        function(*lane);
       }
     }
   }
   Connector::OnRequest request_handler();
-  void on_request(std::unique_ptr<Session> session, std::span<const std::byte> bytes,
-                  std::uint8_t reads);
-  Result<Request> read_request(std::span<const std::byte> bytes) const;
+  void on_request(std::unique_ptr<Session> session, std::size_t port,
+                  std::span<const std::byte> bytes, std::uint8_t reads);
+  Result<Request> read_request(std::size_t port, std::span<const std::byte> bytes) const;
   void watch_peers();
   Status land(Rank peer, const Record& record);
 
+  Port first_;  // first of all, so that finding its queues costs nothing
   TransportContext context_;
   Address address_;
-  std::unique_ptr<CmConnector> cm_;     // null: without
-  std::unique_ptr<Device> own_device_;  // null: librdmacm's
-  ibv_context* device_ = nullptr;
+  std::vector<std::unique_ptr<Port>> others_;
   std::unique_ptr<MailConnector> mail_;
-  std::unique_ptr<ProtectionDomain> domain_;
-  std::unique_ptr<CompletionChannel> channel_;
-  std::unique_ptr<CompletionQueue> completions_[kLaneKinds];
-  std::size_t longest_message_ = 0;
-  std::uint32_t queue_depth_;
-  std::uint8_t reads_ = 1;
-  std::unordered_map<std::uint32_t, Endpoint*> endpoints_;  // by queue pair number
+  const std::uint32_t queue_depth_;
+  const std::size_t queue_pairs_;  // per port, for stripes
+  const std::uint64_t stripe_above_;
+  std::vector<Outbound*> striping_;  // the lanes that have rails
   std::vector<RegisteredMemory> quarantine_;
   std::unordered_map<std::uint64_t, GpuMemory*> gpu_memory_;  // by number of the region
   std::vector<std::unique_ptr<Inbound>> inbound_;

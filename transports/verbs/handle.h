@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 #include <string_view>
 
 #include "runtime/gpu/driver.h"
@@ -81,10 +82,11 @@ class MemoryKey {
   ibv_mr* handle_;
 };
 
-// The key goes first.
+// The keys go first.
 struct RegisteredMemory {
   std::shared_ptr<MemoryRegion> memory;
   std::unique_ptr<MemoryKey> key;
+  std::vector<std::unique_ptr<MemoryKey>> rail_keys{};  // with the ports behind the first
 };
 
 // Ok if the kernel and the device's driver register dma-bufs at all.

@@ -23,21 +23,27 @@ constexpr std::uint64_t kCreditRequest = 1;
 
 }  // namespace
 
-Inbound::Inbound(Engine& engine, Rank peer, LaneKind kind)
-    : engine_(engine), peer_(peer), kind_(kind), slots_(engine.queue_depth()) {}
+Inbound::Inbound(Engine& engine, Port& port, Rank peer, LaneKind kind, std::uint8_t rail)
+    : engine_(engine),
+      port_(port),
+      peer_(peer),
+      kind_(kind),
+      rail_(rail),
+      slots_(rail == 0 ? engine.queue_depth() : 1) {}
 
 Inbound::~Inbound() {
   drop_connection();
 }
 
-Result<std::unique_ptr<Inbound>> Inbound::create(Engine& engine, Rank peer, LaneKind kind) {
-  std::unique_ptr<Inbound> inbound(new Inbound(engine, peer, kind));
+Result<std::unique_ptr<Inbound>> Inbound::create(Engine& engine, Port& port, Rank peer,
+                                                 LaneKind kind, std::uint8_t rail) {
+  std::unique_ptr<Inbound> inbound(new Inbound(engine, port, peer, kind, rail));
   MemoryRegion::Options options;
   options.huge_pages = false;
   options.name = "dunlin-mailbox";
   DUNLIN_ASSIGN(inbound->memory_,
                 MemoryRegion::allocate((inbound->slots_ + 1) * sizeof(Record), options));
-  DUNLIN_ASSIGN(inbound->key_, MemoryKey::create(engine.domain(), *inbound->memory_));
+  DUNLIN_ASSIGN(inbound->key_, MemoryKey::create(port.domain(), *inbound->memory_));
   return inbound;
 }
 
@@ -77,7 +83,7 @@ void Inbound::drop_connection() {
     is_broken_ = true;
     engine_.drain_completions([this] { return posted_ == 0; }, kFlushGrace);
   }
-  engine_.detach(*session_, kind_, room());
+  port_.detach(*session_, kind_, room());
   session_.reset();
   posted_ = to_replace_ = 0;
 }
@@ -87,7 +93,7 @@ ibv_qp_cap Inbound::room() const {
 }
 
 Status Inbound::make_queue_pair() {
-  DUNLIN_TRY(engine_.make_queue_pair(*session_, kind_, room(), *this));
+  DUNLIN_TRY(port_.make_queue_pair(*session_, kind_, room(), *this));
   return post_receives(slots_);
 }
 
@@ -106,7 +112,7 @@ Status Inbound::send_answer(std::uint8_t reads) {
   answer.mailbox_key = key_->remote();
   answer.slots = slots_;
   answer.version = kWireVersion;
-  return session_->accept(answer, std::min(reads, engine_.reads()));
+  return session_->accept(answer, std::min(reads, port_.reads()));
 }
 
 void Inbound::on_event(const Event& event) {

@@ -3,7 +3,7 @@
 //
 // The peer may have as many notifications on their way as the mailbox has slots, each of which has
 // a receive work request posted. How many were taken out goes back as the immediate of an empty
-// WRITE_WITH_IMM.
+// WRITE_WITH_IMM. What carries stripes (rails.h) ends here, too, but brings no notifications.
 //
 // Lasts as long as the peer; when the peer has lost its connection, it makes another one to the
 // same mailbox. Owner thread only.
@@ -22,14 +22,17 @@
 namespace dunlin::transport::verbs {
 
 class Engine;
+class Port;
 
 class Inbound final : public Endpoint {
  public:
-  static Result<std::unique_ptr<Inbound>> create(Engine& engine, Rank peer, LaneKind kind);
+  static Result<std::unique_ptr<Inbound>> create(Engine& engine, Port& port, Rank peer,
+                                                 LaneKind kind, std::uint8_t rail);
   ~Inbound() override;
 
   Rank peer() const { return peer_; }
   LaneKind kind() const { return kind_; }
+  std::uint8_t rail() const { return rail_; }
 
   // Accepts the connection that the session stands for, in place of any before; the peer will have
   // up to `reads` reads and atomics on the way.
@@ -39,7 +42,7 @@ class Inbound final : public Endpoint {
   void on_completion(const ibv_wc& completion) override;
 
  private:
-  Inbound(Engine& engine, Rank peer, LaneKind kind);
+  Inbound(Engine& engine, Port& port, Rank peer, LaneKind kind, std::uint8_t rail);
   ibv_qp_cap room() const;
   Status make_queue_pair();
   Status send_answer(std::uint8_t reads);
@@ -56,8 +59,10 @@ class Inbound final : public Endpoint {
   void give_up();
 
   Engine& engine_;
+  Port& port_;
   const Rank peer_;
   const LaneKind kind_;
+  const std::uint8_t rail_;  // 0: the lane itself
   const std::uint32_t slots_;
   std::unique_ptr<Session> session_;
   // The mailbox, and behind it the number of the last landing note that was carried out, which the

@@ -5,9 +5,6 @@
 namespace dunlin::transport::verbs {
 namespace {
 
-// What a flush reads back: the number of the last landing note that was carried out.
-constexpr std::uint64_t kFlushBytes = sizeof(std::uint64_t);
-
 std::size_t offset_of(const LocalSlice& slice) {
   return static_cast<std::size_t>(slice.data() - slice.region()->data());
 }
@@ -153,10 +150,10 @@ Status VerbsLane::flush(Visibility visibility, Completion* completion) {
   }
   Operation* const operation = claim("flush", completion);
   if (operation == nullptr) return Status::busy();
-  operation->moves_bytes = true;
   if (visibility == Visibility::kRemote) {
-    operation->action = Action::kFlush;
-    operation->size = kFlushBytes;
+    operation->attach_flush();
+  } else {
+    operation->moves_bytes = true;
   }
   out_.launch();
   return Status::ok();
@@ -224,6 +221,54 @@ Status VerbsLane::compare_swap(RemoteSlice word, std::uint64_t expected, std::ui
 std::size_t VerbsLane::progress() {
   const std::uint64_t before = out_.completed();
   engine_.progress();
+  return out_.completed() - before;
+}
+
+bool StripingLane::is_striped(const LocalSlice& from, const RemoteSlice& to) const {
+  return from.size() > engine_.stripe_above() && out_.rails() != nullptr &&
+         region_of(from).gpu() == nullptr && !region_of(to).is_on_gpu();
+}
+
+void StripingLane::launch_striped(Operation& operation, const LocalSlice& from,
+                                  const RemoteSlice& to) {
+  ++counters_.puts;
+  counters_.put_bytes += from.size();
+  const VerbsRemoteRegion& region = region_of(to);
+  StripedPut put;
+  put.local = reinterpret_cast<std::uint64_t>(from.data());
+  put.remote = region.address() + to.offset();
+  put.size = from.size();
+  put.local_keys = region_of(from).local_keys();
+  put.remote_keys = region.keys();
+  out_.launch_striped(operation, put);
+}
+
+Status StripingLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
+  DUNLIN_TRY(check_open());
+  DUNLIN_TRY(check_slices(from, to));
+  if (!is_striped(from, to)) return VerbsLane::put(from, to, completion);
+  Operation* const operation = claim("put", completion);
+  if (operation == nullptr) return Status::busy();
+  launch_striped(*operation, from, to);
+  return Status::ok();
+}
+
+Status StripingLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& notification,
+                                Completion* completion) {
+  DUNLIN_TRY(check_open());
+  DUNLIN_TRY(check_slices(from, to));
+  if (!is_striped(from, to)) return VerbsLane::put_notify(from, to, notification, completion);
+  DUNLIN_TRY(check_notification(notification, engine_.context().board.size()));
+  Operation* const operation = claim("put with notification", completion);
+  if (operation == nullptr) return Status::busy();
+  attach_notification(*operation, notification);
+  launch_striped(*operation, from, to);
+  return Status::ok();
+}
+
+std::size_t StripingLane::progress() {
+  const std::uint64_t before = out_.completed();
+  engine_.progress_with_rails();
   return out_.completed() - before;
 }
 

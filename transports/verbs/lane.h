@@ -1,5 +1,5 @@
 // The lane of the verbs transport: checks what is asked for and turns it into operations of an
-// Outbound.
+// Outbound. Large puts of a StripingLane go over rails (rails.h).
 #pragma once
 
 #include "transports/lane.h"
@@ -10,7 +10,7 @@ namespace dunlin::transport::verbs {
 class VerbsRegion;
 class VerbsRemoteRegion;
 
-class VerbsLane final : public Lane, public RemoteReads, public RemoteAtomics {
+class VerbsLane : public Lane, public RemoteReads, public RemoteAtomics {
  public:
   VerbsLane(Engine& engine, const Link& link, Connection& connection, LaneKind kind);
   ~VerbsLane() override { close(); }
@@ -32,7 +32,7 @@ class VerbsLane final : public Lane, public RemoteReads, public RemoteAtomics {
                       std::uint64_t* before, Completion* completion) override;
   AtomicScope scope() const override { return *out_.atomics(); }
 
- private:
+ protected:
   Status check_open() const;
   Status check_slices(const LocalSlice& local, const RemoteSlice& remote) const;
   Status check_original(const RemoteSlice& remote) const;
@@ -54,6 +54,23 @@ class VerbsLane final : public Lane, public RemoteReads, public RemoteAtomics {
   Outbound& out_;
   PeerCounters& counters_;
   bool is_closed_ = false;
+};
+
+// A data lane where large puts may be striped over rails.
+class StripingLane final : public VerbsLane {
+ public:
+  using VerbsLane::VerbsLane;
+  ~StripingLane() override { close(); }
+
+  Status put(LocalSlice from, RemoteSlice to, Completion* completion) override;
+  Status put_notify(LocalSlice from, RemoteSlice to, const Notification& notification,
+                    Completion* completion) override;
+  std::size_t progress() override;
+
+ private:
+  // Both ends were checked.
+  bool is_striped(const LocalSlice& from, const RemoteSlice& to) const;
+  void launch_striped(Operation& operation, const LocalSlice& from, const RemoteSlice& to);
 };
 
 }  // namespace dunlin::transport::verbs

@@ -28,11 +28,13 @@ class MailSession final : public Session {
  public:
   using Name = MailConnector::Name;
 
-  // `peer_end`: of who has asked; nothing for who will ask.
-  MailSession(MailConnector& connector, const Name& name, Rank peer, std::uint64_t peer_token,
-              const QueuePairPlace& peer_end)
+  // `port`: its index at both ends. `peer_end`: of who has asked; nothing for who will ask.
+  MailSession(MailConnector& connector, const Name& name, std::size_t port, Rank peer,
+              std::uint64_t peer_token, const QueuePairPlace& peer_end)
       : connector_(connector),
         name_(name),
+        port_index_(port),
+        port_(connector.ports_[port]),
         peer_(peer),
         peer_token_(peer_token),
         peer_end_(peer_end) {
@@ -50,7 +52,7 @@ class MailSession final : public Session {
     if (queue_pair_ == nullptr) return Status::from_errno("ibv_create_qp", errno);
     ibv_qp_attr change{};
     change.qp_state = IBV_QPS_INIT;
-    change.port_num = connector_.port_.number;
+    change.port_num = port_.number;
     change.qp_access_flags = static_cast<unsigned>(domain.access()) & ~IBV_ACCESS_LOCAL_WRITE;
     Status status =
         modify(change, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
@@ -127,6 +129,7 @@ class MailSession final : public Session {
 
   void send(ConnectionLetter letter) {
     letter.initiator = static_cast<std::uint32_t>(name_.initiator.value());
+    letter.port = static_cast<std::uint8_t>(port_index_);
     letter.session = name_.number;
     letter.is_for_initiator = !name_.is_initiators;
     connector_.send(peer_, peer_token_, letter);
@@ -134,11 +137,11 @@ class MailSession final : public Session {
 
   QueuePairPlace own_place() {
     QueuePairPlace place{};
-    std::memcpy(place.gid, &connector_.port_.gid, sizeof place.gid);
+    std::memcpy(place.gid, &port_.gid, sizeof place.gid);
     place.queue_pair = queue_pair_->qp_num;
     place.first_packet = first_packet_;
-    place.lid = connector_.port_.lid;
-    place.mtu = static_cast<std::uint8_t>(connector_.port_.mtu);
+    place.lid = port_.lid;
+    place.mtu = static_cast<std::uint8_t>(port_.mtu);
     return place;
   }
 
@@ -149,7 +152,6 @@ class MailSession final : public Session {
 
   // `reads`: of this end; `peer_reads`: of the other.
   Status connect_queue_pair(std::uint8_t reads, std::uint8_t peer_reads) {
-    const LocalPort& port = connector_.port_;
     const QueuePairPlace own = own_place();
     ibv_qp_attr change{};
     change.qp_state = IBV_QPS_RTR;
@@ -158,15 +160,15 @@ class MailSession final : public Session {
     change.rq_psn = peer_end_.first_packet;
     change.max_dest_rd_atomic = peer_reads;
     change.min_rnr_timer = kReceiverNotReadyTimer;
-    change.ah_attr.port_num = port.number;
+    change.ah_attr.port_num = port_.number;
     change.ah_attr.dlid = peer_end_.lid;
     // An InfiniBand subnet of one's own needs no global route; the prefix tells.
     const bool is_same_subnet = std::memcmp(own.gid, peer_end_.gid, 8) == 0;
-    change.ah_attr.is_global = port.is_infiniband && is_same_subnet ? 0 : 1;
+    change.ah_attr.is_global = port_.is_infiniband && is_same_subnet ? 0 : 1;
     std::memcpy(&change.ah_attr.grh.dgid, peer_end_.gid, sizeof peer_end_.gid);
-    change.ah_attr.grh.sgid_index = port.gid_index;
+    change.ah_attr.grh.sgid_index = port_.gid_index;
     change.ah_attr.grh.hop_limit = 255;
-    change.ah_attr.grh.traffic_class = static_cast<std::uint8_t>(std::max(port.traffic_class, 0));
+    change.ah_attr.grh.traffic_class = static_cast<std::uint8_t>(std::max(port_.traffic_class, 0));
     DUNLIN_TRY(modify(change, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                                   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
                                   IBV_QP_MIN_RNR_TIMER));
@@ -183,6 +185,8 @@ class MailSession final : public Session {
 
   MailConnector& connector_;
   const Name name_;
+  const std::size_t port_index_;
+  const LocalPort& port_;
   const Rank peer_;
   const std::uint64_t peer_token_;
   QueuePairPlace peer_end_;
@@ -193,9 +197,13 @@ class MailSession final : public Session {
   bool awaits_answer_ = false;
 };
 
-MailConnector::MailConnector(Mail& mail, Rank self, std::uint64_t token, const LocalPort& port,
-                             OnRequest on_request)
-    : mail_(mail), self_(self), token_(token), port_(port), on_request_(std::move(on_request)) {}
+MailConnector::MailConnector(Mail& mail, Rank self, std::uint64_t token,
+                             std::vector<LocalPort> ports, OnRequest on_request)
+    : mail_(mail),
+      self_(self),
+      token_(token),
+      ports_(std::move(ports)),
+      on_request_(std::move(on_request)) {}
 
 MailConnector::~MailConnector() {
   for (const auto& [token, peer] : known_) send(peer, token, {.kind = LetterKind::kFarewell});
@@ -206,10 +214,11 @@ void MailConnector::send(Rank to, std::uint64_t token, const ConnectionLetter& l
   mail_.send(to, letter.encode(token, token_));
 }
 
-Result<std::unique_ptr<Session>> MailConnector::open(Rank peer, const Address& address) {
+Result<std::unique_ptr<Session>> MailConnector::open(Rank peer, const Address& address,
+                                                     std::size_t port) {
   const Name name{self_, next_number_++, true};
   return std::unique_ptr<Session>(
-      std::make_unique<MailSession>(*this, name, peer, address.token, QueuePairPlace{}));
+      std::make_unique<MailSession>(*this, name, port, peer, address.token, QueuePairPlace{}));
 }
 
 void MailConnector::take_events() {
@@ -237,9 +246,14 @@ void MailConnector::receive(Rank from, const ConnectionLetter& letter) {
       return on_farewell(from, letter.sender);
     case LetterKind::kRequest:
       if (session != nullptr || name.is_initiators || name.initiator != from) return;
-      return on_request_(
-          std::make_unique<MailSession>(*this, name, from, letter.sender, letter.place),
-          letter.private_data, letter.reads);
+      if (letter.port >= ports_.size()) {
+        DUNLIN_WARN("refused rank {}: it asks for port {} of {}", from.value(), letter.port,
+                    ports_.size());
+        return;
+      }
+      return on_request_(std::make_unique<MailSession>(*this, name, letter.port, from,
+                                                       letter.sender, letter.place),
+                         letter.port, letter.private_data, letter.reads);
     case LetterKind::kAnswer:
       if (session != nullptr && name.is_initiators) session->on_answer(letter);
       return;

@@ -16,7 +16,7 @@ namespace dunlin::transport::verbs {
 
 class MailSession;
 
-// The port that queue pairs of this process use.
+// A port that queue pairs of this process use.
 struct LocalPort {
   std::uint8_t number = 1;
   std::uint8_t gid_index = 0;
@@ -30,12 +30,14 @@ struct LocalPort {
 class MailConnector final : public Connector {
  public:
   // `token`: of this process's address; letters without it are not for this connector.
-  MailConnector(Mail& mail, Rank self, std::uint64_t token, const LocalPort& port,
+  // `ports`: by index.
+  MailConnector(Mail& mail, Rank self, std::uint64_t token, std::vector<LocalPort> ports,
                 OnRequest on_request);
   // Tells all who have connected, or were connected to, that nobody is here any more.
   ~MailConnector() override;
 
-  Result<std::unique_ptr<Session>> open(Rank peer, const Address& address) override;
+  Result<std::unique_ptr<Session>> open(Rank peer, const Address& address,
+                                        std::size_t port) override;
   void take_events() override;
   int fd() const override { return mail_.fd(); }
   bool has_news() const { return !mail_.is_empty() || !routed_.empty(); }
@@ -65,7 +67,7 @@ class MailConnector final : public Connector {
   Mail& mail_;
   const Rank self_;
   const std::uint64_t token_;
-  const LocalPort port_;
+  const std::vector<LocalPort> ports_;
   OnRequest on_request_;
   std::unordered_map<Name, MailSession*, Hash> sessions_;
   std::vector<Name> routed_;                       // whose owner is still to hear of it

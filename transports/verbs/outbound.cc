@@ -9,6 +9,7 @@
 #include "runtime/log.h"
 #include "transports/verbs/constants.h"
 #include "transports/verbs/engine.h"
+#include "transports/verbs/rails.h"
 
 namespace dunlin::transport::verbs {
 namespace {
@@ -19,11 +20,24 @@ constexpr std::uint32_t kCreditReceives = 4;
 
 }  // namespace
 
-Outbound::Outbound(Engine& engine, Rank peer, LaneKind kind)
-    : engine_(engine), peer_(peer), kind_(kind), depth_(engine.queue_depth()) {}
+Outbound::Outbound(Engine& engine, Port& port, Rank peer, LaneKind kind, std::uint8_t rail)
+    : engine_(engine),
+      port_(port),
+      peer_(peer),
+      kind_(kind),
+      rail_(rail),
+      depth_(engine.queue_depth()) {}
 
 Outbound::~Outbound() {
   fail(Status(Code::kClosed, "the transport was closed").with_peer(peer_));
+}
+
+std::string Outbound::name() const {
+  return rail_ == 0 ? to_string(kind_) : fmt::format("rail {}", rail_);
+}
+
+const ibv_context* Outbound::device() const {
+  return port_.device();
 }
 
 // Connecting -------------------------------------------------------------------------------------
@@ -57,13 +71,13 @@ Status Outbound::allocate() {
   options.huge_pages = false;
   options.name = "dunlin-records";
   DUNLIN_ASSIGN(memory_, MemoryRegion::allocate((depth_ + 1) * sizeof(Record), options));
-  DUNLIN_ASSIGN(key_, MemoryKey::create(engine_.domain(), *memory_));
+  DUNLIN_ASSIGN(key_, MemoryKey::create(port_.domain(), *memory_));
   records_ = reinterpret_cast<Record*>(memory_->data());
   return Status::ok();
 }
 
 Status Outbound::begin() {
-  DUNLIN_ASSIGN(session_, engine_.connector(address_).open(peer_, address_));
+  DUNLIN_ASSIGN(session_, engine_.connector(address_, port_).open(peer_, address_, port_.index()));
   session_->attach(*this);
   has_route_ = false;
   DUNLIN_TRY(session_->find_route());
@@ -76,7 +90,7 @@ ibv_qp_cap Outbound::room() const {
 }
 
 Status Outbound::make_queue_pair() {
-  DUNLIN_TRY(engine_.make_queue_pair(*session_, kind_, room(), *this));
+  DUNLIN_TRY(port_.make_queue_pair(*session_, kind_, room(), *this));
   ibv_qp_attr current{};
   ibv_qp_init_attr granted{};
   if (const int error = ibv_query_qp(session_->queue_pair(), &current, IBV_QP_CAP, &granted);
@@ -95,7 +109,8 @@ Status Outbound::request_connection() {
   request.version = kWireVersion;
   request.lane = kind_;
   request.is_resumed = was_connected_ ? 1 : 0;
-  return session_->request(request, engine_.reads());
+  request.rail = rail_;
+  return session_->request(request, port_.reads());
 }
 
 Status Outbound::establish(const Event& event) {
@@ -107,8 +122,8 @@ Status Outbound::establish(const Event& event) {
                        answer_.taken >= std::max(taken_, arrived_) && answer_.taken <= notified_;
   if (!is_sane) return {Code::kCorrupted, "the peer's answer is malformed, or it has lost some"};
   if (was_connected_) {
-    DUNLIN_INFO("the {} connection to rank {} is back after {:.1f} s", to_string(kind_),
-                peer_.value(), to_seconds(engine_.context().clock.now() - lost_at_));
+    DUNLIN_INFO("the {} connection to rank {} is back after {:.1f} s", name(), peer_.value(),
+                to_seconds(engine_.context().clock.now() - lost_at_));
   }
   set_state(State::kConnected);
   was_connected_ = true;
@@ -153,7 +168,7 @@ void Outbound::settle(Operation& operation, bool has_arrived) {
 
 void Outbound::on_event(const Event& event) {
   const auto failure = [&](std::string_view what) {
-    return Status(Code::kPeerDead, fmt::format("{} connection: {}", to_string(kind_), what));
+    return Status(Code::kPeerDead, fmt::format("{} connection: {}", name(), what));
   };
   // What the peer has taken before it went has completed.
   if (state_ == State::kConnected) engine_.take_all_completions();
@@ -185,20 +200,61 @@ void Outbound::on_event(const Event& event) {
   if (!status.is_ok()) lose(std::move(status).with_peer(peer_));
 }
 
+// Stripes ----------------------------------------------------------------------------------------
+
+void Outbound::set_rails(std::unique_ptr<Rails> rails) {
+  rails_ = std::move(rails);
+}
+
+void Outbound::launch_striped(Operation& operation, StripedPut& put) {
+  put.position = tail_;
+  put.notifies = std::exchange(operation.notifies, false);
+  operation.is_short = false;  // which would count the bytes of its own request
+  operation.awaits_stripes = true;
+  rails_->stripes().add(put);
+  launch();
+}
+
+std::size_t Outbound::take_stripes() {
+  if (state_ == State::kOver) return 0;
+  std::size_t taken = 0;
+  Status why = rails_->failure();
+  while (why.is_ok()) {
+    const auto outcome = rails_->stripes().next_outcome();
+    if (!outcome) break;
+    // A rail that is over leaves pieces undone, and the lane must not go on behind them.
+    if (!outcome->status.is_ok()) why = rails_->failure();
+    if (!why.is_ok()) break;
+    ++taken;
+    Operation& operation = at(outcome->position);
+    operation.awaits_stripes = false;
+    operation.notifies = operation.has_record_left = outcome->notifies;
+    if (outcome->status.is_ok()) continue;
+    finish(operation, outcome->status);
+    operation.rewind();
+    spell_out();
+  }
+  if (!why.is_ok()) {
+    fail(std::move(why).with_peer(peer_));
+  } else if (taken != 0) {
+    pump();
+  }
+  return taken;
+}
+
 // Losing and ending ------------------------------------------------------------------------------
 
 void Outbound::lose(Status why) {
   if (state_ == State::kOver) return;
   const TimePoint now = engine_.context().clock.now();
   if (state_ == State::kConnected) {
-    DUNLIN_INFO("lost the {} connection to rank {}: {}; connecting again", to_string(kind_),
-                peer_.value(), why.message());
+    DUNLIN_INFO("lost the {} connection to rank {}: {}; connecting again", name(), peer_.value(),
+                why.message());
     lost_at_ = now;
     loss_ = why;
     fruitless_ = completed_ == completed_before_ ? fruitless_ + 1 : 0;
   } else {
-    DUNLIN_DEBUG("no {} connection to rank {} yet: {}", to_string(kind_), peer_.value(),
-                 why.message());
+    DUNLIN_DEBUG("no {} connection to rank {} yet: {}", name(), peer_.value(), why.message());
   }
   const bool is_pointless = !was_connected_ || fruitless_ > kFruitlessConnections ||
                             !engine_.context().peers.is_present(peer_) ||
@@ -229,7 +285,7 @@ void Outbound::step(TimePoint now) {
 // The NIC lets go of everything.
 void Outbound::drop_connection() {
   if (!session_) return;
-  engine_.detach(*session_, kind_, room());
+  port_.detach(*session_, kind_, room());
   session_.reset();
 }
 
@@ -238,6 +294,7 @@ void Outbound::fail(Status why) {
   set_state(State::kOver);
   failure_ = std::move(why);
   services_.clear();
+  if (rails_) rails_->fail(failure_);  // before anybody hears that the buffers are free
   drop_connection();
   unposted_ = tail_;
   while (head_ != tail_) finish(at(head_++), failure_);

@@ -12,7 +12,10 @@
 // to have arrived completes, and everything behind it is carried out again: the same bytes to the
 // same places, which nobody reads before the records that announce them.
 //
-// Made by the engine, lasts as long as it. Owner thread only.
+// A large put of a lane with rails (rails.h) waits in the lane's ring until the rails have carried
+// its bytes, and what is behind it waits, too. Large puts behind it are with the rails meanwhile.
+//
+// Made by the engine, lasts as long as it; rails by their lane's. Owner thread only.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +38,9 @@ namespace dunlin::transport::verbs {
 
 class Engine;
 class GpuMemory;
+class Port;
+class Rails;
+struct StripedPut;
 
 enum class Action : std::uint8_t { kWrite, kFlush, kRead, kFetchAdd, kCompareSwap };
 
@@ -49,7 +55,8 @@ struct Operation {
   bool is_short = false;     // the notification: one request for the bytes and it
   bool is_signaled = false;  // somebody waits for the end
   bool is_done = false;
-  bool is_on_gpu = false;  // the local end, which no CPU may read
+  bool is_on_gpu = false;       // the local end, which no CPU may read
+  bool awaits_stripes = false;  // its bytes are with the rails, and so long nothing is posted
   std::uint64_t local = 0;
   std::uint64_t remote = 0;
   std::uint64_t size = 0;
@@ -72,6 +79,8 @@ struct Operation {
   std::uint64_t record = 0;        // number of its notification; 0: not posted
   std::uint64_t last_request = 0;  // number of its last work request; 0: not all are posted
 
+  // Reads back from the peer, so that all bytes before it are in its memory.
+  void attach_flush();
   // Nothing of it is posted (any more).
   void rewind();
   bool is_atomic() const { return action == Action::kFetchAdd || action == Action::kCompareSwap; }
@@ -79,7 +88,8 @@ struct Operation {
 
 class Outbound final : public Endpoint {
  public:
-  Outbound(Engine& engine, Rank peer, LaneKind kind);
+  // `rail`: 0 for a lane itself, else of the queue pairs that carry stripes for it.
+  Outbound(Engine& engine, Port& port, Rank peer, LaneKind kind, std::uint8_t rail);
   ~Outbound() override;
 
   // Begins to connect, and returns when a route was found, or none (kUnavailable); the rest follows
@@ -94,6 +104,9 @@ class Outbound final : public Endpoint {
   // Of the peer's device, if both have atomics.
   std::optional<AtomicScope> atomics() const;
 
+  // Of its port.
+  const ibv_context* device() const;
+
   // A free place in the ring, to be filled in and launched; null: full.
   Operation* claim();
   // Has the claimed operation notify, behind its bytes if it has any.
@@ -105,6 +118,15 @@ class Outbound final : public Endpoint {
   void launch();
   // launch(), but posted with the next one.
   void append();
+
+  // From here on, launch_striped() can be called. Null: not.
+  void set_rails(std::unique_ptr<Rails> rails);
+  Rails* rails() { return rails_.get(); }
+  // Launches the claimed operation, the bytes of which the rails carry; what it announces goes out
+  // behind them.
+  void launch_striped(Operation& operation, StripedPut& put);
+  // Goes on with what the rails have carried; returns how many puts that were.
+  std::size_t take_stripes();
   // A message of the transport itself; waits for a place.
   void send_service(std::uint32_t immediate, std::uint64_t number);
 
@@ -124,6 +146,7 @@ class Outbound final : public Endpoint {
   enum class State : std::uint8_t { kIdle, kConnecting, kConnected, kLost, kOver };
   struct Chain;
 
+  std::string name() const;  // "data", "rail 2"
   Operation& at(std::uint64_t position) { return ring_[position % depth_]; }
   Status allocate();
   Status begin();
@@ -162,9 +185,12 @@ class Outbound final : public Endpoint {
   void post_fence();
 
   Engine& engine_;
+  Port& port_;
   const Rank peer_;
   const LaneKind kind_;
+  const std::uint8_t rail_;
   Address address_;
+  std::unique_ptr<Rails> rails_;  // null: without
   std::unique_ptr<Session> session_;
   std::shared_ptr<MemoryRegion>
       memory_;  // records (or results) by place in the ring, scratch of flushes

@@ -9,6 +9,7 @@
 #include "transports/transport.h"
 #include "transports/verbs/engine.h"
 #include "transports/verbs/gpu_memory.h"
+#include "transports/verbs/stripes.h"
 
 namespace dunlin::transport::verbs {
 
@@ -24,12 +25,15 @@ class VerbsRegion final : public TransportRegion {
   // What the device moves bytes between in place of the slice, which is of this region.
   std::uint64_t local_address(const LocalSlice& slice) const;
   std::uint32_t local_key() const { return local().key->local(); }
+  // Of the host's memory.
+  PortKeys local_keys() const;
 
  private:
   VerbsRegion(Engine& engine, std::shared_ptr<MemoryRegion> memory);
   const RegisteredMemory& target() const { return gpu_ ? gpu_->target() : host_; }
   const RegisteredMemory& local() const { return gpu_ ? gpu_->local() : host_; }
-  Status register_memory();
+  Status register_host();
+  Status register_gpu();
 
   Engine& engine_;
   std::shared_ptr<MemoryRegion> memory_;
@@ -46,17 +50,22 @@ class VerbsRemoteRegion final : public ImportedRegion {
 
   std::uint64_t address() const { return address_; }
   std::uint32_t key() const { return key_; }
+  // On a GPU, and registered with the first port only.
+  bool is_on_gpu() const { return is_on_gpu_; }
   // A put has to be followed by a Landing.
   bool wants_landings() const { return wants_landings_; }
   // The bytes there are not the memory's own: no reads or atomics.
   bool is_shadow() const { return is_shadow_; }
+  const PortKeys& keys() const { return keys_; }
 
  private:
   using ImportedRegion::ImportedRegion;
   std::uint64_t address_ = 0;
   std::uint32_t key_ = 0;
+  bool is_on_gpu_ = false;
   bool wants_landings_ = false;
   bool is_shadow_ = false;
+  PortKeys keys_{};
 };
 
 }  // namespace dunlin::transport::verbs

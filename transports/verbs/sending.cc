@@ -15,6 +15,9 @@
 namespace dunlin::transport::verbs {
 namespace {
 
+// What a flush reads back: the number of the last landing note that was carried out.
+constexpr std::uint64_t kFlushBytes = sizeof(std::uint64_t);
+
 ibv_wr_opcode opcode_of(Action action) {
   switch (action) {
     case Action::kWrite:
@@ -53,6 +56,12 @@ struct Outbound::Chain {
   }
 };
 
+void Operation::attach_flush() {
+  action = Action::kFlush;
+  moves_bytes = true;
+  size = kFlushBytes;
+}
+
 void Operation::rewind() {
   has_bytes_left = moves_bytes && !is_short && !is_done;
   has_record_left = notifies && !is_done;
@@ -79,7 +88,7 @@ void Outbound::announce(Operation& operation, const Notification& notification) 
   if (operation.cell >= sequences_.size()) sequences_.resize(operation.cell + 1);
   std::uint64_t& last = sequences_[operation.cell];
   const auto short_form = ShortForm::of(notification, last, operation.size);
-  operation.is_short = short_form && operation.size <= engine_.longest_message();
+  operation.is_short = short_form && operation.size <= port_.longest_message();
   if (operation.is_short) operation.immediate = short_form->encode();
   last = notification.sequence;
 }
@@ -129,7 +138,7 @@ void Outbound::send_waiting_services() {
     operation->notifies = true;
     operation->cell = services_[sent].first;
     records_[tail_ % depth_].set({NotifyId{}, services_[sent].second, 0, 0, {}});
-    at(tail_++).rewind();
+    append();
   }
   services_.erase(services_.begin(), services_.begin() + static_cast<std::ptrdiff_t>(sent));
   if (sent != 0) pump();
@@ -185,9 +194,12 @@ bool Outbound::add_request(Chain& chain, Operation& operation, std::uint64_t pos
   } else if (operation.has_record_left) {
     if (notified_ - taken_ == answer_.slots) return false;
     add_notification(chain, operation, position);
+  } else if (operation.awaits_stripes) {
+    return false;
   } else {
-    // Was refused by the peer, over a connection that is no more: a request that does nothing keeps
-    // its place in the order.
+    // A put whose stripes have landed, with nothing to announce. Or one that was refused by the
+    // peer, over a connection that is no more: a request that does nothing keeps its place in the
+    // order.
     chain.add(++requested_, IBV_WR_RDMA_WRITE, 0, 0, 0);
   }
   const bool is_last = !operation.has_bytes_left && !operation.has_record_left;
@@ -203,7 +215,7 @@ bool Outbound::add_request(Chain& chain, Operation& operation, std::uint64_t pos
 
 void Outbound::add_bytes(Chain& chain, Operation& operation) {
   const auto length = static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(operation.size - operation.posted, engine_.longest_message()));
+      std::min<std::uint64_t>(operation.size - operation.posted, port_.longest_message()));
   ibv_send_wr& request = chain.add(++requested_, opcode_of(operation.action),
                                    operation.local + operation.posted, length, operation.local_key);
   if (operation.action == Action::kFlush) operation.awaited = landing_;

@@ -56,13 +56,14 @@ class Session {
 
 class Connector {
  public:
-  // Somebody asks for a connection; `reads` as in Session::accept.
-  using OnRequest = std::function<void(std::unique_ptr<Session> session,
+  // Somebody asks for a connection to our port of that index; `reads` as in Session::accept.
+  using OnRequest = std::function<void(std::unique_ptr<Session> session, std::size_t port,
                                        std::span<const std::byte> request, std::uint8_t reads)>;
 
   virtual ~Connector() = default;
-  // A session that will ask the peer.
-  virtual Result<std::unique_ptr<Session>> open(Rank peer, const Address& address) = 0;
+  // A session that will ask the peer, between the ports of that index at both ends.
+  virtual Result<std::unique_ptr<Session>> open(Rank peer, const Address& address,
+                                                std::size_t port) = 0;
   // Tells the sessions' endpoints what has happened, and OnRequest who asks. Never blocks.
   virtual void take_events() = 0;
   // Readable when something has happened.

@@ -6,9 +6,12 @@
 #include "transports/transport.h"
 #include "transports/verbs/engine.h"
 #include "transports/verbs/lane.h"
+#include "transports/verbs/region.h"
 
 namespace dunlin::transport::verbs {
 
+// `DataLane`: VerbsLane, or StripingLane where there are rails.
+template <typename DataLane>
 class VerbsLink final : public Link {
  public:
   VerbsLink(Engine& engine, Rank peer, Connection& connection)
@@ -20,15 +23,17 @@ class VerbsLink final : public Link {
   Lane& data() override { return data_; }
   Lane& control() override { return control_; }
   Result<std::unique_ptr<RemoteRegion>> import_region(std::span<const std::byte> descriptor,
-                                                      std::size_t size) override;
+                                                      std::size_t size) override {
+    return VerbsRemoteRegion::import(*this, connection_, descriptor, size);
+  }
 
  private:
   Connection& connection_;
-  VerbsLane data_;
+  DataLane data_;
   VerbsLane control_;
 };
 
-class VerbsTransport final : public Transport {
+class VerbsTransport : public Transport {
  public:
   explicit VerbsTransport(std::unique_ptr<Engine> engine)
       : engine_(std::move(engine)), wait_fds_(engine_->wait_fds()) {}
@@ -47,9 +52,19 @@ class VerbsTransport final : public Transport {
   bool is_in_use() const override { return engine_->is_in_use(); }
   const std::vector<int>& wait_fds() const override { return wait_fds_; }
 
- private:
+ protected:
   std::unique_ptr<Engine> engine_;
+
+ private:
   std::vector<int> wait_fds_;
+};
+
+// With rails, which nobody else pays for.
+class StripingTransport final : public VerbsTransport {
+ public:
+  using VerbsTransport::VerbsTransport;
+  Result<std::unique_ptr<Link>> connect(Rank peer, std::span<const std::byte> address) override;
+  std::size_t progress() override { return engine_->progress_with_rails(); }
 };
 
 }  // namespace dunlin::transport::verbs

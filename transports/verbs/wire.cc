@@ -21,8 +21,9 @@ constexpr std::uint32_t kLargestStep = (1U << 14) - 1;
 
 Bytes Address::encode() const {
   ByteWriter writer;
-  writer.number(kWireVersion).number(token).text(ip).number(port);
-  writer.number(std::uint8_t{is_infiniband});
+  writer.number(kWireVersion).number(token).number(static_cast<std::uint8_t>(ports.size()));
+  for (const PortAddress& port : ports)
+    writer.text(port.ip).number(port.ip_port).number(std::uint8_t{port.is_infiniband});
   writer.number<std::uint8_t>(atomics ? 1 + static_cast<std::uint8_t>(*atomics) : 0);
   return writer.take();
 }
@@ -37,9 +38,16 @@ Result<Address> Address::decode(std::span<const std::byte> bytes) {
   }
   Address address;
   address.token = reader.number<std::uint64_t>();
-  address.ip = reader.text();
-  address.port = reader.number<std::uint16_t>();
-  address.is_infiniband = reader.number<std::uint8_t>() != 0;
+  const auto ports = reader.number<std::uint8_t>();
+  if (reader.ok() && (ports == 0 || ports > kMostPorts))
+    return Status(Code::kCorrupted, fmt::format("a verbs address of {} ports", ports));
+  for (int i = 0; i < ports && reader.ok(); ++i) {
+    PortAddress port;
+    port.ip = reader.text();
+    port.ip_port = reader.number<std::uint16_t>();
+    port.is_infiniband = reader.number<std::uint8_t>() != 0;
+    address.ports.push_back(std::move(port));
+  }
   const auto atomics = reader.number<std::uint8_t>();
   if (!reader.at_end() || atomics > 1 + static_cast<std::uint8_t>(AtomicScope::kSystem))
     return Status(Code::kCorrupted, "malformed verbs address");
@@ -50,7 +58,7 @@ Result<Address> Address::decode(std::span<const std::byte> bytes) {
 Bytes ConnectionLetter::encode(std::uint64_t target, std::uint64_t from) const {
   ByteWriter writer;
   writer.number(kWireVersion).number(target).number(from).number(static_cast<std::uint8_t>(kind));
-  writer.number(initiator).number(session).number(std::uint8_t{is_for_initiator});
+  writer.number(initiator).number(port).number(session).number(std::uint8_t{is_for_initiator});
   writer.number(std::uint8_t{is_final});
   writer.blob(std::as_bytes(std::span(place.gid)));
   writer.number(place.queue_pair).number(place.first_packet).number(place.lid).number(place.mtu);
@@ -70,6 +78,7 @@ Result<ConnectionLetter> ConnectionLetter::decode(std::span<const std::byte> byt
   const auto kind = reader.number<std::uint8_t>();
   letter.kind = LetterKind(kind);
   letter.initiator = reader.number<std::uint32_t>();
+  letter.port = reader.number<std::uint8_t>();
   letter.session = reader.number<std::uint64_t>();
   letter.is_for_initiator = reader.number<std::uint8_t>() != 0;
   letter.is_final = reader.number<std::uint8_t>() != 0;

@@ -20,15 +20,22 @@
 
 namespace dunlin::transport::verbs {
 
+// Of one port of a process.
+struct PortAddress {
+  // Of librdmacm's listener; empty and 0: connections go through the bootstrap.
+  std::string ip{};
+  std::uint16_t ip_port = 0;
+  bool is_infiniband = false;  // else Ethernet
+};
+
 struct Address {
   // Random; only who got it through the bootstrap knows it, and every connection request repeats
   // it: strangers, and processes that mean a former owner of the port, are refused.
   std::uint64_t token = 0;
-  // Of librdmacm's listener; empty and 0: connections go through the bootstrap.
-  std::string ip;
-  std::uint16_t port = 0;
-  bool is_infiniband = false;  // the port; else Ethernet
-  // Of the device; nothing: it has no atomics.
+  // At least one, which carries the lanes; those behind it are for stripes. Ports of the same index
+  // are connected with one another.
+  std::vector<PortAddress> ports;
+  // Of the first port's device; nothing: it has no atomics.
   std::optional<AtomicScope> atomics;
 
   Bytes encode() const;
@@ -42,7 +49,7 @@ struct Request {
   std::uint8_t version;
   LaneKind lane;
   std::uint8_t is_resumed;  // a connection of this lane was lost
-  std::uint8_t reserved;
+  std::uint8_t rail;        // 0: the lane itself; else one that carries stripes for it
 };
 // What the accepting side answers: where its mailbox is, and what has come out of it so far.
 struct Answer {
@@ -71,6 +78,7 @@ enum class LetterKind : std::uint8_t { kRequest, kAnswer, kRefusal, kEnd, kFarew
 struct ConnectionLetter {
   LetterKind kind;
   std::uint32_t initiator = 0;  // rank
+  std::uint8_t port = 0;        // index, at both ends
   std::uint64_t session = 0;    // the initiator's number for it
   bool is_for_initiator = false;
   QueuePairPlace place{};

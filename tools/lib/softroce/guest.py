@@ -29,21 +29,21 @@ class GuestFailed(Exception):
 class Guest:
     """Belongs to the event loop's thread. kill() must be called in the end."""
 
-    def __init__(self, host, image, accelerator, settings, shared, link=None):
+    def __init__(self, host, image, accelerator, settings, shared, cables=()):
         self.host = host
         self.log = bytearray()  # the guest's kernel's, the last of it
         self._arguments = machine(image, accelerator, settings) + devices(shared)
         self._descriptors = []
-        self._link = link
+        self._cables = cables  # sockets, one for each network card
         self._process = self._control = self._complaints = self._reading_log = None
         self.output = self.errors = None  # asyncio.StreamReaders: what the command writes
 
     async def start(self):
-        if self._link:
-            self._pass("-netdev", "socket,id=link,fd={}", self._link)
+        for number, cable in enumerate(self._cables):
+            self._pass("-netdev", f"socket,id=link{number},fd={{}}", cable)
             # Without romfile= the firmware loads a boot program for the network card.
-            self._arguments += ["-device", f"virtio-net-pci,netdev=link,mac=02:00:00:00:00:0{self.host + 1},"
-                                "host_mtu=9000,romfile="]
+            self._arguments += ["-device", f"virtio-net-pci,netdev=link{number},"
+                                f"mac=02:00:00:00:0{number}:0{self.host + 1},host_mtu=9000,romfile="]
         log = self._channel("log")
         self._arguments += ["-serial", "chardev:log"]
         control, output, errors = (self._port(number, name) for number, name in enumerate(("control", "out", "err"), 1))

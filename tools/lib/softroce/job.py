@@ -6,6 +6,7 @@ import shlex
 import shutil
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
+SECOND_ADDRESSES = ("10.77.1.1", "10.77.1.2")  # of the second device at each end
 # Directories that guest_init hides behind empty ones. Only a share brings something in them to light.
 HIDDEN = ("/tmp", "/run", "/dev/shm")
 SYSTEM_PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -41,13 +42,14 @@ def find_program(name):
     return shutil.which(name, path=SYSTEM_PATHS)
 
 
-def script(hosts, host, shared, directory, command):
+def script(hosts, host, devices, shared, directory, command):
     """The job as bytes; names in the environment and the file system need not be text."""
     address, peer = ADDRESSES[host], ADDRESSES[1 - host]
-    assignments = {"hosts": hosts, "host": host, "address": address, "peer_address": peer,
+    assignments = {"hosts": hosts, "host": host, "devices": devices, "address": address, "peer_address": peer,
+                   "second_address": SECOND_ADDRESSES[host], "second_peer_address": SECOND_ADDRESSES[1 - host],
                    **{name: find_program(name) for name in HOST_PROGRAMS}}
-    environment = {**os.environ, "SOFTROCE_HOSTS": hosts, "SOFTROCE_HOST": host, "SOFTROCE_ADDRESS": address,
-                   "SOFTROCE_PEER_ADDRESS": peer}
+    environment = {**os.environ, "SOFTROCE_HOSTS": hosts, "SOFTROCE_HOST": host, "SOFTROCE_DEVICES": devices,
+                   "SOFTROCE_ADDRESS": address, "SOFTROCE_PEER_ADDRESS": peer}
     environment.pop("OLDPWD", None)
     lines = [f"{name}={shlex.quote(str(value))}" for name, value in assignments.items()]
     lines += ["mount_shares() {", ":", *map(mount, shared), "}"]

@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <vector>
 #include <string_view>
+#include <vector>
 
 #include "runtime/gpu/driver.h"
 #include "runtime/memory/region.h"

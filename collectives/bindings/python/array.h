@@ -37,4 +37,9 @@ Array make_array(collective::DataType type, std::vector<pybind11::ssize_t> shape
 // The memory for a result of this shape, of the input's type: `out`, or new where that is None.
 Array output_for(const Array& input, std::vector<pybind11::ssize_t> shape, pybind11::handle out);
 
+// An array of NumPy's, contiguous, over this memory, which `keeper` keeps; memory of its own where
+// `data` is null.
+pybind11::array array_over(const pybind11::dtype& type, std::vector<pybind11::ssize_t> shape,
+                           const void* data, pybind11::handle keeper);
+
 }  // namespace dunlin::python

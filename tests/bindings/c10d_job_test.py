@@ -138,7 +138,7 @@ class FailureTest(unittest.TestCase):
 
     def test_too_many_calls_end_in_the_groups_time(self):
         lines, text = run(2, "crowded")
-        self.assertRegex(lines[0][0], r"in time: .*timed out after 2 s: .*rank 1", text)
+        self.assertRegex(lines[0][0], r"in time: .*timed out after 2 s: .*too many operations .*rank 1", text)
 
     def test_two_threads_form_groups_at_once(self):
         lines, text = run(2, "at_once")

@@ -84,7 +84,11 @@ Result<std::unique_ptr<Communicator>> Communicator::prepare(Fabric& fabric,
 }
 
 Status Communicator::connect() {
-  return impl_->group->connect();
+  return connect(impl_->group->fabric().config().deadline);
+}
+
+Status Communicator::connect(Duration patience) {
+  return impl_->group->connect(patience);
 }
 
 int Communicator::rank() const {

@@ -74,10 +74,12 @@ class Communicator {
                                                       CommunicatorOptions options);
   // The same in two steps, for members that share a thread: connect(), in the order of their ranks,
   // doesn't block once all have prepared, unless they have one another's memory mapped. Nothing
-  // else is called before it.
+  // else is called before it. With a patience of its own, it ends with an expiry where a member's
+  // part isn't there by then, and goes on when it is called again.
   static Result<std::unique_ptr<Communicator>> prepare(transport::Fabric& fabric,
                                                        CommunicatorOptions options);
   Status connect();
+  Status connect(Duration patience);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;

@@ -18,6 +18,8 @@ class NeighborGather {
   virtual ~NeighborGather() = default;
   // One per source, in the order of the call's. Once the operation is over.
   virtual std::vector<Bytes>& parts() = 0;
+  // Where they are from, in the same order.
+  virtual std::vector<Rank> sources() const = 0;
 };
 
 // Any thread. Its operations go on until they are over, whoever waits for them: after a deadline,
@@ -36,8 +38,12 @@ class Neighbors {
   };
   Result<Gathering> start_gather(const collective::NeighborCall& call,
                                  std::function<void()> when_over = {});
+  // The same from one of the sources, whichever has sent under this name first; among several, the
+  // first of the list. Fails for a death when none of them is left.
+  Result<Gathering> start_gather_any(const collective::NeighborCall& call,
+                                     std::function<void()> when_over = {});
 
-  // The same, and waits for the deadline. `unfinished`: as Runtime::run().
+  // The same as start(), and waits for the deadline. `unfinished`: as Runtime::run().
   Status average(const collective::NeighborCall& call, const Runtime::Interrupt& interrupt,
                  std::shared_ptr<Operation>* unfinished);
 
@@ -45,6 +51,7 @@ class Neighbors {
   class Exchange;
   class Average;
   class Gather;
+  class AnyGather;
   Neighbors(Runtime& runtime, std::shared_ptr<Exchange> exchange)
       : runtime_(runtime), exchange_(std::move(exchange)) {}
 

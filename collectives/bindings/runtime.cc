@@ -21,6 +21,9 @@ namespace {
 constexpr auto kInterruptEvery = std::chrono::milliseconds(5);
 // Of a thread that waits while another one does, and moves everything on.
 constexpr auto kFollowerNap = std::chrono::microseconds(200);
+// The first turn of a thread that connects a communicator, in which others don't get the lock: some
+// answers of the coordinator's.
+constexpr Duration kConnectTurn = std::chrono::milliseconds(10);
 
 // Calls that this thread is within: more than none where a signal handler runs during a wait.
 thread_local int stays_of_thread = 0;
@@ -199,7 +202,8 @@ void Runtime::detach(const Resident& resident) {
 }
 
 Result<std::shared_ptr<Operation>> Runtime::post(const CommunicatorHandle& communicator,
-                                                 const Call& call, const Interrupt& interrupt) {
+                                                 const Call& call, const Interrupt& interrupt,
+                                                 Duration patience) {
   DUNLIN_TRY(check(communicator));
   const TimePoint began = clock_.now();
   TimePoint last_interrupt = began;
@@ -211,20 +215,38 @@ Result<std::shared_ptr<Operation>> Runtime::post(const CommunicatorHandle& commu
     communicator->communicator->progress();
     DUNLIN_TRY(breathe(interrupt, last_interrupt));
     DUNLIN_TRY(check(communicator));
-    if (clock_.now() - began > config_.deadline) {
-      return Status(Code::kDeadlineExceeded,
-                    fmt::format("{}: too many operations are under way, and none has ended for "
-                                "{:g} s",
-                                to_string(call.collective), to_seconds(config_.deadline)));
+    if (clock_.now() - began > patience) {
+      if (Status late = room_is_late(communicator, call, patience); late.is_error()) return late;
     }
   }
 }
 
+// Ok where there is room by now.
+Status Runtime::room_is_late(const CommunicatorHandle& communicator, const Call& call,
+                             Duration patience) {
+  Status oldest;
+  for (const auto* const operations : {&driven_, &outstanding_}) {
+    for (const auto& operation : *operations) {
+      if (operation->is_over() || !operation->uses(*communicator)) continue;
+      oldest = operation->wait(Duration::zero(), {});  // says whom it waits for
+      if (!is_expiry(oldest)) return Status::ok();
+      return std::move(oldest).with_context(
+          fmt::format("{}: too many operations are under way, and the oldest has not ended for "
+                      "{:g} s",
+                      to_string(call.collective), to_seconds(patience)));
+    }
+  }
+  return {Code::kDeadlineExceeded, fmt::format("{}: too many operations are under way for {:g} s",
+                                               to_string(call.collective), to_seconds(patience))};
+}
+
 Result<std::shared_ptr<Operation>> Runtime::start(const CommunicatorHandle& communicator,
                                                   const Call& call, const Interrupt& interrupt,
-                                                  std::function<void()> when_over) {
+                                                  std::function<void()> when_over,
+                                                  std::optional<Duration> patience) {
   const Stay stay(*this);
-  DUNLIN_ASSIGN(auto operation, post(communicator, call, interrupt));
+  DUNLIN_ASSIGN(auto operation,
+                post(communicator, call, interrupt, patience.value_or(config_.deadline)));
   operation->when_over(std::move(when_over));
   operation->settle(operation->test());
   if (!operation->is_over()) keep(operation);
@@ -234,7 +256,7 @@ Result<std::shared_ptr<Operation>> Runtime::start(const CommunicatorHandle& comm
 Status Runtime::run(const CommunicatorHandle& communicator, const Call& call,
                     const Interrupt& interrupt, std::shared_ptr<Operation>* unfinished) {
   const Stay stay(*this);
-  DUNLIN_ASSIGN(auto operation, post(communicator, call, interrupt));
+  DUNLIN_ASSIGN(auto operation, post(communicator, call, interrupt, config_.deadline));
   Status status = drive(operation, config_.deadline, interrupt);
   if (!operation->is_over() && unfinished != nullptr) *unfinished = std::move(operation);
   return status;
@@ -356,7 +378,7 @@ Result<CommunicatorHandle> Runtime::split(const CommunicatorHandle& parent, int 
 }
 
 Result<CommunicatorHandle> Runtime::form(std::string name, std::vector<Rank> members,
-                                         const std::function<Status()>& meet) {
+                                         const std::function<Status(const Interrupt&)>& meet) {
   Stay stay(*this);
   DUNLIN_TRY(check_open());
   collective::CommunicatorOptions options;
@@ -364,10 +386,36 @@ Result<CommunicatorHandle> Runtime::form(std::string name, std::vector<Rank> mem
   options.members = std::move(members);
   DUNLIN_ASSIGN(auto communicator, Communicator::prepare(*fabric_, std::move(options)));
   // What others wait for here goes on, so that all come to the meeting.
-  DUNLIN_TRY(stay.aside(meet));
+  const Interrupt while_open = [this] {
+    const Turn turn(*this);
+    return check_open();
+  };
+  DUNLIN_TRY(stay.aside([&] { return meet(while_open); }));
   DUNLIN_TRY(check_open());
-  DUNLIN_TRY(communicator->connect());
+  DUNLIN_TRY(connect(*communicator));
   return adopt(std::move(communicator));
+}
+
+// In turns with other threads: the members may form several communicators at once, and each come to
+// another one first.
+Status Runtime::connect(Communicator& communicator) {
+  const TimePoint until = clock_.now() + config_.deadline;
+  Duration turn = kConnectTurn;
+  for (;;) {
+    const Duration left = std::max(until - clock_.now(), Duration::zero());
+    Status status = communicator.connect(std::min(turn, left));
+    if (!is_expiry(status)) return status;
+    if (turn >= left) {
+      return std::move(status).with_context(
+          fmt::format("connecting for {:g} s", to_seconds(config_.deadline)));
+    }
+    leave();
+    std::this_thread::sleep_for(kFollowerNap);
+    enter();
+    DUNLIN_TRY(check_open());
+    // Where the coordinator is slow, a turn has to be long enough for its answers.
+    turn *= 2;
+  }
 }
 
 void Runtime::retire(const CommunicatorHandle& communicator) {
@@ -391,8 +439,9 @@ Status Runtime::release(const CommunicatorHandle& communicator, const Interrupt&
 }
 
 Status Runtime::run_inside(const CommunicatorHandle& communicator, const Call& call,
-                           const Interrupt& interrupt) {
-  DUNLIN_ASSIGN(const auto operation, post(communicator, call, interrupt));
+                           const Interrupt& interrupt, std::shared_ptr<void> memory) {
+  DUNLIN_ASSIGN(const auto operation, post(communicator, call, interrupt, config_.deadline));
+  operation->hold(std::move(memory));
   return drive(operation, config_.deadline, interrupt);
 }
 

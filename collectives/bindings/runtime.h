@@ -85,9 +85,10 @@ class Runtime {
   Status release(const CommunicatorHandle& communicator, const Interrupt& interrupt);
   // Collective over `members` alone, whose order is that of the communicator's ranks. The name is
   // the same on all of them, and was never used before. `meet()` is called without the lock, and
-  // returns when all members have come to it.
+  // returns when all members have come to it, or soon after `interrupt()` is not ok any more. Other
+  // threads may form others meanwhile, in any order.
   Result<CommunicatorHandle> form(std::string name, std::vector<Rank> members,
-                                  const std::function<Status()>& meet);
+                                  const std::function<Status(const Interrupt& interrupt)>& meet);
   // Collective, but never blocks: drops a communicator of form() or split(), of which nothing is
   // under way here, once all members have said so; at the latest with shutdown(). Takes no lock
   // that is held for long: also for destructors.
@@ -98,10 +99,12 @@ class Runtime {
   Status free(const CommunicatorHandle& communicator, std::span<std::byte> memory,
               const Interrupt& interrupt);
 
-  // Starts a call; waits while too many are under way. `when_over`: Operation::when_over().
+  // Starts a call; while too many are under way, waits, for `patience` (none: config().deadline).
+  // `when_over`: Operation::when_over().
   Result<std::shared_ptr<Operation>> start(const CommunicatorHandle& communicator,
                                            const collective::Call& call, const Interrupt& interrupt,
-                                           std::function<void()> when_over = {});
+                                           std::function<void()> when_over = {},
+                                           std::optional<Duration> patience = std::nullopt);
   // kBusy until it is over; gives progress.
   Status test(const std::shared_ptr<Operation>& operation);
   // kDeadlineExceeded, kPeerStalled and an interrupt leave it under way.
@@ -170,9 +173,13 @@ class Runtime {
   Status check_open() const;
   Status check(const CommunicatorHandle& communicator) const;
   Result<std::shared_ptr<Operation>> post(const CommunicatorHandle& communicator,
-                                          const collective::Call& call, const Interrupt& interrupt);
+                                          const collective::Call& call, const Interrupt& interrupt,
+                                          Duration patience);
+  Status room_is_late(const CommunicatorHandle& communicator, const collective::Call& call,
+                      Duration patience);
+  Status connect(collective::Communicator& communicator);
   Status run_inside(const CommunicatorHandle& communicator, const collective::Call& call,
-                    const Interrupt& interrupt);
+                    const Interrupt& interrupt, std::shared_ptr<void> memory = nullptr);
   Status drive(const std::shared_ptr<Operation>& operation, Duration timeout,
                const Interrupt& interrupt);
   Status drain(const CommunicatorSlot* communicator, Duration timeout, const Interrupt& interrupt);

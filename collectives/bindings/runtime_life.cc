@@ -8,6 +8,8 @@
 
 namespace dunlin::binding {
 
+using collective::Call;
+using collective::Collective;
 using collective::Communicator;
 using collective::DataType;
 using transport::Fabric;
@@ -45,23 +47,32 @@ Status Runtime::join(const Environment& environment, Options options) {
     sleeper_ = fabric_.get();
   }
   DUNLIN_ASSIGN(auto world, Communicator::create(*fabric_, {}));
-  DUNLIN_ASSIGN(world_, adopt(std::move(world)));
+  {
+    const Turn turn(*this);
+    DUNLIN_ASSIGN(world_, adopt(std::move(world)));
+  }
   if (options.background_progress) serve_in_background();
   return Status::ok();
 }
 
 // The first call on memory of the caller's allocates memory on all members and waits for theirs.
-// It is made here, where all have come, and not by a call that should return at once.
+// It is made here, where all have come, and not by a call that should return at once. Under the
+// lock, given up whenever others want it.
 Result<CommunicatorHandle> Runtime::adopt(std::unique_ptr<Communicator> communicator) {
-  float value = 1;
-  DUNLIN_TRY(communicator->all_reduce(&value, &value, 1, {DataType::kFloat32}));
-  DUNLIN_TRY(communicator->barrier());
   auto slot = std::make_shared<CommunicatorSlot>();
   slot->rank = communicator->rank();
   slot->size = communicator->size();
   slot->communicator = std::move(communicator);
   communicators_.push_back(slot);
-  return slot;
+  // What an operation that didn't end writes to.
+  const auto value = std::make_shared<float>(1);
+  Call first{Collective::kAllReduce, value.get(), value.get(), 1, {DataType::kFloat32}};
+  Status status = run_inside(slot, first, {}, value);
+  if (status.is_ok()) status = run_inside(slot, {Collective::kBarrier}, {});
+  if (status.is_ok()) return slot;
+  slot->communicator.reset();
+  std::erase(communicators_, slot);
+  return status;
 }
 
 Runtime::~Runtime() {

@@ -33,10 +33,10 @@ Result<std::unique_ptr<Members>> Members::prepare(transport::Fabric& fabric,
   return group;
 }
 
-Status Members::connect() {
-  DUNLIN_TRY(meet());
-  DUNLIN_TRY(agree_on_mapping());
-  return agree_on_tuning();
+Status Members::connect(Duration patience) {
+  DUNLIN_TRY(meet(patience));
+  DUNLIN_TRY(agree_on_mapping(patience));
+  return agree_on_tuning(patience);
 }
 
 Members::~Members() {
@@ -76,12 +76,12 @@ Status Members::allocate() {
   return fabric_.bootstrap().publish(key("offer", rank_), writer.take());
 }
 
-Status Members::meet() {
+Status Members::meet(Duration patience) {
   std::map<std::string, int> number_of_host;
   std::vector<int> host_of;
   for (int member = 0; member < size(); ++member) {
     const Rank peer = options_.members[static_cast<std::size_t>(member)];
-    auto offer = fabric_.bootstrap().lookup(key("offer", member), fabric_.config().deadline);
+    auto offer = fabric_.bootstrap().lookup(key("offer", member), patience);
     if (!offer) {
       return std::move(offer)
           .status()
@@ -113,7 +113,7 @@ Status Members::meet() {
   return Status::ok();
 }
 
-Status Members::agree_on_mapping() {
+Status Members::agree_on_mapping(Duration patience) {
   if (size() > kMostMapped) return Status::ok();
   bool has_all = true;
   for (int member = 0; member < size() && has_all; ++member) {
@@ -121,13 +121,15 @@ Status Members::agree_on_mapping() {
     DUNLIN_TRY(windows_.import(*scratch_, member));
     has_all = scratch_->remote[static_cast<std::size_t>(member)]->mapped() != nullptr;
   }
-  ByteWriter writer;
-  writer.number(static_cast<std::uint8_t>(has_all));
-  DUNLIN_TRY(fabric_.bootstrap().publish(key("mapped", rank_), writer.take()));
+  if (!has_told_mapping_) {
+    ByteWriter writer;
+    writer.number(static_cast<std::uint8_t>(has_all));
+    DUNLIN_TRY(fabric_.bootstrap().publish(key("mapped", rank_), writer.take()));
+    has_told_mapping_ = true;
+  }
   // One that hasn't is enough.
   for (int member = 0; member < size() && has_all; ++member) {
-    DUNLIN_ASSIGN(const Bytes answer,
-                  fabric_.bootstrap().lookup(key("mapped", member), fabric_.config().deadline));
+    DUNLIN_ASSIGN(const Bytes answer, fabric_.bootstrap().lookup(key("mapped", member), patience));
     ByteReader reader(answer);
     has_all = reader.number<std::uint8_t>() != 0;
   }
@@ -135,7 +137,7 @@ Status Members::agree_on_mapping() {
   return Status::ok();
 }
 
-Status Members::agree_on_tuning() {
+Status Members::agree_on_tuning(Duration patience) {
   if (size() == 1) return Status::ok();
   if (rank_ == 0) {
     tuning_.shape = tuning_shape();
@@ -151,8 +153,7 @@ Status Members::agree_on_tuning() {
     writer.text(to_text(tuning_));
     return fabric_.bootstrap().publish(key("tuning", 0), writer.take());
   }
-  DUNLIN_ASSIGN(const Bytes text,
-                fabric_.bootstrap().lookup(key("tuning", 0), fabric_.config().deadline));
+  DUNLIN_ASSIGN(const Bytes text, fabric_.bootstrap().lookup(key("tuning", 0), patience));
   ByteReader reader(text);
   DUNLIN_ASSIGN(tuning_, parse_tuning(reader.text()));
   return Status::ok();

@@ -18,7 +18,8 @@ class Members {
   // Publishes what the members need to know; connect() reads what they published.
   static Result<std::unique_ptr<Members>> prepare(transport::Fabric& fabric,
                                                   CommunicatorOptions options);
-  Status connect();
+  // Each look-up takes no longer than the patience. After an expiry it can be called again.
+  Status connect(Duration patience);
   ~Members();
   Members(const Members&) = delete;
   Members& operator=(const Members&) = delete;
@@ -49,11 +50,11 @@ class Members {
  private:
   Members(transport::Fabric& fabric, CommunicatorOptions options);
   Status allocate();
-  Status meet();
+  Status meet(Duration patience);
   // Whether all members agree that everybody has mapped everybody.
-  Status agree_on_mapping();
+  Status agree_on_mapping(Duration patience);
   // The first member's file is everybody's.
-  Status agree_on_tuning();
+  Status agree_on_tuning(Duration patience);
   std::string key(std::string_view what, int member) const;
   transport::NotifyId cell(transport::NotifyId first, std::uint64_t turn, Stream stream,
                            int writer) const;
@@ -65,6 +66,7 @@ class Members {
   Window* scratch_ = nullptr;
   int rank_ = -1;
   bool is_all_mapped_ = false;
+  bool has_told_mapping_ = false;
   Grouping grouping_;
   Grouping hosts_;
   Tuning tuning_;

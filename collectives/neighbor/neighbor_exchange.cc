@@ -122,6 +122,18 @@ Result<NeighborRequest> NeighborExchange::start_gather(const NeighborCall& call,
   return impl_->start(call, &gathered);
 }
 
+Status NeighborExchange::begin_seeking(std::span<const Rank> ranks) {
+  return impl_->router().begin_seeking(ranks);
+}
+
+void NeighborExchange::end_seeking() {
+  impl_->router().end_seeking();
+}
+
+bool NeighborExchange::has_come(std::string_view name, Rank source) const {
+  return impl_->router().has_come(name, source);
+}
+
 Status NeighborExchange::test(NeighborRequest request) {
   return impl_->test(request);
 }

@@ -42,7 +42,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/neighbor/call.h"
@@ -80,6 +82,13 @@ class NeighborExchange {
   // Begins to gather: every source's input, of whatever size, into `gathered`, in the order of the
   // call's sources. Weights, `output` and self_weight don't count.
   Result<NeighborRequest> start_gather(const NeighborCall& call, std::vector<Bytes>& gathered);
+
+  // For who gathers from whichever rank has sent first: from begin_seeking() to end_seeking(),
+  // once each, progress() takes in what the ranks send; has_come(): data, or their announcement,
+  // are there for the next gather of this name that names the source.
+  Status begin_seeking(std::span<const Rank> ranks);
+  void end_seeking();
+  bool has_come(std::string_view name, Rank source) const;
 
   // kBusy until the request has ended; its outcome once, kNotFound from then on. Moves all requests
   // on.

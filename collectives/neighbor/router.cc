@@ -106,6 +106,21 @@ bool Router::can_wait(std::uint64_t number) {
          operation->first_bytes() + sizeof(Header) <= options_.fusion_threshold;
 }
 
+Status Router::begin_seeking(std::span<const Rank> ranks) {
+  for (const Rank rank : ranks) DUNLIN_TRY(peer(rank).status());
+  ++seekers_;
+  return Status::ok();
+}
+
+bool Router::has_come(std::string_view name, Rank source) const {
+  const std::unique_ptr<Peer>& peer = peers_[source.index()];
+  if (peer == nullptr) return false;
+  const std::uint64_t key = key_of(name);
+  const auto calls = peer->received_calls.find(key);
+  const std::uint32_t next = calls == peer->received_calls.end() ? 1 : calls->second + 1;
+  return peer->early.contains({key, next});
+}
+
 void Router::catch_up(Operation& operation) {
   for (Intake& intake : operation.intakes) {
     Peer& source = peer(*intake.pair);
@@ -289,7 +304,7 @@ bool Router::is_needed(const Peer& peer) const {
 }
 
 void Router::receive(Peer& peer) {
-  while (peer.early_bytes <= kMostEarlyBytes || is_needed(peer)) {
+  while (peer.early_bytes <= kMostEarlyBytes || seekers_ > 0 || is_needed(peer)) {
     const auto message = peer.pair.messages->poll();
     if (!message) break;
     dispatch(peer, *message);

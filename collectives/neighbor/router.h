@@ -7,6 +7,8 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <span>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -47,6 +49,12 @@ class Router {
   Operation* find(std::uint64_t number);
   void end(std::uint64_t number);
   std::size_t size() const { return operations_.size(); }
+  // From now on whatever the ranks send is taken in, as well where no call expects it: for those
+  // who look for it by has_come(). Once for each end_seeking().
+  Status begin_seeking(std::span<const Rank> ranks);
+  void end_seeking() { --seekers_; }
+  // Data, or their announcement, for the next call of this name that will expect the source.
+  bool has_come(std::string_view name, Rank source) const;
   // Moves everything on. Nothing that is ready to be sent stays, where there is room for it.
   void progress();
   const NeighborTraffic& traffic() const { return traffic_; }
@@ -121,6 +129,7 @@ class Router {
   NeighborTraffic traffic_;
   std::uint64_t last_number_ = 0;
   std::uint32_t last_token_ = 0;
+  int seekers_ = 0;
 };
 
 }  // namespace dunlin::collective::neighbor

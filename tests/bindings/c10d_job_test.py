@@ -94,6 +94,24 @@ class TrainingTest(unittest.TestCase):
             lines, text = run(ranks, "ddp")
             self.assertEqual(lines, {rank: ["same"] for rank in range(ranks)}, text)
 
+    def expect_same(self, part, ranks):
+        lines, text = run(ranks, part)
+        if lines[0] and lines[0][0].startswith("skipped"):
+            self.skipTest(lines[0][0])
+        self.assertEqual(lines, {rank: ["same"] for rank in range(ranks)}, text)
+
+    def test_fsdp_ends_with_the_same_parameters_as_over_gloo(self):
+        for ranks in (1, 2, 4):
+            self.expect_same("fsdp", ranks)
+
+    def test_fully_shard_ends_with_the_same_parameters_as_over_gloo(self):
+        for ranks in (1, 2, 4):
+            self.expect_same("fully_shard", ranks)
+
+    def test_callbacks_wait_for_other_calls(self):
+        lines, text = run(2, "callbacks")
+        self.assertEqual(lines, {rank: ["nested 4"] for rank in (0, 1)}, text)
+
     def test_gossip(self):
         for ranks in (2, 4):
             lines, text = run(ranks, "gossip")
@@ -117,6 +135,28 @@ class FailureTest(unittest.TestCase):
         for line in lines[0]:
             self.assertRegex(line, r"after (0\.9|1\.\d) s: .*timed out after 1 s: .*rank 1", text)
         self.assertEqual((len(lines[0]), lines[1]), (2, []), text)
+
+    def test_too_many_calls_end_in_the_groups_time(self):
+        lines, text = run(2, "crowded")
+        self.assertRegex(lines[0][0], r"in time: .*timed out after 2 s: .*too many operations .*rank 1", text)
+
+    def test_two_threads_form_groups_at_once(self):
+        lines, text = run(2, "at_once")
+        self.assertEqual(lines, {rank: ["formed [('a', 2.0), ('b', 2.0)]"] for rank in (0, 1)}, text)
+
+    def test_shutdown_while_a_group_is_formed(self):
+        lines, text = run(2, "leaves_while_forming")
+        self.assertRegex(lines[0][0], "shut down; dunlin: .*Dunlin was shut down", text)
+
+    def test_abort(self):
+        lines, text = run(2, "aborted")
+        self.assertRegex(lines[0][0], "dunlin: the group was aborted", text)
+        self.assertRegex(lines[0][1], "dunlin: the group was shut down", text)
+        self.assertEqual([lines[0][2:], lines[1]], [["barrier"], ["barrier"]], text)
+
+    def test_signals_that_come_when_calls_end(self):
+        lines, text = run(2, "interrupted_often")
+        self.assertEqual(lines, {rank: ["ends"] for rank in (0, 1)}, text)
 
     def test_ctrl_c(self):
         lines, text = run(2, "interrupted")

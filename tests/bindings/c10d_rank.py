@@ -54,6 +54,63 @@ def ddp():
     say("same" if worst < 1e-6 and torch.equal(mine, first) else f"differ by {worst}")
 
 
+def sharded(wrap):
+    """Five steps of a sharded model over Dunlin and over gloo end with the same parameters."""
+    def parameters(group):
+        # Batch norm's buffers are of no interest here.
+        torch.manual_seed(3)
+        model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU(),
+                                    torch.nn.Linear(64, 3))
+        model = wrap(model, group)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        generator = torch.Generator().manual_seed(dist.get_rank())
+        for _ in range(5):
+            x = torch.randn((16, 20), generator=generator)
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(x), x[:, :3].argmax(dim=1)).backward()
+            optimizer.step()
+        # This rank's shards.
+        return torch.cat([getattr(p, "to_local", lambda p=p: p)().detach().flatten() for p in model.parameters()])
+
+    ours, theirs = parameters(dist.group.WORLD), parameters(dist.new_group(backend="gloo"))
+    difference = ((ours - theirs).norm() / theirs.norm()).item() if ours.numel() else 0.0
+    total = torch.tensor([float(ours.numel())])
+    dist.all_reduce(total)
+    wanted = 20 * 64 + 64 + 64 * 64 + 64 + 64 * 3 + 3
+    is_all = total.item() >= wanted  # padding comes on top
+    is_part = dist.get_world_size() == 1 or ours.numel() < wanted
+    say("same" if difference < 1e-5 and is_all and is_part else f"differ by {difference}, {total.item()} {ours.numel()}")
+
+
+def fsdp():
+    if torch.__version__ < "2":
+        say("skipped: FullyShardedDataParallel of this PyTorch needs CUDA")
+        return
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+    sharded(lambda model, group: FullyShardedDataParallel(
+        model, process_group=group, device_id=torch.device("cpu"), auto_wrap_policy=ModuleWrapPolicy({torch.nn.Linear})))
+
+
+def fully_shard():
+    try:
+        from torch.distributed.device_mesh import DeviceMesh
+        from torch.distributed.fsdp import fully_shard as shard
+    except ImportError as error:
+        say(f"skipped: this PyTorch has no fully_shard: {error}")
+        return
+
+    def wrap(model, group):
+        mesh = DeviceMesh.from_group(group, "cpu")
+        for layer in model:
+            if isinstance(layer, torch.nn.Linear):
+                shard(layer, mesh=mesh)
+        return shard(model, mesh=mesh)
+
+    sharded(wrap)
+
+
 def gossip():
     """Ten steps with neighbours' gradients: ranks differ, and less than without any exchange."""
     def distance(state):
@@ -134,6 +191,153 @@ def interrupted():
         say("barrier")
 
 
+def interrupted_often():
+    """Signals that come when an operation ends are what their handlers raise, never anything else."""
+    class Alarm(Exception):
+        pass
+
+    def ring(*_):
+        raise Alarm
+
+    signal.signal(signal.SIGALRM, ring)
+    caught = 0
+    for step in range(150):
+        x = torch.ones(1)
+        work = dist.all_reduce(x, async_op=True)
+        if dist.get_rank() == 0:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.004 + 0.0001 * (step % 40))
+                while not work.is_completed():
+                    work.wait()
+                time.sleep(0.1)
+            except Alarm:
+                caught += 1
+            work.wait()
+        else:
+            time.sleep(0.006)
+            work.wait()
+    say("ends" if dist.get_rank() or caught == 150 else f"caught {caught}")
+
+
+def crowded():
+    """More calls than may be under way at a time end in the group's time, not in DUNLIN_DEADLINE."""
+    group = dist.new_group(timeout=datetime.timedelta(seconds=2))
+    if dist.get_rank() == 1:
+        time.sleep(12)
+        return
+    began = time.monotonic()
+    works = []
+    while len(works) < 300:
+        works.append(dist.all_reduce(torch.ones(10), group=group, async_op=True))
+        if works[-1].is_completed():
+            break  # there was no room for it
+    try:
+        works[-1].wait()
+        say("no error")
+    except RuntimeError as error:
+        # Twice the group's time, in turn: nothing is to be measured here, only told from the 20 s of DUNLIN_DEADLINE.
+        say(f"{'in time' if time.monotonic() - began < 10 else 'late'}: {error}")
+
+
+def callbacks():
+    """Callbacks of futures that wait for other futures."""
+    def summed(count):
+        return dist.all_reduce(torch.full((count,), 1.0), async_op=True).get_future()
+
+    def nested(depth):
+        def call(future):
+            return nested(depth - 1).wait() + 1 if depth else future.value()[0]
+
+        return summed(depth + 1).then(call)
+
+    total = nested(4).wait()
+    say(f"nested {total[0] - dist.get_world_size():.0f}")
+
+
+def at_once():
+    """Two threads form groups, in another order on each rank."""
+    import threading
+
+    from dunlin import _c10d
+
+    store = dist.distributed_c10d._get_default_store()
+    names = ["a", "b"] if dist.get_rank() == 0 else ["b", "a"]
+    sums = {}
+
+    def form(name):
+        group = _c10d.create(dist.PrefixStore(f"at once {name}", store), dist.get_rank(), dist.get_world_size(),
+                             datetime.timedelta(seconds=60))
+        x = torch.ones(1)
+        group.allreduce([x]).wait()
+        sums[name] = x.item()
+
+    threads = [threading.Thread(target=form, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.5)  # the other rank's first thread is within the other group by now
+    for thread in threads:
+        thread.join()
+    say(f"formed {sorted(sums.items())}")
+    dist.barrier()
+
+
+def leaves_while_forming():
+    """shutdown() does not wait for a thread that forms a group whose members don't come."""
+    import threading
+
+    from dunlin import _c10d
+
+    store = dist.distributed_c10d._get_default_store()
+    first, second = (dist.PrefixStore(f"forming {name}", store) for name in "ab")
+    _c10d.create(first, dist.get_rank(), dist.get_world_size(), datetime.timedelta(seconds=60))
+    dist.barrier()
+    if dist.get_rank() == 1:
+        time.sleep(4)
+        return
+    # As if the other one had come, and stayed away from the last meeting.
+    second.set("dunlin/0/claim/1", first.get("dunlin/0/claim/1"))
+    told = []
+
+    def form():
+        try:
+            _c10d.create(second, 0, 2, datetime.timedelta(seconds=600))
+        except RuntimeError as error:
+            told.append(str(error))
+
+    thread = threading.Thread(target=form)
+    thread.start()
+    time.sleep(1)
+    try:
+        dunlin.c10d.shutdown(1)
+    except RuntimeError:
+        pass  # the other one isn't here yet
+    thread.join()
+    say(f"shut down; {told[0]}")
+
+
+def aborted():
+    """abort() ends waits of other threads, and all later calls; the other rank goes on."""
+    import threading
+
+    group = dist.new_group()
+    if dist.get_rank() == 1:
+        time.sleep(3)
+        dist.barrier()
+        say("barrier")
+        return
+    backend = group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
+    work = dist.all_reduce(torch.ones(10), group=group, async_op=True)
+    threading.Timer(1, backend._abort).start()
+    for call in (work.wait, lambda: dist.all_reduce(torch.ones(10), group=group)):
+        try:
+            call()
+            say("no error")
+        except RuntimeError as error:
+            say(str(error))
+    dist.barrier()
+    say("barrier")
+
+
 def sums():
     x = torch.ones(10)
     dist.all_reduce(x)
@@ -147,13 +351,26 @@ def abandoned():
     say("ends")
 
 
+def refuses(call):
+    try:
+        call()
+    except RuntimeError as error:
+        return "the parent's" in str(error)
+    return False
+
+
 def forked():
     dist.barrier()
+    state = dunlin.c10d.GossipState()
+    work = dist.all_reduce(torch.ones(10), async_op=True)
     pid = os.fork()
     if pid == 0:
         store = dist.distributed_c10d._get_default_store()  # stays: PyTorch's own doesn't outlive a fork()
+        is_refused = [refuses(call) for call in (work.wait, work.is_completed, lambda: dist.all_reduce(torch.ones(1)),
+                                                 lambda: dunlin.c10d.gossip_hook(state, None))]
         dist.destroy_process_group()
-        os._exit(0 if store is not None else 1)
+        os._exit(0 if store is not None and all(is_refused) else 1)
+    work.wait()
     say(f"child {os.waitpid(pid, 0)[1]}")
     dist.barrier()
 

@@ -94,6 +94,61 @@ def reductions():
     expect(z[0] == complex(sum(range(SIZE)), SIZE), "complex", z)
 
 
+def bits():
+    """What gloo has for some types only: compared with what every rank's input is known to be."""
+    import functools
+    import operator
+
+    ops = {dist.ReduceOp.BAND: operator.and_, dist.ReduceOp.BOR: operator.or_, dist.ReduceOp.BXOR: operator.xor}
+    for dtype in INTEGERS + [torch.int16, torch.bool]:
+        for op, combine in ops.items():
+            for count in COUNTS:
+                inputs = [sample(count, dtype, rank) for rank in range(SIZE)]
+                wanted = functools.reduce(combine, inputs)
+                x = inputs[RANK].clone()
+                dist.all_reduce(x, op)
+                expect(torch.equal(x, wanted), "all_reduce", op, dtype, count)
+                root = count % SIZE
+                x = inputs[RANK].clone()
+                dist.reduce(x, root, op)
+                expect(torch.equal(x, wanted if RANK == root else inputs[RANK]), "reduce", op, dtype, count)
+                whole = [sample(SIZE * count, dtype, 7 + rank) for rank in range(SIZE)]
+                wanted = functools.reduce(combine, whole)[RANK * count:(RANK + 1) * count]
+                y = torch.empty(count, dtype=dtype)
+                dist._reduce_scatter_base(y, whole[RANK].clone(), op)
+                expect(torch.equal(y, wanted), "reduce_scatter", op, dtype, count)
+                y.zero_()
+                dist.reduce_scatter(y, [part.clone() for part in whole[RANK].split(count)], op)
+                expect(torch.equal(y, wanted), "reduce_scatter of a list", op, dtype, count)
+    pair = [torch.tensor([[1 << RANK]]), torch.tensor([RANK, 1])]
+    dist.all_reduce_coalesced(pair, dist.ReduceOp.BOR)
+    wanted = functools.reduce(operator.or_, range(SIZE))
+    expect(pair[0].item() == (1 << SIZE) - 1 and pair[1].tolist() == [wanted, 1], "coalesced", pair)
+
+
+def factors():
+    """PREMUL_SUM, which FullyShardedDataParallel scales gradients with."""
+    tensor = torch.tensor([0.25])
+    for factor in (0.25, [tensor] if VERSION < (2, 0) else tensor):
+        for dtype in (torch.float16, torch.float32, torch.float64):
+            op = dist._make_nccl_premul_sum(factor)
+            inputs = [sample(2000, dtype, rank) for rank in range(SIZE)]
+            wanted = 0.25 * sum(inputs)
+            x = inputs[RANK].clone()
+            dist.all_reduce(x, op)
+            expect(torch.equal(x, wanted), "all_reduce", dtype)
+            x = inputs[RANK].clone()
+            dist.reduce(x, SIZE - 1, op)
+            expect(torch.equal(x, wanted if RANK == SIZE - 1 else inputs[RANK]), "reduce", dtype)
+            whole = [sample(SIZE * 500, dtype, rank) for rank in range(SIZE)]
+            y = torch.empty(500, dtype=dtype)
+            before = whole[RANK].clone()
+            dist._reduce_scatter_base(y, before, op)
+            expect(torch.equal(y, 0.25 * sum(whole)[RANK * 500:(RANK + 1) * 500]), "reduce_scatter", dtype)
+            expect(torch.equal(before, whole[RANK]), "input")
+    expect_error("floating-point", lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), op))
+
+
 def moves():
     for dtype in INTEGERS + FLOATS + [torch.bool, torch.int16]:
         reference = dtype in (torch.bool, torch.int16, torch.bfloat16)
@@ -186,6 +241,36 @@ def messages():
         dist.send(torch.ones(4), 1, tag=9)
     elif RANK == 1:
         expect_error("16 bytes", lambda: dist.recv(torch.ones(5), 0, tag=9))
+    from_anybody()
+
+
+def from_anybody():
+    # Small ones come with their announcement, large ones after it.
+    for tag, count in ((14, 1), (15, 300000)):
+        if RANK == 0:
+            seen = []
+            for _ in range(3 * (SIZE - 1)):
+                y = torch.empty(count)
+                seen.append(dist.recv(y, tag=tag))
+                expect((y == 10 * seen[-1] + seen.count(seen[-1])).all(), "from anybody", seen, y[0])
+            expect(sorted(seen) == sorted(3 * list(range(1, SIZE))), "from everybody", seen)
+        else:
+            for i in range(3):
+                dist.send(torch.full((count,), 10.0 * RANK + i + 1), 0, tag=tag)
+    # Asked for before anybody has sent; then the same tag from a rank by name.
+    if RANK == 0:
+        y, z = torch.empty(1), torch.empty(1)
+        work = dist.distributed_c10d._get_default_group().recv_anysource([y], 5)
+        dist.broadcast(torch.ones(1), 0)
+        work.wait()
+        expect(work._source_rank() == SIZE - 1 and y.item() == 7, "early", y)
+        dist.recv(z, SIZE - 1, tag=5)
+        expect(z.item() == 8, "by name", z)
+    else:
+        dist.broadcast(torch.ones(1), 0)
+        if RANK == SIZE - 1:
+            dist.send(torch.tensor([7.0]), 0, tag=5)
+            dist.send(torch.tensor([8.0]), 0, tag=5)
 
 
 def futures():
@@ -223,9 +308,47 @@ def groups():
         expect((x == SIZE).all(), "under way")
 
 
+def coalesced():
+    """Calls of several functions, waited for together; from 2.1 on."""
+    if VERSION < (2, 1):
+        return
+    right, left = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    x, y, z = torch.full((3,), float(RANK)), torch.ones(5), torch.empty(2)
+    group = dist.distributed_c10d._get_default_group()
+    group._start_coalescing(torch.device("cpu"))
+    group.allreduce([x])
+    dist.broadcast(y, 0, async_op=True)
+    if SIZE > 1:
+        group.send([torch.full((2,), float(RANK))], right, 3)
+        group.recv([z], left, 3)
+    work = group._end_coalescing(torch.device("cpu"))
+    work.wait()
+    expect(work.is_completed() and work.is_success(), "joined")
+    expect(x[0] == sum(range(SIZE)) and (SIZE == 1 or z[0] == left), "coalesced", x, z)
+    with dist.distributed_c10d._coalescing_manager(async_ops=True) as manager:
+        for tensor in (x, y):
+            dist.all_reduce(tensor)
+    manager.wait()
+    expect(x[0] == SIZE * sum(range(SIZE)) and y[0] == SIZE, "manager", x, y)
+    expect_error("without startCoalescing", lambda: group._end_coalescing(torch.device("cpu")))
+
+
+def splits():
+    """Groups made of a group, by those alone who are in it; from 2.9 on."""
+    group = dist.distributed_c10d._get_default_group()
+    if not hasattr(group, "split_group"):
+        return
+    evens, odds = list(range(0, SIZE, 2)), list(range(1, SIZE, 2))
+    part = group.split_group(odds if RANK % 2 else evens)
+    x = torch.full((10,), float(RANK))
+    part.allreduce([x]).wait()
+    expect(x[0] == sum(odds if RANK % 2 else evens), "split", x)
+    expect(part.size() == len(odds if RANK % 2 else evens), "size")
+
+
 def mistakes():
     expect_error("contiguous", lambda: dist.all_reduce(torch.ones(4, 4).t()[:, :2]))
-    expect_error("bitwise", lambda: dist.all_reduce(torch.ones(4, dtype=torch.int32), dist.ReduceOp.BXOR))
+    expect_error("bitwise", lambda: dist.all_reduce(torch.ones(4), dist.ReduceOp.BXOR))
     expect_error("can be moved, not reduced", lambda: dist.all_reduce(torch.ones(4, dtype=torch.int16)))
     expect_error("sparse", lambda: dist.all_reduce(torch.eye(2).to_sparse()))
     expect_error("elements", lambda: dist._all_gather_base(torch.empty(3 * SIZE), torch.empty(2)))
@@ -234,7 +357,7 @@ def mistakes():
 
 
 def main():
-    for part in (reductions, moves, scattered_reductions, all_to_alls, messages, futures, groups, mistakes):
+    for part in (reductions, bits, factors, coalesced, splits, moves, scattered_reductions, all_to_alls, messages, futures, groups, mistakes):
         part()
     dist.barrier()
     # The Python package shares the job.
@@ -252,6 +375,7 @@ def main():
 method = {} if len(sys.argv) < 2 else {"init_method": sys.argv[1], "rank": int(os.environ["RANK"]),
                                        "world_size": int(os.environ["WORLD_SIZE"])}
 dist.init_process_group("dunlin", **method)
+VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
 GLOO = dist.new_group(backend="gloo")
 main()

@@ -219,6 +219,25 @@ class Optimizers(unittest.TestCase):
                 bf.DistributedGradientAllreduceOptimizer(*arguments)
 
 
+    def test_loading_a_state_keeps_schedulers(self):
+        model = make_model(0)
+        plain = torch.optim.Adam(model.parameters(), lr=0.5)
+        scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, gamma=0.1)
+        wrapped = bf.DistributedGradientAllreduceOptimizer(plain, model)
+        loss_of(model, 0, 0).backward()
+        wrapped.step()
+        saved = wrapped.state_dict()
+        saved["param_groups"][0]["betas"] = (0.8, 0.9)
+        wrapped.load_state_dict(saved)
+        self.assertEqual(wrapped.param_groups[0]["betas"], (0.8, 0.9))
+        self.assertEqual(len(wrapped.state_dict()["state"]), 4)
+        scheduler.step()
+        self.assertAlmostEqual(wrapped.param_groups[0]["lr"], 0.05)
+        for ours, original in zip(wrapped.param_groups, plain.param_groups):
+            self.assertIs(ours, original)
+        self.assertIs(wrapped.state, plain.state)
+
+
 class Parameters(unittest.TestCase):
     def test_broadcast(self):
         root = bf.size() - 1

@@ -1,8 +1,9 @@
 #include "collectives/bindings/c10d/engine.h"
 
-#include <unistd.h>
-
+#include <condition_variable>
+#include <cstdint>
 #include <mutex>
+#include <utility>
 
 #include "collectives/bindings/shared_runtime.h"
 
@@ -18,6 +19,9 @@ struct Place {
   std::shared_ptr<Engine> engine;
   // Outlives the engine: an exchange has its name once in a job.
   std::shared_ptr<Messages> messages;
+  int forming = 0;  // threads that form groups
+  std::condition_variable formed;
+  std::uint64_t leaves = 0;  // so far: whoever forms a group meanwhile gives up
 };
 
 // Never destroyed; another one after fork(), as in shared_runtime.cc.
@@ -25,6 +29,32 @@ Place*& place() {
   static Place* known = new Place;
   return known;
 }
+
+// The scope in which a thread forms a group.
+class Forming {
+ public:
+  Forming() : place_(*place()) {
+    const std::lock_guard guard(place_.mutex);
+    ++place_.forming;
+    leaves_ = place_.leaves;
+  }
+  ~Forming() {
+    const std::lock_guard guard(place_.mutex);
+    --place_.forming;
+    place_.formed.notify_all();
+  }
+  Forming(const Forming&) = delete;
+  Forming& operator=(const Forming&) = delete;
+  Status check() const {
+    const std::lock_guard guard(place_.mutex);
+    if (place_.leaves == leaves_) return Status::ok();
+    return {Code::kClosed, "Dunlin was shut down while a group was formed"};
+  }
+
+ private:
+  Place& place_;
+  std::uint64_t leaves_ = 0;
+};
 
 }  // namespace
 
@@ -55,13 +85,17 @@ Result<std::shared_ptr<Engine>> Engine::of(const Membership& membership) {
 Status Engine::leave(binding::Ending ending, Duration patience) {
   std::shared_ptr<Engine> engine;
   {
-    const std::lock_guard guard(place()->mutex);
-    engine = std::exchange(place()->engine, nullptr);
+    Place& here = *place();
+    std::unique_lock guard(here.mutex);
+    if (here.engine && here.engine->finisher->is_own_thread())
+      return {Code::kInvalidArgument, "shutdown() from within a future's callback"};
+    ++here.leaves;
+    // They have entered the runtime as well.
+    here.formed.wait_for(guard, patience, [&] { return here.forming == 0; });
+    engine = std::exchange(here.engine, nullptr);
   }
   if (!engine) return Status::ok();
-  Status status = engine->finisher->is_own_thread()
-                      ? Status(Code::kInvalidArgument, "shutdown() from within a future's callback")
-                      : SharedRuntime::leave(engine->runtime, ending, patience);
+  Status status = SharedRuntime::leave(engine->runtime, ending, patience);
   if (status.code() == Code::kInvalidArgument) {
     // Refused: all goes on.
     const std::lock_guard guard(place()->mutex);
@@ -78,7 +112,12 @@ void Engine::forget() {
   SharedRuntime::forget();
 }
 
-Result<std::shared_ptr<Member>> Member::meet(const KeyValueStore& store, GroupPlace place) {
+Result<std::shared_ptr<Member>> Member::meet(KeyValueStore store, GroupPlace place) {
+  const Forming forming;
+  store.interrupt = [&forming, before = std::move(store.interrupt)]() -> Status {
+    DUNLIN_TRY(forming.check());
+    return before ? before() : Status::ok();
+  };
   DUNLIN_ASSIGN(Membership membership, torch_backend::meet(store, place));
   DUNLIN_ASSIGN(auto engine, Engine::of(membership));
   return std::shared_ptr<Member>(new Member(std::move(engine), std::move(membership)));
@@ -88,17 +127,11 @@ Member::Member(std::shared_ptr<Engine> engine, Membership membership)
     : engine_(std::move(engine)),
       communicator_(std::move(membership.communicator)),
       ranks_(std::move(membership.ranks)),
-      name_(std::move(membership.name)),
-      process_(getpid()) {}
-
-Status Member::check_process() const {
-  if (getpid() == process_) return Status::ok();
-  return {Code::kClosed, "the group is the parent's: after fork(), make a new one"};
-}
+      name_(std::move(membership.name)) {}
 
 Member::~Member() {
   // A child of fork() has the object, but none of the threads.
-  if (getpid() == process_) engine_->runtime->retire(communicator_);
+  if (process_.is_here()) engine_->runtime->retire(communicator_);
 }
 
 }  // namespace dunlin::torch_backend

@@ -19,6 +19,10 @@ headers = os.path.join(home, "include")
 if not os.path.exists(os.path.join(headers, "torch", "csrc", "distributed", "c10d", "Store.hpp")):
     sys.exit("this PyTorch has no headers (Debian: libtorch-dev)")
 print(f"version={torch.__version__}")
+# Programs need it as well.
+folder = os.path.dirname(home)
+if folder in map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))):
+    print(f"path={folder}")
 print(f"headers={headers}")
 print(f"libraries={os.path.join(home, 'lib')}")
 # Extension modules see one another's classes only where these are the same.

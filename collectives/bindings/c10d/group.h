@@ -9,6 +9,8 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,10 +65,12 @@ class Group final : public TorchBackend {
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all) override;
   Pending send(Tensors& tensors, int rank, int tag) override;
   Pending recv(Tensors& tensors, int rank, int tag) override;
+  // Whoever's message of this tag comes first.
+  Pending recvAnysource(Tensors& tensors, int tag) override;
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return calls_.load(); }
 
-  // Overrides where PyTorch has them (2.1).
+  // What follows overrides where PyTorch has it: coalesced forms from 2.1 on, other calls later.
   Pending allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options);
   Pending reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -74,11 +78,34 @@ class Group final : public TorchBackend {
 
   // From now on.
   void setTimeout(Milliseconds timeout) { timeout_ = timeout; }
+  // Calls from now on fail here; the others learn of it by their own time-outs only. abort() fails
+  // those under way as well. Never block.
+  void shutdown() { is_closed_ = true; }
+  void abort();
+
+#if DUNLIN_TORCH_COALESCES
+  // Calls in between begin at once, as always, and are waited for together. One thread at a time.
+  bool supportsCoalescing() const override {
+    return true;
+  }
+  void startCoalescing() override;
+  Pending endCoalescing() override;
+#endif
+#if TORCH_VERSION_MAJOR >= 2
+  bool supportsSplitting() const {
+    return true;
+  }
+  Handle<c10d::Backend::Options> getBackendOptions();
+  // Collective over the ranks (of this group) alone; null for others.
+  Handle<c10d::Backend> split(const Handle<c10d::Store>& store, const std::vector<int>& ranks,
+                              const Handle<c10d::Backend::Options>& options);
+#endif
 
  private:
+  static constexpr int kAnyPeer = -1;
   // One message of a call; memory of tensors that the call holds.
   struct Message {
-    int peer = 0;
+    int peer = 0;  // kAnyPeer: whoever comes first
     void* data = nullptr;
     std::size_t bytes = 0;
     bool is_sent = false;
@@ -97,17 +124,28 @@ class Group final : public TorchBackend {
   };
   Pending start(Plan plan, Milliseconds timeout);
   using Receipts = std::vector<std::pair<Message, std::shared_ptr<binding::NeighborGather>>>;
-  Receipts launch(const Plan& plan, Task& task);
-  static void deliver(const Receipts& receipts, const char* title);
+  Receipts launch(const Plan& plan, Task& task, const binding::Runtime::Interrupt& interrupt);
+  static int deliver(const Member& member, const Receipts& receipts, const char* title);
+  void plan_reduce_scatter(Plan& plan, const Tensor& input, const c10d::ReduceOp& op,
+                           const Tensor& output);
+  void plan_all_bits(Plan& plan, const Tensor& input, const c10d::ReduceOp& op,
+                     const Tensor* target);
+  void plan_scattered_bits(Plan& plan, const Tensor& input, const c10d::ReduceOp& op,
+                           const Tensor& output);
   // To and from every other rank; what is this rank's own is copied at once.
   Plan exchange(c10d::OpType type, const char* title, const Tensors& outputs,
                 const Tensors& inputs);
   void check_root(int64_t root, const char* title) const;
-  std::size_t members() const { return static_cast<std::size_t>(getSize()); }
+  std::size_t members() const {
+    return static_cast<std::size_t>(getSize());
+  }
 
   std::shared_ptr<Member> member_;
   std::atomic<Milliseconds> timeout_;
   std::atomic<std::uint64_t> calls_{0};
+  std::atomic<bool> is_closed_{false};
+  std::mutex coalescing_mutex_;
+  std::optional<std::vector<Pending>> coalesced_;  // under coalescing_mutex_; none: not coalescing
 };
 
 }  // namespace dunlin::torch_backend

@@ -33,4 +33,13 @@ Result<Messages::Receipt> Messages::receive(Rank from, std::string_view name, Wh
   return Receipt{std::move(receiving.operation), std::move(receiving.result)};
 }
 
+Result<Messages::Receipt> Messages::receive_any(std::span<const Rank> from, std::string_view name,
+                                                WhenOver when_over) {
+  NeighborCall call{.name = name};
+  call.type = DataType::kUint8;
+  for (const Rank rank : from) call.sources.push_back({rank, 1});
+  DUNLIN_ASSIGN(auto receiving, neighbors_->start_gather_any(call, std::move(when_over)));
+  return Receipt{std::move(receiving.operation), std::move(receiving.result)};
+}
+
 }  // namespace dunlin::torch_backend

@@ -31,6 +31,11 @@ class Messages {
     std::shared_ptr<binding::NeighborGather> result;
   };
   Result<Receipt> receive(Rank from, std::string_view name, WhenOver when_over);
+  // The next message under the name from one of these ranks, whichever comes first;
+  // result->sources() says from whom. Not together with receive() under the same name: which of
+  // the two a message is for would be open.
+  Result<Receipt> receive_any(std::span<const Rank> from, std::string_view name,
+                              WhenOver when_over);
 
  private:
   Messages(std::shared_ptr<binding::Runtime> runtime, std::shared_ptr<binding::Neighbors> neighbors)

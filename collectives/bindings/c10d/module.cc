@@ -9,13 +9,17 @@ namespace dunlin::torch_backend {
 
 namespace py = pybind11;
 
-binding::Runtime::Interrupt interrupt_of_thread() {
-  return python::interrupt_of_thread();
-}
-
-void raise_interrupt() {
-  const py::gil_scoped_acquire acquire;
-  if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+binding::Runtime::Interrupt Interruption::look() {
+  auto interrupt = python::interrupt_of_thread();
+  if (!interrupt) return {};
+  return [this, interrupt = std::move(interrupt)] {
+    Status status = interrupt();
+    if (!status.is_ok()) {
+      const py::gil_scoped_acquire acquire;
+      caught_ = std::make_exception_ptr(py::error_already_set());
+    }
+    return status;
+  };
 }
 
 PYBIND11_MODULE(_c10d, module) {
@@ -23,7 +27,8 @@ PYBIND11_MODULE(_c10d, module) {
   module.doc() = "Dunlin as a backend of torch.distributed: see dunlin.c10d.";
   py::module_::import("torch.distributed");  // whose classes are the bases
   py::class_<Group, TorchBackend, Handle<Group>>(module, "ProcessGroupDunlin")
-      .def("_set_timeout", &Group::setTimeout, py::arg("timeout"));
+      .def("_set_timeout", &Group::setTimeout, py::arg("timeout"))
+      .def("_abort", &Group::abort, WithoutLock());
   module.def("create", &Group::create, py::arg("store"), py::arg("rank"), py::arg("size"),
              py::arg("timeout"), WithoutLock());
   module.def(

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <thread>
 
 #include "collectives/bindings/shared_runtime.h"
 #include "runtime/bootstrap/net.h"
@@ -20,6 +21,27 @@ namespace {
 
 constexpr std::size_t kSecretBytes = 32;
 constexpr std::size_t kNameBytes = 8;
+
+// Between two looks at the store, which may be on another host: at first, and in the end.
+constexpr Duration kFirstNap = std::chrono::milliseconds(1);
+constexpr Duration kLongestNap = std::chrono::milliseconds(20);
+
+// The value of a key, once somebody has put it there. `what`: what it is ("rank 3's claim").
+Result<std::string> await(const KeyValueStore& store, const std::string& key, std::string_view what,
+                          const Runtime::Interrupt& interrupt) {
+  const SteadyClock clock;
+  const TimePoint until = clock.now() + store.timeout;
+  for (Duration nap = kFirstNap; !store.has(key); nap = std::min(2 * nap, kLongestNap)) {
+    if (interrupt) DUNLIN_TRY(interrupt());
+    if (store.interrupt) DUNLIN_TRY(store.interrupt());
+    if (clock.now() >= until) {
+      return Status(Code::kDeadlineExceeded, fmt::format("waited {:g} s for {} in PyTorch's store",
+                                                         to_seconds(store.timeout), what));
+    }
+    std::this_thread::sleep_for(nap);
+  }
+  return store.get(key);
+}
 
 // Whether a member's process is in a job, or was started for one.
 enum class Standing : std::uint8_t { kNone, kLaunched, kRunning };
@@ -114,22 +136,27 @@ Result<Environment> environment_of_new_job(const KeyValueStore& store, const std
     if (rank == place.rank) local_rank = local_size;
     ++local_size;
   }
+  DUNLIN_ASSIGN(const std::string address,
+                await(store, address_key, "the address of rank 0's job", {}));
+  DUNLIN_ASSIGN(const std::string secret,
+                await(store, secret_key, "the secret of rank 0's job", {}));
   environment.set("DUNLIN_RANK", std::to_string(place.rank));
   environment.set("DUNLIN_SIZE", std::to_string(place.size));
   environment.set("DUNLIN_LOCAL_RANK", std::to_string(local_rank));
   environment.set("DUNLIN_LOCAL_SIZE", std::to_string(local_size));
   environment.set("DUNLIN_COORDINATOR", "rank0");
-  environment.set("DUNLIN_BOOTSTRAP_ADDRESS", store.get(address_key));
+  environment.set("DUNLIN_BOOTSTRAP_ADDRESS", address);
   environment.set("DUNLIN_JOB_ID", "");
-  environment.set("DUNLIN_JOB_SECRET", store.get(secret_key));
+  environment.set("DUNLIN_JOB_SECRET", secret);
   environment.set("DUNLIN_JOB_SECRET_FILE", "");
   return environment;
 }
 
 // Returns when all members have called it.
-void gather(const KeyValueStore& store, const std::string& prefix, int size) {
+Status gather(const KeyValueStore& store, const std::string& prefix, int size,
+              const Runtime::Interrupt& interrupt) {
   if (store.add(prefix + "arrived", 1) == size) store.set(prefix + "all", "");
-  (void)store.get(prefix + "all");
+  return await(store, prefix + "all", "all members of a group", interrupt).status();
 }
 
 // The runtime, entered, for members that have claimed this.
@@ -166,7 +193,9 @@ Result<Membership> meet(const KeyValueStore& store, GroupPlace place) {
             own_claim(SharedRuntime::current().get(), config, place).encode());
   std::vector<Claim> claims;
   for (int rank = 0; rank < place.size; ++rank) {
-    DUNLIN_ASSIGN(Claim claim, Claim::decode(store.get(claim_key(rank))));
+    const std::string what = fmt::format("rank {} of a group of {}", rank, place.size);
+    DUNLIN_ASSIGN(const std::string text, await(store, claim_key(rank), what, {}));
+    DUNLIN_ASSIGN(Claim claim, Claim::decode(text));
     claims.push_back(std::move(claim));
   }
   Membership membership;
@@ -175,13 +204,12 @@ Result<Membership> meet(const KeyValueStore& store, GroupPlace place) {
   for (int rank = 0; rank < place.size; ++rank)
     membership.ranks.emplace_back(is_running ? claims[static_cast<std::size_t>(rank)].rank : rank);
   membership.name = "c10d/" + claims.front().token;
-  const auto together = [&] {
+  const auto together = [&](const Runtime::Interrupt& interrupt) {
     try {
-      gather(store, prefix, place.size);
+      return gather(store, prefix, place.size, interrupt);
     } catch (const std::exception& error) {
-      return Status(Code::kDeadlineExceeded, error.what());
+      return Status(Code::kUnavailable, error.what());
     }
-    return Status::ok();
   };
   auto formed = membership.runtime->form(membership.name, membership.ranks, together);
   if (!formed) {

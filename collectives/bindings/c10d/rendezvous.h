@@ -14,11 +14,15 @@
 namespace dunlin::torch_backend {
 
 // What is used of a c10d::Store, whose keys are the group's own. The functions throw what the store
-// throws: where the others don't come within its timeout, say.
+// throws, and none of them waits: a store that waits in one thread keeps all others out.
 struct KeyValueStore {
   std::function<void(const std::string& key, const std::string& value)> set;
-  std::function<std::string(const std::string& key)> get;  // waits for the key
+  std::function<std::string(const std::string& key)> get;  // that is there
+  std::function<bool(const std::string& key)> has;
   std::function<std::int64_t(const std::string& key, std::int64_t value)> add;
+  Duration timeout{};  // for what the others put there
+  // Anything but ok ends the wait for them, with that.
+  binding::Runtime::Interrupt interrupt;
 };
 
 struct GroupPlace {

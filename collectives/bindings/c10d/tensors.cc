@@ -50,11 +50,20 @@ ReduceOp op_of(c10d::ReduceOp::RedOpType op, const char* call) {
     case c10d::ReduceOp::MAX:
       return ReduceOp::kMax;
     case c10d::ReduceOp::PREMUL_SUM:
-      TORCH_CHECK(false, "dunlin: ", call,
-                  ": PREMUL_SUM isn't supported: multiply the tensor, then use SUM");
+      return ReduceOp::kSum;
     default:
-      TORCH_CHECK(false, "dunlin: ", call,
-                  ": bitwise operations aren't supported; SUM, AVG, PRODUCT, MIN and MAX are");
+      TORCH_CHECK(false, "dunlin: ", call, ": there is no reduction of the number ",
+                  static_cast<int>(op));
+  }
+}
+
+// The factor of PREMUL_SUM, where it was given as a tensor; 1.13 has one for each device.
+template <typename Supplement>
+at::Tensor factor_tensor(const Supplement& supplement) {
+  if constexpr (requires { supplement.tensor_factor; }) {
+    return supplement.tensor_factor;
+  } else {
+    return supplement.tensor_factors.empty() ? at::Tensor() : supplement.tensor_factors.front();
   }
 }
 
@@ -97,6 +106,49 @@ void check_types(const std::vector<at::Tensor>& tensors, const at::Tensor& like,
     TORCH_CHECK(tensor.scalar_type() == like.scalar_type(), "dunlin: ", call, ": tensors of types ",
                 tensor.scalar_type(), " and ", like.scalar_type());
   }
+}
+
+bool is_bitwise(const c10d::ReduceOp& op) {
+  return op == c10d::ReduceOp::BAND || op == c10d::ReduceOp::BOR || op == c10d::ReduceOp::BXOR;
+}
+
+void check_bits(const at::Tensor& tensor, const char* call) {
+  TORCH_CHECK(at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true), "dunlin: ", call,
+              ": bitwise reductions are of integers and bools, not of ", tensor.scalar_type());
+}
+
+void fold_bits(const at::Tensor& rows, std::size_t parts, const c10d::ReduceOp& op,
+               const at::Tensor& target) {
+  // Without what either tensor may be part of for autograd.
+  const auto plain = [&](std::byte* from) {
+    return at::from_blob(from, {target.numel()}, at::TensorOptions(target.scalar_type()));
+  };
+  if (target.numel() == 0) return;
+  std::memcpy(data(target), data(rows), bytes(target));
+  at::Tensor result = plain(data(target));
+  for (std::size_t part = 1; part < parts; ++part) {
+    const at::Tensor row = plain(data(rows) + part * bytes(target));
+    if (op == c10d::ReduceOp::BAND) {
+      result.bitwise_and_(row);
+    } else if (op == c10d::ReduceOp::BOR) {
+      result.bitwise_or_(row);
+    } else {
+      result.bitwise_xor_(row);
+    }
+  }
+}
+
+at::Tensor scaled(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* call) {
+  if (op != c10d::ReduceOp::PREMUL_SUM) return tensor;
+  TORCH_CHECK(at::isFloatingType(tensor.scalar_type()), "dunlin: ", call,
+              ": PREMUL_SUM is of floating-point numbers, not of ", tensor.scalar_type());
+  // As torch.distributed says, whoever uses the supplement knows its type.
+  const auto* const supplement =
+      static_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+  TORCH_CHECK(supplement != nullptr, "dunlin: ", call, ": PREMUL_SUM without a factor");
+  const at::Tensor given = factor_tensor(*supplement);
+  const at::Scalar factor = given.defined() ? given.item() : supplement->double_factor;
+  return tensor.detach() * factor;
 }
 
 Reduction reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* call) {

@@ -20,7 +20,18 @@ at::Tensor& only(std::vector<at::Tensor>& tensors, const char* call);
 void check_like(const at::Tensor& tensor, const at::Tensor& like, const char* call);
 void check_types(const std::vector<at::Tensor>& tensors, const at::Tensor& like, const char* call);
 
-// How elements are combined. Of bools, sum and max are "any", product and min are "all".
+// Bitwise reductions, of integers and bools, are not the library's: inputs are gathered, and
+// combined here.
+bool is_bitwise(const c10d::ReduceOp& op);
+// `target` = the `parts` tensors of its size that lie in `rows`, one behind the other, combined.
+void fold_bits(const at::Tensor& rows, std::size_t parts, const c10d::ReduceOp& op,
+               const at::Tensor& target);
+void check_bits(const at::Tensor& tensor, const char* call);
+// The tensor itself, or, for PREMUL_SUM, times the operation's factor, in a tensor of its own.
+at::Tensor scaled(const at::Tensor& tensor, const c10d::ReduceOp& op, const char* call);
+
+// How elements are combined: of scaled() tensors, and not bitwise. Of bools, sum and max are "any",
+// product and min are "all".
 collective::Reduction reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op,
                                    const char* call);
 

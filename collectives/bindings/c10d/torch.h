@@ -13,6 +13,11 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #endif
 
+// Whether calls of several functions can be coalesced, as from 2.1 on; before, the functions of
+// these names mean something else.
+#define DUNLIN_TORCH_COALESCES \
+  (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 1))
+
 namespace dunlin::torch_backend {
 
 #if TORCH_VERSION_MAJOR >= 2

@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -11,6 +13,10 @@ namespace {
 Handle<c10::ivalue::Future> make_future() {
   static const c10::TypePtr type = c10::ListType::create(c10::TensorType::get());
   return c10::make_intrusive<c10::ivalue::Future>(type);
+}
+
+void check_process(const Task& task) {
+  if (Status status = task.check_process(); !status.is_ok()) raise(status);
 }
 
 }  // namespace
@@ -30,11 +36,13 @@ void raise(const Status& status) {
 }
 
 Work::Work(int rank, c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs,
-           std::vector<at::Tensor> outputs, std::function<void()> finish)
+           std::vector<at::Tensor> outputs, std::function<void()> finish,
+           std::shared_ptr<const int> source)
     : c10d::Work(rank, type, title, inputs),
       outputs_(std::move(outputs)),
       finish_(std::move(finish)),
-      future_(make_future()) {}
+      future_(make_future()),
+      source_(std::move(source)) {}
 
 void Work::start(const Handle<Work>& work, std::shared_ptr<Task> task) {
   work->task_ = std::move(task);
@@ -64,23 +72,93 @@ void Work::end(const Status& status) {
 }
 
 bool Work::isCompleted() {
+  check_process(*task_);
   (void)task_->is_over();
   return c10d::Work::isCompleted();
 }
 
 bool Work::wait(std::chrono::milliseconds timeout) {
+  check_process(*task_);
   std::optional<Duration> limit;
   if (timeout.count() > 0) limit = timeout;
-  const Status status = task_->wait(limit, interrupt_of_thread());
-  if (!status.is_ok()) {
-    raise_interrupt();
-    raise(status);
-  }
+  Interruption interruption;
+  const Status status = task_->wait(limit, interruption.look());
+  interruption.rethrow();
+  if (!status.is_ok()) raise(status);
   // Another thread may be at it.
   std::unique_lock guard(mutex_);
   cv_.wait(guard, [&] { return completed_; });
   if (exception_) std::rethrow_exception(exception_);
   return true;
 }
+
+int Work::sourceRank() const {
+  TORCH_CHECK(source_, "dunlin: only a message from any rank has a source rank");
+  const std::lock_guard guard(mutex_);
+  TORCH_CHECK(completed_ && !exception_, "dunlin: no message has come yet");
+  return *source_;
+}
+
+void Work::abort() {
+  check_process(*task_);
+  task_->fail({Code::kClosed, "the operation was aborted"});
+}
+
+#if TORCH_VERSION_MAJOR >= 2
+Handle<c10::ivalue::Future> Work::getFutureResult() {
+  auto outcome = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+  future_->addCallback([outcome](c10::ivalue::Future& future) {
+    const auto result =
+        future.hasError() ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS;
+    outcome->markCompleted(c10::IValue(static_cast<int64_t>(result)));
+  });
+  return outcome;
+}
+#endif
+
+#if DUNLIN_TORCH_COALESCES
+JoinedWork::JoinedWork(int rank, std::vector<Handle<c10d::Work>> parts)
+    : c10d::Work(rank, c10d::OpType::COALESCED), parts_(std::move(parts)) {}
+
+bool JoinedWork::isCompleted() {
+  return std::ranges::all_of(parts_, [](const auto& part) { return part->isCompleted(); });
+}
+
+bool JoinedWork::isSuccess() const {
+  return std::ranges::all_of(parts_, [](const auto& part) { return part->isSuccess(); });
+}
+
+bool JoinedWork::wait(std::chrono::milliseconds timeout) {
+  for (const auto& part : parts_) part->wait(timeout);
+  return true;
+}
+
+std::vector<at::Tensor> JoinedWork::result() {
+  std::vector<at::Tensor> all;
+  for (const auto& part : parts_) {
+    const std::vector<at::Tensor> outputs = part->result();
+    all.insert(all.end(), outputs.begin(), outputs.end());
+  }
+  return all;
+}
+
+Handle<c10::ivalue::Future> JoinedWork::getFuture() {
+  c10::List<Handle<c10::ivalue::Future>> futures(
+      c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));
+  for (const auto& part : parts_) futures.push_back(part->getFuture());
+  auto joined = make_future();
+  // What a DistributedDataParallel hook expects: tensors, not futures.
+  c10::collectAll(futures)->addCallback([joined, parts = parts_](c10::ivalue::Future& all) {
+    if (all.hasError()) return joined->setError(all.exception_ptr());
+    std::vector<at::Tensor> outputs;
+    for (const auto& part : parts) {
+      const auto results = part->result();
+      outputs.insert(outputs.end(), results.begin(), results.end());
+    }
+    joined->markCompleted(c10::IValue(std::move(outputs)));
+  });
+  return joined;
+}
+#endif
 
 }  // namespace dunlin::torch_backend

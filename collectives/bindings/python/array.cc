@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,8 +39,10 @@ std::optional<DataType> data_type_of(char kind, std::size_t bytes) {
   return std::nullopt;
 }
 
+// By Python's attributes: what pybind11 before 2.12 reads from the structure itself lies elsewhere
+// in NumPy 2.
 DataType type_of(const py::dtype& dtype, const char* what) {
-  if (const auto type = data_type_of(dtype.kind(), static_cast<std::size_t>(dtype.itemsize()));
+  if (const auto type = data_type_of(dtype.kind(), dtype.attr("itemsize").cast<std::size_t>());
       type && dtype.attr("isnative").cast<bool>()) {
     return *type;
   }
@@ -201,6 +204,16 @@ Array writable_view_of(py::handle object, const char* what) {
   return view;
 }
 
+py::array array_over(const py::dtype& type, std::vector<py::ssize_t> shape, const void* data,
+                     py::handle keeper) {
+  // By itself, pybind11 would ask the structure of the type for its size: see type_of().
+  std::vector<py::ssize_t> strides(shape.size());
+  auto stride = type.attr("itemsize").cast<py::ssize_t>();
+  for (std::size_t axis = shape.size(); axis-- > 0; stride *= std::max<py::ssize_t>(shape[axis], 1))
+    strides[axis] = stride;
+  return {type, std::move(shape), std::move(strides), data, keeper};
+}
+
 Array make_array(DataType type, std::vector<py::ssize_t> shape) {
   py::object dtype;
   if (type == DataType::kBfloat16) {
@@ -216,8 +229,8 @@ Array make_array(DataType type, std::vector<py::ssize_t> shape) {
   } else {
     dtype = py::dtype(to_string(type));
   }
-  return view_of_numpy(py::array(py::reinterpret_borrow<py::dtype>(dtype), std::move(shape)),
-                       "out");
+  return view_of_numpy(
+      array_over(py::reinterpret_borrow<py::dtype>(dtype), std::move(shape), nullptr, {}), "out");
 }
 
 Array output_for(const Array& input, std::vector<py::ssize_t> shape, py::handle out) {

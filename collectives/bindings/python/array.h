@@ -41,5 +41,9 @@ bool overlap(const Array& a, const Array& b);
 // In place means: `inner` lies `offset` elements into `outer`. Throws InvalidArgumentError for any
 // other overlap.
 void check_overlap(const Array& outer, const Array& inner, std::size_t offset);
+// An array of NumPy's, contiguous, over this memory, which `keeper` keeps; memory of its own where
+// `data` is null.
+pybind11::array array_over(const pybind11::dtype& type, std::vector<pybind11::ssize_t> shape,
+                           const void* data, pybind11::handle keeper);
 
 }  // namespace dunlin::python

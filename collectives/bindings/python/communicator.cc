@@ -149,7 +149,7 @@ py::array Communicator::empty(py::object shape, py::object dtype) {
                            [](void* owner) { delete static_cast<Owner*>(owner); });
   Shape extents;
   for (const py::handle extent : model.attr("shape")) extents.push_back(extent.cast<py::ssize_t>());
-  return {type, std::move(extents), memory.bytes.data(), keeper};
+  return array_over(type, std::move(extents), memory.bytes.data(), keeper);
 }
 
 void Communicator::free(py::handle array) {

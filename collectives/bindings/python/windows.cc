@@ -65,8 +65,8 @@ class Window {
     using Owner = std::shared_ptr<MemoryRegion>;
     const py::capsule keeper(new Owner(window_->tensor().owner),
                              [](void* owner) { delete static_cast<Owner*>(owner); });
-    tensor_ =
-        py::array(py::dtype(to_string(input.type)), shape_, window_->tensor().bytes.data(), keeper);
+    tensor_ = array_over(py::dtype(to_string(input.type)), shape_, window_->tensor().bytes.data(),
+                         keeper);
   }
 
   const std::string& name() const { return window_->options().name; }

@@ -1,6 +1,7 @@
 """Gradients averaged with neighbours instead of with everybody: a communication hook of DistributedDataParallel."""
 
 import itertools as _itertools
+import os as _os
 import threading as _threading
 
 import torch as _torch
@@ -31,6 +32,7 @@ class GossipState:
             raise ValueError("gossip_hook needs a default process group of all ranks of the job")
         if graph is not None and graph.nodes != self.size:
             raise ValueError(f"a graph of {graph.nodes} nodes for {self.size} ranks")
+        self.process = _os.getpid()
         self.step = 0
         self.name = f"gossip.{next(_states)}"
         self._neighbors = None
@@ -55,6 +57,8 @@ def _weighting(graph, wanted):
 
 def gossip_hook(state, bucket):
     """The bucket's gradients, averaged with the neighbours' of this step, as a torch.futures.Future."""
+    if state.process != _os.getpid():
+        raise RuntimeError("the GossipState is the parent's: a forked child is in no job")
     own, sources, destinations = state.neighbors()
     gradients = bucket.buffer()
     name = f"{state.name}.{bucket.index()}"
@@ -85,6 +89,12 @@ class _Waiter:
     _queue = None
 
     @classmethod
+    def forget(cls):
+        """After fork(), in the child, which has the queue but not the thread."""
+        cls._lock = _threading.Lock()
+        cls._queue = None
+
+    @classmethod
     def run(cls, task):
         import queue
 
@@ -98,3 +108,6 @@ class _Waiter:
     def _serve(tasks):
         while True:
             tasks.get()()
+
+
+_os.register_at_fork(after_in_child=_Waiter.forget)

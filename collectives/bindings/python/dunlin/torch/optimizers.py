@@ -169,6 +169,20 @@ class _Distributed:
         models[0].register_forward_pre_hook(self._before_forward)
         self._is_seen = False  # a forward pass since the last step
 
+    def load_state_dict(self, state_dict):
+        """As the wrapped class's. Schedulers made on the wrapped optimizer go on with what is loaded: it is put into
+        the objects that both share.
+        """
+        groups, state = self.param_groups, self.state
+        super().load_state_dict(state_dict)
+        for group, loaded in zip(groups, self.param_groups):
+            group.clear()
+            group.update(loaded)
+        loaded_state = dict(self.state)
+        state.clear()
+        state.update(loaded_state)
+        self.param_groups, self.state = groups, state
+
     def _before_forward(self, model, inputs):
         if model.training and torch.is_grad_enabled():
             self._passes += 1

@@ -1,0 +1,163 @@
+// The group's calls that combine data (group.h).
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+#include "collectives/bindings/c10d/calls.h"
+#include "collectives/bindings/c10d/group.h"
+
+namespace dunlin::torch_backend {
+
+using c10d::OpType;
+using collective::Collective;
+using collective::Reduction;
+
+// Of this rank's `input`, one tensor; `target` is null where the result is not wanted. Everybody
+// gets all inputs: for bit masks, which are small.
+void Group::plan_all_bits(Plan& plan, const Tensor& input, const c10d::ReduceOp& op,
+                          const Tensor* target) {
+  check_bits(input, plan.title);
+  const Tensor rows = at::empty({getSize(), input.numel()}, at::TensorOptions(input.scalar_type()));
+  plan.calls.push_back(move_call(Collective::kAllGather, input, rows, bytes(input)));
+  plan.held.push_back(rows);
+  if (target == nullptr) return;
+  plan.finish = [rows, op, target = *target, parts = members()] {
+    fold_bits(rows, parts, op, target);
+  };
+}
+
+// Of `input`'s parts, one per rank: every rank gets those of its own.
+void Group::plan_scattered_bits(Plan& plan, const Tensor& input, const c10d::ReduceOp& op,
+                                const Tensor& output) {
+  check_bits(input, plan.title);
+  const Tensor rows = at::empty({input.numel()}, at::TensorOptions(input.scalar_type()));
+  plan.calls.push_back(move_call(Collective::kAllToAll, input, rows, bytes(output)));
+  plan.held.push_back(rows);
+  plan.finish = [before = std::move(plan.finish), rows, op, output, parts = members()] {
+    if (before) before();
+    fold_bits(rows, parts, op, output);
+  };
+}
+
+Group::Pending Group::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  constexpr const char* kTitle = "dunlin:all_reduce";
+  const Tensor& tensor = only(tensors, kTitle);
+  Plan plan{.type = OpType::ALLREDUCE, .title = kTitle, .inputs = {tensor}, .outputs = {tensor}};
+  if (is_bitwise(options.reduceOp)) {
+    plan_all_bits(plan, tensor, options.reduceOp, &tensor);
+    return start(std::move(plan), options.timeout);
+  }
+  const Reduction reduction = reduction_of(tensor, options.reduceOp, kTitle);
+  const Tensor input = scaled(tensor, options.reduceOp, kTitle);
+  plan.held = {input};
+  plan.calls = {reduce_call(Collective::kAllReduce, input, tensor, count(tensor), reduction)};
+  return start(std::move(plan), options.timeout);
+}
+
+Group::Pending Group::allreduce_coalesced(Tensors& tensors,
+                                          const c10d::AllreduceCoalescedOptions& options) {
+  constexpr const char* kTitle = "dunlin:all_reduce_coalesced";
+  TORCH_CHECK(!tensors.empty(), kTitle, ": no tensors");
+  check_types(tensors, tensors[0], kTitle);
+  const Flat flat = flat_of(tensors);
+  Plan plan{.type = OpType::ALLREDUCE_COALESCED,
+            .title = kTitle,
+            .inputs = tensors,
+            .outputs = tensors,
+            .held = {flat.tensor}};
+  if (flat.is_copy) pack(tensors, flat.tensor);
+  // Where they lie one behind the other, the flat tensor is the first one of them alone.
+  int64_t elements = 0;
+  for (const Tensor& tensor : tensors) elements += tensor.numel();
+  const Tensor all = at::from_blob(flat.tensor.data_ptr(), {elements},
+                                   at::TensorOptions(flat.tensor.scalar_type()));
+  if (is_bitwise(options.reduceOp)) {
+    plan_all_bits(plan, all, options.reduceOp, &all);
+  } else {
+    const Reduction reduction = reduction_of(all, options.reduceOp, kTitle);
+    const Tensor input = scaled(all, options.reduceOp, kTitle);
+    plan.held.push_back(input);
+    plan.calls = {reduce_call(Collective::kAllReduce, input, all, count(all), reduction)};
+  }
+  if (flat.is_copy) {
+    plan.finish = [before = std::move(plan.finish), flat, tensors] {
+      if (before) before();
+      unpack(flat.tensor, tensors);
+    };
+  }
+  return start(std::move(plan), options.timeout);
+}
+
+Group::Pending Group::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  constexpr const char* kTitle = "dunlin:reduce";
+  const Tensor& tensor = only(tensors, kTitle);
+  check_root(options.rootRank, kTitle);
+  const int root = static_cast<int>(options.rootRank);
+  Plan plan{.type = OpType::REDUCE, .title = kTitle, .inputs = {tensor}, .outputs = {tensor}};
+  if (is_bitwise(options.reduceOp)) {
+    plan_all_bits(plan, tensor, options.reduceOp, root == getRank() ? &tensor : nullptr);
+    return start(std::move(plan), options.timeout);
+  }
+  const Reduction reduction = reduction_of(tensor, options.reduceOp, kTitle);
+  const Tensor input = scaled(tensor, options.reduceOp, kTitle);
+  plan.held = {input};
+  plan.calls = {reduce_call(Collective::kReduce, input, tensor, count(tensor), reduction, root)};
+  return start(std::move(plan), options.timeout);
+}
+
+Group::Pending Group::_reduce_scatter_base(Tensor& output, Tensor& input,
+                                           const c10d::ReduceScatterOptions& options) {
+  Tensors outputs{output};
+  Tensors inputs{input};
+  return reduce_scatter_tensor_coalesced(outputs, inputs, options);
+}
+
+Group::Pending Group::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                      const c10d::ReduceScatterOptions& options) {
+  constexpr const char* kTitle = "dunlin:_reduce_scatter_base";
+  TORCH_CHECK(outputs.size() == inputs.size(), kTitle, ": ", outputs.size(), " outputs for ",
+              inputs.size(), " inputs");
+  Plan plan{
+      .type = OpType::_REDUCE_SCATTER_BASE, .title = kTitle, .inputs = inputs, .outputs = outputs};
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    check(outputs[i], kTitle);
+    check_types({inputs[i]}, outputs[i], kTitle);
+    TORCH_CHECK(count(inputs[i]) == members() * count(outputs[i]), kTitle, ": an input of ",
+                inputs[i].numel(), " elements for ", getSize(), " outputs of ", outputs[i].numel());
+    plan_reduce_scatter(plan, inputs[i], options.reduceOp, outputs[i]);
+  }
+  return start(std::move(plan), options.timeout);
+}
+
+void Group::plan_reduce_scatter(Plan& plan, const Tensor& input, const c10d::ReduceOp& op,
+                                const Tensor& output) {
+  if (is_bitwise(op)) return plan_scattered_bits(plan, input, op, output);
+  const Reduction reduction = reduction_of(output, op, plan.title);
+  const Tensor factored = scaled(input, op, plan.title);
+  plan.held.push_back(factored);
+  plan.calls.push_back(
+      reduce_call(Collective::kReduceScatter, factored, output, count(output), reduction));
+}
+
+Group::Pending Group::reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                                     const c10d::ReduceScatterOptions& options) {
+  constexpr const char* kTitle = "dunlin:reduce_scatter";
+  const Tensor& output = only(outputs, kTitle);
+  check_lists(inputs.size(), kTitle);
+  TORCH_CHECK(inputs[0].size() == members(), kTitle, ": ", inputs[0].size(), " inputs for ",
+              getSize(), " ranks");
+  for (const Tensor& input : inputs[0]) check_like(input, output, kTitle);
+  const Flat flat = flat_of(inputs[0]);
+  if (flat.is_copy) pack(inputs[0], flat.tensor);
+  const Tensor all = at::from_blob(flat.tensor.data_ptr(), {getSize() * output.numel()},
+                                   at::TensorOptions(output.scalar_type()));
+  Plan plan{.type = OpType::REDUCE_SCATTER,
+            .title = kTitle,
+            .inputs = inputs[0],
+            .outputs = {output},
+            .held = {flat.tensor}};
+  plan_reduce_scatter(plan, all, options.reduceOp, output);
+  return start(std::move(plan), options.timeout);
+}
+
+}  // namespace dunlin::torch_backend

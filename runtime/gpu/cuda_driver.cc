@@ -160,11 +160,11 @@ class CudaDriver final : public GpuDriver {
   static Result<std::shared_ptr<GpuDriver>> create(Library library);
 
   const std::vector<GpuDevice>& devices() const override { return devices_; }
-  Result<std::optional<GpuAllocation>> find(const void* address) const override;
+  Result<std::optional<GpuAllocation>> find(const void* address) override;
   Result<std::byte*> allocate(int device, std::size_t size) override;
   void free(int device, std::byte* data) noexcept override;
   Result<std::unique_ptr<GpuStream>> create_stream(int device) override;
-  Status synchronize_operations(std::byte* data) override;
+  Status synchronize_operations(int device, std::byte* data) override;
   Result<DmaBuf> export_dma_buf(int device, std::byte* data, std::size_t size) override;
   Status flush_writes(int device) override;
 
@@ -267,7 +267,7 @@ Result<cuda::Context> CudaDriver::context(int device) {
   return made;
 }
 
-Result<std::optional<GpuAllocation>> CudaDriver::find(const void* address) const {
+Result<std::optional<GpuAllocation>> CudaDriver::find(const void* address) {
   const auto ask = [&](int which, auto& value) {
     return library_->cuPointerGetAttribute(&value, which, address_of(address));
   };
@@ -281,6 +281,9 @@ Result<std::optional<GpuAllocation>> CudaDriver::find(const void* address) const
   if (type != cuda::kMemoryTypeDevice) return std::optional<GpuAllocation>();
   GpuAllocation found;
   DUNLIN_TRY(library_.to_status("cuPointerGetAttribute", ask(cuda::kDeviceOrdinal, found.device)));
+  DUNLIN_ASSIGN(const cuda::Context own, context(found.device));
+  const Current current(library_, own);
+  DUNLIN_TRY(Status(current.status()));
   cuda::Address base = 0;
   DUNLIN_TRY(library_.to_status(
       "cuMemGetAddressRange",
@@ -317,7 +320,10 @@ Result<std::unique_ptr<GpuStream>> CudaDriver::create_stream(int device) {
   return std::unique_ptr<GpuStream>(std::make_unique<CudaStream>(library_, own, stream));
 }
 
-Status CudaDriver::synchronize_operations(std::byte* data) {
+Status CudaDriver::synchronize_operations(int device, std::byte* data) {
+  DUNLIN_ASSIGN(const cuda::Context own, context(device));
+  const Current current(library_, own);
+  DUNLIN_TRY(Status(current.status()));
   const unsigned yes = 1;
   return library_.to_status(
       "cuPointerSetAttribute(SYNC_MEMOPS)",

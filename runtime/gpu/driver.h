@@ -72,7 +72,7 @@ class GpuDriver {
   virtual const std::vector<GpuDevice>& devices() const = 0;
   // What the address belongs to; nothing: the host's memory. kUnavailable for managed memory, which
   // wanders between the two.
-  virtual Result<std::optional<GpuAllocation>> find(const void* address) const = 0;
+  virtual Result<std::optional<GpuAllocation>> find(const void* address) = 0;
 
   virtual Result<std::byte*> allocate(int device, std::size_t size) = 0;
   virtual void free(int device, std::byte* data) noexcept = 0;
@@ -81,7 +81,7 @@ class GpuDriver {
 
   // To be asked for before another device gets to the memory: synchronous operations of the
   // application on it are complete when they return (CUDA leaves some of them under way).
-  virtual Status synchronize_operations(std::byte* data) = 0;
+  virtual Status synchronize_operations(int device, std::byte* data) = 0;
   // The pages around [data, data + size).
   virtual Result<DmaBuf> export_dma_buf(int device, std::byte* data, std::size_t size) = 0;
   // Kernels that start, or look, after its return see what other devices have written before.

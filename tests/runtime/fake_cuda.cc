@@ -132,6 +132,7 @@ Code cuMemFree_v2(Address address) {
   return kOk;
 }
 Code cuMemGetAddressRange_v2(Address* base, std::size_t* size, Address address) {
+  if (current.empty()) return kInvalidContext;
   const auto found = allocation_of(address);
   if (found == allocations.end()) return dunlin::cuda::kInvalidValue;
   *base = found->first;
@@ -148,6 +149,7 @@ Code cuPointerGetAttribute(void* value, int attribute, Address address) {
   return kOk;
 }
 Code cuPointerSetAttribute(const void* value, int attribute, Address address) {
+  if (current.empty()) return kInvalidContext;
   const bool is_right = attribute == dunlin::cuda::kSyncMemops &&
                         *static_cast<const unsigned*>(value) == 1 &&
                         allocation_of(address) != allocations.end();

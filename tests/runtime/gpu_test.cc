@@ -153,7 +153,7 @@ TEST_F(CudaDriverTest, ExportsWholePagesAndFlushes) {
   ASSERT_TRUE(exported.is_ok()) << exported.status().to_string();
   EXPECT_TRUE(exported->fd.is_open());
   EXPECT_EQ(exported->offset, reinterpret_cast<std::uintptr_t>(data + 100) % page);
-  EXPECT_TRUE(driver->synchronize_operations(data).is_ok());
+  EXPECT_TRUE(driver->synchronize_operations(0, data).is_ok());
   EXPECT_EQ(state().synchronized_pointers, 1);
   EXPECT_TRUE(driver->flush_writes(0).is_ok());
   EXPECT_EQ(state().flushes, 1);

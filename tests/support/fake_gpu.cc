@@ -84,7 +84,7 @@ void FakeGpu::hide() {
   for (const auto& [data, allocation] : allocations_) mprotect(data, allocation.size, PROT_NONE);
 }
 
-Result<std::optional<GpuAllocation>> FakeGpu::find(const void* address) const {
+Result<std::optional<GpuAllocation>> FakeGpu::find(const void* address) {
   const std::byte* base = nullptr;
   const Allocation* const found = allocation_of(address, &base);
   if (found == nullptr) return std::optional<GpuAllocation>();
@@ -118,7 +118,7 @@ Result<std::unique_ptr<GpuStream>> FakeGpu::create_stream(int) {
   return std::unique_ptr<GpuStream>(std::make_unique<Stream>(*this));
 }
 
-Status FakeGpu::synchronize_operations(std::byte*) {
+Status FakeGpu::synchronize_operations(int, std::byte*) {
   return options_.synchronizing;
 }
 

@@ -49,11 +49,11 @@ class FakeGpu final : public GpuDriver {
   int allocations() const { return static_cast<int>(allocations_.size()); }
 
   const std::vector<GpuDevice>& devices() const override { return devices_; }
-  Result<std::optional<GpuAllocation>> find(const void* address) const override;
+  Result<std::optional<GpuAllocation>> find(const void* address) override;
   Result<std::byte*> allocate(int device, std::size_t size) override;
   void free(int device, std::byte* data) noexcept override;
   Result<std::unique_ptr<GpuStream>> create_stream(int device) override;
-  Status synchronize_operations(std::byte* data) override;
+  Status synchronize_operations(int device, std::byte* data) override;
   Result<DmaBuf> export_dma_buf(int device, std::byte* data, std::size_t size) override;
   Status flush_writes(int device) override;
 

@@ -23,7 +23,7 @@ using transport::Visibility;
 constexpr std::size_t kSize = 8192;
 constexpr std::uint64_t kSeed = 11;
 
-// What the verbs transport tells a peer of a region (transports/verbs/region.cc).
+// What the verbs transport tells a peer of a region first (transports/verbs/region.cc).
 struct [[gnu::packed]] Description {
   std::uint64_t id;
   std::uint64_t address;
@@ -40,7 +40,7 @@ std::unique_ptr<RemoteRegion> forge(Fabric& fabric, const std::string& name,
   const auto place = std::search(whole.begin(), whole.end(), own.begin(), own.end());
   EXPECT_TRUE(place != whole.end());
   Description description;
-  EXPECT_EQ(own.size(), sizeof description);
+  EXPECT_GE(own.size(), sizeof description);
   std::memcpy(&description, own.data(), sizeof description);
   change(description);
   std::memcpy(&*place, &description, sizeof description);
@@ -147,6 +147,60 @@ TEST_F(VerbsFaultTest, WhatOverlapsItsEndIsOutOfReach) {
 
 TEST_F(VerbsFaultTest, WhatNobodyHasRegisteredIsOutOfReach) {
   run([](Description& description) { description.address = 4096; });
+}
+
+// A short message right behind a refused put, and one before it, come with their bytes, whatever
+// the refusal makes of what is still to be posted.
+TEST_F(VerbsFaultTest, WhatStandsBesideARefusedPutArrivesWhole) {
+  run_ranks(
+      {.kind = PeerKind::kThreads, .size = 2, .killed = {}, .configure = {}}, [](Fabric& fabric) {
+        constexpr std::size_t kRounds = 20;
+        constexpr std::size_t kBytes = 24;
+        Exposed memory(fabric, "beside", kSize, 2 * kRounds + 1);
+        const auto part = [&](auto&& region, std::size_t i) {
+          return region.slice(i * kBytes, kBytes).value();
+        };
+        if (fabric.rank() == Rank(1)) {
+          const auto target = fabric.allocate(kSize).value();
+          publish(fabric, "target", *target);
+          for (std::size_t i = 0; i < 2 * kRounds; ++i) {
+            ASSERT_TRUE(await_cell(fabric, memory.cell(i), 1));
+            EXPECT_TRUE(is_filled(memory.local().memory()->bytes().subspan(i * kBytes, kBytes), i))
+                << i;
+          }
+          EXPECT_EQ(fabric.board().sequence(memory.cell(2 * kRounds)), 0u);
+        } else {
+          const auto forged = forge(
+              fabric, "target", [](Description& description) { description.key ^= 0x5a5a'5a00; });
+          const auto refused = forged->slice(0, 64).value();
+          transport::Lane& lane = memory.data(1);
+          for (std::size_t i = 0; i < 2 * kRounds; ++i)
+            fill({memory.local().data() + i * kBytes, kBytes}, i);
+          const auto send = [&](std::size_t i) {
+            EXPECT_TRUE(post(fabric, [&] {
+                          return lane.put_notify(part(memory.local(), i), part(memory.at(1), i),
+                                                 notification(memory.cell_at(1, i), 1), nullptr);
+                        }).is_ok());
+          };
+          for (std::size_t round = 0; round < kRounds; ++round) {
+            Completion told;
+            send(2 * round);
+            EXPECT_TRUE(post(fabric, [&] {
+                          return lane.put_notify(memory.local().slice(0, 64).value(), refused,
+                                                 notification(memory.cell_at(1, 2 * kRounds), 1),
+                                                 &told);
+                        }).is_ok());
+            send(2 * round + 1);
+            ASSERT_TRUE(progress_until(fabric, [&] { return told.is_done(); }));
+            EXPECT_EQ(told.status().code(), Code::kNotFound) << told.status().to_string();
+          }
+          // Who was told isn't told again.
+          EXPECT_TRUE(complete(fabric, [&](Completion* c) {
+                        return lane.flush(Visibility::kRemote, c);
+                      }).is_ok());
+        }
+        sync(fabric, "done");
+      });
 }
 
 }  // namespace

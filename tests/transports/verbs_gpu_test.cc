@@ -296,7 +296,7 @@ TEST_P(VerbsGpuTest, ARefusedPutAnnouncesNothing) {
     Exposed host(fabric, "host", kSize, 2);
     OnGpu memory(fabric, kind(fabric), "gpu");
     if (fabric.rank() == Rank(0)) {
-      // The key stands before the flags.
+      // The key stands before the flags and the number of the ports behind the first.
       const auto forged =
           memory.import([&](Bytes& offer) { offer[offer.size() - 3] ^= std::byte{0x5a}; });
       Lane& lane = host.data(1);
@@ -306,6 +306,10 @@ TEST_P(VerbsGpuTest, ARefusedPutAnnouncesNothing) {
                                notification(host.cell_at(1, 1), 1), c);
       });
       EXPECT_EQ(refused.code(), Code::kNotFound) << refused.to_string();
+      EXPECT_TRUE(
+          complete(fabric, [&](Completion* c) { return lane.flush(Visibility::kRemote, c); })
+              .is_ok())
+          << "told twice";
       fill(memory.contents(0, 64), 4);
       EXPECT_TRUE(complete(fabric, [&](Completion* c) {
                     return lane.put_notify(here, memory.remote().slice(0, 64).value(),

@@ -143,6 +143,7 @@ void Connection::transmit(Outgoing& message) {
 }
 
 void Connection::finish(Outgoing& message) {
+  message.payload = {};
   idle_.splice(idle_.end(), sending_, message.place);
 }
 

@@ -25,8 +25,8 @@ inline constexpr std::size_t kEagerLimit = std::size_t{256} << 10;
 inline constexpr std::size_t kEagerLimitRma = std::size_t{8} << 10;
 static_assert(kEagerLimitRma <= kEagerLimit);
 
-// A get asks for its bytes in pieces of this size, one after the other: what an owner has copied
-// for those who read is bounded by their number.
+// A get asks for its bytes in pieces of this size, one after the other: an owner has copied at most
+// one for each get that is under way.
 inline constexpr std::size_t kReadLimit = kEagerLimit;
 
 // Beside RDMA devices, UCX locks memory for each of them and each worker before anything is sent.

@@ -52,7 +52,7 @@ Code Inbox::check(const MessageHeader& header, const RegionTable::Entry*& entry)
   if (header.kind == MessageKind::kNotify && header.cell >= engine_.context().board.size()) {
     return Code::kOutOfRange;
   }
-  if (header.size == 0) return Code::kOk;
+  if (header.size == 0 && header.kind != MessageKind::kRead) return Code::kOk;
   if (header.kind == MessageKind::kRead && header.size > kReadLimit) return Code::kOutOfRange;
   entry = engine_.regions().find(header.region);
   if (entry == nullptr) return Code::kNotFound;
@@ -132,8 +132,9 @@ void Inbox::carry_out(const MessageHeader& header, Code outcome) {
     // A put that was under way while its target went is nobody's fault; the sender is told.
     const bool is_late = outcome == Code::kNotFound && engine_.regions().has_known(header.region);
     DUNLIN_LOG(is_late ? LogLevel::kDebug : LogLevel::kWarn,
-               "dropped {} bytes of rank {} for region {} at offset {}, cell {}: {}", header.size,
-               source_.value(), header.region, header.offset, header.cell, reason(outcome));
+               "refused rank {} {} {} bytes, region {} at offset {}, cell {}: {}", source_.value(),
+               header.kind == MessageKind::kRead ? "a get of" : "a put of", header.size,
+               header.region, header.offset, header.cell, reason(outcome));
     return;
   }
   switch (header.kind) {

@@ -203,7 +203,7 @@ void UcxLane::on_flush_answered(std::uint64_t order) {
 void UcxLane::on_read(std::uint64_t order, std::span<const std::byte> bytes) {
   for (std::uint64_t position = head_; position != unsent_; ++position) {
     Operation& operation = at(position);
-    const bool is_it = operation.awaits_answer && operation.unread != 0;
+    const bool is_it = !operation.is_done && operation.awaits_answer && operation.unread != 0;
     if (!is_it || operation.header.order != order) continue;
     operation.awaits_answer = false;
     if (bytes.size() == operation.header.size) {
@@ -222,7 +222,6 @@ void UcxLane::on_read(std::uint64_t order, std::span<const std::byte> bytes) {
 }
 
 void UcxLane::on_rejected(std::uint64_t order, Code code, std::uint64_t region) {
-  if (is_closed_) return;
   const Status status = refusal(code, region, link_.peer());
   for (std::uint64_t position = head_; position != unsent_; ++position) {
     Operation& operation = at(position);
@@ -234,7 +233,7 @@ void UcxLane::on_rejected(std::uint64_t order, Code code, std::uint64_t region) 
     }
     return;
   }
-  if (rejection_.is_ok()) rejection_ = status;
+  if (!is_closed_ && rejection_.is_ok()) rejection_ = status;
 }
 
 }  // namespace dunlin::transport::ucx

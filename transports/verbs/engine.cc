@@ -17,8 +17,6 @@
 #include "transports/verbs/region.h"
 
 namespace dunlin::transport::verbs {
-namespace {}  // namespace
-
 Engine::Engine(const TransportContext& context)
     : context_(context),
       queue_depth_(static_cast<std::uint32_t>(context.config.verbs_queue_depth)),
@@ -199,7 +197,7 @@ void Engine::tend(TimePoint now) {
   const bool probes = now >= next_probe_;
   if (probes) next_probe_ = now + kProbeInterval;
   if (probes) for_each_port([this](Port& port) { take_device_events(port); });
-  if (!probes && restless_ == 0) return;
+  if (!probes && restless_ == 0 && landing_waits_ == 0) return;
   for_each_lane([&](Outbound& lane) {
     lane.step(now);
     if (probes) lane.probe();
@@ -256,8 +254,11 @@ Result<Request> Engine::read_request(std::size_t port, std::span<const std::byte
   if (!context_.peers.is_present(peer)) return context_.peers.check(peer);
   if (request.rail == 0 ? port != 0 : request.lane != LaneKind::kData)
     return Status(Code::kCorrupted, "its request has the wrong port or lane for its rail");
-  if (request.is_resumed != 0 && inbound(request) == nullptr)
+  const Inbound* const known = inbound(request);
+  if (request.is_resumed != 0 && known == nullptr)
     return Status(Code::kCorrupted, "there was no connection to resume");
+  if (known != nullptr && known->port().index() != port)
+    return Status(Code::kCorrupted, "its request came through another port than before");
   return request;
 }
 
@@ -313,6 +314,7 @@ void Engine::watch_peers() {
 }
 
 bool Engine::arm() {
+  if (landing_waits_ != 0) return false;
   bool is_armed = true;
   for_each_port([&](Port& port) { is_armed = is_armed && port.arm(); });
   if (!is_armed) return false;
@@ -326,15 +328,10 @@ void Engine::disarm() {
   looks_for_events_ = true;  // they may be what woke us
 }
 
-void Engine::revoke(std::uint64_t region, RegisteredMemory registered) {
+void Engine::revoke(std::uint64_t region) {
   for (Connection& connection : connections_) {
     if (connection.lanes[0]) connection.lane(LaneKind::kControl).send_service(kRevoked, region);
   }
-  quarantine(std::move(registered));
-}
-
-void Engine::quarantine(RegisteredMemory registered) {
-  if (registered.memory->is_owned()) quarantine_.push_back(std::move(registered));
 }
 
 Status Engine::on_service(Rank peer, std::uint32_t immediate, const Record& record) {

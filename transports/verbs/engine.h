@@ -88,6 +88,8 @@ class Engine {
   // `change` in the number of those that are connecting or will be: events are looked for at every
   // turn while there are any.
   void count_restless(int change) { restless_ += change; }
+  // Lanes that ask a peer again and again, since nothing announces the answer: nobody sleeps then.
+  void count_landing_waits(int change) { landing_waits_ += change; }
 
   // Logs it, once: who waits for a peer's message is told of the peer only.
   void report_gone_device(const std::string& what);
@@ -96,9 +98,8 @@ class Engine {
   // Tells the peers that this region of ours is gone. Writes that are on their way ask nobody, so
   // owned memory stays registered, and unused, until the transport goes. Wrapped memory can't stay:
   // such a write breaks the queue pair that it comes through.
-  void revoke(std::uint64_t region, RegisteredMemory registered);
-  // Owned memory, as above.
-  void quarantine(RegisteredMemory registered);
+  void revoke(std::uint64_t region);
+  void quarantine(RegisteredMemory registered) { quarantine_.push_back(std::move(registered)); }
   // Regions that peers' landing notes are for.
   void add_gpu_memory(std::uint64_t region, GpuMemory& memory) { gpu_memory_[region] = &memory; }
   void remove_gpu_memory(std::uint64_t region) { gpu_memory_.erase(region); }
@@ -165,6 +166,7 @@ class Engine {
   bool is_in_use_ = false;
   bool has_reported_device_ = false;
   int restless_ = 0;
+  int landing_waits_ = 0;
   bool has_gone_peers_ = false;
   TimePoint next_probe_{};
   bool looks_for_events_ = false;

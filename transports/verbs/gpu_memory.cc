@@ -84,7 +84,7 @@ Status GpuMemory::prepare_direct_access() const {
     return {Code::kUnavailable,
             "the driver has no flush for what other devices write, and the GPU needs one"};
   }
-  return memory_->gpu()->synchronize_operations(memory_->data());
+  return memory_->gpu()->synchronize_operations(memory_->gpu_device(), memory_->data());
 }
 
 Status GpuMemory::register_dma_buf(GpuRegistrar& registrar) {
@@ -115,13 +115,13 @@ Status GpuMemory::make_shadows(GpuRegistrar& registrar) {
 
 Status GpuMemory::fetch(std::size_t offset, std::size_t size) {
   if (!is_staged() || size == 0) return Status::ok();
+  DUNLIN_TRY(check_stream());
   DUNLIN_TRY(stream_->copy_to_host(local_.memory->data() + offset, memory_->data() + offset, size));
   return wait("from", size);
 }
 
 Status GpuMemory::deliver(std::size_t offset, std::size_t size) {
-  if (is_staged()) return copy_to_gpu(local_, offset, size);
-  return needs_flush_ ? memory_->gpu()->flush_writes(memory_->gpu_device()) : Status::ok();
+  return take(local_, offset, size);
 }
 
 Status GpuMemory::land(std::size_t offset, std::size_t size) {
@@ -129,21 +129,30 @@ Status GpuMemory::land(std::size_t offset, std::size_t size) {
     return {Code::kOutOfRange,
             fmt::format("{} bytes at {} of a GPU's region of {}", size, offset, memory_->size())};
   }
-  if (is_staged()) return copy_to_gpu(target_, offset, size);
-  return needs_flush_ ? memory_->gpu()->flush_writes(memory_->gpu_device()) : Status::ok();
+  return take(target_, offset, size);
 }
 
-Status GpuMemory::copy_to_gpu(const RegisteredMemory& shadow, std::size_t offset,
-                              std::size_t size) {
-  if (size == 0) return Status::ok();
+Status GpuMemory::take(const RegisteredMemory& shadow, std::size_t offset, std::size_t size) {
+  if (needs_flush_) return memory_->gpu()->flush_writes(memory_->gpu_device());
+  if (!is_staged() || size == 0) return Status::ok();
+  DUNLIN_TRY(check_stream());
   DUNLIN_TRY(
       stream_->copy_to_device(memory_->data() + offset, shadow.memory->data() + offset, size));
   return wait("to", size);
 }
 
+Status GpuMemory::check_stream() const {
+  if (!is_stuck_) return Status::ok();
+  return {Code::kDeadlineExceeded,
+          fmt::format("an earlier copy from or to GPU {} is not done yet", memory_->gpu_device())};
+}
+
 Status GpuMemory::wait(const char* direction, std::size_t size) {
-  return await(*stream_, clock_, clock_.now() + patience_,
-               fmt::format("copying {} bytes {} GPU {}", size, direction, memory_->gpu_device()));
+  Status status =
+      await(*stream_, clock_, clock_.now() + patience_,
+            fmt::format("copying {} bytes {} GPU {}", size, direction, memory_->gpu_device()));
+  is_stuck_ = status.code() == Code::kDeadlineExceeded;
+  return status;
 }
 
 }  // namespace dunlin::transport::verbs

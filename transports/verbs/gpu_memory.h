@@ -78,6 +78,9 @@ class GpuMemory {
   // The local end of an operation on data() + offset.
   const RegisteredMemory& local() const { return is_staged() ? local_ : target_; }
   std::size_t size() const { return memory_->size(); }
+  // A copy was not done in time, so that the GPU may still be at it, and at the shadows: nothing
+  // works any more.
+  bool is_stuck() const { return is_stuck_; }
 
   // The range was checked before: it lies within the region.
   Status fetch(std::size_t offset, std::size_t size);
@@ -85,7 +88,7 @@ class GpuMemory {
   // kOutOfRange for a range that a peer got wrong.
   Status land(std::size_t offset, std::size_t size);
 
-  // What peers may still write to for as long as their device knows the key, once this is gone.
+  // What somebody may still write to, once this is gone.
   RegisteredMemory release_target() { return std::move(target_); }
   RegisteredMemory release_local() { return std::move(local_); }
 
@@ -98,7 +101,9 @@ class GpuMemory {
   Status register_addresses(GpuRegistrar& registrar);
   Status make_shadows(GpuRegistrar& registrar);
   const GpuDevice& device() const;
-  Status copy_to_gpu(const RegisteredMemory& shadow, std::size_t offset, std::size_t size);
+  // Has the GPU see what a device wrote there, or to its shadow.
+  Status take(const RegisteredMemory& shadow, std::size_t offset, std::size_t size);
+  Status check_stream() const;
   Status wait(const char* direction, std::size_t size);
 
   std::shared_ptr<MemoryRegion> memory_;
@@ -107,6 +112,7 @@ class GpuMemory {
   GpuWay way_ = GpuWay::kStaging;
   std::string refusals_;
   bool needs_flush_ = false;
+  bool is_stuck_ = false;
   RegisteredMemory target_;
   RegisteredMemory local_;             // staged
   std::unique_ptr<GpuStream> stream_;  // staged

@@ -89,7 +89,9 @@ Result<std::unique_ptr<MemoryKey>> MemoryKey::create(const ProtectionDomain& dom
   };
   ibv_mr* made = registered(domain.access());
   const int error = errno;
-  if (made == nullptr && domain.can_page() && (error == ENOMEM || error == EPERM))
+  // The device's page faults find nothing at a GPU's addresses.
+  const bool can_page = domain.can_page() && memory.kind() == MemoryKind::kHost;
+  if (made == nullptr && can_page && (error == ENOMEM || error == EPERM))
     made = registered(domain.access() | IBV_ACCESS_ON_DEMAND);
   if (made != nullptr) return std::unique_ptr<MemoryKey>(new MemoryKey(made));
   return Status::from_errno("ibv_reg_mr" + lock_remedy(memory.size(), error), error);

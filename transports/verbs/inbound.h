@@ -33,6 +33,7 @@ class Inbound final : public Endpoint {
   Rank peer() const { return peer_; }
   LaneKind kind() const { return kind_; }
   std::uint8_t rail() const { return rail_; }
+  const Port& port() const { return port_; }
 
   // Accepts the connection that the session stands for, in place of any before; the peer will have
   // up to `reads` reads and atomics on the way.

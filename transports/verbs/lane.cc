@@ -224,9 +224,8 @@ std::size_t VerbsLane::progress() {
   return out_.completed() - before;
 }
 
-bool StripingLane::is_striped(const LocalSlice& from, const RemoteSlice& to) const {
-  return from.size() > engine_.stripe_above() && out_.rails() != nullptr &&
-         region_of(from).gpu() == nullptr && !region_of(to).is_on_gpu();
+bool StripingLane::can_stripe(const LocalSlice& from, const RemoteSlice& to) const {
+  return out_.rails() != nullptr && region_of(from).gpu() == nullptr && !region_of(to).is_on_gpu();
 }
 
 void StripingLane::launch_striped(Operation& operation, const LocalSlice& from,
@@ -244,9 +243,10 @@ void StripingLane::launch_striped(Operation& operation, const LocalSlice& from,
 }
 
 Status StripingLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
+  if (from.size() <= engine_.stripe_above()) return VerbsLane::put(from, to, completion);
   DUNLIN_TRY(check_open());
   DUNLIN_TRY(check_slices(from, to));
-  if (!is_striped(from, to)) return VerbsLane::put(from, to, completion);
+  if (!can_stripe(from, to)) return VerbsLane::put(from, to, completion);
   Operation* const operation = claim("put", completion);
   if (operation == nullptr) return Status::busy();
   launch_striped(*operation, from, to);
@@ -255,9 +255,11 @@ Status StripingLane::put(LocalSlice from, RemoteSlice to, Completion* completion
 
 Status StripingLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& notification,
                                 Completion* completion) {
+  if (from.size() <= engine_.stripe_above())
+    return VerbsLane::put_notify(from, to, notification, completion);
   DUNLIN_TRY(check_open());
   DUNLIN_TRY(check_slices(from, to));
-  if (!is_striped(from, to)) return VerbsLane::put_notify(from, to, notification, completion);
+  if (!can_stripe(from, to)) return VerbsLane::put_notify(from, to, notification, completion);
   DUNLIN_TRY(check_notification(notification, engine_.context().board.size()));
   Operation* const operation = claim("put with notification", completion);
   if (operation == nullptr) return Status::busy();

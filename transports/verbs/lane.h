@@ -68,8 +68,8 @@ class StripingLane final : public VerbsLane {
   std::size_t progress() override;
 
  private:
-  // Both ends were checked.
-  bool is_striped(const LocalSlice& from, const RemoteSlice& to) const;
+  // Both ends were checked, and aren't empty.
+  bool can_stripe(const LocalSlice& from, const RemoteSlice& to) const;
   void launch_striped(Operation& operation, const LocalSlice& from, const RemoteSlice& to);
 };
 

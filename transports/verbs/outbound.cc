@@ -49,6 +49,7 @@ void Outbound::set_state(State state) {
   engine_.count_restless(static_cast<int>(is_restless(state)) -
                          static_cast<int>(is_restless(state_)));
   state_ = state;
+  note_landings();
 }
 
 Status Outbound::connect(const Address& address) {
@@ -269,6 +270,7 @@ void Outbound::lose(Status why) {
 }
 
 void Outbound::step(TimePoint now) {
+  look_for_landings(now);
   if (now < next_step_) return;
   Status status;
   if (state_ == State::kLost) {

@@ -179,8 +179,10 @@ class Outbound final : public Endpoint {
   void spell_out();
   // Not so for a flush whose landing notes the peer has not carried out yet.
   bool has_landed(const Operation& operation) const;
-  // Looks again whether the flush at the head can end.
-  void look_for_landings();
+  // Whether the flush at the head waits for nothing but those.
+  void note_landings();
+  // Looks again, now and then, whether it can end.
+  void look_for_landings(TimePoint now);
   // Something signalled is behind everything posted so far, so that its end will be seen.
   void post_fence();
 
@@ -226,6 +228,8 @@ class Outbound final : public Endpoint {
   std::uint64_t taken_ = 0;     // of these, by the peer out of its mailbox
   std::uint64_t landing_ = 0;   // number of the last landing note
   std::uint64_t look_ = 0;      // work request of the last look for landings
+  bool awaits_landings_ = false;
+  TimePoint next_look_{};
   std::uint64_t completed_ = 0;
   std::vector<std::uint64_t> sequences_;  // by cell, of the last notification that was launched
   std::vector<std::pair<std::uint32_t, std::uint64_t>> services_;  // that wait for a place

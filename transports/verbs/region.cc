@@ -26,12 +26,14 @@ VerbsRegion::VerbsRegion(Engine& engine, std::shared_ptr<MemoryRegion> memory)
     : engine_(engine), memory_(std::move(memory)), id_(engine.next_region()) {}
 
 Status VerbsRegion::register_host() {
-  DUNLIN_ASSIGN(host_.key, MemoryKey::create(engine_.port(0).domain(), *memory_));
-  host_.memory = memory_;
+  RegisteredMemory made;
+  made.memory = memory_;
+  DUNLIN_ASSIGN(made.key, MemoryKey::create(engine_.port(0).domain(), *memory_));
   for (std::size_t port = 1; port < engine_.ports(); ++port) {
     DUNLIN_ASSIGN(auto key, MemoryKey::create(engine_.port(port).domain(), *memory_));
-    host_.rail_keys.push_back(std::move(key));
+    made.rail_keys.push_back(std::move(key));
   }
+  host_ = std::move(made);
   return Status::ok();
 }
 
@@ -48,11 +50,12 @@ Status VerbsRegion::register_gpu() {
 
 VerbsRegion::~VerbsRegion() {
   if (target().key == nullptr) return;  // was never registered
-  if (gpu_) {
-    engine_.remove_gpu_memory(id_);
-    if (gpu_->is_staged()) engine_.quarantine(gpu_->release_local());
-  }
-  engine_.revoke(id_, gpu_ ? gpu_->release_target() : std::move(host_));
+  if (gpu_) engine_.remove_gpu_memory(id_);
+  engine_.revoke(id_);
+  const bool is_stuck = gpu_ && gpu_->is_stuck();
+  if (is_stuck) engine_.quarantine(gpu_->release_local());
+  if (memory_->is_owned() || is_stuck)
+    engine_.quarantine(gpu_ ? gpu_->release_target() : std::move(host_));
 }
 
 std::uint64_t VerbsRegion::local_address(const LocalSlice& slice) const {

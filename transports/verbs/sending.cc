@@ -109,7 +109,10 @@ void Outbound::receive_former(Operation& operation) {
 void Outbound::spell_out() {
   std::fill(sequences_.begin(), sequences_.end(), UINT64_MAX);
   for (std::uint64_t position = head_; position != tail_; ++position) {
-    at(position).is_short = false;
+    Operation& one = at(position);
+    // The bytes of a short form would have gone with it.
+    if (one.is_short && one.has_record_left) one.has_bytes_left = one.moves_bytes;
+    one.is_short = false;
   }
 }
 
@@ -160,8 +163,16 @@ bool Outbound::has_landed(const Operation& operation) const {
   return std::atomic_ref(*landed).load(std::memory_order_acquire) >= operation.awaited;
 }
 
-void Outbound::look_for_landings() {
-  if (state_ != State::kConnected || head_ == unposted_ || has_landed(at(head_))) return;
+void Outbound::note_landings() {
+  const bool awaits = state_ == State::kConnected && head_ != unposted_ && !has_landed(at(head_));
+  if (awaits == awaits_landings_) return;
+  awaits_landings_ = awaits;
+  engine_.count_landing_waits(awaits ? 1 : -1);
+}
+
+void Outbound::look_for_landings(TimePoint now) {
+  if (!awaits_landings_ || now < next_look_) return;
+  next_look_ = now + kLandingInterval;
   const Operation& flush = at(head_);
   const bool has_looked =
       flush.last_request != 0 && std::max(flush.last_request, look_) <= returned_;
@@ -175,7 +186,7 @@ void Outbound::look_for_landings() {
 }
 
 void Outbound::pump() {
-  look_for_landings();
+  note_landings();
   while (state_ == State::kConnected && unposted_ != tail_) {
     Chain chain;
     while (unposted_ != tail_ && chain.size < kBatch &&
@@ -331,7 +342,9 @@ void Outbound::finish(Operation& operation, const Status& carried_out) {
   if (operation.is_atomic() && operation.before != nullptr && status.is_ok())
     std::memcpy(operation.before, reinterpret_cast<const void*>(operation.local),
                 sizeof(std::uint64_t));
-  if (!status.is_ok() && completion == nullptr && refusal_.is_ok()) refusal_ = status;
+  // What is tied to another tells by that one.
+  if (!status.is_ok() && completion == nullptr && !operation.is_tied && refusal_.is_ok())
+    refusal_ = status;
   if (completion == nullptr) return;
   completion->fire(status.is_ok() && is_remote_flush ? std::move(refusal_) : status);
 }

@@ -183,7 +183,7 @@ case $case in
     DUNLIN_VERBS_QUEUE_DEPTH=2 lanes threads || fail "with queues of depth 2"
     # On one port: a forged description has a wrong key for all rails then. Short messages stand beside stripes.
     unset DUNLIN_VERBS_RAILS
-    DUNLIN_VERBS_QP_COUNT=2 DUNLIN_VERBS_STRIPE_ABOVE=32 "$build/tests/transports/test_verbs_fault" ||
+    DUNLIN_VERBS_DEVICE=rxe0 DUNLIN_VERBS_QP_COUNT=2 DUNLIN_VERBS_STRIPE_ABOVE=32 "$build/tests/transports/test_verbs_fault" ||
       fail "refused stripes"
     check_receivers_were_ready
     ;;

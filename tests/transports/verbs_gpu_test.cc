@@ -23,10 +23,11 @@ using transport::RemoteRegion;
 using transport::Visibility;
 
 constexpr std::size_t kSize = 300'000;
-// How the descriptor of a region ends (transports/verbs/region.cc).
-constexpr std::uint8_t kDirect = 0;
-constexpr std::uint8_t kFlushed = 1;
-constexpr std::uint8_t kStaged = 3;
+// The flags of a region on a GPU; in its descriptor they stand before the number of the ports
+// behind the first (transports/verbs/region.cc).
+constexpr std::uint8_t kDirect = 4;
+constexpr std::uint8_t kFlushed = 5;
+constexpr std::uint8_t kStaged = 7;
 
 struct Kind {
   const char* name;
@@ -52,7 +53,8 @@ class OnGpu {
     auto made = fabric.register_memory(std::move(memory));
     EXPECT_TRUE(made.is_ok()) << made.status().to_string();
     local_ = std::move(made).value();
-    EXPECT_EQ(std::to_integer<int>(local_->at(0)->descriptor().back()), kind.flags);
+    const Bytes descriptor = local_->at(0)->descriptor();
+    EXPECT_EQ(std::to_integer<int>(descriptor[descriptor.size() - 2]), kind.flags);
     gpu_->hide();
     key_ = name + "/";
     const auto publish = [&](const std::string& what, const Bytes& bytes) {
@@ -296,7 +298,7 @@ TEST_P(VerbsGpuTest, ARefusedPutAnnouncesNothing) {
     Exposed host(fabric, "host", kSize, 2);
     OnGpu memory(fabric, kind(fabric), "gpu");
     if (fabric.rank() == Rank(0)) {
-      // The key stands before the flags and the number of the ports behind the first.
+      // The key stands before the flags.
       const auto forged =
           memory.import([&](Bytes& offer) { offer[offer.size() - 3] ^= std::byte{0x5a}; });
       Lane& lane = host.data(1);

@@ -50,7 +50,8 @@ std::string PeerTable::describe(Rank rank) const {
 }
 
 Status PeerTable::report_gone(Rank rank) const {
-  return Status(Code::kPeerDead, "the peer is gone, " + describe(rank)).with_peer(rank);
+  return Status(Code::kPeerDead, fmt::format("rank {} is {}", rank.value(), describe(rank)))
+      .with_peer(rank);
 }
 
 void PeerTable::mark(Rank rank, PeerState state, std::string reason) {

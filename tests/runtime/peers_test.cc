@@ -31,7 +31,7 @@ TEST(PeerTable, TheFirstDeathStays) {
   EXPECT_EQ(peers.describe(Rank(1)), "dead: process 4711 ended");
   EXPECT_FALSE(peers.is_present(Rank(1)));
   EXPECT_EQ(peers.check(Rank(1)).to_string(),
-            "peer_dead: the peer is gone, dead: process 4711 ended (rank 1)");
+            "peer_dead: rank 1 is dead: process 4711 ended (rank 1)");
 }
 
 TEST(PeerTable, WhoLeftDoesNotDie) {

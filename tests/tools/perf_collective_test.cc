@@ -153,7 +153,8 @@ TEST(DunlinPerfCollectives, ManySmallTensorsFusedAndNot) {
     // 15 of 1 KiB fill a message, and the first of each round travels alone.
     EXPECT_DOUBLE_EQ(lines[1].at("parts_per_message"), 20);
     EXPECT_DOUBLE_EQ(lines[2].at("parts_per_message"), 10);
-    EXPECT_DOUBLE_EQ(lines[3].at("parts_per_message"), 1);
+    // Large ones are announced, and asked for, in small messages, which may travel together.
+    EXPECT_GE(lines[3].at("parts_per_message").get<double>(), 1);
   }
   const auto alone =
       measure(2, {"neighbor-all-reduce", "--tensors", "1", "--size", "8", "--iterations", "20"});

@@ -3,7 +3,6 @@
 #include "runtime/log.h"
 
 namespace dunlin {
-namespace {
 
 int fail(const Status& status) {
   DUNLIN_ERROR("{}", status.to_string());
@@ -12,6 +11,8 @@ int fail(const Status& status) {
       code == Code::kInvalidArgument || code == Code::kNotFound || code == Code::kCorrupted;
   return is_the_users ? 2 : 1;
 }
+
+namespace {
 
 Result<bool> run(Bootstrap& bootstrap, const Config& config, const JobBody& body) {
   const SteadyClock clock;

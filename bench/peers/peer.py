@@ -24,7 +24,8 @@ def execute(command, environment=None, timeout=TIMEOUT):
         raise Failed(f"no end after {timeout} s") from expired
     if result.returncode != 0:
         text = (result.stderr.strip() or result.stdout.strip()).splitlines()
-        raise Failed(text[-1] if text else f"exit code {result.returncode}")
+        errors = [line for line in text if "error" in line]
+        raise Failed((errors or text[-1:] or [f"exit code {result.returncode}"])[0])
     return result.stdout
 
 

@@ -4,6 +4,7 @@ import datetime
 import os
 import signal
 import sys
+import time
 import warnings
 
 import torch
@@ -116,6 +117,7 @@ def in_order():
         say([int(a.item()), int(b.item())])
     else:
         dist.barrier()
+        time.sleep(0.5)  # the other one waits for its second receive by now
         for value in (1.0, 2.0):
             dist.send(torch.tensor([value]), 0, tag=7)
     dist.barrier()

@@ -1,9 +1,13 @@
 #include "collectives/bindings/neighbors.h"
 
+#include <algorithm>
+#include <map>
+#include <unordered_map>
 #include <utility>
 
 namespace dunlin::binding {
 
+using collective::Missed;
 using collective::NeighborCall;
 using collective::NeighborExchange;
 using collective::NeighborRequest;
@@ -17,25 +21,33 @@ class Neighbors::Exchange final : public Resident {
 
   void progress() override {
     // Whoever has nothing under way has nothing to answer that can't wait for the next call.
-    if (exchange_ && (exchange_->under_way() > 0 || seekers_ > 0)) exchange_->progress();
-  }
-  Status begin_seeking(std::span<const Rank> ranks) {
-    DUNLIN_TRY(exchange_->begin_seeking(ranks));
-    ++seekers_;
-    return Status::ok();
-  }
-  void end_seeking() {
-    if (!exchange_) return;
-    exchange_->end_seeking();
-    --seekers_;
+    if (!exchange_ || (exchange_->under_way() == 0 && seekers_.empty())) return;
+    // Who takes something has begun a call.
+    do {
+      exchange_->progress();
+    } while (serve());
   }
   bool is_served() const override { return false; }
-  void close() override { exchange_.reset(); }
+  void close() override {
+    exchange_.reset();
+    seekers_.clear();
+  }
   NeighborExchange* get() const { return exchange_.get(); }  // null: closed
+
+  // Those who look for what comes do so in the order of these numbers.
+  std::uint64_t next_turn() { return ++last_turn_; }
+  void add(std::uint64_t turn, AnyGather& seeker) { seekers_.emplace(turn, &seeker); }
+  void remove(std::uint64_t turn) { seekers_.erase(turn); }
+  // True if somebody has taken something.
+  bool serve();
+  // Whose data were taken last under a name; no rank: nobody's yet.
+  Rank& last_source(const std::string& name) { return last_sources_[name]; }
 
  private:
   std::unique_ptr<NeighborExchange> exchange_;
-  int seekers_ = 0;
+  std::map<std::uint64_t, AnyGather*> seekers_;  // by turn
+  std::uint64_t last_turn_ = 0;
+  std::unordered_map<std::string, Rank> last_sources_;
 };
 
 class Neighbors::Average : public ResidentOperation {
@@ -46,17 +58,26 @@ class Neighbors::Average : public ResidentOperation {
   Status begin(const NeighborCall& call) {
     if (exchange_->get() == nullptr) return closed();
     DUNLIN_ASSIGN(request_, start(*exchange_->get(), call));
+    is_under_way_ = true;
     return Status::ok();
   }
   Status test() override {
     if (is_over()) return outcome();
-    return exchange_->get() == nullptr ? closed() : exchange_->get()->outcome(request_);
+    if (exchange_->get() == nullptr) return closed();
+    Status status = exchange_->get()->outcome(request_);
+    is_under_way_ = status.is_busy();
+    return status;
   }
 
  protected:
   virtual Result<NeighborRequest> start(NeighborExchange& exchange, const NeighborCall& call) {
     return exchange.start(call);
   }
+  virtual Missed missed() const { return Missed::kDropped; }
+  void let_go() override {
+    if (is_under_way_ && exchange_->get() != nullptr) exchange_->get()->give_up(request_, missed());
+  }
+  bool judges_losses() const override { return true; }
   std::vector<Awaited> awaited() const override {
     if (exchange_->get() == nullptr) return {};
     return exchange_->get()->awaited(request_);
@@ -65,25 +86,37 @@ class Neighbors::Average : public ResidentOperation {
  private:
   std::shared_ptr<Exchange> exchange_;
   NeighborRequest request_;
+  bool is_under_way_ = false;
 };
 
 class Neighbors::Gather final : public Average, public NeighborGather {
  public:
-  using Average::Average;
+  Gather(std::shared_ptr<Exchange> exchange, Missed missed)
+      : Average(std::move(exchange)), missed_(missed) {}
   std::vector<Bytes>& parts() override { return parts_; }
   std::vector<Rank> sources() const override { return sources_; }
+  void withdraw(const Status& why) override {
+    if (is_sending_) return;
+    settle(test());
+    if (!is_over()) finish(why);
+  }
 
  private:
   Result<NeighborRequest> start(NeighborExchange& exchange, const NeighborCall& call) override {
     for (const auto& source : call.sources) sources_.push_back(source.rank);
+    is_sending_ = !call.destinations.empty();
     return exchange.start_gather(call, parts_);
   }
+  Missed missed() const override { return missed_; }
 
+  const Missed missed_;
+  bool is_sending_ = false;
   std::vector<Bytes> parts_;
   std::vector<Rank> sources_;
 };
 
-// Looks for what has come; the gather itself begins where something has.
+// Looks for what has come; the gather itself begins where something has. Where its source dies
+// before all has come, it looks again among the others.
 class Neighbors::AnyGather final : public ResidentOperation, public NeighborGather {
  public:
   explicit AnyGather(std::shared_ptr<Exchange> exchange)
@@ -94,10 +127,10 @@ class Neighbors::AnyGather final : public ResidentOperation, public NeighborGath
     name_ = call.name;
     call_ = call;
     call_.name = name_;
-    std::vector<Rank> ranks;
-    for (const auto& source : call.sources) ranks.push_back(source.rank);
-    DUNLIN_TRY(exchange_->begin_seeking(ranks));
-    is_seeking_ = true;
+    for (const auto& source : call.sources) ranks_.push_back(source.rank);
+    turn_ = exchange_->next_turn();
+    DUNLIN_TRY(begin_seeking());
+    (void)exchange_->serve();
     return Status::ok();
   }
   std::vector<Bytes>& parts() override { return parts_; }
@@ -105,11 +138,38 @@ class Neighbors::AnyGather final : public ResidentOperation, public NeighborGath
 
   Status test() override {
     if (is_over()) return outcome();
-    if (exchange_->get() == nullptr) return closed();
-    if (!is_seeking_) return exchange_->get()->outcome(request_);
-    Status status = seek();
-    if (status.is_error()) end_seeking();
-    return status.is_ok() ? exchange_->get()->outcome(request_) : status;
+    for (;;) {
+      if (exchange_->get() == nullptr) return closed();
+      if (!failure_.is_ok()) return failure_;
+      if (is_seeking_) return Status::busy();
+      Status status = exchange_->get()->outcome(request_);
+      is_gathering_ = status.is_busy();
+      const bool is_lost = status.is_error() && !exchange_->fabric().peers().is_present(source_);
+      if (!is_lost) return status;
+      failure_ = begin_seeking();
+      exchange_->progress();
+    }
+  }
+  void withdraw(const Status& why) override {
+    settle(test());
+    if (!is_over()) finish(why);
+  }
+
+  // True if it has taken something.
+  bool look() {
+    const auto& peers = exchange_->fabric().peers();
+    const auto last = std::ranges::find(ranks_, exchange_->last_source(name_));
+    const auto first = last == ranks_.end() ? 0 : last - ranks_.begin() + 1;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      const Rank source = ranks_[(static_cast<std::size_t>(first) + i) % ranks_.size()];
+      if (exchange_->get()->has_come(name_, source)) return take(source);
+    }
+    if (std::ranges::any_of(ranks_, [&](Rank rank) { return peers.is_present(rank); }))
+      return false;
+    end_seeking();
+    failure_ =
+        peers.check(ranks_.back()).with_context("a message from any rank, of whom none is left");
+    return false;
   }
 
  protected:
@@ -118,47 +178,67 @@ class Neighbors::AnyGather final : public ResidentOperation, public NeighborGath
     if (exchange_->get() == nullptr) return {};
     if (!is_seeking_) return exchange_->get()->awaited(request_);
     std::vector<Awaited> result;
-    for (const auto& source : call_.sources) {
-      if (exchange_->fabric().peers().is_present(source.rank))
-        result.push_back({source.rank, "a message '" + name_ + "' from any rank"});
+    for (const Rank rank : ranks_) {
+      if (exchange_->fabric().peers().is_present(rank))
+        result.push_back({rank, "a message '" + name_ + "' from any rank"});
     }
     return result;
   }
+  bool judges_losses() const override { return true; }
+  void let_go() override {
+    if (exchange_->get() == nullptr) return;
+    end_seeking();
+    if (is_gathering_) exchange_->get()->give_up(request_, Missed::kDropped);
+  }
 
  private:
-  Status seek() {
-    Status loss;
-    bool is_anybody_left = false;
-    for (const auto& source : call_.sources) {
-      if (exchange_->get()->has_come(name_, source.rank)) return take(source);
-      if (Status presence = exchange_->fabric().peers().check(source.rank); presence.is_ok()) {
-        is_anybody_left = true;
-      } else {
-        loss = std::move(presence);
-      }
-    }
-    if (is_anybody_left) return Status::busy();
-    return std::move(loss).with_context("a message from any rank, of whom none is left");
-  }
-  Status take(const collective::WeightedRank& source) {
-    end_seeking();
-    source_ = source.rank;
-    call_.sources = {source};
-    DUNLIN_ASSIGN(request_, exchange_->get()->start_gather(call_, parts_));
+  Status begin_seeking() {
+    DUNLIN_TRY(exchange_->get()->begin_seeking(name_, ranks_));
+    exchange_->add(turn_, *this);
+    is_seeking_ = true;
     return Status::ok();
   }
   void end_seeking() {
-    if (std::exchange(is_seeking_, false)) exchange_->end_seeking();
+    if (!std::exchange(is_seeking_, false)) return;
+    exchange_->get()->end_seeking(name_, ranks_);
+    exchange_->remove(turn_);
+  }
+  bool take(Rank source) {
+    end_seeking();
+    source_ = source;
+    exchange_->last_source(name_) = source;
+    call_.sources = {{source}};
+    auto request = exchange_->get()->start_gather(call_, parts_);
+    is_gathering_ = request.is_ok();
+    if (!request) {
+      failure_ = request.status();
+      return false;
+    }
+    request_ = *request;
+    return true;
   }
 
   std::shared_ptr<Exchange> exchange_;
   std::string name_;
   NeighborCall call_;
+  std::vector<Rank> ranks_;  // of all sources
+  std::uint64_t turn_ = 0;
   bool is_seeking_ = false;
+  bool is_gathering_ = false;
+  Status failure_;
   Rank source_;
   NeighborRequest request_;
   std::vector<Bytes> parts_;
 };
+
+bool Neighbors::Exchange::serve() {
+  bool has_taken = false;
+  for (auto next = seekers_.begin(); next != seekers_.end();) {
+    AnyGather& seeker = *(next++)->second;  // who may take itself off
+    has_taken = seeker.look() || has_taken;
+  }
+  return has_taken;
+}
 
 Result<std::shared_ptr<Neighbors>> Neighbors::create(Runtime& runtime, std::string name) {
   std::shared_ptr<Exchange> made;
@@ -189,8 +269,9 @@ Status Neighbors::average(const NeighborCall& call, const Runtime::Interrupt& in
 }
 
 Result<Neighbors::Gathering> Neighbors::start_gather(const NeighborCall& call,
-                                                     std::function<void()> when_over) {
-  auto gather = std::make_shared<Gather>(exchange_);
+                                                     std::function<void()> when_over,
+                                                     Missed missed) {
+  auto gather = std::make_shared<Gather>(exchange_, missed);
   gather->when_over(std::move(when_over));
   DUNLIN_ASSIGN(auto operation, runtime_.start([&](Fabric&) -> Result<std::shared_ptr<Operation>> {
     DUNLIN_TRY(gather->begin(call));

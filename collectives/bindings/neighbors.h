@@ -30,16 +30,20 @@ class Neighbors {
   static Result<std::shared_ptr<Neighbors>> create(Runtime& runtime, std::string name);
 
   // As NeighborExchange::start() and start_gather(). Input and output are the operation's until it
-  // is over; name and neighbours are copied. `when_over`: Operation::when_over().
+  // is over; name and neighbours are copied. `when_over`: Operation::when_over(). A gather without
+  // destinations can be withdrawn (Operation::withdraw()); `missed` says what that means.
   Result<std::shared_ptr<Operation>> start(const collective::NeighborCall& call);
   struct Gathering {
     std::shared_ptr<Operation> operation;
     std::shared_ptr<NeighborGather> result;  // the same object
   };
   Result<Gathering> start_gather(const collective::NeighborCall& call,
-                                 std::function<void()> when_over = {});
-  // The same from one of the sources, whichever has sent under this name first; among several, the
-  // first of the list. Fails for a death when none of them is left.
+                                 std::function<void()> when_over = {},
+                                 collective::Missed missed = collective::Missed::kDropped);
+  // The same from one of the sources, whichever has sent under this name first; of several that
+  // have, the first of the list behind the one that was taken last. Gathers of one name take in
+  // the order in which they were started. Fails for a death when none of the sources is left.
+  // Withdrawn before anything has come, it leaves that to the next one.
   Result<Gathering> start_gather_any(const collective::NeighborCall& call,
                                      std::function<void()> when_over = {});
 

@@ -1,6 +1,7 @@
 // Operation and Resident: what the runtime (runtime.h) moves on, and what lives in its fabric.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -36,10 +37,13 @@ class Operation {
   bool is_over() const { return is_over_.load(std::memory_order_acquire); }
   const Status& outcome() const { return outcome_; }  // once it is over
   void finish(Status outcome) {
+    let_go();
     outcome_ = std::move(outcome);
     is_over_.store(true, std::memory_order_release);  // pairs with is_over()
     if (const auto call = std::exchange(when_over_, {})) call();
   }
+  // Ends it with `why`, if it isn't over and only takes something in: nobody else waits for it.
+  virtual void withdraw(const Status& why) {}
   // `call` is called once, by the thread that finds it over: under the runtime's lock, hence it is
   // short and calls nothing of the runtime. Before the operation is handed to the runtime.
   void when_over(std::function<void()> call) { when_over_ = std::move(call); }
@@ -49,6 +53,11 @@ class Operation {
   }
   // Keeps what it uses for as long as it is there.
   void hold(std::shared_ptr<void> memory) { memory_.push_back(std::move(memory)); }
+
+ protected:
+  // What it still has in what it is an operation of, which may have closed, has to go: the end may
+  // not be one that a test() has found.
+  virtual void let_go() {}
 
  private:
   Status outcome_;
@@ -94,12 +103,26 @@ class ResidentOperation : public Operation {
       DUNLIN_TRY(pause());
       return look();
     };
-    return resident_->fabric().wait(
-        step, [this] { return awaited(); }, timeout);
+    transport::Fabric& fabric = resident_->fabric();
+    const TimePoint until = fabric.clock().now() + timeout;
+    for (;;) {
+      bool is_own = false;
+      const auto judge = [&]() -> Status {
+        Status status = step();
+        is_own = !status.is_busy();
+        return status;
+      };
+      const Duration left = std::max(until - fabric.clock().now(), Duration::zero());
+      Status status = fabric.wait(
+          judge, [this] { return awaited(); }, left);
+      if (is_own || status.code() != Code::kPeerDead || !judges_losses()) return status;
+    }
   }
   bool uses(const CommunicatorSlot& communicator) const final { return false; }
 
  protected:
+  // Whether its test() ends it where a death does, and nothing else is to.
+  virtual bool judges_losses() const { return false; }
   // For whom it waits, of those who are there.
   virtual std::vector<transport::Awaited> awaited() const = 0;
 

@@ -31,6 +31,12 @@ struct NeighborCall {
   std::vector<WeightedRank> destinations{};
 };
 
+// Whose the data are that come for a gather after it was given up.
+enum class Missed {
+  kDropped,     // nobody's: later ones match as if it had ended well
+  kNextGather,  // the next one's of the name: as if it had never been started
+};
+
 // What a rank's calls have sent first, the data of small ones and the announcements of others.
 struct NeighborTraffic {
   std::uint64_t messages = 0;

@@ -33,6 +33,7 @@ class NeighborExchange::Impl {
     return outcome(request);
   }
   Status wait(NeighborRequest request, Duration timeout);
+  void give_up(NeighborRequest request, Missed missed);
   std::vector<transport::Awaited> awaited(NeighborRequest request);
   neighbor::Router& router() { return router_; }
   Duration deadline() const { return fabric_.config().deadline; }
@@ -71,6 +72,14 @@ Status NeighborExchange::Impl::wait(NeighborRequest request, Duration timeout) {
     router_.end(request.number);
   }
   return status;
+}
+
+void NeighborExchange::Impl::give_up(NeighborRequest request, Missed missed) {
+  Operation* const operation = router_.find(request.number);
+  if (operation == nullptr) return;
+  operation->fail({Code::kClosed, fmt::format("'{}' was given up", operation->name)});
+  if (missed == Missed::kNextGather) router_.give_back(*operation);
+  router_.end(request.number);
 }
 
 std::vector<transport::Awaited> NeighborExchange::Impl::awaited(NeighborRequest request) {
@@ -122,12 +131,12 @@ Result<NeighborRequest> NeighborExchange::start_gather(const NeighborCall& call,
   return impl_->start(call, &gathered);
 }
 
-Status NeighborExchange::begin_seeking(std::span<const Rank> ranks) {
-  return impl_->router().begin_seeking(ranks);
+Status NeighborExchange::begin_seeking(std::string_view name, std::span<const Rank> ranks) {
+  return impl_->router().begin_seeking(name, ranks);
 }
 
-void NeighborExchange::end_seeking() {
-  impl_->router().end_seeking();
+void NeighborExchange::end_seeking(std::string_view name, std::span<const Rank> ranks) {
+  impl_->router().end_seeking(name, ranks);
 }
 
 bool NeighborExchange::has_come(std::string_view name, Rank source) const {
@@ -144,6 +153,10 @@ Status NeighborExchange::outcome(NeighborRequest request) {
 
 Status NeighborExchange::wait(NeighborRequest request, Duration timeout) {
   return impl_->wait(request, timeout);
+}
+
+void NeighborExchange::give_up(NeighborRequest request, Missed missed) {
+  impl_->give_up(request, missed);
 }
 
 Status NeighborExchange::run(const NeighborCall& call) {

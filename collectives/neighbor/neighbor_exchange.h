@@ -83,11 +83,13 @@ class NeighborExchange {
   // call's sources. Weights, `output` and self_weight don't count.
   Result<NeighborRequest> start_gather(const NeighborCall& call, std::vector<Bytes>& gathered);
 
-  // For who gathers from whichever rank has sent first: from begin_seeking() to end_seeking(),
-  // once each, progress() takes in what the ranks send; has_come(): data, or their announcement,
-  // are there for the next gather of this name that names the source.
-  Status begin_seeking(std::span<const Rank> ranks);
-  void end_seeking();
+  // For who gathers from whichever rank has sent first. has_come(): data, or their announcement,
+  // are there for the next gather of this name that names the source. From begin_seeking() to
+  // end_seeking(), once each and with the same arguments, progress() sees to that: where so much
+  // lies about of a rank that it would have to wait (16 MiB), what it sends is taken in all the
+  // same until there is something of this name.
+  Status begin_seeking(std::string_view name, std::span<const Rank> ranks);
+  void end_seeking(std::string_view name, std::span<const Rank> ranks);
   bool has_come(std::string_view name, Rank source) const;
 
   // kBusy until the request has ended; its outcome once, kNotFound from then on. Moves all requests
@@ -98,6 +100,9 @@ class NeighborExchange {
   // Ends the request one way or the other: after an error, late or missing neighbours included,
   // its memory is the caller's again, and what still comes for it is dropped.
   Status wait(NeighborRequest request, Duration timeout);
+  // Ends the request at once, as wait() does when the time is over; nothing where it has ended.
+  // `missed` is about a source of which nothing has come yet: what was under way is dropped.
+  void give_up(NeighborRequest request, Missed missed);
   // start() and wait() for config.deadline.
   Status run(const NeighborCall& call);
   Status gather(const NeighborCall& call, std::vector<Bytes>& gathered);

@@ -106,19 +106,34 @@ bool Router::can_wait(std::uint64_t number) {
          operation->first_bytes() + sizeof(Header) <= options_.fusion_threshold;
 }
 
-Status Router::begin_seeking(std::span<const Rank> ranks) {
+Status Router::begin_seeking(std::string_view name, std::span<const Rank> ranks) {
   for (const Rank rank : ranks) DUNLIN_TRY(peer(rank).status());
-  ++seekers_;
+  for (const Rank rank : ranks) ++peers_[rank.index()]->sought[key_of(name)];
   return Status::ok();
+}
+
+void Router::end_seeking(std::string_view name, std::span<const Rank> ranks) {
+  for (const Rank rank : ranks) {
+    auto& sought = peers_[rank.index()]->sought;
+    const auto found = sought.find(key_of(name));
+    if (--found->second == 0) sought.erase(found);
+  }
 }
 
 bool Router::has_come(std::string_view name, Rank source) const {
   const std::unique_ptr<Peer>& peer = peers_[source.index()];
-  if (peer == nullptr) return false;
-  const std::uint64_t key = key_of(name);
-  const auto calls = peer->received_calls.find(key);
-  const std::uint32_t next = calls == peer->received_calls.end() ? 1 : calls->second + 1;
-  return peer->early.contains({key, next});
+  return peer != nullptr && has_next(*peer, key_of(name));
+}
+
+bool Router::has_next(const Peer& peer, std::uint64_t key) {
+  const auto calls = peer.received_calls.find(key);
+  const std::uint32_t next = calls == peer.received_calls.end() ? 1 : calls->second + 1;
+  return peer.early.contains({key, next});
+}
+
+bool Router::is_sought(const Peer& peer) {
+  return std::any_of(peer.sought.begin(), peer.sought.end(),
+                     [&](const auto& each) { return !has_next(peer, each.first); });
 }
 
 void Router::catch_up(Operation& operation) {
@@ -304,7 +319,7 @@ bool Router::is_needed(const Peer& peer) const {
 }
 
 void Router::receive(Peer& peer) {
-  while (peer.early_bytes <= kMostEarlyBytes || seekers_ > 0 || is_needed(peer)) {
+  while (peer.early_bytes <= kMostEarlyBytes || is_sought(peer) || is_needed(peer)) {
     const auto message = peer.pair.messages->poll();
     if (!message) break;
     dispatch(peer, *message);
@@ -429,6 +444,33 @@ void Router::flush(Peer& peer) {
          peer.pair.messages->send(0, bytes_of(peer.replies.back())).is_ok()) {
     peer.replies.pop_back();
   }
+}
+
+void Router::give_back(const Operation& operation) {
+  for (const Intake& intake : operation.intakes) give_back(operation, intake);
+}
+
+// Its number becomes that of the call behind it, and so on. The source knows nothing of who has
+// which number before its data, or their announcement, have come, unless it was asked for them.
+void Router::give_back(const Operation& operation, const Intake& intake) {
+  Peer& source = peer(*intake.pair);
+  const auto is_open = [](const Intake& each) { return !each.is_known && !each.has_asked; };
+  std::vector<Intake*> behind;
+  bool is_movable = is_open(intake);
+  for (const auto& [key, other] : active_) {
+    if (key != operation.key) continue;
+    for (Intake& each : other->intakes) {
+      if (each.pair != intake.pair || each.sequence <= intake.sequence) continue;
+      behind.push_back(&each);
+      is_movable = is_movable && is_open(each);
+    }
+  }
+  // A source sends in order: where something behind it has come, it has skipped this one.
+  const auto later = source.early.upper_bound({operation.key, intake.sequence});
+  if (later != source.early.end() && later->first.first == operation.key) is_movable = false;
+  if (!is_movable) return;
+  for (Intake* const each : behind) --each->sequence;
+  --source.received_calls[operation.key];
 }
 
 void Router::end(std::uint64_t number) {

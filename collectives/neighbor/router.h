@@ -48,11 +48,14 @@ class Router {
   // Null: has ended.
   Operation* find(std::uint64_t number);
   void end(std::uint64_t number);
+  // Before end(): the sources of which nothing has come yet are no longer the call's. What they
+  // send is for the next call of the name that expects them, begun or to come.
+  void give_back(const Operation& operation);
   std::size_t size() const { return operations_.size(); }
-  // From now on whatever the ranks send is taken in, as well where no call expects it: for those
-  // who look for it by has_come(). Once for each end_seeking().
-  Status begin_seeking(std::span<const Rank> ranks);
-  void end_seeking() { --seekers_; }
+  // For those who look by has_come(): until there is something of this name from a rank, what it
+  // sends is taken in, however much lies about. Once for each end_seeking().
+  Status begin_seeking(std::string_view name, std::span<const Rank> ranks);
+  void end_seeking(std::string_view name, std::span<const Rank> ranks);
   // Data, or their announcement, for the next call of this name that will expect the source.
   bool has_come(std::string_view name, Rank source) const;
   // Moves everything on. Nothing that is ready to be sent stays, where there is room for it.
@@ -78,7 +81,8 @@ class Router {
     Outbox outbox;
     std::unordered_map<std::uint64_t, std::uint32_t> sent_calls;  // by key, so far
     std::unordered_map<std::uint64_t, std::uint32_t> received_calls;
-    std::map<CallId, Early> early;    // data and announcements for calls to come
+    std::unordered_map<std::uint64_t, int> sought;  // by key: how many look for it, if any
+    std::map<CallId, Early> early;                  // data and announcements for calls to come
     std::map<CallId, Header> wanted;  // what the peer is ready for, and we have not begun
     std::size_t early_bytes = 0;
     std::vector<Header> replies;  // that found no room
@@ -91,6 +95,9 @@ class Router {
   Peer& peer(const Pair& pair) { return *peers_[pair.peer.index()]; }
   // Clockwise from us: those who send to many begin with different ones.
   std::vector<WeightedRank> clockwise(std::vector<WeightedRank> ranks) const;
+  void give_back(const Operation& operation, const Intake& intake);
+  // Data or an announcement are there for the next call of this key.
+  static bool has_next(const Peer& peer, std::uint64_t key);
   // Gives the call what neighbours have said of it before it was made.
   void catch_up(Operation& operation);
 
@@ -103,6 +110,7 @@ class Router {
   void arrive(Operation& operation, Intake& intake, Early came, std::uint64_t sequence);
   void want(Peer& peer, const Header& header);
   bool is_needed(const Peer& peer) const;
+  static bool is_sought(const Peer& peer);
   void send_first(Peer& peer);
   // By the end of this progress(), or later, when there is room: flush().
   void reply(Peer& peer, Header header, Kind kind);
@@ -129,7 +137,6 @@ class Router {
   NeighborTraffic traffic_;
   std::uint64_t last_number_ = 0;
   std::uint32_t last_token_ = 0;
-  int seekers_ = 0;
 };
 
 }  // namespace dunlin::collective::neighbor

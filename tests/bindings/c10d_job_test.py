@@ -19,6 +19,7 @@ except ImportError as error:
 RUN = sys.argv.pop(1)
 HERE = os.path.dirname(os.path.abspath(__file__))
 RANK = os.path.join(HERE, "c10d_rank.py")
+RECEIVE_RANK = os.path.join(HERE, "c10d_receive_rank.py")
 OPERATIONS = os.path.join(HERE, "c10d_test.py")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "DUNLIN_DEADLINE": "20000"}
 # Of Debian's PyTorch with Python 3.11: it knows no other values of these than 1 and 2.
@@ -33,9 +34,9 @@ def finish(command, code=0, **more):
     return text
 
 
-def run(ranks, *arguments, options=(), code=0):
+def run(ranks, *arguments, options=(), code=0, program=RANK):
     """{rank: its lines}, and all text, of a job of c10d_rank.py."""
-    text = finish([RUN, "-n", str(ranks), *options, sys.executable, RANK, *arguments], code)
+    text = finish([RUN, "-n", str(ranks), *options, sys.executable, program, *arguments], code)
     lines = {rank: [] for rank in range(ranks)}
     for line in text.splitlines():
         # Not what PyTorch's C++ logs.
@@ -177,6 +178,34 @@ class FailureTest(unittest.TestCase):
     def test_another_pytorch_is_refused(self):
         text = finish([sys.executable, "-c", "import torch; torch.__version__ = '0.4.1'; import dunlin.c10d"], code=1)
         self.assertRegex(text, r"was built for PyTorch \S+, and this is 0\.4\.1", text)
+
+
+class ReceiveTest(unittest.TestCase):
+    def test_receives_that_time_out_take_nothing(self):
+        lines, text = run(2, "retried", program=RECEIVE_RANK)
+        self.assertEqual(lines, {0: ["timed out", "[1, 2, 3]"] * 2 + ["shut down"], 1: ["shut down"]}, text)
+
+    def test_aborted_receives_are_withdrawn(self):
+        lines, text = run(2, "withdrawn", program=RECEIVE_RANK)
+        self.assertEqual(lines, {0: ["dunlin: the group was aborted"] * 2 + ["sum 2", "shut down"],
+                                 1: ["sum 2", "shut down"]}, text)
+
+    def test_a_late_part_of_a_call_of_all_ranks(self):
+        lines, text = run(2, "late_exchange", program=RECEIVE_RANK)
+        self.assertEqual(lines, {0: ["timed out", "[20, 21]"], 1: ["[10, 11]", "[20, 21]"]}, text)
+
+    def test_receives_from_any_rank_in_order(self):
+        lines, text = run(2, "in_order", program=RECEIVE_RANK)
+        self.assertEqual(lines, {0: ["[1, 2]"], 1: []}, text)
+
+    def test_receives_from_any_rank_in_turn(self):
+        lines, text = run(4, "in_turn", program=RECEIVE_RANK)
+        self.assertEqual(lines[0], [str([1, 2, 3] * 3)], text)
+
+    def test_a_death_between_announcement_and_data(self):
+        lines, text = run(3, "died_in_between", program=RECEIVE_RANK, options=["--keep-going"], code=None)
+        self.assertEqual(lines[0][:2], ["dead", "from 2: 200000"], text)
+        self.assertRegex(lines[0][2], "from any rank, of whom none is left", text)
 
 
 if __name__ == "__main__":

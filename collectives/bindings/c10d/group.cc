@@ -14,6 +14,7 @@ namespace dunlin::torch_backend {
 using c10d::OpType;
 using collective::Call;
 using collective::Collective;
+using collective::Missed;
 
 namespace {
 
@@ -82,9 +83,11 @@ Group::Receipts Group::launch(const Plan& plan, Task& task,
       const bool is_source = message.peer == kAnyPeer ? rank != getRank() : rank == message.peer;
       if (is_source) sources.push_back(member_->rank_in_job(rank));
     }
+    // The parts of a call of all ranks are that call's, whoever has given it up.
+    const auto missed = plan.type == OpType::RECV ? Missed::kNextGather : Missed::kDropped;
     auto receipt = message.peer == kAnyPeer
                        ? engine.messages->receive_any(sources, plan.topic, task.expect())
-                       : engine.messages->receive(sources[0], plan.topic, task.expect());
+                       : engine.messages->receive(sources[0], plan.topic, missed, task.expect());
     if (!receipt) {
       task.fail_start(receipt.status());
       return receipts;

@@ -25,11 +25,12 @@ Result<std::shared_ptr<Operation>> Messages::send(Rank to, std::string_view name
   return std::move(sending.operation);
 }
 
-Result<Messages::Receipt> Messages::receive(Rank from, std::string_view name, WhenOver when_over) {
+Result<Messages::Receipt> Messages::receive(Rank from, std::string_view name,
+                                            collective::Missed missed, WhenOver when_over) {
   NeighborCall call{.name = name};
   call.type = DataType::kUint8;
   call.sources = {{from, 1}};
-  DUNLIN_ASSIGN(auto receiving, neighbors_->start_gather(call, std::move(when_over)));
+  DUNLIN_ASSIGN(auto receiving, neighbors_->start_gather(call, std::move(when_over), missed));
   return Receipt{std::move(receiving.operation), std::move(receiving.result)};
 }
 

@@ -30,8 +30,10 @@ class Messages {
     // What has come, once it is over well; of the sender's size.
     std::shared_ptr<binding::NeighborGather> result;
   };
-  Result<Receipt> receive(Rank from, std::string_view name, WhenOver when_over);
-  // The next message under the name from one of these ranks, whichever comes first;
+  // `missed`: whose a message is that has not come when this one is withdrawn.
+  Result<Receipt> receive(Rank from, std::string_view name, collective::Missed missed,
+                          WhenOver when_over);
+  // The next message under the name from one of these ranks, as start_gather_any() takes them;
   // result->sources() says from whom. Not together with receive() under the same name: which of
   // the two a message is for would be open.
   Result<Receipt> receive_any(std::span<const Rank> from, std::string_view name,

@@ -90,7 +90,7 @@ Status Task::wait(std::optional<Duration> timeout, const Runtime::Interrupt& int
   }
   if (has_ended()) return Status::ok();
   if (!binding::is_expiry(status) || clock.now() < deadline_) return status;
-  end_with(late(status));
+  end_early(late(status));
   return Status::ok();
 }
 
@@ -111,7 +111,7 @@ void Task::expire() {
     if (!operation->is_over() && unfinished.is_ok()) unfinished = std::move(status);
   }
   if (is_quiet()) return conclude();
-  if (unfinished.is_error()) end_with(late(unfinished));
+  if (unfinished.is_error()) end_early(late(unfinished));
 }
 
 Status Task::late(const Status& why) const {
@@ -119,7 +119,18 @@ Status Task::late(const Status& why) const {
 }
 
 void Task::fail(const Status& why) {
-  end_with(why);
+  end_early(why);
+}
+
+void Task::end_early(const Status& why) {
+  if (has_ended()) return;
+  // First: whoever hears of the end may receive again, what this task did not.
+  (void)runtime_->with_fabric([&](transport::Fabric&) {
+    for (const auto& operation : operations_) operation->withdraw(why);
+    return Status::ok();
+  });
+  // A message that came meanwhile is not to be lost.
+  is_quiet() ? conclude() : end_with(why);
 }
 
 void Task::end_with(const Status& status) {

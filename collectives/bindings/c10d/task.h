@@ -47,7 +47,7 @@ class Task : public std::enable_shared_from_this<Task> {
   Duration time_left() const;
   const void* owner() const { return owner_; }
 
-  // For the finisher:
+  // For the finisher. What ends the task before its operations withdraws those that only receive.
   TimePoint deadline() const { return deadline_; }
   bool has_ended() const { return has_ended_.load(std::memory_order_acquire); }
   bool is_quiet() const { return remaining_.load() == 0; }
@@ -60,6 +60,7 @@ class Task : public std::enable_shared_from_this<Task> {
   enum class Where : bool { kUnderLock, kOutside };
   void unpin(Where where);
   Status late(const Status& why) const;
+  void end_early(const Status& why);
   void end_with(const Status& status);
 
   std::shared_ptr<binding::Runtime> runtime_;

@@ -241,14 +241,14 @@ def crowded():
             refused.append(str(error))
     if dist.get_rank() == 0:
         say(f"{len(refused) > 1 and all('was not made here' in error for error in refused[1:])}")
-    wrong = 0
+    wrong = []
     for i, x, work in works:
         try:
             work.wait()
-            wrong += x[0] != 2 * i
+            wrong += [i] if x[0] != 2 * i else []
         except RuntimeError:
             pass
-    say(f"{wrong} wrong")
+    say(f"{len(wrong)} wrong")
     dist.barrier()
 
 
@@ -266,10 +266,9 @@ def crowded_interrupted():
             works.append(dist.all_reduce(x, group=group, async_op=True))
         except KeyboardInterrupt:
             interrupts += 1
+    dist.all_reduce(y := torch.ones(1), group=group)
     for work in works:
         work.wait()
-    y = torch.ones(1)
-    dist.all_reduce(y, group=group)
     say(f"{interrupts} interrupts, last {x[0]:.0f} and {y[0]:.0f}")
 
 
@@ -307,8 +306,7 @@ def gave_up():
 
     store = dist.distributed_c10d._get_default_store()
     first, second = (dist.PrefixStore(f"giving up {name}", store) for name in "ab")
-    minute = datetime.timedelta(seconds=60)
-    _c10d.create(first, dist.get_rank(), 2, minute)
+    _c10d.create(first, dist.get_rank(), 2, minute := datetime.timedelta(seconds=60))
     if dist.get_rank() == 0:
         # As if the other one had come, and stayed away from the last meeting.
         second.set("dunlin/0/claim/1", first.get("dunlin/0/claim/1"))

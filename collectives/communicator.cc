@@ -88,7 +88,7 @@ Status Communicator::connect() {
 }
 
 Status Communicator::connect(Duration patience) {
-  return impl_->group->connect(patience);
+  return impl_->group->connect(impl_->group->fabric().clock().now() + patience);
 }
 
 int Communicator::rank() const {

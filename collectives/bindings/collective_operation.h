@@ -1,10 +1,11 @@
-// CollectiveOperation: a communicator's operation as the runtime keeps it (runtime.h). Under the
-// runtime's lock.
+// CollectiveOperation: a communicator's operation as the runtime keeps it (runtime.h). Posting: the
+// start of one, where there is no room for it yet. Under the runtime's lock.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "collectives/bindings/runtime.h"
 
@@ -43,6 +44,50 @@ class CollectiveOperation final : public Operation {
   Status check() const { return slot_->communicator ? slot_->failure : closed(); }
 
   CommunicatorHandle slot_;
+  collective::Request request_;
+};
+
+// Over once the call is started, or can't be.
+class Posting final : public Operation {
+ public:
+  Posting(CommunicatorHandle slot, const collective::Call& call)
+      : slot_(std::move(slot)), call_(call) {}
+
+  Status test() override {
+    if (is_over()) return outcome();
+    if (!slot_->communicator) return closed();
+    DUNLIN_TRY(slot_->failure);
+    DUNLIN_TRY(slot_->missed);
+    // The oldest calls make room.
+    slot_->communicator->progress();
+    auto request = slot_->communicator->start(call_);
+    if (!request) return std::move(request).status();
+    request_ = *request;
+    finish(Status::ok());  // it can't be started again
+    return Status::ok();
+  }
+
+  Status wait(Duration timeout, const std::function<Status()>& pause) override {
+    const auto step = [&]() -> Status {
+      Status status = test();
+      if (!status.is_busy() || !pause) return status;
+      DUNLIN_TRY(pause());
+      return test();
+    };
+    const auto awaited = [&] {
+      return slot_->communicator ? slot_->communicator->awaited()
+                                 : std::vector<transport::Awaited>();
+    };
+    if (!slot_->communicator) return closed();
+    return slot_->communicator->fabric().wait(step, awaited, timeout);
+  }
+
+  bool uses(const CommunicatorSlot& slot) const override { return &slot == slot_.get(); }
+  const collective::Request& request() const { return request_; }
+
+ private:
+  CommunicatorHandle slot_;
+  collective::Call call_;
   collective::Request request_;
 };
 

@@ -30,9 +30,9 @@ WorkerLayout layout_of(const collective::Grouping& hosts) {
 }
 
 // What has to be the same on all ranks.
-std::string text_of(const GroupAverage::Options& options) {
+std::string text_of(const GroupAverage::Options& options, std::uint64_t number) {
   const GroupOptions& groups = options.groups;
-  return fmt::format("{} {} {} {}x{} {} {} {} {} {} {}", options.name, options.count,
+  return fmt::format("{} {} {} {} {}x{} {} {} {} {} {} {}", number, options.name, options.count,
                      to_string(options.source), groups.layout.nodes, groups.layout.workers_per_node,
                      groups.group_size, groups.slowdown_threshold, groups.inter_intra,
                      groups.intra_filter, groups.most_alone, groups.seed);
@@ -57,7 +57,8 @@ class GroupAverage::Body final : public Resident {
   void close() override { average_.reset(); }
   collective::GroupAverage* get() const { return average_.get(); }  // null: closed
 
-  Status start(std::uint64_t iteration, const float* model) {
+  Status start(std::optional<std::uint64_t> wanted, const float* model) {
+    const std::uint64_t iteration = wanted.value_or(next_iteration_);
     if (is_averaging_)
       return {
           Code::kInvalidArgument,
@@ -67,6 +68,7 @@ class GroupAverage::Body final : public Resident {
       std::copy_n(model, own.size(), own.data());
     }
     DUNLIN_TRY(average_->start(iteration));
+    next_iteration_ = std::max(next_iteration_, iteration + 1);
     is_averaging_ = true;
     return Status::ok();
   }
@@ -86,6 +88,7 @@ class GroupAverage::Body final : public Resident {
 
  private:
   std::unique_ptr<collective::GroupAverage> average_;
+  std::uint64_t next_iteration_ = 0;
   bool is_averaging_ = false;
   // Members of a static group may still have to hear of that.
   bool has_failed_ = false;
@@ -96,7 +99,7 @@ class GroupAverage::Average final : public ResidentOperation {
   Average(std::shared_ptr<Body> body, float* model)
       : ResidentOperation(body), body_(std::move(body)), model_(model) {}
 
-  Status begin(std::uint64_t iteration) {
+  Status begin(std::optional<std::uint64_t> iteration) {
     return body_->get() == nullptr ? closed() : body_->start(iteration, model_);
   }
   Status test() override {
@@ -119,36 +122,40 @@ class GroupAverage::Average final : public ResidentOperation {
 };
 
 Result<std::shared_ptr<GroupAverage>> GroupAverage::create(Runtime& runtime, Options options,
-                                                           const Runtime::Interrupt& interrupt) {
+                                                           const Runtime::Interrupt& interrupt,
+                                                           Status mistake) {
   std::shared_ptr<GroupAverage> made(new GroupAverage(runtime, std::move(options)));
-  DUNLIN_TRY(made->build(interrupt));
+  DUNLIN_TRY(made->build(interrupt, std::move(mistake)));
   return made;
 }
 
-Status GroupAverage::build(const Runtime::Interrupt& interrupt) {
+Status GroupAverage::build(const Runtime::Interrupt& interrupt, Status mistake) {
   GroupAverageOptions wanted;
   // Apart from partial all-reduces of that name, and from another one that had it before.
-  wanted.name = fmt::format("averages/{}/{}", options_.name, runtime_.next_number());
-  Status status = runtime_.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
-    GroupOptions& groups = options_.groups;
-    if (groups.layout == WorkerLayout{})
-      groups.layout = layout_of(runtime_.world()->communicator->hosts());
-    groups.group_size = std::min(groups.group_size, std::max(fabric.size(), 2));
-    wanted.count = options_.count;
-    wanted.source = options_.source;
-    wanted.groups = groups;
-    DUNLIN_ASSIGN(auto average, collective::GroupAverage::create(fabric, wanted));
-    body_ = std::make_shared<Body>(fabric, std::move(average));
-    return std::shared_ptr<Resident>(body_);
-  });
+  const std::uint64_t number = runtime_.next_number();
+  wanted.name = fmt::format("averages/{}/{}", options_.name, number);
+  Status status = std::move(mistake);
+  if (status.is_ok())
+    status = runtime_.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
+      GroupOptions& groups = options_.groups;
+      if (groups.layout == WorkerLayout{})
+        groups.layout = layout_of(runtime_.world()->communicator->hosts());
+      groups.group_size = std::min(groups.group_size, std::max(fabric.size(), 2));
+      wanted.count = options_.count;
+      wanted.source = options_.source;
+      wanted.groups = groups;
+      DUNLIN_ASSIGN(auto average, collective::GroupAverage::create(fabric, wanted));
+      body_ = std::make_shared<Body>(fabric, std::move(average));
+      return std::shared_ptr<Resident>(body_);
+    });
   status = agree(runtime_, std::move(status),
-                 fmt::format("making the group average '{}'", options_.name), text_of(options_),
-                 interrupt);
+                 fmt::format("making the group average '{}'", options_.name),
+                 text_of(options_, number), interrupt);
   if (!status.is_ok() && body_) runtime_.detach(*body_);
   return status;
 }
 
-Runtime::Make GroupAverage::maker(std::uint64_t iteration, float* model) const {
+Runtime::Make GroupAverage::maker(std::optional<std::uint64_t> iteration, float* model) const {
   return [=, this](Fabric&) -> Result<std::shared_ptr<Operation>> {
     auto operation = std::make_shared<Average>(body_, model);
     Status status = operation->begin(iteration);
@@ -157,11 +164,13 @@ Runtime::Make GroupAverage::maker(std::uint64_t iteration, float* model) const {
   };
 }
 
-Result<std::shared_ptr<Operation>> GroupAverage::start(std::uint64_t iteration, float* model) {
+Result<std::shared_ptr<Operation>> GroupAverage::start(std::optional<std::uint64_t> iteration,
+                                                       float* model) {
   return runtime_.start(maker(iteration, model));
 }
 
-Status GroupAverage::run(std::uint64_t iteration, float* model, const Runtime::Interrupt& interrupt,
+Status GroupAverage::run(std::optional<std::uint64_t> iteration, float* model,
+                         const Runtime::Interrupt& interrupt,
                          std::shared_ptr<Operation>* unfinished) {
   return runtime_.run(maker(iteration, model), runtime_.config().deadline, interrupt, unfinished);
 }

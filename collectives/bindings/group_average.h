@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -28,20 +29,23 @@ class GroupAverage {
     collective::GroupOptions groups;
   };
 
-  // Collective over all ranks, with the same options.
+  // Collective over all ranks, with the same options. `mistake`: what this rank's caller knows to
+  // be wrong with its options. It is told to all, which is why nobody returns before this.
   static Result<std::shared_ptr<GroupAverage>> create(Runtime& runtime, Options options,
-                                                      const Runtime::Interrupt& interrupt);
+                                                      const Runtime::Interrupt& interrupt,
+                                                      Status mistake = {});
 
   const Options& options() const { return options_; }
 
-  // The worker has computed `iteration`, which goes up; the operation is over when it may compute
+  // The worker has computed `iteration`, which goes up (none: one more than the last that was
+  // started, from 0 on); the operation is over when it may compute
   // again. `model`: `count` floats, the operation's until it is over, which then are the average;
   // after an error they are what they were. Null: averages what is in model(). kInvalidArgument:
   // before the last has ended, out of order, or after leave().
-  Result<std::shared_ptr<Operation>> start(std::uint64_t iteration, float* model);
+  Result<std::shared_ptr<Operation>> start(std::optional<std::uint64_t> iteration, float* model);
   // The same, and waits for the deadline. `unfinished`: as Runtime::run().
-  Status run(std::uint64_t iteration, float* model, const Runtime::Interrupt& interrupt,
-             std::shared_ptr<Operation>* unfinished);
+  Status run(std::optional<std::uint64_t> iteration, float* model,
+             const Runtime::Interrupt& interrupt, std::shared_ptr<Operation>* unfinished);
   // What is averaged without copying: zeros at first, and somewhere else after each average. Not to
   // be touched while one is under way.
   Result<std::span<float>> model();
@@ -61,8 +65,8 @@ class GroupAverage {
 
   GroupAverage(Runtime& runtime, Options options)
       : runtime_(runtime), options_(std::move(options)) {}
-  Status build(const Runtime::Interrupt& interrupt);
-  Runtime::Make maker(std::uint64_t iteration, float* model) const;
+  Status build(const Runtime::Interrupt& interrupt, Status mistake);
+  Runtime::Make maker(std::optional<std::uint64_t> iteration, float* model) const;
   // `use(average)`, under the lock.
   template <typename Use>
   Status with_average(Use&& use);

@@ -86,11 +86,14 @@ class PartialReduces::Reduce final : public ResidentOperation {
       if (!is_late()) return status;
       status = calls_->partial->wait(request_, Duration::zero());  // gives it up
     }
-    std::erase(calls_->under_way, request_.number);
-    calls_->has_failed = calls_->has_failed || status.is_error();
-    // Where it is an expiry, too, which would leave other operations under way.
-    finish(status);
+    end(status);
     return status;
+  }
+  // Over from now on, with `why`, unless it was.
+  void give_up(const Status& why) {
+    if (is_over()) return;
+    if (!body_->is_closed()) (void)calls_->partial->wait(request_, Duration::zero());
+    end(why);
   }
 
  protected:
@@ -99,6 +102,14 @@ class PartialReduces::Reduce final : public ResidentOperation {
   }
 
  private:
+  void end(const Status& status) {
+    if (!body_->is_closed()) {
+      std::erase(calls_->under_way, request_.number);
+      calls_->has_failed = calls_->has_failed || status.is_error();
+    }
+    // Where it is an expiry, too, which would leave other operations under way.
+    finish(status);
+  }
   bool is_late() {
     if (calls_->under_way.front() != request_.number) return false;
     const TimePoint now = body_->fabric().clock().now();
@@ -137,8 +148,21 @@ Result<std::shared_ptr<Operation>> PartialReduces::start(const std::string& name
 Status PartialReduces::run(const std::string& name, const PartialCall& call,
                            const Runtime::Interrupt& interrupt,
                            std::shared_ptr<Operation>* unfinished) {
-  return runtime_.run(maker(name, call), runtime_.config().deadline + kBeyondDeadline, interrupt,
-                      unfinished);
+  std::shared_ptr<Operation> left;
+  Status status = runtime_.run(maker(name, call), runtime_.config().deadline + kBeyondDeadline,
+                               interrupt, &left);
+  if (!left) return status;
+  if (unfinished != nullptr) {
+    *unfinished = std::move(left);
+    return status;
+  }
+  // After shutdown(), which has ended it, the fabric is gone.
+  (void)runtime_.with_fabric([&](Fabric&) {
+    static_cast<Reduce&>(*left).give_up(status);
+    return Status::ok();
+  });
+  // Nothing but its being over: it may have ended meanwhile.
+  return left->is_over() ? left->outcome() : status;
 }
 
 }  // namespace dunlin::binding

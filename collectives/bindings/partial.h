@@ -26,7 +26,8 @@ class PartialReduces {
   Result<std::shared_ptr<Operation>> start(const std::string& name,
                                            const collective::PartialCall& call);
   // The same, and waits until it is over, or for longer than the deadline where it is behind others
-  // that aren't. `unfinished`: as Runtime::run().
+  // that aren't. `unfinished`: as Runtime::run(); null: what is not over by then is given up, so
+  // that nobody writes to its output any more.
   Status run(const std::string& name, const collective::PartialCall& call,
              const Runtime::Interrupt& interrupt, std::shared_ptr<Operation>* unfinished);
 

@@ -111,7 +111,8 @@ Status Runtime::check_open() const {
 Status Runtime::check(const CommunicatorHandle& communicator) const {
   DUNLIN_TRY(check_open());
   if (!communicator->communicator) return {Code::kClosed, "the communicator was released"};
-  return communicator->failure;
+  DUNLIN_TRY(communicator->failure);
+  return communicator->missed;
 }
 
 // What every waiting thread does between two looks.
@@ -151,7 +152,7 @@ void Runtime::sweep_retiring() {
   }
   std::erase_if(retiring_, [&](Retiring& each) {
     CommunicatorSlot& slot = *each.communicator;
-    if (!slot.communicator || !slot.failure.is_ok()) return true;
+    if (!slot.communicator || !slot.failure.is_ok() || !slot.missed.is_ok()) return true;
     if (!each.barrier) {
       auto request = slot.communicator->start({Collective::kBarrier});
       if (!request) return !request.status().is_busy();
@@ -203,62 +204,74 @@ void Runtime::detach(const Resident& resident) {
 
 Result<std::shared_ptr<Operation>> Runtime::post(const CommunicatorHandle& communicator,
                                                  const Call& call, const Interrupt& interrupt,
-                                                 Duration patience) {
+                                                 Duration patience, Status& interrupted) {
   DUNLIN_TRY(check(communicator));
-  const TimePoint began = clock_.now();
-  TimePoint last_interrupt = began;
-  for (;;) {
-    auto request = communicator->communicator->start(call);
-    if (request) return std::shared_ptr<Operation>(new CollectiveOperation(communicator, *request));
-    if (!request.status().is_busy()) return std::move(request).status();
-    // The queue is full: the oldest calls make room.
-    communicator->communicator->progress();
-    DUNLIN_TRY(breathe(interrupt, last_interrupt));
-    DUNLIN_TRY(check(communicator));
-    if (clock_.now() - began > patience) {
-      if (Status late = room_is_late(communicator, call, patience); late.is_error()) return late;
-    }
-  }
+  auto request = communicator->communicator->start(call);
+  if (request.status().is_busy())
+    request = wait_for_room(communicator, call, interrupt, patience, interrupted);
+  if (!request) return std::move(request).status();
+  return std::shared_ptr<Operation>(new CollectiveOperation(communicator, *request));
 }
 
-// Ok where there is room by now.
-Status Runtime::room_is_late(const CommunicatorHandle& communicator, const Call& call,
-                             Duration patience) {
-  Status oldest;
-  for (const auto* const operations : {&driven_, &outstanding_}) {
-    for (const auto& operation : *operations) {
-      if (operation->is_over() || !operation->uses(*communicator)) continue;
-      oldest = operation->wait(Duration::zero(), {});  // says whom it waits for
-      if (!is_expiry(oldest)) return Status::ok();
-      return std::move(oldest).with_context(
-          fmt::format("{}: too many operations are under way, and the oldest has not ended for "
-                      "{:g} s",
-                      to_string(call.collective), to_seconds(patience)));
-    }
+Result<collective::Request> Runtime::wait_for_room(const CommunicatorHandle& communicator,
+                                                   const Call& call, const Interrupt& interrupt,
+                                                   Duration patience, Status& interrupted) {
+  const auto posting = std::make_shared<Posting>(communicator, call);
+  Interrupt remember;
+  if (interrupt) remember = [&] { return interrupted = interrupt(); };
+  const TimePoint until = clock_.now() + patience;
+  Status status = drive(posting, patience, remember);
+  if (!posting->is_over() && !interrupted.is_ok() && is_open_) {
+    const Duration left = std::max(until - clock_.now(), Duration::zero());
+    status = drive(posting, std::min(left, config_.deadline), {});
   }
-  return {Code::kDeadlineExceeded, fmt::format("{}: too many operations are under way for {:g} s",
-                                               to_string(call.collective), to_seconds(patience))};
+  std::erase(outstanding_, posting);
+  if (status.is_ok()) return posting->request();
+  if (is_expiry(status)) {
+    status = std::move(status).with_context(
+        fmt::format("{}: too many operations are under way", to_string(call.collective)));
+    communicator->missed = {
+        Code::kClosed,
+        fmt::format("a call was not made here, so that later ones can't be: {}", status.message())};
+  }
+  return status;
 }
 
 Result<std::shared_ptr<Operation>> Runtime::start(const CommunicatorHandle& communicator,
                                                   const Call& call, const Interrupt& interrupt,
                                                   std::function<void()> when_over,
-                                                  std::optional<Duration> patience) {
+                                                  std::optional<Duration> patience,
+                                                  Status* interrupted) {
   const Stay stay(*this);
+  Status told;
   DUNLIN_ASSIGN(auto operation,
-                post(communicator, call, interrupt, patience.value_or(config_.deadline)));
+                post(communicator, call, interrupt, patience.value_or(config_.deadline), told));
+  if (interrupted != nullptr) *interrupted = std::move(told);
   operation->when_over(std::move(when_over));
   operation->settle(operation->test());
   if (!operation->is_over()) keep(operation);
   return operation;
 }
 
+// For the deadline, or until an interrupt, which leaves the operation under way.
+Status Runtime::post_and_drive(const CommunicatorHandle& communicator, const Call& call,
+                               const Interrupt& interrupt, std::shared_ptr<Operation>& operation,
+                               std::shared_ptr<void> memory) {
+  Status interrupted;
+  DUNLIN_ASSIGN(operation, post(communicator, call, interrupt, config_.deadline, interrupted));
+  operation->hold(std::move(memory));
+  if (interrupted.is_ok()) return drive(operation, config_.deadline, interrupt);
+  keep(operation);
+  return interrupted;
+}
+
 Status Runtime::run(const CommunicatorHandle& communicator, const Call& call,
                     const Interrupt& interrupt, std::shared_ptr<Operation>* unfinished) {
   const Stay stay(*this);
-  DUNLIN_ASSIGN(auto operation, post(communicator, call, interrupt, config_.deadline));
-  Status status = drive(operation, config_.deadline, interrupt);
-  if (!operation->is_over() && unfinished != nullptr) *unfinished = std::move(operation);
+  std::shared_ptr<Operation> operation;
+  Status status = post_and_drive(communicator, call, interrupt, operation);
+  if (operation && !operation->is_over() && unfinished != nullptr)
+    *unfinished = std::move(operation);
   return status;
 }
 
@@ -385,14 +398,20 @@ Result<CommunicatorHandle> Runtime::form(std::string name, std::vector<Rank> mem
   options.name = std::move(name);
   options.members = std::move(members);
   DUNLIN_ASSIGN(auto communicator, Communicator::prepare(*fabric_, std::move(options)));
+  // From here on, others may come to know its memory.
+  const auto give_up = [&](Status status) {
+    unformed_.push_back(std::move(communicator));
+    return status;
+  };
   // What others wait for here goes on, so that all come to the meeting.
   const Interrupt while_open = [this] {
     const Turn turn(*this);
     return check_open();
   };
-  DUNLIN_TRY(stay.aside([&] { return meet(while_open); }));
-  DUNLIN_TRY(check_open());
-  DUNLIN_TRY(connect(*communicator));
+  Status status = stay.aside([&] { return meet(while_open); });
+  if (status.is_ok()) status = check_open();
+  if (status.is_ok()) status = connect(*communicator);
+  if (!status.is_ok()) return give_up(std::move(status));
   return adopt(std::move(communicator));
 }
 
@@ -440,9 +459,8 @@ Status Runtime::release(const CommunicatorHandle& communicator, const Interrupt&
 
 Status Runtime::run_inside(const CommunicatorHandle& communicator, const Call& call,
                            const Interrupt& interrupt, std::shared_ptr<void> memory) {
-  DUNLIN_ASSIGN(const auto operation, post(communicator, call, interrupt, config_.deadline));
-  operation->hold(std::move(memory));
-  return drive(operation, config_.deadline, interrupt);
+  std::shared_ptr<Operation> operation;
+  return post_and_drive(communicator, call, interrupt, operation, std::move(memory));
 }
 
 // With a barrier, so that later calls needn't wait for members that have not allocated theirs yet.

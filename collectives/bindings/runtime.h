@@ -31,6 +31,9 @@ namespace dunlin::binding {
 struct CommunicatorSlot {
   std::unique_ptr<collective::Communicator> communicator;  // null: released
   Status failure;  // the loss of a member, which every later call reports
+  // That a call was not made here: a later one would meet another one of the others. Those that
+  // were made go on.
+  Status missed;
   int rank = 0;
   int size = 1;
 };
@@ -100,11 +103,15 @@ class Runtime {
               const Interrupt& interrupt);
 
   // Starts a call; while too many are under way, waits, for `patience` (none: config().deadline).
+  // A call that finds no room by then is not made, and the communicator takes no later ones:
+  // kClosed. As the others count on it, an interrupt doesn't end that wait (at most, it goes on for
+  // config().deadline): `interrupted`, where it isn't null, gets what the interrupt said.
   // `when_over`: Operation::when_over().
   Result<std::shared_ptr<Operation>> start(const CommunicatorHandle& communicator,
                                            const collective::Call& call, const Interrupt& interrupt,
                                            std::function<void()> when_over = {},
-                                           std::optional<Duration> patience = std::nullopt);
+                                           std::optional<Duration> patience = std::nullopt,
+                                           Status* interrupted = nullptr);
   // kBusy until it is over; gives progress.
   Status test(const std::shared_ptr<Operation>& operation);
   // kDeadlineExceeded, kPeerStalled and an interrupt leave it under way.
@@ -174,9 +181,14 @@ class Runtime {
   Status check(const CommunicatorHandle& communicator) const;
   Result<std::shared_ptr<Operation>> post(const CommunicatorHandle& communicator,
                                           const collective::Call& call, const Interrupt& interrupt,
-                                          Duration patience);
-  Status room_is_late(const CommunicatorHandle& communicator, const collective::Call& call,
-                      Duration patience);
+                                          Duration patience, Status& interrupted);
+  Result<collective::Request> wait_for_room(const CommunicatorHandle& communicator,
+                                            const collective::Call& call,
+                                            const Interrupt& interrupt, Duration patience,
+                                            Status& interrupted);
+  Status post_and_drive(const CommunicatorHandle& communicator, const collective::Call& call,
+                        const Interrupt& interrupt, std::shared_ptr<Operation>& operation,
+                        std::shared_ptr<void> memory = nullptr);
   Status connect(collective::Communicator& communicator);
   Status run_inside(const CommunicatorHandle& communicator, const collective::Call& call,
                     const Interrupt& interrupt, std::shared_ptr<void> memory = nullptr);
@@ -202,6 +214,8 @@ class Runtime {
   std::unique_ptr<transport::Fabric> fabric_;
   CommunicatorHandle world_;
   std::vector<CommunicatorHandle> communicators_;
+  // That could not be formed. Members that don't know may still write to them, until the end.
+  std::vector<std::unique_ptr<collective::Communicator>> unformed_;
 
   TurnLock lock_;
   std::vector<std::shared_ptr<Operation>> outstanding_;  // that nobody may be waiting for

@@ -70,7 +70,7 @@ Result<CommunicatorHandle> Runtime::adopt(std::unique_ptr<Communicator> communic
   Status status = run_inside(slot, first, {}, value);
   if (status.is_ok()) status = run_inside(slot, {Collective::kBarrier}, {});
   if (status.is_ok()) return slot;
-  slot->communicator.reset();
+  unformed_.push_back(std::move(slot->communicator));
   std::erase(communicators_, slot);
   return status;
 }
@@ -184,6 +184,7 @@ void Runtime::dismantle() {
   for (const CommunicatorHandle& slot : std::views::reverse(communicators_))
     slot->communicator.reset();
   communicators_.clear();
+  unformed_.clear();
   {
     const std::lock_guard guard(wake_mutex_);
     sleeper_ = nullptr;

@@ -33,10 +33,15 @@ Result<std::unique_ptr<Members>> Members::prepare(transport::Fabric& fabric,
   return group;
 }
 
-Status Members::connect(Duration patience) {
-  DUNLIN_TRY(meet(patience));
-  DUNLIN_TRY(agree_on_mapping(patience));
-  return agree_on_tuning(patience);
+Status Members::connect(TimePoint until) {
+  DUNLIN_TRY(meet(until));
+  DUNLIN_TRY(agree_on_mapping(until));
+  return agree_on_tuning(until);
+}
+
+Result<Bytes> Members::look_up(std::string_view what, int member, TimePoint until) {
+  const Duration left = std::max(until - fabric_.clock().now(), Duration::zero());
+  return fabric_.bootstrap().lookup(key(what, member), left);
 }
 
 Members::~Members() {
@@ -76,12 +81,12 @@ Status Members::allocate() {
   return fabric_.bootstrap().publish(key("offer", rank_), writer.take());
 }
 
-Status Members::meet(Duration patience) {
+Status Members::meet(TimePoint until) {
   std::map<std::string, int> number_of_host;
   std::vector<int> host_of;
   for (int member = 0; member < size(); ++member) {
     const Rank peer = options_.members[static_cast<std::size_t>(member)];
-    auto offer = fabric_.bootstrap().lookup(key("offer", member), patience);
+    auto offer = look_up("offer", member, until);
     if (!offer) {
       return std::move(offer)
           .status()
@@ -113,7 +118,7 @@ Status Members::meet(Duration patience) {
   return Status::ok();
 }
 
-Status Members::agree_on_mapping(Duration patience) {
+Status Members::agree_on_mapping(TimePoint until) {
   if (size() > kMostMapped) return Status::ok();
   bool has_all = true;
   for (int member = 0; member < size() && has_all; ++member) {
@@ -129,7 +134,7 @@ Status Members::agree_on_mapping(Duration patience) {
   }
   // One that hasn't is enough.
   for (int member = 0; member < size() && has_all; ++member) {
-    DUNLIN_ASSIGN(const Bytes answer, fabric_.bootstrap().lookup(key("mapped", member), patience));
+    DUNLIN_ASSIGN(const Bytes answer, look_up("mapped", member, until));
     ByteReader reader(answer);
     has_all = reader.number<std::uint8_t>() != 0;
   }
@@ -137,7 +142,7 @@ Status Members::agree_on_mapping(Duration patience) {
   return Status::ok();
 }
 
-Status Members::agree_on_tuning(Duration patience) {
+Status Members::agree_on_tuning(TimePoint until) {
   if (size() == 1) return Status::ok();
   if (rank_ == 0) {
     tuning_.shape = tuning_shape();
@@ -153,7 +158,7 @@ Status Members::agree_on_tuning(Duration patience) {
     writer.text(to_text(tuning_));
     return fabric_.bootstrap().publish(key("tuning", 0), writer.take());
   }
-  DUNLIN_ASSIGN(const Bytes text, fabric_.bootstrap().lookup(key("tuning", 0), patience));
+  DUNLIN_ASSIGN(const Bytes text, look_up("tuning", 0, until));
   ByteReader reader(text);
   DUNLIN_ASSIGN(tuning_, parse_tuning(reader.text()));
   return Status::ok();

@@ -18,8 +18,8 @@ class Members {
   // Publishes what the members need to know; connect() reads what they published.
   static Result<std::unique_ptr<Members>> prepare(transport::Fabric& fabric,
                                                   CommunicatorOptions options);
-  // Each look-up takes no longer than the patience. After an expiry it can be called again.
-  Status connect(Duration patience);
+  // All look-ups together take no longer than that. After an expiry it can be called again.
+  Status connect(TimePoint until);
   ~Members();
   Members(const Members&) = delete;
   Members& operator=(const Members&) = delete;
@@ -50,11 +50,12 @@ class Members {
  private:
   Members(transport::Fabric& fabric, CommunicatorOptions options);
   Status allocate();
-  Status meet(Duration patience);
+  Result<Bytes> look_up(std::string_view what, int member, TimePoint until);
+  Status meet(TimePoint until);
   // Whether all members agree that everybody has mapped everybody.
-  Status agree_on_mapping(Duration patience);
+  Status agree_on_mapping(TimePoint until);
   // The first member's file is everybody's.
-  Status agree_on_tuning(Duration patience);
+  Status agree_on_tuning(TimePoint until);
   std::string key(std::string_view what, int member) const;
   transport::NotifyId cell(transport::NotifyId first, std::uint64_t turn, Stream stream,
                            int writer) const;

@@ -140,6 +140,24 @@ class FailureTest(unittest.TestCase):
     def test_too_many_calls_end_in_the_groups_time(self):
         lines, text = run(2, "crowded")
         self.assertRegex(lines[0][0], r"in time: .*timed out after 2 s: .*too many operations .*rank 1", text)
+        self.assertEqual(lines, {0: [lines[0][0], "True", "0 wrong"], 1: ["0 wrong"]}, text)
+
+    def test_ctrl_c_while_a_call_waits_for_room(self):
+        lines, text = run(2, "crowded_interrupted")
+        self.assertEqual(lines, {0: ["1 interrupts, last 598 and 2"], 1: ["0 interrupts, last 598 and 2"]}, text)
+
+    def test_what_is_over_keeps_no_memory(self):
+        lines, text = run(2, "released")
+        self.assertEqual(lines, {0: ["released"], 1: ["released"]}, text)
+
+    def test_endless_timeouts(self):
+        lines, text = run(2, "for_ever")
+        self.assertEqual(lines, {0: ["sum 2"] * 2, 1: ["sum 2"] * 2}, text)
+
+    def test_a_member_that_gives_up_is_named(self):
+        lines, text = run(2, "gave_up")
+        self.assertEqual(lines[0], ["interrupted"], text)
+        self.assertRegex(lines[1][0], "rank 0 of the group gave up", text)
 
     def test_two_threads_form_groups_at_once(self):
         lines, text = run(2, "at_once")
@@ -153,7 +171,7 @@ class FailureTest(unittest.TestCase):
         lines, text = run(2, "aborted")
         self.assertRegex(lines[0][0], "dunlin: the group was aborted", text)
         self.assertRegex(lines[0][1], "dunlin: the group was shut down", text)
-        self.assertEqual([lines[0][2:], lines[1]], [["barrier"], ["barrier"]], text)
+        self.assertEqual([lines[0][2:], lines[1]], [["callback True", "barrier"], ["barrier"]], text)
 
     def test_signals_that_come_when_calls_end(self):
         lines, text = run(2, "interrupted_often")

@@ -401,6 +401,11 @@ static void test_groups(dunlin_job* job) {
   dunlin_groups_options wrong = {.source = (dunlin_group_source)99};
   EXPECT(dunlin_groups_create(job, "wrong", 2, &wrong, &groups) == DUNLIN_INVALID_ARGUMENT);
   EXPECT_OK(dunlin_barrier(world));
+  if (size > 1) { /* one rank's mistake is told to all */
+    const dunlin_groups_options right = {.source = DUNLIN_GROUPS_STATIC};
+    EXPECT(dunlin_groups_create(job, "wrong", 2, rank == 0 ? &wrong : &right, &groups) ==
+           DUNLIN_INVALID_ARGUMENT);
+  }
   wrong = (dunlin_groups_options){.group_size = 1}; /* ignored where there is one rank only */
   EXPECT(dunlin_groups_create(job, "wrong", 2, &wrong, &groups) ==
          (size > 1 ? DUNLIN_INVALID_ARGUMENT : DUNLIN_OK));

@@ -174,6 +174,24 @@ class GroupAverageTest(unittest.TestCase):
         total = dunlin.all_reduce(model.astype("float64"))
         np.testing.assert_allclose(total, sum(range(self.size)), rtol=1e-5)
 
+    def test_a_refused_call_is_no_iteration(self):
+        groups = dunlin.GroupAverage(3, "static", layout=(1, self.size))
+        model = np.full(3, self.rank, np.float32)
+        groups.average(model)  # alone, by the schedule: the next one needs all
+        if self.size > 1 and self.rank == 0:
+            request = groups.start_average(model)
+            for _ in range(3):
+                with self.assertRaisesRegex(dunlin.InvalidArgumentError, "before the last has ended"):
+                    groups.average(np.zeros(3, np.float32))
+            dunlin.barrier()
+            request.wait()
+        else:
+            dunlin.barrier()
+            groups.average(model)
+        groups.average(model)
+        with self.assertRaisesRegex(dunlin.InvalidArgumentError, "iteration 2"):
+            groups.average(model, 2)
+
     def test_ranks_go_at_their_own_pace(self):
         """A rank that has left is in no groups; the others go on without it."""
         groups = dunlin.GroupAverage(100, name="pace")
@@ -195,6 +213,10 @@ class GroupAverageTest(unittest.TestCase):
                             {"count": 10, "name": f"of rank {self.rank}"}):
                 with self.assertRaises(dunlin.InvalidArgumentError):
                     dunlin.GroupAverage(**differs)
+            # One rank's mistake is an error on all, and what they make next is the same.
+            for mistake in ({"source": "clever"}, {"count": "ten"}, {"layout": 3}):
+                with self.assertRaises(dunlin.InvalidArgumentError):
+                    dunlin.GroupAverage(**{"count": 10, **(mistake if self.rank == self.size - 1 else {})})
         groups = dunlin.GroupAverage(10)
         for model in (np.zeros(9, np.float32), np.zeros(10)):
             with self.assertRaisesRegex(dunlin.InvalidArgumentError, "10 float32"):

@@ -226,7 +226,8 @@ void dunlin_gathered_free(dunlin_gathered* gathered); /* nullable */
  * it. Members that call different things under one number get DUNLIN_INVALID_ARGUMENT. One that
  * dies is DUNLIN_PEER_DEAD; one that has not come after DUNLIN_DEADLINE, DUNLIN_DEADLINE_EXCEEDED
  * or DUNLIN_PEER_STALLED, also where it was only started: it is given up when its turn has lasted
- * so long. Others go on. After an error, `output` is undefined. */
+ * so long. Others go on. After an error, `output` is undefined; once dunlin_partial_all_reduce()
+ * has returned, nobody uses `input` and `output` any more. */
 dunlin_code dunlin_partial_all_reduce(dunlin_job* job, const char* name, uint64_t number,
                                       const int* ranks, size_t rank_count, const void* input,
                                       void* output, size_t count, dunlin_data_type type,

@@ -97,12 +97,13 @@ dunlin_code dunlin_groups_create(dunlin_job* job, const char* name, size_t count
                                  const dunlin_groups_options* options, dunlin_groups** groups) {
   return guarded([&]() -> Status {
     GroupAverage::Options wanted;
-    wanted.name = name;
+    wanted.name = text_of(name);
     wanted.count = count;
-    if (options != nullptr) DUNLIN_TRY(take(*options, wanted));
+    Status mistake = options == nullptr ? Status::ok() : take(*options, wanted);
     auto made = std::make_unique<dunlin_groups>();
     made->job = job;
-    DUNLIN_ASSIGN(made->average, GroupAverage::create(*job->runtime, std::move(wanted), {}));
+    DUNLIN_ASSIGN(made->average,
+                  GroupAverage::create(*job->runtime, std::move(wanted), {}, std::move(mistake)));
     const std::lock_guard guard(job->mutex);
     *groups = job->groups.emplace_back(std::move(made)).get();
     return Status::ok();

@@ -76,24 +76,21 @@ void Finisher::forget_later(Task* task) {
 
 void Finisher::conclude(std::shared_ptr<Task> task) {
   const std::lock_guard guard(mutex_);
-  send({std::move(task), Duty::kConclude});
+  send({std::move(task), Duty::kConclude, {}});
 }
 
 void Finisher::send(Errand errand) {
+  if (is_over_) return;  // nobody is there to run it
   errands_.push_back(std::move(errand));
   // The keeper sees to it that the errand does not stand for ever.
   (errands_.size() <= idle_ ? runner_news_ : keeper_news_).notify_one();
 }
 
 void Finisher::abort(const void* owner, const Status& why) {
-  std::vector<std::shared_ptr<Task>> aborted;
-  {
-    const std::lock_guard guard(mutex_);
-    for (const auto& [key, task] : watched_) {
-      if (task->owner() == owner && !task->has_ended()) aborted.push_back(task);
-    }
+  const std::lock_guard guard(mutex_);
+  for (const auto& [key, task] : watched_) {
+    if (task->owner() == owner && !task->has_ended()) send({task, Duty::kFail, why});
   }
-  for (const auto& task : aborted) task->fail(why);
 }
 
 void Finisher::run() {
@@ -124,7 +121,7 @@ void Finisher::run(const Errand& errand) {
     case Duty::kExpire:
       return errand.task->expire();
     case Duty::kFail:
-      return errand.task->fail({Code::kClosed, "Dunlin was shut down"});
+      return errand.task->fail(errand.why);
   }
 }
 
@@ -166,7 +163,7 @@ void Finisher::find_late() {
   for (const auto& [key, task] : watched_) {
     if (task->has_ended()) continue;
     if (now >= task->deadline()) {
-      send({task, Duty::kExpire});
+      send({task, Duty::kExpire, {}});
     } else {
       wakes_at_ = std::min(wakes_at_, task->deadline());
     }
@@ -193,7 +190,12 @@ void Finisher::stop() {
     const std::lock_guard guard(mutex_);
     if (std::exchange(is_stopping_, true)) return;
     for (const auto& [key, task] : watched_) {
-      if (!task->has_ended()) send({task, task->is_quiet() ? Duty::kConclude : Duty::kFail});
+      if (task->has_ended()) continue;
+      if (task->is_quiet()) {
+        send({task, Duty::kConclude, {}});
+      } else {
+        send({task, Duty::kFail, {Code::kClosed, "Dunlin was shut down"}});
+      }
     }
   }
   keeper_news_.notify_one();

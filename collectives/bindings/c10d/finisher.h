@@ -40,10 +40,11 @@ class Finisher {
   void forget_later(Task* task);
   // All operations of the task are over, and nobody waits for it. Never blocks for long.
   void conclude(std::shared_ptr<Task> task);
-  // Fails all tasks of this owner (Task::owner()) that have not ended.
+  // Fails all tasks of this owner (Task::owner()) that have not ended, soon, in threads of its own.
   void abort(const void* owner, const Status& why);
   bool is_own_thread() const;
-  // Fails what has not ended and stops the threads. Later calls do nothing.
+  // Fails what has not ended and stops the threads. Later ends of operations are not seen to: tasks
+  // that operations still work for stay as they are, with their memory, until the process ends.
   void stop();
   bool is_stopped();
 
@@ -53,6 +54,7 @@ class Finisher {
   struct Errand {
     std::shared_ptr<Task> task;
     Duty duty = Duty::kConclude;
+    Status why{};  // of kFail
   };
   using Guard = std::unique_lock<std::mutex>;
 

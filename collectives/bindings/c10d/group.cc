@@ -28,7 +28,7 @@ KeyValueStore wrap(const Handle<c10d::Store>& store) {
     return std::string(value.begin(), value.end());
   };
   wrapped.has = [store](const std::string& key) { return store->check({key}); };
-  wrapped.timeout = store->getTimeout();
+  wrapped.timeout = limited(store->getTimeout());
   wrapped.add = [store](const std::string& key, std::int64_t value) {
     return store->add(key, value);
   };
@@ -49,7 +49,7 @@ Handle<Group> Group::create(const Handle<c10d::Store>& store, int rank, int size
 }
 
 Group::Group(std::shared_ptr<Member> member, int rank, int size, Milliseconds timeout)
-    : TorchBackend(rank, size), member_(std::move(member)), timeout_(timeout) {}
+    : TorchBackend(rank, size), member_(std::move(member)), timeout_(limited(timeout)) {}
 
 // Starts what the plan says. Where an operation fails to start, those before it go on: the others
 // count on them.
@@ -103,7 +103,7 @@ int Group::deliver(const Member& member, const Receipts& receipts, const char* t
   int source = -1;
   for (const auto& [message, receipt] : receipts) {
     source = member.rank_in_group(receipt->sources().front());
-    const Bytes& data = receipt->parts().front();
+    const Bytes data = std::move(receipt->parts().front());  // not kept as long as the work
     TORCH_CHECK(data.size() == message.bytes, title, ": rank ", source, " has sent ", data.size(),
                 " bytes, where ", message.bytes, " were expected");
     if (!data.empty()) std::memcpy(message.data, data.data(), data.size());
@@ -125,7 +125,7 @@ Group::Pending Group::start(Plan plan, Milliseconds timeout) {
     Tensors held;
   };
   auto memory = std::make_shared<Memory>(Memory{member_, plan.inputs, plan.outputs, plan.held});
-  const Milliseconds limit = timeout.count() > 0 ? timeout : timeout_.load();
+  const Milliseconds limit = timeout.count() > 0 ? limited(timeout) : timeout_.load();
   auto task = std::make_shared<Task>(member_->engine().runtime, member_->engine().finisher, limit,
                                      std::move(memory), member_.get());
   Interruption interruption;

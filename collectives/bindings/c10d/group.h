@@ -77,9 +77,9 @@ class Group final : public TorchBackend {
                                           const c10d::ReduceScatterOptions& options);
 
   // From now on.
-  void setTimeout(Milliseconds timeout) { timeout_ = timeout; }
+  void setTimeout(Milliseconds timeout) { timeout_ = limited(timeout); }
   // Calls from now on fail here; the others learn of it by their own time-outs only. abort() fails
-  // those under way as well. Never block.
+  // those under way as well, soon. Never block: callbacks of futures run in threads of their own.
   void shutdown() { is_closed_ = true; }
   void abort();
 

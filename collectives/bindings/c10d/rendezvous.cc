@@ -152,11 +152,21 @@ Result<Environment> environment_of_new_job(const KeyValueStore& store, const std
   return environment;
 }
 
-// Returns when all members have called it.
-Status gather(const KeyValueStore& store, const std::string& prefix, int size,
+// Returns when all members have called it, and none of them has given up.
+Status gather(const KeyValueStore& store, const std::string& prefix, GroupPlace place,
               const Runtime::Interrupt& interrupt) {
-  if (store.add(prefix + "arrived", 1) == size) store.set(prefix + "all", "");
-  return await(store, prefix + "all", "all members of a group", interrupt).status();
+  const std::string quitter_key = prefix + "gave up";
+  const auto look = [&]() -> Status {
+    if (!store.has(quitter_key)) return interrupt ? interrupt() : Status::ok();
+    return {Code::kUnavailable, fmt::format("rank {} of the group gave up, before all had come",
+                                            store.get(quitter_key))};
+  };
+  if (store.add(prefix + "arrived", 1) == place.size) store.set(prefix + "all", "");
+  Status status = await(store, prefix + "all", "all members of a group", look).status();
+  // The others count this rank among those who have come.
+  if (status.is_ok()) return look();
+  if (!store.has(quitter_key)) store.set(quitter_key, std::to_string(place.rank));
+  return status;
 }
 
 // The runtime, entered, for members that have claimed this.
@@ -206,7 +216,7 @@ Result<Membership> meet(const KeyValueStore& store, GroupPlace place) {
   membership.name = "c10d/" + claims.front().token;
   const auto together = [&](const Runtime::Interrupt& interrupt) {
     try {
-      return gather(store, prefix, place.size, interrupt);
+      return gather(store, prefix, place, interrupt);
     } catch (const std::exception& error) {
       return Status(Code::kUnavailable, error.what());
     }

@@ -139,7 +139,9 @@ void Task::end_with(const Status& status) {
     end(status);
   }
   // Operations may still write to the memory where the time was over.
-  if (is_quiet() && !is_settled_.exchange(true)) unpin(Where::kOutside);
+  if (!is_quiet() || is_settled_.exchange(true)) return;
+  memory_.reset();
+  unpin(Where::kOutside);
 }
 
 }  // namespace dunlin::torch_backend

@@ -4,6 +4,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -13,6 +14,13 @@
 #include "collectives/bindings/c10d/torch.h"
 
 namespace dunlin::torch_backend {
+
+// As long as anybody waits for, where a program says "for ever" with something longer: it has to
+// fit into a Duration.
+inline std::chrono::milliseconds limited(std::chrono::milliseconds timeout) {
+  constexpr std::chrono::milliseconds kLongest = std::chrono::seconds(1'000'000'000);
+  return timeout < kLongest ? timeout : kLongest;
+}
 
 class Work final : public c10d::Work {
  public:

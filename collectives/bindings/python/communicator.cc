@@ -128,9 +128,14 @@ py::object Communicator::run(Prepared prepared) {
 std::unique_ptr<Request> Communicator::start(Prepared prepared) {
   check_open();
   const Runtime::Interrupt interrupt = interrupt_of_thread();
-  auto operation =
-      take(released([&] { return runtime_->start(handle_, prepared.call, interrupt); }));
-  return std::make_unique<Request>(runtime_, std::move(operation), std::move(prepared.outcome));
+  Status interrupted;
+  auto operation = take(released([&] {
+    return runtime_->start(handle_, prepared.call, interrupt, {}, std::nullopt, &interrupted);
+  }));
+  auto request =
+      std::make_unique<Request>(runtime_, std::move(operation), std::move(prepared.outcome));
+  check(interrupted);
+  return request;
 }
 
 py::array Communicator::empty(py::object shape, py::object dtype) {

@@ -75,23 +75,53 @@ std::unique_ptr<Request> start_reduce(py::object x, const std::vector<int>& rank
   return std::make_unique<Request>(runtime, std::move(operation), std::move(made.outcome));
 }
 
+// The arguments of something that all ranks make together: the first mistake is kept, for all to
+// hear of.
+struct Arguments {
+  template <typename Value>
+  Value read(const char* name, py::handle given) {
+    try {
+      return given.cast<Value>();
+    } catch (const py::cast_error&) {
+      fail({Code::kInvalidArgument,
+            fmt::format("{}: {} can't be taken", name, py::repr(given).cast<std::string>())});
+      return {};
+    }
+  }
+  void fail(Status why) {
+    if (mistake.is_ok()) mistake = std::move(why);
+  }
+  Status mistake;
+};
+
 class GroupAverage {
  public:
-  GroupAverage(std::size_t count, std::string_view source, int group_size,
-               std::uint64_t slowdown_threshold, std::optional<std::pair<int, int>> layout,
-               std::uint64_t seed, const std::string& name)
+  GroupAverage(py::handle count, py::handle source, py::handle group_size,
+               py::handle slowdown_threshold, py::handle layout, py::handle seed, py::handle name)
       : runtime_(Job::instance().runtime()) {
+    Arguments given;
     binding::GroupAverage::Options options;
-    options.name = name;
-    options.count = count;
-    options.source = take(collective::parse_group_source(source));
-    options.groups.group_size = group_size;
-    options.groups.slowdown_threshold = slowdown_threshold;
-    if (layout) options.groups.layout = {layout->first, layout->second};
-    options.groups.seed = seed;
+    options.name = given.read<std::string>("name", name);
+    options.count = given.read<std::size_t>("count", count);
+    auto parsed = collective::parse_group_source(given.read<std::string>("source", source));
+    if (parsed) {
+      options.source = *parsed;
+    } else {
+      given.fail(std::move(parsed).status());
+    }
+    options.groups.group_size = given.read<int>("group_size", group_size);
+    options.groups.slowdown_threshold =
+        given.read<std::uint64_t>("slowdown_threshold", slowdown_threshold);
+    if (!layout.is_none()) {
+      const auto nodes = given.read<std::pair<int, int>>("layout", layout);
+      options.groups.layout = {nodes.first, nodes.second};
+    }
+    options.groups.seed = given.read<std::uint64_t>("seed", seed);
     const Runtime::Interrupt interrupt = interrupt_of_thread();
-    average_ = take(released(
-        [&] { return binding::GroupAverage::create(*runtime_, std::move(options), interrupt); }));
+    average_ = take(released([&] {
+      return binding::GroupAverage::create(*runtime_, std::move(options), interrupt,
+                                           std::move(given.mistake));
+    }));
   }
 
   const std::string& name() const { return average_->options().name; }
@@ -102,10 +132,9 @@ class GroupAverage {
     check_job(runtime_);
     const Array array = view(model);
     Outcome outcome = outcome_of(model, array);
-    const std::uint64_t number = number_of(iteration);
     return complete(
         [&](const Runtime::Interrupt& interrupt, std::shared_ptr<binding::Operation>* unfinished) {
-          return average_->run(number, floats(array), interrupt, unfinished);
+          return average_->run(iteration, floats(array), interrupt, unfinished);
         },
         std::move(outcome));
   }
@@ -113,8 +142,7 @@ class GroupAverage {
     check_job(runtime_);
     const Array array = view(model);
     Outcome outcome = outcome_of(model, array);
-    const std::uint64_t number = number_of(iteration);
-    auto operation = take(released([&] { return average_->start(number, floats(array)); }));
+    auto operation = take(released([&] { return average_->start(iteration, floats(array)); }));
     return std::make_unique<Request>(runtime_, std::move(operation), std::move(outcome));
   }
   void leave() {
@@ -158,16 +186,9 @@ class GroupAverage {
     return outcome;
   }
   static float* floats(const Array& array) { return reinterpret_cast<float*>(array.data); }
-  // One more than the last, where none is given.
-  std::uint64_t number_of(std::optional<std::uint64_t> iteration) {
-    const std::uint64_t wanted = iteration.value_or(next_iteration_);
-    next_iteration_ = std::max(next_iteration_, wanted + 1);
-    return wanted;
-  }
 
   std::shared_ptr<Runtime> runtime_;
   std::shared_ptr<binding::GroupAverage> average_;
-  std::uint64_t next_iteration_ = 0;
 };
 
 }  // namespace
@@ -180,8 +201,8 @@ void define_partial(py::module_& module) {
   module.def("start_partial_all_reduce", &start_reduce, arg("x"), arg("ranks"), arg("op") = "avg",
              arg("name") = "", arg("number") = none, arg("out") = none);
   py::class_<GroupAverage>(module, "GroupAverage")
-      .def(py::init<std::size_t, std::string_view, int, std::uint64_t,
-                    std::optional<std::pair<int, int>>, std::uint64_t, const std::string&>(),
+      .def(py::init<py::handle, py::handle, py::handle, py::handle, py::handle, py::handle,
+                    py::handle>(),
            arg("count"), arg("source") = "smart", arg("group_size") = 3,
            arg("slowdown_threshold") = 4, arg("layout") = none, arg("seed") = 1,
            arg("name") = "groups")

@@ -2,8 +2,8 @@
 
 #include <iterator>
 
-#include "tests/support/group_matrix.h"
 #include "tests/collectives/partial_world.h"
+#include "tests/support/group_matrix.h"
 
 namespace dunlin::collective {
 namespace {

@@ -14,9 +14,9 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/support/group_matrix.h"
 #include "collectives/partial/static_schedule.h"
 #include "tests/conformance/partial_support.h"
+#include "tests/support/group_matrix.h"
 #include "tests/support/mixed_models.h"
 
 namespace dunlin::testing {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "collectives/partial/group_average.h"
-#include "tests/support/group_check.h"
 #include "tests/sim/hostile_world.h"
+#include "tests/support/group_check.h"
 #include "tests/support/mixed_models.h"
 #include "tests/support/seeds.h"
 

@@ -11,7 +11,7 @@
 #include "tests/support/temp_folder.h"
 
 #if DUNLIN_HAVE_ZLIB
-#include <zlib.h>
+#include "tests/support/gzip.h"
 #endif
 
 namespace dunlin::cnn {
@@ -172,30 +172,16 @@ TEST(CnnReader, WhateverTheBytes) {
 }
 
 #if DUNLIN_HAVE_ZLIB
-std::string packed_with_gzip(const std::string& bytes) {
-  z_stream stream{};
-  EXPECT_EQ(deflateInit2(&stream, 1, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
-  std::string packed(bytes.size() + 4096, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
-  stream.avail_in = static_cast<uInt>(bytes.size());
-  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-  stream.avail_out = static_cast<uInt>(packed.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
-  return packed;
-}
-
 TEST(CnnReader, UnpacksGzipAndNoticesDamage) {
   const testing::TempFolder folder;
   // Zeros pack so well that the buffer has to grow.
   const std::string zeros(3073 * 100, '\0');
-  const std::string packed = packed_with_gzip(zeros);
+  const std::string packed = testing::gzip_of(zeros);
   EXPECT_EQ(read_images({written(folder.file("zeros"), packed)}).value().count(), 100U);
   // Members behind one another are one file.
-  const std::string twice = written(folder.file("twice"), packed + packed_with_gzip(cifar_file(3)));
+  const std::string twice = written(folder.file("twice"), packed + testing::gzip_of(cifar_file(3)));
   EXPECT_EQ(read_images({twice}).value().count(), 103U);
-  const std::string small = packed_with_gzip(cifar_file(1));
+  const std::string small = testing::gzip_of(cifar_file(1));
   for (std::size_t length = 2; length < small.size(); length += 41) {
     const auto status =
         read_images({written(folder.file("cut"), small.substr(0, length))}).status();

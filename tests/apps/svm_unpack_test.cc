@@ -8,7 +8,7 @@
 #include <lzma.h>
 #endif
 #if DUNLIN_HAVE_ZLIB
-#include <zlib.h>
+#include "tests/support/gzip.h"
 #endif
 
 #include <string>
@@ -78,24 +78,9 @@ void expect_refusal(const Result<std::vector<char>>& unpacked, std::size_t packe
 #endif
 
 #if DUNLIN_HAVE_ZLIB
-std::string gzip_of_zeros(std::size_t bytes) {
-  const std::string zeros(bytes, '\0');
-  z_stream stream{};
-  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
-  std::string packed(deflateBound(&stream, bytes), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(zeros.data()));
-  stream.avail_in = static_cast<uInt>(bytes);
-  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-  stream.avail_out = static_cast<uInt>(packed.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
-  return packed;
-}
-
 TEST(Unpack, AGzipBombIsRefused) {
   // Half of one is none; in two members, it is.
-  const std::string half = gzip_of_zeros(kAlwaysUnpacked / 2 + 1);
+  const std::string half = testing::gzip_of(std::string(kAlwaysUnpacked / 2 + 1, '\0'));
   EXPECT_EQ(unpack_gzip(half).value().size(), kAlwaysUnpacked / 2 + 1);
   expect_refusal(unpack_gzip(half + half), 2 * half.size());
 }

@@ -32,6 +32,11 @@ Status UcxLane::check_open() const {
   return engine_.context().peers.check(link_.peer());
 }
 
+Status UcxLane::check_slices(const LocalSlice& local, const RemoteSlice& remote) const {
+  DUNLIN_TRY(check_transfer_with_import(link_, local, remote));
+  return check_local(link_, local, engine_.context().index, "ucx");
+}
+
 bool UcxLane::goes_by_rma(const RemoteSlice& to) const {
   const auto& region = static_cast<const UcxRemoteRegion&>(*to.region());
   return region.key(kind_) != nullptr && to.size() > kEagerLimitRma;
@@ -39,8 +44,7 @@ bool UcxLane::goes_by_rma(const RemoteSlice& to) const {
 
 Status UcxLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
   DUNLIN_TRY(check_open());
-  DUNLIN_TRY(check_transfer_with_import(link_, from, to));
-  DUNLIN_TRY(check_local(link_, from, engine_.context().index, "ucx"));
+  DUNLIN_TRY(check_slices(from, to));
   if (from.size() == 0) {
     ++counters_.puts;
     fire(completion);
@@ -56,8 +60,7 @@ Status UcxLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
 Status UcxLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& notification,
                            Completion* completion) {
   DUNLIN_TRY(check_open());
-  DUNLIN_TRY(check_transfer_with_import(link_, from, to));
-  DUNLIN_TRY(check_local(link_, from, engine_.context().index, "ucx"));
+  DUNLIN_TRY(check_slices(from, to));
   DUNLIN_TRY(check_notification(notification, connection_.peer_cells()));
   Operation* const operation = claim(completion);
   if (operation == nullptr) return Status::busy();
@@ -95,8 +98,7 @@ Status UcxLane::flush(Visibility visibility, Completion* completion) {
 
 Status UcxLane::get(RemoteSlice from, LocalSlice to, Completion* completion) {
   DUNLIN_TRY(check_open());
-  DUNLIN_TRY(check_transfer_with_import(link_, to, from));
-  DUNLIN_TRY(check_local(link_, to, engine_.context().index, "ucx"));
+  DUNLIN_TRY(check_slices(to, from));
   if (to.size() == 0) {
     ++counters_.gets;
     fire(completion);

@@ -72,6 +72,7 @@ class UcxLane final : public Lane, private RemoteReads {
   bool is_empty() const { return head_ == tail_; }
   Operation& at(std::uint64_t position) { return ring_[position % depth_]; }
   Status check_open() const;
+  Status check_slices(const LocalSlice& local, const RemoteSlice& remote) const;
   bool goes_by_rma(const RemoteSlice& to) const;
 
   // The next free place in the ring; null: full, which is counted.

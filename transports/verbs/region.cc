@@ -90,7 +90,7 @@ Result<std::unique_ptr<RemoteRegion>> VerbsRemoteRegion::import(
   std::unique_ptr<VerbsRemoteRegion> region(
       new VerbsRemoteRegion(link, connection.imports, id, size));
   region->address_ = reader.number<std::uint64_t>();
-  region->keys_[0] = region->key_ = reader.number<std::uint32_t>();
+  region->keys_[0] = reader.number<std::uint32_t>();
   const auto flags = reader.number<std::uint8_t>();
   region->is_on_gpu_ = (flags & kIsOnGpu) != 0;
   region->wants_landings_ = (flags & kWantsLandings) != 0;

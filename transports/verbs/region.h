@@ -49,7 +49,7 @@ class VerbsRemoteRegion final : public ImportedRegion {
                                                       std::size_t size);
 
   std::uint64_t address() const { return address_; }
-  std::uint32_t key() const { return key_; }
+  std::uint32_t key() const { return keys_[0]; }
   // On a GPU, and registered with the first port only.
   bool is_on_gpu() const { return is_on_gpu_; }
   // A put has to be followed by a Landing.
@@ -61,7 +61,6 @@ class VerbsRemoteRegion final : public ImportedRegion {
  private:
   using ImportedRegion::ImportedRegion;
   std::uint64_t address_ = 0;
-  std::uint32_t key_ = 0;
   bool is_on_gpu_ = false;
   bool wants_landings_ = false;
   bool is_shadow_ = false;

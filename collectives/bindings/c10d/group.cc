@@ -125,7 +125,8 @@ Group::Pending Group::start(Plan plan, Milliseconds timeout) {
     Tensors held;
   };
   auto memory = std::make_shared<Memory>(Memory{member_, plan.inputs, plan.outputs, plan.held});
-  const Milliseconds limit = timeout.count() > 0 ? limited(timeout) : timeout_.load();
+  timeout = limited(timeout);
+  const Milliseconds limit = timeout.count() > 0 ? timeout : timeout_.load();
   auto task = std::make_shared<Task>(member_->engine().runtime, member_->engine().finisher, limit,
                                      std::move(memory), member_.get());
   Interruption interruption;

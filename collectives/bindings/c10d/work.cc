@@ -80,7 +80,8 @@ bool Work::isCompleted() {
 bool Work::wait(std::chrono::milliseconds timeout) {
   check_process(*task_);
   std::optional<Duration> limit;
-  if (timeout.count() > 0) limit = limited(timeout);
+  timeout = limited(timeout);
+  if (timeout.count() > 0) limit = timeout;
   Interruption interruption;
   const Status status = task_->wait(limit, interruption.look());
   interruption.rethrow();

@@ -16,10 +16,10 @@
 namespace dunlin::torch_backend {
 
 // As long as anybody waits for, where a program says "for ever" with something longer: it has to
-// fit into a Duration.
+// fit into a Duration. datetime.timedelta.max comes from PyTorch overflown, as a negative one.
 inline std::chrono::milliseconds limited(std::chrono::milliseconds timeout) {
   constexpr std::chrono::milliseconds kLongest = std::chrono::seconds(1'000'000'000);
-  return timeout < kLongest ? timeout : kLongest;
+  return -kLongest < timeout && timeout < kLongest ? timeout : kLongest;
 }
 
 class Work final : public c10d::Work {

@@ -229,6 +229,10 @@ const std::vector<Row>& table() {
            {"peermem", VerbsGpu::kPeerMemory},
            {"staging", VerbsGpu::kStaging}},
           &Config::verbs_gpu),
+      number_row("DUNLIN_VERBS_NEAR_GPU", "-1", "", -1, 1023, "-1..1023",
+                 "CUDA device that the ports of the verbs transport are to be near to on PCIe (-1: "
+                 "the one that is current when the transport is made; else the thread's NUMA node)",
+                 &Config::verbs_near_gpu),
       number_row("DUNLIN_UCX_QUEUE_DEPTH", "128", "operations", 1, 65536, "1..65536",
                  "operations that a lane of the ucx transport holds before it reports busy",
                  &Config::ucx_queue_depth),

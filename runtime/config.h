@@ -75,6 +75,7 @@ struct Config {
   std::int64_t verbs_gid_index = 0;      // -1: chosen
   std::int64_t verbs_traffic_class = 0;  // -1: the system's
   VerbsGpu verbs_gpu = VerbsGpu::kAuto;  // how GPU memory is reached
+  std::int64_t verbs_near_gpu = 0;       // its number; -1: the current one, if any
   std::int64_t ucx_queue_depth = 0;      // operations that a ucx lane holds at a time
   RmaMode ucx_rma = RmaMode::kAuto;
   std::string algorithms;   // COLLECTIVE=ALGORITHM, separated by commas

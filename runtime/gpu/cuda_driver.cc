@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cctype>
 #include <mutex>
 
@@ -29,6 +28,8 @@ class Library {
 
   // "cuMemAlloc of 5 bytes: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
   Status to_status(std::string_view what, cuda::Code code) const;
+  // As in GpuDevice.
+  std::string pci_bus_id(cuda::Device device) const;
 
  private:
   explicit Library(void* handle) : handle_(handle) {}
@@ -57,6 +58,7 @@ const char* Library::missing() {
   DUNLIN_FIND(cuDeviceGetAttribute);
   DUNLIN_FIND(cuDeviceGetPCIBusId);
   DUNLIN_FIND(cuDevicePrimaryCtxRetain);
+  DUNLIN_FIND(cuCtxGetDevice);
   DUNLIN_FIND(cuCtxPushCurrent_v2);
   DUNLIN_FIND(cuCtxPopCurrent_v2);
   DUNLIN_FIND(cuMemAlloc_v2);
@@ -99,6 +101,14 @@ Status Library::to_status(std::string_view what, cuda::Code code) const {
                                                                              : Code::kIoError;
   return {kind, fmt::format("{}: {}: {}", what, name == nullptr ? std::to_string(code) : name,
                             text == nullptr ? "no such error is known" : text)};
+}
+
+std::string Library::pci_bus_id(cuda::Device device) const {
+  char text[32] = "";
+  if (functions_.cuDeviceGetPCIBusId(text, sizeof text, device) != cuda::kSuccess) return "";
+  for (char& letter : text)
+    letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  return text;
 }
 
 // Makes a device's primary context, which the CUDA runtime and its users have, too, the calling
@@ -206,11 +216,7 @@ Status CudaDriver::describe(int number) {
   DUNLIN_TRY(library_.to_status("cuDeviceGet", library_->cuDeviceGet(&device, number)));
   char text[256] = "";
   if (library_->cuDeviceGetName(text, sizeof text, device) == cuda::kSuccess) found.name = text;
-  if (library_->cuDeviceGetPCIBusId(text, sizeof text, device) == cuda::kSuccess) {
-    found.pci_bus_id = text;
-    std::transform(found.pci_bus_id.begin(), found.pci_bus_id.end(), found.pci_bus_id.begin(),
-                   [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  }
+  found.pci_bus_id = library_.pci_bus_id(device);
   (void)library_->cuDeviceTotalMem_v2(&found.memory_bytes, device);
   found.compute_major = attribute(device, cuda::kComputeMajor);
   found.compute_minor = attribute(device, cuda::kComputeMinor);
@@ -365,6 +371,14 @@ Status CudaDriver::flush_writes(int device) {
 Result<std::shared_ptr<GpuDriver>> load_cuda_driver(const std::string& name) {
   DUNLIN_ASSIGN(Library library, Library::load(name));
   return CudaDriver::create(std::move(library));
+}
+
+std::string current_gpu(const std::string& name) {
+  if (dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD) == nullptr) return "";
+  const auto library = Library::load(name);
+  cuda::Device device = 0;
+  if (!library || (*library)->cuCtxGetDevice(&device) != cuda::kSuccess) return "";
+  return library->pci_bus_id(device);
 }
 
 }  // namespace dunlin

@@ -15,4 +15,8 @@ inline constexpr const char* kCudaLibrary = "libcuda.so.1";
 // `library`: tests name another.
 Result<std::shared_ptr<GpuDriver>> load_cuda_driver(const std::string& library = kCudaLibrary);
 
+// The PCI bus id, as in GpuDevice, of the GPU that the calling thread has made current. Empty: it
+// has none, or this process has not loaded the driver, which isn't done for this question.
+std::string current_gpu(const std::string& library = kCudaLibrary);
+
 }  // namespace dunlin

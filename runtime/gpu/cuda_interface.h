@@ -55,6 +55,7 @@ struct Functions {
   Code (*cuDeviceGetAttribute)(int* value, int attribute, Device device);
   Code (*cuDeviceGetPCIBusId)(char* id, int size, Device device);
   Code (*cuDevicePrimaryCtxRetain)(Context* context, Device device);
+  Code (*cuCtxGetDevice)(Device* device);
   Code (*cuCtxPushCurrent_v2)(Context context);
   Code (*cuCtxPopCurrent_v2)(Context* context);
   Code (*cuMemAlloc_v2)(Address* address, std::size_t size);

@@ -41,6 +41,7 @@ SAME_FUNCTION(cuDeviceTotalMem_v2);
 SAME_FUNCTION(cuDeviceGetAttribute);
 SAME_FUNCTION(cuDeviceGetPCIBusId);
 SAME_FUNCTION(cuDevicePrimaryCtxRetain);
+SAME_FUNCTION(cuCtxGetDevice);
 SAME_FUNCTION(cuCtxPushCurrent_v2);
 SAME_FUNCTION(cuCtxPopCurrent_v2);
 SAME_FUNCTION(cuMemAlloc_v2);

@@ -106,6 +106,11 @@ Code cuDevicePrimaryCtxRetain(Context* context, Device device) {
   *context = reinterpret_cast<Context>(static_cast<std::uintptr_t>(device) + 1);
   return kOk;
 }
+Code cuCtxGetDevice(Device* device) {
+  if (current.empty()) return kInvalidContext;
+  *device = current.back();
+  return kOk;
+}
 Code cuCtxPushCurrent_v2(Context context) {
   current.push_back(static_cast<int>(reinterpret_cast<std::uintptr_t>(context) - 1));
   state.depth = static_cast<int>(current.size());

@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cstring>
+#include <filesystem>
+#include <string>
 
 #include "runtime/gpu/cuda_driver.h"
 #include "runtime/gpu/cuda_interface.h"
@@ -94,6 +96,32 @@ TEST_F(CudaDriverTest, NoDeviceIsAnErrorInWords) {
   const Status status = load_cuda_driver(FAKE_CUDA).status();
   EXPECT_EQ(status.code(), Code::kUnavailable);
   EXPECT_TRUE(holds(status, "cuInit: CUDA_ERROR_FAKE")) << status.to_string();
+}
+
+TEST_F(CudaDriverTest, TellsWhichGpuIsCurrent) {
+  EXPECT_EQ(current_gpu("libcuda-that-is-not-there.so.1"), "");
+  EXPECT_EQ(current_gpu(FAKE_CUDA), "");
+  void* const library = dlopen(FAKE_CUDA, RTLD_NOW);
+  const auto push =
+      reinterpret_cast<cuda::Code (*)(cuda::Context)>(dlsym(library, "cuCtxPushCurrent_v2"));
+  const auto pop =
+      reinterpret_cast<cuda::Code (*)(cuda::Context*)>(dlsym(library, "cuCtxPopCurrent_v2"));
+  // Device 1's, as the fake numbers them.
+  push(reinterpret_cast<cuda::Context>(2));
+  EXPECT_EQ(current_gpu(FAKE_CUDA), "0000:af:00.0");
+  cuda::Context popped = nullptr;
+  pop(&popped);
+  EXPECT_EQ(current_gpu(FAKE_CUDA), "");
+}
+
+TEST(CurrentGpu, LoadsNothing) {
+  // One that no other test has loaded.
+  const auto copy = std::filesystem::temp_directory_path() /
+                    ("dunlin-fake-cuda-" + std::to_string(getpid()) + ".so");
+  std::filesystem::copy_file(FAKE_CUDA, copy);
+  EXPECT_EQ(current_gpu(copy), "");
+  EXPECT_EQ(dlopen(copy.c_str(), RTLD_NOW | RTLD_NOLOAD), nullptr);
+  std::filesystem::remove(copy);
 }
 
 TEST_F(CudaDriverTest, AllocatesAndFindsWhoOwnsAnAddress) {

@@ -165,7 +165,7 @@ TEST(StripesTest, OneRailsEndIsNotEnough) {
 }
 
 DeviceAddress near(const std::string& device, int port = 1) {
-  return {device, port, 1, true, "10.0.0.1"};
+  return {device, port, 1, Proximity::kNode, "10.0.0.1"};
 }
 
 std::string names(const std::vector<DeviceAddress>& chosen) {
@@ -187,11 +187,29 @@ TEST(ChoiceTest, RanksOfAHostTakeTurns) {
 
 TEST(ChoiceTest, NearOnesComeFirstUnlessTheyAreNamed) {
   std::vector<DeviceAddress> all{near("a"), near("b"), near("c")};
-  all[1].is_near = all[2].is_near = false;
+  all[1].proximity = all[2].proximity = Proximity::kSystem;
   EXPECT_EQ(names(choose(all, "", 1, 1)), "a:1 ");
   EXPECT_EQ(names(choose(all, "", 1, 2)), "a:1 b:1 ");
   EXPECT_EQ(names(choose(all, "a,b,c", 1, 1)), "b:1 ") << "whoever names several means all of them";
   EXPECT_EQ(names(choose(all, "a,b,c", 1, 3)), "a:1 b:1 c:1 ");
+}
+
+TEST(ChoiceTest, OnlyThoseBehindTheGpusSwitchTakeTurns) {
+  std::vector<DeviceAddress> all{near("a"), near("b"), near("c"), near("d")};
+  all[0].proximity = all[1].proximity = Proximity::kSwitch;
+  all[2].proximity = Proximity::kHostBridge;
+  EXPECT_EQ(names(choose(all, "", 0, 1)), "a:1 ");
+  EXPECT_EQ(names(choose(all, "", 3, 1)), "b:1 ");
+  EXPECT_EQ(names(choose(all, "", 1, 2)), "a:1 b:1 ");
+}
+
+TEST(ChoiceTest, AGpuThatIsNotThereIsNotNear) {
+  Config config = Config::parse(Environment()).value();
+  EXPECT_EQ(find_vicinity(config).value(), Vicinity()) << "no GPU is current here";
+  config.verbs_near_gpu = 1000;
+  const Status status = find_vicinity(config).status();
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_NE(status.message().find("DUNLIN_VERBS_NEAR_GPU"), std::string::npos);
 }
 
 TEST(ChoiceTest, AsManyRailsAsAreNamed) {

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include "runtime/gpu/cuda_driver.h"
+#include "runtime/pci.h"
 #include "tools/dunlin-info/report.h"
-#include "tools/dunlin-info/sysfs.h"
 
 namespace dunlin::tools {
 namespace {
@@ -34,8 +34,8 @@ Json describe(const GpuDevice& device) {
   json["compute_capability"] = fmt::format("{}.{}", device.compute_major, device.compute_minor);
   if (!device.pci_bus_id.empty()) {
     json["pci_bus_id"] = device.pci_bus_id;
-    const auto node = first_number("/sys/bus/pci/devices/" + device.pci_bus_id + "/numa_node");
-    if (node && *node >= 0) json["numa_node"] = *node;
+    if (const auto node = numa_node_of("/sys/bus/pci/devices/" + device.pci_bus_id))
+      json["numa_node"] = *node;
   }
   json["dma_buf"] = works(device.dma_buf, "registering its memory with RDMA devices that take it");
   json["nvidia_peermem"] = works(device.peer_mapping, "registering its memory with the others");

@@ -52,12 +52,12 @@ void explain_no_manager(Json& json, int error) {
 
 Json in_json(const Addresses& addresses) {
   Json json = Json::array();
-  for (const auto& [device, port, gid_index, is_near, ip] : addresses) {
+  for (const auto& [device, port, gid_index, proximity, ip] : addresses) {
     json.push_back({{"ip", ip},
                     {"device", device},
                     {"port", port},
                     {"gid_index", gid_index},
-                    {"is_near", is_near}});
+                    {"proximity", in_words(proximity)}});
   }
   return json;
 }
@@ -93,16 +93,21 @@ Json rails_in_json(const Addresses& addresses, const Config& config) {
 }  // namespace
 
 Json rdma_report(const Config& config) {
-  const auto all = transport::verbs::find_addresses("", -1);
-  const auto wanted = transport::verbs::find_addresses(config.verbs_device,
-                                                       static_cast<int>(config.verbs_gid_index));
+  using transport::verbs::find_addresses;
+  const auto gid_index = static_cast<int>(config.verbs_gid_index);
+  const auto vicinity = transport::verbs::find_vicinity(config);
+  const auto all = find_addresses("", -1, vicinity ? *vicinity : transport::verbs::Vicinity());
+  const auto wanted = vicinity ? find_addresses(config.verbs_device, gid_index, *vicinity)
+                               : Result<Addresses>(vicinity.status());
   Json json = Json::object();
   Json devices = rdma_devices(all ? *all : Addresses());
   if (devices.empty()) {
     explain_no_device(json, all.status());
   } else if (!wanted) {
     add_reason(json, wanted.status().message(),
-               all ? "set DUNLIN_VERBS_DEVICE and DUNLIN_VERBS_GID_INDEX otherwise, or not at all"
+               all ? "set DUNLIN_VERBS_DEVICE, DUNLIN_VERBS_GID_INDEX and DUNLIN_VERBS_NEAR_GPU "
+                     "otherwise, or "
+                     "not at all"
                    : "see the ports' remedies below");
   } else if (access(kManager, R_OK | W_OK) != 0) {
     explain_no_manager(json, errno);

@@ -107,8 +107,8 @@ Json limits_of(const ibv_device_attr& device) {
 }
 
 void add_place(Json& json, const std::string& name) {
-  const auto node = first_number(fmt::format("/sys/class/infiniband/{}/device/numa_node", name));
-  if (!node || *node < 0) {
+  const auto node = numa_node_of("/sys/class/infiniband/" + name + "/device");
+  if (!node) {
     json["distance"] = "not known: the kernel names no NUMA node";
     return;
   }

@@ -17,7 +17,7 @@
 #include <sstream>
 
 #include "runtime/fd.h"
-#include "runtime/topology.h"
+#include "runtime/gpu/cuda_driver.h"
 #include "transports/verbs/constants.h"
 
 namespace dunlin::transport::verbs {
@@ -57,12 +57,6 @@ unsigned interface_of(const std::string& device, int port) {
   return 0;
 }
 
-int numa_node_of(const std::string& device) {
-  int node = -1;
-  std::ifstream("/sys/class/infiniband/" + device + "/device/numa_node") >> node;
-  return node;
-}
-
 // What stands between the commas.
 std::vector<std::string> split(const std::string& list) {
   std::vector<std::string> names;
@@ -81,17 +75,18 @@ std::optional<std::size_t> place_of(const std::vector<std::string>& names,
   return static_cast<std::size_t>(found - names.begin());
 }
 
-int preference(const DeviceAddress& address) {
-  return (address.is_near ? 2 : 0) + (address.ip.empty() ? 0 : 1);
+// The less the better.
+auto preference(const DeviceAddress& address) {
+  return std::pair(address.proximity, address.ip.empty());
 }
 
-bool is_near(const std::string& device) {
-  const int node = numa_node_of(device);
-  return node < 0 || node == current_numa_node();
+Proximity proximity_of(const std::string& device, const Vicinity& vicinity) {
+  const std::filesystem::path folder = "/sys/class/infiniband/" + device + "/device";
+  return vicinity.empty() ? proximity_to_this_thread(folder) : proximity(folder, vicinity);
 }
 
 void add_port(std::vector<DeviceAddress>& found, const std::string& device, ibv_context* context,
-              int port, int gid_index) {
+              int port, int gid_index, Proximity proximity) {
   ibv_port_attr attributes{};
   if (ibv_query_port(context, static_cast<std::uint8_t>(port), &attributes) != 0 ||
       attributes.state != IBV_PORT_ACTIVE) {
@@ -112,7 +107,7 @@ void add_port(std::vector<DeviceAddress>& found, const std::string& device, ibv_
     if (entry.gid_type == IBV_GID_TYPE_ROCE_V1 && gid_index < 0) continue;
     const std::string ip = is_infiniband ? port_ip : address_of_interface(entry.ndev_ifindex);
     const bool is_better = !best || (best->ip.empty() && !ip.empty()) || is_gid_of(ip, entry.gid);
-    if (is_better) best = DeviceAddress{device, port, index, is_near(device), ip};
+    if (is_better) best = DeviceAddress{device, port, index, proximity, ip};
   }
   if (best) found.push_back(std::move(*best));
 }
@@ -145,7 +140,26 @@ Result<SocketAddress> SocketAddress::parse(const std::string& ip, std::uint16_t 
   return parsed;
 }
 
-Result<std::vector<DeviceAddress>> find_addresses(const std::string& wanted, int gid_index) {
+Result<Vicinity> find_vicinity(const Config& config) {
+  const std::filesystem::path devices = "/sys/bus/pci/devices";
+  if (config.verbs_near_gpu < 0) {
+    const std::string current = current_gpu();
+    return current.empty() ? Vicinity() : devices / current;
+  }
+  const auto driver = load_cuda_driver();
+  if (!driver) return Status(driver.status()).with_context("DUNLIN_VERBS_NEAR_GPU");
+  const auto& gpus = (*driver)->devices();
+  const auto number = static_cast<std::size_t>(config.verbs_near_gpu);
+  if (number >= gpus.size()) {
+    return Status(Code::kUnavailable,
+                  fmt::format("DUNLIN_VERBS_NEAR_GPU={}: this process sees {} GPUs, from 0 on",
+                              number, gpus.size()));
+  }
+  return devices / gpus[number].pci_bus_id;
+}
+
+Result<std::vector<DeviceAddress>> find_addresses(const std::string& wanted, int gid_index,
+                                                  const Vicinity& vicinity) {
   int count = 0;
   ibv_device** const list = ibv_get_device_list(&count);
   if (list == nullptr && errno == ENOSYS)
@@ -170,7 +184,7 @@ Result<std::vector<DeviceAddress>> find_addresses(const std::string& wanted, int
     if (ibv_query_device(context.get(), &attributes) != 0) continue;
     for (int port = 1; port <= attributes.phys_port_cnt; ++port) {
       if (!wanted.empty() && !place_of(wanted_names, name, port)) continue;
-      add_port(found, name, context.get(), port, gid_index);
+      add_port(found, name, context.get(), port, gid_index, proximity_of(name, vicinity));
     }
   }
   if (count == 0) return Status(Code::kUnavailable, "this host has no RDMA device");
@@ -182,7 +196,7 @@ Result<std::vector<DeviceAddress>> find_addresses(const std::string& wanted, int
                     gid_index < 0 ? "" : fmt::format(" with a GID {}", gid_index), names));
   }
   std::stable_sort(found.begin(), found.end(), [](const auto& one, const auto& other) {
-    return preference(one) > preference(other);
+    return preference(one) < preference(other);
   });
   if (wanted_names.size() > 1) DUNLIN_TRY(order_by_names(found, wanted_names));
   return found;

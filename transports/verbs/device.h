@@ -3,10 +3,12 @@
 
 #include <netinet/in.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "runtime/config.h"
+#include "runtime/pci.h"
 #include "runtime/status.h"
 
 namespace dunlin::transport::verbs {
@@ -25,17 +27,25 @@ class SocketAddress {
 struct DeviceAddress {
   std::string device;  // "mlx5_0"
   int port = 1;
-  int gid_index = 0;    // with RoCE: of the GID that stands for `ip`
-  bool is_near = true;  // on the NUMA node that this thread runs on, as far as the kernel says
-  std::string ip;       // of the port's network interface; empty: it has none
+  int gid_index = 0;                       // with RoCE: of the GID that stands for `ip`
+  Proximity proximity = Proximity::kNode;  // to the Vicinity
+  std::string ip;                          // of the port's network interface; empty: it has none
 };
+
+// What ports are to be near to: a GPU, a folder of sysfs (pci.h); empty: the calling thread.
+using Vicinity = std::filesystem::path;
+
+// As DUNLIN_VERBS_NEAR_GPU says: the GPU of that number, or the one that this thread has made
+// current. kUnavailable: there is no such GPU.
+Result<Vicinity> find_vicinity(const Config& config);
 
 // All that this host has, nearest first, those with IP addresses before those without; restricted
 // to `device` ("", or NAME or NAME:PORT, or several, separated by commas, in the order of which
 // they then come, and each of which has to have one) and `gid_index` (-1: per port, the first that
 // has an IP address, else the first that leaves the network segment). kUnavailable says what is
 // missing when there is none.
-Result<std::vector<DeviceAddress>> find_addresses(const std::string& device, int gid_index);
+Result<std::vector<DeviceAddress>> find_addresses(const std::string& device, int gid_index,
+                                                  const Vicinity& vicinity);
 
 // The errno of opening a device's file ("uverbs0"); `otherwise` if that works. libibverbs says
 // ENOENT whatever is the matter.

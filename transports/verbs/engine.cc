@@ -32,8 +32,9 @@ Result<std::unique_ptr<Engine>> Engine::create(const TransportContext& context) 
 
 Status Engine::start() {
   const Config& config = context_.config;
-  DUNLIN_ASSIGN(auto addresses,
-                find_addresses(config.verbs_device, static_cast<int>(config.verbs_gid_index)));
+  DUNLIN_ASSIGN(const Vicinity vicinity, find_vicinity(config));
+  DUNLIN_ASSIGN(auto addresses, find_addresses(config.verbs_device,
+                                               static_cast<int>(config.verbs_gid_index), vicinity));
   if (config.verbs_connect == VerbsConnect::kManager)
     std::erase_if(addresses, [](const DeviceAddress& address) { return address.ip.empty(); });
   if (addresses.empty()) {

@@ -1,0 +1,71 @@
+#include "runtime/pci.h"
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "runtime/topology.h"
+
+namespace dunlin {
+namespace {
+
+namespace fs = std::filesystem;
+
+// From the root of the PCIe tree to the device, "pci0000:3a", "0000:3a:00.0", ..., a bridge each
+// but for the first and the last; empty for what isn't there or not on PCIe.
+std::vector<std::string> way_to(const fs::path& device) {
+  std::error_code error;
+  std::vector<std::string> way;
+  for (const fs::path& part : fs::canonical(device, error)) {
+    if (!way.empty() || part.native().starts_with("pci")) way.push_back(part);
+  }
+  return way;
+}
+
+Proximity by_nodes(std::optional<int> one, std::optional<int> other) {
+  return !one || !other || *one == *other ? Proximity::kNode : Proximity::kSystem;
+}
+
+}  // namespace
+
+const char* in_words(Proximity proximity) {
+  switch (proximity) {
+    case Proximity::kSwitch:
+      return "behind one PCIe switch";
+    case Proximity::kSwitches:
+      return "behind PCIe switches of one tree";
+    case Proximity::kHostBridge:
+      return "on one PCIe root";
+    case Proximity::kNode:
+      return "on one NUMA node, as far as is known";
+    case Proximity::kSystem:
+      return "on different NUMA nodes";
+  }
+  return "?";
+}
+
+std::optional<int> numa_node_of(const fs::path& device) {
+  int node = -1;
+  std::ifstream(device / "numa_node") >> node;
+  return node < 0 ? std::nullopt : std::optional(node);
+}
+
+Proximity proximity(const fs::path& one, const fs::path& other) {
+  const std::vector<std::string> here = way_to(one);
+  const std::vector<std::string> there = way_to(other);
+  const auto parting =
+      std::mismatch(here.begin(), here.end(), there.begin(), there.end()).first - here.begin();
+  if (parting == 0) return by_nodes(numa_node_of(one), numa_node_of(other));
+  if (parting == 1) return Proximity::kHostBridge;
+  // A switch is a bridge upstream, which both have, and one downstream on each side.
+  const auto length = static_cast<std::ptrdiff_t>(std::max(here.size(), there.size()));
+  return length - parting <= 2 ? Proximity::kSwitch : Proximity::kSwitches;
+}
+
+Proximity proximity_to_this_thread(const fs::path& device) {
+  return by_nodes(numa_node_of(device), current_numa_node());
+}
+
+}  // namespace dunlin

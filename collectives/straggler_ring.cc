@@ -10,7 +10,6 @@
 namespace dunlin::collective {
 
 using transport::Awaited;
-using transport::Message;
 using Route = RingStage::Route;
 
 namespace {

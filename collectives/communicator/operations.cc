@@ -5,21 +5,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/fnv.h"
+
 namespace dunlin::collective {
 namespace {
-
-// FNV-1a over what all members have to agree about.
-class Signature {
- public:
-  Signature& add(std::uint64_t value) {
-    hash_ = (hash_ ^ value) * 0x100000001b3u;
-    return *this;
-  }
-  std::uint32_t value() const { return static_cast<std::uint32_t>(hash_ ^ hash_ >> 32); }
-
- private:
-  std::uint64_t hash_ = 0xcbf29ce484222325u;
-};
 
 std::size_t blocks_of(std::size_t elements, std::size_t count) {
   return count == 0 ? 0 : elements / count;
@@ -249,7 +238,7 @@ Status Operations::bind(Running& running, const Posted& posted, Plan& plan) {
   binding.buffers = plan.buffers[turn];
   binding.reduction = posted.call.reduction;
   binding.element = plan.key.element;
-  Signature signature;
+  Fnv signature;  // of what all members have to agree about
   signature.add(static_cast<std::uint64_t>(posted.call.collective))
       .add(posted.call.count)
       .add(static_cast<std::uint64_t>(posted.call.root))
@@ -276,7 +265,7 @@ Status Operations::bind(Running& running, const Posted& posted, Plan& plan) {
   DUNLIN_TRY(set(BufferKind::kScratch,
                  {&group_.scratch(), static_cast<std::size_t>(turn) * group_.scratch_per_turn(), 0},
                  group_.scratch_per_turn()));
-  binding.signature = signature.value();
+  binding.signature = static_cast<std::uint32_t>(signature.value() ^ signature.value() >> 32);
   return running.executor.start(binding);
 }
 

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "collectives/fnv.h"
 #include "transports/notification.h"
 
 namespace dunlin::collective::neighbor {
@@ -58,13 +59,11 @@ inline Header header_of(std::span<const std::byte> message) {
   return header;
 }
 
-// Operations of the same name meet; FNV-1a, whose 64 bits no job's names will ever exhaust.
+// Operations of the same name meet: no job's names will ever exhaust 64 bits.
 constexpr std::uint64_t key_of(std::string_view name) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char letter : name) {
-    hash = (hash ^ static_cast<std::uint8_t>(letter)) * 0x100000001b3;
-  }
-  return hash;
+  Fnv key;
+  for (const char letter : name) key.add(static_cast<std::uint8_t>(letter));
+  return key.value();
 }
 
 }  // namespace dunlin::collective::neighbor

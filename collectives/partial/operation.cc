@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/fnv.h"
+
 namespace dunlin::collective::partial {
 
 using transport::Awaited;
@@ -13,12 +15,10 @@ using transport::NotifyCell;
 
 namespace {
 
-// FNV-1a over the members.
 std::uint64_t tag_of(const std::vector<Rank>& members) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const Rank member : members)
-    hash = (hash ^ static_cast<std::uint64_t>(member.value())) * 0x100000001b3u;
-  return hash;
+  Fnv tag;
+  for (const Rank member : members) tag.add(static_cast<std::uint64_t>(member.value()));
+  return tag.value();
 }
 
 std::string describe_call(const Hello& hello) {

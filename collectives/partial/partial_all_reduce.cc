@@ -17,7 +17,6 @@ using partial::Contacts;
 using partial::Memory;
 using partial::Operation;
 using partial::OwnWindow;
-using partial::Phase;
 using partial::Runner;
 using partial::Terms;
 using transport::Awaited;

@@ -3,14 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
-#include "tests/apps/cnn_files.h"
+#include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
 
 namespace dunlin::cnn {
 namespace {
+
+using testing::content_of;
+using testing::written;
 
 Checkpoint example() {
   Checkpoint checkpoint;
@@ -26,11 +27,6 @@ Checkpoint example() {
   checkpoint.velocity = {3, 4, -3e38F};
   checkpoint.statistics = {0.25F};
   return checkpoint;
-}
-
-std::string content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 TEST(CnnCheckpoint, ReadsBackWhatWasSaved) {

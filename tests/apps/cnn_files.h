@@ -2,11 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "apps/random.h"
+#include "tests/support/files.h"
 
 namespace dunlin::cnn {
 
@@ -45,9 +44,6 @@ inline std::string idx_labels(std::uint32_t count) {
   return big_endian(0x801) + big_endian(count) + labels;
 }
 
-inline std::string written(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-  return path;
-}
+using testing::written;
 
 }  // namespace dunlin::cnn

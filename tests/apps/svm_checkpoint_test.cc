@@ -3,25 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include "apps/svm/generator.h"
+#include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
 
 namespace dunlin::svm {
 namespace {
 
-std::string content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void write(const std::string& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-}
+using testing::content_of;
+using testing::written;
 
 Checkpoint example() {
   Checkpoint checkpoint;
@@ -68,8 +61,7 @@ TEST(Checkpoint, EveryFlippedByteIsNoticed) {
   for (std::size_t i = 0; i < good.size(); ++i) {
     std::string bad = good;
     bad[i] = static_cast<char>(bad[i] ^ 0x10);
-    write(path, bad);
-    const Status status = load_checkpoint(path).status();
+    const Status status = load_checkpoint(written(path, bad)).status();
     const bool is_version = i >= 8 && i < 12;
     EXPECT_EQ(status.code(), is_version ? Code::kUnavailable : Code::kCorrupted) << i;
     EXPECT_TRUE(status.message().starts_with(path + ": ")) << status.message();
@@ -82,10 +74,10 @@ TEST(Checkpoint, EveryTruncationIsNoticed) {
   ASSERT_TRUE(save_checkpoint(path, example()).is_ok());
   const std::string good = content_of(path);
   for (std::size_t length = 0; length < good.size(); ++length) {
-    write(path, good.substr(0, length));
+    written(path, good.substr(0, length));
     EXPECT_EQ(load_checkpoint(path).status().message(), path + ": the checkpoint is cut short");
   }
-  write(path, good + '\0');
+  written(path, good + '\0');
   EXPECT_EQ(load_checkpoint(path).status().message(),
             path + ": the checkpoint has bytes behind its end");
 }
@@ -93,12 +85,12 @@ TEST(Checkpoint, EveryTruncationIsNoticed) {
 TEST(Checkpoint, SaysWhatIsWrong) {
   const testing::TempFolder folder;
   const std::string path = folder.file("checkpoint");
-  write(path, "+1 1:1\n");
+  written(path, "+1 1:1\n");
   EXPECT_EQ(load_checkpoint(path).status().message(), path + ": is no checkpoint");
   ASSERT_TRUE(save_checkpoint(path, example()).is_ok());
   std::string bytes = content_of(path);
   bytes[8] = 7;
-  write(path, bytes);
+  written(path, bytes);
   EXPECT_EQ(load_checkpoint(path).status().message(),
             path + ": the checkpoint has format version 7; this program knows 1");
   EXPECT_EQ(load_checkpoint(path + ".absent").status().code(), Code::kNotFound);

@@ -19,7 +19,6 @@ namespace dunlin::collective {
 namespace {
 
 using testing::Combine;
-using testing::Values;
 
 constexpr std::array kTypes = {DataType::kInt8,    DataType::kUint8,   DataType::kInt32,
                                DataType::kInt64,   DataType::kFloat16, DataType::kBfloat16,

@@ -10,6 +10,7 @@
 
 #include "collectives/communicator.h"
 #include "collectives/tuner/tuner.h"
+#include "tests/support/collective_data.h"
 #include "tests/support/ranks.h"
 
 namespace dunlin::testing {
@@ -29,48 +30,10 @@ using transport::Fabric;
 constexpr int kSizes[] = {1, 2, 3, 5};
 constexpr std::size_t kCounts[] = {0, 1, 3, 17, 1000, 40'001};
 
-// Element e of rank r's input; small integers, whose sums float32 holds exactly.
-float element(int rank, std::size_t e) {
-  return static_cast<float>((e * 7 + static_cast<std::size_t>(rank) * 13) % 101) - 50;
-}
-
 std::vector<float> input_of(const Problem& problem, int rank) {
   std::vector<float> input(problem.input_count());
-  for (std::size_t e = 0; e < input.size(); ++e) input[e] = element(rank, e);
+  for (std::size_t e = 0; e < input.size(); ++e) input[e] = input_element(0, rank, e);
   return input;
-}
-
-// Sums of float32 in any order are right within this.
-double sum_over_ranks(const Problem& problem, std::size_t e) {
-  double sum = 0;
-  for (int rank = 0; rank < problem.size; ++rank) sum += element(rank, e);
-  return sum;
-}
-
-std::vector<float> expected(const Problem& problem, int rank) {
-  std::vector<float> output(problem.output_count());
-  const std::size_t n = problem.count;
-  for (std::size_t e = 0; e < output.size(); ++e) {
-    const std::size_t block = n == 0 ? 0 : e / n;
-    switch (problem.collective) {
-      case Collective::kBroadcast:
-        output[e] = element(problem.root, e);
-        break;
-      case Collective::kReduceScatter:
-        output[e] =
-            static_cast<float>(sum_over_ranks(problem, static_cast<std::size_t>(rank) * n + e));
-        break;
-      case Collective::kAllGather:
-        output[e] = element(static_cast<int>(block), e % n);
-        break;
-      case Collective::kAllToAll:
-        output[e] = element(static_cast<int>(block), static_cast<std::size_t>(rank) * n + e % n);
-        break;
-      default:
-        output[e] = static_cast<float>(sum_over_ranks(problem, e));
-    }
-  }
-  return output;
 }
 
 void run_with(PeerKind kind, int size, const std::function<void(Fabric&, Communicator&)>& body,
@@ -124,9 +87,9 @@ void run_checked(Communicator& communicator, std::span<std::byte> memory,
                            " elements, memory " + std::to_string(static_cast<int>(where));
   ASSERT_TRUE(status.is_ok()) << text << ": " << status.to_string();
   if (problem.collective == Collective::kReduce && rank != problem.root) return;
-  const std::vector<float> wanted = expected(problem, rank);
-  for (std::size_t e = 0; e < wanted.size(); ++e)
-    ASSERT_EQ(out[e], wanted[e]) << text << ", element " << e << " of rank " << rank;
+  for (std::size_t e = 0; e < problem.output_count(); ++e)
+    ASSERT_EQ(out[e], output_element(0, problem, ReduceOp::kSum, rank, e))
+        << text << ", element " << e << " of rank " << rank;
 }
 
 class Collectives : public ::testing::TestWithParam<std::tuple<PeerKind, int>> {};
@@ -165,7 +128,8 @@ TEST_P(Collectives, SeveralAtATime) {
       std::vector<Request> requests;
       for (std::size_t i = 0; i < kCalls; ++i) {
         float* const at = data + i * kCount;
-        for (std::size_t e = 0; e < kCount; ++e) at[e] = element(communicator.rank(), e + i);
+        for (std::size_t e = 0; e < kCount; ++e)
+          at[e] = input_element(0, communicator.rank(), e + i);
         // Of all kinds and lengths, in the same order on all ranks.
         const std::size_t count = i % 3 == 0 ? 5 : kCount - i;
         const Collective kinds[] = {Collective::kAllReduce, Collective::kBroadcast,
@@ -185,7 +149,8 @@ TEST_P(Collectives, SeveralAtATime) {
                               index % 3 == 0 ? std::size_t{5} : kCount - index, 0};
         for (std::size_t e = 0; e < problem.count; ++e) {
           double wanted = 0;
-          for (int rank = 0; rank < (is_sum ? size : 1); ++rank) wanted += element(rank, e + index);
+          for (int rank = 0; rank < (is_sum ? size : 1); ++rank)
+            wanted += input_element(0, rank, e + index);
           ASSERT_EQ(data[index * kCount + e], static_cast<float>(wanted)) << index << ", " << e;
         }
       }

@@ -342,7 +342,7 @@ TEST_P(NeighborFusionTest, ADamagedMessageEndsTheCallsWithItsSender) {
   run(2, [](Fabric& fabric) {
     // The first part, which is all right, has no effect either.
     expect_refused(
-        fabric, [](auto& message) { message.resize(message.size() - 1); },
+        fabric, [](auto& message) { message.pop_back(); },
         "a part of 40 bytes where 39 are left at byte 80");
   });
   run(2, [](Fabric& fabric) {

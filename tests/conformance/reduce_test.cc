@@ -16,7 +16,6 @@ using collective::make_graph;
 using collective::MixingMatrix;
 using collective::neighborhood_of;
 using collective::ReduceOptions;
-using collective::ReduceReport;
 using collective::StochasticReduce;
 using collective::SyncMode;
 using collective::Weighting;

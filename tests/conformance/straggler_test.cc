@@ -19,7 +19,6 @@ namespace {
 
 using collective::LatenessMode;
 using collective::StragglerOptions;
-using collective::StragglerReport;
 using collective::StragglerRing;
 using transport::Fabric;
 

@@ -12,6 +12,7 @@
 
 #include "collectives/communicator.h"
 #include "tests/sim/hostile_world.h"
+#include "tests/support/collective_data.h"
 
 namespace dunlin::testing {
 namespace {
@@ -30,11 +31,6 @@ using collective::Request;
 constexpr std::size_t kCounts[] = {0, 1, 2, 3, 7, 33, 128, 257, 515};
 constexpr std::size_t kPerVector = 3;  // times as much where there is one vector only
 
-// Element e of rank r's input to a call; small integers, whose sums float32 holds exactly.
-float element(std::size_t call, int rank, std::size_t e) {
-  return static_cast<float>((e * 7 + static_cast<std::size_t>(rank) * 13 + call * 29) % 101) - 50;
-}
-
 // One call of all ranks.
 struct Planned {
   std::size_t number = 0;
@@ -46,20 +42,7 @@ struct Planned {
   std::size_t output = 0;
 
   float expected(int rank, std::size_t e) const {
-    const std::size_t n = problem.count;
-    const std::size_t mine = static_cast<std::size_t>(rank) * n;
-    switch (problem.collective) {
-      case Collective::kBroadcast:
-        return element(number, problem.root, e);
-      case Collective::kReduceScatter:
-        return sum(mine + e);
-      case Collective::kAllGather:
-        return element(number, static_cast<int>(e / n), e % n);
-      case Collective::kAllToAll:
-        return element(number, static_cast<int>(e / n), mine + e % n);
-      default:
-        return sum(e);
-    }
+    return testing::output_element(number, problem, op, rank, e);
   }
   Call call(int rank, float* memory) const {
     const std::size_t within = is_in_place ? problem.in_place_offset(rank) : 0;
@@ -71,13 +54,6 @@ struct Planned {
             {DataType::kFloat32, op},
             problem.root,
             algorithm->name};
-  }
-
- private:
-  float sum(std::size_t e) const {
-    float sum = 0;
-    for (int rank = 0; rank < problem.size; ++rank) sum += element(number, rank, e);
-    return op == ReduceOp::kAverage ? sum / static_cast<float>(problem.size) : sum;
   }
 };
 
@@ -158,7 +134,7 @@ class Member {
       auto* const input =
           const_cast<float*>(static_cast<const float*>(planned.call(rank, memory_).input));
       for (std::size_t e = 0; e < problem.input_count(); ++e)
-        input[e] = element(planned.number, rank, e);
+        input[e] = testing::input_element(planned.number, rank, e);
     }
   }
 

@@ -16,7 +16,6 @@ namespace dunlin::testing {
 namespace {
 
 using collective::LockOutcome;
-using collective::MutexMember;
 using collective::MutexMembers;
 using collective::MutexWords;
 using State = collective::MutexProtocol::State;

@@ -29,6 +29,27 @@ TEST(FluidNetwork, SharesALinkFairly) {
   EXPECT_NEAR(ends[2], 3, 1e-9);  // the other 10 bytes at 10 per second
 }
 
+// Rates are only given anew where flows connect links to those that have changed: here by way of
+// the second transfer, and not on the link apart.
+TEST(FluidNetwork, AnEndIsFeltAsFarAsFlowsConnectLinks) {
+  FluidNetwork network;
+  const auto narrow = network.add_link(30);
+  const auto wide = network.add_link(100);
+  const auto apart = network.add_link(10);
+  double ends[4] = {};
+  const auto end_of = [&](int which) { return [&, which] { ends[which] = network.now(); }; };
+  network.transfer(15, {narrow}, end_of(0));        // 15 per second
+  network.transfer(45, {narrow, wide}, end_of(1));  // 15, then 30
+  network.transfer(155, {wide}, end_of(2));         // 85, then 70
+  network.transfer(30, {apart}, end_of(3));         // 10
+  while (network.step()) {
+  }
+  EXPECT_NEAR(ends[0], 1, 1e-9);
+  EXPECT_NEAR(ends[1], 2, 1e-9);
+  EXPECT_NEAR(ends[2], 2, 1e-9);
+  EXPECT_NEAR(ends[3], 3, 1e-9);
+}
+
 TEST(FluidNetwork, AMentionMoreTakesTheRateOnceMore) {
   FluidNetwork network;
   const auto link = network.add_link(10);

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <sstream>
-
 namespace dunlin::testing {
 
 CommandResult perf(int ranks, const std::vector<std::string>& arguments) {
@@ -11,13 +9,6 @@ CommandResult perf(int ranks, const std::vector<std::string>& arguments) {
                                    DUNLIN_PERF};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return run_command(command, {{"DUNLIN_TRANSPORTS", "shm"}});
-}
-
-std::vector<Json> json_lines(const std::string& text) {
-  std::vector<Json> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(Json::parse(line));
-  return lines;
 }
 
 std::vector<Json> measure(int ranks, std::vector<std::string> arguments) {

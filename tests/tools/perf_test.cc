@@ -6,6 +6,7 @@
 #include <chrono>
 #include <fstream>
 
+#include "tests/support/files.h"
 #include "tests/tools/perf_command.h"
 
 namespace dunlin::testing {
@@ -235,9 +236,7 @@ TEST(DunlinPerf, PrintsATableAndWritesJsonToAFile) {
   const CommandResult result = perf(2, {"notify", "--iterations", "40", "--json", path});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("ping-pong"));
-  std::ifstream file(path);
-  const std::string written{std::istreambuf_iterator<char>(file), {}};
-  EXPECT_THAT(json_lines(written), SizeIs(1));
+  EXPECT_THAT(json_lines(content_of(path)), SizeIs(1));
 }
 
 TEST(DunlinPerf, OneRankIsTold) {

@@ -1,16 +1,14 @@
-// dunlin-schedule: what it prints and draws; and the units it reads.
+// dunlin-schedule: what it prints and draws.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "tests/support/command.h"
+#include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
-#include "tools/dunlin-schedule/units.h"
 
 namespace dunlin::schedule {
 namespace {
@@ -26,37 +24,6 @@ nlohmann::json json_of(const std::vector<std::string>& arguments) {
   const auto result = run(arguments);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   return nlohmann::json::parse(result.out);
-}
-
-std::string contents(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
-TEST(Units, OfTimesRatesAndSizes) {
-  EXPECT_DOUBLE_EQ(parse_seconds("2us").value(), 2e-6);
-  EXPECT_DOUBLE_EQ(parse_seconds("0.1ns").value(), 1e-10);
-  EXPECT_EQ(parse_seconds("0").value(), 0);
-  EXPECT_DOUBLE_EQ(parse_bandwidth("100Gb").value(), 1 / 12.5e9);
-  EXPECT_DOUBLE_EQ(parse_bandwidth("12.5GB/s").value(), 1 / 12.5e9);
-  EXPECT_EQ(parse_bandwidth("unlimited").value(), 0);
-  EXPECT_EQ(parse_size("64KiB").value(), 65536u);
-  EXPECT_EQ(parse_size("1M").value(), 1048576u);
-  EXPECT_EQ(parse_size("25.6MB").value(), 25'600'000u);
-  EXPECT_EQ(parse_grid("4x8").value().columns, 8);
-  EXPECT_EQ(format_seconds(1.204e-3), "1.204 ms");
-}
-
-TEST(Units, RefuseWhatIsNone) {
-  for (const char* const text : {"", "2", "us", "-1us", "2 us", "infs", "nan", "2usx"})
-    EXPECT_EQ(parse_seconds(text).status().code(), Code::kInvalidArgument) << text;
-  for (const char* const text : {"", "0Gb", "10", "Gb", "10Gbs", "-1GB"})
-    EXPECT_EQ(parse_bandwidth(text).status().code(), Code::kInvalidArgument) << text;
-  for (const char* const text : {"", "1KB2", "x", "1e30", "-5"})
-    EXPECT_EQ(parse_size(text).status().code(), Code::kInvalidArgument) << text;
-  for (const char* const text : {"", "4", "4x", "x4", "0x4", "4x4x4", "-1x4"})
-    EXPECT_EQ(parse_grid(text).status().code(), Code::kInvalidArgument) << text;
 }
 
 TEST(List, HasEveryAlgorithm) {
@@ -115,8 +82,8 @@ TEST(Draw, WritesPictureAndTrace) {
   const auto result =
       run({"draw", "--algorithm", "ring", "--ranks", "4", "--svg", svg, "--trace", trace});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(contents(svg), HasSubstr("data-step=\"3:0\""));
-  EXPECT_GT(nlohmann::json::parse(contents(trace)).at("traceEvents").size(), 40u);
+  EXPECT_THAT(testing::content_of(svg), HasSubstr("data-step=\"3:0\""));
+  EXPECT_GT(nlohmann::json::parse(testing::content_of(trace)).at("traceEvents").size(), 40u);
   EXPECT_EQ(run({"draw", "--algorithm", "ring"}).exit_code, 2);
   EXPECT_EQ(run({"draw", "--svg", svg}).exit_code, 2);
   EXPECT_EQ(run({"draw", "--algorithm", "ring", "--svg", folder.file("none/x.svg")}).exit_code, 1);

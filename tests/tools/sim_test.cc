@@ -4,18 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "tests/support/command.h"
+#include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
+#include "tests/tools/json_lines.h"
 
 namespace dunlin::testing {
 namespace {
 
-using Json = nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -23,13 +21,6 @@ using ::testing::SizeIs;
 CommandResult sim(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), DUNLIN_SIM);
   return run_command(arguments);
-}
-
-std::vector<Json> json_lines(const std::string& text) {
-  std::vector<Json> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(Json::parse(line));
-  return lines;
 }
 
 // Its JSON lines; it has to succeed.
@@ -291,9 +282,7 @@ TEST(DunlinSim, FiguresAreForPeopleToo) {
   EXPECT_THAT(result.out, HasSubstr("reduce: 4 ranks, rack 2.00 us + 12.5 GB/s, seed 1"));
   EXPECT_THAT(result.out, HasSubstr("100.0 % with every input"));
   EXPECT_THAT(result.out, HasSubstr("events in"));
-  std::ifstream file(path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  EXPECT_THAT(json_lines(text), SizeIs(1));
+  EXPECT_THAT(json_lines(content_of(path)), SizeIs(1));
 }
 
 TEST(DunlinSim, WrongUsageIsExplained) {

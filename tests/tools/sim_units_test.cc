@@ -21,19 +21,6 @@ TEST(SimUnits, TimesHaveAUnit) {
   }
 }
 
-TEST(SimUnits, BandwidthsAreOfBitsOrBytes) {
-  EXPECT_DOUBLE_EQ(parse_bandwidth("100Gb").value(), 12.5e9);
-  EXPECT_DOUBLE_EQ(parse_bandwidth("12.5GB").value(), 12.5e9);
-  EXPECT_DOUBLE_EQ(parse_bandwidth("800MB/s").value(), 800e6);
-  EXPECT_DOUBLE_EQ(parse_bandwidth("8b").value(), 1);
-  EXPECT_DOUBLE_EQ(parse_bandwidth("3kB").value(), 3000);
-  EXPECT_DOUBLE_EQ(parse_bandwidth("1.6Tb/s").value(), 200e9);
-  EXPECT_DOUBLE_EQ(parse_bandwidth("unlimited").value(), 0);
-  for (const char* wrong : {"", "100", "0GB", "-1GB", "100G", "100Gbit", "GB", "100 GB", "nanGB"}) {
-    EXPECT_EQ(parse_bandwidth(wrong).status().code(), Code::kInvalidArgument) << wrong;
-  }
-}
-
 TEST(SimUnits, TroublesNameTheirRank) {
   EXPECT_EQ(parse_straggler("3:5").value().rank, Rank(3));
   EXPECT_DOUBLE_EQ(parse_straggler("0:1.5").value().factor, 1.5);
@@ -61,8 +48,6 @@ TEST(SimUnits, TimesAreToldInTheUnitThatSuits) {
   EXPECT_EQ(format_duration(2500ns), "2.50 us");
   EXPECT_EQ(format_duration(1204us), "1.204 ms");
   EXPECT_EQ(format_duration(90s), "90.000 s");
-  EXPECT_EQ(format_bytes(0), "0 B");
-  EXPECT_EQ(format_bytes(12.5e9), "12.5 GB");
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 namespace dunlin::testing {
 namespace {
 
-using transport::Completion;
 using transport::Fabric;
 
 constexpr std::size_t kSize = 4096;

@@ -9,7 +9,6 @@
 namespace dunlin::perf {
 
 using transport::Completion;
-using transport::Lane;
 using transport::Visibility;
 
 Result<std::unique_ptr<MutexTurns>> MutexTurns::create(Job& job) {

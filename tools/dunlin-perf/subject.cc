@@ -11,7 +11,6 @@ namespace dunlin::perf {
 namespace {
 
 using collective::Algorithm;
-using collective::Call;
 using collective::Collective;
 using collective::Communicator;
 using collective::Problem;

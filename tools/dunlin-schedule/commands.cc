@@ -11,7 +11,7 @@
 #include "collectives/schedule/check.h"
 #include "collectives/schedule/draw.h"
 #include "runtime/print.h"
-#include "tools/dunlin-schedule/units.h"
+#include "tools/lib/units.h"
 
 namespace dunlin::schedule {
 namespace {
@@ -61,21 +61,21 @@ std::string row(const Costed& costed) {
   std::string formula = "-";
   std::string difference = "-";
   if (costed.formula) {
-    formula = format_seconds(*costed.formula);
+    formula = tools::format_seconds(*costed.formula);
     const double share = *costed.formula > 0 ? report.seconds / *costed.formula - 1 : 0;
     difference = fmt::format("{:+.2f} %", std::abs(share) < 5e-5 ? 0.0 : 100 * share);
   }
   return fmt::format("{:<20}{:>12}{:>12}{:>10}{:>11}{:>12}{:>12}{:>10}\n", costed.algorithm->name,
-                     format_seconds(report.seconds), formula, difference, messages,
-                     format_bytes(static_cast<double>(report.links[0].bytes)),
-                     format_bytes(static_cast<double>(report.links[1].bytes)),
+                     tools::format_seconds(report.seconds), formula, difference, messages,
+                     tools::format_bytes(static_cast<double>(report.links[0].bytes)),
+                     tools::format_bytes(static_cast<double>(report.links[1].bytes)),
                      report.critical_path.size());
 }
 
 std::string describe(const Options& options, bool with_groups = true) {
   return fmt::format(
       "{} of {} over {} ranks{}", options.words.collective,
-      format_bytes(static_cast<double>(options.bytes)), options.problem.size,
+      tools::format_bytes(static_cast<double>(options.bytes)), options.problem.size,
       with_groups ? fmt::format(" in {} groups", options.grouping.groups()) : std::string());
 }
 

@@ -11,7 +11,7 @@
 
 #include "runtime/print.h"
 #include "tools/dunlin-schedule/commands.h"
-#include "tools/dunlin-schedule/units.h"
+#include "tools/lib/units.h"
 
 namespace dunlin::schedule {
 namespace {
@@ -156,11 +156,11 @@ std::vector<Statement> judge(const std::vector<Figure>& figures) {
                         fmt::format("from 512 to 1024 it grows {:.3f} times as much as from 256 "
                                     "to 512 (linear: 2)",
                                     slope)});
-  statements.push_back(
-      {"2.2: the torus takes less than the ring",
-       torus.points[last].seconds < ring.points[last].seconds,
-       fmt::format("{} against {} at 1024 workers", format_seconds(torus.points[last].seconds),
-                   format_seconds(ring.points[last].seconds))});
+  statements.push_back({"2.2: the torus takes less than the ring",
+                        torus.points[last].seconds < ring.points[last].seconds,
+                        fmt::format("{} against {} at 1024 workers",
+                                    tools::format_seconds(torus.points[last].seconds),
+                                    tools::format_seconds(ring.points[last].seconds))});
   const double flat_tga = growth(tga) / growth(ring);
   const double flat_hierarchical = growth(hierarchical) / growth(ring);
   statements.push_back(
@@ -222,7 +222,7 @@ std::string table(const Figure& figure) {
     for (const Point& point : figure.series[i].points) {
       auto& row = rows[figure.is_by_groups() ? point.groups : point.workers];
       row.resize(figure.series.size(), "-");
-      row[i] = format_seconds(point.seconds);
+      row[i] = tools::format_seconds(point.seconds);
     }
   }
   text += "\n";
@@ -256,10 +256,8 @@ std::string json_lines(const Figure& figure) {
 }  // namespace
 
 Status figures(const Words& words) {
-  collective::LinkCost link;
-  DUNLIN_ASSIGN(link.alpha, parse_seconds(words.alpha));
-  DUNLIN_ASSIGN(link.beta, parse_bandwidth(words.bandwidth));
-  DUNLIN_ASSIGN(const std::size_t bytes, parse_size(words.size));
+  DUNLIN_ASSIGN(const collective::LinkCost link, parse_link(words.alpha, words.bandwidth));
+  DUNLIN_ASSIGN(const std::size_t bytes, tools::parse_size(words.size));
   if (bytes < words.element || (link.alpha == 0 && link.beta == 0))
     return {Code::kInvalidArgument, "figures need a size, and messages that cost something"};
   const Model model(link, bytes / words.element, words.element);

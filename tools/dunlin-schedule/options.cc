@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tools/dunlin-schedule/units.h"
+#include "tools/lib/units.h"
 
 namespace dunlin::schedule {
 namespace {
@@ -21,13 +21,6 @@ bool suits(const Algorithm& algorithm, const Options& options, bool is_only_one)
   shape.groups = &options.grouping;
   shape.grid = options.grid;
   return algorithm.check(options.problem, shape).is_ok();
-}
-
-Result<LinkCost> parse_link(const std::string& alpha, const std::string& bandwidth) {
-  LinkCost link;
-  DUNLIN_ASSIGN(link.alpha, parse_seconds(alpha));
-  DUNLIN_ASSIGN(link.beta, parse_bandwidth(bandwidth));
-  return link;
 }
 
 Status choose_algorithms(Options& options) {
@@ -47,11 +40,19 @@ Status choose_algorithms(Options& options) {
 
 }  // namespace
 
+Result<LinkCost> parse_link(const std::string& alpha, const std::string& bandwidth) {
+  LinkCost link;
+  DUNLIN_ASSIGN(link.alpha, tools::parse_seconds(alpha));
+  DUNLIN_ASSIGN(const double bytes_per_second, tools::parse_bandwidth(bandwidth));
+  link.beta = bytes_per_second == 0 ? 0 : 1 / bytes_per_second;
+  return link;
+}
+
 Result<Options> resolve(const Words& words) {
   Options options;
   options.words = words;
   DUNLIN_ASSIGN(const auto kind, collective::parse_collective(words.collective));
-  DUNLIN_ASSIGN(const std::size_t size, parse_size(words.size));
+  DUNLIN_ASSIGN(const std::size_t size, tools::parse_size(words.size));
   const bool is_barrier = kind == collective::Collective::kBarrier;
   options.element = words.element;
   options.problem = {kind, words.ranks, is_barrier ? 0 : size / words.element, words.root};
@@ -65,10 +66,10 @@ Result<Options> resolve(const Words& words) {
     options.hosts = Grouping::of(host_of);
   }
   if (!words.grid.empty()) {
-    DUNLIN_ASSIGN(options.grid, parse_grid(words.grid));
+    DUNLIN_ASSIGN(options.grid, tools::parse_grid(words.grid));
   }
   if (!words.segment.empty()) {
-    DUNLIN_ASSIGN(const std::size_t segment, parse_size(words.segment));
+    DUNLIN_ASSIGN(const std::size_t segment, tools::parse_size(words.segment));
     options.segment = std::max<std::size_t>(1, segment / words.element);
   }
   DUNLIN_ASSIGN(options.between, parse_link(words.alpha, words.bandwidth));
@@ -76,7 +77,7 @@ Result<Options> resolve(const Words& words) {
       options.within,
       parse_link(words.intra_alpha.empty() ? words.alpha : words.intra_alpha,
                  words.intra_bandwidth.empty() ? words.bandwidth : words.intra_bandwidth));
-  DUNLIN_ASSIGN(options.gamma, parse_seconds(words.gamma));
+  DUNLIN_ASSIGN(options.gamma, tools::parse_seconds(words.gamma));
   DUNLIN_TRY(choose_algorithms(options));
   return options;
 }

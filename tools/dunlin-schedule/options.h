@@ -57,6 +57,8 @@ struct Options {
 };
 
 Result<Options> resolve(const Words& words);
+// A latency and a bandwidth as written; "unlimited" costs nothing per byte.
+Result<collective::LinkCost> parse_link(const std::string& alpha, const std::string& bandwidth);
 
 // The programs of all ranks.
 Result<std::vector<collective::Program>> make_schedule(const Options& options,

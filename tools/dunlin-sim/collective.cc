@@ -2,8 +2,6 @@
 // executor that runs on real fabrics.
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "collectives/schedule/choose.h"
 #include "tools/dunlin-sim/command.h"
 #include "tools/dunlin-sim/schedule_world.h"
@@ -51,10 +49,9 @@ class CollectiveCommand final : public Command {
     app.add_option("--groups", groups_, "of neighbouring ranks (default: the hosts)")
         ->check(CLI::PositiveNumber)
         ->group(kOwnOptions);
-    app.add_option_function<std::string>(
-           "--grid", [this](const std::string& text) { grid_ = parse_grid(text); },
-           "ROWSxCOLUMNS, of the ranks or of the groups (default: as square as can be)")
-        ->group(kOwnOptions);
+    add_parsed(app, "--grid",
+               "ROWSxCOLUMNS, of the ranks or of the groups (default: as square as can be)",
+               tools::parse_grid, grid_);
     app.add_option("--segment", segment_, "bytes of a message: longer ones are pipelined")
         ->transform(CLI::AsSizeValue(false))
         ->check(CLI::PositiveNumber)
@@ -133,18 +130,6 @@ class CollectiveCommand final : public Command {
   }
   std::string count_help() const {
     return has_parts() ? "the same in floats of each rank's part" : "the same in floats";
-  }
-
-  static Grid parse_grid(std::string_view text) {
-    Grid grid{0, 0};
-    const char* const end = text.data() + text.size();
-    const auto rows = std::from_chars(text.data(), end, grid.rows);
-    if (rows.ec == std::errc() && rows.ptr != end && *rows.ptr == 'x') {
-      const auto columns = std::from_chars(rows.ptr + 1, end, grid.columns);
-      if (columns.ec == std::errc() && columns.ptr == end && grid.rows > 0 && grid.columns > 0)
-        return grid;
-    }
-    throw CLI::ValidationError("--grid", fmt::format("'{}' is not ROWSxCOLUMNS", text));
   }
 
   static bool is_one_host(const Scenario& scenario) {

@@ -41,18 +41,38 @@ void FluidNetwork::transfer(double bytes, const std::vector<Link>& links, Action
   for (const Use& use : flows_.back().uses) {
     links_[use.link].flows.push_back(&flows_.back());
     links_[use.link].mentions += use.times;
+    changed_.push_back(use.link);
   }
-  has_fair_rates_ = false;
+}
+
+// All links that flows connect, by however many others, to one that has changed. Rates elsewhere
+// stay what they are.
+void FluidNetwork::find_affected() {
+  ++round_;
+  affected_.clear();
+  unfixed_ = 0;
+  const auto visit = [this](Link link) {
+    if (std::exchange(links_[link].seen, round_) != round_) affected_.push_back(link);
+  };
+  for (const Link link : changed_) visit(link);
+  changed_.clear();
+  for (std::size_t i = 0; i < affected_.size(); ++i) {
+    for (Flow* const flow : links_[affected_[i]].flows) {
+      if (std::exchange(flow->seen, round_) == round_) continue;
+      flow->is_fixed = false;
+      ++unfixed_;
+      for (const Use& use : flow->uses) visit(use.link);
+    }
+  }
 }
 
 // Progressive filling: the link that gives its users least fixes their rates, then the next one.
 // Shares only change where rates were fixed, so that a heap finds the next one: its offers that
 // aren't a link's share any more are passed over.
 void FluidNetwork::share_links() {
-  has_fair_rates_ = true;
-  for (Flow& flow : flows_) flow.is_fixed = false;
+  find_affected();
   offers_.clear();
-  for (Link link = 0; link < links_.size(); ++link) {
+  for (const Link link : affected_) {
     LinkState& state = links_[link];
     if (state.flows.empty()) continue;
     state.left = state.bandwidth;
@@ -61,7 +81,6 @@ void FluidNetwork::share_links() {
     offers_.push_back({state.share, link});
   }
   std::make_heap(offers_.begin(), offers_.end(), std::greater<>());
-  unfixed_ = flows_.size();
   while (unfixed_ > 0) {
     const Offer least = offers_.front();
     std::pop_heap(offers_.begin(), offers_.end(), std::greater<>());
@@ -101,6 +120,7 @@ void FluidNetwork::fix_rates(LinkState& tightest) {
 }
 
 void FluidNetwork::advance(double to) {
+  if (to == now_) return;
   for (Flow& flow : flows_) flow.left -= flow.rate * (to - now_);
   now_ = to;
 }
@@ -110,13 +130,23 @@ void FluidNetwork::remove(std::list<Flow>::iterator flow) {
     LinkState& used = links_[use.link];
     used.flows.erase(std::find(used.flows.begin(), used.flows.end(), &*flow));
     used.mentions -= use.times;
+    changed_.push_back(use.link);
   }
   flows_.erase(flow);
-  has_fair_rates_ = false;
+}
+
+bool FluidNetwork::run_timer() {
+  Action action = timers_.top().action;
+  advance(timers_.top().at);
+  timers_.pop();
+  action();
+  return true;
 }
 
 bool FluidNetwork::step() {
-  if (!has_fair_rates_) share_links();
+  // What begins at this very moment comes first: rates are given once for all of it.
+  if (!timers_.empty() && timers_.top().at <= now_) return run_timer();
+  if (!changed_.empty()) share_links();
   auto first = flows_.end();
   double end = kNever;
   for (auto flow = flows_.begin(); flow != flows_.end(); ++flow) {
@@ -126,13 +156,7 @@ bool FluidNetwork::step() {
       first = flow;
     }
   }
-  if (!timers_.empty() && timers_.top().at <= end) {
-    Action action = timers_.top().action;
-    advance(timers_.top().at);
-    timers_.pop();
-    action();
-    return true;
-  }
+  if (!timers_.empty() && timers_.top().at <= end) return run_timer();
   if (first == flows_.end()) return false;
   advance(end);
   Action done = std::move(first->done);

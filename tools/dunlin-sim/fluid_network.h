@@ -46,6 +46,7 @@ class FluidNetwork {
     double left = 0;  // bytes
     double rate = 0;
     bool is_fixed = false;
+    std::uint64_t seen = 0;  // by the round that gave it its rate
     std::vector<Use> uses;
     Action done;
   };
@@ -59,6 +60,7 @@ class FluidNetwork {
     double wanted = 0;
     double share = 0;
     bool is_touched = false;
+    std::uint64_t seen = 0;  // by a round, as of flows
   };
   // A link by its share when it was put into the heap.
   struct Offer {
@@ -70,14 +72,18 @@ class FluidNetwork {
   };
 
   void share_links();
+  void find_affected();
   void fix_rates(LinkState& tightest);
   void offer(Link link);
   void advance(double to);
+  bool run_timer();
   void remove(std::list<Flow>::iterator flow);
 
   std::vector<LinkState> links_;
   std::list<Flow> flows_;       // as they began
-  bool has_fair_rates_ = true;  // false: flows have begun or ended since
+  std::vector<Link> changed_;   // links of flows that have begun or ended since rates were given
+  std::uint64_t round_ = 0;     // of giving rates
+  std::vector<Link> affected_;  // in this round
   std::vector<Offer> offers_;   // a heap, the least share in front
   std::size_t unfixed_ = 0;     // flows without a rate, in share_links()
   std::vector<Link> touched_;   // of fix_rates()

@@ -11,7 +11,6 @@ namespace dunlin::simulate {
 using collective::BufferKind;
 using collective::Collective;
 using collective::ExecutorPeer;
-using collective::PeerBuffer;
 using collective::Stream;
 
 bool TimedCompute::run(collective::Reduction reduction, std::span<const std::byte* const> inputs,

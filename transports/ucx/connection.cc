@@ -114,9 +114,7 @@ void Connection::close_endpoints() {
 
 void Connection::say_goodbye(LaneKind ending, LaneKind over) {
   if (path(over).endpoint == nullptr) return;
-  ServiceHeader header = engine_.service(*this, ServiceKind::kGoodbye);
-  header.lane = ending;
-  send_over(over, header, {});
+  send_over(over, engine_.service(*this, ServiceKind::kGoodbye, ending), {});
 }
 
 void Connection::send_over(LaneKind over, const ServiceHeader& header, Bytes payload) {
@@ -162,9 +160,7 @@ bool Connection::is_parting() const {
 
 void Connection::answer_goodbye(LaneKind ending) {
   if (path(ending).endpoint == nullptr) return;
-  ServiceHeader header = engine_.service(*this, ServiceKind::kFarewell);
-  header.lane = ending;
-  send_over(ending, header, {});
+  send_over(ending, engine_.service(*this, ServiceKind::kFarewell, ending), {});
 }
 
 void Connection::on_error(void* user_data, ucp_ep_h, ucs_status_t status) {

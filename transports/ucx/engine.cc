@@ -131,21 +131,21 @@ bool Engine::arm() {
   return is_quiet;
 }
 
-ServiceHeader Engine::service(const Connection& to, ServiceKind kind) const {
+ServiceHeader Engine::service(const Connection& to, ServiceKind kind, LaneKind lane,
+                              std::uint64_t order) const {
   ServiceHeader header{};
   header.token = to.peer_token();
   header.source = static_cast<std::uint32_t>(context_.self.value());
   header.version = kWireVersion;
   header.kind = kind;
+  header.lane = lane;
+  header.order = order;
   return header;
 }
 
 void Engine::answer_flush(Rank peer, LaneKind lane, std::uint64_t order) {
   Connection& to = connection(peer);
-  ServiceHeader header = service(to, ServiceKind::kFlushed);
-  header.lane = lane;
-  header.order = order;
-  to.send(header);
+  to.send(service(to, ServiceKind::kFlushed, lane, order));
 }
 
 // The bytes follow the lane's own way: control messages don't queue behind them.
@@ -156,18 +156,14 @@ void Engine::answer_read(Rank peer, LaneKind lane, const MessageHeader& message)
     return;
   }
   Connection& to = connection(peer);
-  ServiceHeader header = service(to, ServiceKind::kRead);
-  header.lane = lane;
-  header.order = message.order;
   const auto bytes = entry->memory->bytes().subspan(message.offset, message.size);
-  to.send_over(lane, header, Bytes(bytes.begin(), bytes.end()));
+  to.send_over(lane, service(to, ServiceKind::kRead, lane, message.order),
+               Bytes(bytes.begin(), bytes.end()));
 }
 
 void Engine::reject(Rank peer, LaneKind lane, const MessageHeader& message, Code code) {
   Connection& to = connection(peer);
-  ServiceHeader header = service(to, ServiceKind::kRejected);
-  header.lane = lane;
-  header.order = message.order;
+  ServiceHeader header = service(to, ServiceKind::kRejected, lane, message.order);
   header.region = message.region;
   header.code = code;
   to.send(header);

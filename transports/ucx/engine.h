@@ -51,8 +51,10 @@ class Engine {
   // Holds operations that UCX may still call back about.
   void keep(std::unique_ptr<Operation[]> ring) { kept_.push_back(std::move(ring)); }
 
-  // A service message to that peer, filled in but for what its kind needs.
-  ServiceHeader service(const Connection& to, ServiceKind kind) const;
+  // A service message to that peer, filled in but for region and code. Hello and revoked concern no
+  // lane.
+  ServiceHeader service(const Connection& to, ServiceKind kind, LaneKind lane = LaneKind::kData,
+                        std::uint64_t order = 0) const;
   void answer_flush(Rank peer, LaneKind lane, std::uint64_t order);
   void answer_read(Rank peer, LaneKind lane, const MessageHeader& message);
   void reject(Rank peer, LaneKind lane, const MessageHeader& message, Code code);

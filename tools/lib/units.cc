@@ -1,4 +1,4 @@
-#include "tools/dunlin-schedule/units.h"
+#include "tools/lib/units.h"
 
 #include <fmt/format.h>
 
@@ -8,23 +8,8 @@
 #include <optional>
 #include <span>
 
-namespace dunlin::schedule {
+namespace dunlin::tools {
 namespace {
-
-Status wrong(std::string_view text, const char* what) {
-  return {Code::kInvalidArgument, fmt::format("'{}' is not {}", text, what)};
-}
-
-// The number that the text begins with, not negative; what follows it is left.
-template <typename Number>
-std::optional<Number> take_number(std::string_view& text) {
-  Number number = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (read.ec != std::errc() || number < 0) return std::nullopt;
-  if (!std::isfinite(static_cast<double>(number))) return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(read.ptr - text.data()));
-  return number;
-}
 
 struct Unit {
   std::string_view name;
@@ -47,12 +32,29 @@ constexpr Unit kSizes[] = {{"", 1},       {"B", 1},        {"K", 0x1p10},   {"Ki
 
 }  // namespace
 
+Status not_right(std::string_view text, const char* what) {
+  return {Code::kInvalidArgument, fmt::format("'{}' is not {}", text, what)};
+}
+
+template <typename Number>
+std::optional<Number> take_number(std::string_view& text) {
+  Number number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (read.ec != std::errc() || number < 0) return std::nullopt;
+  if (!std::isfinite(static_cast<double>(number))) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(read.ptr - text.data()));
+  return number;
+}
+template std::optional<int> take_number(std::string_view& text);
+template std::optional<double> take_number(std::string_view& text);
+
 Result<double> parse_seconds(std::string_view text) {
   std::string_view unit = text;
   const auto number = take_number<double>(unit);
   if (number && *number == 0 && unit.empty()) return 0.0;
   const auto scale = scale_of(kTimes, unit);
-  if (!number || !scale) return wrong(text, "a time with its unit, such as 300ns, 5us, 1.5ms, 2s");
+  if (!number || !scale)
+    return not_right(text, "a time with its unit, such as 300ns, 5us, 1.5ms, 2s");
   return *number * *scale;
 }
 
@@ -63,10 +65,10 @@ Result<double> parse_bandwidth(std::string_view text) {
   if (unit.ends_with("/s")) unit.remove_suffix(2);
   const auto scale = scale_of(kRates, unit);
   if (!number || *number == 0 || !scale) {
-    return wrong(text,
-                 "a bandwidth, such as 100Gb, 12.5GB, 800MB/s (b: bits, B: bytes) or unlimited");
+    return not_right(
+        text, "a bandwidth, such as 100Gb, 12.5GB, 800MB/s (b: bits, B: bytes) or unlimited");
   }
-  return 1 / (*number * *scale);
+  return *number * *scale;
 }
 
 Result<std::size_t> parse_size(std::string_view text) {
@@ -75,7 +77,7 @@ Result<std::size_t> parse_size(std::string_view text) {
   const auto number = take_number<double>(unit);
   const auto scale = scale_of(kSizes, unit);
   if (!number || !scale || *number * *scale > kLargest)
-    return wrong(text, "a size in bytes up to 2^48, such as 4096, 64KiB, 25.6MB");
+    return not_right(text, "a size in bytes up to 2^48, such as 4096, 64KiB, 25.6MB");
   return static_cast<std::size_t>(std::llround(*number * *scale));
 }
 
@@ -89,7 +91,7 @@ Result<collective::Grid> parse_grid(std::string_view text) {
     const auto suits = [](std::optional<int> n) { return n && *n >= 1 && *n <= kMost; };
     if (suits(rows) && suits(columns) && rest.empty()) return collective::Grid{*rows, *columns};
   }
-  return wrong(text, "a grid of ROWSxCOLUMNS, such as 4x8");
+  return not_right(text, "a grid of ROWSxCOLUMNS, such as 4x8");
 }
 
 std::string format_seconds(double seconds) {
@@ -106,4 +108,4 @@ std::string format_bytes(double bytes) {
   return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 1, kUnits[unit]);
 }
 
-}  // namespace dunlin::schedule
+}  // namespace dunlin::tools

@@ -3,17 +3,24 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "collectives/schedule/team.h"
 #include "runtime/status.h"
 
-namespace dunlin::schedule {
+namespace dunlin::tools {
+
+// "'<text>' is not <what>".
+Status not_right(std::string_view text, const char* what);
+// The number that the text begins with, finite and not negative; what follows it is left.
+template <typename Number>  // int, double
+std::optional<Number> take_number(std::string_view& text);
 
 // A number and its unit, from 0 on: 0.1ns, 2us, 1.5ms, 1s; 0 needs none. In seconds.
 Result<double> parse_seconds(std::string_view text);
-// As seconds per byte. 100Gb and 12.5GB are the same (b bits, B bytes; k, M, G, T: powers of 1000;
+// In bytes per second. 100Gb and 12.5GB are the same (b bits, B bytes; k, M, G, T: powers of 1000;
 // "/s" may follow); "unlimited" is 0.
 Result<double> parse_bandwidth(std::string_view text);
 // In bytes: 65536, 64KiB, 25.6MB (K, M, G: powers of 1024, as with i; kB, MB, GB: of 1000).
@@ -25,4 +32,4 @@ Result<collective::Grid> parse_grid(std::string_view text);
 std::string format_seconds(double seconds);
 std::string format_bytes(double bytes);
 
-}  // namespace dunlin::schedule
+}  // namespace dunlin::tools

@@ -9,6 +9,7 @@
 #include "collectives/expiry.h"
 #include "collectives/member_watch.h"
 #include "collectives/schedule/choose.h"
+#include "runtime/topology.h"
 
 namespace dunlin::collective {
 
@@ -17,6 +18,14 @@ using transport::Fabric;
 namespace {
 
 constexpr int kLooksBeforeWaiting = 32;
+
+// Where ranks share cores, whoever is waited for may need this one: none.
+int looks_before_waiting(Fabric& fabric) {
+  const int local_ranks = fabric.bootstrap().job().local_size;
+  const WaitPolicy policy =
+      WaitPolicy::from(fabric.config(), local_ranks, cores_shared_by(local_ranks));
+  return policy.spins == 0 ? 0 : kLooksBeforeWaiting;
+}
 
 using Forced = std::array<std::string, std::size(kAllCollectives)>;  // by collective
 
@@ -48,12 +57,14 @@ class Communicator::Impl final : public transport::Retired {
   explicit Impl(std::unique_ptr<Members> members)
       : group(std::move(members)),
         operations(*group),
-        watch(group->fabric(), group->options().members) {}
+        watch(group->fabric(), group->options().members),
+        looks(looks_before_waiting(group->fabric())) {}
   bool is_done() const override { return operations.is_quiet(); }
 
   std::unique_ptr<Members> group;
   Operations operations;
   MemberWatch watch;
+  int looks;  // before a wait that gives the core away
   Forced forced;
   int splits = 0;
   std::uint64_t seen = 0;  // version of the peer table
@@ -203,7 +214,7 @@ Status Communicator::wait(const Request& request, Duration timeout,
     return operations.is_over(request) ? Status::ok() : Status::busy();
   };
   // What takes no longer than a cache line's way is not worth a look at the clock.
-  for (int i = 0; i < kLooksBeforeWaiting; ++i) {
+  for (int i = 0; i < impl_->looks; ++i) {
     Status status = look();
     if (MemberWatch::is_loss(status)) break;  // it comes again, and is explained
     if (!status.is_busy()) return status;

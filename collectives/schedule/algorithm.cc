@@ -99,6 +99,8 @@ const std::array kAlgorithms{
     Algorithm{kAllToAll, "shared", "everybody copies out of everybody's mapped memory", !kGroups,
               kMapped, kSynchronizing, kPolite, moves::all_to_all_shared, any},
 
+    Algorithm{kBarrier, "direct", "everybody signals everybody: one hop", !kGroups, !kMapped,
+              kSynchronizing, kPolite, moves::barrier_direct, any},
     Algorithm{kBarrier, "dissemination", "log2 P rounds of signals", !kGroups, !kMapped,
               kSynchronizing, kPolite, moves::barrier_dissemination, any},
 };

@@ -148,6 +148,12 @@ Program all_to_all_pairwise(const Problem& problem, const Shape& shape, int rank
   return builder.take();
 }
 
+Program barrier_direct(const Problem& problem, const Shape&, int rank) {
+  ProgramBuilder builder(rank, problem.size);
+  signal_all(builder, everybody(problem, rank));
+  return builder.take();
+}
+
 Program barrier_dissemination(const Problem& problem, const Shape&, int rank) {
   ProgramBuilder builder(rank, problem.size);
   const Team team = everybody(problem, rank);

@@ -12,6 +12,7 @@ Program reduce_scatter_direct(const Problem& problem, const Shape& shape, int ra
 Program all_gather_ring(const Problem& problem, const Shape& shape, int rank);
 Program all_gather_direct(const Problem& problem, const Shape& shape, int rank);
 Program all_to_all_pairwise(const Problem& problem, const Shape& shape, int rank);
+Program barrier_direct(const Problem& problem, const Shape& shape, int rank);
 Program barrier_dissemination(const Problem& problem, const Shape& shape, int rank);
 
 // Straight from and into the peers' mapped memory.

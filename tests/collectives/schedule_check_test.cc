@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/schedule/check.h"
+#include "collectives/schedule/choose.h"
 
 namespace dunlin::collective {
 namespace {
@@ -237,6 +238,25 @@ TEST(Algorithms, AreFoundByName) {
   const auto missing = find_algorithm(Collective::kAllReduce, "rings");
   ASSERT_EQ(missing.status().code(), Code::kInvalidArgument);
   EXPECT_THAT(missing.status().message(), ::testing::HasSubstr("halving-doubling"));
+}
+
+// Of few ranks that have one another's memory mapped; signals to many would take longer than hops.
+TEST(Algorithms, ABarrierOfOneHostIsOneHop) {
+  const auto barrier_of = [](int size, bool is_all_mapped) {
+    return choose_algorithm({Collective::kBarrier, size, 0, 0}, 4, is_all_mapped)->name;
+  };
+  EXPECT_EQ(barrier_of(4, true), "direct");
+  EXPECT_EQ(barrier_of(4, false), "dissemination");
+  EXPECT_EQ(barrier_of(100, true), "dissemination");
+  const Algorithm& direct = *find_algorithm(Collective::kBarrier, "direct").value();
+  for (const Program& program : generate_all(direct, {Collective::kBarrier, 4, 0, 0}, {})) {
+    bool has_waited = false;
+    for (const Step& step : program.steps) {
+      EXPECT_FALSE(has_waited && step.kind == StepKind::kSignal);
+      has_waited = has_waited || step.kind == StepKind::kWait;
+    }
+    EXPECT_EQ(program.steps.size(), 6u);  // three signals and three waits
+  }
 }
 
 TEST(Algorithms, SayWhatDoesNotSuit) {

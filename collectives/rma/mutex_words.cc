@@ -17,7 +17,8 @@ struct MutexWords::Wire final : transport::Retired {
   RemoteSlice tickets;
   RemoteSlice requests;                          // all of them
   std::vector<RemoteSlice> request_of;           // by place
-  std::unique_ptr<transport::LocalRegion> copy;  // of the requests
+  std::unique_ptr<transport::LocalRegion> copy;  // of the requests, and perhaps longer
+  transport::LocalSlice copied;
   transport::Completion completion;
   std::uint64_t before = 0;
   bool is_posted = false;
@@ -41,6 +42,7 @@ Result<std::unique_ptr<MutexWords>> MutexWords::create(
     wire->request_of.push_back(request);
   }
   DUNLIN_ASSIGN(wire->copy, members.fabric.allocate(count * kWord));
+  DUNLIN_ASSIGN(wire->copied, wire->copy->slice(0, count * kWord));
   wire->words = std::move(words);
   return std::unique_ptr<MutexWords>(new MutexWords(std::move(members), std::move(wire)));
 }
@@ -292,7 +294,7 @@ Status MutexWords::scan(Phase if_somebody, Phase if_nobody) {
       copies[place] = std::atomic_ref(requests[place]).load();
   } else {
     DUNLIN_TRY(carry_out([&](transport::Completion* completion) {
-      return lane_.reads()->get(wire_->requests, wire_->copy->whole(), completion);
+      return lane_.reads()->get(wire_->requests, wire_->copied, completion);
     }));
   }
   next_ = kNobody;

@@ -302,7 +302,7 @@ TEST_P(NeighborFusionTest, SlotsThatSeveralCallsHoldAreClearedForOthers) {
 void expect_refused(Fabric& fabric, const std::function<void(std::vector<std::byte>&)>& damage,
                     std::string_view told) {
   if (fabric.rank() == Rank(1)) {
-    const Pair pair = bare_pair(fabric);
+    Pair pair = bare_pair(fabric);
     const std::vector<float> data(10, 1.0f);
     Part part;
     part.header.key = collective::neighbor::key_of("tensor 0");
@@ -324,6 +324,9 @@ void expect_refused(Fabric& fabric, const std::function<void(std::vector<std::by
     const Status sent = post(fabric, [&] { return pair.messages->send(0, message); });
     EXPECT_TRUE(sent.is_ok()) << sent.to_string();
     sync(fabric, "done");
+    // What was sent has arrived, but its completion may still be on the way here.
+    fabric.retire(std::move(pair.messages));
+    fabric.retire(std::move(pair.chunks));
     return;
   }
   const auto exchange = make_exchange(fabric);

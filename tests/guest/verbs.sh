@@ -2,9 +2,14 @@
 # Tests of the verbs transport that need RDMA devices: to be run in a guest of tools/softroce.
 #
 #   verbs.sh BUILD_DIR threads|processes|shallow|faults|gpu|lossy|job|outage|relink|removal|linkdown|two_hosts
+#   verbs.sh BUILD_DIR contract_threads|contract_processes
 #   verbs.sh BUILD_DIR rails|rails_perf|rail_down|rails_bandwidth
 #   verbs.sh BUILD_DIR soak [SECONDS [SEED]]
+#   verbs.sh BUILD_DIR several CASE...
 #
+# contract_* leave out of threads and processes what takes long and is the same over any lane. several saves boots;
+# networks are whole again for each case, but the devices' counters go on, so what looks at them (shallow, gpu)
+# stands first. It tells how long each took.
 # two_hosts needs two guests, those with rails --devices 2. The long soak, for those who look for leaks and rare faults:
 #
 #   tools/softroce --timeout 1500 -- $PWD/tests/guest/verbs.sh $PWD/build/check soak 600
@@ -164,7 +169,30 @@ start_stream() {
   done
 }
 
+# Sums and averages of many sizes, types and graphs, the tuner and the group generator: they see no more of a transport
+# than the lanes, channels, windows and notifications that the other tests try. Of each kind of call, some stay.
+not_the_contract='*CollectiveAccuracy.*:*Collectives.EveryAlgorithm*:*Collectives.TypesAndOperations*'
+not_the_contract+=':CollectiveTuning.*'
+not_the_contract+=':*GroupAverageTest.*:*PartialTest.LongModels*:*PartialTest.RandomGroups*'
+not_the_contract+=':*NeighborTest.AveragesOverGraphs*'
+not_the_contract+=':*StragglerTest.Sums*:*ReduceTest.SmallLargeAndSingle*:*HierarchicalTest.*:PeerDeathGroups.*'
+
 case $case in
+  contract_threads) exec "$conformance" --gtest_filter="*/threads-$not_the_contract" ;;
+  contract_processes) DUNLIN_VERBS_CONNECT=bootstrap exec "$conformance" --gtest_filter="-*/threads:$not_the_contract" ;;
+  several)
+    failed=() times=()
+    for each in "${@:3}"; do
+      echo "===== $each"
+      began=$SECONDS
+      "$0" "$build" "$each" || failed+=("$each")
+      times+=("$each $((SECONDS - began)) s")
+      for interface in v0 v1; do tc qdisc delete dev $interface root 2>/dev/null; done
+    done
+    printf -v all ', %s' "${times[@]}"
+    echo "took: ${all:2}"
+    ((${#failed[@]} == 0)) || fail "${failed[*]}"
+    ;;
   # librdmacm's state doesn't survive a fork: threads and processes in processes of their own.
   threads) exec "$conformance" --gtest_filter='*/threads' ;;
   # Threads connect through the connection manager, processes through the bootstrap.

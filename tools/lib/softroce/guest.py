@@ -53,7 +53,7 @@ class Guest:
             self._process = await asyncio.create_subprocess_exec(
                 *wrapper, *self._arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                 pass_fds=[end.fileno() for end in self._descriptors], start_new_session=True,
-                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
+                preexec_fn=prepare_process)
         finally:
             for end in self._descriptors:
                 end.close()
@@ -115,6 +115,18 @@ class Guest:
         await self._process.wait()
         if self._reading_log:
             await self._reading_log
+
+
+def prepare_process():
+    """In QEMU's process, before it is QEMU."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # A session is a scheduling group of its own where the kernel has those (autogroups), and niceness counts only
+    # within it. So the group gets ours, or `nice softroce` would change nothing.
+    try:
+        with open("/proc/self/autogroup", "w", encoding="ascii") as group:
+            group.write(str(os.getpriority(os.PRIO_PROCESS, 0)))
+    except OSError:
+        pass  # no such groups, or a niceness that was granted to this process may not be given to a group
 
 
 async def reader_of(end):

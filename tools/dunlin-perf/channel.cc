@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "tools/dunlin-perf/benchmarks.h"
 #include "tools/dunlin-perf/check.h"
@@ -40,7 +41,7 @@ class ChannelExchange {
   }
   Status receive() {
     DUNLIN_TRY(poll());
-    if (payload_.size() != 0) touch(&message_.data.back());
+    if (payload_.size() != 0) touch(&message_->data.back());
     return Status::ok();
   }
 
@@ -53,9 +54,9 @@ class ChannelExchange {
   }
   Status poll() {
     return pair_.job().await(pair_.partner(), "a message", [&] {
-      const auto message = receiver_.poll();
-      if (message) message_ = *message;
-      return message.has_value();
+      // As a whole: a copy of what is in it waits for the stores that have just put it there.
+      message_ = receiver_.poll();
+      return message_.has_value();
     });
   }
   Status release() {
@@ -70,7 +71,7 @@ class ChannelExchange {
     return pair_.job().await(pair_.partner(), "the last ACK",
                              [&] { return sender_.acknowledged() == sender_.sent(); });
   }
-  const transport::Message& message() const { return message_; }
+  const transport::Message& message() const { return *message_; }
 
  private:
   bool is_held() const { return receiver_.released() != receiver_.received(); }
@@ -79,7 +80,7 @@ class ChannelExchange {
   transport::LocalSlice payload_;
   SendQueue sender_;
   ReceiveQueue receiver_;
-  transport::Message message_;
+  std::optional<transport::Message> message_;
 };
 
 Status check(Pair& pair, ChannelExchange& exchange, std::size_t size) {

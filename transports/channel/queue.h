@@ -17,6 +17,7 @@
 #include <span>
 
 #include "transports/channel/slot_exchange.h"
+#include "transports/mapped_cells.h"
 
 namespace dunlin::transport {
 
@@ -55,6 +56,7 @@ class SendQueue {
   NotifyBoard& board_;
   OutSlots& edge_;
   Lane& lane_;
+  Notifier notifier_;  // of the same lane
   PeerCounters& counters_;
   std::uint64_t base_;  // sequence numbers of epoch e start above e << 32
   std::uint32_t depth_;
@@ -102,7 +104,7 @@ class ReceiveQueue {
 
   NotifyBoard& board_;
   InSlots& edge_;
-  Lane& lane_;  // of the ACKs
+  Notifier notifier_;  // of the ACKs' lane
   PeerCounters& counters_;
   std::uint64_t base_;
   std::uint32_t depth_;

@@ -9,13 +9,11 @@
 namespace dunlin::transport::shm {
 
 ShmLane::ShmLane(const ShmLink& link, PeerSegment& peer, const TransportContext& context)
-    : link_(link),
+    : MappedCells(peer.cells(), {peer.sleeping(), peer.needs_fence()}, context.peers, link.peer(),
+                  context.counters.peer(link.peer())),
+      link_(link),
       peer_(peer),
-      cells_(peer.cells()),
-      peers_(context.peers),
-      peer_rank_(link.peer()),
-      index_(context.index),
-      counters_(context.counters.peer(link.peer())) {}
+      index_(context.index) {}
 
 bool ShmLane::is_registered(const RemoteSlice& remote) const {
   const auto& region = static_cast<const ShmRemoteRegion&>(*remote.region());
@@ -70,7 +68,7 @@ Status ShmLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& 
     return report();
   if (!is_transfer_possible(from, to)) [[unlikely]]
     return report(from, to);
-  if (!is_right(notification)) [[unlikely]]
+  if (!is_notification_right(notification, cells_.size())) [[unlikely]]
     return report_notification(notification, cells_.size());
   copy(from, to);
   publish(notification);
@@ -79,11 +77,8 @@ Status ShmLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& 
 }
 
 Status ShmLane::notify(const Notification& notification, Completion* completion) {
-  if (!is_open()) [[unlikely]]
-    return report();
-  if (!is_right(notification)) [[unlikely]]
-    return report_notification(notification, cells_.size());
-  publish(notification);
+  if (!try_notify(notification)) [[unlikely]]
+    return is_open() ? report_notification(notification, cells_.size()) : report();
   fire(completion);
   return Status::ok();
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "transports/lane.h"
+#include "transports/mapped_cells.h"
 #include "transports/shm/segment.h"
 #include "transports/transport.h"
 
@@ -13,7 +14,7 @@ namespace dunlin::transport::shm {
 
 class ShmLink;
 
-class ShmLane final : public Lane, public RemoteReads, public RemoteAtomics {
+class ShmLane final : public Lane, public MappedCells, public RemoteReads, public RemoteAtomics {
  public:
   ShmLane(const ShmLink& link, PeerSegment& peer, const TransportContext& context);
 
@@ -36,13 +37,9 @@ class ShmLane final : public Lane, public RemoteReads, public RemoteAtomics {
   AtomicScope scope() const override { return AtomicScope::kSystem; }
 
  private:
-  // The checks of every operation, without a Status to build: a few nanoseconds are what counts.
-  bool is_open() const { return !is_closed_ && peers_.is_present(peer_rank_); }
+  // Of every operation's checks those that MappedCells doesn't have, without a Status, either.
   bool is_transfer_possible(const LocalSlice& local, const RemoteSlice& remote) const;
   bool is_registered(const RemoteSlice& remote) const;
-  bool is_right(const Notification& notification) const {
-    return is_notification_right(notification, cells_.size());
-  }
   // What is wrong with an operation that failed them.
   Status report() const;
   Status report(const LocalSlice& local, const RemoteSlice& remote) const;
@@ -52,20 +49,11 @@ class ShmLane final : public Lane, public RemoteReads, public RemoteAtomics {
   Status apply(const RemoteSlice& word, std::uint64_t* before, Completion* completion,
                Operation&& operation);
   void copy(const LocalSlice& from, const RemoteSlice& to);
-  void publish(const Notification& notification) {
-    cells_[static_cast<std::size_t>(notification.id)].publish(notification);
-    ++counters_.notifies;
-    peer_.ring();
-  }
+  void wake() override { peer_.wake(); }
 
   const ShmLink& link_;
   PeerSegment& peer_;
-  const std::span<NotifyCell> cells_;  // the peer's
-  const PeerTable& peers_;
-  const Rank peer_rank_;
   const std::size_t index_;  // of the transport in its fabric
-  PeerCounters& counters_;
-  bool is_closed_ = false;
 };
 
 }  // namespace dunlin::transport::shm

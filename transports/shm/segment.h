@@ -96,19 +96,15 @@ class PeerSegment {
   bool is_registered(std::uint32_t place, std::uint64_t generation) const {
     return layout().generations[place].load(std::memory_order_acquire) == generation;
   }
-  // To be called after a notification was stored: wakes the owner if it sleeps.
-  void ring() {
-    if (fence_) std::atomic_thread_fence(std::memory_order_seq_cst);
-    // Pairs with Segment::order_peers_stores(): either the sleeper's last look at its cells sees
-    // the notification, or this sees that it sleeps.
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (layout().sleeping.load(std::memory_order_relaxed) != 0) wake();
-  }
+  // For MappedCells, which looks after each notification whether the owner sleeps. Without a fence
+  // of ours in between it is Segment::order_peers_stores() that this pairs with.
+  const std::atomic<std::uint32_t>& sleeping() const { return layout().sleeping; }
+  bool needs_fence() const { return fence_; }
+  void wake();
 
  private:
   PeerSegment() = default;
   SegmentLayout& layout() const { return *reinterpret_cast<SegmentLayout*>(memory_->data()); }
-  void wake();
 
   std::shared_ptr<MemoryRegion> memory_;
   std::shared_ptr<MemoryRegion> board_;

@@ -69,7 +69,8 @@ bool ShmTransport::arm() {
   segment_->layout().sleeping.store(1, std::memory_order_relaxed);
   // Before the last look at the cells.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // Pairs with PeerSegment::ring(). Where the kernel can't do it, the peers fence for themselves.
+  // Pairs with MappedCells::publish(). Where the kernel can't do it, the peers fence for
+  // themselves.
   return Segment::order_peers_stores() || segment_->layout().needs_fence != 0;
 }
 

@@ -60,6 +60,8 @@ inline void fire(Completion* completion) {
   if (completion != nullptr) completion->fire(Status::ok());
 }
 
+class MappedCells;  // mapped_cells.h
+
 enum class Visibility : std::uint8_t {
   kLocal,   // earlier operations have released their local buffers
   kRemote,  // the peer can see all earlier puts
@@ -79,6 +81,7 @@ class Lane {
   // Null: this lane's transport, or one end's device, can't do it. Live as long as the lane.
   virtual RemoteReads* reads() { return nullptr; }
   virtual RemoteAtomics* atomics() { return nullptr; }
+  virtual MappedCells* mapped_cells() { return nullptr; }
   // Moves this lane's operations on; returns how many completed.
   virtual std::size_t progress() = 0;
   // Terminal: what is pending completes, with its own outcome or kClosed, before this returns.

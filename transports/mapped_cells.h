@@ -3,7 +3,7 @@
 //
 // Between two threads of a core a cache line takes 50 ns; of a channel's message and its ACK, two
 // virtual calls and Notifications that travel through memory are some 5 ns. So a lane that has the
-// peer's board mapped is a MappedCells, too, and the queues notify through a Notifier, whose stores
+// peer's board mapped has MappedCells, and the queues notify through a Notifier, whose stores
 // end up in their own code. Order, errors and counters are those of Lane::notify(). Owner thread
 // only.
 #pragma once
@@ -64,7 +64,7 @@ class MappedCells {
 // A lane's notify(), by the shortest way that the lane has.
 class Notifier {
  public:
-  explicit Notifier(Lane& lane) : lane_(lane), cells_(dynamic_cast<MappedCells*>(&lane)) {}
+  explicit Notifier(Lane& lane) : lane_(lane), cells_(lane.mapped_cells()) {}
 
   Status notify(const Notification& notification) {
     if (cells_ != nullptr && cells_->try_notify(notification)) return Status::ok();
@@ -73,7 +73,7 @@ class Notifier {
 
  private:
   Lane& lane_;
-  MappedCells* cells_;  // the lane itself; null: it can't
+  MappedCells* cells_;  // the lane's; null: it can't
 };
 
 }  // namespace dunlin::transport

@@ -25,6 +25,7 @@ class ShmLane final : public Lane, public MappedCells, public RemoteReads, publi
   Status flush(Visibility visibility, Completion* completion) override;
   RemoteReads* reads() override { return this; }
   RemoteAtomics* atomics() override { return this; }
+  MappedCells* mapped_cells() override { return this; }
   std::size_t progress() override { return 0; }
   void close() noexcept override { is_closed_ = true; }
 

@@ -3,28 +3,10 @@
 #include <ATen/ATen.h>
 
 namespace dunlin::torch_backend {
-namespace {
-
-at::Tensor host_like(const at::Tensor& tensor) {
-  // Copies between CUDA devices and other host memory go through a buffer of the driver's.
-  return at::empty(
-      tensor.sizes(),
-      at::TensorOptions(tensor.scalar_type()).device(at::kCPU).pinned_memory(tensor.is_cuda()));
-}
-
-// Until the current stream is done with the tensor: what writes to it next, from another stream,
-// would overtake what still reads it. A copy to the host waits for that on every kind of device.
-void await_stream(const at::Tensor& tensor) {
-  if (tensor.numel() > 0) (void)tensor.reshape({-1}).narrow(0, 0, 1).to(at::kCPU);
-}
-
-}  // namespace
 
 at::Tensor Staging::copy_to_host(const at::Tensor& tensor) {
   const at::NoGradGuard guard;
-  at::Tensor host = host_like(tensor);
-  host.copy_(tensor, /*non_blocking=*/false);
-  return host;
+  return tensor.to(at::kCPU);
 }
 
 at::Tensor Staging::in(const at::Tensor& tensor) {
@@ -32,11 +14,10 @@ at::Tensor Staging::in(const at::Tensor& tensor) {
   return held_.emplace_back(copy_to_host(tensor));
 }
 
+// With the elements, which nobody reads: a copy to the host is what waits, on every kind of device,
+// for those that still read the tensor, and that a copy back would overtake.
 at::Tensor Staging::out(const at::Tensor& tensor) {
-  if (tensor.device().is_cpu()) return tensor;
-  const at::NoGradGuard guard;
-  await_stream(tensor);
-  return results_.emplace_back(Result{tensor, host_like(tensor)}).host;
+  return in_out(tensor);
 }
 
 at::Tensor Staging::in_out(const at::Tensor& tensor) {

@@ -16,8 +16,8 @@ namespace dunlin::torch_backend {
 class Staging {
  public:
   // What a call uses instead of the tensor, which is dense and contiguous: the tensor itself where
-  // it is in host memory. in(): with its elements; out(): for copy_back(), without; in_out(): both.
-  // Throw what the device throws (c10::Error).
+  // it is in host memory. in(): what is read; out(): what is written, for copy_back(); in_out():
+  // both. Throw what the device throws (c10::Error).
   at::Tensor in(const at::Tensor& tensor);
   at::Tensor out(const at::Tensor& tensor);
   at::Tensor in_out(const at::Tensor& tensor);

@@ -234,7 +234,7 @@ def broadcast_nonblocking_(tensor, root_rank, name=None):
 def _broadcast(tensor, root_rank, name):
     x, finish = _target(tensor)
     if dunlin.rank() == root_rank and tensor.device.type != "cpu":
-        x.copy_(tensor.detach())
+        x.copy_(_source(tensor))
     if x.dtype not in _NATIVE:
         x = _as_bytes(x)
     with enqueuing("BROADCAST", name):

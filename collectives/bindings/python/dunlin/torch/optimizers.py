@@ -129,7 +129,7 @@ class _Buffer:
     @torch.no_grad()
     def gather(self, tensors):
         for part, tensor in zip(self.parts, tensors):
-            part.copy_(tensor)
+            part.copy_(tensor.cpu())
 
     @torch.no_grad()
     def scatter(self, tensors):

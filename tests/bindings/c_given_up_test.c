@@ -11,7 +11,7 @@ enum { kAhead = 3, kCount = 5000 };
 
 int main(void) {
   dunlin_job* job = NULL;
-  const dunlin_options options = {.background_progress = true};
+  const dunlin_options options = {.background_progress = 1};
   EXPECT_OK(dunlin_init(&options, &job));
   dunlin_communicator* const world = dunlin_world(job);
   const int rank = dunlin_rank(world);

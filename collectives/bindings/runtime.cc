@@ -96,7 +96,17 @@ void Runtime::enter() {
 }
 
 void Runtime::leave() {
+  std::vector<std::shared_ptr<void>> released;
+  std::erase_if(kept_, [&](Keepsake& each) {
+    if (each.operation->is_over()) released.push_back(std::move(each.memory));
+    return each.operation->is_over();
+  });
   lock_.unlock();
+}
+
+void Runtime::keep_until_over(std::shared_ptr<Operation> operation, std::shared_ptr<void> memory) {
+  const Turn turn(*this);
+  kept_.push_back({std::move(operation), std::move(memory)});
 }
 
 void Runtime::wake() {
@@ -391,7 +401,8 @@ Result<CommunicatorHandle> Runtime::split(const CommunicatorHandle& parent, int 
 }
 
 Result<CommunicatorHandle> Runtime::form(std::string name, std::vector<Rank> members,
-                                         const std::function<Status(const Interrupt&)>& meet) {
+                                         const std::function<Status(const Interrupt&)>& meet,
+                                         const Interrupt& look) {
   Stay stay(*this);
   DUNLIN_TRY(check_open());
   collective::CommunicatorOptions options;
@@ -410,14 +421,14 @@ Result<CommunicatorHandle> Runtime::form(std::string name, std::vector<Rank> mem
   };
   Status status = stay.aside([&] { return meet(while_open); });
   if (status.is_ok()) status = check_open();
-  if (status.is_ok()) status = connect(*communicator);
+  if (status.is_ok()) status = connect(*communicator, look);
   if (!status.is_ok()) return give_up(std::move(status));
-  return adopt(std::move(communicator));
+  return adopt(std::move(communicator), look);
 }
 
 // In turns with other threads: the members may form several communicators at once, and each come to
 // another one first.
-Status Runtime::connect(Communicator& communicator) {
+Status Runtime::connect(Communicator& communicator, const Interrupt& look) {
   const TimePoint until = clock_.now() + config_.deadline;
   Duration turn = kConnectTurn;
   for (;;) {
@@ -430,8 +441,9 @@ Status Runtime::connect(Communicator& communicator) {
     }
     leave();
     std::this_thread::sleep_for(kFollowerNap);
+    Status told = look ? look() : Status::ok();
     enter();
-    DUNLIN_TRY(check_open());
+    DUNLIN_TRY(told.is_ok() ? check_open() : told);
     // Where the coordinator is slow, a turn has to be long enough for its answers.
     turn *= 2;
   }

@@ -88,10 +88,13 @@ class Runtime {
   Status release(const CommunicatorHandle& communicator, const Interrupt& interrupt);
   // Collective over `members` alone, whose order is that of the communicator's ranks. The name is
   // the same on all of them, and was never used before. `meet()` is called without the lock, and
-  // returns when all members have come to it, or soon after `interrupt()` is not ok any more. Other
-  // threads may form others meanwhile, in any order.
+  // returns when all members have come to it, or soon after `interrupt()` is not ok any more. While
+  // they connect then, anything but ok from `look()` ends that: it is called without the lock, at
+  // the latest when connecting has lasted twice as long as at the call before. Other threads may
+  // form others meanwhile, in any order.
   Result<CommunicatorHandle> form(std::string name, std::vector<Rank> members,
-                                  const std::function<Status(const Interrupt& interrupt)>& meet);
+                                  const std::function<Status(const Interrupt& interrupt)>& meet,
+                                  const Interrupt& look = {});
   // Collective, but never blocks: drops a communicator of form() or split(), of which nothing is
   // under way here, once all members have said so; at the latest with shutdown(). Takes no lock
   // that is held for long: also for destructors.
@@ -136,6 +139,9 @@ class Runtime {
              std::shared_ptr<Operation>* unfinished = nullptr);
   // Ends an operation that nobody wants any more, with this outcome, unless it is over.
   void abandon(const std::shared_ptr<Operation>& operation, const Status& outcome);
+  // Drops `memory` once the operation is over: without the lock, as it may be Python's, which
+  // Operation::hold() isn't for; and at the latest within shutdown().
+  void keep_until_over(std::shared_ptr<Operation> operation, std::shared_ptr<void> memory);
   // 1, 2, ...: the same at all ranks for what all make in the same order.
   std::uint64_t next_number() {
     const Turn turn(*this);
@@ -161,6 +167,10 @@ class Runtime {
   // The scope of a call that gives the lock up meanwhile: nothing is destroyed until it has ended.
   class Stay;
   class Driven;
+  struct Keepsake {
+    std::shared_ptr<Operation> operation;
+    std::shared_ptr<void> memory;
+  };
   // A communicator whose members say that they are done with it: a barrier, once it is started.
   struct Retiring {
     CommunicatorHandle communicator;
@@ -172,7 +182,8 @@ class Runtime {
 
   explicit Runtime(Config config) : config_(std::move(config)) {}
   Status join(const Environment& environment, Options options);
-  Result<CommunicatorHandle> adopt(std::unique_ptr<collective::Communicator> communicator);
+  Result<CommunicatorHandle> adopt(std::unique_ptr<collective::Communicator> communicator,
+                                   const Interrupt& look = {});
   void enter();
   void leave();
   void wake();
@@ -189,7 +200,7 @@ class Runtime {
   Status post_and_drive(const CommunicatorHandle& communicator, const collective::Call& call,
                         const Interrupt& interrupt, std::shared_ptr<Operation>& operation,
                         std::shared_ptr<void> memory = nullptr);
-  Status connect(collective::Communicator& communicator);
+  Status connect(collective::Communicator& communicator, const Interrupt& look);
   Status run_inside(const CommunicatorHandle& communicator, const collective::Call& call,
                     const Interrupt& interrupt, std::shared_ptr<void> memory = nullptr);
   Status drive(const std::shared_ptr<Operation>& operation, Duration timeout,
@@ -220,6 +231,7 @@ class Runtime {
   TurnLock lock_;
   std::vector<std::shared_ptr<Operation>> outstanding_;  // that nobody may be waiting for
   std::vector<std::shared_ptr<Operation>> driven_;       // that threads wait for, maybe several one
+  std::vector<Keepsake> kept_;                           // leave() drops what is over
   std::vector<std::shared_ptr<Resident>> residents_;
   std::vector<Retiring> retiring_;
   std::mutex retired_mutex_;

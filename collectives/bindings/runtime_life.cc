@@ -58,7 +58,8 @@ Status Runtime::join(const Environment& environment, Options options) {
 // The first call on memory of the caller's allocates memory on all members and waits for theirs.
 // It is made here, where all have come, and not by a call that should return at once. Under the
 // lock, given up whenever others want it.
-Result<CommunicatorHandle> Runtime::adopt(std::unique_ptr<Communicator> communicator) {
+Result<CommunicatorHandle> Runtime::adopt(std::unique_ptr<Communicator> communicator,
+                                          const Interrupt& look) {
   auto slot = std::make_shared<CommunicatorSlot>();
   slot->rank = communicator->rank();
   slot->size = communicator->size();
@@ -67,8 +68,8 @@ Result<CommunicatorHandle> Runtime::adopt(std::unique_ptr<Communicator> communic
   // What an operation that didn't end writes to.
   const auto value = std::make_shared<float>(1);
   Call first{Collective::kAllReduce, value.get(), value.get(), 1, {DataType::kFloat32}};
-  Status status = run_inside(slot, first, {}, value);
-  if (status.is_ok()) status = run_inside(slot, {Collective::kBarrier}, {});
+  Status status = run_inside(slot, first, look, value);
+  if (status.is_ok()) status = run_inside(slot, {Collective::kBarrier}, look);
   if (status.is_ok()) return slot;
   unformed_.push_back(std::move(slot->communicator));
   std::erase(communicators_, slot);

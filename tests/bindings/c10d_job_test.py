@@ -19,6 +19,7 @@ except ImportError as error:
 RUN = sys.argv.pop(1)
 HERE = os.path.dirname(os.path.abspath(__file__))
 RANK = os.path.join(HERE, "c10d_rank.py")
+ENDS_RANK = os.path.join(HERE, "c10d_ends_rank.py")
 RECEIVE_RANK = os.path.join(HERE, "c10d_receive_rank.py")
 OPERATIONS = os.path.join(HERE, "c10d_test.py")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "DUNLIN_DEADLINE": "20000"}
@@ -155,8 +156,14 @@ class FailureTest(unittest.TestCase):
         self.assertEqual(lines, {0: ["sum 2"] * 2, 1: ["sum 2"] * 2}, text)
 
     def test_a_member_that_gives_up_is_named(self):
-        lines, text = run(2, "gave_up")
+        lines, text = run(2, "gave_up", program=ENDS_RANK)
         self.assertEqual(lines[0], ["interrupted"], text)
+        self.assertRegex(lines[1][0], "rank 0 of the group gave up", text)
+
+    def test_a_member_that_gives_up_late_is_named(self):
+        # Else, the other one would wait for DUNLIN_DEADLINE, and name the one that doesn't come.
+        lines, text = run(3, "gave_up_late", program=ENDS_RANK)
+        self.assertEqual((lines[0], lines[2]), (["interrupted"], []), text)
         self.assertRegex(lines[1][0], "rank 0 of the group gave up", text)
 
     def test_two_threads_form_groups_at_once(self):
@@ -164,7 +171,7 @@ class FailureTest(unittest.TestCase):
         self.assertEqual(lines, {rank: ["formed [('a', 2.0), ('b', 2.0)]"] for rank in (0, 1)}, text)
 
     def test_shutdown_while_a_group_is_formed(self):
-        lines, text = run(2, "leaves_while_forming")
+        lines, text = run(2, "leaves_while_forming", program=ENDS_RANK)
         self.assertRegex(lines[0][0], "shut down; dunlin: .*Dunlin was shut down", text)
 
     def test_abort(self):
@@ -186,12 +193,17 @@ class FailureTest(unittest.TestCase):
         self.assertEqual(lines, {0: ["ends"], 1: ["ends"]}, text)
 
     def test_who_has_left(self):
-        lines, text = run(2, "left")
+        lines, text = run(2, "left", program=ENDS_RANK)
         self.assertEqual(lines, {rank: ["dunlin: this process has left the job", "sum 2"] for rank in (0, 1)}, text)
 
+    def test_what_is_under_way_when_the_backend_leaves(self):
+        with tempfile.TemporaryDirectory() as folder:
+            lines, text = run(2, "outlived", folder, program=ENDS_RANK)
+        self.assertEqual(lines, {0: ["dunlin: Dunlin was shut down", "kept", "released"], 1: []}, text)
+
     def test_fork(self):
-        lines, text = run(2, "forked")
-        self.assertEqual(lines, {0: ["child 0"], 1: ["child 0"]}, text)
+        lines, text = run(2, "forked", program=ENDS_RANK)
+        self.assertEqual(lines, {0: ["child 0", "sum 2"], 1: ["sum 2"]}, text)
 
     def test_another_pytorch_is_refused(self):
         text = finish([sys.executable, "-c", "import torch; torch.__version__ = '0.4.1'; import dunlin.c10d"], code=1)

@@ -302,31 +302,6 @@ def for_ever():
         say(f"sum {x[0]:.0f}")
 
 
-def gave_up():
-    """A member that gives up, in the meeting of a group, is named to those who come later."""
-    from dunlin import _c10d
-
-    store = dist.distributed_c10d._get_default_store()
-    first, second = (dist.PrefixStore(f"giving up {name}", store) for name in "ab")
-    _c10d.create(first, dist.get_rank(), 2, minute := datetime.timedelta(seconds=60))
-    if dist.get_rank() == 0:
-        # As if the other one had come, and stayed away from the last meeting.
-        second.set("dunlin/0/claim/1", first.get("dunlin/0/claim/1"))
-        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
-    else:
-        dist.barrier()
-    try:
-        _c10d.create(second, dist.get_rank(), 2, minute)
-        say("formed")
-    except KeyboardInterrupt:
-        say("interrupted")
-    except RuntimeError as error:
-        say(str(error))
-    if dist.get_rank() == 0:
-        dist.barrier()
-    dist.barrier()
-
-
 def callbacks():
     """Callbacks of futures that wait for other futures."""
     def summed(count):
@@ -365,38 +340,6 @@ def at_once():
         thread.join()
     say(f"formed {sorted(sums.items())}")
     dist.barrier()
-
-
-def leaves_while_forming():
-    """shutdown() does not wait for a thread that forms a group whose members don't come."""
-    from dunlin import _c10d
-
-    store = dist.distributed_c10d._get_default_store()
-    first, second = (dist.PrefixStore(f"forming {name}", store) for name in "ab")
-    _c10d.create(first, dist.get_rank(), dist.get_world_size(), datetime.timedelta(seconds=60))
-    dist.barrier()
-    if dist.get_rank() == 1:
-        time.sleep(4)
-        return
-    # As if the other one had come, and stayed away from the last meeting.
-    second.set("dunlin/0/claim/1", first.get("dunlin/0/claim/1"))
-    told = []
-
-    def form():
-        try:
-            _c10d.create(second, 0, 2, datetime.timedelta(seconds=600))
-        except RuntimeError as error:
-            told.append(str(error))
-
-    thread = threading.Thread(target=form)
-    thread.start()
-    time.sleep(1)
-    try:
-        dunlin.c10d.shutdown(1)
-    except RuntimeError:
-        pass  # the other one isn't here yet
-    thread.join()
-    say(f"shut down; {told[0]}")
 
 
 def aborted():
@@ -441,45 +384,6 @@ def abandoned():
     """Ends with a group and an operation that it never waited for."""
     dist.all_reduce(torch.ones(1000), async_op=True)
     say("ends")
-
-
-def refuses(call):
-    try:
-        call()
-    except RuntimeError as error:
-        return "the parent's" in str(error)
-    return False
-
-
-def forked():
-    dist.barrier()
-    state = dunlin.c10d.GossipState()
-    work = dist.all_reduce(torch.ones(10), async_op=True)
-    pid = os.fork()
-    if pid == 0:
-        store = dist.distributed_c10d._get_default_store()  # stays: PyTorch's own doesn't outlive a fork()
-        is_refused = [refuses(call) for call in (work.wait, work.is_completed, lambda: dist.all_reduce(torch.ones(1)),
-                                                 lambda: dunlin.c10d.gossip_hook(state, None))]
-        dist.destroy_process_group()
-        os._exit(0 if store is not None and all(is_refused) else 1)
-    work.wait()
-    say(f"child {os.waitpid(pid, 0)[1]}")
-    dist.barrier()
-
-
-def left():
-    """The Python package goes on with the job that the backend has left."""
-    import dunlin
-
-    dunlin.init()
-    dist.all_reduce(torch.ones(1))
-    dunlin.c10d.shutdown()
-    try:
-        dist.all_reduce(torch.ones(1))
-        say("no error")
-    except RuntimeError as error:
-        say(str(error))
-    say(f"sum {dunlin.all_reduce(torch.ones(1))[0]:.0f}")
 
 
 def again():

@@ -3,22 +3,11 @@
  * With `victim`, the last rank kills itself, and the others expect to be told. */
 #define _POSIX_C_SOURCE 200809L
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "collectives/bindings/c/dunlin.h"
-
-#define EXPECT(condition)                                                             \
-  do {                                                                                \
-    if (!(condition)) {                                                               \
-      fprintf(stderr, "%s:%d: %s (last error: %s)\n", __FILE__, __LINE__, #condition, \
-              dunlin_last_error());                                                   \
-      exit(1);                                                                        \
-    }                                                                                 \
-  } while (0)
-#define EXPECT_OK(call) EXPECT((call) == DUNLIN_OK)
+#include "tests/bindings/c_expect.h"
 
 enum { kCount = 5000 };
 

@@ -137,6 +137,11 @@ class JobTest(unittest.TestCase):
             served = ["averages, served by 0"]
             self.assertEqual(lines, {0: ["served"], 1: served, 2: served}, job.text())
 
+    def test_waiting_for_room_sleeps(self):
+        for mode in ((), ("quiet",)):
+            lines, job = run(2, "crowded", *mode)
+            self.assertEqual(lines, {0: ["slept", "sum 600"], 1: ["sum 600"]}, job.text())
+
     def test_ctrl_c_withdraws_a_wish_for_a_mutex(self):
         for transports in TRANSPORTS:
             lines, job = run(2, "interrupted_lock", env={"DUNLIN_TRANSPORTS": transports})

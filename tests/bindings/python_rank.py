@@ -314,6 +314,21 @@ def home_computes():
     window.free()
 
 
+def crowded():
+    """A call that waits for room sleeps, while the others don't come."""
+    x = np.ones(1)
+    dunlin.barrier()
+    if dunlin.rank() == 1:
+        time.sleep(6)
+    began, used = time.monotonic(), time.process_time()
+    requests = [dunlin.start_all_reduce(x) for _ in range(300)]
+    waited, used = time.monotonic() - began, time.process_time() - used
+    if dunlin.rank() == 0:
+        # A thread that looks all the time would use as much as it gets.
+        say("slept" if waited > 3 and used < 0.15 * waited else f"used {used:.2f} s of {waited:.2f} s")
+    say(f"sum {sum(request.wait()[0] for request in requests):.0f}")
+
+
 def interrupted_lock():
     """Ctrl-C ends the wait for a mutex, and withdraws the wish."""
     mutex = dunlin.Mutex("interrupted")

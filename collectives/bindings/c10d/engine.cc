@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "collectives/bindings/c10d/open_futures.h"
 #include "collectives/bindings/shared_runtime.h"
 
 namespace dunlin::torch_backend {
@@ -110,6 +111,7 @@ void Engine::forget() {
   // Neither destroyed nor used: its threads are the parent's.
   place() = new Place;
   SharedRuntime::forget();
+  fail_inherited_futures();
 }
 
 Result<std::shared_ptr<Member>> Member::meet(KeyValueStore store, GroupPlace place) {

@@ -49,9 +49,9 @@ bool Finisher::watch(std::shared_ptr<Task> task) {
   const TimePoint deadline = task->deadline();
   {
     const std::lock_guard guard(mutex_);
+    if (is_stopping_) return false;
     Task* const key = task.get();
     watched_.emplace(key, std::move(task));
-    if (is_stopping_) return false;
     if (deadline >= wakes_at_) return true;
     wakes_at_ = deadline;
   }
@@ -69,6 +69,7 @@ void Finisher::forget(Task* task) {
 void Finisher::forget_later(Task* task) {
   {
     const std::lock_guard guard(mutex_);
+    if (is_over_) return;  // it is the operations'
     forgotten_.push_back(task);
   }
   keeper_news_.notify_one();
@@ -206,9 +207,12 @@ void Finisher::stop() {
   }
   runner_news_.notify_all();
   for (std::thread& runner : runners_) runner.join();
-  // Those that operations still work for stay, whatever becomes of them.
   Guard guard(mutex_);
   release_forgotten(guard);
+  const auto left = std::exchange(watched_, {});
+  guard.unlock();
+  // Their ends take the runtime's lock first, and then the mutex.
+  for (const auto& [key, task] : left) task->leave_to_operations();
 }
 
 }  // namespace dunlin::torch_backend

@@ -32,8 +32,8 @@ class Finisher {
   Finisher(const Finisher&) = delete;
   Finisher& operator=(const Finisher&) = delete;
 
-  // Keeps the task until it was forgotten, and ends it at its deadline. False after stop(): it is
-  // kept, but nobody sees to its end.
+  // Keeps the task until it was forgotten, and ends it at its deadline. False after stop(), which
+  // does nothing.
   bool watch(std::shared_ptr<Task> task);
   void forget(Task* task);
   // The same, by the finisher's thread, a little later.
@@ -43,8 +43,8 @@ class Finisher {
   // Fails all tasks of this owner (Task::owner()) that have not ended, soon, in threads of its own.
   void abort(const void* owner, const Status& why);
   bool is_own_thread() const;
-  // Fails what has not ended and stops the threads. Later ends of operations are not seen to: tasks
-  // that operations still work for stay as they are, with their memory, until the process ends.
+  // Fails what has not ended and stops the threads. Tasks that operations still work for are theirs
+  // from then on: Task::leave_to_operations().
   void stop();
   bool is_stopped();
 

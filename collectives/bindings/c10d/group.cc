@@ -74,7 +74,8 @@ Group::Receipts Group::launch(const Plan& plan, Task& task,
   for (const Message& message : plan.messages) {
     if (message.is_sent) {
       const Rank peer = member_->rank_in_job(message.peer);
-      const std::span data(static_cast<const std::byte*>(message.data), message.bytes);
+      const std::span data(static_cast<const std::byte*>(message.data.data_ptr()),
+                           bytes(message.data));
       if (!add(engine.messages->send(peer, plan.topic, data, task.expect()))) return receipts;
       continue;
     }
@@ -104,9 +105,9 @@ int Group::deliver(const Member& member, const Receipts& receipts, const char* t
   for (const auto& [message, receipt] : receipts) {
     source = member.rank_in_group(receipt->sources().front());
     const Bytes data = std::move(receipt->parts().front());  // not kept as long as the work
-    TORCH_CHECK(data.size() == message.bytes, title, ": rank ", source, " has sent ", data.size(),
-                " bytes, where ", message.bytes, " were expected");
-    if (!data.empty()) std::memcpy(message.data, data.data(), data.size());
+    TORCH_CHECK(data.size() == bytes(message.data), title, ": rank ", source, " has sent ",
+                data.size(), " bytes, where ", bytes(message.data), " were expected");
+    if (!data.empty()) std::memcpy(message.data.data_ptr(), data.data(), data.size());
   }
   return source;
 }
@@ -123,8 +124,10 @@ Group::Pending Group::start(Plan plan, Milliseconds timeout) {
     Tensors inputs;
     Tensors outputs;
     Tensors held;
+    Staging staging;
   };
-  auto memory = std::make_shared<Memory>(Memory{member_, plan.inputs, plan.outputs, plan.held});
+  auto memory =
+      std::make_shared<Memory>(Memory{member_, plan.inputs, plan.outputs, plan.held, plan.staging});
   timeout = limited(timeout);
   const Milliseconds limit = timeout.count() > 0 ? timeout : timeout_.load();
   auto task = std::make_shared<Task>(member_->engine().runtime, member_->engine().finisher, limit,
@@ -138,6 +141,12 @@ Group::Pending Group::start(Plan plan, Milliseconds timeout) {
     finish = [member = member_, receipts = std::move(receipts), title = plan.title, source] {
       const int last = deliver(*member, receipts, title);
       if (source) *source = last;
+    };
+  }
+  if (plan.staging.has_results()) {
+    finish = [before = std::move(finish), staging = std::move(plan.staging)] {
+      if (before) before();
+      staging.copy_back();
     };
   }
   auto work = c10::make_intrusive<Work>(getRank(), plan.type, plan.title, plan.inputs, plan.outputs,
@@ -208,7 +217,7 @@ Group::Pending Group::send(Tensors& tensors, int rank, int tag) {
   check_root(rank, kTitle);
   TORCH_CHECK(rank != getRank(), kTitle, ": to itself");
   Plan plan{.type = OpType::SEND, .title = kTitle, .inputs = tensors};
-  plan.messages = {{rank, tensor.data_ptr(), bytes(tensor), true}};
+  plan.messages = {{rank, plan.staging.in(tensor), true}};
   plan.topic = fmt::format("{}/tag/{}", member_->name(), tag);
   return start(std::move(plan), c10d::kUnsetTimeout);
 }
@@ -219,7 +228,7 @@ Group::Pending Group::recv(Tensors& tensors, int rank, int tag) {
   check_root(rank, kTitle);
   TORCH_CHECK(rank != getRank(), kTitle, ": from itself");
   Plan plan{.type = OpType::RECV, .title = kTitle, .outputs = tensors};
-  plan.messages = {{rank, tensor.data_ptr(), bytes(tensor), false}};
+  plan.messages = {{rank, plan.staging.out(tensor), false}};
   plan.topic = fmt::format("{}/tag/{}", member_->name(), tag);
   return start(std::move(plan), c10d::kUnsetTimeout);
 }
@@ -229,7 +238,7 @@ Group::Pending Group::recvAnysource(Tensors& tensors, int tag) {
   const Tensor& tensor = only(tensors, kTitle);
   TORCH_CHECK(getSize() > 1, kTitle, ": there is nobody else in the group");
   Plan plan{.type = OpType::RECVANYSOURCE, .title = kTitle, .outputs = tensors};
-  plan.messages = {{kAnyPeer, tensor.data_ptr(), bytes(tensor), false}};
+  plan.messages = {{kAnyPeer, plan.staging.out(tensor), false}};
   plan.topic = fmt::format("{}/tag/{}", member_->name(), tag);
   return start(std::move(plan), c10d::kUnsetTimeout);
 }

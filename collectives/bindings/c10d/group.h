@@ -1,8 +1,9 @@
 // Group: Dunlin as a backend of torch.distributed.
 //
 // As every c10d backend: all members make the same calls in the same order; calls return at once,
-// with a Work. Tensors are dense, contiguous and in host memory. Calls that Dunlin can't carry out
-// throw and say why. Any thread, without Python's lock.
+// with a Work. Tensors are dense and contiguous; those that are not in host memory go through
+// copies (staging.h), for which calls and ends wait. Calls that Dunlin can't carry out throw and
+// say why. Any thread, without Python's lock.
 #pragma once
 
 #include <atomic>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "collectives/bindings/c10d/engine.h"
+#include "collectives/bindings/c10d/staging.h"
 #include "collectives/bindings/c10d/torch.h"
 #include "collectives/bindings/c10d/work.h"
 
@@ -105,9 +107,8 @@ class Group final : public TorchBackend {
   static constexpr int kAnyPeer = -1;
   // One message of a call; memory of tensors that the call holds.
   struct Message {
-    int peer = 0;  // kAnyPeer: whoever comes first
-    void* data = nullptr;
-    std::size_t bytes = 0;
+    int peer = 0;       // kAnyPeer: whoever comes first
+    at::Tensor data{};  // in host memory
     bool is_sent = false;
   };
   // What a call consists of.
@@ -116,7 +117,8 @@ class Group final : public TorchBackend {
     const char* title = "";
     Tensors inputs{};
     Tensors outputs{};
-    Tensors held{};  // whatever else has to stay
+    Tensors held{};     // whatever else has to stay
+    Staging staging{};  // between inputs, outputs and what calls and messages use
     std::vector<collective::Call> calls{};
     std::vector<Message> messages{};
     std::string topic{};  // of the messages
@@ -132,9 +134,13 @@ class Group final : public TorchBackend {
                      const Tensor* target);
   void plan_scattered_bits(Plan& plan, const Tensor& input, const c10d::ReduceOp& op,
                            const Tensor& output);
-  // To and from every other rank; what is this rank's own is copied at once.
-  Plan exchange(c10d::OpType type, const char* title, const Tensors& outputs,
-                const Tensors& inputs);
+  // To and from every other rank, in host memory; what is this rank's own is copied at once. Either
+  // may be empty.
+  void plan_exchange(Plan& plan, const Tensors& outputs, const Tensors& inputs) const;
+  // gather, to the root, or scatter, from it: `own` is every rank's, the list the root's.
+  enum class Way { kToRoot, kFromRoot };
+  void plan_exchange_with_root(Plan& plan, Way way, int64_t root, const Tensor& own,
+                               const TensorLists& lists) const;
   void check_root(int64_t root, const char* title) const;
   std::size_t members() const {
     return static_cast<std::size_t>(getSize());

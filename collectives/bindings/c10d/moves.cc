@@ -12,17 +12,23 @@ namespace dunlin::torch_backend {
 using c10d::OpType;
 using collective::Collective;
 
+namespace {
+
+void copy_elements(const at::Tensor& from, const at::Tensor& to) {
+  if (from.numel() > 0) std::memmove(to.data_ptr(), from.data_ptr(), bytes(from));
+}
+
+}  // namespace
+
 Group::Pending Group::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   constexpr const char* kTitle = "dunlin:broadcast";
   const Tensor& tensor = only(tensors, kTitle);
   check_root(options.rootRank, kTitle);
   const int root = static_cast<int>(options.rootRank);
-  return start({.type = OpType::BROADCAST,
-                .title = kTitle,
-                .inputs = {tensor},
-                .outputs = {tensor},
-                .calls = {move_call(Collective::kBroadcast, tensor, tensor, bytes(tensor), root)}},
-               options.timeout);
+  Plan plan{.type = OpType::BROADCAST, .title = kTitle, .inputs = {tensor}, .outputs = {tensor}};
+  const Tensor host = getRank() == root ? plan.staging.in(tensor) : plan.staging.out(tensor);
+  plan.calls = {move_call(Collective::kBroadcast, host, host, bytes(host), root)};
+  return start(std::move(plan), options.timeout);
 }
 
 Group::Pending Group::_allgather_base(Tensor& output, Tensor& input,
@@ -43,8 +49,8 @@ Group::Pending Group::allgather_into_tensor_coalesced(Tensors& outputs, Tensors&
     check_types({outputs[i]}, inputs[i], kTitle);
     TORCH_CHECK(count(outputs[i]) == members() * count(inputs[i]), kTitle, ": an output of ",
                 outputs[i].numel(), " elements for ", getSize(), " inputs of ", inputs[i].numel());
-    plan.calls.push_back(
-        move_call(Collective::kAllGather, inputs[i], outputs[i], bytes(inputs[i])));
+    plan.calls.push_back(move_call(Collective::kAllGather, plan.staging.in(inputs[i]),
+                                   plan.staging.out(outputs[i]), bytes(inputs[i])));
   }
   return start(std::move(plan), options.timeout);
 }
@@ -80,10 +86,11 @@ Group::Pending Group::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
       targets.push_back(list[is_by_rank ? i : rank]);
       check_like(targets.back(), inputs[i], kTitle);
     }
-    const Flat flat = flat_of(targets);
-    plan.calls.push_back(
-        move_call(Collective::kAllGather, inputs[i], flat.tensor, bytes(inputs[i])));
     plan.outputs.insert(plan.outputs.end(), targets.begin(), targets.end());
+    targets = plan.staging.out(targets);
+    const Flat flat = flat_of(targets);
+    plan.calls.push_back(move_call(Collective::kAllGather, plan.staging.in(inputs[i]), flat.tensor,
+                                   bytes(inputs[i])));
     plan.held.push_back(flat.tensor);
     if (flat.is_copy) copies.emplace_back(flat.tensor, std::move(targets));
   }
@@ -93,75 +100,60 @@ Group::Pending Group::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
   return start(std::move(plan), options.timeout);
 }
 
-Group::Plan Group::exchange(OpType type, const char* title, const Tensors& outputs,
-                            const Tensors& inputs) {
-  Plan plan{.type = type,
-            .title = title,
-            .inputs = inputs,
-            .outputs = outputs,
-            .topic = member_->name() + "/exchange"};
+void Group::plan_exchange(Plan& plan, const Tensors& outputs, const Tensors& inputs) const {
+  plan.topic = member_->name() + "/exchange";
   for (int rank = 0; rank < getSize(); ++rank) {
     const auto place = static_cast<std::size_t>(rank);
-    const Tensor* const input = place < inputs.size() ? &inputs[place] : nullptr;
-    const Tensor* const output = place < outputs.size() ? &outputs[place] : nullptr;
-    if (input != nullptr) check(*input, title);
-    if (output != nullptr) check(*output, title);
     if (rank != getRank()) {
-      if (input != nullptr) plan.messages.push_back({rank, input->data_ptr(), bytes(*input), true});
-      if (output != nullptr)
-        plan.messages.push_back({rank, output->data_ptr(), bytes(*output), false});
-    } else if (input != nullptr && output != nullptr) {
-      check_like(*output, *input, title);
-      if (input->numel() > 0) std::memmove(output->data_ptr(), input->data_ptr(), bytes(*input));
+      if (!inputs.empty()) plan.messages.push_back({rank, inputs[place], true});
+      if (!outputs.empty()) plan.messages.push_back({rank, outputs[place], false});
+    } else if (!inputs.empty() && !outputs.empty()) {
+      check_like(outputs[place], inputs[place], plan.title);
+      copy_elements(inputs[place], outputs[place]);
     }
   }
-  return plan;
+}
+
+void Group::plan_exchange_with_root(Plan& plan, Way way, int64_t root, const Tensor& own,
+                                    const TensorLists& lists) const {
+  check_root(root, plan.title);
+  const bool is_to_root = way == Way::kToRoot;
+  const char* const what = is_to_root ? "outputs" : "inputs";
+  if (getRank() != root) {
+    TORCH_CHECK(lists.empty(), plan.title, ": ", what, " are the root's");
+  } else {
+    check_lists(lists.size(), plan.title);
+    TORCH_CHECK(lists[0].size() == members(), plan.title, ": ", lists[0].size(), " ", what, " for ",
+                getSize(), " ranks");
+    for (const Tensor& part : lists[0]) check_like(part, own, plan.title);
+  }
+  (is_to_root ? plan.inputs : plan.outputs) = {own};
+  const Tensor host = is_to_root ? plan.staging.in(own) : plan.staging.out(own);
+  if (getRank() != root) {
+    plan_exchange(plan, {}, {});
+    plan.messages = {{static_cast<int>(root), host, is_to_root}};
+    return;
+  }
+  (is_to_root ? plan.outputs : plan.inputs) = lists[0];
+  const Tensors parts = is_to_root ? plan.staging.out(lists[0]) : plan.staging.in(lists[0]);
+  is_to_root ? plan_exchange(plan, parts, {}) : plan_exchange(plan, {}, parts);
+  const Tensor& own_part = parts[static_cast<std::size_t>(root)];
+  is_to_root ? copy_elements(host, own_part) : copy_elements(own_part, host);
 }
 
 Group::Pending Group::gather(TensorLists& outputs, Tensors& inputs,
                              const c10d::GatherOptions& options) {
-  constexpr const char* kTitle = "dunlin:gather";
-  const Tensor& input = only(inputs, kTitle);
-  check_root(options.rootRank, kTitle);
-  const int root = static_cast<int>(options.rootRank);
-  if (getRank() != root) {
-    TORCH_CHECK(outputs.empty(), kTitle, ": outputs are the root's");
-    Plan plan{.type = OpType::GATHER, .title = kTitle, .inputs = inputs};
-    plan.messages = {{root, input.data_ptr(), bytes(input), true}};
-    plan.topic = member_->name() + "/exchange";
-    return start(std::move(plan), options.timeout);
-  }
-  check_lists(outputs.size(), kTitle);
-  TORCH_CHECK(outputs[0].size() == members(), kTitle, ": ", outputs[0].size(), " outputs for ",
-              getSize(), " ranks");
-  for (const Tensor& output : outputs[0]) check_like(output, input, kTitle);
-  Plan plan = exchange(OpType::GATHER, kTitle, outputs[0], {});
-  const Tensor& own = outputs[0][static_cast<std::size_t>(root)];
-  if (input.numel() > 0) std::memmove(own.data_ptr(), input.data_ptr(), bytes(input));
+  Plan plan{.type = OpType::GATHER, .title = "dunlin:gather"};
+  const Tensor& input = only(inputs, plan.title);
+  plan_exchange_with_root(plan, Way::kToRoot, options.rootRank, input, outputs);
   return start(std::move(plan), options.timeout);
 }
 
 Group::Pending Group::scatter(Tensors& outputs, TensorLists& inputs,
                               const c10d::ScatterOptions& options) {
-  constexpr const char* kTitle = "dunlin:scatter";
-  const Tensor& output = only(outputs, kTitle);
-  check_root(options.rootRank, kTitle);
-  const int root = static_cast<int>(options.rootRank);
-  if (getRank() != root) {
-    TORCH_CHECK(inputs.empty(), kTitle, ": inputs are the root's");
-    Plan plan{.type = OpType::SCATTER, .title = kTitle, .outputs = outputs};
-    plan.messages = {{root, output.data_ptr(), bytes(output), false}};
-    plan.topic = member_->name() + "/exchange";
-    return start(std::move(plan), options.timeout);
-  }
-  check_lists(inputs.size(), kTitle);
-  TORCH_CHECK(inputs[0].size() == members(), kTitle, ": ", inputs[0].size(), " inputs for ",
-              getSize(), " ranks");
-  for (const Tensor& input : inputs[0]) check_like(input, output, kTitle);
-  Plan plan = exchange(OpType::SCATTER, kTitle, {}, inputs[0]);
-  const Tensor& own = inputs[0][static_cast<std::size_t>(root)];
-  if (own.numel() > 0) std::memmove(output.data_ptr(), own.data_ptr(), bytes(own));
-  plan.outputs = outputs;
+  Plan plan{.type = OpType::SCATTER, .title = "dunlin:scatter"};
+  const Tensor& output = only(outputs, plan.title);
+  plan_exchange_with_root(plan, Way::kFromRoot, options.rootRank, output, inputs);
   return start(std::move(plan), options.timeout);
 }
 
@@ -170,7 +162,12 @@ Group::Pending Group::alltoall(Tensors& outputs, Tensors& inputs,
   constexpr const char* kTitle = "dunlin:all_to_all";
   TORCH_CHECK(outputs.size() == members() && inputs.size() == members(), kTitle, ": ",
               outputs.size(), " outputs and ", inputs.size(), " inputs for ", getSize(), " ranks");
-  return start(exchange(OpType::ALLTOALL, kTitle, outputs, inputs), options.timeout);
+  for (const Tensor& tensor : inputs) check(tensor, kTitle);
+  for (const Tensor& tensor : outputs) check(tensor, kTitle);
+  Plan plan{.type = OpType::ALLTOALL, .title = kTitle, .inputs = inputs, .outputs = outputs};
+  const Tensors hosts = plan.staging.in(inputs);
+  plan_exchange(plan, plan.staging.out(outputs), hosts);
+  return start(std::move(plan), options.timeout);
 }
 
 Group::Pending Group::alltoall_base(Tensor& output, Tensor& input,
@@ -190,21 +187,18 @@ Group::Pending Group::alltoall_base(Tensor& output, Tensor& input,
                 ": the first dimension isn't divisible by the ", getSize(), " ranks");
     return tensor.split_with_sizes(std::vector<int64_t>(members(), tensor.size(0) / getSize()), 0);
   };
-  const Tensors outputs = parts_of(output, output_splits);
-  const Tensors inputs = parts_of(input, input_splits);
+  Plan plan{.type = OpType::ALLTOALL_BASE, .title = kTitle, .inputs = {input}, .outputs = {output}};
+  const Tensor from = plan.staging.in(input);
+  const Tensor to = plan.staging.out(output);
+  const Tensors outputs = parts_of(to, output_splits);
+  const Tensors inputs = parts_of(from, input_splits);
   if (!output_splits.empty() || !input_splits.empty()) {
-    Plan plan = exchange(OpType::ALLTOALL_BASE, kTitle, outputs, inputs);
-    plan.outputs = {output};
-    return start(std::move(plan), options.timeout);
+    plan_exchange(plan, outputs, inputs);
+  } else {
+    check_like(to, from, kTitle);
+    plan.calls = {move_call(Collective::kAllToAll, from, to, bytes(from) / members())};
   }
-  check_like(output, input, kTitle);
-  return start(
-      {.type = OpType::ALLTOALL_BASE,
-       .title = kTitle,
-       .inputs = {input},
-       .outputs = {output},
-       .calls = {move_call(Collective::kAllToAll, input, output, bytes(input) / members())}},
-      options.timeout);
+  return start(std::move(plan), options.timeout);
 }
 
 }  // namespace dunlin::torch_backend

@@ -11,14 +11,16 @@
 
 namespace dunlin::torch_backend {
 
+// What a child is told of what is its parent's ("the group").
+inline Status a_parents(const char* what) {
+  return {Code::kClosed, std::string(what) + " is the parent's: after fork(), make a new group"};
+}
+
 class OwnProcess {
  public:
   bool is_here() const { return getpid() == process_; }
-  // kClosed in a child: `what` ("the group") is the parent's.
-  Status check(const char* what) const {
-    if (is_here()) return Status::ok();
-    return {Code::kClosed, std::string(what) + " is the parent's: after fork(), make a new group"};
-  }
+  // kClosed in a child.
+  Status check(const char* what) const { return is_here() ? Status::ok() : a_parents(what); }
 
  private:
   pid_t process_ = getpid();

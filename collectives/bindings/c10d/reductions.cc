@@ -43,14 +43,15 @@ Group::Pending Group::allreduce(Tensors& tensors, const c10d::AllreduceOptions& 
   constexpr const char* kTitle = "dunlin:all_reduce";
   const Tensor& tensor = only(tensors, kTitle);
   Plan plan{.type = OpType::ALLREDUCE, .title = kTitle, .inputs = {tensor}, .outputs = {tensor}};
+  const Tensor host = plan.staging.in_out(tensor);
   if (is_bitwise(options.reduceOp)) {
-    plan_all_bits(plan, tensor, options.reduceOp, &tensor);
+    plan_all_bits(plan, host, options.reduceOp, &host);
     return start(std::move(plan), options.timeout);
   }
-  const Reduction reduction = reduction_of(tensor, options.reduceOp, kTitle);
-  const Tensor input = scaled(tensor, options.reduceOp, kTitle);
+  const Reduction reduction = reduction_of(host, options.reduceOp, kTitle);
+  const Tensor input = scaled(host, options.reduceOp, kTitle);
   plan.held = {input};
-  plan.calls = {reduce_call(Collective::kAllReduce, input, tensor, count(tensor), reduction)};
+  plan.calls = {reduce_call(Collective::kAllReduce, input, host, count(host), reduction)};
   return start(std::move(plan), options.timeout);
 }
 
@@ -59,13 +60,13 @@ Group::Pending Group::allreduce_coalesced(Tensors& tensors,
   constexpr const char* kTitle = "dunlin:all_reduce_coalesced";
   TORCH_CHECK(!tensors.empty(), kTitle, ": no tensors");
   check_types(tensors, tensors[0], kTitle);
-  const Flat flat = flat_of(tensors);
-  Plan plan{.type = OpType::ALLREDUCE_COALESCED,
-            .title = kTitle,
-            .inputs = tensors,
-            .outputs = tensors,
-            .held = {flat.tensor}};
-  if (flat.is_copy) pack(tensors, flat.tensor);
+  Plan plan{
+      .type = OpType::ALLREDUCE_COALESCED, .title = kTitle, .inputs = tensors, .outputs = tensors};
+  Tensors hosts;
+  for (const Tensor& tensor : tensors) hosts.push_back(plan.staging.in_out(tensor));
+  const Flat flat = flat_of(hosts);
+  plan.held = {flat.tensor};
+  if (flat.is_copy) pack(hosts, flat.tensor);
   // Where they lie one behind the other, the flat tensor is the first one of them alone.
   int64_t elements = 0;
   for (const Tensor& tensor : tensors) elements += tensor.numel();
@@ -80,9 +81,9 @@ Group::Pending Group::allreduce_coalesced(Tensors& tensors,
     plan.calls = {reduce_call(Collective::kAllReduce, input, all, count(all), reduction)};
   }
   if (flat.is_copy) {
-    plan.finish = [before = std::move(plan.finish), flat, tensors] {
+    plan.finish = [before = std::move(plan.finish), flat, hosts] {
       if (before) before();
-      unpack(flat.tensor, tensors);
+      unpack(flat.tensor, hosts);
     };
   }
   return start(std::move(plan), options.timeout);
@@ -94,14 +95,15 @@ Group::Pending Group::reduce(Tensors& tensors, const c10d::ReduceOptions& option
   check_root(options.rootRank, kTitle);
   const int root = static_cast<int>(options.rootRank);
   Plan plan{.type = OpType::REDUCE, .title = kTitle, .inputs = {tensor}, .outputs = {tensor}};
+  const Tensor host = root == getRank() ? plan.staging.in_out(tensor) : plan.staging.in(tensor);
   if (is_bitwise(options.reduceOp)) {
-    plan_all_bits(plan, tensor, options.reduceOp, root == getRank() ? &tensor : nullptr);
+    plan_all_bits(plan, host, options.reduceOp, root == getRank() ? &host : nullptr);
     return start(std::move(plan), options.timeout);
   }
-  const Reduction reduction = reduction_of(tensor, options.reduceOp, kTitle);
-  const Tensor input = scaled(tensor, options.reduceOp, kTitle);
+  const Reduction reduction = reduction_of(host, options.reduceOp, kTitle);
+  const Tensor input = scaled(host, options.reduceOp, kTitle);
   plan.held = {input};
-  plan.calls = {reduce_call(Collective::kReduce, input, tensor, count(tensor), reduction, root)};
+  plan.calls = {reduce_call(Collective::kReduce, input, host, count(host), reduction, root)};
   return start(std::move(plan), options.timeout);
 }
 
@@ -124,7 +126,8 @@ Group::Pending Group::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors&
     check_types({inputs[i]}, outputs[i], kTitle);
     TORCH_CHECK(count(inputs[i]) == members() * count(outputs[i]), kTitle, ": an input of ",
                 inputs[i].numel(), " elements for ", getSize(), " outputs of ", outputs[i].numel());
-    plan_reduce_scatter(plan, inputs[i], options.reduceOp, outputs[i]);
+    const Tensor host = plan.staging.in(inputs[i]);
+    plan_reduce_scatter(plan, host, options.reduceOp, plan.staging.out(outputs[i]));
   }
   return start(std::move(plan), options.timeout);
 }
@@ -147,16 +150,15 @@ Group::Pending Group::reduce_scatter(Tensors& outputs, TensorLists& inputs,
   TORCH_CHECK(inputs[0].size() == members(), kTitle, ": ", inputs[0].size(), " inputs for ",
               getSize(), " ranks");
   for (const Tensor& input : inputs[0]) check_like(input, output, kTitle);
-  const Flat flat = flat_of(inputs[0]);
-  if (flat.is_copy) pack(inputs[0], flat.tensor);
+  Plan plan{
+      .type = OpType::REDUCE_SCATTER, .title = kTitle, .inputs = inputs[0], .outputs = {output}};
+  const Tensors hosts = plan.staging.in(inputs[0]);
+  const Flat flat = flat_of(hosts);
+  plan.held = {flat.tensor};
+  if (flat.is_copy) pack(hosts, flat.tensor);
   const Tensor all = at::from_blob(flat.tensor.data_ptr(), {getSize() * output.numel()},
                                    at::TensorOptions(output.scalar_type()));
-  Plan plan{.type = OpType::REDUCE_SCATTER,
-            .title = kTitle,
-            .inputs = inputs[0],
-            .outputs = {output},
-            .held = {flat.tensor}};
-  plan_reduce_scatter(plan, all, options.reduceOp, output);
+  plan_reduce_scatter(plan, all, options.reduceOp, plan.staging.out(output));
   return start(std::move(plan), options.timeout);
 }
 

@@ -10,6 +10,7 @@
 #include "runtime/bootstrap/net.h"
 #include "runtime/bootstrap/secret.h"
 #include "runtime/bytes.h"
+#include "runtime/log.h"
 #include "runtime/topology.h"
 
 namespace dunlin::torch_backend {
@@ -26,14 +27,47 @@ constexpr std::size_t kNameBytes = 8;
 constexpr Duration kFirstNap = std::chrono::milliseconds(1);
 constexpr Duration kLongestNap = std::chrono::milliseconds(20);
 
+// What one member does for a group to be formed: its place there, and the group's part of the
+// store.
+struct Forming {
+  const KeyValueStore& store;
+  GroupPlace place;
+  std::string prefix;
+
+  std::string key(std::string_view name) const { return fmt::format("{}{}", prefix, name); }
+  std::string quitter_key() const { return key("gave up"); }
+
+  // Anything but ok ends it: the member's own interrupt, or another one that has given up.
+  Status look() const {
+    try {
+      if (store.interrupt) DUNLIN_TRY(store.interrupt());
+      if (!store.has(quitter_key())) return Status::ok();
+      return {Code::kUnavailable, fmt::format("rank {} of the group gave up, while it was formed",
+                                              store.get(quitter_key()))};
+    } catch (const std::exception& error) {
+      return {Code::kUnavailable, error.what()};
+    }
+  }
+  // The others wait for this one, and may have no other way to learn of it until their deadlines.
+  void tell_end() const {
+    try {
+      if (!store.has(quitter_key())) store.set(quitter_key(), std::to_string(place.rank));
+    } catch (const std::exception& error) {
+      DUNLIN_WARN("the other members of a group can't be told that this one gave up: {}",
+                  error.what());
+    }
+  }
+};
+
 // The value of a key, once somebody has put it there. `what`: what it is ("rank 3's claim").
-Result<std::string> await(const KeyValueStore& store, const std::string& key, std::string_view what,
-                          const Runtime::Interrupt& interrupt) {
+Result<std::string> await(const Forming& forming, const std::string& key, std::string_view what,
+                          const Runtime::Interrupt& interrupt = {}) {
+  const KeyValueStore& store = forming.store;
   const SteadyClock clock;
   const TimePoint until = clock.now() + store.timeout;
   for (Duration nap = kFirstNap; !store.has(key); nap = std::min(2 * nap, kLongestNap)) {
     if (interrupt) DUNLIN_TRY(interrupt());
-    if (store.interrupt) DUNLIN_TRY(store.interrupt());
+    DUNLIN_TRY(forming.look());
     if (clock.now() >= until) {
       return Status(Code::kDeadlineExceeded, fmt::format("waited {:g} s for {} in PyTorch's store",
                                                          to_seconds(store.timeout), what));
@@ -118,15 +152,15 @@ Result<bootstrap::Endpoint> free_endpoint(const std::string& address) {
 }
 
 // The environment of a member of a job that exists for this group.
-Result<Environment> environment_of_new_job(const KeyValueStore& store, const std::string& prefix,
-                                           Environment environment,
-                                           const std::vector<Claim>& claims, GroupPlace place) {
-  const std::string address_key = prefix + "address";
-  const std::string secret_key = prefix + "secret";
+Result<Environment> environment_of_new_job(const Forming& forming, Environment environment,
+                                           const std::vector<Claim>& claims) {
+  const GroupPlace place = forming.place;
+  const std::string address_key = forming.key("address");
+  const std::string secret_key = forming.key("secret");
   if (place.rank == 0) {
     DUNLIN_ASSIGN(const auto endpoint, free_endpoint(own_address(claims, environment)));
-    store.set(address_key, endpoint.to_string());
-    store.set(secret_key, bootstrap::random_hex(kSecretBytes));
+    forming.store.set(address_key, endpoint.to_string());
+    forming.store.set(secret_key, bootstrap::random_hex(kSecretBytes));
   }
   int local_size = 0;
   int local_rank = 0;
@@ -137,9 +171,8 @@ Result<Environment> environment_of_new_job(const KeyValueStore& store, const std
     ++local_size;
   }
   DUNLIN_ASSIGN(const std::string address,
-                await(store, address_key, "the address of rank 0's job", {}));
-  DUNLIN_ASSIGN(const std::string secret,
-                await(store, secret_key, "the secret of rank 0's job", {}));
+                await(forming, address_key, "the address of rank 0's job"));
+  DUNLIN_ASSIGN(const std::string secret, await(forming, secret_key, "the secret of rank 0's job"));
   environment.set("DUNLIN_RANK", std::to_string(place.rank));
   environment.set("DUNLIN_SIZE", std::to_string(place.size));
   environment.set("DUNLIN_LOCAL_RANK", std::to_string(local_rank));
@@ -153,41 +186,67 @@ Result<Environment> environment_of_new_job(const KeyValueStore& store, const std
 }
 
 // Returns when all members have called it, and none of them has given up.
-Status gather(const KeyValueStore& store, const std::string& prefix, GroupPlace place,
-              const Runtime::Interrupt& interrupt) {
-  const std::string quitter_key = prefix + "gave up";
-  const auto look = [&]() -> Status {
-    if (!store.has(quitter_key)) return interrupt ? interrupt() : Status::ok();
-    return {Code::kUnavailable, fmt::format("rank {} of the group gave up, before all had come",
-                                            store.get(quitter_key))};
-  };
-  if (store.add(prefix + "arrived", 1) == place.size) store.set(prefix + "all", "");
-  Status status = await(store, prefix + "all", "all members of a group", look).status();
-  // The others count this rank among those who have come.
-  if (status.is_ok()) return look();
-  if (!store.has(quitter_key)) store.set(quitter_key, std::to_string(place.rank));
-  return status;
+Status gather(const Forming& forming, const Runtime::Interrupt& interrupt) {
+  try {
+    const std::string all = forming.key("all");
+    if (forming.store.add(forming.key("arrived"), 1) == forming.place.size)
+      forming.store.set(all, "");
+    DUNLIN_TRY(await(forming, all, "all members of a group", interrupt).status());
+    return forming.look();
+  } catch (const std::exception& error) {
+    return {Code::kUnavailable, error.what()};
+  }
 }
 
 // The runtime, entered, for members that have claimed this.
-Result<std::shared_ptr<Runtime>> enter(const KeyValueStore& store, const std::string& prefix,
-                                       const Environment& environment,
-                                       const std::vector<Claim>& claims, GroupPlace place) {
-  const auto own = static_cast<std::size_t>(place.rank);
+Result<std::shared_ptr<Runtime>> enter(const Forming& forming, const Environment& environment,
+                                       const std::vector<Claim>& claims) {
+  const auto own = static_cast<std::size_t>(forming.place.rank);
   for (std::size_t rank = 0; rank < claims.size(); ++rank) {
     if (claims[rank].standing != claims[own].standing || claims[rank].job != claims[own].job) {
       return Status(Code::kInvalidArgument,
                     fmt::format("rank {} of the process group is in a Dunlin job of its own, or in "
                                 "none, where rank {} is in one: call dunlin.init() on all ranks "
                                 "before init_process_group(), or on none",
-                                rank, place.rank));
+                                rank, own));
     }
   }
   Environment joined = environment;
   if (claims[own].standing == Standing::kNone) {
-    DUNLIN_ASSIGN(joined, environment_of_new_job(store, prefix, std::move(joined), claims, place));
+    DUNLIN_ASSIGN(joined, environment_of_new_job(forming, std::move(joined), claims));
   }
   return SharedRuntime::enter([&] { return Runtime::create(joined, {}); });
+}
+
+Result<Membership> form(const Forming& forming, const Environment& environment,
+                        const Config& config) {
+  const int size = forming.place.size;
+  const auto claim_key = [&](int rank) { return forming.key(fmt::format("claim/{}", rank)); };
+  forming.store.set(claim_key(forming.place.rank),
+                    own_claim(SharedRuntime::current().get(), config, forming.place).encode());
+  std::vector<Claim> claims;
+  for (int rank = 0; rank < size; ++rank) {
+    const std::string what = fmt::format("rank {} of a group of {}", rank, size);
+    DUNLIN_ASSIGN(const std::string text, await(forming, claim_key(rank), what));
+    DUNLIN_ASSIGN(Claim claim, Claim::decode(text));
+    claims.push_back(std::move(claim));
+  }
+  Membership membership;
+  DUNLIN_ASSIGN(membership.runtime, enter(forming, environment, claims));
+  const bool is_running = claims.front().standing == Standing::kRunning;
+  for (int rank = 0; rank < size; ++rank)
+    membership.ranks.emplace_back(is_running ? claims[static_cast<std::size_t>(rank)].rank : rank);
+  membership.name = "c10d/" + claims.front().token;
+  auto formed = membership.runtime->form(
+      membership.name, membership.ranks,
+      [&](const Runtime::Interrupt& interrupt) { return gather(forming, interrupt); },
+      [&] { return forming.look(); });
+  if (!formed) {
+    (void)SharedRuntime::leave(membership.runtime, binding::Ending::kAlone, Duration::zero());
+    return std::move(formed).status();
+  }
+  membership.communicator = *std::move(formed);
+  return membership;
 }
 
 }  // namespace
@@ -197,36 +256,9 @@ Result<Membership> meet(const KeyValueStore& store, GroupPlace place) {
   DUNLIN_ASSIGN(const Config config, Config::parse(environment));
   // A group that is made again, after its end, finds the former one's keys.
   const std::int64_t arrival = store.add("dunlin/arrivals", 1) - 1;
-  const std::string prefix = fmt::format("dunlin/{}/", arrival / place.size);
-  const auto claim_key = [&](int rank) { return fmt::format("{}claim/{}", prefix, rank); };
-  store.set(claim_key(place.rank),
-            own_claim(SharedRuntime::current().get(), config, place).encode());
-  std::vector<Claim> claims;
-  for (int rank = 0; rank < place.size; ++rank) {
-    const std::string what = fmt::format("rank {} of a group of {}", rank, place.size);
-    DUNLIN_ASSIGN(const std::string text, await(store, claim_key(rank), what, {}));
-    DUNLIN_ASSIGN(Claim claim, Claim::decode(text));
-    claims.push_back(std::move(claim));
-  }
-  Membership membership;
-  DUNLIN_ASSIGN(membership.runtime, enter(store, prefix, environment, claims, place));
-  const bool is_running = claims.front().standing == Standing::kRunning;
-  for (int rank = 0; rank < place.size; ++rank)
-    membership.ranks.emplace_back(is_running ? claims[static_cast<std::size_t>(rank)].rank : rank);
-  membership.name = "c10d/" + claims.front().token;
-  const auto together = [&](const Runtime::Interrupt& interrupt) {
-    try {
-      return gather(store, prefix, place, interrupt);
-    } catch (const std::exception& error) {
-      return Status(Code::kUnavailable, error.what());
-    }
-  };
-  auto formed = membership.runtime->form(membership.name, membership.ranks, together);
-  if (!formed) {
-    (void)SharedRuntime::leave(membership.runtime, binding::Ending::kAlone, Duration::zero());
-    return std::move(formed).status();
-  }
-  membership.communicator = *std::move(formed);
+  const Forming forming{store, place, fmt::format("dunlin/{}/", arrival / place.size)};
+  auto membership = form(forming, environment, config);
+  if (!membership) forming.tell_end();
   return membership;
 }
 

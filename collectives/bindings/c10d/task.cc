@@ -43,7 +43,17 @@ void Task::start(End end) {
   end_ = std::move(end);
   const bool is_watched = finisher_->watch(shared_from_this());
   if (remaining_.fetch_sub(1) == 1) return conclude();
-  if (!is_watched) fail({Code::kClosed, "this process has left the job"});
+  if (is_watched) return;
+  fail({Code::kClosed, "this process has left the job"});
+  leave_to_operations();
+}
+
+void Task::leave_to_operations() {
+  // Dropped with the last one of them.
+  const std::shared_ptr<void> ending(nullptr, [task = shared_from_this()](void*) {
+    if (task->is_quiet()) task->conclude();
+  });
+  for (const auto& operation : operations_) runtime_->keep_until_over(operation, ending);
 }
 
 // Both orders are safe: who waits looks at remaining_ after it has taken itself off waiters_, and

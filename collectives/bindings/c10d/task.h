@@ -47,6 +47,9 @@ class Task : public std::enable_shared_from_this<Task> {
   Duration time_left() const;
   const void* owner() const { return owner_; }
 
+  // Where there is no finisher any more: they keep the task, with its memory, until they are over.
+  void leave_to_operations();
+
   // For the finisher. What ends the task before its operations withdraws those that only receive.
   TimePoint deadline() const { return deadline_; }
   bool has_ended() const { return has_ended_.load(std::memory_order_acquire); }

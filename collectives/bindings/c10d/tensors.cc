@@ -77,10 +77,8 @@ void check(const at::Tensor& tensor, const char* call) {
   TORCH_CHECK(tensor.defined(), "dunlin: ", call, ": an undefined tensor");
   TORCH_CHECK(tensor.layout() == at::kStrided, "dunlin: ", call,
               ": sparse tensors aren't supported; use to_dense()");
-  TORCH_CHECK(tensor.device().is_cpu(), "dunlin: ", call, ": the tensor is on ",
-              tensor.device().str(),
-              "; this backend takes tensors in host memory (use cpu(), or "
-              "another backend for this device)");
+  TORCH_CHECK(!tensor.is_meta(), "dunlin: ", call,
+              ": the tensor is on the meta device, where it has no elements");
   TORCH_CHECK(tensor.is_contiguous(), "dunlin: ", call,
               ": the tensor isn't contiguous; use contiguous()");
 }

@@ -12,7 +12,8 @@
 
 namespace dunlin::torch_backend {
 
-// Dense, contiguous, in host memory; `call` names the caller.
+// Dense, contiguous, with elements, on any device; `call` names the caller. Other functions here
+// take tensors in host memory.
 void check(const at::Tensor& tensor, const char* call);
 // The only one of a list; c10d has lists where it has one tensor per device.
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* call);

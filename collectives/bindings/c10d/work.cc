@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "collectives/bindings/c10d/open_futures.h"
+
 namespace dunlin::torch_backend {
 namespace {
 
@@ -46,6 +48,7 @@ Work::Work(int rank, c10d::OpType type, const char* title, const std::vector<at:
 
 void Work::start(const Handle<Work>& work, std::shared_ptr<Task> task) {
   work->task_ = std::move(task);
+  add_open_future(work->future_);
   // The task keeps the work until its end, whether or not the caller does.
   work->task_->start([work](const Status& status) { work->end(status); });
 }
@@ -69,6 +72,7 @@ void Work::end(const Status& status) {
   } else {
     future_->markCompleted(c10::IValue(outputs_));
   }
+  remove_open_future(future_.get());
 }
 
 bool Work::isCompleted() {

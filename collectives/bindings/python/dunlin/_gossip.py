@@ -10,6 +10,7 @@ import torch.distributed as _distributed
 import dunlin as _dunlin
 
 _states = _itertools.count()
+_NOT_OURS = "the GossipState is the parent's: a forked child is in no job"
 
 
 class GossipState:
@@ -58,7 +59,7 @@ def _weighting(graph, wanted):
 def gossip_hook(state, bucket):
     """The bucket's gradients, averaged with the neighbours' of this step, as a torch.futures.Future."""
     if state.process != _os.getpid():
-        raise RuntimeError("the GossipState is the parent's: a forked child is in no job")
+        raise RuntimeError(_NOT_OURS)
     own, sources, destinations = state.neighbors()
     gradients = bucket.buffer()
     name = f"{state.name}.{bucket.index()}"
@@ -78,7 +79,7 @@ def gossip_hook(state, bucket):
         except BaseException as error:  # also what ends the interpreter: the one who waits has to be told
             future.set_exception(error)
 
-    _Waiter.run(finish)
+    _Waiter.run(future, finish)
     return future
 
 
@@ -87,27 +88,44 @@ class _Waiter:
 
     _lock = _threading.Lock()
     _queue = None
+    _open = set()  # futures that have not ended
 
     @classmethod
     def forget(cls):
-        """After fork(), in the child, which has the queue but not the thread."""
+        """After fork(), in the child, which has the queue but not the thread.
+
+        The parent's futures end with an error here, in threads of their own: callbacks may wait.
+        """
         cls._lock = _threading.Lock()
         cls._queue = None
+        inherited, cls._open = cls._open, set()
+        for future in inherited:
+            _threading.Thread(target=cls._fail, args=(future,), name="dunlin-forked", daemon=True).start()
+
+    @staticmethod
+    def _fail(future):
+        if not future.done():
+            future.set_exception(RuntimeError(_NOT_OURS))
 
     @classmethod
-    def run(cls, task):
+    def run(cls, future, task):
+        """The task ends the future."""
         import queue
 
         with cls._lock:
             if cls._queue is None:
                 cls._queue = queue.SimpleQueue()
                 _threading.Thread(target=cls._serve, args=(cls._queue,), name="dunlin-gossip", daemon=True).start()
-        cls._queue.put(task)
+        cls._open.add(future)
+        cls._queue.put((future, task))
 
-    @staticmethod
-    def _serve(tasks):
+    @classmethod
+    def _serve(cls, tasks):
         while True:
-            tasks.get()()
+            future, task = tasks.get()
+            task()
+            cls._open.discard(future)
+            del future, task  # not kept until the next one
 
 
 _os.register_at_fork(after_in_child=_Waiter.forget)

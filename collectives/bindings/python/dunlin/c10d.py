@@ -4,8 +4,9 @@
 
     torch.distributed.init_process_group("dunlin")
 
-Importing this module registers the backend "dunlin", for tensors in host memory. Any launcher and init_method will do:
-torchrun, dunlin-run, or an explicit rank, world_size and init_method. dunlin.init(), before or after, shares the job.
+Importing this module registers the backend "dunlin"; tensors on a GPU go through host memory. Any launcher and
+init_method will do: torchrun, dunlin-run, or an explicit rank, world_size and init_method. dunlin.init(), before or
+after, shares the job.
 
 Groups of all sizes and subsets, DistributedDataParallel and FullyShardedDataParallel's calls work as with gloo. A rank
 that dies, or stays away for longer than the group's timeout, is a RuntimeError that names it.
@@ -45,7 +46,7 @@ def _create(store, rank, size, timeout):
 
 
 def _register():
-    more = {} if _release(_torch.__version__) < (2, 0) else {"devices": ["cpu"]}
+    more = {} if _release(_torch.__version__) < (2, 0) else {"devices": ["cpu", "cuda"]}
     _distributed.Backend.register_backend(BACKEND, _create, **more)
 
 

@@ -6,7 +6,8 @@
     x = bf.neighbor_allreduce(x)            # with the in-neighbors of bf.load_topology()
 
 Names and meanings are those of BlueFog (Ying et al., "BlueFog: Make Decentralized Algorithms Practical for Optimization
-and Deep Learning", 2021), so that its scripts run with the import line changed. Tensors are in host memory, contiguous.
+and Deep Learning", 2021), so that its scripts run with the import line changed. Tensors are contiguous;
+those on a GPU go through copies in host memory.
 
 Environment, at the first init():
     DUNLIN_NODES_PER_MACHINE  (BLUEFOG_NODES_PER_MACHINE) so many ranks in a row are a machine; else, those of a host

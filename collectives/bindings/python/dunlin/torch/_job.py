@@ -289,7 +289,7 @@ def unified_mpi_window_model_supported():
 
 
 def nccl_built():
-    """False: tensors are in host memory."""
+    """False: tensors on a GPU go through host memory."""
     return False
 
 

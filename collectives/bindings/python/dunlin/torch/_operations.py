@@ -94,11 +94,32 @@ def check_tensor(tensor):
     """A view without gradients. ValueError where it can't be used."""
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(f"a torch.Tensor is needed, not a {type(tensor).__name__}")
-    if tensor.device.type != "cpu":
-        raise ValueError(f"the tensor is on {tensor.device}: only tensors in host memory can be sent yet")
+    if tensor.device.type == "meta":
+        raise ValueError("the tensor is on the meta device, where it has no elements")
     if tensor.is_sparse or not tensor.is_contiguous():
         raise ValueError("the tensor has to be dense and contiguous: call .contiguous() first")
     return tensor.detach()
+
+
+def _source(tensor):
+    """Its elements in host memory, without gradients: a copy where it is elsewhere."""
+    return check_tensor(tensor).cpu()  # waits for what the current stream still does with it
+
+
+def _target(tensor):
+    """Host memory for what is to be in the tensor, and a function of the request's result that returns the tensor
+    with it. Its elements are there only where it is in host memory itself.
+    """
+    x = check_tensor(tensor)
+    if x.device.type == "cpu":
+        return x, lambda _: tensor
+    host = torch.empty(x.shape, dtype=x.dtype, pin_memory=x.is_cuda)
+
+    def finish(_):
+        x.copy_(host)
+        return tensor
+
+    return host, finish
 
 
 def _like(tensor):
@@ -150,9 +171,10 @@ def _allreduce(tensor, output, average, is_local, name):
     if average:
         _averaged(x, "the average")
     communicator = _job.job().local if is_local else dunlin.world()
+    target, finish = _target(output)
     with enqueuing("ALLREDUCE", name):
-        request = communicator.start_all_reduce(x, "avg" if average else "sum", out=check_tensor(output))
-    return register(Pending(request, lambda _: output, "ALLREDUCE", name))
+        request = communicator.start_all_reduce(_source(x), "avg" if average else "sum", out=target)
+    return register(Pending(request, finish, "ALLREDUCE", name))
 
 
 def partial_allreduce(tensor, ranks, average=True, number=None, name=None):
@@ -182,10 +204,11 @@ def _partial_allreduce(tensor, output, ranks, average, number, name):
     x = check_tensor(tensor)
     if average:
         _averaged(x, "the average")
+    target, finish = _target(output)
     with enqueuing("PARTIAL_ALLREDUCE", name):
-        request = dunlin.start_partial_all_reduce(x, ranks, "avg" if average else "sum", "torch", number,
-                                                  check_tensor(output))
-    return register(Pending(request, lambda _: output, "PARTIAL_ALLREDUCE", name))
+        request = dunlin.start_partial_all_reduce(_source(x), ranks, "avg" if average else "sum", "torch", number,
+                                                  target)
+    return register(Pending(request, finish, "PARTIAL_ALLREDUCE", name))
 
 
 def broadcast(tensor, root_rank, name=None):
@@ -209,12 +232,14 @@ def broadcast_nonblocking_(tensor, root_rank, name=None):
 
 
 def _broadcast(tensor, root_rank, name):
-    x = check_tensor(tensor)
+    x, finish = _target(tensor)
+    if dunlin.rank() == root_rank and tensor.device.type != "cpu":
+        x.copy_(_source(tensor))
     if x.dtype not in _NATIVE:
         x = _as_bytes(x)
     with enqueuing("BROADCAST", name):
         request = dunlin.start_broadcast(x, root_rank, out=x)
-    return register(Pending(request, lambda _: tensor, "BROADCAST", name))
+    return register(Pending(request, finish, "BROADCAST", name))
 
 
 def allgather(tensor, name=None):
@@ -235,7 +260,7 @@ def _gather(tensor, sources, destinations, key, operation, name):
     if x.dim() == 0:
         x = x.reshape(1)
     own = _job.job().rank
-    copy = x.clone()  # what the result needs of it at the end
+    copy = _source(x).clone()  # what the result needs of it at the end
     row = copy.shape[1:]
     row_bytes = row.numel() * copy.element_size()
     # Others of this name mean something else.
@@ -249,7 +274,7 @@ def _gather(tensor, sources, destinations, key, operation, name):
         parts = iter(parts)
         tensors = [copy if source == own else torch.from_numpy(next(parts)).reshape(-1).view(copy.dtype).reshape(-1, *row)
                    for source in sources] if row_bytes else []
-        return torch.cat(tensors) if tensors else copy.new_empty((0, *row))
+        return (torch.cat(tensors) if tensors else copy.new_empty((0, *row))).to(tensor.device)
 
     return register(Pending(request, finish, operation, name))
 
@@ -328,10 +353,11 @@ def _neighbor_allreduce(tensor, output, self_weight, src_weights, dst_weights, e
     _averaged(x, "neighbor_allreduce")
     self_weight, sources, destinations = resolved(job.neighbors, job.rank, job.size, self_weight, src_weights,
                                                    dst_weights, enable_topo_check)
+    target, finish = _target(output)
     with enqueuing("NEIGHBOR_ALLREDUCE", name):
-        request = dunlin.start_neighbor_average(x, sources, destinations, self_weight, f"allreduce {name or ''}",
-                                                out=check_tensor(output))
-    return register(Pending(request, lambda _: output, "NEIGHBOR_ALLREDUCE", name))
+        request = dunlin.start_neighbor_average(_source(x), sources, destinations, self_weight,
+                                                f"allreduce {name or ''}", out=target)
+    return register(Pending(request, finish, "NEIGHBOR_ALLREDUCE", name))
 
 
 def pair_gossip(tensor, target_rank, self_weight=None, pair_weight=None, name=None):
@@ -346,11 +372,11 @@ def pair_gossip_nonblocking(tensor, target_rank, self_weight=None, pair_weight=N
     weights = (0.5, 0.5) if self_weight is None else (self_weight, pair_weight)
     x = check_tensor(tensor)
     _averaged(x, "pair_gossip")
-    output = torch.empty_like(x)
+    target, finish = _target(torch.empty_like(x))
     with enqueuing("PAIR_GOSSIP", name):
-        request = dunlin.start_neighbor_average(x, {target_rank: weights[1]}, {target_rank: 1.0}, weights[0],
-                                                f"gossip {name or ''}", out=output)
-    return register(Pending(request, lambda _: output, "PAIR_GOSSIP", name))
+        request = dunlin.start_neighbor_average(_source(x), {target_rank: weights[1]}, {target_rank: 1.0}, weights[0],
+                                                f"gossip {name or ''}", out=target)
+    return register(Pending(request, finish, "PAIR_GOSSIP", name))
 
 
 def hierarchical_neighbor_allreduce(tensor, *, self_weight=None, src_machine_weights=None, dst_machine_weights=None,
@@ -395,7 +421,8 @@ def _hierarchical(tensor, output, self_weight, src_weights, dst_weights, enable_
         raise ValueError("there is no topology of machines: call set_machine_topology() first, or give weights")
     self_weight, sources, destinations = resolved(job.machine_neighbors, job.machine_rank, len(job.machines),
                                                    self_weight, src_weights, dst_weights, enable_topo_check)
+    target, finish = _target(output)
     with enqueuing("HIERARCHICAL_NEIGHBOR_ALLREDUCE", name):
-        request = job.machine_averages.start_average(x, sources, destinations, self_weight, name or "",
-                                                     out=check_tensor(output))
-    return register(Pending(request, lambda _: output, "HIERARCHICAL_NEIGHBOR_ALLREDUCE", name))
+        request = job.machine_averages.start_average(_source(x), sources, destinations, self_weight, name or "",
+                                                     out=target)
+    return register(Pending(request, finish, "HIERARCHICAL_NEIGHBOR_ALLREDUCE", name))

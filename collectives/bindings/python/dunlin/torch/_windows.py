@@ -76,7 +76,9 @@ def win_create(tensor, name, zero_init=False):
     if name in job.windows:
         _job.logger.error('There is a window "%s" already.', name)
         return False
-    if check_tensor(tensor).dtype not in (torch.float32, torch.float64):
+    if check_tensor(tensor).device.type != "cpu":
+        raise ValueError(f"the tensor is on {tensor.device}: a window is of a tensor in host memory")
+    if tensor.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"a window of {tensor.dtype}: only of float32 and float64")
     with enqueuing("WIN_CREATE", name):
         job.windows[name] = Window(tensor, name, zero_init, job.neighbors)

@@ -117,7 +117,7 @@ def _models(model):
 
 
 class _Buffer:
-    """Parameters of one type that are sent together, and a flat tensor for them."""
+    """Parameters of one type that are sent together, and a flat tensor for them, in host memory."""
 
     def __init__(self, parameters):
         self.parameters = parameters
@@ -129,7 +129,7 @@ class _Buffer:
     @torch.no_grad()
     def gather(self, tensors):
         for part, tensor in zip(self.parts, tensors):
-            part.copy_(tensor)
+            part.copy_(tensor.cpu())
 
     @torch.no_grad()
     def scatter(self, tensors):
@@ -163,8 +163,8 @@ class _Distributed:
         if not parameters:
             raise ValueError("the optimizer has no parameters of the model")
         for parameter in parameters:
-            if parameter.device.type != "cpu":
-                raise ValueError(f"a parameter is on {parameter.device}: only tensors in host memory can be sent yet")
+            if parameter.device.type == "meta":
+                raise ValueError("a parameter is on the meta device, where it has no elements")
         self._buffers = _buffers([p for p in parameters if p.requires_grad])
         models[0].register_forward_pre_hook(self._before_forward)
         self._is_seen = False  # a forward pass since the last step

@@ -1,0 +1,207 @@
+"""A rank of c10d_job_test.py, for how groups and jobs begin and end: c10d_ends_rank.py PART"""
+
+import datetime
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+import weakref
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import dunlin.c10d
+from dunlin import _c10d
+
+from c10d_rank import say
+
+warnings.simplefilter("ignore")
+MINUTE = datetime.timedelta(seconds=60)
+
+
+def stores(*names):
+    """As PyTorch hands one to each group."""
+    store = dist.distributed_c10d._get_default_store()
+    return [dist.PrefixStore(name, store) for name in names]
+
+
+def gave_up():
+    """A member that gives up, in the meeting of a group, is named to those who come later."""
+    first, second = stores("a", "b")
+    _c10d.create(first, dist.get_rank(), 2, MINUTE)
+    if dist.get_rank() == 0:
+        # As if the other one had come, and stayed away from the last meeting.
+        second.set("dunlin/0/claim/1", first.get("dunlin/0/claim/1"))
+        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        dist.barrier()
+    try:
+        _c10d.create(second, dist.get_rank(), 2, MINUTE)
+        say("formed")
+    except KeyboardInterrupt:
+        say("interrupted")
+    except RuntimeError as error:
+        say(str(error))
+    if dist.get_rank() == 0:
+        dist.barrier()
+    dist.barrier()
+
+
+def gave_up_late():
+    """A member that gives up when all have come, and connect, is named to those who wait for it."""
+    first, second = stores("a", "b")
+    _c10d.create(first, dist.get_rank(), 3, MINUTE)
+    if dist.get_rank() == 2:
+        # As if this one had come to the meeting as well, and then had stopped.
+        second.set("dunlin/0/claim/2", first.get("dunlin/0/claim/2"))
+        second.add("dunlin/0/arrived", 1)
+        dist.barrier()
+        return
+    if dist.get_rank() == 0:
+        def interrupt():
+            while second.add("dunlin/0/arrived", 0) < 3:  # wait() would keep the other thread out
+                time.sleep(0.01)
+            time.sleep(0.5)  # all have looked for the last time
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
+    try:
+        _c10d.create(second, dist.get_rank(), 3, MINUTE)
+        say("formed")
+    except KeyboardInterrupt:
+        say("interrupted")
+    except RuntimeError as error:
+        say(str(error))
+    dist.barrier()
+
+
+def leaves_while_forming():
+    """shutdown() does not wait for a thread that forms a group whose members don't come."""
+    first, second = stores("a", "b")
+    _c10d.create(first, dist.get_rank(), dist.get_world_size(), MINUTE)
+    dist.barrier()
+    if dist.get_rank() == 1:
+        time.sleep(4)
+        return
+    # As if the other one had come, and stayed away from the last meeting.
+    second.set("dunlin/0/claim/1", first.get("dunlin/0/claim/1"))
+    told = []
+
+    def form():
+        try:
+            _c10d.create(second, 0, 2, datetime.timedelta(seconds=600))
+        except RuntimeError as error:
+            told.append(str(error))
+
+    thread = threading.Thread(target=form)
+    thread.start()
+    time.sleep(1)
+    try:
+        dunlin.c10d.shutdown(1)
+    except RuntimeError:
+        pass  # the other one isn't here yet
+    thread.join()
+    say(f"shut down; {told[0]}")
+
+
+def outlived():
+    """What is under way when the backend leaves the job is released at its end, without any further call."""
+    dunlin.init()  # the job goes on
+    group = dist.new_group()
+    if dist.get_rank() == 1:
+        while "left" not in os.listdir(sys.argv[2]):
+            time.sleep(0.01)
+        work = dist.all_reduce(torch.ones(1000), group=group, async_op=True)
+        work.wait()
+        dunlin.start_barrier().wait(timeout=60)
+        return
+    given = np.ones(1000, np.float32)
+    reference = weakref.ref(given)
+    work = dist.all_reduce(torch.from_numpy(given), group=group, async_op=True)
+    del given
+    dunlin.c10d.shutdown()
+    try:
+        work.wait()
+        say("no error")
+    except RuntimeError as error:
+        say(str(error))
+    del work
+    say("kept" if reference() is not None else "released too early")
+    open(os.path.join(sys.argv[2], "left"), "w").close()
+    until = time.monotonic() + 30
+    while reference() is not None and time.monotonic() < until:
+        time.sleep(0.01)
+    say("released" if reference() is None else "leaked")
+    dunlin.start_barrier().wait(timeout=60)
+
+
+def refuses(call):
+    try:
+        call()
+    except RuntimeError as error:
+        return "the parent's" in str(error)
+    return False
+
+
+def forked():
+    """A child has copies of groups, of calls under way and of their futures: all are errors there, and none hangs."""
+    class Bucket:
+        def __init__(self):
+            self.gradients = torch.ones(10)
+
+        def buffer(self):
+            return self.gradients
+
+        def index(self):
+            return 0
+
+        def is_last(self):
+            return True
+
+    state = dunlin.c10d.GossipState()
+    (store,) = stores("forked")
+    if dist.get_rank() == 1:
+        store.wait(["child ended"])
+    works = [dist.all_reduce(torch.ones(10), async_op=True) for _ in range(2)]
+    first, second = (work.get_future() for work in works)
+    # A callback that waits for a future that has no end in the child either.
+    chained = first.then(lambda _: second.wait())
+    futures = [first, second, chained, dunlin.c10d.gossip_hook(state, Bucket())]
+    if dist.get_rank() == 0:
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(60)  # whatever hangs here is killed
+            calls = [works[0].wait, works[0].is_completed, lambda: dist.all_reduce(torch.ones(1)),
+                     lambda: dunlin.c10d.gossip_hook(state, Bucket()), *(future.wait for future in futures)]
+            is_refused = [refuses(call) for call in calls]
+            dist.destroy_process_group()
+            # The store stays: PyTorch's own doesn't outlive a fork().
+            os._exit(0 if store is not None and all(is_refused) else 1)
+        say(f"child {os.waitpid(pid, 0)[1]}")
+        store.set("child ended", "")
+    for future in futures:
+        future.wait()
+    say(f"sum {chained.value()[0][0]:.0f}")
+    dist.barrier()
+
+
+def left():
+    """The Python package goes on with the job that the backend has left."""
+    dunlin.init()
+    dist.all_reduce(torch.ones(1))
+    dunlin.c10d.shutdown()
+    try:
+        dist.all_reduce(torch.ones(1))
+        say("no error")
+    except RuntimeError as error:
+        say(str(error))
+    say(f"sum {dunlin.all_reduce(torch.ones(1))[0]:.0f}")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    dist.init_process_group("dunlin")
+    globals()[sys.argv[1]]()

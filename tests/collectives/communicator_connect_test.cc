@@ -1,0 +1,94 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "collectives/expiry.h"
+#include "runtime/bootstrap/bootstrap.h"
+#include "transports/fabric.h"
+#include "transports/sim/network.h"
+
+namespace dunlin::collective {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kRanks = 8;
+
+// Another bootstrap, whose look-ups take their time.
+class SlowBootstrap final : public Bootstrap {
+ public:
+  // `clock` outlives it, and is advanced.
+  SlowBootstrap(std::unique_ptr<Bootstrap> whole, ManualClock& clock)
+      : whole_(std::move(whole)), clock_(clock) {}
+
+  void answer_after(Duration delay) { delay_ = delay; }
+
+  const JobInfo& job() const override { return whole_->job(); }
+  PeerTable& peers() override { return whole_->peers(); }
+  Mail& mail() override { return whole_->mail(); }
+  Status publish(std::string_view key, std::span<const std::byte> value) override {
+    return whole_->publish(key, value);
+  }
+  Result<Bytes> lookup(std::string_view key, Duration timeout) override {
+    clock_.advance(std::min(delay_, timeout));
+    if (timeout < delay_) return Status(Code::kDeadlineExceeded, "no answer yet");
+    return whole_->lookup(key, Duration::zero());
+  }
+  Status barrier(std::string_view name, Duration timeout) override {
+    return whole_->barrier(name, timeout);
+  }
+  int add_chore(std::function<void()> chore) override {
+    return whole_->add_chore(std::move(chore));
+  }
+  void remove_chore(int chore) override { whole_->remove_chore(chore); }
+  Result<Membership> reform(Duration timeout) override { return whole_->reform(timeout); }
+  Membership membership() const override { return whole_->membership(); }
+  void leave() noexcept override { whole_->leave(); }
+
+ private:
+  std::unique_ptr<Bootstrap> whole_;
+  ManualClock& clock_;
+  Duration delay_{};
+};
+
+// Every look-up ends in time by itself; all of them together don't.
+TEST(Connecting, TakesNoLongerThanItsPatienceHoweverManyMembersThereAre) {
+  transport::sim::Options options;
+  options.ranks = kRanks;
+  const auto network = transport::sim::Network::create(options).value();
+  InProcessJob job(kRanks);
+  ManualClock clock;
+  Config config = Config::parse(Environment()).value();
+  config.transports = {"sim"};
+  std::vector<std::unique_ptr<SlowBootstrap>> bootstraps;
+  std::vector<std::unique_ptr<transport::Fabric>> fabrics;
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    bootstraps.push_back(std::make_unique<SlowBootstrap>(job.bootstrap(Rank(rank)), clock));
+    fabrics.push_back(
+        transport::Fabric::create(*bootstraps.back(), config, clock, nullptr, {network->factory()})
+            .value());
+  }
+  for (const auto& fabric : fabrics)
+    communicators.push_back(Communicator::prepare(*fabric, {}).value());
+
+  constexpr Duration kPatience = milliseconds(10);
+  bootstraps[0]->answer_after(milliseconds(4));
+  const TimePoint began = clock.now();
+  const Status early = communicators[0]->connect(kPatience);
+  EXPECT_TRUE(is_expiry(early)) << early.to_string();
+  EXPECT_EQ(early.peer(), Rank(2)) << early.to_string();  // whose answer would be the third
+  EXPECT_EQ(clock.now() - began, kPatience);
+
+  // It goes on when it is called again.
+  const Status status = communicators[0]->connect(std::chrono::seconds(1));
+  EXPECT_TRUE(status.is_ok()) << status.to_string();
+  communicators.clear();
+  fabrics.clear();
+}
+
+}  // namespace
+}  // namespace dunlin::collective

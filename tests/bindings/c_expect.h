@@ -1,5 +1,5 @@
-/* EXPECT, for programs in C that are tests: what is not as expected ends the rank, with Dunlin's last
- * error. */
+/* EXPECT, for programs in C that are tests: what is not as expected ends the rank, with Dunlin's
+ * last error. */
 #pragma once
 
 #include <stdio.h>

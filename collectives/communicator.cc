@@ -19,7 +19,8 @@ namespace {
 
 constexpr int kLooksBeforeWaiting = 32;
 
-// Where ranks share cores, whoever is waited for may need this one: none.
+// Where ranks are not to spin, as where they share cores: none. Whoever is waited for may need this
+// one.
 int looks_before_waiting(Fabric& fabric) {
   const int local_ranks = fabric.bootstrap().job().local_size;
   const WaitPolicy policy =
@@ -207,8 +208,9 @@ Status Communicator::wait(const Request& request, Duration timeout) {
 Status Communicator::wait(const Request& request, Duration timeout,
                           const std::function<Status()>& pause) {
   Operations& operations = impl_->operations;
+  // Also where a member has died since.
+  if (operations.is_over(request)) return Status::ok();
   const auto look = [&]() -> Status {
-    if (operations.is_over(request)) return Status::ok();
     DUNLIN_TRY(operations.progress());
     if (pause && !operations.is_over(request)) DUNLIN_TRY(pause());
     return operations.is_over(request) ? Status::ok() : Status::busy();

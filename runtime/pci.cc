@@ -19,7 +19,9 @@ std::vector<std::string> way_to(const fs::path& device) {
   std::error_code error;
   std::vector<std::string> way;
   for (const fs::path& part : fs::canonical(device, error)) {
-    if (!way.empty() || part.native().starts_with("pci")) way.push_back(part);
+    const bool is_root =
+        part.native().starts_with("pci") && part.native().find(':') != std::string::npos;
+    if (!way.empty() || is_root) way.push_back(part);
   }
   return way;
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "collectives/fnv.h"
+#include "collectives/schedule/choose.h"
 
 namespace dunlin::collective {
 namespace {
@@ -49,7 +50,8 @@ Result<Request> Operations::post(const Call& call, const Algorithm& algorithm) {
     // Nobody may write to a turn's scratch that a peer may still use.
     Posted barrier;
     barrier.call = {Collective::kBarrier, nullptr, nullptr, 0};
-    DUNLIN_ASSIGN(barrier.algorithm, find_algorithm(Collective::kBarrier, "dissemination"));
+    barrier.algorithm =
+        choose_algorithm({Collective::kBarrier, group_.size(), 0}, 1, group_.is_all_mapped());
     barrier.parts = 1;
     DUNLIN_TRY(enqueue(std::move(barrier)).status());
   }

@@ -397,6 +397,29 @@ TEST(CollectiveErrors, ADeathEndsItForEveryMember) {
       });
 }
 
+// Ranks that don't spin wait by another way than those that do.
+TEST(CollectiveErrors, ADeathAfterItsEndLeavesACallAlone) {
+  run_ranks(
+      {.kind = PeerKind::kProcesses,
+       .size = 3,
+       .killed = {2},
+       .configure = [](Config& config) { config.spin_iterations = 0; }},
+      [](Fabric& fabric) {
+        auto communicator = Communicator::create(fabric, {}).value();
+        Call barrier;
+        barrier.collective = Collective::kBarrier;
+        const auto request = communicator->start(barrier);
+        ASSERT_TRUE(request.is_ok()) << request.status().to_string();
+        ASSERT_TRUE(progress_until(fabric, [&] { return communicator->test(*request).is_ok(); }));
+        sync(fabric, "everybody is through");
+        if (fabric.rank() == Rank(2)) raise(SIGKILL);
+        ASSERT_TRUE(progress_until(fabric, [&] { return !fabric.peers().is_present(Rank(2)); }));
+        const Status status = communicator->wait(*request, std::chrono::seconds(1));
+        EXPECT_TRUE(status.is_ok()) << status.to_string();
+        EXPECT_EQ(communicator->barrier().code(), Code::kPeerDead);
+      });
+}
+
 TEST(CollectiveErrors, AMissingMemberIsNamed) {
   run_ranks({.kind = PeerKind::kThreads,
              .size = 2,

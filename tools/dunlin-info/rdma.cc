@@ -69,9 +69,10 @@ std::string why_so_many(const Config& config, std::size_t ports, std::size_t rai
   }
   if (rails > 1) return "DUNLIN_VERBS_DEVICE names them";
   return fmt::format(
-      "the nearest of {}; DUNLIN_VERBS_RAILS, or several names in "
+      "the nearest of {} to {}; DUNLIN_VERBS_RAILS, or several names in "
       "DUNLIN_VERBS_DEVICE, would make it more",
-      ports);
+      ports,
+      config.verbs_near_gpu < 0 ? "this thread" : fmt::format("GPU {}", config.verbs_near_gpu));
 }
 
 // What the first rank of this host would use; the others take turns.

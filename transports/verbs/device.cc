@@ -141,11 +141,11 @@ Result<SocketAddress> SocketAddress::parse(const std::string& ip, std::uint16_t 
 }
 
 Result<Vicinity> find_vicinity(const Config& config) {
-  const std::filesystem::path devices = "/sys/bus/pci/devices";
-  if (config.verbs_near_gpu < 0) {
-    const std::string current = current_gpu();
-    return current.empty() ? Vicinity() : devices / current;
-  }
+  const auto folder_of = [](const std::string& bus_id) {
+    const Vicinity folder = std::filesystem::path("/sys/bus/pci/devices") / bus_id;
+    return bus_id.empty() || !std::filesystem::exists(folder) ? Vicinity() : folder;
+  };
+  if (config.verbs_near_gpu < 0) return folder_of(current_gpu());
   const auto driver = load_cuda_driver();
   if (!driver) return Status(driver.status()).with_context("DUNLIN_VERBS_NEAR_GPU");
   const auto& gpus = (*driver)->devices();
@@ -155,7 +155,11 @@ Result<Vicinity> find_vicinity(const Config& config) {
                   fmt::format("DUNLIN_VERBS_NEAR_GPU={}: this process sees {} GPUs, from 0 on",
                               number, gpus.size()));
   }
-  return devices / gpus[number].pci_bus_id;
+  Vicinity found = folder_of(gpus[number].pci_bus_id);
+  if (!found.empty()) return found;
+  return Status(Code::kUnavailable,
+                fmt::format("DUNLIN_VERBS_NEAR_GPU={}: the kernel shows no PCI device '{}'", number,
+                            gpus[number].pci_bus_id));
 }
 
 Result<std::vector<DeviceAddress>> find_addresses(const std::string& wanted, int gid_index,

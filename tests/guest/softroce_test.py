@@ -21,6 +21,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 from job import Job, children_of  # noqa: E402
 
 PROGRAM = ""
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 # What is read of it stands in tests below. Ends by a signal, and leaves processes behind.
 SCRIPT = """
@@ -29,7 +30,9 @@ for device in rxe0 rxe1; do
   echo "$device $(cat $ports/gids/1) $(cat $ports/gid_attrs/types/1) $(cat $ports/state)"
 done >devices
 ulimit -l >locked
-touch "$UNWRITABLE/file" 2>unwritable && echo written >unwritable
+for folder in $UNWRITABLE; do
+  cat "$folder/kept" && touch "$folder/file" 2>&1 && echo written
+done >unwritable
 if type ib_write_bw; then
   ib_write_bw -d rxe0 -x 1 -s 65536 -n 20 &
   until ib_write_bw -d rxe1 -x 1 -s 65536 -n 20 "$SOFTROCE_ADDRESS"; do sleep 0.5; done
@@ -67,10 +70,15 @@ class OneRun(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
-        cls.unwritable = tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(__file__)))
-        cls.addClassCleanup(cls.unwritable.cleanup)
-        cls.done = softroce("--timeout", "120", "--writable", cls.folder.name, "--",
-                            "bash", "-c", f"cd {cls.folder.name}\n{SCRIPT}", UNWRITABLE=cls.unwritable.name)
+        # The sources, which may themselves lie in /tmp, and another folder that does.
+        cls.unwritable = [tempfile.TemporaryDirectory(dir=folder) for folder in (HERE, "/tmp")]
+        for folder in cls.unwritable:
+            cls.addClassCleanup(folder.cleanup)
+            (pathlib.Path(folder.name) / "kept").write_text("kept\n", encoding="ascii")
+        names = [folder.name for folder in cls.unwritable]
+        cls.done = softroce("--timeout", "120", "--writable", cls.folder.name,
+                            *(word for name in names for word in ("--readable", name)), "--",
+                            "bash", "-c", f"cd {cls.folder.name}\n{SCRIPT}", UNWRITABLE=" ".join(names))
 
     def read(self, name):
         return (pathlib.Path(self.folder.name) / name).read_text(encoding="utf-8")
@@ -95,8 +103,13 @@ class OneRun(unittest.TestCase):
         self.assertEqual(self.done.returncode, 128 + signal.SIGSEGV)
 
     def test_only_what_was_asked_for_is_writable(self):
-        self.assertIn("Read-only file system", self.read("unwritable"))
-        self.assertEqual(os.listdir(self.unwritable.name), [])
+        told = self.read("unwritable").splitlines()
+        self.assertEqual(told[::2], ["kept"] * 2)
+        self.assertEqual(len(told), 4)
+        for line in told[1::2]:
+            self.assertIn("Read-only file system", line)
+        for folder in self.unwritable:
+            self.assertEqual(os.listdir(folder.name), ["kept"])
 
 
 class Ends(unittest.TestCase):

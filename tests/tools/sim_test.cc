@@ -311,7 +311,7 @@ TEST(DunlinSim, WrongUsageIsExplained) {
   expect({"all-reduce", "--algorithm", "knot"}, "there are: direct, shared");
   expect({"all-reduce", "--algorithm", "shared"}, "needs all ranks on one host");
   expect({"all-reduce", "-n", "8", "--algorithm", "torus-2d", "--grid", "2x3"}, "a grid of 2 x 3");
-  expect({"all-reduce", "--grid", "2"}, "'2' is not ROWSxCOLUMNS");
+  expect({"all-reduce", "--grid", "2"}, "'2' is not a grid of ROWSxCOLUMNS");
   expect({"all-reduce", "-n", "4", "--groups", "5"}, "groups");
   expect({"broadcast", "-n", "4", "--root", "4"}, "--root 4 of 4 ranks");
   expect({"figures-2d-tga", "--ranks-per-host", "2"}, "one kind of link");

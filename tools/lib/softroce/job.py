@@ -21,11 +21,12 @@ class Share:
     writable: bool
 
 
-def shares(writable, directory):
-    """Outer directories come first, to be mounted first. The current directory is one where it would be hidden."""
+def shares(writable, readable):
+    """Outer directories come first, to be mounted first. What is to be readable is one where it would be hidden."""
     paths = {os.path.realpath(path): True for path in writable}
-    if inside(directory, HIDDEN) and directory not in HIDDEN and not inside(directory, paths):
-        paths[directory] = False
+    for path in sorted(map(os.path.realpath, readable)):
+        if inside(path, HIDDEN) and path not in HIDDEN and not inside(path, paths):
+            paths[path] = False
     return [Share(path, f"share{place}", paths[path]) for place, path in enumerate(sorted(paths))]
 
 

@@ -74,8 +74,8 @@ def gossip_hook(state, bucket):
         return future
     is_staged = gradients.device.type != "cpu"
     host = gradients.cpu() if is_staged else gradients  # waits for what the current stream still does with them
-    request = _dunlin.start_neighbor_average(host, sources=sources, destinations=destinations, self_weight=own, name=name,
-                                             out=host)
+    request = _dunlin.start_neighbor_average(host, sources=sources, destinations=destinations, self_weight=own,
+                                             name=name, out=host)
 
     def finish():
         try:

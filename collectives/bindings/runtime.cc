@@ -21,9 +21,6 @@ namespace {
 constexpr auto kInterruptEvery = std::chrono::milliseconds(5);
 // Of a thread that waits while another one does, and moves everything on.
 constexpr auto kFollowerNap = std::chrono::microseconds(200);
-// The first turn of a thread that connects a communicator, in which others don't get the lock: some
-// answers of the coordinator's.
-constexpr Duration kConnectTurn = std::chrono::milliseconds(10);
 
 // Calls that this thread is within: more than none where a signal handler runs during a wait.
 thread_local int stays_of_thread = 0;
@@ -52,6 +49,15 @@ class Runtime::Stay {
     runtime_.enter();
     return result;
   }
+  // The same where this thread has given the lock up already.
+  template <typename Call>
+  auto further_aside(Call&& call) {
+    // Only who has the lock knows whether there is work: the server finds out.
+    call_server(true);
+    auto result = call();
+    runtime_.blocked_.fetch_add(1, std::memory_order_relaxed);
+    return result;
+  }
   Stay(const Stay&) = delete;
   Stay& operator=(const Stay&) = delete;
 
@@ -59,6 +65,9 @@ class Runtime::Stay {
   void step_out() {
     const bool leaves_work = runtime_.has_work();
     runtime_.leave();
+    call_server(leaves_work);
+  }
+  void call_server(bool leaves_work) {
     {
       const std::lock_guard guard(runtime_.server_mutex_);
       runtime_.has_work_ = runtime_.has_work_ || leaves_work;
@@ -421,32 +430,12 @@ Result<CommunicatorHandle> Runtime::form(std::string name, std::vector<Rank> mem
   };
   Status status = stay.aside([&] { return meet(while_open); });
   if (status.is_ok()) status = check_open();
-  if (status.is_ok()) status = connect(*communicator, look);
+  // It may ask another host, and take its time.
+  Interrupt look_aside;
+  if (look) look_aside = [&] { return stay.further_aside(look); };
+  if (status.is_ok()) status = connect(*communicator, look_aside);
   if (!status.is_ok()) return give_up(std::move(status));
-  return adopt(std::move(communicator), look);
-}
-
-// In turns with other threads: the members may form several communicators at once, and each come to
-// another one first.
-Status Runtime::connect(Communicator& communicator, const Interrupt& look) {
-  const TimePoint until = clock_.now() + config_.deadline;
-  Duration turn = kConnectTurn;
-  for (;;) {
-    const Duration left = std::max(until - clock_.now(), Duration::zero());
-    Status status = communicator.connect(std::min(turn, left));
-    if (!is_expiry(status)) return status;
-    if (turn >= left) {
-      return std::move(status).with_context(
-          fmt::format("connecting for {:g} s", to_seconds(config_.deadline)));
-    }
-    leave();
-    std::this_thread::sleep_for(kFollowerNap);
-    Status told = look ? look() : Status::ok();
-    enter();
-    DUNLIN_TRY(told.is_ok() ? check_open() : told);
-    // Where the coordinator is slow, a turn has to be long enough for its answers.
-    turn *= 2;
-  }
+  return adopt(std::move(communicator), look_aside);
 }
 
 void Runtime::retire(const CommunicatorHandle& communicator) {

@@ -1,4 +1,6 @@
-// How a Runtime begins and ends, and its background thread.
+// How a Runtime and its communicators begin, how it ends, and its background thread.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <ranges>
 
@@ -21,6 +23,11 @@ constexpr auto kServerDelay = std::chrono::microseconds(50);
 // The longest turn of the background thread; it gives way earlier when somebody wants it.
 constexpr auto kServerTurn = std::chrono::seconds(1);
 constexpr auto kPartingNap = std::chrono::microseconds(200);
+// The first turn of a thread that connects a communicator, in which others don't get the lock: some
+// answers of the coordinator's.
+constexpr Duration kConnectTurn = std::chrono::milliseconds(10);
+// Between two of its turns.
+constexpr auto kConnectNap = std::chrono::microseconds(200);
 
 }  // namespace
 
@@ -53,6 +60,29 @@ Status Runtime::join(const Environment& environment, Options options) {
   }
   if (options.background_progress) serve_in_background();
   return Status::ok();
+}
+
+// In turns with other threads: the members may form several communicators at once, and each come to
+// another one first.
+Status Runtime::connect(Communicator& communicator, const Interrupt& look) {
+  const TimePoint until = clock_.now() + config_.deadline;
+  Duration turn = kConnectTurn;
+  for (;;) {
+    const Duration left = std::max(until - clock_.now(), Duration::zero());
+    Status status = communicator.connect(std::min(turn, left));
+    if (!is_expiry(status)) return status;
+    if (turn >= left) {
+      return std::move(status).with_context(
+          fmt::format("connecting for {:g} s", to_seconds(config_.deadline)));
+    }
+    leave();
+    std::this_thread::sleep_for(kConnectNap);
+    Status told = look ? look() : Status::ok();
+    enter();
+    DUNLIN_TRY(told.is_ok() ? check_open() : told);
+    // Where the coordinator is slow, a turn has to be long enough for its answers.
+    turn *= 2;
+  }
 }
 
 // The first call on memory of the caller's allocates memory on all members and waits for theirs.

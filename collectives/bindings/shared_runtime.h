@@ -21,6 +21,8 @@ class SharedRuntime {
   static std::shared_ptr<Runtime> current();
   // Once per enter(). The last one shuts it down, as Runtime::shutdown(), whose kInvalidArgument
   // means that nothing was done; for others it goes on.
+  // Others wait for its end meanwhile. For what the end itself releases (memory of Python's, whose
+  // finalizers call anything) there is no runtime any more, nor another one yet.
   static Status leave(const std::shared_ptr<Runtime>& runtime, Ending ending, Duration patience);
   // After fork(), in the child: the runtime stays the parent's, neither used nor destroyed here.
   static void forget();

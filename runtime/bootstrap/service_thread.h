@@ -10,15 +10,31 @@
 
 namespace dunlin::bootstrap {
 
-// `name` has at most 15 characters.
+// The calling thread hears no signals as long as this is there; nor do threads that it starts,
+// ever.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// `name` has at most 15 characters. Throws std::system_error where there can't be one more thread.
 template <typename Function>
 std::thread start_service_thread(const char* name, Function function) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(function));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  std::thread thread;
+  {
+    const SignalsBlocked blocked;
+    thread = std::thread(std::move(function));
+  }
   pthread_setname_np(thread.native_handle(), name);
   return thread;
 }

@@ -78,6 +78,116 @@ def gave_up_late():
     dist.barrier()
 
 
+class ObservedStore(dist.Store):
+    """Another store, in which `look(key)` is called before somebody looks whether a key is there."""
+
+    def __init__(self, store, look):
+        super().__init__()
+        self.store, self.look = store, look
+
+    def set(self, key, value):
+        self.store.set(key, value)
+
+    def get(self, key):
+        return self.store.get(key)
+
+    def add(self, key, value):
+        return self.store.add(key, value)
+
+    def check(self, keys):
+        self.look(keys[0])
+        # PyTorch 1.13 has no other way to ask for a key that may not be there without waiting for it.
+        return self.store.compare_set(keys[0], "nothing", "") != b"nothing"
+
+
+def failed_within():
+    """A member whose store fails tells the others, as one that gives up does."""
+    first, second = stores("a", "b")
+    _c10d.create(first, dist.get_rank(), 2, MINUTE)
+
+    def fail(key):
+        if key == "dunlin/0/claim/1":
+            raise RuntimeError("the store is gone")
+
+    if dist.get_rank() == 0:
+        second = ObservedStore(second, fail)
+    try:
+        _c10d.create(second, dist.get_rank(), 2, MINUTE)
+        say("formed")
+    except RuntimeError as error:
+        say(str(error).splitlines()[0])
+    dist.barrier()
+
+
+def slow_store():
+    """While a member that forms a group asks the store, calls that nobody waits for go on; nor does it fail with it."""
+    first, second = stores("a", "b")
+    _c10d.create(first, dist.get_rank(), 2, MINUTE)
+    if dist.get_rank() == 1:
+        # As if this one had come to the meeting, before it connects.
+        second.set("dunlin/0/claim/1", first.get("dunlin/0/claim/1"))
+        second.add("dunlin/0/arrived", 1)
+        while second.add("asked", 0) == 0:
+            time.sleep(0.01)
+        try:
+            dist.all_reduce(torch.ones(10))
+        except RuntimeError as error:
+            say(str(error))
+        _c10d.create(second, 1, 2, MINUTE)
+        say("formed")
+        dist.barrier()
+        return
+    work = dist.all_reduce(torch.ones(10), async_op=True)
+    future = work.get_future()
+    looks = []
+
+    def look(key):
+        if key != "dunlin/0/gave up" or second.add("dunlin/0/arrived", 0) < 2:
+            return
+        looks.append(key)
+        if len(looks) == 2:  # the first one was the end of the meeting
+            second.add("asked", 1)
+            until = time.monotonic() + 10
+            while not future.done() and time.monotonic() < until:
+                time.sleep(0.01)
+            say("done" if future.done() else "not moved on")
+        if len(looks) >= 2:
+            raise RuntimeError("the store is gone")
+
+    _c10d.create(ObservedStore(second, look), 0, 2, MINUTE)
+    say("formed")
+    dist.barrier()
+
+
+def shut_down_twice():
+    """What the end of the job releases may be Python's, and call anything: shutdown() again, say."""
+    dunlin.init()
+    dist.barrier()
+    (store,) = stores("end")
+    if dist.get_rank() == 1:
+        try:
+            while store.add("ended", 0) == 0:
+                time.sleep(0.01)
+        except RuntimeError:
+            pass  # it went with its host, rank 0
+        return
+    given = np.ones(1000, np.float32)
+    ends = []
+
+    def end():
+        dunlin.shutdown()
+        ends.append(dunlin.is_initialized())
+
+    weakref.finalize(given, end)
+    work = dist.all_reduce(torch.from_numpy(given), async_op=True)
+    del given, work
+    dunlin.c10d.shutdown(0)
+    say(f"before {ends}")
+    dunlin._dunlin.shutdown(False, 0)  # alone
+    say(f"after {ends}")
+    store.add("ended", 1)
+
+
 def leaves_while_forming():
     """shutdown() does not wait for a thread that forms a group whose members don't come."""
     first, second = stores("a", "b")

@@ -166,6 +166,15 @@ class FailureTest(unittest.TestCase):
         self.assertEqual((lines[0], lines[2]), (["interrupted"], []), text)
         self.assertRegex(lines[1][0], "rank 0 of the group gave up", text)
 
+    def test_a_member_whose_store_fails_is_named(self):
+        lines, text = run(2, "failed_within", program=ENDS_RANK)
+        self.assertRegex(lines[0][0], "the store is gone", text)
+        self.assertRegex(lines[1][0], "rank 0 of the group gave up", text)
+
+    def test_a_store_that_is_slow_and_then_gone_while_members_connect(self):
+        lines, text = run(2, "slow_store", program=ENDS_RANK)
+        self.assertEqual(lines, {0: ["done", "formed"], 1: ["formed"]}, text)
+
     def test_two_threads_form_groups_at_once(self):
         lines, text = run(2, "at_once")
         self.assertEqual(lines, {rank: ["formed [('a', 2.0), ('b', 2.0)]"] for rank in (0, 1)}, text)
@@ -195,6 +204,10 @@ class FailureTest(unittest.TestCase):
     def test_who_has_left(self):
         lines, text = run(2, "left", program=ENDS_RANK)
         self.assertEqual(lines, {rank: ["dunlin: this process has left the job", "sum 2"] for rank in (0, 1)}, text)
+
+    def test_a_shutdown_from_what_the_shutdown_releases(self):
+        lines, text = run(2, "shut_down_twice", program=ENDS_RANK)
+        self.assertEqual(lines, {0: ["before []", "after [False]"], 1: []}, text)
 
     def test_what_is_under_way_when_the_backend_leaves(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -9,6 +9,11 @@
 
 enum { kAhead = 3, kCount = 5000 };
 
+/* The latter where the other one was not heard of either, on a machine that is busy. */
+static int is_given_up(dunlin_code code) {
+  return code == DUNLIN_DEADLINE_EXCEEDED || code == DUNLIN_PEER_STALLED;
+}
+
 int main(void) {
   dunlin_job* job = NULL;
   const dunlin_options options = {.background_progress = 1};
@@ -24,8 +29,9 @@ int main(void) {
                                                 ahead[k], kCount, DUNLIN_FLOAT64, DUNLIN_SUM,
                                                 &requests[k]));
     }
-    EXPECT(dunlin_partial_all_reduce(job, NULL, kAhead + 1, both, 2, x, y, kCount, DUNLIN_FLOAT64,
-                                     DUNLIN_SUM) == DUNLIN_DEADLINE_EXCEEDED);
+    const dunlin_code code = dunlin_partial_all_reduce(job, NULL, kAhead + 1, both, 2, x, y, kCount,
+                                                       DUNLIN_FLOAT64, DUNLIN_SUM);
+    EXPECT(is_given_up(code));
     /* From here on, both are the program's. */
     for (int i = 0; i < kCount; ++i) x[i] = y[i] = -1;
   }
@@ -35,7 +41,7 @@ int main(void) {
   if (rank == 1) {
     const dunlin_code code = dunlin_partial_all_reduce(job, NULL, kAhead + 1, both, 2, x, y, kCount,
                                                        DUNLIN_FLOAT64, DUNLIN_SUM);
-    EXPECT(code == DUNLIN_DEADLINE_EXCEEDED || code == DUNLIN_PEER_STALLED);
+    EXPECT(is_given_up(code));
   }
   EXPECT_OK(dunlin_start_barrier(world, &meeting));
   EXPECT_OK(dunlin_wait(&meeting, 100));

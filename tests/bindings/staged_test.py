@@ -5,6 +5,7 @@ tensors have no memory that a program could reach, and where work is enqueued un
 """
 
 import sys
+import time
 import unittest
 import warnings
 
@@ -167,6 +168,27 @@ class C10d(unittest.TestCase):
         self.group.allreduce([x]).wait()
         self.check(x.detach(), self.total)
 
+    def test_gossip(self):
+        class Bucket:
+            def buffer(self):
+                return x
+
+            def index(self):
+                return 0
+
+            def is_last(self):
+                return True
+
+        state = dunlin.c10d.GossipState()
+        for step in range(3):
+            own, sources, _ = state.neighbors()
+            expected = own * values(self.rank + step) + sum(
+                weight * values(source + step) for source, weight in sources.items())
+            x = lazy(values(self.rank + step))
+            future = dunlin.c10d.gossip_hook(state, Bucket())
+            self.assertIs(future.wait(), x)
+            self.check(x, expected)
+
     def test_nothing(self):
         x = empty(0)
         self.group.allreduce([x]).wait()
@@ -211,6 +233,10 @@ class Bluefog(unittest.TestCase):
     def test_until_synchronize(self):
         x = lazy(values(bf.rank()))
         handle = bf.allreduce_nonblocking_(x)
+        until = time.monotonic() + 60
+        while not bf.poll(handle) and time.monotonic() < until:
+            pass
+        self.check(x, values(bf.rank()))  # the result is in host memory so far
         bf.synchronize(handle)
         self.check(x, sum(values(rank) for rank in range(bf.size())) / bf.size())
 
@@ -229,6 +255,27 @@ class Bluefog(unittest.TestCase):
             return torch.cat([p.detach().cpu().flatten() for p in model.parameters()])
 
         self.assertTrue(torch.allclose(train("lazy"), train("cpu"), atol=1e-5))
+
+    def test_broadcast_parameters(self):
+        # Of one shape, on one device, and without an address.
+        one, other = lazy(values(bf.rank())), lazy(values(bf.rank() + 10))
+        nothing = [empty(0), empty(0)]
+        bf.broadcast_parameters({"one": one, "other": other, "again": one, "x": nothing[0], "y": nothing[1]}, 0)
+        self.check(one, values(0))
+        self.check(other, values(10))
+
+    def test_what_is_put_into_a_window(self):
+        window = torch.zeros(COUNT)
+        self.assertTrue(bf.win_create(window, "put", zero_init=True))
+        x = lazy(values(bf.rank()))
+        bf.win_put(x, "put", self_weight=0.5)
+        self.check(x, 0.5 * values(bf.rank()))
+        bf.barrier()
+        sources = bf.in_neighbor_ranks()
+        total = bf.win_update("put", 1.0, dict.fromkeys(sources, 1.0))
+        # A tensor of its own, not the window's, which stayed as it was.
+        self.assertTrue(torch.allclose(total, sum((values(source) for source in sources), torch.zeros(COUNT))))
+        bf.win_free("put")
 
     def test_no_elements_at_all(self):
         with self.assertRaisesRegex(ValueError, "meta device"):

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "collectives/bindings/shared_runtime.h"
+#include "collectives/look_pacing.h"
 #include "runtime/bootstrap/net.h"
 #include "runtime/bootstrap/secret.h"
 #include "runtime/bytes.h"
@@ -33,20 +34,33 @@ struct Forming {
   const KeyValueStore& store;
   GroupPlace place;
   std::string prefix;
+  collective::LookPacing looks = {};  // for a quitter, while connecting
 
   std::string key(std::string_view name) const { return fmt::format("{}{}", prefix, name); }
   std::string quitter_key() const { return key("gave up"); }
 
-  // Anything but ok ends it: the member's own interrupt, or another one that has given up.
-  Status look() const {
+  // Anything but ok ends it: the member's own interrupt,
+  Status interrupted() const { return store.interrupt ? store.interrupt() : Status::ok(); }
+  // or another one that has given up. Throws what the store throws.
+  Status find_quitter() const {
+    if (!store.has(quitter_key())) return Status::ok();
+    return {Code::kUnavailable, fmt::format("rank {} of the group gave up, while it was formed",
+                                            store.get(quitter_key()))};
+  }
+  // Both, when all have come and connect. None of them needs the store any more, which may go with
+  // the first that is done: what it doesn't tell is not known, and no failure.
+  Status look_while_connecting() {
+    DUNLIN_TRY(interrupted());
+    const SteadyClock clock;
+    if (!looks.is_due(clock.now())) return Status::ok();
+    Status found;
     try {
-      if (store.interrupt) DUNLIN_TRY(store.interrupt());
-      if (!store.has(quitter_key())) return Status::ok();
-      return {Code::kUnavailable, fmt::format("rank {} of the group gave up, while it was formed",
-                                              store.get(quitter_key()))};
+      found = find_quitter();
     } catch (const std::exception& error) {
-      return {Code::kUnavailable, error.what()};
+      DUNLIN_DEBUG("a group's store, while its members connect: {}", error.what());
     }
+    looks.put_off(clock.now());
+    return found;
   }
   // The others wait for this one, and may have no other way to learn of it until their deadlines.
   void tell_end() const {
@@ -67,7 +81,13 @@ Result<std::string> await(const Forming& forming, const std::string& key, std::s
   const TimePoint until = clock.now() + store.timeout;
   for (Duration nap = kFirstNap; !store.has(key); nap = std::min(2 * nap, kLongestNap)) {
     if (interrupt) DUNLIN_TRY(interrupt());
-    DUNLIN_TRY(forming.look());
+    DUNLIN_TRY(forming.interrupted());
+    if (Status status = forming.find_quitter(); !status.is_ok()) {
+      // It may have put the value there just before, and have given up over what this one is about
+      // to find out as well: the cause, which says more.
+      if (store.has(key)) break;
+      return status;
+    }
     if (clock.now() >= until) {
       return Status(Code::kDeadlineExceeded, fmt::format("waited {:g} s for {} in PyTorch's store",
                                                          to_seconds(store.timeout), what));
@@ -192,7 +212,8 @@ Status gather(const Forming& forming, const Runtime::Interrupt& interrupt) {
     if (forming.store.add(forming.key("arrived"), 1) == forming.place.size)
       forming.store.set(all, "");
     DUNLIN_TRY(await(forming, all, "all members of a group", interrupt).status());
-    return forming.look();
+    DUNLIN_TRY(forming.interrupted());
+    return forming.find_quitter();
   } catch (const std::exception& error) {
     return {Code::kUnavailable, error.what()};
   }
@@ -218,8 +239,7 @@ Result<std::shared_ptr<Runtime>> enter(const Forming& forming, const Environment
   return SharedRuntime::enter([&] { return Runtime::create(joined, {}); });
 }
 
-Result<Membership> form(const Forming& forming, const Environment& environment,
-                        const Config& config) {
+Result<Membership> form(Forming& forming, const Environment& environment, const Config& config) {
   const int size = forming.place.size;
   const auto claim_key = [&](int rank) { return forming.key(fmt::format("claim/{}", rank)); };
   forming.store.set(claim_key(forming.place.rank),
@@ -240,7 +260,7 @@ Result<Membership> form(const Forming& forming, const Environment& environment,
   auto formed = membership.runtime->form(
       membership.name, membership.ranks,
       [&](const Runtime::Interrupt& interrupt) { return gather(forming, interrupt); },
-      [&] { return forming.look(); });
+      [&] { return forming.look_while_connecting(); });
   if (!formed) {
     (void)SharedRuntime::leave(membership.runtime, binding::Ending::kAlone, Duration::zero());
     return std::move(formed).status();
@@ -256,10 +276,15 @@ Result<Membership> meet(const KeyValueStore& store, GroupPlace place) {
   DUNLIN_ASSIGN(const Config config, Config::parse(environment));
   // A group that is made again, after its end, finds the former one's keys.
   const std::int64_t arrival = store.add("dunlin/arrivals", 1) - 1;
-  const Forming forming{store, place, fmt::format("dunlin/{}/", arrival / place.size)};
-  auto membership = form(forming, environment, config);
-  if (!membership) forming.tell_end();
-  return membership;
+  Forming forming{store, place, fmt::format("dunlin/{}/", arrival / place.size)};
+  try {
+    auto membership = form(forming, environment, config);
+    if (!membership) forming.tell_end();
+    return membership;
+  } catch (...) {  // of the store's: Ctrl-C, say, in one that is written in Python
+    forming.tell_end();
+    throw;
+  }
 }
 
 }  // namespace dunlin::torch_backend

@@ -41,7 +41,7 @@ void Job::shutdown(Ending ending, std::optional<double> patience_seconds) {
   if (status.code() == Code::kInvalidArgument) check(status);  // refused: it goes on
   runtime_ = nullptr;
   // Where another module still uses the runtime, operations go on, and init() may come again.
-  if (SharedRuntime::current() != runtime) {
+  if (released([] { return SharedRuntime::current(); }) != runtime) {
     neighbors_ = nullptr;
     partial_ = nullptr;
   }

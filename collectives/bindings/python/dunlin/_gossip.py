@@ -57,7 +57,10 @@ def _weighting(graph, wanted):
 
 
 def gossip_hook(state, bucket):
-    """The bucket's gradients, averaged with the neighbours' of this step, as a torch.futures.Future."""
+    """The bucket's gradients, averaged with the neighbours' of this step, as a torch.futures.Future.
+
+    On a GPU, they go through a copy in host memory, which this call makes; they are back there when the future ends.
+    """
     if state.process != _os.getpid():
         raise RuntimeError(_NOT_OURS)
     own, sources, destinations = state.neighbors()
@@ -69,12 +72,16 @@ def gossip_hook(state, bucket):
     if not sources and not destinations:
         future.set_result(gradients)
         return future
-    request = _dunlin.start_neighbor_average(gradients, sources=sources, destinations=destinations, self_weight=own,
-                                             name=name, out=gradients)
+    is_staged = gradients.device.type != "cpu"
+    host = gradients.cpu() if is_staged else gradients  # waits for what the current stream still does with them
+    request = _dunlin.start_neighbor_average(host, sources=sources, destinations=destinations, self_weight=own,
+                                             name=name, out=host)
 
     def finish():
         try:
             request.wait()
+            if is_staged:
+                gradients.copy_(host)
             future.set_result(gradients)
         except BaseException as error:  # also what ends the interpreter: the one who waits has to be told
             future.set_exception(error)

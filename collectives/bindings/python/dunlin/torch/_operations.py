@@ -218,7 +218,8 @@ def broadcast(tensor, root_rank, name=None):
 
 def broadcast_nonblocking(tensor, root_rank, name=None):
     """broadcast() that returns a handle at once."""
-    return _broadcast(check_tensor(tensor).clone(), root_rank, name)
+    x = check_tensor(tensor)
+    return _broadcast(x.clone() if dunlin.rank() == root_rank else _like(x), root_rank, name)
 
 
 def broadcast_(tensor, root_rank, name=None):
@@ -232,9 +233,10 @@ def broadcast_nonblocking_(tensor, root_rank, name=None):
 
 
 def _broadcast(tensor, root_rank, name):
-    x, finish = _target(tensor)
-    if dunlin.rank() == root_rank and tensor.device.type != "cpu":
-        x.copy_(_source(tensor))
+    if dunlin.rank() == root_rank:
+        x, finish = _source(tensor), lambda _: tensor
+    else:
+        x, finish = _target(tensor)
     if x.dtype not in _NATIVE:
         x = _as_bytes(x)
     with enqueuing("BROADCAST", name):
@@ -260,7 +262,7 @@ def _gather(tensor, sources, destinations, key, operation, name):
     if x.dim() == 0:
         x = x.reshape(1)
     own = _job.job().rank
-    copy = _source(x).clone()  # what the result needs of it at the end
+    copy = x.clone() if x.device.type == "cpu" else _source(x)  # what the result needs of it at the end
     row = copy.shape[1:]
     row_bytes = row.numel() * copy.element_size()
     # Others of this name mean something else.

@@ -50,9 +50,18 @@ def _named(params):
     else:
         items = [item if isinstance(item, tuple) else (None, item) for item in params]
     # Tied parameters come up several times.
-    tensors = {(tensor.data_ptr(), tensor.shape) if tensor.numel() else id(tensor): (name, tensor)
-               for name, tensor in items if isinstance(tensor, torch.Tensor)}
-    return list(tensors.values())
+    return list({_identity(tensor): (name, tensor) for name, tensor in items if isinstance(tensor, torch.Tensor)}.values())
+
+
+def _identity(tensor):
+    """The same for tensors that are the same memory, where that can be told."""
+    address = 0
+    if tensor.numel():
+        try:
+            address = tensor.data_ptr()
+        except RuntimeError:
+            pass  # no memory that a program could reach, for which others say 0
+    return (tensor.device, address, tensor.shape) if address else id(tensor)
 
 
 class _Slot:

@@ -137,13 +137,15 @@ def _deposit(operation, tensor, name, self_weight, dst_weights, require_mutex):
     if x.shape != window.view.shape or x.dtype != window.view.dtype:
         raise ValueError(f'window "{name}" has tensors of {tuple(window.view.shape)}, {window.view.dtype}, not of '
                          f"{tuple(x.shape)}, {x.dtype}")
+    # Elsewhere, there may be no address to ask for.
+    is_own = x.device.type == "cpu" and x.data_ptr() == window.tensor.data_ptr()
     with enqueuing(operation, name), window.locked(dst_weights if require_mutex else []):
-        window.view.copy_(x)
+        window.view.copy_(x.cpu())
         deposit = window.memory.put if operation == "WIN_PUT" else window.memory.accumulate
         deposit(dst_weights, self_weight)
         if self_weight != 1.0:
             x.copy_(window.view)
-        if x.data_ptr() != window.tensor.data_ptr():
+        if not is_own:
             # Others' win_get() reads the window's tensor.
             window.view.copy_(check_tensor(window.tensor))
             window.memory.publish()

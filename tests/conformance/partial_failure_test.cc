@@ -99,6 +99,8 @@ TEST_P(PartialFailureTest, AMemberThatComesTooLate) {
       EXPECT_EQ(status.peer(), Rank(2)) << status.to_string();
       EXPECT_THAT(model, ::testing::Each(self));
     };
+    // All are at work then: nobody but rank 2 is waited for.
+    sync(fabric, "made");
     if (self < 2) {
       auto request = partial->start(call_on(1, everybody, all)).value();
       // Behind it in the queue, and given up before its turn.
@@ -112,8 +114,8 @@ TEST_P(PartialFailureTest, AMemberThatComesTooLate) {
         EXPECT_TRUE(partial->awaited(behind).empty());
       }
       // Rank 1 hears of it from rank 0.
-      const auto patience = std::chrono::milliseconds(self == 0 ? 100 : 20'000);
-      expect_late(partial->wait(request, patience));
+      const auto long_enough = std::chrono::milliseconds(self == 0 ? 1'000 : 20'000);
+      expect_late(partial->wait(request, long_enough));
       if (self == 1) {
         const Status status = partial->wait(behind, std::chrono::seconds(20));
         EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();

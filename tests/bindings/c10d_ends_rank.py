@@ -28,6 +28,17 @@ def stores(*names):
     return [dist.PrefixStore(name, store) for name in names]
 
 
+def form_and_say(store, size):
+    """Forms a group, and says how that ended."""
+    try:
+        _c10d.create(store, dist.get_rank(), size, MINUTE)
+        say("formed")
+    except KeyboardInterrupt:
+        say("interrupted")
+    except RuntimeError as error:
+        say(str(error).splitlines()[0])
+
+
 def gave_up():
     """A member that gives up, in the meeting of a group, is named to those who come later."""
     first, second = stores("a", "b")
@@ -38,13 +49,7 @@ def gave_up():
         threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
         dist.barrier()
-    try:
-        _c10d.create(second, dist.get_rank(), 2, MINUTE)
-        say("formed")
-    except KeyboardInterrupt:
-        say("interrupted")
-    except RuntimeError as error:
-        say(str(error))
+    form_and_say(second, 2)
     if dist.get_rank() == 0:
         dist.barrier()
     dist.barrier()
@@ -68,13 +73,7 @@ def gave_up_late():
             os.kill(os.getpid(), signal.SIGINT)
 
         threading.Thread(target=interrupt).start()
-    try:
-        _c10d.create(second, dist.get_rank(), 3, MINUTE)
-        say("formed")
-    except KeyboardInterrupt:
-        say("interrupted")
-    except RuntimeError as error:
-        say(str(error))
+    form_and_say(second, 3)
     dist.barrier()
 
 
@@ -111,11 +110,7 @@ def failed_within():
 
     if dist.get_rank() == 0:
         second = ObservedStore(second, fail)
-    try:
-        _c10d.create(second, dist.get_rank(), 2, MINUTE)
-        say("formed")
-    except RuntimeError as error:
-        say(str(error).splitlines()[0])
+    form_and_say(second, 2)
     dist.barrier()
 
 

@@ -219,6 +219,19 @@ const std::vector<Row>& table() {
                  "traffic class of the verbs transport's packets (RoCE: DSCP and ECN bits), as the "
                  "fabric's lossless priority wants it (-1: the system's default)",
                  &Config::verbs_traffic_class),
+      number_row("DUNLIN_VERBS_SERVICE_LEVEL", "0", "", 0, 15, "0..15",
+                 "InfiniBand service level (RoCE: priority) of the connections that are made "
+                 "through the bootstrap; the connection manager's have the route's",
+                 &Config::verbs_service_level),
+      number_row(
+          "DUNLIN_VERBS_TIMEOUT", "14", "", 1, 31, "1..31",
+          "n: a device waits 4.096 us * 2^n for an acknowledgement, then sends again (14: 67 "
+          "ms; some devices round up)",
+          &Config::verbs_timeout),
+      number_row("DUNLIN_VERBS_RETRY_COUNT", "6", "times", 0, 7, "0..7",
+                 "how often a device sends again in a row before it gives the connection up, and "
+                 "another one is made",
+                 &Config::verbs_retry_count),
       choice_row<VerbsGpu>(
           "DUNLIN_VERBS_GPU", "auto", "auto, dmabuf, peermem, staging",
           "how the verbs transport reaches GPU memory: directly, registered as a dma-buf or "

@@ -74,6 +74,9 @@ struct Config {
   VerbsConnect verbs_connect = VerbsConnect::kAuto;
   std::int64_t verbs_gid_index = 0;      // -1: chosen
   std::int64_t verbs_traffic_class = 0;  // -1: the system's
+  std::int64_t verbs_service_level = 0;
+  std::int64_t verbs_timeout = 0;  // the n of 4.096 us * 2^n
+  std::int64_t verbs_retry_count = 0;
   VerbsGpu verbs_gpu = VerbsGpu::kAuto;  // how GPU memory is reached
   std::int64_t verbs_near_gpu = 0;       // its number; -1: the current one, if any
   std::int64_t ucx_queue_depth = 0;      // operations that a ucx lane holds at a time

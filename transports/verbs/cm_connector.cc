@@ -31,18 +31,18 @@ bool is_for_now(std::span<const std::byte> refusal) {
 
 class CmSession final : public Session {
  public:
-  CmSession(CmId id, std::string from, PortAddress to)
-      : id_(std::move(id)), from_(std::move(from)), to_(std::move(to)) {
+  CmSession(CmId id, const Delivery& delivery, std::string from, PortAddress to)
+      : id_(std::move(id)), delivery_(delivery), from_(std::move(from)), to_(std::move(to)) {
     id_.get()->context = this;
     // Of the queue pair, once it is connected. Where it can't be set, the fabric's default of a
     // second or more holds.
-    std::uint8_t exponent = kAckTimeout;
-    (void)rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &exponent,
-                          sizeof exponent);
+    set_option(RDMA_OPTION_ID_ACK_TIMEOUT, delivery.timeout);
   }
 
-  void set_traffic_class(std::uint8_t value) {
-    (void)rdma_set_option(id_.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &value, sizeof value);
+  // The end that is asked has that of the request.
+  void set_traffic_class() {
+    if (delivery_.traffic_class >= 0)
+      set_option(RDMA_OPTION_ID_TOS, static_cast<std::uint8_t>(delivery_.traffic_class));
   }
 
   Status create_queue_pair(const ProtectionDomain& domain, ibv_qp_init_attr attributes) override {
@@ -62,7 +62,7 @@ class CmSession final : public Session {
     parameters.private_data = &request;
     parameters.private_data_len = sizeof request;
     parameters.initiator_depth = reads;
-    parameters.retry_count = kRetryCount;
+    parameters.retry_count = delivery_.retries;
     parameters.rnr_retry_count = kReceiverNotReadyRetries;
     return check(rdma_connect(id_.get(), &parameters), "rdma_connect");
   }
@@ -119,7 +119,12 @@ class CmSession final : public Session {
     if (endpoint_ != nullptr) endpoint_->on_event(event);
   }
 
+  void set_option(int option, std::uint8_t value) {
+    (void)rdma_set_option(id_.get(), RDMA_OPTION_ID, option, &value, sizeof value);
+  }
+
   CmId id_;
+  const Delivery delivery_;
   const std::string from_;
   const PortAddress to_;
 };
@@ -152,16 +157,16 @@ CmId::~CmId() {
 }
 
 CmConnector::CmConnector(std::unique_ptr<EventChannel> channel, CmId listener, std::string ip,
-                         std::size_t port, int traffic_class, OnRequest on_request)
+                         std::size_t port, const Delivery& delivery, OnRequest on_request)
     : channel_(std::move(channel)),
       listener_(std::move(listener)),
       ip_(std::move(ip)),
       port_(port),
-      traffic_class_(traffic_class),
+      delivery_(delivery),
       on_request_(std::move(on_request)) {}
 
 Result<std::unique_ptr<CmConnector>> CmConnector::create(const std::string& ip, std::size_t port,
-                                                         int backlog, int traffic_class,
+                                                         int backlog, const Delivery& delivery,
                                                          OnRequest on_request) {
   DUNLIN_ASSIGN(auto channel, EventChannel::create());
   DUNLIN_ASSIGN(CmId listener, CmId::create(*channel));
@@ -171,7 +176,7 @@ Result<std::unique_ptr<CmConnector>> CmConnector::create(const std::string& ip, 
     return Status(Code::kUnavailable, fmt::format("{} belongs to no RDMA device", ip));
   DUNLIN_TRY(check(rdma_listen(listener.get(), backlog), "rdma_listen"));
   return std::unique_ptr<CmConnector>(new CmConnector(std::move(channel), std::move(listener), ip,
-                                                      port, traffic_class, std::move(on_request)));
+                                                      port, delivery, std::move(on_request)));
 }
 
 std::uint16_t CmConnector::ip_port() const {
@@ -180,8 +185,8 @@ std::uint16_t CmConnector::ip_port() const {
 
 Result<std::unique_ptr<Session>> CmConnector::open(Rank, const Address& address, std::size_t port) {
   DUNLIN_ASSIGN(CmId id, CmId::create(*channel_));
-  auto session = std::make_unique<CmSession>(std::move(id), ip_, address.ports[port]);
-  if (traffic_class_ >= 0) session->set_traffic_class(static_cast<std::uint8_t>(traffic_class_));
+  auto session = std::make_unique<CmSession>(std::move(id), delivery_, ip_, address.ports[port]);
+  session->set_traffic_class();
   return std::unique_ptr<Session>(std::move(session));
 }
 
@@ -204,8 +209,8 @@ void CmConnector::dispatch(rdma_cm_id* id, rdma_cm_event_type type, int status,
                            std::vector<std::byte> private_data, std::uint8_t reads) {
   if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
     id->context = nullptr;  // the listener's
-    on_request_(std::make_unique<CmSession>(CmId(id), ip_, PortAddress()), port_, private_data,
-                reads);
+    on_request_(std::make_unique<CmSession>(CmId(id), delivery_, ip_, PortAddress()), port_,
+                private_data, reads);
   } else if (id != listener_.get() && id->context != nullptr) {
     static_cast<CmSession*>(id->context)->on_event(type, status, std::move(private_data));
   }

@@ -43,9 +43,9 @@ class CmId {
 class CmConnector final : public Connector {
  public:
   // Listens at `ip`, of our port of that index, for up to `backlog` connections at a time that
-  // nobody has looked at yet. `traffic_class`: of all connections, or -1 for the system's.
+  // nobody has looked at yet.
   static Result<std::unique_ptr<CmConnector>> create(const std::string& ip, std::size_t port,
-                                                     int backlog, int traffic_class,
+                                                     int backlog, const Delivery& delivery,
                                                      OnRequest on_request);
 
   // librdmacm's, lives as long as the process.
@@ -60,7 +60,7 @@ class CmConnector final : public Connector {
 
  private:
   CmConnector(std::unique_ptr<EventChannel> channel, CmId listener, std::string ip,
-              std::size_t port, int traffic_class, OnRequest on_request);
+              std::size_t port, const Delivery& delivery, OnRequest on_request);
   void dispatch(rdma_cm_id* id, rdma_cm_event_type type, int status,
                 std::vector<std::byte> private_data, std::uint8_t reads);
 
@@ -68,7 +68,7 @@ class CmConnector final : public Connector {
   CmId listener_;
   const std::string ip_;
   const std::size_t port_;
-  const int traffic_class_;
+  const Delivery delivery_;
   OnRequest on_request_;
 };
 

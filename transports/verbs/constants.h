@@ -28,12 +28,6 @@ inline constexpr std::uint32_t kBatch = 16;
 // Completions taken from a queue by one call, at most: beyond it, the other queues get their turn.
 inline constexpr int kPollBatch = 32;
 
-// RC: the NIC sends again up to 6 times (7 means for ever to rdma_rxe), each after 4.096 us * 2^14
-// = 67 ms (some round up to 4 s in all), then the queue pair is broken. 1 % loss needs a second try
-// now and then; a link that comes back within that time goes unnoticed, one that takes longer costs
-// a new connection.
-inline constexpr std::uint8_t kRetryCount = 6;
-inline constexpr std::uint8_t kAckTimeout = 14;
 // "For ever": flow control keeps the receive queue from running dry, so that this is waited for
 // only by a NIC that is behind with its own bookkeeping.
 inline constexpr std::uint8_t kReceiverNotReadyRetries = 7;

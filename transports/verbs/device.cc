@@ -177,6 +177,10 @@ Result<std::vector<DeviceAddress>> find_addresses(const std::string& wanted, int
   for (int i = 0; i < count; ++i) {
     const std::string name = ibv_get_device_name(list[i]);
     names += (names.empty() ? "" : ", ") + name;
+    if (list[i]->transport_type != IBV_TRANSPORT_IB) {
+      names += " (neither InfiniBand nor RoCE: its writes can't carry a notification)";
+      continue;
+    }
     const std::unique_ptr<ibv_context, decltype(&ibv_close_device)> context(
         ibv_open_device(list[i]), ibv_close_device);
     if (!context) {

@@ -39,11 +39,11 @@ using Vicinity = std::filesystem::path;
 // current. kUnavailable: there is no such GPU.
 Result<Vicinity> find_vicinity(const Config& config);
 
-// All that this host has, nearest first, those with IP addresses before those without; restricted
-// to `device` ("", or NAME or NAME:PORT, or several, separated by commas, in the order of which
-// they then come, and each of which has to have one) and `gid_index` (-1: per port, the first that
-// has an IP address, else the first that leaves the network segment). kUnavailable says what is
-// missing when there is none.
+// All that this host has of InfiniBand and RoCE, nearest first, those with IP addresses before
+// those without; restricted to `device` ("", or NAME or NAME:PORT, or several, separated by commas,
+// in the order of which they then come, and each of which has to have one) and `gid_index` (-1: per
+// port, the first that has an IP address, else the first that leaves the network segment).
+// kUnavailable says what is missing when there is none.
 Result<std::vector<DeviceAddress>> find_addresses(const std::string& device, int gid_index,
                                                   const Vicinity& vicinity);
 

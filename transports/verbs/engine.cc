@@ -53,7 +53,8 @@ Status Engine::start() {
     ports.push_back(port.local());
   });
   mail_ = std::make_unique<MailConnector>(context_.mail, context_.self, address_.token,
-                                          std::move(ports), request_handler());
+                                          Delivery(context_.config), std::move(ports),
+                                          request_handler());
   return Status::ok();
 }
 

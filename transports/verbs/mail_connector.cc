@@ -153,6 +153,7 @@ class MailSession final : public Session {
   // `reads`: of this end; `peer_reads`: of the other.
   Status connect_queue_pair(std::uint8_t reads, std::uint8_t peer_reads) {
     const QueuePairPlace own = own_place();
+    const Delivery& delivery = connector_.delivery_;
     ibv_qp_attr change{};
     change.qp_state = IBV_QPS_RTR;
     change.path_mtu = static_cast<ibv_mtu>(std::min(own.mtu, peer_end_.mtu));
@@ -161,6 +162,7 @@ class MailSession final : public Session {
     change.max_dest_rd_atomic = peer_reads;
     change.min_rnr_timer = kReceiverNotReadyTimer;
     change.ah_attr.port_num = port_.number;
+    change.ah_attr.sl = delivery.service_level;
     change.ah_attr.dlid = peer_end_.lid;
     // An InfiniBand subnet of one's own needs no global route; the prefix tells.
     const bool is_same_subnet = std::memcmp(own.gid, peer_end_.gid, 8) == 0;
@@ -168,15 +170,16 @@ class MailSession final : public Session {
     std::memcpy(&change.ah_attr.grh.dgid, peer_end_.gid, sizeof peer_end_.gid);
     change.ah_attr.grh.sgid_index = port_.gid_index;
     change.ah_attr.grh.hop_limit = 255;
-    change.ah_attr.grh.traffic_class = static_cast<std::uint8_t>(std::max(port_.traffic_class, 0));
+    change.ah_attr.grh.traffic_class =
+        static_cast<std::uint8_t>(std::max(delivery.traffic_class, 0));
     DUNLIN_TRY(modify(change, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                                   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
                                   IBV_QP_MIN_RNR_TIMER));
     change = {};
     change.qp_state = IBV_QPS_RTS;
     change.sq_psn = first_packet_;
-    change.timeout = kAckTimeout;
-    change.retry_cnt = kRetryCount;
+    change.timeout = delivery.timeout;
+    change.retry_cnt = delivery.retries;
     change.rnr_retry = kReceiverNotReadyRetries;
     change.max_rd_atomic = reads;
     return modify(change, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
@@ -197,11 +200,12 @@ class MailSession final : public Session {
   bool awaits_answer_ = false;
 };
 
-MailConnector::MailConnector(Mail& mail, Rank self, std::uint64_t token,
+MailConnector::MailConnector(Mail& mail, Rank self, std::uint64_t token, const Delivery& delivery,
                              std::vector<LocalPort> ports, OnRequest on_request)
     : mail_(mail),
       self_(self),
       token_(token),
+      delivery_(delivery),
       ports_(std::move(ports)),
       on_request_(std::move(on_request)) {}
 

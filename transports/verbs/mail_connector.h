@@ -20,7 +20,6 @@ class MailSession;
 struct LocalPort {
   std::uint8_t number = 1;
   std::uint8_t gid_index = 0;
-  int traffic_class = 0;
   ibv_gid gid{};
   std::uint16_t lid = 0;
   ibv_mtu mtu = IBV_MTU_1024;
@@ -31,8 +30,8 @@ class MailConnector final : public Connector {
  public:
   // `token`: of this process's address; letters without it are not for this connector.
   // `ports`: by index.
-  MailConnector(Mail& mail, Rank self, std::uint64_t token, std::vector<LocalPort> ports,
-                OnRequest on_request);
+  MailConnector(Mail& mail, Rank self, std::uint64_t token, const Delivery& delivery,
+                std::vector<LocalPort> ports, OnRequest on_request);
   // Tells all who have connected, or were connected to, that nobody is here any more.
   ~MailConnector() override;
 
@@ -67,6 +66,7 @@ class MailConnector final : public Connector {
   Mail& mail_;
   const Rank self_;
   const std::uint64_t token_;
+  const Delivery delivery_;
   const std::vector<LocalPort> ports_;
   OnRequest on_request_;
   std::unordered_map<Name, MailSession*, Hash> sessions_;

@@ -47,7 +47,7 @@ Status Port::open(const TransportContext& context, const DeviceAddress& chosen, 
     DUNLIN_ASSIGN(completions_[index_of(kind)],
                   CompletionQueue::create(device_, *channel_, capacity));
   }
-  DUNLIN_TRY(look_at_port(chosen, static_cast<int>(context.config.verbs_traffic_class)));
+  DUNLIN_TRY(look_at_port(chosen));
   DUNLIN_DEBUG("verbs: {} GID index {} ({}), connections through {}", name_, chosen.gid_index,
                chosen.ip, cm_ ? "librdmacm" : "the bootstrap");
   return Status::ok();
@@ -71,8 +71,7 @@ Status Port::start_manager(const TransportContext& context, const std::string& i
   const auto queue_pairs = static_cast<int>(context.config.verbs_queue_pairs);
   const int backlog = (static_cast<int>(kLaneKinds) + queue_pairs) * context.peers.size();
   auto made =
-      CmConnector::create(ip, index_, backlog, static_cast<int>(context.config.verbs_traffic_class),
-                          std::move(on_request));
+      CmConnector::create(ip, index_, backlog, Delivery(context.config), std::move(on_request));
   if (!made && context.config.verbs_connect == VerbsConnect::kManager)
     return std::move(made).status();
   if (!made) {
@@ -84,10 +83,9 @@ Status Port::start_manager(const TransportContext& context, const std::string& i
   return Status::ok();
 }
 
-Status Port::look_at_port(const DeviceAddress& chosen, int traffic_class) {
+Status Port::look_at_port(const DeviceAddress& chosen) {
   local_.number = static_cast<std::uint8_t>(chosen.port);
   local_.gid_index = static_cast<std::uint8_t>(chosen.gid_index);
-  local_.traffic_class = traffic_class;
   ibv_port_attr attributes{};
   if (const int error = ibv_query_port(device_, local_.number, &attributes); error != 0)
     return Status::from_errno("ibv_query_port", error);

@@ -73,7 +73,7 @@ class Port {
                      Connector::OnRequest on_request);
   Status start_manager(const TransportContext& context, const std::string& ip,
                        Connector::OnRequest on_request);
-  Status look_at_port(const DeviceAddress& chosen, int traffic_class);
+  Status look_at_port(const DeviceAddress& chosen);
 
   std::size_t index_ = 0;
   std::string name_;

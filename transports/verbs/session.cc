@@ -2,6 +2,12 @@
 
 namespace dunlin::transport::verbs {
 
+Delivery::Delivery(const Config& config)
+    : traffic_class(static_cast<int>(config.verbs_traffic_class)),
+      service_level(static_cast<std::uint8_t>(config.verbs_service_level)),
+      timeout(static_cast<std::uint8_t>(config.verbs_timeout)),
+      retries(static_cast<std::uint8_t>(config.verbs_retry_count)) {}
+
 Status Session::post_receive() {
   ibv_recv_wr request{};
   ibv_recv_wr* bad = nullptr;

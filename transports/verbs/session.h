@@ -11,12 +11,26 @@
 #include <memory>
 #include <span>
 
+#include "runtime/config.h"
 #include "runtime/rank.h"
 #include "transports/verbs/endpoint.h"
 #include "transports/verbs/handle.h"
 #include "transports/verbs/wire.h"
 
 namespace dunlin::transport::verbs {
+
+// How a queue pair's packets travel, and when they are sent again: RC devices do so up to `retries`
+// times in a row (7 means for ever to rdma_rxe), then the queue pair is broken. By default that is
+// half a second: 1 % loss needs a second try now and then; a link that comes back within that time
+// goes unnoticed, one that takes longer costs a new connection.
+struct Delivery {
+  explicit Delivery(const Config& config);
+
+  int traffic_class;           // -1: the system's
+  std::uint8_t service_level;  // where the connection manager doesn't choose
+  std::uint8_t timeout;        // 4.096 us * 2^timeout without an acknowledgement
+  std::uint8_t retries;
+};
 
 class Session {
  public:

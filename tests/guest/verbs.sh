@@ -86,19 +86,13 @@ check_nothing_left() {
   ! grep -lsE '[d]unlin-svm|soak/[s]oak' /proc/[0-9]*/cmdline >&2 || fail "these processes are left"
 }
 
-# check_counters PATTERN WHAT: no device has counted anything of that name.
-check_counters() {
-  local counters found
-  counters=$(cd /sys/class/infiniband && grep . rxe*/ports/1/hw_counters/$1) || fail "no counters of the devices"
-  found=$(grep -v ':0$' <<<"$counters") && fail "$2: $found"
-  echo "no $2, by" $(wc -l <<<"$counters") "counters"
-}
-
 # check_receivers_were_ready: flow control has kept all receive queues from running dry.
-check_receivers_were_ready() { check_counters '*rnr*' "receiver was ever not ready"; }
-
-# check_order: the guest's network has lost nothing, and nothing has overtaken another packet.
-check_order() { check_counters out_of_seq_request "packet came out of its order"; }
+check_receivers_were_ready() {
+  local counters found
+  counters=$(cd /sys/class/infiniband && grep . rxe*/ports/1/hw_counters/*rnr*) || fail "no counters of the devices"
+  found=$(grep -v ':0$' <<<"$counters") && fail "a receiver was not ready: $found"
+  echo "no receiver was ever not ready, by" $(wc -l <<<"$counters") "counters"
+}
 
 # expect_reports LOG SECONDS: the job, process $job, ends by itself within SECONDS, with an error, and each rank
 # tells which rank or device is to blame.
@@ -211,7 +205,6 @@ case $case in
     DUNLIN_VERBS_QUEUE_DEPTH=2 "$conformance" --gtest_filter='*LaneTest*/threads:*AccessTest*/threads:*ChannelTest*/threads' ||
       fail "with queues of depth 2"
     check_receivers_were_ready
-    check_order
     ;;
   # Every put is striped. Threads connect through the connection manager, processes through the bootstrap.
   rails)
@@ -225,7 +218,6 @@ case $case in
     DUNLIN_VERBS_DEVICE=rxe0 DUNLIN_VERBS_QP_COUNT=2 DUNLIN_VERBS_STRIPE_ABOVE=32 "$build/tests/transports/test_verbs_fault" ||
       fail "refused stripes"
     check_receivers_were_ready
-    check_order
     ;;
   rails_perf)
     two() { "$run" -n 2 "$perf" "$@" --check; }
@@ -301,7 +293,7 @@ case $case in
       sleep 3
       for interface in v0 v1; do tc qdisc delete dev $interface root; done
       wait $job || { cat /tmp/verbs >&2; fail "the job with DUNLIN_VERBS_TIMEOUT=$timeout"; }
-      lost=$(grep -c 'lost the .* connection' /tmp/verbs)
+      lost=$(grep -c 'lost the .* transport retry counter exceeded' /tmp/verbs)
       echo "with DUNLIN_VERBS_TIMEOUT=$timeout, $lost connections were lost"
       (((lost > 0) == (timeout == 14))) || fail "the devices did not wait as long as they were told to"
     done

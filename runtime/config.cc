@@ -226,11 +226,12 @@ const std::vector<Row>& table() {
       number_row(
           "DUNLIN_VERBS_TIMEOUT", "14", "", 1, 31, "1..31",
           "n: a device waits 4.096 us * 2^n for an acknowledgement, then sends again (14: 67 "
-          "ms; some devices round up)",
+          "ms; some round up; connections of the manager have the fabric's where the kernel "
+          "can't set it)",
           &Config::verbs_timeout),
       number_row("DUNLIN_VERBS_RETRY_COUNT", "6", "times", 0, 7, "0..7",
                  "how often a device sends again in a row before it gives the connection up, and "
-                 "another one is made",
+                 "another one is made (7: some never give up)",
                  &Config::verbs_retry_count),
       choice_row<VerbsGpu>(
           "DUNLIN_VERBS_GPU", "auto", "auto, dmabuf, peermem, staging",

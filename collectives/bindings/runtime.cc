@@ -12,8 +12,6 @@ namespace dunlin::binding {
 using collective::Call;
 using collective::Collective;
 using collective::Communicator;
-using collective::DataType;
-using transport::Fabric;
 
 namespace {
 

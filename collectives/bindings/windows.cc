@@ -12,7 +12,6 @@ namespace dunlin::binding {
 using collective::DataType;
 using collective::DepositKind;
 using collective::NeighborCall;
-using collective::Neighborhood;
 using collective::NeighborWindow;
 using collective::WindowOptions;
 using transport::Awaited;

@@ -69,10 +69,13 @@ void add_speed(Json& json, const std::string& folder) {
 }
 
 // "reason" and "remedy" for a port that the verbs transport can't use, or not as it would like to.
-void add_refusal(Json& json, const ibv_port_attr& port, const std::string& interface) {
+void add_refusal(Json& json, const ibv_device& device, const ibv_port_attr& port,
+                 const std::string& interface) {
   const bool is_infiniband = port.link_layer == IBV_LINK_LAYER_INFINIBAND;
   const auto& gids = json["gids"];
-  if (port.state != IBV_PORT_ACTIVE) {
+  if (device.transport_type != IBV_TRANSPORT_IB) {
+    json["reason"] = "the device is neither InfiniBand nor RoCE";
+  } else if (port.state != IBV_PORT_ACTIVE) {
     json["reason"] = "the port is not active";
     if (!is_infiniband) {
       json["remedy"] = fmt::format("ip link set {} up; check the cable", interface);
@@ -118,7 +121,8 @@ Json rdma_port(const std::string& device, ibv_context* context, int number,
         return address.device == device && address.port == number && !address.ip.empty();
       });
   if (!is_without_limits)
-    add_refusal(json, port, first_line(folder + "gid_attrs/ndevs/0").value_or("INTERFACE"));
+    add_refusal(json, *context->device, port,
+                first_line(folder + "gid_attrs/ndevs/0").value_or("INTERFACE"));
   return json;
 }
 

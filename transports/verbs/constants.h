@@ -50,8 +50,10 @@ inline constexpr std::uint64_t kStripeStep = 4096;
 // How long a receiver that is not ready asks for, all the same: code 12 is 0.64 ms.
 inline constexpr std::uint8_t kReceiverNotReadyTimer = 12;
 
-// What close() gives pending operations to end by themselves, and connections to say good-bye.
-inline constexpr auto kCloseGrace = std::chrono::milliseconds(500);
+// What close() gives pending operations to end by themselves, and connections to say good-bye: by
+// default, and at most, where DUNLIN_VERBS_TIMEOUT makes them take longer.
+inline constexpr Duration kCloseGrace = std::chrono::milliseconds(500);
+inline constexpr Duration kLongestCloseGrace = std::chrono::seconds(10);
 // Once a queue pair is in its error state the NIC gives its work requests back at once.
 inline constexpr auto kFlushGrace = std::chrono::milliseconds(500);
 

@@ -178,7 +178,7 @@ Result<std::vector<DeviceAddress>> find_addresses(const std::string& wanted, int
     const std::string name = ibv_get_device_name(list[i]);
     names += (names.empty() ? "" : ", ") + name;
     if (list[i]->transport_type != IBV_TRANSPORT_IB) {
-      names += " (neither InfiniBand nor RoCE: its writes can't carry a notification)";
+      names += " (neither InfiniBand nor RoCE)";
       continue;
     }
     const std::unique_ptr<ibv_context, decltype(&ibv_close_device)> context(

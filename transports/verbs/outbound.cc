@@ -307,7 +307,7 @@ void Outbound::shut(Status why) {
     post_fence();  // once there is room
     return is_empty();
   };
-  engine_.drain(is_over, kCloseGrace);
+  engine_.drain(is_over, Delivery(engine_.context().config).close_grace());
   if (!is_empty()) fail(std::move(why));
 }
 

@@ -1,5 +1,10 @@
 #include "transports/verbs/session.h"
 
+#include <algorithm>
+#include <chrono>
+
+#include "transports/verbs/constants.h"
+
 namespace dunlin::transport::verbs {
 
 Delivery::Delivery(const Config& config)
@@ -7,6 +12,11 @@ Delivery::Delivery(const Config& config)
       service_level(static_cast<std::uint8_t>(config.verbs_service_level)),
       timeout(static_cast<std::uint8_t>(config.verbs_timeout)),
       retries(static_cast<std::uint8_t>(config.verbs_retry_count)) {}
+
+Duration Delivery::close_grace() const {
+  const Duration two_timeouts = std::chrono::nanoseconds(2 * (4096LL << timeout));
+  return std::clamp<Duration>(two_timeouts, kCloseGrace, kLongestCloseGrace);
+}
 
 Status Session::post_receive() {
   ibv_recv_wr request{};

@@ -21,10 +21,14 @@ namespace dunlin::transport::verbs {
 
 // How a queue pair's packets travel, and when they are sent again: RC devices do so up to `retries`
 // times in a row (7 means for ever to rdma_rxe), then the queue pair is broken. By default that is
-// half a second: 1 % loss needs a second try now and then; a link that comes back within that time
-// goes unnoticed, one that takes longer costs a new connection.
+// half a second (some devices round up to 4 s in all): 1 % loss needs a second try now and then; a
+// link that comes back within that time goes unnoticed, one that takes longer costs a new
+// connection.
 struct Delivery {
   explicit Delivery(const Config& config);
+  // What close() gives pending operations to end by themselves: two timeouts at the least, for a
+  // packet that was lost.
+  Duration close_grace() const;
 
   int traffic_class;           // -1: the system's
   std::uint8_t service_level;  // where the connection manager doesn't choose

@@ -14,7 +14,6 @@ using dunlin::Duration;
 using dunlin::Result;
 using dunlin::Status;
 using dunlin::binding::Ending;
-using dunlin::binding::Operation;
 using dunlin::binding::Runtime;
 using dunlin::c::guarded;
 using dunlin::collective::Call;

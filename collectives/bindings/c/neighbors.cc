@@ -13,7 +13,6 @@ using dunlin::Status;
 using dunlin::binding::Mutex;
 using dunlin::binding::NeighborGather;
 using dunlin::binding::Operation;
-using dunlin::binding::Runtime;
 using dunlin::binding::WeightedPeer;
 using dunlin::binding::Window;
 using dunlin::c::guarded;

@@ -9,7 +9,6 @@ namespace dunlin::soak {
 using transport::Fabric;
 using transport::kBothLanes;
 using transport::kLaneKinds;
-using transport::Lane;
 using transport::LaneKind;
 using transport::NotifyId;
 

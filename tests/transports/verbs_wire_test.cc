@@ -1,9 +1,11 @@
-// What travels between verbs transports: short forms of notifications, addresses.
+// What travels between verbs transports, and how: short forms of notifications, addresses,
+// timeouts.
 #include <gtest/gtest.h>
 
 #include <cstring>
 
 #include "transports/verbs/constants.h"
+#include "transports/verbs/session.h"
 #include "transports/verbs/wire.h"
 
 namespace dunlin::transport::verbs {
@@ -126,6 +128,18 @@ TEST(AddressTest, HasAPortAndNotTooMany) {
   EXPECT_TRUE(Address::decode(address.encode()));
   address.ports.resize(kMostPorts + 1);
   EXPECT_EQ(Address::decode(address.encode()).status().code(), Code::kCorrupted);
+}
+
+// A packet that was lost just before close() is sent again.
+TEST(DeliveryTest, ClosingWaitsForTwoTimeouts) {
+  Config config;
+  const auto grace = [&config](std::int64_t timeout) {
+    config.verbs_timeout = timeout;
+    return Delivery(config).close_grace();
+  };
+  EXPECT_EQ(grace(14), kCloseGrace);
+  EXPECT_EQ(grace(18), 2 * std::chrono::nanoseconds(4096 << 18));
+  EXPECT_EQ(grace(31), kLongestCloseGrace);
 }
 
 }  // namespace

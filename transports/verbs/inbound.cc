@@ -140,12 +140,12 @@ void Inbound::on_completion(const ibv_wc& completion) {
 
 void Inbound::take(const ibv_wc& completion) {
   if (!damage_.is_ok()) return;
-  const std::uint64_t slot = taken_++ % slots_;
+  const std::uint64_t number = taken_++;
   ++to_replace_;
   const std::uint32_t immediate = ntohl(completion.imm_data);
   if (const auto form = ShortForm::decode(immediate)) return take_short(*form, completion.byte_len);
   Record record;  // a copy: the peer can write to the slot
-  std::memcpy(&record, memory_->data() + slot * sizeof(Record), sizeof record);
+  std::memcpy(&record, memory_->data() + number % slots_ * sizeof(Record), sizeof record);
   take_record(immediate, record, completion.byte_len);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -26,7 +27,8 @@ Outbound::Outbound(Engine& engine, Port& port, Rank peer, LaneKind kind, std::ui
       peer_(peer),
       kind_(kind),
       rail_(rail),
-      depth_(engine.queue_depth()) {}
+      depth_(engine.queue_depth()),
+      mask_(std::bit_ceil(depth_) - 1) {}
 
 Outbound::~Outbound() {
   fail(Status(Code::kClosed, "the transport was closed").with_peer(peer_));
@@ -67,11 +69,12 @@ Status Outbound::connect(const Address& address) {
 }
 
 Status Outbound::allocate() {
-  ring_ = std::make_unique<Operation[]>(depth_);
+  const std::uint64_t places = mask_ + 1;
+  ring_ = std::make_unique<Operation[]>(places);
   MemoryRegion::Options options;
   options.huge_pages = false;
   options.name = "dunlin-records";
-  DUNLIN_ASSIGN(memory_, MemoryRegion::allocate((depth_ + 1) * sizeof(Record), options));
+  DUNLIN_ASSIGN(memory_, MemoryRegion::allocate((places + 1) * sizeof(Record), options));
   DUNLIN_ASSIGN(key_, MemoryKey::create(port_.domain(), *memory_));
   records_ = reinterpret_cast<Record*>(memory_->data());
   return Status::ok();

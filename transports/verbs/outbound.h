@@ -108,7 +108,12 @@ class Outbound final : public Endpoint {
   const ibv_context* device() const;
 
   // A free place in the ring, to be filled in and launched; null: full.
-  Operation* claim();
+  Operation* claim() {
+    if (tail_ - head_ == depth_) return nullptr;
+    Operation& operation = at(tail_);
+    operation = Operation{};
+    return &operation;
+  }
   // Has the claimed operation notify, behind its bytes if it has any.
   void announce(Operation& operation, const Notification& notification);
   // Has the claimed put tell the owner of the region that it has landed.
@@ -147,7 +152,11 @@ class Outbound final : public Endpoint {
   struct Chain;
 
   std::string name() const;  // "data", "rail 2"
-  Operation& at(std::uint64_t position) { return ring_[position % depth_]; }
+  // What belongs to a position in the ring.
+  Operation& at(std::uint64_t position) { return ring_[position & mask_]; }
+  Record& record_at(std::uint64_t position) { return records_[position & mask_]; }
+  // What a flush brings back, behind the records.
+  std::uint64_t* landed() const { return reinterpret_cast<std::uint64_t*>(records_ + mask_ + 1); }
   Status allocate();
   Status begin();
   ibv_qp_cap room() const;
@@ -200,6 +209,8 @@ class Outbound final : public Endpoint {
   Record* records_ = nullptr;
   std::unique_ptr<Operation[]> ring_;
   const std::uint64_t depth_;
+  // The ring has a power of two of places, depth_ or more: no division finds them.
+  const std::uint64_t mask_;
   Answer answer_{};
   std::uint32_t inline_limit_ = 0;
   std::uint32_t signal_every_ = 1;  // work requests

@@ -58,10 +58,6 @@ VerbsRegion::~VerbsRegion() {
     engine_.quarantine(gpu_ ? gpu_->release_target() : std::move(host_));
 }
 
-std::uint64_t VerbsRegion::local_address(const LocalSlice& slice) const {
-  return reinterpret_cast<std::uint64_t>(local().memory->data() + (slice.data() - memory_->data()));
-}
-
 PortKeys VerbsRegion::local_keys() const {
   PortKeys keys{local_key()};
   for (std::size_t i = 0; i < host_.rail_keys.size(); ++i)

@@ -23,7 +23,10 @@ class VerbsRegion final : public TransportRegion {
   // Null for the host's memory.
   GpuMemory* gpu() const { return gpu_.get(); }
   // What the device moves bytes between in place of the slice, which is of this region.
-  std::uint64_t local_address(const LocalSlice& slice) const;
+  std::uint64_t local_address(const LocalSlice& slice) const {
+    return reinterpret_cast<std::uint64_t>(local().memory->data() +
+                                           (slice.data() - memory_->data()));
+  }
   std::uint32_t local_key() const { return local().key->local(); }
   // Of the host's memory.
   PortKeys local_keys() const;

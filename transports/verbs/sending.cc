@@ -74,17 +74,10 @@ std::optional<AtomicScope> Outbound::atomics() const {
   return engine_.address().atomics ? address_.atomics : std::nullopt;
 }
 
-Operation* Outbound::claim() {
-  if (tail_ - head_ == depth_) return nullptr;
-  Operation& operation = at(tail_);
-  operation = Operation{};
-  return &operation;
-}
-
 void Outbound::announce(Operation& operation, const Notification& notification) {
   operation.notifies = true;
   operation.cell = static_cast<std::uint32_t>(notification.id);
-  records_[tail_ % depth_].set(notification);
+  record_at(tail_).set(notification);
   if (operation.cell >= sequences_.size()) sequences_.resize(operation.cell + 1);
   std::uint64_t& last = sequences_[operation.cell];
   const auto short_form = ShortForm::of(notification, last, operation.size);
@@ -96,11 +89,11 @@ void Outbound::announce(Operation& operation, const Notification& notification) 
 void Outbound::announce(Operation& operation, const Landing& landing) {
   operation.notifies = true;
   operation.cell = kLanded;
-  records_[tail_ % depth_].set(landing);
+  record_at(tail_).set(landing);
 }
 
 void Outbound::receive_former(Operation& operation) {
-  operation.local = reinterpret_cast<std::uint64_t>(records_ + tail_ % depth_);
+  operation.local = reinterpret_cast<std::uint64_t>(&record_at(tail_));
   operation.local_key = key_->local();
   operation.size = sizeof(std::uint64_t);
   operation.moves_bytes = true;
@@ -121,7 +114,9 @@ void Outbound::append() {
   ++tail_;
 }
 
-void Outbound::launch() {
+// Flat, that is, with everything inlined that can be: a short operation costs little more than its
+// calls would.
+[[gnu::flatten]] void Outbound::launch() {
   append();
   pump();
 }
@@ -140,7 +135,7 @@ void Outbound::send_waiting_services() {
     operation->name = "message";
     operation->notifies = true;
     operation->cell = services_[sent].first;
-    records_[tail_ % depth_].set({NotifyId{}, services_[sent].second, 0, 0, {}});
+    record_at(tail_).set({NotifyId{}, services_[sent].second, 0, 0, {}});
     append();
   }
   services_.erase(services_.begin(), services_.begin() + static_cast<std::ptrdiff_t>(sent));
@@ -159,8 +154,7 @@ void Outbound::post_fence() {
 
 bool Outbound::has_landed(const Operation& operation) const {
   if (operation.action != Action::kFlush || operation.awaited == 0) return true;
-  auto* const landed = reinterpret_cast<std::uint64_t*>(records_ + depth_);
-  return std::atomic_ref(*landed).load(std::memory_order_acquire) >= operation.awaited;
+  return std::atomic_ref(*landed()).load(std::memory_order_acquire) >= operation.awaited;
 }
 
 void Outbound::note_landings() {
@@ -244,7 +238,7 @@ void Outbound::aim(ibv_send_wr& request, const Operation& operation) const {
                          operation.remote_key};
   } else if (operation.action == Action::kFlush) {
     // The answer comes after everything before it is in memory.
-    *request.sg_list = {reinterpret_cast<std::uint64_t>(records_ + depth_),
+    *request.sg_list = {reinterpret_cast<std::uint64_t>(landed()),
                         static_cast<std::uint32_t>(operation.size), key_->local()};
     request.wr.rdma = {answer_.mailbox_address + answer_.slots * sizeof(Record),
                        answer_.mailbox_key};
@@ -254,14 +248,14 @@ void Outbound::aim(ibv_send_wr& request, const Operation& operation) const {
 }
 
 void Outbound::add_notification(Chain& chain, Operation& operation, std::uint64_t position) {
-  const std::uint64_t slot = notified_++ % answer_.slots;
   std::uint64_t local = operation.local;
   std::uint64_t length = operation.size;
   std::uint32_t key = operation.local_key;
   std::uint32_t immediate = operation.immediate;
   decltype(ibv_send_wr::wr.rdma) target{operation.remote, operation.remote_key};
   if (!operation.is_short) {
-    const Record& record = records_[position % depth_];
+    const Record& record = record_at(position);
+    const std::uint64_t slot = notified_ % answer_.slots;
     local = reinterpret_cast<std::uint64_t>(&record);
     length = record.wire_size();
     key = key_->local();
@@ -274,7 +268,7 @@ void Outbound::add_notification(Chain& chain, Operation& operation, std::uint64_
   request.imm_data = htonl(immediate);
   const bool is_here = !operation.is_short || !operation.is_on_gpu;
   if (is_here && length != 0 && length <= inline_limit_) request.send_flags |= IBV_SEND_INLINE;
-  operation.record = notified_;
+  operation.record = ++notified_;
   if (operation.cell == kLanded) landing_ = notified_;
   operation.has_record_left = false;
 }

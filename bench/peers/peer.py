@@ -33,16 +33,21 @@ def compile_mpi(compiler, source, program):
     execute([compiler, "-O2", "-o", program, str(source)])
 
 
+def openmpi_command(ranks, command):
+    """Deals the ranks out over the cores; where they share them, they yield when idle."""
+    sharing = ["--oversubscribe"] if ranks > CORES else []
+    return ["mpirun.openmpi", "-n", str(ranks), *sharing, "--map-by", "core", "--bind-to", "core:overload-allowed",
+            *command]
+
+
 def run_openmpi(ranks, command):
-    """Standard output of its ranks, each on a core of its own where there are enough."""
-    placing = ["--bind-to", "core"] if ranks <= CORES else ["--oversubscribe"]
-    return execute(["mpirun.openmpi", "-n", str(ranks), *placing, *command], OPENMPI_ENVIRONMENT)
+    """Standard output of its ranks."""
+    return execute(openmpi_command(ranks, command), OPENMPI_ENVIRONMENT)
 
 
 def run_mpich(ranks, command):
     """The same with MPICH, whose ranks don't yield where they share cores."""
-    placing = ["-bind-to", "core"] if ranks <= CORES else []
-    return execute(["mpirun.mpich", "-n", str(ranks), *placing, *command])
+    return execute(["mpirun.mpich", "-n", str(ranks), "-bind-to", "core", *command])
 
 
 def read_figures(output):
@@ -82,7 +87,7 @@ class Dunlin:
         self.environment = environment or {}
 
     def command(self, ranks, arguments):
-        return [str(self.run), "-n", str(ranks), "--no-tag", str(self.perf), *arguments,
+        return [str(self.run), "-n", str(ranks), "--bind", "shared", "--no-tag", str(self.perf), *arguments,
                 "--transport", self.transport]
 
     def measure(self, ranks, arguments, *fields):

@@ -1,5 +1,5 @@
-// What the C++ programs beside this file share: ranks as forked processes, each bound to a core
-// where there is one for each, and the median over chunks of the slowest rank's mean.
+// What the C++ programs beside this file share: ranks as forked processes, dealt out over the
+// cores, and the median over chunks of the slowest rank's mean.
 #pragma once
 
 #include <sched.h>
@@ -34,13 +34,13 @@ inline void* share(std::size_t bytes) {
 
 // Runs `body(rank)` in a process each; whether all of them ended well.
 inline bool run_ranks(int size, const std::function<void(int)>& body) {
-  const bool binds = size <= sysconf(_SC_NPROCESSORS_ONLN);
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   for (int rank = 0; rank < size; ++rank) {
     if (fork() != 0) continue;
     cpu_set_t core;
     CPU_ZERO(&core);
-    CPU_SET(static_cast<unsigned>(rank), &core);
-    if (binds) sched_setaffinity(0, sizeof core, &core);
+    CPU_SET(static_cast<unsigned>(rank % cores), &core);
+    sched_setaffinity(0, sizeof core, &core);
     body(rank);
     _exit(0);
   }

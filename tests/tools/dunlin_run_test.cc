@@ -6,6 +6,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "runtime/topology.h"
 #include "tests/support/command.h"
@@ -190,6 +191,17 @@ TEST(DunlinRun, BindsEachRankToItsOwnCores) {
   const CommandResult many = run_script(8 * cores, "true", {"--bind", "core"});
   EXPECT_EQ(many.exit_code, 127);
   EXPECT_THAT(many.err, HasSubstr("usable cores"));
+}
+
+TEST(DunlinRun, DealsRanksOutWhereTheyShareCores) {
+  const auto cores = static_cast<std::size_t>(host_topology().cores);
+  const CommandResult result =
+      run_script(static_cast<int>(3 * cores), "grep Cpus_allowed_list /proc/self/status",
+                 {"--bind", "shared", "--no-tag"});
+  std::map<std::string, int> ranks_by_core;
+  for (const std::string& line : sorted_lines(result.out)) ++ranks_by_core[line];
+  EXPECT_THAT(ranks_by_core, SizeIs(cores)) << result.out;
+  for (const auto& [core, ranks] : ranks_by_core) EXPECT_EQ(ranks, 3) << core;
 }
 
 }  // namespace

@@ -14,11 +14,14 @@ Result<std::vector<std::optional<cpu_set_t>>> plan_binding(Bind bind, int ranks)
     return Status(Code::kInvalidArgument,
                   fmt::format("--bind core: {} ranks on {} usable cores", ranks, count));
   }
-  if (bind == Bind::kNone || ranks > count || ranks == 1) return plan;
+  const bool shares = ranks > count;
+  if (bind == Bind::kNone || (shares && bind == Bind::kAuto) || ranks == 1) return plan;
   for (int rank = 0; rank < ranks; ++rank) {
     cpu_set_t cpus;
     CPU_ZERO(&cpus);
-    for (int core = rank * count / ranks; core < (rank + 1) * count / ranks; ++core) {
+    const int first = rank * count / ranks;
+    const int end = shares ? first + 1 : (rank + 1) * count / ranks;
+    for (int core = first; core < end; ++core) {
       CPU_SET(static_cast<std::size_t>(cores[static_cast<std::size_t>(core)]), &cpus);
     }
     plan[static_cast<std::size_t>(rank)] = cpus;

@@ -57,8 +57,10 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   std::string coordinator;
   double timeout = 0;
   double grace = 2;
-  const std::map<std::string, Bind> binds{
-      {"auto", Bind::kAuto}, {"core", Bind::kCore}, {"none", Bind::kNone}};
+  const std::map<std::string, Bind> binds{{"auto", Bind::kAuto},
+                                          {"core", Bind::kCore},
+                                          {"shared", Bind::kShared},
+                                          {"none", Bind::kNone}};
 
   CLI::App app(kDescription, "dunlin-run");
   app.footer(kExitCodes);
@@ -66,11 +68,13 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   app.add_option("-n,--ranks", options.ranks, "ranks to start here")
       ->required()
       ->check(CLI::Range(1, 4096));
-  app.add_option("--bind", options.bind,
-                 "core: every rank gets its own whole cores; none: the kernel decides; auto: core "
-                 "where there is a core per rank")
+  app.add_option(
+         "--bind", options.bind,
+         "core: every rank gets its own whole cores; shared: the same, but one core for several "
+         "where ranks outnumber cores; none: the kernel decides; auto: core where there is a "
+         "core per rank, else none")
       ->transform(CLI::CheckedTransformer(binds))
-      ->option_text("auto|core|none (auto)");
+      ->option_text("auto|core|shared|none (auto)");
   app.add_flag("--tag-output,!--no-tag", options.is_tagged,
                "begin every line of output with \"[rank] \" (default); lines never mix");
   app.add_flag("--keep-going", options.keeps_going,

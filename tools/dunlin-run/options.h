@@ -11,7 +11,7 @@
 
 namespace dunlin::run {
 
-enum class Bind { kAuto, kCore, kNone };
+enum class Bind { kAuto, kCore, kShared, kNone };
 
 struct Options {
   int ranks = 0;                                   // started here

@@ -206,21 +206,19 @@ FrameSocket::FrameSocket(Fd socket)
 }
 
 Status FrameSocket::receive() {
-  constexpr std::size_t kChunk = 64 << 10;
+  std::byte chunk[64 << 10];
   incoming_.erase(incoming_.begin(), incoming_.begin() + static_cast<std::ptrdiff_t>(parsed_));
   parsed_ = 0;
   const std::size_t limit = kHeaderBytes + max_body_bytes_;
   while (incoming_.size() < limit) {
-    const std::size_t before = incoming_.size();
-    incoming_.resize(before + std::min(kChunk, limit - before));
-    const ssize_t got =
-        recv(socket_.get(), incoming_.data() + before, incoming_.size() - before, 0);
-    const int error = errno;
-    incoming_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-    if (got > 0) continue;
+    const std::size_t room = std::min(sizeof chunk, limit - incoming_.size());
+    const ssize_t got = recv(socket_.get(), chunk, room, 0);
     if (got == 0) return {Code::kClosed, "the connection was closed"};
-    if (error == EAGAIN || error == EINTR) break;
-    return Status::from_errno("the connection failed", error);
+    if (got < 0) {
+      if (errno == EAGAIN || errno == EINTR) break;
+      return Status::from_errno("the connection failed", errno);
+    }
+    incoming_.insert(incoming_.end(), chunk, chunk + got);
   }
   return Status::ok();
 }

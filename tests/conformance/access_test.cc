@@ -138,7 +138,9 @@ TEST_P(AccessTest, WhatDoesNotFitIsAnError) {
     sync(fabric, "looked");
     lane.close();
     EXPECT_EQ(get(memory.at(peer).slice(0, 8).value()), Code::kClosed);
-    if (has_atomics()) EXPECT_EQ(atomic(memory.at(peer).slice(0, 8).value()), Code::kClosed);
+    if (has_atomics()) {
+      EXPECT_EQ(atomic(memory.at(peer).slice(0, 8).value()), Code::kClosed);
+    }
   });
 }
 

@@ -20,7 +20,9 @@ TEST(StripeTest, StripesAreThePut) {
       for (std::size_t rail = 0; rail < rails; ++rail) {
         const Stripe stripe = stripe_of(size, rails, rail);
         EXPECT_EQ(stripe.offset, end) << size << " over " << rails << ", rail " << rail;
-        if (stripe.size != 0) EXPECT_EQ(stripe.offset % kStripeStep, 0u);
+        if (stripe.size != 0) {
+          EXPECT_EQ(stripe.offset % kStripeStep, 0u);
+        }
         EXPECT_LE(stripe.size, stripe_of(size, rails, 0).size);
         end += stripe.size;
       }
@@ -79,7 +81,9 @@ class World {
       const std::uint64_t before = told_;
       if (begun_ != puts && begun_ - told_ < depth_ && below(2) == 0) begin();
       if (below(3) != 0) land(*rails_[below(rails_.size())]);
-      if (below(2) == 0) ASSERT_NO_FATAL_FAILURE(take());
+      if (below(2) == 0) {
+        ASSERT_NO_FATAL_FAILURE(take());
+      }
       if (told_ != before) idle = 0;
     }
     EXPECT_TRUE(stripes_->is_empty());

@@ -244,6 +244,8 @@ void expect_survival(GroupSource source, int size, const std::map<int, std::uint
   run_ranks(ranks, [&](Fabric& fabric) {
     if (have_met) greet(fabric);
     const auto average = make_average(fabric, options_of(fabric, source));
+    // Before anybody dies: who has heard of a death before it began knows no other master.
+    if (have_met) sync(fabric, "begun");
     constexpr std::uint64_t kIterations = 60;
     const auto dies = victims.find(fabric.rank().value());
     for (std::uint64_t iteration = 0; iteration < kIterations; ++iteration) {
@@ -259,7 +261,6 @@ void expect_survival(GroupSource source, int size, const std::map<int, std::uint
     int lowest = 0;
     while (victims.contains(lowest)) ++lowest;
     EXPECT_EQ(average->service()->master(), Rank(lowest));
-    // Who has heard of a death before it began knows no other master.
     if (have_met) {
       EXPECT_EQ(average->statistics().changes > 0, lowest > 0);
     }

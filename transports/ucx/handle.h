@@ -81,6 +81,7 @@ class MemoryHandle {
   ~MemoryHandle() { ucp_mem_unmap(context_, handle_); }
   MemoryHandle(const MemoryHandle&) = delete;
   MemoryHandle& operator=(const MemoryHandle&) = delete;
+  ucp_mem_h handle() const { return handle_; }
   // What a peer needs to write here by RMA.
   Result<Bytes> pack_key() const;
 

@@ -141,7 +141,7 @@ void UcxLane::attach_message(Operation& operation, MessageKind kind) {
 void UcxLane::attach_bytes(Operation& operation, const LocalSlice& from, const RemoteSlice& to) {
   ++counters_.puts;
   counters_.put_bytes += from.size();
-  operation.source = from.region();
+  operation.source = static_cast<const UcxRegion*>(from.region()->at(engine_.context().index));
   const auto& region = static_cast<const UcxRemoteRegion&>(*to.region());
   operation.header.region = region.id();
   operation.header.offset = to.offset();
@@ -197,7 +197,7 @@ void UcxLane::release_ring() {
     Operation& operation = at(position);
     operation.lane = nullptr;
     if (operation.is_done) continue;
-    if (operation.source != nullptr) operation.kept = operation.source->memory();
+    if (operation.source != nullptr) operation.kept = operation.source->mapped();
     fire(std::exchange(operation.completion, nullptr), path_.failure);
   }
   head_ = unsent_ = tail_;

@@ -13,6 +13,7 @@
 
 #include "transports/lane.h"
 #include "transports/ucx/connection.h"
+#include "transports/ucx/region.h"
 #include "transports/ucx/wire.h"
 
 namespace dunlin::transport::ucx {
@@ -25,9 +26,9 @@ struct Operation {
   Path* path = nullptr;     // outlives the lane
   Completion* completion = nullptr;
   Status outcome;
-  const LocalRegion* source = nullptr;  // of the bytes that UCX holds
-  std::shared_ptr<MemoryRegion> kept;   // the same, once nobody else may hold it
-  const std::byte* payload = nullptr;   // of the message
+  const UcxRegion* source = nullptr;   // of the bytes that UCX holds
+  MappedMemory kept;                   // the same, once nobody else may hold it
+  const std::byte* payload = nullptr;  // of the message
   std::size_t payload_size = 0;
   bool may_be_fetched = false;  // the payload, by the receiver
   bool has_message = false;

@@ -24,33 +24,32 @@ Result<std::unique_ptr<TransportRegion>> UcxRegion::create(Engine& engine,
     return Status(Code::kUnavailable,
                   fmt::format("ucx can't reach {} memory", to_string(memory->kind())));
   }
-  DUNLIN_ASSIGN(auto handle, MemoryHandle::map(engine.ucp(), *memory));
+  DUNLIN_ASSIGN(std::shared_ptr<const MemoryHandle> handle,
+                MemoryHandle::map(engine.ucp(), *memory));
   Bytes key;
   if (engine.uses_rma() && memory->is_owned()) {
     DUNLIN_ASSIGN(key, handle->pack_key());
   }
   return std::unique_ptr<TransportRegion>(
-      new UcxRegion(engine, std::move(memory), std::move(handle), std::move(key)));
+      new UcxRegion(engine, {std::move(memory), std::move(handle)}, std::move(key)));
 }
 
-UcxRegion::UcxRegion(Engine& engine, std::shared_ptr<MemoryRegion> memory,
-                     std::unique_ptr<MemoryHandle> handle, Bytes key)
+UcxRegion::UcxRegion(Engine& engine, MappedMemory mapped, Bytes key)
     : engine_(engine),
-      memory_(std::move(memory)),
-      handle_(std::move(handle)),
+      mapped_(std::move(mapped)),
       key_(std::move(key)),
-      id_(engine.regions().add(memory_)),
-      is_kept_(memory_->is_owned()) {}
+      id_(engine.regions().add(mapped_.memory)),
+      is_kept_(mapped_.memory->is_owned()) {}
 
 UcxRegion::~UcxRegion() {
   engine_.regions().remove(id_);
   engine_.announce_revoked(id_);
-  if (!key_.empty()) engine_.regions().quarantine(std::move(memory_), std::move(handle_));
+  if (!key_.empty()) engine_.regions().quarantine(std::move(mapped_));
 }
 
 Bytes UcxRegion::descriptor() const {
   ByteWriter writer;
-  writer.number(id_).number(reinterpret_cast<std::uint64_t>(memory_->data()));
+  writer.number(id_).number(reinterpret_cast<std::uint64_t>(mapped_.memory->data()));
   writer.number(static_cast<std::uint8_t>(is_kept_)).blob(key_);
   return writer.take();
 }

@@ -21,6 +21,12 @@ namespace dunlin::transport::ucx {
 class Connection;
 class Engine;
 
+// Memory that UCX has mapped. The handle goes first.
+struct MappedMemory {
+  std::shared_ptr<MemoryRegion> memory;
+  std::shared_ptr<const MemoryHandle> handle;
+};
+
 class RegionTable {
  public:
   struct Entry {
@@ -33,21 +39,14 @@ class RegionTable {
 
   std::uint64_t add(std::shared_ptr<MemoryRegion> memory);
   void remove(std::uint64_t id) { entries_.erase(id); }
-  void quarantine(std::shared_ptr<MemoryRegion> memory, std::unique_ptr<MemoryHandle> handle) {
-    quarantine_.push_back({std::move(memory), std::move(handle)});
-  }
+  void quarantine(MappedMemory mapped) { quarantine_.push_back(std::move(mapped)); }
   const Entry* find(std::uint64_t id) const;
   // Whether a region ever had this number.
   bool has_known(std::uint64_t id) const { return id != 0 && id < next_id_; }
 
  private:
-  // The handle goes first.
-  struct Quarantined {
-    std::shared_ptr<MemoryRegion> memory;
-    std::unique_ptr<MemoryHandle> handle;
-  };
   std::unordered_map<std::uint64_t, Entry> entries_;
-  std::vector<Quarantined> quarantine_;
+  std::vector<MappedMemory> quarantine_;
   std::uint64_t next_id_ = 1;
 };
 
@@ -58,13 +57,12 @@ class UcxRegion final : public TransportRegion {
   ~UcxRegion() override;
   std::string_view transport() const override { return "ucx"; }
   Bytes descriptor() const override;
+  const MappedMemory& mapped() const { return mapped_; }
 
  private:
-  UcxRegion(Engine& engine, std::shared_ptr<MemoryRegion> memory,
-            std::unique_ptr<MemoryHandle> handle, Bytes key);
+  UcxRegion(Engine& engine, MappedMemory mapped, Bytes key);
   Engine& engine_;
-  std::shared_ptr<MemoryRegion> memory_;
-  std::unique_ptr<MemoryHandle> handle_;
+  MappedMemory mapped_;
   Bytes key_;  // empty: not exposed to RMA
   std::uint64_t id_;
   bool is_kept_;

@@ -34,11 +34,12 @@ void UcxLane::start_rma(Operation& operation, const LocalSlice& from, const Remo
   const auto& region = static_cast<const UcxRemoteRegion&>(*to.region());
   has_unflushed_rma_ = true;
   ucp_request_param_t params{};
-  params.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_MEMH;
   params.cb.send = on_request;
   params.user_data = &operation;
   params.memory_type = UCS_MEMORY_TYPE_HOST;
+  params.memh = operation.source->mapped().handle->handle();
   track(operation,
         ucp_put_nbx(path_.endpoint->handle(), from.data(), from.size(),
                     region.address() + to.offset(), region.key(kind_)->handle(), &params));
@@ -104,6 +105,12 @@ void UcxLane::transmit(Operation& operation) {
   params.cb.send = on_request;
   params.user_data = &operation;
   params.memory_type = UCS_MEMORY_TYPE_HOST;
+  if (is_fetched) {
+    // Without it, UCX registers the bytes by itself; from 1.14 on, such an operation to a peer that
+    // dies ends only when nobody uses that registration any more, which may be never.
+    params.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+    params.memh = operation.source->mapped().handle->handle();
+  }
   track(operation,
         ucp_am_send_nbx(path_.endpoint->handle(), kLaneMessage, &header, header.wire_size(),
                         operation.payload, operation.payload_size, &params));

@@ -50,6 +50,13 @@ def run_mpich(ranks, command):
     return execute(["mpirun.mpich", "-n", str(ranks), "-bind-to", "core", *command])
 
 
+def starts_jobs(compiler, launch, directory):
+    """Whether the launcher's processes find one another: those of Ubuntu 24.04's MPICH don't."""
+    program = str(directory / f"ranks.{compiler}")
+    compile_mpi(compiler, pathlib.Path(__file__).resolve().parent / "mpi" / "ranks.c", program)
+    return read_figures(launch(2, [program])) == {"ranks": 2}
+
+
 def read_figures(output):
     """{name: value} of lines "NAME VALUE"."""
     figures = {}

@@ -34,12 +34,17 @@ inline void* share(std::size_t bytes) {
 
 // Runs `body(rank)` in a process each; whether all of them ended well.
 inline bool run_ranks(int size, const std::function<void(int)>& body) {
-  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  std::vector<unsigned> cores;
+  cpu_set_t usable;
+  sched_getaffinity(0, sizeof usable, &usable);
+  for (unsigned core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &usable)) cores.push_back(core);
+  }
   for (int rank = 0; rank < size; ++rank) {
     if (fork() != 0) continue;
     cpu_set_t core;
     CPU_ZERO(&core);
-    CPU_SET(static_cast<unsigned>(rank % cores), &core);
+    CPU_SET(cores[static_cast<std::size_t>(rank) % cores.size()], &core);
     sched_setaffinity(0, sizeof core, &core);
     body(rank);
     _exit(0);

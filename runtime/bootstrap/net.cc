@@ -206,12 +206,13 @@ FrameSocket::FrameSocket(Fd socket)
 }
 
 Status FrameSocket::receive() {
-  std::byte chunk[64 << 10];
+  constexpr std::size_t kChunk = 64 << 10;
+  std::byte chunk[kChunk];
   incoming_.erase(incoming_.begin(), incoming_.begin() + static_cast<std::ptrdiff_t>(parsed_));
   parsed_ = 0;
   const std::size_t limit = kHeaderBytes + max_body_bytes_;
   while (incoming_.size() < limit) {
-    const std::size_t room = std::min(sizeof chunk, limit - incoming_.size());
+    const std::size_t room = std::min(kChunk, limit - incoming_.size());
     const ssize_t got = recv(socket_.get(), chunk, room, 0);
     if (got == 0) return {Code::kClosed, "the connection was closed"};
     if (got < 0) {

@@ -70,8 +70,9 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
       ->check(CLI::Range(1, 4096));
   app.add_option(
          "--bind", options.bind,
-         "core: every rank gets its own whole cores; shared: the same, but one core for several "
-         "where ranks outnumber cores; none: the kernel decides; auto: core where there is a "
+         "core: every rank gets its own whole cores; shared: the same, or, where ranks outnumber "
+         "the host's cores, one core each in turns; none: the kernel decides; auto: core where "
+         "there is a "
          "core per rank, else none")
       ->transform(CLI::CheckedTransformer(binds))
       ->option_text("auto|core|shared|none (auto)");

@@ -115,8 +115,8 @@ class Engine {
   // Whether to look for events in this turn.
   bool is_look_due();
   // What is done in every turn beside taking completions, before and after it.
-  void look();
-  void look_back(std::size_t events);
+  inline void look();
+  inline void look_back(std::size_t events);
   std::size_t take_completions();
   std::size_t take_completions_of_all();
   void take_events();

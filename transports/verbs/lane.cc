@@ -17,28 +17,17 @@ VerbsLane::VerbsLane(Engine& engine, const Link& link, Connection& connection, L
       out_(connection.lane(kind)),
       counters_(engine.context().counters.peer(link.peer())) {}
 
-Status VerbsLane::report() const {
+Status VerbsLane::check_open() const {
   if (is_closed_) return Status(Code::kClosed, "the lane is closed").with_peer(link_.peer());
-  DUNLIN_TRY(out_.failure());
+  if (!out_.failure().is_ok()) return out_.failure();
   return engine_.context().peers.check(link_.peer());
 }
 
-inline Status VerbsLane::check_open() const {
-  const bool is_open =
-      !is_closed_ && out_.failure().is_ok() && engine_.context().peers.is_present(link_.peer());
-  return is_open ? Status::ok() : report();
-}
-
-Status VerbsLane::report(const LocalSlice& local, const RemoteSlice& remote) const {
-  DUNLIN_TRY(check_transfer_with_import(link_, local, remote));
-  return check_local(link_, local, engine_.context().index, "verbs");
-}
-
-inline Status VerbsLane::check_slices(const LocalSlice& local, const RemoteSlice& remote) const {
-  const bool are_right = is_transfer_right(link_, local, remote) &&
-                         is_local_right(local, engine_.context().index) &&
-                         (local.size() == 0 || !region_of(remote).is_revoked());
-  return are_right ? Status::ok() : report(local, remote);
+Status VerbsLane::check_slices(const LocalSlice& local, const RemoteSlice& remote) const {
+  DUNLIN_TRY(check_transfer(link_, local, remote));
+  if (local.size() != 0 && region_of(remote).is_revoked()) return check_import(link_, remote);
+  const std::size_t index = engine_.context().index;
+  return is_local_right(local, index) ? Status::ok() : check_local(link_, local, index, "verbs");
 }
 
 // For reads and atomics.

@@ -33,12 +33,9 @@ class VerbsLane : public Lane, public RemoteReads, public RemoteAtomics {
   AtomicScope scope() const override { return *out_.atomics(); }
 
  protected:
-  // Without a Status to build where all is well: nanoseconds count here.
+  // Without a call where all is well: nanoseconds count here.
   Status check_open() const;
   Status check_slices(const LocalSlice& local, const RemoteSlice& remote) const;
-  // What is wrong with the lane, or with the slices.
-  Status report() const;
-  Status report(const LocalSlice& local, const RemoteSlice& remote) const;
   Status check_original(const RemoteSlice& remote) const;
   // Not of empty slices.
   const VerbsRegion& region_of(const LocalSlice& local) const;

@@ -74,7 +74,7 @@ inline constexpr auto kResolveTimeout = std::chrono::milliseconds(2000);
 
 // Between two looks at the connectors' descriptors while nothing says that there is something: a
 // system call, which a poll of completion queues is not. Who connects to us waits so long.
-inline constexpr auto kEventInterval = std::chrono::microseconds(200);
+inline constexpr auto kEventInterval = std::chrono::milliseconds(1);
 
 // Between two READs by which a flush finds out whether the peer has copied to its GPU what was put
 // there: a small part of what a copy takes.

@@ -109,8 +109,10 @@ Status VerbsLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
   return Status::ok();
 }
 
-Status VerbsLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& notification,
-                             Completion* completion) {
+// Flat, as Outbound::launch() is.
+[[gnu::flatten]] Status VerbsLane::put_notify(LocalSlice from, RemoteSlice to,
+                                              const Notification& notification,
+                                              Completion* completion) {
   DUNLIN_TRY(check_open());
   DUNLIN_TRY(check_slices(from, to));
   DUNLIN_TRY(check_notification(notification, engine_.context().board.size()));

@@ -126,6 +126,7 @@ Status Port::make_queue_pair(Session& session, LaneKind kind, ibv_qp_cap room, E
 void Port::detach(Session& session, LaneKind kind, const ibv_qp_cap& room) {
   if (session.queue_pair() == nullptr) return;
   endpoints_.erase(session.queue_pair()->qp_num);
+  last_ = {};
   completions_[index_of(kind)]->release(completions_of(room));
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "transports/transport.h"
@@ -55,8 +56,8 @@ class Port {
     ibv_wc completions[kPollBatch];
     const int count = ibv_poll_cq(completions_[index_of(kind)]->handle(), kPollBatch, completions);
     for (int i = 0; i < count; ++i) {
-      const auto found = endpoints_.find(completions[i].qp_num);
-      if (found != endpoints_.end()) found->second->on_completion(completions[i]);
+      if (Endpoint* const endpoint = endpoint_of(completions[i].qp_num))
+        endpoint->on_completion(completions[i]);
     }
     return static_cast<std::size_t>(std::max(count, 0));
   }
@@ -74,6 +75,14 @@ class Port {
   Status start_manager(const TransportContext& context, const std::string& ip,
                        Connector::OnRequest on_request);
   Status look_at_port(const DeviceAddress& chosen);
+  // Null for a queue pair that was detached. Completions of one mostly come one after the other.
+  Endpoint* endpoint_of(std::uint32_t queue_pair) {
+    if (last_.second != nullptr && last_.first == queue_pair) return last_.second;
+    const auto found = endpoints_.find(queue_pair);
+    if (found == endpoints_.end()) return nullptr;
+    last_ = *found;
+    return last_.second;
+  }
 
   std::size_t index_ = 0;
   std::string name_;
@@ -89,6 +98,7 @@ class Port {
   std::size_t longest_message_ = 0;
   std::uint8_t reads_ = 1;
   std::unordered_map<std::uint32_t, Endpoint*> endpoints_;  // by queue pair number
+  std::pair<std::uint32_t, Endpoint*> last_;                // found there; null: none
 };
 
 // Of a device; nothing: it has none.

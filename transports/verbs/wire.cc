@@ -7,18 +7,6 @@
 #include "transports/verbs/constants.h"
 
 namespace dunlin::transport::verbs {
-namespace {
-
-// Of a ShortForm: two bits of what it is, the step, the cell.
-constexpr std::uint32_t kStepOnly = 1U << 30;
-constexpr std::uint32_t kStepAndBytes = 2U << 30;
-constexpr std::uint32_t kFormMask = 3U << 30;
-constexpr int kCellBits = 16;
-constexpr std::uint32_t kCellMask = (1U << kCellBits) - 1;
-constexpr std::uint32_t kLargestStep = (1U << 14) - 1;
-
-}  // namespace
-
 Bytes Address::encode() const {
   ByteWriter writer;
   writer.number(kWireVersion).number(token).number(static_cast<std::uint8_t>(ports.size()));
@@ -95,28 +83,6 @@ Result<ConnectionLetter> ConnectionLetter::decode(std::span<const std::byte> byt
   std::memcpy(letter.place.gid, gid.data(), gid.size());
   letter.private_data.assign(data.begin(), data.end());
   return letter;
-}
-
-std::optional<ShortForm> ShortForm::of(const Notification& notification, std::uint64_t last,
-                                       std::uint64_t bytes) {
-  const auto cell = static_cast<std::uint32_t>(notification.id);
-  const std::uint64_t step = notification.sequence - last;
-  const bool says_more = notification.tag != 0 || !notification.inline_data.empty() ||
-                         (notification.length != 0 && notification.length != bytes);
-  if (says_more || notification.sequence < last || step > kLargestStep || cell > kCellMask)
-    return std::nullopt;
-  return ShortForm{cell, static_cast<std::uint32_t>(step), notification.length != 0};
-}
-
-std::optional<ShortForm> ShortForm::decode(std::uint32_t immediate) {
-  const std::uint32_t form = immediate & kFormMask;
-  if (form != kStepOnly && form != kStepAndBytes) return std::nullopt;
-  return ShortForm{immediate & kCellMask, (immediate & ~kFormMask) >> kCellBits,
-                   form == kStepAndBytes};
-}
-
-std::uint32_t ShortForm::encode() const {
-  return (counts_bytes ? kStepAndBytes : kStepOnly) | step << kCellBits | cell;
 }
 
 void Record::set(const Notification& notification) {

@@ -129,10 +129,34 @@ struct ShortForm {
 
   // Nothing where the notification, behind `last` and with `bytes` to announce, has more to say.
   static std::optional<ShortForm> of(const Notification& notification, std::uint64_t last,
-                                     std::uint64_t bytes);
+                                     std::uint64_t bytes) {
+    const auto cell = static_cast<std::uint32_t>(notification.id);
+    const std::uint64_t step = notification.sequence - last;
+    const bool says_more = notification.tag != 0 || !notification.inline_data.empty() ||
+                           (notification.length != 0 && notification.length != bytes);
+    if (says_more || notification.sequence < last || step > kLargestStep || cell > kCellMask)
+      return std::nullopt;
+    return ShortForm{cell, static_cast<std::uint32_t>(step), notification.length != 0};
+  }
   // Nothing where the immediate stands for a record or a service.
-  static std::optional<ShortForm> decode(std::uint32_t immediate);
-  std::uint32_t encode() const;
+  static std::optional<ShortForm> decode(std::uint32_t immediate) {
+    const std::uint32_t form = immediate & kFormMask;
+    if (form != kStepOnly && form != kStepAndBytes) return std::nullopt;
+    return ShortForm{immediate & kCellMask, (immediate & ~kFormMask) >> kCellBits,
+                     form == kStepAndBytes};
+  }
+  std::uint32_t encode() const {
+    return (counts_bytes ? kStepAndBytes : kStepOnly) | step << kCellBits | cell;
+  }
+
+ private:
+  // Two bits of what it is, the step, the cell.
+  static constexpr std::uint32_t kStepOnly = 1U << 30;
+  static constexpr std::uint32_t kStepAndBytes = 2U << 30;
+  static constexpr std::uint32_t kFormMask = 3U << 30;
+  static constexpr int kCellBits = 16;
+  static constexpr std::uint32_t kCellMask = (1U << kCellBits) - 1;
+  static constexpr std::uint32_t kLargestStep = (1U << 14) - 1;
 };
 
 // Immediates: 30 bits of a cell, or from here on a message of the transport itself, both with a

@@ -106,8 +106,8 @@ void UcxLane::transmit(Operation& operation) {
   params.user_data = &operation;
   params.memory_type = UCS_MEMORY_TYPE_HOST;
   if (is_fetched) {
-    // Without it, UCX registers the bytes by itself; from 1.14 on, such an operation to a peer that
-    // dies ends only when nobody uses that registration any more, which may be never.
+    // Without it, UCX registers the bytes by itself; in 1.16, such an operation to a peer that dies
+    // ends only when nobody uses that registration any more, which may be never.
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
     params.memh = operation.source->mapped().handle->handle();
   }

@@ -15,6 +15,10 @@ class Failed(Exception):
     pass
 
 
+class Unusable(Failed):
+    """A peer that is installed, but can't be measured here."""
+
+
 def execute(command, environment=None, timeout=TIMEOUT):
     """Standard output of a command; Failed says what it said."""
     try:
@@ -50,11 +54,16 @@ def run_mpich(ranks, command):
     return execute(["mpirun.mpich", "-n", str(ranks), "-bind-to", "core", *command])
 
 
-def starts_jobs(compiler, launch, directory):
-    """Whether the launcher's processes find one another: those of Ubuntu 24.04's MPICH don't."""
+def check_launcher(compiler, launch, directory):
+    """Unusable where its processes don't find one another, as those of Ubuntu 24.04's MPICH."""
     program = str(directory / f"ranks.{compiler}")
     compile_mpi(compiler, pathlib.Path(__file__).resolve().parent / "mpi" / "ranks.c", program)
-    return read_figures(launch(2, [program])) == {"ranks": 2}
+    try:
+        ranks = read_figures(launch(2, [program])).get("ranks")
+    except Failed as failure:
+        raise Unusable(f"its launcher fails: {failure}") from failure
+    if ranks != 2:
+        raise Unusable("its launcher starts two jobs of a rank instead of one of two")
 
 
 def read_figures(output):

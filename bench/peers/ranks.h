@@ -36,7 +36,10 @@ inline void* share(std::size_t bytes) {
 inline bool run_ranks(int size, const std::function<void(int)>& body) {
   std::vector<unsigned> cores;
   cpu_set_t usable;
-  sched_getaffinity(0, sizeof usable, &usable);
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) {
+    std::perror("sched_getaffinity");
+    std::exit(1);
+  }
   for (unsigned core = 0; core < CPU_SETSIZE; ++core) {
     if (CPU_ISSET(core, &usable)) cores.push_back(core);
   }

@@ -163,7 +163,7 @@ inline void Engine::look() {
   if (!is_look_due()) return;
   take_events();
   const TimePoint now = context_.clock.now();
-  next_look_ = now + kEventInterval;
+  next_look_ = now + (landing_waits_ > 0 ? kLandingInterval : kEventInterval);
   tend(now);
 }
 

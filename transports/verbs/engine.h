@@ -89,7 +89,10 @@ class Engine {
   // turn while there are any.
   void count_restless(int change) { restless_ += change; }
   // Lanes that ask a peer again and again, since nothing announces the answer: nobody sleeps then.
-  void count_landing_waits(int change) { landing_waits_ += change; }
+  void count_landing_waits(int change) {
+    landing_waits_ += change;
+    next_look_ = {};
+  }
 
   // Logs it, once: who waits for a peer's message is told of the peer only.
   void report_gone_device(const std::string& what);

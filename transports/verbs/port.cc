@@ -117,6 +117,7 @@ Status Port::make_queue_pair(Session& session, LaneKind kind, ibv_qp_cap room, E
   }
   if (status.is_ok()) {
     endpoints_[session.queue_pair()->qp_num] = &endpoint;
+    last_ = {};
   } else {
     completions.release(completions_of(room));
   }

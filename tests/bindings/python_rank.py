@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 
 import dunlin
 import numpy as np
@@ -169,6 +170,7 @@ def threads():
 def forked():
     """The job stays the parent's, and so does what is under way."""
     request = dunlin.start_barrier() if dunlin.rank() == 0 else None
+    warnings.simplefilter("ignore", DeprecationWarning)  # of 3.12, on forks of processes with threads
     pid = os.fork()
     if pid == 0:
         try:

@@ -7,6 +7,7 @@
 #include "transports/verbs/constants.h"
 
 namespace dunlin::transport::verbs {
+
 Bytes Address::encode() const {
   ByteWriter writer;
   writer.number(kWireVersion).number(token).number(static_cast<std::uint8_t>(ports.size()));

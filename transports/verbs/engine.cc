@@ -144,6 +144,13 @@ Result<Connection*> Engine::connect(Rank peer, const Address& address) {
   return &connection;
 }
 
+inline bool Engine::is_look_due() {
+  if (restless_ > 0 || looks_for_events_ || mail_->has_news()) return true;
+  // What is not in use gets a turn now and then only.
+  if (is_in_use_ && ++turns_ % kTurnsPerClock != 0) return false;
+  return context_.clock.now() >= next_look_;
+}
+
 std::size_t Engine::progress() {
   look();
   const std::size_t events = take_completions();
@@ -174,13 +181,6 @@ inline void Engine::look_back(std::size_t events) {
     std::erase_if(inbound_,
                   [&](const auto& one) { return !context_.peers.is_present(one->peer()); });
   }
-}
-
-bool Engine::is_look_due() {
-  if (restless_ > 0 || looks_for_events_ || mail_->has_news()) return true;
-  // What is not in use gets a turn now and then only.
-  if (is_in_use_ && ++turns_ % kTurnsPerClock != 0) return false;
-  return context_.clock.now() >= next_look_;
 }
 
 std::size_t Engine::take_completions() {

@@ -116,7 +116,7 @@ class Engine {
   // How many rails towards the peer; 0: none, one queue pair does it all.
   std::size_t rails_to(const Address& peer) const;
   // Whether to look for events in this turn.
-  bool is_look_due();
+  inline bool is_look_due();
   // What is done in every turn beside taking completions, before and after it.
   inline void look();
   inline void look_back(std::size_t events);

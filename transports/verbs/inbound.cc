@@ -126,7 +126,7 @@ void Inbound::give_up() {
   session_->disconnect();
 }
 
-// Flat, as Outbound::launch() is.
+// Flat, as VerbsLane::put_notify() is.
 [[gnu::flatten]] void Inbound::on_completion(const ibv_wc& completion) {
   const bool is_receive = completion.wr_id == 0;
   if (is_receive) --posted_;

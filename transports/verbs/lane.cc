@@ -1,5 +1,6 @@
 #include "transports/verbs/lane.h"
 
+#include "transports/verbs/posting.h"
 #include "transports/verbs/region.h"
 
 namespace dunlin::transport::verbs {
@@ -109,7 +110,7 @@ Status VerbsLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
   return Status::ok();
 }
 
-// Flat, as Outbound::launch() is.
+// Flat, that is, with everything inlined that can be (posting.h).
 [[gnu::flatten]] Status VerbsLane::put_notify(LocalSlice from, RemoteSlice to,
                                               const Notification& notification,
                                               Completion* completion) {

@@ -10,6 +10,7 @@
 #include "runtime/log.h"
 #include "transports/verbs/constants.h"
 #include "transports/verbs/engine.h"
+#include "transports/verbs/posting.h"
 #include "transports/verbs/rails.h"
 
 namespace dunlin::transport::verbs {

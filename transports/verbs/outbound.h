@@ -15,7 +15,8 @@
 // A large put of a lane with rails (rails.h) waits in the lane's ring until the rails have carried
 // its bytes, and what is behind it waits, too. Large puts behind it are with the rails meanwhile.
 //
-// Made by the engine, lasts as long as it; rails by their lane's. Owner thread only.
+// Made by the engine, lasts as long as it; rails by their lane's. Owner thread only. What is inline
+// here is defined in posting.h.
 #pragma once
 
 #include <cstdint>
@@ -82,7 +83,7 @@ struct Operation {
   // Reads back from the peer, so that all bytes before it are in its memory.
   void attach_flush();
   // Nothing of it is posted (any more).
-  void rewind();
+  inline void rewind();
   bool is_atomic() const { return action == Action::kFetchAdd || action == Action::kCompareSwap; }
 };
 
@@ -115,14 +116,14 @@ class Outbound final : public Endpoint {
     return &operation;
   }
   // Has the claimed operation notify, behind its bytes if it has any.
-  void announce(Operation& operation, const Notification& notification);
+  inline void announce(Operation& operation, const Notification& notification);
   // Has the claimed put tell the owner of the region that it has landed.
   void announce(Operation& operation, const Landing& landing);
   // Has the claimed atomic bring the former value into its place in the ring.
   void receive_former(Operation& operation);
-  void launch();
+  inline void launch();
   // launch(), but posted with the next one.
-  void append();
+  inline void append();
 
   // From here on, launch_striped() can be called. Null: not.
   void set_rails(std::unique_ptr<Rails> rails);
@@ -173,13 +174,13 @@ class Outbound final : public Endpoint {
   void drop_connection();
 
   // Posts what can be posted.
-  void pump();
+  inline void pump();
   // Adds the operation's next work request; false: it has to wait.
-  bool add_request(Chain& chain, Operation& operation, std::uint64_t position);
-  void add_bytes(Chain& chain, Operation& operation);
-  void aim(ibv_send_wr& request, const Operation& operation) const;
-  void add_notification(Chain& chain, Operation& operation, std::uint64_t position);
-  Status post(Chain& chain);
+  inline bool add_request(Chain& chain, Operation& operation, std::uint64_t position);
+  inline void add_bytes(Chain& chain, Operation& operation);
+  inline void aim(ibv_send_wr& request, const Operation& operation) const;
+  inline void add_notification(Chain& chain, Operation& operation, std::uint64_t position);
+  inline Status post(Chain& chain);
   void on_failed_request(const ibv_wc& completion);
   void retire(std::uint64_t request);
   void send_waiting_services();
@@ -187,9 +188,10 @@ class Outbound final : public Endpoint {
   // No short forms for what waits: the notification that they would go on from does not arrive.
   void spell_out();
   // Not so for a flush whose landing notes the peer has not carried out yet.
-  bool has_landed(const Operation& operation) const;
+  inline bool has_landed(const Operation& operation) const;
   // Whether the flush at the head waits for nothing but those.
-  void note_landings();
+  inline void note_landings();
+  void await_landings(bool awaits);
   // Looks again, now and then, whether it can end.
   void look_for_landings(TimePoint now);
   // Something signalled is behind everything posted so far, so that its end will be seen.

@@ -1,4 +1,5 @@
 #include "transports/verbs/rails.h"
+#include "transports/verbs/posting.h"
 
 #include <fmt/format.h>
 
@@ -6,6 +7,7 @@
 
 #include "runtime/log.h"
 #include "transports/verbs/engine.h"
+#include "transports/verbs/posting.h"
 
 namespace dunlin::transport::verbs {
 

@@ -46,9 +46,10 @@ class CmSession final : public Session {
   }
 
   Status create_queue_pair(const ProtectionDomain& domain, ibv_qp_init_attr attributes) override {
-    return check(rdma_create_qp(id_.get(), domain.handle(), &attributes), "rdma_create_qp");
+    DUNLIN_TRY(check(rdma_create_qp(id_.get(), domain.handle(), &attributes), "rdma_create_qp"));
+    queue_pair_ = id_.get()->qp;
+    return Status::ok();
   }
-  ibv_qp* queue_pair() const override { return id_.get()->qp; }
 
   Status find_route() override {
     DUNLIN_ASSIGN(SocketAddress from, SocketAddress::parse(from_, 0));

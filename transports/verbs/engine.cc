@@ -151,7 +151,7 @@ inline bool Engine::is_look_due() {
   return context_.clock.now() >= next_look_;
 }
 
-std::size_t Engine::progress() {
+[[gnu::hot]] std::size_t Engine::progress() {
   look();
   const std::size_t events = take_completions();
   look_back(events);
@@ -175,7 +175,7 @@ inline void Engine::look() {
 }
 
 inline void Engine::look_back(std::size_t events) {
-  watch_peers();
+  if (context_.peers.version() != seen_peers_) watch_peers();
   // What arrived before the end has been seen by now.
   if (events == 0 && std::exchange(has_gone_peers_, false)) {
     std::erase_if(inbound_,
@@ -303,7 +303,6 @@ Inbound* Engine::inbound(const Request& request) const {
 }
 
 void Engine::watch_peers() {
-  if (context_.peers.version() == seen_peers_) return;
   seen_peers_ = context_.peers.version();
   has_gone_peers_ = context_.peers.is_anybody_gone();
   if (has_gone_peers_) take_all_completions();  // what they have taken has completed

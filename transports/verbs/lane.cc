@@ -111,9 +111,9 @@ Status VerbsLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
 }
 
 // Flat, that is, with everything inlined that can be (posting.h).
-[[gnu::flatten]] Status VerbsLane::put_notify(LocalSlice from, RemoteSlice to,
-                                              const Notification& notification,
-                                              Completion* completion) {
+[[gnu::hot, gnu::flatten]] Status VerbsLane::put_notify(LocalSlice from, RemoteSlice to,
+                                                        const Notification& notification,
+                                                        Completion* completion) {
   DUNLIN_TRY(check_open());
   DUNLIN_TRY(check_slices(from, to));
   DUNLIN_TRY(check_notification(notification, engine_.context().board.size()));

@@ -59,7 +59,6 @@ class MailSession final : public Session {
     if (!status.is_ok()) ibv_destroy_qp(std::exchange(queue_pair_, nullptr));
     return status;
   }
-  ibv_qp* queue_pair() const override { return queue_pair_; }
 
   Status find_route() override {
     connector_.routed_.push_back(name_);
@@ -193,7 +192,6 @@ class MailSession final : public Session {
   const Rank peer_;
   const std::uint64_t peer_token_;
   QueuePairPlace peer_end_;
-  ibv_qp* queue_pair_ = nullptr;
   const std::uint32_t first_packet_ = randombytes_uniform(1U << 24);
   std::uint8_t reads_ = 0;
   bool is_known_to_peer_ = false;

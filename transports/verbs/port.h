@@ -52,7 +52,7 @@ class Port {
   void detach(Session& session, LaneKind kind, const ibv_qp_cap& room);
 
   // Takes completions of that kind of lane; returns how many.
-  std::size_t poll(LaneKind kind) {
+  [[gnu::hot]] std::size_t poll(LaneKind kind) {
     ibv_wc completions[kPollBatch];
     const int count = ibv_poll_cq(completions_[index_of(kind)]->handle(), kPollBatch, completions);
     for (int i = 0; i < count; ++i) {

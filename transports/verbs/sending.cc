@@ -105,7 +105,7 @@ void Outbound::look_for_landings(TimePoint now) {
   if (Status status = post(chain); !status.is_ok()) lose(std::move(status).with_peer(peer_));
 }
 
-void Outbound::on_completion(const ibv_wc& completion) {
+[[gnu::hot]] void Outbound::on_completion(const ibv_wc& completion) {
   const bool is_receive = completion.wr_id == 0;
   if (completion.status != IBV_WC_SUCCESS) {
     if (!is_receive) on_failed_request(completion);
@@ -141,7 +141,7 @@ void Outbound::on_failed_request(const ibv_wc& completion) {
   lose(std::move(status));
 }
 
-void Outbound::retire(std::uint64_t request) {
+[[gnu::hot]] void Outbound::retire(std::uint64_t request) {
   returned_ = std::max(returned_, request);
   while (head_ != unposted_ && at(head_).last_request != 0 && at(head_).last_request <= returned_ &&
          has_landed(at(head_))) {
@@ -151,7 +151,7 @@ void Outbound::retire(std::uint64_t request) {
   if (!services_.empty()) send_waiting_services();
 }
 
-void Outbound::finish(Operation& operation, const Status& carried_out) {
+[[gnu::hot]] void Outbound::finish(Operation& operation, const Status& carried_out) {
   if (std::exchange(operation.is_done, true)) return;
   ++completed_;
   Status status = carried_out;

@@ -48,7 +48,7 @@ class Session {
   void attach(Endpoint& endpoint) { endpoint_ = &endpoint; }
   // In its initial state, ready for receive work requests.
   virtual Status create_queue_pair(const ProtectionDomain& domain, ibv_qp_init_attr attributes) = 0;
-  virtual ibv_qp* queue_pair() const = 0;  // null: none yet
+  ibv_qp* queue_pair() const { return queue_pair_; }  // null: none yet
   // A receive work request without a buffer and with number 0: the bytes of a WRITE_WITH_IMM go
   // where the sender says.
   Status post_receive();
@@ -70,6 +70,7 @@ class Session {
 
  protected:
   Endpoint* endpoint_ = nullptr;
+  ibv_qp* queue_pair_ = nullptr;
 };
 
 class Connector {

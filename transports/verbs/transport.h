@@ -46,10 +46,10 @@ class VerbsTransport : public Transport {
   Result<std::unique_ptr<TransportRegion>> register_memory(
       const std::shared_ptr<MemoryRegion>& memory) override;
 
-  std::size_t progress() override { return engine_->progress(); }
+  [[gnu::hot]] std::size_t progress() override { return engine_->progress(); }
   bool arm() override { return engine_->arm(); }
   void disarm() override { engine_->disarm(); }
-  bool is_in_use() const override { return engine_->is_in_use(); }
+  [[gnu::hot]] bool is_in_use() const override { return engine_->is_in_use(); }
   const std::vector<int>& wait_fds() const override { return wait_fds_; }
 
  protected:

@@ -238,7 +238,7 @@ void Fabric::wake() {
   eventfd_write(news_fd_, 1);
 }
 
-// Hot: the functions that every message passes through lie together, in few pages.
+// Hot: the functions that messages pass through here and in transports/verbs lie together.
 [[gnu::hot]] std::size_t Fabric::progress() {
   std::size_t events = 0;
   // Looking in vain into an idle transport can take as long as a cache line takes to get here.

@@ -144,13 +144,6 @@ Result<Connection*> Engine::connect(Rank peer, const Address& address) {
   return &connection;
 }
 
-inline bool Engine::is_look_due() {
-  if (restless_ > 0 || looks_for_events_ || mail_->has_news()) return true;
-  // What is not in use gets a turn now and then only.
-  if (is_in_use_ && ++turns_ % kTurnsPerClock != 0) return false;
-  return context_.clock.now() >= next_look_;
-}
-
 [[gnu::hot]] std::size_t Engine::progress() {
   look();
   const std::size_t events = take_completions();
@@ -164,6 +157,13 @@ std::size_t Engine::progress_with_rails() {
   for (Outbound* const lane : striping_) events += lane->take_stripes();
   look_back(events);
   return events;
+}
+
+inline bool Engine::is_look_due() {
+  if (restless_ > 0 || looks_for_events_ || mail_->has_news()) return true;
+  // What is not in use gets a turn now and then only.
+  if (is_in_use_ && ++turns_ % kTurnsPerClock != 0) return false;
+  return context_.clock.now() >= next_look_;
 }
 
 inline void Engine::look() {

@@ -148,6 +148,7 @@ class Engine {
   void on_request(std::unique_ptr<Session> session, std::size_t port,
                   std::span<const std::byte> bytes, std::uint8_t reads);
   Result<Request> read_request(std::size_t port, std::span<const std::byte> bytes) const;
+  // For a version of the peers that was not seen yet.
   void watch_peers();
   Status land(Rank peer, const Record& record);
 

@@ -126,7 +126,7 @@ void Inbound::give_up() {
   session_->disconnect();
 }
 
-// Flat, as VerbsLane::put_notify() is.
+// Flat, as Outbound::pump() is.
 [[gnu::hot, gnu::flatten]] void Inbound::on_completion(const ibv_wc& completion) {
   const bool is_receive = completion.wr_id == 0;
   if (is_receive) --posted_;

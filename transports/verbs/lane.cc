@@ -110,7 +110,7 @@ Status VerbsLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
   return Status::ok();
 }
 
-// Flat, that is, with everything inlined that can be (posting.h).
+// Flat, as Outbound::pump() is.
 [[gnu::hot, gnu::flatten]] Status VerbsLane::put_notify(LocalSlice from, RemoteSlice to,
                                                         const Notification& notification,
                                                         Completion* completion) {
@@ -137,7 +137,8 @@ Status VerbsLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
   return Status::ok();
 }
 
-Status VerbsLane::notify(const Notification& notification, Completion* completion) {
+[[gnu::hot, gnu::flatten]] Status VerbsLane::notify(const Notification& notification,
+                                                    Completion* completion) {
   DUNLIN_TRY(check_open());
   DUNLIN_TRY(check_notification(notification, engine_.context().board.size()));
   Operation* const operation = claim("notification", completion);

@@ -15,8 +15,8 @@
 // A large put of a lane with rails (rails.h) waits in the lane's ring until the rails have carried
 // its bytes, and what is behind it waits, too. Large puts behind it are with the rails meanwhile.
 //
-// Made by the engine, lasts as long as it; rails by their lane's. Owner thread only. What is inline
-// here is defined in posting.h.
+// Made by the engine, lasts as long as it; rails by their lane's. Owner thread only. What is
+// declared inline, and Chain, stand in posting.h.
 #pragma once
 
 #include <cstdint>
@@ -191,6 +191,7 @@ class Outbound final : public Endpoint {
   inline bool has_landed(const Operation& operation) const;
   // Whether the flush at the head waits for nothing but those.
   inline void note_landings();
+  // It does from here on, or no longer.
   void await_landings(bool awaits);
   // Looks again, now and then, whether it can end.
   void look_for_landings(TimePoint now);

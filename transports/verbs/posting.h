@@ -1,6 +1,6 @@
 // How operations become work requests: what each one passes through on its way to the NIC, inline,
-// so that a short put is one function, which costs little more than the calls would. For who
-// launches; outbound.h declares it.
+// so that a put compiles to one function: what a short one has to do costs little more than the
+// calls would. For those who launch; outbound.h declares it.
 #pragma once
 
 #include <arpa/inet.h>
@@ -93,7 +93,8 @@ inline void Outbound::note_landings() {
   if (awaits != awaits_landings_) await_landings(awaits);
 }
 
-inline void Outbound::pump() {
+// Flat, that is, with everything inlined that can be.
+[[gnu::hot, gnu::flatten]] inline void Outbound::pump() {
   note_landings();
   while (state_ == State::kConnected && unposted_ != tail_) {
     Chain chain;

@@ -1,5 +1,4 @@
 #include "transports/verbs/rails.h"
-#include "transports/verbs/posting.h"
 
 #include <fmt/format.h>
 

@@ -1,9 +1,8 @@
-// Outbound's dealings with its queue pair: what is posted when, and what comes of it.
+// Outbound's dealings with its queue pair beside posting.h: fences, looks for landings, messages of
+// the transport itself, and what comes of what was posted.
 #include <arpa/inet.h>
-#include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <utility>
 

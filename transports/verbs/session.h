@@ -46,7 +46,7 @@ class Session {
 
   // Who is told what happens; outlives the session.
   void attach(Endpoint& endpoint) { endpoint_ = &endpoint; }
-  // In its initial state, ready for receive work requests.
+  // In its initial state, ready for receive work requests: sets queue_pair_, unless it fails.
   virtual Status create_queue_pair(const ProtectionDomain& domain, ibv_qp_init_attr attributes) = 0;
   ibv_qp* queue_pair() const { return queue_pair_; }  // null: none yet
   // A receive work request without a buffer and with number 0: the bytes of a WRITE_WITH_IMM go
@@ -70,7 +70,7 @@ class Session {
 
  protected:
   Endpoint* endpoint_ = nullptr;
-  ibv_qp* queue_pair_ = nullptr;
+  ibv_qp* queue_pair_ = nullptr;  // ends with the session, which sees to that
 };
 
 class Connector {

@@ -86,14 +86,6 @@ Result<ConnectionLetter> ConnectionLetter::decode(std::span<const std::byte> byt
   return letter;
 }
 
-void Record::set(const Notification& notification) {
-  sequence = notification.sequence;
-  tag = notification.tag;
-  length = notification.length;
-  inline_size = static_cast<std::uint32_t>(notification.inline_data.size());
-  if (inline_size != 0) copy_inline(inline_data, notification.inline_data.data(), inline_size);
-}
-
 void Record::set(const Landing& landing) {
   set(Notification{NotifyId{}, landing.region, landing.offset, 0,
                    std::as_bytes(std::span(&landing.size, 1))});

@@ -108,7 +108,13 @@ struct Record {
   std::uint32_t inline_size;
   std::byte inline_data[kInlineBytes];
 
-  void set(const Notification& notification);
+  void set(const Notification& notification) {
+    sequence = notification.sequence;
+    tag = notification.tag;
+    length = notification.length;
+    inline_size = static_cast<std::uint32_t>(notification.inline_data.size());
+    if (inline_size != 0) copy_inline(inline_data, notification.inline_data.data(), inline_size);
+  }
   void set(const Landing& landing);
   std::size_t wire_size() const { return offsetof(Record, inline_data) + inline_size; }
   // For a record of `size` bytes that arrived for `cell`; nothing when that is no record.

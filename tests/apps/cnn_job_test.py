@@ -51,7 +51,8 @@ class Jobs(JobTest):
         self.assertEqual(config["method"], method)
         self.assertEqual(config["workers"], workers)
         self.assertGreaterEqual(final["iterations"], config["iterations"])
-        self.assertLess(final["loss"], 0.85 * progress[0]["loss"])
+        # Not the training loss, a mean over iterations: the second one's is 40 and more, and shows to the end.
+        self.assertLess(final["test_loss"], 0.5 * progress[0]["loss"])
         self.assertGreater(final["test_accuracy"], 0.5)
         self.assertGreater(final["mean_test_accuracy"], 0.5)
         self.assertEqual(len(final["by_rank"]["iterations"]), ranks)

@@ -10,6 +10,7 @@
 # contract_* leave out of threads and processes what takes long and is the same over any lane. several saves boots;
 # networks are whole again for each case, but the devices' counters go on, so what looks at them (shallow, gpu)
 # stands first. It tells how long each took.
+# removal takes a device away for good, so it comes last.
 # two_hosts needs two guests, those with rails --devices 2. The long soak, for those who look for leaks and rare faults:
 #
 #   tools/softroce --timeout 1500 -- $PWD/tests/guest/verbs.sh $PWD/build/check soak 600

@@ -44,6 +44,7 @@ struct Place {
   std::uint64_t address;
   std::uint32_t key;
   std::uint32_t queue_pair;
+  std::uint16_t lid;  // InfiniBand
 };
 
 struct Shared {
@@ -68,6 +69,7 @@ class End {
 
   Status create() {
     DUNLIN_ASSIGN(device_, verbs::Device::open(arguments_.devices[rank_]));
+    DUNLIN_TRY(check(ibv_query_port(device_->handle(), kPort, &port_), "ibv_query_port"));
     DUNLIN_ASSIGN(domain_, verbs::ProtectionDomain::create(device_->handle(), false));
     DUNLIN_ASSIGN(memory_, MemoryRegion::allocate(2 * arguments_.size));
     std::fill_n(memory_->data(), 2 * arguments_.size, std::byte{0});
@@ -100,18 +102,18 @@ class End {
     place.address = reinterpret_cast<std::uint64_t>(memory_->data());
     place.key = key_->remote();
     place.queue_pair = queue_pair_->qp_num;
+    place.lid = port_.lid;
     return place;
   }
 
   Status connect(const Place& peer) {
     peer_ = peer;
-    ibv_port_attr port{};
-    DUNLIN_TRY(check(ibv_query_port(device_->handle(), kPort, &port), "ibv_query_port"));
     ibv_qp_attr change{};
     change.qp_state = IBV_QPS_RTR;
-    change.path_mtu = port.active_mtu;
+    change.path_mtu = port_.active_mtu;
     change.dest_qp_num = peer.queue_pair;
     change.min_rnr_timer = 12;
+    change.ah_attr.dlid = peer.lid;
     change.ah_attr.is_global = 1;
     change.ah_attr.grh.dgid = peer.gid;
     change.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(gid_index_);
@@ -195,6 +197,7 @@ class End {
   std::unique_ptr<verbs::MemoryKey> key_;
   std::unique_ptr<verbs::CompletionChannel> channel_;
   std::unique_ptr<verbs::CompletionQueue> completions_;
+  ibv_port_attr port_{};
   ibv_qp* queue_pair_ = nullptr;  // lasts as long as the process
   Place peer_{};
   std::uint32_t sent_ = 0;

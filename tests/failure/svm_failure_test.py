@@ -95,8 +95,7 @@ class Failure(unittest.TestCase):
 
         again = Job([RUN, "-n", WORKERS, SVM, *ENDLESS, "--json-out", self.json + ".2", "--resume", base, *options])
         await_progress(again, self.json + ".2", 1)
-        os.killpg(again.process.pid, signal.SIGKILL)
-        again.wait()
+        again.kill()
         first = events(self.json + ".2", "progress")[0]
         self.assertGreater(first["exchange"], newest)
         self.assertLessEqual(first["exchange"] - first["exchanges"], newest)

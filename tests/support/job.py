@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import tempfile
@@ -44,6 +45,22 @@ class Job:
         self._reader.join(10)
         self.process.stdout.close()
         return code
+
+    def kill(self):
+        """Kills the launcher, and returns once its ranks, which then end, too, write no more files."""
+        ranks = []
+        for pid in children_of(self.process.pid):
+            try:
+                ranks.append(os.pidfd_open(pid))
+            except ProcessLookupError:
+                pass
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.wait()
+        for rank in ranks:
+            ended, _, _ = select.select([rank], [], [], 30)
+            os.close(rank)
+            if not ended:
+                raise AssertionError("a rank has outlived its launcher")
 
     def rank_pid(self, rank, timeout=30):
         """The process of a rank of dunlin-run: the child that has its DUNLIN_RANK."""

@@ -34,12 +34,6 @@ struct Shared {
   peers::Means means[2][peers::kMostRanks];
 };
 
-// Aligns the ranks: the arrivals only count up.
-void barrier(Shared& shared, int size) {
-  const int last = (shared.arrived.fetch_add(1) / size + 1) * size;
-  while (shared.arrived.load() < last) sched_yield();
-}
-
 void run(const Arguments& arguments, int rank, std::byte* vectors, Shared& shared) {
   const auto size = static_cast<std::size_t>(arguments.size);
   const auto at = [&](int part) {
@@ -60,7 +54,7 @@ void run(const Arguments& arguments, int rank, std::byte* vectors, Shared& share
     };
     for (long warm = 0; warm < arguments.warmup; ++warm) once();
     peers::time_chunks(
-        arguments.iterations, [&] { barrier(shared, arguments.size); }, once,
+        arguments.iterations, [&] { peers::align(shared.arrived, arguments.size); }, once,
         shared.means[i][rank]);
   }
 }

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -59,6 +60,12 @@ inline bool run_ranks(int size, const std::function<void(int)>& body) {
     is_ok = is_ok && status == 0;
   }
   return is_ok;
+}
+
+// Returns when all ranks have called it. `arrived`, in memory that they share, only counts up.
+inline void align(std::atomic<int>& arrived, int size) {
+  const int last = (arrived.fetch_add(1) / size + 1) * size;
+  while (arrived.load() < last) sched_yield();
 }
 
 // The same on every rank; `barrier` aligns them.

@@ -53,11 +53,6 @@ struct Shared {
   double us;
 };
 
-void barrier(Shared& shared) {
-  const int last = (shared.arrived.fetch_add(1) / 2 + 1) * 2;
-  while (shared.arrived.load() < last) sched_yield();
-}
-
 Status check(int error, const char* what) {
   return error == 0 ? Status::ok() : Status::from_errno(what, error);
 }
@@ -66,6 +61,11 @@ class End {
  public:
   End(const Arguments& arguments, int rank)
       : arguments_(arguments), gid_index_(arguments.gid_indices[rank]), rank_(rank) {}
+  ~End() {
+    if (queue_pair_ != nullptr) ibv_destroy_qp(queue_pair_);
+  }
+  End(const End&) = delete;
+  End& operator=(const End&) = delete;
 
   Status create() {
     DUNLIN_ASSIGN(device_, verbs::Device::open(arguments_.devices[rank_]));
@@ -198,7 +198,7 @@ class End {
   std::unique_ptr<verbs::CompletionChannel> channel_;
   std::unique_ptr<verbs::CompletionQueue> completions_;
   ibv_port_attr port_{};
-  ibv_qp* queue_pair_ = nullptr;  // lasts as long as the process
+  ibv_qp* queue_pair_ = nullptr;
   Place peer_{};
   std::uint32_t sent_ = 0;
   std::uint32_t awaited_ = 0;
@@ -210,9 +210,9 @@ Status run(const Arguments& arguments, int rank, Shared& shared) {
   End end(arguments, rank);
   DUNLIN_TRY(end.create());
   DUNLIN_ASSIGN(shared.places[rank], end.place());
-  barrier(shared);
+  peers::align(shared.arrived, 2);
   DUNLIN_TRY(end.connect(shared.places[1 - rank]));
-  barrier(shared);
+  peers::align(shared.arrived, 2);
   const long warmup = arguments.iterations / 10;
   std::vector<double> halves;
   halves.reserve(static_cast<std::size_t>(arguments.iterations));
@@ -224,7 +224,7 @@ Status run(const Arguments& arguments, int rank, Shared& shared) {
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
     if (i >= 0) halves.push_back(took.count() / 2);
   }
-  barrier(shared);  // the queue pairs live until then
+  peers::align(shared.arrived, 2);  // the queue pairs live until then
   const auto middle = halves.begin() + arguments.iterations / 2;
   std::nth_element(halves.begin(), middle, halves.end());
   if (rank == 0) shared.us = *middle;

@@ -41,7 +41,7 @@ class Jobs(JobTest):
 
     def start(self, ranks, *options, json="run.jsonl"):
         job = Job([RUN, "-n", ranks, "--keep-going", CNN, *options, "--json-out", self.path(json)])
-        self.addCleanup(lambda: job.process.poll() is None and os.killpg(job.process.pid, signal.SIGKILL))
+        self.addCleanup(job.kill)
         return job
 
     def check_learns(self, method, ranks, *options):

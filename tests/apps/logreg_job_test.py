@@ -161,8 +161,7 @@ class Jobs(JobTest):
                 job = Job([RUN, "-n", 4, "--keep-going", LOGREG, *DATA, "--rho", 1e9, "--iterations", 10**9, "--quiet",
                            "--absolute-tolerance", 0, "--relative-tolerance", 0, "--transport", transport,
                            "--json", json])
-                self.addCleanup(lambda job=job: job.process.poll() is None and
-                                os.killpg(job.process.pid, signal.SIGKILL))
+                self.addCleanup(job.kill)
                 await_progress(job, json)
                 os.kill(job.rank_pid(2), signal.SIGKILL)
                 killed_at = time.monotonic()
@@ -179,7 +178,7 @@ class Jobs(JobTest):
         data = ["--generate", "--rows", 6000, "--features", 3000, "--nonzeros", 40, "--flipped", 0.2, "--cost", 1e4]
         json = self.path("run.jsonl")
         job = Job([RUN, "-n", 3, "--keep-going", LOGREG, *data, "--reference", "--quiet", "--json", json])
-        self.addCleanup(lambda: job.process.poll() is None and os.killpg(job.process.pid, signal.SIGKILL))
+        self.addCleanup(job.kill)
         while not events(json, "config"):
             self.assertIsNone(job.process.poll(), job.text())
             time.sleep(0.02)

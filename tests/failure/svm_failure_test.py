@@ -3,12 +3,11 @@
 import os
 import signal
 import sys
-import tempfile
 import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from job import Job, await_progress, events, reports  # noqa: E402
+from job import Job, JobTest, await_progress, events, reports  # noqa: E402
 
 RUN, SVM, TRANSPORT = sys.argv[1:4]
 del sys.argv[1:4]
@@ -19,17 +18,14 @@ ENDLESS = ["--generate", "--rows", 4000, "--features", 2000, "--nonzeros", 20, "
            "--eval-every", 200, "--quiet", "--transport", TRANSPORT]
 
 
-class Failure(unittest.TestCase):
+class Failure(JobTest):
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.json = os.path.join(self.folder.name, "run.jsonl")
-
-    def tearDown(self):
-        self.folder.cleanup()
+        super().setUp()
+        self.json = self.path("run.jsonl")
 
     def start(self, *options, run=(), env=None):
         job = Job([RUN, "-n", WORKERS, *run, SVM, *ENDLESS, "--json-out", self.json, *options], env=env)
-        self.addCleanup(lambda: job.process.poll() is None and os.killpg(job.process.pid, signal.SIGKILL))
+        self.addCleanup(job.kill)
         await_progress(job, self.json)
         return job
 
@@ -85,7 +81,7 @@ class Failure(unittest.TestCase):
         self.assertTrue(2.5 < elapsed < 6, f"reported after {elapsed:.2f} s: {job.text()}")
 
     def test_resume_after_a_kill_goes_on_from_the_last_common_checkpoint(self):
-        base = os.path.join(self.folder.name, "model.ckpt")
+        base = self.path("model.ckpt")
         options = ["--checkpoint", base, "--checkpoint-every", 50]
         job = self.start(*options)
         os.kill(job.rank_pid(1), signal.SIGKILL)

@@ -116,7 +116,7 @@ class Ends(unittest.TestCase):
     def start(self, *options):
         """A run whose command sleeps, once it does; and the process id of its QEMU."""
         job = Job([PROGRAM, *options, "--", "sh", "-c", "echo up; sleep 1000"])
-        self.addCleanup(lambda: job.process.poll() is None and os.killpg(job.process.pid, signal.SIGKILL))
+        self.addCleanup(job.kill)
         deadline = time.monotonic() + 120
         while not job.lines and job.process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -47,20 +47,22 @@ class Job:
         return code
 
     def kill(self):
-        """Kills the launcher, and returns once its ranks, which then end, too, write no more files."""
-        ranks = []
+        """If it still runs: kills it, and returns once its children, which then end, too, write no more files."""
+        if self.process.poll() is not None:
+            return
+        children = []
         for pid in children_of(self.process.pid):
             try:
-                ranks.append(os.pidfd_open(pid))
+                children.append(os.pidfd_open(pid))
             except ProcessLookupError:
                 pass
         os.killpg(self.process.pid, signal.SIGKILL)
         self.wait()
-        for rank in ranks:
-            ended, _, _ = select.select([rank], [], [], 30)
-            os.close(rank)
+        for child in children:
+            ended, _, _ = select.select([child], [], [], 30)
+            os.close(child)
             if not ended:
-                raise AssertionError("a rank has outlived its launcher")
+                raise AssertionError("a child has outlived its parent")
 
     def rank_pid(self, rank, timeout=30):
         """The process of a rank of dunlin-run: the child that has its DUNLIN_RANK."""

@@ -86,7 +86,7 @@ Result<CheckpointMoment> common_checkpoint(const std::string& topic, const std::
   DUNLIN_TRY(bootstrap.publish(key(bootstrap.rank().value()), encode(own)));
   std::map<CheckpointMoment, int> holders;  // how many ranks could go on there
   for (int rank = 0; rank < ranks; ++rank) {
-    DUNLIN_ASSIGN(const Bytes list, bootstrap.lookup(key(rank), timeout));
+    DUNLIN_ASSIGN(const Bytes list, bootstrap.lookup_from(Rank(rank), key(rank), timeout));
     std::set<CheckpointMoment> places;
     for (const auto& [run, iteration] : decode(list)) {
       places.emplace(run, needs_same_iteration ? iteration : 0);

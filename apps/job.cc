@@ -1,5 +1,9 @@
 #include "apps/job.h"
 
+#include <chrono>
+#include <utility>
+#include <vector>
+
 #include "runtime/log.h"
 
 namespace dunlin {
@@ -39,6 +43,27 @@ int run_job(const std::string& transport, const JobBody& body) {
   const auto outcome = run(**bootstrap, *config, body);
   if (!outcome) return fail(outcome.status());
   return *outcome ? 0 : 3;
+}
+
+// Short lookups, and waits between them that give progress.
+Result<Bytes> await_published(transport::Fabric& fabric, Rank owner, const std::string& key,
+                              const std::string& what, Duration timeout) {
+  Bytes value;
+  const auto look_up = [&]() -> Status {
+    auto found = fabric.bootstrap().lookup(key, std::chrono::milliseconds(1));
+    if (found) value = std::move(found).value();
+    return found.status().code() == Code::kDeadlineExceeded ? Status::busy() : found.status();
+  };
+  const auto awaited = [&] { return std::vector<transport::Awaited>{{owner, what}}; };
+  DUNLIN_TRY(fabric.wait(look_up, awaited, timeout));
+  return value;
+}
+
+Result<Bytes> broadcast_from_rank_0(transport::Fabric& fabric, const std::string& key,
+                                    const std::string& what, const Bytes& value, Duration timeout) {
+  if (fabric.rank() != Rank(0)) return await_published(fabric, Rank(0), key, what, timeout);
+  DUNLIN_TRY(fabric.bootstrap().publish(key, value));
+  return value;
 }
 
 }  // namespace dunlin

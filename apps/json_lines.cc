@@ -4,17 +4,24 @@
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace dunlin {
 
-Result<JsonLines> JsonLines::open(const std::string& name, bool is_continued) {
+Result<JsonLines> JsonLines::adopt(std::string name, std::FILE* file) {
+  if (file == nullptr) return Status::from_errno("opening " + name, errno);
   JsonLines lines;
-  if (name.empty()) return lines;
-  lines.name_ = name;
-  lines.file_.reset(name == "-" ? fdopen(dup(STDOUT_FILENO), "w")
-                                : std::fopen(name.c_str(), is_continued ? "a" : "w"));
-  if (!lines.file_) return Status::from_errno("opening " + name, errno);
+  lines.name_ = std::move(name);
+  lines.file_.reset(file);
   return lines;
+}
+
+Result<JsonLines> JsonLines::open(const std::string& path, bool is_continued) {
+  return adopt(path, std::fopen(path.c_str(), is_continued ? "a" : "w"));
+}
+
+Result<JsonLines> JsonLines::standard_output() {
+  return adopt("standard output", fdopen(dup(STDOUT_FILENO), "w"));
 }
 
 Status JsonLines::write(const nlohmann::ordered_json& line) {

@@ -1,5 +1,5 @@
-// JsonLines: what a program tells of its run for other programs: a file of one JSON object a line.
-// Owner thread only.
+// JsonLines: a stream of JSON objects, one per line, through which a program reports its run to
+// other programs. Owner thread only.
 #pragma once
 
 #include <cstdio>
@@ -13,19 +13,22 @@ namespace dunlin {
 
 class JsonLines {
  public:
-  // Nothing is written without a name.
+  // A stream that drops what is written to it.
   JsonLines() = default;
-  // "-": standard output. `is_continued`: behind what the file holds.
-  static Result<JsonLines> open(const std::string& name, bool is_continued = false);
+  // `is_continued`: appends to what the file holds; otherwise its content is replaced.
+  static Result<JsonLines> open(const std::string& path, bool is_continued = false);
+  static Result<JsonLines> standard_output();
 
-  // Written when it returns. NaN and infinity become null, what isn't UTF-8 (in a file's name, say)
-  // a replacement character.
+  // The line has reached the file when this returns. NaN and infinity become null. Bytes that are
+  // not UTF-8 (in a file's name, for example) become a replacement character.
   Status write(const nlohmann::ordered_json& line);
 
  private:
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
+  static Result<JsonLines> adopt(std::string name, std::FILE* file);
+
   std::string name_;
   std::unique_ptr<std::FILE, Close> file_;
 };

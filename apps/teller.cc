@@ -4,11 +4,13 @@
 
 namespace dunlin {
 
-Status Teller::open(bool is_teller, const std::string& json, bool is_quiet, bool is_continued) {
+Status Teller::open(bool is_teller, const TellerOptions& options, bool is_continued) {
   is_teller_ = is_teller;
-  is_talkative_ = is_teller && !is_quiet && json != "-";
-  if (!is_teller) return Status::ok();
-  DUNLIN_ASSIGN(lines_, JsonLines::open(json, is_continued));
+  const bool prints_json = options.json == "-";
+  is_talkative_ = is_teller && !options.is_quiet && !prints_json;
+  if (!is_teller || options.json.empty()) return Status::ok();
+  DUNLIN_ASSIGN(lines_, prints_json ? JsonLines::standard_output()
+                                    : JsonLines::open(options.json, is_continued));
   return Status::ok();
 }
 

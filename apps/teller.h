@@ -1,5 +1,6 @@
-// Teller: what one rank tells of a run: JSON lines for programs, and text for people on standard
-// output. The other ranks' say nothing. The programs' Outputs derive from it. Owner thread only.
+// Teller: what one rank reports of a run: JSON lines for programs, and text for people on standard
+// output. The tellers of the other ranks print nothing. The programs' Outputs derive from it.
+// Owner thread only.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,16 +10,26 @@
 
 namespace dunlin {
 
+// The options --json, --json-out and --quiet, which all applications have (command_line.h).
+struct TellerOptions {
+  // Where the JSON lines go: "-" is standard output, which has no text then; otherwise a file;
+  // empty: there are none.
+  std::string json;
+  bool is_quiet = false;
+};
+
 class Teller {
  public:
-  // `is_teller`: this is the rank that tells. `json`, `is_continued`: as JsonLines::open(); where
-  // JSON goes to standard output, it goes there alone.
-  Status open(bool is_teller, const std::string& json, bool is_quiet, bool is_continued = false);
+  // `is_teller`: this rank reports. `is_continued`: the JSON lines are appended to what the file
+  // holds.
+  Status open(bool is_teller, const TellerOptions& options, bool is_continued = false);
 
   bool is_teller() const { return is_teller_; }
-  // A line with "event" in front.
+  // Whether text is printed: neither --quiet nor --json was given, and this rank reports.
+  bool is_talkative() const { return is_talkative_; }
+  // Writes a JSON line with "event" in front.
   Status event(const char* event, const nlohmann::ordered_json& fields);
-  // A line of text for people.
+  // Prints a line of text.
   Status say(const std::string& line);
 
  private:

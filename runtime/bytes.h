@@ -1,6 +1,6 @@
-// ByteWriter and ByteReader: how Dunlin's small control structures are written for other processes:
-// explicit little-endian, lengths before contents. Reading past the end is remembered, not
-// undefined: read everything, then ask ok() once.
+// ByteWriter and ByteReader serialize the small control structures that processes exchange. Numbers
+// are little-endian, and a length precedes contents of variable size. A read past the end returns
+// zeros or nothing and is remembered: read everything, then check ok() once.
 #pragma once
 
 #include <bit>
@@ -18,7 +18,7 @@ namespace dunlin {
 using Bytes = std::vector<std::byte>;
 
 static_assert(std::endian::native == std::endian::little,
-              "a big-endian port has to swap in ByteWriter and ByteReader");
+              "on a big-endian host, ByteWriter and ByteReader must swap bytes");
 
 inline std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -62,9 +62,9 @@ class ByteReader {
     const auto contents = blob();
     return {reinterpret_cast<const char*>(contents.data()), contents.size()};
   }
-  // Nothing was read beyond the end.
+  // No read went past the end.
   bool ok() const { return is_ok_; }
-  // ok, and nothing is left over.
+  // No read went past the end, and all bytes were read.
   bool at_end() const { return is_ok_ && rest_.empty(); }
 
  private:

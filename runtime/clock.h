@@ -1,5 +1,5 @@
-// The injected clock. Protocols never read the wall clock by themselves: they are handed a Clock,
-// so that the same code runs in real time and, stepped by a test or a simulator, in virtual time.
+// The injected clock. A protocol reads the time only from the Clock that it was given. So the same
+// code runs in real time and, stepped by a test or a simulator, in virtual time.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@
 namespace dunlin {
 
 using Duration = std::chrono::nanoseconds;
-// A point on the clock that was handed in; points of different clocks don't compare.
+// A time of one Clock. Times of different clocks cannot be compared.
 using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
 class Clock {
@@ -22,7 +22,7 @@ class SteadyClock final : public Clock {
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
 };
 
-// Virtual time: stands still until it is advanced. Owner thread only.
+// Virtual time, which changes only by advance() and set(). Owner thread only.
 class ManualClock final : public Clock {
  public:
   TimePoint now() const override { return now_; }

@@ -8,6 +8,8 @@
 #include <charconv>
 #include <functional>
 
+#include "runtime/units.h"
+
 namespace dunlin {
 
 Environment Environment::of_process() {
@@ -36,12 +38,13 @@ std::optional<std::int64_t> parse_integer(std::string_view text) {
 
 namespace {
 
-// How a field is read from text and written back. `parse` returns what is wrong, or "".
+// A setting. `parse` reads the field from text, and returns what to give instead, or "". `print`
+// writes the field as `parse` reads it.
 struct Row {
   const char* name;
   const char* default_value;
   const char* unit;
-  const char* range;
+  std::string range;
   const char* help;
   std::function<std::string(Config&, std::string_view)> parse;
   std::function<std::string(const Config&)> print;
@@ -65,27 +68,65 @@ Row text_row(const char* name, const char* help, std::string Config::*field,
 
 template <typename T>
 Row number_row(const char* name, const char* default_value, const char* unit, std::int64_t low,
-               std::int64_t high, const char* range, const char* help, T Config::*field,
-               std::int64_t nanoseconds_per_unit = 1) {
+               std::int64_t high, const char* help, T Config::*field) {
   return {name,
           default_value,
           unit,
-          range,
+          fmt::format("{}..{}", low, high),
           help,
           [=](Config& config, std::string_view text) -> std::string {
             const auto value = parse_integer(text);
-            if (!value) return "is not a whole number";
-            if (*value < low || *value > high) return fmt::format("is outside {}", range);
-            config.*field = T(*value * nanoseconds_per_unit);
+            if (!value || *value < low || *value > high)
+              return fmt::format("give a whole number from {} to {}", low, high);
+            config.*field = T(*value);
             return "";
           },
-          [=](const Config& config) {
-            if constexpr (std::is_same_v<T, Duration>) {
-              return std::to_string((config.*field).count() / nanoseconds_per_unit);
-            } else {
-              return std::to_string(config.*field);
+          [=](const Config& config) { return std::to_string(config.*field); }};
+}
+
+bool is_bare_number(std::string_view text) {
+  const auto number = take_number<double>(text);
+  return number && *number != 0 && text.empty();
+}
+
+Row time_row(const char* name, const char* default_value, Duration low, Duration high,
+             const char* help, Duration Config::*field) {
+  return {name,
+          default_value,
+          "",
+          fmt::format("{}..{}", exact_time(low), exact_time(high)),
+          help,
+          [=](Config& config, std::string_view text) -> std::string {
+            if (is_bare_number(text)) return "give a unit, such as 8s or 500ms";
+            const auto time = parse_duration(text, {low, high});
+            if (!time) {
+              return fmt::format("give a time from {} to {}, such as 8s or 500ms", exact_time(low),
+                                 exact_time(high));
             }
-          }};
+            config.*field = *time;
+            return "";
+          },
+          [=](const Config& config) { return exact_time(config.*field); }};
+}
+
+Row size_row(const char* name, const char* default_value, std::size_t high, const char* help,
+             std::int64_t Config::*field) {
+  return {
+      name,
+      default_value,
+      "",
+      fmt::format("0..{}", exact_size(high)),
+      help,
+      [=](Config& config, std::string_view text) -> std::string {
+        const auto size = parse_size(text, {.high = high});
+        if (!size) {
+          return fmt::format("give a size from 0 to {}, such as 4096, 16K or 4KiB",
+                             exact_size(high));
+        }
+        config.*field = static_cast<std::int64_t>(*size);
+        return "";
+      },
+      [=](const Config& config) { return exact_size(static_cast<std::size_t>(config.*field)); }};
 }
 
 template <typename T>
@@ -103,7 +144,7 @@ Row choice_row(const char* name, const char* default_value, const char* range, c
                 return "";
               }
             }
-            return fmt::format("is none of {}", range);
+            return fmt::format("give one of {}", range);
           },
           [=](const Config& config) -> std::string {
             for (const auto& [word, value] : choices) {
@@ -113,150 +154,159 @@ Row choice_row(const char* name, const char* default_value, const char* range, c
           }};
 }
 
-constexpr std::int64_t kMillisecond = 1'000'000;
+constexpr const char* kTransportNames = "give names separated by commas, such as shm,verbs";
+constexpr Duration kMillisecond = std::chrono::milliseconds(1);
+constexpr Duration kDay = std::chrono::hours(24);
 
 const std::vector<Row>& table() {
   static const std::vector<Row> rows = {
       {"DUNLIN_TRANSPORTS", "shm,verbs,ucx", "", "names, best first",
-       "transports in order of preference; a peer gets the first that reaches it",
+       "transports in order of preference; the first one that reaches a peer is used for it",
        [](Config& config, std::string_view text) -> std::string {
          config.transports.clear();
          while (!text.empty()) {
            const auto comma = std::min(text.find(','), text.size());
-           if (comma == 0) return "has an empty name in its list";
+           if (comma == 0) return kTransportNames;
            config.transports.emplace_back(text.substr(0, comma));
            text.remove_prefix(std::min(comma + 1, text.size()));
          }
-         return config.transports.empty() ? "names no transport" : "";
+         return config.transports.empty() ? kTransportNames : "";
        },
        [](const Config& config) { return fmt::format("{}", fmt::join(config.transports, ",")); }},
-      text_row("DUNLIN_HOST_ID",
-               "what identifies this host; processes with another value use no shared memory with "
-               "it (default: the kernel's boot id)",
-               &Config::host_id),
+      text_row(
+          "DUNLIN_HOST_ID",
+          "identifies this host; only processes with the same value share memory (default: the "
+          "kernel's boot id)",
+          &Config::host_id),
       text_row("DUNLIN_RANK", "this process's rank (dunlin-run sets it)", &Config::rank),
       text_row("DUNLIN_SIZE", "number of ranks (dunlin-run sets it)", &Config::size),
-      text_row("DUNLIN_LOCAL_RANK", "rank among those of this host", &Config::local_rank),
+      text_row("DUNLIN_LOCAL_RANK", "number of this process among the ranks of this host",
+               &Config::local_rank),
       text_row("DUNLIN_LOCAL_SIZE", "number of ranks of this host", &Config::local_size),
-      text_row("DUNLIN_JOB_ID", "name of the job in messages and traces", &Config::job_id),
-      text_row("DUNLIN_JOB_SECRET", "the secret that every joiner must know", &Config::job_secret,
+      text_row("DUNLIN_JOB_ID", "name of the job, which all ranks that set it must give alike",
+               &Config::job_id),
+      text_row("DUNLIN_JOB_SECRET", "the secret that all ranks must know", &Config::job_secret,
                true),
       text_row("DUNLIN_JOB_SECRET_FILE",
-               "file with the secret, readable by its owner only (instead of DUNLIN_JOB_SECRET)",
+               "file with the secret that only its owner can read, instead of DUNLIN_JOB_SECRET",
                &Config::job_secret_file),
       text_row("DUNLIN_BOOTSTRAP_ADDRESS", "HOST:PORT of the coordinator (dunlin-run sets it)",
                &Config::bootstrap_address),
       choice_row<CoordinatorHost>(
           "DUNLIN_COORDINATOR", "rank0", "launcher, rank0",
-          "who runs the coordinator at DUNLIN_BOOTSTRAP_ADDRESS: the launcher (dunlin-run sets it) "
-          "or "
-          "the process of rank 0",
+          "which process runs the coordinator at DUNLIN_BOOTSTRAP_ADDRESS: the launcher "
+          "(dunlin-run "
+          "sets it) or rank 0",
           {{"launcher", CoordinatorHost::kLauncher}, {"rank0", CoordinatorHost::kRank0}},
           &Config::coordinator),
-      number_row("DUNLIN_BOOTSTRAP_PORT", "0", "", 0, 65535, "0..65535",
+      number_row("DUNLIN_BOOTSTRAP_PORT", "0", "", 0, 65535,
                  "port that rank 0 listens on under torchrun's variables (0: MASTER_PORT + 1)",
                  &Config::bootstrap_port),
-      number_row("DUNLIN_BOOTSTRAP_TIMEOUT", "30000", "ms", 1, 86'400'000, "1..86400000",
-                 "how long to wait for all ranks to join", &Config::bootstrap_timeout,
-                 kMillisecond),
-      number_row("DUNLIN_DEADLINE", "30000", "ms", 1, 86'400'000, "1..86400000",
-                 "how long a blocking call waits for its peers before it reports them",
-                 &Config::deadline, kMillisecond),
-      number_row("DUNLIN_HEARTBEAT", "200", "ms", 10, 60'000, "10..60000",
-                 "how often a process tells the coordinator that it lives; after ten silent "
-                 "periods it counts as stalled",
-                 &Config::heartbeat, kMillisecond),
-      choice_row<WaitMode>("DUNLIN_WAIT", "auto", "auto, spin, yield, event",
-                           "how waiting threads wait: auto spins, then yields, then sleeps; fewer "
-                           "spins where ranks outnumber cores",
-                           {{"auto", WaitMode::kAuto},
-                            {"spin", WaitMode::kSpin},
-                            {"yield", WaitMode::kYield},
-                            {"event", WaitMode::kEvent}},
-                           &Config::wait),
-      number_row("DUNLIN_SPIN_ITERATIONS", "20000", "polls", 0, 1'000'000'000, "0..1000000000",
-                 "polls before a waiter yields its core, where there is a core per rank",
+      time_row("DUNLIN_BOOTSTRAP_TIMEOUT", "30s", kMillisecond, kDay,
+               "how long a rank waits for all ranks to join", &Config::bootstrap_timeout),
+      time_row("DUNLIN_DEADLINE", "30s", kMillisecond, kDay,
+               "how long a blocking call waits for peers before it fails and names them",
+               &Config::deadline),
+      time_row("DUNLIN_HEARTBEAT", "200ms", 10 * kMillisecond, 60'000 * kMillisecond,
+               "interval at which a rank sends a heartbeat to the coordinator; after ten missing "
+               "heartbeats it is stalled",
+               &Config::heartbeat),
+      choice_row<WaitMode>(
+          "DUNLIN_WAIT", "auto", "auto, spin, yield, event",
+          "how blocking calls wait: auto spins, then yields, then sleeps, and does not spin where "
+          "something else wants the core; spin only spins, yield only yields, event only sleeps",
+          {{"auto", WaitMode::kAuto},
+           {"spin", WaitMode::kSpin},
+           {"yield", WaitMode::kYield},
+           {"event", WaitMode::kEvent}},
+          &Config::wait),
+      number_row("DUNLIN_SPIN_ITERATIONS", "20000", "polls", 0, 1'000'000'000,
+                 "polls before a waiting thread yields its core, when each rank has a core; it "
+                 "yields after 50 us at the latest (DUNLIN_WAIT=auto)",
                  &Config::spin_iterations),
       choice_row<bool>("DUNLIN_HUGE_PAGES", "on", "on, off",
-                       "use huge pages for regions of 2 MiB and more where the kernel has some",
+                       "use huge pages for regions of 2 MiB and more if the kernel has free ones",
                        {{"on", true}, {"off", false}}, &Config::huge_pages),
-      number_row("DUNLIN_VERBS_QUEUE_DEPTH", "128", "operations", 2, 8192, "2..8192",
-                 "operations that a lane of the verbs transport holds before it reports busy, and "
-                 "notifications that may be on their way to a process from each of its peers",
+      number_row("DUNLIN_VERBS_QUEUE_DEPTH", "128", "operations", 2, 8192,
+                 "operations of a verbs lane that may be outstanding before it reports busy, and "
+                 "notifications that may be on their way from each peer to a process",
                  &Config::verbs_queue_depth),
       text_row(
           "DUNLIN_VERBS_DEVICE",
-          "RDMA device of the verbs transport, NAME or NAME:PORT (default: the nearest with an "
-          "active port, rather with an IP address; ranks of a host take turns where several are); "
-          "or several, separated by commas, of which the first carries the short messages",
+          "RDMA devices of the verbs transport, NAME or NAME:PORT, separated by commas; the first "
+          "carries the short messages (default: the nearest device with an active port, preferably "
+          "with an IP address; ranks of a host take equally near ones in turn)",
           &Config::verbs_device),
-      number_row("DUNLIN_VERBS_RAILS", "0", "ports", 0, 8, "0..8",
-                 "ports that a process of the verbs transport stripes large puts over (0: as many "
-                 "as DUNLIN_VERBS_DEVICE names, or 1)",
+      number_row("DUNLIN_VERBS_RAILS", "0", "ports", 0, 8,
+                 "ports that the verbs transport stripes large puts over (0: those that "
+                 "DUNLIN_VERBS_DEVICE names, or 1)",
                  &Config::verbs_rails),
-      number_row("DUNLIN_VERBS_QP_COUNT", "1", "queue pairs", 1, 8, "1..8",
-                 "queue pairs per port and peer that large puts of the verbs transport are striped "
-                 "over, each as if it were a port",
+      number_row("DUNLIN_VERBS_QP_COUNT", "1", "queue pairs", 1, 8,
+                 "queue pairs per port and peer that the verbs transport stripes large puts over",
                  &Config::verbs_queue_pairs),
-      number_row("DUNLIN_VERBS_STRIPE_ABOVE", "32768", "bytes", 0, 1 << 30, "0..1073741824",
-                 "puts of more bytes are striped where the verbs transport has several ports or "
-                 "queue pairs",
-                 &Config::verbs_stripe_above),
+      size_row("DUNLIN_VERBS_STRIPE_ABOVE", "32KiB", std::size_t{1} << 30,
+               "puts of more bytes are striped if the verbs transport has several ports or "
+               "queue pairs",
+               &Config::verbs_stripe_above),
       choice_row<VerbsConnect>(
           "DUNLIN_VERBS_CONNECT", "auto", "auto, manager, bootstrap",
-          "who makes the connections of the verbs transport: librdmacm's connection manager, which "
-          "needs IP addresses, or the bootstrap (auto: the manager where both ends have addresses)",
+          "how the verbs transport connects: by librdmacm's connection manager, which needs IP "
+          "addresses, or through the bootstrap (auto: by the manager if both ends have addresses)",
           {{"auto", VerbsConnect::kAuto},
            {"manager", VerbsConnect::kManager},
            {"bootstrap", VerbsConnect::kBootstrap}},
           &Config::verbs_connect),
-      number_row(
-          "DUNLIN_VERBS_GID_INDEX", "-1", "", -1, 255, "-1..255",
-          "the port's GID that connections through the bootstrap are made from (-1: the first "
-          "with an IP address, else the first)",
-          &Config::verbs_gid_index),
-      number_row("DUNLIN_VERBS_TRAFFIC_CLASS", "-1", "", -1, 255, "-1..255",
+      number_row("DUNLIN_VERBS_GID_INDEX", "-1", "", -1, 255,
+                 "GID of the port for connections through the bootstrap (-1: the first with an IP "
+                 "address, "
+                 "otherwise the first)",
+                 &Config::verbs_gid_index),
+      number_row("DUNLIN_VERBS_TRAFFIC_CLASS", "-1", "", -1, 255,
                  "traffic class of the verbs transport's packets (RoCE: DSCP and ECN bits), as the "
-                 "fabric's lossless priority wants it (-1: the system's default)",
+                 "fabric's lossless priority requires (-1: the system's default)",
                  &Config::verbs_traffic_class),
-      number_row("DUNLIN_VERBS_SERVICE_LEVEL", "0", "", 0, 15, "0..15",
-                 "InfiniBand service level (RoCE: priority) of the connections that are made "
-                 "through the bootstrap; the connection manager's have the route's",
-                 &Config::verbs_service_level),
       number_row(
-          "DUNLIN_VERBS_TIMEOUT", "14", "", 1, 31, "1..31",
-          "n: a device waits 4.096 us * 2^n for an acknowledgement, then sends again (14: 67 "
-          "ms; some round up; connections of the manager have the fabric's where the kernel "
-          "can't set it)",
+          "DUNLIN_VERBS_SERVICE_LEVEL", "0", "", 0, 15,
+          "InfiniBand service level (RoCE: priority) of connections through the bootstrap; the "
+          "connection manager uses that of the route",
+          &Config::verbs_service_level),
+      number_row(
+          "DUNLIN_VERBS_TIMEOUT", "14", "", 1, 31,
+          "n: a device waits 4.096 us * 2^n for an acknowledgment, then sends again (14: 67 ms; "
+          "some devices round up; the connection manager uses the fabric's value if the kernel "
+          "cannot set it)",
           &Config::verbs_timeout),
-      number_row("DUNLIN_VERBS_RETRY_COUNT", "6", "times", 0, 7, "0..7",
-                 "how often a device sends again in a row before it gives the connection up, and "
-                 "another one is made (7: some never give up)",
-                 &Config::verbs_retry_count),
+      number_row(
+          "DUNLIN_VERBS_RETRY_COUNT", "6", "times", 0, 7,
+          "how often in a row a device sends again before the connection fails and a new one "
+          "is made (7: some devices never give up)",
+          &Config::verbs_retry_count),
       choice_row<VerbsGpu>(
           "DUNLIN_VERBS_GPU", "auto", "auto, dmabuf, peermem, staging",
-          "how the verbs transport reaches GPU memory: directly, registered as a dma-buf or "
-          "through "
-          "nvidia-peermem, or staged through host memory (auto: the first of these that works)",
+          "how the verbs transport accesses GPU memory: directly, registered as a dma-buf or "
+          "through nvidia-peermem, or staged through host memory (auto: the first of these that "
+          "works)",
           {{"auto", VerbsGpu::kAuto},
            {"dmabuf", VerbsGpu::kDmaBuf},
            {"peermem", VerbsGpu::kPeerMemory},
            {"staging", VerbsGpu::kStaging}},
           &Config::verbs_gpu),
-      number_row("DUNLIN_VERBS_NEAR_GPU", "-1", "", -1, 1023, "-1..1023",
-                 "CUDA device that the ports of the verbs transport are to be near to on PCIe (-1: "
-                 "the one that is current when the transport is made; else the thread's NUMA node)",
-                 &Config::verbs_near_gpu),
-      number_row("DUNLIN_UCX_QUEUE_DEPTH", "128", "operations", 1, 65536, "1..65536",
-                 "operations that a lane of the ucx transport holds before it reports busy",
+      number_row(
+          "DUNLIN_VERBS_NEAR_GPU", "-1", "", -1, 1023,
+          "CUDA device to which the ports of the verbs transport should be near on PCIe (-1: "
+          "the current device when the transport is made, otherwise the thread's NUMA node)",
+          &Config::verbs_near_gpu),
+      number_row("DUNLIN_UCX_QUEUE_DEPTH", "128", "operations", 1, 65536,
+                 "operations of a ucx lane that may be outstanding before it reports busy",
                  &Config::ucx_queue_depth),
-      choice_row<RmaMode>("DUNLIN_UCX_RMA", "auto", "auto, on, off",
-                          "whether the ucx transport moves large puts by RMA (auto: where the host "
-                          "has an RDMA device) or by messages",
-                          {{"auto", RmaMode::kAuto}, {"on", RmaMode::kOn}, {"off", RmaMode::kOff}},
-                          &Config::ucx_rma),
+      choice_row<RmaMode>(
+          "DUNLIN_UCX_RMA", "auto", "auto, on, off",
+          "whether the ucx transport carries out large puts by RMA instead of messages "
+          "(auto: if the host has an RDMA device)",
+          {{"auto", RmaMode::kAuto}, {"on", RmaMode::kOn}, {"off", RmaMode::kOff}},
+          &Config::ucx_rma),
       choice_row<LogLevel>("DUNLIN_LOG_LEVEL", "warn", "trace, debug, info, warn, error, off",
-                           "least severe message that is printed to standard error",
+                           "lowest severity of the messages that are printed on standard error",
                            {{"trace", LogLevel::kTrace},
                             {"debug", LogLevel::kDebug},
                             {"info", LogLevel::kInfo},
@@ -265,34 +315,36 @@ const std::vector<Row>& table() {
                             {"off", LogLevel::kOff}},
                            &Config::log_level),
       text_row("DUNLIN_ALGORITHMS",
-               "algorithms to use whatever suits, as COLLECTIVE=ALGORITHM,... "
+               "algorithms to use instead of automatic choice, as COLLECTIVE=ALGORITHM,... "
                "(`dunlin-schedule list` names them)",
                &Config::algorithms),
       text_row("DUNLIN_TUNING_FILE",
-               "measured choices of algorithms, written by `dunlin-perf tune` (default: "
+               "the fastest measured algorithms, a file that `dunlin-perf tune` writes (default: "
                "dunlin/tuning.json in the user's cache folder)",
                &Config::tuning_file),
       text_row("DUNLIN_TRACE",
                "file for a Chrome/Perfetto trace; %r in it becomes the rank (default: no trace)",
                &Config::trace_file),
-      number_row("DUNLIN_FUSION_THRESHOLD", "16384", "bytes", 0, 16384, "0..16384",
-                 "small tensors of neighbour averages and gathers that are under way at the same "
-                 "time travel to a neighbour together, so many bytes in a message (0: each by "
-                 "itself)",
-                 &Config::fusion_threshold),
-      number_row("DUNLIN_NODES_PER_MACHINE", "0", "ranks", 0, 1'000'000, "0..1000000",
-                 "ranks in a row that count as a machine for averages of machines (0: those of a "
+      size_row(
+          "DUNLIN_FUSION_THRESHOLD", "16KiB", 16384,
+          "most bytes of a message that carries several small tensors to a neighbor, of averages "
+          "and gathers that are in progress at the same time (0: one tensor per message)",
+          &Config::fusion_threshold),
+      number_row("DUNLIN_NODES_PER_MACHINE", "0", "ranks", 0, 1'000'000,
+                 "consecutive ranks that form a machine for hierarchical averages (0: those of a "
                  "host); also tries them out on one host",
                  &Config::nodes_per_machine),
       text_row("DUNLIN_TIMELINE",
-               "where dunlin.torch writes a timeline of its operations: the file <this><rank>.json "
-               "(default: no timeline)",
+               "dunlin.torch writes a timeline of its operations to the file <this><rank>.json "
+               "(default: "
+               "no timeline)",
                &Config::timeline),
   };
   return rows;
 }
 
-// In the cache folder of the XDG base directory specification; empty: there is no home.
+// The file lies in the cache folder of the XDG base directory specification. Empty when there is no
+// home folder.
 std::string default_tuning_file(const Environment& environment) {
   if (const auto cache = environment.get("XDG_CACHE_HOME"); cache && !cache->empty())
     return *cache + "/dunlin/tuning.json";
@@ -309,7 +361,7 @@ Result<Config> Config::parse(const Environment& environment) {
     const std::string problem = row.parse(config, set ? std::string_view(*set) : row.default_value);
     if (!problem.empty()) {
       return Status(Code::kInvalidArgument,
-                    fmt::format("{}='{}' {}", row.name, set.value_or(""), problem));
+                    fmt::format("{}={}: {}", row.name, set.value_or(""), problem));
     }
   }
   for (const auto& [name, value] : environment.values()) {
@@ -319,7 +371,7 @@ Result<Config> Config::parse(const Environment& environment) {
     if (!is_known) {
       return Status(
           Code::kInvalidArgument,
-          fmt::format("{} is no setting of Dunlin; `dunlin-info --config` lists them", name));
+          fmt::format("{} is not a setting of Dunlin; `dunlin-info --config` lists them", name));
     }
   }
   if (config.tuning_file.empty()) config.tuning_file = default_tuning_file(environment);

@@ -1,9 +1,10 @@
-// The configuration: one declarative table of DUNLIN_* variables (name, default with unit, range,
-// help), read once from the environment that the process was started with.
+// The configuration: the DUNLIN_* environment variables, which config.cc declares in one table
+// (name, default, unit, range, help). They are read once.
 //
-// Absent means the default. A malformed value, a value out of range and an unknown DUNLIN_* name
-// are errors that say which variable and why. Nothing else in Dunlin reads the environment;
-// variables of other launchers (RANK, PMIX_RANK, ...) are read through Environment as well.
+// A variable that is not set has its default. A malformed value, a value out of range and an
+// unknown DUNLIN_* name are errors that name the variable, its value and what is expected. Times
+// need a unit ("8s", "500ms"); sizes may have one ("16K", otherwise bytes). No other code in Dunlin
+// reads the environment: it uses Environment for variables of launchers too (RANK, PMIX_RANK, ...).
 #pragma once
 
 #include <cstdint>
@@ -19,13 +20,13 @@
 
 namespace dunlin {
 
-// A snapshot of environment variables; a value, so that tests and embedders can make their own.
+// A copy of environment variables. Tests and embedding programs can make their own.
 class Environment {
  public:
   Environment() = default;
   explicit Environment(std::map<std::string, std::string, std::less<>> values)
       : values_(std::move(values)) {}
-  // Of this process.
+  // The environment of this process.
   static Environment of_process();
 
   std::optional<std::string> get(std::string_view name) const;
@@ -36,7 +37,7 @@ class Environment {
   std::map<std::string, std::string, std::less<>> values_;
 };
 
-// A whole decimal number and nothing else.
+// The text as a decimal integer; nothing when the text is anything else.
 std::optional<std::int64_t> parse_integer(std::string_view text);
 
 enum class CoordinatorHost { kLauncher, kRank0 };
@@ -47,10 +48,12 @@ enum class RmaMode { kAuto, kOn, kOff };
 enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError, kOff };
 
 struct Config {
-  // Order of preference; a peer gets the first one that reaches it.
+  // The names of transports, in order of preference. The first one that reaches a peer is used for
+  // it.
   std::vector<std::string> transports;
-  std::string host_id;  // what counts as one host; empty: the kernel's boot id
-  std::string rank;     // this process's number, set by dunlin-run
+  std::string host_id;  // identifies the host; empty: the kernel's boot id
+  // The place in the job, as dunlin-run sets it. Empty: another launcher, or a job of one rank.
+  std::string rank;
   std::string size;
   std::string local_rank;
   std::string local_size;
@@ -61,46 +64,46 @@ struct Config {
   CoordinatorHost coordinator = CoordinatorHost::kRank0;
   std::int64_t bootstrap_port = 0;
   Duration bootstrap_timeout{};
-  Duration deadline{};  // of every blocking wait
+  Duration deadline{};  // longest time that a blocking call waits
   Duration heartbeat{};
   WaitMode wait = WaitMode::kAuto;
   std::int64_t spin_iterations = 0;
   bool huge_pages = true;
-  std::int64_t verbs_queue_depth = 0;  // operations that a verbs lane holds at a time
-  std::string verbs_device;            // NAME or NAME:PORT, separated by commas; empty: the nearest
-  std::int64_t verbs_rails = 0;        // ports at a time; 0: those of verbs_device, or one
-  std::int64_t verbs_queue_pairs = 0;  // per rail, for stripes
+  std::int64_t verbs_queue_depth = 0;   // outstanding operations of a verbs lane
+  std::string verbs_device;             // NAME or NAME:PORT, separated by commas; empty: nearest
+  std::int64_t verbs_rails = 0;         // ports used together; 0: those of verbs_device, or one
+  std::int64_t verbs_queue_pairs = 0;   // per port, to stripe large puts over
   std::int64_t verbs_stripe_above = 0;  // bytes
   VerbsConnect verbs_connect = VerbsConnect::kAuto;
-  std::int64_t verbs_gid_index = 0;      // -1: chosen
-  std::int64_t verbs_traffic_class = 0;  // -1: the system's
+  std::int64_t verbs_gid_index = 0;      // -1: chosen by Dunlin
+  std::int64_t verbs_traffic_class = 0;  // -1: the system's default
   std::int64_t verbs_service_level = 0;
   std::int64_t verbs_timeout = 0;  // the n of 4.096 us * 2^n
   std::int64_t verbs_retry_count = 0;
-  VerbsGpu verbs_gpu = VerbsGpu::kAuto;  // how GPU memory is reached
-  std::int64_t verbs_near_gpu = 0;       // its number; -1: the current one, if any
-  std::int64_t ucx_queue_depth = 0;      // operations that a ucx lane holds at a time
+  VerbsGpu verbs_gpu = VerbsGpu::kAuto;  // how verbs accesses GPU memory
+  std::int64_t verbs_near_gpu = 0;       // CUDA device number; -1: the current device
+  std::int64_t ucx_queue_depth = 0;      // outstanding operations of a ucx lane
   RmaMode ucx_rma = RmaMode::kAuto;
   std::string algorithms;   // COLLECTIVE=ALGORITHM, separated by commas
-  std::string tuning_file;  // of measured choices of algorithms
+  std::string tuning_file;  // the algorithms that measured fastest
   LogLevel log_level = LogLevel::kWarn;
   std::string trace_file;              // "%r" becomes the rank
-  std::int64_t fusion_threshold = 0;   // bytes of small tensors in one message; 0: no fusion
-  std::int64_t nodes_per_machine = 0;  // 0: the ranks of a host are a machine
-  std::string timeline;                // of dunlin.torch
+  std::int64_t fusion_threshold = 0;   // most bytes of small tensors in one message; 0: no fusion
+  std::int64_t nodes_per_machine = 0;  // 0: the ranks of a host
+  std::string timeline;                // prefix of the timeline files of dunlin.torch
 
   static Result<Config> parse(const Environment& environment);
   static Result<Config> from_environment() { return parse(Environment::of_process()); }
 };
 
-// A row of the table, for `dunlin-info --config` and the documentation.
+// A row of the table, for `dunlin-info --config`.
 struct ConfigEntry {
   std::string name;           // DUNLIN_...
-  std::string default_value;  // as it would be written
-  std::string unit;           // "", "ms", ...
+  std::string default_value;  // as in the environment
+  std::string unit;           // of plain numbers, such as "ranks"; times and sizes contain theirs
   std::string range;
   std::string help;
-  std::string value;  // what is in force; secrets are hidden
+  std::string value;  // the value in use; secrets are hidden
   bool is_set = false;
 };
 std::vector<ConfigEntry> describe(const Config& config, const Environment& environment);

@@ -1,5 +1,5 @@
-// Counters per peer: what was moved, and what was waited for. Plain numbers, written by the owner
-// thread of the lanes; other threads may read a slightly old value.
+// Counters per peer: operations, bytes and waits. They are plain numbers that the owner thread of
+// the lanes writes. Other threads may read slightly old values.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ struct PeerCounters {
   std::uint64_t gets = 0;
   std::uint64_t get_bytes = 0;
   std::uint64_t atomics = 0;
-  std::uint64_t busy = 0;           // operations refused by flow control
+  std::uint64_t busy = 0;           // operations that flow control refused
   std::uint64_t messages_sent = 0;  // channel messages
   std::uint64_t messages_received = 0;
-  std::uint64_t credit_waits = 0;  // sends that found no free slot
+  std::uint64_t credit_waits = 0;  // sends that had to wait for a free slot
 };
 
 class Counters {
@@ -30,7 +30,7 @@ class Counters {
   PeerCounters& peer(Rank rank) { return peers_[rank.index()]; }
   const PeerCounters& peer(Rank rank) const { return peers_[rank.index()]; }
   PeerCounters total() const;
-  // A line per peer that anything happened with; printed when a deadline passes.
+  // One line per peer that was used. It is printed when a deadline passes.
   std::string dump() const;
 
  private:

@@ -1,4 +1,4 @@
-// Fd: a file descriptor that closes itself. Owned by whoever holds it.
+// Fd owns a file descriptor and closes it.
 #pragma once
 
 #include <unistd.h>

@@ -1,9 +1,9 @@
-// Logging: four macros over spdlog. A message's arguments are evaluated only when its level is on.
-// Messages go to standard error, one line each, with the rank: "dunlin[3] warning: ...". Any
+// Logging: four macros over spdlog. The arguments of a message are evaluated only when its level is
+// enabled. A message is one line on standard error with the rank: "dunlin[3] warning: ...". Any
 // thread.
 //
-// A failure is logged once, where it is decided what to do about it; a Status that is passed up is
-// not. spdlog's own headers stay out of this one: its templates cost seconds per file.
+// A failure is logged once, by the code that handles it. A Status that is returned to the caller is
+// not logged. This header does not include spdlog, whose templates cost seconds per source file.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,13 +19,13 @@ class logger;
 
 namespace dunlin {
 
-// Sets the process's level and the rank that its messages carry. The logger is the one thing that
-// is shared by all contexts of a process.
+// Sets the level of this process and the rank that its messages carry; a negative rank is omitted.
+// All contexts of a process share the logger.
 void configure_log(LogLevel level, Rank rank);
 
 bool is_logged(LogLevel level);
 void write_log(LogLevel level, const std::string& text);
-// To add sinks to, for example; needs <spdlog/logger.h>.
+// The logger itself, for changes such as adding a sink. Using it needs <spdlog/logger.h>.
 spdlog::logger& logger();
 
 }  // namespace dunlin

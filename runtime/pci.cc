@@ -13,17 +13,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// From the root of the PCIe tree to the device, "pci0000:3a", "0000:3a:00.0", ..., a bridge each
-// but for the first and the last; empty for what isn't there or not on PCIe.
-std::vector<std::string> way_to(const fs::path& device) {
+// The path from the PCIe root to the device: "pci0000:3a", "0000:3a:00.0", ... The elements between
+// the first and the last are bridges. Empty when the device does not exist or is not on PCIe.
+std::vector<std::string> path_from_root(const fs::path& device) {
   std::error_code error;
-  std::vector<std::string> way;
+  std::vector<std::string> path;
   for (const fs::path& part : fs::canonical(device, error)) {
     const bool is_root =
         part.native().starts_with("pci") && part.native().find(':') != std::string::npos;
-    if (!way.empty() || is_root) way.push_back(part);
+    if (!path.empty() || is_root) path.push_back(part);
   }
-  return way;
+  return path;
 }
 
 Proximity by_nodes(std::optional<int> one, std::optional<int> other) {
@@ -41,7 +41,7 @@ const char* in_words(Proximity proximity) {
     case Proximity::kHostBridge:
       return "on one PCIe root";
     case Proximity::kNode:
-      return "on one NUMA node, as far as is known";
+      return "on one NUMA node, as far as the kernel knows";
     case Proximity::kSystem:
       return "on different NUMA nodes";
   }
@@ -55,15 +55,15 @@ std::optional<int> numa_node_of(const fs::path& device) {
 }
 
 Proximity proximity(const fs::path& one, const fs::path& other) {
-  const std::vector<std::string> here = way_to(one);
-  const std::vector<std::string> there = way_to(other);
-  const auto parting =
+  const std::vector<std::string> here = path_from_root(one);
+  const std::vector<std::string> there = path_from_root(other);
+  const auto shared =
       std::mismatch(here.begin(), here.end(), there.begin(), there.end()).first - here.begin();
-  if (parting == 0) return by_nodes(numa_node_of(one), numa_node_of(other));
-  if (parting == 1) return Proximity::kHostBridge;
-  // A switch is a bridge upstream, which both have, and one downstream on each side.
+  if (shared == 0) return by_nodes(numa_node_of(one), numa_node_of(other));
+  if (shared == 1) return Proximity::kHostBridge;
+  // A switch is one upstream bridge, which both paths contain, and one downstream bridge on each.
   const auto length = static_cast<std::ptrdiff_t>(std::max(here.size(), there.size()));
-  return length - parting <= 2 ? Proximity::kSwitch : Proximity::kSwitches;
+  return length - shared <= 2 ? Proximity::kSwitch : Proximity::kSwitches;
 }
 
 Proximity proximity_to_this_thread(const fs::path& device) {

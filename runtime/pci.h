@@ -1,5 +1,5 @@
-// Where devices of this host hang on PCIe, as sysfs tells it. A device is its folder there:
-// /sys/bus/pci/devices/0000:3b:00.0, or /sys/class/infiniband/mlx5_0/device.
+// The PCIe topology of this host, read from sysfs. A device is given by its folder in sysfs, such
+// as /sys/bus/pci/devices/0000:3b:00.0 or /sys/class/infiniband/mlx5_0/device.
 #pragma once
 
 #include <cstdint>
@@ -8,26 +8,26 @@
 
 namespace dunlin {
 
-// What the way between two devices leads through, the shortest first; in brackets what
-// `nvidia-smi topo -m` calls it.
+// What the path between two devices crosses, from the shortest path to the longest. The names of
+// `nvidia-smi topo -m` stand in parentheses.
 enum class Proximity : std::uint8_t {
   kSwitch,      // one PCIe switch or bridge (PIX)
-  kSwitches,    // several of them (PXB)
+  kSwitches,    // several PCIe switches or bridges (PXB)
   kHostBridge,  // the root of their PCIe tree (PHB)
-  kNode,        // the NUMA node that both belong to, or that the kernel names for neither (NODE)
-  kSystem,      // the interconnect of NUMA nodes (SYS)
+  kNode,        // one NUMA node, or at least one device has no known node (NODE)
+  kSystem,      // the interconnect between NUMA nodes (SYS)
 };
 
-// "behind one PCIe switch", ...
+// The words for messages, such as "behind one PCIe switch".
 const char* in_words(Proximity proximity);
 
-// Nothing: the kernel names none, or there is no such device.
+// Returns nullopt when the device does not exist or the kernel knows no NUMA node for it.
 std::optional<int> numa_node_of(const std::filesystem::path& device);
 
-// Of devices that exist; what isn't on PCIe is as near as its NUMA node.
+// Both devices must exist. A device that is not on PCIe is compared by its NUMA node.
 Proximity proximity(const std::filesystem::path& one, const std::filesystem::path& other);
 
-// To the calling thread: kNode or kSystem.
+// The proximity between the device and the CPU of the calling thread: kNode or kSystem.
 Proximity proximity_to_this_thread(const std::filesystem::path& device);
 
 }  // namespace dunlin

@@ -28,8 +28,8 @@ bool is_final(PeerState state) {
   return state == PeerState::kLeft || state == PeerState::kDead;
 }
 
-// The state letter of /proc/<pid>/stat; 0 when there is no such process. The name before it stands
-// in parentheses and may itself contain any character.
+// The state character of /proc/<pid>/stat; 0 when there is no such process. The name of the program
+// precedes it in parentheses and may itself contain any character.
 char process_state(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -62,7 +62,7 @@ void PeerTable::mark(Rank rank, PeerState state, std::string reason) {
     if (before == state || is_final(before)) return;
     peer.reason = std::move(reason);
     peer.state.store(state, std::memory_order_relaxed);
-    // Pairs with the acquire load of version(): who sees the new version sees the state.
+    // Pairs with the acquire load of version(): a thread that sees the new version sees the state.
     version_.fetch_add(1, std::memory_order_release);
   }
   notify(rank);
@@ -80,18 +80,18 @@ pid_t PeerTable::local_pid(Rank rank) const {
 std::string PeerTable::diagnose(Rank rank) const {
   const pid_t pid = local_pid(rank);
   if (pid == 0) return "";
-  switch (const char letter = process_state(pid)) {
+  switch (const char code = process_state(pid)) {
     case 0:
       return fmt::format("process {} has ended", pid);
     case 'X':
     case 'Z':
-      return fmt::format("process {} has ended (state {})", pid, letter);
+      return fmt::format("process {} has ended (state {})", pid, code);
     case 'T':
       return fmt::format("process {} is stopped (state T)", pid);
     case 't':
       return fmt::format("process {} is held by a debugger (state t)", pid);
     case 'D':
-      return fmt::format("process {} waits inside the kernel (state D)", pid);
+      return fmt::format("process {} is waiting inside the kernel (state D)", pid);
     default:
       return fmt::format("process {} is running", pid);
   }

@@ -1,9 +1,9 @@
-// PeerTable: what this process knows of the life of every rank of its job.
+// PeerTable: the state of every rank of the job, as far as this process knows.
 //
-// Written by whoever learns something (the bootstrap's monitor thread: end of a local process by
-// pidfd, notices and heartbeats through the coordinator; a transport: a broken connection), read by
-// every wait. Reading a state is one relaxed load; `version()` changes with every change of any
-// state, so that a wait loop needs to look at one word only. Any thread, everywhere.
+// Two kinds of code write it. The monitor thread of the bootstrap learns from pidfds that a local
+// process has ended, and from the coordinator about all other ranks. A transport learns that a
+// connection is broken. Every wait reads it: a state is one relaxed load, and version() changes
+// with every change of any state, so that a wait loop checks one word. Any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -24,10 +24,10 @@ namespace dunlin {
 enum class PeerState : std::uint8_t {
   // Present:
   kAlive,
-  kStalled,  // lives, but has been silent for too long (stopped, swapped out, stuck host)
+  kStalled,  // has sent no heartbeat for too long (stopped, swapped out, stuck host)
   // Gone:
-  kLeft,  // said good-bye: what it still owes will not come
-  kDead,  // its process or its connection ended without a good-bye
+  kLeft,  // has left the job; it completes nothing that it still owes
+  kDead,  // its process or its connection ended, and it had not left the job
 };
 const char* to_string(PeerState state);
 
@@ -39,7 +39,6 @@ class PeerTable {
   PeerState state(Rank rank) const {
     return peers_[rank.index()].state.load(std::memory_order_relaxed);
   }
-  // Neither dead nor left.
   bool is_present(Rank rank) const { return state(rank) < PeerState::kLeft; }
   bool is_anybody_gone() const {
     for (int rank = 0; rank < size(); ++rank) {
@@ -47,27 +46,28 @@ class PeerTable {
     }
     return false;
   }
-  // What is known, in words: "dead: process 4711 ended (SIGKILL?)".
+  // The state and its reason: "dead: process 4711 ended (SIGKILL?)".
   std::string describe(Rank rank) const;
-  // ok while the peer is present; else kPeerDead with the peer and the reason.
+  // ok while the peer is present; otherwise kPeerDead with the peer and the reason.
   Status check(Rank rank) const { return is_present(rank) ? Status::ok() : report_gone(rank); }
   std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
-  // State changes. The first death stays: a dead or left rank never comes back to life.
+  // Changes a state. kLeft and kDead are final: later changes are ignored.
   void mark(Rank rank, PeerState state, std::string reason);
 
-  // The process id of a peer of this host (same pid namespace), where it is known: used to say
-  // whether a silent peer is stopped, and watched by the bootstrap's monitor. 0: not known.
+  // The process id of a peer on this host, in the same pid namespace; 0: not known. diagnose()
+  // reads its state, and the bootstrap's monitor thread watches the process.
   void set_local_pid(Rank rank, pid_t pid);
   pid_t local_pid(Rank rank) const;
-  // For a report on a peer that did not answer: "process 4711 is stopped (state T)", "process 4711
-  // is running", or "" when nothing is known. Reads /proc; for error paths.
+  // The text for an error about a peer that did not answer: "process 4711 is stopped (state T)", or
+  // "" when the process id is not known. Reads /proc, so it is for error paths only.
   std::string diagnose(Rank rank) const;
 
-  // Called after each change of a state or of a process id, on the thread that made it. It is for
-  // waking sleepers: it is short, takes no lock that a caller of mark() may hold, and calls neither
-  // mark() nor add_listener() nor remove_listener(). Returns a number for remove_listener(), after
-  // whose return the listener isn't running and never will.
+  // The listener is called after each change of a state or of a process id, on the thread that made
+  // the change. It serves to wake sleeping threads. It must be short, must take no lock that a
+  // caller of mark() may hold, and must not call mark(), add_listener() or remove_listener().
+  // Returns a number for remove_listener(). When that returns, the listener is not running and is
+  // not called again.
   int add_listener(std::function<void(Rank)> listener);
   void remove_listener(int number);
 

@@ -1,4 +1,4 @@
-// print: text to a stream. A full disk or a closed pipe comes back as an error.
+// print() writes text to a stream. A full disk or a closed pipe is an error.
 #pragma once
 
 #include <cerrno>
@@ -9,7 +9,7 @@
 
 namespace dunlin {
 
-// Written through to the descriptor when it returns.
+// Flushes: when it returns, the text has been written to the descriptor.
 inline Status print(std::string_view text, std::FILE* stream = stdout) {
   errno = 0;
   const bool is_written = std::fwrite(text.data(), 1, text.size(), stream) == text.size();
@@ -18,7 +18,7 @@ inline Status print(std::string_view text, std::FILE* stream = stdout) {
                             errno == 0 ? EIO : errno);
 }
 
-// To standard error. Where that can't be written, there is nobody left to tell.
+// Writes to standard error. Failure is ignored, as nothing is left to report it to.
 inline void print_error(std::string_view text) {
   (void)print(text, stderr);
 }

@@ -1,4 +1,4 @@
-// Rank: the strong type of a process's number in its job, 0 <= rank < size.
+// Rank: the number of a process in its job, 0 <= rank < size. Default-constructed: -1, no rank.
 #pragma once
 
 #include <compare>
@@ -12,7 +12,7 @@ class Rank {
   constexpr Rank() = default;
   constexpr explicit Rank(int value) : value_(value) {}
   constexpr int value() const { return value_; }
-  // For indexing arrays by rank.
+  // The value as an index into arrays by rank.
   constexpr std::size_t index() const { return static_cast<std::size_t>(value_); }
   constexpr auto operator<=>(const Rank&) const = default;
 

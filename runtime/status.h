@@ -1,9 +1,8 @@
-// Status and Result: how every boundary of Dunlin reports failure.
+// Status and Result: all interfaces of Dunlin report failures through them, never by exceptions.
 //
-// A Status is a code plus, for failures, a text and where the failure came from: the origin (errno,
-// a UCX or libibverbs status in words), the peer and the operation. `ok` and `busy` never allocate
-// and a Status is one word, so that it can be returned from the data path. No exceptions cross
-// Dunlin's interfaces.
+// A Status is a code. A failure also has a text, which names the operation and the origin (such as
+// an errno or the status of UCX or libibverbs in words), and possibly the peer. A Status is one
+// word, and ok and busy allocate nothing, so that the data path can return it.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +18,21 @@ namespace dunlin {
 
 enum class Code : std::uint8_t {
   kOk = 0,
-  kBusy,             // flow control: nothing was done; progress, then try again
-  kInvalidArgument,  // the caller's mistake: a value that can never work
+  kBusy,             // flow control: nothing was done; call progress() and try again
+  kInvalidArgument,  // an error of the caller: the value can never work
   kOutOfRange,       // a slice, an index or a rank beyond its bounds
   kNotFound,
   kAlreadyExists,
   kPermissionDenied,  // authentication failed, or the kernel refused
-  kUnavailable,       // not on this machine or not in this build
+  kUnavailable,       // missing on this host or in this build
   kDeadlineExceeded,
-  kPeerDead,     // the peer's process or connection is gone
-  kPeerStalled,  // the peer lives but makes no progress
-  kClosed,       // the object was closed; pending operations complete with this
-  kCorrupted,    // a checksum, a format or a protocol is violated
+  kPeerDead,     // the peer's process or connection has ended
+  kPeerStalled,  // the peer is alive but makes no progress
+  kClosed,       // the object was closed; its outstanding operations complete with this code
+  kCorrupted,    // data violate a checksum, a format or a protocol
   kResourceExhausted,
   kIoError,
-  kInternal,  // a bug in Dunlin
+  kInternal,  // a defect in Dunlin
 };
 
 const char* to_string(Code code);
@@ -41,12 +40,12 @@ const char* to_string(Code code);
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  // A failure (kOk and kBusy, which are none, become kInternal). `message` says what and where, in
-  // words that its reader can act on.
+  // A failure. kOk and kBusy are not failures and become kInternal. `message` says what failed and
+  // where, so that its reader can act on it.
   Status(Code code, std::string message);
   Status(const Status& other);
   Status& operator=(const Status& other);
-  // What was moved from is ok.
+  // A Status that was moved from is ok.
   Status(Status&& other) noexcept : word_(std::exchange(other.word_, kOkWord)) {}
   Status& operator=(Status&& other) noexcept {
     std::swap(word_, other.word_);
@@ -63,7 +62,7 @@ class [[nodiscard]] Status {
     status.word_ = kBusyWord;
     return status;
   }
-  // "<what>: <strerror(error)>"; the code follows from the errno.
+  // The message is "<what>: <strerror(error)>". The errno determines the code.
   static Status from_errno(std::string_view what, int error);
 
   bool is_ok() const { return word_ == kOkWord; }
@@ -74,10 +73,10 @@ class [[nodiscard]] Status {
   Code code() const { return is_error() ? detail().code : is_ok() ? Code::kOk : Code::kBusy; }
 
   std::string_view message() const { return is_error() ? detail().message : std::string_view{}; }
-  // The peer that the failure concerns, if it concerns one.
+  // The peer that the failure concerns, if any.
   std::optional<Rank> peer() const { return is_error() ? detail().peer : std::nullopt; }
 
-  // Adds what the layer above knows; both return *this for chaining and do nothing to ok and busy.
+  // Both add what the caller knows, return *this for chaining, and leave ok and busy unchanged.
   Status&& with_peer(Rank peer) &&;
   Status&& with_context(std::string_view context) &&;  // "<context>: <message>"
 
@@ -96,10 +95,10 @@ class [[nodiscard]] Status {
   Detail& detail() const { return *reinterpret_cast<Detail*>(word_); }
   void discard() noexcept;
 
-  std::uintptr_t word_ = kOkWord;  // or kBusyWord, or the address of a Detail that this owns
+  std::uintptr_t word_ = kOkWord;  // or kBusyWord, or the address of an owned Detail
 };
 
-// A value or the Status that says why there is none.
+// A value, or the Status that says why there is no value.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -119,7 +118,6 @@ class [[nodiscard]] Result {
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
 
-  // Ok when there is a value.
   Status status() const& { return is_ok() ? Status::ok() : std::get<1>(state_); }
   Status status() && { return is_ok() ? Status::ok() : std::get<1>(std::move(state_)); }
 
@@ -127,13 +125,14 @@ class [[nodiscard]] Result {
   std::variant<T, Status> state_;
 };
 
-// Returns from the enclosing function unless `expr` is ok (busy returns as well).
+// Returns the Status `expr` from the enclosing function unless it is ok. Busy returns as well.
 #define DUNLIN_TRY(expr)                                                                 \
   do {                                                                                   \
     if (::dunlin::Status try_status_ = (expr); !try_status_.is_ok()) return try_status_; \
   } while (false)
 
-// DUNLIN_ASSIGN(auto x, f()): x is the value of the Result, or the function returns its Status.
+// DUNLIN_ASSIGN(auto x, f()) sets x to the value of the Result f(). When there is no value, the
+// enclosing function returns its Status.
 #define DUNLIN_ASSIGN(lhs, expr) \
   DUNLIN_ASSIGN_IMPL_(DUNLIN_CONCAT_(try_result_, __LINE__), lhs, expr)
 #define DUNLIN_ASSIGN_IMPL_(result, lhs, expr)            \

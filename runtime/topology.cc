@@ -17,7 +17,7 @@ namespace {
 
 #ifdef DUNLIN_HAVE_HWLOC
 
-// The loaded topology; lives as long as the process, as loading takes milliseconds.
+// Loading the topology takes milliseconds, so it is kept until the process ends.
 hwloc_topology_t hwloc() {
   static hwloc_topology_t topology = [] {
     hwloc_topology_t made = nullptr;
@@ -31,7 +31,7 @@ hwloc_topology_t hwloc() {
   return topology;
 }
 
-// What this thread's affinity mask allows.
+// The CPUs that the affinity mask of this process allows.
 struct UsableCpus {
   hwloc_bitmap_t set = hwloc_bitmap_alloc();
   UsableCpus() {

@@ -1,5 +1,5 @@
-// The host as hwloc sees it: cores that this process may use, NUMA nodes, binding.
-// Built without hwloc, the counts come from the kernel and memory stays where the kernel puts it.
+// The topology of the host from hwloc: the cores that this process may use, NUMA nodes, binding.
+// In a build without hwloc, the kernel supplies the counts, and bind_memory() does nothing.
 #pragma once
 
 #include <cstddef>
@@ -20,22 +20,24 @@ struct HostTopology {
   std::vector<int> core_cpus;  // for each usable core: the OS number of its first hardware thread
 };
 
-// Of this host; found once, then kept. Any thread.
+// The topology of this host, which is read once. Any thread.
 const HostTopology& host_topology();
 
-// What tells this host from others: `configured` (Config::host_id), or the kernel's boot id.
+// Text that differs between hosts: `configured` (Config::host_id) or, when it is empty, the
+// kernel's boot id.
 std::string host_identity(const std::string& configured);
 
-// The cores that `ranks` processes of this host share, as far as one of them can tell: those that
-// this process may use or, where it seems to be bound to its own fair share of them, the host's.
+// An estimate of the number of cores that `ranks` processes on this host share. It is the number
+// that this process may use. When that looks like this process's share only, it is the number of
+// cores of the host.
 int cores_shared_by(int ranks);
 
 // NUMA node of the CPU that the calling thread runs on.
 int current_numa_node();
 
-// Prefers `node` (-1: the caller's) for pages of [data, data + size) that aren't touched yet. A
-// host with one node, or a kernel that refuses, leaves the kernel's own choice, which is local as
-// well.
+// Makes the kernel place the pages of [data, data + size) that have not been touched yet on NUMA
+// node `node`; -1: the calling thread's. When the host has one node or the kernel refuses, the
+// kernel's own placement stays, which is local too.
 void bind_memory(void* data, std::size_t size, int node);
 
 // Binds the calling thread to the `index`-th usable core.

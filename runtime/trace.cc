@@ -29,7 +29,7 @@ Result<std::unique_ptr<Trace>> Trace::open(const std::string& path, Rank rank, i
   if (path.empty()) return std::unique_ptr<Trace>();
   if (size > 1 && path.find("%r") == std::string::npos) {
     return Status(Code::kInvalidArgument,
-                  "DUNLIN_TRACE: the ranks would write to one file; put %r into its name");
+                  "DUNLIN_TRACE: all ranks would write to the same file; put %r into its name");
   }
   return std::make_unique<Trace>(path, rank, clock);
 }

@@ -1,10 +1,12 @@
-// Trace: what a process did when, as Chrome trace JSON (open it in Perfetto or chrome://tracing).
+// Trace records the events of a process as Chrome trace JSON, for Perfetto or chrome://tracing.
 //
-// Events go to a buffer that is allocated once; when it is full, further events are counted and the
-// file says how many were dropped. Names must be string literals. Owner thread only. The file is
-// written by write(), else by the destructor; its times are microseconds since the trace began, in
-// the clock that was handed in, and `pid` is the rank. `dunlin-plot trace` merges the files of all
-// ranks; `start_us`, when the trace began on that clock, lets it align those of one host.
+// Events go to a buffer that is allocated once. When it is full, further events are dropped, and
+// the file contains their number. Names must be string literals. Owner thread only.
+//
+// write() or else the destructor writes the file. Its times are microseconds since the trace began
+// on the given clock, and `pid` is the rank. `start_us` is the time at which the trace began on
+// that clock: `dunlin-plot trace`, which merges the files of all ranks, aligns the ranks of a host
+// by it.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +23,11 @@ namespace dunlin {
 
 class Trace {
  public:
-  // That of Config::trace_file, or null where it is empty. kInvalidArgument where the `size` ranks
-  // of a job would write to one file.
+  // `path` is Config::trace_file; when it is empty, the result is null. kInvalidArgument when the
+  // `size` ranks of the job would write to the same file.
   static Result<std::unique_ptr<Trace>> open(const std::string& path, Rank rank, int size,
                                              const Clock& clock);
-  // `path`: "%r" in it becomes the rank.
+  // "%r" in `path` becomes the rank.
   Trace(std::string path, Rank rank, const Clock& clock, std::size_t capacity = kDefaultCapacity);
   ~Trace();
   Trace(const Trace&) = delete;
@@ -36,7 +38,8 @@ class Trace {
   const Clock& clock() const { return clock_; }
   const std::string& path() const { return path_; }
 
-  // Writes all events so far. The destructor does it for who hasn't, and logs the error.
+  // Writes all events so far. The destructor calls it unless it was called before, and logs an
+  // error.
   Status write();
 
  private:
@@ -57,7 +60,7 @@ class Trace {
   bool is_written_ = false;
 };
 
-// Spans a scope; costs one test when there is no trace.
+// Records a span from its construction to its destruction. `trace` may be null.
 class TraceSpan {
  public:
   TraceSpan(Trace* trace, const char* name, std::int64_t argument = 0)

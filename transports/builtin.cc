@@ -1,4 +1,4 @@
-// The one place that names all backends.
+// The list of the backends in this build. No other file includes the headers of all of them.
 #include <fmt/format.h>
 
 #include "transports/fabric.h"
@@ -16,7 +16,7 @@ namespace dunlin::transport {
 namespace {
 
 #if !defined(DUNLIN_HAVE_UCX) || !defined(DUNLIN_HAVE_VERBS)
-// Stands for a backend that this build is without.
+// A factory in place of a backend that this build does not contain. It reports what was missing.
 TransportFactory absent(const char* name, const char* needed) {
   return {name, [needed](const TransportContext&) -> Result<std::unique_ptr<Transport>> {
             return Status(Code::kUnavailable, fmt::format("this build is without {}", needed));

@@ -17,7 +17,8 @@ std::string address_key(Rank rank) {
   return fmt::format("fabric/{}", rank.value());
 }
 
-// The address that `encoded` (of publish_addresses) holds for a transport; nothing if it has none.
+// Returns the address that `encoded`, made by publish_addresses(), holds for a transport, or
+// nothing if the peer does not have this transport.
 Result<std::optional<Bytes>> find_address(std::span<const std::byte> encoded,
                                           std::string_view name) {
   ByteReader reader(encoded);
@@ -75,7 +76,7 @@ Status Fabric::start(const std::vector<TransportFactory>& factories) {
       for (const TransportFactory& made : factories)
         known += (known.empty() ? "" : ", ") + made.name;
       return {Code::kInvalidArgument,
-              fmt::format("no transport '{}' in this build; there are: {}", name, known)};
+              fmt::format("this build has no transport '{}'; it has: {}", name, known)};
     }
     auto transport = factory->make(TransportContext{rank(), bootstrap_.job().local_rank,
                                                     transports_.size(), *board_, peers(),
@@ -87,9 +88,9 @@ Status Fabric::start(const std::vector<TransportFactory>& factories) {
     }
   }
   if (transports_.empty()) return {Code::kUnavailable, "no transport works here: " + left_out_};
-  news_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (news_fd_ < 0) return Status::from_errno("eventfd", errno);
-  wait_fds_.push_back(news_fd_);
+  wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (wake_fd_ < 0) return Status::from_errno("eventfd", errno);
+  wait_fds_.push_back(wake_fd_);
   for (const auto& transport : transports_) {
     wait_fds_.insert(wait_fds_.end(), transport->wait_fds().begin(), transport->wait_fds().end());
   }
@@ -112,12 +113,12 @@ Fabric::~Fabric() {
     connection.link->data().close();
     connection.link->control().close();
   }
-  retired_.clear();
+  kept_.clear();
   dropped_.clear();
   connections_.clear();
   transports_.clear();
   if (listener_ >= 0) peers().remove_listener(listener_);
-  if (news_fd_ >= 0) close(news_fd_);
+  if (wake_fd_ >= 0) close(wake_fd_);
 }
 
 Result<Link*> Fabric::link(Rank peer) {
@@ -133,7 +134,8 @@ Result<Link*> Fabric::link(Rank peer) {
 }
 
 Result<Fabric::Connection> Fabric::connect(Rank peer) {
-  DUNLIN_ASSIGN(const Bytes addresses, bootstrap_.lookup(address_key(peer), config_.deadline));
+  DUNLIN_ASSIGN(const Bytes addresses,
+                bootstrap_.lookup_from(peer, address_key(peer), config_.deadline));
   Connection connection;
   std::string refusals = left_out_;
   for (std::size_t i = 0; i < transports_.size(); ++i) {
@@ -167,12 +169,12 @@ void Fabric::drop_link(Rank peer) {
   found->second.link->control().close();
   dropped_.push_back(std::move(found->second.link));
   connections_.erase(found);
-  sweep_retired();
+  release_done();
 }
 
-void Fabric::sweep_retired() {
-  std::erase_if(retired_, [](const auto& object) { return object->is_done(); });
-  if (retired_.empty()) dropped_.clear();
+void Fabric::release_done() {
+  std::erase_if(kept_, [](const auto& object) { return object->is_done(); });
+  if (kept_.empty()) dropped_.clear();
 }
 
 std::string Fabric::explain(Rank peer) {
@@ -235,23 +237,24 @@ Result<std::unique_ptr<RemoteRegion>> Fabric::import_region(Rank peer,
 }
 
 void Fabric::wake() {
-  eventfd_write(news_fd_, 1);
+  eventfd_write(wake_fd_, 1);
 }
 
-// Hot: the functions that messages pass through here and in transports/verbs lie together.
+// Hot, so that the linker places it next to the other functions that every message passes through.
 [[gnu::hot]] std::size_t Fabric::progress() {
   std::size_t events = 0;
-  // Looking in vain into an idle transport can take as long as a cache line takes to get here.
-  const bool asks_all = ++turns_ % kTurnsPerIdleLook == 0;
+  // Polling an idle transport in vain can take as long as a cache line takes to arrive here.
+  const bool polls_all = ++turns_ % kTurnsPerIdlePoll == 0;
   for (const auto& transport : transports_) {
-    if (asks_all || transport->is_in_use()) events += transport->progress();
+    if (polls_all || transport->is_in_use()) events += transport->progress();
   }
-  if (!retired_.empty()) sweep_retired();
+  if (!kept_.empty()) release_done();
   return events;
 }
 
 bool Fabric::arm() {
-  turns_ = kTurnsPerIdleLook - 1;  // what keeps a transport awake may be in an idle one
+  turns_ =
+      kTurnsPerIdlePoll - 1;  // the next progress() polls all, as an idle one may prevent sleep
   bool is_quiet = true;
   for (const auto& transport : transports_) is_quiet = transport->arm() && is_quiet;
   return is_quiet;
@@ -260,10 +263,10 @@ bool Fabric::arm() {
 void Fabric::disarm() {
   for (const auto& transport : transports_) transport->disarm();
   eventfd_t news;
-  (void)eventfd_read(news_fd_, &news);  // EAGAIN: there are none
+  (void)eventfd_read(wake_fd_, &news);  // EAGAIN if wake() was not called
 }
 
-Status Fabric::report_loss(const std::vector<Awaited>& awaited, TimePoint began) const {
+Status Fabric::report_death(const std::vector<Awaited>& awaited, TimePoint began) const {
   const PeerTable& peers = bootstrap_.peers();
   for (const Awaited& wait : awaited) {
     if (peers.is_present(wait.peer)) continue;

@@ -1,10 +1,13 @@
-// Fabric: one process's view of its peers. It owns the transports that work here and the links to
-// the peers spoken to so far, picks the transport per peer (the selector), registers memory with
-// all of them at once, and is what a process progresses and waits on.
+// Fabric: one process's view of its peers.
 //
-// A process may hold several fabrics (threads as ranks in tests). Owner thread only; the owner may
-// change where a lock orders the old one's calls before the new one's. Regions and everything built
-// on the links have to go before the fabric goes.
+// A fabric owns the transports that work in this process and the links to the peers that it has
+// communicated with so far. It picks one transport per peer, registers memory with all transports
+// at once, and is what a process progresses and waits on.
+//
+// A process may have several fabrics; tests run threads as ranks, each with its own. All calls come
+// from the fabric's owner thread, except where stated. Another thread may become the owner if a
+// lock orders the calls of the old owner before those of the new one. Regions, and everything else
+// that uses the links, must be destroyed before the fabric.
 #pragma once
 
 #include <map>
@@ -22,31 +25,34 @@
 
 namespace dunlin::transport {
 
-// The transports of this build, in no order; Config::transports says which are used and in which.
+// The transports of this build, in no particular order. Config::transports lists those to use, in
+// order of preference.
 std::vector<TransportFactory> builtin_transports();
 
-// A peer that somebody waits for, and for what ("the barrier", "model 17").
+// A peer that a wait depends on, and what the wait is for ("the barrier", "model 17").
 struct Awaited {
   Rank peer;
   std::string what;
 };
 
-// What lanes still work on though its owner is gone: completions and the memory that they stand
-// for.
-class Retired {
+// Completions, and the memory of their operations, that lanes may still use after the object that
+// posted the operations was destroyed. See Fabric::keep_until_done().
+class KeptUntilDone {
  public:
-  virtual ~Retired() = default;
+  virtual ~KeptUntilDone() = default;
+  // Whether all operations have completed, so that no lane uses the memory any more.
   virtual bool is_done() const = 0;
 };
 
 class Fabric final : public Progressor {
  public:
-  // Notification cells per process: 1 MiB of them, enough for a depth of 8 with 2,000
-  // in-neighbours.
+  // Notification cells per process. They take 1 MiB, and suffice for queues of depth 8 from 2,000
+  // in-neighbors.
   static constexpr std::size_t kCells = 16384;
 
-  // Publishes this process's addresses. Everything handed in outlives the fabric. Fails when none
-  // of config.transports works here; one that doesn't is left out with an explanation in explain().
+  // Makes the transports and publishes this process's addresses through the bootstrap. All
+  // arguments must outlive the fabric. A transport that does not work here is left out; explain()
+  // says why. Fails if none of config.transports works.
   static Result<std::unique_ptr<Fabric>> create(Bootstrap& bootstrap, const Config& config,
                                                 const Clock& clock, Trace* trace = nullptr) {
     return create(bootstrap, config, clock, trace, builtin_transports());
@@ -64,27 +70,33 @@ class Fabric final : public Progressor {
   Counters& counters() { return counters_; }
   const Config& config() const { return config_; }
   const Clock& clock() const { return clock_; }
-  Trace* trace() { return trace_; }  // null: not traced
+  Trace* trace() { return trace_; }  // null if nothing is traced
 
-  // The link to a peer, connected on first use over the first transport of the list that reaches
-  // it. Blocks for the peer's address (config.deadline). kUnavailable says for each transport why
-  // not.
+  // Returns the link to a peer. The first call connects, over the first transport of
+  // config.transports that reaches the peer. It blocks for up to config.deadline until the peer has
+  // published its address. kUnavailable says for each transport why it cannot be used.
   Result<Link*> link(Rank peer);
-  // Closes the link to a peer that is gone; regions imported through it have to be gone or retired.
+  // Closes the link to a dead peer. Regions imported through the link must have been destroyed, or
+  // be part of what keep_until_done() keeps.
   void drop_link(Rank peer);
-  // Keeps `object` until it is done (its operations have completed), at the latest to the fabric's
-  // end.
-  void retire(std::unique_ptr<Retired> object) { retired_.push_back(std::move(object)); }
-  // Which transport the peer got and why those before it did not do; connects if need be.
+  // Keeps `object` until its operations have completed, but not beyond the end of the fabric.
+  void keep_until_done(std::unique_ptr<KeptUntilDone> object) {
+    kept_.push_back(std::move(object));
+  }
+  // Names the transport used for the peer and says why those before it in the list are not used.
+  // Connects to the peer if there is no link yet.
   std::string explain(Rank peer);
-  // The name of the peer's transport; empty before its link is made.
+  // The name of the transport used for the peer, or "" before the first link(peer).
   std::string_view transport_of(Rank peer) const;
 
-  // Makes memory usable as source and, where its kind allows, as target.
+  // Registers memory with every transport, so that it can be the local end of operations and, if
+  // its kind allows, the target of peers' operations. Transports that cannot access this kind of
+  // memory are skipped; fails with kUnavailable if all are.
   Result<std::unique_ptr<LocalRegion>> register_memory(std::shared_ptr<MemoryRegion> memory);
-  // Allocated as the configuration says, and registered.
+  // Allocates memory as the configuration says, and registers it.
   Result<std::unique_ptr<LocalRegion>> allocate(std::size_t size);
-  // `descriptor`: LocalRegion::descriptor() of the peer.
+  // Makes a peer's region usable here. `descriptor` is what LocalRegion::descriptor() returned at
+  // the peer. Connects to the peer if there is no link yet.
   Result<std::unique_ptr<RemoteRegion>> import_region(Rank peer,
                                                       std::span<const std::byte> descriptor);
 
@@ -93,18 +105,22 @@ class Fabric final : public Progressor {
   void disarm() override;
   const std::vector<int>& wait_fds() const override { return wait_fds_; }
 
-  // Makes whoever sleeps in a wait look at its condition once more. Any thread.
+  // Makes a thread that sleeps in wait() check its condition again. May be called by any thread.
   void wake();
 
-  // Blocks until `ready()` isn't busy, and returns what it returned. `describe()` lists the peers
-  // that are still waited for (a vector of Awaited): if one of them dies, kPeerDead names it at
-  // once; after `timeout`, kDeadlineExceeded says who was waited for, for what, for how long, and
-  // whether it is stopped.
+  // True if something else wants this thread's core. Then loops outside wait() should not spin.
+  bool shares_core() { return waiter_.shares_core(); }
+
+  // Blocks until `ready()` returns something other than kBusy, and returns that. `describe()`
+  // returns a vector of Awaited: the peers that are still missing. If one of them dies, wait()
+  // returns kPeerDead at once and names the peer. After `timeout` it returns kDeadlineExceeded, or
+  // kPeerStalled if one of the peers is stopped. The message lists each missing peer, what was
+  // awaited from it, and for how long.
   template <typename Ready, typename Describe>
   Status wait(Ready&& ready, Describe&& describe, Duration timeout) {
     const TimePoint began = clock_.now();
     std::uint64_t seen = ~std::uint64_t{0};
-    bool is_anybody_gone = false;  // then whoever is waited for next may be
+    bool is_anybody_gone = false;  // once true, describe() may name a dead peer at any later time
     Status status = waiter_.until(
         [&]() -> Status {
           if (Status outcome = ready(); !outcome.is_busy()) return outcome;
@@ -113,7 +129,7 @@ class Fabric final : public Progressor {
             is_anybody_gone = peers().is_anybody_gone();
           }
           if (!is_anybody_gone) return Status::busy();
-          return report_loss(describe(), began);
+          return report_death(describe(), began);
         },
         began + timeout);
     if (status.code() != Code::kDeadlineExceeded || !status.message().empty()) return status;
@@ -121,7 +137,8 @@ class Fabric final : public Progressor {
   }
 
  private:
-  static constexpr std::uint32_t kTurnsPerIdleLook = 16;
+  // Transports that are not in use are progressed in every 16th turn only.
+  static constexpr std::uint32_t kTurnsPerIdlePoll = 16;
 
   struct Connection {
     std::unique_ptr<Link> link;
@@ -133,9 +150,9 @@ class Fabric final : public Progressor {
   Status start(const std::vector<TransportFactory>& factories);
   Status publish_addresses();
   Result<Connection> connect(Rank peer);
-  void sweep_retired();
-  // Busy while all awaited peers are present.
-  Status report_loss(const std::vector<Awaited>& awaited, TimePoint began) const;
+  void release_done();
+  // kBusy while all awaited peers are present, otherwise the kPeerDead to report.
+  Status report_death(const std::vector<Awaited>& awaited, TimePoint began) const;
   Status report_deadline(const std::vector<Awaited>& awaited, TimePoint began) const;
 
   Bootstrap& bootstrap_;
@@ -145,16 +162,15 @@ class Fabric final : public Progressor {
   Counters counters_;
   std::unique_ptr<NotifyBoard> board_;
   std::vector<std::unique_ptr<Transport>> transports_;
-  std::string left_out_;  // transports that don't work here, and why
+  std::string left_out_;  // names the transports that do not work here, and why
   std::map<Rank, Connection> connections_;
-  std::vector<std::unique_ptr<Link>>
-      dropped_;  // closed; kept as long as something retired may refer to them
-  std::vector<std::unique_ptr<Retired>> retired_;
-  std::uint32_t turns_ = 0;  // of progress()
+  std::vector<std::unique_ptr<Link>> dropped_;  // closed, but kept_ may still refer to them
+  std::vector<std::unique_ptr<KeptUntilDone>> kept_;
+  std::uint32_t turns_ = 0;  // calls of progress()
   std::vector<int> wait_fds_;
-  int news_fd_ = -1;  // eventfd: the state of a peer has changed
-  int listener_ = -1;
-  int chore_ = 0;  // 0: none
+  int wake_fd_ = -1;   // an eventfd, written by wake()
+  int listener_ = -1;  // of the PeerTable, which wakes this fabric
+  int chore_ = 0;      // of the bootstrap, which progresses this fabric; 0: none
   Waiter waiter_;
 };
 

@@ -24,7 +24,7 @@ void Imports::revoke(std::uint64_t id) {
 
 Status check_import(const Link& link, const RemoteSlice& remote) {
   if (!static_cast<const ImportedRegion*>(remote.region())->is_revoked()) return Status::ok();
-  return Status(Code::kNotFound, "the peer has unregistered the region").with_peer(link.peer());
+  return Status(Code::kNotFound, "the peer has deregistered the region").with_peer(link.peer());
 }
 
 Status check_transfer_with_import(const Link& link, const LocalSlice& local,

@@ -1,5 +1,7 @@
-// Imports: the regions that were imported from one peer by a transport whose peer tells when it
-// unregisters one. Both ends know a region by a number that is never used twice.
+// Imports: the regions that a transport has imported from one peer.
+//
+// It serves transports whose peers announce that they deregister a region. Both ends identify a
+// region by a number that is never reused.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +15,16 @@ namespace dunlin::transport {
 
 class Imports;
 
-// Transports derive from it what they know besides. Owner thread only.
+// Transports derive their own classes from it. Owner thread only.
 class ImportedRegion : public RemoteRegion {
  public:
   ~ImportedRegion() override;
   std::uint64_t id() const { return id_; }
-  // The peer has unregistered it.
+  // Whether the peer has deregistered the region.
   bool is_revoked() const { return is_revoked_; }
 
  protected:
-  // `imports` outlives the region.
+  // `imports` must outlive the region.
   ImportedRegion(const Link& link, Imports& imports, std::uint64_t id, std::size_t size);
 
  private:
@@ -39,7 +41,7 @@ class Imports {
   Imports(const Imports&) = delete;
   Imports& operator=(const Imports&) = delete;
 
-  // The peer has unregistered its region of this number, imported or not.
+  // Records that the peer has deregistered its region `id`, which may be imported later or never.
   void revoke(std::uint64_t id);
 
  private:
@@ -48,9 +50,9 @@ class Imports {
   std::unordered_set<std::uint64_t> revoked_;
 };
 
-// kNotFound for an ImportedRegion that is revoked.
+// kNotFound if the peer has deregistered the region, which must be an ImportedRegion.
 Status check_import(const Link& link, const RemoteSlice& remote);
-// check_transfer(), then check_import() if there is anything to transfer.
+// check_transfer(), followed by check_import() unless the transfer is empty.
 Status check_transfer_with_import(const Link& link, const LocalSlice& local,
                                   const RemoteSlice& remote);
 

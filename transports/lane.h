@@ -1,20 +1,26 @@
-// Lane: an ordered path to one peer, the interface that everything above is built on.
+// Lane: an ordered path to one peer. Communication above this layer goes through lanes, except
+// where a peer's memory is mapped and is accessed directly.
 //
-// Operations are posted and complete later; their Completion fires exactly once, inside progress()
-// or already inside the call. All calls come from the owner thread.
+// A lane has four operations: put (write bytes into the peer's memory), notify (publish a sequence
+// number in a cell that the peer polls), put_notify (both in one operation) and flush (learn that
+// earlier operations are done). Some lanes have gets and atomics as well. A call posts an operation
+// and returns without waiting for it. The operation's Completion fires exactly once: during a later
+// progress(), or already during the call. All calls come from the thread that owns the lane.
 //
-// Ordering, the contract of every transport (each says in its README how it keeps it):
-//   - A notification becomes visible after the data of every put that was posted earlier on the
-//     same lane, and after earlier notifications of the lane.
-//   - Puts of one lane may land in any order, and piecewise, until a notification or a
-//     flush(kRemote).
-//   - There is no order between lanes, not even those of one link.
-// Completion of put, put_notify and notify means that the local buffer may be reused; that the peer
-// can see the data is said by flush(kRemote) only, or by the peer.
+// Ordering. Every transport keeps these rules; its README says how.
+//   - A notification becomes visible to the peer after the data of every put that was posted
+//     earlier on the same lane, and after the lane's earlier notifications.
+//   - Until such a notification or a flush(kRemote), the puts of a lane may land in any order, and
+//     in pieces.
+//   - Operations of different lanes are not ordered, not even if both lanes belong to one link.
 //
-// Errors: kBusy is flow control (nothing was posted: progress, then try again). Anything else that
-// is returned means that nothing was posted. What fails later fails in the Completion. Once the
-// peer is dead or the lane is closed, posting returns kPeerDead or kClosed.
+// Completion. When a put, put_notify or notify completes, its local buffer may be reused. That does
+// not mean that the peer can see the data: only the completion of a flush(kRemote), or an answer of
+// the peer, says so.
+//
+// Errors. A call that returns an error has posted nothing. kBusy is flow control: call progress()
+// and try again. An operation that fails after it was posted reports the error through its
+// Completion. Once the peer is dead or the lane is closed, posting returns kPeerDead or kClosed.
 #pragma once
 
 #include <cstddef>
@@ -22,37 +28,15 @@
 
 #include "runtime/rank.h"
 #include "runtime/status.h"
+#include "transports/completion.h"
 #include "transports/notification.h"
 #include "transports/remote_access.h"
 #include "transports/slice.h"
 
 namespace dunlin::transport {
 
-// The fate of one posted operation. Owned by the caller; has to live, unmoved, until it has fired,
-// and can be used again after reset().
-class Completion {
- public:
-  Completion() = default;
-  Completion(const Completion&) = delete;
-  Completion& operator=(const Completion&) = delete;
-
-  bool is_done() const { return is_done_; }
-  // Meaningful once done.
-  const Status& status() const { return status_; }
-  void reset() {
-    is_done_ = false;
-    status_ = Status::ok();
-  }
-
-  // For transports. Firing twice is a bug of the transport and ends the program.
-  void fire(Status status);
-
- private:
-  bool is_done_ = false;
-  Status status_;
-};
-
-// Null completions are allowed everywhere: nobody asks.
+// Fires the completion unless it is null. A caller that does not need an operation's outcome passes
+// null.
 inline void fire(Completion* completion, Status status) {
   if (completion != nullptr) completion->fire(std::move(status));
 }
@@ -63,28 +47,33 @@ inline void fire(Completion* completion) {
 class MappedCells;  // mapped_cells.h
 
 enum class Visibility : std::uint8_t {
-  kLocal,   // earlier operations have released their local buffers
-  kRemote,  // the peer can see all earlier puts
+  kLocal,   // the local buffers of all earlier operations may be reused
+  kRemote,  // the peer can see the data of all earlier puts
 };
 
 class Lane {
  public:
   virtual ~Lane() = default;
 
-  // Writes `from` over `to`; equal sizes, zero allowed.
+  // Writes the bytes of `from` into `to`. The slices must have equal sizes; zero is allowed.
   virtual Status put(LocalSlice from, RemoteSlice to, Completion* completion) = 0;
-  // put, then notify, as one operation.
+  // A put followed by a notification, as one operation with one completion.
   virtual Status put_notify(LocalSlice from, RemoteSlice to, const Notification& notification,
                             Completion* completion) = 0;
+  // Publishes the notification in a cell of the peer's board (transports/notification.h).
   virtual Status notify(const Notification& notification, Completion* completion) = 0;
+  // Completes once `visibility` holds for all operations that were posted earlier on this lane.
   virtual Status flush(Visibility visibility, Completion* completion) = 0;
-  // Null: this lane's transport, or one end's device, can't do it. Live as long as the lane.
+  // Optional abilities. Each returns null if the transport, or the device of either end, lacks the
+  // ability. The returned objects live as long as the lane.
   virtual RemoteReads* reads() { return nullptr; }
   virtual RemoteAtomics* atomics() { return nullptr; }
   virtual MappedCells* mapped_cells() { return nullptr; }
-  // Moves this lane's operations on; returns how many completed.
+  // Advances this lane's operations and fires the completions of those that are done. Returns how
+  // many operations completed.
   virtual std::size_t progress() = 0;
-  // Terminal: what is pending completes, with its own outcome or kClosed, before this returns.
+  // Closes the lane for good. Every pending operation completes before this returns, with its own
+  // outcome or with kClosed.
   virtual void close() noexcept = 0;
 };
 

@@ -1,11 +1,12 @@
-// MappedCells, Notifier: notifications without a call, where the peer's cells are memory of this
-// process.
+// MappedCells and Notifier: notifications that are inline stores instead of virtual calls.
 //
-// Between two threads of a core a cache line takes 50 ns; of a channel's message and its ACK, two
-// virtual calls and Notifications that travel through memory are some 5 ns. So a lane that has the
-// peer's board mapped has MappedCells, and the queues notify through a Notifier, whose stores
-// end up in their own code. Order, errors and counters are those of Lane::notify(). Owner thread
-// only.
+// A lane whose transport has the peer's board mapped (shared memory) offers MappedCells. The queues
+// (channel/queue.h) notify through a Notifier, which stores directly into the peer's cell if it
+// can, and calls Lane::notify() otherwise. Order, errors and counters are the same either way.
+//
+// The reason: a cache line takes 50 ns between two threads of a core. Two virtual calls, with
+// Notifications passed through memory, add some 5 ns to a channel's message and its ACK. Owner
+// thread only.
 #pragma once
 
 #include <atomic>
@@ -18,36 +19,36 @@ namespace dunlin::transport {
 
 class MappedCells {
  public:
-  // False: nothing was posted, and Lane::notify() says why.
+  // Returns false if nothing was posted. Lane::notify() then reports the reason.
   bool try_notify(const Notification& notification) {
-    if (!is_open() || !is_notification_right(notification, cells_.size())) [[unlikely]]
+    if (!is_open() || !is_notification_valid(notification, cells_.size())) [[unlikely]]
       return false;
     publish(notification);
     return true;
   }
 
  protected:
-  // What has to be looked at after each notification.
+  // Tells after each notification whether the owner of the cells must be woken up.
   struct Doorbell {
-    const std::atomic<std::uint32_t>& sleeping;  // not 0: the owner of the cells needs a wake()
-    bool needs_fence;                            // nobody else orders our stores before that look
+    const std::atomic<std::uint32_t>& sleeping;  // not 0: the owner sleeps and needs a wake()
+    bool needs_fence;  // the sleeper has no membarrier that orders our stores before this load
   };
 
-  // Everything lives as long as the lane.
+  // All arguments must outlive the lane.
   MappedCells(std::span<NotifyCell> cells, Doorbell doorbell, const PeerTable& peers, Rank peer,
               PeerCounters& counters)
       : cells_(cells), doorbell_(doorbell), peers_(peers), peer_rank_(peer), counters_(counters) {}
   ~MappedCells() = default;
 
-  // Without a Status to build: a few nanoseconds are what counts.
+  // Returns a bool because building a Status costs nanoseconds that matter here.
   bool is_open() const { return !is_closed_ && peers_.is_present(peer_rank_); }
-  // To an open lane, a notification that is right.
+  // Requires an open lane and a valid notification.
   void publish(const Notification& notification) {
     cells_[static_cast<std::size_t>(notification.id)].publish(notification);
     ++counters_.notifies;
     if (doorbell_.needs_fence) std::atomic_thread_fence(std::memory_order_seq_cst);
-    // Either the sleeper's last look at its cells sees the notification, or this sees that it
-    // sleeps: the fence, or the sleeper's membarrier, comes between our two accesses.
+    // Either the sleeper's last check of its cells sees the notification, or this load sees that it
+    // sleeps: the fence here, or the sleeper's membarrier, separates our two accesses.
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (doorbell_.sleeping.load(std::memory_order_relaxed) != 0) wake();
   }
@@ -61,7 +62,7 @@ class MappedCells {
   bool is_closed_ = false;
 };
 
-// A lane's notify(), by the shortest way that the lane has.
+// Posts notifications on a lane in the fastest way that the lane offers.
 class Notifier {
  public:
   explicit Notifier(Lane& lane) : lane_(lane), cells_(lane.mapped_cells()) {}
@@ -73,7 +74,7 @@ class Notifier {
 
  private:
   Lane& lane_;
-  MappedCells* cells_;  // the lane's; null: it can't
+  MappedCells* cells_;  // null if the lane has none
 };
 
 }  // namespace dunlin::transport

@@ -44,7 +44,7 @@ Result<NotifyId> NotifyBoard::allocate(std::size_t count) {
     return NotifyId(static_cast<std::uint32_t>(first));
   }
   return Status(Code::kResourceExhausted,
-                fmt::format("no {} neighbouring notification cells left of {}", count, size()));
+                fmt::format("no {} adjacent notification cells left of {}", count, size()));
 }
 
 void NotifyBoard::free(NotifyId first, std::size_t count) {

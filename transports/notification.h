@@ -1,13 +1,15 @@
-// Notifications: how a peer learns, without a message to receive, that data has landed.
+// Notifications: how a process learns that a peer's data has landed in its memory.
 //
-// Every process owns a board of cells, each a cache line in memory that its peers can write. A
-// notification stores a sequence number, and what goes with it, into one cell; the owner polls the
-// cell. A cell has one writer. Sequences in a cell only grow, and the latest wins: a reader may
-// miss values in between, so a cell counts ("up to n is done") or is not reused before it was read.
+// Every process owns a board of cells. A cell is one cache line. A notification stores a sequence
+// number, a tag, a length and up to 40 bytes of inline data in one cell of the receiver's board,
+// and the receiver polls the cell. Only one peer writes to a cell. The sequence numbers in a cell
+// only grow, and a newer notification overwrites an older one, so the reader may miss some. A cell
+// is therefore used as a counter ("everything up to n is done"), or is not written again before the
+// reader has read it.
 //
-// However a transport carries it (a release store, an immediate, an active message), the reader's
-// acquire load of `sequence` pairs with the store that publishes it: what the lane put before is
-// visible then.
+// Transports carry notifications in different ways: a release store, an RDMA immediate, an active
+// message. In all cases the reader's acquire load of `sequence` pairs with the release store that
+// publishes it, so everything that the lane put before the notification is visible afterwards.
 #pragma once
 
 #include <atomic>
@@ -25,28 +27,28 @@
 namespace dunlin::transport {
 
 inline constexpr std::size_t kCacheLine = 64;
-// What fits into a cell beside its numbers.
+// The capacity of a cell for inline data.
 inline constexpr std::size_t kInlineBytes = 40;
 
-// Index of a cell on a board.
+// The index of a cell on a board.
 enum class NotifyId : std::uint32_t {};
-// Of neighbouring cells, as NotifyBoard::allocate() hands them out.
+// The cell `offset` places after `first`, for adjacent cells made by NotifyBoard::allocate().
 constexpr NotifyId cell_at(NotifyId first, std::uint32_t offset) {
   return NotifyId(static_cast<std::uint32_t>(first) + offset);
 }
 
-// To be stored in cell `id` of the peer's board. `inline_data` (at most kInlineBytes) is copied
-// before the call returns.
+// What a lane is asked to store in cell `id` of the peer's board. The call that posts it copies
+// `inline_data`, which has at most kInlineBytes, before it returns.
 struct Notification {
   NotifyId id{};
   std::uint64_t sequence = 0;
-  std::uint64_t tag = 0;     // the user's
-  std::uint32_t length = 0;  // the user's: bytes of the message that this announces, say
+  std::uint64_t tag = 0;     // free for the caller
+  std::uint32_t length = 0;  // free for the caller, e.g. the size of the message it announces
   std::span<const std::byte> inline_data;
 };
 
-// memcpy for 1 to 64 bytes: two moves that overlap instead of a call, whose cost would
-// show beside that of moving one cache line.
+// memcpy for 1 to 64 bytes. It uses two overlapping moves. A call of memcpy would take a noticeable
+// part of the time in which one cache line travels.
 [[gnu::always_inline]] inline void copy_inline(std::byte* to, const std::byte* from,
                                                std::size_t size) {
   const auto ends = [&]<std::size_t kWidth>(std::integral_constant<std::size_t, kWidth>) {
@@ -75,7 +77,7 @@ struct alignas(kCacheLine) NotifyCell {
   std::uint32_t inline_size;
   std::byte inline_data[kInlineBytes];
 
-  // The one way to fill a cell; pairs with the reader's acquire load of `sequence`.
+  // Fills the cell. The release store pairs with the reader's acquire load of `sequence`.
   void publish(const Notification& notification) {
     tag = notification.tag;
     length = notification.length;
@@ -86,15 +88,16 @@ struct alignas(kCacheLine) NotifyCell {
 };
 static_assert(sizeof(NotifyCell) == kCacheLine && std::atomic<std::uint64_t>::is_always_lock_free);
 
-// The cells of one process, and who uses which. Owner thread only; peers write the cells.
+// The cells of one process, and which of them are in use. Peers write to the cells; all functions
+// are called by the owner thread only.
 class NotifyBoard {
  public:
   static Result<std::unique_ptr<NotifyBoard>> create(std::size_t cells);
-  // In memory that no other process can map, without a descriptor: for peers within this process.
+  // A board in private memory without a file descriptor, which only peers in this process can use.
   static std::unique_ptr<NotifyBoard> create_private(std::size_t cells);
 
-  // `count` neighbouring cells, with sequence 0. Freed cells are handed out again as late as
-  // possible.
+  // Allocates `count` adjacent cells and sets their sequence numbers to 0. Freed cells are reused
+  // as late as possible.
   Result<NotifyId> allocate(std::size_t count);
   void free(NotifyId first, std::size_t count);
 
@@ -113,10 +116,10 @@ class NotifyBoard {
   NotifyCell* cells() const { return reinterpret_cast<NotifyCell*>(memory_->data()); }
   bool is_free(std::size_t first, std::size_t count) const;
 
-  std::unique_ptr<NotifyCell[]> private_cells_;  // what memory_ wraps, if it isn't shared
+  std::unique_ptr<NotifyCell[]> private_cells_;  // wrapped by memory_; null if memory_ is shared
   std::shared_ptr<MemoryRegion> memory_;
   std::vector<bool> used_;
-  std::size_t next_ = 0;  // where the search starts
+  std::size_t next_ = 0;  // where the next search for free cells starts
 };
 
 }  // namespace dunlin::transport

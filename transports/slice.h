@@ -1,9 +1,10 @@
-// LocalSlice and RemoteSlice: the only things that a lane moves bytes between.
+// LocalSlice and RemoteSlice: lanes move bytes between a slice here and a slice at a peer.
 //
-// A LocalRegion is memory of this process, registered with every transport in use. Its descriptor,
-// carried to a peer by whatever means, becomes a RemoteRegion there. Slices are made from regions
-// by slice(), which checks the bounds, in release builds too, so that a lane need not check again.
-// Slices are borrowed: the region has to outlive the operation's completion.
+// A LocalRegion is memory of this process that is registered with the transports of its fabric. Its
+// descriptor is sent to a peer by any means; Fabric::import_region() makes a RemoteRegion of it
+// there. Regions are divided into slices by slice(), which checks the bounds in release builds too,
+// so lanes do not check them again. A slice refers to its region, which must outlive the completion
+// of every operation on the slice.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +22,15 @@ namespace dunlin::transport {
 
 class Link;
 
-// What one transport holds for a registered region (a memory handle, a local key); unregisters when
-// it goes. Peers that still put there get an error, and never reach memory that is used otherwise.
+// What one transport holds for a registered region, such as a memory handle or a local key. The
+// destructor deregisters the memory. A later put of a peer fails, or lands in memory that is no
+// longer used; it never reaches memory that has been reused.
 class TransportRegion {
  public:
   virtual ~TransportRegion() = default;
-  // Of the transport, whose peers understand the descriptor.
+  // The name of the transport.
   virtual std::string_view transport() const = 0;
-  // What a peer's transport of the same name needs to reach the region.
+  // What a peer's transport of the same name needs to access the region.
   virtual Bytes descriptor() const = 0;
 };
 
@@ -36,11 +38,11 @@ class LocalRegion;
 
 class LocalSlice {
  public:
-  LocalSlice() = default;  // empty: 0 bytes of nothing
+  LocalSlice() = default;  // an empty slice without a region
   const LocalRegion* region() const { return region_; }
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
-  // A part of this slice; kOutOfRange beyond it.
+  // A part of this slice. kOutOfRange if it does not lie within this slice.
   Result<LocalSlice> slice(std::size_t offset, std::size_t size) const;
 
  private:
@@ -52,11 +54,11 @@ class LocalSlice {
   std::size_t size_ = 0;
 };
 
-// Made by Fabric::register_memory. Owner thread only.
+// Registered memory of this process, made by Fabric::register_memory(). Owner thread only.
 class LocalRegion {
  public:
-  // `transports[i]`: the region as the fabric's i-th transport holds it; null where that transport
-  // can't reach memory of this kind.
+  // `transports[i]` is what the fabric's i-th transport holds for the region. It is null if that
+  // transport cannot access this kind of memory.
   LocalRegion(std::shared_ptr<MemoryRegion> memory,
               std::vector<std::unique_ptr<TransportRegion>> transports)
       : memory_(std::move(memory)), transports_(std::move(transports)) {}
@@ -66,9 +68,9 @@ class LocalRegion {
   const std::shared_ptr<MemoryRegion>& memory() const { return memory_; }
   Result<LocalSlice> slice(std::size_t offset, std::size_t size) const;
   LocalSlice whole() const { return {this, data(), size()}; }
-  // For Fabric::import_region at a peer.
+  // What a peer hands to Fabric::import_region() to access this region.
   Bytes descriptor() const;
-  // For transports: their own part, by their index in the fabric.
+  // What the transport with this index in the fabric holds for the region. Transports call this.
   const TransportRegion* at(std::size_t transport) const { return transports_[transport].get(); }
 
  private:
@@ -95,8 +97,8 @@ class RemoteSlice {
   std::size_t size_ = 0;
 };
 
-// A peer's region as this process reaches it, over the one link that it was imported through; that
-// link has to outlive it. Transports derive from it. Owner thread only.
+// A peer's region, accessed through the link that it was imported through, which must outlive it.
+// Transports derive their own classes from it. Owner thread only.
 class RemoteRegion {
  public:
   RemoteRegion(const Link& link, std::size_t size) : link_(&link), size_(size) {}
@@ -106,9 +108,9 @@ class RemoteRegion {
 
   const Link& link() const { return *link_; }
   std::size_t size() const { return size_; }
-  // Where this process has the region mapped; null: it can be reached by operations only. Loads and
-  // stores there are the caller's to order: a store is seen before a later notification to the
-  // peer.
+  // The address at which this process has the region mapped, or null if only a lane's operations
+  // can access it. The caller orders its own loads and stores there; the peer sees a store before a
+  // notification that is posted after it.
   virtual std::byte* mapped() const { return nullptr; }
   Result<RemoteSlice> slice(std::size_t offset, std::size_t size) const;
   RemoteSlice whole() const { return {this, 0, size_}; }

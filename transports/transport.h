@@ -1,9 +1,14 @@
-// Transport, Link: what a backend implements, beside its Lane.
+// Transport and Link: the interfaces that a backend implements, beside Lane (transports/lane.h).
 //
-// A transport is one process's end of one way to reach peers. Its folder has the same files as
-// every other: transport.h (what the fabric sees), lane.{h,cc}, region.{h,cc}, constants.h,
-// README.md. No header of a backend leaves its folder; the fabric knows the transports by their
-// factories (transports/fabric.cc). Owner thread only.
+// A transport is one process's end of one way to reach peers, such as shared memory or RDMA. A
+// link holds the two lanes to one peer over one transport. The fabric (transports/fabric.h) owns
+// the transports and picks one per peer.
+//
+// Each backend is a folder with at least transport.{h,cc}, lane.{h,cc}, region.{h,cc}, constants.h
+// and README.md, which play the same roles everywhere. Code outside the folder makes a backend only
+// through its TransportFactory; transports/builtin.cc lists the factories of this build.
+//
+// All functions are called by the owner thread only, except where stated.
 #pragma once
 
 #include <cstddef>
@@ -26,12 +31,12 @@
 
 namespace dunlin::transport {
 
-// What the fabric hands to its transports; outlives them.
+// What the fabric hands to a transport. Everything referred to outlives the transport.
 struct TransportContext {
   Rank self;
-  int local_rank = 0;     // of this process among those of the host
-  std::size_t index = 0;  // the transport's place in its fabric: LocalRegion::at(index) is its own
-  NotifyBoard& board;     // notifications for this process are published here
+  int local_rank = 0;     // index of this process among the job's processes on this host
+  std::size_t index = 0;  // the transport's index in its fabric, for LocalRegion::at()
+  NotifyBoard& board;     // the transport publishes notifications for this process here
   PeerTable& peers;
   Mail& mail;
   Counters& counters;
@@ -49,8 +54,8 @@ constexpr const char* to_string(LaneKind kind) {
   return kind == LaneKind::kData ? "data" : "control";
 }
 
-// Both lanes to one peer over one transport. `data` is for bulk, `control` for short messages that
-// must not queue behind it.
+// The two lanes to one peer over one transport. The data lane carries bulk transfers. The control
+// lane carries short messages, which must not queue behind bulk transfers.
 class Link {
  public:
   explicit Link(Rank peer) : peer_(peer) {}
@@ -61,7 +66,8 @@ class Link {
   Rank peer() const { return peer_; }
   virtual Lane& data() = 0;
   virtual Lane& control() = 0;
-  // `descriptor`: TransportRegion::descriptor() of the peer's region of `size` bytes.
+  // Makes a peer's region of `size` bytes usable here. `descriptor` is what
+  // TransportRegion::descriptor() returned at the peer. The link must outlive the result.
   virtual Result<std::unique_ptr<RemoteRegion>> import_region(std::span<const std::byte> descriptor,
                                                               std::size_t size) = 0;
 
@@ -69,33 +75,39 @@ class Link {
   Rank peer_;
 };
 
-// What every lane checks before it posts; `report_...` say in words what is wrong.
-inline bool is_transfer_right(const Link& link, const LocalSlice& local,
+// The checks that every lane makes before it posts an operation. The is_..._valid() functions are
+// inline because they are on the data path; the report_...() functions build the error.
+
+// A transfer is valid when both slices have the same size and, unless they are empty, the remote
+// slice was imported through this link.
+inline bool is_transfer_valid(const Link& link, const LocalSlice& local,
                               const RemoteSlice& remote) {
   const bool is_through_link = remote.region() != nullptr && &remote.region()->link() == &link;
   return local.size() == remote.size() && (local.size() == 0 || is_through_link);
 }
 Status report_transfer(const Link& link, const LocalSlice& local, const RemoteSlice& remote);
 inline Status check_transfer(const Link& link, const LocalSlice& local, const RemoteSlice& remote) {
-  return is_transfer_right(link, local, remote) ? Status::ok()
+  return is_transfer_valid(link, local, remote) ? Status::ok()
                                                 : report_transfer(link, local, remote);
 }
-// Whether the transport at `index` of its fabric holds the local memory: not every one reaches GPU
-// memory, of which nobody else may follow the addresses.
-inline bool is_local_right(const LocalSlice& local, std::size_t index) {
+// Whether the transport at `index` of the fabric has registered the local memory. Some transports
+// cannot access GPU memory; the host must not dereference its pointers.
+inline bool is_local_valid(const LocalSlice& local, std::size_t index) {
   return local.size() == 0 || local.region()->at(index) != nullptr;
 }
 Status check_local(const Link& link, const LocalSlice& local, std::size_t index,
                    std::string_view transport);
-// Of an atomic's word.
+// kInvalidArgument unless `word` is an aligned 64-bit word that was imported through this link.
 Status check_word(const Link& link, const RemoteSlice& word);
-inline bool is_notification_right(const Notification& notification, std::size_t peer_cells) {
+// A notification is valid when the peer's board of `peer_cells` cells has its cell and its inline
+// data fits into a cell.
+inline bool is_notification_valid(const Notification& notification, std::size_t peer_cells) {
   return static_cast<std::size_t>(notification.id) < peer_cells &&
          notification.inline_data.size() <= kInlineBytes;
 }
 Status report_notification(const Notification& notification, std::size_t peer_cells);
 inline Status check_notification(const Notification& notification, std::size_t peer_cells) {
-  return is_notification_right(notification, peer_cells)
+  return is_notification_valid(notification, peer_cells)
              ? Status::ok()
              : report_notification(notification, peer_cells);
 }
@@ -103,19 +115,23 @@ inline Status check_notification(const Notification& notification, std::size_t p
 class Transport : public Progressor {
  public:
   virtual std::string_view name() const = 0;
-  // What a peer needs to reach this process.
+  // What a peer's transport of the same name needs to reach this process.
   virtual Bytes address() const = 0;
-  // ok when the peer with this address can be reached; else why not, in words. Cheap, local.
+  // Returns ok if this transport can reach the peer with this address. The error otherwise explains
+  // why it cannot. The check is cheap and sends nothing.
   virtual Status reach(Rank peer, std::span<const std::byte> address) = 0;
+  // The transport must outlive the link.
   virtual Result<std::unique_ptr<Link>> connect(Rank peer, std::span<const std::byte> address) = 0;
-  // kUnavailable for memory of a kind that this transport can't reach.
+  // Fails with kUnavailable for a kind of memory that this transport cannot access.
   virtual Result<std::unique_ptr<TransportRegion>> register_memory(
       const std::shared_ptr<MemoryRegion>& memory) = 0;
-  // False while nothing but a first contact can need progress(): it is called less often then.
+  // Returns false while only a peer's first contact can need progress(). The fabric then calls
+  // progress() less often.
   virtual bool is_in_use() const { return true; }
 };
 
-// Makes a transport, or says why it doesn't work here (no device, not in this build).
+// Makes a transport. The error explains why the transport does not work here: there is no device,
+// for instance, or this build does not contain it.
 struct TransportFactory {
   std::string name;
   std::function<Result<std::unique_ptr<Transport>>(const TransportContext&)> make;

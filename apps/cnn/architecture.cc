@@ -6,14 +6,14 @@
 #include <cmath>
 
 #include "apps/cnn/batches.h"
-#include "apps/random.h"
+#include "runtime/random.h"
 
 namespace dunlin::cnn {
 namespace {
 
 constexpr std::uint64_t kParameterStream = 0x706172616D65;
 
-// Puts layers behind one another, and keeps account of what comes out of the last one.
+// Appends layers, and keeps track of the output of the last one.
 class Builder {
  public:
   Builder(int channels, bool has_batch_norm)
@@ -48,14 +48,14 @@ class Builder {
     Layer layer;
     layer.kind = Layer::Kind::kLinear;
     begin_segment();
-    // Small scores in the beginning: the variance that PyTorch's Linear begins with.
+    // Small scores in the beginning: the variance of PyTorch's Linear.
     layer.weight = parameter({classes, inputs}, 0, std::sqrt(1.0 / (3.0 * inputs)));
     layer.bias = parameter({classes}, 0, 0);
     channels_ = classes;
     add(layer);
   }
 
-  // Two convolutions, and a way around them.
+  // Two convolutions with a shortcut around them.
   void residual_block(int channels, int stride) {
     add(Layer::Kind::kShortcutBegin);
     convolution(channels, stride);
@@ -93,7 +93,7 @@ class Builder {
 
   void begin_segment() { architecture_.segments.push_back({architecture_.count, 0}); }
 
-  // Of the last segment; its index.
+  // Adds a parameter to the last segment and returns its index.
   std::size_t parameter(std::vector<std::int64_t> shape, double mean, double deviation) {
     Parameter made;
     made.count = 1;
@@ -115,7 +115,7 @@ class Builder {
   const bool has_batch_norm_;
 };
 
-constexpr int kPool = 0;  // in the lists of convolutions
+constexpr int kPool = 0;  // stands for a pooling layer in the lists of convolutions
 
 void add_convolutions(Builder& builder, std::initializer_list<int> widths) {
   for (const int width : widths) {
@@ -129,7 +129,7 @@ void add_convolutions(Builder& builder, std::initializer_list<int> widths) {
 }
 
 void add_residual_blocks(Builder& builder) {
-  constexpr int kBlocks = 3;  // of each size: 6 n + 2 layers
+  constexpr int kBlocks = 3;  // of each size: n of the 6 n + 2 layers
   builder.convolution(16);
   builder.relu();
   for (const int width : {16, 32, 64}) {

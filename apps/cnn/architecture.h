@@ -1,15 +1,15 @@
-// Architecture: what a network consists of, as data: its layers in the order in which they compute,
-// and where their parameters lie in the flat vector that workers exchange.
+// Architecture: a network as data. It lists the layers in the order in which they compute, and
+// where their parameters lie in the flat vector that workers exchange.
 //
 // Parameters lie in the order of their layers. Backward propagation reaches the last layer first,
-// so that what is ready to be sent grows from the vector's end, where methods (apps/training/)
-// begin to send. Plain data; any thread.
+// so that the part that is ready to be sent grows from the end of the vector, where methods
+// (collectives/training/) begin to send. Plain data; any thread.
 //
 //   small      two convolutions of 16 and 32 channels: for tests
 //   vgg-11,    Simonyan and Zisserman, configurations A and D, for 32 x 32 pixels: a single fully
 //   vgg-16     connected layer behind the convolutions, 9.2 and 14.7 million parameters
 //   resnet-20  He et al., section 4.2 with n = 3: shortcuts without parameters, batch
-//              normalisation; 0.27 million parameters
+//              normalization; 0.27 million parameters
 #pragma once
 
 #include <cstddef>
@@ -31,14 +31,14 @@ Result<NetworkKind> parse_network(std::string_view name);  // "small", "vgg-11",
 
 struct Parameter {
   std::vector<std::int64_t> shape;
-  std::size_t first = 0;  // in the flat vector
+  std::size_t first = 0;  // place in the flat vector
   std::size_t count = 0;
   std::size_t segment = 0;
-  float mean = 0;  // of its initial values
+  float mean = 0;  // of the initial values
   float deviation = 0;
 };
 
-// A layer's parameters, with those of the normalisation behind it.
+// The parameters of a layer, with those of the normalization behind it.
 struct Segment {
   std::size_t first = 0;
   std::size_t count = 0;
@@ -50,17 +50,17 @@ struct Layer {
     kBatchNorm,
     kRelu,
     kMaxPool,        // 2 x 2
-    kShortcutBegin,  // keeps what came in
-    kShortcutEnd,    // adds what was kept, every stride-th pixel of it, and zeros as new channels
+    kShortcutBegin,  // keeps the input
+    kShortcutEnd,    // adds every stride-th pixel of what was kept, with zeros as new channels
     kMean,           // over all pixels of a channel
-    kLinear,         // of all values of an image
+    kLinear,         // fully connected
   };
   Kind kind = Kind::kRelu;
   int stride = 1;
-  int channels = 0;                   // that come out
+  int channels = 0;                   // of the output
   std::optional<std::size_t> weight;  // indices of parameters
   std::optional<std::size_t> bias;
-  std::size_t statistics = 0;  // of batch normalisation: where its running mean lies, and behind it
+  std::size_t statistics = 0;  // of batch normalization: where its running mean lies, and behind it
                                // its running variance
 };
 
@@ -75,14 +75,14 @@ struct Architecture {
   std::size_t statistics = 0;     // running means and variances, all together
 };
 
-// For images of 32 x 32 pixels. ResNets have batch normalisation in any case; convolutions in front
-// of it have no bias.
+// For images of 32 x 32 pixels. ResNets always have batch normalization. Convolutions in front of a
+// batch normalization have no bias.
 Architecture make_architecture(NetworkKind kind, int channels, int classes, bool has_batch_norm);
 
-// Initial parameters, drawn after He et al. (Delving Deep into Rectifiers, section 2.2): the same
-// for a seed, everywhere. `flat` has architecture.count elements.
+// Draws initial parameters after He et al. (Delving Deep into Rectifiers, section 2.2). They depend
+// on the seed alone. `flat` has architecture.count elements.
 void initialize(const Architecture& architecture, std::uint64_t seed, std::span<float> flat);
-// The same of running statistics: means 0, variances 1.
+// The initial running statistics: means 0, variances 1.
 std::vector<float> initial_statistics(const Architecture& architecture);
 
 }  // namespace dunlin::cnn

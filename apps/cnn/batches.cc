@@ -5,12 +5,12 @@
 #include <numeric>
 #include <utility>
 
-#include "apps/random.h"
+#include "runtime/random.h"
 
 namespace dunlin::cnn {
 namespace {
 
-// Streams of random numbers: of the order, and of the changes to images.
+// Streams of random numbers, for the order and for the changes to images.
 constexpr std::uint64_t kOrderStream = 0x6F72646572;
 constexpr std::uint64_t kChangeStream = 0x6368616E6765;
 constexpr int kMostMove = 4;
@@ -82,7 +82,7 @@ Batch Batches::in_order(std::size_t first, std::size_t count) {
   return {pixels_, labels_};
 }
 
-// What lies beyond the image is black.
+// Pixels beyond the image are black.
 void Batches::append(std::size_t image, const Change& change) {
   const std::uint8_t* plane = images_.image(image).data();
   const int top = (kInputSide - images_.height) / 2 + change.down;

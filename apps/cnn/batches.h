@@ -1,8 +1,8 @@
-// Batches: what a network gets to see: batches of normalised images, padded to 32 x 32, in an order
-// that is drawn anew for each pass over a worker's images.
+// Batches: the input of a network, as batches of normalized images that are padded to 32 x 32. The
+// order is drawn anew for each pass over a worker's images.
 //
-// The batch of an iteration follows from the options and its number alone, so that a run that was
-// interrupted goes on with the very batches that it would have had. Owner thread only.
+// The batch of an iteration depends on the options and its number alone. A run that was interrupted
+// therefore continues with the same batches. Owner thread only.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace dunlin::cnn {
 
-// What the networks take in, in each direction.
+// The size of the networks' input, in each direction.
 inline constexpr int kInputSide = 32;
 
 // Pixels: image after image, channel after channel. Valid until the next batch is made.
@@ -33,21 +33,21 @@ class Batches {
     std::size_t size = 32;
     std::uint64_t seed = 1;
     int worker = 0;
-    // Before it is shown, an image is moved by up to four pixels in each direction, and mirrored
-    // half the time (He et al., section 4.2).
+    // Moves an image by up to four pixels in each direction, and mirrors it half the time (He et
+    // al., section 4.2).
     bool is_augmented = false;
   };
 
-  // `per_epoch`: batches of a pass, at least one; all of them whole, so that at most
-  // images.count() / size. The rest of the images is another in each pass. `images` passed
-  // check_images() and outlive this.
+  // `per_epoch` is the number of batches of a pass, which is at least one. All batches are whole,
+  // so that it is at most images.count() / size; the images left out differ from pass to pass.
+  // `images` have passed check_images() and outlive this object.
   Batches(const Images& images, Normalization normalization, const Options& options,
           std::uint64_t per_epoch);
 
   std::uint64_t per_epoch() const { return per_epoch_; }
   Batch at(std::uint64_t iteration);
 
-  // Images first, ..., first + count - 1, in their own order and as they are: for tests.
+  // Images first, ..., first + count - 1, in their own order and unchanged, for tests.
   Batch in_order(std::size_t first, std::size_t count);
 
  private:
@@ -62,8 +62,8 @@ class Batches {
   const Images& images_;
   Options options_;
   std::uint64_t per_epoch_;
-  std::vector<float> values_;       // of each pixel's value, by channel: 256 each
-  std::vector<std::size_t> order_;  // of epoch_
+  std::vector<float> values_;       // of each pixel's value, 256 for each channel
+  std::vector<std::size_t> order_;  // of the pass epoch_
   std::uint64_t epoch_;
   std::vector<float> pixels_;
   std::vector<std::int64_t> labels_;

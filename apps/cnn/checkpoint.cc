@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-#include "apps/cnn/digest.h"
+#include "apps/digest.h"
 #include "apps/svm/atomic_file.h"
 #include "apps/svm/input_file.h"
 #include "runtime/bytes.h"
@@ -17,7 +17,8 @@ namespace dunlin::cnn {
 namespace {
 
 constexpr std::string_view kMagic("DUNLCNN\n", 8);
-// 2: the parameters lie in the order of their layers; before, the last layer's came first.
+// Version 2: the parameters lie in the order of their layers; in version 1 the last layer came
+// first.
 constexpr std::uint32_t kVersion = 2;
 
 Status corrupted(const std::string& path, std::string_view problem) {
@@ -62,7 +63,7 @@ Result<Checkpoint> decode(const std::string& path, std::string_view text) {
     return corrupted(path, "the checkpoint is cut short");
   }
   const auto content = bytes.first(bytes.size() - sizeof(Digest));
-  if (!std::ranges::equal(bytes.last(sizeof(Digest)), digest_of({content}))) {
+  if (!std::ranges::equal(bytes.last(sizeof(Digest)), dunlin::digest_of({content}))) {
     return corrupted(path, "the checkpoint is cut short or changed: its checksum does not match");
   }
   reader = ByteReader(content.subspan(kMagic.size() + sizeof version));
@@ -86,7 +87,7 @@ Result<Checkpoint> decode(const std::string& path, std::string_view text) {
 
 Status save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
   Bytes bytes = encode(checkpoint);
-  const Digest digest = digest_of({bytes});
+  const Digest digest = dunlin::digest_of({bytes});
   bytes.insert(bytes.end(), digest.begin(), digest.end());
   return svm::replace_file(path, bytes);
 }

@@ -1,7 +1,7 @@
-// A rank's checkpoint: everything that its training needs to go on where it was, in one file.
+// A rank's checkpoint: one file with everything that the rank needs to continue its training.
 //
-// The file is replaced as a whole, so that there always is a complete one; it is little-endian,
-// carries a version and ends with a BLAKE2b-256 of all before it. One thread.
+// The file is replaced as a whole, so that there always is a complete one. It is little-endian,
+// carries a version and ends with a BLAKE2b-256 of everything before it. One thread.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,25 @@ struct Checkpoint {
   std::uint32_t ranks = 1;
   std::uint64_t run = 0;  // when the run began, in ns since 1970; a resumed run keeps it
   std::uint64_t iteration = 0;
-  std::string settings;  // what has to be the same in a run that goes on
-  // The running means that progress is told by, and of how many batches they are.
+  std::string settings;  // has to be the same in a run that continues
+  // The running means of the progress, and the number of batches in them.
   double loss = 0;
   double accuracy = 0;
   std::uint64_t batches = 0;
   std::vector<float> parameters;
-  std::vector<float> velocity;    // empty without momentum, or where others hold it
-  std::vector<float> statistics;  // of batch normalisation: the rank's own
+  std::vector<float> velocity;    // empty without momentum, or if other ranks hold it
+  std::vector<float> statistics;  // of batch normalization; they are not exchanged
 
   bool operator==(const Checkpoint&) const = default;
 };
 
 Status save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 
-// kNotFound without a file; kCorrupted for one that is no checkpoint, cut short, too long or
-// changed; kUnavailable for a version of the format that this program does not know.
+// kNotFound without a file; kCorrupted for a file that is no checkpoint, is cut short, is too long
+// or was changed; kUnavailable for a version of the format that this program does not know.
 Result<Checkpoint> load_checkpoint(const std::string& path);
 
-// Whether a run can go on from `saved`; `current` describes the run as it would start anew.
+// Checks that a run can continue from `saved`. `current` describes the run as it would start anew.
 // kInvalidArgument names the first difference.
 Status check_resumable(const Checkpoint& saved, const Checkpoint& current);
 

@@ -4,23 +4,23 @@
 
 #include <algorithm>
 
-#include "apps/random.h"
+#include "runtime/random.h"
 
 namespace dunlin::cnn {
 namespace {
 
-// Streams of random numbers beside those of the images, which are named by their numbers.
+// Streams of random numbers. The streams of the images have the numbers of the images.
 constexpr std::uint64_t kPatternStream = 0x7061747465726E;
 
 constexpr int kGrid = 8;       // random values of a pattern in each direction
-constexpr int kLargest = 96;   // of a pattern's values, in steps of a pixel's
+constexpr int kLargest = 96;   // of a pattern's values, in steps of a pixel's value
 constexpr int kMostShift = 3;  // pixels in each direction
 // Four bytes add up to 510 on average, with a deviation of 148.
 constexpr int kBytesMean = 510;
 constexpr int kBytesDeviation = 148;
 
-// A pattern of `side` x `side` values: random ones at the points of a grid, linear in between, and
-// periodic, so that it can be shifted.
+// A pattern of `side` x `side` values. The values at the points of a grid are random, those between
+// are linear interpolations. It is periodic, so that it can be shifted.
 std::vector<int> pattern_of(const GeneratorOptions& options, int number) {
   Random random(options.seed, kPatternStream, static_cast<std::uint64_t>(number));
   int grid[kGrid][kGrid];
@@ -47,7 +47,7 @@ std::vector<int> pattern_of(const GeneratorOptions& options, int number) {
   return pattern;
 }
 
-// Noise of mean 0 and the options' deviation, two values out of every 64 random bits.
+// Noise of mean 0 and the deviation of the options. 64 random bits give two values.
 class Noise {
  public:
   Noise(Random& random, int deviation) : random_(random), deviation_(deviation) {}

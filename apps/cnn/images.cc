@@ -27,8 +27,8 @@ int classes_of(const Images& set) {
 
 Digest digest_of(const Images& set) {
   const std::array shape{set.channels, set.height, set.width};
-  return digest_of({std::as_bytes(std::span(shape)), std::as_bytes(std::span(set.pixels)),
-                    std::as_bytes(std::span(set.labels))});
+  return dunlin::digest_of({std::as_bytes(std::span(shape)), std::as_bytes(std::span(set.pixels)),
+                            std::as_bytes(std::span(set.labels))});
 }
 
 Normalization normalization_of(const Images& set) {

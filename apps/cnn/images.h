@@ -1,5 +1,5 @@
-// Labelled images as they lie in files and in memory: bytes, image after image, each channel after
-// channel, row after row. Plain data; read by any thread.
+// Labeled images as they lie in files and in memory: bytes, image after image, channel after
+// channel, row after row. Plain data; any thread may read it.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "apps/cnn/digest.h"
+#include "apps/digest.h"
 
 namespace dunlin::cnn {
 
@@ -35,23 +35,23 @@ struct Images {
 // The part of `worker`: image i of the set belongs to worker i % workers.
 Images shard_of(const Images& set, int worker, int workers);
 
-// One more than the largest label, 0 of no images.
+// One more than the largest label; 0 without images.
 int classes_of(const Images& set);
 
-// Equal for equal sets, and, but for accidents, for no others.
+// Equal for equal sets, and different for different ones unless hashes collide.
 Digest digest_of(const Images& set);
 
-// What makes a channel's values, as shares of 255, have mean 0 and deviation 1 over a set.
+// The mean and the deviation of each channel over a set, as shares of 255.
 struct Normalization {
-  std::vector<float> mean;       // per channel
-  std::vector<float> deviation;  // at least 1/255, so that a channel of one value is no trouble
+  std::vector<float> mean;       // of each channel
+  std::vector<float> deviation;  // at least 1/255, so that it can divide
 
   float operator()(int channel, std::uint8_t value) const {
     const auto at = static_cast<std::size_t>(channel);
     return (static_cast<float>(value) / 255.0F - mean[at]) / deviation[at];
   }
 };
-// `set` is not empty.
+// `set` must not be empty.
 Normalization normalization_of(const Images& set);
 
 }  // namespace dunlin::cnn

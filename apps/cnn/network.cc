@@ -19,7 +19,7 @@ namespace {
 constexpr double kMomentumOfStatistics = 0.1;
 constexpr double kLeastVariance = 1e-5;
 
-// Runs `body`, which returns what can be made from a Status; what LibTorch throws becomes one.
+// Runs `body`, whose result type can hold a Status, and turns exceptions of LibTorch into one.
 template <typename Body>
 auto guarded(const char* what, Body&& body) -> decltype(body()) {
   try {
@@ -106,10 +106,10 @@ class Network::Impl {
         part_of(parameters_, parameter.first, parameter.count).view(parameter.shape).detach();
     if (gradient_.defined()) {
       leaf.set_requires_grad(true);
-      // Where there is a gradient already, backward propagation adds to it, in place.
+      // Backward propagation adds in place to a gradient that exists already.
       leaf.mutable_grad() =
           part_of(gradient_, parameter.first, parameter.count).view(parameter.shape);
-      // As DistributedDataParallel does it: the leaf itself keeps no hold of its accumulator.
+      // As in DistributedDataParallel: the leaf itself does not own its accumulator.
       auto accumulator = torch::autograd::impl::grad_accumulator(leaf);
       using torch::autograd::variable_list;
       using torch::autograd::utils::LambdaPostHook;
@@ -123,7 +123,7 @@ class Network::Impl {
     leaves_.push_back(std::move(leaf));
   }
 
-  // A parameter of the segment has its gradient.
+  // To be called when a parameter of the segment has its gradient.
   void note_accumulated(std::size_t number) {
     if (--missing_[number] != 0 || !outcome_) return;
     const Segment& segment = architecture_.segments[number];
@@ -134,12 +134,12 @@ class Network::Impl {
     outcome_ = (*ready_)(segment.first, segment.count);
   }
 
-  // Brings the host's parameters to where they are computed with.
+  // Copies the host's parameters to the device.
   void pull() {
     if (!device_.is_cpu()) parameters_.copy_(host_parameters_);
   }
 
-  // LibTorch only reads what a batch refers to.
+  // LibTorch only reads the memory of a batch.
   at::Tensor pixels_of(const Batch& batch) const {
     const auto images = static_cast<std::int64_t>(batch.labels.size());
     return at::from_blob(const_cast<float*>(batch.pixels.data()),
@@ -229,12 +229,12 @@ class Network::Impl {
   at::Tensor host_gradient_;
   at::Tensor parameters_;  // on the device
   at::Tensor gradient_;
-  std::vector<at::Tensor> leaves_;  // by parameter: views of parameters_
+  std::vector<at::Tensor> leaves_;  // views of parameters_, one for each parameter
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
 
-  // Of the backward propagation that is under way.
+  // The state of the backward propagation in progress.
   const Ready* ready_ = nullptr;
-  std::vector<int> missing_;  // by segment: parameters without gradient
+  std::vector<int> missing_;  // parameters without gradient, for each segment
   Status outcome_;
 };
 
@@ -249,7 +249,7 @@ Result<std::unique_ptr<Network>> Network::create(Architecture architecture,
                                                  const NetworkOptions& options) {
   return guarded("starting", [&]() -> Result<std::unique_ptr<Network>> {
     at::set_num_threads(options.threads);
-    // The same numbers from run to run.
+    // Makes the results repeatable.
     at::globalContext().setDeterministicAlgorithms(true, true);
     at::globalContext().setBenchmarkCuDNN(false);
     at::Device device(at::kCPU);

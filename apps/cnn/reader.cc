@@ -17,7 +17,7 @@ constexpr std::uint32_t kIdxImages = 0x803;  // unsigned bytes, three dimensions
 constexpr std::uint32_t kIdxLabels = 0x801;  // unsigned bytes, one dimension
 constexpr std::size_t kIdxImagesHeader = 16;
 constexpr std::size_t kIdxLabelsHeader = 8;
-// Beyond any data set of this kind; catches what only looks like a header.
+// Beyond any data set of this kind. Catches files that only look like they had a header.
 constexpr std::uint32_t kMostIdxSide = 4096;
 
 Status corrupted(const std::string& name, std::string_view problem) {
@@ -30,7 +30,7 @@ std::uint32_t big_endian(std::string_view bytes, std::size_t at) {
   return value;
 }
 
-// `size` is what the file has behind its header, `expected` what the header says.
+// `size` is that of the content behind the header, `expected` what the header says.
 Status check_size(const std::string& name, std::uint64_t size, std::uint64_t expected) {
   if (size == expected) return Status::ok();
   return corrupted(name,
@@ -66,7 +66,7 @@ Result<ImageFile> parse_idx_labels(const std::string& name, std::string_view byt
 }
 
 Result<ImageFile> parse_cifar(const std::string& name, std::string_view bytes) {
-  // A label tells other files from this one better than their sizes do.
+  // Labels tell this format from others more reliably than sizes do.
   for (std::size_t at = 0; at < bytes.size(); at += kCifarRecord) {
     const auto label = static_cast<std::uint8_t>(bytes[at]);
     if (label >= kCifarClasses) {
@@ -93,7 +93,7 @@ Result<ImageFile> parse_cifar(const std::string& name, std::string_view bytes) {
   return file;
 }
 
-// Images and labels of IDX files, in the order of their files, that are still to be paired.
+// Images and labels of IDX files that have not been paired yet, in the order of the files.
 struct Unpaired {
   struct Entry {
     std::string name;
@@ -151,7 +151,7 @@ Result<ImageFile> parse_image_file(const std::string& name, std::string_view byt
   const std::uint32_t magic = bytes.size() >= 4 ? big_endian(bytes, 0) : 0;
   if (magic != kIdxImages && magic != kIdxLabels) return parse_cifar(name, bytes);
   auto idx = magic == kIdxImages ? parse_idx_images(name, bytes) : parse_idx_labels(name, bytes);
-  // An aeroplane whose first pixels are 0, 8 and 3 looks like IDX, but for its size.
+  // An airplane whose first pixels are 0, 8 and 3 looks like IDX, except for its size.
   if (!idx && bytes.size() % kCifarRecord == 0) return parse_cifar(name, bytes);
   return idx;
 }

@@ -51,8 +51,8 @@ class ExactDiffusion final : public Algorithm {
   Vector corrected_;
 };
 
-// The tracked gradient stands behind the solution in the message, and for push_diging push-sum's
-// weight behind both.
+// In the message, the tracked gradient follows the solution; with push_diging, the weight of
+// push-sum follows both.
 class GradientTracking final : public Algorithm {
  public:
   GradientTracking(const Problem& problem, double step, bool is_push)

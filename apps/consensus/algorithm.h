@@ -1,11 +1,11 @@
-// Algorithm: one rank's part of a synchronous decentralised algorithm. Every iteration is a message
-// of this rank, its average with those of the neighbours, and what the rank makes of it.
+// Algorithm: one rank's part of a synchronous decentralized algorithm. In each iteration the rank
+// makes a message, averages it with those of its neighbors, and computes its new solution.
 //
-// Whoever can average drives it: a job, with step() over ExchangeNeighbors, or a test that holds
-// all ranks' algorithms and calls prepare() and finish() of all of them in turn. The algorithms
-// don't know the graph. Owner thread only.
+// A job drives it with step() over ExchangeNeighbors. A test that holds the algorithms of all ranks
+// calls prepare() and finish() of each instead. The algorithms do not know the graph. Owner thread
+// only.
 //
-//   dgd                x = W (x - step grad(x)); to a neighbourhood of the optimum that shrinks
+//   dgd                x = W (x - step grad(x)); to a neighborhood of the optimum that shrinks
 //                      with the step (BlueFog, equations 16-17; Yuan, Ling, Yin 2016)
 //   exact-diffusion    corrects that bias: y = x - step grad(x); x = V (y + x - y before), with
 //                      V = (I + W) / 2 for W symmetric and doubly stochastic (BlueFog, 24-26; Yuan,
@@ -29,15 +29,15 @@ namespace dunlin::consensus {
 enum class Method { kDgd, kExactDiffusion, kGradientTracking, kPushDiging };
 const char* to_string(Method method);
 
-// How a rank averages with its neighbours in one step after the other.
+// Averages with the neighbors of a rank, in one step after the other.
 class Neighbors {
  public:
   virtual ~Neighbors() = default;
-  // In place: w_ii message + the sum over the neighbours j of w_ij (j's message).
+  // In place: w_ii message + the sum over the neighbors j of w_ij (j's message).
   virtual Status average(std::span<double> message) = 0;
 };
 
-// In iteration k (from 0) a gradient counts step / (k + 1)^decay times.
+// In iteration k (from 0) a gradient has the weight step / (k + 1)^decay.
 struct StepSize {
   double step = 0.1;
   double decay = 0;
@@ -50,28 +50,28 @@ class Algorithm {
   Algorithm(const Algorithm&) = delete;
   Algorithm& operator=(const Algorithm&) = delete;
 
-  // An iteration. Errors are those of the neighbours; the algorithm is then of no more use.
+  // Runs one iteration. Errors are those of the neighbors, and leave the algorithm unusable.
   Status step(Neighbors& neighbors);
 
-  // The same in three parts: prepare(), message() averaged in place, finish().
+  // The same in three parts: prepare(), averaging message() in place, finish().
   virtual void prepare() = 0;
   std::span<double> message() { return message_; }
   void finish();
 
-  // This rank's solution as it stands; at first 0.
+  // The current solution of this rank; at first 0.
   std::span<const double> solution() const { return x_; }
 
  protected:
-  // `message_size`: elements. The problem is borrowed.
+  // `message_size` is a number of elements. The problem is borrowed.
   Algorithm(const Problem& problem, std::size_t message_size);
-  // The solution from the averaged message; after it, what the gradient there is for.
+  // Takes the solution from the averaged message, and uses the gradient there.
   virtual void take_average() = 0;
   virtual void take_gradient() {}
 
   std::size_t dimension() const { return x_.size(); }
   Vector x_;
   Vector gradient_;         // at x_
-  Vector gradient_before_;  // at the x_ before
+  Vector gradient_before_;  // at the x_ before it
   Vector message_;
   std::uint64_t iteration_ = 0;
 
@@ -79,8 +79,8 @@ class Algorithm {
   const Problem& problem_;
 };
 
-// kInvalidArgument for steps that are not above 0, and for a decay where the method's proof and
-// its exactness need a constant step (all but dgd).
+// kInvalidArgument for a step that is not above 0, and for a decay with a method other than dgd:
+// the others are exact for a constant step only.
 Result<std::unique_ptr<Algorithm>> make_algorithm(Method method, const Problem& problem,
                                                   StepSize step);
 

@@ -21,14 +21,14 @@ Result<std::vector<Moment>> Trajectory::compare(std::span<const double> optimum,
   DUNLIN_TRY(ranks.sum(means));
   for (double& mean : means) mean /= ranks.size();
 
-  Vector squares;  // by moment: of the error, of the distance from the mean
-  Vector largest;  // by moment: the error
+  Vector squares;  // of each moment: of the error, of the distance from the mean
+  Vector largest;  // of each moment: of the error
   for (std::size_t moment = 0; moment < moments(); ++moment) {
     const double error = distance(solution(moment), optimum);
     const double apart =
         distance(solution(moment), std::span(means).subspan(moment * dimension, dimension));
     squares.insert(squares.end(), {error * error, apart * apart});
-    // A maximum with NaN says nothing about the others.
+    // A maximum with NaN would hide the other values.
     largest.push_back(std::isfinite(error) ? error : std::numeric_limits<double>::infinity());
   }
   DUNLIN_TRY(ranks.sum(squares));
@@ -49,7 +49,7 @@ Result<std::vector<Moment>> Trajectory::compare(std::span<const double> optimum,
 std::optional<double> fitted_rate(const std::vector<Moment>& history) {
   double smallest = std::numeric_limits<double>::infinity();
   for (const Moment& moment : history) smallest = std::min(smallest, moment.error_rms);
-  // Below this, what a run ends with shows.
+  // Below this, the final error shows in the curve.
   const double floor = 30 * smallest;
   std::size_t end = 0;
   while (end < history.size() && history[end].error_rms > floor) ++end;

@@ -1,7 +1,8 @@
-// History: how far all ranks were from the optimum, and from one another, iteration by iteration.
+// History: the distances of all ranks from the optimum and from one another, iteration by
+// iteration.
 //
-// Every rank keeps its own solutions and nothing is sent while an algorithm runs; afterwards they
-// are compared all at once.
+// Every rank keeps its own solutions. Nothing is sent for this while an algorithm runs; the
+// solutions are compared afterwards.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace dunlin::consensus {
 
-// Errors are relative to the optimum's norm.
+// Errors are relative to the norm of the optimum.
 struct Moment {
   std::uint64_t iteration = 0;
   double error_max = 0;  // |x_i - x*| of the worst rank
@@ -24,11 +25,11 @@ struct Moment {
 
 class Trajectory {
  public:
-  // Keeps a solution; iterations ascend, and are the same on all ranks.
+  // Keeps a solution. Iterations ascend and are the same on all ranks.
   void record(std::uint64_t iteration, std::span<const double> solution);
   std::size_t moments() const { return iterations_.size(); }
 
-  // Collective. NaN and infinity, from runs that diverged, stay what they are or become infinity.
+  // Collective. NaN and infinity, from runs that diverged, stay or become infinity.
   Result<std::vector<Moment>> compare(std::span<const double> optimum, Ranks& ranks) const;
 
  private:
@@ -36,9 +37,10 @@ class Trajectory {
   Vector solutions_;  // one after the other
 };
 
-// The factor by which error_rms shrinks per iteration: of the straight line that fits its logarithm
-// best, from a tenth of the way on and before it gets near its smallest value (which is rounding,
-// or a bias). Absent where that leaves fewer than 5 moments or the error doesn't shrink.
+// The factor by which error_rms shrinks per iteration, from the straight line that fits its
+// logarithm best. The line begins after a tenth of the iterations and ends before the error comes
+// near its smallest value, which is due to rounding or a bias. Nothing if fewer than 5 moments are
+// left or the error does not shrink.
 std::optional<double> fitted_rate(const std::vector<Moment>& history);
 
 }  // namespace dunlin::consensus

@@ -80,7 +80,7 @@ Result<Vector> solve(SymmetricMatrix matrix, Vector right) {
 }
 
 EigenvalueRange eigenvalue_range(SymmetricMatrix matrix) {
-  // Converges quadratically: a handful of sweeps, whatever the size.
+  // Converges quadratically: a few sweeps suffice for any size.
   constexpr int kMostSweeps = 50;
   for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
     bool is_diagonal = true;

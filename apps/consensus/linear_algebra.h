@@ -1,5 +1,5 @@
-// The little linear algebra that problems of a few dozen variables need: dense, symmetric, and
-// plain loops. Values; any thread.
+// Linear algebra for problems of a few dozen variables: dense symmetric matrices and plain loops.
+// Values; any thread.
 #pragma once
 
 #include <cstddef>
@@ -37,15 +37,15 @@ class SymmetricMatrix {
   Vector entries_;
 };
 
-// The x with matrix x = right, by Cholesky's decomposition. kInvalidArgument when the matrix isn't
-// positive definite.
+// Returns the x with matrix x = right, by Cholesky's decomposition. kInvalidArgument when the
+// matrix is not positive definite.
 Result<Vector> solve(SymmetricMatrix matrix, Vector right);
 
 struct EigenvalueRange {
   double smallest = 0;
   double largest = 0;
 };
-// By Jacobi's rotations, to rounding.
+// Computed by Jacobi's rotations, up to rounding.
 EigenvalueRange eigenvalue_range(SymmetricMatrix matrix);
 
 }  // namespace dunlin::consensus

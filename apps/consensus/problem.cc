@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "apps/random.h"
+#include "runtime/random.h"
 
 namespace dunlin::consensus {
 namespace {
 
-// Which of a seed's streams is for what; rank r's data are its kFirstRank + r-th.
+// The uses of a seed's streams. The data of rank r come from stream kFirstRank + r.
 constexpr std::uint64_t kCommonSolution = 0;
 constexpr std::uint64_t kFirstRank = 1;
 
@@ -36,7 +36,7 @@ Data draw(const ProblemOptions& options, int rank) {
     const double clean = dot(data.rows.back(), solution);
     if (options.kind == ProblemKind::kLeastSquares) {
       data.targets.push_back(clean + options.noise * random.normal());
-    } else {  // a label, by the logistic model itself
+    } else {  // a label, drawn by the logistic model
       data.targets.push_back(random.uniform() < 1 / (1 + std::exp(-clean)) ? 1 : -1);
     }
   }
@@ -81,7 +81,7 @@ class Logistic final : public Problem {
   Logistic(Data data, double lambda)
       : data_(std::move(data)),
         lambda_(lambda),
-        // The logistic function's slope is 1/4 at most.
+        // The slope of the logistic function is at most 1/4.
         smoothness_(eigenvalue_range(mean_of_squares(data_)).largest / 4 + lambda) {}
 
   std::size_t dimension() const override { return data_.rows.front().size(); }
@@ -106,7 +106,7 @@ class Logistic final : public Problem {
 
  private:
   double share() const { return 1 / static_cast<double>(data_.rows.size()); }
-  // The probability that the model x gives to the other label.
+  // The probability that model x gives to the other label.
   double wrong(std::size_t row, std::span<const double> x) const {
     return 1 / (1 + std::exp(data_.targets[row] * dot(data_.rows[row], x)));
   }
@@ -158,8 +158,8 @@ Result<std::unique_ptr<Problem>> make_problem(const ProblemOptions& options, int
 }
 
 Result<Optimum> find_optimum(const Problem& problem, Ranks& ranks) {
-  // Least squares need one step, and a second one for what rounding left; logistic regression, with
-  // a strongly convex function, some ten.
+  // Least squares need one step, and a second one because of rounding. Logistic regression, a
+  // strongly convex function, needs about ten.
   constexpr int kMostSteps = 100;
   const std::size_t dimension = problem.dimension();
   Optimum optimum{.x = Vector(dimension), .smoothness = problem.smoothness(), .curvature = {}};

@@ -1,8 +1,8 @@
-// Problem: the function that one rank knows of an optimisation that all ranks have in common:
-// minimise f(x) = (1/n) (f_1(x) + ... + f_n(x)) (BlueFog, equation 1).
+// Problem: the part that one rank knows of the function that all ranks minimize together, f(x) =
+// (1/n) (f_1(x) + ... + f_n(x)) (BlueFog, equation 1).
 //
-// The data are drawn from a seed, and differ between ranks on purpose: every rank's own optimum is
-// somewhere else, which is what biases decentralised gradient descent. Immutable; any thread.
+// The data are drawn from a seed and differ between ranks on purpose. Every rank's own optimum lies
+// elsewhere, which biases decentralized gradient descent. Immutable; any thread.
 #pragma once
 
 #include <cstdint>
@@ -31,28 +31,28 @@ class Problem {
   virtual ~Problem() = default;
 
   virtual std::size_t dimension() const = 0;
-  // `gradient` has dimension() elements, as x.
+  // `gradient` has dimension() elements, like x.
   virtual void gradient(std::span<const double> x, std::span<double> gradient) const = 0;
   virtual SymmetricMatrix hessian(std::span<const double> x) const = 0;
-  // L: no eigenvalue of a Hessian, wherever it is taken, is larger.
+  // L: an upper bound of the eigenvalues of all Hessians.
   virtual double smoothness() const = 0;
 };
 
-// Rank `rank`'s share:
+// Makes the part of rank `rank`:
 //   least squares   f(x) = |A x - b|^2 / (2 rows)
 //   logistic        f(x) = the mean of log(1 + exp(-b_r a_r x)) + lambda / 2 |x|^2
-// kInvalidArgument for sizes of 0 and parameters that are negative or not finite, and for fewer
-// rows than dimensions in least squares, where no rank would have an optimum of its own.
+// kInvalidArgument for sizes of 0 and for parameters that are negative or not finite. The same for
+// least squares with fewer rows than dimensions, where no rank would have an optimum of its own.
 Result<std::unique_ptr<Problem>> make_problem(const ProblemOptions& options, int rank);
 
-// Where the ranks' common function is smallest, and its shape there.
+// The minimum of the ranks' common function, and the shape of the function there.
 struct Optimum {
   Vector x;
-  double smoothness = 0;      // the largest L of any rank: what steps are measured by
+  double smoothness = 0;      // the largest L of any rank; the unit of steps
   EigenvalueRange curvature;  // of f's Hessian at x
 };
 
-// Collective: Newton's method on the sum over all ranks, which for least squares is to solve the
+// Collective. Applies Newton's method to the sum over all ranks; for least squares this solves the
 // normal equations. x is exact up to rounding.
 Result<Optimum> find_optimum(const Problem& problem, Ranks& ranks);
 

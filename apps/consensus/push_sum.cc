@@ -5,19 +5,19 @@
 #include <thread>
 
 #include "apps/consensus/topology.h"
-#include "apps/random.h"
 #include "collectives/rma/neighbor_window.h"
+#include "runtime/random.h"
 
 namespace dunlin::consensus {
 namespace {
 
 using Window = collective::NeighborWindow<double>;
 
-// A rank that hears nothing for long keeps halving what it has. Below this it only collects until
-// something has come, so that x and p keep all their digits.
+// A rank that receives nothing for long keeps halving its values. Below this limit it only collects
+// until something has come, so that x and p keep all their digits.
 constexpr double kLeastWeight = 1e-100;
 
-constexpr std::uint64_t kValues = 0;  // streams of a seed, then by rank
+constexpr std::uint64_t kValues = 0;  // streams of a seed, followed by those of the ranks
 constexpr std::uint64_t kPauses = 1;
 
 class Consensus {
@@ -52,7 +52,7 @@ class Consensus {
   std::vector<collective::WeightedPeer> peers_;
   double kept_ = 1;
   Vector average_;
-  double scale_ = 1;  // the mass at first, per rank
+  double scale_ = 1;  // the mass per rank at the start
   Trajectory trajectory_;
   double rounds_ = 0;
   double deposits_ = 0;
@@ -66,7 +66,7 @@ Status Consensus::prepare(const collective::Graph& graph) {
   average_ = own;
   DUNLIN_TRY(ranks_.sum(average_));
   for (double& value : average_) value /= ranks_.size();
-  // Sums are compared with what went into them, not with what may have cancelled out.
+  // Sums are compared with the values that went into them, which cannot have canceled out.
   scale_ = norm(own);
   DUNLIN_TRY(ranks_.sum({&scale_, 1}));
 
@@ -119,7 +119,7 @@ Status Consensus::round() {
 void Consensus::pause() {
   const double longest = static_cast<double>(options_.longest_pause.count());
   const Duration pause(static_cast<Duration::rep>(longest * pauses_.uniform()));
-  // Where there are fewer cores than ranks, the others get their turn in either case.
+  // If there are fewer cores than ranks, the other ranks get their turn in either case.
   if (pause > Duration::zero()) {
     std::this_thread::sleep_for(pause);
   } else {
@@ -127,7 +127,7 @@ void Consensus::pause() {
   }
 }
 
-// Says that this rank has come so far, and works on, at its own pace, until all others have.
+// Announces that this rank has done its rounds, and continues at its own pace until all have.
 template <typename Work>
 Status Consensus::until_all_are_here(Work&& work) {
   const TimePoint end = fabric_.clock().now() + fabric_.config().deadline +
@@ -149,10 +149,10 @@ Result<PushSumReport> Consensus::run() {
     record();
     pause();
   }
-  // A rank that stopped here would swallow what others still send it, while they give away more and
-  // more of theirs: everybody goes on until nobody has rounds left.
+  // A rank that stopped here would swallow what others still send to it, while they give away more
+  // and more of their values. Therefore all ranks continue until none has rounds left.
   DUNLIN_TRY(until_all_are_here([&] { return round(); }));
-  // Nothing is under way when every rank has seen its deposits delivered.
+  // Nothing is in transit when every rank has seen its deposits delivered.
   DUNLIN_TRY(window_->flush(fabric_.config().deadline));
   DUNLIN_TRY(until_all_are_here([&] { return window_->progress(); }));
   DUNLIN_TRY(collect());
@@ -190,7 +190,7 @@ Result<PushSumReport> run_push_sum(transport::Fabric& fabric,
   Consensus consensus(fabric, communicator, ranks, options);
   DUNLIN_TRY(consensus.prepare(graph));
   auto report = consensus.run();
-  // Neighbours may write into the window until all are here.
+  // Neighbors may write into the window until all ranks are here.
   DUNLIN_TRY(fabric.bootstrap().barrier("push-sum", fabric.config().deadline));
   return report;
 }

@@ -1,5 +1,5 @@
-// Ranks: what all ranks find out together, to judge a decentralised algorithm from outside: sums
-// and maxima. No algorithm uses it.
+// Ranks: sums and maxima over all ranks, to judge a decentralized algorithm from outside. No
+// algorithm uses it.
 #pragma once
 
 #include <span>
@@ -12,12 +12,12 @@ class Ranks {
  public:
   virtual ~Ranks() = default;
   virtual int size() const = 0;
-  // Collective: element by element over all ranks, in place, bitwise the same on all.
+  // Collective. In place, element by element over all ranks; the result is bitwise the same on all.
   virtual Status sum(std::span<double> values) = 0;
   virtual Status max(std::span<double> values) = 0;
 };
 
-// A rank by itself.
+// A job of one rank.
 class SingleRank final : public Ranks {
  public:
   int size() const override { return 1; }

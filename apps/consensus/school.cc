@@ -8,21 +8,21 @@
 namespace dunlin::consensus {
 namespace {
 
-// The school begins within this distance of the origin, and the predator at its edge: the school
-// has a side to flee to, and one from which it has to close in.
+// The school begins within this distance of the origin, and the predator at its edge. The school
+// then has a side to flee to, and one from which it has to close in.
 constexpr double kSchoolRadius = 1.5;
 constexpr Point kPredator{1.5, 0};
 constexpr double kPredatorCircle = 1;
 
-// What share of the difference between desired and actual velocity a fish makes up for in a step:
-// it turns around in some 10 steps, half a second.
+// The share of the difference between desired and actual velocity that a fish makes up for in a
+// step. A fish turns around in about 10 steps, half a second.
 constexpr double kTurn = 0.1;
 // Shares of the full speed, at most.
-constexpr double kApart = 1;  // where fish are about to touch
+constexpr double kApart = 1;  // where fish almost touch
 constexpr double kAlign = 0.3;
 constexpr double kAround = 0.5;  // around the predator
-constexpr double kSpread = 0.6;  // along the ring, away from neighbours
-// To and from the ring: full speed from half a metre off.
+constexpr double kSpread = 0.6;  // along the ring, away from neighbors
+// To and from the ring: full speed from half a meter off.
 constexpr double kToRing = 2;
 
 Point direction(Point from) {
@@ -83,7 +83,7 @@ School::School(const SchoolOptions& options, int rank, int ranks)
     const Point velocity{0.2 * options_.speed * random_.normal(),
                          0.2 * options_.speed * random_.normal()};
     motions_.push_back({position, cut(velocity, options_.speed)});
-    // Nothing is known yet.
+    // No estimate is known yet.
     estimates_.push_back(position);
   }
   place_predator();
@@ -173,8 +173,8 @@ Point School::around_predator(std::size_t own) const {
   const Point offset = motions_[own].position - estimates_[own];
   const Point outwards = direction(offset);
   const Point along{-outwards.y, outwards.x};
-  // Neighbours ahead and behind push, by the inverse of their distance; in balance where they are
-  // equally far away.
+  // Neighbors ahead and behind push with the inverse of their distance. The forces balance at equal
+  // distances.
   double push = 0;
   for (const int neighbor : neighbors_[own]) {
     const Point from = motions_[own].position - all_[static_cast<std::size_t>(neighbor)].position;
@@ -191,7 +191,7 @@ Point School::desired(std::size_t own) const {
   if (options_.behavior == Behavior::kEncircle) return velocity + around_predator(own);
   const Point flight = away_from_predator(own);
   velocity += flight;
-  // In safety fish come to rest; on their flight they swim with their neighbours.
+  // Fish that are safe come to rest; fleeing fish swim with their neighbors.
   if (flight == Point{} || neighbors_[own].empty()) return velocity;
   Point mean;
   for (const int neighbor : neighbors_[own]) {

@@ -45,7 +45,7 @@ Result<Topology> Topology::make(const std::string& spec, int ranks, Style style)
   if (!collective::is_strongly_connected(graph)) {
     return Status(Code::kInvalidArgument,
                   fmt::format("graph '{}' over {} ranks is not strongly connected: some would "
-                              "never hear of others",
+                              "never receive the values of others",
                               spec, ranks));
   }
   const Kind kind = is_exponential ? Kind::kOnePeerExponential
@@ -100,8 +100,8 @@ StepWeights Topology::weights(int rank, std::uint64_t step) const {
     const auto peers = kind_ == Kind::kOnePeer
                            ? collective::one_peer(graph_, rank, step)
                            : collective::one_peer_exponential(ranks(), rank, step);
-    // Half goes to the peer, half stays: column-stochastic, and doubly so where everybody hears
-    // from one peer.
+    // Half goes to the peer and half stays. The weights are column-stochastic, and doubly so if
+    // every rank receives from one peer.
     if (!peers.to.empty()) weights.self = 0.5;
     for (const int peer : peers.from) weights.from.push_back({Rank(peer), 1});
     for (const int peer : peers.to) weights.to.push_back({Rank(peer), 0.5});
@@ -114,7 +114,7 @@ StepWeights Topology::weights(int rank, std::uint64_t step) const {
     for (const int peer : graph_.out_neighbors(rank)) weights.to.push_back({Rank(peer), share});
     return weights;
   }
-  // Where every rank has the same degree, these are the uniform weights, on directed graphs, too.
+  // If every rank has the same degree, these are the uniform weights, also on directed graphs.
   for (const int peer : graph_.in_neighbors(rank)) {
     const int degree = std::max(graph_.in_degree(rank), graph_.in_degree(peer));
     weights.from.push_back({Rank(peer), share_of(1 + degree)});

@@ -77,7 +77,7 @@ void ConsensusAdmm::adapt(const Residuals& residuals) {
   if (residuals.primal > kApart * residuals.dual) factor = kFactor;
   if (residuals.dual > kApart * residuals.primal) factor = 1 / kFactor;
   options_.rho *= factor;
-  // lambda = rho u stays what it was.
+  // lambda = rho u keeps its value.
   for (double& u : u_) u /= factor;
 }
 

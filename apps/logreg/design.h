@@ -1,8 +1,8 @@
-// Design: the matrix X of a data set's rows (CSR), with a column more where there is a bias, and
-// its labels; what a linear model multiplies with.
+// Design: the matrix X of the rows of a data set (CSR) with their labels, which a linear model is
+// multiplied with. With a bias it has one more column.
 //
-// The values are those that the reader keeps, float32; all arithmetic is in double. A view: the
-// data set outlives it and doesn't change. Any thread.
+// The values are the float32 values of the reader; all arithmetic is in double. It is a view: the
+// data set has to outlive it and must not change. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -15,22 +15,23 @@ namespace dunlin::logreg {
 
 class Design {
  public:
-  // `bias`: the value of a constant last feature of every row, as LIBLINEAR's -B; negative: none.
+  // `bias` is the value of a constant last feature of every row, as LIBLINEAR's -B; negative: there
+  // is none.
   Design(const svm::Dataset& data, double bias) : data_(data), bias_(bias) {}
   Design(svm::Dataset&&, double) = delete;
 
   std::size_t rows() const { return data_.rows(); }
-  // Features, and 1 for a bias: the size of a model.
+  // The size of a model: the features, and 1 more with a bias.
   std::size_t columns() const { return std::size_t{data_.features} + (bias_ >= 0 ? 1 : 0); }
   double label(std::size_t row) const { return data_.labels[row]; }  // -1 or +1
 
-  // x'v of a row; `v` has columns() elements.
+  // Returns x'v for a row; `v` has columns() elements.
   double times(std::size_t row, std::span<const double> v) const {
     const svm::Row x = data_.row(row);
     const std::uint32_t* const index = x.indices.data();
     const float* const value = x.values.data();
     const std::size_t count = x.indices.size();
-    // Four sums: additions of one sum would wait for one another.
+    // Four sums: the additions of one sum would wait for one another.
     double sums[4] = {bias_ >= 0 ? bias_ * v.back() : 0};
     std::size_t i = 0;
     for (; i + 4 <= count; i += 4) {
@@ -47,8 +48,8 @@ class Design {
     if (bias_ >= 0) target.back() += factor * bias_;
   }
 
-  // Rows that the model puts on their label's side. A row on the plane itself counts as -1, which
-  // is what LIBLINEAR's predict says of it.
+  // Counts the rows that the model puts on the side of their label. A row on the plane itself
+  // counts as -1, as in LIBLINEAR's predict.
   std::uint64_t count_right(std::span<const double> model) const;
 
  private:

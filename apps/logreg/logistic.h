@@ -1,9 +1,10 @@
-// The functions that logistic regression minimises, for TRON:
+// The functions that logistic regression minimizes, for TRON:
 //
-//   C sum_i log(1 + exp(-y_i x_i'w))  +  weight / 2 |w - center|^2
+//  C sum_i log(1 + exp(-y_i x_i'w))  +  weight / 2 |w - center|^2
 //
-// With weight 1 and center 0 it is the whole problem, as LIBLINEAR's -s 0 states it (a bias is
-// regularised like any weight); with weight rho and center z - u a rank's part of it in ADMM.
+// With weight 1 and center 0 this is the whole problem, as stated by LIBLINEAR's -s 0 (a bias is
+// regularized like any weight). With weight rho and center z - u it is a rank's part of the problem
+// in ADMM.
 #pragma once
 
 #include <span>
@@ -18,10 +19,10 @@ namespace dunlin::logreg {
 // Owner thread only; the design is only read.
 class ProximalLogistic final : public SmoothFunction {
  public:
-  // With center 0, which has design.columns() elements.
+  // The center is 0 at first; it has design.columns() elements.
   ProximalLogistic(const Design& design, double cost, double weight);
 
-  // What value() and the others say afterwards; they have to be asked again from value() on.
+  // Changes the function. Afterwards it has to be evaluated again, beginning with value().
   void set_weight(double weight) { weight_ = weight; }
   std::span<double> center() { return center_; }
 
@@ -40,15 +41,15 @@ class ProximalLogistic final : public SmoothFunction {
   Vector curvature_;  // by row: C s (1 - s), s being the logistic function of the margin
 };
 
-// C sum_i log(1 + exp(-y_i x_i'w)): sums of ranks with different rows add up.
+// Returns C sum_i log(1 + exp(-y_i x_i'w)). The values of ranks with different rows add up.
 double loss_of(const Design& design, double cost, std::span<const double> model);
 
-// The minimum of the whole problem, with the gradient's norm at `tolerance` of that at 0.
+// The minimum of the whole problem; the gradient's norm is `tolerance` times its norm at 0.
 struct Reference {
   Vector model;
   TronReport report;
 };
-// kInternal where the solver gives up before that, unless rounding kept it from there.
+// kInternal if the solver gives up earlier for a reason other than rounding.
 Result<Reference> solve_whole(const Design& design, double cost, double tolerance);
 
 }  // namespace dunlin::logreg

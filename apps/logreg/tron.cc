@@ -9,20 +9,20 @@
 namespace dunlin::logreg {
 namespace {
 
-// The paper's constants (section 2.1 and 3). A step is taken where the function falls by more than
-// kTaken of what the model says; the radius shrinks below kPoor and grows from kGood on.
+// The constants of the paper (section 2.1 and 3). A step is taken if the function falls by more
+// than kTaken of the prediction. The radius shrinks below kPoor and grows from kGood on.
 constexpr double kTaken = 1e-4;
 constexpr double kPoor = 0.25;
 constexpr double kGood = 0.75;
-// By which factors the radius may change: sigma 1 to 3.
+// The factors by which the radius may change: sigma 1 to 3.
 constexpr double kShrinkMost = 0.25;
 constexpr double kShrinkLeast = 0.5;
 constexpr double kGrowMost = 4;
 // Conjugate gradients end when the residual is this share of the gradient (xi), or the square root
-// of how far the gradient has come down, whichever is less: the last iterations converge faster
-// than linearly.
+// of how far the gradient has come down, whichever is less. The last iterations then converge
+// faster than linearly.
 constexpr double kResidual = 0.1;
-// The function is a sum over all rows: differences below this share of it are its rounding.
+// The function is a sum over all rows. Differences below this share of it are rounding.
 constexpr double kRoundingShare = 64 * std::numeric_limits<double>::epsilon();
 
 struct Step {
@@ -66,23 +66,23 @@ class Tron {
   Step step_;
   Vector residual_;   // -(g + H s)
   Vector direction_;  // of conjugate gradients
-  Vector product_;    // H times it
+  Vector product_;    // H times direction_
   Vector candidate_;
   Vector next_gradient_;
 };
 
-// How far along the direction the border of the ball is: the t >= 0 with |s + t d| = radius.
+// The distance to the border of the ball along the direction: the t >= 0 with |s + t d| = radius.
 double Tron::distance_to_border() const {
   const double sd = dot(step_.s, direction_);
   const double dd = dot(direction_, direction_);
   const double room = std::max(0.0, radius_ * radius_ - dot(step_.s, step_.s));
   const double root = std::sqrt(sd * sd + dd * room);
-  // Of two equal forms, the one that subtracts nothing.
+  // Of two equal forms, this one subtracts nothing.
   return sd >= 0 ? (root + sd > 0 ? room / (root + sd) : 0) : (root - sd) / dd;
 }
 
-// Steihaug's conjugate gradients (the paper's algorithm 2): from 0 until the residual is small or
-// the path leaves the ball, where it ends on the border.
+// Steihaug's conjugate gradients (the paper's algorithm 2). They start at 0 and end when the
+// residual is small, or on the border when the path leaves the ball.
 void Tron::find_step() {
   std::ranges::fill(step_.s, 0);
   std::ranges::transform(gradient_, residual_.begin(), [](double g) { return -g; });
@@ -116,9 +116,9 @@ void Tron::find_step() {
   step_.length = norm(step_.s);
 }
 
-// The paper's rule (its equation 8, with the interpolation of Lin and More): `change` is that of
-// the function. The parabola through value and slope here and the value there has its minimum at
-// `best` times the step.
+// The paper's rule (its equation 8, with the interpolation of Lin and More). `change` is that of
+// the function. The parabola through the value and slope here and the value there has its minimum
+// at `best` times the step.
 void Tron::update_radius(double change) {
   if (!std::isfinite(change)) {
     radius_ = kShrinkMost * step_.length;
@@ -146,7 +146,7 @@ void Tron::take(double value) {
   report_.gradient_norm = norm(gradient_);
 }
 
-// Where the function's rounding hides whether it falls, its gradient still tells.
+// When rounding hides whether the function falls, its gradient still tells.
 bool Tron::improves_gradient(double value) {
   function_.gradient(next_gradient_);
   if (!(norm(next_gradient_) < report_.gradient_norm)) return false;
@@ -170,12 +170,12 @@ TronEnd Tron::iterate() {
     const double rounding = kRoundingShare * std::abs(report_.value);
     if (-step_.model_change <= rounding && std::abs(value - report_.value) <= 2 * rounding) {
       if (!improves_gradient(value)) return TronEnd::kRounding;
-      // Nothing says that the model is bad, and the first radius may be far too small.
+      // The model may still be good: the first radius may be far too small.
       radius_ = std::max(radius_, kGrowMost * step_.length);
       continue;
     }
     const double change = value - report_.value;
-    // The first radius is a guess: the first step's length says more.
+    // The first radius is a guess; the length of the first step is a better one.
     if (report_.iterations == 1) radius_ = std::min(radius_, step_.length);
     update_radius(change);
     if (change <= kTaken * step_.model_change) {

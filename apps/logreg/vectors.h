@@ -1,5 +1,5 @@
-// The arithmetic on dense vectors of doubles that the solvers share. Operands of one call have the
-// same size. Stateless; any thread.
+// Arithmetic on dense vectors of doubles, which the solvers share. The operands of one call have
+// the same size. Stateless; any thread.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@ namespace dunlin::logreg {
 
 using Vector = std::vector<double>;
 
-// Four sums: additions of one sum would wait for one another.
+// Four sums: the additions of one sum would wait for one another.
 inline double dot(std::span<const double> a, std::span<const double> b) {
   double sums[4] = {};
   std::size_t i = 0;

@@ -9,8 +9,8 @@
 
 namespace dunlin::svm {
 
-// Afterwards `path` holds exactly `bytes`, also after a power failure; on failure or when killed in
-// between it holds what it held before. Writes to "<path>.partial" beside it.
+// Makes `path` hold exactly `bytes`, also after a power failure. On failure, or when the process is
+// killed meanwhile, the file keeps its former content. Writes to "<path>.partial" beside it.
 Status replace_file(const std::string& path, std::span<const std::byte> bytes);
 
 }  // namespace dunlin::svm

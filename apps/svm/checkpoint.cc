@@ -1,10 +1,8 @@
 #include "apps/svm/checkpoint.h"
 
 #include <fmt/format.h>
-#include <sodium.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <span>
@@ -19,14 +17,14 @@ namespace dunlin::svm {
 namespace {
 
 constexpr std::string_view kMagic("DUNLSVM\n", 8);
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 3;
 
 // The unsigned integer that a field is stored as.
 template <typename T>
 using Raw = std::conditional_t<sizeof(T) == 8, std::uint64_t,
                                std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint8_t>>;
 
-// Writing and reading name the fields once, in visit_fields(), so that they cannot disagree.
+// Writing and reading share the list of fields in visit_fields(), so that they cannot disagree.
 struct FieldWriter {
   template <typename T>
   void field(const T& value) {
@@ -50,7 +48,7 @@ struct FieldReader {
   ByteReader in;
 };
 
-// Everything but the model's elements. `count` is their number.
+// Everything but the elements of the model and of the average. `count` is their number.
 template <typename Visitor, typename CheckpointType, typename Count>
 void visit_fields(Visitor& visitor, CheckpointType& checkpoint, Count& count) {
   visitor.field(count);
@@ -60,6 +58,7 @@ void visit_fields(Visitor& visitor, CheckpointType& checkpoint, Count& count) {
   visitor.field(checkpoint.group_epoch);
   visitor.field(checkpoint.iteration);
   visitor.field(checkpoint.shard_rows);
+  for (auto& byte : checkpoint.data) visitor.field(byte);
   auto& options = checkpoint.options;
   visitor.field(options.loss);
   visitor.field(options.lambda);
@@ -73,6 +72,7 @@ void visit_fields(Visitor& visitor, CheckpointType& checkpoint, Count& count) {
   visitor.field(state.epoch);
   visitor.field(state.position);
   visitor.field(state.scale);
+  visitor.field(checkpoint.averaged);
 }
 
 FieldWriter written_header(const Checkpoint& checkpoint) {
@@ -82,17 +82,6 @@ FieldWriter written_header(const Checkpoint& checkpoint) {
   const std::uint64_t count = checkpoint.model.size();
   visit_fields(writer, checkpoint, count);
   return writer;
-}
-
-using Hash = std::array<std::byte, 32>;
-
-// The hash needs no sodium_init(); that would only choose its fastest implementation.
-Hash hash_of(std::span<const std::byte> bytes) {
-  Hash hash;
-  crypto_generichash(reinterpret_cast<unsigned char*>(hash.data()), hash.size(),
-                     reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), nullptr,
-                     0);
-  return hash;
 }
 
 Status corrupted(const std::string& path, std::string_view problem) {
@@ -116,31 +105,43 @@ Result<Checkpoint> decode(const std::string& path, std::string_view text) {
   Checkpoint checkpoint;
   std::uint64_t count = 0;
   visit_fields(reader, checkpoint, count);
-  // Every checkpoint's header has the same size.
-  const std::size_t fixed_bytes = written_header({}).out.take().size() + sizeof(Hash);
+  // The header of every checkpoint has the same size.
+  const std::size_t fixed_bytes = written_header({}).out.take().size() + sizeof(Digest);
   if (bytes.size() < fixed_bytes) return corrupted(path, kCutShort);
-  const std::size_t model_bytes = bytes.size() - fixed_bytes;
-  if (model_bytes / sizeof(float) < count) return corrupted(path, kCutShort);
-  if (model_bytes != count * sizeof(float)) {
+  const std::size_t vectors = checkpoint.averaged > 0 ? 2 : 1;
+  const std::size_t element_bytes = bytes.size() - fixed_bytes;
+  if (element_bytes / sizeof(float) / vectors < count) return corrupted(path, kCutShort);
+  if (element_bytes != vectors * count * sizeof(float)) {
     return corrupted(path, "the checkpoint has bytes behind its end");
   }
-  const auto stored = bytes.last(sizeof(Hash));
-  if (!std::ranges::equal(stored, hash_of(bytes.first(bytes.size() - sizeof(Hash))))) {
+  const auto stored = bytes.last(sizeof(Digest));
+  if (!std::ranges::equal(stored,
+                          dunlin::digest_of({bytes.first(bytes.size() - sizeof(Digest))}))) {
     return corrupted(path, "the checkpoint's checksum does not match its content");
   }
   checkpoint.model.resize(count);
   for (float& element : checkpoint.model) reader.field(element);
+  if (checkpoint.averaged > 0) checkpoint.average.resize(count);
+  for (float& element : checkpoint.average) reader.field(element);
   return checkpoint;
 }
 
 }  // namespace
 
+Digest digest_of(const Dataset& shard) {
+  const auto bytes = [](const auto& values) { return std::as_bytes(std::span(values)); };
+  const std::uint64_t shape[] = {shard.features, shard.total_rows, shard.rows()};
+  return dunlin::digest_of({bytes(shape), bytes(shard.row_begin), bytes(shard.indices),
+                            bytes(shard.values), bytes(shard.labels)});
+}
+
 Status save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
   FieldWriter writer = written_header(checkpoint);
   for (const float element : checkpoint.model) writer.field(element);
+  for (const float element : checkpoint.average) writer.field(element);
   Bytes bytes = writer.out.take();
-  const Hash hash = hash_of(bytes);
-  bytes.insert(bytes.end(), hash.begin(), hash.end());
+  const Digest digest = dunlin::digest_of({bytes});
+  bytes.insert(bytes.end(), digest.begin(), digest.end());
   return replace_file(path, bytes);
 }
 
@@ -159,13 +160,18 @@ Status check_resumable(const Checkpoint& saved, const Checkpoint& current) {
   DUNLIN_TRY(compare("rank", saved.rank, current.rank));
   DUNLIN_TRY(compare("model elements", saved.model.size(), current.model.size()));
   DUNLIN_TRY(compare("rows of the shard", saved.shard_rows, current.shard_rows));
+  DUNLIN_TRY(compare("data", dunlin::to_string(saved.data), dunlin::to_string(current.data)));
   DUNLIN_TRY(compare("loss", std::string_view(to_string(saved.options.loss)),
                      std::string_view(to_string(current.options.loss))));
   DUNLIN_TRY(compare("lambda", saved.options.lambda, current.options.lambda));
   DUNLIN_TRY(compare("bias", saved.options.has_bias, current.options.has_bias));
   DUNLIN_TRY(compare("seed", saved.options.seed, current.options.seed));
   DUNLIN_TRY(compare("shard", saved.options.shard, current.options.shard));
-  return compare("t_step", saved.options.t_step, current.options.t_step);
+  DUNLIN_TRY(compare("t_step", saved.options.t_step, current.options.t_step));
+  const auto averaging = [](const Checkpoint& one) {
+    return std::string_view(one.averaged > 0 ? "on" : "off");
+  };
+  return compare("averaging", averaging(saved), averaging(current));
 }
 
 }  // namespace dunlin::svm

@@ -1,9 +1,9 @@
-// A labelled sparse data set, or one rank's shard of it, in compressed rows (CSR). A value that is
-// filled once, by the reader or the generator, and only read afterwards, by any thread.
+// A labeled sparse data set, or one rank's shard of it, in compressed rows (CSR). The reader or the
+// generator fills it once; afterwards any thread may read it.
 //
 // Row i of the whole set belongs to rank i % ranks. Files are often sorted by class or by time;
-// dealing the rows out like cards gives every rank the same mixture and shard sizes that differ by
-// at most one row.
+// with this rule every rank has the same mixture, and the sizes of the shards differ by at most one
+// row.
 #pragma once
 
 #include <cstddef>
@@ -33,11 +33,11 @@ struct Dataset {
   std::vector<float> values;
   std::vector<float> labels;
   std::uint32_t features = 0;    // every index is below it; the same on all ranks
-  std::uint64_t total_rows = 0;  // of the whole set, of which these are a shard
-  // In the file's own coding a label above this is +1: a test file has to be read with the
-  // threshold of its training file.
+  std::uint64_t total_rows = 0;  // of the whole set, of which this is a shard
+  // Labels of the file above this value are +1. A test file has to be read with the threshold of
+  // its training file.
   float label_threshold = 0;
-  std::uint64_t dropped_values = 0;  // left out because their index was beyond `features`
+  std::uint64_t dropped_values = 0;  // left out since their index was beyond `features`
 
   std::size_t rows() const { return labels.size(); }
   Row row(std::size_t i) const {

@@ -4,7 +4,7 @@
 
 namespace dunlin::svm {
 
-// Four sums: additions of one sum would wait for one another.
+// Four sums: the additions of one sum would wait for one another.
 double dot(const float* weights, const Row& row) {
   const std::uint32_t* index = row.indices.data();
   const float* value = row.values.data();
@@ -20,7 +20,7 @@ double dot(const float* weights, const Row& row) {
   return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-double regulariser(std::span<const float> weights, double lambda) {
+double regularizer(std::span<const float> weights, double lambda) {
   double sums[4] = {};
   std::size_t i = 0;
   for (; i + 4 <= weights.size(); i += 4) {
@@ -43,7 +43,7 @@ Evaluation evaluate(std::span<const float> model, const Dataset& data, Loss loss
     result.loss_sum += loss_at(loss, margin);
     result.wrong += margin <= 0 ? 1 : 0;
   }
-  result.regulariser = regulariser(model.first(data.features), lambda);
+  result.regularizer = regularizer(model.first(data.features), lambda);
   return result;
 }
 

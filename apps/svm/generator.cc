@@ -8,23 +8,24 @@
 #include <utility>
 #include <vector>
 
-#include "apps/random.h"
 #include "apps/svm/evaluate.h"
+#include "runtime/random.h"
 
 namespace dunlin::svm {
 namespace {
 
-// Feature f occurs with a frequency proportional to 1 / (f + kFlat): Zipf's law, without a head so
-// heavy that every row would consist of the same few features.
+// Feature f occurs with a frequency proportional to 1 / (f + kFlat). This is Zipf's law with a
+// flatter head, so that rows do not all consist of the same few features.
 constexpr double kFlat = 20;
-// The planted weights fade with the feature's rank, so that frequent features carry most of the
-// label and it can be learnt from rows that never show a rare one.
+// The planted weights fade with the rank of the feature. Frequent features then carry most of the
+// label, which can be learned from rows that never show a rare feature.
 constexpr double kFade = 200;
-// A row leans to one side: draws of features whose planted weight points to the other are dropped
-// with this probability. It makes the gap between the classes that texts of two kinds have; without
-// it most rows would lie close to the plane.
+// A row leans to one side: draws of features whose planted weight points to the other side are
+// dropped with this probability. This makes the gap between the classes that texts of two kinds
+// have. Without it most rows would lie close to the plane.
 constexpr double kSlant = 0.5;
-// Rows that the planted plane is centred on, so that both classes are about as large.
+// The number of rows on which the planted plane is centered, so that both classes are about equally
+// large.
 constexpr std::uint64_t kCentringRows = 1001;
 
 enum Stream : std::uint64_t { kRowStream = 1, kWeightStream = 2 };
@@ -84,7 +85,7 @@ class Generator {
     return side();
   }
 
-  // Which side of the plane through the origin the drawn row lies on, and how far away.
+  // The side of the plane through the origin on which the drawn row lies, and its distance.
   float side() const { return static_cast<float>(dot(planted_.data(), {indices_, values_, 0})); }
 
   // Draws the features of a row, with repetition, and weighs them.
@@ -107,8 +108,9 @@ class Generator {
     for (float& value : values_) value = static_cast<float>(value / std::sqrt(square));
   }
 
-  // Until the row has its number of different features: between a quarter and five halves of the
-  // mean, more often small. Gives up on the rest where they are too rare to turn up.
+  // Draws until the row has its number of different features. This number lies between a quarter
+  // and five halves of the mean, and is more often small. Gives up if the missing features are too
+  // rare.
   void draw_features(Random& random) {
     const double u = random.uniform();
     const auto wanted = static_cast<std::size_t>(
@@ -129,11 +131,11 @@ class Generator {
   }
 
   GeneratorOptions options_;
-  std::vector<double> cumulative_;  // frequencies of the features up to each
+  std::vector<double> cumulative_;  // the summed frequencies of the features up to each one
   std::vector<float> planted_;
   float offset_ = 0;
-  std::vector<std::uint32_t> drawn_;     // the row being drawn: with repetition,
-  std::vector<std::uint32_t> distinct_;  // and each once
+  std::vector<std::uint32_t> drawn_;     // the features of the current row, with repetition
+  std::vector<std::uint32_t> distinct_;  // the same features, each once
   std::vector<std::uint32_t> indices_;
   std::vector<float> values_;
 };

@@ -1,9 +1,9 @@
-// Sparse data with a planted model, in the shape of a text collection such as RCV1: features occur
-// with power-law frequencies, a repeated feature weighs more and a frequent one less (tf-idf), rows
-// have length 1, and the label says on which side of a planted plane the row lies, but for a share
-// of flipped labels.
+// Generates sparse data with a planted model, in the shape of a text collection such as RCV1.
+// Features occur with power-law frequencies. A repeated feature weighs more and a frequent feature
+// less (tf-idf), and rows have length 1. The label says on which side of a planted plane the row
+// lies, except for a share of flipped labels.
 //
-// Row i follows from the options and i alone, so that the shards of any number of ranks are the
+// Row i depends on the options and on i alone. Therefore the shards of any number of ranks are the
 // rows of the same whole, and rows beyond the training set are a test set. Stateless; any thread.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace dunlin::svm {
 
-// The defaults have RCV1's size.
+// The defaults give a set of RCV1's size.
 struct GeneratorOptions {
   std::uint64_t rows = 20'000;
   std::uint32_t features = 47'236;
@@ -24,8 +24,8 @@ struct GeneratorOptions {
   std::uint64_t first_row = 0;  // `rows` rows from here on
 };
 
-// kInvalidArgument for options that describe no data set. Row k of the result's whole is row
-// first_row + k of the endless sequence; the shard counts from first_row.
+// Row k of the whole result is row first_row + k of the endless sequence; the shard counts from
+// first_row. kInvalidArgument for options that describe no data set.
 Result<Dataset> generate(const GeneratorOptions& options, Shard shard = {});
 
 }  // namespace dunlin::svm

@@ -20,7 +20,7 @@ bool is_gzip(std::string_view bytes) {
 
 namespace {
 
-// zlib counts in unsigned ints.
+// zlib counts in values of type unsigned int.
 constexpr std::size_t kMostAtOnce = std::numeric_limits<uInt>::max();
 
 Status failure(int code) {
@@ -34,7 +34,7 @@ Status failure(int code) {
   }
 }
 
-// Images pack to about a half.
+// Images pack to about half their size.
 constexpr std::size_t kExpectedTimes = 3;
 
 class Inflater {

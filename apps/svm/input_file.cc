@@ -44,7 +44,7 @@ Status InputFile::map(const std::string& path) {
   if (!S_ISREG(info.st_mode)) {
     return {Code::kInvalidArgument, path + ": is not a regular file"};
   }
-  if (info.st_size == 0) return Status::ok();  // nothing can be mapped
+  if (info.st_size == 0) return Status::ok();  // an empty file cannot be mapped
   const auto size = static_cast<std::size_t>(info.st_size);
   void* mapping = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
   if (mapping == MAP_FAILED) return Status::from_errno(path, errno);

@@ -1,5 +1,6 @@
-// The bytes of an input file: mapped read-only, or unpacked into memory where the file is packed
-// with xz or gzip (told by its first bytes, not by its name). Made by one thread, read by any.
+// The bytes of an input file. A plain file is mapped read-only; a file that is packed with xz or
+// gzip is unpacked into memory. The first bytes decide which it is, not the name. Any thread may
+// read it.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +14,16 @@ namespace dunlin::svm {
 
 class InputFile {
  public:
-  // Fails for anything but a regular file, for a broken or truncated stream or one that unpacks to
-  // too much (unpack.h), for other kinds of compression, and for xz and gzip where the build has no
-  // liblzma or no zlib.
+  // Fails for everything but a regular file, for a stream that is damaged, cut short or unpacks to
+  // too much (unpack.h), and for other kinds of compression. Also fails for xz and gzip when the
+  // build has no liblzma or no zlib.
   static Result<InputFile> open(const std::string& path);
 
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&& other) noexcept;
   ~InputFile();
 
-  // Valid until the file is moved from or destroyed.
+  // Valid until the file object is moved from or destroyed.
   std::string_view bytes() const {
     return mapping_ != nullptr ? std::string_view(mapping_, mapped_size_)
                                : std::string_view(unpacked_.data(), unpacked_.size());

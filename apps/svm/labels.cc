@@ -11,7 +11,7 @@ LabelCoding coding_of(const LabelSet& labels) {
     float positive;
   };
   constexpr std::array<Coding, 3> kCodings = {{{-1, 1}, {0, 1}, {1, 2}}};
-  // The codings that all labels so far belong to; the first fitting one decides for a lone 1.
+  // The codings to which all labels so far belong. For a lone 1, the first of them counts.
   std::vector<Coding> fitting(kCodings.begin(), kCodings.end());
   for (const LabelSet::Seen& seen : labels.seen()) {
     std::erase_if(fitting, [&](const Coding& coding) {

@@ -1,4 +1,4 @@
-// Which labels a file uses, and which of them is +1. One thread.
+// Finds which labels a file uses, and which of them is +1. One thread.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace dunlin::svm {
 
-// The distinct labels of a file (or of a part of it) in order of first appearance, and where. Keeps
-// three at most: the third already has no place in a set of two.
+// The distinct labels of a file (or of a part of it) in order of first appearance, with their
+// places. Keeps at most three, since a third label already makes the set invalid.
 class LabelSet {
  public:
   struct Seen {
@@ -31,8 +31,8 @@ class LabelSet {
   std::vector<Seen> seen_;
 };
 
-// The threshold between the classes of a set of labels: -1/+1, 0/1 or 1/2, or one of each. Of a
-// set that is none of these, `misfit` is the first label that made it so.
+// The threshold between the classes of a set of labels, which are -1/+1, 0/1 or 1/2, or one of
+// these labels alone. For another set, `misfit` is the first label that does not fit.
 struct LabelCoding {
   std::optional<float> threshold;
   std::optional<LabelSet::Seen> misfit;

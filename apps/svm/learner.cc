@@ -4,21 +4,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
-#include "apps/random.h"
 #include "apps/svm/evaluate.h"
+#include "runtime/random.h"
 
 namespace dunlin::svm {
 namespace {
 
-// Bottou's program moves the bias at a hundredth of the weights' rate: every row has the bias as a
-// feature, of value 1, where a single weight sees few rows, and small values.
+// Bottou's program moves the bias at a hundredth of the rate of the weights. Every row has the bias
+// as a feature of value 1, whereas a single weight occurs in few rows, with small values.
 constexpr double kBiasRate = 0.01;
 
-// The scale is folded into the weights before they have grown by more than 10^5 over their true
-// size: far from a float's limits, and rare enough to cost nothing.
+// The scale is folded into the weights before they have grown to more than 10^5 times their true
+// size. This is far from the limits of a float, and rare enough to cost nothing.
 constexpr double kSmallestScale = 1e-5;
 
 Status check(std::span<const float> model, const Dataset& data, const LearnerOptions& options) {
@@ -86,7 +87,7 @@ void Learner::step(std::size_t row_number, double eta) {
   const double margin = row.label * (state_.scale * dot(weights_.data(), row) + bias_);
   const double pull = pull_at(options_.loss, margin) * row.label;
   state_.scale *= 1 - eta * options_.lambda;
-  if (state_.scale < kSmallestScale) materialise();
+  if (state_.scale < kSmallestScale) materialize();
   if (pull == 0) return;
   const auto factor = static_cast<float>(eta * pull / state_.scale);
   for (std::size_t i = 0; i < row.indices.size(); ++i) {
@@ -95,7 +96,7 @@ void Learner::step(std::size_t row_number, double eta) {
   if (options_.has_bias) bias_ += static_cast<float>(eta * kBiasRate * pull);
 }
 
-void Learner::materialise() {
+void Learner::materialize() {
   if (state_.scale == 1) return;
   const auto scale = static_cast<float>(state_.scale);
   for (float& weight : weights_) weight *= scale;
@@ -122,7 +123,7 @@ double cost_of_rate(const Dataset& data, LearnerOptions options, std::size_t row
   options.eta0 = eta;
   Learner learner = Learner::create(model, data, options).value();
   for (std::size_t i = 0; i < rows; ++i) learner.step(i, eta);
-  learner.materialise();
+  learner.materialize();
   return evaluate(model, data, options.loss, options.lambda, rows).objective();
 }
 
@@ -135,17 +136,25 @@ Result<double> find_eta0(const Dataset& data, LearnerOptions options, std::size_
   const std::vector<float> model(std::size_t{data.features} + 1);
   DUNLIN_TRY(check(model, data, options));
   const std::size_t rows = std::min(sample_rows, data.rows());
-  const auto cost_of = [&](double eta) { return cost_of_rate(data, options, rows, eta); };
+  // A rate with which the model runs away has an infinite cost.
+  const auto cost_of = [&](double eta) {
+    const double cost = cost_of_rate(data, options, rows, eta);
+    return std::isfinite(cost) ? cost : std::numeric_limits<double>::infinity();
+  };
 
   double best_cost = cost_of(best);
-  // Upwards first; downwards when the first step up did not help. Below 2^-40 a rate moves nothing.
+  // First upwards, and downwards if the first step up did not help. A rate below 2^-40 changes
+  // nothing.
   for (const double factor : {2.0, 0.5}) {
     const double start = best;
     for (double eta = best * factor; eta <= largest && eta >= 0x1p-40; eta *= factor) {
       const double cost = cost_of(eta);
-      if (!(cost < best_cost)) break;
-      best_cost = cost;
-      best = eta;
+      if (cost < best_cost) {
+        best_cost = cost;
+        best = eta;
+      } else if (factor > 1 || std::isfinite(best_cost)) {
+        break;
+      }
     }
     if (best != start) break;
   }

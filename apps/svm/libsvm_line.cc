@@ -26,7 +26,7 @@ bool is_at_end(const char* at, const char* end) {
   return at == end || *at == '#';
 }
 
-// The word at `at` as a message shows it: short, and with nothing that upsets a terminal.
+// The word at `at` for a message: shortened, and without control characters.
 std::string quoted(const char* at, const char* end) {
   constexpr std::ptrdiff_t kLongest = 24;
   std::string text = "'";
@@ -39,8 +39,8 @@ std::string quoted(const char* at, const char* end) {
   return text + (at - from == kLongest ? "...'" : "'");
 }
 
-// A decimal number at `at`, which is moved behind it. Returns what is wrong with it, or nullptr.
-// Numbers too small for a float become zero.
+// Parses a decimal number at `at`, and moves `at` behind it. Returns the problem, or nullptr.
+// Numbers that are too small for a float become zero.
 const char* parse_number(const char*& at, const char* end, float& value) {
   const char* from = at;
   if (from != end && *from == '+') {
@@ -83,7 +83,7 @@ class RowParser {
   }
 
  private:
-  // "index:value"; `previous` is the index before it and becomes this one.
+  // Parses "index:value". `previous` is the index before it, and becomes this one.
   std::optional<LineError> parse_feature(std::uint32_t& previous) {
     const char* index_at = at_;
     std::uint32_t index = 0;
@@ -108,7 +108,7 @@ class RowParser {
     return std::nullopt;
   }
 
-  // The index and its colon.
+  // Parses the index and its colon.
   std::optional<LineError> parse_index(std::uint32_t& index) {
     const char* from = at_;
     const auto [after, code] = std::from_chars(at_, end_, index);

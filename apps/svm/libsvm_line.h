@@ -17,10 +17,11 @@
 
 namespace dunlin::svm {
 
-// Takes the next line off `text`, without its line end ("\n" or "\r\n"; the last may lack it).
+// Takes the next line off `text` and returns it without its line end, "\n" or "\r\n". The last line
+// may lack it.
 std::string_view next_line(std::string_view& text);
 
-// Whether a line holds a row: cheap, without looking at more than its first word.
+// Whether a line holds a row. It is cheap, since it only reads up to the first word.
 bool holds_row(std::string_view line);
 
 struct LineError {
@@ -28,8 +29,8 @@ struct LineError {
   std::string text;
 };
 
-// What parse_row() appends to. `limit` is the number of features: values beyond it are an error, or
-// are counted and left out where `drop_beyond` is set.
+// What parse_row() appends to. `limit` is the number of features. Values beyond it are an error, or
+// are counted and left out if `drop_beyond` is set.
 struct RowSink {
   std::vector<std::uint32_t>& indices;
   std::vector<float>& values;
@@ -39,7 +40,7 @@ struct RowSink {
   std::uint64_t dropped_values = 0;
 };
 
-// Parses a line that holds a row. On failure the sink's vectors may hold part of the row.
+// Parses a line that holds a row. On failure the vectors of the sink may hold part of the row.
 std::optional<LineError> parse_row(std::string_view line, float& label, RowSink& sink);
 
 }  // namespace dunlin::svm

@@ -16,7 +16,7 @@
 namespace dunlin::svm {
 namespace {
 
-// A run of whole lines, what was counted in it and then what was parsed from it.
+// A run of whole lines, with what was counted and then parsed from it.
 struct Chunk {
   explicit Chunk(std::string_view whole_lines) : text(whole_lines) {}
 
@@ -71,7 +71,7 @@ void count_rows(Chunk& chunk) {
   }
 }
 
-// Up to the chunk's first malformed line.
+// Parses up to the first malformed line of the chunk.
 void parse_chunk(Chunk& chunk, const LibsvmOptions& options) {
   const std::uint32_t limit = options.features > 0 ? options.features : UINT32_MAX;
   RowSink sink{chunk.indices, chunk.values, limit, options.drop_beyond};
@@ -129,7 +129,7 @@ Result<float> label_threshold(std::string_view name, const std::vector<Chunk>& c
                  text + ": the labels must be -1 and +1, 0 and 1 or 1 and 2 (or set a threshold)");
 }
 
-// The chunks' rows one behind the other; each chunk's memory is freed when it was copied.
+// Appends the rows of the chunks in order. The memory of each chunk is freed after copying it.
 void append(std::vector<Chunk>& chunks, unsigned threads, Dataset& data) {
   std::uint64_t rows = 0;
   std::uint64_t values = 0;

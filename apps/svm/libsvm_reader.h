@@ -1,8 +1,8 @@
-// Reads LIBSVM files: mapped, parsed by several threads, one rank's shard kept.
+// Reads LIBSVM files. The file is mapped and parsed by several threads, and one rank's shard is
+// kept.
 //
-// Every rank looks at every row, because the number of features and the coding of the labels are
-// properties of the whole file, and so that all ranks report the same first malformed line; the
-// rows of other ranks are not kept.
+// Every rank parses every row. The number of features and the coding of the labels are properties
+// of the whole file, and all ranks report the same first malformed line.
 #pragma once
 
 #include <cstddef>
@@ -23,20 +23,21 @@ struct LibsvmOptions {
   // training row has carries no weight, so dropping it changes no prediction.
   std::uint32_t features = 0;
   bool drop_beyond = false;
-  // Labels above it become +1, others -1. Absent: the file's labels must be -1/+1, 0/1 or 1/2; of
-  // a file with one class only, label 1 counts as +1.
+  // Labels above it become +1, others -1. Without it, the labels of the file must be -1/+1, 0/1 or
+  // 1/2; in a file with one class only, label 1 counts as +1.
   std::optional<float> label_threshold;
   unsigned threads = 0;  // 0: one per core
-  // How much a thread parses at a time: enough that handing out work costs nothing, little enough
-  // that the threads finish together.
+  // How much a thread parses at a time. It is large enough that handing out work costs nothing, and
+  // small enough that the threads finish together.
   std::size_t chunk_bytes = std::size_t{1} << 20;
 };
 
-// Blocks until the file is read. A malformed line is kInvalidArgument, "file:line:column: problem";
-// always the first one of the file. So is a file without rows. A shard may have no rows.
+// Blocks until the file is read. kInvalidArgument for a malformed line, "file:line:column:
+// problem", which always is the first one of the file, and for a file without rows. A shard may
+// have no rows.
 Result<Dataset> read_libsvm(const std::string& path, const LibsvmOptions& options = {});
 
-// The same from memory; `name` stands for the file in messages.
+// Reads from memory; `name` stands for the file in error messages.
 Result<Dataset> parse_libsvm(std::string_view name, std::string_view text,
                              const LibsvmOptions& options = {});
 

@@ -20,7 +20,7 @@ inline double loss_at(Loss loss, double z) {
   return 0;
 }
 
-// As on the command line.
+// The name of a loss on the command line.
 constexpr const char* to_string(Loss loss) {
   switch (loss) {
     case Loss::kHinge:
@@ -33,7 +33,8 @@ constexpr const char* to_string(Loss loss) {
   return "unknown";
 }
 
-// The negative derivative, -dloss/dz, which is never negative: how hard an example pulls.
+// The negative derivative, -dloss/dz, which is never negative. It says how much an example changes
+// the model.
 inline double pull_at(Loss loss, double z) {
   switch (loss) {
     case Loss::kHinge:

@@ -8,7 +8,7 @@ Status unpacks_to_too_much(std::size_t packed_bytes) {
   return {
       Code::kInvalidArgument,
       fmt::format("its {} bytes unpack to more than {} ({} MiB, or {} times as many, may be in "
-                  "a packed file): unpack it yourself, if it is meant to",
+                  "a packed file). Unpack it beforehand if this is intended",
                   packed_bytes, most_unpacked(packed_bytes), kAlwaysUnpacked >> 20, kMostTimes)};
 }
 

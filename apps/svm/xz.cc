@@ -35,7 +35,7 @@ Status failure(lzma_ret code) {
   }
 }
 
-// Text packs to about a quarter.
+// Text packs to about a quarter of its size.
 constexpr std::size_t kExpectedTimes = 4;
 
 class Decoder {

@@ -10,8 +10,9 @@ namespace dunlin::svm {
 
 bool is_xz(std::string_view bytes);
 
-// All concatenated streams of `packed`, with their checks verified; kCorrupted when one is broken
-// or cut short, kUnavailable in a build without liblzma; other errors as unpack() (unpack.h).
+// Unpacks all concatenated streams of `packed` and verifies their checksums. kCorrupted when a
+// stream is damaged or cut short, kUnavailable in a build without liblzma; other errors as unpack()
+// (unpack.h).
 Result<std::vector<char>> unpack_xz(std::string_view packed);
 
 }  // namespace dunlin::svm

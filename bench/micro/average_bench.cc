@@ -1,8 +1,8 @@
-// The fused weighted average against the two things to compare it with: memcpy (what the memory can
-// do) and the same sum as a plain loop over the inputs, one pass each (what it replaces).
+// Compares the fused weighted average with memcpy, which shows what the memory can do, and with the
+// same sum as a plain loop over the inputs with one pass for each, which it replaces.
 //
-// GB/s counts the bytes that must move: k inputs and the model read, the model written. memcpy
-// counts its read and its write alike.
+// GB/s counts the bytes that must move: k inputs and the model are read, and the model is written.
+// For memcpy, the read and the write are counted in the same way.
 #include <benchmark/benchmark.h>
 
 #include <cstring>

@@ -1,10 +1,10 @@
-// The reduction kernels against memcpy, which is what the memory can do: two inputs to one target
-// (a reduce step) and to two (one that also passes its result on), with cached and with streaming
-// stores; and what a call costs that has next to nothing to do.
+// Compares the reduction kernels with memcpy, which shows what the memory can do. They reduce two
+// inputs into one target (a reduce step), or into two targets (a step that also passes its result
+// on), with cached and with streaming stores. Also measures the cost of a call with almost no work.
 //
-// GB/s counts the bytes that must move: every input read, every target written. memcpy counts its
-// read and its write alike. Neither counts that cached stores to lines that aren't in the cache
-// read them first.
+// GB/s counts the bytes that must move: every input is read and every target written. For memcpy,
+// the read and the write are counted in the same way. The reads by which cached stores fetch lines
+// that are not in the cache are not counted.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
-// Gloo's all-reduces as `dunlin-perf all-reduce` times its own, for bench/peers/all_reduce: float32
-// sums in place over TCP loopback, every algorithm in turn. Prints "ALGORITHM VALUE" for each, in
-// microseconds.
+// Times Gloo's all-reduces as `dunlin-perf all-reduce` times Dunlin's, for bench/peers/all_reduce:
+// float32 sums in place over TCP loopback, with one algorithm after the other. Prints "ALGORITHM
+// VALUE" for each, in microseconds.
 //
 //   all_reduce_gloo RANKS SIZE ITERATIONS WARMUP DIRECTORY
 #include <gloo/allreduce.h>
@@ -59,7 +59,7 @@ void check(const Arguments& arguments, int rank, std::vector<float>& data,
 void run(const Arguments& arguments, int rank, peers::Means* results) {
   const auto context = connect(arguments, rank);
   std::vector<float> data(arguments.count);
-  // Made once and used again and again, as everything that can be.
+  // Made once and reused, like everything that can be.
   gloo::AllreduceHalvingDoubling<float> halving(context, {data.data()},
                                                 static_cast<int>(arguments.count));
   std::vector<gloo::AllreduceOptions> options;

@@ -1,8 +1,8 @@
-// What memory allows an all-reduce in place: every rank reads its part of all vectors and writes
-// the sum to all of them, at the same time as the others, without telling anybody. No algorithm can
-// move fewer bytes: each of N vectors is read once and written once, 2 * N * SIZE bytes in all.
-// Prints the median over chunks of the slowest rank's mean, of the better one of ordinary and
-// streaming stores: "us VALUE".
+// Measures what memory allows an all-reduce in place. Every rank reads its part of all vectors and
+// writes the sum to all of them, at the same time as the others and without notifying them. No
+// algorithm can move fewer bytes: each of N vectors is read once and written once, which is
+// 2 * N * SIZE bytes in all. Prints "us VALUE": the median over chunks of the slowest rank's mean,
+// with ordinary or streaming stores, whichever are faster.
 //
 //   all_reduce_limit RANKS SIZE ITERATIONS WARMUP
 #include <atomic>
@@ -16,8 +16,8 @@ using dunlin::collective::Stores;
 
 constexpr Stores kStores[] = {Stores::kCached, Stores::kStreaming};
 
-// Beyond a vector's bytes. Vectors at the same offset within a page make stores to all of them much
-// slower, streaming ones above all, which no algorithm has to put up with.
+// The distance between vectors, beyond their bytes. If vectors have the same offset within a page,
+// stores to all of them, above all streaming stores, are much slower; an algorithm can avoid that.
 constexpr std::size_t kStagger = 33 * 64;
 
 struct Arguments {
@@ -71,7 +71,7 @@ int main(int argc, char** argv) {
                             std::atol(argv[3]), std::atol(argv[4])};
   const std::size_t bytes = arguments.stride() * static_cast<std::size_t>(size);
   auto* const vectors = static_cast<std::byte*>(peers::share(bytes));
-  madvise(vectors, bytes, MADV_HUGEPAGE);  // where the system gives them
+  madvise(vectors, bytes, MADV_HUGEPAGE);  // if the system has them
   auto* const shared = static_cast<Shared*>(peers::share(sizeof(Shared)));
   std::fill_n(vectors, bytes, std::byte{0});
   const bool is_ok =

@@ -1,13 +1,17 @@
-"""What the programs beside this file share: running commands, and dunlin-perf's figures."""
+"""What the programs in this folder share: finding peers, running commands, and reading figures."""
+import dataclasses
 import json
 import os
 import pathlib
 import platform
+import shutil
 import subprocess
+from collections.abc import Callable
+from typing import Any
 
 TIMEOUT = 120
 CORES = len(os.sched_getaffinity(0))
-# Lets root start jobs.
+# Permits root to start jobs.
 OPENMPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -16,16 +20,16 @@ class Failed(Exception):
 
 
 class Unusable(Failed):
-    """A peer that is installed, but can't be measured here."""
+    """A peer that is installed, but cannot be measured here."""
 
 
 def execute(command, environment=None, timeout=TIMEOUT):
-    """Standard output of a command; Failed says what it said."""
+    """Returns the standard output of a command. Raises Failed with the command's error."""
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=timeout,
                                 env=os.environ | (environment or {}), check=False)
     except subprocess.TimeoutExpired as expired:
-        raise Failed(f"no end after {timeout} s") from expired
+        raise Failed(f"it did not end within {timeout} s") from expired
     if result.returncode != 0:
         text = (result.stderr.strip() or result.stdout.strip()).splitlines()
         errors = [line for line in text if "error" in line]
@@ -38,24 +42,60 @@ def compile_mpi(compiler, source, program):
 
 
 def openmpi_command(ranks, command):
-    """Deals the ranks out over the cores; where they share them, they yield when idle."""
+    """Distributes the ranks over the cores. Ranks that share a core yield when idle."""
     sharing = ["--oversubscribe"] if ranks > CORES else []
     return ["mpirun.openmpi", "-n", str(ranks), *sharing, "--map-by", "core", "--bind-to", "core:overload-allowed",
             *command]
 
 
 def run_openmpi(ranks, command):
-    """Standard output of its ranks."""
+    """Runs an Open MPI job and returns the standard output of its ranks."""
     return execute(openmpi_command(ranks, command), OPENMPI_ENVIRONMENT)
 
 
 def run_mpich(ranks, command):
-    """The same with MPICH, whose ranks don't yield where they share cores."""
+    """The same with MPICH, whose ranks do not yield even if they share cores."""
     return execute(["mpirun.mpich", "-n", str(ranks), "-bind-to", "core", *command])
 
 
+@dataclasses.dataclass
+class Candidate:
+    """A peer that may be installed."""
+
+    name: str
+    tools: tuple[str, ...]  # commands that it needs, first its compiler
+    make: Callable[[], Any]  # makes the object that runs it; raises Unusable if it cannot be measured here
+    header: tuple[str, str] | None = None  # (a header that the compiler must find, the language)
+
+    def missing(self):
+        absent = [tool for tool in self.tools if shutil.which(tool) is None]
+        if not absent and self.header and not has_header(self.tools[0], *self.header):
+            absent = [self.header[0]]
+        return absent
+
+
+def has_header(compiler, header, language):
+    """Whether the compiler finds the header. A library that is not installed is not a compile error."""
+    command = [compiler, "-fsyntax-only", "-x", language, "-include", header, "/dev/null"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def make_peers(candidates):
+    """Makes the peers that are installed. Returns them, and a line about each of the others with the reason."""
+    peers, missing = [], []
+    for candidate in candidates:
+        if absent := candidate.missing():
+            missing.append(f"{candidate.name}: no {', '.join(absent)}")
+            continue
+        try:
+            peers.append(candidate.make())
+        except Unusable as reason:
+            missing.append(f"{candidate.name}: {reason}")
+    return peers, missing
+
+
 def check_launcher(compiler, launch, directory):
-    """Unusable where its processes don't find one another, as those of Ubuntu 24.04's MPICH."""
+    """Raises Unusable if the launcher's processes do not find one another, as with MPICH of Ubuntu 24.04."""
     program = str(directory / f"ranks.{compiler}")
     compile_mpi(compiler, pathlib.Path(__file__).resolve().parent / "mpi" / "ranks.c", program)
     try:
@@ -63,18 +103,18 @@ def check_launcher(compiler, launch, directory):
     except Failed as failure:
         raise Unusable(f"its launcher fails: {failure}") from failure
     if ranks != 2:
-        raise Unusable("its launcher starts two jobs of a rank instead of one of two")
+        raise Unusable("its launcher starts two jobs of one rank instead of one job of two")
 
 
 def read_figures(output):
-    """{name: value} of lines "NAME VALUE"."""
+    """Returns {name: value} for the lines "NAME VALUE"."""
     figures = {}
     for line in output.splitlines():
         words = line.split()
         if len(words) == 2:
             figures[words[0]] = float(words[1])
     if not figures:
-        raise Failed("no figures in its output")
+        raise Failed("its output has no figures")
     return figures
 
 
@@ -92,7 +132,7 @@ def number(value):
 
 
 class Dunlin:
-    """dunlin-perf over one transport; figures from its JSON lines."""
+    """Runs dunlin-perf over one transport, and reads the figures from its JSON lines."""
 
     timeout = TIMEOUT
 
@@ -107,9 +147,9 @@ class Dunlin:
                 "--transport", self.transport]
 
     def measure(self, ranks, arguments, *fields):
-        output = execute(self.command(ranks, arguments) + ["--json", "-"], self.environment,
+        output = execute(self.command(ranks, arguments) + ["--json"], self.environment,
                          self.timeout)
-        # UCX writes its warnings to standard output as well.
+        # UCX writes its warnings to standard output, too.
         line = json.loads([text for text in output.splitlines() if text.startswith("{")][-1])
         return [line[field] if field != "limit" else line["limit"]["p50_us"] for field in fields]
 

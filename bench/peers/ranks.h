@@ -1,4 +1,4 @@
-// What the C++ programs beside this file share: ranks as forked processes, dealt out over the
+// What the C++ programs in this folder share: ranks that are forked processes, distributed over the
 // cores, and the median over chunks of the slowest rank's mean.
 #pragma once
 
@@ -33,7 +33,7 @@ inline void* share(std::size_t bytes) {
   return memory;
 }
 
-// Runs `body(rank)` in a process each; whether all of them ended well.
+// Runs `body(rank)` in a process for each rank. Returns whether all of them succeeded.
 inline bool run_ranks(int size, const std::function<void(int)>& body) {
   std::vector<unsigned> cores;
   cpu_set_t usable;
@@ -62,13 +62,13 @@ inline bool run_ranks(int size, const std::function<void(int)>& body) {
   return is_ok;
 }
 
-// Returns when all ranks have called it. `arrived`, in memory that they share, only counts up.
+// Returns when all ranks have called it. `arrived` is in memory that they share and only counts up.
 inline void align(std::atomic<int>& arrived, int size) {
   const int last = (arrived.fetch_add(1) / size + 1) * size;
   while (arrived.load() < last) sched_yield();
 }
 
-// The same on every rank; `barrier` aligns them.
+// Called on every rank with the same arguments; `barrier` aligns the ranks.
 inline void time_chunks(long iterations, const std::function<void()>& barrier,
                         const std::function<void()>& once, Means& means) {
   const long each = (iterations + kChunks - 1) / kChunks;

@@ -1,11 +1,11 @@
-// What libibverbs allows a ping-pong over one RC queue pair, for bench/peers/rdma: loops that post
-// and poll, and look after nothing else. Two processes, each with one of the two ports; the median
-// of single halves of round trips: "us VALUE".
+// Measures what libibverbs allows a ping-pong over one RC queue pair, for bench/peers/rdma, with
+// loops that post and poll and do nothing else. There are two processes, each with one of the two
+// ports. Prints "us VALUE": the median of the halves of single round trips.
 //
 //   verbs_limit notified|polled SIZE ITERATIONS DEVICE GID_INDEX DEVICE GID_INDEX
 //
-// notified: an RDMA WRITE_WITH_IMM, awaited by its completion. polled: an RDMA WRITE, awaited by
-// its last byte, as ib_write_lat does.
+// notified: an RDMA WRITE_WITH_IMM; the receiver polls for its completion. polled: an RDMA WRITE;
+// the receiver polls the last byte, as ib_write_lat does.
 #include <infiniband/verbs.h>
 
 #include <atomic>
@@ -14,7 +14,7 @@
 #include <string>
 
 #include "bench/peers/ranks.h"
-#include "transports/verbs/handle.h"
+#include "transports/verbs/device/handle.h"
 
 namespace {
 
@@ -27,7 +27,7 @@ constexpr std::uint32_t kDepth = 64;
 constexpr std::uint32_t kSignalEvery = 16;
 constexpr std::uint32_t kInline = 128;
 constexpr std::uint8_t kPort = 1;
-// What stalls ends with SIGALRM.
+// A run that stalls ends with SIGALRM.
 constexpr unsigned kLongestSeconds = 50;
 
 struct Arguments {
@@ -38,7 +38,7 @@ struct Arguments {
   int gid_indices[2];
 };
 
-// Where an end is, for the other one.
+// The address of one end, for the other.
 struct Place {
   ibv_gid gid;
   std::uint64_t address;
@@ -134,7 +134,7 @@ class End {
                  "ibv_modify_qp to RTS");
   }
 
-  // From the first half of our memory to the second of the peer's.
+  // Writes from the first half of this end's memory to the second half of the peer's.
   void send() {
     std::byte* const data = memory_->data();
     data[arguments_.size - 1] = static_cast<std::byte>(++sent_);
@@ -151,7 +151,7 @@ class End {
     must(ibv_post_send(queue_pair_, &request, &bad), "ibv_post_send");
   }
 
-  // At least one poll a time: completions of sends give the send queue its places back.
+  // Polls at least once, because completions of sends free places of the send queue.
   void receive() {
     ++awaited_;
     const std::atomic_ref last(
@@ -224,7 +224,7 @@ Status run(const Arguments& arguments, int rank, Shared& shared) {
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
     if (i >= 0) halves.push_back(took.count() / 2);
   }
-  peers::align(shared.arrived, 2);  // the queue pairs live until then
+  peers::align(shared.arrived, 2);  // keeps the queue pairs alive until both are done
   const auto middle = halves.begin() + arguments.iterations / 2;
   std::nth_element(halves.begin(), middle, halves.end());
   if (rank == 0) shared.us = *middle;

@@ -13,7 +13,7 @@ using transport::NotifyId;
 
 namespace {
 
-// More ranks on one host than anybody shares memory among.
+// Larger communicators do not try to map one another's memory.
 constexpr int kMostMapped = 256;
 
 }  // namespace
@@ -28,9 +28,9 @@ Result<std::unique_ptr<Members>> Members::prepare(transport::Fabric& fabric,
   if (options.members.empty()) {
     for (int rank = 0; rank < fabric.size(); ++rank) options.members.emplace_back(rank);
   }
-  std::unique_ptr<Members> group(new Members(fabric, std::move(options)));
-  DUNLIN_TRY(group->allocate());
-  return group;
+  std::unique_ptr<Members> result(new Members(fabric, std::move(options)));
+  DUNLIN_TRY(result->allocate());
+  return result;
 }
 
 Status Members::connect(TimePoint until) {
@@ -41,7 +41,8 @@ Status Members::connect(TimePoint until) {
 
 Result<Bytes> Members::look_up(std::string_view what, int member, TimePoint until) {
   const Duration left = std::max(until - fabric_.clock().now(), Duration::zero());
-  return fabric_.bootstrap().lookup(key(what, member), left);
+  return fabric_.bootstrap().lookup_from(options_.members[static_cast<std::size_t>(member)],
+                                         key(what, member), left);
 }
 
 Members::~Members() {
@@ -52,17 +53,18 @@ Status Members::allocate() {
   const auto& members = options_.members;
   for (const Rank member : members) {
     if (member.value() < 0 || member.value() >= fabric_.size()) {
-      return {Code::kOutOfRange, fmt::format("communicator '{}': member {} in a job of {}",
-                                             options_.name, member.value(), fabric_.size())};
+      return {Code::kOutOfRange,
+              fmt::format("communicator '{}': member {} does not exist in a job of {} ranks",
+                          options_.name, member.value(), fabric_.size())};
     }
     if (std::ranges::count(members, member) > 1) {
-      return {Code::kInvalidArgument,
-              fmt::format("communicator '{}': member {} twice", options_.name, member.value())};
+      return {Code::kInvalidArgument, fmt::format("communicator '{}': member {} is listed twice",
+                                                  options_.name, member.value())};
     }
   }
   const auto place = std::ranges::find(members, fabric_.rank());
   if (place == members.end()) {
-    return {Code::kInvalidArgument, fmt::format("communicator '{}': rank {} is no member",
+    return {Code::kInvalidArgument, fmt::format("communicator '{}': rank {} is not a member",
                                                 options_.name, fabric_.rank().value())};
   }
   rank_ = static_cast<int>(place - members.begin());
@@ -103,9 +105,8 @@ Status Members::meet(TimePoint until) {
     if (!reader.at_end() || scratch != options_.scratch_bytes ||
         segment != options_.segment_bytes || members != options_.members.size() ||
         groups != options_.groups) {
-      return Status(
-                 Code::kInvalidArgument,
-                 fmt::format("communicator '{}' has other options there than here", options_.name))
+      return Status(Code::kInvalidArgument,
+                    fmt::format("communicator '{}': the member has other options", options_.name))
           .with_peer(peer);
     }
     host_of.push_back(
@@ -123,7 +124,7 @@ Status Members::agree_on_mapping(TimePoint until) {
   bool has_all = true;
   for (int member = 0; member < size() && has_all; ++member) {
     if (member == rank_) continue;
-    DUNLIN_TRY(windows_.import(*scratch_, member));
+    DUNLIN_TRY(windows_.import(*scratch_, member, fabric_.config().deadline));
     has_all = scratch_->remote[static_cast<std::size_t>(member)]->mapped() != nullptr;
   }
   if (!has_told_mapping_) {
@@ -132,7 +133,7 @@ Status Members::agree_on_mapping(TimePoint until) {
     DUNLIN_TRY(fabric_.bootstrap().publish(key("mapped", rank_), writer.take()));
     has_told_mapping_ = true;
   }
-  // One that hasn't is enough.
+  // One member that has not mapped all others decides.
   for (int member = 0; member < size() && has_all; ++member) {
     DUNLIN_ASSIGN(const Bytes answer, look_up("mapped", member, until));
     ByteReader reader(answer);
@@ -148,7 +149,7 @@ Status Members::agree_on_tuning(TimePoint until) {
     tuning_.shape = tuning_shape();
     auto tunings = read_tunings(fabric_.config().tuning_file);
     if (!tunings) {
-      DUNLIN_WARN("{}; going on without it", tunings.status().message());
+      DUNLIN_WARN("{}; continuing without a tuning", tunings.status().message());
     } else {
       for (Tuning& tuning : *tunings) {
         if (tuning.shape.key() == tuning_.shape.key()) tuning_ = std::move(tuning);
@@ -170,7 +171,7 @@ TuningShape Members::tuning_shape() const {
   shape.size = size();
   shape.hosts = hosts_.groups();
   shape.is_all_mapped = is_all_mapped_;
-  // Of the way to the farthest: the first member of another host, or the next on this one.
+  // The transport to the farthest member: the first one on another host, or the next on this host.
   const int other = hosts_.groups() > 1 ? hosts_.leader(hosts_.group_of(rank_) == 0 ? 1 : 0)
                                         : (rank_ + 1) % size();
   const Rank peer = options_.members[static_cast<std::size_t>(other)];
@@ -189,10 +190,10 @@ Shape Members::shape_for(std::size_t element) const {
 bool Members::suits(const Algorithm& algorithm) const {
   if (algorithm.needs_mapped_peers) {
     if (!is_all_mapped_) return false;
-    // It would write to the root's output from everywhere, which others needn't name.
+    // It writes to the root's output from all members, which need not pass their outputs.
     if (algorithm.collective == Collective::kReduce) return false;
   }
-  // With one group, or one rank in each, there is nothing to divide.
+  // Groups only help if there are several and at least one has several members.
   return !algorithm.needs_groups || (grouping_.groups() > 1 && grouping_.groups() < size());
 }
 
@@ -201,7 +202,7 @@ Result<ExecutorPeer*> Members::peer(std::uint64_t turn, int member) {
   if (peer.rank != Rank()) return &peer;
   const Rank rank = options_.members[static_cast<std::size_t>(member)];
   DUNLIN_ASSIGN(transport::Link* const link, fabric_.link(rank));
-  DUNLIN_TRY(windows_.import(*scratch_, member));
+  DUNLIN_TRY(windows_.import(*scratch_, member, fabric_.config().deadline));
   for (const Stream stream : {Stream::kData, Stream::kControl}) {
     ExecutorPeer::Way& way = peer.ways[static_cast<std::size_t>(stream)];
     way.lane = stream == Stream::kData ? &link->data() : &link->control();
@@ -210,6 +211,10 @@ Result<ExecutorPeer*> Members::peer(std::uint64_t turn, int member) {
   }
   peer.rank = rank;
   return &peer;
+}
+
+int Members::member(Rank rank) const {
+  return static_cast<int>(std::ranges::find(options_.members, rank) - options_.members.begin());
 }
 
 std::string Members::key(std::string_view what, int member) const {

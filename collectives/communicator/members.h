@@ -1,5 +1,5 @@
-// Members: the members of a communicator, how this one reaches the others, and the memory they
-// share.
+// Members: the ranks of a communicator, the connections from this member to the others, and the
+// memory that they share. Owner thread only.
 #pragma once
 
 #include <array>
@@ -7,18 +7,18 @@
 #include <string>
 #include <vector>
 
-#include "collectives/communicator.h"
+#include "collectives/communicator/communicator.h"
 #include "collectives/communicator/plan.h"
-#include "collectives/tuner/tuning.h"
+#include "collectives/communicator/tuning.h"
 
 namespace dunlin::collective {
 
 class Members {
  public:
-  // Publishes what the members need to know; connect() reads what they published.
+  // Publishes what the other members need to know; connect() reads what they published.
   static Result<std::unique_ptr<Members>> prepare(transport::Fabric& fabric,
                                                   CommunicatorOptions options);
-  // All look-ups together take no longer than that. After an expiry it can be called again.
+  // Returns an expiry at `until`; a later call continues.
   Status connect(TimePoint until);
   ~Members();
   Members(const Members&) = delete;
@@ -30,31 +30,37 @@ class Members {
   Compute& compute() { return compute_; }
   Windows& windows() { return windows_; }
   Window& scratch() { return *scratch_; }
-  // Each turn's share of the scratch.
+  // The share of the scratch memory that each turn (plan.h) uses.
   std::size_t scratch_per_turn() const { return options_.scratch_bytes / kTurns; }
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(options_.members.size()); }
   bool is_all_mapped() const { return is_all_mapped_; }
-  const Grouping& grouping() const { return grouping_; }  // for algorithms by groups
+  const Grouping& grouping() const { return grouping_; }  // for algorithms that need groups
   const Grouping& hosts() const { return hosts_; }
-  // What algorithms get to know, for elements of so many bytes.
+  // What algorithms may use. `element`: bytes per element.
   Shape shape_for(std::size_t element) const;
   bool suits(const Algorithm& algorithm) const;
   TuningShape tuning_shape() const;
   const Tuning& tuning() const { return tuning_; }
   void use(Tuning tuning) { tuning_ = std::move(tuning); }
 
-  // The ends of the ways to a member in a turn; connects on first use.
+  // The lanes and notification cells to a member in a turn. Connects to the member on first use.
   Result<ExecutorPeer*> peer(std::uint64_t turn, int member);
+  // The cell on this rank's board that a member writes.
+  transport::NotifyId own_cell(std::uint64_t turn, Stream stream, int writer) const {
+    return cell(cells_, turn, stream, writer);
+  }
+  // The position of a rank among the members.
+  int member(Rank rank) const;
 
  private:
   Members(transport::Fabric& fabric, CommunicatorOptions options);
   Status allocate();
   Result<Bytes> look_up(std::string_view what, int member, TimePoint until);
   Status meet(TimePoint until);
-  // Whether all members agree that everybody has mapped everybody.
+  // Finds out whether every member has mapped every other member's memory.
   Status agree_on_mapping(TimePoint until);
-  // The first member's file is everybody's.
+  // Takes the tuning that the first member found in its file.
   Status agree_on_tuning(TimePoint until);
   std::string key(std::string_view what, int member) const;
   transport::NotifyId cell(transport::NotifyId first, std::uint64_t turn, Stream stream,
@@ -71,7 +77,7 @@ class Members {
   Grouping grouping_;
   Grouping hosts_;
   Tuning tuning_;
-  transport::NotifyId cells_{};  // ours: kTurns * kStreams * size()
+  transport::NotifyId cells_{};  // first of kTurns * kStreams * size() cells on our board
   bool has_cells_ = false;
   std::vector<transport::NotifyId> first_cells_;         // by member
   std::array<std::vector<ExecutorPeer>, kTurns> peers_;  // by member

@@ -1,5 +1,5 @@
-// Plans: programs that were generated for one kind of call, and what they run on, kept for the next
-// call of the kind.
+// Plan: a program that was generated for one kind of call, with the memory that it runs on. Plans
+// are kept for later calls of the same kind.
 #pragma once
 
 #include <array>
@@ -14,16 +14,17 @@
 
 namespace dunlin::collective {
 
-// Operations take turns in their cells and their scratch: number n has those of turn n % kTurns.
-// With at most kInFlight of them under way, whoever has ended number n + kInFlight of a collective
-// that synchronizes knows that everybody has ended number n: its turn is free everywhere.
+// Parts share kTurns sets of notification cells and scratch memory: part n uses set n % kTurns, its
+// turn. At most kInFlight parts are in progress, so a member enters part n + kInFlight only after
+// it has completed part n. Hence, once part n + kInFlight of a synchronizing collective has
+// completed, every member has completed part n, and its turn is free on all members.
 inline constexpr std::uint64_t kInFlight = 4;
 inline constexpr std::uint64_t kTurns = 2 * kInFlight;
 
 struct PlanKey {
   Problem problem;
   const Algorithm* algorithm = nullptr;
-  std::size_t element = 0;  // bytes
+  std::size_t element = 0;  // bytes per element
 
   auto tie() const {
     return std::tuple(problem.collective, problem.count, problem.root, algorithm, element);
@@ -35,22 +36,22 @@ struct PlanKey {
 struct Plan {
   PlanKey key;
   Program program;
-  std::array<bool, kBufferKinds> touches_peers{};  // their buffers of that kind
-  // By turn.
+  std::array<bool, kBufferKinds> touches_peers{};  // whether it accesses peers' buffers of a kind
+  // By turn, then by peer.
   std::array<std::vector<ExecutorPeer*>, kTurns> peers;
   std::array<std::vector<std::array<PeerBuffer, kBufferKinds>>, kTurns> buffers;
 };
 
-// Where the members' buffers of one kind are: in the same window, each a stride after the one
-// before.
+// Where the members' buffers of one kind are: all in the same window, at an offset that grows by
+// `stride` from member to member.
 struct Placement {
-  Window* window = nullptr;  // null: none was given
-  std::size_t first = 0;     // member 0's, in bytes
-  std::size_t stride = 0;    // 0: all at the same place
+  Window* window = nullptr;  // null: the call passes no such buffer
+  std::size_t first = 0;     // offset of member 0's buffer, in bytes
+  std::size_t stride = 0;    // 0: the same offset on all members
   std::size_t at(int member) const { return first + static_cast<std::size_t>(member) * stride; }
 };
 
-// Sets where the plan's peers have their buffers in this turn.
+// Records where the plan's peers have their buffers in this turn.
 void place(Plan& plan, std::uint64_t turn, BufferKind kind, const Placement& placement);
 
 }  // namespace dunlin::collective

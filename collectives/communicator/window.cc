@@ -25,7 +25,8 @@ Status Windows::free(const void* data) {
   const auto found =
       std::ranges::find_if(windows_, [&](const auto& window) { return window->data() == data; });
   if (found == windows_.end())
-    return {Code::kInvalidArgument, fmt::format("'{}' has not allocated this memory", name_)};
+    return {Code::kInvalidArgument,
+            fmt::format("communicator '{}' did not allocate this memory", name_)};
   windows_.erase(found);
   ++version_;
   return Status::ok();
@@ -38,15 +39,15 @@ Window* Windows::find(const void* data, std::size_t size) const {
   return nullptr;
 }
 
-Status Windows::import(Window& window, int member) {
+Status Windows::import(Window& window, int member, Duration timeout) {
   auto& remote = window.remote[static_cast<std::size_t>(member)];
   if (remote) return Status::ok();
   const Rank peer = members_[static_cast<std::size_t>(member)];
-  auto offer = fabric_.bootstrap().lookup(key(window.id, peer), fabric_.config().deadline);
+  auto offer = fabric_.bootstrap().lookup_from(peer, key(window.id, peer), timeout);
   if (!offer) {
     return std::move(offer)
         .status()
-        .with_context(fmt::format("waiting for a member's memory in '{}'", name_))
+        .with_context(fmt::format("waiting for a member's memory of communicator '{}'", name_))
         .with_peer(peer);
   }
   ByteReader reader(*offer);
@@ -54,8 +55,8 @@ Status Windows::import(Window& window, int member) {
   const auto descriptor = reader.blob();
   if (!reader.at_end() || size != window.size) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("'{}': an allocation of {} bytes there, of {} here", name_, size,
-                              window.size))
+                  fmt::format("communicator '{}': the member allocates {} bytes, this one {}",
+                              name_, size, window.size))
         .with_peer(peer);
   }
   DUNLIN_ASSIGN(remote, fabric_.import_region(peer, descriptor));

@@ -1,4 +1,5 @@
-// Windows: memory of the same size on every member of a communicator, known to all of them.
+// Window: memory of the same size on every member of a communicator, whose address all members
+// know.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +12,12 @@
 
 namespace dunlin::collective {
 
-// Members begin at different places within a page: streams to places that are whole pages apart
-// hinder one another, manifold with streaming stores (bench/peers/all_reduce_limit).
+// Members begin at different offsets within a page. Streams whose addresses differ by whole pages
+// slow one another down, most of all with streaming stores (bench/peers/all_reduce_limit).
 inline constexpr std::size_t kPage = 4096;
 inline constexpr std::size_t kStagger = 2112;  // an odd number of cache lines
 
-// Whether [data, data + size) is within `length` bytes from `begin`.
+// True if [data, data + size) lies within the `length` bytes from `begin`.
 inline bool holds(const std::byte* begin, std::size_t length, const void* data, std::size_t size) {
   const auto* const at = static_cast<const std::byte*>(data);
   return at >= begin && at <= begin + length &&
@@ -26,32 +27,33 @@ inline bool holds(const std::byte* begin, std::size_t length, const void* data, 
 struct Window {
   std::uint32_t id = 0;
   std::unique_ptr<transport::LocalRegion> memory;
-  std::size_t size = 0;  // in bytes, as asked for
-  int rank = 0;          // ours
-  // Where a member's part begins in its region.
+  std::size_t size = 0;  // in bytes, as requested
+  int rank = 0;          // of this member
+  // Offset of a member's memory in its region.
   static std::size_t base(int member) {
     return static_cast<std::size_t>(member) * kStagger % kPage;
   }
   std::byte* data() const { return memory->data() + base(rank); }
-  std::vector<std::unique_ptr<transport::RemoteRegion>> remote;  // by member; null: not needed yet
+  std::vector<std::unique_ptr<transport::RemoteRegion>> remote;  // by member; null: not imported
 };
 
-// The windows of one communicator. Members allocate them in the same order. Owner thread only.
+// The windows of one communicator. All members allocate them in the same order. Owner thread only.
 class Windows {
  public:
   Windows(transport::Fabric& fabric, std::string name, std::vector<Rank> members)
       : fabric_(fabric), name_(std::move(name)), members_(std::move(members)) {}
 
-  // Allocates and publishes.
+  // Allocates memory and publishes its address.
   Result<Window*> allocate(std::size_t size);
-  // kInvalidArgument for memory that doesn't begin one.
+  // Returns kInvalidArgument if no window begins at `data`.
   Status free(const void* data);
-  // The one that holds [data, data + size); null: none does.
+  // The window that holds [data, data + size). Null: there is none.
   Window* find(const void* data, std::size_t size) const;
-  // Grows whenever what find() says may have changed.
+  // Grows whenever the results of find() may have changed.
   std::uint64_t version() const { return version_; }
-  // Imports a member's end of the window, once. Blocks until it was published (config.deadline).
-  Status import(Window& window, int member);
+  // Imports a member's memory of the window, once. Blocks until that member has published it, at
+  // most for `timeout`.
+  Status import(Window& window, int member, Duration timeout);
 
  private:
   std::string key(std::uint32_t id, Rank rank) const;

@@ -8,7 +8,7 @@
 namespace dunlin::collective {
 namespace {
 
-// 1, 2, 4, ... below `count`, step by step; 0 where nobody else is.
+// The hop of a step: 1, 2, 4, ... below `count`. 0 if there is no other node.
 int exponential_hop(int count, std::uint64_t step) {
   if (count < 2) return 0;
   const int hops = std::bit_width(static_cast<unsigned>(count - 1));
@@ -19,13 +19,14 @@ int ring_hop(int count, std::uint64_t) {
   return count < 2 ? 0 : 1;
 }
 
-// A circle of `count`, each sending `hop` places on; nobody for a hop of 0.
+// The peers in a circle of `count` places in which each place sends `hop` places ahead. Without a
+// hop there are none.
 StepPeers around(int count, int place, int hop) {
   if (hop == 0) return {};
   return {{(place + hop) % count}, {(place - hop + count) % count}};
 }
 
-// The node that `node` sends to.
+// The node that `node` sends to in this step.
 int target(const Graph& graph, int node, std::uint64_t step) {
   const auto neighbors = graph.out_neighbors(node);
   const auto count = static_cast<std::uint64_t>(neighbors.size());
@@ -40,13 +41,15 @@ template <typename Hop>
 Result<StepPeers> inner_outer(int nodes, int per_machine, int node, std::uint64_t step, Hop hop) {
   if (per_machine < 1 || nodes < 2 || nodes % per_machine != 0 || node < 0 || node >= nodes) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("node {} of {}, {} per machine: whole machines, two nodes at least",
+                  fmt::format("node {} of {} with {} nodes per machine: machines must be full and "
+                              "hold at least two nodes together",
                               node, nodes, per_machine));
   }
   const int machines = nodes / per_machine;
   if (machines > 1 && per_machine == 2) {
     return Status(Code::kInvalidArgument,
-                  "two nodes per machine never meet, as one of them goes out in every step");
+                  "with two nodes per machine, one of them sends to another machine in every step, "
+                  "so the two never average");
   }
   const int machine = node / per_machine;
   const int local = node % per_machine;
@@ -54,7 +57,7 @@ Result<StepPeers> inner_outer(int nodes, int per_machine, int node, std::uint64_
                            ? per_machine
                            : static_cast<int>(step % static_cast<std::uint64_t>(per_machine));
   if (local == outgoing) {
-    // A node goes out once in `per_machine` steps: distances between machines go on at that pace.
+    // A node sends to another machine once in `per_machine` steps: count the hops at that pace.
     const std::uint64_t round = step / static_cast<std::uint64_t>(per_machine);
     StepPeers peers = around(machines, machine, hop(machines, round));
     for (int* const peer : {&peers.to.front(), &peers.from.front()}) {
@@ -62,7 +65,7 @@ Result<StepPeers> inner_outer(int nodes, int per_machine, int node, std::uint64_
     }
     return peers;
   }
-  // Those who stay, numbered without the one who goes out.
+  // The nodes that stay within their machine are numbered without the outgoing one.
   const int staying = outgoing < per_machine ? per_machine - 1 : per_machine;
   const int place = local > outgoing ? local - 1 : local;
   StepPeers peers = around(staying, place, hop(staying, step));

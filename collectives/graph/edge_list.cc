@@ -11,7 +11,7 @@
 namespace dunlin::collective {
 namespace {
 
-// What is longer is no edge list, and may have no end (/dev/zero).
+// A longer line does not belong to an edge list, and may have no end (/dev/zero).
 constexpr std::streamsize kLongestLine = 1 << 16;
 
 struct Word {
@@ -19,12 +19,12 @@ struct Word {
   std::size_t column = 0;  // from 1
 };
 
-// The blank-separated words of a line up to '#'.
+// The words of a line up to '#'. Blanks separate them.
 class Words {
  public:
   explicit Words(std::string_view line) : line_(line.substr(0, line.find('#'))) {}
 
-  // An empty word at the end of the line.
+  // Returns an empty word at the end of the line.
   Word next() {
     constexpr std::string_view kBlanks = " \t\r";
     at_ = std::min(line_.find_first_not_of(kBlanks, at_), line_.size());
@@ -63,7 +63,7 @@ class Parser {
     const Word word = words.next();
     const auto nodes = parse_number<int>(word.text);
     if (!nodes || *nodes < 1)
-      return error(word, fmt::format("'{}' is no number of nodes", word.text));
+      return error(word, fmt::format("'{}' is not a number of nodes", word.text));
     if (list_.nodes != 0 && list_.nodes != *nodes) {
       return error(word,
                    fmt::format("the file has {} nodes, but there are {}", *nodes, list_.nodes));
@@ -87,7 +87,7 @@ class Parser {
   Result<int> node(const Word& word) const {
     if (word.text.empty()) return error(word, "the edge's second node is missing");
     const auto number = parse_number<int>(word.text);
-    if (!number) return error(word, fmt::format("'{}' is no node number", word.text));
+    if (!number) return error(word, fmt::format("'{}' is not a node number", word.text));
     if (*number >= list_.nodes) {
       return error(word, fmt::format("node {} is outside 0..{}", *number, list_.nodes - 1));
     }

@@ -1,7 +1,7 @@
 // Edge lists: a node graph as a text file.
 //
 //     # comment to the end of the line
-//     nodes 4        <- optional, before the first edge; without it the caller says how many
+//     nodes 4        <- optional, before the first edge; otherwise the caller gives the number
 //     0 1            <- an edge from node 0 to node 1; for both directions write both
 //     1 2
 #pragma once
@@ -16,14 +16,15 @@ namespace dunlin::collective {
 
 struct EdgeList {
   int nodes = 0;
-  std::vector<Edge> edges;  // in the order of the file, duplicates and self-loops included
+  std::vector<Edge> edges;  // in the order of the file, including duplicates and self-loops
 };
 
-// Reads `path`. `nodes` > 0 must agree with the file's "nodes" line where there is one; with 0 that
-// line must be there. Errors name file, line and column: "g.txt:3:5: ...".
+// Reads the file `path`. `nodes` > 0 must equal the number in the file's "nodes" line, if it has
+// one. With `nodes` == 0 the file must have that line. Errors name file, line and column:
+// "g.txt:3:5: ...".
 Result<EdgeList> read_edge_list(const std::string& path, int nodes);
 
-// Writes `graph` so that read_edge_list() gives it back. An existing file is replaced.
+// Writes `graph` so that read_edge_list() returns the same edges. Replaces an existing file.
 Status write_edge_list(const Graph& graph, const std::string& path);
 
 }  // namespace dunlin::collective

@@ -15,9 +15,9 @@
 namespace dunlin::collective {
 namespace {
 
-// What a generator is given: the whole spec, what stands behind its first colon, and the node count
-// (0 when the spec must say it).
-struct Request {
+// The arguments of a generator: the whole spec, the text behind its first colon, and the number of
+// nodes (0: the spec has to name it).
+struct GraphRequest {
   std::string_view spec;
   std::string_view argument;
   int nodes;
@@ -25,7 +25,7 @@ struct Request {
   Status refuse(std::string_view why) const {
     return {Code::kInvalidArgument, fmt::format("graph '{}': {}", spec, why)};
   }
-  // Room for `edges` edges, or why there is none.
+  // Reserves memory for `edges` edges. An error if the graph may not have that many.
   Result<std::vector<Edge>> reserve(std::size_t edges) const {
     if (edges > kMaxEdges) {
       return Status(Code::kResourceExhausted,
@@ -49,7 +49,7 @@ void add_both_ways(std::vector<Edge>& edges, int a, int b) {
 }
 
 // i -> i + s modulo the number of nodes, for each shift s.
-Result<Graph> circulant(const Request& request, std::span<const int> shifts) {
+Result<Graph> circulant(const GraphRequest& request, std::span<const int> shifts) {
   DUNLIN_ASSIGN(auto edges, request.reserve(request.count() * shifts.size()));
   for (int i = 0; i < request.nodes; ++i) {
     for (const int shift : shifts) {
@@ -60,7 +60,7 @@ Result<Graph> circulant(const Request& request, std::span<const int> shifts) {
   return request.build(edges);
 }
 
-Result<Graph> complete(const Request& request) {
+Result<Graph> complete(const GraphRequest& request) {
   DUNLIN_ASSIGN(auto edges, request.reserve(request.count() * (request.count() - 1)));
   for (int i = 0; i < request.nodes; ++i) {
     for (int j = 0; j < request.nodes; ++j) {
@@ -70,39 +70,39 @@ Result<Graph> complete(const Request& request) {
   return request.build(edges);
 }
 
-Result<Graph> star(const Request& request) {
+Result<Graph> star(const GraphRequest& request) {
   DUNLIN_ASSIGN(auto edges, request.reserve(2 * request.count()));
   for (int i = 1; i < request.nodes; ++i) add_both_ways(edges, 0, i);
   return request.build(edges);
 }
 
-Result<Graph> ring(const Request& request) {
+Result<Graph> ring(const GraphRequest& request) {
   const int shifts[] = {1};
   return circulant(request, shifts);
 }
 
-Result<Graph> bidirectional_ring(const Request& request) {
+Result<Graph> bidirectional_ring(const GraphRequest& request) {
   const int shifts[] = {1, request.nodes - 1};
   return circulant(request, shifts);
 }
 
-Result<Graph> chain(const Request& request) {
+Result<Graph> chain(const GraphRequest& request) {
   DUNLIN_ASSIGN(auto edges, request.reserve(2 * request.count()));
   for (int i = 1; i < request.nodes; ++i) add_both_ways(edges, i - 1, i);
   return request.build(edges);
 }
 
 int floor_sqrt(int value) {
-  // Exact: a double holds every int, and sqrt is correctly rounded.
+  // This is exact: a double holds every int, and sqrt rounds correctly.
   return static_cast<int>(std::sqrt(static_cast<double>(value)));
 }
 
-Result<Graph> root_expander(const Request& request) {
+Result<Graph> root_expander(const GraphRequest& request) {
   const int shifts[] = {1, floor_sqrt(request.nodes)};
   return circulant(request, shifts);
 }
 
-Result<Graph> exponential(const Request& request) {
+Result<Graph> exponential(const GraphRequest& request) {
   std::vector<int> shifts;
   for (std::int64_t shift = 1; shift < request.nodes; shift *= 2) {
     shifts.push_back(static_cast<int>(shift));
@@ -110,7 +110,7 @@ Result<Graph> exponential(const Request& request) {
   return circulant(request, shifts);
 }
 
-Result<Graph> hypercube(const Request& request) {
+Result<Graph> hypercube(const GraphRequest& request) {
   if (!std::has_single_bit(static_cast<unsigned>(request.nodes))) {
     return request.refuse(
         fmt::format("{} nodes; the number must be a power of two", request.nodes));
@@ -123,8 +123,8 @@ Result<Graph> hypercube(const Request& request) {
   return request.build(edges);
 }
 
-// The shape as given, or the one nearest to a square.
-Result<GridShape> grid_shape(const Request& request) {
+// Returns the shape that the spec names, or the one that is nearest to a square.
+Result<GridShape> grid_shape(const GraphRequest& request) {
   if (request.argument.empty()) {
     if (request.nodes == 0) return request.refuse("say the number of nodes or the shape");
     int rows = floor_sqrt(request.nodes);
@@ -137,7 +137,7 @@ Result<GridShape> grid_shape(const Request& request) {
       parse_number<int>(request.argument.substr(std::min(cross + 1, request.argument.size())))
           .value_or(0);
   if (rows < 1 || columns < 1) {
-    return request.refuse(fmt::format("'{}' is no shape such as 4x2", request.argument));
+    return request.refuse(fmt::format("'{}' is not a shape such as 4x2", request.argument));
   }
   const std::int64_t cells = static_cast<std::int64_t>(rows) * columns;
   if (cells > kMaxNodes)
@@ -149,7 +149,7 @@ Result<GridShape> grid_shape(const Request& request) {
   return GridShape{rows, columns};
 }
 
-Result<Graph> grid(const Request& request, bool wraps) {
+Result<Graph> grid(const GraphRequest& request, bool wraps) {
   DUNLIN_ASSIGN(const GridShape shape, grid_shape(request));
   const int nodes = shape.rows * shape.columns;
   DUNLIN_ASSIGN(auto edges, request.reserve(4 * static_cast<std::size_t>(nodes)));
@@ -167,20 +167,20 @@ Result<Graph> grid(const Request& request, bool wraps) {
   return Graph::from_edges(nodes, edges, std::string(request.spec), shape);
 }
 
-Result<Graph> mesh(const Request& request) {
+Result<Graph> mesh(const GraphRequest& request) {
   return grid(request, false);
 }
-Result<Graph> torus(const Request& request) {
+Result<Graph> torus(const GraphRequest& request) {
   return grid(request, true);
 }
 
-Result<Graph> random_regular(const Request& request) {
+Result<Graph> random_regular(const GraphRequest& request) {
   constexpr std::string_view kSeed = "seed=";
   const auto colon = request.argument.find(':');
   const auto degree = parse_number<int>(request.argument.substr(0, colon));
   if (!degree) {
     return request.refuse(
-        "the degree is missing or no number; write random-regular:DEGREE[:seed=N]");
+        "the degree is missing or not a number; write random-regular:DEGREE[:seed=N]");
   }
   std::uint64_t seed = 1;
   if (colon != std::string_view::npos) {
@@ -198,7 +198,7 @@ Result<Graph> random_regular(const Request& request) {
   return request.build(*edges);
 }
 
-Result<Graph> from_file(const Request& request) {
+Result<Graph> from_file(const GraphRequest& request) {
   if (request.argument.empty()) return request.refuse("the path is missing; write file:PATH");
   DUNLIN_ASSIGN(const EdgeList list, read_edge_list(std::string(request.argument), request.nodes));
   return Graph::from_edges(list.nodes, list.edges, std::string(request.spec));
@@ -206,14 +206,15 @@ Result<Graph> from_file(const Request& request) {
 
 struct Family {
   std::string_view name;
-  std::string_view argument;  // how it is written behind the name, "" when there is none
+  std::string_view argument;  // what may follow the name; "": nothing
   std::string_view help;
-  Result<Graph> (*make)(const Request&);
-  bool may_fix_nodes;  // works without a node count
+  Result<Graph> (*make)(const GraphRequest&);
+  bool may_fix_nodes;  // the spec may name the number of nodes
 };
 
 constexpr Family kFamilies[] = {
-    {"complete", "", "everyone sends to everyone: all-reduce in one step", complete, false},
+    {"complete", "", "every node sends to every other one: all-reduce in one step", complete,
+     false},
     {"star", "", "parameter server: node 0 exchanges with every other node", star, false},
     {"ring", "", "i -> i+1", ring, false},
     {"bidirectional-ring", "", "i <-> i+1", bidirectional_ring, false},
@@ -250,7 +251,7 @@ Result<const Family*> family_of(std::string_view spec) {
 Result<Graph> make_graph(std::string_view spec, int nodes) {
   DUNLIN_ASSIGN(const Family* family, family_of(spec));
   const auto colon = spec.find(':');
-  const Request request{
+  const GraphRequest request{
       spec, colon == std::string_view::npos ? std::string_view{} : spec.substr(colon + 1), nodes};
   if (nodes < 0 || nodes > kMaxNodes || (nodes == 0 && !family->may_fix_nodes)) {
     return request.refuse(fmt::format("{} nodes are outside 1..{}", nodes, kMaxNodes));

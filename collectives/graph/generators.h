@@ -1,8 +1,8 @@
-// make_graph: every node graph that Dunlin knows, by its name.
+// make_graph: makes a node graph from its name.
 //
-// A spec is a name, and for some graphs an argument behind a colon: "root-expander", "mesh:4x2",
-// "random-regular:3:seed=7", "file:PATH". The same spec and node count give the same graph on every
-// machine, so that each rank builds it for itself. Pure functions; any thread.
+// A spec is a name; for some graphs a colon and an argument follow: "root-expander", "mesh:4x2",
+// "random-regular:3:seed=7", "file:PATH". The same spec and number of nodes give the same graph on
+// every host, so each rank can build the graph itself. Pure functions; any thread.
 #pragma once
 
 #include <string>
@@ -14,12 +14,12 @@
 
 namespace dunlin::collective {
 
-// The graph of `spec` over `nodes` nodes. With nodes == 0 the spec must say how many: "mesh:4x2",
-// "torus:5x5", or a file with a "nodes N" line. Errors say what is wrong and, for an unknown name,
-// which ones there are.
+// Returns the graph of `spec` over `nodes` nodes. With nodes == 0 the spec has to name the number:
+// "mesh:4x2", "torus:5x5", or a file with a "nodes N" line. The error for an unknown name lists the
+// known ones.
 Result<Graph> make_graph(std::string_view spec, int nodes);
 
-// A line of the list of known graphs.
+// A known graph, for lists of them.
 struct GraphFamily {
   std::string name;
   std::string usage;  // "mesh[:ROWSxCOLUMNS]"

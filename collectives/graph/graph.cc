@@ -32,7 +32,7 @@ bool Graph::has_edge(int from, int to) const {
   return std::binary_search(row.begin(), row.end(), to);
 }
 
-// Counting sort by source, then each row by target; the rows move together as duplicates go.
+// Counting sort by source, then sorts each row by target and removes duplicates.
 Graph::Rows Graph::rows_of(int nodes, std::span<const Edge> edges) {
   const auto count = static_cast<std::size_t>(nodes);
   std::vector<std::size_t> begin(count + 1, 0);
@@ -63,7 +63,7 @@ Graph::Rows Graph::rows_of(int nodes, std::span<const Edge> edges) {
   return {std::move(begin), std::move(targets)};
 }
 
-// Rows come out ascending because the sources are walked in ascending order.
+// Rows come out in ascending order because the sources are visited in ascending order.
 Graph::Rows Graph::transpose(const Rows& rows) {
   const std::size_t count = rows.begin.size() - 1;
   Rows result{std::vector<std::size_t>(count + 1, 0), std::vector<int>(rows.neighbors.size())};

@@ -1,10 +1,10 @@
-// Graph: who sends to whom in a reduce. An edge i -> j means that node i writes its model into a
-// receive queue of node j.
+// Graph: which nodes send to which in a reduce. An edge i -> j means that node i writes its model
+// into a receive queue of node j.
 //
 // A value: immutable once built, copied and moved freely, read by any thread. Nodes are numbered
-// 0..nodes()-1; which rank stands behind a node is the caller's business. Both directions are kept
-// in compressed rows, so that 100,000 nodes with millions of edges fit easily. Self-loops are never
-// stored: that a node keeps a share of its own model is part of the mixing matrix (mixing.h).
+// 0..nodes()-1; the caller decides which rank a node stands for. Both directions are stored in
+// compressed rows, so that 100,000 nodes with millions of edges fit easily. Self-loops are not
+// stored: the mixing matrix (mixing.h) says how much of its own model a node keeps.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@
 
 namespace dunlin::collective {
 
-// Beyond these a graph is refused: both directions of 100 million edges take 800 MB, and no job
-// connects that many pairs of processes.
+// Limits. Both directions of 100 million edges take 800 MB, and no job connects that many pairs of
+// processes.
 inline constexpr int kMaxNodes = 100'000'000;
 inline constexpr std::size_t kMaxEdges = 100'000'000;
 
@@ -28,7 +28,7 @@ struct Edge {
   bool operator==(const Edge&) const = default;
 };
 
-// Of a mesh or a torus: node = row * columns + column.
+// The shape of a mesh or a torus: node = row * columns + column.
 struct GridShape {
   int rows = 0;
   int columns = 0;
@@ -37,16 +37,15 @@ struct GridShape {
 
 class Graph {
  public:
-  // Duplicate edges collapse and self-loops are dropped. An edge beyond 0..nodes-1 or nodes
-  // outside 1..kMaxNodes is an error. `spec` is the text that the graph was asked for by
-  // (generators.h).
+  // Duplicate edges and self-loops are dropped. An edge outside 0..nodes-1, or `nodes` outside
+  // 1..kMaxNodes, is an error. `spec` is the text that describes the graph (generators.h).
   static Result<Graph> from_edges(int nodes, std::span<const Edge> edges, std::string spec,
                                   std::optional<GridShape> grid = std::nullopt);
 
   int nodes() const { return nodes_; }
   std::size_t edges() const { return out_.neighbors.size(); }
 
-  // Ascending; valid as long as the graph. `node` must be in 0..nodes()-1.
+  // In ascending order; valid as long as the graph. `node` must be in 0..nodes()-1.
   std::span<const int> out_neighbors(int node) const { return out_.row(node); }
   std::span<const int> in_neighbors(int node) const { return in_.row(node); }
   int out_degree(int node) const { return static_cast<int>(out_.row(node).size()); }
@@ -57,7 +56,7 @@ class Graph {
   const std::optional<GridShape>& grid() const { return grid_; }
 
  private:
-  // The neighbours of node i are neighbors[begin[i]] .. neighbors[begin[i + 1] - 1].
+  // The neighbors of node i are neighbors[begin[i]] .. neighbors[begin[i + 1] - 1].
   struct Rows {
     std::vector<std::size_t> begin;
     std::vector<int> neighbors;

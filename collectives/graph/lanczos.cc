@@ -7,22 +7,24 @@
 namespace dunlin::collective {
 namespace {
 
-// Steps between two looks at the tridiagonal matrix; a look costs far less than one product.
+// Steps between two checks of the tridiagonal matrix. A check costs far less than one product.
 constexpr int kCheckInterval = 10;
-// Below this a new direction is rounding noise: the start vector's subspace is exhausted.
+// A smaller new direction is rounding noise: the subspace of the start vector is exhausted.
 constexpr double kBreakdown = 1e-14;
-// Keeps a pivot that rounding made zero or negative from dividing by zero or turning the sign.
+// Least pivot. Rounding may make a pivot zero or negative, which would divide by zero or change the
+// sign.
 constexpr double kLeastPivot = 1e-32;
 
-// The matrix in the Lanczos basis: alpha on the diagonal, beta[k] between rows k and k + 1. The
-// last beta couples to the direction that comes next.
+// The matrix in the Lanczos basis: alpha is on the diagonal, beta[k] is between rows k and k + 1.
+// The last beta couples to the next direction.
 struct Tridiagonal {
   std::vector<double> alpha;
   std::vector<double> beta;
 };
 
-// The three-term recurrence. Vectors aren't kept and so aren't orthogonalised again: copies of
-// converged eigenvalues may come up later, but the largest one stays right (Paige 1980).
+// The three-term recurrence. Vectors are not stored, so they cannot be orthogonalized again. Copies
+// of converged eigenvalues may therefore appear later, but the largest one stays right (Paige
+// 1980).
 class Recurrence {
  public:
   explicit Recurrence(SymmetricOperator& matrix)
@@ -37,7 +39,7 @@ class Recurrence {
 
   const std::vector<double>& current() const { return current_; }
 
-  // Adds a row to `t` and goes on to the next direction; false when there is none.
+  // Adds a row to `t` and continues with the next direction. False: there is no further direction.
   bool step(Tridiagonal& t) {
     matrix_.apply(current_, next_);
     const double back = t.beta.empty() ? 0 : t.beta.back();
@@ -66,7 +68,7 @@ class Recurrence {
   std::vector<double> next_;
 };
 
-// Whether x lies above all eigenvalues: x - T is positive definite, that is, its pivots are
+// True if x lies above all eigenvalues: x - T is then positive definite, so all its pivots are
 // positive.
 bool is_above_all(const Tridiagonal& t, double x) {
   double pivot = x - t.alpha[0];
@@ -76,7 +78,7 @@ bool is_above_all(const Tridiagonal& t, double x) {
   return pivot > 0;
 }
 
-// The least number that bisection knows to be above all eigenvalues.
+// Finds by bisection the least number that is above all eigenvalues.
 double largest_value(const Tridiagonal& t) {
   double low = t.alpha[0];
   double high = low;
@@ -94,7 +96,7 @@ double largest_value(const Tridiagonal& t) {
   return high;
 }
 
-// Solves (shift - T) x = x in place; shift is above all eigenvalues, so that no pivoting is needed.
+// Solves (shift - T) x = x in place. `shift` is above all eigenvalues, so no pivoting is needed.
 void solve_shifted(const Tridiagonal& t, double shift, std::vector<double>& x) {
   const std::size_t size = t.alpha.size();
   std::vector<double> pivot(size);
@@ -113,7 +115,7 @@ struct TridiagonalPair {
   std::vector<double> vector;
 };
 
-// By bisection and inverse iteration.
+// Finds the pair by bisection and inverse iteration.
 TridiagonalPair largest_pair(const Tridiagonal& t) {
   TridiagonalPair pair{largest_value(t), std::vector<double>(t.alpha.size(), 1.0)};
   for (int iteration = 0; iteration < 3; ++iteration) {
@@ -137,7 +139,7 @@ TridiagonalPair find_value(SymmetricOperator& matrix, int max_steps, double tole
   return pair;
 }
 
-// The same recurrence again, to add up its vectors; the same operations give the same numbers.
+// Repeats the recurrence to sum its vectors. The same operations give the same numbers.
 std::vector<double> expand(SymmetricOperator& matrix, const std::vector<double>& coefficients) {
   std::vector<double> vector(matrix.size(), 0.0);
   Recurrence recurrence(matrix);

@@ -1,4 +1,4 @@
-// The largest eigenvalue of a large symmetric matrix that is known by its products only.
+// The largest eigenvalue of a large symmetric matrix of which only products are known.
 #pragma once
 
 #include <cstddef>
@@ -11,20 +11,20 @@ class SymmetricOperator {
  public:
   virtual ~SymmetricOperator() = default;
   virtual std::size_t size() const = 0;
-  // y = A x; both of size(), not overlapping.
+  // Computes y = A x. Both are of size() and do not overlap.
   virtual void apply(std::span<const double> x, std::span<double> y) = 0;
 };
 
 struct Eigenpair {
   double value = 0;
-  std::vector<double> vector;  // of length 1
-  double residual = 0;  // |A vector - value * vector|: an eigenvalue lies this near to `value`
+  std::vector<double> vector;  // of norm 1
+  double residual = 0;  // |A vector - value * vector|; some eigenvalue is this close to `value`
 };
 
-// Lanczos from a fixed pseudo-random start, until the residual's estimate is at most `tolerance` or
-// after `max_steps` products; then as many products again for the vector. The residual that is
-// returned is measured and holds whether or not the tolerance was met. Takes about five vectors of
-// memory.
+// Runs Lanczos from a fixed pseudo-random start until the estimated residual is at most
+// `tolerance`, for at most `max_steps` products, then as many products again for the vector. The
+// returned residual is measured; it holds whether or not the tolerance was met. Uses memory for
+// about five vectors.
 Eigenpair largest_eigenpair(SymmetricOperator& matrix, int max_steps, double tolerance);
 
 double dot(std::span<const double> x, std::span<const double> y);

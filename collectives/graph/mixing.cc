@@ -10,8 +10,8 @@
 namespace dunlin::collective {
 namespace {
 
-// A column sums up to `nodes` terms below 1; this is far above their rounding and far below the
-// least that a wrong degree makes a sum differ by in a graph of realistic degree.
+// A column sums up to `nodes` terms below 1. This tolerance is far above their rounding error and
+// far below the error that a wrong degree causes in a graph of realistic degree.
 constexpr double kSumTolerance = 1e-9;
 
 Status check_undirected(const Graph& graph) {
@@ -39,7 +39,7 @@ Result<Weighting> parse_weighting(std::string_view name) {
     if (name == to_string(weighting)) return weighting;
   }
   return Status(Code::kInvalidArgument,
-                fmt::format("weights '{}' are none of uniform, metropolis", name));
+                fmt::format("weights '{}' are unknown; known are uniform, metropolis", name));
 }
 
 Result<MixingMatrix> MixingMatrix::make(const Graph& graph, Weighting weighting) {

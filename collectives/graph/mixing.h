@@ -1,20 +1,19 @@
-// MixingMatrix: with which weights a node averages its own model and those of its in-neighbours.
+// MixingMatrix: the weights with which a node averages its own model and those of its in-neighbors.
 //
-// Row i of P holds the weights of node i: P_ii for itself and P_ij for each edge j -> i; every row
-// sums to 1. If every column does so too, P is doubly stochastic, repeated reduces drive all nodes
-// to the plain average, and every node has the same influence on it (paper, appendix A). Otherwise
-// they still agree, but on an average that favours some nodes.
+// Row i of P holds the weights of node i: P_ii for itself and P_ij for each edge j -> i. Every row
+// sums to 1. If every column sums to 1 as well, P is doubly stochastic: repeated reduces bring all
+// nodes to the plain average, and every node has the same influence on it (ASAP paper, appendix A).
+// Otherwise the nodes still agree, but on an average that favors some of them.
 //
-//   uniform      P = A / d with self-loops, as the paper defines it: 1 / (in-degree + 1) for each
-//   input.
-//                Doubly stochastic when the graph is regular.
-//   metropolis   1 / (1 + max(deg i, deg j)) for each neighbour, the rest for itself. For
-//   undirected
-//                graphs of any degrees; always doubly stochastic (Metropolis-Hastings). The same as
-//                uniform when the graph is regular.
+// Uniform weights: P = A / d with self-loops, as the paper defines it, which gives each input
+// 1 / (in-degree + 1). Doubly stochastic if the graph is regular.
 //
-// Weights are computed when asked for, so that a matrix over millions of edges costs one number per
-// node. Borrows its graph, which must outlive it. Immutable; any thread.
+// Metropolis weights (Metropolis-Hastings): 1 / (1 + max(deg i, deg j)) for each neighbor, the rest
+// for the node itself. For undirected graphs of any degrees. Always doubly stochastic, and equal to
+// uniform weights if the graph is regular.
+//
+// Weights are computed on demand, so a matrix over millions of edges stores one number per node.
+// Borrows its graph, which must outlive it. Immutable; any thread.
 #pragma once
 
 #include <span>
@@ -30,7 +29,7 @@ enum class Weighting { kUniform, kMetropolis };
 const char* to_string(Weighting weighting);
 Result<Weighting> parse_weighting(std::string_view name);
 
-// What node i multiplies its inputs by.
+// The factors of node i's inputs.
 struct NodeWeights {
   double self = 1;
   std::vector<double> in;  // one per graph.in_neighbors(i), in that order
@@ -38,7 +37,7 @@ struct NodeWeights {
 
 class MixingMatrix {
  public:
-  // kMetropolis on a graph with an edge that has no reverse is an error that names the edge.
+  // kMetropolis needs the reverse of every edge; the error names an edge that has none.
   static Result<MixingMatrix> make(const Graph& graph, Weighting weighting);
   static Result<MixingMatrix> make(Graph&&, Weighting) = delete;
 
@@ -50,11 +49,11 @@ class MixingMatrix {
   double weight(int i, int j) const;
   double self_weight(int i) const { return self_[static_cast<std::size_t>(i)]; }
 
-  // y = P x and y = P^T x; both hold nodes() values and don't overlap.
+  // Compute y = P x and y = P^T x. Both hold nodes() values and do not overlap.
   void multiply(std::span<const double> x, std::span<double> y) const;
   void multiply_transposed(std::span<const double> x, std::span<double> y) const;
 
-  // Every column sums to 1, up to rounding.
+  // True if every column sums to 1, up to rounding.
   bool is_doubly_stochastic() const;
 
  private:

@@ -1,5 +1,4 @@
-// How the graph specs and the edge lists read whole numbers: decimal digits only, no sign, no
-// blanks.
+// Parses whole numbers in graph specs and edge lists: decimal digits only, no sign, no blanks.
 #pragma once
 
 #include <charconv>

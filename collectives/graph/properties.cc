@@ -5,17 +5,17 @@
 namespace dunlin::collective {
 namespace {
 
-// Searches made for the bounds on a large graph's diameter.
+// Number of searches for the bounds on a large graph's diameter.
 constexpr int kSweeps = 8;
 
 enum class Direction { kOut, kIn };
 
-// Breadth-first search; keeps its buffers from one start to the next.
+// Breadth-first search. Reuses its buffers from search to search.
 class Search {
  public:
   explicit Search(const Graph& graph) : graph_(graph), distance_(size()) { order_.reserve(size()); }
 
-  // The largest distance from `start` (kOut) or to it (kIn) among the nodes that were reached.
+  // Returns the largest distance from `start` (kOut) or to `start` (kIn) among the reached nodes.
   int run(int start, Direction direction) {
     std::fill(distance_.begin(), distance_.end(), -1);
     order_.assign(1, start);
@@ -34,7 +34,7 @@ class Search {
     }
     return distance_[static_cast<std::size_t>(farthest())];
   }
-  // Of the last run.
+  // Both refer to the last run.
   bool reached_all() const { return order_.size() == size(); }
   int farthest() const { return order_.back(); }
 
@@ -55,9 +55,9 @@ int exact_diameter(const Graph& graph) {
   return largest;
 }
 
-// For any node v: ecc_out(v), ecc_in(v) <= diameter <= ecc_in(v) + ecc_out(v). Going on from the
-// node that was farthest makes the lower bound good; a node halfway would make the upper one
-// better, but there is no cheap way to find it in a directed graph.
+// For any node v: ecc_out(v), ecc_in(v) <= diameter <= ecc_in(v) + ecc_out(v). The next search
+// begins at the farthest node, which makes the lower bound good. A node halfway would improve the
+// upper bound, but there is no cheap way to find one in a directed graph.
 Diameter bounded_diameter(const Graph& graph) {
   Search search(graph);
   Diameter bounds{0, 2 * graph.nodes()};
@@ -115,7 +115,7 @@ std::optional<std::vector<int>> circulant_shifts(const Graph& graph) {
   for (int node = 1; node < graph.nodes(); ++node) {
     const auto row = graph.out_neighbors(node);
     if (row.size() != shifts.size()) return std::nullopt;
-    // The shifts ascend; those that wrap around come out as the smallest neighbours.
+    // The shifts ascend; those that wrap around are the smallest neighbors.
     const auto wraps = std::lower_bound(shifts.begin(), shifts.end(), graph.nodes() - node);
     const auto unwrapped = static_cast<std::size_t>(shifts.end() - wraps);
     for (std::size_t k = 0; k < row.size(); ++k) {

@@ -1,5 +1,5 @@
-// What can be read off a node graph without linear algebra: degrees, symmetry, connectivity,
-// distance. Pure functions; any thread. Nothing recurses, so that long chains are safe.
+// Properties of a node graph that need no linear algebra: degrees, symmetry, connectivity,
+// distance. Pure functions; any thread. Nothing is recursive, so long chains are safe.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +18,18 @@ struct DegreeRange {
 };
 DegreeRange degree_range(const Graph& graph);
 
-// The common degree d when every node has in-degree = out-degree = d.
+// The common degree d if every node has in-degree = out-degree = d.
 std::optional<int> regular_degree(const Graph& graph);
 
-// Every edge has its reverse.
+// True if every edge has its reverse.
 bool is_undirected(const Graph& graph);
 
-// Every node's model reaches every other node.
+// True if the model of every node reaches every other node.
 bool is_strongly_connected(const Graph& graph);
 
-// The shifts S when every node i has exactly the out-neighbours i + s modulo N, s in S: the graph
-// looks the same from each node, and its mixing matrix is circulant. Independent of how it was
-// made.
+// Returns the shifts S if the out-neighbors of every node i are exactly i + s modulo N, s in S. The
+// graph then looks the same from each node, and its mixing matrix is circulant. Does not depend on
+// how the graph was made.
 std::optional<std::vector<int>> circulant_shifts(const Graph& graph);
 
 // The largest distance between two nodes, or bounds on it.
@@ -39,11 +39,11 @@ struct Diameter {
   bool is_exact() const { return lower == upper; }
 };
 
-// The default of diameter(): about a second of searching.
+// The default limit of diameter(): about a second of searching.
 inline constexpr std::size_t kDiameterWork = 200'000'000;
 
-// Absent when the graph isn't strongly connected. Exact for circulant graphs and whenever a search
-// from every node visits no more than `work` edges in all; else bounds from a few searches.
+// Absent if the graph is not strongly connected. Exact for circulant graphs, and if a search from
+// every node visits at most `work` edges in total; otherwise bounds from a few searches.
 std::optional<Diameter> diameter(const Graph& graph, std::size_t work = kDiameterWork);
 
 }  // namespace dunlin::collective

@@ -10,14 +10,14 @@
 namespace dunlin::collective {
 namespace {
 
-// A random connected graph is found at the first attempt nearly always: for degree 3 and more a
-// random regular graph is connected with a probability that tends to 1.
+// Nearly always the first attempt gives a connected graph: for degree 3 and more, the probability
+// that a random regular graph is connected tends to 1.
 constexpr int kAttempts = 100;
-// Switches tried per edge. About ln(edges) / 2 per edge touch every edge; ten is ample for any
+// Attempted switches per edge. About ln(edges) / 2 per edge touch every edge; ten is ample for any
 // size.
 constexpr std::size_t kSwitchesPerEdge = 10;
 
-// Uniform in 0..bound-1. The standard distributions differ between libraries; this one must not.
+// Uniform in 0..bound-1. The standard distributions differ between libraries; this one does not.
 std::size_t draw(std::mt19937_64& random, std::size_t bound) {
   const std::uint64_t whole = std::mt19937_64::max() - std::mt19937_64::max() % bound;
   std::uint64_t value = random();
@@ -25,11 +25,11 @@ std::size_t draw(std::mt19937_64& random, std::size_t bound) {
   return static_cast<std::size_t>(value % bound);
 }
 
-// `degree` neighbours per node in a flat table, in no order.
+// The `degree` neighbors of each node in a flat table, in any order.
 class NeighborTable {
  public:
-  // The circulant graph of the smallest shifts over randomly relabelled nodes: connected and
-  // regular.
+  // Begins with the circulant graph of the smallest shifts over randomly permuted nodes, which is
+  // connected and regular.
   NeighborTable(int nodes, int degree, std::mt19937_64& random)
       : degree_(static_cast<std::size_t>(degree)),
         table_(static_cast<std::size_t>(nodes) * degree_) {
@@ -49,8 +49,8 @@ class NeighborTable {
     }
   }
 
-  // Takes two random edges a-b and c-d and makes them a-d and c-b, unless that would be a self-loop
-  // or a duplicate. Keeps every degree.
+  // Replaces two random edges a-b and c-d by a-d and c-b, unless that makes a self-loop or a
+  // duplicate. Keeps every degree.
   void try_switch(std::mt19937_64& random) {
     const std::size_t first = draw(random, table_.size());
     const std::size_t second = draw(random, table_.size());
@@ -109,9 +109,9 @@ class NeighborTable {
 
 Status check(int nodes, int degree) {
   const auto refuse = [&](const char* why) {
-    return Status(
-        Code::kInvalidArgument,
-        fmt::format("no connected {}-regular graph over {} nodes: {}", degree, nodes, why));
+    return Status(Code::kInvalidArgument,
+                  fmt::format("there is no connected {}-regular graph over {} nodes: {}", degree,
+                              nodes, why));
   };
   if (degree >= nodes) return refuse("the degree must be below the number of nodes");
   if (degree % 2 == 1 && nodes % 2 == 1) return refuse("degree * nodes must be even");
@@ -129,8 +129,8 @@ Result<std::vector<Edge>> random_regular_edges(int nodes, int degree, std::uint6
   std::mt19937_64 random(seed);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     NeighborTable table(nodes, degree, random);
-    // A connected 2-regular graph is one cycle, and the random labels already make it any cycle;
-    // switching would only cut it to pieces.
+    // A connected 2-regular graph is one cycle, and the random permutation already makes it any
+    // cycle. Switching would only cut it into pieces.
     if (degree > 2) {
       const std::size_t switches = table.slots() / 2 * kSwitchesPerEdge;
       for (std::size_t i = 0; i < switches; ++i) table.try_switch(random);

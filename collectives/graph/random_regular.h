@@ -8,10 +8,11 @@
 
 namespace dunlin::collective {
 
-// The edges, both ways, of a random connected graph in which every node has `degree` neighbours.
-// The result depends on nothing but the arguments; the time grows with nodes * degree^2. Fails when
-// there is no such graph: the degree must be below the number of nodes, degree * nodes even, and a
-// connected graph of more than two nodes needs a degree of 2.
+// Returns the edges, in both directions, of a random connected graph in which every node has
+// `degree` neighbors. The result depends only on the arguments. The time grows with nodes *
+// degree^2. Returns an error if there is no such graph: the degree must be below the number of
+// nodes, degree * nodes must be even, and a connected graph of more than two nodes needs a degree
+// of at least 2.
 Result<std::vector<Edge>> random_regular_edges(int nodes, int degree, std::uint64_t seed);
 
 }  // namespace dunlin::collective

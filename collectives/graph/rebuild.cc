@@ -9,19 +9,20 @@ namespace dunlin::collective {
 namespace {
 
 Status check_survivors(const Graph& graph, std::span<const int> survivors) {
-  if (survivors.empty()) return {Code::kInvalidArgument, "a graph over no survivors"};
+  if (survivors.empty()) return {Code::kInvalidArgument, "a graph needs at least one survivor"};
   for (std::size_t k = 0; k < survivors.size(); ++k) {
     const bool ascends = k == 0 || survivors[k - 1] < survivors[k];
     if (!ascends || survivors[k] < 0 || survivors[k] >= graph.nodes()) {
       return {Code::kInvalidArgument,
-              fmt::format("survivor {} (position {}) of graph '{}': must ascend within 0..{}",
+              fmt::format("survivor {} (position {}) of graph '{}': survivors must ascend and lie "
+                          "within 0..{}",
                           survivors[k], k, graph.spec(), graph.nodes() - 1)};
     }
   }
   return Status::ok();
 }
 
-// The kind of graph without what ties it to one number of nodes; empty where that leaves nothing.
+// Returns the spec without what ties it to one number of nodes. Empty if nothing is left.
 std::string_view scalable_spec(const Graph& graph) {
   const std::string_view spec = graph.spec();
   const std::string_view name = spec.substr(0, spec.find(':'));
@@ -29,7 +30,7 @@ std::string_view scalable_spec(const Graph& graph) {
   return graph.grid() ? name : spec;
 }
 
-// The edges among `survivors`, in their new numbers.
+// Returns the edges among `survivors`, with the survivors' new numbers.
 std::vector<Edge> induced_edges(const Graph& graph, std::span<const int> survivors) {
   std::vector<int> number(static_cast<std::size_t>(graph.nodes()), -1);
   for (std::size_t k = 0; k < survivors.size(); ++k) {

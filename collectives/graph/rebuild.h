@@ -1,4 +1,4 @@
-// rebuild_graph: the node graph after some nodes are gone.
+// rebuild_graph: makes the node graph for the survivors of failed nodes.
 #pragma once
 
 #include <span>
@@ -8,12 +8,11 @@
 
 namespace dunlin::collective {
 
-// The graph for a job that goes on with some of its nodes; node k of the result stands for
-// survivors[k] (ascending node numbers of `graph`). The same kind of graph is made for the smaller
-// number where there is one (a mesh or torus gets a new shape); otherwise (file, hypercube without
-// a power of two, random-regular with an impossible degree) it is the subgraph of the survivors,
-// and a directed ring over them on top if that is not strongly connected. Every rank that calls it
-// with the same survivors gets the same graph. Any thread.
+// Returns a graph over the survivors. Node k of the result stands for survivors[k], which are
+// ascending node numbers of `graph`. If possible, the result is of the same kind as `graph`; a mesh
+// or torus gets a new shape. Otherwise (file, hypercube without a power of two, random-regular with
+// an impossible degree) it is the subgraph of the survivors, with a directed ring added if that is
+// not strongly connected. The same survivors give the same graph on every rank. Any thread.
 Result<Graph> rebuild_graph(const Graph& graph, std::span<const int> survivors);
 
 }  // namespace dunlin::collective

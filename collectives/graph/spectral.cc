@@ -16,9 +16,8 @@ namespace {
 
 constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
 
-// 1 - |(1 + sum over s of e^(i k theta s)) / (d + 1)|, theta = 2 pi / N, for one frequency k.
-// Computed as (1 - |z|^2) / (1 + |z|) with 1 - z = x - i y, so that a gap of 1e-10 keeps its
-// digits.
+// Computes 1 - |(1 + sum over s of e^(i k theta s)) / (d + 1)|, theta = 2 pi / N, for one frequency
+// k, as (1 - |z|^2) / (1 + |z|) with 1 - z = x - i y. In this form a gap of 1e-10 keeps its digits.
 class FourierRow {
  public:
   FourierRow(std::size_t nodes, const std::vector<int>& shifts)
@@ -66,16 +65,16 @@ Spectrum circulant_spectrum(int nodes, const std::vector<int>& shifts) {
   return result;
 }
 
-// sigma^2 lies within `residual` of `value`; so sigma within this of the value's root.
+// Given that sigma^2 is within `residual` of `value`, bounds the distance of sigma from its root.
 double root_error(double value, double residual) {
   const double root = std::sqrt(value);
   return std::max(std::sqrt(value + residual) - root,
                   root - std::sqrt(std::max(0.0, value - residual)));
 }
 
-// The eigenvalues of P^T P. Squaring costs digits only of singular values near 0, which is not
-// where sigma_2 of a sparse graph lies. Not Eigen's BDCSVD: version 3.4.0 is off in the fifth digit
-// for the ring of 68 nodes. Not its JacobiSVD: it takes tens of times as long.
+// Uses the eigenvalues of P^T P. Squaring costs digits only of singular values near 0, and sigma_2
+// of a sparse graph is not near 0. Eigen's BDCSVD is not an option: version 3.4.0 is off in the
+// fifth digit for the ring of 68 nodes. Its JacobiSVD takes tens of times as long.
 Spectrum dense_spectrum(const MixingMatrix& matrix) {
   const Graph& graph = matrix.graph();
   Eigen::MatrixXd dense = Eigen::MatrixXd::Zero(graph.nodes(), graph.nodes());
@@ -99,7 +98,7 @@ Spectrum dense_spectrum(const MixingMatrix& matrix) {
   return result;
 }
 
-// y = P^T P x - value * v (v . x): the pair (value, v) that is known already is moved to 0.
+// y = P^T P x - value * v (v . x). This moves the known eigenpair (value, v) to 0.
 class DeflatedSquare final : public SymmetricOperator {
  public:
   DeflatedSquare(const MixingMatrix& matrix, Eigenpair known)
@@ -120,7 +119,7 @@ class DeflatedSquare final : public SymmetricOperator {
   std::vector<double> scratch_;
 };
 
-// P 1 = 1 always, and P^T 1 = 1 when P is doubly stochastic.
+// P 1 = 1 always holds; P^T 1 = 1 holds if P is doubly stochastic.
 Eigenpair average_pair(std::size_t nodes) {
   return {1, std::vector<double>(nodes, 1 / std::sqrt(static_cast<double>(nodes))), 0};
 }
@@ -128,7 +127,7 @@ Eigenpair average_pair(std::size_t nodes) {
 Spectrum iterative_spectrum(const MixingMatrix& matrix, const SpectralOptions& options) {
   const auto nodes = static_cast<std::size_t>(matrix.graph().nodes());
   Eigenpair first = average_pair(nodes);
-  // Of sigma^2; leaves room for the errors of two values.
+  // Tolerance for sigma^2. It leaves room for the errors of two values.
   const double residual = options.tolerance / 2;
   double first_error = 0;
   const bool is_doubly_stochastic = matrix.is_doubly_stochastic();
@@ -168,7 +167,7 @@ const char* to_string(SpectralMethod method) {
 
 Result<Spectrum> spectrum(const MixingMatrix& matrix, const SpectralOptions& options) {
   const Graph& graph = matrix.graph();
-  // Circulant graphs are regular, so that both weightings give the same matrix.
+  // Circulant graphs are regular, so both weightings give the same matrix.
   if (options.method.value_or(SpectralMethod::kCirculant) == SpectralMethod::kCirculant) {
     if (const auto shifts = circulant_shifts(graph))
       return circulant_spectrum(graph.nodes(), *shifts);

@@ -5,8 +5,8 @@
 #include <cassert>
 #include <cstddef>
 
-// Highway compiles what stands between HWY_BEFORE_NAMESPACE and HWY_AFTER_NAMESPACE once per
-// instruction set, by including this file again and again.
+// Highway compiles the code between HWY_BEFORE_NAMESPACE and HWY_AFTER_NAMESPACE once per
+// instruction set, by including this file several times.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives/kernels/average.cc"
 #include <hwy/foreach_target.h>  // must come before highway.h
@@ -16,38 +16,55 @@ HWY_BEFORE_NAMESPACE();
 namespace dunlin::collective::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Inputs per sweep over a chunk. Their weights stay in registers: 8, the own one and the sums fit
-// into the 16 registers of AVX2.
+// Inputs per sweep over a chunk. Their weights stay in registers: 8 weights, the own weight and the
+// sums fit into the 16 registers of AVX2.
 constexpr std::size_t kInputsPerSweep = 8;
 
-// Bytes of the model per chunk. With more inputs than a sweep takes, the sums of a chunk wait in
-// cache for the next sweep: small enough for every L2, long enough for the prefetchers.
+// Bytes of the model per chunk. If there are more inputs than one sweep takes, the sums of a chunk
+// stay in the cache for the next sweep. This size fits every L2 and is long enough for prefetchers.
 constexpr std::size_t kChunkBytes = 16 * 1024;
 
-// Bytes per step: whole cache lines, so that streams that share a cache set don't evict one
-// another's half-read lines.
+// Bytes per step. Whole cache lines, so that streams that share a cache set do not evict lines that
+// are half read.
 constexpr std::size_t kStepBytes = 64;
 
-// One vector of `d` at `model`, from one vector of each input at `offset`.
-template <std::size_t kInputs, class D, typename T = hn::TFromD<D>>
-HWY_INLINE void average_vector(D d, T* model, std::size_t offset, T self_weight,
-                               const T* const* inputs, const T* weights) {
-  auto sum = hn::Mul(hn::Set(d, self_weight), hn::LoadU(d, model + offset));
-  for (std::size_t k = 0; k < kInputs; ++k) {
-    sum = hn::MulAdd(hn::Set(d, weights[k]), hn::LoadU(d, inputs[k] + offset), sum);
+// A sum with weights: own_factor * model + sum of weights[k] * inputs[k]. Of several sweeps, the
+// first one applies the factor; later ones add to its sums.
+struct Weighted {
+  static constexpr bool applies_factor(bool is_first, bool) { return is_first; }
+  template <std::size_t kInputs, class D, typename T = hn::TFromD<D>>
+  static HWY_INLINE void run(D d, T* model, std::size_t offset, T own_factor,
+                             const T* const* inputs, const T* weights) {
+    auto sum = hn::Mul(hn::Set(d, own_factor), hn::LoadU(d, model + offset));
+    for (std::size_t k = 0; k < kInputs; ++k)
+      sum = hn::MulAdd(hn::Set(d, weights[k]), hn::LoadU(d, inputs[k] + offset), sum);
+    hn::StoreU(sum, d, model + offset);
   }
-  hn::StoreU(sum, d, model + offset);
-}
+};
 
-// The elements [begin, end) from exactly kInputs inputs.
-template <std::size_t kInputs, typename T>
-void sweep(T* HWY_RESTRICT model, std::size_t begin, std::size_t end, T self_weight,
+// A sum that is divided: (model + sum of inputs[k]) / divisor. Of several sweeps, the last one
+// divides.
+struct Uniform {
+  static constexpr bool applies_factor(bool, bool is_last) { return is_last; }
+  template <std::size_t kInputs, class D, typename T = hn::TFromD<D>>
+  static HWY_INLINE void run(D d, T* model, std::size_t offset, T divisor, const T* const* inputs,
+                             const T*) {
+    auto sum = hn::LoadU(d, model + offset);
+    for (std::size_t k = 0; k < kInputs; ++k) sum = hn::Add(sum, hn::LoadU(d, inputs[k] + offset));
+    hn::StoreU(hn::Div(sum, hn::Set(d, divisor)), d, model + offset);
+  }
+};
+
+// Computes the elements [begin, end) from exactly kInputs inputs, one vector of each at a time.
+// `factor`: the own factor, or the divisor.
+template <std::size_t kInputs, class Kind, typename T>
+void sweep(T* HWY_RESTRICT model, std::size_t begin, std::size_t end, T factor,
            const T* const* inputs_in, const T* weights_in) {
-  // Copies, so that the compiler knows that stores to the model don't change them.
+  // Copies tell the compiler that stores to the model do not change them.
   std::array<const T*, kInputs> inputs{};
   std::array<T, kInputs> weights{};
   std::copy_n(inputs_in, kInputs, inputs.begin());
-  std::copy_n(weights_in, kInputs, weights.begin());
+  if (weights_in != nullptr) std::copy_n(weights_in, kInputs, weights.begin());
 
   const hn::CappedTag<T, kStepBytes / sizeof(T)> d;
   const std::size_t lanes = hn::Lanes(d);
@@ -55,67 +72,75 @@ void sweep(T* HWY_RESTRICT model, std::size_t begin, std::size_t end, T self_wei
   std::size_t i = begin;
   for (; i + step <= end; i += step) {
     for (std::size_t j = 0; j < step; j += lanes) {
-      average_vector<kInputs>(d, model, i + j, self_weight, inputs.data(), weights.data());
+      Kind::template run<kInputs>(d, model, i + j, factor, inputs.data(), weights.data());
     }
   }
   const hn::CappedTag<T, 1> one;
   for (; i < end; ++i) {
-    average_vector<kInputs>(one, model, i, self_weight, inputs.data(), weights.data());
+    Kind::template run<kInputs>(one, model, i, factor, inputs.data(), weights.data());
   }
 }
 
-template <typename T>
-void sweep_any(T* model, std::size_t begin, std::size_t end, T self_weight,
+template <class Kind, typename T>
+void sweep_any(T* model, std::size_t begin, std::size_t end, T factor,
                std::span<const T* const> inputs, const T* weights) {
   static_assert(kInputsPerSweep == 8, "a case for each number of inputs");
   switch (inputs.size()) {
     case 0:
-      return sweep<0>(model, begin, end, self_weight, inputs.data(), weights);
+      return sweep<0, Kind>(model, begin, end, factor, inputs.data(), weights);
     case 1:
-      return sweep<1>(model, begin, end, self_weight, inputs.data(), weights);
+      return sweep<1, Kind>(model, begin, end, factor, inputs.data(), weights);
     case 2:
-      return sweep<2>(model, begin, end, self_weight, inputs.data(), weights);
+      return sweep<2, Kind>(model, begin, end, factor, inputs.data(), weights);
     case 3:
-      return sweep<3>(model, begin, end, self_weight, inputs.data(), weights);
+      return sweep<3, Kind>(model, begin, end, factor, inputs.data(), weights);
     case 4:
-      return sweep<4>(model, begin, end, self_weight, inputs.data(), weights);
+      return sweep<4, Kind>(model, begin, end, factor, inputs.data(), weights);
     case 5:
-      return sweep<5>(model, begin, end, self_weight, inputs.data(), weights);
+      return sweep<5, Kind>(model, begin, end, factor, inputs.data(), weights);
     case 6:
-      return sweep<6>(model, begin, end, self_weight, inputs.data(), weights);
+      return sweep<6, Kind>(model, begin, end, factor, inputs.data(), weights);
     case 7:
-      return sweep<7>(model, begin, end, self_weight, inputs.data(), weights);
+      return sweep<7, Kind>(model, begin, end, factor, inputs.data(), weights);
     default:
-      return sweep<8>(model, begin, end, self_weight, inputs.data(), weights);
+      return sweep<8, Kind>(model, begin, end, factor, inputs.data(), weights);
   }
 }
 
-template <typename T>
-void average(std::span<T> model, T self_weight, std::span<const T* const> inputs,
-             const T* weights) {
+// Sweeps over chunks of the model. `factor`: as in sweep(); sweeps that do not apply it pass 1.
+template <class Kind, typename T>
+void average(std::span<T> model, std::span<const T* const> inputs, const T* weights, T factor) {
   const std::size_t chunk =
       inputs.size() > kInputsPerSweep ? kChunkBytes / sizeof(T) : model.size();
   for (std::size_t begin = 0; begin < model.size(); begin += chunk) {
     const std::size_t end = std::min(begin + chunk, model.size());
-    T own_weight = self_weight;
     std::size_t done = 0;
     do {
       const std::size_t now = std::min(inputs.size() - done, kInputsPerSweep);
-      sweep_any(model.data(), begin, end, own_weight, inputs.subspan(done, now), weights + done);
-      own_weight = 1;  // exact: later sweeps add to the sums of the earlier ones
+      const bool applies = Kind::applies_factor(done == 0, done + now == inputs.size());
+      sweep_any<Kind>(model.data(), begin, end, applies ? factor : T{1}, inputs.subspan(done, now),
+                      weights == nullptr ? nullptr : weights + done);
       done += now;
     } while (done < inputs.size());
   }
 }
 
-void average_f32(std::span<float> model, float self_weight, std::span<const float* const> inputs,
-                 const float* weights) {
-  average(model, self_weight, inputs, weights);
+void weighted_f32(std::span<float> model, float self_weight, std::span<const float* const> inputs,
+                  const float* weights) {
+  average<Weighted>(model, inputs, weights, self_weight);
 }
 
-void average_f64(std::span<double> model, double self_weight, std::span<const double* const> inputs,
-                 const double* weights) {
-  average(model, self_weight, inputs, weights);
+void weighted_f64(std::span<double> model, double self_weight,
+                  std::span<const double* const> inputs, const double* weights) {
+  average<Weighted>(model, inputs, weights, self_weight);
+}
+
+void uniform_f32(std::span<float> model, std::span<const float* const> inputs, float divisor) {
+  average<Uniform>(model, inputs, static_cast<const float*>(nullptr), divisor);
+}
+
+void uniform_f64(std::span<double> model, std::span<const double* const> inputs, double divisor) {
+  average<Uniform>(model, inputs, static_cast<const double*>(nullptr), divisor);
 }
 
 }  // namespace dunlin::collective::HWY_NAMESPACE
@@ -124,19 +149,34 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dunlin::collective {
 
-HWY_EXPORT(average_f32);
-HWY_EXPORT(average_f64);
+HWY_EXPORT(weighted_f32);
+HWY_EXPORT(weighted_f64);
+HWY_EXPORT(uniform_f32);
+HWY_EXPORT(uniform_f64);
 
 void weighted_average(std::span<float> model, float self_weight,
                       std::span<const float* const> inputs, std::span<const float> weights) {
   assert(inputs.size() == weights.size());
-  HWY_DYNAMIC_DISPATCH(average_f32)(model, self_weight, inputs, weights.data());
+  if (is_uniform(self_weight, weights))
+    return uniform_average(model, inputs, static_cast<float>(inputs.size() + 1));
+  HWY_DYNAMIC_DISPATCH(weighted_f32)(model, self_weight, inputs, weights.data());
 }
 
 void weighted_average(std::span<double> model, double self_weight,
                       std::span<const double* const> inputs, std::span<const double> weights) {
   assert(inputs.size() == weights.size());
-  HWY_DYNAMIC_DISPATCH(average_f64)(model, self_weight, inputs, weights.data());
+  if (is_uniform(self_weight, weights))
+    return uniform_average(model, inputs, static_cast<double>(inputs.size() + 1));
+  HWY_DYNAMIC_DISPATCH(weighted_f64)(model, self_weight, inputs, weights.data());
+}
+
+void uniform_average(std::span<float> model, std::span<const float* const> inputs, float divisor) {
+  HWY_DYNAMIC_DISPATCH(uniform_f32)(model, inputs, divisor);
+}
+
+void uniform_average(std::span<double> model, std::span<const double* const> inputs,
+                     double divisor) {
+  HWY_DYNAMIC_DISPATCH(uniform_f64)(model, inputs, divisor);
 }
 
 }  // namespace dunlin::collective

@@ -1,4 +1,4 @@
-// Weighted averages by element type at run time.
+// Weighted averages of an element type that is known at run time only.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -10,7 +10,7 @@
 namespace dunlin::collective {
 namespace {
 
-// In blocks of inputs that fit on the stack: the first block has the model, further ones add to it.
+// Inputs are processed in blocks that fit on the stack. Later blocks add to the model.
 constexpr std::size_t kMostInputs = 32;
 
 template <typename T>
@@ -19,6 +19,7 @@ void average(std::byte* model, std::size_t count, double self_weight,
   std::array<const T*, kMostInputs> typed;
   std::array<T, kMostInputs> scaled;
   const std::span<T> target(reinterpret_cast<T*>(model), count);
+  const bool is_even = is_uniform(self_weight, weights);
   std::size_t done = 0;
   do {
     const std::size_t size = std::min(kMostInputs, inputs.size() - done);
@@ -26,10 +27,16 @@ void average(std::byte* model, std::size_t count, double self_weight,
       typed[i] = reinterpret_cast<const T*>(inputs[done + i]);
       scaled[i] = static_cast<T>(weights[done + i]);
     }
-    weighted_average(target, done == 0 ? static_cast<T>(self_weight) : T{1},
-                     std::span<const T* const>(typed.data(), size),
-                     std::span<const T>(scaled.data(), size));
+    const std::span<const T* const> block(typed.data(), size);
+    const bool is_first = done == 0;
     done += size;
+    if (is_even) {
+      uniform_average(target, block,
+                      done == inputs.size() ? static_cast<T>(inputs.size() + 1) : T{1});
+    } else {
+      weighted_average(target, is_first ? static_cast<T>(self_weight) : T{1}, block,
+                       std::span<const T>(scaled.data(), size));
+    }
   } while (done < inputs.size());
 }
 
@@ -60,11 +67,13 @@ void average_narrow(std::byte* model, std::size_t count, double self_weight,
     std::memcpy(&bits, at + i * sizeof bits, sizeof bits);
     return widen(bits);
   };
+  const bool is_even = is_uniform(self_weight, weights);
   for (std::size_t i = 0; i < count; ++i) {
-    float sum = static_cast<float>(self_weight) * element(model, i);
+    float sum = (is_even ? 1.0F : static_cast<float>(self_weight)) * element(model, i);
     for (std::size_t k = 0; k < inputs.size(); ++k) {
-      sum += static_cast<float>(weights[k]) * element(inputs[k], i);
+      sum += (is_even ? 1.0F : static_cast<float>(weights[k])) * element(inputs[k], i);
     }
+    if (is_even) sum /= static_cast<float>(inputs.size() + 1);
     const std::uint16_t bits = narrow(sum);
     std::memcpy(model + i * sizeof bits, &bits, sizeof bits);
   }
@@ -85,7 +94,7 @@ void weighted_average(DataType type, std::byte* model, std::size_t count, double
       return average_narrow<widen_bfloat, narrow_to_bfloat>(model, count, self_weight, inputs,
                                                             weights);
     default:
-      return;  // integers have no average; callers don't ask
+      return;  // integers have no average
   }
 }
 

@@ -14,13 +14,14 @@
 namespace dunlin::collective {
 namespace {
 
-// Streams that a pass reads and writes at a time. Beyond about ten, prefetchers and write-combining
-// buffers can't follow.
+// How many streams one pass reads and writes. Prefetchers and write-combining buffers cannot follow
+// more than about ten.
 constexpr std::size_t kInputsPerSweep = 8;
 constexpr std::size_t kTargetsPerSweep = 4;
 
-// Bytes of the partial results, and of a result that goes to many targets: they stay in the
-// first-level cache while further inputs stream through it, and no input's page is left half read.
+// Bytes of a partial result, and of a result that is copied to many targets. They stay in the
+// first-level cache while further inputs stream through it. A whole page, so that no page of an
+// input is left half read.
 constexpr std::size_t kBlockBytes = 4096;
 
 struct Job {
@@ -41,8 +42,8 @@ struct Job {
   }
 };
 
-// The elements before the first that is aligned for streaming in every target; `count` where there
-// is none.
+// Number of elements before the first one that is aligned for streaming stores in every target.
+// Returns `count` if there is no such element.
 std::size_t first_aligned(std::span<std::byte* const> targets, std::size_t element,
                           std::size_t count) {
   const auto place = [](const std::byte* target) {
@@ -55,7 +56,7 @@ std::size_t first_aligned(std::span<std::byte* const> targets, std::size_t eleme
   return std::min((kStreamAlignment - first) % kStreamAlignment / element, count);
 }
 
-// Wrapped sums, truncated toward zero; any divisor, also one beyond the type.
+// Divides wrapped sums and truncates toward zero. The divisor may exceed the range of the type.
 template <typename T>
 void divide(std::byte* values, std::size_t count, std::size_t divisor) {
   using Unsigned = std::make_unsigned_t<T>;
@@ -110,14 +111,14 @@ void copy_block(const std::byte* input, std::span<std::byte* const> targets, std
   }
 }
 
-// [begin, end) of a job of any shape, at most a block.
+// Reduces [begin, end), at most one block, with any number of inputs and targets.
 void reduce_block(const Job& job, std::size_t begin, std::size_t end) {
   alignas(kStreamAlignment) std::array<std::byte, kBlockBytes> partial;
   alignas(kStreamAlignment) std::array<std::byte, kBlockBytes> result;
   std::array<const std::byte*, kInputsPerSweep> inputs;
   std::array<std::byte*, kTargetsPerSweep> targets;
   const std::size_t offset = begin * job.element();
-  // Few targets are written by the last sweep, others get copies of what it leaves in `result`.
+  // The last sweep writes to a few targets directly. More of them get copies of `result`.
   const bool direct = job.targets.size() <= targets.size() && !job.divides_integers();
 
   Sweep s;
@@ -203,7 +204,7 @@ void copy(const std::byte* input, std::span<std::byte* const> targets, std::size
   const std::size_t aligned =
       stores == Stores::kCached ? size_bytes : first_aligned(targets, 1, size_bytes);
   const bool streams = aligned < size_bytes;
-  // A block is read once from memory, and again from the cache for further targets.
+  // Each block is read once from memory, and from the cache for further targets.
   const std::size_t block = targets.size() == 1 ? size_bytes : kBlockBytes;
   const auto copy_range = [&](std::size_t begin, std::size_t end, bool streaming) {
     for (; begin < end; begin += block) {

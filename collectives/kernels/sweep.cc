@@ -5,8 +5,8 @@
 #include <limits>
 #include <type_traits>
 
-// Highway compiles what stands between HWY_BEFORE_NAMESPACE and HWY_AFTER_NAMESPACE once per
-// instruction set, by including this file again and again.
+// Highway compiles the code between HWY_BEFORE_NAMESPACE and HWY_AFTER_NAMESPACE once per
+// instruction set, by including this file several times.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives/kernels/sweep.cc"
 #include <hwy/foreach_target.h>  // must come before highway.h
@@ -16,16 +16,16 @@ HWY_BEFORE_NAMESPACE();
 namespace dunlin::collective::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Whether Highway's own float16 conversions are the CPU's, which round to nearest even. The ones
-// that it emulates elsewhere truncate.
+// True if Highway's float16 conversions use the CPU's instructions, which round to nearest even.
+// The conversions that Highway emulates truncate.
 #if (HWY_ARCH_X86 && HWY_TARGET < HWY_SSE4 && !defined(HWY_DISABLE_F16C)) || HWY_ARCH_ARM_A64
 inline constexpr bool kHasFloat16 = true;
 #else
 inline constexpr bool kHasFloat16 = false;
 #endif
 
-// How elements are read, computed with and stored. `D` is always the tag of the computing type,
-// whose vectors hold as many elements each. The functions on pairs are for full vectors.
+// The next classes define how elements are loaded, computed with and stored. `D` is the tag of the
+// type that is computed with. Functions on pairs take two full vectors of that type.
 template <typename T>
 struct Plain {
   using Stored = T;
@@ -45,8 +45,8 @@ struct Plain {
   }
 };
 
-// Two bytes in memory, float32 in between. `Format` widens and narrows vectors of the bits; a pair
-// of vectors is one of bits.
+// Elements of two bytes that are computed with as float32. `Format` converts vectors of bits. A
+// pair of vectors of float32 corresponds to one vector of bits.
 template <class Format>
 struct Widened {
   using Stored = std::uint16_t;
@@ -72,14 +72,14 @@ struct Widened {
 #endif
 };
 
-// The lower halves of 32-bit lanes, whose upper halves are 0.
+// Returns the lower halves of 32-bit lanes, whose upper halves must be 0.
 template <class D, class V>
 HWY_INLINE hn::VFromD<hn::Rebind<std::uint16_t, D>> low_halves(D, V bits) {
   const hn::Rebind<std::int32_t, D> d32;
   return hn::DemoteTo(hn::Rebind<std::uint16_t, D>(), hn::BitCast(d32, bits));
 }
 
-// `bits` without their last kBits, rounded to nearest even.
+// Drops the last kBits of `bits`, rounding to nearest even.
 template <int kBits, class D, class V>
 HWY_INLINE V round_bits(D d, V bits) {
   const auto odd = hn::And(hn::ShiftRight<kBits>(bits), hn::Set(d, 1));
@@ -93,14 +93,14 @@ struct Brain {
     const hn::RebindToUnsigned<D> bits;
     return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(bits, stored)));
   }
-  // The one NaN that comes here has no payload for the rounding to overflow.
+  // finished() has made all NaNs the one without payload, so that rounding cannot overflow.
   template <class D, class V>
   static HWY_INLINE auto narrow(D d, V value) {
     const hn::RebindToUnsigned<D> bits;
     return low_halves(d, round_bits<16>(bits, hn::BitCast(bits, value)));
   }
 #if HWY_TARGET != HWY_SCALAR
-  // Elements with even numbers in one vector, with odd ones in the other: nothing has to move.
+  // One vector gets the even elements, the other the odd ones, so no element has to move.
   template <class D, class V>
   static HWY_INLINE void widen_pair(D d, const std::uint16_t* from, V& even, V& odd) {
     const hn::RebindToUnsigned<D> bits;
@@ -129,7 +129,7 @@ struct Half {
       const auto word = hn::PromoteTo(bits, stored);
       const auto magnitude = hn::And(word, hn::Set(bits, 0x7fff));
       const auto shifted = hn::ShiftLeft<13>(magnitude);
-      // Exponents are biased by 15 there and by 127 here.
+      // Exponents have a bias of 15 in float16 and of 127 in float32.
       const auto normal = hn::Add(shifted, hn::Set(bits, (127 - 15) << 23));
       const auto infinite = hn::Or(shifted, hn::Set(bits, 0x7f800000));  // or NaN
       const auto denormal = hn::Mul(hn::ConvertTo(d, magnitude), hn::Set(d, 0x1p-24f));
@@ -150,12 +150,13 @@ struct Half {
       const auto magnitude = hn::BitCast(bits, absolute);
       const auto rebiased = hn::Sub(magnitude, hn::Set(bits, (127 - 15) << 23));
       const auto normal = round_bits<13>(bits, rebiased);
-      // Next to 0.5 the last bit of a float counts 2^-24, as that of a denormal does.
+      // Next to 0.5 the last bit of a float32 counts 2^-24, like the last bit of a float16
+      // denormal.
       const auto near_half = hn::Add(absolute, hn::Set(d, 0.5f));
       const auto denormal = hn::Sub(hn::BitCast(bits, near_half), hn::Set(bits, 0x3f000000));
       const auto finite =
           hn::IfThenElse(hn::Lt(magnitude, hn::Set(bits, 0x38800000)), denormal, normal);
-      // From 2^16 on; below that, rounding makes infinity of what is too large.
+      // From 2^16 on the result is infinity; below that, rounding turns too large values into it.
       const auto infinite = hn::IfThenElse(hn::Gt(magnitude, hn::Set(bits, 0x7f800000)),
                                            hn::Set(bits, 0x7e00), hn::Set(bits, 0x7c00));
       const auto narrowed =
@@ -198,8 +199,8 @@ HWY_INLINE V product(D d, V a, V b) {
 template <class D, class V>
 HWY_INLINE V minimum(D, V a, V b) {
   if constexpr (std::is_floating_point_v<hn::TFromD<D>>) {
-    // Neither is less: their bits together are the same number again, -0 where one of two zeros is
-    // it, and NaN where one of them is.
+    // If neither is less, both are the same number, or one is NaN. Combining their bits by or gives
+    // the same number, -0 if either is -0, and NaN if either is NaN.
     const V other = hn::IfThenElse(hn::Lt(b, a), b, hn::Or(a, b));
     return hn::IfThenElse(hn::Lt(a, b), a, other);
   } else {
@@ -229,8 +230,8 @@ HWY_INLINE V combined(D d, V a, V b) {
   }
 }
 
-// Only floating-point sums are divided here. All NaNs become one: which operand's payload survives
-// an addition is up to the compiler.
+// Only floating-point sums are divided here. All NaNs are replaced by one, because the compiler may
+// choose which operand's payload an addition keeps.
 template <ReduceOp kOp, class D, class V>
 HWY_INLINE V finished(D d, V value, Finish finish, double factor) {
   using T = hn::TFromD<D>;
@@ -248,7 +249,7 @@ HWY_INLINE V finished(D d, V value, Finish finish, double factor) {
   return value;
 }
 
-// The elements that one vector of `d` holds, from `i` on.
+// Reduces as many elements as one vector of `d` holds, from element `i` on.
 template <class Element, ReduceOp kOp, class D>
 HWY_INLINE void sweep_vector(D d, const Sweep& s, std::size_t i) {
   using Computed = typename Element::Computed;
@@ -283,8 +284,9 @@ HWY_INLINE void store_pair(D d, V a, V b, T* to, bool streams) {
   }
 }
 
-// As many steps of four full vectors as fit in; where they end. Four, so that the loop over the
-// inputs costs little beside them: the number of inputs is no constant here.
+// Reduces as many steps of four full vectors as fit and returns the element after the last one.
+// With four vectors per step, the loop over the inputs, whose number is not a constant, costs
+// little.
 template <class Element, ReduceOp kOp>
 HWY_NOINLINE std::size_t sweep_steps(const Sweep& sweep) {
   using Computed = typename Element::Computed;
@@ -292,7 +294,7 @@ HWY_NOINLINE std::size_t sweep_steps(const Sweep& sweep) {
   const hn::ScalableTag<Computed> d;
   const hn::ScalableTag<Stored> stored;
   const std::size_t lanes = hn::Lanes(d);
-  const Sweep s = sweep;  // a copy, so that the compiler knows that stores don't change it
+  const Sweep s = sweep;  // a copy tells the compiler that stores do not change it
   std::size_t i = s.begin;
   for (; i + 4 * lanes <= s.end; i += 4 * lanes) {
     const std::size_t half = i + 2 * lanes;
@@ -362,7 +364,7 @@ HWY_NOINLINE void sweep_elements(const Sweep& s) {
   for (; i < s.end; ++i) sweep_vector<Element, kOp>(one, s, i);
 }
 
-// Sums and products of integers are the same for either sign; `Unsigned` wraps.
+// Signed and unsigned sums and products have the same bits; `Unsigned` wraps without overflow.
 template <class Unsigned, class Element>
 void sweep_op(ReduceOp op, const Sweep& s) {
   switch (op) {

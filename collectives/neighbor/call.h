@@ -1,4 +1,4 @@
-// NeighborCall: what one rank does with its neighbours once (neighbor_exchange.h).
+// NeighborCall: one call of a rank with its neighbors (neighbor_exchange.h).
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/data_type.h"
-#include "collectives/neighborhood.h"
+#include "collectives/kernels/data_type.h"
+#include "collectives/stochastic/neighborhood.h"
 #include "runtime/rank.h"
 #include "runtime/status.h"
 
@@ -21,34 +21,35 @@ struct WeightedRank {
 struct NeighborCall {
   std::string_view name{};
   const void* input = nullptr;
-  void* output = nullptr;  // of `count` elements: the input itself, or apart from it; of an average
-  std::size_t count = 0;   // elements; each rank's own where data are gathered
+  void* output = nullptr;  // of an average: `count` elements; the input itself, or apart from it
+  std::size_t count = 0;   // elements; in a gather each rank has its own count
   DataType type = DataType::kFloat32;
-  // The same at both ends, of data that are gathered: a digest of what they are made of, say.
+  // Has to be the same at both ends. Callers that gather put a digest of the data's layout here.
   std::uint32_t layout = 0;
   double self_weight = 1;
-  std::vector<WeightedRank> sources{};  // a rank at most once; not this one
+  std::vector<WeightedRank> sources{};  // each rank at most once; not this rank
   std::vector<WeightedRank> destinations{};
 };
 
-// Whose the data are that come for a gather after it was given up.
+// Which gather gets the data that arrive after the one that they were for was canceled.
 enum class Missed {
-  kDropped,     // nobody's: later ones match as if it had ended well
-  kNextGather,  // the next one's of the name: as if it had never been started
+  kDropped,     // none: later gathers match as if the canceled one had succeeded
+  kNextGather,  // the next one of the name, as if the canceled one had not been started
 };
 
-// What a rank's calls have sent first, the data of small ones and the announcements of others.
+// Counts the first messages of a rank's calls: the data of small calls, the announcements of
+// others.
 struct NeighborTraffic {
   std::uint64_t messages = 0;
-  std::uint64_t parts = 0;  // in them, one per call and destination; as many where none was fused
+  std::uint64_t parts = 0;  // parts in them, one per call and destination; more if calls were fused
 };
 
-// Sources, destinations and weights of a call, as a node graph has them.
+// Sets sources, destinations and weights to those of a node graph.
 void set_neighbors(NeighborCall& call, const Neighborhood& neighborhood);
 
 namespace neighbor {
 
-// What can be told from rank `self` alone.
+// Checks what rank `self` can check alone.
 Status check(const NeighborCall& call, bool is_reduction, Rank self, int size);
 
 }  // namespace neighbor

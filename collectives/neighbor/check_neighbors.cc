@@ -8,10 +8,10 @@
 namespace dunlin::collective {
 namespace {
 
-// What a rank says of another.
+// What a rank says about another one.
 constexpr std::uint8_t kReceives = 1;
 constexpr std::uint8_t kSends = 2;
-constexpr std::uint8_t kIsWrong = 4;  // of itself: its call can't be made at all
+constexpr std::uint8_t kIsWrong = 4;  // about itself: its call is invalid
 
 constexpr int kMostNamed = 4;
 
@@ -39,7 +39,7 @@ Status compare_claims(std::span<const std::uint8_t> all, int ranks) {
   };
   for (std::size_t from = 0; from < size; ++from) {
     if ((all[from * size + from] & kIsWrong) != 0) {
-      note(fmt::format("rank {} names ranks that can't be its neighbours", from));
+      note(fmt::format("rank {} names ranks that can't be its neighbors", from));
     }
     for (std::size_t to = 0; to < size; ++to) {
       const bool is_sent = (all[from * size + to] & kSends) != 0;
@@ -54,7 +54,7 @@ Status compare_claims(std::span<const std::uint8_t> all, int ranks) {
   }
   if (count == 0) return Status::ok();
   if (count > kMostNamed) differences += fmt::format("; and {} more", count - kMostNamed);
-  return {Code::kInvalidArgument, fmt::format("neighbours don't match: {}", differences)};
+  return {Code::kInvalidArgument, fmt::format("neighbors don't match: {}", differences)};
 }
 
 }  // namespace neighbor

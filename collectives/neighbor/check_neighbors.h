@@ -1,28 +1,28 @@
-// Whether the neighbours that ranks name match, found out by all of them before anything is sent
-// (BlueFog, section VI-C).
+// check_neighbors(): all ranks find out, before anything is sent, whether the sources and
+// destinations that they name match (BlueFog, section VI-C).
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "collectives/communicator.h"
+#include "collectives/communicator/communicator.h"
 #include "collectives/neighbor/call.h"
 
 namespace dunlin::collective {
 
-// Collective over all ranks of the communicator, which are all ranks of the job: kInvalidArgument
-// on all of them, with the first pairs that disagree, unless each rank is a source of exactly those
-// that are its destinations. Costs an all-gather of a byte per pair of ranks; afterwards everything
-// goes on as before.
+// Collective over the communicator, whose members are all ranks of the job. Returns
+// kInvalidArgument on all of them, with the first pairs that disagree, unless i names j as a source
+// exactly when j names i as a destination. Takes an all-gather of one byte per pair of ranks. The
+// communicator can be used after an error, too.
 Status check_neighbors(Communicator& communicator, const NeighborCall& call);
 
-// What it is made of, for those who gather by other means.
+// The two parts of it, for callers that gather by other means.
 namespace neighbor {
 
-// What rank `self` of `size` says of the others: a byte for each rank.
+// What rank `self` of `size` says about the others: a byte for each rank.
 std::vector<std::uint8_t> claims_of(const NeighborCall& call, Rank self, int size);
-// `all`: the claims of all ranks, one behind the other.
+// `all` has the claims of all ranks, in their order.
 Status compare_claims(std::span<const std::uint8_t> all, int size);
 
 }  // namespace neighbor

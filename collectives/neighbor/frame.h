@@ -1,10 +1,10 @@
-// What one message between neighbours holds (wire.h): parts, one behind the other, each a Header
-// and the bytes behind it. Parts of several calls travel together where that saves messages
-// (fusion; BlueFog, section VI-C). A part begins at a multiple of 8 bytes, so that its numbers are
-// aligned in the slot; after the last one nothing follows.
+// Frames: the contents of one message between neighbors (wire.h). A frame is a sequence of parts,
+// each a Header and the bytes behind it. Parts of several calls share a frame where that saves
+// messages (fusion; BlueFog, section VI-C). A part begins at a multiple of 8 bytes, so that its
+// numbers are aligned in the slot. The last part has no fill behind it.
 //
-// Owner thread only. Whoever reads checks the whole message first: what is damaged anywhere takes
-// no effect at all.
+// A receiver checks the whole frame first, so that a damaged message takes no effect at all. Owner
+// thread only.
 #pragma once
 
 #include <cstddef>
@@ -22,21 +22,21 @@ struct Part {
   std::span<const std::byte> bytes{};
 };
 
-// What a part with so many bytes behind its header takes in a message, fill included.
+// The size in a message of a part with `behind` bytes behind its header, fill included.
 constexpr std::size_t part_bytes(std::size_t behind) {
   constexpr std::size_t kAligned = 8;
   return sizeof(Header) + (behind + kAligned - 1) / kAligned * kAligned;
 }
 
-// A message that is being put together. The parts' bytes stay where they are until it is sent.
+// A message that is being composed. The parts' bytes stay where they are until it is sent.
 class Frame {
  public:
   void clear();
   void add(const Part& part);
   std::size_t size() const { return parts_.size(); }
-  // With all parts' fill.
+  // Size of the message, with the fill of all parts.
   std::size_t bytes() const { return bytes_; }
-  // What is to be sent, in order. Valid until the next clear() or add().
+  // The pieces to send, in order. Valid until the next clear() or add().
   std::span<const std::span<const std::byte>> pieces();
 
  private:
@@ -45,11 +45,11 @@ class Frame {
   std::size_t bytes_ = 0;
 };
 
-// kCorrupted, with the place: not parts one behind the other.
+// kCorrupted, with the position, if the message is not a sequence of parts.
 Status check_frame(std::span<const std::byte> message);
 
-// Takes the next part off the front of `rest`, the rest of a message that check_frame() has found
-// right and that isn't empty.
+// Removes the next part from the front of `rest`, which is not empty and the rest of a message that
+// has passed check_frame().
 Part take_part(std::span<const std::byte>& rest);
 
 }  // namespace dunlin::collective::neighbor

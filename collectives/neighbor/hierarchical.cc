@@ -11,7 +11,7 @@ namespace dunlin::collective {
 
 namespace {
 
-// Up to here, a step less is worth more than sending a part only.
+// Up to this size one step less saves more time than sending a part only.
 constexpr std::size_t kWholeBytes = std::size_t{16} << 10;
 
 }  // namespace
@@ -23,12 +23,12 @@ struct HierarchicalExchange::Operation {
   Phase phase = Phase::kWaiting;
   std::string name;
   Call mean;
-  NeighborCall crossing;           // of this rank's part, between ranks of its place
-  std::optional<Call> gather;      // none where the part is the whole
-  std::vector<std::byte> padding;  // for data that the machine's ranks don't divide
+  NeighborCall crossing;           // exchanges this rank's part with ranks of its place
+  std::optional<Call> gather;      // none if the part is the whole
+  std::vector<std::byte> padding;  // for data that can't be divided evenly among the ranks
   std::byte* output = nullptr;
-  std::size_t bytes = 0;  // of the output
-  Request local;          // of mean or gather
+  std::size_t bytes = 0;    // size of the output
+  CollectiveRequest local;  // for `mean` or `gather`
   NeighborRequest request;
 
   bool is_over() const { return phase == Phase::kOver; }
@@ -128,6 +128,7 @@ std::unique_ptr<HierarchicalExchange::Operation> HierarchicalExchange::prepare(
   const Reduction mean{call.type, ReduceOp::kAverage};
   if (ranks == 1 || operation->bytes <= kWholeBytes) {
     operation->mean = {Collective::kAllReduce, call.input, call.output, call.count, mean};
+    operation->mean.name = operation->name;
     crossing.input = call.output;
     return operation;
   }
@@ -140,6 +141,7 @@ std::unique_ptr<HierarchicalExchange::Operation> HierarchicalExchange::prepare(
   if (whole != call.input) std::memcpy(whole, call.input, operation->bytes);
   std::byte* const mine = whole + place * part * element;
   operation->mean = {Collective::kReduceScatter, whole, mine, part, mean};
+  operation->mean.name = operation->name;
   crossing.input = mine;
   crossing.output = mine;
   crossing.count = part;
@@ -147,8 +149,8 @@ std::unique_ptr<HierarchicalExchange::Operation> HierarchicalExchange::prepare(
   return operation;
 }
 
-// As many steps as can be made; kBusy before the next one. `may_cross`, `may_gather`: all earlier
-// calls have begun to, if they do.
+// Makes as many steps as can be made; kBusy before the next one. `may_cross`, `may_gather`: all
+// earlier calls that cross, or gather, have begun to.
 Status HierarchicalExchange::advance(Operation& operation, bool may_cross, bool may_gather) {
   using Phase = Operation::Phase;
   switch (operation.phase) {
@@ -159,7 +161,7 @@ Status HierarchicalExchange::advance(Operation& operation, bool may_cross, bool 
     }
     case Phase::kMean: {
       DUNLIN_TRY(means_->test(operation.local));
-      // Calls of one name are told apart by the order in which they cross.
+      // Calls of one name are matched by the order in which they cross.
       if (!may_cross) return Status::busy();
       DUNLIN_ASSIGN(operation.request, exchange_.start(operation.crossing));
       operation.phase = Phase::kExchange;
@@ -193,7 +195,7 @@ void HierarchicalExchange::progress() {
   bool may_start = true;
   bool may_cross = true;
   bool may_gather = true;
-  if (exchange_.under_way() > 0) exchange_.progress();
+  if (exchange_.outstanding() > 0) exchange_.progress();
   for (const auto& each : operations_) {
     Operation& operation = *each;
     const bool is_waiting = operation.phase == Operation::Phase::kWaiting;
@@ -208,13 +210,13 @@ void HierarchicalExchange::progress() {
     may_cross = may_cross && operation.has_begun_to_cross();
     may_gather = may_gather && operation.has_begun_to_gather();
   }
-  // What has begun to cross in this round travels together.
-  if (exchange_.under_way() > 0) exchange_.progress();
+  // Calls that have begun to cross in this round share messages.
+  if (exchange_.outstanding() > 0) exchange_.progress();
 }
 
 void HierarchicalExchange::fail(Status status) {
   failure_ = std::move(status);
-  // Their memory is the callers' again.
+  // Ends the exchanges, so that their memory is the callers' again.
   for (const auto& operation : operations_) {
     if (operation->phase != Operation::Phase::kExchange) continue;
     (void)exchange_.wait(operation->request, Duration::zero());
@@ -245,7 +247,7 @@ std::vector<transport::Awaited> HierarchicalExchange::awaited(HierarchicalReques
   if (found->phase == Operation::Phase::kExchange) return exchange_.awaited(found->request);
   std::vector<transport::Awaited> all;
   for (const Rank rank : options_.machines[static_cast<std::size_t>(machine_)]) {
-    // Who is gone fails the call in the next test().
+    // A rank that is gone fails the call in the next test().
     if (rank == fabric_.rank() || !fabric_.peers().is_present(rank)) continue;
     all.push_back({rank, fmt::format("\"{}\"", found->name)});
   }

@@ -10,7 +10,7 @@ namespace dunlin::collective {
 
 using neighbor::Delivery;
 using neighbor::Intake;
-using neighbor::Operation;
+using neighbor::NeighborOperation;
 
 namespace {
 
@@ -52,7 +52,7 @@ Result<NeighborRequest> NeighborExchange::Impl::start(const NeighborCall& call,
 }
 
 Status NeighborExchange::Impl::outcome(NeighborRequest request) {
-  Operation* const operation = router_.find(request.number);
+  NeighborOperation* const operation = router_.find(request.number);
   if (operation == nullptr) {
     return {Code::kNotFound, fmt::format("request {} has ended", request.number)};
   }
@@ -65,8 +65,8 @@ Status NeighborExchange::Impl::outcome(NeighborRequest request) {
 Status NeighborExchange::Impl::wait(NeighborRequest request, Duration timeout) {
   Status status =
       fabric_.wait([&] { return test(request); }, [&] { return awaited(request); }, timeout);
-  if (Operation* const operation = router_.find(request.number); operation != nullptr) {
-    // Why it failed tells more than who did not come for what it still had to send.
+  if (NeighborOperation* const operation = router_.find(request.number); operation != nullptr) {
+    // The cause of the failure says more than the peer that didn't take the rest.
     if (!operation->failure.is_ok()) status = operation->failure;
     operation->fail(status);
     router_.end(request.number);
@@ -75,20 +75,20 @@ Status NeighborExchange::Impl::wait(NeighborRequest request, Duration timeout) {
 }
 
 void NeighborExchange::Impl::give_up(NeighborRequest request, Missed missed) {
-  Operation* const operation = router_.find(request.number);
+  NeighborOperation* const operation = router_.find(request.number);
   if (operation == nullptr) return;
-  operation->fail({Code::kClosed, fmt::format("'{}' was given up", operation->name)});
+  operation->fail({Code::kClosed, fmt::format("'{}' was canceled", operation->name)});
   if (missed == Missed::kNextGather) router_.give_back(*operation);
   router_.end(request.number);
 }
 
 std::vector<transport::Awaited> NeighborExchange::Impl::awaited(NeighborRequest request) {
   std::vector<transport::Awaited> result;
-  const Operation* const operation = router_.find(request.number);
+  const NeighborOperation* const operation = router_.find(request.number);
   if (operation == nullptr) return result;
   const auto note = [&](const neighbor::Pair& pair, std::uint32_t sequence, const char* how,
                         std::size_t part) {
-    // Who is gone fails the call in the next test(), which goes on with what it has for others.
+    // A peer that is gone fails the call in the next test(), which still sends to the others.
     if (!fabric_.peers().is_present(pair.peer)) return;
     result.push_back({pair.peer, fmt::format("'{}' {}: {} {} of {} bytes", operation->name,
                                              sequence, how, part, operation->bytes)});
@@ -139,8 +139,8 @@ void NeighborExchange::end_seeking(std::string_view name, std::span<const Rank> 
   impl_->router().end_seeking(name, ranks);
 }
 
-bool NeighborExchange::has_come(std::string_view name, Rank source) const {
-  return impl_->router().has_come(name, source);
+bool NeighborExchange::has_arrived(std::string_view name, Rank source) const {
+  return impl_->router().has_arrived(name, source);
 }
 
 Status NeighborExchange::test(NeighborRequest request) {
@@ -173,7 +173,7 @@ void NeighborExchange::progress() {
   impl_->router().progress();
 }
 
-std::size_t NeighborExchange::under_way() const {
+std::size_t NeighborExchange::outstanding() const {
   return impl_->router().size();
 }
 

@@ -1,4 +1,4 @@
-// NeighborExchange: each rank averages with, or gathers from, neighbours of its choice (BlueFog,
+// NeighborExchange: each rank averages with neighbors of its choice, or gathers from them (BlueFog,
 // section III).
 //
 //   auto exchange = NeighborExchange::create(fabric, {});
@@ -9,32 +9,32 @@
 //   exchange->run(call);                               // y = 0.5 x + 0.5 (left's x)
 //
 // For rank i, output = self_weight * x_i + sum over its sources j of r_ij * s_ij * x_j, where r_ij
-// is the weight that i gives j (pull) and s_ij the one that j gives its destination i (push). The
-// neighbours may be others in each call; connections are made when two ranks first meet.
+// is the weight that i gives j (pull) and s_ij the weight that j gives its destination i (push).
+// The neighbors may differ from call to call. Two ranks connect when they first meet.
 //
-// Nobody but the neighbours concerned takes part. The k-th call of a name in which rank j sends to
-// rank i meets the k-th call of that name in which i expects j, whatever else either has under way
-// and in whatever order it was started; calls without a name are of one name, "".
+// Only the neighbors concerned take part. The k-th call of a name in which rank j sends to rank i
+// meets the k-th call of that name in which i expects j, whatever other calls either has in
+// progress and in whatever order they were started. All calls without a name share the name "".
 //
-// Where neighbours disagree about size or type, both calls end with kInvalidArgument (a source that
-// had sent all and ended just warns). A call that a neighbour never joins ends at the deadline,
-// and names him; to have all ranks find out before anything is sent: check_neighbors.h. A
-// neighbour's death ends a call with kPeerDead. Other calls go on, and what a failed one has for
-// others is sent all the same.
+// If neighbors disagree about size or type, both calls fail with kInvalidArgument. (A source whose
+// call has ended already logs a warning instead.) A call that a neighbor never joins fails at its
+// deadline, and names that neighbor; check_neighbors.h lets all ranks find out before anything is
+// sent. The death of a neighbor fails a call with kPeerDead. Other calls go on, and the data that a
+// failed call has for its other destinations are still sent.
 //
-// The output depends on the values and the order of the sources alone, not on timing: it is bitwise
-// the same in every run.
+// The output depends only on the values and on the order of the sources, not on timing: it is
+// bitwise the same in every run.
 //
-// Small calls that are under way at the same time are fused: what they have for one neighbour
-// travels together, whatever other neighbours each of them has, and nobody is asked (BlueFog,
-// section VI-C, without its negotiation). What is sent stays in the caller's memory until the
-// message leaves: at once where no other call is yet to be ended, when the message is full, and
-// otherwise with the next progress(), test() or wait(). So start what is to travel together, then
-// call one of these; don't wait for others elsewhere in between.
+// Small calls that are in progress at the same time are fused: their data for one neighbor share
+// messages, whatever other neighbors each call has, and without negotiation (BlueFog, section VI-C,
+// negotiates). Data stay in the caller's memory until their message leaves. It leaves at once if no
+// other call is outstanding, when it is full, and otherwise with the next progress(), test() or
+// wait(). So start the calls that should share messages, then call one of these, and don't wait for
+// other things in between.
 //
-// Any memory will do. It is copied once on the way out, into the destination's slots where they are
-// mapped here, and averaged straight from the slots. Larger data go in pieces that stay in
-// the caches. Owner thread only. Destroy it when all ranks are done with theirs (a barrier, say),
+// Any memory can be used. Data are copied once on the way out, into the destination's slots where
+// these are mapped here, and averaged in the slots. Larger data travel in pieces that stay in the
+// caches. Owner thread only. Destroy it when all ranks are done with theirs (after a barrier, say),
 // before the fabric.
 #pragma once
 
@@ -53,13 +53,14 @@
 namespace dunlin::collective {
 
 struct NeighborOptions {
-  std::string name = "world";  // distinguishes exchanges of one job; the same on all ranks
-  // What each pair of ranks that meets keeps in registered memory at either end: so many slots of
-  // this size. The same on all ranks.
+  std::string name = "world";  // tells the exchanges of a job apart; the same on all ranks
+  // Each pair of ranks that has met keeps `depth` slots of this size in registered memory at either
+  // end. The same on all ranks.
   std::size_t slot_bytes = std::size_t{128} << 10;
   std::uint32_t depth = 4;
-  // What a message of several small calls may have, with 40 bytes and a fill to 8 for each of them;
-  // 0: no fusion; at most 16 KiB. Default: config.fusion_threshold. Ranks may differ.
+  // Longest message of several small calls in bytes, at most 16 KiB; 0: no fusion. Each call counts
+  // with its data, rounded up to 8 bytes, and 40 bytes more. Default: config.fusion_threshold.
+  // Ranks may differ.
   std::optional<std::size_t> fusion_threshold{};
 };
 
@@ -69,49 +70,50 @@ struct NeighborRequest {
 
 class NeighborExchange {
  public:
-  // Not collective: ranks meet later. kInvalidArgument for slots of less than 4 KiB.
+  // This is not collective, as ranks meet later. kInvalidArgument for slots below 4 KiB.
   static Result<std::unique_ptr<NeighborExchange>> create(transport::Fabric& fabric,
                                                           NeighborOptions options);
   ~NeighborExchange();
   NeighborExchange(const NeighborExchange&) = delete;
   NeighborExchange& operator=(const NeighborExchange&) = delete;
 
-  // Begins an average of floating-point data. What is sent of it may wait for others: above. Input
-  // and output are the call's until it has ended.
+  // Begins an average of floating-point data. Its message may wait for other calls; see above.
+  // Input and output belong to the call until it has ended.
   Result<NeighborRequest> start(const NeighborCall& call);
-  // Begins to gather: every source's input, of whatever size, into `gathered`, in the order of the
-  // call's sources. Weights, `output` and self_weight don't count.
+  // Begins to gather the input of every source, of any size, into `gathered`, in the order of the
+  // call's sources. Weights, `output` and self_weight are ignored.
   Result<NeighborRequest> start_gather(const NeighborCall& call, std::vector<Bytes>& gathered);
 
-  // For who gathers from whichever rank has sent first. has_come(): data, or their announcement,
-  // are there for the next gather of this name that names the source. From begin_seeking() to
-  // end_seeking(), once each and with the same arguments, progress() sees to that: where so much
-  // lies about of a rank that it would have to wait (16 MiB), what it sends is taken in all the
-  // same until there is something of this name.
+  // These are for callers that gather from whichever rank has sent first. has_arrived() says
+  // whether data, or their announcement, are here for the next gather of this name from this
+  // source. A rank of which 16 MiB have arrived for calls that were not made yet has to wait;
+  // between begin_seeking() and end_seeking(), each called once with the same arguments, its data
+  // are received beyond that bound until something of this name has arrived.
   Status begin_seeking(std::string_view name, std::span<const Rank> ranks);
   void end_seeking(std::string_view name, std::span<const Rank> ranks);
-  bool has_come(std::string_view name, Rank source) const;
+  bool has_arrived(std::string_view name, Rank source) const;
 
-  // kBusy until the request has ended; its outcome once, kNotFound from then on. Moves all requests
+  // kBusy until the request has ended, then its outcome once, then kNotFound. Moves all requests
   // on.
   Status test(NeighborRequest request);
-  // The same, of what has been moved on so far; for those who have many requests.
+  // Returns what test() does, but moves nothing on. It is for callers with many requests.
   Status outcome(NeighborRequest request);
-  // Ends the request one way or the other: after an error, late or missing neighbours included,
-  // its memory is the caller's again, and what still comes for it is dropped.
+  // Waits until the request has ended. It is over afterwards in any case: after an error, deadlines
+  // included, its memory is the caller's again, and data that still arrive for it are dropped.
   Status wait(NeighborRequest request, Duration timeout);
-  // Ends the request at once, as wait() does when the time is over; nothing where it has ended.
-  // `missed` is about a source of which nothing has come yet: what was under way is dropped.
+  // Cancels the request at once, as wait() does at its deadline; no effect if it has ended.
+  // `missed` is about sources of which nothing has arrived yet. Data that were on their way are
+  // dropped.
   void give_up(NeighborRequest request, Missed missed);
-  // start() and wait() for config.deadline.
+  // start(), or start_gather(), and wait() for at most config.deadline.
   Status run(const NeighborCall& call);
   Status gather(const NeighborCall& call, std::vector<Bytes>& gathered);
   // Moves everything on, as test() does.
   void progress();
 
-  std::size_t under_way() const;
+  std::size_t outstanding() const;
   NeighborTraffic traffic() const;
-  // Whom of those who are there the request waits for, and for what.
+  // The peers that the request waits for, and for what. Peers that are gone are left out.
   std::vector<transport::Awaited> awaited(NeighborRequest request) const;
 
  private:

@@ -9,7 +9,7 @@
 
 namespace dunlin::collective::neighbor {
 
-Header Operation::header(const Delivery& delivery, Kind kind) const {
+Header NeighborOperation::header(const Delivery& delivery, Kind kind) const {
   Header made;
   made.key = key;
   made.sequence = delivery.sequence;
@@ -22,23 +22,23 @@ Header Operation::header(const Delivery& delivery, Kind kind) const {
   return made;
 }
 
-Part Operation::first(const Delivery& delivery) const {
+Part NeighborOperation::first(const Delivery& delivery) const {
   return {header(delivery, is_small() ? Kind::kEager : Kind::kAnnounce),
           {input, is_small() ? bytes : 0}};
 }
 
-void Operation::first_sent(Delivery& delivery, const Status& status) {
+void NeighborOperation::first_sent(Delivery& delivery, const Status& status) {
   delivery.is_announced = true;
-  if (status.is_ok() && !is_small()) return;  // its chunks are to come
+  if (status.is_ok() && !is_small()) return;  // its chunks follow
   if (status.is_ok()) delivery.sent = bytes;
   settle(delivery, status);
 }
 
-bool Operation::send_chunks(Delivery& delivery) {
+bool NeighborOperation::send_chunks(Delivery& delivery) {
   return delivery.is_over || settle(delivery, send_on(delivery));
 }
 
-Status Operation::send_on(Delivery& delivery) {
+Status NeighborOperation::send_on(Delivery& delivery) {
   if (!delivery.is_announced) return Status::busy();
   Ring& chunks = *delivery.pair->chunks;
   while (delivery.sent < bytes) {
@@ -49,14 +49,14 @@ Status Operation::send_on(Delivery& delivery) {
   return Status::ok();
 }
 
-bool Operation::settle(Delivery& delivery, Status status) {
+bool NeighborOperation::settle(Delivery& delivery, Status status) {
   if (status.is_busy()) return false;
   delivery.is_over = true;
   if (!status.is_ok()) fail(std::move(status).with_peer(delivery.pair->peer));
   return true;
 }
 
-void Operation::fail(Status why) {
+void NeighborOperation::fail(Status why) {
   if (failure.is_ok()) failure = std::move(why);
   for (Intake& intake : intakes) {
     for (const Piece& piece : intake.pieces) {
@@ -66,13 +66,13 @@ void Operation::fail(Status why) {
   }
 }
 
-Status Operation::accept(Intake& intake, const Header& header) {
+Status NeighborOperation::accept(Intake& intake, const Header& header) {
   const auto theirs = static_cast<DataType>(header.type);
   const bool is_same_kind = (header.is_reduction != 0) == is_reduction;
   if (!is_same_kind || theirs != type || (is_reduction && header.bytes != bytes)) {
     const auto kind = [](bool is_average) { return is_average ? "average" : "gather"; };
     return Status(Code::kInvalidArgument,
-                  fmt::format("'{}' {}: the neighbour sends {} bytes of {} to {}, and here are {} "
+                  fmt::format("'{}' {}: the neighbor sends {} bytes of {} to {}, and here are {} "
                               "bytes of {} to {}",
                               name, intake.sequence, header.bytes, to_string(theirs),
                               kind(header.is_reduction != 0), bytes, to_string(type),
@@ -80,20 +80,19 @@ Status Operation::accept(Intake& intake, const Header& header) {
         .with_peer(intake.pair->peer);
   }
   if (header.layout != layout) {
-    return Status(
-               Code::kInvalidArgument,
-               fmt::format("'{}' {}: what the neighbour sends is laid out otherwise than what is "
-                           "here",
-                           name, intake.sequence))
+    return Status(Code::kInvalidArgument,
+                  fmt::format("'{}' {}: what the neighbor sends has another layout than what is "
+                              "here",
+                              name, intake.sequence))
         .with_peer(intake.pair->peer);
   }
   if (intake.is_known) {
     return Status(Code::kCorrupted,
-                  fmt::format("'{}' {}: the neighbour has sent it twice", name, intake.sequence))
+                  fmt::format("'{}' {}: the neighbor has sent it twice", name, intake.sequence))
         .with_peer(intake.pair->peer);
   }
   if (intake.arrived > header.bytes) {
-    return Status(Code::kCorrupted, fmt::format("'{}' {}: {} bytes came of {}", name,
+    return Status(Code::kCorrupted, fmt::format("'{}' {}: {} bytes of {} have arrived", name,
                                                 intake.sequence, intake.arrived, header.bytes))
         .with_peer(intake.pair->peer);
   }
@@ -103,12 +102,12 @@ Status Operation::accept(Intake& intake, const Header& header) {
   return Status::ok();
 }
 
-void Operation::take() {
+void NeighborOperation::take() {
   if (!is_reduction) {
     for (std::size_t source = 0; source < intakes.size(); ++source) store(source);
     return;
   }
-  // What is averaged in place has to be sent before.
+  // Data that are averaged in place have to be sent before.
   std::size_t limit = bytes;
   if (input == output) {
     for (const Delivery& delivery : deliveries) {
@@ -127,14 +126,14 @@ void Operation::take() {
   }
 }
 
-void Operation::average(std::size_t offset, std::size_t size) {
+void NeighborOperation::average(std::size_t offset, std::size_t size) {
   inputs_.clear();
   weights_.clear();
   for (const Intake& intake : intakes) {
     inputs_.push_back(intake.pieces.front().bytes.data());
     weights_.push_back(intake.weight);
   }
-  // In blocks that are still in the caches when they are averaged.
+  // Copied and averaged in blocks that stay in the caches between the two.
   constexpr std::size_t kBlock = std::size_t{32} << 10;
   for (std::size_t done = 0; done < size;) {
     const std::size_t part = std::min(kBlock, size - done);
@@ -147,7 +146,7 @@ void Operation::average(std::size_t offset, std::size_t size) {
   for (Intake& intake : intakes) consume(intake, size);
 }
 
-void Operation::store(std::size_t source) {
+void NeighborOperation::store(std::size_t source) {
   Intake& intake = intakes[source];
   Bytes& to = (*gathered)[source];
   if (intake.is_known && to.size() != intake.bytes) to.resize(intake.bytes);
@@ -158,7 +157,7 @@ void Operation::store(std::size_t source) {
   }
 }
 
-void Operation::consume(Intake& intake, std::size_t size) {
+void NeighborOperation::consume(Intake& intake, std::size_t size) {
   intake.taken += size;
   Piece& piece = intake.pieces.front();
   piece.bytes = piece.bytes.subspan(size);
@@ -167,7 +166,7 @@ void Operation::consume(Intake& intake, std::size_t size) {
   intake.pieces.pop_front();
 }
 
-void Operation::make_room(Ring& ring) {
+void NeighborOperation::make_room(Ring& ring) {
   const std::uint64_t oldest = ring.oldest();
   for (Intake& intake : intakes) {
     for (Piece& piece : intake.pieces) {
@@ -181,7 +180,7 @@ void Operation::make_room(Ring& ring) {
   }
 }
 
-bool Operation::is_over() const {
+bool NeighborOperation::is_over() const {
   const auto is_sent = [](const Delivery& delivery) { return delivery.is_over; };
   if (!std::all_of(deliveries.begin(), deliveries.end(), is_sent)) return false;
   if (!failure.is_ok()) return true;

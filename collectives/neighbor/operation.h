@@ -1,6 +1,6 @@
-// Operation: one call under way, with what goes out to each destination and what comes from each
-// source (neighbor_exchange.h). It moves bytes between pairs and the caller's memory; matching
-// calls with one another is the exchange's.
+// NeighborOperation: one call in progress (neighbor_exchange.h), with its delivery to each
+// destination and its intake from each source. It moves bytes between pairs and the caller's
+// memory. The router matches calls with one another.
 #pragma once
 
 #include <cstddef>
@@ -9,56 +9,56 @@
 #include <string>
 #include <vector>
 
-#include "collectives/data_type.h"
+#include "collectives/kernels/data_type.h"
 #include "collectives/neighbor/frame.h"
 #include "collectives/neighbor/ring.h"
 #include "collectives/neighbor/wire.h"
 
 namespace dunlin::collective::neighbor {
 
-// What goes to one destination.
+// The data for one destination.
 struct Delivery {
   Pair* pair = nullptr;
   double weight = 1;
   std::uint32_t sequence = 0;
-  std::uint32_t token = 0;  // the destination's; 0: it has not asked for the data yet
+  std::uint32_t token = 0;  // chosen by the destination; 0: it has not asked for the data yet
   bool is_announced = false;
   std::size_t sent = 0;  // bytes
   bool is_over = false;
 };
 
-// Bytes that came from a source: in its slot still, or moved out of it.
+// Bytes that have arrived from a source, in their slot or moved out of it.
 struct Piece {
   std::span<const std::byte> bytes;
-  Ring* ring = nullptr;        // whose slot they are in; null: in `moved`
-  std::uint64_t sequence = 0;  // of their message there
+  Ring* ring = nullptr;        // the ring whose slot they are in; null: they are in `moved`
+  std::uint64_t sequence = 0;  // of their message in the ring
   Bytes moved;
 };
 
-// What comes from one source.
+// The data from one source.
 struct Intake {
   Pair* pair = nullptr;
-  double weight = 1;  // ours; times the source's, once its first message has come
+  double weight = 1;  // this rank's; times the source's once its first message has arrived
   std::uint32_t sequence = 0;
-  std::uint32_t token = 0;  // 0: there are no chunks to ask for, as far as is known
+  std::uint32_t token = 0;  // 0: no chunks to ask for, as far as is known
   bool has_asked = false;
   std::size_t element = 1;   // bytes
-  std::size_t expected = 0;  // bytes, before they are announced; of what is gathered: any
-  bool is_known = false;     // what comes: size and the source's weight
-  std::size_t bytes = 0;     // that come in all
-  std::size_t arrived = 0;   // bytes
-  std::size_t taken = 0;     // bytes that were averaged in, or stored
-  std::deque<Piece> pieces;  // the bytes in between, in order
+  std::size_t expected = 0;  // bytes, before they are announced; for a gather: any number
+  bool is_known = false;     // the size and the source's weight are known
+  std::size_t bytes = 0;     // in all, if is_known
+  std::size_t arrived = 0;   // bytes that have arrived
+  std::size_t taken = 0;     // bytes that were averaged in or stored
+  std::deque<Piece> pieces;  // the bytes that have arrived and were not taken, in order
 
   bool has_arrived() const { return is_known && arrived == bytes; }
-  // Whether a chunk of so many bytes can be the next, as far as is known.
+  // Whether the next chunk can have `size` bytes, as far as is known.
   bool fits(std::size_t size) const {
     return token != 0 && size != 0 && size % element == 0 && size <= limit() - arrived;
   }
   std::size_t limit() const { return is_known ? bytes : expected; }
 };
 
-class Operation {
+class NeighborOperation {
  public:
   std::string name;
   std::uint64_t key = 0;
@@ -67,44 +67,44 @@ class Operation {
   std::uint32_t layout = 0;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
-  std::size_t bytes = 0;  // of the input
+  std::size_t bytes = 0;  // size of the input
   double self_weight = 1;
   std::vector<Delivery> deliveries;
   std::vector<Intake> intakes;
   std::vector<Bytes>* gathered = nullptr;
-  // Not ok: nothing more is taken in. What others wait for is sent all the same.
+  // After a failure nothing more is taken in. Data for other destinations are still sent.
   Status failure;
 
-  // Its data travel behind their header.
+  // Whether its data travel behind their header.
   bool is_small() const { return bytes <= kSmall; }
-  // What a destination gets first: the data where they are small, else what announces them.
+  // The first part for a destination: the data if they are small, otherwise their announcement.
   Part first(const Delivery& delivery) const;
-  // What that takes in a message.
+  // The size of first() in a message.
   std::size_t first_bytes() const { return part_bytes(is_small() ? bytes : 0); }
-  // It was sent, or can't be.
+  // first() was sent, or could not be.
   void first_sent(Delivery& delivery, const Status& status);
-  // Sends of what was asked for what can be sent now; true once nothing is left.
+  // Sends as many of the chunks that were asked for as there is room for; true once all are sent.
   bool send_chunks(Delivery& delivery);
-  // The first failure is the call's. Gives all slots back.
+  // Records the first failure, and releases all slots.
   void fail(Status why);
-  // Takes note of what the source is about to send.
+  // Checks and records the header of what the source sends.
   Status accept(Intake& intake, const Header& header);
-  // Averages, or stores, what has come from all sources.
+  // Averages, or stores, what has arrived from all sources.
   void take();
-  // Moves what it has of the ring's oldest message out of its slot.
+  // Moves its bytes of the ring's oldest message out of their slot.
   void make_room(Ring& ring);
   bool is_over() const;
 
  private:
   Header header(const Delivery& delivery, Kind kind) const;
   Status send_on(Delivery& delivery);
-  // True if nothing is left to be sent.
+  // True if nothing is left to send.
   bool settle(Delivery& delivery, Status status);
   void average(std::size_t offset, std::size_t size);
   void store(std::size_t source);
   void consume(Intake& intake, std::size_t size);
 
-  std::size_t averaged_ = 0;  // bytes of the output that are done
+  std::size_t averaged_ = 0;  // bytes of the output that are averaged
   std::vector<const std::byte*> inputs_;
   std::vector<double> weights_;
 };

@@ -2,16 +2,16 @@
 
 namespace dunlin::collective::neighbor {
 
-bool Outbox::has_room(const Operation& operation) const {
+bool Outbox::has_room(const NeighborOperation& operation) const {
   return bytes_ + operation.first_bytes() <= limit_;
 }
 
-void Outbox::add(Operation& operation, Delivery& delivery) {
+void Outbox::add(NeighborOperation& operation, Delivery& delivery) {
   waiting_.push_back({&operation, &delivery});
   bytes_ += operation.first_bytes();
 }
 
-void Outbox::remove(const Operation& operation) {
+void Outbox::remove(const NeighborOperation& operation) {
   bytes_ -= operation.first_bytes() * std::erase_if(waiting_, [&](const Waiting& each) {
               return each.operation == &operation;
             });
@@ -22,7 +22,7 @@ std::size_t Outbox::fill() {
   std::size_t taken = 0;
   for (; taken < waiting_.size(); ++taken) {
     const auto [operation, delivery] = waiting_[taken];
-    if (delivery->is_over) continue;  // its neighbour is gone
+    if (delivery->is_over) continue;  // the neighbor is gone
     if (frame_.size() > 0 && frame_.bytes() + operation->first_bytes() > limit_) break;
     frame_.add(operation->first(*delivery));
   }

@@ -1,9 +1,9 @@
-// Outbox: what calls have to say first to one neighbour, until it is sent: the data of small calls,
-// and the announcements of others (wire.h). What lies here at the same time, of whatever calls,
-// leaves in messages of several parts (frame.h). Nobody is asked: the receiver tells the parts
-// apart by the name and number of their calls.
+// Outbox: the first parts that calls have for one neighbor, until they are sent: the data of small
+// calls, and the announcements of others (wire.h). Parts that wait at the same time leave together,
+// in messages of several parts (frame.h), whichever calls they are of. The receiver knows the parts
+// by the name and number of their calls, so nothing is negotiated.
 //
-// Owner thread only. Borrows the calls, which remove() themselves before they end.
+// Owner thread only. Refers to the calls; remove() has to be called before one ends.
 #pragma once
 
 #include <cstddef>
@@ -18,29 +18,29 @@ namespace dunlin::collective::neighbor {
 
 class Outbox {
  public:
-  // `limit`: bytes of a message of several parts, headers included.
+  // `limit` is the longest message of several parts in bytes, headers included.
   explicit Outbox(std::size_t limit) : limit_(limit) {}
 
   bool is_empty() const { return waiting_.empty(); }
-  // Whether what the call has to say fits into one message with all that waits.
-  bool has_room(const Operation& operation) const;
-  void add(Operation& operation, Delivery& delivery);
-  void remove(const Operation& operation);
-  // Sends what waits, in the order in which it came, as far as there is room.
+  // Whether the call's first part fits into one message with all that wait.
+  bool has_room(const NeighborOperation& operation) const;
+  void add(NeighborOperation& operation, Delivery& delivery);
+  void remove(const NeighborOperation& operation);
+  // Sends the waiting parts in their order, as far as there is room.
   void send(Ring& ring, NeighborTraffic& traffic);
 
  private:
   struct Waiting {
-    Operation* operation;
+    NeighborOperation* operation;
     Delivery* delivery;
   };
 
-  // Puts the next message together; how many of those that wait it takes care of.
+  // Composes the next message. Returns how many of the waiting parts it covers.
   std::size_t fill();
 
   std::size_t limit_;
   std::deque<Waiting> waiting_;
-  std::size_t bytes_ = 0;  // of the parts of those that wait
+  std::size_t bytes_ = 0;  // size of the waiting parts
   Frame frame_;
 };
 

@@ -40,9 +40,9 @@ Result<std::unique_ptr<Ring>> Ring::prepare(transport::Fabric& fabric, const Rin
 Status Ring::connect() {
   if (is_connected()) return Status::ok();
   const TimePoint now = fabric_.clock().now();
-  if (!looks_.is_due(now)) return Status::busy();
-  if (const Status there = exchange_->look(); !there.is_ok()) {
-    looks_.put_off(now);
+  if (!lookups_.is_due(now)) return Status::busy();
+  if (const Status there = exchange_->check_neighbors(); !there.is_ok()) {
+    lookups_.put_off(now);
     return there;
   }
   DUNLIN_TRY(exchange_->connect());
@@ -98,7 +98,7 @@ void Ring::release(std::uint64_t sequence) {
   --held_[sequence - first_held_];
   for (; !held_.empty() && held_.front() == 0; ++first_held_) {
     held_.pop_front();
-    (void)receiver_->release();  // busy: progress() makes up for it
+    (void)receiver_->release();  // busy: progress() posts the ACK
   }
 }
 

@@ -1,7 +1,7 @@
-// Ring: messages in both directions between this process and one peer, over a NOTIFY-ACK queue each
-// way (transports/channel/queue.h). What is sent is copied before the call returns, straight into
-// the peer's slot where that is mapped here. What arrives is read in its slot, and its slots can be
-// given back in any order. Pair: the two rings that neighbours have between them.
+// Ring: messages in both directions between this process and one peer, over a NOTIFY-ACK queue in
+// each direction (transports/channel/queue.h). A message is copied before send() returns, straight
+// into the peer's slot where that is mapped here. A message that arrives is read in its slot, and
+// slots can be released in any order. Pair: the two rings between two neighbors.
 //
 // Nothing blocks. Owner thread only.
 #pragma once
@@ -15,49 +15,49 @@
 #include <string>
 #include <vector>
 
-#include "collectives/look_pacing.h"
+#include "collectives/waiting/lookup_backoff.h"
 #include "transports/channel/queue.h"
 #include "transports/channel/slot_exchange.h"
 
 namespace dunlin::collective::neighbor {
 
 struct RingOptions {
-  std::string name;  // the same at both ends, as the rest
+  std::string name;  // the same at both ends, as are size and depth of the slots
   Rank peer;
   std::size_t slot_bytes = 0;
   std::uint32_t depth = 1;
 };
 
-class Ring final : public transport::Retired {
+class Ring final : public transport::KeptUntilDone {
  public:
-  // Publishes our end; the peer does the same.
+  // Publishes this end. The peer publishes its own.
   static Result<std::unique_ptr<Ring>> prepare(transport::Fabric& fabric,
                                                const RingOptions& options);
-  // kBusy until the peer's end is there; asks the bootstrap at growing intervals.
+  // kBusy until the peer has published its end. Asks the bootstrap at growing intervals.
   Status connect();
   bool is_connected() const { return sender_.has_value(); }
   Rank peer() const { return peer_; }
   std::size_t slot_bytes() const { return exchange_->options().slot_bytes; }
 
-  // Sends the pieces, one behind the other, as one message. kBusy: no room now.
+  // Sends the pieces, one after the other, as one message. kBusy: there is no room now.
   using Pieces = std::span<const std::span<const std::byte>>;
   Status send(std::uint64_t tag, Pieces pieces);
   Status send(std::uint64_t tag, std::span<const std::byte> message) {
     return send(tag, Pieces(&message, 1));
   }
 
-  // The next message, once it is there. Its bytes stay until it is released as often as it is held:
-  // once by poll(), and once by each hold().
+  // The next message, if it has arrived. Its bytes stay valid until release() was called once for
+  // poll() and once for each hold().
   std::optional<transport::Message> poll();
   void hold(std::uint64_t sequence) { ++held_[sequence - first_held_]; }
   void release(std::uint64_t sequence);
-  // No further message can come before one is released.
+  // Whether no further message can arrive before one is released.
   bool is_full() const { return held_.size() == exchange_->options().depth; }
-  // The oldest message that isn't released; where is_full().
+  // The oldest message that wasn't released; requires is_full().
   std::uint64_t oldest() const { return first_held_; }
-  // Sends the acknowledgements that are owed.
+  // Sends acknowledgments that could not be posted before.
   void progress();
-  // Nothing is on its way out of our memory.
+  // No lane reads this object's memory.
   bool is_done() const override;
 
  private:
@@ -69,23 +69,24 @@ class Ring final : public transport::Retired {
   std::unique_ptr<transport::SlotExchange> exchange_;
   std::optional<transport::SendQueue> sender_;
   std::optional<transport::ReceiveQueue> receiver_;
-  LookPacing looks_;
-  // Where the peer's slots aren't mapped: what is on its way, slot by slot.
+  LookupBackoff lookups_;
+  // If the peer's slots aren't mapped: copies of the messages on their way, by slot.
   std::unique_ptr<transport::LocalRegion> staging_;
   std::unique_ptr<transport::Completion[]> staged_;
-  // Of the messages from first_held_ on: how often they are held still. The oldest are released.
+  // How often each message from first_held_ on is held.
   std::deque<std::uint32_t> held_;
   std::uint64_t first_held_ = 1;
 };
 
-// What is small, and what is said of the rest, never queues behind chunks that wait for others.
+// The two rings between two neighbors. Small data and all headers use `messages`, so that they
+// never queue behind chunks that wait for other ranks.
 struct Pair {
   Rank peer;
   std::unique_ptr<Ring> messages;
   std::unique_ptr<Ring> chunks;
 
   bool is_connected() const { return messages->is_connected() && chunks->is_connected(); }
-  // As Ring::connect().
+  // Does Ring::connect() for both rings.
   Status connect();
 };
 

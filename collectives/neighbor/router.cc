@@ -4,16 +4,18 @@
 
 #include <algorithm>
 
+#include "runtime/fnv.h"
 #include "runtime/log.h"
 
 namespace dunlin::collective::neighbor {
 namespace {
 
-// Where no chunk's slot came free for so long, what stands in them waits for something that may
-// come behind it. Rare: sources send in the order in which they were asked.
+// When no chunk's slot was released for so long, the chunks in them may wait for data that come
+// behind them, and are moved out. That is rare, as sources send in the order in which they were
+// asked.
 constexpr Duration kStuckTime = std::chrono::microseconds(200);
 
-// What may lie about for calls that were not made yet, from each peer; it then has to wait.
+// How many bytes of one peer may wait for calls that were not made yet. Then the peer has to wait.
 constexpr std::size_t kMostEarlyBytes = std::size_t{16} << 20;
 
 }  // namespace
@@ -21,7 +23,7 @@ constexpr std::size_t kMostEarlyBytes = std::size_t{16} << 20;
 Router::~Router() {
   for (Peer* const peer : met_) {
     for (auto* const ring : {&peer->pair.messages, &peer->pair.chunks}) {
-      if (!(*ring)->is_done()) fabric_.retire(std::move(*ring));
+      if (!(*ring)->is_done()) fabric_.keep_until_done(std::move(*ring));
     }
   }
 }
@@ -41,7 +43,7 @@ Result<Router::Peer*> Router::peer(Rank rank) {
   if (found == nullptr) found = std::make_unique<Peer>(options_.fusion_threshold);
   Pair& pair = found->pair;
   pair.peer = rank;
-  // What a failed attempt has published already stays.
+  // A failed attempt may have published one of the rings already.
   if (pair.messages == nullptr) {
     DUNLIN_ASSIGN(pair.messages, Ring::prepare(fabric_, {options_.name + "/messages", rank,
                                                          kMessageBytes, kMessageDepth}));
@@ -59,9 +61,9 @@ Result<std::uint64_t> Router::add(const NeighborCall& call, std::vector<Bytes>* 
     for (const WeightedRank& each : *ranks) DUNLIN_TRY(peer(each.rank).status());
   }
   const std::uint64_t number = ++last_number_;
-  Operation& operation = operations_[number];
+  NeighborOperation& operation = operations_[number];
   operation.name = call.name;
-  operation.key = key_of(call.name);
+  operation.key = hash_of(call.name);
   operation.type = call.type;
   operation.is_reduction = gathered == nullptr;
   operation.layout = call.layout;
@@ -72,7 +74,7 @@ Result<std::uint64_t> Router::add(const NeighborCall& call, std::vector<Bytes>* 
   operation.gathered = gathered;
   if (gathered != nullptr) gathered->assign(call.sources.size(), {});
   active_.emplace_back(operation.key, &operation);
-  // Not in the loop below: what is in an outbox refers to its delivery.
+  // Reserved here, since outboxes refer to the deliveries.
   operation.deliveries.reserve(call.destinations.size());
 
   for (const WeightedRank& to : clockwise(call.destinations)) {
@@ -99,30 +101,30 @@ Result<std::uint64_t> Router::add(const NeighborCall& call, std::vector<Bytes>* 
 }
 
 bool Router::can_wait(std::uint64_t number) {
-  const Operation* const operation = find(number);
-  // With less room than for another header beside it, it travels alone anyway. Calls that are over
-  // count until their caller knows: who is late, and has all that it needs, fuses as the others do.
+  const NeighborOperation* const operation = find(number);
+  // If no other header fits beside it, it travels alone anyway. Calls that are over count until
+  // their caller was told, so a late rank, which has all its data at once, fuses as the others do.
   return operation->is_small() && operations_.size() > 1 &&
          operation->first_bytes() + sizeof(Header) <= options_.fusion_threshold;
 }
 
 Status Router::begin_seeking(std::string_view name, std::span<const Rank> ranks) {
   for (const Rank rank : ranks) DUNLIN_TRY(peer(rank).status());
-  for (const Rank rank : ranks) ++peers_[rank.index()]->sought[key_of(name)];
+  for (const Rank rank : ranks) ++peers_[rank.index()]->sought[hash_of(name)];
   return Status::ok();
 }
 
 void Router::end_seeking(std::string_view name, std::span<const Rank> ranks) {
   for (const Rank rank : ranks) {
     auto& sought = peers_[rank.index()]->sought;
-    const auto found = sought.find(key_of(name));
+    const auto found = sought.find(hash_of(name));
     if (--found->second == 0) sought.erase(found);
   }
 }
 
-bool Router::has_come(std::string_view name, Rank source) const {
+bool Router::has_arrived(std::string_view name, Rank source) const {
   const std::unique_ptr<Peer>& peer = peers_[source.index()];
-  return peer != nullptr && has_next(*peer, key_of(name));
+  return peer != nullptr && has_next(*peer, hash_of(name));
 }
 
 bool Router::has_next(const Peer& peer, std::uint64_t key) {
@@ -136,7 +138,7 @@ bool Router::is_sought(const Peer& peer) {
                      [&](const auto& each) { return !has_next(peer, each.first); });
 }
 
-void Router::catch_up(Operation& operation) {
+void Router::catch_up(NeighborOperation& operation) {
   for (Intake& intake : operation.intakes) {
     Peer& source = peer(*intake.pair);
     const auto early = source.early.find({operation.key, intake.sequence});
@@ -156,7 +158,7 @@ void Router::catch_up(Operation& operation) {
   }
 }
 
-std::pair<Operation*, Intake*> Router::find_intake(const Peer& peer, CallId id) {
+std::pair<NeighborOperation*, Intake*> Router::find_intake(const Peer& peer, CallId id) {
   for (const auto& [key, operation] : active_) {
     if (key != id.first) continue;
     for (Intake& intake : operation->intakes) {
@@ -166,7 +168,7 @@ std::pair<Operation*, Intake*> Router::find_intake(const Peer& peer, CallId id) 
   return {nullptr, nullptr};
 }
 
-std::pair<Operation*, Delivery*> Router::find_delivery(const Peer& peer, CallId id) {
+std::pair<NeighborOperation*, Delivery*> Router::find_delivery(const Peer& peer, CallId id) {
   for (const auto& [key, operation] : active_) {
     if (key != id.first) continue;
     for (Delivery& delivery : operation->deliveries) {
@@ -178,7 +180,8 @@ std::pair<Operation*, Delivery*> Router::find_delivery(const Peer& peer, CallId 
   return {nullptr, nullptr};
 }
 
-void Router::arrive(Operation& operation, Intake& intake, Early came, std::uint64_t sequence) {
+void Router::arrive(NeighborOperation& operation, Intake& intake, Early came,
+                    std::uint64_t sequence) {
   Peer& source = peer(*intake.pair);
   if (!operation.failure.is_ok()) {
     if (came.header.kind == Kind::kAnnounce) reply(source, came.header, Kind::kUnwanted);
@@ -206,7 +209,7 @@ void Router::want(Peer& peer, const Header& header) {
     delivery->token = header.token;
     peer.asked.push_back(id);
   } else if (header.sequence > peer.sent_calls[header.key]) {
-    peer.wanted.emplace(id, header);  // of a call that is to come
+    peer.wanted.emplace(id, header);  // for a call that was not made yet
   }
 }
 
@@ -215,8 +218,8 @@ void Router::reply(Peer& peer, Header header, Kind kind) {
   peer.replies.push_back(header);
 }
 
-// Says to the source that its data may come.
-void Router::ask(Operation& operation, Intake& intake) {
+// Asks the source for its chunks.
+void Router::ask(NeighborOperation& operation, Intake& intake) {
   if (intake.token == 0 || intake.has_asked || !intake.pair->is_connected()) return;
   Header header;
   header.key = operation.key;
@@ -242,7 +245,7 @@ void Router::take_chunk(Peer& peer, const transport::Message& message) {
       return;
     }
   }
-  peer.pair.chunks->release(message.sequence);  // of a call that was given up, or wrong
+  peer.pair.chunks->release(message.sequence);  // for a call that was canceled or has failed
 }
 
 void Router::dispatch(Peer& peer, const transport::Message& message) {
@@ -251,12 +254,12 @@ void Router::dispatch(Peer& peer, const transport::Message& message) {
       take(peer, take_part(rest), message.sequence);
     }
   } else {
-    // Nobody knows whose data it was meant to bring.
+    // It can't be known which calls the message was for.
     status = std::move(status).with_peer(peer.pair.peer);
     DUNLIN_WARN("{}", status.to_string());
     fail_with(peer, status);
   }
-  // What a call has yet to take in holds the slot by itself.
+  // Calls that have yet to take in their part hold the slot by themselves.
   peer.pair.messages->release(message.sequence);
 }
 
@@ -276,12 +279,12 @@ void Router::take(Peer& peer, const Part& part, std::uint64_t sequence) {
       if (const auto [operation, delivery] = find_delivery(peer, id); operation != nullptr) {
         delivery->is_over = true;
         operation->fail(Status(Code::kInvalidArgument,
-                               fmt::format("'{}' {}: the neighbour does not expect {} bytes of {}",
+                               fmt::format("'{}' {}: the neighbor does not expect {} bytes of {}",
                                            operation->name, header.sequence, operation->bytes,
                                            to_string(operation->type)))
                             .with_peer(peer.pair.peer));
       } else {
-        DUNLIN_WARN("rank {} has no use for what it was sent: its call differs in size or type",
+        DUNLIN_WARN("rank {} rejects what was sent to it: its call differs in size or type",
                     peer.pair.peer.value());
       }
       break;
@@ -290,11 +293,11 @@ void Router::take(Peer& peer, const Part& part, std::uint64_t sequence) {
       if (const auto [operation, intake] = find_intake(peer, id); operation != nullptr) {
         return arrive(*operation, *intake, {header, part.bytes}, sequence);
       }
-      if (header.sequence <= peer.received_calls[header.key]) {  // of a call that has ended
+      if (header.sequence <= peer.received_calls[header.key]) {  // for a call that has ended
         if (header.kind == Kind::kAnnounce) reply(peer, header, Kind::kUnwanted);
         break;
       }
-      // The slot goes back; what stays is the copy.
+      // The data are copied, and the slot is released.
       Early early{header, {}, Bytes(part.bytes.begin(), part.bytes.end())};
       if (peer.early.try_emplace(id, std::move(early)).second)
         peer.early_bytes += part.bytes.size();
@@ -303,9 +306,9 @@ void Router::take(Peer& peer, const Part& part, std::uint64_t sequence) {
   }
 }
 
-// Whether a call under way waits for the peer.
+// Whether a call in progress waits for the peer.
 bool Router::is_needed(const Peer& peer) const {
-  const auto awaits = [&](const Operation& operation) {
+  const auto awaits = [&](const NeighborOperation& operation) {
     for (const Delivery& delivery : operation.deliveries) {
       if (delivery.pair == &peer.pair && !delivery.is_over) return true;
     }
@@ -342,7 +345,7 @@ void Router::make_room(Peer& peer) {
 }
 
 void Router::make_room(Ring& ring) {
-  // The slot is free once all calls have moved their parts of the message out of it.
+  // The slot becomes free once all calls have moved their parts out of it.
   const std::uint64_t oldest = ring.oldest();
   for (const auto& [key, operation] : active_) {
     operation->make_room(ring);
@@ -398,7 +401,7 @@ bool Router::connect(Peer& peer) {
   return false;
 }
 
-// Fails what is under way with the peer.
+// Fails all calls that still need the peer.
 void Router::fail_with(const Peer& peer, const Status& why) {
   for (const auto& [key, operation] : active_) {
     for (Delivery& delivery : operation->deliveries) {
@@ -421,13 +424,13 @@ void Router::watch_peers() {
   }
 }
 
-Operation* Router::find(std::uint64_t number) {
+NeighborOperation* Router::find(std::uint64_t number) {
   const auto found = operations_.find(number);
   return found == operations_.end() ? nullptr : &found->second;
 }
 
-// Who has announced what a failed call never asked for waits for an answer.
-void Router::decline(Operation& operation) {
+// A source that has announced data, which the failed call never asked for, waits for an answer.
+void Router::decline(NeighborOperation& operation) {
   for (Intake& intake : operation.intakes) {
     const bool is_announced = intake.is_known && intake.bytes > kSmall;
     if (!is_announced || intake.has_asked) continue;
@@ -446,13 +449,14 @@ void Router::flush(Peer& peer) {
   }
 }
 
-void Router::give_back(const Operation& operation) {
+void Router::give_back(const NeighborOperation& operation) {
   for (const Intake& intake : operation.intakes) give_back(operation, intake);
 }
 
-// Its number becomes that of the call behind it, and so on. The source knows nothing of who has
-// which number before its data, or their announcement, have come, unless it was asked for them.
-void Router::give_back(const Operation& operation, const Intake& intake) {
+// The call behind takes over this call's number, the next one that call's, and so on. The source
+// doesn't know which call has which number, as long as none of its data have arrived and none were
+// asked for.
+void Router::give_back(const NeighborOperation& operation, const Intake& intake) {
   Peer& source = peer(*intake.pair);
   const auto is_open = [](const Intake& each) { return !each.is_known && !each.has_asked; };
   std::vector<Intake*> behind;
@@ -465,7 +469,7 @@ void Router::give_back(const Operation& operation, const Intake& intake) {
       is_movable = is_movable && is_open(each);
     }
   }
-  // A source sends in order: where something behind it has come, it has skipped this one.
+  // A source sends in order: if a later part has arrived, it has skipped this one.
   const auto later = source.early.upper_bound({operation.key, intake.sequence});
   if (later != source.early.end() && later->first.first == operation.key) is_movable = false;
   if (!is_movable) return;
@@ -477,7 +481,7 @@ void Router::end(std::uint64_t number) {
   const auto ended = operations_.find(number);
   if (!ended->second.failure.is_ok()) {
     decline(ended->second);
-    // This may have been the caller's last look at the exchange.
+    // The caller may not call the exchange again.
     for (const Intake& intake : ended->second.intakes) {
       if (intake.pair->is_connected()) flush(peer(*intake.pair));
     }

@@ -1,5 +1,5 @@
-// Router: brings what neighbours send to the calls that it is for (neighbor_exchange.h), in either
-// order of arrival and call, and sends what the calls have for others. Owner thread only.
+// Router: matches what neighbors send with the calls that it is for (neighbor_exchange.h),
+// whichever comes first, and sends what the calls have for their neighbors. Owner thread only.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ struct RouterOptions {
   std::string name;
   std::size_t slot_bytes = 0;
   std::uint32_t depth = 0;
-  std::size_t fusion_threshold = 0;  // bytes of a message of several calls; 0: no fusion
+  std::size_t fusion_threshold = 0;  // longest message of several calls in bytes; 0: no fusion
 };
 
 class Router {
@@ -39,35 +39,35 @@ class Router {
   Router(const Router&) = delete;
   Router& operator=(const Router&) = delete;
 
-  // Enlists a call that check() has found right; its number. What it has to send waits for the next
-  // progress(), unless the message that it would travel in is full.
+  // Adds a call that has passed check(), and returns its number. Its data wait for the next
+  // progress(), unless their message is full.
   Result<std::uint64_t> add(const NeighborCall& call, std::vector<Bytes>* gathered);
-  // Whether progress() can wait until others join the call: it is small, and not the only one that
-  // hasn't ended, so that the caller comes back in any case.
+  // Whether the call can wait for others to share its message: it is small, and not the only call
+  // that hasn't ended, so the caller will call progress() in any case.
   bool can_wait(std::uint64_t number);
-  // Null: has ended.
-  Operation* find(std::uint64_t number);
+  // Null if the call has ended.
+  NeighborOperation* find(std::uint64_t number);
   void end(std::uint64_t number);
-  // Before end(): the sources of which nothing has come yet are no longer the call's. What they
-  // send is for the next call of the name that expects them, begun or to come.
-  void give_back(const Operation& operation);
+  // Call it before end(). Data of which nothing has arrived yet then go to the next call of the
+  // name that expects their source, instead of this one.
+  void give_back(const NeighborOperation& operation);
   std::size_t size() const { return operations_.size(); }
-  // For those who look by has_come(): until there is something of this name from a rank, what it
-  // sends is taken in, however much lies about. Once for each end_seeking().
+  // Receives what these ranks send, however much of it waits for calls, until something of this
+  // name has arrived. One end_seeking() for each begin_seeking().
   Status begin_seeking(std::string_view name, std::span<const Rank> ranks);
   void end_seeking(std::string_view name, std::span<const Rank> ranks);
-  // Data, or their announcement, for the next call of this name that will expect the source.
-  bool has_come(std::string_view name, Rank source) const;
-  // Moves everything on. Nothing that is ready to be sent stays, where there is room for it.
+  // Whether data, or their announcement, have arrived for the next call of this name from the
+  // source.
+  bool has_arrived(std::string_view name, Rank source) const;
+  // Moves everything on. Sends all that is ready, as far as there is room.
   void progress();
   const NeighborTraffic& traffic() const { return traffic_; }
 
  private:
-  // Which call of a name, of those with one peer in one direction.
+  // Identifies a call among those with one peer in one direction.
   using CallId = std::pair<std::uint64_t, std::uint32_t>;  // key, sequence
 
-  // A source's first part of a call: in its slot, or moved out of it because the call is to
-  // come.
+  // A source's first part of a call, in its slot, or moved out of it if the call was not made yet.
   struct Early {
     Header header;
     std::span<const std::byte> bytes{};
@@ -79,61 +79,62 @@ class Router {
 
     Pair pair;
     Outbox outbox;
-    std::unordered_map<std::uint64_t, std::uint32_t> sent_calls;  // by key, so far
+    std::unordered_map<std::uint64_t, std::uint32_t> sent_calls;  // how many, by key
     std::unordered_map<std::uint64_t, std::uint32_t> received_calls;
-    std::unordered_map<std::uint64_t, int> sought;  // by key: how many look for it, if any
-    std::map<CallId, Early> early;                  // data and announcements for calls to come
-    std::map<CallId, Header> wanted;  // what the peer is ready for, and we have not begun
+    std::unordered_map<std::uint64_t, int> sought;  // how many seek it, by key
+    std::map<CallId, Early> early;                  // for calls that were not made yet
+    std::map<CallId, Header> wanted;  // requests for data of calls that were not made yet
     std::size_t early_bytes = 0;
-    std::vector<Header> replies;  // that found no room
-    std::deque<CallId> asked;     // deliveries of chunks, in the order in which they were asked for
-    std::uint64_t stuck_at = 0;   // the chunk that has been the oldest since
+    std::vector<Header> replies;  // to be sent when there is room
+    std::deque<CallId> asked;     // calls whose chunks were asked for, in that order
+    std::uint64_t stuck_at = 0;   // the chunk that has been the oldest since stuck_since
     TimePoint stuck_since{};
   };
 
   Result<Peer*> peer(Rank rank);
   Peer& peer(const Pair& pair) { return *peers_[pair.peer.index()]; }
-  // Clockwise from us: those who send to many begin with different ones.
+  // Sorted by distance from this rank, so that ranks with many destinations start at different
+  // ones.
   std::vector<WeightedRank> clockwise(std::vector<WeightedRank> ranks) const;
-  void give_back(const Operation& operation, const Intake& intake);
-  // Data or an announcement are there for the next call of this key.
+  void give_back(const NeighborOperation& operation, const Intake& intake);
+  // Whether data or an announcement have arrived for the next call of this key.
   static bool has_next(const Peer& peer, std::uint64_t key);
-  // Gives the call what neighbours have said of it before it was made.
-  void catch_up(Operation& operation);
+  // Hands the call what neighbors have sent for it before it was made.
+  void catch_up(NeighborOperation& operation);
 
   bool connect(Peer& peer);
   void receive(Peer& peer);
   void dispatch(Peer& peer, const transport::Message& message);
   void take_chunk(Peer& peer, const transport::Message& message);
   void take(Peer& peer, const Part& part, std::uint64_t sequence);
-  // Of a source's first part of a call; `sequence`: of the message whose slot it is in, or 0.
-  void arrive(Operation& operation, Intake& intake, Early came, std::uint64_t sequence);
+  // Handles a source's first part. `sequence` is that of the message whose slot holds it, or 0.
+  void arrive(NeighborOperation& operation, Intake& intake, Early came, std::uint64_t sequence);
   void want(Peer& peer, const Header& header);
   bool is_needed(const Peer& peer) const;
   static bool is_sought(const Peer& peer);
   void send_first(Peer& peer);
-  // By the end of this progress(), or later, when there is room: flush().
+  // Queues a reply, which flush() sends when there is room.
   void reply(Peer& peer, Header header, Kind kind);
   void flush(Peer& peer);
-  void decline(Operation& operation);
-  void ask(Operation& operation, Intake& intake);
+  void decline(NeighborOperation& operation);
+  void ask(NeighborOperation& operation, Intake& intake);
   void send_chunks(Peer& peer);
   void make_room(Peer& peer);
   void make_room(Ring& ring);
   void watch_peers();
-  // Fails what is under way with the peer.
+  // Fails all calls that still need the peer.
   void fail_with(const Peer& peer, const Status& why);
 
-  std::pair<Operation*, Intake*> find_intake(const Peer& peer, CallId id);
-  std::pair<Operation*, Delivery*> find_delivery(const Peer& peer, CallId id);
+  std::pair<NeighborOperation*, Intake*> find_intake(const Peer& peer, CallId id);
+  std::pair<NeighborOperation*, Delivery*> find_delivery(const Peer& peer, CallId id);
 
   transport::Fabric& fabric_;
   RouterOptions options_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: not met yet
   std::vector<Peer*> met_;
-  std::map<std::uint64_t, Operation> operations_;  // by number
-  // Those that aren't over, in the order of their start; with their keys, for the search.
-  std::vector<std::pair<std::uint64_t, Operation*>> active_;
+  std::map<std::uint64_t, NeighborOperation> operations_;  // by number
+  // The operations that aren't over, in the order of their start, with their keys.
+  std::vector<std::pair<std::uint64_t, NeighborOperation*>> active_;
   NeighborTraffic traffic_;
   std::uint64_t last_number_ = 0;
   std::uint32_t last_token_ = 0;

@@ -96,14 +96,15 @@ Result<const transport::RemoteRegion*> Contacts::window(Contact& contact, std::u
   return region.get();
 }
 
-bool Contacts::is_acknowledged(const Contact& contact) const {
-  return contact.said == 0 ||
-         fabric_.board().sequence(cell_of(contact.ours, CellOf::kReceipt)) >= contact.said;
+bool Contacts::is_abort_acknowledged(const Contact& contact) const {
+  return contact.last_abort_sent == 0 ||
+         fabric_.board().sequence(cell_of(contact.ours, CellOf::kAbortAck)) >=
+             contact.last_abort_sent;
 }
 
 Status Contacts::greet(Contact& contact, std::uint64_t number, std::uint64_t tag,
                        std::uint32_t size, const Hello& hello) {
-  if (!contact.owed.empty() || !is_acknowledged(contact)) return Status::busy();
+  if (!contact.queued_aborts.empty() || !is_abort_acknowledged(contact)) return Status::busy();
   Notification notification;
   notification.id = cell_of(contact.theirs, CellOf::kHello);
   notification.sequence = number;
@@ -117,60 +118,59 @@ const NotifyCell& Contacts::hello_of(const Contact& contact) const {
   return fabric_.board().cell(cell_of(contact.ours, CellOf::kHello));
 }
 
-void Contacts::bid(Contact& contact, std::uint64_t number, Farewell farewell) {
-  contact.owed.emplace_back(number, farewell);
+void Contacts::queue_abort(Contact& contact, std::uint64_t number, AbortNotice notice) {
+  contact.queued_aborts.emplace_back(number, notice);
   if (contact.link == nullptr) {
-    if (contact.owed.size() == 1) unmet_.push_back(&contact);
+    if (contact.queued_aborts.size() == 1) unmet_.push_back(&contact);
   } else {
-    speak(contact);
+    send_queued(contact);
   }
 }
 
-std::optional<Farewell> Contacts::farewell_of(const Contact& contact, std::uint64_t number) const {
-  const auto found = contact.farewells.find(number);
-  if (found == contact.farewells.end()) return std::nullopt;
+std::optional<AbortNotice> Contacts::abort_of(const Contact& contact, std::uint64_t number) const {
+  const auto found = contact.aborts.find(number);
+  if (found == contact.aborts.end()) return std::nullopt;
   return found->second;
 }
 
-void Contacts::listen(Contact& contact) {
-  const NotifyCell& cell = fabric_.board().cell(cell_of(contact.ours, CellOf::kFarewell));
+void Contacts::receive_aborts(Contact& contact) {
+  const NotifyCell& cell = fabric_.board().cell(cell_of(contact.ours, CellOf::kAbort));
   // Acquire: pairs with the publication.
   const std::uint64_t number = cell.sequence.load(std::memory_order_acquire);
-  if (number <= contact.heard) return;
-  contact.heard = number;
-  contact.owes_receipt = true;
-  auto& farewells = contact.farewells;
-  farewells.erase(farewells.begin(), farewells.upper_bound(forgotten_));
-  if (number > forgotten_) farewells.emplace(number, content_of<Farewell>(cell));
+  if (number <= contact.last_abort_received) return;
+  contact.last_abort_received = number;
+  contact.owes_ack = true;
+  auto& aborts = contact.aborts;
+  aborts.erase(aborts.begin(), aborts.upper_bound(forgotten_));
+  if (number > forgotten_) aborts.emplace(number, content_of<AbortNotice>(cell));
 }
 
-// What doesn't get through now does next time.
-void Contacts::speak(Contact& contact) {
+// Sends an acknowledgment and an abort that are due. What finds no room now is sent next time.
+void Contacts::send_queued(Contact& contact) {
   Notification notification;
-  if (contact.owes_receipt) {
-    notification.id = cell_of(contact.theirs, CellOf::kReceipt);
-    notification.sequence = contact.heard;
-    if (!contact.link->control().notify(notification, nullptr).is_busy())
-      contact.owes_receipt = false;
+  if (contact.owes_ack) {
+    notification.id = cell_of(contact.theirs, CellOf::kAbortAck);
+    notification.sequence = contact.last_abort_received;
+    if (!contact.link->control().notify(notification, nullptr).is_busy()) contact.owes_ack = false;
   }
-  if (contact.owed.empty() || !is_acknowledged(contact)) return;
-  const auto& [number, farewell] = contact.owed.front();
-  notification.id = cell_of(contact.theirs, CellOf::kFarewell);
+  if (contact.queued_aborts.empty() || !is_abort_acknowledged(contact)) return;
+  const auto& [number, notice] = contact.queued_aborts.front();
+  notification.id = cell_of(contact.theirs, CellOf::kAbort);
   notification.sequence = number;
-  notification.inline_data = std::as_bytes(std::span(&farewell, 1));
+  notification.inline_data = std::as_bytes(std::span(&notice, 1));
   if (contact.link->control().notify(notification, nullptr).is_busy()) return;
-  contact.said = number;
-  contact.owed.pop_front();
+  contact.last_abort_sent = number;
+  contact.queued_aborts.pop_front();
 }
 
 void Contacts::progress() {
   for (Contact* const contact : met_) {
-    listen(*contact);
-    if (contact->owes_receipt || !contact->owed.empty()) speak(*contact);
+    receive_aborts(*contact);
+    if (contact->owes_ack || !contact->queued_aborts.empty()) send_queued(*contact);
   }
   std::erase_if(unmet_, [&](Contact* contact) {
     if (!fabric_.peers().is_present(contact->rank)) return true;
-    return !meet(*contact).is_busy();  // from now on among met_
+    return !meet(*contact).is_busy();  // it is in met_ from now on
   });
 }
 

@@ -1,9 +1,10 @@
-// Contacts: the ranks that this one has met in partial all-reduces, and what each of the two says
-// to the other of operations (wire.h).
+// Contacts: the ranks that this rank has met in partial all-reduces, and the hellos, aborts and
+// acknowledgments that they exchange (wire.h).
 //
-// A cell isn't written again before what it says can matter no more. A hello is followed by another
-// one when the operation has ended well, so that everybody has read it; or after a farewell that
-// the peer has acknowledged. A farewell waits for the receipt of the one before. Owner thread only.
+// A cell is not written again before its contents can no longer matter. A hello is followed by
+// another one only after its operation has succeeded, so that every member has read it, or after an
+// abort that the peer has acknowledged. An abort waits for the acknowledgment of the one before.
+// Owner thread only.
 #pragma once
 
 #include <array>
@@ -27,22 +28,21 @@ namespace dunlin::collective::partial {
 struct Contact {
   Rank rank;
   transport::Link* link = nullptr;  // null: not met yet
-  transport::NotifyId ours{};       // the first of the cells that it writes
-  transport::NotifyId theirs{};     // the first of the cells that we write
-  bool is_mapped = false;           // its memory, here
+  transport::NotifyId ours{};       // the first of this rank's cells that the peer writes
+  transport::NotifyId theirs{};     // the first of the peer's cells that this rank writes
+  bool is_mapped = false;           // the peer's memory is mapped here
   std::array<ExecutorPeer, kTurns> ends;
   std::map<std::uint32_t, std::unique_ptr<transport::RemoteRegion>> windows;  // imported
-  // Numbers of operations: of the last farewell said; of the last one heard; whether its receipt is
-  // still to be sent.
-  std::uint64_t said = 0;
-  std::uint64_t heard = 0;
-  bool owes_receipt = false;
-  std::deque<std::pair<std::uint64_t, Farewell>> owed;  // farewells to be said
-  std::map<std::uint64_t, Farewell> farewells;  // heard, of operations that we have not ended
+  // Numbers of operations: of the last abort sent, and of the last one received.
+  std::uint64_t last_abort_sent = 0;
+  std::uint64_t last_abort_received = 0;
+  bool owes_ack = false;                                            // for the last notice received
+  std::deque<std::pair<std::uint64_t, AbortNotice>> queued_aborts;  // to be sent
+  std::map<std::uint64_t, AbortNotice> aborts;  // received, for operations that have not ended here
   Meeting meeting;
 };
 
-// What members have to agree on, set when the object is made.
+// Options that members have to agree on.
 struct Terms {
   std::uint64_t scratch_bytes = 0;
   std::uint64_t segment_bytes = 0;
@@ -57,33 +57,35 @@ class Contacts {
   Contacts(const Contacts&) = delete;
   Contacts& operator=(const Contacts&) = delete;
 
-  // Publishes what peers need to know.
+  // Publishes this rank's cells and options.
   Status publish();
-  // kBusy until the peer has published, too; asks the bootstrap at growing intervals.
+  // Connects to the peer. kBusy until it has published, too; asks the bootstrap at growing
+  // intervals.
   Status meet(Contact& contact);
   Contact& of(Rank rank) { return *contacts_[rank.index()]; }
   std::size_t met() const { return met_.size(); }
 
-  // kBusy: not yet.
+  // Sends the hello of an operation. kBusy: try again later.
   Status greet(Contact& contact, std::uint64_t number, std::uint64_t tag, std::uint32_t size,
                const Hello& hello);
-  // The sequence of what the peer said last, 0 at first: compare before reading the cell.
+  // The cell of the peer's last hello, whose sequence is the operation's number (0: none came yet).
+  // Check that before reading the cell.
   const transport::NotifyCell& hello_of(const Contact& contact) const;
-  // Queues a farewell.
-  void bid(Contact& contact, std::uint64_t number, Farewell farewell);
-  std::optional<Farewell> farewell_of(const Contact& contact, std::uint64_t number) const;
-  // Nobody will ask for farewells of operations up to `number`.
+  // Queues an abort, which progress() sends.
+  void queue_abort(Contact& contact, std::uint64_t number, AbortNotice notice);
+  std::optional<AbortNotice> abort_of(const Contact& contact, std::uint64_t number) const;
+  // Aborts of operations up to `number` are no longer needed.
   void forget(std::uint64_t number) { forgotten_ = number; }
   // The peer's window, imported on first use.
   Result<const transport::RemoteRegion*> window(Contact& contact, std::uint32_t id);
 
-  // Listens for farewells, says and acknowledges what is owed.
+  // Receives aborts, and sends queued aborts and acknowledgments.
   void progress();
 
  private:
-  void listen(Contact& contact);
-  void speak(Contact& contact);
-  bool is_acknowledged(const Contact& contact) const;
+  void receive_aborts(Contact& contact);
+  void send_queued(Contact& contact);
+  bool is_abort_acknowledged(const Contact& contact) const;
   std::string key(Rank rank) const;
   Status connect(Contact& contact, const Bytes& offer);
 
@@ -95,7 +97,7 @@ class Contacts {
   bool has_cells_ = false;
   std::vector<std::unique_ptr<Contact>> contacts_;  // by rank
   std::vector<Contact*> met_;
-  std::vector<Contact*> unmet_;  // that are owed a farewell
+  std::vector<Contact*> unmet_;  // peers with queued aborts that were not met yet
   std::uint64_t forgotten_ = 0;
 };
 

@@ -1,24 +1,25 @@
-// Meeting: how a rank finds another one that it has to do with for the first time: by what that one
-// has published, and then by a connection. Owner thread only.
+// Meeting: how a rank finds and connects to another rank that it communicates with for the first
+// time: it looks up what that rank has published, then connects. Owner thread only.
 #pragma once
 
 #include <chrono>
 #include <optional>
 #include <string>
 
-#include "collectives/look_pacing.h"
+#include "collectives/waiting/lookup_backoff.h"
 #include "transports/fabric.h"
 
 namespace dunlin::collective::partial {
 
 class Meeting {
  public:
-  // kBusy until the peer has published `key` and `connect(offer)` has succeeded. Who can't be
-  // reached may be dying, which the peer table hears later: it is tried again for kNewsTime.
+  // kBusy until the peer has published `key` and `connect(offer)` has succeeded. A peer that can't
+  // be reached may be dying, which the peer table learns later, so connect() is tried again for
+  // kNewsTime.
   template <typename Connect>
   Status meet(transport::Fabric& fabric, Rank peer, const std::string& key, Connect&& connect) {
     const TimePoint now = fabric.clock().now();
-    if (!looks_.is_due(now)) return Status::busy();
+    if (!lookups_.is_due(now)) return Status::busy();
     const Result<Bytes> offer = fabric.bootstrap().lookup(key, Duration::zero());
     Status status = offer ? connect(*offer) : offer.status();
     if (status.is_ok()) return status;
@@ -27,12 +28,12 @@ class Meeting {
       if (!failing_since_) failing_since_ = now;
       if (now - *failing_since_ >= kNewsTime) return std::move(status).with_peer(peer);
     }
-    looks_.put_off(now);
+    lookups_.put_off(now);
     return Status::busy();
   }
 
  private:
-  // More than a heartbeat between hosts.
+  // Longer than a heartbeat between hosts.
   static constexpr Duration kNewsTime = std::chrono::seconds(5);
 
   static bool may_pass(Code code) {
@@ -40,7 +41,7 @@ class Meeting {
            code == Code::kIoError;
   }
 
-  LookPacing looks_;
+  LookupBackoff lookups_;
   std::optional<TimePoint> failing_since_;
 };
 

@@ -45,11 +45,11 @@ OwnWindow* Memory::find(const void* data, std::size_t size) const {
 }
 
 Result<std::unique_ptr<transport::RemoteRegion>> Memory::import(Rank peer, std::uint32_t id) {
-  auto descriptor = fabric_.bootstrap().lookup(key(peer, id), fabric_.config().deadline);
+  auto descriptor = fabric_.bootstrap().lookup_from(peer, key(peer, id), fabric_.config().deadline);
   if (!descriptor) {
     return std::move(descriptor)
         .status()
-        .with_context(fmt::format("looking for memory {} of a member of '{}'", id, name_))
+        .with_context(fmt::format("looking up window {} of a member of '{}'", id, name_))
         .with_peer(peer);
   }
   return fabric_.import_region(peer, *descriptor);

@@ -1,6 +1,6 @@
-// Memory: the windows of one rank, memory that its peers can reach and, on this host, have mapped.
-// Ranks allocate as they like: who is to reach a window learns its number in an operation, and the
-// rest from the bootstrap, once. Owner thread only.
+// Memory: the windows of one rank. A window is memory that peers can reach, and have mapped on the
+// same host. Each rank allocates on its own. A peer learns the number of a window in the operation
+// that uses it, and looks the rest up at the bootstrap, once. Owner thread only.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@ namespace dunlin::collective::partial {
 struct OwnWindow {
   std::uint32_t id = 0;
   std::unique_ptr<transport::LocalRegion> region;
-  std::size_t size = 0;  // in bytes, as asked for
-  std::size_t base = 0;  // where it begins in the region
-  // Members of an operation that was given up may still write to it: it stays until the end.
+  std::size_t size = 0;  // in bytes, as requested
+  std::size_t base = 0;  // its offset in the region
+  // Members of a failed operation may still write to it, so it is kept to the end.
   bool is_tainted = false;
   bool is_freed = false;
 
@@ -29,16 +29,16 @@ class Memory {
  public:
   Memory(transport::Fabric& fabric, std::string name) : fabric_(fabric), name_(std::move(name)) {}
 
-  // Where windows of this rank begin in their regions: different ranks' at different places within
-  // a page (communicator/window.h says why).
+  // The offset of a rank's windows in their regions. It differs from rank to rank within a page
+  // (communicator/window.h says why).
   static std::size_t base(Rank rank);
-  // Zeroed, and published.
+  // Allocates a zeroed window and publishes it.
   Result<OwnWindow*> allocate(std::size_t size);
-  // kInvalidArgument for memory that doesn't begin a window.
+  // kInvalidArgument for memory that is not the beginning of a window.
   Status free(const void* data);
-  // The window that holds [data, data + size); null: none does.
+  // The window that contains [data, data + size), or null.
   OwnWindow* find(const void* data, std::size_t size) const;
-  // A window of a peer; it has to be published.
+  // Imports a window of a peer, which has to be published.
   Result<std::unique_ptr<transport::RemoteRegion>> import(Rank peer, std::uint32_t id);
 
  private:

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collectives/fnv.h"
+#include "runtime/fnv.h"
 
 namespace dunlin::collective::partial {
 
@@ -28,14 +28,15 @@ std::string describe_call(const Hello& hello) {
 
 }  // namespace
 
-std::string Operation::describe() const {
+std::string PartialOperation::describe() const {
   std::vector<int> ranks;
   for (const Rank member : members) ranks.push_back(member.value());
   return fmt::format("partial all-reduce {} of {}", task.number, fmt::join(ranks, ", "));
 }
 
-std::unique_ptr<Operation> Conduct::prepare(const PartialCall& call, const Memory& memory) {
-  auto operation = std::make_unique<Operation>();
+std::unique_ptr<PartialOperation> PartialProtocol::prepare(const PartialCall& call,
+                                                           const Memory& memory) {
+  auto operation = std::make_unique<PartialOperation>();
   operation->members = call.members;
   std::ranges::sort(operation->members);
   const std::size_t size = operation->members.size();
@@ -79,7 +80,7 @@ std::unique_ptr<Operation> Conduct::prepare(const PartialCall& call, const Memor
   return operation;
 }
 
-void Conduct::advance(Operation& operation) {
+void PartialProtocol::advance(PartialOperation& operation) {
   if (operation.outcome.is_ok()) {
     Status status = step(operation);
     if (status.is_busy()) return;
@@ -93,7 +94,7 @@ void Conduct::advance(Operation& operation) {
   give_up(operation, operation.outcome);
 }
 
-Status Conduct::step(Operation& operation) {
+Status PartialProtocol::step(PartialOperation& operation) {
   const Task& task = operation.task;
   switch (operation.phase) {
     case Phase::kQueued:
@@ -105,7 +106,7 @@ Status Conduct::step(Operation& operation) {
       operation.phase = Phase::kMeeting;
       [[fallthrough]];
     case Phase::kMeeting:
-      DUNLIN_TRY(attend(operation));
+      DUNLIN_TRY(check_while_meeting(operation));
       DUNLIN_TRY(meet(operation));
       operation.phase = Phase::kGreeting;
       [[fallthrough]];
@@ -122,14 +123,14 @@ Status Conduct::step(Operation& operation) {
   return Status::ok();
 }
 
-// Members that were met may give up while others are still looked for.
-Status Conduct::attend(Operation& operation) {
-  const Status loss = look(operation);
-  DUNLIN_TRY(heed(operation));
+// Members that were met may abort while others are still to be met.
+Status PartialProtocol::check_while_meeting(PartialOperation& operation) {
+  const Status loss = check_members(operation);
+  DUNLIN_TRY(check_aborts(operation));
   return loss;
 }
 
-Status Conduct::meet(Operation& operation) {
+Status PartialProtocol::meet(PartialOperation& operation) {
   bool has_met_all = true;
   bool maps_all = true;
   for (Contact* const contact : operation.task.contacts) {
@@ -149,12 +150,13 @@ Status Conduct::meet(Operation& operation) {
   return Status::ok();
 }
 
-Status Conduct::greet(Operation& operation) {
-  // Before what may be missing for that very reason.
-  const Status loss = look(operation);
+Status PartialProtocol::greet(PartialOperation& operation) {
+  // Checked before the hellos, some of which may be missing because a member is gone.
+  const Status loss = check_members(operation);
   const Task& task = operation.task;
   const auto own = static_cast<std::size_t>(task.index);
-  // All of them before an answer may end it: who differs says so to everybody himself.
+  // All hellos are sent before an answer can end the operation: a member whose call differs tells
+  // all others itself.
   for (std::size_t member = 0; member < operation.members.size(); ++member) {
     if (member == own || operation.has_greeted[member]) continue;
     Status status =
@@ -169,12 +171,12 @@ Status Conduct::greet(Operation& operation) {
     DUNLIN_TRY(hear(operation, member));
     is_complete = is_complete && operation.has_greeted[member] && operation.has_come[member];
   }
-  DUNLIN_TRY(heed(operation));
+  DUNLIN_TRY(check_aborts(operation));
   if (is_complete) return Status::ok();
-  return stands(operation, loss) ? loss : Status::busy();
+  return is_final(operation, loss) ? loss : Status::busy();
 }
 
-Status Conduct::hear(Operation& operation, std::size_t member) {
+Status PartialProtocol::hear(PartialOperation& operation, std::size_t member) {
   if (operation.has_come[member]) return Status::ok();
   const Contact& contact = *operation.task.contacts[member];
   const NotifyCell& cell = contacts_.hello_of(contact);
@@ -182,7 +184,8 @@ Status Conduct::hear(Operation& operation, std::size_t member) {
   const std::uint64_t number = cell.sequence.load(std::memory_order_acquire);
   if (number < operation.number()) return Status::ok();
   if (number > operation.number()) {
-    if (contacts_.farewell_of(contact, operation.number())) return Status::ok();  // heed() tells
+    if (contacts_.abort_of(contact, operation.number()))
+      return Status::ok();  // check_aborts() reports it
     return Status(Code::kInvalidArgument,
                   fmt::format("rank {} has gone on to partial all-reduce {} without this one",
                               contact.rank.value(), number))
@@ -194,8 +197,8 @@ Status Conduct::hear(Operation& operation, std::size_t member) {
   return Status::ok();
 }
 
-Status Conduct::compare(const Operation& operation, std::size_t member,
-                        const NotifyCell& cell) const {
+Status PartialProtocol::compare(const PartialOperation& operation, std::size_t member,
+                                const NotifyCell& cell) const {
   const Hello theirs = content_of<Hello>(cell);
   const Hello& ours = operation.task.hellos[static_cast<std::size_t>(operation.task.index)];
   const Rank rank = operation.members[member];
@@ -213,62 +216,64 @@ Status Conduct::compare(const Operation& operation, std::size_t member,
       .with_peer(rank);
 }
 
-Status Conduct::run(Operation& operation) {
-  const Status loss = look(operation);
+Status PartialProtocol::run(PartialOperation& operation) {
+  const Status loss = check_members(operation);
   Status status = runner_.test();
   if (status.is_ok() && runner_.touches_peers()) {
-    // We have read the memory of members that may have given up, and touched it, meanwhile. Then
-    // their farewells have come before: who has greeted us owes us none of an earlier operation,
-    // and shm, over which mapped members are reached, refuses none.
+    // This rank has read the memory of members, which may have aborted the operation and changed
+    // that memory meanwhile. Their aborts have arrived before that: a member that has sent its
+    // hello owes no abort of an earlier operation, and shm, over which mapped members are reached,
+    // is never busy.
     contacts_.progress();
-    return heed(operation);
+    return check_aborts(operation);
   }
   if (!status.is_busy()) return status;
-  DUNLIN_TRY(heed(operation));
-  return stands(operation, loss) ? loss : status;
+  DUNLIN_TRY(check_aborts(operation));
+  return is_final(operation, loss) ? loss : status;
 }
 
-// What was waited for may have come before the member left.
-bool Conduct::stands(const Operation& operation, const Status& loss) const {
+// What the operation waited for may have arrived before the member left.
+bool PartialProtocol::is_final(const PartialOperation& operation, const Status& loss) const {
   if (!loss.is_error()) return false;
   const auto member = std::ranges::find(operation.members, *loss.peer());
   return fabric_.peers().state(*member) == PeerState::kDead ||
          is_waited_for(operation, static_cast<std::size_t>(member - operation.members.begin()));
 }
 
-bool Conduct::calls_as_we_do(const Operation& operation, Rank rank) const {
+bool PartialProtocol::has_same_call(const PartialOperation& operation, Rank rank) const {
   if (rank == fabric_.rank()) return true;
   const auto member = std::ranges::find(operation.members, rank);
   return member != operation.members.end() &&
          operation.has_come[static_cast<std::size_t>(member - operation.members.begin())];
 }
 
-Status Conduct::heed(const Operation& operation) const {
+Status PartialProtocol::check_aborts(const PartialOperation& operation) const {
   for (std::size_t member = 0; member < operation.members.size(); ++member) {
     const Contact* const contact = operation.task.contacts[member];
     if (contact == nullptr) continue;
-    const auto farewell = contacts_.farewell_of(*contact, operation.number());
-    if (!farewell) continue;
-    const Rank culprit(farewell->culprit);
-    const auto code = static_cast<Code>(farewell->code);
-    // Of two who differ each is the other's culprit: where one is known to call what we call, it is
-    // the one who says so. Who is late is told that it is himself, and says so to others.
-    const bool is_turned = code == Code::kInvalidArgument && calls_as_we_do(operation, culprit);
+    const auto notice = contacts_.abort_of(*contact, operation.number());
+    if (!notice) continue;
+    const Rank culprit(notice->culprit);
+    const auto code = static_cast<Code>(notice->code);
+    // Two members with different calls blame each other. If the blamed one is known to have made
+    // this rank's call, the member that sent the abort is to blame. A late member is told that it
+    // is late, and tells others so.
+    const bool is_turned = code == Code::kInvalidArgument && has_same_call(operation, culprit);
     const bool has_culprit = culprit != Rank() && culprit != contact->rank && !is_turned;
     return Status(code, has_culprit
-                            ? fmt::format("rank {} has given it up on account of rank {}: {}",
+                            ? fmt::format("rank {} has aborted it on account of rank {}: {}",
                                           contact->rank.value(), culprit.value(), to_string(code))
-                            : fmt::format("rank {} has given it up: {}", contact->rank.value(),
+                            : fmt::format("rank {} has aborted it: {}", contact->rank.value(),
                                           to_string(code)))
         .with_peer(has_culprit ? culprit : contact->rank);
   }
   return Status::ok();
 }
 
-bool Conduct::is_waited_for(const Operation& operation, std::size_t member) const {
+bool PartialProtocol::is_waited_for(const PartialOperation& operation, std::size_t member) const {
   switch (operation.phase) {
     case Phase::kGreeting:
-      // It hears our hello only when it has acknowledged our last farewell.
+      // The hello is sent only after the peer has acknowledged the last abort.
       return !operation.has_come[member] || !operation.has_greeted[member];
     case Phase::kRunning:
       return runner_.awaited() == operation.members[member];
@@ -277,13 +282,13 @@ bool Conduct::is_waited_for(const Operation& operation, std::size_t member) cons
   }
 }
 
-Status Conduct::look(Operation& operation) const {
+Status PartialProtocol::check_members(PartialOperation& operation) const {
   const PeerTable& table = fabric_.peers();
   if (const std::uint64_t version = table.version(); version != operation.seen) {
     operation.seen = version;
-    operation.is_anybody_gone = table.is_anybody_gone();
+    operation.is_member_gone = table.is_anybody_gone();
   }
-  if (!operation.is_anybody_gone) return Status::ok();
+  if (!operation.is_member_gone) return Status::ok();
   for (std::size_t member = 0; member < operation.members.size(); ++member) {
     const Rank rank = operation.members[member];
     if (table.is_present(rank)) continue;
@@ -293,8 +298,8 @@ Status Conduct::look(Operation& operation) const {
   return Status::ok();
 }
 
-// Whoever waits for somebody who waits for a stopped member should say who that is.
-Status Conduct::name_stalled(const Operation& operation, Status status) const {
+// This rank may wait for a member that waits for a stopped one: the error names the stopped one.
+Status PartialProtocol::name_stalled(const PartialOperation& operation, Status status) const {
   if (status.code() != Code::kDeadlineExceeded) return status;
   const PeerTable& table = fabric_.peers();
   for (const Rank rank : operation.members) {
@@ -306,12 +311,12 @@ Status Conduct::name_stalled(const Operation& operation, Status status) const {
   return status;
 }
 
-void Conduct::give_up(Operation& operation, Status why) {
+void PartialProtocol::give_up(PartialOperation& operation, Status why) {
   const auto culprit = why.peer();
-  const Farewell farewell{culprit ? culprit->value() : -1, static_cast<std::uint32_t>(why.code())};
+  const AbortNotice notice{culprit ? culprit->value() : -1, static_cast<std::uint32_t>(why.code())};
   for (Contact* const contact : operation.task.contacts) {
     if (contact == nullptr || !fabric_.peers().is_present(contact->rank)) continue;
-    contacts_.bid(*contact, operation.number(), farewell);
+    contacts_.queue_abort(*contact, operation.number(), notice);
   }
   const bool has_greeted = std::ranges::count(operation.has_greeted, true) > 0;
   if (has_greeted) runner_.abandon(operation.task);
@@ -319,15 +324,15 @@ void Conduct::give_up(Operation& operation, Status why) {
   contacts_.forget(operation.number());
 }
 
-std::vector<Awaited> Conduct::awaited(const Operation& operation) const {
+std::vector<Awaited> PartialProtocol::awaited(const PartialOperation& operation) const {
   std::vector<Awaited> all;
   for (std::size_t member = 0; member < operation.members.size(); ++member) {
     const Rank rank = operation.members[member];
     if (rank == fabric_.rank() || !is_waited_for(operation, member)) continue;
-    // It has come as far as we have: others are to blame.
+    // The member is as far as this rank; another one is missing.
     const bool is_met = operation.task.contacts[member]->link != nullptr;
     if (operation.phase == Phase::kMeeting && is_met) continue;
-    // Who is gone fails the operation in the next step.
+    // A member that is gone fails the operation in the next step.
     if (!fabric_.peers().is_present(rank)) continue;
     const bool is_running = operation.phase == Phase::kRunning;
     all.push_back(

@@ -1,5 +1,5 @@
-// Operation: one partial all-reduce of this rank, and Conduct, which leads it from meeting its
-// members to its end. State machines under advance(); owner thread only.
+// PartialOperation: one partial all-reduce of this rank. PartialProtocol: leads an operation from
+// meeting its members to its end. State machines under advance(). Owner thread only.
 #pragma once
 
 #include <cstdint>
@@ -16,66 +16,66 @@ namespace dunlin::collective::partial {
 
 enum class Phase : std::uint8_t {
   kQueued,
-  kMeeting,   // members that were never met before
-  kGreeting,  // hellos go out and come in
+  kMeeting,   // connects to members that this rank has not met before
+  kGreeting,  // exchanges hellos with all members
   kRunning,
   kOver,
 };
 
-struct Operation {
+struct PartialOperation {
   Task task;
   std::vector<Rank> members;  // ascending
   Phase phase = Phase::kQueued;
-  Status outcome;             // where it isn't ok before the end: why it is given up
-  bool is_forgotten = false;  // nobody will ask for the outcome
-  // By member.
-  std::vector<bool> has_greeted;           // we have, that member
-  std::vector<bool> has_come;              // its hello
-  std::uint64_t seen = ~std::uint64_t{0};  // version of the peer table
-  bool is_anybody_gone = false;
+  Status outcome;             // an error before the end: why the operation is aborted
+  bool is_forgotten = false;  // the caller will not ask for the outcome
+  // These have one element per member:
+  std::vector<bool> has_greeted;           // this rank's hello was sent to it
+  std::vector<bool> has_come;              // its hello has arrived
+  std::uint64_t seen = ~std::uint64_t{0};  // version of the peer table at the last check
+  bool is_member_gone = false;
 
   std::uint64_t number() const { return task.number; }
   bool is_over() const { return phase == Phase::kOver; }
   std::string describe() const;  // "partial all-reduce 7 of 0, 3, 4"
-  // Has it given up when its turn comes, or now if it has come.
+  // Aborts the operation when its turn comes, or with the next advance() if it has come.
   void refuse(const Status& why) {
     if (outcome.is_ok()) outcome = why;
   }
 };
 
-class Conduct {
+class PartialProtocol {
  public:
-  Conduct(transport::Fabric& fabric, Contacts& contacts, Runner& runner)
+  PartialProtocol(transport::Fabric& fabric, Contacts& contacts, Runner& runner)
       : fabric_(fabric), contacts_(contacts), runner_(runner) {}
 
-  // Of a call that was found right.
-  std::unique_ptr<Operation> prepare(const PartialCall& call, const Memory& memory);
-  // As far as it gets now; the operations before it are over.
-  void advance(Operation& operation);
-  std::vector<transport::Awaited> awaited(const Operation& operation) const;
-  // Of a wait for the operation.
-  Status name_stalled(const Operation& operation, Status status) const;
+  // `call` has passed all checks.
+  std::unique_ptr<PartialOperation> prepare(const PartialCall& call, const Memory& memory);
+  // Moves the operation on as far as it gets now. All operations before it have to be over.
+  void advance(PartialOperation& operation);
+  std::vector<transport::Awaited> awaited(const PartialOperation& operation) const;
+  // Improves the error of a wait for the operation: names a stopped member.
+  Status name_stalled(const PartialOperation& operation, Status status) const;
 
  private:
-  // kBusy: before the next step; ok: it has come to its end.
-  Status step(Operation& operation);
-  Status attend(Operation& operation);
-  Status meet(Operation& operation);
-  Status greet(Operation& operation);
-  Status hear(Operation& operation, std::size_t member);
-  Status compare(const Operation& operation, std::size_t member,
+  // kBusy: waits for the next step; ok: the operation has succeeded.
+  Status step(PartialOperation& operation);
+  Status check_while_meeting(PartialOperation& operation);
+  Status meet(PartialOperation& operation);
+  Status greet(PartialOperation& operation);
+  Status hear(PartialOperation& operation, std::size_t member);
+  Status compare(const PartialOperation& operation, std::size_t member,
                  const transport::NotifyCell& cell) const;
-  Status run(Operation& operation);
-  // Whether it is known that the member's call is the same as ours.
-  bool calls_as_we_do(const Operation& operation, Rank rank) const;
-  // What members said that have given the operation up.
-  Status heed(const Operation& operation) const;
-  // Whether a member is gone that the operation can't do without: all that are dead, and those who
-  // have left and are waited for.
-  Status look(Operation& operation) const;
-  bool stands(const Operation& operation, const Status& loss) const;
-  bool is_waited_for(const Operation& operation, std::size_t member) const;
-  void give_up(Operation& operation, Status why);
+  Status run(PartialOperation& operation);
+  // Whether the member's call is known to be the same as this rank's.
+  bool has_same_call(const PartialOperation& operation, Rank rank) const;
+  // An error if a member has aborted the operation.
+  Status check_aborts(const PartialOperation& operation) const;
+  // An error if a member is dead, or has left although the operation still waits for it.
+  Status check_members(PartialOperation& operation) const;
+  // Whether an error of check_members() ends the operation, even after what has arrived since.
+  bool is_final(const PartialOperation& operation, const Status& loss) const;
+  bool is_waited_for(const PartialOperation& operation, std::size_t member) const;
+  void give_up(PartialOperation& operation, Status why);
 
   transport::Fabric& fabric_;
   Contacts& contacts_;

@@ -15,8 +15,8 @@ namespace dunlin::collective {
 
 using partial::Contacts;
 using partial::Memory;
-using partial::Operation;
 using partial::OwnWindow;
+using partial::PartialOperation;
 using partial::Runner;
 using partial::Terms;
 using transport::Awaited;
@@ -24,33 +24,33 @@ using transport::Fabric;
 
 namespace {
 
-// Where one turn's scratch ends, the next one's begins: none begins within a cache line.
+// The scratch of one turn follows that of the other one. Each begins at a cache line.
 constexpr std::size_t kScratchAlignment = 64;
 
 }  // namespace
 
-// Lives on, retired, while lanes still work on its memory.
-class PartialAllReduce::Impl final : public transport::Retired {
+// Kept until done: lanes may access its memory after its owner was destroyed.
+class PartialAllReduce::Impl final : public transport::KeptUntilDone {
  public:
   Impl(Fabric& owner, const PartialOptions& options, const Terms& terms)
       : fabric(owner),
         memory(owner, options.name),
         contacts(owner, memory, options.name, terms),
         runner(owner, memory, contacts, terms),
-        conduct(owner, contacts, runner) {}
+        protocol(owner, contacts, runner) {}
 
   bool is_done() const override { return runner.is_quiet(); }
 
-  // Null for one that was given up and waits for its turn as well: it was answered for.
-  Operation* find(std::uint64_t number) const {
+  // Null if the operation is over, and if a wait has aborted it: its caller has the outcome.
+  PartialOperation* find(std::uint64_t number) const {
     const auto found = std::ranges::find_if(operations, [&](const auto& each) {
       return each->number() == number && !each->is_forgotten;
     });
     return found == operations.end() ? nullptr : found->get();
   }
 
-  // The first that isn't over; null: none.
-  Operation* front() const {
+  // The first operation that isn't over, or null.
+  PartialOperation* front() const {
     const auto found =
         std::ranges::find_if(operations, [](const auto& each) { return !each->is_over(); });
     return found == operations.end() ? nullptr : found->get();
@@ -58,8 +58,8 @@ class PartialAllReduce::Impl final : public transport::Retired {
 
   void progress() {
     contacts.progress();
-    while (Operation* const operation = front()) {
-      conduct.advance(*operation);
+    while (PartialOperation* const operation = front()) {
+      protocol.advance(*operation);
       if (!operation->is_over()) return;
       ++(operation->outcome.is_ok() ? ended : failed);
       if (operation->is_forgotten)
@@ -73,8 +73,8 @@ class PartialAllReduce::Impl final : public transport::Retired {
   Memory memory;
   Contacts contacts;
   Runner runner;
-  partial::Conduct conduct;
-  std::deque<std::unique_ptr<Operation>> operations;  // in the order of their numbers
+  partial::PartialProtocol protocol;
+  std::deque<std::unique_ptr<PartialOperation>> operations;  // in the order of their numbers
   std::uint64_t last_number = 0;
   std::uint64_t ended = 0;
   std::uint64_t failed = 0;
@@ -104,7 +104,7 @@ Status PartialAllReduce::Impl::check(const PartialCall& call) const {
     return {Code::kInvalidArgument,
             fmt::format("partial all-reduce {}: no memory given", call.number)};
   }
-  // No memory is that long, and sums of bytes must not overflow.
+  // No memory is that long, and sizes in bytes must not overflow.
   if (call.count > static_cast<std::size_t>(PTRDIFF_MAX) / size_of(call.reduction.type)) {
     return {Code::kInvalidArgument,
             fmt::format("partial all-reduce {}: {} elements of {} are longer than any memory",
@@ -117,7 +117,7 @@ PartialAllReduce::PartialAllReduce(std::unique_ptr<Impl> impl) : impl_(std::move
 
 PartialAllReduce::~PartialAllReduce() {
   Fabric& fabric = impl_->fabric;
-  if (!impl_->is_done()) fabric.retire(std::move(impl_));
+  if (!impl_->is_done()) fabric.keep_until_done(std::move(impl_));
 }
 
 Result<std::unique_ptr<PartialAllReduce>> PartialAllReduce::create(Fabric& fabric,
@@ -138,7 +138,7 @@ Result<std::unique_ptr<PartialAllReduce>> PartialAllReduce::create(Fabric& fabri
   }
   const Terms terms{scratch_bytes, options.segment_bytes, options.algorithm};
   auto impl = std::make_unique<Impl>(fabric, options, terms);
-  // Peers that find the offer find the scratch.
+  // The scratch comes first, so that peers that find the offer find it, too.
   DUNLIN_TRY(impl->runner.allocate_scratch());
   DUNLIN_TRY(impl->contacts.publish());
   return std::unique_ptr<PartialAllReduce>(new PartialAllReduce(std::move(impl)));
@@ -163,7 +163,7 @@ Status PartialAllReduce::free(std::span<std::byte> memory) {
 
 Result<PartialRequest> PartialAllReduce::start(const PartialCall& call) {
   DUNLIN_TRY(impl_->check(call));
-  impl_->operations.push_back(impl_->conduct.prepare(call, impl_->memory));
+  impl_->operations.push_back(impl_->protocol.prepare(call, impl_->memory));
   impl_->last_number = call.number;
   impl_->progress();
   return PartialRequest{call.number};
@@ -176,7 +176,7 @@ void PartialAllReduce::progress() {
 
 Status PartialAllReduce::test(PartialRequest request) {
   progress();
-  const Operation* const operation = impl_->find(request.number);
+  const PartialOperation* const operation = impl_->find(request.number);
   if (operation == nullptr) {
     return {Code::kNotFound, fmt::format("partial all-reduce {} has ended", request.number)};
   }
@@ -189,10 +189,10 @@ Status PartialAllReduce::test(PartialRequest request) {
 Status PartialAllReduce::wait(PartialRequest request, Duration timeout) {
   Status status =
       impl_->fabric.wait([&] { return test(request); }, [&] { return awaited(request); }, timeout);
-  Operation* operation = impl_->find(request.number);
+  PartialOperation* operation = impl_->find(request.number);
   if (operation == nullptr) return status;
-  status = impl_->conduct.name_stalled(*operation, std::move(status));
-  // Nobody has looked at its outcome: it is given up.
+  status = impl_->protocol.name_stalled(*operation, std::move(status));
+  // The operation isn't over: it is aborted.
   operation->refuse(status);
   impl_->progress();
   operation = impl_->find(request.number);
@@ -200,7 +200,7 @@ Status PartialAllReduce::wait(PartialRequest request, Duration timeout) {
   if (operation->is_over()) {
     std::erase_if(impl_->operations, [&](const auto& each) { return each.get() == operation; });
   } else {
-    operation->is_forgotten = true;  // it has its turn after those before it
+    operation->is_forgotten = true;  // it is aborted when its turn comes
   }
   return status;
 }
@@ -212,8 +212,8 @@ Status PartialAllReduce::run(const PartialCall& call) {
 
 std::vector<Awaited> PartialAllReduce::awaited(PartialRequest request) const {
   if (impl_->find(request.number) == nullptr) return {};
-  const Operation* const operation = impl_->front();
-  return operation == nullptr ? std::vector<Awaited>() : impl_->conduct.awaited(*operation);
+  const PartialOperation* const operation = impl_->front();
+  return operation == nullptr ? std::vector<Awaited>() : impl_->protocol.awaited(*operation);
 }
 
 PartialStatistics PartialAllReduce::statistics() const {

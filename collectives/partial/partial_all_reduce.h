@@ -1,57 +1,59 @@
-// PartialAllReduce: the members of a group, any ranks of the job, average their models (Ripples /
-// Prague, section 3.2): x_i <- mean over G of x_j for i in G, the paper's F^G. Groups may be others
-// in each call.
+// PartialAllReduce: the members of a group, which may be any ranks of the job, average their models
+// (Ripples / Prague, section 3.2): x_i <- mean over G of x_j for i in G, the paper's F^G. Each call
+// may have another group.
 //
 //   auto partial = PartialAllReduce::create(fabric, {});
 //   auto model = partial->allocate(bytes);
 //   PartialCall call{.number = group.sequence, .members = group.ranks};
 //   call.input = call.output = model->data();
 //   call.count = n;
-//   partial->run(call);                          // all members do; nobody else takes part
+//   partial->run(call);                          // all members do, and no other rank
 //
-// Numbers. Operations have numbers, 1 and up, that all their members know them by. Each rank starts
-// its operations in the order of their numbers, which may have gaps: one total order of all groups.
-// A rank carries them out one after the other: two that share a rank never overlap, which makes
-// each of them atomic (section 4.1); those that share none run at the same time. In one total order
-// nothing can deadlock: of all operations under way the one with the lowest number has its members'
-// whole attention. Setting up waits for nobody's operations: see below. Several objects on one rank
-// need one order over the operations of all of them: while one is waited for, the others stand.
+// Numbers. All members know an operation by its number, 1 and up. Each rank starts its operations
+// in the order of their numbers, which may have gaps, so there is one total order of all groups. A
+// rank carries its operations out one after the other. Operations that share a rank therefore never
+// overlap, which makes each of them atomic (section 4.1); operations that share none run at the
+// same time. One total order can't deadlock: the operation with the lowest number of all that are
+// in progress is the first one of each of its members. Setting up waits for no operation of another
+// rank; see below. If a rank has several of these objects, the operations of all of them need one
+// order: while one object is waited for, the others stand still.
 //
-// How. Instead of a communicator per group, of which there may be as many as subsets of ranks, each
-// rank has one scratch memory, and cells for each peer; two ranks that are first in a group
-// together look up each other's, and connect. A call begins with a word from each member to each
-// other: what it calls, where its memory is, that its scratch is free. When all have come, which
-// also finds those who call something else, the program of an ordinary all-reduce runs (schedule/),
-// among the members and straight out of and into their memory. So a group that was never seen
-// before costs what one that was does, there is nothing to evict, nothing global, and at most a
-// connection per peer. What is cached are programs, by algorithm, size of the group, place in it,
-// count and size of an element, each rank's own affair.
+// How it works. There may be as many groups as subsets of ranks, so there is no communicator per
+// group. Each rank has one scratch memory, and cells for each peer. Two ranks that are in a group
+// together for the first time look each other up, and connect. An operation begins with a hello
+// from each member to each other one: what it calls, where its memory is, and that its scratch is
+// free. Once all hellos have arrived, which also reveals members with a different call, the program
+// of an ordinary all-reduce (schedule/) runs among the members, straight out of and into their
+// memory. So a new group costs as much as a known one. Nothing is global and nothing has to be
+// evicted. There is at most one connection per peer. Each rank keeps programs for itself, by
+// algorithm, size of the group, place in it, count and element size.
 //
-// Memory from allocate() is what operations run on without copying: it is registered, and peers on
-// this host map it. Ranks allocate on their own. Other memory works as well, if one member has it:
-// all members then copy in and out by slices. Input and output are the same, or don't overlap.
+// Operations run without copying on memory from allocate(): it is registered, and peers on this
+// host map it. Ranks allocate on their own. Other memory can be used as well; if one member does,
+// all members copy in and out by slices. Input and output are the same, or don't overlap.
 //
 // The result is bitwise the same on all members, and from run to run for the same algorithm.
 //
-// Errors. Members that call different things under one number (another group, count, type or
-// operation) get kInvalidArgument that names who differ. A member that dies or leaves: the
-// others get kPeerDead, which names it. One that never comes: whoever waits first gets
-// kDeadlineExceeded (kPeerStalled, if it is stopped), which names it, and the others get that from
-// him, naming it as well. Whoever gives up says so to all members, who then give up, too: but one
-// may have ended well where another didn't. Afterwards:
-//   - Operations without the one who is to blame go on as ever, as do those with him once he makes
-//     progress again; only his own calls, if he had not made them, find out that they are late.
-//   - `input` is what it was, unless it is `output` as well. `output` holds parts of old and new.
-//     Members that have not heard of the end yet may still read the former, as may puts of ours
-//     that are under way, and write to the latter; and one of them may end well with what it reads.
-//     So memory from allocate() is not written to any more: whoever goes on copies his model, which
-//     `input` still is if it isn't `output`, into fresh memory first. Both old ones may be freed:
-//     they stay.
-//   - The scratch memory is replaced; the old one stays until the end, in case somebody still
-//     writes there, as does memory that was part of a failed operation and is freed.
+// Errors. Members that make different calls under one number (another group, count, type or
+// operation) get kInvalidArgument, which names a member that differs. If a member dies or leaves,
+// the others get kPeerDead, which names it. If a member never comes, the first member whose
+// deadline passes gets kDeadlineExceeded (kPeerStalled if the missing one is stopped), and tells
+// the others, which get the same error; all errors name the missing member. A rank that aborts an
+// operation tells all members, and they abort it, too. However, one member may have succeeded where
+// another one has not. Afterwards:
+//   - Operations without the member that caused the error go on as ever. Those with it do as soon
+//     as it makes progress again; only calls that it had not made find out that they are late.
+//   - `input` is unchanged, unless it is `output` as well. `output` holds parts of old and new.
+//     Members that have not heard of the end yet may still read `input` and write to `output`, as
+//     may puts of this rank that are in progress, and one of them may succeed with what it reads.
+//     So memory from allocate() must not be written to any more: to go on, copy the model, which is
+//     still in `input` if that is not `output`, into fresh memory. Both may be freed: they are
+//     kept.
+//   - The scratch memory is replaced. The old one is kept to the end, since members may still write
+//     to it. So is memory that was part of a failed operation and is freed.
 //
-// Owner thread only. Destroy it when all ranks are done with theirs (a barrier, say), before the
-// fabric.
+// Owner thread only. Destroy it when all ranks are done with theirs (after a barrier, say), before
+// the fabric.
 #pragma once
 
 #include <cstddef>
@@ -68,23 +70,23 @@ namespace dunlin::collective {
 
 // The same on all ranks.
 struct PartialOptions {
-  std::string name = "world";  // distinguishes those of one job
-  // For what peers send before it can be reduced, rounded down to cache lines. A rank has twice of
-  // it, and 2 MiB to copy other memory to: 6 MiB at the default. Larger operations go through it
-  // piece by piece; where it is too small even for that (tens of KiB, more for large groups), they
-  // end with kResourceExhausted.
+  std::string name = "world";  // tells those of a job apart
+  // Holds what peers send until it is reduced; rounded down to cache lines. A rank allocates it
+  // twice, and 2 MiB to copy other memory to: 6 MiB by default. Larger operations use it piece by
+  // piece. If it is too small even for that (tens of KiB, more for large groups), they fail with
+  // kResourceExhausted.
   std::size_t scratch_bytes = std::size_t{2} << 20;
-  // Longer messages are pipelined in segments of this.
+  // Longer messages are pipelined in segments of this size.
   std::size_t segment_bytes = std::size_t{256} << 10;
-  std::string algorithm;  // of all-reduce, one that needs no groups; empty: chosen
+  std::string algorithm;  // an all-reduce algorithm that needs no groups; empty: chosen by size
 };
 
 struct PartialCall {
   std::uint64_t number = 0;
-  std::vector<Rank> members;  // with this rank, in any order
+  std::vector<Rank> members;  // in any order, this rank included
   const void* input = nullptr;
   void* output = nullptr;
-  std::size_t count = 0;  // elements; 0: the members just meet
+  std::size_t count = 0;  // elements; 0: the members only synchronize
   Reduction reduction{DataType::kFloat32, ReduceOp::kAverage};
 };
 
@@ -93,7 +95,7 @@ struct PartialRequest {
 };
 
 struct PartialStatistics {
-  std::uint64_t operations = 0;  // that have ended well
+  std::uint64_t operations = 0;  // that have succeeded
   std::uint64_t failures = 0;
   std::size_t peers = 0;  // met
   std::uint64_t programs_generated = 0;
@@ -103,37 +105,37 @@ struct PartialStatistics {
 
 class PartialAllReduce {
  public:
-  // Not collective: ranks meet later. kInvalidArgument for an algorithm that isn't there, or needs
-  // groups, and for less scratch than a cache line.
+  // This is not collective, as ranks meet later. kInvalidArgument for an unknown algorithm or one
+  // that needs groups, and for less scratch than a cache line.
   static Result<std::unique_ptr<PartialAllReduce>> create(transport::Fabric& fabric,
                                                           PartialOptions options);
   ~PartialAllReduce();
   PartialAllReduce(const PartialAllReduce&) = delete;
   PartialAllReduce& operator=(const PartialAllReduce&) = delete;
 
-  // Zeroed memory of `bytes` for operations, until it is freed or this object goes. Members may
-  // have theirs at different places of different allocations.
+  // Allocates zeroed memory for operations, valid until it is freed or this object is destroyed.
+  // Members may use different places of different allocations.
   Result<std::span<std::byte>> allocate(std::size_t bytes);
-  // kInvalidArgument while an operation is on it. Peers that have reached it keep it mapped until
-  // their end.
+  // kInvalidArgument while an operation uses the memory. Peers that have reached it keep it mapped
+  // to their end.
   Status free(std::span<std::byte> memory);
 
-  // Begins an operation, or puts it behind those that were begun before. Input and output are the
-  // operation's until it has ended. A group of this rank alone copies. kInvalidArgument,
-  // kOutOfRange: nothing was begun.
+  // Begins an operation, or queues it behind those that were begun before. Input and output belong
+  // to the operation until it has ended. A group of this rank alone copies. After kInvalidArgument
+  // or kOutOfRange nothing was begun.
   Result<PartialRequest> start(const PartialCall& call);
-  // kBusy until the request has ended; its outcome once, kNotFound from then on, as after a wait
-  // that gave it up. Moves all requests on.
+  // kBusy until the request has ended, then its outcome once, then kNotFound, as after a wait that
+  // has aborted it. Moves all requests on.
   Status test(PartialRequest request);
-  // Ends the request one way or the other: at the deadline it is given up.
+  // test() until it isn't busy. At the deadline the operation is aborted.
   Status wait(PartialRequest request, Duration timeout);
-  // start() and wait() for config.deadline.
+  // start(), and wait() for at most config.deadline.
   Status run(const PartialCall& call);
-  // Moves everything on, as test() does. Ranks that are done with their own operations need not
-  // call it, unless one has failed.
+  // Moves everything on, as test() does. A rank whose operations have all succeeded need not call
+  // it.
   void progress();
 
-  // Whom the request waits for, and for what.
+  // The peers that the request waits for, and for what.
   std::vector<transport::Awaited> awaited(PartialRequest request) const;
   PartialStatistics statistics() const;
 

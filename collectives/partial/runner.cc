@@ -11,11 +11,12 @@ namespace dunlin::collective::partial {
 
 namespace {
 
-// Of memory that is in no window, so much is copied and reduced at a time: it stays in the caches,
-// and costs beside a slice's messages are small.
+// Slice size for memory that is in no window. A slice is copied and reduced at a time: it is small
+// enough to stay in the caches, and large enough for the overhead of its messages.
 constexpr std::size_t kStagedBytes = std::size_t{1} << 20;
 
-// Programs kept: some group sizes, a place in each, some counts. Others are generated again.
+// How many programs are kept: enough for some group sizes, places in them and counts. Others are
+// generated again.
 constexpr std::size_t kMostPlans = 64;
 
 }  // namespace
@@ -43,7 +44,7 @@ Status Runner::start(const Task& task) {
   DUNLIN_TRY(choose());
   for (Contact* const contact : task.contacts) {
     if (contact == nullptr) continue;
-    // Whatever was said in operations that were given up is below that.
+    // The messages of aborted operations have lower numbers.
     for (ExecutorPeer& end : contact->ends) {
       for (ExecutorPeer::Way& way : end.ways) way.sent = way.taken = task.number << kMessageBits;
     }
@@ -78,7 +79,7 @@ std::byte* Runner::staged() const {
   return scratch_->data() + kTurns * terms_.scratch_bytes + turn() * kStagedBytes;
 }
 
-// Between the caller's memory and the staging memory.
+// Copies a slice between the caller's memory and the staging memory.
 void Runner::move(bool is_in) const {
   const std::size_t element = size_of(task_->reduction.type);
   const std::size_t offset = static_cast<std::size_t>(slice_) * slice_length_ * element;
@@ -123,7 +124,7 @@ Result<const Runner::Plan*> Runner::plan_for(std::size_t count) {
   }
   ++generated_;
   plan.last_use = ++uses_;
-  // None of them is being carried out now.
+  // No program is running now, so any of them can go.
   if (plans_.size() >= kMostPlans) {
     plans_.erase(std::ranges::min_element(plans_, {},
                                           [](const auto& each) { return each.second.last_use; }));
@@ -131,7 +132,8 @@ Result<const Runner::Plan*> Runner::plan_for(std::size_t count) {
   return &plans_.emplace(key, std::move(plan)).first->second;
 }
 
-// Of all slices: the first one is the longest. Each step is at most one message.
+// Checks that the cells can count the messages of all slices. The first slice is the longest one,
+// and each step sends at most one message.
 Status Runner::check_messages(const Plan& plan) const {
   const std::uint64_t slices_of_a_turn = (slices_ + kTurns - 1) / kTurns;
   if (plan.program.steps.size() < kMostMessages / slices_of_a_turn) return Status::ok();
@@ -152,9 +154,8 @@ Status Runner::bind(const Plan& plan, std::size_t count) {
   binding_.buffers = buffers_;
   binding_.reduction = task_->reduction;
   binding_.element = element;
-  // Hellos have agreed on the rest.
-  const std::uint64_t name = (task_->tag ^ task_->number) * 0x9e3779b97f4a7c15 + slice_;
-  binding_.signature = static_cast<std::uint32_t>(name ^ name >> 32);
+  // The hellos have shown that the rest is the same on all members.
+  binding_.signature = (task_->tag ^ task_->number) * 0x9e3779b97f4a7c15 + slice_;
   const std::size_t bytes = count * element;
   DUNLIN_TRY(place(BufferKind::kInput, bytes));
   DUNLIN_TRY(place(BufferKind::kOutput, bytes));
@@ -162,7 +163,7 @@ Status Runner::bind(const Plan& plan, std::size_t count) {
   return executor_->start(binding_);
 }
 
-// Says where a buffer of ours and those of the program's peers are.
+// Sets the place of a buffer of this rank, and of the program's peers.
 Status Runner::place(BufferKind kind, std::size_t own_bytes) {
   const auto index = static_cast<std::size_t>(kind);
   binding_.own[index] = {};
@@ -183,8 +184,9 @@ Status Runner::place(BufferKind kind, std::size_t own_bytes) {
     }
     DUNLIN_ASSIGN(const transport::RemoteRegion* const region, contacts_.window(contact, window));
     if (offset > region->size() || own_bytes > region->size() - offset) {
-      return Status(Code::kCorrupted, fmt::format("{} bytes at {} of a memory of {} were named",
-                                                  own_bytes, offset, region->size()))
+      return Status(Code::kCorrupted,
+                    fmt::format("the hello names {} bytes at {} of a window of {}", own_bytes,
+                                offset, region->size()))
           .with_peer(contact.rank);
     }
     std::byte* const mapped = region->mapped();
@@ -215,14 +217,14 @@ Status Runner::test() {
 }
 
 void Runner::abandon(const Task& task) {
-  // It must not go on, and what it has posted may not end soon.
+  // The executor stops, but its puts may take a while to complete.
   abandoned_.push_back(std::move(executor_));
   std::erase_if(abandoned_, [](const auto& executor) { return executor->is_quiet(); });
   executor_ = std::make_unique<Executor>(fabric_.board(), compute_);
   for (OwnWindow* const window : {scratch_, task.input_window, task.output_window}) {
     if (window != nullptr) window->is_tainted = true;
   }
-  scratch_ = nullptr;  // the next operation takes another
+  scratch_ = nullptr;  // the next operation allocates another one
 }
 
 bool Runner::is_quiet() const {

@@ -1,5 +1,5 @@
-// Runner: carries out the operation that all members have entered, as a program, or slice by slice
-// as several, on the members' memory. A state machine; owner thread only.
+// Runner: carries out an operation that all members have entered, on the members' memory. It runs
+// one program, or one program per slice. A state machine. Owner thread only.
 #pragma once
 
 #include <array>
@@ -17,18 +17,19 @@
 
 namespace dunlin::collective::partial {
 
-// What is to be done. Members are in the order of their ranks; vectors are by member.
+// What the runner has to do. Members are in the order of their ranks. Vectors are indexed by
+// member.
 struct Task {
   std::uint64_t number = 0;
-  std::uint64_t tag = 0;           // of the group
-  int index = 0;                   // ours
-  std::vector<Contact*> contacts;  // null: ourselves
-  std::vector<Hello> hellos;       // ours as well
+  std::uint64_t tag = 0;           // hash of the group's members
+  int index = 0;                   // this rank's
+  std::vector<Contact*> contacts;  // null for this rank
+  std::vector<Hello> hellos;       // this rank's included
   const void* input = nullptr;
   void* output = nullptr;
   std::size_t count = 0;
   Reduction reduction;
-  OwnWindow* input_window = nullptr;  // null: in none
+  OwnWindow* input_window = nullptr;  // null: the memory is in no window
   OwnWindow* output_window = nullptr;
 };
 
@@ -36,22 +37,23 @@ class Runner {
  public:
   Runner(transport::Fabric& fabric, Memory& memory, Contacts& contacts, Terms terms);
 
-  // The memory for what peers put here, and for what is copied, if there is none: window 0 at
-  // first, another one after each abandon().
+  // Allocates scratch memory, for what peers put here and for what is copied, if there is none. It
+  // is window 0 at first, and another one after each abandon().
   Status allocate_scratch();
   std::uint32_t scratch_window() const { return scratch_->id; }
 
-  // `task` outlives the run. Imports what is reached for the first time, which blocks for a round
-  // trip to the bootstrap.
+  // `task` outlives the run. Imports windows that are reached for the first time, which blocks for
+  // a round trip to the bootstrap each.
   Status start(const Task& task);
   Status test();
-  // The member that is waited for; nobody while we wait for our own puts.
+  // The member that is waited for; Rank() while this rank waits for its own puts.
   Rank awaited() const { return executor_->awaited(); }
-  // Whether the program reads and writes peers' memory where it is mapped.
+  // Whether the program reads and writes the mapped memory of peers.
   bool touches_peers() const { return algorithm_->needs_mapped_peers; }
-  // Members may have begun what is given up here: what they still put lands where it does no harm.
+  // Ends the run. Members may have begun the operation, so the memory that they may still write to
+  // is not used again.
   void abandon(const Task& task);
-  // Nothing is on its way out of our memory.
+  // No lane reads this rank's memory.
   bool is_quiet() const;
 
   std::uint64_t programs_generated() const { return generated_; }

@@ -1,5 +1,5 @@
-// What two ranks say to one another in partial all-reduces (partial_all_reduce.h), each in a
-// notification cell that the other owns.
+// The wire format of partial all-reduces (partial_all_reduce.h): what two ranks write into each
+// other's notification cells.
 #pragma once
 
 #include <cstddef>
@@ -12,20 +12,22 @@
 
 namespace dunlin::collective::partial {
 
-// An operation in slices has two sets of cells, scratch and staging memory, in turns: who has ended
-// a slice knows that everybody has entered it, and so has ended the one before.
+// An operation in slices uses two sets of cells, scratch and staging memory in turn. A rank that
+// has ended a slice knows that all members have entered it, and so have ended the one before.
 inline constexpr std::size_t kTurns = 2;
 
-// Operations are numbered from 1; their number is above those of the messages in them.
+// Operations are numbered from 1. The sequence number of a message has the operation's number in
+// its upper bits and the message's in the lower kMessageBits.
 inline constexpr int kMessageBits = 24;
 inline constexpr std::uint64_t kMostMessages = std::uint64_t{1} << kMessageBits;
 inline constexpr std::uint64_t kLastNumber = std::uint64_t{1} << (63 - kMessageBits);
 
-// A rank's cells for one of its peers. The first three carry an operation's number as sequence.
+// A rank's cells for one of its peers. The sequence number of the first three is an operation's
+// number.
 enum class CellOf : std::uint32_t {
-  kHello,     // the peer has entered the operation; a Hello
-  kFarewell,  // the peer has given the operation up; a Farewell
-  kReceipt,   // the peer has read our farewell
+  kHello,     // the peer has entered the operation; holds a Hello
+  kAbort,     // the peer has aborted the operation; holds an AbortNotice
+  kAbortAck,  // the peer has read the last notice
   kWays,      // from here on: the messages of programs, by turn and stream
 };
 inline constexpr std::uint32_t kCellsPerPeer =
@@ -37,8 +39,8 @@ constexpr transport::NotifyId way_cell(transport::NotifyId first, std::size_t tu
                                        static_cast<std::uint32_t>(stream));
 }
 
-// What a member says of its call; its notification's tag is a hash of the group's members, its
-// length the group's size. Offsets are from the beginning of the window's region.
+// What a member says about its call. The tag of the notification is a hash of the group's members,
+// and its length the group's size. Offsets are from the beginning of the window's region.
 struct Hello {
   std::uint64_t count = 0;
   std::uint64_t input_offset = 0;
@@ -48,17 +50,17 @@ struct Hello {
   std::uint32_t scratch_window = 0;
   std::uint8_t type = 0;       // DataType
   std::uint8_t op = 0;         // ReduceOp
-  std::uint8_t is_staged = 0;  // its memory is in no window: the fields above mean nothing
-  std::uint8_t maps_all = 0;   // it has the memory of all other members mapped
+  std::uint8_t is_staged = 0;  // its memory is in no window: input and output above mean nothing
+  std::uint8_t maps_all = 0;   // it has mapped the memory of all other members
 };
 static_assert(sizeof(Hello) == transport::kInlineBytes && std::is_trivially_copyable_v<Hello>);
 
-struct Farewell {
-  std::int32_t culprit = -1;  // the rank on whose account; -1: nobody's
-  std::uint32_t code = 0;     // Code: why
+struct AbortNotice {
+  std::int32_t culprit = -1;  // the rank that caused it; -1: none
+  std::uint32_t code = 0;     // the Code of the error
 };
-static_assert(sizeof(Farewell) <= transport::kInlineBytes &&
-              std::is_trivially_copyable_v<Farewell>);
+static_assert(sizeof(AbortNotice) <= transport::kInlineBytes &&
+              std::is_trivially_copyable_v<AbortNotice>);
 
 template <typename Content>
 Content content_of(const transport::NotifyCell& cell) {

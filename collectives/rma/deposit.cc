@@ -14,8 +14,8 @@ static_assert(std::endian::native == std::endian::little, "DepositHeader is litt
 
 namespace {
 
-// Copied and scaled by pieces of this, so that the second pass finds the piece in the first-level
-// cache.
+// Tensors are copied and scaled in pieces of this size, so that the second pass finds the piece in
+// the first-level cache.
 constexpr std::size_t kPieceBytes = 16 * 1024;
 
 template <typename T>
@@ -55,7 +55,7 @@ void DepositSender<T>::deposit(DepositKind kind, std::uint64_t operation, double
     staging.first_operation = operation;
   }
   if (kind == DepositKind::kAccumulate && has_pending_) {
-    // What is pending stays what it is: a put of the sum, or an addition of the sum.
+    // The pending message keeps its kind: a put of the sum, or an accumulate of the sum.
     add_scaled(tensor, self.data(), weight);
     header.p += weight * p;
   } else {
@@ -69,7 +69,7 @@ void DepositSender<T>::deposit(DepositKind kind, std::uint64_t operation, double
 }
 
 template <typename T>
-Status DepositSender<T>::look_at_completions() const {
+Status DepositSender<T>::check_completions() const {
   for (const DepositStaging& staging : ring_) {
     if (staging.is_posted && staging.completion.is_done()) DUNLIN_TRY(staging.completion.status());
   }
@@ -80,9 +80,9 @@ template <typename T>
 Status DepositSender<T>::progress() {
   if (loss_.is_error()) return loss_;
   if (!is_outstanding()) return Status::ok();
-  Status status = look_at_completions();
+  Status status = check_completions();
   if (status.is_ok() && has_pending_) {
-    // The next message is going to be merged where the one of depth + 1 messages ago was sent from.
+    // The memory of the message before the last `depth` ones is used for the next one.
     DepositStaging& staging = pending();
     if (!queue_.has_credit() || !of(queue_.sent() + 1).is_free()) return Status::busy();
     staging.is_posted = false;
@@ -109,18 +109,19 @@ void DepositSender<T>::lose(Status why) {
 }
 
 template <typename T>
-std::optional<Operations> DepositSender<T>::outstanding() const {
+std::optional<OperationRange> DepositSender<T>::outstanding() const {
   if (!is_outstanding()) return std::nullopt;
   const std::uint64_t sent = queue_.sent();
   const std::uint64_t done = acknowledged();
   if (done == sent && !has_pending_) return std::nullopt;  // acknowledged since
-  return Operations{of(done).first_operation, of(has_pending_ ? sent : sent - 1).last_operation};
+  return OperationRange{of(done).first_operation,
+                        of(has_pending_ ? sent : sent - 1).last_operation};
 }
 
 template <typename T>
 Status DepositReceiver<T>::progress() {
   if (error_.is_error()) return error_;
-  // No more than there are slots, or a fast sender would keep us here.
+  // At most as many as there are slots, or a fast sender would keep this loop running.
   for (std::uint32_t i = 0; i < depth_; ++i) {
     const auto message = queue_.poll();
     if (!message) break;
@@ -159,7 +160,7 @@ Status DepositReceiver<T>::take(const transport::Message& message) {
 
 template <typename T>
 std::span<const T> DepositReceiver<T>::buffer() {
-  // A buffer that counts as zero is cleared only for those who look.
+  // A buffer that counts as zero is cleared when it is read.
   if (is_zero_) std::fill(buffer_.begin(), buffer_.end(), T{0});
   return buffer_;
 }

@@ -1,12 +1,13 @@
-// DepositSender and DepositReceiver: the two ends of a window's edge, along which deposits (tensors
-// that are put over, or added to, a buffer of the receiver) travel without anybody waiting.
+// DepositSender and DepositReceiver: the two ends of a window's edge. Deposits travel along it:
+// tensors that replace a buffer of the receiver, or are added to it. No rank waits for another.
 //
-// They sit on a NOTIFY-ACK channel whose slots hold a header and a whole tensor. While the channel
-// has no credit, because the receiver computes and looks at nothing, the sender merges what is
-// deposited into one pending message: a put forgets what was pending, an accumulate adds to it. So
-// any number of deposits takes the memory of `depth` + 1 messages at the sender, and what arrives
-// is what would have been in the buffer, had every deposit arrived by itself. Nothing blocks or
-// allocates. Owner thread only.
+// The edge is a NOTIFY-ACK channel whose slots hold a header and a whole tensor. The channel has no
+// credit while the receiver computes and takes nothing over. Meanwhile the sender merges deposits
+// into one pending message: a put replaces what was pending, and an accumulate adds to it. So any
+// number of deposits takes the memory of `depth` + 1 messages at the sender, and the receiver's
+// buffer gets the value that it would have if each deposit had arrived by itself.
+//
+// Nothing blocks or allocates. Owner thread only.
 #pragma once
 
 #include <cstddef>
@@ -21,18 +22,18 @@
 namespace dunlin::collective {
 
 enum class DepositKind : std::uint32_t {
-  kPut = 1,         // takes the place of what is in the buffer
+  kPut = 1,         // replaces what is in the buffer
   kAccumulate = 2,  // is added to it
 };
 
-// What stands before the tensor in a slot; in the byte order of x86-64 and AArch64 as Linux runs
-// them, little-endian.
+// Precedes the tensor in a slot. Numbers are little-endian, as x86-64 and AArch64 under Linux store
+// them.
 struct DepositHeader {
   static constexpr std::uint32_t kVersion = 1;
   std::uint32_t version = kVersion;
   DepositKind kind = DepositKind::kPut;
-  std::uint64_t deposits = 0;  // so many were merged
-  double p = 0;                // push-sum's weight, which goes the way of the tensor
+  std::uint64_t deposits = 0;  // how many were merged into this one
+  double p = 0;                // push-sum's weight, treated as an element of the tensor
   std::byte reserved[40] = {};
 };
 static_assert(sizeof(DepositHeader) == transport::kCacheLine &&
@@ -42,21 +43,21 @@ constexpr std::size_t deposit_bytes(std::size_t tensor_bytes) {
   return sizeof(DepositHeader) + tensor_bytes;
 }
 
-// Memory of one message, from its first deposit until it is acknowledged. The lane may hold on to
+// The memory of one message, from its first deposit until it is acknowledged. The lane may access
 // it for longer than the sender lives.
 struct DepositStaging {
   transport::LocalSlice slice;
   transport::Completion completion;
   bool is_posted = false;
-  std::uint64_t first_operation = 0;  // of those that were merged
+  std::uint64_t first_operation = 0;  // of the operations that were merged
   std::uint64_t last_operation = 0;
 
-  // The lane is done with it.
+  // Whether the lane is done with it.
   bool is_free() const { return !is_posted || completion.is_done(); }
 };
 
-// A range of operations' numbers, both included.
-struct Operations {
+// A range of the numbers of window operations. Both ends are included.
+struct OperationRange {
   std::uint64_t first = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t last = 0;
   bool contains(std::uint64_t number) const { return first <= number && number <= last; }
@@ -65,51 +66,51 @@ struct Operations {
 template <typename T>  // float, double
 class DepositSender {
  public:
-  // Of an exchange that is connected. `ring`: depth + 1 of them, with slices of
+  // `exchange` is connected. `ring` has depth + 1 elements, whose slices have
   // deposit_bytes(count * sizeof(T)).
   DepositSender(transport::SlotExchange& exchange, transport::OutSlots& edge,
                 std::span<DepositStaging> ring)
       : queue_(exchange, edge), ring_(ring) {}
 
   Rank peer() const { return queue_.peer(); }
-  // Deposits weight * self and weight * p, in the name of an operation, whose numbers grow. Not
-  // after a loss.
+  // Deposits weight * self and weight * p for an operation, whose number is not below that of the
+  // last one. Do not call it once loss() is an error.
   void deposit(DepositKind kind, std::uint64_t operation, double weight, std::span<const T> self,
                double p);
-  // Sends what is pending, if it can be; kBusy while it can't. An error: what was outstanding is
-  // lost, and the sender is of no use any more; it stays.
+  // Sends the pending message; kBusy while there is no credit for it. After an error the
+  // outstanding deposits are lost, and every later call returns the same error.
   Status progress();
-  // Gives up: what is outstanding is lost, for this reason.
+  // Ends the sender: its outstanding deposits are lost for this reason.
   void lose(Status why);
 
-  // Whether something that was deposited isn't taken over by the receiver's end yet.
+  // Whether the receiver has yet to take over something that was deposited.
   bool is_outstanding() const {
     return !loss_.is_error() && (has_pending_ || acknowledged() < queue_.sent());
   }
-  // Deposits of these operations are outstanding.
-  std::optional<Operations> outstanding() const;
-  // Why deposits were lost, or would be; ok: none.
+  // The operations whose deposits are outstanding; nullopt: there are none.
+  std::optional<OperationRange> outstanding() const;
+  // Why deposits were lost, or would be; ok: the sender works.
   const Status& loss() const { return loss_; }
-  const Operations& lost() const { return lost_; }
+  const OperationRange& lost() const { return lost_; }
 
  private:
   std::uint64_t acknowledged() const { return queue_.acknowledged(); }
   DepositStaging& pending() { return ring_[queue_.sent() % ring_.size()]; }
-  // Of a message, counted from 0.
+  // The staging memory of a message; messages are counted from 0.
   const DepositStaging& of(std::uint64_t message) const { return ring_[message % ring_.size()]; }
-  Status look_at_completions() const;
+  Status check_completions() const;
 
   transport::SendQueue queue_;
   std::span<DepositStaging> ring_;
   bool has_pending_ = false;
   Status loss_;
-  Operations lost_;
+  OperationRange lost_;
 };
 
 template <typename T>
 class DepositReceiver {
  public:
-  // Of an exchange that is connected. `buffer` outlives it.
+  // `exchange` is connected. `buffer` outlives this object.
   DepositReceiver(transport::SlotExchange& exchange, transport::InSlots& edge, std::span<T> buffer,
                   bool is_zero)
       : queue_(exchange, edge),
@@ -118,7 +119,8 @@ class DepositReceiver {
         is_zero_(is_zero) {}
 
   Rank peer() const { return queue_.peer(); }
-  // Takes over what has arrived, and gives the slots back. Errors (what came is no deposit) stay.
+  // Takes over the deposits that have arrived, and releases their slots. kCorrupted if a message is
+  // no deposit; every later call returns the same error.
   Status progress();
 
   double p() const { return p_; }
@@ -127,7 +129,7 @@ class DepositReceiver {
   // Whether the buffer counts as zero, whatever its memory holds.
   bool is_zero() const { return is_zero_; }
   std::span<const T> buffer();
-  // What the peer would do with a put of weight * tensor and weight * p.
+  // Has the effect of a put of weight * tensor and weight * p by the peer.
   void replace(std::span<const T> tensor, double p, double weight);
   void reset() {
     is_zero_ = true;

@@ -6,34 +6,35 @@
 #include <optional>
 #include <utility>
 
-#include "collectives/expiry.h"
 #include "collectives/rma/mutex_manager.h"
 #include "collectives/rma/mutex_words.h"
+#include "collectives/waiting/expiry.h"
 
 namespace dunlin::collective {
 
 using transport::Awaited;
 using State = MutexProtocol::State;
 
-// What a member tells the others.
+// What a member publishes for the others.
 struct DistributedMutex::Offer {
   transport::NotifyId first_cell{};
   bool wants_manager = false;
-  std::string transport;                        // with which it reaches the home
-  std::optional<transport::AtomicScope> scope;  // of its atomics there, if it has them
-  Bytes words;                                  // the home's descriptor of them
+  std::string transport;                        // with which it reaches the owner rank
+  std::optional<transport::AtomicScope> scope;  // of its atomics there; nullopt: it has none
+  Bytes words;                                  // the owner rank's descriptor of the words
 };
 
 namespace {
 
-// How long lock() stays after its deadline to see its request withdrawn; then progress() does it.
+// How long lock() waits after its deadline for its request to be withdrawn. Later progress() does
+// it.
 constexpr auto kWithdrawalTime = std::chrono::milliseconds(100);
-// A wait is not interrupted more often than that.
-constexpr Duration kShortestNap = std::chrono::milliseconds(1);
+// The shortest time between two interruptions of a wait.
+constexpr Duration kShortestSleep = std::chrono::milliseconds(1);
 
 Status check(const MutexOptions& options, Rank self) {
   const auto& members = options.membership.members;
-  for (const Rank needed : {self, options.home}) {
+  for (const Rank needed : {self, options.owner_rank}) {
     if (std::count(members.begin(), members.end(), needed) == 1) continue;
     return {Code::kInvalidArgument, fmt::format("mutex '{}': rank {} has to be a member, once",
                                                 options.name, needed.value())};
@@ -71,15 +72,15 @@ Status DistributedMutex::allocate() {
   const std::size_t count = options_.membership.members.size();
   DUNLIN_ASSIGN(cells_, fabric_.board().allocate(count));
   has_cells_ = true;
-  if (fabric_.rank() == options_.home) {
+  if (fabric_.rank() == options_.owner_rank) {
     DUNLIN_ASSIGN(words_, fabric_.allocate(MutexWords::bytes(count)));
   }
-  DUNLIN_ASSIGN(transport::Link* const link, fabric_.link(options_.home));
+  DUNLIN_ASSIGN(transport::Link* const link, fabric_.link(options_.owner_rank));
   ByteWriter writer;
-  writer.number(static_cast<std::uint32_t>(count)).number(options_.home.value());
+  writer.number(static_cast<std::uint32_t>(count)).number(options_.owner_rank.value());
   writer.number(static_cast<std::uint32_t>(cells_));
   writer.number(static_cast<std::uint8_t>(options_.is_managed));
-  writer.text(fabric_.transport_of(options_.home));
+  writer.text(fabric_.transport_of(options_.owner_rank));
   const bool is_able = MutexWords::is_possible(link->data());
   writer.number(static_cast<std::uint8_t>(is_able));
   writer.number(is_able ? static_cast<std::uint8_t>(link->data().atomics()->scope())
@@ -89,7 +90,7 @@ Status DistributedMutex::allocate() {
 }
 
 Result<DistributedMutex::Offer> DistributedMutex::lookup(Rank rank) const {
-  auto bytes = fabric_.bootstrap().lookup(key(rank), fabric_.config().deadline);
+  auto bytes = fabric_.bootstrap().lookup_from(rank, key(rank), fabric_.config().deadline);
   if (!bytes) {
     return std::move(bytes)
         .status()
@@ -98,7 +99,7 @@ Result<DistributedMutex::Offer> DistributedMutex::lookup(Rank rank) const {
   }
   ByteReader reader(*bytes);
   const auto count = reader.number<std::uint32_t>();
-  const Rank home(reader.number<std::int32_t>());
+  const Rank owner_rank(reader.number<std::int32_t>());
   Offer offer;
   offer.first_cell = transport::NotifyId(reader.number<std::uint32_t>());
   offer.wants_manager = reader.number<std::uint8_t>() != 0;
@@ -110,13 +111,14 @@ Result<DistributedMutex::Offer> DistributedMutex::lookup(Rank rank) const {
   offer.words.assign(words.begin(), words.end());
   if (!reader.at_end())
     return Status(Code::kCorrupted, "malformed offer of a member of a mutex").with_peer(rank);
-  if (count != options_.membership.members.size() || home != options_.home ||
+  if (count != options_.membership.members.size() || owner_rank != options_.owner_rank ||
       offer.wants_manager != options_.is_managed) {
     return Status(
                Code::kInvalidArgument,
                fmt::format(
-                   "mutex '{}': {} members and home {} there, {} and {} here{}", options_.name,
-                   count, home.value(), options_.membership.members.size(), options_.home.value(),
+                   "mutex '{}': {} members and owner rank {} there, {} and {} here{}",
+                   options_.name, count, owner_rank.value(), options_.membership.members.size(),
+                   options_.owner_rank.value(),
                    offer.wants_manager != options_.is_managed ? "; managed on one side only" : ""))
         .with_peer(rank);
   }
@@ -125,8 +127,11 @@ Result<DistributedMutex::Offer> DistributedMutex::lookup(Rank rank) const {
 
 Status DistributedMutex::connect() {
   const std::vector<Rank>& ranks = options_.membership.members;
-  MutexMembers members{
-      fabric_, options_.name, {}, place_of(ranks, fabric_.rank()), place_of(ranks, options_.home)};
+  MutexMembers members{fabric_,
+                       options_.name,
+                       {},
+                       place_of(ranks, fabric_.rank()),
+                       place_of(ranks, options_.owner_rank)};
   bool is_system_wide = true;
   bool is_one_transport = true;
   std::string transport;
@@ -137,12 +142,13 @@ Status DistributedMutex::connect() {
     if (place == 0) transport = offer.transport;
     is_system_wide = is_system_wide && offer.scope == transport::AtomicScope::kSystem;
     is_one_transport = is_one_transport && offer.scope && offer.transport == transport;
-    if (place == members.home) words = std::move(offer.words);
+    if (place == members.owner_place) words = std::move(offer.words);
   }
-  // What is decided here is decided from the same offers everywhere.
+  // All members decide alike, since they decide by the same offers.
   const bool is_managed = options_.is_managed || !(is_system_wide || is_one_transport);
   for (std::size_t place = 0; place < ranks.size(); ++place) {
-    const bool is_needed = !is_managed || place == members.home || members.self == members.home;
+    const bool is_needed =
+        !is_managed || place == members.owner_place || members.self == members.owner_place;
     if (!is_needed) continue;
     DUNLIN_ASSIGN(members.members[place].link, fabric_.link(ranks[place]));
   }
@@ -150,7 +156,7 @@ Status DistributedMutex::connect() {
     protocol_ = std::make_unique<MutexManager>(std::move(members));
     return Status::ok();
   }
-  DUNLIN_ASSIGN(auto imported, fabric_.import_region(options_.home, words));
+  DUNLIN_ASSIGN(auto imported, fabric_.import_region(options_.owner_rank, words));
   DUNLIN_ASSIGN(protocol_, MutexWords::create(std::move(members), std::move(imported)));
   return Status::ok();
 }
@@ -220,7 +226,7 @@ std::vector<Awaited> DistributedMutex::awaited() const {
   return {{*rank, fmt::format("mutex '{}'{}", options_.name, is_managed() ? ", its manager" : "")}};
 }
 
-// Fabric::wait, which comes back when the protocol wants to look at something.
+// Fabric::wait(), interrupted whenever the protocol's next_event() is due.
 template <typename Ready>
 Status DistributedMutex::wait(Ready&& ready, Duration timeout) {
   const TimePoint deadline = fabric_.clock().now() + timeout;
@@ -228,8 +234,8 @@ Status DistributedMutex::wait(Ready&& ready, Duration timeout) {
     const Duration left = deadline - fabric_.clock().now();
     const auto event = protocol_->next_event();
     const Duration nap =
-        event ? std::max(*event - fabric_.clock().now(), kShortestNap) : Duration::max();
-    bool has_event = false;  // since the wait began
+        event ? std::max(*event - fabric_.clock().now(), kShortestSleep) : Duration::max();
+    bool has_event = false;  // next_event() has a time since the wait began
     Status status = fabric_.wait(
         [&]() -> Status {
           Status outcome = ready();

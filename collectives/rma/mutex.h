@@ -1,22 +1,23 @@
-// DistributedMutex: mutual exclusion among ranks. A home rank holds the mutex; whoever waits for it
-// waits for a notification, and asks nothing meanwhile (BlueFog, section VI-B, has such a mutex for
-// its windows).
+// DistributedMutex: mutual exclusion among ranks. The mutex lives at an owner rank. A rank that
+// waits for it waits for a notification, and sends nothing in the meantime (BlueFog, section VI-B,
+// has such a mutex for its windows).
 //
-// Where every member reaches the home with remote atomics that agree with one another (of the
-// system's scope, or all over the same transport), the mutex is words in the home's memory and the
-// home takes no part (mutex_words.h). Else the home manages it (mutex_manager.h): locks and unlocks
-// are notifications that its progress() answers, so that the home's process has to call progress()
-// for the others to get on.
+// There are two protocols. If every member reaches the owner rank with remote atomics that agree
+// with one another (of system scope, or all over the same transport), the mutex consists of words
+// in the owner rank's memory, and the owner rank takes no part (mutex_words.h). Otherwise the owner
+// rank manages it (mutex_manager.h): locks and unlocks are notifications that its progress()
+// answers, so the other members depend on its calling progress().
 //
-// First come, first served, by the order in which the requests reach the home. A member that dies
-// or leaves while it holds the mutex loses it to the next one, who is told so; one that dies or
-// leaves while it waits is passed over. When the home is gone, the mutex is, too: kPeerDead.
+// Requests are granted in the order in which they reach the owner rank. If a member dies or leaves
+// while it holds the mutex, the next member gets it, and is told so. A member that dies or leaves
+// while it waits is passed over. If the owner rank is gone, so is the mutex: kPeerDead.
 //
-// It orders nothing but itself: what was put in its protection has to be flushed (kRemote) before
-// it is unlocked. A state machine; progress() moves it on, the caller progresses the fabric.
-// Nothing allocates between connect() and the end, but for errors. An error other than those of
-// arguments and deadlines ends the mutex for this rank. Owner thread only. Destroy it when all
-// members are done with theirs (a barrier of the bootstrap), before the fabric.
+// The mutex orders nothing but itself: data that were put under its protection have to be flushed
+// (kRemote) before it is unlocked. A state machine: progress() moves it on, and the caller
+// progresses the fabric. Nothing is allocated between connect() and the end, except for errors. An
+// error other than those of arguments and deadlines ends the mutex for this rank. Owner thread
+// only. Destroy it when all members are done with theirs (after a barrier of the bootstrap), before
+// the fabric.
 #pragma once
 
 #include <cstdint>
@@ -31,23 +32,23 @@ namespace dunlin::collective {
 class MutexProtocol;
 
 struct MutexOptions {
-  std::string name = "mutex";  // distinguishes mutexes of one job; the same on all members
-  Membership membership;       // who may lock; the same on all members
-  Rank home;                   // one of them
-  // Has the home manage it, whatever the transports can do; the same on all members.
+  std::string name = "mutex";  // tells the mutexes of a job apart; the same on all members
+  Membership membership;       // the ranks that may lock it; the same on all members
+  Rank owner_rank;             // one of the members; the same on all members
+  // The owner rank manages it, whatever the transports can do; the same on all members.
   bool is_managed = false;
 };
 
 enum class LockOutcome : std::uint8_t {
   kLocked,
-  // The former owner was gone without having unlocked: what the mutex protects may be half done.
+  // The former holder died or left without unlocking: what the mutex protects may be half done.
   kLockedAfterDeath,
 };
 
 class DistributedMutex {
  public:
-  // Collective over the members, in two steps: prepare() makes the link to the home and publishes,
-  // connect() blocks until every member is prepared (config.deadline for each).
+  // Collective over the members, in two steps: prepare() connects to the owner rank and publishes;
+  // connect() blocks until every member is prepared (for at most config.deadline each).
   static Result<std::unique_ptr<DistributedMutex>> prepare(transport::Fabric& fabric,
                                                            MutexOptions options);
   Status connect();
@@ -55,30 +56,30 @@ class DistributedMutex {
   DistributedMutex(const DistributedMutex&) = delete;
   DistributedMutex& operator=(const DistributedMutex&) = delete;
 
-  // Begins to lock. kInvalidArgument when this rank locks or holds it already; kBusy while its last
-  // unlock() or cancel() isn't through.
+  // Begins to lock. kInvalidArgument if this rank locks or holds it already; kBusy while its last
+  // unlock() or cancel() is in progress.
   Status start();
   // kBusy until this rank holds the mutex.
   Result<LockOutcome> test();
-  // Withdraws the request of a start(); unlocks, should it be granted all the same.
+  // Withdraws the request of a start(). If it is granted all the same, the mutex is unlocked.
   // kInvalidArgument without a request.
   Status cancel();
-  // start() and test() until done. At the deadline the request is withdrawn. Errors as
-  // Fabric::wait.
+  // start(), then test() until it isn't busy. At the deadline the request is withdrawn. Errors as
+  // Fabric::wait().
   Result<LockOutcome> lock(Duration timeout);
 
   // Begins to unlock; kInvalidArgument unless this rank holds it.
   Status start_unlock();
-  // kBusy until others can have it.
+  // kBusy until other members can lock it.
   Status test_unlock();
   Status unlock(Duration timeout);
 
-  // Moves on what was begun, and at a managing home the requests of all.
+  // Moves on what was begun, and the requests of all members at an owner rank that manages it.
   Status progress();
   bool is_held() const;
-  // Whether the home manages it; meaningful after connect().
+  // Whether the owner rank manages it; valid after connect().
   bool is_managed() const;
-  // While this rank waits: for whom, as far as it knows.
+  // The peers that this rank waits for, as far as it knows.
   std::vector<transport::Awaited> awaited() const;
 
  private:
@@ -93,10 +94,10 @@ class DistributedMutex {
 
   transport::Fabric& fabric_;
   MutexOptions options_;
-  std::unique_ptr<transport::LocalRegion> words_;  // at the home
-  transport::NotifyId cells_{};                    // one per member, who alone writes it
+  std::unique_ptr<transport::LocalRegion> words_;  // at the owner rank
+  transport::NotifyId cells_{};                    // one per member, which alone writes it
   bool has_cells_ = false;
-  bool has_heard_ = false;  // the caller, of the outcome of its lock
+  bool has_heard_ = false;  // the caller was told the outcome of its lock
   std::unique_ptr<MutexProtocol> protocol_;
 };
 

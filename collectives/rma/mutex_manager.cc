@@ -5,7 +5,7 @@
 namespace dunlin::collective {
 
 MutexManager::MutexManager(MutexMembers members) : members_(std::move(members)) {
-  if (is_home()) applicants_.resize(members_.members.size());
+  if (is_at_owner_rank()) applicants_.resize(members_.members.size());
 }
 
 MutexProtocol::State MutexManager::state() const {
@@ -23,28 +23,28 @@ Status MutexManager::progress() {
   Status status = tell();
   if (!status.is_error()) {
     look_for_grant();
-    if (is_home()) status = manage();
+    if (is_at_owner_rank()) status = manage();
   }
   if (status.is_error()) return error_ = std::move(status);
   return Status::ok();
 }
 
-// Tells the home our latest count.
+// Sends the latest count to the owner rank.
 Status MutexManager::tell() {
   if (told_ == count_) return Status::ok();
-  if (!is_home()) {
+  if (!is_at_owner_rank()) {
     transport::Notification wish;
-    wish.id = members_.cell_at(members_.home);
+    wish.id = members_.cell_at(members_.owner_place);
     wish.sequence = word_of(count_, heard_);
-    DUNLIN_TRY(members_.members[members_.home].link->control().notify(wish, nullptr));
+    DUNLIN_TRY(members_.members[members_.owner_place].link->control().notify(wish, nullptr));
   }
   told_ = count_;
   return Status::ok();
 }
 
 void MutexManager::look_for_grant() {
-  if (is_home() || state() != State::kWaiting) return;
-  const transport::NotifyId cell = members_.cell_of(members_.home);
+  if (is_at_owner_rank() || state() != State::kWaiting) return;
+  const transport::NotifyId cell = members_.cell_of(members_.owner_place);
   if (members_.fabric.board().sequence(cell) != turn_of(count_)) return;
   granted_ = turn_of(count_);
   outcome_ = members_.fabric.board().cell(cell).tag == 0 ? LockOutcome::kLocked
@@ -58,9 +58,9 @@ std::uint64_t MutexManager::word_from(std::size_t place) const {
 
 void MutexManager::note(std::size_t place, std::uint64_t word) {
   Applicant& applicant = applicants_[place];
-  if (owner_ == place) {
-    owner_ = kNobody;
-    if (is_news_ && heard_in(word) == heard_in(applicant.word)) has_owner_died_ = true;
+  if (holder_ == place) {
+    holder_ = kNone;
+    if (is_news_ && heard_in(word) == heard_in(applicant.word)) has_holder_died_ = true;
     is_news_ = false;
   }
   applicant.word = word;
@@ -69,8 +69,8 @@ void MutexManager::note(std::size_t place, std::uint64_t word) {
 
 Status MutexManager::manage() {
   const std::size_t size = applicants_.size();
-  // Who asked between two calls of this can't be told apart; nobody is to be the first of them
-  // always.
+  // The order of requests that came between two calls isn't known. The scan starts at another place
+  // each time, so that no member is always the first of them.
   const std::size_t first = tickets_ % size;
   for (std::size_t i = 0; i < size; ++i) {
     const std::size_t place = (first + i) % size;
@@ -78,54 +78,54 @@ Status MutexManager::manage() {
     if (const std::uint64_t word = word_from(place); word != applicant.word) note(place, word);
     if (applicant.ticket != 0 && !members_.is_present(place)) applicant.ticket = 0;
   }
-  if (owner_ != kNobody && !members_.is_present(owner_)) {
-    owner_ = kNobody;
-    // A grant that it can't have seen doesn't count.
-    has_owner_died_ = has_owner_died_ || is_grant_told_;
+  if (holder_ != kNone && !members_.is_present(holder_)) {
+    holder_ = kNone;
+    // A grant that was not sent doesn't count.
+    has_holder_died_ = has_holder_died_ || is_grant_told_;
     is_news_ = false;
   }
-  if (owner_ == kNobody) {
-    owner_ = next();
-    is_grant_told_ = owner_ == kNobody;
-    if (owner_ != kNobody) applicants_[owner_].ticket = 0;
+  if (holder_ == kNone) {
+    holder_ = next();
+    is_grant_told_ = holder_ == kNone;
+    if (holder_ != kNone) applicants_[holder_].ticket = 0;
   }
   return is_grant_told_ ? Status::ok() : grant();
 }
 
-// Who has waited longest.
+// The member that has waited longest.
 std::size_t MutexManager::next() const {
-  std::size_t found = kNobody;
+  std::size_t found = kNone;
   for (std::size_t place = 0; place < applicants_.size(); ++place) {
     const std::uint64_t ticket = applicants_[place].ticket;
-    if (ticket != 0 && (found == kNobody || ticket < applicants_[found].ticket)) found = place;
+    if (ticket != 0 && (found == kNone || ticket < applicants_[found].ticket)) found = place;
   }
   return found;
 }
 
 Status MutexManager::grant() {
-  const std::uint64_t turn = turn_of(count_in(applicants_[owner_].word));
-  if (owner_ == members_.self) {
+  const std::uint64_t turn = turn_of(count_in(applicants_[holder_].word));
+  if (holder_ == members_.self) {
     granted_ = turn;
-    outcome_ = has_owner_died_ ? LockOutcome::kLockedAfterDeath : LockOutcome::kLocked;
+    outcome_ = has_holder_died_ ? LockOutcome::kLockedAfterDeath : LockOutcome::kLocked;
   } else {
     transport::Notification grant;
-    grant.id = members_.cell_at(owner_);
+    grant.id = members_.cell_at(holder_);
     grant.sequence = turn;
-    grant.tag = has_owner_died_ ? 1 : 0;
-    Status status = members_.members[owner_].link->control().notify(grant, nullptr);
-    if (status.code() == Code::kPeerDead) return Status::ok();  // the peer table will say so, too
+    grant.tag = has_holder_died_ ? 1 : 0;
+    Status status = members_.members[holder_].link->control().notify(grant, nullptr);
+    if (status.code() == Code::kPeerDead) return Status::ok();  // the peer table will report it
     DUNLIN_TRY(std::move(status));
   }
   is_grant_told_ = true;
-  is_news_ = has_owner_died_;
-  has_owner_died_ = false;
+  is_news_ = has_holder_died_;
+  has_holder_died_ = false;
   return Status::ok();
 }
 
 std::optional<Rank> MutexManager::awaited() const {
   const State now = state();
-  if (is_home() || now == State::kIdle || now == State::kHeld) return std::nullopt;
-  return members_.members[members_.home].rank;
+  if (is_at_owner_rank() || now == State::kIdle || now == State::kHeld) return std::nullopt;
+  return members_.members[members_.owner_place].rank;
 }
 
 }  // namespace dunlin::collective

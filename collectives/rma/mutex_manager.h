@@ -1,12 +1,15 @@
-// MutexManager: a mutex whose home decides, by notifications alone, for transports without atomics.
+// MutexManager: a mutex that is managed by its owner rank, with notifications only, for transports
+// without atomics.
 //
-// Each member has a cell at the home, in which it counts: 2k - 1 says that it wants the mutex for
-// the k-th time, 2k that it has done with that, having held it or not. The home writes k into a
-// cell of the member to grant it. Cells tell the latest only, which is all that matters here: a
-// withdrawal
-// that crosses its grant is an unlock, and a member that the home sees at 2k + 1 has done with k.
-// With its count a member says how many news of a death it has heard: those that it was told with a
-// grant, and withdrew before it heard, go to the next.
+// Each member has a cell at the owner rank, in which it counts. 2k - 1 says that it wants the mutex
+// for the k-th time. 2k says that it is done with that request, whether it held the mutex or not.
+// The owner rank grants the mutex by writing k into a cell of the member. A cell holds only the
+// latest value, which is all that matters here: a withdrawal that crosses its grant is an unlock,
+// and a member whose count is 2k + 1 is done with k.
+//
+// Along with its count a member says how many reports of a death its caller has heard. A report
+// that came with a grant, and that the member's caller did not hear because it withdrew, goes to
+// the next holder.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +23,7 @@ namespace dunlin::collective {
 
 class MutexManager final : public MutexProtocol {
  public:
-  // The members' links: at the home to all, elsewhere to the home.
+  // `members` has links to all members at the owner rank, and to the owner rank elsewhere.
   explicit MutexManager(MutexMembers members);
 
   State state() const override;
@@ -32,15 +35,15 @@ class MutexManager final : public MutexProtocol {
   std::optional<Rank> awaited() const override;
 
  private:
-  static constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
-  // What the home knows of a member.
+  static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+  // What the owner rank knows about a member.
   struct Applicant {
-    std::uint64_t word = 0;    // as last read
-    std::uint64_t ticket = 0;  // of a request; 0: none
+    std::uint64_t word = 0;    // the member's cell as last read
+    std::uint64_t ticket = 0;  // the place of its request in the queue; 0: it has none
   };
 
-  bool is_home() const { return members_.self == members_.home; }
-  // What stands in a cell at the home.
+  bool is_at_owner_rank() const { return members_.self == members_.owner_place; }
+  // The value of a member's cell at the owner rank.
   static constexpr std::uint64_t word_of(std::uint64_t count, std::uint16_t heard) {
     return count << 16 | heard;
   }
@@ -58,20 +61,20 @@ class MutexManager final : public MutexProtocol {
   Status grant();
 
   MutexMembers members_;
-  std::uint64_t count_ = 0;  // ours
-  std::uint64_t told_ = 0;   // of it, to the home
+  std::uint64_t count_ = 0;  // this rank's
+  std::uint64_t told_ = 0;   // the last count that was sent to the owner rank
   std::uint64_t granted_ = 0;
-  std::uint16_t heard_ = 0;  // news of deaths
+  std::uint16_t heard_ = 0;  // reports of a death that the caller was told
   LockOutcome outcome_ = LockOutcome::kLocked;
   Status error_;
 
-  // At the home:
+  // Only the owner rank uses these:
   std::vector<Applicant> applicants_;
   std::uint64_t tickets_ = 0;
-  std::size_t owner_ = kNobody;
+  std::size_t holder_ = kNone;
   bool is_grant_told_ = true;
-  bool is_news_ = false;         // the owner was told of a death
-  bool has_owner_died_ = false;  // and the next has to be told
+  bool is_news_ = false;          // the holder was told of a death
+  bool has_holder_died_ = false;  // a holder died, and the next one has to be told
 };
 
 }  // namespace dunlin::collective

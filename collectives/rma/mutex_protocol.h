@@ -1,5 +1,5 @@
-// MutexProtocol: how members of a DistributedMutex come to an agreement; mutex.h chooses one of
-// two. Owner thread only.
+// MutexProtocol: how the members of a DistributedMutex agree on its holder. There are two ways,
+// MutexWords and MutexManager; mutex.h says which is used when. Owner thread only.
 #pragma once
 
 #include <cstdint>
@@ -12,29 +12,29 @@
 
 namespace dunlin::collective {
 
-// A member as the others know it. Its place is its index among the members.
+// A member as the other members know it. Its place is its index among the members.
 struct MutexMember {
   Rank rank;
-  // On its board: cells for what each member tells it, in the order of their places.
+  // Cells on its board, one for each member, in the order of their places. The member writes it.
   transport::NotifyId first_cell{};
-  transport::Link* link = nullptr;  // where the protocol needs one; to ourselves: null
+  transport::Link* link = nullptr;  // null where the protocol needs none, and for this rank itself
 };
 
 struct MutexMembers {
   transport::Fabric& fabric;
   std::string name;
   std::vector<MutexMember> members;
-  std::size_t self = 0;  // places
-  std::size_t home = 0;
+  std::size_t self = 0;         // this rank's place
+  std::size_t owner_place = 0;  // the owner rank's place
 
   bool is_present(std::size_t place) const {
     return place < members.size() && fabric.peers().is_present(members[place].rank);
   }
-  // Our cell that only this member writes.
+  // The cell on this rank's board that only member `writer` writes.
   transport::NotifyId cell_of(std::size_t writer) const {
     return transport::cell_at(members[self].first_cell, static_cast<std::uint32_t>(writer));
   }
-  // The cell at this member that only we write.
+  // The cell on that member's board that only this rank writes.
   transport::NotifyId cell_at(std::size_t place) const {
     return transport::cell_at(members[place].first_cell, static_cast<std::uint32_t>(self));
   }
@@ -46,18 +46,18 @@ class MutexProtocol {
 
   virtual ~MutexProtocol() = default;
   virtual State state() const = 0;
-  virtual LockOutcome outcome() const = 0;  // while held
+  virtual LockOutcome outcome() const = 0;  // valid in kHeld
   virtual bool is_managed() const = 0;
-  // From kIdle to kWaiting.
+  // Leads from kIdle to kWaiting.
   virtual void want() = 0;
-  // From kWaiting or kHeld to kReleasing, and by itself to kIdle. `has_heard`: of the outcome; else
-  // the next owner is told of a death.
+  // Leads from kWaiting or kHeld to kReleasing; progress() then leads to kIdle. `has_heard`: the
+  // caller was told the outcome. If not, the next holder is told of a death.
   virtual void release(bool has_heard) = 0;
-  // Errors stay.
+  // Returns the first error of all calls.
   virtual Status progress() = 0;
-  // Whose death would leave us waiting in vain; none: no one's.
+  // The rank whose death would end the wait; nullopt: there is no such rank.
   virtual std::optional<Rank> awaited() const = 0;
-  // When progress() wants to be called again, though nothing has come.
+  // When to call progress() again even if nothing arrives; nullopt: no such time.
   virtual std::optional<TimePoint> next_event() const { return std::nullopt; }
 };
 

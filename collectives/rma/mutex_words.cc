@@ -10,14 +10,14 @@ namespace dunlin::collective {
 
 using transport::RemoteSlice;
 
-// What the lane may hold on to.
-struct MutexWords::Wire final : transport::Retired {
+// Memory and completion that the lane may still access after this object is gone.
+struct MutexWords::LaneState final : transport::KeptUntilDone {
   std::unique_ptr<transport::RemoteRegion> words;
-  RemoteSlice owner;
+  RemoteSlice holder;
   RemoteSlice tickets;
-  RemoteSlice requests;                          // all of them
+  RemoteSlice requests;                          // of all members
   std::vector<RemoteSlice> request_of;           // by place
-  std::unique_ptr<transport::LocalRegion> copy;  // of the requests, and perhaps longer
+  std::unique_ptr<transport::LocalRegion> copy;  // of the requests; may be longer than they are
   transport::LocalSlice copied;
   transport::Completion completion;
   std::uint64_t before = 0;
@@ -32,31 +32,31 @@ struct MutexWords::Wire final : transport::Retired {
 Result<std::unique_ptr<MutexWords>> MutexWords::create(
     MutexMembers members, std::unique_ptr<transport::RemoteRegion> words) {
   constexpr std::size_t kWord = sizeof(std::uint64_t);
-  auto wire = std::make_unique<Wire>();
+  auto state = std::make_unique<LaneState>();
   const std::size_t count = members.members.size();
-  DUNLIN_ASSIGN(wire->owner, words->slice(0, kWord));
-  DUNLIN_ASSIGN(wire->tickets, words->slice(kTicketsAt, kWord));
-  DUNLIN_ASSIGN(wire->requests, words->slice(kRequestsAt, count * kWord));
+  DUNLIN_ASSIGN(state->holder, words->slice(0, kWord));
+  DUNLIN_ASSIGN(state->tickets, words->slice(kTicketsAt, kWord));
+  DUNLIN_ASSIGN(state->requests, words->slice(kRequestsAt, count * kWord));
   for (std::size_t place = 0; place < count; ++place) {
-    DUNLIN_ASSIGN(const RemoteSlice request, wire->requests.slice(place * kWord, kWord));
-    wire->request_of.push_back(request);
+    DUNLIN_ASSIGN(const RemoteSlice request, state->requests.slice(place * kWord, kWord));
+    state->request_of.push_back(request);
   }
-  DUNLIN_ASSIGN(wire->copy, members.fabric.allocate(count * kWord));
-  DUNLIN_ASSIGN(wire->copied, wire->copy->slice(0, count * kWord));
-  wire->words = std::move(words);
-  return std::unique_ptr<MutexWords>(new MutexWords(std::move(members), std::move(wire)));
+  DUNLIN_ASSIGN(state->copy, members.fabric.allocate(count * kWord));
+  DUNLIN_ASSIGN(state->copied, state->copy->slice(0, count * kWord));
+  state->words = std::move(words);
+  return std::unique_ptr<MutexWords>(new MutexWords(std::move(members), std::move(state)));
 }
 
-MutexWords::MutexWords(MutexMembers members, std::unique_ptr<Wire> wire)
+MutexWords::MutexWords(MutexMembers members, std::unique_ptr<LaneState> state)
     : members_(std::move(members)),
-      lane_(members_.members[members_.home].link->data()),
-      wire_(std::move(wire)) {}
+      lane_(members_.members[members_.owner_place].link->data()),
+      lane_state_(std::move(state)) {}
 
 MutexWords::~MutexWords() {
-  if (!wire_->is_done()) members_.fabric.retire(std::move(wire_));
+  if (!lane_state_->is_done()) members_.fabric.keep_until_done(std::move(lane_state_));
 }
 
-// On the way to the mutex.
+// Whether the phase is one of those of locking.
 bool MutexWords::is_locking() const {
   switch (phase_) {
     case Phase::kTry:
@@ -90,7 +90,8 @@ MutexProtocol::State MutexWords::state() const {
 void MutexWords::want() {
   is_unwanted_ = false;
   if (phase_ == Phase::kIdle) phase_ = Phase::kTry;
-  // The grant that is due for the last request will do, and its ticket is the lowest.
+  // The grant that is due for the last request serves for this one; its ticket is lower than any
+  // new one.
   if (phase_ == Phase::kClaimed) phase_ = Phase::kWait;
 }
 
@@ -127,30 +128,30 @@ Status MutexWords::step() {
 Status MutexWords::step_lock() {
   switch (phase_) {
     case Phase::kTry:
-      DUNLIN_TRY(compare_swap(wire_->owner, 0, own()));
+      DUNLIN_TRY(compare_swap(lane_state_->holder, 0, own()));
       if (before() == 0) {
         got(own());
         return Status::ok();
       }
       return go(is_unwanted_ ? Phase::kIdle : Phase::kDraw);
     case Phase::kDraw:
-      DUNLIN_TRY(fetch_add(wire_->tickets, 1));
+      DUNLIN_TRY(fetch_add(lane_state_->tickets, 1));
       ticket_ = before() + 1;
       return go(is_unwanted_ ? Phase::kIdle : Phase::kRequest);
     case Phase::kRequest:
-      DUNLIN_TRY(compare_swap(wire_->request_of[members_.self], 0, ticket_));
-      // Of a request that is written again: it was claimed.
+      DUNLIN_TRY(compare_swap(lane_state_->request_of[members_.self], 0, ticket_));
+      // The request was written before and is gone now: it was claimed.
       if (before() == 0 && is_requested_) is_claimed_ = is_reasserted_ = true;
       is_requested_ = true;
       return go(Phase::kTake);
     case Phase::kTake:
       return take(0, LockOutcome::kLocked);
     case Phase::kTakeOver:
-      return take(seen_owner_, LockOutcome::kLockedAfterDeath);
+      return take(seen_holder_, LockOutcome::kLockedAfterDeath);
     case Phase::kWait:
       return wait();
     default:  // kClear
-      DUNLIN_TRY(compare_swap(wire_->request_of[members_.self], ticket_, 0));
+      DUNLIN_TRY(compare_swap(lane_state_->request_of[members_.self], ticket_, 0));
       is_requested_ = false;
       proceed();
       return Status::ok();
@@ -158,8 +159,8 @@ Status MutexWords::step_lock() {
 }
 
 Status MutexWords::take(std::uint64_t expected, LockOutcome outcome) {
-  DUNLIN_TRY(compare_swap(wire_->owner, expected, own()));
-  // Ours already: handed over to us, and the notification is on its way or got lost.
+  DUNLIN_TRY(compare_swap(lane_state_->holder, expected, own()));
+  // The mutex was handed over to this rank already; the notification is on its way, or lost.
   if (before() == expected) {
     got(own(), outcome);
     return Status::ok();
@@ -168,16 +169,16 @@ Status MutexWords::take(std::uint64_t expected, LockOutcome outcome) {
     got(before());
     return Status::ok();
   }
-  seen_owner_ = before();
-  if (seen_owner_ == 0) return go(Phase::kTake);
-  const std::uint64_t owner = seen_owner_ & ~kUnheard;
-  return go(owner != 0 && members_.is_present(owner - 1) ? Phase::kWait : Phase::kTakeOver);
+  seen_holder_ = before();
+  if (seen_holder_ == 0) return go(Phase::kTake);
+  const std::uint64_t holder = seen_holder_ & ~kUnheard;
+  return go(holder != 0 && members_.is_present(holder - 1) ? Phase::kWait : Phase::kTakeOver);
 }
 
 void MutexWords::got(std::uint64_t word, LockOutcome outcome) {
   held_word_ = word;
   outcome_ = outcome;
-  // Before the mutex is ours, our request has to be gone from the words.
+  // The request has to be removed from the words before the caller gets the mutex.
   if (is_requested_) {
     phase_ = Phase::kClear;
   } else {
@@ -198,11 +199,11 @@ Status MutexWords::wait() {
     return Status::ok();
   }
   if (is_unwanted_) return go(Phase::kWithdraw);
-  DUNLIN_TRY(members_.fabric.peers().check(members_.members[members_.home].rank));
+  DUNLIN_TRY(members_.fabric.peers().check(members_.members[members_.owner_place].rank));
   return is_time_to_look() ? go(Phase::kRequest) : Status::busy();
 }
 
-// Granted tickets are never used again, so that a late notification means nothing.
+// Granted tickets are never used again, so a late notification has no effect.
 std::optional<std::uint64_t> MutexWords::granted() const {
   const transport::NotifyBoard& board = members_.fabric.board();
   for (std::size_t place = 0; place < members_.members.size(); ++place) {
@@ -219,9 +220,9 @@ bool MutexWords::is_time_to_look() {
     peers_seen_ = peers.version();
     for (std::size_t place = 0; place < members_.members.size() && !is_news; ++place)
       is_news = !members_.is_present(place);
-    is_anybody_gone_ = is_news;
+    is_member_gone_ = is_news;
   }
-  if (!is_anybody_gone_) return false;
+  if (!is_member_gone_) return false;
   const TimePoint now = members_.fabric.clock().now();
   if (!is_news && now < looked_at_ + kLookInterval) return false;
   looked_at_ = now;
@@ -231,7 +232,7 @@ bool MutexWords::is_time_to_look() {
 Status MutexWords::step_withdrawal() {
   switch (phase_) {
     case Phase::kWithdraw:
-      DUNLIN_TRY(compare_swap(wire_->request_of[members_.self], ticket_, 0));
+      DUNLIN_TRY(compare_swap(lane_state_->request_of[members_.self], ticket_, 0));
       is_reasserted_ = false;
       if (before() != ticket_) is_claimed_ = true;
       if (is_claimed_) return go(is_unwanted_ ? Phase::kClaimed : Phase::kWait);
@@ -245,7 +246,7 @@ Status MutexWords::step_withdrawal() {
       }
       return is_time_to_look() ? go(Phase::kLookClaimed) : Status::busy();
     default:  // kLookClaimed
-      DUNLIN_TRY(fetch_add(wire_->owner, 0));
+      DUNLIN_TRY(fetch_add(lane_state_->holder, 0));
       if (is_own(before())) {
         is_requested_ = false;
         got(before());
@@ -261,16 +262,17 @@ Status MutexWords::step_unlock() {
     case Phase::kScan:
       return scan(Phase::kClaim, Phase::kFree);
     case Phase::kClaim:
-      DUNLIN_TRY(compare_swap(wire_->request_of[next_], next_ticket_, 0));
+      DUNLIN_TRY(compare_swap(lane_state_->request_of[next_], next_ticket_, 0));
       return go(before() == next_ticket_ ? Phase::kHandOver : Phase::kScan);
     case Phase::kHandOver:
     case Phase::kFree: {
       const bool is_free = phase_ == Phase::kFree;
-      DUNLIN_TRY(compare_swap(wire_->owner, held_word_, (is_free ? 0 : next_ + 1) | news()));
+      DUNLIN_TRY(compare_swap(lane_state_->holder, held_word_, (is_free ? 0 : next_ + 1) | news()));
       if (before() == held_word_) return go(is_free ? Phase::kScanAgain : Phase::kNotify);
-      return {Code::kInternal,
-              fmt::format("mutex '{}': rank {} unlocks it, but it was taken from it; owner word {}",
-                          members_.name, members_.fabric.rank().value(), before())};
+      return {
+          Code::kInternal,
+          fmt::format("mutex '{}': rank {} unlocks it, but it was taken from it; holder word {}",
+                      members_.name, members_.fabric.rank().value(), before())};
     }
     case Phase::kNotify:
       DUNLIN_TRY(notify_next());
@@ -278,34 +280,34 @@ Status MutexWords::step_unlock() {
     case Phase::kScanAgain:
       return scan(Phase::kTakeBack, Phase::kIdle);
     default:  // kTakeBack
-      DUNLIN_TRY(compare_swap(wire_->owner, news(), own()));
+      DUNLIN_TRY(compare_swap(lane_state_->holder, news(), own()));
       held_word_ = own();
-      // Else somebody has it, and is going to find who waits.
+      // Otherwise another member holds the mutex, and will find the request when it unlocks.
       return go(before() == news() ? Phase::kScan : Phase::kIdle);
   }
 }
 
-Status MutexWords::scan(Phase if_somebody, Phase if_nobody) {
-  const std::span<std::uint64_t> copies = wire_->copies();
-  if (std::byte* const mapped = wire_->words->mapped(); mapped != nullptr) {
-    DUNLIN_TRY(members_.fabric.peers().check(members_.members[members_.home].rank));
+Status MutexWords::scan(Phase if_found, Phase if_none) {
+  const std::span<std::uint64_t> copies = lane_state_->copies();
+  if (std::byte* const mapped = lane_state_->words->mapped(); mapped != nullptr) {
+    DUNLIN_TRY(members_.fabric.peers().check(members_.members[members_.owner_place].rank));
     auto* const requests = reinterpret_cast<std::uint64_t*>(mapped + kRequestsAt);
     for (std::size_t place = 0; place < copies.size(); ++place)
       copies[place] = std::atomic_ref(requests[place]).load();
   } else {
     DUNLIN_TRY(carry_out([&](transport::Completion* completion) {
-      return lane_.reads()->get(wire_->requests, wire_->copied, completion);
+      return lane_.reads()->get(lane_state_->requests, lane_state_->copied, completion);
     }));
   }
-  next_ = kNobody;
+  next_ = kNone;
   for (std::size_t place = 0; place < copies.size(); ++place) {
     const std::uint64_t ticket = copies[place];
     if (ticket == 0 || place == members_.self || !members_.is_present(place)) continue;
-    if (next_ != kNobody && next_ticket_ < ticket) continue;
+    if (next_ != kNone && next_ticket_ < ticket) continue;
     next_ = place;
     next_ticket_ = ticket;
   }
-  return go(next_ == kNobody ? if_nobody : if_somebody);
+  return go(next_ == kNone ? if_none : if_found);
 }
 
 Status MutexWords::notify_next() {
@@ -314,46 +316,46 @@ Status MutexWords::notify_next() {
   grant.sequence = next_ticket_;
   grant.tag = news();
   Status status = members_.members[next_].link->control().notify(grant, nullptr);
-  // Those who wait take it from the dead.
+  // The waiting members will take the mutex from the dead one.
   return status.code() == Code::kPeerDead ? Status::ok() : std::move(status);
 }
 
 template <typename Post>
 Status MutexWords::carry_out(Post&& post) {
-  if (!wire_->is_posted) {
-    wire_->completion.reset();
-    DUNLIN_TRY(post(&wire_->completion));
-    wire_->is_posted = true;
+  if (!lane_state_->is_posted) {
+    lane_state_->completion.reset();
+    DUNLIN_TRY(post(&lane_state_->completion));
+    lane_state_->is_posted = true;
   }
-  if (!wire_->completion.is_done()) return Status::busy();
-  wire_->is_posted = false;
-  return wire_->completion.status();
+  if (!lane_state_->completion.is_done()) return Status::busy();
+  lane_state_->is_posted = false;
+  return lane_state_->completion.status();
 }
 
 Status MutexWords::compare_swap(const RemoteSlice& word, std::uint64_t expected,
                                 std::uint64_t desired) {
   return carry_out([&](transport::Completion* completion) {
-    return lane_.atomics()->compare_swap(word, expected, desired, &wire_->before, completion);
+    return lane_.atomics()->compare_swap(word, expected, desired, &lane_state_->before, completion);
   });
 }
 
 Status MutexWords::fetch_add(const RemoteSlice& word, std::uint64_t operand) {
   return carry_out([&](transport::Completion* completion) {
-    return lane_.atomics()->fetch_add(word, operand, &wire_->before, completion);
+    return lane_.atomics()->fetch_add(word, operand, &lane_state_->before, completion);
   });
 }
 
 std::uint64_t MutexWords::before() const {
-  return wire_->before;
+  return lane_state_->before;
 }
 
 std::optional<Rank> MutexWords::awaited() const {
   if (state() == State::kIdle || state() == State::kHeld) return std::nullopt;
-  return members_.members[members_.home].rank;
+  return members_.members[members_.owner_place].rank;
 }
 
 std::optional<TimePoint> MutexWords::next_event() const {
-  const bool is_watching = phase_ == Phase::kWait && is_anybody_gone_;
+  const bool is_watching = phase_ == Phase::kWait && is_member_gone_;
   return is_watching ? std::optional(looked_at_ + kLookInterval) : std::nullopt;
 }
 

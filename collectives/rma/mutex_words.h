@@ -1,24 +1,28 @@
-// MutexWords: a mutex of words in the home's memory, by remote atomics; the home takes no part.
+// MutexWords: a mutex whose words lie in the owner rank's memory. Members change them with remote
+// atomics, and the owner rank takes no part.
 //
-//   //   owner      the place of who holds it, plus one; 0: nobody; plus kUnheard, when a death is
-//   to be
-//              told to whoever gets it
-//   tickets    how many were drawn
-//   requests   per member, the ticket with which it waits; 0: it doesn't
+//   holder     The place of the member that holds the mutex, plus one; 0: it is free. kUnheard is
+//              added while a death has to be reported to the next holder.
+//   tickets    How many tickets were drawn.
+//   requests   For each member the ticket with which it waits; 0: it doesn't wait.
 //
-// To lock: owner 0 -> self. If that fails, draw a ticket, write the request, try owner again, and
-// wait for a notification with the ticket. To unlock: claim the request with the lowest ticket (->
-// 0), owner self -> that member, notify it. If nobody waits, owner -> 0, and look once more: who
-// wrote a request after the first look and found the owner still set would wait in vain; so owner 0
-// -> self again, and hand over.
+// To lock, a member changes holder from 0 to itself. If that fails, it draws a ticket, writes its
+// request, tries holder again, and waits for a notification with its ticket.
 //
-// Every step is an atomic that is complete before the next one begins, so that what one member did
-// before is seen by whoever acts on it. A request that was claimed is going to be granted: who
-// withdraws too late gets the mutex, and unlocks.
+// To unlock, the holder claims the request with the lowest ticket (changes it to 0), changes holder
+// from itself to that member, and notifies it. If no member waits, it changes holder to 0 and scans
+// the requests once more: a member that wrote its request after the first scan, and then found
+// holder still set, would wait without end. If there is such a request, the former holder changes
+// holder from 0 to itself again, and hands the mutex over.
 //
-// Once a member is gone, those who wait look: they write their request again (its claimer may have
-// died), and take the mutex from an owner who is gone. They look time and again from then on, since
-// a member that hears of a death late may hand over to the dead.
+// Every step is an atomic that completes before the next one begins. So a member that acts on what
+// another one wrote sees everything that the other one did before. A claimed request will be
+// granted: a member that withdraws too late gets the mutex, and unlocks it.
+//
+// Once a member is gone, waiting members look at the words at regular intervals. They write their
+// request again, as the member that claimed it may have died, and take the mutex from a holder that
+// is gone. They go on looking, since a member that learns of a death late may hand over to the dead
+// one.
 #pragma once
 
 #include <cstdint>
@@ -31,16 +35,16 @@ namespace dunlin::collective {
 
 class MutexWords final : public MutexProtocol {
  public:
-  // Bytes of the words; requests stand behind the first two cache lines.
+  // Size of the words in bytes. The requests follow the first two cache lines.
   static constexpr std::size_t bytes(std::size_t members) {
     return kRequestsAt + members * sizeof(std::uint64_t);
   }
-  // Whether a lane can carry it.
+  // Whether a lane has the operations that the mutex needs.
   static bool is_possible(transport::Lane& lane) {
     return lane.atomics() != nullptr && lane.reads() != nullptr;
   }
 
-  // The members' links: to all. `words`: the home's, imported.
+  // `members` has links to all members. `words` is the owner rank's memory, imported here.
   static Result<std::unique_ptr<MutexWords>> create(MutexMembers members,
                                                     std::unique_ptr<transport::RemoteRegion> words);
   ~MutexWords() override;
@@ -57,41 +61,41 @@ class MutexWords final : public MutexProtocol {
  private:
   static constexpr std::size_t kTicketsAt = transport::kCacheLine;
   static constexpr std::size_t kRequestsAt = 2 * transport::kCacheLine;
-  static constexpr std::size_t kNobody = ~std::size_t{0};
-  // Somebody took it from the dead, and withdrew without hearing of it.
+  static constexpr std::size_t kNone = ~std::size_t{0};
+  // A member took the mutex from a dead holder, and withdrew before its caller was told.
   static constexpr std::uint64_t kUnheard = std::uint64_t{1} << 63;
-  // Between looks of those who wait while a member is gone: soon enough for the next owner, seldom
-  // enough for the home's memory.
+  // How often waiting members look at the words while a member is gone: often enough for the next
+  // holder, and seldom enough not to load the owner rank's memory.
   static constexpr Duration kLookInterval = std::chrono::milliseconds(5);
 
   enum class Phase : std::uint8_t {
     kIdle,
     // To lock:
-    kTry,       // owner 0 -> self, before anything else
-    kDraw,      // a ticket
+    kTry,       // holder 0 -> self, as the first attempt
+    kDraw,      // draw a ticket
     kRequest,   // request 0 -> ticket
-    kTake,      // owner 0 -> self
-    kTakeOver,  // owner that is gone -> self
-    kWait,      // for a grant
-    kClear,     // request ticket -> 0, having got the mutex
+    kTake,      // holder 0 -> self
+    kTakeOver,  // holder: a member that is gone -> self
+    kWait,      // wait for a grant
+    kClear,     // the mutex is granted: request ticket -> 0
     kHeld,
     // To unlock:
-    kScan,       // the requests
-    kClaim,      // request of the next -> 0
-    kHandOver,   // owner self -> next
-    kNotify,     // the next
-    kFree,       // owner self -> 0
-    kScanAgain,  // the requests
-    kTakeBack,   // owner 0 -> self, as somebody has come meanwhile
-    // Not to wait any more:
+    kScan,       // read the requests
+    kClaim,      // the next member's request -> 0
+    kHandOver,   // holder self -> next
+    kNotify,     // notify the next member
+    kFree,       // holder self -> 0
+    kScanAgain,  // read the requests again
+    kTakeBack,   // holder 0 -> self, as a request was written in between
+    // To withdraw:
     kWithdraw,     // request ticket -> 0
-    kClaimed,      // withdrawn too late: a grant may come
-    kLookClaimed,  // whether one came whose notification got lost with its sender
+    kClaimed,      // withdrawn too late: a grant may follow
+    kLookClaimed,  // check for a grant whose notification was lost with its sender
   };
-  struct Wire;
+  struct LaneState;
 
-  MutexWords(MutexMembers members, std::unique_ptr<Wire> wire);
-  // Does what the phase is for and goes on to the next; kBusy when there is nothing to do now.
+  MutexWords(MutexMembers members, std::unique_ptr<LaneState> state);
+  // Does the work of the phase and enters the next one; kBusy if there is nothing to do now.
   Status step();
   bool is_locking() const;
   Status step_lock();
@@ -99,21 +103,21 @@ class MutexWords final : public MutexProtocol {
   Status step_withdrawal();
   Status take(std::uint64_t expected, LockOutcome outcome);
   Status wait();
-  // The owner word is ours, and is `word`.
+  // This rank holds the mutex; the holder word is `word`.
   void got(std::uint64_t word, LockOutcome outcome);
   void got(std::uint64_t word) {
     got(word, (word & kUnheard) == 0 ? LockOutcome::kLocked : LockOutcome::kLockedAfterDeath);
   }
   bool is_own(std::uint64_t word) const { return (word & ~kUnheard) == own(); }
   void proceed();
-  // The owner word that a notification stands for.
+  // The holder word after the grant that a notification announces; nullopt: there is none.
   std::optional<std::uint64_t> granted() const;
   std::uint64_t news() const { return is_unheard_ ? kUnheard : 0; }
   bool is_time_to_look();
-  Status scan(Phase if_somebody, Phase if_nobody);
+  Status scan(Phase if_found, Phase if_none);
   Status notify_next();
-  // Posts the phase's operation, once, and is busy until it is complete; then before() is the
-  // word's former value.
+  // Posts the phase's operation once, and returns kBusy until it has completed. before() is the
+  // former value of the word then.
   template <typename Post>
   Status carry_out(Post&& post);
   Status compare_swap(const transport::RemoteSlice& word, std::uint64_t expected,
@@ -127,22 +131,22 @@ class MutexWords final : public MutexProtocol {
   }
 
   MutexMembers members_;
-  transport::Lane& lane_;  // to the home
-  std::unique_ptr<Wire> wire_;
+  transport::Lane& lane_;  // to the owner rank
+  std::unique_ptr<LaneState> lane_state_;
   Phase phase_ = Phase::kIdle;
-  bool is_unwanted_ = true;     // by the caller, whatever the phase
-  bool is_requested_ = false;   // with the present ticket
-  bool is_claimed_ = false;     // somebody claimed our request; a grant may come
-  bool is_unheard_ = false;     // what kLockedAfterDeath says, by the caller
+  bool is_unwanted_ = true;     // the caller doesn't want the mutex, whatever the phase
+  bool is_requested_ = false;   // the request with the present ticket may be in the words
+  bool is_claimed_ = false;     // another member claimed our request; a grant may follow
+  bool is_unheard_ = false;     // the caller was not told kLockedAfterDeath: the next holder is
   bool is_reasserted_ = false;  // our request was written again after a claim
   std::uint64_t ticket_ = 0;
-  std::size_t next_ = kNobody;  // place of who gets it from us
+  std::size_t next_ = kNone;  // place of the member that gets the mutex from this one
   std::uint64_t next_ticket_ = 0;
-  std::uint64_t seen_owner_ = 0;
-  std::uint64_t held_word_ = 0;  // the owner word while it is ours
+  std::uint64_t seen_holder_ = 0;
+  std::uint64_t held_word_ = 0;  // the holder word while this rank holds the mutex
   LockOutcome outcome_ = LockOutcome::kLocked;
   std::uint64_t peers_seen_ = ~std::uint64_t{0};  // version of the peer table
-  bool is_anybody_gone_ = false;
+  bool is_member_gone_ = false;
   TimePoint looked_at_{};
   Status error_;
 };

@@ -21,13 +21,13 @@ std::int32_t find_edge(const std::vector<std::int32_t>& edges, Rank rank) {
 
 }  // namespace
 
-// What lanes may hold on to: it outlives a window that goes with something under way.
+// State that lanes may still access after the window is gone.
 template <typename T>
-struct NeighborWindow<T>::Wire final : transport::Retired {
+struct NeighborWindow<T>::LaneState final : transport::KeptUntilDone {
   std::unique_ptr<transport::LocalRegion> memory;  // messages on their way out
   std::unique_ptr<transport::SlotExchange> exchange;
   std::size_t count = 0;
-  std::unique_ptr<DepositStaging[]> staging;  // depth + 1 per out-neighbour
+  std::unique_ptr<DepositStaging[]> staging;  // depth + 1 per out-neighbor
 
   bool is_done() const override {
     return staging == nullptr ||
@@ -43,7 +43,7 @@ Result<std::unique_ptr<NeighborWindow<T>>> NeighborWindow<T>::prepare(transport:
   const Neighborhood& around = options.neighborhood;
   if (around.in.size() != around.in_weights.size()) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("'{}': {} in-neighbours, {} weights", options.name, around.in.size(),
+                  fmt::format("'{}': {} in-neighbors, {} weights", options.name, around.in.size(),
                               around.in_weights.size()));
   }
   if (!initial.empty() && initial.size() != options.count) {
@@ -51,7 +51,7 @@ Result<std::unique_ptr<NeighborWindow<T>>> NeighborWindow<T>::prepare(transport:
                   fmt::format("'{}': an initial tensor of {} elements for a window of {}",
                               options.name, initial.size(), options.count));
   }
-  // Before anything is computed of it.
+  // Checked before sizes are computed from it.
   constexpr std::size_t kMost = (UINT32_MAX - deposit_bytes(0)) / sizeof(T);
   if (options.count > kMost) {
     return Status(Code::kInvalidArgument, fmt::format("'{}': a tensor of {} elements; at most {}",
@@ -68,10 +68,11 @@ Status NeighborWindow<T>::allocate(std::span<const T> initial) {
   const std::size_t slot = deposit_bytes(options_.count * sizeof(T));
   const std::size_t stride = (slot + kCacheLine - 1) / kCacheLine * kCacheLine;
   // Self, the buffers and the messages on their way out; each begins on a cache line.
-  wire_ = std::make_unique<Wire>();
-  wire_->count = around.out.size() * (options_.depth + 1);
-  DUNLIN_ASSIGN(wire_->memory, fabric_.allocate(stride * (1 + around.in.size() + wire_->count)));
-  std::byte* at = wire_->memory->data();
+  lane_state_ = std::make_unique<LaneState>();
+  lane_state_->count = around.out.size() * (options_.depth + 1);
+  DUNLIN_ASSIGN(lane_state_->memory,
+                fabric_.allocate(stride * (1 + around.in.size() + lane_state_->count)));
+  std::byte* at = lane_state_->memory->data();
   const auto next_tensor = [&] {
     const std::span<T> tensor{reinterpret_cast<T*>(at), options_.count};
     at += stride;
@@ -84,14 +85,14 @@ Status NeighborWindow<T>::allocate(std::span<const T> initial) {
     buffers_.push_back(next_tensor());
     std::copy(self_.begin(), self_.end(), buffers_.back().begin());
   }
-  wire_->staging = std::make_unique<DepositStaging[]>(wire_->count);
-  for (std::size_t i = 0; i < wire_->count; ++i, at += stride) {
-    const auto offset = static_cast<std::size_t>(at - wire_->memory->data());
-    DUNLIN_ASSIGN(wire_->staging[i].slice, wire_->memory->slice(offset, slot));
+  lane_state_->staging = std::make_unique<DepositStaging[]>(lane_state_->count);
+  for (std::size_t i = 0; i < lane_state_->count; ++i, at += stride) {
+    const auto offset = static_cast<std::size_t>(at - lane_state_->memory->data());
+    DUNLIN_ASSIGN(lane_state_->staging[i].slice, lane_state_->memory->slice(offset, slot));
   }
-  DUNLIN_ASSIGN(wire_->exchange, transport::SlotExchange::prepare(
-                                     fabric_, {"window/" + options_.name, options_.epoch, around.in,
-                                               around.out, slot, options_.depth}));
+  DUNLIN_ASSIGN(lane_state_->exchange, transport::SlotExchange::prepare(
+                                           fabric_, {"window/" + options_.name, options_.epoch,
+                                                     around.in, around.out, slot, options_.depth}));
   sender_of_.assign(static_cast<std::size_t>(fabric_.size()), -1);
   receiver_of_.assign(static_cast<std::size_t>(fabric_.size()), -1);
   for (std::size_t i = 0; i < around.in.size(); ++i) {
@@ -119,14 +120,14 @@ Status NeighborWindow<T>::allocate(std::span<const T> initial) {
 
 template <typename T>
 Status NeighborWindow<T>::connect() {
-  DUNLIN_TRY(wire_->exchange->connect());
+  DUNLIN_TRY(lane_state_->exchange->connect());
   const std::size_t ring = options_.depth + 1;
-  for (std::size_t i = 0; i < wire_->exchange->out().size(); ++i) {
-    senders_.emplace_back(*wire_->exchange, wire_->exchange->out()[i],
-                          std::span(wire_->staging.get() + i * ring, ring));
+  for (std::size_t i = 0; i < lane_state_->exchange->out().size(); ++i) {
+    senders_.emplace_back(*lane_state_->exchange, lane_state_->exchange->out()[i],
+                          std::span(lane_state_->staging.get() + i * ring, ring));
   }
-  for (std::size_t i = 0; i < wire_->exchange->in().size(); ++i) {
-    receivers_.emplace_back(*wire_->exchange, wire_->exchange->in()[i], buffers_[i],
+  for (std::size_t i = 0; i < lane_state_->exchange->in().size(); ++i) {
+    receivers_.emplace_back(*lane_state_->exchange, lane_state_->exchange->in()[i], buffers_[i],
                             options_.is_zeroed);
   }
   return options_.is_readable ? import_snapshots() : Status::ok();
@@ -134,8 +135,8 @@ Status NeighborWindow<T>::connect() {
 
 template <typename T>
 NeighborWindow<T>::~NeighborWindow() {
-  if (reader_ && !reader_->is_done()) fabric_.retire(std::move(reader_));
-  if (wire_ && !wire_->is_done()) fabric_.retire(std::move(wire_));
+  if (reader_ && !reader_->is_done()) fabric_.keep_until_done(std::move(reader_));
+  if (lane_state_ && !lane_state_->is_done()) fabric_.keep_until_done(std::move(lane_state_));
 }
 
 template <typename T>
@@ -149,7 +150,7 @@ Status NeighborWindow<T>::no_neighbor(Rank rank, const char* kind) const {
 template <typename T>
 Result<typename NeighborWindow<T>::Buffer> NeighborWindow<T>::buffer(Rank from) {
   const std::int32_t edge = find_edge(receiver_of_, from);
-  if (edge < 0) return no_neighbor(from, "in-neighbour");
+  if (edge < 0) return no_neighbor(from, "in-neighbor");
   DepositReceiver<T>& receiver = receivers_[static_cast<std::size_t>(edge)];
   return Buffer{receiver.buffer(), receiver.p(), receiver.version()};
 }
@@ -158,16 +159,16 @@ template <typename T>
 Result<WindowOperation> NeighborWindow<T>::deposit(DepositKind kind,
                                                    std::span<const WeightedPeer> to,
                                                    double self_weight) {
-  look_for_deaths();
+  check_peers();
   for (const WeightedPeer& one : to) {
     const std::int32_t edge = find_edge(sender_of_, one.peer);
-    if (edge < 0) return no_neighbor(one.peer, "out-neighbour");
+    if (edge < 0) return no_neighbor(one.peer, "out-neighbor");
     DUNLIN_TRY(senders_[static_cast<std::size_t>(edge)].loss());
   }
   const std::uint64_t operation = ++operations_;
   for (const WeightedPeer& one : to) {
     auto& sender = senders_[static_cast<std::size_t>(find_edge(sender_of_, one.peer))];
-    // Whatever happens on one edge, the operation reaches the others; test() tells.
+    // An error on one edge doesn't keep the deposit from the others; test() reports it.
     if (sender.loss().is_ok()) sender.deposit(kind, operation, one.weight, self_, p_);
     (void)sender.progress();
   }
@@ -196,7 +197,7 @@ Status NeighborWindow<T>::check(const Update& what) {
   ++updates_;
   for (const WeightedPeer& one : what.from) {
     const std::int32_t edge = find_edge(receiver_of_, one.peer);
-    if (edge < 0) return no_neighbor(one.peer, "in-neighbour");
+    if (edge < 0) return no_neighbor(one.peer, "in-neighbor");
     if (std::exchange(last_update_[static_cast<std::size_t>(edge)], updates_) == updates_) {
       return Status(Code::kInvalidArgument, fmt::format("'{}': rank {} is named twice in an update",
                                                         options_.name, one.peer.value()))
@@ -247,9 +248,9 @@ Status NeighborWindow<T>::take_over() {
   return outcome;
 }
 
-// What nobody is there to take over any more is lost.
+// Deposits for a peer that is gone are lost.
 template <typename T>
-void NeighborWindow<T>::look_for_deaths() {
+void NeighborWindow<T>::check_peers() {
   if (fabric_.peers().version() == peers_seen_) return;
   peers_seen_ = fabric_.peers().version();
   for (auto& sender : senders_) {
@@ -260,8 +261,8 @@ void NeighborWindow<T>::look_for_deaths() {
 
 template <typename T>
 Status NeighborWindow<T>::progress() {
-  look_for_deaths();
-  for (auto& sender : senders_) (void)sender.progress();  // its loss says what went wrong
+  check_peers();
+  for (auto& sender : senders_) (void)sender.progress();  // loss() keeps the error
   return take_over();
 }
 
@@ -324,11 +325,12 @@ std::string NeighborWindow<T>::snapshot_key(Rank rank) const {
 template <typename T>
 Status NeighborWindow<T>::import_snapshots() {
   for (const Rank from : options_.neighborhood.in) {
-    auto descriptor = fabric_.bootstrap().lookup(snapshot_key(from), fabric_.config().deadline);
+    auto descriptor =
+        fabric_.bootstrap().lookup_from(from, snapshot_key(from), fabric_.config().deadline);
     if (!descriptor) {
       return std::move(descriptor)
           .status()
-          .with_context("waiting for a neighbour's snapshot")
+          .with_context("waiting for a neighbor's snapshot")
           .with_peer(from);
     }
     DUNLIN_TRY(reader_->add(fabric_, from, *descriptor));
@@ -338,7 +340,7 @@ Status NeighborWindow<T>::import_snapshots() {
 
 template <typename T>
 std::shared_ptr<MemoryRegion> NeighborWindow<T>::owner_of_self() const {
-  return wire_->memory->memory();
+  return lane_state_->memory->memory();
 }
 
 template <typename T>
@@ -355,7 +357,7 @@ Status NeighborWindow<T>::start_get(std::span<const WeightedPeer> from) {
   }
   for (const WeightedPeer& one : from) {
     const std::int32_t edge = find_edge(receiver_of_, one.peer);
-    if (edge < 0) return no_neighbor(one.peer, "in-neighbour");
+    if (edge < 0) return no_neighbor(one.peer, "in-neighbor");
     DUNLIN_TRY(fabric_.peers().check(one.peer));
     DUNLIN_TRY(reader_->check(static_cast<std::size_t>(edge)));
   }
@@ -364,7 +366,7 @@ Status NeighborWindow<T>::start_get(std::span<const WeightedPeer> from) {
   return get_next();
 }
 
-// Begins with the next one, if there is one.
+// Begins to read the next one, if there is one.
 template <typename T>
 Status NeighborWindow<T>::get_next() {
   if (next_get_ == gets_.size()) return Status::ok();

@@ -20,10 +20,10 @@ using transport::VersionedWriter;
 namespace {
 
 constexpr std::size_t kSlots = 2;
-// Reads of a mapped snapshot before others get their turn.
+// How often a mapped snapshot is read before progress() returns kBusy.
 constexpr int kAttempts = 4;
 
-// Behind the version in a slot: p, then the tensor.
+// A slot holds its version, p, and the tensor.
 constexpr std::size_t payload_bytes(std::size_t tensor_bytes) {
   return sizeof(double) + tensor_bytes;
 }
@@ -32,7 +32,7 @@ constexpr std::size_t slot_bytes(std::size_t tensor_bytes) {
 }
 constexpr std::size_t slot_offset(std::size_t tensor_bytes, std::uint64_t slot) {
   const std::size_t stride = (slot_bytes(tensor_bytes) + kCacheLine - 1) / kCacheLine * kCacheLine;
-  return kCacheLine + slot * stride;  // behind the word's cache line
+  return kCacheLine + slot * stride;  // after the word's cache line
 }
 
 std::atomic_ref<std::uint64_t> newest_in(std::byte* memory) {
@@ -71,7 +71,7 @@ Status SnapshotReader::add(transport::Fabric& fabric, Rank owner,
   DUNLIN_ASSIGN(auto region, fabric.import_region(owner, descriptor));
   if (region->size() < slot_offset(tensor_bytes_, kSlots)) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("a snapshot of {} bytes there, and here of {}", region->size(),
+                  fmt::format("a snapshot of {} bytes there, and of {} here", region->size(),
                               slot_offset(tensor_bytes_, kSlots)))
         .with_peer(owner);
   }
@@ -139,7 +139,7 @@ Status SnapshotReader::take() {
     phase_ = Phase::kSlot;
     return Status::busy();
   }
-  phase_ = Phase::kWord;  // where it was torn, from the beginning
+  phase_ = Phase::kWord;  // start over if the slot was written over meanwhile
   return copy(scratch_->data() + kCacheLine) ? Status::ok() : Status::busy();
 }
 

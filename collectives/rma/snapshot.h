@@ -1,10 +1,11 @@
-// Snapshots: a tensor and a scalar as their owner last published them, which peers read without the
-// owner's taking part (BlueFog's win_get).
+// Snapshots: a tensor and a scalar as their owner rank last published them. Peers read them without
+// the owner rank's taking part (BlueFog's win_get).
 //
-// Two slots are written in turns, each with a version before and a digest behind (versioned.h); a
-// word says which one is the newest. A reader copies it out and looks at the digest: what the owner
-// has written over meanwhile is read again. Where the owner's memory is mapped it is read there,
-// else by the lane's remote reads. Nothing allocates after the setup. Owner thread only.
+// Two slots are written in turn, each with a version before and a digest behind its contents
+// (channel/versioned.h). A word says which slot is the newest. A reader copies that slot and checks
+// the digest: if the owner rank wrote over the slot meanwhile, it reads again. It reads the memory
+// directly where that is mapped, and with the lane's remote reads otherwise. Nothing is allocated
+// after the setup. Owner thread only.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +22,9 @@ class SnapshotWriter {
  public:
   static Result<std::unique_ptr<SnapshotWriter>> create(transport::Fabric& fabric,
                                                         std::size_t tensor_bytes);
-  // Costs about a copy.
+  // Publishes a tensor and its scalar. Takes about as long as a copy.
   void publish(std::span<const std::byte> tensor, double p);
-  // For SnapshotReader::add() at peers.
+  // Peers pass it to SnapshotReader::add().
   Bytes descriptor() const { return memory_->descriptor(); }
 
  private:
@@ -34,26 +35,26 @@ class SnapshotWriter {
   std::uint64_t version_ = 0;
 };
 
-// Reads one snapshot at a time. What is under way when it is no longer wanted has to be done first:
-// Fabric::retire().
-class SnapshotReader final : public transport::Retired {
+// // Reads one snapshot at a time. While a read is in progress, hand it to
+// Fabric::keep_until_done() instead of destroying it.
+class SnapshotReader final : public transport::KeptUntilDone {
  public:
   static Result<std::unique_ptr<SnapshotReader>> create(transport::Fabric& fabric,
                                                         std::size_t tensor_bytes);
-  // Owners are numbered in this order.
+  // Adds an owner rank. Owner ranks are numbered in the order of these calls.
   Status add(transport::Fabric& fabric, Rank owner, std::span<const std::byte> descriptor);
-  // kUnavailable: its memory is neither mapped nor can it be read over the link.
+  // kUnavailable: the memory of this owner rank is not mapped, and its link has no remote reads.
   Status check(std::size_t owner) const;
 
-  // From now on this one is read, and not what was before.
+  // Begins to read the snapshot of this owner rank. A read that is in progress is dropped.
   void start(std::size_t owner) {
     owner_ = owner;
     phase_ = Phase::kWord;
     is_stale_ = is_posted_;
   }
-  // kBusy until it is read. Errors are the lane's.
+  // kBusy until the snapshot was read. Errors are those of the lane.
   Status progress();
-  // What was read, until the next start().
+  // What was read; valid until the next start().
   std::span<const std::byte> tensor() const;
   double p() const;
 
@@ -66,22 +67,22 @@ class SnapshotReader final : public transport::Retired {
     transport::Link* link = nullptr;
     std::unique_ptr<transport::RemoteRegion> region;
   };
-  // A read is of the word first, and then of the slot that it names.
+  // The word is read first, then the slot that it names.
   enum class Phase : std::uint8_t { kWord, kSlot };
 
-  // Copies a slot, which may be the scratch itself; false where it was torn.
+  // Copies a slot, which may be the scratch itself; false if it was written over meanwhile.
   bool copy(const std::byte* slot);
   Status post();
-  // Of what was posted; kBusy: there is more to read.
+  // Handles the read that has completed; kBusy: there is more to read.
   Status take();
 
   std::size_t tensor_bytes_;
-  std::unique_ptr<transport::LocalRegion> scratch_;  // the word, and a slot
+  std::unique_ptr<transport::LocalRegion> scratch_;  // for the word and a slot
   std::vector<Owner> owners_;
   std::size_t owner_ = 0;
   Phase phase_ = Phase::kWord;
   std::uint64_t newest_ = 0;
-  bool is_stale_ = false;  // what is posted is of a read that is no longer wanted
+  bool is_stale_ = false;  // the posted read is no longer wanted
   bool is_posted_ = false;
   transport::Completion completion_;
 };

@@ -1,5 +1,5 @@
-// Algorithms: generators of programs. A collective is generated for each rank by itself, from the
-// problem and a shape that all ranks share.
+// Algorithm: a generator of programs. It generates the program of each rank separately, from the
+// problem and from a shape that is the same on all ranks.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,16 @@
 
 namespace dunlin::collective {
 
-// What algorithms may choose; the same on all ranks.
+// What the algorithms have to respect and may choose. The same on all ranks.
 struct Shape {
   static constexpr std::size_t kUnlimited = std::size_t{1} << 62;
 
-  std::size_t segment = kUnlimited;  // elements per message: longer ones are pipelined in segments
-  std::size_t scratch = kUnlimited;  // elements that a program may use: longer vectors go in slices
-  const Grouping* groups = nullptr;  // for those that need groups; outlives the generation
-  Grid grid{0, 0};  // of the ranks (torus, mesh) or of the groups' leaders (2d-tga); 0: squarest
+  std::size_t segment = kUnlimited;  // elements per message; longer ones are sent in segments
+  std::size_t scratch = kUnlimited;  // elements of scratch; longer vectors are processed in slices
+  const Grouping* groups = nullptr;  // for algorithms that need groups; not owned
+  // Arrangement of the ranks (torus-2d, mesh-2d) or of the groups' leaders (2d-tga). 0: the most
+  // square one.
+  Grid grid{0, 0};
 };
 
 struct Algorithm {
@@ -28,24 +30,25 @@ struct Algorithm {
   std::string_view name;
   std::string_view summary;
   bool needs_groups = false;
-  bool needs_mapped_peers = false;  // every rank's memory is mapped by every other's process
-  // What a rank whose collective has come to an end knows: that every rank has entered it.
+  bool needs_mapped_peers = false;  // every rank must map the memory of all others
+  // The algorithm synchronizes: a rank that has completed it knows that all ranks have entered it.
   bool is_synchronizing = false;
-  // No rank's memory is written or read by others before that rank has entered the collective.
-  // Otherwise peers' scratch is written at once, which has to be free then.
+  // The algorithm is polite: no rank accesses a peer's memory before that peer has entered it.
+  // Other algorithms write to a peer's scratch at once, so that memory must already be free.
   bool is_polite = false;
-  // For two ranks or more.
+  // For two or more ranks.
   Program (*generate)(const Problem& problem, const Shape& shape, int rank);
-  // kInvalidArgument when the shape doesn't suit: no groups, or a grid of other dimensions.
+  // Returns kInvalidArgument if the shape does not suit, for example if it has no groups or a grid
+  // of another size.
   Status (*check)(const Problem& problem, const Shape& shape);
 };
 
-// All of them; those of one collective are neighbours.
+// All algorithms, sorted by collective.
 std::span<const Algorithm> algorithms();
-// kInvalidArgument lists the names that there are.
+// kInvalidArgument for an unknown name. The message lists the known ones.
 Result<const Algorithm*> find_algorithm(Collective collective, std::string_view name);
 
-// Checks, then generates; a rank that is alone copies.
+// Checks the arguments, then generates the program. The program of a single rank is a copy.
 Result<Program> generate(const Algorithm& algorithm, const Problem& problem, const Shape& shape,
                          int rank);
 

@@ -1,5 +1,6 @@
 #include "collectives/schedule/all_reduce.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "collectives/schedule/stages.h"
@@ -7,19 +8,20 @@
 namespace dunlin::collective::all_reduce {
 namespace {
 
-// Scratch that rounding up to whole cache lines may cost, per place that is handed out.
+// Elements of scratch that aligning a place to a cache line may take.
 constexpr std::size_t kRounding = 64;
 
 std::size_t fixed_for(int places) {
   return kRounding * static_cast<std::size_t>(places + 1);
 }
 
-Team everybody(const Problem& problem, int rank) {
+Team all_ranks(const Problem& problem, int rank) {
   return {0, 1, problem.size, rank};
 }
 
-// Folds a team of any size to a power of two: of the first pairs, the odd one hands its vector to
-// the even one before, and is handed the result after.
+// Reduces the number of ranks that exchange data to a power of two. The first ranks form pairs. The
+// odd rank of a pair sends its vector to the even one in the constructor, which then acts for both.
+// unfold() sends the result back.
 class Fold {
  public:
   Fold(ProgramBuilder& builder, const Problem& problem, Range range)
@@ -47,7 +49,7 @@ class Fold {
   bool takes_part() const { return index_ != kSelf; }
   int index() const { return index_; }
   int rank(int index) const { return index < folded_ ? 2 * index : index + folded_; }
-  // Our vector before the first exchange.
+  // This rank's vector before the first exchange.
   Place own(std::size_t offset) const {
     if (!is_in_pair_) return input_at(offset);
     return {sum_.buffer, sum_.offset + offset - range_.begin, kSelf};
@@ -82,7 +84,7 @@ Program direct(const Problem& problem, const Shape& shape, int rank) {
                    std::vector<Place> inputs;
                    for (std::size_t i = 0; i < size; ++i)
                      inputs.push_back(builder.scratch(slice.count));
-                   const Team team = everybody(problem, rank);
+                   const Team team = all_ranks(problem, rank);
                    const Place slot = inputs[static_cast<std::size_t>(rank)];
                    for (int i = 1; i < team.size(); ++i) {
                      const int peer = team.rank(team.wrapped(rank + i));
@@ -93,7 +95,7 @@ Program direct(const Problem& problem, const Shape& shape, int rank) {
                      const int peer = team.rank(team.wrapped(rank - i));
                      builder.wait(peer, inputs[static_cast<std::size_t>(peer)], slice.count);
                    }
-                   builder.drain();  // the output may be the input, which is being sent
+                   builder.drain();  // the output may be the input, which puts still read
                    const Place sum = output_at(slice.begin);
                    builder.reduce(inputs, {&sum, 1}, slice.count, true);
                  });
@@ -102,7 +104,7 @@ Program direct(const Problem& problem, const Shape& shape, int rank) {
 
 Program shared(const Problem& problem, const Shape&, int rank) {
   ProgramBuilder builder(rank, problem.size);
-  const Team team = everybody(problem, rank);
+  const Team team = all_ranks(problem, rank);
   signal_all(builder, team);
   const Range part = part_of({0, problem.count}, problem.size, rank);
   std::vector<Place> inputs;
@@ -123,18 +125,18 @@ Program recursive_doubling(const Problem& problem, const Shape& shape, int rank)
   for_each_slice(
       builder, {0, problem.count}, per_element, fixed_for(2 * levels + 2), shape, [&](Range slice) {
         Fold fold(builder, problem, slice);
-        // What is sent must stay as it is until the partner has it: each level sums elsewhere.
+        // The peer still reads what was put, so each level writes its sum to another place.
         Place sum = fold.own(slice.begin);
         for (int bit = 1; bit < fold.size(); bit *= 2) {
           const Place received = builder.scratch(slice.count);
           const Place next =
               2 * bit < fold.size() ? builder.scratch(slice.count) : output_at(slice.begin);
           if (!fold.takes_part()) continue;
-          const int partner = fold.rank(fold.index() ^ bit);
-          builder.put(sum, partner, received, slice.count);
-          builder.wait(partner, received, slice.count);
+          const int peer = fold.rank(fold.index() ^ bit);
+          builder.put(sum, peer, received, slice.count);
+          builder.wait(peer, received, slice.count);
           const bool is_last = 2 * bit >= fold.size();
-          if (is_last) builder.drain();  // the output may be the input, which is being sent
+          if (is_last) builder.drain();  // the output may be the input, which puts still read
           const Place inputs[] = {sum, received};
           builder.reduce(inputs, {&next, 1}, slice.count, is_last);
           sum = next;
@@ -150,7 +152,7 @@ Program halving_doubling(const Problem& problem, const Shape& shape, int rank) {
   for_each_slice(builder, {0, problem.count}, 4, 8 * fixed_for(2 * levels_of(problem.size)), shape,
                  [&](Range slice) {
                    Fold fold(builder, problem, slice);
-                   // Halving: each level keeps the half that our index's bit says, and sums it up.
+                   // Halving: each level sums and keeps one half, which a bit of our index selects.
                    std::vector<Range> kept{slice};
                    Range longest = slice;
                    Place own = fold.own(slice.begin);
@@ -164,26 +166,26 @@ Program halving_doubling(const Problem& problem, const Shape& shape, int rank) {
                      const Range whole = kept.back();
                      const Range ours = halves_of(whole, is_upper);
                      const Range theirs = halves_of(whole, !is_upper);
-                     const int partner = fold.rank(fold.index() ^ bit);
+                     const int peer = fold.rank(fold.index() ^ bit);
                      const auto at = [&](const Range& range) {
                        return Place{own.buffer, own.offset + range.begin - whole.begin, kSelf};
                      };
-                     builder.put(at(theirs), partner, received, theirs.count);
-                     builder.wait(partner, received, ours.count);
+                     builder.put(at(theirs), peer, received, theirs.count);
+                     builder.wait(peer, received, ours.count);
                      const Place sum = is_last ? output_at(ours.begin) : scratch_sum;
                      const Place inputs[] = {at(ours), received};
                      builder.reduce(inputs, {&sum, 1}, ours.count, is_last);
                      own = sum;
                      kept.push_back(ours);
                    }
-                   // Doubling: the same way back.
+                   // Doubling: the same exchanges in reverse order.
                    for (int bit = fold.size() / 2; bit >= 1 && fold.takes_part(); bit /= 2) {
                      const Range ours = kept.back();
                      kept.pop_back();
                      const Range theirs = halves_of(kept.back(), (fold.index() & bit) == 0);
-                     const int partner = fold.rank(fold.index() ^ bit);
-                     builder.put(output_at(ours.begin), partner, output_at(ours.begin), ours.count);
-                     builder.wait(partner, output_at(theirs.begin), theirs.count);
+                     const int peer = fold.rank(fold.index() ^ bit);
+                     builder.put(output_at(ours.begin), peer, output_at(ours.begin), ours.count);
+                     builder.wait(peer, output_at(theirs.begin), theirs.count);
                    }
                    fold.unfold();
                  });
@@ -192,7 +194,7 @@ Program halving_doubling(const Problem& problem, const Shape& shape, int rank) {
 
 Program tree(const Problem& problem, const Shape& shape, int rank) {
   ProgramBuilder builder(rank, problem.size);
-  const Tree tree{everybody(problem, rank), 0};
+  const Tree tree{all_ranks(problem, rank), 0};
   const int levels = levels_of(problem.size);
   for_each_slice(builder, {0, problem.count}, static_cast<std::size_t>(levels) + 1,
                  fixed_for(levels + 1), shape, [&](Range slice) {
@@ -207,7 +209,7 @@ Program ring(const Problem& problem, const Shape& shape, int rank) {
   ProgramBuilder builder(rank, problem.size);
   for_each_slice(builder, {0, problem.count}, 1, 2 * fixed_for(problem.size), shape,
                  [&](Range slice) {
-                   ring_all_reduce(builder, everybody(problem, rank), slice, BufferKind::kInput,
+                   ring_all_reduce(builder, all_ranks(problem, rank), slice, BufferKind::kInput,
                                    shape.segment, true);
                  });
   return builder.take();
@@ -215,7 +217,7 @@ Program ring(const Problem& problem, const Shape& shape, int rank) {
 
 namespace {
 
-// All-reduce within each group, then what `among_leaders` does, then broadcast within each group.
+// All-reduce within each group, then `among_leaders`, then broadcast within each group.
 template <typename AmongLeaders>
 Program by_groups(const Problem& problem, const Shape& shape, int rank,
                   AmongLeaders&& among_leaders) {
@@ -226,8 +228,8 @@ Program by_groups(const Problem& problem, const Shape& shape, int rank,
   for_each_slice(builder, {0, problem.count}, 3, 8 * fixed_for(problem.size), shape,
                  [&](Range slice) {
                    BufferKind from = BufferKind::kInput;
-                   // Groups may differ in size, and so in what they take: the leaders' scratch
-                   // comes first.
+                   // Groups of different sizes take different amounts of scratch, but the leaders'
+                   // places must be equal on all leaders: take them first.
                    const Place leaders_scratch =
                        builder.scratch(2 * slice.count + fixed_for(4 * problem.size));
                    if (team.size() > 1) {
@@ -235,7 +237,7 @@ Program by_groups(const Problem& problem, const Shape& shape, int rank,
                      from = BufferKind::kOutput;
                    }
                    if (is_last_stage) return;
-                   // The group's sums are about to be overwritten: they must have left.
+                   // The next stage overwrites the group's sums, so their puts must have completed.
                    if (team.size() > 1) builder.drain();
                    if (groups.is_leader(rank)) {
                      builder.rewind_scratch(leaders_scratch);
@@ -247,7 +249,8 @@ Program by_groups(const Problem& problem, const Shape& shape, int rank,
   return builder.take();
 }
 
-// Reduce-scatter along `across`, what `within` does with the part, all-gather along `across`.
+// Reduce-scatter along `across`, then `within` with this rank's part, then all-gather along
+// `across`.
 template <typename Within>
 void around(ProgramBuilder& builder, const Team& across, Range range, BufferKind from,
             std::size_t segment, bool finishes, Within&& within) {
@@ -260,7 +263,7 @@ void around(ProgramBuilder& builder, const Team& across, Range range, BufferKind
   if (across.size() > 1) RingAllGather(builder, across, split, segment).run();
 }
 
-// The place of an index in a grid, row by row: the teams of its row and of its column.
+// The teams of a row and of a column of a grid that is numbered row by row.
 struct Cross {
   Team row;
   Team column;
@@ -270,6 +273,80 @@ Cross cross_of(const Grid& grid, int index) {
   const int c = index % grid.columns;
   return {{r * grid.columns, 1, grid.columns, c}, {c, grid.columns, grid.rows, r}};
 }
+
+// Runs the steps of independent stages in turn: step 0 of each, then step 1 of each, and so on.
+template <typename Stage>
+void interleave(std::vector<Stage>& stages) {
+  int longest = 0;
+  for (const Stage& stage : stages) longest = std::max(longest, stage.steps());
+  for (int s = 0; s < longest; ++s) {
+    for (Stage& stage : stages) {
+      if (s < stage.steps()) stage.step(s);
+    }
+  }
+}
+
+// All-reduce of one slice over a grid. One half of the slice is reduced along the rows and then
+// along the columns, the other half along the columns and then along the rows, both at the same
+// time.
+class Mesh {
+ public:
+  Mesh(ProgramBuilder& builder, const Cross& cross, Range slice, std::size_t segment)
+      : builder_(builder),
+        segment_(segment),
+        halves_{Half(part_of(slice, 2, 0), cross.row, cross.column),
+                Half(part_of(slice, 2, 1), cross.column, cross.row)} {}
+
+  void run() {
+    reduce_scatter(kOuter);
+    reduce_scatter(kInner);
+    all_gather(kInner);
+    all_gather(kOuter);
+  }
+
+ private:
+  // The outer level divides a half among the first team; the inner level divides this rank's part
+  // of it among the second team.
+  enum Level { kOuter, kInner };
+  struct Half {
+    Half(Range range, const Team& first, const Team& second)
+        : teams{first, second},
+          splits{Split::parts(range, first.size()),
+                 Split::parts(part_of(range, first.size(), first.index()), second.size())} {}
+
+    Team teams[2];    // by level
+    Split splits[2];  // by level
+    BufferKind from = BufferKind::kInput;
+  };
+
+  void reduce_scatter(Level level) {
+    std::vector<RingReduceScatter> stages;
+    for (Half& half : halves_) {
+      const Team& team = half.teams[level];
+      if (team.size() == 1) continue;
+      const std::size_t longest = half.splits[kOuter].longest();
+      // Inner parts differ in length between the ranks of a team, but their slots must not.
+      const std::size_t slot = level == kOuter ? longest : longest_part(longest, team.size());
+      const bool finishes = level == kInner || half.teams[kInner].size() == 1;
+      stages.emplace_back(builder_, team, half.splits[level], half.from, segment_, finishes, slot);
+      half.from = BufferKind::kOutput;
+    }
+    interleave(stages);
+  }
+
+  void all_gather(Level level) {
+    std::vector<RingAllGather> stages;
+    for (const Half& half : halves_) {
+      const Team& team = half.teams[level];
+      if (team.size() > 1) stages.emplace_back(builder_, team, half.splits[level], segment_);
+    }
+    interleave(stages);
+  }
+
+  ProgramBuilder& builder_;
+  std::size_t segment_;
+  Half halves_[2];
+};
 
 }  // namespace
 
@@ -302,60 +379,8 @@ Program mesh(const Problem& problem, const Shape& shape, int rank) {
   ProgramBuilder builder(rank, problem.size);
   const Grid grid = shape.grid.rows > 0 ? shape.grid : Grid::squarest(problem.size);
   const Cross cross = cross_of(grid, rank);
-  for_each_slice(
-      builder, {0, problem.count}, 2, 8 * fixed_for(problem.size), shape, [&](Range slice) {
-        // One half goes along the rows first, the other along the columns: both at the same time.
-        struct Half {
-          Team first;
-          Team second;
-          Split outer;
-          Split inner;
-          BufferKind from = BufferKind::kInput;
-        };
-        std::vector<Half> halves;
-        for (int i = 0; i < 2; ++i) {
-          const Team& first = i == 0 ? cross.row : cross.column;
-          const Team& second = i == 0 ? cross.column : cross.row;
-          const Split outer = Split::parts(part_of(slice, 2, i), first.size());
-          halves.push_back(
-              {first, second, outer, Split::parts(outer.part(first.index()), second.size())});
-        }
-        const auto interleave = [](auto& stages, int steps) {
-          for (int s = 0; s < steps; ++s) {
-            for (auto& [stage, length] : stages) {
-              if (s < length) stage.step(s);
-            }
-          }
-        };
-        const int longest = std::max(grid.rows, grid.columns);
-        for (const bool is_outer : {true, false}) {
-          std::vector<std::pair<RingReduceScatter, int>> stages;
-          for (Half& half : halves) {
-            const Team& team = is_outer ? half.first : half.second;
-            // The inner parts differ in length along the other half's teams, their slots must not.
-            const std::size_t slot =
-                is_outer ? half.outer.longest() : longest_part(half.outer.longest(), team.size());
-            const bool finishes = !is_outer || half.second.size() == 1;
-            if (team.size() == 1) continue;
-            stages.emplace_back(RingReduceScatter(builder, team, is_outer ? half.outer : half.inner,
-                                                  half.from, shape.segment, finishes, slot),
-                                team.size());
-            half.from = BufferKind::kOutput;
-          }
-          interleave(stages, longest);
-        }
-        for (const bool is_outer : {false, true}) {
-          std::vector<std::pair<RingAllGather, int>> stages;
-          for (Half& half : halves) {
-            const Team& team = is_outer ? half.first : half.second;
-            if (team.size() == 1) continue;
-            stages.emplace_back(
-                RingAllGather(builder, team, is_outer ? half.outer : half.inner, shape.segment),
-                team.size());
-          }
-          interleave(stages, longest);
-        }
-      });
+  for_each_slice(builder, {0, problem.count}, 2, 8 * fixed_for(problem.size), shape,
+                 [&](Range slice) { Mesh(builder, cross, slice, shape.segment).run(); });
   return builder.take();
 }
 
@@ -366,7 +391,7 @@ Program two_d_tga(const Problem& problem, const Shape& shape, int rank) {
       problem, shape, rank, [&](ProgramBuilder& builder, Range slice, BufferKind from) {
         const int leader = groups.group_of(rank);
         const std::span<const int> leaders = groups.leaders();
-        // The ranks of our row and of our column of leaders.
+        // The leaders in this leader's row and in its column.
         std::vector<int> row;
         std::vector<int> column;
         for (int i = 0; i < grid.columns; ++i)

@@ -1,4 +1,4 @@
-// The all-reduce family (schedule/algorithm.h lists them with what they are for).
+// The generators of the all-reduce algorithms. algorithm.cc lists their names and purposes.
 #pragma once
 
 #include "collectives/schedule/algorithm.h"

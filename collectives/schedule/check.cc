@@ -15,14 +15,14 @@ namespace {
 using RankSet = std::uint64_t;  // kMostCheckedRanks
 using VectorClock = std::vector<std::uint32_t>;
 
-// Where an operand is, with aliases resolved.
+// The position of an operand. Input and output that share memory have the same position.
 struct Location {
   int rank = 0;
   BufferKind buffer = BufferKind::kInput;
   std::size_t offset = 0;
 };
 
-// A stretch of memory holds, at its i-th element, the sum of element `element + i` over `ranks`.
+// A stretch of memory. Its i-th element holds the sum of element `element + i` over `ranks`.
 struct Content {
   std::size_t count = 0;
   std::size_t element = 0;
@@ -30,7 +30,7 @@ struct Content {
   bool is_finished = false;
 };
 
-// What is in a buffer: stretches by where they begin. Gaps were never written.
+// The contents of a buffer: stretches by their first element. Gaps were never written.
 class Memory {
  public:
   void write(std::size_t begin, const Content& content) {
@@ -41,7 +41,7 @@ class Memory {
     stretches_.emplace(begin, content);
   }
 
-  // The stretches in [begin, begin + count), cut to it; nothing if there is a gap.
+  // Returns the stretches in [begin, begin + count), cut to that range. Empty if there is a gap.
   std::optional<std::vector<Content>> read(std::size_t begin, std::size_t count) {
     std::vector<Content> found;
     if (count == 0) return found;
@@ -58,7 +58,7 @@ class Memory {
   }
 
  private:
-  // Makes a stretch that reaches over `at` two.
+  // Splits a stretch that contains `at` in two.
   void cut(std::size_t at) {
     auto after = stretches_.upper_bound(at);
     if (after == stretches_.begin()) return;
@@ -74,7 +74,7 @@ class Memory {
   std::map<std::size_t, Content> stretches_;
 };
 
-// Of a step to memory, from the step `begin` on until one of `ends`.
+// An access to memory, from the step `begin` until one of the steps `ends`.
 struct Access {
   std::size_t from = 0;
   std::size_t to = 0;
@@ -120,7 +120,7 @@ class Checker {
     Location at{rank, buffer, offset};
     if (!in_place_ || buffer == BufferKind::kScratch) return at;
     const std::size_t shift = problem_.in_place_offset(rank);
-    // The smaller of the two lies within the other.
+    // The smaller buffer lies within the larger one.
     if (problem_.collective == Collective::kReduceScatter) {
       if (buffer == BufferKind::kOutput) at = {rank, BufferKind::kInput, offset + shift};
     } else if (buffer == BufferKind::kInput) {
@@ -153,11 +153,11 @@ class Checker {
                              : operand.buffer == BufferKind::kOutput ? problem_.output_count()
                                                                      : program(owner).scratch;
     if (operand.offset > size || count > size - operand.offset)
-      return wrong(id, "beyond the end of a buffer");
+      return wrong(id, "accesses memory beyond the end of a buffer");
     return Status::ok();
   }
 
-  // Whether `id` knows that `rank` has come to its step `index`.
+  // True if `rank` is known to have reached its step `index` when `id` runs.
   bool knows(const StepId& id, int rank, std::size_t index) const {
     const auto& clocks = clocks_[static_cast<std::size_t>(id.rank)];
     return clocks[id.index][static_cast<std::size_t>(rank)] > index;
@@ -174,11 +174,11 @@ class Checker {
     clocks.push_back(std::move(clock));
   }
 
-  // A peer's memory may be touched once it has entered; its scratch also before.
+  // Input and output of a peer may be accessed once it has entered; its scratch at any time.
   Status check_entry(const StepId& id, const Location& at) {
     if (at.rank == id.rank || knows(id, at.rank, 0)) return Status::ok();
     if (at.buffer != BufferKind::kScratch)
-      return wrong(id, "touches a peer's buffer before the peer is known to have entered");
+      return wrong(id, "accesses a peer's buffer before the peer is known to have entered");
     properties_.is_polite = false;
     return Status::ok();
   }
@@ -217,13 +217,13 @@ class Checker {
     const Location to = resolve(id.rank, program(id.rank).target(step));
     DUNLIN_TRY(check_entry(id, to));
     auto found = memory(from).read(from.offset, step.count);
-    if (!found) return wrong(id, "sends what was never written");
+    if (!found) return wrong(id, "sends memory that was never written");
     std::size_t at = to.offset;
     for (const Content& content : *found) {
       memory(to).write(at, content);
       at += content.count;
     }
-    // Both end when the receiver has waited; the reading also with a drain.
+    // Both accesses end when the receiver has waited. The read access also ends with a drain.
     record(from, step.count, false, id).ends.clear();
     record(to, step.count, true, id).ends.clear();
     const std::size_t read = index(from.rank, from.buffer);
@@ -241,14 +241,14 @@ class Checker {
     const Location landed = resolve(sent.rank, program(sent.rank).target(put));
     if (put.count != step.count || expected.buffer != landed.buffer ||
         expected.offset != landed.offset || expected.rank != landed.rank) {
-      return wrong(id, "waits for other bytes than those that come");
+      return wrong(id, "expects other bytes than the message brings");
     }
     const auto landing = in_flight_.extract({sent.rank, sent.index});
     for (const auto& [at, access] : landing.mapped()) accesses_[at][access].ends.push_back(id);
     return Status::ok();
   }
 
-  // In place there is nothing to be done then, and the executor doesn't.
+  // In place, this copy does nothing, and the executor skips it.
   bool copies_to_itself(const StepId& id, const Step& step) const {
     if (step.inputs != 1 || step.targets != 1 || step.finishes) return false;
     const Location from = resolve(id.rank, program(id.rank).input(step));
@@ -259,13 +259,13 @@ class Checker {
   Status reduce(const StepId& id, const Step& step) {
     const Program& own = program(id.rank);
     if (copies_to_itself(id, step)) return Status::ok();
-    // Stretch by stretch, cut where any input is.
+    // Process stretch by stretch; a boundary in any input is a boundary of the result.
     std::vector<std::vector<Content>> inputs;
     for (const Operand& operand : own.inputs(step)) {
       const Location from = resolve(id.rank, operand);
       DUNLIN_TRY(check_entry(id, from));
       auto found = memory(from).read(from.offset, step.count);
-      if (!found) return wrong(id, "reads what was never written");
+      if (!found) return wrong(id, "reads memory that was never written");
       inputs.push_back(std::move(*found));
       record(from, step.count, false, id);
     }
@@ -305,7 +305,7 @@ class Checker {
     return Status::ok();
   }
 
-  // What has to be in the output of `rank` at block `block`.
+  // What the output of `rank` has to hold in block `block`.
   Content expected(int rank, int block) const {
     const RankSet all = problem_.size == 64 ? ~RankSet{0} : (RankSet{1} << problem_.size) - 1;
     const std::size_t own = static_cast<std::size_t>(rank) * problem_.count;
@@ -349,7 +349,10 @@ class Checker {
       }
       if (!has_result && !in_place_) {
         for (const Access& access : accesses_[index(rank, BufferKind::kOutput)]) {
-          if (access.is_write) return wrong(access.begin, "writes to an output that is nobody's");
+          if (access.is_write)
+            return wrong(access.begin,
+                         "writes to the output of a rank that gets "
+                         "no result");
         }
       }
     }
@@ -372,10 +375,10 @@ class Checker {
           const Access& b = accesses[j];
           if (b.from >= a.to) break;
           if (!a.is_write && !b.is_write) continue;
-          // A reduce may write where it reads, element for element.
+          // A reduce may write to its input, element by element.
           if (is_same(a.begin, b.begin) && a.from == b.from && a.is_write != b.is_write) continue;
           if (is_over_before(a, b) || is_over_before(b, a)) continue;
-          return wrong(a.begin, fmt::format("nothing orders it against {}",
+          return wrong(a.begin, fmt::format("is not ordered against {}",
                                             describe(program(b.begin.rank), b.begin.index)));
         }
       }
@@ -398,10 +401,10 @@ class Checker {
   bool in_place_;
   Walk walk_;
   std::vector<Memory> memories_;                  // by rank and buffer
-  std::vector<std::vector<Access>> accesses_;     // the same
+  std::vector<std::vector<Access>> accesses_;     // by rank and buffer
   std::vector<std::vector<VectorClock>> clocks_;  // by rank and step
   using AccessId = std::pair<std::size_t, std::size_t>;
-  std::vector<std::vector<AccessId>> undrained_;  // reads of puts, by rank
+  std::vector<std::vector<AccessId>> undrained_;  // by rank: the reads of its puts
   std::map<std::pair<int, std::size_t>, std::array<AccessId, 2>> in_flight_;
   CheckedProperties properties_{true, true};
 };
@@ -413,8 +416,8 @@ Result<CheckedProperties> check(const Problem& problem, std::span<const Program>
   if (problem.size > kMostCheckedRanks ||
       programs.size() != static_cast<std::size_t>(problem.size)) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("{} programs for {} ranks, of at most {}", programs.size(),
-                              problem.size, kMostCheckedRanks));
+                  fmt::format("{} programs for {} ranks; there must be one per rank, at most {}",
+                              programs.size(), problem.size, kMostCheckedRanks));
   }
   return Checker(problem, programs, in_place).run();
 }

@@ -3,11 +3,11 @@
 namespace dunlin::collective {
 namespace {
 
-// Up to here, one hop counts for more than the bytes that it moves; on one host, where the
-// alternative is two signals, for less long.
+// Below this size one hop costs more than the bytes that it moves. The limit is lower on one host,
+// where the alternative costs two signals.
 constexpr std::size_t kDirectBytes = 4096;
 constexpr std::size_t kDirectMappedBytes = 2048;
-// Sums of everybody's bytes at everybody: beyond so many ranks that is too much.
+// With `direct`, every rank sums the data of all ranks. That is too much work for more ranks.
 constexpr int kDirectRanks = 16;
 constexpr std::size_t kHalvingBytes = std::size_t{256} << 10;
 
@@ -33,8 +33,8 @@ std::string_view name_for(const Problem& problem, std::size_t bytes, bool is_all
     case Collective::kBroadcast:
       return "tree";
     case Collective::kBarrier:
-      // On one host signals are stores, which cost less than a second hop; and where ranks share
-      // cores, everybody comes out in the first turn that he gets after the last one has come.
+      // On one host a signal is a store, which costs less than a second hop. If ranks share cores,
+      // a rank completes in its first time slice after the last rank has entered.
       return is_all_mapped && problem.size <= kDirectRanks ? "direct" : "dissemination";
   }
   return "";

@@ -10,12 +10,12 @@
 namespace dunlin::collective {
 namespace {
 
-// One message of `bytes`, from its sending to its arrival.
+// The time of one message of `bytes`, from its departure to its arrival.
 double hop(const LinkCost& link, double bytes) {
   return link.alpha + link.beta * bytes;
 }
 
-// N - 1 steps of reduce-scatter, N - 1 of all-gather.
+// Reduce-scatter in N - 1 steps, all-gather in N - 1 steps.
 double ring(int size, double bytes, const LinkCost& link, double gamma) {
   const double part = bytes / size;
   return (size - 1) * (2 * hop(link, part) + gamma * part);
@@ -26,14 +26,14 @@ double torus(const Grid& grid, double bytes, const LinkCost& link, double gamma)
          ring(grid.rows, bytes / grid.columns, link, gamma);
 }
 
-// The largest power of two below `size`, which is at least 2: the size of the root's other
-// subtrees, and itself.
+// The largest power of two below `size`, which is at least 2. It is the number of ranks in the
+// root's other subtrees and the root itself.
 int lower_half(int size) {
   return static_cast<int>(std::bit_floor(static_cast<unsigned>(size - 1)));
 }
 
-// The root puts to its deepest subtree first. That one holds what is beyond the lower half; the
-// lower half's nearest leaf is the last one that the root serves.
+// The root puts to its deepest subtree first, which holds the ranks beyond the lower half. The last
+// rank that the root serves is the nearest leaf of the lower half.
 double broadcast(int size, double bytes, const LinkCost& link) {
   if (size == 1) return 0;
   const int half = lower_half(size);
@@ -55,7 +55,7 @@ double tree_reduce_time(int size, double bytes, const LinkCost& link, double gam
 struct Folded {
   int size;     // a power of two
   int extra;    // pairs of ranks that act as one
-  double fold;  // until the pairs have summed
+  double fold;  // time until the pairs have summed
   int levels;
 };
 Folded fold(const ClosedFormCase& of) {
@@ -70,8 +70,8 @@ double recursive_doubling(const ClosedFormCase& of) {
   const double all = folded.levels * (of.between.beta + of.gamma) * of.bytes;
   double latency = folded.levels * of.between.alpha;
   if (folded.extra > 0) {
-    // A pair's sum crosses all levels to a rank that ends there, or as many as lead to another
-    // pair, whose other rank is still to be told.
+    // The sum of a pair crosses all levels to a rank that ends there. Or it crosses as many levels
+    // as lead to another pair, which then has to hand it to its second rank.
     const int crossed = std::bit_width(static_cast<unsigned>(folded.extra - 1));
     latency = std::max(latency, crossed * of.between.alpha + hop(of.between, of.bytes));
   }
@@ -86,21 +86,21 @@ double halving_doubling(const ClosedFormCase& of) {
          (2 * of.between.beta + of.gamma) * moved + unfold;
 }
 
-// Rings in the groups, what takes `among_leaders`, broadcasts in the groups.
+// Rings in the groups, then `among_leaders`, then broadcasts in the groups.
 double by_groups(const ClosedFormCase& of, double among_leaders) {
   const int members = (of.ranks + of.groups - 1) / of.groups;
   const double rings = ring(members, of.bytes, of.within, of.gamma);
   if (of.groups == 1) return rings;
   if (members == 1) return among_leaders;
-  // Members say that they are ready for the broadcast when their ring ends.
+  // Members signal that they are ready for the broadcast when their ring ends.
   return rings + std::max(among_leaders, of.within.alpha) + broadcast(members, of.bytes, of.within);
 }
 
 Result<Grid> grid_of(const ClosedFormCase& of, int nodes) {
   if (of.grid.rows <= 0) return Grid::squarest(nodes);
   if (of.grid.rows * of.grid.columns == nodes) return of.grid;
-  return Status(Code::kInvalidArgument,
-                fmt::format("a grid of {} x {} for {}", of.grid.rows, of.grid.columns, nodes));
+  return Status(Code::kInvalidArgument, fmt::format("a grid of {} x {} does not fit {} nodes",
+                                                    of.grid.rows, of.grid.columns, nodes));
 }
 
 }  // namespace
@@ -108,7 +108,7 @@ Result<Grid> grid_of(const ClosedFormCase& of, int nodes) {
 Result<double> closed_form(std::string_view algorithm, const ClosedFormCase& of) {
   if (of.ranks < 1 || of.groups < 1 || of.groups > of.ranks) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("{} groups of {} ranks", of.groups, of.ranks));
+                  fmt::format("{} ranks cannot form {} groups", of.ranks, of.groups));
   }
   const LinkCost& link = of.between;
   const double bytes = of.bytes;
@@ -131,7 +131,7 @@ Result<double> closed_form(std::string_view algorithm, const ClosedFormCase& of)
   if (algorithm == "direct") return link.alpha + (of.ranks - 1) * (link.beta + of.gamma) * bytes;
   if (algorithm == "shared")
     return 2 * link.alpha + (of.ranks - 1) * (2 * link.beta + of.gamma) * bytes / of.ranks;
-  return Status(Code::kNotFound, fmt::format("no formula for '{}'", algorithm));
+  return Status(Code::kNotFound, fmt::format("there is no formula for '{}'", algorithm));
 }
 
 }  // namespace dunlin::collective

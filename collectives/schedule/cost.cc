@@ -36,7 +36,7 @@ class Predictor {
     const std::size_t link = model_.class_of ? model_.class_of(from, to) : 0;
     if (link < model_.links.size()) return link;
     return Status(Code::kInvalidArgument, fmt::format("the link from rank {} to {} is of class {}, "
-                                                      "of {} that there are",
+                                                      "but the model has {} classes",
                                                       from, to, link, model_.links.size()));
   }
 
@@ -76,13 +76,13 @@ class Predictor {
         break;
       }
       case StepKind::kDrain:
-        break;  // a put's input is free when the put has left
+        break;  // the put's input is free as soon as its last byte has left
     }
     times.push_back(time);
     return Status::ok();
   }
 
-  // What a reduce reads and writes in peers' mapped memory crosses their links.
+  // Accesses of a reduce to peers' mapped memory cross the links to those peers.
   Result<double> move_over_links(const Program& program, const Step& step) {
     double seconds = 0;
     const std::uint64_t bytes = step.count * element_;
@@ -151,7 +151,7 @@ Result<CostReport> predict(std::span<const Program> programs, std::size_t elemen
   for (const LinkCost& link : model.links)
     is_valid = is_valid && is_cost(link.alpha) && is_cost(link.beta);
   if (!is_valid)
-    return Status(Code::kInvalidArgument, "a cost model needs links, and costs from 0 on");
+    return Status(Code::kInvalidArgument, "a cost model needs links, and no cost may be negative");
   return Predictor(programs, element, model).run();
 }
 

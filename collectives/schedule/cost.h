@@ -1,5 +1,5 @@
-// The cost model: how long a schedule takes where messages cost alpha + beta * bytes and reducing
-// costs gamma * bytes. README.md has the rules and what follows from them.
+// The cost model: predicts how long a schedule takes if a message costs alpha + beta * bytes and a
+// reduction costs gamma * bytes. README.md states the rules and their consequences.
 #pragma once
 
 #include <cstddef>
@@ -15,22 +15,22 @@
 
 namespace dunlin::collective {
 
-// Of a class of links: those within a host, say, or those between hosts.
+// The cost of one class of links, for example those within a host or those between hosts.
 struct LinkCost {
-  double alpha = 0;  // seconds from a message's last byte at the sender until the receiver has it
+  double alpha = 0;  // seconds from the departure of a message's last byte until its arrival
   double beta = 0;   // seconds per byte: 1 / bandwidth
 };
 
 struct CostModel {
   std::vector<LinkCost> links;  // by class
-  // Which class the link from one rank to another is of; called from one thread, often. Empty: all
-  // are of class 0.
+  // Returns the class of the link from one rank to another. Called often, from one thread. Empty:
+  // all links are of class 0.
   std::function<std::size_t(int from, int to)> class_of;
-  // Seconds per byte that a rank adds to another, or copies: the rank's own, whatever its links.
+  // Seconds per byte that a rank adds to another byte, or copies.
   double gamma = 0;
 
   static CostModel uniform(const LinkCost& link, double gamma);
-  // Class 0 within a group of ranks, class 1 between groups. The grouping is copied.
+  // Links within a group of ranks are of class 0, links between groups of class 1. Copies `groups`.
   static CostModel grouped(const Grouping& groups, const LinkCost& within, const LinkCost& between,
                            double gamma);
   const LinkCost& link(int from, int to) const {
@@ -38,12 +38,12 @@ struct CostModel {
   }
 };
 
-// When a step ended; it began when the rank's step before ended.
+// When a step ended. It began when the previous step of its rank ended.
 struct StepTime {
   double end = 0;                  // seconds
-  std::int32_t sender = kSelf;     // of waits: whose message, and which step of the sender's
-  std::uint32_t sender_index = 0;  // put it or signalled
-  bool is_late = false;            // of waits: the rank was there before the message
+  std::int32_t sender = kSelf;     // waits only: the rank whose message arrived, and the index of
+  std::uint32_t sender_index = 0;  // the step that sent it
+  bool is_late = false;            // waits only: the rank had to wait for the message
 };
 
 struct LinkUse {
@@ -53,12 +53,12 @@ struct LinkUse {
 };
 
 struct CostReport {
-  double seconds = 0;  // until the last rank's end; all begin at 0
+  double seconds = 0;  // when the last rank ended; all begin at 0
   std::vector<double> rank_seconds;
   std::vector<LinkUse> links;       // by class
-  std::uint64_t reduced_bytes = 0;  // that gamma was paid for, at all ranks together
-  // What the end waited for: each step begins when the one before it ended, or, after a message,
-  // when that arrived. From time 0 to `seconds`.
+  std::uint64_t reduced_bytes = 0;  // bytes that cost gamma, summed over all ranks
+  // The steps that determined `seconds`, from time 0 on. Each begins when the one before it ended
+  // or, after a message, when the message arrived.
   std::vector<StepId> critical_path;
   std::vector<std::vector<StepTime>> times;  // by rank and step
 
@@ -70,8 +70,9 @@ struct CostReport {
   }
 };
 
-// programs[r] is rank r's; elements are `element` bytes. kCorrupted when the schedule doesn't come
-// to an end; kInvalidArgument for a model with negative costs or a class that it hasn't.
+// programs[r] is the program of rank r. `element`: bytes per element. Returns kCorrupted if the
+// schedule does not come to an end, and kInvalidArgument for a model with negative costs or with a
+// class of links that it does not define.
 Result<CostReport> predict(std::span<const Program> programs, std::size_t element,
                            const CostModel& model);
 

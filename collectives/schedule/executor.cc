@@ -17,7 +17,7 @@ using transport::RemoteSlice;
 
 namespace {
 
-// Beyond this share of the last-level cache, what is written is gone before it is read again.
+// Targets larger than this share of the last-level cache are evicted before they are read again.
 constexpr std::size_t kCacheShare = 2;
 constexpr std::size_t kUsualCache = std::size_t{16} << 20;
 
@@ -27,6 +27,21 @@ std::size_t streaming_bytes() {
 }
 
 }  // namespace
+
+// Whether the peer has stored another notification since `sequence` was read, so that the other
+// fields may be that one's.
+static bool has_changed(const NotifyCell& cell, std::uint64_t sequence) {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return cell.sequence.load(std::memory_order_relaxed) != sequence;
+}
+
+std::optional<std::uint64_t> probed_signature(const NotifyCell& cell, const Numbering& numbering) {
+  const std::uint64_t sequence = cell.sequence.load(std::memory_order_acquire);
+  const bool is_now = numbering.is_this_round(sequence) && cell.length == numbering.probe_length();
+  if (!numbering.is_probe(sequence) || !is_now) return std::nullopt;
+  const std::uint64_t signature = cell.tag;
+  return has_changed(cell, sequence) ? std::nullopt : std::optional(signature);
+}
 
 KernelCompute::KernelCompute() : streaming_bytes_(streaming_bytes()) {}
 
@@ -52,9 +67,10 @@ void Executor::make_room(const Program& program) {
 
 Status Executor::start(const ExecutorBinding& binding) {
   if (is_running_ || !is_quiet())
-    return {Code::kInvalidArgument, "a program is started before the one before has ended"};
+    return {Code::kInvalidArgument, "the previous program has not ended"};
   binding_ = binding;
   make_room(*binding.program);
+  mismatch_.reset();
   at_ = 0;
   is_running_ = true;
   return Status::ok();
@@ -127,10 +143,11 @@ Status Executor::put(const Step& step) {
   const std::size_t bytes = step.count * binding_.element;
   Notification notification;
   notification.id = way.theirs;
-  notification.sequence = way.sent + 1;
-  // The cell of a single put stays as it is until the peer has read it. Others can tell nothing.
+  notification.sequence = binding_.numbering.message(way.sent + 1);
+  notification.tag = binding_.signature;
+  // The cell of a single put does not change until the peer has read it; only such a cell can carry
+  // the bytes.
   const bool is_only = binding_.program->puts_once[static_cast<std::size_t>(step.peer)];
-  if (is_only) notification.tag = binding_.signature;
   const Operand& from = binding_.program->input(step);
   if (is_only && bytes <= transport::kInlineBytes) {
     notification.inline_data = {own(from), bytes};
@@ -155,7 +172,8 @@ Status Executor::signal(const Step& step) {
   ExecutorPeer::Way& way = peer(step).ways[static_cast<std::size_t>(Stream::kControl)];
   Notification notification;
   notification.id = way.theirs;
-  notification.sequence = way.sent + 1;
+  notification.sequence = binding_.numbering.message(way.sent + 1);
+  notification.tag = binding_.signature;
   DUNLIN_TRY(way.lane->notify(notification, nullptr));
   ++way.sent;
   return Status::ok();
@@ -165,25 +183,59 @@ Status Executor::wait(const Step& step) {
   ExecutorPeer& from = peer(step);
   ExecutorPeer::Way& way = from.ways[static_cast<std::size_t>(step.stream)];
   const NotifyCell& cell = board_.cell(way.ours);
-  // Acquire: pairs with the publication; what was put before is visible.
-  if (cell.sequence.load(std::memory_order_acquire) <= way.taken) return Status::busy();
-  if (step.stream == Stream::kData &&
-      binding_.program->hears_once[static_cast<std::size_t>(step.peer)])
-    DUNLIN_TRY(take_content(step, cell));
+  // Acquire: pairs with the release store of the notification. Earlier puts are then visible.
+  const std::uint64_t sequence = cell.sequence.load(std::memory_order_acquire);
+  if (binding_.numbering.count_of(sequence) <= way.taken) return Status::busy();
+  DUNLIN_TRY(check_sender(step, cell, sequence));
+  if (step.stream == Stream::kData && cell.inline_size != 0 &&
+      binding_.program->receives_once[static_cast<std::size_t>(step.peer)]) {
+    transport::copy_inline(own(binding_.program->target(step)), cell.inline_data, cell.inline_size);
+  }
   ++way.taken;
   return Status::ok();
 }
 
-Status Executor::take_content(const Step& step, const NotifyCell& cell) const {
-  if (cell.tag != binding_.signature) {
-    return Status(Code::kInvalidArgument,
-                  "the peer is in another collective: all ranks have to make the same calls in the "
-                  "same order, with the same counts, types, algorithms and places in memory")
-        .with_peer(peer(step).rank);
+Status Executor::check_sender(const Step& step, const transport::NotifyCell& cell,
+                              std::uint64_t sequence) {
+  const Numbering& numbering = binding_.numbering;
+  const ExecutorPeer& from = peer(step);
+  const std::uint64_t signature = cell.tag;
+  if (numbering.is_this_round(sequence) && signature == binding_.signature) return Status::ok();
+  if (has_changed(cell, sequence)) return Status::busy();  // look again
+  if (!numbering.is_this_round(sequence) && step.stream == Stream::kControl) {
+    // The peer is in a later program, whose notification has overwritten the signature. It has
+    // completed this one, so its call matched those that it heard from. What remains to check is
+    // that it has sent all messages of this program.
+    const std::uint64_t all = from.ways[static_cast<std::size_t>(Stream::kControl)].taken +
+                              messages_left(step) + (numbering.is_probe(sequence) ? 0 : 1);
+    if (numbering.count_of(sequence) >= all) return Status::ok();
   }
-  if (cell.inline_size != 0) {
-    transport::copy_inline(own(binding_.program->target(step)), cell.inline_data, cell.inline_size);
-  }
+  mismatch_ = Mismatch{from.rank, signature};
+  return Status(Code::kInvalidArgument, "the peer executes another call").with_peer(from.rank);
+}
+
+std::uint64_t Executor::messages_left(const Step& step) const {
+  const std::vector<Step>& steps = binding_.program->steps;
+  return static_cast<std::uint64_t>(std::count_if(
+      steps.begin() + static_cast<std::ptrdiff_t>(at_), steps.end(), [&](const Step& each) {
+        return each.kind == StepKind::kWait && each.peer == step.peer && each.stream == step.stream;
+      }));
+}
+
+Status Executor::probe() {
+  const std::vector<Step>& steps = binding_.program->steps;
+  if (!is_running_ || at_ >= steps.size() || steps[at_].peer == kSelf) return Status::ok();
+  ExecutorPeer& to = peer(steps[at_]);
+  const ExecutorPeer::Way& way = to.ways[static_cast<std::size_t>(Stream::kControl)];
+  const Numbering& numbering = binding_.numbering;
+  if (to.probed == numbering.round + 1) return Status::ok();
+  Notification notification;
+  notification.id = way.theirs;
+  notification.sequence = numbering.message(way.sent) | numbering.probe_bit();
+  notification.tag = binding_.signature;
+  notification.length = numbering.probe_length();
+  DUNLIN_TRY(way.lane->notify(notification, nullptr));
+  to.probed = numbering.round + 1;
   return Status::ok();
 }
 

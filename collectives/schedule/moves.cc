@@ -5,7 +5,7 @@
 namespace dunlin::collective::moves {
 namespace {
 
-Team everybody(const Problem& problem, int rank) {
+Team all_ranks(const Problem& problem, int rank) {
   return {0, 1, problem.size, rank};
 }
 
@@ -13,30 +13,31 @@ std::size_t at_block(const Problem& problem, int block, std::size_t offset = 0) 
   return static_cast<std::size_t>(block) * problem.count + offset;
 }
 
-// The same place in the input of every rank, in their order.
+// The same position in the input of every rank, in the order of the ranks.
 std::vector<Place> every_input(const Problem& problem, std::size_t offset) {
   std::vector<Place> places;
   for (int rank = 0; rank < problem.size; ++rank) places.push_back(input_at(offset, rank));
   return places;
 }
 
-// What `body` does to mapped memory, between the entry of all and the end of all.
+// Runs `body`, which accesses mapped memory, after all ranks have entered; then waits until all
+// ranks have finished.
 template <typename Body>
 Program shared(const Problem& problem, int rank, Body&& body) {
   ProgramBuilder builder(rank, problem.size);
-  signal_all(builder, everybody(problem, rank));
+  signal_all(builder, all_ranks(problem, rank));
   body(builder);
-  signal_all(builder, everybody(problem, rank));
+  signal_all(builder, all_ranks(problem, rank));
   return builder.take();
 }
 
-constexpr std::size_t kRounding = 64;  // of a place in scratch
+constexpr std::size_t kRounding = 64;  // elements that aligning a place in scratch may take
 
 }  // namespace
 
 Program reduce_tree(const Problem& problem, const Shape& shape, int rank) {
   ProgramBuilder builder(rank, problem.size);
-  const Tree tree{everybody(problem, rank), problem.root};
+  const Tree tree{all_ranks(problem, rank), problem.root};
   const auto places = static_cast<std::size_t>(levels_of(problem.size)) + 1;
   for_each_slice(builder, {0, problem.count}, places, kRounding * (places + 1), shape,
                  [&](Range slice) {
@@ -48,7 +49,7 @@ Program reduce_tree(const Problem& problem, const Shape& shape, int rank) {
 Program broadcast_tree(const Problem& problem, const Shape& shape, int rank) {
   ProgramBuilder builder(rank, problem.size);
   if (rank == problem.root) builder.copy(input_at(0), output_at(0), problem.count);
-  tree_broadcast(builder, {everybody(problem, rank), problem.root}, {0, problem.count},
+  tree_broadcast(builder, {all_ranks(problem, rank), problem.root}, {0, problem.count},
                  shape.segment, true);
   return builder.take();
 }
@@ -57,7 +58,7 @@ Program reduce_scatter_ring(const Problem& problem, const Shape& shape, int rank
   ProgramBuilder builder(rank, problem.size);
   const auto size = static_cast<std::size_t>(problem.size);
   for_each_slice(builder, {0, problem.count}, size, 2 * kRounding * size, shape, [&](Range slice) {
-    RingReduceScatter stage(builder, everybody(problem, rank),
+    RingReduceScatter stage(builder, all_ranks(problem, rank),
                             Split::blocks(slice, problem.count, problem.size), BufferKind::kInput,
                             shape.segment, true);
     stage.set_result(output_at(slice.begin));
@@ -69,7 +70,7 @@ Program reduce_scatter_ring(const Problem& problem, const Shape& shape, int rank
 Program reduce_scatter_direct(const Problem& problem, const Shape& shape, int rank) {
   ProgramBuilder builder(rank, problem.size);
   const auto size = static_cast<std::size_t>(problem.size);
-  const Team team = everybody(problem, rank);
+  const Team team = all_ranks(problem, rank);
   for_each_slice(builder, {0, problem.count}, size, 2 * kRounding * size, shape, [&](Range slice) {
     std::vector<Place> inputs;
     for (std::size_t i = 0; i < size; ++i) inputs.push_back(builder.scratch(slice.count));
@@ -91,9 +92,9 @@ Program reduce_scatter_direct(const Problem& problem, const Shape& shape, int ra
 
 Program all_gather_ring(const Problem& problem, const Shape& shape, int rank) {
   ProgramBuilder builder(rank, problem.size);
-  const Team team = everybody(problem, rank);
+  const Team team = all_ranks(problem, rank);
   builder.copy(input_at(0), output_at(at_block(problem, rank)), problem.count);
-  // The predecessor may write to our output from now on.
+  // From now on the predecessor may write to this rank's output.
   builder.signal(team.previous());
   builder.wait_signal(team.next());
   RingAllGather(builder, team, Split::blocks({0, problem.count}, problem.count, problem.size),
@@ -105,7 +106,7 @@ Program all_gather_ring(const Problem& problem, const Shape& shape, int rank) {
 Program all_gather_direct(const Problem& problem, const Shape& shape, int rank) {
   ProgramBuilder builder(rank, problem.size);
   const auto size = static_cast<std::size_t>(problem.size);
-  const Team team = everybody(problem, rank);
+  const Team team = all_ranks(problem, rank);
   builder.copy(input_at(0), output_at(at_block(problem, rank)), problem.count);
   for_each_slice(builder, {0, problem.count}, size, 2 * kRounding * size, shape, [&](Range slice) {
     std::vector<Place> slots;
@@ -126,8 +127,8 @@ Program all_gather_direct(const Problem& problem, const Shape& shape, int rank) 
 
 Program all_to_all_pairwise(const Problem& problem, const Shape& shape, int rank) {
   ProgramBuilder builder(rank, problem.size);
-  const Team team = everybody(problem, rank);
-  // Whoever writes to us may do so from now on.
+  const Team team = all_ranks(problem, rank);
+  // From now on the peers may write to this rank's output.
   for (int i = 1; i < team.size(); ++i) builder.signal(team.rank(team.wrapped(rank - i)));
   builder.copy(input_at(at_block(problem, rank)), output_at(at_block(problem, rank)),
                problem.count);
@@ -150,13 +151,13 @@ Program all_to_all_pairwise(const Problem& problem, const Shape& shape, int rank
 
 Program barrier_direct(const Problem& problem, const Shape&, int rank) {
   ProgramBuilder builder(rank, problem.size);
-  signal_all(builder, everybody(problem, rank));
+  signal_all(builder, all_ranks(problem, rank));
   return builder.take();
 }
 
 Program barrier_dissemination(const Problem& problem, const Shape&, int rank) {
   ProgramBuilder builder(rank, problem.size);
-  const Team team = everybody(problem, rank);
+  const Team team = all_ranks(problem, rank);
   for (int distance = 1; distance < team.size(); distance *= 2) {
     builder.signal(team.rank(team.wrapped(rank + distance)));
     builder.wait_signal(team.rank(team.wrapped(rank - distance)));

@@ -1,4 +1,4 @@
-// The collectives beside all-reduce.
+// The generators of all collectives except all-reduce.
 #pragma once
 
 #include "collectives/schedule/algorithm.h"
@@ -15,7 +15,7 @@ Program all_to_all_pairwise(const Problem& problem, const Shape& shape, int rank
 Program barrier_direct(const Problem& problem, const Shape& shape, int rank);
 Program barrier_dissemination(const Problem& problem, const Shape& shape, int rank);
 
-// Straight from and into the peers' mapped memory.
+// These access the peers' mapped memory directly.
 Program reduce_shared(const Problem& problem, const Shape& shape, int rank);
 Program broadcast_shared(const Problem& problem, const Shape& shape, int rank);
 Program reduce_scatter_shared(const Problem& problem, const Shape& shape, int rank);

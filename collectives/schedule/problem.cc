@@ -28,7 +28,7 @@ Result<Collective> parse_collective(std::string_view name) {
   for (const Collective collective : kAllCollectives) {
     if (name == to_string(collective)) return collective;
   }
-  return Status(Code::kInvalidArgument, fmt::format("'{}' is no collective", name));
+  return Status(Code::kInvalidArgument, fmt::format("'{}' is not a collective", name));
 }
 
 std::size_t Problem::input_count() const {

@@ -1,4 +1,4 @@
-// What a collective operation has to achieve, whatever algorithm does it.
+// Problem: what a collective operation has to compute, independent of the algorithm.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace dunlin::collective {
 
-// With P ranks and n = Problem::count; element e of rank r's input is in(r)[e].
+// P is the number of ranks, n is Problem::count, and in(r)[e] is element e of rank r's input.
 enum class Collective : std::uint8_t {
   kAllReduce,      // in: n, out: n         out[e] = sum over r of in(r)[e]
-  kReduce,         // in: n, out: n         the same at the root; other ranks' output is untouched
+  kReduce,         // in: n, out: n         the same on the root; other ranks' output is not written
   kBroadcast,      // in: n, out: n         out[e] = in(root)[e]
   kReduceScatter,  // in: P * n, out: n     out(r)[e] = sum over s of in(s)[r * n + e]
   kAllGather,      // in: n, out: P * n     out[r * n + e] = in(r)[e]
@@ -34,13 +34,13 @@ struct Problem {
 
   std::size_t input_count() const;  // elements of each rank's input
   std::size_t output_count() const;
-  // Combines elements, as opposed to moving them only.
+  // True if the collective combines elements, false if it only moves them.
   bool reduces() const;
   bool is_rooted() const {
     return collective == Collective::kReduce || collective == Collective::kBroadcast;
   }
-  // Where rank `rank`'s input lies in its output (or its output in its input) when both share
-  // memory: NCCL's convention, also MPI's. kAllToAll has none.
+  // Offset of rank `rank`'s input in its output, or of its output in its input, when both share
+  // memory. NCCL and MPI use the same convention. Not for kAllToAll, which cannot run in place.
   std::size_t in_place_offset(int rank) const;
 };
 

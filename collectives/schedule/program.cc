@@ -6,12 +6,12 @@
 namespace dunlin::collective {
 namespace {
 
-// Parts that begin at multiples of this don't share cache lines, whatever the element's size.
+// Parts that begin at multiples of this many elements do not share cache lines, for any type.
 constexpr std::size_t kGrain = 64;
-// With fewer elements per part, equal parts matter more.
+// If parts are shorter than this, equal lengths matter more.
 constexpr std::size_t kGrainsPerPart = 4;
 
-// Looked through before the hash table.
+// Number of peers that are searched before the hash table is used.
 constexpr std::size_t kFirstPeers = 4;
 
 std::size_t boundary(const Range& whole, std::size_t parts, std::size_t i) {
@@ -125,8 +125,8 @@ Program ProgramBuilder::take() {
       ++waits[static_cast<std::size_t>(step.peer)];
   }
   for (const int count : puts) program_.puts_once.push_back(count == 1);
-  for (const int count : waits) program_.hears_once.push_back(count == 1);
-  // Programs are kept.
+  for (const int count : waits) program_.receives_once.push_back(count == 1);
+  // Plans keep programs, so give back the memory that is left over.
   program_.steps.shrink_to_fit();
   program_.all_operands.shrink_to_fit();
   return std::move(program_);
@@ -138,7 +138,7 @@ Operand ProgramBuilder::operand(const Place& place) {
 }
 
 std::int32_t ProgramBuilder::index_of(int rank) {
-  // The neighbours in a ring are asked for over and over.
+  // The neighbors in a ring are looked up again and again.
   const std::size_t first = std::min(program_.peers.size(), kFirstPeers);
   for (std::size_t i = 0; i < first; ++i) {
     if (program_.peers[i] == rank) return static_cast<std::int32_t>(i);

@@ -1,16 +1,16 @@
-// Program: what one rank does in a collective, as data. The programs of all ranks together are a
-// schedule.
+// Program: the steps of one rank in a collective, as data. The programs of all ranks together form
+// a schedule.
 //
-// A program is carried out in order. Its steps put bytes to peers and announce them, signal peers
-// without bytes, wait for what peers announce, and reduce or copy within memory that this process
-// can touch. Between two ranks there are two streams in each direction, as there are two lanes:
-// data (puts) and control (signals). On a stream messages are counted: the n-th wait of the
-// receiver is for the n-th message of the sender. A put's bytes are there when its message was
-// waited for; a signal says nothing about puts.
+// The steps of a program run in order. They put bytes to peers and announce them, signal peers
+// without bytes, wait for the announcements of peers, and reduce or copy within memory that this
+// process can access. There are two streams in each direction between two ranks, one per lane: the
+// data stream carries puts, the control stream carries signals. The n-th wait of a receiver on a
+// stream is for the n-th message of the sender. The bytes of a put have arrived once the receiver
+// has waited for its message. A signal says nothing about puts.
 //
-// So a schedule is a Kahn process network: what every rank computes, and whether it comes to an
-// end, does not depend on timing, only on the programs. Reading memory in one piece of program
-// while a message may still change it is the one thing that this does not exclude; check.h does.
+// A schedule is therefore a Kahn process network: neither the results of a rank nor whether it
+// comes to an end depend on timing. One thing is not excluded: a step may read memory that a
+// message still changes. The checker (check.h) excludes it.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,8 @@
 
 namespace dunlin::collective {
 
-// Of a rank. Scratch is memory of the executor; what it holds before and after has no meaning.
+// The buffers of a rank. Scratch belongs to the executor; its contents are undefined before and
+// after a program.
 enum class BufferKind : std::uint8_t { kInput, kOutput, kScratch };
 inline constexpr std::size_t kBufferKinds = 3;
 
@@ -29,16 +30,16 @@ enum class Stream : std::uint8_t { kData, kControl };
 inline constexpr std::size_t kStreams = 2;
 
 enum class StepKind : std::uint8_t {
-  kPut,     // one input of this rank, to one target at the peer; announced on the data stream
-  kSignal,  // a message without bytes, on the control stream
-  kWait,    // for the next message of the peer on `stream`; target: where a put's bytes land
-  kReduce,  // targets = the sum over the inputs, in their order; one input: a copy
-  kDrain,   // until this rank's puts so far have released their inputs
+  kPut,     // puts one operand of this rank to the peer, and announces it on the data stream
+  kSignal,  // sends a message without bytes on the control stream
+  kWait,    // waits for the peer's next message on `stream`; its target is where a put's bytes land
+  kReduce,  // writes the reduction of all inputs, in their order, to all targets; one input: a copy
+  kDrain,   // waits until this rank's puts so far have released their inputs
 };
 
 inline constexpr std::int32_t kSelf = -1;
 
-// Where elements start. With a peer other than kSelf, in the peer's buffer of that kind.
+// The first element of an input or target. `peer` other than kSelf: in that peer's buffer.
 struct Operand {
   std::uint64_t offset = 0;   // in elements
   std::int32_t peer = kSelf;  // index into Program::peers
@@ -48,9 +49,9 @@ struct Operand {
 struct Step {
   StepKind kind = StepKind::kSignal;
   Stream stream = Stream::kData;
-  bool finishes = false;       // kReduce: the result is final: an average is divided now
-  std::int32_t peer = kSelf;   // whom to put to, to signal, to wait for; index into Program::peers
-  std::uint32_t operands = 0;  // the first of its operands: inputs, then targets
+  bool finishes = false;       // kReduce: the result is final, so an average is divided now
+  std::int32_t peer = kSelf;   // receiver or sender of the message; index into Program::peers
+  std::uint32_t operands = 0;  // index of the first operand; inputs come before targets
   std::uint16_t inputs = 0;
   std::uint16_t targets = 0;
   std::uint64_t count = 0;  // elements of each operand
@@ -59,14 +60,14 @@ struct Step {
 struct Program {
   int rank = 0;
   int size = 1;
-  std::size_t scratch = 0;  // elements that this rank has to have
-  std::vector<int> peers;   // ranks that it has to do with
-  // By peer: a single put goes there; a single one comes from there. Such a one may carry its bytes
-  // within its notification, as no later one can overwrite it.
+  std::size_t scratch = 0;  // elements of scratch that this rank needs
+  std::vector<int> peers;   // ranks that it communicates with
+  // By peer: the program puts to the peer exactly once, or receives exactly one put from it. Such a
+  // message may carry its bytes inside the notification, because no later one overwrites the cell.
   std::vector<bool> puts_once;
-  std::vector<bool> hears_once;
+  std::vector<bool> receives_once;
   std::vector<Step> steps;
-  std::size_t most_operands = 0;  // inputs or targets of any step
+  std::size_t most_operands = 0;  // largest number of inputs or of targets of a step
   std::vector<Operand> all_operands;
 
   std::span<const Operand> inputs(const Step& step) const {
@@ -79,26 +80,27 @@ struct Program {
   const Operand& target(const Step& step) const {
     return all_operands[step.operands + step.inputs];
   }
-  // Touches peers' memory by itself: all of them have to be mapped here.
+  // True if a step accesses a peer's memory directly, which then has to be mapped here.
   bool needs_mapped_peers() const;
 };
 
-// Elements [begin, begin + count).
+// The elements [begin, begin + count).
 struct Range {
   std::size_t begin = 0;
   std::size_t count = 0;
   std::size_t end() const { return begin + count; }
 };
-// The i-th of `parts` parts of nearly the same size, in whole cache lines where there are many
-// elements.
+// Divides `whole` into `parts` of nearly the same size and returns the i-th. If there are enough
+// elements, parts begin on cache lines.
 Range part_of(Range whole, int parts, int i);
-// None of the parts of `count` elements is longer.
+// Upper bound on the length of such a part, for `count` elements.
 std::size_t longest_part(std::size_t count, int parts);
-// The i-th stretch of at most `length`, and how many there are (at least one, which may be empty).
+// Divides `whole` into segments of at most `length` elements and returns the i-th.
 Range segment_of(Range whole, std::size_t length, std::size_t i);
+// The number of such segments: at least one, which may be empty.
 std::size_t segments_of(Range whole, std::size_t length);
 
-// A place in the memory of a rank.
+// A position in a buffer of a rank. kSelf: the rank whose program is generated.
 struct Place {
   BufferKind buffer = BufferKind::kInput;
   std::size_t offset = 0;
@@ -118,10 +120,10 @@ class ProgramBuilder {
   int rank() const { return program_.rank; }
   int size() const { return program_.size; }
 
-  // `to`: at the rank `peer`.
+  // Puts `count` elements to `to` on the rank `peer`.
   void put(Place from, int peer, Place to, std::size_t count);
   void signal(int peer);
-  // For a put of `count` elements whose bytes land at `at`.
+  // Waits for a put of `count` elements whose bytes arrive at `at`.
   void wait(int peer, Place at, std::size_t count);
   void wait_signal(int peer);
   void reduce(std::span<const Place> inputs, std::span<const Place> targets, std::size_t count,
@@ -129,13 +131,13 @@ class ProgramBuilder {
   void copy(Place from, Place to, std::size_t count);
   void drain();
 
-  // `count` elements of scratch, not used before in this slice. Who puts there has to know the
-  // place: the same sequence of calls on all ranks gives the same places.
+  // Hands out `count` elements of scratch that this slice has not used yet. A sender has to know
+  // the position in the receiver's scratch: all ranks must make the same sequence of calls.
   Place scratch(std::size_t count);
-  // What was handed out from `place` on may be handed out again.
+  // Allows scratch() to hand out everything from `place` on again.
   void rewind_scratch(Place place) { next_scratch_ = place.offset; }
-  // For long operations in slices, one after the other: the scratch of the slice before last, of at
-  // most `capacity` elements, is used again from now on.
+  // Begins the next slice of a long operation. From now on scratch() hands out the memory of the
+  // slice before the last one again. A slice uses at most `capacity` elements.
   void begin_slice(std::size_t capacity);
 
   Program take();

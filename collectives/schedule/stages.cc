@@ -22,8 +22,8 @@ RingReduceScatter::RingReduceScatter(ProgramBuilder& builder, const Team& team, 
   for (int s = 0; s + 1 < team_.size(); ++s) received_.push_back(builder_.scratch(slot));
 }
 
-// What is sent in step s - 1 comes from our predecessor, which is one part behind: it is what we
-// send, with our own contribution, in step s.
+// The part that arrives in step s - 1 comes from the predecessor. Together with this rank's own
+// contribution it is what this rank sends in step s.
 void RingReduceScatter::step(int s) {
   const std::size_t segments = segments_of(sent(s), segment_);
   for (std::size_t i = 0; i < segments; ++i) segment(s, i);
@@ -92,7 +92,7 @@ void tree_reduce(ProgramBuilder& builder, const Tree& tree, Range range, BufferK
                  std::size_t segment, bool finishes, bool asks) {
   const std::vector<int> children = tree.children();
   const int parent = tree.parent();
-  // A slot per level, whether this rank has a child there or not: places are the same on all ranks.
+  // One slot per level, whether or not this rank has a child there: places are equal on all ranks.
   std::vector<Place> received;
   for (int level = 0; level < levels_of(tree.team.size()); ++level)
     received.push_back(builder.scratch(range.count));
@@ -101,7 +101,7 @@ void tree_reduce(ProgramBuilder& builder, const Tree& tree, Range range, BufferK
     for (const int child : children) builder.signal(child);
     if (parent != kSelf) builder.wait_signal(parent);
   }
-  // We are the child of our parent at the level of our lowest bit.
+  // This rank is its parent's child at the level of its lowest bit.
   std::size_t level = 0;
   while (parent != kSelf && (tree.relative() >> level & 1) == 0) ++level;
   for (std::size_t i = 0; i < segments_of(range, segment); ++i) {
@@ -156,8 +156,8 @@ void for_each_slice(ProgramBuilder& builder, Range whole, std::size_t per_elemen
     return;
   }
   const std::size_t half = shape.scratch / 2;
-  // Shorter ones would make endless programs: rather more scratch than there is, which is found
-  // out.
+  // Slices must not become so short that programs grow without bound. With too little scratch, the
+  // program takes more than the shape allows, which its user detects.
   const std::size_t longest =
       std::max(kShortestSlice, half > fixed ? (half - fixed) / per_element : 0);
   for (std::size_t i = 0; i < segments_of(whole, longest); ++i) {

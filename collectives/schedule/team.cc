@@ -8,11 +8,12 @@ namespace dunlin::collective {
 
 Result<Grouping> Grouping::even(int size, int groups) {
   if (groups < 1 || groups > size) {
-    return Status(Code::kInvalidArgument, fmt::format("{} groups of {} ranks", groups, size));
+    return Status(Code::kInvalidArgument,
+                  fmt::format("{} ranks cannot form {} groups", size, groups));
   }
   std::vector<int> group_of(static_cast<std::size_t>(size));
   for (std::size_t rank = 0; rank < group_of.size(); ++rank) {
-    // The first size % groups groups have a member more.
+    // The first size % groups groups have one member more.
     const auto shorter = static_cast<std::size_t>(size / groups);
     const auto longer = static_cast<std::size_t>(size % groups);
     const std::size_t boundary = longer * (shorter + 1);
@@ -24,7 +25,7 @@ Result<Grouping> Grouping::even(int size, int groups) {
 
 Grouping Grouping::of(std::span<const int> group_of) {
   Grouping grouping;
-  std::map<int, int> number_of;  // groups are numbered by their lowest ranks
+  std::map<int, int> number_of;  // groups are numbered in the order of their lowest ranks
   std::vector<std::vector<int>> groups;
   for (std::size_t rank = 0; rank < group_of.size(); ++rank) {
     const auto [found, is_new] =

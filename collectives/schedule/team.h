@@ -1,4 +1,4 @@
-// Teams: the ranks that a stage of a collective runs among, and how ranks are divided into them.
+// Teams: the ranks that take part in a stage of a collective, and how ranks are divided into them.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace dunlin::collective {
 
-// Some ranks in an order, with our place among them: first, first + stride, ..., or a list, which
-// has to outlive the team.
+// Some ranks in an order, with this rank's index among them. The ranks are either first,
+// first + stride, ..., or a list, which must outlive the team.
 class Team {
  public:
   Team(int first, int stride, int size, int index)
@@ -19,7 +19,7 @@ class Team {
       : ranks_(ranks.data()), size_(static_cast<int>(ranks.size())), index_(index) {}
 
   int size() const { return size_; }
-  int index() const { return index_; }  // ours
+  int index() const { return index_; }  // of this rank
   int rank(int index) const { return ranks_ ? ranks_[index] : first_ + index * stride_; }
   int wrapped(int index) const { return (index % size_ + size_) % size_; }
   int next() const { return rank(wrapped(index_ + 1)); }
@@ -33,14 +33,14 @@ class Team {
   int index_;
 };
 
-// A partition of the ranks. A group's leader is its lowest rank (2D-TGA, section 3). Ranks of a
-// group are ascending.
+// A partition of the ranks into groups. A group's leader is its lowest rank (2D-TGA, section 3).
+// The ranks of a group are in ascending order.
 class Grouping {
  public:
-  // `groups` groups of neighbouring ranks, as equal in size as can be. kInvalidArgument unless
-  // 1 <= groups <= size.
+  // Makes `groups` groups of consecutive ranks, as equal in size as possible. Returns
+  // kInvalidArgument unless 1 <= groups <= size.
   static Result<Grouping> even(int size, int groups);
-  // group_of[r]: any number that stands for the group of rank r (its host, say).
+  // Ranks with the same number form a group; group_of[r] is the number of rank r (its host's, say).
   static Grouping of(std::span<const int> group_of);
 
   int groups() const { return static_cast<int>(begins_.size()) - 1; }
@@ -49,9 +49,9 @@ class Grouping {
   std::span<const int> members(int group) const;
   int leader(int group) const { return members(group).front(); }
   bool is_leader(int rank) const { return leader(group_of(rank)) == rank; }
-  // Of the members of rank's group.
+  // The members of rank's group as a team.
   Team team_of(int rank) const;
-  // The leaders in the order of their groups; `rank` is one of them.
+  // The leaders in the order of their groups.
   std::span<const int> leaders() const { return leaders_; }
 
  private:
@@ -62,7 +62,7 @@ class Grouping {
   std::vector<int> leaders_;
 };
 
-// rows * columns = size, as square as can be, rows <= columns.
+// rows * columns == size, rows <= columns. squarest() makes the difference of the two smallest.
 struct Grid {
   int rows = 1;
   int columns = 1;

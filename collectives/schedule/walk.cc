@@ -57,12 +57,12 @@ void Walk::send(const StepId& id, const Step& step) {
   const auto peer = static_cast<std::size_t>(step.peer);
   const auto rank = static_cast<std::size_t>(id.rank);
   const std::int32_t index = index_at_peer_[rank][peer];
-  if (index < 0) return;  // check_end() can't see it: but such a peer has no wait for it either
+  if (index < 0) return;  // check_end() reports a peer that does not know this rank
   const int to = programs_[rank].peers[peer];
   Inbox* const box =
       inbox(to, index, step.kind == StepKind::kPut ? Stream::kData : Stream::kControl);
   box->messages.push_back(id);
-  // Whoever waits for another message stops there again.
+  // A rank that waits for another message stops at its wait again.
   if (box->messages.size() == box->taken + 1) ready_.push_back(to);
 }
 
@@ -74,20 +74,20 @@ const StepId* Walk::take(int rank, const Step& step) {
 Status Walk::check_end() const {
   for (std::size_t rank = 0; rank < programs_.size(); ++rank) {
     if (at_[rank] < programs_[rank].steps.size()) {
-      return {Code::kCorrupted, fmt::format("nobody sends what is waited for in {}",
+      return {Code::kCorrupted, fmt::format("no rank sends the message that is expected in {}",
                                             describe(programs_[rank], at_[rank]))};
     }
     for (const std::int32_t index : index_at_peer_[rank]) {
       if (index < 0) {
         return {Code::kCorrupted,
-                fmt::format("rank {} has to do with a rank that knows nothing of it", rank)};
+                fmt::format("rank {} has a peer that does not list it as a peer", rank)};
       }
     }
     for (const Inbox& box : inboxes_[rank]) {
       if (box.taken == box.messages.size()) continue;
       const StepId& left = box.messages[box.taken];
       return {Code::kCorrupted,
-              fmt::format("rank {} never waits for what is sent in {}", rank,
+              fmt::format("rank {} never waits for the message that is sent in {}", rank,
                           describe(programs_[static_cast<std::size_t>(left.rank)], left.index))};
     }
   }

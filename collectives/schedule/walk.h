@@ -1,5 +1,5 @@
-// One run through the programs of all ranks. As a schedule is a Kahn process network (program.h),
-// what one order of steps finds out holds for all orders.
+// Walk: one run through the programs of all ranks. Because a schedule is a Kahn process network
+// (program.h), the findings for one order of steps hold for all orders.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace dunlin::collective {
 
-// A step of a rank.
+// A step, by its rank and its index in that rank's program.
 struct StepId {
   int rank = 0;
   std::size_t index = 0;
@@ -22,10 +22,10 @@ class Walk {
  public:
   explicit Walk(std::span<const Program> programs);
 
-  // Calls visit(StepId, const StepId* sent) for every step, in an order in which they can happen;
-  // `sent`: for waits the step whose message they take. `visit` returns a Status; the first that
-  // isn't ok ends the walk. kCorrupted when ranks wait for messages that nobody sends, or when
-  // messages are left over; the text names a step.
+  // Calls visit(StepId, const StepId* sent) for every step, in a possible order. `sent` is the step
+  // whose message a wait receives, and null for other steps. `visit` returns a Status; the first
+  // error ends the walk. Returns kCorrupted, with the name of a step, if a rank waits for a message
+  // that no rank sends, or if a message is never received.
   template <typename Visit>
   Status run(Visit&& visit) {
     for (std::size_t rank = 0; rank < programs_.size(); ++rank)
@@ -71,7 +71,7 @@ class Walk {
   std::span<const Program> programs_;
   std::vector<std::size_t> at_;
   std::vector<std::vector<Inbox>> inboxes_;  // by rank, by peer's index and stream
-  // Under which index each rank's peer knows it; -1: not at all.
+  // The index under which each rank's peer knows that rank; -1: the peer does not know it.
   std::vector<std::vector<std::int32_t>> index_at_peer_;
   std::vector<int> ready_;
 };

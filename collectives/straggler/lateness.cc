@@ -28,7 +28,7 @@ Status Lateness::check(const LatenessOptions& options) {
 Lateness::Lateness(const LatenessOptions& options) : options_(options) {
   if (options.mode != LatenessMode::kFixed) return;
   longest_step_ = scaled(options.alpha, options.step);
-  patience_ = *longest_step_ + options.transfer;
+  timeout_ = *longest_step_ + options.transfer;
 }
 
 void Lateness::record_step(Duration step) {
@@ -48,7 +48,7 @@ void Lateness::update() {
   if (steps_.recorded() >= kMinimum)
     longest_step_ = std::max(options_.floor, scaled(options_.alpha, step));
   if (steps_.recorded() >= kMinimum && gaps_.recorded() >= kMinimum) {
-    patience_ =
+    timeout_ =
         std::max(options_.floor, gaps_.typical(kDeviations) + scaled(options_.alpha - 1, step));
   }
 }

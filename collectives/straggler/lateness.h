@@ -1,25 +1,28 @@
 // Lateness: when a step of the straggler-aware ring counts as late (Zhang et al., "Communication
 // Optimization Technology of Distributed Machine Learning Network", 2024, section 2.2).
 //
-// With T the usual time of a step (receive, reduce, send) and T_trans that of a transfer, a rank is
-// late when its step took longer than alpha * T, and its successor waits for it for
-// alpha * T + T_trans. Fixed: T and T_trans are given. Adaptive: a rank learns T from its own steps
-// and T + T_trans from the gaps between what comes from its predecessor, each as median + k * MAD,
-// so that no clocks need to agree; it waits for (T + T_trans) + (alpha - 1) * T. Until enough was
-// seen nobody is late. Owner thread only.
+// Let T be the usual time of a step (receive, reduce, send) and T_trans that of a transfer. A rank
+// is late when its step took longer than alpha * T. Its successor waits for it for
+// alpha * T + T_trans.
+//   - Fixed mode: T and T_trans are given.
+//   - Adaptive mode: a rank learns T from its own steps, and T + T_trans from the gaps between the
+//     messages of its predecessor, each as median + k * MAD. It waits for
+//     (T + T_trans) + (alpha - 1) * T. No clocks have to agree. No rank counts as late before
+//     enough steps and gaps were recorded.
+// Owner thread only.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
-#include "collectives/recent_times.h"
+#include "collectives/waiting/recent_times.h"
 #include "runtime/clock.h"
 #include "runtime/status.h"
 
 namespace dunlin::collective {
 
 enum class LatenessMode : std::uint8_t {
-  kNever,  // nobody is ever late: the plain ring
+  kNever,  // no rank is ever late: the plain ring
   kFixed,
   kAdaptive,
 };
@@ -29,8 +32,8 @@ struct LatenessOptions {
   double alpha = 2.0;   // above 1
   Duration step{};      // T, if fixed
   Duration transfer{};  // T_trans, if fixed
-  // Adaptive only: nothing shorter counts as late. Where ranks share cores a step may lose the core
-  // at any time, and to be sent around for that costs more messages than it gains.
+  // Adaptive mode only: a shorter step never counts as late. A step may lose its core at any time
+  // when ranks share cores, and sending past a rank for that costs more messages than it saves.
   Duration floor = std::chrono::microseconds(50);
 };
 
@@ -41,22 +44,23 @@ class Lateness {
   explicit Lateness(const LatenessOptions& options);
 
   bool is_late(Duration step) const { return longest_step_ && step > *longest_step_; }
-  // How long to wait for a predecessor; nothing: for ever.
-  std::optional<Duration> patience() const { return patience_; }
+  // How long to wait for the predecessor; nullopt: without a limit.
+  std::optional<Duration> timeout() const { return timeout_; }
 
   void record_step(Duration step);
-  // From one message that was waited for to the next.
+  // Records the time between two messages of the predecessor.
   void record_gap(Duration gap);
 
  private:
-  static constexpr std::size_t kMinimum = 16;  // of each, before anybody counts as late
+  static constexpr std::size_t kMinimum =
+      16;  // steps and gaps to record before a rank counts as late
   static constexpr int kDeviations = 3;
 
   void update();
 
   LatenessOptions options_;
   std::optional<Duration> longest_step_;
-  std::optional<Duration> patience_;
+  std::optional<Duration> timeout_;
   RecentTimes steps_;
   RecentTimes gaps_;
 };

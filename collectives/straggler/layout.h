@@ -1,8 +1,8 @@
-// RingLayout: how the vector of a straggler-aware ring is cut, and which rank has which place on
-// which segment's path. All ranks make the same one, but for `self`.
+// RingLayout: how the vector of a straggler-aware ring is cut, and which position each rank has on
+// the path of each segment. All ranks compute the same layout, except for `self`.
 //
-// Chunk c belongs to the path that starts at member c. A flow is a segment of a chunk; flows are
-// numbered by chunk, then segment.
+// The path of chunk c starts at member c. A flow is a segment of a chunk. Flows are numbered by
+// chunk, then by segment.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace dunlin::collective {
 class RingLayout {
  public:
   RingLayout() = default;
-  // `count` elements around `members` ranks, in segments of `most` elements at the most.
+  // Cuts `count` elements among `members` ranks, into segments of at most `most` elements.
   RingLayout(std::uint32_t members, std::uint32_t self, std::size_t count, std::size_t most)
       : members_(members), self_(self), count_(count) {
     const std::size_t longest_chunk = (count + members - 1) / members;
@@ -28,11 +28,12 @@ class RingLayout {
   std::uint32_t chunk_of(std::size_t flow) const {
     return static_cast<std::uint32_t>(flow / segments_);
   }
-  // Where the path of the flow meets us.
+  // This rank's position on the path of the flow.
   std::uint32_t position_of(std::size_t flow) const {
     return (self_ + members_ - chunk_of(flow)) % members_;
   }
-  // Elements: even parts of even parts.
+  // The flow's range of elements. Chunks are even parts of the vector, segments even parts of
+  // chunks.
   std::size_t begin_of(std::size_t flow) const {
     const std::size_t chunk = flow / segments_;
     const std::size_t begin = chunk * count_ / members_;
@@ -42,8 +43,9 @@ class RingLayout {
   std::size_t end_of(std::size_t flow) const {
     return flow + 1 == flows() ? count_ : begin_of(flow + 1);
   }
-  // The flow that comes `turn`-th, as a predecessor sends that nobody keeps waiting: its own chunk
-  // first, then what it gets. Ours aren't among them, those that we own are the last of them.
+  // The flow that arrives as the `turn`-th from a predecessor that never waits: its own chunk
+  // first, then the chunks that it receives. This rank's own chunk is not among them. The flows
+  // that this rank owns come last.
   std::size_t incoming(std::size_t turn) const {
     const std::size_t chunk = (self_ + members_ - 1 - turn / segments_) % members_;
     return chunk * segments_ + turn % segments_;

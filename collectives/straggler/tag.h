@@ -1,4 +1,4 @@
-// What a message of the straggler-aware ring says of itself, in the 64 bits of its tag.
+// RingTag: what a message of the straggler-aware ring says about itself, in the 64 bits of its tag.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@ namespace dunlin::collective {
 
 struct RingTag {
   enum class Kind : std::uint8_t {
-    kPartial,  // a sum of some contributions, on its way to the owner
-    kSkipped,  // no data: what you wait for went past you
-    kResult,   // the sum of all, on its way around
+    kPartial,  // a sum of some contributions, on its way to the chunk's owner
+    kSkipped,  // no data: what the receiver waits for was sent past it
+    kResult,   // the sum of all contributions, on its way around the ring
   };
   static constexpr std::uint32_t kSteps = 1u << 14;  // steps are counted modulo this
   static constexpr std::uint32_t kMostRanks = (1u << 16) - 1;

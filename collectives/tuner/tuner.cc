@@ -10,10 +10,10 @@ namespace {
 
 constexpr DataType kType = DataType::kFloat32;
 constexpr std::size_t kElement = size_of(kType);
-// Long enough that latency doesn't show.
+// Long enough that the latency does not matter.
 constexpr std::size_t kLongBytes = std::size_t{1} << 20;
 constexpr int kRepetitions = 3;
-// More ranks than that aren't predicted: their programs alone would take gigabytes.
+// Communicators with more ranks get no predictions: the programs alone would take gigabytes.
 constexpr int kMostPredicted = 512;
 
 class Tuner {
@@ -47,19 +47,19 @@ class Tuner {
     return Status::ok();
   }
 
-  // Seconds of one `operation` at the slowest rank, the best of some repetitions.
-  template <typename Operation>
-  Result<double> time(Communicator& among, Operation&& operation) {
-    DUNLIN_TRY(operation());  // connections, plans, pages
+  // Seconds that one call of `function` takes on the slowest rank: the best of kRepetitions.
+  template <typename Function>
+  Result<double> time(Communicator& among, Function&& function) {
+    DUNLIN_TRY(function());  // connects, generates plans, touches pages
     double best = std::numeric_limits<double>::max();
     std::int64_t count = 1;
     for (int repetition = 0; repetition <= kRepetitions; ++repetition) {
       DUNLIN_TRY(among.barrier());
       const TimePoint began = clock_.now();
-      for (std::int64_t i = 0; i < count; ++i) DUNLIN_TRY(operation());
+      for (std::int64_t i = 0; i < count; ++i) DUNLIN_TRY(function());
       double seconds = to_seconds(clock_.now() - began) / static_cast<double>(count);
       DUNLIN_TRY(among.all_reduce(&seconds, &seconds, 1, {DataType::kFloat64, ReduceOp::kMax}));
-      // The first one tells how many there is time for.
+      // The first repetition tells how many calls there is time for.
       if (repetition > 0) best = std::min(best, seconds);
       const double share = to_seconds(options_.time) / kRepetitions;
       if (repetition == 0)
@@ -68,7 +68,7 @@ class Tuner {
     return best;
   }
 
-  // Between member 0 and the first one on its host, and the first one on another.
+  // Measures the link from member 0 to the first other member on its host, and to another host.
   Status measure_links() {
     const Grouping& hosts = communicator_.hosts();
     const auto members = hosts.members(hosts.group_of(0));
@@ -89,7 +89,7 @@ class Tuner {
     DUNLIN_ASSIGN(const auto pair, communicator_.split(takes_part ? 0 : 1, rank));
     double figures[2] = {0, 0};
     if (takes_part) {
-      // An exchange of signals; and both ways at once a megabyte.
+      // alpha: an exchange of signals. beta: an exchange of a megabyte, both ways at once.
       DUNLIN_ASSIGN(figures[0], time(*pair, [&] { return pair->barrier(); }));
       DUNLIN_ASSIGN(const auto memory, pair->allocate(3 * kLongBytes));
       const Call call{Collective::kAllGather,

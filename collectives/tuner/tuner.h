@@ -1,13 +1,13 @@
-// Tuner: measures a communicator's links and kernels, predicts every algorithm with the cost model,
-// tries those that are promising, and keeps the fastest.
+// tune: measures the links and kernels of a communicator, predicts the time of every algorithm with
+// the cost model, measures the promising ones, and keeps the fastest.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 #include <vector>
 
-#include "collectives/communicator.h"
-#include "collectives/tuner/tuning.h"
+#include "collectives/communicator/communicator.h"
+#include "collectives/communicator/tuning.h"
 
 namespace dunlin::collective {
 
@@ -15,15 +15,17 @@ struct TunerOptions {
   std::size_t smallest_bytes = 4;
   std::size_t largest_bytes = std::size_t{16} << 20;  // of input or output, whichever is larger
   std::size_t factor = 4;                             // from one size to the next
-  // An algorithm that the model holds for this many times slower than the best is not tried.
+  // An algorithm is not measured if the model predicts that it takes this many times as long as the
+  // best one.
   double hopeless = 10;
-  // Per algorithm and size, about.
+  // Approximate time to spend per algorithm and size.
   Duration time = std::chrono::milliseconds(20);
-  // Called at member 0 with every choice made; may be empty.
+  // Called on member 0 with every choice. May be empty.
   std::function<void(const TunedChoice&)> report;
 };
 
-// Collective over the communicator, which takes up to some seconds. All members get the same.
+// Collective over the communicator; takes up to some seconds. Returns the same tuning on all
+// members. communicator.use() puts it into effect, write_tuning() saves it.
 Result<Tuning> tune(Communicator& communicator, const TunerOptions& options);
 
 }  // namespace dunlin::collective

@@ -1,4 +1,4 @@
-// Bootstrap::join: from what the launcher said to a joined job.
+// Bootstrap::join.
 #include "runtime/bootstrap/bootstrap.h"
 
 #include "runtime/bootstrap/discovery.h"
@@ -29,7 +29,7 @@ Result<std::unique_ptr<Bootstrap>> join_launch(bootstrap::Launch launch, const C
   return bootstrap::TcpBootstrap::join(std::move(plan));
 }
 
-// A job of one is a job whose ranks all live in this process.
+// A job of one rank needs no network.
 std::unique_ptr<Bootstrap> join_alone() {
   return InProcessJob(1, "single").bootstrap(Rank(0));
 }

@@ -1,10 +1,10 @@
-// Bootstrap: how the processes of a job find one another.
+// Bootstrap: connects the processes of a job before any transport exists.
 //
-// One interface behind all ways of starting: a launcher (dunlin-run, torchrun's variables, PMIx)
-// tells rank, size and where the coordinator is; everything else goes over one authenticated TCP
-// connection to that coordinator: keys and values, barriers, heartbeats, news of deaths, and the
-// agreement on who is left. It is for start-up and for failures, never on the data path: calls
-// block (with a deadline) and cost a round trip or more. Calls come from one thread at a time.
+// A launcher (dunlin-run, torchrun, PMIx) gives each process its rank, the size of the job and the
+// address of the coordinator. Everything else goes over one authenticated TCP connection per rank
+// to that coordinator: keys and values, barriers, heartbeats, notices of deaths, and the agreement
+// on the survivors. The bootstrap is for start-up and failures, not for data: its calls block until
+// a deadline and cost a round trip or more. Calls must come from one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -28,15 +28,15 @@ namespace dunlin {
 struct JobInfo {
   Rank rank;
   int size = 1;
-  int local_rank = 0;  // among the ranks of this host, as the launcher counts them
+  int local_rank = 0;  // number among the ranks of this host, as the launcher counts them
   int local_size = 1;
   std::string job_id{};
   std::string
       launcher{};  // "dunlin-run", "environment", "torchrun", "pmix", "single", "in-process"
 };
 
-// Who takes part, from some moment on. Epoch 0 is the whole job; each loss that the survivors agree
-// on raises the epoch by one.
+// The ranks that take part. Epoch 0 is the whole job. Each agreement on the survivors increases the
+// epoch by one.
 struct Membership {
   std::uint64_t epoch = 0;
   std::vector<Rank> members;  // ascending
@@ -49,12 +49,12 @@ class Bootstrap {
   Bootstrap(const Bootstrap&) = delete;
   Bootstrap& operator=(const Bootstrap&) = delete;
 
-  // Joins the job that the environment describes: DUNLIN_RANK and its kin; else torchrun's RANK,
-  // WORLD_SIZE, MASTER_ADDR and MASTER_PORT; else PMIx when PMIX_RANK is set; else a job of one
-  // process. Variables that only Dunlin or torchrun set come first because such a launcher may
-  // itself run under srun or mpirun, whose variables are then inherited. Returns when every rank
-  // has joined, or kDeadlineExceeded with a message that names the missing ranks after
-  // config.bootstrap_timeout.
+  // Joins the job that the environment describes. DUNLIN_RANK and related variables have
+  // precedence, then torchrun's RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, then PMIx when
+  // PMIX_RANK is set. This order is needed because dunlin-run and torchrun may themselves run under
+  // srun or mpirun, whose variables the processes inherit. Without any of them, the job is this
+  // process. Returns when every rank has joined. After config.bootstrap_timeout, returns
+  // kDeadlineExceeded with a message that names the missing ranks.
   static Result<std::unique_ptr<Bootstrap>> join(const Config& config,
                                                  const Environment& environment);
 
@@ -62,50 +62,56 @@ class Bootstrap {
   Rank rank() const { return job().rank; }
   int size() const { return job().size; }
 
-  // Life of the peers; owned by the bootstrap, valid as long as it is.
+  // The states of the peers. Owned by the bootstrap.
   virtual PeerTable& peers() = 0;
 
-  // Letters between this rank and others; owned by the bootstrap.
+  // Short messages between this rank and others. Owned by the bootstrap.
   virtual Mail& mail() = 0;
 
-  // Publishes a value under a key that nobody published before (kAlreadyExists otherwise).
+  // Publishes a value. kAlreadyExists when a rank has published the key before.
   virtual Status publish(std::string_view key, std::span<const std::byte> value) = 0;
-  // Waits until somebody has published the key. kDeadlineExceeded names the key.
-  virtual Result<Bytes> lookup(std::string_view key, Duration timeout) = 0;
+  // Waits until a rank has published the key. kDeadlineExceeded names the key.
+  Result<Bytes> lookup(std::string_view key, Duration timeout) {
+    return lookup_from(Rank(), key, timeout);
+  }
+  // The same for a key that only `publisher` publishes. kPeerDead, at once, when that rank is gone
+  // and has not published it.
+  virtual Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) = 0;
 
-  // Returns when all present members of the current epoch have called it with this name; after that
-  // the name can be used again. kDeadlineExceeded names those who have not; kPeerDead names who
-  // died.
+  // Returns when all present members of the current epoch have called it with this name. Then the
+  // name can be used again. kDeadlineExceeded names the ranks that have not called; kPeerDead names
+  // the dead ranks.
   virtual Status barrier(std::string_view name, Duration timeout) = 0;
 
-  // What the thread that waits in a call does meanwhile, some thousand times a second, as peers may
-  // need this process's progress; the fabric adds its own. Calls from within a chore don't wait:
-  // look-ups find nothing (kDeadlineExceeded), others are refused (kInternal).
+  // Adds a function that a thread calls some thousand times a second while it waits in a call of
+  // this class, because peers may need this process's progress. The fabric adds one. Within a
+  // chore, a lookup returns kDeadlineExceeded at once, and all other calls return kInternal.
+  // Returns a number for remove_chore().
   virtual int add_chore(std::function<void()> chore) = 0;
   virtual void remove_chore(int chore) = 0;
 
-  // After a loss: every survivor calls it; the coordinator answers all of them with the same new
-  // membership as soon as each rank that it still counts as present has called.
+  // Agrees on the survivors after a death. Every survivor calls it. When all ranks that are still
+  // present have called, the coordinator answers all of them with the same new membership.
   virtual Result<Membership> reform(Duration timeout) = 0;
   virtual Membership membership() const = 0;
 
-  // Says good-bye, so that the others don't take the end of this process for a death. Called by the
-  // destructor; calling it earlier is for programs that end without unwinding. Where this process
-  // runs the job's coordinator (rank 0 without dunlin-run), it stays for the others until they have
-  // left or config.deadline is over.
+  // Leaves the job, so that the other ranks do not take the end of this process for a death. The
+  // destructor calls it; programs that end without unwinding call it themselves. When this process
+  // runs the job's coordinator (rank 0 without dunlin-run), the call waits until all other ranks
+  // have left, but not longer than config.deadline.
   virtual void leave() noexcept = 0;
 };
 
-// A job whose ranks are threads of this process (tests, embedding): `size` bootstraps that share
-// their keys in memory. kill() on the group makes a rank dead for all others.
+// A job whose ranks are threads of this process, for tests and embedding programs.
 class InProcessJob {
  public:
   explicit InProcessJob(int size, std::string launcher = "in-process");
   ~InProcessJob();
-  // The bootstrap of one rank: once per rank, null the second time. It may outlive this object;
-  // ranks that were never asked for leave the job with it.
+  // Returns the bootstrap of one rank, and null when it has been taken before. A bootstrap may
+  // outlive this object. Ranks that have not been taken leave the job when this object is
+  // destroyed.
   std::unique_ptr<Bootstrap> bootstrap(Rank rank);
-  // Makes the rank dead for all others; its own calls fail from now on.
+  // Declares the rank dead to all other ranks. Its own calls fail from now on.
   void kill(Rank rank, std::string reason);
 
  private:

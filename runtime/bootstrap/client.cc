@@ -26,9 +26,8 @@ BootstrapClient::BootstrapClient(JobInfo job)
     : job_(std::move(job)),
       peers_(job_.size),
       mail_([this](Rank to, std::span<const std::byte> text) {
-        transmit({.type = MessageType::kLetter,
-                  .subject = to,
-                  .value = Bytes(text.begin(), text.end())});
+        transmit(
+            {.type = MessageType::kMail, .subject = to, .value = Bytes(text.begin(), text.end())});
       }) {
   for (int rank = 0; rank < job_.size; ++rank) membership_.members.emplace_back(rank);
 }
@@ -37,7 +36,7 @@ Status BootstrapClient::start(Duration timeout) {
   auto reply = request({.type = MessageType::kJoin}, timeout);
   if (reply) return Status::ok();
   return std::move(reply).status().with_context(
-      fmt::format("job '{}' did not start (time-out {})", job_.job_id, seconds(timeout)));
+      fmt::format("job '{}' did not start (timeout {})", job_.job_id, seconds(timeout)));
 }
 
 Status BootstrapClient::count_local() {
@@ -47,7 +46,7 @@ Status BootstrapClient::count_local() {
   DUNLIN_TRY(publish(key(job_.rank.value()), as_bytes(kernel)));
   job_.local_rank = job_.local_size = 0;
   for (int rank = 0; rank < job_.size; ++rank) {
-    DUNLIN_ASSIGN(const Bytes other, lookup(key(rank), kPromptAnswer));
+    DUNLIN_ASSIGN(const Bytes other, lookup_from(Rank(rank), key(rank), kPromptAnswer));
     if (!std::ranges::equal(other, as_bytes(kernel))) continue;
     ++job_.local_size;
     if (rank < job_.rank.value()) ++job_.local_rank;
@@ -55,9 +54,9 @@ Status BootstrapClient::count_local() {
   return Status::ok();
 }
 
-void BootstrapClient::say_goodbye() noexcept {
-  // A coordinator that is gone or does not answer needs no good-bye.
-  (void)request({.type = MessageType::kGoodbye}, Duration::zero());
+void BootstrapClient::announce_leave() noexcept {
+  // A failure is ignored: without a coordinator, no rank can be told.
+  (void)request({.type = MessageType::kLeave}, Duration::zero());
 }
 
 Status BootstrapClient::publish(std::string_view key, std::span<const std::byte> value) {
@@ -73,19 +72,30 @@ Status BootstrapClient::publish(std::string_view key, std::span<const std::byte>
   return std::move(reply).status();
 }
 
-Result<Bytes> BootstrapClient::lookup(std::string_view key, Duration timeout) {
+Result<Bytes> BootstrapClient::lookup_from(Rank publisher, std::string_view key, Duration timeout) {
   DUNLIN_TRY(check_name("a key", key));
-  auto reply = request({.type = MessageType::kLookup, .text = std::string(key)}, timeout);
+  if (publisher != Rank() && (publisher.value() < 0 || publisher.value() >= job_.size)) {
+    return Status(Code::kOutOfRange, fmt::format("lookup of '{}': rank {} in a job of {}", key,
+                                                 publisher.value(), job_.size));
+  }
+  auto reply = request(
+      {.type = MessageType::kLookup, .subject = publisher, .text = std::string(key)}, timeout);
   if (reply) return std::move(reply->value);
-  return std::move(reply).status().with_context(
-      fmt::format("lookup of '{}' for {}", key, seconds(timeout)));
+  Status error = std::move(reply).status();
+  // The coordinator sends the notice of a death before the replies that follow from it.
+  if (error.code() == Code::kPeerDead) {
+    error = Status(Code::kPeerDead,
+                   fmt::format("rank {} is {}", publisher.value(), peers_.describe(publisher)))
+                .with_peer(publisher);
+  }
+  return std::move(error).with_context(fmt::format("lookup of '{}' for {}", key, seconds(timeout)));
 }
 
 Status BootstrapClient::barrier(std::string_view name, Duration timeout) {
   DUNLIN_TRY(check_name("a barrier's name", name));
   auto reply = request({.type = MessageType::kBarrier, .text = std::string(name)}, timeout);
   return std::move(reply).status().with_context(
-      fmt::format("barrier '{}' (time-out {})", name, seconds(timeout)));
+      fmt::format("barrier '{}' (timeout {})", name, seconds(timeout)));
 }
 
 int BootstrapClient::add_chore(std::function<void()> chore) {
@@ -97,7 +107,7 @@ Result<Membership> BootstrapClient::reform(Duration timeout) {
   auto reply = request({.type = MessageType::kReform}, timeout);
   if (!reply) {
     return std::move(reply).status().with_context(
-        fmt::format("agreement on the survivors (time-out {})", seconds(timeout)));
+        fmt::format("agreement on the survivors (timeout {})", seconds(timeout)));
   }
   const std::lock_guard lock(mutex_);
   membership_ = {reply->number, std::move(reply->ranks)};
@@ -111,9 +121,9 @@ Membership BootstrapClient::membership() const {
 
 Result<Message> BootstrapClient::request(Message message, Duration timeout) {
   if (does_chores_) {
-    const bool looks = message.type == MessageType::kLookup;
-    return Status(looks ? Code::kDeadlineExceeded : Code::kInternal,
-                  "a call from within a chore of another");
+    const bool is_lookup = message.type == MessageType::kLookup;
+    return Status(is_lookup ? Code::kDeadlineExceeded : Code::kInternal,
+                  "a chore must not call the bootstrap");
   }
   timeout = std::clamp<Duration>(timeout, Duration::zero(), std::chrono::hours(24 * 365));
   const TimePoint deadline = clock_.now() + timeout;
@@ -130,7 +140,7 @@ Result<Message> BootstrapClient::request(Message message, Duration timeout) {
     on_deadline();
     lock.lock();
     if (!await_reply(lock, deadline + kAnswerSlack)) {
-      ++last_request_;  // a late reply is to nobody
+      ++last_request_;  // so that a late reply is ignored
       return Status(Code::kDeadlineExceeded, "the coordinator does not answer");
     }
   }
@@ -144,7 +154,7 @@ Result<Message> BootstrapClient::request(Message message, Duration timeout) {
 bool BootstrapClient::await_reply(std::unique_lock<std::mutex>& lock, TimePoint until) {
   const auto is_over = [this] { return reply_ || disconnected_; };
   if (chores_.empty()) return answered_.wait_until(lock, until, is_over);
-  while (!answered_.wait_until(lock, std::min(until, clock_.now() + kBetweenTurns), is_over)) {
+  while (!answered_.wait_until(lock, std::min(until, clock_.now() + kChoreInterval), is_over)) {
     if (clock_.now() >= until) return false;
     lock.unlock();
     does_chores_ = true;
@@ -161,7 +171,7 @@ void BootstrapClient::deliver(Message message) {
     peers_.mark(message.subject, message.state, std::move(message.text));
     return;
   }
-  if (message.type == MessageType::kLetter)
+  if (message.type == MessageType::kMail)
     return mail_.deliver({message.subject, std::move(message.value)});
   const std::lock_guard lock(mutex_);
   if (message.type != MessageType::kReply || message.request != last_request_) return;

@@ -1,8 +1,8 @@
-// BootstrapClient: the caller's side of the bootstrap, without a transport.
+// BootstrapClient: the calling rank's side of the bootstrap, independent of how messages travel.
 //
-// It turns calls into requests, waits for the replies, and keeps the peer table up to date with the
-// notices. How messages travel is its subclass's: TCP with a monitor thread, or direct calls into a
-// ledger of the same process.
+// It turns calls into requests, waits for the replies, and updates the peer table from notices. A
+// subclass transmits the messages: over TCP with a monitor thread, or by direct calls of a ledger
+// in the same process.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +22,7 @@ class BootstrapClient : public Bootstrap {
   PeerTable& peers() final { return peers_; }
   Mail& mail() final { return mail_; }
   Status publish(std::string_view key, std::span<const std::byte> value) final;
-  Result<Bytes> lookup(std::string_view key, Duration timeout) final;
+  Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) final;
   Status barrier(std::string_view name, Duration timeout) final;
   int add_chore(std::function<void()> chore) final;
   void remove_chore(int chore) final { chores_.erase(chore); }
@@ -34,36 +34,37 @@ class BootstrapClient : public Bootstrap {
 
   // Waits until all ranks have joined.
   Status start(Duration timeout);
-  // Finds local_rank and local_size: which ranks run under this one's kernel. Collective, and
-  // before anybody asks for them.
+  // Sets local_rank and local_size by finding the ranks that run under the same kernel. All ranks
+  // call it, before any use of the two numbers.
   Status count_local();
-  // Tells the coordinator that this rank ends, and waits a moment for it to have told the others.
-  void say_goodbye() noexcept;
+  // Tells the coordinator that this rank leaves, and waits a moment until it has told the others.
+  void announce_leave() noexcept;
 
-  // What arrives from the coordinator. Any thread.
+  // Handles a message from the coordinator. Any thread.
   void deliver(Message message);
-  // Nothing will arrive any more: all calls, open ones too, fail with `why`. Any thread.
+  // From now on all calls, outstanding ones too, fail with `why`. Any thread.
   void disconnect(Status why);
 
-  // Hands a message to the coordinator without waiting for anything. Caller's thread.
+  // Passes a message to the coordinator without waiting. The calling thread of the bootstrap.
   virtual void transmit(const Message& message) = 0;
-  // A request's deadline has come: the last chance to provoke its answer.
+  // Called when the deadline of a request has passed, as a last chance to obtain the answer.
   virtual void on_deadline() {}
 
  private:
   Result<Message> request(Message message, Duration timeout);
-  // False when it is not there by then. `lock` holds mutex_ and is given up meanwhile.
+  // Returns false when there is no reply by `until`. `lock` holds mutex_, and is released
+  // meanwhile.
   bool await_reply(std::unique_lock<std::mutex>& lock, TimePoint until);
 
   JobInfo job_;                                  // constant once the job has started
-  std::map<int, std::function<void()>> chores_;  // of the thread that makes the calls
+  std::map<int, std::function<void()>> chores_;  // of the thread that calls the bootstrap
   int last_chore_ = 0;
   bool does_chores_ = false;
   PeerTable peers_;
   Mail mail_;
   SteadyClock clock_;
 
-  mutable std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;  // guards all members below
   std::condition_variable answered_;
   std::uint64_t last_request_ = 0;
   std::optional<Message> reply_;  // to last_request_

@@ -15,17 +15,20 @@
 namespace dunlin::bootstrap {
 
 struct Coordinator::Connection {
-  Connection(Fd fd, const Doorkeeper::Job& job, TimePoint until)
-      : address(peer_address(fd.get())), socket(std::move(fd)), door(job), deadline(until) {}
+  Connection(Fd fd, const Authenticator::Job& job, TimePoint until)
+      : address(peer_address(fd.get())),
+        socket(std::move(fd)),
+        authenticator(job),
+        deadline(until) {}
 
   std::string address;
   FrameSocket socket;
-  Doorkeeper door;
+  Authenticator authenticator;
   TimePoint deadline;  // to authenticate
   bool is_member = false;
   bool has_left = false;
   bool is_dropped = false;
-  short ready = 0;  // what poll() saw
+  short ready = 0;  // events that poll() returned
 };
 
 Result<std::unique_ptr<Coordinator>> Coordinator::start(Options options) {
@@ -75,8 +78,8 @@ void Coordinator::run_posted() {
   for (const auto& action : actions) action();
 }
 
-void Coordinator::lose(Rank rank, std::string reason) {
-  post([this, rank, reason = std::move(reason)] { ledger_.lose(rank, reason); });
+void Coordinator::declare_dead(Rank rank, std::string reason) {
+  post([this, rank, reason = std::move(reason)] { ledger_.declare_dead(rank, reason); });
 }
 
 bool Coordinator::wait_until_empty(TimePoint deadline) {
@@ -90,7 +93,7 @@ void Coordinator::run() {
     run_posted();
     if (is_stopping_) break;
     for (std::size_t i = 0; i < connections_.size(); ++i) serve(*connections_[i]);
-    accept_strangers();
+    accept_connections();
     ledger_.tick(clock_.now());
     remove_dropped();
     const int active_now = ledger_.active();
@@ -104,7 +107,7 @@ void Coordinator::run() {
 
 void Coordinator::wait_for_events() {
   const TimePoint now = clock_.now();
-  const bool can_accept = strangers() < kMaxStrangers && now >= accept_again_;
+  const bool can_accept = unauthenticated() < kMaxUnauthenticated && now >= accept_again_;
   std::vector<pollfd> entries;
   entries.push_back({wake_.get(), POLLIN, 0});
   entries.push_back({can_accept ? listener_.get() : -1, POLLIN, 0});
@@ -127,13 +130,13 @@ TimePoint Coordinator::next_event(TimePoint now) const {
   return next;
 }
 
-std::size_t Coordinator::strangers() const {
+std::size_t Coordinator::unauthenticated() const {
   return static_cast<std::size_t>(std::count_if(connections_.begin(), connections_.end(),
                                                 [](const auto& each) { return !each->is_member; }));
 }
 
-void Coordinator::accept_strangers() {
-  while (strangers() < kMaxStrangers) {
+void Coordinator::accept_connections() {
+  while (unauthenticated() < kMaxUnauthenticated) {
     Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.is_open()) {
       connections_.push_back(
@@ -175,33 +178,33 @@ void Coordinator::serve(Connection& connection) {
 
 Status Coordinator::handle(Connection& connection, const Message& message) {
   if (connection.is_member) {
-    connection.has_left |= message.type == MessageType::kGoodbye;
-    return ledger_.receive(connection.door.rank(), message, clock_.now());
+    connection.has_left |= message.type == MessageType::kLeave;
+    return ledger_.receive(connection.authenticator.rank(), message, clock_.now());
   }
-  DUNLIN_ASSIGN(const Message answer, connection.door.receive(message));
-  if (!connection.door.is_proved()) return connection.socket.send(answer);
-  DUNLIN_TRY(ledger_.admit(connection.door.rank(), clock_.now()));
-  let_in(connection, answer);
+  DUNLIN_ASSIGN(const Message answer, connection.authenticator.receive(message));
+  if (!connection.authenticator.is_authenticated()) return connection.socket.send(answer);
+  DUNLIN_TRY(ledger_.admit(connection.authenticator.rank(), clock_.now()));
+  admit(connection, answer);
   return Status::ok();
 }
 
-void Coordinator::let_in(Connection& connection, const Message& welcome) {
+void Coordinator::admit(Connection& connection, const Message& welcome) {
   connection.is_member = true;
   connection.socket.allow_body_bytes(kMaxBodyBytes);
-  members_[connection.door.rank().index()] = &connection;
-  send(connection.door.rank(), welcome);
+  members_[connection.authenticator.rank().index()] = &connection;
+  send(connection.authenticator.rank(), welcome);
 }
 
 void Coordinator::refuse(Connection& connection, const Status& why) {
   if (!connection.is_member) {
-    // The connection is closed in any case; that the text may not arrive is no harm.
+    // A failure to send the reason does no harm: the connection is closed in any case.
     (void)connection.socket.send(
         {.type = MessageType::kReject, .code = why.code(), .text = std::string(why.message())});
   }
   drop(connection, why);
 }
 
-// Only marks: the ledger and the lists are put right by remove_dropped(), from the top of the loop.
+// Only marks the connection. remove_dropped(), which run() calls, updates the ledger and the lists.
 void Coordinator::drop(Connection& connection, const Status& why) {
   if (connection.is_dropped) return;
   connection.is_dropped = true;
@@ -210,8 +213,8 @@ void Coordinator::drop(Connection& connection, const Status& why) {
     DUNLIN_WARN("bootstrap: connection from {} refused: {}", connection.address, why.message());
     return;
   }
-  DUNLIN_WARN("bootstrap: lost rank {} at {}: {}", connection.door.rank().value(),
-              connection.address, why.message());
+  DUNLIN_WARN("bootstrap: the connection of rank {} at {} ended: {}",
+              connection.authenticator.rank().value(), connection.address, why.message());
 }
 
 void Coordinator::send(Rank to, const Message& message) {
@@ -221,7 +224,7 @@ void Coordinator::send(Rank to, const Message& message) {
 }
 
 void Coordinator::remove_dropped() {
-  // Losing one member sends notices, which may drop another.
+  // A death sends notices, and sending may drop further connections.
   for (std::size_t i = 0; i < connections_.size();) {
     if (!connections_[i]->is_dropped) {
       ++i;
@@ -230,15 +233,15 @@ void Coordinator::remove_dropped() {
     const std::unique_ptr<Connection> gone = std::move(connections_[i]);
     connections_.erase(connections_.begin() + static_cast<std::ptrdiff_t>(i));
     if (gone->is_member) {
-      const Rank rank = gone->door.rank();
+      const Rank rank = gone->authenticator.rank();
       members_[rank.index()] = nullptr;
-      ledger_.lose(rank, "its connection ended without a good-bye");
+      ledger_.declare_dead(rank, "its connection ended before it left the job");
     }
     i = 0;
   }
 }
 
-// What was decided last, a refusal or the news of a good-bye, should still arrive.
+// The last messages, such as a refusal or the notice that a rank has left, should still arrive.
 void Coordinator::finish_writing() {
   const TimePoint deadline = clock_.now() + kAnswerSlack / 4;
   for (const auto& connection : connections_) {

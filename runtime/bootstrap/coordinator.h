@@ -1,10 +1,11 @@
-// Coordinator: the one server of a job, in a thread of its own inside dunlin-run or one of the
-// ranks (rank 0, but for dunlin-perf's listener).
+// Coordinator: the server of a job. It runs in a thread of dunlin-run or of one rank, which is rank
+// 0 except under `dunlin-perf --listen`.
 //
-// It listens, lets in who proves that they know the job secret, and connects them with the
-// JobLedger. It never blocks on a connection: strangers have a short deadline and small messages,
-// slow readers a bounded buffer. Whatever breaks the protocol is logged with its address and cause
-// and loses its connection; nobody else notices.
+// It accepts connections, authenticates them with the job secret, and passes their messages to the
+// JobLedger. It never blocks on one connection: unauthenticated connections have a short deadline
+// and small messages, and members that read slowly have a bounded buffer. A connection that
+// violates the protocol is logged with its address and the cause, and is closed. This does not
+// affect the others.
 #pragma once
 
 #include <atomic>
@@ -30,20 +31,20 @@ class Coordinator {
     Duration heartbeat{};
     Endpoint listen{};
   };
-  // Listens and starts the thread. The address is taken when this returns.
+  // Listens and starts the thread. When it returns, the address is in use.
   static Result<std::unique_ptr<Coordinator>> start(Options options);
-  // Sends what is still to be sent (for a moment, not for ever) and closes all connections.
+  // Sends what is still unsent, for at most a quarter of a second, and closes all connections.
   ~Coordinator();
 
-  // With the real port. Any thread, like everything below.
+  // The address with the real port. Any thread, like all methods below.
   const Endpoint& address() const { return address_; }
   const std::string& job_id() const { return job_.id; }
-  // A launcher's word that the rank's process has ended without having said good-bye, be it that it
-  // never joined.
-  void lose(Rank rank, std::string reason);
-  // Waits until every rank that joined has left or died (stalled ones don't count); false when the
-  // deadline came first.
+  // Declares dead a rank whose process has ended. A launcher calls it for processes that have not
+  // left the job, whether they had joined or not.
+  void declare_dead(Rank rank, std::string reason);
+  // Waits until no rank is active(). Returns false when the deadline comes first.
   bool wait_until_empty(TimePoint deadline);
+  // The number of ranks that have joined and are alive; stalled ones do not count.
   int active() const { return active_.load(std::memory_order_relaxed); }
 
  private:
@@ -52,10 +53,10 @@ class Coordinator {
   Coordinator(Options options, Fd listener, Fd wake);
   void run();
   void wait_for_events();
-  void accept_strangers();
+  void accept_connections();
   void serve(Connection& connection);
   Status handle(Connection& connection, const Message& message);
-  void let_in(Connection& connection, const Message& welcome);
+  void admit(Connection& connection, const Message& welcome);
   void refuse(Connection& connection, const Status& why);
   void drop(Connection& connection, const Status& why);
   void send(Rank to, const Message& message);
@@ -63,22 +64,22 @@ class Coordinator {
   void run_posted();
   void post(std::function<void()> action);
   void finish_writing();
-  std::size_t strangers() const;
+  std::size_t unauthenticated() const;
   TimePoint next_event(TimePoint now) const;
 
-  // Set before the thread starts, constant from then on.
-  Doorkeeper::Job job_;
+  // Constant once the thread has started.
+  Authenticator::Job job_;
   Endpoint address_;
   Fd listener_;
   Fd wake_;
 
-  // Of the thread.
+  // Used by the thread only.
   SteadyClock clock_;
   JobLedger ledger_;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> members_;  // by rank; null: not connected
   bool is_stopping_ = false;
-  TimePoint accept_again_{};  // after the process ran out of descriptors
+  TimePoint accept_again_{};  // set when the process has run out of descriptors
 
   std::mutex mutex_;
   std::vector<std::function<void()>> posted_;  // under mutex_

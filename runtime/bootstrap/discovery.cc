@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kMaxRanks = 1 << 16;
 
-// A variable's name, its value, and what it must lie between.
+// The name, the value and the limits of a variable.
 struct Number {
   const char* name;
   std::string text;
@@ -23,18 +23,15 @@ Result<int> read_number(const Number& number) {
     return Status(Code::kInvalidArgument, fmt::format("{} is not set", number.name));
   }
   const auto value = parse_integer(number.text);
-  if (!value) {
+  if (!value || *value < number.low || *value > number.high) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("{}='{}' is not a whole number", number.name, number.text));
-  }
-  if (*value < number.low || *value > number.high) {
-    return Status(Code::kInvalidArgument, fmt::format("{}='{}' is outside {}..{}", number.name,
-                                                      number.text, number.low, number.high));
+                  fmt::format("{}={}: give a whole number from {} to {}", number.name, number.text,
+                              number.low, number.high));
   }
   return static_cast<int>(*value);
 }
 
-// Names and values of the four numbers that place a process in its job.
+// The names and values of the four variables that give a process its place in the job.
 struct Place {
   const char* size_name;
   std::string size;
@@ -65,7 +62,8 @@ Result<JobInfo> read_place(const Place& place) {
 Result<Endpoint> read_endpoint(const char* name, const std::string& text) {
   auto endpoint = Endpoint::parse(text);
   if (!endpoint) return std::move(endpoint).status().with_context(name);
-  if (endpoint->port == 0) return Status(Code::kInvalidArgument, fmt::format("{}: port 0", name));
+  if (endpoint->port == 0)
+    return Status(Code::kInvalidArgument, fmt::format("{}: the port is 0", name));
   return endpoint;
 }
 
@@ -136,11 +134,12 @@ Result<std::string> read_job_secret(const Config& config) {
   }
   if (!config.job_secret.empty()) return config.job_secret;
   if (!config.job_secret_file.empty()) return read_secret_file(config.job_secret_file);
-  return Status(
-      Code::kInvalidArgument,
-      "no job secret: set DUNLIN_JOB_SECRET to the same random text for all ranks, for "
-      "example export DUNLIN_JOB_SECRET=$(openssl rand -hex 32) before the launcher, or name "
-      "a file with mode 600 in DUNLIN_JOB_SECRET_FILE");
+  return Status(Code::kInvalidArgument,
+                "no job secret: set DUNLIN_JOB_SECRET to the same random text for all ranks, for "
+                "example with "
+                "`export DUNLIN_JOB_SECRET=$(openssl rand -hex 32)` before the start, or name a "
+                "file with mode "
+                "600 in DUNLIN_JOB_SECRET_FILE");
 }
 
 }  // namespace dunlin::bootstrap

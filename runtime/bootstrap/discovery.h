@@ -1,6 +1,6 @@
-// Discovery: which job this process belongs to, from the variables that its launcher set.
+// Discovery: reads from the environment to which job this process belongs.
 //
-// Reading the variables is separate from acting on them, so that every malformed combination can be
+// Reading the variables is separate from joining the job, so that all malformed combinations can be
 // tested without a network.
 #pragma once
 
@@ -11,12 +11,12 @@
 
 namespace dunlin::bootstrap {
 
-// What the variables of dunlin-run, of a start by hand or of torchrun say.
+// The contents of the variables that dunlin-run, torchrun or the user has set.
 struct Launch {
   JobInfo job;
   Endpoint coordinator;
   CoordinatorHost host = CoordinatorHost::kRank0;
-  Endpoint listen;  // where rank 0 listens when it is the host
+  Endpoint listen;  // where rank 0 listens when it runs the coordinator
   std::string secret;
 };
 
@@ -26,7 +26,7 @@ LaunchKind launch_kind(const Config& config, const Environment& environment);
 Result<Launch> read_dunlin_variables(const Config& config);
 Result<Launch> read_torchrun_variables(const Config& config, const Environment& environment);
 
-// The job secret of DUNLIN_JOB_SECRET or DUNLIN_JOB_SECRET_FILE; without either an error that says
+// The job secret from DUNLIN_JOB_SECRET or DUNLIN_JOB_SECRET_FILE. Without either, the error says
 // how to make one.
 Result<std::string> read_job_secret(const Config& config);
 

@@ -29,7 +29,7 @@ Result<Message> await_type(FrameSocket& socket, MessageType type, TimePoint dead
                   "the coordinator refused: " + message.text);
   }
   if (message.type != type) {
-    return Status(Code::kCorrupted, fmt::format("message of type {} in the middle of the handshake",
+    return Status(Code::kCorrupted, fmt::format("unexpected message of type {} in the handshake",
                                                 static_cast<int>(message.type)));
   }
   return message;
@@ -37,8 +37,8 @@ Result<Message> await_type(FrameSocket& socket, MessageType type, TimePoint dead
 
 }  // namespace
 
-Result<Session> introduce(FrameSocket socket, const JoinRequest& request, TimePoint patience,
-                          TimePoint deadline) {
+Result<AuthenticatedSocket> authenticate(FrameSocket socket, const JoinRequest& request,
+                                         TimePoint challenge_deadline, TimePoint deadline) {
   Claims claims{.role = Role::kMember,
                 .member_nonce = random_nonce(),
                 .job_id = request.job_id,
@@ -49,7 +49,8 @@ Result<Session> introduce(FrameSocket socket, const JoinRequest& request, TimePo
                           .number = static_cast<std::uint64_t>(request.size),
                           .text = request.job_id,
                           .value = to_bytes(claims.member_nonce)}));
-  DUNLIN_ASSIGN(const Message challenge, await_type(socket, MessageType::kChallenge, patience));
+  DUNLIN_ASSIGN(const Message challenge,
+                await_type(socket, MessageType::kChallenge, challenge_deadline));
   DUNLIN_TRY(read_nonce(challenge, claims.coordinator_nonce));
   DUNLIN_TRY(
       socket.send({.type = MessageType::kProof, .value = to_bytes(prove(request.secret, claims))}));
@@ -60,31 +61,31 @@ Result<Session> introduce(FrameSocket socket, const JoinRequest& request, TimePo
   claims.heartbeat_ns = welcome.number;
   if (!proves(welcome.value, request.secret, claims)) {
     return Status(Code::kPermissionDenied,
-                  "who answers as the coordinator does not know the job secret");
+                  "the program that answers as the coordinator does not know the job secret");
   }
   socket.allow_body_bytes(kMaxBodyBytes);
-  return Session{std::move(socket), std::move(welcome.text),
-                 Duration(static_cast<std::int64_t>(welcome.number))};
+  return AuthenticatedSocket{std::move(socket), std::move(welcome.text),
+                             Duration(static_cast<std::int64_t>(welcome.number))};
 }
 
-Result<Message> Doorkeeper::receive(const Message& message) {
-  if (message.type == MessageType::kHello && !is_greeted_) return greet(message);
-  if (message.type == MessageType::kProof && is_greeted_) return welcome(message);
+Result<Message> Authenticator::receive(const Message& message) {
+  if (message.type == MessageType::kHello && !has_hello_) return on_hello(message);
+  if (message.type == MessageType::kProof && has_hello_) return on_proof(message);
   return Status(Code::kCorrupted, fmt::format("message of type {} before authentication",
                                               static_cast<int>(message.type)));
 }
 
-Result<Message> Doorkeeper::greet(const Message& hello) {
+Result<Message> Authenticator::on_hello(const Message& hello) {
   DUNLIN_TRY(read_nonce(hello, claims_.member_nonce));
   claimed_job_id_ = hello.text;
   claims_.coordinator_nonce = random_nonce();
   claims_.rank = hello.subject;
   claims_.size = static_cast<int>(std::min<std::uint64_t>(hello.number, INT32_MAX));
-  is_greeted_ = true;
+  has_hello_ = true;
   return Message{.type = MessageType::kChallenge, .value = to_bytes(claims_.coordinator_nonce)};
 }
 
-Result<Message> Doorkeeper::welcome(const Message& proof) {
+Result<Message> Authenticator::on_proof(const Message& proof) {
   claims_.job_id = claimed_job_id_;
   if (!proves(proof.value, job_.secret, claims_)) {
     return Status(Code::kPermissionDenied, "wrong job secret");
@@ -98,7 +99,7 @@ Result<Message> Doorkeeper::welcome(const Message& proof) {
                   fmt::format("rank {} expects a job of {} ranks, this one has {}",
                               claims_.rank.value(), claims_.size, job_.size));
   }
-  is_proved_ = true;
+  is_authenticated_ = true;
   claims_.role = Role::kCoordinator;
   claims_.job_id = job_.id;
   claims_.heartbeat_ns = static_cast<std::uint64_t>(job_.heartbeat.count());

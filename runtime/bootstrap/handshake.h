@@ -1,14 +1,14 @@
-// The handshake that opens every connection, before either side believes anything.
+// The handshake at the start of a connection, by which both sides prove that they know the secret.
 //
-//   member                                   coordinator
+//   rank                                     coordinator
 //   HELLO      nonce, rank, size, job id  ->
 //                                         <- CHALLENGE  nonce
 //   PROOF      HMAC over all of it        ->
 //                                         <- WELCOME    HMAC, job id, heartbeat period
-//                                            or REJECT  why
+//                                            or REJECT  reason
 //
-// The member proves itself first, so that a stranger gets nothing computed with the secret out of
-// the coordinator's port. A member without a job id takes the coordinator's.
+// The rank sends its proof first. So a program that does not know the secret never receives
+// anything that was computed from it. A rank without a job id takes the coordinator's.
 #pragma once
 
 #include <optional>
@@ -22,26 +22,28 @@ namespace dunlin::bootstrap {
 struct JoinRequest {
   Rank rank;
   int size = 1;
-  std::string job_id;  // empty: whatever the coordinator says
+  std::string job_id;  // empty: the coordinator's
   std::string secret;
 };
 
 // An authenticated connection to the coordinator.
-struct Session {
+struct AuthenticatedSocket {
   FrameSocket socket;
   std::string job_id;
   Duration heartbeat{};
 };
 
-// The member's side, on one connection. kPermissionDenied, kAlreadyExists, ... when the coordinator
-// says no: trying again won't help. Everything else may pass: a port that is somebody else's for
-// the moment, a coordinator that is too busy. `patience` ends the wait for the challenge only: who
-// has answered it counts as joined, and would be lost to the job if he gave up then.
-Result<Session> introduce(FrameSocket socket, const JoinRequest& request, TimePoint patience,
-                          TimePoint deadline);
+// The rank's side of the handshake, on one connection. When the coordinator refuses, the error is
+// kPermissionDenied, kAlreadyExists or the like, and another attempt is pointless. Other errors may
+// be temporary: another program uses the port, or the coordinator is busy.
+//
+// `challenge_deadline` limits the wait for the challenge only. A rank that has answered it counts
+// as joined, so if the rank gave up then, the coordinator would declare it dead.
+Result<AuthenticatedSocket> authenticate(FrameSocket socket, const JoinRequest& request,
+                                         TimePoint challenge_deadline, TimePoint deadline);
 
-// The coordinator's side, one per connection, fed with the messages that arrive.
-class Doorkeeper {
+// The coordinator's side of the handshake, one object per connection.
+class Authenticator {
  public:
   struct Job {
     int size = 1;
@@ -49,24 +51,25 @@ class Doorkeeper {
     std::string secret;
     Duration heartbeat{};
   };
-  // `job` outlives the doorkeeper.
-  explicit Doorkeeper(const Job& job) : job_(job) {}
+  // `job` must outlive the object.
+  explicit Authenticator(const Job& job) : job_(job) {}
 
-  // What to answer; an error is what to log and to reject the connection with. After the proof was
-  // accepted, is_proved() is true and the answer is the welcome.
+  // Takes a message of the rank and returns the answer to it. An error is to be logged and sent as
+  // the reason of a rejection. When the proof is accepted, is_authenticated() becomes true, and the
+  // answer is the welcome.
   Result<Message> receive(const Message& message);
-  bool is_proved() const { return is_proved_; }
+  bool is_authenticated() const { return is_authenticated_; }
   Rank rank() const { return claims_.rank; }
 
  private:
-  Result<Message> greet(const Message& hello);
-  Result<Message> welcome(const Message& proof);
+  Result<Message> on_hello(const Message& hello);
+  Result<Message> on_proof(const Message& proof);
 
   const Job& job_;
   std::string claimed_job_id_;
   Claims claims_;
-  bool is_greeted_ = false;
-  bool is_proved_ = false;
+  bool has_hello_ = false;
+  bool is_authenticated_ = false;
 };
 
 }  // namespace dunlin::bootstrap

@@ -1,4 +1,4 @@
-// InProcessJob: the same client and the same ledger as over TCP, joined by direct calls.
+// InProcessJob: clients and a ledger as over TCP, connected by direct calls.
 #include <fmt/format.h>
 
 #include <mutex>
@@ -9,7 +9,8 @@
 
 namespace dunlin {
 
-// The clients hold it, and it knows them by plain pointers: each takes its own out when it ends.
+// The clients own the state together. It refers to them by plain pointers, and each client removes
+// its own pointer when it is destroyed.
 struct InProcessJob::State {
   class Client;
 
@@ -21,7 +22,7 @@ struct InProcessJob::State {
 
   void deliver(Rank to, const bootstrap::Message& message);
 
-  std::mutex mutex;  // guards all below; taken before a client's own
+  std::mutex mutex;  // guards all members below; locked before a client's mutex
   bootstrap::JobLedger ledger;
   std::vector<Client*> clients;
 };
@@ -32,7 +33,7 @@ class InProcessJob::State::Client final : public bootstrap::BootstrapClient {
       : BootstrapClient(std::move(job)), state_(std::move(state)) {
     const std::lock_guard lock(state_->mutex);
     state_->clients[rank().index()] = this;
-    // Each rank is admitted once, in the constructor of the job.
+    // It cannot fail: the constructor of the job admits each rank once.
     (void)state_->ledger.admit(rank(), clock_.now());
     transmit_locked({.type = bootstrap::MessageType::kJoin, .number = ~std::uint64_t{0}});
   }
@@ -45,7 +46,7 @@ class InProcessJob::State::Client final : public bootstrap::BootstrapClient {
 
   void leave() noexcept override {
     if (std::exchange(has_left_, true)) return;
-    say_goodbye();
+    announce_leave();
     disconnect(Status(Code::kClosed, "this rank has left the job"));
   }
 
@@ -58,7 +59,7 @@ class InProcessJob::State::Client final : public bootstrap::BootstrapClient {
     transmit_locked(message);
   }
   void transmit_locked(const bootstrap::Message& message) {
-    // A client sends no message that the ledger finds faulty.
+    // It cannot fail: a client sends valid messages only.
     (void)state_->ledger.receive(rank(), message, clock_.now());
   }
   void on_deadline() override {
@@ -91,7 +92,7 @@ std::unique_ptr<Bootstrap> InProcessJob::bootstrap(Rank rank) {
 
 void InProcessJob::kill(Rank rank, std::string reason) {
   const std::lock_guard lock(state_->mutex);
-  state_->ledger.lose(rank, reason);
+  state_->ledger.declare_dead(rank, reason);
   if (auto* const client = state_->clients[rank.index()]) {
     client->disconnect(Status(Code::kClosed, "this rank was killed: " + reason));
   }

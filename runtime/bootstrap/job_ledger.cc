@@ -9,7 +9,7 @@
 namespace dunlin::bootstrap {
 namespace {
 
-// A deadline far away but safe to add to.
+// The longest timeout. Adding it to a time does not overflow.
 constexpr Duration kLongest = std::chrono::hours(24 * 365);
 
 TimePoint deadline_after(TimePoint now, std::uint64_t timeout_ns) {
@@ -52,11 +52,11 @@ Status JobLedger::admit(Rank rank, TimePoint now) {
 
 Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
   Member& member = members_[from.index()];
-  if (!is_present(member)) {  // it was given up while this was on its way
+  if (!is_present(member)) {  // it was declared dead while the message was on its way
     if (message.request != 0) {
       reply(from, {.code = Code::kClosed,
                    .request = message.request,
-                   .text = "the others count this rank as gone"});
+                   .text = "the other ranks count this rank as gone"});
     }
     return Status::ok();
   }
@@ -69,12 +69,12 @@ Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
     case MessageType::kPublish:
       publish(from, message);
       return Status::ok();
-    case MessageType::kLetter:
-      return hand_on(from, message);
-    case MessageType::kGoodbye:
-      // The others hear of it before the leaver may end: a watcher of its process then knows
-      // already.
-      remove(from, PeerState::kLeft, "said good-bye");
+    case MessageType::kMail:
+      return forward_mail(from, message);
+    case MessageType::kLeave:
+      // The notices go out before the reply, after which the process may end. So the monitors that
+      // watch the process know by then that it has left.
+      remove(from, PeerState::kLeft, "it has shut down");
       reply(from, {.request = message.request});
       return Status::ok();
     case MessageType::kJoin:
@@ -89,8 +89,8 @@ Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
 }
 
 Status JobLedger::open_request(Rank from, const Message& message, TimePoint now) {
-  members_[from.index()].request =
-      Request{message.type, message.request, message.text, deadline_after(now, message.number)};
+  members_[from.index()].request = Request{message.type, message.request, message.text,
+                                           deadline_after(now, message.number), message.subject};
   if (end_) {
     fail(from, end_->code(), std::string(end_->message()));
     return Status::ok();
@@ -101,6 +101,7 @@ Status JobLedger::open_request(Rank from, const Message& message, TimePoint now)
       break;
     case MessageType::kLookup:
       settle_lookup(message.text);
+      if (is_gone(message.subject)) settle_lookups_from(message.subject);
       break;
     case MessageType::kBarrier:
       settle_barrier(message.text);
@@ -123,20 +124,20 @@ void JobLedger::publish(Rank from, const Message& message) {
   settle_lookup(message.text);
 }
 
-Status JobLedger::hand_on(Rank from, const Message& letter) {
-  const int to = letter.subject.value();
+Status JobLedger::forward_mail(Rank from, const Message& mail) {
+  const int to = mail.subject.value();
   if (to < 0 || static_cast<std::size_t>(to) >= members_.size() ||
-      letter.value.size() > Mail::kLargestLetter) {
-    return {Code::kCorrupted, fmt::format("rank {} sent a letter of {} bytes to rank {}",
-                                          from.value(), letter.value.size(), to)};
+      mail.value.size() > Mail::kLargestMessage) {
+    return {Code::kCorrupted, fmt::format("rank {} sent mail of {} bytes to rank {}", from.value(),
+                                          mail.value.size(), to)};
   }
-  const Member& member = members_[letter.subject.index()];
+  const Member& member = members_[mail.subject.index()];
   if (member.has_joined && is_present(member))
-    send_(letter.subject, {.type = MessageType::kLetter, .subject = from, .value = letter.value});
+    send_(mail.subject, {.type = MessageType::kMail, .subject = from, .value = mail.value});
   return Status::ok();
 }
 
-void JobLedger::lose(Rank rank, const std::string& reason) {
+void JobLedger::declare_dead(Rank rank, const std::string& reason) {
   if (is_present(members_[rank.index()])) remove(rank, PeerState::kDead, reason);
 }
 
@@ -144,7 +145,7 @@ void JobLedger::remove(Rank rank, PeerState state, const std::string& reason) {
   change_state(rank, state, reason);
   members_[rank.index()].request.reset();
   if (!has_started_) {
-    fail_start(Code::kPeerDead, fmt::format("rank {} was lost before all ranks had joined ({}: {})",
+    fail_start(Code::kPeerDead, fmt::format("rank {} ended before all ranks had joined ({}: {})",
                                             rank.value(), to_string(state), reason));
     return;
   }
@@ -153,6 +154,7 @@ void JobLedger::remove(Rank rank, PeerState state, const std::string& reason) {
       settle_barrier(std::string(member.request->name));
     }
   }
+  settle_lookups_from(rank);
   settle_reform();
 }
 
@@ -188,7 +190,7 @@ void JobLedger::find_stalled(TimePoint now) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     Member& member = members_[i];
     if (!member.has_joined || member.state != PeerState::kAlive) continue;
-    // When the coordinator itself did not run, the silence is its own.
+    // When the coordinator itself has not run, heartbeats may be waiting to be read.
     if (was_asleep) member.last_heard = now;
     const Duration silence = now - member.last_heard;
     if (silence < kStallPeriods * heartbeat_) continue;
@@ -205,13 +207,13 @@ TimePoint JobLedger::next_tick(TimePoint now) const {
   return next;
 }
 
-// The deadline of `rank`'s request has come.
+// Answers the request of `rank`, whose deadline has passed.
 void JobLedger::expire(Rank rank) {
   const Request request = *members_[rank.index()].request;
   switch (request.type) {
     case MessageType::kJoin: {
       const auto late = not_joined();
-      // The first who gives up speaks for all: the job cannot start any more.
+      // When the first rank gives up, the job cannot start any more.
       fail_start(Code::kDeadlineExceeded,
                  late.empty() ? "not all ranks have asked to start"
                               : fmt::format("{} of {} ranks have not joined in time: {}",
@@ -219,7 +221,7 @@ void JobLedger::expire(Rank rank) {
       break;
     }
     case MessageType::kLookup:
-      fail(rank, Code::kDeadlineExceeded, fmt::format("nobody has published '{}'", request.name));
+      fail(rank, Code::kDeadlineExceeded, fmt::format("no rank has published '{}'", request.name));
       break;
     default: {
       const auto late = missing(request.type, request.name);
@@ -240,6 +242,18 @@ void JobLedger::settle_lookup(const std::string& key) {
   const auto found = values_.find(key);
   if (found == values_.end()) return;
   for (const Rank rank : waiting(MessageType::kLookup, key)) reply(rank, {.value = found->second});
+}
+
+// What a rank that is gone has not published will never be.
+void JobLedger::settle_lookups_from(Rank gone) {
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const auto& request = members_[i].request;
+    if (!request || request->type != MessageType::kLookup || request->publisher != gone) continue;
+    fail(
+        Rank(static_cast<int>(i)), Code::kPeerDead,
+        fmt::format("rank {} has not published it and is {}", gone.value(), to_string(state(gone))),
+        gone);
+  }
 }
 
 void JobLedger::settle_barrier(const std::string& name) {
@@ -268,6 +282,10 @@ void JobLedger::settle_reform() {
 
 bool JobLedger::is_present(const Member& member) const {
   return member.state == PeerState::kAlive || member.state == PeerState::kStalled;
+}
+
+bool JobLedger::is_gone(Rank rank) const {
+  return rank.value() >= 0 && rank.index() < members_.size() && !is_present(members_[rank.index()]);
 }
 
 int JobLedger::active() const {

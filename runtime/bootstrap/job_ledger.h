@@ -1,9 +1,9 @@
-// JobLedger: what the coordinator knows and decides, without sockets, threads or a clock.
+// JobLedger: the state and the decisions of the coordinator, without sockets, threads or a clock.
 //
-// It keeps who has joined, left, stalled or died, the published values, and at most one open
-// request of every rank; it answers through `send`. The coordinator feeds it with what arrives over
-// TCP, the in-process job with direct calls, tests with whatever they like. Not thread-safe: its
-// owner calls from one thread, or under one lock. `send` must not call back into the ledger.
+// It stores which ranks have joined, left, stalled or died, the published values, and at most one
+// outstanding request of every rank. It answers through `send`, which must not call the ledger. The
+// coordinator passes it the messages that arrive over TCP; InProcessJob and tests call it directly.
+// Calls must come from one thread or be serialized by a lock.
 #pragma once
 
 #include <functional>
@@ -21,24 +21,25 @@ class JobLedger {
  public:
   using Send = std::function<void(Rank to, const Message& message)>;
 
-  // With a heartbeat of 0 nobody ever counts as stalled.
+  // With a heartbeat of 0, no rank is ever stalled.
   JobLedger(int size, Duration heartbeat, Send send);
 
-  // A rank has joined and can be sent to. An error says why it may not.
+  // Admits a rank, to which messages can be sent from now on. The error says why it is refused.
   Status admit(Rank rank, TimePoint now);
-  // A message of a rank that was admitted. An error means that the rank breaks the protocol and its
-  // connection should end.
+  // Handles a message from an admitted rank. On an error, the rank has violated the protocol, and
+  // its connection should be closed.
   Status receive(Rank from, const Message& message, TimePoint now);
-  // The rank is gone without a good-bye. Before all have joined, this ends the job's start.
-  void lose(Rank rank, const std::string& reason);
-  // Answers requests whose time is over and finds out who has gone silent.
+  // Declares dead a rank that has not left. Before all ranks have joined, the start of the job
+  // fails.
+  void declare_dead(Rank rank, const std::string& reason);
+  // Answers requests whose deadline has passed, and detects stalled ranks.
   void tick(TimePoint now);
-  // When tick() has something to do next, at the latest.
+  // The latest time at which tick() must be called next.
   TimePoint next_tick(TimePoint now) const;
 
   PeerState state(Rank rank) const { return members_[rank.index()].state; }
   bool has_joined(Rank rank) const { return members_[rank.index()].has_joined; }
-  // Ranks that joined, are alive and not silent.
+  // The number of ranks that have joined and are alive; stalled ones do not count.
   int active() const;
 
  private:
@@ -47,6 +48,7 @@ class JobLedger {
     std::uint64_t number;
     std::string name;
     TimePoint deadline;
+    Rank publisher{};  // of a lookup, if known
   };
   struct Member {
     PeerState state = PeerState::kAlive;
@@ -57,24 +59,26 @@ class JobLedger {
 
   Status open_request(Rank from, const Message& message, TimePoint now);
   void publish(Rank from, const Message& message);
-  Status hand_on(Rank from, const Message& letter);
+  Status forward_mail(Rank from, const Message& mail);
   void change_state(Rank rank, PeerState state, const std::string& reason);
   void remove(Rank rank, PeerState state, const std::string& reason);
   void fail_start(Code code, const std::string& reason);
   void expire(Rank rank);
   void find_stalled(TimePoint now);
 
-  // Each answers whom it can by now.
+  // Each answers the requests that can be answered now.
   void settle_join();
   void settle_lookup(const std::string& key);
+  void settle_lookups_from(Rank gone);
   void settle_barrier(const std::string& name);
   void settle_reform();
 
   bool is_present(const Member& member) const;
+  bool is_gone(Rank rank) const;  // false for ranks that the job does not have
   std::vector<Rank> not_joined() const;
-  // Present members of the epoch that have no such request open.
+  // Present members of the epoch without such an outstanding request.
   std::vector<Rank> missing(MessageType type, const std::string& name) const;
-  // Who has such a request open.
+  // Members of the epoch with such an outstanding request.
   std::vector<Rank> waiting(MessageType type, const std::string& name) const;
   void reply(Rank to, Message message);
   void fail(Rank to, Code code, std::string why, Rank subject = Rank());

@@ -1,5 +1,5 @@
-// Mail: short letters between two ranks, through the coordinator. For what two ranks have to
-// arrange while they run (connections, say); data does not travel so.
+// Mail: short messages between two ranks, through the coordinator. Two ranks use it while they run
+// to agree on something, such as a connection. It is not for data.
 #pragma once
 
 #include <atomic>
@@ -16,40 +16,40 @@
 
 namespace dunlin {
 
-struct Letter {
+struct MailMessage {
   Rank from;
   Bytes text;
 };
 
-// One reader per rank. Letters of one sender arrive in the order in which it sent them; those to a
-// rank that is gone are lost, and so is all mail when the coordinator is gone.
+// Messages from one sender arrive in the order in which it sent them. Messages to a rank that is
+// gone are lost, as are all messages when the coordinator is gone. One thread receives.
 class Mail {
  public:
-  // `send` hands a letter to the coordinator.
+  // `send` passes a message to the coordinator.
   using Send = std::function<void(Rank to, std::span<const std::byte> text)>;
   explicit Mail(Send send);
 
-  // At most kLargestLetter bytes, or this rank loses its connection to the coordinator. Never
-  // blocks. Any thread.
+  // Sends at most kLargestMessage bytes; for a longer message, the coordinator closes this rank's
+  // connection. Never blocks. Any thread.
   void send(Rank to, std::span<const std::byte> text) { send_(to, text); }
-  // The oldest that was not received yet. Owner thread, as all below.
-  std::optional<Letter> receive();
-  // Costs next to nothing.
+  // Returns the oldest message that has not been received yet. Owner thread, as all methods below.
+  std::optional<MailMessage> receive();
+  // Costs one load.
   bool is_empty() const { return count_.load(std::memory_order_acquire) == 0; }
-  // Readable while there is mail.
+  // A descriptor that is readable while there are messages.
   int fd() const { return signal_.get(); }
 
-  static constexpr std::size_t kLargestLetter = 4096;
+  static constexpr std::size_t kLargestMessage = 4096;
 
-  // For the bootstrap: a letter has come. Any thread.
-  void deliver(Letter letter);
+  // Adds a message that has arrived. Only the bootstrap calls it. Any thread.
+  void deliver(MailMessage message);
 
  private:
   Send send_;
   Fd signal_;  // an eventfd
   std::atomic<std::size_t> count_{0};
   std::mutex mutex_;
-  std::deque<Letter> letters_;  // under mutex_
+  std::deque<MailMessage> messages_;  // under mutex_
 };
 
 }  // namespace dunlin

@@ -47,10 +47,11 @@ std::string to_text(const sockaddr* address, socklen_t length) {
 }
 
 void set_option(int socket, int level, int option, int value) {
-  setsockopt(socket, level, option, &value, sizeof value);  // a tuning: works without as well
+  setsockopt(socket, level, option, &value,
+             sizeof value);  // failure is harmless: these options only tune
 }
 
-// Small messages at once; a host that vanished is noticed even where nothing is being sent.
+// Sends small messages at once, and detects the failure of the peer's host on idle connections too.
 void tune(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -103,7 +104,7 @@ Result<Endpoint> Endpoint::parse(std::string_view text) {
     host = host.substr(1, host.size() - 2);
   } else if (host.find(':') != std::string_view::npos) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("'{}': an IPv6 address stands in brackets, [ADDRESS]:PORT", text));
+                  fmt::format("'{}': put an IPv6 address in brackets, [ADDRESS]:PORT", text));
   }
   const auto port = parse_integer(text.substr(colon + 1));
   if (host.empty() || !port || *port < 0 || *port > 65535) return malformed;
@@ -124,7 +125,7 @@ Endpoint listening_endpoint(const Endpoint& advertised) {
 Result<Fd> listen_on(Endpoint& endpoint) {
   auto addresses = resolve(endpoint, AI_PASSIVE);
   if (!addresses) return std::move(addresses).status();
-  // For "all interfaces", the IPv6 socket takes IPv4 as well: try it first.
+  // An IPv6 socket on all interfaces accepts IPv4 connections too, so it is tried first.
   std::vector<const addrinfo*> candidates;
   for (const addrinfo* at = addresses->get(); at != nullptr; at = at->ai_next)
     candidates.push_back(at);
@@ -201,7 +202,7 @@ bool wait_for(int fd, short events, TimePoint deadline) {
 }
 
 FrameSocket::FrameSocket(Fd socket)
-    : socket_(std::move(socket)), max_body_bytes_(kMaxStrangerBodyBytes) {
+    : socket_(std::move(socket)), max_body_bytes_(kMaxUnauthenticatedBodyBytes) {
   tune(socket_.get());
 }
 
@@ -234,7 +235,7 @@ Result<std::optional<Message>> FrameSocket::next() {
 Status FrameSocket::send(const Message& message) {
   const Bytes frame = encode(message);
   if (outgoing_.size() - sent_ + frame.size() > kMaxUnsentBytes) {
-    return {Code::kResourceExhausted, "the other side does not read its messages"};
+    return {Code::kResourceExhausted, "the peer does not read its messages"};
   }
   outgoing_.insert(outgoing_.end(), frame.begin(), frame.end());
   return flush();
@@ -259,7 +260,7 @@ Status FrameSocket::flush() {
 }
 
 Result<Message> await_message(FrameSocket& socket, TimePoint deadline) {
-  Status received;  // its failure counts only after what came before it was read
+  Status received;  // reported only after all messages that arrived before the failure
   for (;;) {
     auto message = socket.next();
     if (!message) return std::move(message).status();

@@ -1,6 +1,5 @@
-// TCP as the bootstrap uses it: endpoints, listening, connecting before a deadline, and
-// FrameSocket, a non-blocking connection that carries messages. No object here is shared between
-// threads.
+// TCP for the bootstrap: endpoints, listening, connecting before a deadline, and FrameSocket, a
+// non-blocking connection that carries messages. One thread at a time uses each object.
 #pragma once
 
 #include <cstdint>
@@ -20,38 +19,39 @@ struct Endpoint {
   std::string host;  // name or address
   std::uint16_t port = 0;
 
-  // "10.0.0.1:4711", "node7:4711", "[fe80::1]:4711".
+  // Text such as "10.0.0.1:4711", "host-7:4711" or "[fe80::1]:4711".
   static Result<Endpoint> parse(std::string_view text);
   std::string to_string() const;
   bool operator==(const Endpoint&) const = default;
 };
 
-// Where rank 0 listens so that `advertised` reaches it: at a numeric address exactly; at loopback
-// for "localhost"; for any other name at all interfaces, because a host's own name often resolves
-// to a loopback address on that host and to the outer one everywhere else.
+// Where rank 0 must listen so that other ranks can connect to `advertised`. For a numeric address,
+// it is that address; for "localhost", the loopback address; for any other name, all interfaces.
+// The last is needed because a host's own name often resolves to a loopback address on that host.
 Endpoint listening_endpoint(const Endpoint& advertised);
 
-// A listening socket; an empty host means all interfaces, port 0 any free one. `endpoint.port`
-// becomes the real port.
+// Returns a listening socket. An empty host means all interfaces. Port 0 means any free port, and
+// `endpoint.port` becomes the real one.
 Result<Fd> listen_on(Endpoint& endpoint);
 
-// One attempt to connect, until `deadline` at most. The socket is non-blocking.
+// Tries each address of the endpoint once, until `deadline`. The socket is non-blocking.
 Result<Fd> connect_to(const Endpoint& endpoint, TimePoint deadline);
 
-// "10.0.0.7:51234" of the other side; "unknown" when it has gone.
+// The address of the peer, such as "10.0.0.7:51234"; "unknown" when the connection has ended.
 std::string peer_address(int socket);
 
-// The addresses of this host's interfaces, loopback excluded.
+// The IPv4 addresses of this host's interfaces, except loopback.
 std::vector<std::string> interface_addresses();
 
-// poll() on one descriptor; false when the deadline came first.
+// Waits for `events` of one descriptor. Returns false when the deadline comes first.
 bool wait_for(int fd, short events, TimePoint deadline);
 
-// Milliseconds for poll() until `deadline`: rounded up, never negative.
+// The timeout in milliseconds for a poll() until `deadline`, rounded up and not negative.
 int poll_timeout_ms(TimePoint now, TimePoint deadline);
 
-// Messages over a non-blocking socket, buffered in both directions. Reading is bounded by the
-// largest message allowed, writing by kMaxUnsentBytes.
+// FrameSocket sends and receives messages over a non-blocking socket, with a buffer for each
+// direction. The largest allowed message bounds the input buffer, kMaxUnsentBytes the output
+// buffer.
 class FrameSocket {
  public:
   FrameSocket() = default;
@@ -61,16 +61,17 @@ class FrameSocket {
   bool is_open() const { return socket_.is_open(); }
   void close() { socket_.reset(); }
 
-  // Bodies larger than this are refused from now on.
+  // Sets the largest message body that is accepted from now on.
   void allow_body_bytes(std::size_t limit) { max_body_bytes_ = limit; }
 
-  // Reads what has arrived. kClosed at the end of the stream, kIoError and the like on failure;
-  // what came before is still there for next().
+  // Reads the bytes that have arrived. Returns kClosed at the end of the stream, and kIoError or
+  // the like on a failure. next() still returns the messages that arrived before.
   Status receive();
-  // The next complete message, if there is one.
+  // Returns the next complete message, if there is one.
   Result<std::optional<Message>> next();
 
-  // Appends a message and writes what the socket takes. kResourceExhausted when too much waits.
+  // Appends a message and writes as much as the socket accepts. kResourceExhausted when more than
+  // kMaxUnsentBytes would wait.
   Status send(const Message& message);
   Status flush();
   bool has_unsent() const { return sent_ < outgoing_.size(); }
@@ -78,13 +79,13 @@ class FrameSocket {
  private:
   Fd socket_;
   Bytes incoming_;
-  std::size_t parsed_ = 0;  // of incoming_
+  std::size_t parsed_ = 0;  // bytes of incoming_ that next() has decoded
   Bytes outgoing_;
-  std::size_t sent_ = 0;  // of outgoing_
+  std::size_t sent_ = 0;  // bytes of outgoing_ that the socket has accepted
   std::size_t max_body_bytes_ = 0;
 };
 
-// The next message of a connection whose peer owes one; waits until `deadline`.
+// Waits for the next message until `deadline`.
 Result<Message> await_message(FrameSocket& socket, TimePoint deadline);
 
 }  // namespace dunlin::bootstrap

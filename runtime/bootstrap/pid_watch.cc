@@ -29,14 +29,14 @@ void PidWatch::refresh() {
 
 void PidWatch::watch(Rank rank, pid_t pid) {
   Fd fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  // A process that does not exist has ended. Any other failure leaves the peer to the coordinator,
-  // which sees the end of its connection.
+  // A process that does not exist has ended. After any other failure, only the coordinator detects
+  // the peer's death, by the end of its connection.
   const bool has_ended = !fd.is_open() && errno == ESRCH;
   if (!fd.is_open() && !has_ended) {
     DUNLIN_DEBUG("bootstrap: {}", Status::from_errno("pidfd_open", errno).message());
     return;
   }
-  watches_.push_back({rank, pid, std::move(fd), has_ended, SteadyClock().now() + kGoodbyeGrace});
+  watches_.push_back({rank, pid, std::move(fd), has_ended, SteadyClock().now() + kLeaveGrace});
 }
 
 void PidWatch::append_to(std::vector<pollfd>& entries) const {
@@ -49,7 +49,7 @@ void PidWatch::note(const pollfd* entries, TimePoint now) {
   for (Watch& each : watches_) {
     if ((entries++)->revents == 0) continue;
     each.has_ended = true;
-    each.dead_at = now + kGoodbyeGrace;
+    each.dead_at = now + kLeaveGrace;
   }
 }
 
@@ -57,7 +57,7 @@ void PidWatch::settle(TimePoint now) {
   for (const Watch& each : watches_) {
     if (!each.has_ended || each.dead_at > now) continue;
     peers_.mark(each.rank, PeerState::kDead,
-                fmt::format("process {} ended without a good-bye", each.pid));
+                fmt::format("process {} ended before it left the job", each.pid));
   }
   std::erase_if(watches_, [this](const Watch& each) { return !peers_.is_present(each.rank); });
 }

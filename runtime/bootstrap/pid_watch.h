@@ -1,7 +1,7 @@
-// PidWatch: notices that a local peer's process has ended, through pidfds.
+// PidWatch detects through pidfds that the process of a local peer has ended.
 //
-// Owned by the bootstrap's monitor thread and used by it only. A process that ends may have said
-// good-bye a moment before, so an end becomes a death only after a short grace.
+// Only the bootstrap's monitor thread uses it. A process may leave the job just before it ends, and
+// the notice may still be on its way. So the peer is marked dead only after kLeaveGrace.
 #pragma once
 
 #include <poll.h>
@@ -16,18 +16,19 @@ namespace dunlin::bootstrap {
 
 class PidWatch {
  public:
-  // Watches the peers of `self` whose process ids `peers` knows. `peers` outlives this.
+  // Watches the peers of `self` whose process ids `peers` contains. `peers` must outlive this
+  // object.
   PidWatch(PeerTable& peers, Rank self);
 
-  // Takes up process ids that the table has learnt, and lets go of peers that are gone.
+  // Starts to watch new process ids of the table, and stops watching peers that are gone.
   void refresh();
-  // Appends what poll() should look at.
+  // Appends an entry for poll() for each watched process.
   void append_to(std::vector<pollfd>& entries) const;
-  // Looks at what poll() saw in the entries that append_to() added.
+  // Reads the results of poll() from the entries that append_to() added.
   void note(const pollfd* entries, TimePoint now);
-  // Marks those dead whose grace is over.
+  // Marks the peers dead whose process ended at least kLeaveGrace ago.
   void settle(TimePoint now);
-  // When settle() has something to do; `otherwise` if there is nothing.
+  // The time at which settle() must be called, or `otherwise`, whichever is earlier.
   TimePoint next(TimePoint otherwise) const;
 
  private:
@@ -43,7 +44,7 @@ class PidWatch {
   PeerTable& peers_;
   Rank self_;
   std::vector<Watch> watches_;
-  std::vector<pid_t> known_;  // by rank: the process id taken up last
+  std::vector<pid_t> known_;  // by rank: the latest process id from the table
 };
 
 }  // namespace dunlin::bootstrap

@@ -18,7 +18,7 @@ Status from_pmix(const char* what, pmix_status_t status) {
   return {code, fmt::format("{}: {}", what, PMIx_Error_string(status))};
 }
 
-// From PMIx_Init to PMIx_Finalize.
+// Calls PMIx_Init and, when destroyed, PMIx_Finalize.
 class PmixSession {
  public:
   static Result<std::shared_ptr<PmixSession>> start() {
@@ -36,12 +36,12 @@ class PmixSession {
   int rank() const { return static_cast<int>(self_.rank); }
   std::string job_id() const { return self_.nspace; }
 
-  // A number that the launcher gave to the job (`of_job`) or to this process.
+  // A number that the launcher has assigned to the job (`of_job`) or to this process.
   Result<int> number(const char* key, bool of_job) const {
-    pmix_proc_t who = self_;
-    if (of_job) who.rank = PMIX_RANK_WILDCARD;
+    pmix_proc_t process = self_;
+    if (of_job) process.rank = PMIX_RANK_WILDCARD;
     pmix_value_t* value = nullptr;
-    DUNLIN_TRY(from_pmix(key, PMIx_Get(&who, key, nullptr, 0, &value)));
+    DUNLIN_TRY(from_pmix(key, PMIx_Get(&process, key, nullptr, 0, &value)));
     int number = 0;
     pmix_status_t status = PMIX_SUCCESS;
     PMIX_VALUE_GET_NUMBER(status, value, number, int);
@@ -59,7 +59,8 @@ class PmixSession {
     return from_pmix("PMIx_Commit", PMIx_Commit());
   }
 
-  // Until all processes of the job are here, what they published with them.
+  // Waits until all processes of the job have called it, and collects the values that they
+  // published.
   Status fence(Duration timeout) {
     const auto seconds = static_cast<int>(std::chrono::ceil<std::chrono::seconds>(timeout).count());
     bool collect = true;
@@ -70,11 +71,11 @@ class PmixSession {
   }
 
   Result<std::string> lookup(int rank) const {
-    pmix_proc_t who = self_;
-    who.rank = static_cast<pmix_rank_t>(rank);
+    pmix_proc_t process = self_;
+    process.rank = static_cast<pmix_rank_t>(rank);
     pmix_value_t* value = nullptr;
-    DUNLIN_TRY(
-        from_pmix("PMIx_Get of rank 0's address", PMIx_Get(&who, kContactKey, nullptr, 0, &value)));
+    DUNLIN_TRY(from_pmix("PMIx_Get of rank 0's address",
+                         PMIx_Get(&process, kContactKey, nullptr, 0, &value)));
     std::string text = value->type == PMIX_STRING ? value->data.string : "";
     PMIX_VALUE_RELEASE(value);
     return text;
@@ -146,7 +147,7 @@ Result<JoinPlan> plan_from_pmix(const Config& config) {
   DUNLIN_TRY(session->fence(config.bootstrap_timeout));
   DUNLIN_ASSIGN(const std::string contact, session->lookup(0));
   DUNLIN_TRY(read_contact(plan, contact));
-  // Shared only because std::function copies; the plan is the one owner.
+  // shared_ptr, because std::function must be copyable. The plan is the only owner.
   plan.on_leave = [session]() mutable { session.reset(); };
   return plan;
 }

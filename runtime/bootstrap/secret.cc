@@ -19,7 +19,7 @@ static_assert(crypto_auth_hmacsha256_BYTES == std::tuple_size_v<Proof>);
 
 void fill_random(std::span<std::byte> bytes) {
   static const bool is_ready = sodium_init() >= 0;
-  if (!is_ready) std::abort();  // no source of randomness: nothing can be made safe
+  if (!is_ready) std::abort();  // without a source of randomness, no secret is safe
   randombytes_buf(bytes.data(), bytes.size());
 }
 
@@ -50,11 +50,12 @@ Result<std::string> read_secret_file(const std::string& path) {
   if (!file.is_open()) return Status::from_errno(what, errno);
   struct stat info {};
   if (fstat(file.get(), &info) != 0) return Status::from_errno(what, errno);
-  if (!S_ISREG(info.st_mode)) return Status(Code::kInvalidArgument, what + " is no regular file");
+  if (!S_ISREG(info.st_mode))
+    return Status(Code::kInvalidArgument, what + " is not a regular file");
   if ((info.st_mode & 077) != 0) {
     return Status(Code::kPermissionDenied,
-                  fmt::format("{} can be used by others (mode {:03o}); run: chmod 600 {}", what,
-                              info.st_mode & 0777, path));
+                  fmt::format("{} is accessible to other users (mode {:03o}); run: chmod 600 {}",
+                              what, info.st_mode & 0777, path));
   }
   std::string text(4096, '\0');
   const ssize_t got = read(file.get(), text.data(), text.size());

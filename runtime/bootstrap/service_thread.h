@@ -1,5 +1,5 @@
-// Threads that serve in the background: named for debuggers, deaf to signals, which stay with the
-// program's own threads.
+// Background threads. They have names for debuggers, and they block all signals, so that the
+// program's own threads handle these.
 #pragma once
 
 #include <pthread.h>
@@ -10,8 +10,8 @@
 
 namespace dunlin::bootstrap {
 
-// The calling thread hears no signals as long as this is there; nor do threads that it starts,
-// ever.
+// Blocks all signals for the calling thread until this is destroyed. Threads that it starts in the
+// meantime keep them blocked.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -27,7 +27,7 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-// `name` has at most 15 characters. Throws std::system_error where there can't be one more thread.
+// `name` has at most 15 characters. Throws std::system_error when no thread can be created.
 template <typename Function>
 std::thread start_service_thread(const char* name, Function function) {
   std::thread thread;

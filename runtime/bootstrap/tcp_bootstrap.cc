@@ -14,8 +14,8 @@
 namespace dunlin::bootstrap {
 namespace {
 
-// Failures of a handshake that another attempt may not meet: nobody or somebody else answers there.
-bool may_pass(const Status& status) {
+// Whether another attempt may succeed, because no program or another program answers now.
+bool is_temporary(const Status& status) {
   switch (status.code()) {
     case Code::kIoError:
     case Code::kClosed:
@@ -27,27 +27,27 @@ bool may_pass(const Status& status) {
   }
 }
 
-// One attempt at one place. `is_final` tells that another attempt is pointless.
-Result<Session> try_endpoint(const Endpoint& endpoint, const JoinRequest& request,
-                             TimePoint deadline, bool& is_final) {
-  const TimePoint patience = std::min(deadline, SteadyClock().now() + kChallengeTimeout);
-  DUNLIN_ASSIGN(Fd fd, connect_to(endpoint, patience));
-  auto session = introduce(FrameSocket(std::move(fd)), request, patience, deadline);
-  is_final = !session && !may_pass(session.status());
-  return session;
+// One attempt at one address. `is_final` becomes true when another attempt is pointless.
+Result<AuthenticatedSocket> try_endpoint(const Endpoint& endpoint, const JoinRequest& request,
+                                         TimePoint deadline, bool& is_final) {
+  const TimePoint challenge_deadline = std::min(deadline, SteadyClock().now() + kChallengeTimeout);
+  DUNLIN_ASSIGN(Fd fd, connect_to(endpoint, challenge_deadline));
+  auto connection = authenticate(FrameSocket(std::move(fd)), request, challenge_deadline, deadline);
+  is_final = !connection && !is_temporary(connection.status());
+  return connection;
 }
 
-// The coordinator may come up later than this process: tries until the deadline.
-Result<Session> find_coordinator(const JoinPlan& plan, TimePoint deadline) {
+// The coordinator may start later than this process, so this tries until the deadline.
+Result<AuthenticatedSocket> find_coordinator(const JoinPlan& plan, TimePoint deadline) {
   const SteadyClock clock;
   const JoinRequest request{plan.job.rank, plan.job.size, plan.job.job_id, plan.secret};
   Status last;
   do {
     for (const Endpoint& endpoint : plan.coordinator) {
       bool is_final = false;
-      auto session = try_endpoint(endpoint, request, deadline, is_final);
-      if (session) return session;
-      last = std::move(session).status().with_context(endpoint.to_string());
+      auto connection = try_endpoint(endpoint, request, deadline, is_final);
+      if (connection) return connection;
+      last = std::move(connection).status().with_context(endpoint.to_string());
       if (is_final) return last;
     }
     std::this_thread::sleep_for(std::min<Duration>(kConnectRetry, deadline - clock.now()));
@@ -66,24 +66,25 @@ Result<std::unique_ptr<Bootstrap>> TcpBootstrap::join(JoinPlan plan) {
   const TimePoint deadline = clock.now() + plan.timeout;
   Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.is_open()) return Status::from_errno("eventfd", errno);
-  auto session = find_coordinator(plan, deadline);
-  if (!session) {
-    return std::move(session).status().with_context(
-        fmt::format("rank {} cannot join", plan.job.rank.value()));
+  auto connection = find_coordinator(plan, deadline);
+  if (!connection) {
+    return std::move(connection)
+        .status()
+        .with_context(fmt::format("rank {} cannot join", plan.job.rank.value()));
   }
-  plan.job.job_id = session->job_id;
+  plan.job.job_id = connection->job_id;
   std::unique_ptr<TcpBootstrap> made(
-      new TcpBootstrap(std::move(plan), std::move(*session), std::move(wake)));
+      new TcpBootstrap(std::move(plan), std::move(*connection), std::move(wake)));
   DUNLIN_TRY(made->start(deadline - clock.now()));
   if (made->plan_.counts_local) DUNLIN_TRY(made->count_local());
   return std::unique_ptr<Bootstrap>(std::move(made));
 }
 
-TcpBootstrap::TcpBootstrap(JoinPlan plan, Session session, Fd wake)
+TcpBootstrap::TcpBootstrap(JoinPlan plan, AuthenticatedSocket connection, Fd wake)
     : BootstrapClient(plan.job),
       plan_(std::move(plan)),
-      heartbeat_(session.heartbeat),
-      socket_(std::move(session.socket)),
+      heartbeat_(connection.heartbeat),
+      socket_(std::move(connection.socket)),
       pids_(peers(), job().rank),
       wake_(std::move(wake)) {
   listener_ = peers().add_listener([this](Rank) { eventfd_write(wake_.get(), 1); });
@@ -96,8 +97,8 @@ TcpBootstrap::~TcpBootstrap() {
 
 void TcpBootstrap::leave() noexcept {
   if (std::exchange(has_left_, true)) return;
-  says_goodbye_.store(true, std::memory_order_relaxed);
-  say_goodbye();
+  announces_leave_.store(true, std::memory_order_relaxed);
+  announce_leave();
   {
     const std::lock_guard lock(outbox_mutex_);
     is_leaving_ = true;
@@ -108,7 +109,7 @@ void TcpBootstrap::leave() noexcept {
   disconnect(Status(Code::kClosed, "this rank has left the job"));
   if (plan_.hosted) {
     if (!plan_.hosted->wait_until_empty(SteadyClock().now() + plan_.linger)) {
-      DUNLIN_WARN("bootstrap: rank {} ends while {} other ranks still need its coordinator",
+      DUNLIN_WARN("bootstrap: rank {} stops the coordinator, which {} other ranks still need",
                   rank().value(), plan_.hosted->active());
     }
     plan_.hosted.reset();
@@ -129,7 +130,7 @@ void TcpBootstrap::monitor() {
   TimePoint next_heartbeat = clock.now();
   for (;;) {
     if (socket_.is_open()) {
-      if (const Status status = exchange(); !status) lose_coordinator(status);
+      if (const Status status = exchange(); !status) on_coordinator_failure(status);
     }
     {
       const std::lock_guard lock(outbox_mutex_);
@@ -139,7 +140,7 @@ void TcpBootstrap::monitor() {
     pids_.settle(clock.now());
     if (socket_.is_open() && clock.now() >= next_heartbeat) {
       next_heartbeat = clock.now() + heartbeat_;
-      if (const Status status = socket_.send({}); !status) lose_coordinator(status);
+      if (const Status status = socket_.send({}); !status) on_coordinator_failure(status);
     }
     wait_for_events(pids_.next(next_heartbeat));
   }
@@ -178,17 +179,17 @@ Status TcpBootstrap::send_outbox() {
   return socket_.flush();
 }
 
-void TcpBootstrap::lose_coordinator(const Status& why) {
+void TcpBootstrap::on_coordinator_failure(const Status& why) {
   socket_.close();
-  if (says_goodbye_.load(std::memory_order_relaxed)) {
-    // The last to leave may see the end of the coordinator before it has ended itself.
+  if (announces_leave_.load(std::memory_order_relaxed)) {
+    // The coordinator may end before the last rank that leaves.
     return disconnect(Status(Code::kClosed, "this rank has left the job"));
   }
   const bool is_peer = plan_.host != Rank() && job().rank != plan_.host;
-  const std::string who =
+  const std::string host =
       is_peer ? fmt::format("rank {}, which ran the coordinator,", plan_.host.value())
               : "the launcher";
-  const std::string text = fmt::format("{} is gone: {}", who, why.message());
+  const std::string text = fmt::format("{} is gone: {}", host, why.message());
   DUNLIN_WARN("bootstrap: {}", text);
   if (is_peer) {
     peers().mark(plan_.host, PeerState::kDead,

@@ -1,8 +1,8 @@
-// TcpBootstrap: a rank's connection to the coordinator and the monitor thread that lives on it.
+// TcpBootstrap: a rank's connection to the coordinator, and the monitor thread that serves it.
 //
-// The monitor does all I/O: it sends heartbeats and what callers hand it, receives replies and
-// notices, and watches the processes of local peers, so that their end is noticed even while the
-// coordinator is busy.
+// The monitor thread does all I/O. It sends heartbeats and the messages of callers, and it receives
+// replies and notices. It also watches the processes of local peers, so that it detects their end
+// even while the coordinator is busy.
 #pragma once
 
 #include <atomic>
@@ -19,17 +19,17 @@
 
 namespace dunlin::bootstrap {
 
-// How to join, as the launcher's variables say.
+// How to join a job, as the launcher's variables describe it.
 struct JoinPlan {
   JobInfo job;                        // job_id may be empty: the coordinator names the job
-  std::vector<Endpoint> coordinator;  // places where it may be; the first that answers is taken
+  std::vector<Endpoint> coordinator;  // possible addresses; the first that answers is used
   std::string secret;
-  Rank host{0};                         // who runs the coordinator; Rank(): the launcher
-  std::unique_ptr<Coordinator> hosted;  // where this process runs the coordinator
-  Duration timeout{};                   // for all to join
-  Duration linger{};                    // how long leave() keeps `hosted` for those still at work
-  std::function<void()> on_leave;       // at the very end
-  bool counts_local = false;            // nobody has told local_rank and local_size: find them
+  Rank host{0};                         // the rank that runs the coordinator; Rank(): the launcher
+  std::unique_ptr<Coordinator> hosted;  // the coordinator, if this process runs it
+  Duration timeout{};                   // for all ranks to join
+  Duration linger{};                    // how long leave() keeps `hosted` for ranks in the job
+  std::function<void()> on_leave;       // called at the end of leave()
+  bool counts_local = false;            // find local_rank and local_size, which are not known
 };
 
 class TcpBootstrap final : public BootstrapClient {
@@ -39,7 +39,7 @@ class TcpBootstrap final : public BootstrapClient {
   void leave() noexcept override;
 
  private:
-  TcpBootstrap(JoinPlan plan, Session session, Fd wake);
+  TcpBootstrap(JoinPlan plan, AuthenticatedSocket connection, Fd wake);
 
   void transmit(const Message& message) override;
 
@@ -48,20 +48,20 @@ class TcpBootstrap final : public BootstrapClient {
   void wait_for_events(TimePoint until);
   Status exchange();
   Status send_outbox();
-  void lose_coordinator(const Status& why);
+  void on_coordinator_failure(const Status& why);
 
   JoinPlan plan_;
   Duration heartbeat_;
-  FrameSocket socket_;  // of the monitor, once it runs
-  PidWatch pids_;       // of the monitor
+  FrameSocket socket_;  // used by the monitor thread only, once it runs
+  PidWatch pids_;       // used by the monitor thread only
   Fd wake_;
   int listener_ = 0;
 
   std::mutex outbox_mutex_;
   std::vector<Message> outbox_;
   bool is_leaving_ = false;  // under outbox_mutex_
-  std::atomic<bool> says_goodbye_{false};
-  bool has_left_ = false;  // of the caller's thread
+  std::atomic<bool> announces_leave_{false};
+  bool has_left_ = false;  // used by the calling thread only
   std::thread monitor_;
 };
 

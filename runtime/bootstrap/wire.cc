@@ -69,7 +69,7 @@ Bytes encode(const Message& message) {
 Result<std::optional<Message>> decode(std::span<const std::byte> input, std::size_t max_body_bytes,
                                       std::size_t& consumed) {
   consumed = 0;
-  // Garbage is told from a frame by its first bytes, without waiting for a whole header.
+  // The first bytes show whether this is a frame at all, without waiting for a whole header.
   for (std::size_t i = 0; i < std::min(input.size(), sizeof(kMagic)); ++i) {
     if (input[i] != static_cast<std::byte>(kMagic >> (8 * i))) {
       return Status(Code::kCorrupted, "this is not Dunlin's protocol");
@@ -79,8 +79,9 @@ Result<std::optional<Message>> decode(std::span<const std::byte> input, std::siz
   ByteReader header(input.subspan(sizeof(kMagic)));
   const auto version = header.number<std::uint16_t>();
   if (version != kVersion) {
-    return Status(Code::kCorrupted,
-                  fmt::format("protocol version {} meets version {}", version, kVersion));
+    return Status(
+        Code::kCorrupted,
+        fmt::format("the peer has protocol version {}, this build version {}", version, kVersion));
   }
   Message message;
   message.type = static_cast<MessageType>(header.number<std::uint8_t>());
@@ -92,8 +93,8 @@ Result<std::optional<Message>> decode(std::span<const std::byte> input, std::siz
   const auto length = header.number<std::uint32_t>();
   if (length > max_body_bytes) {
     return Status(Code::kCorrupted,
-                  fmt::format("a message of {} bytes is larger than the {} allowed here", length,
-                              max_body_bytes));
+                  fmt::format("a message of {} bytes is larger than the {} bytes allowed here",
+                              length, max_body_bytes));
   }
   if (input.size() - kHeaderBytes < length) return std::optional<Message>();
   DUNLIN_TRY(decode_body(input.subspan(kHeaderBytes, length), message));

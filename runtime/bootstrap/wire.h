@@ -1,9 +1,8 @@
-// The bootstrap's messages as bytes.
+// The wire format of the bootstrap's messages.
 //
-// A frame is a header of 12 bytes (magic, version, type, code, body length) and a body of fixed
-// layout; all integers are little-endian. Every kind of message has the same fields and leaves
-// those it does not need empty: there are few messages, and one layout has one decoder to get
-// right.
+// A frame is a header of 12 bytes (magic number, version, type, code, body length) and a body. All
+// integers are little-endian. Messages of all types have the same fields, and a message leaves
+// unused fields empty: messages are few, and one layout needs one decoder.
 #pragma once
 
 #include <cstddef>
@@ -30,21 +29,21 @@ enum class MessageType : std::uint8_t {
   kChallenge = 2,
   kProof = 3,
   kWelcome = 4,
-  kReject = 5,  // code and text say why
-  // From a rank. Those with a request number are answered by one kReply.
-  kJoin = 16,     // wait until all have joined; number: time-out in ns
+  kReject = 5,  // code, text: the reason
+  // A rank sends these to the coordinator. One kReply answers a message with a request number.
+  kJoin = 16,     // waits until all ranks have joined; number: timeout in ns
   kPublish = 17,  // text: key; value
-  kLookup = 18,   // text: key; number: time-out in ns
-  kBarrier = 19,  // text: name; number: time-out in ns
-  kReform = 20,   // number: time-out in ns
-  kGoodbye = 21,
+  kLookup = 18,   // text: key; number: timeout in ns; subject: the rank that publishes it, if known
+  kBarrier = 19,  // text: name; number: timeout in ns
+  kReform = 20,   // number: timeout in ns
+  kLeave = 21,
   kHeartbeat = 22,
-  // From a rank to the one that `subject` names; the coordinator hands it on with `subject` being
-  // the sender.
-  kLetter = 24,  // value
-  // From the coordinator.
-  kReply = 32,   // code, text: failure; value: of a lookup; number, ranks: of a reform
-  kNotice = 33,  // subject's state is now `state`; text: why
+  // A rank sends it to the rank `subject`. The coordinator forwards it with the sender as
+  // `subject`.
+  kMail = 24,  // value
+  // The coordinator sends these.
+  kReply = 32,   // code, text: failure; value: result of a lookup; number, ranks: of a reform
+  kNotice = 33,  // the state of rank `subject` is now `state`; text: the reason
 };
 
 struct Message {
@@ -52,7 +51,7 @@ struct Message {
   Code code = Code::kOk;
   PeerState state = PeerState::kAlive;
   Rank subject{};
-  std::uint64_t request = 0;  // which request a reply answers
+  std::uint64_t request = 0;  // the number of the request that a reply answers
   std::uint64_t number = 0;
   std::string text{};
   Bytes value{};
@@ -61,8 +60,9 @@ struct Message {
 
 Bytes encode(const Message& message);
 
-// The first message of `input`: nothing when it is not complete yet, kCorrupted when this is no
-// frame of ours or larger than `max_body_bytes`. `consumed` becomes the frame's length.
+// Decodes the first message of `input`. Returns nothing when it is incomplete, and kCorrupted when
+// it is not a valid frame or its body is larger than `max_body_bytes`. `consumed` becomes the
+// length of the frame.
 Result<std::optional<Message>> decode(std::span<const std::byte> input, std::size_t max_body_bytes,
                                       std::size_t& consumed);
 

@@ -28,7 +28,7 @@ class Library {
 
   // "cuMemAlloc of 5 bytes: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
   Status to_status(std::string_view what, cuda::Code code) const;
-  // As in GpuDevice.
+  // Returns what GpuDevice::pci_bus_id documents.
   std::string pci_bus_id(cuda::Device device) const;
 
  private:
@@ -44,7 +44,7 @@ class Library {
   cuda::Functions functions_{};
 };
 
-// The name of a function that it can't do without, or null.
+// Finds all functions. Returns the name of a missing function that Dunlin needs, or null.
 const char* Library::missing() {
 #define DUNLIN_FIND(name) \
   if (!find(functions_.name, #name)) return #name
@@ -100,19 +100,19 @@ Status Library::to_status(std::string_view what, cuda::Code code) const {
                     : code == cuda::kNotSupported || code == cuda::kNoDevice ? Code::kUnavailable
                                                                              : Code::kIoError;
   return {kind, fmt::format("{}: {}: {}", what, name == nullptr ? std::to_string(code) : name,
-                            text == nullptr ? "no such error is known" : text)};
+                            text == nullptr ? "unknown error" : text)};
 }
 
 std::string Library::pci_bus_id(cuda::Device device) const {
   char text[32] = "";
   if (functions_.cuDeviceGetPCIBusId(text, sizeof text, device) != cuda::kSuccess) return "";
-  for (char& letter : text)
-    letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  for (char& character : text)
+    character = static_cast<char>(std::tolower(static_cast<unsigned char>(character)));
   return text;
 }
 
-// Makes a device's primary context, which the CUDA runtime and its users have, too, the calling
-// thread's as long as this lives.
+// Makes the primary context of a device current for the calling thread until this is destroyed. The
+// CUDA runtime and its users share that context.
 class Current {
  public:
   Current(const Library& library, cuda::Context context)
@@ -137,7 +137,7 @@ class CudaStream final : public GpuStream {
       : library_(library), context_(context), stream_(stream) {}
   ~CudaStream() override {
     const Current current(library_, context_);
-    (void)library_->cuStreamDestroy_v2(stream_);  // what is under way is still carried out
+    (void)library_->cuStreamDestroy_v2(stream_);  // outstanding copies are still carried out
   }
 
   Status copy_to_host(void* to, const void* from, std::size_t size) override {
@@ -185,13 +185,13 @@ class CudaDriver final : public GpuDriver {
   Status peer_mapping(cuda::Device device) const;
   Status dma_buf(cuda::Device device) const;
   GpuWrites writes(cuda::Device device) const;
-  // Of the device, made when it is first asked for: it takes hundreds of MiB and a second.
+  // The context of the device, created by the first call: it takes hundreds of MiB and a second.
   Result<cuda::Context> context(int device);
 
   Library library_;
   std::vector<GpuDevice> devices_;
   std::mutex mutex_;
-  std::vector<cuda::Context> contexts_;  // by device, under mutex_; null: none yet
+  std::vector<cuda::Context> contexts_;  // by device, under mutex_; null: not created yet
 };
 
 Result<std::shared_ptr<GpuDriver>> CudaDriver::create(Library library) {
@@ -227,7 +227,7 @@ Status CudaDriver::describe(int number) {
   return Status::ok();
 }
 
-// 0 where the driver doesn't know it, which is what the older ones mean.
+// 0 when the driver does not know the attribute; an older driver lacks the feature.
 int CudaDriver::attribute(cuda::Device device, int which) const {
   int value = 0;
   return library_->cuDeviceGetAttribute(&value, which, device) == cuda::kSuccess ? value : 0;
@@ -239,7 +239,8 @@ Status CudaDriver::dma_buf(cuda::Device device) const {
             "the CUDA driver can't export memory as a dma-buf (11.7 or newer can)"};
   if (attribute(device, cuda::kDmaBufSupported) == 0) {
     return {Code::kUnavailable,
-            "the driver exports none of its memory as a dma-buf (the open kernel modules do)"};
+            "the driver cannot export the memory of this device as a dma-buf (the open kernel "
+            "modules can)"};
   }
   return Status::ok();
 }
@@ -279,11 +280,13 @@ Result<std::optional<GpuAllocation>> CudaDriver::find(const void* address) {
   };
   unsigned type = 0;
   const cuda::Code code = ask(cuda::kMemoryType, type);
-  if (code == cuda::kInvalidValue) return std::optional<GpuAllocation>();  // it never saw it
+  if (code == cuda::kInvalidValue)
+    return std::optional<GpuAllocation>();  // the driver does not know the address
   DUNLIN_TRY(library_.to_status("cuPointerGetAttribute", code));
   unsigned is_managed = 0;
   if (ask(cuda::kIsManaged, is_managed) == cuda::kSuccess && is_managed != 0)
-    return Status(Code::kUnavailable, "CUDA managed memory has no fixed place to be registered");
+    return Status(Code::kUnavailable,
+                  "CUDA managed memory cannot be registered, as it moves between host and device");
   if (type != cuda::kMemoryTypeDevice) return std::optional<GpuAllocation>();
   GpuAllocation found;
   DUNLIN_TRY(library_.to_status("cuPointerGetAttribute", ask(cuda::kDeviceOrdinal, found.device)));

@@ -1,5 +1,5 @@
-// The GpuDriver over CUDA's driver API, which is looked for at run time: the same program runs on
-// machines without it.
+// The GpuDriver over CUDA's driver API. The library is loaded at run time, so that the same program
+// runs on hosts without it.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@ namespace dunlin {
 
 inline constexpr const char* kCudaLibrary = "libcuda.so.1";
 
-// kUnavailable says what is missing: the library, a function of it, a device. Never unloaded.
-// `library`: tests name another.
+// kUnavailable names what is missing: the library, one of its functions or a device. The library
+// stays loaded. Tests pass another `library`.
 Result<std::shared_ptr<GpuDriver>> load_cuda_driver(const std::string& library = kCudaLibrary);
 
-// The PCI bus id, as in GpuDevice, of the GPU that the calling thread has made current. Empty: it
-// has none, or this process has not loaded the driver, which isn't done for this question.
+// The PCI bus id, as in GpuDevice, of the calling thread's current GPU. Empty when it has none, or
+// when this process has not loaded the driver; this function does not load it.
 std::string current_gpu(const std::string& library = kCudaLibrary);
 
 }  // namespace dunlin

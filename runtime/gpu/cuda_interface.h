@@ -1,6 +1,6 @@
-// The part of CUDA's driver API that Dunlin uses, as the library exports it: types, numbers and
-// functions by their exported names, so that it is built without the toolkit. CUDA keeps this
-// binary interface; tests/runtime compares it with cuda.h where there is one.
+// The part of CUDA's driver API that Dunlin uses: types, constants and functions by their exported
+// names. With it, Dunlin builds without the CUDA toolkit. CUDA keeps this binary interface stable.
+// A test in tests/runtime compares it with cuda.h when the toolkit is installed.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ inline constexpr int kWritesOrdering = 118;
 inline constexpr int kDmaBufSupported = 124;
 
 inline constexpr int kFlushByHost = 1;        // a bit of kFlushOptions
-inline constexpr int kOrderedForOwner = 100;  // of kWritesOrdering: so or more
+inline constexpr int kOrderedForOwner = 100;  // value of kWritesOrdering, or more
 inline constexpr int kFlushCurrentContext = 0;
 inline constexpr int kFlushToOwner = 100;
 
@@ -43,7 +43,8 @@ inline constexpr unsigned kMemoryTypeDevice = 2;
 inline constexpr int kHandleIsDmaBuf = 1;
 inline constexpr unsigned kStreamNonBlocking = 1;
 
-// A pointer is null where the library has no such function, which only the optional ones may be.
+// A pointer is null when the library lacks the function. Only the optional functions may be
+// missing.
 struct Functions {
   Code (*cuInit)(unsigned flags);
   Code (*cuGetErrorName)(Code code, const char** name);
@@ -68,7 +69,7 @@ struct Functions {
   Code (*cuStreamQuery)(Stream stream);
   Code (*cuMemcpyHtoDAsync_v2)(Address to, const void* from, std::size_t size, Stream stream);
   Code (*cuMemcpyDtoHAsync_v2)(void* to, Address from, std::size_t size, Stream stream);
-  // Optional: CUDA 11.3, and 11.7.
+  // Optional: the first is there since CUDA 11.3, the second since 11.7.
   Code (*cuFlushGPUDirectRDMAWrites)(int target, int scope);
   Code (*cuMemGetHandleForAddressRange)(void* handle, Address address, std::size_t size, int type,
                                         unsigned long long flags);

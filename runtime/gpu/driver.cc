@@ -11,7 +11,8 @@ Status await(GpuStream& stream, const Clock& clock, TimePoint deadline, std::str
     if (status.is_error()) return std::move(status).with_context(what);
     if (status.is_ok()) return status;
     if (clock.now() >= deadline)
-      return {Code::kDeadlineExceeded, fmt::format("{}: the GPU has not done it in time", what)};
+      return {Code::kDeadlineExceeded,
+              fmt::format("{}: the GPU has not completed it in time", what)};
     sched_yield();
   }
 }

@@ -1,10 +1,10 @@
-// GpuDriver: what Dunlin asks of the driver of the GPUs: who owns an address, memory, copies, and
-// what a network device needs in order to reach that memory by itself.
+// GpuDriver: the functions of a GPU driver that Dunlin needs. It finds the device of an address,
+// allocates memory, copies, and gives network devices direct access to GPU memory.
 //
-// load_cuda_driver() (cuda_driver.h) makes the one over CUDA; tests have one without a GPU. What a
-// driver, a kernel or a device lacks is a Status with its reason, so that callers can choose
-// another way. Shared: regions of GPU memory keep their driver. Any thread, but a GpuStream belongs
-// to one.
+// load_cuda_driver() (cuda_driver.h) makes a GpuDriver over CUDA; tests have one without a GPU.
+// When the driver, the kernel or the device lacks a feature, a Status gives the reason, so that the
+// caller can choose another way. Regions of GPU memory share the driver and keep it alive. Any
+// thread, except that one thread uses a GpuStream.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +20,12 @@
 
 namespace dunlin {
 
-// Whether kernels of a GPU see what another device has written to its memory, once that device says
-// that it is written (CUDA: GPUDirect RDMA writes ordering).
+// Whether kernels of a GPU see the data that another device has written to the GPU's memory, once
+// that device has reported completion (CUDA: GPUDirect RDMA writes ordering).
 enum class GpuWrites : std::uint8_t {
-  kOrdered,    // they do
-  kNeedFlush,  // after GpuDriver::flush_writes()
-  kUnordered,  // and the driver has no such flush: no direct writes
+  kOrdered,    // they see the data
+  kNeedFlush,  // they see the data after GpuDriver::flush_writes()
+  kUnordered,  // they may not, and the driver has no flush: direct writes cannot be used
 };
 
 struct GpuDevice {
@@ -35,8 +35,8 @@ struct GpuDevice {
   std::size_t memory_bytes = 0;
   int compute_major = 0;  // compute capability
   int compute_minor = 0;
-  Status dma_buf;       // why its memory can't be exported, or ok
-  Status peer_mapping;  // why other devices can't reach it through nvidia-peermem, or ok
+  Status dma_buf;       // ok, or why its memory cannot be exported as a dma-buf
+  Status peer_mapping;  // ok, or why other devices cannot access it through nvidia-peermem
   GpuWrites writes = GpuWrites::kOrdered;
 };
 
@@ -46,21 +46,22 @@ struct GpuAllocation {
   std::size_t size = 0;
 };
 
-// A range of GPU memory as a descriptor that drivers of other devices import. The memory stays
-// exported as long as somebody has imported it, whether or not the descriptor is closed.
+// A descriptor by which drivers of other devices import a range of GPU memory. The memory stays
+// exported as long as a driver has imported it, even if the descriptor is closed.
 struct DmaBuf {
   Fd fd;
-  std::uint64_t offset = 0;  // of the range within what the descriptor stands for
+  std::uint64_t offset = 0;  // of the range within the memory of the descriptor
 };
 
-// Copies in order, beside all other work of the device. One thread; the driver outlives it.
+// Copies in order, independently of all other work of the device. One thread. The driver must
+// outlive it.
 class GpuStream {
  public:
   virtual ~GpuStream() = default;
-  // Begin, and return; both ends have to stay until the stream is idle.
+  // Start a copy and return. Source and destination must stay valid until poll() returns ok.
   virtual Status copy_to_host(void* to, const void* from, std::size_t size) = 0;
   virtual Status copy_to_device(void* to, const void* from, std::size_t size) = 0;
-  // Busy while a copy is under way; an error of one of them.
+  // Busy while copies are in progress; ok when all are complete; or the error of one of them.
   virtual Status poll() = 0;
 };
 
@@ -68,10 +69,10 @@ class GpuDriver {
  public:
   virtual ~GpuDriver() = default;
 
-  // By number; without waking the devices up.
+  // All devices by number. Does not initialize them.
   virtual const std::vector<GpuDevice>& devices() const = 0;
-  // What the address belongs to; nothing: the host's memory. kUnavailable for managed memory, which
-  // wanders between the two.
+  // The GPU allocation that contains the address; nothing for host memory. kUnavailable for managed
+  // memory, which moves between host and device.
   virtual Result<std::optional<GpuAllocation>> find(const void* address) = 0;
 
   virtual Result<std::byte*> allocate(int device, std::size_t size) = 0;
@@ -79,16 +80,18 @@ class GpuDriver {
 
   virtual Result<std::unique_ptr<GpuStream>> create_stream(int device) = 0;
 
-  // To be asked for before another device gets to the memory: synchronous operations of the
-  // application on it are complete when they return (CUDA leaves some of them under way).
+  // Must be called before another device accesses the memory. From then on, synchronous operations
+  // of the application on this memory are complete when they return; otherwise CUDA may still carry
+  // some of them out.
   virtual Status synchronize_operations(int device, std::byte* data) = 0;
-  // The pages around [data, data + size).
+  // Exports the pages that contain [data, data + size).
   virtual Result<DmaBuf> export_dma_buf(int device, std::byte* data, std::size_t size) = 0;
-  // Kernels that start, or look, after its return see what other devices have written before.
+  // When it returns, kernels see the data that other devices have written before the call.
   virtual Status flush_writes(int device) = 0;
 };
 
-// Waits for the stream's copies, which are `what`, until `clock` says `deadline`.
+// Waits until the stream's copies are complete. kDeadlineExceeded when `clock` reaches `deadline`
+// first. `what` names the copies in the error.
 Status await(GpuStream& stream, const Clock& clock, TimePoint deadline, std::string_view what);
 
 }  // namespace dunlin

@@ -15,7 +15,7 @@ BufferAllocator::BufferAllocator(std::shared_ptr<MemoryRegion> region)
 Result<std::size_t> BufferAllocator::allocate(std::size_t size, std::size_t alignment) {
   if (!std::has_single_bit(alignment)) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("alignment {} is no power of two", alignment));
+                  fmt::format("alignment {} is not a power of two", alignment));
   }
   alignment = std::max(alignment, kAlignment);
   for (auto block = free_.begin(); size <= region_->size() && block != free_.end(); ++block) {

@@ -1,9 +1,9 @@
-// BufferAllocator: user buffers out of registered memory.
+// BufferAllocator allocates user buffers from one MemoryRegion, which transports have registered.
+// So every transport can read and write the buffers without copying or registering them.
 //
-// A first-fit allocator with coalescing over one MemoryRegion; blocks are aligned to cache lines
-// (or more) and never move. What comes from here can be the source and the target of every
-// transport without copying or registering. Bookkeeping stands outside the region, so that a peer
-// that writes beyond its slice can't damage it. Owner thread only.
+// It is a first-fit allocator with coalescing. Blocks are aligned to cache lines (or more) and
+// never move. Its own data are outside the region, where no peer can overwrite them. Owner thread
+// only.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,11 @@ class BufferAllocator {
 
   explicit BufferAllocator(std::shared_ptr<MemoryRegion> region);
 
-  // Offset of `size` bytes within the region, a multiple of `alignment` (a power of two). Zero-size
-  // blocks are legal and distinct. kResourceExhausted says what is free and the largest block.
+  // Returns the offset of `size` bytes within the region. It is a multiple of `alignment`, which
+  // must be a power of two. Blocks of size 0 are legal and have distinct offsets.
+  // kResourceExhausted names the free bytes and the largest free block.
   Result<std::size_t> allocate(std::size_t size, std::size_t alignment = kAlignment);
-  // kInvalidArgument for an offset that isn't allocated.
+  // kInvalidArgument when the offset is not allocated.
   Status free(std::size_t offset);
 
   const std::shared_ptr<MemoryRegion>& region() const { return region_; }

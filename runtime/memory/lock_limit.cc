@@ -11,13 +11,13 @@
 namespace dunlin {
 namespace {
 
-// The kernel asks for the capability in its first user namespace, which has this fixed number.
-constexpr const char* kFirstUserNamespace = "user:[4026531837]";
+// The capability counts in the initial user namespace only, which has this fixed number.
+constexpr const char* kInitialUserNamespace = "user:[4026531837]";
 
 bool may_exceed_the_limit() {
   std::error_code error;
   const auto user_namespace = std::filesystem::read_symlink("/proc/self/ns/user", error);
-  if (error || user_namespace != kFirstUserNamespace) return false;
+  if (error || user_namespace != kInitialUserNamespace) return false;
   std::ifstream file("/proc/thread-self/status");
   for (std::string key; file >> key; file.ignore(4096, '\n')) {
     std::uint64_t capabilities = 0;
@@ -37,9 +37,10 @@ std::optional<std::size_t> locked_memory_limit() {
 }
 
 std::string_view locked_memory_remedy() {
-  return "raise it before the start: `ulimit -l unlimited`, for good by a line `* - memlock "
-         "unlimited` in /etc/security/limits.d, LimitMEMLOCK=infinity for services of systemd, "
-         "--ulimit memlock=-1 for containers";
+  return "raise it before the start: `ulimit -l unlimited`; permanently with a line `* - memlock "
+         "unlimited` in /etc/security/limits.d; for services of systemd with "
+         "LimitMEMLOCK=infinity; "
+         "for containers with --ulimit memlock=-1";
 }
 
 }  // namespace dunlin

@@ -1,4 +1,4 @@
-// How much memory this process may lock, which is what registering it with a device does.
+// The limit on locked memory. Registering memory with a network device locks it.
 #pragma once
 
 #include <cstddef>
@@ -7,15 +7,16 @@
 
 namespace dunlin {
 
-// With less, registering is likely to fail at some time: models and receive slots add up, and some
-// devices also lock their queues.
+// With a lower limit, registration is likely to fail sooner or later: models and receive slots add
+// up, and some devices lock their queues too.
 inline constexpr std::size_t kEnoughLockedMemory = std::size_t{1} << 30;
 
-// In bytes (`ulimit -l`); nothing where there is no limit, which is so, too, for a thread that has
-// the host's CAP_IPC_LOCK. A container's or a user namespace's own root may lack that.
+// The limit in bytes (`ulimit -l`). It is nullopt when there is no limit, or when the calling
+// thread has the capability CAP_IPC_LOCK of the host; root of a container or of a user namespace
+// may lack it.
 std::optional<std::size_t> locked_memory_limit();
 
-// What to do about a limit that is too low.
+// How to raise a limit that is too low, for error messages.
 std::string_view locked_memory_remedy();
 
 }  // namespace dunlin

@@ -21,8 +21,8 @@ std::size_t round_up(std::size_t size, std::size_t unit) {
   return (size + unit - 1) / unit * unit;
 }
 
-// A memfd of `size` bytes, sealed against resizing: a peer that shrank it would kill its readers
-// with SIGBUS.
+// Makes a memfd of `size` bytes that no process can resize: if a peer shrank it, SIGBUS would kill
+// every process that reads it.
 Result<int> make_memfd(const char* name, std::size_t size, unsigned flags) {
   const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
   if (fd < 0) return Status::from_errno("memfd_create", errno);
@@ -74,10 +74,10 @@ Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate_pages(std::size_t s
                                                                    const Options& options) {
   DUNLIN_ASSIGN(const int fd, make_memfd(options.name, size, flags));
   DUNLIN_ASSIGN(auto region, map_descriptor(fd, size, page_size));
-  // The policy first: pages stay where they are once they exist.
+  // The memory policy has to be set before the pages exist.
   bind_memory(region->data(), size, options.numa_node);
-  // Reserves all of them, so that a full /dev/shm or an empty pool is an error here, not a SIGBUS
-  // later.
+  // Reserves all pages, so that a full /dev/shm or an empty pool of huge pages is an error now
+  // instead of a SIGBUS later.
   if (fallocate(fd, 0, 0, static_cast<off_t>(size)) != 0) {
     return Status::from_errno(fmt::format("reserving {} bytes of shared memory", size), errno);
   }
@@ -110,7 +110,7 @@ Result<std::shared_ptr<MemoryRegion>> MemoryRegion::wrap(void* data, std::size_t
   DUNLIN_ASSIGN(const auto last, driver->find(region->data() + size - 1));
   if (first.has_value() != last.has_value() || (first && first->device != last->device)) {
     return Status(Code::kOutOfRange,
-                  fmt::format("the {} bytes to wrap begin in {} and end elsewhere", size,
+                  fmt::format("the {} bytes to wrap begin in {} and end in other memory", size,
                               first ? fmt::format("memory of GPU {}", first->device)
                                     : std::string("the host's memory")));
   }

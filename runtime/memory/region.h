@@ -1,17 +1,17 @@
-// MemoryRegion: a stretch of memory that transports can register and, when Dunlin allocated it on
-// the host, that other processes of the host can map.
+// MemoryRegion: contiguous memory that transports can register. Other processes of the host can map
+// a region that Dunlin allocated in host memory.
 //
-// Allocated regions of the host are memfds: sharing one means handing over a descriptor (there are
-// no names in /dev/shm to leak), and the kernel frees it with its last user, however that user
-// ends. They are zeroed, page-aligned, and touched by the allocating thread, so that the pages are
-// local to its NUMA node. Huge pages are used from 2 MiB on where the kernel has some to give;
-// otherwise ordinary ones.
+// Such a region is a memfd. It is shared by passing its descriptor, so that no name in /dev/shm can
+// be left behind, and the kernel frees it when its last user ends, however that user ends. Its
+// pages are zeroed, and the allocating thread reserves them, so that they are local to its NUMA
+// node. Regions of 2 MiB and more use huge pages if the kernel has free ones.
 //
-// A region of GPU memory (kCuda) knows its driver and device; nobody but these, and the network
-// devices that are let in, may follow its addresses. Transports that can't reach it say so.
+// A region of GPU memory (kCuda) knows its driver and device. The host must not dereference its
+// addresses: only the driver, the device and the network devices that it is registered with use
+// them. A transport that cannot access GPU memory says so.
 //
-// Regions are shared: a transport that exposed one to peers keeps the pages until no peer can write
-// there any more, whatever the owner does; hence shared_ptr.
+// Regions are held by shared_ptr: a transport that has exposed a region to peers keeps the pages
+// until no peer can write to them any more, even if the owner has released the region.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ namespace dunlin {
 
 class GpuDriver;
 
-// Where the bytes live. Transports say which kinds they can register.
+// The location of the bytes. Each transport states which kinds it can register.
 enum class MemoryKind : std::uint8_t { kHost, kCuda };
 const char* to_string(MemoryKind kind);
 
@@ -38,21 +38,21 @@ class MemoryRegion {
     const char* name = "dunlin";  // shown in /proc/PID/maps
   };
 
-  // `size` bytes or more (rounded up to pages) of zeroed host memory.
+  // Allocates `size` bytes of zeroed host memory, rounded up to whole pages.
   static Result<std::shared_ptr<MemoryRegion>> allocate(std::size_t size, const Options& options);
   static Result<std::shared_ptr<MemoryRegion>> allocate(std::size_t size) {
     return allocate(size, Options{});
   }
-  // Maps a region that another process allocated; takes over `fd`. Fails unless it holds `size`
-  // bytes.
+  // Maps a region that another process allocated. Takes ownership of `fd`. kCorrupted when it has
+  // fewer than `size` bytes.
   static Result<std::shared_ptr<MemoryRegion>> map(int fd, std::size_t size);
-  // The caller's own memory, which has to outlive the region. Can't be mapped by others.
+  // Wraps the caller's host memory, which must outlive the region. Other processes cannot map it.
   static Result<std::shared_ptr<MemoryRegion>> wrap(void* data, std::size_t size);
-  // The same for memory of either kind, which the driver tells. kOutOfRange if it isn't all of one
-  // device.
+  // Wraps host memory or GPU memory; the driver tells which it is. kOutOfRange when the bytes do
+  // not all belong to the host or to one device.
   static Result<std::shared_ptr<MemoryRegion>> wrap(void* data, std::size_t size,
                                                     std::shared_ptr<GpuDriver> driver);
-  // `size` bytes of the device's memory, not zeroed.
+  // Allocates `size` bytes of the device's memory, which are not zeroed.
   static Result<std::shared_ptr<MemoryRegion>> allocate_on_gpu(std::shared_ptr<GpuDriver> driver,
                                                                int device, std::size_t size);
 
@@ -60,18 +60,18 @@ class MemoryRegion {
   MemoryRegion(const MemoryRegion&) = delete;
   MemoryRegion& operator=(const MemoryRegion&) = delete;
 
-  // Of GPU memory: an address for its driver.
+  // The address of GPU memory is one that only its driver can use.
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
   std::span<std::byte> bytes() const { return {data_, size_}; }
   MemoryKind kind() const { return gpu_ ? MemoryKind::kCuda : MemoryKind::kHost; }
-  // Null for the host's memory.
+  // Null for host memory.
   GpuDriver* gpu() const { return gpu_.get(); }
   int gpu_device() const { return gpu_device_; }
-  // Descriptor that others can map; -1 where there is none.
+  // The descriptor that other processes can map; -1: none.
   int fd() const { return fd_; }
   std::size_t page_size() const { return page_size_; }
-  // False: whoever wrapped the memory frees it, at any time after the region is gone.
+  // False for wrapped memory, which its owner frees after the region has been destroyed.
   bool is_owned() const { return page_size_ != 0; }
 
  private:
@@ -86,7 +86,7 @@ class MemoryRegion {
   std::byte* data_;
   std::size_t size_;
   int fd_;                 // owned
-  std::size_t page_size_;  // 0: wrapped, nothing to give back
+  std::size_t page_size_;  // 0: wrapped memory, which is not freed
   std::shared_ptr<GpuDriver> gpu_;
   int gpu_device_ = 0;
 };

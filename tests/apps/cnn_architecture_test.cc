@@ -18,16 +18,16 @@ TEST(CnnArchitecture, HasThePublishedNumbersOfParameters) {
   EXPECT_EQ(count(NetworkKind::kVgg16, 3, 10, false), 14'719'818U);
   // 3 x 3 x 3 x 16 + 16, 3 x 3 x 16 x 32 + 32, 32 x 8 x 8 x 10 + 10
   EXPECT_EQ(count(NetworkKind::kSmall, 3, 10, false), 448U + 4640 + 20'490);
-  // A channel less in front, two classes less at the end.
+  // One channel less at the input, two classes less at the output.
   EXPECT_EQ(count(NetworkKind::kSmall, 1, 8, false), 160U + 4640 + 16'392);
-  // Scale and shift in the place of a bias: a value more per channel of the convolutions.
+  // Scale and shift replace the bias: one value more per channel of the convolutions.
   EXPECT_EQ(count(NetworkKind::kVgg11, 3, 10, true), 9'225'610U + 64 + 128 + 2 * 256 + 4 * 512);
 }
 
 TEST(CnnArchitecture, LaysOutWhatIsReadyFirstAtTheEnd) {
   for (const NetworkKind kind : kNetworkKinds) {
     const Architecture made = make_architecture(kind, 3, 10, kind == NetworkKind::kVgg11);
-    // Segments lie one behind the other; so do the parameters in each.
+    // Segments are adjacent, and so are the parameters in each.
     std::size_t end = 0;
     std::vector<std::size_t> inside;
     for (const Segment& segment : made.segments) {

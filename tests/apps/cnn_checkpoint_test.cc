@@ -71,7 +71,7 @@ TEST(CnnCheckpoint, GoesOnOnlyWhereNothingHasChanged) {
   EXPECT_NE(refusal([](auto& one) { one.parameters.pop_back(); }), "");
   EXPECT_NE(refusal([](auto& one) { one.velocity.clear(); }), "");
   EXPECT_NE(refusal([](auto& one) { one.statistics.clear(); }), "");
-  // These are what a run goes on with, whatever they are.
+  // A run continues with these values, whatever they are.
   EXPECT_EQ(refusal([](auto& one) { one.iteration = one.batches = one.run = 0; }), "");
 }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "apps/random.h"
+#include "runtime/random.h"
 #include "tests/support/files.h"
 
 namespace dunlin::cnn {
@@ -21,7 +21,7 @@ inline std::string random_bytes(Random& random, std::size_t count) {
   return bytes;
 }
 
-// `count` records, labelled 0, 1, ..., 9, 0, ...
+// `count` records, labeled 0, 1, ..., 9, 0, ...
 inline std::string cifar_file(std::size_t count, std::uint64_t seed = 1) {
   Random random(seed);
   std::string bytes;

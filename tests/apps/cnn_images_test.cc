@@ -1,4 +1,4 @@
-// Generated images, shards, and the batches that networks get.
+// Tests generated images, shards, and the batches that networks get.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ TEST(CnnGenerator, ImagesFollowFromOptionsAndTheirNumbers) {
   EXPECT_NE(digest_of(generate(other).value()), digest_of(all));
 }
 
-// Runs that are compared on different machines see the same images.
+// Runs that are compared on different hosts use the same images.
 TEST(CnnGenerator, IsTheSameOnEveryMachine) {
   const Digest digest = digest_of(generate(few(100)).value());
   EXPECT_EQ(std::to_integer<int>(digest[0]), 233);
@@ -54,8 +54,8 @@ TEST(CnnGenerator, MakesImagesOfAllShapesAndClasses) {
   }
 }
 
-// Without noise, an image is nearer to the mean of its class than to those of other classes, for
-// most images: there is something to learn.
+// Without noise, most images are nearer to the mean of their class than to those of other classes.
+// The images can be learned.
 TEST(CnnGenerator, ClassesDiffer) {
   GeneratorOptions options = few(400);
   options.noise = 0;
@@ -131,14 +131,14 @@ TEST(CnnImages, NormalizedChannelsHaveMeanZeroAndDeviationOne) {
     EXPECT_NEAR(sum / values, 0, 1e-4);
     EXPECT_NEAR(squares / values, 1, 1e-3);
   }
-  Images grey;  // of one value: no division by nothing
-  grey.channels = grey.height = grey.width = 1;
-  grey.pixels = {7, 7};
-  grey.labels = {0, 1};
-  EXPECT_EQ(normalization_of(grey)(0, 7), 0);
+  Images gray;  // of one value: no division by nothing
+  gray.channels = gray.height = gray.width = 1;
+  gray.pixels = {7, 7};
+  gray.labels = {0, 1};
+  EXPECT_EQ(normalization_of(gray)(0, 7), 0);
 }
 
-// 40 images, told apart by their only pixel.
+// 40 images that differ in their only pixel.
 Images numbered() {
   Images images;
   images.channels = images.height = images.width = 1;
@@ -166,7 +166,7 @@ TEST(CnnBatches, AnEpochShowsEveryImageOnceInAnOrderOfItsOwn) {
     EXPECT_EQ(std::set(order.begin(), order.end()).size(), 40U);
   }
   EXPECT_EQ(std::set(orders.begin(), orders.end()).size(), 3U);
-  // Of an iteration alone, as a run that goes on asks for it.
+  // A single iteration, as a resumed run asks for it.
   Batches again(images, kAsIs, options, 5);
   EXPECT_TRUE(std::ranges::equal(again.at(12).labels, std::span(orders[2]).subspan(16, 8)));
   options.worker = 1;

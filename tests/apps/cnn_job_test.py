@@ -1,4 +1,4 @@
-"""dunlin-cnn as whole jobs: every method learns; what is interrupted goes on; wrong requests; deaths."""
+"""dunlin-cnn as whole jobs: every method learns, interrupted runs continue, wrong requests and deaths are reported."""
 
 import glob
 import json
@@ -17,7 +17,7 @@ RUN, CNN, PLOT = map(os.path.abspath, sys.argv[1:4])
 del sys.argv[1:4]
 
 DATA = ["--generate", "--images", 1200, "--test-images", 200]
-# Seconds: to an accuracy that guessing (10 %) is far from.
+# Takes seconds, and reaches an accuracy far above that of guessing (10 %).
 TRAINING = [*DATA, "--batch-size", 16, "--learning-rate", 0.03, "--momentum", 0.5, "--quiet"]
 METHODS = {  # name -> options, ranks
     "all-reduce": ([], 3),
@@ -31,8 +31,6 @@ METHODS = {  # name -> options, ranks
 
 
 class Jobs(JobTest):
-    json_option = "--json-out"
-
     def run_job(self, ranks, *options, **how):
         return self.final([RUN, "-n", ranks, CNN, *options], **how)
 
@@ -185,7 +183,7 @@ class Jobs(JobTest):
     def test_a_slow_worker_sleeps(self):
         fast = self.run_job(2, *TRAINING, "--iterations", 30)
         slow = self.run_job(2, *TRAINING, "--iterations", 30, "--slowdown", "1:20")
-        # Nobody is ahead of anybody: all wait for worker 1's sleep.
+        # All workers wait while worker 1 sleeps, so that no worker is ahead of another.
         self.assertGreater(slow["time_s"], 20 * slow["by_rank"]["compute_s"][1])
         self.assertGreater(slow["time_s"], fast["time_s"])
         self.assertGreater(slow["by_rank"]["wait_s"][0], slow["by_rank"]["wait_s"][1])
@@ -209,7 +207,7 @@ class Jobs(JobTest):
                 self.assertEqual(self.lines("config")[0]["parameters"], parameters)
 
     def test_standard_output_is_json_alone_where_it_is_asked_for(self):
-        command = [CNN, *map(str, DATA), "--iterations", "3", "--json-out", "-"]
+        command = [CNN, *map(str, DATA), "--iterations", "3", "--json"]
         done = subprocess.run(command, text=True, capture_output=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         kinds = [json.loads(line)["event"] for line in done.stdout.splitlines()]
@@ -247,7 +245,7 @@ class Jobs(JobTest):
                 name = f"{method}.jsonl"
                 job = self.start(4, *TRAINING, "--duration", 6, "--epochs", 1000, "--report-every", 1,
                                  "--learning-rate", 0.01, "--method", method, *extra, json=name)
-                # Whoever forms groups with the dead one has met it before.
+                # A worker that forms groups with the dead one has exchanged models with it before.
                 await_progress(job, self.path(name), 50)
                 os.kill(job.rank_pid(killed), signal.SIGKILL)
                 self.assertEqual(job.wait(), 0, job.text())

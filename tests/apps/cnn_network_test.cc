@@ -12,7 +12,7 @@
 namespace dunlin::cnn {
 namespace {
 
-// A network on memory of the test's own, and images that it can learn.
+// A network on memory of the test, and images that it can learn.
 class CnnNetwork : public ::testing::Test {
  protected:
   void make(NetworkKind kind, bool has_batch_norm = false, std::size_t batch_size = 16,
@@ -52,7 +52,7 @@ class CnnNetwork : public ::testing::Test {
   std::vector<float> gradient_;
 };
 
-// From the end to the beginning without gaps, in the order in which methods send.
+// From the end to the beginning without gaps: the order in which methods send.
 TEST_F(CnnNetwork, EveryElementIsReadyOnceInOrderAndFinalThen) {
   for (const NetworkKind kind :
        {NetworkKind::kSmall, NetworkKind::kVgg11, NetworkKind::kResnet20}) {
@@ -79,14 +79,14 @@ TEST_F(CnnNetwork, EveryElementIsReadyOnceInOrderAndFinalThen) {
   }
 }
 
-// Along the gradient, the loss changes by its squared length for each unit of way.
+// Along the gradient, the loss changes by the square of the gradient's length per unit of distance.
 TEST_F(CnnNetwork, GradientsAreThoseOfTheLoss) {
   for (const auto& [kind, has_batch_norm] : {std::pair{NetworkKind::kSmall, false},
                                              {NetworkKind::kSmall, true},
                                              {NetworkKind::kResnet20, true}}) {
     make(kind, has_batch_norm);
     train(0);
-    // By segment, so that each layer's is seen.
+    // Segment by segment, so that the gradient of each layer is tested.
     for (const Segment& segment : network_->architecture().segments) {
       const std::vector<float> here = parameters_;
       const std::vector<float> slope = gradient_;
@@ -95,7 +95,7 @@ TEST_F(CnnNetwork, GradientsAreThoseOfTheLoss) {
         square += double{slope[i]} * slope[i];
       }
       ASSERT_GT(square, 0);
-      // As far as changes the loss by some hundredths on both sides: floats see no less.
+      // The step changes the loss by some hundredths on both sides; floats do not resolve less.
       const double way = 0.02 / square;
       double losses[2];
       for (const int side : {0, 1}) {
@@ -122,7 +122,7 @@ TEST_F(CnnNetwork, LossGoesDown) {
     }
     const auto sum = [](auto from) { return std::accumulate(from, from + 10, 0.0); };
     EXPECT_LT(sum(losses.end() - 10), share * sum(losses.begin())) << to_string(kind);
-    // Batches of images that it was not trained with: guessing would get 16 of 160.
+    // Batches of images that are not in the training set. Guessing would get 16 of 160 right.
     GeneratorOptions others;
     others.first = 320;
     others.count = 160;
@@ -158,7 +158,7 @@ TEST_F(CnnNetwork, RunningStatisticsAreTheWorkersOwnAndFollowTraining) {
   train(0);
   const std::vector<float> after = copy();
   EXPECT_NE(after, before);
-  // Judged with what they are: written ones count.
+  // Evaluation uses the running statistics as they are, so that values written to them count.
   const double with_own = network_->evaluate(batches_->at(0)).value().loss;
   std::ranges::copy(before, network_->statistics().begin());
   EXPECT_NE(network_->evaluate(batches_->at(0)).value().loss, with_own);
@@ -171,7 +171,7 @@ TEST_F(CnnNetwork, EvaluatesOtherParametersWithoutGradient) {
   const Judgement own = network_->evaluate(batches_->at(0)).value();
   std::vector<float> zeros(parameters_.size());
   ASSERT_TRUE(network_->bind(zeros, {}).is_ok());
-  // All classes alike: ln 10.
+  // All classes are equally likely: ln 10.
   EXPECT_NEAR(network_->evaluate(batches_->at(0)).value().loss, std::log(10), 1e-5);
   ASSERT_TRUE(network_->bind(parameters_, gradient_).is_ok());
   EXPECT_EQ(network_->evaluate(batches_->at(0)).value().loss, own.loss);
@@ -195,7 +195,7 @@ TEST_F(CnnNetwork, ErrorsComeBack) {
   EXPECT_EQ(calls, 1) << "nothing is sent of what is no number";
   parameters_[0] = 0;
   train(1);  // goes on
-  // What LibTorch throws: a label beyond the classes.
+  // A label beyond the classes makes LibTorch throw.
   images_.labels.assign(images_.count(), 10);
   const Status thrown = network_->evaluate(batches_->at(0)).status();
   EXPECT_EQ(thrown.code(), Code::kInternal);

@@ -8,6 +8,7 @@
 
 #include "apps/cnn/generator.h"
 #include "tests/apps/cnn_files.h"
+#include "tests/support/paths.h"
 #include "tests/support/temp_folder.h"
 
 #if DUNLIN_HAVE_ZLIB
@@ -57,7 +58,7 @@ TEST(CnnReader, PairsIdxFilesOfImagesAndLabelsInWhateverOrder) {
   EXPECT_EQ(read_images({images, images, labels, labels}).value().count(), 18U);
 }
 
-// An aeroplane (class 0) with pixels 0, 8, 3 in front has the magic of IDX.
+// An airplane (class 0) that begins with pixels 0, 8, 3 has the magic number of IDX.
 TEST(CnnReader, AnImageThatBeginsLikeIdxIsAnImage) {
   std::string bytes = cifar_file(2);
   bytes.replace(0, 4, big_endian(0x803));
@@ -129,15 +130,14 @@ TEST(CnnReader, FilesThatDoNotGoTogetherAreRefused) {
   EXPECT_EQ(read_images({}).status().code(), Code::kInvalidArgument);
 }
 
-// Whatever the bytes, the reader returns: images of the right size, or an error that names the
-// file.
+// For any bytes, the reader returns images of the right size, or an error that names the file.
 TEST(CnnReader, WhateverTheBytes) {
   const std::array seeds{cifar_file(3), idx_images(4, 6, 5), idx_labels(40)};
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
     Random random(seed);
     std::string bytes = seeds[random.below(seeds.size())];
     for (std::uint64_t edits = 1 + random.below(4); edits > 0 && !bytes.empty(); --edits) {
-      // Headers are where it matters.
+      // Changes of headers are the interesting ones.
       const std::size_t near = std::min<std::size_t>(bytes.size(), 20);
       const std::size_t at = random.below(random.below(2) == 0 ? near : bytes.size());
       switch (random.below(4)) {
@@ -178,7 +178,7 @@ TEST(CnnReader, UnpacksGzipAndNoticesDamage) {
   const std::string zeros(3073 * 100, '\0');
   const std::string packed = testing::gzip_of(zeros);
   EXPECT_EQ(read_images({written(folder.file("zeros"), packed)}).value().count(), 100U);
-  // Members behind one another are one file.
+  // Several members in a row are one file.
   const std::string twice = written(folder.file("twice"), packed + testing::gzip_of(cifar_file(3)));
   EXPECT_EQ(read_images({twice}).value().count(), 103U);
   const std::string small = testing::gzip_of(cifar_file(1));
@@ -197,9 +197,9 @@ TEST(CnnReader, UnpacksGzipAndNoticesDamage) {
 }
 #endif
 
-// What the data sets hold, by their SOURCE.txt.
+// The content of the data sets, as their SOURCE.txt says.
 TEST(CnnReader, ReadsTheRealDataSets) {
-  const std::filesystem::path data(DUNLIN_DATA_DIRECTORY);
+  const std::filesystem::path data = testing::data_set("");
   if (!std::filesystem::exists(data / "cifar10") ||
       !std::filesystem::exists(data / "fashion-mnist")) {
     GTEST_SKIP() << "no data sets in " << data;

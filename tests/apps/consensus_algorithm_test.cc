@@ -1,5 +1,5 @@
-// The synchronous algorithms of dunlin-consensus, all ranks in one thread: how near they come to
-// the optimum, and how fast, on graphs of 1 to 8 ranks.
+// Runs the synchronous algorithms of dunlin-consensus with all ranks in one thread, on graphs of 1
+// to 8 ranks, and tests how near they come to the optimum and how fast.
 #include "apps/consensus/algorithm.h"
 
 #include <gtest/gtest.h>
@@ -104,7 +104,7 @@ TEST(PushDiging, ReachesTheOptimumOverDirectedGraphsThatChange) {
 }
 
 TEST(PushDiging, NeedsItsWeights) {
-  // Over the same column-stochastic weights, gradient tracking without them ends elsewhere.
+  // With the same column-stochastic weights, plain gradient tracking ends elsewhere.
   const Team team(kSquares, 5);
   const Topology topology = graph("star", 5, Style::kPush);
   EXPECT_GT(team.run(Method::kGradientTracking, topology, 0.05, 8000).error, 1e-3);

@@ -13,6 +13,8 @@ from job import Job, JobTest, events  # noqa: E402
 RUN, CONSENSUS, PLOT = sys.argv[1:4]
 del sys.argv[1:4]
 
+COMMANDS = "dgd, exact-diffusion, gradient-tracking, push-diging, push-sum, fish-school"
+
 
 class Jobs(JobTest):
     def run_job(self, ranks, *options, **how):
@@ -105,7 +107,7 @@ class Jobs(JobTest):
         self.assertEqual(len(done.stdout.splitlines()), 3)
 
     def test_standard_output_is_json_alone_where_it_is_asked_for(self):
-        done = subprocess.run([CONSENSUS, "dgd", "--iterations", "3", "--json", "-"], text=True, capture_output=True)
+        done = subprocess.run([CONSENSUS, "dgd", "--iterations", "3", "--json"], text=True, capture_output=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         kinds = [json.loads(line)["event"] for line in done.stdout.splitlines()]
         self.assertEqual(kinds, ["config"] + 4 * ["progress"] + ["final"])
@@ -121,8 +123,12 @@ class Jobs(JobTest):
 
     def test_wrong_requests_are_told(self):
         for command, code, text in (
-                ([CONSENSUS], 2, "A command is required"),
-                ([CONSENSUS, "dijkstra"], 2, "dijkstra"),
+                ([CONSENSUS], 2, f"A command is required\nCommands: {COMMANDS}"),
+                ([CONSENSUS, "dijkstra"], 2, f"'dijkstra' is not a command\nCommands: {COMMANDS}"),
+                ([CONSENSUS, "dgd", "push-sum"], 2, "push-sum"),
+                ([CONSENSUS, "--jsn", "dgd"], 2, "--jsn"),
+                ([CONSENSUS, "dgd", "--jsn"], 2, "--jsn"),
+                ([CONSENSUS, "dgd", "--json-out", "-"], 2, "--json prints on standard output"),
                 ([CONSENSUS, "dgd", "--graph", "moebius"], 2, "moebius"),
                 ([CONSENSUS, "dgd", "--step", 0], 2, "--step"),
                 ([CONSENSUS, "dgd", "--step", "nan"], 2, "step"),
@@ -136,13 +142,13 @@ class Jobs(JobTest):
                 ([RUN, "-n", 3, CONSENSUS, "exact-diffusion", "--graph", "one-peer-exponential"], 2, "stays as it is"),
                 ([RUN, "-n", 3, CONSENSUS, "push-sum", "--graph", "one-peer-exponential"], 2, "stays as it is"),
                 ([CONSENSUS, "push-sum", "--rounds", 0], 2, "--rounds"),
-                ([CONSENSUS, "push-sum", "--pause-us", -1], 2, "--pause-us"),
+                ([CONSENSUS, "push-sum", "--pause", -1], 2, "--pause"),
                 ([CONSENSUS, "fish-school", "--behavior", "sleep"], 2, "--behavior"),
                 ([CONSENSUS, "fish-school", "--sight", 0], 2, "sight is 0, not above 0"),
                 ([CONSENSUS, "fish-school", "--learning-rate", 2.5], 2, "without bounds"),
                 ([CONSENSUS, "dgd", "--transport", "pigeon"], 2, "pigeon"),
-                ([CONSENSUS, "dgd", "--json", self.path("no/such/folder")], 2, "no/such/folder"),
-                ([CONSENSUS, "dgd", "--json", "/dev/full"], 1, "/dev/full")):
+                ([CONSENSUS, "dgd", "--json-out", self.path("no/such/folder")], 2, "no/such/folder"),
+                ([CONSENSUS, "dgd", "--json-out", "/dev/full"], 1, "/dev/full")):
             with self.subTest(command[1:]):
                 job = Job(command)
                 self.assertEqual(job.wait(60), code, job.text())

@@ -1,4 +1,5 @@
-// What dunlin-consensus stands on: linear algebra, problems and their optimum, weights, histories.
+// Tests the parts of dunlin-consensus: linear algebra, problems and their optimum, weights,
+// histories.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 
 #include "apps/consensus/history.h"
 #include "apps/consensus/topology.h"
-#include "apps/random.h"
+#include "runtime/random.h"
 #include "tests/apps/consensus_ranks.h"
 
 namespace dunlin::testing {
@@ -154,8 +155,8 @@ TEST(Topology, RefusesWhatHasNoSuchWeights) {
 TEST(Topology, ExactDiffusionsRateIsThatOfItsAveraging) {
   for (const char* spec : {"ring", "bidirectional-ring", "exponential", "chain"}) {
     const auto topology = Topology::make(spec, 8, Style::kDoublyStochastic).value();
-    // x = V (2 x - x before), from a disagreement. It may swing: what counts is the largest of many
-    // steps, compared with the largest of as many later ones.
+    // Iterates x = V (2 x - x before) from a disagreement. It may oscillate, so that the largest of
+    // many steps is compared with the largest of as many later ones.
     const auto matrix = matrix_of(topology, 0);
     Vector x{1, 0.5, 0, -2, 0.25, 0, 1, -0.75};
     Vector before = x;
@@ -174,7 +175,7 @@ TEST(Topology, ExactDiffusionsRateIsThatOfItsAveraging) {
 }
 
 TEST(History, ComparesAllRanks) {
-  // Two ranks that are the same: no disagreement, and each error is the other's.
+  // Two equal ranks: no disagreement, and equal errors.
   struct Twins final : Ranks {
     int size() const override { return 2; }
     Status sum(std::span<double> values) override {

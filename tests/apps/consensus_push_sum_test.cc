@@ -1,4 +1,4 @@
-// Push-sum over real windows, with ranks as threads and as processes.
+// Tests push-sum over real windows, with ranks as threads and as processes.
 #include "apps/consensus/push_sum.h"
 
 #include <gtest/gtest.h>

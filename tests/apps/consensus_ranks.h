@@ -1,5 +1,5 @@
-// All ranks of an optimisation in one thread: problems, their common optimum, and algorithms that
-// take turns, with averages by the weight matrix itself instead of messages.
+// All ranks of an optimization in one thread: problems, their common optimum, and algorithms that
+// take turns. They average with the weight matrix instead of messages.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ inline std::vector<consensus::Vector> matrix_of(const consensus::Topology& topol
   return matrix;
 }
 
-// One problem that behaves as the mean of all ranks': what all of them find out together.
+// One problem that behaves as the mean of the problems of all ranks.
 class MeanProblem final : public consensus::Problem {
  public:
   explicit MeanProblem(const std::vector<std::unique_ptr<consensus::Problem>>& problems)
@@ -82,7 +82,7 @@ struct Team {
     double error = 0;         // of the worst rank, relative
     double disagreement = 0;  // of the rank that is farthest from the mean, relative
   };
-  // `factor`: of 1 / L.
+  // `factor` is in units of 1 / L.
   Outcome run(consensus::Method method, const consensus::Topology& topology, double factor,
               int iterations, double decay = 0) const {
     std::vector<std::unique_ptr<consensus::Algorithm>> algorithms;

@@ -1,4 +1,4 @@
-// The school of fish, its ranks taking turns in one thread.
+// Tests the school of fish. Its ranks take turns in one thread.
 #include "apps/consensus/school.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ class Sea {
         school.look(all);
         school.learn();
       }
-      // Only neighbours' estimates are told: the others are far from anything.
+      // Only the estimates of neighbors are passed on; the others are replaced by a far point.
       std::vector<std::vector<Point>> told;
       for (std::size_t rank = 0; rank < schools_.size(); ++rank) {
         const auto near = schools_[rank].neighbor_ranks();
@@ -55,7 +55,7 @@ class Sea {
     return all;
   }
   Point predator() const { return schools_.front().predator(); }
-  // Of all fish: distances from the predator, ascending.
+  // The distances of all fish from the predator, ascending.
   std::vector<double> distances() const {
     std::vector<double> found;
     for (const Motion& fish : motions()) found.push_back((fish.position - predator()).length());
@@ -72,7 +72,7 @@ class Sea {
     }
     return worst;
   }
-  // The largest angle, seen from the predator, without a fish.
+  // The largest angle without a fish, seen from the predator.
   double gap() const {
     std::vector<double> angles;
     for (const Motion& fish : motions()) {
@@ -123,7 +123,7 @@ TEST(School, FishThatEncircleEndOnARingAroundThePredator) {
     sea.run(600);
     EXPECT_NEAR(sea.distances().front(), 2, 0.2) << "seed " << seed;
     EXPECT_NEAR(sea.distances().back(), 2, 0.2) << "seed " << seed;
-    // 15 fish: a twelfth of a circle apart at the least even spacing that we would call a ring.
+    // 15 fish; the largest gap in a ring is at most a twelfth of a circle.
     EXPECT_LT(sea.gap(), 2 * M_PI / 15 * 2) << "seed " << seed;
   }
 }

@@ -1,4 +1,5 @@
-// ConsensusAdmm: its equations, and that ranks with parts of the rows find the whole's minimum.
+// Tests the equations of ConsensusAdmm, and that ranks with parts of the rows find the common
+// minimum.
 #include "apps/logreg/admm.h"
 
 #include <gtest/gtest.h>
@@ -63,11 +64,11 @@ std::vector<svm::Dataset> shards_of(std::uint64_t rows, std::uint32_t features,
   return shards;
 }
 
-TEST(ConsensusAdmm, ZMinimisesItsFunction) {
+TEST(ConsensusAdmm, ZMinimizesItsFunction) {
   Job job(shards_of(60, 20, 3), {.cost = 2, .rho = 0.7});
   job.iterate();
   job.iterate();
-  // g(z) = 1/2 |z|^2 + rho/2 sum |x_i - z + u_i|^2: its slope at z, along every axis.
+  // The slope of g(z) = 1/2 |z|^2 + rho/2 sum |x_i - z + u_i|^2 at z, along every axis.
   const std::span<const double> z = job.ranks[0]->z();
   for (std::size_t k = 0; k < z.size(); ++k) {
     EXPECT_NEAR(z[k] + 0.7 * (3 * z[k] - job.sum[k]), 0, 1e-12) << k;
@@ -82,17 +83,17 @@ TEST(ConsensusAdmm, AllRanksHaveTheSameZ) {
   }
 }
 
-TEST(ConsensusAdmm, XMinimisesItsFunction) {
+TEST(ConsensusAdmm, XMinimizesItsFunction) {
   const std::vector<svm::Dataset> shards = shards_of(60, 20, 1);
   Job job(shards, {.cost = 2, .rho = 0.7, .tron_tolerance = 1e-10});
   job.iterate();
-  // The first one: z and u are 0, and the message is x.
+  // In the first iteration, z and u are 0, and the message is x.
   ProximalLogistic function(job.designs[0], 2, 0.7);
   Vector gradient(20);
   function.value(job.messages[0]);
   function.gradient(gradient);
   EXPECT_LE(norm(gradient), 1e-9 * job.report.first_gradient_norm);
-  // And the second: center z - u, with u = x - z.
+  // In the second iteration, the center is z - u, with u = x - z.
   const Vector z(job.ranks[0]->z().begin(), job.ranks[0]->z().end());
   Vector u = job.messages[0];
   add_scaled(u, -1, z);
@@ -207,7 +208,7 @@ TEST(ConsensusAdmm, RhoFallsWithALargeDualResidualAndRisesWithALargePrimalOne) {
   admm.adapt({10.5, 1, 0, 0});
   EXPECT_EQ(admm.rho(), 8);
   EXPECT_EQ(dual_square(), before);
-  // In the end it stays what it is.
+  // In the end rho stays constant.
   for (int i = 0; i < 200; ++i) admm.adapt({1, 100, 0, 0});
   EXPECT_EQ(admm.rho(), std::ldexp(8, -97));
 

@@ -1,4 +1,4 @@
-"""dunlin-logreg as whole jobs: one minimum however many ranks, over whatever; what it writes; wrong requests; deaths."""
+"""dunlin-logreg as whole jobs: the same minimum for any number of ranks; output; wrong requests; deaths."""
 
 import json
 import lzma
@@ -15,7 +15,7 @@ from job import Job, JobTest, await_progress, events, reports  # noqa: E402
 RUN, LOGREG = map(os.path.abspath, sys.argv[1:3])
 del sys.argv[1:3]
 
-# A second or less to the minimum.
+# Reaches the minimum in a second or less.
 DATA = ["--generate", "--rows", 3000, "--features", 400, "--nonzeros", 15, "--flipped", 0.05, "--test-rows", 1000]
 EXACT = ["--absolute-tolerance", 1e-7, "--relative-tolerance", 1e-7]
 
@@ -83,7 +83,7 @@ class Jobs(JobTest):
             self.assertLessEqual(moment["sync_least_s"], moment["sync_s"])
         for key in ("compute_s", "sync_s", "sync_least_s"):
             self.assertAlmostEqual(sum(moment[key] for moment in progress), final[key], 9)
-        # Each rank's own times are within those of each iteration's slowest.
+        # The times of each rank are at most those of the slowest rank in each iteration.
         self.assertEqual([len(final["by_rank"][key]) for key in ("compute_s", "sync_s")], [3, 3])
         self.assertLessEqual(max(final["by_rank"]["compute_s"]), final["compute_s"] + 1e-9)
         self.assertLessEqual(max(final["by_rank"]["sync_s"]), final["sync_s"] + 1e-9)
@@ -119,7 +119,7 @@ class Jobs(JobTest):
             for name in (plain, packed):
                 model = self.path("model")
                 job = Job([RUN, "-n", 2, LOGREG, "--train", name, "--test", name, "--bias", 1, *EXACT,
-                           "--json", self.path("run.jsonl"), "--model", model])
+                           "--json-out", self.path("run.jsonl"), "--model", model])
                 if job.wait() != 0 and name == packed and "liblzma" in job.text():
                     continue
                 self.assertEqual(job.process.returncode, 0, job.text())
@@ -138,7 +138,7 @@ class Jobs(JobTest):
         self.assertLess(final["relative_error"], 1e-9)
 
     def test_standard_output_is_json_alone_where_it_is_asked_for(self):
-        done = subprocess.run([LOGREG, *map(str, DATA), "--iterations", "3", "--json", "-"], text=True,
+        done = subprocess.run([LOGREG, *map(str, DATA), "--iterations", "3", "--json"], text=True,
                               capture_output=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         kinds = [json.loads(line)["event"] for line in done.stdout.splitlines()]
@@ -160,7 +160,7 @@ class Jobs(JobTest):
                 # A rho so large that it hardly moves, and no residual is small enough.
                 job = Job([RUN, "-n", 4, "--keep-going", LOGREG, *DATA, "--rho", 1e9, "--iterations", 10**9, "--quiet",
                            "--absolute-tolerance", 0, "--relative-tolerance", 0, "--transport", transport,
-                           "--json", json])
+                           "--json-out", json])
                 self.addCleanup(job.kill)
                 await_progress(job, json)
                 os.kill(job.rank_pid(2), signal.SIGKILL)
@@ -174,10 +174,10 @@ class Jobs(JobTest):
                     self.assertRegex(job.text(), rf"rank {rank} \(process \d+\) exited with code 1")
 
     def test_a_death_while_rank_0_solves_the_reference_is_told_by_all_others(self):
-        # A second or more of solving.
+        # Solving takes a second or more.
         data = ["--generate", "--rows", 6000, "--features", 3000, "--nonzeros", 40, "--flipped", 0.2, "--cost", 1e4]
         json = self.path("run.jsonl")
-        job = Job([RUN, "-n", 3, "--keep-going", LOGREG, *data, "--reference", "--quiet", "--json", json])
+        job = Job([RUN, "-n", 3, "--keep-going", LOGREG, *data, "--reference", "--quiet", "--json-out", json])
         self.addCleanup(job.kill)
         while not events(json, "config"):
             self.assertIsNone(job.process.poll(), job.text())
@@ -215,8 +215,8 @@ class Jobs(JobTest):
                 ([LOGREG, *DATA, "--algorithm", "carrier-pigeon"], 2, "2d-tga"),
                 ([RUN, "-n", 3, LOGREG, *DATA, "--groups", 4], 2, "groups"),
                 ([LOGREG, *DATA, "--transport", "pigeon"], 2, "pigeon"),
-                ([LOGREG, *DATA, "--json", self.path("no/such/folder")], 2, "no/such/folder"),
-                ([LOGREG, *DATA, "--json", "/dev/full"], 1, "/dev/full"),
+                ([LOGREG, *DATA, "--json-out", self.path("no/such/folder")], 2, "no/such/folder"),
+                ([LOGREG, *DATA, "--json-out", "/dev/full"], 1, "/dev/full"),
                 ([LOGREG, *DATA, "--model", self.path("no/such/folder")], 2, "no/such/folder"),
                 ([RUN, "-n", 2, LOGREG, *DATA], 2, "%r")):
             with self.subTest(command[1:]):

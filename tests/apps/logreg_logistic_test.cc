@@ -1,17 +1,17 @@
-// The functions of logistic regression: values, derivatives, rows of all shapes, known minima.
+// Tests the functions of logistic regression: values, derivatives, rows of all shapes, known
+// minima.
 #include "apps/logreg/logistic.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "apps/logreg/model_file.h"
 #include "tests/apps/logreg_support.h"
 
 namespace dunlin::logreg {
 namespace {
 
-// As the header states it, on a dense copy of the data.
+// Computes the function of the header on a dense copy of the data.
 double plain_value(const svm::Dataset& data, double bias, double cost, double weight,
                    const Vector& center, const Vector& x) {
   double sum = 0;
@@ -31,7 +31,7 @@ double plain_value(const svm::Dataset& data, double bias, double cost, double we
   return sum;
 }
 
-// Rows with 0 to 6 values, so that all tails of the unrolled loops occur; feature 2 nowhere.
+// Rows with 0 to 6 values, so that all tails of the unrolled loops occur. No row has feature 2.
 svm::Dataset ragged() {
   return dataset_of(9, {{1, {}},
                         {-1, {{0, 0.5F}}},
@@ -143,7 +143,7 @@ TEST(Logistic, TheWholeProblemIsSolvedToTheTolerance) {
     const auto solved = solve_whole(design, cost, 1e-10);
     ASSERT_TRUE(solved.is_ok()) << solved.status().to_string();
     EXPECT_LE(solved->report.gradient_norm, 1e-10 * solved->report.first_gradient_norm);
-    // The function's second derivative is 1 at least: nowhere near it is lower.
+    // The second derivative is at least 1, so that the function is higher everywhere else.
     ProximalLogistic problem(design, cost, 1);
     const double least = problem.value(solved->model);
     for (const double scale : {1e-3, -1e-3, 1e-1}) {
@@ -162,18 +162,6 @@ TEST(Design, CountsTheRowsOnTheirLabelsSide) {
   EXPECT_EQ(Design(data, 1).count_right(Vector{1, 0.5, 0.25}), 3U);
   EXPECT_EQ(Design(data, 1).count_right(Vector{1, 0.5, -0.25}), 3U);
   EXPECT_EQ(Design(data, -1).count_right(Vector{-1, 0.5}), 3U);
-}
-
-TEST(ModelFile, HasTheTrainingFilesLabels) {
-  svm::Dataset data = dataset_of(2, {{1, {{0, 1}}}});
-  EXPECT_EQ(model_text(data, -1, Vector{0.5, -2}),
-            "solver_type L2R_LR\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias -1\nw\n0.5\n-2\n");
-  data.label_threshold = 0.5;
-  EXPECT_NE(model_text(data, 1, Vector{0.5, -2, 3})
-                .find("label 1 0\nnr_feature 2\nbias 1\nw\n0.5\n-2\n3\n"),
-            std::string::npos);
-  data.label_threshold = 1.5;
-  EXPECT_NE(model_text(data, -1, Vector{0.5, -2}).find("label 2 1\n"), std::string::npos);
 }
 
 }  // namespace

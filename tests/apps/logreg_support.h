@@ -1,4 +1,4 @@
-// What the tests of dunlin-logreg share: small data sets, and derivatives by differences.
+// Support for the tests of dunlin-logreg: small data sets, and derivatives by differences.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,16 +15,16 @@
 
 namespace dunlin::logreg {
 
-struct LabelledRow {
+struct LabeledRow {
   float label;
   std::vector<std::pair<std::uint32_t, float>> values;  // index, from 0, and value
 };
 
-inline svm::Dataset dataset_of(std::uint32_t features, const std::vector<LabelledRow>& rows) {
+inline svm::Dataset dataset_of(std::uint32_t features, const std::vector<LabeledRow>& rows) {
   svm::Dataset data;
   data.features = features;
   data.total_rows = rows.size();
-  for (const LabelledRow& row : rows) {
+  for (const LabeledRow& row : rows) {
     for (const auto& [index, value] : row.values) {
       data.indices.push_back(index);
       data.values.push_back(value);
@@ -44,7 +44,7 @@ inline svm::Dataset generated(std::uint64_t rows, std::uint32_t features, svm::S
   return svm::generate(options, shard).value();
 }
 
-// Neither zero nor regular.
+// A point that is neither zero nor regular.
 inline Vector some_point(std::size_t size, double scale = 1) {
   Vector point(size);
   for (std::size_t k = 0; k < size; ++k)
@@ -52,7 +52,7 @@ inline Vector some_point(std::size_t size, double scale = 1) {
   return point;
 }
 
-// Gradient and Hessian products at x against central differences, in the direction of each axis.
+// Compares the gradient and Hessian products at x with central differences along each axis.
 inline void expect_derivatives(SmoothFunction& function, const Vector& x, double tolerance) {
   constexpr double kStep = 1e-5;
   const std::size_t size = function.dimension();

@@ -42,8 +42,8 @@ class Quadratic final : public SmoothFunction {
   Vector x_;
 };
 
-// sum sqrt(1 + (s x_k)^2): nearly flat far away, where Newton's full step overshoots more and more
-// (from x it goes to -s^2 x^3), and sharp at its minimum, 0.
+// sum sqrt(1 + (s x_k)^2). It is nearly flat far away, where Newton's full step overshoots more and
+// more (from x it goes to -s^2 x^3), and sharp at its minimum, 0.
 class Valley final : public SmoothFunction {
  public:
   Valley(std::size_t size, double sharpness) : sharpness_(sharpness), x_(size), at_(size) {}
@@ -75,7 +75,7 @@ class Valley final : public SmoothFunction {
   Vector at_;
 };
 
-// What falls for ever: c x.
+// A function without a minimum: c x.
 class Slope final : public SmoothFunction {
  public:
   explicit Slope(double slope) : slope_(slope) {}
@@ -117,7 +117,8 @@ TEST(Tron, StandsAnIllConditionedQuadratic) {
   for (std::size_t k = 0; k < x.size(); ++k) EXPECT_NEAR(x[k], minimum[k], 1e-3) << k;
 }
 
-// The first radius is the gradient's length, far too small here, and the value hides the progress.
+// The first radius is the length of the gradient, which is far too small here, and the value hides
+// the progress.
 TEST(Tron, IsNotHeldUpByASmallFirstRadius) {
   Quadratic function({1e-12, 1e-12}, {100, -100}, 1);
   Vector x(2);

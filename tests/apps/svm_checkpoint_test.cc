@@ -24,6 +24,7 @@ Checkpoint example() {
   checkpoint.group_epoch = 2;
   checkpoint.iteration = 12345678901;
   checkpoint.shard_rows = 100;
+  checkpoint.data.fill(std::byte{0xa5});
   checkpoint.options = {.loss = Loss::kLog,
                         .lambda = 1e-5,
                         .eta0 = 0.5,
@@ -36,12 +37,21 @@ Checkpoint example() {
   return checkpoint;
 }
 
+Checkpoint averaged_example() {
+  Checkpoint checkpoint = example();
+  checkpoint.averaged = 17;
+  checkpoint.average = {0.5F, 0, 1e-42F, 2};
+  return checkpoint;
+}
+
 TEST(Checkpoint, ReadsBackWhatWasSaved) {
   const testing::TempFolder folder;
   const std::string path = folder.file("checkpoint");
   ASSERT_TRUE(save_checkpoint(path, example()).is_ok());
   EXPECT_EQ(load_checkpoint(path).value(), example());
   EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+  ASSERT_TRUE(save_checkpoint(path, averaged_example()).is_ok());
+  EXPECT_EQ(load_checkpoint(path).value(), averaged_example());
 }
 
 // The format is part of the contract: magic, version, element count, rank, little-endian.
@@ -49,14 +59,14 @@ TEST(Checkpoint, StartsWithItsMagicVersionAndCount) {
   const testing::TempFolder folder;
   const std::string path = folder.file("checkpoint");
   ASSERT_TRUE(save_checkpoint(path, example()).is_ok());
-  const std::string head("DUNLSVM\n\1\0\0\0\4\0\0\0\0\0\0\0\3\0\0\0\10\0\0\0", 28);
+  const std::string head("DUNLSVM\n\3\0\0\0\4\0\0\0\0\0\0\0\3\0\0\0\10\0\0\0", 28);
   EXPECT_EQ(content_of(path).substr(0, 28), head);
 }
 
 TEST(Checkpoint, EveryFlippedByteIsNoticed) {
   const testing::TempFolder folder;
   const std::string path = folder.file("checkpoint");
-  ASSERT_TRUE(save_checkpoint(path, example()).is_ok());
+  ASSERT_TRUE(save_checkpoint(path, averaged_example()).is_ok());
   const std::string good = content_of(path);
   for (std::size_t i = 0; i < good.size(); ++i) {
     std::string bad = good;
@@ -71,7 +81,7 @@ TEST(Checkpoint, EveryFlippedByteIsNoticed) {
 TEST(Checkpoint, EveryTruncationIsNoticed) {
   const testing::TempFolder folder;
   const std::string path = folder.file("checkpoint");
-  ASSERT_TRUE(save_checkpoint(path, example()).is_ok());
+  ASSERT_TRUE(save_checkpoint(path, averaged_example()).is_ok());
   const std::string good = content_of(path);
   for (std::size_t length = 0; length < good.size(); ++length) {
     written(path, good.substr(0, length));
@@ -92,7 +102,7 @@ TEST(Checkpoint, SaysWhatIsWrong) {
   bytes[8] = 7;
   written(path, bytes);
   EXPECT_EQ(load_checkpoint(path).status().message(),
-            path + ": the checkpoint has format version 7; this program knows 1");
+            path + ": the checkpoint has format version 7; this program knows 3");
   EXPECT_EQ(load_checkpoint(path + ".absent").status().code(), Code::kNotFound);
 }
 
@@ -123,16 +133,30 @@ TEST(Checkpoint, FitsOnlyTheRunItWasMadeBy) {
             made + "model elements 4, this run has 9");
   EXPECT_EQ(difference([](auto& c) { c.shard_rows = 7; }),
             made + "rows of the shard 100, this run has 7");
+  EXPECT_EQ(difference([](auto& c) { c.data[0] = std::byte{1}; }),
+            made + "data a5a5a5a5a5a5a5a5, this run has 01a5a5a5a5a5a5a5");
   EXPECT_EQ(difference([](auto& c) { c.options.lambda = 1e-4; }),
             made + "lambda 1e-05, this run has 0.0001");
   EXPECT_EQ(difference([](auto& c) { c.options.loss = Loss::kHinge; }),
             made + "loss log, this run has hinge");
   EXPECT_EQ(difference([](auto& c) { c.options.seed = 1; }), made + "seed 77, this run has 1");
-  // What a resumed run takes over from the checkpoint need not agree.
+  EXPECT_EQ(difference([](auto& c) { c.averaged = 3; }), made + "averaging off, this run has on");
+  // Values that a resumed run takes over from the checkpoint may differ.
   EXPECT_EQ(difference([](auto& c) { c.options.eta0 = 0; }), "");
 }
 
-// In the middle of a pass, and without the weights having been materialised.
+TEST(Checkpoint, TellsDataSetsOfTheSameShapeApart) {
+  const Dataset data = generate({.rows = 30, .features = 20, .nonzeros_per_row = 5}).value();
+  EXPECT_EQ(digest_of(data), digest_of(Dataset(data)));
+  Dataset other = data;
+  other.values.back() += 1;
+  EXPECT_NE(digest_of(data), digest_of(other));
+  other = data;
+  other.labels.front() = -other.labels.front();
+  EXPECT_NE(digest_of(data), digest_of(other));
+}
+
+// Saves in the middle of a pass, before the weights have been materialized.
 TEST(Checkpoint, AResumedRunIsTheSameBitForBit) {
   const testing::TempFolder folder;
   const Dataset data = generate({.rows = 300, .features = 200, .nonzeros_per_row = 10}).value();

@@ -1,4 +1,4 @@
-// Real data sets, where the build's `data` directory holds them; skipped where it does not.
+// Tests with real data sets. Skipped if the build's `data` directory does not hold them.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -8,6 +8,7 @@
 #include "apps/svm/evaluate.h"
 #include "apps/svm/learner.h"
 #include "apps/svm/libsvm_reader.h"
+#include "tests/support/paths.h"
 
 namespace dunlin::svm {
 namespace {
@@ -28,8 +29,7 @@ class RealData : public ::testing::TestWithParam<Expected> {};
 
 TEST_P(RealData, IsReadAndLearnt) {
   const Expected& expected = GetParam();
-  const std::filesystem::path folder = DUNLIN_DATA_DIRECTORY;
-  const std::string train_path = (folder / expected.train).string();
+  const std::string train_path = testing::data_set(expected.train);
   if (!std::filesystem::exists(train_path)) GTEST_SKIP() << train_path << " is not there";
   const auto read = read_libsvm(train_path);
   if (read.status().code() == Code::kUnavailable) GTEST_SKIP() << read.status().message();
@@ -43,7 +43,7 @@ TEST_P(RealData, IsReadAndLearnt) {
   like_train.features = train.features;
   like_train.drop_beyond = true;
   like_train.label_threshold = train.label_threshold;
-  const Dataset test = read_libsvm((folder / expected.test).string(), like_train).value();
+  const Dataset test = read_libsvm(testing::data_set(expected.test), like_train).value();
   EXPECT_EQ(test.rows(), expected.test_rows);
 
   LearnerOptions options{.loss = expected.loss};
@@ -51,7 +51,7 @@ TEST_P(RealData, IsReadAndLearnt) {
   std::vector<float> model(train.features + 1);
   Learner learner = Learner::create(model, train, options).value();
   learner.train(10 * train.rows());
-  learner.materialise();
+  learner.materialize();
   EXPECT_LT(evaluate(model, train, options.loss, options.lambda).objective(), expected.objective);
   EXPECT_LT(evaluate(model, test, options.loss, options.lambda).error_rate(), expected.test_error);
 }

@@ -86,7 +86,7 @@ TEST(Generator, ThePlantedModelCanBeLearnt) {
   std::vector<float> model(train.features + 1);
   Learner learner = Learner::create(model, train, learning).value();
   learner.train(10 * train.rows());
-  learner.materialise();
+  learner.materialize();
   EXPECT_LT(evaluate(model, test, learning.loss, learning.lambda).error_rate(), 0.15);
 }
 

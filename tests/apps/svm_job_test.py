@@ -1,6 +1,7 @@
-"""dunlin-svm as whole jobs: same result however it is connected, synchronised, started and interrupted."""
+"""dunlin-svm as whole jobs: the result does not depend on connection, synchronization, start or interruption."""
 
 import filecmp
+import json
 import os
 import shutil
 import signal
@@ -19,8 +20,6 @@ DATA = ["--generate", "--rows", 6000, "--features", 8000, "--nonzeros", 40, "--q
 
 
 class Jobs(JobTest):
-    json_option = "--json-out"
-
     def test_eight_workers_reach_the_objective_of_one(self):
         # Shards of some 2,500 rows: with much smaller ones, averaging costs epochs.
         data = ["--generate", "--rows", 20000, "--features", 5000, "--nonzeros", 30, "--sync-every", 50, "--quiet",
@@ -76,6 +75,55 @@ class Jobs(JobTest):
         self.final([*whole, "--resume", base])
         self.assertTrue(filecmp.cmp(self.path("straight"), self.path("ckpt.0.240"), shallow=False))
 
+    def test_averages_resume_bit_for_bit(self):
+        base = self.path("ckpt")
+        whole = [SVM, *DATA, "--average", "--epochs", 2, "--checkpoint", base, "--checkpoint-every", 60]
+        straight = self.final(whole)
+        os.remove(self.path("ckpt.0.120"))
+        self.assertEqual(self.final([*whole, "--resume", base])["objective"], straight["objective"])
+        other = Job([SVM, *DATA, "--epochs", 2, "--resume", base])
+        self.assertEqual(other.wait(), 2)
+        self.assertIn("averaging on, this run has off", other.text())
+
+    def test_the_average_ends_below_the_last_model(self):
+        data = ["--generate", "--rows", 4000, "--features", 200, "--nonzeros", 20, "--flipped", 0.1, "--quiet",
+                "--deferred-eval"]
+        for ranks, sync in ((1, "notify-ack"), (3, "notify-ack"), (3, "bsp")):
+            run = [RUN, "-n", ranks, SVM, *data, "--sync", sync]
+            last, average = (self.final([*run, *options])["objective"] for options in ([], ["--average"]))
+            self.assertLess(average, last, (ranks, sync))
+        self.assertLess(self.final([RUN, "-n", 3, SVM, *data, "--sync", "async", "--average"])["objective"], 0.5)
+
+    def test_a_model_is_saved_and_predicts(self):
+        train, labels = self.path("train"), self.path("labels")
+        with open(train, "w", encoding="ascii") as file:
+            for row in range(300):
+                file.write(f"{1 + row % 2} 1:{row % 7 - 3 + 2 * (row % 2)} 2:{row % 5} {3 + row % 3}:1\n")
+        for options in ([SVM], [RUN, "-n", 3, SVM]):
+            model = self.path("model")
+            final = self.final([*options, "--train", train, "--test", train, "--model", model, "--quiet", "--average"])
+            predict = [SVM, "--predict", model, "--test", train, "--output", labels]
+            done = subprocess.run([*predict, "--json"], text=True, capture_output=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found = json.loads(done.stdout)
+            self.assertEqual((found["event"], found["rows"]), ("prediction", 300))
+            # Weights of the file and of the training are the same floats.
+            self.assertAlmostEqual(found["accuracy"], 1 - final["test_error"], 12)
+            with open(labels, encoding="ascii") as file, open(train, encoding="ascii") as rows:
+                right = sum(label.strip() == row.split()[0] for label, row in zip(file, rows, strict=True))
+            self.assertEqual(right, found["right"])
+            told = Job([*predict, "--json-out", self.path("predicted.jsonl")])
+            self.assertEqual(told.wait(), 0)
+            self.assertIn(f"accuracy {100 * found['accuracy']:.4f} % ({right}/300)", told.text())
+            self.assertEqual(events(self.path("predicted.jsonl"), "prediction"), [found])
+
+    def test_standard_output_is_json_alone_where_it_is_asked_for(self):
+        done = subprocess.run([SVM, *[str(o) for o in DATA if o != "--quiet"], "--epochs", "1", "--json"], text=True,
+                              capture_output=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        kinds = {json.loads(line)["event"] for line in done.stdout.splitlines()}
+        self.assertEqual(kinds, {"config", "progress", "final"})
+
     def test_the_run_that_began_last_is_resumed_though_an_older_one_got_further(self):
         base = self.path("ckpt")
         run = [RUN, "-n", 2, SVM, *DATA, "--checkpoint", base, "--checkpoint-every", 10, "--lambda"]
@@ -113,6 +161,15 @@ class Jobs(JobTest):
         other = Job([SVM, *DATA, "--epochs", 1, "--lambda", 0.01, "--resume", base])
         self.assertEqual(other.wait(), 2)
         self.assertIn("lambda", other.text())
+        # Other data of the same shape.
+        for name, period in (("one", 7), ("other", 5)):
+            with open(self.path(name), "w", encoding="ascii") as file:
+                file.writelines(f"{1 - row % 2 * 2} 1:{row % period + 1} 2:1\n" for row in range(40))
+        base = self.path("one.ckpt")
+        self.assertEqual(Job([SVM, "--train", self.path("one"), "--epochs", 1, "--checkpoint", base]).wait(), 0)
+        other = Job([SVM, "--train", self.path("other"), "--epochs", 2, "--resume", base])
+        self.assertEqual(other.wait(), 2, other.text())
+        self.assertRegex(other.text(), "the checkpoint was made with data [0-9a-f]{16}, this run has [0-9a-f]{16}")
         none = Job([SVM, *DATA, "--epochs", 1, "--resume", self.path("nothing")])
         self.assertEqual(none.wait(), 2)
         self.assertIn("no checkpoint", none.text())
@@ -130,8 +187,15 @@ class Jobs(JobTest):
                 ([SVM, "--epochs", "nan", *DATA], 2, "--epochs"),
                 ([SVM, "--generate", "--rows", "-5"], 2, "--rows"),
                 ([SVM, "--train", self.stray_index()], 2, "2000000000 features"),
-                ([RUN, "-n", 4, SVM, *DATA, "--graph", f"file:{self.two_halves()}"], 2, "not connected"),
+                ([RUN, "-n", 4, SVM, *DATA, "--graph", f"file:{self.two_halves()}"], 2, "not strongly connected"),
                 ([SVM, "--sync", "sometimes", *DATA], 2, "--sync"),
+                ([SVM, "--predict", bad, "--test", bad], 2, "bad.libsvm:1: '+1' is no part of a model"),
+                ([SVM, "--predict", self.path("absent"), "--test", bad], 2, "absent"),
+                ([SVM, "--predict", bad], 2, "--test"),
+                ([SVM, "--predict", bad, "--test", bad, "--train", bad], 2, "combined with training"),
+                ([SVM, "--output", bad, *DATA], 2, "--predict"),
+                ([SVM, "--test", bad], 2, "--train or --predict"),
+                ([SVM, *DATA, "--epochs", 0.1, "--model", self.path("no/such/model")], 2, "no/such/model"),
                 ([SVM, "--transport", "pigeon", *DATA], 2, "pigeon"),
                 ([SVM, *DATA, "--json-out", self.path("no/such/folder")], 2, "no/such/folder"),
                 ([RUN, "-n", 5, SVM, *DATA, "--graph", "hypercube"], 2, "hypercube")):

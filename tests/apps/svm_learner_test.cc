@@ -7,9 +7,9 @@
 #include <numeric>
 #include <vector>
 
-#include "apps/random.h"
 #include "apps/svm/evaluate.h"
 #include "apps/svm/generator.h"
+#include "runtime/random.h"
 
 namespace dunlin::svm {
 namespace {
@@ -25,11 +25,11 @@ std::vector<float> trained(const Dataset& data, const LearnerOptions& options,
   std::vector<float> model(data.features + 1);
   Learner learner = Learner::create(model, data, options).value();
   learner.train(examples);
-  learner.materialise();
+  learner.materialize();
   return model;
 }
 
-// The same algorithm written down plainly: dense, in double, without a scale.
+// A plain version of the same algorithm: dense, in double, without a scale.
 std::vector<double> plain_sgd(const Dataset& data, const LearnerOptions& options, int epochs) {
   std::vector<double> w(data.features);
   double bias = 0;
@@ -116,7 +116,7 @@ TEST(Evaluate, CountsLossNormAndErrors) {
   const Evaluation result = evaluate(model, data, Loss::kHinge, 0.1);
   EXPECT_EQ(result.wrong, 2U);
   EXPECT_DOUBLE_EQ(result.loss_sum, 0 + 1.5 + 2);
-  EXPECT_DOUBLE_EQ(result.regulariser, 0.05 * 5);
+  EXPECT_DOUBLE_EQ(result.regularizer, 0.05 * 5);
   EXPECT_DOUBLE_EQ(result.objective(), 0.25 + 3.5 / 3);
   EXPECT_DOUBLE_EQ(evaluate(model, data, Loss::kHinge, 0.1, 1).mean_loss(), 0);
 }
@@ -148,7 +148,7 @@ TEST(Learner, ReachesTheOptimum) {
   EXPECT_LT(reached, optimum * 1.01);
 }
 
-// A scale that falls fast is folded in on the way: the weights stay what they are.
+// A scale that falls fast is folded in during the training, which does not change the weights.
 TEST(Learner, LargeShrinkageDoesNotOverflow) {
   const LearnerOptions options{.loss = Loss::kLog, .lambda = 0.5, .eta0 = 1.9};
   const auto model = trained(small_data(), options, 20 * small_data().rows());
@@ -169,10 +169,10 @@ TEST(Learner, GoesOnFromAModelThatWasReplaced) {
   std::vector<float> model(small_data().features + 1);
   Learner learner = Learner::create(model, small_data(), options).value();
   learner.train(100);
-  learner.materialise();
+  learner.materialize();
   std::fill(model.begin(), model.end(), 0.0F);
   learner.train(1);
-  learner.materialise();
+  learner.materialize();
   EXPECT_EQ(learner.examples(), 101U);
   const auto touched = std::count_if(model.begin(), model.end(), [](float w) { return w != 0; });
   EXPECT_GT(touched, 1);
@@ -209,14 +209,14 @@ TEST(FindEta0, PicksTheBestPowerOfTwoNearby) {
     fixed.eta0 = eta;
     Learner learner = Learner::create(model, small_data(), fixed).value();
     for (std::size_t i = 0; i < small_data().rows(); ++i) learner.step(i, eta);
-    learner.materialise();
+    learner.materialize();
     return evaluate(model, small_data(), options.loss, options.lambda).objective();
   };
   EXPECT_LE(cost(eta0), cost(eta0 * 2));
   EXPECT_LE(cost(eta0), cost(eta0 / 2));
 }
 
-// Rows ten times as long want steps of about a hundredth; a strong lambda bounds the rate.
+// Rows ten times as long need steps of about a hundredth. A large lambda bounds the rate.
 TEST(FindEta0, FollowsTheScaleOfTheDataAndStaysBelowTheLimit) {
   Dataset longer = small_data();
   for (float& value : longer.values) value *= 16;
@@ -224,6 +224,21 @@ TEST(FindEta0, FollowsTheScaleOfTheDataAndStaysBelowTheLimit) {
   EXPECT_LT(find_eta0(longer, options).value(), find_eta0(small_data(), options).value() / 4);
   EXPECT_LT(find_eta0(small_data(), {.lambda = 100}).value(), 1.0 / 100);
   EXPECT_FALSE(find_eta0(small_data(), {.lambda = -1}).is_ok());
+}
+
+// With long rows, a step of the squared hinge loss overshoots so far that the model becomes NaN.
+TEST(FindEta0, PassesOverRatesWithWhichTheModelRunsAway) {
+  Dataset longer = small_data();
+  for (float& value : longer.values) value *= 16;
+  LearnerOptions options{.loss = Loss::kSquaredHinge, .lambda = 1e-3};
+  options.eta0 = find_eta0(longer, options).value();
+  EXPECT_LT(options.eta0, 0.1);
+  std::vector<float> model(longer.features + 1);
+  const double before = evaluate(model, longer, options.loss, options.lambda).objective();
+  Learner learner = Learner::create(model, longer, options).value();
+  learner.train(5 * longer.rows());
+  learner.materialize();
+  EXPECT_LT(evaluate(model, longer, options.loss, options.lambda).objective(), before);
 }
 
 }  // namespace

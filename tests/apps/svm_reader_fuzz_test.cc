@@ -1,12 +1,12 @@
-// Whatever the bytes, the reader returns: the same data set or the same error, however it is split.
+// For any bytes, the reader returns the same data set or the same error, however it splits them.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <string>
 
-#include "apps/random.h"
 #include "apps/svm/generator.h"
 #include "apps/svm/libsvm_reader.h"
+#include "runtime/random.h"
 #include "tests/apps/svm_text.h"
 
 namespace dunlin::svm {
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMutants = 4000;
 
-// Bytes that the grammar cares about turn up more often than others.
+// Bytes with a meaning in the grammar occur more often than others.
 char random_byte(Random& random) {
   constexpr std::string_view kTelling = "0123456789+-.:eE#\n\r \tnaif\0";
   if (random.below(4) == 0) return static_cast<char>(random.below(256));

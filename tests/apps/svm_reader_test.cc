@@ -25,7 +25,7 @@ std::string error_of(std::string_view text, const LibsvmOptions& options = {}) {
   return std::string(data.status().message());
 }
 
-// Of a folder: a file with these bytes in it.
+// Writes a file with these bytes into a folder.
 std::string written(const testing::TempFolder& folder, const std::string& name,
                     const std::string& bytes) {
   std::ofstream(folder.file(name), std::ios::binary) << bytes;
@@ -126,7 +126,7 @@ TEST(LibsvmReader, OtherLabelsNeedAThreshold) {
   LibsvmOptions options;
   options.label_threshold = 4.5F;
   EXPECT_EQ(parsed("3\n5\n4\n9\n", options).labels, (std::vector<float>{-1, 1, -1, 1}));
-  // A test file with one class is read as its training file was.
+  // A test file with one class is read with the coding of its training file.
   options.label_threshold = parsed("1\n2\n").label_threshold;
   EXPECT_EQ(parsed("1\n1\n", options).labels, (std::vector<float>{-1, -1}));
 }
@@ -145,7 +145,7 @@ TEST(LibsvmReader, ValuesBeyondTheFeaturesAreErrorsOrDropped) {
   EXPECT_EQ(parsed("+1 1:1\n", options).features, 100U);
 }
 
-// Chunks of every small size put every boundary everywhere.
+// With chunks of every small size, every place becomes a boundary.
 TEST(LibsvmReader, ThreadsAndChunksChangeNothing) {
   const std::string text =
       "# head\r\n" +

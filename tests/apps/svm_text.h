@@ -1,4 +1,5 @@
-// What the tests of dunlin-svm's data side share: writing a data set as LIBSVM text, and comparing.
+// Support for the tests of dunlin-svm's data: writing a data set as LIBSVM text, and comparing data
+// sets.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,7 +13,7 @@
 
 namespace dunlin::svm {
 
-// Values with all their digits, so that reading gives the same floats.
+// Prints values with all their digits, so that reading gives the same floats.
 inline std::string text_of(const Dataset& data) {
   std::string text;
   for (std::size_t i = 0; i < data.rows(); ++i) {
@@ -40,7 +41,8 @@ inline void expect_same(const Dataset& actual, const Dataset& expected) {
   EXPECT_EQ(actual.values, expected.values);
 }
 
-// Row i of the whole is the next row of shard i % shards, and no shard has more.
+// Checks that row i of the whole is the next row of shard i % shards, and that no shard has more
+// rows.
 inline void expect_dealt_from(const Dataset& whole, const std::vector<Dataset>& shards) {
   std::vector<std::size_t> used(shards.size());
   for (std::size_t i = 0; i < whole.rows(); ++i) {

@@ -27,7 +27,7 @@ TEST(Unpack, FilesMayHoldSoMuch) {
   EXPECT_EQ(most_unpacked(std::size_t{1} << 30), kMostTimes << 30);
 }
 
-// A decompressor that makes `total` bytes out of one, as much as fits at a time.
+// A decompressor that turns one byte into `total` bytes, as many at a time as fit.
 struct Maker {
   std::size_t total = 0;
   std::size_t made = 0;
@@ -73,13 +73,13 @@ void expect_refusal(const Result<std::vector<char>>& unpacked, std::size_t packe
   EXPECT_EQ(unpacked.status().code(), Code::kInvalidArgument);
   const std::string message(unpacked.status().message());
   EXPECT_THAT(message, HasSubstr(std::to_string(packed_bytes) + " bytes unpack to more than"));
-  EXPECT_THAT(message, HasSubstr("unpack it yourself"));
+  EXPECT_THAT(message, HasSubstr("Unpack it beforehand"));
 }
 #endif
 
 #if DUNLIN_HAVE_ZLIB
 TEST(Unpack, AGzipBombIsRefused) {
-  // Half of one is none; in two members, it is.
+  // Half of the limit is allowed once, but not in two members.
   const std::string half = testing::gzip_of(std::string(kAlwaysUnpacked / 2 + 1, '\0'));
   EXPECT_EQ(unpack_gzip(half).value().size(), kAlwaysUnpacked / 2 + 1);
   expect_refusal(unpack_gzip(half + half), 2 * half.size());

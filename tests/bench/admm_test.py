@@ -60,7 +60,7 @@ class Agreement(Folder):
             self.add([3.0, 2.0], [3.0])
 
     def test_a_run_without_an_end_is_told(self):
-        with self.assertRaisesRegex(admm.Failed, "run.jsonl: the run has no end"):
+        with self.assertRaisesRegex(admm.Failed, "run.jsonl: the run has no final line"):
             admm.Results("data", admm.TOLERANCE).add("a", write_run(self.folder / "run.jsonl", [3.0], has_end=False))
 
 
@@ -70,7 +70,7 @@ class Jobs(Folder):
     def test_the_whole_comparison(self):
         figures, runs = self.folder / "figures.jsonl", self.folder / "runs"
         done = subprocess.run([sys.executable, SCRIPT, "--build", BUILD, "--data", "generated", "--quick", "--ranks", "3",
-                               "--groups", "3", "--iterations", "4", "--repetitions", "2", "--json", figures, "--keep", runs],
+                               "--groups", "3", "--iterations", "4", "--repetitions", "2", "--json-out", figures, "--keep", runs],
                               text=True, capture_output=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         names = [*admm.ALGORITHMS, *(peer.name for peer in self.peers)]
@@ -94,7 +94,7 @@ class Jobs(Folder):
     def test_the_reference_is_the_minimum(self):
         for peer in self.peers:
             path = self.folder / "run.jsonl"
-            peer.run(2, [*DATA, "--target-error", "1e-6", "--json", str(path)])
+            peer.run(2, [*DATA, "--target-error", "1e-6", "--json-out", str(path)])
             reference = next(line for line in map(json.loads, path.read_text().splitlines())
                              if line["event"] == "reference")
             final, objectives = admm.read_run(path)
@@ -120,7 +120,7 @@ class Jobs(Folder):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as FOLDER:
-        Jobs.peers, Jobs.missing = admm.make_peers(BUILD, pathlib.Path(FOLDER))
+        Jobs.peers, Jobs.missing = admm.make_peers(admm.candidates(BUILD, pathlib.Path(FOLDER)))
         if not Jobs.peers:
             print(f"skipped: no MPI to compare with: {'; '.join(Jobs.missing)}")
             sys.exit(77)

@@ -1,4 +1,4 @@
-"""A rank of c10d_job_test.py, for how groups and jobs begin and end: c10d_ends_rank.py PART"""
+"""A rank of c10d_job_test.py, for the start and the end of groups and jobs: c10d_ends_rank.py PART"""
 
 import datetime
 import os
@@ -23,13 +23,13 @@ MINUTE = datetime.timedelta(seconds=60)
 
 
 def stores(*names):
-    """As PyTorch hands one to each group."""
+    """A store as PyTorch hands one to each group."""
     store = dist.distributed_c10d._get_default_store()
     return [dist.PrefixStore(name, store) for name in names]
 
 
 def form_and_say(store, size):
-    """Forms a group, and says how that ended."""
+    """Forms a group, and prints the result."""
     try:
         _c10d.create(store, dist.get_rank(), size, MINUTE)
         say("formed")
@@ -40,11 +40,11 @@ def form_and_say(store, size):
 
 
 def gave_up():
-    """A member that gives up, in the meeting of a group, is named to those who come later."""
+    """A member gives up while a group meets. Members that come later get an error that names it."""
     first, second = stores("a", "b")
     _c10d.create(first, dist.get_rank(), 2, MINUTE)
     if dist.get_rank() == 0:
-        # As if the other one had come, and stayed away from the last meeting.
+        # As if the other rank had come, but not to the last meeting.
         second.set("dunlin/0/claim/1", first.get("dunlin/0/claim/1"))
         threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
@@ -56,20 +56,20 @@ def gave_up():
 
 
 def gave_up_late():
-    """A member that gives up when all have come, and connect, is named to those who wait for it."""
+    """A member gives up while the members connect. Those that wait for it get an error that names it."""
     first, second = stores("a", "b")
     _c10d.create(first, dist.get_rank(), 3, MINUTE)
     if dist.get_rank() == 2:
-        # As if this one had come to the meeting as well, and then had stopped.
+        # As if this rank had come to the meeting as well, and then stopped.
         second.set("dunlin/0/claim/2", first.get("dunlin/0/claim/2"))
         second.add("dunlin/0/arrived", 1)
         dist.barrier()
         return
     if dist.get_rank() == 0:
         def interrupt():
-            while second.add("dunlin/0/arrived", 0) < 3:  # wait() would keep the other thread out
+            while second.add("dunlin/0/arrived", 0) < 3:  # wait() would block the other thread
                 time.sleep(0.01)
-            time.sleep(0.5)  # all have looked for the last time
+            time.sleep(0.5)  # all members have polled for the last time
             os.kill(os.getpid(), signal.SIGINT)
 
         threading.Thread(target=interrupt).start()
@@ -78,7 +78,7 @@ def gave_up_late():
 
 
 class ObservedStore(dist.Store):
-    """Another store, in which `look(key)` is called before somebody looks whether a key is there."""
+    """Another store, which calls `look(key)` before it checks whether a key exists."""
 
     def __init__(self, store, look):
         super().__init__()
@@ -95,12 +95,12 @@ class ObservedStore(dist.Store):
 
     def check(self, keys):
         self.look(keys[0])
-        # PyTorch 1.13 has no other way to ask for a key that may not be there without waiting for it.
+        # PyTorch 1.13 has no other way to check for a key without waiting for it.
         return self.store.compare_set(keys[0], "nothing", "") != b"nothing"
 
 
 def failed_within():
-    """A member whose store fails tells the others, as one that gives up does."""
+    """A member whose store fails tells the others, like one that gives up."""
     first, second = stores("a", "b")
     _c10d.create(first, dist.get_rank(), 2, MINUTE)
 
@@ -115,11 +115,11 @@ def failed_within():
 
 
 def slow_store():
-    """While a member that forms a group asks the store, calls that nobody waits for go on; nor does it fail with it."""
+    """While a member that forms a group polls the store, other calls continue. It doesn't fail if the store fails."""
     first, second = stores("a", "b")
     _c10d.create(first, dist.get_rank(), 2, MINUTE)
     if dist.get_rank() == 1:
-        # As if this one had come to the meeting, before it connects.
+        # As if this rank had come to the meeting, and not connected yet.
         second.set("dunlin/0/claim/1", first.get("dunlin/0/claim/1"))
         second.add("dunlin/0/arrived", 1)
         while second.add("asked", 0) == 0:
@@ -140,7 +140,7 @@ def slow_store():
         if key != "dunlin/0/gave up" or second.add("dunlin/0/arrived", 0) < 2:
             return
         looks.append(key)
-        if len(looks) == 2:  # the first one was the end of the meeting
+        if len(looks) == 2:  # the first check ended the meeting
             second.add("asked", 1)
             until = time.monotonic() + 10
             while not future.done() and time.monotonic() < until:
@@ -155,7 +155,7 @@ def slow_store():
 
 
 def shut_down_twice():
-    """What the end of the job releases may be Python's, and call anything: shutdown() again, say."""
+    """Finalizers that the end of the job runs may call anything, for example shutdown() again."""
     dunlin.init()
     dist.barrier()
     (store,) = stores("end")
@@ -164,7 +164,7 @@ def shut_down_twice():
             while store.add("ended", 0) == 0:
                 time.sleep(0.01)
         except RuntimeError:
-            pass  # it went with its host, rank 0
+            pass  # its host, rank 0, has ended
         return
     given = np.ones(1000, np.float32)
     ends = []
@@ -184,14 +184,14 @@ def shut_down_twice():
 
 
 def leaves_while_forming():
-    """shutdown() does not wait for a thread that forms a group whose members don't come."""
+    """shutdown() does not wait for a thread that forms a group with missing members."""
     first, second = stores("a", "b")
     _c10d.create(first, dist.get_rank(), dist.get_world_size(), MINUTE)
     dist.barrier()
     if dist.get_rank() == 1:
         time.sleep(4)
         return
-    # As if the other one had come, and stayed away from the last meeting.
+    # As if the other rank had come, but not to the last meeting.
     second.set("dunlin/0/claim/1", first.get("dunlin/0/claim/1"))
     told = []
 
@@ -207,14 +207,14 @@ def leaves_while_forming():
     try:
         dunlin.c10d.shutdown(1)
     except RuntimeError:
-        pass  # the other one isn't here yet
+        pass  # the other rank isn't here yet
     thread.join()
     say(f"shut down; {told[0]}")
 
 
 def outlived():
-    """What is under way when the backend leaves the job is released at its end, without any further call."""
-    dunlin.init()  # the job goes on
+    """The memory of calls in progress when the backend leaves the job is released at their end, without further calls."""
+    dunlin.init()  # the job continues
     group = dist.new_group()
     if dist.get_rank() == 1:
         while "left" not in os.listdir(sys.argv[2]):
@@ -247,12 +247,12 @@ def refuses(call):
     try:
         call()
     except RuntimeError as error:
-        return "the parent's" in str(error)
+        return "the parent process" in str(error)
     return False
 
 
 def forked():
-    """A child has copies of groups, of calls under way and of their futures: all are errors there, and none hangs."""
+    """In a child, groups, calls in progress and their futures give errors, and none hangs."""
     class Bucket:
         def __init__(self):
             self.gradients = torch.ones(10)
@@ -272,18 +272,18 @@ def forked():
         store.wait(["child ended"])
     works = [dist.all_reduce(torch.ones(10), async_op=True) for _ in range(2)]
     first, second = (work.get_future() for work in works)
-    # A callback that waits for a future that has no end in the child either.
+    # A callback that waits for another future that would not end in the child.
     chained = first.then(lambda _: second.wait())
     futures = [first, second, chained, dunlin.c10d.gossip_hook(state, Bucket())]
     if dist.get_rank() == 0:
         pid = os.fork()
         if pid == 0:
-            signal.alarm(60)  # whatever hangs here is killed
+            signal.alarm(60)  # kills the child if it hangs
             calls = [works[0].wait, works[0].is_completed, lambda: dist.all_reduce(torch.ones(1)),
                      lambda: dunlin.c10d.gossip_hook(state, Bucket()), *(future.wait for future in futures)]
             is_refused = [refuses(call) for call in calls]
             dist.destroy_process_group()
-            # The store stays: PyTorch's own doesn't outlive a fork().
+            # The store is kept: PyTorch's stores don't survive a fork().
             os._exit(0 if store is not None and all(is_refused) else 1)
         say(f"child {os.waitpid(pid, 0)[1]}")
         store.set("child ended", "")
@@ -294,7 +294,7 @@ def forked():
 
 
 def left():
-    """The Python package goes on with the job that the backend has left."""
+    """The Python package continues with the job that the backend has left."""
     dunlin.init()
     dist.all_reduce(torch.ones(1))
     dunlin.c10d.shutdown()

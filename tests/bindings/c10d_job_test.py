@@ -1,4 +1,4 @@
-"""Whole jobs of the PyTorch backend: launchers, ways to meet, deaths, deadlines, training.
+"""Whole jobs of the PyTorch backend: launchers, stores, deaths, deadlines, training.
 
     c10d_job_test.py DUNLIN_RUN [TEST...]
 """
@@ -22,8 +22,8 @@ RANK = os.path.join(HERE, "c10d_rank.py")
 ENDS_RANK = os.path.join(HERE, "c10d_ends_rank.py")
 RECEIVE_RANK = os.path.join(HERE, "c10d_receive_rank.py")
 OPERATIONS = os.path.join(HERE, "c10d_test.py")
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "DUNLIN_DEADLINE": "20000"}
-# Of Debian's PyTorch with Python 3.11: it knows no other values of these than 1 and 2.
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "DUNLIN_DEADLINE": "20s"}
+# For Debian's PyTorch with Python 3.11, which accepts only 1 and 2 as values of these.
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--redirects", "1", "--tee", "1"]
 
 
@@ -36,18 +36,18 @@ def finish(command, code=0, **more):
 
 
 def run(ranks, *arguments, options=(), code=0, program=RANK):
-    """{rank: its lines}, and all text, of a job of c10d_rank.py."""
+    """({rank: its lines}, all text) of a job of c10d_rank.py."""
     text = finish([RUN, "-n", str(ranks), *options, sys.executable, program, *arguments], code)
     lines = {rank: [] for rank in range(ranks)}
     for line in text.splitlines():
-        # Not what PyTorch's C++ logs.
+        # Without the log of PyTorch's C++ code.
         if (tagged := re.match(r"\[(\d+)\] (?!WARNING|[WIE]\d{8}|\[[WIE])(.*)", line)):
             lines[int(tagged.group(1))].append(tagged.group(2))
     return lines, text
 
 
 def by_hand(method, part, ranks=2):
-    """Processes that no launcher has started."""
+    """Processes that were started without a launcher."""
     environment = {name: value for name, value in ENVIRONMENT.items()
                    if not re.match("DUNLIN_(RANK|SIZE)|RANK|WORLD_SIZE|MASTER_", name)}
     processes = [subprocess.Popen([sys.executable, RANK, part, method], stdout=subprocess.PIPE, text=True,
@@ -83,7 +83,7 @@ class LaunchTest(unittest.TestCase):
             self.assertEqual(by_hand(f"file://{folder}/store", "again"), ["sum 2"] * 2)
 
     def test_hosts_that_share_nothing_but_the_network(self):
-        # Every rank on a host of its own, as far as Dunlin can tell.
+        # Every rank seems to be on a host of its own.
         program = f"import os, runpy; os.environ['DUNLIN_HOST_ID'] = 'host' + os.environ['RANK']; " \
                   f"import sys; sys.argv = ['{RANK}', 'sums']; runpy.run_path('{RANK}', run_name='__main__')"
         text = finish([*TORCHRUN, "--nproc_per_node", "2", "--no_python", sys.executable, "-c", program])
@@ -161,7 +161,7 @@ class FailureTest(unittest.TestCase):
         self.assertRegex(lines[1][0], "rank 0 of the group gave up", text)
 
     def test_a_member_that_gives_up_late_is_named(self):
-        # Else, the other one would wait for DUNLIN_DEADLINE, and name the one that doesn't come.
+        # Otherwise the other rank would wait for DUNLIN_DEADLINE, and name the missing one.
         lines, text = run(3, "gave_up_late", program=ENDS_RANK)
         self.assertEqual((lines[0], lines[2]), (["interrupted"], []), text)
         self.assertRegex(lines[1][0], "rank 0 of the group gave up", text)
@@ -220,7 +220,7 @@ class FailureTest(unittest.TestCase):
 
     def test_another_pytorch_is_refused(self):
         text = finish([sys.executable, "-c", "import torch; torch.__version__ = '0.4.1'; import dunlin.c10d"], code=1)
-        self.assertRegex(text, r"was built for PyTorch \S+, and this is 0\.4\.1", text)
+        self.assertRegex(text, r"was built for PyTorch \S+, but this is PyTorch 0\.4\.1", text)
 
 
 class ReceiveTest(unittest.TestCase):
@@ -248,8 +248,8 @@ class ReceiveTest(unittest.TestCase):
     def test_a_death_between_announcement_and_data(self):
         lines, text = run(3, "died_in_between", program=RECEIVE_RANK, options=["--keep-going"], code=None)
         self.assertEqual(lines[0][:2], ["dead", "from 2: 200000"], text)
-        self.assertRegex(lines[0][2], "from any rank, of whom none is left", text)
+        self.assertRegex(lines[0][2], "a message from any rank: all sources are dead", text)
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -40,7 +40,7 @@ def train(model, steps, seed):
 
 
 def ddp():
-    """Ten steps over Dunlin and over gloo end with the same parameters; several buckets."""
+    """Ten steps over Dunlin and over gloo, with several buckets, give the same parameters."""
     group = dist.new_group(backend="gloo")
     models = [torch.nn.parallel.DistributedDataParallel(network(), process_group=each, bucket_cap_mb=0.02)
               for each in (None, group)]
@@ -56,9 +56,9 @@ def ddp():
 
 
 def sharded(wrap):
-    """Five steps of a sharded model over Dunlin and over gloo end with the same parameters."""
+    """Five steps of a sharded model over Dunlin and over gloo give the same parameters."""
     def parameters(group):
-        # Batch norm's buffers are of no interest here.
+        # The buffers of batch norm don't matter here.
         torch.manual_seed(3)
         model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU(),
                                     torch.nn.Linear(64, 3))
@@ -70,7 +70,7 @@ def sharded(wrap):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(x), x[:, :3].argmax(dim=1)).backward()
             optimizer.step()
-        # This rank's shards.
+        # The shards of this rank.
         return torch.cat([getattr(p, "to_local", lambda p=p: p)().detach().flatten() for p in model.parameters()])
 
     ours, theirs = parameters(dist.group.WORLD), parameters(dist.new_group(backend="gloo"))
@@ -78,7 +78,7 @@ def sharded(wrap):
     total = torch.tensor([float(ours.numel())])
     dist.all_reduce(total)
     wanted = 20 * 64 + 64 + 64 * 64 + 64 + 64 * 3 + 3
-    is_all = total.item() >= wanted  # padding comes on top
+    is_all = total.item() >= wanted  # there may be padding
     is_part = dist.get_world_size() == 1 or ours.numel() < wanted
     say("same" if difference < 1e-5 and is_all and is_part else f"differ by {difference}, {total.item()} {ours.numel()}")
 
@@ -113,7 +113,7 @@ def fully_shard():
 
 
 def gossip():
-    """Ten steps with neighbours' gradients: ranks differ, and less than without any exchange."""
+    """Ten steps with neighbors' gradients: ranks differ, but less than without any exchange."""
     def distance(state):
         model = torch.nn.parallel.DistributedDataParallel(network(), bucket_cap_mb=0.02)
         if state is None:
@@ -149,7 +149,7 @@ def killed():
 
 
 def killed_future():
-    """Who waits for a future, as DistributedDataParallel does, learns of it as well."""
+    """A wait for a future, as in DistributedDataParallel, gets the error as well."""
     dist.barrier()
     if dist.get_rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -162,7 +162,7 @@ def killed_future():
 
 
 def late():
-    """A member that stays away for longer than the group's timeout."""
+    """A member is absent for longer than the group's timeout."""
     group = dist.new_group(timeout=datetime.timedelta(seconds=1))
     if dist.get_rank() == 1:
         time.sleep(4)
@@ -191,7 +191,7 @@ def interrupted():
 
 
 def interrupted_often():
-    """Signals that come when an operation ends are what their handlers raise, never anything else."""
+    """Signals that arrive when an operation ends raise the exception of their handler, and no other one."""
     class Alarm(Exception):
         pass
 
@@ -219,7 +219,7 @@ def interrupted_often():
 
 
 def crowded():
-    """More calls than may be under way end in the group's time; the next ones are refused, and meet no other ones."""
+    """More calls than may be in progress time out with the group. Later ones are refused, so that none mismatches."""
     group = dist.new_group(timeout=datetime.timedelta(seconds=2))
     if dist.get_rank() == 1:
         time.sleep(8)
@@ -236,7 +236,7 @@ def crowded():
             say("no error")
         except RuntimeError as error:
             if not refused:
-                # Nothing is to be measured here, only told from the 20 s of DUNLIN_DEADLINE.
+                # This is no measurement: it only has to differ from the 20 s of DUNLIN_DEADLINE.
                 say(f"{'in time' if time.monotonic() - began < 7 else 'late'}: {error}")
             refused.append(str(error))
     if dist.get_rank() == 0:
@@ -253,7 +253,7 @@ def crowded():
 
 
 def crowded_interrupted():
-    """Ctrl-C while a call waits for room: the call is made all the same, and the next ones match."""
+    """Ctrl-C while a call waits for room. The call is made all the same, and the next ones match."""
     group = dist.new_group(timeout=datetime.timedelta(seconds=60))
     interrupts, works = 0, []
     if dist.get_rank() == 0:
@@ -273,7 +273,7 @@ def crowded_interrupted():
 
 
 def released():
-    """A call that is over keeps no memory, though somebody has its work."""
+    """A call that is over keeps no memory, even if its work still exists."""
     import weakref
 
     import numpy as np
@@ -291,7 +291,7 @@ def released():
 
 
 def for_ever():
-    """Time-outs beyond all clocks."""
+    """Timeouts beyond the range of clocks."""
     for timeout in (datetime.timedelta(days=365 * 295), datetime.timedelta.max):
         group = dist.new_group(timeout=timeout)
         x = torch.ones(1)
@@ -318,7 +318,7 @@ def callbacks():
 
 
 def at_once():
-    """Two threads form groups, in another order on each rank."""
+    """Two threads form groups, in a different order on each rank."""
     from dunlin import _c10d
 
     store = dist.distributed_c10d._get_default_store()
@@ -335,7 +335,7 @@ def at_once():
     threads = [threading.Thread(target=form, args=(name,)) for name in names]
     for thread in threads:
         thread.start()
-        time.sleep(0.5)  # the other rank's first thread is within the other group by now
+        time.sleep(0.5)  # the other rank's first thread is forming the other group by now
     for thread in threads:
         thread.join()
     say(f"formed {sorted(sums.items())}")
@@ -343,7 +343,7 @@ def at_once():
 
 
 def aborted():
-    """abort() ends waits of other threads, and all later calls; the other rank goes on."""
+    """abort() ends waits of other threads and all later calls. The other rank continues."""
     group = dist.new_group()
     if dist.get_rank() == 1:
         time.sleep(3)
@@ -381,13 +381,13 @@ def sums():
 
 
 def abandoned():
-    """Ends with a group and an operation that it never waited for."""
+    """The program ends with a group and an operation that it never waited for."""
     dist.all_reduce(torch.ones(1000), async_op=True)
     say("ends")
 
 
 def again():
-    """A group that is made again, over another store, in the same job."""
+    """A group is made again in the same job, with another store."""
     dist.all_reduce(torch.ones(1))
     dist.destroy_process_group()
     dist.init_process_group("dunlin", init_method=sys.argv[2] + ".again", rank=RANK, world_size=SIZE)

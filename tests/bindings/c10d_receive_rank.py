@@ -1,4 +1,4 @@
-"""A rank of c10d_job_test.py, for messages that come late, in some order, or not at all: c10d_receive_rank.py PART"""
+"""A rank of c10d_job_test.py, for messages that are late, in some order, or missing: c10d_receive_rank.py PART"""
 
 import datetime
 import os
@@ -18,7 +18,7 @@ warnings.simplefilter("ignore")
 
 
 def received(group, source, tag):
-    """What comes from the source (None: any), asked for until it has come."""
+    """A message from the source (None: any). Receives until it has come."""
     y = torch.zeros(1)
     while True:
         try:
@@ -30,7 +30,7 @@ def received(group, source, tag):
 
 
 def retried():
-    """A receive that timed out takes nothing of what comes later, and isn't in the way at the end of the job."""
+    """A receive that timed out takes no later message, and doesn't delay the end of the job."""
     group = dist.new_group(timeout=datetime.timedelta(seconds=1))
     for source, tag in ((1, 3), (None, 4)):
         if dist.get_rank() == 0:
@@ -58,7 +58,7 @@ def retried():
 
 
 def withdrawn():
-    """abort() withdraws receives; what is posted behind them takes their place."""
+    """abort() withdraws receives. Later ones take their place."""
     group = dist.new_group()
     backend = group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
     other = dist.new_group()
@@ -85,7 +85,7 @@ def sum_of(group):
 
 
 def late_exchange():
-    """What comes late for a call of all ranks that has timed out is not for the next one."""
+    """A late message for a collective call that has timed out is not taken for the next call."""
     group = dist.new_group(timeout=datetime.timedelta(seconds=1))
     patient = dist.new_group()
     mine = dist.get_rank()
@@ -106,7 +106,7 @@ def late_exchange():
 
 
 def in_order():
-    """Receives from any rank take in the order of their calls, whichever is waited for first."""
+    """Receives from any rank take messages in the order of their calls, in whatever order they are waited for."""
     if dist.get_rank() == 0:
         group = dist.distributed_c10d._get_default_group()
         a, b = torch.zeros(1), torch.zeros(1)
@@ -117,14 +117,14 @@ def in_order():
         say([int(a.item()), int(b.item())])
     else:
         dist.barrier()
-        time.sleep(0.5)  # the other one waits for its second receive by now
+        time.sleep(0.5)  # the other rank waits for its second receive by now
         for value in (1.0, 2.0):
             dist.send(torch.tensor([value]), 0, tag=7)
     dist.barrier()
 
 
 def in_turn():
-    """Of several ranks that have sent, none is put off for ever."""
+    """If several ranks send, none is delayed for ever."""
     if dist.get_rank() == 0:
         for source in (1, 2, 3):
             dist.recv(torch.zeros(1), source, tag=1)  # they are connected now
@@ -140,7 +140,7 @@ def in_turn():
 
 
 def died_in_between():
-    """A rank that dies after it has announced a message, and before it has sent it; another one sends as well."""
+    """A rank dies after it has announced a message and before it has sent it. Another one sends as well."""
     if dist.get_rank() == 0:
         for source in (1, 2):
             dist.recv(torch.zeros(1), source, tag=1)  # they are connected now
@@ -158,7 +158,7 @@ def died_in_between():
         say("dead" if "rank 1 is dead" in str(error) else error)
     if dist.get_rank() == 2:
         dist.send(big, 0, tag=3)
-        # And now there is nobody left.
+        # Now no source is left.
         os.kill(os.getpid(), signal.SIGKILL)
     say(f"from {dist.recv(big, tag=3)}: {big.sum().item():.0f}")
     try:

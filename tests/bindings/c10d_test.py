@@ -1,4 +1,4 @@
-"""Every call of the PyTorch backend beside gloo, in one process: dunlin-run -n N python3 c10d_test.py, or torchrun."""
+"""Every call of the PyTorch backend compared with gloo, in one process: dunlin-run -n N python3 c10d_test.py, or torchrun."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 import dunlin.c10d
 
-warnings.simplefilter("ignore")  # of calls that PyTorch will rename
+warnings.simplefilter("ignore")  # for calls that PyTorch will rename
 
 INTEGERS = [torch.int8, torch.uint8, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -38,13 +38,13 @@ def expect_error(text, call):
 
 
 def sample(count, dtype, seed, small=False):
-    """The same on all ranks for the same seed; whole numbers, whose sums and products are exact."""
+    """Random whole numbers, whose sums and products are exact; the same on all ranks for the same seed."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, 3 if small else 9, (count,), generator=generator).to(dtype)
 
 
 def compare(name, call, *tensors):
-    """`call(group, *tensors)` changes its tensors; the same in both groups."""
+    """Checks that `call(group, *tensors)` changes its tensors in the same way in both groups."""
     found = [tensor.clone() for tensor in tensors]
     wanted = [tensor.clone() for tensor in tensors]
     call(None, *found)
@@ -95,7 +95,7 @@ def reductions():
 
 
 def bits():
-    """What gloo has for some types only: compared with what every rank's input is known to be."""
+    """Calls that gloo has for some types only, compared with results computed from all ranks' known inputs."""
     import functools
     import operator
 
@@ -162,7 +162,7 @@ def moves():
             dist.all_gather(lists, x)
             expect(all(map(torch.equal, lists, all_of_them)), "all_gather", dtype)
             rows = torch.empty((SIZE, count), dtype=dtype)
-            dist.all_gather(list(rows), x)  # lie one behind the other
+            dist.all_gather(list(rows), x)  # without gaps in memory
             expect(torch.equal(rows, torch.stack(all_of_them)), "all_gather into rows", dtype)
             flat = torch.empty(SIZE * count, dtype=dtype)
             dist._all_gather_base(flat, x)
@@ -207,7 +207,7 @@ def all_to_alls():
     wanted = torch.cat([torch.arange(SIZE * 6).reshape(SIZE * 2, 3)[2 * RANK:2 * RANK + 2] + 1000 * rank
                         for rank in range(SIZE)])
     expect(torch.equal(y, wanted), "all_to_all_single", y)
-    # Rank r sends (r + s) % 3 rows to s: none, to some.
+    # Rank r sends (r + s) % 3 rows to s, so some ranks get none.
     sizes = [[(r + s) % 3 for s in range(SIZE)] for r in range(SIZE)]
     x = torch.cat([torch.full((rows, 2), 10.0 * RANK + s) for s, rows in enumerate(sizes[RANK])])
     takes = [sizes[s][RANK] for s in range(SIZE)]
@@ -225,7 +225,7 @@ def messages():
     if SIZE == 1:
         return
     for count in (1, 5000, 1 << 20):
-        # Two tags, received in the other order.
+        # Two tags, received in reverse order.
         works = [dist.isend(torch.full((count,), RANK + 0.5 * tag), right, tag=tag) for tag in (0, 1)]
         for tag in (1, 0):
             y = torch.empty(count)
@@ -245,7 +245,7 @@ def messages():
 
 
 def from_anybody():
-    # Small ones come with their announcement, large ones after it.
+    # Small messages come with their announcement, large ones after it.
     for tag, count in ((14, 1), (15, 300000)):
         if RANK == 0:
             seen = []
@@ -253,11 +253,11 @@ def from_anybody():
                 y = torch.empty(count)
                 seen.append(dist.recv(y, tag=tag))
                 expect((y == 10 * seen[-1] + seen.count(seen[-1])).all(), "from anybody", seen, y[0])
-            expect(sorted(seen) == sorted(3 * list(range(1, SIZE))), "from everybody", seen)
+            expect(sorted(seen) == sorted(3 * list(range(1, SIZE))), "from all ranks", seen)
         else:
             for i in range(3):
                 dist.send(torch.full((count,), 10.0 * RANK + i + 1), 0, tag=tag)
-    # Asked for before anybody has sent; then the same tag from a rank by name.
+    # Received before any rank has sent; then the same tag from a given rank.
     if RANK == 0:
         y, z = torch.empty(1), torch.empty(1)
         work = dist.distributed_c10d._get_default_group().recv_anysource([y], 5)
@@ -298,18 +298,18 @@ def groups():
             expect(y.item() == members[-1], "root in group", members)
             dist.barrier(group)
             dist.destroy_process_group(group)
-    if SIZE > 1:  # an operation under way, which the members need before they come
+    if SIZE > 1:  # an operation in progress, whose end the members need before they come
         x = torch.ones(1 << 18)
         work = dist.all_reduce(x, async_op=True)
         if RANK == 0:
             work.wait()
         dist.new_group([0, SIZE - 1])
         work.wait()
-        expect((x == SIZE).all(), "under way")
+        expect((x == SIZE).all(), "in progress")
 
 
 def coalesced():
-    """Calls of several functions, waited for together; from 2.1 on."""
+    """Coalesced calls of several functions, from 2.1 on."""
     if VERSION < (2, 1):
         return
     right, left = (RANK + 1) % SIZE, (RANK - 1) % SIZE
@@ -334,7 +334,7 @@ def coalesced():
 
 
 def splits():
-    """Groups made of a group, by those alone who are in it; from 2.9 on."""
+    """Groups that members of a group split off, from 2.9 on."""
     group = dist.distributed_c10d._get_default_group()
     if not hasattr(group, "split_group"):
         return
@@ -353,7 +353,7 @@ def mistakes():
     expect_error("sparse", lambda: dist.all_reduce(torch.eye(2).to_sparse()))
     expect_error("elements", lambda: dist._all_gather_base(torch.empty(3 * SIZE), torch.empty(2)))
     dist.all_reduce(torch.ones(0))
-    dist.all_reduce(torch.ones(1))  # nothing has come out of step
+    dist.all_reduce(torch.ones(1))  # calls still match
 
 
 def main():

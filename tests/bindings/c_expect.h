@@ -1,11 +1,11 @@
-/* EXPECT, for programs in C that are tests: what is not as expected ends the rank, with Dunlin's
- * last error. */
+/* EXPECT, for test programs in C: if the condition doesn't hold, the rank prints Dunlin's last
+ * error and exits. */
 #pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "collectives/bindings/c/dunlin.h"
+#include "bindings/c/dunlin.h"
 
 #define EXPECT(condition)                                                             \
   do {                                                                                \

@@ -1,6 +1,6 @@
-/* A partial all-reduce that has returned without success uses its memory no more, in C as in no
- * other language, where memory is kept for it: dunlin-run -n 2 c_given_up_test, with
- * DUNLIN_DEADLINE=3000.
+/* After a partial all-reduce has returned without success, it no longer uses its memory, in C as in
+ * no other language, where memory is kept for it: dunlin-run -n 2 c_given_up_test, with
+ * DUNLIN_DEADLINE=3s.
  *
  * Rank 0's call stands behind others that it has started, each of which waits for rank 1 for the
  * deadline. A blocking call waits 5 s longer than the deadline: it returns before it has had its
@@ -9,7 +9,7 @@
 
 enum { kAhead = 3, kCount = 5000 };
 
-/* The latter where the other one was not heard of either, on a machine that is busy. */
+/* The latter if the peer gave no sign of life either, on a busy host. */
 static int is_given_up(dunlin_code code) {
   return code == DUNLIN_DEADLINE_EXCEEDED || code == DUNLIN_PEER_STALLED;
 }
@@ -32,7 +32,7 @@ int main(void) {
     const dunlin_code code = dunlin_partial_all_reduce(job, NULL, kAhead + 1, both, 2, x, y, kCount,
                                                        DUNLIN_FLOAT64, DUNLIN_SUM);
     EXPECT(is_given_up(code));
-    /* From here on, both are the program's. */
+    /* From here on, both arrays belong to the program. */
     for (int i = 0; i < kCount; ++i) x[i] = y[i] = -1;
   }
   dunlin_request* meeting = NULL;

@@ -113,7 +113,7 @@ static void test_errors(dunlin_communicator* world) {
          DUNLIN_INVALID_ARGUMENT);
   EXPECT(strcmp(dunlin_code_name(DUNLIN_PEER_DEAD), "peer_dead") == 0);
   EXPECT(strcmp(dunlin_code_name((dunlin_code)99), "unknown") == 0);
-  /* Others come late: the wait ends, the operation doesn't. */
+  /* The other ranks are late: the wait times out, and the operation continues. */
   if (dunlin_size(world) == 1) return;
   EXPECT_OK(dunlin_barrier(world));
   dunlin_request* request = NULL;
@@ -135,14 +135,14 @@ static void test_neighbors(dunlin_job* job) {
   const int rank = dunlin_rank(world);
   const int size = dunlin_size(world);
   const int left = (rank + size - 1) % size;
-  const size_t one = size > 1 ? 1 : 0; /* alone, there are no neighbours */
+  const size_t one = size > 1 ? 1 : 0; /* a single rank has no neighbors */
   const dunlin_neighbor from[] = {{left, 0.5}};
   const dunlin_neighbor to[] = {{(rank + 1) % size, 2}};
   static double x[kCount], y[kCount];
   for (int i = 0; i < kCount; ++i) x[i] = rank + i;
   EXPECT_OK(dunlin_check_neighbors(job, from, one, to, one));
-  EXPECT_OK(dunlin_neighbor_average(job, "c", x, y, kCount, DUNLIN_FLOAT64, 0.25, from, one, to,
-                                    one));
+  EXPECT_OK(
+      dunlin_neighbor_average(job, "c", x, y, kCount, DUNLIN_FLOAT64, 0.25, from, one, to, one));
   for (int i = 0; i < kCount; ++i) EXPECT(y[i] == 0.25 * (rank + i) + (one ? left + i : 0));
   dunlin_request* request = NULL;
   EXPECT_OK(dunlin_start_neighbor_average(job, NULL, x, x, kCount, DUNLIN_FLOAT64, 1, from, one, to,
@@ -168,8 +168,8 @@ static void test_neighbors(dunlin_job* job) {
   dunlin_gathered_free(gathered);
   EXPECT(dunlin_neighbor_average(job, NULL, own, own, 1, DUNLIN_INT32, 1, NULL, 0, NULL, 0) ==
          DUNLIN_INVALID_ARGUMENT);
-  const dunlin_neighbor nobody[] = {{size, 1}};
-  EXPECT(dunlin_neighbor_average(job, NULL, x, y, 1, DUNLIN_FLOAT64, 1, nobody, 1, NULL, 0) ==
+  const dunlin_neighbor absent[] = {{size, 1}};
+  EXPECT(dunlin_neighbor_average(job, NULL, x, y, 1, DUNLIN_FLOAT64, 1, absent, 1, NULL, 0) ==
          DUNLIN_OUT_OF_RANGE);
   if (size > 1) {
     EXPECT(dunlin_check_neighbors(job, from, rank == 0 ? 0 : 1, to, 1) == DUNLIN_INVALID_ARGUMENT);
@@ -230,7 +230,7 @@ static void test_window(dunlin_job* job) {
          DUNLIN_INVALID_ARGUMENT);
 }
 
-/* A counter that is read and written in everybody's buffers, under the mutex. */
+/* A counter that is read and written in all ranks' buffers, under the mutex. */
 static void test_mutex(dunlin_job* job) {
   enum { kRounds = 20 };
   dunlin_communicator* const world = dunlin_world(job);
@@ -249,9 +249,9 @@ static void test_mutex(dunlin_job* job) {
   dunlin_mutex* mutex = NULL;
   EXPECT_OK(dunlin_mutex_create(job, "counter", size - 1, &mutex));
   for (int round = 0; round < kRounds; ++round) {
-    int has_owner_died = 1;
-    EXPECT_OK(dunlin_mutex_lock(mutex, -1, &has_owner_died));
-    EXPECT(has_owner_died == 0);
+    int has_holder_died = 1;
+    EXPECT_OK(dunlin_mutex_lock(mutex, -1, &has_holder_died));
+    EXPECT(has_holder_died == 0);
     if (round == 0) EXPECT(dunlin_mutex_lock(mutex, -1, NULL) == DUNLIN_INVALID_ARGUMENT);
     for (size_t k = 0; k < count; ++k) {
       double theirs = 0;
@@ -272,10 +272,10 @@ static void test_mutex(dunlin_job* job) {
   }
   EXPECT(*counter == kRounds * size);
   EXPECT_OK(dunlin_mutex_free(mutex));
-  /* The window is left to dunlin_finalize(). */
+  /* dunlin_finalize() frees the window. */
 }
 
-/* All pairs of ranks, in one order that all know; then all ranks, by the count of calls. */
+/* All pairs of ranks, in the same order on all ranks; then all ranks, with counted calls. */
 static void test_partial(dunlin_job* job) {
   dunlin_communicator* const world = dunlin_world(job);
   const int rank = dunlin_rank(world);
@@ -317,7 +317,7 @@ static void test_partial(dunlin_job* job) {
                                    DUNLIN_SUM) == DUNLIN_OUT_OF_RANGE);
   EXPECT(dunlin_partial_all_reduce(job, NULL, 0, all, (size_t)size, x, y, 1, DUNLIN_FLOAT64,
                                    (dunlin_op)99) == DUNLIN_INVALID_ARGUMENT);
-  /* What differs is an error, and the next call is none. */
+  /* Calls that differ are an error. The next call succeeds. */
   if (size > 1) {
     EXPECT(dunlin_partial_all_reduce(job, NULL, 0, all, (size_t)size, x, y, rank == 0 ? 1 : 2,
                                      DUNLIN_FLOAT64, DUNLIN_SUM) == DUNLIN_INVALID_ARGUMENT);
@@ -357,7 +357,7 @@ static void test_groups(dunlin_job* job) {
     dunlin_groups_statistics statistics;
     EXPECT_OK(dunlin_groups_get_statistics(groups, &statistics));
     EXPECT(statistics.iterations == kIterations);
-    /* Whoever leaves breaks what others were drafted to with it; a schedule drafts nobody. */
+    /* Groups that were formed with a rank that leaves fail; a static schedule forms none. */
     EXPECT(statistics.failures == 0 || sources[s] != DUNLIN_GROUPS_STATIC);
     EXPECT(statistics.members >= 2 * statistics.groups);
     EXPECT(statistics.server == (sources[s] == DUNLIN_GROUPS_STATIC ? -1 : 0));
@@ -390,12 +390,12 @@ static void test_groups(dunlin_job* job) {
   dunlin_groups_options wrong = {.source = (dunlin_group_source)99};
   EXPECT(dunlin_groups_create(job, "wrong", 2, &wrong, &groups) == DUNLIN_INVALID_ARGUMENT);
   EXPECT_OK(dunlin_barrier(world));
-  if (size > 1) { /* one rank's mistake is told to all */
+  if (size > 1) { /* one rank's mistake becomes an error on all ranks */
     const dunlin_groups_options right = {.source = DUNLIN_GROUPS_STATIC};
     EXPECT(dunlin_groups_create(job, "wrong", 2, rank == 0 ? &wrong : &right, &groups) ==
            DUNLIN_INVALID_ARGUMENT);
   }
-  wrong = (dunlin_groups_options){.group_size = 1}; /* ignored where there is one rank only */
+  wrong = (dunlin_groups_options){.group_size = 1}; /* ignored if there is only one rank */
   EXPECT(dunlin_groups_create(job, "wrong", 2, &wrong, &groups) ==
          (size > 1 ? DUNLIN_INVALID_ARGUMENT : DUNLIN_OK));
   wrong = (dunlin_groups_options){.nodes = size + 1, .workers_per_node = 1};
@@ -406,7 +406,8 @@ static void test_groups(dunlin_job* job) {
   }
 }
 
-/* The others are told of the victim, who is in their group, and go on without it. */
+/* The other ranks learn of the death of the victim, which is in their group, and continue without
+ * it. */
 static void test_death_in_group(dunlin_job* job, int victim) {
   const int rank = dunlin_rank(dunlin_world(job));
   int all[16];

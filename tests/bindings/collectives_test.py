@@ -16,7 +16,7 @@ SHAPES = ((), (0,), (1,), (7,), (3, 0, 2), (5, 4), (2000,))
 
 
 class Exported:
-    """An array that offers nothing but DLPack, as a tensor of another library would."""
+    """An array that has only DLPack, like a tensor of another library."""
 
     def __init__(self, array, bfloat16=False, device=(1, 0)):
         self.array = array
@@ -28,7 +28,7 @@ class Exported:
         if self.bfloat16:
             get = ctypes.pythonapi.PyCapsule_GetPointer
             get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-            # data, device and the number of dimensions come before the type's code.
+            # The data, the device and the number of dimensions precede the type's code.
             ctypes.c_uint8.from_address(get(capsule, b"dltensor") + 20).value = 4
         return capsule
 
@@ -46,7 +46,7 @@ def from_bfloat16(halves):
 
 
 def value(shape, dtype, rank, seed=0):
-    """Small integers, so that float16 and products are exact; different on every rank, the same wherever asked for."""
+    """The input of any rank, computed on any rank: small integers, so that float16 and products are exact."""
     return np.random.default_rng([seed, rank]).integers(1, 4, shape).astype(dtype)
 
 
@@ -127,7 +127,7 @@ class CollectivesTest(unittest.TestCase):
                 self.expect(dunlin.all_gather(inputs[self.rank]), expected, (dtype, shape))
                 whole = np.zeros_like(expected)
                 whole[self.rank] = inputs[self.rank]
-                # Index arrays of no dimension are scalars; a slice has the memory.
+                # Indexing an array without dimensions gives a scalar; a slice shares the memory.
                 mine = whole.reshape(self.size, -1)[self.rank]
                 self.assertIs(dunlin.all_gather(mine, out=whole), whole)
                 self.expect(whole, expected, (dtype, shape))
@@ -189,7 +189,7 @@ class CollectivesTest(unittest.TestCase):
             gc.collect()
             junk = [np.full(50000, -1.0) for _ in range(3)]
             self.expect(request.wait(), combine("sum", inputs), seed)
-            # Nobody waits for this one: its memory has to last all the same.
+            # No call waits for this operation, but its memory has to last.
             dunlin.start_all_reduce(inputs[self.rank].copy(), out=np.empty(50000))
             del junk
         dunlin.barrier()
@@ -207,7 +207,7 @@ class CollectivesTest(unittest.TestCase):
         members = sorted(range(self.rank % 2, self.size, 2), reverse=True)
         self.assertEqual((part.rank, part.size), (members.index(self.rank), len(members)))
         np.testing.assert_array_equal(part.all_gather(np.array(self.rank)), members)
-        # Operations of both at a time.
+        # Operations of both communicators at the same time.
         first = part.start_all_reduce(np.array(self.rank))
         second = dunlin.start_all_reduce(np.array(self.rank))
         self.assertEqual(second.wait(), sum(range(self.size)))
@@ -228,7 +228,7 @@ class CollectivesTest(unittest.TestCase):
             self.assertFalse(array.any())
             array[:] = 1
             self.expect(dunlin.all_reduce(array, out=array), np.full_like(array, self.size), array.dtype)
-        with self.assertRaisesRegex(dunlin.InvalidArgumentError, "not allocated"):
+        with self.assertRaisesRegex(dunlin.InvalidArgumentError, "did not allocate"):
             dunlin.free(np.zeros(5))
         for array in arrays:
             dunlin.free(array)

@@ -1,4 +1,4 @@
-"""The example of a school of fish, run small: fish_school_test.py DUNLIN_RUN FISH_SCHOOL"""
+"""The example of a school of fish, in a small run: fish_school_test.py DUNLIN_RUN FISH_SCHOOL"""
 
 import os
 import re
@@ -17,7 +17,7 @@ except ImportError:
 
 
 def run(*options, ranks=3):
-    """(nearest, farthest, error of the estimates) at each of the moments that it tells of."""
+    """(nearest, farthest, error of the estimates) at each reported moment."""
     found = subprocess.run([RUN, "-n", str(ranks), sys.executable, EXAMPLE, *options], capture_output=True, text=True,
                            timeout=150)
     if found.returncode != 0:
@@ -52,4 +52,4 @@ class FishSchoolTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

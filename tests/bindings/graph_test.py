@@ -1,4 +1,4 @@
-"""dunlin.graph: what it makes is what collectives/graph makes, to networkx and back."""
+"""dunlin.graph makes the graphs of collectives/graph, and converts them to networkx and back."""
 
 import itertools
 import unittest
@@ -47,7 +47,7 @@ class GraphTest(unittest.TestCase):
 
     def test_graphs_that_change(self):
         def steps(make, count):
-            """What all nodes do in each of the first steps."""
+            """The peers of all nodes in each of the first steps."""
             return zip(*(itertools.islice(make(node), count) for node in range(12)))
 
         exponential = graph.exponential(12)
@@ -87,4 +87,4 @@ class GraphTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

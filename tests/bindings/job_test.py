@@ -3,6 +3,7 @@
     job_test.py DUNLIN_RUN TRANSPORT,... [TEST...]
 """
 
+import importlib.util
 import os
 import re
 import signal
@@ -14,16 +15,22 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 from job import Job  # noqa: E402
 
 RUN = sys.argv.pop(1)
-TRANSPORTS = sys.argv.pop(1).split(",")  # one after the other
+TRANSPORTS = sys.argv.pop(1).split(",")  # to be tested in turn
 RANK = os.path.join(os.path.dirname(__file__), "python_rank.py")
 
 
-def run(ranks, *arguments, options=(), deadline=20, code=0, env=None):
+# A death becomes known in milliseconds. A loaded host may take LONG. The deadline and ten heartbeats are far beyond that,
+# so that an error within LONG comes from neither.
+LONG = 60
+DEATH = {"DUNLIN_HEARTBEAT": "60s"}
+
+
+def run(ranks, *arguments, options=(), deadline=300, code=0, env=None):
     """{rank: its lines} of a job of python_rank.py, and the job."""
     began = time.monotonic()
     job = Job([RUN, "-n", ranks, *options, sys.executable, RANK, *arguments],
-              env={"DUNLIN_DEADLINE": str(1000 * deadline), **(env or {})})
-    found = job.wait(90)
+              env={"DUNLIN_DEADLINE": f"{deadline}s", **(env or {})})
+    found = job.wait(120)
     job.took = time.monotonic() - began
     if code is not None and found != code:
         raise AssertionError(f"exit code {found}:\n{job.text()}")
@@ -39,7 +46,7 @@ class JobTest(unittest.TestCase):
         lines, job = run(2, "interrupted")
         found = re.fullmatch(r"interrupted after ([\d.]+) s", lines[0][0])
         self.assertTrue(found, job.text())
-        # The others come a second later.
+        # The other ranks come a second later.
         self.assertTrue(0.4 < float(found.group(1)) < 1.3, job.text())
         self.assertEqual(lines[0][1:], ["sum", "waited"], job.text())
         self.assertEqual(lines[1], ["sum"], job.text())
@@ -50,6 +57,16 @@ class JobTest(unittest.TestCase):
         self.assertRegex(lines[0][1], r"text: rank 0 waited 0\.[2-5]\d\d s for .*all-reduce.*from rank 1")
         self.assertEqual(lines[0][2:] + lines[1], ["result 2", "result 2"], job.text())
 
+    def test_calls_of_different_names_are_an_error(self):
+        packages = ["dunlin"] + (["torch"] if importlib.util.find_spec("torch") else [])
+        for package in packages:
+            lines, job = run(2, "named", package)
+            for rank in (0, 1):
+                self.assertEqual(lines[rank][0], "agreed", job.text())
+                self.assertRegex(lines[rank][1], 'refused: .* make different calls: .*named "(a|b)".*, but .*named "(a|b)"',
+                                 job.text())
+                self.assertEqual(len(lines[rank]), 2, job.text())
+
     def test_operations_go_on_while_python_computes(self):
         lines, job = run(2, "overlapping")
         self.assertEqual(lines, {0: ["computed, then True", "sum"], 1: ["early", "sum"]}, job.text())
@@ -59,27 +76,27 @@ class JobTest(unittest.TestCase):
         self.assertEqual(lines[1], ["late", "sum"], job.text())
 
     def test_a_killed_peer_is_an_error_at_all_others(self):
-        lines, job = run(4, "killed", options=["--keep-going"])
+        lines, job = run(4, "killed", options=["--keep-going"], env=DEATH)
         for rank in (0, 2, 3):
-            self.assertRegex(lines[rank][0], r"peer 1 dead after 0\.\d s: .*rank 1 is dead", job.text())
+            self.assertRegex(lines[rank][0], r"peer 1 dead after \d+\.\d s: .*rank 1 is dead", job.text())
             self.assertEqual(lines[rank][1:], ["again 1"], job.text())
-        self.assertLess(job.took, 10, job.text())
+        self.assertLess(job.took, LONG, job.text())
 
     def test_who_only_tests_learns_of_a_death_as_well(self):
         for mode in ((), ("quiet",)):
-            lines, job = run(3, "killed_while_testing", *mode, options=["--keep-going"])
+            lines, job = run(3, "killed_while_testing", *mode, options=["--keep-going"], env=DEATH)
             self.assertEqual(lines, {0: ["peer 1 dead"], 1: [], 2: ["peer 1 dead"]}, job.text())
 
     def test_a_rank_that_ends_by_an_exception_does_not_wait(self):
         lines, job = run(3, "raising", options=["--keep-going"], code=None)
         for rank in (0, 2):
-            self.assertRegex(lines[rank][0], r"peer 1 left after [01]\.\d s", job.text())
+            self.assertRegex(lines[rank][0], r"peer 1 left after \d\.\d s", job.text())
         self.assertIn("ValueError: on purpose", job.text())
 
-    def test_nobody_takes_an_end_for_a_death(self):
+    def test_an_end_is_no_death(self):
         lines, job = run(3, "leaving")
         self.assertEqual(lines, {0: ["ends"], 1: ["sum"], 2: ["sum"]}, job.text())
-        self.assertLess(job.took, 12, job.text())  # the deadline is 20 s
+        self.assertLess(job.took, LONG, job.text())
 
     def test_shutdown(self):
         lines, job = run(2, "shut_down")
@@ -96,42 +113,42 @@ class JobTest(unittest.TestCase):
         self.assertEqual(lines, {0: ["child 0, sum 2"], 1: ["child 0, sum 2"]}, job.text())
 
     def test_a_mutex_survives_its_owner(self):
-        lines, job = run(3, "owner_killed", options=["--keep-going"])
+        lines, job = run(3, "owner_killed", options=["--keep-going"], env=DEATH)
         told = []
         for rank in (0, 2):
             found = re.fullmatch(r"died (\w+) after ([\d.]+) s", lines[rank][0])
             self.assertTrue(found, job.text())
             told.append(found.group(1))
-            self.assertLess(float(found.group(2)), 2, job.text())
+            self.assertLess(float(found.group(2)), LONG, job.text())
             self.assertEqual(lines[rank][1:], ["freed without 1"], job.text())
         self.assertEqual(sorted(told), ["False", "True"], job.text())
 
-    def test_a_home_that_computes_holds_nobody_up(self):
+    def test_an_owner_rank_that_computes_delays_no_other(self):
         for transports in TRANSPORTS:
             lines, job = run(3, "home_computes", env={"DUNLIN_TRANSPORTS": transports})
             self.assertEqual(lines, {0: ["computed 0 s"], 1: ["early"], 2: ["early"]}, job.text())
 
     def test_a_member_that_dies_is_named_and_groups_without_it_go_on(self):
         for transports in TRANSPORTS:
-            lines, job = run(4, "partial_killed", options=["--keep-going"], env={"DUNLIN_TRANSPORTS": transports})
+            lines, job = run(4, "partial_killed", options=["--keep-going"], env={"DUNLIN_TRANSPORTS": transports, **DEATH})
             for rank in (0, 1, 3):
                 found = re.fullmatch(r"peer 2 dead after ([\d.]+) s", lines[rank][0])
                 self.assertTrue(found, job.text())
-                self.assertLess(float(found.group(1)), 10, job.text())
+                self.assertLess(float(found.group(1)), LONG, job.text())
                 self.assertEqual(lines[rank][1:], ["sum 4", "again 2"], job.text())
 
-    def test_a_member_that_never_comes_holds_up_nobody_for_longer_than_the_deadline(self):
+    def test_a_missing_member_delays_others_until_the_deadline_at_most(self):
         lines, job = run(3, "partial_absent", deadline=3)
         self.assertEqual(lines, {0: ["behind 2", "after the deadline", "peer 1 absent", "peer 1 absent"], 1: [],
                                  2: ["behind 2"]}, job.text())
 
     def test_training_in_groups_survives_who_forms_them(self):
         for transports in TRANSPORTS:
-            lines, job = run(4, "groups_killed", options=["--keep-going"], env={"DUNLIN_TRANSPORTS": transports})
+            lines, job = run(4, "groups_killed", options=["--keep-going"], env={"DUNLIN_TRANSPORTS": transports, **DEATH})
             for rank in (1, 2, 3):
                 self.assertEqual(lines[rank], ["80 iterations, served by 1", "averages"], job.text())
 
-    def test_who_forms_groups_and_computes_holds_nobody_up(self):
+    def test_the_rank_that_forms_groups_delays_no_other_while_it_computes(self):
         for transports in TRANSPORTS:
             lines, job = run(3, "server_computes", env={"DUNLIN_TRANSPORTS": transports})
             served = ["averages, served by 0"]
@@ -163,7 +180,7 @@ class JobTest(unittest.TestCase):
         began = time.monotonic()
         job.process.send_signal(signal.SIGINT)
         self.assertEqual(job.wait(30), 128 + signal.SIGINT, job.text())
-        self.assertLess(time.monotonic() - began, 3, job.text())
+        self.assertLess(time.monotonic() - began, LONG, job.text())
         self.assertEqual(job.text().count("KeyboardInterrupt"), 2, job.text())
 
 

@@ -17,7 +17,7 @@ TYPES = ["int8", "uint8", "int32", "int64", *FLOATS]
 
 
 def graphs(nodes):
-    """All families that have a graph of so many nodes."""
+    """All families of graphs that exist for this number of nodes."""
     for name, _, _ in graph.families():
         for spec in (name, f"{name}:2x{nodes // 2}", f"{name}:2"):
             if name == "file":
@@ -30,7 +30,7 @@ def graphs(nodes):
 
 
 def values(rank, shape, dtype, salt=0):
-    """Any rank's input, on all ranks."""
+    """The input of any rank, computed on any rank."""
     random = np.random.default_rng(1000 * salt + rank)
     if np.dtype(dtype).kind in "iu":
         return random.integers(0, 100, size=shape).astype(dtype)
@@ -38,7 +38,7 @@ def values(rank, shape, dtype, salt=0):
 
 
 def average(sources, self_weight, shape, dtype, salt=0, pushed=None):
-    """What an average of values() is; pushed: the weights that sources give this rank."""
+    """The average of values(). pushed: the weights that the sources give this rank."""
     result = self_weight * values(dunlin.rank(), shape, dtype, salt).astype("float64")
     for source, weight in sources.items():
         result = result + weight * (pushed or {}).get(source, 1) * values(source, shape, dtype, salt).astype("float64")
@@ -68,11 +68,11 @@ class NeighborTest(unittest.TestCase):
                     x = values(self.rank, size, dtype, number)
                     found = dunlin.neighbor_average(x, others, send_to, own, name=one.spec)
                     self.assertEqual(found.dtype, x.dtype)
-                    # All weights are positive, so that errors are relative to the sum.
+                    # All weights are positive, so errors are relative to the sum.
                     self.close(found, average(others, own, size, dtype, number), tolerance)
                     again = dunlin.neighbor_average(x, others, send_to, own, name=one.spec, out=x)
                     self.assertIs(again, x)
-                    self.assertEqual(again.tobytes(), found.tobytes())  # bitwise, in place as well
+                    self.assertEqual(again.tobytes(), found.tobytes())  # bitwise the same in place
             parts = dunlin.neighbor_gather(values(self.rank, (self.rank + 1, 3), "int32"), others, send_to)
             for source, part in zip(others, parts, strict=True):
                 np.testing.assert_array_equal(part, values(source, (source + 1, 3), "int32"))
@@ -106,13 +106,13 @@ class NeighborTest(unittest.TestCase):
                 self.close(x, everything[self.rank], 1e-13)
 
     def all_lists(self, own):
-        """Every rank's list of ranks."""
+        """The list of ranks of every rank."""
         marks = np.zeros(self.size, np.int8)
         marks[own] = 1
         return [list(np.flatnonzero(row)) for row in dunlin.all_gather(marks)]
 
-    def test_nobody(self):
-        """Calls without neighbors are over at once, and concern nobody."""
+    def test_no_neighbors(self):
+        """Calls without neighbors are over at once, and need no other rank."""
         x = values(self.rank, 1 + 100 * self.rank, "float32")
         self.close(dunlin.neighbor_average(x, {}, {}, 0.5), 0.5 * x.astype("float64"), 1e-6)
         np.testing.assert_array_equal(dunlin.neighbor_average(x), x)
@@ -132,7 +132,7 @@ class NeighborTest(unittest.TestCase):
                 self.assertEqual(part.shape, (0, *shape[1:]))
         for part in dunlin.neighbor_gather(np.array(self.rank, np.int8), sources, destinations):
             self.assertEqual((part.shape, part.dtype, part[0]), ((1,), np.int8, self.left))
-        # Some have nothing.
+        # Some ranks have no rows.
         count = self.rank % 2
         for part in dunlin.neighbor_gather(values(self.rank, (count, 5), "float64"), sources, destinations):
             np.testing.assert_array_equal(part, values(self.left, (self.left % 2, 5), "float64"))
@@ -148,7 +148,7 @@ class NeighborTest(unittest.TestCase):
                 np.testing.assert_array_equal(part, values(source, 10 + 3000 * source, dtype))
 
     def test_bfloat16(self):
-        """By DLPack: NumPy has no such type of its own."""
+        """bfloat16 by DLPack, as NumPy has no such type."""
         sources, destinations = self.ring
         for size in (300, 40000):
             x = to_bfloat16(values(self.rank, size, "float32"))
@@ -166,7 +166,7 @@ class NeighborTest(unittest.TestCase):
         others = [rank for rank in range(self.size) if rank != self.rank]
         sizes = [int(size) for size in np.random.default_rng(3).integers(1, 30000, 50)]
         requests = {}
-        # Each rank starts them in an order of its own, too: names tell them apart.
+        # Each rank starts them in a different order: calls are matched by name.
         for number in order.permutation(50):
             requests[number] = dunlin.start_neighbor_average(
                 values(self.rank, sizes[number], "float64", number), others, others, 2.0, name=f"layer {number}")

@@ -1,4 +1,4 @@
-"""All-reduces among ranks of one's choice, and averages in groups, on every rank of a job:
+"""Partial all-reduces and averages in groups, on every rank of a job:
 
     dunlin-run -n N python3 partial_test.py
 """
@@ -16,19 +16,19 @@ SOURCES = ["smart", "static", "random", "buffered"]
 
 
 def values(rank, shape, dtype):
-    """Any rank's input, on all ranks: products of some fit into every type."""
+    """The input of any rank, computed on any rank. Products of a few fit into every type."""
     return (np.random.default_rng(rank).integers(1, 3, size=shape)).astype(dtype)
 
 
 class PartialTest(unittest.TestCase):
     def setUp(self):
         self.rank, self.size = dunlin.rank(), dunlin.size()
-        self.everybody = list(range(self.size))
+        self.all_ranks = list(range(self.size))
 
     def groups(self):
-        """All groups with two ranks or more, by the numbers that their order gives them."""
+        """All groups of two ranks or more, numbered in their order."""
         for members in range(2, self.size + 1):
-            yield from itertools.combinations(self.everybody, members)
+            yield from itertools.combinations(self.all_ranks, members)
 
     def test_all_groups_one_after_the_other(self):
         model = np.full(1000, float(self.rank))
@@ -36,14 +36,14 @@ class PartialTest(unittest.TestCase):
         for number, group in enumerate(self.groups(), start=1):
             everything[list(group)] = everything[list(group)].mean(axis=0)
             if self.rank in group:
-                # Members may name themselves in any order.
+                # Members may give the ranks in any order.
                 ranks = sorted(group, key=lambda rank: (rank - self.rank) % self.size)
                 found = dunlin.partial_all_reduce(model, ranks, name="all groups", number=number, out=model)
                 self.assertIs(found, model)
         np.testing.assert_allclose(model, everything[self.rank], rtol=1e-12)
 
     def test_types_and_operations(self):
-        # Each rank with its neighbor, by the count of calls alone.
+        # Each rank with its neighbor, with counted calls.
         first = self.rank // 2 * 2
         group = [rank for rank in (first, first + 1) if rank < self.size]
         for (dtype, tolerance), shape in itertools.product(TYPES.items(), [(7, 3), (40_000,)]):
@@ -52,38 +52,38 @@ class PartialTest(unittest.TestCase):
                 found = dunlin.partial_all_reduce(x, group, op)
                 expected = reference([values(rank, shape, "float64") for rank in group], axis=0)
                 if not tolerance:
-                    expected = np.floor(expected)  # averages of integers
+                    expected = np.floor(expected)  # integer averages are rounded down
                 self.assertEqual((found.shape, found.dtype), (shape, np.dtype(dtype)))
                 np.testing.assert_allclose(found.astype("float64"), expected, rtol=tolerance)
                 np.testing.assert_array_equal(x, values(self.rank, shape, dtype))
 
     def test_arrays_of_others(self):
-        """What has __dlpack__, and memory of the communicator."""
+        """Objects with __dlpack__, and memory of the communicator."""
         x = np.full(300, self.rank, np.float32)
-        found = dunlin.partial_all_reduce(Exported(x), self.everybody, out=Exported(x))
+        found = dunlin.partial_all_reduce(Exported(x), self.all_ranks, out=Exported(x))
         self.assertIsInstance(found, Exported)
         self.assertEqual(x[299], (self.size - 1) / 2)
         memory = dunlin.empty(300)
         memory[:] = self.rank
-        dunlin.partial_all_reduce(memory, self.everybody, "max", out=memory)
+        dunlin.partial_all_reduce(memory, self.all_ranks, "max", out=memory)
         self.assertEqual(memory[5], self.size - 1)
         dunlin.free(memory)
 
     def test_started(self):
         x = [np.full(5000, self.rank * k, np.float32) for k in range(10)]
-        requests = [dunlin.start_partial_all_reduce(each, self.everybody, "sum", "started") for each in x]
+        requests = [dunlin.start_partial_all_reduce(each, self.all_ranks, "sum", "started") for each in x]
         for k in reversed(range(10)):
-            np.testing.assert_array_equal(requests[k].wait(), k * sum(self.everybody))
+            np.testing.assert_array_equal(requests[k].wait(), k * sum(self.all_ranks))
             self.assertTrue(requests[k].test())
 
     def test_disjoint_groups_may_share_numbers(self):
-        mine = [rank for rank in self.everybody if rank % 2 == self.rank % 2]
+        mine = [rank for rank in self.all_ranks if rank % 2 == self.rank % 2]
         for number in (1, 5):
             found = dunlin.partial_all_reduce(np.array([self.rank]), mine, "sum", "halves", number)
             self.assertEqual(found[0], sum(mine))
 
     def test_alone(self):
-        """Concerns nobody else."""
+        """A group of one rank needs no other rank."""
         if self.rank == 0:
             found = dunlin.partial_all_reduce(np.arange(5.0), [0], "sum", "alone")
             np.testing.assert_array_equal(found, np.arange(5.0))
@@ -118,9 +118,9 @@ class PartialTest(unittest.TestCase):
             return
         for _ in range(2):
             with self.assertRaises(dunlin.InvalidArgumentError) as caught:
-                dunlin.partial_all_reduce(np.ones(3 if self.rank == 0 else 4), self.everybody, name="differs")
-            self.assertIn(caught.exception.peer, self.everybody)
-        found = dunlin.partial_all_reduce(np.ones(3), self.everybody, "sum", "differs")
+                dunlin.partial_all_reduce(np.ones(3 if self.rank == 0 else 4), self.all_ranks, name="differs")
+            self.assertIn(caught.exception.peer, self.all_ranks)
+        found = dunlin.partial_all_reduce(np.ones(3), self.all_ranks, "sum", "differs")
         self.assertEqual(found[0], self.size)
 
 
@@ -148,7 +148,7 @@ class GroupAverageTest(unittest.TestCase):
                     groups.average(model)
                 total = dunlin.all_reduce(model.astype("float64"))
                 np.testing.assert_allclose(total, self.size * (self.size + 1) / 2, rtol=1e-5)
-                # All have left before anybody came here; who forms groups tells the others.
+                # All ranks had left before any rank came here. The rank that forms groups tells the others.
                 while source != "static" and not groups.is_over():
                     pass
                 self.assertEqual(groups.is_over(), source != "static")
@@ -174,11 +174,11 @@ class GroupAverageTest(unittest.TestCase):
     def test_a_refused_call_is_no_iteration(self):
         groups = dunlin.GroupAverage(3, "static", layout=(1, self.size))
         model = np.full(3, self.rank, np.float32)
-        groups.average(model)  # alone, by the schedule: the next one needs all
+        groups.average(model)  # the schedule leaves the rank alone; the next average needs all ranks
         if self.size > 1 and self.rank == 0:
             request = groups.start_average(model)
             for _ in range(3):
-                with self.assertRaisesRegex(dunlin.InvalidArgumentError, "before the last has ended"):
+                with self.assertRaisesRegex(dunlin.InvalidArgumentError, "while the last one is in progress"):
                     groups.average(np.zeros(3, np.float32))
             dunlin.barrier()
             request.wait()
@@ -190,7 +190,7 @@ class GroupAverageTest(unittest.TestCase):
             groups.average(model, 2)
 
     def test_ranks_go_at_their_own_pace(self):
-        """A rank that has left is in no groups; the others go on without it."""
+        """A rank that has left is in no group. The others continue without it."""
         groups = dunlin.GroupAverage(100, name="pace")
         model = np.full(100, self.rank, np.float32)
         for _ in range(5 * (self.rank + 1)):
@@ -210,7 +210,7 @@ class GroupAverageTest(unittest.TestCase):
                             {"count": 10, "name": f"of rank {self.rank}"}):
                 with self.assertRaises(dunlin.InvalidArgumentError):
                     dunlin.GroupAverage(**differs)
-            # One rank's mistake is an error on all, and what they make next is the same.
+            # One rank's mistake is an error on all ranks. The next calls match.
             for mistake in ({"source": "clever"}, {"count": "ten"}, {"layout": 3}):
                 with self.assertRaises(dunlin.InvalidArgumentError):
                     dunlin.GroupAverage(**{"count": 10, **(mistake if self.rank == self.size - 1 else {})})
@@ -222,7 +222,7 @@ class GroupAverageTest(unittest.TestCase):
         read_only.flags.writeable = False
         with self.assertRaises((TypeError, ValueError, dunlin.Error)):
             groups.average(read_only)
-        # None of these was an average.
+        # None of these calls averaged.
         groups.average(np.zeros(10, np.float32))
         groups.leave()
 

@@ -1,4 +1,4 @@
-"""A rank of job_test.py, which looks at every line that it prints: dunlin-run -n N python3 python_rank.py PART"""
+"""A rank of job_test.py, which checks every line that it prints: dunlin-run -n N python3 python_rank.py PART"""
 
 import os
 import signal
@@ -16,7 +16,7 @@ def say(text):
 
 
 def interrupted():
-    """Rank 0 waits for the others, which come only after its Ctrl-C; then all goes on."""
+    """Rank 0 waits for the others, which come only after its Ctrl-C. Then everything continues."""
     x = np.full(5000, dunlin.rank() + 1.0)
     if dunlin.rank() == 0:
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -29,7 +29,7 @@ def interrupted():
     else:
         time.sleep(1.5)
         dunlin.all_reduce(x, out=x)
-    # The interrupted call has gone on, and the next ones match.
+    # The interrupted call has continued, and the next ones match.
     dunlin.barrier()
     say("sum" if (x == sum(range(1, dunlin.size() + 1))).all() else f"wrong: {x}")
     request = dunlin.start_all_reduce(x)
@@ -40,7 +40,7 @@ def interrupted():
 
 
 def expired():
-    """A wait that has a time of its own, and goes on after it."""
+    """A wait with a timeout of its own. The operation continues after it."""
     if dunlin.rank() > 0:
         time.sleep(1)
     request = dunlin.start_all_reduce(np.array(1))
@@ -56,12 +56,33 @@ def expired():
     say(f"result {request.wait()}")
 
 
+def named():
+    """Calls of two names in different orders on different ranks. Matched by order, they would mix a with b."""
+    values = {"a": 1.0, "b": 100.0}
+    if sys.argv[2] == "torch":
+        import dunlin.torch as bf
+        import torch
+        bf.init()
+
+        def average(name):
+            return bf.allreduce(torch.full((3,), values[name]), name=name)
+    else:
+        def average(name):
+            return dunlin.all_reduce(np.full(3, values[name]), "avg", name=name)
+    say("agreed" if average("a")[0] == 1 and average("b")[0] == 100 else "wrong")
+    try:
+        for name in ("a", "b") if dunlin.rank() == 0 else ("b", "a"):
+            say(f"{name} is {average(name)[0]}")
+    except dunlin.InvalidArgumentError as error:
+        say(f"refused: {error}")
+
+
 def overlapping():
-    """Progress without calls: while rank 0 computes in Python, its part of an all-reduce is done."""
+    """Progress without calls: while rank 0 computes in Python, the background thread does its part of an all-reduce."""
     x = np.ones(1 << 20, np.float32)
     dunlin.barrier()
     if dunlin.rank() == 1:
-        time.sleep(0.5)  # nothing can be done in rank 0's only call
+        time.sleep(0.5)  # so that rank 0's only call can't do it
     request = dunlin.start_all_reduce(x, out=x)
     if dunlin.rank() == 0:
         until = time.monotonic() + 2
@@ -94,11 +115,11 @@ def killed():
 
 
 def killed_while_testing():
-    """Who only tests learns of a death as well."""
+    """A rank that only calls test() learns of a death as well."""
     if dunlin.rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     try:
-        request = dunlin.start_barrier()  # where it may be known already
+        request = dunlin.start_barrier()  # the death may be known already
         while not request.test():
             time.sleep(0.01)
         say("over")
@@ -107,7 +128,7 @@ def killed_while_testing():
 
 
 def raising():
-    """An exception on one rank ends it at once; the others are told."""
+    """An exception on one rank ends it at once. The others get an error."""
     dunlin.all_reduce(np.ones(3))
     if dunlin.rank() == 1:
         raise ValueError("on purpose")
@@ -119,7 +140,7 @@ def raising():
 
 
 def leaving():
-    """Ranks that end at different times, by themselves; rank 0 with an operation that it never waited for."""
+    """Ranks that end at different times without shutdown(); rank 0 has an operation that it never waited for."""
     x = np.ones(300000)
     request = dunlin.start_all_reduce(x, out=x)
     if dunlin.rank() == 0:
@@ -149,7 +170,7 @@ def shut_down():
 
 
 def threads():
-    """Threads with a communicator each, all waiting at a time, while another computes."""
+    """Threads with a communicator each, all waiting at the same time, while another one computes."""
     parts = [dunlin.split(0) for _ in range(3)]
     wrong = []
 
@@ -168,9 +189,9 @@ def threads():
 
 
 def forked():
-    """The job stays the parent's, and so does what is under way."""
+    """After fork(), the job and operations in progress belong to the parent."""
     request = dunlin.start_barrier() if dunlin.rank() == 0 else None
-    warnings.simplefilter("ignore", DeprecationWarning)  # of 3.12, on forks of processes with threads
+    warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, for forks of processes with threads
     pid = os.fork()
     if pid == 0:
         try:
@@ -191,7 +212,7 @@ def forked():
 
 
 def owner_killed():
-    """Rank 1 dies with the mutex; the next one gets it, and is told."""
+    """Rank 1 dies while it holds the mutex. The next rank gets it, and is told of the death."""
     mutex = dunlin.Mutex("victim's")
     if dunlin.rank() == 1:
         mutex.lock()
@@ -203,7 +224,7 @@ def owner_killed():
     died = mutex.lock()
     say(f"died {died} after {time.monotonic() - began:.1f} s")
     mutex.unlock()
-    # free() waits for nobody when somebody is dead, and the other survivor may need the home still.
+    # free() doesn't wait if a rank is dead, and the other survivor may still need the owner rank.
     survivor = 2 - dunlin.rank()
     dunlin.neighbor_gather(np.ones(1), [survivor], [survivor])
     try:
@@ -213,29 +234,29 @@ def owner_killed():
 
 
 def partial_killed():
-    """Rank 2 dies while the others wait for it in a group; groups without it go on."""
-    everybody = list(range(dunlin.size()))
-    dunlin.partial_all_reduce(np.ones(3), everybody)
+    """Rank 2 dies while the others wait for it in a group. Groups without it continue."""
+    all_ranks = list(range(dunlin.size()))
+    dunlin.partial_all_reduce(np.ones(3), all_ranks)
     if dunlin.rank() == 2:
         time.sleep(0.3)  # while the others wait for it
         os.kill(os.getpid(), signal.SIGKILL)
     began = time.monotonic()
     try:
-        dunlin.partial_all_reduce(np.ones(100_000), everybody)
+        dunlin.partial_all_reduce(np.ones(100_000), all_ranks)
     except dunlin.PeerDeadError as error:
         say(f"peer {error.peer} dead after {time.monotonic() - began:.1f} s")
-    survivors = [rank for rank in everybody if rank != 2]
+    survivors = [rank for rank in all_ranks if rank != 2]
     for _ in range(20):
         total = dunlin.partial_all_reduce(np.full(100_000, dunlin.rank()), survivors, "sum")
     say(f"sum {total[7]}")
     try:
-        dunlin.partial_all_reduce(np.ones(1), everybody)
+        dunlin.partial_all_reduce(np.ones(1), all_ranks)
     except dunlin.PeerDeadError as error:
         say(f"again {error.peer}")
 
 
 def partial_absent():
-    """Rank 1 never makes its calls: they are given up at the deadline, and what was queued behind them goes on."""
+    """Rank 1 never makes its calls. They are given up at the deadline, and later calls continue."""
     x = np.full(10, dunlin.rank())
     if dunlin.rank() == 0:
         late = dunlin.start_partial_all_reduce(x, [0, 1], "sum", number=1)
@@ -252,13 +273,13 @@ def partial_absent():
         except dunlin.DeadlineExceededError as error:
             say(f"peer {error.peer} absent")
     elif dunlin.rank() == 2:
-        time.sleep(1.5)  # of a deadline of 3 s, so that it is there still when rank 0 comes to it
+        time.sleep(1.5)  # half of the deadline of 3 s, so that rank 0's next call finds it alive
         say(f"behind {dunlin.start_partial_all_reduce(x, [0, 2], 'sum', number=2).wait(timeout=60)[0]}")
     dunlin.start_barrier().wait(timeout=60)
 
 
 def groups_killed():
-    """The rank that forms groups dies; the next one does, and the others train to their ends."""
+    """The rank that forms groups dies. The next rank takes over, and the others train to the end."""
     groups = dunlin.GroupAverage(20_000)
     model = np.full(20_000, dunlin.rank(), np.float32)
     for iteration in range(80):
@@ -274,7 +295,7 @@ def groups_killed():
 
 
 def server_computes():
-    """The rank that forms groups has left them and calls nothing; the others are served all the same."""
+    """The rank that forms groups has left and makes no calls. It serves the others all the same."""
     told = []
     signal.signal(signal.SIGUSR1, lambda *_: told.append(True))
     pids = dunlin.all_gather(np.array(os.getpid()))
@@ -284,7 +305,7 @@ def server_computes():
         until = time.monotonic() + 60
         while not told and time.monotonic() < until:
             time.sleep(0.05)
-        say("served" if told else "nobody was served")
+        say("served" if told else "no rank was served")
         return
     model = np.full(1000, dunlin.rank(), np.float32)
     for _ in range(20):
@@ -295,8 +316,8 @@ def server_computes():
 
 
 def home_computes():
-    """The mutex' home calls nothing; the others lock and unlock all the same, and nothing spins meanwhile."""
-    mutex = dunlin.Mutex("the home's", home=0)
+    """The mutex' owner rank makes no calls. The others lock and unlock all the same, and no thread spins meanwhile."""
+    mutex = dunlin.Mutex("the owner rank's", owner_rank=0)
     window = dunlin.Window(np.ones(1000), [1] if dunlin.rank() == 0 else [], [0] if dunlin.rank() == 1 else [])
     dunlin.barrier()
     if dunlin.rank() == 0:
@@ -317,7 +338,7 @@ def home_computes():
 
 
 def crowded():
-    """A call that waits for room sleeps, while the others don't come."""
+    """A call that waits for room sleeps while the other ranks are late."""
     x = np.ones(1)
     dunlin.barrier()
     if dunlin.rank() == 1:
@@ -326,13 +347,13 @@ def crowded():
     requests = [dunlin.start_all_reduce(x) for _ in range(300)]
     waited, used = time.monotonic() - began, time.process_time() - used
     if dunlin.rank() == 0:
-        # A thread that looks all the time would use as much as it gets.
+        # A thread that polls all the time would use all the CPU time that it gets.
         say("slept" if waited > 3 and used < 0.15 * waited else f"used {used:.2f} s of {waited:.2f} s")
     say(f"sum {sum(request.wait()[0] for request in requests):.0f}")
 
 
 def interrupted_lock():
-    """Ctrl-C ends the wait for a mutex, and withdraws the wish."""
+    """Ctrl-C ends the wait for a mutex, and withdraws the request."""
     mutex = dunlin.Mutex("interrupted")
     if dunlin.rank() == 1:
         mutex.lock()
@@ -347,7 +368,7 @@ def interrupted_lock():
     dunlin.barrier()
     if dunlin.rank() == 1:
         mutex.unlock()
-        mutex.lock()  # nobody else has it, or wants it
+        mutex.lock()  # no other rank has it or waits for it
         mutex.unlock()
         say("locked again")
     dunlin.barrier()
@@ -356,7 +377,7 @@ def interrupted_lock():
 
 
 def left_open():
-    """Windows, mutexes and what is under way with neighbors are there at the end."""
+    """The job ends with windows, mutexes, and operations with neighbors in progress."""
     others = [rank for rank in range(dunlin.size()) if rank != dunlin.rank()]
     window = dunlin.Window(np.ones(100), others, others)
     mutex = dunlin.Mutex("open")

@@ -1,7 +1,7 @@
 """Tensors that are not in host memory, through dunlin.c10d and dunlin.torch: dunlin-run -n N python3 staged_test.py
 
 PyTorch's lazy tensors, which its TorchScript backend computes on the CPU, stand for a GPU's: a device of its own, whose
-tensors have no memory that a program could reach, and where work is enqueued until somebody asks for its result.
+tensors have no memory that a program could reach, and where work is enqueued until its result is needed.
 """
 
 import sys
@@ -20,7 +20,7 @@ try:
 
     torch._lazy.ts_backend.init()
     torch.ones(1, device="lazy").cpu()
-except Exception as error:  # whatever kind it is where PyTorch was built without
+except Exception as error:  # its type depends on how PyTorch was built
     print("skipped: lazy tensors and networkx are needed:", error)
     sys.exit(77)
 
@@ -46,7 +46,7 @@ def values(rank, count=COUNT):
 
 
 def lazy(tensor):
-    """With work left to be done."""
+    """A tensor with work on it still enqueued."""
     return (tensor - 1).to("lazy") + 1
 
 
@@ -56,7 +56,7 @@ def empty(count=COUNT):
 
 class C10d(unittest.TestCase):
     def setUp(self):
-        # Past the dispatcher, which later versions have no kernels of c10d's for this device in.
+        # Bypasses the dispatcher: later versions have no c10d kernels for this device in it.
         group = dist.distributed_c10d._get_default_group()
         self.group = group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
@@ -201,7 +201,7 @@ class Bluefog(unittest.TestCase):
         self.assertTrue(torch.allclose(tensor.cpu(), expected), (tensor.cpu(), expected))
 
     def same(self, call):
-        """`call(to, x)` has the same result whatever device the tensors are on; `to` puts one there."""
+        """Checks that `call(to, x)` has the same result on every device; `to` moves a tensor to the device."""
         x = values(bf.rank())
         on_host = call(x.clone())
         staged = lazy(x)
@@ -236,7 +236,7 @@ class Bluefog(unittest.TestCase):
         until = time.monotonic() + 60
         while not bf.poll(handle) and time.monotonic() < until:
             pass
-        self.check(x, values(bf.rank()))  # the result is in host memory so far
+        self.check(x, values(bf.rank()))  # the result is only in host memory so far
         bf.synchronize(handle)
         self.check(x, sum(values(rank) for rank in range(bf.size())) / bf.size())
 
@@ -257,7 +257,7 @@ class Bluefog(unittest.TestCase):
         self.assertTrue(torch.allclose(train("lazy"), train("cpu"), atol=1e-5))
 
     def test_broadcast_parameters(self):
-        # Of one shape, on one device, and without an address.
+        # Tensors of the same shape, on the same device, without an address.
         one, other = lazy(values(bf.rank())), lazy(values(bf.rank() + 10))
         nothing = [empty(0), empty(0)]
         bf.broadcast_parameters({"one": one, "other": other, "again": one, "x": nothing[0], "y": nothing[1]}, 0)
@@ -273,7 +273,7 @@ class Bluefog(unittest.TestCase):
         bf.barrier()
         sources = bf.in_neighbor_ranks()
         total = bf.win_update("put", 1.0, dict.fromkeys(sources, 1.0))
-        # A tensor of its own, not the window's, which stayed as it was.
+        # A tensor that is not the window's, which is unchanged.
         self.assertTrue(torch.allclose(total, sum((values(source) for source in sources), torch.zeros(COUNT))))
         bf.win_free("put")
 

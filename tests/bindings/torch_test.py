@@ -1,6 +1,6 @@
 """BlueFog's interface on PyTorch tensors: dunlin-run -n N python3 torch_test.py [MACHINES]
 
-Every rank computes what has to come out from what the others are known to have.
+Every rank computes the expected results from the known inputs of the others.
 """
 
 import os
@@ -28,7 +28,7 @@ def setUpModule():
 
 
 def values(rank, shape=(7, 3), dtype=torch.float64):
-    """Small integers that differ from rank to rank, exact in every type."""
+    """Small integers, exact in every type, that differ between ranks."""
     count = int(numpy.prod(shape))
     return ((torch.arange(count, dtype=torch.float64) * (rank + 2) + rank) % 11).reshape(shape).to(dtype)
 
@@ -65,6 +65,17 @@ class Basics(unittest.TestCase):
                 self.assertEqual(ranks, found)
                 numpy.testing.assert_allclose(matrix, expected)
         self.assertFalse(bf.IsTopologyEquivalent(bf.StarGraph(3), bf.RingGraph(4)))
+        self.assertEqual([x for x in range(1, 30) if bf.topology_util.isPowerOf(x, 3)], [1, 3, 9, 27])
+        for x, base in ((0, 2), (4, 1)):
+            with self.assertRaises(ValueError):
+                bf.isPowerOf(x, base)
+
+    def test_without_a_topology_it_is_the_default(self):
+        for set_again in (bf.set_topology, bf.init):
+            bf.set_topology(bf.RingGraph(bf.size()), is_weighted=True)
+            set_again()
+            self.assertTrue(bf.IsTopologyEquivalent(bf.load_topology(), bf.ExponentialGraph(bf.size())))
+            self.assertFalse(bf.is_topo_weighted())
 
     def test_bad_topologies_are_errors_on_all_ranks(self):
         bf.set_topology(bf.RingGraph(bf.size()))
@@ -187,30 +198,30 @@ class Neighbors(unittest.TestCase):
 
     def test_weights_by_call(self):
         if bf.size() < 2:
-            self.skipTest("needs neighbors")
+            return  # it needs neighbors
         size, rank = bf.size(), bf.rank()
         bf.set_topology(bf.ExponentialGraph(size))
         before, after = (rank - 1) % size, (rank + 1) % size
         mine, left, right = values(rank), values(before), values(after)
         for check in (True, False):
-            # To the right: both sides have weights. Against the topology's arrows: in a list.
+            # To the right: both sides have weights. Against the edges of the topology: as a list.
             pushed = bf.neighbor_allreduce(mine, self_weight=0.25, src_weights={before: 0.5}, dst_weights={after: 3.0},
                                            enable_topo_check=check)
             self.assertTrue(torch.allclose(pushed, 0.25 * mine + 1.5 * left))
             moved = bf.neighbor_allreduce(mine, self_weight=0.0, src_weights={after: 1.0}, dst_weights=[before],
                                           enable_topo_check=check)
             self.assertTrue(torch.equal(moved, right))
-        # One side alone: the other is found.
+        # Only one side is given; the other is found.
         pulled = bf.neighbor_allreduce(mine, self_weight=1.0, src_weights={after: 2.0})
         self.assertTrue(torch.allclose(pulled, mine + 2 * right))
         pushed = bf.neighbor_allreduce(mine, self_weight=1.0, dst_weights={after: 2.0})
         self.assertTrue(torch.allclose(pushed, mine + 2 * left))
-        # Nobody at all.
+        # No neighbors at all.
         self.assertTrue(torch.equal(bf.neighbor_allreduce(mine, self_weight=2.0, src_weights={}, dst_weights=[]), 2 * mine))
 
     def test_weights_that_do_not_match_are_errors_on_all_ranks(self):
         if bf.size() < 3:
-            self.skipTest("needs three ranks")
+            return  # it needs three ranks
         size, rank = bf.size(), bf.rank()
         mine = values(rank)
         with self.assertRaisesRegex(ValueError, "receives from|sends to"):
@@ -220,12 +231,12 @@ class Neighbors(unittest.TestCase):
         for arguments in [{"self_weight": 1.0}, {"src_weights": {0: 1.0}}, {"dst_weights": [0]}]:
             with self.assertRaises(ValueError):
                 bf.neighbor_allreduce(mine, **arguments)
-        # And on it goes.
+        # The next call works.
         result = bf.neighbor_allreduce(mine, self_weight=0.0, src_weights={(rank - 1) % size: 1.0}, dst_weights=[(rank + 1) % size])
         self.assertTrue(torch.equal(result, values((rank - 1) % size)))
 
     def test_some_neighbors_of_the_topology_without_a_check(self):
-        """The others are heard, and count for nothing; the next calls aren't mixed up."""
+        """The other neighbors take part with weight 0, and the next calls match."""
         bf.set_topology(bf.ExponentialGraph(bf.size()))
         sources, destinations = bf.in_neighbor_ranks(), bf.out_neighbor_ranks()
         for step in range(3):
@@ -264,6 +275,10 @@ class Neighbors(unittest.TestCase):
             size, rank = bf.size(), bf.rank()
             moved = bf.neighbor_allgather(values(rank), src_ranks=[(rank + 1) % size], dst_ranks=[(rank - 1) % size])
             self.assertTrue(torch.equal(moved, values((rank + 1) % size)))
+            others = [(rank - distance) % size for distance in range(1, size)]
+            for sources in (others, others[::-1], sorted(others, reverse=True)):
+                gathered = bf.neighbor_allgather(values(rank), src_ranks=sources, dst_ranks=others)
+                self.assertTrue(torch.equal(gathered, torch.cat([values(source) for source in sources])), sources)
 
     def test_gossip(self):
         if bf.size() % 2 == 0:
@@ -291,7 +306,7 @@ class Machines(unittest.TestCase):
 
     def test_weights_by_call(self):
         if bf.machine_size() < 2:
-            self.skipTest("needs machines")
+            return  # it needs machines
         count, own = bf.machine_size(), bf.machine_rank()
         for check in (False, True):
             result = bf.hierarchical_neighbor_allreduce(
@@ -301,7 +316,7 @@ class Machines(unittest.TestCase):
 
     def test_ranks_of_a_machine_that_disagree_are_errors_on_all_ranks(self):
         if bf.local_size() < 2 or bf.machine_size() < 2:
-            self.skipTest("needs machines of several ranks")
+            return  # it needs machines of several ranks
         other = (bf.machine_rank() + 1) % bf.machine_size()
         mine = {} if bf.rank() == 1 else {other: 1.0}
         with self.assertRaises(ValueError):

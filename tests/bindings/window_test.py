@@ -85,7 +85,7 @@ class WindowTest(unittest.TestCase):
     def test_gets(self):
         window = self.make(np.full(10000, self.rank + 1.0), zero_init=True)
         window.tensor[:] = 10 * (self.rank + 1)
-        window.get({other: 0.5 for other in self.others})  # what the constructor has published
+        window.get({other: 0.5 for other in self.others})  # the tensors that the constructor has published
         for other in self.others:
             np.testing.assert_array_equal(window.buffer(other), np.full(10000, 0.5 * (other + 1)))
             self.assertEqual(window.buffer_p(other), 0.5)
@@ -98,8 +98,8 @@ class WindowTest(unittest.TestCase):
         self.assertEqual(window.versions(), dict.fromkeys(self.others, 2))
         window.free()
 
-    def test_a_sleeping_rank_holds_nobody_up(self):
-        """It sleeps 5 s outside of Dunlin, and is the mutex' home; the others are done with everything before it wakes up.
+    def test_a_sleeping_rank_delays_no_other(self):
+        """It sleeps 5 s outside of Dunlin, and owns the mutex. The other ranks finish everything before it wakes up.
 
         All ranks are on one host, whose monotonic clock they share: the time stamps tell who was done when. What the
         sleeper's background thread does is its own business; the others need none of it but for flush.
@@ -107,7 +107,7 @@ class WindowTest(unittest.TestCase):
         if self.size < 3:
             return
         window = self.make(np.ones(5000), name="sleeping", zero_init=True)
-        mutex = dunlin.Mutex("the sleeper's", home=0)
+        mutex = dunlin.Mutex("the sleeper's", owner_rank=0)
         dunlin.barrier()
         began = time.monotonic()
         if self.rank == 0:
@@ -134,7 +134,7 @@ class WindowTest(unittest.TestCase):
         mutex.free()
 
     def test_push_sum_with_random_sleeps(self):
-        """Mass stays, and everybody finds the average, on a directed graph whose nodes have different degrees."""
+        """The sum is kept, and all ranks find the average, on a directed graph with different degrees."""
         if self.size < 2:
             return
         made = graph.root_expander(self.size)
@@ -159,22 +159,22 @@ class WindowTest(unittest.TestCase):
         np.testing.assert_allclose(window.tensor / window.p, sum(initial) / self.size, rtol=1e-6)
         window.free()
 
-    def test_mistakes_are_everybodys(self):
+    def test_mistakes_are_errors_on_all_ranks(self):
         with self.assertRaisesRegex(dunlin.InvalidArgumentError, "float32 or float64"):
             self.make(np.ones(3, "int32"))
         if self.size > 1:
-            with self.assertRaisesRegex(dunlin.InvalidArgumentError, "neighbours don't match"):
+            with self.assertRaisesRegex(dunlin.InvalidArgumentError, "neighbors don't match"):
                 dunlin.Window(np.ones(3), self.others, self.others if self.rank else [])
             with self.assertRaisesRegex(dunlin.InvalidArgumentError, "arguments differ"):
                 self.make(np.ones(3 + (self.rank == 0)))
             with self.assertRaises(dunlin.InvalidArgumentError):
-                dunlin.Mutex("homes", home=self.rank)
+                dunlin.Mutex("homes", owner_rank=self.rank)
         with self.assertRaises(dunlin.InvalidArgumentError):
-            dunlin.Mutex("home", home=self.size)
+            dunlin.Mutex("home", owner_rank=self.size)
         window = self.make(np.ones(3))
-        with self.assertRaisesRegex(dunlin.InvalidArgumentError, "no out-neighbour"):
+        with self.assertRaisesRegex(dunlin.InvalidArgumentError, "no out-neighbor"):
             window.put([self.rank])
-        with self.assertRaisesRegex(dunlin.InvalidArgumentError, "no in-neighbour"):
+        with self.assertRaisesRegex(dunlin.InvalidArgumentError, "no in-neighbor"):
             window.buffer(self.rank)
         with self.assertRaisesRegex(dunlin.InvalidArgumentError, "overlaps"):
             window.update(out=window.tensor)
@@ -182,8 +182,8 @@ class WindowTest(unittest.TestCase):
             window.update(out=np.empty(4))
         window.free()
 
-    def test_windows_that_nobody_holds_any_more(self):
-        """They last; views of a freed one stay valid."""
+    def test_windows_that_are_no_longer_referred_to(self):
+        """Windows stay valid, and so do views of a freed one."""
         tensor = self.make(np.ones(1000)).tensor
         other = self.make(np.ones(1000))
         view = other.tensor
@@ -200,8 +200,8 @@ class WindowTest(unittest.TestCase):
         if self.size < 2:
             return
         for home in (0, self.size - 1):
-            mutex = dunlin.Mutex("counter", home=home)
-            # The counter is rank 0's buffer of... everybody's tensor: who holds the mutex tells the others.
+            mutex = dunlin.Mutex("counter", owner_rank=home)
+            # Every rank has a copy of the counter in its tensor. The holder of the mutex writes all copies.
             window = self.make(np.zeros(1), name="counter", zero_init=True)
             dunlin.barrier()
             count = 40
@@ -225,7 +225,7 @@ class WindowTest(unittest.TestCase):
     def test_a_lock_that_takes_too_long(self):
         if self.size < 2:
             return
-        mutex = dunlin.Mutex("busy", home=1)
+        mutex = dunlin.Mutex("busy", owner_rank=1)
         if self.rank == 0:
             mutex.lock()
         dunlin.barrier()

@@ -1,4 +1,4 @@
-#include "collectives/adaptive_timeout.h"
+#include "collectives/waiting/adaptive_timeout.h"
 
 #include <gtest/gtest.h>
 

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 namespace dunlin::collective {
@@ -13,7 +15,7 @@ namespace {
 
 template <typename T>
 struct Problem {
-  // `skew`: elements by which model and inputs stand off the alignment of their buffers.
+  // `skew`: offset of model and inputs from the beginning of their aligned buffers, in elements.
   Problem(std::size_t k, std::size_t elements, std::size_t offset, std::uint64_t seed)
       : size(elements), skew(offset) {
     std::mt19937_64 random(seed);
@@ -42,7 +44,7 @@ struct Problem {
   std::vector<T> weights;
 };
 
-// Element by element against a sum in long double. Each of the k + 1 products and k sums rounds at
+// Compares each element with a sum in long double. Each of the k + 1 products and k sums rounds at
 // most once, by half a unit of a partial sum that the sum of magnitudes bounds: (k + 1) * eps *
 // sum.
 template <typename T>
@@ -63,7 +65,7 @@ void expect_close(std::size_t k, std::size_t size, std::size_t skew) {
     ASSERT_NEAR(problem.own()[i], sum, bound)
         << "k " << k << ", size " << size << ", element " << i;
   }
-  // Nothing beside the model was written.
+  // The memory next to the model is unchanged.
   for (std::size_t i = 0; i < before.size(); ++i) {
     if (i >= skew && i < skew + size) continue;
     ASSERT_EQ(problem.model[i], before[i]) << "k " << k << ", size " << size;
@@ -96,7 +98,7 @@ TYPED_TEST(WeightedAverage, IsBitwiseTheSameAtAnyLengthAlignmentAndTime) {
     Problem<TypeParam> again = whole;
     for (std::size_t j = 0; j < k; ++j) again.inputs[j] = again.buffers[j].data();
     whole.run();
-    // The same elements, piece by piece, so that each meets other vectors, tails and chunks.
+    // The same elements piece by piece, so that their vectors, tails and chunks differ.
     for (std::size_t begin = 0, piece = 1; begin < kSize; begin += piece, piece = piece * 2 + 1) {
       std::vector<const TypeParam*> inputs;
       for (const auto* input : again.inputs) inputs.push_back(input + begin);
@@ -116,6 +118,72 @@ TYPED_TEST(WeightedAverage, AZeroWeightDoesNotHideABrokenInput) {
   weighted_average(std::span(model), TypeParam(1), inputs, weights);
   EXPECT_EQ(model[32], TypeParam(1));
   EXPECT_TRUE(std::isnan(model[33]));
+}
+
+// BlueFog's and MPI's users expect the average of 1, 2 and 6 to be 3, and that of 1, 1 and 2 to be
+// the number that is nearest to 4 / 3. Numbers of parts beyond one sweep and beyond one block.
+TYPED_TEST(WeightedAverage, OfSmallIntegersWithEqualWeightsIsRoundedOnce) {
+  constexpr std::size_t kSize = 101;
+  constexpr DataType kType =
+      std::is_same_v<TypeParam, float> ? DataType::kFloat32 : DataType::kFloat64;
+  for (const std::size_t parts : {1, 2, 3, 5, 7, 9, 10, 11, 17, 33, 41, 97}) {
+    std::vector<std::vector<TypeParam>> values(parts, std::vector<TypeParam>(kSize));
+    std::vector<TypeParam> expected(kSize);
+    for (std::size_t i = 0; i < kSize; ++i) {
+      std::size_t sum = 0;
+      for (std::size_t part = 0; part < parts; ++part) {
+        const std::size_t value = (part * 7 + i * 3) % 23;
+        values[part][i] = static_cast<TypeParam>(value);
+        sum += value;
+      }
+      expected[i] = static_cast<TypeParam>(sum) / static_cast<TypeParam>(parts);
+    }
+    std::vector<const TypeParam*> inputs;
+    std::vector<const std::byte*> bytes;
+    for (std::size_t part = 1; part < parts; ++part) {
+      inputs.push_back(values[part].data());
+      bytes.push_back(reinterpret_cast<const std::byte*>(values[part].data()));
+    }
+    const double weight = 1.0 / static_cast<double>(parts);
+    const std::vector<TypeParam> weights(parts - 1, static_cast<TypeParam>(weight));
+    std::vector<TypeParam> model = values[0];
+    weighted_average(std::span(model), static_cast<TypeParam>(weight), inputs,
+                     std::span<const TypeParam>(weights));
+    EXPECT_EQ(model, expected) << parts << " parts";
+    model = values[0];
+    weighted_average(kType, reinterpret_cast<std::byte*>(model.data()), kSize, weight, bytes,
+                     std::vector<double>(parts - 1, weight));
+    EXPECT_EQ(model, expected) << parts << " parts, of a type known at run time";
+  }
+}
+
+TEST(NarrowAverage, OfSmallIntegersWithEqualWeightsIsRoundedOnce) {
+  constexpr std::size_t kSize = 64;
+  const auto widen = [](std::uint16_t bits) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  };
+  const auto bits_of = [](std::size_t value) {  // exact for small integers
+    return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >>
+                                      16);
+  };
+  std::vector<std::uint16_t> parts[3] = {std::vector<std::uint16_t>(kSize),
+                                         std::vector<std::uint16_t>(kSize),
+                                         std::vector<std::uint16_t>(kSize)};
+  for (std::size_t i = 0; i < kSize; ++i) {
+    for (std::size_t part = 0; part < 3; ++part) parts[part][i] = bits_of((i * (part + 3)) % 17);
+  }
+  std::vector<std::uint16_t> model = parts[0];
+  const std::byte* const inputs[] = {reinterpret_cast<const std::byte*>(parts[1].data()),
+                                     reinterpret_cast<const std::byte*>(parts[2].data())};
+  const double weights[] = {1.0 / 3, 1.0 / 3};
+  weighted_average(DataType::kBfloat16, reinterpret_cast<std::byte*>(model.data()), kSize, 1.0 / 3,
+                   inputs, weights);
+  for (std::size_t i = 0; i < kSize; ++i) {
+    const float exact = (widen(parts[0][i]) + widen(parts[1][i]) + widen(parts[2][i])) / 3;
+    const auto half = std::bit_cast<std::uint32_t>(exact);
+    const auto nearest = static_cast<std::uint16_t>((half + 0x7fff + ((half >> 16) & 1)) >> 16);
+    EXPECT_EQ(model[i], nearest) << i;
+  }
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/communicator.h"
-#include "collectives/expiry.h"
+#include "collectives/communicator/communicator.h"
+#include "collectives/waiting/expiry.h"
 #include "runtime/bootstrap/bootstrap.h"
 #include "transports/fabric.h"
 #include "transports/sim/network.h"
@@ -17,10 +17,10 @@ using std::chrono::milliseconds;
 
 constexpr int kRanks = 8;
 
-// Another bootstrap, whose look-ups take their time.
+// Wraps a bootstrap and delays its lookups.
 class SlowBootstrap final : public Bootstrap {
  public:
-  // `clock` outlives it, and is advanced.
+  // Advances `clock`, which must outlive this object.
   SlowBootstrap(std::unique_ptr<Bootstrap> whole, ManualClock& clock)
       : whole_(std::move(whole)), clock_(clock) {}
 
@@ -32,10 +32,10 @@ class SlowBootstrap final : public Bootstrap {
   Status publish(std::string_view key, std::span<const std::byte> value) override {
     return whole_->publish(key, value);
   }
-  Result<Bytes> lookup(std::string_view key, Duration timeout) override {
+  Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) override {
     clock_.advance(std::min(delay_, timeout));
     if (timeout < delay_) return Status(Code::kDeadlineExceeded, "no answer yet");
-    return whole_->lookup(key, Duration::zero());
+    return whole_->lookup_from(publisher, key, Duration::zero());
   }
   Status barrier(std::string_view name, Duration timeout) override {
     return whole_->barrier(name, timeout);
@@ -54,8 +54,8 @@ class SlowBootstrap final : public Bootstrap {
   Duration delay_{};
 };
 
-// Every look-up ends in time by itself; all of them together don't.
-TEST(Connecting, TakesNoLongerThanItsPatienceHoweverManyMembersThereAre) {
+// Each lookup ends in time, but all of them together do not.
+TEST(Connecting, TakesNoLongerThanItsTimeoutWithAnyNumberOfMembers) {
   transport::sim::Options options;
   options.ranks = kRanks;
   const auto network = transport::sim::Network::create(options).value();
@@ -80,10 +80,10 @@ TEST(Connecting, TakesNoLongerThanItsPatienceHoweverManyMembersThereAre) {
   const TimePoint began = clock.now();
   const Status early = communicators[0]->connect(kPatience);
   EXPECT_TRUE(is_expiry(early)) << early.to_string();
-  EXPECT_EQ(early.peer(), Rank(2)) << early.to_string();  // whose answer would be the third
+  EXPECT_EQ(early.peer(), Rank(2)) << early.to_string();  // its answer would be the third
   EXPECT_EQ(clock.now() - began, kPatience);
 
-  // It goes on when it is called again.
+  // A second call continues.
   const Status status = communicators[0]->connect(std::chrono::seconds(1));
   EXPECT_TRUE(status.is_ok()) << status.to_string();
   communicators.clear();

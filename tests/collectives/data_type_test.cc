@@ -1,4 +1,4 @@
-#include "collectives/data_type.h"
+#include "collectives/kernels/data_type.h"
 
 #include <gtest/gtest.h>
 

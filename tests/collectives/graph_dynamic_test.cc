@@ -1,5 +1,5 @@
-// Graphs that change from step to step: all nodes agree on the edges of a step, nobody sends to
-// more than one, and in the course of some steps everybody is reached.
+// Graphs that change from step to step: all nodes agree on the edges of a step, each node sends to
+// one node at most, and after some steps every node is reached.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -31,7 +31,7 @@ Edges edges_of(int nodes, std::uint64_t step, const PeersOf& peers_of) {
   return sent;
 }
 
-// Whether what node 0 knows reaches all within so many steps.
+// True if information from node 0 reaches all nodes within `steps` steps.
 bool spreads(int nodes, std::uint64_t steps, const PeersOf& peers_of) {
   std::set<int> known{0};
   for (std::uint64_t step = 0; step < steps; ++step) {
@@ -63,7 +63,7 @@ TEST(OnePeer, EveryGraphIsAgreedOnAndSpreads) {
   }
 }
 
-// log2(n) steps suffice where n is a power of two: the property that gives the graph its name.
+// If n is a power of two, log2(n) steps suffice. The graph has its name from that.
 TEST(OnePeer, TheExponentialGraphReachesAllInLogarithmicTime) {
   const auto peers_of = [](int nodes) {
     return

@@ -18,7 +18,7 @@ class EdgeListTest : public testing::Test {
     std::ofstream(path_, std::ios::binary) << text;
     return read_edge_list(path_, nodes);
   }
-  // The message without the path.
+  // Returns the error message without the path.
   std::string error_of(std::string_view text, int nodes = 0) {
     const Status status = read(text, nodes).status();
     EXPECT_EQ(status.code(), Code::kCorrupted);
@@ -42,14 +42,14 @@ TEST_F(EdgeListTest, TheCallerMaySayTheNumberOfNodes) {
 }
 
 TEST_F(EdgeListTest, ErrorsNameLineAndColumn) {
-  EXPECT_EQ(error_of("nodes 3\n0 x\n"), ":2:3: 'x' is no node number");
-  EXPECT_EQ(error_of("nodes 3\n0 -1\n"), ":2:3: '-1' is no node number");
+  EXPECT_EQ(error_of("nodes 3\n0 x\n"), ":2:3: 'x' is not a node number");
+  EXPECT_EQ(error_of("nodes 3\n0 -1\n"), ":2:3: '-1' is not a node number");
   EXPECT_EQ(error_of("nodes 3\n\n  0 3\n"), ":3:5: node 3 is outside 0..2");
   EXPECT_EQ(error_of("nodes 3\n0\n"), ":2:2: the edge's second node is missing");
   EXPECT_EQ(error_of("nodes 3\n0 1 0.5\n"), ":2:5: unexpected '0.5'");
-  EXPECT_EQ(error_of("nodes 3\n0 99999999999\n"), ":2:3: '99999999999' is no node number");
+  EXPECT_EQ(error_of("nodes 3\n0 99999999999\n"), ":2:3: '99999999999' is not a node number");
   EXPECT_EQ(error_of(std::string_view("nodes 3\n0 1\0\n", 13)).substr(0, 6), ":2:3: ");
-  EXPECT_EQ(error_of("nodes x\n"), ":1:7: 'x' is no number of nodes");
+  EXPECT_EQ(error_of("nodes x\n"), ":1:7: 'x' is not a number of nodes");
   EXPECT_EQ(error_of("nodes 3\nnodes 3\n"), ":2:1: a second 'nodes' line");
   EXPECT_EQ(error_of("0 1\nnodes 3\n", 3), ":2:1: 'nodes' must stand before the first edge");
   EXPECT_EQ(error_of("nodes 3\n", 4), ":1:7: the file has 3 nodes, but there are 4");

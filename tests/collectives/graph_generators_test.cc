@@ -39,7 +39,7 @@ TEST(GraphValue, RefusesEdgesBeyondTheNodes) {
   EXPECT_EQ(Graph::from_edges(0, {}, "test").status().code(), Code::kInvalidArgument);
 }
 
-TEST(Generators, Neighbours) {
+TEST(Generators, Neighbors) {
   EXPECT_THAT(make("ring", 5).out_neighbors(4), ElementsAre(0));
   EXPECT_THAT(make("bidirectional-ring", 5).out_neighbors(0), ElementsAre(1, 4));
   EXPECT_THAT(make("chain", 5).out_neighbors(4), ElementsAre(3));
@@ -103,7 +103,7 @@ TEST(Generators, RandomRegularFollowsItsSeed) {
             edges_of(make("random-regular:3:seed=7", 20)));
   EXPECT_NE(edges_of(make("random-regular:3:seed=7", 20)),
             edges_of(make("random-regular:3:seed=8", 20)));
-  // Every rank builds the graph by itself, so that this must not change with compiler or library.
+  // Each rank builds the graph itself, so the result must not depend on compiler or library.
   EXPECT_THAT(make("random-regular:3:seed=7", 8).out_neighbors(0), ElementsAre(5, 6, 7));
 }
 
@@ -127,7 +127,7 @@ TEST(Generators, BadSpecsAreExplained) {
   EXPECT_EQ(error_of("mesh:4x2", 9),
             "invalid_argument: graph 'mesh:4x2': the shape has 8 nodes, but there are 9");
   for (const char* spec : {"mesh:4", "mesh:x", "mesh:4x", "mesh:-1x2", "mesh:0x2", "mesh:4x2x1"}) {
-    EXPECT_THAT(error_of(spec, 8), HasSubstr("is no shape such as 4x2")) << spec;
+    EXPECT_THAT(error_of(spec, 8), HasSubstr("is not a shape such as 4x2")) << spec;
   }
   EXPECT_THAT(error_of("ring:3", 8), HasSubstr("'ring' takes no argument"));
   EXPECT_THAT(error_of("ring", 0), HasSubstr("0 nodes are outside"));

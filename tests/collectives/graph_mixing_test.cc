@@ -83,7 +83,7 @@ TEST(Mixing, MetropolisNeedsBothDirections) {
       "invalid_argument: graph 'ring': metropolis weights need both directions of every edge, but "
       "0 -> 1 has no reverse");
   EXPECT_EQ(parse_weighting("best").status().to_string(),
-            "invalid_argument: weights 'best' are none of uniform, metropolis");
+            "invalid_argument: weights 'best' are unknown; known are uniform, metropolis");
 }
 
 }  // namespace

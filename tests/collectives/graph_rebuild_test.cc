@@ -39,8 +39,8 @@ TEST(RebuildGraph, AHypercubeLosesACorner) {
   const Graph rebuilt = rebuild_graph(graph, all_but(8, 0)).value();
   EXPECT_EQ(rebuilt.nodes(), 7);
   EXPECT_EQ(rebuilt.edges(), 24u - 6u);
-  EXPECT_THAT(rebuilt.out_neighbors(0), ElementsAre(2, 4));  // was node 1: to 3 and 5
-  // Once there are four left it is a hypercube again.
+  EXPECT_THAT(rebuilt.out_neighbors(0), ElementsAre(2, 4));  // it was node 1, which sent to 3 and 5
+  // With four survivors it is a hypercube again.
   EXPECT_EQ(rebuild_graph(rebuilt, std::vector<int>{0, 1, 2, 3})->edges(), 8u);
 }
 

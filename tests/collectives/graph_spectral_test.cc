@@ -148,7 +148,7 @@ TEST(Spectral, MixingRounds) {
   EXPECT_GT(std::pow(ring.sigma_2, rounds - 1), kMixedTo);
 }
 
-// What the mixing time promises, seen on the matrix itself.
+// Checks the meaning of the mixing time on the matrix itself.
 TEST(Spectral, ModelsMeetWithinTheMixingTime) {
   for (const char* spec : {"ring", "root-expander", "exponential", "torus"}) {
     const Graph graph = make_graph(spec, 24).value();

@@ -22,14 +22,14 @@ TEST(Lateness, FixedIsThePapersThreshold) {
   const Lateness lateness(fixed(1.5));
   EXPECT_FALSE(lateness.is_late(4500ns));  // alpha * T
   EXPECT_TRUE(lateness.is_late(4501ns));
-  EXPECT_EQ(lateness.patience(), Duration(9500ns));  // alpha * T + T_trans
+  EXPECT_EQ(lateness.timeout(), Duration(9500ns));  // alpha * T + T_trans
 }
 
 TEST(Lateness, FixedLearnsNothing) {
   Lateness lateness(fixed(2));
   for (int i = 0; i < 1000; ++i) lateness.record_step(1s), lateness.record_gap(1s);
   EXPECT_TRUE(lateness.is_late(7us));
-  EXPECT_EQ(lateness.patience(), Duration(11us));
+  EXPECT_EQ(lateness.timeout(), Duration(11us));
 }
 
 TEST(Lateness, NeverIsNever) {
@@ -38,7 +38,7 @@ TEST(Lateness, NeverIsNever) {
   Lateness lateness(options);
   for (int i = 0; i < 100; ++i) lateness.record_step(1us), lateness.record_gap(1us);
   EXPECT_FALSE(lateness.is_late(1h));
-  EXPECT_FALSE(lateness.patience());
+  EXPECT_FALSE(lateness.timeout());
 }
 
 TEST(Lateness, AdaptsOnceEnoughWasSeen) {
@@ -47,13 +47,13 @@ TEST(Lateness, AdaptsOnceEnoughWasSeen) {
   Lateness lateness(options);
   for (int i = 0; i < 15; ++i) lateness.record_step(30us), lateness.record_gap(100us);
   EXPECT_FALSE(lateness.is_late(1h));
-  EXPECT_FALSE(lateness.patience());
+  EXPECT_FALSE(lateness.timeout());
   lateness.record_step(30us);
   EXPECT_FALSE(lateness.is_late(60us));
   EXPECT_TRUE(lateness.is_late(61us));
-  EXPECT_FALSE(lateness.patience());
+  EXPECT_FALSE(lateness.timeout());
   lateness.record_gap(100us);
-  EXPECT_EQ(lateness.patience(), Duration(130us));  // the gap and (alpha - 1) * T
+  EXPECT_EQ(lateness.timeout(), Duration(130us));  // the gap and (alpha - 1) * T
 }
 
 TEST(Lateness, StragglersDoNotMoveTheThreshold) {
@@ -65,7 +65,7 @@ TEST(Lateness, StragglersDoNotMoveTheThreshold) {
     lateness.record_gap(i % 4 == 0 ? 5ms : 100us);
   }
   EXPECT_TRUE(lateness.is_late(61us));
-  EXPECT_EQ(lateness.patience(), Duration(130us));
+  EXPECT_EQ(lateness.timeout(), Duration(130us));
 }
 
 TEST(Lateness, NothingBelowTheFloorIsLate) {
@@ -75,7 +75,7 @@ TEST(Lateness, NothingBelowTheFloorIsLate) {
   for (int i = 0; i < 32; ++i) lateness.record_step(1us), lateness.record_gap(2us);
   EXPECT_FALSE(lateness.is_late(50us));
   EXPECT_TRUE(lateness.is_late(51us));
-  EXPECT_EQ(lateness.patience(), Duration(50us));
+  EXPECT_EQ(lateness.timeout(), Duration(50us));
 }
 
 TEST(Lateness, RefusesWhatCannotWork) {

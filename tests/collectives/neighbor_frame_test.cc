@@ -1,5 +1,5 @@
-// Messages of several parts between neighbours: what is put together comes apart again, aligned;
-// what is damaged is told, and nothing beyond the message is read.
+// Messages of several parts between neighbors: a composed message comes apart into its parts, which
+// are aligned. Damage is reported, and nothing beyond the message is read.
 #include "collectives/neighbor/frame.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ Message message_of(Frame& frame) {
   return message;
 }
 
-// At the end of memory of its own, so that a sanitizer sees what is read beyond it.
+// A copy at the end of its memory, so that a sanitizer finds reads beyond it.
 Status check(const Message& message) {
   const Message own(message);
   return check_frame(own);
@@ -103,7 +103,7 @@ TEST(NeighborFrame, DamageIsTold) {
     return std::string(status.message());
   };
   EXPECT_NE(told({}).find("nothing"), std::string::npos);
-  // Cut off wherever it is, but for the end of the first part, with its fill or without.
+  // Cut off anywhere but at the end of the first part, with its fill or without.
   for (std::size_t size = 1; size < whole.size(); ++size) {
     if (size >= sizeof(Header) + 20 && size <= second) continue;
     told(Message(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)));
@@ -120,7 +120,7 @@ TEST(NeighborFrame, DamageIsTold) {
   EXPECT_NE(told(damaged).find("where 20 are left at byte 64"), std::string::npos) << told(damaged);
 }
 
-// Whatever check_frame() lets through can be taken apart within the message.
+// Messages that pass check_frame() can be taken apart without reading beyond them.
 TEST(NeighborFrame, NoDamageLeadsBeyondTheMessage) {
   std::mt19937_64 random(2);
   int right = 0;

@@ -39,7 +39,7 @@ void with_every_instruction_set(const Body& body) {
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
-// Ordinary numbers, and one in eight a special one.
+// Draws ordinary numbers; one in eight is a special one.
 template <typename T>
 T any_float(std::mt19937_64& random) {
   using Limits = std::numeric_limits<T>;
@@ -64,7 +64,7 @@ T any_float(std::mt19937_64& random) {
   return std::uniform_real_distribution<T>(-4, 4)(random);
 }
 
-// `count` elements of a type, from a pool that is made once.
+// Returns `count` elements of a type from a pool that is filled once.
 void fill(DataType type, std::mt19937_64& random, std::byte* to, std::size_t count) {
   static constexpr std::size_t kPool = 1 << 16;
   static std::array<std::vector<std::byte>, kTypes.size()> pools;
@@ -75,7 +75,7 @@ void fill(DataType type, std::mt19937_64& random, std::byte* to, std::size_t cou
       const auto* bytes = reinterpret_cast<const std::byte*>(&value);
       pool.insert(pool.end(), bytes, bytes + element);
     };
-    // Any bits are a number; those of two bytes are near to one another more often.
+    // All bit patterns are numbers. Numbers of two bytes are close to one another more often.
     const bool near = random() % 4 != 0;
     if (type == DataType::kFloat32) {
       append(any_float<float>(random));
@@ -93,8 +93,8 @@ void fill(DataType type, std::mt19937_64& random, std::byte* to, std::size_t cou
   std::memcpy(to, pool.data() + first * element, count * element);
 }
 
-// Places for elements, kGuard bytes apart from one another at least, all behind a cache line's
-// begin.
+// Memory for vectors that are at least kGuard bytes apart. Each begins after the beginning of a
+// cache line.
 class Arena {
  public:
   static constexpr std::size_t kGuard = 64;
@@ -128,10 +128,10 @@ struct Shape {
   std::size_t count = 0;
   std::size_t divisor = 1;
   bool in_place = false;  // the first target is the last input
-  bool aligned = false;   // all targets alike, so that streaming stores stream
+  bool aligned = false;   // all targets equally, so that streaming stores apply
 };
 
-// One call, with targets and inputs anywhere in a cache line, against the reference.
+// Compares one call with the reference. Targets and inputs begin anywhere in a cache line.
 void check(Reduction reduction, const Shape& shape, Stores stores, std::mt19937_64& random) {
   constexpr std::size_t kMaxPlaces = 17 + 9;
   static constexpr std::size_t kMaxCount = 6000;
@@ -212,7 +212,7 @@ TEST_P(ReduceKernel, MatchesTheReferenceAcrossBlocks) {
   });
 }
 
-// Pieces of growing length, so that each element meets other vectors, tails and blocks than in the
+// Reduces pieces of growing length, so that vectors, tails and blocks differ from those of the
 // whole.
 TEST_P(ReduceKernel, IsBitwiseTheSameAtAnyPlace) {
   constexpr std::size_t kCount = 9001;
@@ -241,7 +241,7 @@ TEST_P(ReduceKernel, IsBitwiseTheSameAtAnyPlace) {
   });
 }
 
-// Memory that ends, and begins, where the elements do.
+// Memory without any bytes before and after the elements.
 TEST_P(ReduceKernel, TouchesNothingBesideItsElements) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   constexpr std::size_t kPlaces = 4;
@@ -274,7 +274,7 @@ std::string name_of(const testing::TestParamInfo<std::tuple<DataType, ReduceOp>>
 INSTANTIATE_TEST_SUITE_P(All, ReduceKernel,
                          Combine(testing::ValuesIn(kTypes), testing::ValuesIn(kOps)), name_of);
 
-// The elements of one call with one target, as many inputs as `operands`, one element each.
+// The result of one call with one target and one input of one element per operand.
 template <typename T>
 T reduce_one(DataType type, ReduceOp op, const std::vector<T>& operands, std::size_t divisor = 1) {
   std::vector<const std::byte*> inputs;
@@ -298,7 +298,7 @@ TEST(ReduceReference, Float16KnownValues) {
   }
   EXPECT_EQ(reference::to_float16(65519.996f), 0x7bff);
   EXPECT_EQ(reference::to_float16(65520.0f), 0x7c00);
-  EXPECT_EQ(reference::to_float16(0x1p-25f), 0x0000);         // halfway to even
+  EXPECT_EQ(reference::to_float16(0x1p-25f), 0x0000);         // a tie rounds to even
   EXPECT_EQ(reference::to_float16(0x1.000002p-25f), 0x0001);  // just above
   EXPECT_EQ(reference::to_float16(1 + 0x1p-11f), 0x3c00);
   EXPECT_EQ(reference::to_float16(1 + 0x3p-11f), 0x3c02);
@@ -315,8 +315,8 @@ TEST(ReduceReference, Bfloat16KnownValues) {
   EXPECT_EQ(reference::from_bfloat16(0x4049), 3.140625f);
 }
 
-// The reference's conversions and the kernels' (whose min of a number with itself is a conversion
-// there and back).
+// Compares the conversions of the reference with those of the kernels. The kernels' min of a number
+// with itself converts it twice, to float32 and back.
 TEST(ReduceFloat16, EveryPatternGoesThereAndBack) {
   for (const DataType type : {DataType::kFloat16, DataType::kBfloat16}) {
     const bool half = type == DataType::kFloat16;
@@ -342,7 +342,7 @@ TEST(ReduceFloat16, EveryPatternGoesThereAndBack) {
   }
 }
 
-// Every pattern, times and plus numbers that make the result fall between two of them: into the
+// Combines every bit pattern with numbers that make the result fall between two patterns: among the
 // denormals, next to infinity, and halfway.
 TEST(ReduceFloat16, EveryPatternRoundsToNearestEven) {
   std::vector<std::uint16_t> patterns(65536), others(65536), results(65536);
@@ -367,8 +367,8 @@ TEST(ReduceFloat16, EveryPatternRoundsToNearestEven) {
   });
 }
 
-// Rounded after every input, 256 + 1 would stay 256 in bfloat16 and 2048 + 1 would stay 2048 in
-// float16.
+// If the kernels rounded after every input, 256 + 1 would stay 256 in bfloat16 and 2048 + 1 would
+// stay 2048 in float16.
 TEST(ReduceFloat16, RoundsOnceHoweverManyInputs) {
   for (const std::size_t ones : {2, 8, 9, 16, 40}) {
     std::vector<std::uint16_t> brains(ones + 1, 0x3f80);
@@ -379,7 +379,7 @@ TEST(ReduceFloat16, RoundsOnceHoweverManyInputs) {
     halves[0] = 0x6800;
     EXPECT_EQ(reduce_one(DataType::kFloat16, ReduceOp::kSum, halves),
               reference::to_float16(2048.0f + static_cast<float>(ones)));
-    // The sum alone is beyond float16; its average isn't.
+    // The sum exceeds float16, but the average does not.
     const std::vector<std::uint16_t> large(ones, 0x7bff);
     EXPECT_EQ(reduce_one(DataType::kFloat16, ReduceOp::kAverage, large, ones), 0x7bff);
   }
@@ -406,7 +406,7 @@ TEST(ReduceIntegers, WrapAndTruncateTowardZero) {
             -1);
 }
 
-// Bits, since NaN equals nothing and -0 equals 0.
+// Compares bits, because NaN differs from itself and -0 equals 0.
 TEST(ReduceFloats, NanAndZerosDoNotDependOnTheOrder) {
   const auto nan = reference::bits_of<float>(0xffc12345u);  // negative, with a payload
   const auto kNan = reference::bits_of<std::uint32_t>(std::numeric_limits<float>::quiet_NaN());
@@ -424,7 +424,7 @@ TEST(ReduceFloats, NanAndZerosDoNotDependOnTheOrder) {
   EXPECT_EQ(bits(ReduceOp::kMin, {-0.0f, 0.0f}), 0x80000000u);
   EXPECT_EQ(bits(ReduceOp::kMax, {0.0f, -0.0f}), 0u);
   EXPECT_EQ(bits(ReduceOp::kMax, {-0.0f, 0.0f}), 0u);
-  EXPECT_EQ(bits(ReduceOp::kSum, {nan}), 0xffc12345u);  // one input is copied
+  EXPECT_EQ(bits(ReduceOp::kSum, {nan}), 0xffc12345u);  // a single input is copied
 }
 
 TEST(ReduceFloats, OnlyAnAverageIsDivided) {

@@ -1,5 +1,5 @@
-// What the reduction kernels have to compute, one element at a time and in no hurry: the contract
-// of collectives/kernels/reduce.h once more, by other means.
+// A reference for the reduction kernels: implements the contract of collectives/kernels/reduce.h in
+// another way, element by element.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "collectives/data_type.h"
+#include "collectives/kernels/data_type.h"
 
 namespace dunlin::collective::reference {
 
@@ -42,9 +42,9 @@ inline std::uint16_t to_float16(float value) {
   const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const double magnitude = std::fabs(static_cast<double>(value));
   if (magnitude >= 65520) return sign | 0x7c00;  // halfway between the largest number and 2^16
-  int exponent = -14;                            // of denormals, too
+  int exponent = -14;                            // also of denormals
   if (magnitude >= 0x1p-14) exponent = std::ilogb(magnitude);
-  // In units of the last place; a mantissa that rounds up to 2048 carries into the exponent.
+  // In units of the last place. A mantissa that rounds up to 2048 carries into the exponent.
   const auto units = static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
   return static_cast<std::uint16_t>(sign | ((exponent + 14) * 1024 + units));
 }
@@ -106,7 +106,7 @@ T divided(T value, std::size_t divisor) {
   }
 }
 
-// `widen` and `narrow` stand between the stored and the computing type.
+// `widen` and `narrow` convert between the stored and the computing type.
 template <typename Stored, typename Widen, typename Narrow>
 std::vector<std::byte> reduce_elements(ReduceOp op, std::span<const std::byte* const> inputs,
                                        std::size_t count, std::size_t divisor, Widen widen,

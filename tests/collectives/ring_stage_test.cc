@@ -1,6 +1,6 @@
-// RingStage in every interleaving: all orders in which messages can be delivered (in order on each
-// directed edge), time-outs at any moment or never, late ranks at every departure. The payload of a
-// message is the set of contributions in it, carried along beside the counts that the stages see.
+// RingStage in every interleaving: all orders in which messages can arrive (in order on each
+// directed edge), timeouts at any moment or never, late ranks at every departure. Beside the counts
+// that the stages see, each message carries the set of its contributions.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -22,7 +22,7 @@ using Contributions = std::uint32_t;  // a bit per position
 
 struct Message {
   bool is_notice = false;
-  std::uint32_t count = 0;  // what the receiver is told
+  std::uint32_t count = 0;  // as the receiver sees it
   Contributions payload = 0;
   auto operator<=>(const Message&) const = default;
 };
@@ -36,7 +36,7 @@ struct Rank {
   auto operator<=>(const Rank&) const = default;
 };
 
-// One chunk's path; the ranks by their position.
+// The path of one chunk, with the ranks in the order of their positions.
 using State = std::vector<Rank>;
 
 State begin(std::uint32_t size) {
@@ -46,12 +46,12 @@ State begin(std::uint32_t size) {
   return state;
 }
 
-// Goes through all states that can be reached, each once.
+// Goes through all reachable states, each once.
 class Explorer {
  public:
   explicit Explorer(std::uint32_t size) : size_(size), all_((Contributions{1} << size) - 1) {}
 
-  // What went wrong first; empty: nothing.
+  // The first error, or an empty text.
   std::string explore() {
     visit(begin(size_));
     while (!open_.empty() && error_.empty()) {
@@ -88,7 +88,7 @@ class Explorer {
         for (const bool is_late : {false, true}) choose(state, at, is_late);
       }
       if (rank.stage.route() != RingStage::Route::kNone) can_move = true, send(state, at);
-      // A time-out, at any moment; nothing may depend on one.
+      // A timeout at any moment. Nothing may depend on one.
       State expired = state;
       expired[at].stage.release();
       visit(std::move(expired));
@@ -145,7 +145,7 @@ class Explorer {
     visit(std::move(after));
   }
 
-  // Nothing moves any more, though no time-out fires: everything has to be done.
+  // Nothing moves any more without a timeout, so everything has to be done.
   void check_end(const State& state) {
     ++ends_;
     for (const Rank& rank : state) {
@@ -171,7 +171,8 @@ TEST_P(RingStageTest, EveryInterleavingCountsEachContributionOnce) {
   Explorer explorer(GetParam());
   EXPECT_EQ(explorer.explore(), "");
   EXPECT_GE(explorer.ends(), 1u);
-  // The race that matters was among them: sent alone already, and then told to.
+  // The states include the race of a rank that has sent its part alone and is then told not to
+  // wait.
   EXPECT_EQ(explorer.late_notices() > 0, GetParam() > 2);
   RecordProperty("states", static_cast<int>(explorer.states()));
   RecordProperty("ends", static_cast<int>(explorer.ends()));
@@ -190,8 +191,8 @@ TEST(RingStage, TakesNoMoreContributionsThanThereAre) {
   EXPECT_FALSE(stage.arrive(1));
 }
 
-// Without anybody late it is the plain ring: one message of all that came, per rank.
-TEST(RingStage, IsAPlainRingWhenNobodyIsLate) {
+// Without a late rank it is the plain ring: one message per rank, with all contributions so far.
+TEST(RingStage, IsAPlainRingIfNoRankIsLate) {
   RingStage stage(2, 4);
   EXPECT_FALSE(stage.should_depart());
   EXPECT_TRUE(stage.arrive(2));
@@ -203,8 +204,8 @@ TEST(RingStage, IsAPlainRingWhenNobodyIsLate) {
   EXPECT_FALSE(stage.should_depart());
 }
 
-// Position 2 of 4 has only the owner behind it: there is nobody to send past.
-TEST(RingStage, NobodySendsPastTheOwner) {
+// Position 2 of 4 has only the owner behind it, so there is no rank to send past.
+TEST(RingStage, NoRankSendsPastTheOwner) {
   RingStage stage(2, 4);
   EXPECT_TRUE(stage.arrive(2));
   stage.fold(2);

@@ -1,5 +1,5 @@
-// Every algorithm through the symbolic checker, for 1 to 64 ranks and all shapes; and the checker
-// against schedules that are wrong.
+// The symbolic checker accepts every algorithm for 1 to 64 ranks and all shapes, and finds the
+// mistakes in wrong schedules.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ void expect_right(const Algorithm& algorithm, const Problem& problem, const Shap
                                  << problem.size << " ranks, " << problem.count << " elements"
                                  << text << (in_place ? ", in place: " : ": ")
                                  << checked.status().to_string();
-    // What it claims has to hold; that it could claim more is no fault.
+    // What the algorithm claims must hold. It may have more properties than it claims.
     EXPECT_TRUE(checked->is_synchronizing || !algorithm.is_synchronizing) << algorithm.name;
     EXPECT_TRUE(checked->is_polite || !algorithm.is_polite) << algorithm.name;
   }
@@ -82,7 +82,7 @@ TEST_P(LongSchedules, InSegmentsAndSlices) {
     Shape segmented;
     segmented.segment = 250;
     expect_right(algorithm, problem, segmented, ", in segments");
-    // With so much scratch that it takes four slices or so.
+    // With so little scratch that it takes about four slices.
     Shape sliced;
     sliced.scratch = scratch_of(algorithm, problem, {}) / 2 + 80'000;
     expect_right(algorithm, problem, sliced, ", in slices");
@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, LongSchedules,
                          ::testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 17, 31, 33, 48, 64));
 
 TEST(ScheduleCheckGroups, OfAnyRanks) {
-  // Hosts with different numbers of ranks, which aren't neighbours.
+  // Hosts with different numbers of ranks, which are not consecutive.
   const std::vector<int> host_of{7, 3, 7, 9, 3, 7, 7, 9, 1, 7, 3};
   const Grouping grouping = Grouping::of(host_of);
   ASSERT_EQ(grouping.groups(), 4);
@@ -138,7 +138,7 @@ TEST(ScheduleCheckGroups, OfAnyRanks) {
   }
 }
 
-// What the checker must find. Each breaks one thing in a schedule that is right.
+// Mistakes that the checker must find. Each test breaks one thing in a correct schedule.
 class Broken : public ::testing::Test {
  protected:
   static constexpr int kSize = 4;
@@ -169,7 +169,7 @@ TEST_F(Broken, AContributionTwice) {
 TEST_F(Broken, AMessageTooFew) {
   auto& steps = programs_[2].steps;
   steps.erase(steps.begin());
-  EXPECT_THAT(verdict(), ::testing::HasSubstr("waits for other bytes"));
+  EXPECT_THAT(verdict(), ::testing::HasSubstr("expects other bytes"));
 }
 TEST_F(Broken, AWaitTooFew) {
   auto& steps = programs_[2].steps;
@@ -181,10 +181,10 @@ TEST_F(Broken, EverybodyWaitsFirst) {
     std::ranges::stable_partition(program.steps,
                                   [](const Step& step) { return step.kind == StepKind::kWait; });
   }
-  EXPECT_THAT(verdict(), ::testing::HasSubstr("nobody sends"));
+  EXPECT_THAT(verdict(), ::testing::HasSubstr("no rank sends"));
 }
 TEST_F(Broken, ASlotUsedAgainTooSoon) {
-  // Everybody puts at once, all into the same slot of rank 0, which waits for one after the other.
+  // All ranks put at once into the same slot of rank 0, which waits for one after the other.
   programs_ = generate_all(*find_algorithm(Collective::kAllReduce, "direct").value(), problem_, {});
   for (int rank = 1; rank < kSize; ++rank) {
     Program& program = programs_[static_cast<std::size_t>(rank)];
@@ -230,7 +230,7 @@ TEST_F(Broken, ASourceOverwrittenWhileItIsSent) {
   ASSERT_EQ(verdict(), "right");
   for (Program& program : programs_)
     std::erase_if(program.steps, [](const Step& step) { return step.kind == StepKind::kDrain; });
-  EXPECT_THAT(verdict(), ::testing::HasSubstr("nothing orders"));
+  EXPECT_THAT(verdict(), ::testing::HasSubstr("not ordered"));
 }
 
 TEST(Algorithms, AreFoundByName) {
@@ -240,7 +240,7 @@ TEST(Algorithms, AreFoundByName) {
   EXPECT_THAT(missing.status().message(), ::testing::HasSubstr("halving-doubling"));
 }
 
-// Of few ranks that have one another's memory mapped; signals to many would take longer than hops.
+// For few ranks that map one another's memory. Signals to many ranks would take longer than hops.
 TEST(Algorithms, ABarrierOfOneHostIsOneHop) {
   const auto barrier_of = [](int size, bool is_all_mapped) {
     return choose_algorithm({Collective::kBarrier, size, 0, 0}, 4, is_all_mapped)->name;
@@ -268,7 +268,7 @@ TEST(Algorithms, SayWhatDoesNotSuit) {
   shape.groups = &grouping;
   shape.grid = {2, 2};
   EXPECT_THAT(generate(tga, problem, shape, 0).status().message(),
-              ::testing::HasSubstr("2 x 2 for 6 groups"));
+              ::testing::HasSubstr("2 x 2 does not fit 6 groups"));
   EXPECT_EQ(generate(tga, problem, shape, 12).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(Grouping::even(3, 4).status().code(), Code::kInvalidArgument);
 }

@@ -1,4 +1,5 @@
-// The cost model against closed forms, and against schedules small enough to count by hand.
+// Compares the cost model with closed forms, and with schedules that are small enough to count by
+// hand.
 #include "collectives/schedule/cost.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +15,7 @@ namespace dunlin::collective {
 namespace {
 
 constexpr std::size_t kElement = 4;
-// Powers of two, so that sums of them are exact.
+// Powers of two have exact sums.
 constexpr LinkCost kNear{0x1p-22, 0x1p-36};
 constexpr LinkCost kFar{0x1p-19, 0x1p-32};
 constexpr double kGamma = 0x1p-34;
@@ -44,7 +45,7 @@ ClosedFormCase case_of(int ranks, std::size_t count) {
   return of;
 }
 
-// Divides evenly into all parts and halves that the cases make, in whole cache lines.
+// All parts and halves in the test cases are equal and consist of whole cache lines.
 std::size_t even_count(int parts) {
   return static_cast<std::size_t>(parts) * 512;
 }
@@ -104,8 +105,7 @@ TEST_P(ClosedForms, OfEveryGrouping) {
   }
 }
 
-// Parts are longer than the formula's by less than the stretch of elements that they are rounded
-// to.
+// Parts exceed those of the formula by less than the number of elements that they are rounded to.
 TEST_P(ClosedForms, OfUnevenPartsNearly) {
   const int ranks = GetParam();
   const std::size_t count = 1'000'003;
@@ -136,7 +136,7 @@ TEST(ClosedForm, OfUnevenGroupsIsThatOfTheLargest) {
   }
 }
 
-// Section 5.1 of the 2D-TGA paper, word for word.
+// Section 5.1 of the 2D-TGA paper, literally.
 TEST(ClosedForm, OfTheRingIsThePapers) {
   const int n = 12;
   const std::size_t count = even_count(n);
@@ -147,7 +147,7 @@ TEST(ClosedForm, OfTheRingIsThePapers) {
   expect_same(predicted("ring", n, count), paper, "ring");
 }
 
-// Latencies alone: how many messages follow one another.
+// With latencies alone, the time is the number of messages that follow one another.
 TEST(ClosedForm, CountsSteps) {
   ClosedFormCase of;
   of.between = of.within = {1, 0};
@@ -197,7 +197,7 @@ TEST(Predict, AnExchangeByHand) {
   const auto programs = exchange();
   const auto report = predict(programs, 4, CostModel::uniform({100, 2}, 3));
   ASSERT_TRUE(report.is_ok());
-  // 80 to put, 100 until it is there, 120 to reduce, 100 for the signal.
+  // 80 for the put, 100 until it arrives, 120 for the reduction, 100 for the signal.
   EXPECT_EQ(report->seconds, 400);
   EXPECT_THAT(report->rank_seconds, ::testing::ElementsAre(400, 300));
   EXPECT_EQ(report->links[0].puts, 1u);
@@ -220,11 +220,11 @@ TEST(Predict, LinksByClass) {
   const auto report = predict(generate_all("hierarchical", 6, count, shape), kElement,
                               CostModel::grouped(grouping, kNear, kFar, kGamma));
   ASSERT_TRUE(report.is_ok());
-  // Two groups' rings of three: 2 * 2 steps, by three; broadcasts to two each, which ask for them.
+  // Rings in two groups of three: 2 * 2 steps, three ranks each. Broadcasts: two ranks each ask.
   EXPECT_EQ(report->links[0].puts, 2u * 12 + 2 * 2);
   EXPECT_EQ(report->links[0].signals, 4u);
   EXPECT_EQ(report->links[0].bytes, 2 * (4 + 2) * count * kElement);
-  // Leaders: 2 * 1 steps of a half, both.
+  // Two leaders: 2 * 1 steps of one half each.
   EXPECT_EQ(report->links[1].puts, 4u);
   EXPECT_EQ(report->links[1].bytes, 2 * count * kElement);
   EXPECT_EQ(report->reduced_bytes, (2 * 2 + 1) * count * kElement);
@@ -271,7 +271,7 @@ TEST(Predict, CostsNeverShortenAnything) {
   }
 }
 
-// Long vectors through a tree: segments flow through its levels at once.
+// The segments of a long vector flow through all levels of a tree at the same time.
 TEST(Predict, SegmentsPipelineATree) {
   Shape segmented;
   segmented.segment = 4096;

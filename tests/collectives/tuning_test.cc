@@ -1,5 +1,5 @@
-// The file of measured choices: written, read, looked up, damaged.
-#include "collectives/tuner/tuning.h"
+// The file of tunings: writing, reading, lookup, damage.
+#include "collectives/communicator/tuning.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST_F(TuningFile, SaysWhatIsWrongWithADamagedOne) {
     ASSERT_EQ(read.status().code(), Code::kCorrupted) << text;
     EXPECT_THAT(std::string(read.status().message()), ::testing::HasSubstr(path_));
   }
-  // Of a Dunlin to come: as if there were none.
+  // A file of a later version holds no tunings.
   std::ofstream(path_) << R"({"version": 99, "whatever": []})";
   EXPECT_TRUE(read_tunings(path_).value().empty());
   EXPECT_EQ(parse_tuning("{}").status().code(), Code::kCorrupted);

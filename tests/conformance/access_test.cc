@@ -50,15 +50,16 @@ Result<std::uint64_t> compare_swap(Fabric& fabric, Lane& lane, RemoteSlice word,
   return before;
 }
 
-TEST_P(AccessTest, AGetSeesEarlierPutsAndNeedsNobody) {
+TEST_P(AccessTest, AGetSeesEarlierPutsAndNeedsNoProgressOfThePeer) {
   run([](Fabric& fabric) {
     constexpr std::size_t kLargest = 3 << 20;
     Exposed memory(fabric, "get", 2 * kLargest, 1);
     ASSERT_NE(memory.data(1 - fabric.rank().value()).reads(), nullptr);
     sync(fabric, "connected");
     if (fabric.rank() == Rank(1)) {
-      // No progress here until the other is done.
-      ASSERT_TRUE(fabric.bootstrap().lookup("read", 30 * patience() * std::chrono::seconds(1)));
+      // Waits until rank 0 is done.
+      ASSERT_TRUE(
+          fabric.bootstrap().lookup("read", 30 * timeout_factor() * std::chrono::seconds(1)));
       return;
     }
     std::uint64_t seed = 0;
@@ -126,7 +127,7 @@ TEST_P(AccessTest, WhatDoesNotFitIsAnError) {
       const LocalSlice to = memory.local().slice(0, from.size()).value();
       return lane.reads()->get(from, to, nullptr).code();
     };
-    // Memory of another peer (here: our own) through this link.
+    // Memory of another peer (here: this rank's own) through this link.
     const RemoteSlice elsewhere = memory.at(fabric.rank().value()).slice(0, 8).value();
     EXPECT_EQ(get(elsewhere), Code::kInvalidArgument);
     if (has_atomics()) {
@@ -150,12 +151,12 @@ TEST_P(AccessTest, UnregisteredMemoryIsAnError) {
     const int peer = 1 - fabric.rank().value();
     sync(fabric, "connected");
     if (fabric.rank() == Rank(1)) {
-      memory.data(0);  // a peer that is written to is told
+      memory.data(0);  // a peer that this rank writes to is told
       memory.owned().reset();
     }
     sync(fabric, "unregistered");
     if (fabric.rank() == Rank(0)) {
-      // The news may take its time.
+      // The peer may be told some time later.
       Status status;
       ASSERT_TRUE(progress_until(fabric, [&] {
         status = complete(fabric, [&](Completion* completion) {
@@ -174,7 +175,7 @@ TEST_P(AccessTest, UnregisteredMemoryIsAnError) {
   });
 }
 
-// Every rank, the owner too, adds to one word; nobody sees a value twice.
+// Every rank, the owner rank too, adds to one word, and no rank sees a value twice.
 TEST_P(AccessTest, AdditionsOfAllRanksAreCountedOnce) {
   if (!has_atomics()) GTEST_SKIP() << "ucx has no remote atomics";
   constexpr int kRanks = 3;
@@ -195,7 +196,7 @@ TEST_P(AccessTest, AdditionsOfAllRanksAreCountedOnce) {
         ASSERT_TRUE(sum);
         EXPECT_EQ(*sum, kRounds * kRanks);
         sync(fabric, "looked");
-        // The neighbouring words are as they were.
+        // The neighboring words are as they were.
         EXPECT_EQ(*compare_swap(fabric, memory.data(0), word_of(memory, 0, 0), 0, 0), 0u);
         EXPECT_EQ(*compare_swap(fabric, memory.data(0), word_of(memory, 0, 2), 0, 0), 0u);
         sync(fabric, "done");

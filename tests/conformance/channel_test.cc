@@ -70,7 +70,7 @@ TEST_P(ChannelTest, ASenderStopsAtDepthAndGoesOnWithEachAck) {
           return fabric.bootstrap().lookup(event, std::chrono::milliseconds(1)).is_ok();
         }));
       };
-      // All of them can be held at once; nothing else comes.
+      // All of them can be held at once, and nothing else arrives.
       for (std::uint32_t i = 0; i < kDepth; ++i) take();
       await("full");
       EXPECT_FALSE(edge.receive->has_message());
@@ -82,7 +82,7 @@ TEST_P(ChannelTest, ASenderStopsAtDepthAndGoesOnWithEachAck) {
       for (std::uint32_t i = 0; i < kDepth; ++i) release();
       ASSERT_TRUE(post(fabric, [&] { return edge.receive->progress(); }).is_ok());
       EXPECT_EQ(edge.receive->release().code(), Code::kInvalidArgument);
-      // The sender's last waits need our progress on transports that send ACKs by message.
+      // On transports that send ACKs by message, the sender's last waits need this rank's progress.
       Completion done;
       ASSERT_TRUE(post(fabric, [&] {
                     return edge.exchange->in()[0].link->control().flush(
@@ -93,7 +93,34 @@ TEST_P(ChannelTest, ASenderStopsAtDepthAndGoesOnWithEachAck) {
   });
 }
 
-// Both directions, all sizes around the inline limit and up to the slot, contents and tags checked.
+// An ACK of an exchange that used the cell before, which arrives late, is worth no credit: neither
+// one that counts more messages than were sent, nor one that counts fewer.
+TEST_P(ChannelTest, LateAcksOfFormerUsersOfACellAreWorthNothing) {
+  run([](Fabric& fabric) {
+    constexpr std::uint32_t kDepth = 2;
+    Duplex edge(fabric, 4096, kDepth);
+    if (fabric.rank() == Rank(0)) {
+      const std::byte byte{42};
+      const auto post_one = [&] {
+        return post(fabric, [&] { return edge.send->try_send_inline({&byte, 1}, 0); });
+      };
+      for (std::uint32_t i = 0; i < kDepth; ++i) ASSERT_TRUE(post_one().is_ok());
+      transport::NotifyCell& cell = fabric.board().cell(edge.exchange->out()[0].ack_cell);
+      for (const std::uint64_t late : {1U, 2U, 100U}) {
+        transport::Notification ack;
+        ack.sequence = late;
+        cell.publish(ack);
+        EXPECT_FALSE(edge.send->has_credit()) << late;
+        EXPECT_EQ(edge.send->acknowledged(), 0u) << late;
+        EXPECT_TRUE(edge.send->try_send_inline({&byte, 1}, 0).is_busy()) << late;
+      }
+    }
+    sync(fabric, "done");
+  });
+}
+
+// Both directions, all sizes around the inline limit and up to the slot's, with contents and tags
+// checked.
 TEST_P(ChannelTest, MessagesArriveInOrderExactlyOnceUnderLoad) {
   run([](Fabric& fabric) {
     constexpr std::uint64_t kMessages = 3000;
@@ -140,7 +167,7 @@ TEST_P(ChannelTest, MessagesArriveInOrderExactlyOnceUnderLoad) {
                                }))
         << sent << " sent, " << received << " received, " << edge.send->acknowledged()
         << " acknowledged";
-    // A sender that is done leaves its peer without progress otherwise.
+    // Without this, a sender that is done would leave its peer without progress.
     Completion flushed;
     ASSERT_TRUE(post(fabric, [&] {
                   return edge.exchange->in()[0].link->control().flush(
@@ -160,7 +187,7 @@ TEST_P(ChannelTest, WhatDoesNotFitTheSlotIsRefused) {
   });
 }
 
-TEST_P(ChannelTest, NeighboursThatDisagreeAreTold) {
+TEST_P(ChannelTest, NeighborsThatDisagreeAreTold) {
   run([](Fabric& fabric) {
     const Rank peer(1 - fabric.rank().value());
     const auto connect = [&](SlotOptions options) {
@@ -170,7 +197,7 @@ TEST_P(ChannelTest, NeighboursThatDisagreeAreTold) {
     const bool is_first = fabric.rank() == Rank(0);
     EXPECT_EQ(connect({"depths", 0, {peer}, {peer}, 64, is_first ? 1u : 2u}).code(),
               Code::kInvalidArgument);
-    // Rank 0 believes in an edge that rank 1 does not know.
+    // Rank 0 has an edge that rank 1 does not have.
     const Status status =
         is_first ? connect({"edges", 0, {}, {peer}, 64, 1}) : connect({"edges", 0, {}, {}, 64, 1});
     EXPECT_EQ(status.code(), is_first ? Code::kInvalidArgument : Code::kOk) << status.to_string();

@@ -1,12 +1,12 @@
-// Sums of any numbers over every transport: every algorithm within the bound of its roundings of
-// what float64 (for float64: long double) gives, whatever the count.
+// Sums of random numbers over every transport: the result of every algorithm, with any count,
+// differs from a sum in float64 (for float64: in long double) by no more than its roundings allow.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <random>
 
-#include "collectives/communicator.h"
+#include "collectives/communicator/communicator.h"
 #include "tests/collectives/reduce_reference.h"
 #include "tests/support/ranks.h"
 
@@ -22,7 +22,7 @@ using collective::Problem;
 using collective::ReduceOp;
 using transport::Fabric;
 
-// How a type is stored, read, and rounds: half a unit in the last place of 1.
+// How a type is stored and read, and its roundoff: half a unit in the last place of 1.
 struct Float16 {
   using Stored = std::uint16_t;
   static constexpr DataType kType = DataType::kFloat16;
@@ -56,8 +56,8 @@ struct Float64 {
   static long double load(Stored stored) { return stored; }
 };
 
-// Of all magnitudes from 1/64 to 64, so that sums cancel and what is small gets lost beside what is
-// large; no sum of eight leaves float16.
+// Values of all magnitudes from 1/64 to 64, so that sums cancel and small values get lost beside
+// large ones. No sum of eight values overflows float16.
 template <typename Format>
 std::vector<typename Format::Stored> values_of(int rank, std::size_t count, unsigned seed) {
   std::mt19937_64 random(seed * 1000003ULL + static_cast<unsigned>(rank));

@@ -1,11 +1,11 @@
-// What is promised not to allocate doesn't: a collective that was called once before takes nothing
-// from the heap. Counted per thread, so that only the calls between two looks count.
+// A collective that was called before takes nothing from the heap. Allocations are counted per
+// thread, so that other threads don't disturb the count.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <new>
 
-#include "collectives/communicator.h"
+#include "collectives/communicator/communicator.h"
 #include "tests/support/ranks.h"
 
 namespace {
@@ -20,8 +20,7 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
 }
 }  // namespace
 
-// Not inlined: where the compiler saw a free() of what some operator new has returned, it would
-// warn.
+// Not inlined, since the compiler warns if it sees a free() of what an operator new has returned.
 void* operator new(std::size_t bytes) {
   return allocate(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
 }
@@ -53,7 +52,7 @@ using transport::Fabric;
 
 TEST(CollectiveAllocation, IsDoneInTheFirstCalls) {
   constexpr int kSize = 4;
-  constexpr int kWarm = 20;  // every turn, more than once
+  constexpr int kWarm = 20;  // more than once in every turn of the communicator's operations
   run_ranks({.kind = PeerKind::kThreads, .size = kSize, .killed = {}, .configure = {}},
             [&](Fabric& fabric) {
               auto made = Communicator::create(fabric, {});
@@ -89,7 +88,7 @@ TEST(CollectiveAllocation, IsDoneInTheFirstCalls) {
             });
 }
 
-// The test itself: an allocation does count.
+// Tests the test: an allocation is counted.
 TEST(CollectiveAllocation, IsCounted) {
   const std::size_t before = allocations;
   const auto memory = std::make_unique<std::vector<int>>(100);

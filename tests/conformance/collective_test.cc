@@ -8,7 +8,7 @@
 #include <cstring>
 #include <random>
 
-#include "collectives/communicator.h"
+#include "collectives/communicator/communicator.h"
 #include "collectives/tuner/tuner.h"
 #include "tests/support/collective_data.h"
 #include "tests/support/ranks.h"
@@ -19,12 +19,12 @@ namespace {
 using collective::Algorithm;
 using collective::Call;
 using collective::Collective;
+using collective::CollectiveRequest;
 using collective::Communicator;
 using collective::CommunicatorOptions;
 using collective::DataType;
 using collective::Problem;
 using collective::ReduceOp;
-using collective::Request;
 using transport::Fabric;
 
 constexpr int kSizes[] = {1, 2, 3, 5};
@@ -125,12 +125,12 @@ TEST_P(Collectives, SeveralAtATime) {
         communicator.allocate(kCalls * kCount * sizeof(float)).value();
     auto* const data = reinterpret_cast<float*>(memory.data());
     for (int round = 0; round < 5; ++round) {
-      std::vector<Request> requests;
+      std::vector<CollectiveRequest> requests;
       for (std::size_t i = 0; i < kCalls; ++i) {
         float* const at = data + i * kCount;
         for (std::size_t e = 0; e < kCount; ++e)
           at[e] = input_element(0, communicator.rank(), e + i);
-        // Of all kinds and lengths, in the same order on all ranks.
+        // Calls of all kinds and lengths, in the same order on all ranks.
         const std::size_t count = i % 3 == 0 ? 5 : kCount - i;
         const Collective kinds[] = {Collective::kAllReduce, Collective::kBroadcast,
                                     Collective::kAllReduce, Collective::kBroadcast,
@@ -275,7 +275,7 @@ TEST(CollectiveTuning, MeasuresAlikeOnAllRanksAndIsFollowed) {
     ASSERT_FALSE(tuning->choices.empty());
     ASSERT_EQ(tuning->links.size(), 1u);
     EXPECT_GT(tuning->links[0].alpha, 0);
-    // Every rank chose the same: what they hash to is the same everywhere.
+    // All ranks chose the same: the hash of their choices is the same.
     std::int64_t hash =
         static_cast<std::int64_t>(std::hash<std::string>()(collective::to_text(*tuning)) >> 1);
     std::int64_t highest = 0;
@@ -368,13 +368,13 @@ TEST(CollectiveErrors, DifferentCallsAreFoundOut) {
     const Status status =
         communicator.all_reduce(values.data(), values.data(), count, {DataType::kFloat32});
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
-    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("another collective"));
-    // It stays so.
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("make different calls"));
+    // The error stays.
     EXPECT_EQ(communicator.barrier().code(), Code::kInvalidArgument);
   });
 }
 
-// Also at who doesn't wait for the dead member itself.
+// The members that don't wait for the dead member itself get the error, too.
 TEST(CollectiveErrors, ADeathEndsItForEveryMember) {
   run_ranks(
       {.kind = PeerKind::kProcesses, .size = 4, .killed = {3}, .configure = {}},
@@ -386,18 +386,32 @@ TEST(CollectiveErrors, ADeathEndsItForEveryMember) {
               {Collective::kAllReduce, values.data(), values.data(), values.size(), {}, 0, "ring"});
         };
         for (int i = 0; i < 3; ++i) ASSERT_TRUE(reduce().is_ok());
-        sync(fabric, "everybody is in");
+        sync(fabric, "all are in");
         if (fabric.rank() == Rank(3)) raise(SIGKILL);
         const TimePoint began = fabric.clock().now();
         Status status;
         while (status.is_ok()) status = reduce();
         EXPECT_EQ(status.code(), Code::kPeerDead) << status.to_string();
         EXPECT_EQ(status.peer(), Rank(3)) << status.to_string();
-        EXPECT_LT(to_seconds(fabric.clock().now() - began), 2.0 * patience());
+        EXPECT_LT(to_seconds(fabric.clock().now() - began), 2.0 * timeout_factor());
       });
 }
 
-// Ranks that don't spin wait by another way than those that do.
+// Before the members know one another, they meet by the coordinator, which knows of the death.
+TEST(CollectiveErrors, ADeathBeforeTheStartIsNoticedAtOnceAndNamed) {
+  run_ranks({.kind = PeerKind::kProcesses, .size = 4, .killed = {3}, .configure = {}},
+            [](Fabric& fabric) {
+              sync(fabric, "all are in");
+              const TimePoint began = fabric.clock().now();
+              if (fabric.rank() == Rank(3)) raise(SIGKILL);
+              const Status status = Communicator::create(fabric, {}).status();
+              EXPECT_EQ(status.code(), Code::kPeerDead) << status.to_string();
+              EXPECT_EQ(status.peer(), Rank(3)) << status.to_string();
+              EXPECT_LT(to_seconds(fabric.clock().now() - began), 2.0 * timeout_factor());
+            });
+}
+
+// Ranks that don't spin use another wait than ranks that do.
 TEST(CollectiveErrors, ADeathAfterItsEndLeavesACallAlone) {
   run_ranks(
       {.kind = PeerKind::kProcesses,
@@ -411,7 +425,7 @@ TEST(CollectiveErrors, ADeathAfterItsEndLeavesACallAlone) {
         const auto request = communicator->start(barrier);
         ASSERT_TRUE(request.is_ok()) << request.status().to_string();
         ASSERT_TRUE(progress_until(fabric, [&] { return communicator->test(*request).is_ok(); }));
-        sync(fabric, "everybody is through");
+        sync(fabric, "all are through");
         if (fabric.rank() == Rank(2)) raise(SIGKILL);
         ASSERT_TRUE(progress_until(fabric, [&] { return !fabric.peers().is_present(Rank(2)); }));
         const Status status = communicator->wait(*request, std::chrono::seconds(1));
@@ -426,6 +440,7 @@ TEST(CollectiveErrors, AMissingMemberIsNamed) {
              .killed = {},
              .configure = [](Config& config) { config.deadline = std::chrono::seconds(1); }},
             [](Fabric& fabric) {
+              sync(fabric, "both are there");  // so that creating it doesn't take the deadline
               auto communicator = Communicator::create(fabric, {}).value();
               if (fabric.rank() == Rank(0)) {
                 const Status status = communicator->barrier();

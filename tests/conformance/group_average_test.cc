@@ -1,5 +1,5 @@
-// Averages by groups over every transport: all sources of groups, workers of different speeds, that
-// leave early, that disagree, and that die, the master among them.
+// Averages by groups over every transport: all sources of groups, and workers of different speeds
+// that leave early, disagree and die, the master among them.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/partial/group_average.h"
+#include "collectives/groups/group_average.h"
 #include "tests/conformance/partial_support.h"
 
 namespace dunlin::testing {
@@ -25,7 +25,7 @@ using collective::GroupSource;
 using ::testing::HasSubstr;
 
 constexpr std::size_t kCount = 20'000;
-const auto kPatience = std::chrono::seconds(20);
+const auto kTimeout = std::chrono::seconds(20);
 
 GroupAverageOptions options_of(Fabric& fabric, GroupSource source, std::string name = "world") {
   GroupAverageOptions options;
@@ -38,7 +38,7 @@ GroupAverageOptions options_of(Fabric& fabric, GroupSource source, std::string n
   return options;
 }
 
-// With a model that is its rank.
+// Creates an average whose model is the rank.
 std::unique_ptr<GroupAverage> make_average(Fabric& fabric, const GroupAverageOptions& options) {
   auto made = GroupAverage::create(fabric, options);
   EXPECT_TRUE(made.is_ok()) << made.status().to_string();
@@ -51,7 +51,7 @@ std::unique_ptr<GroupAverage> make_average(Fabric& fabric, const GroupAverageOpt
   return ::testing::AssertionFailure() << status.to_string();
 }
 
-// All elements went the same way, which is an average of the ranks.
+// All elements are the same average of the ranks.
 void expect_average_model(Fabric& fabric, GroupAverage& average) {
   const std::span<float> model = average.model();
   EXPECT_GE(model[0], 0);
@@ -59,7 +59,7 @@ void expect_average_model(Fabric& fabric, GroupAverage& average) {
   EXPECT_THAT(model, ::testing::Each(model[0]));
 }
 
-// Of all ranks.
+// The sum of all ranks' models.
 double sum_of_models(Fabric& fabric, GroupAverage& average, const std::string& name) {
   const auto key = [&](int rank) { return fmt::format("{}: model of {}", name, rank); };
   const float own = average.model()[0];
@@ -67,7 +67,7 @@ double sum_of_models(Fabric& fabric, GroupAverage& average, const std::string& n
       fabric.bootstrap().publish(key(fabric.rank().value()), std::as_bytes(std::span(&own, 1)))));
   double sum = 0;
   for (int rank = 0; rank < fabric.size(); ++rank) {
-    const auto found = fabric.bootstrap().lookup(key(rank), kPatience * patience());
+    const auto found = fabric.bootstrap().lookup(key(rank), kTimeout * timeout_factor());
     EXPECT_TRUE(found.is_ok()) << found.status().to_string();
     float value = 0;
     if (found) std::memcpy(&value, found->data(), sizeof value);
@@ -77,7 +77,7 @@ double sum_of_models(Fabric& fabric, GroupAverage& average, const std::string& n
 }
 
 void finish(GroupAverage& average) {
-  EXPECT_TRUE(is_well(average.finish(kPatience * patience())));
+  EXPECT_TRUE(is_well(average.finish(kTimeout * timeout_factor())));
 }
 
 class GroupAverageTest : public ::testing::TestWithParam<PeerKind> {
@@ -97,8 +97,8 @@ TEST_P(GroupAverageTest, EverySourceOfGroupsKeepsTheSumAndMixes) {
         ASSERT_TRUE(is_well(average->run(iteration))) << name << " " << iteration;
       finish(*average);
       expect_average_model(fabric, *average);
-      // Workers that compute nothing meet at home only, in smart groups: whoever asks finds the
-      // other node's workers in groups of theirs.
+      // With the smart policy, workers that compute nothing meet workers of their own node only: a
+      // worker that asks finds the other node's workers in groups.
       if (source != GroupSource::kSmart) {
         EXPECT_NEAR(average->model()[0], 2.5, 0.1) << name;
       }
@@ -108,14 +108,14 @@ TEST_P(GroupAverageTest, EverySourceOfGroupsKeepsTheSumAndMixes) {
       EXPECT_EQ(statistics.changes, 0u);
       EXPECT_GE(statistics.groups + statistics.alone, kIterations / 2);
       EXPECT_GE(statistics.members, 2 * statistics.groups);
-      // Who leaves breaks groups of those who have still something to do: one at most.
+      // A worker that leaves breaks at most one group of each worker that goes on.
       EXPECT_LT(statistics.failures, static_cast<std::uint64_t>(fabric.size())) << name;
       sync(fabric, name + " is over");
     }
   });
 }
 
-TEST_P(GroupAverageTest, ASlowWorkerKeepsNobodyFromTheEnd) {
+TEST_P(GroupAverageTest, ASlowWorkerKeepsNoOtherFromTheEnd) {
   run(4, [](Fabric& fabric) {
     GroupAverageOptions options = options_of(fabric, GroupSource::kSmart);
     options.groups.group_size = 2;
@@ -134,7 +134,7 @@ TEST_P(GroupAverageTest, ASlowWorkerKeepsNobodyFromTheEnd) {
   });
 }
 
-// Rank 0 leaves first, and serves the others to their end.
+// Rank 0 leaves first, and serves the others until they have left.
 TEST_P(GroupAverageTest, AMasterThatHasLeftServesOn) {
   run(4, [](Fabric& fabric) {
     const auto average = make_average(fabric, options_of(fabric, GroupSource::kRandom));
@@ -159,7 +159,7 @@ TEST_P(GroupAverageTest, CallsOutOfOrderAreRefused) {
     ASSERT_TRUE(is_well(average->start(7)));
     EXPECT_EQ(average->start(8).code(), Code::kInvalidArgument);
     EXPECT_EQ(average->leave().code(), Code::kInvalidArgument);
-    ASSERT_TRUE(is_well(average->wait(kPatience * patience())));
+    ASSERT_TRUE(is_well(average->wait(kTimeout * timeout_factor())));
     EXPECT_EQ(average->start(7).code(), Code::kInvalidArgument);
     EXPECT_EQ(average->test().code(), Code::kNotFound);
     finish(*average);
@@ -173,30 +173,36 @@ TEST_P(GroupAverageTest, CallsOutOfOrderAreRefused) {
 }
 
 // Rank 1 never asks.
-TEST_P(GroupAverageTest, ADeadlineNamesWhoIsWaitedFor) {
+TEST_P(GroupAverageTest, ADeadlineNamesTheRankThatIsWaitedFor) {
   run(2, [](Fabric& fabric) {
     GroupAverageOptions options = options_of(fabric, GroupSource::kRandom);
     options.groups.group_size = 2;
     const auto average = make_average(fabric, options);
     if (fabric.rank() == Rank(0)) {
       ASSERT_TRUE(is_well(average->start(0)));
-      const Status status = average->wait(std::chrono::milliseconds(300));
+      // It has its group, and waits for the other member.
+      ASSERT_TRUE(progress_until(fabric, [&] {
+        EXPECT_TRUE(average->test().is_busy());
+        const auto awaited = average->awaited();
+        return !awaited.empty() && awaited.front().peer == Rank(1);
+      }));
+      const Status status = average->wait(std::chrono::milliseconds(50));
       EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
       EXPECT_THAT(status.to_string(), HasSubstr("rank 1"));
     }
     sync(fabric, "waited");
-    // It went on all the time.
+    // The average went on after the deadline.
     if (fabric.rank() == Rank(1)) {
       ASSERT_TRUE(is_well(average->start(0)));
     }
-    ASSERT_TRUE(is_well(average->wait(kPatience * patience())));
+    ASSERT_TRUE(is_well(average->wait(kTimeout * timeout_factor())));
     EXPECT_THAT(average->model(), ::testing::Each(0.5f));
     finish(*average);
     sync(fabric, "done");
   });
 }
 
-TEST_P(GroupAverageTest, OtherOptionsAreFoundOut) {
+TEST_P(GroupAverageTest, DifferentOptionsAreFoundOut) {
   run(2, [](Fabric& fabric) {
     GroupAverageOptions options = options_of(fabric, GroupSource::kSmart);
     options.groups.group_size = 2;
@@ -218,8 +224,7 @@ INSTANTIATE_TEST_SUITE_P(Peers, GroupAverageTest,
                          ::testing::Values(PeerKind::kThreads, PeerKind::kProcesses),
                          [](const auto& peers) { return to_string(peers.param); });
 
-// Ranks that are in touch with one another on all lanes: over UCX nobody may die before
-// (transports/ucx/README.md).
+// Connects all ranks on all lanes. Over UCX no rank may die before that (transports/ucx/README.md).
 void greet(Fabric& fabric) {
   PartialOptions options;
   options.name = "greeting";
@@ -234,7 +239,7 @@ void greet(Fabric& fabric) {
   sync(fabric, "greeted");
 }
 
-// `victims` die, each in the average of that iteration, the others go on.
+// The victims die, each in the average of its iteration, and the others go on.
 void expect_survival(GroupSource source, int size, const std::map<int, std::uint64_t>& victims,
                      bool have_met = true) {
   std::set<int> killed;
@@ -244,7 +249,8 @@ void expect_survival(GroupSource source, int size, const std::map<int, std::uint
   run_ranks(ranks, [&](Fabric& fabric) {
     if (have_met) greet(fabric);
     const auto average = make_average(fabric, options_of(fabric, source));
-    // Before anybody dies: who has heard of a death before it began knows no other master.
+    // No rank dies before this: a rank that heard of a death earlier would have known no other
+    // master.
     if (have_met) sync(fabric, "begun");
     constexpr std::uint64_t kIterations = 60;
     const auto dies = victims.find(fabric.rank().value());
@@ -254,7 +260,7 @@ void expect_survival(GroupSource source, int size, const std::map<int, std::uint
         for (int i = 0; i < 3; ++i) (void)average->test();
         kill(getpid(), SIGKILL);
       }
-      ASSERT_TRUE(is_well(average->wait(kPatience * patience()))) << iteration;
+      ASSERT_TRUE(is_well(average->wait(kTimeout * timeout_factor()))) << iteration;
     }
     finish(*average);
     EXPECT_EQ(average->statistics().iterations, kIterations);
@@ -284,12 +290,12 @@ TEST(PeerDeathGroups, TheMastersAndItsSuccessorsAreSurvived) {
   expect_survival(GroupSource::kRandom, 5, {{0, 10}, {1, 30}});
 }
 
-// Their connections fail before the news of their deaths have come.
-TEST(PeerDeathGroups, OfRanksWhomNobodyHasMetIsSurvived) {
+// Connections to these ranks fail before their deaths are reported.
+TEST(PeerDeathGroups, OfRanksThatWereNeverMetIsSurvived) {
   const auto config = Config::parse(Environment::of_process());
   ASSERT_TRUE(config.is_ok());
   if (config->transports != std::vector<std::string>{"shm"})
-    GTEST_SKIP() << "over anything but shm, nobody may die before all have met";
+    GTEST_SKIP() << "over transports other than shm, no rank may die before all have connected";
   for (int round = 0; round < 5; ++round) {
     expect_survival(GroupSource::kRandom, 4, {{0, 0}, {1, 0}}, false);
     expect_survival(GroupSource::kSmart, 4, {{3, 0}}, false);

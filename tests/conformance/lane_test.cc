@@ -1,5 +1,5 @@
-// What every transport's lanes have to do, with threads and with processes as peers. The contract
-// is in transports/lane.h; the transport is the configured one.
+// What the lanes of every transport have to do, with threads and with processes as peers. The
+// contract is in transports/lane.h. The transport is the configured one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -61,7 +61,7 @@ TEST_P(LaneTest, DataOfEverySizeArrivesBeforeItsNotification) {
                     }).is_ok());
       }
     }
-    if (fabric.rank() == Rank(1)) {  // the last notification may still need our progress
+    if (fabric.rank() == Rank(1)) {  // the last notification may still need this rank's progress
       Completion done;
       ASSERT_TRUE(
           post(fabric, [&] { return memory.data(0).flush(Visibility::kLocal, &done); }).is_ok());
@@ -150,8 +150,8 @@ TEST_P(LaneTest, InlineDataTravelsWithItsNotification) {
   });
 }
 
-// Whatever a notification says beside its sequence, and however far that goes on: a transport may
-// send the frequent ones in a shorter form.
+// Notifications with any contents, and with sequences that grow by one or by more, share a cell: a
+// transport may send the frequent ones in a shorter form.
 TEST_P(LaneTest, NotificationsOfAllFormsShareACell) {
   run([](Fabric& fabric) {
     constexpr std::uint64_t kRounds = 60;
@@ -207,8 +207,8 @@ TEST_P(LaneTest, NotificationsFollowTheirDataUnderLoad) {
     std::array<Completion, 2 * kSlots> completions;
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
-    // Slot s of the upper half is where the peer writes; cell s announces it, cell kSlots + s
-    // acknowledges.
+    // The peer writes into slot s of the upper half; cell s announces it, cell kSlots + s
+    // acknowledges it.
     const auto try_send = [&]() -> bool {
       const std::uint64_t slot = sent % kSlots;
       if (fabric.board().sequence(memory.cell(kSlots + slot)) + kSlots < sent + 1 && sent >= kSlots)
@@ -267,14 +267,14 @@ TEST_P(LaneTest, NotificationsFollowTheirDataUnderLoad) {
       return done.is_done() &&
              fabric.board().sequence(memory.cell(2 * kSlots - 1)) >= kMessages - kSlots;
     }));
-    // The peer may wait for our progress until it has seen all acknowledgements.
+    // The peer may need this rank's progress until it has seen all acknowledgments.
     ASSERT_TRUE(progress_until(fabric, [&] {
       return fabric.board().sequence(memory.cell(kSlots + (kMessages - 1) % kSlots)) >= kMessages;
     }));
   });
 }
 
-// Posts as much as the lane takes without ever progressing it, then lets everything happen.
+// Posts as much as the lane takes without ever progressing it, then progresses to the end.
 TEST_P(LaneTest, AFullLaneIsBusyAndLosesNothing) {
   run([](Fabric& fabric) {
     constexpr std::size_t kOperations = 5000;
@@ -332,18 +332,18 @@ TEST_P(LaneTest, RemoteFlushMeansVisible) {
                   }).is_ok());
       ASSERT_TRUE(progress_until(fabric, [&] { return flushed.is_done(); }));
       ASSERT_TRUE(flushed.status().is_ok()) << flushed.status().to_string();
-      // Known by another way than the lane.
+      // The peer learns of it on another way than the lane.
       ASSERT_TRUE(fabric.bootstrap().publish("flushed", {}).is_ok());
     } else {
-      // Who waits for the bootstrap lets its peers' operations come to their ends.
+      // The bootstrap progresses the fabric while it waits, as the peer's operations may need it.
       ASSERT_TRUE(fabric.bootstrap().lookup("flushed", fabric.config().deadline).is_ok());
       EXPECT_TRUE(is_filled(memory.local().memory()->bytes(), 5));
     }
   });
 }
 
-// Completions that are outstanding at close fire, once each (a second time ends the program), and
-// nothing can be posted afterwards.
+// Completions that are outstanding at close() fire once each (a second time would end the program),
+// and nothing can be posted afterwards.
 TEST_P(LaneTest, CloseCompletesWhatIsOutstanding) {
   run([](Fabric& fabric) {
     constexpr std::size_t kOperations = 20;
@@ -369,7 +369,7 @@ TEST_P(LaneTest, CloseCompletesWhatIsOutstanding) {
       }
       EXPECT_EQ(memory.data(peer).notify(notification(memory.cell_at(peer, 0), 1), nullptr).code(),
                 Code::kClosed);
-      // The other lane of the link lives.
+      // The other lane of the link goes on.
       ASSERT_TRUE(post(fabric, [&] {
                     return memory.link(peer).control().notify(
                         notification(memory.cell_at(peer, 0), 2), nullptr);
@@ -394,7 +394,7 @@ TEST_P(LaneTest, UnregisteredMemoryIsAnErrorAndNotACrash) {
     if (fabric.rank() == Rank(1)) memory.owned().reset();
     sync(fabric, "unregistered");
     if (fabric.rank() == Rank(0)) {
-      // The news may take its time; until then puts land nowhere that matters.
+      // The peer may be told some time later. Until then puts land in memory that is not used.
       Status status = Status::ok();
       ASSERT_TRUE(progress_until(fabric, [&] {
         Completion completion;
@@ -409,7 +409,7 @@ TEST_P(LaneTest, UnregisteredMemoryIsAnErrorAndNotACrash) {
       EXPECT_EQ(status.code(), Code::kNotFound) << status.to_string();
       EXPECT_EQ(status.peer(), Rank(1));
     }
-    // The peer gives its progress as long as it takes.
+    // The peer progresses for as long as rank 0 needs.
     const auto key = std::string("seen");
     if (fabric.rank() == Rank(0)) {
       ASSERT_TRUE(fabric.bootstrap().publish(key, {}).is_ok());

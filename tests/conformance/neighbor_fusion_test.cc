@@ -1,6 +1,6 @@
-// Fusion in neighbour exchanges, over every transport: which messages small calls travel in, and
-// when; and what becomes of damaged ones. Where it has to be seen what travels, one rank has
-// nothing but the pair of rings in place of an exchange.
+// Fusion in neighbor exchanges, over every transport: in which messages small calls travel and
+// when, and what damaged messages do. To see what travels, one rank has the bare pair of rings in
+// place of an exchange.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 
 #include "collectives/neighbor/frame.h"
 #include "collectives/neighbor/neighbor_exchange.h"
+#include "runtime/fnv.h"
 #include "tests/support/ranks.h"
 
 namespace dunlin::testing {
@@ -45,7 +46,7 @@ std::unique_ptr<NeighborExchange> make_exchange(Fabric& fabric, NeighborOptions 
   return std::move(exchange).value();
 }
 
-// Calls of one size, each with memory of its own; call i of rank r averages 1000 i + r.
+// Calls of one size, each with memory of its own. The input of call i on rank r is 1000 i + r.
 class Calls {
  public:
   Calls(Fabric& fabric, std::size_t count, std::size_t elements)
@@ -99,7 +100,7 @@ class Calls {
   std::vector<NeighborRequest> requests_;
 };
 
-// Has both ends connected, so that what follows can be sent at once.
+// Connects all ranks, so that later data can be sent at once.
 void meet(Fabric& fabric, NeighborExchange& exchange) {
   float data = 1;
   NeighborCall call{.name = "meet", .input = &data, .output = &data, .count = 1, .self_weight = 0};
@@ -112,7 +113,7 @@ void meet(Fabric& fabric, NeighborExchange& exchange) {
   ASSERT_TRUE(status.is_ok()) << status.to_string();
 }
 
-// The other end of rank 0's exchange, bare; as NeighborOptions has it.
+// The other end of rank 0's exchange: bare rings with the defaults of NeighborOptions.
 Pair bare_pair(Fabric& fabric) {
   const NeighborOptions defaults;
   Pair pair;
@@ -141,26 +142,27 @@ std::vector<Part> next_parts(Fabric& fabric, Ring& ring, transport::Message& mes
   return parts;
 }
 
-// A call that is alone leaves with start(); those behind it with the next progress(), together.
-TEST_P(NeighborFusionTest, NothingWaitsWhereNothingElseIsUnderWay) {
+// A call that is alone leaves with start(). Those behind it leave together with the next
+// progress().
+TEST_P(NeighborFusionTest, NothingWaitsWhileNothingElseIsInProgress) {
   run(2, [](Fabric& fabric) {
     if (fabric.rank() == Rank(1)) {
       const Pair pair = bare_pair(fabric);
       transport::Message message;
-      // The exchange's owner has connected, but goes no further than start() from here on.
+      // The rank with the exchange has connected. From here on it calls no more than start().
       ASSERT_EQ(next_parts(fabric, *pair.messages, message).size(), 1u);
       pair.messages->release(message.sequence);
       sync(fabric, "connected");
       const std::vector<Part> first = next_parts(fabric, *pair.messages, message);
       ASSERT_EQ(first.size(), 1u);
-      EXPECT_EQ(first[0].header.key, collective::neighbor::key_of("tensor 1"));
+      EXPECT_EQ(first[0].header.key, hash_of("tensor 1"));
       pair.messages->release(message.sequence);
       sync(fabric, "first");
       const std::vector<Part> others = next_parts(fabric, *pair.messages, message);
       ASSERT_EQ(others.size(), 3u);
       for (std::size_t i = 0; i < others.size(); ++i) {
         const Header& header = others[i].header;
-        EXPECT_EQ(header.key, collective::neighbor::key_of(fmt::format("tensor {}", i + 2)));
+        EXPECT_EQ(header.key, hash_of(fmt::format("tensor {}", i + 2)));
         EXPECT_EQ(header.kind, Kind::kEager);
         EXPECT_EQ(others[i].bytes.size(), 40u);
         float value = 0;
@@ -174,7 +176,7 @@ TEST_P(NeighborFusionTest, NothingWaitsWhereNothingElseIsUnderWay) {
     const auto exchange = make_exchange(fabric);
     Calls calls(fabric, 5, 10);
     for (std::size_t i = 0; i < 5; ++i) calls[i].destinations = {{Rank(1)}};
-    calls[1].sources = {{Rank(1)}};  // what it waits for never comes: it stays under way
+    calls[1].sources = {{Rank(1)}};  // its data never come, so it stays in progress
     calls.start(*exchange, 0);
     ASSERT_TRUE(calls.wait(*exchange, 0).is_ok());
     sync(fabric, "connected");
@@ -191,8 +193,8 @@ TEST_P(NeighborFusionTest, NothingWaitsWhereNothingElseIsUnderWay) {
   });
 }
 
-// 80 calls at once towards changing neighbours: as many messages as full ones hold them.
-TEST_P(NeighborFusionTest, CallsWithDifferentNeighboursShareMessages) {
+// 80 calls at once with different neighbors take as many messages as are needed to hold them.
+TEST_P(NeighborFusionTest, CallsWithDifferentNeighborsShareMessages) {
   run(4, [](Fabric& fabric) {
     const auto exchange = make_exchange(fabric);
     meet(fabric, *exchange);
@@ -227,14 +229,14 @@ TEST_P(NeighborFusionTest, CallsWithDifferentNeighboursShareMessages) {
       EXPECT_GE(now.messages - before.messages, fewest);
       // The first call travels alone.
       EXPECT_LE(now.messages - before.messages, fewest + 3);
-      // What is full doesn't wait for progress().
+      // Full messages don't wait for progress().
       EXPECT_GT(begun.parts - before.parts, all / 2);
     }
     sync(fabric, "done");
   });
 }
 
-// Ends that fuse, to different degrees, meet those that don't.
+// Ranks with different thresholds, and without fusion, exchange with one another.
 TEST_P(NeighborFusionTest, ThresholdsMayDiffer) {
   run(4, [](Fabric& fabric) {
     const int self = fabric.rank().value();
@@ -266,8 +268,8 @@ TEST_P(NeighborFusionTest, ThresholdsMayDiffer) {
   });
 }
 
-// Calls that wait for rank 2 hold all slots of rank 1's messages, several a slot; a call of rank 0
-// and 1 alone goes past them.
+// Calls that wait for rank 2 hold all slots of rank 1's messages, several calls in each slot. A
+// call of ranks 0 and 1 alone goes past them.
 TEST_P(NeighborFusionTest, SlotsThatSeveralCallsHoldAreClearedForOthers) {
   run(3, [](Fabric& fabric) {
     const auto exchange = make_exchange(fabric);
@@ -298,14 +300,14 @@ TEST_P(NeighborFusionTest, SlotsThatSeveralCallsHoldAreClearedForOthers) {
   });
 }
 
-// What rank 1 sends of rank 0's call, as the message that is damaged or hostile.
+// Rank 1 sends rank 0 a message for its call, which `damage` has changed.
 void expect_refused(Fabric& fabric, const std::function<void(std::vector<std::byte>&)>& damage,
                     std::string_view told) {
   if (fabric.rank() == Rank(1)) {
     Pair pair = bare_pair(fabric);
     const std::vector<float> data(10, 1.0f);
     Part part;
-    part.header.key = collective::neighbor::key_of("tensor 0");
+    part.header.key = hash_of("tensor 0");
     part.header.sequence = 1;
     part.header.bytes = data.size() * sizeof(float);
     part.header.kind = Kind::kEager;
@@ -314,7 +316,7 @@ void expect_refused(Fabric& fabric, const std::function<void(std::vector<std::by
     part.bytes = std::as_bytes(std::span(data));
     Frame frame;
     frame.add(part);
-    part.header.key = collective::neighbor::key_of("another");
+    part.header.key = hash_of("another");
     frame.add(part);
     std::vector<std::byte> message;
     for (const auto piece : frame.pieces()) {
@@ -324,9 +326,9 @@ void expect_refused(Fabric& fabric, const std::function<void(std::vector<std::by
     const Status sent = post(fabric, [&] { return pair.messages->send(0, message); });
     EXPECT_TRUE(sent.is_ok()) << sent.to_string();
     sync(fabric, "done");
-    // What was sent has arrived, but its completion may still be on the way here.
-    fabric.retire(std::move(pair.messages));
-    fabric.retire(std::move(pair.chunks));
+    // The message has arrived, but its completion may not have fired.
+    fabric.keep_until_done(std::move(pair.messages));
+    fabric.keep_until_done(std::move(pair.chunks));
     return;
   }
   const auto exchange = make_exchange(fabric);
@@ -337,13 +339,13 @@ void expect_refused(Fabric& fabric, const std::function<void(std::vector<std::by
   EXPECT_EQ(status.code(), Code::kCorrupted) << status.to_string();
   EXPECT_EQ(status.peer(), Rank(1)) << status.to_string();
   EXPECT_NE(status.message().find(told), std::string::npos) << status.to_string();
-  EXPECT_EQ(exchange->under_way(), 0u);
+  EXPECT_EQ(exchange->outstanding(), 0u);
   sync(fabric, "done");
 }
 
 TEST_P(NeighborFusionTest, ADamagedMessageEndsTheCallsWithItsSender) {
   run(2, [](Fabric& fabric) {
-    // The first part, which is all right, has no effect either.
+    // The first part, which is valid, has no effect either.
     expect_refused(
         fabric, [](auto& message) { message.pop_back(); },
         "a part of 40 bytes where 39 are left at byte 80");
@@ -357,14 +359,14 @@ TEST_P(NeighborFusionTest, ADamagedMessageEndsTheCallsWithItsSender) {
 
 TEST_P(NeighborFusionTest, WhatComesTwiceInAMessageIsRefused) {
   run(2, [](Fabric& fabric) {
-    // The second part is of the same call as the first.
+    // The second part is for the same call as the first one.
     expect_refused(
         fabric, [](auto& message) { std::memcpy(message.data() + 80, message.data(), 80); },
-        "the neighbour has sent it twice");
+        "the neighbor has sent it twice");
   });
 }
 
-TEST(NeighborFusion, TheConfigurationSaysHowMuchTravelsTogether) {
+TEST(NeighborFusion, TheConfigurationSetsTheThreshold) {
   RunOptions options;
   options.configure = [](Config& config) { config.fusion_threshold = 0; };
   run_ranks(options, [](Fabric& fabric) {

@@ -1,5 +1,5 @@
-// Gathers from whoever comes first, and gathers that are given up, over every transport: what is
-// taken in for whom, and whose the data are that come later.
+// Gathers from the rank that comes first, and gathers that are canceled, over every transport:
+// which data are received, and which gather gets the data that arrive later.
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -43,7 +43,7 @@ class Mail {
 
   NeighborExchange& exchange() { return *exchange_; }
 
-  // `data` stays until the request has ended.
+  // `data` stays valid until the request has ended.
   NeighborRequest send(std::string_view name, const Bytes& data) {
     NeighborCall call{.name = name, .input = data.data(), .count = data.size()};
     call.type = DataType::kUint8;
@@ -57,10 +57,10 @@ class Mail {
     return begin(call, parts);
   }
   void finish(NeighborRequest request) {
-    const Status status = exchange_->wait(request, kTimeout * patience());
+    const Status status = exchange_->wait(request, kTimeout * timeout_factor());
     ASSERT_TRUE(status.is_ok()) << status.to_string();
   }
-  // What has come, all of one value: that value and the size.
+  // Checks that `size` bytes of one value have arrived.
   void expect(NeighborRequest request, const std::vector<Bytes>& parts, int value,
               std::size_t size) {
     finish(request);
@@ -82,13 +82,13 @@ class Mail {
   std::vector<Bytes> nothing_;
 };
 
-// A rank that sends what nobody expects has to wait at 16 MiB, also while somebody looks for
-// something else that has come; only what has not come lets it go on.
+// A rank that sends what its peer does not expect has to wait at 16 MiB, also while the peer seeks
+// something that has arrived. It goes on while the peer seeks something that has not arrived.
 TEST_P(NeighborSeekTest, TheBoundOfEarlyDataHoldsWhereNothingMoreIsSought) {
   run([](Fabric& fabric) {
     constexpr std::size_t kMessages = 1400;
     constexpr std::size_t kFit = (std::size_t{16} << 20) / collective::neighbor::kSmall;
-    // One goes beyond the bound; others stand in the ring.
+    // One goes beyond the bound; others are in the ring.
     constexpr std::size_t kMost = kFit + 1 + collective::neighbor::kMessageDepth;
     static_assert(kMost < kMessages);
     Mail mail(fabric, "mail");
@@ -109,7 +109,7 @@ TEST_P(NeighborSeekTest, TheBoundOfEarlyDataHoldsWhereNothingMoreIsSought) {
         send_on();
         return sent >= kFit;
       }));
-      // As much time again, for what must not come to be sent.
+      // Some more time for messages that must not be sent.
       for (int turn = 0; turn < 20000 && sent <= kMost; ++turn) {
         send_on();
         sched_yield();
@@ -132,14 +132,14 @@ TEST_P(NeighborSeekTest, TheBoundOfEarlyDataHoldsWhereNothingMoreIsSought) {
       exchange.progress();
       return control.exchange().test(stop).is_ok();
     }));
-    EXPECT_TRUE(exchange.has_come("flood", Rank(1)));
-    EXPECT_FALSE(exchange.has_come("last", Rank(1)));
-    // It stands behind all the others.
+    EXPECT_TRUE(exchange.has_arrived("flood", Rank(1)));
+    EXPECT_FALSE(exchange.has_arrived("last", Rank(1)));
+    // It is behind all the others.
     ASSERT_TRUE(exchange.begin_seeking("last", ranks).is_ok());
     exchange.end_seeking("flood", ranks);
     ASSERT_TRUE(progress_until(fabric, [&] {
       exchange.progress();
-      return exchange.has_come("last", Rank(1));
+      return exchange.has_arrived("last", Rank(1));
     }));
     exchange.end_seeking("last", ranks);
     mail.expect(mail.receive("last", parts), parts, 2, last.size());
@@ -149,14 +149,14 @@ TEST_P(NeighborSeekTest, TheBoundOfEarlyDataHoldsWhereNothingMoreIsSought) {
   });
 }
 
-// Where nothing has come of what was given up, the gathers behind it take its place, or don't.
-TEST_P(NeighborSeekTest, WhoseTheDataAreOfAGatherThatWasGivenUp) {
+// If no data have arrived for a canceled gather, those behind it take its place, or don't.
+TEST_P(NeighborSeekTest, WhichGatherGetsTheDataOfACanceledOne) {
   for (const std::size_t size : {std::size_t{8}, std::size_t{300000}}) {
     run([size](Fabric& fabric) {
       Mail mail(fabric, "mail");
       constexpr std::size_t kSent = 4;
       if (fabric.rank() == Rank(1)) {
-        sync(fabric, "given up");
+        sync(fabric, "canceled");
         std::vector<Bytes> data;
         for (std::size_t i = 0; i < kSent; ++i) data.emplace_back(size, std::byte(i + 1));
         std::vector<NeighborRequest> requests;
@@ -169,7 +169,7 @@ TEST_P(NeighborSeekTest, WhoseTheDataAreOfAGatherThatWasGivenUp) {
         sync(fabric, "done");
         return;
       }
-      // The second first, and of "dropped" the third not at all.
+      // Cancels the second one first. The third gather of "dropped" is not canceled.
       std::vector<Bytes> unmet[6];
       NeighborRequest requests[6];
       for (std::size_t i = 0; i < 6; ++i)
@@ -179,26 +179,26 @@ TEST_P(NeighborSeekTest, WhoseTheDataAreOfAGatherThatWasGivenUp) {
         mail.exchange().give_up(requests[i], Missed::kNextGather);
       for (const std::size_t i : {4u, 3u}) mail.exchange().give_up(requests[i], Missed::kDropped);
       EXPECT_EQ(mail.exchange().test(requests[0]).code(), Code::kNotFound);
-      EXPECT_EQ(mail.exchange().under_way(), 1u);
-      sync(fabric, "given up");
+      EXPECT_EQ(mail.exchange().outstanding(), 1u);
+      sync(fabric, "canceled");
       mail.expect(requests[5], unmet[5], 3, size);
       std::vector<Bytes> parts;
       for (std::size_t i = 0; i < kSent; ++i) {
         mail.expect(mail.receive("next", parts), parts, static_cast<int>(i + 1), size);
       }
       mail.expect(mail.receive("dropped", parts), parts, 4, size);
-      EXPECT_EQ(mail.exchange().under_way(), 0u);
+      EXPECT_EQ(mail.exchange().outstanding(), 0u);
       sync(fabric, "done");
     });
   }
 }
 
-// The gather behind it was there before, and moves up.
-TEST_P(NeighborSeekTest, AGatherMovesUpWhereTheOneBeforeItIsGivenUp) {
+// A gather that was started before the one ahead of it is canceled moves up.
+TEST_P(NeighborSeekTest, AGatherMovesUpWhenTheOneAheadIsCanceled) {
   run([](Fabric& fabric) {
     Mail mail(fabric, "mail");
     if (fabric.rank() == Rank(1)) {
-      sync(fabric, "given up");
+      sync(fabric, "canceled");
       const Bytes first(40000, std::byte{1});
       const Bytes second(4, std::byte{2});
       const NeighborRequest requests[] = {mail.send("x", first), mail.send("x", second)};
@@ -210,7 +210,7 @@ TEST_P(NeighborSeekTest, AGatherMovesUpWhereTheOneBeforeItIsGivenUp) {
     NeighborRequest requests[3];
     for (std::size_t i = 0; i < 3; ++i) requests[i] = mail.receive("x", parts[i]);
     mail.exchange().give_up(requests[0], Missed::kNextGather);
-    sync(fabric, "given up");
+    sync(fabric, "canceled");
     mail.expect(requests[1], parts[1], 1, 40000);
     mail.expect(requests[2], parts[2], 2, 4);
     sync(fabric, "done");

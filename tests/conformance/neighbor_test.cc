@@ -1,5 +1,5 @@
-// Neighbour averages and gathers over every transport, against a reference that every rank computes
-// from what the others are known to have.
+// Averages and gathers with neighbors over every transport, against a reference that every rank
+// computes from the values that the others are known to have.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -72,7 +72,7 @@ struct TypeOf<_Float16> {
   static constexpr double kBound = 2e-3;
 };
 
-// `push`: what the source multiplies with.
+// `push(from, to)` is the weight with which the source multiplies.
 template <typename T>
 void expect_average(const std::vector<T>& output, int self, std::uint64_t step,
                     const NeighborCall& call, const std::function<double(int, int)>& push) {
@@ -125,8 +125,8 @@ TEST_P(NeighborTest, AveragesOverGraphs) {
   }
 }
 
-// Others every time, some without anybody, weights on both sides.
-TEST_P(NeighborTest, NeighboursChangeFromCallToCall) {
+// The neighbors differ in every call, some ranks have none, and both sides give weights.
+TEST_P(NeighborTest, NeighborsChangeFromCallToCall) {
   run(4, [](Fabric& fabric) {
     const auto exchange = make_exchange(fabric);
     const int self = fabric.rank().value();
@@ -162,8 +162,9 @@ TEST_P(NeighborTest, NeighboursChangeFromCallToCall) {
   });
 }
 
-// 50 calls, small and large, of other names and of the same, started in another order on each rank.
-TEST_P(NeighborTest, ManyAreUnderWayInAnyOrder) {
+// 50 calls, small and large, with different names and with equal ones, started in another order on
+// each rank.
+TEST_P(NeighborTest, ManyAreInProgressInAnyOrder) {
   run(4, [](Fabric& fabric) {
     const auto exchange = make_exchange(fabric);
     const int self = fabric.rank().value();
@@ -204,7 +205,7 @@ TEST_P(NeighborTest, ManyAreUnderWayInAnyOrder) {
         expect_average(outputs[i], self, i, calls[i], [](int, int) { return 1.0; });
         EXPECT_EQ(exchange->test(requests[i]).code(), Code::kNotFound);
       }
-      EXPECT_EQ(exchange->under_way(), 0u);
+      EXPECT_EQ(exchange->outstanding(), 0u);
     }
   });
 }
@@ -242,8 +243,8 @@ TEST_P(NeighborTest, GathersWhatEachHas) {
   });
 }
 
-// Sizes on the two sides of an edge: small and large against both.
-TEST_P(NeighborTest, NeighboursThatDisagreeFindOut) {
+// Sizes at the two ends of an edge: small and large ones against both.
+TEST_P(NeighborTest, NeighborsThatDisagreeFindOut) {
   run(2, [](Fabric& fabric) {
     const auto exchange = make_exchange(fabric);
     const int self = fabric.rank().value();
@@ -264,12 +265,12 @@ TEST_P(NeighborTest, NeighboursThatDisagreeFindOut) {
   });
 }
 
-// Who finds out first may never look at the exchange again.
-TEST_P(NeighborTest, ADisagreementIsHeardFromWhoDoesNotComeBack) {
+// The rank that finds out first may never call the exchange again.
+TEST_P(NeighborTest, ADisagreementIsHeardFromARankThatDoesNotComeBack) {
   run(2, [](Fabric& fabric) {
     const auto exchange = make_exchange(fabric);
     const bool is_source = fabric.rank() == Rank(0);
-    // More than there are slots for: who has sent all may end before it hears.
+    // More than there are slots for, as a source that has sent everything may end before it hears.
     std::vector<double> data(is_source ? 400'000 : 300'000);
     std::vector<double> output(data.size());
     NeighborCall call;
@@ -284,7 +285,7 @@ TEST_P(NeighborTest, ADisagreementIsHeardFromWhoDoesNotComeBack) {
   });
 }
 
-TEST_P(NeighborTest, OneWhoDoesNotComeIsNamedAndForgotten) {
+TEST_P(NeighborTest, ANeighborThatDoesNotComeIsNamedAndForgotten) {
   run(3, [](Fabric& fabric) {
     const auto exchange = make_exchange(fabric);
     const int self = fabric.rank().value();
@@ -299,13 +300,13 @@ TEST_P(NeighborTest, OneWhoDoesNotComeIsNamedAndForgotten) {
       EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
       EXPECT_NE(status.message().find("'lonely' 1"), std::string::npos) << status.to_string();
       EXPECT_NE(status.to_string().find("rank 2"), std::string::npos) << status.to_string();
-      EXPECT_EQ(exchange->under_way(), 0u);
+      EXPECT_EQ(exchange->outstanding(), 0u);
     }
     average_over<double>(fabric, *exchange, "complete");
   });
 }
 
-TEST_P(NeighborTest, AllRanksFindOutThatNeighboursDontMatch) {
+TEST_P(NeighborTest, AllRanksFindOutThatNeighborsDontMatch) {
   run(4, [](Fabric& fabric) {
     auto communicator = Communicator::create(fabric, {});
     ASSERT_TRUE(communicator.is_ok()) << communicator.status().to_string();
@@ -349,13 +350,13 @@ TEST_P(NeighborTest, WhatIsWrongAtOnceIsRefused) {
     call.output = data;
     call.type = DataType::kInt32;
     EXPECT_EQ(code(), Code::kInvalidArgument);
-    EXPECT_EQ(exchange->under_way(), 0u);
+    EXPECT_EQ(exchange->outstanding(), 0u);
     EXPECT_EQ(NeighborExchange::create(fabric, {.name = "tiny", .slot_bytes = 64}).status().code(),
               Code::kInvalidArgument);
   });
 }
 
-// What the dead one owes fails; the survivors' calls among themselves go on.
+// Calls that need the dead rank fail. The survivors' calls among themselves go on.
 TEST(NeighborDeath, EndsTheCallsThatNeedIt) {
   run_ranks({.kind = PeerKind::kProcesses, .size = 3, .killed = {2}, .configure = {}},
             [](Fabric& fabric) {

@@ -1,4 +1,4 @@
-// Partial all-reduces over every transport, whose members disagree, are late, or die.
+// Partial all-reduces over every transport whose members disagree, are late, or die.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -13,6 +13,8 @@
 namespace dunlin::testing {
 namespace {
 
+const Duration kTimeout = std::chrono::seconds(60) * timeout_factor();
+
 class PartialFailureTest : public ::testing::TestWithParam<PeerKind> {
  protected:
   void run(int size, const RankBody& body) {
@@ -20,7 +22,7 @@ class PartialFailureTest : public ::testing::TestWithParam<PeerKind> {
   }
 };
 
-// Rank 2 calls something else; all hear of it, and go on together.
+// Rank 2 makes another call. All ranks find out, and go on together.
 TEST_P(PartialFailureTest, Disagreement) {
   run(3, [](Fabric& fabric) {
     const auto partial = make_partial(fabric);
@@ -33,7 +35,7 @@ TEST_P(PartialFailureTest, Disagreement) {
       const Status status = partial->run(call);
       EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
       ASSERT_TRUE(status.peer().has_value()) << status.to_string();
-      // Two ranks differ from the third; it may be the one or the other that is heard first.
+      // Two ranks differ from the third one. Either of them may be heard first.
       EXPECT_NE(*status.peer(), fabric.rank()) << status.to_string();
       if (!is_wrong) {
         EXPECT_THAT(status.to_string(), ::testing::HasSubstr("rank 2"));
@@ -99,25 +101,32 @@ TEST_P(PartialFailureTest, AMemberThatComesTooLate) {
       EXPECT_EQ(status.peer(), Rank(2)) << status.to_string();
       EXPECT_THAT(model, ::testing::Each(self));
     };
-    // All are at work then: nobody but rank 2 is waited for.
     sync(fabric, "made");
     if (self < 2) {
       auto request = partial->start(call_on(1, everybody, all)).value();
-      // Behind it in the queue, and given up before its turn.
+      // An operation behind it in the queue, which is aborted before its turn.
       auto behind = partial->start(call_on(2, ranks({0, 1}), all)).value();
       if (self == 0) {
         EXPECT_EQ(partial->wait(behind, std::chrono::milliseconds(50)).code(),
                   Code::kDeadlineExceeded);
-        // It was answered for, though it is still in the queue.
+        // Its caller has the outcome, though it is still in the queue.
         EXPECT_EQ(partial->wait(behind, std::chrono::milliseconds(1)).code(), Code::kNotFound);
         EXPECT_EQ(partial->test(behind).code(), Code::kNotFound);
         EXPECT_TRUE(partial->awaited(behind).empty());
       }
+      if (self == 0) {
+        // It has met both, and rank 1 has made the same call: rank 2 alone is waited for.
+        ASSERT_TRUE(progress_until(fabric, [&] {
+          EXPECT_TRUE(partial->test(request).is_busy());
+          const auto awaited = partial->awaited(request);
+          return partial->statistics().peers == 2 && awaited.size() == 1 &&
+                 awaited[0].peer == Rank(2);
+        }));
+      }
       // Rank 1 hears of it from rank 0.
-      const auto long_enough = std::chrono::milliseconds(self == 0 ? 1'000 : 20'000);
-      expect_late(partial->wait(request, long_enough));
+      expect_late(partial->wait(request, self == 0 ? std::chrono::milliseconds(100) : kTimeout));
       if (self == 1) {
-        const Status status = partial->wait(behind, std::chrono::seconds(20));
+        const Status status = partial->wait(behind, kTimeout);
         EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
       }
       ASSERT_TRUE(partial->run(call_on(3, ranks({0, 1}), all)).is_ok());
@@ -136,8 +145,8 @@ TEST_P(PartialFailureTest, AMemberThatComesTooLate) {
   });
 }
 
-// Rank 0 gives up after its part, and touches its input, as it should not: where rank 1 reads that
-// in rank 0's own memory, it notices.
+// Rank 0 aborts after its part, and changes its input, which it should not. If rank 1 reads that in
+// rank 0's own memory, it notices.
 TEST_P(PartialFailureTest, AnInputThatIsTouchedAfterAnError) {
   run(2, [](Fabric& fabric) {
     const auto partial = make_partial(fabric);
@@ -166,7 +175,7 @@ TEST_P(PartialFailureTest, AnInputThatIsTouchedAfterAnError) {
     }
     sync(fabric, "rank 0 has ended");
     if (self == 1) {
-      const Status status = partial->wait(*request, std::chrono::seconds(20));
+      const Status status = partial->wait(*request, kTimeout);
       if (status.is_ok()) {
         EXPECT_THAT(output, ::testing::Each(0.5));
       } else {
@@ -177,7 +186,7 @@ TEST_P(PartialFailureTest, AnInputThatIsTouchedAfterAnError) {
   });
 }
 
-// Rank 2 sets up for longer than rank 0 waits: rank 1, which still looks for it, hears of that.
+// Rank 2 sets up for longer than rank 0 waits. Rank 1, which still looks it up, hears of the abort.
 TEST_P(PartialFailureTest, AMemberThatIsNotThereYet) {
   run(3, [](Fabric& fabric) {
     const int self = fabric.rank().value();
@@ -193,16 +202,16 @@ TEST_P(PartialFailureTest, AMemberThatIsNotThereYet) {
       const auto awaited = partial->awaited(request);
       ASSERT_EQ(awaited.size(), 1u);
       EXPECT_EQ(awaited[0].peer, Rank(2));
-      const auto patience = std::chrono::milliseconds(self == 0 ? 100 : 20'000);
-      const Status status = partial->wait(request, patience);
+      const Duration timeout = self == 0 ? std::chrono::milliseconds(100) : kTimeout;
+      const Status status = partial->wait(request, timeout);
       EXPECT_EQ(status.code(), Code::kDeadlineExceeded) << status.to_string();
       EXPECT_EQ(status.peer(), Rank(2)) << status.to_string();
       if (self == 1) {
         EXPECT_THAT(std::string(status.message()),
-                    ::testing::HasSubstr("rank 0 has given it up on account of rank 2"));
+                    ::testing::HasSubstr("rank 0 has aborted it on account of rank 2"));
       }
     }
-    sync(fabric, "the others have given up");
+    sync(fabric, "the others have aborted");
     if (self == 2) {
       partial = make_partial(fabric);
       const Status status = partial->run(call_on(2, everybody, all));
@@ -255,7 +264,7 @@ TEST(PeerDeathPartial, EndsItsGroupsOnly) {
               const Status status = partial->run(call);
               ASSERT_TRUE(status.is_ok()) << status.to_string();
               EXPECT_THAT(fresh, ::testing::Each(1.0));
-              // Who is known to be dead is not waited for.
+              // A rank that is known to be dead is not waited for.
               call.number = 4;
               call.members = everybody;
               EXPECT_EQ(partial->run(call).code(), Code::kPeerDead);

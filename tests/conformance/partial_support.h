@@ -1,4 +1,4 @@
-// What the tests of partial all-reduces have in common.
+// Shared by the tests of partial all-reduces.
 #pragma once
 
 #include <gtest/gtest.h>

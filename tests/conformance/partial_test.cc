@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/partial/static_schedule.h"
+#include "collectives/groups/static_schedule.h"
 #include "tests/conformance/partial_support.h"
 #include "tests/support/group_matrix.h"
 #include "tests/support/mixed_models.h"
@@ -29,7 +29,8 @@ class PartialTest : public ::testing::TestWithParam<PeerKind> {
   }
 };
 
-enum class Place { kOwn, kOther, kEither };  // either: as chance has it, at each rank
+// Memory from allocate(), other memory, or one of them, depending on the rank.
+enum class Place { kOwn, kOther, kEither };
 
 struct Sequence {
   PartialOptions options{};
@@ -39,7 +40,7 @@ struct Sequence {
   bool is_in_place = true;
 };
 
-// `digests`: by operation, of what it left here; 0: this rank was no member.
+// `digests` has the hash of each operation's result here, or 0 if this rank was no member.
 void expect_same_bits(Fabric& fabric, const std::string& name,
                       const std::vector<std::uint64_t>& digests) {
   const auto key = [&](int rank) { return fmt::format("bits of {}/{}", name, rank); };
@@ -64,7 +65,7 @@ std::uint64_t digest(std::span<const T> model) {
   return std::hash<std::string_view>()(bytes) | 1;
 }
 
-// Random groups, one after the other: every rank draws the same ones.
+// Random groups, one after the other. Every rank draws the same ones.
 template <typename T>
 void average_randomly(Fabric& fabric, const Sequence& sequence) {
   const auto partial = make_partial(fabric, sequence.options);
@@ -116,7 +117,8 @@ TEST_P(PartialTest, RandomGroupsMixAsTheirMatricesSay) {
   });
 }
 
-// Longer ones than scratch and staging memory hold; with a program that puts, over any transport.
+// Models that are longer than scratch and staging memory, also with programs that put over any
+// transport.
 TEST_P(PartialTest, LongModelsInEveryMemory) {
   run(5, [](Fabric& fabric) {
     int runs = 0;
@@ -191,8 +193,9 @@ TEST_P(PartialTest, DisjointGroupsDoNotWaitForOneAnother) {
   });
 }
 
-// Each rank has all of its operations under way at once, those of a chain around all ranks, whose
-// members meet in the middle of one another's meetings, and waits for the last one first.
+// Each rank starts all of its operations at once, and waits for the last one first. The operations
+// are those of a chain around all ranks, so that members meet in the middle of one another's
+// meetings.
 TEST_P(PartialTest, ChainsOfGroupsThatShareRanks) {
   run(6, [](Fabric& fabric) {
     const auto partial = make_partial(fabric);
@@ -221,8 +224,8 @@ TEST_P(PartialTest, ChainsOfGroupsThatShareRanks) {
   });
 }
 
-// Nobody is asked for a group, and nobody trains: the models come together as the product of the
-// groups' matrices says.
+// Groups of the static schedule, without training: the models are the product of the groups'
+// matrices.
 TEST_P(PartialTest, TheStaticScheduleBringsAllTogether) {
   run(8, [](Fabric& fabric) {
     const collective::WorkerLayout layout{.nodes = 2, .workers_per_node = 4};
@@ -286,7 +289,7 @@ TEST_P(PartialTest, GroupsThatWereSeenCostNothingAndOthersLittle) {
     EXPECT_EQ(partial->statistics().programs_generated, 2u);
     EXPECT_EQ(partial->statistics().programs_found, 4u);
     EXPECT_THAT(model, ::testing::Each(1.5));
-    // What doesn't fit in is made again.
+    // Programs that are not kept are generated again.
     for (std::uint64_t number = 10; number < 210; ++number) {
       const std::size_t count = 1 + number % 100;
       ASSERT_TRUE(partial->run(call_on(number, everybody, all.first(count))).is_ok());
@@ -348,7 +351,7 @@ TEST_P(PartialTest, WrongArguments) {
       sync(fabric, "one has begun");
       EXPECT_TRUE(partial->run(call_on(6, ranks({0, 1}), own)).is_ok());
     }
-    sync(fabric, "nobody is on it");
+    sync(fabric, "no operation uses it");
     EXPECT_TRUE(partial->free(memory).is_ok());
     sync(fabric, "done");
   });

@@ -1,4 +1,5 @@
-// Fabrics that end while their processes go on: no death, however long a peer takes to notice.
+// Fabrics that end while their processes go on: that is no death, however long a peer takes to
+// notice.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -14,7 +15,7 @@ using transport::Fabric;
 
 class PartingTest : public ::testing::TestWithParam<PeerKind> {};
 
-TEST_P(PartingTest, AFabricThatEndsBehindAStalledPeersBackIsNoDeath) {
+TEST_P(PartingTest, AFabricThatEndsWhileItsPeerIsStalledIsNoDeath) {
   run_ranks({.kind = GetParam(), .size = 2, .killed = {}, .configure = {}}, [](Fabric& lasting) {
     ScopedBootstrap bootstrap(lasting.bootstrap(), "short/");
     auto passing = Fabric::create(bootstrap, lasting.config(), lasting.clock());
@@ -28,7 +29,7 @@ TEST_P(PartingTest, AFabricThatEndsBehindAStalledPeersBackIsNoDeath) {
       ASSERT_TRUE(await_cell(fabric, memory.cell(0), 1));
       sync(fabric, "greeted");
       if (fabric.rank() == Rank(1)) {
-        // What it sends before it reads breaks on a connection that is closed by then.
+        // It is stalled for so long that the other end may be closed, and sends before it reads.
         std::this_thread::sleep_for(std::chrono::milliseconds(800));
         const auto late = notification(memory.cell_at(other, 1), 1);
         for (int i = 0; i < 3; ++i) (void)memory.data(other).notify(late, nullptr);
@@ -40,8 +41,8 @@ TEST_P(PartingTest, AFabricThatEndsBehindAStalledPeersBackIsNoDeath) {
     for (const Rank rank : {Rank(0), Rank(1)}) {
       EXPECT_EQ(lasting.peers().check(rank).to_string(), Status::ok().to_string());
     }
-    // Nobody leaves the job before all have looked.
-    sync(lasting, "looked");
+    // No rank leaves the job before all have checked.
+    sync(lasting, "checked");
   });
 }
 

@@ -1,5 +1,6 @@
-// A peer that dies in the middle: whoever waits for it learns of it within a second, pending
-// operations complete, and the other lanes live. Processes only: the death is a real SIGKILL.
+// A peer that dies in the middle of its work: every rank that waits for it learns of the death,
+// pending operations complete, and the other lanes go on. Processes only: the death is a real
+// SIGKILL.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -15,9 +16,15 @@ using transport::Awaited;
 using transport::Completion;
 using transport::Fabric;
 
-// Has every rank hear from every other on both lanes. UCX 1.13 (over TCP) ends a process whose peer
-// dies while the two are still connecting (transports/ucx/README.md): who dies has to wait for
-// that.
+// The death itself has to become known. The heartbeats that stay away would tell of it after ten
+// minutes, longer than any wait here.
+void with_slow_heartbeats(Config& config) {
+  config.heartbeat = std::chrono::seconds(60);
+}
+
+// Every rank hears from every other one on both lanes. UCX 1.13 (over TCP) ends a process whose
+// peer dies while the two are still connecting (transports/ucx/README.md), so no rank may die
+// before that.
 void greet(Fabric& fabric, Exposed& memory) {
   const auto size = static_cast<std::size_t>(fabric.size());
   const std::size_t self = fabric.rank().index();
@@ -36,14 +43,15 @@ void greet(Fabric& fabric, Exposed& memory) {
   sync(fabric, "greeted");
 }
 
-TEST(PeerDeath, IsNoticedWithinASecondByWhoeverWaits) {
+// It takes milliseconds. The limit is one that a loaded host doesn't reach, so it needs no factor.
+TEST(PeerDeath, IsNoticedByEveryRankThatWaits) {
   run_ranks(
-      {.kind = PeerKind::kProcesses, .size = 3, .killed = {2}, .configure = {}},
+      {.kind = PeerKind::kProcesses, .size = 3, .killed = {2}, .configure = with_slow_heartbeats},
       [](Fabric& fabric) {
         Exposed memory(fabric, "death", 1 << 20, 7);
         greet(fabric, memory);
         if (fabric.rank() == Rank(2)) {
-          // Dies with puts on the wire.
+          // It dies with puts in progress.
           for (int i = 0; i < 50; ++i) {
             (void)memory.data(0).put(memory.local().whole(), memory.at(0).whole(), nullptr);
             fabric.progress();
@@ -58,7 +66,7 @@ TEST(PeerDeath, IsNoticedWithinASecondByWhoeverWaits) {
                         [] {
                           return std::vector<Awaited>{{Rank(2), "a model that never comes"}};
                         },
-                        std::chrono::seconds(20));
+                        std::chrono::seconds(60));
         EXPECT_EQ(status.code(), Code::kPeerDead) << status.to_string();
         EXPECT_EQ(status.peer(), Rank(2));
         EXPECT_NE(status.message().find("a model that never comes"), std::string::npos)
@@ -67,7 +75,7 @@ TEST(PeerDeath, IsNoticedWithinASecondByWhoeverWaits) {
         const auto died = fabric.bootstrap().lookup("died", std::chrono::seconds(10));
         ASSERT_TRUE(died.is_ok()) << died.status().to_string();
         const TimePoint death(Duration(ByteReader(*died).number<std::int64_t>()));
-        EXPECT_LT(to_seconds(noticed - death), 1.0 * patience());
+        EXPECT_LT(to_seconds(noticed - death), 20.0);
         EXPECT_EQ(memory.data(2).put(memory.local().whole(), memory.at(2).whole(), nullptr).code(),
                   Code::kPeerDead);
 
@@ -86,36 +94,36 @@ TEST(PeerDeath, IsNoticedWithinASecondByWhoeverWaits) {
 }
 
 TEST(PeerDeath, CompletesWhatWasPending) {
-  run_ranks({.kind = PeerKind::kProcesses, .size = 2, .killed = {1}, .configure = {}},
-            [](Fabric& fabric) {
-              constexpr std::size_t kOperations = 8;
-              constexpr std::size_t kSize = 4 << 20;
-              Exposed memory(fabric, "pending", kSize, 4);
-              greet(fabric, memory);
-              if (fabric.rank() == Rank(1)) kill(getpid(), SIGKILL);
-              auto completions = std::make_unique<Completion[]>(kOperations);
-              std::size_t posted = 0;
-              for (; posted < kOperations; ++posted) {
-                const auto here = memory.local().whole();
-                const auto there = memory.at(1).whole();
-                Completion* const done = &completions[posted];
-                const Status status = posted % 2 == 0
-                                          ? memory.data(1).put(here, there, done)
-                                          : memory.data(1).reads()->get(there, here, done);
-                if (!status.is_ok()) break;  // busy, or dead already
-              }
-              ASSERT_TRUE(progress_until(fabric, [&] {
-                for (std::size_t i = 0; i < posted; ++i) {
-                  if (!completions[i].is_done()) return false;
-                }
-                return !fabric.peers().is_present(Rank(1));
-              }));
-              for (std::size_t i = 0; i < posted; ++i) {
-                const Code code = completions[i].status().code();
-                EXPECT_TRUE(code == Code::kOk || code == Code::kPeerDead)
-                    << completions[i].status().to_string();
-              }
-            });
+  run_ranks(
+      {.kind = PeerKind::kProcesses, .size = 2, .killed = {1}, .configure = with_slow_heartbeats},
+      [](Fabric& fabric) {
+        constexpr std::size_t kOperations = 8;
+        constexpr std::size_t kSize = 4 << 20;
+        Exposed memory(fabric, "pending", kSize, 4);
+        greet(fabric, memory);
+        if (fabric.rank() == Rank(1)) kill(getpid(), SIGKILL);
+        auto completions = std::make_unique<Completion[]>(kOperations);
+        std::size_t posted = 0;
+        for (; posted < kOperations; ++posted) {
+          const auto here = memory.local().whole();
+          const auto there = memory.at(1).whole();
+          Completion* const done = &completions[posted];
+          const Status status = posted % 2 == 0 ? memory.data(1).put(here, there, done)
+                                                : memory.data(1).reads()->get(there, here, done);
+          if (!status.is_ok()) break;  // busy, or dead already
+        }
+        ASSERT_TRUE(progress_until(fabric, [&] {
+          for (std::size_t i = 0; i < posted; ++i) {
+            if (!completions[i].is_done()) return false;
+          }
+          return !fabric.peers().is_present(Rank(1));
+        }));
+        for (std::size_t i = 0; i < posted; ++i) {
+          const Code code = completions[i].status().code();
+          EXPECT_TRUE(code == Code::kOk || code == Code::kPeerDead)
+              << completions[i].status().to_string();
+        }
+      });
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
-// Stochastic reduce over every transport, against a reference that is computed alongside.
+// Stochastic reduce over every transport, against a reference that the test computes.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <numeric>
 
 #include "collectives/graph/generators.h"
-#include "collectives/stochastic_reduce.h"
+#include "collectives/stochastic/stochastic_reduce.h"
 #include "tests/support/ranks.h"
 
 namespace dunlin::testing {
@@ -58,7 +58,7 @@ double drift(int rank, std::uint64_t step, std::size_t element) {
                   static_cast<double>(element % 97));
 }
 
-// All ranks' models after `steps` reduces, computed here: P applied to models that drift.
+// All ranks' models after `steps` reduces: the mixing matrix applied to models that drift.
 std::vector<std::vector<double>> reference(const Graph& graph, std::size_t count,
                                            std::uint64_t steps) {
   const MixingMatrix mixing = MixingMatrix::make(graph, Weighting::kUniform).value();
@@ -117,12 +117,12 @@ TEST_P(ReduceTest, SmallLargeAndSingle) {
   run(1, [](Fabric& fabric) { compare_with_reference<double>(fabric, "complete", 10, 2); });
 }
 
-// The weaker modes average what they find. With all ranks in the barrier and puts that are complete
-// when it is reached, BSP over shm finds everything; whatever is found, the weights add up to one.
-TEST_P(ReduceTest, WeakerModesKeepTheWeightsNormalised) {
+// The weaker modes average the models that they find. Whichever they find, the weights add up to
+// one.
+TEST_P(ReduceTest, WeakerModesKeepTheWeightsNormalized) {
 #ifdef __SANITIZE_THREAD__
   if (GetParam() == PeerKind::kThreads)
-    GTEST_SKIP() << "these modes race by design: readers look at slots in the making";
+    GTEST_SKIP() << "these modes race by design: readers read slots that are being written";
 #endif
   for (const SyncMode mode : {SyncMode::kBsp, SyncMode::kAsync}) {
     run(4, [mode](Fabric& fabric) {

@@ -11,7 +11,9 @@
 #include <limits>
 #include <thread>
 
-#include "collectives/straggler_ring.h"
+#include "collectives/straggler/straggler_ring.h"
+#include "collectives/waiting/member_watch.h"
+#include "tests/conformance/shared.h"
 #include "tests/support/ranks.h"
 
 namespace dunlin::testing {
@@ -50,7 +52,7 @@ std::unique_ptr<StragglerRing<T>> make_ring(Fabric& fabric, const StragglerOptio
   return std::move(ring).value();
 }
 
-// Publishes what it has, and compares it with rank 0's.
+// Compares this rank's bytes with those that rank 0 publishes.
 void expect_same_everywhere(Fabric& fabric, const std::string& name,
                             std::span<const std::byte> bytes) {
   if (fabric.rank() == Rank(0)) {
@@ -104,8 +106,8 @@ TEST_P(StragglerTest, SumsOfManySizes) {
   }
 }
 
-// Time-outs that are always too short, and a rank that starts late: all goes by other routes.
-TEST_P(StragglerTest, SumsWhileEverybodySeemsLate) {
+// Timeouts that are always too short, and a rank that starts late: all parts take other routes.
+TEST_P(StragglerTest, SumsWhileAllRanksSeemLate) {
   run(4, [](Fabric& fabric) {
     StragglerOptions options = options_for(fabric, 20'000);
     options.lateness.mode = LatenessMode::kFixed;
@@ -117,18 +119,63 @@ TEST_P(StragglerTest, SumsWhileEverybodySeemsLate) {
   });
 }
 
-// The wait for a rank that starts late ends with a time-out, though nothing comes that would wake
-// a sleeper up, and the part goes on alone.
+// A rank whose predecessor starts late stops waiting for it after a timeout, though nothing arrives
+// that would wake a sleeper, and sends its part alone. The late rank starts after that timeout. The
+// wait here is the test's own, which shows that next_event() tells of the timeout, not that it does
+// so in time.
 TEST_P(StragglerTest, ALateRankIsNotWaitedFor) {
-  run(4, [](Fabric& fabric) {
+  const SharedCount timeouts;
+  run(4, [&timeouts](Fabric& fabric) {
     StragglerOptions options = options_for(fabric, 400);
     options.lateness.mode = LatenessMode::kFixed;
     options.lateness.step = std::chrono::milliseconds(20);
     auto ring = make_ring<double>(fabric, options);
     for (double& value : ring->data()) value = 1;
     sync(fabric, "begin");
-    if (fabric.rank() == Rank(1)) std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    const auto report = ring->all_reduce(std::chrono::seconds(30));
+    if (fabric.rank() == Rank(1)) {
+      EXPECT_TRUE(await_count(timeouts, 1)) << "rank 2 waits for rank 1";
+    }
+    ASSERT_TRUE(ring->start().is_ok());
+    // The wait of all_reduce(), which tells of the first timeout.
+    collective::MemberWatch watch(fabric, options.membership.members);
+    const Status status = watch.wait(
+        [&] {
+          Status outcome = ring->test();
+          if (fabric.rank() == Rank(2) && ring->report().timeouts > 0) timeouts->store(1);
+          return outcome;
+        },
+        [] { return collective::MemberWatch::Awaited(); },
+        std::chrono::seconds(60) * timeout_factor(), [&] { return ring->next_event(); });
+    ASSERT_TRUE(status.is_ok()) << status.to_string();
+    if (fabric.rank() == Rank(2)) {
+      EXPECT_GE(ring->report().timeouts, 1u);
+    }
+    for (const double value : ring->data()) ASSERT_EQ(value, 4);
+    sync(fabric, "end");
+  });
+}
+
+// The same with the wait of all_reduce() itself. Before rank 1 starts, rank 3 can do a step on the
+// chunk whose path starts at rank 1 only with what rank 2 has sent alone; with one slot it does
+// that step at once.
+TEST_P(StragglerTest, AllReduceDoesNotWaitForALateRank) {
+  const SharedCount steps;
+  run(4, [&steps](Fabric& fabric) {
+    StragglerOptions options = options_for(fabric, 400);
+    options.depth = 1;
+    options.lateness.mode = LatenessMode::kFixed;
+    options.lateness.step = std::chrono::milliseconds(20);
+    options.step_time = [&steps](const collective::RingStep& step) {
+      if (step.member == 3 && step.chunk == 1) steps->store(1);
+      return Duration::zero();
+    };
+    auto ring = make_ring<double>(fabric, options);
+    for (double& value : ring->data()) value = 1;
+    sync(fabric, "begin");
+    if (fabric.rank() == Rank(1)) {
+      EXPECT_TRUE(await_count(steps, 1)) << "rank 2 waits for rank 1";
+    }
+    const auto report = ring->all_reduce(std::chrono::seconds(60) * timeout_factor());
     ASSERT_TRUE(report.is_ok()) << report.status().to_string();
     if (fabric.rank() == Rank(2)) {
       EXPECT_GE(report->timeouts, 1u);
@@ -138,8 +185,11 @@ TEST_P(StragglerTest, ALateRankIsNotWaitedFor) {
   });
 }
 
-// A step that begins while its rank sleeps ends on time: not when the sleeper looks up for other
-// reasons, 50 ms later, which 3 x 40 times would be 6 s.
+// A step that begins while its rank sleeps ends on time, not when the sleeper polls for other
+// reasons, which it does every 50 ms: with three steps in each, no all-reduce would then take less
+// than 100 ms. A busy host delays most of them as much, so the ranks go on until each has seen some
+// that were quicker. The vector tells how many of them have. This finds a sleeper that never knows
+// of the end of a step. It doesn't find one that learns of it in a few of 400 rounds only.
 TEST_P(StragglerTest, ASleeperWakesUpForWhatBeganInItsSleep) {
   run(4, [](Fabric& fabric) {
     StragglerOptions options = options_for(fabric, 400);
@@ -147,9 +197,19 @@ TEST_P(StragglerTest, ASleeperWakesUpForWhatBeganInItsSleep) {
     options.step_time = [](const collective::RingStep&) { return std::chrono::milliseconds(2); };
     auto ring = make_ring<double>(fabric, options);
     sync(fabric, "begin");
-    const TimePoint began = fabric.clock().now();
-    for (int i = 0; i < 40; ++i) ASSERT_TRUE(ring->all_reduce(std::chrono::seconds(30)).is_ok());
-    EXPECT_LT(fabric.clock().now() - began, patience() * std::chrono::seconds(3));
+    constexpr int kMostRounds = 400;
+    constexpr int kQuickRounds = 3;
+    int quick = 0;
+    bool is_over = false;
+    for (int round = 0; round < kMostRounds && !is_over; ++round) {
+      std::ranges::fill(ring->data(), quick >= kQuickRounds ? 1.0 : 0.0);
+      const TimePoint began = fabric.clock().now();
+      ASSERT_TRUE(ring->all_reduce(std::chrono::seconds(30) * timeout_factor()).is_ok());
+      // One of many rounds is quick even on a loaded host, so that this limit needs no factor.
+      if (fabric.clock().now() - began < std::chrono::milliseconds(75)) ++quick;
+      is_over = ring->data()[0] == fabric.size();
+    }
+    EXPECT_GE(quick, kQuickRounds);
     sync(fabric, "end");
   });
 }
@@ -185,13 +245,13 @@ TEST(PeerDeath, EndsAStragglerRing) {
             [](Fabric& fabric) {
               auto ring = make_ring<float>(fabric, options_for(fabric, 10'000));
               for (int step = 0; step < 1000; ++step) {
-                // Everybody has spoken to everybody by then.
+                // All ranks have heard from one another by then.
                 if (step == 20 && fabric.rank() == Rank(2)) kill(getpid(), SIGKILL);
                 const auto report = ring->all_reduce(std::chrono::seconds(20));
                 if (report.is_ok()) continue;
                 EXPECT_EQ(report.status().code(), Code::kPeerDead) << report.status().to_string();
                 EXPECT_EQ(report.status().peer(), Rank(2)) << report.status().to_string();
-                // What it sent in its last step may have died with it.
+                // What it sent in its last step may be lost.
                 EXPECT_GE(step, 19);
                 return;
               }

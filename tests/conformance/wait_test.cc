@@ -1,5 +1,5 @@
-// Waiting and seldom progressing, over every transport: who sleeps is woken, who computes is
-// connected to, and who waits for nobody is told so.
+// Waiting, and progressing seldom, over every transport: a sleeping rank is woken, a rank that
+// computes can be connected to, and a wait for a rank that never answers ends at its deadline.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -20,8 +20,10 @@ class WaitTest : public ::testing::TestWithParam<PeerKind> {
   }
 };
 
-// A sleeper wakes when something arrives: the wait is long enough that polling alone could not end
-// it in time, as a sleeping Waiter looks up every 50 ms only.
+// A sleeper wakes when something arrives. A sleeping Waiter polls every 50 ms by itself, so that
+// without being woken no wait would be short. A busy host prolongs many waits, as each has to get a
+// core for two ranks in turn, so that half of them have to be short and no more. This shows that
+// sleepers are woken. It doesn't show a fault that loses less than half of what should wake them.
 TEST_P(WaitTest, ANotificationWakesASleeper) {
   const RunOptions options{
       .kind = GetParam(), .size = 2, .killed = {}, .configure = [](Config& config) {
@@ -31,7 +33,7 @@ TEST_P(WaitTest, ANotificationWakesASleeper) {
     constexpr std::uint64_t kRounds = 200;
     Exposed memory(fabric, "sleep", 64, 1);
     const int peer = 1 - fabric.rank().value();
-    const TimePoint began = fabric.clock().now();
+    std::uint64_t short_waits = 0;
     for (std::uint64_t round = 1; round <= kRounds; ++round) {
       const bool is_first = fabric.rank() == Rank(0);
       for (const bool is_sending : {is_first, !is_first}) {
@@ -41,6 +43,7 @@ TEST_P(WaitTest, ANotificationWakesASleeper) {
                             notification(memory.cell_at(peer, 0), round), nullptr);
                       }).is_ok());
         } else {
+          const TimePoint began = fabric.clock().now();
           const Status status = fabric.wait(
               [&] {
                 return fabric.board().sequence(memory.cell(0)) >= round ? Status::ok()
@@ -51,40 +54,43 @@ TEST_P(WaitTest, ANotificationWakesASleeper) {
               },
               std::chrono::seconds(20));
           ASSERT_TRUE(status.is_ok()) << status.to_string();
+          if (fabric.clock().now() - began < std::chrono::milliseconds(25)) ++short_waits;
         }
       }
     }
-    // Waits that slept their 50 ms out each would take 20 s.
-    EXPECT_LT(to_seconds(fabric.clock().now() - began), 8.0 * patience());
+    EXPECT_GE(short_waits, kRounds / 2);
   });
 }
 
-// Who computes for long between two calls of progress() is connected to all the same.
+// A peer that computes for long between two calls of progress() can be connected to all the same,
+// before it has called it many times.
 TEST_P(WaitTest, APeerThatSeldomProgressesIsConnectedTo) {
   run([](Fabric& fabric) {
     constexpr auto kWork = std::chrono::milliseconds(20);
+    constexpr int kMostTurns = 250;
     const auto cell = fabric.board().allocate(1).value();
     if (fabric.rank() == Rank(1)) {
       ASSERT_TRUE(fabric.bootstrap().publish("works", {}).is_ok());
+      int turns = 0;
       ASSERT_TRUE(progress_until(fabric, [&] {
         std::this_thread::sleep_for(kWork);
+        ++turns;
         return fabric.board().sequence(cell) == 1;
       }));
+      EXPECT_LE(turns, kMostTurns);
       return;
     }
-    ASSERT_TRUE(fabric.bootstrap().lookup("works", patience() * std::chrono::seconds(10)));
-    const TimePoint began = fabric.clock().now();
+    ASSERT_TRUE(fabric.bootstrap().lookup("works", timeout_factor() * std::chrono::seconds(10)));
     auto link = fabric.link(Rank(1));
     ASSERT_TRUE(link) << link.status().to_string();
     Completion done;
     ASSERT_TRUE(
         post(fabric, [&] { return (*link)->data().notify(notification(cell, 1), &done); }).is_ok());
     ASSERT_TRUE(progress_until(fabric, [&] { return done.is_done(); }));
-    EXPECT_LT(to_seconds(fabric.clock().now() - began), 5.0 * patience());
   });
 }
 
-TEST_P(WaitTest, AWaitForNobodyEndsAtItsDeadlineAndSaysSo) {
+TEST_P(WaitTest, AWaitInVainEndsAtItsDeadlineAndSaysSo) {
   run([](Fabric& fabric) {
     const Status status =
         fabric.wait([] { return Status::busy(); },

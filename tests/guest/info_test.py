@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""dunlin-info beside RDMA devices, and what is said where they can't be used. To be run in a guest of tools/softroce.
+"""dunlin-info with RDMA devices, and its messages if they cannot be used. To be run in a guest of tools/softroce.
 
     info_test.py DUNLIN_INFO DUNLIN_RUN DUNLIN_SVM
 """
@@ -58,7 +58,7 @@ class Devices(unittest.TestCase):
             self.assertEqual(device["vendor_id"], "0xffffff")
             self.assertIn("HCA", device["atomics"])
             self.assertIn("not known", device["distance"])  # a device of software
-            # What rdma_rxe of this kernel doesn't have.
+            # rdma_rxe of this kernel does not have these.
             self.assertEqual(device["on_demand_paging"], "none")
             self.assertEqual(device["dma_buf"], "no")
             for limit in ("max_qp", "max_mr", "max_mr_size_bytes", "max_qp_wr", "max_sge", "max_rd_atom"):
@@ -80,7 +80,7 @@ class Devices(unittest.TestCase):
 
     def test_text_has_the_same(self):
         text = subprocess.run([INFO], text=True, capture_output=True, check=True).stdout
-        self.assertRegex(text, r"addresses +ip 10\.77\.0\.1, device rxe0, port 1, gid index 1, proximity on one NUMA node, as far as is known\n")
+        self.assertRegex(text, r"addresses +ip 10\.77\.0\.1, device rxe0, port 1, gid index 1, proximity on one NUMA node, as far as the kernel knows\n")
         self.assertRegex(text, r"gids +index 1, type RoCE v2, gid ::ffff:10\.77\.0\.2, interface v1\n")
         self.assertRegex(text, r"max mr size +16 EiB\n")
 
@@ -128,7 +128,7 @@ class Reasons(unittest.TestCase):
         self.addCleanup(shell, "chmod 666 /dev/infiniband/uverbs1")
         found = report(*NOBODY)
         for reason in (found["rdma"]["reason"], found["transports"]["verbs"]["reason"]):
-            self.assertIn("rxe0 (can't be opened: Permission denied), rxe1 (can't be", reason)
+            self.assertIn("rxe0 (cannot be opened: Permission denied), rxe1 (cannot be", reason)
 
     def test_a_connection_manager_that_may_not_be_used(self):
         shell("chmod 600 /dev/infiniband/rdma_cm")
@@ -153,7 +153,7 @@ class LockedMemory(unittest.TestCase):
             self.assertEqual(found["memory"]["locked_memory_limit"]["size_bytes"], limit << 10)
             verbs = found["transports"]["verbs"]
             self.assertFalse(verbs["works"])
-            self.assertRegex(verbs["reason"], rf"no memory for a connection.* {limit << 10} in all")
+            self.assertRegex(verbs["reason"], rf"cannot register the memory of one connection.* {limit << 10} in all")
             self.expect_remedy(verbs["reason"])
             # UCX itself would not return.
             if ucx := found["transports"].get("ucx"):
@@ -162,7 +162,7 @@ class LockedMemory(unittest.TestCase):
     def test_little_is_warned_of_once(self):
         done = limited(64, INFO, "--json")
         self.assertTrue(json.loads(done.stdout)["transports"]["verbs"]["works"])
-        self.assertEqual(done.stderr.count("a process may lock 64 KiB only"), 1)
+        self.assertEqual(done.stderr.count("a process may lock only 64 KiB"), 1)
         self.expect_remedy(done.stderr)
 
     def test_ucx_works_when_it_is_told_to_leave_the_devices_alone(self):

@@ -3,7 +3,7 @@
 
     softroce_test.py PROGRAM
 
-Skipped (exit code 77) where the program itself says that it can't work. Every boot takes seconds, so one run
+Skipped (exit code 77) if the program itself says that it cannot work. Every boot takes seconds, so one run
 answers as much as it can.
 """
 
@@ -52,7 +52,7 @@ def softroce(*arguments, **settings):
 
 
 def await_end(pid, timeout=10):
-    """Whether the process ended in time. One that nobody waits for any more may stay as a zombie."""
+    """Whether the process ended in time. A process without a parent that waits for it may stay as a zombie."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         try:
@@ -163,26 +163,47 @@ done
             f"1: rxe0 {self.ACTIVE}:0002 4: ACTIVE", f"1: rxe1 {self.ACTIVE}:0102 4: ACTIVE"])
 
 
-class Skipped(unittest.TestCase):
-    def expect_skipped(self, path, reason):
+class NotStarted(unittest.TestCase):
+    """What a host can't have is skipped. What fails although it could work is an error."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        os.symlink(shutil.which("qemu-system-x86_64"), os.path.join(self.folder, "qemu-system-x86_64"))
+
+    def program(self, name, text):
+        path = pathlib.Path(self.folder) / name
+        path.write_text(f"#!/bin/sh\n{text}\n", encoding="ascii")
+        path.chmod(0o755)
+
+    def run_with(self, path):
         with tempfile.TemporaryDirectory() as cache:
-            done = softroce("--cache", cache, "--", "true", PATH=path)
-        self.assertEqual(done.returncode, 77)
+            return softroce("--cache", cache, "--", "true", PATH=path)
+
+    def expect_skipped(self, path, reason):
+        done = self.run_with(path)
+        self.assertEqual(done.returncode, 77, done.stderr)
         self.assertRegex(done.stdout.decode(), rf"\Asoftroce: skipped: .*{reason}.*\n\Z")
 
     def test_without_qemu(self):
         self.expect_skipped("/nowhere", "no program qemu")
 
     def test_without_a_way_to_fetch_the_kernel(self):
-        with tempfile.TemporaryDirectory() as folder:
-            os.symlink(shutil.which("qemu-system-x86_64"), os.path.join(folder, "qemu-system-x86_64"))
-            self.expect_skipped(folder, "no program apt-")
+        self.expect_skipped(self.folder, "no program apt-")
+
+    def test_when_apt_fails(self):
+        self.program("apt-cache", "echo '  Depends: linux-image-6.1.0-amd64'")
+        self.program("apt-get", "echo 'E: no network' >&2; exit 100")
+        done = self.run_with(self.folder)
+        self.assertEqual((done.returncode, done.stdout), (125, b""))
+        self.assertRegex(done.stderr.decode(), r"\Asoftroce: apt-get \w+ \S+: E: no network\n\Z")
 
 
 if __name__ == "__main__":
     PROGRAM = sys.argv.pop(1)
     prepared = softroce("--prepare")
-    if prepared.returncode == 77:
-        sys.stdout.buffer.write(prepared.stdout)
-        sys.exit(77)
-    unittest.main()
+    if prepared.returncode != 0:
+        sys.stdout.buffer.write(prepared.stdout + prepared.stderr)
+        sys.exit(prepared.returncode)
+    unittest.main(verbosity=2)

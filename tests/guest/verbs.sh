@@ -1,17 +1,17 @@
 #!/bin/bash
 # Tests of the verbs transport that need RDMA devices: to be run in a guest of tools/softroce.
 #
-#   verbs.sh BUILD_DIR threads|processes|shallow|faults|gpu|lossy|job|patience|outage|relink|removal|linkdown|two_hosts
+#   verbs.sh BUILD_DIR threads|processes|shallow|faults|gpu|lossy|job|timeouts|outage|relink|removal|linkdown|two_hosts
 #   verbs.sh BUILD_DIR contract_threads|contract_processes
 #   verbs.sh BUILD_DIR rails|rails_perf|rail_down|rails_bandwidth
 #   verbs.sh BUILD_DIR soak [SECONDS [SEED]]
 #   verbs.sh BUILD_DIR several CASE...
 #
-# contract_* leave out of threads and processes what takes long and is the same over any lane. several saves boots;
-# networks are whole again for each case, but the devices' counters go on, so what looks at them (shallow, gpu)
-# stands first. It tells how long each took.
-# removal takes a device away for good, so it comes last.
-# two_hosts needs two guests, those with rails --devices 2. The long soak, for those who look for leaks and rare faults:
+# contract_* are threads and processes without the tests that take long and are the same over any lane. several runs
+# several cases in one boot, and prints the time of each. Networks are repaired before each case, but the devices'
+# counters continue, so the cases that check them (shallow, gpu) come first. removal removes a device for good, so it
+# comes last. two_hosts needs two guests, and the cases with rails need --devices 2. The long soak finds leaks and rare
+# faults:
 #
 #   tools/softroce --timeout 1500 -- $PWD/tests/guest/verbs.sh $PWD/build/check soak 600
 #
@@ -22,17 +22,27 @@ build=$1 case=$2
 conformance=$build/tests/conformance/test_conformance
 run=$build/tools/dunlin-run/dunlin-run
 perf=$build/tools/dunlin-perf/dunlin-perf
-svm=("$build/apps/svm/program/dunlin-svm" --generate --rows 2000 --features 500 --seed 3)
+svm=("$build/apps/dunlin-svm" --generate --rows 2000 --features 500 --seed 3)
 export DUNLIN_TRANSPORTS=verbs
-# Everything is emulated.
-export CONFORMANCE_PATIENCE=${CONFORMANCE_PATIENCE:-3}
+# Timeouts are longer, because everything is emulated.
+export CONFORMANCE_TIMEOUT_FACTOR=${CONFORMANCE_TIMEOUT_FACTOR:-3}
 
 fail() {
   echo "FAILED: $*" >&2
   exit 1
 }
 
-# job LOG OPTION...: trains with 4 workers; the final objective is the last line of standard output.
+# gtest PROGRAM OPTION...: runs a program of GoogleTest, which would also pass if its filter chose nothing: that fails. The
+# output is indented, since the program's report, which tools/check looks for, stays in the guest.
+gtest() {
+  local code
+  "$@" | tee /tmp/gtest | sed -u 's/^/    /'
+  code=${PIPESTATUS[0]}
+  ((code == 0)) || return "$code"
+  grep -Eq '^\[==========\] [1-9][0-9]* tests? .* ran\.' /tmp/gtest || fail "no test ran: $*"
+}
+
+# job LOG OPTION...: trains with 4 workers, and prints the final objective as the last line.
 job() {
   local log=$1
   shift
@@ -43,17 +53,17 @@ job() {
   grep -o 'objective [0-9.]*' "$log" | tail -n 1
 }
 
-# impair NETEM_OPTION...: on both ends of the pair.
+# impair NETEM_OPTION...: impairs both ends of the pair.
 impair() {
   for interface in v0 v1; do tc qdisc add dev $interface root netem "$@" || fail "tc netem"; done
 }
 
-# mend_networks: nothing is impaired any more.
+# mend_networks: removes all impairments.
 mend_networks() {
   for interface in v0 v1; do tc qdisc delete dev $interface root 2>/dev/null; done
 }
 
-# Three outages in a training run, by the functions break_link and mend_link: it ends as without them.
+# Makes three outages in a training run, by the functions break_link and mend_link. The result must be the same.
 go_on_after_outages() {
   local over_shm over_verbs
   over_shm=$(DUNLIN_TRANSPORTS=shm job /tmp/shm --epochs 400)
@@ -75,11 +85,11 @@ go_on_after_outages() {
   grep -q 'is back after' /tmp/verbs || fail "no connection was lost"
 }
 
-# objects: what of RDMA is in use, by device; `ctx`, one per process that has opened it, stays as long as that.
+# objects: prints the RDMA objects in use, by device. There is one `ctx` per process that has opened the device.
 objects() { rdma resource show | sed 's/ ctx [0-9]*//'; }
 
-# check_nothing_left FILE: all devices that FILE (of `rdma resource show`) tells of are as they were then, and no
-# rank is left.
+# check_nothing_left FILE: checks that all devices in FILE (an output of `rdma resource show`) are as they were then, and
+# that no rank is left.
 check_nothing_left() {
   local tries=20
   until [[ $(rdma resource show) == "$(<"$1")" ]]; do
@@ -92,7 +102,7 @@ check_nothing_left() {
   ! grep -lsE '[d]unlin-svm|soak/[s]oak' /proc/[0-9]*/cmdline >&2 || fail "these processes are left"
 }
 
-# check_receivers_were_ready: flow control has kept all receive queues from running dry.
+# check_receivers_were_ready: checks that flow control has kept all receive queues from running dry.
 check_receivers_were_ready() {
   local counters found
   counters=$(cd /sys/class/infiniband && grep . rxe*/ports/1/hw_counters/*rnr*) || fail "no counters of the devices"
@@ -100,11 +110,11 @@ check_receivers_were_ready() {
   echo "no receiver was ever not ready, by" $(wc -l <<<"$counters") "counters"
 }
 
-# expect_reports LOG SECONDS: the job, process $job, ends by itself within SECONDS, with an error, and each rank
-# tells which rank or device is to blame.
+# expect_reports LOG SECONDS: checks that the job, process $job, ends by itself with an error within SECONDS, and that
+# each rank names the rank or device that caused it.
 expect_reports() {
   local log=$1 limit=$2 began=$SECONDS code=0 rank
-  # Whatever hangs is ended, and then found out by its exit code.
+  # A job that hangs is killed; its exit code then shows that.
   (sleep "$limit" && kill -KILL "$job") 2>/dev/null &
   local watch=$!
   wait "$job" || code=$?
@@ -118,11 +128,11 @@ expect_reports() {
   done
 }
 
-# start_job LOG OPTION...: as job(), in the background, as process $job; returns when it is well under way.
+# start_job LOG OPTION...: like job(), but in the background as process $job. Returns when the training has begun.
 start_job() {
   local log=$1
   shift
-  # The ranks get the time to notice by themselves that something is wrong.
+  # The ranks get time to detect the failure by themselves.
   "$run" -n 4 --grace 15 "${svm[@]}" --eval-every 20 "$@" >"$log" 2>&1 &
   job=$!
   until [[ $(grep -c 'objective [0-9]' "$log") -ge 3 ]]; do
@@ -134,20 +144,20 @@ start_job() {
   done
 }
 
-# renew_devices: as an administrator gets devices to work again whose link was down under traffic.
+# renew_devices: makes devices work again whose link was down under traffic, as an administrator would.
 renew_devices() {
   local device
   for device in 0 1; do
     rdma link delete rxe$device && rdma link add rxe$device type rxe netdev v$device || fail "renewing rxe$device"
-    # The IPv4 address.
+    # Waits for the GID of the IPv4 address.
     until grep -q ffff /sys/class/infiniband/rxe$device/ports/1/gids/1; do sleep 0.2; done
   done
 }
 
-# sent INTERFACE: bytes so far.
+# sent INTERFACE: prints the bytes sent so far.
 sent() { cat "/sys/class/net/$1/statistics/tx_bytes"; }
 
-# check_both_rails_carry COMMAND...: runs it, and then both networks have carried something, by both ends.
+# check_both_rails_carry COMMAND...: runs the command, and checks that both ends have sent over both networks.
 check_both_rails_carry() {
   local before=() interface number=0
   for interface in v0 v1 v2 v3; do before+=("$(sent $interface)"); done
@@ -158,8 +168,8 @@ check_both_rails_carry() {
   done
 }
 
-# start_stream LOG REPETITIONS: puts with notifications between two ranks, each over two rails, in the background as
-# process $job; returns when it is under way.
+# start_stream LOG REPETITIONS: starts puts with notifications between two ranks, each over two rails, in the background
+# as process $job. Returns when the stream has begun.
 start_stream() {
   local before
   before=$(sent v2)
@@ -175,8 +185,8 @@ start_stream() {
   done
 }
 
-# Sums and averages of many sizes, types and graphs, the tuner and the group generator: they see no more of a transport
-# than the lanes, channels, windows and notifications that the other tests try. Of each kind of call, some stay.
+# Leaves out sums and averages of many sizes, types and graphs, the tuner and the group generator. They use no more of a
+# transport than the lanes, channels, windows and notifications that the other tests cover. Some of each kind of call stay.
 not_the_contract='*CollectiveAccuracy.*:*Collectives.EveryAlgorithm*:*Collectives.TypesAndOperations*'
 not_the_contract+=':CollectiveTuning.*'
 not_the_contract+=':*GroupAverageTest.EverySource*:*GroupAverageTest.ASlowWorker*:*PartialTest.LongModels*:*PartialTest.RandomGroups*'
@@ -185,10 +195,10 @@ not_the_contract+=':*StragglerTest.Sums*:*ReduceTest.SmallLargeAndSingle*:*Hiera
 not_the_contract+=':*HierarchicalTest.ManyAtOnce*'
 
 case $case in
-  contract_threads) exec "$conformance" --gtest_filter="*/threads-$not_the_contract" ;;
-  # Letters find one fabric of a process only, and the test of parting makes two.
+  contract_threads) gtest "$conformance" --gtest_filter="*/threads-$not_the_contract" ;;
+  # Bootstrap messages reach only one fabric of a process, and the parting test makes two.
   contract_processes)
-    DUNLIN_VERBS_CONNECT=bootstrap exec "$conformance" --gtest_filter="-*/threads:*PartingTest*:$not_the_contract"
+    DUNLIN_VERBS_CONNECT=bootstrap gtest "$conformance" --gtest_filter="-*/threads:*PartingTest*:$not_the_contract"
     ;;
   several)
     failed=() times=()
@@ -203,28 +213,28 @@ case $case in
     echo "took: ${all:2}"
     ((${#failed[@]} == 0)) || fail "${failed[*]}"
     ;;
-  # librdmacm's state doesn't survive a fork: threads and processes in processes of their own.
-  threads) exec "$conformance" --gtest_filter='*/threads' ;;
+  # librdmacm's state does not survive a fork, so threads and processes run in separate processes.
+  threads) gtest "$conformance" --gtest_filter='*/threads' ;;
   # Threads connect through the connection manager, processes through the bootstrap.
-  processes) DUNLIN_VERBS_CONNECT=bootstrap exec "$conformance" --gtest_filter='-*/threads:*PartingTest*' ;;
+  processes) DUNLIN_VERBS_CONNECT=bootstrap gtest "$conformance" --gtest_filter='-*/threads:*PartingTest*' ;;
   shallow)
-    DUNLIN_VERBS_QUEUE_DEPTH=2 "$conformance" --gtest_filter='*LaneTest*/threads:*AccessTest*/threads:*ChannelTest*/threads' ||
+    DUNLIN_VERBS_QUEUE_DEPTH=2 gtest "$conformance" --gtest_filter='*LaneTest*/threads:*AccessTest*/threads:*ChannelTest*/threads' ||
       fail "with queues of depth 2"
     check_receivers_were_ready
     ;;
   # Every put is striped. Threads connect through the connection manager, processes through the bootstrap.
   rails)
     export DUNLIN_VERBS_RAILS=2 DUNLIN_VERBS_STRIPE_ABOVE=0
-    lanes() { "$conformance" --gtest_filter="*LaneTest*/$1:*AccessTest*/$1:*ChannelTest*/$1"; }
+    lanes() { gtest "$conformance" --gtest_filter="*LaneTest*/$1:*AccessTest*/$1:*ChannelTest*/$1"; }
     check_both_rails_carry lanes threads
     DUNLIN_VERBS_CONNECT=bootstrap lanes processes || fail "through the bootstrap"
     for depth in 2 3; do  # 3: not a power of two, which the ring of operations is
       DUNLIN_VERBS_QUEUE_DEPTH=$depth lanes threads || fail "with queues of depth $depth"
     done
-    # On one port: a forged description has a wrong key for all rails then. Short messages stand beside stripes.
+    # On one port, so that a forged descriptor has a wrong key for all rails. Short messages mix with stripes.
     unset DUNLIN_VERBS_RAILS
-    DUNLIN_VERBS_DEVICE=rxe0 DUNLIN_VERBS_QP_COUNT=2 DUNLIN_VERBS_STRIPE_ABOVE=32 "$build/tests/transports/test_verbs_fault" ||
-      fail "refused stripes"
+    DUNLIN_VERBS_DEVICE=rxe0 DUNLIN_VERBS_QP_COUNT=2 DUNLIN_VERBS_STRIPE_ABOVE=32 \
+      gtest "$build/tests/transports/test_verbs_fault" || fail "refused stripes"
     check_receivers_were_ready
     ;;
   rails_perf)
@@ -234,12 +244,12 @@ case $case in
     check_both_rails_carry two put-notify --size 100000,1M --iterations 40
     unset DUNLIN_VERBS_RAILS
     DUNLIN_VERBS_DEVICE=rxe0 two put --size 64K,1M --iterations 40 --qp-count 4 || fail "four queue pairs of a port"
-    # One end has two rails, the other one: they agree on one, with two queue pairs.
+    # One end has two ports and the other one. They agree on one port, with two queue pairs.
     "$run" -n 2 bash -c 'DUNLIN_VERBS_RAILS=$((1 + DUNLIN_RANK)) exec "$@"' bash "$perf" put --size 1M --iterations 20 \
       --qp-count 2 --bidirectional --check || fail "a different number of rails"
     ;;
   rail_down)
-    export DUNLIN_DEADLINE=60000
+    export DUNLIN_DEADLINE=60s
     start_stream /tmp/stream 150
     ip link set v2 down || fail "ip link set v2 down"
     sleep 4
@@ -247,8 +257,8 @@ case $case in
     wait $job || { cat /tmp/stream >&2; fail "the stream did not survive an outage of one rail"; }
     grep -E 'lost the|is back after|256' /tmp/stream
     grep -Eq 'the rail 2 connection to rank [01] is back after' /tmp/stream || fail "rail 2 was not lost"
-    # And for good.
-    export DUNLIN_DEADLINE=15000
+    # Now the link stays down.
+    export DUNLIN_DEADLINE=15s
     start_stream /tmp/stream 100000
     ip link set v2 down || fail "ip link set v2 down"
     code=0 began=$SECONDS
@@ -259,9 +269,9 @@ case $case in
     grep -E 'lost the|error|dunlin-perf:|dunlin-run:' /tmp/stream
     echo "the stream ended with $code after $((SECONDS - began)) s"
     [[ $code == 1 ]] || fail "the stream ended with $code, and not by itself with 1"
-    grep -q 'lost the rail 2 connection to rank' /tmp/stream || fail "nobody tells which rail was lost"
+    grep -q 'lost the rail 2 connection to rank' /tmp/stream || fail "no rank names the rail that was lost"
     ;;
-  # Not a test: the figures in bench/README.md.
+  # This is not a test, but measures the figures in bench/README.md.
   rails_bandwidth)
     two() { echo "$1:" && shift && env "$@" "$run" -n 2 "$perf" put --size 64K,1M --duration 3 --no-check || fail "$*"; }
     for _ in 1 2; do
@@ -270,20 +280,20 @@ case $case in
       two "2 rails" DUNLIN_VERBS_RAILS=2
     done
     ;;
-  faults) exec "$build/tests/transports/test_verbs_fault" ;;
+  faults) gtest "$build/tests/transports/test_verbs_fault" ;;
   gpu)
-    "$build/tests/transports/test_verbs_gpu" || fail "with GPU memory"
-    # The landing notes and the notifications behind them share mailboxes of two places.
-    DUNLIN_VERBS_QUEUE_DEPTH=2 "$build/tests/transports/test_verbs_gpu" || fail "with GPU memory and queues of depth 2"
+    gtest "$build/tests/transports/test_verbs_gpu" || fail "with GPU memory"
+    # The landing notes and the notifications behind them share mailboxes of two slots.
+    DUNLIN_VERBS_QUEUE_DEPTH=2 gtest "$build/tests/transports/test_verbs_gpu" || fail "with GPU memory and queues of depth 2"
     check_receivers_were_ready
     impair loss 1% delay 200us reorder 25% 50%
-    CONFORMANCE_PATIENCE=10 "$build/tests/transports/test_verbs_gpu" --gtest_filter='*ManyPuts*:*Flush*' ||
+    CONFORMANCE_TIMEOUT_FACTOR=10 gtest "$build/tests/transports/test_verbs_gpu" --gtest_filter='*ManyPuts*:*Flush*' ||
       fail "with GPU memory, loss and reordering"
     ;;
   lossy)
     impair loss 1% delay 200us reorder 25% 50%
-    export CONFORMANCE_PATIENCE=10
-    "$conformance" --gtest_filter='*LaneTest*/processes:*AccessTest*/processes:*ChannelTest*/processes' || fail "with loss and reordering"
+    export CONFORMANCE_TIMEOUT_FACTOR=10
+    gtest "$conformance" --gtest_filter='*LaneTest*/processes:*AccessTest*/processes:*ChannelTest*/processes' || fail "with loss and reordering"
     tc -s qdisc show dev v0 | grep -Eq 'dropped [1-9]' || fail "nothing was lost on the way"
     ;;
   job)
@@ -292,8 +302,8 @@ case $case in
     echo "shm: $over_shm, verbs: $over_verbs"
     [[ -n $over_shm && $over_shm == "$over_verbs" ]] || fail "not the same"
     ;;
-  patience)
-    # Nothing passes for 3 s. By default that costs the connections; devices that wait longer for an answer sit it out.
+  timeouts)
+    # No packet passes for 3 s. By default the connections break; devices with a longer timeout keep them.
     export DUNLIN_LOG_LEVEL=info DUNLIN_VERBS_TIMEOUT DUNLIN_VERBS_RETRY_COUNT
     while read -r DUNLIN_VERBS_TIMEOUT DUNLIN_VERBS_RETRY_COUNT loses; do
       start_job /tmp/verbs --epochs 400 --deadline 60
@@ -308,7 +318,7 @@ case $case in
     done <<<$'14 6 yes\n18 6 no\n18 0 yes'
     ;;
   outage)
-    # Nothing passes for longer than the devices try by themselves. (A link that is down would also break
+    # No packet passes for longer than the devices retry. (A link that is down would also break
     # rdma_rxe's own queue pair of the connection manager, for good.)
     break_link() { impair loss 100%; }
     mend_link() { mend_networks; }
@@ -324,11 +334,11 @@ case $case in
   removal)
     rdma resource show | grep -v rxe0 >/tmp/before
     start_job /tmp/verbs --epochs 1000000 --deadline 10
-    # Comes back when the last process has let go of the device.
+    # Returns when the last process has closed the device.
     rdma link delete rxe0 &
     deleting=$!
     expect_reports /tmp/verbs 25
-    grep -q 'device rxe0 was removed' /tmp/verbs || fail "nobody tells which device was removed"
+    grep -q 'device rxe0 was removed' /tmp/verbs || fail "no rank names the device that was removed"
     wait $deleting || fail "the device could not be removed"
     check_nothing_left /tmp/before
     ;;
@@ -352,13 +362,13 @@ case $case in
   soak)
     rdma resource show >/tmp/before
     objects >/tmp/idle
-    "$run" -n 4 "$build/tests/guest/soak/soak" --seconds "${3:-15}" --seed "${4:-1}" --cycle 3 --rounds 3 --patience 120 \
+    "$run" -n 4 "$build/tests/guest/soak/soak" --seconds "${3:-15}" --seed "${4:-1}" --cycle 3 --rounds 3 --timeout 120 \
       --between "$(declare -f objects); objects | diff /tmp/idle -" || fail "the soak"
     check_nothing_left /tmp/before
     check_receivers_were_ready
     ;;
   two_hosts)
-    # Two ranks on each; shm within a host, verbs between them.
+    # There are two ranks on each host, with shm within a host and verbs between hosts.
     export DUNLIN_TRANSPORTS=shm,verbs DUNLIN_HOST_ID=$SOFTROCE_HOST DUNLIN_JOB_SECRET="a secret of this test"
     first=$SOFTROCE_ADDRESS
     [[ $SOFTROCE_HOST == 0 ]] || first=$SOFTROCE_PEER_ADDRESS

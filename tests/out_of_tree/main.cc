@@ -1,125 +1,65 @@
-// A program outside Dunlin's tree, built against the installed library only. Two ranks, both played
-// by this thread, send each other a vector over a channel, average what they get with their own,
-// and check the result.
-#include <collectives/graph/generators.h>
-#include <collectives/graph/mixing.h>
-#include <collectives/graph/spectral.h>
-#include <collectives/kernels/average.h>
-#include <runtime/bootstrap/bootstrap.h>
-#include <transports/channel/queue.h>
-#include <transports/channel/slot_exchange.h>
-#include <transports/fabric.h>
+// A program outside Dunlin's tree, built against the installed library only: each rank sends its
+// number around a ring of queues, averages a model along a graph, and checks an all-reduce.
+#include <dunlin/communicator.h>
+#include <dunlin/queue.h>
+#include <dunlin/stochastic_reduce.h>
+#include <dunlin/version.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdio>
-#include <memory>
-#include <vector>
-
-namespace {
 
 using dunlin::Rank;
-using dunlin::Result;
 using dunlin::Status;
-namespace collective = dunlin::collective;
-namespace transport = dunlin::transport;
 
-constexpr std::size_t kCount = 1000;
-constexpr std::size_t kBytes = kCount * sizeof(float);
-constexpr dunlin::Duration kPatience = std::chrono::seconds(10);
+static constexpr auto kTimeout = std::chrono::seconds(30);
 
-// One rank, from its bootstrap up to its queues. What is declared later goes first.
-struct Node {
-  std::unique_ptr<dunlin::Bootstrap> bootstrap;
-  std::unique_ptr<transport::Fabric> fabric;
-  std::unique_ptr<transport::LocalRegion> memory;
-  std::unique_ptr<transport::SlotExchange> exchange;
-
-  std::span<float> vector() const { return {reinterpret_cast<float*>(memory->data()), kCount}; }
-};
-
-Result<std::unique_ptr<Node>> prepare(dunlin::InProcessJob& job, int rank,
-                                      const dunlin::Config& config, const dunlin::Clock& clock) {
-  auto node = std::make_unique<Node>();
-  node->bootstrap = job.bootstrap(Rank(rank));
-  DUNLIN_ASSIGN(node->fabric, transport::Fabric::create(*node->bootstrap, config, clock));
-  DUNLIN_ASSIGN(node->memory, node->fabric->allocate(kBytes));
-  for (float& value : node->vector()) value = static_cast<float>(rank);
-  const std::vector<Rank> other = {Rank(1 - rank)};
-  DUNLIN_ASSIGN(
-      node->exchange,
-      transport::SlotExchange::prepare(
-          *node->fabric, {.name = "vector", .in = other, .out = other, .slot_bytes = kBytes}));
-  return node;
+static Status wrong(const char* what) {
+  return {dunlin::Code::kInternal, what};
 }
 
-Status send(Node& node, transport::SendQueue& queue) {
-  DUNLIN_ASSIGN(const auto payload, node.memory->slice(0, kBytes));
-  transport::Completion sent;
-  DUNLIN_TRY(queue.try_send(payload, /*tag=*/1, &sent));
-  return node.fabric->wait(
-      [&] { return sent.is_done() ? sent.status() : Status::busy(); },
-      [&] {
-        return std::vector<transport::Awaited>{{queue.peer(), "the vector's completion"}};
-      },
-      kPatience);
+static Status send_around(dunlin::Job& job) {
+  const int rank = job.rank().value();
+  const Rank next((rank + 1) % job.size());
+  const Rank former((rank + job.size() - 1) % job.size());
+  dunlin::QueueOptions options{.name = "ring", .in = {former}, .out = {next}, .slot_bytes = 64};
+  DUNLIN_ASSIGN(auto queues, dunlin::Queues::create(job, options));
+  DUNLIN_TRY(queues.try_send_inline(next, std::as_bytes(std::span(&rank, 1)), 0));
+  DUNLIN_ASSIGN(const dunlin::Message message, queues.receive(former, kTimeout));
+  const bool is_right = *reinterpret_cast<const int*>(message.data.data()) == former.value();
+  DUNLIN_TRY(queues.release(former));
+  DUNLIN_TRY(job.barrier());
+  return is_right ? Status::ok() : wrong("another rank's number came");
 }
 
-Status receive_and_average(Node& node, transport::ReceiveQueue& queue) {
-  std::optional<transport::Message> message;
-  DUNLIN_TRY(
-      node.fabric->wait([&] { return (message = queue.poll()) ? Status::ok() : Status::busy(); },
-                        [&] {
-                          return std::vector<transport::Awaited>{{queue.peer(), "its vector"}};
-                        },
-                        kPatience));
-  const float* const inputs[] = {reinterpret_cast<const float*>(message->data.data())};
-  const float weights[] = {0.5F};
-  collective::weighted_average(node.vector(), 0.5F, inputs, weights);
-  return queue.release();
+static Status average_model(dunlin::Job& job) {
+  DUNLIN_ASSIGN(const auto graph, dunlin::make_graph("complete", job.size()));
+  dunlin::ReduceOptions options{.count = 1000};
+  DUNLIN_ASSIGN(options.neighborhood, dunlin::neighborhood_of(graph, dunlin::Weighting::kUniform,
+                                                              job.members().ranks, job.rank()));
+  DUNLIN_ASSIGN(auto reduce, dunlin::StochasticReduce<float>::create(job, options));
+  std::ranges::fill(reduce.model(), static_cast<float>(job.rank().value()));
+  DUNLIN_TRY(reduce.reduce(kTimeout).status());
+  DUNLIN_TRY(job.barrier());
+  const float average = static_cast<float>(job.size() - 1) / 2;
+  return std::abs(reduce.model()[999] - average) < 1e-6F ? Status::ok() : wrong("not the average");
 }
 
-Status exchange_vectors() {
-  DUNLIN_ASSIGN(const auto config, dunlin::Config::from_environment());
-  const dunlin::SteadyClock clock;
-  dunlin::InProcessJob job(2);
-  DUNLIN_ASSIGN(const auto first, prepare(job, 0, config, clock));
-  DUNLIN_ASSIGN(const auto second, prepare(job, 1, config, clock));
-  std::vector<transport::SendQueue> senders;
-  std::vector<transport::ReceiveQueue> receivers;
-  const std::vector<Node*> nodes = {first.get(), second.get()};
-  for (Node* node : nodes) {
-    DUNLIN_TRY(node->exchange->connect());
-    senders.emplace_back(*node->exchange, node->exchange->out()[0]);
-    receivers.emplace_back(*node->exchange, node->exchange->in()[0]);
-  }
-  for (std::size_t i = 0; i < 2; ++i) DUNLIN_TRY(send(*nodes[i], senders[i]));
-  for (std::size_t i = 0; i < 2; ++i) DUNLIN_TRY(receive_and_average(*nodes[i], receivers[i]));
-  for (const Node* node : nodes) {
-    for (const float value : node->vector()) {
-      if (value != 0.5F)
-        return {dunlin::Code::kInternal, "a wrong average: " + std::to_string(value)};
-    }
-  }
-  std::printf("2 ranks averaged %zu numbers over %s\n", kCount,
-              std::string(first->fabric->transport_of(Rank(1))).c_str());
-  return Status::ok();
+static Status run() {
+  DUNLIN_ASSIGN(auto job, dunlin::Job::join());
+  DUNLIN_TRY(send_around(job));
+  DUNLIN_TRY(average_model(job));
+  DUNLIN_ASSIGN(auto world, dunlin::Communicator::create(job));
+  double ones[] = {1, 1};
+  DUNLIN_TRY(world.all_reduce(std::span<double>(ones), dunlin::ReduceOp::kSum));
+  if (ones[1] != job.size()) return wrong("not the number of ranks");
+  if (world.rank() == 0) std::printf("C++: Dunlin %s, %g ranks\n", dunlin::version(), ones[0]);
+  return job.leave();
 }
-
-Status print_spectral_gap() {
-  DUNLIN_ASSIGN(const auto graph, collective::make_graph("root-expander", 25));
-  DUNLIN_ASSIGN(const auto weights,
-                collective::MixingMatrix::make(graph, collective::Weighting::kUniform));
-  DUNLIN_ASSIGN(const auto spectrum, collective::spectrum(weights));
-  std::printf("root expander of 25: spectral gap %.3f\n", spectrum.gap);
-  return Status::ok();
-}
-
-}  // namespace
 
 int main() {
-  for (const Status& status : {print_spectral_gap(), exchange_vectors()}) {
-    if (status.is_ok()) continue;
-    std::fprintf(stderr, "out_of_tree: %s\n", status.to_string().c_str());
-    return 1;
-  }
-  return 0;
+  const Status status = run();
+  if (!status) std::fprintf(stderr, "%s\n", status.to_string().c_str());
+  return status ? 0 : 1;
 }

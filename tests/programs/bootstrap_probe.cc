@@ -1,11 +1,11 @@
-// A small job for the process tests: joins as its launcher says and plays one scenario. Prints what
-// it sees, one fact per line; exits with 0 when everything went as the scenario says.
+// A rank for process tests of the bootstrap. It joins the job of its launcher, runs one scenario,
+// and prints its observations, one per line. It exits with 0 when the scenario went as described.
 //
-//   meet               everybody publishes, looks everybody up, meets in a barrier
-//   kill RANK          RANK kills itself with SIGKILL; the others report it and how long that took
+//   meet               each rank publishes a value, looks up all values, and calls a barrier
+//   kill RANK          RANK kills itself with SIGKILL; the others report its death and the delay
 //   stop RANK          RANK stops itself; the others see it stalled, wake it, and see it alive
-//   reform FIRST NEXT  FIRST dies, NEXT dies instead of agreeing on the survivors; the rest agrees
-//   leave RANK         RANK says good-bye and ends; the others see it left, not dead
+//   reform FIRST NEXT  FIRST dies, NEXT dies before it calls reform(); the others agree
+//   leave RANK         RANK leaves the job; the others see that it has left and is not dead
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -21,9 +21,9 @@
 namespace dunlin {
 namespace {
 
-constexpr Duration kPatience = std::chrono::seconds(20);
+constexpr Duration kTimeout = std::chrono::seconds(20);
 
-// Prints and ends the process: a probe that is lost has nothing to clean up.
+// On a failure, prints it and ends the process, which has nothing to clean up.
 void require(const Status& status) {
   if (status.is_ok()) return;
   fmt::print("failed: {}\n", status.to_string());
@@ -41,11 +41,11 @@ void publish_number(Bootstrap& bootstrap, const std::string& key, std::int64_t n
 }
 
 std::int64_t lookup_number(Bootstrap& bootstrap, const std::string& key) {
-  const Bytes value = require(bootstrap.lookup(key, kPatience));
+  const Bytes value = require(bootstrap.lookup(key, kTimeout));
   return ByteReader(value).number<std::int64_t>();
 }
 
-// Everybody learns everybody's process id, as a shared-memory transport would tell it.
+// Tells all ranks the process ids of all ranks, as the shared-memory transport does.
 void exchange_pids(Bootstrap& bootstrap) {
   const auto key = [](int rank) { return "pid/" + std::to_string(rank); };
   publish_number(bootstrap, key(bootstrap.rank().value()), getpid());
@@ -53,12 +53,12 @@ void exchange_pids(Bootstrap& bootstrap) {
     bootstrap.peers().set_local_pid(Rank(rank),
                                     static_cast<pid_t>(lookup_number(bootstrap, key(rank))));
   }
-  require(bootstrap.barrier("pids are known", kPatience));
+  require(bootstrap.barrier("pids are known", kTimeout));
 }
 
 void await_state(Bootstrap& bootstrap, Rank rank, PeerState state) {
   const SteadyClock clock;
-  const TimePoint deadline = clock.now() + kPatience;
+  const TimePoint deadline = clock.now() + kTimeout;
   while (bootstrap.peers().state(rank) != state) {
     if (clock.now() > deadline) {
       require(Status(Code::kDeadlineExceeded,
@@ -81,7 +81,7 @@ void meet(Bootstrap& bootstrap) {
   for (int rank = 0; rank < job.size; ++rank) {
     sum += lookup_number(bootstrap, fmt::format("number/{}", rank));
   }
-  require(bootstrap.barrier("met", kPatience));
+  require(bootstrap.barrier("met", kTimeout));
   fmt::print("rank {} of {} local {} of {} by {}: sum {}\n", job.rank.value(), job.size,
              job.local_rank, job.local_size, job.launcher, sum);
 }
@@ -95,28 +95,28 @@ void kill_one(Bootstrap& bootstrap, Rank victim) {
   const std::int64_t killed_at = lookup_number(bootstrap, "killed at");
   await_state(bootstrap, victim, PeerState::kDead);
   fmt::print("noticed after {} us: {}\n", now_us() - killed_at, bootstrap.peers().describe(victim));
-  const Status barrier = bootstrap.barrier("after", kPatience);
+  const Status barrier = bootstrap.barrier("after", kTimeout);
   fmt::print("barrier: {}\n", barrier.to_string());
 }
 
-void stop_one(Bootstrap& bootstrap, Rank sleeper) {
+void stop_one(Bootstrap& bootstrap, Rank stopped) {
   exchange_pids(bootstrap);
-  if (bootstrap.rank() == sleeper) {
+  if (bootstrap.rank() == stopped) {
     std::raise(SIGSTOP);
   } else {
-    await_state(bootstrap, sleeper, PeerState::kStalled);
-    fmt::print("{}; {}\n", bootstrap.peers().describe(sleeper),
-               bootstrap.peers().diagnose(sleeper));
-    // The sleeper is woken when all have seen it.
+    await_state(bootstrap, stopped, PeerState::kStalled);
+    fmt::print("{}; {}\n", bootstrap.peers().describe(stopped),
+               bootstrap.peers().diagnose(stopped));
+    // The stopped rank is woken when all others have seen that it is stalled.
     publish_number(bootstrap, fmt::format("seen/{}", bootstrap.rank().value()), 1);
     for (int rank = 0; rank < bootstrap.size(); ++rank) {
-      if (Rank(rank) != sleeper) lookup_number(bootstrap, fmt::format("seen/{}", rank));
+      if (Rank(rank) != stopped) lookup_number(bootstrap, fmt::format("seen/{}", rank));
     }
-    kill(bootstrap.peers().local_pid(sleeper), SIGCONT);
-    await_state(bootstrap, sleeper, PeerState::kAlive);
-    fmt::print("{}\n", bootstrap.peers().describe(sleeper));
+    kill(bootstrap.peers().local_pid(stopped), SIGCONT);
+    await_state(bootstrap, stopped, PeerState::kAlive);
+    fmt::print("{}\n", bootstrap.peers().describe(stopped));
   }
-  require(bootstrap.barrier("all awake", kPatience));
+  require(bootstrap.barrier("all awake", kTimeout));
 }
 
 void reform(Bootstrap& bootstrap, Rank first, Rank next) {
@@ -124,10 +124,10 @@ void reform(Bootstrap& bootstrap, Rank first, Rank next) {
   if (bootstrap.rank() == first) std::raise(SIGKILL);
   await_state(bootstrap, first, PeerState::kDead);
   if (bootstrap.rank() == next) std::raise(SIGKILL);
-  const Membership membership = require(bootstrap.reform(kPatience));
+  const Membership membership = require(bootstrap.reform(kTimeout));
   std::vector<int> members;
   for (const Rank rank : membership.members) members.push_back(rank.value());
-  require(bootstrap.barrier("survivors", kPatience));
+  require(bootstrap.barrier("survivors", kTimeout));
   fmt::print("epoch {} members {}\n", membership.epoch, fmt::join(members, ","));
 }
 
@@ -136,7 +136,7 @@ void leave_one(Bootstrap& bootstrap, Rank leaver) {
   if (bootstrap.rank() == leaver) return;
   await_state(bootstrap, leaver, PeerState::kLeft);
   fmt::print("{}\n", bootstrap.peers().describe(leaver));
-  require(bootstrap.barrier("without the leaver", kPatience));
+  require(bootstrap.barrier("without the rank that left", kTimeout));
 }
 
 int run(int argc, char** argv) {

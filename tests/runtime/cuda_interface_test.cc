@@ -1,5 +1,5 @@
-// What runtime/gpu/cuda_interface.h repeats of cuda.h is what cuda.h says. Nothing of it is run: it
-// is built where the toolkit is.
+// Checks at compile time that runtime/gpu/cuda_interface.h agrees with cuda.h. It is built when the
+// CUDA toolkit is installed.
 #include <cuda.h>
 
 #include <type_traits>
@@ -10,7 +10,7 @@ namespace {
 
 namespace ours = dunlin::cuda;
 
-// The same in the binary interface: numbers of one size, and pointers, are interchangeable.
+// Whether two types are the same in the binary interface: integers of one size, or two pointers.
 template <typename Ours, typename Theirs>
 constexpr bool kIsSame =
     sizeof(Ours) == sizeof(Theirs) && std::is_pointer_v<Ours> == std::is_pointer_v<Theirs>;
@@ -30,7 +30,8 @@ struct SameFunction<Ours (*)(OurArguments...), Theirs(TheirArguments...)> {
 
 #define SAME_FUNCTION(name) \
   static_assert(SameFunction<decltype(ours::Functions::name), decltype(::name)>::value)
-// cuda.h maps a function's name to that of its newest version: those with a suffix are exported so.
+// cuda.h maps the name of a function to the exported name of its newest version, which has a
+// suffix.
 SAME_FUNCTION(cuInit);
 SAME_FUNCTION(cuGetErrorName);
 SAME_FUNCTION(cuGetErrorString);

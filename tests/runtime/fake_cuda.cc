@@ -1,6 +1,6 @@
-// A library in libcuda.so.1's place, over the host's memory: enough of the driver API for
-// runtime/gpu/cuda_driver.cc, and as strict as the real one about contexts and alignment. With
-// FAKE_CUDA_IS_OLD it has none of the functions that older drivers lack. One thread.
+// A replacement for libcuda.so.1 over host memory. It has the functions that
+// runtime/gpu/cuda_driver.cc uses, and is as strict as the real library about contexts and
+// alignment. With FAKE_CUDA_IS_OLD, it lacks the functions that older drivers lack. One thread.
 #include "tests/runtime/fake_cuda.h"
 
 #include <sys/mman.h>

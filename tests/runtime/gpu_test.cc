@@ -1,5 +1,4 @@
-// The CUDA driver as it is found at run time, over a library that stands in for it (fake_cuda.cc;
-// FAKE_CUDA and OLD_FAKE_CUDA are set by the build), and regions of GPU memory.
+// The CUDA driver over a replacement for its library (fake_cuda.cc), and regions of GPU memory.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include "runtime/memory/region.h"
 #include "tests/runtime/fake_cuda.h"
 #include "tests/support/fake_gpu.h"
+#include "tests/support/paths.h"
 
 namespace dunlin {
 namespace {
@@ -21,11 +21,14 @@ namespace {
 using testing::FakeCuda;
 using testing::FakeGpu;
 
+const std::string kFakeCuda = testing::built("tests/runtime/libfake_cuda.so");
+const std::string kOldFakeCuda = testing::built("tests/runtime/libold_fake_cuda.so");
+
 bool holds(const Status& status, std::string_view text) {
   return status.message().find(text) != std::string_view::npos;
 }
 
-// As a program on a machine without a GPU meets it, and one with a library that is none.
+// On a host without the library, and with a library that is not the CUDA driver.
 TEST(CudaDriver, SaysWhatIsMissing) {
   const Status none = load_cuda_driver("libcuda-that-is-not-there.so.1").status();
   EXPECT_EQ(none.code(), Code::kUnavailable);
@@ -44,10 +47,10 @@ class CudaDriverTest : public ::testing::Test {
     EXPECT_EQ(state().streams, 0);
   }
   static FakeCuda& state() {
-    static void* const library = dlopen(FAKE_CUDA, RTLD_NOW);
+    static void* const library = dlopen(kFakeCuda.c_str(), RTLD_NOW);
     return reinterpret_cast<testing::FakeCudaState*>(dlsym(library, "fake_cuda"))();
   }
-  static std::shared_ptr<GpuDriver> load() { return load_cuda_driver(FAKE_CUDA).value(); }
+  static std::shared_ptr<GpuDriver> load() { return load_cuda_driver(kFakeCuda).value(); }
 };
 
 TEST_F(CudaDriverTest, DescribesTheDevicesWithoutWakingThem) {
@@ -80,7 +83,7 @@ TEST_F(CudaDriverTest, SaysWhatADeviceLacks) {
 }
 
 TEST_F(CudaDriverTest, AnOldDriverLacksTheFunctions) {
-  const auto driver = load_cuda_driver(OLD_FAKE_CUDA).value();
+  const auto driver = load_cuda_driver(kOldFakeCuda).value();
   EXPECT_TRUE(holds(driver->devices()[0].dma_buf, "11.7"));
   EXPECT_EQ(driver->devices()[0].writes, GpuWrites::kUnordered);
   EXPECT_EQ(driver->flush_writes(0).code(), Code::kUnavailable);
@@ -91,34 +94,34 @@ TEST_F(CudaDriverTest, AnOldDriverLacksTheFunctions) {
 
 TEST_F(CudaDriverTest, NoDeviceIsAnErrorInWords) {
   state().devices = 0;
-  EXPECT_TRUE(holds(load_cuda_driver(FAKE_CUDA).status(), "finds no device"));
+  EXPECT_TRUE(holds(load_cuda_driver(kFakeCuda).status(), "finds no device"));
   state().init_code = cuda::kNoDevice;
-  const Status status = load_cuda_driver(FAKE_CUDA).status();
+  const Status status = load_cuda_driver(kFakeCuda).status();
   EXPECT_EQ(status.code(), Code::kUnavailable);
   EXPECT_TRUE(holds(status, "cuInit: CUDA_ERROR_FAKE")) << status.to_string();
 }
 
 TEST_F(CudaDriverTest, TellsWhichGpuIsCurrent) {
   EXPECT_EQ(current_gpu("libcuda-that-is-not-there.so.1"), "");
-  EXPECT_EQ(current_gpu(FAKE_CUDA), "");
-  void* const library = dlopen(FAKE_CUDA, RTLD_NOW);
+  EXPECT_EQ(current_gpu(kFakeCuda), "");
+  void* const library = dlopen(kFakeCuda.c_str(), RTLD_NOW);
   const auto push =
       reinterpret_cast<cuda::Code (*)(cuda::Context)>(dlsym(library, "cuCtxPushCurrent_v2"));
   const auto pop =
       reinterpret_cast<cuda::Code (*)(cuda::Context*)>(dlsym(library, "cuCtxPopCurrent_v2"));
-  // Device 1's, as the fake numbers them.
+  // The context of device 1 in the fake library.
   push(reinterpret_cast<cuda::Context>(2));
-  EXPECT_EQ(current_gpu(FAKE_CUDA), "0000:af:00.0");
+  EXPECT_EQ(current_gpu(kFakeCuda), "0000:af:00.0");
   cuda::Context popped = nullptr;
   pop(&popped);
-  EXPECT_EQ(current_gpu(FAKE_CUDA), "");
+  EXPECT_EQ(current_gpu(kFakeCuda), "");
 }
 
 TEST(CurrentGpu, LoadsNothing) {
-  // One that no other test has loaded.
+  // A copy of the library that no other test has loaded.
   const auto copy = std::filesystem::temp_directory_path() /
                     ("dunlin-fake-cuda-" + std::to_string(getpid()) + ".so");
-  std::filesystem::copy_file(FAKE_CUDA, copy);
+  std::filesystem::copy_file(kFakeCuda, copy);
   EXPECT_EQ(current_gpu(copy), "");
   EXPECT_EQ(dlopen(copy.c_str(), RTLD_NOW | RTLD_NOLOAD), nullptr);
   std::filesystem::remove(copy);

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::size_t kLimit = 64 << 10;
 
-// Sets the soft limit and takes CAP_IPC_LOCK away; those are a process's own for good, so this is
-// for death tests.
+// Sets the soft limit and drops CAP_IPC_LOCK. The process cannot undo this, so it is for death
+// tests.
 void be_limited() {
   rlimit limit{};
   getrlimit(RLIMIT_MEMLOCK, &limit);
@@ -49,7 +49,7 @@ TEST(LockLimit, CountsForNobodyWithTheCapability) {
   const rlimit before = limit;
   limit.rlim_cur = kLimit;
   ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
-  // The kernel's own word on whether this process may lock more.
+  // Ask the kernel whether this process may lock more.
   constexpr std::size_t kMore = 2 * kLimit;
   void* const pages =
       mmap(nullptr, kMore, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

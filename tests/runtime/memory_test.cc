@@ -76,8 +76,8 @@ TEST(BufferAllocator, TellsWhatIsFreeWhenItIsFull) {
   EXPECT_EQ(allocator.allocate(SIZE_MAX).status().code(), Code::kResourceExhausted);
 }
 
-// Random allocations and frees: blocks never overlap, and everything is free in one block at the
-// end.
+// After random allocations and frees, blocks never overlap. In the end, all memory is one free
+// block.
 TEST(BufferAllocator, NeverHandsOutTheSameByteTwice) {
   BufferAllocator allocator(MemoryRegion::allocate(1 << 20).value());
   std::mt19937 random(7);

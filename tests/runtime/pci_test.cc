@@ -1,4 +1,4 @@
-// How near devices are to each other, in a made-up sysfs: two sockets, a switch below a switch.
+// The proximity of devices in an artificial sysfs with two sockets and a switch below a switch.
 #include "runtime/pci.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class PciTest : public ::testing::Test {
   }
 
  private:
-  // As the kernel does: the class has links to the devices.
+  // As in the real sysfs, the class contains links to the devices.
   void add(const std::string& name, const fs::path& place, int node) {
     const fs::path device = root_ / "devices" / place;
     fs::create_directories(device);
@@ -79,7 +79,7 @@ TEST_F(PciTest, WhatIsNotThereIsNoNearerThanAnythingElse) {
 TEST_F(PciTest, ThreadsAreOnANode) {
   EXPECT_EQ(proximity_to_this_thread(folder("virtual")), Proximity::kNode);
   const std::string far = "far";
-  // No machine has so many.
+  // No host has so many nodes.
   fs::create_directories(folder(far));
   std::ofstream(folder(far) / "numa_node") << 100'000;
   EXPECT_EQ(proximity_to_this_thread(folder(far)), Proximity::kSystem);

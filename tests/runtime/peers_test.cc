@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(PeerTable, EverybodyIsAliveAtFirst) {
+TEST(PeerTable, AllRanksAreAliveAtFirst) {
   const PeerTable peers(3);
   EXPECT_EQ(peers.size(), 3);
   EXPECT_EQ(peers.state(Rank(2)), PeerState::kAlive);
@@ -26,7 +26,7 @@ TEST(PeerTable, TheFirstDeathStays) {
   peers.mark(Rank(1), PeerState::kDead, "process 4711 ended");
   const auto version = peers.version();
   peers.mark(Rank(1), PeerState::kAlive, "heard from again");
-  peers.mark(Rank(1), PeerState::kLeft, "said good-bye");
+  peers.mark(Rank(1), PeerState::kLeft, "it has shut down");
   EXPECT_EQ(peers.version(), version);
   EXPECT_EQ(peers.describe(Rank(1)), "dead: process 4711 ended");
   EXPECT_FALSE(peers.is_present(Rank(1)));
@@ -34,9 +34,9 @@ TEST(PeerTable, TheFirstDeathStays) {
             "peer_dead: rank 1 is dead: process 4711 ended (rank 1)");
 }
 
-TEST(PeerTable, WhoLeftDoesNotDie) {
+TEST(PeerTable, ARankThatLeftDoesNotDie) {
   PeerTable peers(2);
-  peers.mark(Rank(1), PeerState::kLeft, "said good-bye");
+  peers.mark(Rank(1), PeerState::kLeft, "it has shut down");
   peers.mark(Rank(1), PeerState::kDead, "process ended");
   EXPECT_EQ(peers.state(Rank(1)), PeerState::kLeft);
   EXPECT_EQ(peers.check(Rank(1)).code(), Code::kPeerDead);
@@ -50,7 +50,7 @@ TEST(PeerTable, StalledPeersArePresentAndMayRecover) {
   EXPECT_EQ(peers.describe(Rank(0)), "alive");
 }
 
-TEST(PeerTable, ListenersHearEveryChangeOnce) {
+TEST(PeerTable, ListenersAreCalledOncePerChange) {
   PeerTable peers(3);
   std::vector<int> heard;
   const int number = peers.add_listener([&](Rank rank) { heard.push_back(rank.value()); });

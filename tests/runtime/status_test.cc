@@ -7,7 +7,7 @@
 namespace dunlin {
 namespace {
 
-TEST(Status, OkAndBusyAreNoErrors) {
+TEST(Status, OkAndBusyAreNotErrors) {
   EXPECT_TRUE(Status::ok().is_ok());
   EXPECT_TRUE(Status::busy().is_busy());
   EXPECT_FALSE(Status::busy().is_ok());
@@ -15,7 +15,7 @@ TEST(Status, OkAndBusyAreNoErrors) {
   EXPECT_TRUE(Status(Code::kClosed, "gone").is_error());
 }
 
-TEST(Status, SaysWhatWhereAndWho) {
+TEST(Status, NamesOperationOriginAndPeer) {
   Status status =
       Status(Code::kPeerDead, "connection reset").with_context("put").with_peer(Rank(3));
   EXPECT_EQ(status.to_string(), "peer_dead: put: connection reset (rank 3)");

@@ -1,18 +1,22 @@
 // The collectives, stepped in virtual time on the hostile network, over many seeds: sequences of
-// calls of all algorithms, several under way at a time, with small scratch and short segments. What
-// runs is the communicator of real fabrics. A failure prints its seed; run it alone with
+// calls of all algorithms, several in progress at a time, with small scratch and short segments.
+// The communicator is that of real fabrics. A failure prints its seed; run it alone with
 // --gtest_filter=*/SEED.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
-#include "collectives/communicator.h"
+#include "collectives/communicator/communicator.h"
 #include "tests/sim/hostile_world.h"
 #include "tests/support/collective_data.h"
+#include "tests/support/seeds.h"
 
 namespace dunlin::testing {
 namespace {
@@ -20,25 +24,27 @@ namespace {
 using collective::Algorithm;
 using collective::Call;
 using collective::Collective;
+using collective::CollectiveRequest;
 using collective::Communicator;
 using collective::CommunicatorOptions;
 using collective::DataType;
 using collective::Problem;
 using collective::ReduceOp;
-using collective::Request;
 
-// Of each rank's part, where everybody has one.
+// Counts of each rank's part.
 constexpr std::size_t kCounts[] = {0, 1, 2, 3, 7, 33, 128, 257, 515};
-constexpr std::size_t kPerVector = 3;  // times as much where there is one vector only
+constexpr std::size_t kPerVector = 3;  // factor for collectives with one vector instead of parts
 
 // One call of all ranks.
 struct Planned {
   std::size_t number = 0;
+  std::string name;  // tells reduces apart, whose signature does not depend on the place
   const Algorithm* algorithm = nullptr;
   Problem problem;
   ReduceOp op = ReduceOp::kSum;
+  DataType type = DataType::kFloat32;
   bool is_in_place = false;
-  std::size_t input = 0;  // where in each rank's memory, in floats
+  std::size_t input = 0;  // offset in each rank's memory, in floats
   std::size_t output = 0;
 
   float expected(int rank, std::size_t e) const {
@@ -51,14 +57,15 @@ struct Planned {
             memory + input + (is_gather ? within : 0),
             memory + output + (is_gather ? 0 : within),
             problem.count,
-            {DataType::kFloat32, op},
+            {type, op},
             problem.root,
-            algorithm->name};
+            algorithm->name,
+            name};
   }
 };
 
-// Every third seed: many calls, few of which synchronize, and ranks that are slow: others get as
-// far ahead of them as they may, and scratch is used again.
+// Every third seed has many calls, few of which synchronize, and slow ranks. So other ranks get as
+// far ahead as they may, and scratch is reused.
 bool is_loose(std::uint64_t seed) {
   return seed % 3 == 0;
 }
@@ -70,19 +77,19 @@ bool is_slow(std::uint64_t seed, int rank) {
 // Calls one after the other, each with memory of its own.
 class Plan {
  public:
-  Plan(std::mt19937_64& random, int size, std::uint64_t seed) {
+  Plan(std::mt19937_64& random, int size, std::uint64_t seed, std::size_t calls) {
     std::vector<const Algorithm*> usable;
     std::vector<const Algorithm*> loose;
     for (const Algorithm& algorithm : collective::algorithms()) {
-      if (algorithm.needs_mapped_peers) continue;  // nobody maps sim memory
+      if (algorithm.needs_mapped_peers) continue;  // memory of sim is never mapped
       usable.push_back(&algorithm);
       if (!algorithm.is_synchronizing) loose.push_back(&algorithm);
     }
-    const std::size_t calls = is_loose(seed) ? 48 : 12;
     const auto choose = [&](std::size_t from) { return static_cast<std::size_t>(random() % from); };
     for (std::size_t number = 0; number < calls; ++number) {
       Planned next;
       next.number = number;
+      next.name = std::to_string(number);
       // All of them in turn over the seeds, in sequences that differ.
       const auto& from = is_loose(seed) && number > 0 && choose(6) != 0 ? loose : usable;
       next.algorithm = from[number == 0 ? seed % from.size() : choose(from.size())];
@@ -105,7 +112,9 @@ class Plan {
     }
   }
 
-  std::size_t bytes() const { return std::max<std::size_t>(1, floats_) * sizeof(float); }
+  // Deviant calls may be shifted by up to kShift floats.
+  static constexpr std::size_t kShift = 16;
+  std::size_t floats() const { return floats_ + kShift; }
   const std::vector<Planned>& calls() const { return calls_; }
 
  private:
@@ -117,17 +126,20 @@ class Plan {
 class Member {
  public:
   Member(std::unique_ptr<Communicator> communicator, const Plan& plan)
-      : communicator_(std::move(communicator)), plan_(plan) {}
+      : communicator_(std::move(communicator)), plan_(plan), calls_(plan.calls()) {}
 
   Communicator& communicator() { return *communicator_; }
-  bool is_over() const { return completed_ == plan_.calls().size() || !error_.is_ok(); }
+  // What this rank calls; may be changed before the first act().
+  std::vector<Planned>& calls() { return calls_; }
+  bool is_over() const { return completed_ == calls_.size() || !error_.is_ok(); }
   const Status& error() const { return error_; }
   std::size_t completed() const { return completed_; }
 
   void allocate() {
-    memory_ = reinterpret_cast<float*>(communicator_->allocate(plan_.bytes()).value().data());
+    memory_ = reinterpret_cast<float*>(
+        communicator_->allocate(plan_.floats() * sizeof(float)).value().data());
     const int rank = communicator_->rank();
-    std::fill_n(memory_, plan_.bytes() / sizeof(float), std::numeric_limits<float>::quiet_NaN());
+    std::fill_n(memory_, plan_.floats(), std::numeric_limits<float>::quiet_NaN());
     for (const Planned& planned : plan_.calls()) {
       const Problem& problem = planned.problem;
       if (problem.collective == Collective::kBroadcast && problem.root != rank) continue;
@@ -136,13 +148,29 @@ class Member {
       for (std::size_t e = 0; e < problem.input_count(); ++e)
         input[e] = testing::input_element(planned.number, rank, e);
     }
+    initial_.assign(memory_, memory_ + plan_.floats());
   }
 
-  // At times a call is made, at times the oldest one is asked after.
+  // Checks that nothing but the outputs of the calls so far was written.
+  void expect_intact() const {
+    std::vector<bool> is_output(plan_.floats());
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      const Planned& planned = calls_[i];
+      const auto* const output = static_cast<const float*>(planned.call(rank(), memory_).output);
+      const auto begin = is_output.begin() + (output - memory_);
+      std::fill_n(begin, planned.problem.output_count(), true);
+    }
+    for (std::size_t i = 0; i < initial_.size(); ++i) {
+      ASSERT_TRUE(is_output[i] || std::memcmp(&initial_[i], memory_ + i, sizeof(float)) == 0)
+          << "float " << i << " of rank " << rank() << " was written";
+    }
+  }
+
+  // Makes the next call, or tests the oldest one.
   void act(std::mt19937_64& random) {
     if (is_over()) return;
-    if (requests_.size() < plan_.calls().size() && random() % 2 == 0) {
-      auto request = communicator_->start(plan_.calls()[requests_.size()].call(rank(), memory_));
+    if (requests_.size() < calls_.size() && random() % 2 == 0) {
+      auto request = communicator_->start(calls_[requests_.size()].call(rank(), memory_));
       if (request) {
         requests_.push_back(*request);
       } else if (!request.status().is_busy()) {
@@ -153,13 +181,13 @@ class Member {
     if (completed_ == requests_.size()) return;
     Status status = communicator_->test(requests_[completed_]);
     if (status.is_ok()) {
-      verify(plan_.calls()[completed_++]);
+      verify(calls_[completed_++]);
     } else if (!status.is_busy()) {
       error_ = std::move(status);
     }
   }
 
-  // What a caller who blocks is told now: somebody whom it waits for.
+  // A rank that a blocking caller would wait for now.
   Rank awaited() {
     if (completed_ == requests_.size()) return {};
     const Status status = communicator_->wait(requests_[completed_], Duration::zero());
@@ -183,16 +211,18 @@ class Member {
 
   std::unique_ptr<Communicator> communicator_;
   const Plan& plan_;
+  std::vector<Planned> calls_;
   float* memory_ = nullptr;
-  std::vector<Request> requests_;
+  std::vector<float> initial_;
+  std::vector<CollectiveRequest> requests_;
   std::size_t completed_ = 0;
   Status error_;
 };
 
 std::vector<std::unique_ptr<Member>> make_members(HostileWorld& world, const Plan& plan) {
   constexpr std::size_t kTurns = 8;
-  // What the algorithms' places take at least, for nine ranks, and little more: calls of hundreds
-  // of elements go in slices.
+  // The least that the algorithms need for nine ranks, and little more, so that calls of hundreds
+  // of elements are cut into slices.
   constexpr std::size_t kScratches[] = {45'056, 49'152, 262'144};
   constexpr std::size_t kSegments[] = {16, 256, 1000, std::size_t{256} << 10};
   CommunicatorOptions options;
@@ -218,9 +248,12 @@ class CollectiveChaosTest : public ::testing::TestWithParam<std::uint64_t> {};
 TEST_P(CollectiveChaosTest, EveryCallGivesItsResult) {
   const std::uint64_t seed = GetParam();
   HostileWorld world(seed, 2 + static_cast<int>(seed % 8));
-  const Plan plan(world.random(), world.size(), seed);
+  const Plan plan(world.random(), world.size(), seed, is_loose(seed) ? 48 : 12);
   const auto members = make_members(world, plan);
+  // Pauses in which members become impatient and send probes.
+  const bool has_pauses = seed % 5 == 0;
   const bool is_finished = world.run([&](int rank) {
+    if (has_pauses && world.random()() % 256 == 0) world.sleep(std::chrono::milliseconds(150));
     Member& member = *members[static_cast<std::size_t>(rank)];
     if (!is_slow(seed, rank) || world.random()() % 32 == 0) member.act(world.random());
     EXPECT_TRUE(member.error().is_ok()) << member.error().to_string();
@@ -229,12 +262,13 @@ TEST_P(CollectiveChaosTest, EveryCallGivesItsResult) {
   ASSERT_TRUE(is_finished) << "seed " << seed << ": nothing moves any more";
 }
 
-// A rank dies at a random moment. Whoever can't go on waits for it, or for somebody who can't go on
-// either: nobody waits for one who is alive and done. Results that were complete before are right.
-TEST_P(CollectiveChaosTest, ADeathIsSeenByWhoeverWaitsForIt) {
+// A rank dies at a random moment. A rank that can't go on waits for the dead one, or for a rank
+// that can't go on either. No rank waits for one that is alive and done. Results that were complete
+// before are right.
+TEST_P(CollectiveChaosTest, ADeathIsSeenByEveryRankThatWaitsForIt) {
   const std::uint64_t seed = GetParam();
   HostileWorld world(seed, 2 + static_cast<int>(seed % 8));
-  const Plan plan(world.random(), world.size(), seed);
+  const Plan plan(world.random(), world.size(), seed, is_loose(seed) ? 48 : 12);
   const auto members = make_members(world, plan);
   const Rank victim(static_cast<int>(world.random()() % static_cast<std::uint64_t>(world.size())));
   world.network().lose_at(victim, TimePoint() + std::chrono::microseconds(world.random()() % 4000));
@@ -263,7 +297,155 @@ TEST_P(CollectiveChaosTest, ADeathIsSeenByWhoeverWaitsForIt) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, CollectiveChaosTest, ::testing::Range<std::uint64_t>(1, 501),
+// Ways in which a rank's call may differ from that of the other ranks.
+enum class Deviation : std::uint8_t {
+  kOperator,
+  kType,
+  kCount,
+  kRoot,
+  kInput,
+  kOutput,
+  kAlgorithm,
+  kMissing,  // it makes the next one instead
+  kTwice,
+  kNoElements,  // it makes one without elements before
+};
+constexpr int kDeviations = 10;
+
+const Algorithm* other_algorithm(const Algorithm& algorithm) {
+  for (const Algorithm& other : collective::algorithms()) {
+    if (other.collective == algorithm.collective && other.name != algorithm.name &&
+        !other.needs_mapped_peers)
+      return &other;
+  }
+  return nullptr;
+}
+
+// Changes call `at`, unless that is no mismatch for this call. Returns whether it did.
+bool deviate(std::vector<Planned>& calls, std::size_t at, Deviation deviation) {
+  Planned& call = calls[at];
+  Problem& problem = call.problem;
+  const bool has_data = problem.count > 0;
+  // Only the root of a reduce has an output that matters, and no other rank has an input of it.
+  const bool has_output = has_data && problem.collective != Collective::kReduce;
+  const auto here = calls.begin() + static_cast<std::ptrdiff_t>(at);
+  switch (deviation) {
+    case Deviation::kOperator:
+      call.op = call.op == ReduceOp::kSum ? ReduceOp::kAverage : ReduceOp::kSum;
+      return has_data && problem.reduces();
+    case Deviation::kType:
+      call.type = DataType::kInt32;
+      return has_data;
+    case Deviation::kCount:
+      if (problem.count < 2) return false;
+      --problem.count;
+      return !call.is_in_place;
+    case Deviation::kRoot:
+      problem.root = (problem.root + 1) % problem.size;
+      return has_data && problem.is_rooted();
+    case Deviation::kInput:
+      call.input += Plan::kShift;
+      if (call.input == call.output) return false;  // another error
+      return has_output && !problem.is_rooted() && !call.is_in_place;
+    case Deviation::kOutput:
+      call.output += Plan::kShift;
+      return has_output && !call.is_in_place;
+    case Deviation::kAlgorithm: {
+      const Algorithm* const other = other_algorithm(*call.algorithm);
+      if (other != nullptr) call.algorithm = other;
+      return other != nullptr && (has_data || problem.collective == Collective::kBarrier);
+    }
+    case Deviation::kMissing:
+      calls.erase(here);
+      return has_data;
+    case Deviation::kTwice:
+      calls.insert(here, Planned(call));
+      return has_data;
+    case Deviation::kNoElements: {
+      Planned empty = call;
+      empty.problem.count = 0;
+      calls.insert(here, empty);
+      return has_data;
+    }
+  }
+  return false;
+}
+
+class MismatchChaosTest : public ::testing::TestWithParam<std::uint64_t> {};
+
+// One rank makes another call. No rank gets a wrong result with ok, and none writes to memory that
+// its calls don't name as output. Every rank ends.
+TEST_P(MismatchChaosTest, NoRankGetsAWrongResult) {
+  const std::uint64_t seed = GetParam();
+  HostileWorld world(seed, 2 + static_cast<int>(seed % 8));
+  std::mt19937_64& random = world.random();
+  const Plan plan(random, world.size(), seed, is_loose(seed) ? 24 : 6);
+  const auto members = make_members(world, plan);
+  const int deviant = static_cast<int>(random() % static_cast<std::uint64_t>(world.size()));
+  std::vector<Planned>& calls = members[static_cast<std::size_t>(deviant)]->calls();
+  // Behind it another call has to come in which the ranks meet.
+  std::size_t last = plan.calls().size() - 1;
+  while (last > 0 && plan.calls()[last].problem.count == 0) --last;
+  const auto has_data = [](const Planned& call) { return call.problem.count > 0; };
+  const auto end = plan.calls().begin() + static_cast<std::ptrdiff_t>(last);
+  if (std::none_of(plan.calls().begin(), end, has_data))
+    GTEST_SKIP() << "no call with elements before the last one";
+  std::size_t at = 0;
+  Deviation deviation{};
+  for (bool deviates = false; !deviates;) {
+    calls = plan.calls();
+    at = static_cast<std::size_t>(random() % last);
+    deviation = static_cast<Deviation>(random() % kDeviations);
+    deviates = deviate(calls, at, deviation);
+  }
+  const auto describe = [&] {
+    return ::testing::Message() << "seed " << seed << ", rank " << deviant << " of " << world.size()
+                                << " deviates in call " << at << ", "
+                                << to_string(plan.calls()[at].problem.collective) << " "
+                                << plan.calls()[at].algorithm->name << ", by deviation "
+                                << static_cast<int>(deviation);
+  };
+  int sleeps = 0;
+  const auto act = [&](int rank) {
+    Member& member = *members[static_cast<std::size_t>(rank)];
+    if (sleeps > 0 || !is_slow(seed, rank) || random() % 32 == 0) member.act(random);
+    return member.is_over();
+  };
+  constexpr int kMostSleeps = 60;
+  bool is_finished = world.run(act, 200);
+  for (; sleeps < kMostSleeps && !is_finished; ++sleeps) {
+    world.sleep(std::chrono::milliseconds(100));
+    is_finished = world.run(act, 200);
+  }
+  EXPECT_TRUE(is_finished) << describe() << ": nothing moves any more";
+  int errors = 0;
+  for (const auto& member : members) {
+    member->expect_intact();
+    if (member->error().is_ok()) continue;
+    ++errors;
+    EXPECT_EQ(member->error().code(), Code::kInvalidArgument)
+        << describe() << ": " << member->error().to_string();
+  }
+  EXPECT_GT(errors, 1) << describe();
+  // The first of two equal calls matches. Without the missing call, the deviant's own are numbered
+  // in another way.
+  const std::size_t first = deviation == Deviation::kTwice ? at + 1 : at;
+  if (!plan.calls()[first].algorithm->is_synchronizing || plan.calls()[first].problem.count == 0)
+    return;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (rank == deviant && deviation == Deviation::kMissing) continue;
+    const std::size_t empty = rank == deviant && deviation == Deviation::kNoElements ? 1 : 0;
+    EXPECT_LE(members[static_cast<std::size_t>(rank)]->completed(), first + empty)
+        << describe() << ": rank " << rank;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, MismatchChaosTest,
+                         ::testing::Range<std::uint64_t>(1, 1 + testing::seeds(1000)),
+                         [](const auto& seed) { return std::to_string(seed.param); });
+
+INSTANTIATE_TEST_SUITE_P(Seeds, CollectiveChaosTest,
+                         ::testing::Range<std::uint64_t>(1, 1 + testing::seeds(500)),
                          [](const auto& seed) { return std::to_string(seed.param); });
 
 }  // namespace

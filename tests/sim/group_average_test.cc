@@ -1,6 +1,7 @@
-// Group averaging and its service, stepped in virtual time on the hostile network, over many seeds:
-// every source of groups, workers of different speeds that leave at different times, deaths of
-// masters and of others, of several at once, of which each rank hears at another moment.
+// Averages by groups and their service, stepped in virtual time on the hostile network, over many
+// seeds: every source of groups, workers of different speeds that leave at different times, and
+// deaths of masters and of others, also of several at once, of which each rank learns at another
+// moment.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-#include "collectives/partial/group_average.h"
+#include "collectives/groups/group_average.h"
 #include "tests/sim/hostile_world.h"
 #include "tests/support/group_check.h"
 #include "tests/support/mixed_models.h"
@@ -30,28 +31,29 @@ using collective::WorkerLayout;
 
 struct Death {
   int victim = 0;
-  long after = 0;  // its so manieth act
+  long after = 0;  // the number of the act in which it dies
 };
+
+constexpr std::uint64_t kUsualSeeds = 300;
 
 class GroupAverageChaosTest : public ::testing::TestWithParam<std::uint64_t> {
  public:
   static void TearDownTestSuite() {
-    if (worlds_of_death_ < kSeeds) return;  // some seeds are replayed
-    // The masters' deaths have to hit workers in all states, and to break groups.
-    EXPECT_GT(changes_, kSeeds);
-    EXPECT_GT(failures_, kSeeds);
-    EXPECT_GT(carried_over_, kSeeds / 50);
+    if (worlds_of_death_ < seeds(kUsualSeeds)) return;  // some seeds are replayed
+    // The deaths of masters have to hit workers in all states, and to break groups.
+    EXPECT_GT(changes_, worlds_of_death_);
+    EXPECT_GT(failures_, worlds_of_death_);
+    EXPECT_GT(carried_over_, worlds_of_death_ / 50);
   }
 
  protected:
-  static constexpr std::uint64_t kSeeds = 300;
-  static constexpr std::size_t kCount = 4000;  // a reduce takes some time, in which somebody dies
+  static constexpr std::size_t kCount = 4000;  // a reduce takes long enough for deaths in it
 
   struct Player {
     std::unique_ptr<GroupAverage> average;
     std::uint64_t iterations = 0;
     std::uint64_t iteration = 0;
-    long computes = 0;  // acts that its computation still takes
+    long computes = 0;  // acts until its computation is done
     long slowness = 1;
     bool is_averaging = false;
     bool is_leaving = false;
@@ -60,7 +62,7 @@ class GroupAverageChaosTest : public ::testing::TestWithParam<std::uint64_t> {
     long acts = 0;
     std::optional<Group> group;    // that it was in after its last act
     Rank group_from;               // the master at that time
-    std::map<int, long> hears_of;  // deaths: in its so manieth act
+    std::map<int, long> hears_of;  // by dead rank: the act in which this one learns of it
     std::uint64_t groups = 0;      // its statistics after its last act
   };
 
@@ -156,7 +158,7 @@ class GroupAverageChaosTest : public ::testing::TestWithParam<std::uint64_t> {
     }
   }
 
-  // What the rank's last act has changed: at most one group begun or ended.
+  // Checks what the rank's last act has changed: at most one group was begun or ended.
   void watch(int rank, Player& player) {
     const GroupAverage& average = *player.average;
     const Group* const group = average.group();
@@ -200,7 +202,7 @@ class GroupAverageChaosTest : public ::testing::TestWithParam<std::uint64_t> {
     return text;
   }
 
-  // Every survivor did all of its iterations; its model is an average of the first ones.
+  // Every survivor did all of its iterations, and its model is an average of the initial ones.
   void expect_survivors_are_well() {
     for (std::size_t rank = 0; rank < players_.size(); ++rank) {
       const Player& player = players_[rank];
@@ -223,8 +225,8 @@ class GroupAverageChaosTest : public ::testing::TestWithParam<std::uint64_t> {
     }
   }
 
-  // Where nobody died: the groups, in their order, are what the models went through. Those that a
-  // worker has left without coming to are broken for all members.
+  // If no rank died, the models are the product of the groups in their order. A group that a worker
+  // left without joining it is broken for all members.
   void expect_right_models() {
     MixedModels expected(static_cast<int>(players_.size()));
     for (const auto& [number, group] : reduced_) {
@@ -243,7 +245,7 @@ class GroupAverageChaosTest : public ::testing::TestWithParam<std::uint64_t> {
       }
       ASSERT_NEAR(before, after, 1e-4) << seed();
     }
-    // Each that leaves breaks one group of another at most.
+    // Each worker that leaves breaks at most one group of every other one.
     for (const Player& player : players_)
       EXPECT_LT(player.average->statistics().failures, players_.size()) << seed();
   }
@@ -279,7 +281,7 @@ TEST_P(GroupAverageChaosTest, TrainingSurvivesDeaths) {
     case 0:
       deaths = {{0, moment()}};
       break;
-    case 1: {  // the master and the next one, at once
+    case 1: {  // the master and the next one at once
       const long both = moment();
       deaths = {{0, both}, {1, both}};
       break;
@@ -290,7 +292,7 @@ TEST_P(GroupAverageChaosTest, TrainingSurvivesDeaths) {
     case 3:  // one master after the other
       deaths = {{0, moment()}, {1, 300 + moment()}};
       break;
-    default:  // all but one, as chance has it
+    default:  // all but one, at random moments
       for (int rank = 0; rank + 1 < world.size(); ++rank) deaths.push_back({rank, moment()});
   }
   run(world, deaths);
@@ -298,7 +300,7 @@ TEST_P(GroupAverageChaosTest, TrainingSurvivesDeaths) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, GroupAverageChaosTest,
-                         ::testing::Range<std::uint64_t>(0, seeds(300)),
+                         ::testing::Range<std::uint64_t>(0, seeds(kUsualSeeds)),
                          [](const auto& seed) { return std::to_string(seed.param); });
 
 }  // namespace

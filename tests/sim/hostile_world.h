@@ -1,5 +1,5 @@
-// HostileWorld: all ranks of a job in this thread, on a network that does everything that the Lane
-// contract allows, in virtual time; the same seed gives the same run.
+// HostileWorld: all ranks of a job in this thread, in virtual time, on a network that does
+// everything that the Lane contract allows. The same seed gives the same run.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,12 +36,19 @@ class HostileWorld {
   int size() const { return static_cast<int>(fabrics_.size()); }
   InProcessJob& job() { return job_; }
   transport::sim::Network& network() { return *network_; }
+  // Lets time pass in which no rank acts.
+  void sleep(Duration time) {
+    const TimePoint until = network_->now() + time;
+    network_->wake_at(Rank(0), until);
+    while (network_->now() < until && network_->step()) {
+    }
+  }
   std::mt19937_64& random() { return random_; }
 
-  // Lets ranks act in random order between events, each as often as chance has it, until `act`
-  // returns true for all ranks. Time also passes when nothing is under way, for those who wait for
-  // a time-out. False when nothing moves any more.
-  bool run(const std::function<bool(int)>& act) {
+  // Lets ranks act between events, in random order and each at random times, until `act` returns
+  // true for all ranks. Time also passes when no event is pending, for ranks that wait for a
+  // timeout. Returns false when nothing moves any more, for `most_idle` microseconds.
+  bool run(const std::function<bool(int)>& act, long most_idle = 10'000) {
     std::vector<bool> is_done(fabrics_.size());
     long idle = 0;
     for (long event = 0; event < kMostEvents; ++event) {
@@ -53,13 +60,13 @@ class HostileWorld {
       idle = network_->events_in_flight() == 0 ? idle + 1 : 0;
       if (idle > 0) network_->wake_at(Rank(0), network_->now() + std::chrono::microseconds(1));
       network_->step();
-      if (idle > 10'000) return false;
+      if (idle > most_idle) return false;
     }
     return false;
   }
 
  private:
-  static constexpr long kMostEvents = 4'000'000;  // far beyond any run: what takes more hangs
+  static constexpr long kMostEvents = 4'000'000;  // far beyond any run that doesn't hang
 
   static transport::sim::Options options(std::uint64_t seed, int size) {
     transport::sim::Options options;
@@ -78,9 +85,9 @@ class HostileWorld {
   std::vector<std::unique_ptr<transport::Fabric>> fabrics_;
 };
 
-// Each rank's collective (something with start() and test(), as a reduce) goes through `rounds` of
-// it, and one rank dies at a random moment: everybody else comes to an end, with all rounds done,
-// or with an error or a wait that knows of the death.
+// Each rank's collective (an object with start() and test(), such as a reduce) runs for `rounds`,
+// and one rank dies at a random moment. Every other rank comes to an end: with all rounds done, or
+// with an error or a wait that knows of the death.
 template <typename Collectives>
 void expect_death_is_seen(HostileWorld& world, Collectives& collectives, std::uint64_t rounds,
                           std::uint64_t seed) {
@@ -103,7 +110,7 @@ void expect_death_is_seen(HostileWorld& world, Collectives& collectives, std::ui
       is_running[self] = false;
       return done[self] == rounds;
     }
-    // What the blocking callers' waits do: look whether anybody of the group is gone.
+    // As waits of blocking callers do, check whether a member is gone.
     if (status.is_busy() && world.fabric(rank).peers().state(Rank(victim)) == PeerState::kDead)
       is_over[self] = true;
     if (status.is_error()) {

@@ -1,5 +1,5 @@
-// Letters between ranks on the hostile network, over many seeds; peers that write what they should
-// not; and what the master of groups answers to such.
+// Mailboxes on the hostile network, over many seeds; peers that write what they should not; and how
+// workers and the master of groups handle such peers.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/partial/group_message.h"
-#include "collectives/partial/group_service.h"
-#include "collectives/partial/mailbox.h"
+#include "collectives/groups/mailbox.h"
+#include "collectives/groups/message.h"
+#include "collectives/groups/service.h"
 #include "tests/sim/hostile_world.h"
 #include "tests/support/seeds.h"
 
@@ -21,9 +21,9 @@ using collective::GroupServiceOptions;
 using collective::partial::encode;
 using collective::partial::GroupMessage;
 using collective::partial::kMailboxDepth;
-using collective::partial::Letter;
 using collective::partial::Mailboxes;
-using collective::partial::Word;
+using collective::partial::MailboxMessage;
+using collective::partial::MessageKind;
 using ::testing::HasSubstr;
 
 Bytes text(std::string_view contents) {
@@ -33,24 +33,24 @@ Bytes text(std::string_view contents) {
 
 class MailboxChaosTest : public ::testing::TestWithParam<std::uint64_t> {};
 
-Letter draw(std::uint64_t seed, int from, int to, std::uint64_t nth) {
+MailboxMessage draw(std::uint64_t seed, int from, int to, std::uint64_t nth) {
   std::mt19937_64 random(seed * 1000 + static_cast<std::uint64_t>(from * 10 + to) + nth * 77);
-  Letter letter;
-  letter.tag = random();
+  MailboxMessage message;
+  message.tag = random();
   constexpr std::size_t kSizes[] = {0, 1, 39, 40, 41, 80, 1000};
-  letter.body.resize(kSizes[random() % std::size(kSizes)]);
-  for (std::byte& byte : letter.body) byte = static_cast<std::byte>(random());
-  return letter;
+  message.body.resize(kSizes[random() % std::size(kSizes)]);
+  for (std::byte& byte : message.body) byte = static_cast<std::byte>(random());
+  return message;
 }
 
-// All write to all, in bursts, and read when they like.
-TEST_P(MailboxChaosTest, EveryLetterArrivesOnceWholeAndInOrder) {
-  constexpr std::uint64_t kLetters = 25;
+// All ranks send to all, in bursts, and read at random moments.
+TEST_P(MailboxChaosTest, EveryMessageArrivesOnceWholeAndInOrder) {
+  constexpr std::uint64_t kMessages = 25;
   const int size = 2 + static_cast<int>(GetParam() % 3);
   HostileWorld world(GetParam(), size);
   std::vector<std::unique_ptr<Mailboxes>> boxes;
   for (int rank = 0; rank < size; ++rank) {
-    boxes.push_back(std::make_unique<Mailboxes>(world.fabric(rank), "letters", text("terms")));
+    boxes.push_back(std::make_unique<Mailboxes>(world.fabric(rank), "messages", text("terms")));
     ASSERT_TRUE(boxes.back()->publish().is_ok());
   }
   const auto pair = [&](int from, int to) { return static_cast<std::size_t>(from * size + to); };
@@ -62,20 +62,20 @@ TEST_P(MailboxChaosTest, EveryLetterArrivesOnceWholeAndInOrder) {
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
       std::uint64_t& out = sent[pair(rank, peer)];
-      while (out < kLetters && world.random()() % 3 == 0) {
+      while (out < kMessages && world.random()() % 3 == 0) {
         EXPECT_TRUE(own.send(Rank(peer), draw(GetParam(), rank, peer, out)).is_ok());
         ++out;
       }
       std::uint64_t& in = received[pair(peer, rank)];
       if (world.random()() % 2 == 0) {
-        const auto letter = own.receive(Rank(peer)).value();
-        if (letter) {
-          const Letter expected = draw(GetParam(), peer, rank, in++);
-          EXPECT_EQ(letter->tag, expected.tag);
-          EXPECT_EQ(letter->body, expected.body) << "seed " << GetParam();
+        const auto message = own.receive(Rank(peer)).value();
+        if (message) {
+          const MailboxMessage expected = draw(GetParam(), peer, rank, in++);
+          EXPECT_EQ(message->tag, expected.tag);
+          EXPECT_EQ(message->body, expected.body) << "seed " << GetParam();
         }
       }
-      is_done = is_done && out == kLetters && in == kLetters && own.is_delivered(Rank(peer));
+      is_done = is_done && out == kMessages && in == kMessages && own.is_delivered(Rank(peer));
     }
     EXPECT_TRUE(own.progress().is_ok());
     return is_done;
@@ -86,13 +86,13 @@ TEST_P(MailboxChaosTest, EveryLetterArrivesOnceWholeAndInOrder) {
 INSTANTIATE_TEST_SUITE_P(Seeds, MailboxChaosTest, ::testing::Range<std::uint64_t>(0, seeds(200)),
                          [](const auto& seed) { return std::to_string(seed.param); });
 
-// Rank 1 writes what it likes into rank 0's cells.
+// Rank 1 writes anything into rank 0's cells.
 class HostilePeer : public ::testing::Test {
  protected:
-  HostilePeer() : world(0, 2), box(world.fabric(0), "letters", {}) {
+  HostilePeer() : world(0, 2), box(world.fabric(0), "messages", {}) {
     EXPECT_TRUE(box.publish().is_ok());
     const Bytes offer =
-        world.fabric(1).bootstrap().lookup("mailbox/letters/0", Duration::zero()).value();
+        world.fabric(1).bootstrap().lookup("mailbox/messages/0", Duration::zero()).value();
     cells = ByteReader(offer).number<std::uint32_t>() + kMailboxDepth + 1;  // those of rank 1
   }
 
@@ -114,11 +114,11 @@ class HostilePeer : public ::testing::Test {
   }
 
   void expect_corrupted(const char* what) {
-    const auto letter = box.receive(Rank(1));
-    ASSERT_FALSE(letter.is_ok());
-    EXPECT_EQ(letter.status().code(), Code::kCorrupted);
-    EXPECT_EQ(letter.status().peer(), Rank(1));
-    EXPECT_THAT(letter.status().to_string(), HasSubstr(what));
+    const auto message = box.receive(Rank(1));
+    ASSERT_FALSE(message.is_ok());
+    EXPECT_EQ(message.status().code(), Code::kCorrupted);
+    EXPECT_EQ(message.status().peer(), Rank(1));
+    EXPECT_THAT(message.status().to_string(), HasSubstr(what));
     // Nothing is read any more.
     EXPECT_FALSE(box.receive(Rank(1)).value().has_value());
   }
@@ -132,17 +132,17 @@ const std::string kForty(40, 'x');
 
 TEST_F(HostilePeer, MayNotSkipPieces) {
   write(1 + kMailboxDepth, 7, 0, "");
-  expect_corrupted("piece 5 of its letters came where 1 is due");
+  expect_corrupted("piece 5 of its messages came where 1 is due");
 }
 
 TEST_F(HostilePeer, MayNotChangeTheLengthInBetween) {
   write(1, 7, 100, kForty);
   EXPECT_FALSE(box.receive(Rank(1)).value().has_value());
   write(2, 7, 70, kForty);
-  expect_corrupted("with 70 left of its letter, where 60 are missing");
+  expect_corrupted("with 70 left of its message, where 60 are missing");
 }
 
-TEST_F(HostilePeer, MayNotMixLetters) {
+TEST_F(HostilePeer, MayNotMixMessages) {
   write(1, 7, 50, kForty);
   write(2, 8, 10, "0123456789");
   expect_corrupted("a piece of 10 bytes");
@@ -158,10 +158,10 @@ TEST_F(HostilePeer, MayNotSendWithoutEnd) {
   expect_corrupted("with 2147483647 left");
 }
 
-TEST_F(HostilePeer, LettersAreBounded) {
-  EXPECT_EQ(box.send(Rank(1), {0, Bytes(collective::partial::kLongestLetter + 1)}).code(),
+TEST_F(HostilePeer, MessagesAreBounded) {
+  EXPECT_EQ(box.send(Rank(1), {0, Bytes(collective::partial::kLongestMessage + 1)}).code(),
             Code::kInvalidArgument);
-  const Letter longest{0, Bytes(collective::partial::kLongestLetter)};
+  const MailboxMessage longest{0, Bytes(collective::partial::kLongestMessage)};
   Status status;
   for (int i = 0; i < 10 && status.is_ok(); ++i) status = box.send(Rank(1), longest);
   EXPECT_EQ(status.code(), Code::kResourceExhausted);
@@ -169,7 +169,7 @@ TEST_F(HostilePeer, LettersAreBounded) {
 }
 
 TEST_F(HostilePeer, OtherTermsAreFoundOut) {
-  Mailboxes other(world.fabric(1), "letters", text("others"));
+  Mailboxes other(world.fabric(1), "messages", text("others"));
   ASSERT_TRUE(other.publish().is_ok());
   ASSERT_TRUE(other.send(Rank(0), {1, {}}).is_ok());
   const Status status = other.progress();
@@ -177,7 +177,7 @@ TEST_F(HostilePeer, OtherTermsAreFoundOut) {
   EXPECT_EQ(status.peer(), Rank(0));
 }
 
-// Rank 1 says to the master what no worker says; the master refuses it, and serves on.
+// Rank 1 sends the master what no worker sends. The master refuses it, and goes on serving.
 class HostileWorker : public ::testing::Test {
  protected:
   HostileWorker() : world(0, 3) {
@@ -196,9 +196,9 @@ class HostileWorker : public ::testing::Test {
     EXPECT_TRUE(box->publish().is_ok());
   }
 
-  void expect_refusal(const Letter& letter, Code code, const char* why) {
-    ASSERT_TRUE(box->send(Rank(0), letter).is_ok());
-    std::optional<Letter> answer;
+  void expect_refusal(const MailboxMessage& message, Code code, const char* why) {
+    ASSERT_TRUE(box->send(Rank(0), message).is_ok());
+    std::optional<MailboxMessage> answer;
     const bool has_answer = world.run([&](int rank) {
       if (rank == 1) {
         EXPECT_TRUE(box->progress().is_ok());
@@ -209,15 +209,15 @@ class HostileWorker : public ::testing::Test {
       return answer.has_value();
     });
     ASSERT_TRUE(has_answer) << why;
-    const GroupMessage message = decode(*answer, 3).value();
-    EXPECT_EQ(message.word, Word::kRefused);
-    EXPECT_EQ(message.code, code) << message.text;
-    EXPECT_THAT(message.text, HasSubstr(why));
+    const GroupMessage refusal = decode(*answer, 3).value();
+    EXPECT_EQ(refusal.kind, MessageKind::kRefused);
+    EXPECT_EQ(refusal.code, code) << refusal.text;
+    EXPECT_THAT(refusal.text, HasSubstr(why));
   }
 
-  static Letter say(Word word, std::uint64_t number, std::uint64_t iteration = 0) {
+  static MailboxMessage say(MessageKind kind, std::uint64_t number, std::uint64_t iteration = 0) {
     GroupMessage message;
-    message.word = word;
+    message.kind = kind;
     message.number = number;
     message.iteration = iteration;
     return encode(message);
@@ -228,15 +228,15 @@ class HostileWorker : public ::testing::Test {
   std::unique_ptr<Mailboxes> box;
 };
 
-TEST_F(HostileWorker, IsRefusedAndHarmsNobody) {
-  expect_refusal({1, text("garbage")}, Code::kCorrupted, "no such word");
-  expect_refusal({1, {}}, Code::kCorrupted, "no such word");
-  expect_refusal(say(Word::kOver, 0), Code::kCorrupted, "does not say that");
-  expect_refusal(say(Word::kDone, 99), Code::kInvalidArgument, "no group 99 yet");
-  expect_refusal(say(Word::kFail, 99), Code::kInvalidArgument, "no group 99 yet");
-  expect_refusal(say(Word::kAsk, 99, 1), Code::kInvalidArgument, "group 99 is done");
-  expect_refusal(say(Word::kResume, 99), Code::kInvalidArgument, "former master's group 99");
-  expect_refusal(say(Word::kDone, ~std::uint64_t{0}), Code::kCorrupted, "beyond all");
+TEST_F(HostileWorker, IsRefusedAndHarmsNoOther) {
+  expect_refusal({1, text("garbage")}, Code::kCorrupted, "no such kind");
+  expect_refusal({1, {}}, Code::kCorrupted, "no such kind");
+  expect_refusal(say(MessageKind::kOver, 0), Code::kCorrupted, "does not send that");
+  expect_refusal(say(MessageKind::kDone, 99), Code::kInvalidArgument, "no group 99 yet");
+  expect_refusal(say(MessageKind::kFail, 99), Code::kInvalidArgument, "no group 99 yet");
+  expect_refusal(say(MessageKind::kAsk, 99, 1), Code::kInvalidArgument, "group 99 is done");
+  expect_refusal(say(MessageKind::kResume, 99), Code::kInvalidArgument, "former master's group 99");
+  expect_refusal(say(MessageKind::kDone, ~std::uint64_t{0}), Code::kCorrupted, "beyond all");
 
   // Ranks 0 and 2 get their groups.
   std::vector<bool> is_served(2);
@@ -251,7 +251,7 @@ TEST_F(HostileWorker, IsRefusedAndHarmsNobody) {
   }));
 }
 
-// Rank 1 is the master, and lies.
+// Rank 0 is the master, and sends rank 1 what no master sends.
 class HostileMaster : public ::testing::Test {
  protected:
   HostileMaster() : world(0, 2) {
@@ -269,9 +269,9 @@ class HostileMaster : public ::testing::Test {
     EXPECT_TRUE(box->publish().is_ok());
   }
 
-  // What the worker's progress() says to a letter, and goes on saying.
-  Status tell(const Letter& letter) {
-    EXPECT_TRUE(box->send(Rank(1), letter).is_ok());
+  // The error that the worker's progress() returns after a message, and in all later calls.
+  Status tell(const MailboxMessage& message) {
+    EXPECT_TRUE(box->send(Rank(1), message).is_ok());
     Status status;
     const bool has_failed = world.run([&](int rank) {
       const Status moved = rank == 0 ? box->progress() : Status::ok();
@@ -297,21 +297,21 @@ TEST_F(HostileMaster, MayNotSendGarbage) {
 
 TEST_F(HostileMaster, MayNotHaveUsJoinTheGroupsOfOthers) {
   GroupMessage join;
-  join.word = Word::kJoin;
+  join.kind = MessageKind::kJoin;
   join.number = 1;
   join.ranks = {Rank(0)};
-  EXPECT_THAT(tell(encode(join)).to_string(), HasSubstr("join group 1, which is not ours"));
+  EXPECT_THAT(tell(encode(join)).to_string(), HasSubstr("join group 1, of which it is no member"));
 }
 
 TEST_F(HostileMaster, MayNotEndTheTraining) {
   GroupMessage over;
-  over.word = Word::kOver;
+  over.kind = MessageKind::kOver;
   EXPECT_EQ(tell(encode(over)).code(), Code::kCorrupted);
 }
 
 TEST_F(HostileMaster, IsHeardWhenItRefuses) {
   GroupMessage refusal;
-  refusal.word = Word::kRefused;
+  refusal.kind = MessageKind::kRefused;
   refusal.code = Code::kInvalidArgument;
   refusal.text = "for a test";
   const Status status = tell(encode(refusal));

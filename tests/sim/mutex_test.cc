@@ -1,4 +1,4 @@
-// The distributed mutex, stepped in virtual time on the hostile network, over many seeds. A failure
+// The managed mutex, stepped in virtual time on the hostile network, over many seeds. A failure
 // prints its seed; run it alone with --gtest_filter=*/SEED.
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 
 #include "collectives/rma/mutex.h"
 #include "tests/sim/hostile_world.h"
+#include "tests/support/seeds.h"
 
 namespace dunlin::testing {
 namespace {
@@ -15,17 +16,17 @@ using collective::DistributedMutex;
 using collective::LockOutcome;
 using collective::MutexOptions;
 
-constexpr int kNobody = -1;
+constexpr int kNone = -1;
 constexpr int kRounds = 25;
 
-// All ranks lock, hold on for a while, unlock, and now and then lose patience.
+// All ranks lock, hold the mutex for a while, unlock, and now and then cancel a request.
 class Crowd {
  public:
   Crowd(std::uint64_t seed, int size) : world(seed, size), ranks_(static_cast<std::size_t>(size)) {
     MutexOptions options;
     options.membership = everybody(size);
-    options.home = Rank(static_cast<int>(seed % static_cast<std::uint64_t>(size)));
-    home = options.home;
+    options.owner_rank = Rank(static_cast<int>(seed % static_cast<std::uint64_t>(size)));
+    owner_rank = options.owner_rank;
     for (int rank = 0; rank < size; ++rank)
       at(rank).mutex = DistributedMutex::prepare(world.fabric(rank), options).value();
     for (int rank = 0; rank < size; ++rank) EXPECT_TRUE(at(rank).mutex->connect().is_ok());
@@ -53,12 +54,12 @@ class Crowd {
       case Member::Phase::kWaiting: {
         if (random() % 64 == 0) {
           DUNLIN_TRY(member.mutex->cancel());
-          ++cancelled;
+          ++canceled;
           member.phase = Member::Phase::kLeaving;
           return Status::ok();
         }
         DUNLIN_ASSIGN(const LockOutcome outcome, member.mutex->test());
-        EXPECT_EQ(holder, kNobody) << "rank " << rank << " got it as well";
+        EXPECT_EQ(holder, kNone) << "rank " << rank << " got it as well";
         EXPECT_EQ(member.mutex->start().code(), Code::kInvalidArgument);
         if (outcome == LockOutcome::kLockedAfterDeath) ++inherited;
         if (is_orphaned) {
@@ -72,7 +73,7 @@ class Crowd {
       case Member::Phase::kIn:
         EXPECT_EQ(holder, rank);
         if (random() % 4 != 0) return member.mutex->progress();
-        holder = kNobody;
+        holder = kNone;
         ++member.rounds;
         member.phase = Member::Phase::kLeaving;
         return member.mutex->start_unlock();
@@ -86,11 +87,11 @@ class Crowd {
   }
 
   HostileWorld world;
-  Rank home;
-  int holder = kNobody;
-  bool is_orphaned = false;  // its holder died
+  Rank owner_rank;
+  int holder = kNone;
+  bool is_orphaned = false;  // the holder died
   int inherited = 0;
-  int cancelled = 0;
+  int canceled = 0;
 
  private:
   std::vector<Member> ranks_;
@@ -98,7 +99,7 @@ class Crowd {
 
 class MutexChaosTest : public ::testing::TestWithParam<std::uint64_t> {};
 
-TEST_P(MutexChaosTest, OneAtATimeAndEverybodyInTheEnd) {
+TEST_P(MutexChaosTest, OneAtATimeAndAllInTheEnd) {
   const std::uint64_t seed = GetParam();
   Crowd crowd(seed, 1 + static_cast<int>(seed % 7));
   const bool is_finished = crowd.world.run([&](int rank) {
@@ -110,8 +111,8 @@ TEST_P(MutexChaosTest, OneAtATimeAndEverybodyInTheEnd) {
   EXPECT_EQ(crowd.inherited, 0);
 }
 
-// A rank dies at a random moment. Who holds the mutex then is succeeded by one who is told so; the
-// others all get theirs. When it is the home, everybody hears that it is gone.
+// A rank dies at a random moment. If it holds the mutex, the next holder is told so, and all other
+// ranks get their turns. If it is the owner rank, all ranks are told that it is gone.
 TEST_P(MutexChaosTest, ADeathIsPassedOver) {
   const std::uint64_t seed = GetParam();
   Crowd crowd(seed, 2 + static_cast<int>(seed % 6));
@@ -121,23 +122,23 @@ TEST_P(MutexChaosTest, ADeathIsPassedOver) {
   const bool is_finished = world.run([&](int rank) {
     const bool is_lost = world.network().is_lost(victim);
     if (is_lost && crowd.holder == victim.value()) {
-      crowd.holder = kNobody;
+      crowd.holder = kNone;
       crowd.is_orphaned = true;
     }
     if (is_lost && Rank(rank) == victim) return true;
     auto& member = crowd.at(rank);
     if (member.is_over) return true;
     const Status status = crowd.act(rank);
-    if (status.is_error() && is_lost && victim == crowd.home) {
+    if (status.is_error() && is_lost && victim == crowd.owner_rank) {
       EXPECT_EQ(status.code(), Code::kPeerDead) << status.to_string();
       EXPECT_EQ(status.peer(), victim);
       member.is_over = true;
     } else {
       EXPECT_FALSE(status.is_error()) << "seed " << seed << ": " << status.to_string();
     }
-    // What Fabric::wait does for a blocking caller.
+    // As Fabric::wait() does for a blocking caller.
     for (const transport::Awaited& wait : member.mutex->awaited()) {
-      EXPECT_EQ(wait.peer, crowd.home);
+      EXPECT_EQ(wait.peer, crowd.owner_rank);
       if (is_lost && wait.peer == victim) member.is_over = true;
     }
     return member.is_over ||
@@ -151,21 +152,22 @@ TEST(Mutex, RefusesWhatCannotBe) {
   HostileWorld world(3, 2);
   MutexOptions options;
   options.membership = everybody(2);
-  options.home = Rank(2);
+  options.owner_rank = Rank(2);
   EXPECT_EQ(DistributedMutex::prepare(world.fabric(0), options).status().code(),
             Code::kInvalidArgument);
-  options.home = Rank(1);
+  options.owner_rank = Rank(1);
   options.membership.members = {Rank(1)};
   EXPECT_EQ(DistributedMutex::prepare(world.fabric(0), options).status().code(),
             Code::kInvalidArgument);
   options.membership = everybody(2);
   const auto first = DistributedMutex::prepare(world.fabric(0), options).value();
-  options.home = Rank(0);
+  options.owner_rank = Rank(0);
   const auto second = DistributedMutex::prepare(world.fabric(1), options).value();
   EXPECT_EQ(first->connect().code(), Code::kInvalidArgument);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, MutexChaosTest, ::testing::Range<std::uint64_t>(1, 201),
+INSTANTIATE_TEST_SUITE_P(Seeds, MutexChaosTest,
+                         ::testing::Range<std::uint64_t>(1, 1 + testing::seeds(200)),
                          [](const auto& seed) { return std::to_string(seed.param); });
 
 }  // namespace

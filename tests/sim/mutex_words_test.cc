@@ -1,7 +1,6 @@
-// The mutex of words in the home's memory, over lanes that take their time: an atomic is carried
-// out at a random moment after it was posted, and is complete at a random one after that;
-// notifications and the news of a death come when they like. A failure prints its seed; run it
-// alone with
+// The mutex of words in the owner rank's memory, over slow lanes: an atomic takes effect at a
+// random moment after it was posted, and completes at a random moment after that. Notifications and
+// reports of a death take random times, too. A failure prints its seed; run it alone with
 // --gtest_filter=*/SEED.
 #include <gtest/gtest.h>
 
@@ -11,6 +10,7 @@
 
 #include "collectives/rma/mutex_words.h"
 #include "tests/sim/hostile_world.h"
+#include "tests/support/seeds.h"
 
 namespace dunlin::testing {
 namespace {
@@ -23,20 +23,20 @@ using transport::Completion;
 using transport::LocalSlice;
 using transport::RemoteSlice;
 
-// What is under way, of all lanes; each thing happens by itself, in any order.
-class Happenings {
+// Pending events of all lanes, which take effect one by one, in random order.
+class PendingEvents {
  public:
-  explicit Happenings(std::mt19937_64& random) : random_(random) {}
+  explicit PendingEvents(std::mt19937_64& random) : random_(random) {}
   void add(int owner, std::function<void()> what) { due_.push_back({owner, std::move(what)}); }
-  void let_one_happen() {
+  void run_one() {
     if (due_.empty()) return;
     std::swap(due_[random_() % due_.size()], due_.back());
     const auto one = std::move(due_.back());
     due_.pop_back();
     one.what();
   }
-  // What the dead have posted may happen or not.
-  void lose_some(int owner) {
+  // Operations of a dead rank may take effect or not.
+  void drop_some(int owner) {
     std::erase_if(due_, [&](const Due& one) { return one.owner == owner && random_() % 2 == 0; });
   }
 
@@ -49,14 +49,14 @@ class Happenings {
   std::vector<Due> due_;
 };
 
-// One lane of a rank to another, whose board, and the home's words, are at hand.
+// A lane from one rank to another, with access to the peer's board and to the owner rank's words.
 class SlowLane final : public transport::Lane,
                        public transport::RemoteAtomics,
                        public transport::RemoteReads {
  public:
-  SlowLane(int owner, Happenings& happenings, transport::NotifyBoard& board,
+  SlowLane(int owner, PendingEvents& events, transport::NotifyBoard& board,
            std::vector<std::uint64_t>& words, std::mt19937_64& random)
-      : owner_(owner), happenings_(happenings), board_(board), words_(words), random_(random) {}
+      : owner_(owner), events_(events), board_(board), words_(words), random_(random) {}
 
   Status put(LocalSlice, RemoteSlice, Completion*) override { return unused(); }
   Status put_notify(LocalSlice, RemoteSlice, const transport::Notification&, Completion*) override {
@@ -65,8 +65,8 @@ class SlowLane final : public transport::Lane,
   Status flush(transport::Visibility, Completion*) override { return unused(); }
   Status notify(const transport::Notification& notification, Completion*) override {
     if (random_() % 4 == 0) return Status::busy();
-    happenings_.add(owner_,
-                    [this, notification] { board_.cell(notification.id).publish(notification); });
+    events_.add(owner_,
+                [this, notification] { board_.cell(notification.id).publish(notification); });
     return Status::ok();
   }
   transport::RemoteReads* reads() override { return this; }
@@ -86,21 +86,21 @@ class SlowLane final : public transport::Lane,
     });
   }
   transport::AtomicScope scope() const override { return transport::AtomicScope::kTransport; }
-  // Words are read one by one.
+  // Words are read one by one, in events of their own.
   Status get(RemoteSlice from, LocalSlice to, Completion* completion) override {
     return read(from.offset() / 8, reinterpret_cast<std::uint64_t*>(to.data()), from.size() / 8,
                 completion);
   }
 
  private:
-  Status unused() const { return {Code::kInternal, "nothing of the kind is expected"}; }
+  Status unused() const { return {Code::kInternal, "the mutex does not call this"}; }
   std::uint64_t& at(const RemoteSlice& word) { return words_[word.offset() / 8]; }
   Status carry_out(Completion* completion, std::uint64_t* before,
                    std::function<std::uint64_t()> what) {
     if (random_() % 4 == 0) return Status::busy();
-    happenings_.add(owner_, [=, this] {
+    events_.add(owner_, [=, this] {
       const std::uint64_t former = what();
-      happenings_.add(owner_, [=] {
+      events_.add(owner_, [=] {
         *before = former;
         completion->fire(Status::ok());
       });
@@ -108,7 +108,7 @@ class SlowLane final : public transport::Lane,
     return Status::ok();
   }
   Status read(std::size_t first, std::uint64_t* to, std::size_t left, Completion* completion) {
-    happenings_.add(owner_, [=, this] {
+    events_.add(owner_, [=, this] {
       if (left == 0) return completion->fire(Status::ok());
       *to = words_[first];
       (void)read(first + 1, to + 1, left - 1, completion);
@@ -117,7 +117,7 @@ class SlowLane final : public transport::Lane,
   }
 
   int owner_;
-  Happenings& happenings_;
+  PendingEvents& events_;
   transport::NotifyBoard& board_;
   std::vector<std::uint64_t>& words_;
   std::mt19937_64& random_;
@@ -125,9 +125,9 @@ class SlowLane final : public transport::Lane,
 
 class SlowLink final : public transport::Link {
  public:
-  SlowLink(Rank peer, int owner, Happenings& happenings, transport::NotifyBoard& board,
+  SlowLink(Rank peer, int owner, PendingEvents& events, transport::NotifyBoard& board,
            std::vector<std::uint64_t>& words, std::mt19937_64& random)
-      : Link(peer), lane_(owner, happenings, board, words, random) {}
+      : Link(peer), lane_(owner, events, board, words, random) {}
   transport::Lane& data() override { return lane_; }
   transport::Lane& control() override { return lane_; }
   Result<std::unique_ptr<transport::RemoteRegion>> import_region(std::span<const std::byte>,
@@ -145,7 +145,7 @@ class Crowd {
  public:
   Crowd(std::uint64_t seed, int size)
       : world(seed, size),
-        happenings(world.random()),
+        events(world.random()),
         words_(MutexWords::bytes(static_cast<std::size_t>(size)) / 8),
         ranks_(static_cast<std::size_t>(size)) {
     for (int rank = 0; rank < size; ++rank) {
@@ -156,7 +156,7 @@ class Crowd {
       MutexMembers members{world.fabric(rank), "words", {}, static_cast<std::size_t>(rank), 0};
       for (int peer = 0; peer < size; ++peer) {
         at(rank).links.push_back(std::make_unique<SlowLink>(
-            Rank(peer), rank, happenings, world.fabric(peer).board(), words_, world.random()));
+            Rank(peer), rank, events, world.fabric(peer).board(), words_, world.random()));
         members.members.push_back({Rank(peer), at(peer).first_cell, at(rank).links.back().get()});
       }
       auto imported = at(rank).links.front()->import_region({}, words_.size() * 8).value();
@@ -182,7 +182,7 @@ class Crowd {
     if (state == State::kIdle && member.rounds < kRounds && random() % 4 == 0) member.mutex->want();
     if (state == State::kWaiting && random() % 128 == 0) {
       member.mutex->release(false);
-      ++cancelled;
+      ++canceled;
     }
     if (state != State::kHeld) return;
     if (!member.is_in) {
@@ -206,22 +206,22 @@ class Crowd {
   }
 
   HostileWorld world;
-  Happenings happenings;
+  PendingEvents events;
   int holder = -1;
   bool is_orphaned = false;
   int inherited = 0;
-  int cancelled = 0;
+  int canceled = 0;
 
  private:
   std::vector<std::uint64_t> words_;
   std::vector<Member> ranks_;
 };
 
-constexpr long kMostTurns = 2'000'000;  // far beyond any run: what takes more hangs
+constexpr long kMostTurns = 2'000'000;  // far beyond any run that doesn't hang
 
 class MutexWordsTest : public ::testing::TestWithParam<std::uint64_t> {};
 
-TEST_P(MutexWordsTest, OneAtATimeAndEverybodyInTheEnd) {
+TEST_P(MutexWordsTest, OneAtATimeAndAllInTheEnd) {
   const std::uint64_t seed = GetParam();
   const int size = 1 + static_cast<int>(seed % 7);
   Crowd crowd(seed, size);
@@ -234,14 +234,14 @@ TEST_P(MutexWordsTest, OneAtATimeAndEverybodyInTheEnd) {
   };
   for (; turns < kMostTurns && !is_finished() && !HasFatalFailure(); ++turns) {
     crowd.act(static_cast<int>(crowd.world.random()() % static_cast<std::uint64_t>(size)));
-    crowd.happenings.let_one_happen();
+    crowd.events.run_one();
   }
   EXPECT_LT(turns, kMostTurns) << "seed " << seed << ": nothing moves any more";
   EXPECT_EQ(crowd.inherited, 0);
 }
 
-// One or two members (not the home) die at random moments, in the middle of whatever they do, and
-// the others hear of it one after another.
+// One or two members, but not the owner rank, die at random moments, in the middle of any
+// operation. The others learn of it one after another.
 TEST_P(MutexWordsTest, DeathsArePassedOver) {
   const std::uint64_t seed = GetParam();
   const int size = 3 + static_cast<int>(seed % 6);
@@ -273,21 +273,21 @@ TEST_P(MutexWordsTest, DeathsArePassedOver) {
     for (Death& death : deaths) {
       if (death.is_over || turns < death.turn) continue;
       death.is_over = true;
-      crowd.happenings.lose_some(death.rank);
+      crowd.events.drop_some(death.rank);
       if (crowd.holder == death.rank) {
         crowd.holder = -1;
         crowd.is_orphaned = true;
       }
       for (int rank = 0; rank < size; ++rank) {
-        crowd.happenings.add(-1, [&crowd, rank, victim = death.rank] {
+        crowd.events.add(-1, [&crowd, rank, victim = death.rank] {
           crowd.world.fabric(rank).peers().mark(Rank(victim), PeerState::kDead, "by the test");
         });
       }
     }
     const int rank = static_cast<int>(random() % ranks);
     if (!is_dead(rank)) crowd.act(rank);
-    crowd.happenings.let_one_happen();
-    // For those who look time and again.
+    crowd.events.run_one();
+    // Time passes, for ranks that look at the words at intervals.
     if (turns % 16 == 0) {
       auto& network = crowd.world.network();
       network.wake_at(Rank(0), network.now() + std::chrono::milliseconds(1));
@@ -298,7 +298,8 @@ TEST_P(MutexWordsTest, DeathsArePassedOver) {
   EXPECT_LE(crowd.inherited, static_cast<int>(deaths.size()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, MutexWordsTest, ::testing::Range<std::uint64_t>(1, 501),
+INSTANTIATE_TEST_SUITE_P(Seeds, MutexWordsTest,
+                         ::testing::Range<std::uint64_t>(1, 1 + testing::seeds(500)),
                          [](const auto& seed) { return std::to_string(seed.param); });
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Neighbour averages and gathers, stepped in virtual time on the hostile network, over many seeds:
-// random neighbours, names, sizes and orders, several calls at once or one by one, some given up,
-// and a death.
+// Averages and gathers with neighbors, stepped in virtual time on the hostile network, over many
+// seeds: random neighbors, names, sizes and orders, several calls at once or one by one, canceled
+// calls, and a death.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@
 
 #include "collectives/neighbor/neighbor_exchange.h"
 #include "tests/sim/hostile_world.h"
+#include "tests/support/seeds.h"
 
 namespace dunlin::testing {
 namespace {
@@ -37,7 +38,7 @@ struct Task {
   Status outcome = Status::busy();
 };
 
-// All ranks' tasks: edges, sizes and names are drawn once for all of them.
+// The tasks of all ranks. Edges, sizes and names are drawn once for all of them.
 class Tasks {
  public:
   Tasks(std::mt19937_64& random, int size, std::size_t calls)
@@ -51,7 +52,7 @@ class Tasks {
   }
 
   Task& of(int rank, std::size_t index) { return tasks_[static_cast<std::size_t>(rank)][index]; }
-  // The rank's `place`-th call.
+  // The index of the rank's `place`-th call.
   std::size_t index(int rank, std::size_t place) const {
     return order_[static_cast<std::size_t>(rank)][place];
   }
@@ -82,7 +83,8 @@ class Tasks {
   static constexpr std::size_t kNames = 4;
   static double push(int from, int to) { return 1.0 / (1 + from + 2 * to); }
 
-  // Calls of one name meet in the order in which they are made.
+  // Calls of one name meet in the order in which they are made, so each rank makes these in one
+  // order.
   static void keep_names_in_order(std::vector<std::size_t>& order) {
     for (std::size_t name = 0; name < kNames; ++name) {
       std::size_t next = name;
@@ -125,33 +127,34 @@ class Tasks {
   std::vector<std::vector<std::size_t>> order_;
 };
 
+constexpr std::uint64_t kUsualSeeds = 200;
+
 class NeighborChaosTest : public ::testing::TestWithParam<std::uint64_t> {
  public:
   static void TearDownTestSuite() {
-    if (worlds_ < 2 * kSeeds) return;  // some seeds are replayed
-    // Fusion has to happen in most worlds, and to be missing in those without it.
+    if (worlds_ < 2 * seeds(kUsualSeeds)) return;  // some seeds are replayed
+    // There has to be fusion in most worlds, and none in those that turn it off.
     EXPECT_GT(fusing_worlds_, worlds_ / 2);
     EXPECT_LT(fusing_worlds_, worlds_);
     EXPECT_GT(fused_, 10 * worlds_);
-    EXPECT_GT(given_up_, worlds_);
+    EXPECT_GT(canceled_, worlds_);
   }
 
  protected:
   static constexpr std::size_t kCalls = 12;
-  static constexpr std::uint64_t kSeeds = 200;
 
-  // Bytes of a message of several calls; each rank has its own. None for one in six.
+  // Longest message of several calls. Each rank has its own; one in six has no fusion.
   static std::size_t threshold(std::mt19937_64& random) {
     return random() % 6 == 0 ? 0 : 100 + random() % 16'000;
   }
 
-  // A call that nobody answers, and that ends at once: what waits beside it goes on.
-  void give_up(HostileWorld& world, int rank, NeighborExchange& exchange) {
+  // A call that no rank answers, and that is canceled at once. Other calls go on.
+  void cancel_one(HostileWorld& world, int rank, NeighborExchange& exchange) {
     const Rank peer((rank + 1) % world.size());
     const double input = 1;
     double output = 0;
     NeighborCall call;
-    call.name = "given up";
+    call.name = "canceled";
     call.input = &input;
     call.output = &output;
     call.count = 1;
@@ -161,7 +164,7 @@ class NeighborChaosTest : public ::testing::TestWithParam<std::uint64_t> {
     const auto request = exchange.start(call);
     ASSERT_TRUE(request.is_ok()) << request.status().to_string();
     EXPECT_TRUE(exchange.wait(*request, Duration::zero()).is_error());
-    ++given_up_;
+    ++canceled_;
   }
 
   void start(Task& task, NeighborExchange& exchange) {
@@ -174,7 +177,7 @@ class NeighborChaosTest : public ::testing::TestWithParam<std::uint64_t> {
     task.request = *request;
   }
 
-  // Runs all tasks, as many at a time as chance has it; rank `dead` dies half-way.
+  // Runs all tasks, random numbers of them at a time. Rank `dead` dies half-way.
   void run(HostileWorld& world, Tasks& tasks, int dead) {
     std::vector<std::unique_ptr<NeighborExchange>> exchanges;
     const bool is_fused = world.random()() % 4 != 0;
@@ -198,9 +201,10 @@ class NeighborChaosTest : public ::testing::TestWithParam<std::uint64_t> {
       const std::size_t last = rank == dead ? kCalls / 2 : kCalls;
       for (auto burst = world.random()() % 6; burst > 0 && next < last; --burst) {
         start(tasks.of(rank, tasks.index(rank, next++)), exchange);
-        if (dead < 0 && world.random()() % 8 == 0) give_up(world, rank, exchange);
+        if (dead < 0 && world.random()() % 8 == 0) cancel_one(world, rank, exchange);
       }
-      // Also for who has done all his own: others may still announce what he has given up.
+      // A rank that has done all its calls progresses, too, as others may announce data of canceled
+      // ones.
       exchange.progress();
       bool is_done = next == kCalls;
       for (std::size_t place = 0; place < next; ++place) {
@@ -224,8 +228,8 @@ class NeighborChaosTest : public ::testing::TestWithParam<std::uint64_t> {
  private:
   static inline std::uint64_t worlds_ = 0;
   static inline std::uint64_t fusing_worlds_ = 0;
-  static inline std::uint64_t fused_ = 0;  // parts that needed no message of their own
-  static inline std::uint64_t given_up_ = 0;
+  static inline std::uint64_t fused_ = 0;  // parts without a message of their own
+  static inline std::uint64_t canceled_ = 0;
 };
 
 TEST_P(NeighborChaosTest, EveryCallMeetsItsOwn) {
@@ -241,7 +245,7 @@ TEST_P(NeighborChaosTest, EveryCallMeetsItsOwn) {
   }
 }
 
-// Who has nothing to do with the dead one is not disturbed; the others learn of it.
+// Calls without the dead rank go on. The others fail, and name it.
 TEST_P(NeighborChaosTest, ADeathEndsNoOtherCall) {
   HostileWorld world(GetParam(), 3 + static_cast<int>(GetParam() % 3));
   Tasks tasks(world.random(), world.size(), kCalls);
@@ -265,7 +269,8 @@ TEST_P(NeighborChaosTest, ADeathEndsNoOtherCall) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, NeighborChaosTest, ::testing::Range<std::uint64_t>(0, 200),
+INSTANTIATE_TEST_SUITE_P(Seeds, NeighborChaosTest,
+                         ::testing::Range<std::uint64_t>(0, seeds(kUsualSeeds)),
                          [](const auto& seed) { return std::to_string(seed.param); });
 
 }  // namespace

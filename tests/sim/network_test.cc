@@ -1,4 +1,4 @@
-// What the simulated network costs, to the nanosecond; and that a run can be repeated.
+// The times of the simulated network, to the nanosecond, and the repeatability of a run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using transport::sim::Actor;
 using transport::sim::Jitter;
 using transport::sim::Options;
 
-// When the last byte of `size` is there, sent at time 0 from rank 0 to `to`.
+// When the last of `size` bytes arrives that rank 0 sends to `to` at time 0.
 Duration time_of(const Options& options, int to, std::size_t size) {
   World world(options);
   EXPECT_TRUE(world.send(0, to, size, 1).is_ok());
@@ -51,7 +51,7 @@ TEST(SimNetwork, EachRouteHasItsOwnLink) {
   EXPECT_EQ(time_of(options, 4, 1000), 5us + 200ns);
 }
 
-// Messages of 1 MB (100 us) at the same time: when each has come.
+// When each of several messages of 1 MB (100 us), sent at the same time, arrives.
 std::vector<Duration> times_of(const Options& options, std::vector<std::pair<int, int>> pairs) {
   World world(options);
   std::vector<std::unique_ptr<Watcher>> watchers;
@@ -97,14 +97,14 @@ TEST(SimNetwork, AnOversubscribedRackLimitsItsHostsTogether) {
   options.hosts_per_rack = 4;
   EXPECT_EQ(times_of(options, {{0, 4}, {1, 5}, {2, 6}, {3, 7}}),
             (Times{205us, 205us, 205us, 205us}));
-  // Four NICs of 5 GB/s, an uplink of 10: each message keeps it for 100 us, and goes on at once.
+  // Four NICs of 5 GB/s and an uplink of 10 GB/s: each message takes the uplink for 100 us.
   options.oversubscription = 2;
   EXPECT_EQ(times_of(options, {{0, 4}, {1, 5}, {2, 6}, {3, 7}}),
             (Times{205us, 305us, 405us, 505us}));
   // An uplink slower than one NIC: 2.5 GB/s.
   options.oversubscription = 8;
   EXPECT_EQ(times_of(options, {{0, 4}}), (Times{405us}));
-  // Within the rack nobody notices.
+  // Traffic within the rack is not affected.
   EXPECT_EQ(times_of(options, {{0, 1}}), (Times{102us}));
 }
 
@@ -169,7 +169,7 @@ TEST(SimNetwork, ComputingTakesTimeDuringWhichARankHasNoTurn) {
   EXPECT_EQ(watcher.turns, 1);
 }
 
-// Ranks that send one another messages of all sizes for a while, whatever happens.
+// Ranks that send one another messages of all sizes for a while.
 class Chatter final : public Actor {
  public:
   Chatter(World& world, int rank)

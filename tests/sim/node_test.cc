@@ -1,5 +1,5 @@
-// The simulated network keeps the contract of the Lane, ends what it owes, and holds tens of
-// thousands of nodes.
+// Nodes of the simulated network keep the contract of the Lane, complete what was posted, and there
+// can be tens of thousands of them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,8 @@ using transport::sim::Network;
 using transport::sim::Node;
 using transport::sim::Options;
 
-// Each message fills the region with its number; the notification has to show it, or a later one.
+// Each message fills the region with its number. A notification has to find that number, or a later
+// one.
 void expect_order(Options options) {
   Completion completion;
   World world(std::move(options));
@@ -82,7 +83,7 @@ TEST(SimNode, ANotificationComesAfterEarlierPutsOfItsLane) {
   }
 }
 
-// Under jitter a short message must not overtake a long one of its lane either.
+// With jitter, too, a short message must not overtake a long one of its lane.
 TEST(SimNode, NotificationsOfALaneComeInOrder) {
   Options options = plain(2);
   options.jitter = {Jitter::Kind::kExponential, 50us};
@@ -117,7 +118,7 @@ TEST(SimNode, ALostRankEndsWhatIsOnItsWayToIt) {
   world.node(2).progress();
   EXPECT_TRUE(elsewhere.is_done() && elsewhere.status().is_ok());
   EXPECT_EQ(world.node(2).board().sequence(NotifyId(0)), 0U);  // it died with the rank
-  EXPECT_FALSE(from_victim.is_done());  // nobody is left whom it could concern
+  EXPECT_FALSE(from_victim.is_done());                         // the rank that posted it is gone
   EXPECT_EQ(world.send(0, 1, 10, 2).code(), Code::kPeerDead);
   EXPECT_EQ(world.node(1).board().sequence(NotifyId(0)), 0U);
   EXPECT_GE(survivor.turns, 2);
@@ -177,7 +178,7 @@ TEST(SimNode, OptionsThatCannotWorkAreRefused) {
   EXPECT_EQ(node->link(Rank(2)).status().code(), Code::kOutOfRange);
 }
 
-// Passes on to the right, round after round, a chunk of 64 MiB of phantom memory.
+// Passes a chunk of 64 MiB of phantom memory to the right, round after round.
 class RingRank final : public Actor {
  public:
   static constexpr std::size_t kChunk = std::size_t{64} << 20;
@@ -235,8 +236,7 @@ TEST(SimNode, TenThousandNodesPassALargeChunkAroundInLittleMemory) {
   EXPECT_EQ(network->now().time_since_epoch(), step * kRounds);
   const std::size_t used = resident_bytes() - before;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr std::size_t kBound =
-      32 * 1024;  // with the sanitizer's own notes on all that was touched
+  constexpr std::size_t kBound = 32 * 1024;  // includes the sanitizer's shadow memory
 #else
   constexpr std::size_t kBound = 4096;
 #endif

@@ -1,4 +1,4 @@
-// Nodes on a simulated network, for the tests of it.
+// Nodes on a simulated network, for the tests of that network.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace dunlin::testing {
 
-// Round figures.
+// Options with round numbers.
 inline transport::sim::Options plain(int ranks) {
   transport::sim::Options options;
   options.ranks = ranks;
@@ -28,7 +28,7 @@ inline transport::Notification to_cell(std::uint32_t cell, std::uint64_t sequenc
   return notification;
 }
 
-// Notes when which sequence came to cell 0 .. `cells`.
+// Records when each sequence number arrives in cell 0.
 class Watcher final : public transport::sim::Actor {
  public:
   explicit Watcher(transport::sim::Node& node) : node_(node) { node.set_actor(this); }
@@ -49,7 +49,7 @@ class Watcher final : public transport::sim::Actor {
   transport::sim::Node& node_;
 };
 
-// Nodes with a region each, which all of them have imported on first use.
+// Nodes with a region each, which others import on first use.
 class World {
  public:
   static constexpr std::size_t kBytes = std::size_t{1} << 20;
@@ -75,7 +75,7 @@ class World {
     remotes_.push_back(node(from).import_region(Rank(to), region(to)).value());
     return *remotes_.back();
   }
-  // From the beginning of one's region to that of the other's, with a notification to cell 0.
+  // Puts the beginning of one region over that of another, with a notification to cell 0.
   Status send(int from, int to, std::size_t size, std::uint64_t sequence,
               transport::Completion* completion = nullptr) {
     return data(from, to).put_notify(region(from).slice(0, size).value(),

@@ -1,5 +1,6 @@
 // Partial all-reduces, stepped in virtual time on the hostile network, over many seeds: random
-// groups that share ranks, sizes and algorithms, a death, and members that give up at any moment.
+// groups that share ranks, random sizes and algorithms, a death, and members that abort at random
+// moments.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +14,7 @@
 #include "collectives/partial/partial_all_reduce.h"
 #include "tests/sim/hostile_world.h"
 #include "tests/support/mixed_models.h"
+#include "tests/support/seeds.h"
 
 namespace dunlin::testing {
 namespace {
@@ -23,32 +25,33 @@ using collective::PartialCall;
 using collective::PartialOptions;
 using collective::PartialRequest;
 
-// An operation, as all ranks have drawn it.
+// An operation; all ranks know all of them.
 struct Task {
   std::vector<Rank> members;
   std::size_t count = 0;
-  std::map<int, std::vector<double>> inputs;  // by rank, of those who have called it
+  std::map<int, std::vector<double>> inputs;  // by rank, of members that have called it
   std::map<int, Status> outcomes;             // by rank
-  std::vector<double> result;                 // of whoever ended well first
+  std::vector<double> result;                 // of the first member that has succeeded
   bool has(int rank) const { return std::ranges::find(members, Rank(rank)) != members.end(); }
 };
 
-struct Happenings {
-  int victim = -1;          // dies
-  std::uint64_t after = 0;  // in its so manieth act
-  bool gives_up = false;    // whoever waits, now and then
+struct Faults {
+  int victim = -1;          // the rank that dies
+  std::uint64_t after = 0;  // the number of the act in which it dies
+  bool aborts = false;      // waiting members abort now and then
 };
+
+constexpr std::uint64_t kUsualSeeds = 150;
 
 class PartialChaosTest : public ::testing::TestWithParam<std::uint64_t> {
  public:
   static void TearDownTestSuite() {
-    if (worlds_of_giving_up_ < kSeeds) return;  // some seeds are replayed
-    EXPECT_GT(succeeded_, kSeeds);
-    EXPECT_GT(given_up_, kSeeds);
+    if (worlds_with_aborts_ < seeds(kUsualSeeds)) return;  // some seeds are replayed
+    EXPECT_GT(succeeded_, worlds_with_aborts_);
+    EXPECT_GT(aborted_, worlds_with_aborts_);
   }
 
  protected:
-  static constexpr std::uint64_t kSeeds = 150;
   static constexpr std::size_t kTasks = 14;
   static constexpr std::size_t kMost = 5000;  // elements: longer than the scratch
 
@@ -61,10 +64,10 @@ class PartialChaosTest : public ::testing::TestWithParam<std::uint64_t> {
     return options;
   }
 
-  // One rank: what it has, and what it is at.
+  // The state of one rank.
   struct Player {
     std::unique_ptr<PartialAllReduce> partial;
-    std::vector<double*> free;  // models that nobody writes to
+    std::vector<double*> free;  // memory for models that no rank writes to
     double* model = nullptr;
     double* result = nullptr;
     std::size_t next = 0;
@@ -94,10 +97,10 @@ class PartialChaosTest : public ::testing::TestWithParam<std::uint64_t> {
     }
   }
 
-  void run(HostileWorld& world, const Happenings& happenings) {
+  void run(HostileWorld& world, const Faults& faults) {
     draw(world.random(), world.size());
     std::vector<Player> players(static_cast<std::size_t>(world.size()));
-    // Some runs go through staging memory, for the sake of one rank.
+    // In some runs one rank uses other memory, so that all copy through staging memory.
     const bool has_other = GetParam() % 4 == 0;
     for (int rank = 0; rank < world.size(); ++rank) {
       Player& player = players[static_cast<std::size_t>(rank)];
@@ -108,20 +111,20 @@ class PartialChaosTest : public ::testing::TestWithParam<std::uint64_t> {
     }
     const bool is_finished = world.run([&](int rank) {
       Player& player = players[static_cast<std::size_t>(rank)];
-      if (rank == happenings.victim && ++player.acts >= happenings.after) {
-        if (player.acts == happenings.after) world.job().kill(Rank(rank), "by the test");
+      if (rank == faults.victim && ++player.acts >= faults.after) {
+        if (player.acts == faults.after) world.job().kill(Rank(rank), "by the test");
         return true;
       }
-      act(world, rank, player, has_other && rank == 0, happenings.gives_up);
-      // Who is done still acknowledges.
+      act(world, rank, player, has_other && rank == 0, faults.aborts);
+      // A rank that is done still acknowledges.
       player.partial->progress();
       return player.next == kTasks;
     });
     ASSERT_TRUE(is_finished) << "seed " << GetParam() << ": nothing moves any more";
-    expect_right_outcomes(happenings);
+    expect_right_outcomes(faults);
   }
 
-  void act(HostileWorld& world, int rank, Player& player, bool is_other, bool gives_up) {
+  void act(HostileWorld& world, int rank, Player& player, bool is_other, bool aborts) {
     while (player.next < kTasks && !tasks_[player.next].has(rank)) ++player.next;
     if (player.next == kTasks) return;
     Task& task = tasks_[player.next];
@@ -137,7 +140,7 @@ class PartialChaosTest : public ::testing::TestWithParam<std::uint64_t> {
       player.request = player.partial->start(call).value();
     }
     Status status = player.partial->test(*player.request);
-    if (status.is_busy() && gives_up && world.random()() % 400 == 0)
+    if (status.is_busy() && aborts && world.random()() % 400 == 0)
       status = player.partial->wait(*player.request, Duration::zero());
     if (status.is_busy()) return;
     if (status.is_ok()) {
@@ -146,8 +149,8 @@ class PartialChaosTest : public ::testing::TestWithParam<std::uint64_t> {
       player.free.push_back(player.model);
       player.model = player.result;
     } else {
-      // The input is what it was. Members may still read it, and write to the result: both are left
-      // alone for good.
+      // The input is unchanged. Members may still read it and write to the result, so neither is
+      // used again.
       ASSERT_TRUE(std::equal(task.inputs[rank].begin(), task.inputs[rank].end(), player.model));
       double* const fresh = take(player, is_other);
       std::copy_n(player.model, kMost, fresh);
@@ -171,29 +174,30 @@ class PartialChaosTest : public ::testing::TestWithParam<std::uint64_t> {
     }
   }
 
-  void expect_right_outcomes(const Happenings& happenings) {
+  void expect_right_outcomes(const Faults& faults) {
     for (const Task& task : tasks_) {
       for (const Rank member : task.members) {
-        if (member.value() == happenings.victim) continue;
+        if (member.value() == faults.victim) continue;
         ASSERT_TRUE(task.outcomes.contains(member.value()));
         const Status& outcome = task.outcomes.at(member.value());
-        if (happenings.gives_up) ++(outcome.is_ok() ? succeeded_ : given_up_);
+        if (faults.aborts) ++(outcome.is_ok() ? succeeded_ : aborted_);
         if (outcome.is_ok()) continue;
-        if (task.has(happenings.victim)) {
+        if (task.has(faults.victim)) {
           EXPECT_EQ(outcome.code(), Code::kPeerDead) << outcome.to_string();
-          EXPECT_EQ(outcome.peer(), Rank(happenings.victim)) << outcome.to_string();
+          EXPECT_EQ(outcome.peer(), Rank(faults.victim)) << outcome.to_string();
         } else {
-          EXPECT_TRUE(happenings.gives_up) << outcome.to_string();
+          EXPECT_TRUE(faults.aborts) << outcome.to_string();
           EXPECT_EQ(outcome.code(), Code::kDeadlineExceeded) << outcome.to_string();
         }
       }
     }
   }
 
-  // Where whoever waits gives up now and then: it should be neither never nor always.
-  static inline std::uint64_t worlds_of_giving_up_ = 0;
+  // In worlds in which members abort now and then, some operations have to succeed, and some to
+  // fail.
+  static inline std::uint64_t worlds_with_aborts_ = 0;
   static inline std::uint64_t succeeded_ = 0;  // outcomes, of all seeds
-  static inline std::uint64_t given_up_ = 0;
+  static inline std::uint64_t aborted_ = 0;
 
   std::vector<Task> tasks_;
   std::vector<std::unique_ptr<std::vector<double>>> others_;
@@ -210,13 +214,14 @@ TEST_P(PartialChaosTest, ADeathEndsItsGroupsOnly) {
   run(world, {.victim = victim, .after = 1 + world.random()() % 1500});
 }
 
-TEST_P(PartialChaosTest, WhoGivesUpSpoilsNothing) {
+TEST_P(PartialChaosTest, AbortsSpoilNothing) {
   HostileWorld world(GetParam(), 2 + static_cast<int>(GetParam() % 4));
-  ++worlds_of_giving_up_;
-  run(world, {.gives_up = true});
+  ++worlds_with_aborts_;
+  run(world, {.aborts = true});
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, PartialChaosTest, ::testing::Range<std::uint64_t>(0, 150),
+INSTANTIATE_TEST_SUITE_P(Seeds, PartialChaosTest,
+                         ::testing::Range<std::uint64_t>(0, seeds(kUsualSeeds)),
                          [](const auto& seed) { return std::to_string(seed.param); });
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The straggler-aware ring, stepped in virtual time on the hostile network, over many seeds: late
-// ranks, time-outs at any moment, full slots, a death. A failure prints its seed; run it alone with
+// ranks, timeouts at any moment, full slots, a death. A failure prints its seed; run it alone with
 // --gtest_filter=*/SEED.
 #include <gtest/gtest.h>
 
@@ -11,8 +11,9 @@
 #include <random>
 #include <vector>
 
-#include "collectives/straggler_ring.h"
+#include "collectives/straggler/straggler_ring.h"
 #include "tests/sim/hostile_world.h"
+#include "tests/support/seeds.h"
 
 namespace dunlin::testing {
 namespace {
@@ -26,7 +27,7 @@ using World = HostileWorld;
 template <typename T>
 using Rings = std::vector<std::unique_ptr<StragglerRing<T>>>;
 
-// What all ranks agree on; the seed decides on everything.
+// Options that depend on the seed only, so that all ranks have the same.
 StragglerOptions options_for(World& world, std::uint64_t seed) {
   StragglerOptions options;
   for (int rank = 0; rank < world.size(); ++rank) options.membership.members.emplace_back(rank);
@@ -38,7 +39,7 @@ StragglerOptions options_for(World& world, std::uint64_t seed) {
   options.lateness.mode = seed % 4 == 0 ? LatenessMode::kAdaptive : LatenessMode::kFixed;
   options.lateness.alpha = 1.5;
   options.lateness.step = std::chrono::microseconds(3);
-  // The network's delays reach 50 us: time-outs come too soon, often or seldom.
+  // The network's delays reach 50 us, so timeouts come too early, often or seldom.
   options.lateness.transfer = std::chrono::microseconds(seed % 60);
   options.lateness.floor = std::chrono::microseconds(5);
   // A fifth of all steps are slow.
@@ -57,7 +58,7 @@ Rings<T> make_rings(World& world, const StragglerOptions& options) {
   return rings;
 }
 
-// Elements differ, so that a segment that landed elsewhere or late shows.
+// Elements differ, so that a segment that has landed elsewhere or late is found.
 double part(std::size_t rank, std::uint64_t step, std::size_t element) {
   return std::sin(static_cast<double>(rank * 131 + step * 17 + element * 3));
 }
@@ -77,7 +78,7 @@ void expect_right_sums(std::uint64_t seed, Tally* tally) {
   Rings<T> rings = make_rings<T>(world, options);
   const std::size_t ranks = rings.size();
   constexpr std::uint64_t kSteps = 8;
-  // Of each step, once all ranks are through with it.
+  // By step and rank.
   std::vector<std::vector<std::vector<T>>> results(kSteps, std::vector<std::vector<T>>(ranks));
   std::vector<std::uint64_t> steps(ranks);
   std::vector<bool> is_running(ranks);
@@ -138,9 +139,9 @@ TEST_P(StragglerTest, SumsAreRightAndEqualOnAllRanks) {
   RecordProperty("forwards", static_cast<int>(tally.forwards));
 }
 
-// A rank dies at a random moment. Everybody else comes to an end: with all steps done, or with an
+// A rank dies at a random moment. Every other rank comes to an end: with all steps done, or with an
 // error or a wait that knows of the death.
-TEST_P(StragglerTest, ADeathHangsNobody) {
+TEST_P(StragglerTest, ADeathHangsNoRank) {
   const std::uint64_t seed = GetParam();
   World world(seed, 2 + static_cast<int>(seed % 7));
   StragglerOptions options = options_for(world, seed);
@@ -149,10 +150,11 @@ TEST_P(StragglerTest, ADeathHangsNobody) {
   expect_death_is_seen(world, rings, 20, seed);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, StragglerTest, ::testing::Range<std::uint64_t>(1, 201),
+INSTANTIATE_TEST_SUITE_P(Seeds, StragglerTest,
+                         ::testing::Range<std::uint64_t>(1, 1 + testing::seeds(200)),
                          [](const auto& seed) { return std::to_string(seed.param); });
 
-// The seeds reach what they are for: all ways in which a part can travel.
+// The seeds reach all routes that a part can take.
 TEST(Straggler, TheSeedsReachEveryRoute) {
   Tally tally;
   for (const std::uint64_t seed : {5, 7, 11, 13}) expect_right_sums<double>(seed, &tally);

@@ -1,6 +1,7 @@
-// Neighbour windows, stepped in virtual time on the hostile network, over many seeds: deposits have
-// the effect that they would have one by one, and nothing of them is lost or counted twice. A
-// failure prints its seed; run it alone with --gtest_filter=*/SEED.
+// Neighbor windows, stepped in virtual time on the hostile network, over many seeds: deposits have
+// the effect that they would have one by one, and none is lost or counted twice. A failure prints
+// its seed; run it alone with
+// --gtest_filter=*/SEED.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -11,6 +12,7 @@
 #include "collectives/graph/generators.h"
 #include "collectives/rma/neighbor_window.h"
 #include "tests/sim/hostile_world.h"
+#include "tests/support/seeds.h"
 
 namespace dunlin::testing {
 namespace {
@@ -61,7 +63,7 @@ std::vector<Rank> in_neighbors(const Graph& graph, int rank) {
   return ranks;
 }
 
-// A push-sum step's weights: equal shares for those peers and for self.
+// The weights of a push-sum step: equal shares for these peers and for self.
 std::vector<WeightedPeer> shares(const std::vector<Rank>& peers) {
   std::vector<WeightedPeer> weights;
   for (const Rank peer : peers)
@@ -88,7 +90,7 @@ TEST_P(WindowChaosTest, MassIsConserved) {
     if (steps[self] == kSteps) {
       const Status status = window.flush();
       EXPECT_FALSE(status.is_error()) << status.to_string();
-      // All have to be done before what is in the buffers is all that there is.
+      // Once all are done, everything is in tensors and buffers.
       return status.is_ok() &&
              std::all_of(steps.begin(), steps.end(), [=](int count) { return count == kSteps; });
     }
@@ -123,8 +125,9 @@ TEST_P(WindowChaosTest, MassIsConserved) {
     ASSERT_NEAR(sums[i] / expected[i], 1, 1e-12) << "seed " << seed << " element " << i;
 }
 
-// What an in-neighbour sees is, at any moment, what its first so many deposits make one by one:
-// puts and accumulates in any order, with resets between. Whole numbers, so that sums are exact.
+// At any moment a buffer has the value that the deposits so far give one by one: puts and
+// accumulates in random order, with resets between. The values are whole numbers, so that sums are
+// exact.
 TEST_P(WindowChaosTest, MergedDepositsAreThoseOneByOne) {
   const std::uint64_t seed = GetParam();
   HostileWorld world(seed, 2);
@@ -137,9 +140,9 @@ TEST_P(WindowChaosTest, MergedDepositsAreThoseOneByOne) {
     double value;
   };
   std::vector<Deposit> deposits;
-  double reference = 0;      // of the receiver's buffer
+  double reference = 0;      // for the receiver's buffer
   std::uint64_t taken = 0;   // deposits in it
-  std::uint64_t merges = 0;  // times that several came at once
+  std::uint64_t merges = 0;  // how often several arrived at once
   const WeightedPeer to[] = {{Rank(1), 2}};
   const WeightedPeer from[] = {{Rank(0), 1}};
   auto& sender = *windows[0];
@@ -180,8 +183,9 @@ TEST_P(WindowChaosTest, MergedDepositsAreThoseOneByOne) {
   EXPECT_GT(merges, 0u) << "seed " << seed << ": nothing was merged";
 }
 
-// A rank dies at a random moment. The others go on without it; among them nothing is lost: what
-// they hold in the end is what they had, less what they gave to it, and what they got from it.
+// A rank dies at a random moment. The others go on without it, and nothing is lost among them: in
+// the end they hold what they had, less what they gave to the dead rank, plus what they got from
+// it.
 TEST_P(WindowChaosTest, ADeathTakesWhatWasDepositedWithItAndNoMore) {
   const std::uint64_t seed = GetParam();
   HostileWorld world(seed, 3 + static_cast<int>(seed % 5));
@@ -269,7 +273,7 @@ TEST_P(WindowChaosTest, ADeathTakesWhatWasDepositedWithItAndNoMore) {
     sum += windows[static_cast<std::size_t>(rank)]->self()[0];
     p += windows[static_cast<std::size_t>(rank)]->p();
   }
-  // Relative to all that there ever was.
+  // The bound is relative to the sum of all values.
   EXPECT_NEAR(sum, expected, 1e-12 * 2.5 * world.size()) << "seed " << seed;
   EXPECT_NEAR(p, expected_p, 1e-12 * world.size()) << "seed " << seed;
 }
@@ -308,7 +312,8 @@ TEST(Window, RefusesWhatCannotBe) {
             Code::kInvalidArgument);
 }
 
-// A result that goes elsewhere leaves self alone; buffers that an update doesn't name stay.
+// An update with a result elsewhere leaves self alone. Buffers that an update doesn't name stay as
+// they are.
 TEST(Window, UpdatesWhatItIsToldTo) {
   HostileWorld world(2, 3);
   const Graph graph = collective::make_graph("complete", 3).value();
@@ -357,8 +362,8 @@ TEST(Window, UpdatesWhatItIsToldTo) {
   EXPECT_EQ(window.buffer(Rank(1)).value().version, 0u);
 }
 
-// What is read is something that its owner has published, as a whole, and never older than what
-// was read before, however often the owner writes over it meanwhile.
+// A get reads a whole version that the owner rank has published, never one older than the last,
+// however often the owner rank writes over it meanwhile.
 TEST_P(WindowChaosTest, GetsReadWholeSnapshots) {
   const std::uint64_t seed = GetParam();
   HostileWorld world(seed, 2 + static_cast<int>(seed % 3));
@@ -400,7 +405,7 @@ TEST_P(WindowChaosTest, GetsReadWholeSnapshots) {
     auto& window = *windows[static_cast<std::size_t>(rank)];
     auto& mine = ranks[static_cast<std::size_t>(rank)];
     if (mine.versions < kVersions && random() % 3 == 0) {
-      // Half written when others look at it.
+      // Others may read while this is half written.
       ++mine.versions;
       for (std::size_t i = 0; i < kCount; ++i) window.self()[i] = self_of(rank, mine.versions, i);
       window.set_p(mine.versions + 1);
@@ -413,7 +418,7 @@ TEST_P(WindowChaosTest, GetsReadWholeSnapshots) {
       EXPECT_TRUE(window.start_get(mine.from).is_busy());
       mine.is_getting = true;
     } else if (random() % 50 == 0) {
-      window.cancel_get();  // what it was reading comes all the same, and is not to be mistaken
+      window.cancel_get();  // the data of this read still arrive, and must not be used
       mine.is_getting = false;
     } else if (const Status status = window.test_get(); !status.is_busy()) {
       EXPECT_TRUE(status.is_ok()) << status.to_string();
@@ -441,7 +446,8 @@ TEST(Window, TensorsHaveALimit) {
   EXPECT_EQ((*window)->start_get({}).code(), Code::kInvalidArgument);  // not readable
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, WindowChaosTest, ::testing::Range<std::uint64_t>(1, 201),
+INSTANTIATE_TEST_SUITE_P(Seeds, WindowChaosTest,
+                         ::testing::Range<std::uint64_t>(1, 1 + testing::seeds(200)),
                          [](const auto& seed) { return std::to_string(seed.param); });
 
 }  // namespace

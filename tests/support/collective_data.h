@@ -1,20 +1,20 @@
-// What ranks put into collectives in tests, and what they have to get.
+// The inputs and the expected outputs of collectives in tests.
 #pragma once
 
 #include <cstddef>
 
-#include "collectives/data_type.h"
+#include "collectives/kernels/data_type.h"
 #include "collectives/schedule/problem.h"
 
 namespace dunlin::testing {
 
-// Element e of a rank's input to the call of that number; small integers, whose sums float32 holds
-// exactly.
+// Element e of a rank's input to call number `call`: a small integer, so that sums are exact in
+// float32.
 inline float input_element(std::size_t call, int rank, std::size_t e) {
   return static_cast<float>((e * 7 + static_cast<std::size_t>(rank) * 13 + call * 29) % 101) - 50;
 }
 
-// Element e of its output. Of kReduce, on the root; `op`: kSum or kAverage.
+// Element e of the output of the same call; for kReduce, on the root. `op`: kSum or kAverage.
 inline float output_element(std::size_t call, const collective::Problem& problem,
                             collective::ReduceOp op, int rank, std::size_t e) {
   using collective::Collective;

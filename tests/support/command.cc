@@ -84,16 +84,19 @@ bool RunningCommand::read_some(std::chrono::steady_clock::time_point deadline) {
   return true;
 }
 
-bool RunningCommand::wait_for_output(const std::string& text, std::chrono::seconds patience) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+// A loaded host takes so many times as long as a timeout allows.
+constexpr int kLoaded = 5;
+
+bool RunningCommand::wait_for_output(const std::string& text, std::chrono::seconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + kLoaded * timeout;
   while (result_.out.find(text) == std::string::npos) {
     if (!read_some(deadline)) return false;
   }
   return true;
 }
 
-CommandResult RunningCommand::wait(std::chrono::seconds patience) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+CommandResult RunningCommand::wait(std::chrono::seconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + kLoaded * timeout;
   while (read_some(deadline)) {
   }
   if (out_fd_ >= 0 || err_fd_ >= 0) {
@@ -111,8 +114,8 @@ CommandResult RunningCommand::wait(std::chrono::seconds patience) {
 
 CommandResult run_command(const std::vector<std::string>& arguments,
                           const std::map<std::string, std::string>& variables,
-                          std::chrono::seconds patience) {
-  return RunningCommand(arguments, variables).wait(patience);
+                          std::chrono::seconds timeout) {
+  return RunningCommand(arguments, variables).wait(timeout);
 }
 
 std::vector<std::string> sorted_lines(const std::string& text) {

@@ -1,4 +1,4 @@
-// Runs a program and collects what it wrote, for tests of whole processes.
+// Runs a program and collects its output, for tests of whole processes.
 #pragma once
 
 #include <chrono>
@@ -14,11 +14,12 @@ struct CommandResult {
   std::string err;
 };
 
-// `variables` are added to this process's environment, less its own DUNLIN_*. A program that runs
-// longer than `patience` is killed.
+// The program gets `variables` and this process's environment without its DUNLIN_* variables. It is
+// killed when it runs longer than `timeout`, which is that of an idle host, here and below: a
+// loaded one gets five times as long.
 CommandResult run_command(const std::vector<std::string>& arguments,
                           const std::map<std::string, std::string>& variables = {},
-                          std::chrono::seconds patience = std::chrono::seconds(60));
+                          std::chrono::seconds timeout = std::chrono::minutes(2));
 
 // A program that runs while the test does something else.
 class RunningCommand {
@@ -30,11 +31,12 @@ class RunningCommand {
   RunningCommand& operator=(const RunningCommand&) = delete;
 
   int pid() const { return pid_; }
-  // Reads standard output until it contains `text`; false when it ended or patience is over.
-  bool wait_for_output(const std::string& text, std::chrono::seconds patience);
-  // Standard output so far.
+  // Reads standard output until it contains `text`. False when the output ends or the timeout
+  // passes first.
+  bool wait_for_output(const std::string& text, std::chrono::seconds timeout);
+  // The standard output that has been read so far.
   const std::string& out() const { return result_.out; }
-  CommandResult wait(std::chrono::seconds patience);
+  CommandResult wait(std::chrono::seconds timeout);
 
  private:
   bool read_some(std::chrono::steady_clock::time_point deadline);
@@ -45,7 +47,7 @@ class RunningCommand {
   CommandResult result_;
 };
 
-// The lines of `text`, sorted: what several ranks print has no order.
+// The lines of `text`, sorted, because lines of several ranks come in any order.
 std::vector<std::string> sorted_lines(const std::string& text);
 
 }  // namespace dunlin::testing

@@ -1,10 +1,10 @@
-// FakeGpu: a GpuDriver without a GPU, which can be told to lack each ability.
+// FakeGpu: a GpuDriver without a GPU. Options disable single features.
 //
-// Its memory is the host's, mapped twice: at the addresses that it hands out nobody may look, as
-// with a GPU's (a process that follows one dies, and the kernel refuses to register them), unless
-// the options say that devices may; the driver's copies go by the other mapping. A copy happens
-// when the stream has been asked often enough whether it has, not before, so that who doesn't wait
-// finds the old bytes. One thread.
+// Its memory is host memory that is mapped twice. The addresses that it returns are not accessible,
+// as with a GPU: a process that dereferences one dies, and the kernel refuses to register them.
+// With is_registrable, devices may access them. The driver copies through the other mapping. A copy
+// takes place only after a number of calls of poll(), so that a caller that does not wait finds the
+// old bytes. One thread.
 #pragma once
 
 #include <map>
@@ -26,10 +26,10 @@ class FakeGpu final : public GpuDriver {
     Status synchronizing;  // of synchronize_operations()
     Status exporting;      // of export_dma_buf()
     Status streams;        // of create_stream()
-    Status copying;        // as poll() reports it
-    // Its addresses can be registered by who registers the host's, until hide() is called.
+    Status copying;        // of poll()
+    // Its addresses can be registered like host memory until hide() is called.
     bool is_registrable = false;
-    int polls_per_copy = 3;  // -1: never done
+    int polls_per_copy = 3;  // -1: copies never complete
   };
 
   explicit FakeGpu(Options options);
@@ -38,9 +38,9 @@ class FakeGpu final : public GpuDriver {
   FakeGpu(const FakeGpu&) = delete;
   FakeGpu& operator=(const FakeGpu&) = delete;
 
-  // What is in the memory, for tests.
+  // The contents of the memory.
   std::span<std::byte> contents(const void* data, std::size_t size);
-  // From now on, nobody may look at the addresses of what is allocated.
+  // Makes the addresses of all allocations inaccessible.
   void hide();
   Options& options() { return options_; }
   int copies() const { return copies_; }

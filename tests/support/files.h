@@ -7,13 +7,13 @@
 
 namespace dunlin::testing {
 
-// Empty where there is none.
+// Empty when there is no such file.
 inline std::string content_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Writes the file, in place of one that is there; the path again.
+// Writes the file, replacing an existing one, and returns the path.
 inline std::string written(const std::string& path, const std::string& content) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
   return path;

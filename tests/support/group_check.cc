@@ -16,7 +16,7 @@ bool has(const std::deque<std::uint64_t>& queue, std::uint64_t sequence) {
   return std::find(queue.begin(), queue.end(), sequence) != queue.end();
 }
 
-// It is in front of the queues of all members that aren't done with it.
+// Whether it is at the front of the queues of all members that are not done with it.
 bool is_in_front(const GroupGenerator& generator, const Group& group) {
   return std::all_of(group.ranks.begin(), group.ranks.end(), [&](Rank member) {
     const auto& queue = generator.queue_of(member);
@@ -33,7 +33,7 @@ Status GroupChecker::check(const GroupGenerator& generator) {
     const Rank rank(static_cast<int>(i));
     if (!generator.is_alive(rank)) {
       if (generator.queue_of(rank).empty()) continue;
-      return violated("lost worker {} has groups", i);
+      return violated("dead worker {} has groups", i);
     }
     DUNLIN_TRY(check_queue(generator, rank));
     DUNLIN_TRY(check_waiting(generator, rank));
@@ -54,7 +54,7 @@ Status GroupChecker::check_queue(const GroupGenerator& generator, Rank rank) con
                       sequence);
     for (const Rank member : group->ranks) {
       if (!generator.is_alive(member) && workers_[member.index()].done < sequence)
-        return violated("group {} waits for lost worker {}", sequence, member.value());
+        return violated("group {} waits for dead worker {}", sequence, member.value());
     }
   }
   return Status::ok();
@@ -64,18 +64,18 @@ Status GroupChecker::check_waiting(const GroupGenerator& generator, Rank rank) c
   const auto& queue = generator.queue_of(rank);
   if (queue.empty()) {
     if (!generator.is_waiting(rank)) return Status::ok();
-    return violated("worker {} waits for nothing", rank.value());
+    return violated("worker {} waits and has no group", rank.value());
   }
   const bool is_random = generator.options().policy == GroupPolicy::kRandom;
   const Group& front = *generator.find(queue.front());
   if (generator.has_told(rank)) {
     if (!is_random || is_in_front(generator, front)) return Status::ok();
-    return violated("worker {} was told of group {}, which other groups lock", rank.value(),
+    return violated("worker {} was notified of group {}, which other groups lock", rank.value(),
                     front.sequence);
   }
   if (!generator.is_waiting(rank) || (is_random && !is_in_front(generator, front)))
     return Status::ok();
-  return violated("worker {} waits, though nothing is before its group {}", rank.value(),
+  return violated("worker {} waits, although no group precedes its group {}", rank.value(),
                   front.sequence);
 }
 
@@ -114,15 +114,15 @@ Status GroupChecker::check_cycles(const GroupGenerator& generator) {
 
 Status GroupChecker::check(const GroupNotice& notice, const GroupGenerator& generator) const {
   if (!generator.is_alive(notice.to))
-    return violated("a notice to lost worker {}", notice.to.value());
+    return violated("a notice to dead worker {}", notice.to.value());
   if (notice.kind != GroupNotice::Kind::kJoin) return Status::ok();
   const Group& group = notice.group;
   if (group.sequence == 0 || !group.has(notice.to))
-    return violated("worker {} shall join group {}, which isn't its own", notice.to.value(),
+    return violated("worker {} is to join group {}, which does not contain it", notice.to.value(),
                     group.sequence);
   for (const Rank member : group.ranks) {
     if (!generator.is_alive(member) && workers_[member.index()].done < group.sequence)
-      return violated("worker {} shall join group {} with lost worker {}", notice.to.value(),
+      return violated("worker {} shall join group {} with dead worker {}", notice.to.value(),
                       group.sequence, member.value());
   }
   return Status::ok();
@@ -134,27 +134,27 @@ Status GroupChecker::enter(Rank rank, const Group& group) {
     return violated("worker {} is in groups {} and {}", rank.value(), worker.entered,
                     group.sequence);
   if (group.sequence <= worker.entered)
-    return violated("worker {} comes to group {} after {}", rank.value(), group.sequence,
+    return violated("worker {} enters group {} after {}", rank.value(), group.sequence,
                     worker.entered);
   worker.entered = group.sequence;
   worker.is_inside = true;
   Running& running = groups_[group.sequence];
   if (running.group.sequence == 0) running.group = group;
   if (running.group != group || !group.has(rank))
-    return violated("worker {} sees other members in group {}", rank.value(), group.sequence);
+    return violated("worker {} sees different members in group {}", rank.value(), group.sequence);
   ++running.inside;
   return Status::ok();
 }
 
 Status GroupChecker::exit(Rank rank, bool is_done) {
   Worker& worker = workers_[rank.index()];
-  if (!worker.is_inside) return violated("worker {} leaves no group", rank.value());
+  if (!worker.is_inside) return violated("worker {} exits without a group", rank.value());
   worker.is_inside = false;
   if (is_done) worker.done = worker.entered;
   const auto found = groups_.find(worker.entered);
   Running& running = found->second;
   if (is_done && running.inside < running.group.ranks.size())
-    return violated("worker {} is done with group {} before all came", rank.value(),
+    return violated("worker {} is done with group {} before all members entered", rank.value(),
                     worker.entered);
   if (++running.left == running.group.ranks.size()) groups_.erase(found);
   return Status::ok();

@@ -1,23 +1,27 @@
-// GroupChecker: whether a group generator keeps its promises, step by step.
+// GroupChecker checks after each step that a group generator keeps its guarantees.
 //
-// Two sides are looked at. What the generator knows, check():
-//   - every worker's queue is ascending (a part of the one total order), of groups that have it;
-//   - nobody waits in a cycle: if members reduced from the fronts of their queues only, all queues
-//     would run empty (found out without sequence numbers);
-//   - a waiting worker has a group to wait for, which it was told of if it could be;
-//   - no group has a lost worker that isn't done with it;
-//   - random policy: what anybody was told of is in front of all its members' queues.
-// And what the workers do, enter() and exit(): a worker is in one group at a time, so that no two
-// groups that share a worker run at once; in groups of ascending sequence, with the members that
-// the others see, and is done with one only after all have come to it.
+// check() examines the state of the generator:
+//   - Every worker's queue contains groups of this worker in ascending order, which is a part of
+//   the
+//     total order.
+//   - There is no cycle of waiting groups: when each group runs once it is at the front of the
+//   queues
+//     of all its members, all queues run empty. This check does not use sequence numbers.
+//   - A waiting worker has a group to wait for, and was notified of it if that was possible.
+//   - No group that is not over for it contains a dead worker.
+//   - Random policy: a group of which a worker was notified is at the front of all its members'
+//   queues.
+// enter() and exit() check the workers: a worker is in one group at a time, so that no two groups
+// that share a worker run at once. It takes its groups in ascending order, sees the same members as
+// the other members, and is done with a group only after all members have entered it.
 //
-// Errors are kInternal and say what is wrong with which group or worker. Owner thread only.
+// Errors are kInternal and name the group or the worker. Owner thread only.
 #pragma once
 
 #include <map>
 #include <vector>
 
-#include "collectives/partial/group_generator.h"
+#include "collectives/groups/generator.h"
 
 namespace dunlin::collective {
 
@@ -25,14 +29,15 @@ class GroupChecker {
  public:
   explicit GroupChecker(int workers);
 
-  // After every call of the generator.
+  // To be called after every call of the generator.
   Status check(const GroupGenerator& generator);
-  // The part of check() about cycles, which costs most.
+  // The check for cycles, which is the costly part of check().
   Status check_cycles(const GroupGenerator& generator);
-  // Every notice, when it is made.
+  // To be called for every notice when it is made.
   Status check(const GroupNotice& notice, const GroupGenerator& generator) const;
 
-  // A worker waits in, or takes part in, a group's reduce, until its exit: done, or given up.
+  // A worker takes part in a group's reduce from enter() to exit(). `is_done` is false when it gave
+  // the reduce up.
   Status enter(Rank rank, const Group& group);
   Status exit(Rank rank, bool is_done);
 
@@ -53,7 +58,7 @@ class GroupChecker {
 
   std::vector<Worker> workers_;
   std::map<std::uint64_t, Running> groups_;
-  std::vector<std::size_t> passed_;  // of check_cycles()
+  std::vector<std::size_t> passed_;  // used by check_cycles() only
 };
 
 }  // namespace dunlin::collective

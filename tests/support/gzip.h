@@ -1,4 +1,4 @@
-// gzip_of(): bytes packed as `gzip` does. For tests that are linked with zlib, where it is there.
+// gzip_of() compresses bytes as `gzip` does. Only in builds with zlib.
 #pragma once
 
 #if DUNLIN_HAVE_ZLIB

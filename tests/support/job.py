@@ -1,4 +1,4 @@
-"""Jobs for the tests of whole programs: start them, watch their lines as they come, signal single ranks."""
+"""Jobs for tests of whole programs: start them, read their output line by line, send signals to single ranks."""
 
 import json
 import os
@@ -12,8 +12,12 @@ import time
 import unittest
 
 
+# A loaded host takes so many times as long as the timeouts below allow.
+LOADED = 5
+
+
 class Job:
-    """A running command. Lines of both streams are kept with the moment at which they came."""
+    """A running command. It stores the lines of both output streams with their times of arrival."""
 
     def __init__(self, command, env=None, unset=()):
         environment = {k: v for k, v in os.environ.items() if k not in unset}
@@ -36,18 +40,18 @@ class Job:
         return "\n".join(line for _, line in list(self.lines))
 
     def wait(self, timeout=120):
-        """The exit code; kills everything and raises when it takes too long."""
+        """Returns the exit code. After the timeout, kills all processes and raises AssertionError."""
         try:
-            code = self.process.wait(timeout)
+            code = self.process.wait(LOADED * timeout)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
-            raise AssertionError(f"still running after {timeout} s:\n{self.text()}") from None
+            raise AssertionError(f"still running after {LOADED * timeout} s:\n{self.text()}") from None
         self._reader.join(10)
         self.process.stdout.close()
         return code
 
     def kill(self):
-        """If it still runs: kills it, and returns once its children, which then end, too, write no more files."""
+        """Kills a running command, and returns when its children, which end with it, have ended."""
         if self.process.poll() is not None:
             return
         children = []
@@ -59,15 +63,15 @@ class Job:
         os.killpg(self.process.pid, signal.SIGKILL)
         self.wait()
         for child in children:
-            ended, _, _ = select.select([child], [], [], 30)
+            ended, _, _ = select.select([child], [], [], LOADED * 30)
             os.close(child)
             if not ended:
-                raise AssertionError("a child has outlived its parent")
+                raise AssertionError("a child process still runs after its parent was killed")
 
     def rank_pid(self, rank, timeout=30):
-        """The process of a rank of dunlin-run: the child that has its DUNLIN_RANK."""
+        """Returns the process id of a rank of dunlin-run: the child whose environment has its DUNLIN_RANK."""
         wanted = f"DUNLIN_RANK={rank}".encode()
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + LOADED * timeout
         while time.monotonic() < deadline:
             for pid in children_of(self.process.pid):
                 try:
@@ -93,7 +97,7 @@ def children_of(pid):
 
 
 def events(path, kind):
-    """The JSON lines of one kind; what is not written completely yet doesn't count."""
+    """Returns the JSON lines of one kind. A line that is not complete yet is left out."""
     try:
         with open(path, encoding="utf-8") as file:
             lines = [line for line in file if line.endswith("\n")]
@@ -103,8 +107,8 @@ def events(path, kind):
 
 
 def await_progress(job, path, count=3, timeout=60):
-    """Waits until a training run has told of its progress `count` times."""
-    deadline = time.monotonic() + timeout
+    """Waits until a training run has reported its progress `count` times."""
+    deadline = time.monotonic() + LOADED * timeout
     while time.monotonic() < deadline:
         if len(events(path, "progress")) >= count:
             return
@@ -115,7 +119,7 @@ def await_progress(job, path, count=3, timeout=60):
 
 
 def reports(job, pattern):
-    """{rank: (moment, line)} of each rank's first line that matches, under dunlin-run's tags."""
+    """Returns {rank: (time, line)} of the first matching line of each rank, by the tags of dunlin-run."""
     found = {}
     for moment, line in list(job.lines):
         tag = re.match(r"\[(\d+)\] ", line)
@@ -125,9 +129,7 @@ def reports(job, pattern):
 
 
 class JobTest(unittest.TestCase):
-    """Tests of a program that writes JSON lines, each in a folder of its own."""
-
-    json_option = "--json"
+    """Tests of a program that writes JSON lines. Each test has a temporary folder."""
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -137,7 +139,7 @@ class JobTest(unittest.TestCase):
         return os.path.join(self.folder.name, name)
 
     def final(self, command, env=None, unset=(), expect=0, json="run.jsonl"):
-        """Runs to the end; the last JSON line."""
-        job = Job([*command, self.json_option, self.path(json)], env=env, unset=unset)
+        """Runs the command to its end and returns its last JSON line of the kind "final"."""
+        job = Job([*command, "--json-out", self.path(json)], env=env, unset=unset)
         self.assertEqual(job.wait(), expect, job.text())
         return events(self.path(json), "final")[-1]

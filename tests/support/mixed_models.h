@@ -1,6 +1,5 @@
-// Models that groups of ranks average, one group after the other, and what they have to be: the
-// product of the groups' mixing matrices (F^G of Ripples / Prague, section 3.2) with the initial
-// models.
+// The expected models of ranks that average in groups, one group after another: the product of the
+// groups' mixing matrices (F^G of Ripples / Prague, section 3.2) with the initial models.
 #pragma once
 
 #include <cmath>
@@ -38,10 +37,10 @@ class MixedModels {
     return sum;
   }
 
-  // What a rank's model is of rank `from`'s initial one.
+  // The weight of the initial model of rank `from` in a rank's model.
   double weight(std::size_t rank, std::size_t from) const { return product_[rank * size_ + from]; }
 
-  // Some ranks of `size`, at least one.
+  // Draws at least one of the `size` ranks.
   static std::vector<Rank> draw_group(std::mt19937_64& random, int size) {
     std::vector<Rank> group;
     while (group.empty()) {

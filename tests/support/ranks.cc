@@ -17,7 +17,7 @@ namespace {
 
 using transport::Fabric;
 
-constexpr auto kPatience = std::chrono::seconds(30);
+constexpr auto kTimeout = std::chrono::seconds(30);
 
 Config configuration(const RunOptions& options) {
   Config config = Config::from_environment().value();
@@ -25,8 +25,8 @@ Config configuration(const RunOptions& options) {
   return config;
 }
 
-// Waits until every rank that is still there has come here, giving them progress meanwhile: over a
-// network the peers' last operations may need it.
+// Waits until every present rank has called it. Makes progress meanwhile, which the last operations
+// of peers may need.
 bool await_all(Fabric& fabric, const std::string& name) {
   Bootstrap& bootstrap = fabric.bootstrap();
   const auto key = [&](int rank) { return name + "/reached by " + std::to_string(rank); };
@@ -46,7 +46,7 @@ void run_rank(Bootstrap& bootstrap, const Config& config, const RankBody& body) 
   auto fabric = Fabric::create(bootstrap, config, clock);
   ASSERT_TRUE(fabric.is_ok()) << fabric.status().to_string();
   body(**fabric);
-  // Nobody tears down what others still use; those who are gone don't count.
+  // No rank may end while others still use its resources. Ranks that are gone are not waited for.
   (void)await_all(**fabric, "end of the test");
 }
 
@@ -97,7 +97,7 @@ void run_threads(const RunOptions& options, const Config& config, const RankBody
 }
 
 void run_processes(const RunOptions& options, const Config& config, const RankBody& body) {
-  // Children are forked while this process has one thread; the address follows through a pipe.
+  // The children are forked while this process has one thread. They read the address from a pipe.
   int address_pipe[2];
   ASSERT_EQ(pipe(address_pipe), 0);
   std::fflush(nullptr);
@@ -141,8 +141,8 @@ void run_processes(const RunOptions& options, const Config& config, const RankBo
 
 }  // namespace
 
-int patience() {
-  const char* const factor = std::getenv("CONFORMANCE_PATIENCE");
+int timeout_factor() {
+  const char* const factor = std::getenv("CONFORMANCE_TIMEOUT_FACTOR");
   return factor == nullptr ? 1 : std::max(1, std::atoi(factor));
 }
 
@@ -168,14 +168,14 @@ Exposed::Exposed(Fabric& fabric, const std::string& name, std::size_t bytes, std
   const auto key = [&](int rank) { return name + "/" + std::to_string(rank); };
   EXPECT_TRUE(fabric.bootstrap().publish(key(fabric.rank().value()), writer.take()).is_ok());
   for (int rank = 0; rank < fabric.size(); ++rank) {
-    const Bytes offer = fabric.bootstrap().lookup(key(rank), kPatience * patience()).value();
+    const Bytes offer = fabric.bootstrap().lookup(key(rank), kTimeout * timeout_factor()).value();
     ByteReader reader(offer);
     cells_.push_back(transport::NotifyId(reader.number<std::uint32_t>()));
     auto region = fabric.import_region(Rank(rank), reader.blob());
     EXPECT_TRUE(region.is_ok()) << region.status().to_string();
     remote_.push_back(std::move(region).value());
   }
-  // A region may go only after all have imported it.
+  // All ranks must have imported a region before it is destroyed.
   sync(fabric, name + "/imported");
 }
 
@@ -185,7 +185,7 @@ transport::NotifyId Exposed::cell_at(int rank, std::size_t index) const {
 }
 
 bool progress_until(Fabric& fabric, const std::function<bool()>& done) {
-  const TimePoint deadline = fabric.clock().now() + kPatience * patience();
+  const TimePoint deadline = fabric.clock().now() + kTimeout * timeout_factor();
   while (!done()) {
     if (fabric.clock().now() >= deadline) return false;
     if (fabric.progress() == 0) std::this_thread::yield();
@@ -196,7 +196,7 @@ bool progress_until(Fabric& fabric, const std::function<bool()>& done) {
 Status post(Fabric& fabric, const std::function<Status()>& operation) {
   Status status = Status::busy();
   if (!progress_until(fabric, [&] { return !(status = operation()).is_busy(); })) {
-    return {Code::kDeadlineExceeded, "busy for ever"};
+    return {Code::kDeadlineExceeded, "still busy at the deadline"};
   }
   return status;
 }

@@ -1,6 +1,5 @@
-// Runs a test's body as the ranks of a job, as threads of this process or as processes of their
-// own, over the transports of the environment's configuration (DUNLIN_TRANSPORTS; the test suites
-// set it).
+// Runs the body of a test as the ranks of a job. The ranks are threads of this process or
+// processes. They use the transports of DUNLIN_TRANSPORTS, which the test suites set.
 #pragma once
 
 #include <functional>
@@ -12,9 +11,9 @@
 
 namespace dunlin::testing {
 
-// How many times longer things may take than on real hardware and a good network: the environment's
-// CONFORMANCE_PATIENCE, or 1.
-int patience();
+// The factor by which slow hardware or networks extend timeouts: the environment variable
+// CONFORMANCE_TIMEOUT_FACTOR, or 1.
+int timeout_factor();
 
 enum class PeerKind { kThreads, kProcesses };
 std::string to_string(PeerKind kind);
@@ -24,24 +23,24 @@ using RankBody = std::function<void(transport::Fabric&)>;
 struct RunOptions {
   PeerKind kind = PeerKind::kThreads;
   int size = 2;
-  // Ranks that the body ends by SIGKILL (processes), and that therefore don't reach the end.
+  // Ranks that the body kills with SIGKILL (processes only). They do not reach the end of the test.
   std::set<int> killed;
   std::function<void(Config&)> configure;  // changes to the configuration
 };
 
-// The body runs once per rank; expectations inside it count for the test. Ranks end together.
+// Runs the body once per rank. Failed expectations in it fail the test. Ranks end together.
 void run_ranks(const RunOptions& options, const RankBody& body);
 
-// A region of each rank, known to all the others, and cells beside it. Regions are zeroed.
+// One zeroed region and some notification cells of each rank, which all ranks can access.
 class Exposed {
  public:
-  // Collective over all ranks of the fabric.
+  // All ranks of the fabric call it.
   Exposed(transport::Fabric& fabric, const std::string& name, std::size_t bytes, std::size_t cells);
 
   transport::LocalRegion& local() { return *local_; }
   std::unique_ptr<transport::LocalRegion>& owned() { return local_; }
   transport::RemoteRegion& at(int rank) { return *remote_[static_cast<std::size_t>(rank)]; }
-  // The peer's `index`-th cell, and our own.
+  // The `index`-th cell of a rank, and of this rank.
   transport::NotifyId cell_at(int rank, std::size_t index) const;
   transport::NotifyId cell(std::size_t index) const {
     return cell_at(fabric_.rank().value(), index);
@@ -56,18 +55,18 @@ class Exposed {
   std::vector<transport::NotifyId> cells_;
 };
 
-// Progresses until `done()`, for 30 s (times patience()) at most; false if it never was.
+// Calls progress() until `done()` returns true. Returns false after 30 s times timeout_factor().
 bool progress_until(transport::Fabric& fabric, const std::function<bool()>& done);
-// Posts until it isn't busy; returns that status.
+// Calls `operation` until it returns a Status other than busy, and returns that Status.
 Status post(transport::Fabric& fabric, const std::function<Status()>& operation);
-// Posts what `operation` does with a completion, and waits for it; how it ended.
+// Posts `operation` with a completion, waits for it, and returns its Status.
 Status complete(transport::Fabric& fabric,
                 const std::function<Status(transport::Completion*)>& operation);
-// Says nothing but its sequence.
+// A notification that carries only its sequence number.
 transport::Notification notification(transport::NotifyId id, std::uint64_t sequence);
-// Waits for the sequence to reach a cell of ours.
+// Waits until a cell of this rank has the sequence number.
 bool await_cell(transport::Fabric& fabric, transport::NotifyId cell, std::uint64_t sequence);
-// Waits for all ranks, each name once; gives progress meanwhile.
+// Waits for all ranks and makes progress meanwhile. Each name can be used once.
 void sync(transport::Fabric& fabric, const std::string& name);
 
 // Bytes that depend on a seed and their position.

@@ -1,5 +1,5 @@
-// ScopedBootstrap: another bootstrap's keys and barriers under a prefix, so that the fabrics that a
-// process makes in turn publish their addresses anew.
+// ScopedBootstrap adds a prefix to the keys and barrier names of another bootstrap. With it, a
+// process can make several fabrics in turn, each of which publishes its address under a new key.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace dunlin::testing {
 
 class ScopedBootstrap final : public Bootstrap {
  public:
-  // `whole` outlives it.
+  // `whole` must outlive this object.
   ScopedBootstrap(Bootstrap& whole, std::string prefix)
       : whole_(whole), prefix_(std::move(prefix)) {}
 
@@ -20,8 +20,8 @@ class ScopedBootstrap final : public Bootstrap {
   Status publish(std::string_view key, std::span<const std::byte> value) override {
     return whole_.publish(prefixed(key), value);
   }
-  Result<Bytes> lookup(std::string_view key, Duration timeout) override {
-    return whole_.lookup(prefixed(key), timeout);
+  Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) override {
+    return whole_.lookup_from(publisher, prefixed(key), timeout);
   }
   Status barrier(std::string_view name, Duration timeout) override {
     return whole_.barrier(prefixed(name), timeout);
@@ -30,7 +30,7 @@ class ScopedBootstrap final : public Bootstrap {
   void remove_chore(int chore) override { whole_.remove_chore(chore); }
   Result<Membership> reform(Duration timeout) override { return whole_.reform(timeout); }
   Membership membership() const override { return whole_.membership(); }
-  // The whole one leaves.
+  // Only the whole bootstrap leaves the job.
   void leave() noexcept override {}
 
  private:

@@ -1,4 +1,4 @@
-// A folder of a test's own, which is removed with all that is in it at the end of its scope.
+// A temporary folder, which is removed with its contents at the end of the scope.
 #pragma once
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ class TempFolder {
     if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
   }
 
-  // Empty where no folder could be made.
+  // Empty when the folder could not be created.
   const std::filesystem::path& path() const { return path_; }
   std::string file(const std::string& name) const { return (path_ / name).string(); }
 

@@ -5,8 +5,8 @@
 
 Compiler and flags are those with which BUILD (a Meson build directory) compiles the library. Headers
 of a folder none of whose sources this build compiles (a backend that is missing) are left out, and named.
-BUILD remembers which headers compiled, with everything of ours that they include, and those are not
-compiled again until something changes.
+The user's cache (XDG_CACHE_HOME) remembers which headers compiled, with everything of ours that they include and the
+compiler's arguments. Those are not compiled again until something changes, in whatever clone.
 """
 
 import concurrent.futures
@@ -21,7 +21,10 @@ import sys
 
 import source
 
-FOLDERS = ("runtime", "transports", "collectives", "apps", "bench", "tools", "tests")
+FOLDERS = ("runtime", "transports", "collectives", "apps", "bindings", "bench", "tools", "tests", "examples")
+
+# Where <dunlin/...> is.
+PUBLIC = "bindings/cpp/"
 
 
 def compile_commands(build):
@@ -32,13 +35,13 @@ def compile_commands(build):
 
 
 def flags(arguments):
-    """The command without its source, its output and ccache."""
-    kept = []
+    """The command without source, output, ccache, and the precompiled header, which would hide what is missing."""
+    kept, left_out = [], ("-c", "-MD", "-fpch-preprocess", "-Winvalid-pch")
     rest = iter(arguments)
     for argument in rest:
-        if argument in ("-o", "-MF", "-MQ", "-MT"):
+        if argument in ("-o", "-MF", "-MQ", "-MT", "-include"):
             next(rest)
-        elif argument not in ("-c", "-MD") and not argument.endswith((".cc", "ccache")):
+        elif argument not in left_out and not argument.endswith((".cc", "ccache")):
             kept.append(argument)
     return kept
 
@@ -55,7 +58,8 @@ def fingerprint(root, arguments, header):
         path = todo.pop()
         if path not in found and (root / path).is_file():
             found.add(path)
-            todo += [included for _, _, included in read(root, path).includes]
+            todo += [PUBLIC + included if included.startswith("dunlin/") else included
+                     for _, _, included in read(root, path).includes]
     texts = [read(root, path).text for path in sorted(found)]
     return hashlib.sha256("\0".join(arguments + texts).encode()).hexdigest()
 
@@ -75,19 +79,28 @@ def main():
 
     headers, left_out = [], []
     for path in sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.h")):
+        if path.parent.name == "pch":
+            continue  # the build compiles these by themselves
         has_sources = any(path.parent.glob("*.c*"))
         (headers if not has_sources or str(path.parent) in compiled_folders else left_out).append(path)
     if left_out:
         print("not in this build:", *(path.relative_to(root) for path in left_out))
 
-    # The flags of a file beside the header know about the libraries that this folder uses.
-    beside = {os.path.dirname(path): flags(arguments) for path, arguments in commands.items()}
-    memory = build / "tidy_headers.json"
+    # The flags of a file beside the header know about the libraries that this folder uses; where there is no such file,
+    # those of one that includes it do.
+    beside = {os.path.dirname(path): flags(arguments) for path, arguments in commands.items() if path.endswith(".cc")}
+    including = {}
+    for path, arguments in commands.items():
+        if path.endswith(".cc") and path.startswith(f"{root}/") and os.path.isfile(path):
+            for _, _, included in read(root, os.path.relpath(path, root)).includes:
+                including.setdefault(str(root / included), arguments)
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    memory = cache / "dunlin/tidy_headers.json"
     good = set(json.loads(memory.read_text())) if memory.is_file() else set()
     jobs = {}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for path in headers:
-            arguments = beside.get(str(path.parent), library)
+            arguments = beside.get(str(path.parent)) or flags(including.get(str(path), ())) or library
             key = fingerprint(root, arguments, path)
             if key not in good:
                 jobs[path, key] = pool.submit(compile_alone, build, arguments, path)
@@ -98,6 +111,7 @@ def main():
             print(f"{path.relative_to(root)}:1: does not compile by itself:\n{message}")
         else:
             good.add(key)
+    memory.parent.mkdir(parents=True, exist_ok=True)
     memory.write_text(json.dumps(sorted(good)))
     print(f"{len(headers)} headers, {len(jobs)} new or changed, {failures} do not compile by themselves")
     return 1 if failures else 0

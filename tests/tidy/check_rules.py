@@ -1,19 +1,29 @@
 #!/usr/bin/env python3
-"""Checks the source tree against rules.py; prints "file:line: why" per violation, exits 1 if any.
+"""Checks the source tree, and the headers that it installs, against rules.py; prints "file:line: why" per violation,
+exits 1 if any.
 
-    check_rules.py ROOT [PUBLIC_HEADER...]
+    check_rules.py ROOT
 """
 
-import os
+import importlib.util
+import pathlib
 import sys
 
 import rules
 import source
 
 
+def load_assemble(root):
+    """The module bindings/cpp/assemble.py, which makes the installed headers."""
+    spec = importlib.util.spec_from_file_location("assemble", root / "bindings" / "cpp" / "assemble.py")
+    assemble = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(assemble)
+    return assemble
+
+
 def main():
-    root, *public = sys.argv[1:]
-    found = list(rules.violations(source.read_tree(root), {os.path.relpath(path, root) for path in public}))
+    root = pathlib.Path(sys.argv[1]).resolve()
+    found = list(rules.violations(source.read_tree(root), load_assemble(root).all_headers(root)))
     print("\n".join(found) if found else "no violations")
     return 1 if found else 0
 

@@ -2,6 +2,7 @@
 """check_headers.py finds the header that does not compile by itself, and leaves out what isn't built."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -36,7 +37,7 @@ class HeadersTest(unittest.TestCase):
 
     def check(self, expect):
         done = subprocess.run([sys.executable, CHECK, self.root, self.root / "build"], text=True,
-                              capture_output=True)
+                              capture_output=True, env={**os.environ, "XDG_CACHE_HOME": str(self.root / "cache")})
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done.stdout
 

@@ -2,19 +2,20 @@
 
 import re
 
-FLOORS = {"runtime": 0, "transports": 1, "collectives": 2, "apps": 3}
-BACKENDS = ("shm", "ucx", "verbs", "cuda", "sim")
+# Folders of one floor don't include one another.
+FLOORS = {"runtime": 0, "transports": 1, "collectives": 2, "apps": 3, "bindings": 3}
+BACKENDS = ("shm", "ucx", "verbs", "sim")
 # Programs and tests stand beside the floors and may look at all of them.
-BESIDE = ("tests", "bench", "tools")
+BESIDE = ("tests", "bench", "tools", "examples")
 
 # Headers of other libraries -> where alone they may be included. Benchmarks measure these libraries.
 FOREIGN_HEADERS = (
     (re.compile(r"(ucp|ucs|uct)/"), ("transports/ucx/", "bench/")),
     (re.compile(r"(infiniband|rdma)/"), ("transports/verbs/", "tools/dunlin-info/rdma", "bench/")),
-    (re.compile(r"(cuda|nvml)"), ("transports/cuda/", "collectives/kernels/", "tests/runtime/cuda_interface", "bench/")),
+    (re.compile(r"(cuda|nvml)"), ("collectives/kernels/gpu/", "tests/runtime/cuda_interface", "bench/")),
     (re.compile(r"pmix"), ("runtime/bootstrap/",)),
-    (re.compile(r"(pybind11/|Python\.h)"), ("collectives/bindings/python/", "collectives/bindings/c10d/")),
-    (re.compile(r"(torch/|ATen/|c10/)"), ("collectives/bindings/c10d/", "apps/cnn/network")),
+    (re.compile(r"(pybind11/|Python\.h)"), ("bindings/python/", "bindings/c10d/", "bindings/pybind/")),
+    (re.compile(r"(torch/|ATen/|c10/)"), ("bindings/c10d/", "apps/cnn/network")),
     (re.compile(r"hwloc"), ("runtime/topology", "tools/dunlin-run/")),
 )
 
@@ -33,7 +34,7 @@ def _matches(lines, pattern):
 
 
 def layers(source):
-    """Includes point downward: runtime <- transports <- collectives <- apps."""
+    """Includes point downward: runtime <- transports <- collectives <- apps, bindings."""
     if source.floor not in FLOORS:
         return
     for line, kind, included in source.includes:
@@ -42,7 +43,7 @@ def layers(source):
             continue
         if target in BESIDE:
             yield line, f"{source.floor}/ must not include {included}: {target}/ stands beside the floors"
-        elif FLOORS.get(target, -1) > FLOORS[source.floor]:
+        elif target != source.floor and FLOORS.get(target, -1) >= FLOORS[source.floor]:
             yield line, f"{source.floor}/ must not include {included}: includes point downward only"
 
 
@@ -76,16 +77,16 @@ def environment(source):
 
 
 def volatile(source):
-    """volatile is not synchronisation."""
+    """volatile is not synchronization."""
     if not source.is_cpp:
         return
     for line, _ in _matches(source.code_lines, re.compile(r"(?<!asm )(?<!asm__ )(?<!__asm )\bvolatile\b")):
-        yield line, "volatile is not synchronisation; use std::atomic (asm volatile is allowed)"
+        yield line, "volatile is not synchronization; use std::atomic (asm volatile is allowed)"
 
 
 def pragma_once(source):
-    """Every header begins with #pragma once."""
-    if source.is_header and "#pragma once" not in source.lines:
+    """Every header has #pragma once, but those that are compiled by themselves, as precompiled ones."""
+    if source.is_header and "/pch/" not in source.path and "#pragma once" not in source.lines:
         yield 1, "the header has no #pragma once"
 
 
@@ -110,21 +111,83 @@ def length(source):
 RULES = (layers, backends, foreign_headers, environment, volatile, pragma_once, unfinished, machine_paths, length)
 
 
-def installed_headers(sources, public):
-    """Public headers include nothing that isn't installed. `public`: paths of the installed ones."""
+# What a public header may include of C and C++, beside Dunlin's other public headers.
+STANDARD_HEADERS = frozenset("""
+    algorithm array atomic bit bitset cassert cctype cerrno cfloat charconv chrono cinttypes climits cmath compare
+    complex concepts condition_variable coroutine cstddef cstdint cstdio cstdlib cstring ctime deque exception
+    filesystem forward_list fstream functional future initializer_list iomanip ios iosfwd iostream istream iterator
+    latch limits list locale map memory mutex new numbers numeric optional ostream queue random ranges ratio regex
+    semaphore set shared_mutex source_location span sstream stack stdexcept stop_token string string_view system_error
+    thread tuple type_traits typeindex typeinfo unordered_map unordered_set utility valarray variant vector version
+    stddef.h stdint.h""".split())
+_INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def _folder(path):
+    """The folder of a floor that a file lies in, like "collectives/graph". None: the file lies in no such folder."""
+    parts = path.split("/")
+    return "/".join(parts[:2]) if len(parts) > 2 and parts[0] in FLOORS else None
+
+
+def _chain(arrows, start, goal):
+    """The shortest list of folders from `start` to `goal` along `arrows` (folder -> included folders), or None."""
+    previous = {start: None}
+    queue = [start]
+    while queue and goal not in previous:
+        folder = queue.pop(0)
+        for included in sorted(arrows.get(folder, ())):
+            if included not in previous:
+                previous[included] = folder
+                queue.append(included)
+    if goal not in previous:
+        return None
+    chain = [goal]
+    while chain[0] != start:
+        chain.insert(0, previous[chain[0]])
+    return chain
+
+
+def folder_cycles(sources):
+    """Folders of a floor include one another in one direction only."""
+    includes = []
+    arrows = {}
     for source in sources:
-        if source.path not in public:
-            continue
-        for line, kind, included in source.includes:
-            if kind == "quote" and included not in public:
-                yield source.path, line, f"a public header includes {included}, which is not installed"
+        folder = _folder(source.path) if source.is_cpp else None
+        for line, kind, included in source.includes if folder else ():
+            target = _folder(included) if kind == "quote" else None
+            if target and target != folder and target.split("/")[0] == source.floor:
+                includes.append((source.path, line, folder, target))
+                arrows.setdefault(folder, set()).add(target)
+    for path, line, folder, target in includes:
+        if chain := _chain(arrows, target, folder):
+            yield path, line, f"folders include one another in a cycle: {' -> '.join([folder, *chain])}"
 
 
-def violations(sources, public):
-    """All of them, as "file:line: why"."""
+def installed_headers(headers):
+    """The installed headers are a closed set: they include one another as <dunlin/...>, and standard headers.
+    `headers`: {name below dunlin/: text}."""
+    for name, text in sorted(headers.items()):
+        for line, code in enumerate(text.splitlines(), 1):
+            match = _INCLUDE.match(code)
+            if match is None:
+                continue
+            bracket, included = match.groups()
+            folder, _, rest = included.partition("/")
+            if bracket == '"':
+                yield name, line, f'includes "{included}", which is not installed'
+            elif folder == "dunlin" and rest not in headers:
+                yield name, line, f"includes <{included}>, which is not installed"
+            elif folder != "dunlin" and included not in STANDARD_HEADERS:
+                yield name, line, f"includes <{included}>, which is neither standard nor Dunlin's"
+
+
+def violations(sources, headers=None):
+    """All of them, as "file:line: why". `headers`: as installed_headers()."""
     for source in sources:
         for rule in RULES:
             for line, why in rule(source):
                 yield f"{source.path}:{line}: {why}"
-    for path, line, why in installed_headers(sources, public):
+    for path, line, why in folder_cycles(sources):
         yield f"{path}:{line}: {why}"
+    for name, line, why in installed_headers(headers or {}):
+        yield f"<dunlin/{name}>:{line}: {why}"

@@ -5,20 +5,22 @@ import pathlib
 import tempfile
 import unittest
 
+import check_rules
 import rules
 import source
 
+assemble = check_rules.load_assemble(pathlib.Path(__file__).resolve().parents[2])
 HEADER = "#pragma once\n"
 
 
-def violations(files, public=()):
+def violations(files):
     """What the rules say of a tree that consists of `files` (path -> text)."""
     with tempfile.TemporaryDirectory() as folder:
         for path, text in files.items():
             file = pathlib.Path(folder, path)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
-        return list(rules.violations(source.read_tree(folder), set(public)))
+        return list(rules.violations(source.read_tree(folder)))
 
 
 class RulesTest(unittest.TestCase):
@@ -35,8 +37,26 @@ class RulesTest(unittest.TestCase):
         self.expect_one("runtime/a.cc", '\n#include "transports/lane.h"\n', "runtime/a.cc:2: ", "downward")
         self.expect_one("collectives/a.cc", '#include "apps/a.h"\n', "downward")
         self.expect_one("apps/a.cc", '#include "tests/a.h"\n', "beside")
+        self.expect_one("apps/a.cc", '#include "bindings/a.h"\n', "downward")
+        self.expect_one("bindings/a.cc", '#include "apps/a.h"\n', "downward")
+        self.expect_one("collectives/a.cc", '#include "bindings/a.h"\n', "downward")
         self.expect_none("collectives/a.cc", '#include "runtime/a.h"\n#include "transports/a.h"\n')
         self.expect_none("tools/a.cc", '#include "apps/a.h"\n')
+
+    def test_folders_of_a_floor_include_one_another_in_one_direction_only(self):
+        one_way = {"collectives/a/x.h": HEADER + '#include "collectives/b/y.h"\n',
+                   "collectives/b/y.h": HEADER + '#include "collectives/c/z.h"\n',
+                   "collectives/b/y.cc": '#include "collectives/b/y.h"\n#include "runtime/a/x.h"\n'}
+        self.assertEqual(violations(one_way), [])
+        # A file beside the folders belongs to none of them.
+        self.assertEqual(violations({**one_way, "collectives/all.cc": '#include "collectives/a/x.h"\n',
+                                     "collectives/c/z.h": HEADER + '#include "collectives/all.h"\n'}), [])
+        cycle = violations({**one_way, "collectives/c/z.cc": '\n#include "collectives/a/x.h"\n'})
+        self.assertEqual(len(cycle), 3, cycle)
+        self.assertIn("collectives/c/z.cc:2: folders include one another in a cycle: "
+                      "collectives/c -> collectives/a -> collectives/b -> collectives/c", cycle)
+        self.assertIn("collectives/a/x.h:2: folders include one another in a cycle: "
+                      "collectives/a -> collectives/b -> collectives/c -> collectives/a", cycle)
 
     def test_backends_do_not_know_one_another(self):
         self.expect_one("transports/shm/a.cc", '#include "transports/ucx/lane.h"\n', "must not leave transports/ucx/")
@@ -48,7 +68,7 @@ class RulesTest(unittest.TestCase):
     def test_foreign_headers_stay_in_their_place(self):
         self.expect_one("collectives/a.cc", "#include <ucp/api/ucp.h>\n", "transports/ucx/")
         self.expect_one("transports/ucx/a.cc", "#include <infiniband/verbs.h>\n", "transports/verbs/")
-        self.expect_one("transports/shm/a.cc", "#include <cuda_runtime.h>\n", "transports/cuda/")
+        self.expect_one("transports/shm/a.cc", "#include <cuda_runtime.h>\n", "collectives/kernels/gpu/")
         self.expect_one("runtime/a.cc", "#include <pmix.h>\n", "runtime/bootstrap/")
         self.expect_one("runtime/memory/a.cc", "#include <hwloc.h>\n", "runtime/topology")
         self.expect_none("transports/ucx/a.cc", "#include <ucp/api/ucp.h>\n")
@@ -83,11 +103,47 @@ class RulesTest(unittest.TestCase):
         self.expect_one("runtime/a.cc", "int a;\n" * rules.MAX_LINES, "stay under")
         self.expect_none("runtime/a.cc", "int a;\n" * (rules.MAX_LINES - 1))
 
-    def test_public_headers_include_installed_ones_only(self):
-        files = {"runtime/a.h": HEADER + '#include "runtime/b.h"\n', "runtime/b.h": HEADER}
-        self.assertEqual(violations(files, ["runtime/a.h", "runtime/b.h"]), [])
-        found = violations(files, ["runtime/a.h"])
-        self.assertEqual(found, ["runtime/a.h:2: a public header includes runtime/b.h, which is not installed"])
+    def test_installed_headers_are_a_closed_set(self):
+        headers = {"a.h": "#include <vector>\n#include <dunlin/b.h>\n", "b.h": "#include <stdint.h>\n"}
+        self.assertEqual(list(rules.installed_headers(headers)), [])
+        self.assertEqual(list(rules.violations([], headers)), [])
+        for line, why in (('#include "runtime/b.h"', 'includes "runtime/b.h", which is not installed'),
+                          ("#include <dunlin/c.h>", "includes <dunlin/c.h>, which is not installed"),
+                          ("#include <fmt/format.h>", "includes <fmt/format.h>, which is neither standard nor Dunlin's"),
+                          ("#include <memory.h>", "includes <memory.h>, which is neither standard nor Dunlin's")):
+            found = list(rules.violations([], {"a.h": HEADER + line + "\n"}))
+            self.assertEqual(found, [f"<dunlin/a.h>:2: {why}"])
+
+
+class AssembleTest(unittest.TestCase):
+    """bindings/cpp/assemble.py, which makes the installed headers."""
+
+    def assemble(self, files):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for path, text in files.items():
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_text(text)
+            return assemble.all_headers(root)
+
+    def test_internal_headers_become_a_part_of_public_ones(self):
+        made = self.assemble({
+            "bindings/cpp/dunlin/a.h": HEADER + '\n#include "runtime/a.h"\n\nusing A = int;\n',
+            "bindings/cpp/dunlin/b.h": HEADER + '\n#include "runtime/b.h"\n',
+            "runtime/a.h": "// About a.\n" + HEADER + '\n#include "runtime/b.h"\n\nint a();\n',
+            "runtime/b.h": "// About b.\n" + HEADER + "\nint b();\n",
+        })
+        self.assertEqual(made["a.h"], "// About a.\n" + HEADER + "\n#include <dunlin/b.h>\n\nint a();\n\nusing A = int;\n")
+        self.assertEqual(made["b.h"], "// About b.\n" + HEADER + "\nint b();\n")
+
+    def test_an_internal_header_that_no_public_one_embeds_is_found(self):
+        made = self.assemble({
+            "bindings/cpp/dunlin/a.h": HEADER + '#include "runtime/a.h"\n',
+            "runtime/a.h": HEADER + '#include "runtime/b.h"\n',
+            "runtime/b.h": HEADER,
+        })
+        found = list(rules.installed_headers(made))
+        self.assertEqual([why for _, _, why in found], ['includes "runtime/b.h", which is not installed'])
 
 
 if __name__ == "__main__":

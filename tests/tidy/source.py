@@ -4,8 +4,8 @@ import functools
 import pathlib
 import re
 
-TOP_FOLDERS = ("runtime", "transports", "collectives", "apps", "tests", "bench", "tools", ".ci")
-TOP_FILES = ("meson.build", "meson_options.txt", "README.md")
+TOP_FOLDERS = ("runtime", "transports", "collectives", "apps", "bindings", "tests", "bench", "tools", "examples", ".ci")
+TOP_FILES = ("meson.build", "meson_options.txt", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 CPP_SUFFIXES = (".h", ".cc")
 # Not ours to format: data and pictures.
 OTHER_SUFFIXES = (".png", ".svg", ".html", ".json", ".xz", ".libsvm", ".pyc")

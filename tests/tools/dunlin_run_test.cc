@@ -10,6 +10,7 @@
 
 #include "runtime/topology.h"
 #include "tests/support/command.h"
+#include "tests/support/paths.h"
 
 namespace dunlin::testing {
 namespace {
@@ -20,10 +21,10 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// `ranks` times a shell script, with DUNLIN_RANK set.
+// Runs a shell script in each of `ranks` ranks, with DUNLIN_RANK set.
 CommandResult run_script(int ranks, const std::string& script,
                          std::vector<std::string> options = {}) {
-  std::vector<std::string> command{DUNLIN_RUN, "-n", std::to_string(ranks)};
+  std::vector<std::string> command{program("dunlin-run"), "-n", std::to_string(ranks)};
   command.insert(command.end(), options.begin(), options.end());
   command.insert(command.end(), {"--", "sh", "-c", script});
   return run_command(command);
@@ -41,12 +42,21 @@ TEST(DunlinRun, SetsTheNumbersOfMpiLaunchersAsWell) {
       "echo $OMPI_COMM_WORLD_RANK/$OMPI_COMM_WORLD_SIZE "
       "$OMPI_COMM_WORLD_LOCAL_RANK/$OMPI_COMM_WORLD_LOCAL_SIZE";
   EXPECT_THAT(sorted_lines(run_script(2, script).out), ElementsAre("[0] 0/2 0/2", "[1] 1/2 1/2"));
-  // The second of two machines with two ranks each.
+  // The second of two hosts with two ranks each.
   const CommandResult second =
-      run_command({DUNLIN_RUN, "-n", "2", "--size", "4", "--first-rank", "2", "--coordinator",
-                   "127.0.0.1:1", "--", "sh", "-c", script},
+      run_command({program("dunlin-run"), "-n", "2", "--size", "4", "--first-rank", "2",
+                   "--coordinator", "127.0.0.1:1", "--", "sh", "-c", script},
                   {{"DUNLIN_JOB_SECRET", "known"}});
   EXPECT_THAT(sorted_lines(second.out), ElementsAre("[2] 2/4 0/2", "[3] 3/4 1/2"));
+}
+
+TEST(DunlinRun, LeavesJsonLinesOfStandardOutputUntagged) {
+  const char* const script = "echo '{\"size\": 8}'; echo '{ no json'; echo '{}' >&2";
+  const CommandResult result = run_script(1, script);
+  EXPECT_EQ(result.out, "{\"size\": 8}\n[0] { no json\n");
+  EXPECT_EQ(result.err, "[0] {}\n");
+  EXPECT_EQ(run_script(1, script, {"--tag-output"}).out, "[0] {\"size\": 8}\n[0] { no json\n");
+  EXPECT_EQ(run_script(1, script, {"--no-tag"}).out, "{\"size\": 8}\n{ no json\n");
 }
 
 TEST(DunlinRun, LinesOfRanksNeverMix) {
@@ -64,14 +74,14 @@ TEST(DunlinRun, TheLastLineNeedsNoLineFeed) {
   EXPECT_EQ(run_script(1, "printf 'no end'").out, "[0] no end\n");
 }
 
-TEST(DunlinRun, ReturnsTheFirstFailingCodeAndSaysWho) {
+TEST(DunlinRun, ReturnsTheFirstFailingCodeAndNamesTheRank) {
   const CommandResult result = run_script(3, "if [ $DUNLIN_RANK = 1 ]; then exit 7; fi");
   EXPECT_EQ(result.exit_code, 7);
   EXPECT_THAT(result.err, HasSubstr("dunlin-run: rank 1 (process "));
   EXPECT_THAT(result.err, HasSubstr("exited with code 7"));
 }
 
-// Those who noticed may end, and be reaped, before it.
+// Ranks that noticed the death may end, and be reaped, before the killed one.
 TEST(DunlinRun, ARankThatWasKilledIsTheCauseOfTheOthersFailures) {
   const CommandResult result =
       run_script(3, "if [ $DUNLIN_RANK = 1 ]; then sleep 0.5; kill -KILL $$; fi; exit 1");
@@ -85,7 +95,7 @@ TEST(DunlinRun, EndsAllWhenOneFails) {
   EXPECT_THAT(result.err, HasSubstr("was killed by signal 9 (Killed)"));
 }
 
-TEST(DunlinRun, KillsWhoIgnoresTheRequest) {
+TEST(DunlinRun, KillsRanksThatIgnoreTheRequest) {
   const CommandResult result = run_script(
       2, "if [ $DUNLIN_RANK = 1 ]; then exit 3; fi; trap '' TERM; while :; do sleep 1000; done",
       {"--grace", "0.1"});
@@ -93,7 +103,7 @@ TEST(DunlinRun, KillsWhoIgnoresTheRequest) {
 }
 
 TEST(DunlinRun, LetsSurvivorsReportBeforeItEndsThem) {
-  // Rank 0 needs a moment after rank 1's end, and has it.
+  // Rank 0 needs some time after the end of rank 1, and gets it.
   const std::string pipe = ::testing::TempDir() + "dunlin-run-pipe-" + std::to_string(getpid());
   std::filesystem::remove(pipe);
   const CommandResult result =
@@ -118,11 +128,11 @@ TEST(DunlinRun, KeepsGoingWhenAsked) {
 TEST(DunlinRun, EndsEverythingAtItsTimeout) {
   const CommandResult result = run_script(2, "sleep 1000", {"--timeout", "0.2", "--grace", "0.1"});
   EXPECT_EQ(result.exit_code, 124);
-  EXPECT_THAT(result.err, HasSubstr("time-out after 0.2 s"));
+  EXPECT_THAT(result.err, HasSubstr("timeout after 0.2 s"));
 }
 
 TEST(DunlinRun, ForwardsSignals) {
-  RunningCommand command({DUNLIN_RUN, "-n", "2", "sh", "-c",
+  RunningCommand command({program("dunlin-run"), "-n", "2", "sh", "-c",
                           "trap 'echo caught; exit 9' TERM; echo ready $DUNLIN_RANK; "
                           "while :; do sleep 0.01; done"});
   ASSERT_TRUE(command.wait_for_output("ready 0", 20s));
@@ -134,26 +144,77 @@ TEST(DunlinRun, ForwardsSignals) {
   EXPECT_THAT(result.out, HasSubstr("[1] caught"));
 }
 
-TEST(DunlinRun, RanksDieWithIt) {
-  RunningCommand command({DUNLIN_RUN, "-n", "1", "sh", "-c", "echo pid $$ end; exec sleep 1000"});
-  ASSERT_TRUE(command.wait_for_output(" end", 20s));
-  kill(command.pid(), SIGKILL);
-  const std::string out = command.wait(20s).out;
-  const std::string process =
-      "/proc/" + std::to_string(std::stoi(out.substr(out.find("pid ") + 4)));
-  // Gone, or left as a zombie where nobody reaps orphans.
+// Waits until the process is gone, or a zombie if the host does not reap orphans.
+bool has_ended(int pid) {
+  const std::string process = "/proc/" + std::to_string(pid);
   const auto is_alive = [&] {
     std::ifstream file(process + "/stat");
-    std::string pid, name, state;
-    return static_cast<bool>(file >> pid >> name >> state) && state != "Z" && state != "X";
+    std::string number, name, state;
+    return static_cast<bool>(file >> number >> name >> state) && state != "Z" && state != "X";
   };
   const auto deadline = std::chrono::steady_clock::now() + 20s;
   while (is_alive() && std::chrono::steady_clock::now() < deadline) sched_yield();
-  EXPECT_FALSE(is_alive());
+  return !is_alive();
+}
+
+int pid_in(const std::string& out) {
+  return std::stoi(out.substr(out.find("pid ") + 4));
+}
+
+TEST(DunlinRun, RanksDieWithIt) {
+  RunningCommand command(
+      {program("dunlin-run"), "-n", "1", "sh", "-c", "echo pid $$ end; exec sleep 1000"});
+  ASSERT_TRUE(command.wait_for_output(" end", 20s));
+  kill(command.pid(), SIGKILL);
+  EXPECT_TRUE(has_ended(pid_in(command.wait(20s).out)));
+}
+
+TEST(DunlinRun, EndsWhatARankLeavesRunning) {
+  for (const char* const end : {"exit 0", "exit 3", "kill -9 $$"}) {
+    const CommandResult result =
+        run_script(1, std::string("trap '' TERM; sleep 1000 & echo pid $! end; ") + end);
+    ASSERT_THAT(result.out, HasSubstr(" end")) << result.err;
+    EXPECT_TRUE(has_ended(pid_in(result.out))) << end;
+  }
+}
+
+TEST(DunlinRun, EndsARankThatStaysStoppedWhenAllOthersHaveEnded) {
+  const CommandResult result = run_script(
+      3, "if [ $DUNLIN_RANK = 1 ]; then kill -STOP $$; fi; echo done", {"--grace", "0.3"});
+  EXPECT_THAT(result.err, HasSubstr("rank 1 (process "));
+  EXPECT_THAT(result.err, HasSubstr("is stopped and all others have ended: ending it"));
+  EXPECT_THAT(result.out, HasSubstr("[0] done"));
+  EXPECT_NE(result.exit_code, 0);
+}
+
+// Runs dunlin-run with its output into a pipe that nothing reads from, and `then` beside it. Prints
+// its exit code.
+CommandResult run_blocked(const std::string& options, const std::string& then) {
+  const std::string pipe = ::testing::TempDir() + "dunlin-run-blocked-" + std::to_string(getpid());
+  std::filesystem::remove(pipe);
+  RunningCommand command({"sh", "-c",
+                          "mkfifo " + pipe + "; sleep 1000 < " + pipe + " & reader=$!; " +
+                              program("dunlin-run") + " -n 2 --grace 0.2 " + options +
+                              " -- sh -c 'yes' > " + pipe + " & run=$!; " + then +
+                              " wait $run; echo code $?; kill $reader"});
+  CommandResult result = command.wait(60s);
+  std::filesystem::remove(pipe);
+  return result;
+}
+
+TEST(DunlinRun, BlockedOutputHidesNeitherItsTimeoutNorSignals) {
+  EXPECT_THAT(run_blocked("--timeout 1", "").out, HasSubstr("code 124"));
+  EXPECT_THAT(run_blocked("", "sleep 1; kill -TERM $run;").out, HasSubstr("code 143"));
+}
+
+TEST(DunlinRun, ASlowReaderGetsEverything) {
+  const CommandResult result = run_command(
+      {"sh", "-c", program("dunlin-run") + " -n 2 -- sh -c 'seq 100000' | (sleep 1; wc -l)"});
+  EXPECT_EQ(std::stoi(result.out), 200'000);
 }
 
 TEST(DunlinRun, SaysWhatCannotBeStarted) {
-  const CommandResult missing = run_command({DUNLIN_RUN, "-n", "2", "no-such-program"});
+  const CommandResult missing = run_command({program("dunlin-run"), "-n", "2", "no-such-program"});
   EXPECT_EQ(missing.exit_code, 127);
   EXPECT_THAT(missing.err, HasSubstr("no program 'no-such-program' in PATH="));
 
@@ -161,7 +222,7 @@ TEST(DunlinRun, SaysWhatCannotBeStarted) {
       ::testing::TempDir() + "dunlin-run-no-program-" + std::to_string(getpid());
   std::ofstream(path) << "neither script nor program";
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);
-  const CommandResult broken = run_command({DUNLIN_RUN, "-n", "2", path});
+  const CommandResult broken = run_command({program("dunlin-run"), "-n", "2", path});
   std::filesystem::remove(path);
   EXPECT_EQ(broken.exit_code, 127);
   EXPECT_THAT(broken.err, HasSubstr("cannot start '" + path + "': Exec format error"));
@@ -169,16 +230,19 @@ TEST(DunlinRun, SaysWhatCannotBeStarted) {
 }
 
 TEST(DunlinRun, RefusesWrongCommandLines) {
-  EXPECT_EQ(run_command({DUNLIN_RUN}).exit_code, 2);
-  EXPECT_EQ(run_command({DUNLIN_RUN, "-n", "0", "true"}).exit_code, 2);
-  EXPECT_EQ(run_command({DUNLIN_RUN, "-n", "2"}).exit_code, 2);
-  EXPECT_EQ(run_command({DUNLIN_RUN, "-n", "2", "--size", "4", "true"}).exit_code, 2);
-  EXPECT_EQ(run_command({DUNLIN_RUN, "-n", "2", "--coordinator", "nowhere", "true"}).exit_code, 2);
-  const CommandResult unknown = run_command({DUNLIN_RUN, "-n", "2", "--colour", "true"});
+  EXPECT_EQ(run_command({program("dunlin-run")}).exit_code, 2);
+  EXPECT_EQ(run_command({program("dunlin-run"), "-n", "0", "true"}).exit_code, 2);
+  EXPECT_EQ(run_command({program("dunlin-run"), "-n", "2"}).exit_code, 2);
+  EXPECT_EQ(run_command({program("dunlin-run"), "-n", "2", "--size", "4", "true"}).exit_code, 2);
+  EXPECT_EQ(
+      run_command({program("dunlin-run"), "-n", "2", "--coordinator", "nowhere", "true"}).exit_code,
+      2);
+  const CommandResult unknown = run_command({program("dunlin-run"), "-n", "2", "--color", "true"});
   EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_THAT(unknown.err, HasSubstr("--colour"));
-  EXPECT_EQ(run_command({DUNLIN_RUN, "--help"}).exit_code, 0);
-  EXPECT_EQ(run_command({DUNLIN_RUN, "-n", "1", "true"}, {{"DUNLIN_WAIT", "x"}}).exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("--color"));
+  EXPECT_EQ(run_command({program("dunlin-run"), "--help"}).exit_code, 0);
+  EXPECT_EQ(
+      run_command({program("dunlin-run"), "-n", "1", "true"}, {{"DUNLIN_WAIT", "x"}}).exit_code, 2);
 }
 
 TEST(DunlinRun, BindsEachRankToItsOwnCores) {

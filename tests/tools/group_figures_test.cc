@@ -1,6 +1,6 @@
-// The model of the heterogeneity experiments: times that can be reckoned by hand, and what the
-// paper on partial all-reduce finds.
-#include "tools/dunlin-sim/group_figures.h"
+// The model of the heterogeneity experiments: times that can be computed by hand, and the results
+// of the paper on partial all-reduce.
+#include "tools/dunlin-sim/groups/figures.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ TEST(FluidNetwork, SharesALinkFairly) {
   const auto wide = network.add_link(100);
   std::vector<double> ends;
   const auto end = [&] { ends.push_back(network.now()); };
-  // Two share 10 bytes per second; the third takes what they leave of the wide one.
+  // Two transfers share 10 bytes per second. The third takes what they leave of the wide link.
   network.transfer(10, {narrow, wide}, end);
   network.transfer(20, {narrow, wide}, end);
   network.transfer(180, {wide}, end);
@@ -29,8 +29,8 @@ TEST(FluidNetwork, SharesALinkFairly) {
   EXPECT_NEAR(ends[2], 3, 1e-9);  // the other 10 bytes at 10 per second
 }
 
-// Rates are only given anew where flows connect links to those that have changed: here by way of
-// the second transfer, and not on the link apart.
+// Rates are assigned again only on links that flows connect to a changed one: here through the
+// second transfer, and not on the separate link.
 TEST(FluidNetwork, AnEndIsFeltAsFarAsFlowsConnectLinks) {
   FluidNetwork network;
   const auto narrow = network.add_link(30);
@@ -60,7 +60,7 @@ TEST(FluidNetwork, AMentionMoreTakesTheRateOnceMore) {
   EXPECT_NEAR(end, 2, 1e-9);
 }
 
-// Without spread, latencies and messages, iterations take what the formulas say.
+// Without spread, latencies and messages, iterations take the times of the formulas.
 GroupSetting plain() {
   GroupSetting setting;
   setting.model_bytes = 8e6;
@@ -81,11 +81,11 @@ double seconds_of(const GroupSetting& setting, GroupMethod method, const Slowdow
 
 TEST(GroupMethods, TakeWhatTheLinksGive) {
   const GroupSetting setting = plain();
-  // A ring through every NIC once: 2 * 15 / 16 of the model.
+  // The ring goes through every NIC once, with 2 * 15 / 16 of the model.
   EXPECT_NEAR(seconds_of(setting, GroupMethod::kAllReduce), 10e-3 + 2 * 15 / 16. * 2e-3, 1e-6);
-  // Twelve models into the server's NIC, then twelve out of it.
+  // Twelve models enter the server's NIC, then twelve leave it.
   EXPECT_NEAR(seconds_of(setting, GroupMethod::kParameterServer), 10e-3 + 2 * 12 * 2e-3, 1e-6);
-  // A slow worker makes all slow.
+  // A slow worker slows all down.
   EXPECT_NEAR(seconds_of(setting, GroupMethod::kAllReduce, {5, false}), 60e-3 + 2 * 15 / 16. * 2e-3,
               1e-6);
 }
@@ -152,7 +152,7 @@ TEST(GroupFigures, SmartGroupsBearASlowWorkerAndLoseNothingWithoutOne) {
     EXPECT_GE(find(2, GroupMethod::kSmart).over_all_reduce, 2);
     EXPECT_GE(find(0, GroupMethod::kSmart).over_all_reduce, 1);
     EXPECT_GE(find(0, GroupMethod::kStatic).over_all_reduce, 1);
-    // The static schedule doesn't bear it.
+    // The static schedule does not tolerate a slow worker.
     EXPECT_LT(find(5, GroupMethod::kStatic).over_all_reduce, 1.2);
     EXPECT_EQ(find(0, GroupMethod::kSmart).paper->per_iteration, 5.10);
     EXPECT_EQ(find(0, GroupMethod::kSmart).paper->overall, 5.26);

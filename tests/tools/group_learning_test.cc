@@ -1,12 +1,12 @@
-// Virtual workers that learn: their problem, what methods do to their models, and what comes of it
-// in the figures and sweeps of `dunlin-sim groups`.
+// Virtual workers that learn: their problem, the operations of methods on their models, and the
+// results in the figures and sweeps of `dunlin-sim groups`.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "tools/dunlin-sim/group_figures.h"
-#include "tools/dunlin-sim/group_sweeps.h"
+#include "tools/dunlin-sim/groups/figures.h"
+#include "tools/dunlin-sim/groups/sweeps.h"
 
 namespace dunlin::simulate {
 namespace {
@@ -27,7 +27,7 @@ TEST(LearningProblem, GradientIsThatOfTheLoss) {
     return problem().gradient(moved, Rank(3), 7, 16, unused);
   };
   problem().gradient(model, Rank(3), 7, 16, gradient);
-  // A step along the gradient changes the loss by its square, to the first order.
+  // A step along the gradient changes the loss by the square of the gradient, to first order.
   double square = 0;
   for (const float each : gradient) square += each * each;
   constexpr float kStep = 1e-4F;
@@ -40,7 +40,7 @@ TEST(LearningProblem, GradientIsThatOfTheLoss) {
                problem().gradient(back, Rank(3), 7, 16, unused)) /
                   (2 * kStep),
               square, 0.01 * square);
-  // And by parameter, in each part of the model.
+  // The same holds for single parameters, in each part of the model.
   for (const std::size_t k : {std::size_t{5}, LearningProblem::kFeatures * LearningProblem::kHidden,
                               model.size() - 20, model.size() - 1}) {
     constexpr float kChange = 1e-2F;
@@ -86,7 +86,7 @@ TEST(GroupModels, AveragesLeaveTheMeanOfAllAsItIs) {
   expect_near(models.mean_model(), mean);
   models.average({Rank(0), Rank(1), Rank(2), Rank(3), Rank(4)});
   expect_near(models.model(Rank(2)), mean);
-  // The mean of equals is the same again, to the bit.
+  // The mean of equal models is the same model, to the bit.
   EXPECT_EQ(models.mean_model(), models.model(Rank(2)));
 }
 
@@ -101,7 +101,7 @@ TEST(GroupModels, AServersStepsAreThoseOfAllReduce) {
     EXPECT_EQ(served.model(Rank(i)), reduced.model(Rank(i)));
   }
   EXPECT_EQ(served.loss(), reduced.loss());
-  // Gradients of the same model that are taken one after the other come to the same.
+  // Gradients of the same model, applied one after the other, give the same result.
   one_by_one.pull(Rank(0));
   expect_near(one_by_one.model(Rank(0)), reduced.model(Rank(0)));
 }
@@ -153,7 +153,7 @@ TEST(GroupLearning, AllReduceLearnsWhatTheParameterServerDoesAndSooner) {
   ASSERT_GT(reduced.curve.size(), 20u);
   EXPECT_EQ(losses(reduced), losses(served));
   EXPECT_LT(reduced.target->seconds, served.target->seconds / 2);
-  // A slow worker costs time, and nothing else.
+  // A slow worker costs only time.
   const LearningRun slowed = learn({}, GroupMethod::kAllReduce, {5, false});
   EXPECT_EQ(losses(slowed), losses(reduced));
   EXPECT_GT(slowed.target->seconds, 2 * reduced.target->seconds);
@@ -165,7 +165,7 @@ TEST(GroupLearning, EveryMethodReachesTheLossAndTwiceInTheSameWay) {
     for (const Slowdown slowdown : {Slowdown{}, {5, false}, {5, true}}) {
       const LearningRun run = learn({}, method, slowdown);
       ASSERT_TRUE(run.target) << to_string(method);
-      // The first look at which it is there is the last one.
+      // The first evaluation at which it is reached is the last one.
       EXPECT_LE(run.curve.back().loss, run.target->loss);
       EXPECT_GT(run.curve[run.curve.size() - 2].loss, run.target->loss);
       EXPECT_LE(run.target->seconds, run.curve.back().seconds);
@@ -185,7 +185,7 @@ TEST(GroupLearning, LocalSgdThatAveragesAlwaysIsAllReduce) {
   const LearningRun local = learn(setting, GroupMethod::kLocalSgd, {}, options);
   const LearningRun reduced = learn(setting, GroupMethod::kAllReduce, {}, options);
   ASSERT_EQ(local.curve.size(), reduced.curve.size());
-  // But for rounding: means of models instead of gradients.
+  // They differ by rounding: one takes means of models, the other of gradients.
   for (std::size_t i = 0; i < local.curve.size(); ++i)
     EXPECT_NEAR(local.curve[i].loss, reduced.curve[i].loss, 1e-3) << i;
 }
@@ -217,7 +217,7 @@ TEST(GroupLearning, ALossThatIsNotReachedIsSaid) {
   EXPECT_EQ(points.status().code(), Code::kInvalidArgument);
   EXPECT_NE(points.status().to_string().find("doesn't reach a loss of 0.32 within 10 iterations"),
             std::string::npos);
-  // Too large a rate: the run ends when the loss is no number any more.
+  // With too large a rate, the run ends when the loss is no longer a number.
   options = {};
   options.learning_rate = 1e30;
   EXPECT_FALSE(learn({}, GroupMethod::kAllReduce, {}, options).target);
@@ -237,7 +237,8 @@ TEST(GroupLearning, FiguresHaveThePapersColumns) {
   EXPECT_EQ(find(0, GroupMethod::kAllReduce).iterations_over_server, 1);
   for (const GroupPoint& point : *points) {
     ASSERT_TRUE(point.overall_speedup) << to_string(point.method);
-    // Overall is per iteration, over the share of the iterations; but at what looks find.
+    // The overall speed-up is that per iteration, divided by the share of the iterations, with the
+    // resolution of the evaluations.
     EXPECT_NEAR(*point.overall_speedup, point.over_parameter_server / *point.iterations_over_server,
                 0.2 * *point.overall_speedup)
         << describe(point.slowdown) << ' ' << to_string(point.method);
@@ -296,7 +297,7 @@ TEST(GroupSweeps, AllReduceScalesAndAServerDoesNot) {
   EXPECT_NE(to_text(blocks).find("one worker slowed 5x"), std::string::npos);
 }
 
-// The figures of before there was learning, and a network that shares its links faster.
+// These figures date from before the learning and before the faster sharing of links.
 TEST(GroupFigures, TimesAreWhatTheyWere) {
   struct Figure {
     Slowdown slowdown;

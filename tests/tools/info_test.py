@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""dunlin-info: its JSON holds what scripts ask for, its text is for people, wrong settings are errors.
+"""dunlin-info: its JSON has what scripts need, its text is for people, and wrong settings are errors.
 
     info_test.py PROGRAM
 """
@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 PROGRAM = ""
@@ -26,6 +27,26 @@ class InfoTest(unittest.TestCase):
         self.assertIn("lo", report["network"])
         self.assertTrue(report["transports"]["shm"]["works"], report["transports"])
         self.assertIn("DUNLIN_DEADLINE", report["config"])
+
+    def test_json_is_one_line_and_goes_to_a_file_beside_the_text(self):
+        self.assertEqual(info("--json").stdout.count("\n"), 1)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "info.json")
+            self.assertIn("usable cores", info("--json-out", path).stdout)
+            with open(path, encoding="utf-8") as file:
+                self.assertIn("host", json.load(file))
+
+    def test_the_build_says_what_it_contains(self):
+        report = json.loads(info("--json").stdout)
+        build = report["build"]
+        self.assertEqual(info("--version").stdout, f"dunlin-info {build['version']}\n")
+        self.assertRegex(build["version"], r"^\d+\.\d+\.\d+$")
+        self.assertRegex(build["compiler"], r"^(gcc|clang) \d+")
+        self.assertIn("shm", build["transports"])
+        for name in ("ucx", "verbs"):
+            self.assertEqual(name in build["transports"], build["optional_parts"][name])
+            reason = report["transports"][name].get("reason") or ""
+            self.assertEqual("this build is without" in reason, not build["optional_parts"][name], reason)
 
     def test_a_transport_that_is_not_used_is_still_tried(self):
         report = json.loads(info("--json", DUNLIN_TRANSPORTS="ucx").stdout)
@@ -59,19 +80,22 @@ class InfoTest(unittest.TestCase):
         self.assertIn("forces one way", info(DUNLIN_VERBS_GPU="staging").stdout)
         wrong = info(DUNLIN_VERBS_GPU="magic")
         self.assertEqual(wrong.returncode, 1)
-        self.assertIn("DUNLIN_VERBS_GPU='magic'", wrong.stderr)
+        self.assertIn("DUNLIN_VERBS_GPU=magic: give one of auto", wrong.stderr)
         self.assertIn("dmabuf, peermem, staging", wrong.stderr)
 
     def test_configuration_says_what_is_set_and_hides_secrets(self):
-        text = info("--config", DUNLIN_DEADLINE="1234", DUNLIN_JOB_SECRET="hunter2").stdout
-        self.assertIn("DUNLIN_DEADLINE=1234 ms  (set)", text)
+        text = info("--config", DUNLIN_DEADLINE="1.234s", DUNLIN_JOB_SECRET="hunter2").stdout
+        self.assertIn("DUNLIN_DEADLINE=1234ms  (set)", text)
         self.assertIn("DUNLIN_WAIT=auto  (default)", text)
+        self.assertIn("DUNLIN_HEARTBEAT=200ms  (default)", text)
+        self.assertIn("DUNLIN_FUSION_THRESHOLD=16KiB  (default)", text)
         self.assertNotIn("hunter2", text)
 
     def test_wrong_settings_and_options_have_exit_codes(self):
         done = info(DUNLIN_DEADLINE="soon")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("DUNLIN_DEADLINE='soon'", done.stderr)
+        self.assertIn("DUNLIN_DEADLINE=soon: give a time", done.stderr)
+        self.assertIn("DUNLIN_DEADLINE=8: give a unit", info(DUNLIN_DEADLINE="8").stderr)
         self.assertEqual(info("--no-such-option").returncode, 2)
 
     def test_output_that_cannot_be_written_is_an_error(self):

@@ -1,4 +1,4 @@
-// What programs print with --json.
+// Parses the JSON lines that programs print with --json.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,9 +1,10 @@
-// dunlin-perf's collectives and their overlap with computation, as a user runs them.
+// The collectives of dunlin-perf and their overlap with computation, as a user runs them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
+#include "tests/support/paths.h"
 #include "tests/tools/perf_command.h"
 
 namespace dunlin::testing {
@@ -36,7 +37,7 @@ TEST(DunlinPerfCollectives, EveryAlgorithmIsMeasuredAtEverySize) {
     for (const Json& line : lines) {
       expect_figures(line, bench);
       const std::size_t size = line.at("size");
-      // In whole elements of every rank.
+      // Sizes are rounded up to whole elements of every rank.
       const bool is_per_rank =
           bench.starts_with("all-g") || bench.ends_with("scatter") || bench == "all-to-all";
       EXPECT_EQ(size, line.at("count").get<std::size_t>() * (is_per_rank ? 12 : 4));
@@ -150,10 +151,10 @@ TEST(DunlinPerfCollectives, ManySmallTensorsFusedAndNot) {
       EXPECT_GT(line.at("unfused_us").get<double>(), 0);
       EXPECT_GT(line.at("gain").get<double>(), 0);
     }
-    // 15 of 1 KiB fill a message, and the first of each round travels alone.
+    // 15 tensors of 1 KiB fill a message, and the first one of each round travels alone.
     EXPECT_DOUBLE_EQ(lines[1].at("parts_per_message"), 20);
     EXPECT_DOUBLE_EQ(lines[2].at("parts_per_message"), 10);
-    // Large ones are announced, and asked for, in small messages, which may travel together.
+    // Large tensors are announced and requested in small messages, which may travel together.
     EXPECT_GE(lines[3].at("parts_per_message").get<double>(), 1);
   }
   const auto alone =
@@ -200,7 +201,7 @@ TEST(DunlinPerfCollectives, StragglerRingBesideThePlainOne) {
     EXPECT_EQ(line.at("checked"), true);
     EXPECT_EQ(line.at("size"), 8192);
     EXPECT_EQ(line.at("iterations"), 5);
-    // Three ranks work on a chunk one after the other.
+    // Three ranks process a chunk one after the other.
     const double late_by = line.at("extra_us");
     for (const char* ring : {"plain_scatter_us", "aware_scatter_us"})
       EXPECT_GE(line.at(ring).get<double>(), 2000 + late_by) << ring;
@@ -238,7 +239,7 @@ TEST(DunlinPerfCollectives, WrongUsageIsTold) {
     EXPECT_EQ(result.exit_code, 2) << arguments[0] << " " << arguments[1];
     EXPECT_THAT(result.err, HasSubstr(told));
   }
-  const CommandResult alone = run_command({DUNLIN_PERF, "all-reduce"});
+  const CommandResult alone = run_command({program("dunlin-perf"), "all-reduce"});
   EXPECT_EQ(alone.exit_code, 2);
   EXPECT_THAT(alone.err, HasSubstr("all-reduce needs 2 ranks or more"));
 }

@@ -1,18 +1,19 @@
 #include "tests/tools/perf_command.h"
+#include "tests/support/paths.h"
 
 #include <gtest/gtest.h>
 
 namespace dunlin::testing {
 
 CommandResult perf(int ranks, const std::vector<std::string>& arguments) {
-  std::vector<std::string> command{DUNLIN_RUN, "--no-tag", "-n", std::to_string(ranks),
-                                   DUNLIN_PERF};
+  std::vector<std::string> command{program("dunlin-run"), "--no-tag", "-n", std::to_string(ranks),
+                                   program("dunlin-perf")};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return run_command(command, {{"DUNLIN_TRANSPORTS", "shm"}});
 }
 
 std::vector<Json> measure(int ranks, std::vector<std::string> arguments) {
-  arguments.insert(arguments.end(), {"--json", "-"});
+  arguments.insert(arguments.end(), {"--json"});
   const CommandResult result = perf(ranks, arguments);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   return json_lines(result.out);

@@ -1,4 +1,4 @@
-// dunlin-perf under dunlin-run, over shm, and the figures that it prints.
+// Runs dunlin-perf under dunlin-run, over shm, and returns the figures that it prints.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace dunlin::testing {
 
 CommandResult perf(int ranks, const std::vector<std::string>& arguments);
-// Runs a benchmark with --json -, which has to succeed.
+// Runs a benchmark with --json, which must succeed.
 std::vector<Json> measure(int ranks, std::vector<std::string> arguments);
 
 }  // namespace dunlin::testing

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/support/command.h"
+#include "tests/support/paths.h"
 
 namespace dunlin::testing {
 namespace {
@@ -25,11 +26,11 @@ const Variables kShm{{"DUNLIN_TRANSPORTS", "shm"}};
 const Variables kTcp{{"DUNLIN_TRANSPORTS", "ucx"}, {"UCX_TLS", "tcp,self"}};
 
 std::vector<std::string> command(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), DUNLIN_PERF);
+  arguments.insert(arguments.begin(), program("dunlin-perf"));
   return arguments;
 }
 
-// A listener at a free port of loopback.
+// A listener at a free port of the loopback interface.
 class Listener {
  public:
   explicit Listener(std::vector<std::string> arguments = {}, const Variables& variables = kShm) {
@@ -38,7 +39,7 @@ class Listener {
     EXPECT_TRUE(running_->wait_for_output("listening at 127.0.0.1:", 20s));
     EXPECT_TRUE(running_->wait_for_output("\n", 20s));
   }
-  // What it has printed so far says at which.
+  // Its output says at which port.
   std::string endpoint() {
     const std::string& text = running_->out();
     const auto begin = text.find("127.0.0.1:");
@@ -74,7 +75,7 @@ TEST(Meeting, TheClientLeadsAndPrints) {
   EXPECT_THAT(client.out, HasSubstr("over shm: put-notify"));
   const CommandResult served = listener.wait();
   EXPECT_EQ(served.exit_code, 0) << served.err;
-  EXPECT_THAT(served.out, HasSubstr("anybody who reaches this port can take part"));
+  EXPECT_THAT(served.out, HasSubstr("every process that reaches this port can take part"));
   EXPECT_THAT(served.out, HasSubstr(": put-notify is done"));
   EXPECT_THAT(served.out, Not(HasSubstr("ping-pong")));
 }
@@ -82,14 +83,14 @@ TEST(Meeting, TheClientLeadsAndPrints) {
 TEST(Meeting, AListenerServesOneClientAfterTheOther) {
   Listener listener({"--keep"});
   for (const char* bench : {"put", "put-latency", "put-notify", "notify", "channel", "barrier"}) {
-    const auto lines = lines_of(connect(listener, {bench, "--iterations", "40", "--json", "-"}));
+    const auto lines = lines_of(connect(listener, {bench, "--iterations", "40", "--json"}));
     ASSERT_THAT(lines, Not(IsEmpty()));
     EXPECT_EQ(lines[0].at("bench"), bench);
     EXPECT_EQ(lines[0].at("transport"), "shm");
     EXPECT_EQ(lines[0].at("ranks"), 2);
   }
-  const auto reduces = lines_of(
-      connect(listener, {"consistency", "--reduces", "20", "--count", "100", "--json", "-"}));
+  const auto reduces =
+      lines_of(connect(listener, {"consistency", "--reduces", "20", "--count", "100", "--json"}));
   EXPECT_THAT(reduces, SizeIs(3));
   EXPECT_TRUE(listener.prints("consistency is done"));
   listener.interrupt();
@@ -100,22 +101,22 @@ TEST(Meeting, OverTcpToo) {
   if (!HAVE_UCX) GTEST_SKIP() << "this build has no UCX";
   Listener listener({"--keep"}, kTcp);
   for (const char* bench : {"put", "put-latency", "put-notify", "channel"}) {
-    const auto lines = lines_of(
-        connect(listener, {bench, "--size", "8,4K", "--duration", "0.1", "--json", "-"}, kTcp));
+    const auto lines =
+        lines_of(connect(listener, {bench, "--size", "8,4K", "--duration", "0.1", "--json"}, kTcp));
     ASSERT_THAT(lines, SizeIs(2)) << bench;
     EXPECT_EQ(lines[0].at("transport"), "ucx");
   }
   EXPECT_THAT(
-      lines_of(connect(
-          listener,
-          {"put", "--size", "4K", "--bidirectional", "--iterations", "100", "--json", "-"}, kTcp)),
+      lines_of(connect(listener,
+                       {"put", "--size", "4K", "--bidirectional", "--iterations", "100", "--json"},
+                       kTcp)),
       SizeIs(1));
 }
 
 TEST(Meeting, TheClientMayComeFirst) {
   std::string endpoint;
   {
-    Listener gone;  // its port is free afterwards
+    Listener gone;  // the port is free when it has ended
     endpoint = gone.endpoint();
     gone.interrupt();
     gone.wait();
@@ -130,11 +131,11 @@ TEST(Meeting, TheClientMayComeFirst) {
 
 TEST(Meeting, NobodyThereIsToldSoon) {
   Variables variables = kShm;
-  variables["DUNLIN_BOOTSTRAP_TIMEOUT"] = "300";
+  variables["DUNLIN_BOOTSTRAP_TIMEOUT"] = "300ms";
   const CommandResult result =
       run_command(command({"put", "--connect", "127.0.0.1:1"}), variables, 10s);
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err, HasSubstr("nobody to measure with at 127.0.0.1:1"));
+  EXPECT_THAT(result.err, HasSubstr("no listener at 127.0.0.1:1"));
   EXPECT_THAT(result.err, HasSubstr("Connection refused"));
 }
 
@@ -210,10 +211,10 @@ TEST(Meeting, AnotherClientIsToldThatItIsBusy) {
       command({"put", "--size", "8", "--duration", "60", "--connect", listener.endpoint()}), kShm);
   ASSERT_TRUE(listener.prints("serving "));
   Variables variables = kShm;
-  variables["DUNLIN_BOOTSTRAP_TIMEOUT"] = "500";
+  variables["DUNLIN_BOOTSTRAP_TIMEOUT"] = "500ms";
   const CommandResult second = connect(listener, {"put"}, variables);
   EXPECT_EQ(second.exit_code, 1);
-  EXPECT_THAT(second.err, HasSubstr("serves somebody else"));
+  EXPECT_THAT(second.err, HasSubstr("serves another client"));
   listener.interrupt();
   const CommandResult ended = first.wait(20s);
   EXPECT_EQ(ended.exit_code, 1);

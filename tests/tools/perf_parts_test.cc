@@ -1,16 +1,18 @@
-// What dunlin-perf reckons with: percentiles, the length of chunks, what two sides agree on.
+// The parts of dunlin-perf that need no job: percentiles, the length of chunks, agreement of two
+// sides.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <random>
 
-#include "tools/dunlin-perf/endpoints.h"
-#include "tools/dunlin-perf/histogram.h"
-#include "tools/dunlin-perf/options.h"
-#include "tools/dunlin-perf/pattern.h"
-#include "tools/dunlin-perf/plan.h"
+#include "tools/dunlin-perf/benchmarks/pattern.h"
+#include "tools/dunlin-perf/benchmarks/plan.h"
+#include "tools/dunlin-perf/options/endpoints.h"
+#include "tools/dunlin-perf/options/options.h"
+#include "tools/dunlin-perf/report/histogram.h"
 
 namespace dunlin::perf {
 namespace {
@@ -77,6 +79,15 @@ TEST(Histogram, PairsAddUp) {
   EXPECT_EQ(merged[1].count, 1U);
 }
 
+TEST(Sweep, GoesByPowersOfFourAndEndsAtTheLargest) {
+  using Sizes = std::vector<std::size_t>;
+  EXPECT_EQ(sweep(8, 32), (Sizes{8, 32}));
+  EXPECT_EQ(sweep(8, 100), (Sizes{8, 32, 100}));
+  EXPECT_EQ(sweep(0, 9), (Sizes{0, 8, 9}));
+  EXPECT_EQ(sweep(7, 7), (Sizes{7}));
+  EXPECT_EQ(sweep(8, 4 << 20).back(), std::size_t{4} << 20);
+}
+
 TEST(Pacer, KeepsToTheNumber) {
   Shared options;
   for (const std::uint64_t iterations : {1U, 19U, 50U, 12'345U, 100'000'000U}) {
@@ -117,8 +128,9 @@ TEST(Pacer, KeepsToTheTimeWhateverTheWarmUpSaid) {
       EXPECT_LE(chunks, 1'000);
     }
   }
-  EXPECT_EQ(run(1s, 1ms, 3s, chunks), Duration(50 * 3s));  // the first chunk: as it was expected
-  EXPECT_EQ(run(1s, 3s, 3s, chunks), Duration(3s));        // one at least
+  EXPECT_EQ(run(1s, 1ms, 3s, chunks),
+            Duration(50 * 3s));                      // the first chunk has the expected length
+  EXPECT_EQ(run(1s, 3s, 3s, chunks), Duration(3s));  // there is one repetition at least
 }
 
 TEST(Pattern, IsEncodedAsTheTypesAre) {
@@ -142,7 +154,7 @@ TEST(Pattern, ResultsAreThoseOfTheValues) {
         return pattern_value(op, rank, ranks, index);
       };
       std::int64_t sum = 0;
-      std::int64_t total = 0;  // of averages: a multiple of the number of ranks
+      std::int64_t total = 0;  // for averages, a multiple of the number of ranks
       std::int64_t product = 1;
       for (int rank = 0; rank < ranks; ++rank) {
         sum += value(ReduceOp::kSum, rank);
@@ -159,7 +171,7 @@ TEST(Pattern, ResultsAreThoseOfTheValues) {
   }
 }
 
-// Elements of another place or rank don't pass for the right ones.
+// Elements of another place or rank are noticed.
 TEST(Pattern, ElementsOfAnotherPlaceDiffer) {
   using collective::ReduceOp;
   for (const int shift : {1, 2, 3, 16, 64, 1000, 1024}) {
@@ -227,7 +239,7 @@ TEST(Shared, WhatNobodyCanHaveAskedForIsRefused) {
   EXPECT_EQ(with("depth", 1 << 30).code(), Code::kInvalidArgument);
   EXPECT_EQ(with("qp-count", 9).code(), Code::kInvalidArgument);
   EXPECT_EQ(with("progress-every", "often").code(), Code::kCorrupted);
-  EXPECT_EQ(with("iterations", 5).code(), Code::kInvalidArgument);  // and a duration
+  EXPECT_EQ(with("iterations", 5).code(), Code::kInvalidArgument);  // there is a duration, too
   EXPECT_EQ(shared_from_json({}).status().code(), Code::kCorrupted);
 }
 

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "tests/support/files.h"
+#include "tests/support/paths.h"
 #include "tests/tools/perf_command.h"
 
 namespace dunlin::testing {
@@ -58,7 +59,7 @@ TEST(DunlinPerf, PutNotifyStreamsAtAnyDepth) {
 }
 
 TEST(DunlinPerf, PutLatencyMeasuresRoundTrips) {
-  // More repetitions than a byte counts.
+  // More repetitions than a byte can count.
   const auto lines = measure(2, {"put-latency", "--size", "1,8,1M", "--iterations", "600"});
   ASSERT_THAT(lines, SizeIs(3));
   expect_figures(lines[0], "put-latency", 1);
@@ -141,7 +142,7 @@ TEST(DunlinPerf, ADurationEndsInTime) {
     ASSERT_THAT(lines, ::testing::Not(IsEmpty())) << arguments[0];
     const double asked = 0.2 * static_cast<double>(lines.size());
     EXPECT_GE(took.count(), asked) << arguments[0];
-    EXPECT_LT(took.count(), asked + 10) << arguments[0];  // start, warm-up, a busy machine
+    EXPECT_LT(took.count(), asked + 10) << arguments[0];  // start-up, warm-up, a busy host
     for (const Json& line : lines) {
       EXPECT_EQ(line.at("duration_s"), 0.2);
       EXPECT_GT(line.at("iterations"), 0);
@@ -226,26 +227,57 @@ TEST(DunlinPerf, ConsistencyOfNotifyAckIsComplete) {
 
 TEST(DunlinPerf, ConsistencyRunsOnSparseGraphs) {
   const auto lines = measure(4, {"consistency", "--graph", "ring", "--sync", "notify-ack",
-                                 "--count", "10", "--reduces", "50", "--compute-us", "5"});
+                                 "--count", "10", "--reduces", "50", "--compute", "5us"});
   ASSERT_THAT(lines, SizeIs(1));
   EXPECT_EQ(lines[0].at("complete"), 200);
 }
 
+TEST(DunlinPerf, TheSweepEndsWithItsLargestSize) {
+  std::vector<int> sizes;
+  for (const Json& line :
+       measure(2, {"put-notify", "--iterations", "20", "--min-size", "2", "--max-size", "100"}))
+    sizes.push_back(line.at("size"));
+  EXPECT_THAT(sizes, ::testing::ElementsAre(2, 8, 32, 100));
+}
+
+TEST(DunlinPerf, RowsFitAHundredColumns) {
+  const CommandResult result =
+      perf(2, {"put-notify", "--iterations", "20", "--size", "8,1M,16M", "--no-check"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const std::string& line : sorted_lines(result.out)) {
+    if (line.find('|') == std::string::npos) continue;
+    EXPECT_LE(line.size(), 100u) << line;
+  }
+}
+
+TEST(DunlinPerf, OnlySharedMemoryIsItsOwnLimit) {
+  if (HAVE_UCX == 0) GTEST_SKIP() << "no ucx in this build";
+  for (const std::string bench : {"put", "put-notify", "get"}) {
+    const auto lines =
+        measure(2, {bench, "--iterations", "20", "--size", "8", "--transport", "ucx"});
+    ASSERT_THAT(lines, SizeIs(1));
+    EXPECT_TRUE(lines[0].at("limit").is_null()) << bench;
+    EXPECT_TRUE(lines[0].at("ratio").is_null()) << bench;
+    EXPECT_TRUE(lines[0].at("limit_gbytes_per_s").is_null()) << bench;
+  }
+}
+
 TEST(DunlinPerf, PrintsATableAndWritesJsonToAFile) {
   const std::string path = ::testing::TempDir() + "perf_test.json";
-  const CommandResult result = perf(2, {"notify", "--iterations", "40", "--json", path});
+  const CommandResult result = perf(2, {"notify", "--iterations", "40", "--json-out", path});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("ping-pong"));
   EXPECT_THAT(json_lines(content_of(path)), SizeIs(1));
 }
 
-TEST(DunlinPerf, OneRankIsTold) {
-  const CommandResult result = run_command({DUNLIN_PERF, "put"}, {{"DUNLIN_TRANSPORTS", "shm"}});
+TEST(DunlinPerf, OneRankIsRefused) {
+  const CommandResult result =
+      run_command({program("dunlin-perf"), "put"}, {{"DUNLIN_TRANSPORTS", "shm"}});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("dunlin-run -n 2 dunlin-perf put"));
 }
 
-TEST(DunlinPerf, WrongUsageIsTold) {
+TEST(DunlinPerf, WrongUsageIsReported) {
   const std::vector<std::vector<std::string>> wrong = {
       {},
       {"put", "--size", "many"},
@@ -260,7 +292,7 @@ TEST(DunlinPerf, WrongUsageIsTold) {
       {"put", "--listen", "--connect", "localhost"},
       {"put", "--listen", "70000"},
       {"put", "--listen", "127.0.0.1"},
-      {"put", "--listen", "--json", "-"},
+      {"put", "--listen", "--json"},
       {"put", "--connect", "::1"},
       {"put", "--connect", "localhost:0"},
       {"put", "--connect"},
@@ -269,15 +301,15 @@ TEST(DunlinPerf, WrongUsageIsTold) {
       {"consistency", "--straggler", "1:fast"},
       {"consistency", "--sync", "hope"}};
   for (std::vector<std::string> arguments : wrong) {
-    arguments.insert(arguments.begin(), DUNLIN_PERF);
+    arguments.insert(arguments.begin(), program("dunlin-perf"));
     const CommandResult result = run_command(arguments);
     EXPECT_EQ(result.exit_code, 2) << result.err;
     EXPECT_THAT(result.err, ::testing::Not(IsEmpty()));
   }
-  EXPECT_EQ(run_command({DUNLIN_PERF, "--help"}).exit_code, 0);
+  EXPECT_EQ(run_command({program("dunlin-perf"), "--help"}).exit_code, 0);
 }
 
-TEST(DunlinPerf, WrongSettingsOfTheJobAreTold) {
+TEST(DunlinPerf, WrongSettingsOfTheJobAreReported) {
   const CommandResult straggler = perf(2, {"consistency", "--straggler", "5:2", "--reduces", "1"});
   EXPECT_EQ(straggler.exit_code, 2);
   EXPECT_THAT(straggler.err, HasSubstr("rank 5 in a job of 2"));

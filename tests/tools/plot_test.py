@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""dunlin-plot on files as dunlin-svm, dunlin-perf and runtime/trace write them.
+"""The tables and traces of dunlin-plot, and what it says to files that it cannot use.
 
-    plot_test.py PROGRAM TextTest|FigureTest
+    plot_test.py PROGRAM
 
-Figures are skipped (exit code 77) where there is no matplotlib.
+plot_figures_test.py draws figures of what the programs write.
 """
 
 import json
@@ -220,111 +220,6 @@ class TextTest(PlotTest):
         self.assertEqual(list(self.folder.rglob("__pycache__")), [])
 
 
-class FigureTest(PlotTest):
-    def expect_figure(self, name, magic, *arguments):
-        path = self.folder / name
-        self.plot(*arguments, "--out", str(path))
-        self.assertTrue(path.read_bytes().startswith(magic), path.read_bytes()[:40])
-        self.assertGreater(path.stat().st_size, 5000)
-        return path
-
-    def test_svm_in_every_format(self):
-        single = self.file("single.json", svm_run(1, 0))
-        many = self.file("many.json", svm_run(3, 1e6))
-        runs = ("svm", f"single process={single}", f"8 ranks={many}", "--baseline", "single process")
-        self.expect_figure("a.png", b"\x89PNG", *runs)
-        self.expect_figure("a.svg", b"<?xml", *runs, "--x", "time")
-        html = self.expect_figure("a.html", b"<!doctype html>", *runs, "--x", "examples", "--y", "test_error")
-        self.assertIn("<svg", html.read_text())
-
-    def test_missing_fields_and_wrong_names_are_named(self):
-        lines = svm_run(1, 1)
-        del lines[2]["bytes_sent"]
-        path = self.file("a.json", lines)
-        out = str(self.folder / "a.png")
-        self.assertIn(f"{path}:3: 'bytes_sent' is missing", self.plot("svm", "--out", out, path, expect=1))
-        self.assertIn("ends in .png", self.plot("svm", "--x", "time", "--out", "a.gif", path, expect=1))
-        self.assertIn("no file has this label",
-                      self.plot("svm", "--out", out, "--baseline", "b", f"a={path}", expect=1))
-
-    def test_consensus(self):
-        slow, fast = self.file("slow.json", consensus_run(0.9)), self.file("fast.json", consensus_run(0.5))
-        diverged = consensus_run(2)
-        diverged[40]["error_max"] = None
-        runs = ("consensus", f"slow={slow}", f"fast={fast}", f"diverged={self.file('diverged.json', diverged)}")
-        self.expect_figure("a.png", b"\x89PNG", *runs)
-        self.expect_figure("a.svg", b"<?xml", *runs, "--y", "error_rms,consensus_error")
-
-    def test_logreg(self):
-        ring, tga = self.file("ring.json", logreg_run("ring", 0.05)), self.file("tga.json", logreg_run("2d-tga", 0.02))
-        bare = self.file("bare.json", logreg_run("auto", 0.01, has_reference=False))
-        figure = self.expect_figure("a.svg", b"<?xml", "logreg", f"ring={ring}", f"2d-tga={tga}")
-        # Text is drawn as paths, with the text itself in a comment.
-        self.assertIn("relative error of the objective", figure.read_text())
-        figure = self.expect_figure("b.svg", b"<?xml", "logreg", f"ring={ring}", f"bare={bare}")
-        self.assertNotIn("relative error", figure.read_text())
-        self.expect_figure("c.png", b"\x89PNG", "logreg", bare)
-        exact = logreg_run("ring", 0.05)
-        exact[-2]["relative_error"] = 0
-        self.expect_figure("d.png", b"\x89PNG", "logreg", self.file("exact.json", exact))
-        exact[3]["time_s"] = None
-        bad = self.file("bad.json", exact)
-        self.assertIn(f"{bad}:4: 'time_s' is missing", self.plot("logreg", "--out", "x.png", bad, expect=1))
-
-    def test_fish(self):
-        for moments in (1, 2, 30):
-            self.expect_figure("fish.svg", b"<?xml", "fish", self.file("fish.json", school_run(moments)))
-
-    def test_schedule(self):
-        lines = [{"figure": name, "title": "16 groups", "series": series, "x_label": "workers", "x": x, "seconds": x * 1e-6}
-                 for name in ("3a", "3b") for series in ("ring", "2d-tga") for x in (64, 16, 32)]
-        path = self.file("figures.json", lines + [{"statement": "s", "holds": True}])
-        self.expect_figure("schedule.svg", b"<?xml", "schedule", path)
-        self.assertIn("no line with", self.plot("schedule", "--out", "x.png", self.file("none.json", [{"x": 1}]), expect=1))
-        bad = self.file("bad.json", [{"figure": "3a", "series": "ring", "x": 16}])
-        self.assertIn(f"{bad}:1: 'seconds' is missing", self.plot("schedule", "--out", "x.png", bad, expect=1))
-
-    def test_straggler(self):
-        drawn = self.expect_figure("a.svg", b"<?xml", "straggler", self.file("run.json", straggler_run()))
-        for text in ("alpha 1.5", "late by 3 us", "the paper's best"):
-            self.assertIn(f"<!-- {text}", drawn.read_text())
-        lines = straggler_run()
-        del lines[1]["gain_percent"]
-        bad = self.file("bad.json", lines)
-        self.assertIn(f"{bad}:2: 'gain_percent' is missing", self.plot("straggler", "--out", "x.png", bad, expect=1))
-        half = self.file("half.json", straggler_run()[:10])
-        self.assertIn('"figure":"by_alpha"', self.plot("straggler", "--out", "x.png", half, expect=1))
-
-    def test_groups(self):
-        times = groups_run(3300) + groups_run(6100, is_calibrated=True)
-        path = self.file("times.json", times)
-        calibrated = self.expect_figure("a.svg", b"<?xml", "groups", path)
-        self.assertIn("6100 us", calibrated.read_text())
-        first = self.expect_figure("b.svg", b"<?xml", "groups", path, "--compute-us", "3300")
-        self.assertIn("3300 us", first.read_text())
-        self.assertIn("Fig. 18", first.read_text())
-        self.expect_figure("a.png", b"\x89PNG", "groups", path)
-        # Without learning there are no curves.
-        timed = self.expect_figure("c.svg", b"<?xml", "groups", self.file("timed.json", groups_run(3300, learns=False)))
-        self.assertNotIn("Fig. 18", timed.read_text())
-        times[0]["curve"] = 1
-        bad = self.file("bad.json", times)
-        refused = self.plot("groups", "--out", "x.png", "--compute-us", "3300", bad, expect=1)
-        self.assertIn(f"{bad}:1: 'curve' is no list", refused)
-
-    def test_perf(self):
-        lines = [{"bench": bench, "transport": transport, "size": size, "p50_us": scale * (0.1 + size / 1e4),
-                  "p99_us": scale * (0.2 + size / 5e3), "gbps": size / (scale * (0.1 + size / 1e4)) / 1e3}
-                 for bench, transport, scale in (("put", "shm", 1), ("put", "ucx", 5))
-                 for size in (8, 64, 4096, 1 << 20)]
-        lines.append({"bench": "notify", "transport": "shm", "p50_us": 0.08, "p99_us": 0.1})
-        self.expect_figure("perf.png", b"\x89PNG", "perf", self.file("perf.json", lines))
-
-
 if __name__ == "__main__":
     PROGRAM = sys.argv.pop(1)
-    if "FigureTest" in sys.argv and subprocess.run(["/usr/bin/python3", "-c", "import matplotlib"],
-                                                   capture_output=True).returncode != 0:
-        print("skipped: no matplotlib for /usr/bin/python3 (package python3-matplotlib)")
-        sys.exit(77)
     unittest.main()

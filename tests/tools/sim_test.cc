@@ -1,5 +1,5 @@
-// dunlin-sim as a user runs it: each protocol, its figures, troubles, wrong usage; and that the
-// same command line gives the same run.
+// dunlin-sim as a user runs it: each protocol, its figures, failures, and wrong usage. The same
+// command line gives the same run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 
 #include "tests/support/command.h"
 #include "tests/support/files.h"
+#include "tests/support/paths.h"
 #include "tests/support/temp_folder.h"
 #include "tests/tools/json_lines.h"
 
@@ -19,19 +20,19 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 CommandResult sim(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), DUNLIN_SIM);
+  arguments.insert(arguments.begin(), program("dunlin-sim"));
   return run_command(arguments);
 }
 
-// Its JSON lines; it has to succeed.
+// Returns its JSON lines. The program has to succeed.
 std::vector<Json> simulate(std::vector<std::string> arguments) {
-  arguments.insert(arguments.end(), {"--json", "-"});
+  arguments.insert(arguments.end(), {"--json"});
   const CommandResult result = sim(arguments);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   return json_lines(result.out);
 }
 
-// Whole numbers are summed, and checked by the program.
+// The program sums whole numbers and checks them.
 TEST(DunlinSim, ARingGoesAroundItsStraggler) {
   const std::vector<std::string> ring{
       "straggler-ring", "-n",  "6",           "--count", "6000", "--steps", "20",
@@ -63,7 +64,7 @@ TEST(DunlinSim, ThePapersRingGainsAQuarter) {
   EXPECT_EQ(best->at("paper_gain_percent"), 25.3);
 }
 
-// Six rounds of a notification each.
+// There are six rounds of one notification each.
 TEST(DunlinSim, ABarrierTakesItsRounds) {
   const auto lines = simulate({"barrier", "-n", "64", "--latency", "3us", "--steps", "10"});
   ASSERT_THAT(lines, SizeIs(1));
@@ -81,7 +82,7 @@ TEST(DunlinSim, AChannelFillsTheWire) {
   const auto lines = simulate({"channel", "-n", "4", "--size", "100000", "--latency", "2us",
                                "--bandwidth", "100Gb", "--steps", "100"});
   ASSERT_THAT(lines, SizeIs(1));
-  // Two pairs of 12.5 GB/s, less what the first message takes to come.
+  // Two pairs of 12.5 GB/s, minus the time of the first message.
   EXPECT_NEAR(lines[0].at("gbytes_per_s").get<double>(), 25, 0.25);
   EXPECT_EQ(lines[0].at("depth"), 16);
 }
@@ -146,13 +147,13 @@ TEST(DunlinSim, AKilledRankIsNoticedByWhoDependsOnIt) {
   const Json& loss = lines.at(0).at("loss_of_3");
   EXPECT_EQ(loss.at("ended"), 7);
   EXPECT_GE(loss.at("longest_us").get<double>(), 50);
-  // The other pair goes on.
+  // The other pair continues.
   const auto pairs = simulate({"channel", "-n", "4", "--kill", "1@5us", "--steps", "100"});
   EXPECT_EQ(pairs.at(0).at("loss_of_1").at("ended"), 1);
   EXPECT_GE(pairs.at(0).at("steps_done").get<int>(), 200);
 }
 
-// As the formulas have it: 2 (N - 1) messages of a part each, N - 1 of them added up.
+// The time of the formulas: 2 (N - 1) messages of a part each, N - 1 of which are added.
 TEST(DunlinSim, ARingTakesWhatItsFormulaSays) {
   const auto lines =
       simulate({"all-reduce", "-n", "64", "--algorithm", "ring", "--size", "4M", "--latency", "3us",
@@ -165,14 +166,14 @@ TEST(DunlinSim, ARingTakesWhatItsFormulaSays) {
   ASSERT_THAT(line.at("by_step"), SizeIs(2));
   EXPECT_NEAR(line.at("by_step").at(0).at("max_us").get<double>(), wanted, 1);
   EXPECT_NEAR(line.at("virtual_us").get<double>(), 2 * wanted, 2);
-  // It takes as long without bytes.
+  // Phantom memory takes the same time.
   const auto phantom =
       simulate({"all-reduce", "-n", "64", "--algorithm", "ring", "--size", "4M", "--latency", "3us",
                 "--bandwidth", "10GB", "--reduce-bandwidth", "20GB", "--steps", "2", "--phantom"});
   EXPECT_EQ(phantom.at(0).at("trace_hash"), line.at("trace_hash"));
 }
 
-// Every algorithm, on nodes whose memory the others have mapped.
+// Every algorithm, on nodes that have mapped the memory of the others.
 TEST(DunlinSim, CollectivesHoldOnAHostileNetwork) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> all{
       {"all-reduce",
@@ -240,7 +241,7 @@ TEST(DunlinSim, TheFiguresOf2dTgaAreThoseOfTheFormulas) {
   for (const Json& row : rows) EXPECT_NEAR(row.at("ratio").get<double>(), 1, 0.02) << row;
 }
 
-// The comparison of the paper on partial all-reduce, in one command.
+// The comparison in the paper on partial all-reduce, in one command.
 TEST(DunlinSim, GroupsLearnAtSeveralTimesScalesAndSections) {
   const auto lines = simulate({"groups", "--learn", "--target-loss", "0.8", "--slowdowns", "2",
                                "--steps", "20", "--compute-times", "3.3ms,calibrated", "--scale",
@@ -260,7 +261,7 @@ TEST(DunlinSim, GroupsLearnAtSeveralTimesScalesAndSections) {
   EXPECT_EQ(tables["sections"], 4 * 2);
 }
 
-// A run that may not take as long as it has to.
+// A run is stopped before its end.
 TEST(DunlinSim, AFailingSeedIsNamedAndCanBeRunAgain) {
   const CommandResult result = sim({"barrier", "-n", "4", "--jitter", "1us", "--seed", "7",
                                     "--seeds", "3", "--most-events", "20"});
@@ -269,7 +270,7 @@ TEST(DunlinSim, AFailingSeedIsNamedAndCanBeRunAgain) {
                                     "--seed 7`"));
   EXPECT_THAT(result.err, HasSubstr("4 of 4 ranks are not done after --most-events"));
   EXPECT_THAT(result.err, HasSubstr("of barrier 'sim' #"));
-  const CommandResult json = sim({"barrier", "-n", "4", "--most-events", "20", "--json", "-"});
+  const CommandResult json = sim({"barrier", "-n", "4", "--most-events", "20", "--json"});
   EXPECT_EQ(json.exit_code, 1);
   EXPECT_THAT(json_lines(json.out).at(0).at("failure").get<std::string>(), HasSubstr("not done"));
 }
@@ -277,7 +278,7 @@ TEST(DunlinSim, AFailingSeedIsNamedAndCanBeRunAgain) {
 TEST(DunlinSim, FiguresAreForPeopleToo) {
   const TempFolder folder;
   const std::string path = folder.file("sim.json");
-  const CommandResult result = sim({"reduce", "-n", "4", "--count", "10", "--json", path});
+  const CommandResult result = sim({"reduce", "-n", "4", "--count", "10", "--json-out", path});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("reduce: 4 ranks, rack 2.00 us + 12.5 GB/s, seed 1"));
   EXPECT_THAT(result.out, HasSubstr("100.0 % with every input"));
@@ -292,32 +293,32 @@ TEST(DunlinSim, WrongUsageIsExplained) {
     EXPECT_THAT(result.err, HasSubstr(why));
     EXPECT_THAT(result.out, IsEmpty());
   };
-  expect({}, "subcommand");
-  expect({"tea"}, "subcommand");
-  expect({"barrier", "--latency", "5"}, "--latency: '5' is not a time");
+  expect({}, "A command is required");
+  expect({"tea"}, "'tea' is not a command\nCommands: channel, barrier, ");
+  expect({"barrier", "--latency", "5"}, "--latency: '5' is not a time from 0 to 1h");
   expect({"barrier", "--latency", "-5us"}, "'-5us' is not a time");
   expect({"barrier", "--bandwidth", "100"}, "--bandwidth: '100' is not a bandwidth");
   expect({"barrier", "--bandwidth", "0GB"}, "'0GB' is not a bandwidth");
   expect({"barrier", "--straggler", "3"}, "--straggler: '3' is not RANK:FACTOR");
   expect({"barrier", "-n", "2", "--straggler", "2:5"}, "straggler 2 of 2 ranks");
   expect({"barrier", "--kill", "1"}, "--kill: '1' is not RANK@TIME");
-  expect({"barrier", "-n", "2", "--kill", "2@1us"}, "--kill: rank 2 of 2 ranks");
+  expect({"barrier", "-n", "2", "--kill", "2@1us"}, "--kill: rank 2 in a job of 2 ranks");
   expect({"barrier", "--jitter", "normal:1us"}, "--jitter: 'normal:1us' is not TIME");
   expect({"barrier", "-n", "0"}, "--ranks");
   expect({"barrier", "-n", "100000"}, "at most 2048");
   expect({"channel", "-n", "3"}, "channels need an even number");
   expect({"reduce", "--graph", "knot"}, "--graph: ");
   expect({"reduce", "--sync", "maybe"}, "--sync");
-  expect({"all-reduce", "--algorithm", "knot"}, "there are: direct, shared");
+  expect({"all-reduce", "--algorithm", "knot"}, "known are direct, shared");
   expect({"all-reduce", "--algorithm", "shared"}, "needs all ranks on one host");
   expect({"all-reduce", "-n", "8", "--algorithm", "torus-2d", "--grid", "2x3"}, "a grid of 2 x 3");
   expect({"all-reduce", "--grid", "2"}, "'2' is not a grid of ROWSxCOLUMNS");
   expect({"all-reduce", "-n", "4", "--groups", "5"}, "groups");
-  expect({"broadcast", "-n", "4", "--root", "4"}, "--root 4 of 4 ranks");
+  expect({"broadcast", "-n", "4", "--root", "4"}, "--root 4 in a job of 4 ranks");
   expect({"figures-2d-tga", "--ranks-per-host", "2"}, "one kind of link");
   expect({"groups", "--jitter", "uniform:1us"}, "its model has no --jitter");
   expect({"groups", "--no-check"}, "its model has no --no-check");
-  expect({"groups", "-n", "6"}, "6 ranks don't fill nodes of 4");
+  expect({"groups", "-n", "6"}, "6 ranks do not fill nodes of 4");
   expect({"groups", "--slowdowns", "nan"}, "--slowdowns");
   expect({"groups", "--compute-spread", "nan"}, "--compute-spread");
   expect({"groups", "--slowdown-threshold", "-1"}, "--slowdown-threshold");
@@ -328,21 +329,33 @@ TEST(DunlinSim, WrongUsageIsExplained) {
   expect({"groups", "--section-lengths", "1,2"}, "--section-lengths needs --learn");
   expect({"groups", "--learn", "--learning-rate", "nan"}, "--learning-rate");
   expect({"groups", "--learn", "--batch", "0"}, "--batch");
-  expect({"groups", "--learn", "--look-every", "9", "--most-iterations", "5"}, "nobody looks");
+  expect({"groups", "--learn", "--look-every", "9", "--most-iterations", "5"},
+         "--look-every 9 exceeds");
   expect({"groups", "--learn", "--target-loss", "0.001", "--most-iterations", "4"},
          "doesn't reach a loss of 0.001 within 4 iterations");
   expect({"groups", "--compute-times", "3"}, "--compute-times");
   expect({"groups", "--compute", "1ms", "--compute-times", "2ms"}, "not both");
   expect({"groups", "--calibrate-to", "3"}, "needs --compute-times calibrated");
   expect({"groups", "--compute-times", "calibrated", "--calibrate-to", "100"}, "no computation");
-  expect({"groups", "--scale", "16,18"}, "18 ranks don't fill nodes of 4");
-  expect({"groups", "--scale", "4"}, "--slow-worker 5 is none of 4 workers");
+  expect({"groups", "--scale", "16,18"}, "18 ranks do not fill nodes of 4");
+  expect({"groups", "--scale", "4"}, "--slow-worker 5 of 4 workers");
   EXPECT_EQ(sim({"--help"}).exit_code, 0);
   EXPECT_THAT(sim({"reduce", "--help"}).out, HasSubstr("--straggler"));
 }
 
+TEST(DunlinSim, ALongRunIsAnnounced) {
+  // The run would be long, but ends after a few events.
+  const CommandResult ring =
+      sim({"all-reduce", "-n", "8", "--size", "1M", "--steps", "100000", "--most-events", "100"});
+  EXPECT_EQ(ring.exit_code, 1);
+  EXPECT_THAT(ring.err, HasSubstr("all-reduce of 8 ranks by ring: "));
+  EXPECT_THAT(ring.err, HasSubstr("; --algorithm "));
+  const CommandResult small = sim({"all-reduce", "-n", "8", "--size", "1M"});
+  EXPECT_THAT(small.err, IsEmpty());
+}
+
 TEST(DunlinSim, WhereTheJsonCannotGoIsSaid) {
-  const CommandResult result = sim({"barrier", "--json", "/no/such/folder/file"});
+  const CommandResult result = sim({"barrier", "--json-out", "/no/such/folder/file"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("/no/such/folder/file"));
 }

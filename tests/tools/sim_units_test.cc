@@ -1,7 +1,7 @@
 // Times and rates as dunlin-sim reads and writes them.
 #include <gtest/gtest.h>
 
-#include "tools/dunlin-sim/units.h"
+#include "tools/dunlin-sim/network/units.h"
 
 namespace dunlin::simulate {
 namespace {

@@ -1,6 +1,6 @@
-// The paper's experiment on the straggler-aware ring, simulated with the library's protocol,
-// against the paper's equations.
-#include "tools/dunlin-sim/straggler_figures.h"
+// The experiment of the paper on the straggler-aware ring, simulated with the protocol of the
+// library, compared with the equations of the paper.
+#include "tools/dunlin-sim/straggler/figures.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A time-out fires a nanosecond after its threshold.
+// A timeout fires a nanosecond after its threshold.
 constexpr Duration kTie = 2ns;
 
 TEST(StragglerFigures, TheTransferIsLatencyAndBytes) {
@@ -28,8 +28,8 @@ TEST(StragglerFigures, ThePlainRingWaitsForTheSlowStep) {
   }
 }
 
-// To the nanosecond, for all of figures 7 to 10: what the equations say of the slow chunk, or what
-// the other chunks take.
+// To the nanosecond, for all of figures 7 to 10: the time of the slow chunk by the equations, or
+// that of the other chunks.
 TEST(StragglerFigures, TheStrategySavesWhatTheEquationsSay) {
   const StragglerSetting setting;
   for (const double alpha : kPaperAlphas) {
@@ -53,9 +53,10 @@ TEST(StragglerFigures, TheEquationsMeetWhereBothPartsComeTogether) {
   EXPECT_EQ(predict_gain(setting, 2, 3us), 0us);  // not late yet
 }
 
-// The gain reaches a quarter of the ring's time where delta T is a whole step and its transfer, the
-// paper reports 25.3 %; it is less where the slow rank's other steps have to wait for the slow one,
-// and there is none where all its steps are slow, since nobody can be skipped before an owner.
+// The gain reaches a quarter of the time of the ring when delta T is a whole step and its transfer;
+// the paper reports 25.3 %. It is less when the other steps of the slow rank have to wait for the
+// slow one. There is no gain when all its steps are slow, since no rank can be skipped before an
+// owner.
 TEST(StragglerFigures, TheBestGainIsAQuarter) {
   StragglerSetting setting;
   const Duration best = setting.step + setting.transfer();
@@ -70,8 +71,8 @@ TEST(StragglerFigures, TheBestGainIsAQuarter) {
   EXPECT_NEAR(measure_straggler(setting, 1.5, best)->gain(), 0, 1e-6);
 }
 
-// Longer rings, slow at all steps, in turn: never slower than the plain ring by more than the
-// passing on of what comes late.
+// Longer rings with each kind of slowness are never slower than the plain ring by more than the
+// time to pass on late parts.
 TEST(StragglerFigures, LongRingsComeToAnEnd) {
   StragglerSetting setting;
   for (const int ranks : {2, 3, 5, 9}) {

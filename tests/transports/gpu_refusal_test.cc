@@ -1,5 +1,5 @@
-// Transports that can't reach GPU memory say so, and never follow its addresses: a fake GPU's end
-// the process that does.
+// Transports that cannot access GPU memory report that, and never dereference its addresses. A fake
+// GPU's addresses crash a process that does.
 #include <gtest/gtest.h>
 
 #include "tests/support/fake_gpu.h"
@@ -30,12 +30,12 @@ TEST_P(GpuRefusalTest, RegisteringNamesTheTransportAndTheKind) {
     const Status status =
         fabric.register_memory(MemoryRegion::allocate_on_gpu(gpu, 0, kSize).value()).status();
     EXPECT_EQ(status.code(), Code::kUnavailable);
-    const std::string wanted = std::string(GetParam()) + " can't reach cuda memory";
+    const std::string wanted = std::string(GetParam()) + " cannot access cuda memory";
     EXPECT_NE(status.message().find(wanted), std::string_view::npos) << status.to_string();
   });
 }
 
-// As when another transport of the process has registered it.
+// The region is as if another transport of the process had registered it.
 TEST_P(GpuRefusalTest, OperationsOnALocalSliceAreRefused) {
   run([](Fabric& fabric) {
     Exposed host(fabric, "host", kSize, 1);
@@ -52,7 +52,7 @@ TEST_P(GpuRefusalTest, OperationsOnALocalSliceAreRefused) {
       outcomes.push_back(lane.reads()->get(host.at(0).whole(), region.whole(), nullptr));
     for (const Status& status : outcomes) {
       EXPECT_EQ(status.code(), Code::kUnavailable);
-      const std::string wanted = std::string("cuda memory, which ") + GetParam() + " can't reach";
+      const std::string wanted = std::string("cuda memory, which ") + GetParam() + " cannot access";
       EXPECT_NE(status.message().find(wanted), std::string_view::npos) << status.to_string();
     }
     EXPECT_EQ(fabric.board().sequence(host.cell(0)), 0u);

@@ -1,5 +1,5 @@
-// What the ucx transport does with puts that must not land, with peers that don't take part, and
-// with peers that go in peace.
+// The ucx transport with puts that must not land, with peers that make no progress, and with peers
+// that shut down.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -17,7 +17,7 @@ using transport::RemoteRegion;
 using transport::Visibility;
 
 constexpr std::size_t kRegion = 1 << 20;
-// Beyond what travels within its message: the receiver fetches it.
+// Too large to travel within its message, so the receiver fetches it.
 constexpr std::size_t kFetched = 600'000;
 
 void run(const RankBody& body) {
@@ -29,8 +29,8 @@ void run(const RankBody& body) {
   run_ranks(options, body);
 }
 
-// Puts `size` bytes at the end of the remote region with a notification; the operation's own
-// outcome.
+// Puts `size` bytes at the end of the remote region with a notification. Returns the operation's
+// own outcome.
 Status put_at_end(Fabric& fabric, Exposed& memory, RemoteRegion& to, std::size_t size,
                   std::uint64_t sequence) {
   return complete(fabric, [&](Completion* completion) {
@@ -46,8 +46,9 @@ Status flush(Fabric& fabric, Exposed& memory) {
   });
 }
 
-// A small put is refused after its buffer was released: the next remote flush says so, once. A
-// fetched one is told at its completion. Neither is announced to the peer, and the lane goes on.
+// A small put is refused after its buffer was released, so the next remote flush reports that,
+// once. For a fetched put, its own completion reports it. Neither is announced to the peer, and the
+// lane continues.
 void expect_refusals(Fabric& fabric, Exposed& memory, RemoteRegion& forged, Code code) {
   if (fabric.rank() == Rank(0)) {
     const Status small = put_at_end(fabric, memory, forged, 64, 1);
@@ -74,7 +75,7 @@ TEST(UcxFaultTest, ForgedRegionsAreRefused) {
     auto gone = fabric.allocate(kRegion).value();
     const Bytes descriptor = gone->descriptor();
     gone.reset();
-    // Before any link is told: as if the news were still on its way.
+    // No link has been told yet, as if the message were still in flight.
     if (fabric.rank() == Rank(1)) {
       ASSERT_TRUE(fabric.bootstrap().publish("gone", descriptor).is_ok());
     }
@@ -91,7 +92,7 @@ TEST(UcxFaultTest, PutsBeyondTheRegionsEndAreRefused) {
     if (fabric.rank() == Rank(1)) {
       ASSERT_TRUE(fabric.bootstrap().publish("true", memory.local().descriptor()).is_ok());
     }
-    // The descriptor begins with the region's size: let it be twice what it is.
+    // The descriptor begins with the region's size. This doubles it.
     Bytes descriptor = fabric.bootstrap().lookup("true", std::chrono::seconds(10)).value();
     const std::uint64_t size = 2 * kRegion;
     std::memcpy(descriptor.data(), &size, sizeof size);
@@ -111,8 +112,8 @@ TEST(UcxFaultTest, MalformedDescriptorsAndAddressesAreErrors) {
   });
 }
 
-// The peer does not progress at all: close has to end, with every completion fired, and without the
-// peer taking it for our death.
+// The peer makes no progress at all. close() must return with every completion fired, and the peer
+// must not take it for this rank's death.
 TEST(UcxFaultTest, CloseEndsWithAPeerThatIsStuck) {
   std::promise<void> closed;
   run([&closed](Fabric& fabric) {
@@ -138,7 +139,7 @@ TEST(UcxFaultTest, CloseEndsWithAPeerThatIsStuck) {
                                                            nullptr);
                   }).is_ok());
     } else {
-      // Not by the bootstrap: its waits give progress.
+      // Does not wait through the bootstrap, whose waits make progress.
       ASSERT_EQ(closed.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
       ASSERT_TRUE(await_cell(fabric, memory.cell(0), 1));
       EXPECT_EQ(fabric.peers().state(Rank(0)), PeerState::kAlive)
@@ -148,7 +149,8 @@ TEST(UcxFaultTest, CloseEndsWithAPeerThatIsStuck) {
   });
 }
 
-// A fabric that is torn down says good-bye: its peer's lanes end, but nobody has died.
+// A fabric that is destroyed announces that it closes: its peer's lanes end, but no rank counts as
+// dead.
 TEST(UcxFaultTest, AGoodbyeIsNoDeath) {
   InProcessJob job(2);
   std::vector<std::thread> ranks;
@@ -173,7 +175,7 @@ TEST(UcxFaultTest, AGoodbyeIsNoDeath) {
         }
       }
       fabric.reset();
-      // Stays in the job: the bootstrap's own good-bye is not what this is about.
+      // Stays in the job, because this does not test leaving it.
       EXPECT_TRUE(bootstrap->lookup("seen", std::chrono::seconds(20)).is_ok());
     });
   }

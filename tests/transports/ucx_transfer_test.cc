@@ -1,5 +1,5 @@
-// What the ucx transport does beyond the conformance suite: its three ways for bytes (within a
-// message, fetched, RMA) mixed, its bounded queue, and memory that it may not write to later.
+// Tests of the ucx transport beyond the conformance suite: its three ways for bytes (within a
+// message, fetched, RMA) mixed, its bounded queue, and memory that it must not write to later.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -62,7 +62,8 @@ TEST_P(UcxTransferTest, SizesAcrossAllPathsArriveWholeAndFlushed) {
   });
 }
 
-// One message in sixteen is large enough to be fetched: what follows it must not overtake it.
+// One message in sixteen is large enough to be fetched. The messages behind it must not overtake
+// it.
 TEST_P(UcxTransferTest, SmallMessagesDoNotOvertakeLargeOnes) {
   run([](Fabric& fabric) {
     constexpr std::uint64_t kMessages = 10'000;
@@ -75,7 +76,7 @@ TEST_P(UcxTransferTest, SmallMessagesDoNotOvertakeLargeOnes) {
     Exposed memory(fabric, "order", kSlots * kSlot, 2);
     if (fabric.rank() == Rank(0)) {
       for (std::uint64_t message = 0; message < kMessages; ++message) {
-        // The receiver has checked what this slot held before, hence it has left our buffer, too.
+        // The receiver has checked what this slot held before, so this buffer is free, too.
         if (message >= kSlots) {
           ASSERT_TRUE(await_cell(fabric, memory.cell(1), message - kSlots + 1));
         }
@@ -147,7 +148,7 @@ TEST_P(UcxTransferTest, AQueueOfTwoIsBusyAndLosesNothing) {
       2);
 }
 
-// The caller's own memory can be unregistered and freed at any moment; it is written at once or
+// Memory of the caller can be deregistered and freed at any moment, so it is written at once or
 // never.
 TEST_P(UcxTransferTest, WrappedMemoryIsATargetToo) {
   run([](Fabric& fabric) {

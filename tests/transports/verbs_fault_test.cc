@@ -1,5 +1,5 @@
-// Peers that write where they may not: the device refuses, the offender is told, and the victim's
-// memory and its other lanes are as before. Needs RDMA devices: run in guests.
+// Peers that write where they may not. The device refuses, the offending rank gets an error, and
+// the victim's memory and its other lanes stay as they were. Needs RDMA devices: run in guests.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using transport::Visibility;
 constexpr std::size_t kSize = 8192;
 constexpr std::uint64_t kSeed = 11;
 
-// What the verbs transport tells a peer of a region first (transports/verbs/region.cc).
+// The beginning of a region's descriptor of the verbs transport (transports/verbs/region.cc).
 struct [[gnu::packed]] Description {
   std::uint64_t id;
   std::uint64_t address;
@@ -31,10 +31,10 @@ struct [[gnu::packed]] Description {
   std::uint8_t flags;
 };
 
-// The victim's region as a peer imports it that got its description wrong.
+// The victim's region as a peer imports it with a wrong descriptor.
 std::unique_ptr<RemoteRegion> forge(Fabric& fabric, const std::string& name,
                                     const std::function<void(Description&)>& change) {
-  const auto patience_for_both = patience() * std::chrono::seconds(10);
+  const auto patience_for_both = timeout_factor() * std::chrono::seconds(10);
   Bytes whole = fabric.bootstrap().lookup(name + "/whole", patience_for_both).value();
   const Bytes own = fabric.bootstrap().lookup(name + "/verbs", patience_for_both).value();
   const auto place = std::search(whole.begin(), whole.end(), own.begin(), own.end());
@@ -102,7 +102,7 @@ class VerbsFaultTest : public ::testing::Test {
         complete(fabric, [&](Completion* c) { return lane.reads()->get(there, here, c); }),
         complete(fabric,
                  [&](Completion* c) { return lane.atomics()->fetch_add(word, 1, nullptr, c); }),
-        // Nobody asked about this one: the flush tells.
+        // This put has no completion, so the flush reports its error.
         complete(fabric,
                  [&](Completion* c) {
                    EXPECT_TRUE(
@@ -118,7 +118,7 @@ class VerbsFaultTest : public ::testing::Test {
     }
   }
 
-  // What is right goes on, on both lanes.
+  // Valid operations continue, on both lanes.
   static void serve(Fabric& fabric, Exposed& memory, std::uint64_t round) {
     transport::Link& link = memory.link(1);
     const std::size_t part = 64 * fabric.rank().index();
@@ -149,8 +149,8 @@ TEST_F(VerbsFaultTest, WhatNobodyHasRegisteredIsOutOfReach) {
   run([](Description& description) { description.address = 4096; });
 }
 
-// A short message right behind a refused put, and one before it, come with their bytes, whatever
-// the refusal makes of what is still to be posted.
+// A short message right behind a refused put, and one before it, arrive with their bytes, however
+// the refusal changes the operations that are not posted yet.
 TEST_F(VerbsFaultTest, WhatStandsBesideARefusedPutArrivesWhole) {
   run_ranks(
       {.kind = PeerKind::kThreads, .size = 2, .killed = {}, .configure = {}}, [](Fabric& fabric) {
@@ -194,7 +194,7 @@ TEST_F(VerbsFaultTest, WhatStandsBesideARefusedPutArrivesWhole) {
             ASSERT_TRUE(progress_until(fabric, [&] { return told.is_done(); }));
             EXPECT_EQ(told.status().code(), Code::kNotFound) << told.status().to_string();
           }
-          // Who was told isn't told again.
+          // An error that was reported is not reported again.
           EXPECT_TRUE(complete(fabric, [&](Completion* c) {
                         return lane.flush(Visibility::kRemote, c);
                       }).is_ok());

@@ -1,6 +1,6 @@
-// Which way GPU memory is registered, and what its shadows do, without an RDMA device: the verbs
-// transport's own choice over a fake GPU and a device that refuses as it is told.
-#include "transports/verbs/gpu_memory.h"
+// The way in which GPU memory is registered, and its shadows, without an RDMA device: the verbs
+// transport chooses for a fake GPU and a fake device that refuses what the test says.
+#include "transports/verbs/memory/gpu_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -19,11 +19,11 @@ using dunlin::testing::is_filled;
 
 constexpr std::size_t kSize = 65536;
 
-// Keys stay null: nobody looks at them here.
+// Keys stay null, because these tests do not use them.
 class FakeRegistrar final : public GpuRegistrar {
  public:
-  Status dma_bufs;  // whether it takes any
-  Status dma_buf;   // whether it takes this one
+  Status dma_bufs;  // whether it supports dma-bufs
+  Status dma_buf;   // whether it registers this one
   Status gpu_addresses = Status(Code::kIoError, "ibv_reg_mr: Bad address");
   Status host_addresses;
   std::vector<std::string> asked;
@@ -206,7 +206,7 @@ TEST_F(GpuMemoryTest, OnlyWhatWasWrittenIsCopied) {
   EXPECT_TRUE(std::equal(before.begin() + 150, before.end(), on_gpu().begin() + 150));
 }
 
-// What a peer has written stays as it is when the same range is put from.
+// Bytes that a peer has written do not change when the same range is the source of a put.
 TEST_F(GpuMemoryTest, APutsBytesDoNotOverwriteArrivals) {
   const auto made = create(VerbsGpu::kStaging).value();
   fill(on_gpu(), 1);
@@ -238,7 +238,7 @@ TEST_F(GpuMemoryTest, ACopyThatFailsIsAnErrorWithItsReason) {
   }
 }
 
-// A clock that nobody moves never gets there: this one passes the deadline by itself.
+// A manual clock would never reach the deadline. This one passes it by itself.
 class HastyClock final : public Clock {
  public:
   TimePoint now() const override { return now_ += std::chrono::seconds(1); }

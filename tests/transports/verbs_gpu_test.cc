@@ -1,7 +1,7 @@
-// Puts, notifications, flushes and gets on GPU memory over real RDMA devices, with GPUs that aren't
-// there (fake_gpu.h): memory that the kernel refuses to register, so that the verbs transport goes
-// through all its ways and stages, and memory that it registers, which no CPU may look at from then
-// on. Needs RDMA devices: run in guests.
+// Puts, notifications, flushes and gets on GPU memory over real RDMA devices, with fake GPUs
+// (fake_gpu.h). One kind of memory cannot be registered with the kernel, so the verbs transport
+// tries all its ways and stages it. The other kind is registered, and no CPU may read it
+// afterwards. Needs RDMA devices: run in guests.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -23,8 +23,8 @@ using transport::RemoteRegion;
 using transport::Visibility;
 
 constexpr std::size_t kSize = 300'000;
-// The flags of a region on a GPU; in its descriptor they stand before the number of the ports
-// behind the first (transports/verbs/region.cc).
+// The flags of a region on a GPU. In its descriptor they precede the number of the ports after the
+// first (transports/verbs/region.cc).
 constexpr std::uint8_t kDirect = 4;
 constexpr std::uint8_t kFlushed = 5;
 constexpr std::uint8_t kStaged = 7;
@@ -39,7 +39,7 @@ constexpr Kind kNoWayIn{"Staged", false, GpuWrites::kOrdered, kStaged};
 constexpr Kind kOpen{"Direct", true, GpuWrites::kOrdered, kDirect};
 constexpr Kind kOld{"DirectWithFlush", true, GpuWrites::kNeedFlush, kFlushed};
 
-// One rank's GPU with a region of its memory, and the other rank's region.
+// The GPU of one rank with a region of its memory, and the region of the other rank.
 class OnGpu {
  public:
   using Change = std::function<void(Bytes&)>;
@@ -66,12 +66,13 @@ class OnGpu {
     sync(fabric, name);
   }
 
-  // The other rank's region, by a descriptor that was tampered with.
+  // The other rank's region, imported by a descriptor that was changed.
   std::unique_ptr<RemoteRegion> import(const Change& change) {
     const int peer = 1 - fabric_.rank().value();
-    Bytes offer = fabric_.bootstrap()
-                      .lookup(key_ + std::to_string(peer), patience() * std::chrono::seconds(30))
-                      .value();
+    Bytes offer =
+        fabric_.bootstrap()
+            .lookup(key_ + std::to_string(peer), timeout_factor() * std::chrono::seconds(30))
+            .value();
     change(offer);
     auto made = fabric_.import_region(Rank(peer), offer);
     EXPECT_TRUE(made.is_ok()) << made.status().to_string();
@@ -97,7 +98,7 @@ void run(const RankBody& body) {
   run_ranks({.kind = PeerKind::kThreads, .size = 2, .killed = {}, .configure = {}}, body);
 }
 
-// Connections are accepted by progress; behind this, rank 1 is needed for none of rank 0's.
+// Connections are accepted by progress. After this, rank 0 needs no progress of rank 1 to connect.
 void connect(Fabric& fabric, Exposed& host) {
   if (fabric.rank() == Rank(0)) {
     EXPECT_TRUE(complete(fabric, [&](Completion* c) {
@@ -107,10 +108,10 @@ void connect(Fabric& fabric, Exposed& host) {
   sync(fabric, "connected");
 }
 
-// A time in which one rank gives no progress; another one knows of it.
+// A time in which one rank makes no progress, and the other rank knows it.
 class Stall {
  public:
-  // Lasts until the other rank ends it, or for the limit.
+  // Lasts until the other rank ends it, but at most for the limit.
   void endure(Duration limit) {
     has_begun_ = true;
     const auto deadline = std::chrono::steady_clock::now() + limit;
@@ -131,13 +132,13 @@ class Stall {
 
 class VerbsGpuTest : public ::testing::TestWithParam<std::pair<Kind, Kind>> {
  protected:
-  // Of this rank's memory: rank 0 sends from the one kind into the other.
+  // This rank's kind of memory: rank 0 sends from one kind into the other.
   static const Kind& kind(const Fabric& fabric) {
     return fabric.rank() == Rank(0) ? GetParam().first : GetParam().second;
   }
 };
 
-// What a notification announces is in the GPU's memory when it is seen.
+// The bytes that a notification announces are in the GPU's memory when it is seen.
 TEST_P(VerbsGpuTest, NotificationsFollowTheirBytes) {
   run([](Fabric& fabric) {
     Exposed host(fabric, "host", kSize, 2);
@@ -167,7 +168,7 @@ TEST_P(VerbsGpuTest, NotificationsFollowTheirBytes) {
                              : put;
         });
         EXPECT_TRUE(status.is_ok()) << status.to_string();
-        // The bytes may be changed now.
+        // The source may be changed now.
         fill(memory.contents(offset, size), 99);
         ASSERT_TRUE(await_cell(fabric, host.cell(1), round));
       }
@@ -180,7 +181,7 @@ TEST_P(VerbsGpuTest, NotificationsFollowTheirBytes) {
   });
 }
 
-// More puts than the queue holds, each announced; then all of them are there.
+// More puts than the queue holds, each with a notification. In the end all bytes are there.
 TEST_P(VerbsGpuTest, ManyPutsKeepTheirOrder) {
   constexpr std::size_t kPart = 64;
   constexpr std::uint64_t kPuts = 1000;
@@ -213,7 +214,8 @@ TEST_P(VerbsGpuTest, ManyPutsKeepTheirOrder) {
   });
 }
 
-// The peer can see the bytes when the flush is over, and not before it has taken them.
+// The peer can see the bytes when the flush has completed, which does not happen before the peer
+// has taken them.
 TEST_P(VerbsGpuTest, ARemoteFlushMeansVisible) {
   Stall stall;
   run([&](Fabric& fabric) {
@@ -221,7 +223,7 @@ TEST_P(VerbsGpuTest, ARemoteFlushMeansVisible) {
     OnGpu memory(fabric, kind(fabric), "gpu");
     connect(fabric, host);
     if (fabric.rank() == Rank(1)) {
-      // Not for long: should the network break the connection now, it takes both ends to renew it.
+      // Only for a short time: if the network breaks the connection now, both ends must renew it.
       stall.endure(std::chrono::seconds(2));
       sync(fabric, "flushed");
       EXPECT_TRUE(is_filled(memory.contents(), 5));
@@ -237,10 +239,10 @@ TEST_P(VerbsGpuTest, ARemoteFlushMeansVisible) {
                 }).is_ok());
     ASSERT_TRUE(post(fabric, [&] { return lane.flush(Visibility::kRemote, &flushed); }).is_ok());
     if (GetParam().second.flags != kDirect) {
-      // Long enough for it to be wrong in, were it not waiting.
+      // Long enough for a flush that does not wait to complete.
       const TimePoint until = fabric.clock().now() + std::chrono::milliseconds(300);
       while (fabric.clock().now() < until) fabric.progress();
-      EXPECT_TRUE(stall.is_over() || !flushed.is_done()) << "nobody has brought it to the GPU";
+      EXPECT_TRUE(stall.is_over() || !flushed.is_done()) << "the bytes were not copied to the GPU";
     }
     stall.end();
     ASSERT_TRUE(progress_until(fabric, [&] { return put.is_done() && flushed.is_done(); }));
@@ -273,7 +275,7 @@ TEST_P(VerbsGpuTest, TheHostsMemoryIsTheOtherEnd) {
     }
     sync(fabric, "put to the GPU");
     EXPECT_TRUE(fabric.rank() == Rank(1) || is_filled(memory.contents(), 2));
-    // Into GPU memory from the host's.
+    // A get into GPU memory from host memory.
     if (fabric.rank() == Rank(0)) {
       EXPECT_TRUE(complete(fabric, [&](Completion* c) {
                     fill(memory.contents(), 7);
@@ -315,13 +317,14 @@ TEST_P(VerbsGpuTest, GetsAndAtomicsNeedTheMemoryItself) {
   });
 }
 
-// What the device refuses is told to who asked, announces nothing, and what is right goes on.
+// An operation that the device refuses reports its error and announces nothing. Valid ones
+// continue.
 TEST_P(VerbsGpuTest, ARefusedPutAnnouncesNothing) {
   run([](Fabric& fabric) {
     Exposed host(fabric, "host", kSize, 2);
     OnGpu memory(fabric, kind(fabric), "gpu");
     if (fabric.rank() == Rank(0)) {
-      // The key stands before the flags.
+      // The key precedes the flags.
       const auto forged =
           memory.import([&](Bytes& offer) { offer[offer.size() - 3] ^= std::byte{0x5a}; });
       Lane& lane = host.data(1);
@@ -357,7 +360,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, VerbsGpuTest,
                            return std::string(one.param.first.name) + "To" + one.param.second.name;
                          });
 
-// Bytes that can't be brought to the GPU are never announced, and the sender learns that it's over.
+// Bytes that cannot be copied to the GPU are never announced, and the sender gets an error.
 TEST(VerbsGpuFaultTest, ACopyThatFailsEndsTheLane) {
   run([](Fabric& fabric) {
     Exposed host(fabric, "host", kSize, 2);
@@ -365,7 +368,7 @@ TEST(VerbsGpuFaultTest, ACopyThatFailsEndsTheLane) {
     if (fabric.rank() == Rank(1)) {
       memory.gpu().options().copying = Status(Code::kIoError, "the GPU fell off the bus");
       sync(fabric, "broken");
-      // Of the other lane.
+      // A notification of the other lane.
       ASSERT_TRUE(await_cell(fabric, host.cell(1), 1));
       EXPECT_EQ(fabric.board().sequence(host.cell(0)), 0u);
       sync(fabric, "done");
@@ -388,8 +391,8 @@ TEST(VerbsGpuFaultTest, ACopyThatFailsEndsTheLane) {
   });
 }
 
-// A device that writes where the GPU sees it at once takes no help of the peer's CPU. For a network
-// that breaks no connection, as it would take both ends to renew it.
+// If a device writes where the GPU sees it at once, the peer's CPU need not take part. This needs a
+// network that breaks no connection, because both ends must renew it.
 TEST(VerbsGpuFaultTest, ADirectPutNeedsNoProgressOfThePeer) {
   Stall stall;
   run([&](Fabric& fabric) {
@@ -397,7 +400,7 @@ TEST(VerbsGpuFaultTest, ADirectPutNeedsNoProgressOfThePeer) {
     OnGpu memory(fabric, kOpen, "gpu");
     connect(fabric, host);
     if (fabric.rank() == Rank(1)) {
-      stall.endure(patience() * std::chrono::seconds(60));
+      stall.endure(timeout_factor() * std::chrono::seconds(60));
     } else {
       stall.await(fabric);
       fill(memory.contents(), 5);
@@ -415,7 +418,7 @@ TEST(VerbsGpuFaultTest, ADirectPutNeedsNoProgressOfThePeer) {
   });
 }
 
-// rdma_rxe takes no dma-bufs.
+// rdma_rxe does not support dma-bufs.
 TEST(VerbsGpuFaultTest, AForcedWayThatDoesNotWorkIsAnError) {
   const auto configure = [](Config& config) { config.verbs_gpu = VerbsGpu::kDmaBuf; };
   run_ranks(
@@ -425,13 +428,13 @@ TEST(VerbsGpuFaultTest, AForcedWayThatDoesNotWorkIsAnError) {
         const Status status =
             fabric.register_memory(MemoryRegion::allocate_on_gpu(gpu, 0, kSize).value()).status();
         EXPECT_EQ(status.code(), Code::kUnavailable);
-        EXPECT_NE(status.message().find("takes no dma-buf"), std::string_view::npos)
+        EXPECT_NE(status.message().find("does not support dma-bufs"), std::string_view::npos)
             << status.to_string();
         EXPECT_NE(status.message().find("DUNLIN_VERBS_GPU"), std::string_view::npos);
       });
 }
 
-// The memory is given back when nobody can write there any more, not before.
+// The memory is released when no peer can write there any more, not before.
 TEST(VerbsGpuFaultTest, RegisteredMemoryOutlivesItsRegion) {
   const auto gpu = std::make_shared<FakeGpu>();
   gpu->options().is_registrable = true;

@@ -1,13 +1,13 @@
-// Rails without devices: which ports a process chooses, how puts are cut, and that a put is told of
-// only when all its stripes, and all puts before it, have landed.
+// Rails without devices: which ports a process chooses, how puts are cut, and that a put is
+// reported only when all its stripes, and all puts before it, have landed.
 #include <gtest/gtest.h>
 
 #include <deque>
 #include <random>
 
 #include "tests/support/seeds.h"
-#include "transports/verbs/device.h"
-#include "transports/verbs/stripes.h"
+#include "transports/verbs/device/device.h"
+#include "transports/verbs/rails/stripes.h"
 
 namespace dunlin::transport::verbs {
 namespace {
@@ -27,7 +27,7 @@ TEST(StripeTest, StripesAreThePut) {
         end += stripe.size;
       }
       EXPECT_EQ(end, size) << rails;
-      // Nobody waits for a rail that has more than its share, up to a step.
+      // No rail has more than its share, up to one step.
       EXPECT_LT(stripe_of(size, rails, 0).size, size / rails + 1 + kStripeStep);
     }
   }
@@ -62,7 +62,7 @@ class FakeRail final : public Rail {
   std::deque<Piece> pieces_;
 };
 
-// A lane over some rails, which act in the order that the seed says.
+// A lane over several rails, which act in an order that depends on the seed.
 class World {
  public:
   explicit World(std::uint64_t seed) : random_(seed), depth_(below(2) == 0 ? 2 : 1 + below(9)) {
@@ -120,7 +120,8 @@ class World {
     piece.landed->fire(is_refused ? Status(Code::kNotFound, "refused") : Status::ok());
   }
 
-  // The rule: nothing is told of before all that it, and all before it, had to carry is over.
+  // The rule: a put is reported only when all its pieces, and those of all puts before it, are
+  // done.
   void take() {
     while (const auto outcome = stripes_->next_outcome()) {
       ASSERT_EQ(outcome->position, told_);
@@ -158,11 +159,11 @@ TEST(StripesTest, OneRailsEndIsNotEnough) {
   stripes.add(put);
   put.position = 1;
   stripes.add(put);
-  ASSERT_EQ(one.pieces().size(), 2u) << "the second put doesn't wait for the first";
+  ASSERT_EQ(one.pieces().size(), 2u) << "the second put does not wait for the first";
   for (const auto& piece : one.pieces()) piece.landed->fire(Status::ok());
   EXPECT_FALSE(stripes.next_outcome());
   other.pieces()[1].landed->fire(Status::ok());
-  EXPECT_FALSE(stripes.next_outcome()) << "the first put is under way";
+  EXPECT_FALSE(stripes.next_outcome()) << "the first put is in progress";
   other.pieces()[0].landed->fire(Status::ok());
   EXPECT_EQ(stripes.next_outcome()->position, 0u);
   EXPECT_EQ(stripes.next_outcome()->position, 1u);
@@ -194,7 +195,8 @@ TEST(ChoiceTest, NearOnesComeFirstUnlessTheyAreNamed) {
   all[1].proximity = all[2].proximity = Proximity::kSystem;
   EXPECT_EQ(names(choose(all, "", 1, 1)), "a:1 ");
   EXPECT_EQ(names(choose(all, "", 1, 2)), "a:1 b:1 ");
-  EXPECT_EQ(names(choose(all, "a,b,c", 1, 1)), "b:1 ") << "whoever names several means all of them";
+  EXPECT_EQ(names(choose(all, "a,b,c", 1, 1)), "b:1 ")
+      << "all devices that are named count as equally near";
   EXPECT_EQ(names(choose(all, "a,b,c", 1, 3)), "a:1 b:1 c:1 ");
 }
 

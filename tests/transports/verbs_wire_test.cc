@@ -1,12 +1,12 @@
-// What travels between verbs transports, and how: short forms of notifications, addresses,
-// timeouts.
+// The wire format of the verbs transport: short notifications, addresses, connection messages. Also
+// its timeouts.
 #include <gtest/gtest.h>
 
 #include <cstring>
 
+#include "transports/verbs/connect/session.h"
+#include "transports/verbs/connect/wire.h"
 #include "transports/verbs/constants.h"
-#include "transports/verbs/session.h"
-#include "transports/verbs/wire.h"
 
 namespace dunlin::transport::verbs {
 namespace {
@@ -20,7 +20,7 @@ TEST(ShortFormTest, ComesBackFromItsImmediate) {
     for (const std::uint64_t step : {0U, 1U, 2U, 16383U}) {
       for (const bool counts_bytes : {false, true}) {
         const std::uint32_t bytes = counts_bytes ? 4096 : 0;
-        const auto form = ShortForm::of(notification(cell, 1000 + step, bytes), 1000, 4096);
+        const auto form = ShortForm::of(notification(cell, 1000 + step, bytes), {1000, 0}, 4096);
         ASSERT_TRUE(form);
         const auto back = ShortForm::decode(form->encode());
         ASSERT_TRUE(back);
@@ -38,14 +38,17 @@ TEST(ShortFormTest, WhatSaysMoreNeedsARecord) {
   tagged.tag = 1;
   Notification loaded = notification(1, 5);
   loaded.inline_data = {&byte, 1};
-  EXPECT_TRUE(ShortForm::of(notification(1, 5), 4, 8));
-  EXPECT_FALSE(ShortForm::of(tagged, 4, 8));
-  EXPECT_FALSE(ShortForm::of(loaded, 4, 8));
-  EXPECT_FALSE(ShortForm::of(notification(1, 5, 7), 4, 8)) << "another length than the bytes'";
-  EXPECT_FALSE(ShortForm::of(notification(1, 3), 4, 8)) << "backwards";
-  EXPECT_FALSE(ShortForm::of(notification(1, 4 + 16384), 4, 8)) << "too far";
-  EXPECT_FALSE(ShortForm::of(notification(65536, 5), 4, 8)) << "no room for the cell";
-  EXPECT_FALSE(ShortForm::of(notification(1, 0), UINT64_MAX, 8)) << "what came before is unknown";
+  EXPECT_TRUE(ShortForm::of(notification(1, 5), {4, 0}, 8));
+  EXPECT_FALSE(ShortForm::of(tagged, {4, 0}, 8));
+  EXPECT_TRUE(ShortForm::of(tagged, {4, 1}, 8)) << "the tag of the one before";
+  EXPECT_FALSE(ShortForm::of(notification(1, 5), {4, 1}, 8)) << "no tag after one";
+  EXPECT_FALSE(ShortForm::of(loaded, {4, 0}, 8));
+  EXPECT_FALSE(ShortForm::of(notification(1, 5, 7), {4, 0}, 8)) << "another length than the bytes'";
+  EXPECT_FALSE(ShortForm::of(notification(1, 3), {4, 0}, 8)) << "backwards";
+  EXPECT_FALSE(ShortForm::of(notification(1, 4 + 16384), {4, 0}, 8)) << "too far";
+  EXPECT_FALSE(ShortForm::of(notification(65536, 5), {4, 0}, 8)) << "no room for the cell";
+  EXPECT_FALSE(ShortForm::of(notification(1, 0), {UINT64_MAX, 0}, 8))
+      << "what came before is unknown";
 }
 
 TEST(ShortFormTest, CellsOfRecordsAndServicesAreNone) {
@@ -68,29 +71,29 @@ TEST(LandingTest, ComesBackFromItsRecordAndFromNoOther) {
   EXPECT_FALSE(record.landing());
 }
 
-TEST(ConnectionLetterTest, ComesBackAndNothingElseDoes) {
-  ConnectionLetter letter{.kind = LetterKind::kAnswer, .initiator = 3, .session = 17};
-  letter.is_for_initiator = true;
-  letter.port = 3;
-  letter.place = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, 42, 0xabcdef, 7, 5};
-  letter.reads = 16;
-  letter.private_data = {std::byte{1}, std::byte{2}};
-  const Bytes encoded = letter.encode(1111, 2222);
+TEST(ConnectionMessageTest, ComesBackAndNothingElseDoes) {
+  ConnectionMessage message{.kind = MessageKind::kAnswer, .initiator = 3, .session = 17};
+  message.is_for_initiator = true;
+  message.port = 3;
+  message.place = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, 42, 0xabcdef, 7, 5};
+  message.reads = 16;
+  message.private_data = {std::byte{1}, std::byte{2}};
+  const Bytes encoded = message.encode(1111, 2222);
   std::uint64_t target = 0;
-  const auto back = ConnectionLetter::decode(encoded, target);
+  const auto back = ConnectionMessage::decode(encoded, target);
   ASSERT_TRUE(back) << back.status().to_string();
   EXPECT_EQ(target, 1111u);
   EXPECT_EQ(back->sender, 2222u);
-  EXPECT_EQ(back->kind, LetterKind::kAnswer);
+  EXPECT_EQ(back->kind, MessageKind::kAnswer);
   EXPECT_EQ(back->initiator, 3u);
   EXPECT_EQ(back->port, 3);
   EXPECT_EQ(back->session, 17u);
   EXPECT_TRUE(back->is_for_initiator);
-  EXPECT_EQ(std::memcmp(&back->place, &letter.place, sizeof letter.place), 0);
+  EXPECT_EQ(std::memcmp(&back->place, &message.place, sizeof message.place), 0);
   EXPECT_EQ(back->reads, 16);
-  EXPECT_EQ(back->private_data, letter.private_data);
+  EXPECT_EQ(back->private_data, message.private_data);
   for (std::size_t size = 0; size < encoded.size(); ++size) {
-    EXPECT_FALSE(ConnectionLetter::decode(std::span(encoded).first(size), target)) << size;
+    EXPECT_FALSE(ConnectionMessage::decode(std::span(encoded).first(size), target)) << size;
   }
 }
 
@@ -130,7 +133,7 @@ TEST(AddressTest, HasAPortAndNotTooMany) {
   EXPECT_EQ(Address::decode(address.encode()).status().code(), Code::kCorrupted);
 }
 
-// A packet that was lost just before close() is sent again.
+// close() waits long enough for a packet that was lost just before it to be sent again.
 TEST(DeliveryTest, ClosingWaitsForTwoTimeouts) {
   Config config;
   const auto grace = [&config](std::int64_t timeout) {

@@ -1,32 +1,30 @@
 // dunlin-graph: makes a node graph, prints its properties, compares graphs, draws them.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-#include <cerrno>
-#include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "apps/command_line/command_line.h"
 #include "collectives/graph/edge_list.h"
 #include "collectives/graph/generators.h"
 #include "runtime/print.h"
 #include "tools/dunlin-graph/report.h"
 #include "tools/dunlin-graph/svg.h"
+#include "tools/lib/file.h"
+#include "tools/lib/output.h"
 
 namespace dunlin::tools {
 namespace {
 
 // Exit codes.
 constexpr int kFailure = 1;
-constexpr int kUsage = 2;
 
 struct Options {
   std::string spec;
   int nodes = 0;
   std::string weights = "uniform";
-  bool json = false;
   bool compare = false;
   bool require_connected = false;
+  std::string json;  // as Output::open() takes it
   std::string edges_path;
   std::string svg_path;
 };
@@ -34,7 +32,7 @@ struct Options {
 std::string footer() {
   std::string text = "Graphs:\n";
   for (const auto& family : collective::graph_families()) {
-    text += fmt::format("  {:<32}{}\n", family.usage, family.help);
+    text += help_entry(family.usage, family.help);
   }
   return text +
          "\nExit codes: 0 done, 1 failed (or not connected under --require-connected), 2 wrong "
@@ -43,15 +41,19 @@ std::string footer() {
 
 void declare(CLI::App& app, Options& options) {
   app.add_option("SPEC", options.spec, "the graph, such as root-expander or mesh:4x2");
-  app.add_option("-n,--nodes", options.nodes, "number of nodes; not needed where SPEC says it")
+  app.add_option("-n,--nodes", options.nodes, "number of nodes; not needed when SPEC has it")
       ->check(CLI::Range(1, collective::kMaxNodes));
-  app.add_option("--weights", options.weights, "uniform or metropolis")->capture_default_str();
-  app.add_flag("--json", options.json, "print JSON");
-  app.add_flag("--compare", options.compare, "print a table of all graphs over N nodes, and SPEC");
+  add_choice(app, "--weights", options.weights, {"uniform", "metropolis"},
+             "how a node weighs itself and its in-neighbors");
+  app.add_flag("--compare", options.compare, "print a table of all graphs of N nodes, and of SPEC");
   app.add_flag("--require-connected", options.require_connected,
                "fail when SPEC is not strongly connected");
-  app.add_option("--edges", options.edges_path, "write an edge list, for file:PATH");
-  app.add_option("--svg", options.svg_path, "draw the graph");
+  app.add_option("--edges", options.edges_path, "write an edge list, which file:PATH reads")
+      ->type_name("FILE");
+  app.add_option("--svg", options.svg_path,
+                 "draw the graph into this file, whose name ends in .svg")
+      ->type_name("FILE");
+  add_json_options(app, options.json);
   app.footer(footer());
 }
 
@@ -64,20 +66,16 @@ Status check(const Options& options) {
       (!options.edges_path.empty() || !options.svg_path.empty() || options.require_connected)) {
     return {Code::kInvalidArgument, "--edges, --svg and --require-connected need SPEC"};
   }
-  return Status::ok();
+  return options.svg_path.empty() ? Status::ok() : check_svg_name(options.svg_path);
 }
 
 Status write_svg(const collective::Graph& graph, const std::string& path) {
   DUNLIN_ASSIGN(const std::string svg, draw_svg(graph));
-  errno = 0;
-  std::ofstream file(path);
-  if (!file) return Status::from_errno("create " + path, errno);
-  file << svg;
-  file.close();
-  return file ? Status::ok() : Status::from_errno("write " + path, errno == 0 ? EIO : errno);
+  return write_file(path, svg);
 }
 
-Status print_comparison(const Options& options, collective::Weighting weighting) {
+Status print_comparison(const Options& options, collective::Weighting weighting,
+                        const Output& output) {
   std::vector<std::string> specs;
   for (const auto& family : collective::graph_families()) {
     if (family.name == "file") continue;
@@ -90,14 +88,16 @@ Status print_comparison(const Options& options, collective::Weighting weighting)
     auto graph = collective::make_graph(spec, options.nodes);
     graphs.push_back({spec, graph ? measure(*graph, weighting) : graph.status()});
   }
-  if (!options.json) return print(to_table(graphs));
-  return print(to_json(std::span<const ComparedGraph>(graphs)).dump(2) + "\n");
+  DUNLIN_TRY(output.text(to_table(graphs)));
+  for (const ComparedGraph& graph : graphs) DUNLIN_TRY(output.json(to_json(graph)));
+  return Status::ok();
 }
 
 Status print_report(const collective::Graph& graph, const Options& options,
-                    collective::Weighting weighting) {
+                    collective::Weighting weighting, const Output& output) {
   DUNLIN_ASSIGN(const GraphReport report, measure(graph, weighting));
-  DUNLIN_TRY(print(options.json ? to_json(report).dump(2) + "\n" : to_text(report)));
+  DUNLIN_TRY(output.text(to_text(report)));
+  DUNLIN_TRY(output.json(to_json(report)));
   if (options.require_connected && !report.is_strongly_connected) {
     return {Code::kNotFound, fmt::format("graph '{}' is not strongly connected", report.spec)};
   }
@@ -107,14 +107,15 @@ Status print_report(const collective::Graph& graph, const Options& options,
 Status run(const Options& options) {
   DUNLIN_TRY(check(options));
   DUNLIN_ASSIGN(const auto weighting, collective::parse_weighting(options.weights));
-  if (options.compare) DUNLIN_TRY(print_comparison(options, weighting));
+  DUNLIN_ASSIGN(const auto output, Output::open(options.json));
+  if (options.compare) DUNLIN_TRY(print_comparison(options, weighting, *output));
   if (options.spec.empty()) return Status::ok();
 
   DUNLIN_ASSIGN(const auto graph, collective::make_graph(options.spec, options.nodes));
   if (!options.edges_path.empty())
     DUNLIN_TRY(collective::write_edge_list(graph, options.edges_path));
   if (!options.svg_path.empty()) DUNLIN_TRY(write_svg(graph, options.svg_path));
-  return options.compare ? Status::ok() : print_report(graph, options, weighting);
+  return options.compare ? Status::ok() : print_report(graph, options, weighting, *output);
 }
 
 int main(int argc, char** argv) {
@@ -122,15 +123,11 @@ int main(int argc, char** argv) {
                "dunlin-graph");
   Options options;
   declare(app, options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;
-  }
+  if (const auto code = parse_command_line(app, argc, argv)) return *code;
   const Status status = run(options);
   if (status.is_ok()) return 0;
   print_error(fmt::format("dunlin-graph: {}\n", status.message()));
-  return status.code() == Code::kInvalidArgument ? kUsage : kFailure;
+  return status.code() == Code::kInvalidArgument ? kWrongUsage : kFailure;
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ std::string spectrum_note(const collective::Spectrum& spectrum) {
   std::string note =
       fmt::format("({}, sigma_1 {:.6g}, sigma_2 {:.6g} +- {:.1g})", to_string(spectrum.method),
                   spectrum.sigma_1, spectrum.sigma_2, spectrum.error_bound);
-  if (!spectrum.converged) note += "; not converged: an upper bound";
+  if (!spectrum.converged) note += "; not converged, an upper bound";
   return note;
 }
 
@@ -42,9 +42,9 @@ std::string rounds_note(const GraphReport& report) {
   if (report.mixing_rounds) {
     return fmt::format("reduces to shrink differences to {:g}", collective::kMixedTo);
   }
-  if (!report.is_strongly_connected) return "never: not strongly connected";
-  if (!report.spectrum.is_doubly_stochastic) return "unknown: P is not doubly stochastic";
-  return "unknown: the gap is not known well enough";
+  if (!report.is_strongly_connected) return "never, because not strongly connected";
+  if (!report.spectrum.is_doubly_stochastic) return "unknown, because P is not doubly stochastic";
+  return "unknown, because the gap is not known well enough";
 }
 
 std::string doubly_stochastic_note(const GraphReport& report) {
@@ -153,16 +153,9 @@ std::string to_table(std::span<const ComparedGraph> graphs) {
   return text;
 }
 
-nlohmann::ordered_json to_json(std::span<const ComparedGraph> graphs) {
-  auto json = nlohmann::ordered_json::array();
-  for (const ComparedGraph& graph : graphs) {
-    if (graph.report) {
-      json.push_back(to_json(*graph.report));
-    } else {
-      json.push_back({{"graph", graph.spec}, {"error", graph.report.status().to_string()}});
-    }
-  }
-  return json;
+nlohmann::ordered_json to_json(const ComparedGraph& graph) {
+  if (graph.report) return to_json(*graph.report);
+  return {{"graph", graph.spec}, {"error", graph.report.status().to_string()}};
 }
 
 }  // namespace dunlin::tools

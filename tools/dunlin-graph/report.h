@@ -1,4 +1,4 @@
-// What dunlin-graph knows about a graph, and its forms: text, JSON, a row of the comparison.
+// The properties of a graph that dunlin-graph prints: as text, as JSON, as a row of a comparison.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -23,11 +23,11 @@ struct GraphReport {
   std::optional<int> regular_degree;
   bool is_undirected = false;
   bool is_strongly_connected = false;
-  std::optional<collective::Diameter> diameter;  // absent: not strongly connected
+  std::optional<collective::Diameter> diameter;  // absent when not strongly connected
   collective::Weighting weighting = collective::Weighting::kUniform;
   collective::Spectrum spectrum;
-  std::optional<double> mixing_rounds;  // absent: the spectrum doesn't tell
-  // Each edge carries one model per reduce: edges / (nodes * (nodes - 1)).
+  std::optional<double> mixing_rounds;  // absent when the spectrum does not tell
+  // edges / (nodes * (nodes - 1)), as each edge carries one model per reduce.
   double bytes_relative_to_complete = 1;
 };
 
@@ -36,12 +36,12 @@ Result<GraphReport> measure(const collective::Graph& graph, collective::Weightin
 std::string to_text(const GraphReport& report);
 nlohmann::ordered_json to_json(const GraphReport& report);
 
-// One graph of the comparison: its report, or why there is none.
+// One graph of a comparison: its report, or the reason why there is none.
 struct ComparedGraph {
   std::string spec;
   Result<GraphReport> report;
 };
 std::string to_table(std::span<const ComparedGraph> graphs);
-nlohmann::ordered_json to_json(std::span<const ComparedGraph> graphs);
+nlohmann::ordered_json to_json(const ComparedGraph& graph);
 
 }  // namespace dunlin::tools

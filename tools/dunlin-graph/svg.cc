@@ -8,7 +8,7 @@
 #include <numbers>
 #include <vector>
 
-#include "runtime/xml.h"
+#include "tools/lib/xml.h"
 
 namespace dunlin::tools {
 namespace {
@@ -16,12 +16,12 @@ namespace {
 using collective::Graph;
 using collective::GridShape;
 
-// In pixels.
+// Lengths in pixels.
 constexpr double kNodeRadius = 11;
-constexpr double kSpacing = 34;  // between neighbours on the circle
-constexpr double kCell = 70;     // between neighbours on a grid
-constexpr double kMargin = 60;   // holds the title and a torus's outer edges
-constexpr double kBow = 26;      // how far an edge around a torus swings out
+constexpr double kSpacing = 34;  // between neighbors on the circle
+constexpr double kCell = 70;     // between neighbors on a grid
+constexpr double kMargin = 60;   // holds the title and the outer edges of a torus
+constexpr double kBow = 26;      // how far an edge around a torus bends out
 
 struct Point {
   double x = 0;
@@ -34,7 +34,7 @@ struct Layout {
   std::vector<Point> nodes;
 };
 
-// Node 0 at the top, then clockwise.
+// Places node 0 at the top and the others clockwise.
 Layout circle(int nodes) {
   const double radius = std::max(90.0, nodes * kSpacing / (2 * std::numbers::pi));
   const double center = radius + kMargin;
@@ -57,7 +57,7 @@ Layout grid(const GridShape& shape) {
   return layout;
 }
 
-// The point `distance` away from `from` in the direction of `to`.
+// Returns the point at `distance` from `from` in the direction of `to`.
 Point toward(Point from, Point to, double distance) {
   const double dx = to.x - from.x;
   const double dy = to.y - from.y;
@@ -72,7 +72,8 @@ std::string edge_svg(Point from, Point to, bool is_arrow) {
                      end.y, is_arrow ? " marker-end=\"url(#tip)\"" : "");
 }
 
-// An edge from one end of a torus's row or column to the other, swung out past the nodes between.
+// Draws an edge from one end of a row or column of a torus to the other, bent past the nodes
+// between.
 std::string around_svg(Point from, Point to) {
   const bool is_row = from.y == to.y;
   const Point bend{is_row ? 0.0 : -2 * kBow, is_row ? -2 * kBow : 0.0};
@@ -127,7 +128,7 @@ marker path { stroke: none; fill: #5b6770 }
  orient="auto"><path d="M0 0.5L8 4L0 7.5z"/></marker></defs>
 )";
 
-// Many lines become lighter, so that the structure still shows.
+// Many lines are drawn lighter, so that the structure remains visible.
 double line_opacity(const Graph& graph) {
   return std::clamp(12.0 * graph.nodes() / static_cast<double>(graph.edges() + 1), 0.15, 0.9);
 }

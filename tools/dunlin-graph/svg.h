@@ -1,4 +1,4 @@
-// Draws a node graph: nodes on a circle, meshes and tori as the grids that they are.
+// Draws a node graph: meshes and tori as grids, other graphs with their nodes on a circle.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace dunlin::tools {
 
-// Beyond these a drawing shows nothing any more.
+// Larger graphs are refused, as their drawings would show nothing.
 inline constexpr int kMaxDrawnNodes = 400;
 inline constexpr std::size_t kMaxDrawnEdges = 40'000;
 
-// An SVG document. A pair of nodes with edges both ways is one plain line, a single edge is an
-// arrow.
+// Returns an SVG document. A pair of edges in both directions is one plain line, a single edge is
+// an arrow.
 Result<std::string> draw_svg(const collective::Graph& graph);
 
 }  // namespace dunlin::tools

@@ -18,11 +18,11 @@ Json works(const Status& status, const char* use) {
 const char* in_words(GpuWrites writes) {
   switch (writes) {
     case GpuWrites::kOrdered:
-      return "kernels see them without more";
+      return "kernels see them at once";
     case GpuWrites::kNeedFlush:
-      return "flushed when they are announced";
+      return "flushed before they are announced";
     case GpuWrites::kUnordered:
-      return "never seen for sure: only staging is used";
+      return "not reliably visible, so only staging is used";
   }
   return "?";
 }
@@ -37,9 +37,12 @@ Json describe(const GpuDevice& device) {
     if (const auto node = numa_node_of("/sys/bus/pci/devices/" + device.pci_bus_id))
       json["numa_node"] = *node;
   }
-  json["dma_buf"] = works(device.dma_buf, "registering its memory with RDMA devices that take it");
-  json["nvidia_peermem"] = works(device.peer_mapping, "registering its memory with the others");
-  json["staging"] = works(Status::ok(), "what can't be registered, through the host's memory");
+  json["dma_buf"] =
+      works(device.dma_buf, "registering its memory with RDMA devices that accept DMA-BUF");
+  json["nvidia_peermem"] =
+      works(device.peer_mapping, "registering its memory with other RDMA devices");
+  json["staging"] =
+      works(Status::ok(), "copying through host memory when registration is impossible");
   json["writes_of_rdma_devices"] = in_words(device.writes);
   return json;
 }

@@ -21,7 +21,7 @@
 namespace dunlin::tools {
 namespace {
 
-// Space in /dev/shm below which UCX's shared memory may fail (Dunlin's own doesn't live there).
+// With less space in /dev/shm, UCX's shared memory may fail. Dunlin's own is not in there.
 constexpr std::size_t kEnoughSharedMemory = std::size_t{64} << 20;
 
 template <typename T>
@@ -103,7 +103,8 @@ Json memory_report() {
     shared["free_bytes"] = free;
     if (free < kEnoughSharedMemory) {
       shared["remedy"] =
-          "UCX may fail here: enlarge it (containers: --shm-size=1g); shm doesn't need it";
+          "UCX may fail here: enlarge it (containers: --shm-size=1g); the transport shm does not "
+          "need it";
     }
   } else {
     shared["reason"] = std::strerror(errno);
@@ -131,7 +132,7 @@ Json kernel_report() {
   const Fd process(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
   json["pidfd_open"] =
       works(process.get() >= 0, errno,
-            "noticing the death of a local peer at once; without it, by its connection");
+            "noticing the death of a local peer at once; without it, its connection tells");
   const Fd memory(memfd_create("dunlin-info", MFD_CLOEXEC));
   json["memfd_create"] =
       works(memory.get() >= 0, errno, "memory that other processes can map (required by shm)");
@@ -149,7 +150,7 @@ Json network_report() {
       interface["is_up"] =
           (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0;
       put(interface, "mtu", first_number(folder + "mtu"));
-      // -1 or unreadable where the interface has no speed of its own.
+      // It is -1 or unreadable if the interface has no speed of its own.
       if (const auto speed = first_number(folder + "speed"); speed && *speed > 0)
         interface["speed_mbit_s"] = *speed;
       interface["addresses"] = Json::array();

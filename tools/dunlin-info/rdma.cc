@@ -42,8 +42,8 @@ void explain_no_device(Json& json, const Status& status) {
 
 void explain_no_manager(Json& json, int error) {
   add_reason(json,
-             fmt::format("no connection manager: {} can't be opened: {}; connections are made "
-                         "through the bootstrap, unless DUNLIN_VERBS_CONNECT wants it",
+             fmt::format("no connection manager: {} cannot be opened: {}; connections are made "
+                         "through the bootstrap, unless DUNLIN_VERBS_CONNECT requires it",
                          kManager, std::strerror(error)),
              error == EACCES || error == EPERM
                  ? "allow this user to read and write it (by a udev rule, or its group)"
@@ -75,7 +75,7 @@ std::string why_so_many(const Config& config, std::size_t ports, std::size_t rai
       config.verbs_near_gpu < 0 ? "this thread" : fmt::format("GPU {}", config.verbs_near_gpu));
 }
 
-// What the first rank of this host would use; the others take turns.
+// The rails that the first rank of this host would use. The other ranks take turns.
 Json rails_in_json(const Addresses& addresses, const Config& config) {
   const auto chosen = transport::verbs::choose(addresses, config.verbs_device, 0,
                                                transport::verbs::rails_wanted(config));
@@ -109,7 +109,7 @@ Json rdma_report(const Config& config) {
                all ? "set DUNLIN_VERBS_DEVICE, DUNLIN_VERBS_GID_INDEX and DUNLIN_VERBS_NEAR_GPU "
                      "otherwise, or "
                      "not at all"
-                   : "see the ports' remedies below");
+                   : "see the remedies of the ports below");
   } else if (access(kManager, R_OK | W_OK) != 0) {
     explain_no_manager(json, errno);
   }

@@ -66,7 +66,7 @@ std::string paging_of(const ibv_odp_caps& paging) {
   return text + (is_implicit ? "; implicit, too" : "; not implicit");
 }
 
-// By a descriptor that is none: who looks at it can register memory by such descriptors.
+// Tries an invalid descriptor. A driver that checks it can register memory by such descriptors.
 std::string dma_buf_of(ibv_pd* domain) {
   constexpr std::size_t kLength = 4096;
   const MemoryKey key(ibv_reg_dmabuf_mr(domain, 0, kLength, 0, -1, IBV_ACCESS_LOCAL_WRITE));
@@ -109,7 +109,7 @@ Json limits_of(const ibv_device_attr& device) {
 void add_place(Json& json, const std::string& name) {
   const auto node = numa_node_of("/sys/class/infiniband/" + name + "/device");
   if (!node) {
-    json["distance"] = "not known: the kernel names no NUMA node";
+    json["distance"] = "unknown, as the kernel names no NUMA node";
     return;
   }
   json["numa_node"] = *node;
@@ -118,7 +118,7 @@ void add_place(Json& json, const std::string& name) {
                                    : fmt::format("far: this thread runs on NUMA node {}", here);
 }
 
-// "reason" and "remedy" for a device that can't be opened.
+// Adds "reason" and "remedy" for a device that cannot be opened.
 void add_refusal(Json& json, int error) {
   json["reason"] = fmt::format("can't be opened: {}", std::strerror(error));
   if (error == EACCES || error == EPERM) {

@@ -1,11 +1,11 @@
-// What libibverbs says about RDMA devices. Not in builds without it.
+// Reads RDMA devices through libibverbs. Builds without it do not have this.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "tools/dunlin-info/report.h"
-#include "transports/verbs/device.h"
+#include "transports/verbs/device/device.h"
 
 struct ibv_context;
 
@@ -13,7 +13,8 @@ namespace dunlin::tools {
 
 using Addresses = std::vector<transport::verbs::DeviceAddress>;
 
-// By name. `usable`: where an address is missing, it is said why.
+// The devices by name. `usable`: the addresses that can be used; the report gives the reason why
+// others cannot.
 Json rdma_devices(const Addresses& usable);
 
 Json rdma_port(const std::string& device, ibv_context* context, int number,

@@ -42,7 +42,7 @@ Json gids_of(ibv_context* context, int number, const ibv_port_attr& port) {
   Json found = Json::array();
   for (int index = 0; index < port.gid_tbl_len; ++index) {
     ibv_gid_entry entry{};
-    // Fails for those that are empty.
+    // This fails for empty entries.
     if (ibv_query_gid_ex(context, static_cast<std::uint32_t>(number),
                          static_cast<std::uint32_t>(index), &entry, 0) != 0) {
       continue;
@@ -58,7 +58,7 @@ Json gids_of(ibv_context* context, int number, const ibv_port_attr& port) {
   return found;
 }
 
-// The kernel's own product of width and rate: "100 Gb/sec (4X EDR)".
+// The kernel's text of width and rate: "100 Gb/sec (4X EDR)".
 void add_speed(Json& json, const std::string& folder) {
   const auto rate = first_line(folder + "rate");
   if (!rate) return;
@@ -68,7 +68,7 @@ void add_speed(Json& json, const std::string& folder) {
   if (from < to && to != std::string::npos) json["width"] = rate->substr(from + 1, to - from - 1);
 }
 
-// "reason" and "remedy" for a port that the verbs transport can't use, or not as it would like to.
+// Adds "reason" and "remedy" for a port that the verbs transport cannot use, or not fully.
 void add_refusal(Json& json, const ibv_device& device, const ibv_port_attr& port,
                  const std::string& interface) {
   const bool is_infiniband = port.link_layer == IBV_LINK_LAYER_INFINIBAND;
@@ -87,8 +87,8 @@ void add_refusal(Json& json, const ibv_device& device, const ibv_port_attr& port
   } else if (!gids.empty() && std::all_of(gids.begin(), gids.end(), [](const Json& gid) {
                return gid["type"] == "RoCE v1";
              })) {
-    json["reason"] = "the port has no GID of type RoCE v2, and RoCE v1 can't be routed";
-    json["remedy"] = "switch RoCE v2 on in the device's settings, if it has that";
+    json["reason"] = "the port has no GID of type RoCE v2, and RoCE v1 cannot be routed";
+    json["remedy"] = "enable RoCE v2 in the settings of the device, if it supports that";
   } else {
     json["reason"] =
         "no connection manager: the port's network interface has no IPv4 address; connections are "

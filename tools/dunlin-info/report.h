@@ -1,7 +1,7 @@
-// The sections of dunlin-info's report, as JSON; text.h prints the same for people.
+// The sections of dunlin-info's report, as JSON. text.h turns them into text for people.
 //
-// A name that ends in _bytes holds a number of bytes. "remedy" says what to do about what stands
-// beside it. What can't be found out is left out.
+// A name that ends in _bytes holds a number of bytes. "reason" says why something cannot be used,
+// and "remedy" what to do about it. What cannot be found out is left out.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,20 +13,22 @@ namespace dunlin::tools {
 
 using Json = nlohmann::ordered_json;
 
+// Version, compiler, transports and optional parts of this build.
+Json build_report();
 Json host_report();     // CPU, cores, NUMA nodes, caches
 Json memory_report();   // huge pages, shared memory, locked memory
-Json kernel_report();   // what Dunlin uses of Linux, and whether it is there
-Json network_report();  // interfaces
+Json kernel_report();   // the features of Linux that Dunlin uses, and whether they are there
+Json network_report();  // network interfaces
 // RDMA devices and their ports, and the addresses that the verbs transport would use, best first.
-// "reason" says why there is none, or why a device or a port is of no use to it.
+// "reason" says why there is none, or why the transport cannot use a device or a port.
 Json rdma_report(const Config& config);
-// GPUs, and which ways RDMA devices have to their memory. "reason" says why there is none.
+// GPUs, and how RDMA devices can access their memory. "reason" says why there is none.
 Json gpu_report(const Config& config);
-// Each transport of this build: whether it works here, found by making it and connecting to
-// oneself.
+// Whether each transport of this build works here. Each is created, and the rank connects to
+// itself.
 Json transport_report(const Config& config, const Clock& clock);
-Json waiting_report(const Config& config);  // how waiting threads wait, by ranks on this host
-// The tuning file: what was measured for which shape of job, and what follows for collectives.
+Json waiting_report(const Config& config);  // how threads wait, by number of ranks on this host
+// The tuning file: what was measured for each shape of job, and which algorithms follow from it.
 Result<Json> tuning_report(const Config& config);
 Json config_report(const Config& config, const Environment& environment);
 

@@ -1,4 +1,4 @@
-// Small reads from /proc and /sys.
+// Reads from /proc and /sys.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,13 @@
 
 namespace dunlin::tools {
 
-// The first line; nothing when the file isn't there or is empty.
+// Returns the first line; nothing when the file is empty or does not exist.
 std::optional<std::string> first_line(const std::string& path);
 
 std::optional<long> first_number(const std::string& path);
 
-// "NAME: 123 kB" of /proc/meminfo, in bytes; for counts ("HugePages_Total") the number itself.
+// Returns the value of "NAME: 123 kB" in /proc/meminfo, in bytes, or the number of a count
+// ("HugePages_Total").
 std::optional<std::size_t> meminfo(const std::string& name);
 
 }  // namespace dunlin::tools

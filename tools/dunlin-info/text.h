@@ -1,4 +1,4 @@
-// Prints dunlin-info's report for people.
+// Turns dunlin-info's report into text for people.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace dunlin::tools {
 
-// Sections with indented "name  value" lines; sizes in units, lists of objects one per line.
+// Sections of indented "name  value" lines. Sizes have units; each object of a list is one line.
 std::string to_text(const Json& report);
 
-// What tuning_report() says.
+// The content of tuning_report().
 std::string tuning_text(const Json& report);
 
-// The configuration: NAME=value, where it comes from, and what it means.
+// The configuration: NAME=value, whether it is set, and what it means.
 std::string config_text(const Json& config);
 
 }  // namespace dunlin::tools

@@ -12,7 +12,7 @@
 namespace dunlin::tools {
 namespace {
 
-// Makes the transport in a job of one rank, and connects the rank to itself.
+// Creates the transport in a job of one rank, and connects the rank to itself.
 Status try_transport(const transport::TransportFactory& factory, const Config& config,
                      const Clock& clock) {
   constexpr Rank kSelf(0);
@@ -32,7 +32,7 @@ Status try_transport(const transport::TransportFactory& factory, const Config& c
 
 Json policy(const Config& config, int ranks, int cores) {
   const WaitPolicy found = WaitPolicy::from(config, ranks, cores);
-  const auto count = [](long polls) { return polls < 0 ? Json("for ever") : Json(polls); };
+  const auto count = [](long polls) { return polls < 0 ? Json("forever") : Json(polls); };
   Json json;
   json["spins"] = count(found.spins);
   if (found.spins >= 0) json["then_yields"] = count(found.yields);

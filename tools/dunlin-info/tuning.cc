@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "collectives/tuner/tuning.h"
+#include "collectives/communicator/tuning.h"
 #include "tools/dunlin-info/report.h"
 #include "tools/dunlin-info/text.h"
 
@@ -12,7 +12,7 @@ namespace {
 using collective::TunedCandidate;
 using collective::TunedChoice;
 
-// Why the first candidate is the first.
+// Says why the first candidate was chosen.
 std::string explain(const TunedChoice& choice) {
   if (choice.candidates.size() == 1) return "the only one that suits this shape";
   std::string text;
@@ -61,10 +61,10 @@ Result<Json> tuning_report(const Config& config) {
 std::string tuning_text(const Json& report) {
   std::string text = fmt::format("Tuning file: {}\n", report.at("file").get<std::string>());
   if (const auto forced = report.at("forced").get<std::string>(); !forced.empty())
-    text += fmt::format("Forced by DUNLIN_ALGORITHMS, whatever was measured: {}\n", forced);
+    text += fmt::format("Forced by DUNLIN_ALGORITHMS, independently of measurements: {}\n", forced);
   if (report.at("shapes").empty()) {
     return text +
-           "Nothing was measured: algorithms are chosen by size and number of ranks.\n"
+           "There are no measurements: algorithms are chosen by size and number of ranks.\n"
            "To measure: dunlin-run -n RANKS dunlin-perf tune, or the same under mpirun or srun.\n";
   }
   for (const Json& shape : report.at("shapes")) {

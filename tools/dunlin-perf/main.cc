@@ -2,26 +2,57 @@
 // the ranks of a job.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <thread>
 
 #include "runtime/log.h"
 #include "runtime/print.h"
-#include "tools/dunlin-perf/benchmarks.h"
-#include "tools/dunlin-perf/collective.h"
-#include "tools/dunlin-perf/meeting.h"
+#include "tools/dunlin-perf/benchmarks/benchmarks.h"
+#include "tools/dunlin-perf/job/meeting.h"
 
 namespace dunlin::perf {
 
 namespace {
 
-bool takes_pairs(Bench bench) {
-  return bench != Bench::kBarrier && bench != Bench::kMutex && bench != Bench::kConsistency &&
-         bench != Bench::kTune && bench != Bench::kNeighborAllReduce && bench != Bench::kPartial &&
-         bench != Bench::kGroups && bench != Bench::kStragglerRing && !collective_of(bench);
+struct Benchmark {
+  Bench bench;
+  Status (*run)(const Options&, Job&, const Output&);
+  bool takes_pairs;  // ranks 0-1, 2-3, ... measure at the same time; otherwise all ranks together
+};
+constexpr Benchmark kBenchmarks[] = {
+    {Bench::kPut, run_put, true},
+    {Bench::kPutLatency, run_put_latency, true},
+    {Bench::kPutNotify, run_put_notify, true},
+    {Bench::kNotify, run_put_notify, true},
+    {Bench::kGet, run_get, true},
+    {Bench::kAtomic, run_atomic, true},
+    {Bench::kChannel, run_channel, true},
+    {Bench::kWindow, run_window, true},
+    {Bench::kBarrier, run_barrier, false},
+    {Bench::kMutex, run_mutex, false},
+    {Bench::kAllReduce, run_collective, false},
+    {Bench::kReduceScatter, run_collective, false},
+    {Bench::kAllGather, run_collective, false},
+    {Bench::kBroadcast, run_collective, false},
+    {Bench::kAllToAll, run_collective, false},
+    {Bench::kReduce, run_collective, false},
+    {Bench::kNeighborAllReduce, run_neighbor_all_reduce, false},
+    {Bench::kPartial, run_partial, false},
+    {Bench::kGroups, run_groups, false},
+    {Bench::kOverlap, run_overlap, false},
+    {Bench::kStragglerRing, run_straggler_ring, false},
+    {Bench::kTune, run_tune, false},
+    {Bench::kConsistency, run_consistency, false},
+};
+static_assert(std::size(kBenchmarks) == std::size(kBenches));
+
+const Benchmark& benchmark_of(const Options& options) {
+  return *std::ranges::find(kBenchmarks, options.bench, &Benchmark::bench);
 }
 
 Status check_size(const Options& options, int size) {
-  const bool pairs = takes_pairs(options.bench);
+  const bool pairs = benchmark_of(options).takes_pairs;
   if (size >= 2 && !(pairs && size % 2 != 0)) return Status::ok();
   const char* const name = to_string(options.bench);
   return {Code::kInvalidArgument,
@@ -33,49 +64,7 @@ Status check_size(const Options& options, int size) {
 
 Status run(const Options& options, Job& job) {
   DUNLIN_ASSIGN(const auto output, Output::open(job.is_root() ? options.json : ""));
-  switch (options.bench) {
-    case Bench::kPut:
-      return run_put(options, job, *output);
-    case Bench::kPutLatency:
-      return run_put_latency(options, job, *output);
-    case Bench::kPutNotify:
-    case Bench::kNotify:
-      return run_put_notify(options, job, *output);
-    case Bench::kGet:
-      return run_get(options, job, *output);
-    case Bench::kAtomic:
-      return run_atomic(options, job, *output);
-    case Bench::kChannel:
-      return run_channel(options, job, *output);
-    case Bench::kBarrier:
-      return run_barrier(options, job, *output);
-    case Bench::kMutex:
-      return run_mutex(options, job, *output);
-    case Bench::kWindow:
-      return run_window(options, job, *output);
-    case Bench::kAllReduce:
-    case Bench::kReduceScatter:
-    case Bench::kAllGather:
-    case Bench::kBroadcast:
-    case Bench::kAllToAll:
-    case Bench::kReduce:
-      return run_collective(options, job, *output);
-    case Bench::kNeighborAllReduce:
-      return run_neighbor_all_reduce(options, job, *output);
-    case Bench::kPartial:
-      return run_partial(options, job, *output);
-    case Bench::kGroups:
-      return run_groups(options, job, *output);
-    case Bench::kOverlap:
-      return run_overlap(options, job, *output);
-    case Bench::kStragglerRing:
-      return run_straggler_ring(options, job, *output);
-    case Bench::kTune:
-      return run_tune(options, job, *output);
-    case Bench::kConsistency:
-      return run_consistency(options, job, *output);
-  }
-  return Status::ok();
+  return benchmark_of(options).run(options, job, *output);
 }
 
 Status measure(const Options& options, const Config& config, std::unique_ptr<Bootstrap> bootstrap) {
@@ -84,12 +73,12 @@ Status measure(const Options& options, const Config& config, std::unique_ptr<Boo
   return job->finish();
 }
 
-Status measure_as_told(const Options& options, const Config& config,
-                       const Environment& environment) {
+Status join_and_measure(const Options& options, const Config& config,
+                        const Environment& environment) {
   DUNLIN_ASSIGN(auto bootstrap, options.start == Start::kConnect
                                     ? connect(options, config, environment)
                                     : Bootstrap::join(config, environment));
-  // Said once, by rank 0.
+  // Rank 0 alone prints the error.
   const bool is_root = bootstrap->rank() == Rank(0);
   if (Status status = check_size(options, bootstrap->size()); !status.is_ok()) {
     return is_root ? std::move(status) : Status(Code::kInvalidArgument, "");
@@ -97,7 +86,7 @@ Status measure_as_told(const Options& options, const Config& config,
   return measure(options, config, std::move(bootstrap));
 }
 
-// What the client wants, as this side does it.
+// What the client wants, with what belongs to this side alone.
 Options merged(const Options& own, const Shared& wanted) {
   Options options = own;
   static_cast<Shared&>(options) = wanted;
@@ -105,11 +94,11 @@ Options merged(const Options& own, const Shared& wanted) {
 }
 
 Status serve_next(Listener& listener, const Options& options, const Config& config,
-                  bool& has_come) {
+                  bool& has_client) {
   Listener::Guest guest;
   Status status = listener.accept(guest);
-  has_come = !guest.name.empty();
-  if (!has_come) return status;
+  has_client = !guest.name.empty();
+  if (!has_client) return status;
   const char* const bench = to_string(guest.options.bench);
   if (status.is_ok()) {
     DUNLIN_TRY(print(fmt::format("serving {}: {}\n", guest.name, bench)));
@@ -131,10 +120,10 @@ Status listen(const Options& options, const Config& config) {
   DUNLIN_TRY(listener.open());
   for (;;) {
     Status status;
-    bool has_come = false;
-    // A thread for each: it will be bound to a core, and what serves the next client must not be.
-    std::thread([&] { status = serve_next(listener, options, config, has_come); }).join();
-    if (!options.keeps_listening || !has_come) return status;
+    bool has_client = false;
+    // Each client gets a thread, which will be bound to a core. The main thread stays unbound.
+    std::thread([&] { status = serve_next(listener, options, config, has_client); }).join();
+    if (!options.keeps_listening || !has_client) return status;
     if (!status.is_ok()) fail(status);
   }
 }
@@ -145,7 +134,7 @@ Status start(const Options& options) {
   configure_log(config.log_level, Rank());
   if (options.start != Start::kLauncher) DUNLIN_TRY(check_unlaunched(environment));
   return options.start == Start::kListen ? listen(options, config)
-                                         : measure_as_told(options, config, environment);
+                                         : join_and_measure(options, config, environment);
 }
 
 int main(int argc, char** argv) {

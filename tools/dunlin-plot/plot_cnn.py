@@ -6,11 +6,12 @@ a loss, relative to a run that is the measure of all.
 
 import argparse
 
-from plotting import BadInput, figure, is_wide, legend, number, print_table, read_all, read_progress, save
+from plotting import (BadInput, draw_curve, figure, finish, number, print_table, read_all, read_progress, save,
+                      set_scale)
 
 X_AXES = {  # what --x calls it -> field of a progress line, label
-    "time": ("time_s", "time / s"), "bytes": ("bytes_sent", "bytes sent by rank 0"),
-    "iterations": ("iteration", "iteration"), "epochs": ("epoch", "epoch")}
+    "time": ("time_s", "training time / s"), "bytes": ("bytes_sent", "bytes sent by rank 0"),
+    "iterations": ("iteration", "iterations of rank 0"), "epochs": ("epoch", "epochs")}
 Y_AXES = {"loss": "training loss (running mean)", "accuracy": "training accuracy (running mean)"}
 COLUMNS = (  # field of a run, heading, format
     ("iterations", "iterations", "{}"), ("time_s", "time/s", "{:.2f}"), ("loss", "loss", "{:.4f}"),
@@ -61,19 +62,20 @@ def add_relative(runs, baseline):
 
 def draw_panel(axes, runs, x, y, target):
     field, x_label = X_AXES[x]
-    values = []
+    places, values = [], []
     for index, (label, (progress, _)) in enumerate(runs.items()):
-        # A single worker sends nothing: no curve over bytes.
         points = [(number(entry, field, place), number(entry, y, place)) for place, entry in progress]
-        if max(point[0] for point in points) > 0:
-            axes.plot([point[0] for point in points], [point[1] for point in points], color=f"C{index % 10}",
-                      linestyle=("-", "--", ":")[index // 10 % 3], label=label, linewidth=1.5)
-            values += [point[1] for point in points]
+        if max(at for at, _ in points) > 0:  # a single worker sends nothing: it has no curve over bytes
+            draw_curve(axes, points, index, len(runs), label)
+            places += [at for at, _ in points]
+        values += [value for _, value in points]
     if y == "loss" and target is not None:
-        axes.axhline(target, color="0.5", linestyle="--", linewidth=1)
-    axes.set(xlabel=x_label, ylabel=Y_AXES[y], yscale="log" if y == "loss" and is_wide(values) else "linear")
-    axes.grid(True, which="major", alpha=0.3)
-    legend(axes)
+        axes.axhline(target, color="0.5", linestyle=(0, (1, 1)), linewidth=1, label=f"target, {target:g}")
+    if x == "bytes":
+        set_scale(axes, "x", places)
+    if y == "loss":
+        set_scale(axes, "y", values)
+    finish(axes, xlabel=x_label, ylabel=Y_AXES[y], title=f"Training {y} over {x}")
 
 
 def cnn(options):
@@ -94,6 +96,8 @@ def cnn(options):
         made, panels = figure(len(options.x))
         for axes, x in zip(panels, options.x):
             draw_panel(axes, runs, x, options.y, options.target)
+        networks = {str(run["model"]) for _, run in runs.values() if run.get("model")}
+        made.suptitle("dunlin-cnn" + (f": {networks.pop()}" if len(networks) == 1 else ""))
         save(made, options.out)
 
 

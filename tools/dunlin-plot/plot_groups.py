@@ -4,9 +4,11 @@ Fig. 17: speed-ups over the parameter server, all workers alike. Fig. 18: losses
 with one slow worker. The second one needs --learn; without it, the speed-ups are those per iteration only.
 """
 
-from plotting import BadInput, figure, legend, number, read_lines, save
+from plotting import LINES, BadInput, figure, finish, number, read_lines, save
 
 PAPER = {"marker": "D", "color": "black", "markersize": 4, "linestyle": "none"}
+LABEL_OF_PAPER = "measured in the paper"
+HATCHES = ("", "//", "..", "xx")
 CURVES_UP_TO = 3  # times the target: where curves begin, so that their ends can be told apart
 
 
@@ -42,16 +44,15 @@ def draw_bars(axes, methods, series):
     width = 0.8 / len(series)
     for index, (label, values) in enumerate(series.items()):
         xs = [place + (index - (len(series) - 1) / 2) * width for place in range(len(methods))]
-        axes.bar(xs, [values.get(method, (None, None))[0] or 0 for method in methods], width, label=label)
+        axes.bar(xs, [values.get(method, (None, None))[0] or 0 for method in methods], width, label=label,
+                 hatch=HATCHES[index % len(HATCHES)], edgecolor="white")
         paper = [(x, values[method][1]) for x, method in zip(xs, methods)
                  if method in values and values[method][1] is not None]
         if paper:
-            has_label = "paper" in axes.get_legend_handles_labels()[1]
-            axes.plot(*zip(*paper), label=None if has_label else "paper", **PAPER)
+            has_label = LABEL_OF_PAPER in axes.get_legend_handles_labels()[1]
+            axes.plot(*zip(*paper), label=None if has_label else LABEL_OF_PAPER, **PAPER)
     axes.set_xticks(range(len(methods)), methods, rotation=35, ha="right", fontsize="small")
-    axes.set_ylabel("times the parameter server, all alike")
-    axes.grid(True, axis="y", alpha=0.3)
-    legend(axes)
+    finish(axes, ylabel="speed-up over the parameter server\n(all workers alike)")
 
 
 def per_iteration(entries):
@@ -70,14 +71,13 @@ def draw_curves(axes, entries):
             raise BadInput(f"{place}: 'curve' is no list of iterations, seconds and losses")
         # A loss that is null was no number: the run had diverged.
         points = [(iterations, loss) for iterations, _, loss in curve if loss is not None]
-        axes.plot(*zip(*points), color=f"C{index}", linewidth=1.2, label=entry["method"])
+        axes.plot(*zip(*points), color=f"C{index % 10}", linestyle=LINES[index % len(LINES)], linewidth=1.4,
+                  label=entry["method"])
     target = entries[0][1].get("target_loss")
     if target is not None:
-        axes.axhline(target, color="0.5", linestyle="--", linewidth=1)
+        axes.axhline(target, color="0.5", linestyle=(0, (1, 1)), linewidth=1, label=f"target, {target:g}")
         axes.set_ylim(0.9 * target, CURVES_UP_TO * target)
-    axes.set(xlabel="iterations of a worker, on average", ylabel="loss", title="Fig. 18, all workers alike")
-    axes.grid(True, alpha=0.3)
-    legend(axes)
+    finish(axes, xlabel="iterations of a worker, on average", ylabel="loss", title="Fig. 18, all workers alike")
 
 
 def groups(options):
@@ -100,11 +100,12 @@ def groups(options):
         series["overall"] = overall(alike)
         draw_curves(panels[1], alike)
     draw_bars(panels[0], methods, series)
-    panels[0].set_title(f"Fig. 17, all workers alike, computation {number(alike[0][1], 'compute_us', alike[0][0]):g} us")
+    panels[0].set_title(f"Fig. 17, all workers alike, computation {number(alike[0][1], 'compute_us', alike[0][0]):.0f} us")
     if slow:
         measure, name = (overall, "overall") if has_learnt else (per_iteration, "per iteration")
         draw_bars(panels[-1], methods, {f"slowed {factor:g}x": measure(found) for factor, found in slow.items()})
         panels[-1].set_title(f"Fig. 19, one slow worker, {name}")
+    made.suptitle("Partial all-reduce and its baselines, simulated")
     save(made, options.out)
 
 

@@ -2,8 +2,14 @@
 
 import io
 import json
+import math
 
-LOG_FROM = 10  # an axis is logarithmic when its largest value is so many times the smallest
+LOG_FROM = 10  # an axis is logarithmic when its largest value is at least this many times its smallest
+LARGE = 1e4  # values from here on are written as 10k, 2M
+FEW_DECADES = 3  # a logarithmic axis of fewer decades has ticks at 2 and 5, too
+LINES = ("-", "--", "-.", (0, (6, 1, 1, 1, 1, 1)))  # not dotted: dotted lines are no curves of their own
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+MARKS = 9  # markers on a curve, about
 
 
 class BadInput(Exception):
@@ -12,8 +18,8 @@ class BadInput(Exception):
 
 # Reading ---------------------------------------------------------------------------------------
 
-def labelled(text):
-    """LABEL=FILE, or FILE, which is its own label."""
+def labeled(text):
+    """The label and the path of LABEL=FILE. A FILE alone is its own label."""
     label, separator, path = text.partition("=")
     return (label, path) if separator else (text, text)
 
@@ -59,7 +65,7 @@ def read_progress(path):
 
 def read_all(files, read):
     """{label: what `read` makes of its file}"""
-    runs = {label: read(path) for label, path in map(labelled, files)}
+    runs = {label: read(path) for label, path in map(labeled, files)}
     if len(runs) != len(files):
         raise BadInput("two files have the same label")
     return runs
@@ -80,7 +86,7 @@ def print_table(columns, ends):
 
 # Drawing ---------------------------------------------------------------------------------------
 
-def figure(panels, width=6.4):
+def figure(panels, width=6.4, most_in_a_row=3):
     try:
         import matplotlib
     except ImportError:
@@ -88,8 +94,12 @@ def figure(panels, width=6.4):
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "dunlin"  # the same input gives the same file
     from matplotlib import pyplot
-    made, axes = pyplot.subplots(1, panels, figsize=(width * panels, 4.6), squeeze=False, layout="constrained")
-    return made, list(axes[0])
+    rows = 1 if panels <= most_in_a_row else 2
+    columns = math.ceil(panels / rows)
+    made, axes = pyplot.subplots(rows, columns, figsize=(width * columns, 4.6 * rows), squeeze=False, layout="constrained")
+    for unused in axes.flat[panels:]:
+        unused.set_visible(False)
+    return made, list(axes.flat[:panels])
 
 
 def save(made, path):
@@ -100,23 +110,57 @@ def save(made, path):
     try:
         if kind == "html":
             picture = io.StringIO()
-            made.savefig(picture, format="svg", metadata=metadata)
+            made.savefig(picture, format="svg", metadata=metadata, bbox_inches="tight")
             inline = picture.getvalue()
             with open(path, "w", encoding="utf-8") as file:
                 file.write(f"<!doctype html><meta charset=utf-8><title>Dunlin</title>{inline[inline.index('<svg'):]}")
         else:
-            made.savefig(path, format=kind, dpi=150, metadata=metadata)
+            made.savefig(path, format=kind, dpi=150, metadata=metadata, bbox_inches="tight")
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}") from error
     print(path)
 
 
-def is_wide(values):
-    """Whether the values ask for a logarithmic axis."""
+def set_scale(axes, which, values):
+    """Makes an axis ("x" or "y") logarithmic if its values are wide enough, with at least some labeled ticks."""
     positive = [value for value in values if value > 0]
-    return bool(positive) and max(positive) >= LOG_FROM * min(positive)
+    if not positive:
+        return
+    from matplotlib import ticker
+    axis = getattr(axes, f"{which}axis")
+    is_wide = max(positive) >= LOG_FROM * min(positive)
+    has_powers = math.log10(max(positive) / min(positive)) >= FEW_DECADES  # as the labels of its ticks
+    if is_wide:
+        getattr(axes, f"set_{which}scale")("log")
+    if is_wide and not has_powers:
+        axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(ticker.NullFormatter())
+    if max(positive) >= LARGE and not (is_wide and has_powers):
+        axis.set_major_formatter(ticker.EngFormatter(sep=""))
 
 
-def legend(axes):
+def curve_style(index, count, points):
+    """How to draw the index-th of `count` curves, so that they can be told apart where they coincide.
+
+    They differ in color, line and marker; later curves are thinner and lie above the earlier ones.
+    """
+    every = max(1, points // MARKS)
+    return {"color": f"C{index % 10}", "linestyle": LINES[index % len(LINES)], "marker": MARKERS[index % len(MARKERS)],
+            "markersize": 4.5, "markevery": (index * every // count % every, every),
+            "linewidth": 1.2 + 2.5 * (count - 1 - index) / count, "alpha": 0.85}
+
+
+def draw_curve(axes, points, index, count, label, **more):
+    """`points`: [(x, y)]."""
+    axes.plot([x for x, _ in points], [y for _, y in points], label=label,
+              **{**curve_style(index, count, len(points)), **more})
+
+
+def finish(axes, **settings):
+    """Title, labels, grid and legend. `settings`: of Axes.set()."""
+    axes.set(**settings)
+    axes.set_axisbelow(True)
+    axes.grid(True, which="major", alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize="small")

@@ -16,8 +16,8 @@ Result<std::vector<std::optional<cpu_set_t>>> plan_binding(Bind bind, int ranks)
   }
   const bool shares = ranks > count;
   if (bind == Bind::kNone || (shares && bind == Bind::kAuto) || ranks == 1) return plan;
-  // Where the host has more cores than may be used, a rank on one of them would take the ranks for
-  // bound to their fair shares of the host, and spin (cores_shared_by()).
+  // When the host has more cores than are usable, do not bind ranks that share cores: each would
+  // conclude that all ranks have their fair shares of the host, and spin (cores_shared_by()).
   if (count == 0 || (shares && ranks <= host_topology().host_cores)) return plan;
   for (int rank = 0; rank < ranks; ++rank) {
     cpu_set_t cpus;

@@ -1,4 +1,4 @@
-// Which cores each rank runs on.
+// Decides which cores each rank runs on.
 #pragma once
 
 #include <sched.h>
@@ -11,9 +11,9 @@
 
 namespace dunlin::run {
 
-// For each local rank the CPUs that it is bound to; nothing where the kernel decides. The usable
-// cores are shared out in equal, adjacent parts. Where ranks outnumber the host's cores (kShared),
-// each rank gets one core, in turns. A rank alone is not bound.
+// Returns the CPUs of each local rank; nothing for a rank that the kernel may place anywhere. Ranks
+// get equal parts of the usable cores, of adjacent cores each. When ranks outnumber the cores of
+// the host (kShared), each rank gets one core, in turns. A single rank is not bound.
 Result<std::vector<std::optional<cpu_set_t>>> plan_binding(Bind bind, int ranks);
 
 }  // namespace dunlin::run

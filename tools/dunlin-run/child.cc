@@ -24,7 +24,7 @@ Result<Pipe> make_pipe() {
   return Pipe{Fd(ends[0]), Fd(ends[1])};
 }
 
-// For execve: pointers into strings that live as long as this.
+// An array for execve: pointers into strings that live as long as this object.
 class StringArray {
  public:
   explicit StringArray(std::vector<std::string> strings) : strings_(std::move(strings)) {
@@ -49,8 +49,8 @@ bool is_executable(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(path.c_str(), X_OK) == 0;
 }
 
-// Everything that the child needs, made before fork: afterwards only async-signal-safe calls are
-// allowed, because this process has threads.
+// What the child needs. It is made before fork, because this process has threads: the child may
+// only make async-signal-safe calls.
 struct Prepared {
   const char* path;
   char* const* arguments;
@@ -65,7 +65,7 @@ struct Prepared {
 [[noreturn]] void become(const Prepared& prepared) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != prepared.parent) _exit(127);  // it died before prctl
+  if (getppid() != prepared.parent) _exit(127);  // the parent died before prctl
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(nothing, STDIN_FILENO);
   dup2(prepared.out, STDOUT_FILENO);
@@ -89,7 +89,7 @@ void set_non_blocking(const Fd& fd) {
 Result<std::string> find_program(const std::string& program, const Environment& environment) {
   if (program.find('/') != std::string::npos) {
     if (is_executable(program)) return program;
-    return Status(Code::kNotFound, fmt::format("'{}' is no executable file", program));
+    return Status(Code::kNotFound, fmt::format("'{}' is not an executable file", program));
   }
   const std::string path = environment.get("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
   for (std::size_t begin = 0; begin <= path.size();) {
@@ -113,7 +113,7 @@ Result<Child> start_child(const ChildSpec& spec) {
   const pid_t pid = fork();
   if (pid < 0) return Status::from_errno("fork", errno);
   if (pid == 0) become(prepared);
-  setpgid(pid, pid);  // here as well, so that a signal to the group cannot come too early
+  setpgid(pid, pid);  // the child does so as well; a signal to the group cannot come before either
   report.writing.reset();
   int error = 0;
   if (read(report.reading.get(), &error, sizeof error) == sizeof error) {

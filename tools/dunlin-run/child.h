@@ -1,4 +1,5 @@
-// Starting one process: fork and exec with its own process group, output pipes and CPU set.
+// Starts one process, by fork and exec, with a process group, output pipes and a CPU set of its
+// own.
 #pragma once
 
 #include <sched.h>
@@ -14,24 +15,25 @@
 
 namespace dunlin::run {
 
-// The file that a shell would run for `program`; an error says where it was looked for.
+// Returns the file that a shell would run for `program`. An error names the folders that were
+// searched.
 Result<std::string> find_program(const std::string& program, const Environment& environment);
 
 struct ChildSpec {
   std::string path;
-  std::vector<std::string> arguments;  // the first is the program's name
+  std::vector<std::string> arguments;  // the first is the name of the program
   Environment environment;
   std::optional<cpu_set_t> cpus;
 };
 
 struct Child {
   pid_t pid = 0;  // also its process group
-  Fd out;         // non-blocking reading ends
+  Fd out;         // the reading ends of pipes, non-blocking
   Fd err;
 };
 
-// The child reads nothing (/dev/null) and dies with the calling thread. A failing exec is an error
-// here, not an exit of the child.
+// The standard input of the child is /dev/null. The kernel kills the child when the calling thread
+// ends. A failing exec is an error of this call, not an exit of the child.
 Result<Child> start_child(const ChildSpec& spec);
 
 }  // namespace dunlin::run

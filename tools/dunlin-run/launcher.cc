@@ -10,17 +10,17 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "runtime/bootstrap/discovery.h"
-#include "runtime/print.h"
 #include "tools/dunlin-run/binding.h"
 
 namespace dunlin::run {
 namespace {
 
-constexpr int kTimeOutCode = 124;  // as timeout(1)
+constexpr int kTimeoutCode = 124;  // the one of timeout(1)
 constexpr Duration kDrainTime = std::chrono::milliseconds(500);
-constexpr Duration kPollOthers = std::chrono::milliseconds(100);
+constexpr Duration kPollOtherHosts = std::chrono::milliseconds(100);
 
 bool asks_to_end(int signal) {
   return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
@@ -46,12 +46,13 @@ Launcher::Launcher(Options options, const Config& config, Environment environmen
 
 Launcher::~Launcher() {
   signal_all(SIGKILL);
+  clean_up();
 }
 
 Status Launcher::start() {
   DUNLIN_ASSIGN(signals_, take_signals());
   DUNLIN_TRY(start_coordinator());
-  if (options_.timeout > Duration::zero()) time_out_ = clock_.now() + options_.timeout;
+  if (options_.timeout > Duration::zero()) deadline_ = clock_.now() + options_.timeout;
   return start_ranks();
 }
 
@@ -64,7 +65,8 @@ Status Launcher::start_coordinator() {
   if (!options_.hosts_coordinator()) return Status::ok();
   const bootstrap::Endpoint local{"127.0.0.1", 0};
   if (options_.is_whole_job() && !environment_.get("MASTER_ADDR")) {
-    // Free now; the kernel hands a port out again only when it has gone through the others.
+    // This port is free now, and the kernel does not hand it out again before it has gone through
+    // all others.
     bootstrap::Endpoint master = local;
     DUNLIN_ASSIGN(const Fd probe, bootstrap::listen_on(master));
     master_port_ = master.port;
@@ -88,13 +90,13 @@ Environment Launcher::environment_of(int local_rank) const {
   set("DUNLIN_SIZE", options_.size);
   set("DUNLIN_LOCAL_RANK", local_rank);
   set("DUNLIN_LOCAL_SIZE", options_.ranks);
-  // For programs that ask their MPI launcher for no more than these.
+  // For programs that read no more than these from their MPI launcher.
   set("OMPI_COMM_WORLD_RANK", options_.first_rank + local_rank);
   set("OMPI_COMM_WORLD_SIZE", options_.size);
   set("OMPI_COMM_WORLD_LOCAL_RANK", local_rank);
   set("OMPI_COMM_WORLD_LOCAL_SIZE", options_.ranks);
-  // For programs that were written for torchrun; where the job's first rank is elsewhere, the user
-  // says where.
+  // For programs that were written for torchrun. When rank 0 runs on another host, the user sets
+  // MASTER_ADDR and MASTER_PORT.
   set("RANK", options_.first_rank + local_rank);
   set("WORLD_SIZE", options_.size);
   set("LOCAL_RANK", local_rank);
@@ -123,11 +125,12 @@ Status Launcher::start_ranks() {
     auto child = start_child({path, options_.command, environment_of(local_rank),
                               binding[static_cast<std::size_t>(local_rank)]});
     if (!child) return std::move(child).status().with_peer(rank);
-    const std::string tag = options_.is_tagged ? fmt::format("[{}] ", rank.value()) : "";
+    const std::string tag = options_.tags == Tags::kNone ? "" : fmt::format("[{}] ", rank.value());
+    const bool keeps_json = options_.tags == Tags::kAllButJson;
     processes_.push_back({.rank = rank,
                           .pid = child->pid,
-                          .out = LineRelay(std::move(child->out), STDOUT_FILENO, tag),
-                          .err = LineRelay(std::move(child->err), STDERR_FILENO, tag)});
+                          .out = LineRelay(std::move(child->out), out_, tag, keeps_json),
+                          .err = LineRelay(std::move(child->err), err_, tag, false)});
   }
   return Status::ok();
 }
@@ -137,27 +140,34 @@ int Launcher::run() {
     wait_for_events();
     read_signals();
     reap();
+    watch_stopped_ranks();
     escalate_when_due();
   }
+  clean_up();
   drain_output();
-  wait_for_other_machines();
+  wait_for_other_hosts();
   return exit_code();
 }
 
 void Launcher::wait_for_events() {
   std::vector<pollfd> entries{{signals_.get(), POLLIN, 0}};
+  for (const OutputSink* const sink : {&out_, &err_})
+    entries.push_back({sink->has_text() ? sink->fd() : -1, POLLOUT, 0});
+  const std::size_t first = entries.size();
   for (const RankProcess& each : processes_) {
     entries.push_back({each.out.fd(), POLLIN, 0});
     entries.push_back({each.err.fd(), POLLIN, 0});
   }
-  const TimePoint until = std::min(next_step_, time_out_);
+  const TimePoint until = std::min(next_step_, deadline_);
   const int timeout =
       until == TimePoint::max() ? -1 : bootstrap::poll_timeout_ms(clock_.now(), until);
   if (poll(entries.data(), entries.size(), timeout) <= 0) return;
   for (std::size_t i = 0; i < processes_.size(); ++i) {
-    if (entries[2 * i + 1].revents != 0) processes_[i].out.relay();
-    if (entries[2 * i + 2].revents != 0) processes_[i].err.relay();
+    if (entries[first + 2 * i].revents != 0) processes_[i].out.relay();
+    if (entries[first + 2 * i + 1].revents != 0) processes_[i].err.relay();
   }
+  out_.flush();
+  err_.flush();
 }
 
 void Launcher::read_signals() {
@@ -173,7 +183,8 @@ void Launcher::read_signals() {
 }
 
 void Launcher::end_by_signal(int signal) {
-  if (imposed_code_) return enter(Phase::kKilling);  // asked twice: no patience
+  ++requests_to_end_;
+  if (imposed_code_) return enter(Phase::kKilling);  // the second request
   imposed_code_ = 128 + signal;
   say(fmt::format("{} (signal {}): ending all ranks", strsignal(signal), signal));
   signal_all(signal);
@@ -181,32 +192,65 @@ void Launcher::end_by_signal(int signal) {
   next_step_ = clock_.now() + options_.grace;
 }
 
+// Ranks that have ended stay zombies until clean_up(), so that the numbers of their process groups
+// are not used again.
 void Launcher::reap() {
   for (RankProcess& process : processes_) {
-    int status = 0;
-    if (process.is_running && waitpid(process.pid, &status, WNOHANG) == process.pid) {
-      note_end(process, status);
+    if (!process.is_running) continue;
+    siginfo_t info{};
+    const auto id = static_cast<id_t>(process.pid);
+    while (waitid(P_PID, id, &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 && info.si_pid != 0) {
+      process.is_stopped = info.si_code == CLD_STOPPED;
+      info = {};
     }
+    info = {};
+    if (waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) continue;
+    note_end(process, info.si_code != CLD_EXITED, info.si_status);
+    kill(-process.pid, SIGTERM);
   }
 }
 
-void Launcher::note_end(RankProcess& process, int wait_status) {
+void Launcher::clean_up() {
+  for (RankProcess& each : processes_) {
+    if (each.pid == 0) continue;
+    kill(-each.pid, SIGKILL);
+    waitpid(std::exchange(each.pid, 0), nullptr, 0);
+  }
+}
+
+bool Launcher::is_all_stopped() const {
+  bool has_ended = false;
+  for (const RankProcess& each : processes_) {
+    if (each.is_running && !each.is_stopped) return false;
+    has_ended |= !each.is_running;
+  }
+  return has_ended;
+}
+
+// A rank that stays stopped would keep the job for ever.
+void Launcher::watch_stopped_ranks() {
+  if (phase_ != Phase::kRunning || !is_any_running()) return;
+  if (is_watching_stopped_ == is_all_stopped()) return;
+  is_watching_stopped_ = !is_watching_stopped_;
+  next_step_ = is_watching_stopped_ ? clock_.now() + options_.grace : TimePoint::max();
+}
+
+void Launcher::note_end(RankProcess& process, bool was_killed, int status) {
   process.is_running = false;
-  process.was_killed = WIFSIGNALED(wait_status);
-  process.exit_code = process.was_killed ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-  const std::string how = process.was_killed
-                              ? fmt::format("was killed by signal {} ({})", WTERMSIG(wait_status),
-                                            strsignal(WTERMSIG(wait_status)))
-                              : fmt::format("exited with code {}", process.exit_code);
+  process.was_killed = was_killed;
+  process.exit_code = was_killed ? 128 + status : status;
+  const std::string how =
+      process.was_killed ? fmt::format("was killed by signal {} ({})", status, strsignal(status))
+                         : fmt::format("exited with code {}", process.exit_code);
   if (coordinator_) {
-    coordinator_->lose(process.rank, fmt::format("process {} {}", process.pid, how));
+    coordinator_->declare_dead(process.rank, fmt::format("process {} {}", process.pid, how));
   }
   if (process.exit_code == 0) return;
-  // Who ends because we told it to is no news.
+  // The end of a rank that was told to end is not reported.
   if (phase_ <= Phase::kWaiting) {
     say(fmt::format("rank {} (process {}) {}", process.rank.value(), process.pid, how));
   }
-  // A rank that something killed is the cause, though others may have told of it and ended sooner.
+  // A rank that was killed is the cause, though ranks that noticed it may have ended sooner.
   const bool is_cause = process.was_killed && phase_ <= Phase::kWaiting && !is_kill_known_;
   if (!first_failure_ || is_cause) first_failure_ = process.exit_code;
   is_kill_known_ = is_kill_known_ || is_cause;
@@ -216,11 +260,20 @@ void Launcher::note_end(RankProcess& process, int wait_status) {
 
 void Launcher::escalate_when_due() {
   const TimePoint now = clock_.now();
-  if (now >= time_out_) {
-    time_out_ = TimePoint::max();
-    if (!imposed_code_) imposed_code_ = kTimeOutCode;
-    say(fmt::format("time-out after {:g} s: ending all ranks", to_seconds(options_.timeout)));
+  if (now >= deadline_) {
+    deadline_ = TimePoint::max();
+    if (!imposed_code_) imposed_code_ = kTimeoutCode;
+    say(fmt::format("timeout after {:g} s: ending all ranks", to_seconds(options_.timeout)));
     enter(Phase::kTerminating);
+  } else if (now >= next_step_ && phase_ == Phase::kRunning) {
+    for (const RankProcess& each : processes_) {
+      if (each.is_running)
+        say(fmt::format("rank {} (process {}) is stopped and all others have ended: ending it",
+                        each.rank.value(), each.pid));
+    }
+    if (!first_failure_) first_failure_ = 128 + SIGTERM;
+    enter(Phase::kTerminating);
+    signal_all(SIGCONT);
   } else if (now >= next_step_) {
     enter(phase_ == Phase::kWaiting ? Phase::kTerminating : Phase::kKilling);
   }
@@ -244,22 +297,34 @@ bool Launcher::is_any_running() const {
                      [](const RankProcess& each) { return each.is_running; });
 }
 
-// What the ranks wrote last. A grandchild that keeps a pipe open is not waited for.
+// Passes on what the ranks wrote last. It does not wait long for a process that has left a rank's
+// group and keeps a pipe open. It waits for the reader of the output, but no longer once the job
+// was asked to end.
 void Launcher::drain_output() {
-  next_step_ = clock_.now() + kDrainTime;
-  time_out_ = TimePoint::max();
   const auto is_open = [](const RankProcess& each) {
-    return each.out.fd() >= 0 || each.err.fd() >= 0;
+    return each.out.is_open() || each.err.is_open();
   };
-  while (std::any_of(processes_.begin(), processes_.end(), is_open) && clock_.now() < next_step_) {
+  next_step_ = clock_.now() + kDrainTime;
+  for (const int requests = requests_to_end_; requests_to_end_ == requests;) {
+    const TimePoint now = clock_.now();
+    if (now >= deadline_) {
+      deadline_ = TimePoint::max();
+      if (!imposed_code_) imposed_code_ = kTimeoutCode;
+    }
+    const bool is_blocked = out_.has_text() || err_.has_text();
+    if (now >= next_step_ && (imposed_code_ || !is_blocked)) return;
+    if (!is_blocked && std::none_of(processes_.begin(), processes_.end(), is_open)) return;
+    // While the reader is slow, the ranks' last words still lie in their pipes.
+    if (is_blocked && !imposed_code_) next_step_ = now + kDrainTime;
     wait_for_events();
+    read_signals();
   }
 }
 
-// The coordinator stays until the ranks of the other machines have ended.
-void Launcher::wait_for_other_machines() {
+// The coordinator stays until the ranks of the other hosts have ended.
+void Launcher::wait_for_other_hosts() {
   if (!coordinator_ || options_.is_whole_job()) return;
-  while (!imposed_code_ && !coordinator_->wait_until_empty(clock_.now() + kPollOthers)) {
+  while (!imposed_code_ && !coordinator_->wait_until_empty(clock_.now() + kPollOtherHosts)) {
     read_signals();
   }
 }
@@ -275,8 +340,9 @@ int Launcher::exit_code() const {
   return has_success ? 0 : *first_failure_;
 }
 
-void Launcher::say(const std::string& text) const {
-  print_error(fmt::format("dunlin-run: {}\n", text));
+void Launcher::say(const std::string& text) {
+  err_.append(fmt::format("dunlin-run: {}\n", text));
+  err_.flush();
 }
 
 }  // namespace dunlin::run

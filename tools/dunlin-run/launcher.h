@@ -1,9 +1,14 @@
-// Launcher: the ranks of one machine from their start to their end, and the job's coordinator.
+// Launcher: runs the ranks of one host from their start to their end, and the coordinator of the
+// job.
 //
-// One thread: it waits for signals, for output and for the ends of children. What it does when one
-// fails goes in steps of `grace`: the others may report and end by themselves, then SIGTERM, then
-// SIGKILL.
+// It has one thread, which waits for signals, for output and for the ends of children. When a rank
+// fails, the others have the time `grace` to report it and exit; then they get SIGTERM, and after
+// the same time again SIGKILL. So do ranks that stay stopped after all others have ended. What a
+// rank leaves running in its process group gets SIGTERM when the rank ends, and SIGKILL when the
+// job does.
 #pragma once
+
+#include <unistd.h>
 
 #include <memory>
 #include <optional>
@@ -24,9 +29,9 @@ class Launcher {
   Launcher(Options options, const Config& config, Environment environment);
   ~Launcher();
 
-  // Starts everything. On an error what was started has been ended.
+  // Starts the coordinator and all ranks. After an error, what was started has been ended.
   Status start();
-  // Until all ranks have ended; the exit code of dunlin-run.
+  // Returns the exit code of dunlin-run, when all ranks have ended.
   int run();
 
  private:
@@ -35,6 +40,7 @@ class Launcher {
     Rank rank;
     pid_t pid = 0;
     bool is_running = true;
+    bool is_stopped = false;
     int exit_code = 0;
     bool was_killed = false;
     LineRelay out;
@@ -48,15 +54,19 @@ class Launcher {
   void read_signals();
   void end_by_signal(int signal);
   void reap();
-  void note_end(RankProcess& process, int wait_status);
+  void note_end(RankProcess& process, bool was_killed, int status);
+  void watch_stopped_ranks();
+  bool is_all_stopped() const;
+  // Ends what ranks have left running, and forgets the ranks.
+  void clean_up();
   void escalate_when_due();
   void enter(Phase phase);
   void signal_all(int signal);
   void drain_output();
-  void wait_for_other_machines();
+  void wait_for_other_hosts();
   bool is_any_running() const;
   int exit_code() const;
-  void say(const std::string& text) const;
+  void say(const std::string& text);
 
   const Options options_;
   const Config& config_;
@@ -64,15 +74,19 @@ class Launcher {
   SteadyClock clock_;
   Fd signals_;
   std::unique_ptr<bootstrap::Coordinator> coordinator_;
-  int master_port_ = 0;  // of the store of torch.distributed; 0: none was chosen
+  int master_port_ = 0;  // for the store of torch.distributed; 0: none was chosen
   std::string secret_;
+  OutputSink out_{STDOUT_FILENO};
+  OutputSink err_{STDERR_FILENO};
   std::vector<RankProcess> processes_;
   Phase phase_ = Phase::kRunning;
-  TimePoint next_step_ = TimePoint::max();  // of the phase
-  TimePoint time_out_ = TimePoint::max();
-  std::optional<int> first_failure_;  // its exit code
-  bool is_kill_known_ = false;        // first_failure_ is that of a rank that was killed
-  std::optional<int> imposed_code_;   // by a signal to dunlin-run, or the time-out
+  TimePoint next_step_ = TimePoint::max();  // when the phase changes
+  TimePoint deadline_ = TimePoint::max();   // after --timeout
+  bool is_watching_stopped_ = false;        // next_step_ is when ranks that stay stopped are ended
+  std::optional<int> first_failure_;        // its exit code
+  bool is_kill_known_ = false;              // first_failure_ comes from a rank that was killed
+  std::optional<int> imposed_code_;         // by a signal to dunlin-run, or by the timeout
+  int requests_to_end_ = 0;                 // signals to dunlin-run
 };
 
 }  // namespace dunlin::run

@@ -1,4 +1,4 @@
-// dunlin-run: starts N local ranks. It is for one machine and never grows a scheduler.
+// dunlin-run: starts N local ranks. It serves one host and never becomes a scheduler.
 #include <fmt/format.h>
 
 #include "runtime/log.h"

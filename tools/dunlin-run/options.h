@@ -13,15 +13,22 @@ namespace dunlin::run {
 
 enum class Bind { kAuto, kCore, kShared, kNone };
 
+// Which lines of output begin with the number of their rank.
+enum class Tags {
+  kAllButJson,  // standard output's lines that hold a JSON object are left to programs
+  kAllLines,
+  kNone,
+};
+
 struct Options {
   int ranks = 0;                                   // started here
-  int size = 0;                                    // of the whole job
-  int first_rank = 0;                              // of those started here
-  std::optional<bootstrap::Endpoint> coordinator;  // empty: on loopback, any port
+  int size = 0;                                    // ranks of the whole job
+  int first_rank = 0;                              // the first of those started here
+  std::optional<bootstrap::Endpoint> coordinator;  // empty: any port of the loopback interface
   Bind bind = Bind::kAuto;
-  bool is_tagged = true;
+  Tags tags = Tags::kAllButJson;
   bool keeps_going = false;
-  Duration timeout{};  // zero: none
+  Duration timeout{};  // zero: no timeout
   Duration grace{};
   std::vector<std::string> command;
 
@@ -29,8 +36,8 @@ struct Options {
   bool is_whole_job() const { return size == ranks; }
 };
 
-// What the arguments ask for; nothing when they asked for help or were wrong, which has then been
-// printed and `exit_code` set.
+// Returns nothing when the arguments ask for help or the version or are wrong. The text for that
+// has then been printed, and `exit_code` is set.
 std::optional<Options> parse_options(int argc, char** argv, int& exit_code);
 
 }  // namespace dunlin::run

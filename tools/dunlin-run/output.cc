@@ -1,41 +1,60 @@
 #include "tools/dunlin-run/output.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <utility>
 
 namespace dunlin::run {
 namespace {
 
-// Longer lines are cut into pieces, so that a program that never ends its line takes no memory.
+// Longer lines are cut into pieces, so that a line without an end takes no more memory than this.
 constexpr std::size_t kMaxLine = std::size_t{1} << 20;
 
-void write_all(int target, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t put = write(target, text.data(), text.size());
-    if (put < 0 && errno != EINTR) return;  // nobody reads it any more
-    if (put > 0) text.remove_prefix(static_cast<std::size_t>(put));
-  }
+// poll() promises room for so many bytes in a pipe: a write of no more does not block.
+constexpr std::size_t kPiece = PIPE_BUF;
+
+bool has_room(int fd) {
+  pollfd entry{fd, POLLOUT, 0};
+  return poll(&entry, 1, 0) > 0;
 }
 
 }  // namespace
 
-LineRelay::LineRelay(Fd source, int target, std::string prefix)
-    : source_(std::move(source)), target_(target), prefix_(std::move(prefix)) {}
+void OutputSink::flush() {
+  while (has_text() && has_room(target_)) {
+    const std::string_view rest = std::string_view(text_).substr(written_, kPiece);
+    const ssize_t put = write(target_, rest.data(), rest.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0 && errno == EAGAIN) return;
+    written_ = put < 0 ? text_.size() : written_ + static_cast<std::size_t>(put);
+  }
+  if (has_text()) return;
+  text_.clear();
+  written_ = 0;
+}
+
+LineRelay::LineRelay(Fd source, OutputSink& sink, std::string prefix, bool keeps_json)
+    : source_(std::move(source)),
+      sink_(&sink),
+      prefix_(std::move(prefix)),
+      keeps_json_(keeps_json) {}
 
 void LineRelay::pass_on(std::string_view line) {
-  ready_ += prefix_;
-  ready_ += line;
-  ready_ += '\n';
+  const bool is_json = line.starts_with('{') && line.ends_with('}');
+  if (!(keeps_json_ && is_json)) sink_->append(prefix_);
+  sink_->append(line);
+  sink_->append("\n");
 }
 
 void LineRelay::relay() {
   if (!source_.is_open()) return;
   std::array<char, 64 << 10> chunk;
   ssize_t got = 0;
-  // One chunk per call: a chatty rank does not keep the others waiting.
+  // One chunk per call, so that a rank with much output does not delay the output of others.
   do got = read(source_.get(), chunk.data(), chunk.size());
   while (got < 0 && errno == EINTR);
   const bool is_end = got == 0 || (got < 0 && errno != EAGAIN);
@@ -49,7 +68,6 @@ void LineRelay::relay() {
   if (pending_.size() >= kMaxLine || (is_end && !pending_.empty())) {
     pass_on(std::exchange(pending_, {}));
   }
-  write_all(target_, std::exchange(ready_, {}));
   if (is_end) source_.reset();
 }
 

@@ -2,16 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "collectives/schedule/check.h"
-#include "collectives/schedule/draw.h"
-#include "runtime/print.h"
-#include "tools/lib/units.h"
+#include "runtime/units.h"
+#include "tools/dunlin-schedule/draw.h"
+#include "tools/lib/file.h"
+#include "tools/lib/output.h"
 
 namespace dunlin::schedule {
 namespace {
@@ -31,7 +30,7 @@ Result<Costed> predict(const Options& options, const Algorithm& algorithm) {
   DUNLIN_ASSIGN(auto report, collective::predict(programs, options.element, options.model()));
   Costed costed{&algorithm, std::move(report), std::nullopt};
   if (const auto seconds = formula(options, algorithm)) costed.formula = *seconds;
-  costed.report.times.clear();  // of a thousand ranks there are many
+  costed.report.times.clear();  // a thousand ranks have many
   return costed;
 }
 
@@ -61,25 +60,25 @@ std::string row(const Costed& costed) {
   std::string formula = "-";
   std::string difference = "-";
   if (costed.formula) {
-    formula = tools::format_seconds(*costed.formula);
+    formula = format_seconds(*costed.formula);
     const double share = *costed.formula > 0 ? report.seconds / *costed.formula - 1 : 0;
     difference = fmt::format("{:+.2f} %", std::abs(share) < 5e-5 ? 0.0 : 100 * share);
   }
   return fmt::format("{:<20}{:>12}{:>12}{:>10}{:>11}{:>12}{:>12}{:>10}\n", costed.algorithm->name,
-                     tools::format_seconds(report.seconds), formula, difference, messages,
-                     tools::format_bytes(static_cast<double>(report.links[0].bytes)),
-                     tools::format_bytes(static_cast<double>(report.links[1].bytes)),
+                     format_seconds(report.seconds), formula, difference, messages,
+                     format_bytes(static_cast<double>(report.links[0].bytes)),
+                     format_bytes(static_cast<double>(report.links[1].bytes)),
                      report.critical_path.size());
 }
 
 std::string describe(const Options& options, bool with_groups = true) {
   return fmt::format(
       "{} of {} over {} ranks{}", options.words.collective,
-      tools::format_bytes(static_cast<double>(options.bytes)), options.problem.size,
+      format_bytes(static_cast<double>(options.bytes)), options.problem.size,
       with_groups ? fmt::format(" in {} groups", options.grouping.groups()) : std::string());
 }
 
-// What is wrong with one algorithm; the properties that it was found to have otherwise.
+// Returns the properties that the checker found; an error says what is wrong with the schedule.
 Result<std::string> check_one(const Options& options, const Algorithm& algorithm) {
   DUNLIN_ASSIGN(const auto programs, make_schedule(options, algorithm));
   std::string text;
@@ -95,32 +94,23 @@ Result<std::string> check_one(const Options& options, const Algorithm& algorithm
   return text;
 }
 
-Status write_file(const std::string& path, const std::string& text) {
-  errno = 0;
-  std::ofstream file(path);
-  if (!file) return Status::from_errno("create " + path, errno);
-  file << text;
-  file.close();
-  return file ? Status::ok() : Status::from_errno("write " + path, errno == 0 ? EIO : errno);
-}
-
 }  // namespace
 
 Status list(const Words& words) {
-  std::string text;
-  ordered_json json = ordered_json::array();
+  DUNLIN_ASSIGN(const auto output, tools::Output::open(words.json));
   for (const Algorithm& algorithm : collective::algorithms()) {
     const char* const kind = collective::to_string(algorithm.collective);
-    json.push_back({{"collective", kind},
-                    {"algorithm", algorithm.name},
-                    {"summary", algorithm.summary},
-                    {"needs_groups", algorithm.needs_groups},
-                    {"needs_mapped_peers", algorithm.needs_mapped_peers},
-                    {"is_synchronizing", algorithm.is_synchronizing},
-                    {"is_polite", algorithm.is_polite}});
-    text += fmt::format("{:<16}{:<20}{}\n", kind, algorithm.name, algorithm.summary);
+    DUNLIN_TRY(output->json({{"collective", kind},
+                             {"algorithm", algorithm.name},
+                             {"summary", algorithm.summary},
+                             {"needs_groups", algorithm.needs_groups},
+                             {"needs_mapped_peers", algorithm.needs_mapped_peers},
+                             {"is_synchronizing", algorithm.is_synchronizing},
+                             {"is_polite", algorithm.is_polite}}));
+    DUNLIN_TRY(
+        output->text(fmt::format("{:<16}{:<20}{}", kind, algorithm.name, algorithm.summary)));
   }
-  return print(words.json ? json.dump(2) + "\n" : text);
+  return Status::ok();
 }
 
 Status check(const Words& words) {
@@ -129,20 +119,19 @@ Status check(const Words& words) {
     return {Code::kInvalidArgument,
             fmt::format("the checker takes at most {} ranks", collective::kMostCheckedRanks)};
   }
+  DUNLIN_ASSIGN(const auto output, tools::Output::open(words.json));
+  DUNLIN_TRY(output->text(describe(options)));
   int wrong = 0;
-  ordered_json json = ordered_json::array();
-  std::string text = describe(options) + "\n";
   for (const Algorithm* const algorithm : options.algorithms) {
     const auto verdict = check_one(options, *algorithm);
     if (!verdict && verdict.status().code() == Code::kInvalidArgument) return verdict.status();
     const std::string what =
         verdict ? *verdict : "WRONG: " + std::string(verdict.status().message());
     if (!verdict) ++wrong;
-    json.push_back(
-        {{"algorithm", algorithm->name}, {"is_right", verdict.is_ok()}, {"verdict", what}});
-    text += fmt::format("{:<20}{}\n", algorithm->name, what);
+    DUNLIN_TRY(output->json(
+        {{"algorithm", algorithm->name}, {"is_right", verdict.is_ok()}, {"verdict", what}}));
+    DUNLIN_TRY(output->text(fmt::format("{:<20}{}", algorithm->name, what)));
   }
-  DUNLIN_TRY(print(words.json ? json.dump(2) + "\n" : text));
   if (wrong == 0) return Status::ok();
   return {Code::kCorrupted, fmt::format("{} schedules are wrong", wrong)};
 }
@@ -164,10 +153,13 @@ Status cost(const Words& words) {
     json["algorithms"].push_back(to_json(costed));
     text += row(costed);
   }
-  return print(words.json ? json.dump(2) + "\n" : text);
+  DUNLIN_ASSIGN(const auto output, tools::Output::open(words.json));
+  DUNLIN_TRY(output->text(text));
+  return output->json(json);
 }
 
 Status draw(const Words& words) {
+  if (!words.svg_path.empty()) DUNLIN_TRY(tools::check_svg_name(words.svg_path));
   DUNLIN_ASSIGN(const Options options, resolve(words));
   if (options.algorithms.size() != 1) return {Code::kInvalidArgument, "draw needs --algorithm"};
   if (words.svg_path.empty() && words.trace_path.empty())
@@ -180,11 +172,11 @@ Status draw(const Words& words) {
     const std::string title =
         fmt::format("{}, {}", algorithm.name, describe(options, algorithm.needs_groups));
     DUNLIN_ASSIGN(const std::string svg, collective::draw_svg(title, programs, report, model));
-    DUNLIN_TRY(write_file(words.svg_path, svg));
+    DUNLIN_TRY(tools::write_file(words.svg_path, svg));
   }
   if (!words.trace_path.empty()) {
     DUNLIN_ASSIGN(const std::string trace, collective::draw_trace(programs, report, model));
-    DUNLIN_TRY(write_file(words.trace_path, trace));
+    DUNLIN_TRY(tools::write_file(words.trace_path, trace));
   }
   return Status::ok();
 }

@@ -1,5 +1,5 @@
-// The subcommands of dunlin-schedule. Each prints what it finds; a status is why it couldn't, or
-// what isn't as it should be.
+// The subcommands of dunlin-schedule. Each prints its results. An error says why there are none, or
+// which schedule is wrong.
 #pragma once
 
 #include "tools/dunlin-schedule/options.h"
@@ -10,7 +10,7 @@ Status list(const Words& words);
 Status check(const Words& words);
 Status cost(const Words& words);
 Status draw(const Words& words);
-// Figs. 3 and 4 of the 2D-TGA paper, and whether what it says of them holds.
+// Prints figures 3 and 4 of the 2D-TGA paper, and whether what the paper says of them holds here.
 Status figures(const Words& words);
 
 }  // namespace dunlin::schedule

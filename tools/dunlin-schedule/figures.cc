@@ -1,6 +1,6 @@
-// Figs. 3 and 4 of the 2D-TGA paper (section 5.1): communication times by formula, so gamma is 0.
-// The values behind the paper's own figures (its Table 1) are not known; --alpha, --bandwidth and
-// --size stand for them.
+// Figures 3 and 4 of the 2D-TGA paper (section 5.1): communication times by formula, so gamma is 0.
+// The values that the paper used (its Table 1) are not known; --alpha, --bandwidth and --size take
+// their places.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "runtime/print.h"
+#include "runtime/units.h"
 #include "tools/dunlin-schedule/commands.h"
-#include "tools/lib/units.h"
+#include "tools/lib/output.h"
 
 namespace dunlin::schedule {
 namespace {
@@ -63,7 +63,7 @@ class Model {
     DUNLIN_ASSIGN(const double seconds, closed_form(algorithm, of));
     return Point{algorithm, workers, groups, seconds};
   }
-  // How far the schedule's own prediction is from the formula, relatively.
+  // Returns the relative difference between the prediction from the schedule and the formula.
   Result<double> difference(const Point& point) const {
     DUNLIN_ASSIGN(const auto* const algorithm,
                   collective::find_algorithm(collective::Collective::kAllReduce, point.algorithm));
@@ -140,7 +140,8 @@ double growth(const Series& series) {
   return series.points.back().seconds - series.points.front().seconds;
 }
 
-// What section 5.1 reads off its figures. "Flat" and "much" are ours to say: see each.
+// Checks what section 5.1 of the paper says of its figures. Each statement has in parentheses how
+// "steady" or "much" is understood here.
 std::vector<Statement> judge(const std::vector<Figure>& figures) {
   std::vector<Statement> statements;
   const Series& ring = series_of(figures[0], "ring");
@@ -156,11 +157,11 @@ std::vector<Statement> judge(const std::vector<Figure>& figures) {
                         fmt::format("from 512 to 1024 it grows {:.3f} times as much as from 256 "
                                     "to 512 (linear: 2)",
                                     slope)});
-  statements.push_back({"2.2: the torus takes less than the ring",
-                        torus.points[last].seconds < ring.points[last].seconds,
-                        fmt::format("{} against {} at 1024 workers",
-                                    tools::format_seconds(torus.points[last].seconds),
-                                    tools::format_seconds(ring.points[last].seconds))});
+  statements.push_back(
+      {"2.2: the torus takes less than the ring",
+       torus.points[last].seconds < ring.points[last].seconds,
+       fmt::format("{} against {} at 1024 workers", format_seconds(torus.points[last].seconds),
+                   format_seconds(ring.points[last].seconds))});
   const double flat_tga = growth(tga) / growth(ring);
   const double flat_hierarchical = growth(hierarchical) / growth(ring);
   statements.push_back(
@@ -222,7 +223,7 @@ std::string table(const Figure& figure) {
     for (const Point& point : figure.series[i].points) {
       auto& row = rows[figure.is_by_groups() ? point.groups : point.workers];
       row.resize(figure.series.size(), "-");
-      row[i] = tools::format_seconds(point.seconds);
+      row[i] = format_seconds(point.seconds);
     }
   }
   text += "\n";
@@ -234,11 +235,10 @@ std::string table(const Figure& figure) {
   return text;
 }
 
-std::string json_lines(const Figure& figure) {
-  std::string text;
+Status write_json(const tools::Output& output, const Figure& figure) {
   for (const Series& series : figure.series) {
     for (const Point& point : series.points) {
-      const ordered_json line{{"figure", figure.name},
+      DUNLIN_TRY(output.json({{"figure", figure.name},
                               {"title", figure.title},
                               {"series", series.name},
                               {"x_label", figure.x_label},
@@ -246,28 +246,26 @@ std::string json_lines(const Figure& figure) {
                               {"algorithm", point.algorithm},
                               {"workers", point.workers},
                               {"groups", point.groups},
-                              {"seconds", point.seconds}};
-      text += line.dump() + "\n";
+                              {"seconds", point.seconds}}));
     }
   }
-  return text;
+  return Status::ok();
 }
 
 }  // namespace
 
 Status figures(const Words& words) {
   DUNLIN_ASSIGN(const collective::LinkCost link, parse_link(words.alpha, words.bandwidth));
-  DUNLIN_ASSIGN(const std::size_t bytes, tools::parse_size(words.size));
+  DUNLIN_ASSIGN(const std::size_t bytes, parse_size(words.size));
   if (bytes < words.element || (link.alpha == 0 && link.beta == 0))
     return {Code::kInvalidArgument, "figures need a size, and messages that cost something"};
   const Model model(link, bytes / words.element, words.element);
   DUNLIN_ASSIGN(const std::vector<Figure> all, make_figures(model));
-  std::string text;
-  std::string lines;
+  DUNLIN_ASSIGN(const auto output, tools::Output::open(words.json));
   double most = 0;
   for (const Figure& figure : all) {
-    text += table(figure);
-    lines += json_lines(figure);
+    DUNLIN_TRY(output->text(table(figure)));
+    DUNLIN_TRY(write_json(*output, figure));
     if (!words.check_schedules) continue;
     for (const Series& series : figure.series) {
       for (const Point& point : series.points) {
@@ -276,21 +274,17 @@ Status figures(const Words& words) {
       }
     }
   }
-  text += "\nWhat the paper says, and whether it holds here:\n";
+  DUNLIN_TRY(output->text("\nStatements of the paper, and whether they hold here:"));
   for (const Statement& statement : judge(all)) {
-    text += fmt::format("[{}] {}\n      {}\n", statement.holds ? "holds" : "FAILS", statement.paper,
-                        statement.seen);
-    lines +=
-        ordered_json{
-            {"statement", statement.paper}, {"holds", statement.holds}, {"seen", statement.seen}}
-            .dump() +
-        "\n";
+    DUNLIN_TRY(output->text(fmt::format("[{}] {}\n      {}", statement.holds ? "holds" : "FAILS",
+                                        statement.paper, statement.seen)));
+    DUNLIN_TRY(output->json(
+        {{"statement", statement.paper}, {"holds", statement.holds}, {"seen", statement.seen}}));
   }
-  if (words.check_schedules) {
-    text += fmt::format("\nThe schedules themselves differ by at most {:.3f} %.\n", 100 * most);
-    lines += ordered_json{{"largest_difference", most}}.dump() + "\n";
-  }
-  return print(words.json ? lines : text);
+  if (!words.check_schedules) return Status::ok();
+  DUNLIN_TRY(output->text(
+      fmt::format("\nThe schedules themselves differ by at most {:.3f} %.", 100 * most)));
+  return output->json({{"largest_difference", most}});
 }
 
 }  // namespace dunlin::schedule

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 
-#include "tools/lib/units.h"
+#include "runtime/units.h"
+#include "tools/lib/grid.h"
 
 namespace dunlin::schedule {
 namespace {
@@ -14,7 +15,7 @@ using collective::Grid;
 using collective::Grouping;
 using collective::LinkCost;
 
-// A grid given for one algorithm can't suit another that arranges other nodes.
+// A grid that suits one algorithm need not suit another, which arranges other nodes.
 bool suits(const Algorithm& algorithm, const Options& options, bool is_only_one) {
   if (is_only_one) return true;
   collective::Shape shape;
@@ -42,8 +43,8 @@ Status choose_algorithms(Options& options) {
 
 Result<LinkCost> parse_link(const std::string& alpha, const std::string& bandwidth) {
   LinkCost link;
-  DUNLIN_ASSIGN(link.alpha, tools::parse_seconds(alpha));
-  DUNLIN_ASSIGN(const double bytes_per_second, tools::parse_bandwidth(bandwidth));
+  DUNLIN_ASSIGN(link.alpha, parse_seconds(alpha));
+  DUNLIN_ASSIGN(const double bytes_per_second, parse_bandwidth(bandwidth));
   link.beta = bytes_per_second == 0 ? 0 : 1 / bytes_per_second;
   return link;
 }
@@ -52,7 +53,7 @@ Result<Options> resolve(const Words& words) {
   Options options;
   options.words = words;
   DUNLIN_ASSIGN(const auto kind, collective::parse_collective(words.collective));
-  DUNLIN_ASSIGN(const std::size_t size, tools::parse_size(words.size));
+  DUNLIN_ASSIGN(const std::size_t size, parse_size(words.size));
   const bool is_barrier = kind == collective::Collective::kBarrier;
   options.element = words.element;
   options.problem = {kind, words.ranks, is_barrier ? 0 : size / words.element, words.root};
@@ -69,7 +70,7 @@ Result<Options> resolve(const Words& words) {
     DUNLIN_ASSIGN(options.grid, tools::parse_grid(words.grid));
   }
   if (!words.segment.empty()) {
-    DUNLIN_ASSIGN(const std::size_t segment, tools::parse_size(words.segment));
+    DUNLIN_ASSIGN(const std::size_t segment, parse_size(words.segment));
     options.segment = std::max<std::size_t>(1, segment / words.element);
   }
   DUNLIN_ASSIGN(options.between, parse_link(words.alpha, words.bandwidth));
@@ -77,7 +78,7 @@ Result<Options> resolve(const Words& words) {
       options.within,
       parse_link(words.intra_alpha.empty() ? words.alpha : words.intra_alpha,
                  words.intra_bandwidth.empty() ? words.bandwidth : words.intra_bandwidth));
-  DUNLIN_ASSIGN(options.gamma, tools::parse_seconds(words.gamma));
+  DUNLIN_ASSIGN(options.gamma, parse_seconds(words.gamma));
   DUNLIN_TRY(choose_algorithms(options));
   return options;
 }

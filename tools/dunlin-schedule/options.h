@@ -1,4 +1,4 @@
-// What the command line of dunlin-schedule says.
+// The options of dunlin-schedule.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace dunlin::schedule {
 
-// As written. Texts are read by resolve().
+// Values as the command line has them. resolve() reads the texts.
 struct Words {
   std::string collective = "all-reduce";
   std::string algorithm = "all";
   int ranks = 16;
-  int groups = 0;    // 0: as many as squarest() has rows
+  int groups = 0;    // 0: the rows of Grid::squarest()
   int per_host = 0;  // ranks; 0: a group is a host
   int root = 0;
   std::string grid;
@@ -24,23 +24,23 @@ struct Words {
   std::size_t element = 4;
   std::string alpha = "2us";
   std::string bandwidth = "6.4GB";
-  std::string intra_alpha;      // the same as alpha
-  std::string intra_bandwidth;  // the same
+  std::string intra_alpha;      // empty: as alpha
+  std::string intra_bandwidth;  // empty: as bandwidth
   std::string gamma = "0.1ns";
   std::string svg_path;
   std::string trace_path;
-  bool json = false;
+  std::string json;  // as tools::Output::open() takes it
   bool check_schedules = false;
 };
 
-// What one schedule is made and costed by.
+// What makes a schedule and its cost.
 struct Options {
   collective::Problem problem;
   std::vector<const collective::Algorithm*> algorithms;
-  std::size_t bytes = 0;  // of the vector: those that were asked for, less what is no element
+  std::size_t bytes = 0;  // of the vector: the requested size, rounded down to whole elements
   std::size_t element = 4;
   collective::Grouping grouping;
-  collective::Grouping hosts;  // whose ranks are near one another
+  collective::Grouping hosts;  // the ranks of each have the links `within`
   collective::Grid grid{0, 0};
   std::size_t segment = collective::Shape::kUnlimited;  // elements
   collective::LinkCost within;
@@ -57,14 +57,14 @@ struct Options {
 };
 
 Result<Options> resolve(const Words& words);
-// A latency and a bandwidth as written; "unlimited" costs nothing per byte.
+// Reads a latency and a bandwidth. "unlimited" costs nothing per byte.
 Result<collective::LinkCost> parse_link(const std::string& alpha, const std::string& bandwidth);
 
-// The programs of all ranks.
+// Generates the programs of all ranks.
 Result<std::vector<collective::Program>> make_schedule(const Options& options,
                                                        const collective::Algorithm& algorithm);
 
-// The formula's case, where there is a formula for these options.
+// Returns the time by formula; kNotFound when no formula covers these options.
 Result<double> formula(const Options& options, const collective::Algorithm& algorithm);
 
 }  // namespace dunlin::schedule

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "apps/command_line/command_line.h"
 #include "runtime/config.h"
 #include "runtime/log.h"
 #include "runtime/print.h"
@@ -12,20 +13,17 @@
 namespace dunlin::simulate {
 namespace {
 
-// Exit codes.
-constexpr int kFailure = 1;
-constexpr int kUsage = 2;
+constexpr int kFailure = 1;  // exit code
 
 constexpr const char* kFooter =
-    "All ranks run in this process, with the library's own protocols, on a network of virtual "
-    "time:\n"
+    "All ranks run in this process, with the protocols of the library, in virtual time:\n"
     "  dunlin-sim reduce -n 64 --graph root-expander --count 1M --compute 5ms --straggler 3:5\n"
     "  dunlin-sim barrier -n 100 --latency 2us --jitter exponential:1us --seeds 100\n"
     "  dunlin-sim all-reduce -n 4096 --algorithm ring --size 64M --reduce-bandwidth 20GB\n"
-    "The same command line gives the same run, but for the real time that it takes.\n"
+    "The same command line gives the same run, except for the real time that it takes.\n"
     "Exit codes: 0 done, 1 failed (wrong data, a hang), 2 wrong usage.";
 
-// A subcommand with the scenario that is read for it.
+// A subcommand and the scenario that is parsed for it.
 struct Choice {
   explicit Choice(std::unique_ptr<Command> made) : command(std::move(made)), options(scenario) {
     command->set_defaults(scenario);
@@ -44,14 +42,14 @@ std::vector<std::unique_ptr<Choice>> make_choices() {
     choices.push_back(std::make_unique<Choice>(make()));
   }
   for (const auto collective : collective::kAllCollectives) {
-    // `barrier` is the one that programs use by itself.
+    // The name `barrier` belongs to make_barrier_command().
     if (collective == collective::Collective::kBarrier) continue;
     choices.push_back(std::make_unique<Choice>(make_collective_command(collective)));
   }
   return choices;
 }
 
-// The command line that runs this one seed again.
+// Returns the command line that runs this one seed again.
 std::string replay(const std::vector<std::string>& arguments, std::uint64_t seed) {
   std::string text = "dunlin-sim";
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -93,7 +91,7 @@ Status run(Choice& choice, const std::vector<std::string>& arguments) {
     scenario.network.seed = choice.scenario.network.seed + i;
     Status status = run_seed(*choice.command, scenario, *output);
     if (status.is_ok()) continue;
-    return std::move(status).with_context(fmt::format("seed {} fails, again with `{}`",
+    return std::move(status).with_context(fmt::format("seed {} fails; to run it again: `{}`",
                                                       scenario.network.seed,
                                                       replay(arguments, scenario.network.seed)));
   }
@@ -111,19 +109,17 @@ int main(int argc, char** argv) {
     choice->options.declare(*choice->app);
   }
   Choice* chosen = nullptr;
-  try {
-    app.parse(argc, argv);
+  const auto code = parse_command_line(app, argc, argv, [&] {
     for (const auto& choice : choices) {
       if (choice->app->parsed()) chosen = choice.get();
     }
     chosen->options.finish(*chosen->app);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;
-  }
+  });
+  if (code) return *code;
   const Status status = run(*chosen, {argv + 1, argv + argc});
   if (status.is_ok()) return 0;
   print_error(fmt::format("dunlin-sim: {}\n", status.to_string()));
-  return status.code() == Code::kInvalidArgument ? kUsage : kFailure;
+  return status.code() == Code::kInvalidArgument ? kWrongUsage : kFailure;
 }
 
 }  // namespace

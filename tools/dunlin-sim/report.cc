@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "tools/dunlin-sim/units.h"
+#include "tools/dunlin-sim/network/units.h"
 
 namespace dunlin::simulate {
 namespace {

@@ -1,27 +1,30 @@
-// Output: where a program's figures go, as text and as JSON lines.
+// Output: prints the figures of a program as text and as JSON lines.
 #pragma once
 
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "runtime/status.h"
 
 namespace dunlin::tools {
 
-// `--json FILE`: JSON lines go there; the text is printed unless that is standard output.
 class Output {
  public:
-  // `json_path`: empty: none, "-": standard output.
-  static Result<std::unique_ptr<Output>> open(const std::string& json_path);
+  // `json_target` is what add_json_options() made of the command line: "-" for JSON lines on
+  // standard output instead of text, a file for JSON lines beside the text, or empty for no JSON.
+  static Result<std::unique_ptr<Output>> open(const std::string& json_target);
   ~Output();
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
 
   bool prints_text() const { return json_ != stdout; }
+  // Prints the text, and a line feed if it lacks one at its end.
   Status text(const std::string& text) const;
-  // One line, of both together.
+  // Writes one line.
+  Status json(const nlohmann::ordered_json& line) const;
+  // Writes one line: an object with the members of both.
   Status json(const nlohmann::ordered_json& context, const nlohmann::ordered_json& row) const;
 
  private:

@@ -2,16 +2,18 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include "runtime/fnv.h"
 
 namespace dunlin::transport {
 namespace {
 
-// try_send_inline() and release() are flat, that is, with everything inlined that can be: what they
-// do costs less than the calls would.
+// try_send_inline() and release() below have everything inlined that can be (gnu::flatten), because
+// their work costs less than the function calls would.
 
+// Differs between exchanges, so that late messages to a cell's former user are not taken for those
+// of this exchange.
 std::uint64_t base_of(const SlotExchange& exchange) {
-  return exchange.options().epoch << 32;
+  return (hash_of(exchange.options().name) + exchange.options().epoch) << 32;
 }
 
 }  // namespace
@@ -26,9 +28,12 @@ SendQueue::SendQueue(SlotExchange& exchange, OutSlots& edge)
       depth_(exchange.options().depth) {}
 
 std::uint64_t SendQueue::acknowledged() const {
-  // Acquire: pairs with the ACK's publication; the receiver has done with the slots.
-  const std::uint64_t cell = board_.sequence(edge_.ack_cell);
-  if (cell > base_) acknowledged_ = std::max(acknowledged_, cell - base_);
+  // The acquire load pairs with the release store that publishes the ACK. After it, the receiver no
+  // longer reads the slots that the ACK covers.
+  const std::uint64_t count = board_.sequence(edge_.ack_cell) - base_;
+  // Any other value means that no new ACK has arrived, or that the cell holds one for a former
+  // user.
+  if (count > acknowledged_ && count <= sent_) acknowledged_ = count;
   return acknowledged_;
 }
 
@@ -56,7 +61,7 @@ Status SendQueue::try_send(LocalSlice payload, std::uint64_t tag, Completion* co
     if (status.is_ok()) fire(completion);
     return status;
   }
-  // The credit that was seen last suffices mostly, and spares a look at the peer's cache line.
+  // Read the ACK cell, a cache line that the peer writes, only if the last known credit is used up.
   if (sent_ - acknowledged_ == depth_ && !has_credit()) {
     ++counters_.credit_waits;
     return Status::busy();
@@ -101,7 +106,7 @@ ReceiveQueue::ReceiveQueue(SlotExchange& exchange, InSlots& edge)
 [[gnu::flatten]] Status ReceiveQueue::release() {
   if (released_ == received_) {
     return {Code::kInvalidArgument,
-            fmt::format("release without a message from rank {}", peer().value())};
+            fmt::format("released a message from rank {} when none was held", peer().value())};
   }
   ++released_;
   return progress();
@@ -113,7 +118,7 @@ Status ReceiveQueue::progress() {
   ack.id = edge_.peer_ack_cell;
   ack.sequence = base_ + released_;
   Status status = notifier_.notify(ack);
-  // Nobody is left to read an ACK to a peer that is gone; what it sent was received all the same.
+  // A dead sender needs no ACK. Its message was received all the same.
   if (status.code() == Code::kPeerDead) status = Status::ok();
   if (status.is_ok()) acknowledged_ = released_;
   return status;

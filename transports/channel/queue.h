@@ -1,15 +1,19 @@
-// SendQueue and ReceiveQueue: the two ends of a channel, the NOTIFY-ACK queue of one directed edge
-// (ASAP, section 4).
+// SendQueue and ReceiveQueue: the two ends of a channel, which carries messages from one rank to a
+// neighbor. It is the NOTIFY-ACK queue of ASAP, section 4.
 //
-// The sender takes a credit, puts the payload into the receiver's next slot and NOTIFYs with its
-// sequence number, in one operation of the data lane. The receiver polls, reads straight from the
-// slot, releases; the ACK, a sequence number on the control lane, is cumulative. A sender never
-// writes into a slot that was not acknowledged, so what poll() returns can't be torn or
-// overwritten. Messages arrive in order, exactly once. Messages of up to kInlineBytes travel in the
-// notification's own cache line.
+// The receiver owns `depth` slots of memory (channel/slot_exchange.h). A send takes a credit, puts
+// the payload into the receiver's next slot, and notifies the receiver with the message's sequence
+// number; both are one operation of the data lane. The receiver polls for the message, reads it in
+// the slot, and releases it. The release sends an acknowledgment (ACK) on the control lane: the
+// sequence number of the last released message, which covers all messages before it.
 //
-// Nothing here blocks or reads a clock: kBusy means no credit or a full lane; progress the fabric
-// and try again. Owner thread only. The exchange outlives its queues.
+// The sender has a credit while fewer than `depth` messages are unacknowledged. It never writes to
+// a slot whose message was not acknowledged, so a message that poll() returned does not change
+// until it is released. Messages arrive in order and exactly once. A message of up to kInlineBytes
+// travels inside the notification's cache line and does not use its slot.
+//
+// No function blocks or reads a clock. kBusy means that there is no credit or that the lane is
+// full: progress the fabric and try again. Owner thread only. The exchange must outlive its queues.
 #pragma once
 
 #include <cstdint>
@@ -23,29 +27,36 @@ namespace dunlin::transport {
 
 struct Message {
   std::uint64_t sequence = 0;       // 1, 2, 3, ... on each edge
-  std::uint64_t tag = 0;            // the sender's
+  std::uint64_t tag = 0;            // as passed to try_send()
   std::span<const std::byte> data;  // valid until the message is released
 };
 
 class SendQueue {
  public:
-  // Of an exchange that is connected.
+  // SlotExchange::connect() must have succeeded; `edge` is one of exchange.out().
   SendQueue(SlotExchange& exchange, OutSlots& edge);
 
-  // kBusy when all slots wait for their ACK. `completion`: the payload's memory may be reused.
-  // kOutOfRange for payloads beyond the slot size.
+  // Sends a message. The payload's memory may be reused once `completion` has fired. Returns kBusy
+  // if every slot still waits for its ACK, or if the lane is full, and kOutOfRange if the payload
+  // is larger than a slot.
   Status try_send(LocalSlice payload, std::uint64_t tag, Completion* completion);
-  // The same for at most kInlineBytes of any memory, copied before the call returns.
+  // Sends a message of at most kInlineBytes from memory that need not be registered. The payload is
+  // copied before the call returns. Returns kBusy as try_send() does, and kInvalidArgument if the
+  // payload is larger.
   Status try_send_inline(std::span<const std::byte> payload, std::uint64_t tag);
 
-  // The next message's slot, where this process has it mapped and there is a credit for it; else
-  // null. More than kInlineBytes that were written there are a message once announce() was ok.
+  // Returns the address of the next message's slot, so that the caller can write the message in
+  // place instead of try_send(). Null if this process has not mapped the slot or has no credit.
   std::byte* mapped_slot() const;
+  // Sends the `size` bytes that the caller has written to mapped_slot(). It does not check for a
+  // credit: the caller must have got a slot from mapped_slot() since its last send. Returns
+  // kOutOfRange unless `size` is more than kInlineBytes and at most that of a slot, and kBusy if
+  // the lane is full.
   Status announce(std::size_t size, std::uint64_t tag);
 
   Rank peer() const { return edge_.to; }
   std::uint64_t sent() const { return sent_; }
-  // Messages that the receiver has released.
+  // The number of messages that the receiver has released.
   std::uint64_t acknowledged() const;
   bool has_credit() const { return sent_ - acknowledged() < depth_; }
 
@@ -56,36 +67,38 @@ class SendQueue {
   NotifyBoard& board_;
   OutSlots& edge_;
   Lane& lane_;
-  Notifier notifier_;  // of the same lane
+  Notifier notifier_;  // on lane_
   PeerCounters& counters_;
-  std::uint64_t base_;  // sequence numbers of epoch e start above e << 32
+  std::uint64_t base_;  // the sequence numbers of this exchange start above it
   std::uint32_t depth_;
   std::uint64_t sent_ = 0;
-  std::uint32_t slot_ = 0;  // sent_ % depth_, without a division
-  mutable std::uint64_t acknowledged_ = 0;
+  std::uint32_t slot_ = 0;                  // sent_ % depth_, kept so that no division is needed
+  mutable std::uint64_t acknowledged_ = 0;  // as last read from the ACK cell
 };
 
 class ReceiveQueue {
  public:
-  // Of an exchange that is connected.
+  // SlotExchange::connect() must have succeeded; `edge` is one of exchange.in().
   ReceiveQueue(SlotExchange& exchange, InSlots& edge);
 
-  // The next message, once it is there; up to `depth` messages can be held before a release.
+  // Returns the next message if it has arrived. The caller may hold up to `depth` messages that it
+  // has not released.
   std::optional<Message> poll() {
     if (!has_message()) return std::nullopt;
     return take();
   }
-  // Whether poll() would return one.
+  // Whether poll() would return a message.
   bool has_message() const {
-    // A cell still holds the message of `depth` sequences ago until the next one comes; one that is
-    // held can't have been overwritten. Acquire: pairs with the sender's publication.
+    // Until the next message arrives, its cell holds the notification of `depth` messages ago. The
+    // acquire load pairs with the release store that publishes the notification.
     return board_.sequence(cell_at(edge_.first_cell, slot_)) == base_ + received_ + 1;
   }
-  // Gives the oldest held message's slot back to the sender. kBusy: the lane had no room for the
-  // ACK, which a later release() or progress() sends (ACKs are cumulative); until then the sender
-  // may wait in vain. kInvalidArgument when no message is held.
+  // Releases the oldest message that the caller holds, and sends the ACK. kBusy means that the lane
+  // was too full for the ACK. The message is released all the same: do not call release() again for
+  // it. progress() sends the ACK, or the release() of the next message does. Until then the sender
+  // may lack a credit. Returns kInvalidArgument if no message is held.
   Status release();
-  // Sends an ACK that is owed; kBusy when the lane still has no room.
+  // Sends the ACK that release() could not send, if any. kBusy while the lane is still full.
   Status progress();
 
   Rank peer() const { return edge_.from; }
@@ -104,14 +117,14 @@ class ReceiveQueue {
 
   NotifyBoard& board_;
   InSlots& edge_;
-  Notifier notifier_;  // of the ACKs' lane
+  Notifier notifier_;  // on the control lane, for ACKs
   PeerCounters& counters_;
   std::uint64_t base_;
   std::uint32_t depth_;
   std::uint64_t received_ = 0;
-  std::uint32_t slot_ = 0;  // received_ % depth_, without a division
+  std::uint32_t slot_ = 0;  // received_ % depth_, kept so that no division is needed
   std::uint64_t released_ = 0;
-  std::uint64_t acknowledged_ = 0;
+  std::uint64_t acknowledged_ = 0;  // the last ACK that was sent
 };
 
 }  // namespace dunlin::transport

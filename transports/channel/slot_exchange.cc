@@ -9,12 +9,12 @@
 namespace dunlin::transport {
 namespace {
 
-// What a rank tells its neighbours; written by SlotExchange::describe().
+// What a rank publishes for its neighbors. SlotExchange::describe() encodes it.
 struct Offer {
   struct In {
     Rank from;
     NotifyId first_cell{};
-    std::uint64_t offset = 0;  // of its slots in the region
+    std::uint64_t offset = 0;  // of this edge's slots in the region
   };
   struct Out {
     Rank to;
@@ -55,17 +55,15 @@ Result<Offer> decode(std::span<const std::byte> bytes) {
 
 Result<Offer> lookup_offer(Fabric& fabric, const std::string& key, const SlotOptions& ours,
                            Rank peer) {
-  auto bytes = fabric.bootstrap().lookup(key, fabric.config().deadline);
+  auto bytes = fabric.bootstrap().lookup_from(peer, key, fabric.config().deadline);
   if (!bytes)
-    return std::move(bytes)
-        .status()
-        .with_context("waiting for a neighbour's slots")
-        .with_peer(peer);
+    return std::move(bytes).status().with_context("waiting for a neighbor's slots").with_peer(peer);
   DUNLIN_ASSIGN(Offer offer, decode(*bytes));
   if (offer.slot_bytes != ours.slot_bytes || offer.depth != ours.depth) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("'{}': {} slots of {} bytes there, {} of {} here", ours.name,
-                              offer.depth, offer.slot_bytes, ours.depth, ours.slot_bytes))
+    return Status(
+               Code::kInvalidArgument,
+               fmt::format("'{}': the peer has {} slots of {} bytes, this rank {} of {}", ours.name,
+                           offer.depth, offer.slot_bytes, ours.depth, ours.slot_bytes))
         .with_peer(peer);
   }
   return offer;
@@ -84,16 +82,16 @@ Status check(const SlotOptions& options, int size) {
                                                 options.name, options.slot_bytes, UINT32_MAX)};
   }
   if (options.depth == 0)
-    return {Code::kInvalidArgument, fmt::format("'{}': depth 0", options.name)};
+    return {Code::kInvalidArgument, fmt::format("'{}': a depth of 0 slots", options.name)};
   for (const auto* side : {&options.in, &options.out}) {
     for (const Rank rank : *side) {
       if (rank.value() < 0 || rank.value() >= size) {
-        return {Code::kOutOfRange,
-                fmt::format("'{}': neighbour {} in a job of {}", options.name, rank.value(), size)};
+        return {Code::kOutOfRange, fmt::format("'{}': there is no rank {} in a job of {}",
+                                               options.name, rank.value(), size)};
       }
       if (std::count(side->begin(), side->end(), rank) > 1) {
         return {Code::kInvalidArgument,
-                fmt::format("'{}': neighbour {} twice", options.name, rank.value())};
+                fmt::format("'{}': neighbor {} is listed twice", options.name, rank.value())};
       }
     }
   }
@@ -116,11 +114,11 @@ Status SlotExchange::connect() {
   return Status::ok();
 }
 
-Status SlotExchange::look() {
-  std::set<Rank> neighbours(options_.in.begin(), options_.in.end());
-  neighbours.insert(options_.out.begin(), options_.out.end());
-  for (const Rank rank : neighbours) {
-    const auto offer = fabric_.bootstrap().lookup(key(rank), Duration::zero());
+Status SlotExchange::check_neighbors() {
+  std::set<Rank> neighbors(options_.in.begin(), options_.in.end());
+  neighbors.insert(options_.out.begin(), options_.out.end());
+  for (const Rank rank : neighbors) {
+    const auto offer = fabric_.bootstrap().lookup_from(rank, key(rank), Duration::zero());
     if (offer.is_ok()) continue;
     const bool is_early = offer.status().code() == Code::kDeadlineExceeded;
     return is_early ? Status::busy() : offer.status();

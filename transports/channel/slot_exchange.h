@@ -1,10 +1,12 @@
-// SlotExchange: the memory and the addresses under a set of directed edges.
+// SlotExchange: the memory, and the peers' addresses of it, for a set of directed edges of a node
+// graph.
 //
-// For every in-neighbour this process owns `depth` slots of `slot_bytes` in registered memory and
-// as many notification cells (the per-sender receive queue of ASAP, section 5); for every
-// out-neighbour it holds the counterpart at the peer and one cell of its own for acknowledgements.
-// All slots are registered once; peers learn of them through the bootstrap. The queues (queue.h)
-// and the versioned slots (versioned.h) are protocols on top. Owner thread only.
+// Along an edge, one rank sends to another. For every in-neighbor, this process owns `depth` slots
+// of `slot_bytes` in registered memory and as many notification cells: the per-sender receive queue
+// of ASAP, section 5. For every out-neighbor, it holds the addresses of its slots and cells at that
+// peer, and one cell of its own, where acknowledgments arrive. All slots are registered once, and
+// published through the bootstrap. The protocols on top are the queues (queue.h) and the versioned
+// slots (versioned.h). Owner thread only.
 #pragma once
 
 #include <cstdint>
@@ -17,43 +19,46 @@
 namespace dunlin::transport {
 
 struct SlotOptions {
-  std::string name;            // distinguishes exchanges of one job; the same on all ranks
-  std::uint64_t epoch = 0;     // of the membership: exchanges of different epochs never meet
-  std::vector<Rank> in;        // who sends here, and whom this process sends to; a rank appears in
-  std::vector<Rank> out;       //   its neighbour's `out` exactly if the neighbour is in its `in`
+  std::string name;         // identifies the exchange within the job; the same on all ranks
+  std::uint64_t epoch = 0;  // of the membership; exchanges of different epochs do not connect
+  // The ranks that send to this one, and those that this one sends to. A rank's `out` must contain
+  // a neighbor if and only if the neighbor's `in` contains the rank.
+  std::vector<Rank> in;
+  std::vector<Rank> out;
   std::size_t slot_bytes = 0;  // the same on all ranks
-  std::uint32_t depth = 1;     // slots per edge, the same on all ranks
+  std::uint32_t depth = 1;     // slots per edge; the same on all ranks
 };
 
-// Our end of an edge that comes in.
+// The receiver's end of an edge to this process.
 struct InSlots {
   Rank from;
   Link* link = nullptr;  // to the sender
   std::vector<std::byte*> slots;
-  NotifyId first_cell{};     // `depth` cells on our board
+  NotifyId first_cell{};     // the first of `depth` cells on this process's board
   NotifyId peer_ack_cell{};  // on the sender's board
 };
 
-// Our end of an edge that goes out.
+// The sender's end of an edge from this process.
 struct OutSlots {
   Rank to;
   Link* link = nullptr;
   std::unique_ptr<RemoteRegion> region;
   std::vector<RemoteSlice> slots;  // at the receiver
   NotifyId peer_first_cell{};      // on the receiver's board
-  NotifyId ack_cell{};             // on ours
+  NotifyId ack_cell{};             // on this process's board
 };
 
 class SlotExchange {
  public:
-  // In two steps, so that one thread can set up many ranks. prepare() allocates and publishes;
-  // connect() looks the neighbours up and connects to them, which blocks until each of them is
-  // prepared (config.deadline for each). kInvalidArgument when a neighbour disagrees about the
-  // shape or the edge.
+  // An exchange is made in two steps, so that one thread can set up many ranks. prepare() allocates
+  // the slots and publishes their addresses.
   static Result<std::unique_ptr<SlotExchange>> prepare(Fabric& fabric, SlotOptions options);
+  // Connects to the neighbors. Blocks until all of them have prepared, for at most config.deadline
+  // per neighbor. kInvalidArgument if a neighbor has other options or does not have the edge.
   Status connect();
-  // kBusy while a neighbour has not prepared; asks the bootstrap once, without waiting.
-  Status look();
+  // Returns ok once all neighbors have prepared, and kBusy until then. Asks the bootstrap once and
+  // does not wait.
+  Status check_neighbors();
   ~SlotExchange();
   SlotExchange(const SlotExchange&) = delete;
   SlotExchange& operator=(const SlotExchange&) = delete;
@@ -75,7 +80,7 @@ class SlotExchange {
   Fabric& fabric_;
   SlotOptions options_;
   std::size_t stride_ = 0;
-  std::unique_ptr<LocalRegion> memory_;  // null without in-neighbours
+  std::unique_ptr<LocalRegion> memory_;  // the slots; null without in-neighbors
   std::vector<InSlots> in_;
   std::vector<OutSlots> out_;
   NotifyId cells_{};

@@ -8,8 +8,9 @@
 namespace dunlin::transport {
 namespace {
 
-// Tells two payloads apart that differ anywhere, and mixtures of them, but for one chance in 2^64.
-// Four sums, as each step waits for its sum's last: about 8 bytes a cycle.
+// A digest that tells payloads that differ anywhere, and mixtures of them, apart except with a
+// chance of 1 in 2^64. It has four independent sums, since each step depends on the previous one of
+// its sum, and takes about 8 bytes per cycle.
 class Digest {
  public:
   explicit Digest(std::uint64_t version) { add(0, version); }
@@ -29,13 +30,13 @@ class Digest {
   std::uint64_t sums_[4] = {1, 2, 3, 4};
 };
 
-// A slot is written by another process while we look: every access is atomic, word by word.
+// Another process may write the slot at the same time, so each word is read atomically.
 std::uint64_t load(const std::byte* at, std::memory_order order) {
   auto* word = reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(at));
   return std::atomic_ref<std::uint64_t>(*word).load(order);
 }
 
-// Copies the payload of a slot; the digest of what was copied.
+// Copies the payload of a slot and returns the digest of the copy.
 std::uint64_t copy_out(std::span<std::byte> to, const std::byte* from, std::uint64_t version) {
   Digest digest(version);
   for (std::size_t done = 0; done < to.size(); done += sizeof(std::uint64_t)) {

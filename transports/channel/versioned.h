@@ -1,12 +1,12 @@
-// VersionedWriter and VersionedReader: the slots of an edge without flow control, for ASAP's two
-// weaker modes, BSP and ASYNC (section 6.2).
+// VersionedWriter and VersionedReader: an edge without flow control, for BSP and ASYNC, the two
+// weaker modes of ASAP (section 6.2). They exist for comparison with NOTIFY-ACK (queue.h).
 //
-// A payload travels behind its version number and before a digest of both, in one put. The writer
-// never waits: it overwrites the slot that it wrote `depth` versions ago, read or not. The reader
-// therefore copies a slot out and accepts it only if the digest of what it copied is the slot's;
-// otherwise the read was torn. (ASAP's footer repeats the version, which finds torn reads only
-// where the bytes of a put land in order; lanes don't promise that.) NOTIFY-ACK needs nothing of
-// the kind. This exists to compare with it. Owner thread only. The exchange outlives both ends.
+// One put writes a frame to a slot: a version number, the payload, and a digest of both. The writer
+// never waits. It overwrites the slot that it wrote `depth` versions ago, whether or not that
+// version was read. The reader therefore copies the payload out of the slot, and accepts it only if
+// the copy has the digest that stands in the slot; otherwise the read was torn. ASAP's footer
+// repeats the version instead. That finds torn reads only if the bytes of a put land in order,
+// which lanes do not promise. Owner thread only. The exchange must outlive both ends.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace dunlin::transport {
 
 inline constexpr std::size_t kVersionBytes = sizeof(std::uint64_t);
 
-// Slot and source of a write: version, payload padded to whole words, digest.
+// The size of a frame, and so of a slot: version, payload padded to whole words, digest.
 constexpr std::size_t versioned_slot_bytes(std::size_t payload_bytes) {
   return (payload_bytes + kVersionBytes - 1) / kVersionBytes * kVersionBytes + 2 * kVersionBytes;
 }
@@ -29,10 +29,11 @@ class VersionedWriter {
   VersionedWriter(SlotExchange& exchange, OutSlots& edge)
       : edge_(edge), depth_(exchange.options().depth) {}
 
-  // Writes `framed` (versioned_slot_bytes() long, stamped with `version`). Versions grow from 1.
-  // `completion`: `framed` may be reused.
+  // Writes the frame `framed` of versioned_slot_bytes() bytes, which stamp() has completed with
+  // `version`. Versions count up from 1. `framed` may be reused once `completion` has fired.
   Status try_write(LocalSlice framed, std::uint64_t version, Completion* completion);
-  // Puts the version before, and the digest behind, the `payload_bytes` that stand in `framed`.
+  // Completes a frame whose `payload_bytes` of payload are in place: writes the version before them
+  // and the digest behind them.
   static void stamp(std::span<std::byte> framed, std::size_t payload_bytes, std::uint64_t version);
 
   Rank peer() const { return edge_.to; }
@@ -45,18 +46,20 @@ class VersionedWriter {
 class VersionedReader {
  public:
   enum class Outcome : std::uint8_t {
-    kFresh,  // copied: a version that was not read before
-    kStale,  // nothing new has come
-    kTorn,   // something new was there, but it was being overwritten
+    kFresh,  // copied a version that was not read before
+    kStale,  // there is no new version
+    kTorn,   // there is a new version, but it was overwritten during the copy
   };
   explicit VersionedReader(InSlots& edge) : edge_(edge) {}
 
-  // Copies a version that was not read before into `payload` (the payload's size); its contents are
-  // undefined unless the outcome is kFresh. `step` says which slot to look into, that of version
-  // `step`, whatever version it holds by now; without it, the newest version of all slots is taken.
+  // Copies a version that was not read before into `payload`, whose size is that of the payload.
+  // Its contents are undefined unless the outcome is kFresh. With `step`, reads the slot that
+  // version `step` is written to, whichever version it holds. Without `step`, reads the newest
+  // version of all slots.
   Outcome read(std::span<std::byte> payload, std::optional<std::uint64_t> step);
-  // The same for any memory that frames are written to: copies the payload of the frame at `slot`;
-  // its version, or none where it was torn. Where `payload` is the frame's own, it stays.
+  // Copies the payload of the frame at `slot`, in any memory that frames are written to. Returns
+  // the frame's version, or nothing if the read was torn. `payload` may be the frame's own payload;
+  // its bytes then stay as they are.
   static std::optional<std::uint64_t> copy(std::span<std::byte> payload, const std::byte* slot);
   std::uint64_t version() const { return version_; }  // of the last fresh read
   Rank peer() const { return edge_.from; }

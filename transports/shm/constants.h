@@ -1,4 +1,4 @@
-// Numbers of the shm transport, and why they are what they are.
+// The numbers of the shm transport, and the reason for each.
 #pragma once
 
 #include <cstddef>
@@ -6,12 +6,12 @@
 
 namespace dunlin::transport::shm {
 
-// First word of a segment: "DUNLSHM" and the layout's version. Processes of different builds that
-// disagree about the layout refuse one another.
+// The first word of a segment: "DUNLSHM" and the version of the layout. Processes of builds with
+// different layouts refuse each other.
 inline constexpr std::uint64_t kMagic = 0x01'4d'48'53'4c'4e'55'44;
 
-// Regions that one process may have registered at a time. An entry costs 8 bytes; a program
-// registers a handful. Beyond it, registration reports kResourceExhausted.
+// The most regions that a process may have registered at a time; then registration fails with
+// kResourceExhausted. An entry costs 8 bytes, and most programs register a handful of regions.
 inline constexpr std::size_t kMaxRegions = 4096;
 
 }  // namespace dunlin::transport::shm

@@ -21,7 +21,7 @@ bool ShmLane::is_registered(const RemoteSlice& remote) const {
 }
 
 bool ShmLane::is_transfer_possible(const LocalSlice& local, const RemoteSlice& remote) const {
-  return is_transfer_right(link_, local, remote) && is_local_right(local, index_) &&
+  return is_transfer_valid(link_, local, remote) && is_local_valid(local, index_) &&
          (local.size() == 0 || is_registered(remote));
 }
 
@@ -33,11 +33,11 @@ Status ShmLane::report() const {
 Status ShmLane::report(const LocalSlice& local, const RemoteSlice& remote) const {
   DUNLIN_TRY(check_transfer(link_, local, remote));
   DUNLIN_TRY(check_local(link_, local, index_, "shm"));
-  return report_unregistered();
+  return report_deregistered();
 }
 
-Status ShmLane::report_unregistered() const {
-  return Status(Code::kNotFound, "the peer has unregistered the region").with_peer(peer_rank_);
+Status ShmLane::report_deregistered() const {
+  return Status(Code::kNotFound, "the peer has deregistered the region").with_peer(peer_rank_);
 }
 
 void ShmLane::copy(const LocalSlice& from, const RemoteSlice& to) {
@@ -68,7 +68,7 @@ Status ShmLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& 
     return report();
   if (!is_transfer_possible(from, to)) [[unlikely]]
     return report(from, to);
-  if (!is_notification_right(notification, cells_.size())) [[unlikely]]
+  if (!is_notification_valid(notification, cells_.size())) [[unlikely]]
     return report_notification(notification, cells_.size());
   copy(from, to);
   publish(notification);
@@ -86,8 +86,8 @@ Status ShmLane::notify(const Notification& notification, Completion* completion)
 Status ShmLane::flush(Visibility, Completion* completion) {
   if (!is_open()) [[unlikely]]
     return report();
-  // A stronger order than the copies have of themselves: whoever learns of the flush by any other
-  // way than a notification sees them too.
+  // Orders the copies more strongly than a notification does: a process that learns of the flush in
+  // any other way sees them, too.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   fire(completion);
   return Status::ok();
@@ -115,7 +115,7 @@ Status ShmLane::apply(const RemoteSlice& word, std::uint64_t* before, Completion
     return report();
   DUNLIN_TRY(check_word(link_, word));
   if (!is_registered(word)) [[unlikely]]
-    return report_unregistered();
+    return report_deregistered();
   ++counters_.atomics;
   const auto& region = static_cast<const ShmRemoteRegion&>(*word.region());
   const std::atomic_ref<std::uint64_t> value(

@@ -1,8 +1,9 @@
 // The lane of the shm transport: stores into the peer's mapped memory.
 //
-// put copies before it returns, so nothing is ever outstanding and every completion fires inside
-// the call. The notification's release store comes after the copy in program order; together with
-// the reader's acquire load that is the ordering contract. Both lanes of a link are of this class.
+// A put copies before it returns, so no operation is ever outstanding, and every completion fires
+// during the call. The release store of a notification follows the copy in program order. Together
+// with the reader's acquire load, that keeps the ordering contract. Both lanes of a link are of
+// this class.
 #pragma once
 
 #include "transports/lane.h"
@@ -30,7 +31,7 @@ class ShmLane final : public Lane, public MappedCells, public RemoteReads, publi
   void close() noexcept override { is_closed_ = true; }
 
   Status get(RemoteSlice from, LocalSlice to, Completion* completion) override;
-  // By this CPU, on the mapped memory.
+  // Carried out by this CPU on the mapped memory.
   Status fetch_add(RemoteSlice word, std::uint64_t operand, std::uint64_t* before,
                    Completion* completion) override;
   Status compare_swap(RemoteSlice word, std::uint64_t expected, std::uint64_t desired,
@@ -38,14 +39,15 @@ class ShmLane final : public Lane, public MappedCells, public RemoteReads, publi
   AtomicScope scope() const override { return AtomicScope::kSystem; }
 
  private:
-  // Of every operation's checks those that MappedCells doesn't have, without a Status, either.
+  // The checks of every operation that MappedCells does not make. They return a bool because
+  // building a Status takes time.
   bool is_transfer_possible(const LocalSlice& local, const RemoteSlice& remote) const;
   bool is_registered(const RemoteSlice& remote) const;
-  // What is wrong with an operation that failed them.
+  // The errors of operations that failed these checks, or those of MappedCells.
   Status report() const;
   Status report(const LocalSlice& local, const RemoteSlice& remote) const;
-  Status report_unregistered() const;
-  // `operation` takes the word as an atomic and returns what it was before.
+  Status report_deregistered() const;
+  // Calls `operation` with the word as an atomic; it returns the word's former value.
   template <typename Operation>
   Status apply(const RemoteSlice& word, std::uint64_t* before, Completion* completion,
                Operation&& operation);

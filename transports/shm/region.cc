@@ -43,17 +43,16 @@ Result<std::unique_ptr<RemoteRegion>> ShmRemoteRegion::import(const Link& link, 
     return Status(Code::kCorrupted, "malformed shm region descriptor").with_peer(link.peer());
   }
   if (fd < 0) {
-    return Status(
-               Code::kUnavailable,
-               "the region wraps memory that Dunlin did not allocate; other processes can't map it")
+    return Status(Code::kUnavailable,
+                  "other processes cannot map memory that Dunlin did not allocate (wrapped memory)")
         .with_peer(link.peer());
   }
   DUNLIN_ASSIGN(const int opened, open_descriptor_of(pid, fd, O_RDWR));
-  // The owner may have closed the region meanwhile, and the number may stand for something else
-  // now.
+  // The owner may have closed the file since, and its descriptor's number may belong to another
+  // file now.
   if (inode_of(opened) != inode) {
     close(opened);
-    return Status(Code::kNotFound, "the peer has unregistered the region").with_peer(link.peer());
+    return Status(Code::kNotFound, "the peer has deregistered the region").with_peer(link.peer());
   }
   DUNLIN_ASSIGN(auto memory, MemoryRegion::map(opened, size));
   return std::unique_ptr<RemoteRegion>(

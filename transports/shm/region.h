@@ -1,4 +1,5 @@
-// Regions of the shm transport: ours, in the segment's table of generations, and a peer's, mapped.
+// Regions of the shm transport: ShmRegion is an entry in this process's table of generations
+// (segment.h), and ShmRemoteRegion is a peer's region, mapped here.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@ namespace dunlin::transport::shm {
 
 class ShmRegion final : public TransportRegion {
  public:
-  // `memory` without a descriptor (wrapped) can be put from, but no peer can map it.
+  // Memory without a file descriptor (wrapped memory) can be put from, but no peer can map it.
   ShmRegion(std::shared_ptr<MemoryRegion> memory, SegmentLayout& layout, std::uint32_t place,
             std::uint64_t generation);
   ~ShmRegion() override;

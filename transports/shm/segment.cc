@@ -19,7 +19,7 @@ int membarrier(int command) {
   return static_cast<int>(syscall(__NR_membarrier, command, 0, 0));
 }
 
-// Lets peers order this process's stores; once per process, harmless when repeated.
+// Permits peers to order this process's stores. Needed once per process.
 bool accept_membarriers() {
   static const bool accepted = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
   return accepted;
@@ -113,7 +113,7 @@ Result<std::unique_ptr<PeerSegment>> PeerSegment::attach(const SegmentAddress& a
   if (layout.magic != kMagic || layout.token != address.token) {
     return Status(
         Code::kCorrupted,
-        fmt::format("process {} is not the one that published this address", address.pid));
+        fmt::format("process {} is not the process that published this address", address.pid));
   }
   DUNLIN_ASSIGN(const int board_fd, open_descriptor_of(address.pid, address.board_fd, O_RDWR));
   DUNLIN_ASSIGN(peer->board_, MemoryRegion::map(board_fd, address.board_bytes));
@@ -131,7 +131,8 @@ PeerSegment::~PeerSegment() {
 
 void PeerSegment::wake() {
   if (layout().sleeping.exchange(0, std::memory_order_acq_rel) == 0) return;
-  // A full pipe is readable already. It can't be broken (SIGPIPE): it was opened for reading, too.
+  // A full pipe is readable already, so the error may be ignored. SIGPIPE cannot happen, because
+  // the pipe was opened for reading, too.
   const char ring = 1;
   (void)!write(doorbell_, &ring, 1);
 }

@@ -1,9 +1,10 @@
-// Segment: what a process shows its peers of the same host beside its regions: who it is, whether
-// it sleeps, and which of its regions are still registered.
+// Segment: the shared memory in which a process tells its peers on the same host that it is the
+// process they look for, whether it sleeps, and which of its regions are still registered.
 //
-// Its descriptor, like every region's, is opened through /proc/PID/fd: there is no name that could
-// outlive the process, and no message that the owner would have to answer. The kernel demands that
-// both processes belong to the same user; the token proves that the pid is still the same process.
+// A peer opens the segment's file descriptor, like every region's, through /proc/PID/fd. So there
+// is no name that could outlive the process, and the owner need not answer a request. The kernel
+// requires that both processes belong to the same user. The token proves that the pid still belongs
+// to the same process.
 #pragma once
 
 #include <array>
@@ -23,22 +24,23 @@ namespace dunlin::transport::shm {
 
 using Token = std::array<std::uint64_t, 2>;
 
-// Lies at the start of the segment's memory; shared between processes.
+// The content of the segment's memory, shared between processes.
 struct SegmentLayout {
   // Written once, before the address is published.
   alignas(kCacheLine) std::uint64_t magic;
   Token token;
-  // The owner can't make its peers' cores order their stores (membarrier): they fence instead.
+  // 1 if the owner cannot order its peers' stores by membarrier(2); peers then use a fence.
   std::uint32_t needs_fence;
 
-  // 1 while the owner is about to sleep or asleep: whoever clears it rings the doorbell.
+  // 1 while the owner sleeps or is about to. The peer that clears it rings the doorbell.
   alignas(kCacheLine) std::atomic<std::uint32_t> sleeping;
 
-  // Generation of the region in each place; 0: none. A peer compares before it puts.
+  // The generation of the region in each place; 0 if there is none. A peer compares it before each
+  // operation.
   alignas(kCacheLine) std::array<std::atomic<std::uint64_t>, kMaxRegions> generations;
 };
 
-// How a peer finds the segment; travels through the bootstrap.
+// Tells a peer how to find the segment. Sent through the bootstrap.
 struct SegmentAddress {
   std::string host_id;
   std::uint64_t pid_namespace = 0;
@@ -53,7 +55,7 @@ struct SegmentAddress {
   static Result<SegmentAddress> decode(std::span<const std::byte> bytes);
 };
 
-// As SegmentAddress::pid_namespace.
+// The value of SegmentAddress::pid_namespace for this process.
 std::uint64_t this_pid_namespace();
 
 // Opens descriptor `fd` of process `pid`.
@@ -70,10 +72,11 @@ class Segment {
 
   const SegmentAddress& address() const { return address_; }
   SegmentLayout& layout() { return *reinterpret_cast<SegmentLayout*>(memory_->data()); }
-  // Readable when somebody rang.
+  // Readable after a peer rang the doorbell.
   int doorbell_fd() const { return doorbell_read_; }
   void drain_doorbell();
-  // Stores of peers that saw `sleeping` unset are visible after this; false: could not be arranged.
+  // Makes the stores of peers that read `sleeping` as 0 visible here. Returns false if that is not
+  // possible.
   static bool order_peers_stores();
 
  private:
@@ -96,8 +99,8 @@ class PeerSegment {
   bool is_registered(std::uint32_t place, std::uint64_t generation) const {
     return layout().generations[place].load(std::memory_order_acquire) == generation;
   }
-  // For MappedCells, which looks after each notification whether the owner sleeps. Without a fence
-  // of ours in between it is Segment::order_peers_stores() that this pairs with.
+  // MappedCells reads it: it checks after each notification whether the owner sleeps. If no fence
+  // separates the two, this load pairs with Segment::order_peers_stores() at the owner.
   const std::atomic<std::uint32_t>& sleeping() const { return layout().sleeping; }
   bool needs_fence() const { return fence_; }
   void wake();

@@ -28,12 +28,13 @@ Status ShmTransport::reach(Rank peer, std::span<const std::byte> address) {
   DUNLIN_ASSIGN(const SegmentAddress there, SegmentAddress::decode(address));
   const SegmentAddress& here = segment_->address();
   if (there.host_id != here.host_id) {
-    return Status(Code::kUnavailable,
-                  fmt::format("another host ({} there, {} here)", there.host_id, here.host_id))
+    return Status(Code::kUnavailable, fmt::format("the peer is on another host ({} there, {} here)",
+                                                  there.host_id, here.host_id))
         .with_peer(peer);
   }
   if (there.pid_namespace != here.pid_namespace) {
-    return Status(Code::kUnavailable, "another PID namespace (container) of this host")
+    return Status(Code::kUnavailable,
+                  "the peer is in another PID namespace (container) of this host")
         .with_peer(peer);
   }
   return Status::ok();
@@ -53,7 +54,7 @@ Result<std::unique_ptr<TransportRegion>> ShmTransport::register_memory(
     const std::shared_ptr<MemoryRegion>& memory) {
   if (memory->kind() != MemoryKind::kHost) {
     return Status(Code::kUnavailable,
-                  fmt::format("shm can't reach {} memory", to_string(memory->kind())));
+                  fmt::format("shm cannot access {} memory", to_string(memory->kind())));
   }
   auto& generations = segment_->layout().generations;
   for (std::uint32_t place = 0; place < kMaxRegions; ++place) {
@@ -62,21 +63,20 @@ Result<std::unique_ptr<TransportRegion>> ShmTransport::register_memory(
         std::make_unique<ShmRegion>(memory, segment_->layout(), place, next_generation_++));
   }
   return Status(Code::kResourceExhausted,
-                fmt::format("{} regions are registered already", kMaxRegions));
+                fmt::format("the limit of {} registered regions is reached", kMaxRegions));
 }
 
 bool ShmTransport::arm() {
   segment_->layout().sleeping.store(1, std::memory_order_relaxed);
-  // Before the last look at the cells.
+  // Orders the store before the caller's last poll of its cells.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // Pairs with MappedCells::publish(). Where the kernel can't do it, the peers fence for
-  // themselves.
+  // Pairs with MappedCells::publish(). If the kernel does not support it, the peers use a fence.
   return Segment::order_peers_stores() || segment_->layout().needs_fence != 0;
 }
 
 void ShmTransport::disarm() {
   segment_->layout().sleeping.store(0, std::memory_order_relaxed);
-  // Also when nobody seems to have rung: who cleared the flag may write its byte only now.
+  // Needed even if the doorbell has not rung: a peer that cleared the flag may write its byte late.
   segment_->drain_doorbell();
 }
 

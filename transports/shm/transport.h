@@ -1,4 +1,4 @@
-// The shm transport: peers on the same host, through memory that both have mapped.
+// The shm transport, which reaches peers on the same host through memory that both have mapped.
 #pragma once
 
 #include <memory>
@@ -39,7 +39,7 @@ class ShmTransport final : public Transport {
   Result<std::unique_ptr<TransportRegion>> register_memory(
       const std::shared_ptr<MemoryRegion>& memory) override;
 
-  // Nothing to do: peers write where the owner looks.
+  // There is nothing to do: peers write directly to the memory that the owner polls.
   std::size_t progress() override { return 0; }
   bool is_in_use() const override { return false; }
   bool arm() override;

@@ -1,4 +1,4 @@
-// Numbers of the sim transport, and why they are what they are.
+// The numbers of the sim transport, and the reason for each.
 #pragma once
 
 #include <chrono>
@@ -8,9 +8,9 @@
 
 namespace dunlin::transport::sim {
 
-// What a link is like unless the options say otherwise: shared memory inside a host, one switch
-// inside a rack, three between racks, 100 Gb/s NICs. Orders of magnitude, for a first run; whoever
-// wants figures measures his fabric (dunlin-perf) and sets them.
+// The defaults of links: shared memory inside a host, one switch inside a rack, three switches
+// between racks, and NICs of 100 Gb/s. They are orders of magnitude for a first run. For figures,
+// measure your fabric with dunlin-perf and set the options.
 inline constexpr Duration kHostLatency = std::chrono::nanoseconds(300);
 inline constexpr double kHostBandwidth = 20e9;  // bytes per second
 inline constexpr Duration kRackLatency = std::chrono::microseconds(2);
@@ -18,18 +18,18 @@ inline constexpr double kRackBandwidth = 12.5e9;
 inline constexpr Duration kSpineLatency = std::chrono::microseconds(4);
 inline constexpr double kSpineBandwidth = 12.5e9;
 
-// Operations in flight on a lane before it refuses with kBusy: that of a verbs queue pair. Hostile
-// runs set less.
+// A lane with this many operations in progress returns kBusy, like a queue pair of verbs. Hostile
+// runs use fewer.
 inline constexpr std::size_t kQueueDepth = 256;
 
-// Address space for phantom memory: 65,536 ranks with 16 buffers of 64 MiB each. Reserved without
-// access, so it costs no memory; where the system allows less (a sanitizer, a limit), half of it is
-// tried, and half of that, down to the second number.
+// The address space for phantom memory, enough for 65,536 ranks with 16 buffers of 64 MiB each. It
+// is reserved without access, so it costs no memory. If the system allows less, because of a
+// sanitizer or a limit, the size is halved repeatedly, down to the second number.
 inline constexpr std::size_t kMostPhantom = std::size_t{1} << 46;
 inline constexpr std::size_t kLeastPhantom = std::size_t{1} << 32;
 static_assert(kMostPhantom > kLeastPhantom);
 
-// A piece of a put that lands by itself is numbered with 16 bits in its event.
+// The most pieces that a put may land in. An event has 16 bits for the number of a piece.
 inline constexpr int kMostPieces = 1000;
 
 }  // namespace dunlin::transport::sim

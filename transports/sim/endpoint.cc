@@ -12,7 +12,7 @@ Endpoint::Endpoint(Network& network, Rank rank, NotifyBoard& board, PeerTable& p
 }
 
 Endpoint::~Endpoint() {
-  progress();  // what closed lanes left in the list of what is done
+  progress();  // empties the list of operations that are done of those of closed lanes
   network_.detach(*this);
 }
 

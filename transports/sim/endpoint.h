@@ -1,5 +1,6 @@
-// Endpoint: one rank's end of a simulated network, under its transport or its node: where
-// notifications for it go, whom it takes for alive, and its lanes. Owner thread only.
+// Endpoint: one rank's end of a simulated network. Its transport or its node owns it. It holds the
+// board for the rank's notifications, the rank's view of its peers, and the rank's lanes. Owner
+// thread only.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +17,9 @@ class Network;
 
 class Endpoint {
  public:
-  // Attaches itself to the network, which outlives it, as all that is handed in does. `counters`:
-  // null where nobody counts.
+  // Attaches itself to the network. All arguments must outlive it. `counters` may be null.
   Endpoint(Network& network, Rank rank, NotifyBoard& board, PeerTable& peers, Counters* counters);
-  // Its lanes are gone by then.
+  // Its lanes must have been destroyed.
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
@@ -32,10 +32,10 @@ class Endpoint {
     return counters_ == nullptr ? nullptr : &counters_->peer(peer);
   }
 
-  // Fires what is done, on all lanes; returns how many.
+  // Fires the completions of all lanes' operations that are done. Returns how many.
   std::size_t progress();
 
-  // For lanes and the network.
+  // Only lanes and the network call these.
   void enter(SimLane& lane);
   void leave(SimLane& lane);
   void add_done(OperationId id);
@@ -46,10 +46,10 @@ class Endpoint {
   NotifyBoard& board_;
   PeerTable& peers_;
   Counters* const counters_;
-  SimLane* lanes_ = nullptr;  // first of a list
+  SimLane* lanes_ = nullptr;  // the first of a list
   OperationId first_done_ = kNoOperation;
   OperationId last_done_ = kNoOperation;
-  std::uint64_t seen_peers_ = 0;  // version of the peer table that was looked at
+  std::uint64_t seen_peers_ = 0;  // the version of the peer table that was last checked
 };
 
 }  // namespace dunlin::transport::sim

@@ -1,5 +1,5 @@
-// EventQueue: what is to happen, by time: a heap of small plain events with four children a node,
-// which is shallower than a binary one and keeps siblings in neighbouring cache lines.
+// EventQueue: the events that are to happen, by time. It is a heap in which each entry has four
+// children. That is shallower than a binary heap and keeps siblings in adjacent cache lines.
 #pragma once
 
 #include <algorithm>
@@ -12,22 +12,22 @@
 namespace dunlin::transport::sim {
 
 enum class EventKind : std::uint8_t {
-  // Of an operation:
-  kRackUp,    // its first byte reaches the uplink of its rack
-  kRackDown,  // and the downlink of the other one
-  kHead,      // and the receiver's ingress
-  kLand,      // its last byte is there
-  kPiece,     // a part of it is there (hostile)
-  kAnswer,    // news of it are back at the sender
-  // Of a rank:
+  // Events of an operation:
+  kRackUp,    // its first byte reaches the uplink of the sender's rack
+  kRackDown,  // its first byte reaches the downlink of the receiver's rack
+  kHead,      // its first byte reaches the receiver's ingress
+  kLand,      // its last byte is at the receiver
+  kPiece,     // a piece of it is at the receiver (hostile networks)
+  kAnswer,    // the answer is back at the sender
+  // Events of a rank:
   kWake,
-  kLoss,  // it is gone
-  kNews,  // and the others hear of it
+  kLoss,  // it dies
+  kNews,  // the others learn of its death
 };
 
 struct Event {
   TimePoint when;
-  std::uint64_t number = 0;   // of those at the same time, the one scheduled first comes first
+  std::uint64_t number = 0;   // orders events at the same time: the one pushed first comes first
   std::uint32_t subject = 0;  // number of the operation or rank
   std::uint16_t piece = 0;
   EventKind kind{};
@@ -66,7 +66,7 @@ class EventQueue {
   static constexpr std::size_t kChildren = 4;
   static std::size_t parent(std::size_t place) { return (place - 1) / kChildren; }
 
-  // Finds the place of `event` from the root on, which is free.
+  // Finds the place of `event`, starting from the root, which is free.
   void sink(const Event& event) {
     const std::size_t count = heap_.size();
     std::size_t place = 0;

@@ -36,7 +36,7 @@ Status SimLane::check_post() {
 
 Status SimLane::check_cell(const Notification& notification) const {
   const Endpoint* const there = endpoint_.network().endpoint(peer());
-  // Who has left takes no notifications; that they reach nobody is no error.
+  // A rank that has left takes no notifications. That they are lost is not an error.
   return there == nullptr ? Status::ok() : check_notification(notification, there->board().size());
 }
 
@@ -104,7 +104,7 @@ Status SimLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& 
   return Status::ok();
 }
 
-// A request there and the bytes back, as one operation that takes a round trip.
+// The request and the bytes that come back are one operation, which takes a round trip.
 Status SimLane::get(RemoteSlice from, LocalSlice to, Completion* completion) {
   DUNLIN_TRY(check_transfer(link_, to, from));
   DUNLIN_TRY(check_post());
@@ -153,7 +153,7 @@ void SimLane::finish_flush() {
   OperationId id = first_;
   while (id != kNoOperation && operations[id].is_done) id = operations[id].next;
   if (id == kNoOperation || !operations[id].is_local_flush) return;
-  // When it has finished, the network asks for the next one.
+  // When it has finished, the network calls this again for the next one.
   operations[id].is_local_flush = false;
   --flushes_;
   network.answer(id, network.now());
@@ -177,8 +177,8 @@ void SimLane::settle(OperationId id, Status pending) {
   Status outcome = std::move(pending);
   if (operation.is_done) {
     outcome =
-        operation.is_unregistered
-            ? Status(Code::kNotFound, "the peer has unregistered the region").with_peer(peer())
+        operation.is_deregistered
+            ? Status(Code::kNotFound, "the peer has deregistered the region").with_peer(peer())
             : Status::ok();
   }
   fire(operation.completion, std::move(outcome));

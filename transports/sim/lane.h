@@ -1,8 +1,8 @@
-// The lane of the sim transport, under fabrics and nodes alike.
+// The lane of the sim transport, for fabrics and nodes alike.
 //
-// Operations of a lane land in the order in which they were posted, or, on a hostile network, in
-// any that the contract allows. Each is one Operation in the network's pool, linked into the lane's
-// list until its completion has fired.
+// The operations of a lane land in the order in which they were posted, or, on a hostile network,
+// in any order that the contract permits. Each is an Operation in the network's pool, and is in the
+// lane's list until its completion has fired.
 #pragma once
 
 #include "transports/lane.h"
@@ -43,15 +43,15 @@ class SimLane final : public Lane, public RemoteReads {
   void set_payload(Operation& operation, const LocalSlice& from, const RemoteSlice& to);
   void set_notification(Operation& operation, const Notification& notification);
   void unlink(OperationId id);
-  // Takes the operation out and fires its completion with its own outcome, or, where it is not
-  // done, with `pending`.
+  // Removes the operation and fires its completion: with its own outcome if it is done, otherwise
+  // with `pending`.
   void settle(OperationId id, Status pending);
   // Finishes the oldest local flush if everything before it is done.
   void finish_flush();
-  // All operations, as settle().
+  // Calls settle() for all operations.
   template <typename Pending>
   std::size_t settle_all(Pending&& pending);
-  // The peer is gone.
+  // Settles all operations if the peer is dead. Returns how many.
   std::size_t fail_pending();
 
   Endpoint& endpoint_;
@@ -59,13 +59,13 @@ class SimLane final : public Lane, public RemoteReads {
   const LaneKind kind_;
   const Route route_;
   bool is_closed_ = false;
-  bool was_refused_ = false;   // and its owner waits for room
+  bool was_refused_ = false;   // the last post returned kBusy, so the owner waits for room
   std::uint32_t count_ = 0;    // operations in the list
-  std::uint32_t flushes_ = 0;  // local ones among them that wait
+  std::uint32_t flushes_ = 0;  // of these, local flushes that wait
   OperationId first_ = kNoOperation;
   OperationId last_ = kNoOperation;
-  TimePoint last_head_{};     // when the first byte of what was posted last is at the receiver
-  TimePoint last_landing_{};  // of everything so far
+  TimePoint last_head_{};     // when the first byte of the last operation reaches the receiver
+  TimePoint last_landing_{};  // the latest time at which an operation so far lands
   SimLane* previous_lane_ = nullptr;  // in the endpoint's list
   SimLane* next_lane_ = nullptr;
 };

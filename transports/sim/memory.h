@@ -13,14 +13,14 @@
 
 namespace dunlin::transport::sim {
 
-// All regions of all ranks, by number. What is put into one that was unregistered meanwhile fails,
-// and never reaches memory that is used otherwise.
+// All regions of all ranks, by number. A put to a region that was deregistered since fails, and
+// never reaches memory that has been reused.
 class RegionTable {
  public:
   RegionId add(const MemoryRegion& memory);
   void remove(RegionId id);
-  // Where `size` bytes at `offset` of the region are; null when it is not registered (any more) or
-  // not as large.
+  // The address of `size` bytes at `offset` of the region. Null if the region is not registered
+  // (any more) or is too small.
   std::byte* find(RegionId id, std::size_t offset, std::size_t size) const;
 
  private:
@@ -34,8 +34,8 @@ class RegionTable {
   std::uint32_t next_generation_ = 1;
 };
 
-// One reservation of address space without access, so that a buffer of any size costs nothing:
-// lanes move none of its bytes, and whoever touches it ends with SIGSEGV. Never handed out twice.
+// One reservation of address space without access, so that a buffer of any size costs no memory.
+// Lanes do not move its bytes, and accessing them raises SIGSEGV. Addresses are not reused.
 class PhantomSpace {
  public:
   PhantomSpace() = default;

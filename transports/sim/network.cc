@@ -15,7 +15,7 @@ Result<std::unique_ptr<Network>> Network::create(Options options) {
 Network::Network(Options options)
     : options_(std::move(options)),
       random_(options_.seed),
-      wires_(options_),
+      ports_(options_),
       peers_(options_.ranks),
       ranks_(static_cast<std::size_t>(options_.ranks)) {
   for (const Straggler& straggler : options_.stragglers) {
@@ -34,7 +34,7 @@ TransportFactory Network::factory() {
 
 Status Network::check_free(Rank rank) const {
   if (rank.value() < 0 || rank.value() >= options_.ranks) {
-    return {Code::kOutOfRange, fmt::format("rank {} on a simulated network of {} ranks",
+    return {Code::kOutOfRange, fmt::format("there is no rank {} on a simulated network of {} ranks",
                                            rank.value(), options_.ranks)};
   }
   if (endpoint(rank) == nullptr) return Status::ok();
@@ -73,7 +73,7 @@ void Network::lose_at(Rank rank, TimePoint when) {
 
 bool Network::is_refused(Rank rank) {
   if (!options_.hostility || !random_.chance(options_.hostility->refusal)) return false;
-  // Nothing else may ever happen that would make it try again.
+  // Without this, there might be no other event that makes the rank try again.
   if (ranks_[rank.index()].actor != nullptr) {
     wake_at(rank, now() + random_.uniform(options_.hostility->longest_delay));
   }
@@ -120,14 +120,14 @@ void Network::handle(const Event& event) {
 
 void Network::nudge(Rank rank) {
   RankState& state = ranks_[rank.index()];
-  // A busy one is woken when it has finished.
+  // A busy rank is called when it has finished.
   if (state.actor == nullptr || state.is_lost || state.is_due || now() < state.busy_until) return;
   state.is_due = true;
   due_.push_back(rank);
 }
 
 void Network::take_turns() {
-  // A turn may make others due.
+  // A call may make other ranks due.
   for (std::size_t i = 0; i < due_.size(); ++i) {
     const Rank rank = due_[i];
     RankState& state = ranks_[rank.index()];

@@ -1,14 +1,14 @@
 // Network: a simulated fabric in virtual time, for the protocols that run on real ones.
 //
-// All ranks live in one thread of one process. They post on lanes; step() moves the clock to the
-// next event and lets it happen. A rank is a Fabric over the transport that factory() makes (real
-// protocols, real memory), or a Node (light, for tens of thousands). It can be stepped by hand, as
-// a test does that progresses its fabrics between steps, or be an Actor, which is called when there
-// is something for it. The same options, seed and calls give the same run, event by event.
+// All ranks live in one thread of one process and post operations on lanes. step() moves the clock
+// to the next event and lets it happen. A rank is either a Fabric over the transport that factory()
+// makes, or a Node, which is lighter and permits tens of thousands of ranks. A test may progress
+// its fabrics between steps by hand. Otherwise a rank has an Actor, which is called when there is
+// something for it. The same options, seed and calls give the same run, event by event.
 //
-// What a message costs is said in wires.h and options.h: it leaves when its sender's egress is
+// port_occupancy.h and options.h define what a message costs. It leaves when its sender's egress is
 // free, takes latency + bytes / bandwidth, and lands when the receiver's ingress has taken in its
-// bytes. A put is complete, its memory free, when it has landed.
+// bytes. A put completes, and its memory may be reused, when it has landed.
 #pragma once
 
 #include <cstddef>
@@ -23,18 +23,18 @@
 #include "transports/sim/memory.h"
 #include "transports/sim/operation.h"
 #include "transports/sim/options.h"
+#include "transports/sim/port_occupancy.h"
 #include "transports/sim/random.h"
-#include "transports/sim/wires.h"
 #include "transports/transport.h"
 
 namespace dunlin::transport::sim {
 
 class Endpoint;
 
-// What a rank does when it is its turn: called when a notification arrived for it, an operation of
-// its own completed (its completions have fired by then), a lane that refused it has room again, a
-// timer of its own has come, or another rank was lost; never from inside a call of its own. It may
-// be called without anything new.
+// The code of a rank. advance() is called when a notification arrived for the rank, when one of its
+// operations completed (the completion has fired by then), when a lane that returned kBusy has room
+// again, when a timer of wake_at() is due, or when another rank died. It may also be called for no
+// reason. It is never called during a call that the actor makes itself.
 class Actor {
  public:
   virtual void advance() = 0;
@@ -46,9 +46,9 @@ class Actor {
 struct Statistics {
   std::uint64_t events = 0;
   std::uint64_t messages = 0;  // posted
-  std::uint64_t bytes = 0;     // of them, on the wire
-  std::uint64_t refusals = 0;  // posts that got kBusy
-  Duration real{};             // time that run() took
+  std::uint64_t bytes = 0;     // on the wire, of these messages
+  std::uint64_t refusals = 0;  // posts that returned kBusy
+  Duration real{};             // real time that run() took
 
   double events_per_second() const {
     return real.count() == 0 ? 0 : static_cast<double>(events) / to_seconds(real);
@@ -66,33 +66,34 @@ class Network {
   const ManualClock& clock() const { return clock_; }
   TimePoint now() const { return clock_.now(); }
 
-  // The transport "sim" of one rank after the other; the network outlives them.
+  // A factory of the transport "sim", for all ranks. The network must outlive the transports.
   TransportFactory factory();
 
-  // Lets the next event happen, and all actors act whom it concerns; false when there is none.
+  // Lets the next event happen, and calls the actors that it concerns. Returns false if there is no
+  // event.
   bool step();
-  // Steps until nothing is left to happen, or so many events have; returns how many did.
+  // Steps until there is no event, or `most` events have happened. Returns how many have.
   std::uint64_t run(std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
   std::size_t events_in_flight() const { return events_.size(); }
 
-  // Who acts for a rank; null: nobody. It has its first turn at a time of wake_at().
+  // Sets a rank's actor, or removes it if null. The first call of advance() needs a wake_at().
   void set_actor(Rank rank, Actor* actor);
   void wake_at(Rank rank, TimePoint when);
-  // Keeps the rank busy for that long, times its straggler factor: what comes meanwhile waits, and
-  // its actor has its next turn at the end, which is returned.
+  // Keeps the rank busy for `work` times its straggler factor. Events for its actor wait until
+  // then. Returns the time of the end, when the actor is called.
   TimePoint compute(Rank rank, Duration work);
 
-  // The rank ends at that time: it does nothing any more, what it has on the wire is lost, and
-  // after options().loss_notice all others see in their PeerTables that it is dead.
+  // Lets the rank die at that time. It does nothing more, its messages in flight are lost, and
+  // after options().loss_notice the PeerTables of all others say that it is dead.
   void lose_at(Rank rank, TimePoint when);
   bool is_lost(Rank rank) const { return ranks_[rank.index()].is_lost; }
 
   const Statistics& statistics() const { return statistics_; }
-  // Of all events so far and their times: equal for equal runs.
+  // A hash of all events so far and their times. Equal runs have equal hashes.
   std::uint64_t trace_hash() const { return trace_hash_; }
 
-  // For nodes, lanes, transports:
-  PeerTable& peers() { return peers_; }  // of nodes, which all know the same
+  // The rest is for nodes, lanes and transports.
+  PeerTable& peers() { return peers_; }  // shared by all nodes
   RegionTable& regions() { return regions_; }
   PhantomSpace& phantom() { return phantom_; }
   OperationPool& operations() { return operations_; }
@@ -101,10 +102,10 @@ class Network {
   Endpoint* endpoint(Rank rank) const { return ranks_[rank.index()].endpoint; }
   // ok when the rank exists and has no endpoint yet.
   Status check_free(Rank rank) const;
-  // At random, where the options ask for it.
+  // Whether a post is to return kBusy: at random, on a hostile network.
   bool is_refused(Rank rank);
   void count_refusal() { ++statistics_.refusals; }
-  // Sends an operation, which is in its lane's list, on its way.
+  // Starts an operation that is in its lane's list.
   void launch(OperationId id);
   // Finishes the operation at that time.
   void answer(OperationId id, TimePoint when);
@@ -126,7 +127,7 @@ class Network {
   void lose(Rank rank);
   void tell_of_loss(Rank rank);
 
-  // Of operations, in traffic.cc.
+  // The functions for operations are in traffic.cc.
   void handle_operation(const Event& event);
   void launch_hostile(Operation& operation, OperationId id);
   void send_head(Operation& operation, OperationId id, TimePoint left);
@@ -141,14 +142,14 @@ class Network {
   Options options_;
   ManualClock clock_;
   Random random_;
-  Wires wires_;
+  PortOccupancy ports_;
   EventQueue events_;
   OperationPool operations_;
   PeerTable peers_;
   RegionTable regions_;
   PhantomSpace phantom_;
   std::vector<RankState> ranks_;
-  std::vector<Rank> due_;  // whose turn it is
+  std::vector<Rank> due_;  // ranks whose actors are to be called
   Statistics statistics_;
   std::uint64_t trace_hash_ = 0;
 };

@@ -19,7 +19,8 @@ Node::~Node() {
 
 Result<Link*> Node::link(Rank peer) {
   if (peer.value() < 0 || peer.value() >= size()) {
-    return Status(Code::kOutOfRange, fmt::format("rank {} of {}", peer.value(), size()));
+    return Status(Code::kOutOfRange,
+                  fmt::format("there is no rank {} among {}", peer.value(), size()));
   }
   const auto place =
       std::lower_bound(links_.begin(), links_.end(), peer,

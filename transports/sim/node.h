@@ -1,7 +1,9 @@
-// Node: a rank on a simulated network without a Fabric, light enough for 65,536 of them in one
-// process: a board of as many cells as it needs, links that are made on first use (a few hundred
-// bytes each), and memory that may be phantom. What runs on one uses lanes, the board and slices
-// only, and runs the same on a Fabric's.
+// Node: a rank on a simulated network that needs no Fabric. It is so light that one process can
+// hold 65,536 of them.
+//
+// A node has a board with as many cells as it needs, links that are made on first use (a few
+// hundred bytes each), and memory that may be phantom. Code that uses only lanes, the board and
+// slices runs on a node as it does on a Fabric.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +18,8 @@ namespace dunlin::transport::sim {
 
 class Node {
  public:
-  // `cells`: of its board. The network outlives the node, and has no other of this rank.
+  // `cells`: the size of its board. The network must outlive the node. kAlreadyExists if the rank
+  // has an endpoint already.
   static Result<std::unique_ptr<Node>> create(Network& network, Rank rank, std::size_t cells);
   ~Node();
   Node(const Node&) = delete;
@@ -26,25 +29,27 @@ class Node {
   int size() const { return network().options().ranks; }
   Network& network() const { return endpoint_.network(); }
   NotifyBoard& board() { return *board_; }
-  // All nodes of a network share it.
+  // All nodes of a network share one table.
   PeerTable& peers() { return endpoint_.peers(); }
   const Clock& clock() const { return network().clock(); }
 
-  // Made on first use; lives as long as the node. kOutOfRange for a rank beyond the network's.
+  // Returns the link to a peer, which is made on first use and lives as long as the node.
+  // kOutOfRange if the network does not have the rank.
   Result<Link*> link(Rank peer);
 
-  // Memory without bytes: lanes take as long with it, and move nothing.
+  // Allocates phantom memory, which has no bytes. Operations on it take as long as on other memory,
+  // but move nothing.
   Result<std::unique_ptr<LocalRegion>> allocate_phantom(std::size_t size);
-  // Of any kind.
+  // Registers memory of any kind.
   std::unique_ptr<LocalRegion> register_memory(std::shared_ptr<MemoryRegion> memory);
-  // The region of a peer, of the same network.
+  // Makes the region of a peer on the same network usable here.
   Result<std::unique_ptr<RemoteRegion>> import_region(Rank peer, const LocalRegion& theirs);
 
   // See Network.
   void set_actor(Actor* actor) { network().set_actor(rank(), actor); }
   void wake_at(TimePoint when) { network().wake_at(rank(), when); }
   TimePoint compute(Duration work) { return network().compute(rank(), work); }
-  // Fires what is done; an actor has no need to.
+  // Fires completions. An actor need not call it.
   std::size_t progress() { return endpoint_.progress(); }
 
  private:

@@ -1,5 +1,4 @@
-// Operation: one posted put, get, notification or flush on its way, and the pool in which they
-// live.
+// Operation: one put, get, notification or flush in progress, and the pool that operations live in.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +15,7 @@ class SimLane;
 using OperationId = std::uint32_t;
 inline constexpr OperationId kNoOperation = ~OperationId{0};
 
-// A registered region, as its descriptor names it. A number is used again, with another generation.
+// Identifies a registered region. A number is reused with another generation.
 struct RegionId {
   std::uint32_t number = 0;
   std::uint32_t generation = 0;  // 0: none
@@ -24,10 +23,10 @@ struct RegionId {
 
 struct Operation {
   Completion* completion = nullptr;
-  SimLane* lane = nullptr;  // null: the lane is closed, nothing of this happens any more
+  SimLane* lane = nullptr;  // null: the lane is closed, and nothing more happens
   const std::byte* source = nullptr;
   std::size_t size = 0;
-  std::size_t offset = 0;  // in the target, which is what a get reads from
+  std::size_t offset = 0;  // in the target region; a get reads from there
   std::size_t wire_bytes = 0;
   RegionId target;
   NotifyId cell{};
@@ -36,24 +35,23 @@ struct Operation {
   std::uint64_t tag = 0;
   std::byte inline_data[kInlineBytes];
   std::uint8_t inline_size = 0;
-  bool is_put = false;        // moves bytes, of a get as well
-  std::byte* sink = nullptr;  // of a get, whose bytes go there
+  bool is_put = false;        // moves bytes; true for a get, too
+  std::byte* sink = nullptr;  // where the bytes of a get go
   bool has_notification = false;
-  bool is_local_flush = false;   // done when all that is before it in its lane is
-  bool has_answer = false;       // done only when the sender has heard of it
-  bool is_done = false;          // only its completion has to fire
-  bool is_unregistered = false;  // its target: nothing was written
-  std::uint16_t pieces = 0;      // hostile: into so many the payload is torn
+  bool is_local_flush = false;   // done when all operations before it in its lane are
+  bool has_answer = false;       // done only when an answer is back at the sender
+  bool is_done = false;          // only its completion remains to be fired
+  bool is_deregistered = false;  // the target region was; nothing was written
+  std::uint16_t pieces = 0;      // hostile: the number of pieces that the payload lands in
   std::uint16_t parts_left = 0;  // hostile: pieces and notification that have not landed
-  // Of events, of the lane's list and of the endpoint's; free when nobody refers to it.
+  // References by events, the lane's list and the endpoint's list. Without any, the entry is free.
   std::uint32_t references = 0;
   OperationId previous = kNoOperation;  // in the lane's list
   OperationId next = kNoOperation;
   OperationId next_done = kNoOperation;  // in the endpoint's list
 };
 
-// Operations by number; those that are free are handed out again. References hold until the next
-// take().
+// Operations by number. Free entries are reused. A C++ reference is valid until the next take().
 class OperationPool {
  public:
   Operation& operator[](OperationId id) { return operations_[id]; }

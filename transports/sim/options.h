@@ -1,4 +1,4 @@
-// Options: what a simulated network is like.
+// Options: the properties of a simulated network.
 #pragma once
 
 #include <cstddef>
@@ -13,31 +13,31 @@
 
 namespace dunlin::transport::sim {
 
-// The way between two ranks: inside a host, between hosts of a rack, between racks.
+// The route between two ranks: inside a host, between hosts of a rack, or between racks.
 enum class Route : std::uint8_t { kHost, kRack, kSpine };
 inline constexpr std::size_t kRoutes = 3;
 const char* to_string(Route route);
 
 struct LinkClass {
-  Duration latency{};    // until the first byte is there
-  double bandwidth = 0;  // bytes per second; 0: without limit
+  Duration latency{};    // until the first byte arrives
+  double bandwidth = 0;  // bytes per second; 0: unlimited
 };
 
-// Added to the latency of each message.
+// A random delay that is added to the latency of each message.
 struct Jitter {
   enum class Kind : std::uint8_t { kNone, kUniform, kExponential };
   Kind kind = Kind::kNone;
-  Duration scale{};  // kUniform: from nothing to this; kExponential: the mean
+  Duration scale{};  // kUniform: the largest delay; kExponential: the mean delay
 };
 
-// Everything that the Lane contract leaves open happens: puts land in pieces, late and in any
-// order; source buffers are read only when a piece lands, so that reuse before completion shows;
-// lanes overtake one another; posting is refused at random. Nobody waits for a wire then; the
-// latency and the bandwidth of the link class still count.
+// On a hostile network, everything happens that the contract of Lane permits. Puts land in pieces,
+// late and in any order. Source buffers are read only when a piece lands, so that reuse before
+// completion shows. Lanes overtake each other. Posting returns kBusy at random. Ports are never
+// occupied then, but the latency and the bandwidth of the link class still count.
 struct Hostility {
   Duration longest_delay = std::chrono::microseconds(50);
-  int pieces = 4;        // a put lands in up to this many
-  double refusal = 0.2;  // share of posts that are refused with kBusy
+  int pieces = 4;        // a put lands in up to this many pieces
+  double refusal = 0.2;  // the share of posts that return kBusy
 };
 
 struct Straggler {
@@ -47,7 +47,7 @@ struct Straggler {
 
 struct Options {
   int ranks = 2;
-  std::uint64_t seed = 1;  // of all randomness: the same seed gives the same run
+  std::uint64_t seed = 1;  // for all randomness: the same seed gives the same run
 
   // Rank r is on host r / ranks_per_host, host h in rack h / hosts_per_rack.
   int ranks_per_host = 1;
@@ -55,16 +55,16 @@ struct Options {
   LinkClass host{kHostLatency, kHostBandwidth};
   LinkClass rack{kRackLatency, kRackBandwidth};
   LinkClass spine{kSpineLatency, kSpineBandwidth};
-  // Between hosts: whether the ranks of a host share one NIC, or have one each.
+  // Whether the ranks of a host share one NIC to other hosts, or have one each.
   bool shares_nic = false;
-  // How many times less than its NICs together the uplink of a rack carries; 0: it never limits.
+  // The bandwidth of a rack's NICs together divided by that of its uplink. 0: uplinks never limit.
   double oversubscription = 0;
 
-  // Time for which a message keeps its sender's egress busy before its first byte leaves.
+  // The time for which a message occupies its sender's egress before its first byte leaves.
   Duration overhead{};
   Jitter jitter;
   std::size_t queue_depth = kQueueDepth;
-  // From the loss of a rank until the others know.
+  // The time from the death of a rank until the others know of it.
   Duration loss_notice{};
   std::vector<Straggler> stragglers;
   std::optional<Hostility> hostility;
@@ -78,7 +78,7 @@ struct Options {
     if (host_of(from) == host_of(to)) return Route::kHost;
     return rack_of(from) == rack_of(to) ? Route::kRack : Route::kSpine;
   }
-  // kInvalidArgument names the first value that can't work.
+  // kInvalidArgument names the first invalid value.
   Status check() const;
 };
 

@@ -1,5 +1,6 @@
-// Random: the draws of a simulated network, cheap and the same everywhere (splitmix64; Steele, Lea
-// and Flood, "Fast splittable pseudorandom number generators", 2014).
+// Random: the random numbers of a simulated network. They cost little and are the same on every
+// platform (splitmix64; Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
+// 2014).
 #pragma once
 
 #include <cmath>
@@ -19,12 +20,12 @@ class Random {
     mixed = (mixed ^ (mixed >> 27)) * 0x94d0'49bb'1331'11eb;
     return mixed ^ (mixed >> 31);
   }
-  // From 0 up to, not including, 1.
+  // Returns a number from 0 to 1, without 1.
   double fraction() { return static_cast<double>(next() >> 11) * 0x1p-53; }
-  // From `low` to `high`.
+  // Returns a number from `low` to `high`, both included.
   int number(int low, int high) { return low + static_cast<int>(fraction() * (high - low + 1)); }
   bool chance(double probability) { return fraction() < probability; }
-  // From nothing to `longest`.
+  // Returns a duration from 0 to `longest`, both included.
   Duration uniform(Duration longest) {
     return Duration(
         static_cast<std::int64_t>(fraction() * (static_cast<double>(longest.count()) + 1)));

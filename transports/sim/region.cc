@@ -24,7 +24,7 @@ Result<std::unique_ptr<RemoteRegion>> SimRemoteRegion::import(Network& network, 
     return Status(Code::kCorrupted, "malformed sim region descriptor").with_peer(link.peer());
   }
   if (network.regions().find(id, 0, size) == nullptr) {
-    return Status(Code::kNotFound, "the peer has unregistered the region").with_peer(link.peer());
+    return Status(Code::kNotFound, "the peer has deregistered the region").with_peer(link.peer());
   }
   return std::unique_ptr<RemoteRegion>(new SimRemoteRegion(link, size, id));
 }

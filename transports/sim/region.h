@@ -1,4 +1,4 @@
-// Regions of the sim transport: entries of the network's table, by number.
+// Regions of the sim transport. They are entries of the network's table, identified by number.
 #pragma once
 
 #include <memory>

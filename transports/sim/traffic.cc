@@ -1,4 +1,4 @@
-// The way of an operation over the network, from launch() to finish().
+// How an operation travels over the network, from launch() to finish().
 #include <cstring>
 
 #include "transports/sim/endpoint.h"
@@ -8,7 +8,7 @@
 namespace dunlin::transport::sim {
 namespace {
 
-// In an event: the part of the operation behind its payload.
+// The number, in an event, of the part of an operation behind its payload: the notification.
 constexpr std::uint16_t kLastPart = 0xffff;
 static_assert(kMostPieces < kLastPart);
 
@@ -34,25 +34,25 @@ void Network::launch(OperationId id) {
   if (options_.hostility) return launch_hostile(operation, id);
   ++operation.references;
   const TimePoint left =
-      wires_.leave(now(), lane.endpoint_.rank(), lane.route_, lane.kind_, operation.wire_bytes);
-  if (!wires_.has_uplinks(lane.route_)) return send_head(operation, id, left);
+      ports_.leave(now(), lane.endpoint_.rank(), lane.route_, lane.kind_, operation.wire_bytes);
+  if (!ports_.has_uplinks(lane.route_)) return send_head(operation, id, left);
   events_.push(left, EventKind::kRackUp, id);
 }
 
-// Its first byte is on the way to the receiver's ingress.
+// The first byte leaves for the receiver's ingress.
 void Network::send_head(Operation& operation, OperationId id, TimePoint left) {
   SimLane& lane = *operation.lane;
   const TimePoint head = left + options_.link(lane.route_).latency + draw_jitter();
-  // Jitter reorders lanes, but not what is on one.
+  // Jitter reorders different lanes, but not the operations of one.
   lane.last_head_ = std::max(lane.last_head_, head);
   events_.push(lane.last_head_,
-               wires_.has_uplinks(lane.route_) ? EventKind::kRackDown : EventKind::kHead, id);
+               ports_.has_uplinks(lane.route_) ? EventKind::kRackDown : EventKind::kHead, id);
 }
 
 void Network::launch_hostile(Operation& operation, OperationId id) {
   SimLane& lane = *operation.lane;
   const TimePoint soonest = now() + options_.link(lane.route_).latency + draw_jitter() +
-                            wires_.transfer(lane.route_, operation.wire_bytes);
+                            ports_.transfer(lane.route_, operation.wire_bytes);
   const auto schedule = [&](std::uint16_t part, TimePoint when) {
     lane.last_landing_ = std::max(lane.last_landing_, when);
     events_.push(when, EventKind::kPiece, id, part);
@@ -62,7 +62,7 @@ void Network::launch_hostile(Operation& operation, OperationId id) {
   const Hostility& hostility = *options_.hostility;
   if (operation.is_put) {
     operation.pieces = static_cast<std::uint16_t>(random_.number(1, hostility.pieces));
-    // What is read was written by earlier puts of the lane.
+    // A get sees what earlier puts of the lane wrote.
     const TimePoint first =
         operation.sink != nullptr ? std::max(soonest, lane.last_landing_) : soonest;
     for (std::uint16_t piece = 0; piece < operation.pieces; ++piece) {
@@ -78,14 +78,14 @@ void Network::handle_operation(const Event& event) {
   const OperationId id = event.subject;
   Operation& operation = operations_[id];
   SimLane* const lane = operation.lane;
-  // Closed or given up meanwhile, or lost with its sender.
+  // The lane was closed, or the sender died.
   if (lane == nullptr || is_lost(lane->endpoint_.rank())) return operations_.drop_reference(id);
   const Rank from = lane->endpoint_.rank();
   switch (event.kind) {
     case EventKind::kRackUp:
-      return send_head(operation, id, wires_.go_up(now(), from, lane->kind_, operation.wire_bytes));
+      return send_head(operation, id, ports_.go_up(now(), from, lane->kind_, operation.wire_bytes));
     case EventKind::kRackDown:
-      events_.push(wires_.go_down(now(), lane->peer(), lane->kind_, operation.wire_bytes),
+      events_.push(ports_.go_down(now(), lane->peer(), lane->kind_, operation.wire_bytes),
                    EventKind::kHead, id);
       return;
     case EventKind::kHead:
@@ -100,15 +100,15 @@ void Network::handle_operation(const Event& event) {
   }
 }
 
-// The first byte is at the receiver's ingress.
+// The first byte has reached the receiver's ingress.
 void Network::take_in(OperationId id) {
   Operation& operation = operations_[id];
   SimLane& lane = *operation.lane;
   const TimePoint landing =
-      std::max(wires_.arrive(now(), lane.peer(), lane.route_, lane.kind_, operation.wire_bytes),
+      std::max(ports_.arrive(now(), lane.peer(), lane.route_, lane.kind_, operation.wire_bytes),
                lane.last_landing_);
-  // Where an earlier operation of the lane lands at this very moment, its event may be still to
-  // come.
+  // If an earlier operation of the lane lands at this very moment, its event may not have happened
+  // yet.
   const bool is_here = landing == now() && lane.last_landing_ < now();
   lane.last_landing_ = landing;
   if (is_here) return land(id);
@@ -126,7 +126,7 @@ void Network::land(OperationId id) {
       finish(id);
     }
   }
-  // Who puts to a lost rank learns of it with the news.
+  // The sender of a put to a dead rank learns of it by the event kNews.
   operations_.drop_reference(id);
 }
 
@@ -152,13 +152,13 @@ void Network::answer(OperationId id, TimePoint when) {
 }
 
 void Network::copy(Operation& operation, std::size_t begin, std::size_t end) {
-  // A peer that has left takes nothing; that is no error.
+  // A peer that has left takes nothing. That is not an error.
   const bool is_get = operation.sink != nullptr;
   if (begin == end || (!is_get && endpoint(operation.lane->peer()) == nullptr)) return;
   std::byte* const there = regions_.find(operation.target, operation.offset + begin, end - begin);
   const std::byte* const here = is_get ? operation.sink : operation.source;
   if (there == nullptr) {
-    operation.is_unregistered = true;
+    operation.is_deregistered = true;
   } else if (phantom_.contains(there) || phantom_.contains(here)) {
     return;
   } else if (is_get) {
@@ -171,9 +171,9 @@ void Network::copy(Operation& operation, std::size_t begin, std::size_t end) {
 void Network::publish(Operation& operation) {
   const Rank to = operation.lane->peer();
   Endpoint* const there = endpoint(to);
-  // Nothing is announced that was not written. The cell was checked when it was posted; whoever has
-  // the rank now may have a smaller board.
-  if (operation.is_unregistered || there == nullptr ||
+  // Bytes that were not written are not announced. The cell was checked when it was posted, but the
+  // rank's present endpoint may have a smaller board.
+  if (operation.is_deregistered || there == nullptr ||
       static_cast<std::size_t>(operation.cell) >= there->board().size())
     return;
   Notification notification;

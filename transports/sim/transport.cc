@@ -26,7 +26,7 @@ Result<std::unique_ptr<TransportRegion>> SimTransport::register_memory(
     const std::shared_ptr<MemoryRegion>& memory) {
   if (memory->kind() != MemoryKind::kHost) {
     return Status(Code::kUnavailable,
-                  fmt::format("sim can't reach {} memory", to_string(memory->kind())));
+                  fmt::format("sim cannot access {} memory", to_string(memory->kind())));
   }
   return std::unique_ptr<TransportRegion>(std::make_unique<SimRegion>(endpoint_.network(), memory));
 }

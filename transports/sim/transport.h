@@ -1,5 +1,5 @@
-// The sim transport: peers on a simulated network, all in this thread. A fabric gets it from
-// Network::factory(); it is none of the builtin ones.
+// The sim transport, whose peers are on a simulated network, all in this thread. A fabric gets it
+// from Network::factory(). It is not a builtin transport.
 #pragma once
 
 #include <memory>
@@ -44,7 +44,7 @@ class SimTransport final : public Transport {
       const std::shared_ptr<MemoryRegion>& memory) override;
 
   std::size_t progress() override { return endpoint_.progress(); }
-  // Nothing happens while this thread sleeps.
+  // The thread must not sleep: it is the one that makes the network's events happen.
   bool arm() override { return false; }
   void disarm() override {}
   const std::vector<int>& wait_fds() const override { return no_fds_; }

@@ -21,8 +21,8 @@ bool Connection::uses_rma() const {
 }
 
 Status Connection::open(const Address& address) {
-  // Whether a process is gone needs no report to itself; UCX's loopback transport couldn't give
-  // one.
+  // A process need not be told that it is gone itself, and UCX's loopback transport cannot report
+  // it.
   const bool reports_failure = peer_ != engine_.context().self;
   for (const LaneKind kind : kBothLanes) {
     auto endpoint = Endpoint::create(engine_.worker(kind), address.worker[index_of(kind)], on_error,
@@ -56,14 +56,14 @@ bool Connection::settle() {
     const Address address = std::move(*offered_);
     offered_.reset();
     if (Status status = open(address); !status.is_ok()) {
-      DUNLIN_WARN("can't answer rank {}: {}", peer_.value(), status.to_string());
+      DUNLIN_WARN("cannot answer rank {}: {}", peer_.value(), status.to_string());
     }
   }
   bool is_due = false;
   for (const LaneKind kind : kBothLanes) {
     Path& it = path(kind);
-    if (it.failure.is_ok() && (it.error || it.said_goodbye)) {
-      const bool is_ripe = it.said_goodbye || std::chrono::steady_clock::now() >= it.verdict_at;
+    if (it.failure.is_ok() && (it.error || it.has_peer_closed)) {
+      const bool is_ripe = it.has_peer_closed || std::chrono::steady_clock::now() >= it.verdict_at;
       if (is_ripe) pass_verdict(kind);
       is_due = is_due || !is_ripe;
     }
@@ -85,7 +85,7 @@ void Connection::note_error(Path& path, ucs_status_t status) {
 
 void Connection::pass_verdict(LaneKind kind) {
   PeerTable& peers = engine_.context().peers;
-  if (path(kind).said_goodbye || peers.state(peer_) == PeerState::kLeft) {
+  if (path(kind).has_peer_closed || peers.state(peer_) == PeerState::kLeft) {
     sever(kind, Status(Code::kPeerDead, "the peer has closed its end").with_peer(peer_));
     return;
   }
@@ -112,9 +112,9 @@ void Connection::close_endpoints() {
   for (const LaneKind kind : kBothLanes) path(kind).endpoint.reset();
 }
 
-void Connection::say_goodbye(LaneKind ending, LaneKind over) {
+void Connection::announce_close(LaneKind ending, LaneKind over) {
   if (path(over).endpoint == nullptr) return;
-  send_over(over, engine_.service(*this, ServiceKind::kGoodbye, ending), {});
+  send_over(over, engine_.service(*this, ServiceKind::kClosing, ending), {});
 }
 
 void Connection::send_over(LaneKind over, const ServiceHeader& header, Bytes payload) {
@@ -145,22 +145,22 @@ void Connection::finish(Outgoing& message) {
   idle_.splice(idle_.end(), sending_, message.place);
 }
 
-// A message that could not be sent is no event of its own: its endpoint is broken and reported so.
+// A message that could not be sent needs no handling: its endpoint is broken, and reported as such.
 void Connection::on_sent(void* request, ucs_status_t, void* user_data) {
   ucp_request_free(request);
   auto& message = *static_cast<Outgoing*>(user_data);
   message.connection->finish(message);
 }
 
-bool Connection::is_parting() const {
+bool Connection::awaits_close_acknowledgment() const {
   return std::any_of(std::begin(kBothLanes), std::end(kBothLanes), [this](LaneKind kind) {
-    return path(kind).endpoint != nullptr && !path(kind).heard_farewell;
+    return path(kind).endpoint != nullptr && !path(kind).is_close_acknowledged;
   });
 }
 
-void Connection::answer_goodbye(LaneKind ending) {
+void Connection::acknowledge_close(LaneKind ending) {
   if (path(ending).endpoint == nullptr) return;
-  send_over(ending, engine_.service(*this, ServiceKind::kFarewell, ending), {});
+  send_over(ending, engine_.service(*this, ServiceKind::kClosingAcknowledged, ending), {});
 }
 
 void Connection::on_error(void* user_data, ucp_ep_h, ucs_status_t status) {

@@ -1,10 +1,11 @@
-// Connection: everything this process shares with one peer over UCX: per lane an endpoint and an
-// inbox, and the service messages between the two transports.
+// Connection: everything that this process shares with one peer over UCX: an endpoint and an inbox
+// per lane, and the service messages between the two transports.
 //
-// It is made when this process connects or when the peer's first message comes, whichever is first,
-// and lasts as long as the transport; links come and go on top of it. Each path (data, control)
-// ends by itself: at the peer's good-bye, when UCX reports its endpoint broken, when the peer is
-// known to be dead, or by force at close. What ended stays ended.
+// It is made when this process connects, or when the peer's first message arrives, whichever
+// happens first. It lasts as long as the transport; links come and go on top of it. Each path
+// (data, control) ends independently of the other: when the peer closes it, when UCX reports its
+// endpoint broken, when the peer is known to be dead, or by force in close(). A path that has ended
+// does not begin again.
 #pragma once
 
 #include <chrono>
@@ -27,16 +28,16 @@ struct Path {
   Path(Engine& engine, Connection& its, Rank peer, LaneKind kind)
       : inbox(engine, peer, kind), connection(its) {}
 
-  std::unique_ptr<Endpoint> endpoint;  // null: not connected yet, or over
+  std::unique_ptr<Endpoint> endpoint;  // null before it is connected, and after it has ended
   Inbox inbox;
   std::uint64_t sent = 0;                            // messages of the lane so far
-  UcxLane* lane = nullptr;                           // of the link, while there is one
-  std::optional<ucs_status_t> error;                 // UCX's report
-  std::chrono::steady_clock::time_point verdict_at;  // after an error
-  bool said_goodbye = false;                         // the peer
+  UcxLane* lane = nullptr;                           // the link's lane, while there is one
+  std::optional<ucs_status_t> error;                 // as reported by UCX
+  std::chrono::steady_clock::time_point verdict_at;  // after an error: when to decide what it means
+  bool has_peer_closed = false;                      // the peer has announced it
   int flushes = 0;                                   // that UCX has not finished
-  bool heard_farewell = false;                       // the peer has answered our good-bye
-  Status failure;                                    // not ok: over, and why
+  bool is_close_acknowledged = false;                // the peer knows that this end closes
+  Status failure;                                    // why the path has ended; ok if it has not
   Connection& connection;
 };
 
@@ -51,39 +52,41 @@ class Connection {
   const Path& path(LaneKind kind) const { return kind == LaneKind::kData ? data_ : control_; }
   bool is_open() const { return is_open_; }
   bool uses_rma() const;
-  // Of the peer's notification board.
+  // The number of cells of the peer's notification board.
   std::uint64_t peer_cells() const { return peer_cells_; }
   std::uint64_t peer_token() const { return peer_token_; }
 
-  // Makes the endpoints and sends what has waited for them.
+  // Makes the endpoints, and sends the messages that have waited for them.
   Status open(const Address& address);
-  // The peer's address, from its greeting: to be opened outside UCX's callbacks.
+  // Notes the peer's address from its greeting. settle() opens it, outside UCX's callbacks.
   void offer(Address address) { offered_ = std::move(address); }
-  // Acts on what UCX's callbacks left: opens, passes verdicts, closes. True while a verdict is due.
+  // Does what UCX's callbacks must leave undone: opens endpoints, decides about errors, closes
+  // endpoints. Returns true while a decision is pending.
   bool settle();
-  // Closes the path's endpoint, if that is due, outside UCX's callbacks.
+  // Has the path's endpoint closed by settle(), if it is to be closed.
   void settle_soon(const Path& path);
-  // For a path that UCX reported broken; the verdict follows.
+  // Notes that UCX reported the path broken. settle() decides what that means.
   void note_error(Path& path, ucs_status_t status);
-  // Ends a path: its operations end with `why`. Its endpoint is closed by force, but never while it
-  // is being flushed and healthy: over TCP UCX aborts the process when the answer to a flush comes
-  // after that.
+  // Ends a path; its operations fail with `why`. The endpoint is closed by force, but not while it
+  // is healthy and being flushed: over TCP, UCX aborts the process if the answer to a flush arrives
+  // afterwards.
   void sever(LaneKind kind, const Status& why);
   void sever_all(const Status& why);
-  // Whatever is going on; nothing may be progressed afterwards.
+  // Closes the endpoints in any state. Do not progress anything afterwards.
   void close_endpoints();
-  // Tells the peer that the end of our path `ending` is no accident.
-  void say_goodbye(LaneKind ending, LaneKind over);
+  // Tells the peer over the path `over` that this end closes the path `ending`, so that the peer
+  // does not take it for a failure.
+  void announce_close(LaneKind ending, LaneKind over);
 
-  // Sends over a path, now or once there is one; dropped when that is over.
+  // Sends over a path, as soon as it has an endpoint. The message is dropped if the path has ended.
   void send_over(LaneKind over, const ServiceHeader& header, Bytes payload);
   void send(const ServiceHeader& header, Bytes payload = {}) {
     send_over(LaneKind::kControl, header, std::move(payload));
   }
-  // The peer has not yet taken note of every good-bye.
-  bool is_parting() const;
-  // Answers the peer's good-bye over the path that it ends.
-  void answer_goodbye(LaneKind ending);
+  // Whether the peer has not acknowledged every closing that was announced to it.
+  bool awaits_close_acknowledgment() const;
+  // Tells the peer, over the path that it closes, that this end knows of it.
+  void acknowledge_close(LaneKind ending);
 
   Imports& imports() { return imports_; }
 
@@ -111,10 +114,9 @@ class Connection {
   std::uint64_t peer_cells_ = 0;
   std::uint64_t peer_token_ = 0;
   std::optional<Address> offered_;
-  // Messages wait here for the endpoint; then here for UCX; then they are used again.
-  std::list<Outgoing> waiting_;
-  std::list<Outgoing> sending_;
-  std::list<Outgoing> idle_;
+  std::list<Outgoing> waiting_;  // messages that wait for the endpoint
+  std::list<Outgoing> sending_;  // messages that UCX holds
+  std::list<Outgoing> idle_;     // entries to reuse
   Imports imports_;
 };
 

@@ -11,8 +11,8 @@
 namespace dunlin::transport::ucx {
 namespace {
 
-// RMA pays where a NIC writes by itself. UCX doesn't tell what it will use, but without an RDMA
-// device it can only emulate: over TCP that is five times slower than messages.
+// RMA is worth it if a NIC writes by itself. UCX does not say what it will use, but without an RDMA
+// device it can only emulate RMA, which over TCP is five times slower than messages.
 bool decide_rma(RmaMode mode) {
   if (mode != RmaMode::kAuto) return mode == RmaMode::kOn;
   std::error_code error;
@@ -52,16 +52,16 @@ Status Engine::start() {
 Engine::~Engine() {
   for (const auto& connection : connections_) {
     if (!connection) continue;
-    for (const LaneKind kind : kBothLanes) connection->say_goodbye(kind, kind);
+    for (const LaneKind kind : kBothLanes) connection->announce_close(kind, kind);
   }
   const auto is_answered = [this](bool counts_stalled) {
     return std::none_of(connections_.begin(), connections_.end(), [&](const auto& connection) {
-      if (!connection || !connection->is_parting()) return false;
+      if (!connection || !connection->awaits_close_acknowledgment()) return false;
       return counts_stalled || context_.peers.state(connection->peer()) == PeerState::kAlive;
     });
   };
   drain([&] { return is_answered(true); }, kCloseGrace);
-  drain([&] { return is_answered(false); }, kPartingGrace);
+  drain([&] { return is_answered(false); }, kShutdownGrace);
   drain_until_quiet();
   for (const auto& connection : connections_) {
     if (connection) connection->close_endpoints();
@@ -102,12 +102,12 @@ std::size_t Engine::progress() {
   for (const auto& worker : workers_) {
     if (worker) events += worker->progress();
   }
-  watch_peers();
+  check_peers();
   if (wants_settling_) settle();
   return events;
 }
 
-void Engine::watch_peers() {
+void Engine::check_peers() {
   if (context_.peers.version() == seen_peers_) return;
   seen_peers_ = context_.peers.version();
   for (const auto& connection : connections_) {
@@ -148,10 +148,10 @@ void Engine::answer_flush(Rank peer, LaneKind lane, std::uint64_t order) {
   to.send(service(to, ServiceKind::kFlushed, lane, order));
 }
 
-// The bytes follow the lane's own way: control messages don't queue behind them.
+// The bytes go over the lane's own path, so that control messages do not queue behind them.
 void Engine::answer_read(Rank peer, LaneKind lane, const MessageHeader& message) {
   const RegionTable::Entry* const entry = regions_.find(message.region);
-  if (entry == nullptr) {  // gone since the message came
+  if (entry == nullptr) {  // deregistered since the message arrived
     reject(peer, lane, message, Code::kNotFound);
     return;
   }
@@ -245,13 +245,13 @@ void Engine::on_service(const ServiceHeader& header, const void* payload, std::s
     case ServiceKind::kRevoked:
       from.imports().revoke(header.region);
       return;
-    case ServiceKind::kGoodbye:
-      from.path(header.lane).said_goodbye = true;
-      from.answer_goodbye(header.lane);
+    case ServiceKind::kClosing:
+      from.path(header.lane).has_peer_closed = true;
+      from.acknowledge_close(header.lane);
       want_settling();
       return;
-    case ServiceKind::kFarewell:
-      from.path(header.lane).heard_farewell = true;
+    case ServiceKind::kClosingAcknowledged:
+      from.path(header.lane).is_close_acknowledged = true;
       return;
   }
 }

@@ -1,8 +1,8 @@
 // Engine: what the lanes, links and regions of one ucx transport share: the UCP context with its
-// two workers, the table of regions, and the connections. Dispatches what arrives.
+// two workers, the table of regions, and the connections. It dispatches arriving messages.
 //
-// Owned by the transport. Owner thread only; UCX's callbacks run inside progress() and, where they
-// would have to make or close endpoints, leave that for the end of progress().
+// Owned by the transport. Owner thread only. UCX's callbacks run inside progress(). They must not
+// make or close endpoints, and leave that to the end of progress().
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ namespace dunlin::transport::ucx {
 class Engine {
  public:
   static Result<std::unique_ptr<Engine>> create(const TransportContext& context);
-  // Says good-bye to the peers.
+  // Tells the peers that this process closes its end.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -30,29 +30,29 @@ class Engine {
   Worker& worker(LaneKind kind) const { return *workers_[index_of(kind)]; }
   RegionTable& regions() { return regions_; }
   const Address& address() const { return address_; }
-  // Large puts go by RMA where both ends have it.
+  // Whether this end uses RMA for large puts. A connection does if both ends do.
   bool uses_rma() const { return uses_rma_; }
 
-  // The connection to the peer, opened if it isn't, with a greeting.
+  // Returns the connection to the peer. Opens it with a greeting if it is not open.
   Result<Connection*> connect(Rank peer, const Address& address);
 
-  // Whether any peer was connected to, or has sent something.
+  // Whether this process has connected to any peer, or has received a message.
   bool has_connections() const { return has_connections_; }
 
   std::size_t progress();
   bool arm();
   void want_settling() { wants_settling_ = true; }
 
-  // Progresses until `is_over()` or for `grace` of real time.
+  // Progresses until `is_over()` returns true, but for at most `grace` of real time.
   template <typename IsOver>
   void drain(IsOver&& is_over, Duration grace) {
     poll_until(is_over, grace, [this] { return progress(); });
   }
-  // Holds operations that UCX may still call back about.
+  // Keeps operations that UCX may still call back about.
   void keep(std::unique_ptr<Operation[]> ring) { kept_.push_back(std::move(ring)); }
 
-  // A service message to that peer, filled in but for region and code. Hello and revoked concern no
-  // lane.
+  // Makes a service message to that peer, without region and code. kHello and kRevoked do not
+  // concern a lane.
   ServiceHeader service(const Connection& to, ServiceKind kind, LaneKind lane = LaneKind::kData,
                         std::uint64_t order = 0) const;
   void answer_flush(Rank peer, LaneKind lane, std::uint64_t order);
@@ -63,7 +63,7 @@ class Engine {
  private:
   void drain_until_quiet();
 
-  // What a worker's handlers are called with.
+  // The argument of a worker's handlers.
   struct Port {
     Engine* engine;
     LaneKind lane;
@@ -73,8 +73,8 @@ class Engine {
   Status start();
   Connection& connection(Rank peer);
   void settle();
-  void watch_peers();
-  // Whether a message is from a peer of this job and for this process; logged if not.
+  void check_peers();
+  // Whether a message is from a peer of this job and for this process. Logs a warning if not.
   bool is_genuine(std::uint64_t token, std::uint32_t source) const;
   void on_service(const ServiceHeader& header, const void* payload, std::size_t size);
   static ucs_status_t on_lane_message(void* port, const void* header, std::size_t header_size,

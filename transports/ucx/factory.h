@@ -1,4 +1,4 @@
-// What the fabric sees of the ucx transport: how to make one. No UCX header.
+// The only header of the ucx transport that the fabric includes. It includes no UCX header.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace dunlin::transport::ucx {
 
-// kUnavailable when UCX finds nothing to communicate with.
+// Makes the transport. kUnavailable if UCX finds nothing to communicate over.
 Result<std::unique_ptr<Transport>> create_transport(const TransportContext& context);
 
 }  // namespace dunlin::transport::ucx

@@ -52,7 +52,7 @@ Status to_status(std::string_view what, ucs_status_t status) {
 
 namespace {
 
-// What UCX's context reports of itself, for people.
+// The description that UCX's context gives of itself, in text form.
 std::string description_of(ucp_context_h context) {
   char* text = nullptr;
   std::size_t size = 0;
@@ -86,7 +86,7 @@ Result<ucp_context_h> init(SharedMemory shared_memory) {
   return handle;
 }
 
-// ucp_worker_create() does not return where it can't lock what it receives datagrams in.
+// ucp_worker_create() does not return if it cannot lock the memory in which it receives datagrams.
 Status check_locked_memory() {
   const auto limit = locked_memory_limit();
   if (!limit || *limit >= kNeededLockedMemory) return Status::ok();
@@ -99,15 +99,16 @@ Status check_locked_memory() {
 }  // namespace
 
 Result<std::unique_ptr<Context>> Context::create() {
-  // A process that is killed while it writes to the queue of a peer's shared memory leaves a gap
-  // there, at which the peer stays for ever, deaf to all others. So only who asks for it gets it.
+  // A process that is killed while it writes to the queue of a peer's shared memory leaves a gap in
+  // it, at which the peer stops forever, so that it receives from no other process either. So UCX's
+  // shared memory is used only if it is asked for.
   const bool is_asked_for = Environment::of_process().get("UCX_TLS").has_value();
   DUNLIN_ASSIGN(const ucp_context_h plain,
                 init(is_asked_for ? SharedMemory::kAsConfigured : SharedMemory::kOff));
   std::unique_ptr<Context> context(new Context(plain));
-  // UCX leaves its shared memory unused by endpoints that report failures unless it is told that
-  // probing the peer's process now and then will do. It warns of settings that nothing uses, hence
-  // only where UCX_TLS lets shared memory in, which the first context shows.
+  // UCX uses its shared memory for endpoints that report failures only if this setting permits it
+  // to probe the peer's process now and then. UCX warns of settings that are not used, so it is set
+  // only if UCX_TLS permits shared memory, which the first context's description shows.
   const std::string description = description_of(plain);
   if (description.find(" ud_") != std::string::npos) DUNLIN_TRY(check_locked_memory());
   if (description.find("sysv/") == std::string::npos &&
@@ -121,7 +122,7 @@ Result<std::unique_ptr<Context>> Context::create() {
 Result<std::unique_ptr<Worker>> Worker::create(const Context& context) {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENTS;
-  // One thread at a time, though not always the same one: owners may hand a fabric around.
+  // One thread at a time, but not always the same one, because the owner of a fabric may change.
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   params.events = UCP_WAKEUP_RMA | UCP_WAKEUP_TX | UCP_WAKEUP_RX;
   ucp_worker_h handle = nullptr;
@@ -181,7 +182,7 @@ Endpoint::~Endpoint() {
   params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   params.flags = UCP_EP_CLOSE_FLAG_FORCE;
   const ucs_status_ptr_t request = ucp_ep_close_nbx(handle_, &params);
-  // Goes on by itself; freeing says that nobody asks how it ends.
+  // The closing continues by itself. Freeing the request says that its result is not needed.
   if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
 }
 

@@ -1,4 +1,5 @@
-// Owners of UCX's handles, one per kind, and its status in words. None of them moves.
+// Classes that own UCX's handles, one class per kind, and the errors of UCX. The objects are
+// neither copied nor moved.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -15,7 +16,7 @@
 namespace dunlin::transport::ucx {
 
 Code to_code(ucs_status_t status);
-// "<what>: <UCX's words>"; not for UCS_OK.
+// The message is "<what>: <UCX's description>". `status` must not be UCS_OK.
 Status to_status(std::string_view what, ucs_status_t status);
 
 class Context {
@@ -31,7 +32,7 @@ class Context {
   ucp_context_h handle_;
 };
 
-// One thread at a time; its context has to outlive it.
+// Used by one thread at a time. The context must outlive it.
 class Worker {
  public:
   static Result<std::unique_ptr<Worker>> create(const Context& context);
@@ -41,7 +42,7 @@ class Worker {
 
   ucp_worker_h handle() const { return handle_; }
   std::size_t progress() { return ucp_worker_progress(handle_); }
-  // False: there are events to progress first.
+  // Returns false if there are events that must be progressed first.
   bool arm() { return ucp_worker_arm(handle_) == UCS_OK; }
   int event_fd() const { return event_fd_; }
   Result<Bytes> address() const;
@@ -50,15 +51,15 @@ class Worker {
  private:
   explicit Worker(ucp_worker_h handle) : handle_(handle) {}
   ucp_worker_h handle_;
-  int event_fd_ = -1;  // UCX's
+  int event_fd_ = -1;  // owned by UCX
 };
 
-// Closed by force when it goes: operations that are still pending are cancelled, and their
+// The destructor closes it by force: operations that are still pending are canceled, and their
 // callbacks run in the following turns of progress.
 class Endpoint {
  public:
-  // `on_error(argument, ...)` is called at most once, inside progress. Without `reports_failure`
-  // UCX may use transports that can't tell that the peer is gone (the loopback).
+  // `on_error(argument, ...)` is called at most once, inside progress. Without `reports_failure`,
+  // UCX may use transports that cannot report that the peer is gone (the loopback).
   static Result<std::unique_ptr<Endpoint>> create(const Worker& worker,
                                                   std::span<const std::byte> address,
                                                   ucp_err_handler_cb_t on_error, void* argument,
@@ -73,7 +74,7 @@ class Endpoint {
   ucp_ep_h handle_;
 };
 
-// Registered memory, without owning the bytes.
+// The registration of memory with UCX. Does not own the memory.
 class MemoryHandle {
  public:
   static Result<std::unique_ptr<MemoryHandle>> map(const Context& context,

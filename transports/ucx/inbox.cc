@@ -8,7 +8,7 @@
 namespace dunlin::transport::ucx {
 namespace {
 
-// What a refused sender of announced bytes sees; to_code() is the inverse.
+// The status that the sender of announced bytes gets if they are refused. to_code() is the inverse.
 ucs_status_t to_ucs(Code code) {
   switch (code) {
     case Code::kOk:
@@ -27,13 +27,13 @@ const char* reason(Code code) {
     case Code::kNotFound:
       return "its region is not registered";
     case Code::kOutOfRange:
-      return "it is beyond its region's or the board's end";
+      return "it does not lie within its region, or its cell is not on the board";
     default:
       return "it could not be received";
   }
 }
 
-// Of the bytes that came with the message. One without any announces what RMA has written already.
+// The bytes that came with the message. A message without bytes announces what RMA has written.
 bool is_size_right(const MessageHeader& header, std::size_t size) {
   const bool may_carry = header.kind == MessageKind::kPut || header.kind == MessageKind::kNotify;
   return size == 0 || (may_carry && size == header.size);
@@ -43,7 +43,7 @@ bool is_size_right(const MessageHeader& header, std::size_t size) {
 
 bool Inbox::is_new(const MessageHeader& header) const {
   if (header.order >= next_ && !early_.contains(header.order)) return true;
-  DUNLIN_ERROR("message {} of rank {} on its {} lane came twice; dropped", header.order,
+  DUNLIN_ERROR("dropped message {} of rank {} on its {} lane, which came twice", header.order,
                source_.value(), to_string(lane_));
   return false;
 }
@@ -129,7 +129,7 @@ void Inbox::advance() {
 
 void Inbox::carry_out(const MessageHeader& header, Code outcome) {
   if (outcome != Code::kOk) {
-    // A put that was under way while its target went is nobody's fault; the sender is told.
+    // A put in flight while its target was deregistered is not an error here. The sender is told.
     const bool is_late = outcome == Code::kNotFound && engine_.regions().has_known(header.region);
     DUNLIN_LOG(is_late ? LogLevel::kDebug : LogLevel::kWarn,
                "refused rank {} {} {} bytes, region {} at offset {}, cell {}: {}", source_.value(),

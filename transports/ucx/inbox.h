@@ -1,9 +1,9 @@
-// Inbox: the receiving end of one lane. Checks what arrives against the table of regions, writes
-// it, and makes notifications visible in the order in which the peer posted them.
+// Inbox: the receiving end of one lane. It checks arriving messages against the table of regions,
+// writes their bytes, and publishes notifications in the order in which the peer posted them.
 //
-// Bytes are written as they come; notifications (and answers to flushes) wait until every message
-// with a lower number has been carried out. So neither a put that is still being fetched nor
-// messages that UCX delivers out of turn can be overtaken. Used inside progress only.
+// Bytes are written as they arrive. Notifications, and answers to flushes, wait until every message
+// with a lower number has been carried out. So they overtake neither a put that is still being
+// fetched, nor messages that UCX delivers out of order. Used inside progress only.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ class Inbox {
   Inbox(const Inbox&) = delete;
   Inbox& operator=(const Inbox&) = delete;
 
-  // A message whose `size` bytes are at `data`.
+  // Takes a message whose `size` bytes are at `data`.
   void accept(const MessageHeader& header, const void* data, std::size_t size);
-  // A message whose `size` bytes UCX fetches when told where to. Returns what the handler of the
-  // active message has to return: an error ends the sender's operation with it.
+  // Takes a message whose `size` bytes UCX fetches once it is told where to put them. The handler
+  // of the active message must return the result; an error fails the sender's operation.
   ucs_status_t accept_announced(const MessageHeader& header, void* descriptor, std::size_t size);
 
  private:
@@ -36,13 +36,13 @@ class Inbox {
     MessageHeader header;
     Code outcome = Code::kOk;
     bool is_fetched = true;
-    std::shared_ptr<MemoryRegion> target{};  // held while it is written
+    std::shared_ptr<MemoryRegion> target{};  // kept alive while it is written
   };
 
   bool is_new(const MessageHeader& header) const;
-  // ok when the message may do what it wants; `entry` is its region, if it has one.
+  // kOk if the message may be carried out. Sets `entry` to its region, if it has one.
   Code check(const MessageHeader& header, const RegionTable::Entry*& entry) const;
-  // The message's own part is over; it takes its turn.
+  // The bytes of the message are written. Carries it out when it is its turn.
   void settle(const MessageHeader& header, Code outcome);
   void carry_out(const MessageHeader& header, Code outcome);
   void advance();
@@ -51,8 +51,9 @@ class Inbox {
   Engine& engine_;
   Rank source_;
   LaneKind lane_;
-  std::uint64_t next_ = 1;  // the number whose turn it is
-  // Messages that wait for their turn. Nodes are pooled: no allocation once it has been that full.
+  std::uint64_t next_ = 1;  // the number of the message whose turn it is
+  // Messages that wait for their turn. The map's nodes are pooled, so that nothing is allocated in
+  // steady state.
   std::pmr::unsynchronized_pool_resource pool_;
   std::pmr::map<std::uint64_t, Arrival> early_{&pool_};
 };

@@ -13,7 +13,7 @@ UcxLane::UcxLane(Engine& engine, const Link& link, Connection& connection, LaneK
       counters_(engine.context().counters.peer(link.peer())),
       depth_(static_cast<std::uint64_t>(engine.context().config.ucx_queue_depth)) {
   ring_ = std::make_unique<Operation[]>(depth_);
-  last_put_ = path_.sent;  // whoever used the path before is not to be waited for
+  last_put_ = path_.sent;  // messages of an earlier lane on this path are not waited for
   visible_up_to_ = path_.sent;
   path_.lane = this;
 }
@@ -181,17 +181,18 @@ void UcxLane::close() noexcept {
   is_closed_ = true;
   engine_.drain([this] { return is_empty(); }, kCloseGrace);
   if (is_empty()) return;
-  // The peer doesn't take part. What UCX holds of our buffers has to be wrested from it; the peer
-  // learns over the other path that this is no death.
-  connection_.say_goodbye(kind_, kind_ == LaneKind::kData ? LaneKind::kControl : LaneKind::kData);
+  // The peer does not respond. Only closing the endpoint by force makes UCX release the buffers
+  // that it holds; the peer is told over the other path that this is not a death.
+  connection_.announce_close(kind_,
+                             kind_ == LaneKind::kData ? LaneKind::kControl : LaneKind::kData);
   engine_.progress();
-  connection_.sever(
-      kind_, Status(Code::kClosed, "closed before the peer had taken it").with_peer(link_.peer()));
+  connection_.sever(kind_, Status(Code::kClosed, "the lane was closed before the peer had taken it")
+                               .with_peer(link_.peer()));
   engine_.drain([this] { return is_empty(); }, kCancelGrace);
   if (!is_empty()) release_ring();
 }
 
-// UCX still holds requests that point into the ring: it stays behind, without its lane.
+// UCX still holds requests that point into the ring, so the ring is kept without its lane.
 void UcxLane::release_ring() {
   for (std::uint64_t position = head_; position != tail_; ++position) {
     Operation& operation = at(position);

@@ -1,9 +1,9 @@
 // The sending end of a lane over UCX.
 //
-// Operations stand in a ring of fixed size from their posting until UCX has finished with them.
-// Bytes move by RMA at once where that is used; messages (bytes that don't go by RMA,
-// notifications, flush requests) go out strictly in posting order, one that follows RMA puts only
-// after these have been flushed. README.md has the argument why that keeps the contract of
+// Operations are in a ring of fixed size from their posting until UCX has finished with them. If
+// RMA is used for an operation, its bytes are put at once. Messages (other bytes, notifications,
+// flush requests) are sent strictly in posting order, and a message that follows RMA puts is sent
+// only after these have been flushed. README.md says why that keeps the contract of
 // transports/lane.h.
 #pragma once
 
@@ -20,14 +20,15 @@ namespace dunlin::transport::ucx {
 
 class UcxLane;
 
-// One posted operation. Kept apart from its lane: UCX may call back after the lane is gone.
+// One posted operation. It is not part of its lane, because UCX may call back after the lane is
+// gone.
 struct Operation {
-  UcxLane* lane = nullptr;  // null: nobody is interested any more
+  UcxLane* lane = nullptr;  // null once the lane is gone
   Path* path = nullptr;     // outlives the lane
   Completion* completion = nullptr;
   Status outcome;
-  const UcxRegion* source = nullptr;   // of the bytes that UCX holds
-  MappedMemory kept;                   // the same, once nobody else may hold it
+  const UcxRegion* source = nullptr;   // the region of the bytes that UCX holds
+  MappedMemory kept;                   // the same memory, kept alive once the region may go
   const std::byte* payload = nullptr;  // of the message
   std::size_t payload_size = 0;
   bool may_be_fetched = false;  // the payload, by the receiver
@@ -35,13 +36,13 @@ struct Operation {
   bool is_local_flush = false;
   bool is_remote_flush = false;
   bool is_flushing = false;  // the puts before it are being flushed
-  bool is_sent = false;      // its turn to send has come and gone
+  bool is_sent = false;      // its message was sent, or it has none
   bool awaits_answer = false;
   bool is_done = false;
   int requests = 0;  // that UCX has not finished
   MessageHeader header{};
   std::byte* into = nullptr;  // of a get: where the next bytes go
-  std::size_t unread = 0;     // of a get: that have not come yet
+  std::size_t unread = 0;     // of a get: bytes that have not arrived
 };
 
 class UcxLane final : public Lane, private RemoteReads {
@@ -59,13 +60,14 @@ class UcxLane final : public Lane, private RemoteReads {
   std::size_t progress() override;
   void close() noexcept override;
 
-  // For the connection. The path is over: what UCX does not hold any more completes with that.
+  // The rest is for the connection. The path has ended: operations that UCX does not hold any more
+  // fail.
   void abort();
-  // The peer has answered the flush of this number.
+  // The peer has answered the flush with this number.
   void on_flush_answered(std::uint64_t order);
-  // What the message of this number asked for.
+  // The peer has sent the bytes that the message with this number asked for.
   void on_read(std::uint64_t order, std::span<const std::byte> bytes);
-  // The peer refused the message of this number.
+  // The peer has refused the message with this number.
   void on_rejected(std::uint64_t order, Code code, std::uint64_t region);
   std::uint64_t completed() const { return completed_; }
 
@@ -76,9 +78,9 @@ class UcxLane final : public Lane, private RemoteReads {
   Status check_slices(const LocalSlice& local, const RemoteSlice& remote) const;
   bool goes_by_rma(const RemoteSlice& to) const;
 
-  // The next free place in the ring; null: full, which is counted.
+  // The next free place in the ring. If the ring is full, counts that and returns null.
   Operation* claim(Completion* completion);
-  // Where the bytes of an operation go: by RMA now, or with its message.
+  // Puts the bytes of an operation by RMA now, or has them sent with its message.
   void attach_bytes(Operation& operation, const LocalSlice& from, const RemoteSlice& to);
   void attach_message(Operation& operation, MessageKind kind);
   Status launch(Operation& operation);
@@ -89,12 +91,12 @@ class UcxLane final : public Lane, private RemoteReads {
   void send(Operation& operation);
   void read_on(Operation& operation);
   void transmit(Operation& operation);
-  // Takes note of what a UCX call returned.
+  // Notes the request or status that a UCX call returned.
   void track(Operation& operation, ucs_status_ptr_t request);
   Status failure_of(const Operation& operation, ucs_status_t status) const;
   void finish_if_done(Operation& operation);
   void complete(Operation& operation);
-  void retire();
+  void pop_done();
   void release_ring();
 
   static void on_request(void* request, ucs_status_t status, void* operation);
@@ -109,16 +111,16 @@ class UcxLane final : public Lane, private RemoteReads {
   PeerCounters& counters_;
   std::unique_ptr<Operation[]> ring_;
   std::uint64_t depth_;
-  // Positions in the ring, ever growing: head_ <= unsent_ <= tail_.
+  // Positions in the ring, which only grow: head_ <= unsent_ <= tail_.
   std::uint64_t head_ = 0;
   std::uint64_t unsent_ = 0;
   std::uint64_t tail_ = 0;
   std::uint64_t last_put_ = 0;  // number of the last message that carried bytes or a notification
-  std::uint64_t visible_up_to_ = 0;  // number up to which the peer has confirmed
+  std::uint64_t visible_up_to_ = 0;  // number of the last message that the peer has confirmed
   bool has_unflushed_rma_ = false;
   bool is_closed_ = false;
   bool is_sending_ = false;
-  Status rejection_;  // of a put whose completion had fired; the next remote flush reports it
+  Status rejection_;  // of a put whose completion had fired; reported by the next remote flush
   std::uint64_t completed_ = 0;
 };
 

@@ -22,7 +22,7 @@ Result<std::unique_ptr<TransportRegion>> UcxRegion::create(Engine& engine,
                                                            std::shared_ptr<MemoryRegion> memory) {
   if (memory->kind() != MemoryKind::kHost) {
     return Status(Code::kUnavailable,
-                  fmt::format("ucx can't reach {} memory", to_string(memory->kind())));
+                  fmt::format("ucx cannot access {} memory", to_string(memory->kind())));
   }
   DUNLIN_ASSIGN(std::shared_ptr<const MemoryHandle> handle,
                 MemoryHandle::map(engine.ucp(), *memory));
@@ -73,7 +73,7 @@ Result<std::unique_ptr<RemoteRegion>> UcxRemoteRegion::import(const Link& link,
     if (endpoint == nullptr) return Status(connection.path(kind).failure);
     if (key.empty() || !connection.uses_rma()) continue;
     auto unpacked = RemoteKey::unpack(*endpoint, key);
-    // No harm: messages reach what RMA doesn't.
+    // This is not an error: messages reach what RMA does not.
     if (!unpacked)
       DUNLIN_DEBUG("no RMA to rank {}: {}", link.peer().value(), unpacked.status().to_string());
     if (unpacked) region->keys_[index_of(kind)] = std::move(unpacked).value();

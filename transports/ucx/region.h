@@ -1,9 +1,9 @@
-// Regions of the ucx transport: the table of ours, by which arriving messages are checked, and a
-// peer's as its descriptor tells it.
+// Regions of the ucx transport: the table of this process's regions, which arriving messages are
+// checked against, and a peer's region as its descriptor describes it.
 //
-// A region's number is never used twice, so that a message for a region that is gone can't be taken
-// for one that came after. Memory that was exposed to RMA stays mapped, in quarantine, until the
-// transport goes: a write that is already on the wire asks nobody.
+// A region's number is never reused, so a message for a region that is gone cannot be taken for a
+// message for a later one. Memory that was exposed to RMA stays mapped, in quarantine, until the
+// transport is destroyed, because writes in flight cannot be stopped.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace dunlin::transport::ucx {
 class Connection;
 class Engine;
 
-// Memory that UCX has mapped. The handle goes first.
+// Memory that UCX has mapped. The handle is destroyed before the memory.
 struct MappedMemory {
   std::shared_ptr<MemoryRegion> memory;
   std::shared_ptr<const MemoryHandle> handle;
@@ -31,9 +31,9 @@ class RegionTable {
  public:
   struct Entry {
     std::shared_ptr<MemoryRegion> memory;
-    // The memory lives as long as somebody holds it, so that UCX may write to it later. Memory that
-    // a caller wrapped is his to free once the region is unregistered: it is written at once or
-    // never.
+    // True if `memory` keeps the bytes alive, so that UCX may write to them later. The caller may
+    // free memory that it wrapped once the region is deregistered; such memory is written at once
+    // or never.
     bool is_kept = false;
   };
 
@@ -41,7 +41,7 @@ class RegionTable {
   void remove(std::uint64_t id) { entries_.erase(id); }
   void quarantine(MappedMemory mapped) { quarantine_.push_back(std::move(mapped)); }
   const Entry* find(std::uint64_t id) const;
-  // Whether a region ever had this number.
+  // Whether this number was ever given to a region.
   bool has_known(std::uint64_t id) const { return id != 0 && id < next_id_; }
 
  private:
@@ -63,7 +63,7 @@ class UcxRegion final : public TransportRegion {
   UcxRegion(Engine& engine, MappedMemory mapped, Bytes key);
   Engine& engine_;
   MappedMemory mapped_;
-  Bytes key_;  // empty: not exposed to RMA
+  Bytes key_;  // empty if the region is not exposed to RMA
   std::uint64_t id_;
   bool is_kept_;
 };
@@ -75,9 +75,9 @@ class UcxRemoteRegion final : public ImportedRegion {
                                                       std::size_t size);
 
   std::uint64_t address() const { return address_; }
-  // UCX may fetch a put's bytes after the message that announces it.
+  // Whether the peer may fetch a put's bytes after the message that announces them.
   bool is_kept() const { return is_kept_; }
-  // Null: not reachable by RMA over this lane.
+  // Null if the region cannot be accessed by RMA over this lane.
   const RemoteKey* key(LaneKind lane) const { return keys_[index_of(lane)].get(); }
 
  private:

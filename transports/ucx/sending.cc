@@ -1,4 +1,4 @@
-// UcxLane's dealings with UCX: what goes out when, and what comes of it.
+// The part of UcxLane that calls UCX and handles its callbacks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,9 +22,10 @@ const char* name_of(const Operation& operation) {
 
 Status refusal(Code code, std::uint64_t region, Rank peer) {
   const char* reason = code == Code::kNotFound     ? "is not registered"
-                       : code == Code::kOutOfRange ? "or its board ends before it"
+                       : code == Code::kOutOfRange ? "or its board is too small for it"
                                                    : "could not be written";
-  return Status(code, fmt::format("the peer refused it: its region {} {}", region, reason))
+  return Status(code,
+                fmt::format("the peer refused the operation: its region {} {}", region, reason))
       .with_peer(peer);
 }
 
@@ -58,13 +59,13 @@ void UcxLane::start_flush(Operation& operation) {
   track(operation, request);
 }
 
-// Callbacks of sends that end at once come back here: the outer call goes on with the loop.
+// A send that completes at once calls this again from its callback; the outer call continues.
 void UcxLane::send_in_turn() {
   if (is_sending_) return;
   is_sending_ = true;
   while (unsent_ != tail_ && !at(unsent_).is_flushing) {
     Operation& operation = at(unsent_++);
-    // What came before it did not land: the peer must not be told that it did.
+    // Puts before it did not land, so they must not be announced.
     const bool can_send = operation.outcome.is_ok() && path_.endpoint != nullptr;
     if (operation.has_message && can_send) send(operation);
     operation.is_sent = true;
@@ -79,7 +80,7 @@ void UcxLane::send(Operation& operation) {
     return;
   }
   if (operation.is_remote_flush) {
-    // Nothing went by message since the last answer; RMA was flushed before this turn came.
+    // No message was sent since the last answer, and RMA puts have been flushed by now.
     if (last_put_ <= visible_up_to_) return;
     operation.awaits_answer = true;
   }
@@ -87,7 +88,7 @@ void UcxLane::send(Operation& operation) {
   if (!operation.is_remote_flush) last_put_ = operation.header.order;
 }
 
-// Asks for the next piece.
+// Asks for the next piece of a get.
 void UcxLane::read_on(Operation& operation) {
   operation.header.size = std::min(operation.unread, kReadLimit);
   operation.awaits_answer = true;
@@ -106,8 +107,8 @@ void UcxLane::transmit(Operation& operation) {
   params.user_data = &operation;
   params.memory_type = UCS_MEMORY_TYPE_HOST;
   if (is_fetched) {
-    // Without it, UCX registers the bytes by itself; in 1.16, such an operation to a peer that dies
-    // ends only when nobody uses that registration any more, which may be never.
+    // Without this handle, UCX registers the bytes by itself. In 1.16, such an operation to a peer
+    // that dies then completes only when the registration has no other users, which may be never.
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
     params.memh = operation.source->mapped().handle->handle();
   }
@@ -120,7 +121,8 @@ void UcxLane::track(Operation& operation, ucs_status_ptr_t request) {
   if (UCS_PTR_IS_PTR(request)) {
     ++operation.requests;
   } else if (UCS_PTR_IS_ERR(request)) {
-    // UCX refuses only what can't be sent any more. The path ends outside of UCX's callbacks.
+    // UCX refuses a message only if the path cannot send any more. The path is ended outside of
+    // UCX's callbacks.
     connection_.note_error(path_, UCS_PTR_STATUS(request));
     operation.outcome = failure_of(operation, UCS_PTR_STATUS(request));
   }
@@ -153,13 +155,13 @@ void UcxLane::on_finished(void* request, ucs_status_t status, Operation& operati
 
 Status UcxLane::failure_of(const Operation& operation, ucs_status_t status) const {
   if (!path_.failure.is_ok()) return path_.failure;
-  // What the receiver returns for bytes that it does not fetch.
+  // The status that the receiver returns for bytes that it does not fetch.
   if (status == UCS_ERR_NO_ELEM || status == UCS_ERR_OUT_OF_RANGE ||
       status == UCS_ERR_INVALID_ADDR) {
     return refusal(to_code(status), operation.header.region, link_.peer());
   }
   Status failure = to_status(name_of(operation), status);
-  // Of the codes for a broken endpoint, some look like trouble of this process.
+  // Some of UCX's codes for a broken endpoint look like a failure of this process.
   const bool is_broken =
       path_.error || status == UCS_ERR_SHMEM_SEGMENT || status == UCS_ERR_IO_ERROR;
   if (is_broken) failure = Status(Code::kPeerDead, std::string(failure.message()));
@@ -188,10 +190,10 @@ void UcxLane::complete(Operation& operation) {
   operation.is_done = true;
   ++completed_;
   fire(std::exchange(operation.completion, nullptr), std::move(operation.outcome));
-  retire();
+  pop_done();
 }
 
-void UcxLane::retire() {
+void UcxLane::pop_done() {
   while (head_ != tail_ && at(head_).is_done) ++head_;
   if (head_ != tail_ && at(head_).is_local_flush) finish_if_done(at(head_));
 }
@@ -219,7 +221,7 @@ void UcxLane::on_read(std::uint64_t order, std::span<const std::byte> bytes) {
       operation.unread -= bytes.size();
       operation.header.offset += bytes.size();
     } else {
-      operation.outcome = Status(Code::kCorrupted, fmt::format("{} bytes came for a get of {}",
+      operation.outcome = Status(Code::kCorrupted, fmt::format("{} bytes arrived for a get of {}",
                                                                bytes.size(), operation.header.size))
                               .with_peer(link_.peer());
     }

@@ -1,4 +1,4 @@
-// The ucx transport: peers anywhere that UCX reaches them, over TCP at the least.
+// The ucx transport, which reaches peers over everything that UCX supports, at least over TCP.
 #pragma once
 
 #include <memory>
@@ -34,7 +34,7 @@ class UcxTransport final : public Transport {
 
   std::string_view name() const override { return "ucx"; }
   Bytes address() const override { return engine_->address().encode(); }
-  // Whether UCX gets there shows when it connects.
+  // Checks the address only. Whether UCX reaches the peer shows when it connects.
   Status reach(Rank peer, std::span<const std::byte> address) override;
   Result<std::unique_ptr<Link>> connect(Rank peer, std::span<const std::byte> address) override;
   Result<std::unique_ptr<TransportRegion>> register_memory(
@@ -43,7 +43,7 @@ class UcxTransport final : public Transport {
   std::size_t progress() override { return engine_->progress(); }
   bool is_in_use() const override { return engine_->has_connections(); }
   bool arm() override { return engine_->arm(); }
-  // UCX disarms itself.
+  // There is nothing to do, because UCX disarms itself.
   void disarm() override {}
   const std::vector<int>& wait_fds() const override { return wait_fds_; }
 

@@ -18,7 +18,7 @@ Result<Address> Address::decode(std::span<const std::byte> bytes) {
   const auto version = reader.number<std::uint8_t>();
   if (reader.ok() && version != kWireVersion) {
     return Status(Code::kUnavailable,
-                  fmt::format("the peer speaks version {} of the ucx wire format, not {}", version,
+                  fmt::format("the peer uses version {} of the ucx wire format, not {}", version,
                               kWireVersion));
   }
   Address address;

@@ -1,5 +1,6 @@
-// What travels between two ucx transports: the address (through the bootstrap), messages of lanes
-// and messages of the transports themselves. Fixed sizes, little-endian, versioned.
+// The wire format of the ucx transport: the address (through the bootstrap), messages of lanes, and
+// service messages of the transports themselves. All have fixed sizes, are little-endian, and carry
+// a version.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +19,9 @@
 namespace dunlin::transport::ucx {
 
 struct Address {
-  // Random; only who got it through the bootstrap knows it, and every message repeats it. A process
-  // that finds itself at a reused port, or a stranger, is told apart by it.
+  // A random number that only the members of the job get, through the bootstrap. Every message
+  // repeats the receiver's token. This refuses strangers, and messages for a former process at the
+  // same port.
   std::uint64_t token = 0;
   std::uint64_t cells = 0;  // of the notification board
   Bytes worker[kLaneKinds];
@@ -31,18 +33,18 @@ struct Address {
 enum class MessageKind : std::uint8_t {
   kPut = 1,     // bytes for a region
   kNotify = 2,  // a notification, with or without bytes for a region
-  kFlush = 3,   // to be answered once everything before it is visible
-  kRead = 4,    // to be answered with a region's bytes, at most kReadLimit, once it is its turn
+  kFlush = 3,   // asks for an answer once everything before it is visible
+  kRead = 4,    // asks for at most kReadLimit bytes of a region, when it is its turn
 };
 
-// Header of a lane's active message; the bytes of a put are its payload. `inline_data` is cut off
-// behind what is used.
+// The header of a lane's active message, whose payload is the bytes of a put. Unused bytes of
+// `inline_data` are not sent.
 struct MessageHeader {
   std::uint64_t token;   // the receiver's
   std::uint64_t order;   // 1, 2, 3, ... on its lane
-  std::uint64_t region;  // 0: no region takes part
+  std::uint64_t region;  // 0 if no region takes part
   std::uint64_t offset;
-  std::uint64_t size;  // of what was put there, in this message or by RMA before it; or is read
+  std::uint64_t size;  // bytes that are put, in this message or by RMA before it, or that are read
   std::uint64_t sequence;
   std::uint64_t tag;
   std::uint32_t source;  // the sender's rank
@@ -59,20 +61,20 @@ struct MessageHeader {
     return {NotifyId{cell}, sequence, tag, length, {inline_data, inline_size}};
   }
   void set_notification(const Notification& notification);
-  // Nothing when the bytes are no such header.
+  // Returns nullopt if the bytes are not a valid header.
   static std::optional<MessageHeader> parse(const void* bytes, std::size_t size);
 };
 static_assert(sizeof(MessageHeader) == 72 + kInlineBytes &&
               std::is_trivially_copyable_v<MessageHeader>);
 
 enum class ServiceKind : std::uint8_t {
-  kHello = 1,     // payload: the sender's Address; answers can be sent from now on
-  kFlushed = 2,   // `order`: of the flush
-  kRejected = 3,  // `order` on `lane` was not carried out: `code`
-  kRevoked = 4,   // `region` is no longer registered
-  kGoodbye = 5,   // nothing more comes on `lane`, and that its endpoint ends is no accident
-  kFarewell = 6,  // the good-bye has been heard
-  kRead = 7,      // payload: what the read `order` on `lane` asked for
+  kHello = 1,                // a greeting; the payload is the sender's Address, for answers
+  kFlushed = 2,              // everything before the flush `order` is visible
+  kRejected = 3,             // message `order` on `lane` was refused for the reason `code`
+  kRevoked = 4,              // `region` is no longer registered
+  kClosing = 5,              // the sender closes `lane`, so the end of its endpoint is no failure
+  kClosingAcknowledged = 6,  // the sender knows that `lane` is closing
+  kRead = 7,                 // the payload is the bytes that the read `order` on `lane` asked for
 };
 
 struct ServiceHeader {

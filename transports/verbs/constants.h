@@ -1,4 +1,4 @@
-// Numbers of the verbs transport, and why they are what they are.
+// The numbers of the verbs transport, and the reason for each.
 #pragma once
 
 #include <chrono>
@@ -9,78 +9,83 @@
 
 namespace dunlin::transport::verbs {
 
-// In an address, a letter and a connection request: builds that disagree about what travels refuse
-// one another.
-inline constexpr std::uint8_t kWireVersion = 5;
+// Stands in addresses, connection messages and connection requests. Builds with different wire
+// formats refuse each other.
+inline constexpr std::uint8_t kWireVersion = 6;
 
-// Largest inline size that is asked for: a whole record, and small puts, leave with the work
-// request and cost the NIC no read of our memory. What the created QP reports counts.
+// The inline size that queue pairs are created with. A whole record, and a small put, then travels
+// inside its work request, and the device need not read it from memory. The queue pair may be
+// granted less.
 inline constexpr std::uint32_t kInlineWanted = 128;
 
-// Unsignalled work requests in a row, at most (less on short queues): a completion is what frees
-// the send queue, and costs a DMA write and a poll.
+// At most this many work requests follow one another without a signaled one (fewer on short
+// queues). Only a completion frees places in the send queue, but it costs a DMA write and a poll.
 inline constexpr std::uint32_t kSignalEvery = 16;
 
-// Work requests handed to the NIC by one call (one doorbell), at most. More save nothing
-// measurable, and the chain lives on the stack.
+// At most this many work requests are posted by one call (one doorbell). More save nothing
+// measurable, and the chain is on the stack.
 inline constexpr std::uint32_t kBatch = 16;
 
-// Completions taken from a queue by one call, at most: beyond it, the other queues get their turn.
+// At most this many completions are taken from a queue by one call. Then the other queues follow.
 inline constexpr int kPollBatch = 32;
 
-// "For ever": flow control keeps the receive queue from running dry, so that this is waited for
-// only by a NIC that is behind with its own bookkeeping.
+// 7 means forever. Flow control keeps the receive queue from running dry, so a sender retries only
+// while the receiver's device is behind with its own bookkeeping.
 inline constexpr std::uint8_t kReceiverNotReadyRetries = 7;
 
-// Reads and atomics that a queue pair has on the way at most (less where a device has less): each
-// takes the other end's device a place to answer from, and 16 hide the round trip behind the bytes.
+// A queue pair has at most this many outstanding reads and atomics, or fewer if the device's limit
+// is lower. Each takes resources of the other end's device, and 16 are enough to hide the round
+// trip.
 inline constexpr std::uint8_t kReads = 16;
 
-// Ports of a process and queue pairs per port, at most (the ranges of DUNLIN_VERBS_RAILS and
-// DUNLIN_VERBS_QP_COUNT): hosts with eight NICs have a GPU for each, and more queue pairs than that
-// keep no link busier. Rails are numbered in a byte.
+// The most ports of a process, and queue pairs per port: the ranges of DUNLIN_VERBS_RAILS and
+// DUNLIN_VERBS_QP_COUNT. Hosts with eight NICs have a GPU for each, and more queue pairs do not
+// keep a link busier. The number of a rail fits into a byte.
 inline constexpr std::size_t kMostPorts = 8;
 inline constexpr std::size_t kMostQueuePairs = 8;
 static_assert(kMostPorts * kMostQueuePairs < 256);
 
-// Puts are cut at multiples of this: the largest MTU, so that no rail sends a packet more than one
-// queue pair would.
+// Puts are cut at multiples of the largest MTU, so that the rails together send no more packets
+// than one queue pair would.
 inline constexpr std::uint64_t kStripeStep = 4096;
 
-// How long a receiver that is not ready asks for, all the same: code 12 is 0.64 ms.
+// The delay that a receiver that is not ready asks for: code 12 is 0.64 ms.
 inline constexpr std::uint8_t kReceiverNotReadyTimer = 12;
 
-// What close() gives pending operations to end by themselves, and connections to say good-bye: by
-// default, and at most, where DUNLIN_VERBS_TIMEOUT makes them take longer.
+// How long close() waits for pending operations to complete: by default, and at most if
+// DUNLIN_VERBS_TIMEOUT makes them take longer.
 inline constexpr Duration kCloseGrace = std::chrono::milliseconds(500);
 inline constexpr Duration kLongestCloseGrace = std::chrono::seconds(10);
-// Once a queue pair is in its error state the NIC gives its work requests back at once.
+// How long to wait for the work requests of a queue pair in its error state. The device returns
+// them at once.
 inline constexpr auto kFlushGrace = std::chrono::milliseconds(500);
 
-// Connecting again: the pause between two attempts, and how long an attempt may take, which doubles
-// with each: the peer may be busy elsewhere.
+// Connecting again: the pause between two attempts, and the timeouts of the first and the longest
+// attempt. The timeout doubles with each attempt, since the peer may be busy.
 inline constexpr auto kReconnectPause = std::chrono::milliseconds(100);
 inline constexpr Duration kFirstAttempt = std::chrono::seconds(1);
 inline constexpr Duration kLongestAttempt = std::chrono::seconds(16);
 
-// Between two looks at lanes that wait for room at a peer that may have forgotten them.
+// The interval between two probes of lanes that wait for room, in case the peer no longer has the
+// connection.
 inline constexpr auto kProbeInterval = std::chrono::seconds(1);
 
-// Connections in a row that complete nothing: no link flaps like that.
+// A lane fails after more than this many connections in a row that completed nothing. No link flaps
+// like that.
 inline constexpr int kFruitlessConnections = 20;
 
-// Resolving an address or a route, per try.
+// The timeout for resolving an address or a route, per try.
 inline constexpr auto kResolveTimeout = std::chrono::milliseconds(2000);
 
-// Between two looks at the connectors' descriptors while nothing says that there is something: a
-// system call, which a poll of completion queues is not. Who connects to us waits so long.
+// The interval between two polls of the connectors for events. Such a poll is a system call, unlike
+// a poll of completion queues. A peer that connects may wait this long.
 inline constexpr auto kEventInterval = std::chrono::milliseconds(1);
 
-// Between two READs by which a flush finds out whether the peer has copied to its GPU what was put
-// there: a small part of what a copy takes.
+// The interval between two READs by which a flush finds out whether the peer has copied the bytes
+// to its GPU: a small part of the time that a copy takes.
 inline constexpr auto kLandingInterval = std::chrono::microseconds(20);
-// Turns of progress between two looks at the clock, which costs as much as a poll. Few, because
-// some callers compute for long between two turns.
+// The clock is read once in this many turns of progress, because reading it costs as much as a
+// poll. The number is small because some callers compute for long between two turns.
 inline constexpr std::uint32_t kTurnsPerClock = 8;
 
 }  // namespace dunlin::transport::verbs

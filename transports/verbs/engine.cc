@@ -12,8 +12,8 @@
 
 #include "runtime/log.h"
 #include "transports/verbs/constants.h"
-#include "transports/verbs/device.h"
-#include "transports/verbs/gpu_memory.h"
+#include "transports/verbs/device/device.h"
+#include "transports/verbs/memory/gpu_memory.h"
 #include "transports/verbs/region.h"
 
 namespace dunlin::transport::verbs {
@@ -42,7 +42,7 @@ Status Engine::start() {
             "no active RDMA port has an IP address, which DUNLIN_VERBS_CONNECT=manager needs"};
   }
   if (context_.mail.fd() < 0)
-    return {Code::kResourceExhausted, "no descriptor for the bootstrap's letters"};
+    return {Code::kResourceExhausted, "no descriptor for messages through the bootstrap"};
   DUNLIN_TRY(open_ports(
       choose(addresses, config.verbs_device, context_.local_rank, rails_wanted(config))));
   randombytes_buf(&address_.token, sizeof address_.token);
@@ -73,7 +73,7 @@ Status Engine::open_ports(const std::vector<DeviceAddress>& chosen) {
   return Status::ok();
 }
 
-// Both ends see both addresses, so that they choose alike.
+// Both ends know both addresses, so they make the same choice.
 bool Engine::goes_by_manager(const Address& peer, const Port& port) const {
   return port.manager() != nullptr && !peer.ports[port.index()].ip.empty();
 }
@@ -86,8 +86,8 @@ bool Engine::is_reachable(const Address& peer, const Port& port) const {
 Status Engine::reach(const Address& peer) const {
   if (is_reachable(peer, first_)) return Status::ok();
   return {Code::kUnavailable, first_.local().is_infiniband
-                                  ? "its port is Ethernet's, ours InfiniBand's"
-                                  : "its port is InfiniBand's, ours Ethernet's"};
+                                  ? "the peer's port is Ethernet and this rank's is InfiniBand"
+                                  : "the peer's port is InfiniBand and this rank's is Ethernet"};
 }
 
 Connector& Engine::connector(const Address& peer, const Port& port) {
@@ -101,7 +101,7 @@ std::size_t Engine::rails_to(const Address& peer) const {
   while (both < ports() && both < peer.ports.size() && is_reachable(peer, *others_[both - 1]))
     ++both;
   if (both < std::max(ports(), peer.ports.size())) {
-    DUNLIN_INFO("verbs: stripes over {} of our {} and the peer's {} ports", both, ports(),
+    DUNLIN_INFO("verbs: stripes use {} of this rank's {} and the peer's {} ports", both, ports(),
                 peer.ports.size());
   }
   return both * queue_pairs_ > 1 ? both * queue_pairs_ : 0;
@@ -116,7 +116,7 @@ std::vector<int> Engine::wait_fds() const {
 }
 
 Engine::~Engine() {
-  inbound_.clear();  // takes what has come, which may be for the connections
+  inbound_.clear();  // first, because it takes pending messages, which may be for the connections
   connections_.clear();
   quarantine_.clear();
   mail_.reset();
@@ -133,7 +133,7 @@ Result<Connection*> Engine::connect(Rank peer, const Address& address) {
       lane = std::make_unique<Outbound>(*this, first_, peer, kind, 0);
       DUNLIN_TRY(lane->connect(address));
     }
-    // For bulk only: the control lane has none.
+    // Only the data lane has rails.
     Outbound& data = *made[index_of(LaneKind::kData)];
     if (const std::size_t rails = rails_to(address); rails != 0)
       data.set_rails(Rails::connect(*this, peer, address, rails / queue_pairs_, rails));
@@ -145,38 +145,38 @@ Result<Connection*> Engine::connect(Rank peer, const Address& address) {
 }
 
 [[gnu::hot]] std::size_t Engine::progress() {
-  look();
+  begin_turn();
   const std::size_t events = take_completions();
-  look_back(events);
+  end_turn(events);
   return events;
 }
 
 std::size_t Engine::progress_with_rails() {
-  look();
+  begin_turn();
   std::size_t events = take_completions_of_all();
   for (Outbound* const lane : striping_) events += lane->take_stripes();
-  look_back(events);
+  end_turn(events);
   return events;
 }
 
-inline bool Engine::is_look_due() {
-  if (restless_ > 0 || looks_for_events_ || mail_->has_news()) return true;
-  // What is not in use gets a turn now and then only.
+inline bool Engine::is_poll_due() {
+  if (restless_ > 0 || has_event_poll_due_ || mail_->has_news()) return true;
+  // The clock is read only in every kTurnsPerClock-th turn.
   if (is_in_use_ && ++turns_ % kTurnsPerClock != 0) return false;
-  return context_.clock.now() >= next_look_;
+  return context_.clock.now() >= next_poll_;
 }
 
-inline void Engine::look() {
-  if (!is_look_due()) return;
+inline void Engine::begin_turn() {
+  if (!is_poll_due()) return;
   take_events();
   const TimePoint now = context_.clock.now();
-  next_look_ = now + (landing_waits_ > 0 ? kLandingInterval : kEventInterval);
-  tend(now);
+  next_poll_ = now + (landing_waits_ > 0 ? kLandingInterval : kEventInterval);
+  step(now);
 }
 
-inline void Engine::look_back(std::size_t events) {
-  if (context_.peers.version() != seen_peers_) watch_peers();
-  // What arrived before the end has been seen by now.
+inline void Engine::end_turn(std::size_t events) {
+  if (context_.peers.version() != seen_peers_) check_peers();
+  // Everything that arrived before those peers were gone has been taken by now.
   if (events == 0 && std::exchange(has_gone_peers_, false)) {
     std::erase_if(inbound_,
                   [&](const auto& one) { return !context_.peers.is_present(one->peer()); });
@@ -184,7 +184,7 @@ inline void Engine::look_back(std::size_t events) {
 }
 
 std::size_t Engine::take_completions() {
-  // Data last: whoever waits looks next at what has come.
+  // Data comes last, so that what it brings is still in the cache when the caller checks it.
   const std::size_t events = first_.poll(LaneKind::kControl);
   return events + first_.poll(LaneKind::kData);
 }
@@ -195,7 +195,7 @@ std::size_t Engine::take_completions_of_all() {
   return events;
 }
 
-void Engine::tend(TimePoint now) {
+void Engine::step(TimePoint now) {
   const bool probes = now >= next_probe_;
   if (probes) next_probe_ = now + kProbeInterval;
   if (probes) for_each_port([this](Port& port) { take_device_events(port); });
@@ -207,14 +207,14 @@ void Engine::tend(TimePoint now) {
 }
 
 void Engine::take_events() {
-  looks_for_events_ = false;
+  has_event_poll_due_ = false;
   for_each_port([](Port& port) {
     if (port.manager() != nullptr) port.manager()->take_events();
   });
   mail_->take_events();
 }
 
-// What breaks single connections, these tell themselves.
+// Only events of the whole device matter here. Connections report their own failures.
 void Engine::take_device_events(Port& port) {
   ibv_async_event event{};
   while (ibv_get_async_event(port.device(), &event) == 0) {
@@ -242,14 +242,14 @@ void Engine::report_gone_device(const std::string& what) {
 
 Result<Request> Engine::read_request(std::size_t port, std::span<const std::byte> bytes) const {
   Request request{};
-  if (bytes.size() < sizeof request) return Status(Code::kCorrupted, "its request is cut short");
+  if (bytes.size() < sizeof request) return Status(Code::kCorrupted, "its request is too short");
   std::memcpy(&request, bytes.data(), sizeof request);
   if (request.version != kWireVersion) {
-    return Status(Code::kUnavailable, fmt::format("it speaks version {} of the wire format, not {}",
+    return Status(Code::kUnavailable, fmt::format("it uses version {} of the wire format, not {}",
                                                   request.version, kWireVersion));
   }
   if (request.token != address_.token)
-    return Status(Code::kCorrupted, "it does not know our token");
+    return Status(Code::kCorrupted, "its request has the wrong token");
   if (request.source >= connections_.size() || index_of(request.lane) >= kLaneKinds)
     return Status(Code::kCorrupted, "its request names no rank and lane of this job");
   const Rank peer(static_cast<int>(request.source));
@@ -258,7 +258,7 @@ Result<Request> Engine::read_request(std::size_t port, std::span<const std::byte
     return Status(Code::kCorrupted, "its request has the wrong port or lane for its rail");
   const Inbound* const known = inbound(request);
   if (request.is_resumed != 0 && known == nullptr)
-    return Status(Code::kCorrupted, "there was no connection to resume");
+    return Status(Code::kCorrupted, "there is no connection to resume");
   if (known != nullptr && known->port().index() != port)
     return Status(Code::kCorrupted, "its request came through another port than before");
   return request;
@@ -291,7 +291,9 @@ void Engine::on_request(std::unique_ptr<Session> session, std::size_t port,
     }
   }
   if (status.is_ok()) status = to->accept(std::move(session), *request, reads);
-  if (!status.is_ok()) DUNLIN_WARN("can't accept rank {}: {}", peer.value(), status.to_string());
+  if (!status.is_ok()) {
+    DUNLIN_WARN("cannot accept a connection of rank {}: {}", peer.value(), status.to_string());
+  }
 }
 
 Inbound* Engine::inbound(const Request& request) const {
@@ -302,10 +304,10 @@ Inbound* Engine::inbound(const Request& request) const {
   return found == inbound_.end() ? nullptr : found->get();
 }
 
-void Engine::watch_peers() {
+void Engine::check_peers() {
   seen_peers_ = context_.peers.version();
   has_gone_peers_ = context_.peers.is_anybody_gone();
-  if (has_gone_peers_) take_all_completions();  // what they have taken has completed
+  if (has_gone_peers_) take_all_completions();  // operations that they took have completed
   for (int rank = 0; rank < context_.peers.size(); ++rank) {
     if (context_.peers.is_present(Rank(rank))) continue;
     for (const auto& lane : connections_[static_cast<std::size_t>(rank)].lanes) {
@@ -319,14 +321,14 @@ bool Engine::arm() {
   bool is_armed = true;
   for_each_port([&](Port& port) { is_armed = is_armed && port.arm(); });
   if (!is_armed) return false;
-  looks_for_events_ = true;
-  // What came before the queues were armed announced nothing.
+  has_event_poll_due_ = true;
+  // Completions from before the queues were armed are not announced.
   return progress_with_rails() == 0 && !mail_->has_news();
 }
 
 void Engine::disarm() {
   for_each_port([](Port& port) { port.disarm(); });
-  looks_for_events_ = true;  // they may be what woke us
+  has_event_poll_due_ = true;  // an event may have ended the sleep
 }
 
 void Engine::revoke(std::uint64_t region) {
@@ -343,9 +345,9 @@ Status Engine::on_service(Rank peer, std::uint32_t immediate, const Record& reco
 
 Status Engine::land(Rank peer, const Record& record) {
   const auto landing = record.landing();
-  if (!landing) return Status(Code::kCorrupted, "a malformed landing note").with_peer(peer);
+  if (!landing) return Status(Code::kCorrupted, "malformed landing note").with_peer(peer);
   const auto found = gpu_memory_.find(landing->region);
-  if (found == gpu_memory_.end()) return Status::ok();  // unregistered meanwhile
+  if (found == gpu_memory_.end()) return Status::ok();  // it was deregistered since
   return found->second->land(landing->offset, landing->size).with_peer(peer);
 }
 

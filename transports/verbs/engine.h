@@ -1,8 +1,9 @@
 // Engine: what the lanes, links and regions of one verbs transport share: the ports, the
-// connectors, and the connections. Dispatches completions and the connectors' events.
+// connectors, and the connections. It dispatches completions and the connectors' events.
 //
-// The lanes use the first port. Others, and further queue pairs of the first, carry stripes of
-// large puts (rails.h): who has such looks after them by progress_with_rails().
+// The lanes use the first port. Further ports, and further queue pairs of the first port, carry
+// stripes of large puts (rails/rails.h). A transport with rails calls progress_with_rails(), one
+// without calls progress().
 //
 // Owned by the transport. Owner thread only.
 #pragma once
@@ -13,19 +14,20 @@
 
 #include "transports/imports.h"
 #include "transports/transport.h"
-#include "transports/verbs/handle.h"
-#include "transports/verbs/inbound.h"
-#include "transports/verbs/mail_connector.h"
-#include "transports/verbs/outbound.h"
-#include "transports/verbs/port.h"
-#include "transports/verbs/rails.h"
-#include "transports/verbs/wire.h"
+#include "transports/verbs/connect/mail_connector.h"
+#include "transports/verbs/connect/wire.h"
+#include "transports/verbs/device/handle.h"
+#include "transports/verbs/path/inbound.h"
+#include "transports/verbs/path/outbound.h"
+#include "transports/verbs/rails/port.h"
+#include "transports/verbs/rails/rails.h"
 
 namespace dunlin::transport::verbs {
 
 class GpuMemory;
 
-// Everything towards one peer. Lasts as long as the transport; links come and go on top of it.
+// The sending ends of both lanes to one peer, and the regions imported from it. Lasts as long as
+// the transport; links come and go on top of it.
 struct Connection {
   std::unique_ptr<Outbound> lanes[kLaneKinds];  // null before the first link
   Imports imports;
@@ -42,35 +44,36 @@ class Engine {
 
   const TransportContext& context() const { return context_; }
   const Address& address() const { return address_; }
-  // The one that carries the lanes is 0.
+  // Port 0 carries the lanes.
   Port& port(std::size_t index) { return index == 0 ? first_ : *others_[index - 1]; }
   std::size_t ports() const { return 1 + others_.size(); }
-  // Whether large puts are striped here: not if there is one queue pair for them.
+  // Whether large puts are striped, because there is more than one queue pair for them.
   bool has_rails() const { return ports() * queue_pairs_ > 1; }
-  // Whether there can be a connection to it; that there is a route shows later.
+  // Whether a connection to the peer is possible. Whether there is a route shows only later.
   Status reach(const Address& peer) const;
-  // That makes the connections between the ports of that index, here and at the peer.
+  // The connector for connections between this port and the peer's port of the same index.
   Connector& connector(const Address& peer, const Port& port);
   std::uint32_t queue_depth() const { return queue_depth_; }
   std::uint64_t stripe_above() const { return stripe_above_; }
 
-  // The connection to the peer, begun if there is none.
+  // Returns the connection to the peer, and begins it if there is none.
   Result<Connection*> connect(Rank peer, const Address& address);
-  // Whether any peer was connected to, or has connected.
+  // Whether there has been a connection to or from any peer.
   bool is_in_use() const { return is_in_use_; }
-  // Of the first port alone; what there is without rails.
+  // Progresses the first port alone. A transport without rails calls it.
   std::size_t progress();
   std::size_t progress_with_rails();
   bool arm();
   void disarm();
   std::vector<int> wait_fds() const;
 
-  // Progresses until `is_over()` or for `grace` of real time. drain_completions() leaves the
-  // connectors alone: for use while their events are dealt with.
+  // Progresses until `is_over()` returns true, but for at most `grace` of real time.
+  // drain_completions() does not take the connectors' events, so that it can be called while one of
+  // these is dispatched.
   template <typename IsOver>
   void drain(IsOver&& is_over, Duration grace) {
     poll_until(is_over, grace, [this] {
-      looks_for_events_ = true;
+      has_event_poll_due_ = true;
       return progress_with_rails();
     });
   }
@@ -79,52 +82,55 @@ class Engine {
     poll_until(is_over, grace, [this] { return take_completions_of_all(); });
   }
 
-  // Until there are none; not for use while one is dealt with.
+  // Takes completions until there are none. Must not be called while a completion is dispatched.
   void take_all_completions() {
     while (take_completions_of_all() != 0) {
     }
   }
 
-  // `change` in the number of those that are connecting or will be: events are looked for at every
-  // turn while there are any.
+  // Changes the number of ends that are connecting, or will connect again. While there are any,
+  // every turn of progress takes the connectors' events.
   void count_restless(int change) { restless_ += change; }
-  // Lanes that ask a peer again and again, since nothing announces the answer: nobody sleeps then.
+  // Changes the number of lanes that read a peer's landed count again and again. No event announces
+  // the result, so no thread sleeps while there are such lanes.
   void count_landing_waits(int change) {
     landing_waits_ += change;
-    next_look_ = {};
+    next_poll_ = {};
   }
 
-  // Logs it, once: who waits for a peer's message is told of the peer only.
+  // Logs the message the first time. The errors of waits name only the peer, not the device.
   void report_gone_device(const std::string& what);
 
   std::uint64_t next_region() { return next_region_++; }
-  // Tells the peers that this region of ours is gone. Writes that are on their way ask nobody, so
-  // owned memory stays registered, and unused, until the transport goes. Wrapped memory can't stay:
-  // such a write breaks the queue pair that it comes through.
+  // Tells the peers that a region of this process was deregistered. Writes that are in progress
+  // cannot be stopped, so memory that Dunlin allocated stays registered, and unused, until the
+  // transport is destroyed (quarantine()). Memory that was wrapped is deregistered at once; a write
+  // in progress then breaks its queue pair.
   void revoke(std::uint64_t region);
   void quarantine(RegisteredMemory registered) { quarantine_.push_back(std::move(registered)); }
-  // Regions that peers' landing notes are for.
+  // GPU memory that landing notes may be for, by the number of its region.
   void add_gpu_memory(std::uint64_t region, GpuMemory& memory) { gpu_memory_[region] = &memory; }
   void remove_gpu_memory(std::uint64_t region) { gpu_memory_.erase(region); }
-  // From a peer. Not ok: what it has put is not where it belongs.
+  // Carries out a service message of a peer. An error means that bytes of the peer could not be
+  // made visible to a GPU.
   Status on_service(Rank peer, std::uint32_t immediate, const Record& record);
 
  private:
   explicit Engine(const TransportContext& context);
   Status start();
   Status open_ports(const std::vector<DeviceAddress>& chosen);
-  // How many rails towards the peer; 0: none, one queue pair does it all.
+  // The number of rails to the peer. 0 if one queue pair carries everything.
   std::size_t rails_to(const Address& peer) const;
-  // Whether to look for events in this turn.
-  inline bool is_look_due();
-  // What is done in every turn beside taking completions, before and after it.
-  inline void look();
-  inline void look_back(std::size_t events);
+  // Whether to take events in this turn of progress.
+  inline bool is_poll_due();
+  // What every turn of progress does before and after it takes completions.
+  inline void begin_turn();
+  inline void end_turn(std::size_t events);
   std::size_t take_completions();
   std::size_t take_completions_of_all();
   void take_events();
-  // What has to be looked after by time.
-  void tend(TimePoint now);
+  // Steps what depends on time: device events, lanes that connect again, probes.
+  void step(TimePoint now);
   void take_device_events(Port& port);
   Inbound* inbound(const Request& request) const;
   bool goes_by_manager(const Address& peer, const Port& port) const;
@@ -133,7 +139,7 @@ class Engine {
   void for_each_port(Function&& function) {
     for (std::size_t index = 0; index < ports(); ++index) function(port(index));
   }
-  // And its rails.
+  // Calls the function for each lane and each of its rails.
   template <typename Function>
   void for_each_lane(Function&& function) {
     for (const Connection& connection : connections_) {
@@ -148,21 +154,21 @@ class Engine {
   void on_request(std::unique_ptr<Session> session, std::size_t port,
                   std::span<const std::byte> bytes, std::uint8_t reads);
   Result<Request> read_request(std::size_t port, std::span<const std::byte> bytes) const;
-  // For a version of the peers that was not seen yet.
-  void watch_peers();
+  // Call it when the state of a peer has changed.
+  void check_peers();
   Status land(Rank peer, const Record& record);
 
-  Port first_;  // first of all, so that finding its queues costs nothing
+  Port first_;  // the first member, so that the offset of its completion queues is small
   TransportContext context_;
   Address address_;
   std::vector<std::unique_ptr<Port>> others_;
   std::unique_ptr<MailConnector> mail_;
   const std::uint32_t queue_depth_;
-  const std::size_t queue_pairs_;  // per port, for stripes
+  const std::size_t queue_pairs_;  // for stripes, per port
   const std::uint64_t stripe_above_;
   std::vector<Outbound*> striping_;  // the lanes that have rails
   std::vector<RegisteredMemory> quarantine_;
-  std::unordered_map<std::uint64_t, GpuMemory*> gpu_memory_;  // by number of the region
+  std::unordered_map<std::uint64_t, GpuMemory*> gpu_memory_;  // by region number
   std::vector<std::unique_ptr<Inbound>> inbound_;
   std::vector<Connection> connections_;  // by rank
   std::uint64_t next_region_ = 1;
@@ -173,9 +179,9 @@ class Engine {
   int landing_waits_ = 0;
   bool has_gone_peers_ = false;
   TimePoint next_probe_{};
-  bool looks_for_events_ = false;
+  bool has_event_poll_due_ = false;  // the next turn takes events
   std::uint32_t turns_ = 0;
-  TimePoint next_look_{};
+  TimePoint next_poll_{};  // of events
 };
 
 }  // namespace dunlin::transport::verbs

@@ -1,4 +1,4 @@
-// What the fabric sees of the verbs transport: how to make one. No verbs header.
+// The only header of the verbs transport that the fabric includes. It includes no verbs header.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace dunlin::transport::verbs {
 
-// kUnavailable, with what is missing, where no RDMA device can be used.
+// Makes the transport. kUnavailable, which says what is missing, if no RDMA device can be used.
 Result<std::unique_ptr<Transport>> create_transport(const TransportContext& context);
 
 }  // namespace dunlin::transport::verbs

@@ -1,6 +1,6 @@
 #include "transports/verbs/lane.h"
 
-#include "transports/verbs/posting.h"
+#include "transports/verbs/path/posting.h"
 #include "transports/verbs/region.h"
 
 namespace dunlin::transport::verbs {
@@ -28,15 +28,14 @@ Status VerbsLane::check_slices(const LocalSlice& local, const RemoteSlice& remot
   DUNLIN_TRY(check_transfer(link_, local, remote));
   if (local.size() != 0 && region_of(remote).is_revoked()) return check_import(link_, remote);
   const std::size_t index = engine_.context().index;
-  return is_local_right(local, index) ? Status::ok() : check_local(link_, local, index, "verbs");
+  return is_local_valid(local, index) ? Status::ok() : check_local(link_, local, index, "verbs");
 }
 
-// For reads and atomics.
 Status VerbsLane::check_original(const RemoteSlice& remote) const {
   if (remote.size() == 0 || !region_of(remote).is_shadow()) return Status::ok();
   return Status(Code::kUnavailable,
-                "the peer's GPU memory is staged through the host's: it can be put to, but takes "
-                "no gets and atomics")
+                "the peer's GPU memory is staged through host memory: it takes puts, but no gets "
+                "and atomics")
       .with_peer(link_.peer());
 }
 
@@ -52,47 +51,37 @@ bool VerbsLane::wants_landing(const RemoteSlice& to) {
   return to.size() != 0 && region_of(to).wants_landings();
 }
 
-Operation* VerbsLane::claim(const char* name, Completion* completion) {
-  Operation* const operation = out_.claim();
-  if (operation == nullptr) {
-    ++counters_.busy;
-    return nullptr;
-  }
-  operation->name = name;
-  operation->completion = completion;
-  operation->is_signaled = completion != nullptr;
-  return operation;
+Status VerbsLane::check_room(std::uint64_t operations) {
+  if (out_.has_room(operations)) return Status::ok();
+  ++counters_.busy;
+  return Status::busy();
 }
 
-Status VerbsLane::attach_put(Operation& operation, const LocalSlice& from, const RemoteSlice& to) {
+Transfer VerbsLane::transfer_of(const LocalSlice& local, const RemoteSlice& remote) const {
+  const VerbsRemoteRegion& region = region_of(remote);
+  const VerbsRegion& own = region_of(local);
+  Transfer transfer;
+  transfer.local = own.local_address(local);
+  transfer.local_key = own.local_key();
+  transfer.is_on_gpu = own.gpu() != nullptr && !own.gpu()->is_staged();
+  transfer.remote = region.address() + remote.offset();
+  transfer.remote_key = region.key();
+  transfer.size = local.size();
+  return transfer;
+}
+
+Landing VerbsLane::landing_of(const RemoteSlice& to) {
+  return {region_of(to).id(), to.offset(), to.size()};
+}
+
+Status VerbsLane::begin_put(const LocalSlice& from) {
   if (from.size() != 0) {
     if (GpuMemory* const gpu = region_of(from).gpu(); gpu != nullptr)
       DUNLIN_TRY(gpu->fetch(offset_of(from), from.size()));
-    attach_bytes(operation, from, to);
-    if (wants_landing(to))
-      out_.announce(operation, Landing{region_of(to).id(), to.offset(), to.size()});
   }
   ++counters_.puts;
   counters_.put_bytes += from.size();
   return Status::ok();
-}
-
-void VerbsLane::attach_bytes(Operation& operation, const LocalSlice& local,
-                             const RemoteSlice& remote) {
-  const VerbsRemoteRegion& region = region_of(remote);
-  const VerbsRegion& own = region_of(local);
-  operation.moves_bytes = true;
-  operation.local = own.local_address(local);
-  operation.local_key = own.local_key();
-  operation.is_on_gpu = own.gpu() != nullptr && !own.gpu()->is_staged();
-  operation.remote = region.address() + remote.offset();
-  operation.remote_key = region.key();
-  operation.size = local.size();
-}
-
-void VerbsLane::attach_notification(Operation& operation, const Notification& notification) {
-  ++counters_.notifies;
-  out_.announce(operation, notification);
 }
 
 Status VerbsLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
@@ -103,10 +92,13 @@ Status VerbsLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
     fire(completion);
     return Status::ok();
   }
-  Operation* const operation = claim("put", completion);
-  if (operation == nullptr) return Status::busy();
-  DUNLIN_TRY(attach_put(*operation, from, to));
-  out_.launch();
+  DUNLIN_TRY(check_room(1));
+  DUNLIN_TRY(begin_put(from));
+  if (wants_landing(to)) {
+    out_.put_with_landing(transfer_of(from, to), landing_of(to), completion);
+  } else {
+    out_.put(transfer_of(from, to), completion);
+  }
   return Status::ok();
 }
 
@@ -117,23 +109,17 @@ Status VerbsLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
   DUNLIN_TRY(check_open());
   DUNLIN_TRY(check_slices(from, to));
   DUNLIN_TRY(check_notification(notification, engine_.context().board.size()));
-  constexpr const char* kName = "put with notification";
-  // The landing note is one record, the notification another.
+  // The landing note takes one record, and the notification another.
   const bool is_split = wants_landing(to);
-  if (is_split && !out_.has_room(2)) {
-    ++counters_.busy;
-    return Status::busy();
-  }
-  Operation* operation = claim(kName, is_split ? nullptr : completion);
-  if (operation == nullptr) return Status::busy();
-  DUNLIN_TRY(attach_put(*operation, from, to));
+  DUNLIN_TRY(check_room(is_split ? 2 : 1));
+  DUNLIN_TRY(begin_put(from));
+  ++counters_.notifies;
+  const Transfer transfer = from.size() == 0 ? Transfer{} : transfer_of(from, to);
   if (is_split) {
-    operation->is_tied = true;
-    out_.append();
-    operation = claim(kName, completion);
+    out_.put_notify_with_landing(transfer, landing_of(to), notification, completion);
+  } else {
+    out_.put_notify(transfer, notification, completion);
   }
-  attach_notification(*operation, notification);
-  out_.launch();
   return Status::ok();
 }
 
@@ -141,10 +127,9 @@ Status VerbsLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
                                                     Completion* completion) {
   DUNLIN_TRY(check_open());
   DUNLIN_TRY(check_notification(notification, engine_.context().board.size()));
-  Operation* const operation = claim("notification", completion);
-  if (operation == nullptr) return Status::busy();
-  attach_notification(*operation, notification);
-  out_.launch();
+  DUNLIN_TRY(check_room(1));
+  ++counters_.notifies;
+  out_.notify(notification, completion);
   return Status::ok();
 }
 
@@ -154,14 +139,12 @@ Status VerbsLane::flush(Visibility visibility, Completion* completion) {
     fire(completion);
     return Status::ok();
   }
-  Operation* const operation = claim("flush", completion);
-  if (operation == nullptr) return Status::busy();
+  DUNLIN_TRY(check_room(1));
   if (visibility == Visibility::kRemote) {
-    operation->attach_flush();
+    out_.flush_remote(completion);
   } else {
-    operation->moves_bytes = true;
+    out_.flush_local(completion);
   }
-  out_.launch();
   return Status::ok();
 }
 
@@ -174,54 +157,51 @@ Status VerbsLane::get(RemoteSlice from, LocalSlice to, Completion* completion) {
     fire(completion);
     return Status::ok();
   }
-  Operation* const operation = claim("get", completion);
-  if (operation == nullptr) return Status::busy();
+  DUNLIN_TRY(check_room(1));
   ++counters_.gets;
   counters_.get_bytes += from.size();
-  operation->action = Action::kRead;
-  attach_bytes(*operation, to, from);
-  operation->sink = region_of(to).gpu();
-  operation->sink_offset = offset_of(to);
-  out_.launch();
+  out_.get(transfer_of(to, from), {region_of(to).gpu(), offset_of(to)}, completion);
   return Status::ok();
 }
 
-Status VerbsLane::post_atomic(const char* name, Action action, const RemoteSlice& word,
-                              std::uint64_t operand, std::uint64_t desired, std::uint64_t* before,
+Status VerbsLane::post_atomic(const char* name, const RemoteSlice& word, AtomicAccess access,
                               Completion* completion) {
   DUNLIN_TRY(check_open());
   DUNLIN_TRY(check_word(link_, word));
   DUNLIN_TRY(check_import(link_, word));
   DUNLIN_TRY(check_original(word));
   const VerbsRemoteRegion& region = region_of(word);
-  if ((region.address() + word.offset()) % sizeof(std::uint64_t) != 0) {
+  access.remote = region.address() + word.offset();
+  access.remote_key = region.key();
+  if (access.remote % sizeof(std::uint64_t) != 0) {
     return Status(Code::kInvalidArgument,
-                  "an atomic in wrapped memory that begins at no multiple of 8")
+                  "the word of an atomic is not aligned: the wrapped memory that holds it does not "
+                  "begin at a multiple of 8")
         .with_peer(link_.peer());
   }
-  Operation* const operation = claim(name, completion);
-  if (operation == nullptr) return Status::busy();
+  DUNLIN_TRY(check_room(1));
   ++counters_.atomics;
-  operation->action = action;
-  operation->remote = region.address() + word.offset();
-  operation->remote_key = region.key();
-  operation->operand = operand;
-  operation->desired = desired;
-  operation->before = before;
-  out_.receive_former(*operation);
-  out_.launch();
+  out_.atomic(name, access, completion);
   return Status::ok();
 }
 
 Status VerbsLane::fetch_add(RemoteSlice word, std::uint64_t operand, std::uint64_t* before,
                             Completion* completion) {
-  return post_atomic("fetch-and-add", Action::kFetchAdd, word, operand, 0, before, completion);
+  AtomicAccess access;
+  access.action = Action::kFetchAdd;
+  access.operand = operand;
+  access.before = before;
+  return post_atomic("fetch-and-add", word, access, completion);
 }
 
 Status VerbsLane::compare_swap(RemoteSlice word, std::uint64_t expected, std::uint64_t desired,
                                std::uint64_t* before, Completion* completion) {
-  return post_atomic("compare-and-swap", Action::kCompareSwap, word, expected, desired, before,
-                     completion);
+  AtomicAccess access;
+  access.action = Action::kCompareSwap;
+  access.operand = expected;
+  access.desired = desired;
+  access.before = before;
+  return post_atomic("compare-and-swap", word, access, completion);
 }
 
 std::size_t VerbsLane::progress() {
@@ -234,10 +214,11 @@ bool StripingLane::can_stripe(const LocalSlice& from, const RemoteSlice& to) con
   return out_.rails() != nullptr && region_of(from).gpu() == nullptr && !region_of(to).is_on_gpu();
 }
 
-void StripingLane::launch_striped(Operation& operation, const LocalSlice& from,
-                                  const RemoteSlice& to) {
+void StripingLane::post_striped(const LocalSlice& from, const RemoteSlice& to,
+                                const Notification* notification, Completion* completion) {
   ++counters_.puts;
   counters_.put_bytes += from.size();
+  if (notification != nullptr) ++counters_.notifies;
   const VerbsRemoteRegion& region = region_of(to);
   StripedPut put;
   put.local = reinterpret_cast<std::uint64_t>(from.data());
@@ -245,7 +226,7 @@ void StripingLane::launch_striped(Operation& operation, const LocalSlice& from,
   put.size = from.size();
   put.local_keys = region_of(from).local_keys();
   put.remote_keys = region.keys();
-  out_.launch_striped(operation, put);
+  out_.put_striped(put, notification, completion);
 }
 
 Status StripingLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
@@ -253,9 +234,8 @@ Status StripingLane::put(LocalSlice from, RemoteSlice to, Completion* completion
   DUNLIN_TRY(check_open());
   DUNLIN_TRY(check_slices(from, to));
   if (!can_stripe(from, to)) return VerbsLane::put(from, to, completion);
-  Operation* const operation = claim("put", completion);
-  if (operation == nullptr) return Status::busy();
-  launch_striped(*operation, from, to);
+  DUNLIN_TRY(check_room(1));
+  post_striped(from, to, nullptr, completion);
   return Status::ok();
 }
 
@@ -267,10 +247,8 @@ Status StripingLane::put_notify(LocalSlice from, RemoteSlice to, const Notificat
   DUNLIN_TRY(check_slices(from, to));
   if (!can_stripe(from, to)) return VerbsLane::put_notify(from, to, notification, completion);
   DUNLIN_TRY(check_notification(notification, engine_.context().board.size()));
-  Operation* const operation = claim("put with notification", completion);
-  if (operation == nullptr) return Status::busy();
-  attach_notification(*operation, notification);
-  launch_striped(*operation, from, to);
+  DUNLIN_TRY(check_room(1));
+  post_striped(from, to, &notification, completion);
   return Status::ok();
 }
 
@@ -283,7 +261,8 @@ std::size_t StripingLane::progress() {
 void VerbsLane::close() noexcept {
   if (is_closed_) return;
   is_closed_ = true;
-  out_.shut(Status(Code::kClosed, "closed before the peer had taken it").with_peer(link_.peer()));
+  out_.shut(Status(Code::kClosed, "the lane was closed before the peer had taken it")
+                .with_peer(link_.peer()));
 }
 
 }  // namespace dunlin::transport::verbs

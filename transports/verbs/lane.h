@@ -1,5 +1,6 @@
-// The lane of the verbs transport: checks what is asked for and turns it into operations of an
-// Outbound. Large puts of a StripingLane go over rails (rails.h).
+// The lane of the verbs transport: checks what it is asked for, finds addresses and keys of the
+// slices, and hands the rest to its Outbound. Large puts of a StripingLane go over rails
+// (rails/rails.h).
 #pragma once
 
 #include "transports/lane.h"
@@ -33,21 +34,23 @@ class VerbsLane : public Lane, public RemoteReads, public RemoteAtomics {
   AtomicScope scope() const override { return *out_.atomics(); }
 
  protected:
-  // Without a call where all is well: nanoseconds count here.
+  // They make no call if all is well, because nanoseconds count here.
   Status check_open() const;
   Status check_slices(const LocalSlice& local, const RemoteSlice& remote) const;
+  // kUnavailable for memory that is a shadow of a GPU's: it takes no gets and atomics.
   Status check_original(const RemoteSlice& remote) const;
-  // Not of empty slices.
+  // kBusy unless there is room for so many operations.
+  Status check_room(std::uint64_t operations);
+  // The slices must not be empty.
   const VerbsRegion& region_of(const LocalSlice& local) const;
   static const VerbsRemoteRegion& region_of(const RemoteSlice& remote);
-  // Whether a put there has to say that it has landed.
+  Transfer transfer_of(const LocalSlice& local, const RemoteSlice& remote) const;
+  static Landing landing_of(const RemoteSlice& to);
+  // Whether a put there has to be followed by a landing note.
   static bool wants_landing(const RemoteSlice& to);
-  Operation* claim(const char* name, Completion* completion);
-  Status attach_put(Operation& operation, const LocalSlice& from, const RemoteSlice& to);
-  void attach_bytes(Operation& operation, const LocalSlice& local, const RemoteSlice& remote);
-  void attach_notification(Operation& operation, const Notification& notification);
-  Status post_atomic(const char* name, Action action, const RemoteSlice& word,
-                     std::uint64_t operand, std::uint64_t desired, std::uint64_t* before,
+  // Prepares a put: copies staged GPU memory to its shadow, and counts.
+  Status begin_put(const LocalSlice& from);
+  Status post_atomic(const char* name, const RemoteSlice& word, AtomicAccess access,
                      Completion* completion);
 
   Engine& engine_;
@@ -57,7 +60,7 @@ class VerbsLane : public Lane, public RemoteReads, public RemoteAtomics {
   bool is_closed_ = false;
 };
 
-// A data lane where large puts may be striped over rails.
+// A data lane that stripes large puts over rails, if the peer has them.
 class StripingLane final : public VerbsLane {
  public:
   using VerbsLane::VerbsLane;
@@ -69,9 +72,10 @@ class StripingLane final : public VerbsLane {
   std::size_t progress() override;
 
  private:
-  // Both ends were checked, and aren't empty.
+  // Requires slices that were checked and are not empty.
   bool can_stripe(const LocalSlice& from, const RemoteSlice& to) const;
-  void launch_striped(Operation& operation, const LocalSlice& from, const RemoteSlice& to);
+  void post_striped(const LocalSlice& from, const RemoteSlice& to, const Notification* notification,
+                    Completion* completion);
 };
 
 }  // namespace dunlin::transport::verbs

@@ -7,7 +7,7 @@
 namespace dunlin::transport::verbs {
 namespace {
 
-// Of a descriptor.
+// Flags in the descriptor of a region.
 constexpr std::uint8_t kWantsLandings = 1;
 constexpr std::uint8_t kIsShadow = 2;
 constexpr std::uint8_t kIsOnGpu = 4;
@@ -95,7 +95,7 @@ Result<std::unique_ptr<RemoteRegion>> VerbsRemoteRegion::import(
   for (std::size_t port = 1; port <= more && port < kMostPorts; ++port)
     region->keys_[port] = reader.number<std::uint32_t>();
   if (!reader.at_end() || id == 0) {
-    return Status(Code::kCorrupted, "malformed verbs region descriptor").with_peer(link.peer());
+    return Status(Code::kCorrupted, "malformed region descriptor of verbs").with_peer(link.peer());
   }
   return std::unique_ptr<RemoteRegion>(std::move(region));
 }

@@ -1,5 +1,6 @@
-// Regions of the verbs transport: ours, registered with the device (gpu_memory.h has those of GPU
-// memory), and a peer's by address and key.
+// Regions of the verbs transport: VerbsRegion is memory of this process, registered with the device
+// (memory/gpu_memory.h does that for GPU memory), and VerbsRemoteRegion is a peer's, by address and
+// key.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,8 @@
 #include "transports/imports.h"
 #include "transports/transport.h"
 #include "transports/verbs/engine.h"
-#include "transports/verbs/gpu_memory.h"
-#include "transports/verbs/stripes.h"
+#include "transports/verbs/memory/gpu_memory.h"
+#include "transports/verbs/rails/stripes.h"
 
 namespace dunlin::transport::verbs {
 
@@ -20,15 +21,15 @@ class VerbsRegion final : public TransportRegion {
   ~VerbsRegion() override;
   std::string_view transport() const override { return "verbs"; }
   Bytes descriptor() const override;
-  // Null for the host's memory.
+  // Null for host memory.
   GpuMemory* gpu() const { return gpu_.get(); }
-  // What the device moves bytes between in place of the slice, which is of this region.
+  // The address that the device uses for a slice of this region.
   std::uint64_t local_address(const LocalSlice& slice) const {
     return reinterpret_cast<std::uint64_t>(local().memory->data() +
                                            (slice.data() - memory_->data()));
   }
   std::uint32_t local_key() const { return local().key->local(); }
-  // Of the host's memory.
+  // The local keys by port. The region must be host memory.
   PortKeys local_keys() const;
 
  private:
@@ -53,11 +54,11 @@ class VerbsRemoteRegion final : public ImportedRegion {
 
   std::uint64_t address() const { return address_; }
   std::uint32_t key() const { return keys_[0]; }
-  // On a GPU, and registered with the first port only.
+  // Whether the region is on a GPU. Such a region is registered with the first port only.
   bool is_on_gpu() const { return is_on_gpu_; }
-  // A put has to be followed by a Landing.
+  // Whether a put must be followed by a landing note.
   bool wants_landings() const { return wants_landings_; }
-  // The bytes there are not the memory's own: no reads or atomics.
+  // Whether the address is that of a shadow, which takes no gets and atomics.
   bool is_shadow() const { return is_shadow_; }
   const PortKeys& keys() const { return keys_; }
 

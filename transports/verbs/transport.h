@@ -1,4 +1,4 @@
-// The verbs transport: peers that an RDMA device reaches, over InfiniBand or RoCE.
+// The verbs transport, which reaches peers over InfiniBand or RoCE.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace dunlin::transport::verbs {
 
-// `DataLane`: VerbsLane, or StripingLane where there are rails.
+// `DataLane` is VerbsLane, or StripingLane if there are rails.
 template <typename DataLane>
 class VerbsLink final : public Link {
  public:
@@ -40,7 +40,8 @@ class VerbsTransport : public Transport {
 
   std::string_view name() const override { return "verbs"; }
   Bytes address() const override { return engine_->address().encode(); }
-  // Whether there is a route shows when it connects, by librdmacm, or first sends.
+  // Checks the kinds of the ports. Whether there is a route shows only when librdmacm connects, or
+  // when the first message is sent.
   Status reach(Rank peer, std::span<const std::byte> address) override;
   Result<std::unique_ptr<Link>> connect(Rank peer, std::span<const std::byte> address) override;
   Result<std::unique_ptr<TransportRegion>> register_memory(
@@ -59,7 +60,8 @@ class VerbsTransport : public Transport {
   std::vector<int> wait_fds_;
 };
 
-// With rails, which nobody else pays for.
+// The transport with rails. A class of its own, so that a transport without rails does not pay for
+// them.
 class StripingTransport final : public VerbsTransport {
  public:
   using VerbsTransport::VerbsTransport;

@@ -11,7 +11,8 @@
 namespace dunlin::cnn {
 namespace {
 
-// A limit for the images that a host's ranks generate; each has all of them, and its part again.
+// A limit for the images that the ranks of a host generate. Each rank holds all of them, and a copy
+// of its part.
 Status check_memory(const Options& options, int local_ranks) {
   const GeneratorOptions& generate = options.generate;
   const double count =
@@ -77,7 +78,7 @@ Result<Data> load_data(const Options& options, int worker, int workers, int loca
                   fmt::format("{}: {} images; {} workers with batches of {} need {}", data.source,
                               all.count(), workers, options.batch_size, needed));
   }
-  // Two at least: a single class would leave nothing to learn.
+  // At least two: a single class would leave nothing to learn.
   data.classes = std::max(2, options.is_generated ? options.generate.classes : classes_of(all));
   data.digest = digest_of(all);
   data.normalization = normalization_of(all);

@@ -15,14 +15,14 @@ struct Data {
   int classes = 0;
   Digest digest{};  // of all training images
   Normalization normalization;
-  Images train;                // this worker's part
-  std::optional<Images> test;  // on rank 0, where there are any
+  Images train;                // the part of this worker
+  std::optional<Images> test;  // on rank 0, if there are any
 };
 
-// Of worker `worker`; a server, which isn't one of the workers, gets no images. `has_test`: with
-// the test images, if the options name some. kInvalidArgument as well where there are too few for
-// each worker to fill a batch, or more are to be generated than fit the memory of a host that has
-// `local_ranks` of the job's.
+// Loads the images of worker `worker`. A server is not one of the workers and gets no images.
+// `has_test`: also load the test images, if the options name some. kInvalidArgument if there are
+// too few images for each worker to fill a batch, or if more are to be generated than fit the
+// memory of a host with `local_ranks` ranks of the job.
 Result<Data> load_data(const Options& options, int worker, int workers, int local_ranks,
                        bool has_test);
 

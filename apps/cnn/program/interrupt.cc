@@ -7,15 +7,15 @@
 namespace dunlin::cnn {
 namespace {
 
-// A terminal's Ctrl-C comes twice under dunlin-run: from the terminal and from dunlin-run.
-constexpr int kPatience = 2;
+// Under dunlin-run, a Ctrl-C comes twice: from the terminal and from dunlin-run.
+constexpr int kTolerated = 2;
 
-// A signal handler reaches nothing but what is global.
+// A signal handler can only access global state.
 std::atomic<int> times_asked{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
 void note(int signal) {
-  if (times_asked.fetch_add(1) < kPatience) return;
+  if (times_asked.fetch_add(1) < kTolerated) return;
   ::signal(signal, SIG_DFL);
   ::raise(signal);
 }

@@ -1,12 +1,12 @@
-// Interrupt: notices that the program was asked to end (SIGINT, SIGTERM), instead of dying of it,
-// so that the training can end in order. Any thread; one object at a time.
+// Interrupt: notices SIGINT and SIGTERM, which would otherwise end the process, so that the
+// training can end in order. Any thread; one object at a time.
 #pragma once
 
 namespace dunlin::cnn {
 
 class Interrupt {
  public:
-  // From now on, until it is destroyed. Who asks a third time isn't kept waiting.
+  // Takes effect until it is destroyed. The third signal ends the process at once.
   Interrupt();
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;

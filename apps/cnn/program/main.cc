@@ -19,17 +19,10 @@ Result<bool> train(transport::Fabric& fabric, const Options& options) {
   return has_reached;
 }
 
-int main(int argc, char** argv) {
-  int exit_code = 0;
-  const auto options = parse_options(argc, argv, exit_code);
-  if (!options) return exit_code;
-  return run_job(options->transport,
-                 [&](transport::Fabric& fabric) { return train(fabric, *options); });
-}
-
 }  // namespace
 }  // namespace dunlin::cnn
 
 int main(int argc, char** argv) {
-  return dunlin::cnn::main(argc, argv);
+  using namespace dunlin;
+  return run_program(argc, argv, cnn::parse_options, cnn::train);
 }

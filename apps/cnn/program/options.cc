@@ -1,7 +1,10 @@
 #include "apps/cnn/program/options.h"
 
-#include <CLI/CLI.hpp>
 #include <cmath>
+
+#include "apps/command_line/command_line.h"
+#include "apps/output_options.h"
+#include "runtime/units.h"
 
 namespace dunlin::cnn {
 namespace {
@@ -9,7 +12,7 @@ namespace {
 constexpr const char* kDescription =
     "Trains a convolutional network for images of 10 classes or so, in one process or in the ranks "
     "of a job,\n"
-    "each with a part of the images, whose models come together by a method of choice:\n"
+    "each with a part of the images, whose models are combined by one of several methods:\n"
     "  dunlin-cnn --generate --model small\n"
     "  dunlin-run -n 4 dunlin-cnn --train cifar10.bin --model vgg-11 --method partial";
 
@@ -19,10 +22,11 @@ constexpr const char* kExitCodes =
     "be written),\n"
     "2 for a wrong command line or data that can't be read, 3 when --target-loss was not reached.";
 
-// Beyond any run; catches negative numbers, which are read as huge ones.
+// Beyond any run. Catches negative numbers, which are parsed as huge ones.
 constexpr std::uint64_t kMost = 1'000'000'000'000;
+constexpr TimeLimits kTimes{.low = std::chrono::milliseconds(1), .bare_unit = "s"};
 
-// What is given by name and parsed when the command line is complete.
+// Options that are given by name, and parsed when the command line is complete.
 struct Names {
   std::string model = "small";
   std::string device = "auto";
@@ -36,7 +40,7 @@ void add_data(CLI::App& app, Options& options) {
   GeneratorOptions& generate = options.generate;
   auto* train = app.add_option("--train", options.train,
                                "files to train on: CIFAR-10 binary, or IDX images and IDX labels "
-                               "(plain, .xz or .gz; told by content)")
+                               "(plain, .xz or .gz; recognized by their content)")
                     ->take_all();
   app.add_option("--test", options.test, "files to test on")->take_all()->needs(train);
   app.add_flag("--generate", options.is_generated, "train on generated images (the default)")
@@ -47,24 +51,26 @@ void add_data(CLI::App& app, Options& options) {
   app.add_option("--test-images", options.test_images, "generated test images")
       ->check(CLI::Range(std::uint64_t{1}, kMost))
       ->capture_default_str();
-  app.add_option("--channels", generate.channels, "of generated images: 1 or 3")
+  app.add_option("--channels", generate.channels, "channels of generated images: 1 or 3")
       ->capture_default_str();
-  app.add_option("--side", generate.side, "of generated images, in pixels")->capture_default_str();
-  app.add_option("--classes", generate.classes, "of generated images")->capture_default_str();
-  app.add_option("--noise", generate.noise, "of generated images: its deviation, of 255")
+  app.add_option("--side", generate.side, "side of generated images, in pixels")
+      ->capture_default_str();
+  app.add_option("--classes", generate.classes, "classes of generated images")
+      ->capture_default_str();
+  app.add_option("--noise", generate.noise, "deviation of the noise in generated images, of 255")
       ->capture_default_str();
   app.add_flag("--augment", options.is_augmented,
-               "show images moved by up to four pixels, and mirrored half the time");
+               "move images by up to four pixels, and mirror half of them");
 }
 
 void add_network(CLI::App& app, Options& options, Names& names) {
   app.add_option("--model", names.model, "small, vgg-11, vgg-16 or resnet-20")
       ->capture_default_str();
   app.add_flag("--batch-norm", options.has_batch_norm,
-               "normalise batches behind each convolution (resnet-20 always does)");
+               "normalize batches behind each convolution (resnet-20 always does)");
   app.add_option("--device", names.device, "auto, cpu or cuda")->capture_default_str();
   app.add_option("--threads", options.threads,
-                 "of LibTorch in each rank; 0: this rank's share of the processors")
+                 "threads of LibTorch in each rank; 0: the share of each rank of the processors")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
 }
@@ -75,8 +81,9 @@ void add_training(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_option("--iterations", options.iterations, "of each worker; in place of --epochs")
       ->check(CLI::Range(std::uint64_t{1}, kMost));
-  app.add_option("--duration", options.duration_s, "seconds of training after which to end")
-      ->check(CLI::Range(0.001, 1e9));
+  app.add_option("--duration", options.duration_s, "end after this TIME of training")
+      ->transform(CLI::Validator(time_option(kTimes), ""))
+      ->type_name("TIME");
   app.add_option("--batch-size", options.batch_size, "images of a worker's iteration")
       ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 20))
       ->capture_default_str();
@@ -95,7 +102,7 @@ void add_training(CLI::App& app, Options& options) {
   app.add_option("--weight-decay", options.method.sgd.weight_decay)
       ->check(CLI::Range(0.0, 1e3))
       ->capture_default_str();
-  app.add_option("--seed", options.seed, "of initial parameters, orders, generated images")
+  app.add_option("--seed", options.seed, "seed of initial parameters, orders and generated images")
       ->capture_default_str();
   app.add_option("--target-loss", options.target_loss,
                  "end when rank 0's training loss (mean of its last 50 batches) is this low; where "
@@ -109,7 +116,8 @@ void add_method(CLI::App& app, Options& options, Names& names) {
                  "all-reduce, parameter-server, async-parameter-server, ad-psgd, local-sgd, "
                  "stochastic or partial")
       ->capture_default_str();
-  app.add_option("--servers", method.servers, "ranks that are parameter servers: the job's last")
+  app.add_option("--servers", method.servers,
+                 "the number of parameter servers, which are the last ranks of the job")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   app.add_option("--section-length", method.section_length,
@@ -117,33 +125,34 @@ void add_method(CLI::App& app, Options& options, Names& names) {
       ->check(CLI::Range(std::uint64_t{1}, kMost))
       ->capture_default_str();
   app.add_option("--algorithm", method.algorithm,
-                 "of all-reduce and local-sgd (see "
-                 "dunlin-schedule)");
-  app.add_option("--graph", method.graph, "of stochastic and ad-psgd (see dunlin-graph)")
+                 "algorithm of all-reduce and local-sgd (see dunlin-schedule)");
+  app.add_option("--graph", method.graph, "graph of stochastic and ad-psgd (see dunlin-graph)")
       ->capture_default_str();
-  app.add_option("--sync", names.sync, "of stochastic: notify-ack, bsp or async")
+  app.add_option("--sync", names.sync, "with stochastic: notify-ack, bsp or async")
       ->capture_default_str();
-  app.add_option("--depth", method.depth, "of stochastic: receive slots for each neighbour")
+  app.add_option("--depth", method.depth, "with stochastic: receive slots for each neighbor")
       ->check(CLI::Range(1U, 1024U))
       ->capture_default_str();
-  app.add_option("--groups", names.groups, "of partial: static, random, buffered or smart")
+  app.add_option("--groups", names.groups, "with partial: static, random, buffered or smart")
       ->capture_default_str();
-  app.add_option("--group-size", method.generator.group_size, "of partial")
+  app.add_option("--group-size", method.generator.group_size, "with partial: ranks in a group")
       ->check(CLI::Range(2, 1'000'000))
       ->capture_default_str();
-  app.add_option("--slowdown-threshold", method.generator.slowdown_threshold,
-                 "of partial with smart groups: iterations that a worker may be ahead of its group")
+  app.add_option(
+         "--slowdown-threshold", method.generator.slowdown_threshold,
+         "with partial and smart groups: iterations that a worker may be ahead of its group")
       ->check(CLI::Range(std::uint64_t{1}, kMost))
       ->capture_default_str();
   app.add_option("--slowdown", names.slowdowns,
                  "WORKER:FACTOR or random:FACTOR: sleep so many times as long as it computed")
       ->take_all();
   app.add_option("--transport", options.transport,
-                 "transport(s) to use instead of DUNLIN_TRANSPORTS");
-  app.add_option("--deadline", options.deadline_s,
-                 "seconds to wait for others at most; without it, many times what an iteration "
-                 "takes")
-      ->check(CLI::Range(0.001, 1e9));
+                 "transports to use instead of those in DUNLIN_TRANSPORTS");
+  app.add_option(
+         "--deadline", options.deadline_s,
+         "longest TIME to wait for other ranks; default: many times what an iteration takes")
+      ->transform(CLI::Validator(time_option(kTimes), ""))
+      ->type_name("TIME");
 }
 
 void add_output(CLI::App& app, Options& options) {
@@ -155,16 +164,14 @@ void add_output(CLI::App& app, Options& options) {
          "with static groups of eight times that")
       ->check(CLI::Range(std::uint64_t{1}, kMost));
   app.add_option("--resume", options.resume,
-                 "go on from the checkpoints FILE.RANK.ITERATION that all ranks have");
+                 "continue from the checkpoints FILE.RANK.ITERATION that all ranks have");
   app.add_option("--report-every", options.report_every, "iterations (about a fortieth)")
       ->check(CLI::Range(std::uint64_t{1}, kMost));
   app.add_option("--evaluate-every", options.evaluate_every,
                  "iterations after which rank 0's model is tested; others may wait for it (in the "
                  "end only)")
       ->check(CLI::Range(std::uint64_t{1}, kMost));
-  app.add_option("--json-out", options.json_out,
-                 "JSON lines of the run go to this file ('-': standard output)");
-  app.add_flag("--quiet", options.is_quiet, "no table");
+  add_output_options(app, options.output);
 }
 
 template <typename T>
@@ -176,14 +183,12 @@ T valid(const char* option, Result<T> parsed) {
 void complete(Options& options, const Names& names) {
   for (const auto& [name, value] :
        {std::pair{"--epochs", options.epochs},
-        {"--duration", options.duration_s.value_or(1)},
         {"--learning-rate", options.learning_rate},
         {"--decay", options.decay},
         {"--decay-every", options.decay_every},
         {"--momentum", static_cast<double>(options.method.sgd.momentum)},
         {"--weight-decay", static_cast<double>(options.method.sgd.weight_decay)},
-        {"--target-loss", options.target_loss.value_or(1)},
-        {"--deadline", options.deadline_s.value_or(1)}}) {
+        {"--target-loss", options.target_loss.value_or(1)}}) {
     if (!std::isfinite(value)) throw CLI::ValidationError(name, "is not a finite number");
   }
   training::MethodOptions& method = options.method;
@@ -206,20 +211,15 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   Names names;
   CLI::App app(kDescription, "dunlin-cnn");
   app.footer(kExitCodes);
-  // What is given twice was meant to be changed.
+  // The last value of an option that is given twice counts.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_data(app, options);
   add_network(app, options, names);
   add_training(app, options);
   add_method(app, options, names);
   add_output(app, options);
-  try {
-    app.parse(argc, argv);
-    complete(options, names);
-  } catch (const CLI::ParseError& error) {
-    exit_code = app.exit(error) == 0 ? 0 : 2;
-    return std::nullopt;
-  }
+  const auto finish = [&] { complete(options, names); };
+  if (!parse_command_line(app, argc, argv, finish, exit_code)) return std::nullopt;
   return options;
 }
 

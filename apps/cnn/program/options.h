@@ -9,8 +9,9 @@
 #include "apps/cnn/architecture.h"
 #include "apps/cnn/generator.h"
 #include "apps/cnn/network.h"
-#include "apps/training/method.h"
-#include "apps/training/slowdown.h"
+#include "apps/teller.h"
+#include "collectives/training/method.h"
+#include "collectives/training/slowdown.h"
 
 namespace dunlin::cnn {
 
@@ -26,10 +27,10 @@ struct Options {
   NetworkKind model = NetworkKind::kSmall;
   bool has_batch_norm = false;
   DeviceKind device = DeviceKind::kAuto;
-  int threads = 0;  // 0: this rank's share of the processors
+  int threads = 0;  // 0: the share of this rank of the processors
 
   double epochs = 10;            // passes over all images, of all workers together
-  std::uint64_t iterations = 0;  // of each worker; 0: as the epochs say
+  std::uint64_t iterations = 0;  // of each worker; 0: --epochs decides
   std::optional<double> duration_s;
   std::size_t batch_size = 32;  // of each worker
   double learning_rate = 0.05;
@@ -38,7 +39,7 @@ struct Options {
   std::uint64_t seed = 1;
   std::optional<double> target_loss;
 
-  // But for the number of parameters.
+  // Complete except for the number of parameters.
   training::MethodOptions method;
   std::vector<training::SlowdownRule> slowdowns;
   std::string transport;  // empty: DUNLIN_TRANSPORTS
@@ -49,13 +50,12 @@ struct Options {
   std::string resume;
 
   std::uint64_t report_every = 0;    // iterations; 0: about forty times in a run
-  std::uint64_t evaluate_every = 0;  // iterations; 0: in the end only
-  std::string json_out;              // "-": standard output
-  bool is_quiet = false;
+  std::uint64_t evaluate_every = 0;  // iterations; 0: at the end only
+  TellerOptions output;
 };
 
-// Nothing when the program is to end with `exit_code` (--help, or a wrong command line, told on
-// standard error).
+// Returns nothing when the program has to end with `exit_code`: after --help, or for a wrong
+// command line, which has been printed on standard error.
 std::optional<Options> parse_options(int argc, char** argv, int& exit_code);
 
 }  // namespace dunlin::cnn

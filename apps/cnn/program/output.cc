@@ -14,7 +14,7 @@ Result<Output> Output::take_over(const Options& options) {
 
 Result<Output> Output::open(const Options& options, bool is_teller, bool is_continued) {
   Output output;
-  DUNLIN_TRY(output.Teller::open(is_teller, options.json_out, options.is_quiet, is_continued));
+  DUNLIN_TRY(output.Teller::open(is_teller, options.output, is_continued));
   return output;
 }
 

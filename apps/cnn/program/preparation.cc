@@ -1,4 +1,4 @@
-// What Trainer does before the training.
+// The part of Trainer that runs before the training.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,15 +12,15 @@
 namespace dunlin::cnn {
 namespace {
 
-// What all ranks do before the training (reading, an iteration to try) may take them so long.
+// The longest time that the ranks may take before the training, for reading and a trial iteration.
 constexpr Duration kLongestPreparation = std::chrono::minutes(30);
-// Others may take so many times as long as rank 0's first iteration did: they may have slower
-// machines, and processors that many share.
-constexpr double kPatience = 30;
-// With --duration, the slowest worker's end may take so many times as long.
+// Ranks may take this many times as long as rank 0's trial iteration: they may have slower hosts,
+// and share their processors.
+constexpr double kTimeoutFactor = 30;
+// With --duration, the slowest worker may take this many times as long.
 constexpr double kDurations = 3;
-// Nobody waits longer, unless --deadline says so; also what a Duration can hold.
-constexpr std::chrono::duration<double> kLongestPatience = std::chrono::days(30);
+// No rank waits longer unless --deadline says so. A Duration can hold this.
+constexpr std::chrono::duration<double> kLongestTimeout = std::chrono::days(30);
 
 int threads_of(const Options& options, const JobInfo& job) {
   if (options.threads > 0) return options.threads;
@@ -28,7 +28,7 @@ int threads_of(const Options& options, const JobInfo& job) {
   return std::max(1, processors / job.local_size);
 }
 
-// The files of `base` that this rank can go on from, by their moments.
+// The files of `base` from which this rank can continue.
 std::set<CheckpointMoment> loadable(const std::string& base, Rank rank) {
   std::set<CheckpointMoment> found;
   for (const std::string& path : checkpoint_files(base, rank)) {
@@ -105,32 +105,28 @@ Status Trainer::make_network() {
   return Status::ok();
 }
 
-// What a run that goes on has to have in common with the one before it.
+// The settings that a run and the run that it resumes have to have in common.
 std::string Trainer::settings() const {
-  std::string digest;
-  for (std::size_t i = 0; i < 8; ++i) {
-    digest += fmt::format("{:02x}", static_cast<unsigned>(data_.digest[i]));
-  }
   return fmt::format(
       "{} of {} parameters and {} statistics, batches of {}, seed {}, images {}{}, "
       "{}, momentum {}, weight decay {}",
       cnn::to_string(options_.model), parameters_, statistics_, options_.batch_size, options_.seed,
-      digest, options_.is_augmented ? " (augmented)" : "", training::to_string(method_.kind),
-      method_.sgd.momentum, method_.sgd.weight_decay);
+      dunlin::to_string(data_.digest), options_.is_augmented ? " (augmented)" : "",
+      training::to_string(method_.kind), method_.sgd.momentum, method_.sgd.weight_decay);
 }
 
 Status Trainer::agree_on_run() {
   DUNLIN_TRY(team_.agree("settings", fmt::format("{}, {} iterations", settings(), planned_),
                          kLongestPreparation));
   const Bytes own = ByteWriter().number(new_run()).take();
-  DUNLIN_ASSIGN(const Bytes told, team_.told_by_first("run", own, kLongestPreparation));
+  DUNLIN_ASSIGN(const Bytes told, team_.broadcast("run", own, kLongestPreparation));
   run_ = ByteReader(told).number<std::uint64_t>();
   return Status::ok();
 }
 
-// How long anybody waits for anybody: rank 0's word, after an iteration on trial.
-Result<Duration> Trainer::patience() {
-  Duration patience{};
+// How long ranks wait for one another. Rank 0 decides, after a trial iteration.
+Result<Duration> Trainer::find_timeout() {
+  Duration timeout{};
   if (team_.is_worker()) {
     DUNLIN_ASSIGN(const Duration iteration, time_of_an_iteration());
     double factor = 1;
@@ -141,31 +137,31 @@ Result<Duration> Trainer::patience() {
           static_cast<double>(data_.test->count()) / static_cast<double>(options_.batch_size);
     }
     const std::chrono::duration<double> one = iteration;
-    auto wait = one * (kPatience * (factor + evaluation));
-    // Who has come to the end waits for the slowest worker's.
+    auto wait = one * (kTimeoutFactor * (factor + evaluation));
+    // A rank that has finished waits for the slowest worker to finish.
     if (ends_alone(method_)) {
       auto course = one * (2 * factor * static_cast<double>(planned_));
       if (options_.duration_s) {
-        // Which is without rank 0's evaluations.
+        // The duration does not include rank 0's evaluations.
         const double pauses = evaluation > 0 ? evaluation / options_.evaluate_every : 0;
         const std::chrono::duration<double> asked(*options_.duration_s);
         course = std::min(course, asked * (kDurations * (1 + pauses)));
       }
       wait += course;
     }
-    patience = std::chrono::duration_cast<Duration>(std::min(wait, kLongestPatience));
+    timeout = std::chrono::duration_cast<Duration>(std::min(wait, kLongestTimeout));
   }
-  patience = std::max(patience, fabric_.config().deadline);
+  timeout = std::max(timeout, fabric_.config().deadline);
   if (options_.deadline_s) {
-    patience =
+    timeout =
         std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*options_.deadline_s));
   }
-  const Bytes own = ByteWriter().number(static_cast<std::uint64_t>(patience.count())).take();
-  DUNLIN_ASSIGN(const Bytes told, team_.told_by_first("patience", own, kLongestPreparation));
+  const Bytes own = ByteWriter().number(static_cast<std::uint64_t>(timeout.count())).take();
+  DUNLIN_ASSIGN(const Bytes told, team_.broadcast("timeout", own, kLongestPreparation));
   return Duration(static_cast<Duration::rep>(ByteReader(told).number<std::uint64_t>()));
 }
 
-// On trial, in memory of its own; LibTorch also makes its own preparations then.
+// Runs one iteration as a trial, in memory of its own. LibTorch also initializes itself then.
 Result<Duration> Trainer::time_of_an_iteration() {
   std::vector<float> parameters(parameters_);
   std::vector<float> gradient(parameters_);
@@ -180,7 +176,7 @@ Result<Duration> Trainer::time_of_an_iteration() {
   return fabric_.clock().now() - before;
 }
 
-// Collective over the workers: servers have nothing to save.
+// Collective over the workers. Servers have nothing to save.
 Status Trainer::find_checkpoint() {
   if (options_.resume.empty() || !team_.is_worker()) return Status::ok();
   const auto own = loadable(options_.resume, fabric_.rank());
@@ -192,8 +188,8 @@ Status Trainer::find_checkpoint() {
   return Status::ok();
 }
 
-Status Trainer::start(Duration patience) {
-  DUNLIN_ASSIGN(sync_, training::Synchronizer::create(fabric_, method_, patience));
+Status Trainer::start(Duration timeout) {
+  DUNLIN_ASSIGN(sync_, training::Synchronizer::create(fabric_, method_, timeout));
   if (sync_->is_server()) return Status::ok();
   DUNLIN_TRY(network_->bind(sync_->parameters(), sync_->gradient()));
   if (resumed_) {

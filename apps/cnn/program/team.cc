@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <type_traits>
 #include <utility>
 
-#include "collectives/communicator.h"
+#include "apps/job.h"
+#include "collectives/communicator/communicator.h"
 #include "runtime/log.h"
 
 namespace dunlin::cnn {
@@ -27,27 +27,13 @@ Team::Team(transport::Fabric& fabric, const training::MethodOptions& method)
       workers_(std::max(1, fabric.size() - (has_servers(method.kind) ? method.servers : 0))),
       members_(fabric.bootstrap().membership().members) {}
 
-// Lookups know nothing of a member's death: short ones, and fabric_.wait() in between.
-Result<Bytes> Team::told_by_first(const std::string& what, const Bytes& own, Duration timeout) {
-  const std::string key = "cnn/" + what;
-  if (is_first()) {
-    DUNLIN_TRY(fabric_.bootstrap().publish(key, own));
-    return own;
-  }
-  Bytes told;
-  const auto look = [&]() -> Status {
-    auto found = fabric_.bootstrap().lookup(key, std::chrono::milliseconds(1));
-    if (found) told = std::move(found).value();
-    return found.status().code() == Code::kDeadlineExceeded ? Status::busy() : found.status();
-  };
-  const auto awaited = [&] { return std::vector<transport::Awaited>{{Rank(0), what}}; };
-  DUNLIN_TRY(fabric_.wait(look, awaited, timeout));
-  return told;
+Result<Bytes> Team::broadcast(const std::string& what, const Bytes& value, Duration timeout) {
+  return broadcast_from_rank_0(fabric_, "cnn/" + what, what, value, timeout);
 }
 
 Status Team::agree(const std::string& what, const std::string& own, Duration timeout) {
   const auto bytes = as_bytes(own);
-  DUNLIN_ASSIGN(const Bytes told, told_by_first(what, Bytes(bytes.begin(), bytes.end()), timeout));
+  DUNLIN_ASSIGN(const Bytes told, broadcast(what, Bytes(bytes.begin(), bytes.end()), timeout));
   if (std::ranges::equal(told, bytes)) return Status::ok();
   const std::string theirs(reinterpret_cast<const char*>(told.data()), told.size());
   return {Code::kInvalidArgument, fmt::format("the ranks differ in {}: rank {} has {}; rank 0 {}",
@@ -72,7 +58,7 @@ Result<std::vector<Totals>> Team::combine(const Totals& own, std::vector<float>&
   DUNLIN_ASSIGN(const auto communicator,
                 collective::Communicator::create(fabric_, {.name = "cnn", .members = members_}));
   const auto ranks = static_cast<std::size_t>(size());
-  // Everybody's own place in it; zeros elsewhere.
+  // Every rank fills its own element; the others are 0.
   std::vector<Totals> all(ranks);
   all[static_cast<std::size_t>(rank())] = own;
   DUNLIN_TRY(communicator->all_reduce(all.data(), all.data(), ranks * kFields,
@@ -83,7 +69,7 @@ Result<std::vector<Totals>> Team::combine(const Totals& own, std::vector<float>&
   const auto workers =
       std::ranges::count_if(members_, [this](Rank member) { return member.value() < workers_; });
   for (float& value : values) value /= static_cast<float>(std::max<std::ptrdiff_t>(1, workers));
-  // The communicator goes when nobody needs it any more.
+  // The communicator may go when no rank needs it any more.
   DUNLIN_TRY(gather("combined", fabric_.config().deadline));
   return all;
 }

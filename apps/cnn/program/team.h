@@ -1,16 +1,16 @@
-// Team: who of the job does what, and what its ranks tell one another before and after the
-// training, when the fabric is this thread's. Owner thread only.
+// Team: the roles of the job's ranks, and their messages before and after the training, while this
+// thread owns the fabric. Owner thread only.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "apps/training/method.h"
+#include "collectives/training/method.h"
 #include "transports/fabric.h"
 
 namespace dunlin::cnn {
 
-// What a rank's training came to.
+// The results of a rank's training.
 struct Totals {
   double iterations = 0;
   double time_s = 0;
@@ -26,31 +26,31 @@ class Team {
 
   int rank() const { return fabric_.rank().value(); }
   int size() const { return fabric_.size(); }
-  // Of those who are left.
+  // Whether this is the first of the survivors.
   bool is_first() const { return members_.front() == fabric_.rank(); }
   const std::vector<Rank>& members() const { return members_; }
-  // Parameter servers are the job's last ranks.
+  // The last ranks of the job are parameter servers.
   int workers() const { return workers_; }
   bool is_worker() const { return rank() < workers_; }
 
-  // What rank 0 says of `what`, on all ranks; `own` is rank 0's. Waits as long as rank 0 lives, but
-  // no longer than `timeout`.
-  Result<Bytes> told_by_first(const std::string& what, const Bytes& own, Duration timeout);
-  // kInvalidArgument where this rank's text is another one than rank 0's.
+  // Returns the value that rank 0 passes, on every rank. Waits while rank 0 lives, but no longer
+  // than `timeout`.
+  Result<Bytes> broadcast(const std::string& what, const Bytes& value, Duration timeout);
+  // kInvalidArgument on ranks whose text differs from that of rank 0.
   Status agree(const std::string& what, const std::string& own, Duration timeout);
-  // Until all members have come.
+  // Waits until all members have called it.
   Status gather(const std::string& what, Duration timeout);
-  // After a death, instead of gather(): those who are left are the members from now on.
+  // Replaces gather() after a death: the survivors are the members from now on.
   Status gather_survivors(Duration timeout);
 
-  // Collective, when all have come: everybody's totals, by rank, of the dead zeros; and in
-  // `values`, of the same length on all ranks, the mean over the workers'.
+  // Collective, after gather(). Returns the totals of all ranks; those of dead ranks are 0.
+  // `values`, of the same length on all ranks, become the mean over the workers.
   Result<std::vector<Totals>> combine(const Totals& own, std::vector<float>& values);
 
  private:
   transport::Fabric& fabric_;
   int workers_;
-  std::vector<Rank> members_;  // ascending: all, but for those who died
+  std::vector<Rank> members_;  // ascending; without the dead
 };
 
 }  // namespace dunlin::cnn

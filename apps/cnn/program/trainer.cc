@@ -7,13 +7,13 @@
 #include <cmath>
 #include <thread>
 
-#include "apps/training/methods/partial.h"
+#include "collectives/training/methods/partial.h"
 
 namespace dunlin::cnn {
 
 using training::MethodKind;
 
-// Of rank 0's tests in the end, of two models.
+// The longest time of rank 0's final tests of two models.
 constexpr Duration kLongestTest = std::chrono::hours(1);
 
 void RunningMeans::add(double new_loss, double new_accuracy) {
@@ -49,27 +49,27 @@ Trainer::Trainer(transport::Fabric& fabric, const Options& options, Output& outp
 
 Result<bool> Trainer::run() {
   DUNLIN_TRY(prepare());
-  DUNLIN_ASSIGN(const Duration patience, this->patience());
-  // Until everything is told. A server takes no notice: it ends when the workers have left.
+  DUNLIN_ASSIGN(const Duration timeout, find_timeout());
+  // Lives until everything is reported. A server ignores it: it ends when the workers have left.
   const Interrupt interrupt;
   interrupt_ = &interrupt;
-  DUNLIN_TRY(start(patience));
+  DUNLIN_TRY(start(timeout));
   if (sync_->is_server()) {
     DUNLIN_TRY(sync_->serve());
   } else {
     DUNLIN_TRY(train());
   }
-  sync_.reset();  // fabric and bootstrap are this thread's again
-  DUNLIN_TRY(gather(patience));
+  sync_.reset();  // this thread owns the fabric and the bootstrap again
+  DUNLIN_TRY(gather(timeout));
   return conclude();
 }
 
-// Those whose loss the method has gone on without are missing in the end as well.
-Status Trainer::gather(Duration patience) {
+// Ranks that died during the training are missing here as well.
+Status Trainer::gather(Duration timeout) {
   const bool was_first = team_.is_first();
-  auto gathered = team_.gather("trained", patience);
+  auto gathered = team_.gather("trained", timeout);
   if (gathered.code() != Code::kPeerDead || !survives_deaths(method_)) return gathered;
-  DUNLIN_TRY(team_.gather_survivors(patience));
+  DUNLIN_TRY(team_.gather_survivors(timeout));
   if (team_.is_first() && !was_first) {
     DUNLIN_ASSIGN(output_, Output::take_over(options_));
   }
@@ -86,7 +86,7 @@ double Trainer::learning_rate() const {
          std::pow(options_.decay, std::floor(epoch / options_.decay_every));
 }
 
-// What was asked for, or so often that it comes to `times` in the whole run.
+// Returns the period that was asked for, or the one that gives `times` periods in the run.
 std::uint64_t Trainer::every(std::uint64_t asked, std::uint64_t times) const {
   return asked > 0 ? asked : std::max<std::uint64_t>(1, planned_ / times);
 }
@@ -111,8 +111,8 @@ Moment Trainer::moment() const {
   return now;
 }
 
-// Workers that end together do so at multiples of this: between them, some may be further than
-// others.
+// Workers that end together do so at multiples of this number of iterations. Between these, some
+// workers may be further than others.
 std::uint64_t Trainer::end_step() const {
   if (ends_alone(method_)) return 1;
   if (method_.kind == MethodKind::kLocalSgd) return method_.section_length;
@@ -174,7 +174,7 @@ Status Trainer::step() {
   return team_.is_first() ? output_.progress(moment()) : Status::ok();
 }
 
-// What needs the model, which is this thread's when an iteration has begun.
+// Does what needs the model, which this thread owns when an iteration has begun.
 Status Trainer::before_step() {
   const bool is_new = iteration_ > first_;
   if (is_new && !options_.checkpoint.empty() && iteration_ % checkpoint_every() == 0) {
@@ -217,7 +217,7 @@ Status Trainer::save_checkpoint() {
   return Status::ok();
 }
 
-// Of the model that the network is bound to, over all test images.
+// Tests the model that the network is bound to, on all test images.
 Result<TestResult> Trainer::test() {
   constexpr std::size_t kAtOnce = 200;
   const std::size_t count = data_.test->count();
@@ -246,7 +246,7 @@ Result<bool> Trainer::conclude() {
   mean.resize(parameters_ + statistics_);
   DUNLIN_ASSIGN(const std::vector<Totals> all, team_.combine(own, mean));
   if (team_.is_first()) DUNLIN_TRY(tell_end(all, mean));
-  // Who ended with exit code 3 before would make a launcher end rank 0 while it tests.
+  // A rank that ended with exit code 3 earlier would make a launcher end rank 0 while it tests.
   DUNLIN_TRY(team_.gather("told", kLongestTest));
   const Totals& judge = all[team_.members().front().index()];
   return !options_.target_loss || judge.has_reached_target > 0;
@@ -286,7 +286,7 @@ Status Trainer::tell_end(const std::vector<Totals>& all, const std::vector<float
       iteration_, time_s_, to_string(wish_), means_.loss, 100 * means_.accuracy, rate, images_per_s,
       bytes * 1e-6);
   if (!lost.empty()) text += fmt::format("\nlost on the way: ranks {}", fmt::join(lost, ", "));
-  // The mean of the workers' models comes second: its statistics take the place of rank 0's.
+  // The mean of the workers' models comes second, since its statistics replace those of rank 0.
   const auto tell_test = [&](const char* prefix, const char* whose,
                              std::vector<float> model) -> Status {
     DUNLIN_TRY(network_->bind(std::span(model).first(parameters_), {}));

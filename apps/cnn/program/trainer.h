@@ -14,12 +14,12 @@
 #include "apps/cnn/program/interrupt.h"
 #include "apps/cnn/program/output.h"
 #include "apps/cnn/program/team.h"
-#include "apps/training/synchronizer.h"
+#include "collectives/training/synchronizer.h"
 
 namespace dunlin::cnn {
 
-// The mean of the last kWindow values or so: of fewer in the beginning, each as heavy as the
-// others, of all in the end, the older the lighter.
+// Running means over about the last kWindow values. In the beginning all values have the same
+// weight; later, older values weigh less.
 class RunningMeans {
  public:
   void add(double loss, double accuracy);
@@ -34,7 +34,7 @@ class RunningMeans {
 
 class Trainer {
  public:
-  // Everything is borrowed for the trainer's lifetime.
+  // Borrows its arguments for its lifetime.
   Trainer(transport::Fabric& fabric, const Options& options, Output& output);
 
   // Collective. False: --target-loss was not reached.
@@ -49,9 +49,9 @@ class Trainer {
   Status make_network();
   Status agree_on_run();
   std::string settings() const;
-  Result<Duration> patience();
+  Result<Duration> find_timeout();
   Result<Duration> time_of_an_iteration();
-  Status start(Duration patience);
+  Status start(Duration timeout);
   Status find_checkpoint();
   Status go_on_from(const Checkpoint& saved);
   Status tell_beginning();
@@ -71,7 +71,7 @@ class Trainer {
 
   Result<TestResult> test();
   Result<bool> conclude();
-  Status gather(Duration patience);
+  Status gather(Duration timeout);
   Status tell_end(const std::vector<Totals>& all, const std::vector<float>& mean);
 
   transport::Fabric& fabric_;
@@ -83,27 +83,27 @@ class Trainer {
   Data data_;
   std::optional<Batches> batches_;
   std::optional<Batches> test_batches_;
-  std::unique_ptr<Network> network_;  // of a worker
+  std::unique_ptr<Network> network_;  // workers only
   std::size_t parameters_ = 0;
   std::size_t statistics_ = 0;
   std::unique_ptr<training::Synchronizer> sync_;
   training::Slowdown slowdown_;
-  const Interrupt* interrupt_ = nullptr;  // run()'s
+  const Interrupt* interrupt_ = nullptr;  // on the stack of run()
   CheckpointRotation files_;
   std::optional<Checkpoint> resumed_;  // until the training starts
 
-  std::uint64_t run_ = 0;        // of which checkpoints are
-  std::uint64_t iteration_ = 0;  // done, in this run and those that it resumes
-  std::uint64_t first_ = 0;      // where this run began
-  std::uint64_t planned_ = 0;    // after which to end
+  std::uint64_t run_ = 0;        // identifies the run in checkpoints
+  std::uint64_t iteration_ = 0;  // how many were done, in this run and those that it resumes
+  std::uint64_t first_ = 0;      // the iteration where this run began
+  std::uint64_t planned_ = 0;    // the last iteration
   RunningMeans means_;
-  Wish wish_ = Wish::kNone;  // why this rank would like to end, the first of its reasons
+  Wish wish_ = Wish::kNone;  // the first reason of this rank to end
   bool is_over_ = false;
   training::MethodReport report_;
   double compute_s_ = 0;
   double time_s_ = 0;
   TimePoint began_{};
-  Duration paused_{};         // in evaluations, which don't count as training
+  Duration paused_{};         // time of evaluations, which does not count as training
   std::vector<float> model_;  // parameters, then statistics; of a worker, after the training
 };
 

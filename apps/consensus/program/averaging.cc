@@ -1,4 +1,4 @@
-// push-sum.
+// The command push-sum.
 #include <fmt/format.h>
 
 #include "apps/consensus/program/runs.h"
@@ -6,8 +6,8 @@
 namespace dunlin::consensus {
 namespace {
 
-// Rounding moves the sums by some 1e-16 per round at most; what is lost or counted twice is a
-// visible share of a vector.
+// Rounding moves the sums by about 1e-16 per round at most. A part that was lost or counted twice
+// would be a visible share of a vector.
 constexpr double kMostMassError = 1e-12;
 
 }  // namespace

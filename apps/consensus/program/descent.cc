@@ -1,4 +1,4 @@
-// dgd, exact-diffusion, gradient-tracking, push-diging.
+// The commands dgd, exact-diffusion, gradient-tracking and push-diging.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -97,25 +97,26 @@ Status Descent::run() {
       trajectory_.record(iteration, algorithm_->solution());
     }
   }
-  // Neighbours may still need this end of the exchange.
+  // Neighbors may still need this end of the exchange.
   return fabric.bootstrap().barrier("descent", fabric.config().deadline);
 }
 
-// What one rank with all data would reach per iteration near the optimum, with this step.
+// The factor per iteration that one rank with all data would reach near the optimum, with this
+// step.
 double Descent::gradient_descent_rate() const {
   return std::max(std::abs(1 - step_ * optimum_.curvature.smallest),
                   std::abs(1 - step_ * optimum_.curvature.largest));
 }
 
-// With which factor the ranks' disagreement fades when there is nothing else to do: for small steps
-// the slower one of this and gradient descent is what the methods reach.
+// The factor by which the disagreement of the ranks fades in one averaging. For small steps the
+// methods reach the slower one of this and gradient descent.
 std::optional<double> Descent::averaging_rate() const {
   if (options_.method == Method::kExactDiffusion) return topology_->exact_diffusion_rate();
   return topology_->sigma_2();
 }
 
-// Where dgd has come to rest, the disagreement D and the gradients G of all ranks fulfil
-// D = (W - J) (D - step G), hence |D| <= step sigma_2 / (1 - sigma_2) |G|; relative to |x*|.
+// Where dgd has come to rest, the disagreement D and the gradients G of all ranks satisfy D = (W -
+// J) (D - step G). Hence |D| <= step sigma_2 / (1 - sigma_2) |G|. The bound is relative to |x*|.
 Result<std::optional<double>> Descent::consensus_bound() {
   Vector gradient(problem_->dimension());
   problem_->gradient(algorithm_->solution(), gradient);

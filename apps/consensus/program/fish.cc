@@ -1,4 +1,4 @@
-// fish-school: every rank is some of the fish.
+// The command fish-school. Every rank simulates some of the fish.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class FishSchool {
   Status report();
 
  private:
-  // What is left of all fish at the end of a step, seen from outside.
+  // Describes all fish at the end of a step, seen from outside.
   struct Summary {
     double nearest = 0;  // distance from the predator
     double mean = 0;
@@ -61,7 +61,8 @@ Status FishSchool::prepare() {
                                           {"seed", school.seed}});
 }
 
-// Stands for fish's eyes: everybody's place and speed. What fish know goes to neighbours only.
+// Stands for the eyes of the fish: every rank gets all positions and velocities. The estimates of
+// the fish go to neighbors only.
 Status FishSchool::see() {
   static_assert(sizeof(Motion) == 4 * sizeof(double) && sizeof(Point) == 2 * sizeof(double));
   return setting_.communicator.all_gather(school_.motions().data(), motions_.data(),
@@ -76,7 +77,7 @@ Status FishSchool::exchange_estimates() {
                                 .count = 2 * count,
                                 .type = collective::DataType::kFloat64};
   for (const int rank : school_.neighbor_ranks()) call.sources.push_back({Rank(rank)});
-  call.destinations = call.sources;  // who is near me, I am near to
+  call.destinations = call.sources;  // nearness is symmetric
   std::vector<Bytes> gathered;
   DUNLIN_TRY(exchange_->gather(call, gathered));
   for (std::size_t i = 0; i < gathered.size(); ++i) {
@@ -104,7 +105,7 @@ FishSchool::Summary FishSchool::summarize() const {
   return summary;
 }
 
-// All fish as they are now; collective.
+// Reports the current state of all fish. Collective.
 Status FishSchool::tell() {
   DUNLIN_TRY(see());
   DUNLIN_TRY(setting_.communicator.all_gather(school_.estimates().data(), estimates_.data(),

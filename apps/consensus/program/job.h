@@ -1,4 +1,4 @@
-// Job: a rank's place in the job: what it compares results with, averages with and writes to.
+// What a rank has from its job: sums over all ranks, and averages with its neighbors.
 #pragma once
 
 #include <memory>
@@ -6,13 +6,13 @@
 #include "apps/consensus/algorithm.h"
 #include "apps/consensus/ranks.h"
 #include "apps/consensus/topology.h"
-#include "collectives/communicator.h"
+#include "collectives/communicator/communicator.h"
 #include "collectives/neighbor/neighbor_exchange.h"
 #include "transports/fabric.h"
 
 namespace dunlin::consensus {
 
-// Sums and maxima by all-reduce.
+// Computes sums and maxima by all-reduce.
 class CommunicatorRanks final : public Ranks {
  public:
   explicit CommunicatorRanks(collective::Communicator& communicator)
@@ -25,7 +25,7 @@ class CommunicatorRanks final : public Ranks {
   collective::Communicator& communicator_;
 };
 
-// Averages over one step of the topology after the other.
+// Averages with the neighbors of one step of the topology after the other.
 class ExchangeNeighbors final : public Neighbors {
  public:
   ExchangeNeighbors(collective::NeighborExchange& exchange, const Topology& topology, Rank rank)

@@ -1,4 +1,4 @@
-// dunlin-consensus: the decentralised algorithms of BlueFog (sections II and IV, appendix).
+// dunlin-consensus: the decentralized algorithms of BlueFog (sections II and IV, appendix).
 #include "apps/consensus/program/runs.h"
 #include "apps/job.h"
 
@@ -12,22 +12,15 @@ Result<bool> run(transport::Fabric& fabric, const Options& options) {
   auto outcome = options.command == Command::kDescent   ? run_descent(setting)
                  : options.command == Command::kPushSum ? run_averaging(setting)
                                                         : run_fish_school(setting);
-  // The communicator goes when nobody needs it any more.
+  // The communicator may go when no rank needs it any more.
   if (outcome) DUNLIN_TRY(fabric.bootstrap().barrier("done", fabric.config().deadline));
   return outcome;
-}
-
-int main(int argc, char** argv) {
-  int exit_code = 0;
-  const auto options = parse_options(argc, argv, exit_code);
-  if (!options) return exit_code;
-  return run_job(options->transport,
-                 [&](transport::Fabric& fabric) { return run(fabric, *options); });
 }
 
 }  // namespace
 }  // namespace dunlin::consensus
 
 int main(int argc, char** argv) {
-  return dunlin::consensus::main(argc, argv);
+  using namespace dunlin;
+  return run_program(argc, argv, consensus::parse_options, consensus::run);
 }

@@ -2,28 +2,29 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-#include <map>
+#include "apps/command_line/command_line.h"
+#include "apps/output_options.h"
+#include "runtime/units.h"
 
 namespace dunlin::consensus {
 namespace {
 
 constexpr const char* kDescription =
-    "Runs a decentralised algorithm in the ranks of a job, each of which speaks to its neighbours "
+    "Runs a decentralized algorithm in the ranks of a job, each of which sends to its neighbors "
     "only:\n"
     "  dunlin-run -n 8 dunlin-consensus exact-diffusion --graph torus\n"
     "  dunlin-run -n 8 dunlin-consensus push-sum --graph exponential\n"
     "  dunlin-run -n 8 dunlin-consensus fish-school --behavior disperse";
 
 constexpr const char* kExitCodes =
-    "COMMAND --help has a command's options.\n"
+    "COMMAND --help lists the options of a command.\n"
     "Exit code: 0 done, 1 failed (a peer died or stalled, a file could not be written, mass was "
     "lost), 2 for\n"
     "a wrong command line, 3 when the run diverged or --target-error was not reached.";
 
-// Catches negative numbers, which are read as huge ones, and what no memory would hold.
+// Catches negative numbers, which are parsed as huge ones, and sizes that no memory would hold.
 constexpr std::uint64_t kMostIterations = 10'000'000;
-// The optimum's eigenvalues take the cube of it: a second or so.
+// The eigenvalues of the optimum take time with the cube of it: about a second here.
 constexpr std::size_t kMostDimensions = 300;
 constexpr std::size_t kMostRows = 1'000'000;
 
@@ -34,11 +35,11 @@ struct MethodText {
   const char* graph;
 };
 constexpr MethodText kMethods[] = {
-    {Method::kDgd, "decentralised gradient descent: to a neighbourhood of the optimum", 0.2,
+    {Method::kDgd, "decentralized gradient descent: to a neighborhood of the optimum", 0.2,
      "bidirectional-ring"},
     {Method::kExactDiffusion, "gradient descent with its bias corrected: to the optimum", 0.5,
      "bidirectional-ring"},
-    {Method::kGradientTracking, "neighbours average gradients, too: to the optimum", 0.2,
+    {Method::kGradientTracking, "neighbors average gradients as well: to the optimum", 0.2,
      "bidirectional-ring"},
     {Method::kPushDiging, "gradient tracking with push-sum, over directed graphs that may change",
      0.1, "one-peer-exponential"},
@@ -46,10 +47,8 @@ constexpr MethodText kMethods[] = {
 
 void add_output(CLI::App& app, Options& options) {
   app.add_option("--transport", options.transport,
-                 "transport(s) to use instead of DUNLIN_TRANSPORTS");
-  app.add_option("--json", options.json,
-                 "JSON lines of the run go to this file ('-': standard output)");
-  app.add_flag("--quiet", options.is_quiet, "no table");
+                 "transports to use instead of those in DUNLIN_TRANSPORTS");
+  add_output_options(app, options.output);
 }
 
 void add_recording(CLI::App& app, Options& options, const char* what) {
@@ -57,13 +56,13 @@ void add_recording(CLI::App& app, Options& options, const char* what) {
       ->check(CLI::Range(std::uint64_t{1}, kMostIterations))
       ->capture_default_str();
   app.add_option("--target-error", options.target_error,
-                 "relative error that every rank has to come down to (exit code 3 otherwise)")
+                 "relative error that every rank has to reach (exit code 3 otherwise)")
       ->check(CLI::PositiveNumber);
 }
 
 void add_method(CLI::App& app, Options& options, const MethodText& text) {
   auto* command = app.add_subcommand(to_string(text.method), text.help);
-  // Only the command that is there gets to set what all of them share.
+  // Sets the options that the commands share when this command is the chosen one.
   command->preparse_callback([&options, &text](std::size_t) {
     options.command = Command::kDescent;
     options.method = text.method;
@@ -71,13 +70,11 @@ void add_method(CLI::App& app, Options& options, const MethodText& text) {
     options.graph = text.graph;
     options.iterations = 1000;
   });
-  const std::map<std::string, ProblemKind> kinds{{"least-squares", ProblemKind::kLeastSquares},
-                                                 {"logistic", ProblemKind::kLogistic}};
   command
       ->add_option("--graph", options.graph,
                    "node graph (see dunlin-graph), one-peer-exponential, or one-peer:GRAPH")
       ->option_text(std::string("GRAPH (") + text.graph + ")");
-  command->add_option("--iterations", options.iterations, "of every rank")
+  command->add_option("--iterations", options.iterations, "iterations of every rank")
       ->check(CLI::Range(std::uint64_t{1}, kMostIterations))
       ->option_text("N (1000)");
   command
@@ -90,16 +87,16 @@ void add_method(CLI::App& app, Options& options, const MethodText& text) {
         ->check(CLI::Range(0.0, 1.0))
         ->option_text("DECAY (0)");
   }
-  command->add_option("--problem", options.problem.kind, "least-squares or logistic")
-      ->transform(CLI::CheckedTransformer(kinds))
-      ->option_text("PROBLEM (least-squares)");
+  add_choice(*command, "--problem", options.problem.kind,
+             {{"least-squares", ProblemKind::kLeastSquares}, {"logistic", ProblemKind::kLogistic}},
+             "the problem to solve");
   command->add_option("--dimension", options.problem.dimension, "unknowns")
       ->check(CLI::Range(std::size_t{1}, kMostDimensions))
       ->capture_default_str();
-  command->add_option("--rows", options.problem.rows, "rows of data of every rank")
+  command->add_option("--rows", options.problem.rows, "rows of data on every rank")
       ->check(CLI::Range(std::size_t{1}, kMostRows))
       ->capture_default_str();
-  command->add_option("--noise", options.problem.noise, "deviation of least-squares targets")
+  command->add_option("--noise", options.problem.noise, "deviation of the targets of least squares")
       ->capture_default_str();
   command
       ->add_option("--spread", options.problem.spread,
@@ -107,14 +104,15 @@ void add_method(CLI::App& app, Options& options, const MethodText& text) {
       ->capture_default_str();
   command->add_option("--lambda", options.problem.lambda, "weight of logistic regression's L2 term")
       ->capture_default_str();
-  command->add_option("--seed", options.problem.seed, "of the data")->capture_default_str();
+  command->add_option("--seed", options.problem.seed, "seed of the data")->capture_default_str();
   add_recording(*command, options, "iterations between records");
   add_output(*command, options);
 }
 
 void add_push_sum(CLI::App& app, Options& options, double& longest_pause_us) {
   auto* command = app.add_subcommand(
-      "push-sum", "the average of all ranks' vectors, over any graph, without waiting for anybody");
+      "push-sum",
+      "the average of all ranks' vectors, over any graph, without any rank waiting for another");
   command->preparse_callback([&options](std::size_t) {
     options.command = Command::kPushSum;
     options.graph = "exponential";
@@ -122,18 +120,20 @@ void add_push_sum(CLI::App& app, Options& options, double& longest_pause_us) {
   });
   command->add_option("--graph", options.graph, "node graph (see dunlin-graph)")
       ->option_text("GRAPH (exponential)");
-  command->add_option("--rounds", options.iterations, "of every rank, at least")
+  command->add_option("--rounds", options.iterations, "rounds of every rank, at least")
       ->check(CLI::Range(std::uint64_t{1}, kMostIterations))
       ->option_text(fmt::format("N ({})", options.push_sum.rounds));
   command
-      ->add_option("--pause-us", longest_pause_us,
-                   "longest pause between a rank's rounds, in microseconds; each is drawn")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
+      ->add_option("--pause", longest_pause_us,
+                   "longest pause between a rank's rounds, such as 200us; each is drawn")
+      ->transform(
+          CLI::Validator(time_option({.high = std::chrono::seconds(1), .bare_unit = "us"}), ""))
+      ->type_name("TIME")
+      ->default_str("200us");
   command->add_option("--dimension", options.push_sum.dimension, "elements of the vectors")
       ->check(CLI::Range(std::size_t{1}, kMostRows))
       ->capture_default_str();
-  command->add_option("--seed", options.push_sum.seed, "of the vectors and the pauses")
+  command->add_option("--seed", options.push_sum.seed, "seed of the vectors and the pauses")
       ->capture_default_str();
   add_recording(*command, options, "rounds between records");
   add_output(*command, options);
@@ -148,32 +148,40 @@ void add_fish_school(CLI::App& app, Options& options) {
     options.iterations = 400;
     options.record_every = 4;
   });
-  const std::map<std::string, Behavior> behaviors{{"disperse", Behavior::kDisperse},
-                                                  {"encircle", Behavior::kEncircle}};
-  command->add_option("--behavior", school.behavior, "disperse or encircle")
-      ->transform(CLI::CheckedTransformer(behaviors))
-      ->option_text("BEHAVIOR (encircle)");
-  command->add_option("--fish-per-rank", school.fish_per_rank, "fish that every rank is")
+  add_choice(*command, "--behavior", school.behavior,
+             {{"disperse", Behavior::kDisperse}, {"encircle", Behavior::kEncircle}},
+             "what the fish do about the predator");
+  command->add_option("--fish-per-rank", school.fish_per_rank, "fish of every rank")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  command->add_option("--steps", options.iterations, "of time")
+  command->add_option("--steps", options.iterations, "time steps")
       ->check(CLI::Range(std::uint64_t{1}, kMostIterations))
       ->option_text("N (400)");
-  command->add_option("--sight", school.sight, "fish this near are neighbours (m)")
+  command->add_option("--sight", school.sight, "fish this near are neighbors (m)")
       ->capture_default_str();
-  command->add_option("--ring", school.ring, "distance to encircle at (m)")->capture_default_str();
-  command->add_option("--safe", school.safe, "distance to disperse to (m)")->capture_default_str();
-  command->add_option("--speed", school.speed, "of a fish, at most (m/s)")->capture_default_str();
-  command->add_option("--predator-speed", school.predator_speed, "around a circle (m/s)")
+  command->add_option("--ring", school.ring, "distance at which to encircle the predator (m)")
       ->capture_default_str();
   command
-      ->add_option("--noise", school.noise,
-                   "of what fish measure: of angles in radians, of distances relative")
+      ->add_option("--safe", school.safe, "distance from the predator at which fish are safe (m)")
       ->capture_default_str();
-  command->add_option("--learning-rate", school.learning_rate, "of the estimates")
+  command->add_option("--speed", school.speed, "largest speed of a fish (m/s)")
       ->capture_default_str();
-  command->add_option("--time-step", school.time_step, "(s)")->capture_default_str();
-  command->add_option("--seed", school.seed, "of the school")->capture_default_str();
+  command
+      ->add_option("--predator-speed", school.predator_speed,
+                   "speed of the predator, on a circle (m/s)")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--noise", school.noise,
+          "deviation of the fish's measurements: of angles in radians, of distances relative")
+      ->capture_default_str();
+  command->add_option("--learning-rate", school.learning_rate, "learning rate of the estimates")
+      ->capture_default_str();
+  command->add_option("--time-step", school.time_step, "simulated TIME of a step")
+      ->transform(CLI::Validator(time_option({.bare_unit = "s"}), ""))
+      ->type_name("TIME")
+      ->default_str(exact_time(Duration(std::llround(school.time_step * 1e9))));
+  command->add_option("--seed", school.seed, "seed of the school")->capture_default_str();
   command->add_option("--record-every", options.record_every, "steps between records")
       ->check(CLI::Range(std::uint64_t{1}, kMostIterations))
       ->option_text("N (4)");
@@ -203,14 +211,10 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   for (const MethodText& text : kMethods) add_method(app, options, text);
   add_push_sum(app, options, longest_pause_us);
   add_fish_school(app, options);
-  try {
-    app.parse(argc, argv);
-    // CLI11's own check would say this of a command that doesn't exist, too.
+  const auto check = [&] {
     if (app.get_subcommands().empty()) throw CLI::RequiredError("A command");
-  } catch (const CLI::ParseError& error) {
-    exit_code = app.exit(error) == 0 ? 0 : 2;
-    return std::nullopt;
-  }
+  };
+  if (!parse_command_line(app, argc, argv, check, exit_code)) return std::nullopt;
   options.push_sum.rounds = options.iterations;
   options.push_sum.record_every = options.record_every;
   options.push_sum.longest_pause = Duration(static_cast<Duration::rep>(longest_pause_us * 1000));

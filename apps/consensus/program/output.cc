@@ -6,7 +6,7 @@ namespace dunlin::consensus {
 
 Result<Output> Output::open(const Options& options, bool is_teller) {
   Output output;
-  DUNLIN_TRY(output.Teller::open(is_teller, options.json, options.is_quiet));
+  DUNLIN_TRY(output.Teller::open(is_teller, options.output));
   return output;
 }
 

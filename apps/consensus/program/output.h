@@ -1,5 +1,5 @@
-// Output: what rank 0 tells of a run: JSON lines into a file, and a table on standard output. The
-// other ranks' says nothing. Owner thread only.
+// Output: rank 0 reports the run, as JSON lines and as a table on standard output. The other ranks
+// print nothing. Owner thread only.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -19,7 +19,7 @@ class Output : public Teller {
   // Opens the file. `is_teller`: this is rank 0.
   static Result<Output> open(const Options& options, bool is_teller);
 
-  // "progress" lines of all moments, and some of them as a table.
+  // Writes a "progress" line for each moment, and prints some of them as a table.
   Status history(const std::vector<Moment>& history, const char* unit);
 };
 

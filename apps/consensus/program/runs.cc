@@ -7,8 +7,8 @@
 namespace dunlin::consensus {
 namespace {
 
-// Every method begins at 0, with a relative error of 1; what ends further away than this is
-// leaving.
+// Every method begins at 0, with a relative error of 1. A run that ends further away than this has
+// diverged.
 constexpr double kDiverged = 10;
 
 }  // namespace

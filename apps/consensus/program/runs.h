@@ -1,4 +1,4 @@
-// What the program's commands do, each on every rank of the job.
+// The commands of the program. Each runs on every rank of the job.
 #pragma once
 
 #include "apps/consensus/program/job.h"
@@ -14,13 +14,13 @@ struct Setting {
   Output& output;
 };
 
-// Collective. False: the run diverged or missed --target-error; rank 0 has said so on standard
+// Collective. False: the run diverged or missed --target-error, and rank 0 has said so on standard
 // error.
 Result<bool> run_descent(Setting& setting);
 Result<bool> run_averaging(Setting& setting);
 Result<bool> run_fish_school(Setting& setting);
 
-// Whether the worst rank's error will do; tells, on rank 0, if not.
+// Whether the error of the worst rank is acceptable. If not, rank 0 says so.
 bool judge(const Setting& setting, double error);
 
 }  // namespace dunlin::consensus

@@ -7,8 +7,8 @@
 namespace dunlin::logreg {
 namespace {
 
-// A rank holds some ten vectors of doubles of this length: 8 GiB. A stray index in a file would
-// otherwise exhaust the machine's memory.
+// A rank holds about ten vectors of doubles of this length: 8 GiB. Otherwise a stray index in a
+// file would exhaust the memory of the host.
 constexpr std::uint32_t kMostFeatures = 100'000'000;
 
 Status check_features(const std::string& source, std::uint32_t features) {

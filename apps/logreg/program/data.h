@@ -8,10 +8,10 @@
 
 namespace dunlin::logreg {
 
-// The training rows of a rank; of all of them where the shard is the default.
+// The training rows of a rank; all rows with the default shard.
 Result<svm::Dataset> load_training(const Options& options, svm::Shard shard);
 
-// Nothing where there is no test set. `train`: any shard; its features and labels are the test's.
+// Nothing if there is no test set. `train` is any shard: the test set gets its features and labels.
 Result<std::optional<svm::Dataset>> load_test(const Options& options, const svm::Dataset& train);
 
 }  // namespace dunlin::logreg

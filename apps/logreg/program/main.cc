@@ -1,4 +1,4 @@
-// dunlin-logreg: L2-regularised logistic regression by consensus ADMM (2D-TGA-ADMM, section 4).
+// dunlin-logreg: L2-regularized logistic regression by consensus ADMM (2D-TGA-ADMM, section 4).
 #include <fmt/format.h>
 
 #include "apps/job.h"
@@ -15,7 +15,7 @@ Result<bool> train(transport::Fabric& fabric, const Options& options) {
   DUNLIN_ASSIGN(const auto communicator, collective::Communicator::create(fabric, group));
   Trainer trainer(*communicator, options, output, fabric.clock());
   DUNLIN_ASSIGN(const bool has_reached, trainer.run());
-  // The communicator goes when nobody needs it any more.
+  // The communicator may go when no rank needs it any more.
   DUNLIN_TRY(fabric.bootstrap().barrier("done", fabric.config().deadline));
   if (!has_reached && fabric.rank() == Rank(0)) {
     print_error(fmt::format("dunlin-logreg: the relative error did not reach {:g}\n",
@@ -24,17 +24,10 @@ Result<bool> train(transport::Fabric& fabric, const Options& options) {
   return has_reached;
 }
 
-int main(int argc, char** argv) {
-  int exit_code = 0;
-  const auto options = parse_options(argc, argv, exit_code);
-  if (!options) return exit_code;
-  return run_job(options->transport,
-                 [&](transport::Fabric& fabric) { return train(fabric, *options); });
-}
-
 }  // namespace
 }  // namespace dunlin::logreg
 
 int main(int argc, char** argv) {
-  return dunlin::logreg::main(argc, argv);
+  using namespace dunlin;
+  return run_program(argc, argv, logreg::parse_options, logreg::train);
 }

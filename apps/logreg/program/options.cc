@@ -1,21 +1,23 @@
 #include "apps/logreg/program/options.h"
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 
+#include "apps/command_line/command_line.h"
+#include "apps/output_options.h"
 #include "collectives/schedule/algorithm.h"
 
 namespace dunlin::logreg {
 namespace {
 
 constexpr const char* kDescription =
-    "L2-regularised logistic regression by consensus ADMM, in one process or in the ranks of a "
+    "L2-regularized logistic regression by consensus ADMM, in one process or in the ranks of a "
     "job, "
     "which\n"
     "agree by all-reduce:\n"
     "  dunlin-logreg --generate --reference\n"
     "  dunlin-run -n 4 dunlin-logreg --train a9a.xz --algorithm 2d-tga --groups 2 --reference\n"
-    "The objective is 1/2 |w|^2 + C sum log(1 + exp(-y w'x)), as that of LIBLINEAR's -s 0.";
+    "The objective is 1/2 |w|^2 + C sum log(1 + exp(-y w'x)), the same as that of LIBLINEAR's -s "
+    "0.";
 
 constexpr const char* kExitCodes =
     "An all-reduce waits DUNLIN_DEADLINE for the slowest rank.\n"
@@ -23,9 +25,9 @@ constexpr const char* kExitCodes =
     "for a\n"
     "wrong command line or data that can't be read, 3 when --target-error was not reached.";
 
-// Beyond any data set; catches negative numbers, which are read as huge ones.
+// Beyond any data set. Catches negative numbers, which are parsed as huge ones.
 constexpr std::uint64_t kMostRows = 1'000'000'000'000;
-// Beyond these, doubles run out of range before a solution is found.
+// Beyond these factors, doubles overflow before a solution is found.
 constexpr double kLeastFactor = 1e-12;
 constexpr double kMostFactor = 1e12;
 
@@ -47,7 +49,7 @@ void add_data(CLI::App& app, Options& options) {
   app.add_option("--test-rows", options.test_rows, "generated test rows")
       ->check(CLI::Range(std::uint64_t{1}, kMostRows))
       ->capture_default_str();
-  app.add_option("--seed", generate.seed, "of generated data")->capture_default_str();
+  app.add_option("--seed", generate.seed, "seed of generated data")->capture_default_str();
 }
 
 void add_problem(CLI::App& app, Options& options) {
@@ -65,24 +67,25 @@ void add_solver(CLI::App& app, Options& options) {
       ->check(CLI::Range(kLeastFactor, kMostFactor))
       ->capture_default_str();
   app.add_flag("--adaptive-rho", options.is_adaptive,
-               "double or halve rho where one residual is ten times the other");
-  app.add_option("--iterations", options.iterations, "of ADMM, at most")
+               "double or halve rho when one residual is more than ten times the other");
+  app.add_option("--iterations", options.iterations, "iterations of ADMM, at most")
       ->check(CLI::Range(1, 1'000'000'000))
       ->capture_default_str();
   app.add_option("--absolute-tolerance", options.absolute_tolerance,
-                 "stops where the residuals are below this per element,")
+                 "stop when the residuals are below this per element,")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app.add_option("--relative-tolerance", options.relative_tolerance,
-                 "plus this relative to the iterates")
+                 "plus this share of the iterates")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app.add_option("--tron-tolerance", options.tron_tolerance,
-                 "an x-update ends where its gradient has fallen to this share")
+                 "an x-update ends when its gradient has fallen to this share")
       ->check(CLI::Range(1e-12, 0.9))
       ->capture_default_str();
-  app.add_flag("--reference", options.has_reference,
-               "solve the whole problem on rank 0 first, and tell the error relative to that");
+  app.add_flag(
+      "--reference", options.has_reference,
+      "solve the whole problem on rank 0 first, and report the error relative to its minimum");
   app.add_option("--target-error", options.target_error,
                  "stop when the objective's relative error is this low, and not before (implies "
                  "--reference)")
@@ -91,22 +94,20 @@ void add_solver(CLI::App& app, Options& options) {
 
 void add_exchange(CLI::App& app, Options& options) {
   app.add_option("--algorithm", options.algorithm,
-                 "of the all-reduce: ring, hierarchical, torus-2d, 2d-tga, ... (see "
+                 "algorithm of the all-reduce: ring, hierarchical, torus-2d, 2d-tga, ... (see "
                  "dunlin-schedule), or auto")
       ->capture_default_str();
   app.add_option("--groups", options.groups,
-                 "groups of neighbouring ranks for hierarchical and 2d-tga; 0: the ranks of a host")
+                 "groups of neighboring ranks for hierarchical and 2d-tga; 0: the ranks of a host")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
   app.add_option("--transport", options.transport,
-                 "transport(s) to use instead of DUNLIN_TRANSPORTS");
+                 "transports to use instead of those in DUNLIN_TRANSPORTS");
 }
 
 void add_output(CLI::App& app, Options& options) {
-  app.add_option("--json", options.json,
-                 "JSON lines of the run go to this file ('-': standard output)");
-  app.add_option("--model", options.model, "file for the model, in LIBLINEAR's format");
-  app.add_flag("--quiet", options.is_quiet, "no table");
+  app.add_option("--model", options.model, "save the model to this file, in LIBLINEAR's format");
+  add_output_options(app, options.output);
 }
 
 void check(Options& options) {
@@ -138,13 +139,8 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   add_solver(app, options);
   add_exchange(app, options);
   add_output(app, options);
-  try {
-    app.parse(argc, argv);
-    check(options);
-  } catch (const CLI::ParseError& error) {
-    exit_code = app.exit(error) == 0 ? 0 : 2;
-    return std::nullopt;
-  }
+  const auto check_all = [&] { check(options); };
+  if (!parse_command_line(app, argc, argv, check_all, exit_code)) return std::nullopt;
   return options;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "apps/svm/generator.h"
+#include "apps/teller.h"
 
 namespace dunlin::logreg {
 
@@ -31,16 +32,15 @@ struct Options {
   std::optional<double> target_error;  // implies has_reference
 
   std::string algorithm = "auto";  // of the all-reduce
-  int groups = 0;                  // of neighbouring ranks; 0: hosts
+  int groups = 0;                  // of neighboring ranks; 0: hosts
   std::string transport;           // empty: DUNLIN_TRANSPORTS
 
-  std::string json;  // "-": standard output
-  std::string model;
-  bool is_quiet = false;
+  std::string model;  // the file for the model; empty: it is not saved
+  TellerOptions output;
 };
 
-// Nothing when the program is to end with `exit_code` (--help, or a wrong command line, told on
-// standard error).
+// Returns nothing when the program has to end with `exit_code`: after --help, or for a wrong
+// command line, which has been printed on standard error.
 std::optional<Options> parse_options(int argc, char** argv, int& exit_code);
 
 }  // namespace dunlin::logreg

@@ -5,7 +5,7 @@
 namespace dunlin::logreg {
 namespace {
 
-// 1 to 10, every tenth up to 100, every hundredth up to 1000, ...
+// True for 1 to 10, every tenth up to 100, every hundredth up to 1000, ...
 bool is_in_table(int iteration) {
   int every = 1;
   while (iteration / every >= 10) every *= 10;
@@ -20,7 +20,7 @@ Json optional(const std::optional<double>& value) {
 
 Result<Output> Output::open(const Options& options, bool is_teller) {
   Output output;
-  DUNLIN_TRY(output.Teller::open(is_teller, options.json, options.is_quiet));
+  DUNLIN_TRY(output.Teller::open(is_teller, options.output));
   return output;
 }
 

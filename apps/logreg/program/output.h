@@ -1,5 +1,5 @@
-// Output: what rank 0 tells of a run: JSON lines into a file, and a table on standard output. The
-// other ranks' says nothing. Owner thread only.
+// Output: rank 0 reports the run, as JSON lines and as a table on standard output. The other ranks
+// print nothing. Owner thread only.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -17,11 +17,11 @@ using Json = nlohmann::ordered_json;
 
 Json optional(const std::optional<double>& value);
 
-// What an iteration took, in seconds.
+// The times of an iteration, in seconds.
 struct Times {
   double compute = 0;     // the updates of x, z and u, on the slowest rank
   double sync = 0;        // the all-reduce, on the rank that waited longest
-  double sync_least = 0;  // the same on the rank that waited least: hardly for others' updates
+  double sync_least = 0;  // the all-reduce, on the rank that waited least for others
   double elapsed = 0;     // both, on the slowest rank
 };
 
@@ -30,10 +30,10 @@ struct Moment {
   double objective = 0;
   std::optional<double> relative_error;
   ConsensusAdmm::Residuals residuals;
-  double rho = 0;   // that it used
+  double rho = 0;   // of this iteration
   TronReport tron;  // of this rank
   Times times;
-  double time_s = 0;  // elapsed in all iterations so far
+  double time_s = 0;  // elapsed time of all iterations so far
 };
 
 class Output : public Teller {
@@ -41,7 +41,7 @@ class Output : public Teller {
   // Opens the file. `is_teller`: this is rank 0.
   static Result<Output> open(const Options& options, bool is_teller);
 
-  // A "progress" line and, for some iterations and the last, a line of the table.
+  // Writes a "progress" line and, for some iterations and the last, prints a line of the table.
   Status progress(const Moment& moment, bool is_last);
 
  private:

@@ -6,9 +6,8 @@
 #include <array>
 #include <cmath>
 
-#include "apps/logreg/model_file.h"
 #include "apps/logreg/program/data.h"
-#include "apps/svm/atomic_file.h"
+#include "apps/svm/linear_model.h"
 
 namespace dunlin::logreg {
 namespace {
@@ -17,14 +16,14 @@ using collective::Collective;
 using collective::DataType;
 using collective::ReduceOp;
 
-// How near to the minimum the reference comes: with a regulariser of weight 1 the error of its
-// objective is half the square of the gradient's norm at most, far below a double's rounding.
+// The tolerance of the reference. With a regularizer of weight 1 the error of its objective is at
+// most half the square of the gradient's norm, far below the rounding of a double.
 constexpr double kReferenceTolerance = 1e-10;
-// How long ranks wait for the reference, which one of them computes on all rows: the job's deadline
-// is for what all do alike. A death is told at once all the same.
+// The longest time that ranks wait for the reference, which one of them computes on all rows. The
+// job's deadline is for work that all ranks do alike. A death is reported at once all the same.
 constexpr Duration kLongestReference = std::chrono::hours(1);
 
-// Doubles of the small all-reduces.
+// The number of doubles in the small all-reduces.
 constexpr std::size_t kFew = 8;
 
 }  // namespace
@@ -58,8 +57,8 @@ Status Trainer::load() {
   return Status::ok();
 }
 
-// Everybody waits for everybody's data, and learns that all have read sets of one shape: what
-// follows takes vectors of one size for granted.
+// Every rank waits for the data of all ranks, and checks that all have sets of the same shape. The
+// code that follows relies on vectors of one size.
 Status Trainer::agree_on_data() {
   const auto features = static_cast<double>(data_.features);
   const auto rows = static_cast<double>(data_.total_rows);
@@ -99,15 +98,15 @@ Status Trainer::start() {
   DUNLIN_TRY(
       output_.say(fmt::format("{} rows, {} features, {} ranks, all-reduce {}", data_.total_rows,
                               data_.features, communicator_.size(), algorithm->name)));
-  // Whoever uses the memory first maps the others' memory, too: that is neither synchronising, nor
-  // to be left to when one of them may be gone.
+  // The first use maps the memory of the other ranks. It must not count as synchronizing, nor
+  // happen when one of them may be gone.
   DUNLIN_TRY(communicator_.run(sum_of_messages()));
   std::array<double, 1> nothing{};
   DUNLIN_TRY(combine(nothing, ReduceOp::kSum));
   return communicator_.barrier();
 }
 
-// On rank 0.
+// Runs on rank 0 only.
 Status Trainer::solve_reference() {
   svm::Dataset whole;
   if (communicator_.size() > 1) {
@@ -132,7 +131,7 @@ Status Trainer::solve_reference() {
 
 Status Trainer::agree_on_reference() {
   double& optimum = few_[0];
-  optimum = optimum_.value_or(0);  // 0 on all but rank 0: it is above
+  optimum = optimum_.value_or(0);  // 0 on all ranks but rank 0, whose value is larger
   DUNLIN_ASSIGN(
       const auto request,
       communicator_.start(
@@ -190,7 +189,7 @@ Status Trainer::iterate() {
   return judge();
 }
 
-// What is only for judging and telling is not in the iteration's times.
+// The times of an iteration leave out what only judges and reports it.
 Status Trainer::judge() {
   ConsensusAdmm::Addends sums = admm_->addends();
   DUNLIN_TRY(combine(sums, ReduceOp::kSum));
@@ -206,11 +205,11 @@ Status Trainer::judge() {
   stop_ = stop_after(moment_);
   admm_->adapt(moment_.residuals);
   DUNLIN_TRY(output_.progress(moment_, stop_ != Stop::kNone));
-  // All begin at once: otherwise rank 0's telling would look like slow computing of its own.
+  // All ranks begin at once. Otherwise the reporting of rank 0 would look like slow computing.
   return communicator_.barrier();
 }
 
-// The same on all ranks, as all that it depends on is.
+// The same on all ranks, since its inputs are.
 Trainer::Stop Trainer::stop_after(const Moment& moment) const {
   if (options_.target_error) {
     if (*moment.relative_error <= *options_.target_error) return Stop::kTarget;
@@ -251,7 +250,7 @@ Status Trainer::finish() {
   std::string text = fmt::format(
       "{} iterations (stopped by {}): objective {:.12g}{}\n{:.4f} s: compute {:.4f} s, sync {:.4f} "
       "s "
-      "(of the slowest rank each time; of the last to come, sync {:.4f} s)",
+      "(of the slowest rank in each iteration; sync of the last rank to arrive: {:.4f} s)",
       moment_.iteration, reason, moment_.objective,
       moment_.relative_error ? fmt::format(", relative error {:.3e}", *moment_.relative_error) : "",
       moment_.time_s, sum_.compute, sum_.sync, sum_.sync_least);
@@ -264,8 +263,10 @@ Status Trainer::finish() {
     text += fmt::format("\naccuracy {:.4f} % ({}/{})", 100 * accuracy, right, test.rows());
   }
   if (!options_.model.empty()) {
-    const std::string model = model_text(data_, options_.bias, admm_->z());
-    DUNLIN_TRY(svm::replace_file(options_.model, std::as_bytes(std::span(model))));
+    const auto z = admm_->z();
+    DUNLIN_TRY(svm::save_model(
+        options_.model,
+        svm::make_model(svm::Loss::kLog, data_, options_.bias, {z.begin(), z.end()})));
   }
   DUNLIN_TRY(output_.event("final", final));
   return output_.say(text);

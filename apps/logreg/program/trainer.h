@@ -9,7 +9,7 @@
 #include "apps/logreg/admm.h"
 #include "apps/logreg/program/options.h"
 #include "apps/logreg/program/output.h"
-#include "collectives/communicator.h"
+#include "collectives/communicator/communicator.h"
 
 namespace dunlin::logreg {
 
@@ -35,9 +35,9 @@ class Trainer {
   Status iterate();
   Status judge();
   Status not_finite(const char* what) const;
-  // The all-reduce of x + u that is timed.
+  // The timed all-reduce of x + u.
   collective::Call sum_of_messages() const;
-  // In place, of few values.
+  // Reduces a few values in place.
   Status combine(std::span<double> values, collective::ReduceOp op);
   Result<Times> slowest(Duration compute, Duration sync);
   Stop stop_after(const Moment& moment) const;
@@ -54,7 +54,7 @@ class Trainer {
   std::optional<Design> design_;
   std::optional<double> optimum_;  // the reference's objective
 
-  // The communicator's memory: x + u, and for what is only judged and told.
+  // Memory of the communicator: for x + u, and for values that judge the iteration.
   std::span<double> message_;
   std::span<double> few_;
   std::optional<ConsensusAdmm> admm_;

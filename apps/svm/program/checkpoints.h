@@ -1,5 +1,5 @@
-// Checkpoints of a job (apps/checkpoint_files.h says which are kept and which are gone on with), an
-// iteration being an exchange: in ASYNC, each rank goes on at its own latest.
+// The checkpoints of a job of dunlin-svm. apps/checkpoint_files.h says which are kept and which are
+// resumed. An iteration is an exchange here; in ASYNC, each rank continues at its own latest one.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace dunlin::svm {
 
-// Saves, and removes the one before the last. The base's directory has to exist.
+// Saves checkpoints and removes the one before the last. The directory of the base has to exist.
 class CheckpointWriter {
  public:
   CheckpointWriter(std::string base, Rank rank) : files_(std::move(base), rank) {}
@@ -20,8 +20,8 @@ class CheckpointWriter {
   CheckpointRotation files_;
 };
 
-// Collective over all ranks: the checkpoint with which this rank goes on. kNotFound when there is
-// none; files that can't be loaded are logged and don't count.
+// Returns the checkpoint with which this rank continues. Collective over all ranks. kNotFound when
+// there is none; files that cannot be loaded are logged and do not count.
 Result<Checkpoint> load_common_checkpoint(const std::string& base, Bootstrap& bootstrap,
                                           bool needs_same_exchange, Duration timeout);
 

@@ -1,5 +1,5 @@
-// The data sets of a run: every rank's shard of the training set, and for the rank that reports
-// also the whole of it and the test set.
+// The data sets of a run. Every rank has a shard of the training set; the reporting rank also has
+// the whole set and the test set.
 #pragma once
 
 #include <optional>

@@ -12,8 +12,8 @@
 namespace dunlin::svm {
 namespace {
 
-// An exchange may always take this long before a worker counts as lost: evaluations, checkpoints
-// and the schedulers of crowded machines hold a worker up for seconds at times.
+// An exchange may always take this long before a worker counts as dead. Evaluations, checkpoints
+// and the schedulers of crowded hosts can delay a worker by seconds.
 constexpr auto kShortestTimeout = std::chrono::seconds(5);
 
 }  // namespace
@@ -30,10 +30,10 @@ Result<std::unique_ptr<Group>> Group::create(transport::Fabric& fabric, const Op
                                              std::size_t count) {
   DUNLIN_ASSIGN(collective::Graph graph, collective::make_graph(options.graph, fabric.size()));
   if (!collective::is_strongly_connected(graph)) {
-    return Status(
-        Code::kInvalidArgument,
-        fmt::format("graph '{}' over {} workers is not connected: some would never hear of others",
-                    options.graph, fabric.size()));
+    return Status(Code::kInvalidArgument,
+                  fmt::format("graph '{}' over {} workers is not strongly connected: some workers "
+                              "would never receive the models of others",
+                              options.graph, fabric.size()));
   }
   std::unique_ptr<Group> group(
       new Group(fabric, options, std::move(graph), fabric.bootstrap().membership()));
@@ -89,7 +89,7 @@ Status Group::rebuild() {
   }
   DUNLIN_TRY(build(model.size()));
   std::copy(model.begin(), model.end(), reduce_->model().begin());
-  DUNLIN_WARN("epoch {}: going on with {} of {} workers", membership_.epoch,
+  DUNLIN_WARN("epoch {}: continuing with {} of {} workers", membership_.epoch,
               membership_.members.size(), before.size());
   return Status::ok();
 }

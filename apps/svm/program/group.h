@@ -1,5 +1,5 @@
-// Group: the workers that train together: their graph, their exchange, and how they go on without
-// those who die.
+// Group: the workers that train together. It holds their graph and their exchange, and rebuilds
+// both without the workers that died.
 #pragma once
 
 #include <memory>
@@ -7,28 +7,29 @@
 #include <vector>
 
 #include "apps/svm/program/options.h"
-#include "collectives/adaptive_timeout.h"
 #include "collectives/graph/graph.h"
-#include "collectives/stochastic_reduce.h"
+#include "collectives/stochastic/stochastic_reduce.h"
+#include "collectives/waiting/adaptive_timeout.h"
 #include "transports/fabric.h"
 
 namespace dunlin::svm {
 
 class Group {
  public:
-  // `count`: elements of the model. Collective over all ranks.
+  // Collective over all ranks. `count` is the number of elements of the model.
   static Result<std::unique_ptr<Group>> create(transport::Fabric& fabric, const Options& options,
                                                std::size_t count);
 
-  // The model memory of this rank; another one after rebuild().
+  // The model memory of this rank. rebuild() replaces it.
   std::span<float> model() { return reduce_->model(); }
   Result<collective::ReduceReport> exchange();
-  // Members may be away for so long between two exchanges without counting as lost (unless
-  // --deadline says when they do).
+  // Lets members be away for this long between two exchanges without counting as dead. --deadline
+  // takes precedence.
   void allow(Duration absence);
 
-  // After a loss, on every survivor: agrees on who is left, raises the epoch, makes the same kind
-  // of graph for them, and carries this rank's model over. The exchange starts anew with step 1.
+  // To be called on every survivor after a death. Agrees on the survivors, raises the epoch, makes
+  // the same kind of graph for them, and carries over this rank's model. The exchange starts anew
+  // with step 1.
   Status rebuild();
 
   const std::vector<Rank>& members() const { return membership_.members; }

@@ -1,8 +1,9 @@
-// dunlin-svm: decentralised training of a linear SVM (ASAP, section 6).
+// dunlin-svm: decentralized training of a linear SVM (ASAP, section 6), and prediction with it.
 #include <fmt/format.h>
 
 #include "apps/job.h"
 #include "apps/svm/program/options.h"
+#include "apps/svm/program/prediction.h"
 #include "apps/svm/program/worker.h"
 #include "runtime/print.h"
 
@@ -20,17 +21,17 @@ Result<bool> train(transport::Fabric& fabric, const Options& options) {
   return has_reached;
 }
 
-int main(int argc, char** argv) {
-  int exit_code = 0;
-  const auto options = parse_options(argc, argv, exit_code);
-  if (!options) return exit_code;
-  return run_job(options->transport,
-                 [&](transport::Fabric& fabric) { return train(fabric, *options); });
+// Prediction joins no job.
+std::optional<int> run_alone(const Options& options) {
+  if (options.predict.empty()) return std::nullopt;
+  const Status status = predict(options);
+  return status.is_ok() ? 0 : fail(status);
 }
 
 }  // namespace
 }  // namespace dunlin::svm
 
 int main(int argc, char** argv) {
-  return dunlin::svm::main(argc, argv);
+  using namespace dunlin;
+  return run_program(argc, argv, svm::parse_options, svm::train, svm::run_alone);
 }

@@ -1,21 +1,23 @@
 #include "apps/svm/program/options.h"
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>
-#include <map>
+
+#include "apps/command_line/command_line.h"
+#include "apps/output_options.h"
+#include "runtime/units.h"
 
 namespace dunlin::svm {
 namespace {
 
 constexpr const char* kDescription =
     "Trains a linear SVM by stochastic gradient descent, in one process or in the ranks of a job, "
-    "that\n"
-    "exchange their models along a node graph:\n"
+    "which\n"
+    "exchange their models along a node graph. Predicts with a trained model:\n"
     "  dunlin-svm --generate\n"
     "  dunlin-run -n 8 dunlin-svm --train rcv1.libsvm --graph root-expander --sync notify-ack";
 
-// Beyond any data set; catches negative numbers, which are read as huge ones.
+// Beyond any data set. Catches negative numbers, which are parsed as huge ones.
 constexpr std::uint64_t kMostRows = 1'000'000'000'000;
 
 constexpr const char* kExitCodes =
@@ -47,7 +49,7 @@ struct Texts {
 
 void add_data(CLI::App& app, Options& options) {
   auto* train = app.add_option("--train", options.train, "LIBSVM file to train on (plain or .xz)");
-  app.add_option("--test", options.test, "LIBSVM file to test on")->needs(train);
+  app.add_option("--test", options.test, "LIBSVM file to test on, or to predict the labels of");
   app.add_flag("--generate", options.is_generated,
                "train on generated data, by default of RCV1's shape")
       ->excludes(train);
@@ -59,87 +61,91 @@ void add_data(CLI::App& app, Options& options) {
   app.add_option("--nonzeros", options.generate.nonzeros_per_row,
                  "generated values in a row, on average")
       ->capture_default_str();
-  app.add_option("--flipped", options.generate.flipped, "share of generated labels that are wrong")
+  app.add_option("--flipped", options.generate.flipped, "share of wrong labels in generated data")
       ->capture_default_str();
   app.add_option("--test-rows", options.test_rows, "generated test rows")
       ->check(CLI::Range(std::uint64_t{1}, kMostRows))
       ->capture_default_str();
 }
 
+void add_prediction(CLI::App& app, Options& options) {
+  app.add_option("--predict", options.predict,
+                 "do not train: predict the labels of --test with the model in this file, which "
+                 "--model, dunlin-logreg or LIBLINEAR wrote")
+      ->option_text("MODEL");
+  app.add_option("--output", options.predicted, "write the predicted labels to this file")
+      ->needs("--predict");
+}
+
 void add_learner(CLI::App& app, Options& options) {
-  const std::map<std::string, Loss> losses{
-      {"hinge", Loss::kHinge}, {"squared-hinge", Loss::kSquaredHinge}, {"log", Loss::kLog}};
-  app.add_option("--loss", options.learner.loss, "hinge, squared-hinge or log")
-      ->transform(CLI::CheckedTransformer(losses))
-      ->option_text("LOSS (hinge)");
-  app.add_option("--lambda", options.learner.lambda, "weight of the L2 regulariser")
+  add_choice(app, "--loss", options.learner.loss,
+             {{"hinge", Loss::kHinge}, {"squared-hinge", Loss::kSquaredHinge}, {"log", Loss::kLog}},
+             "the loss function");
+  app.add_option("--lambda", options.learner.lambda, "weight of the L2 regularizer")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--eta0", options.learner.eta0,
                  "first learning rate (default: searched for on a sample)")
       ->check(CLI::PositiveNumber);
+  app.add_flag(
+      "--average", options.has_average,
+      "report and save an average of each worker's models, which is nearer to the optimum than "
+      "the last model");
   app.add_option("--epochs", options.epochs, "passes over the training set")
       ->check(CLI::Range(1e-6, 1e9))
       ->capture_default_str();
-  app.add_option("--seed", options.learner.seed, "of the order of the rows, and of generated data")
+  app.add_option("--seed", options.learner.seed,
+                 "seed of the order of the rows, and of generated data")
       ->capture_default_str();
 }
 
 void add_exchange(CLI::App& app, Options& options, Texts& texts) {
-  const std::map<std::string, collective::SyncMode> modes{
-      {"notify-ack", collective::SyncMode::kNotifyAck},
-      {"bsp", collective::SyncMode::kBsp},
-      {"async", collective::SyncMode::kAsync}};
-  const std::map<std::string, collective::Weighting> weightings{
-      {"uniform", collective::Weighting::kUniform},
-      {"metropolis", collective::Weighting::kMetropolis}};
   app.add_option("--graph", options.graph,
                  "node graph: complete, ring, root-expander, ... (see dunlin-graph)")
       ->capture_default_str();
-  app.add_option("--weights", options.weighting, "uniform or metropolis")
-      ->transform(CLI::CheckedTransformer(weightings))
-      ->option_text("WEIGHTS (uniform)");
-  app.add_option("--sync", options.sync, "notify-ack, bsp or async")
-      ->transform(CLI::CheckedTransformer(modes))
-      ->option_text("MODE (notify-ack)");
+  add_choice(app, "--weights", options.weighting,
+             {{"uniform", collective::Weighting::kUniform},
+              {"metropolis", collective::Weighting::kMetropolis}},
+             "how a worker weighs its own model and those of its in-neighbors");
+  add_choice(app, "--sync", options.sync,
+             {{"notify-ack", collective::SyncMode::kNotifyAck},
+              {"bsp", collective::SyncMode::kBsp},
+              {"async", collective::SyncMode::kAsync}},
+             "the synchronization mode");
   app.add_option("--sync-every", options.sync_every, "examples of each worker between exchanges")
       ->check(CLI::Range(std::uint64_t{1}, kMostRows))
       ->capture_default_str();
-  app.add_option("--depth", options.depth, "receive slots per in-neighbour")
+  app.add_option("--depth", options.depth, "receive slots for each in-neighbor")
       ->check(CLI::Range(1U, 1024U))
       ->capture_default_str();
   app.add_option("--transport", options.transport,
-                 "transport(s) to use instead of DUNLIN_TRANSPORTS");
+                 "transports to use instead of those in DUNLIN_TRANSPORTS");
   app.add_option("--straggler", texts.straggler, "make a worker FACTOR times slower")
       ->option_text("RANK:FACTOR");
   app.add_option(
          "--deadline", texts.deadline,
-         "seconds that an exchange may wait, or 'adaptive': from the times of past exchanges")
+         "TIME that an exchange may wait, such as 8s; adaptive: from the times of past exchanges")
       ->capture_default_str();
-  const std::map<std::string, OnPeerLoss> losses{{"fail", OnPeerLoss::kFail},
-                                                 {"continue", OnPeerLoss::kContinue}};
-  app.add_option("--on-peer-loss", options.on_peer_loss,
-                 "when a worker dies: fail, or continue without it")
-      ->transform(CLI::CheckedTransformer(losses))
-      ->option_text("fail|continue (fail)");
+  add_choice(app, "--on-peer-loss", options.on_peer_loss,
+             {{"fail", OnPeerLoss::kFail}, {"continue", OnPeerLoss::kContinue}},
+             "when a worker dies: fail, or continue without it");
 }
 
 void add_output(CLI::App& app, Options& options) {
-  app.add_option("--checkpoint", options.checkpoint,
-                 "file to save to; each rank adds its number and the exchange's");
+  app.add_option("--checkpoint", options.checkpoint, "save checkpoints to FILE.RANK.EXCHANGE");
   app.add_option("--checkpoint-every", options.checkpoint_every,
                  "exchanges between checkpoints (default: ten a run)");
   app.add_option("--resume", options.resume,
-                 "go on from the checkpoints that --checkpoint wrote under this name");
+                 "continue from the checkpoints that --checkpoint saved under this name");
   app.add_option("--target-objective", options.target_objective,
                  "stop when the training objective is this low");
   app.add_option("--eval-every", options.eval_every,
                  "exchanges between evaluations (default: forty a run)");
   app.add_flag("--deferred-eval", options.is_deferred,
-               "keep models and evaluate them after the training, which then isn't disturbed");
-  app.add_option("--json-out", options.json_out,
-                 "JSON lines of the progress go to this file ('-': standard output)");
-  app.add_flag("--quiet", options.is_quiet, "no progress display");
+               "evaluate the models after the training, so that evaluations do not slow it down");
+  app.add_option("--model", options.model,
+                 "save the trained model to this file, in LIBLINEAR's format");
+  add_output_options(app, options.output);
 }
 
 void check(Options& options, const Texts& texts) {
@@ -149,20 +155,27 @@ void check(Options& options, const Texts& texts) {
                                     {"--target-objective", options.target_objective.value_or(0)}}) {
     if (!std::isfinite(value)) throw CLI::ValidationError(name, "is not a finite number");
   }
+  if (!options.predict.empty()) {
+    if (options.test.empty()) throw CLI::RequiresError("--predict", "--test");
+    if (!options.train.empty() || options.is_generated || !options.model.empty()) {
+      throw CLI::ValidationError("--predict", "can't be combined with training");
+    }
+  } else if (!options.test.empty() && options.train.empty()) {
+    throw CLI::RequiresError("--test", "--train or --predict");
+  }
   if (options.train.empty()) options.is_generated = true;
   if (options.is_deferred && options.target_objective) {
     throw CLI::ValidationError("--deferred-eval", "can't be combined with --target-objective");
   }
   if (!texts.straggler.empty()) options.straggler = parse_straggler(texts.straggler);
   if (texts.deadline != "adaptive") {
-    double seconds = 0;
-    const char* const end = texts.deadline.data() + texts.deadline.size();
-    const auto read = std::from_chars(texts.deadline.data(), end, seconds);
-    if (read.ec != std::errc{} || read.ptr != end || !(seconds > 0 && seconds <= 86'400)) {
-      throw CLI::ValidationError(
-          "--deadline", "'" + texts.deadline + "' is neither 'adaptive' nor seconds up to 86400");
+    const auto deadline = parse_duration(
+        texts.deadline, {.low = Duration(1), .high = std::chrono::hours(24), .bare_unit = "s"});
+    if (!deadline) {
+      throw CLI::ValidationError("--deadline",
+                                 std::string(deadline.status().message()) + "; or adaptive");
     }
-    options.deadline_s = seconds;
+    options.deadline_s = to_seconds(*deadline);
   }
   options.generate.seed = options.learner.seed;
 }
@@ -175,16 +188,12 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   CLI::App app(kDescription, "dunlin-svm");
   app.footer(kExitCodes);
   add_data(app, options);
+  add_prediction(app, options);
   add_learner(app, options);
   add_exchange(app, options, texts);
   add_output(app, options);
-  try {
-    app.parse(argc, argv);
-    check(options, texts);
-  } catch (const CLI::ParseError& error) {
-    exit_code = app.exit(error) == 0 ? 0 : 2;
-    return std::nullopt;
-  }
+  const auto check_all = [&] { check(options, texts); };
+  if (!parse_command_line(app, argc, argv, check_all, exit_code)) return std::nullopt;
   return options;
 }
 

@@ -7,14 +7,15 @@
 
 #include "apps/svm/generator.h"
 #include "apps/svm/learner.h"
+#include "apps/teller.h"
 #include "collectives/graph/mixing.h"
-#include "collectives/stochastic_reduce.h"
+#include "collectives/stochastic/stochastic_reduce.h"
 
 namespace dunlin::svm {
 
 enum class OnPeerLoss { kFail, kContinue };
 
-// A worker that is made slow: each of its exchanges takes `factor` times the computing.
+// A worker that is made slow: it takes `factor` times as long to compute.
 struct Straggler {
   int rank = 0;
   double factor = 1;
@@ -28,8 +29,13 @@ struct Options {
   bool is_generated = false;
   std::uint64_t test_rows = 4000;  // generated ones
 
-  LearnerOptions learner;  // eta0 0: searched for
-  double epochs = 20;      // passes over the whole training set, all workers together
+  // Prediction, instead of training.
+  std::string predict;    // the file of the model; empty: train
+  std::string predicted;  // the file for the predicted labels; empty: they are not written
+
+  LearnerOptions learner;    // eta0 0: searched for
+  bool has_average = false;  // report and save the average of a rank's models (average.h)
+  double epochs = 20;        // passes over the whole training set, all workers together
 
   std::string graph = "complete";
   collective::Weighting weighting = collective::Weighting::kUniform;
@@ -46,15 +52,15 @@ struct Options {
   std::optional<double> target_objective;
   std::uint64_t eval_every = 0;  // exchanges; 0: about forty times in a run
   bool is_deferred = false;      // evaluate when the training is over
-  std::string json_out;          // "-": standard output
-  bool is_quiet = false;
+  std::string model;             // the file for the trained model; empty: it is not saved
+  TellerOptions output;
 
   OnPeerLoss on_peer_loss = OnPeerLoss::kFail;
   std::optional<double> deadline_s;  // absent: adaptive
 };
 
-// Nothing when the program is to end with `exit_code` (--help, or a wrong command line, told on
-// standard error).
+// Returns nothing when the program has to end with `exit_code`: after --help, or for a wrong
+// command line, which has been printed on standard error.
 std::optional<Options> parse_options(int argc, char** argv, int& exit_code);
 
 }  // namespace dunlin::svm

@@ -27,14 +27,13 @@ Json describe(const Totals& totals) {
 Result<std::unique_ptr<Reporter>> Reporter::create(const Options& options, bool is_continued) {
   std::unique_ptr<Reporter> reporter(new Reporter(options));
   DUNLIN_ASSIGN(reporter->data_, load_evaluation_data(options));
-  DUNLIN_ASSIGN(reporter->lines_, JsonLines::open(options.json_out, is_continued));
+  DUNLIN_TRY(reporter->teller_.open(true, options.output, is_continued));
   return reporter;
 }
 
 Status Reporter::start(const RunInfo& info) {
   planned_ = info.exchanges;
-  const Json line = {{"event", "config"},
-                     {"workers", info.workers},
+  const Json line = {{"workers", info.workers},
                      {"launcher", info.launcher},
                      {"transports", info.transports},
                      {"data", options_.is_generated ? "generated" : options_.train},
@@ -43,13 +42,14 @@ Status Reporter::start(const RunInfo& info) {
                      {"loss", to_string(options_.learner.loss)},
                      {"lambda", options_.learner.lambda},
                      {"eta0", info.eta0},
+                     {"average", options_.has_average},
                      {"epochs", options_.epochs},
                      {"graph", options_.graph},
                      {"sync", collective::to_string(options_.sync)},
                      {"sync_every", options_.sync_every},
                      {"depth", options_.depth},
                      {"exchanges", info.exchanges}};
-  return lines_.write(line);
+  return teller_.event("config", line);
 }
 
 Result<std::optional<double>> Reporter::progress(const Moment& moment,
@@ -71,8 +71,7 @@ void Reporter::evaluate_once(std::span<const float> model) const {
 Status Reporter::tell(const Moment& moment, std::span<const float> model) {
   const LearnerOptions& learner = options_.learner;
   objective_ = evaluate(model, data_.train, learner.loss, learner.lambda).objective();
-  Json line = {{"event", "progress"},
-               {"time_s", moment.time_s},
+  Json line = {{"time_s", moment.time_s},
                {"exchange", moment.exchange},
                {"examples", moment.examples},
                {"objective", objective_}};
@@ -82,11 +81,11 @@ Status Reporter::tell(const Moment& moment, std::span<const float> model) {
   }
   line.update(describe(moment.totals));
   display(moment);
-  return lines_.write(line);
+  return teller_.event("progress", line);
 }
 
 void Reporter::display(const Moment& moment) const {
-  if (options_.is_quiet) return;
+  if (!teller_.is_talkative()) return;
   const std::string test =
       data_.test ? fmt::format("  test error {:6.3f} %", 100 * test_error_) : "";
   const double share =
@@ -102,14 +101,14 @@ void Reporter::display(const Moment& moment) const {
 Status Reporter::finish(double time_s, const Totals& own, const Totals& all, std::uint64_t epoch) {
   for (const Snapshot& one : snapshots_) DUNLIN_TRY(tell(one.moment, one.model));
   snapshots_.clear();
-  Json line = {{"event", "final"}, {"time_s", time_s}, {"objective", objective_}};
+  Json line = {{"time_s", time_s}, {"objective", objective_}};
   if (data_.test) line["test_error"] = test_error_;
   line["examples"] = all.examples;
   line["examples_per_s"] = time_s > 0 ? static_cast<double>(all.examples) / time_s : 0;
   line["epoch"] = epoch;
   line["own"] = describe(own);
   line["all"] = describe(all);
-  return lines_.write(line);
+  return teller_.event("final", line);
 }
 
 }  // namespace dunlin::svm

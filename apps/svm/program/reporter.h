@@ -1,5 +1,5 @@
-// Reporter: evaluates models and tells how the training goes, as JSON lines and on the terminal.
-// Only the leader of the group has one.
+// Reporter: evaluates models and reports the progress of the training, as JSON lines and on the
+// terminal. Only the leader of the group has one.
 #pragma once
 
 #include <memory>
@@ -8,18 +8,17 @@
 #include <string>
 #include <vector>
 
-#include "apps/json_lines.h"
 #include "apps/svm/evaluate.h"
 #include "apps/svm/program/data.h"
 #include "apps/svm/program/totals.h"
 
 namespace dunlin::svm {
 
-// What the run is, for the first line.
+// Describes the run, for the first line.
 struct RunInfo {
   int workers = 1;
   std::string launcher;
-  std::string transports;  // "shm" or "shm+ucx", as the links came out
+  std::string transports;  // "shm" or "shm+ucx": the transports of the links
   std::uint64_t total_rows = 0;
   std::uint64_t exchanges = 0;  // planned
   double eta0 = 0;
@@ -30,21 +29,21 @@ struct Moment {
   double time_s = 0;
   std::uint64_t exchange = 0;  // since the very beginning, resumed runs included
   std::uint64_t examples = 0;  // of all workers
-  Totals totals;               // of this one, in this run
+  Totals totals;               // of this worker, in this run
 };
 
 class Reporter {
  public:
-  // Loads the evaluation data and opens the output; appends to it when `is_continued`.
+  // Loads the evaluation data and opens the output. With `is_continued`, appends to the output.
   static Result<std::unique_ptr<Reporter>> create(const Options& options, bool is_continued);
 
   Status start(const RunInfo& info);
-  // What an evaluation costs, to be timed by the caller; tells nobody.
+  // Evaluates without reporting, so that the caller can time an evaluation.
   void evaluate_once(std::span<const float> model) const;
-  // Where the training stands. Returns the model's objective, or nothing when evaluation is
+  // Reports the progress. Returns the objective of the model, or nothing when evaluation is
   // deferred.
   Result<std::optional<double>> progress(const Moment& moment, std::span<const float> model);
-  // Evaluates what was deferred, then tells the end. `all`: the sum over all workers.
+  // Evaluates the deferred models, then reports the end. `all` is the sum over all workers.
   Status finish(double time_s, const Totals& own, const Totals& all, std::uint64_t epoch);
 
  private:
@@ -58,7 +57,7 @@ class Reporter {
 
   const Options& options_;
   EvaluationData data_;
-  JsonLines lines_;
+  Teller teller_;
   std::vector<Snapshot> snapshots_;
   std::uint64_t planned_ = 0;
   double objective_ = 0;

@@ -27,7 +27,7 @@ StopSignal::~StopSignal() {
 Status StopSignal::announce(std::uint64_t last_exchange, const std::vector<Rank>& members) {
   for (const Rank member : members) {
     DUNLIN_ASSIGN(const Bytes offer,
-                  fabric_.bootstrap().lookup(key(member), fabric_.config().deadline));
+                  fabric_.bootstrap().lookup_from(member, key(member), fabric_.config().deadline));
     ByteReader reader(offer);
     transport::Notification stop;
     stop.id = transport::NotifyId(reader.number<std::uint32_t>());
@@ -44,10 +44,11 @@ Status StopSignal::announce(std::uint64_t last_exchange, const std::vector<Rank>
       return done.is_done() ? done.status() : Status::busy();
     };
     const auto awaited = [&] {
-      return std::vector<transport::Awaited>{{member, "having seen the signal to stop"}};
+      return std::vector<transport::Awaited>{{member, "the arrival of the stop signal"}};
     };
     const Status status = fabric_.wait(step, awaited, fabric_.config().deadline);
-    if (is_flushed && !done.is_done()) link->control().close();  // `done` must not be fired later
+    if (is_flushed && !done.is_done())
+      link->control().close();  // a later completion must not write to `done`
     DUNLIN_TRY(status);
   }
   return Status::ok();

@@ -1,10 +1,10 @@
-// StopSignal: how the reporting rank tells all workers that the target is reached, such that they
-// stop after the same exchange.
+// StopSignal: the reporting rank tells all workers that the target is reached, and all of them stop
+// after the same exchange.
 //
-// The leader announces "stop after exchange s + members" in a cell of every worker, and waits until
-// the announcement is visible everywhere before it goes on. In BSP and NOTIFY-ACK no worker can be
-// so many exchanges ahead of the leader without having received a model that the leader sent later;
-// in ASYNC, where nobody waits for anybody, the number doesn't matter. Owner thread only.
+// The leader announces "stop after exchange s + members" in a cell of every worker, and continues
+// when the announcement is visible everywhere. In BSP and NOTIFY-ACK no worker can be that many
+// exchanges ahead of the leader without having received a later model of the leader. In ASYNC no
+// worker waits, and the number does not matter. Owner thread only.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  // Leader: to be called once.
+  // To be called once, by the leader.
   Status announce(std::uint64_t last_exchange, const std::vector<Rank>& members);
   // Exchange after which to stop; 0: not announced.
   std::uint64_t last_exchange() const { return fabric_.board().sequence(cell_); }

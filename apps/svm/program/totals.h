@@ -1,11 +1,11 @@
-// Totals: what a worker has done so far, and the sum over all workers at the end.
+// Totals: the work of a worker so far, and the sum over all workers at the end.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <vector>
 
-#include "collectives/stochastic_reduce.h"
+#include "collectives/stochastic/stochastic_reduce.h"
 #include "runtime/bytes.h"
 
 namespace dunlin::svm {
@@ -18,8 +18,8 @@ struct Totals {
   std::uint64_t stale = 0;
   std::uint64_t reached_target = 0;  // 1: this worker found that the target objective is reached
   double compute_s = 0;
-  double exchange_s = 0;                          // in reduces altogether
-  double wait_s = 0;                              // of these, waiting for inputs
+  double exchange_s = 0;                          // in all reduces
+  double wait_s = 0;                              // of exchange_s, the time of waiting for inputs
   std::map<std::uint32_t, std::uint64_t> inputs;  // consistent inputs -> number of reduces
 
   void add(const collective::ReduceReport& report, double exchange_seconds);

@@ -8,15 +8,17 @@
 #include <set>
 #include <thread>
 
+#include "apps/job.h"
+#include "apps/svm/linear_model.h"
 #include "runtime/log.h"
 
 namespace dunlin::svm {
 namespace {
 
-// A model of 1 GiB: what has more is a stray index in the file rather than a feature.
+// A model of 1 GiB. More features come from a stray index in the file.
 constexpr std::uint32_t kMostFeatures = (std::uint32_t{1} << 28) - 2;
 
-// An evaluation may take so many times as long as the first one did, which had the machine's cores
+// An evaluation may take this many times as long as the first one, which had the cores of the host
 // for itself.
 constexpr int kEvaluationMargin = 20;
 
@@ -24,6 +26,10 @@ double thread_cpu_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+std::string totals_key(Rank rank) {
+  return fmt::format("svm/totals/{}", rank.value());
 }
 
 }  // namespace
@@ -51,6 +57,7 @@ Status Worker::load_data() {
   const Shard shard{static_cast<std::uint32_t>(fabric_.rank().value()),
                     static_cast<std::uint32_t>(fabric_.size())};
   DUNLIN_ASSIGN(data_, load_shard(options_, shard));
+  if (!options_.checkpoint.empty() || !options_.resume.empty()) digest_ = digest_of(data_);
   if (data_.rows() == 0) {
     return {Code::kInvalidArgument, fmt::format("rank {} of {} has no rows: the set has {}",
                                                 shard.rank, shard.ranks, data_.total_rows)};
@@ -68,23 +75,22 @@ Status Worker::load_data() {
   return Status::ok();
 }
 
-// What rank 0 knows, told to all: `find()` is called there.
-template <typename Find>
-Result<std::uint64_t> Worker::told_by_rank_0(std::string_view what, Find&& find) {
-  const std::string key = fmt::format("svm/{}", what);
-  Bootstrap& bootstrap = fabric_.bootstrap();
+Result<std::uint64_t> Worker::found_by_rank_0(const std::string& what,
+                                              const std::function<Result<std::uint64_t>()>& find) {
+  std::uint64_t own = 0;
   if (fabric_.rank() == Rank(0)) {
-    DUNLIN_ASSIGN(const std::uint64_t found, find());
-    DUNLIN_TRY(bootstrap.publish(key, ByteWriter().number(found).take()));
+    DUNLIN_ASSIGN(own, find());
   }
-  DUNLIN_ASSIGN(const Bytes found, bootstrap.lookup(key, fabric_.config().bootstrap_timeout));
+  DUNLIN_ASSIGN(const Bytes found,
+                broadcast_from_rank_0(fabric_, "svm/" + what, what, ByteWriter().number(own).take(),
+                                      fabric_.config().bootstrap_timeout));
   return ByteReader(found).number<std::uint64_t>();
 }
 
 // Rank 0 searches on its shard.
 Status Worker::agree_on_eta0() {
   if (learning_.eta0 > 0) return Status::ok();
-  DUNLIN_ASSIGN(const std::uint64_t found, told_by_rank_0("eta0", [&]() -> Result<std::uint64_t> {
+  DUNLIN_ASSIGN(const std::uint64_t found, found_by_rank_0("eta0", [&]() -> Result<std::uint64_t> {
                   DUNLIN_ASSIGN(const double eta0, find_eta0(data_, learning_));
                   return std::bit_cast<std::uint64_t>(eta0);
                 }));
@@ -93,14 +99,15 @@ Status Worker::agree_on_eta0() {
 }
 
 Status Worker::agree_on_run() {
-  DUNLIN_ASSIGN(run_, told_by_rank_0("run", [] { return Result<std::uint64_t>(new_run()); }));
+  DUNLIN_ASSIGN(run_, found_by_rank_0("run", [] { return Result<std::uint64_t>(new_run()); }));
   return Status::ok();
 }
 
-// While the leader evaluates, all others wait for it: how long that takes is tried out.
+// The other ranks wait while the leader evaluates, so that the group has to know how long this
+// takes.
 Status Worker::allow_for_evaluations() {
   if (options_.is_deferred) return Status::ok();
-  DUNLIN_ASSIGN(const std::uint64_t taken, told_by_rank_0("evaluation", [&] {
+  DUNLIN_ASSIGN(const std::uint64_t taken, found_by_rank_0("evaluation", [&] {
                   const TimePoint before = fabric_.clock().now();
                   reporter_->evaluate_once(group_->model());
                   return Result<std::uint64_t>(
@@ -125,11 +132,14 @@ Status Worker::resume() {
   fresh.rank = static_cast<std::uint32_t>(fabric_.rank().value());
   fresh.ranks = static_cast<std::uint32_t>(fabric_.size());
   fresh.shard_rows = data_.rows();
+  fresh.data = digest_;
   fresh.options = learning_;
   fresh.model.resize(group_->model().size());
+  fresh.averaged = options_.has_average ? 1 : 0;
   DUNLIN_TRY(check_resumable(saved, fresh));
   learning_ = saved.options;
   std::copy(saved.model.begin(), saved.model.end(), group_->model().begin());
+  if (options_.has_average) average_.restore(saved.averaged, saved.average);
   exchange_ = saved.iteration;
   run_ = saved.run;
   return make_learner(&saved.state);
@@ -172,23 +182,26 @@ Result<bool> Worker::run() {
   const std::uint64_t save_every = options_.checkpoint_every > 0
                                        ? options_.checkpoint_every
                                        : std::max<std::uint64_t>(1, last_exchange_ / 10);
-  // A resumed run may have nothing left to do: it tells where it stands.
+  // A resumed run may have nothing left to do. It still reports its state.
   if (exchange_ >= last_exchange_) DUNLIN_TRY(report_progress(true));
   while (exchange_ < last_exchange_) {
     Status status = train_step();
     if (status.is_ok()) status = follow_up(eval_every, save_every);
     while (status.code() == Code::kPeerDead && options_.on_peer_loss == OnPeerLoss::kContinue) {
-      status = survive(std::move(status));  // somebody may die in the middle of it, too
+      status = survive(std::move(status));  // another worker may die meanwhile
     }
     DUNLIN_TRY(status);
   }
   const double time_s = training_time();
   DUNLIN_ASSIGN(const Totals all, collect_totals());
-  if (reporter_) DUNLIN_TRY(reporter_->finish(time_s, totals_, all, group_->epoch()));
+  if (reporter_) {
+    if (!options_.model.empty()) DUNLIN_TRY(save_result());
+    DUNLIN_TRY(reporter_->finish(time_s, totals_, all, group_->epoch()));
+  }
   return !options_.target_objective || all.reached_target > 0;
 }
 
-// What comes after an exchange: evaluation, checkpoint, the signal to stop.
+// Does what comes after an exchange: evaluation, checkpoint, and the check of the stop signal.
 Status Worker::follow_up(std::uint64_t eval_every, std::uint64_t save_every) {
   const bool is_last = exchange_ == last_exchange_;
   if (exchange_ % eval_every == 0 || is_last) DUNLIN_TRY(report_progress(is_last));
@@ -206,7 +219,7 @@ Status Worker::train_step() {
   {
     const TraceSpan span(fabric_.trace(), "train", static_cast<std::int64_t>(exchange_ + 1));
     learner_->train(options_.sync_every);
-    learner_->materialise();
+    learner_->materialize();
     const double compute_s = thread_cpu_seconds() - cpu_before;
     straggle(compute_s);
     totals_.compute_s += compute_s;
@@ -214,20 +227,22 @@ Status Worker::train_step() {
   const TimePoint before = fabric_.clock().now();
   DUNLIN_ASSIGN(const collective::ReduceReport report, group_->exchange());
   totals_.add(report, to_seconds(fabric_.clock().now() - before));
+  if (options_.has_average) average_.add(group_->model());
   totals_.examples += options_.sync_every;
   ++exchange_;
   return Status::ok();
 }
 
-// Sleeps, as a slower machine would leave this one's cores alone.
+// Sleeps instead of computing, since a slower host would not use the cores of this one.
 void Worker::straggle(double compute_s) const {
   if (!options_.straggler || options_.straggler->rank != fabric_.rank().value()) return;
   std::this_thread::sleep_for(
       std::chrono::duration<double>((options_.straggler->factor - 1) * compute_s));
 }
 
-// The survivors may be some exchanges apart, and not all may have seen the signal to stop: they go
-// on from the number that the furthest has reached, and stop where any of them was told to.
+// The survivors may be some exchanges apart, and not all of them may have seen the stop signal.
+// They continue from the number that the furthest one has reached, and stop where any of them was
+// told to.
 Status Worker::survive(Status loss) {
   DUNLIN_WARN("{}", loss.to_string());
   const LearnerState state = learner_->state();
@@ -241,7 +256,7 @@ Status Worker::survive(Status loss) {
                                          ByteWriter().number(exchange_).number(stop).take()));
   for (const Rank member : group_->members()) {
     DUNLIN_ASSIGN(const Bytes theirs,
-                  fabric_.bootstrap().lookup(key(member), fabric_.config().deadline));
+                  fabric_.bootstrap().lookup_from(member, key(member), fabric_.config().deadline));
     ByteReader reader(theirs);
     exchange_ = std::max(exchange_, reader.number<std::uint64_t>());
     stop = std::max(stop, reader.number<std::uint64_t>());
@@ -257,7 +272,7 @@ Status Worker::report_progress(bool is_last) {
   const TimePoint before = fabric_.clock().now();
   const Moment now{training_time(), exchange_,
                    exchange_ * options_.sync_every * group_->members().size(), totals_};
-  DUNLIN_ASSIGN(const auto objective, reporter_->progress(now, group_->model()));
+  DUNLIN_ASSIGN(const auto objective, reporter_->progress(now, result()));
   paused_ += fabric_.clock().now() - before;
   return objective ? check_target(*objective, is_last) : Status::ok();
 }
@@ -281,20 +296,34 @@ Checkpoint Worker::checkpoint() const {
           group_->epoch(),
           exchange_,
           data_.rows(),
+          digest_,
           learning_,
           learner_->state(),
-          {model.begin(), model.end()}};
+          {model.begin(), model.end()},
+          average_.count(),
+          {average_.average().begin(), average_.average().end()}};
 }
 
-// After a loss there is nothing to save: a resumed job needs the files of all its ranks.
+std::span<const float> Worker::result() const {
+  return average_.count() > 0 ? average_.average() : std::span<const float>(group_->model());
+}
+
+// The bias has the value 1 in every row.
+Status Worker::save_result() const {
+  const std::span<const float> weights = result();
+  return save_model(options_.model,
+                    make_model(learning_.loss, data_, 1.0, {weights.begin(), weights.end()}));
+}
+
+// Saves nothing after a death: a resumed job needs the files of all its ranks.
 Status Worker::save_checkpoint() {
   if (group_->epoch() > 0) return Status::ok();
   const TraceSpan span(fabric_.trace(), "checkpoint", static_cast<std::int64_t>(exchange_));
   return checkpoints_.save(checkpoint());
 }
 
-// Also keeps everybody here until everybody is done: neighbours may still write into our memory.
-// Waits for slow workers as long as they live: in ASYNC they may be far behind.
+// Also keeps every rank here until all ranks are done, since neighbors may still write into its
+// memory. Waits for slow workers as long as they live: in ASYNC they may be far behind.
 Result<Totals> Worker::collect_totals() {
   Bootstrap& bootstrap = fabric_.bootstrap();
   DUNLIN_TRY(bootstrap.publish(totals_key(fabric_.rank()), totals_.encode()));
@@ -311,32 +340,23 @@ Result<Totals> Worker::collect_totals() {
     DUNLIN_TRY(theirs.status());
     all += *theirs;
   }
-  // Where somebody is missing, the others may be agreeing on a new group: they get along without
-  // us.
+  // If a member is missing, the others may be agreeing on a new group. They do so without this
+  // rank.
   if (is_complete)
     DUNLIN_TRY(
         bootstrap.barrier(fmt::format("svm/end/{}", group_->epoch()), fabric_.config().deadline));
   return all;
 }
 
-std::string Worker::totals_key(Rank rank) const {
-  return fmt::format("svm/totals/{}", rank.value());
-}
-
 Result<Totals> Worker::await_totals(Rank member) {
-  Bytes theirs;
-  // Lookups know nothing of a member's death: short ones, and fabric_.wait() in between.
-  const auto look = [&]() -> Status {
-    auto found = fabric_.bootstrap().lookup(totals_key(member), std::chrono::milliseconds(1));
-    if (found) theirs = std::move(found).value();
-    return found.status().code() == Code::kDeadlineExceeded ? Status::busy() : found.status();
+  const auto await = [&] {
+    return await_published(fabric_, member, totals_key(member), "its totals",
+                           fabric_.config().deadline);
   };
-  const auto awaited = [&] { return std::vector<transport::Awaited>{{member, "its totals"}}; };
-  Status status = fabric_.wait(look, awaited, fabric_.config().deadline);
-  while (status.code() == Code::kDeadlineExceeded)
-    status = fabric_.wait(look, awaited, fabric_.config().deadline);
-  DUNLIN_TRY(status);
-  return Totals::decode(theirs);
+  auto theirs = await();
+  while (theirs.status().code() == Code::kDeadlineExceeded) theirs = await();
+  DUNLIN_TRY(theirs.status());
+  return Totals::decode(*theirs);
 }
 
 }  // namespace dunlin::svm

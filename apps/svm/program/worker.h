@@ -1,9 +1,12 @@
 // Worker: one rank's training run, from its data to its totals.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
+#include "apps/svm/average.h"
 #include "apps/svm/learner.h"
 #include "apps/svm/program/checkpoints.h"
 #include "apps/svm/program/group.h"
@@ -15,18 +18,19 @@ namespace dunlin::svm {
 
 class Worker {
  public:
-  // Everything is borrowed for the worker's lifetime.
+  // Borrows its arguments for its lifetime.
   Worker(transport::Fabric& fabric, const Options& options) : fabric_(fabric), options_(options) {}
 
-  // Reads the data and joins the group; blocks until all ranks are there.
+  // Reads the data and joins the group. Blocks until all ranks are ready.
   Status prepare();
   // Trains to the end. False: --target-objective was not reached.
   Result<bool> run();
 
  private:
   Status load_data();
-  template <typename Find>
-  Result<std::uint64_t> told_by_rank_0(std::string_view what, Find&& find);
+  // Collective: returns on every rank what `find` returns on rank 0. It is called there alone.
+  Result<std::uint64_t> found_by_rank_0(const std::string& what,
+                                        const std::function<Result<std::uint64_t>()>& find);
   Status agree_on_eta0();
   Status agree_on_run();
   Status allow_for_evaluations();
@@ -45,7 +49,10 @@ class Worker {
   Status save_checkpoint();
   Checkpoint checkpoint() const;
   Result<Totals> collect_totals();
-  std::string totals_key(Rank rank) const;
+  // The model that is evaluated and saved: the average of this rank's models where --average asks
+  // for it, otherwise the model itself.
+  std::span<const float> result() const;
+  Status save_result() const;
   Result<Totals> await_totals(Rank member);
   double training_time() const;
 
@@ -53,18 +60,20 @@ class Worker {
   const Options& options_;
   LearnerOptions learning_;
   Dataset data_;
+  Digest digest_{};  // of data_, if there are checkpoints
   std::unique_ptr<Group> group_;
   std::optional<Learner> learner_;
-  std::unique_ptr<Reporter> reporter_;  // the leader's
+  ModelAverage average_;                // empty unless --average was given
+  std::unique_ptr<Reporter> reporter_;  // on the leader only
   std::unique_ptr<StopSignal> stop_;
   CheckpointWriter checkpoints_{options_.checkpoint, fabric_.rank()};
 
-  std::uint64_t run_ = 0;            // of which checkpoints are
-  std::uint64_t exchange_ = 0;       // done, in this run and those that it resumes
-  std::uint64_t last_exchange_ = 0;  // after which to stop
+  std::uint64_t run_ = 0;            // identifies the run in checkpoints
+  std::uint64_t exchange_ = 0;       // how many were done, in this run and those that it resumes
+  std::uint64_t last_exchange_ = 0;  // the training stops after it
   Totals totals_;
   TimePoint began_{};
-  Duration paused_{};  // in evaluations, which don't count as training
+  Duration paused_{};  // the time of evaluations, which does not count as training
 };
 
 }  // namespace dunlin::svm

@@ -1,12 +1,12 @@
-// dunlin-logreg's consensus ADMM with MPI_Allreduce in place of Dunlin's, for bench/peers/admm: the
-// same parts of apps/logreg, options, iteration, times and JSON lines
-// (apps/logreg/program/trainer.h).
+// dunlin-logreg's consensus ADMM with MPI_Allreduce in place of Dunlin's all-reduce, for
+// bench/peers/admm. It has the same parts of apps/logreg, and the same options, iteration, times
+// and JSON lines (apps/logreg/program/trainer.h).
 //
-//   mpirun -n N admm --train FILE|--generate [options of dunlin-logreg]
+// mpirun -n N admm --train FILE|--generate [options of dunlin-logreg]
 //
-// What has no meaning here, or isn't needed for the comparison (--algorithm, --groups, --transport,
-// --test, --model), is refused. Exit codes as dunlin-logreg's; where a rank fails, it ends the
-// others.
+// Options that have no meaning here, or that the comparison does not need (--algorithm, --groups,
+// --transport, --test, --model), are refused. The exit codes are those of dunlin-logreg. A rank
+// that fails ends the others.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ namespace {
 // As in dunlin-logreg.
 constexpr double kReferenceTolerance = 1e-10;
 
-// In place, on all ranks of MPI_COMM_WORLD. MPI ends the job itself where it fails.
+// In place, on all ranks of MPI_COMM_WORLD. If it fails, MPI ends the job itself.
 void all_reduce(std::span<double> values, MPI_Op op) {
   MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE, op,
                 MPI_COMM_WORLD);
@@ -50,7 +50,7 @@ Status check(const Options& options) {
   return Status::ok();
 }
 
-// The first line of what the library says of itself.
+// The first line of the library's description of itself.
 std::string library_name() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;
@@ -61,13 +61,13 @@ std::string library_name() {
   return name;
 }
 
-// A whole run on one rank. Owner thread only; `options` and `output` outlive it.
+// A whole run on one rank. Owner thread only. `options` and `output` must outlive it.
 class MpiTrainer {
  public:
   MpiTrainer(int rank, int size, const Options& options, Output& output)
       : rank_(rank), size_(size), options_(options), output_(output) {}
 
-  // Collective. False: --target-error was not reached.
+  // Collective. Returns false if --target-error was not reached.
   Result<bool> run();
 
  private:
@@ -169,7 +169,7 @@ Status MpiTrainer::iterate() {
   return judge(clock_.now() - is_reduced + (is_ready - begin), is_reduced - is_ready);
 }
 
-// What is only for judging and telling is not in the iteration's times.
+// The times of the iteration leave out what only serves the output.
 Status MpiTrainer::judge(Duration compute, Duration sync) {
   std::array seconds{to_seconds(compute), to_seconds(sync), -to_seconds(sync),
                      to_seconds(compute + sync)};

@@ -1,6 +1,7 @@
-/* MPI_Allreduce as `dunlin-perf all-reduce` times its own, for bench/peers/all_reduce: float32 sums in
- * place, blocking calls one after the other in memory that is reused, the ranks aligned by a barrier
- * before each chunk. Prints the median over the chunks of the slowest rank's mean: "us VALUE".
+/* Times MPI_Allreduce as `dunlin-perf all-reduce` times Dunlin's, for bench/peers/all_reduce:
+ * float32 sums in place, blocking calls one after the other in memory that is reused, with a
+ * barrier before each chunk. Prints "us VALUE": the median over the chunks of the slowest rank's
+ * mean.
  *
  *   mpirun -n N all_reduce SIZE ITERATIONS WARMUP
  */

@@ -1,6 +1,6 @@
-/* Averages over a node graph as `dunlin-perf neighbor-all-reduce` times its own, for bench/peers/neighbor:
- * MPI_Neighbor_allgatherv over a graph communicator, then the weighted sum of float32 vectors. Prints the median
- * over the chunks of the slowest rank's mean: "us VALUE".
+/* Times averages over a node graph as `dunlin-perf neighbor-all-reduce` times Dunlin's, for
+ * bench/peers/neighbor: MPI_Neighbor_allgatherv over a graph communicator, followed by the weighted
+ * sum of float32 vectors. Prints "us VALUE": the median over the chunks of the slowest rank's mean.
  *
  *   mpirun -n N neighbor ring|exponential SIZE ITERATIONS WARMUP
  */
@@ -20,7 +20,8 @@ static int counts[kMostNeighbors], places[kMostNeighbors];
 static float *input, *output, *gathered;
 static MPI_Comm graph;
 
-/* The edges of dunlin-graph's generators: a ring goes one way; the exponential graph to i + 1, 2, 4, ... */
+/* The same edges as dunlin-graph's: a ring has one direction; the exponential graph has edges to i
+ * + 1, 2, 4, ... */
 static void find_neighbors(const char* name) {
   const int is_ring = strcmp(name, "ring") == 0;
   for (int hop = 1; hop < size; hop *= 2) {
@@ -41,7 +42,9 @@ static void average(void) {
   }
 }
 
-static float value(int of, int i) { return (float)(i % 61) / 64 + (float)of; }
+static float value(int of, int i) {
+  return (float)(i % 61) / 64 + (float)of;
+}
 
 static void check(void) {
   for (int i = 0; i < count; ++i) input[i] = value(rank, i);
@@ -64,15 +67,16 @@ int main(int argc, char** argv) {
     MPI_Abort(MPI_COMM_WORLD, 2);
   }
   find_neighbors(argv[1]);
-  MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, degree, sources, MPI_UNWEIGHTED, degree, destinations,
-                                 MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &graph);
+  MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, degree, sources, MPI_UNWEIGHTED, degree,
+                                 destinations, MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &graph);
   count = (int)(atol(argv[2]) / (long)sizeof(float));
   for (int k = 0; k < degree; ++k) {
     counts[k] = count;
     places[k] = k * count;
   }
   const size_t bytes = (size_t)count * sizeof(float);
-  if (posix_memalign((void**)&input, 4096, bytes) != 0 || posix_memalign((void**)&output, 4096, bytes) != 0 ||
+  if (posix_memalign((void**)&input, 4096, bytes) != 0 ||
+      posix_memalign((void**)&output, 4096, bytes) != 0 ||
       posix_memalign((void**)&gathered, 4096, bytes * (size_t)degree) != 0) {
     return 1;
   }

@@ -1,6 +1,6 @@
-/* What an MPI does where dunlin-perf does the same, for bench/peers/run. One rank of a pair leads and
- * times; half a round trip in microseconds, round trips per second of all pairs, or the time of a
- * barrier is printed as "NAME VALUE", median over chunks.
+/* Measures with MPI what dunlin-perf measures with Dunlin, for bench/peers/run. One rank of each
+ * pair leads and times. Prints "NAME VALUE": half a round trip in microseconds, the round trips per
+ * second of all pairs, or the time of a barrier, each as the median over chunks.
  *
  *   peer sendrecv SIZE ITERATIONS   ping-pong of MPI_Send and MPI_Recv
  *   peer put SIZE ITERATIONS        MPI_Put + MPI_Win_flush, timed at the origin
@@ -15,7 +15,7 @@
 
 enum { kChunks = 20 };
 
-static int rank, size, partner, leads;
+static int rank, size, peer, leads;
 static long bytes;
 static char *source, *target;
 static MPI_Win window;
@@ -23,24 +23,24 @@ static unsigned char turn;
 
 static void sendrecv(void) {
   if (leads) {
-    MPI_Send(source, (int)bytes, MPI_BYTE, partner, 0, MPI_COMM_WORLD);
-    MPI_Recv(target, (int)bytes, MPI_BYTE, partner, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Send(source, (int)bytes, MPI_BYTE, peer, 0, MPI_COMM_WORLD);
+    MPI_Recv(target, (int)bytes, MPI_BYTE, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   } else {
-    MPI_Recv(target, (int)bytes, MPI_BYTE, partner, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    MPI_Send(source, (int)bytes, MPI_BYTE, partner, 0, MPI_COMM_WORLD);
+    MPI_Recv(target, (int)bytes, MPI_BYTE, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Send(source, (int)bytes, MPI_BYTE, peer, 0, MPI_COMM_WORLD);
   }
 }
 
 static void put(void) {
   if (!leads) return;
-  MPI_Put(source, (int)bytes, MPI_BYTE, partner, 0, (int)bytes, MPI_BYTE, window);
-  MPI_Win_flush(partner, window);
+  MPI_Put(source, (int)bytes, MPI_BYTE, peer, 0, (int)bytes, MPI_BYTE, window);
+  MPI_Win_flush(peer, window);
 }
 
 static void put_turn(void) {
   memset(source + bytes - 1, turn, 1);
-  MPI_Put(source, (int)bytes, MPI_BYTE, partner, 0, (int)bytes, MPI_BYTE, window);
-  MPI_Win_flush(partner, window);
+  MPI_Put(source, (int)bytes, MPI_BYTE, peer, 0, (int)bytes, MPI_BYTE, window);
+  MPI_Win_flush(peer, window);
 }
 
 static void await_turn(void) {
@@ -55,14 +55,17 @@ static void putpong(void) {
   if (!leads) put_turn();
 }
 
-static void barrier(void) { MPI_Barrier(MPI_COMM_WORLD); }
+static void barrier(void) {
+  MPI_Barrier(MPI_COMM_WORLD);
+}
 
 static int ascending(const void* a, const void* b) {
   const double x = *(const double*)a, y = *(const double*)b;
   return (x > y) - (x < y);
 }
 
-/* Seconds of one repetition, median over chunks; `rate`: repetitions per second over all of them. */
+/* Returns the seconds of one repetition, as the median over chunks. `rate` gets the repetitions per
+ * second over all. */
 static double measure(void (*once)(void), long iterations, double* rate) {
   double chunks[kChunks];
   const long each = iterations / kChunks + 1;
@@ -95,11 +98,12 @@ int main(int argc, char** argv) {
     fprintf(stderr, "usage: mpirun -n EVEN peer sendrecv|put|putpong|barrier SIZE ITERATIONS\n");
     MPI_Abort(MPI_COMM_WORLD, 2);
   }
-  partner = rank ^ 1;
+  peer = rank ^ 1;
   leads = rank % 2 == 0;
   bytes = atol(argv[2]);
   source = malloc((size_t)bytes + 64);
-  memset(source, 1, (size_t)bytes + 64); /* or every page of it would be the one page of zeros */
+  memset(source, 1,
+         (size_t)bytes + 64); /* otherwise all its pages would be the one page of zeros */
   const int one_sided = strncmp(argv[1], "put", 3) == 0;
   if (one_sided) {
     open_window();

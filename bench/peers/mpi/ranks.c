@@ -1,5 +1,5 @@
-/* Ranks of the job, as rank 0 counts them: "ranks N". Where the launcher and the library don't understand
- * one another, every process is a job of its own. */
+/* Prints the number of ranks of the job: "ranks N". If the launcher and the library do not fit
+ * together, every process is a job of its own. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -1,5 +1,4 @@
-/* How the MPI programs beside this file time a blocking call: as dunlin-perf times its own
- * collectives. */
+/* Times blocking calls for the MPI programs in this folder, as dunlin-perf times collectives. */
 #pragma once
 
 #include <mpi.h>
@@ -13,7 +12,7 @@ static int ascending(const void* a, const void* b) {
   return (x > y) - (x < y);
 }
 
-/* Rank 0 prints the median over the chunks of the slowest rank's mean: "us VALUE". */
+/* Rank 0 prints "us VALUE": the median over the chunks of the slowest rank's mean. */
 static void time_call(void (*call)(void), long iterations, long warmup, int rank) {
   double means[kChunks];
   const long each = (iterations + kChunks - 1) / kChunks;

@@ -1,5 +1,6 @@
-// Library, Prober: memory that peers read and count in while messages flow, and who does so. A
-// library is registered, read and unregistered again, round after round.
+// Library and Prober. A library is memory that peers read, and whose counters they add to, while
+// messages flow; it is registered, read and deregistered in every round. A prober does the reading
+// and adding.
 #pragma once
 
 #include <array>
@@ -12,15 +13,15 @@
 
 namespace dunlin::soak {
 
-// Words at the beginning of a library; behind them stands its pattern.
+// Counters at the beginning of a library. Its pattern follows them.
 inline constexpr std::uint64_t kCounters = 8;
 inline constexpr std::size_t kCounterBytes = kCounters * sizeof(std::uint64_t);
 inline constexpr std::size_t kLargestGet = std::size_t{64} << 10;
 
-// One rank's memory to read. The region goes before the memory that it may wrap.
+// One rank's memory to read. The region is destroyed before the memory that it may wrap.
 class Library {
  public:
-  // `wraps`: memory of the process itself in place of memory that the fabric allocated.
+  // `wraps`: wraps memory of the process instead of memory that the fabric allocates.
   static Result<std::unique_ptr<Library>> create(transport::Fabric& fabric, std::uint64_t seed,
                                                  bool wraps);
   transport::LocalRegion& region() { return *region_; }
@@ -33,19 +34,20 @@ class Library {
 // Reads from one peer's library, or adds to its counters, one operation at a time.
 class Prober {
  public:
-  // Lands what it reads in `landing`, of kLargestGet bytes.
+  // Gets read into `landing`, which has kLargestGet bytes.
   Prober(transport::Link& link, transport::LocalSlice landing, std::uint64_t seed)
       : link_(link), landing_(landing), random_(seed) {}
 
-  // The peer's library of this round; its pattern's seed. Null, while idle: none.
+  // Sets the peer's library of this round and the seed of its pattern. The prober must be idle.
+  // Null removes the library.
   void set_library(transport::RemoteRegion* library, std::uint64_t seed);
-  // Begins no other operation.
+  // Begins no further operation.
   void stop() { is_stopped_ = true; }
   bool is_idle() const { return !is_posted_; }
-  // To this round's counters.
+  // The sum added to this round's counters.
   std::uint64_t added() const { return added_; }
 
-  // Checks what was completed, and posts the next.
+  // Checks the operation if it has completed, and posts the next.
   Status step();
 
   std::uint64_t gets() const { return gets_; }
@@ -67,7 +69,7 @@ class Prober {
   bool is_stopped_ = true;
   bool is_planned_ = false;
   bool is_posted_ = false;
-  // The operation.
+  // The operation that is planned or in progress.
   transport::Lane* lane_ = nullptr;
   bool is_atomic_ = false;
   std::size_t offset_ = 0;
@@ -77,7 +79,7 @@ class Prober {
   std::uint64_t before_ = 0;
   transport::Completion completion_;
 
-  std::array<std::uint64_t, kCounters> least_{};  // that the counters hold now
+  std::array<std::uint64_t, kCounters> least_{};  // lower bounds of the counters
   std::uint64_t added_ = 0;
   std::uint64_t gets_ = 0;
   std::uint64_t bytes_ = 0;

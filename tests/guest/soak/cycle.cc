@@ -17,7 +17,7 @@ using transport::Lane;
 Status Cycle::step() {
   for (std::size_t rank = 0; rank < ranks(); ++rank) {
     Peer& peer = peers_[rank];
-    // Looking at every byte takes its time.
+    // Checking every byte takes time.
     if (rank > 0) fabric_->progress();
     const auto all = [&](auto& ones, const char* what) {
       for (std::size_t i = 0; i < ones.size(); ++i) {
@@ -35,13 +35,13 @@ Status Cycle::step() {
 }
 
 template <typename IsOver>
-Status Cycle::step_until(IsOver&& is_over, Duration patience, const char* what) {
+Status Cycle::step_until(IsOver&& is_over, Duration timeout, const char* what) {
   return fabric_->wait(
       [&]() -> Status {
         DUNLIN_TRY(step());
         return is_over() ? Status::ok() : Status::busy();
       },
-      [&] { return describe(what); }, patience);
+      [&] { return describe(what); }, timeout);
 }
 
 std::vector<Awaited> Cycle::describe(const char* what) const {
@@ -89,7 +89,7 @@ Result<std::vector<std::uint64_t>> Cycle::meet(const std::vector<std::uint64_t>&
             told == ranks() && std::count(has_come.begin(), has_come.end(), false) == 0;
         return is_met || status.is_error();
       },
-      options_.patience, "a meeting"));
+      options_.timeout, "a meeting"));
   DUNLIN_TRY(status);
   return brought;
 }
@@ -104,7 +104,7 @@ Status Cycle::run() {
 Status Cycle::run_round(std::uint64_t round) {
   DUNLIN_TRY(exchange_libraries(round));
   const TimePoint end = clock_.now() + options_.round;
-  DUNLIN_TRY(step_until([&] { return clock_.now() >= end; }, options_.round + options_.patience,
+  DUNLIN_TRY(step_until([&] { return clock_.now() >= end; }, options_.round + options_.timeout,
                         "messages"));
   for (Peer& peer : peers_)
     for (Prober& prober : peer.probers) prober.stop();
@@ -113,7 +113,7 @@ Status Cycle::run_round(std::uint64_t round) {
                        [](const Prober& one) { return one.is_idle(); });
   };
   DUNLIN_TRY(step_until([&] { return std::all_of(peers_.begin(), peers_.end(), are_idle); },
-                        options_.patience, "gets and atomics"));
+                        options_.timeout, "gets and atomics"));
   std::vector<std::uint64_t> added(ranks());
   for (std::size_t rank = 0; rank < ranks(); ++rank)
     for (const Prober& prober : peers_[rank].probers) added[rank] += prober.added();
@@ -128,18 +128,18 @@ Status Cycle::run_round(std::uint64_t round) {
 }
 
 Status Cycle::exchange_libraries(std::uint64_t round) {
-  // Shared memory has no way to memory that it has not allocated.
+  // Shared memory cannot access memory that the fabric has not allocated.
   const bool wraps = round % 2 == 1 && fabric_->config().transports.front() != "shm";
   const Rank self = fabric_->rank();
   DUNLIN_ASSIGN(library_, Library::create(*fabric_, seed_of_library(self, round), wraps));
   const auto key = [&](Rank owner) { return fmt::format("library {}/{}", round, owner.value()); };
   DUNLIN_TRY(bootstrap_.publish(key(self), library_->region().descriptor()));
-  // Lookups don't progress the fabric: there is nothing to wait for after the meeting.
+  // Lookups do not progress the fabric, but after meet() there is nothing to wait for.
   DUNLIN_TRY(meet(std::vector<std::uint64_t>(ranks())).status());
   for (std::size_t index = 0; index < ranks(); ++index) {
     const Rank owner(static_cast<int>(index));
     Peer& peer = peers_[index];
-    DUNLIN_ASSIGN(const Bytes descriptor, bootstrap_.lookup(key(owner), options_.patience));
+    DUNLIN_ASSIGN(const Bytes descriptor, bootstrap_.lookup(key(owner), options_.timeout));
     DUNLIN_ASSIGN(peer.library, fabric_->import_region(owner, descriptor));
     for (Prober& prober : peer.probers)
       prober.set_library(peer.library.get(), seed_of_library(owner, round));
@@ -147,7 +147,7 @@ Status Cycle::exchange_libraries(std::uint64_t round) {
   return Status::ok();
 }
 
-// Read as the peers write them, which may not be how the CPU does.
+// Reads the counters by the same means as peers write them, which may differ from the CPU's.
 Status Cycle::check_counters(std::uint64_t expected) {
   Peer& self = peers_[fabric_->rank().index()];
   if (self.link->data().reads() == nullptr) return Status::ok();
@@ -160,7 +160,7 @@ Status Cycle::check_counters(std::uint64_t expected) {
         if (status.is_busy()) status = self.link->data().reads()->get(from, to, &completion);
         return status.is_error() || completion.is_done();
       },
-      options_.patience, "the counters"));
+      options_.timeout, "the counters"));
   DUNLIN_TRY(status);
   DUNLIN_TRY(completion.status());
   const auto* const counters = reinterpret_cast<const std::uint64_t*>(to.data());
@@ -184,7 +184,7 @@ Status Cycle::finish() {
           return are_idle(peer.senders) && are_idle(peer.receivers);
         });
       },
-      options_.patience, "the last messages"));
+      options_.timeout, "the last messages"));
   DUNLIN_TRY(meet(std::vector<std::uint64_t>(ranks())).status());
   DUNLIN_TRY(flush());
   DUNLIN_TRY(part());
@@ -192,7 +192,7 @@ Status Cycle::finish() {
   return Status::ok();
 }
 
-// Until nobody needs our progress any more, as a flush may.
+// Makes progress until no rank needs it any more; a flush of another rank may need it.
 Status Cycle::part() {
   const auto key = [](std::size_t rank) { return fmt::format("done/{}", rank); };
   DUNLIN_TRY(bootstrap_.publish(key(fabric_->rank().index()), {}));
@@ -202,10 +202,10 @@ Status Cycle::part() {
         while (done < ranks() && bootstrap_.lookup(key(done), std::chrono::milliseconds(1))) ++done;
         return done == ranks();
       },
-      options_.patience, "its end");
+      options_.timeout, "its end");
 }
 
-// All that we have posted has landed.
+// Waits until everything that this rank has posted has landed.
 Status Cycle::flush() {
   struct Flush {
     Lane* lane = nullptr;
@@ -223,7 +223,7 @@ Status Cycle::flush() {
           return one.status.is_error() || one.completion.is_done();
         });
       },
-      options_.patience, "a flush"));
+      options_.timeout, "a flush"));
   for (const Flush& one : flushes) {
     DUNLIN_TRY(one.status);
     DUNLIN_TRY(one.completion.status());

@@ -1,5 +1,5 @@
 // Cycle: the life of one fabric: links to all ranks, messages on both lanes of each all the time,
-// and libraries that are registered, read and unregistered in rounds. Owner thread only.
+// and libraries that are registered, read and deregistered in rounds. Owner thread only.
 #pragma once
 
 #include <deque>
@@ -23,25 +23,25 @@ struct CycleOptions {
   std::uint64_t seed = 0;
   std::uint64_t rounds = 1;
   Duration round{};
-  Duration patience{};  // with what depends on others
+  Duration timeout{};  // of waits for other ranks
 };
 
 class Cycle {
  public:
-  // Collective over all ranks, as run().
+  // Collective over all ranks, like run().
   static Result<std::unique_ptr<Cycle>> create(Bootstrap& bootstrap, const Config& config,
                                                const CycleOptions& options);
   ~Cycle();
-  // Returns when all messages of all ranks are taken, and nothing is under way.
+  // Returns when all messages of all ranks have been taken, and no operation is in progress.
   Status run();
   Totals totals() const;
 
  private:
-  // Everything between this rank and another, or itself.
+  // Everything between this rank and another rank, or itself.
   struct Peer {
     transport::Link* link = nullptr;
     std::unique_ptr<transport::RemoteRegion> slots;
-    transport::NotifyId cells{};  // the first of the peer's
+    transport::NotifyId cells{};  // the first of the peer's cells
     std::deque<Sender> senders;   // by lane
     std::deque<Receiver> receivers;
     std::deque<Prober> probers;
@@ -58,25 +58,25 @@ class Cycle {
   Status finish();
   Status flush();
   Status part();
-  // Everybody comes to the same meeting, with a number for each of the others; what they brought
-  // for us.
+  // Collective: every rank passes one number for each rank. Returns the numbers of all ranks for
+  // this one.
   Result<std::vector<std::uint64_t>> meet(const std::vector<std::uint64_t>& numbers);
 
-  // One step of everything towards everybody.
+  // One step of all senders, receivers and probers.
   Status step();
-  // Steps until `is_over()`.
+  // Steps until `is_over()` returns true.
   template <typename IsOver>
-  Status step_until(IsOver&& is_over, Duration patience, const char* what);
+  Status step_until(IsOver&& is_over, Duration timeout, const char* what);
   std::vector<transport::Awaited> describe(const char* what) const;
 
   std::size_t ranks() const { return peers_.size(); }
   std::uint64_t seed_of_stream(Rank from, Rank to, transport::LaneKind lane) const;
   std::uint64_t seed_of_library(Rank owner, std::uint64_t round) const;
-  // Cells at a rank: of the streams from `from`, and for meetings with it.
+  // The cells of a rank for the streams from `from`, and for meet() with it.
   transport::NotifyId slot_cells(transport::NotifyId first, Rank from,
                                  transport::LaneKind lane) const;
-  transport::NotifyId acknowledgement(transport::NotifyId first, Rank from,
-                                      transport::LaneKind lane) const;
+  transport::NotifyId acknowledgment(transport::NotifyId first, Rank from,
+                                     transport::LaneKind lane) const;
   transport::NotifyId meeting_cell(transport::NotifyId first, Rank from) const;
 
   const CycleOptions options_;

@@ -15,8 +15,9 @@ using transport::NotifyId;
 namespace {
 
 constexpr std::size_t kStreamBytes = kSlots * kSlotStride;
-constexpr std::uint32_t kStreamCells = kSlots + 1;  // the last one acknowledges
-constexpr std::uint32_t kMeetingCells = 2;          // in turn: a rank can be ahead by one meeting
+constexpr std::uint32_t kStreamCells = kSlots + 1;  // the last one is for acknowledgments
+constexpr std::uint32_t kMeetingCells =
+    2;  // used in turns, since a rank can be ahead by one meeting
 constexpr std::uint32_t kPeerCells = kLaneKinds * kStreamCells + kMeetingCells;
 constexpr std::size_t kProbers = 2;
 
@@ -24,8 +25,8 @@ LaneKind other(LaneKind kind) {
   return kind == LaneKind::kData ? LaneKind::kControl : LaneKind::kData;
 }
 
-// Now and then with next to no room, where everything has to wait for everything; asleep while
-// there is nothing to do, or not.
+// Some cycles have very short queues, so that operations often wait for room. Some sleep while
+// there is nothing to do, and some do not.
 Config vary(Config config, std::uint64_t cycle) {
   if (cycle % 3 == 1) config.verbs_queue_depth = 2;
   config.wait = cycle % 2 == 0 ? WaitMode::kYield : WaitMode::kEvent;
@@ -49,7 +50,7 @@ NotifyId Cycle::slot_cells(NotifyId first, Rank from, LaneKind lane) const {
                             static_cast<std::uint32_t>(index_of(lane)) * kStreamCells);
 }
 
-NotifyId Cycle::acknowledgement(NotifyId first, Rank from, LaneKind lane) const {
+NotifyId Cycle::acknowledgment(NotifyId first, Rank from, LaneKind lane) const {
   return cell_at(slot_cells(first, from, lane), kSlots);
 }
 
@@ -73,7 +74,7 @@ Result<std::unique_ptr<Cycle>> Cycle::create(Bootstrap& bootstrap, const Config&
   return cycle;
 }
 
-// What is under way has its completions in here.
+// Operations in progress have their completions in this object.
 Cycle::~Cycle() {
   if (is_finished_) return;
   for (Peer& peer : peers_) {
@@ -103,7 +104,7 @@ Status Cycle::connect(Rank rank) {
   Peer& peer = peers_[rank.index()];
   DUNLIN_ASSIGN(peer.link, fabric_->link(rank));
   DUNLIN_ASSIGN(const Bytes offer,
-                bootstrap_.lookup(fmt::format("slots/{}", rank.value()), options_.patience));
+                bootstrap_.lookup(fmt::format("slots/{}", rank.value()), options_.timeout));
   ByteReader reader(offer);
   peer.cells = NotifyId(reader.number<std::uint32_t>());
   DUNLIN_ASSIGN(peer.slots, fabric_->import_region(rank, reader.blob()));
@@ -121,11 +122,11 @@ void Cycle::make_streams(Rank rank) {
                               outgoing_->slice(place(rank, kind), kStreamBytes).value(),
                               peer.slots->slice(place(self, kind), kStreamBytes).value(),
                               slot_cells(peer.cells, self, kind),
-                              acknowledgement(cells_, rank, kind));
+                              acknowledgment(cells_, rank, kind));
     peer.receivers.emplace_back(
         *fabric_, lane_of(*peer.link, other(kind)), seed_of_stream(rank, self, kind),
         incoming_->memory()->bytes().subspan(place(rank, kind), kStreamBytes),
-        slot_cells(cells_, rank, kind), acknowledgement(peer.cells, self, kind));
+        slot_cells(cells_, rank, kind), acknowledgment(peer.cells, self, kind));
   }
   for (std::size_t i = 0; i < kProbers; ++i) {
     peer.probers.emplace_back(

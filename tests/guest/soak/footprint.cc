@@ -12,7 +12,7 @@
 namespace dunlin::soak {
 namespace {
 
-// A number of /proc/self/status; 0 where there is no such line.
+// A number from /proc/self/status, or 0 if there is no such line.
 std::int64_t number_of(const std::string& status, std::string_view name) {
   const auto line = status.find(fmt::format("\n{}:", name));
   return line == std::string::npos ? 0 : std::stoll(status.substr(line + name.size() + 2));
@@ -26,7 +26,7 @@ Result<Footprint> Footprint::take() {
   std::error_code error;
   const std::filesystem::directory_iterator descriptors("/proc/self/fd", error);
   if (error) return Status::from_errno("/proc/self/fd", error.value());
-  // Less the one that reads the directory.
+  // Without the descriptor that reads the directory.
   taken.descriptors = std::distance(begin(descriptors), end(descriptors)) - 1;
   std::ifstream maps("/proc/self/maps");
   taken.mappings =

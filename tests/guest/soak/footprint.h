@@ -1,4 +1,4 @@
-// What this process holds of the machine, to find out whether it holds on to things.
+// The resources that this process holds, to find leaks.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ struct Footprint {
   std::int64_t resident_kib = 0;
   std::int64_t pinned_kib = 0;  // by devices
 
-  // Of now; memory that was freed is given back to the kernel first.
+  // Measures now. Memory that was freed is given back to the kernel first.
   static Result<Footprint> take();
   std::string to_string() const;
 };
 
-// How much may differ between two moments at which the same is in use.
+// The differences that are tolerated between two measurements in the same state.
 struct Slack {
   std::int64_t resident_kib = 0;
   std::int64_t mappings = 0;

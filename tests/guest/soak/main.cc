@@ -1,12 +1,12 @@
-// soak: the ranks of a job exchange messages, gets and atomics with one another for a while, every
-// byte of which is checked, over fabrics that are torn down and made again in turn; what a process
-// holds between two of them must not grow. For dunlin-run.
+// soak: the ranks of a job exchange messages, gets and atomics with one another for a while, and
+// check every byte. The fabrics are destroyed and made again in cycles; the resources that a
+// process holds between two cycles must not grow. To be started by dunlin-run.
 #include <fmt/format.h>
 #include <sys/wait.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdlib>
 
+#include "apps/command_line/command_line.h"
 #include "runtime/log.h"
 #include "runtime/print.h"
 #include "tests/guest/soak/cycle.h"
@@ -20,17 +20,19 @@ struct Options {
   double cycle = 4;
   std::uint64_t least_cycles = 3;
   CycleOptions cycles;
-  double patience = 60;
+  double timeout = 60;
   Slack slack{2048, 8};
   std::string between;
 };
 
 std::optional<Options> parse(int argc, char** argv, int& exit_code) {
   Options options;
-  options.cycles = {.number = 0, .seed = 1, .rounds = 4, .round = {}, .patience = {}};
+  options.cycles = {.number = 0, .seed = 1, .rounds = 4, .round = {}, .timeout = {}};
   CLI::App app("Ranks exchange and check messages, gets and atomics over one fabric after another.",
                "soak");
-  app.add_option("--seconds", options.seconds, "how long to go on")->capture_default_str();
+  app.add_option("--seconds", options.seconds, "how long to go on")
+      ->type_name("SECONDS")
+      ->capture_default_str();
   app.add_option("--cycle", options.cycle, "seconds of a fabric's life")->capture_default_str();
   app.add_option("--least-cycles", options.least_cycles, "however long they take")
       ->capture_default_str();
@@ -38,26 +40,23 @@ std::optional<Options> parse(int argc, char** argv, int& exit_code) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--seed", options.cycles.seed, "of everything")->capture_default_str();
-  app.add_option("--patience", options.patience, "seconds to wait for others")
-      ->capture_default_str();
+  app.add_option("--timeout", options.timeout, "seconds to wait for others")->capture_default_str();
   app.add_option("--rss-slack", options.slack.resident_kib, "KiB that a process may grow by")
       ->capture_default_str();
   app.add_option("--between", options.between,
                  "command that has to succeed between cycles, while no rank has a fabric");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    exit_code = app.exit(error) == 0 ? 0 : 2;
+  if (const auto code = parse_command_line(app, argc, argv)) {
+    exit_code = *code;
     return std::nullopt;
   }
   options.cycles.round = std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(options.cycle / static_cast<double>(options.cycles.rounds)));
-  options.cycles.patience =
-      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.patience));
+  options.cycles.timeout =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(options.timeout));
   return options;
 }
 
-// One rank's part in all cycles. Owner thread only.
+// All cycles of one rank. Owner thread only.
 class Soak {
  public:
   Soak(Bootstrap& bootstrap, const Config& config, const Options& options)
@@ -78,9 +77,9 @@ class Soak {
 
  private:
   bool is_first() const { return bootstrap_.rank() == Rank(0); }
-  Duration patience() const { return options_.cycles.patience; }
+  Duration timeout() const { return options_.cycles.timeout; }
   Status meet(std::string_view where) {
-    return bootstrap_.barrier(fmt::format("cycle {}: {}", cycles_, where), patience());
+    return bootstrap_.barrier(fmt::format("cycle {}: {}", cycles_, where), timeout());
   }
 
   Status run_cycle() {
@@ -92,7 +91,7 @@ class Soak {
     return Status::ok();
   }
 
-  // The first cycle leaves what a process has but once.
+  // The first cycle allocates what a process has only once.
   Status compare() {
     DUNLIN_TRY(meet("torn down"));
     DUNLIN_ASSIGN(const Footprint now, Footprint::take());
@@ -111,14 +110,14 @@ class Soak {
                                          WIFEXITED(code) ? WEXITSTATUS(code) : code)};
   }
 
-  // As rank 0 decides.
+  // Rank 0 decides.
   bool goes_on(bool is_wanted) {
     const std::string key = fmt::format("after cycle {}", cycles_);
     if (is_first()) {
       agreement_ = bootstrap_.publish(key, ByteWriter().number(int{is_wanted}).take());
       return agreement_.is_ok() && is_wanted;
     }
-    const auto decided = bootstrap_.lookup(key, patience());
+    const auto decided = bootstrap_.lookup(key, timeout());
     agreement_ = decided.status();
     return decided.is_ok() && ByteReader(*decided).number<int>() != 0;
   }
@@ -128,7 +127,7 @@ class Soak {
     DUNLIN_TRY(bootstrap_.publish(key(bootstrap_.rank().value()), totals_.encode()));
     Totals all;
     for (int rank = 0; rank < bootstrap_.size(); ++rank) {
-      DUNLIN_ASSIGN(const Bytes found, bootstrap_.lookup(key(rank), patience()));
+      DUNLIN_ASSIGN(const Bytes found, bootstrap_.lookup(key(rank), timeout()));
       all += Totals::decode(found);
     }
     if (is_first()) {
@@ -136,7 +135,7 @@ class Soak {
           "{} messages of {} bytes, {} gets of {} bytes, {} atomics, {} cycles, 0 errors\n",
           all.messages, all.message_bytes, all.gets, all.get_bytes, all.atomics, cycles_)));
     }
-    return bootstrap_.barrier("reported", patience());
+    return bootstrap_.barrier("reported", timeout());
   }
 
   Bootstrap& bootstrap_;

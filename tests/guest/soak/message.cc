@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::size_t kWord = sizeof(std::uint64_t);
 
-// Calls visit(offset, word, size) for the pattern's words, the last of which may be cut short,
-// until it returns false.
+// Calls visit(offset, word, size) for the words of the pattern until it returns false. The last
+// word may be incomplete.
 template <typename Visit>
 void for_each_word(std::size_t size, std::uint64_t seed, std::size_t first, Visit&& visit) {
   for (std::size_t offset = 0; offset < size; offset += kWord) {
@@ -18,8 +18,8 @@ void for_each_word(std::size_t size, std::uint64_t seed, std::size_t first, Visi
   }
 }
 
-// Nothing, less than a cache line, or anything up to the largest: in number mostly small ones, in
-// bytes mostly large ones.
+// A size of 0, of less than a cache line, or of anything up to the largest. Most messages are
+// small, and most bytes are in large messages.
 std::size_t random_size(Random& random) {
   constexpr std::size_t kBounds[] = {
       1,    1,    64,   64,   64,     64,     256,    256,

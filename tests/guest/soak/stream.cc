@@ -79,7 +79,7 @@ Status Sender::post_put() {
   const std::size_t size = message_->end(posted_) - offset;
   DUNLIN_ASSIGN(const auto from, source_.slice(place + offset, size));
   DUNLIN_ASSIGN(const auto to, target_.slice(place + offset, size));
-  // Before a flush, nobody asks.
+  // Operations before a flush need no completion.
   const bool is_asked = message_->form != Form::kFlushed;
   DUNLIN_TRY(lane_.put(from, to, is_asked ? next_completion() : nullptr));
   if (is_asked) ++slot().used;
@@ -109,7 +109,7 @@ bool Sender::is_idle() const {
 }
 
 std::string Sender::describe() const {
-  return fmt::format("the acknowledgement of message {} (it has {})", number_,
+  return fmt::format("the acknowledgment of message {} (it has {})", number_,
                      fabric_.board().sequence(acknowledged_));
 }
 
@@ -150,10 +150,10 @@ Status Receiver::take(const NotifyCell& cell, std::uint64_t sequence) {
 
 Status Receiver::acknowledge() {
   if (told_ == number_) return Status::ok();
-  transport::Notification acknowledgement;
-  acknowledgement.id = acknowledged_;
-  acknowledgement.sequence = number_;
-  Status status = back_.notify(acknowledgement, nullptr);
+  transport::Notification acknowledgment;
+  acknowledgment.id = acknowledged_;
+  acknowledgment.sequence = number_;
+  Status status = back_.notify(acknowledgment, nullptr);
   if (status.is_ok()) told_ = number_;
   return status.is_busy() ? Status::ok() : status;
 }

@@ -1,6 +1,6 @@
-// Sender, Receiver: the two ends of one lane's messages from one rank to another. A message has one
-// of kSlots slots, and the slot's cell, at the receiver, which checks every byte of it, wipes the
-// slot and acknowledges before either is used again.
+// Sender and Receiver: the two ends of one lane's messages from one rank to another. A message uses
+// one of kSlots slots at the receiver, and the slot's cell. The receiver checks every byte of the
+// message, wipes the slot, and acknowledges before slot and cell are used again.
 #pragma once
 
 #include <array>
@@ -15,15 +15,15 @@
 namespace dunlin::soak {
 
 inline constexpr std::uint64_t kSlots = 2;
-// Behind every slot, to notice who writes too far.
+// Bytes behind every slot, which detect writes beyond it.
 inline constexpr std::size_t kGuard = 64;
 inline constexpr std::size_t kSlotStride = kLargestMessage + kGuard;
 inline constexpr std::byte kWiped{0xEE};
 
 class Sender {
  public:
-  // `source`, `target`: kSlots slots each. `cells`: the first of as many at the peer.
-  // `acknowledged` is a cell of ours.
+  // `source` and `target` have kSlots slots each. `cells` is the first of kSlots cells at the peer.
+  // `acknowledged` is a cell of this rank.
   Sender(transport::Fabric& fabric, transport::Lane& lane, std::uint64_t seed,
          transport::LocalSlice source, transport::RemoteSlice target, transport::NotifyId cells,
          transport::NotifyId acknowledged)
@@ -37,14 +37,14 @@ class Sender {
 
   // Posts what can be posted.
   Status step();
-  // Begins no other message.
+  // Begins no further message.
   void stop() { is_stopped_ = true; }
-  // All that was begun is acknowledged, and all operations are completed.
+  // Whether every message is acknowledged, and every operation has completed.
   bool is_idle() const;
   std::string describe() const;
 
  private:
-  // One message's operations: its puts, a flush, and what notifies.
+  // The operations of one message: its puts, a flush, and the notification.
   struct Slot {
     std::array<transport::Completion, kMostPuts + 2> completions;
     std::size_t used = 0;
@@ -53,7 +53,7 @@ class Sender {
   Slot& slot() { return slots_[number_ % kSlots]; }
   bool can_begin() const;
   Status begin();
-  // Posts the next operation of the message; ok when that was the last.
+  // Posts the next operation of the message. Returns ok if that was the last.
   Status post_next();
   Status post_put();
   Status post_notification();
@@ -69,19 +69,19 @@ class Sender {
   std::array<Slot, kSlots> slots_;
   std::uint64_t number_ = 0;  // of the next message, or of the one that is being posted
   std::optional<Message> message_;
-  std::uint64_t posted_ = 0;  // puts of it
+  std::uint64_t posted_ = 0;  // puts of this message
   bool is_flushing_ = false;
   bool is_stopped_ = false;
 };
 
 class Receiver {
  public:
-  // `slots`: kSlots, wiped before the peer knew of them. `cells`: the first of as many of ours.
-  // `acknowledged`: a cell at the peer, told through `back`.
+  // `slots`: kSlots slots, wiped before the peer knew of them. `cells`: the first of kSlots cells
+  // of this rank. `acknowledged`: a cell at the peer, which lane `back` notifies.
   Receiver(transport::Fabric& fabric, transport::Lane& back, std::uint64_t seed,
            std::span<std::byte> slots, transport::NotifyId cells, transport::NotifyId acknowledged);
 
-  // Checks and acknowledges what has come, one message at most.
+  // Checks and acknowledges at most one message that has arrived.
   Status step();
   bool is_idle() const { return told_ == number_; }
   std::uint64_t messages() const { return number_; }

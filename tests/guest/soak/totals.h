@@ -1,4 +1,4 @@
-// What the soak has done, of one rank or of all.
+// The counts of what the soak has done, for one rank or for all.
 #pragma once
 
 #include <cstdint>

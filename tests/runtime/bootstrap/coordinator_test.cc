@@ -1,4 +1,4 @@
-// The coordinator and its clients over real sockets, within one process.
+// The coordinator and its clients in one process, over real sockets.
 #include "runtime/bootstrap/coordinator.h"
 
 #include <gmock/gmock.h>
@@ -23,13 +23,13 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
 constexpr const char* kSecret = "correct horse battery staple";
-constexpr Duration kPatience = 20s;
+constexpr Duration kTimeout = 20s;
 
 TimePoint soon() {
-  return SteadyClock().now() + kPatience;
+  return SteadyClock().now() + kTimeout;
 }
 
-// Collects what is logged while it lives.
+// Collects all log messages from its construction to its destruction.
 class LogCapture {
  public:
   LogCapture() { logger().sinks().push_back(sink_); }
@@ -79,7 +79,7 @@ JoinPlan plan_for(const Coordinator& coordinator, int rank, int size) {
   plan.coordinator = {coordinator.address()};
   plan.secret = kSecret;
   plan.host = Rank();
-  plan.timeout = kPatience;
+  plan.timeout = kTimeout;
   return plan;
 }
 
@@ -87,7 +87,7 @@ std::string error_of(JoinPlan plan) {
   return TcpBootstrap::join(std::move(plan)).status().to_string();
 }
 
-// Runs `body` as every rank of a job, each in its thread.
+// Runs `body` for every rank of a job, each in a thread.
 void run_job(const Coordinator& coordinator, int size,
              const std::function<void(Bootstrap&)>& body) {
   std::vector<std::thread> threads;
@@ -103,7 +103,7 @@ void run_job(const Coordinator& coordinator, int size,
 
 void expect_that_a_job_still_starts(const Coordinator& coordinator, int size) {
   run_job(coordinator, size, [](Bootstrap& bootstrap) {
-    EXPECT_TRUE(bootstrap.barrier("still works", kPatience).is_ok());
+    EXPECT_TRUE(bootstrap.barrier("still works", kTimeout).is_ok());
   });
 }
 
@@ -111,7 +111,7 @@ Fd connect_raw(const Coordinator& coordinator) {
   return connect_to(coordinator.address(), soon()).value();
 }
 
-// The other side has closed the connection.
+// Waits until the coordinator has closed the connection.
 bool is_closed_soon(const Fd& socket) {
   char byte[256];
   while (wait_for(socket.get(), POLLIN, soon())) {
@@ -130,34 +130,34 @@ TEST(Coordinator, EightRanksPublishLookUpAndMeet) {
     ASSERT_TRUE(bootstrap.publish(key(bootstrap.rank().value()), own).is_ok());
     EXPECT_EQ(bootstrap.publish(key(bootstrap.rank().value()), own).code(), Code::kAlreadyExists);
     for (int rank = 0; rank < 8; ++rank) {
-      const auto value = bootstrap.lookup(key(rank), kPatience);
+      const auto value = bootstrap.lookup(key(rank), kTimeout);
       ASSERT_TRUE(value.is_ok()) << value.status().to_string();
       EXPECT_EQ(value->size(), static_cast<std::size_t>(1000 * rank));
     }
     for (int round = 0; round < 20; ++round) {
-      EXPECT_TRUE(bootstrap.barrier("round", kPatience).is_ok());
+      EXPECT_TRUE(bootstrap.barrier("round", kTimeout).is_ok());
     }
   });
   EXPECT_TRUE(coordinator->wait_until_empty(soon()));
 }
 
-// Every rank writes to every rank, itself too, and sleeps until its own have come.
-void exchange_letters(Bootstrap& bootstrap) {
-  constexpr int kLetters = 50;
+// Each rank sends mail to all ranks, itself included, and sleeps until all mail to it has arrived.
+void exchange_mail(Bootstrap& bootstrap) {
+  constexpr int kMessages = 50;
   Mail& mail = bootstrap.mail();
-  for (int number = 0; number < kLetters; ++number) {
+  for (int number = 0; number < kMessages; ++number) {
     for (int rank = 0; rank < bootstrap.size(); ++rank) {
       const Bytes text(static_cast<std::size_t>(number), static_cast<std::byte>(number));
       mail.send(Rank(rank), text);
     }
   }
   std::vector<int> received(static_cast<std::size_t>(bootstrap.size()), 0);
-  for (int left = kLetters * bootstrap.size(); left > 0;) {
+  for (int left = kMessages * bootstrap.size(); left > 0;) {
     pollfd entry{mail.fd(), POLLIN, 0};
-    ASSERT_EQ(poll(&entry, 1, 10'000), 1) << left << " letters are missing";
-    while (const auto letter = mail.receive()) {
-      const int number = received[letter->from.index()]++;
-      EXPECT_EQ(letter->text,
+    ASSERT_EQ(poll(&entry, 1, 10'000), 1) << left << " messages are missing";
+    while (const auto message = mail.receive()) {
+      const int number = received[message->from.index()]++;
+      EXPECT_EQ(message->text,
                 Bytes(static_cast<std::size_t>(number), static_cast<std::byte>(number)));
       --left;
     }
@@ -165,19 +165,19 @@ void exchange_letters(Bootstrap& bootstrap) {
   EXPECT_TRUE(mail.is_empty());
   pollfd entry{mail.fd(), POLLIN, 0};
   EXPECT_EQ(poll(&entry, 1, 0), 0) << "readable without mail";
-  EXPECT_TRUE(bootstrap.barrier("letters", kPatience).is_ok());
+  EXPECT_TRUE(bootstrap.barrier("mail", kTimeout).is_ok());
 }
 
-TEST(Coordinator, LettersArriveInTheOrderOfTheirSender) {
+TEST(Coordinator, MailArrivesInTheOrderOfItsSender) {
   const auto coordinator = start_coordinator(3);
-  run_job(*coordinator, 3, exchange_letters);
+  run_job(*coordinator, 3, exchange_mail);
 }
 
-TEST(InProcessJob, LettersArriveInTheOrderOfTheirSender) {
+TEST(InProcessJob, MailArrivesInTheOrderOfItsSender) {
   InProcessJob job(3);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {
-    threads.emplace_back([&job, rank] { exchange_letters(*job.bootstrap(Rank(rank))); });
+    threads.emplace_back([&job, rank] { exchange_mail(*job.bootstrap(Rank(rank))); });
   }
   for (std::thread& thread : threads) thread.join();
 }
@@ -187,13 +187,13 @@ TEST(Coordinator, ValuesUpToTheLimitPassAndLargerOnesAreRefused) {
   run_job(*coordinator, 1, [](Bootstrap& bootstrap) {
     const Bytes largest(kMaxValueBytes, std::byte{9});
     EXPECT_TRUE(bootstrap.publish("largest", largest).is_ok());
-    EXPECT_EQ(bootstrap.lookup("largest", kPatience).value(), largest);
+    EXPECT_EQ(bootstrap.lookup("largest", kTimeout).value(), largest);
     EXPECT_EQ(bootstrap.publish("larger", Bytes(kMaxValueBytes + 1)).code(),
               Code::kInvalidArgument);
     EXPECT_EQ(bootstrap.publish("", Bytes()).code(), Code::kInvalidArgument);
     EXPECT_THAT(
         bootstrap.lookup("nothing", 10ms).status().to_string(),
-        HasSubstr("deadline_exceeded: lookup of 'nothing' for 0.01 s: nobody has published"));
+        HasSubstr("deadline_exceeded: lookup of 'nothing' for 0.01 s: no rank has published"));
   });
 }
 
@@ -218,12 +218,12 @@ TEST(Coordinator, AMissingSecretIsRefusedAndLogged) {
   expect_that_a_job_still_starts(*coordinator, 1);
 }
 
-TEST(Coordinator, WithoutASecretThereIsNone) {
+TEST(Coordinator, NeedsASecret) {
   EXPECT_EQ(Coordinator::start({.size = 1, .listen = {"127.0.0.1", 0}}).status().code(),
             Code::kInvalidArgument);
 }
 
-TEST(Coordinator, AMemberNoticesACoordinatorWithoutTheSecret) {
+TEST(Coordinator, ARankDetectsACoordinatorWithoutTheSecret) {
   const auto impostor =
       Coordinator::start(
           {.size = 1, .secret = "a guess", .heartbeat = 50ms, .listen = {"127.0.0.1", 0}})
@@ -242,14 +242,14 @@ TEST(Coordinator, GarbageIsRefusedAndLogged) {
   expect_that_a_job_still_starts(*coordinator, 1);
 }
 
-TEST(Coordinator, OversizeFramesOfStrangersAreRefused) {
+TEST(Coordinator, OversizeFramesBeforeAuthenticationAreRefused) {
   LogCapture log;
   const auto coordinator = start_coordinator(1);
   const Fd socket = connect_raw(*coordinator);
   const Bytes frame = encode({.type = MessageType::kHello, .text = std::string(100'000, 'x')});
   ASSERT_GT(send(socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL), 0);
   EXPECT_TRUE(is_closed_soon(socket));
-  EXPECT_TRUE(log.await("is larger than the 512 allowed here"));
+  EXPECT_TRUE(log.await("is larger than the 512 bytes allowed here"));
   expect_that_a_job_still_starts(*coordinator, 1);
 }
 
@@ -263,12 +263,12 @@ TEST(Coordinator, RequestsBeforeTheProofAreRefused) {
   EXPECT_TRUE(log.await("before authentication"));
 }
 
-TEST(Coordinator, HalfOpenConnectionsEndSoonAndBlockNobody) {
+TEST(Coordinator, HalfOpenConnectionsEndSoonAndBlockNoRank) {
   LogCapture log;
   const auto coordinator = start_coordinator(2);
-  // More than may be unauthenticated at once: the rest waits in the backlog.
+  // More than the coordinator accepts at once: the others wait in the backlog.
   std::vector<Fd> half_open;
-  for (std::size_t i = 0; i < kMaxStrangers + 8; ++i)
+  for (std::size_t i = 0; i < kMaxUnauthenticated + 8; ++i)
     half_open.push_back(connect_raw(*coordinator));
   expect_that_a_job_still_starts(*coordinator, 2);
   EXPECT_TRUE(is_closed_soon(half_open.front()));
@@ -290,7 +290,7 @@ TEST(Coordinator, ARankThatIsTakenIsRefused) {
   const auto coordinator = start_coordinator(1);
   const auto first = TcpBootstrap::join(plan_for(*coordinator, 0, 1)).value();
   EXPECT_THAT(error_of(plan_for(*coordinator, 0, 1)), HasSubstr("rank 0 has joined before"));
-  EXPECT_TRUE(first->barrier("unharmed", kPatience).is_ok());
+  EXPECT_TRUE(first->barrier("unharmed", kTimeout).is_ok());
 }
 
 TEST(Coordinator, TheDeadlineNamesTheMissingRanks) {
@@ -302,7 +302,7 @@ TEST(Coordinator, TheDeadlineNamesTheMissingRanks) {
   EXPECT_THAT(error, HasSubstr("deadline_exceeded"));
 }
 
-TEST(Coordinator, NobodyAtTheAddressIsADeadlineThatSaysSo) {
+TEST(Coordinator, WithoutACoordinatorTheDeadlineErrorSaysSo) {
   JoinPlan plan;
   {
     const auto gone = start_coordinator(1);
@@ -313,7 +313,7 @@ TEST(Coordinator, NobodyAtTheAddressIsADeadlineThatSaysSo) {
               HasSubstr("the launcher's coordinator has not answered within 0.2 s"));
 }
 
-TEST(Coordinator, ACoordinatorMayComeUpLater) {
+TEST(Coordinator, ACoordinatorMayStartLater) {
   Endpoint address;
   { address = start_coordinator(1)->address(); }
   std::thread member([&] {
@@ -321,7 +321,7 @@ TEST(Coordinator, ACoordinatorMayComeUpLater) {
     plan.job = {.rank = Rank(0), .size = 1};
     plan.coordinator = {address};
     plan.secret = kSecret;
-    plan.timeout = kPatience;
+    plan.timeout = kTimeout;
     const auto joined = TcpBootstrap::join(std::move(plan));
     EXPECT_TRUE(joined.is_ok()) << joined.status().to_string();
   });
@@ -331,12 +331,12 @@ TEST(Coordinator, ACoordinatorMayComeUpLater) {
   member.join();
 }
 
-TEST(Coordinator, ALaunchersWordReachesTheOthers) {
+TEST(Coordinator, RanksThatTheLauncherDeclaresDeadAreDead) {
   const auto coordinator = start_coordinator(2);
   std::thread second([&] {
     const auto joined = TcpBootstrap::join(plan_for(*coordinator, 1, 2)).value();
-    coordinator->lose(Rank(0), "process 17 was killed by signal 9");
-    const Status status = joined->barrier("never", kPatience);
+    coordinator->declare_dead(Rank(0), "process 17 was killed by signal 9");
+    const Status status = joined->barrier("never", kTimeout);
     EXPECT_EQ(status.code(), Code::kPeerDead);
     EXPECT_EQ(joined->peers().describe(Rank(0)), "dead: process 17 was killed by signal 9");
   });
@@ -344,11 +344,11 @@ TEST(Coordinator, ALaunchersWordReachesTheOthers) {
   second.join();
 }
 
-TEST(Coordinator, ItsEndFailsOpenCallsClearly) {
+TEST(Coordinator, ItsEndFailsOutstandingCalls) {
   auto coordinator = start_coordinator(1);
   const auto joined = TcpBootstrap::join(plan_for(*coordinator, 0, 1)).value();
   std::thread waiter([&] {
-    const Status status = joined->lookup("never", kPatience).status();
+    const Status status = joined->lookup("never", kTimeout).status();
     EXPECT_EQ(status.code(), Code::kUnavailable);
     EXPECT_THAT(status.to_string(), HasSubstr("the launcher is gone"));
   });
@@ -362,7 +362,7 @@ TEST(Coordinator, TheEndOfRankZerosCoordinatorIsTheDeathOfRankZero) {
     JoinPlan plan = plan_for(*coordinator, 1, 2);
     plan.host = Rank(0);
     const auto joined = TcpBootstrap::join(std::move(plan)).value();
-    EXPECT_EQ(joined->lookup("never", kPatience).status().code(), Code::kUnavailable);
+    EXPECT_EQ(joined->lookup("never", kTimeout).status().code(), Code::kUnavailable);
     EXPECT_EQ(joined->peers().state(Rank(0)), PeerState::kDead);
   });
   const auto first = TcpBootstrap::join(plan_for(*coordinator, 0, 2)).value();
@@ -376,7 +376,7 @@ TEST(Coordinator, AnyRankMayRunIt) {
     JoinPlan plan = plan_for(*coordinator, 0, 2);
     plan.host = Rank(1);
     const auto joined = TcpBootstrap::join(std::move(plan)).value();
-    EXPECT_THAT(joined->lookup("never", kPatience).status().to_string(),
+    EXPECT_THAT(joined->lookup("never", kTimeout).status().to_string(),
                 HasSubstr("rank 1, which ran the coordinator, is gone"));
     EXPECT_EQ(joined->peers().state(Rank(1)), PeerState::kDead);
   });
@@ -406,34 +406,34 @@ TEST(InProcessJob, ThreadsMeetDieAndAgree) {
   for (int rank = 0; rank < 4; ++rank) {
     threads.emplace_back([&job, rank] {
       const auto bootstrap = job.bootstrap(Rank(rank));
-      ASSERT_TRUE(bootstrap->barrier("start", kPatience).is_ok());
+      ASSERT_TRUE(bootstrap->barrier("start", kTimeout).is_ok());
       if (rank == 3) {
         job.kill(Rank(3), "as the test wants");
-        EXPECT_EQ(bootstrap->barrier("dead", kPatience).code(), Code::kClosed);
+        EXPECT_EQ(bootstrap->barrier("dead", kTimeout).code(), Code::kClosed);
         return;
       }
-      EXPECT_EQ(bootstrap->barrier("with the dead", kPatience).code(), Code::kPeerDead);
-      const Membership membership = bootstrap->reform(kPatience).value();
+      EXPECT_EQ(bootstrap->barrier("with the dead", kTimeout).code(), Code::kPeerDead);
+      const Membership membership = bootstrap->reform(kTimeout).value();
       EXPECT_EQ(membership.epoch, 1U);
       EXPECT_EQ(membership.members, (std::vector<Rank>{Rank(0), Rank(1), Rank(2)}));
-      EXPECT_TRUE(bootstrap->barrier("survivors", kPatience).is_ok());
+      EXPECT_TRUE(bootstrap->barrier("survivors", kTimeout).is_ok());
     });
   }
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(InProcessJob, ChoresAreDoneWhileACallWaits) {
+TEST(InProcessJob, ChoresRunWhileACallWaits) {
   InProcessJob job(2);
   const auto first = job.bootstrap(Rank(0));
   const auto second = job.bootstrap(Rank(1));
   int turns = 0;
   const int chore = first->add_chore([&] {
     if (++turns != 3) return;
-    EXPECT_EQ(first->lookup("key", kPatience).status().code(), Code::kDeadlineExceeded);
+    EXPECT_EQ(first->lookup("key", kTimeout).status().code(), Code::kDeadlineExceeded);
     EXPECT_EQ(first->publish("other", {}).code(), Code::kInternal);
     EXPECT_TRUE(second->publish("key", {}).is_ok());
   });
-  EXPECT_TRUE(first->lookup("key", kPatience).is_ok());
+  EXPECT_TRUE(first->lookup("key", kTimeout).is_ok());
   EXPECT_GE(turns, 3);
   first->remove_chore(chore);
   turns = 0;
@@ -441,7 +441,7 @@ TEST(InProcessJob, ChoresAreDoneWhileACallWaits) {
   EXPECT_EQ(turns, 0);
 }
 
-TEST(InProcessJob, DeadlinesNameWhoIsMissing) {
+TEST(InProcessJob, DeadlinesNameTheMissingRanks) {
   InProcessJob job(3);
   const auto first = job.bootstrap(Rank(0));
   EXPECT_EQ(job.bootstrap(Rank(0)), nullptr);
@@ -456,7 +456,7 @@ TEST(SingleProcess, IsAJobOfOne) {
   const auto alone = Bootstrap::join(Config::parse(environment).value(), environment).value();
   EXPECT_EQ(alone->size(), 1);
   EXPECT_EQ(alone->job().launcher, "single");
-  EXPECT_TRUE(alone->barrier("alone", kPatience).is_ok());
+  EXPECT_TRUE(alone->barrier("alone", kTimeout).is_ok());
 }
 
 }  // namespace

@@ -63,12 +63,13 @@ TEST(Discovery, ThePortCanBeChosen) {
 
 TEST(Discovery, MalformedTorchrunVariablesAreNamed) {
   EXPECT_EQ(error_with(torchrun(), "RANK", "three"),
-            "invalid_argument: RANK='three' is not a whole number");
-  EXPECT_EQ(error_with(torchrun(), "RANK", "8"), "invalid_argument: RANK='8' is outside 0..7");
+            "invalid_argument: RANK=three: give a whole number from 0 to 7");
+  EXPECT_EQ(error_with(torchrun(), "RANK", "8"),
+            "invalid_argument: RANK=8: give a whole number from 0 to 7");
   EXPECT_EQ(error_with(torchrun(), "WORLD_SIZE", "0"),
-            "invalid_argument: WORLD_SIZE='0' is outside 1..65536");
+            "invalid_argument: WORLD_SIZE=0: give a whole number from 1 to 65536");
   EXPECT_EQ(error_with(torchrun(), "LOCAL_RANK", "2"),
-            "invalid_argument: LOCAL_RANK='2' is outside 0..1");
+            "invalid_argument: LOCAL_RANK=2: give a whole number from 0 to 1");
   EXPECT_EQ(error_with(torchrun(), "MASTER_PORT", ""), "invalid_argument: MASTER_PORT is not set");
   Values values = torchrun();
   values.erase("WORLD_SIZE");
@@ -92,7 +93,7 @@ TEST(Discovery, AStartByHandNeedsNoLauncher) {
 
 TEST(Discovery, MalformedVariablesOfDunlinAreNamed) {
   EXPECT_EQ(error_with(by_hand(), "DUNLIN_RANK", "2"),
-            "invalid_argument: DUNLIN_RANK='2' is outside 0..1");
+            "invalid_argument: DUNLIN_RANK=2: give a whole number from 0 to 1");
   EXPECT_EQ(error_with(by_hand(), "DUNLIN_SIZE", ""), "invalid_argument: DUNLIN_SIZE is not set");
   EXPECT_EQ(error_with(by_hand(), "DUNLIN_BOOTSTRAP_ADDRESS", "4711"),
             "invalid_argument: DUNLIN_BOOTSTRAP_ADDRESS: '4711' is not HOST:PORT");

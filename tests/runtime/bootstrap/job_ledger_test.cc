@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 
 constexpr Duration kHeartbeat = 100ms;
 
-// A ledger in virtual time that remembers what it sent to whom.
+// A ledger in virtual time that records the messages that it sends.
 class Job : public ::testing::Test {
  protected:
   void admit_all() {
@@ -25,8 +25,10 @@ class Job : public ::testing::Test {
     for (int rank = 0; rank < kSize; ++rank) ask(rank, MessageType::kJoin, "", 1s);
     sent_.clear();
   }
-  void ask(int rank, MessageType type, const std::string& text, Duration timeout) {
+  void ask(int rank, MessageType type, const std::string& text, Duration timeout,
+           Rank subject = Rank()) {
     const Message message{.type = type,
+                          .subject = subject,
                           .request = ++requests_,
                           .number = static_cast<std::uint64_t>(timeout.count()),
                           .text = text};
@@ -36,7 +38,7 @@ class Job : public ::testing::Test {
     now_ += by;
     ledger_.tick(now_);
   }
-  // The replies to a rank since the last clear.
+  // The replies to a rank since sent_ was cleared.
   std::vector<Message> replies(int rank) const {
     std::vector<Message> result;
     for (const auto& [to, message] : sent_) {
@@ -72,7 +74,7 @@ TEST_F(Job, StartsWhenTheLastHasJoined) {
   }
 }
 
-TEST_F(Job, ADeadlineOfTheStartNamesWhoIsMissingToAll) {
+TEST_F(Job, TheDeadlineOfTheStartNamesTheMissingRanksToAll) {
   for (const int rank : {0, 2}) {
     ASSERT_TRUE(ledger_.admit(Rank(rank), now_).is_ok());
     ask(rank, MessageType::kJoin, "", rank == 0 ? 1s : 5s);
@@ -86,13 +88,13 @@ TEST_F(Job, ADeadlineOfTheStartNamesWhoIsMissingToAll) {
   EXPECT_THAT(ledger_.admit(Rank(1), now_).to_string(), HasSubstr("failed to start"));
 }
 
-TEST_F(Job, ALossBeforeTheStartEndsIt) {
+TEST_F(Job, ADeathBeforeTheStartFailsIt) {
   ASSERT_TRUE(ledger_.admit(Rank(0), now_).is_ok());
   ask(0, MessageType::kJoin, "", 1s);
-  ledger_.lose(Rank(3), "process 17 exited with code 1");
+  ledger_.declare_dead(Rank(3), "process 17 exited with code 1");
   ASSERT_EQ(replies(0).size(), 1U);
   EXPECT_EQ(replies(0)[0].code, Code::kPeerDead);
-  EXPECT_THAT(replies(0)[0].text, HasSubstr("rank 3 was lost before all ranks had joined"));
+  EXPECT_THAT(replies(0)[0].text, HasSubstr("rank 3 ended before all ranks had joined"));
 }
 
 TEST_F(Job, RefusesStrangeAndRepeatedRanks) {
@@ -115,10 +117,34 @@ TEST_F(Job, LookupsWaitForTheirKey) {
   EXPECT_EQ(replies(3).at(0).code, Code::kAlreadyExists);
   advance(1s);
   EXPECT_EQ(replies(1).at(0).code, Code::kDeadlineExceeded);
-  EXPECT_EQ(replies(1).at(0).text, "nobody has published 'other'");
+  EXPECT_EQ(replies(1).at(0).text, "no rank has published 'other'");
 }
 
-TEST_F(Job, BarriersOfDifferentNamesDontMeetAndMayBeRepeated) {
+TEST_F(Job, LookupsFromARankThatIsGoneFailAtOnce) {
+  start();
+  const Message publish{.type = MessageType::kPublish, .request = 77, .text = "published"};
+  ASSERT_TRUE(ledger_.receive(Rank(2), publish, now_).is_ok());
+  ask(0, MessageType::kLookup, "key", 1s, Rank(2));
+  ask(1, MessageType::kLookup, "key", 1s, Rank(3));
+  ledger_.declare_dead(Rank(2), "killed");
+  ASSERT_EQ(replies(0).size(), 1u);
+  EXPECT_EQ(replies(0)[0].code, Code::kPeerDead);
+  EXPECT_EQ(replies(0)[0].subject, Rank(2));
+  EXPECT_EQ(replies(0)[0].text, "rank 2 has not published it and is dead");
+  EXPECT_TRUE(replies(1).empty()) << "rank 3 may still publish it";
+  sent_.clear();
+  ask(0, MessageType::kLookup, "key", 1s, Rank(2));
+  EXPECT_EQ(replies(0).at(0).code, Code::kPeerDead);
+  sent_.clear();
+  ask(0, MessageType::kLookup, "published", 1s, Rank(2));
+  EXPECT_EQ(replies(0).at(0).code, Code::kOk) << "what it published outlives it";
+  ask(0, MessageType::kLookup, "key", 1s, Rank(99));
+  ask(3, MessageType::kLeave, "", 1s);
+  EXPECT_EQ(replies(1).at(0).code, Code::kPeerDead) << "a rank that has left publishes nothing";
+  EXPECT_EQ(replies(0).size(), 1u) << "there is no rank 99 that could be gone";
+}
+
+TEST_F(Job, BarriersOfDifferentNamesAreSeparateAndMayBeRepeated) {
   start();
   for (int round = 0; round < 2; ++round) {
     sent_.clear();
@@ -136,27 +162,27 @@ TEST_F(Job, BarrierNamesTheMissingAtItsDeadlineAndTheDeadAtOnce) {
   ask(1, MessageType::kBarrier, "b", 10s);
   advance(1s);
   EXPECT_EQ(replies(0).at(0).text, "still missing: 2, 3");
-  ledger_.lose(Rank(3), "gone");
+  ledger_.declare_dead(Rank(3), "gone");
   EXPECT_EQ(replies(1).at(0).code, Code::kPeerDead);
   EXPECT_EQ(replies(1).at(0).subject, Rank(3));
   EXPECT_THAT(notices(1), ElementsAre("3 dead"));
 }
 
-TEST_F(Job, BarrierDoesNotWaitForWhoLeft) {
+TEST_F(Job, BarrierDoesNotWaitForARankThatLeft) {
   start();
   for (const int rank : {0, 1, 2}) ask(rank, MessageType::kBarrier, "b", 1s);
-  ask(3, MessageType::kGoodbye, "", 0s);
+  ask(3, MessageType::kLeave, "", 0s);
   EXPECT_EQ(replies(0).at(0).code, Code::kOk);
   EXPECT_EQ(replies(3).at(0).code, Code::kOk);
-  // The leaver is answered last: who watches its process has the news before it can end.
+  // The rank that leaves is answered last. So the others know that it has left before it can end.
   EXPECT_EQ(sent_.back().first, Rank(3));
-  ledger_.lose(Rank(3), "end of its connection");
+  ledger_.declare_dead(Rank(3), "end of its connection");
   EXPECT_THAT(notices(0), ElementsAre("3 left"));
 }
 
 TEST_F(Job, SurvivorsGetTheSameMembership) {
   start();
-  ledger_.lose(Rank(1), "gone");
+  ledger_.declare_dead(Rank(1), "gone");
   ask(0, MessageType::kReform, "", 1s);
   ask(2, MessageType::kReform, "", 1s);
   EXPECT_TRUE(replies(0).empty());
@@ -170,29 +196,29 @@ TEST_F(Job, SurvivorsGetTheSameMembership) {
   EXPECT_EQ(replies(0).at(0).code, Code::kOk);
 }
 
-TEST_F(Job, ASecondDeathDuringTheReformIsInItsAnswer) {
+TEST_F(Job, ASecondDeathDuringTheReformIsInTheAnswer) {
   start();
-  ledger_.lose(Rank(1), "gone");
+  ledger_.declare_dead(Rank(1), "gone");
   ask(0, MessageType::kReform, "", 1s);
   ask(2, MessageType::kReform, "", 1s);
-  ledger_.lose(Rank(3), "gone as well");
+  ledger_.declare_dead(Rank(3), "gone as well");
   for (const int rank : {0, 2}) {
     EXPECT_THAT(replies(rank).at(0).ranks, ElementsAre(Rank(0), Rank(2)));
   }
 }
 
-TEST_F(Job, ACallerThatDiesDuringTheReformIsNoMember) {
+TEST_F(Job, ACallerThatDiesDuringTheReformIsNotAMember) {
   start();
-  ledger_.lose(Rank(1), "gone");
+  ledger_.declare_dead(Rank(1), "gone");
   ask(3, MessageType::kReform, "", 1s);
-  ledger_.lose(Rank(3), "gone while it waited");
+  ledger_.declare_dead(Rank(3), "gone while it waited");
   ask(0, MessageType::kReform, "", 1s);
   ask(2, MessageType::kReform, "", 1s);
   EXPECT_THAT(replies(0).at(0).ranks, ElementsAre(Rank(0), Rank(2)));
   EXPECT_TRUE(replies(3).empty());
 }
 
-TEST_F(Job, SilenceOfTenPeriodsIsAStallAndAWordEndsIt) {
+TEST_F(Job, TenPeriodsWithoutAHeartbeatAreAStallUntilTheNext) {
   start();
   for (int period = 0; period < 10; ++period) {
     for (const int rank : {0, 1, 2}) ask(rank, MessageType::kHeartbeat, "", 0s);
@@ -204,41 +230,41 @@ TEST_F(Job, SilenceOfTenPeriodsIsAStallAndAWordEndsIt) {
   EXPECT_THAT(notices(0), ElementsAre("3 stalled", "3 alive"));
 }
 
-TEST_F(Job, ASleepOfTheCoordinatorIsNobodysStall) {
+TEST_F(Job, ASleepOfTheCoordinatorStallsNoRank) {
   start();
   advance(kHeartbeat);
   advance(100 * kHeartbeat);
   EXPECT_TRUE(notices(0).empty());
 }
 
-TEST_F(Job, LettersAreHandedOnInOrderToWhoIsThere) {
+TEST_F(Job, MailIsForwardedInOrderToPresentRanks) {
   start();
-  const auto letter = [&](int to, std::size_t size, std::uint8_t text) {
+  const auto send = [&](int to, std::size_t size, std::uint8_t text) {
     return ledger_.receive(
         Rank(1),
-        {.type = MessageType::kLetter, .subject = Rank(to), .value = Bytes(size, std::byte{text})},
+        {.type = MessageType::kMail, .subject = Rank(to), .value = Bytes(size, std::byte{text})},
         now_);
   };
-  EXPECT_TRUE(letter(2, 3, 7).is_ok());
-  EXPECT_TRUE(letter(2, 0, 0).is_ok());
-  EXPECT_TRUE(letter(1, 1, 9).is_ok());  // to itself
+  EXPECT_TRUE(send(2, 3, 7).is_ok());
+  EXPECT_TRUE(send(2, 0, 0).is_ok());
+  EXPECT_TRUE(send(1, 1, 9).is_ok());  // to itself
   ASSERT_EQ(sent_.size(), 3u);
   EXPECT_EQ(sent_[0].first, Rank(2));
-  EXPECT_EQ(sent_[0].second.type, MessageType::kLetter);
+  EXPECT_EQ(sent_[0].second.type, MessageType::kMail);
   EXPECT_EQ(sent_[0].second.subject, Rank(1));
   EXPECT_EQ(sent_[0].second.value, Bytes(3, std::byte{7}));
   EXPECT_EQ(sent_[1].second.value, Bytes());
   EXPECT_EQ(sent_[2].first, Rank(1));
-  ledger_.lose(Rank(2), "test");
+  ledger_.declare_dead(Rank(2), "test");
   sent_.clear();
-  EXPECT_TRUE(letter(2, 3, 7).is_ok()) << "lost, but no fault of the sender's";
+  EXPECT_TRUE(send(2, 3, 7).is_ok()) << "dropped, which is not the fault of the sender";
   EXPECT_TRUE(sent_.empty());
-  EXPECT_EQ(letter(kSize, 1, 0).code(), Code::kCorrupted);
-  EXPECT_EQ(letter(-1, 1, 0).code(), Code::kCorrupted);
-  EXPECT_EQ(letter(0, Mail::kLargestLetter + 1, 0).code(), Code::kCorrupted);
+  EXPECT_EQ(send(kSize, 1, 0).code(), Code::kCorrupted);
+  EXPECT_EQ(send(-1, 1, 0).code(), Code::kCorrupted);
+  EXPECT_EQ(send(0, Mail::kLargestMessage + 1, 0).code(), Code::kCorrupted);
 }
 
-TEST_F(Job, MessagesOfTheCoordinatorsSideAreRefused) {
+TEST_F(Job, MessagesThatOnlyTheCoordinatorSendsAreRefused) {
   start();
   EXPECT_EQ(ledger_.receive(Rank(0), {.type = MessageType::kNotice}, now_).code(),
             Code::kCorrupted);

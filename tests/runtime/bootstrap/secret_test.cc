@@ -41,7 +41,7 @@ TEST_F(SecretFile, EmptyMissingAndFoldersAreErrors) {
   write("\n", 0600);
   EXPECT_THAT(read_secret_file(path_).status().to_string(), HasSubstr("is empty"));
   EXPECT_THAT(read_secret_file(::testing::TempDir()).status().to_string(),
-              HasSubstr("is no regular file"));
+              HasSubstr("is not a regular file"));
 }
 
 Claims sample() {
@@ -60,7 +60,7 @@ TEST(Proof, HoldsForTheSameClaimsAndSecretOnly) {
   EXPECT_FALSE(proves(proof, "secre", claims));
   EXPECT_FALSE(proves({}, "secret", claims));
 
-  // Neither reflected nor replayed nor used for another place.
+  // A proof cannot be reflected, replayed or used for another rank or job.
   std::vector<Claims> others(6, claims);
   others[0].role = Role::kCoordinator;
   others[1].member_nonce = random_nonce();

@@ -13,7 +13,7 @@ bool is_blocked(int signal) {
   return sigismember(&blocked, signal) == 1;
 }
 
-// Can't be put into a thread: as where there is none to be had, it ends within its construction.
+// A function that cannot be moved into a thread: creating the thread fails, as without resources.
 struct Refused {
   Refused() = default;
   Refused(const Refused&) = default;
@@ -21,14 +21,14 @@ struct Refused {
   void operator()() {}
 };
 
-TEST(ServiceThread, IsDeafAndItsStarterHears) {
+TEST(ServiceThread, BlocksSignalsButItsStarterDoesNot) {
   bool is_deaf = false;
   start_service_thread("dunlin-test", [&] { is_deaf = is_blocked(SIGINT); }).join();
   EXPECT_TRUE(is_deaf);
   EXPECT_FALSE(is_blocked(SIGINT));
 }
 
-TEST(ServiceThread, ItsStarterHearsWhereThereIsNone) {
+TEST(ServiceThread, ItsStarterReceivesSignalsWhenItCannotStart) {
   const Refused refused;
   EXPECT_THROW((void)start_service_thread("dunlin-test", refused), std::system_error);
   EXPECT_FALSE(is_blocked(SIGINT));

@@ -48,7 +48,7 @@ TEST(Wire, TheHeaderIsLittleEndianAndNeverChanges) {
   }
 }
 
-TEST(Wire, EveryPrefixIsIncompleteAndNoMore) {
+TEST(Wire, EveryPrefixIsIncomplete) {
   const Bytes bytes = encode(sample());
   for (std::size_t length = 0; length < bytes.size(); ++length) {
     std::size_t consumed = 1;
@@ -77,9 +77,9 @@ TEST(Wire, AnyFlippedByteIsAnErrorOrAnotherMessage) {
 TEST(Wire, GarbageOversizeAndOtherVersionsAreNamed) {
   EXPECT_THAT(error_of({std::byte{'G'}}), HasSubstr("not Dunlin's protocol"));
   Bytes bytes = encode(sample());
-  EXPECT_THAT(error_of(bytes, 10), HasSubstr("larger than the 10 allowed"));
+  EXPECT_THAT(error_of(bytes, 10), HasSubstr("larger than the 10 bytes allowed"));
   bytes[4] = std::byte{9};
-  EXPECT_THAT(error_of(bytes), HasSubstr("protocol version 9 meets version 2"));
+  EXPECT_THAT(error_of(bytes), HasSubstr("the peer has protocol version 9, this build version 2"));
 }
 
 }  // namespace

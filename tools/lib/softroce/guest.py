@@ -1,6 +1,6 @@
-"""One QEMU process: how it is started, its channels, and what it says.
+"""One QEMU process: its command line, its channels, and its messages.
 
-Every channel is a socket pair whose other end QEMU inherits, the link between two guests too: no file, port
+Every channel is a socket pair whose other end QEMU inherits, and so is the link between two guests. No file, port
 or directory is made, so nothing can be left behind. The control channel carries lines; see guest_job.
 """
 
@@ -12,42 +12,47 @@ import socket
 import subprocess
 
 QEMU = "qemu-system-x86_64"
-BOOT_LIMIT_S = 180  # emulated, on a busy machine; 5 s are usual
-KVM_BOOT_LIMIT_S = 20  # where it fails it does so at once; this is for one that hangs
+# A boot takes about 5 s on an idle host. On a busy one it takes much longer, but hardly more processor time. So the
+# limit of an emulated boot is one of processor time, which ends a guest that spins; the time on the clock ends one that
+# sleeps.
+BOOT_PROCESSOR_LIMIT_S = 300
+BOOT_LIMIT_S = 900
+KVM_BOOT_LIMIT_S = 60  # a KVM that fails does so at once; this limit is for one that hangs
 LOG_KEPT_BYTES = 1 << 20
 LOG_SHOWN_LINES = 60
-# No self-tests, no mitigations, no wait for randomness: each is slow under emulation and guards nothing here.
-# An oops ends the guest, where it would otherwise keep its locks and hang.
+# No self-tests, no mitigations, no wait for randomness: each is slow under emulation and protects nothing here.
+# An oops ends the guest, which would otherwise keep its locks and hang.
 KERNEL_OPTIONS = ("console=ttyS0 panic=-1 oops=panic mitigations=off random.trust_cpu=on cryptomgr.notests audit=0 "
                   "apparmor=0 tsc=reliable no_timer_check 8250.nr_uarts=1 net.ifnames=0")
 
 
 class GuestFailed(Exception):
-    """The guest or QEMU ended, or never came up; its text says what is known."""
+    """The guest or QEMU ended, or did not boot. The text says what is known."""
 
 
 class Guest:
-    """Belongs to the event loop's thread. kill() must be called in the end."""
+    """Belongs to the thread of the event loop. kill() must be called in the end."""
 
     def __init__(self, host, image, accelerator, settings, shared, cables=()):
         self.host = host
-        self.log = bytearray()  # the guest's kernel's, the last of it
+        self.log = bytearray()  # the end of the kernel's log
+        self.awaited = "the guest's kernel to start"  # what its boot waits for
         self._arguments = machine(image, accelerator, settings) + devices(shared)
         self._descriptors = []
         self._cables = cables  # sockets, one for each network card
         self._process = self._control = self._complaints = self._reading_log = None
-        self.output = self.errors = None  # asyncio.StreamReaders: what the command writes
+        self.output = self.errors = None  # asyncio.StreamReaders of what the command writes
 
     async def start(self):
         for number, cable in enumerate(self._cables):
             self._pass("-netdev", f"socket,id=link{number},fd={{}}", cable)
-            # Without romfile= the firmware loads a boot program for the network card.
+            # An empty romfile= keeps the firmware from loading a boot program for the network card.
             self._arguments += ["-device", f"virtio-net-pci,netdev=link{number},"
                                 f"mac=02:00:00:00:0{number}:0{self.host + 1},host_mtu=9000,romfile="]
         log = self._channel("log")
         self._arguments += ["-serial", "chardev:log"]
         control, output, errors = (self._port(number, name) for number, name in enumerate(("control", "out", "err"), 1))
-        # Ends QEMU even where this process is killed by SIGKILL.
+        # Ends QEMU even when this process is killed by SIGKILL.
         wrapper = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -63,7 +68,7 @@ class Guest:
         self._control = await asyncio.open_connection(sock=control)
 
     def _channel(self, name):
-        """Our end of a new channel."""
+        """Returns this process's end of a new channel."""
         ours, theirs = socket.socketpair()
         self._pass("-chardev", f"socket,id={name},fd={{}}", theirs)
         return ours
@@ -85,8 +90,17 @@ class Guest:
     def send(self, data):
         self._control[1].write(data)
 
+    def processor_s(self):
+        """Seconds of processor time that QEMU has used; 0 when it has ended."""
+        try:
+            with open(f"/proc/{self._process.pid}/stat", encoding="ascii", errors="replace") as file:
+                user, system = file.read().rpartition(")")[2].split()[11:13]
+        except (OSError, AttributeError, ValueError):
+            return 0
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     async def receive(self, expected):
-        """The rest of the guest's next line, which begins with the word."""
+        """Returns the rest of the guest's next line, which must begin with the expected word."""
         line = (await self._control[0].readline()).decode(errors="replace").rstrip("\n")
         word, _, rest = line.partition(" ")
         if word == expected:
@@ -107,7 +121,7 @@ class Guest:
         return "\n".join([f"{what}; the end of its log:"] + log[-LOG_SHOWN_LINES:])
 
     async def kill(self):
-        """Afterwards, what is left to read of the output ends."""
+        """Ends QEMU. What is left to read of the output ends then, too."""
         if not self._process:
             return
         if self._process.returncode is None:
@@ -118,15 +132,15 @@ class Guest:
 
 
 def prepare_process():
-    """In QEMU's process, before it is QEMU."""
+    """Runs in the child process, before it becomes QEMU."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # A session is a scheduling group of its own where the kernel has those (autogroups), and niceness counts only
-    # within it. So the group gets ours, or `nice softroce` would change nothing.
+    # With autogroups in the kernel, a session is a scheduling group, and niceness counts only within it. The group gets
+    # the niceness of this process; otherwise `nice softroce` would change nothing.
     try:
         with open("/proc/self/autogroup", "w", encoding="ascii") as group:
             group.write(str(os.getpriority(os.PRIO_PROCESS, 0)))
     except OSError:
-        pass  # no such groups, or a niceness that was granted to this process may not be given to a group
+        pass  # there are no such groups, or this niceness may not be given to a group
 
 
 async def reader_of(end):
@@ -134,7 +148,7 @@ async def reader_of(end):
 
 
 def accelerators(settings):
-    """Those worth a try, the fastest first. That a KVM can't run a guest shows only when QEMU starts it."""
+    """Returns those to try, the fastest first. Whether KVM can run a guest shows only when QEMU starts it."""
     return ["kvm", "tcg"] if not settings.emulate and os.access("/dev/kvm", os.R_OK | os.W_OK) else ["tcg"]
 
 
@@ -154,7 +168,7 @@ def devices(shared):
 
 
 def file_system(tag, path, writable):
-    path = path.replace(",", ",,")  # QEMU's way to have one in a value
+    path = path.replace(",", ",,")  # QEMU writes a comma in a value so
     mode = "off" if writable else "on"
     return ["-fsdev", f"local,id={tag},path={path},security_model=none,readonly={mode},multidevs=remap",
             "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]

@@ -1,7 +1,7 @@
 """The guest's kernel and initramfs: fetched as Debian packages, never installed, and kept in a cache folder.
 
-The folder holds packages/ (what was fetched), an image folder per recipe (what was made of it) and a lock; it can
-be deleted at any time. A recipe is everything here that decides what the initramfs contains.
+The folder holds packages/ (the fetched packages), an image folder for each recipe (the files made from them) and a
+lock. It can be deleted at any time. A recipe is everything in this module that decides what the initramfs contains.
 """
 
 import dataclasses
@@ -20,21 +20,25 @@ import time
 
 KERNEL = "linux-image-amd64"  # depends on the package of the current version
 BUSYBOX = "busybox-static"
-MODULES = (  # with what they depend on; loaded in this order
-    "virtio_pci", "virtio_console", "9pnet_virtio", "9p",  # the ports and the host's files
-    "virtio_net", "veth",  # what an rxe device can sit on
+MODULES = (  # the modules that they depend on are added; loaded in this order
+    "virtio_pci", "virtio_console", "9pnet_virtio", "9p",  # for the ports and for the host's files
+    "virtio_net", "veth",  # for interfaces of rxe devices
     "sch_netem",  # loss, delay and reordering, for tc
-    "crc32_generic",  # rdma_rxe asks for it by name when a device is added
+    "crc32_generic",  # rdma_rxe requests it by name when a device is added
     "rdma_rxe", "rdma_ucm", "ib_umad",
 )
 INIT = os.path.join(os.path.dirname(__file__), "guest_init")
-UNUSED_FOR_S = 7 * 86400  # an image of another recipe goes after so long
-# A mirror that doesn't answer should not hold up a run that can be skipped.
+UNUSED_FOR_S = 7 * 86400  # an image of another recipe is deleted after this time
+# A mirror that does not answer should not delay a run that can be skipped.
 APT = ("-q", "-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20", "-o", "Acquire::https::Timeout=20")
 
 
 class Unavailable(Exception):
-    """What is needed can't be had here; its text says why."""
+    """Something that is necessary does not exist for this host: a program, or Debian's kernel. The text says what."""
+
+
+class Failed(Exception):
+    """What should work here did not: apt, or its packages are not as expected. The text says why."""
 
 
 @dataclasses.dataclass
@@ -44,7 +48,7 @@ class Image:
 
 
 def prepare(cache):
-    """The Image in the cache folder, made first if need be. Other processes may do the same at once."""
+    """Returns the Image in the cache folder, and makes it if necessary. Other processes may do the same at once."""
     made = os.path.join(cache, "image-" + recipe())
     image = Image(os.path.join(made, "kernel"), os.path.join(made, "initramfs"))
     if os.path.isdir(made):
@@ -65,7 +69,7 @@ def recipe():
 
 
 def remove_leftovers(cache):
-    """Of processes that were killed here, and of versions that nobody uses. Only with the lock."""
+    """Removes what killed processes left, and images that were not used for long. The caller holds the lock."""
     unfinished, images = (glob.glob(os.path.join(glob.escape(cache), name)) for name in ("unfinished-*", "image-*"))
     for path in unfinished + [path for path in images if os.path.getmtime(path) < time.time() - UNUSED_FOR_S]:
         shutil.rmtree(path, ignore_errors=True)
@@ -92,30 +96,43 @@ def make(cache, made):
 def only(pattern):
     found = glob.glob(pattern)
     if len(found) != 1:
-        raise Unavailable(f"the kernel package has {len(found)} files like {os.path.basename(pattern)}")
+        raise Failed(f"there are {len(found)} files like {os.path.basename(pattern)}, and not one")
     return found[0]
 
 
 # Packages --------------------------------------------------------------------------------------
 
 def newest(packages, name):
-    """The path of a package that was fetched before, or None."""
+    """Returns the path of a package that was fetched before, or None."""
     return max(glob.glob(os.path.join(glob.escape(packages), f"{name}_*.deb")), key=os.path.getmtime, default=None)
 
 
 def kernel_name():
-    """What the package that is never the kernel itself depends on."""
-    found = re.search(r"Depends: (linux-image-\S+)", run_tool("apt-cache", "depends", KERNEL))
-    if not found:
-        raise Unavailable(f"apt knows no package {KERNEL}")
-    return found[1]
+    """Returns the package of the current kernel: KERNEL only depends on it."""
+    try:
+        found = re.search(r"Depends: (linux-image-\S+)", run_tool("apt-cache", "depends", KERNEL))
+    except Failed:
+        found = None
+    if found:
+        return found[1]
+    if not is_debian():
+        raise Unavailable(f"this is not Debian: apt knows no package {KERNEL}")
+    raise Failed(f"apt knows no package {KERNEL}; as root: apt-get update")
+
+
+def is_debian(path="/etc/os-release"):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return "ID=debian" in (line.strip().replace('"', "") for line in file)
+    except OSError:
+        return False
 
 
 def fetch(name, packages, work):
-    """Downloads the package that name() names; its path. As root, brings apt's lists up to date where it fails."""
+    """Downloads the package that name() names, and returns its path. As root, updates apt's lists when that fails."""
     try:
         return download(name(), packages, work)
-    except Unavailable:
+    except Failed:
         if os.geteuid() != 0:
             raise
     run_tool("apt-get", *APT, "update")
@@ -129,7 +146,7 @@ def download(name, packages, work):
 
 
 def run_tool(*command, cwd=None):
-    """Its standard output. Its last complaint says why a thing is unavailable."""
+    """Returns its standard output. The last line of its standard error says why it failed."""
     try:
         done = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
                               env={**os.environ, "LC_ALL": "C"})
@@ -138,14 +155,14 @@ def run_tool(*command, cwd=None):
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         verb = next((word for word in command[1:] if word in ("download", "update", "depends", "-x")), "")
-        raise Unavailable(f"{command[0]} {verb} {os.path.basename(command[-1])}: {reason}")
+        raise Failed(f"{command[0]} {verb} {os.path.basename(command[-1])}: {reason}")
     return done.stdout
 
 
 # Kernel ----------------------------------------------------------------------------------------
 
 def unpacked_kernel(packed):
-    """The ELF file inside a bzImage, or None where it is packed in another way than Debian 12 does.
+    """Returns the ELF file inside a bzImage, or None when it is not packed as Debian 12 does it.
 
     QEMU starts it through its PVH entry. Unpacking it under emulation would double the time to boot. The
     offsets are those of the kernel's Documentation/x86/boot.rst.
@@ -161,7 +178,7 @@ def unpacked_kernel(packed):
 # Initramfs -------------------------------------------------------------------------------------
 
 def initramfs(root):
-    """A cpio archive: guest_init, busybox and the modules, whose names begin with their place in the order."""
+    """Makes a cpio archive: guest_init, busybox and the modules, whose names begin with their place in the order."""
     with open(INIT, "rb") as file:
         init = file.read()
     with open(os.path.join(root, "bin/busybox"), "rb") as file:
@@ -186,7 +203,7 @@ def pad(part):
 
 
 def modules(root):
-    """{name: content} of MODULES and of what they depend on, in an order to load them in."""
+    """Returns {name: content} of MODULES and of the modules that they depend on, in the order of loading."""
     folder = only(os.path.join(root, "lib/modules/*"))
     paths = {}
     for path in glob.iglob(os.path.join(folder, "kernel/**/*.ko*"), recursive=True):
@@ -199,7 +216,7 @@ def modules(root):
         if name in loaded or name in built_in:
             return
         if name not in paths:
-            raise Unavailable(f"the kernel package has no module {name}")
+            raise Failed(f"the kernel package has no module {name}")
         content = module_content(paths[name])
         needed = re.search(rb"\0depends=([^\0]*)\0", content)
         for other in needed[1].decode().split(",") if needed and needed[1] else ():

@@ -1,4 +1,4 @@
-"""The shell script that a guest gets: what is particular to this run, then guest_job."""
+"""Makes the shell script that a guest executes: what is particular to this run, followed by guest_job."""
 
 import dataclasses
 import os
@@ -7,7 +7,7 @@ import shutil
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 SECOND_ADDRESSES = ("10.77.1.1", "10.77.1.2")  # of the second device at each end
-# Directories that guest_init hides behind empty ones. Only a share brings something in them to light.
+# guest_init hides these directories behind empty ones. Files in them are visible only through a share.
 HIDDEN = ("/tmp", "/run", "/dev/shm")
 SYSTEM_PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HOST_PROGRAMS = ("ip", "rdma", "env")  # run inside the guest, from the host's files
@@ -22,7 +22,8 @@ class Share:
 
 
 def shares(writable, readable):
-    """Outer directories come first, to be mounted first. What is to be readable is one where it would be hidden."""
+    """Returns the shares, outer directories first, as they are mounted in this order. A readable directory becomes a
+    share only if it would be hidden otherwise."""
     paths = {os.path.realpath(path): True for path in writable}
     for path in sorted(map(os.path.realpath, readable)):
         if inside(path, HIDDEN) and path not in HIDDEN and not inside(path, paths):
@@ -35,7 +36,7 @@ def inside(path, directories):
 
 
 def missing_program():
-    """A program that a guest needs and the host has not, or None."""
+    """Returns a program that guests need and this host lacks, or None."""
     return next((name for name in HOST_PROGRAMS if not find_program(name)), None)
 
 
@@ -44,7 +45,7 @@ def find_program(name):
 
 
 def script(hosts, host, devices, shared, directory, command):
-    """The job as bytes; names in the environment and the file system need not be text."""
+    """Returns the job as bytes, because names in the environment and the file system need not be text."""
     address, peer = ADDRESSES[host], ADDRESSES[1 - host]
     assignments = {"hosts": hosts, "host": host, "devices": devices, "address": address, "peer_address": peer,
                    "second_address": SECOND_ADDRESSES[host], "second_peer_address": SECOND_ADDRESSES[1 - host],
@@ -61,7 +62,7 @@ def script(hosts, host, devices, shared, directory, command):
 
 
 def mount(share):
-    # Shared writable mappings need cache=mmap; nothing else is kept, so both sides see the same.
+    # Shared writable mappings need cache=mmap. It caches nothing else, so both sides see the same content.
     mode = "cache=mmap" if share.writable else "cache=loose,ro"
     path = shlex.quote(share.path)
     return (f"must mkdir -p {path}\n"

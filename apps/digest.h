@@ -1,0 +1,19 @@
+// BLAKE2b-256 of bytes that may lie in several places. Stateless; any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <initializer_list>
+#include <span>
+#include <string>
+
+namespace dunlin {
+
+using Digest = std::array<std::byte, 32>;
+
+// The digest of all parts in a row.
+Digest digest_of(std::initializer_list<std::span<const std::byte>> parts);
+// Its first eight bytes in hexadecimal, to be shown.
+std::string to_string(const Digest& digest);
+
+}  // namespace dunlin

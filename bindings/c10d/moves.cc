@@ -1,0 +1,204 @@
+// The group's calls that move data without combining them (group.h).
+#include <c10/util/Exception.h>
+
+#include <cstring>
+#include <utility>
+
+#include "bindings/c10d/calls.h"
+#include "bindings/c10d/group.h"
+
+namespace dunlin::torch_backend {
+
+using c10d::OpType;
+using collective::Collective;
+
+namespace {
+
+void copy_elements(const at::Tensor& from, const at::Tensor& to) {
+  if (from.numel() > 0) std::memmove(to.data_ptr(), from.data_ptr(), bytes(from));
+}
+
+}  // namespace
+
+Group::Pending Group::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  constexpr const char* kTitle = "dunlin:broadcast";
+  const Tensor& tensor = only(tensors, kTitle);
+  check_root(options.rootRank, kTitle);
+  const int root = static_cast<int>(options.rootRank);
+  Plan plan{.type = OpType::BROADCAST, .title = kTitle, .inputs = {tensor}, .outputs = {tensor}};
+  const Tensor host = getRank() == root ? plan.staging.in(tensor) : plan.staging.out(tensor);
+  plan.calls = {move_call(Collective::kBroadcast, host, host, bytes(host), root)};
+  return start(std::move(plan), options.timeout);
+}
+
+Group::Pending Group::_allgather_base(Tensor& output, Tensor& input,
+                                      const c10d::AllgatherOptions& options) {
+  Tensors outputs{output};
+  Tensors inputs{input};
+  return allgather_into_tensor_coalesced(outputs, inputs, options);
+}
+
+Group::Pending Group::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                      const c10d::AllgatherOptions& options) {
+  constexpr const char* kTitle = "dunlin:_all_gather_base";
+  TORCH_CHECK(outputs.size() == inputs.size(), kTitle, ": ", outputs.size(), " outputs for ",
+              inputs.size(), " inputs");
+  Plan plan{.type = OpType::_ALLGATHER_BASE, .title = kTitle, .inputs = inputs, .outputs = outputs};
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    check(inputs[i], kTitle);
+    check_types({outputs[i]}, inputs[i], kTitle);
+    TORCH_CHECK(count(outputs[i]) == members() * count(inputs[i]), kTitle, ": an output of ",
+                outputs[i].numel(), " elements for ", getSize(), " inputs of ", inputs[i].numel());
+    plan.calls.push_back(move_call(Collective::kAllGather, plan.staging.in(inputs[i]),
+                                   plan.staging.out(outputs[i]), bytes(inputs[i])));
+  }
+  return start(std::move(plan), options.timeout);
+}
+
+Group::Pending Group::allgather(TensorLists& outputs, Tensors& inputs,
+                                const c10d::AllgatherOptions& options) {
+  constexpr const char* kTitle = "dunlin:all_gather";
+  check_lists(outputs.size(), kTitle);
+  (void)only(inputs, kTitle);
+  return allgather_coalesced(outputs, inputs, options);
+}
+
+// There may be any number of inputs. outputs[i][r] is rank r's inputs[i]; in the order of
+// torch.distributed.all_gather_coalesced, it is outputs[r][i].
+Group::Pending Group::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) {
+  constexpr const char* kTitle = "dunlin:all_gather";
+  const bool is_by_rank = inputs.size() != 1 || outputs.size() != 1;
+  Plan plan{.type = OpType::ALLGATHER, .title = kTitle, .inputs = inputs};
+  if (is_by_rank) {
+    TORCH_CHECK(outputs.size() == members(), kTitle, ": ", outputs.size(), " lists for ", getSize(),
+                " ranks");
+  }
+  std::vector<std::pair<Tensor, Tensors>> copies;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    check(inputs[i], kTitle);
+    Tensors targets;
+    for (std::size_t rank = 0; rank < members(); ++rank) {
+      const Tensors& list = is_by_rank ? outputs[rank] : outputs[0];
+      const std::size_t expected = is_by_rank ? inputs.size() : members();
+      TORCH_CHECK(list.size() == expected, kTitle, ": a list of ", list.size(), " tensors, not ",
+                  expected);
+      targets.push_back(list[is_by_rank ? i : rank]);
+      check_like(targets.back(), inputs[i], kTitle);
+    }
+    plan.outputs.insert(plan.outputs.end(), targets.begin(), targets.end());
+    targets = plan.staging.out(targets);
+    const Flat flat = flat_of(targets);
+    plan.calls.push_back(move_call(Collective::kAllGather, plan.staging.in(inputs[i]), flat.tensor,
+                                   bytes(inputs[i])));
+    plan.held.push_back(flat.tensor);
+    if (flat.is_copy) copies.emplace_back(flat.tensor, std::move(targets));
+  }
+  plan.finish = [copies = std::move(copies)] {
+    for (const auto& [flat, targets] : copies) unpack(flat, targets);
+  };
+  return start(std::move(plan), options.timeout);
+}
+
+void Group::plan_exchange(Plan& plan, const Tensors& outputs, const Tensors& inputs) const {
+  plan.topic = member_->name() + "/exchange";
+  for (int rank = 0; rank < getSize(); ++rank) {
+    const auto place = static_cast<std::size_t>(rank);
+    if (rank != getRank()) {
+      if (!inputs.empty()) plan.messages.push_back({rank, inputs[place], true});
+      if (!outputs.empty()) plan.messages.push_back({rank, outputs[place], false});
+    } else if (!inputs.empty() && !outputs.empty()) {
+      check_like(outputs[place], inputs[place], plan.title);
+      copy_elements(inputs[place], outputs[place]);
+    }
+  }
+}
+
+void Group::plan_exchange_with_root(Plan& plan, Way way, int64_t root, const Tensor& own,
+                                    const TensorLists& lists) const {
+  check_root(root, plan.title);
+  const bool is_to_root = way == Way::kToRoot;
+  const char* const what = is_to_root ? "outputs" : "inputs";
+  if (getRank() != root) {
+    TORCH_CHECK(lists.empty(), plan.title, ": only the root may give ", what);
+  } else {
+    check_lists(lists.size(), plan.title);
+    TORCH_CHECK(lists[0].size() == members(), plan.title, ": ", lists[0].size(), " ", what, " for ",
+                getSize(), " ranks");
+    for (const Tensor& part : lists[0]) check_like(part, own, plan.title);
+  }
+  (is_to_root ? plan.inputs : plan.outputs) = {own};
+  const Tensor host = is_to_root ? plan.staging.in(own) : plan.staging.out(own);
+  if (getRank() != root) {
+    plan_exchange(plan, {}, {});
+    plan.messages = {{static_cast<int>(root), host, is_to_root}};
+    return;
+  }
+  (is_to_root ? plan.outputs : plan.inputs) = lists[0];
+  const Tensors parts = is_to_root ? plan.staging.out(lists[0]) : plan.staging.in(lists[0]);
+  is_to_root ? plan_exchange(plan, parts, {}) : plan_exchange(plan, {}, parts);
+  const Tensor& own_part = parts[static_cast<std::size_t>(root)];
+  is_to_root ? copy_elements(host, own_part) : copy_elements(own_part, host);
+}
+
+Group::Pending Group::gather(TensorLists& outputs, Tensors& inputs,
+                             const c10d::GatherOptions& options) {
+  Plan plan{.type = OpType::GATHER, .title = "dunlin:gather"};
+  const Tensor& input = only(inputs, plan.title);
+  plan_exchange_with_root(plan, Way::kToRoot, options.rootRank, input, outputs);
+  return start(std::move(plan), options.timeout);
+}
+
+Group::Pending Group::scatter(Tensors& outputs, TensorLists& inputs,
+                              const c10d::ScatterOptions& options) {
+  Plan plan{.type = OpType::SCATTER, .title = "dunlin:scatter"};
+  const Tensor& output = only(outputs, plan.title);
+  plan_exchange_with_root(plan, Way::kFromRoot, options.rootRank, output, inputs);
+  return start(std::move(plan), options.timeout);
+}
+
+Group::Pending Group::alltoall(Tensors& outputs, Tensors& inputs,
+                               const c10d::AllToAllOptions& options) {
+  constexpr const char* kTitle = "dunlin:all_to_all";
+  TORCH_CHECK(outputs.size() == members() && inputs.size() == members(), kTitle, ": ",
+              outputs.size(), " outputs and ", inputs.size(), " inputs for ", getSize(), " ranks");
+  for (const Tensor& tensor : inputs) check(tensor, kTitle);
+  for (const Tensor& tensor : outputs) check(tensor, kTitle);
+  Plan plan{.type = OpType::ALLTOALL, .title = kTitle, .inputs = inputs, .outputs = outputs};
+  const Tensors hosts = plan.staging.in(inputs);
+  plan_exchange(plan, plan.staging.out(outputs), hosts);
+  return start(std::move(plan), options.timeout);
+}
+
+Group::Pending Group::alltoall_base(Tensor& output, Tensor& input,
+                                    std::vector<int64_t>& output_splits,
+                                    std::vector<int64_t>& input_splits,
+                                    const c10d::AllToAllOptions& options) {
+  constexpr const char* kTitle = "dunlin:all_to_all_single";
+  check(input, kTitle);
+  check_types({output}, input, kTitle);
+  const auto parts_of = [&](const Tensor& tensor, const std::vector<int64_t>& splits) {
+    if (!splits.empty()) {
+      TORCH_CHECK(splits.size() == members(), kTitle, ": ", splits.size(), " split sizes for ",
+                  getSize(), " ranks");
+      return tensor.split_with_sizes(splits, 0);
+    }
+    TORCH_CHECK(tensor.dim() > 0 && tensor.size(0) % getSize() == 0, kTitle,
+                ": the first dimension isn't divisible by the ", getSize(), " ranks");
+    return tensor.split_with_sizes(std::vector<int64_t>(members(), tensor.size(0) / getSize()), 0);
+  };
+  Plan plan{.type = OpType::ALLTOALL_BASE, .title = kTitle, .inputs = {input}, .outputs = {output}};
+  const Tensor from = plan.staging.in(input);
+  const Tensor to = plan.staging.out(output);
+  const Tensors outputs = parts_of(to, output_splits);
+  const Tensors inputs = parts_of(from, input_splits);
+  if (!output_splits.empty() || !input_splits.empty()) {
+    plan_exchange(plan, outputs, inputs);
+  } else {
+    check_like(to, from, kTitle);
+    plan.calls = {move_call(Collective::kAllToAll, from, to, bytes(from) / members())};
+  }
+  return start(std::move(plan), options.timeout);
+}
+
+}  // namespace dunlin::torch_backend

@@ -1,0 +1,131 @@
+// Job: this process's membership in a job, which is a set of processes that communicate.
+//
+//   DUNLIN_ASSIGN(auto job, dunlin::Job::join());
+//   std::printf("rank %d of %d\n", job.rank().value(), job.size());
+//   ...
+//   DUNLIN_TRY(job.leave());
+//
+// Every other class of this interface is made from a job and belongs to it. Objects keep the job's
+// resources alive for as long as they need them, so that the order of destruction doesn't matter on
+// one rank. It matters between ranks: destroy an object only when all ranks that share it are done
+// with it, for example after barrier() or leave().
+//
+// Threads: a job and everything made from it belong to one thread at a time, the owner thread. The
+// owner may change where a lock orders the calls of the old one before those of the new one. A
+// process may hold several jobs, each with an owner thread of its own.
+//
+// Progress: communication of this rank advances only inside calls. A rank that computes for a long
+// time while its peers wait for it calls progress() now and then.
+//
+// Errors: nothing throws. Every wait ends at a deadline and then says which ranks were waited for.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <dunlin/clock.h>
+#include <dunlin/counters.h>
+#include <dunlin/rank.h>
+#include <dunlin/status.h>
+#include <dunlin/trace.h>
+#include <dunlin/types.h>
+
+namespace dunlin {
+
+struct JobState;
+
+struct JobOptions {
+  // Settings that replace those of the environment, by name: {"DUNLIN_TRANSPORTS", "shm"}.
+  // `dunlin-info --config` lists all of them.
+  std::map<std::string, std::string> settings{};
+};
+
+// The ranks that take part since some moment. Epoch 0 is the whole job.
+struct JobMembers {
+  std::uint64_t epoch = 0;
+  std::vector<Rank> ranks;  // ascending
+};
+
+class Job {
+ public:
+  // Joins the job that the environment describes: dunlin-run, torchrun and PMIx (mpirun, srun) set
+  // it. A program that is started without a launcher is a job of one rank. Returns when every rank
+  // has joined; kDeadlineExceeded names the missing ones after DUNLIN_BOOTSTRAP_TIMEOUT.
+  // kInvalidArgument names a setting that is unknown or malformed.
+  static Result<Job> join(const JobOptions& options = {});
+  // A job whose ranks are threads of this process, for tests and embedding: element r is rank r.
+  // The caller gives each job to a thread of its own, since collective calls block.
+  static Result<std::vector<Job>> in_process(int size, const JobOptions& options = {});
+
+  Job(Job&&) noexcept;
+  Job& operator=(Job&&) noexcept;
+  // Leaves at once. Ranks that still wait for this one get kPeerDead.
+  ~Job();
+
+  Rank rank() const;
+  int size() const;
+  // Among the ranks of this host.
+  int local_rank() const;
+  int local_size() const;
+  // The timeout of calls that take none (DUNLIN_DEADLINE).
+  Duration deadline() const;
+  TimePoint now() const;
+
+  // Collective: returns when all members have called it. It costs a round trip over TCP: use it at
+  // start-up and at the end, and Barrier (barrier.h) on the data path.
+  Status barrier();
+  Status barrier(Duration timeout);
+  // Collective: barrier(), then the job is left. Objects of the job can only be destroyed
+  // afterwards. The job is left as well when the barrier fails, and that error is returned.
+  Status leave();
+
+  // Publishes a value for all ranks, under a key that no rank has published yet (kAlreadyExists).
+  Status publish(std::string_view key, std::span<const std::byte> value);
+  // Waits until some rank has published the key.
+  Result<Bytes> lookup(std::string_view key, Duration timeout);
+  // The same for a key that only `publisher` publishes: kPeerDead, at once, if it can't any more.
+  Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout);
+
+  // Advances all communication of this rank; returns how many things happened. Never blocks.
+  std::size_t progress();
+  // Gives progress until `ready()` returns anything but busy, and returns that. `ready` doesn't
+  // block. `peer` and `what` say what is waited for: if the peer dies, kPeerDead is returned; after
+  // `timeout`, kDeadlineExceeded or kPeerStalled. Rank() stands for no peer in particular.
+  template <std::invocable Ready>
+  Status wait(Ready&& ready, Rank peer, const char* what, Duration timeout) {
+    using Function = std::remove_reference_t<Ready>;
+    const auto call = [](void* context) -> Status { return (*static_cast<Function*>(context))(); };
+    return wait_for(call, const_cast<std::remove_const_t<Function>*>(&ready), peer, what, timeout);
+  }
+
+  // ok while the rank takes part; kPeerDead once it has died or left.
+  Status check(Rank rank) const;
+  JobMembers members() const;
+  // After a death: collective over the survivors, which all get the same new members.
+  Result<JobMembers> reform(Duration timeout);
+
+  // The transport that connects this rank with a peer, and why others don't; connects if need be.
+  std::string explain(Rank peer);
+  const PeerCounters& counters(Rank peer) const;
+  // Null unless DUNLIN_TRACE names a file. Valid for as long as the job.
+  Trace* trace();
+
+ private:
+  friend struct Internal;
+  explicit Job(std::shared_ptr<JobState> state);
+  Status wait_for(Status (*ready)(void*), void* context, Rank peer, const char* what,
+                  Duration timeout);
+
+  // Shared with the objects that are made from the job, which may outlive it.
+  std::shared_ptr<JobState> state_;
+};
+
+}  // namespace dunlin

@@ -1,0 +1,102 @@
+// StochasticReduce: each rank averages its model with those of its in-neighbors in a node graph
+// (ASAP, section 3), in one of three ways of synchronizing (section 4).
+//
+//   DUNLIN_ASSIGN(const auto graph, dunlin::make_graph("root-expander", job.size()));
+//   dunlin::ReduceOptions options{.count = n};
+//   DUNLIN_ASSIGN(options.neighborhood, dunlin::neighborhood_of(graph, dunlin::Weighting::kUniform,
+//                                                               job.members().ranks, job.rank()));
+//   DUNLIN_ASSIGN(auto reduce, dunlin::StochasticReduce<float>::create(job, options));
+//   for (...) {
+//     ... compute on reduce.model() ...
+//     DUNLIN_TRY(reduce.reduce(timeout).status());
+//   }
+//
+// A reduce sends the model to all out-neighbors before it waits for anything, so that cyclic graphs
+// can't deadlock. Then model = self_weight * model + the sum of weight[j] * input[j], in one pass
+// over all inputs, straight from the receive slots under NOTIFY-ACK. In the weaker modes a missing
+// input leaves the sum, and the remaining weights are scaled to add up to one.
+//
+// The model lives in registered memory of this object and is the caller's between reduces. After an
+// error (a member died, the deadline passed) the model holds its contents from before the reduce,
+// or from after it where only an acknowledgment was still to be sent. The object can then only be
+// destroyed: Job::reform(), then create another one over the survivors.
+//
+// Nothing allocates after create(). Owner thread of the job only. Destroy it when all members are
+// done with theirs: neighbors may still write or acknowledge until then.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include <dunlin/graph.h>
+#include <dunlin/job.h>
+#include <dunlin/mixing.h>
+
+namespace dunlin {
+
+enum class SyncMode : std::uint8_t {
+  // A reduce waits for one model from every in-neighbor, and for no other rank. Models of the same
+  // step meet; none is torn, none is lost.
+  kNotifyAck,
+  // Puts without flow control, a barrier of all members, then whatever is consistent.
+  kBsp,
+  // Puts without flow control, no waiting, whatever is consistent and new.
+  kAsync,
+};
+
+struct ReduceOptions {
+  std::string name = "model";   // distinguishes those of one job; the same on all ranks
+  JobMembers members{};         // the ranks that take part; none: Job::members()
+  Neighborhood neighborhood{};  // the ranks it sends to and hears from, and the weights
+  std::size_t count = 0;        // elements of the model; the same on all members
+  SyncMode mode = SyncMode::kNotifyAck;
+  std::uint32_t depth = 2;  // receive slots per in-neighbor; the same on all members
+};
+
+// What one reduce did.
+struct ReduceReport {
+  std::uint64_t step = 0;    // 1, 2, ...
+  std::uint32_t inputs = 0;  // in-neighbors' models that were averaged in
+  std::uint32_t torn = 0;    // left out: overwritten while being read
+  std::uint32_t stale = 0;   // left out: nothing new had come
+  std::uint64_t bytes_sent = 0;
+  Duration waited{};  // from the end of sending to the last input
+};
+
+template <typename T>  // float, double
+class StochasticReduce {
+ public:
+  // Collective over the members: blocks until each neighbor has come.
+  static Result<StochasticReduce> create(Job& job, const ReduceOptions& options);
+
+  StochasticReduce(StochasticReduce&&) noexcept;
+  StochasticReduce& operator=(StochasticReduce&&) noexcept;
+  ~StochasticReduce();
+
+  // Zeros at first.
+  std::span<T> model();
+
+  // Reduces the model's present contents. Errors as Job::wait(), and kPeerDead also when a member
+  // that is no neighbor dies, since the graph has to be rebuilt then.
+  Result<ReduceReport> reduce(Duration timeout);
+
+  // The same without blocking: start() begins, and the model must not be touched until test() isn't
+  // busy. The caller gives progress (Job::progress()) and checks its members (Job::check()).
+  Status start();
+  Status test();
+  ReduceReport report() const;  // of the last reduce
+
+ private:
+  friend struct Internal;
+  struct Impl;
+  explicit StochasticReduce(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+extern template class StochasticReduce<float>;
+extern template class StochasticReduce<double>;
+
+}  // namespace dunlin

@@ -1,0 +1,119 @@
+// Window: memory for deposits of neighbors, for algorithms in which no rank waits for another
+// (BlueFog, sections III-C and IV-C: win_create, win_put, win_accumulate, win_update).
+//
+// Each rank has a tensor and a buffer for each in-neighbor. put() and accumulate() deposit a
+// multiple of the tensor in the buffers that out-neighbors keep for this rank. update() combines
+// the tensor with this rank's buffers. The same is done with a scalar p, 1 at first: divided by p,
+// what came of weights that add up to 1 at each sender is the average (push-sum).
+//
+// One-sided: a rank that computes for seconds holds no other one up. What can't be delivered
+// meanwhile is merged at its sender. Nothing is lost or counted twice: with accumulate(),
+// self_weight + the sum of the weights = 1, and collect(), the sum over all ranks of tensors,
+// buffers and what is on its way stays the same, and so does that of p. Deposits reach a buffer in
+// progress() and update() only.
+//
+// put(), accumulate() and update() never block. Deposits of a rank that died stay in the buffer.
+// put() and accumulate() to a dead rank are kPeerDead, and so is flush() of what it has not taken.
+//
+// Nothing allocates after create(), except for errors. Owner thread of the job only. Destroy it
+// when all members are done with theirs: neighbors may still write until then.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include <dunlin/neighbor.h>
+
+namespace dunlin {
+
+struct WindowOptions {
+  std::string name = "window";  // distinguishes those of one job; the same on all ranks
+  std::uint64_t epoch = 0;      // JobMembers::epoch; the same on all ranks
+  // In-neighbors and out-neighbors, with the weights of an update() that names none.
+  Neighborhood neighborhood{};
+  std::size_t count = 0;  // elements; the same on all ranks
+  // What the buffers hold before the first deposit: zeros, or this rank's initial tensor.
+  bool is_zeroed = false;
+  std::uint32_t depth = 2;  // messages in progress per edge; the same on all ranks
+  // Whether get() can read the tensor, which costs a copy at each put, accumulate and update; the
+  // same on all ranks.
+  bool is_readable = false;
+};
+
+template <typename T>  // float, double
+class Window {
+ public:
+  struct Update {
+    double self_weight = 1;
+    // In-neighbors, each once, with their weights. The buffers of others are left alone.
+    std::span<const WeightedRank> from{};
+    bool reset = false;     // the buffers that were used are zero afterwards
+    std::span<T> result{};  // where the result goes; empty: to the tensor and p
+  };
+  struct Report {
+    double p = 0;                // of the result
+    std::uint64_t deposits = 0;  // that came into the buffers since their last update
+  };
+  struct Buffer {
+    std::span<const T> tensor;  // valid until the next progress() or update()
+    double p = 0;
+    std::uint64_t deposits = 0;  // since the last update with it
+  };
+
+  // Collective over the ranks of the graph. The tensor begins as `initial`, `count` elements, or as
+  // zeros if it is empty.
+  static Result<Window> create(Job& job, const WindowOptions& options,
+                               std::span<const T> initial = {});
+
+  Window(Window&&) noexcept;
+  Window& operator=(Window&&) noexcept;
+  ~Window();
+
+  // The caller's between calls.
+  std::span<T> tensor();
+  double p() const;
+  void set_p(double p);
+  // What an in-neighbor has deposited. kInvalidArgument, here and below, for ranks that are no such
+  // neighbors.
+  Result<Buffer> buffer(Rank from);
+
+  // Deposits weight * tensor: a put replaces what the buffer holds, an accumulate is added to it.
+  // Then tensor and p are multiplied by `self_weight`. The tensor may be changed at once. After an
+  // error nothing was done.
+  Status put(std::span<const WeightedRank> to, double self_weight = 1);
+  Status accumulate(std::span<const WeightedRank> to, double self_weight = 1);
+  // result = self_weight * tensor + the sum of weight * buffer, and the same for p. Without
+  // arguments, with the neighborhood's weights.
+  Result<Report> update();
+  Result<Report> update(const Update& what);
+  // Adds all buffers to the tensor and empties them.
+  Result<Report> collect();
+  // Waits until the receiving ends have taken over everything that was deposited, which they do in
+  // their progress() and update(). Errors as Job::wait().
+  Status flush(Duration timeout);
+
+  // Makes tensor and p what get() of out-neighbors reads from now on; put(), accumulate() and
+  // update() do so, too. Does nothing unless the window is readable.
+  void publish();
+  // Reads: the buffer of each of these in-neighbors becomes weight * what it has published. The
+  // owners take no part, except over ucx. kUnavailable over a transport without remote reads.
+  Status get(std::span<const WeightedRank> from, Duration timeout);
+
+  // Takes over what has come, and sends what could not be sent before. Call it often, with
+  // Job::progress().
+  Status progress();
+
+ private:
+  friend struct Internal;
+  struct Impl;
+  explicit Window(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+extern template class Window<float>;
+extern template class Window<double>;
+
+}  // namespace dunlin

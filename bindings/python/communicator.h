@@ -1,0 +1,59 @@
+// The collectives of a communicator on Python arrays.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "bindings/python/array.h"
+#include "bindings/python/job.h"
+#include "bindings/python/request.h"
+
+namespace dunlin::python {
+
+// A checked call and its result.
+struct Prepared {
+  collective::Call call;
+  Outcome outcome;
+};
+
+class Communicator {
+ public:
+  Communicator(std::shared_ptr<binding::Session> session, binding::CommunicatorHandle handle)
+      : session_(std::move(session)), handle_(std::move(handle)) {}
+
+  int rank() const { return handle_->rank; }
+  int size() const { return handle_->size; }
+
+  // Check the arrays, and make the result array if `out` is None.
+  Prepared all_reduce(pybind11::handle x, std::string_view op, pybind11::handle out,
+                      std::string_view name) const;
+  Prepared reduce(pybind11::handle x, int root, std::string_view op, pybind11::handle out) const;
+  Prepared broadcast(pybind11::handle x, int root, pybind11::handle out,
+                     std::string_view name) const;
+  Prepared all_gather(pybind11::handle x, pybind11::handle out) const;
+  Prepared reduce_scatter(pybind11::handle x, std::string_view op, pybind11::handle out) const;
+  Prepared all_to_all(pybind11::handle x, pybind11::handle out) const;
+  Prepared barrier() const;
+
+  pybind11::object run(Prepared prepared);
+  std::unique_ptr<Request> start(Prepared prepared);
+
+  pybind11::array empty(pybind11::object shape, pybind11::object dtype);
+  void free(pybind11::handle array);
+  std::vector<std::vector<int>> hosts() const;
+  std::unique_ptr<Communicator> split(int color, std::optional<int> key);
+  void release();
+
+ private:
+  // Throws after dunlin.shutdown().
+  void check_open() const;
+
+  std::shared_ptr<binding::Session> session_;
+  binding::CommunicatorHandle handle_;
+};
+
+}  // namespace dunlin::python

@@ -1,0 +1,324 @@
+"""Dunlin: collectives and averages with neighbors between the processes of a job, on NumPy and similar arrays.
+
+    import dunlin, numpy
+    dunlin.init()
+    gradients = numpy.ones(1000, numpy.float32)
+    dunlin.all_reduce(gradients, "avg", out=gradients)
+
+Start a program with `dunlin-run -n 4 python3 program.py`, torchrun, mpirun or srun. Without a launcher it is a job of
+one rank.
+
+All ranks make the same calls in the same order, with the same shapes, types and reductions. An array is a NumPy array,
+or anything in host memory with `__dlpack__` (such as PyTorch's tensors) or the buffer protocol. It has to be contiguous
+in C order, with elements of int8, uint8, int32, int64, float16, bfloat16, float32 or float64. Arrays of `dunlin.empty`
+are the fastest, as peers on this host read them in place.
+
+Errors are subclasses of `dunlin.Error`. Every wait has a deadline (DUNLIN_DEADLINE, 30 s). Any thread may call. If
+several threads use one communicator, their calls need an order that is the same on all ranks. Calls that wait let other
+Python threads run. Ctrl-C interrupts the wait; the operation continues.
+"""
+
+import atexit as _atexit
+import os as _os
+import sys as _sys
+
+from dunlin import _dunlin, graph
+from dunlin._dunlin import Communicator, Machines, Request
+from dunlin._version import __version__
+from dunlin.errors import (AlreadyExistsError, ClosedError, CorruptedError, DeadlineExceededError, Error, InternalError,
+                           InvalidArgumentError, IoError, NotFoundError, OutOfRangeError, PeerDeadError,
+                           PeerStalledError, PermissionDeniedError, ResourceExhaustedError, UnavailableError)
+from dunlin.groups import GroupAverage
+from dunlin.onesided import Mutex, Window
+
+__all__ = [
+    "AlreadyExistsError", "ClosedError", "Communicator", "CorruptedError", "DeadlineExceededError", "Error",
+    "GroupAverage", "InternalError", "InvalidArgumentError", "IoError", "Machines", "Mutex", "NotFoundError",
+    "OutOfRangeError", "PeerDeadError", "PeerStalledError", "PermissionDeniedError", "Request",
+    "ResourceExhaustedError", "UnavailableError", "Window", "__version__",
+    "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "check_neighbors", "empty", "free", "graph",
+    "init", "is_initialized", "local_rank", "local_size", "neighbor_average", "neighbor_gather",
+    "partial_all_reduce", "rank", "reduce", "reduce_scatter", "shutdown", "size", "split", "start_all_gather",
+    "start_all_reduce", "start_all_to_all", "start_barrier", "start_broadcast", "start_neighbor_average",
+    "start_neighbor_gather", "start_partial_all_reduce", "start_reduce", "start_reduce_scatter", "world", "zeros",
+]
+
+# How long a program that did not call shutdown() waits at its end for the other ranks, in seconds.
+_EXIT_TIMEOUT = 5.0
+
+_world = None
+
+
+def init(background_progress=True):
+    """Joins the job that the environment describes. All ranks call it, once.
+
+    Blocks until all ranks have joined, for DUNLIN_BOOTSTRAP_TIMEOUT (30 s) at most; then DeadlineExceededError names
+    the missing ranks. Ctrl-C takes effect only when it returns, as in split().
+
+    background_progress: a background thread advances operations that were started while Python does something else. It
+        sleeps between events. Without it, only calls of Dunlin advance them.
+    """
+    global _world
+    _dunlin.init(background_progress)
+    _world = _dunlin.world()
+
+
+def shutdown():
+    """Leaves the job when all ranks have called it and outstanding operations have ended.
+
+    Raises DeadlineExceededError after DUNLIN_DEADLINE and PeerDeadError if a rank is dead; the job is left all the
+    same. Operations that are not over then fail with ClosedError. Arrays of empty() stay valid. A program that ends
+    leaves the job without this call; if it ends by an exception it doesn't wait for the other ranks.
+    """
+    global _world
+    _world = None
+    _dunlin.shutdown(True, None)
+
+
+def is_initialized():
+    """Whether this process is in a job, that is, between init() and shutdown()."""
+    return _dunlin.is_initialized()
+
+
+def world():
+    """The communicator of all ranks."""
+    if _world is None:
+        _dunlin.job()  # raises
+    return _world
+
+
+def rank():
+    """This process's rank, 0 .. size() - 1."""
+    return _dunlin.job()[0]
+
+
+def size():
+    """The number of ranks of the job."""
+    return _dunlin.job()[1]
+
+
+def local_rank():
+    """This process's number among the ranks of this host, as the launcher has numbered them."""
+    return _dunlin.job()[2]
+
+
+def local_size():
+    """The number of ranks on this host."""
+    return _dunlin.job()[3]
+
+
+def all_reduce(x, op="sum", out=None, name=""):
+    """Reduces all ranks' `x` element by element with `op`: "sum", "prod", "min", "max" or "avg".
+
+    Returns a new array of x's shape, or fills and returns `out`, which has as many elements and may be x itself. The
+    result is bitwise the same on all ranks.
+
+    name: has to be the same on all ranks; otherwise all ranks get InvalidArgumentError, which names both calls. Calls
+    are matched by their order, not by their names.
+    """
+    return world().all_reduce(x, op, out, name)
+
+
+def reduce(x, root=0, op="sum", out=None):
+    """As all_reduce(), but only rank `root` gets the result. Other ranks get None, and their `out` is not used."""
+    return world().reduce(x, root, op, out)
+
+
+def broadcast(x, root=0, out=None, name=""):
+    """Copies rank `root`'s `x` to all ranks.
+
+    On other ranks, x only gives the shape and the type. Returns a new array, or fills and returns `out`, which may be x
+    itself. name: as in all_reduce().
+    """
+    return world().broadcast(x, root, out, name)
+
+
+def all_gather(x, out=None):
+    """Gathers all ranks' `x` in an array of shape (size(), *x.shape).
+
+    `out`: an array of as many elements that is filled and returned. For use in place, x is `out[rank()]`.
+    """
+    return world().all_gather(x, out)
+
+
+def reduce_scatter(x, op="sum", out=None):
+    """As all_reduce(), but each rank gets only its part along the first axis, whose length size() has to divide.
+
+    `out`: an array of x.size / size() elements that is filled and returned. For use in place, it is the rank's part of
+    x; the rest of x is undefined then.
+    """
+    return world().reduce_scatter(x, op, out)
+
+
+def all_to_all(x, out=None):
+    """Exchanges parts: part r of rank s's result is part s of rank r's `x`.
+
+    Parts lie along the first axis, whose length size() has to divide. `out`: an array of x.size elements that doesn't
+    overlap x; it is filled and returned.
+    """
+    return world().all_to_all(x, out)
+
+
+def barrier():
+    """Returns when all ranks have called it."""
+    world().barrier()
+
+
+def start_all_reduce(x, op="sum", out=None, name=""):
+    """Starts all_reduce() and returns a Request at once. Until that is over, x and out must not be used.
+
+    This holds for all start_... functions.
+    """
+    return world().start_all_reduce(x, op, out, name)
+
+
+def start_reduce(x, root=0, op="sum", out=None):
+    """Starts reduce() and returns a Request at once."""
+    return world().start_reduce(x, root, op, out)
+
+
+def start_broadcast(x, root=0, out=None, name=""):
+    """Starts broadcast() and returns a Request at once."""
+    return world().start_broadcast(x, root, out, name)
+
+
+def start_all_gather(x, out=None):
+    """Starts all_gather() and returns a Request at once."""
+    return world().start_all_gather(x, out)
+
+
+def start_reduce_scatter(x, op="sum", out=None):
+    """Starts reduce_scatter() and returns a Request at once."""
+    return world().start_reduce_scatter(x, op, out)
+
+
+def start_all_to_all(x, out=None):
+    """Starts all_to_all() and returns a Request at once."""
+    return world().start_all_to_all(x, out)
+
+
+def start_barrier():
+    """Starts barrier() and returns a Request at once."""
+    return world().start_barrier()
+
+
+def neighbor_average(x, sources=None, destinations=None, self_weight=1.0, name="", out=None):
+    """Returns self_weight * x + the sum over the sources of (weight here) * (weight at the source) * (its x).
+
+    sources: the ranks whose x this rank receives: {rank: weight}, or ranks, whose weights are 1. None: no ranks.
+    destinations: the ranks that receive this rank's x, in the same form. Both may differ from call to call.
+    name: the k-th call of a name in which a rank sends to another matches the k-th call of that name in which the other
+        rank receives from it. Other calls in progress don't matter.
+
+    Only the neighbors concerned take part. x has a floating-point type and the same size at all of them, otherwise
+    InvalidArgumentError is raised. Returns a new array of x's shape, or fills and returns `out`, which may be x itself.
+    The result only depends on the values and on the order of the sources; it is bitwise the same in every run.
+
+    Raises DeadlineExceededError if a neighbor has not made its call within DUNLIN_DEADLINE, and PeerDeadError if it is
+    dead. Other calls continue. check_neighbors() checks beforehand that the ranks' neighbors match.
+    """
+    return _dunlin.neighbor_average(x, sources, destinations, self_weight, name, out)
+
+
+def neighbor_gather(x, sources=None, destinations=None, name=""):
+    """Returns the sources' `x` as a list of new arrays, in the order of the sources.
+
+    sources, destinations, name: as for neighbor_average(), which uses the same names. Weights have no effect. The
+    lengths of the first axes may differ. The type and the other axes are the same at all neighbors, otherwise
+    InvalidArgumentError is raised. If x has no axes, the arrays have one. If rows have no elements, none arrive, as
+    they can't be counted.
+    """
+    return _dunlin.neighbor_gather(x, sources, destinations, name)
+
+
+def check_neighbors(sources=None, destinations=None):
+    """Raises InvalidArgumentError on all ranks unless their sources and destinations match.
+
+    They match if each rank is a source at exactly those ranks that it has as destinations. Collective over all ranks of
+    the job.
+    """
+    _dunlin.check_neighbors(sources, destinations)
+
+
+def start_neighbor_average(x, sources=None, destinations=None, self_weight=1.0, name="", out=None):
+    """Starts neighbor_average() and returns a Request at once. Until that is over, x and out must not be used."""
+    return _dunlin.start_neighbor_average(x, sources, destinations, self_weight, name, out)
+
+
+def start_neighbor_gather(x, sources=None, destinations=None, name=""):
+    """Starts neighbor_gather() and returns a Request at once. Until that is over, x must not be used."""
+    return _dunlin.start_neighbor_gather(x, sources, destinations, name)
+
+
+def partial_all_reduce(x, ranks, op="avg", name="", number=None, out=None):
+    """all_reduce() among `ranks` alone, which include this one. They may differ from call to call, in any order.
+
+    name, number: calls of one name are numbered from 1 on. All members of a call give the same number. The numbers of a
+        rank's calls increase, and the calls are carried out one after the other. None: one more than the number of this
+        rank's last call of the name. That fits if all ranks make the same number of calls, for example if each is in
+        one group per step. Otherwise give numbers that put all groups in one order. A name takes 6 MiB of memory.
+
+    Other ranks take no part, and nothing is set up for a group. Raises InvalidArgumentError, which names the rank that
+    differs, if members make different calls under one number. Raises PeerDeadError if a member is dead, and
+    DeadlineExceededError or PeerStalledError if a member has not made its call within DUNLIN_DEADLINE. The call is
+    given up then, and later ones continue. Returns a new array of x's shape, or fills and returns `out`, which may be x
+    itself. After an error the contents of `out` are undefined.
+    """
+    return _dunlin.partial_all_reduce(x, ranks, op, name, number, out)
+
+
+def start_partial_all_reduce(x, ranks, op="avg", name="", number=None, out=None):
+    """Starts partial_all_reduce() and returns a Request at once. Until that is over, x and out must not be used."""
+    return _dunlin.start_partial_all_reduce(x, ranks, op, name, number, out)
+
+
+def empty(shape, dtype="float32"):
+    """A new NumPy array, filled with zeros, in the communicator's memory, which operations use without copying.
+
+    Collective: all ranks ask for the same number of bytes, in the same order. The memory stays registered, and mapped
+    by peers, until free() or shutdown(), whether or not the array is still used. The array stays valid as long as it is
+    referred to.
+    """
+    return world().empty(shape, dtype)
+
+
+def zeros(shape, dtype="float32"):
+    """The same as empty(), whose arrays are filled with zeros."""
+    return world().empty(shape, dtype)
+
+
+def free(array):
+    """Turns the memory of an array of empty() into ordinary memory.
+
+    Collective: all ranks free the same arrays in the same order. Waits for outstanding operations. `array` has to begin
+    where the array of empty() began, otherwise InvalidArgumentError is raised. It and views of it stay valid.
+    """
+    world().free(array)
+
+
+def split(color, key=None):
+    """A communicator of the ranks that give the same `color`, ordered by `key` and then by rank (default: by rank).
+
+    Collective. The communicator lasts until its release() or shutdown().
+    """
+    return world().split(color, key)
+
+
+def _leave():
+    if not _dunlin.is_initialized():
+        return
+    failed = getattr(_sys, "last_type", None) is not None
+    try:
+        _dunlin.shutdown(not failed, _EXIT_TIMEOUT)
+    except (Error, KeyboardInterrupt):
+        pass  # ranks that have failed, or are late, report that themselves
+
+
+def _forget():
+    global _world
+    _world = None
+    _dunlin.forget()
+
+
+_atexit.register(_leave)
+_os.register_at_fork(after_in_child=_forget)

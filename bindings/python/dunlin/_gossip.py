@@ -1,0 +1,139 @@
+"""A communication hook of DistributedDataParallel that averages gradients with neighbors instead of all ranks."""
+
+import itertools as _itertools
+import os as _os
+import threading as _threading
+
+import torch as _torch
+import torch.distributed as _distributed
+
+import dunlin as _dunlin
+
+_states = _itertools.count()
+_IN_CHILD = "the GossipState belongs to the parent process: a forked child is in no job"
+
+
+class GossipState:
+    """The neighbors of a model's gradients: model.register_comm_hook(GossipState(graph), gossip_hook).
+
+    graph: a dunlin.graph.Graph over the ranks, the same on all of them; `weighting` chooses its weights. None: one peer
+    per step, at the distances 1, 2, 4, ... in turn (one-peer exponential). If the number of ranks n is a power of two,
+    log2(n) such steps give the average of all ranks.
+
+    All ranks make their states in the same order, after init_process_group(). The ranks of its default group are the
+    graph's nodes. A state serves one model.
+    """
+
+    def __init__(self, graph=None, weighting="metropolis"):
+        if not _dunlin.is_initialized():
+            _dunlin.init()  # the job of the process group
+        self.rank = _dunlin.rank()
+        self.size = _dunlin.size()
+        if (_distributed.get_rank(), _distributed.get_world_size()) != (self.rank, self.size):
+            raise ValueError("gossip_hook needs a default process group that has all ranks of the job")
+        if graph is not None and graph.nodes != self.size:
+            raise ValueError(f"the graph has {graph.nodes} nodes, but there are {self.size} ranks")
+        self.process = _os.getpid()
+        self.step = 0
+        self.name = f"gossip.{next(_states)}"
+        self._neighbors = None
+        if graph is not None:
+            own, sources = graph.weights(self.rank, _weighting(graph, weighting))
+            self._neighbors = own, sources, graph.out_neighbors(self.rank)
+
+    def neighbors(self):
+        """(own weight, {source: weight}, [destination]) of this step."""
+        if self._neighbors is not None:
+            return self._neighbors
+        if self.size == 1:
+            return 1.0, {}, []
+        distances = (self.size - 1).bit_length()
+        distance = 1 << (self.step % distances)
+        return 0.5, {(self.rank - distance) % self.size: 0.5}, [(self.rank + distance) % self.size]
+
+
+def _weighting(graph, wanted):
+    return wanted if graph.is_undirected() else "uniform"
+
+
+def gossip_hook(state, bucket):
+    """Averages the bucket's gradients with those of this step's neighbors. Returns a torch.futures.Future of them.
+
+    Gradients on a GPU go through a copy in host memory, which this call makes. They are back on the GPU when the future
+    is done.
+    """
+    if state.process != _os.getpid():
+        raise RuntimeError(_IN_CHILD)
+    own, sources, destinations = state.neighbors()
+    gradients = bucket.buffer()
+    name = f"{state.name}.{bucket.index()}"
+    if bucket.is_last():
+        state.step += 1
+    future = _torch.futures.Future()
+    if not sources and not destinations:
+        future.set_result(gradients)
+        return future
+    is_staged = gradients.device.type != "cpu"
+    host = gradients.cpu() if is_staged else gradients  # waits for what the current stream still does with them
+    request = _dunlin.start_neighbor_average(host, sources=sources, destinations=destinations, self_weight=own,
+                                             name=name, out=host)
+
+    def finish():
+        try:
+            request.wait()
+            if is_staged:
+                gradients.copy_(host)
+            future.set_result(gradients)
+        except BaseException as error:  # all of them, as the waiting thread has to be told
+            future.set_exception(error)
+
+    _Waiter.run(future, finish)
+    return future
+
+
+class _Waiter:
+    """A thread that finishes buckets in the order in which they were started."""
+
+    _lock = _threading.Lock()
+    _queue = None
+    _open = set()  # futures that are not done
+
+    @classmethod
+    def forget(cls):
+        """Called after fork() in the child, which has the queue but not the thread.
+
+        Sets an error in the child's copies of the futures, each in a thread of its own, as callbacks may wait.
+        """
+        cls._lock = _threading.Lock()
+        cls._queue = None
+        inherited, cls._open = cls._open, set()
+        for future in inherited:
+            _threading.Thread(target=cls._fail, args=(future,), name="dunlin-forked", daemon=True).start()
+
+    @staticmethod
+    def _fail(future):
+        if not future.done():
+            future.set_exception(RuntimeError(_IN_CHILD))
+
+    @classmethod
+    def run(cls, future, task):
+        """Runs the task in the thread. The task has to set the future."""
+        import queue
+
+        with cls._lock:
+            if cls._queue is None:
+                cls._queue = queue.SimpleQueue()
+                _threading.Thread(target=cls._serve, args=(cls._queue,), name="dunlin-gossip", daemon=True).start()
+        cls._open.add(future)
+        cls._queue.put((future, task))
+
+    @classmethod
+    def _serve(cls, tasks):
+        while True:
+            future, task = tasks.get()
+            task()
+            cls._open.discard(future)
+            del future, task  # so that they don't live until the next one
+
+
+_os.register_at_fork(after_in_child=_Waiter.forget)

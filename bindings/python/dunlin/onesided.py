@@ -1,0 +1,165 @@
+"""Operations of one rank in which the others take no part: windows for deposits of neighbors, and a mutex."""
+
+from dunlin import _dunlin
+
+__all__ = ["Mutex", "Window"]
+
+
+class Window(_dunlin.Window):
+    """A tensor on every rank, and at each out-neighbor a buffer for this rank's deposits.
+
+    The constructor is collective over all ranks, with x of the same size and type, float32 or float64. It raises
+    InvalidArgumentError on all ranks if their neighbors don't match. The tensor begins as a copy of x. So do the
+    buffers, or as zeros with `zero_init`.
+
+    sources: the ranks that deposit here: {rank: its weight in update()}, or ranks.
+    destinations: the ranks where this rank deposits.
+
+    Every operation is applied to a scalar p as well, with the same weights. It is 1 at first. If each sender's weights
+    add up to 1, the tensor divided by p converges to the average of all ranks (push-sum).
+
+    No operation waits for another rank except flush(), free() and the constructor. Deposits for which a neighbor has no
+    room yet are merged here, and the background thread sends them. The neighbor's background thread takes them into its
+    buffer. No deposit is lost or counted twice.
+
+    A window lasts until free() or shutdown(), also if it is no longer referred to. After that, calls raise ClosedError;
+    `tensor` stays valid as long as it is referred to.
+    """
+
+    @property
+    def tensor(self):
+        """This rank's tensor, in the window's memory: a NumPy array of x's shape, which may be changed at any time
+        between calls. get() of other ranks reads it as of the last put(), accumulate(), update() or publish()."""
+        return super().tensor
+
+    @property
+    def p(self):
+        """The scalar to which the operations on the tensor are applied as well (push-sum)."""
+        return super().p
+
+    @p.setter
+    def p(self, value):
+        _dunlin.Window.p.__set__(self, value)
+
+    @property
+    def name(self):
+        """The name that was given to the constructor."""
+        return super().name
+
+    @property
+    def sources(self):
+        """The ranks that deposit here, in the order in which they were given."""
+        return super().sources
+
+    @property
+    def destinations(self):
+        """The ranks where this rank deposits."""
+        return super().destinations
+
+    def put(self, destinations=None, self_weight=1.0):
+        """Replaces the contents of the buffers at `destinations` with weight * tensor; then tensor *= self_weight.
+
+        destinations: {rank: weight}, or ranks, whose weights are 1; None: all out-neighbors. Returns at once; then the
+        tensor may be changed. Raises PeerDeadError, and does nothing, if a destination is dead.
+        """
+        super().put(destinations, self_weight)
+
+    def accumulate(self, destinations=None, self_weight=1.0):
+        """As put(), but adds weight * tensor to the contents of the buffers."""
+        super().accumulate(destinations, self_weight)
+
+    def flush(self, timeout=None):
+        """Waits until the destinations have taken all deposits into their buffers.
+
+        timeout: seconds; None: DUNLIN_DEADLINE. The death of a destination is reported once.
+        """
+        super().flush(timeout)
+
+    def publish(self):
+        """Makes the current tensor and p visible to get() of other ranks."""
+        super().publish()
+
+    def get(self, sources=None, timeout=None):
+        """Replaces the buffer of each source with weight * the tensor that it has published last, as its put() would.
+
+        sources: {rank: weight}, or ranks, whose weights are 1; None: all in-neighbors. The sources take no part; over
+        UCX, their background threads answer.
+        """
+        super().get(sources, timeout)
+
+    def update(self, self_weight=None, sources=None, reset=False, out=None):
+        """Sets the tensor to self_weight * tensor + the sum of weight * buffer, and p likewise.
+
+        sources: {rank: weight}, or ranks, whose weights are 1; other buffers are not used. None: all in-neighbors, with
+            the window's weights, or 1 / (in-degree + 1) if it has none.
+        self_weight: None: 1 / (in-degree + 1).
+        reset: sets the buffers that were used to zero. Deposits that arrive meanwhile are not lost.
+        out: an array of as many elements, apart from the tensor, that gets the result. Tensor and p stay unchanged
+            then.
+
+        Returns the array with the result.
+        """
+        return super().update(self_weight, sources, reset, out)
+
+    def update_then_collect(self):
+        """Adds all buffers to the tensor, and sets them to zero."""
+        return super().update_then_collect()
+
+    def versions(self):
+        """{in-neighbor: the number of deposits in its buffer since the last update() that used it}."""
+        return super().versions()
+
+    def buffer(self, rank):
+        """A copy of the buffer of an in-neighbor."""
+        return super().buffer(rank)
+
+    def buffer_p(self, rank):
+        """The p of the buffer of an in-neighbor."""
+        return super().buffer_p(rank)
+
+    def free(self):
+        """Frees the window. Collective: waits until all deposits were taken in and all ranks have called it."""
+        super().free()
+
+
+class Mutex(_dunlin.Mutex):
+    """Mutual exclusion among all ranks. Ranks get it in the order of their requests. The constructor is collective.
+
+    owner_rank: the rank whose memory holds the mutex. It takes no part when other ranks lock and unlock, or its
+    background thread answers. If it dies, the mutex can't be used any more. The mutex excludes ranks, not the threads
+    of a rank. It doesn't order other operations: to make deposits visible, flush() the window before unlock().
+
+        with mutex:
+            ...
+    """
+
+    @property
+    def name(self):
+        """The name that was given to the constructor."""
+        return super().name
+
+    def lock(self, timeout=None):
+        """Waits until this rank holds the mutex. Returns True if the last holder died, so that the data that the mutex
+        protects may be inconsistent.
+
+        timeout: seconds; None: DUNLIN_DEADLINE. After DeadlineExceededError or Ctrl-C the mutex is not locked.
+        """
+        return super().lock(timeout)
+
+    def unlock(self):
+        """Releases the mutex."""
+        super().unlock()
+
+    def free(self):
+        """Frees the mutex. Collective. Raises InvalidArgumentError if a rank holds it.
+
+        Raises PeerDeadError if a rank is dead. The mutex is freed on this rank then, without waiting for other ranks.
+        Survivors that lock it still need its owner rank.
+        """
+        super().free()
+
+    def __enter__(self):
+        return self.lock()
+
+    def __exit__(self, *_):
+        self.unlock()

@@ -1,0 +1,358 @@
+"""The job as BlueFog sees it: ranks, machines (the ranks of a host, by default), and topologies of both."""
+
+import atexit
+import contextlib
+import logging
+import os
+import sys
+import zlib
+
+import numpy
+
+import dunlin
+from dunlin import _dunlin
+from dunlin.torch import topology_util
+from dunlin.torch._timeline import Timeline
+
+logger = logging.getLogger("dunlin")
+
+
+class Neighbors:
+    """A topology of ranks or machines, as one of them (`own`) sees it.
+
+    edges: {(source, target): weight}. graph: the networkx.DiGraph that they are from; None: the default topology.
+    """
+
+    def __init__(self, edges, count, is_weighted, own, graph=None):
+        self.edges = edges
+        self.count = count
+        self.is_weighted = is_weighted
+        self.graph = graph
+        self.sources = sorted(source for source, target in edges if target == own and source != own)
+        # Clockwise from here, so that the ranks don't all begin with the same one.
+        self.destinations = sorted((target for source, target in edges if source == own and target != own),
+                                   key=lambda target: (target - own) % count)
+        if is_weighted:
+            self.self_weight = float(edges.get((own, own), 0.0))
+            self.source_weights = {source: float(edges[source, own]) for source in self.sources}
+        else:
+            self.self_weight = 1 / (len(self.sources) + 1)
+            self.source_weights = dict.fromkeys(self.sources, self.self_weight)
+
+    @property
+    def topology(self):
+        """The networkx.DiGraph."""
+        return topology_util.ExponentialGraph(self.count) if self.graph is None else self.graph
+
+
+class Job:
+    """Everything between init() and shutdown()."""
+
+    def __init__(self):
+        self.rank, self.size = dunlin.rank(), dunlin.size()
+        self.machines = self._find_machines()
+        self.machine_rank = next(number for number, ranks in enumerate(self.machines) if self.rank in ranks)
+        self.local_rank = self.machines[self.machine_rank].index(self.rank)
+        self.local_size = len(self.machines[self.machine_rank])
+        self.is_homogeneous = len({len(ranks) for ranks in self.machines}) == 1
+        self.neighbors = None
+        self.machine_neighbors = None
+        self.windows = {}
+        self.pending = {}  # {handle: _operations.Pending}
+        self.last_handle = 0
+        self.timeline = self._open_timeline()
+        self._machine_averages = None
+        self._local = None
+
+    def _find_machines(self):
+        """The ranks of each machine: those of a host, or as many in a row as the environment says."""
+        per_machine = _dunlin.settings()["nodes_per_machine"]
+        if per_machine == 0 and "BLUEFOG_NODES_PER_MACHINE" in os.environ:
+            text = os.environ["BLUEFOG_NODES_PER_MACHINE"]
+            if not text.isdecimal():
+                raise ValueError(f'BLUEFOG_NODES_PER_MACHINE is "{text}", not a number')
+            per_machine = int(text)
+        if per_machine > 0:
+            return [list(range(first, min(first + per_machine, self.size)))
+                    for first in range(0, self.size, per_machine)]
+        return dunlin.world().hosts()
+
+    def _open_timeline(self):
+        prefix = _dunlin.settings()["timeline"] or os.environ.get("BLUEFOG_TIMELINE")
+        return Timeline(f"{prefix}{self.rank}.json", self.rank) if prefix else None
+
+    def need_homogeneous(self, what):
+        if not self.is_homogeneous:
+            sizes = [len(ranks) for ranks in self.machines]
+            raise RuntimeError(f"{what} needs the same number of ranks on each machine; they have {sizes}")
+
+    @property
+    def machine_averages(self):
+        """Collective at first use."""
+        if self._machine_averages is None:
+            self.need_homogeneous("hierarchical_neighbor_allreduce")
+            self._machine_averages = dunlin.Machines(self.machines)
+        return self._machine_averages
+
+    @property
+    def local(self):
+        """The communicator of this machine's ranks. Collective at first use."""
+        if self._local is None:
+            self._local = dunlin.split(self.machine_rank)
+        return self._local
+
+
+_job = None
+
+
+def job():
+    """The job; ValueError before init()."""
+    if _job is None:
+        raise ValueError("Dunlin has not been initialized: call init() first")
+    return _job
+
+
+def init(topology_fn=None, is_weighted=False):
+    """Joins the job. All ranks call it. A second call only sets the topology, as the first one does.
+
+    topology_fn: a function of the number of ranks that returns a networkx.DiGraph; ExponentialGraph by default.
+    is_weighted: see set_topology().
+    """
+    global _job
+    if not dunlin.is_initialized():
+        _job = None
+        dunlin.init()
+    if _job is None:
+        _job = Job()
+    topology = topology_fn(_job.size) if topology_fn is not None else None
+    set_topology(topology, is_weighted)
+
+
+def shutdown():
+    """Leaves the job when all ranks have called it."""
+    global _job
+    if _job is not None and _job.timeline is not None:
+        _job.timeline.close()
+    _job = None
+    if dunlin.is_initialized():
+        dunlin.shutdown()
+
+
+@atexit.register
+def _close():
+    if _job is not None and _job.timeline is not None:
+        _job.timeline.close()
+
+
+def size():
+    """The number of ranks."""
+    return job().size
+
+
+def rank():
+    """This process's number, 0 .. size() - 1."""
+    return job().rank
+
+
+def local_size():
+    """The number of ranks on this machine."""
+    return job().local_size
+
+
+def local_rank():
+    """This process's number among the ranks of its machine, 0 .. local_size() - 1."""
+    return job().local_rank
+
+
+def machine_size():
+    """The number of machines. RuntimeError if they differ in their number of ranks."""
+    job().need_homogeneous("machine_size()")
+    return len(job().machines)
+
+
+def machine_rank():
+    """The number of this process's machine, 0 .. machine_size() - 1. RuntimeError as machine_size()."""
+    job().need_homogeneous("machine_rank()")
+    return job().machine_rank
+
+
+def is_homogeneous():
+    """Whether all machines have the same number of ranks."""
+    return job().is_homogeneous
+
+
+def load_topology():
+    """The topology of the ranks, a networkx.DiGraph (needs networkx)."""
+    return job().neighbors.topology
+
+
+def is_topo_weighted():
+    """Whether averages use the weights of the topology."""
+    return job().neighbors.is_weighted
+
+
+def load_machine_topology():
+    """The topology of the machines, or None before set_machine_topology()."""
+    neighbors = job().machine_neighbors
+    return neighbors.topology if neighbors is not None else None
+
+
+def is_machine_topo_weighted():
+    """Whether averages of machines use the weights of the machine topology."""
+    neighbors = job().machine_neighbors
+    return neighbors is not None and neighbors.is_weighted
+
+
+def in_neighbor_ranks():
+    """The ranks that this one receives from, ascending, without itself."""
+    return list(job().neighbors.sources)
+
+
+def out_neighbor_ranks():
+    """The ranks that this one sends to, ascending, without itself."""
+    return sorted(job().neighbors.destinations)
+
+
+def in_neighbor_machine_ranks():
+    """The machines that this one receives from, ascending, without itself."""
+    return list(_machine_neighbors().sources)
+
+
+def out_neighbor_machine_ranks():
+    """The machines that this one sends to, ascending, without itself."""
+    return sorted(_machine_neighbors().destinations)
+
+
+def set_topology(topology=None, is_weighted=False):
+    """Sets the neighbors that a rank averages with by default. All ranks call it with the same topology.
+
+    topology: a networkx.DiGraph of the ranks. None: ExponentialGraph(size()).
+    is_weighted: averages use the weights of its edges. Otherwise a rank and its in-neighbors weigh the same.
+
+    Returns whether it was set. While there are windows it is not, as they have the neighbors of their creation.
+    TypeError if it is not a DiGraph. ValueError on all ranks if its nodes are not the ranks, or if ranks differ.
+    """
+    current = job()
+    neighbors = _agreed(topology, is_weighted, current.rank, current.size, "topology", has_default=True)
+    if current.windows and not _is_same(current.neighbors, neighbors):
+        logger.error("The topology stays as it is while there are windows: call win_free() first.")
+        return False
+    current.neighbors = neighbors
+    return True
+
+
+def set_machine_topology(topology, is_weighted=False):
+    """set_topology() of the machines, which all have the same number of ranks. Returns True."""
+    current = job()
+    current.need_homogeneous("set_machine_topology()")
+    current.machine_neighbors = _agreed(topology, is_weighted, current.machine_rank, len(current.machines),
+                                        "machine topology")
+    return True
+
+
+def _machine_neighbors():
+    neighbors = job().machine_neighbors
+    if neighbors is None:
+        raise ValueError("there is no topology of machines: call set_machine_topology() first")
+    return neighbors
+
+
+def _is_same(one, other):
+    return one.is_weighted == other.is_weighted and one.edges == other.edges
+
+
+def _agreed(topology, is_weighted, own, count, what, has_default=False):
+    """The Neighbors if all ranks have given the same topology. A rank with a wrong one tells the others as well.
+
+    has_default: None stands for ExponentialGraph(count), which is not made: it would need networkx.
+    """
+    error = None
+    edges = {}
+    if topology is None and has_default:
+        weights = topology_util.exponential_weights(count)
+        edges = {(source, target): float(weights[source, target])
+                 for source, target in numpy.argwhere(weights).tolist()}
+    elif not _is_directed_graph(topology):
+        error = TypeError(f"the {what} is a {type(topology).__name__}, not a networkx.DiGraph")
+    elif set(topology.nodes) != set(range(count)):
+        error = ValueError(f"the nodes of the {what} have to be the numbers 0 .. {count - 1}")
+    else:
+        edges = {(source, target): data.get("weight", 1.0) for source, target, data in topology.edges(data=True)}
+    text = repr((bool(is_weighted), sorted((*edge, weight) for edge, weight in edges.items())))
+    mine = numpy.array([-1 if error else zlib.crc32(text.encode())], numpy.int64)
+    all_sums = dunlin.all_gather(mine)
+    if error:
+        raise error
+    if (all_sums != mine[0]).any():
+        others = [other for other, number in enumerate(all_sums.ravel()) if number != mine[0]]
+        raise ValueError(f"rank {dunlin.rank()} and the ranks {others} have not given the same {what}")
+    return Neighbors(edges, count, bool(is_weighted), own, topology)
+
+
+def _is_directed_graph(topology):
+    networkx = sys.modules.get("networkx")  # a program with a graph of it has imported it
+    return networkx is not None and isinstance(topology, networkx.DiGraph)
+
+
+# What programs ask BlueFog about its implementation.
+
+
+def mpi_threads_supported():
+    """True: any thread may call."""
+    return True
+
+
+def unified_mpi_window_model_supported():
+    """True: windows are memory like any other."""
+    return True
+
+
+def nccl_built():
+    """False: tensors on a GPU go through host memory."""
+    return False
+
+
+def suspend():
+    """Does nothing: a rank that doesn't communicate costs nothing."""
+
+
+def resume():
+    """Does nothing: see suspend()."""
+
+
+def set_skip_negotiate_stage(value):
+    """Does nothing: calls are matched by name among the neighbors concerned, without negotiation."""
+
+
+def get_skip_negotiate_stage():
+    """True: see set_skip_negotiate_stage()."""
+    return True
+
+
+def timeline_start_activity(tensor_name, activity_name):
+    """Records in the timeline that this thread begins an activity. Returns False if there is no timeline."""
+    timeline = job().timeline
+    if timeline is None:
+        logger.error("There is no timeline: set DUNLIN_TIMELINE (or BLUEFOG_TIMELINE) before the first init().")
+        return False
+    timeline.begin(tensor_name, activity_name)
+    return True
+
+
+def timeline_end_activity(tensor_name):
+    """Ends the activity that timeline_start_activity() began. Returns False if there is no timeline."""
+    timeline = job().timeline
+    if timeline is None:
+        return False
+    timeline.end(tensor_name)
+    return True
+
+
+@contextlib.contextmanager
+def timeline_context(tensor_name, activity_name):
+    """Records the body of a `with` statement in the timeline, as an activity."""
+    timeline_start_activity(tensor_name, activity_name)
+    try:
+        yield
+    finally:
+        timeline_end_activity(tensor_name)

@@ -1,0 +1,111 @@
+#include "bindings/python/job.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "bindings/session/shared_session.h"
+
+namespace dunlin::python {
+
+namespace py = pybind11;
+using binding::Ending;
+using binding::Session;
+using binding::SharedSession;
+
+Job& Job::instance() {
+  // Never destroyed: it holds objects of Python, and the interpreter may have ended by then.
+  static Job* const job = new Job();
+  return *job;
+}
+
+void Job::init(bool background_progress) {
+  if (session_) raise(Status(Code::kAlreadyExists, "dunlin.init() was called before"));
+  // If another module has made the session, that keeps its background thread.
+  const auto make = [&] { return Session::create({.background_progress = background_progress}); };
+  std::shared_ptr<Session> session = take(released([&] { return SharedSession::enter(make); }));
+  if (!partial_ || made_of_.lock() != session) {
+    neighbors_ = take(released([&] { return binding::Neighbors::create(*session, "world"); }));
+    partial_ = take(released([&] { return binding::PartialReduces::create(*session); }));
+    made_of_ = session;
+  }
+  session_ = std::move(session);
+}
+
+void Job::shutdown(Ending ending, std::optional<double> timeout_seconds) {
+  const auto timeout = to_duration(timeout_seconds);
+  if (!session_) return;
+  const std::shared_ptr<Session> session = session_;
+  const Status status = released([&] {
+    return SharedSession::leave(session, ending, timeout.value_or(session->config().deadline));
+  });
+  if (status.code() == Code::kInvalidArgument) check(status);  // refused: the session continues
+  session_ = nullptr;
+  // If another module still uses the session, operations continue, and init() may follow.
+  if (released([] { return SharedSession::current(); }) != session) {
+    neighbors_ = nullptr;
+    partial_ = nullptr;
+  }
+  sweep();
+  check(status);
+}
+
+void Job::forget() {
+  // Neither destroyed nor used: the threads and connections belong to the parent.
+  (void)new std::shared_ptr<Session>(std::move(session_));
+  (void)new std::shared_ptr<binding::Neighbors>(std::move(neighbors_));
+  (void)new std::shared_ptr<binding::PartialReduces>(std::move(partial_));
+  (void)new std::vector<Orphan>(std::move(orphans_));
+  session_ = nullptr;
+  neighbors_ = nullptr;
+  partial_ = nullptr;
+  ++forks_;
+  orphans_.clear();
+  SharedSession::forget();
+}
+
+const std::shared_ptr<Session>& Job::session() {
+  if (!session_) raise(Status(Code::kClosed, "not initialized: call dunlin.init() first"));
+  if (!orphans_.empty()) sweep();
+  return session_;
+}
+
+const std::shared_ptr<binding::Neighbors>& Job::neighbors() {
+  (void)session();
+  return neighbors_;
+}
+
+const std::shared_ptr<binding::PartialReduces>& Job::partial() {
+  (void)session();
+  return partial_;
+}
+
+void Job::adopt(std::shared_ptr<binding::SessionOperation> operation,
+                std::vector<py::object> memory) {
+  orphans_.push_back({std::move(operation), std::move(memory)});
+}
+
+void Job::sweep() {
+  // Moved out first, as releasing the memory may run any Python code.
+  std::vector<Orphan> over;
+  const auto first = std::partition(orphans_.begin(), orphans_.end(), [](const Orphan& orphan) {
+    return !orphan.operation->is_over();
+  });
+  std::move(first, orphans_.end(), std::back_inserter(over));
+  orphans_.erase(first, orphans_.end());
+}
+
+void check_job(const std::shared_ptr<Session>& session) {
+  if (Job::instance().session() != session)
+    raise(Status(Code::kClosed, "the object belongs to a job that was shut down"));
+}
+
+std::optional<Duration> to_duration(std::optional<double> seconds) {
+  if (!seconds) return std::nullopt;
+  if (!(*seconds >= 0))
+    throw py::value_error("a timeout has to be a number of seconds, at least 0");
+  constexpr double kLongest = 1e9;  // seconds: beyond any sensible wait
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(std::min(*seconds, kLongest)));
+}
+
+}  // namespace dunlin::python

@@ -1,0 +1,120 @@
+// dunlin._dunlin: the extension module. The package's Python files wrap it, and document it for
+// users.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "bindings/python/communicator.h"
+#include "bindings/python/graph.h"
+#include "bindings/python/job.h"
+#include "bindings/python/neighbors.h"
+#include "bindings/python/partial.h"
+#include "bindings/python/request.h"
+#include "bindings/python/windows.h"
+
+namespace dunlin::python {
+namespace {
+
+namespace py = pybind11;
+using py::arg;
+
+void define_job(py::module_& module) {
+  module.def("init", [](bool background_progress) { Job::instance().init(background_progress); });
+  module.def("shutdown", [](bool together, std::optional<double> timeout) {
+    Job::instance().shutdown(together ? binding::Ending::kTogether : binding::Ending::kAlone,
+                             timeout);
+  });
+  module.def("forget", [] { Job::instance().forget(); });
+  module.def("is_initialized", [] { return Job::instance().is_initialized(); });
+  module.def("job", [] {
+    const JobInfo& job = Job::instance().session()->job();
+    return py::make_tuple(job.rank.value(), job.size, job.local_rank, job.local_size, job.launcher);
+  });
+  // Settings that the package's Python files use.
+  module.def("settings", [] {
+    const Config& config = Job::instance().session()->config();
+    py::dict settings;
+    settings["nodes_per_machine"] = config.nodes_per_machine;
+    settings["timeline"] = config.timeline;
+    return settings;
+  });
+  module.def("world", [] {
+    const auto& session = Job::instance().session();
+    return std::make_unique<Communicator>(session, session->world());
+  });
+}
+
+void define_request(py::module_& module) {
+  py::class_<Request>(
+      module, "Request",
+      "An operation in progress. It keeps its arrays alive, and continues if it is dropped.")
+      .def("test", &Request::test,
+           "Whether the operation is over. Advances it. Raises the error if it has failed.")
+      .def("wait", &Request::wait, arg("timeout") = py::none(),
+           "Waits until the operation is over, and returns the array with its result.\n\n"
+           "timeout: seconds; None: DUNLIN_DEADLINE. After DeadlineExceededError or Ctrl-C the\n"
+           "operation continues, and can be waited for again.");
+}
+
+// Both forms of a collective: NAME(...) and start_NAME(...).
+template <typename... Parameters, typename Prepare, typename... Extra>
+void define_collective(py::class_<Communicator>& type, const std::string& name, Prepare prepare,
+                       const Extra&... extra) {
+  type.def(
+      name.c_str(),
+      [prepare](Communicator& self, Parameters... parameters) {
+        return self.run((self.*prepare)(parameters...));
+      },
+      extra...);
+  type.def(("start_" + name).c_str(),
+           [prepare](Communicator& self, Parameters... parameters) {
+             return self.start((self.*prepare)(parameters...));
+           },
+           extra...);
+}
+
+void define_communicator(py::module_& module) {
+  py::class_<Communicator> type(
+      module, "Communicator",
+      "A group of ranks that make collective calls; dunlin.world() has all ranks.");
+  type.def_property_readonly("rank", &Communicator::rank,
+                             "This process's rank in the communicator.")
+      .def_property_readonly("size", &Communicator::size, "The number of ranks.");
+  const auto none = py::none();
+  define_collective<py::object, std::string_view, py::object, std::string_view>(
+      type, "all_reduce", &Communicator::all_reduce, arg("x"), arg("op") = "sum", arg("out") = none,
+      arg("name") = "");
+  define_collective<py::object, int, std::string_view, py::object>(
+      type, "reduce", &Communicator::reduce, arg("x"), arg("root") = 0, arg("op") = "sum",
+      arg("out") = none);
+  define_collective<py::object, int, py::object, std::string_view>(
+      type, "broadcast", &Communicator::broadcast, arg("x"), arg("root") = 0, arg("out") = none,
+      arg("name") = "");
+  define_collective<py::object, py::object>(type, "all_gather", &Communicator::all_gather, arg("x"),
+                                            arg("out") = none);
+  define_collective<py::object, std::string_view, py::object>(
+      type, "reduce_scatter", &Communicator::reduce_scatter, arg("x"), arg("op") = "sum",
+      arg("out") = none);
+  define_collective<py::object, py::object>(type, "all_to_all", &Communicator::all_to_all, arg("x"),
+                                            arg("out") = none);
+  define_collective<>(type, "barrier", &Communicator::barrier);
+  type.def("empty", &Communicator::empty, arg("shape"), arg("dtype") = "float32")
+      .def("free", &Communicator::free, arg("array").noconvert())
+      .def("hosts", &Communicator::hosts, "The ranks of each host: a list of lists, ascending.")
+      .def("split", &Communicator::split, arg("color"), arg("key") = none)
+      .def("release", &Communicator::release);
+}
+
+}  // namespace
+}  // namespace dunlin::python
+
+PYBIND11_MODULE(_dunlin, module) {
+  module.doc() = "The implementation of the package dunlin.";
+  dunlin::python::define_job(module);
+  dunlin::python::define_request(module);
+  dunlin::python::define_communicator(module);
+  dunlin::python::define_neighbors(module);
+  dunlin::python::define_partial(module);
+  dunlin::python::define_windows(module);
+  dunlin::python::define_mutexes(module);
+  dunlin::python::define_graph(module);
+}

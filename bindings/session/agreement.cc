@@ -1,0 +1,81 @@
+#include "bindings/session/agreement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/neighbor/check_neighbors.h"
+#include "runtime/fnv.h"
+
+namespace dunlin::binding {
+
+using collective::Collective;
+using collective::DataType;
+
+namespace {
+
+// Concatenates `ours` of all ranks, which has the same size at each.
+Result<std::vector<std::uint8_t>> gather(Session& session, std::vector<std::uint8_t> ours,
+                                         const Session::Interrupt& interrupt) {
+  struct Memory {
+    std::vector<std::uint8_t> ours;
+    std::vector<std::uint8_t> all;
+  };
+  const auto size = static_cast<std::size_t>(session.job().size);
+  const auto memory = std::make_shared<Memory>();
+  memory->all.resize(size * ours.size());
+  memory->ours = std::move(ours);
+  std::shared_ptr<SessionOperation> unfinished;
+  Status status = session.run(session.world(),
+                              {Collective::kAllGather,
+                               memory->ours.data(),
+                               memory->all.data(),
+                               memory->ours.size(),
+                               {DataType::kUint8}},
+                              interrupt, &unfinished);
+  if (unfinished) unfinished->hold(memory);
+  DUNLIN_TRY(std::move(status));
+  return std::move(memory->all);
+}
+
+}  // namespace
+
+Status agree(Session& session, Status own, std::string_view what, std::string_view alike,
+             const Session::Interrupt& interrupt) {
+  std::vector<std::uint8_t> ours = {
+      static_cast<std::uint8_t>(own.is_error() ? own.code() : Code::kOk)};
+  const std::uint64_t digest = hash_of(alike);
+  for (int shift = 0; shift < 64; shift += 8) {
+    ours.push_back(static_cast<std::uint8_t>(digest >> shift));
+  }
+  auto gathered = gather(session, ours, interrupt);
+  if (own.is_error()) return own;
+  DUNLIN_ASSIGN(const auto all, std::move(gathered));
+  for (std::size_t rank = 0; rank * ours.size() < all.size(); ++rank) {
+    const auto theirs = std::span(all).subspan(rank * ours.size(), ours.size());
+    const auto code = static_cast<Code>(theirs[0]);
+    if (std::ranges::equal(theirs, ours)) continue;
+    const std::string why = code == Code::kOk ? "its arguments differ" : to_string(code);
+    return Status(Code::kInvalidArgument, fmt::format("{} failed at rank {}: {}", what, rank, why))
+        .with_peer(Rank(static_cast<int>(rank)));
+  }
+  return Status::ok();
+}
+
+Status check_neighbors(Session& session, const collective::NeighborCall& call,
+                       const Session::Interrupt& interrupt) {
+  const JobInfo& job = session.job();
+  const Status own = collective::neighbor::check(call, false, job.rank, job.size);
+  DUNLIN_ASSIGN(
+      const auto all,
+      gather(session, collective::neighbor::claims_of(call, job.rank, job.size), interrupt));
+  if (own.is_error()) return own;
+  return collective::neighbor::compare_claims(all, job.size);
+}
+
+}  // namespace dunlin::binding

@@ -1,0 +1,24 @@
+// Agreement of all ranks: an error or a difference at one rank becomes an error at all of them,
+// before anything is built on it.
+#pragma once
+
+#include <string_view>
+
+#include "bindings/session/session.h"
+#include "collectives/neighbor/call.h"
+
+namespace dunlin::binding {
+
+// Collective over all ranks. It is ok if `own` is ok at all ranks and all give the same text
+// `alike`. Otherwise it returns `own` where that is an error, and kInvalidArgument elsewhere, which
+// names a rank that failed or differs and `what` it was doing. It is a barrier as well, and waits
+// for Config::deadline at most.
+Status agree(Session& session, Status own, std::string_view what, std::string_view alike,
+             const Session::Interrupt& interrupt);
+
+// Collective over all ranks. Does what collective::check_neighbors() does, but other operations
+// make progress.
+Status check_neighbors(Session& session, const collective::NeighborCall& call,
+                       const Session::Interrupt& interrupt);
+
+}  // namespace dunlin::binding

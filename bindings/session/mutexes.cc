@@ -1,0 +1,186 @@
+#include "bindings/session/mutexes.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "bindings/session/agreement.h"
+
+namespace dunlin::binding {
+
+using collective::DistributedMutex;
+using collective::LockOutcome;
+using transport::Awaited;
+using transport::Fabric;
+
+class Mutex::Body final : public Resident {
+ public:
+  Body(Fabric& fabric, std::unique_ptr<DistributedMutex> mutex, bool is_owner)
+      : Resident(fabric), mutex_(std::move(mutex)), is_owner_(is_owner) {}
+
+  void progress() override {
+    if (!mutex_ || !is_connected_) return;
+    // Errors are returned by its calls.
+    (void)mutex_->progress();
+    if (is_leaving_) is_leaving_ = mutex_->test_unlock().is_busy();
+  }
+  bool is_served() const override {
+    return mutex_ && is_connected_ && (is_leaving_ || (is_owner_ && mutex_->is_managed()));
+  }
+  void close() override { mutex_.reset(); }
+  DistributedMutex* get() const { return mutex_.get(); }  // null: closed
+  Status connect() {
+    DUNLIN_TRY(mutex_->connect());
+    is_connected_ = true;
+    return Status::ok();
+  }
+  // Notes that an unlock or a withdrawal is in progress; maybe no thread waits for its end.
+  void note_leaving() { is_leaving_ = true; }
+
+ private:
+  std::unique_ptr<DistributedMutex> mutex_;
+  bool is_owner_;  // whether this is the owner rank
+  bool is_connected_ = false;
+  bool is_leaving_ = false;
+};
+
+class Mutex::Lock final : public ResidentOperation {
+ public:
+  explicit Lock(std::shared_ptr<Body> body) : ResidentOperation(body), body_(std::move(body)) {}
+
+  Status test() override {
+    if (is_over()) return outcome();
+    if (body_->get() == nullptr) return closed();
+    if (!is_started_) DUNLIN_TRY(body_->get()->start());
+    is_started_ = true;
+    DUNLIN_ASSIGN(lock_, body_->get()->test());
+    return Status::ok();
+  }
+  LockOutcome lock() const { return lock_; }
+  // Ends the operation, and withdraws the request for the lock, or unlocks if it was granted.
+  void cancel(const Status& why) {
+    if (!is_over()) finish(why);
+    if (!is_started_ || body_->get() == nullptr) return;
+    if (body_->get()->cancel().is_ok()) body_->note_leaving();
+  }
+
+ protected:
+  std::vector<Awaited> awaited() const override {
+    return body_->get() == nullptr ? std::vector<Awaited>() : body_->get()->awaited();
+  }
+
+ private:
+  std::shared_ptr<Body> body_;
+  bool is_started_ = false;
+  LockOutcome lock_ = LockOutcome::kLocked;
+};
+
+class Mutex::Unlock final : public ResidentOperation {
+ public:
+  explicit Unlock(std::shared_ptr<Body> body) : ResidentOperation(body), body_(std::move(body)) {}
+
+  Status start() {
+    if (body_->get() == nullptr) return closed();
+    DUNLIN_TRY(body_->get()->start_unlock());
+    body_->note_leaving();
+    return Status::ok();
+  }
+  Status test() override {
+    if (is_over()) return outcome();
+    return body_->get() == nullptr ? closed() : body_->get()->test_unlock();
+  }
+
+ protected:
+  std::vector<Awaited> awaited() const override {
+    return body_->get() == nullptr ? std::vector<Awaited>() : body_->get()->awaited();
+  }
+
+ private:
+  std::shared_ptr<Body> body_;
+};
+
+template <typename Use>
+Status Mutex::with_body(Use&& use) {
+  return session_.with_fabric([&](Fabric&) -> Status {
+    if (body_->get() == nullptr)
+      return {Code::kClosed, fmt::format("the mutex '{}' was freed", name_)};
+    return use(*body_);
+  });
+}
+
+Result<std::shared_ptr<Mutex>> Mutex::create(Session& session, std::string name, Rank owner_rank,
+                                             const Session::Interrupt& interrupt) {
+  std::shared_ptr<Mutex> mutex(new Mutex(session, std::move(name)));
+  DUNLIN_TRY(mutex->build(owner_rank, interrupt));
+  return mutex;
+}
+
+Status Mutex::build(Rank owner_rank, const Session::Interrupt& interrupt) {
+  collective::MutexOptions options;
+  options.name = name_;
+  options.owner_rank = owner_rank;
+  options.membership.epoch = session_.next_number();
+  const JobInfo& job = session_.job();
+  for (int rank = 0; rank < job.size; ++rank) options.membership.members.emplace_back(rank);
+  const std::string what = fmt::format("making the mutex '{}'", name_);
+  Status status = session_.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
+    DUNLIN_ASSIGN(auto mutex, DistributedMutex::prepare(fabric, options));
+    body_ = std::make_shared<Body>(fabric, std::move(mutex), owner_rank == job.rank);
+    return std::shared_ptr<Resident>(body_);
+  });
+  // After this agreement all ranks are prepared, so that connect() doesn't wait.
+  status = agree(session_, std::move(status), what, fmt::format("{} {}", owner_rank.value(), name_),
+                 interrupt);
+  if (status.is_ok()) {
+    status = with_body([](Body& body) { return body.connect(); });
+    status = agree(session_, std::move(status), what, {}, interrupt);
+  }
+  if (!status.is_ok() && body_) session_.detach(*body_);
+  return status;
+}
+
+Status Mutex::free(const Session::Interrupt& interrupt) {
+  Status own = with_body([&](Body& body) -> Status {
+    if (!body.get()->is_held()) return Status::ok();
+    return {Code::kInvalidArgument, fmt::format("the mutex '{}' is held", name_)};
+  });
+  if (own.code() == Code::kClosed) return own;
+  Status status =
+      agree(session_, std::move(own), fmt::format("freeing the mutex '{}'", name_), {}, interrupt);
+  if (status.is_ok() || status.code() == Code::kPeerDead) session_.detach(*body_);
+  return status;
+}
+
+Result<LockOutcome> Mutex::lock(Duration timeout, const Session::Interrupt& interrupt) {
+  DUNLIN_TRY(with_body([](Body&) { return Status::ok(); }));
+  const auto lock = std::make_shared<Lock>(body_);
+  std::shared_ptr<SessionOperation> unfinished;
+  const auto make = [&](Fabric&) -> Result<std::shared_ptr<SessionOperation>> {
+    return std::shared_ptr<SessionOperation>(lock);
+  };
+  Status status = session_.run(make, timeout, interrupt, &unfinished);
+  if (status.is_ok()) return lock->lock();
+  if (unfinished) {
+    (void)session_.with_fabric([&](Fabric&) {
+      lock->cancel(status);
+      return Status::ok();
+    });
+    session_.abandon(unfinished, status);
+  }
+  return status;
+}
+
+Status Mutex::unlock(const Session::Interrupt& interrupt) {
+  DUNLIN_TRY(with_body([](Body&) { return Status::ok(); }));
+  std::shared_ptr<SessionOperation> unfinished;
+  const auto make = [&](Fabric&) -> Result<std::shared_ptr<SessionOperation>> {
+    auto unlock = std::make_shared<Unlock>(body_);
+    DUNLIN_TRY(unlock->start());
+    return std::shared_ptr<SessionOperation>(std::move(unlock));
+  };
+  Status status = session_.run(make, session_.config().deadline, interrupt, &unfinished);
+  if (unfinished) session_.abandon(unfinished, status);
+  return status;
+}
+
+}  // namespace dunlin::binding

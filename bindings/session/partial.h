@@ -1,0 +1,45 @@
+// PartialReduces: all-reduces among any ranks, which may differ from call to call
+// (collectives/partial/partial_all_reduce.h), as part of the session.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "bindings/session/session.h"
+#include "collectives/partial/partial_all_reduce.h"
+
+namespace dunlin::binding {
+
+// Threads: any. The session has to outlive it.
+//
+// Calls of one name are ordered by their numbers, and a rank carries them out one after the other.
+// Each name takes 6 MiB of registered memory at each rank that uses it.
+//
+// An operation is given up Config::deadline after its turn has come, whether or not a thread waits
+// for it. Its members are told, and the next operation of the name has its turn.
+class PartialReduces {
+ public:
+  static Result<std::shared_ptr<PartialReduces>> create(Session& session);
+
+  // See PartialAllReduce::start(). Input and output belong to the operation until it is over. The
+  // call's number 0 stands for one more than that of this rank's last call of the name.
+  Result<std::shared_ptr<SessionOperation>> start(const std::string& name,
+                                                  const collective::PartialCall& call);
+  // start(), then waits until it is over, or, behind earlier operations of the name, for a few
+  // seconds more than Config::deadline. `unfinished`: as for Session::run(). Null: an unfinished
+  // operation is given up, so that its output is no longer written to.
+  Status run(const std::string& name, const collective::PartialCall& call,
+             const Session::Interrupt& interrupt, std::shared_ptr<SessionOperation>* unfinished);
+
+ private:
+  class Body;
+  class Reduce;
+  PartialReduces(Session& session, std::shared_ptr<Body> body)
+      : session_(session), body_(std::move(body)) {}
+  Session::Make maker(const std::string& name, const collective::PartialCall& call) const;
+
+  Session& session_;
+  std::shared_ptr<Body> body_;
+};
+
+}  // namespace dunlin::binding

@@ -1,0 +1,499 @@
+#include "bindings/session/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ranges>
+
+#include "bindings/session/collective_operation.h"
+
+namespace dunlin::binding {
+
+using collective::Call;
+using collective::Collective;
+using collective::Communicator;
+
+namespace {
+
+// The time between two calls of a waiting thread's Interrupt. A thread that sleeps wakes up every
+// 50 ms.
+constexpr auto kInterruptEvery = std::chrono::milliseconds(5);
+// The time between two polls of a thread that waits while another waiting thread advances
+// everything.
+constexpr auto kFollowerNap = std::chrono::microseconds(200);
+
+// The number of calls that this thread is in. It is not zero in a signal handler that runs during a
+// wait.
+thread_local int stays_of_thread = 0;
+
+}  // namespace
+
+class Session::Stay {
+ public:
+  explicit Stay(Session& session) : session_(session) {
+    session_.blocked_.fetch_add(1, std::memory_order_relaxed);
+    session_.enter();
+    ++session_.stays_;
+    ++stays_of_thread;
+  }
+  ~Stay() {
+    --session_.stays_;
+    --stays_of_thread;
+    step_out();
+  }
+  // Calls `call()` without the lock, as if this thread were outside; only shutdown() waits for it.
+  template <typename Call>
+  auto aside(Call&& call) {
+    step_out();
+    auto result = call();
+    session_.blocked_.fetch_add(1, std::memory_order_relaxed);
+    session_.enter();
+    return result;
+  }
+  // Does what aside() does for a thread that has given the lock up already.
+  template <typename Call>
+  auto further_aside(Call&& call) {
+    // Without the lock it is unknown whether there is work: the server finds out.
+    call_server(true);
+    auto result = call();
+    session_.blocked_.fetch_add(1, std::memory_order_relaxed);
+    return result;
+  }
+  Stay(const Stay&) = delete;
+  Stay& operator=(const Stay&) = delete;
+
+ private:
+  void step_out() {
+    const bool leaves_work = session_.has_work();
+    session_.leave();
+    call_server(leaves_work);
+  }
+  void call_server(bool leaves_work) {
+    {
+      const std::lock_guard guard(session_.server_mutex_);
+      session_.has_work_ = session_.has_work_ || leaves_work;
+      // The server is idle while other threads are in calls; the last one to leave calls it.
+      const bool is_last = session_.blocked_.fetch_sub(1, std::memory_order_relaxed) == 1;
+      if (!is_last || !session_.has_work_) return;
+    }
+    session_.server_news_.notify_one();
+  }
+
+  Session& session_;
+};
+
+// Removes the operation from the list of those that threads wait for.
+class Session::Driven {
+ public:
+  Driven(Session& session, const std::shared_ptr<SessionOperation>& operation)
+      : session_(session), operation_(operation) {}
+  ~Driven() {
+    auto& driven = session_.driven_;
+    driven.erase(std::ranges::find(driven, operation_));
+  }
+
+ private:
+  Session& session_;
+  const std::shared_ptr<SessionOperation>& operation_;
+};
+
+bool Session::is_within_call() {
+  return stays_of_thread > 0;
+}
+
+void Session::enter() {
+  lock_.lock([this] { wake(); });
+}
+
+void Session::leave() {
+  std::vector<std::shared_ptr<void>> released;
+  std::erase_if(kept_, [&](KeptMemory& each) {
+    if (each.operation->is_over()) released.push_back(std::move(each.memory));
+    return each.operation->is_over();
+  });
+  lock_.unlock();
+}
+
+void Session::keep_until_over(std::shared_ptr<SessionOperation> operation,
+                              std::shared_ptr<void> memory) {
+  const Turn turn(*this);
+  kept_.push_back({std::move(operation), std::move(memory)});
+}
+
+void Session::wake() {
+  const std::lock_guard guard(wake_mutex_);
+  if (sleeper_ != nullptr) sleeper_->wake();
+}
+
+Status Session::check_open() const {
+  return is_open_ ? Status::ok() : closed();
+}
+
+Status Session::check(const CommunicatorHandle& communicator) const {
+  DUNLIN_TRY(check_open());
+  if (!communicator->communicator) return {Code::kClosed, "the communicator was released"};
+  DUNLIN_TRY(communicator->failure);
+  return communicator->missed;
+}
+
+// What a waiting thread does between two polls: advances the rest, gives the lock up if another
+// thread wants it, and calls the Interrupt if it is due.
+Status Session::pause(const Interrupt& interrupt, TimePoint& last_interrupt) {
+  if (has_work() || has_releases_.load(std::memory_order_relaxed)) advance_all();
+  const bool is_due = interrupt && clock_.now() - last_interrupt >= kInterruptEvery;
+  if (!is_due && !lock_.is_wanted()) return Status::ok();
+  leave();
+  Status status;
+  if (is_due) {
+    status = interrupt();
+    last_interrupt = clock_.now();
+  }
+  enter();
+  // Another thread may have taken the event that would wake this one from the sleep that it
+  // prepares.
+  fabric_->wake();
+  return status.is_ok() ? check_open() : status;
+}
+
+// Advances the residents, and the operations that no thread waits for.
+void Session::advance_all() {
+  for (const auto& resident : residents_) resident->progress();
+  std::erase_if(outstanding_, [](const std::shared_ptr<SessionOperation>& operation) {
+    operation->settle(operation->test());
+    return operation->is_over();
+  });
+  advance_releases();
+}
+
+// A communicator with a dead member stays until the end, as others may still write to its memory.
+void Session::advance_releases() {
+  if (!has_releases_.load(std::memory_order_relaxed)) return;
+  {
+    const std::lock_guard guard(new_releases_mutex_);
+    for (CommunicatorHandle& each : new_releases_)
+      pending_releases_.push_back({std::move(each), std::nullopt});
+    new_releases_.clear();
+  }
+  std::erase_if(pending_releases_, [&](PendingRelease& each) {
+    CommunicatorSlot& slot = *each.communicator;
+    if (!slot.communicator || !slot.failure.is_ok() || !slot.missed.is_ok()) return true;
+    if (!each.barrier) {
+      auto request = slot.communicator->start({Collective::kBarrier});
+      if (!request) return !request.status().is_busy();
+      each.barrier = *request;
+    }
+    const Status status = slot.communicator->test(*each.barrier);
+    if (status.is_busy()) return false;
+    if (status.is_ok()) {
+      slot.communicator.reset();
+      std::erase(communicators_, each.communicator);
+    }
+    return true;
+  });
+  const std::lock_guard guard(new_releases_mutex_);
+  has_releases_ = !pending_releases_.empty() || !new_releases_.empty();
+}
+
+void Session::keep(std::shared_ptr<SessionOperation> operation) {
+  outstanding_.push_back(std::move(operation));
+}
+
+bool Session::has_work() const {
+  return !outstanding_.empty() ||
+         std::ranges::any_of(residents_, [](const auto& each) { return each->is_served(); });
+}
+
+void Session::abandon(const std::shared_ptr<SessionOperation>& operation, const Status& outcome) {
+  const Turn turn(*this);
+  if (!operation->is_over()) operation->finish(outcome);
+  std::erase(outstanding_, operation);
+}
+
+Status Session::attach(const MakeResident& make) {
+  const Stay stay(*this);
+  DUNLIN_TRY(check_open());
+  DUNLIN_ASSIGN(auto resident, make(*fabric_));
+  residents_.push_back(std::move(resident));
+  return Status::ok();
+}
+
+void Session::detach(const Resident& resident) {
+  const Turn turn(*this);
+  const auto found = std::ranges::find(residents_, &resident, &std::shared_ptr<Resident>::get);
+  if (found == residents_.end()) return;
+  const std::shared_ptr<Resident> last = *found;
+  residents_.erase(found);
+  last->close();
+}
+
+Result<std::shared_ptr<SessionOperation>> Session::post(const CommunicatorHandle& communicator,
+                                                        const Call& call,
+                                                        const Interrupt& interrupt,
+                                                        Duration timeout, Status& interrupted) {
+  DUNLIN_TRY(check(communicator));
+  auto request = communicator->communicator->start(call);
+  if (request.status().is_busy())
+    request = wait_for_room(communicator, call, interrupt, timeout, interrupted);
+  if (!request) return std::move(request).status();
+  return std::shared_ptr<SessionOperation>(new CollectiveOperation(communicator, *request));
+}
+
+Result<collective::CollectiveRequest> Session::wait_for_room(const CommunicatorHandle& communicator,
+                                                             const Call& call,
+                                                             const Interrupt& interrupt,
+                                                             Duration timeout,
+                                                             Status& interrupted) {
+  const auto posting = std::make_shared<Posting>(communicator, call);
+  Interrupt remember;
+  if (interrupt) remember = [&] { return interrupted = interrupt(); };
+  const TimePoint until = clock_.now() + timeout;
+  Status status = drive(posting, timeout, remember);
+  if (!posting->is_over() && !interrupted.is_ok() && is_open_) {
+    const Duration left = std::max(until - clock_.now(), Duration::zero());
+    status = drive(posting, std::min(left, config_.deadline), {});
+  }
+  std::erase(outstanding_, posting);
+  if (status.is_ok()) return posting->request();
+  if (is_expiry(status)) {
+    status = std::move(status).with_context(
+        fmt::format("{}: too many operations are outstanding", to_string(call.collective)));
+    communicator->missed = {
+        Code::kClosed,
+        fmt::format("later calls can't be made, as one was not made here: {}", status.message())};
+  }
+  return status;
+}
+
+Result<std::shared_ptr<SessionOperation>> Session::start(
+    const CommunicatorHandle& communicator, const Call& call, const Interrupt& interrupt,
+    std::function<void()> when_over, std::optional<Duration> timeout, Status* interrupted) {
+  const Stay stay(*this);
+  Status told;
+  DUNLIN_ASSIGN(auto operation,
+                post(communicator, call, interrupt, timeout.value_or(config_.deadline), told));
+  if (interrupted != nullptr) *interrupted = std::move(told);
+  operation->when_over(std::move(when_over));
+  operation->settle(operation->test());
+  if (!operation->is_over()) keep(operation);
+  return operation;
+}
+
+// Waits for config_.deadline, or until an interrupt, after which the operation continues.
+Status Session::post_and_drive(const CommunicatorHandle& communicator, const Call& call,
+                               const Interrupt& interrupt,
+                               std::shared_ptr<SessionOperation>& operation,
+                               std::shared_ptr<void> memory) {
+  Status interrupted;
+  DUNLIN_ASSIGN(operation, post(communicator, call, interrupt, config_.deadline, interrupted));
+  operation->hold(std::move(memory));
+  if (interrupted.is_ok()) return drive(operation, config_.deadline, interrupt);
+  keep(operation);
+  return interrupted;
+}
+
+Status Session::run(const CommunicatorHandle& communicator, const Call& call,
+                    const Interrupt& interrupt, std::shared_ptr<SessionOperation>* unfinished) {
+  const Stay stay(*this);
+  std::shared_ptr<SessionOperation> operation;
+  Status status = post_and_drive(communicator, call, interrupt, operation);
+  if (operation && !operation->is_over() && unfinished != nullptr)
+    *unfinished = std::move(operation);
+  return status;
+}
+
+Result<std::shared_ptr<SessionOperation>> Session::start(const Make& make) {
+  const Stay stay(*this);
+  DUNLIN_TRY(check_open());
+  DUNLIN_ASSIGN(auto operation, make(*fabric_));
+  operation->settle(operation->test());
+  if (!operation->is_over()) keep(operation);
+  return operation;
+}
+
+Status Session::run(const Make& make, Duration timeout, const Interrupt& interrupt,
+                    std::shared_ptr<SessionOperation>* unfinished) {
+  const Stay stay(*this);
+  DUNLIN_TRY(check_open());
+  DUNLIN_ASSIGN(auto operation, make(*fabric_));
+  Status status = drive(operation, timeout, interrupt);
+  if (!operation->is_over() && unfinished != nullptr) *unfinished = std::move(operation);
+  return status;
+}
+
+Status Session::test(const std::shared_ptr<SessionOperation>& operation) {
+  if (!operation->is_over()) {
+    const Turn turn(*this);
+    if (!operation->is_over()) {
+      DUNLIN_TRY(check_open());
+      fabric_->progress();
+      for (const auto& resident : residents_) resident->progress();
+      Status status = operation->test();
+      operation->settle(status);
+      if (!operation->is_over()) return status;
+      std::erase(outstanding_, operation);
+    }
+  }
+  return operation->outcome();
+}
+
+Status Session::wait(const std::shared_ptr<SessionOperation>& operation, Duration timeout,
+                     const Interrupt& interrupt) {
+  if (operation->is_over()) return operation->outcome();
+  const Stay stay(*this);
+  DUNLIN_TRY(check_open());
+  return drive(operation, timeout, interrupt);
+}
+
+// Advances everything until the operation is over or the wait ends. An operation that is not over
+// then is outstanding.
+Status Session::drive(const std::shared_ptr<SessionOperation>& operation, Duration timeout,
+                      const Interrupt& interrupt) {
+  const TimePoint until = clock_.now() + timeout;
+  TimePoint last_interrupt = clock_.now();
+  std::erase(outstanding_, operation);
+  driven_.push_back(operation);
+  const Driven ends(*this, operation);
+  Status status;
+  // One thread at a time advances everything. Several would hand the lock to and fro, and none
+  // could sleep.
+  while (is_driven_ && !operation->is_over()) {
+    status = operation->wait(Duration::zero(), {});
+    operation->settle(status);
+    if (operation->is_over() || clock_.now() >= until) break;
+    leave();
+    std::this_thread::sleep_for(kFollowerNap);
+    enter();
+    if (status = check_open(); !status.is_ok()) break;
+    if (status = pause(interrupt, last_interrupt); !status.is_ok()) break;
+    status = Status::busy();
+  }
+  if (!operation->is_over() && (status.is_ok() || status.is_busy())) {
+    is_driven_ = true;
+    bool is_ended_by_pause = false;
+    auto pause_and_note = [&] {
+      Status pausing = pause(interrupt, last_interrupt);
+      is_ended_by_pause = !pausing.is_ok();
+      return pausing;
+    };
+    status =
+        operation->wait(std::max(until - clock_.now(), Duration::zero()), std::ref(pause_and_note));
+    if (!is_ended_by_pause) operation->settle(status);
+    is_driven_ = false;
+  }
+  if (operation->is_over()) return operation->outcome();
+  keep(operation);
+  return status;
+}
+
+// Waits until no operation of the communicator is in progress; null: none of any.
+Status Session::drain(const CommunicatorSlot* communicator, Duration timeout,
+                      const Interrupt& interrupt) {
+  const TimePoint until = clock_.now() + timeout;
+  for (;;) {
+    const auto is_of_it = [&](const auto& operation) {
+      return communicator == nullptr || operation->uses(*communicator);
+    };
+    const auto found = std::ranges::find_if(outstanding_, is_of_it);
+    if (found == outstanding_.end()) {
+      if (std::ranges::none_of(driven_, is_of_it)) return Status::ok();
+      // Another thread waits for it, and removes it from driven_ when it is over.
+      if (clock_.now() >= until)
+        return {Code::kDeadlineExceeded, "another thread waits for an operation in progress"};
+      leave();
+      std::this_thread::sleep_for(kFollowerNap);
+      Status status = interrupt ? interrupt() : Status::ok();
+      enter();
+      DUNLIN_TRY(std::move(status));
+      continue;
+    }
+    const std::shared_ptr<SessionOperation> operation = *found;  // lives on when it leaves the list
+    Status status = drive(operation, std::max(until - clock_.now(), Duration::zero()), interrupt);
+    if (!operation->is_over()) return status;
+  }
+}
+
+Result<CommunicatorHandle> Session::split(const CommunicatorHandle& parent, int color, int key) {
+  const Stay stay(*this);
+  DUNLIN_TRY(check(parent));
+  DUNLIN_ASSIGN(auto communicator, parent->communicator->split(color, key));
+  return adopt(std::move(communicator));
+}
+
+Result<CommunicatorHandle> Session::form(std::string name, std::vector<Rank> members,
+                                         const std::function<Status(const Interrupt&)>& meet,
+                                         const Interrupt& check) {
+  Stay stay(*this);
+  DUNLIN_TRY(check_open());
+  collective::CommunicatorOptions options;
+  options.name = std::move(name);
+  options.members = std::move(members);
+  DUNLIN_ASSIGN(auto communicator, Communicator::prepare(*fabric_, std::move(options)));
+  // From here on, peers may know its memory.
+  const auto give_up = [&](Status status) {
+    unformed_.push_back(std::move(communicator));
+    return status;
+  };
+  // Operations continue meanwhile, as peers may need their end to come to the meeting.
+  const Interrupt while_open = [this] {
+    const Turn turn(*this);
+    return check_open();
+  };
+  Status status = stay.aside([&] { return meet(while_open); });
+  if (status.is_ok()) status = check_open();
+  // The check may ask another host and take a while.
+  Interrupt check_aside;
+  if (check) check_aside = [&] { return stay.further_aside(check); };
+  if (status.is_ok()) status = connect(*communicator, check_aside);
+  if (!status.is_ok()) return give_up(std::move(status));
+  return adopt(std::move(communicator), check_aside);
+}
+
+void Session::release_later(const CommunicatorHandle& communicator) {
+  const std::lock_guard guard(new_releases_mutex_);
+  new_releases_.push_back(communicator);
+  has_releases_ = true;
+}
+
+Status Session::release(const CommunicatorHandle& communicator, const Interrupt& interrupt) {
+  const Stay stay(*this);
+  DUNLIN_TRY(check(communicator));
+  if (communicator == world_)
+    return {Code::kInvalidArgument, "the communicator of all ranks lasts until shutdown"};
+  DUNLIN_TRY(drain(communicator.get(), config_.deadline, interrupt));
+  DUNLIN_TRY(run_inside(communicator, {Collective::kBarrier}, interrupt));
+  // Other threads may have started some meanwhile.
+  DUNLIN_TRY(drain(communicator.get(), config_.deadline, interrupt));
+  communicator->communicator.reset();
+  std::erase(communicators_, communicator);
+  return Status::ok();
+}
+
+Status Session::run_inside(const CommunicatorHandle& communicator, const Call& call,
+                           const Interrupt& interrupt, std::shared_ptr<void> memory) {
+  std::shared_ptr<SessionOperation> operation;
+  return post_and_drive(communicator, call, interrupt, operation, std::move(memory));
+}
+
+// It ends with a barrier, so that later calls don't have to wait until all members have allocated
+// theirs.
+Result<SharedMemory> Session::allocate(const CommunicatorHandle& communicator, std::size_t bytes,
+                                       const Interrupt& interrupt) {
+  const Stay stay(*this);
+  DUNLIN_TRY(check(communicator));
+  SharedMemory memory;
+  DUNLIN_ASSIGN(memory.bytes, communicator->communicator->allocate(bytes));
+  DUNLIN_ASSIGN(memory.owner, communicator->communicator->owner_of(memory.bytes));
+  DUNLIN_TRY(run_inside(communicator, {Collective::kBarrier}, interrupt));
+  return memory;
+}
+
+Status Session::free(const CommunicatorHandle& communicator, std::span<std::byte> memory,
+                     const Interrupt& interrupt) {
+  const Stay stay(*this);
+  DUNLIN_TRY(check(communicator));
+  DUNLIN_TRY(drain(communicator.get(), config_.deadline, interrupt));
+  DUNLIN_TRY(check(communicator));
+  return communicator->communicator->free(memory);
+}
+
+}  // namespace dunlin::binding

@@ -1,0 +1,234 @@
+// How a Session and its communicators are made, how it shuts down, and its background thread.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ranges>
+
+#include "bindings/session/session.h"
+#include "runtime/bootstrap/service_thread.h"
+#include "runtime/log.h"
+
+namespace dunlin::binding {
+
+using collective::Call;
+using collective::Collective;
+using collective::Communicator;
+using collective::DataType;
+using transport::Fabric;
+
+namespace {
+
+// A thread that starts an operation often waits for it next: the background thread holds back for
+// so long.
+constexpr auto kServerDelay = std::chrono::microseconds(50);
+// The longest time that the background thread holds the lock, unless another thread wants it.
+constexpr auto kServerTurn = std::chrono::seconds(1);
+// The time between two polls of shutdown().
+constexpr auto kShutdownNap = std::chrono::microseconds(200);
+// The first turn of a thread that connects a communicator, in which other threads don't get the
+// lock. It is long enough for some answers of the coordinator.
+constexpr Duration kConnectTurn = std::chrono::milliseconds(10);
+// The time between two such turns.
+constexpr auto kConnectNap = std::chrono::microseconds(200);
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> Session::create(Options options) {
+  return create(Environment::of_process(), options);
+}
+
+Result<std::unique_ptr<Session>> Session::create(const Environment& environment, Options options) {
+  DUNLIN_ASSIGN(Config config, Config::parse(environment));
+  std::unique_ptr<Session> session(new Session(std::move(config)));
+  DUNLIN_TRY(session->join(environment, options));
+  return session;
+}
+
+Status Session::join(const Environment& environment, Options options) {
+  configure_log(config_.log_level, Rank());
+  DUNLIN_ASSIGN(bootstrap_, Bootstrap::join(config_, environment));
+  job_ = bootstrap_->job();
+  configure_log(config_.log_level, job_.rank);
+  DUNLIN_ASSIGN(trace_, Trace::open(config_.trace_file, job_.rank, job_.size, clock_));
+  DUNLIN_ASSIGN(fabric_, Fabric::create(*bootstrap_, config_, clock_, trace_.get()));
+  {
+    const std::lock_guard guard(wake_mutex_);
+    sleeper_ = fabric_.get();
+  }
+  DUNLIN_ASSIGN(auto world, Communicator::create(*fabric_, {}));
+  {
+    const Turn turn(*this);
+    DUNLIN_ASSIGN(world_, adopt(std::move(world)));
+  }
+  if (options.background_progress) serve_in_background();
+  return Status::ok();
+}
+
+// Takes turns with other threads: the members may form several communicators at once, in different
+// orders.
+Status Session::connect(Communicator& communicator, const Interrupt& check) {
+  const TimePoint until = clock_.now() + config_.deadline;
+  Duration turn = kConnectTurn;
+  for (;;) {
+    const Duration left = std::max(until - clock_.now(), Duration::zero());
+    Status status = communicator.connect(std::min(turn, left));
+    if (!is_expiry(status)) return status;
+    if (turn >= left) {
+      return std::move(status).with_context(
+          fmt::format("connecting for {:g} s", to_seconds(config_.deadline)));
+    }
+    leave();
+    std::this_thread::sleep_for(kConnectNap);
+    Status told = check ? check() : Status::ok();
+    enter();
+    DUNLIN_TRY(told.is_ok() ? check_open() : told);
+    // If the coordinator is slow, a turn has to be long enough for its answers.
+    turn *= 2;
+  }
+}
+
+// Adds the communicator to the session. The first call on unregistered memory allocates memory on
+// all members and waits for them. That call is made here, so that no later call that should return
+// at once has to wait. Needs the lock, and gives it up whenever another thread wants it.
+Result<CommunicatorHandle> Session::adopt(std::unique_ptr<Communicator> communicator,
+                                          const Interrupt& check) {
+  auto slot = std::make_shared<CommunicatorSlot>();
+  slot->rank = communicator->rank();
+  slot->size = communicator->size();
+  slot->communicator = std::move(communicator);
+  communicators_.push_back(slot);
+  // An operation that doesn't end here may still write to it.
+  const auto value = std::make_shared<float>(1);
+  Call first{Collective::kAllReduce, value.get(), value.get(), 1, {DataType::kFloat32}};
+  Status status = run_inside(slot, first, check, value);
+  if (status.is_ok()) status = run_inside(slot, {Collective::kBarrier}, check);
+  if (status.is_ok()) return slot;
+  unformed_.push_back(std::move(slot->communicator));
+  std::erase(communicators_, slot);
+  return status;
+}
+
+Session::~Session() {
+  (void)shutdown(Ending::kAlone, Duration::zero());
+}
+
+void Session::serve_in_background() {
+  const Turn turn(*this);
+  if (is_open_ && !server_.joinable())
+    server_ = bootstrap::start_service_thread("dunlin-progress", [this] { serve(); });
+}
+
+void Session::serve() {
+  // It sleeps at once, without spinning: a computing thread needs the core more.
+  Waiter waiter(*fabric_, clock_, {0, 0});
+  std::unique_lock guard(server_mutex_);
+  for (;;) {
+    server_news_.wait(guard, [&] {
+      return stops_serving_ || (has_work_ && blocked_.load(std::memory_order_relaxed) == 0);
+    });
+    server_news_.wait_for(guard, kServerDelay, [&] { return stops_serving_.load(); });
+    if (stops_serving_) return;
+    if (blocked_.load(std::memory_order_relaxed) > 0) continue;
+    guard.unlock();
+    {
+      const Turn turn(*this);
+      (void)waiter.until(
+          [&] {
+            advance_all();
+            const bool gives_way = lock_.is_wanted() || stops_serving_;
+            return !has_work() || gives_way ? Status::ok() : Status::busy();
+          },
+          clock_.now() + kServerTurn);
+      const std::lock_guard inner(server_mutex_);
+      has_work_ = has_work();
+    }
+    guard.lock();
+  }
+}
+
+void Session::stop_serving() {
+  if (!server_.joinable()) return;
+  {
+    const std::lock_guard guard(server_mutex_);
+    stops_serving_ = true;
+  }
+  server_news_.notify_one();
+  wake();
+  server_.join();
+}
+
+Status Session::shutdown(Ending ending, Duration timeout) {
+  if (is_within_call()) {
+    return {Code::kInvalidArgument,
+            "shutdown() was called within a wait, for example by a signal handler"};
+  }
+  {
+    const Turn turn(*this);
+    if (!std::exchange(is_open_, false)) return Status::ok();
+    // Calls of other threads find the session closed, and end.
+    while (stays_ > 0) {
+      leave();
+      std::this_thread::sleep_for(kShutdownNap);
+      enter();
+    }
+  }
+  stop_serving();
+  Status status;
+  if (ending == Ending::kTogether && world_ && job_.size > 1) status = wait_for_all_ranks(timeout);
+  release_all();
+  return status;
+}
+
+Status Session::wait_for_all_ranks(Duration timeout) {
+  const TimePoint until = clock_.now() + timeout;
+  const Turn turn(*this);  // the fabric's chore needs it as well
+  const auto step = [&] {
+    fabric_->progress();
+    advance_all();
+    for (const CommunicatorHandle& slot : communicators_) {
+      if (slot->failure.is_ok()) slot->communicator->progress();
+    }
+    return outstanding_.empty();
+  };
+  while (!step()) {
+    if (clock_.now() >= until)
+      return {Code::kDeadlineExceeded, "operations were still in progress at shutdown"};
+    leave();
+    std::this_thread::sleep_for(kShutdownNap);
+    enter();
+  }
+  // Peers may need this process's communicators and residents to finish. Threads that are about to
+  // leave this object need the lock.
+  const int chore = bootstrap_->add_chore([&] {
+    (void)step();
+    if (!lock_.is_wanted()) return;
+    leave();
+    enter();
+  });
+  Status status = bootstrap_->barrier("dunlin/end", std::max(until - clock_.now(), Duration{1}));
+  bootstrap_->remove_chore(chore);
+  return status;
+}
+
+void Session::release_all() {
+  const Turn turn(*this);
+  for (const auto& resident : std::views::reverse(residents_)) resident->close();
+  residents_.clear();
+  pending_releases_.clear();
+  for (const CommunicatorHandle& slot : std::views::reverse(communicators_))
+    slot->communicator.reset();
+  communicators_.clear();
+  unformed_.clear();
+  {
+    const std::lock_guard guard(wake_mutex_);
+    sleeper_ = nullptr;
+  }
+  fabric_.reset();
+  trace_.reset();
+  bootstrap_.reset();
+  // Without a fabric, no peer writes to their memory any more.
+  for (const auto& operation : outstanding_) operation->settle(closed());
+  outstanding_.clear();
+}
+
+}  // namespace dunlin::binding

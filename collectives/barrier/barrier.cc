@@ -1,0 +1,109 @@
+#include "collectives/barrier/barrier.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace dunlin::collective {
+
+using transport::Awaited;
+using transport::NotifyId;
+
+Result<std::unique_ptr<Barrier>> Barrier::prepare(transport::Fabric& fabric, std::string name,
+                                                  std::vector<Rank> members) {
+  std::unique_ptr<Barrier> barrier(new Barrier(fabric, std::move(name), std::move(members)));
+  DUNLIN_TRY(barrier->allocate());
+  return barrier;
+}
+
+Status Barrier::allocate() {
+  const auto place = std::find(members_.begin(), members_.end(), fabric_.rank());
+  if (place == members_.end()) {
+    return {Code::kInvalidArgument,
+            fmt::format("barrier '{}': rank {} is not a member", name_, fabric_.rank().value())};
+  }
+  const std::size_t count = members_.size();
+  const auto self = static_cast<std::size_t>(place - members_.begin());
+  for (std::size_t distance = 1; distance < count; distance *= 2) {
+    Round& round = rounds_.emplace_back();
+    round.to = members_[(self + distance) % count];
+    round.from = members_[(self + count - distance) % count];
+  }
+  DUNLIN_ASSIGN(cells_, fabric_.board().allocate(rounds_.size()));
+  has_cells_ = true;
+  round_ = rounds_.size();
+  ByteWriter writer;
+  writer.number(static_cast<std::uint32_t>(count)).number(static_cast<std::uint32_t>(cells_));
+  return fabric_.bootstrap().publish(key(fabric_.rank()), writer.take());
+}
+
+Status Barrier::connect() {
+  for (std::size_t i = 0; i < rounds_.size(); ++i) {
+    Round& round = rounds_[i];
+    DUNLIN_ASSIGN(const Bytes offer, fabric_.bootstrap().lookup_from(round.to, key(round.to),
+                                                                     fabric_.config().deadline));
+    ByteReader reader(offer);
+    const auto count = reader.number<std::uint32_t>();
+    const auto first = reader.number<std::uint32_t>();
+    if (!reader.at_end() || count != members_.size()) {
+      return Status(Code::kInvalidArgument,
+                    fmt::format("barrier '{}': the peer lists {} members, this rank {}", name_,
+                                count, members_.size()))
+          .with_peer(round.to);
+    }
+    round.peer_cell = NotifyId(first + static_cast<std::uint32_t>(i));
+    DUNLIN_ASSIGN(round.link, fabric_.link(round.to));
+  }
+  return Status::ok();
+}
+
+Barrier::~Barrier() {
+  if (has_cells_) fabric_.board().free(cells_, rounds_.size());
+}
+
+std::string Barrier::key(Rank rank) const {
+  return fmt::format("barrier/{}/{}", name_, rank.value());
+}
+
+NotifyId Barrier::own_cell(std::size_t round) const {
+  return NotifyId(static_cast<std::uint32_t>(static_cast<std::uint32_t>(cells_) + round));
+}
+
+Status Barrier::start() {
+  if (round_ < rounds_.size()) {
+    return {Code::kInvalidArgument,
+            fmt::format("barrier '{}' is started again before it has completed", name_)};
+  }
+  ++generation_;
+  round_ = 0;
+  has_notified_ = false;
+  return Status::ok();
+}
+
+Status Barrier::test() {
+  for (; round_ < rounds_.size(); ++round_, has_notified_ = false) {
+    if (!has_notified_) {
+      transport::Notification arrival;
+      arrival.id = rounds_[round_].peer_cell;
+      arrival.sequence = generation_;
+      DUNLIN_TRY(rounds_[round_].link->control().notify(arrival, nullptr));
+      has_notified_ = true;
+    }
+    // A fast peer may already have entered the next barrier.
+    if (fabric_.board().sequence(own_cell(round_)) < generation_) return Status::busy();
+  }
+  return Status::ok();
+}
+
+Status Barrier::wait(Duration timeout) {
+  DUNLIN_TRY(start());
+  return fabric_.wait([this] { return test(); }, [this] { return awaited(); }, timeout);
+}
+
+std::vector<Awaited> Barrier::awaited() const {
+  if (round_ >= rounds_.size()) return {};
+  return {{rounds_[round_].from,
+           fmt::format("round {} of barrier '{}' #{}", round_, name_, generation_)}};
+}
+
+}  // namespace dunlin::collective

@@ -1,0 +1,81 @@
+#include "collectives/communicator/mismatch.h"
+
+#include <fmt/format.h>
+
+#include "runtime/bytes.h"
+
+namespace dunlin::collective {
+
+std::string MismatchNews::key(std::string_view what) const {
+  return fmt::format("communicator/{}/mismatch/{}", communicator_, what);
+}
+
+std::string MismatchNews::call_of(int member) const {
+  return key(fmt::format("call of {}", rank_of(member).value()));
+}
+
+void MismatchNews::publish_own(const std::string& text) {
+  ByteWriter writer;
+  writer.text(text);
+  // The first description stays. Without a coordinator, the others end at their deadlines.
+  (void)bootstrap_.publish(call_of(self_), writer.take());
+}
+
+void MismatchNews::tell(std::uint64_t part, const std::string& own_text, int other,
+                        std::string other_text) {
+  publish_own(own_text);
+  ByteWriter writer;
+  writer.number(part)
+      .number(static_cast<std::int32_t>(self_))
+      .number(static_cast<std::int32_t>(other))
+      .text(own_text)
+      .text(other_text);
+  const Status told = bootstrap_.publish(key("news"), writer.take());
+  // If another member was first, all report what that one has found.
+  if (told.code() == Code::kAlreadyExists) look({});
+  if (!news_) news_ = News{self_, other, own_text, std::move(other_text)};
+}
+
+void MismatchNews::look(const Describe& own) {
+  const auto value = bootstrap_.lookup(key("news"), Duration::zero());
+  if (!value) return;
+  ByteReader reader(*value);
+  const auto part = reader.number<std::uint64_t>();
+  News news;
+  news.finder = reader.number<std::int32_t>();
+  news.other = reader.number<std::int32_t>();
+  news.finder_text = reader.text();
+  news.other_text = reader.text();
+  const auto is_member = [&](int member) {
+    return member >= 0 && static_cast<std::size_t>(member) < members_.size();
+  };
+  if (!reader.at_end() || !is_member(news.finder) || !is_member(news.other)) return;
+  if (const std::string text = own ? own(part) : ""; !text.empty()) publish_own(text);
+  news_ = std::move(news);
+}
+
+Status MismatchNews::advance(TimePoint now, const Describe& own) {
+  if (!news_) look(own);
+  if (!news_) return Status::ok();
+  if (!known_since_) known_since_ = now;
+  if (const auto value = bootstrap_.lookup(call_of(news_->other), Duration::zero())) {
+    ByteReader reader(*value);
+    news_->other_text = reader.text();
+    return error();
+  }
+  return now - *known_since_ < kAnswerTime ? Status::busy() : error();
+}
+
+Status MismatchNews::error() const {
+  const Rank other = rank_of(news_->other);
+  return Status(Code::kInvalidArgument,
+                fmt::format("the members of communicator '{}' make different calls: rank {} "
+                            "executes {}, but rank {} executes {}. All members must make the same "
+                            "calls in the same order, with the same counts, types, algorithms and "
+                            "places in memory",
+                            communicator_, rank_of(news_->finder).value(), news_->finder_text,
+                            other.value(), news_->other_text))
+      .with_peer(other);
+}
+
+}  // namespace dunlin::collective

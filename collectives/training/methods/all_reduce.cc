@@ -1,0 +1,71 @@
+#include "collectives/training/methods/all_reduce.h"
+
+#include "collectives/training/methods/communicator_method.h"
+
+namespace dunlin::training {
+namespace {
+
+class AllReduce final : public CommunicatorMethod {
+ public:
+  AllReduce(transport::Fabric& fabric, const MethodOptions& options)
+      : CommunicatorMethod(fabric, options),
+        parameters_(options.count),
+        pieces_({0, options.count}, options.piece_elements) {}
+
+  std::span<float> parameters() override { return parameters_; }
+  std::span<float> gradient() override { return shared().elements(); }
+
+ private:
+  Status start_begin(std::uint64_t) override {
+    pieces_.reset();
+    return Status::ok();
+  }
+  Status start_part(ModelRange range) override { return pieces_.add(range); }
+  Status start_finish(float learning_rate) override {
+    learning_rate_ = learning_rate;
+    shared().flag() = wants_stop() ? 1.0F : 0.0F;
+    pieces_.add_all();
+    return Status::ok();
+  }
+  Status advance() override;
+  Status start_averages();
+
+  std::vector<float> parameters_;
+  Pieces pieces_;
+  float learning_rate_ = 0;
+};
+
+// Starts averages in the order of the pieces. The last piece carries the flag, so it waits for
+// finish().
+Status AllReduce::start_averages() {
+  const std::size_t most = phase() == Phase::kFinishing ? pieces_.size() : pieces_.size() - 1;
+  while (averages_started() < std::min(pieces_.ready(), most))
+    DUNLIN_TRY(start_average(pieces_.at(averages_started())));
+  return Status::ok();
+}
+
+Status AllReduce::advance() {
+  if (phase() == Phase::kLeaving) return test_barrier();
+  if (phase() == Phase::kComputing || phase() == Phase::kFinishing) {
+    if (Status status = start_averages(); status.is_error()) return status;
+  }
+  DUNLIN_TRY(test_averages());
+  if (phase() != Phase::kFinishing) return Status::ok();
+  if (averages_started() < pieces_.size()) return Status::busy();
+  forget_averages();
+  sgd().step(parameters_, gradient(), learning_rate_);
+  set_stopped(shared().flag() > 0);
+  ++costs().synchronizations;
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Method>> prepare_all_reduce(transport::Fabric& fabric,
+                                                   const MethodOptions& options) {
+  auto method = std::make_unique<AllReduce>(fabric, options);
+  DUNLIN_TRY(method->prepare());
+  return std::unique_ptr<Method>(std::move(method));
+}
+
+}  // namespace dunlin::training

@@ -1,0 +1,55 @@
+#include "collectives/training/methods/local_sgd.h"
+
+#include "collectives/training/methods/communicator_method.h"
+
+namespace dunlin::training {
+namespace {
+
+class LocalSgd final : public CommunicatorMethod {
+ public:
+  LocalSgd(transport::Fabric& fabric, const MethodOptions& options)
+      : CommunicatorMethod(fabric, options), gradient_(options.count) {}
+
+  std::span<float> parameters() override { return shared().elements(); }
+  std::span<float> gradient() override { return gradient_; }
+
+ private:
+  Status start_finish(float learning_rate) override {
+    sgd().step(parameters(), gradient_, learning_rate);
+    is_stop_wanted_ = is_stop_wanted_ || wants_stop();
+    is_average_due_ = (iteration() + 1) % options().section_length == 0;
+    shared().flag() = is_stop_wanted_ ? 1.0F : 0.0F;
+    return Status::ok();
+  }
+  Status advance() override;
+
+  std::vector<float> gradient_;
+  bool is_stop_wanted_ = false;  // since the last average
+  bool is_average_due_ = false;
+};
+
+Status LocalSgd::advance() {
+  if (phase() == Phase::kLeaving) return test_barrier();
+  const bool has_average = phase() == Phase::kFinishing && is_average_due_;
+  if (has_average && averages_started() == 0) {
+    DUNLIN_TRY(start_average({0, options().count}));
+  }
+  DUNLIN_TRY(test_averages());
+  if (!has_average) return Status::ok();
+  forget_averages();
+  set_stopped(shared().flag() > 0);
+  is_stop_wanted_ = false;
+  ++costs().synchronizations;
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Method>> prepare_local_sgd(transport::Fabric& fabric,
+                                                  const MethodOptions& options) {
+  auto method = std::make_unique<LocalSgd>(fabric, options);
+  DUNLIN_TRY(method->prepare());
+  return std::unique_ptr<Method>(std::move(method));
+}
+
+}  // namespace dunlin::training

@@ -1,0 +1,55 @@
+// Synchronizer: a Method for programs that compute in a thread of their own. The method and its
+// fabric belong to a communication thread of this object. That thread progresses them while the
+// computation goes on, and sleeps when there is nothing to do. All calls must come from one thread.
+// A blocking call returns kDeadlineExceeded after `timeout`, with the peer that it waited for and
+// why, and kPeerDead if a rank is dead that the method needs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "collectives/training/method.h"
+
+namespace dunlin::training {
+
+class Synchronizer {
+ public:
+  // Collective over all ranks, like make_method(). Until this object is destroyed, only its thread
+  // may use the fabric, and the bootstrap as well, because its waits progress the fabric.
+  static Result<std::unique_ptr<Synchronizer>> create(transport::Fabric& fabric,
+                                                      const MethodOptions& options,
+                                                      Duration timeout);
+  // Does not leave. If it is destroyed after an error, the other ranks find out by themselves.
+  ~Synchronizer();
+  Synchronizer(const Synchronizer&) = delete;
+  Synchronizer& operator=(const Synchronizer&) = delete;
+
+  bool is_server() const;
+  // Servers only. Returns ok when all workers have left, and an error when no gradient has arrived
+  // for `timeout`.
+  Status serve();
+
+  // As in Method. Between begin() and finish() only the calling thread reads and writes parameters,
+  // and it writes each part of gradient() until it calls ready().
+  std::span<float> parameters();
+  std::span<float> gradient();
+  std::span<float> velocity();
+  // As in Method, but these calls block until the phase has ended, except ready(). An error that
+  // occurred in between is returned by the next call.
+  Status begin(std::uint64_t iteration);
+  Status ready(std::size_t first, std::size_t count);
+  // Returns true if all workers end after this iteration.
+  Result<bool> finish(float learning_rate, bool stop);
+  Status leave();
+
+  MethodReport report() const;
+
+ private:
+  class Impl;
+  explicit Synchronizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace dunlin::training

@@ -1,0 +1,5 @@
+// Precompiled for the tests.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/pch/library.h"

@@ -1,0 +1,128 @@
+#include "tools/dunlin-perf/job/job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "runtime/log.h"
+#include "runtime/topology.h"
+
+namespace dunlin::perf {
+namespace {
+
+std::vector<std::string> split(std::string_view list) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    parts.emplace_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+const char* name_of(WaitMode mode) {
+  switch (mode) {
+    case WaitMode::kAuto:
+      return "auto";
+    case WaitMode::kSpin:
+      return "spin";
+    case WaitMode::kYield:
+      return "yield";
+    case WaitMode::kEvent:
+      return "event";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Job>> Job::open(const Options& options, Config config,
+                                       std::unique_ptr<Bootstrap> bootstrap) {
+  std::unique_ptr<Job> job(new Job());
+  job->config_ = std::move(config);
+  job->bootstrap_ = std::move(bootstrap);
+  DUNLIN_TRY(job->start(options));
+  return job;
+}
+
+Status Job::start(const Options& options) {
+  if (!options.transport.empty()) config_.transports = split(options.transport);
+  if (options.queue_pairs != 0) config_.verbs_queue_pairs = options.queue_pairs;
+  configure_log(config_.log_level, rank());
+  if (options.binds) DUNLIN_TRY(bind());
+  DUNLIN_ASSIGN(fabric_, transport::Fabric::create(*bootstrap_, config_, clock_));
+  const int local_size = bootstrap_->job().local_size;
+  spins_ = options.poll == Poll::kSpin ||
+           (options.poll == Poll::kAuto && local_size <= cores_shared_by(local_size));
+  return Status::ok();
+}
+
+Status Job::bind() const {
+  // A launcher may have bound the rank already: then this process has fewer cores.
+  if (host_topology().cores < bootstrap_->job().local_size) return Status::ok();
+  return bind_thread_to_core(bootstrap_->job().local_rank);
+}
+
+std::string Job::wait_policy() const {
+  return spins_ ? "spin" : fmt::format("wait:{}", name_of(config_.wait));
+}
+
+Status Job::check(Rank peer, const char* what, Duration timeout, TimePoint& began) const {
+  const TimePoint now = clock_.now();
+  if (began == TimePoint{}) began = now;
+  if (Status status = bootstrap_->peers().check(peer); !status.is_ok()) {
+    return std::move(status).with_context(fmt::format("waiting for {}", what));
+  }
+  if (now - began < timeout) return Status::ok();
+  return Status(Code::kDeadlineExceeded,
+                fmt::format("waited {:.1f} s for {}", to_seconds(now - began), what))
+      .with_peer(peer);
+}
+
+Status Job::finish() {
+  return bootstrap_->barrier("perf/finish", config_.deadline);
+}
+
+Result<std::uint64_t> Job::tell(std::uint64_t value) {
+  const std::string key = fmt::format("perf/tell/{}", tellings_++);
+  if (is_root()) {
+    ByteWriter writer;
+    DUNLIN_TRY(bootstrap_->publish(key, writer.number(value).take()));
+    return value;
+  }
+  DUNLIN_ASSIGN(const Bytes told, bootstrap_->lookup_from(Rank(0), key, config_.deadline));
+  return ByteReader(told).number<std::uint64_t>();
+}
+
+Result<std::uint64_t> Job::next_chunk(const Plan& plan, Pacer& pacer) {
+  const TimePoint now = clock_.now();
+  if (plan.duration == Duration::zero()) return pacer.next(now);
+  return tell(is_root() ? pacer.next(now) : 0);
+}
+
+std::vector<Rank> Job::ranks(int step) const {
+  std::vector<Rank> ranks;
+  for (int rank = 0; rank < size(); rank += step) ranks.emplace_back(rank);
+  return ranks;
+}
+
+Result<std::vector<std::string>> Job::gather(const std::vector<Rank>& ranks,
+                                             const std::string& value) {
+  const auto key = [number = gathers_++](Rank from) {
+    return fmt::format("perf/gather/{}/{}", number, from.value());
+  };
+  const auto mine = std::as_bytes(std::span(value));
+  if (std::find(ranks.begin(), ranks.end(), rank()) != ranks.end()) {
+    DUNLIN_TRY(bootstrap_->publish(key(rank()), mine));
+  }
+  std::vector<std::string> values;
+  if (!is_root()) return values;
+  for (const Rank from : ranks) {
+    DUNLIN_ASSIGN(const Bytes found, bootstrap_->lookup_from(from, key(from), config_.deadline));
+    values.emplace_back(reinterpret_cast<const char*>(found.data()), found.size());
+  }
+  return values;
+}
+
+}  // namespace dunlin::perf

@@ -1,0 +1,28 @@
+#include "transports/verbs/connect/session.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "transports/verbs/constants.h"
+
+namespace dunlin::transport::verbs {
+
+Delivery::Delivery(const Config& config)
+    : traffic_class(static_cast<int>(config.verbs_traffic_class)),
+      service_level(static_cast<std::uint8_t>(config.verbs_service_level)),
+      timeout(static_cast<std::uint8_t>(config.verbs_timeout)),
+      retries(static_cast<std::uint8_t>(config.verbs_retry_count)) {}
+
+Duration Delivery::close_grace() const {
+  const Duration two_timeouts = std::chrono::nanoseconds(2 * (4096LL << timeout));
+  return std::clamp<Duration>(two_timeouts, kCloseGrace, kLongestCloseGrace);
+}
+
+Status Session::post_receive() {
+  ibv_recv_wr request{};
+  ibv_recv_wr* bad = nullptr;
+  const int error = ibv_post_recv(queue_pair(), &request, &bad);
+  return error == 0 ? Status::ok() : Status::from_errno("ibv_post_recv", error);
+}
+
+}  // namespace dunlin::transport::verbs

@@ -1,0 +1,109 @@
+#include "transports/verbs/connect/wire.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "transports/verbs/constants.h"
+
+namespace dunlin::transport::verbs {
+
+Bytes Address::encode() const {
+  ByteWriter writer;
+  writer.number(kWireVersion).number(token).number(static_cast<std::uint8_t>(ports.size()));
+  for (const PortAddress& port : ports)
+    writer.text(port.ip).number(port.ip_port).number(std::uint8_t{port.is_infiniband});
+  writer.number<std::uint8_t>(atomics ? 1 + static_cast<std::uint8_t>(*atomics) : 0);
+  return writer.take();
+}
+
+Result<Address> Address::decode(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  const auto version = reader.number<std::uint8_t>();
+  if (reader.ok() && version != kWireVersion) {
+    return Status(Code::kUnavailable,
+                  fmt::format("the peer uses version {} of the verbs wire format, not {}", version,
+                              kWireVersion));
+  }
+  Address address;
+  address.token = reader.number<std::uint64_t>();
+  const auto ports = reader.number<std::uint8_t>();
+  if (reader.ok() && (ports == 0 || ports > kMostPorts))
+    return Status(Code::kCorrupted, fmt::format("a verbs address with {} ports", ports));
+  for (int i = 0; i < ports && reader.ok(); ++i) {
+    PortAddress port;
+    port.ip = reader.text();
+    port.ip_port = reader.number<std::uint16_t>();
+    port.is_infiniband = reader.number<std::uint8_t>() != 0;
+    address.ports.push_back(std::move(port));
+  }
+  const auto atomics = reader.number<std::uint8_t>();
+  if (!reader.at_end() || atomics > 1 + static_cast<std::uint8_t>(AtomicScope::kSystem))
+    return Status(Code::kCorrupted, "malformed verbs address");
+  if (atomics != 0) address.atomics = AtomicScope(atomics - 1);
+  return address;
+}
+
+Bytes ConnectionMessage::encode(std::uint64_t target, std::uint64_t from) const {
+  ByteWriter writer;
+  writer.number(kWireVersion).number(target).number(from).number(static_cast<std::uint8_t>(kind));
+  writer.number(initiator).number(port).number(session).number(std::uint8_t{is_for_initiator});
+  writer.number(std::uint8_t{is_final});
+  writer.blob(std::as_bytes(std::span(place.gid)));
+  writer.number(place.queue_pair).number(place.first_packet).number(place.lid).number(place.mtu);
+  writer.number(reads).blob(private_data);
+  return writer.take();
+}
+
+Result<ConnectionMessage> ConnectionMessage::decode(std::span<const std::byte> bytes,
+                                                    std::uint64_t& target) {
+  ByteReader reader(bytes);
+  const auto version = reader.number<std::uint8_t>();
+  if (reader.ok() && version != kWireVersion)
+    return Status(Code::kUnavailable,
+                  fmt::format("wire format {} instead of {}", version, kWireVersion));
+  target = reader.number<std::uint64_t>();
+  ConnectionMessage message{};
+  message.sender = reader.number<std::uint64_t>();
+  const auto kind = reader.number<std::uint8_t>();
+  message.kind = MessageKind(kind);
+  message.initiator = reader.number<std::uint32_t>();
+  message.port = reader.number<std::uint8_t>();
+  message.session = reader.number<std::uint64_t>();
+  message.is_for_initiator = reader.number<std::uint8_t>() != 0;
+  message.is_final = reader.number<std::uint8_t>() != 0;
+  const auto gid = reader.blob();
+  message.place.queue_pair = reader.number<std::uint32_t>();
+  message.place.first_packet = reader.number<std::uint32_t>();
+  message.place.lid = reader.number<std::uint16_t>();
+  message.place.mtu = reader.number<std::uint8_t>();
+  message.reads = reader.number<std::uint8_t>();
+  const auto data = reader.blob();
+  if (!reader.at_end() || gid.size() != sizeof message.place.gid ||
+      kind > static_cast<std::uint8_t>(MessageKind::kGone))
+    return Status(Code::kCorrupted, "malformed connection message");
+  std::memcpy(message.place.gid, gid.data(), gid.size());
+  message.private_data.assign(data.begin(), data.end());
+  return message;
+}
+
+void Record::set(const Landing& landing) {
+  set(Notification{NotifyId{}, landing.region, landing.offset, 0,
+                   std::as_bytes(std::span(&landing.size, 1))});
+}
+
+std::optional<Landing> Record::landing() const {
+  Landing landing{sequence, tag, 0};
+  if (inline_size != sizeof landing.size) return std::nullopt;
+  std::memcpy(&landing.size, inline_data, sizeof landing.size);
+  return landing;
+}
+
+std::optional<Notification> Record::notification(std::uint32_t cell, std::size_t size) const {
+  if (size < offsetof(Record, inline_data) || inline_size > kInlineBytes || wire_size() != size) {
+    return std::nullopt;
+  }
+  return Notification{NotifyId{cell}, sequence, tag, length, {inline_data, inline_size}};
+}
+
+}  // namespace dunlin::transport::verbs

@@ -1,0 +1,246 @@
+#include "transports/verbs/path/outbound.h"
+
+#include <arpa/inet.h>
+
+#include <utility>
+
+#include "transports/verbs/constants.h"
+#include "transports/verbs/engine.h"
+#include "transports/verbs/path/posting.h"
+#include "transports/verbs/rails/rails.h"
+
+namespace dunlin::transport::verbs {
+
+Outbound::Outbound(Engine& engine, Port& port, Rank peer, LaneKind kind, std::uint8_t rail)
+    : engine_(engine),
+      port_(port),
+      peer_(peer),
+      ring_(peer, engine.queue_depth(), port.longest_message()),
+      window_(engine.queue_depth()),
+      landings_(engine),
+      connection_(engine, port, *this, peer, kind, rail) {}
+
+Outbound::~Outbound() {
+  fail(Status(Code::kClosed, "the transport was closed").with_peer(peer_));
+}
+
+const ibv_context* Outbound::device() const {
+  return port_.device();
+}
+
+std::optional<AtomicScope> Outbound::atomics() const {
+  return engine_.address().atomics ? connection_.address().atomics : std::nullopt;
+}
+
+// The connection --------------------------------------------------------------------------------
+
+Status Outbound::connect(const Address& address) {
+  DUNLIN_TRY(ring_.allocate(port_.domain()));
+  landings_.watch(ring_.landed());
+  return connection_.connect(address);
+}
+
+Status Outbound::settle(const Answer& answer) {
+  if (!window_.can_resume(answer))
+    return {Code::kCorrupted, "the peer's answer is malformed, or it has lost notifications"};
+  window_.resume(answer);
+  landings_.restart();  // the notes that were taken have been carried out; the others come again
+  ring_.settle(answer.taken);
+  return Status::ok();
+}
+
+void Outbound::go_on() {
+  send_waiting_services();
+  pump();
+}
+
+void Outbound::pause() {
+  update_landing_wait();
+}
+
+void Outbound::lose(Status why) {
+  connection_.lose(std::move(why).with_peer(peer_));
+}
+
+void Outbound::end(const Status& why) {
+  services_.clear();
+  if (rails_) rails_->fail(why);  // before a completion says that the buffers may be reused
+  ring_.finish_all(why);
+}
+
+void Outbound::shut(Status why) {
+  const auto is_over = [this] {
+    append_fence();  // as soon as there is room
+    return is_empty();
+  };
+  engine_.drain(is_over, Delivery(engine_.context().config).close_grace());
+  if (!is_empty()) fail(std::move(why));
+}
+
+void Outbound::step(TimePoint now) {
+  poll_landings(now);
+  connection_.step(now);
+}
+
+// Posting ----------------------------------------------------------------------------------------
+
+void Outbound::put_with_landing(const Transfer& transfer, const Landing& landing,
+                                Completion* completion) {
+  ring_.append_put_with_landing("put", transfer, landing, false, completion);
+  pump();
+}
+
+void Outbound::put_notify_with_landing(const Transfer& transfer, const Landing& landing,
+                                       const Notification& notification, Completion* completion) {
+  constexpr const char* kName = "put with notification";
+  ring_.append_put_with_landing(kName, transfer, landing, true, nullptr);
+  ring_.append_notify(kName, notification, completion);
+  pump();
+}
+
+void Outbound::put_striped(StripedPut& put, const Notification* notification,
+                           Completion* completion) {
+  put.position = ring_.tail();
+  put.notifies = notification != nullptr;
+  ring_.append_striped(notification == nullptr ? "put" : "put with notification", notification,
+                       completion);
+  rails_->stripes().add(put);
+  pump();
+}
+
+void Outbound::flush_local(Completion* completion) {
+  ring_.append_empty("flush", completion != nullptr, completion);
+  pump();
+}
+
+void Outbound::flush_remote(Completion* completion) {
+  ring_.append_flush("flush", completion);
+  pump();
+}
+
+void Outbound::get(const Transfer& transfer, const Sink& sink, Completion* completion) {
+  ring_.append_get(transfer, sink, completion);
+  pump();
+}
+
+void Outbound::atomic(const char* name, const AtomicAccess& access, Completion* completion) {
+  ring_.append_atomic(name, access, completion);
+  pump();
+}
+
+void Outbound::carry(const Transfer& transfer, Completion& landed) {
+  ring_.append_put("put", transfer, nullptr);
+  ring_.append_flush("read behind a put", &landed);
+  pump();
+}
+
+void Outbound::append_fence() {
+  if (is_empty() || ring_.at(ring_.tail() - 1).is_signaled || !has_room(1)) return;
+  ring_.append_empty("fence", true, nullptr);
+  pump();
+}
+
+void Outbound::send_service(std::uint32_t immediate, std::uint64_t number) {
+  if (connection_.is_over()) return;
+  services_.emplace_back(immediate, number);
+  send_waiting_services();
+}
+
+void Outbound::send_waiting_services() {
+  std::size_t sent = 0;
+  for (; sent < services_.size() && has_room(1); ++sent)
+    ring_.append_service(services_[sent].first, services_[sent].second);
+  services_.erase(services_.begin(), services_.begin() + static_cast<std::ptrdiff_t>(sent));
+  if (sent != 0) pump();
+}
+
+void Outbound::post_extra(Chain& chain) {
+  chain.requests[0].send_flags = IBV_SEND_SIGNALED;
+  (void)window_.must_signal(true);
+  if (Status status = post(chain); !status.is_ok()) lose(std::move(status));
+}
+
+void Outbound::poll_landings(TimePoint now) {
+  if (!landings_.is_poll_due(now, ring_.head(), window_)) return;
+  Chain chain;
+  aim(chain.add(window_.next_request(), IBV_WR_RDMA_READ, 0, 1, 0), ring_.head());
+  landings_.note_poll(window_.last_request());
+  post_extra(chain);
+}
+
+void Outbound::probe() {
+  if (!connection_.is_connected() || is_empty() || window_.awaits_completion()) return;
+  Chain chain;
+  chain.add(window_.next_request(), IBV_WR_RDMA_WRITE, 0, 0, 0);
+  post_extra(chain);
+}
+
+// Completions ------------------------------------------------------------------------------------
+
+[[gnu::hot]] void Outbound::on_completion(const ibv_wc& completion) {
+  const bool is_receive = completion.wr_id == 0;
+  if (completion.status != IBV_WC_SUCCESS) {
+    if (!is_receive) on_failed_request(completion);
+    return;  // a broken queue pair returns its receives together with its requests
+  }
+  if (is_receive) {
+    window_.take_credit(ntohl(completion.imm_data));
+    if (Status status = connection_.post_receive(); !status.is_ok()) return lose(std::move(status));
+  } else {
+    complete_up_to(completion.wr_id);
+  }
+  pump();
+}
+
+[[gnu::hot]] void Outbound::complete_up_to(std::uint64_t request) {
+  window_.take_back(request);
+  while (ring_.is_head_on_wire() && ring_.head().is_posted() &&
+         window_.is_returned(ring_.head().progress.last_request) && has_landed(ring_.head())) {
+    window_.note_arrival(ring_.head().progress.record);
+    ring_.finish_head(Status::ok());
+  }
+  if (!services_.empty()) send_waiting_services();
+}
+
+// The requests before the failed one have been carried out. The failed one and those behind it have
+// not, or may not have been.
+void Outbound::on_failed_request(const ibv_wc& completion) {
+  complete_up_to(completion.wr_id - 1);
+  // Not always the head: a flush there may have been carried out and still await landing notes.
+  const std::uint64_t failed = ring_.find(completion.wr_id);
+  const bool has_operation = failed != ring_.tail();
+  Status status =
+      to_status(has_operation ? ring_.at(failed).name : "probe", completion).with_peer(peer_);
+  if (is_refusal(completion) && has_operation) ring_.refuse(failed, status);
+  lose(std::move(status));
+}
+
+// Stripes ----------------------------------------------------------------------------------------
+
+void Outbound::set_rails(std::unique_ptr<Rails> rails) {
+  rails_ = std::move(rails);
+}
+
+std::size_t Outbound::take_stripes() {
+  if (connection_.is_over()) return 0;
+  std::size_t taken = 0;
+  Status why = rails_->failure();
+  while (why.is_ok()) {
+    const auto outcome = rails_->stripes().next_outcome();
+    if (!outcome) break;
+    // A rail that is over leaves pieces undone, so the lane must not go on with what is behind
+    // them.
+    if (!outcome->status.is_ok()) why = rails_->failure();
+    if (!why.is_ok()) break;
+    ++taken;
+    ring_.finish_stripes(outcome->position, outcome->notifies, outcome->status);
+  }
+  if (!why.is_ok()) {
+    fail(std::move(why).with_peer(peer_));
+  } else if (taken != 0) {
+    pump();
+  }
+  return taken;
+}
+
+}  // namespace dunlin::transport::verbs

@@ -1,0 +1,155 @@
+// Outbound: the sending end of one lane, or of one rail. It turns operations into work requests of
+// an RC queue pair.
+//
+// Operations keep their posting order, and the queue pair keeps it, too: a WRITE and the
+// notification behind it (a WRITE_WITH_IMM) are carried out in order at the receiver, and the
+// completion of the latter shows there all bytes before it. Operations wait until the connection is
+// made, while the send queue is full, and while the peer's mailbox is full.
+//
+// Four classes share the work: SendRing holds the operations, SendWindow does the flow control,
+// SenderConnection makes the connection and makes it again when it was lost, and LandingWatch waits
+// for GPU memory at the peer. Outbound posts work requests and dispatches what comes back.
+//
+// When a connection is made again, the receiver closes its end of the old one first, and then tells
+// how many notifications it has taken. Operations that have arrived by that count complete. The
+// others are carried out again: the same bytes go to the same places, which the peer does not read
+// before the notifications that announce them.
+//
+// A large put of a lane with rails (rails/rails.h) waits in the ring until the rails have carried
+// its bytes, and the operations behind it wait, too. The rails already carry the large puts among
+// them.
+//
+// The engine makes the Outbounds of lanes, which last as long as the engine; a lane's Outbound
+// makes those of its rails. Owner thread only. posting.h defines the functions that are declared
+// inline.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "runtime/clock.h"
+#include "runtime/rank.h"
+#include "transports/lane.h"
+#include "transports/verbs/connect/wire.h"
+#include "transports/verbs/path/landing_watch.h"
+#include "transports/verbs/path/operation.h"
+#include "transports/verbs/path/send_ring.h"
+#include "transports/verbs/path/send_window.h"
+#include "transports/verbs/path/sender_connection.h"
+
+namespace dunlin::transport::verbs {
+
+class Engine;
+class Port;
+class Rails;
+struct StripedPut;
+
+class Outbound final : public SenderConnection::Owner {
+ public:
+  // `rail`: 0 for a lane itself, otherwise the number of the rail that carries stripes for it.
+  Outbound(Engine& engine, Port& port, Rank peer, LaneKind kind, std::uint8_t rail);
+  ~Outbound() override;
+
+  // Begins to connect, and blocks until a route was found; kUnavailable if there is none. The rest
+  // follows during progress.
+  Status connect(const Address& address);
+
+  // Why this end is over; ok while it is not.
+  const Status& failure() const { return connection_.failure(); }
+  bool is_empty() const { return ring_.is_empty(); }
+  bool has_room(std::uint64_t operations) const { return ring_.has_room(operations); }
+  std::uint64_t completed() const { return ring_.completed(); }
+  // The scope of the peer's device; nothing unless both devices have atomics.
+  std::optional<AtomicScope> atomics() const;
+  // The device of its port.
+  const ibv_context* device() const;
+
+  // The operations of a lane. There must be room for one operation, or for two where stated.
+  inline void put(const Transfer& transfer, Completion* completion);
+  inline void put_notify(const Transfer& transfer, const Notification& notification,
+                         Completion* completion);
+  inline void notify(const Notification& notification, Completion* completion);
+  // Posts a put to a region whose owner wants landing notes.
+  void put_with_landing(const Transfer& transfer, const Landing& landing, Completion* completion);
+  // Does the same with a notification; takes room for two operations.
+  void put_notify_with_landing(const Transfer& transfer, const Landing& landing,
+                               const Notification& notification, Completion* completion);
+  // Posts a put whose bytes the rails carry. `notification` may be null; otherwise it follows the
+  // bytes.
+  void put_striped(StripedPut& put, const Notification* notification, Completion* completion);
+  void flush_local(Completion* completion);
+  void flush_remote(Completion* completion);
+  void get(const Transfer& transfer, const Sink& sink, Completion* completion);
+  void atomic(const char* name, const AtomicAccess& access, Completion* completion);
+
+  // If this is a rail: posts a WRITE and a READ behind it; takes room for two operations. `landed`
+  // fires when the bytes are in the peer's memory.
+  void carry(const Transfer& transfer, Completion& landed);
+
+  // Gives this lane rails; null leaves it without. put_striped() needs them.
+  void set_rails(std::unique_ptr<Rails> rails);
+  Rails* rails() { return rails_.get(); }
+  // Continues with what the rails have carried. Returns how many puts that were.
+  std::size_t take_stripes();
+  // Sends a message of the transport itself, once there is room for it.
+  void send_service(std::uint32_t immediate, std::uint64_t number);
+
+  // Ends this end; pending operations complete with `why`.
+  void fail(Status why) { connection_.fail(std::move(why)); }
+  // Waits shortly for pending operations to complete, and then ends those that are left with `why`.
+  void shut(Status why);
+  // Reads the landed count again, and connects again, when it is time. Call it now and then.
+  void step(TimePoint now);
+  // Finds out whether a connection that should be busy is still alive. Call it now and then.
+  void probe();
+
+  // The port and the session call these two:
+  void on_event(const Event& event) override { connection_.on_event(event); }
+  void on_completion(const ibv_wc& completion) override;
+  // The connection calls these:
+  Status settle(const Answer& answer) override;
+  void go_on() override;
+  void pause() override;
+  void end(const Status& why) override;
+  std::uint64_t operations_completed() const override { return ring_.completed(); }
+
+ private:
+  struct Chain;
+
+  // Posts what can be posted.
+  inline void pump();
+  // Adds the operation's next work request to the chain. False: it has to wait.
+  inline bool add_request(Chain& chain, Operation& operation, std::uint64_t position);
+  inline void add_bytes(Chain& chain, Operation& operation);
+  inline void aim(ibv_send_wr& request, const Operation& operation) const;
+  inline void add_notification(Chain& chain, Operation& operation, std::uint64_t position);
+  inline Status post(Chain& chain);
+  // Posts a signaled work request that belongs to no operation.
+  void post_extra(Chain& chain);
+  // Work requests up to this number are done.
+  void complete_up_to(std::uint64_t request);
+  void on_failed_request(const ibv_wc& completion);
+  void lose(Status why);
+  void send_waiting_services();
+  // Appends a signaled work request, so that the end of everything before it will be seen.
+  void append_fence();
+  // Whether a flush may complete as far as landing notes are concerned. True for other operations.
+  inline bool has_landed(const Operation& operation) const;
+  inline void update_landing_wait();
+  void poll_landings(TimePoint now);
+
+  Engine& engine_;
+  Port& port_;
+  const Rank peer_;
+  SendRing ring_;
+  SendWindow window_;
+  LandingWatch landings_;
+  SenderConnection connection_;
+  std::unique_ptr<Rails> rails_;                                   // null without rails
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> services_;  // that wait for room
+};
+
+}  // namespace dunlin::transport::verbs

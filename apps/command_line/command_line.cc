@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <cstdint>
 #include <string_view>
 
 #include "runtime/version.h"
@@ -121,11 +123,26 @@ void hide_checks(CLI::Option& option) {
   }
 }
 
-void set_formatter(CLI::App& app, const std::shared_ptr<CLI::FormatterBase>& formatter) {
+// CLI11 takes -1, and numbers of more than 64 bits, for other numbers without a word.
+void check_whole_numbers(CLI::Option& option) {
+  if (option.get_type_name() != "UINT") return;
+  const auto find_error = [](std::string& text) -> std::string {
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    const bool is_whole = error == std::errc() && end == text.data() + text.size();
+    return is_whole ? "" : fmt::format("'{}' is not a whole number from 0 to {}", text, UINT64_MAX);
+  };
+  option.check(CLI::Validator(find_error, ""));
+}
+
+void prepare_options(CLI::App& app, const std::shared_ptr<CLI::FormatterBase>& formatter) {
   app.formatter(formatter);
-  for (CLI::Option* const option : app.get_options({})) hide_checks(*option);
+  for (CLI::Option* const option : app.get_options({})) {
+    hide_checks(*option);
+    check_whole_numbers(*option);
+  }
   if (app.get_help_ptr() != nullptr) app.get_help_ptr()->description("print this text and exit");
-  for (CLI::App* const command : app.get_subcommands({})) set_formatter(*command, formatter);
+  for (CLI::App* const command : app.get_subcommands({})) prepare_options(*command, formatter);
 }
 
 // The list of commands when none was chosen, otherwise "".
@@ -170,7 +187,7 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, const char* const
   app.set_version_flag("--version", fmt::format("{} {}", app.get_name(), version()),
                        "print the version and exit");
   app.failure_message(usage_message);
-  set_formatter(app, std::make_shared<HelpFormatter>());
+  prepare_options(app, std::make_shared<HelpFormatter>());
   try {
     app.parse(argc, argv);
     if (finish) finish();

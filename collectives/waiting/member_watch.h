@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/waiting/expiry.h"
 #include "transports/fabric.h"
 
 namespace dunlin::collective {
@@ -65,7 +66,7 @@ class MemberWatch {
       const std::optional<TimePoint> event = next_event();
       round_ends = event && now < deadline ? std::min(*event, deadline) : deadline;
       status = fabric_.wait(step, awaited, std::max(round_ends - now, Duration::zero()));
-    } while (status.code() == Code::kDeadlineExceeded && (is_sooner || round_ends < deadline));
+    } while (is_expiry(status) && (is_sooner || round_ends < deadline));
     return explain(std::move(status), awaited, began);
   }
 

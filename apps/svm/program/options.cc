@@ -57,6 +57,7 @@ void add_data(CLI::App& app, Options& options) {
       ->check(CLI::Range(std::uint64_t{1}, kMostRows))
       ->capture_default_str();
   app.add_option("--features", options.generate.features, "generated features")
+      ->check(CLI::Range(std::uint32_t{1}, kMostFeatures))
       ->capture_default_str();
   app.add_option("--nonzeros", options.generate.nonzeros_per_row,
                  "generated values in a row, on average")

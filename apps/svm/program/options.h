@@ -21,6 +21,9 @@ struct Straggler {
   double factor = 1;
 };
 
+// A model of 1 GiB. More features come from a stray index in a file.
+inline constexpr std::uint32_t kMostFeatures = (std::uint32_t{1} << 28) - 2;
+
 struct Options {
   // Data: files, or generated.
   std::string train;

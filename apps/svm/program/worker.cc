@@ -15,9 +15,6 @@
 namespace dunlin::svm {
 namespace {
 
-// A model of 1 GiB. More features come from a stray index in the file.
-constexpr std::uint32_t kMostFeatures = (std::uint32_t{1} << 28) - 2;
-
 // An evaluation may take this many times as long as the first one, which had the cores of the host
 // for itself.
 constexpr int kEvaluationMargin = 20;

@@ -296,6 +296,17 @@ const std::vector<Row>& table() {
           "CUDA device to which the ports of the verbs transport should be near on PCIe (-1: "
           "the current device when the transport is made, otherwise the thread's NUMA node)",
           &Config::verbs_near_gpu),
+      number_row("DUNLIN_TCP_QUEUE_DEPTH", "128", "operations", 1, 65536,
+                 "operations of a tcp lane that may be outstanding before it reports busy",
+                 &Config::tcp_queue_depth),
+      text_row("DUNLIN_TCP_INTERFACE",
+               "network interface that the tcp transport listens on (default: every interface that "
+               "is up, the loopback only if there is no other)",
+               &Config::tcp_interface),
+      choice_row<bool>("DUNLIN_TCP_ENCRYPTION", "on", "on, off",
+                       "whether the tcp transport encrypts what it sends; peers authenticate each "
+                       "other in either case",
+                       {{"on", true}, {"off", false}}, &Config::tcp_encryption),
       number_row("DUNLIN_UCX_QUEUE_DEPTH", "128", "operations", 1, 65536,
                  "operations of a ucx lane that may be outstanding before it reports busy",
                  &Config::ucx_queue_depth),

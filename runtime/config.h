@@ -82,7 +82,10 @@ struct Config {
   std::int64_t verbs_retry_count = 0;
   VerbsGpu verbs_gpu = VerbsGpu::kAuto;  // how verbs accesses GPU memory
   std::int64_t verbs_near_gpu = 0;       // CUDA device number; -1: the current device
-  std::int64_t ucx_queue_depth = 0;      // outstanding operations of a ucx lane
+  std::int64_t tcp_queue_depth = 0;      // outstanding operations of a tcp lane
+  std::string tcp_interface;             // NAME of the interface to listen on; empty: any
+  bool tcp_encryption = true;
+  std::int64_t ucx_queue_depth = 0;  // outstanding operations of a ucx lane
   RmaMode ucx_rma = RmaMode::kAuto;
   std::string algorithms;   // COLLECTIVE=ALGORITHM, separated by commas
   std::string tuning_file;  // the algorithms that measured fastest

@@ -17,19 +17,32 @@ std::string address_key(Rank rank) {
   return fmt::format("fabric/{}", rank.value());
 }
 
-// Returns the address that `encoded`, made by publish_addresses(), holds for a transport, or
-// nothing if the peer does not have this transport.
-Result<std::optional<Bytes>> find_address(std::span<const std::byte> encoded,
-                                          std::string_view name) {
+// The key of the address of a transport that opens on demand.
+std::string address_key(Rank rank, std::string_view transport) {
+  return fmt::format("fabric/{}/{}", rank.value(), transport);
+}
+
+// What a peer has published about one of its transports.
+struct PublishedAddress {
+  bool is_on_demand = false;
+  Bytes address;  // empty if is_on_demand
+};
+
+// Returns what `encoded`, made by publish_addresses(), holds for a transport, or nothing if the
+// peer does not have this transport.
+Result<std::optional<PublishedAddress>> find_address(std::span<const std::byte> encoded,
+                                                     std::string_view name) {
   ByteReader reader(encoded);
   const auto count = reader.number<std::uint32_t>();
   for (std::uint32_t i = 0; i < count && reader.ok(); ++i) {
     const std::string found = reader.text();
+    const bool is_on_demand = reader.number<std::uint8_t>() != 0;
     const auto address = reader.blob();
-    if (reader.ok() && found == name) return std::optional(Bytes(address.begin(), address.end()));
+    if (reader.ok() && found == name)
+      return std::optional(PublishedAddress{is_on_demand, Bytes(address.begin(), address.end())});
   }
   if (!reader.at_end()) return Status(Code::kCorrupted, "malformed fabric address");
-  return std::optional<Bytes>();
+  return std::optional<PublishedAddress>();
 }
 
 std::string list(const std::vector<Awaited>& awaited, const PeerTable& peers) {
@@ -78,22 +91,20 @@ Status Fabric::start(const std::vector<TransportFactory>& factories) {
       return {Code::kInvalidArgument,
               fmt::format("this build has no transport '{}'; it has: {}", name, known)};
     }
-    auto transport = factory->make(TransportContext{rank(), bootstrap_.job().local_rank,
-                                                    transports_.size(), *board_, peers(),
-                                                    bootstrap_.mail(), counters_, clock_, config_});
+    auto transport = factory->make(
+        TransportContext{rank(), bootstrap_.job().local_rank, members_.size(), *board_, peers(),
+                         bootstrap_.mail(), bootstrap_.key(), counters_, clock_, config_});
     if (transport) {
-      transports_.push_back(std::move(transport).value());
+      const bool is_open = !(*transport)->opens_on_demand();
+      members_.push_back({std::move(transport).value(), is_open});
     } else {
       left_out_ += fmt::format("{} does not work here: {}; ", name, transport.status().message());
     }
   }
-  if (transports_.empty()) return {Code::kUnavailable, "no transport works here: " + left_out_};
+  if (members_.empty()) return {Code::kUnavailable, "no transport works here: " + left_out_};
   wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (wake_fd_ < 0) return Status::from_errno("eventfd", errno);
-  wait_fds_.push_back(wake_fd_);
-  for (const auto& transport : transports_) {
-    wait_fds_.insert(wait_fds_.end(), transport->wait_fds().begin(), transport->wait_fds().end());
-  }
+  collect_wait_fds();
   listener_ = peers().add_listener([this](Rank) { wake(); });
   chore_ = bootstrap_.add_chore([this] { progress(); });
   return publish_addresses();
@@ -101,10 +112,54 @@ Status Fabric::start(const std::vector<TransportFactory>& factories) {
 
 Status Fabric::publish_addresses() {
   ByteWriter writer;
-  writer.number(static_cast<std::uint32_t>(transports_.size()));
-  for (const auto& transport : transports_)
-    writer.text(transport->name()).blob(transport->address());
+  writer.number(static_cast<std::uint32_t>(members_.size()));
+  for (const Member& member : members_) {
+    writer.text(member.transport->name()).number(static_cast<std::uint8_t>(!member.is_open));
+    writer.blob(member.is_open ? member.transport->address() : Bytes());
+  }
   return bootstrap_.publish(address_key(rank()), writer.take());
+}
+
+void Fabric::collect_wait_fds() {
+  wait_fds_ = {wake_fd_};
+  if (const int mail = bootstrap_.mail().fd(MailTopic::kFabric); mail >= 0)
+    wait_fds_.push_back(mail);
+  for (const Member& member : members_) {
+    const auto& fds = member.transport->wait_fds();
+    wait_fds_.insert(wait_fds_.end(), fds.begin(), fds.end());
+  }
+}
+
+Status Fabric::open(Member& member) {
+  if (member.is_open) return Status::ok();
+  DUNLIN_TRY(member.transport->open());
+  member.is_open = true;
+  collect_wait_fds();
+  return bootstrap_.post(address_key(rank(), member.transport->name()),
+                         member.transport->address());
+}
+
+void Fabric::take_requests() {
+  while (const auto message = bootstrap_.mail().receive(MailTopic::kFabric)) {
+    const std::string name(reinterpret_cast<const char*>(message->text.data()),
+                           message->text.size());
+    const auto asked = std::find_if(members_.begin(), members_.end(), [&](const Member& member) {
+      return member.transport->name() == name;
+    });
+    if (asked == members_.end()) continue;  // meant for a former fabric of this process
+    if (Status status = open(*asked); !status.is_ok()) {
+      DUNLIN_WARN("rank {} asks for a connection over {}, which does not work here: {}",
+                  message->from.value(), name, status.to_string());
+      // No address: the peer goes on to its next transport. If this cannot be sent either, the
+      // peer's deadline passes.
+      (void)bootstrap_.post(address_key(rank(), name), {});
+    }
+  }
+}
+
+Result<Bytes> Fabric::ask_for_address(Rank peer, std::string_view transport) {
+  if (peer != rank()) bootstrap_.mail().send(MailTopic::kFabric, peer, as_bytes(transport));
+  return bootstrap_.lookup_from(peer, address_key(peer, transport), config_.deadline);
 }
 
 Fabric::~Fabric() {
@@ -116,7 +171,7 @@ Fabric::~Fabric() {
   kept_.clear();
   dropped_.clear();
   connections_.clear();
-  transports_.clear();
+  members_.clear();
   if (listener_ >= 0) peers().remove_listener(listener_);
   if (wake_fd_ >= 0) close(wake_fd_);
 }
@@ -138,16 +193,23 @@ Result<Fabric::Connection> Fabric::connect(Rank peer) {
                 bootstrap_.lookup_from(peer, address_key(peer), config_.deadline));
   Connection connection;
   std::string refusals = left_out_;
-  for (std::size_t i = 0; i < transports_.size(); ++i) {
-    Transport& transport = *transports_[i];
-    DUNLIN_ASSIGN(const auto address, find_address(addresses, transport.name()));
-    if (!address) {
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    Transport& transport = *members_[i].transport;
+    DUNLIN_ASSIGN(auto published, find_address(addresses, transport.name()));
+    if (!published) {
       refusals += fmt::format("{}: the peer does not have it; ", transport.name());
       continue;
     }
-    Status refusal = transport.reach(peer, *address);
+    // Opening this end first keeps ranks that ask each other from waiting for each other.
+    Status refusal = published->is_on_demand ? open(members_[i]) : Status::ok();
+    if (refusal.is_ok() && published->is_on_demand) {
+      DUNLIN_ASSIGN(published->address, ask_for_address(peer, transport.name()));
+      if (published->address.empty())
+        refusal = {Code::kUnavailable, "it does not work at the peer"};
+    }
+    if (refusal.is_ok()) refusal = transport.reach(peer, published->address);
     if (refusal.is_ok()) {
-      auto link = transport.connect(peer, *address);
+      auto link = transport.connect(peer, published->address);
       if (link) {
         connection.link = std::move(link).value();
         connection.transport = i;
@@ -185,19 +247,20 @@ std::string Fabric::explain(Rank peer) {
 std::string_view Fabric::transport_of(Rank peer) const {
   const auto found = connections_.find(peer);
   return found == connections_.end() ? std::string_view()
-                                     : transports_[found->second.transport]->name();
+                                     : members_[found->second.transport].transport->name();
 }
 
 Result<std::unique_ptr<LocalRegion>> Fabric::register_memory(std::shared_ptr<MemoryRegion> memory) {
   std::vector<std::unique_ptr<TransportRegion>> regions;
   std::string refusals;
-  for (const auto& transport : transports_) {
-    auto region = transport->register_memory(memory);
+  for (const Member& member : members_) {
+    auto region = member.transport->register_memory(memory);
+    const std::string_view name = member.transport->name();
     if (!region && region.status().code() != Code::kUnavailable) {
       return std::move(region).status().with_context(
-          fmt::format("registering memory with {}", transport->name()));
+          fmt::format("registering memory with {}", name));
     }
-    if (!region) refusals += fmt::format("{}: {}; ", transport->name(), region.status().message());
+    if (!region) refusals += fmt::format("{}: {}; ", name, region.status().message());
     regions.push_back(region ? std::move(region).value() : nullptr);
   }
   if (std::all_of(regions.begin(), regions.end(),
@@ -245,9 +308,10 @@ void Fabric::wake() {
   std::size_t events = 0;
   // Polling an idle transport in vain can take as long as a cache line takes to arrive here.
   const bool polls_all = ++turns_ % kTurnsPerIdlePoll == 0;
-  for (const auto& transport : transports_) {
-    if (polls_all || transport->is_in_use()) events += transport->progress();
+  for (const Member& member : members_) {
+    if (polls_all || member.transport->is_in_use()) events += member.transport->progress();
   }
+  if (polls_all && !bootstrap_.mail().is_empty(MailTopic::kFabric)) take_requests();
   if (!kept_.empty()) release_done();
   return events;
 }
@@ -255,13 +319,13 @@ void Fabric::wake() {
 bool Fabric::arm() {
   turns_ =
       kTurnsPerIdlePoll - 1;  // the next progress() polls all, as an idle one may prevent sleep
-  bool is_quiet = true;
-  for (const auto& transport : transports_) is_quiet = transport->arm() && is_quiet;
+  bool is_quiet = bootstrap_.mail().is_empty(MailTopic::kFabric);
+  for (const Member& member : members_) is_quiet = member.transport->arm() && is_quiet;
   return is_quiet;
 }
 
 void Fabric::disarm() {
-  for (const auto& transport : transports_) transport->disarm();
+  for (const Member& member : members_) member.transport->disarm();
   eventfd_t news;
   (void)eventfd_read(wake_fd_, &news);  // EAGAIN if wake() was not called
 }

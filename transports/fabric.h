@@ -74,7 +74,9 @@ class Fabric final : public Progressor {
 
   // Returns the link to a peer. The first call connects, over the first transport of
   // config.transports that reaches the peer. It blocks for up to config.deadline until the peer has
-  // published its address. kUnavailable says for each transport why it cannot be used.
+  // published its address. If only a transport that opens on demand is left, it also blocks until
+  // the peer's fabric has made progress. kUnavailable says for each transport why it cannot be
+  // used.
   Result<Link*> link(Rank peer);
   // Closes the link to a dead peer. Regions imported through the link must have been destroyed, or
   // be part of what keep_until_done() keeps.
@@ -140,6 +142,10 @@ class Fabric final : public Progressor {
   // Transports that are not in use are progressed in every 16th turn only.
   static constexpr std::uint32_t kTurnsPerIdlePoll = 16;
 
+  struct Member {
+    std::unique_ptr<Transport> transport;
+    bool is_open = false;
+  };
   struct Connection {
     std::unique_ptr<Link> link;
     std::size_t transport = 0;
@@ -149,7 +155,15 @@ class Fabric final : public Progressor {
   Fabric(Bootstrap& bootstrap, const Config& config, const Clock& clock, Trace* trace);
   Status start(const std::vector<TransportFactory>& factories);
   Status publish_addresses();
+  void collect_wait_fds();
+  // Opens the transport if it is not open, and publishes its address.
+  Status open(Member& member);
+  // Opens the transports that peers have asked for.
+  void take_requests();
   Result<Connection> connect(Rank peer);
+  // Asks the peer to open a transport, and waits for its address. The address is empty if that
+  // fails at the peer.
+  Result<Bytes> ask_for_address(Rank peer, std::string_view transport);
   void release_done();
   // kBusy while all awaited peers are present, otherwise the kPeerDead to report.
   Status report_death(const std::vector<Awaited>& awaited, TimePoint began) const;
@@ -161,7 +175,7 @@ class Fabric final : public Progressor {
   Trace* trace_;
   Counters counters_;
   std::unique_ptr<NotifyBoard> board_;
-  std::vector<std::unique_ptr<Transport>> transports_;
+  std::vector<Member> members_;
   std::string left_out_;  // names the transports that do not work here, and why
   std::map<Rank, Connection> connections_;
   std::vector<std::unique_ptr<Link>> dropped_;  // closed, but kept_ may still refer to them

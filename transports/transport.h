@@ -18,7 +18,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/bootstrap/mail.h"
+#include "runtime/bootstrap/bootstrap.h"
 #include "runtime/bytes.h"
 #include "runtime/clock.h"
 #include "runtime/config.h"
@@ -39,6 +39,7 @@ struct TransportContext {
   NotifyBoard& board;     // the transport publishes notifications for this process here
   PeerTable& peers;
   Mail& mail;
+  const JobKey& key;  // known to the ranks of this job only
   Counters& counters;
   const Clock& clock;
   const Config& config;
@@ -115,6 +116,12 @@ inline Status check_notification(const Notification& notification, std::size_t p
 class Transport : public Progressor {
  public:
   virtual std::string_view name() const = 0;
+  // Whether open() has work to do. Such a transport listens on the network, and a process should
+  // not do so in vain. The fabric opens it when this process or a peer first finds that the
+  // transports before it in the list do not connect the two.
+  virtual bool opens_on_demand() const { return false; }
+  // Called once, before any other function below except register_memory() and progress().
+  virtual Status open() { return Status::ok(); }
   // What a peer's transport of the same name needs to reach this process.
   virtual Bytes address() const = 0;
   // Returns ok if this transport can reach the peer with this address. The error otherwise explains

@@ -7,6 +7,7 @@
 // a deadline and cost a round trip or more. Calls must come from one thread at a time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -42,6 +43,8 @@ struct Membership {
   std::vector<Rank> members;  // ascending
 };
 
+using JobKey = std::array<std::byte, 32>;
+
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;
@@ -68,8 +71,15 @@ class Bootstrap {
   // Short messages between this rank and others. Owned by the bootstrap.
   virtual Mail& mail() = 0;
 
+  // A key that follows from the job's secret, the same for all ranks of this job. Transports prove
+  // to one another by it that they belong to the job.
+  virtual const JobKey& key() const = 0;
+
   // Publishes a value. kAlreadyExists when a rank has published the key before.
   virtual Status publish(std::string_view key, std::span<const std::byte> value) = 0;
+  // The same without waiting for the coordinator, which does not report an error. A chore may call
+  // it.
+  virtual Status post(std::string_view key, std::span<const std::byte> value) = 0;
   // Waits until a rank has published the key. kDeadlineExceeded names the key.
   Result<Bytes> lookup(std::string_view key, Duration timeout) {
     return lookup_from(Rank(), key, timeout);
@@ -85,7 +95,8 @@ class Bootstrap {
 
   // Adds a function that a thread calls some thousand times a second while it waits in a call of
   // this class, because peers may need this process's progress. The fabric adds one. Within a
-  // chore, a lookup returns kDeadlineExceeded at once, and all other calls return kInternal.
+  // chore, a lookup returns kDeadlineExceeded at once, and all other calls but post() and those of
+  // mail() return kInternal.
   // Returns a number for remove_chore().
   virtual int add_chore(std::function<void()> chore) = 0;
   virtual void remove_chore(int chore) = 0;

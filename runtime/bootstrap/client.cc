@@ -16,19 +16,26 @@ Status check_name(std::string_view what, std::string_view name) {
           fmt::format("{} of {} bytes: 1 to {} are allowed", what, name.size(), kMaxTextBytes)};
 }
 
+Status check_value(std::string_view key, std::span<const std::byte> value) {
+  DUNLIN_TRY(check_name("a key", key));
+  if (value.size() <= kMaxValueBytes) return Status::ok();
+  return {Code::kInvalidArgument, fmt::format("the value of '{}' has {} bytes, {} are allowed", key,
+                                              value.size(), kMaxValueBytes)};
+}
+
 std::string seconds(Duration timeout) {
   return fmt::format("{:g} s", to_seconds(timeout));
 }
 
 }  // namespace
 
-BootstrapClient::BootstrapClient(JobInfo job)
+BootstrapClient::BootstrapClient(JobInfo job, const JobKey& key)
     : job_(std::move(job)),
       peers_(job_.size),
-      mail_([this](Rank to, std::span<const std::byte> text) {
-        transmit(
-            {.type = MessageType::kMail, .subject = to, .value = Bytes(text.begin(), text.end())});
-      }) {
+      mail_([this](Rank to, Bytes text) {
+        transmit({.type = MessageType::kMail, .subject = to, .value = std::move(text)});
+      }),
+      key_(key) {
   for (int rank = 0; rank < job_.size; ++rank) membership_.members.emplace_back(rank);
 }
 
@@ -60,16 +67,25 @@ void BootstrapClient::announce_leave() noexcept {
 }
 
 Status BootstrapClient::publish(std::string_view key, std::span<const std::byte> value) {
-  DUNLIN_TRY(check_name("a key", key));
-  if (value.size() > kMaxValueBytes) {
-    return {Code::kInvalidArgument, fmt::format("the value of '{}' has {} bytes, {} are allowed",
-                                                key, value.size(), kMaxValueBytes)};
-  }
+  DUNLIN_TRY(check_value(key, value));
   auto reply = request({.type = MessageType::kPublish,
                         .text = std::string(key),
                         .value = Bytes(value.begin(), value.end())},
                        kPromptAnswer);
   return std::move(reply).status();
+}
+
+Status BootstrapClient::post(std::string_view key, std::span<const std::byte> value) {
+  DUNLIN_TRY(check_value(key, value));
+  {
+    const std::lock_guard lock(mutex_);
+    if (disconnected_) return *disconnected_;
+  }
+  // Nothing waits for the reply to request 0.
+  transmit({.type = MessageType::kPublish,
+            .text = std::string(key),
+            .value = Bytes(value.begin(), value.end())});
+  return Status::ok();
 }
 
 Result<Bytes> BootstrapClient::lookup_from(Rank publisher, std::string_view key, Duration timeout) {
@@ -171,8 +187,7 @@ void BootstrapClient::deliver(Message message) {
     peers_.mark(message.subject, message.state, std::move(message.text));
     return;
   }
-  if (message.type == MessageType::kMail)
-    return mail_.deliver({message.subject, std::move(message.value)});
+  if (message.type == MessageType::kMail) return mail_.deliver(message.subject, message.value);
   const std::lock_guard lock(mutex_);
   if (message.type != MessageType::kReply || message.request != last_request_) return;
   reply_ = std::move(message);

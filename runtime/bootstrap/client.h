@@ -21,7 +21,9 @@ class BootstrapClient : public Bootstrap {
   const JobInfo& job() const final { return job_; }
   PeerTable& peers() final { return peers_; }
   Mail& mail() final { return mail_; }
+  const JobKey& key() const final { return key_; }
   Status publish(std::string_view key, std::span<const std::byte> value) final;
+  Status post(std::string_view key, std::span<const std::byte> value) final;
   Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) final;
   Status barrier(std::string_view name, Duration timeout) final;
   int add_chore(std::function<void()> chore) final;
@@ -30,7 +32,7 @@ class BootstrapClient : public Bootstrap {
   Membership membership() const final;
 
  protected:
-  explicit BootstrapClient(JobInfo job);
+  BootstrapClient(JobInfo job, const JobKey& key);
 
   // Waits until all ranks have joined.
   Status start(Duration timeout);
@@ -62,6 +64,7 @@ class BootstrapClient : public Bootstrap {
   bool does_chores_ = false;
   PeerTable peers_;
   Mail mail_;
+  const JobKey key_;
   SteadyClock clock_;
 
   mutable std::mutex mutex_;  // guards all members below

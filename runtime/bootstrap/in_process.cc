@@ -22,6 +22,7 @@ struct InProcessJob::State {
 
   void deliver(Rank to, const bootstrap::Message& message);
 
+  const JobKey key = bootstrap::random_nonce();
   std::mutex mutex;  // guards all members below; locked before a client's mutex
   bootstrap::JobLedger ledger;
   std::vector<Client*> clients;
@@ -30,7 +31,7 @@ struct InProcessJob::State {
 class InProcessJob::State::Client final : public bootstrap::BootstrapClient {
  public:
   Client(std::shared_ptr<State> state, JobInfo job)
-      : BootstrapClient(std::move(job)), state_(std::move(state)) {
+      : BootstrapClient(std::move(job), state->key), state_(std::move(state)) {
     const std::lock_guard lock(state_->mutex);
     state_->clients[rank().index()] = this;
     // It cannot fail: the constructor of the job admits each rank once.

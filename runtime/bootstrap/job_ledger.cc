@@ -127,7 +127,7 @@ void JobLedger::publish(Rank from, const Message& message) {
 Status JobLedger::forward_mail(Rank from, const Message& mail) {
   const int to = mail.subject.value();
   if (to < 0 || static_cast<std::size_t>(to) >= members_.size() ||
-      mail.value.size() > Mail::kLargestMessage) {
+      mail.value.size() > Mail::kTopicBytes + Mail::kLargestMessage) {
     return {Code::kCorrupted, fmt::format("rank {} sent mail of {} bytes to rank {}", from.value(),
                                           mail.value.size(), to)};
   }

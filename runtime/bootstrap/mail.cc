@@ -4,26 +4,43 @@
 
 #include <utility>
 
+#include "runtime/log.h"
+
 namespace dunlin {
 
-Mail::Mail(Send send) : send_(std::move(send)), signal_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+Mail::Box::Box() : signal(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
-void Mail::deliver(MailMessage message) {
-  const std::lock_guard lock(mutex_);
-  messages_.push_back(std::move(message));
-  count_.store(messages_.size(), std::memory_order_release);
-  eventfd_write(signal_.get(), 1);
+void Mail::send(MailTopic topic, Rank to, std::span<const std::byte> text) {
+  Bytes encoded;
+  encoded.reserve(kTopicBytes + text.size());
+  encoded.push_back(static_cast<std::byte>(topic));
+  encoded.insert(encoded.end(), text.begin(), text.end());
+  send_(to, std::move(encoded));
 }
 
-std::optional<MailMessage> Mail::receive() {
-  if (is_empty()) return std::nullopt;
-  const std::lock_guard lock(mutex_);
-  MailMessage message = std::move(messages_.front());
-  messages_.pop_front();
-  count_.store(messages_.size(), std::memory_order_release);
-  if (messages_.empty()) {
+void Mail::deliver(Rank from, std::span<const std::byte> encoded) {
+  if (encoded.empty() || std::to_integer<std::size_t>(encoded[0]) >= kMailTopics) {
+    DUNLIN_WARN("dropped mail of rank {}: it has no known topic", from.value());
+    return;
+  }
+  Box& to = box(static_cast<MailTopic>(encoded[0]));
+  const auto text = encoded.subspan(kTopicBytes);
+  const std::lock_guard lock(to.mutex);
+  to.messages.push_back({from, Bytes(text.begin(), text.end())});
+  to.count.store(to.messages.size(), std::memory_order_release);
+  eventfd_write(to.signal.get(), 1);
+}
+
+std::optional<MailMessage> Mail::receive(MailTopic topic) {
+  if (is_empty(topic)) return std::nullopt;
+  Box& from = box(topic);
+  const std::lock_guard lock(from.mutex);
+  MailMessage message = std::move(from.messages.front());
+  from.messages.pop_front();
+  from.count.store(from.messages.size(), std::memory_order_release);
+  if (from.messages.empty()) {
     eventfd_t count = 0;
-    eventfd_read(signal_.get(), &count);
+    eventfd_read(from.signal.get(), &count);
   }
   return message;
 }

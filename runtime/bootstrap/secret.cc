@@ -27,6 +27,16 @@ const unsigned char* raw(std::span<const std::byte> bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
 }
 
+// HMAC-SHA256.
+std::array<std::byte, 32> sign(std::string_view secret, std::span<const std::byte> text) {
+  crypto_auth_hmacsha256_state state;
+  crypto_auth_hmacsha256_init(&state, raw(as_bytes(secret)), secret.size());
+  crypto_auth_hmacsha256_update(&state, raw(text), text.size());
+  std::array<std::byte, 32> signature;
+  crypto_auth_hmacsha256_final(&state, reinterpret_cast<unsigned char*>(signature.data()));
+  return signature;
+}
+
 }  // namespace
 
 Nonce random_nonce() {
@@ -77,13 +87,13 @@ Proof prove(std::string_view secret, const Claims& claims) {
       .number(static_cast<std::int32_t>(claims.rank.value()))
       .number(static_cast<std::int32_t>(claims.size))
       .number(claims.heartbeat_ns);
-  const Bytes text = signed_text.take();
-  crypto_auth_hmacsha256_state state;
-  crypto_auth_hmacsha256_init(&state, raw(as_bytes(secret)), secret.size());
-  crypto_auth_hmacsha256_update(&state, raw(text), text.size());
-  Proof proof;
-  crypto_auth_hmacsha256_final(&state, reinterpret_cast<unsigned char*>(proof.data()));
-  return proof;
+  return sign(secret, signed_text.take());
+}
+
+JobKey derive_key(std::string_view secret, std::string_view job_id) {
+  ByteWriter purpose;
+  purpose.text("dunlin transports").text(job_id);
+  return sign(secret, purpose.take());
 }
 
 bool proves(std::span<const std::byte> proof, std::string_view secret, const Claims& claims) {

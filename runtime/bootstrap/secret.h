@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/bootstrap/bootstrap.h"
 #include "runtime/rank.h"
 #include "runtime/status.h"
 
@@ -37,6 +38,9 @@ struct Claims {
   std::uint64_t heartbeat_ns = 0;  // the coordinator's heartbeat period; 0 in a member's proof
 };
 Proof prove(std::string_view secret, const Claims& claims);
+
+// The key of a job's transports. It does not reveal the secret.
+JobKey derive_key(std::string_view secret, std::string_view job_id);
 
 // Checks a proof in time that does not depend on its contents. False when its length is wrong.
 bool proves(std::span<const std::byte> proof, std::string_view secret, const Claims& claims);

@@ -81,7 +81,7 @@ Result<std::unique_ptr<Bootstrap>> TcpBootstrap::join(JoinPlan plan) {
 }
 
 TcpBootstrap::TcpBootstrap(JoinPlan plan, AuthenticatedSocket connection, Fd wake)
-    : BootstrapClient(plan.job),
+    : BootstrapClient(plan.job, derive_key(plan.secret, plan.job.job_id)),
       plan_(std::move(plan)),
       heartbeat_(connection.heartbeat),
       socket_(std::move(connection.socket)),

@@ -20,7 +20,7 @@
 namespace dunlin::bootstrap {
 
 constexpr std::uint32_t kMagic = 0x314e4c44;  // "DLN1" in memory
-constexpr std::uint16_t kVersion = 2;
+constexpr std::uint16_t kVersion = 3;
 constexpr std::size_t kHeaderBytes = 12;
 
 enum class MessageType : std::uint8_t {

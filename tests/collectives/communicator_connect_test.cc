@@ -29,6 +29,10 @@ class SlowBootstrap final : public Bootstrap {
   const JobInfo& job() const override { return whole_->job(); }
   PeerTable& peers() override { return whole_->peers(); }
   Mail& mail() override { return whole_->mail(); }
+  const JobKey& key() const override { return whole_->key(); }
+  Status post(std::string_view key, std::span<const std::byte> value) override {
+    return whole_->post(key, value);
+  }
   Status publish(std::string_view key, std::span<const std::byte> value) override {
     return whole_->publish(key, value);
   }

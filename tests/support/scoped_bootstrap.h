@@ -20,6 +20,10 @@ class ScopedBootstrap final : public Bootstrap {
   Status publish(std::string_view key, std::span<const std::byte> value) override {
     return whole_.publish(prefixed(key), value);
   }
+  const JobKey& key() const override { return whole_.key(); }
+  Status post(std::string_view key, std::span<const std::byte> value) override {
+    return whole_.post(prefixed(key), value);
+  }
   Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) override {
     return whole_.lookup_from(publisher, prefixed(key), timeout);
   }

@@ -20,8 +20,10 @@ Status try_transport(const transport::TransportFactory& factory, const Config& c
   const auto bootstrap = job.bootstrap(kSelf);
   DUNLIN_ASSIGN(const auto board, transport::NotifyBoard::create(1));
   Counters counters(1);
-  DUNLIN_ASSIGN(const auto made, factory.make({kSelf, 0, 0, *board, bootstrap->peers(),
-                                               bootstrap->mail(), counters, clock, config}));
+  DUNLIN_ASSIGN(const auto made,
+                factory.make({kSelf, 0, 0, *board, bootstrap->peers(), bootstrap->mail(),
+                              bootstrap->key(), counters, clock, config}));
+  DUNLIN_TRY(made->open());
   const Bytes address = made->address();
   DUNLIN_TRY(made->reach(kSelf, address));
   DUNLIN_ASSIGN(const auto link, made->connect(kSelf, address));

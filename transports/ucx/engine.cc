@@ -30,12 +30,11 @@ Engine::Engine(const TransportContext& context)
 
 Result<std::unique_ptr<Engine>> Engine::create(const TransportContext& context) {
   std::unique_ptr<Engine> engine(new Engine(context));
-  DUNLIN_TRY(engine->start());
+  DUNLIN_ASSIGN(engine->ucp_, Context::create());
   return engine;
 }
 
-Status Engine::start() {
-  DUNLIN_ASSIGN(ucp_, Context::create());
+Status Engine::open() {
   for (const LaneKind kind : kBothLanes) {
     auto& worker = workers_[index_of(kind)];
     DUNLIN_ASSIGN(worker, Worker::create(*ucp_));
@@ -46,10 +45,12 @@ Status Engine::start() {
   }
   address_.cells = context_.board.size();
   randombytes_buf(&address_.token, sizeof address_.token);
+  is_open_ = true;
   return Status::ok();
 }
 
 Engine::~Engine() {
+  if (!is_open()) return;
   for (const auto& connection : connections_) {
     if (!connection) continue;
     for (const LaneKind kind : kBothLanes) connection->announce_close(kind, kind);
@@ -99,9 +100,8 @@ Result<Connection*> Engine::connect(Rank peer, const Address& address) {
 
 std::size_t Engine::progress() {
   std::size_t events = 0;
-  for (const auto& worker : workers_) {
-    if (worker) events += worker->progress();
-  }
+  if (!is_open()) return 0;
+  for (const auto& worker : workers_) events += worker->progress();
   check_peers();
   if (wants_settling_) settle();
   return events;
@@ -125,6 +125,7 @@ void Engine::settle() {
 }
 
 bool Engine::arm() {
+  if (!is_open()) return true;
   if (wants_settling_) return false;
   bool is_quiet = true;
   for (const auto& worker : workers_) is_quiet = worker->arm() && is_quiet;

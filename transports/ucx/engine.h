@@ -20,6 +20,9 @@ namespace dunlin::transport::ucx {
 class Engine {
  public:
   static Result<std::unique_ptr<Engine>> create(const TransportContext& context);
+  // Makes the workers, which listen on the network. Before it, only regions() and ucp() are of use,
+  // and progress() does nothing.
+  Status open();
   // Tells the peers that this process closes its end.
   ~Engine();
   Engine(const Engine&) = delete;
@@ -29,6 +32,7 @@ class Engine {
   const Context& ucp() const { return *ucp_; }
   Worker& worker(LaneKind kind) const { return *workers_[index_of(kind)]; }
   RegionTable& regions() { return regions_; }
+  bool is_open() const { return is_open_; }
   const Address& address() const { return address_; }
   // Whether this end uses RMA for large puts. A connection does if both ends do.
   bool uses_rma() const { return uses_rma_; }
@@ -70,7 +74,6 @@ class Engine {
   };
 
   explicit Engine(const TransportContext& context);
-  Status start();
   Connection& connection(Rank peer);
   void settle();
   void check_peers();
@@ -93,6 +96,7 @@ class Engine {
   std::unique_ptr<Worker> workers_[kLaneKinds];
   Port ports_[kLaneKinds];
   Address address_;
+  bool is_open_ = false;
   bool has_connections_ = false;
   bool wants_settling_ = false;
   std::uint64_t seen_peers_ = 0;

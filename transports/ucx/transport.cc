@@ -9,8 +9,10 @@ Result<std::unique_ptr<RemoteRegion>> UcxLink::import_region(std::span<const std
   return UcxRemoteRegion::import(*this, connection_, descriptor, size);
 }
 
-UcxTransport::UcxTransport(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {
+Status UcxTransport::open() {
+  DUNLIN_TRY(engine_->open());
   for (const LaneKind kind : kBothLanes) wait_fds_.push_back(engine_->worker(kind).event_fd());
+  return Status::ok();
 }
 
 Status UcxTransport::reach(Rank peer, std::span<const std::byte> address) {

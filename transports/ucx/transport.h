@@ -30,9 +30,11 @@ class UcxLink final : public Link {
 
 class UcxTransport final : public Transport {
  public:
-  explicit UcxTransport(std::unique_ptr<Engine> engine);
+  explicit UcxTransport(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
 
   std::string_view name() const override { return "ucx"; }
+  bool opens_on_demand() const override { return true; }
+  Status open() override;
   Bytes address() const override { return engine_->address().encode(); }
   // Checks the address only. Whether UCX reaches the peer shows when it connects.
   Status reach(Rank peer, std::span<const std::byte> address) override;

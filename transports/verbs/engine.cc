@@ -41,7 +41,7 @@ Status Engine::start() {
     return {Code::kUnavailable,
             "no active RDMA port has an IP address, which DUNLIN_VERBS_CONNECT=manager needs"};
   }
-  if (context_.mail.fd() < 0)
+  if (context_.mail.fd(MailTopic::kVerbs) < 0)
     return {Code::kResourceExhausted, "no descriptor for messages through the bootstrap"};
   DUNLIN_TRY(open_ports(
       choose(addresses, config.verbs_device, context_.local_rank, rails_wanted(config))));

@@ -214,7 +214,7 @@ MailConnector::~MailConnector() {
 
 void MailConnector::send(Rank to, std::uint64_t token, const ConnectionMessage& message) {
   known_.emplace(token, to);
-  mail_.send(to, message.encode(token, token_));
+  mail_.send(MailTopic::kVerbs, to, message.encode(token, token_));
 }
 
 Result<std::unique_ptr<Session>> MailConnector::open(Rank peer, const Address& address,
@@ -228,7 +228,7 @@ void MailConnector::take_events() {
   for (const Name& name : std::exchange(routed_, {})) {
     if (MailSession* const session = find(name)) session->on_route();
   }
-  while (const auto message = mail_.receive()) {
+  while (const auto message = mail_.receive(MailTopic::kVerbs)) {
     std::uint64_t to = 0;
     const auto read = ConnectionMessage::decode(message->text, to);
     if (!read) {

@@ -39,8 +39,8 @@ class MailConnector final : public Connector {
   Result<std::unique_ptr<Session>> open(Rank peer, const Address& address,
                                         std::size_t port) override;
   void take_events() override;
-  int fd() const override { return mail_.fd(); }
-  bool has_news() const { return !mail_.is_empty() || !routed_.empty(); }
+  int fd() const override { return mail_.fd(MailTopic::kVerbs); }
+  bool has_news() const { return !mail_.is_empty(MailTopic::kVerbs) || !routed_.empty(); }
 
  private:
   friend class MailSession;

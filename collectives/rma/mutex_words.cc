@@ -65,6 +65,7 @@ bool MutexWords::is_locking() const {
     case Phase::kTake:
     case Phase::kTakeOver:
     case Phase::kWait:
+    case Phase::kSettle:
     case Phase::kClear:
       return true;
     default:
@@ -73,6 +74,7 @@ bool MutexWords::is_locking() const {
 }
 
 MutexProtocol::State MutexWords::state() const {
+  if (phase_ == Phase::kSettle && is_unwanted_) return State::kIdle;
   if (is_locking()) return is_unwanted_ ? State::kReleasing : State::kWaiting;
   switch (phase_) {
     case Phase::kIdle:
@@ -128,7 +130,7 @@ Status MutexWords::step() {
 Status MutexWords::step_lock() {
   switch (phase_) {
     case Phase::kTry:
-      DUNLIN_TRY(compare_swap(lane_state_->holder, 0, own()));
+      DUNLIN_TRY(compare_swap_surely(lane_state_->holder, 0, own()));
       if (before() == 0) {
         got(own());
         return Status::ok();
@@ -139,27 +141,35 @@ Status MutexWords::step_lock() {
       ticket_ = before() + 1;
       return go(is_unwanted_ ? Phase::kIdle : Phase::kRequest);
     case Phase::kRequest:
-      DUNLIN_TRY(compare_swap(lane_state_->request_of[members_.self], 0, ticket_));
-      // The request was written before and is gone now: it was claimed.
-      if (before() == 0 && is_requested_) is_claimed_ = is_reasserted_ = true;
-      is_requested_ = true;
-      return go(Phase::kTake);
+      return request();
     case Phase::kTake:
       return take(0, LockOutcome::kLocked);
     case Phase::kTakeOver:
       return take(seen_holder_, LockOutcome::kLockedAfterDeath);
     case Phase::kWait:
       return wait();
+    case Phase::kSettle:
+      return settle();
     default:  // kClear
-      DUNLIN_TRY(compare_swap(lane_state_->request_of[members_.self], ticket_, 0));
+      DUNLIN_TRY(compare_swap_surely(lane_state_->request_of[members_.self], ticket_, 0));
       is_requested_ = false;
       proceed();
       return Status::ok();
   }
 }
 
+Status MutexWords::request() {
+  DUNLIN_TRY(compare_swap(lane_state_->request_of[members_.self], 0, ticket_));
+  if (is_read_back_ && before() == 0)
+    return is_requested_ ? go(Phase::kRequest) : begin_to_settle();
+  // The request was written before, and was gone now, as far as we know: it was claimed.
+  if (is_requested_ && (before() == 0 || is_read_back_)) is_claimed_ = is_reasserted_ = true;
+  is_requested_ = true;
+  return go(Phase::kTake);
+}
+
 Status MutexWords::take(std::uint64_t expected, LockOutcome outcome) {
-  DUNLIN_TRY(compare_swap(lane_state_->holder, expected, own()));
+  DUNLIN_TRY(compare_swap_surely(lane_state_->holder, expected, own()));
   // The mutex was handed over to this rank already; the notification is on its way, or lost.
   if (before() == expected) {
     got(own(), outcome);
@@ -193,24 +203,58 @@ void MutexWords::proceed() {
 }
 
 Status MutexWords::wait() {
-  if (const auto word = granted()) {
+  const Ticket ticket = look_up_ticket();
+  if (ticket.state == TicketState::kGranted) {
     is_requested_ = is_reasserted_;
-    got(*word);
+    got(ticket.holder);
     return Status::ok();
   }
   if (is_unwanted_) return go(Phase::kWithdraw);
+  if (ticket.state == TicketState::kVoid && !is_reasserted_) return begin_to_settle();
   DUNLIN_TRY(members_.fabric.peers().check(members_.members[members_.owner_place].rank));
   return is_time_to_look() ? go(Phase::kRequest) : Status::busy();
 }
 
-// Granted tickets are never used again, so a late notification has no effect.
-std::optional<std::uint64_t> MutexWords::granted() const {
+Status MutexWords::begin_to_settle() {
+  is_requested_ = is_claimed_ = is_reasserted_ = false;
+  settled_from_.reset();
+  return go(Phase::kSettle);
+}
+
+// Takes the mutex if it is free: then nobody has claimed the request.
+Status MutexWords::settle() {
+  const TimePoint now = members_.fabric.clock().now();
+  if (settled_from_ && !lane_state_->is_posted && now < looked_at_ + kLookInterval)
+    return Status::busy();
+  DUNLIN_TRY(compare_swap_surely(lane_state_->holder, 0, own()));
+  if (before() == 0 || is_own(before())) {
+    got(before() == 0 ? own() : before());
+    return Status::ok();
+  }
+  const std::uint64_t holder = before() & ~kUnheard;
+  const bool is_gone = holder != 0 && !members_.is_present(holder - 1);
+  if (holder != 0 && !is_gone && (!settled_from_ || *settled_from_ == before())) {
+    settled_from_ = before();
+    looked_at_ = now;
+    return Status::busy();
+  }
+  // What a holder that is gone had begun may still happen. kClaimed goes on looking.
+  if (is_gone && is_unwanted_) return go(Phase::kClaimed);
+  return go(is_unwanted_ ? Phase::kIdle : Phase::kDraw);
+}
+
+// Tickets are never used again after their grant, so a late notification has no effect.
+MutexWords::Ticket MutexWords::look_up_ticket() const {
   const transport::NotifyBoard& board = members_.fabric.board();
+  Ticket found;
   for (std::size_t place = 0; place < members_.members.size(); ++place) {
     const transport::NotifyId cell = members_.cell_of(place);
-    if (board.sequence(cell) == ticket_) return own() | board.cell(cell).tag;
+    if (board.sequence(cell) != ticket_) continue;
+    const std::uint64_t tag = board.cell(cell).tag;
+    if (tag != kVoidTag) return {TicketState::kGranted, own() | tag};
+    found.state = TicketState::kVoid;
   }
-  return std::nullopt;
+  return found;
 }
 
 bool MutexWords::is_time_to_look() {
@@ -232,19 +276,17 @@ bool MutexWords::is_time_to_look() {
 Status MutexWords::step_withdrawal() {
   switch (phase_) {
     case Phase::kWithdraw:
-      DUNLIN_TRY(compare_swap(lane_state_->request_of[members_.self], ticket_, 0));
-      is_reasserted_ = false;
-      if (before() != ticket_) is_claimed_ = true;
-      if (is_claimed_) return go(is_unwanted_ ? Phase::kClaimed : Phase::kWait);
-      is_requested_ = false;
-      return go(Phase::kIdle);
-    case Phase::kClaimed:
-      if (const auto word = granted()) {
+      return withdraw();
+    case Phase::kClaimed: {
+      const Ticket ticket = look_up_ticket();
+      if (ticket.state == TicketState::kGranted) {
         is_requested_ = false;
-        got(*word);
+        got(ticket.holder);
         return Status::ok();
       }
+      if (ticket.state == TicketState::kVoid) return begin_to_settle();
       return is_time_to_look() ? go(Phase::kLookClaimed) : Status::busy();
+    }
     default:  // kLookClaimed
       DUNLIN_TRY(fetch_add(lane_state_->holder, 0));
       if (is_own(before())) {
@@ -257,30 +299,49 @@ Status MutexWords::step_withdrawal() {
   }
 }
 
+Status MutexWords::withdraw() {
+  DUNLIN_TRY(compare_swap(lane_state_->request_of[members_.self], ticket_, 0));
+  if (is_read_back_ && before() == ticket_) return go(Phase::kWithdraw);
+  is_reasserted_ = false;
+  if (is_read_back_ && !is_claimed_) return begin_to_settle();
+  if (before() != ticket_) is_claimed_ = true;
+  if (is_claimed_) return go(is_unwanted_ ? Phase::kClaimed : Phase::kWait);
+  is_requested_ = false;
+  return go(Phase::kIdle);
+}
+
 Status MutexWords::step_unlock() {
   switch (phase_) {
     case Phase::kScan:
       return scan(Phase::kClaim, Phase::kFree);
     case Phase::kClaim:
       DUNLIN_TRY(compare_swap(lane_state_->request_of[next_], next_ticket_, 0));
+      if (is_read_back_) return go(before() == 0 ? Phase::kVoid : Phase::kScan);
       return go(before() == next_ticket_ ? Phase::kHandOver : Phase::kScan);
+    case Phase::kVoid:
+      DUNLIN_TRY(notify_next(kVoidTag));
+      return go(Phase::kScan);
     case Phase::kHandOver:
     case Phase::kFree: {
       const bool is_free = phase_ == Phase::kFree;
-      DUNLIN_TRY(compare_swap(lane_state_->holder, held_word_, (is_free ? 0 : next_ + 1) | news()));
-      if (before() == held_word_) return go(is_free ? Phase::kScanAgain : Phase::kNotify);
+      DUNLIN_TRY(
+          compare_swap_surely(lane_state_->holder, held_word_, (is_free ? 0 : next_ + 1) | news()));
+      // Only its holder changes the word, as long as it is alive. So a word that has changed since
+      // was changed by this operation first.
+      if (before() == held_word_ || is_read_back_)
+        return go(is_free ? Phase::kScanAgain : Phase::kNotify);
       return {
           Code::kInternal,
           fmt::format("mutex '{}': rank {} unlocks it, but it was taken from it; holder word {}",
                       members_.name, members_.fabric.rank().value(), before())};
     }
     case Phase::kNotify:
-      DUNLIN_TRY(notify_next());
+      DUNLIN_TRY(notify_next(news()));
       return go(Phase::kIdle);
     case Phase::kScanAgain:
       return scan(Phase::kTakeBack, Phase::kIdle);
     default:  // kTakeBack
-      DUNLIN_TRY(compare_swap(lane_state_->holder, news(), own()));
+      DUNLIN_TRY(compare_swap_surely(lane_state_->holder, news(), own()));
       held_word_ = own();
       // Otherwise another member holds the mutex, and will find the request when it unlocks.
       return go(before() == news() ? Phase::kScan : Phase::kIdle);
@@ -310,11 +371,11 @@ Status MutexWords::scan(Phase if_found, Phase if_none) {
   return go(next_ == kNone ? if_none : if_found);
 }
 
-Status MutexWords::notify_next() {
+Status MutexWords::notify_next(std::uint64_t tag) {
   transport::Notification grant;
   grant.id = members_.cell_at(next_);
   grant.sequence = next_ticket_;
-  grant.tag = news();
+  grant.tag = tag;
   Status status = members_.members[next_].link->control().notify(grant, nullptr);
   // The waiting members will take the mutex from the dead one.
   return status.code() == Code::kPeerDead ? Status::ok() : std::move(status);
@@ -334,15 +395,38 @@ Status MutexWords::carry_out(Post&& post) {
 
 Status MutexWords::compare_swap(const RemoteSlice& word, std::uint64_t expected,
                                 std::uint64_t desired) {
-  return carry_out([&](transport::Completion* completion) {
-    return lane_.atomics()->compare_swap(word, expected, desired, &lane_state_->before, completion);
-  });
+  if (!is_reading_back_) {
+    Status status = carry_out([&](transport::Completion* completion) {
+      return lane_.atomics()->compare_swap(word, expected, desired, &lane_state_->before,
+                                           completion);
+    });
+    is_read_back_ = false;
+    if (status.code() != Code::kIoError) return status;
+    is_reading_back_ = true;
+  }
+  DUNLIN_TRY(fetch_add(word, 0));
+  is_reading_back_ = false;
+  is_read_back_ = true;
+  return Status::ok();
+}
+
+Status MutexWords::compare_swap_surely(const RemoteSlice& word, std::uint64_t expected,
+                                       std::uint64_t desired) {
+  do {
+    DUNLIN_TRY(compare_swap(word, expected, desired));
+  } while (is_read_back_ && before() == expected);
+  if (is_read_back_ && before() == desired) lane_state_->before = expected;
+  return Status::ok();
 }
 
 Status MutexWords::fetch_add(const RemoteSlice& word, std::uint64_t operand) {
-  return carry_out([&](transport::Completion* completion) {
-    return lane_.atomics()->fetch_add(word, operand, &lane_state_->before, completion);
-  });
+  Status status;
+  do {
+    status = carry_out([&](transport::Completion* completion) {
+      return lane_.atomics()->fetch_add(word, operand, &lane_state_->before, completion);
+    });
+  } while (status.code() == Code::kIoError);
+  return status;
 }
 
 std::uint64_t MutexWords::before() const {
@@ -355,7 +439,7 @@ std::optional<Rank> MutexWords::awaited() const {
 }
 
 std::optional<TimePoint> MutexWords::next_event() const {
-  const bool is_watching = phase_ == Phase::kWait && is_member_gone_;
+  const bool is_watching = (phase_ == Phase::kWait && is_member_gone_) || phase_ == Phase::kSettle;
   return is_watching ? std::optional(looked_at_ + kLookInterval) : std::nullopt;
 }
 

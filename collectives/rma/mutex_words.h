@@ -23,6 +23,22 @@
 // request again, as the member that claimed it may have died, and take the mutex from a holder that
 // is gone. They go on looking, since a member that learns of a death late may hand over to the dead
 // one.
+//
+// An atomic whose connection breaks reports kIoError, and may have been carried out or not. Then
+// the member reads the word back, which nearly always tells. Two cases remain open:
+//
+//   - Its own request is 0: the atomic that wrote it was not carried out, or the holder has claimed
+//     the request since; or the atomic that withdrew it was carried out, or the holder was faster.
+//     A holder that claims a request hands the mutex over at once. So the member watches the holder
+//     word (kSettle): either it becomes this member, or it changes otherwise, and there was no
+//     claim.
+//   - A request that it claims as the holder is 0: it claimed the request, or the other member has
+//     withdrawn it. It voids the ticket by a notification (kVoid). A member that waits with this
+//     ticket goes to kSettle, and draws another one.
+//
+// A member that reads its own place back, after it tried to take the mutex from a dead holder,
+// reports kLockedAfterDeath. Another member may have reported that death before, and handed the
+// mutex over in between.
 #pragma once
 
 #include <cstdint>
@@ -64,8 +80,10 @@ class MutexWords final : public MutexProtocol {
   static constexpr std::size_t kNone = ~std::size_t{0};
   // A member took the mutex from a dead holder, and withdrew before its caller was told.
   static constexpr std::uint64_t kUnheard = std::uint64_t{1} << 63;
-  // How often waiting members look at the words while a member is gone: often enough for the next
-  // holder, and seldom enough not to load the owner rank's memory.
+  // The tag of a notification that voids a ticket instead of granting it.
+  static constexpr std::uint64_t kVoidTag = 1;
+  // How often a member looks at the words while a member is gone, or in kSettle: often enough for
+  // the next holder, and seldom enough not to load the owner rank's memory.
   static constexpr Duration kLookInterval = std::chrono::milliseconds(5);
 
   enum class Phase : std::uint8_t {
@@ -77,11 +95,13 @@ class MutexWords final : public MutexProtocol {
     kTake,      // holder 0 -> self
     kTakeOver,  // holder: a member that is gone -> self
     kWait,      // wait for a grant
+    kSettle,    // wait until the holder word tells whether our request was claimed
     kClear,     // the mutex is granted: request ticket -> 0
     kHeld,
     // To unlock:
     kScan,       // read the requests
     kClaim,      // the next member's request -> 0
+    kVoid,       // notify the next member that its ticket is void
     kHandOver,   // holder self -> next
     kNotify,     // notify the next member
     kFree,       // holder self -> 0
@@ -101,8 +121,12 @@ class MutexWords final : public MutexProtocol {
   Status step_lock();
   Status step_unlock();
   Status step_withdrawal();
+  Status request();
   Status take(std::uint64_t expected, LockOutcome outcome);
   Status wait();
+  Status begin_to_settle();
+  Status settle();
+  Status withdraw();
   // This rank holds the mutex; the holder word is `word`.
   void got(std::uint64_t word, LockOutcome outcome);
   void got(std::uint64_t word) {
@@ -110,18 +134,31 @@ class MutexWords final : public MutexProtocol {
   }
   bool is_own(std::uint64_t word) const { return (word & ~kUnheard) == own(); }
   void proceed();
-  // The holder word after the grant that a notification announces; nullopt: there is none.
-  std::optional<std::uint64_t> granted() const;
+  // What has become of our ticket, as notifications say.
+  enum class TicketState : std::uint8_t { kOpen, kGranted, kVoid };
+  struct Ticket {
+    TicketState state = TicketState::kOpen;
+    std::uint64_t holder = 0;  // of kGranted: the holder word
+  };
+  Ticket look_up_ticket() const;
   std::uint64_t news() const { return is_unheard_ ? kUnheard : 0; }
   bool is_time_to_look();
   Status scan(Phase if_found, Phase if_none);
-  Status notify_next();
+  // Notifies the next member of its ticket.
+  Status notify_next(std::uint64_t tag);
   // Posts the phase's operation once, and returns kBusy until it has completed. before() is the
   // former value of the word then.
   template <typename Post>
   Status carry_out(Post&& post);
+  // If the outcome is unknown, reads the word back: then is_read_back_ is true, and before() is the
+  // value that was read.
   Status compare_swap(const transport::RemoteSlice& word, std::uint64_t expected,
                       std::uint64_t desired);
+  // The same for a word of which the value that was read back tells the outcome. Tries again if the
+  // operation was not carried out.
+  Status compare_swap_surely(const transport::RemoteSlice& word, std::uint64_t expected,
+                             std::uint64_t desired);
+  // Tries again while the outcome is unknown, so it may add several times.
   Status fetch_add(const transport::RemoteSlice& word, std::uint64_t operand);
   std::uint64_t before() const;
   std::uint64_t own() const { return members_.self + 1; }
@@ -139,6 +176,9 @@ class MutexWords final : public MutexProtocol {
   bool is_claimed_ = false;     // another member claimed our request; a grant may follow
   bool is_unheard_ = false;     // the caller was not told kLockedAfterDeath: the next holder is
   bool is_reasserted_ = false;  // our request was written again after a claim
+  bool is_reading_back_ = false;
+  bool is_read_back_ = false;                  // the last compare_swap() read the word back
+  std::optional<std::uint64_t> settled_from_;  // the first holder word that kSettle has seen
   std::uint64_t ticket_ = 0;
   std::size_t next_ = kNone;  // place of the member that gets the mutex from this one
   std::uint64_t next_ticket_ = 0;

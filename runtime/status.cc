@@ -1,5 +1,8 @@
 #include "runtime/status.h"
 
+#include <fmt/format.h>
+#include <sys/resource.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -95,7 +98,11 @@ void Status::discard() noexcept {
 }
 
 Status Status::from_errno(std::string_view what, int error) {
-  return {code_of_errno(error), std::string(what) + ": " + std::strerror(error)};
+  std::string text = std::string(what) + ": " + std::strerror(error);
+  rlimit limit{};
+  if (error == EMFILE && getrlimit(RLIMIT_NOFILE, &limit) == 0)
+    text += fmt::format(" (this process may have {}; 'ulimit -n' raises it)", limit.rlim_cur);
+  return {code_of_errno(error), std::move(text)};
 }
 
 Status&& Status::with_peer(Rank peer) && {

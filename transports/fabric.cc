@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "runtime/log.h"
 #include "runtime/topology.h"
@@ -45,6 +47,16 @@ Result<std::optional<PublishedAddress>> find_address(std::span<const std::byte> 
   return std::optional<PublishedAddress>();
 }
 
+// Each region takes a descriptor, and the usual limit of 1,024 is meant for programs that call
+// select(). Processes may raise it themselves up to the hard limit.
+void raise_descriptor_limit() {
+  constexpr rlim_t kEnough = 65536;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kEnough) return;
+  limit.rlim_cur = std::min(limit.rlim_max, kEnough);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 std::string list(const std::vector<Awaited>& awaited, const PeerTable& peers) {
   std::string text;
   for (const Awaited& wait : awaited) {
@@ -79,6 +91,7 @@ Result<std::unique_ptr<Fabric>> Fabric::create(Bootstrap& bootstrap, const Confi
 }
 
 Status Fabric::start(const std::vector<TransportFactory>& factories) {
+  raise_descriptor_limit();
   DUNLIN_ASSIGN(board_, NotifyBoard::create(kCells));
   for (const std::string& name : config_.transports) {
     const auto factory =
@@ -132,11 +145,16 @@ void Fabric::collect_wait_fds() {
 
 Status Fabric::open(Member& member) {
   if (member.is_open) return Status::ok();
-  DUNLIN_TRY(member.transport->open());
+  DUNLIN_TRY(member.failure);
+  const std::string key = address_key(rank(), member.transport->name());
+  member.failure = member.transport->open();
+  if (!member.failure.is_ok()) {
+    DUNLIN_TRY(bootstrap_.post(key, {}));
+    return member.failure;
+  }
   member.is_open = true;
   collect_wait_fds();
-  return bootstrap_.post(address_key(rank(), member.transport->name()),
-                         member.transport->address());
+  return bootstrap_.post(key, member.transport->address());
 }
 
 void Fabric::take_requests() {
@@ -150,16 +168,25 @@ void Fabric::take_requests() {
     if (Status status = open(*asked); !status.is_ok()) {
       DUNLIN_WARN("rank {} asks for a connection over {}, which does not work here: {}",
                   message->from.value(), name, status.to_string());
-      // No address: the peer goes on to its next transport. If this cannot be sent either, the
-      // peer's deadline passes.
-      (void)bootstrap_.post(address_key(rank(), name), {});
     }
   }
 }
 
-Result<Bytes> Fabric::ask_for_address(Rank peer, std::string_view transport) {
-  if (peer != rank()) bootstrap_.mail().send(MailTopic::kFabric, peer, as_bytes(transport));
-  return bootstrap_.lookup_from(peer, address_key(peer, transport), config_.deadline);
+Result<Bytes> Fabric::ask_for_address(Member& member, Rank peer, TimePoint deadline) {
+  const std::string_view name = member.transport->name();
+  if (peer != rank() && member.asked.insert(peer).second)
+    bootstrap_.mail().send(MailTopic::kFabric, peer, as_bytes(name));
+  auto address = bootstrap_.lookup_from(peer, address_key(peer, name), remaining(deadline));
+  if (address || address.status().code() != Code::kDeadlineExceeded) return address;
+  const bool is_stalled = peers().state(peer) == PeerState::kStalled;
+  return Status(is_stalled ? Code::kPeerStalled : Code::kDeadlineExceeded,
+                fmt::format("rank {}{} has made no progress since it was asked to open {}",
+                            peer.value(), is_stalled ? ", which is stalled," : "", name))
+      .with_peer(peer);
+}
+
+Duration Fabric::remaining(TimePoint deadline) const {
+  return std::max<Duration>(deadline - clock_.now(), Duration::zero());
 }
 
 Fabric::~Fabric() {
@@ -176,22 +203,21 @@ Fabric::~Fabric() {
   if (wake_fd_ >= 0) close(wake_fd_);
 }
 
-Result<Link*> Fabric::link(Rank peer) {
+Result<Link*> Fabric::link(Rank peer, Duration timeout) {
   if (const auto found = connections_.find(peer); found != connections_.end())
     return found->second.link.get();
   if (peer.value() < 0 || peer.value() >= size()) {
     return Status(Code::kOutOfRange, fmt::format("rank {} in a job of {}", peer.value(), size()));
   }
   DUNLIN_TRY(peers().check(peer));
-  DUNLIN_ASSIGN(Connection made, connect(peer));
+  DUNLIN_ASSIGN(Connection made, connect(peer, clock_.now() + timeout));
   DUNLIN_DEBUG("rank {}: {}", peer.value(), made.explanation);
   return connections_.emplace(peer, std::move(made)).first->second.link.get();
 }
 
-Result<Fabric::Connection> Fabric::connect(Rank peer) {
+Result<Fabric::Connection> Fabric::connect(Rank peer, TimePoint deadline) {
   DUNLIN_ASSIGN(const Bytes addresses,
-                bootstrap_.lookup_from(peer, address_key(peer), config_.deadline));
-  Connection connection;
+                bootstrap_.lookup_from(peer, address_key(peer), remaining(deadline)));
   std::string refusals = left_out_;
   for (std::size_t i = 0; i < members_.size(); ++i) {
     Transport& transport = *members_[i].transport;
@@ -203,7 +229,7 @@ Result<Fabric::Connection> Fabric::connect(Rank peer) {
     // Opening this end first keeps ranks that ask each other from waiting for each other.
     Status refusal = published->is_on_demand ? open(members_[i]) : Status::ok();
     if (refusal.is_ok() && published->is_on_demand) {
-      DUNLIN_ASSIGN(published->address, ask_for_address(peer, transport.name()));
+      DUNLIN_ASSIGN(published->address, ask_for_address(members_[i], peer, deadline));
       if (published->address.empty())
         refusal = {Code::kUnavailable, "it does not work at the peer"};
     }
@@ -211,6 +237,7 @@ Result<Fabric::Connection> Fabric::connect(Rank peer) {
     if (refusal.is_ok()) {
       auto link = transport.connect(peer, published->address);
       if (link) {
+        Connection connection;
         connection.link = std::move(link).value();
         connection.transport = i;
         connection.explanation =
@@ -311,9 +338,25 @@ void Fabric::wake() {
   for (const Member& member : members_) {
     if (polls_all || member.transport->is_in_use()) events += member.transport->progress();
   }
-  if (polls_all && !bootstrap_.mail().is_empty(MailTopic::kFabric)) take_requests();
+  if (!bootstrap_.mail().is_empty(MailTopic::kFabric)) take_requests();
   if (!kept_.empty()) release_done();
+  if (!tasks_.empty()) run_tasks();
   return events;
+}
+
+void Fabric::run_tasks() {
+  if (std::exchange(is_running_tasks_, true)) return;
+  for (const Task* const task : tasks_) task->work_();
+  is_running_tasks_ = false;
+}
+
+Fabric::Task::Task(Fabric& fabric, std::function<void()> work)
+    : fabric_(fabric), work_(std::move(work)) {
+  fabric_.tasks_.push_back(this);
+}
+
+Fabric::Task::~Task() {
+  std::erase(fabric_.tasks_, this);
 }
 
 bool Fabric::arm() {

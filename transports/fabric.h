@@ -1,17 +1,24 @@
 // Fabric: one process's view of its peers.
 //
+// Objects on a fabric that peers depend on, such as windows, add a task. progress() calls it, and
+// so does every wait of the library: peers get their answers even if this process waits for
+// something else, at the latest when it next waits at all.
+//
 // A fabric owns the transports that work in this process and the links to the peers that it has
 // communicated with so far. It picks one transport per peer, registers memory with all transports
 // at once, and is what a process progresses and waits on.
 //
-// A process may have several fabrics; tests run threads as ranks, each with its own. All calls come
-// from the fabric's owner thread, except where stated. Another thread may become the owner if a
-// lock orders the calls of the old owner before those of the new one. Regions, and everything else
-// that uses the links, must be destroyed before the fabric.
+// A process may have several fabrics; tests run threads as ranks, each with its own. A bootstrap
+// has one fabric at a time that makes new links, because its mail reaches one of them. All calls
+// come from the fabric's owner thread, except where stated. Another thread may become the owner if
+// a lock orders the calls of the old owner before those of the new one. Regions, and everything
+// else that uses the links, must be destroyed before the fabric.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -74,10 +81,13 @@ class Fabric final : public Progressor {
 
   // Returns the link to a peer. The first call connects, over the first transport of
   // config.transports that reaches the peer. It blocks for up to config.deadline until the peer has
-  // published its address. If only a transport that opens on demand is left, it also blocks until
-  // the peer's fabric has made progress. kUnavailable says for each transport why it cannot be
-  // used.
-  Result<Link*> link(Rank peer);
+  // published its address, and, if only a transport that opens on demand is left, until the peer's
+  // fabric has made progress. kUnavailable says for each transport why it cannot be used;
+  // kPeerStalled names a peer that is stopped.
+  Result<Link*> link(Rank peer) { return link(peer, config_.deadline); }
+  // The same within `timeout`. With zero, it does not block, and kDeadlineExceeded means that a
+  // later call may succeed.
+  Result<Link*> link(Rank peer, Duration timeout);
   // Closes the link to a dead peer. Regions imported through the link must have been destroyed, or
   // be part of what keep_until_done() keeps.
   void drop_link(Rank peer);
@@ -106,6 +116,22 @@ class Fabric final : public Progressor {
   bool arm() override;
   void disarm() override;
   const std::vector<int>& wait_fds() const override { return wait_fds_; }
+
+  // Adds a function for progress() to call after the transports, until the task is destroyed. It
+  // must not block, and must neither call the bootstrap nor add or destroy tasks. It may call
+  // progress(), which then leaves out all tasks.
+  class Task {
+   public:
+    Task(Fabric& fabric, std::function<void()> work);
+    ~Task();
+    Task(const Task&) = delete;
+    Task& operator=(const Task&) = delete;
+
+   private:
+    friend Fabric;
+    Fabric& fabric_;
+    std::function<void()> work_;
+  };
 
   // Makes a thread that sleeps in wait() check its condition again. May be called by any thread.
   void wake();
@@ -145,6 +171,8 @@ class Fabric final : public Progressor {
   struct Member {
     std::unique_ptr<Transport> transport;
     bool is_open = false;
+    Status failure;        // of open()
+    std::set<Rank> asked;  // peers that were asked to open theirs
   };
   struct Connection {
     std::unique_ptr<Link> link;
@@ -156,15 +184,17 @@ class Fabric final : public Progressor {
   Status start(const std::vector<TransportFactory>& factories);
   Status publish_addresses();
   void collect_wait_fds();
-  // Opens the transport if it is not open, and publishes its address.
+  // Opens the transport if it is not open, and publishes its address: an empty one if that fails.
   Status open(Member& member);
   // Opens the transports that peers have asked for.
   void take_requests();
-  Result<Connection> connect(Rank peer);
-  // Asks the peer to open a transport, and waits for its address. The address is empty if that
+  Duration remaining(TimePoint deadline) const;
+  Result<Connection> connect(Rank peer, TimePoint deadline);
+  // Asks the peer to open its transport, and waits for its address. The address is empty if that
   // fails at the peer.
-  Result<Bytes> ask_for_address(Rank peer, std::string_view transport);
+  Result<Bytes> ask_for_address(Member& member, Rank peer, TimePoint deadline);
   void release_done();
+  void run_tasks();
   // kBusy while all awaited peers are present, otherwise the kPeerDead to report.
   Status report_death(const std::vector<Awaited>& awaited, TimePoint began) const;
   Status report_deadline(const std::vector<Awaited>& awaited, TimePoint began) const;
@@ -181,6 +211,8 @@ class Fabric final : public Progressor {
   std::vector<std::unique_ptr<Link>> dropped_;  // closed, but kept_ may still refer to them
   std::vector<std::unique_ptr<KeptUntilDone>> kept_;
   std::uint32_t turns_ = 0;  // calls of progress()
+  std::vector<Task*> tasks_;
+  bool is_running_tasks_ = false;
   std::vector<int> wait_fds_;
   int wake_fd_ = -1;   // an eventfd, written by wake()
   int listener_ = -1;  // of the PeerTable, which wakes this fabric

@@ -116,9 +116,9 @@ inline Status check_notification(const Notification& notification, std::size_t p
 class Transport : public Progressor {
  public:
   virtual std::string_view name() const = 0;
-  // Whether open() has work to do. Such a transport listens on the network, and a process should
-  // not do so in vain. The fabric opens it when this process or a peer first finds that the
-  // transports before it in the list do not connect the two.
+  // Whether open() has work to do. Such a transport listens on the network, where strangers can
+  // reach it. So the fabric opens it only when this process or a peer finds that the transports
+  // before it in the list do not connect the two.
   virtual bool opens_on_demand() const { return false; }
   // Called once, before any other function below except register_memory() and progress().
   virtual Status open() { return Status::ok(); }

@@ -123,16 +123,18 @@ void hide_checks(CLI::Option& option) {
   }
 }
 
-// CLI11 takes -1, and numbers of more than 64 bits, for other numbers without a word.
+// CLI11 takes -1, numbers of more than 64 bits and 010 for other numbers without a word.
 void check_whole_numbers(CLI::Option& option) {
   if (option.get_type_name() != "UINT") return;
   const auto find_error = [](std::string& text) -> std::string {
     std::uint64_t number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     const bool is_whole = error == std::errc() && end == text.data() + text.size();
-    return is_whole ? "" : fmt::format("'{}' is not a whole number from 0 to {}", text, UINT64_MAX);
+    if (!is_whole) return fmt::format("'{}' is not a whole number from 0 to {}", text, UINT64_MAX);
+    text = fmt::format("{}", number);
+    return "";
   };
-  option.check(CLI::Validator(find_error, ""));
+  option.transform(CLI::Validator(find_error, ""));
 }
 
 void prepare_options(CLI::App& app, const std::shared_ptr<CLI::FormatterBase>& formatter) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collectives/schedule/choose.h"
 #include "collectives/waiting/expiry.h"
 
 namespace dunlin::collective {
@@ -17,8 +16,9 @@ std::size_t blocks_of(std::size_t elements, std::size_t count) {
 
 }  // namespace
 
-CallQueue::CallQueue(Members& members)
+CallQueue::CallQueue(Members& members, Choose choose)
     : members_(members),
+      choose_(std::move(choose)),
       queue_(kQueue),
       news_(members.fabric().bootstrap(), members.options().name, members.options().members,
             members.rank()) {
@@ -35,6 +35,13 @@ Status CallQueue::check(const Call& call) const {
   if (call.count > 0 && (call.input == nullptr || (call.output == nullptr && has_result)))
     return {Code::kInvalidArgument,
             fmt::format("{}: the call passes no memory", to_string(call.collective))};
+  // So that no size in bytes overflows.
+  constexpr std::size_t kMostElements = std::size_t{1} << 40;
+  if (call.count > kMostElements) {
+    return {Code::kInvalidArgument,
+            fmt::format("{} of {} elements, at most {} are possible", to_string(call.collective),
+                        call.count, kMostElements)};
+  }
   if (call.collective == Collective::kAllToAll && call.input == call.output && call.count > 0)
     return {Code::kInvalidArgument, "all-to-all cannot run in place"};
   return Status::ok();
@@ -54,9 +61,9 @@ Result<CollectiveRequest> CallQueue::post(const Call& call, const Algorithm& alg
   const bool is_known = last_synchronizing_posted_ + kInFlight > next_number_;
   if (!algorithm.is_polite && next_number_ >= kTurns && !is_known) {
     // A put may not reach scratch memory that a peer still uses: a barrier has to free the turn.
-    const Algorithm* const chosen =
-        choose_algorithm({Collective::kBarrier, members_.size(), 0}, 1, members_.is_all_mapped());
-    DUNLIN_TRY(enqueue(posted_of({Collective::kBarrier, nullptr, nullptr, 0}, *chosen)).status());
+    const Call barrier{Collective::kBarrier, nullptr, nullptr, 0};
+    DUNLIN_ASSIGN(const Algorithm* const chosen, choose_(barrier));
+    DUNLIN_TRY(enqueue(posted_of(barrier, *chosen)).status());
   }
   return enqueue(std::move(posted));
 }
@@ -81,10 +88,10 @@ Status CallQueue::find_memory(Posted& posted) {
   const std::size_t element = size_of(call.reduction.type);
   const auto locate = [&](const void* data, std::size_t elements, Placement& placement) {
     if (data == nullptr || elements == 0) return true;
-    placement.window = members_.windows().find(data, elements * element);
-    if (placement.window == nullptr) return false;
-    placement.first =
-        static_cast<std::size_t>(static_cast<const std::byte*>(data) - placement.window->data());
+    Window* const window = members_.windows().find(data, elements * element);
+    if (window == nullptr) return false;
+    const std::ptrdiff_t first = static_cast<const std::byte*>(data) - window->data();
+    placement = {window, static_cast<std::size_t>(first), 0};
     return true;
   };
   const bool has_input = locate(call.input, problem.input_count(), posted.terms.input);
@@ -136,7 +143,7 @@ Result<CollectiveRequest> CallQueue::enqueue(Posted posted) {
 // Does everything that can fail or block: generates plans, connects, imports the peers' memory.
 Status CallQueue::prepare(Posted& posted) {
   for (const std::uint64_t part : {std::uint64_t{0}, posted.parts - 1}) {
-    DUNLIN_ASSIGN(Plan* const plan, plan_for(posted, slice_of(posted, part).count));
+    DUNLIN_ASSIGN(const auto plan, plan_for(posted, slice_of(posted, part).count));
     for (const auto& [kind, placement] : {std::pair(BufferKind::kInput, &posted.terms.input),
                                           std::pair(BufferKind::kOutput, &posted.terms.output)}) {
       if (placement->window == nullptr) {
@@ -167,15 +174,14 @@ Status CallQueue::import(const Posted& posted, Window& window, int member) {
   }
 }
 
-Result<Plan*> CallQueue::plan_for(const Posted& posted, std::size_t count) {
+Result<std::shared_ptr<Plan>> CallQueue::plan_for(const Posted& posted, std::size_t count) {
   const Call& call = posted.call;
   PlanKey key{{call.collective, members_.size(), count, call.root},
               posted.terms.algorithm,
               size_of(call.reduction.type)};
   if (last_plan_ != nullptr && last_plan_->key == key) return last_plan_;
-  if (const auto found = plans_.find(key); found != plans_.end())
-    return last_plan_ = found->second.get();
-  auto plan = std::make_unique<Plan>();
+  if (auto found = plans_.find(key)) return last_plan_ = std::move(found);
+  auto plan = std::make_shared<Plan>();
   plan->key = key;
   const Shape shape = members_.shape_for(key.element);
   DUNLIN_ASSIGN(plan->program,
@@ -201,7 +207,8 @@ Result<Plan*> CallQueue::plan_for(const Posted& posted, std::size_t count) {
     place(*plan, turn, BufferKind::kScratch,
           {&members_.scratch(), static_cast<std::size_t>(turn) * members_.scratch_per_turn(), 0});
   }
-  return last_plan_ = plans_.emplace(key, std::move(plan)).first->second.get();
+  plans_.insert(plan);
+  return last_plan_ = std::move(plan);
 }
 
 Range CallQueue::slice_of(const Posted& posted, std::uint64_t part) const {
@@ -254,9 +261,9 @@ Status CallQueue::start_part() {
   running.is_chosen = posted.call.algorithm.empty();
   running.slice = slice_of(posted, posted.started);
   begin_span(running);
-  DUNLIN_ASSIGN(Plan* const plan, plan_for(posted, running.slice.count));
+  DUNLIN_ASSIGN(const auto plan, plan_for(posted, running.slice.count));
   if (posted.terms.is_staged) copy_in(running);
-  DUNLIN_TRY(bind(running, posted, *plan));
+  DUNLIN_TRY(bind(running, posted, plan));
   running.memory_version = members_.windows().version();
   running.is_over = false;
   ++next_start_;
@@ -273,7 +280,9 @@ CallTerms CallQueue::terms_of(const Posted& posted, std::uint64_t number) const 
   return terms;
 }
 
-Status CallQueue::bind(Running& running, const Posted& posted, Plan& plan) {
+Status CallQueue::bind(Running& running, const Posted& posted,
+                       const std::shared_ptr<Plan>& shared) {
+  Plan& plan = *shared;
   const std::uint64_t turn = running.number % kTurns;
   ExecutorBinding binding;
   binding.program = &plan.program;
@@ -300,7 +309,10 @@ Status CallQueue::bind(Running& running, const Posted& posted, Plan& plan) {
           members_.scratch_per_turn()));
   binding.signature = signature_of(running.terms);
   binding.numbering = numbering_of(running.number);
-  return running.executor.start(binding);
+  Status status = running.executor.start(binding);
+  // The executor referred to the former plan until now.
+  running.plan = shared;
+  return status;
 }
 
 Status CallQueue::progress() {

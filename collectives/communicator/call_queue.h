@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -20,7 +21,9 @@ namespace dunlin::collective {
 
 class CallQueue {
  public:
-  explicit CallQueue(Members& members);
+  // Chooses the algorithm of a call that names none.
+  using Choose = std::function<Result<const Algorithm*>(const Call&)>;
+  CallQueue(Members& members, Choose choose);
 
   // Appends the call to the queue. Returns kBusy if the queue is full.
   Result<CollectiveRequest> post(const Call& call, const Algorithm& algorithm);
@@ -53,6 +56,7 @@ class CallQueue {
   // A part that is in progress, or the last one that ran in this turn.
   struct Running {
     explicit Running(Members& members) : executor(members.board(), members.compute()) {}
+    std::shared_ptr<Plan> plan;  // bound to the executor
     Executor executor;
     std::uint64_t number = 0;
     Call call;
@@ -80,12 +84,12 @@ class CallQueue {
   Status find_memory(Posted& posted);
   Status stage(Posted& posted);
   Status prepare(Posted& posted);
-  Result<Plan*> plan_for(const Posted& posted, std::size_t count);
+  Result<std::shared_ptr<Plan>> plan_for(const Posted& posted, std::size_t count);
   Result<CollectiveRequest> enqueue(Posted posted);
   bool may_start() const;
   bool is_turn_free(const Algorithm& algorithm) const;
   Status start_part();
-  Status bind(Running& running, const Posted& posted, Plan& plan);
+  Status bind(Running& running, const Posted& posted, const std::shared_ptr<Plan>& shared);
   static Numbering numbering_of(std::uint64_t number) {
     return {Numbering::kMostRoundBits, number / kTurns};
   }
@@ -112,8 +116,9 @@ class CallQueue {
   void copy_out(const Running& running) const;
 
   Members& members_;
-  std::map<PlanKey, std::unique_ptr<Plan>> plans_;
-  Plan* last_plan_ = nullptr;
+  const Choose choose_;
+  PlanCache plans_;
+  std::shared_ptr<Plan> last_plan_;
   Window* staging_ = nullptr;
   std::vector<Posted> queue_;  // a ring; call n is at n % kQueue
   std::uint64_t calls_posted_ = 0;

@@ -65,10 +65,11 @@ class Communicator::Impl final : public transport::KeptUntilDone {
  public:
   explicit Impl(std::unique_ptr<Members> all)
       : members(std::move(all)),
-        calls(*members),
+        calls(*members, [this](const Call& call) { return choose(call); }),
         watch(members->fabric(), members->options().members),
         polls(polls_before_waiting(members->fabric())) {}
   bool is_done() const override { return calls.is_quiet(); }
+  Result<const Algorithm*> choose(const Call& call) const;
   // Looks for members that make other calls, from time to time. For callers that poll.
   Status look_around() {
     const bool is_due = ++tests % kTestsPerStallCheck == 0 || calls.is_in_doubt();
@@ -81,7 +82,7 @@ class Communicator::Impl final : public transport::KeptUntilDone {
   int polls;  // before a wait that may give the core away
   Forced forced;
   int splits = 0;
-  int tests = 0;                   // calls of look_around()
+  std::uint32_t tests = 0;         // calls of look_around()
   std::uint64_t seen_version = 0;  // of the peer table
   bool is_anybody_gone = false;
 };
@@ -148,23 +149,26 @@ Result<std::shared_ptr<MemoryRegion>> Communicator::owner_of(
 }
 
 Result<const Algorithm*> Communicator::choose(const Call& call) const {
-  const Members& members = *impl_->members;
-  const std::string& forced = impl_->forced[static_cast<std::size_t>(call.collective)];
-  const std::string_view name = call.algorithm.empty() ? forced : call.algorithm;
+  return impl_->choose(call);
+}
+
+Result<const Algorithm*> Communicator::Impl::choose(const Call& call) const {
+  const std::string& named_by_user = forced[static_cast<std::size_t>(call.collective)];
+  const std::string_view name = call.algorithm.empty() ? named_by_user : call.algorithm;
   if (!name.empty()) {
     DUNLIN_ASSIGN(const Algorithm* const named, find_algorithm(call.collective, name));
-    if (!named->needs_mapped_peers || is_all_mapped()) return named;
+    if (!named->needs_mapped_peers || members->is_all_mapped()) return named;
     return Status(Code::kInvalidArgument,
                   fmt::format("{} '{}' needs all members on one host, over shm",
                               to_string(call.collective), named->name));
   }
   const std::size_t element = size_of(call.reduction.type);
   if (const TunedChoice* const tuned =
-          members.tuning().find(call.collective, call.count * element)) {
+          members->tuning().find(call.collective, call.count * element)) {
     return find_algorithm(call.collective, tuned->algorithm);
   }
-  return choose_algorithm({call.collective, size(), call.count, call.root}, element,
-                          is_all_mapped());
+  return choose_algorithm({call.collective, members->size(), call.count, call.root}, element,
+                          members->is_all_mapped());
 }
 
 Fabric& Communicator::fabric() {
@@ -244,7 +248,7 @@ Status Communicator::wait(const CollectiveRequest& request, Duration timeout,
     fabric.progress();
     cpu_relax();
   }
-  int polls = 0;
+  std::uint32_t polls = 0;
   const auto poll = [&]() -> Status {
     if (Status status = step(); !status.is_busy()) return status;
     const bool is_check_due = ++polls > kQuickPolls || polls % kPollsPerStallCheck == 0;

@@ -1,6 +1,24 @@
 #include "collectives/communicator/plan.h"
 
+#include <algorithm>
+
 namespace dunlin::collective {
+
+std::shared_ptr<Plan> PlanCache::find(const PlanKey& key) {
+  const auto found = plans_.find(key);
+  if (found == plans_.end()) return nullptr;
+  found->second.last_use = ++uses_;
+  return found->second.plan;
+}
+
+void PlanCache::insert(std::shared_ptr<Plan> plan) {
+  if (plans_.size() >= kMostPlans) {
+    plans_.erase(std::ranges::min_element(plans_, {},
+                                          [](const auto& entry) { return entry.second.last_use; }));
+  }
+  const PlanKey key = plan->key;
+  plans_.emplace(key, Entry{std::move(plan), ++uses_});
+}
 
 void place(Plan& plan, std::uint64_t turn, BufferKind kind, const Placement& placement) {
   auto& buffers = plan.buffers[turn];

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -42,12 +43,39 @@ struct Plan {
   std::array<std::vector<std::array<PeerBuffer, kBufferKinds>>, kTurns> buffers;
 };
 
+// The plans that were used last. A plan that is dropped lives on while somebody shares it.
+class PlanCache {
+ public:
+  // A training step makes tens of different calls. A plan takes kilobytes.
+  static constexpr std::size_t kMostPlans = 256;
+
+  // Null if the plan is not in the cache.
+  std::shared_ptr<Plan> find(const PlanKey& key);
+  // Adds a plan that is not in the cache. Drops the one that was not used for the longest time if
+  // there are too many.
+  void insert(std::shared_ptr<Plan> plan);
+  std::size_t size() const { return plans_.size(); }
+
+ private:
+  struct Entry {
+    std::shared_ptr<Plan> plan;
+    std::uint64_t last_use = 0;
+  };
+  std::map<PlanKey, Entry> plans_;
+  std::uint64_t uses_ = 0;
+};
+
 // Where the members' buffers of one kind are: all in the same window, at an offset that grows by
 // `stride` from member to member.
 struct Placement {
-  Window* window = nullptr;  // null: the call passes no such buffer
-  std::size_t first = 0;     // offset of member 0's buffer, in bytes
-  std::size_t stride = 0;    // 0: the same offset on all members
+  Placement() = default;
+  Placement(Window* in, std::size_t first_at, std::size_t stride_of)
+      : window(in), window_id(in->id), first(first_at), stride(stride_of) {}
+
+  Window* window = nullptr;  // null: the call passes no such buffer. Dangles once it is freed.
+  std::uint32_t window_id = 0;
+  std::size_t first = 0;   // offset of member 0's buffer, in bytes
+  std::size_t stride = 0;  // 0: the same offset on all members
   std::size_t at(int member) const { return first + static_cast<std::size_t>(member) * stride; }
 };
 

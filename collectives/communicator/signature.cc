@@ -29,7 +29,7 @@ bool depends_on_place(const CallTerms& terms, BufferKind kind) {
 void add(Fnv& hash, const CallTerms& terms, BufferKind kind, const Placement& placement) {
   if (!depends_on_place(terms, kind)) return;
   // 0 stands for a call that passes no such buffer.
-  hash.add(placement.window == nullptr ? 0 : placement.window->id + std::uint64_t{1})
+  hash.add(placement.window == nullptr ? 0 : placement.window_id + std::uint64_t{1})
       .add(placement.first)
       .add(placement.stride);
 }
@@ -37,7 +37,7 @@ void add(Fnv& hash, const CallTerms& terms, BufferKind kind, const Placement& pl
 std::string describe(const char* what, const Placement& placement) {
   if (placement.window == nullptr) return "";
   return fmt::format(", {} at byte {} of allocation {}", what, placement.first,
-                     placement.window->id);
+                     placement.window_id);
 }
 
 std::string describe_kind(Collective collective, std::string_view algorithm) {

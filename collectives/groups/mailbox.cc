@@ -57,7 +57,7 @@ Status Mailboxes::connect(Peer& peer, const Bytes& offer) {
         .with_peer(peer.rank);
   }
   peer.theirs = cell_at(cells, static_cast<std::uint32_t>(fabric_.rank().index()) * kCellsPerPeer);
-  DUNLIN_ASSIGN(peer.link, fabric_.link(peer.rank));
+  DUNLIN_ASSIGN(peer.link, fabric_.link(peer.rank, Duration::zero()));
   return Status::ok();
 }
 

@@ -69,7 +69,7 @@ Status Contacts::connect(Contact& contact, const Bytes& offer) {
   };
   contact.ours = cell_at(cells_, nth(contact.rank));
   contact.theirs = cell_at(cells, nth(fabric_.rank()));
-  DUNLIN_ASSIGN(transport::Link* const link, fabric_.link(contact.rank));
+  DUNLIN_ASSIGN(transport::Link* const link, fabric_.link(contact.rank, Duration::zero()));
   // Every rank's first window is its scratch.
   DUNLIN_ASSIGN(const transport::RemoteRegion* const region, window(contact, 0));
   contact.is_mapped = region->mapped() != nullptr;

@@ -23,7 +23,8 @@ class Meeting {
     const Result<Bytes> offer = fabric.bootstrap().lookup(key, Duration::zero());
     Status status = offer ? connect(*offer) : offer.status();
     if (status.is_ok()) return status;
-    if (offer || status.code() != Code::kDeadlineExceeded) {
+    // kDeadlineExceeded: the peer has not published the key, or not opened a transport yet.
+    if (status.code() != Code::kDeadlineExceeded && status.code() != Code::kPeerStalled) {
       if (!may_pass(status.code())) return std::move(status).with_peer(peer);
       if (!failing_since_) failing_since_ = now;
       if (now - *failing_since_ >= kNewsTime) return std::move(status).with_peer(peer);

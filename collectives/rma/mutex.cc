@@ -61,6 +61,7 @@ DistributedMutex::DistributedMutex(transport::Fabric& fabric, MutexOptions optio
     : fabric_(fabric), options_(std::move(options)) {}
 
 DistributedMutex::~DistributedMutex() {
+  task_.reset();
   if (has_cells_) fabric_.board().free(cells_, options_.membership.members.size());
 }
 
@@ -154,10 +155,12 @@ Status DistributedMutex::connect() {
   }
   if (is_managed) {
     protocol_ = std::make_unique<MutexManager>(std::move(members));
-    return Status::ok();
+  } else {
+    DUNLIN_ASSIGN(auto imported, fabric_.import_region(options_.owner_rank, words));
+    DUNLIN_ASSIGN(protocol_, MutexWords::create(std::move(members), std::move(imported)));
   }
-  DUNLIN_ASSIGN(auto imported, fabric_.import_region(options_.owner_rank, words));
-  DUNLIN_ASSIGN(protocol_, MutexWords::create(std::move(members), std::move(imported)));
+  // The protocol keeps its first error, which the caller's next call returns.
+  task_.emplace(fabric_, [this] { (void)progress(); });
   return Status::ok();
 }
 

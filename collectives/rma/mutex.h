@@ -6,15 +6,15 @@
 // with one another (of system scope, or all over the same transport), the mutex consists of words
 // in the owner rank's memory, and the owner rank takes no part (mutex_words.h). Otherwise the owner
 // rank manages it (mutex_manager.h): locks and unlocks are notifications that its progress()
-// answers, so the other members depend on its calling progress().
+// answers. The fabric's progress() calls it, and with it every wait of the library.
 //
 // Requests are granted in the order in which they reach the owner rank. If a member dies or leaves
 // while it holds the mutex, the next member gets it, and is told so. A member that dies or leaves
 // while it waits is passed over. If the owner rank is gone, so is the mutex: kPeerDead.
 //
 // The mutex orders nothing but itself: data that were put under its protection have to be flushed
-// (kRemote) before it is unlocked. A state machine: progress() moves it on, and the caller
-// progresses the fabric. Nothing is allocated between connect() and the end, except for errors. An
+// (kRemote) before it is unlocked. A state machine: progress() of the mutex or of the fabric
+// moves it on. Nothing is allocated between connect() and the end, except for errors. An
 // error other than those of arguments and deadlines ends the mutex for this rank. Owner thread
 // only. Destroy it when all members are done with theirs (after a barrier of the bootstrap), before
 // the fabric.
@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,7 @@ class DistributedMutex {
   bool has_cells_ = false;
   bool has_heard_ = false;  // the caller was told the outcome of its lock
   std::unique_ptr<MutexProtocol> protocol_;
+  std::optional<transport::Fabric::Task> task_;  // calls progress(), once connected
 };
 
 }  // namespace dunlin::collective

@@ -130,11 +130,15 @@ Status NeighborWindow<T>::connect() {
     receivers_.emplace_back(*lane_state_->exchange, lane_state_->exchange->in()[i], buffers_[i],
                             options_.is_zeroed);
   }
-  return options_.is_readable ? import_snapshots() : Status::ok();
+  if (options_.is_readable) DUNLIN_TRY(import_snapshots());
+  // Receivers keep their errors, which the caller's next call returns.
+  task_.emplace(fabric_, [this] { (void)progress(); });
+  return Status::ok();
 }
 
 template <typename T>
 NeighborWindow<T>::~NeighborWindow() {
+  task_.reset();
   if (reader_ && !reader_->is_done()) fabric_.keep_until_done(std::move(reader_));
   if (lane_state_ && !lane_state_->is_done()) fabric_.keep_until_done(std::move(lane_state_));
 }

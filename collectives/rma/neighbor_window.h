@@ -36,6 +36,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -100,8 +101,9 @@ class NeighborWindow {
   std::shared_ptr<MemoryRegion> owner_of_self() const;
   double p() const { return p_; }
   void set_p(double p) { p_ = p; }
-  // What an in-neighbor has deposited, as of the last progress() or update(); valid until the next
-  // one. kInvalidArgument (here and below) for a rank that is no neighbor.
+  // What an in-neighbor has deposited, as of the last progress() of the fabric or window, or the
+  // last update(); valid until the next one, which any wait may call. kInvalidArgument (here and
+  // below) for a rank that is no neighbor.
   struct Buffer {
     std::span<const T> tensor;
     double p = 0;
@@ -138,10 +140,10 @@ class NeighborWindow {
   // Blocks until the get has ended; errors as Fabric::wait(). At the deadline the get is canceled.
   Status get(std::span<const WeightedPeer> from, Duration timeout);
 
-  // Takes over what has arrived, and sends what could not be sent before. Frequent calls save the
-  // neighbors memory traffic, but only their flush() and wait() depend on them. The caller
-  // progresses the fabric. Errors concern what neighbors have sent, not their death; later calls
-  // return them again.
+  // Takes over what has arrived, and sends what could not be sent before. The fabric's progress()
+  // calls it, and with it every wait of the library. Frequent calls save the neighbors memory
+  // traffic, but only their flush() and wait() depend on them. Errors concern what neighbors have
+  // sent, not their death; later calls return them again.
   Status progress();
   // kBusy until the operation is done; for flush(), until all operations are. Both progress the
   // window. If deposits were lost, test() says so for each of their operations, and one flush()
@@ -188,6 +190,7 @@ class NeighborWindow {
   std::vector<std::uint64_t> last_update_;        // by in-neighbor: the last update that named it
   std::vector<bool> is_loss_reported_;            // by out-neighbor: by a flush()
   std::uint64_t peers_seen_ = ~std::uint64_t{0};  // version of the peer table
+  std::optional<transport::Fabric::Task> task_;   // calls progress(), once connected
   // Only readable windows have these:
   std::unique_ptr<SnapshotWriter> published_;
   std::unique_ptr<SnapshotReader> reader_;  // of the in-neighbors, in their order

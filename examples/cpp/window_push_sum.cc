@@ -47,13 +47,8 @@ static Status push_sum(dunlin::Job& job) {
   if (std::abs(estimate - average) > 1e-2)
     return {dunlin::Code::kInternal, "the estimate is " + std::to_string(estimate)};
   if (job.rank().value() == 0) std::printf("estimate %.6f, average %g\n", estimate, average);
-  // Ranks end together: what was deposited last has been taken over.
-  const auto ready = [&]() -> Status {
-    DUNLIN_TRY(window.progress());
-    return barrier.test();
-  };
-  DUNLIN_TRY(barrier.start());
-  DUNLIN_TRY(job.wait(ready, dunlin::Rank(), "the other ranks", kTimeout));
+  // Ranks end together. While they wait, they take over what was deposited with them last.
+  DUNLIN_TRY(window.flush(kTimeout));
   return job.barrier();
 }
 

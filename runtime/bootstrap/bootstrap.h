@@ -94,10 +94,9 @@ class Bootstrap {
   virtual Status barrier(std::string_view name, Duration timeout) = 0;
 
   // Adds a function that a thread calls some thousand times a second while it waits in a call of
-  // this class, because peers may need this process's progress. The fabric adds one. Within a
-  // chore, a lookup returns kDeadlineExceeded at once, and all other calls but post() and those of
-  // mail() return kInternal.
-  // Returns a number for remove_chore().
+  // this class, because peers may need this process's progress. The fabric adds one. A chore may
+  // call post() and use mail(). Its lookups return kDeadlineExceeded at once, and all other calls
+  // return kInternal. Returns a number for remove_chore().
   virtual int add_chore(std::function<void()> chore) = 0;
   virtual void remove_chore(int chore) = 0;
 

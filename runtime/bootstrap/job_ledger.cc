@@ -53,7 +53,7 @@ Status JobLedger::admit(Rank rank, TimePoint now) {
 Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
   Member& member = members_[from.index()];
   if (!is_present(member)) {  // it was declared dead while the message was on its way
-    if (message.request != 0) {
+    if (message.request != kNoRequest) {
       reply(from, {.code = Code::kClosed,
                    .request = message.request,
                    .text = "the other ranks count this rank as gone"});

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "runtime/gpu/driver.h"
 #include "runtime/topology.h"
@@ -92,7 +93,10 @@ Result<std::shared_ptr<MemoryRegion>> MemoryRegion::map(int fd, std::size_t size
         Code::kCorrupted,
         fmt::format("a peer's region holds {} bytes, not the {} it announced", info.st_size, size));
   }
-  return map_descriptor(fd, size, static_cast<std::size_t>(info.st_blksize));
+  auto region = map_descriptor(fd, size, static_cast<std::size_t>(info.st_blksize));
+  // The mapping stays. Peers import many regions, and processes have few descriptors.
+  if (region) close(std::exchange((*region)->fd_, -1));
+  return region;
 }
 
 Result<std::shared_ptr<MemoryRegion>> MemoryRegion::wrap(void* data, std::size_t size) {

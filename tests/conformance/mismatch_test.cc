@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "collectives/communicator/communicator.h"
@@ -293,6 +294,30 @@ TEST(MismatchTest, AMissingCallIsFoundOut) {
 
 // A member that does not call at all is no mismatch, even if calls fill the queue: run() ends at
 // the deadline.
+// A member that waits for a late one compares the last calls, one of which used memory that was
+// freed since. The address sanitizer would report that this memory is read.
+TEST(MismatchTest, MemoryThatWasFreedIsNotRead) {
+  run_ranks(
+      {.kind = PeerKind::kThreads, .size = 2, .killed = {}, .configure = {}}, [](Fabric& fabric) {
+        auto communicator = Communicator::create(fabric, {}).value();
+        const auto reduce = [&](float* value) {
+          // Longer than it takes until members compare.
+          if (fabric.rank() == Rank(1)) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+          *value = 1;
+          const Status status = communicator->all_reduce(value, value, 1, {DataType::kFloat32});
+          EXPECT_TRUE(status.is_ok()) << status.to_string();
+          EXPECT_EQ(*value, 2);
+        };
+        const auto kept = communicator->allocate(sizeof(float)).value();
+        const auto freed = communicator->allocate(sizeof(float)).value();
+        reduce(reinterpret_cast<float*>(freed.data()));
+        ASSERT_TRUE(communicator->free(freed).is_ok());
+        reduce(reinterpret_cast<float*>(kept.data()));
+        reduce(reinterpret_cast<float*>(kept.data()));
+        sync(fabric, "compared");
+      });
+}
+
 TEST(MismatchTest, AFullQueueEndsAtTheDeadline) {
   run_ranks(
       {.kind = PeerKind::kThreads,

@@ -144,6 +144,22 @@ TEST_P(MutexTest, OneAtATime) {
   });
 }
 
+// The owner rank waits in a barrier, and calls nothing of the mutex.
+TEST_P(MutexTest, TheOwnerRankServesInEveryWait) {
+  run(2, [&](Fabric& fabric, DistributedMutex& mutex) {
+    if (fabric.rank() == Rank(0)) {
+      for (int round = 0; round < 10; ++round) {
+        const auto locked = mutex.lock(kTimeout);
+        ASSERT_TRUE(locked) << locked.status().to_string();
+        const Status unlocked = mutex.unlock(kTimeout);
+        ASSERT_TRUE(unlocked.is_ok()) << unlocked.to_string();
+      }
+    }
+    const Status met = fabric.bootstrap().barrier("locked", 2 * kTimeout);
+    EXPECT_TRUE(met.is_ok()) << met.to_string();
+  });
+}
+
 // The rank that waits longest is next, also before the one that held the mutex.
 TEST_P(MutexTest, FirstComeFirstServed) {
   struct Log {

@@ -167,6 +167,25 @@ TEST_P(WindowTest, ARankThatCallsNothingHoldsNoOtherUp) {
 
 // Push-sum on a directed graph by ranks that sleep at random: the sums stay the same, and every
 // rank gets the average.
+// Rank 1 waits in a barrier, and calls nothing of its window.
+TEST_P(WindowTest, DepositsAreTakenOverInEveryWait) {
+  run(2, [](Fabric& fabric) {
+    OneWindow<float> one(fabric, "complete", 1000, 1);
+    if (fabric.rank() == Rank(0)) {
+      // More deposits than an edge has slots.
+      for (int i = 0; i < 10; ++i) {
+        ASSERT_TRUE(one.window->accumulate(one.to_all(1)));
+        const Status flushed = one.window->flush(kTimeout);
+        ASSERT_TRUE(flushed.is_ok()) << flushed.to_string();
+      }
+    }
+    const Status met = fabric.bootstrap().barrier("deposited", 2 * kTimeout);
+    ASSERT_TRUE(met.is_ok()) << met.to_string();
+    if (fabric.rank() == Rank(1)) EXPECT_EQ(one.window->buffer(Rank(0)).value().version, 10u);
+    sync(fabric, "counted");
+  });
+}
+
 TEST_P(WindowTest, PushSumFindsTheAverage) {
   run(4, [](Fabric& fabric) {
     constexpr std::size_t kCount = 500;

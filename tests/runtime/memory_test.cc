@@ -27,6 +27,7 @@ TEST(MemoryRegion, ASecondMappingSeesTheSameBytes) {
   const auto region = MemoryRegion::allocate(4096).value();
   const auto again = MemoryRegion::map(dup(region->fd()), region->size()).value();
   EXPECT_NE(again->data(), region->data());
+  EXPECT_EQ(again->fd(), -1) << "an imported region keeps no descriptor";
   region->data()[17] = std::byte{42};
   EXPECT_EQ(again->data()[17], std::byte{42});
 }

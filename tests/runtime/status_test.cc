@@ -1,5 +1,6 @@
 #include "runtime/status.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -33,6 +34,8 @@ TEST(Status, ErrnoBecomesCodeAndText) {
   const Status status = Status::from_errno("open /x", ENOENT);
   EXPECT_EQ(status.code(), Code::kNotFound);
   EXPECT_EQ(status.message(), "open /x: No such file or directory");
+  EXPECT_THAT(std::string(Status::from_errno("open /x", EMFILE).message()),
+              ::testing::HasSubstr("'ulimit -n' raises it"));
 }
 
 Result<int> half(int value) {

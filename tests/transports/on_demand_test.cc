@@ -117,6 +117,28 @@ TEST(OnDemandTest, RanksThatAskEachOtherDoNotWaitForEachOther) {
   EXPECT_EQ(opened.times[1], 1);
 }
 
+TEST(OnDemandTest, APeerWithoutProgressIsNamedAndMayAnswerLater) {
+  Opened opened;
+  std::atomic<bool> has_given_up = false;
+  run(opened, [&](Fabric& fabric) {
+    if (fabric.rank() == Rank(0)) {
+      const auto timely = fabric.link(Rank(1), std::chrono::milliseconds(10));
+      EXPECT_EQ(timely.status().code(), Code::kDeadlineExceeded);
+      EXPECT_EQ(timely.status().peer(), Rank(1));
+      EXPECT_THAT(
+          timely.status().to_string(),
+          ::testing::HasSubstr("rank 1 has made no progress since it was asked to open late"));
+      EXPECT_EQ(fabric.link(Rank(1), Duration::zero()).status().code(), Code::kDeadlineExceeded);
+      has_given_up = true;
+      EXPECT_TRUE(
+          progress_until(fabric, [&] { return fabric.link(Rank(1), Duration::zero()).is_ok(); }));
+    } else {
+      while (!has_given_up) std::this_thread::yield();
+    }
+  });
+  EXPECT_EQ(opened.times[1], 1);
+}
+
 TEST(OnDemandTest, AFailureAtThePeerLeavesTheNextTransport) {
   Opened opened;
   opened.fails_at_1 = true;
@@ -128,8 +150,10 @@ TEST(OnDemandTest, AFailureAtThePeerLeavesTheNextTransport) {
                   ::testing::HasSubstr("late: it does not work at the peer"));
     } else {
       EXPECT_THAT(fabric.explain(Rank(0)), ::testing::HasSubstr("late: no port is left"));
+      EXPECT_THAT(fabric.explain(Rank(1)), ::testing::HasSubstr("late: no port is left"));
     }
   });
+  EXPECT_EQ(opened.times[1], 1) << "a transport that failed to open is opened again";
 }
 
 // The inodes of sockets that listen, of all processes in this network namespace.

@@ -2,7 +2,8 @@
 // for it waits for a notification and polls nothing over the network (BlueFog, section VI-B).
 //
 // Where every member reaches the owner rank with remote atomics, the mutex is words in that rank's
-// memory, and the rank takes no part. Otherwise the owner rank manages it in its progress().
+// memory, and the rank takes no part. Otherwise the owner rank manages it in its progress(), and
+// in every wait of the library.
 //
 // First come, first served, in the order in which requests reach the owner rank. A rank that dies
 // or leaves while it holds the mutex loses it to the next one, which is told. When the owner rank
@@ -54,8 +55,8 @@ class Mutex {
   Status cancel();
   Status start_unlock();
   Status test_unlock();
-  // Advances what was begun, and at a managing owner rank the requests of all ranks. The caller
-  // calls Job::progress() as well.
+  // Advances what was begun, and at a managing owner rank the requests of all ranks, as
+  // Job::progress() does.
   Status progress();
 
  private:

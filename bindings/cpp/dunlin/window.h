@@ -10,7 +10,7 @@
 // meanwhile is merged at its sender. Nothing is lost or counted twice: with accumulate(),
 // self_weight + the sum of the weights = 1, and collect(), the sum over all ranks of tensors,
 // buffers and what is on its way stays the same, and so does that of p. Deposits reach a buffer in
-// progress() and update() only.
+// update(), in progress(), and in every wait of the library.
 //
 // put(), accumulate() and update() never block. Deposits of a rank that died stay in the buffer.
 // put() and accumulate() to a dead rank are kPeerDead, and so is flush() of what it has not taken.
@@ -58,7 +58,7 @@ class Window {
     std::uint64_t deposits = 0;  // that came into the buffers since their last update
   };
   struct Buffer {
-    std::span<const T> tensor;  // valid until the next progress() or update()
+    std::span<const T> tensor;  // valid until the next update(), progress() or wait
     double p = 0;
     std::uint64_t deposits = 0;  // since the last update with it
   };
@@ -92,7 +92,8 @@ class Window {
   // Adds all buffers to the tensor and empties them.
   Result<Report> collect();
   // Waits until the receiving ends have taken over everything that was deposited, which they do in
-  // their progress() and update(). Errors as Job::wait().
+  // update(), in progress() of the window or the job, and in every wait, barriers included. Errors
+  // as Job::wait().
   Status flush(Duration timeout);
 
   // Makes tensor and p what get() of out-neighbors reads from now on; put(), accumulate() and
@@ -102,8 +103,8 @@ class Window {
   // owners take no part, except over ucx. kUnavailable over a transport without remote reads.
   Status get(std::span<const WeightedRank> from, Duration timeout);
 
-  // Takes over what has come, and sends what could not be sent before. Call it often, with
-  // Job::progress().
+  // Takes over what has come, and sends what could not be sent before, as Job::progress() does.
+  // Call it if this rank waits for nothing for long.
   Status progress();
 
  private:

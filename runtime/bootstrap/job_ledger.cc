@@ -120,7 +120,8 @@ void JobLedger::publish(Rank from, const Message& message) {
     answer.code = Code::kAlreadyExists;
     answer.text = fmt::format("the key '{}' has been published before", message.text);
   }
-  reply(from, std::move(answer));
+  // Nobody waits for the answer to a posted key. It must not end the request that is waited for.
+  if (message.request != 0) reply(from, std::move(answer));
   settle_lookup(message.text);
 }
 

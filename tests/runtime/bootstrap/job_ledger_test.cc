@@ -120,6 +120,20 @@ TEST_F(Job, LookupsWaitForTheirKey) {
   EXPECT_EQ(replies(1).at(0).text, "no rank has published 'other'");
 }
 
+TEST_F(Job, APostedKeyDoesNotAnswerTheRequestThatItsRankWaitsFor) {
+  start();
+  ask(0, MessageType::kLookup, "key", 1s);
+  const Message posted{.type = MessageType::kPublish, .text = "posted"};
+  ASSERT_TRUE(ledger_.receive(Rank(0), posted, now_).is_ok());
+  EXPECT_TRUE(replies(0).empty());
+  const Message publish{
+      .type = MessageType::kPublish, .request = 77, .text = "key", .value = {std::byte{5}}};
+  ASSERT_TRUE(ledger_.receive(Rank(2), publish, now_).is_ok());
+  EXPECT_EQ(replies(0).at(0).value, Bytes{std::byte{5}});
+  ask(1, MessageType::kLookup, "posted", 1s);
+  EXPECT_EQ(replies(1).at(0).code, Code::kOk);
+}
+
 TEST_F(Job, LookupsFromARankThatIsGoneFailAtOnce) {
   start();
   const Message publish{.type = MessageType::kPublish, .request = 77, .text = "published"};

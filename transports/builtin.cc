@@ -3,6 +3,7 @@
 
 #include "transports/fabric.h"
 #include "transports/shm/transport.h"
+#include "transports/tcp/factory.h"
 
 #ifdef DUNLIN_HAVE_UCX
 #include "transports/ucx/factory.h"
@@ -34,6 +35,7 @@ std::vector<TransportFactory> builtin_transports() {
 #else
       absent("verbs", "libibverbs and librdmacm (libibverbs-dev, librdmacm-dev)"),
 #endif
+      {"tcp", tcp::create_transport},
 #ifdef DUNLIN_HAVE_UCX
       {"ucx", ucx::create_transport},
 #else

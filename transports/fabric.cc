@@ -57,6 +57,9 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Errors give no shorter time: it would be told as 0.000 s.
+constexpr Duration kShortestTold = std::chrono::microseconds(500);
+
 std::string list(const std::vector<Awaited>& awaited, const PeerTable& peers) {
   std::string text;
   for (const Awaited& wait : awaited) {
@@ -391,9 +394,12 @@ Status Fabric::report_deadline(const std::vector<Awaited>& awaited, TimePoint be
   const bool is_stalled = std::any_of(awaited.begin(), awaited.end(), [&](const Awaited& wait) {
     return peers.state(wait.peer) == PeerState::kStalled;
   });
+  // A wait of no time was for an operation that has been in progress for longer.
+  const Duration waited = clock_.now() - began;
+  const std::string how_long =
+      waited < kShortestTold ? "still waits" : fmt::format("waited {:.3f} s", to_seconds(waited));
   Status status(is_stalled ? Code::kPeerStalled : Code::kDeadlineExceeded,
-                fmt::format("rank {} waited {:.3f} s for {}", rank().value(),
-                            to_seconds(clock_.now() - began), list(awaited, peers)));
+                fmt::format("rank {} {} for {}", rank().value(), how_long, list(awaited, peers)));
   DUNLIN_INFO("counters when the deadline passed:\n{}", counters_.dump());
   if (!awaited.empty()) return std::move(status).with_peer(awaited.front().peer);
   return status;

@@ -18,6 +18,10 @@ using collective::Missed;
 
 namespace {
 
+// The ranks of a program destroy their default group at about the same time. Longer than that, and
+// too short to matter to one whose first rank destroys it later.
+constexpr Duration kServerTimeout = std::chrono::seconds(1);
+
 KeyValueStore wrap(const Handle<c10d::Store>& store) {
   KeyValueStore wrapped;
   wrapped.set = [store](const std::string& key, const std::string& value) {
@@ -38,18 +42,29 @@ KeyValueStore wrap(const Handle<c10d::Store>& store) {
 }  // namespace
 
 Handle<Group> Group::create(const Handle<c10d::Store>& store, int rank, int size,
-                            Milliseconds timeout) {
+                            Milliseconds timeout, bool store_ends_with_it) {
   KeyValueStore wrapped = wrap(store);
   Interruption interruption;
   wrapped.interrupt = interruption.interrupt();
   auto member = Member::meet(std::move(wrapped), {rank, size});
   interruption.rethrow();
   if (!member) raise(member.status());
-  return c10::make_intrusive<Group>(*std::move(member), rank, size, timeout);
+  StoreServer server(store_ends_with_it ? store : Handle<c10d::Store>(), rank);
+  return c10::make_intrusive<Group>(*std::move(member), rank, size, timeout, std::move(server));
 }
 
-Group::Group(std::shared_ptr<Member> member, int rank, int size, Milliseconds timeout)
-    : TorchBackend(rank, size), member_(std::move(member)), timeout_(limited(timeout)) {}
+Group::Group(std::shared_ptr<Member> member, int rank, int size, Milliseconds timeout,
+             StoreServer server)
+    : TorchBackend(rank, size),
+      member_(std::move(member)),
+      server_(std::move(server)),
+      timeout_(limited(timeout)) {}
+
+Group::~Group() {
+  // Not in a forked child, nor at the end of the program.
+  if (!member_->check_process().is_ok() || member_->engine().finisher->is_stopped()) return;
+  wait_without_python([this] { server_.await_end(kServerTimeout); });
+}
 
 // Starts the operations of the plan. If one fails to start, those before it continue, as other
 // ranks rely on them.
@@ -104,8 +119,12 @@ int Group::deliver(const Member& member, const Receipts& receipts, const char* t
   int source = -1;
   for (const auto& [message, receipt] : receipts) {
     source = member.rank_in_group(receipt->sources().front());
-    const Bytes data =
+    Bytes data =
         std::move(receipt->parts().front());  // so that it doesn't live as long as the work
+    if (message.raw) {
+      *message.raw = std::move(data);
+      continue;
+    }
     TORCH_CHECK(data.size() == bytes(message.data), title, ": rank ", source, " has sent ",
                 data.size(), " bytes, but ", bytes(message.data), " were expected");
     if (!data.empty()) std::memcpy(message.data.data_ptr(), data.data(), data.size());
@@ -139,9 +158,11 @@ Group::Pending Group::start(Plan plan, Milliseconds timeout) {
   std::shared_ptr<int> source;
   if (!receipts.empty()) {
     if (plan.type == OpType::RECVANYSOURCE) source = std::make_shared<int>(-1);
-    finish = [member = member_, receipts = std::move(receipts), title = plan.title, source] {
+    finish = [member = member_, receipts = std::move(receipts), title = plan.title, source,
+              after = std::move(finish)] {
       const int last = deliver(*member, receipts, title);
       if (source) *source = last;
+      if (after) after();
     };
   }
   if (plan.staging.has_results()) {
@@ -150,7 +171,10 @@ Group::Pending Group::start(Plan plan, Milliseconds timeout) {
       staging.copy_back();
     };
   }
-  auto work = c10::make_intrusive<Work>(getRank(), plan.type, plan.title, plan.inputs, plan.outputs,
+  // PyTorch's profiler shows their shapes: those of a receive are its outputs', as with gloo.
+  const bool receives = plan.type == OpType::RECV || plan.type == OpType::RECVANYSOURCE;
+  auto work = c10::make_intrusive<Work>(getRank(), plan.type, plan.title,
+                                        receives ? plan.outputs : plan.inputs, plan.outputs,
                                         std::move(finish), source);
   Work::start(work, std::move(task));
   interruption.rethrow();
@@ -200,18 +224,6 @@ void Group::check_root(int64_t root, const char* title) const {
   TORCH_CHECK(root >= 0 && root < getSize(), title, ": root ", root, " in a group of ", getSize());
 }
 
-Group::Pending Group::barrier(const c10d::BarrierOptions& options) {
-  return start({.type = OpType::BARRIER,
-                .title = "dunlin:barrier",
-                .calls = {{.collective = Collective::kBarrier}}},
-               options.timeout);
-}
-
-void Group::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all) {
-  // Its error names a missing rank, as all errors of Dunlin do.
-  barrier(options)->wait(kNoTimeout);
-}
-
 Group::Pending Group::send(Tensors& tensors, int rank, int tag) {
   constexpr const char* kTitle = "dunlin:send";
   const Tensor& tensor = only(tensors, kTitle);
@@ -235,7 +247,7 @@ Group::Pending Group::recv(Tensors& tensors, int rank, int tag) {
 }
 
 Group::Pending Group::recvAnysource(Tensors& tensors, int tag) {
-  constexpr const char* kTitle = "dunlin:recv_anysource";
+  constexpr const char* kTitle = "dunlin:recvAnySource";
   const Tensor& tensor = only(tensors, kTitle);
   TORCH_CHECK(getSize() > 1, kTitle, ": the group has no other rank");
   Plan plan{.type = OpType::RECVANYSOURCE, .title = kTitle, .outputs = tensors};

@@ -1,9 +1,10 @@
 // Group: Dunlin as a backend of torch.distributed.
 //
 // As for every c10d backend, all members make the same calls in the same order, and calls return a
-// Work at once. Tensors are dense and contiguous. Those that are not in host memory go through
-// copies (staging.h), for which calls and their ends wait. Calls that Dunlin can't carry out throw
-// an exception that says why. Threads: any, without the GIL.
+// Work at once. Tensors are dense; all-reduce takes sparse ones as well. Those that are not in host
+// memory or not contiguous go through copies (staging.h), for which calls and their ends wait.
+// Calls that Dunlin can't carry out throw an exception that says why. Threads: any, without the
+// GIL.
 #pragma once
 
 #include <atomic>
@@ -18,8 +19,10 @@
 
 #include "bindings/c10d/engine.h"
 #include "bindings/c10d/staging.h"
+#include "bindings/c10d/store_server.h"
 #include "bindings/c10d/torch.h"
 #include "bindings/c10d/work.h"
+#include "runtime/bytes.h"
 
 namespace dunlin::torch_backend {
 
@@ -31,10 +34,16 @@ class Group final : public TorchBackend {
   using TensorLists = std::vector<Tensors>;
   using Pending = Handle<c10d::Work>;
 
-  // Collective over the members alone. `timeout`: for every call.
+  // Collective over the members alone. `timeout`: for every call. `store_ends_with_it`: whether the
+  // store's server ends when the first member destroys the group, for which the destructor of other
+  // members then waits, a second at most.
   static Handle<Group> create(const Handle<c10d::Store>& store, int rank, int size,
-                              Milliseconds timeout);
-  Group(std::shared_ptr<Member> member, int rank, int size, Milliseconds timeout);
+                              Milliseconds timeout, bool store_ends_with_it = false);
+  Group(std::shared_ptr<Member> member, int rank, int size, Milliseconds timeout,
+        StoreServer server);
+  ~Group() override;
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
 
   const std::string getBackendName() const override { return "dunlin"; }
 
@@ -64,6 +73,9 @@ class Group final : public TorchBackend {
                         std::vector<int64_t>& input_splits,
                         const c10d::AllToAllOptions& options) override;
   Pending barrier(const c10d::BarrierOptions& options) override;
+  // As gloo's: rank 0 waits for the others, for the options' timeout, and tells them the outcome.
+  // Its error names the first missing rank, with `wait_all` all of them. A timeout of zero ends at
+  // once. The other ranks wait for rank 0, for the group's timeout if that is longer.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all) override;
   Pending send(Tensors& tensors, int rank, int tag) override;
   Pending recv(Tensors& tensors, int rank, int tag) override;
@@ -110,8 +122,9 @@ class Group final : public TorchBackend {
   // One message of a call, in the memory of tensors that the call holds.
   struct Message {
     int peer = 0;       // kAnyPeer: the rank whose message comes first
-    at::Tensor data{};  // in host memory
+    at::Tensor data{};  // contiguous, in host memory
     bool is_sent = false;
+    std::shared_ptr<Bytes> raw{};  // takes a received message of any size, instead of `data`
   };
   // The parts of a call.
   struct Plan {
@@ -123,13 +136,21 @@ class Group final : public TorchBackend {
     Staging staging{};  // between inputs and outputs and the memory that calls and messages use
     std::vector<collective::Call> calls{};
     std::vector<Message> messages{};
-    std::string topic{};  // the name of the messages
-    std::function<void()> finish{};
+    std::string topic{};             // the name of the messages
+    std::function<void()> finish{};  // called when received messages have been delivered
   };
   Pending start(Plan plan, Milliseconds timeout);
   using Receipts = std::vector<std::pair<Message, std::shared_ptr<binding::NeighborGather>>>;
   Receipts launch(const Plan& plan, Task& task, const binding::Session::Interrupt& interrupt);
   static int deliver(const Member& member, const Receipts& receipts, const char* title);
+  Pending allreduce_sparse(const Tensor& tensor, const c10d::AllreduceOptions& options);
+  // For lists of tensors of unequal sizes.
+  Pending allgather_uneven(const Tensors& outputs, const Tensor& input, Milliseconds timeout);
+  Pending reduce_scatter_uneven(const Tensor& output, const Tensors& inputs,
+                                const c10d::ReduceScatterOptions& options);
+  // The two sides of a monitored barrier.
+  void await_arrivals(Milliseconds timeout, bool wait_all);
+  void await_verdict(Milliseconds timeout);
   void plan_reduce_scatter(Plan& plan, const Tensor& input, const c10d::ReduceOp& op,
                            const Tensor& output);
   void plan_all_bits(Plan& plan, const Tensor& input, const c10d::ReduceOp& op,
@@ -149,6 +170,7 @@ class Group final : public TorchBackend {
   }
 
   std::shared_ptr<Member> member_;
+  StoreServer server_;
   std::atomic<Milliseconds> timeout_;
   std::atomic<std::uint64_t> calls_{0};
   std::atomic<bool> is_closed_{false};

@@ -22,6 +22,13 @@ binding::Session::Interrupt Interruption::interrupt() {
   };
 }
 
+void wait_without_python(const std::function<void()>& wait) {
+  if (Py_IsInitialized() == 0) return;
+  if (PyGILState_Check() == 0) return wait();
+  const py::gil_scoped_release release;
+  wait();
+}
+
 PYBIND11_MODULE(_c10d, module) {
   using WithoutLock = py::call_guard<py::gil_scoped_release>;
   module.doc() = "Dunlin as a backend of torch.distributed: see dunlin.c10d.";
@@ -30,7 +37,7 @@ PYBIND11_MODULE(_c10d, module) {
       .def("_set_timeout", &Group::setTimeout, py::arg("timeout"))
       .def("_abort", &Group::abort, WithoutLock());
   module.def("create", &Group::create, py::arg("store"), py::arg("rank"), py::arg("size"),
-             py::arg("timeout"), WithoutLock());
+             py::arg("timeout"), py::arg("store_ends_with_it") = false, WithoutLock());
   module.def(
       "leave",
       [](bool together, double timeout_seconds) {

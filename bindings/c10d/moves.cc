@@ -59,8 +59,26 @@ Group::Pending Group::allgather(TensorLists& outputs, Tensors& inputs,
                                 const c10d::AllgatherOptions& options) {
   constexpr const char* kTitle = "dunlin:all_gather";
   check_lists(outputs.size(), kTitle);
-  (void)only(inputs, kTitle);
+  const Tensor& input = only(inputs, kTitle);
+  if (!outputs[0].empty() && !are_even(outputs[0]))
+    return allgather_uneven(outputs[0], input, options.timeout);
   return allgather_coalesced(outputs, inputs, options);
+}
+
+// All ranks have the same list, so all of them come here.
+Group::Pending Group::allgather_uneven(const Tensors& outputs, const Tensor& input,
+                                       Milliseconds timeout) {
+  Plan plan{.type = OpType::ALLGATHER,
+            .title = "dunlin:all_gather",
+            .inputs = {input},
+            .outputs = outputs};
+  TORCH_CHECK(outputs.size() == members(), plan.title, ": a list of ", outputs.size(),
+              " tensors, not ", getSize());
+  check_types(outputs, input, plan.title);
+  check_like(outputs[static_cast<std::size_t>(getRank())], input, plan.title);
+  const Tensor host = plan.staging.in(input);
+  plan_exchange(plan, plan.staging.out(outputs), Tensors(members(), host));
+  return start(std::move(plan), timeout);
 }
 
 // There may be any number of inputs. outputs[i][r] is rank r's inputs[i]; in the order of
@@ -187,7 +205,11 @@ Group::Pending Group::alltoall_base(Tensor& output, Tensor& input,
                 ": the first dimension isn't divisible by the ", getSize(), " ranks");
     return tensor.split_with_sizes(std::vector<int64_t>(members(), tensor.size(0) / getSize()), 0);
   };
-  Plan plan{.type = OpType::ALLTOALL_BASE, .title = kTitle, .inputs = {input}, .outputs = {output}};
+  // The profiler's name for it is that of gloo and NCCL.
+  Plan plan{.type = OpType::ALLTOALL_BASE,
+            .title = "dunlin:all_to_all",
+            .inputs = {input},
+            .outputs = {output}};
   const Tensor from = plan.staging.in(input);
   const Tensor to = plan.staging.out(output);
   const Tensors outputs = parts_of(to, output_splits);

@@ -5,6 +5,7 @@
 
 #include "bindings/c10d/calls.h"
 #include "bindings/c10d/group.h"
+#include "bindings/c10d/sparse.h"
 
 namespace dunlin::torch_backend {
 
@@ -42,6 +43,8 @@ void Group::plan_scattered_bits(Plan& plan, const Tensor& input, const c10d::Red
 
 Group::Pending Group::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   constexpr const char* kTitle = "dunlin:all_reduce";
+  if (tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse())
+    return allreduce_sparse(tensors[0], options);
   const Tensor& tensor = only(tensors, kTitle);
   Plan plan{.type = OpType::ALLREDUCE, .title = kTitle, .inputs = {tensor}, .outputs = {tensor}};
   const Tensor host = plan.staging.in_out(tensor);
@@ -56,13 +59,43 @@ Group::Pending Group::allreduce(Tensors& tensors, const c10d::AllreduceOptions& 
   return start(std::move(plan), options.timeout);
 }
 
+// The ranks' tensors have elements at different indices, so each rank gets all of them.
+Group::Pending Group::allreduce_sparse(const Tensor& tensor,
+                                       const c10d::AllreduceOptions& options) {
+  constexpr const char* kTitle = "dunlin:sparse_all_reduce";
+  TORCH_CHECK(options.reduceOp == c10d::ReduceOp::SUM, kTitle,
+              ": unsupported reduction operation: sparse tensors have ReduceOp.SUM only");
+  TORCH_CHECK(!tensor.is_meta(), kTitle, ": the tensor is on the meta device");
+  const at::NoGradGuard guard;
+  Plan plan{.type = OpType::ALLREDUCE, .title = kTitle, .inputs = {tensor}, .outputs = {tensor}};
+  const Tensor own = tensor.detach().to(at::kCPU).coalesce();
+  const Tensor encoded = encode_sparse(own);
+  plan.held = {encoded};
+  plan.topic = member_->name() + "/sparse";
+  std::vector<std::shared_ptr<Bytes>> parts(members());
+  for (int rank = 0; rank < getSize(); ++rank) {
+    if (rank == getRank()) continue;
+    auto& part = parts[static_cast<std::size_t>(rank)] = std::make_shared<Bytes>();
+    plan.messages.push_back({rank, encoded, true});
+    plan.messages.push_back({rank, {}, false, part});
+  }
+  plan.finish = [tensor, own, parts = std::move(parts), rank = getRank()] {
+    const at::NoGradGuard guard;
+    Tensor(tensor).copy_(sum_sparse(parts, rank, own, kTitle));
+  };
+  return start(std::move(plan), options.timeout);
+}
+
 Group::Pending Group::allreduce_coalesced(Tensors& tensors,
                                           const c10d::AllreduceCoalescedOptions& options) {
   constexpr const char* kTitle = "dunlin:all_reduce_coalesced";
   TORCH_CHECK(!tensors.empty(), kTitle, ": no tensors");
   check_types(tensors, tensors[0], kTitle);
-  Plan plan{
-      .type = OpType::ALLREDUCE_COALESCED, .title = kTitle, .inputs = tensors, .outputs = tensors};
+  // The profiler's name for it is that of gloo.
+  Plan plan{.type = OpType::ALLREDUCE_COALESCED,
+            .title = "dunlin:all_reduce",
+            .inputs = tensors,
+            .outputs = tensors};
   Tensors hosts;
   for (const Tensor& tensor : tensors) hosts.push_back(plan.staging.in_out(tensor));
   const Flat flat = flat_of(hosts);
@@ -151,6 +184,7 @@ Group::Pending Group::reduce_scatter(Tensors& outputs, TensorLists& inputs,
   check_lists(inputs.size(), kTitle);
   TORCH_CHECK(inputs[0].size() == members(), kTitle, ": ", inputs[0].size(), " inputs for ",
               getSize(), " ranks");
+  if (!are_even(inputs[0])) return reduce_scatter_uneven(output, inputs[0], options);
   for (const Tensor& input : inputs[0]) check_like(input, output, kTitle);
   Plan plan{
       .type = OpType::REDUCE_SCATTER, .title = kTitle, .inputs = inputs[0], .outputs = {output}};
@@ -161,6 +195,38 @@ Group::Pending Group::reduce_scatter(Tensors& outputs, TensorLists& inputs,
   const Tensor all = at::from_blob(flat.tensor.data_ptr(), {getSize() * output.numel()},
                                    at::TensorOptions(output.scalar_type()));
   plan_reduce_scatter(plan, all, options.reduceOp, plan.staging.out(output));
+  return start(std::move(plan), options.timeout);
+}
+
+// All ranks have the same sizes, so all of them come here: a reduce to each rank.
+Group::Pending Group::reduce_scatter_uneven(const Tensor& output, const Tensors& inputs,
+                                            const c10d::ReduceScatterOptions& options) {
+  Plan plan{.type = OpType::REDUCE_SCATTER,
+            .title = "dunlin:reduce_scatter",
+            .inputs = inputs,
+            .outputs = {output}};
+  check_types(inputs, output, plan.title);
+  check_like(inputs[static_cast<std::size_t>(getRank())], output, plan.title);
+  const Tensors parts = plan.staging.in(inputs);
+  const Tensor target = plan.staging.out(output);
+  if (is_bitwise(options.reduceOp)) {
+    check_bits(target, plan.title);
+    const Tensor rows =
+        at::empty({getSize(), target.numel()}, at::TensorOptions(target.scalar_type()));
+    plan.held = {rows};
+    plan_exchange(plan, rows.unbind(), parts);
+    plan.finish = [rows, op = options.reduceOp, target, count = members()] {
+      fold_bits(rows, count, op, target);
+    };
+    return start(std::move(plan), options.timeout);
+  }
+  const Reduction reduction = reduction_of(target, options.reduceOp, plan.title);
+  for (int root = 0; root < getSize(); ++root) {
+    const Tensor part = scaled(parts[static_cast<std::size_t>(root)], options.reduceOp, plan.title);
+    plan.held.push_back(part);
+    plan.calls.push_back(reduce_call(Collective::kReduce, part, root == getRank() ? target : part,
+                                     count(part), reduction, root));
+  }
   return start(std::move(plan), options.timeout);
 }
 

@@ -90,8 +90,9 @@ Result<std::string> await(const Forming& forming, const std::string& key, std::s
       return status;
     }
     if (clock.now() >= until) {
-      return Status(Code::kDeadlineExceeded, fmt::format("waited {:g} s for {} in PyTorch's store",
-                                                         to_seconds(store.timeout), what));
+      return Status(Code::kDeadlineExceeded,
+                    fmt::format("Timed out waiting {:g} s for {} in PyTorch's store",
+                                to_seconds(store.timeout), what));
     }
     std::this_thread::sleep_for(nap);
   }

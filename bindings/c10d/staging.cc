@@ -1,16 +1,23 @@
 #include "bindings/c10d/staging.h"
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
+#include <c10/util/Exception.h>
 
 namespace dunlin::torch_backend {
 
+bool Staging::is_usable(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() && tensor.is_contiguous();
+}
+
+// Always a new tensor if the given one is not usable: one of these steps copies it.
 at::Tensor Staging::copy_to_host(const at::Tensor& tensor) {
   const at::NoGradGuard guard;
-  return tensor.to(at::kCPU);
+  return tensor.to(at::kCPU).contiguous();
 }
 
 at::Tensor Staging::in(const at::Tensor& tensor) {
-  if (tensor.device().is_cpu()) return tensor;
+  if (is_usable(tensor)) return tensor;
   return held_.emplace_back(copy_to_host(tensor));
 }
 
@@ -21,7 +28,9 @@ at::Tensor Staging::out(const at::Tensor& tensor) {
 }
 
 at::Tensor Staging::in_out(const at::Tensor& tensor) {
-  if (tensor.device().is_cpu()) return tensor;
+  if (is_usable(tensor)) return tensor;
+  TORCH_CHECK(at::has_internal_overlap(tensor) != at::MemOverlap::Yes,
+              "dunlin: elements of the tensor for the result share memory; use contiguous()");
   return results_.emplace_back(Result{tensor, copy_to_host(tensor)}).host;
 }
 

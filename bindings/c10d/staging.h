@@ -1,5 +1,7 @@
-// Staging: tensors that are not in host memory (but on a GPU, for example) go through copies in
-// host memory.
+// Staging: tensors that calls can't use as they are go through copies, which are in host memory and
+// contiguous. These are tensors on other devices (a GPU, for example) and tensors that are not
+// contiguous (weights in the channels-last format, transposed ones). The copies have their elements
+// in the order of the indices, so ranks may have different strides.
 //
 // A call belongs to the current stream, like the device's own operations: everything that was
 // enqueued there before has ended when in() or out() returns. The copies back have arrived when
@@ -16,9 +18,10 @@ namespace dunlin::torch_backend {
 
 class Staging {
  public:
-  // Return the host tensor that a call uses instead of the given one, which is dense and
-  // contiguous; if that is in host memory, it is returned itself. in(): for reading. out(): for
-  // writing, with copy_back(). in_out(): both. Throw what the device throws (c10::Error).
+  // Return the tensor that a call uses instead of the given one, which is dense: itself where it is
+  // contiguous and in host memory. in(): for reading. out(): for writing, with copy_back().
+  // in_out(): both. Throw what the device throws (c10::Error). out() and in_out() throw if elements
+  // of the tensor share memory, as those of an expanded one do.
   at::Tensor in(const at::Tensor& tensor);
   at::Tensor out(const at::Tensor& tensor);
   at::Tensor in_out(const at::Tensor& tensor);
@@ -34,6 +37,7 @@ class Staging {
     at::Tensor tensor;
     at::Tensor host;
   };
+  static bool is_usable(const at::Tensor& tensor);
   static at::Tensor copy_to_host(const at::Tensor& tensor);
 
   std::vector<at::Tensor> held_;  // copies that calls read from

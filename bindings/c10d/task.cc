@@ -9,6 +9,15 @@ namespace dunlin::torch_backend {
 using binding::Session;
 using binding::SessionOperation;
 
+namespace {
+
+// With the words that PyTorch's tests and handlers of errors look for.
+Status timed_out(const Status& why, Duration timeout) {
+  return Status(why).with_context(fmt::format("Timed out waiting {:g} s", to_seconds(timeout)));
+}
+
+}  // namespace
+
 Task::Task(std::shared_ptr<Session> session, std::shared_ptr<Finisher> finisher, Duration timeout,
            std::shared_ptr<void> memory, const void* owner)
     : session_(std::move(session)),
@@ -99,7 +108,8 @@ Status Task::wait(std::optional<Duration> timeout, const Session::Interrupt& int
     return Status::ok();
   }
   if (has_ended()) return Status::ok();
-  if (!binding::is_expiry(status) || clock.now() < deadline_) return status;
+  if (!binding::is_expiry(status)) return status;
+  if (clock.now() < deadline_) return timed_out(status, timeout.value_or(timeout_));
   end_early(late(status));
   return Status::ok();
 }
@@ -125,7 +135,7 @@ void Task::expire() {
 }
 
 Status Task::late(const Status& why) const {
-  return Status(why).with_context(fmt::format("timed out after {:g} s", to_seconds(timeout_)));
+  return timed_out(why, timeout_);
 }
 
 void Task::fail(const Status& why) {

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace dunlin::torch_backend {
@@ -75,12 +76,10 @@ std::byte* data(const at::Tensor& tensor) {
 
 void check(const at::Tensor& tensor, const char* call) {
   TORCH_CHECK(tensor.defined(), "dunlin: ", call, ": an undefined tensor");
-  TORCH_CHECK(tensor.layout() == at::kStrided, "dunlin: ", call,
-              ": sparse tensors aren't supported; use to_dense()");
+  TORCH_CHECK(tensor.layout() == at::kStrided, "dunlin: ", call, ": a tensor of the layout ",
+              tensor.layout(), "; only all_reduce takes sparse ones: use to_dense()");
   TORCH_CHECK(!tensor.is_meta(), "dunlin: ", call,
               ": the tensor is on the meta device, where it has no elements");
-  TORCH_CHECK(tensor.is_contiguous(), "dunlin: ", call,
-              ": the tensor isn't contiguous; use contiguous()");
 }
 
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* call) {
@@ -155,6 +154,11 @@ Reduction reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op, const
   TORCH_CHECK(reduce != ReduceOp::kAverage, "dunlin: ", call, ": bools have no average");
   const bool is_any = reduce == ReduceOp::kSum || reduce == ReduceOp::kMax;
   return {DataType::kUint8, is_any ? ReduceOp::kMax : ReduceOp::kMin};
+}
+
+bool are_even(const std::vector<at::Tensor>& tensors) {
+  return std::ranges::all_of(
+      tensors, [&](const at::Tensor& tensor) { return tensor.numel() == tensors[0].numel(); });
 }
 
 Flat flat_of(const std::vector<at::Tensor>& tensors) {

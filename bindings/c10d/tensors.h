@@ -12,8 +12,8 @@
 
 namespace dunlin::torch_backend {
 
-// Checks that the tensor is dense and contiguous and not on the meta device; `call` names the
-// caller. The other functions take tensors in host memory.
+// Checks that the tensor is dense and not on the meta device; `call` names the caller. Other
+// functions that use elements take the tensors of Staging (staging.h).
 void check(const at::Tensor& tensor, const char* call);
 // Returns the only tensor of a list: c10d's lists have one tensor per device.
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* call);
@@ -43,6 +43,9 @@ inline std::size_t count(const at::Tensor& tensor) {
 inline std::size_t bytes(const at::Tensor& tensor) {
   return static_cast<std::size_t>(tensor.nbytes());
 }
+
+// Whether all tensors have the same number of elements.
+bool are_even(const std::vector<at::Tensor>& tensors);
 
 // One tensor over the tensors' memory if they lie in it without gaps; otherwise a new one of that
 // size.

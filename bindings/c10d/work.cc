@@ -1,6 +1,7 @@
 #include "bindings/c10d/work.h"
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
@@ -24,7 +25,10 @@ void check_process(const Task& task) {
 }  // namespace
 
 std::exception_ptr to_exception(const Status& status) {
-  const std::string text = "dunlin: " + std::string(status.message());
+  // With the words that PyTorch's tests and handlers of errors look for.
+  const std::string text =
+      fmt::format("dunlin: {}{}", status.message(),
+                  status.code() == Code::kPeerDead ? " (Connection closed by peer)" : "");
 #if TORCH_VERSION_MAJOR >= 2
   return std::make_exception_ptr(
       c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text));

@@ -20,6 +20,7 @@ RUN = sys.argv.pop(1)
 HERE = os.path.dirname(os.path.abspath(__file__))
 RANK = os.path.join(HERE, "c10d_rank.py")
 ENDS_RANK = os.path.join(HERE, "c10d_ends_rank.py")
+MONITORED_RANK = os.path.join(HERE, "c10d_monitored_rank.py")
 RECEIVE_RANK = os.path.join(HERE, "c10d_receive_rank.py")
 OPERATIONS = os.path.join(HERE, "c10d_test.py")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "DUNLIN_DEADLINE": "20s"}
@@ -82,6 +83,12 @@ class LaunchTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(by_hand(f"file://{folder}/store", "again"), ["sum 2"] * 2)
 
+    def test_again_at_once_over_one_port(self):
+        # A rank that is earlier than rank 0 must not connect to the old server of the store.
+        for _ in range(5):
+            lines, text = run(3, "again_at_once")
+            self.assertEqual(lines, {rank: ["sum 3"] * 4 for rank in range(3)}, text)
+
     def test_hosts_that_share_nothing_but_the_network(self):
         # Every rank seems to be on a host of its own.
         program = f"import os, runpy; os.environ['DUNLIN_HOST_ID'] = 'host' + os.environ['RANK']; " \
@@ -135,12 +142,12 @@ class FailureTest(unittest.TestCase):
     def test_the_groups_timeout(self):
         lines, text = run(2, "late")
         for line in lines[0]:
-            self.assertRegex(line, r"after (0\.9|1\.\d) s: .*timed out after 1 s: .*rank 1", text)
+            self.assertRegex(line, r"after (0\.9|1\.\d) s: .*Timed out waiting 1 s: .*rank 1", text)
         self.assertEqual((len(lines[0]), lines[1]), (2, []), text)
 
     def test_too_many_calls_end_in_the_groups_time(self):
         lines, text = run(2, "crowded")
-        self.assertRegex(lines[0][0], r"in time: .*timed out after 2 s: .*too many operations .*rank 1", text)
+        self.assertRegex(lines[0][0], r"in time: .*Timed out waiting 2 s: .*too many operations .*rank 1", text)
         self.assertEqual(lines, {0: [lines[0][0], "True", "0 wrong"], 1: ["0 wrong"]}, text)
 
     def test_ctrl_c_while_a_call_waits_for_room(self):
@@ -221,6 +228,39 @@ class FailureTest(unittest.TestCase):
     def test_another_pytorch_is_refused(self):
         text = finish([sys.executable, "-c", "import torch; torch.__version__ = '0.4.1'; import dunlin.c10d"], code=1)
         self.assertRegex(text, r"was built for PyTorch \S+, but this is PyTorch 0\.4\.1", text)
+
+
+class MonitoredTest(unittest.TestCase):
+    def test_ranks_pass_together(self):
+        lines, text = run(3, "passed", program=MONITORED_RANK)
+        for rank in range(3):
+            self.assertEqual([line.split(": ")[1] for line in lines[rank]], ["passed"] * 3, text)
+
+    def test_no_time(self):
+        lines, text = run(3, "at_once", program=MONITORED_RANK)
+        self.assertRegex(lines[0][0], r"^[01]\.\d s: .*\[Rank 0\]: Rank 0 timed out in monitoredBarrier after 0 ms", text)
+        self.assertRegex(lines[0][1], r"^[01]\.\d s: .*\[Rank 0\]: Ranks 1, 2 failed to pass monitoredBarrier in 0 ms", text)
+
+    def test_missing_ranks_are_named(self):
+        lines, text = run(4, "some_missing", program=MONITORED_RANK)
+        first = r"\[Rank 0\]: Rank 2 failed to pass monitoredBarrier in 1500 ms"
+        all_of_them = r"\[Rank 0\]: Ranks 2, 3 failed to pass monitoredBarrier in 1500 ms"
+        for rank in range(4):
+            told = "" if rank == 0 else f"Rank {rank} successfully reached monitoredBarrier, but received errors while " \
+                                        "waiting for send/recv from rank 0.*"
+            for line, wanted in zip(lines[rank], (first, all_of_them)):
+                self.assertRegex(line, told + wanted, text)
+            self.assertRegex(lines[rank][2], "passed", text)
+
+    def test_words_of_errors(self):
+        lines, text = run(2, "words", program=MONITORED_RANK, options=["--keep-going"], code=None)
+        waited, future, reduced, received, died = lines[0]
+        for line, limit in ((waited, "0.5"), (future, "2"), (reduced, "2")):
+            self.assertRegex(line, f" Timed out waiting {limit} s: rank 0 .* from rank 1", text)
+            self.assertNotIn("waited 0.000 s", line, text)
+        for line in (received, died):
+            self.assertRegex(line, r"rank 1 is dead.*\(Connection closed by peer\)|"
+                                   r"from rank 1, which is dead.*\(Connection closed by peer\)", text)
 
 
 class ReceiveTest(unittest.TestCase):

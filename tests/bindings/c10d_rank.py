@@ -386,6 +386,14 @@ def abandoned():
     say("ends")
 
 
+def again_at_once():
+    """The default group is destroyed and made again, several times, over the same port."""
+    for _ in range(3):
+        sums()
+        dist.init_process_group("dunlin")
+    sums()
+
+
 def again():
     """A group is made again in the same job, with another store."""
     dist.all_reduce(torch.ones(1))

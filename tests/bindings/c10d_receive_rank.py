@@ -38,7 +38,7 @@ def retried():
                 dist.recv(torch.zeros(1), source, group=group, tag=tag)
                 say("no error")
             except RuntimeError as error:
-                say("timed out" if "timed out after 1 s" in str(error) else error)
+                say("timed out" if "Timed out waiting 1 s" in str(error) else error)
             dist.barrier()
             say([received(group, source, tag) for _ in range(3)])
         else:
@@ -99,7 +99,7 @@ def late_exchange():
             dist.all_to_all(outputs, [torch.full((1,), float(10 * step + mine))] * 2, group=group)
             say([int(y.item()) for y in outputs])
         except RuntimeError as error:
-            say("timed out" if "timed out after 1 s" in str(error) else error)
+            say("timed out" if "Timed out waiting 1 s" in str(error) else error)
         if step == 1 and not is_late:
             dist.barrier(group=patient)
         dist.barrier(group=patient)

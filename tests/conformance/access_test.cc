@@ -18,7 +18,8 @@ using transport::RemoteSlice;
 using transport::Visibility;
 
 bool has_atomics() {
-  return Config::from_environment().value().transports.front() != "ucx";
+  const std::string name = Config::from_environment().value().transports.front();
+  return name != "ucx" && name != "tcp";
 }
 
 class AccessTest : public ::testing::TestWithParam<PeerKind> {
@@ -177,7 +178,7 @@ TEST_P(AccessTest, UnregisteredMemoryIsAnError) {
 
 // Every rank, the owner rank too, adds to one word, and no rank sees a value twice.
 TEST_P(AccessTest, AdditionsOfAllRanksAreCountedOnce) {
-  if (!has_atomics()) GTEST_SKIP() << "ucx has no remote atomics";
+  if (!has_atomics()) GTEST_SKIP() << "this transport has no remote atomics";
   constexpr int kRanks = 3;
   run(
       [](Fabric& fabric) {
@@ -206,7 +207,7 @@ TEST_P(AccessTest, AdditionsOfAllRanksAreCountedOnce) {
 
 // A lock by compare-and-swap over a number that is read, changed and written back.
 TEST_P(AccessTest, ALockOfCompareAndSwapExcludes) {
-  if (!has_atomics()) GTEST_SKIP() << "ucx has no remote atomics";
+  if (!has_atomics()) GTEST_SKIP() << "this transport has no remote atomics";
   constexpr int kRanks = 3;
   run(
       [](Fabric& fabric) {

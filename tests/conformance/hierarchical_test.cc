@@ -185,6 +185,8 @@ TEST(HierarchicalDeath, EndsTheCallsOfItsMachineAndItsPlace) {
               call.input = call.output = data.data();
               call.count = data.size();
               ASSERT_TRUE(site.averages->run(call).is_ok());
+              // Until here, what rank 3 has sent may still be on its way.
+              sync(fabric, "averaged");
               const int self = fabric.rank().value();
               if (self == 3) kill(getpid(), SIGKILL);
               auto request = site.averages->start(call);

@@ -4,7 +4,7 @@ import re
 
 # Folders of one floor don't include one another.
 FLOORS = {"runtime": 0, "transports": 1, "collectives": 2, "apps": 3, "bindings": 3}
-BACKENDS = ("shm", "ucx", "verbs", "sim")
+BACKENDS = ("shm", "tcp", "ucx", "verbs", "sim")
 # Programs and tests stand beside the floors and may look at all of them.
 BESIDE = ("tests", "bench", "tools", "examples")
 

@@ -60,7 +60,7 @@ TEST_P(GpuRefusalTest, OperationsOnALocalSliceAreRefused) {
 }
 
 #ifdef DUNLIN_HAVE_UCX
-INSTANTIATE_TEST_SUITE_P(Transports, GpuRefusalTest, ::testing::Values("shm", "ucx"));
+INSTANTIATE_TEST_SUITE_P(Transports, GpuRefusalTest, ::testing::Values("shm", "tcp", "ucx"));
 #else
 INSTANTIATE_TEST_SUITE_P(Transports, GpuRefusalTest, ::testing::Values("shm"));
 #endif

@@ -48,7 +48,10 @@ from dunlin import _c10d  # noqa: E402
 
 
 def _create(store, rank, size, timeout):
-    return _c10d.create(store, rank, size, timeout)
+    # The default group's store ends with the group, unless torchrun's agent has it.
+    is_default = not _distributed.is_initialized()
+    has_agent = _os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
+    return _c10d.create(store, rank, size, timeout, is_default and not has_agent)
 
 
 def _register():

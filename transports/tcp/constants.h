@@ -1,0 +1,103 @@
+// The numbers of the tcp transport, and the reason for each.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace dunlin::transport::tcp {
+
+// The first byte of a transport address and a field of both greetings. Processes of builds with
+// different wire formats refuse each other.
+inline constexpr std::uint8_t kWireVersion = 1;
+
+// The most bytes in one frame of an encrypted connection. The receiver needs a whole frame before
+// it can check and decrypt it, so a frame should stay in the second-level cache; its fixed cost
+// (header, tag, two calls) is under 1 % of the cost of encrypting 64 KiB.
+inline constexpr std::size_t kFrameBytes = std::size_t{64} << 10;
+
+// The most bytes in one frame that carries a payload without encryption. Such a frame is never
+// buffered; the limit only has to fit into the frame's 32-bit size.
+inline constexpr std::size_t kPlainFrameBytes = std::size_t{1} << 30;
+
+// The buffer in which an end collects frames before it writes them. With four frames, a write of
+// encrypted bytes costs one system call per 256 KiB.
+inline constexpr std::size_t kStagingBytes = 4 * (kFrameBytes + 64);
+
+// The buffer into which an end reads. It must hold a whole frame behind the rest of another one.
+inline constexpr std::size_t kReceiveBytes = 4 * (kFrameBytes + 64);
+static_assert(kReceiveBytes >= 2 * (kFrameBytes + 64));
+
+// Up to this size, the bytes of a put travel in the same frame as its header. Beyond it, they
+// follow in frames of their own, which need no copy at either end.
+inline constexpr std::size_t kWithinLimit = std::size_t{16} << 10;
+static_assert(kWithinLimit + 256 <= kFrameBytes);
+
+// Up to this size, the bytes of a put are copied when it is posted, so that its buffer is free as
+// soon as they are in the socket. Larger puts complete when the peer has acknowledged them, which
+// saves the copy and costs a round trip; at 4 KiB the copy takes about 0.1 us.
+inline constexpr std::size_t kKeptLimit = 4096;
+static_assert(kKeptLimit <= kWithinLimit);
+
+// The room of a lane for such copies. If it is used up, a small put completes as a large one does.
+inline constexpr std::size_t kKeptBytes = std::size_t{64} << 10;
+static_assert(kKeptBytes >= 2 * kKeptLimit);
+
+// The bytes of a get travel in pieces of this size, each in one frame with its header.
+inline constexpr std::size_t kReadPiece = kFrameBytes - 256;
+
+// A receiver reads nothing more from a peer that has this many gets to be answered. The largest
+// queue depth (Config::tcp_queue_depth) is the most that a peer can have outstanding.
+inline constexpr std::size_t kMostPendingReads = 65536;
+
+// After this many frames, both ends of a direction derive its next key from the current one. It is
+// 4 GiB of full frames, far below what AES-256-GCM allows for one key (2^32 blocks of 16 bytes).
+inline constexpr std::uint64_t kFramesPerKey = std::uint64_t{1} << 16;
+
+// The most bytes that one connection sends, and the most that it receives, before the others get
+// their turn.
+inline constexpr std::size_t kTurnBytes = std::size_t{1} << 20;
+
+// The most events that one poll returns.
+inline constexpr int kMostEvents = 32;
+
+// The most connections that have not proved yet that they belong to the job. When another one
+// arrives, the oldest gives way. A job opens at most two connections per pair of ranks at a time,
+// and each proves itself within two round trips.
+inline constexpr std::size_t kMostGuests = 256;
+
+// Connections that wait in the kernel until this process accepts them.
+inline constexpr int kBacklog = 1024;
+
+// How long a connection may take to prove itself, and how long an attempt to connect may take
+// before the peer's next address is tried.
+inline constexpr auto kHandshakeTimeout = std::chrono::seconds(5);
+inline constexpr auto kConnectTimeout = std::chrono::seconds(3);
+
+// The wait after all addresses of the peer have been tried in vain: the first, and the longest, to
+// which it doubles.
+inline constexpr auto kFirstRetryDelay = std::chrono::milliseconds(10);
+inline constexpr auto kLongestRetryDelay = std::chrono::milliseconds(500);
+
+// If no address of the peer accepts connections for this long after a connection was lost, the peer
+// counts as dead. It is longer than a switch or a bonded link takes to change over. The death of a
+// process is reported much sooner by the bootstrap.
+inline constexpr auto kRenewTimeout = std::chrono::seconds(10);
+
+// A connection with unacknowledged bytes from whose other end no TCP acknowledgment arrives for
+// this long is renewed. The peer's kernel acknowledges even while the peer itself is stopped.
+inline constexpr auto kSilentPathTimeout = std::chrono::seconds(10);
+inline constexpr auto kPathCheckInterval = std::chrono::seconds(1);
+
+// At most one line about refused connections is logged in this time.
+inline constexpr auto kRefusalLogInterval = std::chrono::seconds(1);
+
+// How long close() waits for pending operations to complete. Operations between processes that both
+// make progress take milliseconds. A peer that takes longer is stuck, and is not waited for.
+inline constexpr auto kCloseGrace = std::chrono::milliseconds(500);
+
+// How long the transport waits, when it is destroyed, until peers that are alive have read that it
+// closes and have closed their ends.
+inline constexpr auto kShutdownGrace = std::chrono::seconds(1);
+
+}  // namespace dunlin::transport::tcp

@@ -1,0 +1,13 @@
+// The only header of the tcp transport that the fabric includes.
+#pragma once
+
+#include <memory>
+
+#include "transports/transport.h"
+
+namespace dunlin::transport::tcp {
+
+// Makes the transport. kUnavailable if this host has no network interface that it could use.
+Result<std::unique_ptr<Transport>> create_transport(const TransportContext& context);
+
+}  // namespace dunlin::transport::tcp

@@ -1,0 +1,25 @@
+// Frames: how bytes travel on a connection after the handshake. A frame is a header, a body, and,
+// if the connection is encrypted, a tag. There are two kinds: a frame with whole messages, and a
+// frame with a piece of the payload that follows a message.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "transports/tcp/cipher.h"
+#include "transports/tcp/constants.h"
+
+namespace dunlin::transport::tcp {
+
+enum class FrameKind : std::uint8_t { kMessages = 1, kPayload = 2 };
+
+struct FrameHeader {
+  std::uint32_t size;  // of the body
+  FrameKind kind;
+  std::uint8_t reserved[3];
+};
+static_assert(sizeof(FrameHeader) == 8 && std::is_trivially_copyable_v<FrameHeader>);
+static_assert(kFrameBytes + sizeof(FrameHeader) + kTagBytes <= kStagingBytes / 4);
+
+}  // namespace dunlin::transport::tcp

@@ -1,0 +1,115 @@
+#include "transports/tcp/frame_writer.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace dunlin::transport::tcp {
+
+void FrameWriter::start(CipherKind kind, const Key& key) {
+  if (!staging_) staging_ = std::make_unique_for_overwrite<std::byte[]>(kStagingBytes);
+  begin_ = end_ = announced_ = 0;
+  open_.reset();
+  payload_ = {};
+  cipher_.reset();
+  if (kind != CipherKind::kNone) cipher_.emplace(kind, key);
+}
+
+void FrameWriter::put_header(std::size_t at, FrameKind kind, std::size_t size) {
+  FrameHeader header{};
+  header.size = static_cast<std::uint32_t>(size);
+  header.kind = kind;
+  std::memcpy(staging_.get() + at, &header, sizeof header);
+}
+
+std::byte* FrameWriter::append(std::size_t size) {
+  if (!payload_.empty()) return nullptr;
+  if (open_ && end_ - *open_ - sizeof(FrameHeader) + size > kFrameBytes) close_frame();
+  const std::size_t needed = (open_ ? 0 : sizeof(FrameHeader)) + size + tag_size();
+  if (kStagingBytes - end_ < needed) return nullptr;
+  if (!open_) {
+    open_ = end_;
+    end_ += sizeof(FrameHeader);
+  }
+  std::byte* const message = staging_.get() + end_;
+  end_ += size;
+  return message;
+}
+
+void FrameWriter::close_frame() {
+  if (!open_) return;
+  const std::size_t size = end_ - *open_ - sizeof(FrameHeader);
+  put_header(*open_, FrameKind::kMessages, size);
+  if (cipher_) {
+    std::byte* const header = staging_.get() + *open_;
+    std::byte* const body = header + sizeof(FrameHeader);
+    cipher_->seal({header, sizeof(FrameHeader)}, body, size, body);
+    end_ += kTagBytes;
+  }
+  open_.reset();
+}
+
+void FrameWriter::attach(std::span<const std::byte> payload) {
+  close_frame();
+  payload_ = payload;
+}
+
+void FrameWriter::seal_payload() {
+  while (!payload_.empty()) {
+    const std::size_t size = std::min(payload_.size(), kFrameBytes);
+    if (kStagingBytes - end_ < sizeof(FrameHeader) + size + kTagBytes) return;
+    const std::byte* const header = staging_.get() + end_;
+    put_header(end_, FrameKind::kPayload, size);
+    end_ += sizeof(FrameHeader);
+    cipher_->seal({header, sizeof(FrameHeader)}, payload_.data(), size, staging_.get() + end_);
+    end_ += size + kTagBytes;
+    payload_ = payload_.subspan(size);
+  }
+}
+
+void FrameWriter::announce_payload() {
+  if (payload_.empty() || announced_ != 0) return;
+  if (kStagingBytes - end_ < sizeof(FrameHeader)) return;
+  announced_ = std::min(payload_.size(), kPlainFrameBytes);
+  put_header(end_, FrameKind::kPayload, announced_);
+  end_ += sizeof(FrameHeader);
+}
+
+void FrameWriter::consume(std::size_t written) {
+  const std::size_t staged = std::min(written, end_ - begin_);
+  begin_ += staged;
+  if (begin_ == end_) begin_ = end_ = 0;
+  announced_ -= written - staged;
+  payload_ = payload_.subspan(written - staged);
+}
+
+Status FrameWriter::flush(int socket, std::size_t& budget) {
+  close_frame();
+  for (;;) {
+    if (cipher_) {
+      seal_payload();
+    } else {
+      announce_payload();
+    }
+    if (begin_ == end_ && payload_.empty()) return Status::ok();
+    if (budget == 0) return Status::busy();
+    iovec parts[2] = {{staging_.get() + begin_, end_ - begin_},
+                      {const_cast<std::byte*>(payload_.data()), std::min(announced_, budget)}};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = announced_ != 0 ? 2 : 1;
+    const ssize_t written = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN) return Status::busy();
+      return Status::from_errno("send", errno);
+    }
+    consume(static_cast<std::size_t>(written));
+    budget -= std::min(budget, static_cast<std::size_t>(written));
+  }
+}
+
+}  // namespace dunlin::transport::tcp

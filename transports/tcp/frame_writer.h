@@ -1,0 +1,48 @@
+// FrameWriter: the sending direction of a connection. Messages are collected in frames and written
+// together; the payload that follows the last of them is written from where it lies, or encrypted
+// into the staging buffer frame by frame. One thread.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "runtime/status.h"
+#include "transports/tcp/frame.h"
+
+namespace dunlin::transport::tcp {
+
+class FrameWriter {
+ public:
+  // Begins anew on another connection. What was not written is dropped.
+  void start(CipherKind kind, const Key& key);
+
+  // Returns room for a message of `size` bytes in the current frame, or null if flush() must come
+  // first. It does if a payload is attached.
+  std::byte* append(std::size_t size);
+  // Has the payload written behind the message that was appended last. The bytes must stay until
+  // flush() returns ok.
+  void attach(std::span<const std::byte> payload);
+  // Writes until everything is written (ok), or the socket takes no more or `budget` bytes have
+  // been written (busy). Takes what it writes from the budget.
+  Status flush(int socket, std::size_t& budget);
+
+ private:
+  std::size_t tag_size() const { return cipher_ ? kTagBytes : 0; }
+  void put_header(std::size_t at, FrameKind kind, std::size_t size);
+  void close_frame();
+  void seal_payload();
+  void announce_payload();
+  void consume(std::size_t written);
+
+  std::unique_ptr<std::byte[]> staging_;
+  std::size_t begin_ = 0;  // of what is not written yet
+  std::size_t end_ = 0;
+  std::optional<std::size_t> open_;     // where the frame of messages begins that is being filled
+  std::span<const std::byte> payload_;  // what is not staged and not written
+  std::size_t announced_ = 0;           // bytes of it whose frame header is staged or written
+  std::optional<Cipher> cipher_;
+};
+
+}  // namespace dunlin::transport::tcp

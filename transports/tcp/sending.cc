@@ -1,0 +1,143 @@
+// The part of TcpLane that keeps the connection and sends the operations' messages over it.
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/log.h"
+#include "transports/tcp/lane.h"
+#include "transports/tcp/socket.h"
+
+namespace dunlin::transport::tcp {
+
+bool TcpLane::step(TimePoint now) {
+  dialer_.step(now);
+  if (channel_.is_open() && !is_empty() && now - path_checked_at_ >= kPathCheckInterval) {
+    path_checked_at_ = now;
+    if (is_path_silent(channel_.socket(), kSilentPathTimeout))
+      lose({Code::kDeadlineExceeded, "the host of the peer does not acknowledge what was sent"});
+  }
+  return dialer_.is_active();
+}
+
+void TcpLane::on_connected(Fd socket, const SessionKeys& keys) {
+  DUNLIN_DEBUG("connected the {} lane to rank {} over tcp, {}", to_string(kind_),
+               link_.peer().value(), to_string(keys.cipher));
+  is_welcome_ = false;
+  Status status =
+      channel_.start(engine_.poller(), std::move(socket), keys, Channel::End::kClient, *this);
+  if (!status.is_ok()) lose(status);
+}
+
+void TcpLane::on_unreachable(const Status& why) {
+  // A peer that has never been reached may be alive.
+  if (!was_welcome_) {
+    fail(why);
+    return;
+  }
+  PeerTable& peers = engine_.context().peers;
+  peers.mark(link_.peer(), PeerState::kDead, std::string(why.message()));
+  fail(Status(Code::kPeerDead, std::string(why.message())).with_peer(link_.peer()));
+}
+
+void TcpLane::on_ready() {
+  if (Status status = receive(); !status.is_ok()) {
+    lose(status);
+    return;
+  }
+  send_in_turn();
+}
+
+// Decides what the end of the connection means, and makes another one if the peer may be alive.
+void TcpLane::lose(const Status& why) {
+  channel_.stop();
+  is_welcome_ = false;
+  if (!failure_.is_ok()) return;
+  if (peer_.has_closed) {
+    fail(Status(Code::kPeerDead, "the peer has closed its end").with_peer(link_.peer()));
+    return;
+  }
+  check_peer();
+  if (!failure_.is_ok()) return;
+  const TimePoint now = engine_.context().clock.now();
+  if (has_progressed_ || is_empty()) {
+    stuck_since_ = now;
+    renew_delay_ = Duration::zero();
+  } else if (now - stuck_since_ >= kRenewTimeout) {
+    fail(Status(why).with_peer(link_.peer()));
+    return;
+  }
+  has_progressed_ = false;
+  DUNLIN_LOG(why.code() == Code::kCorrupted ? LogLevel::kError : LogLevel::kInfo,
+             "the tcp connection of the {} lane to rank {} has ended ({}); connecting again",
+             to_string(kind_), link_.peer().value(), why.to_string());
+  dialer_.start(was_welcome_ ? Duration(kRenewTimeout) : engine_.context().config.deadline,
+                was_welcome_, renew_delay_);
+  renew_delay_ = std::clamp<Duration>(2 * renew_delay_, kFirstRetryDelay, kLongestRetryDelay);
+  engine_.want_steps();
+}
+
+void TcpLane::send_in_turn() {
+  std::size_t budget = kTurnBytes;
+  while (channel_.is_open() && is_welcome_) {
+    Status status = channel_.flush(budget);
+    if (status.is_busy()) return;
+    if (!status.is_ok()) {
+      // What the peer has sent before says why.
+      if (Status received = receive(); received.is_error()) status = std::move(received);
+      lose(status);
+      return;
+    }
+    note_sent();
+    if (!append_messages()) return;
+  }
+}
+
+bool TcpLane::needs_sending(const Operation& operation, std::uint64_t order) const {
+  if (operation.is_local_flush) return false;
+  // The answer to a get may have been lost with a former connection.
+  return order > carried_before_ ||
+         (operation.header.kind == MessageKind::kRead && operation.unread != 0);
+}
+
+// Returns whether there is anything to write.
+bool TcpLane::append_messages() {
+  bool has_any = false;
+  while (unsent_ != tail_) {
+    Operation& operation = at(unsent_);
+    if (needs_sending(operation, unsent_ + 1)) {
+      if (!append(operation, unsent_ + 1)) return true;
+      has_any = true;
+    }
+    ++unsent_;
+  }
+  if (!has_any) note_sent();
+  return has_any;
+}
+
+bool TcpLane::append(Operation& operation, std::uint64_t order) {
+  MessageHeader& header = operation.header;
+  header.seen = acknowledged_;
+  if (header.kind == MessageKind::kRead) {
+    header.size = operation.unread;
+    header.flags = order <= carried_before_ ? std::uint8_t{kIsRepeated} : std::uint8_t{0};
+  }
+  const std::size_t within = header.size_within();
+  std::byte* to = channel_.writer().append(header.wire_size());
+  if (to == nullptr) return false;
+  std::memcpy(to, &header, sizeof header);
+  to += sizeof header;
+  if (header.inline_size != 0) copy_inline(to, operation.inline_data, header.inline_size);
+  if (within != 0) std::memcpy(to + header.inline_size, operation.payload, within);
+  if (header.has(kPayloadFollows)) channel_.writer().attach({operation.payload, header.size});
+  return true;
+}
+
+// Everything before unsent_ is in the socket.
+void TcpLane::note_sent() {
+  for (; sent_ < unsent_; ++sent_) {
+    Operation& operation = at(sent_);
+    if (operation.is_free_when_sent && !operation.is_done) complete(operation);
+  }
+  settle();
+}
+
+}  // namespace dunlin::transport::tcp

@@ -1,0 +1,29 @@
+// The system calls around TCP sockets. All sockets are non-blocking.
+#pragma once
+
+#include "runtime/clock.h"
+#include "runtime/fd.h"
+#include "runtime/status.h"
+#include "transports/tcp/address.h"
+
+namespace dunlin::transport::tcp {
+
+// Returns a socket that listens at the endpoint, and sets its port if that is 0.
+Result<Fd> listen_at(Endpoint& endpoint);
+// Returns the next connection, a closed Fd if there is none, or an error. Sets the peer's address.
+Result<Fd> accept_from(int listener, Endpoint& peer);
+// Begins to connect. The socket becomes writable when that has succeeded or failed.
+Result<Fd> connect_to(const Endpoint& endpoint);
+// The outcome, once the socket is writable.
+Status connect_outcome(int socket);
+// Whether bytes wait for the acknowledgment of the peer's kernel, which has sent none for at least
+// `silence`.
+bool is_path_silent(int socket, Duration silence);
+
+// Reads as many bytes of a fixed-size message as there are, behind the `done` that were read
+// before, and adds to `done`. Returns ok once all are there, and busy before.
+Status receive_whole(int socket, void* to, std::size_t size, std::size_t& done);
+// Sends a message that fits into an empty socket buffer.
+Status send_whole(int socket, const void* from, std::size_t size);
+
+}  // namespace dunlin::transport::tcp

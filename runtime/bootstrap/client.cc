@@ -81,7 +81,6 @@ Status BootstrapClient::post(std::string_view key, std::span<const std::byte> va
     const std::lock_guard lock(mutex_);
     if (disconnected_) return *disconnected_;
   }
-  // Nothing waits for the reply to request 0.
   transmit({.type = MessageType::kPublish,
             .text = std::string(key),
             .value = Bytes(value.begin(), value.end())});

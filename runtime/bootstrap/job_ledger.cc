@@ -120,7 +120,7 @@ void JobLedger::publish(Rank from, const Message& message) {
     answer.code = Code::kAlreadyExists;
     answer.text = fmt::format("the key '{}' has been published before", message.text);
   }
-  reply(from, std::move(answer));
+  if (message.request != kNoRequest) reply(from, std::move(answer));
   settle_lookup(message.text);
 }
 
@@ -325,7 +325,7 @@ std::vector<Rank> JobLedger::waiting(MessageType type, const std::string& name) 
 void JobLedger::reply(Rank to, Message message) {
   auto& request = members_[to.index()].request;
   message.type = MessageType::kReply;
-  if (message.request == 0 && request) {
+  if (message.request == kNoRequest && request) {
     message.request = request->number;
     request.reset();
   }

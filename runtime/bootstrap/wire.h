@@ -30,7 +30,8 @@ enum class MessageType : std::uint8_t {
   kProof = 3,
   kWelcome = 4,
   kReject = 5,  // code, text: the reason
-  // A rank sends these to the coordinator. One kReply answers a message with a request number.
+  // A rank sends these to the coordinator. One kReply answers a message with a request number; a
+  // kPublish may have none.
   kJoin = 16,     // waits until all ranks have joined; number: timeout in ns
   kPublish = 17,  // text: key; value
   kLookup = 18,   // text: key; number: timeout in ns; subject: the rank that publishes it, if known
@@ -46,12 +47,14 @@ enum class MessageType : std::uint8_t {
   kNotice = 33,  // the state of rank `subject` is now `state`; text: the reason
 };
 
+constexpr std::uint64_t kNoRequest = 0;
+
 struct Message {
   MessageType type = MessageType::kHeartbeat;
   Code code = Code::kOk;
   PeerState state = PeerState::kAlive;
   Rank subject{};
-  std::uint64_t request = 0;  // the number of the request that a reply answers
+  std::uint64_t request = kNoRequest;  // its number, or of the request that a reply answers
   std::uint64_t number = 0;
   std::string text{};
   Bytes value{};

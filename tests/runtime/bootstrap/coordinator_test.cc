@@ -142,29 +142,40 @@ TEST(Coordinator, EightRanksPublishLookUpAndMeet) {
 }
 
 // Each rank sends mail to all ranks, itself included, and sleeps until all mail to it has arrived.
+// Mail of another topic stays apart.
 void exchange_mail(Bootstrap& bootstrap) {
   constexpr int kMessages = 50;
+  constexpr auto kTopic = MailTopic::kVerbs;
   Mail& mail = bootstrap.mail();
   for (int number = 0; number < kMessages; ++number) {
     for (int rank = 0; rank < bootstrap.size(); ++rank) {
       const Bytes text(static_cast<std::size_t>(number), static_cast<std::byte>(number));
-      mail.send(Rank(rank), text);
+      mail.send(kTopic, Rank(rank), text);
     }
   }
   std::vector<int> received(static_cast<std::size_t>(bootstrap.size()), 0);
   for (int left = kMessages * bootstrap.size(); left > 0;) {
-    pollfd entry{mail.fd(), POLLIN, 0};
+    pollfd entry{mail.fd(kTopic), POLLIN, 0};
     ASSERT_EQ(poll(&entry, 1, 10'000), 1) << left << " messages are missing";
-    while (const auto message = mail.receive()) {
+    while (const auto message = mail.receive(kTopic)) {
       const int number = received[message->from.index()]++;
       EXPECT_EQ(message->text,
                 Bytes(static_cast<std::size_t>(number), static_cast<std::byte>(number)));
       --left;
     }
   }
-  EXPECT_TRUE(mail.is_empty());
-  pollfd entry{mail.fd(), POLLIN, 0};
+  EXPECT_TRUE(mail.is_empty(kTopic));
+  pollfd entry{mail.fd(kTopic), POLLIN, 0};
   EXPECT_EQ(poll(&entry, 1, 0), 0) << "readable without mail";
+  EXPECT_TRUE(mail.is_empty(MailTopic::kFabric));
+  mail.send(MailTopic::kFabric, bootstrap.rank(), as_bytes("open"));
+  pollfd other{mail.fd(MailTopic::kFabric), POLLIN, 0};
+  ASSERT_EQ(poll(&other, 1, 10'000), 1);
+  EXPECT_TRUE(mail.is_empty(kTopic));
+  const auto message = mail.receive(MailTopic::kFabric);
+  ASSERT_TRUE(message.has_value());
+  EXPECT_EQ(message->from, bootstrap.rank());
+  EXPECT_TRUE(std::ranges::equal(message->text, as_bytes("open")));
   EXPECT_TRUE(bootstrap.barrier("mail", kTimeout).is_ok());
 }
 

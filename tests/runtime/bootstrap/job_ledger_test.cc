@@ -261,7 +261,19 @@ TEST_F(Job, MailIsForwardedInOrderToPresentRanks) {
   EXPECT_TRUE(sent_.empty());
   EXPECT_EQ(send(kSize, 1, 0).code(), Code::kCorrupted);
   EXPECT_EQ(send(-1, 1, 0).code(), Code::kCorrupted);
-  EXPECT_EQ(send(0, Mail::kLargestMessage + 1, 0).code(), Code::kCorrupted);
+  EXPECT_TRUE(send(0, Mail::kTopicBytes + Mail::kLargestMessage, 0).is_ok());
+  EXPECT_EQ(send(0, Mail::kTopicBytes + Mail::kLargestMessage + 1, 0).code(), Code::kCorrupted);
+}
+
+TEST_F(Job, APostDoesNotAnswerThePendingRequest) {
+  start();
+  EXPECT_TRUE(
+      ledger_.receive(Rank(1), {.type = MessageType::kBarrier, .request = 7, .text = "b"}, now_)
+          .is_ok());
+  sent_.clear();
+  EXPECT_TRUE(
+      ledger_.receive(Rank(1), {.type = MessageType::kPublish, .text = "key"}, now_).is_ok());
+  EXPECT_TRUE(sent_.empty());
 }
 
 TEST_F(Job, MessagesThatOnlyTheCoordinatorSendsAreRefused) {

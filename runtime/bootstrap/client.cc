@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "runtime/bootstrap/constants.h"
+#include "runtime/bootstrap/printable.h"
 
 namespace dunlin::bootstrap {
 namespace {
@@ -43,7 +44,7 @@ Status BootstrapClient::start(Duration timeout) {
   auto reply = request({.type = MessageType::kJoin}, timeout);
   if (reply) return Status::ok();
   return std::move(reply).status().with_context(
-      fmt::format("job '{}' did not start (timeout {})", job_.job_id, seconds(timeout)));
+      fmt::format("job '{}' did not start (timeout {})", printable(job_.job_id), seconds(timeout)));
 }
 
 Status BootstrapClient::count_local() {
@@ -161,7 +162,7 @@ Result<Message> BootstrapClient::request(Message message, Duration timeout) {
   }
   if (!reply_) return *disconnected_;
   if (reply_->code == Code::kOk) return std::move(*reply_);
-  Status failure(reply_->code, std::move(reply_->text));
+  Status failure(reply_->code, printable(reply_->text));
   return reply_->subject == Rank() ? std::move(failure)
                                    : std::move(failure).with_peer(reply_->subject);
 }
@@ -183,7 +184,7 @@ bool BootstrapClient::await_reply(std::unique_lock<std::mutex>& lock, TimePoint 
 void BootstrapClient::deliver(Message message) {
   if (message.type == MessageType::kNotice) {
     if (message.subject.value() < 0 || message.subject.value() >= job_.size) return;
-    peers_.mark(message.subject, message.state, std::move(message.text));
+    peers_.mark(message.subject, message.state, printable(message.text));
     return;
   }
   if (message.type == MessageType::kMail) return mail_.deliver(message.subject, message.value);

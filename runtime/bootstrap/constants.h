@@ -39,9 +39,36 @@ constexpr Duration kHandshakeTimeout = std::chrono::seconds(2);
 // next address. Unauthenticated connections may keep a coordinator busy for a while.
 constexpr Duration kChallengeTimeout = 2 * kHandshakeTimeout;
 
-// The most connections that have not authenticated yet. Beyond it, the coordinator accepts no
-// connection until one of them has authenticated or timed out. Others wait in the kernel's backlog.
+// The most connections that have not authenticated yet. Beyond it, each new one takes the place of
+// the oldest, of those that have sent nothing if there are any. So strangers that only connect do
+// not keep ranks out.
 constexpr std::size_t kMaxUnauthenticated = 128;
+
+// The most connections that the coordinator accepts before it serves those that it has. A rank's
+// connection is served before strangers that connect all the time can take its place.
+constexpr std::size_t kMaxAcceptedAtOnce = kMaxUnauthenticated / 4;
+
+// The interval between two lines of the log about strangers.
+constexpr Duration kLogInterval = std::chrono::seconds(1);
+
+// The longest reason in a rejection; longer ones are cut. It leaves room for the proof.
+constexpr std::size_t kMaxReasonBytes = 400;
+static_assert(kMaxReasonBytes + 32 + 64 <= kMaxUnauthenticatedBodyBytes);
+
+// The shortest secret that a user may set. Whoever has recorded a handshake can try secrets offline
+// as fast as it computes HMACs; 16 random letters or digits withstand that.
+constexpr std::size_t kMinSecretBytes = 16;
+
+// What the coordinator keeps of one rank, whose values it stores until the job ends: a rank
+// publishes a few keys when it makes a communicator or a window, some of them per peer. Beyond it,
+// kResourceExhausted. So a rank that publishes in a loop does not take all memory of the
+// coordinator's host.
+constexpr std::size_t kMaxKeptKeys = std::size_t{1} << 16;
+constexpr std::size_t kMaxKeptKeysPerPeer = 64;
+constexpr std::size_t kMaxKeptBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxKeptBytesPerPeer = std::size_t{16} << 10;
+// What a key costs beside its bytes and those of its value.
+constexpr std::size_t kKeptEntryBytes = 128;
 
 // A rank that has sent nothing for this many heartbeat periods is stalled.
 constexpr int kStallPeriods = 10;
@@ -60,6 +87,10 @@ constexpr Duration kChoreInterval = std::chrono::microseconds(200);
 
 // The interval between attempts to reach a coordinator that does not run yet.
 constexpr Duration kConnectRetry = std::chrono::milliseconds(50);
+
+// The same after a refusal that proves nothing. The coordinator of an earlier job, which may still
+// use the port, ends within seconds.
+constexpr Duration kRefusedRetry = std::chrono::milliseconds(250);
 
 // When a local process ends after it has left the job, the notice that it has left may still be on
 // its way from a coordinator on another host. On one host, the notice always arrives first.

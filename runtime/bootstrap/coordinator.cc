@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "runtime/bootstrap/constants.h"
+#include "runtime/bootstrap/printable.h"
 #include "runtime/bootstrap/service_thread.h"
 #include "runtime/log.h"
 
@@ -96,6 +97,7 @@ void Coordinator::run() {
     accept_connections();
     ledger_.tick(clock_.now());
     remove_dropped();
+    write_logs(clock_.now());
     const int active_now = ledger_.active();
     if (active_.exchange(active_now, std::memory_order_relaxed) != active_now) {
       const std::lock_guard lock(mutex_);
@@ -103,11 +105,18 @@ void Coordinator::run() {
     }
   }
   finish_writing();
+  write_logs(TimePoint::max() - kLogInterval);
+}
+
+void Coordinator::write_logs(TimePoint now) {
+  for (PacedLog* const log : {&refusals_, &accept_errors_}) {
+    if (const auto line = log->take(now)) DUNLIN_WARN("bootstrap: {}", *line);
+  }
 }
 
 void Coordinator::wait_for_events() {
   const TimePoint now = clock_.now();
-  const bool can_accept = unauthenticated() < kMaxUnauthenticated && now >= accept_again_;
+  const bool can_accept = now >= accept_again_;
   std::vector<pollfd> entries;
   entries.push_back({wake_.get(), POLLIN, 0});
   entries.push_back({can_accept ? listener_.get() : -1, POLLIN, 0});
@@ -122,7 +131,7 @@ void Coordinator::wait_for_events() {
 }
 
 TimePoint Coordinator::next_event(TimePoint now) const {
-  TimePoint next = ledger_.next_tick(now);
+  TimePoint next = std::min({ledger_.next_tick(now), refusals_.next(), accept_errors_.next()});
   if (accept_again_ > now) next = std::min(next, accept_again_);
   for (const auto& connection : connections_) {
     if (!connection->is_member) next = std::min(next, connection->deadline);
@@ -131,26 +140,47 @@ TimePoint Coordinator::next_event(TimePoint now) const {
 }
 
 std::size_t Coordinator::unauthenticated() const {
-  return static_cast<std::size_t>(std::count_if(connections_.begin(), connections_.end(),
-                                                [](const auto& each) { return !each->is_member; }));
+  return static_cast<std::size_t>(
+      std::count_if(connections_.begin(), connections_.end(),
+                    [](const auto& each) { return !each->is_member && !each->is_dropped; }));
 }
 
 void Coordinator::accept_connections() {
-  while (unauthenticated() < kMaxUnauthenticated) {
+  std::size_t strangers = unauthenticated();
+  for (std::size_t i = 0; i < kMaxAcceptedAtOnce; ++i) {
     Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.is_open()) {
+      if (strangers == kMaxUnauthenticated) make_room();
+      strangers = std::min(strangers + 1, kMaxUnauthenticated);
       connections_.push_back(
           std::make_unique<Connection>(std::move(socket), job_, clock_.now() + kHandshakeTimeout));
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if (errno != EAGAIN) {
-      DUNLIN_WARN("bootstrap: {}",
-                  Status::from_errno("cannot accept a connection", errno).message());
+      accept_errors_.note(
+          std::string(Status::from_errno("cannot accept a connection", errno).message()));
       accept_again_ = clock_.now() + kConnectRetry;
     }
     return;
   }
+}
+
+// Drops the oldest stranger, of those that have sent nothing if there are any: a rank sends its
+// HELLO at once. connections_ has the order of arrival.
+void Coordinator::make_room() {
+  Connection* oldest = nullptr;
+  for (const auto& each : connections_) {
+    if (each->is_member || each->is_dropped) continue;
+    if (oldest == nullptr) oldest = each.get();
+    if (each->authenticator.has_hello()) continue;
+    oldest = each.get();
+    break;
+  }
+  if (oldest == nullptr) return;
+  refuse(*oldest, Status(Code::kUnavailable,
+                         fmt::format("it gave way to a newer one, as {} have not authenticated",
+                                     kMaxUnauthenticated)));
 }
 
 void Coordinator::serve(Connection& connection) {
@@ -198,8 +228,7 @@ void Coordinator::admit(Connection& connection, const Message& welcome) {
 void Coordinator::refuse(Connection& connection, const Status& why) {
   if (!connection.is_member) {
     // A failure to send the reason does no harm: the connection is closed in any case.
-    (void)connection.socket.send(
-        {.type = MessageType::kReject, .code = why.code(), .text = std::string(why.message())});
+    (void)connection.socket.send(connection.authenticator.rejection(why));
   }
   drop(connection, why);
 }
@@ -210,11 +239,13 @@ void Coordinator::drop(Connection& connection, const Status& why) {
   connection.is_dropped = true;
   if (connection.has_left) return;
   if (!connection.is_member) {
-    DUNLIN_WARN("bootstrap: connection from {} refused: {}", connection.address, why.message());
+    refusals_.note(fmt::format("connection from {} refused: {}", connection.address,
+                               printable(why.message())));
     return;
   }
   DUNLIN_WARN("bootstrap: the connection of rank {} at {} ended: {}",
-              connection.authenticator.rank().value(), connection.address, why.message());
+              connection.authenticator.rank().value(), connection.address,
+              printable(why.message()));
 }
 
 void Coordinator::send(Rank to, const Message& message) {

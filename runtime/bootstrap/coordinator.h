@@ -5,7 +5,8 @@
 // JobLedger. It never blocks on one connection: unauthenticated connections have a short deadline
 // and small messages, and members that read slowly have a bounded buffer. A connection that
 // violates the protocol is logged with its address and the cause, and is closed. This does not
-// affect the others.
+// affect the others. When there are too many unauthenticated connections, the oldest gives way. The
+// log gets at most one line per second about them.
 #pragma once
 
 #include <atomic>
@@ -19,6 +20,7 @@
 
 #include "runtime/bootstrap/handshake.h"
 #include "runtime/bootstrap/job_ledger.h"
+#include "runtime/bootstrap/paced_log.h"
 
 namespace dunlin::bootstrap {
 
@@ -54,6 +56,7 @@ class Coordinator {
   void run();
   void wait_for_events();
   void accept_connections();
+  void make_room();
   void serve(Connection& connection);
   Status handle(Connection& connection, const Message& message);
   void admit(Connection& connection, const Message& welcome);
@@ -64,6 +67,7 @@ class Coordinator {
   void run_posted();
   void post(std::function<void()> action);
   void finish_writing();
+  void write_logs(TimePoint now);
   std::size_t unauthenticated() const;
   TimePoint next_event(TimePoint now) const;
 
@@ -80,6 +84,8 @@ class Coordinator {
   std::vector<Connection*> members_;  // by rank; null: not connected
   bool is_stopping_ = false;
   TimePoint accept_again_{};  // set when the process has run out of descriptors
+  PacedLog refusals_{"connections refused"};
+  PacedLog accept_errors_{"failures"};
 
   std::mutex mutex_;
   std::vector<std::function<void()>> posted_;  // under mutex_

@@ -128,18 +128,32 @@ Result<Launch> read_torchrun_variables(const Config& config, const Environment& 
 }
 
 Result<std::string> read_job_secret(const Config& config) {
+  constexpr const char* kHowTo =
+      "set DUNLIN_JOB_SECRET to the same random text for all ranks, for example with "
+      "`export DUNLIN_JOB_SECRET=$(openssl rand -hex 32)` before the start, or name a file with "
+      "mode "
+      "600 in DUNLIN_JOB_SECRET_FILE";
   if (!config.job_secret.empty() && !config.job_secret_file.empty()) {
     return Status(Code::kInvalidArgument,
                   "both DUNLIN_JOB_SECRET and DUNLIN_JOB_SECRET_FILE are set; unset one");
   }
-  if (!config.job_secret.empty()) return config.job_secret;
-  if (!config.job_secret_file.empty()) return read_secret_file(config.job_secret_file);
-  return Status(Code::kInvalidArgument,
-                "no job secret: set DUNLIN_JOB_SECRET to the same random text for all ranks, for "
-                "example with "
-                "`export DUNLIN_JOB_SECRET=$(openssl rand -hex 32)` before the start, or name a "
-                "file with mode "
-                "600 in DUNLIN_JOB_SECRET_FILE");
+  const bool is_file = !config.job_secret_file.empty();
+  auto read =
+      is_file ? read_secret_file(config.job_secret_file) : Result<std::string>(config.job_secret);
+  if (!read) return read;
+  const std::string& secret = *read;
+  if (secret.empty()) {
+    return Status(Code::kInvalidArgument, fmt::format("no job secret: {}", kHowTo));
+  }
+  if (secret.size() < kMinSecretBytes) {
+    return Status(
+        Code::kInvalidArgument,
+        fmt::format("the job secret in {} has {} characters, {} are needed at least, because short "
+                    "ones can be guessed: {}",
+                    is_file ? "DUNLIN_JOB_SECRET_FILE" : "DUNLIN_JOB_SECRET", secret.size(),
+                    kMinSecretBytes, kHowTo));
+  }
+  return read;
 }
 
 }  // namespace dunlin::bootstrap

@@ -26,8 +26,8 @@ LaunchKind launch_kind(const Config& config, const Environment& environment);
 Result<Launch> read_dunlin_variables(const Config& config);
 Result<Launch> read_torchrun_variables(const Config& config, const Environment& environment);
 
-// The job secret from DUNLIN_JOB_SECRET or DUNLIN_JOB_SECRET_FILE. Without either, the error says
-// how to make one.
+// The job secret from DUNLIN_JOB_SECRET or DUNLIN_JOB_SECRET_FILE. When there is none, or when it
+// is shorter than kMinSecretBytes, the error says how to make one.
 Result<std::string> read_job_secret(const Config& config);
 
 }  // namespace dunlin::bootstrap

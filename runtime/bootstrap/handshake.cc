@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/bootstrap/constants.h"
+#include "runtime/bootstrap/printable.h"
 
 namespace dunlin::bootstrap {
 namespace {
@@ -22,12 +24,34 @@ Status read_nonce(const Message& message, Nonce& nonce) {
   return Status::ok();
 }
 
-Result<Message> await_type(FrameSocket& socket, MessageType type, TimePoint deadline) {
-  DUNLIN_ASSIGN(Message message, await_message(socket, deadline));
-  if (message.type == MessageType::kReject) {
-    return Status(message.code == Code::kOk ? Code::kPermissionDenied : message.code,
-                  "the coordinator refused: " + message.text);
+// One attempt of a rank, as far as it has come.
+struct Attempt {
+  FrameSocket socket;
+  const JoinRequest& request;
+  Claims claims;
+  Refusal& refusal;
+};
+
+Status read_rejection(Attempt& attempt, const Message& reject) {
+  Claims claims = attempt.claims;
+  claims.role = Role::kCoordinator;
+  const std::string reason = printable(reject.text);
+  const bool is_denial = reject.code == Code::kOk || reject.code == Code::kPermissionDenied;
+  if (proves_rejection(reject.value, attempt.request.secret, claims, reject.code, reject.text)) {
+    attempt.refusal = Refusal::kByCoordinator;
+    return {is_denial ? Code::kPermissionDenied : reject.code,
+            "the coordinator refused: " + reason};
   }
+  attempt.refusal = Refusal::kByAnyone;
+  return {is_denial ? Code::kPermissionDenied : Code::kUnavailable,
+          fmt::format("the program there refuses and does not prove that it knows the job secret. "
+                      "It says: {}",
+                      reason)};
+}
+
+Result<Message> await_type(Attempt& attempt, MessageType type, TimePoint deadline) {
+  DUNLIN_ASSIGN(Message message, await_message(attempt.socket, deadline));
+  if (message.type == MessageType::kReject) return read_rejection(attempt, message);
   if (message.type != type) {
     return Status(Code::kCorrupted, fmt::format("unexpected message of type {} in the handshake",
                                                 static_cast<int>(message.type)));
@@ -38,33 +62,40 @@ Result<Message> await_type(FrameSocket& socket, MessageType type, TimePoint dead
 }  // namespace
 
 Result<AuthenticatedSocket> authenticate(FrameSocket socket, const JoinRequest& request,
-                                         TimePoint challenge_deadline, TimePoint deadline) {
-  Claims claims{.role = Role::kMember,
-                .member_nonce = random_nonce(),
-                .job_id = request.job_id,
-                .rank = request.rank,
-                .size = request.size};
-  DUNLIN_TRY(socket.send({.type = MessageType::kHello,
-                          .subject = request.rank,
-                          .number = static_cast<std::uint64_t>(request.size),
-                          .text = request.job_id,
-                          .value = to_bytes(claims.member_nonce)}));
+                                         TimePoint challenge_deadline, TimePoint deadline,
+                                         Refusal& refusal) {
+  Attempt attempt{.socket = std::move(socket),
+                  .request = request,
+                  .claims = {.role = Role::kMember,
+                             .member_nonce = random_nonce(),
+                             .job_id = request.job_id,
+                             .rank = request.rank,
+                             .size = request.size},
+                  .refusal = refusal};
+  attempt.refusal = Refusal::kNone;
+  Claims& claims = attempt.claims;
+  DUNLIN_TRY(attempt.socket.send({.type = MessageType::kHello,
+                                  .subject = request.rank,
+                                  .number = static_cast<std::uint64_t>(request.size),
+                                  .text = request.job_id,
+                                  .value = to_bytes(claims.member_nonce)}));
   DUNLIN_ASSIGN(const Message challenge,
-                await_type(socket, MessageType::kChallenge, challenge_deadline));
+                await_type(attempt, MessageType::kChallenge, challenge_deadline));
   DUNLIN_TRY(read_nonce(challenge, claims.coordinator_nonce));
-  DUNLIN_TRY(
-      socket.send({.type = MessageType::kProof, .value = to_bytes(prove(request.secret, claims))}));
+  DUNLIN_TRY(attempt.socket.send(
+      {.type = MessageType::kProof, .value = to_bytes(prove(request.secret, claims))}));
 
-  DUNLIN_ASSIGN(Message welcome, await_type(socket, MessageType::kWelcome, deadline));
+  DUNLIN_ASSIGN(Message welcome, await_type(attempt, MessageType::kWelcome, deadline));
   claims.role = Role::kCoordinator;
   claims.job_id = welcome.text;
   claims.heartbeat_ns = welcome.number;
   if (!proves(welcome.value, request.secret, claims)) {
+    attempt.refusal = Refusal::kByAnyone;
     return Status(Code::kPermissionDenied,
                   "the program that answers as the coordinator does not know the job secret");
   }
-  socket.allow_body_bytes(kMaxBodyBytes);
-  return AuthenticatedSocket{std::move(socket), std::move(welcome.text),
+  attempt.socket.allow_body_bytes(kMaxBodyBytes);
+  return AuthenticatedSocket{std::move(attempt.socket), std::move(welcome.text),
                              Duration(static_cast<std::int64_t>(welcome.number))};
 }
 
@@ -90,6 +121,7 @@ Result<Message> Authenticator::on_proof(const Message& proof) {
   if (!proves(proof.value, job_.secret, claims_)) {
     return Status(Code::kPermissionDenied, "wrong job secret");
   }
+  knows_secret_ = true;
   if (!claimed_job_id_.empty() && claimed_job_id_ != job_.id) {
     return Status(Code::kInvalidArgument,
                   fmt::format("this is job '{}', not '{}'", job_.id, claimed_job_id_));
@@ -107,6 +139,19 @@ Result<Message> Authenticator::on_proof(const Message& proof) {
                  .number = claims_.heartbeat_ns,
                  .text = job_.id,
                  .value = to_bytes(prove(job_.secret, claims_))};
+}
+
+Message Authenticator::rejection(const Status& why) const {
+  Message reject{.type = MessageType::kReject,
+                 .code = why.code(),
+                 .text = std::string(why.message().substr(0, kMaxReasonBytes))};
+  if (!knows_secret_) return reject;
+  Claims claims = claims_;
+  claims.role = Role::kCoordinator;
+  claims.job_id = claimed_job_id_;
+  claims.heartbeat_ns = 0;
+  reject.value = to_bytes(prove_rejection(job_.secret, claims, reject.code, reject.text));
+  return reject;
 }
 
 }  // namespace dunlin::bootstrap

@@ -5,10 +5,11 @@
 //                                         <- CHALLENGE  nonce
 //   PROOF      HMAC over all of it        ->
 //                                         <- WELCOME    HMAC, job id, heartbeat period
-//                                            or REJECT  reason
+//                                            or REJECT  reason, HMAC over it and all above
 //
 // The rank sends its proof first. So a program that does not know the secret never receives
-// anything that was computed from it. A rank without a job id takes the coordinator's.
+// anything that was computed from it. A rank without a job id takes the coordinator's. A rejection
+// has an HMAC if the rank's proof held. Without it, any program may have sent it.
 #pragma once
 
 #include <optional>
@@ -33,14 +34,23 @@ struct AuthenticatedSocket {
   Duration heartbeat{};
 };
 
-// The rank's side of the handshake, on one connection. When the coordinator refuses, the error is
-// kPermissionDenied, kAlreadyExists or the like, and another attempt is pointless. Other errors may
-// be temporary: another program uses the port, or the coordinator is busy.
+// Who has refused a rank.
+enum class Refusal {
+  kNone,
+  kByAnyone,       // a program that does not prove that it knows the secret; code kPermissionDenied
+                   // when the secrets seem to differ
+  kByCoordinator,  // another attempt is pointless
+};
+
+// The rank's side of the handshake, on one connection. All errors but those with
+// Refusal::kByCoordinator may be temporary: another program uses the port, or the coordinator is
+// busy. Text of the other side stands in errors in printable form.
 //
 // `challenge_deadline` limits the wait for the challenge only. A rank that has answered it counts
 // as joined, so if the rank gave up then, the coordinator would declare it dead.
 Result<AuthenticatedSocket> authenticate(FrameSocket socket, const JoinRequest& request,
-                                         TimePoint challenge_deadline, TimePoint deadline);
+                                         TimePoint challenge_deadline, TimePoint deadline,
+                                         Refusal& refusal);
 
 // The coordinator's side of the handshake, one object per connection.
 class Authenticator {
@@ -58,6 +68,10 @@ class Authenticator {
   // the reason of a rejection. When the proof is accepted, is_authenticated() becomes true, and the
   // answer is the welcome.
   Result<Message> receive(const Message& message);
+  // The message that refuses the rank, at any time. It proves that this side knows the secret only
+  // to a rank that has proven it.
+  Message rejection(const Status& why) const;
+  bool has_hello() const { return has_hello_; }
   bool is_authenticated() const { return is_authenticated_; }
   Rank rank() const { return claims_.rank; }
 
@@ -69,6 +83,7 @@ class Authenticator {
   std::string claimed_job_id_;
   Claims claims_;
   bool has_hello_ = false;
+  bool knows_secret_ = false;
   bool is_authenticated_ = false;
 };
 

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/bootstrap/constants.h"
+#include "runtime/log.h"
+#include "runtime/units.h"
 
 namespace dunlin::bootstrap {
 namespace {
@@ -89,8 +92,11 @@ Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
 }
 
 Status JobLedger::open_request(Rank from, const Message& message, TimePoint now) {
-  members_[from.index()].request = Request{message.type, message.request, message.text,
-                                           deadline_after(now, message.number), message.subject};
+  const bool has_name =
+      message.type == MessageType::kLookup || message.type == MessageType::kBarrier;
+  members_[from.index()].request =
+      Request{message.type, message.request, has_name ? message.text : "",
+              deadline_after(now, message.number), message.subject};
   if (end_) {
     fail(from, end_->code(), std::string(end_->message()));
     return Status::ok();
@@ -114,14 +120,39 @@ Status JobLedger::open_request(Rank from, const Message& message, TimePoint now)
 }
 
 void JobLedger::publish(Rank from, const Message& message) {
-  const auto [at, is_new] = values_.try_emplace(message.text, message.value);
-  Message answer{.request = message.request};
-  if (!is_new) {
-    answer.code = Code::kAlreadyExists;
-    answer.text = fmt::format("the key '{}' has been published before", message.text);
+  const Status kept = keep(from, message);
+  if (message.request != kNoRequest) {
+    reply(from,
+          {.code = kept.code(), .request = message.request, .text = std::string(kept.message())});
+  } else if (kept.code() == Code::kResourceExhausted &&
+             !std::exchange(members_[from.index()].was_warned, true)) {
+    DUNLIN_WARN("bootstrap: {}", kept.message());  // the rank itself waits for no answer
   }
-  if (message.request != kNoRequest) reply(from, std::move(answer));
   settle_lookup(message.text);
+}
+
+Status JobLedger::keep(Rank from, const Message& message) {
+  if (values_.contains(message.text)) {
+    return {Code::kAlreadyExists,
+            fmt::format("the key '{}' has been published before", message.text)};
+  }
+  Member& member = members_[from.index()];
+  const std::size_t most_keys = kMaxKeptKeys + kMaxKeptKeysPerPeer * members_.size();
+  const std::size_t most_bytes = kMaxKeptBytes + kMaxKeptBytesPerPeer * members_.size();
+  const std::size_t bytes =
+      member.kept_bytes + message.text.size() + message.value.size() + kKeptEntryBytes;
+  if (member.kept_keys == most_keys || bytes > most_bytes) {
+    return {Code::kResourceExhausted,
+            fmt::format("rank {} has published {} keys with {}; the coordinator keeps no more than "
+                        "{} keys and {} of one rank of this job",
+                        from.value(), member.kept_keys,
+                        format_bytes(static_cast<double>(member.kept_bytes)), most_keys,
+                        format_bytes(static_cast<double>(most_bytes)))};
+  }
+  values_.emplace(message.text, message.value);
+  ++member.kept_keys;
+  member.kept_bytes = bytes;
+  return Status::ok();
 }
 
 Status JobLedger::forward_mail(Rank from, const Message& mail) {
@@ -232,10 +263,9 @@ void JobLedger::expire(Rank rank) {
 }
 
 void JobLedger::settle_join() {
-  if (has_started_) return;
-  if (!missing(MessageType::kJoin, "").empty()) return;
+  if (!has_started_ && !missing(MessageType::kJoin, "").empty()) return;
   has_started_ = true;
-  for (const Rank rank : membership_.members) reply(rank, {});
+  for (const Rank rank : waiting(MessageType::kJoin, "")) reply(rank, {});
 }
 
 void JobLedger::settle_lookup(const std::string& key) {

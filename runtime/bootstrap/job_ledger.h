@@ -55,10 +55,14 @@ class JobLedger {
     bool has_joined = false;
     TimePoint last_heard{};
     std::optional<Request> request;
+    std::size_t kept_keys = 0;  // of values_
+    std::size_t kept_bytes = 0;
+    bool was_warned = false;  // of a value that was not kept
   };
 
   Status open_request(Rank from, const Message& message, TimePoint now);
   void publish(Rank from, const Message& message);
+  Status keep(Rank from, const Message& message);
   Status forward_mail(Rank from, const Message& mail);
   void change_state(Rank rank, PeerState state, const std::string& reason);
   void remove(Rank rank, PeerState state, const std::string& reason);

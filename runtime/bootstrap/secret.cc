@@ -37,6 +37,22 @@ std::array<std::byte, 32> sign(std::string_view secret, std::span<const std::byt
   return signature;
 }
 
+void append(ByteWriter& text, const Claims& claims) {
+  text.number(kVersion)
+      .number(static_cast<std::uint8_t>(claims.role))
+      .blob(claims.member_nonce)
+      .blob(claims.coordinator_nonce)
+      .text(claims.job_id)
+      .number(static_cast<std::int32_t>(claims.rank.value()))
+      .number(static_cast<std::int32_t>(claims.size))
+      .number(claims.heartbeat_ns);
+}
+
+bool equals(std::span<const std::byte> proof, const Proof& expected) {
+  return proof.size() == expected.size() &&
+         sodium_memcmp(proof.data(), expected.data(), expected.size()) == 0;
+}
+
 }  // namespace
 
 Nonce random_nonce() {
@@ -78,15 +94,17 @@ Result<std::string> read_secret_file(const std::string& path) {
 
 Proof prove(std::string_view secret, const Claims& claims) {
   ByteWriter signed_text;
-  signed_text.text("dunlin bootstrap")
-      .number(kVersion)
-      .number(static_cast<std::uint8_t>(claims.role))
-      .blob(claims.member_nonce)
-      .blob(claims.coordinator_nonce)
-      .text(claims.job_id)
-      .number(static_cast<std::int32_t>(claims.rank.value()))
-      .number(static_cast<std::int32_t>(claims.size))
-      .number(claims.heartbeat_ns);
+  signed_text.text("dunlin bootstrap");
+  append(signed_text, claims);
+  return sign(secret, signed_text.take());
+}
+
+Proof prove_rejection(std::string_view secret, const Claims& claims, Code code,
+                      std::string_view reason) {
+  ByteWriter signed_text;
+  signed_text.text("dunlin bootstrap rejection");
+  append(signed_text, claims);
+  signed_text.number(static_cast<std::uint8_t>(code)).text(reason);
   return sign(secret, signed_text.take());
 }
 
@@ -97,9 +115,12 @@ JobKey derive_key(std::string_view secret, std::string_view job_id) {
 }
 
 bool proves(std::span<const std::byte> proof, std::string_view secret, const Claims& claims) {
-  const Proof expected = prove(secret, claims);
-  return proof.size() == expected.size() &&
-         sodium_memcmp(proof.data(), expected.data(), expected.size()) == 0;
+  return equals(proof, prove(secret, claims));
+}
+
+bool proves_rejection(std::span<const std::byte> proof, std::string_view secret,
+                      const Claims& claims, Code code, std::string_view reason) {
+  return equals(proof, prove_rejection(secret, claims, code, reason));
 }
 
 }  // namespace dunlin::bootstrap

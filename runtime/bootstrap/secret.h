@@ -38,11 +38,16 @@ struct Claims {
   std::uint64_t heartbeat_ns = 0;  // the coordinator's heartbeat period; 0 in a member's proof
 };
 Proof prove(std::string_view secret, const Claims& claims);
+// The coordinator's proof in a rejection: over the claims of the rank and over the reason.
+Proof prove_rejection(std::string_view secret, const Claims& claims, Code code,
+                      std::string_view reason);
 
 // The key of a job's transports. It does not reveal the secret.
 JobKey derive_key(std::string_view secret, std::string_view job_id);
 
 // Checks a proof in time that does not depend on its contents. False when its length is wrong.
 bool proves(std::span<const std::byte> proof, std::string_view secret, const Claims& claims);
+bool proves_rejection(std::span<const std::byte> proof, std::string_view secret,
+                      const Claims& claims, Code code, std::string_view reason);
 
 }  // namespace dunlin::bootstrap

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 
 #include "runtime/bootstrap/constants.h"
 #include "runtime/bootstrap/service_thread.h"
@@ -14,50 +15,74 @@
 namespace dunlin::bootstrap {
 namespace {
 
-// Whether another attempt may succeed, because no program or another program answers now.
-bool is_temporary(const Status& status) {
-  switch (status.code()) {
-    case Code::kIoError:
-    case Code::kClosed:
-    case Code::kCorrupted:
-    case Code::kDeadlineExceeded:
-      return true;
-    default:
-      return false;
+// The attempts of a rank to reach its coordinator. Until a coordinator has proven that it knows the
+// secret, whatever answers may be another program, and the rank tries again.
+class Search {
+ public:
+  Search(const JoinPlan& plan, TimePoint deadline)
+      : plan_(plan),
+        deadline_(deadline),
+        request_{plan.job.rank, plan.job.size, plan.job.job_id, plan.secret} {}
+
+  // The coordinator may start later than this process, so this tries until the deadline.
+  Result<AuthenticatedSocket> run() {
+    do {
+      Duration pause = kConnectRetry;
+      for (const Endpoint& endpoint : plan_.coordinator) {
+        Refusal refusal = Refusal::kNone;
+        auto connection = try_endpoint(endpoint, refusal);
+        if (connection) return connection;
+        last_ = std::move(connection).status().with_context(endpoint.to_string());
+        if (refusal == Refusal::kByCoordinator) return last_;
+        if (refusal == Refusal::kByAnyone) {
+          note_refusal();
+          pause = kRefusedRetry;
+        }
+      }
+      std::this_thread::sleep_for(std::min<Duration>(pause, deadline_ - clock_.now()));
+    } while (clock_.now() < deadline_);
+    return give_up();
   }
-}
 
-// One attempt at one address. `is_final` becomes true when another attempt is pointless.
-Result<AuthenticatedSocket> try_endpoint(const Endpoint& endpoint, const JoinRequest& request,
-                                         TimePoint deadline, bool& is_final) {
-  const TimePoint challenge_deadline = std::min(deadline, SteadyClock().now() + kChallengeTimeout);
-  DUNLIN_ASSIGN(Fd fd, connect_to(endpoint, challenge_deadline));
-  auto connection = authenticate(FrameSocket(std::move(fd)), request, challenge_deadline, deadline);
-  is_final = !connection && !is_temporary(connection.status());
-  return connection;
-}
+ private:
+  Result<AuthenticatedSocket> try_endpoint(const Endpoint& endpoint, Refusal& refusal) const {
+    const TimePoint challenge_deadline = std::min(deadline_, clock_.now() + kChallengeTimeout);
+    DUNLIN_ASSIGN(Fd fd, connect_to(endpoint, challenge_deadline));
+    return authenticate(FrameSocket(std::move(fd)), request_, challenge_deadline, deadline_,
+                        refusal);
+  }
 
-// The coordinator may start later than this process, so this tries until the deadline.
-Result<AuthenticatedSocket> find_coordinator(const JoinPlan& plan, TimePoint deadline) {
-  const SteadyClock clock;
-  const JoinRequest request{plan.job.rank, plan.job.size, plan.job.job_id, plan.secret};
-  Status last;
-  do {
-    for (const Endpoint& endpoint : plan.coordinator) {
-      bool is_final = false;
-      auto connection = try_endpoint(endpoint, request, deadline, is_final);
-      if (connection) return connection;
-      last = std::move(connection).status().with_context(endpoint.to_string());
-      if (is_final) return last;
+  // The user learns at once what may be its mistake.
+  void note_refusal() {
+    if (!refusal_) {
+      DUNLIN_WARN("bootstrap: rank {} at {}; trying again until the timeout of {:g} s",
+                  plan_.job.rank.value(), last_.message(), to_seconds(plan_.timeout));
     }
-    std::this_thread::sleep_for(std::min<Duration>(kConnectRetry, deadline - clock.now()));
-  } while (clock.now() < deadline);
-  const std::string host =
-      plan.host == Rank() ? "the launcher's coordinator"
-                          : fmt::format("rank {}, which runs the coordinator,", plan.host.value());
-  return Status(Code::kDeadlineExceeded, fmt::format("{} has not answered within {:g} s: {}", host,
-                                                     to_seconds(plan.timeout), last.message()));
-}
+    refusal_ = last_;
+  }
+
+  Status give_up() const {
+    const std::string host =
+        plan_.host == Rank()
+            ? "the launcher's coordinator"
+            : fmt::format("rank {}, which runs the coordinator,", plan_.host.value());
+    std::string why(last_.message());
+    if (refusal_ && refusal_->message() != last_.message()) {
+      why = fmt::format("{}; before, {}", why, refusal_->message());
+    }
+    const bool is_denied = refusal_ && refusal_->code() == Code::kPermissionDenied;
+    return {
+        is_denied ? Code::kPermissionDenied : Code::kDeadlineExceeded,
+        fmt::format("{} has not answered within {:g} s: {}", host, to_seconds(plan_.timeout), why)};
+  }
+
+  const JoinPlan& plan_;
+  const TimePoint deadline_;
+  const JoinRequest request_;
+  SteadyClock clock_;
+  Status last_;
+  std::optional<Status> refusal_;  // the last one without a proof
+};
 
 }  // namespace
 
@@ -66,7 +91,7 @@ Result<std::unique_ptr<Bootstrap>> TcpBootstrap::join(JoinPlan plan) {
   const TimePoint deadline = clock.now() + plan.timeout;
   Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.is_open()) return Status::from_errno("eventfd", errno);
-  auto connection = find_coordinator(plan, deadline);
+  auto connection = Search(plan, deadline).run();
   if (!connection) {
     return std::move(connection)
         .status()

@@ -18,6 +18,7 @@ namespace {
 using transport::Fabric;
 
 constexpr auto kTimeout = std::chrono::seconds(30);
+constexpr const char* kSecret = "the secret of conformance";
 
 Config configuration(const RunOptions& options) {
   Config config = Config::from_environment().value();
@@ -73,7 +74,7 @@ void run_threads(const RunOptions& options, const Config& config, const RankBody
   environment.set("DUNLIN_LOCAL_SIZE", std::to_string(size));
   environment.set("DUNLIN_BOOTSTRAP_ADDRESS", address);
   environment.set("DUNLIN_COORDINATOR", "launcher");
-  environment.set("DUNLIN_JOB_SECRET", "conformance");
+  environment.set("DUNLIN_JOB_SECRET", kSecret);
   const Config job = Config::parse(environment).value();
   Config config = base;
   config.rank = job.rank;
@@ -113,7 +114,7 @@ void run_processes(const RunOptions& options, const Config& config, const RankBo
   }
   bootstrap::Coordinator::Options coordination;
   coordination.size = options.size;
-  coordination.secret = "conformance";
+  coordination.secret = kSecret;
   coordination.heartbeat = config.heartbeat;
   coordination.listen = {"127.0.0.1", 0};
   auto coordinator = bootstrap::Coordinator::start(coordination);

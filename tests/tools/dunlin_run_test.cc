@@ -46,7 +46,7 @@ TEST(DunlinRun, SetsTheNumbersOfMpiLaunchersAsWell) {
   const CommandResult second =
       run_command({program("dunlin-run"), "-n", "2", "--size", "4", "--first-rank", "2",
                    "--coordinator", "127.0.0.1:1", "--", "sh", "-c", script},
-                  {{"DUNLIN_JOB_SECRET", "known"}});
+                  {{"DUNLIN_JOB_SECRET", "known to both hosts"}});
   EXPECT_THAT(sorted_lines(second.out), ElementsAre("[2] 2/4 0/2", "[3] 3/4 1/2"));
 }
 

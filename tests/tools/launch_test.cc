@@ -79,7 +79,7 @@ TEST(Launch, TorchrunsVariablesStartAJob) {
         {"RANK", std::to_string(rank)},       {"WORLD_SIZE", "3"},
         {"LOCAL_RANK", std::to_string(rank)}, {"LOCAL_WORLD_SIZE", "3"},
         {"MASTER_ADDR", "localhost"},         {"MASTER_PORT", "29500"},
-        {"DUNLIN_BOOTSTRAP_PORT", port},      {"DUNLIN_JOB_SECRET", "sesame"}};
+        {"DUNLIN_BOOTSTRAP_PORT", port},      {"DUNLIN_JOB_SECRET", "open sesame, please"}};
   });
   for (const CommandResult& result : results) {
     EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
@@ -93,7 +93,7 @@ TEST(Launch, VariablesSetByHandStartAJobWithoutALauncher) {
     return std::map<std::string, std::string>{{"DUNLIN_RANK", std::to_string(rank)},
                                               {"DUNLIN_SIZE", "2"},
                                               {"DUNLIN_BOOTSTRAP_ADDRESS", address},
-                                              {"DUNLIN_JOB_SECRET", "sesame"}};
+                                              {"DUNLIN_JOB_SECRET", "open sesame, please"}};
   });
   for (const CommandResult& result : results) {
     EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
@@ -103,7 +103,7 @@ TEST(Launch, VariablesSetByHandStartAJobWithoutALauncher) {
 
 TEST(Launch, OneDunlinRunPerHostMakesOneJob) {
   const std::string address = "127.0.0.1:" + std::to_string(free_port());
-  const std::map<std::string, std::string> variables{{"DUNLIN_JOB_SECRET", "sesame"}};
+  const std::map<std::string, std::string> variables{{"DUNLIN_JOB_SECRET", "open sesame, please"}};
   const auto half = [&](const char* first) {
     return std::vector<std::string>{program("dunlin-run"),
                                     "-n",
@@ -134,7 +134,7 @@ TEST(Launch, ASingleProcessIsAJobOfOne) {
 
 TEST(Launch, AMissingRankIsNamedToAll) {
   const std::string address = "127.0.0.1:" + std::to_string(free_port());
-  const std::map<std::string, std::string> variables{{"DUNLIN_JOB_SECRET", "sesame"},
+  const std::map<std::string, std::string> variables{{"DUNLIN_JOB_SECRET", "open sesame, please"},
                                                      {"DUNLIN_BOOTSTRAP_TIMEOUT", "700ms"}};
   const CommandResult result =
       run_command({program("dunlin-run"), "-n", "2", "--size", "4", "--coordinator", address,

@@ -149,7 +149,7 @@ TEST(Meeting, ThePortIsTaken) {
 
 TEST(Meeting, ASecretHasToBeTheSame) {
   Variables secret = kShm;
-  secret["DUNLIN_JOB_SECRET"] = "sesame";
+  secret["DUNLIN_JOB_SECRET"] = "open sesame, please";
   Listener listener({}, secret);
   const CommandResult stranger = connect(listener, {"notify"});
   EXPECT_EQ(stranger.exit_code, 1);

@@ -4,122 +4,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <spdlog/logger.h>
-#include <spdlog/sinks/base_sink.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <thread>
 
 #include "runtime/bootstrap/constants.h"
 #include "runtime/bootstrap/tcp_bootstrap.h"
-#include "runtime/log.h"
+#include "tests/runtime/bootstrap/coordinator_job.h"
 
 namespace dunlin::bootstrap {
 namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
-
-constexpr const char* kSecret = "correct horse battery staple";
-constexpr Duration kTimeout = 20s;
-
-TimePoint soon() {
-  return SteadyClock().now() + kTimeout;
-}
-
-// Collects all log messages from its construction to its destruction.
-class LogCapture {
- public:
-  LogCapture() { logger().sinks().push_back(sink_); }
-  ~LogCapture() { std::erase(logger().sinks(), sink_); }
-  bool await(const std::string& text) {
-    const TimePoint deadline = soon();
-    while (SteadyClock().now() < deadline) {
-      if (sink_->contains(text)) return true;
-      std::this_thread::yield();
-    }
-    return false;
-  }
-
- private:
-  class Sink final : public spdlog::sinks::base_sink<std::mutex> {
-   public:
-    bool contains(const std::string& needle) {
-      const std::lock_guard lock(mutex_);
-      return text_.find(needle) != std::string::npos;
-    }
-
-   protected:
-    void sink_it_(const spdlog::details::log_msg& message) override {
-      text_.append(message.payload.data(), message.payload.size()).append("\n");
-    }
-    void flush_() override {}
-
-   private:
-    std::string text_;
-  };
-  std::shared_ptr<Sink> sink_ = std::make_shared<Sink>();
-};
-
-std::unique_ptr<Coordinator> start_coordinator(int size, Duration heartbeat = 50ms) {
-  return Coordinator::start({.size = size,
-                             .job_id = "test",
-                             .secret = kSecret,
-                             .heartbeat = heartbeat,
-                             .listen = {"127.0.0.1", 0}})
-      .value();
-}
-
-JoinPlan plan_for(const Coordinator& coordinator, int rank, int size) {
-  JoinPlan plan;
-  plan.job.rank = Rank(rank);
-  plan.job.size = size;
-  plan.coordinator = {coordinator.address()};
-  plan.secret = kSecret;
-  plan.host = Rank();
-  plan.timeout = kTimeout;
-  return plan;
-}
-
-std::string error_of(JoinPlan plan) {
-  return TcpBootstrap::join(std::move(plan)).status().to_string();
-}
-
-// Runs `body` for every rank of a job, each in a thread.
-void run_job(const Coordinator& coordinator, int size,
-             const std::function<void(Bootstrap&)>& body) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      auto joined = TcpBootstrap::join(plan_for(coordinator, rank, size));
-      ASSERT_TRUE(joined.is_ok()) << joined.status().to_string();
-      body(**joined);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
-void expect_that_a_job_still_starts(const Coordinator& coordinator, int size) {
-  run_job(coordinator, size, [](Bootstrap& bootstrap) {
-    EXPECT_TRUE(bootstrap.barrier("still works", kTimeout).is_ok());
-  });
-}
-
-Fd connect_raw(const Coordinator& coordinator) {
-  return connect_to(coordinator.address(), soon()).value();
-}
-
-// Waits until the coordinator has closed the connection.
-bool is_closed_soon(const Fd& socket) {
-  char byte[256];
-  while (wait_for(socket.get(), POLLIN, soon())) {
-    const ssize_t got = recv(socket.get(), byte, sizeof byte, 0);
-    if (got == 0 || (got < 0 && errno == ECONNRESET)) return true;
-  }
-  return false;
-}
 
 TEST(Coordinator, EightRanksPublishLookUpAndMeet) {
   const auto coordinator = start_coordinator(8);
@@ -213,6 +110,7 @@ TEST(Coordinator, AWrongSecretIsRefusedAndLogged) {
   const auto coordinator = start_coordinator(1);
   JoinPlan plan = plan_for(*coordinator, 0, 1);
   plan.secret = "wrong";
+  plan.timeout = 100ms;
   EXPECT_THAT(error_of(std::move(plan)), HasSubstr("permission_denied: rank 0 cannot join"));
   EXPECT_TRUE(log.await("refused: wrong job secret"));
   EXPECT_TRUE(log.await("connection from 127.0.0.1:"));
@@ -224,6 +122,7 @@ TEST(Coordinator, AMissingSecretIsRefusedAndLogged) {
   const auto coordinator = start_coordinator(1);
   JoinPlan plan = plan_for(*coordinator, 0, 1);
   plan.secret = "";
+  plan.timeout = 100ms;
   EXPECT_THAT(error_of(std::move(plan)), HasSubstr("wrong job secret"));
   EXPECT_TRUE(log.await("refused: wrong job secret"));
   expect_that_a_job_still_starts(*coordinator, 1);
@@ -239,7 +138,9 @@ TEST(Coordinator, ARankDetectsACoordinatorWithoutTheSecret) {
       Coordinator::start(
           {.size = 1, .secret = "a guess", .heartbeat = 50ms, .listen = {"127.0.0.1", 0}})
           .value();
-  EXPECT_THAT(error_of(plan_for(*impostor, 0, 1)), HasSubstr("permission_denied"));
+  JoinPlan plan = plan_for(*impostor, 0, 1);
+  plan.timeout = 100ms;
+  EXPECT_THAT(error_of(std::move(plan)), HasSubstr("permission_denied"));
 }
 
 TEST(Coordinator, GarbageIsRefusedAndLogged) {

@@ -16,14 +16,14 @@ Values torchrun() {
           {"LOCAL_WORLD_SIZE", "2"},
           {"MASTER_ADDR", "10.0.0.1"},
           {"MASTER_PORT", "29500"},
-          {"DUNLIN_JOB_SECRET", "s"}};
+          {"DUNLIN_JOB_SECRET", "sixteen letters."}};
 }
 
 Values by_hand() {
   return {{"DUNLIN_RANK", "1"},
           {"DUNLIN_SIZE", "2"},
           {"DUNLIN_BOOTSTRAP_ADDRESS", "10.0.0.1:4711"},
-          {"DUNLIN_JOB_SECRET", "s"}};
+          {"DUNLIN_JOB_SECRET", "sixteen letters."}};
 }
 
 Result<Launch> read(const Values& values) {
@@ -81,6 +81,16 @@ TEST(Discovery, AMissingSecretSaysHowToMakeOne) {
               HasSubstr("export DUNLIN_JOB_SECRET=$(openssl rand -hex 32)"));
   EXPECT_THAT(error_with(torchrun(), "DUNLIN_JOB_SECRET_FILE", "/some/file"),
               HasSubstr("both DUNLIN_JOB_SECRET and DUNLIN_JOB_SECRET_FILE"));
+}
+
+TEST(Discovery, AShortSecretIsRefused) {
+  EXPECT_TRUE(read(torchrun()).is_ok());
+  for (const Values& values : {torchrun(), by_hand()}) {
+    const std::string error = error_with(values, "DUNLIN_JOB_SECRET", "fifteen letters");
+    EXPECT_THAT(error, HasSubstr("invalid_argument: the job secret in DUNLIN_JOB_SECRET has 15"));
+    EXPECT_THAT(error, HasSubstr("openssl rand -hex 32"));
+    EXPECT_THAT(error, ::testing::Not(HasSubstr("fifteen letters")));
+  }
 }
 
 TEST(Discovery, AStartByHandNeedsNoLauncher) {

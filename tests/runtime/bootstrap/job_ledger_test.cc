@@ -1,7 +1,10 @@
 #include "runtime/bootstrap/job_ledger.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "runtime/bootstrap/constants.h"
 
 namespace dunlin::bootstrap {
 namespace {
@@ -274,6 +277,63 @@ TEST_F(Job, APostDoesNotAnswerThePendingRequest) {
   EXPECT_TRUE(
       ledger_.receive(Rank(1), {.type = MessageType::kPublish, .text = "key"}, now_).is_ok());
   EXPECT_TRUE(sent_.empty());
+}
+
+TEST_F(Job, AJoinAfterTheStartIsAnsweredAndHarmsNothing) {
+  start();
+  for (const char* const text : {"", "with a text"}) {
+    ask(1, MessageType::kJoin, text, 0s);
+    ASSERT_EQ(replies(1).size(), 1U);
+    EXPECT_EQ(replies(1)[0].code, Code::kOk);
+    advance(1ms);
+    sent_.clear();
+  }
+  for (int rank = 0; rank < kSize; ++rank) ask(rank, MessageType::kBarrier, "b", 1s);
+  for (int rank = 0; rank < kSize; ++rank) {
+    ASSERT_EQ(replies(rank).size(), 1U);
+    EXPECT_EQ(replies(rank)[0].code, Code::kOk) << replies(rank)[0].text;
+  }
+}
+
+// Publishes values of `bytes` bytes under new keys until one is refused, and returns how many were
+// kept.
+class PublishingJob : public Job {
+ protected:
+  std::size_t publish_all(int rank, std::size_t bytes, std::size_t most) {
+    for (std::size_t i = 0; i < most; ++i) {
+      if (publish(rank, fmt::format("{}/{}", rank, i), bytes) != Code::kOk) return i;
+    }
+    return most;
+  }
+  Code publish(int rank, const std::string& key, std::size_t bytes) {
+    sent_.clear();
+    const Message message{
+        .type = MessageType::kPublish, .request = 1, .text = key, .value = Bytes(bytes)};
+    EXPECT_TRUE(ledger_.receive(Rank(rank), message, now_).is_ok());
+    last_ = replies(rank).at(0);
+    return last_.code;
+  }
+  Message last_;
+};
+
+TEST_F(PublishingJob, ARankKeepsSoManyBytesAndNoMore) {
+  start();
+  const std::size_t kept = publish_all(1, kMaxValueBytes, 200);
+  EXPECT_GE(kept, 60U);
+  EXPECT_LE(kept, 64U);
+  EXPECT_EQ(last_.code, Code::kResourceExhausted);
+  EXPECT_THAT(last_.text, HasSubstr("rank 1 has published"));
+  EXPECT_EQ(publish(1, "1/0", 0), Code::kAlreadyExists);
+  EXPECT_EQ(publish(2, "of another rank", kMaxValueBytes), Code::kOk);
+}
+
+TEST_F(PublishingJob, ARankKeepsSoManyKeysAndNoMore) {
+  start();
+  const std::size_t kept = publish_all(1, 0, 100'000);
+  EXPECT_GE(kept, 65'536U);
+  EXPECT_LT(kept, 100'000U);
+  EXPECT_EQ(last_.code, Code::kResourceExhausted);
+  EXPECT_EQ(publish(2, "of another rank", 0), Code::kOk);
 }
 
 TEST_F(Job, MessagesThatOnlyTheCoordinatorSendsAreRefused) {

@@ -71,6 +71,20 @@ TEST(Proof, HoldsForTheSameClaimsAndSecretOnly) {
   for (const Claims& other : others) EXPECT_FALSE(proves(proof, "secret", other));
 }
 
+TEST(Proof, OfARejectionHoldsForItsReasonOnly) {
+  const Claims claims = sample();
+  const Proof proof = prove_rejection("secret", claims, Code::kAlreadyExists, "taken");
+  EXPECT_TRUE(proves_rejection(proof, "secret", claims, Code::kAlreadyExists, "taken"));
+  EXPECT_FALSE(proves_rejection(proof, "secre", claims, Code::kAlreadyExists, "taken"));
+  EXPECT_FALSE(proves_rejection(proof, "secret", claims, Code::kUnavailable, "taken"));
+  EXPECT_FALSE(proves_rejection(proof, "secret", claims, Code::kAlreadyExists, "taken too"));
+  EXPECT_FALSE(proves_rejection({}, "secret", claims, Code::kAlreadyExists, "taken"));
+  EXPECT_FALSE(proves(proof, "secret", claims));
+  Claims later = claims;
+  later.member_nonce = random_nonce();
+  EXPECT_FALSE(proves_rejection(proof, "secret", later, Code::kAlreadyExists, "taken"));
+}
+
 TEST(Random, TextIsHexadecimalAndDiffers) {
   const std::string text = random_hex(32);
   EXPECT_EQ(text.size(), 64U);

@@ -141,7 +141,7 @@ void Parser::declare_own(CLI::App& app) {
   app.add_flag("--keep", options_.keeps_listening, "listen again after every client, until Ctrl-C")
       ->group(kThisSide);
   app.add_option("--transport", options_.transport,
-                 "shm, verbs, ucx or a list of them, best first; default: DUNLIN_TRANSPORTS")
+                 "shm, verbs, tcp, ucx or a list of them, best first; default: DUNLIN_TRANSPORTS")
       ->group(kThisSide);
   add_choice(app, "--poll", options_.poll,
              {{"auto", Poll::kAuto}, {"spin", Poll::kSpin}, {"wait", Poll::kWait}},

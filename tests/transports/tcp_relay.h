@@ -1,0 +1,100 @@
+// Relay: stands between the two ends of TCP connections, and sees, changes or cuts what travels.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "runtime/bootstrap/bootstrap.h"
+#include "transports/tcp/address.h"
+
+namespace dunlin::testing {
+
+class Relay {
+ public:
+  // Bytes on their way. They are forwarded as the hook leaves them.
+  struct Chunk {
+    int connection;        // counts those that were made through the relay, from 0
+    bool is_to_server;     // or back to the end that connected
+    std::uint64_t offset;  // of the first byte, in its direction of its connection
+    std::vector<std::byte> bytes;
+  };
+  // What to do after the bytes have been forwarded. kWatch: go on, but cut the connection if
+  // nothing more arrives in this direction for a while. An end that has got too few bytes of a
+  // frame waits for the others, as it would for those of a peer that has fallen silent.
+  enum class Verdict { kGoOn, kCut, kWatch };
+  // It is called by several threads, one at a time.
+  using Hook = std::function<Verdict(Chunk&)>;
+
+  explicit Relay(Hook hook) : hook_(std::move(hook)) {}
+  ~Relay();
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  // Returns where to connect to in order to reach the target through the relay. Any thread.
+  transport::tcp::Endpoint route_to(const transport::tcp::Endpoint& target);
+  // Cuts all connections and refuses new ones.
+  void shut();
+  int connections() const { return connections_; }
+
+ private:
+  struct Route {
+    int listener;
+    transport::tcp::Endpoint target;
+    transport::tcp::Endpoint entrance;
+  };
+  struct Pair {
+    int client;
+    int server;
+  };
+
+  void accept_all(const Route& route);
+  void pump(int connection, Pair pair, bool is_to_server);
+
+  Hook hook_;
+  std::mutex hook_mutex_;
+  std::mutex mutex_;
+  std::list<Route> routes_;
+  std::vector<Pair> pairs_;
+  std::list<std::thread> threads_;
+  bool is_shut_ = false;
+  std::atomic<int> connections_{0};
+};
+
+// A bootstrap through which all addresses of tcp transports lead to the relay.
+class RelayedBootstrap final : public Bootstrap {
+ public:
+  // Both must outlive this object.
+  RelayedBootstrap(Bootstrap& whole, Relay& relay) : whole_(whole), relay_(relay) {}
+
+  Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) override;
+
+  const JobInfo& job() const override { return whole_.job(); }
+  PeerTable& peers() override { return whole_.peers(); }
+  Mail& mail() override { return whole_.mail(); }
+  const JobKey& key() const override { return whole_.key(); }
+  Status publish(std::string_view name, std::span<const std::byte> value) override {
+    return whole_.publish(name, value);
+  }
+  Status post(std::string_view name, std::span<const std::byte> value) override {
+    return whole_.post(name, value);
+  }
+  Status barrier(std::string_view name, Duration timeout) override {
+    return whole_.barrier(name, timeout);
+  }
+  int add_chore(std::function<void()> chore) override { return whole_.add_chore(std::move(chore)); }
+  void remove_chore(int chore) override { whole_.remove_chore(chore); }
+  Result<Membership> reform(Duration timeout) override { return whole_.reform(timeout); }
+  Membership membership() const override { return whole_.membership(); }
+  void leave() noexcept override { whole_.leave(); }
+
+ private:
+  Bootstrap& whole_;
+  Relay& relay_;
+};
+
+}  // namespace dunlin::testing

@@ -62,9 +62,11 @@ inline constexpr std::size_t kTurnBytes = std::size_t{1} << 20;
 inline constexpr int kMostEvents = 32;
 
 // The most connections that have not proved yet that they belong to the job. When another one
-// arrives, the oldest gives way. A job opens at most two connections per pair of ranks at a time,
-// and each proves itself within two round trips.
+// arrives, the oldest gives way, but not before it had kGuestGrace to prove itself, which takes a
+// member two round trips. Until then the others wait in the kernel. Otherwise the connections of
+// thousands of ranks that arrive at once would drive one another out.
 inline constexpr std::size_t kMostGuests = 256;
+inline constexpr auto kGuestGrace = std::chrono::seconds(1);
 
 // Connections that wait in the kernel until this process accepts them.
 inline constexpr int kBacklog = 1024;
@@ -73,6 +75,7 @@ inline constexpr int kBacklog = 1024;
 // before the peer's next address is tried.
 inline constexpr auto kHandshakeTimeout = std::chrono::seconds(5);
 inline constexpr auto kConnectTimeout = std::chrono::seconds(3);
+static_assert(kGuestGrace < kHandshakeTimeout);
 
 // The wait after all addresses of the peer have been tried in vain: the first, and the longest, to
 // which it doubles.

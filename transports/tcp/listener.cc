@@ -37,6 +37,8 @@ class Listener::Guest final : public SocketUser {
   Status watch() { return watch_.start(listener_.poller_, socket_.get(), *this); }
   bool is_over() const { return !socket_.is_open(); }
   TimePoint deadline() const { return deadline_; }
+  // When it may be ended in favor of another one.
+  TimePoint may_be_ended_at() const { return deadline_ - kHandshakeTimeout + kGuestGrace; }
 
   void on_ready() override {
     if (Status status = step(); !status.is_busy()) end(std::move(status));
@@ -122,6 +124,8 @@ Status Listener::listen() {
 
 void Listener::accept_all(int socket) {
   for (std::size_t count = 0; count < kMostGuests; ++count) {
+    const bool is_full = guests_.size() == kMostGuests;
+    if (is_full && clock_.now() < guests_.front().may_be_ended_at()) return;
     Endpoint from;
     auto accepted = accept_from(socket, from);
     if (!accepted) {
@@ -131,7 +135,7 @@ void Listener::accept_all(int socket) {
       return;
     }
     if (!accepted->is_open()) return;
-    if (guests_.size() == kMostGuests) {
+    if (is_full) {
       guests_.front().end({Code::kResourceExhausted, "too many connections arrived at once"});
       guests_.pop_front();
     }

@@ -385,15 +385,15 @@ TEST(CollectiveTuning, AppliesToBarriersThatCallsAdd) {
 // More kinds of calls than plans are kept, several of them in progress at the same time.
 TEST(CollectivePlans, MayBeDroppedAndMadeAgain) {
   run_with(PeerKind::kThreads, 3, [](Fabric&, Communicator& communicator) {
-    constexpr std::size_t kCounts = 400;
+    constexpr std::size_t kMostElements = 400;
     constexpr std::size_t kAtATime = 8;
-    const auto memory = communicator.allocate(kAtATime * kCounts * sizeof(float)).value();
+    const auto memory = communicator.allocate(kAtATime * kMostElements * sizeof(float)).value();
     auto* const values = reinterpret_cast<float*>(memory.data());
     for (int round = 0; round < 2; ++round) {
-      for (std::size_t first = 1; first + kAtATime <= kCounts; first += kAtATime) {
+      for (std::size_t first = 1; first + kAtATime <= kMostElements; first += kAtATime) {
         std::vector<CollectiveRequest> requests;
         for (std::size_t i = 0; i < kAtATime; ++i) {
-          float* const block = values + i * kCounts;
+          float* const block = values + i * kMostElements;
           std::fill_n(block, first + i, 1.0F);
           requests.push_back(
               communicator
@@ -402,7 +402,8 @@ TEST(CollectivePlans, MayBeDroppedAndMadeAgain) {
         }
         for (std::size_t i = 0; i < kAtATime; ++i) {
           ASSERT_TRUE(communicator.wait(requests[i], std::chrono::seconds(30)).is_ok());
-          for (std::size_t j = 0; j < first + i; ++j) ASSERT_EQ(values[i * kCounts + j], 3.0F);
+          for (std::size_t j = 0; j < first + i; ++j)
+            ASSERT_EQ(values[i * kMostElements + j], 3.0F);
         }
       }
     }

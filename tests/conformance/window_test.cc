@@ -181,7 +181,9 @@ TEST_P(WindowTest, DepositsAreTakenOverInEveryWait) {
     }
     const Status met = fabric.bootstrap().barrier("deposited", 2 * kTimeout);
     ASSERT_TRUE(met.is_ok()) << met.to_string();
-    if (fabric.rank() == Rank(1)) EXPECT_EQ(one.window->buffer(Rank(0)).value().version, 10u);
+    if (fabric.rank() == Rank(1)) {
+      EXPECT_EQ(one.window->buffer(Rank(0)).value().version, 10u);
+    }
     sync(fabric, "counted");
   });
 }

@@ -314,7 +314,9 @@ TEST_P(MutexWordsTest, DeathsArePassedOver) {
   }
   EXPECT_LT(turns, kMostTurns) << "seed " << seed << ": nothing moves any more";
   // A member that does not know whether it took the mutex over reports the death, too.
-  if (!crowd.breaks) EXPECT_LE(crowd.inherited, static_cast<int>(deaths.size()));
+  if (!crowd.breaks) {
+    EXPECT_LE(crowd.inherited, static_cast<int>(deaths.size()));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, MutexWordsTest,

@@ -142,6 +142,7 @@ TEST_P(WindowChaosTest, MergedDepositsAreThoseOneByOne) {
   std::vector<Deposit> deposits;
   double reference = 0;      // for the receiver's buffer
   std::uint64_t taken = 0;   // deposits in it
+  std::uint64_t known = 0;   // those since the last update
   std::uint64_t merges = 0;  // how often several arrived at once
   const WeightedPeer to[] = {{Rank(1), 2}};
   const WeightedPeer from[] = {{Rank(0), 1}};
@@ -159,12 +160,12 @@ TEST_P(WindowChaosTest, MergedDepositsAreThoseOneByOne) {
       return false;
     }
     if (random() % 8 != 0) return taken == kDeposits;
-    const std::uint64_t known = receiver.buffer(Rank(0)).value().version;
     EXPECT_TRUE(receiver.progress().is_ok());
     const auto buffer = receiver.buffer(Rank(0)).value();
     merges += buffer.version - known > 1 ? 1 : 0;
     for (std::uint64_t left = buffer.version - known; left > 0; --left, ++taken)
       reference = deposits[taken].value + (deposits[taken].is_put ? 0 : reference);
+    known = buffer.version;
     EXPECT_EQ(buffer.p, reference) << "seed " << seed;
     for (const double element : buffer.tensor) EXPECT_EQ(element, reference) << "seed " << seed;
     if (random() % 3 == 0) {
@@ -176,6 +177,7 @@ TEST_P(WindowChaosTest, MergedDepositsAreThoseOneByOne) {
       EXPECT_EQ(report->p, reference);
       for (const double element : receiver.self()) EXPECT_EQ(element, reference);
       reference = 0;
+      known = 0;
     }
     return taken == kDeposits;
   };

@@ -6,9 +6,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <random>
-#include <thread>
 
 #include "collectives/communicator/communicator.h"
 #include "collectives/tuner/tuner.h"
@@ -345,93 +343,6 @@ TEST(CollectiveTuning, CanBeOverruled) {
                 EXPECT_EQ(Communicator::create(fabric, {}).status().code(), Code::kInvalidArgument);
               });
   }
-}
-
-// A call may need a barrier in front of it. Here the ranks are told to use different ones, which
-// the error names.
-TEST(CollectiveTuning, AppliesToBarriersThatCallsAdd) {
-  InProcessJob job(2);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([rank, bootstrap = job.bootstrap(Rank(rank))] {
-      Config config = Config::from_environment().value();
-      config.algorithms = rank == 0 ? "barrier=direct" : "barrier=dissemination";
-      const SteadyClock clock;
-      const auto fabric = Fabric::create(*bootstrap, config, clock).value();
-      auto communicator = Communicator::create(*fabric, {}).value();
-      const auto memory = communicator->allocate(2 * sizeof(float)).value();
-      auto* const values = reinterpret_cast<float*>(memory.data());
-      Status status;
-      const auto broadcast = [&](const char* algorithm) {
-        Call call{Collective::kBroadcast, values, values, 1, {DataType::kFloat32}};
-        call.algorithm = algorithm;
-        const auto request = communicator->start(call);
-        status =
-            request ? communicator->wait(*request, std::chrono::seconds(30)) : request.status();
-      };
-      // Broadcasts along a tree do not tell a member that the others have finished. The next call
-      // that needs to know adds a barrier.
-      for (int i = 0; i < 20 && status.is_ok(); ++i) broadcast("tree");
-      if (status.is_ok())
-        status = communicator->all_reduce(values, values + 1, 1, {DataType::kFloat32});
-      EXPECT_THAT(status.to_string(), ::testing::HasSubstr("barrier 'direct'"));
-      EXPECT_THAT(status.to_string(), ::testing::HasSubstr("barrier 'dissemination'"));
-      sync(*fabric, "ended");
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
-// More kinds of calls than plans are kept, several of them in progress at the same time.
-TEST(CollectivePlans, MayBeDroppedAndMadeAgain) {
-  run_with(PeerKind::kThreads, 3, [](Fabric&, Communicator& communicator) {
-    constexpr std::size_t kMostElements = 400;
-    constexpr std::size_t kAtATime = 8;
-    const auto memory = communicator.allocate(kAtATime * kMostElements * sizeof(float)).value();
-    auto* const values = reinterpret_cast<float*>(memory.data());
-    for (int round = 0; round < 2; ++round) {
-      for (std::size_t first = 1; first + kAtATime <= kMostElements; first += kAtATime) {
-        std::vector<CollectiveRequest> requests;
-        for (std::size_t i = 0; i < kAtATime; ++i) {
-          float* const block = values + i * kMostElements;
-          std::fill_n(block, first + i, 1.0F);
-          requests.push_back(
-              communicator
-                  .start({Collective::kAllReduce, block, block, first + i, {DataType::kFloat32}})
-                  .value());
-        }
-        for (std::size_t i = 0; i < kAtATime; ++i) {
-          ASSERT_TRUE(communicator.wait(requests[i], std::chrono::seconds(30)).is_ok());
-          for (std::size_t j = 0; j < first + i; ++j)
-            ASSERT_EQ(values[i * kMostElements + j], 3.0F);
-        }
-      }
-    }
-  });
-}
-
-std::ptrdiff_t count_descriptors() {
-  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
-}
-
-// Members that import the memory keep none.
-TEST(CollectiveMemory, AnAllocationTakesOneDescriptor) {
-  run_with(PeerKind::kProcesses, 4, [](Fabric& fabric, Communicator& communicator) {
-    constexpr int kAllocations = 20;
-    const auto use = [&] {
-      const auto memory = communicator.allocate(sizeof(float)).value();
-      auto* const value = reinterpret_cast<float*>(memory.data());
-      *value = 1;
-      ASSERT_TRUE(communicator.all_reduce(value, value, 1, {}).is_ok());
-      EXPECT_EQ(*value, 4);
-    };
-    use();  // connects
-    sync(fabric, "connected");
-    const std::ptrdiff_t before = count_descriptors();
-    for (int i = 0; i < kAllocations; ++i) use();
-    EXPECT_LE(count_descriptors(), before + kAllocations);
-    sync(fabric, "counted");
-  });
 }
 
 TEST(CollectiveErrors, BadCallsAreRefusedAndHarmless) {

@@ -22,8 +22,8 @@ class Completion;
 class RemoteReads {
  public:
   // Reads the bytes of `from` into `to`, where they are once the completion has fired. The slices
-  // must have equal sizes; zero is allowed. The owner of `from` takes no part, except over ucx,
-  // where the owner must make progress to answer.
+  // must have equal sizes; zero is allowed. The owner of `from` takes no part, except over ucx and
+  // tcp, where the owner must make progress to answer.
   virtual Status get(RemoteSlice from, LocalSlice to, Completion* completion) = 0;
 
  protected:

@@ -55,8 +55,8 @@ constexpr Duration kLogInterval = std::chrono::seconds(1);
 constexpr std::size_t kMaxReasonBytes = 400;
 static_assert(kMaxReasonBytes + 32 + 64 <= kMaxUnauthenticatedBodyBytes);
 
-// The shortest secret that a user may set. Whoever has recorded a handshake can try secrets offline
-// as fast as it computes HMACs; 16 random letters or digits withstand that.
+// The shortest secret that a user may set. An attacker that has recorded a handshake can try
+// secrets offline as fast as it computes HMACs; 16 random letters or digits withstand that.
 constexpr std::size_t kMinSecretBytes = 16;
 
 // What the coordinator keeps of one rank, whose values it stores until the job ends: a rank

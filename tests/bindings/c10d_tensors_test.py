@@ -13,26 +13,11 @@ except ImportError as error:
 import torch.distributed as dist
 
 import dunlin.c10d
+from c10d_checks import expect, expect_error
 
 warnings.simplefilter("ignore")  # for calls that PyTorch will rename
 
 SHAPE = (2, 3, 4, 5)
-
-
-def expect(condition, *what):
-    if not condition:
-        raise AssertionError(f"rank {RANK}: {what}")
-
-
-def expect_error(text, call):
-    try:
-        work = call()
-        if work is not None:
-            work.wait()
-    except (RuntimeError, ValueError) as error:
-        expect(text in str(error), "error", text, str(error))
-        return
-    expect(False, "no error", text)
 
 
 def plain(rank, shape=SHAPE, seed=0):

@@ -13,28 +13,13 @@ except ImportError as error:
 import torch.distributed as dist
 
 import dunlin.c10d
+from c10d_checks import expect, expect_error
 
 warnings.simplefilter("ignore")  # for calls that PyTorch will rename
 
 INTEGERS = [torch.int8, torch.uint8, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 COUNTS = [1, 7, 1000, 70001]
-
-
-def expect(condition, *what):
-    if not condition:
-        raise AssertionError(f"rank {RANK}: {what}")
-
-
-def expect_error(text, call):
-    try:
-        work = call()
-        if work is not None:
-            work.wait()
-    except (RuntimeError, ValueError) as error:
-        expect(text in str(error), "error", text, str(error))
-        return
-    expect(False, "no error", text)
 
 
 def sample(count, dtype, seed, small=False):

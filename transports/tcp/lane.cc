@@ -160,7 +160,7 @@ void TcpLane::attach_bytes(Operation& operation, const LocalSlice& from, const R
 Status TcpLane::launch() {
   Operation& operation = at(tail_++);
   operation.kept_up_to = kept_.mark();
-  // Whoever waits for this operation waits for an answer. Gets have one of their own.
+  // The caller waits for this operation until an answer arrives. Gets have one of their own.
   const bool is_answered = operation.is_local_flush || operation.header.kind == MessageKind::kRead;
   if (!operation.is_free_when_sent && !is_answered) operation.header.flags |= kWantsAck;
   if (!channel_.is_blocked()) send_in_turn();

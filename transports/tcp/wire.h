@@ -27,7 +27,8 @@ enum MessageFlags : std::uint8_t {
   kIsRepeated = 4,      // a read whose answer was lost with an earlier connection
 };
 
-// Of a lane's message. The bytes of `inline_data` that are used follow it, then those of the put.
+// The header of a lane's message. The bytes of `inline_data` that are used follow it, then those of
+// the put.
 struct MessageHeader {
   std::uint64_t order;   // grows with every message of the lane
   std::uint64_t seen;    // the last acknowledgment that the sender has got

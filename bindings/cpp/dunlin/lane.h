@@ -80,7 +80,7 @@ class Lane {
   Status flush(Visibility visibility, Completion* completion);
 
   // Reads `from` into `to`, whose bytes are there when the completion fires. The peer takes no
-  // part, except over ucx, where its progress answers. kUnavailable unless has_get().
+  // part, except over ucx and tcp, where its progress answers. kUnavailable unless has_get().
   Status get(const RemoteMemorySlice& from, const MemorySlice& to, Completion* completion);
   bool has_get() const;
 

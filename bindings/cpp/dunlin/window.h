@@ -100,7 +100,8 @@ class Window {
   // update() do so, too. Does nothing unless the window is readable.
   void publish();
   // Reads: the buffer of each of these in-neighbors becomes weight * what it has published. The
-  // owners take no part, except over ucx. kUnavailable over a transport without remote reads.
+  // owners take no part, except over ucx and tcp. kUnavailable over a transport without remote
+  // reads.
   Status get(std::span<const WeightedRank> from, Duration timeout);
 
   // Takes over what has come, and sends what could not be sent before, as Job::progress() does.

@@ -14,9 +14,10 @@ RUN, SVM, TRANSPORT = sys.argv[1:4]
 del sys.argv[1:4]
 
 WORKERS = 8
-# Small steps and far more of them than any test waits for.
-ENDLESS = ["--generate", "--rows", 4000, "--features", 2000, "--nonzeros", 20, "--sync-every", 50, "--epochs", 1e6,
-           "--eval-every", 200, "--quiet", "--transport", TRANSPORT]
+SMALL_STEPS = ["--generate", "--rows", 4000, "--features", 2000, "--nonzeros", 20, "--sync-every", 50, "--eval-every", 200,
+               "--quiet", "--transport", TRANSPORT]
+# Far more of them than any test waits for.
+ENDLESS = [*SMALL_STEPS, "--epochs", 1e6]
 
 
 class Failure(JobTest):
@@ -103,6 +104,28 @@ class Failure(JobTest):
         self.assertGreater(first["exchange"], newest)
         self.assertLessEqual(first["exchange"] - first["exchanges"], newest)
         self.assertGreaterEqual(first["exchange"] - first["exchanges"], newest - 50)
+
+    def test_a_death_after_some_have_ended_loses_no_result(self):
+        # A stopped rank is far behind the others in ASYNC, so that they end while it still trains.
+        workers, behind = 4, 3
+        for victim in (1, 0, behind):  # one that has ended, the one that reports, the one that trains
+            with self.subTest(victim=victim):
+                path = self.path(f"{victim}.jsonl")
+                job = Job([RUN, "-n", workers, "--keep-going", SVM, *SMALL_STEPS, "--epochs", 200, "--sync", "async",
+                           "--straggler", f"{behind}:20", "--on-peer-loss", "continue", "--json-out", path])
+                self.addCleanup(job.kill)
+                await_progress(job, path, 1)
+                stopped = job.rank_pid(behind)
+                os.kill(stopped, signal.SIGSTOP)
+                planned = events(path, "config")[0]["exchanges"]
+                await_progress(job, path, planned // 200)
+                os.kill(job.rank_pid(victim), signal.SIGKILL)
+                if victim != behind:
+                    os.kill(stopped, signal.SIGCONT)
+                self.assertEqual(job.wait(), 0, job.text())
+                final = events(path, "final")
+                self.assertEqual([(each["epoch"], each["all"]["exchanges"]) for each in final],
+                                 [(1, (workers - 1) * planned)], job.text())
 
     @staticmethod
     def saved(base, rank):

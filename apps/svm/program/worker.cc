@@ -10,6 +10,7 @@
 
 #include "apps/job.h"
 #include "apps/svm/linear_model.h"
+#include "collectives/waiting/member_watch.h"
 #include "runtime/log.h"
 
 namespace dunlin::svm {
@@ -23,10 +24,6 @@ double thread_cpu_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-std::string totals_key(Rank rank) {
-  return fmt::format("svm/totals/{}", rank.value());
 }
 
 }  // namespace
@@ -179,23 +176,27 @@ Result<bool> Worker::run() {
   const std::uint64_t save_every = options_.checkpoint_every > 0
                                        ? options_.checkpoint_every
                                        : std::max<std::uint64_t>(1, last_exchange_ / 10);
-  // A resumed run may have nothing left to do. It still reports its state.
-  if (exchange_ >= last_exchange_) DUNLIN_TRY(report_progress(true));
-  while (exchange_ < last_exchange_) {
-    Status status = train_step();
-    if (status.is_ok()) status = follow_up(eval_every, save_every);
+  std::optional<double> time_s;
+  std::optional<Totals> all;
+  while (!all) {
+    Status status;
+    if (exchange_ < last_exchange_) {
+      status = train_step();
+      if (status.is_ok()) status = follow_up(eval_every, save_every);
+    } else {
+      if (!time_s) time_s = training_time();
+      status = finish(all);
+    }
     while (status.code() == Code::kPeerDead && options_.on_peer_loss == OnPeerLoss::kContinue) {
       status = survive(std::move(status));  // another worker may die meanwhile
     }
     DUNLIN_TRY(status);
   }
-  const double time_s = training_time();
-  DUNLIN_ASSIGN(const Totals all, collect_totals());
   if (reporter_) {
     if (!options_.model.empty()) DUNLIN_TRY(save_result());
-    DUNLIN_TRY(reporter_->finish(time_s, totals_, all, group_->epoch()));
+    DUNLIN_TRY(reporter_->finish(*time_s, totals_, *all, group_->epoch()));
   }
-  return !options_.target_objective || all.reached_target > 0;
+  return !options_.target_objective || all->reached_target > 0;
 }
 
 // Does what comes after an exchange: evaluation, checkpoint, and the check of the stop signal.
@@ -239,7 +240,7 @@ void Worker::straggle(double compute_s) const {
 
 // The survivors may be some exchanges apart, and not all of them may have seen the stop signal.
 // They continue from the number that the furthest one has reached, and stop where any of them was
-// told to.
+// told to. In ASYNC each continues from its own number, since the furthest one may be at the end.
 Status Worker::survive(Status loss) {
   DUNLIN_WARN("{}", loss.to_string());
   const LearnerState state = learner_->state();
@@ -248,6 +249,7 @@ Status Worker::survive(Status loss) {
   const auto key = [this](Rank rank) {
     return fmt::format("svm/exchange/{}/{}", group_->epoch(), rank.value());
   };
+  std::uint64_t furthest = exchange_;
   std::uint64_t stop = stop_ ? stop_->last_exchange() : 0;
   DUNLIN_TRY(fabric_.bootstrap().publish(key(fabric_.rank()),
                                          ByteWriter().number(exchange_).number(stop).take()));
@@ -255,10 +257,12 @@ Status Worker::survive(Status loss) {
     DUNLIN_ASSIGN(const Bytes theirs,
                   fabric_.bootstrap().lookup_from(member, key(member), fabric_.config().deadline));
     ByteReader reader(theirs);
-    exchange_ = std::max(exchange_, reader.number<std::uint64_t>());
+    furthest = std::max(furthest, reader.number<std::uint64_t>());
     stop = std::max(stop, reader.number<std::uint64_t>());
   }
-  if (stop != 0) last_exchange_ = stop;
+  const bool is_async = options_.sync == collective::SyncMode::kAsync;
+  if (!is_async) exchange_ = furthest;
+  if (stop != 0) last_exchange_ = is_async ? exchange_ : stop;
   DUNLIN_TRY(make_learner(&state));
   if (group_->is_leader() && !was_leader) DUNLIN_TRY(make_reporter(true));
   return Status::ok();
@@ -271,6 +275,7 @@ Status Worker::report_progress(bool is_last) {
                    exchange_ * options_.sync_every * group_->members().size(), totals_};
   DUNLIN_ASSIGN(const auto objective, reporter_->progress(now, result()));
   paused_ += fabric_.clock().now() - before;
+  reported_ = exchange_;
   return objective ? check_target(*objective, is_last) : Status::ok();
 }
 
@@ -319,41 +324,44 @@ Status Worker::save_checkpoint() {
   return checkpoints_.save(checkpoint());
 }
 
-// Also keeps every rank here until all ranks are done, since neighbors may still write into its
-// memory. Waits for slow workers as long as they live: in ASYNC they may be far behind.
-Result<Totals> Worker::collect_totals() {
-  Bootstrap& bootstrap = fabric_.bootstrap();
-  DUNLIN_TRY(bootstrap.publish(totals_key(fabric_.rank()), totals_.encode()));
-  Totals all;
-  bool is_complete = true;
-  for (const Rank member : group_->members()) {
-    auto theirs = await_totals(member);
-    if (!theirs && theirs.status().code() == Code::kPeerDead &&
-        options_.on_peer_loss == OnPeerLoss::kContinue) {
-      DUNLIN_WARN("{}", theirs.status().to_string());
-      is_complete = false;
-      continue;
-    }
-    DUNLIN_TRY(theirs.status());
-    all += *theirs;
-  }
-  // If a member is missing, the others may be agreeing on a new group. They do so without this
-  // rank.
-  if (is_complete)
-    DUNLIN_TRY(
-        bootstrap.barrier(fmt::format("svm/end/{}", group_->epoch()), fabric_.config().deadline));
-  return all;
+// The last state may be unreported: a resumed run may have nothing left to do, and the number of
+// exchanges may have come to its end by a stop signal or a death.
+Status Worker::finish(std::optional<Totals>& all) {
+  if (reported_ != exchange_) DUNLIN_TRY(report_progress(true));
+  DUNLIN_ASSIGN(all, collect_totals());
+  return Status::ok();
 }
 
-Result<Totals> Worker::await_totals(Rank member) {
-  const auto await = [&] {
-    return await_published(fabric_, member, totals_key(member), "its totals",
-                           fabric_.config().deadline);
+// Also keeps every rank here until all ranks are done, since neighbors may still write into its
+// memory. Waits for slow workers as long as they live: in ASYNC they may be far behind. A death
+// ends it on all members or on none, so that all survivors agree on a new group.
+Result<Totals> Worker::collect_totals() {
+  Bootstrap& bootstrap = fabric_.bootstrap();
+  const auto key = [this](Rank rank) {
+    return fmt::format("svm/totals/{}/{}", group_->epoch(), rank.value());
   };
-  auto theirs = await();
-  while (theirs.status().code() == Code::kDeadlineExceeded) theirs = await();
-  DUNLIN_TRY(theirs.status());
-  return Totals::decode(*theirs);
+  DUNLIN_TRY(bootstrap.publish(key(fabric_.rank()), totals_.encode()));
+  collective::MemberWatch watch(fabric_, group_->members());
+  Totals all;
+  for (const Rank member : group_->members()) {
+    Bytes theirs;
+    const auto look_up = [&]() -> Status {
+      auto found = bootstrap.lookup_from(member, key(member), std::chrono::milliseconds(1));
+      if (found) theirs = std::move(found).value();
+      return found.status().code() == Code::kDeadlineExceeded ? Status::busy() : found.status();
+    };
+    const auto awaited = [&] { return std::vector<transport::Awaited>{{member, "its totals"}}; };
+    Status status;
+    do {
+      status = watch.wait(look_up, awaited, fabric_.config().deadline);
+    } while (status.code() == Code::kDeadlineExceeded);
+    DUNLIN_TRY(status);
+    DUNLIN_ASSIGN(const Totals decoded, Totals::decode(theirs));
+    all += decoded;
+  }
+  DUNLIN_TRY(
+      bootstrap.barrier(fmt::format("svm/end/{}", group_->epoch()), fabric_.config().deadline));
+  return all;
 }
 
 }  // namespace dunlin::svm

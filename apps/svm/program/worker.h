@@ -48,12 +48,12 @@ class Worker {
   Status check_target(double objective, bool is_last);
   Status save_checkpoint();
   Checkpoint checkpoint() const;
+  Status finish(std::optional<Totals>& all);
   Result<Totals> collect_totals();
   // The model that is evaluated and saved: the average of this rank's models where --average asks
   // for it, otherwise the model itself.
   std::span<const float> result() const;
   Status save_result() const;
-  Result<Totals> await_totals(Rank member);
   double training_time() const;
 
   transport::Fabric& fabric_;
@@ -71,6 +71,7 @@ class Worker {
   std::uint64_t run_ = 0;            // identifies the run in checkpoints
   std::uint64_t exchange_ = 0;       // how many were done, in this run and those that it resumes
   std::uint64_t last_exchange_ = 0;  // the training stops after it
+  std::optional<std::uint64_t> reported_;  // the exchange of the last report
   Totals totals_;
   TimePoint began_{};
   Duration paused_{};  // the time of evaluations, which does not count as training

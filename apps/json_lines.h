@@ -2,11 +2,10 @@
 // other programs. Owner thread only.
 #pragma once
 
-#include <cstdio>
-#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "runtime/files/output_stream.h"
 #include "runtime/status.h"
 
 namespace dunlin {
@@ -15,7 +14,7 @@ class JsonLines {
  public:
   // A stream that drops what is written to it.
   JsonLines() = default;
-  // `is_continued`: appends to what the file holds; otherwise its content is replaced.
+  // `is_continued`: appends to what the file holds; otherwise its content is removed.
   static Result<JsonLines> open(const std::string& path, bool is_continued = false);
   static Result<JsonLines> standard_output();
 
@@ -24,13 +23,9 @@ class JsonLines {
   Status write(const nlohmann::ordered_json& line);
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  static Result<JsonLines> adopt(std::string name, std::FILE* file);
+  explicit JsonLines(OutputStream stream) : stream_(std::move(stream)) {}
 
-  std::string name_;
-  std::unique_ptr<std::FILE, Close> file_;
+  OutputStream stream_;
 };
 
 }  // namespace dunlin

@@ -2,11 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstdio>
-
+#include "runtime/files/output_file.h"
 #include "runtime/log.h"
-#include "runtime/print.h"
 
 namespace dunlin {
 namespace {
@@ -77,12 +74,7 @@ Status Trace::write() {
     text += fmt::format(R"("args":{{"value":{}}}}})", event.argument);
   }
   text += "]}\n";
-  const auto failure = [this] { return "the trace " + path_; };
-  std::FILE* const file = std::fopen(path_.c_str(), "w");
-  if (file == nullptr) return Status::from_errno("opening " + failure(), errno);
-  Status status = print(text, file);
-  if (std::fclose(file) != 0 && status.is_ok()) status = Status::from_errno("writing", errno);
-  return status.is_ok() ? status : std::move(status).with_context(failure());
+  return replace_file(path_, text).with_context("the trace");
 }
 
 }  // namespace dunlin

@@ -9,9 +9,9 @@
 #include <string_view>
 
 #include "apps/digest.h"
-#include "apps/svm/atomic_file.h"
 #include "apps/svm/input_file.h"
 #include "runtime/bytes.h"
+#include "runtime/files/output_file.h"
 
 namespace dunlin::cnn {
 namespace {
@@ -46,7 +46,16 @@ std::vector<float> floats_of(std::span<const std::byte> bytes) {
   return values;
 }
 
-Result<Checkpoint> decode(const std::string& path, std::string_view text) {
+}  // namespace
+
+Bytes encode_checkpoint(const Checkpoint& checkpoint) {
+  Bytes bytes = encode(checkpoint);
+  const Digest digest = dunlin::digest_of({bytes});
+  bytes.insert(bytes.end(), digest.begin(), digest.end());
+  return bytes;
+}
+
+Result<Checkpoint> decode_checkpoint(const std::string& path, std::string_view text) {
   if (!text.starts_with(kMagic)) {
     return corrupted(path, kMagic.starts_with(text) ? "the checkpoint is cut short"
                                                     : "is no checkpoint of dunlin-cnn");
@@ -83,18 +92,13 @@ Result<Checkpoint> decode(const std::string& path, std::string_view text) {
   return checkpoint;
 }
 
-}  // namespace
-
 Status save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
-  Bytes bytes = encode(checkpoint);
-  const Digest digest = dunlin::digest_of({bytes});
-  bytes.insert(bytes.end(), digest.begin(), digest.end());
-  return svm::replace_file(path, bytes);
+  return replace_file(path, encode_checkpoint(checkpoint), {.is_durable = true});
 }
 
 Result<Checkpoint> load_checkpoint(const std::string& path) {
   DUNLIN_ASSIGN(const svm::InputFile file, svm::InputFile::open(path));
-  return decode(path, file.bytes());
+  return decode_checkpoint(path, file.bytes());
 }
 
 Status check_resumable(const Checkpoint& saved, const Checkpoint& current) {

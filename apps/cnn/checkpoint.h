@@ -6,8 +6,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "runtime/bytes.h"
 #include "runtime/status.h"
 
 namespace dunlin::cnn {
@@ -28,6 +30,10 @@ struct Checkpoint {
 
   bool operator==(const Checkpoint&) const = default;
 };
+
+// The content of the file. `name` stands for it in errors, which are those of load_checkpoint().
+Bytes encode_checkpoint(const Checkpoint& checkpoint);
+Result<Checkpoint> decode_checkpoint(const std::string& name, std::string_view content);
 
 Status save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <type_traits>
 
-#include "apps/svm/atomic_file.h"
 #include "apps/svm/input_file.h"
 #include "runtime/bytes.h"
+#include "runtime/files/output_file.h"
 
 namespace dunlin::svm {
 namespace {
@@ -88,7 +88,26 @@ Status corrupted(const std::string& path, std::string_view problem) {
   return {Code::kCorrupted, fmt::format("{}: {}", path, problem)};
 }
 
-Result<Checkpoint> decode(const std::string& path, std::string_view text) {
+}  // namespace
+
+Digest digest_of(const Dataset& shard) {
+  const auto bytes = [](const auto& values) { return std::as_bytes(std::span(values)); };
+  const std::uint64_t shape[] = {shard.features, shard.total_rows, shard.rows()};
+  return dunlin::digest_of({bytes(shape), bytes(shard.row_begin), bytes(shard.indices),
+                            bytes(shard.values), bytes(shard.labels)});
+}
+
+Bytes encode_checkpoint(const Checkpoint& checkpoint) {
+  FieldWriter writer = written_header(checkpoint);
+  for (const float element : checkpoint.model) writer.field(element);
+  for (const float element : checkpoint.average) writer.field(element);
+  Bytes bytes = writer.out.take();
+  const Digest digest = dunlin::digest_of({bytes});
+  bytes.insert(bytes.end(), digest.begin(), digest.end());
+  return bytes;
+}
+
+Result<Checkpoint> decode_checkpoint(const std::string& path, std::string_view text) {
   constexpr std::string_view kCutShort = "the checkpoint is cut short";
   if (!text.starts_with(kMagic)) {
     return corrupted(path, kMagic.starts_with(text) ? kCutShort : "is no checkpoint");
@@ -126,28 +145,13 @@ Result<Checkpoint> decode(const std::string& path, std::string_view text) {
   return checkpoint;
 }
 
-}  // namespace
-
-Digest digest_of(const Dataset& shard) {
-  const auto bytes = [](const auto& values) { return std::as_bytes(std::span(values)); };
-  const std::uint64_t shape[] = {shard.features, shard.total_rows, shard.rows()};
-  return dunlin::digest_of({bytes(shape), bytes(shard.row_begin), bytes(shard.indices),
-                            bytes(shard.values), bytes(shard.labels)});
-}
-
 Status save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
-  FieldWriter writer = written_header(checkpoint);
-  for (const float element : checkpoint.model) writer.field(element);
-  for (const float element : checkpoint.average) writer.field(element);
-  Bytes bytes = writer.out.take();
-  const Digest digest = dunlin::digest_of({bytes});
-  bytes.insert(bytes.end(), digest.begin(), digest.end());
-  return replace_file(path, bytes);
+  return replace_file(path, encode_checkpoint(checkpoint), {.is_durable = true});
 }
 
 Result<Checkpoint> load_checkpoint(const std::string& path) {
   DUNLIN_ASSIGN(const InputFile file, InputFile::open(path));
-  return decode(path, file.bytes());
+  return decode_checkpoint(path, file.bytes());
 }
 
 Status check_resumable(const Checkpoint& saved, const Checkpoint& current) {

@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/digest.h"
 #include "apps/svm/dataset.h"
 #include "apps/svm/learner.h"
+#include "runtime/bytes.h"
 #include "runtime/status.h"
 
 namespace dunlin::svm {
@@ -34,6 +36,10 @@ struct Checkpoint {
 
 // The digest of everything in a shard.
 Digest digest_of(const Dataset& shard);
+
+// The content of the file. `name` stands for it in errors, which are those of load_checkpoint().
+Bytes encode_checkpoint(const Checkpoint& checkpoint);
+Result<Checkpoint> decode_checkpoint(const std::string& name, std::string_view content);
 
 Status save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 

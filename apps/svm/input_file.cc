@@ -1,6 +1,5 @@
 #include "apps/svm/input_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -9,7 +8,7 @@
 
 #include "apps/svm/gzip.h"
 #include "apps/svm/xz.h"
-#include "runtime/fd.h"
+#include "runtime/files/read_file.h"
 
 namespace dunlin::svm {
 namespace {
@@ -37,13 +36,9 @@ Result<InputFile> InputFile::open(const std::string& path) {
 }
 
 Status InputFile::map(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.is_open()) return Status::from_errno(path, errno);
+  DUNLIN_ASSIGN(const Fd fd, open_input(path));
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return Status::from_errno(path, errno);
-  if (!S_ISREG(info.st_mode)) {
-    return {Code::kInvalidArgument, path + ": is not a regular file"};
-  }
   if (info.st_size == 0) return Status::ok();  // an empty file cannot be mapped
   const auto size = static_cast<std::size_t>(info.st_size);
   void* mapping = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);

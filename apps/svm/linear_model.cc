@@ -7,13 +7,12 @@
 #include <cmath>
 #include <iterator>
 #include <optional>
-#include <span>
 #include <type_traits>
 #include <utility>
 
-#include "apps/svm/atomic_file.h"
 #include "apps/svm/input_file.h"
 #include "apps/svm/libsvm_line.h"
+#include "runtime/files/output_file.h"
 
 namespace dunlin::svm {
 namespace {
@@ -188,7 +187,7 @@ Result<LinearModel> parse_model(std::string_view name, std::string_view text) {
 
 Status save_model(const std::string& path, const LinearModel& model) {
   const std::string text = model_text(model);
-  return replace_file(path, std::as_bytes(std::span(text)));
+  return replace_file(path, text, {.is_durable = true});
 }
 
 Result<LinearModel> load_model(const std::string& path) {

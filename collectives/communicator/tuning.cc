@@ -1,14 +1,15 @@
 #include "collectives/communicator/tuning.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "runtime/files/output_file.h"
+#include "runtime/files/read_file.h"
 
 namespace dunlin::collective {
 namespace {
@@ -106,16 +107,28 @@ Result<Tuning> parse_tuning(const std::string& text) {
   return guarded("a tuning", [&] { return from_json(Json::parse(text)); });
 }
 
-Result<std::vector<Tuning>> read_tunings(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return std::vector<Tuning>{};
-  return guarded("tuning file " + path, [&] {
-    const Json json = Json::parse(file);
+Result<std::vector<Tuning>> parse_tunings(const std::string& name, const std::string& text) {
+  return guarded(name, [&] {
+    const Json json = Json::parse(text);
     std::vector<Tuning> tunings;
     if (json.at("version") != kVersion) return tunings;  // another version: measure again
     for (const Json& entry : json.at("tunings")) tunings.push_back(from_json(entry));
     return tunings;
   });
+}
+
+std::string to_text(const std::vector<Tuning>& tunings) {
+  Json json{{"version", kVersion}, {"tunings", Json::array()}};
+  for (const Tuning& each : tunings) json["tunings"].push_back(to_json(each));
+  return json.dump(1) + '\n';
+}
+
+Result<std::vector<Tuning>> read_tunings(const std::string& path) {
+  auto text = read_file(path);
+  if (text) return parse_tunings("tuning file " + path, *text);
+  const Code code = text.status().code();
+  if (code == Code::kNotFound || code == Code::kPermissionDenied) return std::vector<Tuning>{};
+  return std::move(text).status().with_context("tuning file");
 }
 
 Status write_tuning(const std::string& path, const Tuning& tuning) {
@@ -125,18 +138,10 @@ Status write_tuning(const std::string& path, const Tuning& tuning) {
   std::erase_if(tunings,
                 [&](const Tuning& other) { return other.shape.key() == tuning.shape.key(); });
   tunings.push_back(tuning);
-  Json json{{"version", kVersion}, {"tunings", Json::array()}};
-  for (const Tuning& each : tunings) json["tunings"].push_back(to_json(each));
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  const std::string temporary = fmt::format("{}.{}", path, getpid());
-  std::ofstream file(temporary);
-  file << json.dump(1) << '\n';
-  file.close();
-  if (!file) return Status::from_errno("write " + temporary, errno);
-  std::filesystem::rename(temporary, path, error);
-  return error ? Status::from_errno("rename to " + path, error.value()) : Status::ok();
+  return replace_file(path, to_text(tunings));
 }
 
 }  // namespace dunlin::collective

@@ -58,11 +58,16 @@ struct Tuning {
 std::string to_text(const Tuning& tuning);
 Result<Tuning> parse_tuning(const std::string& text);
 
-// Reads all tunings of a file. A file that does not exist holds none. kCorrupted names what is
-// malformed.
+// All tunings of a file, as its text. An error begins with `name`, and names what is malformed
+// (kCorrupted).
+std::string to_text(const std::vector<Tuning>& tunings);
+Result<std::vector<Tuning>> parse_tunings(const std::string& name, const std::string& text);
+// Reads all tunings of a file. A file that does not exist, or that this user may not read, holds
+// none.
 Result<std::vector<Tuning>> read_tunings(const std::string& path);
 // Adds the tuning to the file, in place of one of the same shape. Creates the file's folder. The
-// file is replaced in one step, so that a concurrent reader finds either the old or the new one.
+// file is written as replace_file() (runtime/files/output_file.h) does, so that a concurrent reader
+// finds either the old or the new one.
 Status write_tuning(const std::string& path, const Tuning& tuning);
 
 }  // namespace dunlin::collective

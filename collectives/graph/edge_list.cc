@@ -3,16 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
+#include <iterator>
 
 #include "collectives/graph/number.h"
+#include "runtime/files/output_file.h"
+#include "runtime/files/read_file.h"
 
 namespace dunlin::collective {
 namespace {
 
-// A longer line does not belong to an edge list, and may have no end (/dev/zero).
-constexpr std::streamsize kLongestLine = 1 << 16;
+// A longer line does not belong to an edge list, and makes no readable error.
+constexpr std::size_t kLongestLine = 1 << 16;
 
 struct Word {
   std::string_view text;
@@ -106,39 +107,41 @@ class Parser {
 
 }  // namespace
 
-Result<EdgeList> read_edge_list(const std::string& path, int nodes) {
-  errno = 0;
-  std::ifstream file(path);
-  if (!file) return Status::from_errno("open " + path, errno);
-  Parser parser(path, nodes);
-  for (std::string text(kLongestLine, '\0'); file.getline(text.data(), kLongestLine);) {
-    const std::streamsize delimiter = file.eof() ? 0 : 1;
-    DUNLIN_TRY(parser.line({text.data(), static_cast<std::size_t>(file.gcount() - delimiter)}));
+Result<EdgeList> parse_edge_list(const std::string& name, std::string_view text, int nodes) {
+  Parser parser(name, nodes);
+  while (!text.empty()) {
+    const std::size_t size = std::min(text.find('\n'), text.size());
+    if (size > kLongestLine) {
+      return Status(Code::kCorrupted, fmt::format("{}:{}: longer than {} characters", name,
+                                                  parser.lines() + 1, kLongestLine));
+    }
+    DUNLIN_TRY(parser.line(text.substr(0, size)));
+    text.remove_prefix(std::min(size + 1, text.size()));
   }
-  if (file.fail() && !file.eof() && file.gcount() == kLongestLine - 1) {
-    return Status(Code::kCorrupted, fmt::format("{}:{}: longer than {} characters", path,
-                                                parser.lines() + 1, kLongestLine));
-  }
-  if (file.bad()) return Status::from_errno("read " + path, errno == 0 ? EIO : errno);
-
   EdgeList list = parser.take();
   if (list.nodes == 0) {
-    return Status(Code::kCorrupted, path + ": has no 'nodes' line, and no node count is given");
+    return Status(Code::kCorrupted, name + ": has no 'nodes' line, and no node count is given");
   }
   return list;
 }
 
-Status write_edge_list(const Graph& graph, const std::string& path) {
-  errno = 0;
-  std::ofstream file(path);
-  if (!file) return Status::from_errno("create " + path, errno);
-  file << fmt::format("# {}\nnodes {}\n", graph.spec(), graph.nodes());
+Result<EdgeList> read_edge_list(const std::string& path, int nodes) {
+  DUNLIN_ASSIGN(const std::string text, read_file(path));
+  return parse_edge_list(path, text, nodes);
+}
+
+std::string edge_list_text(const Graph& graph) {
+  std::string text = fmt::format("# {}\nnodes {}\n", graph.spec(), graph.nodes());
   for (int from = 0; from < graph.nodes(); ++from) {
-    for (const int to : graph.out_neighbors(from)) file << from << ' ' << to << '\n';
+    for (const int to : graph.out_neighbors(from)) {
+      fmt::format_to(std::back_inserter(text), "{} {}\n", from, to);
+    }
   }
-  file.close();
-  if (!file) return Status::from_errno("write " + path, errno == 0 ? EIO : errno);
-  return Status::ok();
+  return text;
+}
+
+Status write_edge_list(const Graph& graph, const std::string& path) {
+  return replace_file(path, edge_list_text(graph));
 }
 
 }  // namespace dunlin::collective

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/graph/graph.h"
@@ -19,12 +20,16 @@ struct EdgeList {
   std::vector<Edge> edges;  // in the order of the file, including duplicates and self-loops
 };
 
-// Reads the file `path`. `nodes` > 0 must equal the number in the file's "nodes" line, if it has
-// one. With `nodes` == 0 the file must have that line. Errors name file, line and column:
+// Reads the text of the file `name`. `nodes` > 0 must equal the number in the file's "nodes" line,
+// if it has one. With `nodes` == 0 the file must have that line. Errors name file, line and column:
 // "g.txt:3:5: ...".
+Result<EdgeList> parse_edge_list(const std::string& name, std::string_view text, int nodes);
+// The same of the file itself, which must be a regular one.
 Result<EdgeList> read_edge_list(const std::string& path, int nodes);
 
-// Writes `graph` so that read_edge_list() returns the same edges. Replaces an existing file.
+// The text from which parse_edge_list() makes the same edges.
+std::string edge_list_text(const Graph& graph);
+// Writes it as replace_file() (runtime/files/output_file.h) does.
 Status write_edge_list(const Graph& graph, const std::string& path);
 
 }  // namespace dunlin::collective

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import unittest
@@ -117,6 +118,36 @@ class Jobs(JobTest):
             self.assertIn(f"accuracy {100 * found['accuracy']:.4f} % ({right}/300)", told.text())
             self.assertEqual(events(self.path("predicted.jsonl"), "prediction"), [found])
 
+    def test_outputs_to_what_is_no_file_are_written_there(self):
+        train = [SVM, *DATA, "--epochs", 0.1]
+        device = self.copy_of_device("null", 3)
+        for option in ("--model", "--json-out", "--checkpoint"):
+            # The names of checkpoints have the rank and the iteration behind them.
+            self.assertEqual(Job([*train, option, device]).wait(), 0)
+            self.assertTrue(stat.S_ISCHR(os.stat(device).st_mode), option)
+        self.assertEqual(Job(train, env={"DUNLIN_TRACE": device}).wait(), 0)
+        self.assertTrue(stat.S_ISCHR(os.stat(device).st_mode))
+        done = subprocess.run([str(word) for word in [*train, "--model", "/dev/stdout"]], text=True, capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("solver_type", done.stdout)
+
+    def test_a_link_to_a_model_stays_and_its_target_is_replaced(self):
+        model, target = self.path("model"), self.path("target")
+        with open(target, "w", encoding="ascii") as file:
+            file.write("former")
+        os.chmod(target, 0o640)
+        os.symlink("target", model)
+        os.symlink("victim", model + ".partial")
+        with open(self.path("victim"), "w", encoding="ascii") as file:
+            file.write("precious")
+        self.assertEqual(Job([SVM, *DATA, "--epochs", 0.1, "--model", model]).wait(), 0)
+        self.assertTrue(os.path.islink(model))
+        with open(target, encoding="ascii") as file:
+            self.assertIn("solver_type", file.read())
+        self.assertEqual(stat.S_IMODE(os.stat(target).st_mode), 0o640)
+        with open(self.path("victim"), encoding="ascii") as file:
+            self.assertEqual(file.read(), "precious")
+
     def test_standard_output_is_json_alone_where_it_is_asked_for(self):
         done = subprocess.run([SVM, *[str(o) for o in DATA if o != "--quiet"], "--epochs", "1", "--json"], text=True,
                               capture_output=True)
@@ -151,9 +182,10 @@ class Jobs(JobTest):
         self.assertIn("%r", one.text())
         self.final(run, env={"DUNLIN_TRACE": self.path("trace-%r")})
         self.assertTrue(os.path.exists(self.path("trace-1")))
-        unwritable = Job([SVM, *DATA, "--epochs", 0.2], env={"DUNLIN_TRACE": "/dev/full"})
+        full = self.copy_of_device("full", 7)
+        unwritable = Job([SVM, *DATA, "--epochs", 0.2], env={"DUNLIN_TRACE": full})
         self.assertEqual(unwritable.wait(), 1, unwritable.text())
-        self.assertIn("/dev/full", unwritable.text())
+        self.assertIn(f"{full}: write: No space left on device", unwritable.text())
 
     def test_resuming_something_else_is_refused(self):
         base = self.path("ckpt")
@@ -181,6 +213,8 @@ class Jobs(JobTest):
         for command, code, text in (
                 ([SVM, "--train", bad], 2, "bad.libsvm:2:"),
                 ([SVM, "--train", self.path("absent")], 2, "absent"),
+                ([SVM, "--train", self.fifo()], 2, "fifo: is not a regular file"),
+                ([SVM, *DATA, "--graph", f"file:{self.fifo()}"], 2, "fifo: is not a regular file"),
                 ([SVM, "--graph", "moebius", *DATA], 2, "moebius"),
                 ([SVM, "--straggler", "x:2", *DATA], 2, "--straggler"),
                 ([SVM, "--straggler", "3:2", *DATA], 2, "rank 3 in a job of 1"),
@@ -207,6 +241,21 @@ class Jobs(JobTest):
                 job = Job(command)
                 self.assertEqual(job.wait(60), code, job.text())
                 self.assertIn(text, job.text())
+
+    def copy_of_device(self, name, minor):
+        """A device of the kernel's memory driver of its own: if a program replaces it, the host keeps its."""
+        path = self.path(name)
+        try:
+            os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, minor))
+        except PermissionError:
+            self.skipTest("this user may not make devices")
+        return path
+
+    def fifo(self):
+        path = self.path("fifo")
+        if not os.path.exists(path):
+            os.mkfifo(path)
+        return path
 
     def stray_index(self):
         with open(self.path("stray.libsvm"), "w", encoding="ascii") as file:

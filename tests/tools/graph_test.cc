@@ -101,8 +101,11 @@ TEST(GraphProgram, ExitCodesTellWhy) {
   EXPECT_EQ(run("file:/nowhere").exit_code, 1);
   const Outcome endless = run("file:/dev/zero --nodes 4");
   EXPECT_EQ(endless.exit_code, 1);
-  EXPECT_THAT(endless.output, HasSubstr("/dev/zero:1: longer than"));
+  EXPECT_THAT(endless.output, HasSubstr("/dev/zero: is not a regular file"));
   EXPECT_EQ(run("ring --nodes 4 > /dev/full").exit_code, 1);
+  const Outcome full = run("ring --nodes 4 --json-out /dev/full");
+  EXPECT_EQ(full.exit_code, 1);
+  EXPECT_THAT(full.output, HasSubstr("/dev/full: write: No space left on device"));
   EXPECT_EQ(run("--help").exit_code, 0);
   for (const char* wrong :
        {"", "--compare", "ring", "ring --nodes 0", "rign --nodes 4", "--unknown",

@@ -6,11 +6,12 @@
 #include "apps/command_line/command_line.h"
 #include "collectives/graph/edge_list.h"
 #include "collectives/graph/generators.h"
+#include "runtime/files/output_file.h"
 #include "runtime/print.h"
 #include "tools/dunlin-graph/report.h"
 #include "tools/dunlin-graph/svg.h"
-#include "tools/lib/file.h"
 #include "tools/lib/output.h"
+#include "tools/lib/svg_name.h"
 
 namespace dunlin::tools {
 namespace {
@@ -71,7 +72,7 @@ Status check(const Options& options) {
 
 Status write_svg(const collective::Graph& graph, const std::string& path) {
   DUNLIN_ASSIGN(const std::string svg, draw_svg(graph));
-  return write_file(path, svg);
+  return replace_file(path, svg);
 }
 
 Status print_comparison(const Options& options, collective::Weighting weighting,

@@ -7,10 +7,11 @@
 #include <optional>
 
 #include "collectives/schedule/check.h"
+#include "runtime/files/output_file.h"
 #include "runtime/units.h"
 #include "tools/dunlin-schedule/draw.h"
-#include "tools/lib/file.h"
 #include "tools/lib/output.h"
+#include "tools/lib/svg_name.h"
 
 namespace dunlin::schedule {
 namespace {
@@ -172,11 +173,11 @@ Status draw(const Words& words) {
     const std::string title =
         fmt::format("{}, {}", algorithm.name, describe(options, algorithm.needs_groups));
     DUNLIN_ASSIGN(const std::string svg, collective::draw_svg(title, programs, report, model));
-    DUNLIN_TRY(tools::write_file(words.svg_path, svg));
+    DUNLIN_TRY(replace_file(words.svg_path, svg));
   }
   if (!words.trace_path.empty()) {
     DUNLIN_ASSIGN(const std::string trace, collective::draw_trace(programs, report, model));
-    DUNLIN_TRY(tools::write_file(words.trace_path, trace));
+    DUNLIN_TRY(replace_file(words.trace_path, trace));
   }
   return Status::ok();
 }

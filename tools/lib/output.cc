@@ -1,6 +1,5 @@
 #include "tools/lib/output.h"
 
-#include <cerrno>
 #include <nlohmann/json.hpp>
 
 #include "runtime/print.h"
@@ -8,15 +7,14 @@
 namespace dunlin::tools {
 
 Result<std::unique_ptr<Output>> Output::open(const std::string& json_target) {
-  std::unique_ptr<Output> output(new Output());
-  if (json_target.empty()) return output;
-  output->json_ = json_target == "-" ? stdout : std::fopen(json_target.c_str(), "w");
-  if (output->json_ == nullptr) return Status::from_errno("open " + json_target, errno);
-  return output;
-}
-
-Output::~Output() {
-  if (json_ != nullptr && json_ != stdout) std::fclose(json_);
+  const bool is_standard = json_target == "-";
+  OutputStream json;
+  if (is_standard) {
+    DUNLIN_ASSIGN(json, OutputStream::standard_output());
+  } else if (!json_target.empty()) {
+    DUNLIN_ASSIGN(json, OutputStream::open(json_target, OutputStream::Start::kEmpty));
+  }
+  return std::unique_ptr<Output>(new Output(std::move(json), !is_standard));
 }
 
 Status Output::text(const std::string& text) const {
@@ -25,7 +23,7 @@ Status Output::text(const std::string& text) const {
 }
 
 Status Output::json(const nlohmann::ordered_json& line) const {
-  return json_ == nullptr ? Status::ok() : print(line.dump() + "\n", json_);
+  return json_.is_open() ? json_.write(line.dump() + "\n") : Status::ok();
 }
 
 Status Output::json(const nlohmann::ordered_json& context,

@@ -2,13 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <span>
 #include <string>
 
-#include "apps/svm/atomic_file.h"
 #include "apps/svm/libsvm_reader.h"
 #include "apps/svm/linear_model.h"
 #include "apps/teller.h"
+#include "runtime/files/output_file.h"
 
 namespace dunlin::svm {
 
@@ -34,7 +33,7 @@ Status predict(const Options& options) {
     if (!options.predicted.empty()) predicted += fmt::format("{}\n", is_first ? first : second);
   }
   if (!options.predicted.empty()) {
-    DUNLIN_TRY(replace_file(options.predicted, std::as_bytes(std::span(predicted))));
+    DUNLIN_TRY(replace_file(options.predicted, predicted));
   }
   const double accuracy = static_cast<double>(right) / static_cast<double>(data.rows());
   DUNLIN_TRY(teller.event("prediction", {{"model", options.predict},

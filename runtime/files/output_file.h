@@ -1,0 +1,40 @@
+// Files that are written as a whole: models, checkpoints, traces, pictures. Stateless. Any thread,
+// but one at a time for each path.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "runtime/status.h"
+
+namespace dunlin {
+
+struct ReplaceOptions {
+  // When replace_file() returns, the content survives a power failure.
+  bool is_durable = false;
+  // Whether the new content may have no name while it is written, where the file system can do
+  // that. Then not even SIGKILL leaves a part of it behind.
+  bool may_be_nameless = true;
+};
+
+// Makes the file hold exactly `content`. On failure, or when the process is killed meanwhile, it
+// keeps its former content, and nothing is left beside it. (Where content cannot be nameless,
+// SIGKILL leaves "<name>.<random>.partial".)
+//
+// - An existing file keeps its permissions, and its owner where this process may give files away.
+//   A file that this process may not write is an error, as is a folder in which it may not create
+//   files. Other hard links to the file keep the former content.
+// - A symbolic link stays, and the file at its end is replaced. In a folder such as /tmp, entries
+//   of other users are refused.
+// - What is no regular file is written to and never replaced: a device, a FIFO, a Unix socket. The
+//   call fails with kDeadlineExceeded if nobody opens the FIFO for reading within 10 s.
+// - /dev/stdout, /dev/fd/N and the like are written to where they stand, after what was written to
+//   them before.
+Status replace_file(const std::string& path, std::span<const std::byte> content,
+                    const ReplaceOptions& options = {});
+Status replace_file(const std::string& path, std::string_view content,
+                    const ReplaceOptions& options = {});
+
+}  // namespace dunlin

@@ -107,7 +107,9 @@ Result<Endpoint> Endpoint::parse(std::string_view text) {
                   fmt::format("'{}': put an IPv6 address in brackets, [ADDRESS]:PORT", text));
   }
   const auto port = parse_integer(text.substr(colon + 1));
-  if (host.empty() || !port || *port < 0 || *port > 65535) return malformed;
+  if (host.empty() || host.find_first_of("[]") != std::string_view::npos || !port || *port < 0 ||
+      *port > 65535)
+    return malformed;
   return Endpoint{std::string(host), static_cast<std::uint16_t>(*port)};
 }
 

@@ -45,8 +45,10 @@ Status decode_body(std::span<const std::byte> bytes, Message& message) {
   message.text = body.text();
   const auto value = body.blob();
   message.value.assign(value.begin(), value.end());
-  message.ranks = decode_ranks(body.blob());
-  if (!body.at_end()) return {Code::kCorrupted, "a message's body does not match its length"};
+  const auto ranks = body.blob();
+  message.ranks = decode_ranks(ranks);
+  if (!body.at_end() || ranks.size() % sizeof(std::int32_t) != 0)
+    return {Code::kCorrupted, "a message's body does not match its length"};
   if (state > static_cast<std::uint8_t>(PeerState::kDead)) {
     return {Code::kCorrupted, fmt::format("a message names the unknown peer state {}", state)};
   }

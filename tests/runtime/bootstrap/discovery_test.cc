@@ -129,8 +129,8 @@ TEST(Endpoint, ReadsAddressesAndNames) {
   EXPECT_EQ(Endpoint::parse("node7:80")->host, "node7");
   EXPECT_EQ(Endpoint::parse("[fe80::1]:80")->host, "fe80::1");
   EXPECT_EQ(Endpoint::parse("[fe80::1]:80")->to_string(), "[fe80::1]:80");
-  for (const char* bad :
-       {"", ":80", "host", "host:", "host:x", "host:65536", "fe80::1:80", "[]:1"}) {
+  for (const char* bad : {"", ":80", "host", "host:", "host:x", "host:65536", "fe80::1:80", "[]:1",
+                          "[[host]]:1", "host]:1"}) {
     EXPECT_FALSE(Endpoint::parse(bad).is_ok()) << bad;
   }
 }

@@ -74,6 +74,15 @@ TEST(Wire, AnyFlippedByteIsAnErrorOrAnotherMessage) {
   }
 }
 
+TEST(Wire, AListOfRanksThatEndsWithinARankIsRefused) {
+  Bytes bytes = encode(sample());
+  bytes.pop_back();
+  bytes[8] = static_cast<std::byte>(bytes.size() - kHeaderBytes);
+  // The length of the list, which stands before its two ranks.
+  bytes[bytes.size() - 7 - 4] = std::byte{7};
+  EXPECT_THAT(error_of(bytes), HasSubstr("body does not match its length"));
+}
+
 TEST(Wire, GarbageOversizeAndOtherVersionsAreNamed) {
   EXPECT_THAT(error_of({std::byte{'G'}}), HasSubstr("not Dunlin's protocol"));
   Bytes bytes = encode(sample());

@@ -377,8 +377,9 @@ Result<Config> Config::parse(const Environment& environment) {
   }
   for (const auto& [name, value] : environment.values()) {
     if (!name.starts_with("DUNLIN_")) continue;
+    // Clang 14 captures no structured bindings, but what is initialized from them.
     const bool is_known = std::any_of(table().begin(), table().end(),
-                                      [&](const Row& row) { return name == row.name; });
+                                      [&name = name](const Row& row) { return name == row.name; });
     if (!is_known) {
       return Status(
           Code::kInvalidArgument,

@@ -82,7 +82,8 @@ TEST(InnerOuter, OneOfEachMachineGoesOutInEveryStep) {
   } shapes[] = {{2, 1}, {2, 2}, {6, 3}, {8, 4}, {12, 4}, {15, 3}, {4, 4}, {5, 1}};
   for (const auto& [nodes, per_machine] : shapes) {
     for (const auto& generate : {inner_outer_ring, inner_outer_exponential}) {
-      const PeersOf peers_of = [&](int node, std::uint64_t step) {
+      const PeersOf peers_of = [&, nodes = nodes, per_machine = per_machine](int node,
+                                                                             std::uint64_t step) {
         return generate(nodes, per_machine, node, step).value();
       };
       for (std::uint64_t step = 0; step < 20; ++step) {

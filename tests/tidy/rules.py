@@ -76,6 +76,14 @@ def environment(source):
         yield line, f"{word}: only runtime/config touches the environment; use Environment or Config"
 
 
+def output_files(source):
+    """Users' files are written by runtime/files alone, which replaces no device and follows no trap."""
+    if source.floor == "tests" or not source.is_cpp or source.path.startswith("runtime/files/"):
+        return
+    for line, word in _matches(source.code_lines, re.compile(r"\b(ofstream|fopen|O_WRONLY|O_CREAT|O_TRUNC)\b")):
+        yield line, f"{word}: only runtime/files writes files; use replace_file() or OutputStream"
+
+
 def volatile(source):
     """volatile is not synchronization."""
     if not source.is_cpp:
@@ -108,7 +116,7 @@ def length(source):
         yield MAX_LINES, f"{len(source.lines)} lines; files stay under {MAX_LINES}"
 
 
-RULES = (layers, backends, foreign_headers, environment, volatile, pragma_once, unfinished, machine_paths, length)
+RULES = (layers, backends, foreign_headers, environment, output_files, volatile, pragma_once, unfinished, machine_paths, length)
 
 
 # What a public header may include of C and C++, beside Dunlin's other public headers.

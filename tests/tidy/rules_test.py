@@ -83,6 +83,13 @@ class RulesTest(unittest.TestCase):
         self.expect_none("tests/a.cc", 'setenv("X", "", 1);\n')
         self.expect_none("apps/a.cc", '// getenv\n/* getenv\n environ */ auto s = "getenv"; Environment environment;\n')
 
+    def test_files_are_written_in_one_place(self):
+        self.expect_one("apps/a.cc", "\nstd::ofstream file(path);\n", "apps/a.cc:2: ofstream", "runtime/files")
+        self.expect_one("tools/a.cc", "open(path, O_RDONLY | O_CREAT);\n", "O_CREAT")
+        self.expect_none("runtime/files/a.cc", "open(path, O_WRONLY);\n")
+        self.expect_none("tests/a.cc", "std::ofstream(path) << 1;\n")
+        self.expect_none("runtime/a.cc", 'std::ifstream file("ofstream");\n')
+
     def test_volatile(self):
         self.expect_one("runtime/a.cc", "volatile int flag;\n", "std::atomic")
         self.expect_none("runtime/a.cc", 'asm volatile("" ::: "memory"); // volatile\n')

@@ -8,7 +8,7 @@ TOP_FOLDERS = ("runtime", "transports", "collectives", "apps", "bindings", "test
 TOP_FILES = ("meson.build", "meson_options.txt", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 CPP_SUFFIXES = (".h", ".cc")
 # Not ours to format: data and pictures.
-OTHER_SUFFIXES = (".png", ".svg", ".html", ".json", ".xz", ".libsvm", ".pyc")
+OTHER_SUFFIXES = (".png", ".svg", ".html", ".json", ".xz", ".libsvm", ".bin", ".pyc")
 
 # Comments, strings and characters. A digit before ' makes it a separator within a number.
 _NOT_CODE = re.compile(

@@ -40,10 +40,11 @@ Bytes encode(const Checkpoint& checkpoint) {
   return writer.take();
 }
 
-std::vector<float> floats_of(std::span<const std::byte> bytes) {
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
-  return values;
+// False: the bytes end within a number.
+bool read_floats(std::span<const std::byte> bytes, std::vector<float>& values) {
+  values.resize(bytes.size() / sizeof(float));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return bytes.size() % sizeof(float) == 0;
 }
 
 }  // namespace
@@ -85,10 +86,11 @@ Result<Checkpoint> decode_checkpoint(const std::string& path, std::string_view t
   checkpoint.loss = std::bit_cast<double>(reader.number<std::uint64_t>());
   checkpoint.accuracy = std::bit_cast<double>(reader.number<std::uint64_t>());
   checkpoint.batches = reader.number<std::uint64_t>();
-  checkpoint.parameters = floats_of(reader.blob());
-  checkpoint.velocity = floats_of(reader.blob());
-  checkpoint.statistics = floats_of(reader.blob());
-  if (!reader.at_end()) return corrupted(path, "the checkpoint's content doesn't fill it");
+  bool is_whole = true;
+  for (auto* values : {&checkpoint.parameters, &checkpoint.velocity, &checkpoint.statistics})
+    is_whole &= read_floats(reader.blob(), *values);
+  if (!reader.at_end() || !is_whole)
+    return corrupted(path, "the checkpoint's content doesn't fill it");
   return checkpoint;
 }
 

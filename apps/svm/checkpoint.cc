@@ -42,10 +42,13 @@ struct FieldReader {
       value = std::bit_cast<T>(raw);
     } else {
       value = static_cast<T>(raw);
+      // A flag that is neither 0 nor 1.
+      if constexpr (std::is_same_v<T, bool>) is_valid &= raw <= 1;
     }
   }
 
   ByteReader in;
+  bool is_valid = true;
 };
 
 // Everything but the elements of the model and of the average. `count` is their number.
@@ -137,6 +140,9 @@ Result<Checkpoint> decode_checkpoint(const std::string& path, std::string_view t
   if (!std::ranges::equal(stored,
                           dunlin::digest_of({bytes.first(bytes.size() - sizeof(Digest))}))) {
     return corrupted(path, "the checkpoint's checksum does not match its content");
+  }
+  if (!reader.is_valid || checkpoint.options.loss > Loss::kLog) {
+    return corrupted(path, "the checkpoint names options that this program does not know");
   }
   checkpoint.model.resize(count);
   for (float& element : checkpoint.model) reader.field(element);

@@ -59,7 +59,8 @@ std::optional<ServiceHeader> ServiceHeader::parse(const void* bytes, std::size_t
   if (size != sizeof header) return std::nullopt;
   std::memcpy(&header, bytes, size);
   if (header.version != kWireVersion || header.kind < ServiceKind::kHello ||
-      header.kind > ServiceKind::kRead || index_of(header.lane) >= kLaneKinds) {
+      header.kind > ServiceKind::kRead || index_of(header.lane) >= kLaneKinds ||
+      header.code > Code::kInternal) {
     return std::nullopt;
   }
   return header;

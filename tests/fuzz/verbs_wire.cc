@@ -1,0 +1,116 @@
+// What arrives at the verbs transport (transports/verbs/connect/wire.h): addresses, connection
+// messages, and the records and immediates of notifications.
+#include "transports/verbs/connect/wire.h"
+
+#include <algorithm>
+
+#include "tests/fuzz/harness.h"
+#include "transports/verbs/constants.h"
+
+namespace dunlin::fuzz {
+namespace {
+
+using namespace transport::verbs;
+
+enum Mode : std::uint8_t { kAddress, kConnection, kRecord, kImmediate, kModes };
+
+void check_address(std::span<const std::byte> bytes) {
+  const auto address = Address::decode(bytes);
+  if (!address) return;
+  FUZZ_CHECK(!address->ports.empty() && address->ports.size() <= kMostPorts);
+  const Bytes encoded = address->encode();
+  const auto again = Address::decode(encoded);
+  FUZZ_CHECK(again.is_ok() && equal(again->encode(), encoded) && encoded.size() == bytes.size());
+}
+
+void check_connection(std::span<const std::byte> bytes) {
+  std::uint64_t target = 0;
+  const auto message = ConnectionMessage::decode(bytes, target);
+  if (!message) return;
+  const Bytes encoded = message->encode(target, message->sender);
+  std::uint64_t same = 0;
+  const auto again = ConnectionMessage::decode(encoded, same);
+  FUZZ_CHECK(again.is_ok() && same == target && encoded.size() == bytes.size());
+  FUZZ_CHECK(equal(again->encode(same, again->sender), encoded));
+  FUZZ_CHECK(again->kind <= MessageKind::kGone);
+}
+
+void check_record(std::span<const std::byte> bytes, std::uint32_t cell) {
+  Record record{};
+  if (!bytes.empty()) std::memcpy(&record, bytes.data(), std::min(bytes.size(), sizeof record));
+  if (const auto found = record.notification(cell, bytes.size())) {
+    FUZZ_CHECK(bytes.size() <= sizeof record);
+    Record again{};
+    again.set(*found);
+    FUZZ_CHECK(equal(bytes, std::as_bytes(std::span(&again, 1)).first(again.wire_size())));
+  }
+  if (const auto landing = record.landing()) {
+    Record again{};
+    again.set(*landing);
+    const auto same = again.landing();
+    FUZZ_CHECK(same && same->region == landing->region && same->offset == landing->offset &&
+               same->size == landing->size);
+  }
+}
+
+void check_immediate(std::uint32_t immediate) {
+  if (const auto form = ShortForm::decode(immediate)) FUZZ_CHECK(form->encode() == immediate);
+}
+
+Seed seed(std::string name, Mode mode, std::span<const std::byte> content) {
+  Bytes bytes{static_cast<std::byte>(mode)};
+  bytes.insert(bytes.end(), content.begin(), content.end());
+  return {std::move(name), bytes};
+}
+
+}  // namespace
+
+std::vector<Seed> seeds() {
+  Address address;
+  address.token = 5;
+  address.ports = {{"10.0.0.1", 4711, false}, {"", 0, true}};
+  address.atomics = transport::AtomicScope::kSystem;
+  const Request request{5, 1, kWireVersion, transport::LaneKind::kData, 0, 0};
+  ConnectionMessage message{.kind = MessageKind::kRequest};
+  message.initiator = 1;
+  message.session = 3;
+  message.place.queue_pair = 17;
+  message.reads = 4;
+  const auto raw = std::as_bytes(std::span(&request, 1));
+  message.private_data.assign(raw.begin(), raw.end());
+  Record record{};
+  record.set(transport::Notification{transport::NotifyId(3), 4, 5, 6, as_bytes("inline")});
+  ByteWriter notification;
+  notification.number(std::uint32_t{3});
+  Bytes record_bytes = notification.take();
+  const auto content = std::as_bytes(std::span(&record, 1)).first(record.wire_size());
+  record_bytes.insert(record_bytes.end(), content.begin(), content.end());
+  ByteWriter immediate;
+  immediate.number(ShortForm{3, 1, true}.encode());
+  return {seed("address", kAddress, address.encode()),
+          seed("request", kConnection, message.encode(5, 6)), seed("record", kRecord, record_bytes),
+          seed("short", kImmediate, immediate.take())};
+}
+
+}  // namespace dunlin::fuzz
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace dunlin::fuzz;
+  Input input(data, size);
+  switch (input.take<std::uint8_t>() % kModes) {
+    case kAddress:
+      check_address(input.rest());
+      break;
+    case kConnection:
+      check_connection(input.rest());
+      break;
+    case kRecord: {
+      const auto cell = input.take<std::uint32_t>();
+      check_record(input.rest(), cell);
+      break;
+    }
+    default:
+      check_immediate(input.take<std::uint32_t>());
+  }
+  return 0;
+}

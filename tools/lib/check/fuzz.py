@@ -56,7 +56,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("names", nargs="*")
-    words = parser.parse_args()
+    words = parser.parse_intermixed_args()
     build = words.build.resolve()
     programs = [path for path in sorted((build / "tests" / "fuzz").glob(PREFIX + "*"))
                 if path.is_file() and (not words.names or path.name[len(PREFIX):] in words.names)]

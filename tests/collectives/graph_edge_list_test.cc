@@ -59,7 +59,7 @@ TEST_F(EdgeListTest, ErrorsNameLineAndColumn) {
 
 TEST_F(EdgeListTest, AMissingFileIsNamed) {
   EXPECT_EQ(read_edge_list("/nowhere/graph", 3).status().to_string(),
-            "not_found: open /nowhere/graph: No such file or directory");
+            "not_found: /nowhere/graph: No such file or directory");
   EXPECT_TRUE(read_edge_list("/", 3).status().is_error());
   EXPECT_EQ(write_edge_list(make_graph("ring", 3).value(), "/nowhere/graph").code(),
             Code::kNotFound);

@@ -100,7 +100,7 @@ TEST(GraphProgram, ExitCodesTellWhy) {
   EXPECT_THAT(parts.output, HasSubstr("is not strongly connected"));
   EXPECT_EQ(run("file:/nowhere").exit_code, 1);
   const Outcome endless = run("file:/dev/zero --nodes 4");
-  EXPECT_EQ(endless.exit_code, 1);
+  EXPECT_EQ(endless.exit_code, 2);
   EXPECT_THAT(endless.output, HasSubstr("/dev/zero: is not a regular file"));
   EXPECT_EQ(run("ring --nodes 4 > /dev/full").exit_code, 1);
   const Outcome full = run("ring --nodes 4 --json-out /dev/full");

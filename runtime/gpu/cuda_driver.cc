@@ -2,12 +2,14 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <sodium.h>
 #include <unistd.h>
 
-#include <cctype>
+#include <cstring>
 #include <mutex>
 
-#include "runtime/gpu/cuda_interface.h"
+#include "runtime/gpu/cuda_library.h"
+#include "runtime/gpu/cuda_stream.h"
 #include "runtime/log.h"
 
 namespace dunlin {
@@ -15,171 +17,28 @@ namespace {
 
 constexpr const char* kPeerMemoryModule = "/sys/module/nvidia_peermem";
 
-cuda::Address address_of(const void* data) {
-  return reinterpret_cast<cuda::Address>(data);
-}
-
-class Library {
- public:
-  static Result<Library> load(const std::string& name);
-
-  const cuda::Functions& operator*() const { return functions_; }
-  const cuda::Functions* operator->() const { return &functions_; }
-
-  // "cuMemAlloc of 5 bytes: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
-  Status to_status(std::string_view what, cuda::Code code) const;
-  // Returns what GpuDevice::pci_bus_id documents.
-  std::string pci_bus_id(cuda::Device device) const;
-
- private:
-  explicit Library(void* handle) : handle_(handle) {}
-  template <typename Function>
-  bool find(Function*& function, const char* name) {
-    function = reinterpret_cast<Function*>(dlsym(handle_, name));
-    return function != nullptr;
-  }
-  const char* missing();
-
-  void* handle_;
-  cuda::Functions functions_{};
-};
-
-// Finds all functions. Returns the name of a missing function that Dunlin needs, or null.
-const char* Library::missing() {
-#define DUNLIN_FIND(name) \
-  if (!find(functions_.name, #name)) return #name
-  DUNLIN_FIND(cuInit);
-  DUNLIN_FIND(cuGetErrorName);
-  DUNLIN_FIND(cuGetErrorString);
-  DUNLIN_FIND(cuDeviceGetCount);
-  DUNLIN_FIND(cuDeviceGet);
-  DUNLIN_FIND(cuDeviceGetName);
-  DUNLIN_FIND(cuDeviceTotalMem_v2);
-  DUNLIN_FIND(cuDeviceGetAttribute);
-  DUNLIN_FIND(cuDeviceGetPCIBusId);
-  DUNLIN_FIND(cuDevicePrimaryCtxRetain);
-  DUNLIN_FIND(cuCtxGetDevice);
-  DUNLIN_FIND(cuCtxPushCurrent_v2);
-  DUNLIN_FIND(cuCtxPopCurrent_v2);
-  DUNLIN_FIND(cuMemAlloc_v2);
-  DUNLIN_FIND(cuMemFree_v2);
-  DUNLIN_FIND(cuMemGetAddressRange_v2);
-  DUNLIN_FIND(cuPointerGetAttribute);
-  DUNLIN_FIND(cuPointerSetAttribute);
-  DUNLIN_FIND(cuStreamCreate);
-  DUNLIN_FIND(cuStreamDestroy_v2);
-  DUNLIN_FIND(cuStreamQuery);
-  DUNLIN_FIND(cuMemcpyHtoDAsync_v2);
-  DUNLIN_FIND(cuMemcpyDtoHAsync_v2);
-#undef DUNLIN_FIND
-  (void)find(functions_.cuFlushGPUDirectRDMAWrites, "cuFlushGPUDirectRDMAWrites");
-  (void)find(functions_.cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange");
-  return nullptr;
-}
-
-Result<Library> Library::load(const std::string& name) {
-  void* const handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr)
-    return Status(Code::kUnavailable, fmt::format("no CUDA driver: {}", dlerror()));
-  Library library(handle);
-  if (const char* const function = library.missing(); function != nullptr) {
-    return Status(Code::kUnavailable,
-                  fmt::format("the CUDA driver {} is too old: it has no {}", name, function));
-  }
-  return library;
-}
-
-Status Library::to_status(std::string_view what, cuda::Code code) const {
-  if (code == cuda::kSuccess) return Status::ok();
-  const char* name = nullptr;
-  const char* text = nullptr;
-  (void)functions_.cuGetErrorName(code, &name);
-  (void)functions_.cuGetErrorString(code, &text);
-  const Code kind = code == cuda::kOutOfMemory    ? Code::kResourceExhausted
-                    : code == cuda::kInvalidValue ? Code::kInvalidArgument
-                    : code == cuda::kNotSupported || code == cuda::kNoDevice ? Code::kUnavailable
-                                                                             : Code::kIoError;
-  return {kind, fmt::format("{}: {}: {}", what, name == nullptr ? std::to_string(code) : name,
-                            text == nullptr ? "unknown error" : text)};
-}
-
-std::string Library::pci_bus_id(cuda::Device device) const {
-  char text[32] = "";
-  if (functions_.cuDeviceGetPCIBusId(text, sizeof text, device) != cuda::kSuccess) return "";
-  for (char& character : text)
-    character = static_cast<char>(std::tolower(static_cast<unsigned char>(character)));
-  return text;
-}
-
-// Makes the primary context of a device current for the calling thread until this is destroyed. The
-// CUDA runtime and its users share that context.
-class Current {
- public:
-  Current(const Library& library, cuda::Context context)
-      : library_(library),
-        status_(library.to_status("cuCtxPushCurrent", library->cuCtxPushCurrent_v2(context))) {}
-  ~Current() {
-    cuda::Context popped = nullptr;
-    if (status_.is_ok()) (void)library_->cuCtxPopCurrent_v2(&popped);
-  }
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
-  const Status& status() const { return status_; }
-
- private:
-  const Library& library_;
-  Status status_;
-};
-
-class CudaStream final : public GpuStream {
- public:
-  CudaStream(const Library& library, cuda::Context context, cuda::Stream stream)
-      : library_(library), context_(context), stream_(stream) {}
-  ~CudaStream() override {
-    const Current current(library_, context_);
-    (void)library_->cuStreamDestroy_v2(stream_);  // outstanding copies are still carried out
-  }
-
-  Status copy_to_host(void* to, const void* from, std::size_t size) override {
-    const Current current(library_, context_);
-    DUNLIN_TRY(Status(current.status()));
-    return library_.to_status("cuMemcpyDtoHAsync",
-                              library_->cuMemcpyDtoHAsync_v2(to, address_of(from), size, stream_));
-  }
-  Status copy_to_device(void* to, const void* from, std::size_t size) override {
-    const Current current(library_, context_);
-    DUNLIN_TRY(Status(current.status()));
-    return library_.to_status("cuMemcpyHtoDAsync",
-                              library_->cuMemcpyHtoDAsync_v2(address_of(to), from, size, stream_));
-  }
-  Status poll() override {
-    const Current current(library_, context_);
-    DUNLIN_TRY(Status(current.status()));
-    const cuda::Code code = library_->cuStreamQuery(stream_);
-    return code == cuda::kNotReady ? Status::busy() : library_.to_status("cuStreamQuery", code);
-  }
-
- private:
-  const Library& library_;
-  cuda::Context context_;
-  cuda::Stream stream_;
-};
-
 class CudaDriver final : public GpuDriver {
  public:
-  static Result<std::shared_ptr<GpuDriver>> create(Library library);
+  static Result<std::shared_ptr<GpuDriver>> create(CudaLibrary library);
 
   const std::vector<GpuDevice>& devices() const override { return devices_; }
   Result<std::optional<GpuAllocation>> find(const void* address) override;
   Result<std::byte*> allocate(int device, std::size_t size) override;
   void free(int device, std::byte* data) noexcept override;
   Result<std::unique_ptr<GpuStream>> create_stream(int device) override;
+  Result<std::unique_ptr<GpuEvent>> create_event(int device) override;
+  Result<std::unique_ptr<GpuModule>> load_module(int device, const void* image) override;
+  Result<SharedGpuMemory> share(int device, std::byte* base) override;
+  Result<std::byte*> open(int device, const SharedGpuMemory& memory) override;
+  void close(int device, std::byte* opened) noexcept override;
   Status synchronize_operations(int device, std::byte* data) override;
   Result<DmaBuf> export_dma_buf(int device, std::byte* data, std::size_t size) override;
   Status flush_writes(int device) override;
 
  private:
-  explicit CudaDriver(Library library) : library_(std::move(library)) {}
+  explicit CudaDriver(CudaLibrary library) : library_(std::move(library)) {
+    randombytes_buf(&process_, sizeof process_);
+  }
   Status describe(int number);
   int attribute(cuda::Device device, int which) const;
   Status peer_mapping(cuda::Device device) const;
@@ -188,15 +47,16 @@ class CudaDriver final : public GpuDriver {
   // The context of the device, created by the first call: it takes hundreds of MiB and a second.
   Result<cuda::Context> context(int device);
 
-  Library library_;
+  CudaLibrary library_;
   std::vector<GpuDevice> devices_;
+  std::uint64_t process_ = 0;  // SharedGpuMemory::process
   std::mutex mutex_;
   std::vector<cuda::Context> contexts_;  // by device, under mutex_; null: not created yet
 };
 
-Result<std::shared_ptr<GpuDriver>> CudaDriver::create(Library library) {
+Result<std::shared_ptr<GpuDriver>> CudaDriver::create(CudaLibrary library) {
   std::shared_ptr<CudaDriver> driver(new CudaDriver(std::move(library)));
-  const Library& made = driver->library_;
+  const CudaLibrary& made = driver->library_;
   int count = 0;
   Status status = made.to_status("cuInit", made->cuInit(0));
   if (status.is_ok()) status = made.to_status("cuDeviceGetCount", made->cuDeviceGetCount(&count));
@@ -220,6 +80,7 @@ Status CudaDriver::describe(int number) {
   (void)library_->cuDeviceTotalMem_v2(&found.memory_bytes, device);
   found.compute_major = attribute(device, cuda::kComputeMajor);
   found.compute_minor = attribute(device, cuda::kComputeMinor);
+  found.processors = attribute(device, cuda::kProcessors);
   found.dma_buf = dma_buf(device);
   found.peer_mapping = peer_mapping(device);
   found.writes = writes(device);
@@ -291,7 +152,7 @@ Result<std::optional<GpuAllocation>> CudaDriver::find(const void* address) {
   GpuAllocation found;
   DUNLIN_TRY(library_.to_status("cuPointerGetAttribute", ask(cuda::kDeviceOrdinal, found.device)));
   DUNLIN_ASSIGN(const cuda::Context own, context(found.device));
-  const Current current(library_, own);
+  const CurrentContext current(library_, own);
   DUNLIN_TRY(Status(current.status()));
   cuda::Address base = 0;
   DUNLIN_TRY(library_.to_status(
@@ -303,7 +164,7 @@ Result<std::optional<GpuAllocation>> CudaDriver::find(const void* address) {
 
 Result<std::byte*> CudaDriver::allocate(int device, std::size_t size) {
   DUNLIN_ASSIGN(const cuda::Context own, context(device));
-  const Current current(library_, own);
+  const CurrentContext current(library_, own);
   DUNLIN_TRY(Status(current.status()));
   cuda::Address address = 0;
   DUNLIN_TRY(library_.to_status(fmt::format("cuMemAlloc of {} bytes on GPU {}", size, device),
@@ -314,24 +175,88 @@ Result<std::byte*> CudaDriver::allocate(int device, std::size_t size) {
 void CudaDriver::free(int device, std::byte* data) noexcept {
   const auto own = context(device);
   if (!own) return;
-  const Current current(library_, *own);
+  const CurrentContext current(library_, *own);
   const Status status = library_.to_status("cuMemFree", library_->cuMemFree_v2(address_of(data)));
   if (!status.is_ok()) DUNLIN_DEBUG("GPU {}: {}", device, status.message());
 }
 
 Result<std::unique_ptr<GpuStream>> CudaDriver::create_stream(int device) {
   DUNLIN_ASSIGN(const cuda::Context own, context(device));
-  const Current current(library_, own);
+  return create_cuda_stream(library_, own, device);
+}
+
+Result<std::unique_ptr<GpuEvent>> CudaDriver::create_event(int device) {
+  DUNLIN_ASSIGN(const cuda::Context own, context(device));
+  return create_cuda_event(library_, own, device);
+}
+
+Result<std::unique_ptr<GpuModule>> CudaDriver::load_module(int device, const void* image) {
+  DUNLIN_ASSIGN(const cuda::Context own, context(device));
+  return load_cuda_module(library_, own, device, image);
+}
+
+// The handle is that of a whole cuMemAlloc. Of memory from other sources (cuMemMap, pools), CUDA
+// refuses to make one.
+Result<SharedGpuMemory> CudaDriver::share(int device, std::byte* base) {
+  DUNLIN_ASSIGN(const cuda::Context own, context(device));
+  const CurrentContext current(library_, own);
   DUNLIN_TRY(Status(current.status()));
-  cuda::Stream stream = nullptr;
-  DUNLIN_TRY(library_.to_status(fmt::format("cuStreamCreate on GPU {}", device),
-                                library_->cuStreamCreate(&stream, cuda::kStreamNonBlocking)));
-  return std::unique_ptr<GpuStream>(std::make_unique<CudaStream>(library_, own, stream));
+  SharedGpuMemory shared;
+  const std::string& bus = devices_[static_cast<std::size_t>(device)].pci_bus_id;
+  std::memcpy(shared.pci_bus_id.data(), bus.data(), std::min(bus.size(), shared.pci_bus_id.size()));
+  shared.process = process_;
+  DUNLIN_TRY(library_.to_status(
+      "cuPointerGetAttribute(BUFFER_ID)",
+      library_->cuPointerGetAttribute(&shared.buffer, cuda::kBufferId, address_of(base))));
+  cuda::Address found = 0;
+  std::size_t size = 0;
+  DUNLIN_TRY(library_.to_status(
+      "cuMemGetAddressRange", library_->cuMemGetAddressRange_v2(&found, &size, address_of(base))));
+  if (found != address_of(base))
+    return Status(Code::kInvalidArgument, "only whole GPU allocations can be shared");
+  shared.size = size;
+  cuda::IpcHandle handle{};
+  const cuda::Code code = library_->cuIpcGetMemHandle(&handle, address_of(base));
+  if (code == cuda::kInvalidValue)
+    return Status(
+        Code::kUnavailable,
+        "CUDA cannot share this memory with other processes; it can share what cuMemAlloc "
+        "and cudaMalloc return");
+  DUNLIN_TRY(library_.to_status("cuIpcGetMemHandle", code));
+  static_assert(sizeof handle == sizeof shared.handle);
+  std::memcpy(shared.handle.data(), &handle, sizeof handle);
+  return shared;
+}
+
+Result<std::byte*> CudaDriver::open(int device, const SharedGpuMemory& memory) {
+  DUNLIN_ASSIGN(const cuda::Context own, context(device));
+  const CurrentContext current(library_, own);
+  DUNLIN_TRY(Status(current.status()));
+  cuda::IpcHandle handle{};
+  std::memcpy(&handle, memory.handle.data(), sizeof handle);
+  cuda::Address address = 0;
+  const cuda::Code code =
+      library_->cuIpcOpenMemHandle_v2(&address, handle, cuda::kIpcLazyPeerAccess);
+  Status status = library_.to_status(
+      fmt::format("cuIpcOpenMemHandle of {} bytes for GPU {}", memory.size, device), code);
+  if (code == cuda::kInvalidHandle || code == cuda::kInvalidValue || code == cuda::kMapFailed)
+    return Status(Code::kNotFound, std::string(status.message()));
+  DUNLIN_TRY(std::move(status));
+  return reinterpret_cast<std::byte*>(address);
+}
+
+void CudaDriver::close(int device, std::byte* opened) noexcept {
+  const auto own = context(device);
+  if (!own) return;
+  const CurrentContext current(library_, *own);
+  const Status status =
+      library_.to_status("cuIpcCloseMemHandle", library_->cuIpcCloseMemHandle(address_of(opened)));
+  if (!status.is_ok()) DUNLIN_DEBUG("GPU {}: {}", device, status.message());
 }
 
 Status CudaDriver::synchronize_operations(int device, std::byte* data) {
   DUNLIN_ASSIGN(const cuda::Context own, context(device));
-  const Current current(library_, own);
+  const CurrentContext current(library_, own);
   DUNLIN_TRY(Status(current.status()));
   const unsigned yes = 1;
   return library_.to_status(
@@ -342,7 +267,7 @@ Status CudaDriver::synchronize_operations(int device, std::byte* data) {
 Result<DmaBuf> CudaDriver::export_dma_buf(int device, std::byte* data, std::size_t size) {
   DUNLIN_ASSIGN(const cuda::Context own, context(device));
   DUNLIN_TRY(Status(devices_[static_cast<std::size_t>(device)].dma_buf));
-  const Current current(library_, own);
+  const CurrentContext current(library_, own);
   DUNLIN_TRY(Status(current.status()));
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const cuda::Address begin = address_of(data) / page * page;
@@ -362,7 +287,7 @@ Status CudaDriver::flush_writes(int device) {
   if (library_->cuFlushGPUDirectRDMAWrites == nullptr)
     return {Code::kUnavailable,
             "the CUDA driver has no cuFlushGPUDirectRDMAWrites (11.3 or newer)"};
-  const Current current(library_, own);
+  const CurrentContext current(library_, own);
   DUNLIN_TRY(Status(current.status()));
   return library_.to_status(
       "cuFlushGPUDirectRDMAWrites",
@@ -372,13 +297,13 @@ Status CudaDriver::flush_writes(int device) {
 }  // namespace
 
 Result<std::shared_ptr<GpuDriver>> load_cuda_driver(const std::string& name) {
-  DUNLIN_ASSIGN(Library library, Library::load(name));
+  DUNLIN_ASSIGN(CudaLibrary library, CudaLibrary::load(name));
   return CudaDriver::create(std::move(library));
 }
 
 std::string current_gpu(const std::string& name) {
   if (dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD) == nullptr) return "";
-  const auto library = Library::load(name);
+  const auto library = CudaLibrary::load(name);
   cuda::Device device = 0;
   if (!library || (*library)->cuCtxGetDevice(&device) != cuda::kSuccess) return "";
   return library->pci_bus_id(device);

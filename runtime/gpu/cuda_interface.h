@@ -12,15 +12,28 @@ using Device = int;                  // CUdevice
 using Address = unsigned long long;  // CUdeviceptr
 using Context = struct CUctx_st*;    // CUcontext
 using Stream = struct CUstream_st*;  // CUstream
+using Event = struct CUevent_st*;    // CUevent
+using Module = struct CUmod_st*;     // CUmodule
+using Function = struct CUfunc_st*;  // CUfunction
+struct IpcHandle {                   // CUipcMemHandle
+  char data[64];
+};
 
 inline constexpr Code kSuccess = 0;
 inline constexpr Code kInvalidValue = 1;
 inline constexpr Code kOutOfMemory = 2;
 inline constexpr Code kNoDevice = 100;
+inline constexpr Code kInvalidContext = 201;
+inline constexpr Code kMapFailed = 205;
+inline constexpr Code kAlreadyMapped = 208;
+inline constexpr Code kNoBinary = 209;  // CUDA_ERROR_NO_BINARY_FOR_GPU
+inline constexpr Code kInvalidHandle = 400;
+inline constexpr Code kNotFound = 500;
 inline constexpr Code kNotReady = 600;
 inline constexpr Code kNotSupported = 801;
 
 // CUdevice_attribute
+inline constexpr int kProcessors = 16;
 inline constexpr int kComputeMajor = 75;
 inline constexpr int kComputeMinor = 76;
 inline constexpr int kGpuDirectSupported = 116;
@@ -36,12 +49,15 @@ inline constexpr int kFlushToOwner = 100;
 // CUpointer_attribute
 inline constexpr int kMemoryType = 2;
 inline constexpr int kSyncMemops = 6;
+inline constexpr int kBufferId = 7;
 inline constexpr int kIsManaged = 8;
 inline constexpr int kDeviceOrdinal = 9;
 inline constexpr unsigned kMemoryTypeDevice = 2;
 
 inline constexpr int kHandleIsDmaBuf = 1;
 inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr unsigned kEventDisableTiming = 2;
+inline constexpr unsigned kIpcLazyPeerAccess = 1;
 
 // A pointer is null when the library lacks the function. Only the optional functions may be
 // missing.
@@ -69,6 +85,21 @@ struct Functions {
   Code (*cuStreamQuery)(Stream stream);
   Code (*cuMemcpyHtoDAsync_v2)(Address to, const void* from, std::size_t size, Stream stream);
   Code (*cuMemcpyDtoHAsync_v2)(void* to, Address from, std::size_t size, Stream stream);
+  Code (*cuMemcpyAsync)(Address to, Address from, std::size_t size, Stream stream);
+  Code (*cuStreamWaitEvent)(Stream stream, Event event, unsigned flags);
+  Code (*cuEventCreate)(Event* event, unsigned flags);
+  Code (*cuEventDestroy_v2)(Event event);
+  Code (*cuEventRecord)(Event event, Stream stream);
+  Code (*cuEventQuery)(Event event);
+  Code (*cuModuleLoadData)(Module* module, const void* image);
+  Code (*cuModuleUnload)(Module module);
+  Code (*cuModuleGetFunction)(Function* function, Module module, const char* name);
+  Code (*cuLaunchKernel)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                         unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+                         Stream stream, void** parameters, void** extra);
+  Code (*cuIpcGetMemHandle)(IpcHandle* handle, Address address);
+  Code (*cuIpcOpenMemHandle_v2)(Address* address, IpcHandle handle, unsigned flags);
+  Code (*cuIpcCloseMemHandle)(Address address);
   // Optional: the first is there since CUDA 11.3, the second since 11.7.
   Code (*cuFlushGPUDirectRDMAWrites)(int target, int scope);
   Code (*cuMemGetHandleForAddressRange)(void* handle, Address address, std::size_t size, int type,

@@ -1,17 +1,21 @@
 // GpuDriver: the functions of a GPU driver that Dunlin needs. It finds the device of an address,
-// allocates memory, copies, and gives network devices direct access to GPU memory.
+// allocates memory, copies, runs kernels, lets other processes of the host open GPU memory, and
+// gives network devices direct access to it.
 //
 // load_cuda_driver() (cuda_driver.h) makes a GpuDriver over CUDA; tests have one without a GPU.
 // When the driver, the kernel or the device lacks a feature, a Status gives the reason, so that the
 // caller can choose another way. Regions of GPU memory share the driver and keep it alive. Any
-// thread, except that one thread uses a GpuStream.
+// thread, except that one thread uses a GpuStream or GpuEvent.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/clock.h"
@@ -35,6 +39,7 @@ struct GpuDevice {
   std::size_t memory_bytes = 0;
   int compute_major = 0;  // compute capability
   int compute_minor = 0;
+  int processors = 0;   // streaming multiprocessors
   Status dma_buf;       // ok, or why its memory cannot be exported as a dma-buf
   Status peer_mapping;  // ok, or why other devices cannot access it through nvidia-peermem
   GpuWrites writes = GpuWrites::kOrdered;
@@ -53,16 +58,71 @@ struct DmaBuf {
   std::uint64_t offset = 0;  // of the range within the memory of the descriptor
 };
 
-// Copies in order, independently of all other work of the device. One thread. The driver must
-// outlive it.
+// An allocation that another process of the same host can open. A plain value, which may travel.
+// `process` and `buffer` name the allocation: no two have the same, even if the address of one that
+// was freed is used again.
+struct SharedGpuMemory {
+  std::array<char, 16> pci_bus_id{};  // of the device
+  std::uint64_t process = 0;          // the owner, by a number that it has drawn
+  std::uint64_t buffer = 0;
+  std::uint64_t size = 0;
+  std::array<std::byte, 64> handle{};
+  bool operator==(const SharedGpuMemory&) const = default;
+};
+
+// A stream of the application, as the driver's own interface names it (CUDA: CUstream, which is
+// also cudaStream_t). Null is the default stream of the current device.
+using NativeGpuStream = void*;
+
+// A kernel of a GpuModule.
+struct GpuFunction {
+  void* handle = nullptr;
+  bool is_found() const { return handle != nullptr; }
+};
+
+// How many threads run a kernel: `blocks` times `threads`.
+struct GpuGrid {
+  unsigned blocks = 1;
+  unsigned threads = 1;
+};
+
+// A point in the work of a stream. One thread. The driver must outlive it.
+class GpuEvent {
+ public:
+  virtual ~GpuEvent() = default;
+  // Moves the event behind the work that `stream` has now.
+  virtual Status record(NativeGpuStream stream) = 0;
+  // What `stream` gets from now on begins when the event's work is complete. Nothing to wait for
+  // before the first record(). The host does not wait.
+  virtual Status delay(NativeGpuStream stream) = 0;
+  // Busy while the work before the event is in progress; ok when it is complete, and before the
+  // first record().
+  virtual Status poll() = 0;
+};
+
+// Copies and kernels in order, independently of all other streams. One thread. The driver must
+// outlive it. Work goes on after the stream has been destroyed.
 class GpuStream {
  public:
   virtual ~GpuStream() = default;
   // Start a copy and return. Source and destination must stay valid until poll() returns ok.
   virtual Status copy_to_host(void* to, const void* from, std::size_t size) = 0;
   virtual Status copy_to_device(void* to, const void* from, std::size_t size) = 0;
-  // Busy while copies are in progress; ok when all are complete; or the error of one of them.
+  // Between GPU memory of this process, or that it has opened.
+  virtual Status copy_on_device(void* to, const void* from, std::size_t size) = 0;
+  // Starts a kernel that has one parameter, of which this makes a copy.
+  virtual Status launch(GpuFunction kernel, GpuGrid grid, const void* argument) = 0;
+  // Busy while work is in progress; ok when all is complete; or the error of some of it.
   virtual Status poll() = 0;
+  virtual NativeGpuStream native() const = 0;
+};
+
+// Code for a device. Functions live as long as the module. Any thread. The driver must outlive it.
+class GpuModule {
+ public:
+  virtual ~GpuModule() = default;
+  // kNotFound when it has no function of this name.
+  virtual Result<GpuFunction> find(const char* name) = 0;
 };
 
 class GpuDriver {
@@ -79,6 +139,20 @@ class GpuDriver {
   virtual void free(int device, std::byte* data) noexcept = 0;
 
   virtual Result<std::unique_ptr<GpuStream>> create_stream(int device) = 0;
+  virtual Result<std::unique_ptr<GpuEvent>> create_event(int device) = 0;
+  // `image`: what the compiler has made (CUDA: a fatbin). kUnavailable when it has no code for this
+  // device.
+  virtual Result<std::unique_ptr<GpuModule>> load_module(int device, const void* image) = 0;
+
+  // Lets other processes open the allocation that begins at `base`, until it is freed. kUnavailable
+  // for memory of another kind than allocate() returns, which CUDA cannot share this way.
+  virtual Result<SharedGpuMemory> share(int device, std::byte* base) = 0;
+  // Maps memory of another process for work of `device`. Open an allocation once at a time, and
+  // close it before its owner frees it: CUDA leaves open what happens otherwise. kNotFound when the
+  // owner has ended or has freed it.
+  virtual Result<std::byte*> open(int device, const SharedGpuMemory& memory) = 0;
+  // No work may use the memory any more.
+  virtual void close(int device, std::byte* opened) noexcept = 0;
 
   // Must be called before another device accesses the memory. From then on, synchronous operations
   // of the application on this memory are complete when they return; otherwise CUDA may still carry

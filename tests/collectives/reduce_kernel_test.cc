@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "collectives/kernels/reduce.h"
+#include "tests/collectives/reduce_operands.h"
 #include "tests/collectives/reduce_reference.h"
 
 namespace dunlin::collective {
@@ -20,11 +21,9 @@ namespace {
 
 using testing::Combine;
 
-constexpr std::array kTypes = {DataType::kInt8,    DataType::kUint8,   DataType::kInt32,
-                               DataType::kInt64,   DataType::kFloat16, DataType::kBfloat16,
-                               DataType::kFloat32, DataType::kFloat64};
-constexpr std::array kOps = {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
-                             ReduceOp::kAverage};
+using reference::fill_operands;
+using reference::kOps;
+using reference::kTypes;
 
 // Runs `body` once with the kernels of each instruction set that this CPU has.
 template <typename Body>
@@ -37,60 +36,6 @@ void with_every_instruction_set(const Body& body) {
   }
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-}
-
-// Draws ordinary numbers; one in eight is a special one.
-template <typename T>
-T any_float(std::mt19937_64& random) {
-  using Limits = std::numeric_limits<T>;
-  constexpr T kNan = Limits::quiet_NaN();
-  constexpr T kTiny = Limits::denorm_min();
-  const T special[] = {0,
-                       -T(0),
-                       1,
-                       -1,
-                       Limits::infinity(),
-                       -Limits::infinity(),
-                       Limits::max(),
-                       Limits::lowest(),
-                       kTiny,
-                       -3 * kTiny,
-                       Limits::min(),
-                       Limits::epsilon(),
-                       kNan,
-                       -kNan};
-  const std::uint64_t draw = random();
-  if (draw % 8 == 0) return special[(draw >> 8) % std::size(special)];
-  return std::uniform_real_distribution<T>(-4, 4)(random);
-}
-
-// Returns `count` elements of a type from a pool that is filled once.
-void fill(DataType type, std::mt19937_64& random, std::byte* to, std::size_t count) {
-  static constexpr std::size_t kPool = 1 << 16;
-  static std::array<std::vector<std::byte>, kTypes.size()> pools;
-  auto& pool = pools[static_cast<std::size_t>(type)];
-  const std::size_t element = size_of(type);
-  for (std::size_t i = pool.size() / element; i < kPool; ++i) {
-    const auto append = [&](auto value) {
-      const auto* bytes = reinterpret_cast<const std::byte*>(&value);
-      pool.insert(pool.end(), bytes, bytes + element);
-    };
-    // All bit patterns are numbers. Numbers of two bytes are close to one another more often.
-    const bool near = random() % 4 != 0;
-    if (type == DataType::kFloat32) {
-      append(any_float<float>(random));
-    } else if (type == DataType::kFloat64) {
-      append(any_float<double>(random));
-    } else if (type == DataType::kFloat16 && near) {
-      append(reference::to_float16(any_float<float>(random)));
-    } else if (type == DataType::kBfloat16 && near) {
-      append(reference::to_bfloat16(any_float<float>(random)));
-    } else {
-      append(random());
-    }
-  }
-  const std::size_t first = random() % (kPool - count);
-  std::memcpy(to, pool.data() + first * element, count * element);
 }
 
 // Memory for vectors that are at least kGuard bytes apart. Each begins after the beginning of a
@@ -152,7 +97,7 @@ void check(Reduction reduction, const Shape& shape, Stores stores, std::mt19937_
   for (std::size_t k = 0; k < shape.inputs; ++k) {
     const bool same = shape.in_place && k + 1 == shape.inputs;
     std::byte* input = same ? targets[0] : arena.place(shape.targets + k, any_offset());
-    fill(reduction.type, random, input, shape.count);
+    fill_operands(reduction.type, random, input, shape.count);
     inputs.push_back(input);
   }
   const auto expected =
@@ -223,7 +168,7 @@ TEST_P(ReduceKernel, IsBitwiseTheSameAtAnyPlace) {
       std::vector<std::vector<std::byte>> buffers(k, std::vector<std::byte>(kCount * element));
       std::vector<const std::byte*> inputs;
       for (auto& buffer : buffers) {
-        fill(type(), random, buffer.data(), kCount);
+        fill_operands(type(), random, buffer.data(), kCount);
         inputs.push_back(buffer.data());
       }
       std::vector<std::byte> whole(kCount * element), pieces(whole.size());

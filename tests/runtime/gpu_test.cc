@@ -1,6 +1,8 @@
 // The CUDA driver over a replacement for its library (fake_cuda.cc), and regions of GPU memory.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -8,10 +10,11 @@
 #include <filesystem>
 #include <string>
 
+#include "collectives/kernels/gpu/gpu_kernels.h"
 #include "runtime/gpu/cuda_driver.h"
 #include "runtime/gpu/cuda_interface.h"
 #include "runtime/memory/region.h"
-#include "tests/runtime/fake_cuda.h"
+#include "tests/fake_cuda/fake_cuda.h"
 #include "tests/support/fake_gpu.h"
 #include "tests/support/paths.h"
 
@@ -21,8 +24,8 @@ namespace {
 using testing::FakeCuda;
 using testing::FakeGpu;
 
-const std::string kFakeCuda = testing::built("tests/runtime/libfake_cuda.so");
-const std::string kOldFakeCuda = testing::built("tests/runtime/libold_fake_cuda.so");
+const std::string kFakeCuda = testing::built("tests/fake_cuda/libfake_cuda.so");
+const std::string kOldFakeCuda = testing::built("tests/fake_cuda/libold_fake_cuda.so");
 
 bool holds(const Status& status, std::string_view text) {
   return status.message().find(text) != std::string_view::npos;
@@ -40,11 +43,14 @@ TEST(CudaDriver, SaysWhatIsMissing) {
 
 class CudaDriverTest : public ::testing::Test {
  protected:
-  CudaDriverTest() { state() = FakeCuda(); }
+  CudaDriverTest() { state().reset(); }
   ~CudaDriverTest() override {
-    EXPECT_EQ(state().depth, 0) << "a context was left current";
-    EXPECT_EQ(state().allocations, 0);
+    EXPECT_EQ(state().depth(), 0) << "a context was left current";
+    EXPECT_EQ(state().allocations(), 0);
+    EXPECT_EQ(state().opened(), 0);
     EXPECT_EQ(state().streams, 0);
+    EXPECT_EQ(state().events, 0);
+    EXPECT_EQ(state().modules, 0);
   }
   static FakeCuda& state() {
     static void* const library = dlopen(kFakeCuda.c_str(), RTLD_NOW);
@@ -144,7 +150,9 @@ TEST_F(CudaDriverTest, AllocatesAndFindsWhoOwnsAnAddress) {
 }
 
 TEST_F(CudaDriverTest, AFailedAllocationSaysHowMuchWhere) {
-  state().alloc_code = cuda::kOutOfMemory;
+  state().failing_name = "cuMemAlloc";
+  state().failing_code = cuda::kOutOfMemory;
+  state().failing_call = 1;
   const Status status = load()->allocate(1, 1000).status();
   EXPECT_EQ(status.code(), Code::kResourceExhausted);
   EXPECT_TRUE(holds(status, "cuMemAlloc of 1000 bytes on GPU 1: CUDA_ERROR_OUT_OF_MEMORY"))
@@ -159,15 +167,18 @@ TEST_F(CudaDriverTest, CopiesAreDoneWhenTheStreamSaysSo) {
   std::array<std::byte, 8> from;
   std::array<std::byte, 8> back{};
   from.fill(std::byte{7});
+  state().hold();
   ASSERT_TRUE(stream->copy_to_device(data, from.data(), from.size()).is_ok());
   EXPECT_TRUE(stream->poll().is_busy());
+  state().release();
   const SteadyClock clock;
   const TimePoint deadline = clock.now() + std::chrono::seconds(60);
   EXPECT_TRUE(await(*stream, clock, deadline, "a copy").is_ok());
   ASSERT_TRUE(stream->copy_to_host(back.data(), data, back.size()).is_ok());
   EXPECT_TRUE(await(*stream, clock, deadline, "a copy").is_ok());
   EXPECT_EQ(back, from);
-  state().copy_code = 719;
+  state().work_code = 719;
+  state().failing_work = 1;
   ASSERT_TRUE(stream->copy_to_host(back.data(), data, back.size()).is_ok());
   const Status status = await(*stream, clock, deadline, "the third copy");
   EXPECT_EQ(status.code(), Code::kIoError);
@@ -189,6 +200,145 @@ TEST_F(CudaDriverTest, ExportsWholePagesAndFlushes) {
   EXPECT_TRUE(driver->flush_writes(0).is_ok());
   EXPECT_EQ(state().flushes, 1);
   driver->free(0, data);
+}
+
+TEST_F(CudaDriverTest, CopiesBetweenAllocationsAndOrdersStreamsByEvents) {
+  const auto driver = load();
+  const SteadyClock clock;
+  const TimePoint deadline = clock.now() + std::chrono::seconds(60);
+  std::byte* const data = driver->allocate(0, 8).value();
+  std::byte* const other = driver->allocate(0, 8).value();
+  const auto first = driver->create_stream(0).value();
+  const auto second = driver->create_stream(0).value();
+  const auto event = driver->create_event(0).value();
+  EXPECT_TRUE(event->poll().is_ok()) << "nothing was recorded";
+  std::array<std::byte, 8> from;
+  std::array<std::byte, 8> back{};
+  from.fill(std::byte{7});
+  state().delay_us = 2000;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    state().seed = seed;
+    from.fill(static_cast<std::byte>(seed));
+    ASSERT_TRUE(first->copy_to_device(data, from.data(), from.size()).is_ok());
+    ASSERT_TRUE(event->record(first->native()).is_ok());
+    ASSERT_TRUE(event->delay(second->native()).is_ok());
+    ASSERT_TRUE(second->copy_on_device(other, data, from.size()).is_ok());
+    ASSERT_TRUE(second->copy_to_host(back.data(), other, back.size()).is_ok());
+    ASSERT_TRUE(await(*second, clock, deadline, "copies").is_ok());
+    EXPECT_TRUE(event->poll().is_ok());
+    EXPECT_EQ(back, from);
+  }
+  driver->free(0, data);
+  driver->free(0, other);
+}
+
+// Another process opens the memory, and sees and writes the same bytes.
+TEST_F(CudaDriverTest, MemoryIsOpenedByOtherProcesses) {
+  const auto driver = load();
+  std::byte* const data = driver->allocate(1, 5000).value();
+  std::byte* const next = driver->allocate(1, 100).value();
+  const SharedGpuMemory shared = driver->share(1, data).value();
+  EXPECT_EQ(shared.size, 5000u);
+  EXPECT_EQ(std::string_view(shared.pci_bus_id.data()), "0000:af:00.0");
+  EXPECT_FALSE(shared == driver->share(1, next).value());
+  EXPECT_TRUE(shared == driver->share(1, data).value());
+  EXPECT_EQ(driver->share(1, data + 100).status().code(), Code::kInvalidArgument);
+  state().contents(data, 5000)[4999] = std::byte{3};
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto opened = driver->open(1, shared);
+    if (!opened) _exit(1);
+    std::byte* const contents = state().contents(*opened, 5000);
+    if (contents == nullptr || contents[4999] != std::byte{3}) _exit(2);
+    contents[0] = std::byte{9};
+    if (driver->open(1, shared).is_ok()) _exit(3);
+    driver->close(1, *opened);
+    const auto again = driver->open(1, shared);
+    if (!again) _exit(4);
+    driver->close(1, *again);
+    _exit(0);
+  }
+  int result = 0;
+  ASSERT_EQ(waitpid(child, &result, 0), child);
+  EXPECT_EQ(result, 0);
+  EXPECT_EQ(state().contents(data, 5000)[0], std::byte{9});
+  driver->free(1, data);
+  const pid_t late = fork();
+  if (late == 0) _exit(driver->open(1, shared).status().code() == Code::kNotFound ? 0 : 1);
+  ASSERT_EQ(waitpid(late, &result, 0), late);
+  EXPECT_EQ(result, 0) << "memory that was freed cannot be opened";
+  driver->free(1, next);
+}
+
+// A host address of GPU memory is none that the CPU can follow.
+TEST_F(CudaDriverTest, TheHostCannotFollowItsAddresses) {
+  const auto driver = load();
+  std::byte* const data = driver->allocate(0, 64).value();
+  const int null = open("/dev/null", O_WRONLY);
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  EXPECT_EQ(write(pipe_ends[1], data, 8), -1);
+  EXPECT_EQ(errno, EFAULT);
+  for (const int fd : {null, pipe_ends[0], pipe_ends[1]}) close(fd);
+  driver->free(0, data);
+}
+
+TEST_F(CudaDriverTest, LaunchesKernelsOfAModule) {
+  const auto driver = load();
+  const char image[16] = {};
+  const auto module = driver->load_module(0, image).value();
+  const Status missing = module->find("no_such_kernel").status();
+  EXPECT_EQ(missing.code(), Code::kNotFound);
+  EXPECT_TRUE(holds(missing, "cuModuleGetFunction of no_such_kernel")) << missing.to_string();
+  EXPECT_TRUE(module->find("dunlin_reduce_float32_sum").value().is_found());
+}
+
+// A kernel that leaves its allocation fails later, in words, and so does all that comes after.
+TEST_F(CudaDriverTest, AKernelThatLeavesItsMemoryIsFound) {
+  const auto driver = load();
+  const SteadyClock clock;
+  const auto kernels = collective::GpuKernels::load(driver, 0).value();
+  const auto stream = driver->create_stream(0).value();
+  std::byte* const data = driver->allocate(0, 64).value();
+  const std::byte* const inputs[] = {data, data};
+  ASSERT_TRUE(kernels->reduce(*stream, {}, inputs, std::span(&data, 1), 17).is_ok());
+  const Status status =
+      await(*stream, clock, clock.now() + std::chrono::seconds(60), "a reduction");
+  EXPECT_TRUE(holds(status, "a reduction: cuStreamQuery")) << status.to_string();
+  driver->free(0, data);
+}
+
+// Whatever call of the driver fails: an error that names it, and nothing is left.
+TEST_F(CudaDriverTest, AnyCallMayFail) {
+  const SteadyClock clock;
+  for (std::uint64_t failing = 1;; ++failing) {
+    state().reset();
+    const auto driver = load();
+    state().failing_code = cuda::kInvalidHandle;
+    state().failing_call = failing;
+    const Status status = [&]() -> Status {
+      DUNLIN_ASSIGN(const auto kernels, collective::GpuKernels::load(driver, 0));
+      DUNLIN_ASSIGN(const auto stream, driver->create_stream(0));
+      DUNLIN_ASSIGN(const auto event, driver->create_event(0));
+      DUNLIN_ASSIGN(std::byte* const data, driver->allocate(0, 64));
+      const std::byte* const inputs[] = {data, data};
+      Status done = kernels->reduce(*stream, {}, inputs, std::span(&data, 1), 16);
+      if (done.is_ok()) done = event->record(stream->native());
+      if (done.is_ok()) done = event->delay(stream->native());
+      if (done.is_ok()) done = driver->share(0, data).status();
+      if (done.is_ok())
+        done = await(*stream, clock, clock.now() + std::chrono::seconds(60), "a reduction");
+      state().failing_call = 0;
+      driver->free(0, data);
+      return done;
+    }();
+    EXPECT_EQ(state().allocations(), 0) << state().failed_call;
+    if (status.is_ok()) {
+      EXPECT_GT(failing, 40u) << "calls were counted";
+      break;
+    }
+    EXPECT_TRUE(holds(status, state().failed_call)) << failing << ": " << status.to_string();
+  }
 }
 
 TEST(GpuRegion, WrappingFindsOutTheKind) {

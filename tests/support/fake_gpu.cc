@@ -14,6 +14,10 @@ std::byte* map(int fd, std::size_t size, int protection) {
   return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
 }
 
+Status unavailable() {
+  return {Code::kUnavailable, "not on this GPU"};
+}
+
 }  // namespace
 
 class FakeGpu::Stream final : public GpuStream {
@@ -25,6 +29,9 @@ class FakeGpu::Stream final : public GpuStream {
   Status copy_to_device(void* to, const void* from, std::size_t size) override {
     return begin(gpu_.contents(to, size).data(), {static_cast<const std::byte*>(from), size});
   }
+  Status copy_on_device(void*, const void*, std::size_t) override { return unavailable(); }
+  Status launch(GpuFunction, GpuGrid, const void*) override { return unavailable(); }
+  NativeGpuStream native() const override { return nullptr; }
   Status poll() override {
     if (pending_.empty()) return Status::ok();
     if (gpu_.options_.polls_per_copy < 0 || ++polls_ < gpu_.options_.polls_per_copy)
@@ -117,6 +124,24 @@ Result<std::unique_ptr<GpuStream>> FakeGpu::create_stream(int) {
   if (!options_.streams.is_ok()) return options_.streams;
   return std::unique_ptr<GpuStream>(std::make_unique<Stream>(*this));
 }
+
+Result<std::unique_ptr<GpuEvent>> FakeGpu::create_event(int) {
+  return unavailable();
+}
+
+Result<std::unique_ptr<GpuModule>> FakeGpu::load_module(int, const void*) {
+  return unavailable();
+}
+
+Result<SharedGpuMemory> FakeGpu::share(int, std::byte*) {
+  return unavailable();
+}
+
+Result<std::byte*> FakeGpu::open(int, const SharedGpuMemory&) {
+  return unavailable();
+}
+
+void FakeGpu::close(int, std::byte*) noexcept {}
 
 Status FakeGpu::synchronize_operations(int, std::byte*) {
   return options_.synchronizing;

@@ -2,9 +2,10 @@
 //
 // Its memory is host memory that is mapped twice. The addresses that it returns are not accessible,
 // as with a GPU: a process that dereferences one dies, and the kernel refuses to register them.
-// With is_registrable, devices may access them. The driver copies through the other mapping. A copy
-// takes place only after a number of calls of poll(), so that a caller that does not wait finds the
-// old bytes. One thread.
+// It has no events, kernels or memory of other processes; the stand-in for CUDA's library has them
+// (tests/fake_cuda). With is_registrable, devices may access its memory. The driver copies through
+// the other mapping. A copy takes place only after a number of calls of poll(), so that a caller
+// that does not wait finds the old bytes. One thread.
 #pragma once
 
 #include <map>
@@ -53,6 +54,11 @@ class FakeGpu final : public GpuDriver {
   Result<std::byte*> allocate(int device, std::size_t size) override;
   void free(int device, std::byte* data) noexcept override;
   Result<std::unique_ptr<GpuStream>> create_stream(int device) override;
+  Result<std::unique_ptr<GpuEvent>> create_event(int device) override;
+  Result<std::unique_ptr<GpuModule>> load_module(int device, const void* image) override;
+  Result<SharedGpuMemory> share(int device, std::byte* base) override;
+  Result<std::byte*> open(int device, const SharedGpuMemory& memory) override;
+  void close(int device, std::byte* opened) noexcept override;
   Status synchronize_operations(int device, std::byte* data) override;
   Result<DmaBuf> export_dma_buf(int device, std::byte* data, std::size_t size) override;
   Status flush_writes(int device) override;

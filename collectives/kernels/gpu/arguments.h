@@ -1,0 +1,55 @@
+// What the GPU kernels of this folder are launched with. A kernel has one parameter, a structure
+// that holds everything it needs, so that one launch does one reduction whatever the number of
+// inputs and targets. The layout is the same for the host's compiler and for nvcc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace dunlin::collective::gpu {
+
+// Inputs of one launch, and targets. Parameters of a kernel may take 4 KiB in all on every GPU that
+// the kernels are built for. Beyond that, the sums of float16 would have to be stored between two
+// launches, which rounds them.
+inline constexpr std::size_t kMostInputs = 128;
+inline constexpr std::size_t kMostTargets = 128;
+
+// Bytes of one load or store of a thread, the largest that a GPU has.
+inline constexpr std::size_t kVectorBytes = 16;
+
+// How the elements are divided among the threads of a launch. Elements [first, first + vectors *
+// (elements of a vector)) are processed by vectors: there, all addresses are multiples of
+// kVectorBytes. The others are processed one by one.
+struct Extent {
+  std::uint64_t count = 0;    // elements
+  std::uint64_t first = 0;    // element
+  std::uint64_t vectors = 0;  // 0: one by one
+};
+
+// targets[t][i] = inputs[0][i] op inputs[1][i] op ..., then divided (collectives/kernels/reduce.h).
+struct ReduceArguments {
+  Extent extent;
+  std::uint32_t input_count = 0;
+  std::uint32_t target_count = 0;
+  // Of sums only. Floating-point numbers are multiplied by the factor, whose bits then are the
+  // quotient's, or divided by the divisor; 1: neither.
+  double factor = 1;
+  std::uint64_t divisor = 1;
+  const void* inputs[kMostInputs] = {};
+  void* targets[kMostTargets] = {};
+};
+
+// model[i] = self_weight * model[i] + sum of weights[k] * inputs[k][i]
+// (collectives/kernels/average.h).
+struct AverageArguments {
+  Extent extent;
+  std::uint32_t input_count = 0;
+  double self_weight = 1;
+  void* model = nullptr;
+  const void* inputs[kMostInputs] = {};
+  double weights[kMostInputs] = {};
+};
+
+static_assert(sizeof(ReduceArguments) <= 4096 && sizeof(AverageArguments) <= 4096);
+
+}  // namespace dunlin::collective::gpu

@@ -1,0 +1,70 @@
+// FakeCuda: what tests read and change of the stand-in for libcuda.so.1 (README.md in this folder).
+// The library exports the function "fake_cuda", which returns it. Any thread.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace dunlin::testing {
+
+class FakeCuda {
+ public:
+  virtual ~FakeCuda() = default;
+
+  // As in a process that has just loaded the library, with the settings of the environment. Waits
+  // for the work of streams. What is allocated stays allocated.
+  virtual void reset() = 0;
+
+  // Settings. `devices` and `attributes` hold for drivers that are loaded later.
+  int devices = 2;
+  std::map<int, int> attributes;  // of all devices, by attribute number
+  int init_code = 0;
+  bool is_managed = false;  // what memory says of itself
+  // The call that fails, counted from the next one on, and the code that it returns; 0: none. Calls
+  // that only describe a device or an error are not counted.
+  std::atomic<std::uint64_t> failing_call = 0;
+  std::atomic<int> failing_code = 0;
+  std::string failing_name;  // only calls of this function count, as "cuMemAlloc"; empty: all
+  // The work of a stream that fails, counted likewise over all streams. Its stream returns the code
+  // from then on, and so does every other stream, as after an illegal address.
+  std::atomic<std::uint64_t> failing_work = 0;
+  std::atomic<int> work_code = 0;
+  // Each work begins up to this much later, by a pseudo-random number that follows from the seed.
+  std::atomic<unsigned> delay_us = 0;
+  std::atomic<std::uint64_t> seed = 1;
+
+  // Streams begin no work until release().
+  virtual void hold() = 0;
+  virtual void release() = 0;
+
+  // The bytes of GPU memory, which only the stand-in may access at its addresses. Null where no
+  // allocation has `size` bytes from `address` on.
+  virtual std::byte* contents(const void* address, std::size_t size) = 0;
+
+  // Counts of what exists now.
+  virtual int allocations() = 0;
+  virtual int opened() = 0;  // memory of other processes
+  std::atomic<int> streams = 0;
+  std::atomic<int> events = 0;
+  std::atomic<int> modules = 0;
+  std::atomic<int> contexts = 0;  // retained
+  // Of the calling thread: the depth of its stack of current contexts.
+  virtual int depth() = 0;
+
+  // Counts since the last reset.
+  std::atomic<std::uint64_t> calls = 0;
+  std::atomic<std::uint64_t> copies = 0;
+  std::atomic<std::uint64_t> launches = 0;
+  std::atomic<int> flushes = 0;
+  std::atomic<int> synchronized_pointers = 0;
+  // The name of the call that failed last by `failing_call`.
+  std::string failed_call;
+};
+
+// The type of the function "fake_cuda".
+using FakeCudaState = FakeCuda&();
+
+}  // namespace dunlin::testing

@@ -21,7 +21,8 @@ class MappedCells {
  public:
   // Returns false if nothing was posted. Lane::notify() then reports the reason.
   bool try_notify(const Notification& notification) {
-    if (!is_open() || !is_notification_valid(notification, cells_.size())) [[unlikely]]
+    if (state_ != State::kOpen || !peers_.is_present(peer_rank_) ||
+        !is_notification_valid(notification, cells_.size())) [[unlikely]]
       return false;
     publish(notification);
     return true;
@@ -41,7 +42,7 @@ class MappedCells {
   ~MappedCells() = default;
 
   // Returns a bool because building a Status costs nanoseconds that matter here.
-  bool is_open() const { return !is_closed_ && peers_.is_present(peer_rank_); }
+  bool is_open() const { return state_ != State::kClosed && peers_.is_present(peer_rank_); }
   // Requires an open lane and a valid notification.
   void publish(const Notification& notification) {
     cells_[static_cast<std::size_t>(notification.id)].publish(notification);
@@ -59,7 +60,8 @@ class MappedCells {
   const PeerTable& peers_;
   const Rank peer_rank_;
   PeerCounters& counters_;
-  bool is_closed_ = false;
+  // kHeld: open, but notifications must wait for something that the lane has in progress.
+  enum class State : std::uint8_t { kOpen, kHeld, kClosed } state_ = State::kOpen;
 };
 
 // Posts notifications on a lane in the fastest way that the lane offers.

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <map>
 #include <mutex>
+#include <tuple>
 
 #include "runtime/gpu/cuda_library.h"
 #include "runtime/gpu/cuda_stream.h"
@@ -16,6 +18,32 @@ namespace dunlin {
 namespace {
 
 constexpr const char* kPeerMemoryModule = "/sys/module/nvidia_peermem";
+
+// A number that no other process has.
+std::uint64_t this_process() {
+  static const std::uint64_t drawn = [] {
+    std::uint64_t number = 0;
+    randombytes_buf(&number, sizeof number);
+    return number;
+  }();
+  return drawn ^ static_cast<std::uint64_t>(getpid());  // a forked child inherits the first
+}
+
+// What this process has opened of others. CUDA opens an allocation once per process, whatever
+// objects of this program use it, so this belongs to the process, too.
+struct OpenedMemory {
+  struct Use {
+    cuda::Address address = 0;
+    int count = 0;
+  };
+  std::mutex mutex;
+  std::map<std::tuple<int, std::uint64_t, std::uint64_t>, Use> uses;  // by device, process, buffer
+};
+
+OpenedMemory& opened_memory() {
+  static OpenedMemory memory;
+  return memory;
+}
 
 class CudaDriver final : public GpuDriver {
  public:
@@ -30,15 +58,13 @@ class CudaDriver final : public GpuDriver {
   Result<std::unique_ptr<GpuModule>> load_module(int device, const void* image) override;
   Result<SharedGpuMemory> share(int device, std::byte* base) override;
   Result<std::byte*> open(int device, const SharedGpuMemory& memory) override;
-  void close(int device, std::byte* opened) noexcept override;
+  void close(int device, const SharedGpuMemory& memory) noexcept override;
   Status synchronize_operations(int device, std::byte* data) override;
   Result<DmaBuf> export_dma_buf(int device, std::byte* data, std::size_t size) override;
   Status flush_writes(int device) override;
 
  private:
-  explicit CudaDriver(CudaLibrary library) : library_(std::move(library)) {
-    randombytes_buf(&process_, sizeof process_);
-  }
+  explicit CudaDriver(CudaLibrary library) : library_(std::move(library)) {}
   Status describe(int number);
   int attribute(cuda::Device device, int which) const;
   Status peer_mapping(cuda::Device device) const;
@@ -49,7 +75,6 @@ class CudaDriver final : public GpuDriver {
 
   CudaLibrary library_;
   std::vector<GpuDevice> devices_;
-  std::uint64_t process_ = 0;  // SharedGpuMemory::process
   std::mutex mutex_;
   std::vector<cuda::Context> contexts_;  // by device, under mutex_; null: not created yet
 };
@@ -204,7 +229,8 @@ Result<SharedGpuMemory> CudaDriver::share(int device, std::byte* base) {
   SharedGpuMemory shared;
   const std::string& bus = devices_[static_cast<std::size_t>(device)].pci_bus_id;
   std::memcpy(shared.pci_bus_id.data(), bus.data(), std::min(bus.size(), shared.pci_bus_id.size()));
-  shared.process = process_;
+  shared.process = this_process();
+  shared.address = address_of(base);
   DUNLIN_TRY(library_.to_status(
       "cuPointerGetAttribute(BUFFER_ID)",
       library_->cuPointerGetAttribute(&shared.buffer, cuda::kBufferId, address_of(base))));
@@ -229,28 +255,39 @@ Result<SharedGpuMemory> CudaDriver::share(int device, std::byte* base) {
 }
 
 Result<std::byte*> CudaDriver::open(int device, const SharedGpuMemory& memory) {
+  if (memory.process == this_process()) return reinterpret_cast<std::byte*>(memory.address);
   DUNLIN_ASSIGN(const cuda::Context own, context(device));
-  const CurrentContext current(library_, own);
-  DUNLIN_TRY(Status(current.status()));
-  cuda::IpcHandle handle{};
-  std::memcpy(&handle, memory.handle.data(), sizeof handle);
-  cuda::Address address = 0;
-  const cuda::Code code =
-      library_->cuIpcOpenMemHandle_v2(&address, handle, cuda::kIpcLazyPeerAccess);
-  Status status = library_.to_status(
-      fmt::format("cuIpcOpenMemHandle of {} bytes for GPU {}", memory.size, device), code);
-  if (code == cuda::kInvalidHandle || code == cuda::kInvalidValue || code == cuda::kMapFailed)
-    return Status(Code::kNotFound, std::string(status.message()));
-  DUNLIN_TRY(std::move(status));
-  return reinterpret_cast<std::byte*>(address);
+  const std::lock_guard lock(opened_memory().mutex);
+  OpenedMemory::Use& use = opened_memory().uses[{device, memory.process, memory.buffer}];
+  if (use.count == 0) {
+    const CurrentContext current(library_, own);
+    DUNLIN_TRY(Status(current.status()));
+    cuda::IpcHandle handle{};
+    std::memcpy(&handle, memory.handle.data(), sizeof handle);
+    const cuda::Code code =
+        library_->cuIpcOpenMemHandle_v2(&use.address, handle, cuda::kIpcLazyPeerAccess);
+    Status status = library_.to_status(
+        fmt::format("cuIpcOpenMemHandle of {} bytes for GPU {}", memory.size, device), code);
+    if (code == cuda::kInvalidHandle || code == cuda::kInvalidValue || code == cuda::kMapFailed)
+      return Status(Code::kNotFound, std::string(status.message()));
+    DUNLIN_TRY(std::move(status));
+  }
+  ++use.count;
+  return reinterpret_cast<std::byte*>(use.address);
 }
 
-void CudaDriver::close(int device, std::byte* opened) noexcept {
+void CudaDriver::close(int device, const SharedGpuMemory& memory) noexcept {
+  if (memory.process == this_process()) return;
+  const std::lock_guard lock(opened_memory().mutex);
+  const auto found = opened_memory().uses.find({device, memory.process, memory.buffer});
+  if (found == opened_memory().uses.end() || --found->second.count > 0) return;
+  const cuda::Address address = found->second.address;
+  opened_memory().uses.erase(found);
   const auto own = context(device);
   if (!own) return;
   const CurrentContext current(library_, *own);
   const Status status =
-      library_.to_status("cuIpcCloseMemHandle", library_->cuIpcCloseMemHandle(address_of(opened)));
+      library_.to_status("cuIpcCloseMemHandle", library_->cuIpcCloseMemHandle(address));
   if (!status.is_ok()) DUNLIN_DEBUG("GPU {}: {}", device, status.message());
 }
 

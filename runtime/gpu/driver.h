@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "runtime/clock.h"
@@ -58,17 +59,19 @@ struct DmaBuf {
   std::uint64_t offset = 0;  // of the range within the memory of the descriptor
 };
 
-// An allocation that another process of the same host can open. A plain value, which may travel.
+// An allocation that another process of the same host can open. Its bytes may travel.
 // `process` and `buffer` name the allocation: no two have the same, even if the address of one that
 // was freed is used again.
 struct SharedGpuMemory {
   std::array<char, 16> pci_bus_id{};  // of the device
   std::uint64_t process = 0;          // the owner, by a number that it has drawn
   std::uint64_t buffer = 0;
+  std::uint64_t address = 0;  // in the owner's process
   std::uint64_t size = 0;
   std::array<std::byte, 64> handle{};
   bool operator==(const SharedGpuMemory&) const = default;
 };
+static_assert(std::has_unique_object_representations_v<SharedGpuMemory>);
 
 // A stream of the application, as the driver's own interface names it (CUDA: CUstream, which is
 // also cudaStream_t). Null is the default stream of the current device.
@@ -147,12 +150,13 @@ class GpuDriver {
   // Lets other processes open the allocation that begins at `base`, until it is freed. kUnavailable
   // for memory of another kind than allocate() returns, which CUDA cannot share this way.
   virtual Result<SharedGpuMemory> share(int device, std::byte* base) = 0;
-  // Maps memory of another process for work of `device`. Open an allocation once at a time, and
-  // close it before its owner frees it: CUDA leaves open what happens otherwise. kNotFound when the
-  // owner has ended or has freed it.
+  // Maps memory of another process for work of `device`. Memory that is open already gets the same
+  // address again, and memory of this process has the address that it has. Close it as often as it
+  // was opened, and before its owner frees it: CUDA leaves open what happens otherwise. kNotFound
+  // when the owner has ended or has freed it; kUnavailable when this process cannot see its device.
   virtual Result<std::byte*> open(int device, const SharedGpuMemory& memory) = 0;
   // No work may use the memory any more.
-  virtual void close(int device, std::byte* opened) noexcept = 0;
+  virtual void close(int device, const SharedGpuMemory& memory) noexcept = 0;
 
   // Must be called before another device accesses the memory. From then on, synchronous operations
   // of the application on this memory are complete when they return; otherwise CUDA may still carry

@@ -24,7 +24,7 @@ namespace {
 using testing::FakeCuda;
 using testing::FakeGpu;
 
-const std::string kFakeCuda = testing::built("tests/fake_cuda/libfake_cuda.so");
+const std::string kFakeCuda = testing::built("tests/fake_cuda/libcuda.so.1");
 const std::string kOldFakeCuda = testing::built("tests/fake_cuda/libold_fake_cuda.so");
 
 bool holds(const Status& status, std::string_view text) {
@@ -242,6 +242,7 @@ TEST_F(CudaDriverTest, MemoryIsOpenedByOtherProcesses) {
   EXPECT_EQ(std::string_view(shared.pci_bus_id.data()), "0000:af:00.0");
   EXPECT_FALSE(shared == driver->share(1, next).value());
   EXPECT_TRUE(shared == driver->share(1, data).value());
+  EXPECT_EQ(driver->open(1, shared).value(), data) << "its own memory";
   EXPECT_EQ(driver->share(1, data + 100).status().code(), Code::kInvalidArgument);
   state().contents(data, 5000)[4999] = std::byte{3};
   const pid_t child = fork();
@@ -251,12 +252,12 @@ TEST_F(CudaDriverTest, MemoryIsOpenedByOtherProcesses) {
     std::byte* const contents = state().contents(*opened, 5000);
     if (contents == nullptr || contents[4999] != std::byte{3}) _exit(2);
     contents[0] = std::byte{9};
-    if (driver->open(1, shared).is_ok()) _exit(3);
-    driver->close(1, *opened);
-    const auto again = driver->open(1, shared);
-    if (!again) _exit(4);
-    driver->close(1, *again);
-    _exit(0);
+    const auto again = load()->open(1, shared);
+    if (!again || *again != *opened || state().opened() != 1) _exit(3);
+    driver->close(1, shared);
+    if (state().opened() != 1) _exit(4);
+    driver->close(1, shared);
+    _exit(state().opened() == 0 ? 0 : 5);
   }
   int result = 0;
   ASSERT_EQ(waitpid(child, &result, 0), child);

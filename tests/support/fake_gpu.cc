@@ -141,7 +141,7 @@ Result<std::byte*> FakeGpu::open(int, const SharedGpuMemory&) {
   return unavailable();
 }
 
-void FakeGpu::close(int, std::byte*) noexcept {}
+void FakeGpu::close(int, const SharedGpuMemory&) noexcept {}
 
 Status FakeGpu::synchronize_operations(int, std::byte*) {
   return options_.synchronizing;

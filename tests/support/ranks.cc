@@ -160,9 +160,9 @@ void run_ranks(const RunOptions& options, const RankBody& body) {
   }
 }
 
-Exposed::Exposed(Fabric& fabric, const std::string& name, std::size_t bytes, std::size_t cells)
-    : fabric_(fabric) {
-  local_ = fabric.allocate(bytes).value();
+Exposed::Exposed(Fabric& fabric, const std::string& name,
+                 std::unique_ptr<transport::LocalRegion> local, std::size_t cells)
+    : fabric_(fabric), local_(std::move(local)) {
   const transport::NotifyId own = fabric.board().allocate(cells).value();
   ByteWriter writer;
   writer.number(static_cast<std::uint32_t>(own)).blob(local_->descriptor());

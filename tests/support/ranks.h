@@ -35,7 +35,10 @@ void run_ranks(const RunOptions& options, const RankBody& body);
 class Exposed {
  public:
   // All ranks of the fabric call it.
-  Exposed(transport::Fabric& fabric, const std::string& name, std::size_t bytes, std::size_t cells);
+  Exposed(transport::Fabric& fabric, const std::string& name, std::size_t bytes, std::size_t cells)
+      : Exposed(fabric, name, fabric.allocate(bytes).value(), cells) {}
+  Exposed(transport::Fabric& fabric, const std::string& name,
+          std::unique_ptr<transport::LocalRegion> local, std::size_t cells);
 
   transport::LocalRegion& local() { return *local_; }
   std::unique_ptr<transport::LocalRegion>& owned() { return local_; }

@@ -60,9 +60,9 @@ TEST_P(GpuRefusalTest, OperationsOnALocalSliceAreRefused) {
 }
 
 #ifdef DUNLIN_HAVE_UCX
-INSTANTIATE_TEST_SUITE_P(Transports, GpuRefusalTest, ::testing::Values("shm", "tcp", "ucx"));
+INSTANTIATE_TEST_SUITE_P(Transports, GpuRefusalTest, ::testing::Values("tcp", "ucx"));
 #else
-INSTANTIATE_TEST_SUITE_P(Transports, GpuRefusalTest, ::testing::Values("shm"));
+INSTANTIATE_TEST_SUITE_P(Transports, GpuRefusalTest, ::testing::Values("tcp"));
 #endif
 
 }  // namespace

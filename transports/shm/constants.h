@@ -1,6 +1,7 @@
 // The numbers of the shm transport, and the reason for each.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -13,5 +14,14 @@ inline constexpr std::uint64_t kMagic = 0x01'4d'48'53'4c'4e'55'44;
 // The most regions that a process may have registered at a time; then registration fails with
 // kResourceExhausted. An entry costs 8 bytes, and most programs register a handful of regions.
 inline constexpr std::size_t kMaxRegions = 4096;
+
+// Copies on GPUs, with the notifications and flushes behind them, that a lane has in progress; then
+// it is busy. A launch takes a few microseconds, so that this is some 100 us of work for a GPU: far
+// more than the time between two calls of progress().
+inline constexpr std::size_t kGpuQueueDepth = 64;
+
+// How long a lane that is closed waits for its copies. The largest copies take milliseconds; a
+// longer wait means that the GPU is stuck.
+inline constexpr auto kGpuCloseTime = std::chrono::seconds(5);
 
 }  // namespace dunlin::transport::shm

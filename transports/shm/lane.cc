@@ -3,17 +3,45 @@
 #include <atomic>
 #include <cstring>
 
-#include "transports/shm/region.h"
 #include "transports/shm/transport.h"
 
 namespace dunlin::transport::shm {
 
-ShmLane::ShmLane(const ShmLink& link, PeerSegment& peer, const TransportContext& context)
+ShmLane::ShmLane(const ShmLink& link, PeerSegment& peer, const TransportContext& context,
+                 ShmGpu& gpu)
     : MappedCells(peer.cells(), {peer.sleeping(), peer.needs_fence()}, context.peers, link.peer(),
                   context.counters.peer(link.peer())),
       link_(link),
       peer_(peer),
-      index_(context.index) {}
+      index_(context.index),
+      gpu_(gpu),
+      clock_(context.clock) {}
+
+void ShmLane::close() noexcept {
+  if (gpu_queue_ != nullptr) gpu_queue_->close();
+  state_ = State::kClosed;
+}
+
+bool ShmLane::is_any_on_gpu(const LocalSlice& local, const RemoteSlice& remote) const {
+  return local.size() > 0 &&
+         (local.region()->memory()->kind() == MemoryKind::kCuda ||
+          static_cast<const ShmRemoteRegion&>(*remote.region()).gpu() != nullptr);
+}
+
+GpuPlace ShmLane::place_of(const LocalSlice& slice) {
+  const MemoryRegion& memory = *slice.region()->memory();
+  return {slice.data(), memory.gpu(), memory.gpu_device()};
+}
+
+GpuPlace ShmLane::place_of(const RemoteSlice& slice) {
+  const auto& region = static_cast<const ShmRemoteRegion&>(*slice.region());
+  return {region.data() + slice.offset(), region.gpu(), region.gpu_device()};
+}
+
+GpuQueue& ShmLane::gpu_queue() {
+  if (gpu_queue_ == nullptr) gpu_queue_.reset(new GpuQueue(*this, gpu_.busy, clock_));
+  return *gpu_queue_;
+}
 
 bool ShmLane::is_registered(const RemoteSlice& remote) const {
   const auto& region = static_cast<const ShmRemoteRegion&>(*remote.region());
@@ -26,7 +54,8 @@ bool ShmLane::is_transfer_possible(const LocalSlice& local, const RemoteSlice& r
 }
 
 Status ShmLane::report() const {
-  if (is_closed_) return Status(Code::kClosed, "the lane is closed").with_peer(peer_rank_);
+  if (state_ == State::kClosed)
+    return Status(Code::kClosed, "the lane is closed").with_peer(peer_rank_);
   return peers_.check(peer_rank_);
 }
 
@@ -41,7 +70,7 @@ Status ShmLane::report_deregistered() const {
 }
 
 void ShmLane::copy(const LocalSlice& from, const RemoteSlice& to) {
-  ++counters_.puts;
+  count_put(from.size());
   if (from.size() == 0) return;
   const auto& region = static_cast<const ShmRemoteRegion&>(*to.region());
   if (from.size() <= kCacheLine) {
@@ -49,7 +78,11 @@ void ShmLane::copy(const LocalSlice& from, const RemoteSlice& to) {
   } else {
     std::memcpy(region.data() + to.offset(), from.data(), from.size());
   }
-  counters_.put_bytes += from.size();
+}
+
+void ShmLane::count_put(std::size_t size) {
+  ++counters_.puts;
+  counters_.put_bytes += size;
 }
 
 Status ShmLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
@@ -57,6 +90,11 @@ Status ShmLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
     return report();
   if (!is_transfer_possible(from, to)) [[unlikely]]
     return report(from, to);
+  if (is_on_gpu(from, to)) [[unlikely]] {
+    DUNLIN_TRY(gpu_queue().copy(place_of(from), place_of(to), from.size(), completion));
+    count_put(from.size());
+    return Status::ok();
+  }
   copy(from, to);
   fire(completion);
   return Status::ok();
@@ -70,6 +108,17 @@ Status ShmLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& 
     return report(from, to);
   if (!is_notification_valid(notification, cells_.size())) [[unlikely]]
     return report_notification(notification, cells_.size());
+  if (is_on_gpu(from, to)) [[unlikely]] {
+    DUNLIN_TRY(gpu_queue().copy_and_notify(place_of(from), place_of(to), from.size(), notification,
+                                           completion));
+    count_put(from.size());
+    return Status::ok();
+  }
+  if (must_queue()) [[unlikely]] {
+    DUNLIN_TRY(gpu_queue_->add(&notification, completion));
+    copy(from, to);
+    return Status::ok();
+  }
   copy(from, to);
   publish(notification);
   fire(completion);
@@ -77,8 +126,11 @@ Status ShmLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& 
 }
 
 Status ShmLane::notify(const Notification& notification, Completion* completion) {
-  if (!try_notify(notification)) [[unlikely]]
-    return is_open() ? report_notification(notification, cells_.size()) : report();
+  if (!try_notify(notification)) [[unlikely]] {
+    if (!is_open()) return report();
+    DUNLIN_TRY(check_notification(notification, cells_.size()));
+    return gpu_queue_->add(&notification, completion);
+  }
   fire(completion);
   return Status::ok();
 }
@@ -86,6 +138,8 @@ Status ShmLane::notify(const Notification& notification, Completion* completion)
 Status ShmLane::flush(Visibility, Completion* completion) {
   if (!is_open()) [[unlikely]]
     return report();
+  if (must_queue()) [[unlikely]]
+    return gpu_queue_->add(nullptr, completion);
   // Orders the copies more strongly than a notification does: a process that learns of the flush in
   // any other way sees them, too.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -98,6 +152,12 @@ Status ShmLane::get(RemoteSlice from, LocalSlice to, Completion* completion) {
     return report();
   if (!is_transfer_possible(to, from)) [[unlikely]]
     return report(to, from);
+  if (is_on_gpu(to, from)) [[unlikely]] {
+    DUNLIN_TRY(gpu_queue().copy(place_of(from), place_of(to), from.size(), completion));
+    ++counters_.gets;
+    counters_.get_bytes += from.size();
+    return Status::ok();
+  }
   ++counters_.gets;
   counters_.get_bytes += from.size();
   if (from.size() != 0) {
@@ -116,8 +176,10 @@ Status ShmLane::apply(const RemoteSlice& word, std::uint64_t* before, Completion
   DUNLIN_TRY(check_word(link_, word));
   if (!is_registered(word)) [[unlikely]]
     return report_deregistered();
-  ++counters_.atomics;
   const auto& region = static_cast<const ShmRemoteRegion&>(*word.region());
+  if (region.gpu() != nullptr) [[unlikely]]
+    return Status(Code::kUnavailable, "shm has no atomics on GPU memory").with_peer(peer_rank_);
+  ++counters_.atomics;
   const std::atomic_ref<std::uint64_t> value(
       *reinterpret_cast<std::uint64_t*>(region.data() + word.offset()));
   const std::uint64_t former = operation(value);

@@ -1,8 +1,15 @@
 #include "transports/shm/region.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/bootstrap/printable.h"
+#include "runtime/gpu/cuda_driver.h"
 
 namespace dunlin::transport::shm {
 namespace {
@@ -10,6 +17,10 @@ namespace {
 std::uint64_t inode_of(int fd) {
   struct stat info {};
   return fstat(fd, &info) == 0 ? info.st_ino : 0;
+}
+
+Status malformed(const Link& link) {
+  return Status(Code::kCorrupted, "malformed shm region descriptor").with_peer(link.peer());
 }
 
 }  // namespace
@@ -24,24 +35,81 @@ ShmRegion::~ShmRegion() {
   layout_.generations[place_].store(0, std::memory_order_release);
 }
 
+namespace {
+
+enum class DescriptorKind : std::uint8_t { kHost, kGpu, kUnshared };
+
+void write_gpu(ByteWriter& writer, const MemoryRegion& memory) {
+  GpuDriver& driver = *memory.gpu();
+  auto allocation = driver.find(memory.data());
+  Status status = allocation.status();
+  if (status.is_ok() && !allocation->has_value())
+    status = Status(Code::kNotFound, "the memory was freed");
+  if (status.is_ok()) {
+    const GpuAllocation& whole = **allocation;
+    auto shared = driver.share(whole.device, whole.base);
+    if (shared) {
+      writer.number(static_cast<std::uint8_t>(DescriptorKind::kGpu));
+      writer.blob(std::as_bytes(std::span(&*shared, 1)));
+      writer.number(static_cast<std::uint64_t>(memory.data() - whole.base));
+      return;
+    }
+    status = std::move(shared).status();
+  }
+  writer.number(static_cast<std::uint8_t>(DescriptorKind::kUnshared)).text(status.message());
+}
+
+}  // namespace
+
 Bytes ShmRegion::descriptor() const {
   ByteWriter writer;
-  writer.number(std::int32_t{memory_->fd()}).number(inode_of(memory_->fd()));
   writer.number(place_).number(generation_);
+  if (memory_->kind() == MemoryKind::kCuda) {
+    write_gpu(writer, *memory_);
+  } else {
+    writer.number(static_cast<std::uint8_t>(DescriptorKind::kHost));
+    writer.number(std::int32_t{memory_->fd()}).number(inode_of(memory_->fd()));
+  }
   return writer.take();
+}
+
+Result<std::shared_ptr<GpuDriver>> ShmGpu::driver() {
+  if (driver_ == nullptr) {
+    DUNLIN_ASSIGN(driver_, load_cuda_driver());
+  }
+  return driver_;
 }
 
 Result<std::unique_ptr<RemoteRegion>> ShmRemoteRegion::import(const Link& link, int pid,
                                                               std::span<const std::byte> descriptor,
-                                                              std::size_t size) {
+                                                              std::size_t size, ShmGpu& gpu) {
   ByteReader reader(descriptor);
-  const auto fd = reader.number<std::int32_t>();
-  const auto inode = reader.number<std::uint64_t>();
   const auto place = reader.number<std::uint32_t>();
   const auto generation = reader.number<std::uint64_t>();
-  if (!reader.at_end() || place >= kMaxRegions) {
-    return Status(Code::kCorrupted, "malformed shm region descriptor").with_peer(link.peer());
+  const auto kind = static_cast<DescriptorKind>(reader.number<std::uint8_t>());
+  if (!reader.ok() || place >= kMaxRegions || kind > DescriptorKind::kUnshared)
+    return malformed(link);
+  std::unique_ptr<ShmRemoteRegion> region(new ShmRemoteRegion(link, size, place, generation));
+  switch (kind) {
+    case DescriptorKind::kHost:
+      DUNLIN_TRY(region->map_host(link, pid, reader, size));
+      break;
+    case DescriptorKind::kGpu:
+      DUNLIN_TRY(region->open_gpu(link, reader, size, gpu));
+      break;
+    case DescriptorKind::kUnshared:
+      return Status(Code::kUnavailable,
+                    fmt::format("other processes cannot open this GPU memory: {}",
+                                bootstrap::printable(reader.text())))
+          .with_peer(link.peer());
   }
+  return std::unique_ptr<RemoteRegion>(std::move(region));
+}
+
+Status ShmRemoteRegion::map_host(const Link& link, int pid, ByteReader& reader, std::size_t size) {
+  const auto fd = reader.number<std::int32_t>();
+  const auto inode = reader.number<std::uint64_t>();
+  if (!reader.at_end()) return malformed(link);
   if (fd < 0) {
     return Status(Code::kUnavailable,
                   "other processes cannot map memory that Dunlin did not allocate (wrapped memory)")
@@ -54,9 +122,43 @@ Result<std::unique_ptr<RemoteRegion>> ShmRemoteRegion::import(const Link& link, 
     close(opened);
     return Status(Code::kNotFound, "the peer has deregistered the region").with_peer(link.peer());
   }
-  DUNLIN_ASSIGN(auto memory, MemoryRegion::map(opened, size));
-  return std::unique_ptr<RemoteRegion>(
-      new ShmRemoteRegion(link, std::move(memory), size, place, generation));
+  DUNLIN_ASSIGN(memory_, MemoryRegion::map(opened, size));
+  data_ = memory_->data();
+  return Status::ok();
+}
+
+Status ShmRemoteRegion::open_gpu(const Link& link, ByteReader& reader, std::size_t size,
+                                 ShmGpu& gpu) {
+  const std::span<const std::byte> shared = reader.blob();
+  const auto offset = reader.number<std::uint64_t>();
+  if (shared.size() == sizeof shared_) std::memcpy(&shared_, shared.data(), shared.size());
+  if (!reader.at_end() || shared.size() != sizeof shared_ || offset > shared_.size ||
+      size > shared_.size - offset)
+    return malformed(link);
+  DUNLIN_ASSIGN(auto driver, gpu.driver());
+  const auto& devices = driver->devices();
+  const std::string_view bus(shared_.pci_bus_id.data(),
+                             strnlen(shared_.pci_bus_id.data(), shared_.pci_bus_id.size()));
+  const auto device = std::find_if(devices.begin(), devices.end(),
+                                   [&](const GpuDevice& each) { return each.pci_bus_id == bus; });
+  if (device == devices.end()) {
+    return Status(Code::kUnavailable,
+                  fmt::format("the memory is on GPU {}, which this process cannot see "
+                              "(CUDA_VISIBLE_DEVICES)",
+                              bootstrap::printable(bus)))
+        .with_peer(link.peer());
+  }
+  auto opened = driver->open(device->number, shared_);
+  if (!opened) return std::move(opened).status().with_peer(link.peer());
+  gpu_device_ = device->number;
+  gpu_ = std::move(driver);
+  data_ = *opened + offset;
+  gpu.is_used = true;
+  return Status::ok();
+}
+
+ShmRemoteRegion::~ShmRemoteRegion() {
+  if (gpu_ != nullptr) gpu_->close(gpu_device_, shared_);
 }
 
 }  // namespace dunlin::transport::shm

@@ -1,18 +1,34 @@
 // Regions of the shm transport: ShmRegion is an entry in this process's table of generations
-// (segment.h), and ShmRemoteRegion is a peer's region, mapped here.
+// (segment.h), and ShmRemoteRegion is a peer's region, mapped here: for the CPU, or, if it is GPU
+// memory, for the GPUs of this process.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
+#include "runtime/gpu/driver.h"
+#include "transports/shm/gpu_queue.h"
 #include "transports/shm/segment.h"
 #include "transports/transport.h"
 
 namespace dunlin::transport::shm {
 
+// What the regions and lanes of a transport share to access GPU memory.
+struct ShmGpu {
+  // The driver of this process, loaded at the first call. kUnavailable says why there is none.
+  Result<std::shared_ptr<GpuDriver>> driver();
+
+  bool is_used = false;  // a region of GPU memory was registered or imported
+  BusyGpuQueues busy;
+
+ private:
+  std::shared_ptr<GpuDriver> driver_;
+};
+
 class ShmRegion final : public TransportRegion {
  public:
-  // Memory without a file descriptor (wrapped memory) can be put from, but no peer can map it.
+  // Host memory without a file descriptor (wrapped memory), and GPU memory that the driver does not
+  // share, can be put from, but no peer can map it.
   ShmRegion(std::shared_ptr<MemoryRegion> memory, SegmentLayout& layout, std::uint32_t place,
             std::uint64_t generation);
   ~ShmRegion() override;
@@ -30,23 +46,31 @@ class ShmRemoteRegion final : public RemoteRegion {
  public:
   static Result<std::unique_ptr<RemoteRegion>> import(const Link& link, int pid,
                                                       std::span<const std::byte> descriptor,
-                                                      std::size_t size);
+                                                      std::size_t size, ShmGpu& gpu);
+  ~ShmRemoteRegion() override;
 
-  std::byte* data() const { return memory_->data(); }
-  std::byte* mapped() const override { return data(); }
+  // For the CPU, or for GPUs.
+  std::byte* data() const { return data_; }
+  std::byte* mapped() const override { return gpu_ == nullptr ? data_ : nullptr; }
+  // Null for host memory.
+  GpuDriver* gpu() const { return gpu_.get(); }
+  int gpu_device() const { return gpu_device_; }
   std::uint32_t place() const { return place_; }
   std::uint64_t generation() const { return generation_; }
 
  private:
-  ShmRemoteRegion(const Link& link, std::shared_ptr<MemoryRegion> memory, std::size_t size,
-                  std::uint32_t place, std::uint64_t generation)
-      : RemoteRegion(link, size),
-        memory_(std::move(memory)),
-        place_(place),
-        generation_(generation) {}
-  std::shared_ptr<MemoryRegion> memory_;
+  ShmRemoteRegion(const Link& link, std::size_t size, std::uint32_t place, std::uint64_t generation)
+      : RemoteRegion(link, size), place_(place), generation_(generation) {}
+  Status map_host(const Link& link, int pid, ByteReader& reader, std::size_t size);
+  Status open_gpu(const Link& link, ByteReader& reader, std::size_t size, ShmGpu& gpu);
+
   std::uint32_t place_;
   std::uint64_t generation_;
+  std::byte* data_ = nullptr;
+  std::shared_ptr<MemoryRegion> memory_;  // of the host
+  std::shared_ptr<GpuDriver> gpu_;
+  int gpu_device_ = 0;
+  SharedGpuMemory shared_;  // what was opened
 };
 
 }  // namespace dunlin::transport::shm

@@ -7,16 +7,17 @@
 namespace dunlin::transport::shm {
 
 ShmLink::ShmLink(Rank peer, int pid, std::unique_ptr<PeerSegment> segment,
-                 const TransportContext& context)
+                 const TransportContext& context, ShmGpu& gpu)
     : Link(peer),
       pid_(pid),
+      gpu_(gpu),
       segment_(std::move(segment)),
-      data_(*this, *segment_, context),
-      control_(*this, *segment_, context) {}
+      data_(*this, *segment_, context, gpu),
+      control_(*this, *segment_, context, gpu) {}
 
 Result<std::unique_ptr<RemoteRegion>> ShmLink::import_region(std::span<const std::byte> descriptor,
                                                              std::size_t size) {
-  return ShmRemoteRegion::import(*this, pid_, descriptor, size);
+  return ShmRemoteRegion::import(*this, pid_, descriptor, size, gpu_);
 }
 
 Result<std::unique_ptr<Transport>> ShmTransport::create(const TransportContext& context) {
@@ -47,18 +48,15 @@ Result<std::unique_ptr<Link>> ShmTransport::connect(Rank peer, std::span<const s
     return std::move(segment).status().with_context("attaching shared memory").with_peer(peer);
   context_.peers.set_local_pid(peer, there.pid);
   return std::unique_ptr<Link>(
-      std::make_unique<ShmLink>(peer, there.pid, std::move(segment).value(), context_));
+      std::make_unique<ShmLink>(peer, there.pid, std::move(segment).value(), context_, gpu_));
 }
 
 Result<std::unique_ptr<TransportRegion>> ShmTransport::register_memory(
     const std::shared_ptr<MemoryRegion>& memory) {
-  if (memory->kind() != MemoryKind::kHost) {
-    return Status(Code::kUnavailable,
-                  fmt::format("shm cannot access {} memory", to_string(memory->kind())));
-  }
   auto& generations = segment_->layout().generations;
   for (std::uint32_t place = 0; place < kMaxRegions; ++place) {
     if (generations[place].load(std::memory_order_relaxed) != 0) continue;
+    if (memory->kind() == MemoryKind::kCuda) gpu_.is_used = true;
     return std::unique_ptr<TransportRegion>(
         std::make_unique<ShmRegion>(memory, segment_->layout(), place, next_generation_++));
   }
@@ -67,6 +65,8 @@ Result<std::unique_ptr<TransportRegion>> ShmTransport::register_memory(
 }
 
 bool ShmTransport::arm() {
+  // Nothing wakes this process when a GPU is done.
+  if (!gpu_.busy.is_empty()) return false;
   segment_->layout().sleeping.store(1, std::memory_order_relaxed);
   // Orders the store before the caller's last poll of its cells.
   std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -11,8 +11,8 @@ namespace dunlin::transport::shm {
 
 class ShmLink final : public Link {
  public:
-  ShmLink(Rank peer, int pid, std::unique_ptr<PeerSegment> segment,
-          const TransportContext& context);
+  ShmLink(Rank peer, int pid, std::unique_ptr<PeerSegment> segment, const TransportContext& context,
+          ShmGpu& gpu);
 
   Lane& data() override { return data_; }
   Lane& control() override { return control_; }
@@ -22,6 +22,7 @@ class ShmLink final : public Link {
 
  private:
   int pid_;
+  ShmGpu& gpu_;
   std::unique_ptr<PeerSegment> segment_;
   ShmLane data_;
   ShmLane control_;
@@ -39,9 +40,9 @@ class ShmTransport final : public Transport {
   Result<std::unique_ptr<TransportRegion>> register_memory(
       const std::shared_ptr<MemoryRegion>& memory) override;
 
-  // There is nothing to do: peers write directly to the memory that the owner polls.
-  std::size_t progress() override { return 0; }
-  bool is_in_use() const override { return false; }
+  // There is nothing to do but for GPUs: peers write directly to the memory that the owner polls.
+  std::size_t progress() override { return gpu_.busy.progress(); }
+  bool is_in_use() const override { return !gpu_.busy.is_empty(); }
   bool arm() override;
   void disarm() override;
   const std::vector<int>& wait_fds() const override { return wait_fds_; }
@@ -53,6 +54,7 @@ class ShmTransport final : public Transport {
   TransportContext context_;
   std::unique_ptr<Segment> segment_;
   std::vector<int> wait_fds_;
+  ShmGpu gpu_;
   std::uint64_t next_generation_ = 1;
 };
 

@@ -1,0 +1,128 @@
+#include "transports/shm/gpu_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace dunlin::transport::shm {
+
+std::size_t BusyGpuQueues::progress() {
+  std::size_t completed = 0;
+  // A queue that becomes empty takes itself out.
+  for (std::size_t i = queues_.size(); i > 0; --i) completed += queues_[i - 1]->progress();
+  return completed;
+}
+
+Result<GpuQueue::DeviceStream*> GpuQueue::stream_of(const GpuPlace& place) {
+  for (const auto& stream : streams_) {
+    if (stream->driver == place.driver && stream->device == place.device) return stream.get();
+  }
+  auto made = std::make_unique<DeviceStream>();
+  made->driver = place.driver;
+  made->device = place.device;
+  DUNLIN_ASSIGN(made->stream, place.driver->create_stream(place.device));
+  streams_.push_back(std::move(made));
+  return streams_.back().get();
+}
+
+Result<std::unique_ptr<GpuEvent>> GpuQueue::take_event(DeviceStream& stream) {
+  if (stream.unused.empty()) return stream.driver->create_event(stream.device);
+  std::unique_ptr<GpuEvent> event = std::move(stream.unused.back());
+  stream.unused.pop_back();
+  return event;
+}
+
+// Copies between two GPUs are carried out by the one that sends.
+Status GpuQueue::start_copy(const GpuPlace& from, const GpuPlace& to, std::size_t size,
+                            const Notification* notification, Completion* completion) {
+  if (!failure_.is_ok()) return failure_;
+  if (count_ == entries_.size()) return Status::busy();
+  DUNLIN_ASSIGN(DeviceStream* const stream, stream_of(from.driver != nullptr ? from : to));
+  DUNLIN_ASSIGN(auto event, take_event(*stream));
+  Status started = from.driver == nullptr ? stream->stream->copy_to_device(to.data, from.data, size)
+                   : to.driver == nullptr
+                       ? stream->stream->copy_to_host(to.data, from.data, size)
+                       : stream->stream->copy_on_device(to.data, from.data, size);
+  DUNLIN_TRY(std::move(started));
+  Status recorded = event->record(stream->stream->native());
+  if (!recorded.is_ok()) {
+    fail(recorded);  // no event would tell when the copy is done
+    return recorded;
+  }
+  Entry& entry = push(notification, completion);
+  entry.stream = stream;
+  entry.event = std::move(event);
+  return Status::ok();
+}
+
+Status GpuQueue::add(const Notification* notification, Completion* completion) {
+  if (!failure_.is_ok()) return failure_;
+  if (count_ == entries_.size()) return Status::busy();
+  push(notification, completion);
+  return Status::ok();
+}
+
+GpuQueue::Entry& GpuQueue::push(const Notification* notification, Completion* completion) {
+  if (count_ == 0) {
+    busy_.queues_.push_back(this);
+    owner_.hold_notifications(true);
+  }
+  Entry& entry = entries_[(first_ + count_++) % entries_.size()];
+  entry.completion = completion;
+  entry.has_notification = notification != nullptr;
+  if (notification != nullptr) {
+    entry.notification = *notification;
+    const auto data = notification->inline_data;
+    std::copy(data.begin(), data.end(), entry.inline_data.begin());
+    entry.notification.inline_data = std::span(entry.inline_data).first(data.size());
+  }
+  return entry;
+}
+
+void GpuQueue::complete_first(Status status) {
+  Entry& entry = entries_[first_];
+  if (entry.event != nullptr) entry.stream->unused.push_back(std::move(entry.event));
+  if (entry.has_notification && status.is_ok()) owner_.publish_queued(entry.notification);
+  Completion* const completion = std::exchange(entry.completion, nullptr);
+  first_ = (first_ + 1) % entries_.size();
+  if (--count_ == 0) {
+    std::erase(busy_.queues_, this);
+    // Nothing may be published behind data that has not arrived.
+    owner_.hold_notifications(!failure_.is_ok());
+  }
+  fire(completion, std::move(status));
+}
+
+// Copies may be in progress, and their memory belongs to the caller afterwards. So this waits for
+// the streams; a GPU that can't go on says so at once.
+void GpuQueue::fail(Status failure) {
+  failure_ = std::move(failure);
+  const TimePoint deadline = clock_.now() + kGpuCloseTime;
+  for (const auto& stream : streams_) (void)await(*stream->stream, clock_, deadline, "a copy");
+  while (count_ > 0) complete_first(failure_);
+}
+
+std::size_t GpuQueue::progress() {
+  std::size_t completed = 0;
+  while (count_ > 0) {
+    const Entry& entry = entries_[first_];
+    Status status = entry.event == nullptr ? Status::ok() : entry.event->poll();
+    if (status.is_busy()) break;
+    if (!status.is_ok()) {
+      completed += count_;
+      fail(std::move(status).with_context("a copy of GPU memory"));
+      break;
+    }
+    complete_first(Status::ok());
+    ++completed;
+  }
+  return completed;
+}
+
+void GpuQueue::close() noexcept {
+  const TimePoint deadline = clock_.now() + kGpuCloseTime;
+  for (const auto& stream : streams_) (void)await(*stream->stream, clock_, deadline, "a copy");
+  (void)progress();
+  if (count_ > 0) fail(Status(Code::kClosed, "the lane was closed before the GPU was done"));
+}
+
+}  // namespace dunlin::transport::shm

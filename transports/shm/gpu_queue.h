@@ -1,0 +1,117 @@
+// GpuQueue: what a lane of the shm transport has started on GPUs, and what waits behind it.
+//
+// Puts to and from GPU memory are copies by a stream of the lane. They end after the call, so the
+// operations that are ordered behind them, notifications and flushes, wait here until all copies
+// before them are done. Puts between host memory need not wait. Owner thread only.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/clock.h"
+#include "runtime/gpu/driver.h"
+#include "transports/lane.h"
+#include "transports/notification.h"
+#include "transports/shm/constants.h"
+
+namespace dunlin::transport::shm {
+
+class GpuQueue;
+
+// The queues of a transport that have operations in progress. The transport progresses them.
+class BusyGpuQueues {
+ public:
+  bool is_empty() const { return queues_.empty(); }
+  std::size_t progress();
+
+ private:
+  friend GpuQueue;
+  std::vector<GpuQueue*> queues_;
+};
+
+// Where one end of a copy is.
+struct GpuPlace {
+  std::byte* data = nullptr;
+  GpuDriver* driver = nullptr;  // null: host memory
+  int device = 0;
+};
+
+class GpuQueue {
+ public:
+  // What publishes a notification when its turn has come, and learns whether anything is queued.
+  class Owner {
+   public:
+    virtual void publish_queued(const Notification& notification) = 0;
+    // `is_held`: notifications must be queued here; forever, once a copy has failed.
+    virtual void hold_notifications(bool is_held) = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  // All arguments outlive the queue.
+  GpuQueue(Owner& owner, BusyGpuQueues& busy, const Clock& clock)
+      : owner_(owner), busy_(busy), clock_(clock) {}
+  ~GpuQueue() { close(); }
+  GpuQueue(const GpuQueue&) = delete;
+  GpuQueue& operator=(const GpuQueue&) = delete;
+
+  // Starts a copy; one end at least is GPU memory. Returns kBusy when the queue is full. Any other
+  // error says what the driver has refused; nothing was started then.
+  Status copy(const GpuPlace& from, const GpuPlace& to, std::size_t size, Completion* completion) {
+    return start_copy(from, to, size, nullptr, completion);
+  }
+  // The same, with a notification behind it that is part of the operation.
+  Status copy_and_notify(const GpuPlace& from, const GpuPlace& to, std::size_t size,
+                         const Notification& notification, Completion* completion) {
+    return start_copy(from, to, size, &notification, completion);
+  }
+  // Queue operations without a copy: a notification, or with null a flush.
+  Status add(const Notification* notification, Completion* completion);
+
+  // Completes what is done. Returns the number of operations.
+  std::size_t progress();
+  // Waits for the copies, up to kGpuCloseTime. What is not done then completes with kClosed.
+  void close() noexcept;
+
+ private:
+  struct DeviceStream {
+    GpuDriver* driver = nullptr;
+    int device = 0;
+    std::unique_ptr<GpuStream> stream;
+    std::vector<std::unique_ptr<GpuEvent>> unused;  // events that no entry has
+  };
+  struct Entry {
+    DeviceStream* stream = nullptr;
+    std::unique_ptr<GpuEvent> event;  // behind the copy; null: no copy
+    Completion* completion = nullptr;
+    bool has_notification = false;
+    Notification notification;
+    std::array<std::byte, kInlineBytes> inline_data{};
+  };
+
+  Status start_copy(const GpuPlace& from, const GpuPlace& to, std::size_t size,
+                    const Notification* notification, Completion* completion);
+  Result<DeviceStream*> stream_of(const GpuPlace& place);
+  static Result<std::unique_ptr<GpuEvent>> take_event(DeviceStream& stream);
+  // Appends an entry. Requires room.
+  Entry& push(const Notification* notification, Completion* completion);
+  // Completes the first entry, whose turn has come.
+  void complete_first(Status status);
+  void fail(Status failure);
+
+  Owner& owner_;
+  BusyGpuQueues& busy_;
+  const Clock& clock_;
+  std::vector<std::unique_ptr<DeviceStream>> streams_;
+  std::array<Entry, kGpuQueueDepth> entries_;  // a ring
+  std::size_t first_ = 0;
+  std::size_t count_ = 0;
+  Status failure_;  // of a copy; from then on, all operations fail with it
+};
+
+}  // namespace dunlin::transport::shm

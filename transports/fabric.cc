@@ -367,7 +367,7 @@ bool Fabric::arm() {
       kTurnsPerIdlePoll - 1;  // the next progress() polls all, as an idle one may prevent sleep
   bool is_quiet = bootstrap_.mail().is_empty(MailTopic::kFabric);
   for (const Member& member : members_) is_quiet = member.transport->arm() && is_quiet;
-  return is_quiet;
+  return is_quiet && stay_awake_ == 0;
 }
 
 void Fabric::disarm() {

@@ -133,6 +133,19 @@ class Fabric final : public Progressor {
     std::function<void()> work_;
   };
 
+  // While there is one, the process does not sleep in wait(): it is for what is in progress on a
+  // device and ends without waking anything.
+  class StayAwake {
+   public:
+    explicit StayAwake(Fabric& fabric) : fabric_(fabric) { ++fabric_.stay_awake_; }
+    ~StayAwake() { --fabric_.stay_awake_; }
+    StayAwake(const StayAwake&) = delete;
+    StayAwake& operator=(const StayAwake&) = delete;
+
+   private:
+    Fabric& fabric_;
+  };
+
   // Makes a thread that sleeps in wait() check its condition again. May be called by any thread.
   void wake();
 
@@ -212,6 +225,7 @@ class Fabric final : public Progressor {
   std::vector<std::unique_ptr<KeptUntilDone>> kept_;
   std::uint32_t turns_ = 0;  // calls of progress()
   std::vector<Task*> tasks_;
+  int stay_awake_ = 0;  // how many StayAwake there are
   bool is_running_tasks_ = false;
   std::vector<int> wait_fds_;
   int wake_fd_ = -1;   // an eventfd, written by wake()

@@ -23,7 +23,7 @@ CallQueue::CallQueue(Members& members, Choose choose)
       news_(members.fabric().bootstrap(), members.options().name, members.options().members,
             members.rank()) {
   for (std::uint64_t turn = 0; turn < kTurns; ++turn)
-    turns_.push_back(std::make_unique<Running>(members));
+    turns_.push_back(std::make_unique<Running>(members, turn));
 }
 
 Status CallQueue::check(const Call& call) const {
@@ -110,6 +110,11 @@ Status CallQueue::find_memory(Posted& posted) {
 }
 
 Status CallQueue::stage(Posted& posted) {
+  if (members_.is_on_gpu()) {
+    return {Code::kInvalidArgument,
+            fmt::format("{}: a communicator of GPUs takes memory from allocate() only",
+                        to_string(posted.call.collective))};
+  }
   if (staging_ == nullptr) {
     DUNLIN_ASSIGN(staging_, members_.windows().allocate(kInFlight * 2 * kStagedBytes));
   }
@@ -290,6 +295,7 @@ Status CallQueue::bind(Running& running, const Posted& posted,
   binding.buffers = plan.buffers[turn];
   binding.reduction = posted.call.reduction;
   binding.element = plan.key.element;
+  binding.is_on_gpu = members_.is_on_gpu();
   running.terms = terms_of(posted, running.number);
   const auto set = [&](BufferKind kind, const Placement& placement, std::size_t bytes) -> Status {
     if (kind != BufferKind::kScratch) place(plan, turn, kind, placement);

@@ -55,7 +55,8 @@ class CallQueue {
   };
   // A part that is in progress, or the last one that ran in this turn.
   struct Running {
-    explicit Running(Members& members) : executor(members.board(), members.compute()) {}
+    Running(Members& members, std::uint64_t turn)
+        : executor(members.board(), members.compute(turn)) {}
     std::shared_ptr<Plan> plan;  // bound to the executor
     Executor executor;
     std::uint64_t number = 0;

@@ -283,6 +283,8 @@ Status Communicator::run(const Call& call) {
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key) {
+  if (impl_->members->is_on_gpu())
+    return Status(Code::kUnavailable, "a communicator of GPUs cannot be split");
   struct Choice {
     std::int32_t color = 0;
     std::int32_t key = 0;

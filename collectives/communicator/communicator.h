@@ -13,6 +13,11 @@
 // communicator then copies input and output in slices through registered memory, which costs about
 // one pass over each.
 //
+// GPUs. A communicator of GPUs takes memory from allocate() only, which is the memory of a GPU. The
+// reductions are launches on the GPU, and the members on one host access one another's memory by
+// CUDA IPC. The input must be complete when a call is made: finish the streams that write it. The
+// output is complete, for all streams, when the operation is. split() is not available.
+//
 // Matching calls. All members make the same calls in the same order, with the same count, data
 // type, reduction, root and algorithm. Either all members pass memory from the same allocation at
 // the same offset, or all pass other memory. (In a reduce, and for the input of a broadcast,
@@ -39,6 +44,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -65,6 +71,9 @@ struct CommunicatorOptions {
   // Number of groups for the algorithms "hierarchical" and "2d-tga". Each group consists of
   // consecutive members. 0: the members on one host form a group. The same on all members.
   int groups = 0;
+  // The GPU, by its number in this process, whose memory allocate() returns. Empty: host memory.
+  // Either all members have a GPU or none has. See "GPUs" above.
+  std::optional<int> gpu{};
 };
 
 // The arguments of one operation. schedule/problem.h defines how many elements input and output

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "collectives/schedule/gpu_compute.h"
+#include "runtime/gpu/cuda_driver.h"
 #include "runtime/log.h"
 #include "runtime/topology.h"
 
@@ -49,6 +51,21 @@ Members::~Members() {
   if (has_cells_) board().free(cells_, kTurns * kStreams * options_.members.size());
 }
 
+Status Members::prepare_computes() {
+  if (!options_.gpu) {
+    for (auto& compute : computes_) compute = std::make_unique<KernelCompute>();
+    return Status::ok();
+  }
+  DUNLIN_ASSIGN(gpu_, load_cuda_driver());
+  DUNLIN_ASSIGN(const std::shared_ptr<const GpuKernels> kernels,
+                GpuKernels::load(gpu_, *options_.gpu));
+  for (auto& compute : computes_) {
+    DUNLIN_ASSIGN(compute, GpuCompute::create(fabric_, *gpu_, kernels));
+  }
+  windows_.use_gpu(gpu_, *options_.gpu);
+  return Status::ok();
+}
+
 Status Members::allocate() {
   const auto& members = options_.members;
   for (const Rank member : members) {
@@ -70,6 +87,7 @@ Status Members::allocate() {
   rank_ = static_cast<int>(place - members.begin());
   for (auto& peers : peers_) peers.resize(members.size());
   first_cells_.resize(members.size());
+  DUNLIN_TRY(prepare_computes());
   DUNLIN_ASSIGN(cells_, board().allocate(kTurns * kStreams * members.size()));
   has_cells_ = true;
   DUNLIN_ASSIGN(scratch_, windows_.allocate(options_.scratch_bytes));
@@ -79,6 +97,7 @@ Status Members::allocate() {
       .number(static_cast<std::uint64_t>(options_.segment_bytes))
       .number(static_cast<std::uint64_t>(members.size()))
       .number(static_cast<std::int32_t>(options_.groups))
+      .number(static_cast<std::uint8_t>(is_on_gpu()))
       .text(host_identity(fabric_.config().host_id));
   return fabric_.bootstrap().publish(key("offer", rank_), writer.take());
 }
@@ -101,10 +120,11 @@ Status Members::meet(TimePoint until) {
     const auto segment = reader.number<std::uint64_t>();
     const auto members = reader.number<std::uint64_t>();
     const auto groups = reader.number<std::int32_t>();
+    const bool has_gpu = reader.number<std::uint8_t>() != 0;
     const std::string host = reader.text();
     if (!reader.at_end() || scratch != options_.scratch_bytes ||
         segment != options_.segment_bytes || members != options_.members.size() ||
-        groups != options_.groups) {
+        groups != options_.groups || has_gpu != is_on_gpu()) {
       return Status(Code::kInvalidArgument,
                     fmt::format("communicator '{}': the member has other options", options_.name))
           .with_peer(peer);
@@ -125,7 +145,7 @@ Status Members::agree_on_mapping(TimePoint until) {
   for (int member = 0; member < size() && has_all; ++member) {
     if (member == rank_) continue;
     DUNLIN_TRY(windows_.import(*scratch_, member, fabric_.config().deadline));
-    has_all = scratch_->remote[static_cast<std::size_t>(member)]->mapped() != nullptr;
+    has_all = scratch_->mapped(member) != nullptr;
   }
   if (!has_told_mapping_) {
     ByteWriter writer;

@@ -10,6 +10,7 @@
 #include "collectives/communicator/communicator.h"
 #include "collectives/communicator/plan.h"
 #include "collectives/communicator/tuning.h"
+#include "collectives/kernels/gpu/gpu_kernels.h"
 
 namespace dunlin::collective {
 
@@ -27,7 +28,9 @@ class Members {
   const CommunicatorOptions& options() const { return options_; }
   transport::Fabric& fabric() { return fabric_; }
   transport::NotifyBoard& board() { return fabric_.board(); }
-  Compute& compute() { return compute_; }
+  // What the executor of a turn reduces with.
+  Compute& compute(std::uint64_t turn) { return *computes_[turn]; }
+  bool is_on_gpu() const { return gpu_ != nullptr; }
   Windows& windows() { return windows_; }
   Window& scratch() { return *scratch_; }
   // The share of the scratch memory that each turn (plan.h) uses.
@@ -56,6 +59,7 @@ class Members {
  private:
   Members(transport::Fabric& fabric, CommunicatorOptions options);
   Status allocate();
+  Status prepare_computes();
   Result<Bytes> look_up(std::string_view what, int member, TimePoint until);
   Status meet(TimePoint until);
   // Finds out whether every member has mapped every other member's memory.
@@ -68,7 +72,8 @@ class Members {
 
   transport::Fabric& fabric_;
   CommunicatorOptions options_;
-  KernelCompute compute_;
+  std::shared_ptr<GpuDriver> gpu_;  // null: the members have host memory
+  std::array<std::unique_ptr<Compute>, kTurns> computes_;
   Windows windows_;
   Window* scratch_ = nullptr;
   int rank_ = -1;

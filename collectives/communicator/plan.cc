@@ -32,7 +32,7 @@ void place(Plan& plan, std::uint64_t turn, BufferKind kind, const Placement& pla
     const transport::RemoteRegion& region =
         *placement.window->remote[static_cast<std::size_t>(member)];
     const std::size_t offset = Window::base(member) + placement.at(member);
-    std::byte* const mapped = region.mapped();
+    std::byte* const mapped = placement.window->mapped(member);
     buffer = {&region, offset, mapped == nullptr ? nullptr : mapped + offset};
   }
 }

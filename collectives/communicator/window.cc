@@ -11,7 +11,7 @@ Result<Window*> Windows::allocate(std::size_t size) {
   window->id = next_id_++;
   window->size = size;
   window->rank = static_cast<int>(std::ranges::find(members_, fabric_.rank()) - members_.begin());
-  DUNLIN_ASSIGN(window->memory, fabric_.allocate(size + kPage));
+  DUNLIN_ASSIGN(window->memory, allocate_region(size + kPage));
   window->remote.resize(members_.size());
   ByteWriter writer;
   writer.number(static_cast<std::uint64_t>(size)).blob(window->memory->descriptor());
@@ -19,6 +19,12 @@ Result<Window*> Windows::allocate(std::size_t size) {
   windows_.push_back(std::move(window));
   ++version_;
   return windows_.back().get();
+}
+
+Result<std::unique_ptr<transport::LocalRegion>> Windows::allocate_region(std::size_t size) {
+  if (gpu_ == nullptr) return fabric_.allocate(size);
+  DUNLIN_ASSIGN(auto memory, MemoryRegion::allocate_on_gpu(gpu_, device_, size));
+  return fabric_.register_memory(std::move(memory));
 }
 
 Status Windows::free(const void* data) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/gpu/driver.h"
 #include "transports/fabric.h"
 
 namespace dunlin::collective {
@@ -34,6 +35,11 @@ struct Window {
     return static_cast<std::size_t>(member) * kStagger % kPage;
   }
   std::byte* data() const { return memory->data() + base(rank); }
+  // The address of a member's region for this member's reductions; null if they cannot access it.
+  std::byte* mapped(int member) const {
+    const transport::RemoteRegion& region = *remote[static_cast<std::size_t>(member)];
+    return memory->memory()->kind() == MemoryKind::kHost ? region.mapped() : region.gpu_mapped();
+  }
   std::vector<std::unique_ptr<transport::RemoteRegion>> remote;  // by member; null: not imported
 };
 
@@ -43,6 +49,11 @@ class Windows {
   Windows(transport::Fabric& fabric, std::string name, std::vector<Rank> members)
       : fabric_(fabric), name_(std::move(name)), members_(std::move(members)) {}
 
+  // From now on, windows are memory of this device.
+  void use_gpu(std::shared_ptr<GpuDriver> driver, int device) {
+    gpu_ = std::move(driver);
+    device_ = device;
+  }
   // Allocates memory and publishes its address.
   Result<Window*> allocate(std::size_t size);
   // Returns kInvalidArgument if no window begins at `data`.
@@ -57,10 +68,13 @@ class Windows {
 
  private:
   std::string key(std::uint32_t id, Rank rank) const;
+  Result<std::unique_ptr<transport::LocalRegion>> allocate_region(std::size_t size);
 
   transport::Fabric& fabric_;
   std::string name_;
   std::vector<Rank> members_;
+  std::shared_ptr<GpuDriver> gpu_;  // null: host memory
+  int device_ = 0;
   std::vector<std::unique_ptr<Window>> windows_;
   std::uint32_t next_id_ = 0;
   std::uint64_t version_ = 1;

@@ -45,13 +45,13 @@ std::optional<std::uint64_t> probed_signature(const NotifyCell& cell, const Numb
 
 KernelCompute::KernelCompute() : streaming_bytes_(streaming_bytes()) {}
 
-bool KernelCompute::run(Reduction reduction, std::span<const std::byte* const> inputs,
-                        std::span<std::byte* const> targets, std::size_t count,
-                        std::size_t divisor) {
+Status KernelCompute::run(Reduction reduction, std::span<const std::byte* const> inputs,
+                          std::span<std::byte* const> targets, std::size_t count,
+                          std::size_t divisor) {
   const Stores stores =
       count * size_of(reduction.type) >= streaming_bytes_ ? Stores::kStreaming : Stores::kCached;
   collective::reduce(reduction, inputs, targets, count, divisor, stores);
-  return true;
+  return Status::ok();
 }
 
 void Executor::make_room(const Program& program) {
@@ -113,7 +113,7 @@ bool Executor::is_quiet() const {
     if (states_[i].is_draining && !flushed_[i].is_done()) return false;
     if (states_[i].has_puts && !states_[i].is_draining) return false;
   }
-  return true;
+  return compute_.is_idle();
 }
 
 Rank Executor::awaited() const {
@@ -149,7 +149,7 @@ Status Executor::put(const Step& step) {
   // the bytes.
   const bool is_only = binding_.program->puts_once[static_cast<std::size_t>(step.peer)];
   const Operand& from = binding_.program->input(step);
-  if (is_only && bytes <= transport::kInlineBytes) {
+  if (is_only && bytes <= transport::kInlineBytes && !binding_.is_on_gpu) {
     notification.inline_data = {own(from), bytes};
     DUNLIN_TRY(way.lane->notify(notification, nullptr));
   } else {
@@ -250,8 +250,7 @@ Status Executor::reduce(const Step& step) {
     return Status::ok();
   const bool is_divided = step.finishes && binding_.reduction.op == ReduceOp::kAverage;
   const auto divisor = is_divided ? static_cast<std::size_t>(program.size) : 1;
-  return compute_.run(binding_.reduction, inputs_, targets_, step.count, divisor) ? Status::ok()
-                                                                                  : Status::busy();
+  return compute_.run(binding_.reduction, inputs_, targets_, step.count, divisor);
 }
 
 Status Executor::drain() {

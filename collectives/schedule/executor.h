@@ -30,19 +30,22 @@ namespace dunlin::collective {
 class Compute {
  public:
   virtual ~Compute() = default;
-  // Reduces (collectives/kernels/reduce.h) and returns true, or returns false as long as the
-  // reduction is in progress. It is then called again, with the same arguments, when the rank
-  // wakes.
-  virtual bool run(Reduction reduction, std::span<const std::byte* const> inputs,
-                   std::span<std::byte* const> targets, std::size_t count, std::size_t divisor) = 0;
+  // Reduces (collectives/kernels/reduce.h). Returns ok when the reduction is complete, kBusy as
+  // long as it is in progress, or why it failed. After kBusy it is called again, with the same
+  // arguments, when the rank wakes.
+  virtual Status run(Reduction reduction, std::span<const std::byte* const> inputs,
+                     std::span<std::byte* const> targets, std::size_t count,
+                     std::size_t divisor) = 0;
+  // Whether no reduction accesses memory any more, even if run() is not called again.
+  virtual bool is_idle() { return true; }
 };
 
 // Reduces at once, with the kernels. Uses streaming stores for targets that exceed the cache.
 class KernelCompute final : public Compute {
  public:
   KernelCompute();
-  bool run(Reduction reduction, std::span<const std::byte* const> inputs,
-           std::span<std::byte* const> targets, std::size_t count, std::size_t divisor) override;
+  Status run(Reduction reduction, std::span<const std::byte* const> inputs,
+             std::span<std::byte* const> targets, std::size_t count, std::size_t divisor) override;
 
  private:
   std::size_t streaming_bytes_;
@@ -107,7 +110,7 @@ struct Mismatch {
 struct PeerBuffer {
   const transport::RemoteRegion* region = nullptr;
   std::size_t offset = 0;       // in bytes
-  std::byte* mapped = nullptr;  // its address in this process; null: not mapped
+  std::byte* mapped = nullptr;  // its address for the Compute of this process; null: not mapped
 };
 
 // Everything that a program runs on. The memory belongs to the program until it has ended.
@@ -123,6 +126,7 @@ struct ExecutorBinding {
   // for chance collisions.
   std::uint64_t signature = 0;
   Numbering numbering{};
+  bool is_on_gpu = false;  // the CPU cannot access the buffers
 };
 
 class Executor {
@@ -146,7 +150,7 @@ class Executor {
   // final: the program stops, but its puts may still be in progress (is_quiet()).
   Status test();
   bool is_running() const { return is_running_; }
-  // True if no lane accesses this rank's memory for the program any more.
+  // True if no lane or reduction accesses this rank's memory for the program any more.
   bool is_quiet() const;
   // The peer whose message the program waits for. No rank while it waits for its own puts.
   Rank awaited() const;

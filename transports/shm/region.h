@@ -52,6 +52,7 @@ class ShmRemoteRegion final : public RemoteRegion {
   // For the CPU, or for GPUs.
   std::byte* data() const { return data_; }
   std::byte* mapped() const override { return gpu_ == nullptr ? data_ : nullptr; }
+  std::byte* gpu_mapped() const override { return gpu_ == nullptr ? nullptr : data_; }
   // Null for host memory.
   GpuDriver* gpu() const { return gpu_.get(); }
   int gpu_device() const { return gpu_device_; }

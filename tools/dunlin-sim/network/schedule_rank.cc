@@ -13,7 +13,7 @@ using collective::Collective;
 using collective::ExecutorPeer;
 using collective::Stream;
 
-bool TimedCompute::run(collective::Reduction reduction, std::span<const std::byte* const> inputs,
+Status TimedCompute::run(collective::Reduction reduction, std::span<const std::byte* const> inputs,
                        std::span<std::byte* const> targets, std::size_t count,
                        std::size_t divisor) {
   if (!is_busy_ && gamma_ > 0) {
@@ -24,10 +24,10 @@ bool TimedCompute::run(collective::Reduction reduction, std::span<const std::byt
     done_at_ = node_->compute(work);
     is_busy_ = done_at_ > node_->clock().now();
   }
-  if (is_busy_ && node_->clock().now() < done_at_) return false;
+  if (is_busy_ && node_->clock().now() < done_at_) return Status::busy();
   is_busy_ = false;
   if (!is_phantom_) collective::reduce(reduction, inputs, targets, count, divisor);
-  return true;
+  return Status::ok();
 }
 
 ScheduleRank::ScheduleRank(ScheduleWorld& world, collective::Program program)

@@ -18,7 +18,7 @@ class TimedCompute final : public collective::Compute {
     node_ = &node;
     is_phantom_ = is_phantom;
   }
-  bool run(collective::Reduction reduction, std::span<const std::byte* const> inputs,
+  Status run(collective::Reduction reduction, std::span<const std::byte* const> inputs,
            std::span<std::byte* const> targets, std::size_t count, std::size_t divisor) override;
 
  private:

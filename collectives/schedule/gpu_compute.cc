@@ -1,0 +1,35 @@
+#include "collectives/schedule/gpu_compute.h"
+
+namespace dunlin::collective {
+
+Result<std::unique_ptr<GpuCompute>> GpuCompute::create(transport::Fabric& fabric, GpuDriver& driver,
+                                                       std::shared_ptr<const GpuKernels> kernels) {
+  DUNLIN_ASSIGN(auto stream, driver.create_stream(kernels->device()));
+  return std::unique_ptr<GpuCompute>(new GpuCompute(fabric, std::move(kernels), std::move(stream)));
+}
+
+GpuCompute::~GpuCompute() {
+  if (!in_progress_) return;
+  const TimePoint deadline = fabric_.clock().now() + fabric_.config().deadline;
+  (void)await(*stream_, fabric_.clock(), deadline, "a reduction");
+}
+
+Status GpuCompute::run(Reduction reduction, std::span<const std::byte* const> inputs,
+                       std::span<std::byte* const> targets, std::size_t count,
+                       std::size_t divisor) {
+  if (!in_progress_) {
+    DUNLIN_TRY(kernels_->reduce(*stream_, reduction, inputs, targets, count, divisor));
+    in_progress_.emplace(fabric_);
+  }
+  Status status = stream_->poll();
+  if (status.is_busy()) return status;
+  in_progress_.reset();
+  return std::move(status).with_context("a reduction on a GPU");
+}
+
+bool GpuCompute::is_idle() {
+  if (in_progress_ && !stream_->poll().is_busy()) in_progress_.reset();
+  return !in_progress_;
+}
+
+}  // namespace dunlin::collective

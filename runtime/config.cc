@@ -211,6 +211,11 @@ const std::vector<Row>& table() {
                "interval at which a rank sends a heartbeat to the coordinator; after ten missing "
                "heartbeats it is stalled",
                &Config::heartbeat),
+      time_row("DUNLIN_RECONNECT_TIMEOUT", "30s", 1000 * kMillisecond, kDay,
+               "how long a rank may be without a connection to the coordinator before it counts as "
+               "dead; it is cut off after three quarters of this. The default outlasts the restart "
+               "of a switch, and a call with the default DUNLIN_DEADLINE fails no later",
+               &Config::reconnect_timeout),
       choice_row<WaitMode>(
           "DUNLIN_WAIT", "auto", "auto, spin, yield, event",
           "how blocking calls wait: auto spins, then yields, then sleeps, and does not spin where "

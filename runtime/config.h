@@ -66,6 +66,7 @@ struct Config {
   Duration bootstrap_timeout{};
   Duration deadline{};  // longest time that a blocking call waits
   Duration heartbeat{};
+  Duration reconnect_timeout{};  // how long a rank may be out of contact with the coordinator
   WaitMode wait = WaitMode::kAuto;
   std::int64_t spin_iterations = 0;
   bool huge_pages = true;

@@ -97,6 +97,13 @@ std::string PeerTable::diagnose(Rank rank) const {
   }
 }
 
+bool PeerTable::has_ended(Rank rank) const {
+  const pid_t pid = local_pid(rank);
+  if (pid == 0) return false;
+  const char state = process_state(pid);
+  return state == 0 || state == 'X' || state == 'Z';
+}
+
 int PeerTable::add_listener(std::function<void(Rank)> listener) {
   const std::lock_guard lock(listeners_mutex_);
   listeners_.emplace_back(next_listener_, std::move(listener));

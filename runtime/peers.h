@@ -63,6 +63,9 @@ class PeerTable {
   // "" when the process id is not known. Reads /proc, so it is for error paths only.
   std::string diagnose(Rank rank) const;
 
+  // Whether the process of a local peer has ended; false when its process id is not known.
+  bool has_ended(Rank rank) const;
+
   // The listener is called after each change of a state or of a process id, on the thread that made
   // the change. It serves to wake sleeping threads. It must be short, must take no lock that a
   // caller of mark() may hold, and must not call mark(), add_listener() or remove_listener().

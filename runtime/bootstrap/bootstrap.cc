@@ -23,6 +23,7 @@ Result<std::unique_ptr<Bootstrap>> join_launch(bootstrap::Launch launch, const C
                                                               .job_id = launch.job.job_id,
                                                               .secret = launch.secret,
                                                               .heartbeat = config.heartbeat,
+                                                              .grace = config.reconnect_timeout,
                                                               .listen = launch.listen}));
   }
   plan.job = std::move(launch.job);

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/bootstrap/fences.h"
 #include "runtime/bootstrap/mail.h"
 #include "runtime/bytes.h"
 #include "runtime/clock.h"
@@ -71,6 +72,10 @@ class Bootstrap {
   // Short messages between this rank and others. Owned by the bootstrap.
   virtual Mail& mail() = 0;
 
+  // Fences around ranks that are gone, and whether this rank is cut off itself. Owned by the
+  // bootstrap.
+  virtual Fences& fences() = 0;
+
   // A key that follows from the job's secret, the same for all ranks of this job. Transports prove
   // to one another by it that they belong to the job.
   virtual const JobKey& key() const = 0;
@@ -121,7 +126,7 @@ class InProcessJob {
   // outlive this object. Ranks that have not been taken leave the job when this object is
   // destroyed.
   std::unique_ptr<Bootstrap> bootstrap(Rank rank);
-  // Declares the rank dead to all other ranks. Its own calls fail from now on.
+  // Declares the rank dead to all other ranks. It is cut off, and its own calls fail from now on.
   void kill(Rank rank, std::string reason);
 
  private:

@@ -36,6 +36,16 @@ BootstrapClient::BootstrapClient(JobInfo job, const JobKey& key)
       mail_([this](Rank to, Bytes text) {
         transmit({.type = MessageType::kMail, .subject = to, .value = std::move(text)});
       }),
+      fences_(
+          {.ask =
+               [this](std::uint64_t number, Rank gone, std::vector<Rank> owners) {
+                 transmit({.type = MessageType::kFence,
+                           .subject = gone,
+                           .number = number,
+                           .ranks = std::move(owners)});
+               },
+           .confirm =
+               [this](Rank gone) { transmit({.type = MessageType::kRevoked, .subject = gone}); }}),
       key_(key) {
   for (int rank = 0; rank < job_.size; ++rank) membership_.members.emplace_back(rank);
 }
@@ -184,14 +194,25 @@ bool BootstrapClient::await_reply(std::unique_lock<std::mutex>& lock, TimePoint 
 void BootstrapClient::deliver(Message message) {
   if (message.type == MessageType::kNotice) {
     if (message.subject.value() < 0 || message.subject.value() >= job_.size) return;
+    if (message.subject == rank() && message.state == PeerState::kDead) {
+      return cut_off(Status(Code::kClosed,
+                            "the other ranks count this rank as dead: " + printable(message.text)));
+    }
     peers_.mark(message.subject, message.state, printable(message.text));
     return;
   }
   if (message.type == MessageType::kMail) return mail_.deliver(message.subject, message.value);
+  if (message.type == MessageType::kRevoke) return fences_.on_revoke(message.subject);
+  if (message.type == MessageType::kFenced) return fences_.on_fenced(message.number);
   const std::lock_guard lock(mutex_);
   if (message.type != MessageType::kReply || message.request != last_request_) return;
   reply_ = std::move(message);
   answered_.notify_all();
+}
+
+void BootstrapClient::cut_off(const Status& why) {
+  fences_.cut_off(why);
+  disconnect(why);
 }
 
 void BootstrapClient::disconnect(Status why) {

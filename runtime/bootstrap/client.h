@@ -21,6 +21,7 @@ class BootstrapClient : public Bootstrap {
   const JobInfo& job() const final { return job_; }
   PeerTable& peers() final { return peers_; }
   Mail& mail() final { return mail_; }
+  Fences& fences() final { return fences_; }
   const JobKey& key() const final { return key_; }
   Status publish(std::string_view key, std::span<const std::byte> value) final;
   Status post(std::string_view key, std::span<const std::byte> value) final;
@@ -46,8 +47,10 @@ class BootstrapClient : public Bootstrap {
   void deliver(Message message);
   // From now on all calls, outstanding ones too, fail with `why`. Any thread.
   void disconnect(Status why);
+  // The same, and this rank may no longer act as a member of the job. Any thread.
+  void cut_off(const Status& why);
 
-  // Passes a message to the coordinator without waiting. The calling thread of the bootstrap.
+  // Passes a message to the coordinator without waiting. Any thread; also from within deliver().
   virtual void transmit(const Message& message) = 0;
   // Called when the deadline of a request has passed, as a last chance to obtain the answer.
   virtual void on_deadline() {}
@@ -64,6 +67,7 @@ class BootstrapClient : public Bootstrap {
   bool does_chores_ = false;
   PeerTable peers_;
   Mail mail_;
+  Fences fences_;
   const JobKey key_;
   SteadyClock clock_;
 

@@ -96,6 +96,38 @@ constexpr Duration kRefusedRetry = std::chrono::milliseconds(250);
 // its way from a coordinator on another host. On one host, the notice always arrives first.
 constexpr Duration kLeaveGrace = std::chrono::milliseconds(40);
 
+// A connection that ended with a FIN is the end of its process, unless the rank is back within this
+// time. A rank that lives connects again every kConnectRetry. A death has to be told within a
+// second.
+constexpr Duration kConfirmTime = std::chrono::milliseconds(700);
+static_assert(kConfirmTime >= 10 * kConnectRetry);
+static_assert(kConfirmTime + kLeaveGrace < std::chrono::seconds(1));
+
+// How many ranks of a host the coordinator asks about the process of another one. The second serves
+// when the first is stopped.
+constexpr std::size_t kWitnesses = 2;
+
+// A rank asks for an answer to every fourth of its heartbeats: often enough to find a silent path
+// within ten of them, and a quarter of the messages.
+constexpr int kHeartbeatsPerAnswer = 4;
+static_assert(2 * kHeartbeatsPerAnswer < kStallPeriods);
+
+// A rank is cut off after three quarters of the time after which the coordinator counts it as dead.
+// The last quarter is for clocks that run differently, and for its threads to take notice.
+constexpr int kCutOffNumerator = 3;
+constexpr int kCutOffDenominator = 4;
+
+// A rank takes a path for silent no sooner than this, as the coordinator may have to wait for a
+// core.
+constexpr Duration kShortestSilence = kHandshakeTimeout;
+
+// How long one attempt of a rank to come back may take. A rank that leaves waits for the end of it.
+constexpr Duration kAttemptTime = std::chrono::seconds(1);
+
+// The longest name of a process: a boot id and three numbers.
+constexpr std::size_t kMaxProcessBytes = 128;
+static_assert(kMaxJobIdBytes + kMaxProcessBytes + 32 + 64 <= kMaxUnauthenticatedBodyBytes);
+
 // A host that fails without closing its connections is detected after about this time.
 constexpr int kSilentHostTimeoutMs = 10'000;
 

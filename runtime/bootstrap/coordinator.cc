@@ -16,10 +16,10 @@
 namespace dunlin::bootstrap {
 
 struct Coordinator::Connection {
-  Connection(Fd fd, const Authenticator::Job& job, TimePoint until)
+  Connection(Fd fd, const Authenticator::Job& job, Authenticator::FindSession find, TimePoint until)
       : address(peer_address(fd.get())),
         socket(std::move(fd)),
-        authenticator(job),
+        authenticator(job, std::move(find)),
         deadline(until) {}
 
   std::string address;
@@ -29,7 +29,8 @@ struct Coordinator::Connection {
   bool is_member = false;
   bool has_left = false;
   bool is_dropped = false;
-  short ready = 0;  // events that poll() returned
+  ConnectionEnd end = ConnectionEnd::kBroken;  // of one that is dropped
+  short ready = 0;                             // events that poll() returned
 };
 
 Result<std::unique_ptr<Coordinator>> Coordinator::start(Options options) {
@@ -47,13 +48,19 @@ Result<std::unique_ptr<Coordinator>> Coordinator::start(Options options) {
 }
 
 Coordinator::Coordinator(Options options, Fd listener, Fd wake)
-    : job_{options.size, std::move(options.job_id), std::move(options.secret), options.heartbeat},
+    : job_{options.size,
+           std::move(options.job_id),
+           std::move(options.secret),
+           options.heartbeat,
+           options.grace,
+           ProcessId::of_self().to_string()},
       address_(std::move(options.listen)),
       listener_(std::move(listener)),
       wake_(std::move(wake)),
       ledger_(options.size, options.heartbeat,
               [this](Rank to, const Message& message) { send(to, message); }),
-      members_(static_cast<std::size_t>(options.size), nullptr) {}
+      members_(static_cast<std::size_t>(options.size)),
+      lives_(options.grace, [this](Rank to, const Message& message) { send(to, message); }) {}
 
 Coordinator::~Coordinator() {
   post([this] { is_stopping_ = true; });
@@ -80,7 +87,15 @@ void Coordinator::run_posted() {
 }
 
 void Coordinator::declare_dead(Rank rank, std::string reason) {
-  post([this, rank, reason = std::move(reason)] { ledger_.declare_dead(rank, reason); });
+  post([this, rank, reason = std::move(reason)] {
+    // What it has sent last, such as that it leaves, may not have been read yet.
+    if (Connection* const connection = members_[rank.index()].connection) {
+      connection->ready |= POLLIN;
+      serve(*connection);
+    }
+    ledger_.declare_dead(rank, reason);
+    lives_.remove(rank);
+  });
 }
 
 bool Coordinator::wait_until_empty(TimePoint deadline) {
@@ -97,6 +112,7 @@ void Coordinator::run() {
     accept_connections();
     ledger_.tick(clock_.now());
     remove_dropped();
+    declare_due(clock_.now());
     write_logs(clock_.now());
     const int active_now = ledger_.active();
     if (active_.exchange(active_now, std::memory_order_relaxed) != active_now) {
@@ -124,7 +140,9 @@ void Coordinator::wait_for_events() {
     const short events = connection->socket.has_unsent() ? POLLIN | POLLOUT : POLLIN;
     entries.push_back({connection->socket.fd(), events, 0});
   }
+  lives_.append_to(entries);
   poll(entries.data(), entries.size(), poll_timeout_ms(now, next_event(now)));
+  lives_.note(entries.data() + connections_.size() + 2, clock_.now());
   for (std::size_t i = 0; i < connections_.size(); ++i) {
     connections_[i]->ready = entries[i + 2].revents;
   }
@@ -132,6 +150,7 @@ void Coordinator::wait_for_events() {
 
 TimePoint Coordinator::next_event(TimePoint now) const {
   TimePoint next = std::min({ledger_.next_tick(now), refusals_.next(), accept_errors_.next()});
+  next = lives_.next(next);
   if (accept_again_ > now) next = std::min(next, accept_again_);
   for (const auto& connection : connections_) {
     if (!connection->is_member) next = std::min(next, connection->deadline);
@@ -152,8 +171,9 @@ void Coordinator::accept_connections() {
     if (socket.is_open()) {
       if (strangers == kMaxUnauthenticated) make_room();
       strangers = std::min(strangers + 1, kMaxUnauthenticated);
-      connections_.push_back(
-          std::make_unique<Connection>(std::move(socket), job_, clock_.now() + kHandshakeTimeout));
+      connections_.push_back(std::make_unique<Connection>(
+          std::move(socket), job_, [this](Rank rank) { return session_of(rank); },
+          clock_.now() + kHandshakeTimeout));
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -207,36 +227,109 @@ void Coordinator::serve(Connection& connection) {
 }
 
 Status Coordinator::handle(Connection& connection, const Message& message) {
-  if (connection.is_member) {
-    connection.has_left |= message.type == MessageType::kLeave;
-    return ledger_.receive(connection.authenticator.rank(), message, clock_.now());
-  }
+  if (connection.is_member) return handle_member(connection, message);
   DUNLIN_ASSIGN(const Message answer, connection.authenticator.receive(message));
   if (!connection.authenticator.is_authenticated()) return connection.socket.send(answer);
-  DUNLIN_TRY(ledger_.admit(connection.authenticator.rank(), clock_.now()));
-  admit(connection, answer);
+  return connection.authenticator.resumes() ? resume(connection, answer)
+                                            : admit(connection, answer);
+}
+
+Status Coordinator::handle_member(Connection& connection, const Message& message) {
+  const Rank rank = connection.authenticator.rank();
+  Session& session = members_[rank.index()].session;
+  if (message.type == MessageType::kHeartbeat) {
+    DUNLIN_TRY(session.acknowledge(message.number));
+    if (message.request != kNoRequest) acknowledge(connection, message.request);
+  } else {
+    session.note_received(message);
+    if (session.is_telling_due()) acknowledge(connection, kNoRequest);
+  }
+  if (message.type == MessageType::kTestimony) lives_.testify(rank, message, clock_.now());
+  DUNLIN_TRY(ledger_.receive(rank, message, clock_.now()));
+  if (message.type == MessageType::kLeave) {
+    connection.has_left = true;
+    lives_.remove(rank);
+  }
   return Status::ok();
 }
 
-void Coordinator::admit(Connection& connection, const Message& welcome) {
+void Coordinator::acknowledge(Connection& connection, std::uint64_t request) {
+  Session& session = members_[connection.authenticator.rank().index()].session;
+  session.note_told();
+  const Status status = connection.socket.send(
+      {.type = MessageType::kHeartbeat, .request = request, .number = session.received()});
+  if (!status) drop(connection, status);
+}
+
+std::optional<Resumption> Coordinator::session_of(Rank rank) const {
+  if (rank.value() < 0 || rank.index() >= members_.size()) return std::nullopt;
+  const Member& member = members_[rank.index()];
+  if (!member.has_session) return std::nullopt;
+  return Resumption{member.key, member.session.received()};
+}
+
+Status Coordinator::admit(Connection& connection, const Message& welcome) {
+  const Rank rank = connection.authenticator.rank();
+  DUNLIN_TRY(ledger_.admit(rank, clock_.now()));
+  Member& member = members_[rank.index()];
+  member.connection = &connection;
+  member.key = connection.authenticator.session();
+  member.has_session = true;
   connection.is_member = true;
   connection.socket.allow_body_bytes(kMaxBodyBytes);
-  members_[connection.authenticator.rank().index()] = &connection;
-  send(connection.authenticator.rank(), welcome);
+  lives_.add(rank, connection.authenticator.process(), clock_.now());
+  if (const Status status = connection.socket.send(welcome); !status) drop(connection, status);
+  return Status::ok();
+}
+
+// The rank has a new connection, perhaps before this side has noticed the end of the old one.
+Status Coordinator::resume(Connection& connection, const Message& welcome) {
+  const Rank rank = connection.authenticator.rank();
+  if (ledger_.state(rank) == PeerState::kDead || ledger_.state(rank) == PeerState::kLeft) {
+    return {Code::kClosed, fmt::format("the other ranks count rank {} as {}", rank.value(),
+                                       to_string(ledger_.state(rank)))};
+  }
+  Member& member = members_[rank.index()];
+  DUNLIN_TRY(member.session.acknowledge(connection.authenticator.received_by_rank()));
+  if (member.connection != nullptr) {
+    member.connection->is_member = false;
+    member.connection->is_dropped = true;
+  }
+  DUNLIN_INFO("bootstrap: rank {} is back at {}", rank.value(), connection.address);
+  member.connection = &connection;
+  connection.is_member = true;
+  connection.socket.allow_body_bytes(kMaxBodyBytes);
+  lives_.regain(rank);
+  Status status = connection.socket.send(welcome);
+  for (const Message& message : member.session.kept()) {
+    if (status) status = connection.socket.send(message);
+  }
+  if (!status) drop(connection, status);
+  return Status::ok();
 }
 
 void Coordinator::refuse(Connection& connection, const Status& why) {
   if (!connection.is_member) {
     // A failure to send the reason does no harm: the connection is closed in any case.
     (void)connection.socket.send(connection.authenticator.rejection(why));
+    return drop(connection, why);
   }
-  drop(connection, why);
+  end_session(connection.authenticator.rank(), why);
+}
+
+void Coordinator::end_session(Rank rank, const Status& why) {
+  if (Connection* const connection = members_[rank.index()].connection) drop(*connection, why);
+  post([this, rank, reason = "its session ended: " + printable(why.message())] {
+    ledger_.declare_dead(rank, reason);
+    lives_.remove(rank);
+  });
 }
 
 // Only marks the connection. remove_dropped(), which run() calls, updates the ledger and the lists.
 void Coordinator::drop(Connection& connection, const Status& why) {
   if (connection.is_dropped) return;
   connection.is_dropped = true;
+  if (why.code() == Code::kClosed) connection.end = ConnectionEnd::kClosed;
   if (connection.has_left) return;
   if (!connection.is_member) {
     refusals_.note(fmt::format("connection from {} refused: {}", connection.address,
@@ -249,9 +342,19 @@ void Coordinator::drop(Connection& connection, const Status& why) {
 }
 
 void Coordinator::send(Rank to, const Message& message) {
-  Connection* const connection = members_[to.index()];
+  Member& member = members_[to.index()];
+  Connection* const connection = member.connection;
+  if (const Status status = member.session.keep(message, kMaxUnsentBytes); !status) {
+    return end_session(to, {status.code(), "the peer does not read its messages"});
+  }
   if (connection == nullptr || connection->is_dropped) return;
   if (const Status status = connection->socket.send(message); !status) drop(*connection, status);
+}
+
+void Coordinator::declare_due(TimePoint now) {
+  for (const auto& [rank, reason] : lives_.take_due(now)) {
+    ledger_.declare_dead(rank, reason);
+  }
 }
 
 void Coordinator::remove_dropped() {
@@ -265,8 +368,8 @@ void Coordinator::remove_dropped() {
     connections_.erase(connections_.begin() + static_cast<std::ptrdiff_t>(i));
     if (gone->is_member) {
       const Rank rank = gone->authenticator.rank();
-      members_[rank.index()] = nullptr;
-      ledger_.declare_dead(rank, "its connection ended before it left the job");
+      members_[rank.index()].connection = nullptr;
+      lives_.lose(rank, gone->end, clock_.now());
     }
     i = 0;
   }
@@ -275,6 +378,10 @@ void Coordinator::remove_dropped() {
 // The last messages, such as a refusal or the notice that a rank has left, should still arrive.
 void Coordinator::finish_writing() {
   const TimePoint deadline = clock_.now() + kAnswerSlack / 4;
+  for (const auto& connection : connections_) {
+    if (connection->is_member && !connection->is_dropped)
+      (void)connection->socket.send({.type = MessageType::kEnd});
+  }
   for (const auto& connection : connections_) {
     while (!connection->is_dropped && connection->socket.has_unsent() &&
            wait_for(connection->socket.fd(), POLLOUT, deadline)) {

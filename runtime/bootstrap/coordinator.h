@@ -5,8 +5,10 @@
 // JobLedger. It never blocks on one connection: unauthenticated connections have a short deadline
 // and small messages, and members that read slowly have a bounded buffer. A connection that
 // violates the protocol is logged with its address and the cause, and is closed. This does not
-// affect the others. When there are too many unauthenticated connections, the oldest gives way. The
-// log gets at most one line per second about them.
+// affect the others. A connection that ends otherwise is no death by itself (README, "Deaths and
+// outages"): the rank's session is kept for its next connection. When there are too many
+// unauthenticated connections, the oldest gives way. The log gets at most one line per second about
+// them.
 #pragma once
 
 #include <atomic>
@@ -20,7 +22,9 @@
 
 #include "runtime/bootstrap/handshake.h"
 #include "runtime/bootstrap/job_ledger.h"
+#include "runtime/bootstrap/life_watch.h"
 #include "runtime/bootstrap/paced_log.h"
+#include "runtime/bootstrap/session.h"
 
 namespace dunlin::bootstrap {
 
@@ -31,6 +35,7 @@ class Coordinator {
     std::string job_id{};  // empty: a random one
     std::string secret{};
     Duration heartbeat{};
+    Duration grace = std::chrono::seconds(30);  // how long a rank may be without a connection
     Endpoint listen{};
   };
   // Listens and starts the thread. When it returns, the address is in use.
@@ -51,6 +56,13 @@ class Coordinator {
 
  private:
   struct Connection;
+  // A rank that has joined, whatever has become of its connection.
+  struct Member {
+    Connection* connection = nullptr;  // null: it has none now
+    Session session;
+    Nonce key{};
+    bool has_session = false;
+  };
 
   Coordinator(Options options, Fd listener, Fd wake);
   void run();
@@ -59,9 +71,16 @@ class Coordinator {
   void make_room();
   void serve(Connection& connection);
   Status handle(Connection& connection, const Message& message);
-  void admit(Connection& connection, const Message& welcome);
+  Status handle_member(Connection& connection, const Message& message);
+  Status admit(Connection& connection, const Message& welcome);
+  Status resume(Connection& connection, const Message& welcome);
+  std::optional<Resumption> session_of(Rank rank) const;
+  void acknowledge(Connection& connection, std::uint64_t request);
   void refuse(Connection& connection, const Status& why);
   void drop(Connection& connection, const Status& why);
+  // Declares the rank dead, because its session cannot go on.
+  void end_session(Rank rank, const Status& why);
+  void declare_due(TimePoint now);
   void send(Rank to, const Message& message);
   void remove_dropped();
   void run_posted();
@@ -81,7 +100,8 @@ class Coordinator {
   SteadyClock clock_;
   JobLedger ledger_;
   std::vector<std::unique_ptr<Connection>> connections_;
-  std::vector<Connection*> members_;  // by rank; null: not connected
+  std::vector<Member> members_;  // by rank
+  LifeWatch lives_;
   bool is_stopping_ = false;
   TimePoint accept_again_{};  // set when the process has run out of descriptors
   PacedLog refusals_{"connections refused"};

@@ -11,6 +11,9 @@
 namespace dunlin::bootstrap {
 namespace {
 
+// The request number of a proof that resumes a session.
+constexpr std::uint64_t kResumes = 1;
+
 template <typename Array>
 Bytes to_bytes(const Array& array) {
   return {array.begin(), array.end()};
@@ -70,10 +73,15 @@ Result<AuthenticatedSocket> authenticate(FrameSocket socket, const JoinRequest& 
                              .member_nonce = random_nonce(),
                              .job_id = request.job_id,
                              .rank = request.rank,
-                             .size = request.size},
+                             .size = request.size,
+                             .process = request.process},
                   .refusal = refusal};
   attempt.refusal = Refusal::kNone;
   Claims& claims = attempt.claims;
+  if (request.resumed) {
+    claims.session = request.resumed->key;
+    claims.received = request.resumed->received;
+  }
   DUNLIN_TRY(attempt.socket.send({.type = MessageType::kHello,
                                   .subject = request.rank,
                                   .number = static_cast<std::uint64_t>(request.size),
@@ -82,21 +90,37 @@ Result<AuthenticatedSocket> authenticate(FrameSocket socket, const JoinRequest& 
   DUNLIN_ASSIGN(const Message challenge,
                 await_type(attempt, MessageType::kChallenge, challenge_deadline));
   DUNLIN_TRY(read_nonce(challenge, claims.coordinator_nonce));
-  DUNLIN_TRY(attempt.socket.send(
-      {.type = MessageType::kProof, .value = to_bytes(prove(request.secret, claims))}));
+  DUNLIN_TRY(attempt.socket.send({.type = MessageType::kProof,
+                                  .request = request.resumed ? kResumes : kNoRequest,
+                                  .number = claims.received,
+                                  .text = request.process,
+                                  .value = to_bytes(prove(request.secret, claims))}));
 
   DUNLIN_ASSIGN(Message welcome, await_type(attempt, MessageType::kWelcome, deadline));
   claims.role = Role::kCoordinator;
   claims.job_id = welcome.text;
   claims.heartbeat_ns = welcome.number;
-  if (!proves(welcome.value, request.secret, claims)) {
+  claims.received = welcome.request;
+  ByteReader details(welcome.value);
+  const auto proof = details.blob();
+  claims.grace_ns = details.number<std::uint64_t>();
+  const std::string process = details.text();
+  claims.process = process;
+  if (!details.at_end() || !proves(proof, request.secret, claims)) {
     attempt.refusal = Refusal::kByAnyone;
     return Status(Code::kPermissionDenied,
                   "the program that answers as the coordinator does not know the job secret");
   }
   attempt.socket.allow_body_bytes(kMaxBodyBytes);
-  return AuthenticatedSocket{std::move(attempt.socket), std::move(welcome.text),
-                             Duration(static_cast<std::int64_t>(welcome.number))};
+  DUNLIN_ASSIGN(ProcessId coordinator, ProcessId::parse(process));
+  const Nonce session =
+      request.resumed ? request.resumed->key : derive_session(request.secret, claims);
+  return AuthenticatedSocket{std::move(attempt.socket),
+                             std::move(welcome.text),
+                             Duration(static_cast<std::int64_t>(welcome.number)),
+                             Duration(static_cast<std::int64_t>(claims.grace_ns)),
+                             std::move(coordinator),
+                             {session, claims.received}};
 }
 
 Result<Message> Authenticator::receive(const Message& message) {
@@ -118,10 +142,23 @@ Result<Message> Authenticator::on_hello(const Message& hello) {
 
 Result<Message> Authenticator::on_proof(const Message& proof) {
   claims_.job_id = claimed_job_id_;
+  claimed_process_ = proof.text;
+  claims_.process = claimed_process_;
+  claims_.received = proof.number;
+  resumes_ = proof.request == kResumes;
+  const auto resumed = resumes_ ? find_session_(claims_.rank) : std::nullopt;
+  if (resumed) claims_.session = resumed->key;
   if (!proves(proof.value, job_.secret, claims_)) {
-    return Status(Code::kPermissionDenied, "wrong job secret");
+    return Status(Code::kPermissionDenied,
+                  resumes_ ? "wrong job secret, or another session" : "wrong job secret");
   }
   knows_secret_ = true;
+  member_ = claims_;
+  if (resumes_ && !resumed) {
+    return Status(Code::kUnavailable,
+                  fmt::format("rank {} has no session to resume", claims_.rank.value()));
+  }
+  DUNLIN_ASSIGN(process_, ProcessId::parse(claimed_process_));
   if (!claimed_job_id_.empty() && claimed_job_id_ != job_.id) {
     return Status(Code::kInvalidArgument,
                   fmt::format("this is job '{}', not '{}'", job_.id, claimed_job_id_));
@@ -135,10 +172,17 @@ Result<Message> Authenticator::on_proof(const Message& proof) {
   claims_.role = Role::kCoordinator;
   claims_.job_id = job_.id;
   claims_.heartbeat_ns = static_cast<std::uint64_t>(job_.heartbeat.count());
+  claims_.grace_ns = static_cast<std::uint64_t>(job_.grace.count());
+  claims_.process = job_.process;
+  claims_.received = resumed ? resumed->received : 0;
+  session_ = resumed ? resumed->key : derive_session(job_.secret, claims_);
+  ByteWriter details;
+  details.blob(prove(job_.secret, claims_)).number(claims_.grace_ns).text(job_.process);
   return Message{.type = MessageType::kWelcome,
+                 .request = claims_.received,
                  .number = claims_.heartbeat_ns,
                  .text = job_.id,
-                 .value = to_bytes(prove(job_.secret, claims_))};
+                 .value = details.take()};
 }
 
 Message Authenticator::rejection(const Status& why) const {
@@ -146,10 +190,8 @@ Message Authenticator::rejection(const Status& why) const {
                  .code = why.code(),
                  .text = std::string(why.message().substr(0, kMaxReasonBytes))};
   if (!knows_secret_) return reject;
-  Claims claims = claims_;
+  Claims claims = member_;
   claims.role = Role::kCoordinator;
-  claims.job_id = claimed_job_id_;
-  claims.heartbeat_ns = 0;
   reject.value = to_bytes(prove_rejection(job_.secret, claims, reject.code, reject.text));
   return reject;
 }

@@ -3,28 +3,42 @@
 //   rank                                     coordinator
 //   HELLO      nonce, rank, size, job id  ->
 //                                         <- CHALLENGE  nonce
-//   PROOF      HMAC over all of it        ->
-//                                         <- WELCOME    HMAC, job id, heartbeat period
+//   PROOF      HMAC over all of it,       ->
+//              its process; to resume a
+//              session: messages received
+//                                         <- WELCOME    HMAC, job id, heartbeat period, grace
+//                                                       period, its process, messages received
 //                                            or REJECT  reason, HMAC over it and all above
 //
 // The rank sends its proof first. So a program that does not know the secret never receives
 // anything that was computed from it. A rank without a job id takes the coordinator's. A rejection
-// has an HMAC if the rank's proof held. Without it, any program may have sent it.
+// has an HMAC if the rank's proof held. Without it, any program may have sent it. A rank that
+// resumes a session includes the session's key in its HMAC.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "runtime/bootstrap/net.h"
+#include "runtime/bootstrap/process_id.h"
 #include "runtime/bootstrap/secret.h"
 
 namespace dunlin::bootstrap {
+
+// The session that a new connection continues.
+struct Resumption {
+  Nonce key{};
+  std::uint64_t received = 0;  // messages that have arrived at this side
+};
 
 struct JoinRequest {
   Rank rank;
   int size = 1;
   std::string job_id;  // empty: the coordinator's
   std::string secret;
+  std::string process{};                // of this rank
+  std::optional<Resumption> resumed{};  // none: the rank joins
 };
 
 // An authenticated connection to the coordinator.
@@ -32,6 +46,9 @@ struct AuthenticatedSocket {
   FrameSocket socket;
   std::string job_id;
   Duration heartbeat{};
+  Duration grace{};  // how long the rank may be without a connection
+  ProcessId coordinator{};
+  Resumption session{};  // received: at the coordinator
 };
 
 // Who has refused a rank.
@@ -60,9 +77,15 @@ class Authenticator {
     std::string id;
     std::string secret;
     Duration heartbeat{};
+    Duration grace{};
+    std::string process{};  // of the coordinator
   };
+  // The key of the session of a rank, and how many of its messages have arrived; nothing if the
+  // rank has none.
+  using FindSession = std::function<std::optional<Resumption>(Rank)>;
   // `job` must outlive the object.
-  explicit Authenticator(const Job& job) : job_(job) {}
+  Authenticator(const Job& job, FindSession find_session)
+      : job_(job), find_session_(std::move(find_session)) {}
 
   // Takes a message of the rank and returns the answer to it. An error is to be logged and sent as
   // the reason of a rejection. When the proof is accepted, is_authenticated() becomes true, and the
@@ -74,14 +97,25 @@ class Authenticator {
   bool has_hello() const { return has_hello_; }
   bool is_authenticated() const { return is_authenticated_; }
   Rank rank() const { return claims_.rank; }
+  // Valid once it is authenticated:
+  bool resumes() const { return resumes_; }
+  const Nonce& session() const { return session_; }  // a new one or the resumed one
+  std::uint64_t received_by_rank() const { return member_.received; }  // of a resumed session
+  const ProcessId& process() const { return process_; }
 
  private:
   Result<Message> on_hello(const Message& hello);
   Result<Message> on_proof(const Message& proof);
 
   const Job& job_;
+  FindSession find_session_;
   std::string claimed_job_id_;
+  std::string claimed_process_;
   Claims claims_;
+  Claims member_;  // what the rank has proven
+  ProcessId process_;
+  Nonce session_{};
+  bool resumes_ = false;
   bool has_hello_ = false;
   bool knows_secret_ = false;
   bool is_authenticated_ = false;

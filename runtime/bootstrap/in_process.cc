@@ -1,7 +1,11 @@
 // InProcessJob: clients and a ledger as over TCP, connected by direct calls.
 #include <fmt/format.h>
 
+#include <atomic>
+#include <deque>
 #include <mutex>
+#include <thread>
+#include <utility>
 
 #include "runtime/bootstrap/client.h"
 #include "runtime/bootstrap/job_ledger.h"
@@ -21,22 +25,59 @@ struct InProcessJob::State {
   }
 
   void deliver(Rank to, const bootstrap::Message& message);
+  // Calls `work` on the ledger, and then passes to it what clients have sent. A client that sends
+  // while the ledger delivers to it, on the same thread, only adds to `sent`.
+  template <typename Work>
+  void with_ledger(Work&& work);
+  void pass_on();
+  void add(Rank from, const bootstrap::Message& message) {
+    const std::lock_guard lock(sent_mutex);
+    sent.emplace_back(from, message);
+  }
 
   const JobKey key = bootstrap::random_nonce();
   std::mutex mutex;  // guards all members below; locked before a client's mutex
   bootstrap::JobLedger ledger;
   std::vector<Client*> clients;
+  SteadyClock clock;
+
+  std::mutex sent_mutex;
+  std::deque<std::pair<Rank, bootstrap::Message>> sent;  // under sent_mutex
+  std::atomic<std::thread::id> passer{};                 // the thread that is in with_ledger()
 };
+
+template <typename Work>
+void InProcessJob::State::with_ledger(Work&& work) {
+  if (passer.load(std::memory_order_relaxed) == std::this_thread::get_id()) return;
+  const std::lock_guard lock(mutex);
+  passer.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  work();
+  pass_on();
+  passer.store(std::thread::id(), std::memory_order_relaxed);
+}
+
+void InProcessJob::State::pass_on() {
+  for (;;) {
+    std::unique_lock lock(sent_mutex);
+    if (sent.empty()) return;
+    const auto [from, message] = std::move(sent.front());
+    sent.pop_front();
+    lock.unlock();
+    // It cannot fail: a client sends valid messages only.
+    (void)ledger.receive(from, message, clock.now());
+  }
+}
 
 class InProcessJob::State::Client final : public bootstrap::BootstrapClient {
  public:
   Client(std::shared_ptr<State> state, JobInfo job)
       : BootstrapClient(std::move(job), state->key), state_(std::move(state)) {
-    const std::lock_guard lock(state_->mutex);
-    state_->clients[rank().index()] = this;
-    // It cannot fail: the constructor of the job admits each rank once.
-    (void)state_->ledger.admit(rank(), clock_.now());
-    transmit_locked({.type = bootstrap::MessageType::kJoin, .number = ~std::uint64_t{0}});
+    state_->with_ledger([&] {
+      state_->clients[this->rank().index()] = this;
+      // It cannot fail: the constructor of the job admits each rank once.
+      (void)state_->ledger.admit(this->rank(), clock_.now());
+    });
+    transmit({.type = bootstrap::MessageType::kJoin, .number = ~std::uint64_t{0}});
   }
 
   ~Client() override {
@@ -56,16 +97,11 @@ class InProcessJob::State::Client final : public bootstrap::BootstrapClient {
   friend InProcessJob;
 
   void transmit(const bootstrap::Message& message) override {
-    const std::lock_guard lock(state_->mutex);
-    transmit_locked(message);
-  }
-  void transmit_locked(const bootstrap::Message& message) {
-    // It cannot fail: a client sends valid messages only.
-    (void)state_->ledger.receive(rank(), message, clock_.now());
+    state_->add(rank(), message);
+    state_->with_ledger([] {});
   }
   void on_deadline() override {
-    const std::lock_guard lock(state_->mutex);
-    state_->ledger.tick(clock_.now());
+    state_->with_ledger([&] { state_->ledger.tick(clock_.now()); });
   }
 
   std::shared_ptr<State> state_;
@@ -92,11 +128,11 @@ std::unique_ptr<Bootstrap> InProcessJob::bootstrap(Rank rank) {
 }
 
 void InProcessJob::kill(Rank rank, std::string reason) {
-  const std::lock_guard lock(state_->mutex);
-  state_->ledger.declare_dead(rank, reason);
-  if (auto* const client = state_->clients[rank.index()]) {
-    client->disconnect(Status(Code::kClosed, "this rank was killed: " + reason));
-  }
+  state_->with_ledger([&] {
+    if (auto* const client = state_->clients[rank.index()])
+      client->cut_off(Status(Code::kClosed, "this rank was killed: " + reason));
+    state_->ledger.declare_dead(rank, reason);
+  });
 }
 
 }  // namespace dunlin

@@ -33,7 +33,12 @@ std::string list_ranks(const std::vector<Rank>& ranks) {
 }
 
 JobLedger::JobLedger(int size, Duration heartbeat, Send send)
-    : members_(static_cast<std::size_t>(size)), heartbeat_(heartbeat), send_(std::move(send)) {
+    : members_(static_cast<std::size_t>(size)),
+      heartbeat_(heartbeat),
+      send_(std::move(send)),
+      fences_(
+          size, [this](Rank to, const Message& message) { send_(to, message); },
+          [this](Rank rank) { return !is_gone(rank); }) {
   for (int rank = 0; rank < size; ++rank) membership_.members.emplace_back(rank);
 }
 
@@ -68,7 +73,12 @@ Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
     change_state(from, PeerState::kAlive, "heard from again");
   switch (message.type) {
     case MessageType::kHeartbeat:
+    case MessageType::kTestimony:  // the coordinator has heard it
       return Status::ok();
+    case MessageType::kFence:
+      return fences_.ask(from, message);
+    case MessageType::kRevoked:
+      return fences_.confirm(from, message);
     case MessageType::kPublish:
       publish(from, message);
       return Status::ok();
@@ -175,6 +185,11 @@ void JobLedger::declare_dead(Rank rank, const std::string& reason) {
 void JobLedger::remove(Rank rank, PeerState state, const std::string& reason) {
   change_state(rank, state, reason);
   members_[rank.index()].request.reset();
+  if (state == PeerState::kDead && members_[rank.index()].has_joined) {
+    // It may live all the same. Then it learns that it has no part in the job any more.
+    send_(rank, {.type = MessageType::kNotice, .state = state, .subject = rank, .text = reason});
+  }
+  fences_.note_gone();
   if (!has_started_) {
     fail_start(Code::kPeerDead, fmt::format("rank {} ended before all ranks had joined ({}: {})",
                                             rank.value(), to_string(state), reason));

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/bootstrap/bootstrap.h"
+#include "runtime/bootstrap/fence_book.h"
 #include "runtime/bootstrap/wire.h"
 
 namespace dunlin::bootstrap {
@@ -91,6 +92,7 @@ class JobLedger {
   Duration heartbeat_;
   Send send_;
   std::map<std::string, Bytes, std::less<>> values_;
+  FenceBook fences_;
   Membership membership_;
   bool has_started_ = false;   // all have joined
   std::optional<Status> end_;  // why the job failed to start

@@ -208,6 +208,12 @@ FrameSocket::FrameSocket(Fd socket)
   tune(socket_.get());
 }
 
+void FrameSocket::abandon() {
+  const linger none{.l_onoff = 1, .l_linger = 0};
+  if (is_open()) setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &none, sizeof none);
+  close();
+}
+
 Status FrameSocket::receive() {
   constexpr std::size_t kChunk = 64 << 10;
   std::byte chunk[kChunk];

@@ -60,6 +60,9 @@ class FrameSocket {
   int fd() const { return socket_.get(); }
   bool is_open() const { return socket_.is_open(); }
   void close() { socket_.reset(); }
+  // Closes it with a RST: the other side learns that the connection has failed, and does not take
+  // this for the orderly end of a process.
+  void abandon();
 
   // Sets the largest message body that is accepted from now on.
   void allow_body_bytes(std::size_t limit) { max_body_bytes_ = limit; }
@@ -75,6 +78,7 @@ class FrameSocket {
   Status send(const Message& message);
   Status flush();
   bool has_unsent() const { return sent_ < outgoing_.size(); }
+  std::size_t unsent_bytes() const { return outgoing_.size() - sent_; }
 
  private:
   Fd socket_;

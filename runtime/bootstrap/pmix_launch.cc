@@ -103,13 +103,14 @@ bool is_on_one_host(const JobInfo& job) {
   return job.local_size == job.size;
 }
 
-Status host_coordinator(JoinPlan& plan, PmixSession& session, Duration heartbeat) {
+Status host_coordinator(JoinPlan& plan, PmixSession& session, const Config& config) {
   const bool is_local = is_on_one_host(plan.job);
   plan.secret = random_hex(32);
   DUNLIN_ASSIGN(plan.hosted, Coordinator::start({.size = plan.job.size,
                                                  .job_id = plan.job.job_id,
                                                  .secret = plan.secret,
-                                                 .heartbeat = heartbeat,
+                                                 .heartbeat = config.heartbeat,
+                                                 .grace = config.reconnect_timeout,
                                                  .listen = {is_local ? "127.0.0.1" : "", 0}}));
   std::string contact = plan.secret;
   for (const std::string& address :
@@ -143,7 +144,7 @@ Result<JoinPlan> plan_from_pmix(const Config& config) {
   plan.timeout = config.bootstrap_timeout;
   plan.linger = config.deadline;
   DUNLIN_ASSIGN(plan.job, read_job(*session));
-  if (plan.job.rank == Rank(0)) DUNLIN_TRY(host_coordinator(plan, *session, config.heartbeat));
+  if (plan.job.rank == Rank(0)) DUNLIN_TRY(host_coordinator(plan, *session, config));
   DUNLIN_TRY(session->fence(config.bootstrap_timeout));
   DUNLIN_ASSIGN(const std::string contact, session->lookup(0));
   DUNLIN_TRY(read_contact(plan, contact));

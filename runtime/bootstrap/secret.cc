@@ -45,7 +45,11 @@ void append(ByteWriter& text, const Claims& claims) {
       .text(claims.job_id)
       .number(static_cast<std::int32_t>(claims.rank.value()))
       .number(static_cast<std::int32_t>(claims.size))
-      .number(claims.heartbeat_ns);
+      .number(claims.heartbeat_ns)
+      .number(claims.grace_ns)
+      .text(claims.process)
+      .blob(claims.session)
+      .number(claims.received);
 }
 
 bool equals(std::span<const std::byte> proof, const Proof& expected) {
@@ -106,6 +110,13 @@ Proof prove_rejection(std::string_view secret, const Claims& claims, Code code,
   append(signed_text, claims);
   signed_text.number(static_cast<std::uint8_t>(code)).text(reason);
   return sign(secret, signed_text.take());
+}
+
+Nonce derive_session(std::string_view secret, const Claims& claims) {
+  ByteWriter purpose;
+  purpose.text("dunlin session");
+  append(purpose, claims);
+  return sign(secret, purpose.take());
 }
 
 JobKey derive_key(std::string_view secret, std::string_view job_id) {

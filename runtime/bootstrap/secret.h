@@ -36,11 +36,19 @@ struct Claims {
   Rank rank{};
   int size = 0;
   std::uint64_t heartbeat_ns = 0;  // the coordinator's heartbeat period; 0 in a member's proof
+  std::uint64_t grace_ns = 0;      // how long a rank may be away; 0 in a member's proof
+  std::string_view process{};      // ProcessId of the one who proves
+  Nonce session{};                 // key of the session that is resumed; zeros: a new one
+  std::uint64_t received = 0;      // messages of the session that have arrived
 };
 Proof prove(std::string_view secret, const Claims& claims);
 // The coordinator's proof in a rejection: over the claims of the rank and over the reason.
 Proof prove_rejection(std::string_view secret, const Claims& claims, Code code,
                       std::string_view reason);
+
+// The key of the session that begins with a handshake, from the coordinator's claims in it. Both
+// sides know it, and nobody else.
+Nonce derive_session(std::string_view secret, const Claims& claims);
 
 // The key of a job's transports. It does not reveal the secret.
 JobKey derive_key(std::string_view secret, std::string_view job_id);

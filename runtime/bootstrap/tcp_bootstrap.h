@@ -13,24 +13,12 @@
 #include <vector>
 
 #include "runtime/bootstrap/client.h"
-#include "runtime/bootstrap/coordinator.h"
-#include "runtime/bootstrap/handshake.h"
+#include "runtime/bootstrap/contact.h"
+#include "runtime/bootstrap/coordinator_search.h"
 #include "runtime/bootstrap/pid_watch.h"
+#include "runtime/bootstrap/witness.h"
 
 namespace dunlin::bootstrap {
-
-// How to join a job, as the launcher's variables describe it.
-struct JoinPlan {
-  JobInfo job;                        // job_id may be empty: the coordinator names the job
-  std::vector<Endpoint> coordinator;  // possible addresses; the first that answers is used
-  std::string secret;
-  Rank host{0};                         // the rank that runs the coordinator; Rank(): the launcher
-  std::unique_ptr<Coordinator> hosted;  // the coordinator, if this process runs it
-  Duration timeout{};                   // for all ranks to join
-  Duration linger{};                    // how long leave() keeps `hosted` for ranks in the job
-  std::function<void()> on_leave;       // called at the end of leave()
-  bool counts_local = false;            // find local_rank and local_size, which are not known
-};
 
 class TcpBootstrap final : public BootstrapClient {
  public:
@@ -46,15 +34,15 @@ class TcpBootstrap final : public BootstrapClient {
   // The monitor thread.
   void monitor();
   void wait_for_events(TimePoint until);
-  Status exchange();
-  Status send_outbox();
-  void on_coordinator_failure(const Status& why);
+  void take(Message message);
+  void on_end(const Contact::End& end);
+  void wake();
 
   JoinPlan plan_;
-  Duration heartbeat_;
-  FrameSocket socket_;  // used by the monitor thread only, once it runs
-  PidWatch pids_;       // used by the monitor thread only
   Fd wake_;
+  Contact contact_;  // used by the monitor thread only, once it runs
+  PidWatch pids_;    // used by the monitor thread only
+  Witness witness_;  // used by the monitor thread only
   int listener_ = 0;
 
   std::mutex outbox_mutex_;

@@ -20,7 +20,7 @@
 namespace dunlin::bootstrap {
 
 constexpr std::uint32_t kMagic = 0x314e4c44;  // "DLN1" in memory
-constexpr std::uint16_t kVersion = 3;
+constexpr std::uint16_t kVersion = 4;
 constexpr std::size_t kHeaderBytes = 12;
 
 enum class MessageType : std::uint8_t {
@@ -38,13 +38,26 @@ enum class MessageType : std::uint8_t {
   kBarrier = 19,  // text: name; number: timeout in ns
   kReform = 20,   // number: timeout in ns
   kLeave = 21,
+  // Answered by one without a request number, if it has one. number: how many messages have arrived
+  // at its sender (session.h). The coordinator sends it as well.
   kHeartbeat = 22,
   // A rank sends it to the rank `subject`. The coordinator forwards it with the sender as
   // `subject`.
   kMail = 24,  // value
+  // A rank asks for a fence around the rank `subject` (fences.h): number: of the fence; ranks:
+  // whose
+  // memory it protects.
+  kFence = 25,
+  kRevoked = 26,  // the access of rank `subject` is revoked here
+  // What a rank knows of the process that kInquire has asked for. state: kAlive or kDead.
+  kTestimony = 27,
   // The coordinator sends these.
-  kReply = 32,   // code, text: failure; value: result of a lookup; number, ranks: of a reform
-  kNotice = 33,  // the state of rank `subject` is now `state`; text: the reason
+  kReply = 32,    // code, text: failure; value: result of a lookup; number, ranks: of a reform
+  kNotice = 33,   // the state of rank `subject` is now `state`; text: the reason
+  kRevoke = 34,   // revoke the access of rank `subject`, which is gone, and answer with kRevoked
+  kFenced = 35,   // the fence `number` is done
+  kInquire = 36,  // tell whether the process `text` of rank `subject` lives, and when it ends
+  kEnd = 37,      // the coordinator ends
 };
 
 constexpr std::uint64_t kNoRequest = 0;

@@ -29,6 +29,7 @@ class SlowBootstrap final : public Bootstrap {
   const JobInfo& job() const override { return whole_->job(); }
   PeerTable& peers() override { return whole_->peers(); }
   Mail& mail() override { return whole_->mail(); }
+  Fences& fences() override { return whole_->fences(); }
   const JobKey& key() const override { return whole_->key(); }
   Status post(std::string_view key, std::span<const std::byte> value) override {
     return whole_->post(key, value);

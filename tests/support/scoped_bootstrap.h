@@ -17,6 +17,7 @@ class ScopedBootstrap final : public Bootstrap {
   const JobInfo& job() const override { return whole_.job(); }
   PeerTable& peers() override { return whole_.peers(); }
   Mail& mail() override { return whole_.mail(); }
+  Fences& fences() override { return whole_.fences(); }
   Status publish(std::string_view key, std::span<const std::byte> value) override {
     return whole_.publish(prefixed(key), value);
   }

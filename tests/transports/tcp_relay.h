@@ -76,6 +76,7 @@ class RelayedBootstrap final : public Bootstrap {
   const JobInfo& job() const override { return whole_.job(); }
   PeerTable& peers() override { return whole_.peers(); }
   Mail& mail() override { return whole_.mail(); }
+  Fences& fences() override { return whole_.fences(); }
   const JobKey& key() const override { return whole_.key(); }
   Status publish(std::string_view name, std::span<const std::byte> value) override {
     return whole_.publish(name, value);

@@ -77,6 +77,7 @@ Status Launcher::start_coordinator() {
                                                              .job_id = config_.job_id,
                                                              .secret = secret_,
                                                              .heartbeat = config_.heartbeat,
+                                                             .grace = config_.reconnect_timeout,
                                                              .listen = listen}));
   return Status::ok();
 }

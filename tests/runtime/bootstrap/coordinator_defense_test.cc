@@ -191,8 +191,12 @@ TEST(CoordinatorDefense, AMemberThatReadsNothingIsDisconnected) {
   const auto coordinator = start_coordinator(1);
   Refusal refusal = Refusal::kNone;
   auto member = authenticate(FrameSocket(connect_raw(*coordinator)),
-                             {.rank = Rank(0), .size = 1, .job_id = "", .secret = kSecret}, soon(),
-                             soon(), refusal)
+                             {.rank = Rank(0),
+                              .size = 1,
+                              .job_id = "",
+                              .secret = kSecret,
+                              .process = ProcessId::of_self().to_string()},
+                             soon(), soon(), refusal)
                     .value();
   FrameSocket& socket = member.socket;
   const auto ask = [&socket](const Message& message) {

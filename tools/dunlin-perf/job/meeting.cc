@@ -158,6 +158,7 @@ Status Listener::start_coordinator() {
                                      .job_id = config_.job_id,
                                      .secret = secret_,
                                      .heartbeat = config_.heartbeat,
+                                     .grace = config_.reconnect_timeout,
                                      .listen = endpoint_});
   if (!started) return std::move(started).status();
   coordinator_ = std::move(started).value();

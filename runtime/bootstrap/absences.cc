@@ -1,0 +1,66 @@
+#include "runtime/bootstrap/absences.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/bootstrap/constants.h"
+
+namespace dunlin::bootstrap {
+
+void Absences::begin(Rank rank, ConnectionEnd how, TimePoint now) {
+  State& state = at(rank);
+  state.since = now;
+  state.how = how;
+  state.is_alive = false;
+}
+
+void Absences::end(Rank rank) {
+  const auto found = ranks_.find(rank);
+  if (found == ranks_.end()) return;
+  found->second.since.reset();
+  found->second.is_alive = false;
+}
+
+bool Absences::is_absent(Rank rank) const {
+  const auto found = ranks_.find(rank);
+  return found != ranks_.end() && found->second.since.has_value();
+}
+
+void Absences::note_ended(Rank rank, std::string how, TimePoint now) {
+  State& state = at(rank);
+  if (state.ended) return;
+  state.ended = now;
+  state.how_ended = std::move(how);
+}
+
+TimePoint Absences::due(const State& state) const {
+  // Its last messages, among them that it leaves, may still be on their way.
+  if (state.ended) return *state.ended + kLeaveGrace;
+  if (!state.since || state.is_visible) return TimePoint::max();
+  const bool is_closed = state.how == ConnectionEnd::kClosed && !state.is_alive;
+  return *state.since + (is_closed ? std::min(kConfirmTime, grace_) : grace_);
+}
+
+std::string Absences::reason(const State& state, TimePoint now) const {
+  if (state.ended) return state.how_ended;
+  if (state.how == ConnectionEnd::kClosed && !state.is_alive)
+    return "its connection ended before it left the job";
+  return fmt::format("it has had no connection for {:.1f} s", to_seconds(now - *state.since));
+}
+
+std::vector<Absences::Verdict> Absences::take_due(TimePoint now) {
+  std::vector<Verdict> verdicts;
+  for (const auto& [rank, state] : ranks_) {
+    if (due(state) <= now) verdicts.push_back({rank, reason(state, now)});
+  }
+  for (const Verdict& each : verdicts) forget(each.rank);
+  return verdicts;
+}
+
+TimePoint Absences::next(TimePoint otherwise) const {
+  for (const auto& [rank, state] : ranks_) otherwise = std::min(otherwise, due(state));
+  return otherwise;
+}
+
+}  // namespace dunlin::bootstrap

@@ -1,0 +1,51 @@
+// FenceBook: the coordinator's side of fences (fences.h).
+//
+// A rank asks for a fence around a rank that is gone. The book waits until the ledger counts that
+// rank as gone, asks each of the given ranks once to revoke its access, and answers when all of
+// them that are present have confirmed. The JobLedger owns it. One thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "runtime/bootstrap/wire.h"
+
+namespace dunlin::bootstrap {
+
+class FenceBook {
+ public:
+  using Send = std::function<void(Rank to, const Message& message)>;
+  using IsPresent = std::function<bool(Rank)>;
+  FenceBook(int size, Send send, IsPresent is_present);
+
+  // A kFence of `from`: subject, the rank to fence; ranks, whose memory is protected; number, of
+  // the fence. kCorrupted if the job doesn't have the ranks.
+  Status ask(Rank from, const Message& message);
+  // A kRevoked of `from`: subject, the rank whose access it has revoked.
+  Status confirm(Rank from, const Message& message);
+  // A rank is gone: it confirms nothing any more, and can be fenced.
+  void note_gone();
+
+ private:
+  struct Request {
+    Rank from;
+    std::uint64_t number = 0;
+    std::vector<Rank> owners;
+  };
+  struct Fence {
+    std::set<Rank> asked;
+    std::set<Rank> confirmed;
+    std::vector<Request> open;
+  };
+  void settle(Rank gone, Fence& fence);
+  bool exists(Rank rank) const { return rank.value() >= 0 && rank.value() < size_; }
+
+  const int size_;
+  Send send_;
+  IsPresent is_present_;
+  std::map<Rank, Fence> fences_;  // by the rank that is gone
+};
+
+}  // namespace dunlin::bootstrap

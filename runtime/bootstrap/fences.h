@@ -1,0 +1,77 @@
+// Fences keep a rank that is gone from writing into the memory of others.
+//
+// A rank that was declared dead may still run, and what it has sent may still be on its way. So
+// whoever is about to act in its place, such as the next holder of a mutex, asks for a fence first.
+// The coordinator then asks the ranks whose memory is concerned to revoke the access of the rank
+// that is gone. It does so only when it counts that rank as gone itself.
+//
+// The other side of the same coin is the rank that the others may count as dead: it is cut off.
+// Then it closes its lanes, and holds no mutex.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "runtime/rank.h"
+#include "runtime/status.h"
+
+namespace dunlin {
+
+class Fences {
+ public:
+  // Pass a request or a confirmation to the coordinator.
+  struct Sender {
+    std::function<void(std::uint64_t number, Rank gone, std::vector<Rank> owners)> ask;
+    std::function<void(Rank gone)> confirm;
+  };
+  explicit Fences(Sender sender) : sender_(std::move(sender)) {}
+
+  // Asks for a fence around `gone` for the memory of `owners`. Never blocks. Returns a number for
+  // is_done(). If the coordinator is gone, the fence is never done. Any thread, as all methods.
+  std::uint64_t ask(Rank gone, std::span<const Rank> owners);
+  // Whether no write of the rank can land in the memory of the owners any more. Leave out owners
+  // that are gone. Once it has returned true, the number is void.
+  bool is_done(std::uint64_t number);
+
+  // A guard lets peers write into this process's memory. It is asked by `wake` to look at due(),
+  // and calls confirm() when nothing that the peer has posted can land any more. `wake` must be
+  // short and must not call this object. Without a guard, nothing can land.
+  int add_guard(std::function<void()> wake);
+  // What the guard has not confirmed counts as confirmed: nothing lands after its end.
+  void remove_guard(int guard);
+  // Costs one load.
+  bool has_due() const { return due_count_.load(std::memory_order_acquire) != 0; }
+  std::vector<Rank> due(int guard) const;
+  void confirm(int guard, Rank gone);
+
+  // Whether this rank may no longer act as a member of the job, because the others may count it as
+  // dead. It stays so. Costs one load.
+  bool is_cut_off() const { return is_cut_off_.load(std::memory_order_acquire); }
+  // Why; ok if it isn't.
+  Status check() const;
+
+  // Only the bootstrap calls these.
+  void on_revoke(Rank gone);
+  void on_fenced(std::uint64_t number);
+  void cut_off(Status why);
+
+ private:
+  Sender sender_;
+  std::atomic<std::size_t> due_count_{0};  // of pairs in due_
+  std::atomic<bool> is_cut_off_{false};
+  mutable std::mutex mutex_;  // guards all members below
+  std::uint64_t last_number_ = 0;
+  std::set<std::uint64_t> done_;
+  int last_guard_ = 0;
+  std::map<int, std::function<void()>> guards_;
+  std::map<Rank, std::set<int>> due_;  // the guards that have not confirmed yet
+  Status why_;
+};
+
+}  // namespace dunlin

@@ -1,0 +1,82 @@
+#include "runtime/bootstrap/life_watch.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "runtime/bootstrap/constants.h"
+
+namespace dunlin::bootstrap {
+namespace {
+
+std::string ended(const ProcessId& process) {
+  return fmt::format("process {} ended before it left the job", process.pid);
+}
+
+}  // namespace
+
+void LifeWatch::add(Rank rank, const ProcessId& process, TimePoint now) {
+  Life& life = lives_[rank] = {process, {}};
+  ProcessWatch watch = watch_process(process);
+  if (watch.state == ProcessWatch::State::kEnded) absences_.note_ended(rank, ended(process), now);
+  if (watch.state != ProcessWatch::State::kAlive) return;
+  life.pidfd = std::move(watch.pidfd);
+  absences_.note_visible(rank);
+}
+
+void LifeWatch::remove(Rank rank) {
+  lives_.erase(rank);
+  absences_.forget(rank);
+}
+
+void LifeWatch::lose(Rank rank, ConnectionEnd how, TimePoint now) {
+  const auto found = lives_.find(rank);
+  if (found == lives_.end()) return;
+  absences_.begin(rank, how, now);
+  if (!found->second.pidfd.is_open()) inquire(rank, found->second);
+}
+
+void LifeWatch::inquire(Rank about, const Life& life) {
+  std::size_t asked = 0;
+  for (const auto& [rank, other] : lives_) {
+    if (rank == about || absences_.is_absent(rank) || !other.process.is_in_space_of(life.process))
+      continue;
+    send_(rank,
+          {.type = MessageType::kInquire, .subject = about, .text = life.process.to_string()});
+    if (++asked == kWitnesses) return;
+  }
+}
+
+void LifeWatch::testify(Rank from, const Message& message, TimePoint now) {
+  const auto witness = lives_.find(from);
+  const auto about = lives_.find(message.subject);
+  if (witness == lives_.end() || about == lives_.end()) return;
+  if (!witness->second.process.is_in_space_of(about->second.process)) return;
+  if (message.state == PeerState::kDead) {
+    absences_.note_ended(about->first, ended(about->second.process), now);
+  } else if (absences_.is_absent(about->first)) {
+    absences_.note_alive(about->first);
+  }
+}
+
+void LifeWatch::append_to(std::vector<pollfd>& entries) const {
+  for (const auto& [rank, life] : lives_) {
+    if (life.pidfd.is_open()) entries.push_back({life.pidfd.get(), POLLIN, 0});
+  }
+}
+
+void LifeWatch::note(const pollfd* entries, TimePoint now) {
+  for (auto& [rank, life] : lives_) {
+    if (!life.pidfd.is_open() || (entries++)->revents == 0) continue;
+    life.pidfd.reset();
+    absences_.note_ended(rank, ended(life.process), now);
+  }
+}
+
+std::vector<Absences::Verdict> LifeWatch::take_due(TimePoint now) {
+  auto verdicts = absences_.take_due(now);
+  for (const auto& each : verdicts) lives_.erase(each.rank);
+  return verdicts;
+}
+
+}  // namespace dunlin::bootstrap

@@ -1,0 +1,56 @@
+// LifeWatch: what the coordinator sees of the lives of the ranks, whose connections come and go.
+//
+// It watches the processes that run where it can see them, and asks ranks on the host of another
+// one about the process of that one. Absences decides by what it learns. It belongs to the
+// coordinator's thread.
+#pragma once
+
+#include <poll.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/bootstrap/absences.h"
+#include "runtime/bootstrap/process_id.h"
+#include "runtime/bootstrap/wire.h"
+
+namespace dunlin::bootstrap {
+
+class LifeWatch {
+ public:
+  using Send = std::function<void(Rank to, const Message& message)>;
+  LifeWatch(Duration grace, Send send) : absences_(grace), send_(std::move(send)) {}
+
+  // The rank has joined.
+  void add(Rank rank, const ProcessId& process, TimePoint now);
+  // The rank has left or is dead.
+  void remove(Rank rank);
+  // Its connection has ended; it has a new one.
+  void lose(Rank rank, ConnectionEnd how, TimePoint now);
+  void regain(Rank rank) { absences_.end(rank); }
+  // The answer of a rank to kInquire. Ignored unless it tells of a rank on the same host.
+  void testify(Rank from, const Message& message, TimePoint now);
+
+  // Appends an entry for poll() for each watched process, and reads the results from them.
+  void append_to(std::vector<pollfd>& entries) const;
+  void note(const pollfd* entries, TimePoint now);
+
+  // As those of Absences. The ranks that are returned are removed.
+  std::vector<Absences::Verdict> take_due(TimePoint now);
+  TimePoint next(TimePoint otherwise) const { return absences_.next(otherwise); }
+
+ private:
+  struct Life {
+    ProcessId process;
+    Fd pidfd;  // open while the process is watched
+  };
+  void inquire(Rank about, const Life& life);
+
+  Absences absences_;
+  Send send_;
+  std::map<Rank, Life> lives_;  // of the ranks that have joined and are present
+};
+
+}  // namespace dunlin::bootstrap

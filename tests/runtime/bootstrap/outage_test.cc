@@ -1,0 +1,286 @@
+// Outages between ranks and their coordinator, and how they differ from deaths. Over real sockets,
+// through a network that falls silent, is cut, and heals.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <thread>
+
+#include "runtime/bootstrap/constants.h"
+#include "tests/runtime/bootstrap/broken_path.h"
+#include "tests/runtime/bootstrap/coordinator_job.h"
+
+namespace dunlin::bootstrap {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+constexpr Duration kHeartbeat = 20ms;
+constexpr Duration kForever = std::chrono::hours(1);
+
+std::unique_ptr<Coordinator> coordinator_with(int size, Duration grace) {
+  return Coordinator::start({.size = size,
+                             .job_id = "test",
+                             .secret = kSecret,
+                             .heartbeat = kHeartbeat,
+                             .grace = grace,
+                             .listen = {"127.0.0.1", 0}})
+      .value();
+}
+
+// A rank behind the path. `is_remote`: it looks like one on another host, whose process nobody here
+// can see.
+JoinPlan plan_behind(const BrokenPath& path, int rank, int size, bool is_remote) {
+  JoinPlan plan;
+  plan.job.rank = Rank(rank);
+  plan.job.size = size;
+  plan.coordinator = {path.entrance()};
+  plan.secret = kSecret;
+  plan.host = Rank();
+  plan.timeout = kTimeout;
+  if (is_remote) plan.process.space = "another host";
+  return plan;
+}
+
+template <typename Condition>
+bool comes_true(Condition&& condition) {
+  for (const TimePoint deadline = soon(); !condition(); std::this_thread::sleep_for(1ms)) {
+    if (SteadyClock().now() >= deadline) return false;
+  }
+  return true;
+}
+
+void send_numbered(Mail& mail, Rank to, int first, int end) {
+  for (int number = first; number < end; ++number)
+    mail.send(MailTopic::kVerbs, to, as_bytes(std::to_string(number)));
+}
+
+void expect_numbered(Mail& mail, int end) {
+  for (int number = 0; number < end; ++number) {
+    std::optional<MailMessage> message;
+    ASSERT_TRUE(comes_true([&] {
+      message = mail.receive(MailTopic::kVerbs);
+      return message.has_value();
+    })) << "message "
+        << number << " is missing";
+    const std::string text(reinterpret_cast<const char*>(message->text.data()),
+                           message->text.size());
+    EXPECT_EQ(text, std::to_string(number));
+  }
+  EXPECT_TRUE(mail.is_empty(MailTopic::kVerbs));
+}
+
+// Two ranks, the second behind a path. Notes whether any of them ever counts the other as gone.
+class Outage : public ::testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    coordinator = coordinator_with(2, kForever);
+    path.emplace(coordinator->address());
+    std::thread other(
+        [&] { second = TcpBootstrap::join(plan_behind(*path, 1, 2, GetParam())).value(); });
+    first = TcpBootstrap::join(plan_for(*coordinator, 0, 2)).value();
+    other.join();
+    for (auto* const each : {first.get(), second.get()})
+      each->peers().add_listener([this, each](Rank rank) {
+        if (!each->peers().is_present(rank)) is_anybody_gone = true;
+      });
+  }
+  void TearDown() override {
+    EXPECT_FALSE(is_anybody_gone);
+    path->heal();
+    std::thread other([&] { second.reset(); });
+    first.reset();
+    other.join();
+  }
+
+  std::unique_ptr<Coordinator> coordinator;
+  std::optional<BrokenPath> path;
+  std::unique_ptr<Bootstrap> first;
+  std::unique_ptr<Bootstrap> second;
+  std::atomic<bool> is_anybody_gone{false};
+};
+
+// Longer than ten heartbeats, so that the rank makes a new connection.
+TEST_P(Outage, SilenceLosesNothing) {
+  const int before = path->connections();
+  send_numbered(first->mail(), Rank(1), 0, 50);
+  path->silence();
+  send_numbered(first->mail(), Rank(1), 50, 100);
+  send_numbered(second->mail(), Rank(0), 0, 100);
+  std::thread request(
+      [&] { EXPECT_TRUE(second->publish("during the outage", as_bytes("value")).is_ok()); });
+  ASSERT_TRUE(comes_true([&] { return first->peers().state(Rank(1)) == PeerState::kStalled; }));
+  std::this_thread::sleep_for(kShortestSilence + 10 * kHeartbeat);
+  path->heal();
+  request.join();
+  expect_numbered(first->mail(), 100);
+  expect_numbered(second->mail(), 100);
+  EXPECT_TRUE(first->lookup("during the outage", kTimeout).is_ok());
+  EXPECT_EQ(second->publish("during the outage", {}).code(), Code::kAlreadyExists);
+  EXPECT_TRUE(comes_true([&] { return first->peers().state(Rank(1)) == PeerState::kAlive; }));
+  EXPECT_GT(path->connections(), before);
+}
+
+// Connections that break at any moment: a request is carried out once.
+TEST_P(Outage, CutsLoseNothing) {
+  constexpr int kCuts = 30;
+  std::atomic<bool> is_over{false};
+  std::thread breaker([&] {
+    for (int i = 0; i < kCuts; ++i) {
+      const int before = path->connections();
+      path->cut();
+      std::this_thread::sleep_for(std::chrono::milliseconds(i % 7));
+      path->heal();
+      EXPECT_TRUE(comes_true([&] { return path->connections() > before; }));
+      std::this_thread::sleep_for(std::chrono::milliseconds(i % 5));
+    }
+    is_over = true;
+  });
+  int count = 0;
+  for (; !is_over; ++count) {
+    const std::string key = "key " + std::to_string(count);
+    send_numbered(first->mail(), Rank(1), count, count + 1);
+    send_numbered(second->mail(), Rank(0), count, count + 1);
+    // Carried out twice, it would say that the key exists.
+    const Status status = second->publish(key, as_bytes(key));
+    EXPECT_TRUE(status.is_ok()) << status.to_string();
+    EXPECT_TRUE(first->lookup(key, kTimeout).is_ok());
+  }
+  breaker.join();
+  expect_numbered(first->mail(), count);
+  expect_numbered(second->mail(), count);
+}
+
+INSTANTIATE_TEST_SUITE_P(Hosts, Outage, ::testing::Bool(), [](const auto& is_remote) {
+  return is_remote.param ? "OnAnotherHost" : "OnThisHost";
+});
+
+TEST(OutOfReach, ARankIsCutOffBeforeItCountsAsDead) {
+  const auto coordinator = coordinator_with(2, 2s);
+  BrokenPath path(coordinator->address());
+  std::unique_ptr<Bootstrap> second;
+  std::thread other([&] { second = TcpBootstrap::join(plan_behind(path, 1, 2, true)).value(); });
+  const auto first = TcpBootstrap::join(plan_for(*coordinator, 0, 2)).value();
+  other.join();
+  bool was_cut_off_first = false;
+  first->peers().add_listener([&](Rank rank) {
+    if (!first->peers().is_present(rank)) was_cut_off_first = second->fences().is_cut_off();
+  });
+  path.cut();
+  EXPECT_THAT(first->barrier("never", kTimeout).to_string(), HasSubstr("these ranks are dead: 1"));
+  EXPECT_THAT(first->peers().describe(Rank(1)), HasSubstr("it has had no connection for"));
+  EXPECT_TRUE(was_cut_off_first);
+  EXPECT_THAT(second->fences().check().to_string(), HasSubstr("out of contact"));
+  EXPECT_EQ(second->barrier("never", kTimeout).code(), Code::kUnavailable);
+}
+
+TEST(OutOfReach, ARankThatComesBackTooLateIsToldSo) {
+  const auto coordinator = coordinator_with(2, kForever);
+  BrokenPath path(coordinator->address());
+  std::unique_ptr<Bootstrap> second;
+  std::thread other([&] { second = TcpBootstrap::join(plan_behind(path, 1, 2, true)).value(); });
+  const auto first = TcpBootstrap::join(plan_for(*coordinator, 0, 2)).value();
+  other.join();
+  path.cut();
+  coordinator->declare_dead(Rank(1), "it had been away");
+  EXPECT_EQ(first->barrier("never", kTimeout).code(), Code::kPeerDead);
+  EXPECT_FALSE(second->fences().is_cut_off());
+  path.heal();
+  EXPECT_TRUE(comes_true([&] { return second->fences().is_cut_off(); }));
+  EXPECT_THAT(second->fences().check().to_string(), HasSubstr("count"));
+}
+
+std::string step(int number) {
+  return "step " + std::to_string(number);
+}
+
+// A process as rank 1, which joins through a path, and meets the other rank in a barrier each time
+// that one has published the step.
+pid_t start_member(int entrance_pipe, int barriers) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  Endpoint entrance{"127.0.0.1", 0};
+  if (read(entrance_pipe, &entrance.port, sizeof entrance.port) != sizeof entrance.port) _exit(2);
+  JoinPlan plan;
+  plan.job.rank = Rank(1);
+  plan.job.size = 2;
+  plan.coordinator = {entrance};
+  plan.secret = kSecret;
+  plan.host = Rank();
+  plan.timeout = kTimeout;
+  auto joined = TcpBootstrap::join(std::move(plan));
+  if (!joined) _exit(3);
+  for (int i = 0; i < barriers; ++i) {
+    if (!(*joined)->lookup(step(i), kTimeout).is_ok()) _exit(4);
+    if (!(*joined)->barrier("meet", kTimeout).is_ok()) _exit(5);
+  }
+  joined->reset();
+  _exit(0);
+}
+
+// A job of this process and a child, with a path between the child and the coordinator.
+class Processes : public ::testing::Test {
+ protected:
+  void start(Duration grace, int barriers) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    child = start_member(ends[0], barriers);
+    ASSERT_GT(child, 0);
+    coordinator = coordinator_with(2, grace);
+    path.emplace(coordinator->address());
+    const std::uint16_t port = path->entrance().port;
+    ASSERT_EQ(write(ends[1], &port, sizeof port), static_cast<ssize_t>(sizeof port));
+    close(ends[0]);
+    close(ends[1]);
+    self = TcpBootstrap::join(plan_for(*coordinator, 0, 2)).value();
+  }
+  Status meet(int number) {
+    EXPECT_TRUE(self->publish(step(number), {}).is_ok());
+    return self->barrier("meet", kTimeout);
+  }
+  int exit_code() {
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return status;
+  }
+
+  pid_t child = -1;
+  std::unique_ptr<Coordinator> coordinator;
+  std::optional<BrokenPath> path;
+  std::unique_ptr<Bootstrap> self;
+};
+
+// The path is silent, so that not even the end of the connection arrives.
+TEST_F(Processes, AKilledOneIsDeadAtOnceAndByName) {
+  start(kForever, 2);
+  ASSERT_TRUE(meet(0).is_ok());
+  path->silence();
+  kill(child, SIGKILL);
+  EXPECT_THAT(self->barrier("meet", kTimeout).to_string(), HasSubstr("these ranks are dead: 1"));
+  EXPECT_EQ(self->peers().describe(Rank(1)),
+            "dead: process " + std::to_string(child) + " ended before it left the job");
+  EXPECT_EQ(WTERMSIG(exit_code()), SIGKILL);
+}
+
+// For longer than a rank may be out of contact, and without a connection for most of the time.
+TEST_F(Processes, AStoppedOneIsNeverDead) {
+  constexpr Duration kGrace = 1s;
+  start(kGrace, 2);
+  ASSERT_TRUE(meet(0).is_ok());
+  kill(child, SIGSTOP);
+  ASSERT_TRUE(comes_true([&] { return self->peers().state(Rank(1)) == PeerState::kStalled; }));
+  path->cut();
+  std::this_thread::sleep_for(3 * kGrace);
+  EXPECT_EQ(self->peers().state(Rank(1)), PeerState::kStalled);
+  path->heal();
+  kill(child, SIGCONT);
+  EXPECT_TRUE(meet(1).is_ok());
+  EXPECT_EQ(exit_code(), 0);
+}
+
+}  // namespace
+}  // namespace dunlin::bootstrap

@@ -77,6 +77,7 @@ std::string list(const std::vector<Awaited>& awaited, const PeerTable& peers) {
 
 Fabric::Fabric(Bootstrap& bootstrap, const Config& config, const Clock& clock, Trace* trace)
     : bootstrap_(bootstrap),
+      fences_(bootstrap.fences()),
       config_(config),
       clock_(clock),
       trace_(trace),
@@ -122,6 +123,7 @@ Status Fabric::start(const std::vector<TransportFactory>& factories) {
   if (wake_fd_ < 0) return Status::from_errno("eventfd", errno);
   collect_wait_fds();
   listener_ = peers().add_listener([this](Rank) { wake(); });
+  guard_ = fences_.add_guard([this] { wake(); });
   chore_ = bootstrap_.add_chore([this] { progress(); });
   return publish_addresses();
 }
@@ -156,6 +158,8 @@ Status Fabric::open(Member& member) {
     return member.failure;
   }
   member.is_open = true;
+  // Nothing of them has arrived yet, so this is done at once.
+  for (const Rank gone : revoked_) DUNLIN_TRY(member.transport->revoke(gone));
   collect_wait_fds();
   return bootstrap_.post(key, member.transport->address());
 }
@@ -202,11 +206,13 @@ Fabric::~Fabric() {
   dropped_.clear();
   connections_.clear();
   members_.clear();
+  if (guard_ != 0) fences_.remove_guard(guard_);
   if (listener_ >= 0) peers().remove_listener(listener_);
   if (wake_fd_ >= 0) close(wake_fd_);
 }
 
 Result<Link*> Fabric::link(Rank peer, Duration timeout) {
+  DUNLIN_TRY(fences_.check());
   if (const auto found = connections_.find(peer); found != connections_.end())
     return found->second.link.get();
   if (peer.value() < 0 || peer.value() >= size()) {
@@ -342,9 +348,33 @@ void Fabric::wake() {
     if (polls_all || member.transport->is_in_use()) events += member.transport->progress();
   }
   if (!bootstrap_.mail().is_empty(MailTopic::kFabric)) take_requests();
+  if (fences_.has_due() || fences_.is_cut_off()) [[unlikely]] {
+    close_lanes();
+    revoke_access();
+  }
   if (!kept_.empty()) release_done();
   if (!tasks_.empty()) run_tasks();
   return events;
+}
+
+void Fabric::revoke_access() {
+  for (const Rank gone : fences_.due(guard_)) {
+    revoked_.insert(gone);
+    const bool is_done =
+        std::all_of(members_.begin(), members_.end(), [gone](const Member& member) {
+          return !member.is_open || member.transport->revoke(gone).is_ok();
+        });
+    if (is_done) fences_.confirm(guard_, gone);
+  }
+}
+
+void Fabric::close_lanes() {
+  if (!fences_.is_cut_off() || std::exchange(is_cut_off_, true)) return;
+  DUNLIN_WARN("rank {} closes its lanes: {}", rank().value(), fences_.check().message());
+  for (auto& [peer, connection] : connections_) {
+    connection.link->data().close();
+    connection.link->control().close();
+  }
 }
 
 void Fabric::run_tasks() {

@@ -195,6 +195,10 @@ class Fabric final : public Progressor {
 
   Fabric(Bootstrap& bootstrap, const Config& config, const Clock& clock, Trace* trace);
   Status start(const std::vector<TransportFactory>& factories);
+  // Revokes the access of ranks that are gone, as far as others ask for it.
+  void revoke_access();
+  // This rank may act no more: closes its lanes.
+  void close_lanes();
   Status publish_addresses();
   void collect_wait_fds();
   // Opens the transport if it is not open, and publishes its address: an empty one if that fails.
@@ -213,6 +217,7 @@ class Fabric final : public Progressor {
   Status report_deadline(const std::vector<Awaited>& awaited, TimePoint began) const;
 
   Bootstrap& bootstrap_;
+  Fences& fences_;
   const Config& config_;
   const Clock& clock_;
   Trace* trace_;
@@ -228,9 +233,12 @@ class Fabric final : public Progressor {
   int stay_awake_ = 0;  // how many StayAwake there are
   bool is_running_tasks_ = false;
   std::vector<int> wait_fds_;
-  int wake_fd_ = -1;   // an eventfd, written by wake()
-  int listener_ = -1;  // of the PeerTable, which wakes this fabric
-  int chore_ = 0;      // of the bootstrap, which progresses this fabric; 0: none
+  int wake_fd_ = -1;         // an eventfd, written by wake()
+  int listener_ = -1;        // of the PeerTable, which wakes this fabric
+  std::set<Rank> revoked_;   // ranks whose access was revoked
+  int guard_ = 0;            // of fences_; 0: none
+  bool is_cut_off_ = false;  // and has closed its lanes
+  int chore_ = 0;            // of the bootstrap, which progresses this fabric; 0: none
   Waiter waiter_;
 };
 

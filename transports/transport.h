@@ -132,6 +132,10 @@ class Transport : public Progressor {
   // Fails with kUnavailable for a kind of memory that this transport cannot access.
   virtual Result<std::unique_ptr<TransportRegion>> register_memory(
       const std::shared_ptr<MemoryRegion>& memory) = 0;
+  // Stops the writes of a peer that is gone: returns ok once nothing that the peer has posted, or
+  // will post, can change this process's memory or board any more. kBusy: not yet; call progress()
+  // and try again. The peer cannot connect again. Called outside progress().
+  virtual Status revoke(Rank peer) = 0;
   // Returns false while only a peer's first contact can need progress(). The fabric then calls
   // progress() less often.
   virtual bool is_in_use() const { return true; }

@@ -51,6 +51,7 @@ class LateTransport final : public Transport {
       const std::shared_ptr<MemoryRegion>& memory) override {
     return shm_->register_memory(memory);
   }
+  Status revoke(Rank peer) override { return shm_->revoke(peer); }
   std::size_t progress() override { return shm_->progress(); }
   bool arm() override { return shm_->arm(); }
   void disarm() override { shm_->disarm(); }

@@ -1,6 +1,7 @@
 #include "transports/shm/transport.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "transports/shm/region.h"
 
@@ -62,6 +63,16 @@ Result<std::unique_ptr<TransportRegion>> ShmTransport::register_memory(
   }
   return Status(Code::kResourceExhausted,
                 fmt::format("the limit of {} registered regions is reached", kMaxRegions));
+}
+
+// A process that has ended stores nothing any more, and one that lives cannot be kept from it. A
+// rank that has left has stored its last. Ranks that are threads of one process end with their
+// threads, which nothing here can see.
+Status ShmTransport::revoke(Rank peer) {
+  const pid_t pid = context_.peers.local_pid(peer);
+  if (context_.peers.state(peer) == PeerState::kLeft) return Status::ok();
+  if (pid == 0 || pid == getpid() || context_.peers.has_ended(peer)) return Status::ok();
+  return Status::busy();
 }
 
 bool ShmTransport::arm() {

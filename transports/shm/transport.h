@@ -40,6 +40,8 @@ class ShmTransport final : public Transport {
   Result<std::unique_ptr<TransportRegion>> register_memory(
       const std::shared_ptr<MemoryRegion>& memory) override;
 
+  Status revoke(Rank peer) override;
+
   // There is nothing to do but for GPUs: peers write directly to the memory that the owner polls.
   std::size_t progress() override { return gpu_.busy.progress(); }
   bool is_in_use() const override { return !gpu_.busy.is_empty(); }

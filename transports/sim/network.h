@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "runtime/clock.h"
@@ -88,6 +90,13 @@ class Network {
   void lose_at(Rank rank, TimePoint when);
   bool is_lost(Rank rank) const { return ranks_[rank.index()].is_lost; }
 
+  // From now on, nothing that `from` has posted or posts lands at `at`, as if `at` had ended the
+  // connection. `from` gets no answer.
+  void revoke(Rank from, Rank at) { revoked_.insert({from, at}); }
+  bool is_revoked(Rank from, Rank at) const {
+    return !revoked_.empty() && revoked_.contains({from, at});
+  }
+
   const Statistics& statistics() const { return statistics_; }
   // A hash of all events so far and their times. Equal runs have equal hashes.
   std::uint64_t trace_hash() const { return trace_hash_; }
@@ -132,6 +141,8 @@ class Network {
   void launch_hostile(Operation& operation, OperationId id);
   void send_head(Operation& operation, OperationId id, TimePoint left);
   void take_in(OperationId id);
+  // Whether the target of the operation takes nothing of it.
+  bool is_unheard(const Operation& operation) const;
   void land(OperationId id);
   void land_piece(OperationId id, std::uint16_t piece);
   void copy(Operation& operation, std::size_t begin, std::size_t end);
@@ -149,7 +160,8 @@ class Network {
   RegionTable regions_;
   PhantomSpace phantom_;
   std::vector<RankState> ranks_;
-  std::vector<Rank> due_;  // ranks whose actors are to be called
+  std::set<std::pair<Rank, Rank>> revoked_;  // from, at
+  std::vector<Rank> due_;                    // ranks whose actors are to be called
   Statistics statistics_;
   std::uint64_t trace_hash_ = 0;
 };

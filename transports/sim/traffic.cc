@@ -115,9 +115,14 @@ void Network::take_in(OperationId id) {
   events_.push(landing, EventKind::kLand, id);
 }
 
+bool Network::is_unheard(const Operation& operation) const {
+  const SimLane& lane = *operation.lane;
+  return is_lost(lane.peer()) || is_revoked(lane.endpoint_.rank(), lane.peer());
+}
+
 void Network::land(OperationId id) {
   Operation& operation = operations_[id];
-  if (!is_lost(operation.lane->peer())) {
+  if (!is_unheard(operation)) {
     if (operation.size != 0) copy(operation, 0, operation.size);
     if (operation.has_notification) publish(operation);
     if (operation.has_answer) {
@@ -132,7 +137,7 @@ void Network::land(OperationId id) {
 
 void Network::land_piece(OperationId id, std::uint16_t piece) {
   Operation& operation = operations_[id];
-  if (!is_lost(operation.lane->peer())) {
+  if (!is_unheard(operation)) {
     if (piece != kLastPart) {
       const auto end_of = [&](std::size_t pieces) {
         return operation.size * pieces / operation.pieces;

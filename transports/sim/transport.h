@@ -43,6 +43,11 @@ class SimTransport final : public Transport {
   Result<std::unique_ptr<TransportRegion>> register_memory(
       const std::shared_ptr<MemoryRegion>& memory) override;
 
+  Status revoke(Rank peer) override {
+    endpoint_.network().revoke(peer, endpoint_.rank());
+    return Status::ok();
+  }
+
   std::size_t progress() override { return endpoint_.progress(); }
   // The thread must not sleep: it is the one that makes the network's events happen.
   bool arm() override { return false; }

@@ -98,6 +98,12 @@ void Engine::check_peers() {
   }
 }
 
+void Engine::end(Rank rank) {
+  const auto& peer = peers_[rank.index()];
+  if (!peer) return;
+  for (Inbox& inbox : peer->inboxes) inbox.end();
+}
+
 void Engine::step_lanes() {
   wants_steps_ = false;
   const TimePoint now = context_.clock.now();

@@ -60,6 +60,9 @@ class Engine {
   // Stops writing to a region that is no longer registered, and tells all peers.
   void revoke(std::uint64_t region);
 
+  // Takes nothing more of a peer that is gone. It cannot connect again, see admit().
+  void end(Rank peer);
+
   bool is_in_use() const { return has_peers_ || (listener_ && listener_->has_guests()); }
   std::size_t progress();
 

@@ -47,6 +47,11 @@ class TcpTransport final : public Transport {
   Result<std::unique_ptr<TransportRegion>> register_memory(
       const std::shared_ptr<MemoryRegion>& memory) override;
 
+  Status revoke(Rank peer) override {
+    engine_->end(peer);
+    return Status::ok();
+  }
+
   std::size_t progress() override { return engine_->progress(); }
   bool is_in_use() const override { return engine_->is_in_use(); }
   // The descriptor is readable for as long as a socket is ready, so there is nothing to prepare.

@@ -108,6 +108,18 @@ void Connection::sever_all(const Status& why) {
   for (const LaneKind kind : kBothLanes) sever(kind, why);
 }
 
+Status Connection::revoke(const Status& why) {
+  sever_all(why);
+  bool is_busy = false;
+  for (const LaneKind kind : kBothLanes) {
+    Path& it = path(kind);
+    it.inbox.refuse();
+    is_busy = is_busy || it.endpoint != nullptr || it.inbox.is_fetching();
+  }
+  if (is_busy) engine_.want_settling();
+  return is_busy ? Status::busy() : Status::ok();
+}
+
 void Connection::close_endpoints() {
   for (const LaneKind kind : kBothLanes) path(kind).endpoint.reset();
 }

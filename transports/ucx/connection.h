@@ -72,6 +72,9 @@ class Connection {
   // afterwards.
   void sever(LaneKind kind, const Status& why);
   void sever_all(const Status& why);
+  // Ends both paths and refuses all that arrives from now on. kBusy while UCX may still write bytes
+  // of the peer: an endpoint is open, or bytes are being fetched.
+  Status revoke(const Status& why);
   // Closes the endpoints in any state. Do not progress anything afterwards.
   void close_endpoints();
   // Tells the peer over the path `over` that this end closes the path `ending`, so that the peer

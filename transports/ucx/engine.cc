@@ -124,6 +124,12 @@ void Engine::settle() {
   }
 }
 
+Status Engine::revoke(Rank peer) {
+  if (!is_open()) return Status::ok();
+  // The connection is made if there is none: a first message of the peer may still arrive.
+  return connection(peer).revoke(context_.peers.check(peer));
+}
+
 bool Engine::arm() {
   if (!is_open()) return true;
   if (wants_settling_) return false;

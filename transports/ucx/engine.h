@@ -44,6 +44,8 @@ class Engine {
   bool has_connections() const { return has_connections_; }
 
   std::size_t progress();
+  // See Transport::revoke().
+  Status revoke(Rank peer);
   bool arm();
   void want_settling() { wants_settling_ = true; }
 

@@ -1,5 +1,6 @@
 #include "transports/ucx/inbox.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/log.h"
@@ -61,8 +62,13 @@ Code Inbox::check(const MessageHeader& header, const RegionTable::Entry*& entry)
   return fits ? Code::kOk : Code::kOutOfRange;
 }
 
+bool Inbox::is_fetching() const {
+  return std::any_of(early_.begin(), early_.end(),
+                     [](const auto& one) { return !one.second.is_fetched; });
+}
+
 void Inbox::accept(const MessageHeader& header, const void* data, std::size_t size) {
-  if (!is_new(header)) return;
+  if (is_refusing_ || !is_new(header)) return;
   const RegionTable::Entry* entry = nullptr;
   Code outcome = check(header, entry);
   if (outcome == Code::kOk && !is_size_right(header, size)) outcome = Code::kCorrupted;
@@ -74,7 +80,7 @@ void Inbox::accept(const MessageHeader& header, const void* data, std::size_t si
 
 ucs_status_t Inbox::accept_announced(const MessageHeader& header, void* descriptor,
                                      std::size_t size) {
-  if (!is_new(header)) return UCS_ERR_INVALID_ADDR;
+  if (is_refusing_ || !is_new(header)) return UCS_ERR_INVALID_ADDR;
   const RegionTable::Entry* entry = nullptr;
   Code outcome = check(header, entry);
   const bool is_expected = entry != nullptr && entry->is_kept && is_size_right(header, size);
@@ -128,6 +134,7 @@ void Inbox::advance() {
 }
 
 void Inbox::carry_out(const MessageHeader& header, Code outcome) {
+  if (is_refusing_) return;
   if (outcome != Code::kOk) {
     // A put in flight while its target was deregistered is not an error here. The sender is told.
     const bool is_late = outcome == Code::kNotFound && engine_.regions().has_known(header.region);

@@ -29,6 +29,10 @@ class Inbox {
   // Takes a message whose `size` bytes UCX fetches once it is told where to put them. The handler
   // of the active message must return the result; an error fails the sender's operation.
   ucs_status_t accept_announced(const MessageHeader& header, void* descriptor, std::size_t size);
+  // Carries out nothing more.
+  void refuse() { is_refusing_ = true; }
+  // Whether UCX still writes bytes of earlier messages.
+  bool is_fetching() const;
 
  private:
   struct Arrival {
@@ -51,6 +55,7 @@ class Inbox {
   Engine& engine_;
   Rank source_;
   LaneKind lane_;
+  bool is_refusing_ = false;
   std::uint64_t next_ = 1;  // the number of the message whose turn it is
   // Messages that wait for their turn. The map's nodes are pooled, so that nothing is allocated in
   // steady state.

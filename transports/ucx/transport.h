@@ -42,6 +42,8 @@ class UcxTransport final : public Transport {
   Result<std::unique_ptr<TransportRegion>> register_memory(
       const std::shared_ptr<MemoryRegion>& memory) override;
 
+  Status revoke(Rank peer) override { return engine_->revoke(peer); }
+
   std::size_t progress() override { return engine_->progress(); }
   bool is_in_use() const override { return engine_->has_connections(); }
   bool arm() override { return engine_->arm(); }

@@ -279,6 +279,7 @@ void Engine::on_request(std::unique_ptr<Session> session, std::size_t port,
     return session->refuse(Session::Refusal::kForGood);
   }
   const Rank peer(static_cast<int>(request->source));
+  if (!context_.peers.is_present(peer)) return session->refuse(Session::Refusal::kForGood);
   Inbound* to = inbound(*request);
   Status status;
   if (to == nullptr) {
@@ -314,6 +315,12 @@ void Engine::check_peers() {
       if (lane) lane->fail(context_.peers.check(Rank(rank)));
     }
   }
+}
+
+void Engine::end(Rank peer) {
+  check_peers();
+  take_all_completions();
+  std::erase_if(inbound_, [peer](const auto& one) { return one->peer() == peer; });
 }
 
 bool Engine::arm() {

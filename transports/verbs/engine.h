@@ -58,6 +58,9 @@ class Engine {
 
   // Returns the connection to the peer, and begins it if there is none.
   Result<Connection*> connect(Rank peer, const Address& address);
+  // Destroys the queue pairs of a peer that is gone, after it has taken what has arrived. So the
+  // device lets nothing more of that peer in. It cannot connect again.
+  void end(Rank peer);
   // Whether there has been a connection to or from any peer.
   bool is_in_use() const { return is_in_use_; }
   // Progresses the first port alone. A transport without rails calls it.

@@ -47,6 +47,11 @@ class VerbsTransport : public Transport {
   Result<std::unique_ptr<TransportRegion>> register_memory(
       const std::shared_ptr<MemoryRegion>& memory) override;
 
+  Status revoke(Rank peer) override {
+    engine_->end(peer);
+    return Status::ok();
+  }
+
   [[gnu::hot]] std::size_t progress() override { return engine_->progress(); }
   bool arm() override { return engine_->arm(); }
   void disarm() override { engine_->disarm(); }

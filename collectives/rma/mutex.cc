@@ -164,7 +164,15 @@ Status DistributedMutex::connect() {
   return Status::ok();
 }
 
+Status DistributedMutex::check_standing() const {
+  const Fences& fences = fabric_.bootstrap().fences();
+  if (!fences.is_cut_off()) return Status::ok();
+  return fences.check().with_context(
+      fmt::format("mutex '{}' is lost to rank {}", options_.name, fabric_.rank().value()));
+}
+
 Status DistributedMutex::start() {
+  DUNLIN_TRY(check_standing());
   DUNLIN_TRY(protocol_->progress());
   if (protocol_->state() == State::kReleasing) return Status::busy();
   if (protocol_->state() != State::kIdle) {
@@ -178,6 +186,7 @@ Status DistributedMutex::start() {
 }
 
 Result<LockOutcome> DistributedMutex::test() {
+  DUNLIN_TRY(check_standing());
   DUNLIN_TRY(protocol_->progress());
   if (protocol_->state() == State::kHeld) {
     has_heard_ = true;
@@ -189,6 +198,7 @@ Result<LockOutcome> DistributedMutex::test() {
 }
 
 Status DistributedMutex::cancel() {
+  DUNLIN_TRY(check_standing());
   if (protocol_->state() != State::kWaiting && !is_held()) {
     return {Code::kInvalidArgument, fmt::format("mutex '{}': rank {} has no request to withdraw",
                                                 options_.name, fabric_.rank().value())};
@@ -198,6 +208,7 @@ Status DistributedMutex::cancel() {
 }
 
 Status DistributedMutex::start_unlock() {
+  DUNLIN_TRY(check_standing());
   if (!is_held()) {
     return {Code::kInvalidArgument, fmt::format("mutex '{}': rank {} does not hold it",
                                                 options_.name, fabric_.rank().value())};
@@ -207,16 +218,18 @@ Status DistributedMutex::start_unlock() {
 }
 
 Status DistributedMutex::test_unlock() {
+  DUNLIN_TRY(check_standing());
   DUNLIN_TRY(protocol_->progress());
   return protocol_->state() == State::kReleasing ? Status::busy() : Status::ok();
 }
 
 Status DistributedMutex::progress() {
+  DUNLIN_TRY(check_standing());
   return protocol_->progress();
 }
 
 bool DistributedMutex::is_held() const {
-  return protocol_->state() == State::kHeld;
+  return protocol_->state() == State::kHeld && !fabric_.bootstrap().fences().is_cut_off();
 }
 
 bool DistributedMutex::is_managed() const {
@@ -226,7 +239,11 @@ bool DistributedMutex::is_managed() const {
 std::vector<Awaited> DistributedMutex::awaited() const {
   const std::optional<Rank> rank = protocol_->awaited();
   if (!rank) return {};
-  return {{*rank, fmt::format("mutex '{}'{}", options_.name, is_managed() ? ", its manager" : "")}};
+  std::string what =
+      fmt::format("mutex '{}'{}", options_.name, is_managed() ? ", its manager" : "");
+  if (const auto gone = protocol_->fenced())
+    what += fmt::format(", until all members have shut out rank {}", gone->value());
+  return {{*rank, std::move(what)}};
 }
 
 // Fabric::wait(), interrupted whenever the protocol's next_event() is due.

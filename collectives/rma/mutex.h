@@ -9,15 +9,18 @@
 // answers. The fabric's progress() calls it, and with it every wait of the library.
 //
 // Requests are granted in the order in which they reach the owner rank. If a member dies or leaves
-// while it holds the mutex, the next member gets it, and is told so. A member that dies or leaves
-// while it waits is passed over. If the owner rank is gone, so is the mutex: kPeerDead.
+// while it holds the mutex, the next member gets it, and is told so. Before that, all members that
+// are present have revoked the access of the former holder: nothing that it has put, or still puts,
+// lands in their memory any more. So what the mutex protects has to lie at members. A member that
+// dies or leaves while it waits is passed over. If the owner rank is gone, so is the mutex:
+// kPeerDead.
 //
 // The mutex orders nothing but itself: data that were put under its protection have to be flushed
 // (kRemote) before it is unlocked. A state machine: progress() of the mutex or of the fabric
 // moves it on. Nothing is allocated between connect() and the end, except for errors. An
-// error other than those of arguments and deadlines ends the mutex for this rank. Owner thread
-// only. Destroy it when all members are done with theirs (after a barrier of the bootstrap), before
-// the fabric.
+// error other than those of arguments and deadlines ends the mutex for this rank. A rank that is
+// cut off (fences.h) holds the mutex no more, and all calls return why. Owner thread only. Destroy
+// it when all members are done with theirs (after a barrier of the bootstrap), before the fabric.
 #pragma once
 
 #include <cstdint>
@@ -77,6 +80,7 @@ class DistributedMutex {
 
   // Moves on what was begun, and the requests of all members at an owner rank that manages it.
   Status progress();
+  // Costs one load more than a comparison.
   bool is_held() const;
   // Whether the owner rank manages it; valid after connect().
   bool is_managed() const;
@@ -90,6 +94,8 @@ class DistributedMutex {
   Status allocate();
   std::string key(Rank rank) const;
   Result<Offer> lookup(Rank rank) const;
+  // The error that says why this rank is cut off, if it is.
+  Status check_standing() const;
   template <typename Ready>
   Status wait(Ready&& ready, Duration timeout);
 

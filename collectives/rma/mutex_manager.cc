@@ -4,7 +4,7 @@
 
 namespace dunlin::collective {
 
-MutexManager::MutexManager(MutexMembers members) : members_(std::move(members)) {
+MutexManager::MutexManager(MutexMembers members) : members_(std::move(members)), fences_(members_) {
   if (is_at_owner_rank()) applicants_.resize(members_.members.size());
 }
 
@@ -78,7 +78,9 @@ Status MutexManager::manage() {
     if (const std::uint64_t word = word_from(place); word != applicant.word) note(place, word);
     if (applicant.ticket != 0 && !members_.is_present(place)) applicant.ticket = 0;
   }
-  if (holder_ != kNone && !members_.is_present(holder_)) {
+  // A grant that was not sent needs no fence.
+  const bool is_orphaned = holder_ != kNone && !members_.is_present(holder_);
+  if (is_orphaned && (!is_grant_told_ || fences_.require(members_, holder_).is_ok())) {
     holder_ = kNone;
     // A grant that was not sent doesn't count.
     has_holder_died_ = has_holder_died_ || is_grant_told_;
@@ -120,6 +122,11 @@ Status MutexManager::grant() {
   is_news_ = has_holder_died_;
   has_holder_died_ = false;
   return Status::ok();
+}
+
+std::optional<Rank> MutexManager::fenced() const {
+  const auto place = fences_.pending();
+  return place ? std::optional(members_.members[*place].rank) : std::nullopt;
 }
 
 std::optional<Rank> MutexManager::awaited() const {

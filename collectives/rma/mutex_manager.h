@@ -33,6 +33,7 @@ class MutexManager final : public MutexProtocol {
   void release(bool has_heard) override;
   Status progress() override;
   std::optional<Rank> awaited() const override;
+  std::optional<Rank> fenced() const override;
 
  private:
   static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
@@ -69,6 +70,7 @@ class MutexManager final : public MutexProtocol {
   Status error_;
 
   // Only the owner rank uses these:
+  HolderFences fences_;
   std::vector<Applicant> applicants_;
   std::uint64_t tickets_ = 0;
   std::size_t holder_ = kNone;

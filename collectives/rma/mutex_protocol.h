@@ -40,6 +40,28 @@ struct MutexMembers {
   }
 };
 
+// The fences around former holders that are gone. Before the next member gets the mutex from such a
+// holder, no write of that holder may be able to land at any member: it may live, and what it has
+// sent may still be on its way.
+class HolderFences {
+ public:
+  explicit HolderFences(const MutexMembers& members) : states_(members.members.size()) {}
+
+  // Returns ok once the member at `place`, which is gone, is fenced; kBusy until then. The first
+  // call asks for it.
+  Status require(const MutexMembers& members, std::size_t place);
+  // The member whose fence was required last and is not done.
+  std::optional<std::size_t> pending() const { return pending_; }
+
+ private:
+  struct State {
+    std::uint64_t number = 0;  // 0: not asked for
+    bool is_done = false;
+  };
+  std::vector<State> states_;  // by place
+  std::optional<std::size_t> pending_;
+};
+
 class MutexProtocol {
  public:
   enum class State : std::uint8_t { kIdle, kWaiting, kHeld, kReleasing };
@@ -57,6 +79,8 @@ class MutexProtocol {
   virtual Status progress() = 0;
   // The rank whose death would end the wait; nullopt: there is no such rank.
   virtual std::optional<Rank> awaited() const = 0;
+  // The member that is gone and has to be fenced before this rank gets on.
+  virtual std::optional<Rank> fenced() const = 0;
   // When to call progress() again even if nothing arrives; nullopt: no such time.
   virtual std::optional<TimePoint> next_event() const { return std::nullopt; }
 };

@@ -49,6 +49,7 @@ Result<std::unique_ptr<MutexWords>> MutexWords::create(
 
 MutexWords::MutexWords(MutexMembers members, std::unique_ptr<LaneState> state)
     : members_(std::move(members)),
+      fences_(members_),
       lane_(members_.members[members_.owner_place].link->data()),
       lane_state_(std::move(state)) {}
 
@@ -182,7 +183,11 @@ Status MutexWords::take(std::uint64_t expected, LockOutcome outcome) {
   seen_holder_ = before();
   if (seen_holder_ == 0) return go(Phase::kTake);
   const std::uint64_t holder = seen_holder_ & ~kUnheard;
-  return go(holder != 0 && members_.is_present(holder - 1) ? Phase::kWait : Phase::kTakeOver);
+  const bool has_live_holder = holder != 0 && members_.is_present(holder - 1);
+  // kWait goes on looking, as a member is gone.
+  if (has_live_holder || (holder != 0 && fences_.require(members_, holder - 1).is_busy()))
+    return go(Phase::kWait);
+  return go(Phase::kTakeOver);
 }
 
 void MutexWords::got(std::uint64_t word, LockOutcome outcome) {
@@ -436,6 +441,11 @@ std::uint64_t MutexWords::before() const {
 std::optional<Rank> MutexWords::awaited() const {
   if (state() == State::kIdle || state() == State::kHeld) return std::nullopt;
   return members_.members[members_.owner_place].rank;
+}
+
+std::optional<Rank> MutexWords::fenced() const {
+  const auto place = fences_.pending();
+  return place ? std::optional(members_.members[*place].rank) : std::nullopt;
 }
 
 std::optional<TimePoint> MutexWords::next_event() const {

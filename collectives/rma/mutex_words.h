@@ -21,8 +21,8 @@
 //
 // Once a member is gone, waiting members look at the words at regular intervals. They write their
 // request again, as the member that claimed it may have died, and take the mutex from a holder that
-// is gone. They go on looking, since a member that learns of a death late may hand over to the dead
-// one.
+// is gone, once it is fenced (HolderFences). They go on looking, since a member that learns of a
+// death late may hand over to the dead one.
 //
 // An atomic whose connection breaks reports kIoError, and may have been carried out or not. Then
 // the member reads the word back, which nearly always tells. Two cases remain open:
@@ -72,6 +72,7 @@ class MutexWords final : public MutexProtocol {
   void release(bool has_heard) override;
   Status progress() override;
   std::optional<Rank> awaited() const override;
+  std::optional<Rank> fenced() const override;
   std::optional<TimePoint> next_event() const override;
 
  private:
@@ -168,6 +169,7 @@ class MutexWords final : public MutexProtocol {
   }
 
   MutexMembers members_;
+  HolderFences fences_;
   transport::Lane& lane_;  // to the owner rank
   std::unique_ptr<LaneState> lane_state_;
   Phase phase_ = Phase::kIdle;

@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
 
 #include "runtime/bootstrap/constants.h"
 #include "runtime/bootstrap/mail.h"
@@ -34,8 +36,10 @@ std::vector<Message> messages_in(std::span<const std::byte> bytes) {
 // A proof in the input stands for the true one, changed in the bits that are set in it: of zeros,
 // it is that of a member.
 void check_server(std::span<const std::byte> bytes) {
-  Authenticator server(kJob);
+  // No rank has a session that it could resume.
+  Authenticator server(kJob, [](Rank) { return std::nullopt; });
   Claims claims;
+  std::string process;
   for (Message message : messages_in(bytes)) {
     bool is_true = false;
     if (message.type == MessageType::kHello && !server.has_hello()) {
@@ -44,6 +48,9 @@ void check_server(std::span<const std::byte> bytes) {
       claims.size = static_cast<int>(std::min<std::uint64_t>(message.number, INT32_MAX));
     } else if (message.type == MessageType::kProof && message.value.size() == 32) {
       is_true = std::ranges::all_of(message.value, [](std::byte b) { return b == std::byte{0}; });
+      process = message.text;
+      claims.process = process;
+      claims.received = message.number;
       const Proof proof = prove(kJob.secret, claims);
       for (std::size_t i = 0; i < 32; ++i) message.value[i] ^= proof[i];
     }
@@ -113,7 +120,7 @@ std::vector<Seed> seeds() {
   of_another.text = "another";
   Message too_large = hello;
   too_large.number = 5;
-  const Message proof{.type = MessageType::kProof, .value = zeros};
+  const Message proof{.type = MessageType::kProof, .text = "host/7/9", .value = zeros};
   return {
       seed("member", 0, {hello, proof}),
       seed("member_of_the_job", 0, {of_the_job, proof}),

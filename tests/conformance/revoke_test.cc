@@ -28,9 +28,9 @@ void write_until(Fabric& fabric, Exposed& exposed, const std::atomic<bool>& is_r
     const std::size_t size = attempts % 2 == 0 ? kBytes / 4 : 64;
     const std::size_t offset = static_cast<std::size_t>(attempts) * 64 % (kBytes / 2);
     Completion& completion = outstanding.emplace_back();
-    const Status status = exposed.data(0).put(exposed.local().slice(offset, size).value(),
-                                              exposed.at(0).slice(offset, size).value(),
-                                              &completion);
+    const Status status =
+        exposed.data(0).put(exposed.local().slice(offset, size).value(),
+                            exposed.at(0).slice(offset, size).value(), &completion);
     if (!status.is_ok()) outstanding.pop_back();
     fabric.progress();
     while (!outstanding.empty() && outstanding.front().is_done()) outstanding.pop_front();
@@ -45,40 +45,37 @@ TEST(Revoke, APeerThatLivesWritesNoMore) {
   std::atomic<bool> is_revoked{false};
   std::atomic<bool> is_writing{false};
   std::atomic<bool> is_over{false};
-  run_ranks({.kind = PeerKind::kThreads, .size = 2, .killed = {}, .configure = {}},
-            [&](Fabric& fabric) {
-              Exposed exposed(fabric, "memory", kBytes, 1);
-              if (fabric.rank() == Rank(1)) {
-                ASSERT_TRUE(complete(fabric, [&](Completion* done) {
-                              return exposed.data(0).put_notify(
-                                  exposed.local().slice(0, 64).value(),
-                                  exposed.at(0).slice(0, 64).value(),
-                                  notification(exposed.cell_at(0, 0), 1), done);
-                            }).is_ok());
-                is_writing = true;
-                write_until(fabric, exposed, is_revoked);
-                is_over = true;
-                return;
-              }
-              ASSERT_TRUE(await_cell(fabric, exposed.cell(0), 1));
-              const auto bytes = std::span(exposed.local().data(), kBytes);
-              ASSERT_TRUE(progress_until(fabric, [&] {
-                return is_writing && std::any_of(bytes.begin(), bytes.end(), [](std::byte each) {
-                         return each != std::byte{};
-                       });
-              }));
-              fabric.peers().mark(Rank(1), PeerState::kDead, "by the test");
-              fabric.bootstrap().fences().on_revoke(Rank(1));
-              ASSERT_TRUE(progress_until(
-                  fabric, [&] { return !fabric.bootstrap().fences().has_due(); }));
-              std::fill(bytes.begin(), bytes.end(), std::byte{});
-              is_revoked = true;
-              EXPECT_TRUE(progress_until(fabric, [&] { return is_over.load(); }));
-              for (int turn = 0; turn < 10'000; ++turn) fabric.progress();
-              EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(), [](std::byte each) {
-                return each == std::byte{};
-              }));
-            });
+  run_ranks(
+      {.kind = PeerKind::kThreads, .size = 2, .killed = {}, .configure = {}}, [&](Fabric& fabric) {
+        Exposed exposed(fabric, "memory", kBytes, 1);
+        if (fabric.rank() == Rank(1)) {
+          ASSERT_TRUE(complete(fabric, [&](Completion* done) {
+                        return exposed.data(0).put_notify(exposed.local().slice(0, 64).value(),
+                                                          exposed.at(0).slice(0, 64).value(),
+                                                          notification(exposed.cell_at(0, 0), 1),
+                                                          done);
+                      }).is_ok());
+          is_writing = true;
+          write_until(fabric, exposed, is_revoked);
+          is_over = true;
+          return;
+        }
+        ASSERT_TRUE(await_cell(fabric, exposed.cell(0), 1));
+        const auto bytes = std::span(exposed.local().data(), kBytes);
+        ASSERT_TRUE(progress_until(fabric, [&] {
+          return is_writing && std::any_of(bytes.begin(), bytes.end(),
+                                           [](std::byte each) { return each != std::byte{}; });
+        }));
+        fabric.peers().mark(Rank(1), PeerState::kDead, "by the test");
+        fabric.bootstrap().fences().on_revoke(Rank(1));
+        ASSERT_TRUE(progress_until(fabric, [&] { return !fabric.bootstrap().fences().has_due(); }));
+        std::fill(bytes.begin(), bytes.end(), std::byte{});
+        is_revoked = true;
+        EXPECT_TRUE(progress_until(fabric, [&] { return is_over.load(); }));
+        for (int turn = 0; turn < 10'000; ++turn) fabric.progress();
+        EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(),
+                                [](std::byte each) { return each == std::byte{}; }));
+      });
 }
 
 }  // namespace

@@ -19,16 +19,28 @@ Job& Job::instance() {
 }
 
 void Job::init(bool background_progress) {
-  if (session_) raise(Status(Code::kAlreadyExists, "dunlin.init() was called before"));
+  if (session_) return;
   // If another module has made the session, that keeps its background thread.
   const auto make = [&] { return Session::create({.background_progress = background_progress}); };
   std::shared_ptr<Session> session = take(released([&] { return SharedSession::enter(make); }));
-  if (!partial_ || made_of_.lock() != session) {
-    neighbors_ = take(released([&] { return binding::Neighbors::create(*session, "world"); }));
-    partial_ = take(released([&] { return binding::PartialReduces::create(*session); }));
-    made_of_ = session;
+  if (const Status status = make_parts(session); !status.is_ok()) {
+    // So that another init() begins anew.
+    neighbors_ = nullptr;
+    partial_ = nullptr;
+    (void)released(
+        [&] { return SharedSession::leave(session, Ending::kAlone, session->config().deadline); });
+    check(status);
   }
   session_ = std::move(session);
+}
+
+Status Job::make_parts(const std::shared_ptr<Session>& session) {
+  if (partial_ && made_of_.lock() == session) return Status::ok();
+  DUNLIN_ASSIGN(neighbors_,
+                released([&] { return binding::Neighbors::create(*session, "world"); }));
+  DUNLIN_ASSIGN(partial_, released([&] { return binding::PartialReduces::create(*session); }));
+  made_of_ = session;
+  return Status::ok();
 }
 
 void Job::shutdown(Ending ending, std::optional<double> timeout_seconds) {

@@ -27,6 +27,7 @@ class Job {
   // The job of this process.
   static Job& instance();
 
+  // Does nothing if there is a session.
   void init(bool background_progress);
   // Does nothing without a session. No timeout: Config::deadline.
   void shutdown(binding::Ending ending, std::optional<double> timeout_seconds);
@@ -51,6 +52,8 @@ class Job {
     std::vector<pybind11::object> memory;
   };
   void sweep();
+  // What the package needs besides the session, unless it is there.
+  Status make_parts(const std::shared_ptr<binding::Session>& session);
 
   std::shared_ptr<binding::Session> session_;  // shared with calls in progress
   std::shared_ptr<binding::Neighbors> neighbors_;

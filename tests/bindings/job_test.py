@@ -25,6 +25,19 @@ LONG = 60
 DEATH = {"DUNLIN_HEARTBEAT": "60s"}
 
 
+NOTEBOOK = """
+import os, dunlin, numpy
+for deadline in ("soon", "later", "20s", "20s"):
+    os.environ["DUNLIN_DEADLINE"] = deadline
+    try:
+        dunlin.init()
+        print("joined" if dunlin.all_reduce(numpy.ones(1))[0] == 1 else "wrong")
+        dunlin.shutdown()
+    except dunlin.InvalidArgumentError:
+        print("refused, in a job:", dunlin.is_initialized())
+"""
+
+
 def run(ranks, *arguments, options=(), deadline=300, code=0, env=None):
     """{rank: its lines} of a job of python_rank.py, and the job."""
     began = time.monotonic()
@@ -66,6 +79,18 @@ class JobTest(unittest.TestCase):
                 self.assertRegex(lines[rank][1], 'refused: .* make different calls: .*named "(a|b)".*, but .*named "(a|b)"',
                                  job.text())
                 self.assertEqual(len(lines[rank]), 2, job.text())
+
+    def test_init_may_be_called_again(self):
+        for ranks in (1, 2):
+            lines, job = run(ranks, "joined_again")
+            for rank in range(ranks):
+                self.assertEqual(lines[rank], ["same job", "reloaded"], job.text())
+
+    def test_init_begins_anew_after_an_error_and_after_shutdown(self):
+        """Without a launcher, as in a notebook."""
+        job = Job([sys.executable, "-c", NOTEBOOK], unset=[name for name in os.environ if name.startswith("DUNLIN_")])
+        self.assertEqual(job.wait(60), 0, job.text())
+        self.assertEqual([line for _, line in job.lines], [*2 * ["refused, in a job: False"], *2 * ["joined"]])
 
     def test_operations_go_on_while_python_computes(self):
         lines, job = run(2, "overlapping")

@@ -1,5 +1,6 @@
 """A rank of job_test.py, which checks every line that it prints: dunlin-run -n N python3 python_rank.py PART"""
 
+import importlib
 import os
 import signal
 import sys
@@ -54,6 +55,17 @@ def expired():
             say(f"expired after {elapsed:.1f} s" if isinstance(error, TimeoutError) and error.peer else "wrong error")
             say(f"text: {error}")
     say(f"result {request.wait()}")
+
+
+def joined_again():
+    """Cells of a notebook that run again: init() in a job, and the import."""
+    world = dunlin.world()
+    request = dunlin.start_all_reduce(np.ones(1000))
+    dunlin.init()
+    dunlin.init(background_progress=False)
+    say("same job" if dunlin.world() is world and request.wait()[0] == dunlin.size() else "another job")
+    importlib.reload(dunlin)
+    say("reloaded" if dunlin.all_reduce(np.ones(1))[0] == dunlin.size() else "lost")
 
 
 def named():

@@ -50,7 +50,8 @@ _world = None
 
 
 def init(background_progress=True):
-    """Joins the job that the environment describes. All ranks call it, once.
+    """Joins the job that the environment describes. All ranks call it. In a job it does nothing, so that a cell of a
+    notebook may be run again; after an error it begins anew.
 
     Blocks until all ranks have joined, for DUNLIN_BOOTSTRAP_TIMEOUT (30 s) at most; then DeadlineExceededError names
     the missing ranks. Ctrl-C takes effect only when it returns, as in split().
@@ -59,6 +60,8 @@ def init(background_progress=True):
         sleeps between events. Without it, only calls of Dunlin advance them.
     """
     global _world
+    if _dunlin.is_initialized():
+        return
     _dunlin.init(background_progress)
     _world = _dunlin.world()
 
@@ -82,8 +85,10 @@ def is_initialized():
 
 def world():
     """The communicator of all ranks."""
+    global _world
     if _world is None:
-        _dunlin.job()  # raises
+        _dunlin.job()  # raises without a job
+        _world = _dunlin.world()  # in a job if this module was reloaded
     return _world
 
 

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -222,6 +224,66 @@ class Mutex {
   std::shared_ptr<binding::Mutex> mutex_;
 };
 
+// A mutex for each ordered pair of different ranks, between these two alone. Its memory is the
+// first one's. This rank knows those pairs that it is one of.
+class PairMutexes {
+ public:
+  explicit PairMutexes(std::string set_name)
+      : session_(Job::instance().session()), name_(std::move(set_name)) {
+    std::vector<binding::Mutex::Plan> plans;
+    std::vector<Pair> pairs;
+    const int self = session_->job().rank.value();
+    for (int other = 0; other < session_->job().size; ++other) {
+      if (other == self) continue;
+      const std::vector<Rank> members = {Rank(std::min(self, other)), Rank(std::max(self, other))};
+      for (const Pair& pair : {Pair(self, other), Pair(other, self)}) {
+        const std::string name = fmt::format("{} {} {}", name_, pair.first, pair.second);
+        plans.push_back({name, Rank(pair.first), members});
+        pairs.push_back(pair);
+      }
+    }
+    const Session::Interrupt interrupt = interrupt_of_thread();
+    set_ =
+        take(released([&] { return binding::Mutex::create(*session_, name_, plans, interrupt); }));
+    for (std::size_t i = 0; i < pairs.size(); ++i) places_[pairs[i]] = set_[i];
+  }
+
+  bool lock(int owner, int other, std::optional<double> timeout) {
+    binding::Mutex& mutex = at(owner, other);
+    const Duration longest = to_duration(timeout).value_or(session_->config().deadline);
+    const Session::Interrupt interrupt = interrupt_of_thread();
+    const auto outcome = take(released([&] { return mutex.lock(longest, interrupt); }));
+    return outcome == collective::LockOutcome::kLockedAfterDeath;
+  }
+  void unlock(int owner, int other) {
+    binding::Mutex& mutex = at(owner, other);
+    const Session::Interrupt interrupt = interrupt_of_thread();
+    check(released([&] { return mutex.unlock(interrupt); }));
+  }
+  void free() {
+    check_job(session_);
+    const Session::Interrupt interrupt = interrupt_of_thread();
+    check(released([&] { return binding::Mutex::free(*session_, name_, set_, interrupt); }));
+  }
+
+ private:
+  using Pair = std::pair<int, int>;  // owner rank, the other rank
+
+  binding::Mutex& at(int owner, int other) {
+    check_job(session_);
+    const auto found = places_.find({owner, other});
+    if (found != places_.end()) return *found->second;
+    throw py::value_error(
+        fmt::format("rank {} is not one of the ranks {} and {}, which must differ",
+                    session_->job().rank.value(), owner, other));
+  }
+
+  std::shared_ptr<Session> session_;
+  std::string name_;
+  binding::Mutex::Set set_;
+  std::map<Pair, std::shared_ptr<binding::Mutex>> places_;
+};
+
 }  // namespace
 
 void define_windows(py::module_& module) {
@@ -257,6 +319,12 @@ void define_mutexes(py::module_& module) {
       .def("lock", &Mutex::lock, arg("timeout") = py::none())
       .def("unlock", &Mutex::unlock)
       .def("free", &Mutex::free);
+  py::class_<PairMutexes>(module, "PairMutexes")
+      .def(py::init<std::string>(), arg("name"))
+      .def("lock", &PairMutexes::lock, arg("owner_rank"), arg("other_rank"),
+           arg("timeout") = py::none())
+      .def("unlock", &PairMutexes::unlock, arg("owner_rank"), arg("other_rank"))
+      .def("free", &PairMutexes::free);
 }
 
 }  // namespace dunlin::python

@@ -110,44 +110,87 @@ Status Mutex::with_body(Use&& use) {
 
 Result<std::shared_ptr<Mutex>> Mutex::create(Session& session, std::string name, Rank owner_rank,
                                              const Session::Interrupt& interrupt) {
-  std::shared_ptr<Mutex> mutex(new Mutex(session, std::move(name)));
-  DUNLIN_TRY(mutex->build(owner_rank, interrupt));
-  return mutex;
+  Plan plan{std::move(name), owner_rank, {}};
+  for (int rank = 0; rank < session.job().size; ++rank) plan.members.emplace_back(rank);
+  const std::string what = fmt::format("the mutex '{}'", plan.name);
+  const std::string alike = fmt::format("{} {}", owner_rank.value(), plan.name);
+  DUNLIN_ASSIGN(const Set set, create(session, what, alike, {std::move(plan)}, interrupt));
+  return set.front();
 }
 
-Status Mutex::build(Rank owner_rank, const Session::Interrupt& interrupt) {
-  collective::MutexOptions options;
-  options.name = name_;
-  options.owner_rank = owner_rank;
-  options.membership.epoch = session_.next_number();
-  const JobInfo& job = session_.job();
-  for (int rank = 0; rank < job.size; ++rank) options.membership.members.emplace_back(rank);
-  const std::string what = fmt::format("making the mutex '{}'", name_);
-  Status status = session_.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
-    DUNLIN_ASSIGN(auto mutex, DistributedMutex::prepare(fabric, options));
-    body_ = std::make_shared<Body>(fabric, std::move(mutex), owner_rank == job.rank);
-    return std::shared_ptr<Resident>(body_);
-  });
-  // After this agreement all ranks are prepared, so that connect() doesn't wait.
-  status = agree(session_, std::move(status), what, fmt::format("{} {}", owner_rank.value(), name_),
-                 interrupt);
-  if (status.is_ok()) {
-    status = with_body([](Body& body) { return body.connect(); });
-    status = agree(session_, std::move(status), what, {}, interrupt);
+Result<Mutex::Set> Mutex::create(Session& session, std::string_view name,
+                                 const std::vector<Plan>& plans,
+                                 const Session::Interrupt& interrupt) {
+  return create(session, fmt::format("the mutexes '{}'", name), name, plans, interrupt);
+}
+
+Result<Mutex::Set> Mutex::create(Session& session, std::string_view what, std::string_view alike,
+                                 const std::vector<Plan>& plans,
+                                 const Session::Interrupt& interrupt) {
+  const std::string making = fmt::format("making {}", what);
+  const std::uint64_t epoch = session.next_number();
+  Set set;
+  Status status;
+  for (std::size_t i = 0; i < plans.size() && status.is_ok(); ++i) {
+    set.push_back(std::shared_ptr<Mutex>(new Mutex(session, plans[i].name)));
+    status = set.back()->prepare(plans[i], epoch);
   }
-  if (!status.is_ok() && body_) session_.detach(*body_);
+  // After this agreement all ranks are prepared, so that connect() doesn't wait.
+  status = agree(session, std::move(status), making, alike, interrupt);
+  if (status.is_ok()) {
+    for (const auto& mutex : set) {
+      if (!status.is_ok()) break;
+      status = mutex->with_body([](Body& body) { return body.connect(); });
+    }
+    status = agree(session, std::move(status), making, {}, interrupt);
+  }
+  if (status.is_ok()) return set;
+  for (const auto& mutex : set) {
+    if (mutex->body_) session.detach(*mutex->body_);
+  }
   return status;
 }
 
-Status Mutex::free(const Session::Interrupt& interrupt) {
-  Status own = with_body([&](Body& body) -> Status {
+Status Mutex::prepare(const Plan& plan, std::uint64_t epoch) {
+  collective::MutexOptions options;
+  options.name = plan.name;
+  options.owner_rank = plan.owner_rank;
+  options.membership = {epoch, plan.members};
+  return session_.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
+    DUNLIN_ASSIGN(auto mutex, DistributedMutex::prepare(fabric, options));
+    const bool is_owner = plan.owner_rank == session_.job().rank;
+    body_ = std::make_shared<Body>(fabric, std::move(mutex), is_owner);
+    return std::shared_ptr<Resident>(body_);
+  });
+}
+
+Status Mutex::check_free() {
+  return with_body([&](Body& body) -> Status {
     if (!body.get()->is_held()) return Status::ok();
     return {Code::kInvalidArgument, fmt::format("the mutex '{}' is held", name_)};
   });
+}
+
+Status Mutex::free(const Session::Interrupt& interrupt) {
+  Status own = check_free();
   if (own.code() == Code::kClosed) return own;
   Status status =
       agree(session_, std::move(own), fmt::format("freeing the mutex '{}'", name_), {}, interrupt);
   if (status.is_ok() || status.code() == Code::kPeerDead) session_.detach(*body_);
+  return status;
+}
+
+Status Mutex::free(Session& session, std::string_view name, const Set& set,
+                   const Session::Interrupt& interrupt) {
+  Status own;
+  for (const auto& mutex : set) {
+    if (own.is_ok()) own = mutex->check_free();
+  }
+  if (own.code() == Code::kClosed) return own;
+  Status status =
+      agree(session, std::move(own), fmt::format("freeing the mutexes '{}'", name), {}, interrupt);
+  if (!status.is_ok() && status.code() != Code::kPeerDead) return status;
+  for (const auto& mutex : set) session.detach(*mutex->body_);
   return status;
 }
 

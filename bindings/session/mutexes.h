@@ -6,8 +6,11 @@
 // return kClosed. The session has to outlive it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "bindings/session/session.h"
 #include "collectives/rma/mutex.h"
@@ -23,6 +26,21 @@ class Mutex {
   // returns ok or kPeerDead.
   Status free(const Session::Interrupt& interrupt);
 
+  // Several mutexes at once, with as many agreements of all ranks as one mutex takes.
+  struct Plan {
+    std::string name;
+    Rank owner_rank;            // one of the members
+    std::vector<Rank> members;  // the ranks that may lock it, in the same order on all of them
+  };
+  using Set = std::vector<std::shared_ptr<Mutex>>;
+  // Collective over all ranks. Each rank gives the plans that it is a member of, and all give the
+  // same `name` of the set. After an error there is none of them.
+  static Result<Set> create(Session& session, std::string_view name, const std::vector<Plan>& plans,
+                            const Session::Interrupt& interrupt);
+  // Collective, as free(). Frees all or none.
+  static Status free(Session& session, std::string_view name, const Set& set,
+                     const Session::Interrupt& interrupt);
+
   const std::string& name() const { return name_; }
   // After an error, such as a timeout or an interrupt, this rank no longer waits for the mutex.
   Result<collective::LockOutcome> lock(Duration timeout, const Session::Interrupt& interrupt);
@@ -36,7 +54,10 @@ class Mutex {
   class Unlock;
 
   Mutex(Session& session, std::string name) : session_(session), name_(std::move(name)) {}
-  Status build(Rank owner_rank, const Session::Interrupt& interrupt);
+  static Result<Set> create(Session& session, std::string_view what, std::string_view alike,
+                            const std::vector<Plan>& plans, const Session::Interrupt& interrupt);
+  Status prepare(const Plan& plan, std::uint64_t epoch);
+  Status check_free();
   template <typename Use>
   Status with_body(Use&& use);
 

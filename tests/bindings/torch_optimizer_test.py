@@ -181,6 +181,17 @@ class Optimizers(unittest.TestCase):
         self.assert_same(model, simulate("then", mix))
         self.assertEqual(set(counts.values()), {bf.size() * 4})
 
+    def test_weights_have_their_older_names_too(self):
+        """Programs for BlueFog before 0.3 set other attributes, which must not be ignored."""
+        model = make_model(0)
+        optimizer = bf.DistributedAdaptThenCombineOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model)
+        for older, name in (("neighbor_weights", "src_weights"), ("send_neighbors", "dst_weights"),
+                            ("neighbor_machine_weights", "src_machine_weights"),
+                            ("send_neighbor_machines", "dst_machine_weights")):
+            setattr(optimizer, older, {0: 0.5})
+            self.assertEqual(getattr(optimizer, name), {0: 0.5})
+            self.assertEqual(getattr(optimizer, older), {0: 0.5})
+
     def test_win_put(self):
         """No rank waits, so results vary: all models learn, and stay near one another."""
         bf.set_topology(bf.ExponentialGraph(bf.size()))
@@ -254,6 +265,16 @@ class Parameters(unittest.TestCase):
         self.assertEqual(norm.num_batches_tracked.item(), root)
         with self.assertRaises(ValueError):
             bf.broadcast_parameters(torch.ones(3), root)
+
+    def test_broadcast_of_a_model_that_is_not_contiguous(self):
+        root = bf.size() - 1
+        models = [torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last) for _ in range(2)]
+        for rank, model in zip((bf.rank(), root), models):
+            torch.nn.init.constant_(model.weight, float(rank))
+            torch.nn.init.constant_(model.bias, float(rank))
+        bf.broadcast_parameters(models[0].state_dict(), root)
+        self.assertTrue(torch.equal(models[0].weight, models[1].weight))
+        self.assertTrue(models[0].weight.is_contiguous(memory_format=torch.channels_last))
 
     def test_average(self):
         model = make_model(bf.rank())

@@ -77,6 +77,24 @@ class Basics(unittest.TestCase):
             self.assertTrue(bf.IsTopologyEquivalent(bf.load_topology(), bf.ExponentialGraph(bf.size())))
             self.assertFalse(bf.is_topo_weighted())
 
+    def test_init_again(self):
+        """A cell of a notebook that is run again, also after an error: everything but the topology stays."""
+        def broken(size):
+            if bf.rank() == bf.size() - 1:
+                raise ArithmeticError("on one rank")
+            return bf.RingGraph(size)
+
+        handle = bf.neighbor_allreduce_nonblocking(values(bf.rank()), name="before")
+        bf.init(bf.RingGraph)
+        with self.assertRaises(ArithmeticError if bf.rank() == bf.size() - 1 else ValueError):
+            bf.init(broken)
+        self.assertTrue(bf.IsTopologyEquivalent(bf.load_topology(), bf.RingGraph(bf.size())))
+        self.assertEqual(bf.synchronize(handle).shape, (7, 3))
+        dunlin.init()
+        bf.init()
+        total = sum(values(rank) for rank in range(bf.size()))
+        self.assertTrue(torch.equal(bf.allreduce(values(bf.rank()), average=False), total))
+
     def test_bad_topologies_are_errors_on_all_ranks(self):
         bf.set_topology(bf.RingGraph(bf.size()))
         with self.assertRaises(TypeError):
@@ -103,13 +121,46 @@ class Basics(unittest.TestCase):
                 self.assertEqual(sends, {(source, rank) for rank, (_, receive) in enumerate(steps) for source in receive})
 
     def test_bad_tensors(self):
-        for bad in [[1.0], torch.ones(4, 4).t(), torch.ones(3).to_sparse()]:
+        for bad in [[1.0], torch.ones(3).to_sparse(), torch.eye(3).to_sparse_csr()]:
             with self.assertRaises(ValueError):
                 bf.neighbor_allreduce(bad)
         with self.assertRaises(ValueError):
             bf.allreduce(torch.ones(3, dtype=torch.int32))
         with self.assertRaises(ValueError):
             bf.synchronize(10**9)
+
+
+class Layouts(unittest.TestCase):
+    """Tensors that aren't contiguous: transposed, channels_last, every second column."""
+
+    def layouts(self, rank):
+        image = values(rank, (2, 3, 4, 5)).to(memory_format=torch.channels_last)
+        return [values(rank, (3, 7)).t(), image, values(rank, (4, 6))[:, ::2]]
+
+    def test_every_operation(self):
+        bf.set_topology(bf.FullyConnectedGraph(bf.size()))
+        last = bf.size() - 1
+        for number, tensor in enumerate(self.layouts(bf.rank())):
+            everyone = [self.layouts(rank)[number] for rank in range(bf.size())]
+            average = sum(everyone) / bf.size()
+            for name, expected in [("allreduce", average), ("neighbor_allreduce", average), ("broadcast", everyone[last])]:
+                arguments = [last] if name == "broadcast" else []
+                self.assertTrue(torch.allclose(getattr(bf, name)(tensor, *arguments), expected), name)
+                into = tensor.clone(memory_format=torch.preserve_format)
+                strides = into.stride()
+                self.assertIs(getattr(bf, name + "_")(into, *arguments), into)
+                self.assertTrue(torch.allclose(into, expected), name)
+                self.assertEqual(into.stride(), strides)
+            part = torch.zeros(4, 6, dtype=tensor.dtype)
+            part[:, ::2] = values(bf.rank(), (4, 3))
+            bf.allreduce_(part[:, ::2], average=False)
+            self.assertTrue(torch.equal(part[:, ::2], sum(values(rank, (4, 3)) for rank in range(bf.size()))))
+            self.assertEqual(part[:, 1::2].abs().sum(), 0)
+            self.assertTrue(torch.equal(bf.allgather(tensor), torch.cat(everyone)))
+            gathered = [everyone[rank] for rank in range(bf.size()) if rank != bf.rank()]
+            if gathered:
+                self.assertTrue(torch.equal(bf.neighbor_allgather(tensor), torch.cat(gathered)))
+            self.assertTrue(torch.equal(bf.broadcast(tensor > 5, last), everyone[last] > 5))
 
 
 class Collectives(unittest.TestCase):

@@ -217,6 +217,107 @@ class Mutexes(unittest.TestCase):
         bf.win_free()
 
 
+    def make(self, topology):
+        """A window with the topology's neighbors."""
+        self.assertTrue(bf.set_topology(topology))
+        self.assertTrue(bf.win_create(filled(1), "x"))
+        self.addCleanup(bf.win_free)
+
+    def exclude(self, passes, waits):
+        """Rank 0 holds its own mutex of rank 1. Rank 1 has to wait for it, and rank 2 gets in meanwhile."""
+        if bf.size() < 3:
+            return  # it needs three ranks
+        self.make(bf.RingGraph(bf.size(), 2))
+        entered = threading.Event()
+
+        def enter():
+            with waits():
+                entered.set()
+
+        if bf.rank() == 0:
+            with bf.win_mutex("x", for_self=True, ranks=[1]):
+                bf.barrier()
+                bf.barrier()  # rank 2 has been in
+                time.sleep(0.3)
+                bf.barrier()
+        else:
+            bf.barrier()
+            thread = threading.Thread(target=enter)
+            if bf.rank() == 1:
+                thread.start()
+            if bf.rank() == 2:
+                with passes():
+                    pass
+            bf.barrier()
+            self.assertFalse(entered.is_set())
+            bf.barrier()
+            if bf.rank() == 1:
+                thread.join()
+                self.assertTrue(entered.is_set())
+        bf.barrier()
+
+    def test_own_one_of_given_ranks_lets_the_others_in(self):
+        # Rank 0 is no out-neighbor of rank 1 in this ring, and any rank may be given.
+        self.exclude(lambda: bf.win_mutex("x", ranks=[0]), lambda: bf.win_mutex("x", ranks=[0]))
+
+    def test_own_one_of_given_ranks_excludes_them_among_others(self):
+        everyone = range(bf.size())
+        self.exclude(lambda: bf.win_mutex("x", ranks=[0]), lambda: bf.win_mutex("x", ranks=everyone))
+
+    def test_ranks_that_there_are_not(self):
+        self.make(bf.RingGraph(bf.size()))
+        for bad in (-1, bf.size(), "0", True):
+            with self.assertRaises(ValueError):
+                with bf.win_mutex("x", ranks=[bad]):
+                    pass
+        # A rank doesn't exclude itself.
+        for for_self in (False, True):
+            with bf.win_mutex("x", for_self, [bf.rank()]):
+                pass
+        bf.barrier()
+
+    def test_everybody_takes_all_of_them(self):
+        """Opposite orders of ranks, and a put inside: nobody waits for ever."""
+        self.make(bf.FullyConnectedGraph(bf.size()))
+        ranks = list(range(bf.size()))
+        for _ in range(20):
+            with bf.win_mutex("x", ranks=ranks[::-1] if bf.rank() % 2 else ranks):
+                bf.win_put(filled(1), "x", require_mutex=True)
+            with bf.win_mutex("x", for_self=True):
+                bf.win_update("x", require_mutex=True)
+        bf.barrier()
+
+
+class Layouts(unittest.TestCase):
+    """Tensors that aren't contiguous."""
+
+    def test_windows(self):
+        bf.set_topology(bf.ExponentialGraph(bf.size()))
+        self.addCleanup(bf.win_free)
+        ordered = torch.arange(20, dtype=torch.float64).reshape(4, 5)
+        tensor = (ordered + bf.rank()).t()
+        average = sum([bf.rank(), *bf.in_neighbor_ranks()]) / (len(bf.in_neighbor_ranks()) + 1)
+        bf.win_create(tensor, "x")
+        bf.barrier()
+        bf.win_put(tensor, "x")
+        bf.barrier()
+        self.assertTrue(torch.allclose(bf.win_update("x", clone=True), ordered.t() + average))
+        self.assertIs(bf.win_update("x"), tensor)
+        self.assertTrue(torch.allclose(tensor, ordered.t() + average))
+
+    def test_another_view_of_the_memory_is_another_tensor(self):
+        bf.set_topology(bf.ExponentialGraph(bf.size()))
+        self.addCleanup(bf.win_free)
+        tensor = torch.arange(16, dtype=torch.float64).reshape(4, 4)
+        bf.win_create(tensor, "x", zero_init=True)
+        bf.barrier()
+        bf.win_put(tensor.t(), "x")
+        bf.barrier()
+        # Gets read the window's tensor, not the one that was put.
+        bf.win_get("x")
+        self.assertTrue(torch.equal(bf.win_update("x"), tensor))
+
+
 class Timelines(unittest.TestCase):
     def events(self):
         with open(f"{TIMELINE}{bf.rank()}.json", encoding="utf-8") as file:

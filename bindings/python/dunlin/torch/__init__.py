@@ -6,8 +6,8 @@
     x = bf.neighbor_allreduce(x)            # with the in-neighbors of bf.load_topology()
 
 Names and meanings are those of BlueFog (Ying et al., "BlueFog: Make Decentralized Algorithms Practical for Optimization
-and Deep Learning", 2021), so that its scripts run once the import line is changed. Tensors have to be contiguous.
-Tensors on a GPU go through copies in host memory. Graphs (load_topology(), the ...Graph functions) need networkx.
+and Deep Learning", 2021), so that its scripts run once the import line is changed. Tensors on a GPU, and those
+that aren't contiguous, go through copies in host memory. Graphs (load_topology(), the ...Graph functions) need networkx.
 
 Environment, read by the first init():
     DUNLIN_NODES_PER_MACHINE  (BLUEFOG_NODES_PER_MACHINE) this many ranks in a row are a machine; default: a host's

@@ -113,9 +113,11 @@ def job():
 
 
 def init(topology_fn=None, is_weighted=False):
-    """Joins the job. All ranks call it. A second call only sets the topology, as the first one does.
+    """Joins the job. All ranks call it. A second call only sets the topology, as the first one does; windows and
+    operations in progress stay.
 
-    topology_fn: a function of the number of ranks that returns a networkx.DiGraph; ExponentialGraph by default.
+    topology_fn: a function of the number of ranks that returns a networkx.DiGraph; ExponentialGraph by default. If it
+    raises an exception on a rank, the others get ValueError.
     is_weighted: see set_topology().
     """
     global _job
@@ -124,7 +126,13 @@ def init(topology_fn=None, is_weighted=False):
         dunlin.init()
     if _job is None:
         _job = Job()
-    topology = topology_fn(_job.size) if topology_fn is not None else None
+        _job.neighbors = Neighbors(_default_edges(_job.size), _job.size, False, _job.rank)
+    try:
+        topology = topology_fn(_job.size) if topology_fn is not None else None
+    except Exception as error:
+        # The other ranks wait for this one's topology.
+        _agreed(None, is_weighted, _job.rank, _job.size, "topology", error=error)
+        raise
     set_topology(topology, is_weighted)
 
 
@@ -261,17 +269,17 @@ def _is_same(one, other):
     return one.is_weighted == other.is_weighted and one.edges == other.edges
 
 
-def _agreed(topology, is_weighted, own, count, what, has_default=False):
+def _agreed(topology, is_weighted, own, count, what, has_default=False, error=None):
     """The Neighbors if all ranks have given the same topology. A rank with a wrong one tells the others as well.
 
     has_default: None stands for ExponentialGraph(count), which is not made: it would need networkx.
+    error: why this rank has no topology; raised here.
     """
-    error = None
     edges = {}
-    if topology is None and has_default:
-        weights = topology_util.exponential_weights(count)
-        edges = {(source, target): float(weights[source, target])
-                 for source, target in numpy.argwhere(weights).tolist()}
+    if error is not None:
+        pass
+    elif topology is None and has_default:
+        edges = _default_edges(count)
     elif not _is_directed_graph(topology):
         error = TypeError(f"the {what} is a {type(topology).__name__}, not a networkx.DiGraph")
     elif set(topology.nodes) != set(range(count)):
@@ -287,6 +295,11 @@ def _agreed(topology, is_weighted, own, count, what, has_default=False):
         others = [other for other, number in enumerate(all_sums.ravel()) if number != mine[0]]
         raise ValueError(f"rank {dunlin.rank()} and the ranks {others} have not given the same {what}")
     return Neighbors(edges, count, bool(is_weighted), own, topology)
+
+
+def _default_edges(count):
+    weights = topology_util.exponential_weights(count)
+    return {(source, target): float(weights[source, target]) for source, target in numpy.argwhere(weights).tolist()}
 
 
 def _is_directed_graph(topology):

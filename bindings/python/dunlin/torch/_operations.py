@@ -97,23 +97,23 @@ def check_tensor(tensor):
         raise ValueError(f"a torch.Tensor is needed, not a {type(tensor).__name__}")
     if tensor.device.type == "meta":
         raise ValueError("the tensor is on the meta device, where it has no elements")
-    if tensor.is_sparse or not tensor.is_contiguous():
-        raise ValueError("the tensor has to be dense and contiguous: call .contiguous() first")
+    if tensor.layout is not torch.strided:
+        raise ValueError("the tensor has to be dense: call .to_dense() first")
     return tensor.detach()
 
 
 def _source(tensor):
-    """The tensor in host memory, without gradients: itself, or a copy if it is on another device."""
-    return check_tensor(tensor).cpu()  # waits for the current stream
+    """The tensor in host memory, contiguous, without gradients: itself, or a copy if it isn't."""
+    return check_tensor(tensor).cpu().contiguous()  # waits for the current stream
 
 
 def _target(tensor):
     """(memory, finish): host memory for the result, and a function that brings it into the tensor and returns that.
 
-    The memory is that of the tensor if it is in host memory. Otherwise it is not initialized.
+    The memory is that of the tensor if it is in host memory and contiguous. Otherwise it is not initialized.
     """
     x = check_tensor(tensor)
-    if x.device.type == "cpu":
+    if x.device.type == "cpu" and x.is_contiguous():
         return x, lambda _: tensor
     host = torch.empty(x.shape, dtype=x.dtype, pin_memory=x.is_cuda)
 
@@ -265,7 +265,8 @@ def _gather(tensor, sources, destinations, key, operation, name):
     if x.dim() == 0:
         x = x.reshape(1)
     own = _job.job().rank
-    copy = x.clone() if x.device.type == "cpu" else _source(x)  # for the result
+    # For the result.
+    copy = x.clone(memory_format=torch.contiguous_format) if x.device.type == "cpu" else _source(x)
     row = copy.shape[1:]
     row_bytes = row.numel() * copy.element_size()
     # Tensors of other types and shapes don't match under the same name.

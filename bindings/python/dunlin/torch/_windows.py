@@ -5,49 +5,68 @@ import contextlib
 import torch
 
 import dunlin
+from dunlin import _dunlin
 from dunlin.torch import _job
 from dunlin.torch._operations import check_tensor, enqueuing
 
 
 class Window:
-    """A tensor of the program, the window's memory behind it, and a mutex per rank for its tensor and buffers."""
+    """A tensor of the program, the window's memory behind it, and a mutex for each ordered pair of ranks.
+
+    The mutex (owner, other) excludes two ranks from each other: the owner, in whose tensor and buffers something
+    happens, and the other rank, which puts there or reads there.
+    """
 
     def __init__(self, tensor, name, zero_init, neighbors):
         self.tensor = tensor
         self.name = name
         self.neighbors = neighbors
         x = check_tensor(tensor)
-        self.memory = dunlin.Window(x, neighbors.source_weights, neighbors.destinations, f"torch {name}", zero_init)
+        self.memory = dunlin.Window(x.contiguous(), neighbors.source_weights, neighbors.destinations, f"torch {name}",
+                                    zero_init)
         self.view = torch.from_numpy(self.memory.tensor)
         self.held = set()
-        self.mutexes = []
+        self.mutexes = None
         try:
-            for rank in range(dunlin.size()):
-                self.mutexes.append(dunlin.Mutex(f"torch {name} {rank}", owner_rank=rank))
+            self.mutexes = _dunlin.PairMutexes(f"torch {name}")
         except dunlin.Error:
             self.free()
             raise
 
     def free(self):
         """Frees it. A call after an error continues where the last one stopped."""
-        while self.mutexes:
-            self.mutexes[-1].free()
-            self.mutexes.pop()
+        if self.mutexes is not None:
+            try:
+                self.mutexes.free()
+            except dunlin.PeerDeadError:
+                self.mutexes = None  # they are freed all the same
+                raise
+            self.mutexes = None
         self.memory.free()
 
+    def theirs(self, ranks):
+        """The mutexes that exclude these ranks from what this rank does at them."""
+        own = _job.job().rank
+        return [(rank, own) for rank in ranks if rank != own]
+
+    def own(self, ranks=None):
+        """The mutexes that exclude these ranks (None: all) from what they do at this rank."""
+        own = _job.job().rank
+        return [(own, rank) for rank in (range(_job.job().size) if ranks is None else ranks) if rank != own]
+
     @contextlib.contextmanager
-    def locked(self, ranks):
-        """Holds the ranks' mutexes that this rank doesn't hold yet. Locks them in ascending order, against deadlock."""
+    def locked(self, pairs):
+        """Holds the mutexes that this rank doesn't hold yet. All ranks lock in ascending order, against deadlock."""
         with contextlib.ExitStack() as stack:
-            for rank in sorted(set(ranks) - self.held):
-                self.mutexes[rank].lock()
-                stack.callback(self._unlock, rank)
-                self.held.add(rank)
+            for pair in sorted(set(pairs) - self.held):
+                self.mutexes.lock(*pair)
+                stack.callback(self._unlock, pair)
+                self.held.add(pair)
             yield
 
-    def _unlock(self, rank):
-        self.held.discard(rank)
-        self.mutexes[rank].unlock()
+    def _unlock(self, pair):
+        self.held.discard(pair)
+        self.mutexes.unlock(*pair)
 
 
 def _window(name):
@@ -106,8 +125,8 @@ def win_put(tensor, name, self_weight=None, dst_weights=None, require_mutex=Fals
 
     dst_weights: {rank: weight} of out-neighbors; by default, all of them with 1.0. self_weight: the tensor is
     multiplied by it afterwards. The call doesn't wait: a neighbor sees the whole tensor in its next win_update().
-    require_mutex: the call waits until no neighbor is in a win_mutex(for_self=True) block, and until the tensor has
-    arrived.
+    require_mutex: the call waits until no destination is in a win_mutex(for_self=True) block or in a win_update() with
+    require_mutex, and until the tensor has arrived.
     """
     return win_wait(win_put_nonblocking(tensor, name, self_weight, dst_weights, require_mutex))
 
@@ -138,8 +157,9 @@ def _deposit(operation, tensor, name, self_weight, dst_weights, require_mutex):
         raise ValueError(f'window "{name}" has tensors of {tuple(window.view.shape)}, {window.view.dtype}, not of '
                          f"{tuple(x.shape)}, {x.dtype}")
     # A tensor that is not in host memory may have no address.
-    is_own = x.device.type == "cpu" and x.data_ptr() == window.tensor.data_ptr()
-    with enqueuing(operation, name), window.locked(dst_weights if require_mutex else []):
+    is_own = (x.device.type == "cpu" and x.data_ptr() == window.tensor.data_ptr()
+              and x.stride() == window.tensor.stride())
+    with enqueuing(operation, name), window.locked(window.theirs(dst_weights) if require_mutex else []):
         window.view.copy_(x.cpu())
         deposit = window.memory.put if operation == "WIN_PUT" else window.memory.accumulate
         deposit(dst_weights, self_weight)
@@ -170,7 +190,7 @@ def win_get_nonblocking(name, src_weights=None, require_mutex=False):
     if src_weights is None:
         src_weights = dict.fromkeys(window.neighbors.sources, 1.0)
     src_weights = _among(src_weights, window.neighbors.sources, "src_weights")
-    with enqueuing("WIN_GET", name), window.locked(src_weights if require_mutex else []):
+    with enqueuing("WIN_GET", name), window.locked(window.theirs(src_weights) if require_mutex else []):
         window.memory.get(src_weights)
     return _done("WIN_GET", name)
 
@@ -212,8 +232,8 @@ def win_update(name, self_weight=None, neighbor_weights=None, reset=False, clone
 
     Default weights: those of the topology if it is weighted, otherwise the same for all. neighbor_weights:
     {rank: weight}; the buffers of other in-neighbors are not used. reset: sets the buffers that were used to zero.
-    clone: returns a new tensor with the result; the window's tensor stays unchanged. require_mutex: holds this rank's
-    mutex meanwhile.
+    clone: returns a new tensor with the result; the window's tensor stays unchanged. require_mutex: excludes operations
+    of neighbors at this rank that have require_mutex, too.
     """
     window = _window(name)
     if (self_weight is None) != (neighbor_weights is None):
@@ -222,10 +242,11 @@ def win_update(name, self_weight=None, neighbor_weights=None, reset=False, clone
         self_weight, neighbor_weights = window.neighbors.self_weight, window.neighbors.source_weights
     neighbor_weights = _among(neighbor_weights, window.neighbors.sources, "neighbor_weights")
     x = check_tensor(window.tensor)
-    with enqueuing("WIN_UPDATE", name), window.locked([_job.job().rank] if require_mutex else []):
+    neighbors = {*window.neighbors.sources, *window.neighbors.destinations}
+    with enqueuing("WIN_UPDATE", name), window.locked(window.own(neighbors) if require_mutex else []):
         window.view.copy_(x)
         if clone:
-            result = torch.empty_like(x)
+            result = torch.empty_like(x, memory_format=torch.contiguous_format)
             window.memory.update(float(self_weight), neighbor_weights, reset, out=result)
             return result
         window.memory.update(float(self_weight), neighbor_weights, reset)
@@ -251,18 +272,33 @@ def get_current_created_window_names():
 
 @contextlib.contextmanager
 def win_mutex(name, for_self=False, ranks=None):
-    """Holds mutexes of the window in a `with` statement: those of the out-neighbors, or of some of them (`ranks`).
+    """Holds mutexes of the window in a `with` statement.
 
-    Every rank has a mutex for its tensor and buffers. for_self: holds this rank's mutex only. The mutexes exclude
-    operations with require_mutex: win_put and win_accumulate take those of their destinations, win_get those of its
-    sources, win_update its own. Ranks get a mutex in the order of their requests. If the holder of a mutex dies, the
-    mutex is released.
+    A mutex excludes two ranks from each other. ranks: any ranks; by default, the out-neighbors. The block excludes the
+    operations at these ranks that need a mutex: their win_update(require_mutex=True) if this rank is a neighbor, and
+    their win_mutex(for_self=True) blocks that include this rank.
+    for_self: the block excludes what `ranks` (by default, all ranks) do at this rank: their win_put(),
+    win_accumulate() and win_get() with require_mutex, and their win_mutex() blocks that include this rank.
+
+    Two ranks get a mutex in the order of their requests. If the holder of a mutex dies, the mutex is released.
     """
     window = _window(name)
-    neighbors = window.neighbors.destinations
-    chosen = neighbors if ranks is None else _among(dict.fromkeys(ranks, 1.0), neighbors, "ranks")
-    with window.locked([_job.job().rank] if for_self else chosen):
+    ranks = None if ranks is None else _ranks(ranks)
+    if for_self:
+        pairs = window.own(ranks)
+    else:
+        pairs = window.theirs(window.neighbors.destinations if ranks is None else ranks)
+    with window.locked(pairs):
         yield
+
+
+def _ranks(ranks):
+    size = _job.job().size
+    ranks = list(ranks)
+    for rank in ranks:
+        if isinstance(rank, bool) or not hasattr(rank, "__index__") or not 0 <= rank < size:
+            raise ValueError(f"ranks has {rank!r}: there are the ranks 0 .. {size - 1}")
+    return [int(rank) for rank in ranks]
 
 
 def win_associated_p(name):

@@ -207,8 +207,17 @@ class _Distributed:
         return super().step(closure)
 
 
+def _older_name(name):
+    return property(lambda self: getattr(self, name), lambda self, value: setattr(self, name, value))
+
+
 class _Combining(_Distributed):
     """Averages of parameters."""
+
+    # The names of these attributes before BlueFog 0.3. Programs that set them must not be ignored.
+    neighbor_weights, send_neighbors = _older_name("src_weights"), _older_name("dst_weights")
+    neighbor_machine_weights = _older_name("src_machine_weights")
+    send_neighbor_machines = _older_name("dst_machine_weights")
 
     def set_up(self, models, steps, communication_type):
         super().set_up(models, steps)

@@ -256,16 +256,21 @@ const std::vector<Row>& table() {
       choice_row<VerbsConnect>(
           "DUNLIN_VERBS_CONNECT", "auto", "auto, manager, bootstrap",
           "how the verbs transport connects: by librdmacm's connection manager, which needs IP "
-          "addresses, or through the bootstrap (auto: by the manager if both ends have addresses)",
+          "addresses, or through the bootstrap (auto: by the manager if both ends have addresses, "
+          "but not within an InfiniBand subnet, whose subnet manager it would ask for every path)",
           {{"auto", VerbsConnect::kAuto},
            {"manager", VerbsConnect::kManager},
            {"bootstrap", VerbsConnect::kBootstrap}},
           &Config::verbs_connect),
       number_row("DUNLIN_VERBS_GID_INDEX", "-1", "", -1, 255,
-                 "GID of the port for connections through the bootstrap (-1: the first with an IP "
-                 "address, "
-                 "otherwise the first)",
+                 "GID of the port for connections through the bootstrap (-1: that of an IPv4 "
+                 "address, otherwise of a global IPv6 address, otherwise the first)",
                  &Config::verbs_gid_index),
+      text_row("DUNLIN_VERBS_PKEY",
+               "partition of the verbs transport's connections, which are then made through the "
+               "bootstrap: a P_Key, such as 0x8001, or its index in the port's table, such as 1 "
+               "(default: the first; the connection manager takes that of the IP interface)",
+               &Config::verbs_pkey),
       number_row("DUNLIN_VERBS_TRAFFIC_CLASS", "-1", "", -1, 255,
                  "traffic class of the verbs transport's packets (RoCE: DSCP and ECN bits), as the "
                  "fabric's lossless priority requires (-1: the system's default)",
@@ -276,8 +281,8 @@ const std::vector<Row>& table() {
           "connection manager uses that of the route",
           &Config::verbs_service_level),
       number_row(
-          "DUNLIN_VERBS_TIMEOUT", "14", "", 1, 31,
-          "n: a device waits 4.096 us * 2^n for an acknowledgment, then sends again (14: 67 ms; "
+          "DUNLIN_VERBS_TIMEOUT", "17", "", 1, 31,
+          "n: a device waits 4.096 us * 2^n for an acknowledgment, then sends again (17: 0.5 s; "
           "some devices round up; the connection manager uses the fabric's value if the kernel "
           "cannot set it)",
           &Config::verbs_timeout),
@@ -286,6 +291,10 @@ const std::vector<Row>& table() {
           "how often in a row a device sends again before the connection fails and a new one "
           "is made (7: some devices never give up)",
           &Config::verbs_retry_count),
+      choice_row<bool>("DUNLIN_VERBS_RELAXED_ORDERING", "on", "on, off",
+                       "devices may write data into memory in any order until a notification "
+                       "announces it, where they can (PCIe relaxed ordering)",
+                       {{"on", true}, {"off", false}}, &Config::verbs_relaxed_order),
       choice_row<VerbsGpu>(
           "DUNLIN_VERBS_GPU", "auto", "auto, dmabuf, peermem, staging",
           "how the verbs transport accesses GPU memory: directly, registered as a dma-buf or "

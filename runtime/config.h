@@ -76,11 +76,13 @@ struct Config {
   std::int64_t verbs_queue_pairs = 0;   // per port, to stripe large puts over
   std::int64_t verbs_stripe_above = 0;  // bytes
   VerbsConnect verbs_connect = VerbsConnect::kAuto;
-  std::int64_t verbs_gid_index = 0;      // -1: chosen by Dunlin
+  std::int64_t verbs_gid_index = 0;  // -1: chosen by Dunlin
+  std::string verbs_pkey;  // partition key (0x...) or its place in the table; empty: the first
   std::int64_t verbs_traffic_class = 0;  // -1: the system's default
   std::int64_t verbs_service_level = 0;
   std::int64_t verbs_timeout = 0;  // the n of 4.096 us * 2^n
   std::int64_t verbs_retry_count = 0;
+  bool verbs_relaxed_order = true;  // devices may write data in any order until it is announced
   VerbsGpu verbs_gpu = VerbsGpu::kAuto;  // how verbs accesses GPU memory
   std::int64_t verbs_near_gpu = 0;       // CUDA device number; -1: the current device
   std::int64_t tcp_queue_depth = 0;      // outstanding operations of a tcp lane

@@ -306,9 +306,10 @@ Result<std::unique_ptr<LocalRegion>> Fabric::register_memory(std::shared_ptr<Mem
   return std::make_unique<LocalRegion>(std::move(memory), std::move(regions));
 }
 
-Result<std::unique_ptr<LocalRegion>> Fabric::allocate(std::size_t size) {
+Result<std::unique_ptr<LocalRegion>> Fabric::allocate(std::size_t size, DeviceOrder order) {
   MemoryRegion::Options options;
   options.huge_pages = config_.huge_pages;
+  options.device_order = order;
   DUNLIN_ASSIGN(auto memory, MemoryRegion::allocate(size, options));
   return register_memory(std::move(memory));
 }

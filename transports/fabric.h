@@ -105,8 +105,10 @@ class Fabric final : public Progressor {
   // its kind allows, the target of peers' operations. Transports that cannot access this kind of
   // memory are skipped; fails with kUnavailable if all are.
   Result<std::unique_ptr<LocalRegion>> register_memory(std::shared_ptr<MemoryRegion> memory);
-  // Allocates memory as the configuration says, and registers it.
-  Result<std::unique_ptr<LocalRegion>> allocate(std::size_t size);
+  // Allocates memory as the configuration says, and registers it. `order`: for what the memory is
+  // to be used (runtime/memory/region.h).
+  Result<std::unique_ptr<LocalRegion>> allocate(std::size_t size,
+                                                DeviceOrder order = DeviceOrder::kStrict);
   // Makes a peer's region usable here. `descriptor` is what LocalRegion::descriptor() returned at
   // the peer. Connects to the peer if there is no link yet.
   Result<std::unique_ptr<RemoteRegion>> import_region(Rank peer,

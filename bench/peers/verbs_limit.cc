@@ -70,7 +70,7 @@ class End {
   Status create() {
     DUNLIN_ASSIGN(device_, verbs::Device::open(arguments_.devices[rank_]));
     DUNLIN_TRY(check(ibv_query_port(device_->handle(), kPort, &port_), "ibv_query_port"));
-    DUNLIN_ASSIGN(domain_, verbs::ProtectionDomain::create(device_->handle(), false));
+    DUNLIN_ASSIGN(domain_, verbs::ProtectionDomain::create(device_->handle(), false, false));
     DUNLIN_ASSIGN(memory_, MemoryRegion::allocate(2 * arguments_.size));
     std::fill_n(memory_->data(), 2 * arguments_.size, std::byte{0});
     DUNLIN_ASSIGN(key_, verbs::MemoryKey::create(*domain_, *memory_));

@@ -17,7 +17,7 @@ Result<OwnWindow*> Memory::allocate(std::size_t size) {
   window->id = next_id_++;
   window->size = size;
   window->base = base(fabric_.rank());
-  DUNLIN_ASSIGN(window->region, fabric_.allocate(size + kPage));
+  DUNLIN_ASSIGN(window->region, fabric_.allocate(size + kPage, DeviceOrder::kRelaxed));
   DUNLIN_TRY(
       fabric_.bootstrap().publish(key(fabric_.rank(), window->id), window->region->descriptor()));
   windows_.push_back(std::move(window));

@@ -75,6 +75,7 @@ Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate_pages(std::size_t s
                                                                    const Options& options) {
   DUNLIN_ASSIGN(const int fd, make_memfd(options.name, size, flags));
   DUNLIN_ASSIGN(auto region, map_descriptor(fd, size, page_size));
+  region->device_order_ = options.device_order;
   // The memory policy has to be set before the pages exist.
   bind_memory(region->data(), size, options.numa_node);
   // Reserves all pages, so that a full /dev/shm or an empty pool of huge pages is an error now

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,12 +30,23 @@ class GpuDriver;
 enum class MemoryKind : std::uint8_t { kHost, kCuda };
 const char* to_string(MemoryKind kind);
 
+// The order in which the accesses of a network device to a region take effect in memory.
+enum class DeviceOrder : std::uint8_t {
+  // As the device carries them out. For words that atomics change, and for bytes that are read
+  // while a device may write them, such as those that a version in front and behind protects.
+  kStrict,
+  // In any order, which is faster on some hosts (PCIe's relaxed ordering). For data that nobody
+  // reads before a notification has announced it: notifications keep their order.
+  kRelaxed,
+};
+
 class MemoryRegion {
  public:
   struct Options {
     bool huge_pages = true;
     // NUMA node to bind to; -1: the node of the calling thread.
     int numa_node = -1;
+    DeviceOrder device_order = DeviceOrder::kStrict;
     const char* name = "dunlin";  // shown in /proc/PID/maps
   };
 
@@ -71,6 +83,8 @@ class MemoryRegion {
   // The descriptor that other processes can map; -1: none.
   int fd() const { return fd_; }
   std::size_t page_size() const { return page_size_; }
+  // kStrict for all memory but what was allocated otherwise.
+  DeviceOrder device_order() const { return device_order_; }
   // False for wrapped memory, which its owner frees after the region has been destroyed.
   bool is_owned() const { return page_size_ != 0; }
 
@@ -89,6 +103,7 @@ class MemoryRegion {
   std::size_t page_size_;  // 0: wrapped memory, which is not freed
   std::shared_ptr<GpuDriver> gpu_;
   int gpu_device_ = 0;
+  DeviceOrder device_order_ = DeviceOrder::kStrict;
 };
 
 }  // namespace dunlin

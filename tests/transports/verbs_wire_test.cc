@@ -100,7 +100,7 @@ TEST(ConnectionMessageTest, ComesBackAndNothingElseDoes) {
 TEST(AddressTest, ComesBackAndNothingElseDoes) {
   Address address;
   address.token = 0x0123456789abcdef;
-  address.ports = {{"10.1.2.3", 4711, false}, {"", 0, true}};
+  address.ports = {{"10.1.2.3", 4711, false}, {"", 0, true, 0xfe80, true}};
   for (const auto atomics : {std::optional<AtomicScope>(), std::optional(AtomicScope::kTransport),
                              std::optional(AtomicScope::kSystem)}) {
     address.atomics = atomics;
@@ -114,6 +114,8 @@ TEST(AddressTest, ComesBackAndNothingElseDoes) {
       EXPECT_EQ(back->ports[i].ip, address.ports[i].ip);
       EXPECT_EQ(back->ports[i].ip_port, address.ports[i].ip_port);
       EXPECT_EQ(back->ports[i].is_infiniband, address.ports[i].is_infiniband);
+      EXPECT_EQ(back->ports[i].subnet, address.ports[i].subnet);
+      EXPECT_EQ(back->ports[i].prefers_manager, address.ports[i].prefers_manager);
     }
     EXPECT_EQ(back->atomics, atomics);
     EXPECT_FALSE(Address::decode(std::span(encoded).first(encoded.size() - 1)));

@@ -11,12 +11,16 @@ namespace dunlin::transport::verbs {
 
 // Stands in addresses, connection messages and connection requests. Builds with different wire
 // formats refuse each other.
-inline constexpr std::uint8_t kWireVersion = 6;
+inline constexpr std::uint8_t kWireVersion = 7;
 
-// The inline size that queue pairs are created with. A whole record, and a small put, then travels
-// inside its work request, and the device need not read it from memory. The queue pair may be
-// granted less.
-inline constexpr std::uint32_t kInlineWanted = 128;
+// The inline sizes that queue pairs are created with: the first that the device grants. What is
+// inline travels inside its work request, so that the device need not read it from memory. 128
+// takes a small put and any record; irdma allows 101 bytes, for which 96 is asked; 64 is the
+// longest record, and 32 takes a record without inline data (24 bytes). Some devices (28 bytes)
+// have room for that only. More than 128 would make each place in the send queue larger for puts
+// whose time is that of the wire. The queue pair may be granted more than it asked for.
+inline constexpr std::uint32_t kInlineSizes[] = {128, 96, 64, 32, 24, 0};
+inline constexpr std::uint32_t kInlineWanted = kInlineSizes[0];
 
 // At most this many work requests follow one another without a signaled one (fewer on short
 // queues). Only a completion frees places in the send queue, but it costs a DMA write and a poll.
@@ -51,6 +55,15 @@ inline constexpr std::uint64_t kStripeStep = 4096;
 
 // The delay that a receiver that is not ready asks for: code 12 is 0.64 ms.
 inline constexpr std::uint8_t kReceiverNotReadyTimer = 12;
+
+// A connection has to survive a pause of this length by default, in which the network takes no
+// packets. Priority flow control makes such pauses: a switch whose queue doesn't drain holds its
+// neighbors up until its watchdog drops the queue, after 0.2 to 0.4 s by the usual settings, and
+// the drop costs another retransmission. A network of several switches adds such times. The
+// defaults of DUNLIN_VERBS_TIMEOUT and DUNLIN_VERBS_RETRY_COUNT give 7 tries of 0.54 s, which is
+// 3.8 s. A dead process is noticed sooner all the same, by the bootstrap. The price is that a lost
+// packet that nothing follows is sent again only after 0.54 s; all others are asked for at once.
+inline constexpr Duration kLongestPause = std::chrono::seconds(2);
 
 // How long close() waits for pending operations to complete: by default, and at most if
 // DUNLIN_VERBS_TIMEOUT makes them take longer.

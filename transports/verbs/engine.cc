@@ -13,6 +13,7 @@
 #include "runtime/log.h"
 #include "transports/verbs/constants.h"
 #include "transports/verbs/device/device.h"
+#include "transports/verbs/device/fork.h"
 #include "transports/verbs/memory/gpu_memory.h"
 #include "transports/verbs/region.h"
 
@@ -32,6 +33,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const TransportContext& context) 
 
 Status Engine::start() {
   const Config& config = context_.config;
+  prepare_for_fork();
   DUNLIN_ASSIGN(const Vicinity vicinity, find_vicinity(config));
   DUNLIN_ASSIGN(auto addresses, find_addresses(config.verbs_device,
                                                static_cast<int>(config.verbs_gid_index), vicinity));
@@ -73,26 +75,33 @@ Status Engine::open_ports(const std::vector<DeviceAddress>& chosen) {
   return Status::ok();
 }
 
-// Both ends know both addresses, so they make the same choice.
-bool Engine::goes_by_manager(const Address& peer, const Port& port) const {
-  return port.manager() != nullptr && !peer.ports[port.index()].ip.empty();
-}
-
 bool Engine::is_reachable(const Address& peer, const Port& port) const {
-  return goes_by_manager(peer, port) ||
-         peer.ports[port.index()].is_infiniband == port.local().is_infiniband;
+  return can_connect(address_.ports[port.index()], peer.ports[port.index()]);
 }
 
 Status Engine::reach(const Address& peer) const {
   if (is_reachable(peer, first_)) return Status::ok();
-  return {Code::kUnavailable, first_.local().is_infiniband
+  const PortAddress& own = address_.ports[0];
+  const PortAddress& other = peer.ports[0];
+  if (own.is_infiniband == other.is_infiniband) {
+    return {Code::kUnavailable,
+            fmt::format("the peer's port has the address {} and this rank's has {}: give both an "
+                        "IPv4 address, or both an IPv6 address only",
+                        other.ip, own.ip)};
+  }
+  return {Code::kUnavailable, own.is_infiniband
                                   ? "the peer's port is Ethernet and this rank's is InfiniBand"
                                   : "the peer's port is InfiniBand and this rank's is Ethernet"};
 }
 
 Connector& Engine::connector(const Address& peer, const Port& port) {
-  if (goes_by_manager(peer, port)) return *port.manager();
+  if (is_by_manager(address_.ports[port.index()], peer.ports[port.index()])) return *port.manager();
   return *mail_;
+}
+
+void Engine::refresh(Port& port) {
+  port.refresh();
+  mail_->update(port.index(), port.local());
 }
 
 std::size_t Engine::rails_to(const Address& peer) const {

@@ -53,6 +53,9 @@ class Engine {
   Status reach(const Address& peer) const;
   // The connector for connections between this port and the peer's port of the same index.
   Connector& connector(const Address& peer, const Port& port);
+  // Reads the addresses of a port again, for a connection that is made again: they may be others
+  // than before the link was down.
+  void refresh(Port& port);
   std::uint32_t queue_depth() const { return queue_depth_; }
   std::uint64_t stripe_above() const { return stripe_above_; }
 
@@ -136,7 +139,6 @@ class Engine {
   void step(TimePoint now);
   void take_device_events(Port& port);
   Inbound* inbound(const Request& request) const;
-  bool goes_by_manager(const Address& peer, const Port& port) const;
   bool is_reachable(const Address& peer, const Port& port) const;
   template <typename Function>
   void for_each_port(Function&& function) {

@@ -54,6 +54,7 @@ class MailSession final : public Session {
     ibv_qp_attr change{};
     change.qp_state = IBV_QPS_INIT;
     change.port_num = port_.number;
+    change.pkey_index = port_.pkey_index;
     change.qp_access_flags = static_cast<unsigned>(domain.access()) & ~IBV_ACCESS_LOCAL_WRITE;
     Status status =
         modify(change, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
@@ -166,7 +167,8 @@ class MailSession final : public Session {
     change.ah_attr.dlid = peer_end_.lid;
     // Within an InfiniBand subnet no global route is needed. The GIDs of a subnet share a prefix.
     const bool is_same_subnet = std::memcmp(own.gid, peer_end_.gid, 8) == 0;
-    change.ah_attr.is_global = port_.is_infiniband && is_same_subnet ? 0 : 1;
+    const bool needs_route = !port_.is_infiniband || !is_same_subnet || port_.needs_grh;
+    change.ah_attr.is_global = needs_route ? 1 : 0;
     std::memcpy(&change.ah_attr.grh.dgid, peer_end_.gid, sizeof peer_end_.gid);
     change.ah_attr.grh.sgid_index = port_.gid_index;
     change.ah_attr.grh.hop_limit = 255;

@@ -12,20 +12,11 @@
 
 #include "runtime/bootstrap/mail.h"
 #include "transports/verbs/connect/session.h"
+#include "transports/verbs/device/local_port.h"
 
 namespace dunlin::transport::verbs {
 
 class MailSession;
-
-// A port that queue pairs of this process use.
-struct LocalPort {
-  std::uint8_t number = 1;
-  std::uint8_t gid_index = 0;
-  ibv_gid gid{};
-  std::uint16_t lid = 0;
-  ibv_mtu mtu = IBV_MTU_1024;
-  bool is_infiniband = false;
-};
 
 class MailConnector final : public Connector {
  public:
@@ -38,6 +29,8 @@ class MailConnector final : public Connector {
 
   Result<std::unique_ptr<Session>> open(Rank peer, const Address& address,
                                         std::size_t port) override;
+  // The port with this index has new addresses, which sessions from now on use.
+  void update(std::size_t index, const LocalPort& port) { ports_[index] = port; }
   void take_events() override;
   int fd() const override { return mail_.fd(MailTopic::kVerbs); }
   bool has_news() const { return !mail_.is_empty(MailTopic::kVerbs) || !routed_.empty(); }
@@ -68,7 +61,7 @@ class MailConnector final : public Connector {
   const Rank self_;
   const std::uint64_t token_;
   const Delivery delivery_;
-  const std::vector<LocalPort> ports_;
+  std::vector<LocalPort> ports_;  // sessions refer to them
   OnRequest on_request_;
   std::unordered_map<Name, MailSession*, Hash> sessions_;
   std::vector<Name> routed_;                       // sessions that await their kRouteFound

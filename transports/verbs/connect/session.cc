@@ -18,6 +18,10 @@ Duration Delivery::close_grace() const {
   return std::clamp<Duration>(two_timeouts, kCloseGrace, kLongestCloseGrace);
 }
 
+Duration Delivery::endurance() const {
+  return std::chrono::nanoseconds((1LL + retries) * (4096LL << timeout));
+}
+
 Status Session::post_receive() {
   ibv_recv_wr request{};
   ibv_recv_wr* bad = nullptr;

@@ -22,14 +22,16 @@ namespace dunlin::transport::verbs {
 // How the packets of a queue pair travel, and when they are sent again.
 //
 // An RC device sends an unacknowledged packet again up to `retries` times, and then breaks the
-// queue pair. By default that takes half a second; some devices round it up to 4 s. With 1 % loss,
-// a packet sometimes needs a second try. A link that comes back within that time goes unnoticed;
-// one that takes longer costs a new connection. To rdma_rxe, 7 retries mean forever.
+// queue pair. By default that takes 3.8 s (kLongestPause), and more if the device rounds it up. A
+// link that comes back within that time goes unnoticed; one that takes longer costs a new
+// connection. To rdma_rxe, 7 retries mean forever.
 struct Delivery {
   explicit Delivery(const Config& config);
   // How long close() waits for pending operations to complete: at least two timeouts, which is
   // enough for one lost packet.
   Duration close_grace() const;
+  // How long a device tries to send a packet before it breaks the queue pair.
+  Duration endurance() const;
 
   int traffic_class;           // -1: the system's default
   std::uint8_t service_level;  // unless the connection manager chooses one

@@ -7,12 +7,35 @@
 #include "transports/verbs/constants.h"
 
 namespace dunlin::transport::verbs {
+namespace {
+
+bool have_same_family(const PortAddress& one, const PortAddress& other) {
+  const auto is_ipv6 = [](const std::string& ip) { return ip.find(':') != std::string::npos; };
+  return one.ip.empty() || other.ip.empty() || is_ipv6(one.ip) == is_ipv6(other.ip);
+}
+
+}  // namespace
+
+bool is_by_manager(const PortAddress& one, const PortAddress& other) {
+  if (one.ip.empty() || other.ip.empty() || !have_same_family(one, other)) return false;
+  const bool is_within_subnet =
+      one.is_infiniband && other.is_infiniband && one.subnet == other.subnet;
+  return !is_within_subnet || one.prefers_manager || other.prefers_manager;
+}
+
+bool can_connect(const PortAddress& one, const PortAddress& other) {
+  if (is_by_manager(one, other)) return true;
+  if (one.is_infiniband != other.is_infiniband) return false;
+  return one.is_infiniband || have_same_family(one, other);
+}
 
 Bytes Address::encode() const {
   ByteWriter writer;
   writer.number(kWireVersion).number(token).number(static_cast<std::uint8_t>(ports.size()));
-  for (const PortAddress& port : ports)
+  for (const PortAddress& port : ports) {
     writer.text(port.ip).number(port.ip_port).number(std::uint8_t{port.is_infiniband});
+    writer.number(port.subnet).number(std::uint8_t{port.prefers_manager});
+  }
   writer.number<std::uint8_t>(atomics ? 1 + static_cast<std::uint8_t>(*atomics) : 0);
   return writer.take();
 }
@@ -35,6 +58,8 @@ Result<Address> Address::decode(std::span<const std::byte> bytes) {
     port.ip = reader.text();
     port.ip_port = reader.number<std::uint16_t>();
     port.is_infiniband = reader.number<std::uint8_t>() != 0;
+    port.subnet = reader.number<std::uint64_t>();
+    port.prefers_manager = reader.number<std::uint8_t>() != 0;
     address.ports.push_back(std::move(port));
   }
   const auto atomics = reader.number<std::uint8_t>();

@@ -26,7 +26,20 @@ struct PortAddress {
   std::string ip{};
   std::uint16_t ip_port = 0;
   bool is_infiniband = false;  // false: Ethernet
+  std::uint64_t subnet = 0;    // InfiniBand: the high half of its GID
+  // The connection manager is to be used even where the bootstrap would do.
+  bool prefers_manager = false;
 };
+
+// Both ends of a connection know both addresses, and make the same choices by these two functions.
+//
+// Whether they connect by the connection manager. Within an InfiniBand subnet the manager would ask
+// the subnet manager for the path of each connection. A job of N ranks on N hosts has 2 N^2 of
+// them, and LID and GID are enough there. On Ethernet the route is found locally.
+bool is_by_manager(const PortAddress& one, const PortAddress& other);
+// Whether a connection is possible, as far as the addresses tell: not between InfiniBand and
+// Ethernet, nor between an IPv4 and an IPv6 address.
+bool can_connect(const PortAddress& one, const PortAddress& other);
 
 struct Address {
   // A random number that only the members of the job get, through the bootstrap. Every connection

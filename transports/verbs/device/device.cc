@@ -23,26 +23,34 @@
 namespace dunlin::transport::verbs {
 namespace {
 
-// The first IPv4 address of a network interface, or "" if it has none.
+// An address in text; "" for those of IPv6 that are valid within their link only.
+std::string text_of(const sockaddr& address) {
+  char text[INET6_ADDRSTRLEN];
+  const void* bytes = &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  if (address.sa_family == AF_INET6) {
+    const in6_addr& wide = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+    if (IN6_IS_ADDR_LINKLOCAL(&wide)) return "";
+    bytes = &wide;
+  }
+  return inet_ntop(address.sa_family, bytes, text, sizeof text) != nullptr ? text : "";
+}
+
+// The first IPv4 address of a network interface, otherwise its first IPv6 address that is valid
+// beyond its link, or "".
 std::string address_of_interface(unsigned index) {
   ifaddrs* list = nullptr;
   if (index == 0 || getifaddrs(&list) != 0) return "";
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+  std::string ipv6;
   for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
-    if (if_nametoindex(each->ifa_name) != index) continue;
-    char text[INET_ADDRSTRLEN];
-    const auto* const address = reinterpret_cast<const sockaddr_in*>(each->ifa_addr);
-    return inet_ntop(AF_INET, &address->sin_addr, text, sizeof text) != nullptr ? text : "";
+    if (each->ifa_addr == nullptr || if_nametoindex(each->ifa_name) != index) continue;
+    const int family = each->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    std::string text = text_of(*each->ifa_addr);
+    if (family == AF_INET) return text;
+    if (ipv6.empty()) ipv6 = std::move(text);
   }
-  return "";
-}
-
-// Whether the GID is the one that RoCE makes of the IPv4 address: ::ffff:A.B.C.D.
-bool is_gid_of(const std::string& ip, const ibv_gid& gid) {
-  in6_addr mapped{};
-  return inet_pton(AF_INET6, ("::ffff:" + ip).c_str(), &mapped) == 1 &&
-         std::memcmp(&mapped, gid.raw, sizeof mapped) == 0;
+  return ipv6;
 }
 
 // The network interface of a port, from sysfs; the GIDs of InfiniBand do not name it.
@@ -96,6 +104,7 @@ void add_port(std::vector<DeviceAddress>& found, const std::string& device, ibv_
   const std::string port_ip =
       is_infiniband ? address_of_interface(interface_of(device, port)) : std::string();
   std::optional<DeviceAddress> best;
+  GidKind best_kind{};
   for (int index = 0; index < attributes.gid_tbl_len; ++index) {
     if (gid_index >= 0 && index != gid_index) continue;
     ibv_gid_entry entry{};
@@ -103,11 +112,14 @@ void add_port(std::vector<DeviceAddress>& found, const std::string& device, ibv_
                          static_cast<std::uint32_t>(index), &entry, 0) != 0) {
       continue;
     }
-    // RoCE v1 does not leave its Ethernet segment.
     if (entry.gid_type == IBV_GID_TYPE_ROCE_V1 && gid_index < 0) continue;
-    const std::string ip = is_infiniband ? port_ip : address_of_interface(entry.ndev_ifindex);
-    const bool is_better = !best || (best->ip.empty() && !ip.empty()) || is_gid_of(ip, entry.gid);
-    if (is_better) best = DeviceAddress{device, port, index, proximity, ip};
+    // All GIDs of an InfiniBand port do, so the first one is taken.
+    const GidKind kind = is_infiniband ? GidKind{} : kind_of(entry.gid);
+    if (best && kind >= best_kind) continue;
+    std::string ip = is_infiniband ? port_ip : ip_of(entry.gid);
+    if (ip.empty() && !is_infiniband) ip = address_of_interface(entry.ndev_ifindex);
+    best = DeviceAddress{device, port, index, proximity, std::move(ip)};
+    best_kind = kind;
   }
   if (best) found.push_back(std::move(*best));
 }
@@ -130,13 +142,37 @@ Status order_by_names(std::vector<DeviceAddress>& found, const std::vector<std::
 
 }  // namespace
 
+GidKind kind_of(const ibv_gid& gid) {
+  in6_addr address{};
+  std::memcpy(&address, gid.raw, sizeof address);
+  if (IN6_IS_ADDR_V4MAPPED(&address)) return GidKind::kIpv4;
+  return IN6_IS_ADDR_LINKLOCAL(&address) ? GidKind::kLinkLocal : GidKind::kIpv6;
+}
+
+std::string ip_of(const ibv_gid& gid) {
+  const GidKind kind = kind_of(gid);
+  if (kind == GidKind::kLinkLocal) return "";
+  const bool is_ipv4 = kind == GidKind::kIpv4;
+  constexpr std::size_t kPlaceOfIpv4 = 12;  // ::ffff:A.B.C.D
+  char text[INET6_ADDRSTRLEN];
+  const void* const bytes = gid.raw + (is_ipv4 ? kPlaceOfIpv4 : 0);
+  return inet_ntop(is_ipv4 ? AF_INET : AF_INET6, bytes, text, sizeof text) != nullptr ? text : "";
+}
+
 Result<SocketAddress> SocketAddress::parse(const std::string& ip, std::uint16_t port) {
   SocketAddress parsed;
-  auto& address = *reinterpret_cast<sockaddr_in*>(&parsed.storage_);
-  if (inet_pton(AF_INET, ip.c_str(), &address.sin_addr) != 1)
-    return Status(Code::kCorrupted, fmt::format("'{}' is not an IPv4 address", ip));
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
+  auto& ipv4 = reinterpret_cast<sockaddr_in&>(parsed.storage_);
+  auto& ipv6 = reinterpret_cast<sockaddr_in6&>(parsed.storage_);
+  if (inet_pton(AF_INET, ip.c_str(), &ipv4.sin_addr) == 1) {
+    ipv4.sin_family = AF_INET;
+    ipv4.sin_port = htons(port);
+    return parsed;
+  }
+  parsed = {};
+  if (inet_pton(AF_INET6, ip.c_str(), &ipv6.sin6_addr) != 1)
+    return Status(Code::kCorrupted, fmt::format("'{}' is not an IP address", ip));
+  ipv6.sin6_family = AF_INET6;
+  ipv6.sin6_port = htons(port);
   return parsed;
 }
 

@@ -1,8 +1,10 @@
 // The choice of the devices, ports and addresses that a process uses.
 #pragma once
 
+#include <infiniband/verbs.h>
 #include <netinet/in.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -15,7 +17,7 @@ namespace dunlin::transport::verbs {
 
 class SocketAddress {
  public:
-  // `ip`: an IPv4 address in dotted notation.
+  // `ip`: an IPv4 address in dotted notation, or an IPv6 address that is valid beyond its link.
   static Result<SocketAddress> parse(const std::string& ip, std::uint16_t port);
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage_); }
 
@@ -29,8 +31,18 @@ struct DeviceAddress {
   int port = 1;
   int gid_index = 0;                       // with RoCE, the GID that stands for `ip`
   Proximity proximity = Proximity::kNode;  // to the Vicinity
-  std::string ip;  // address of the port's network interface; empty if it has none
+  // An address of the port's network interface, IPv4 if it has one; empty if it has none that is
+  // valid beyond its link.
+  std::string ip;
 };
+
+// Which of two GIDs of a RoCE port to prefer: the smaller value. Those of IPv4 addresses come
+// first, because hosts that have both kinds then agree. Then those of IPv6 addresses follow, and
+// last those that are valid within their link only (fe80::/10).
+enum class GidKind : std::uint8_t { kIpv4, kIpv6, kLinkLocal };
+GidKind kind_of(const ibv_gid& gid);
+// The IP address that the GID of a RoCE port is made of; empty for kLinkLocal.
+std::string ip_of(const ibv_gid& gid);
 
 // What ports should be near to: a GPU, as its folder in sysfs (runtime/pci.h), or, if empty, the
 // calling thread.
@@ -45,8 +57,8 @@ Result<Vicinity> find_vicinity(const Config& config);
 //
 // `device` restricts the result, unless it is empty: NAME or NAME:PORT, or several of them with
 // commas between. The ports then come in that order, and each name must have an active port.
-// `gid_index` selects the GID; -1 takes each port's first GID with an IP address, or, if there is
-// none, the first that is valid beyond the network segment.
+// `gid_index` selects the GID; -1 takes each port's first GID of the best kind. RoCE v1's, which
+// does not leave its Ethernet segment, is used only if it is selected.
 Result<std::vector<DeviceAddress>> find_addresses(const std::string& device, int gid_index,
                                                   const Vicinity& vicinity);
 

@@ -21,13 +21,15 @@ std::string lock_remedy(std::size_t wanted, int error) {
                      locked_memory_remedy());
 }
 
-// Whether the device supports on-demand paging for writes and reads over reliable connections.
-bool has_paging(ibv_context* device) {
-  constexpr std::uint32_t kNeeded = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
+// Whether the device supports on-demand paging for what peers do with memory over reliable
+// connections.
+bool has_paging(ibv_context* device, bool has_atomics) {
+  std::uint32_t needed = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
+  if (has_atomics) needed |= IBV_ODP_SUPPORT_ATOMIC;
   ibv_device_attr_ex attributes{};
   return ibv_query_device_ex(device, nullptr, &attributes) == 0 &&
          (attributes.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0 &&
-         (attributes.odp_caps.per_transport_caps.rc_odp_caps & kNeeded) == kNeeded;
+         (attributes.odp_caps.per_transport_caps.rc_odp_caps & needed) == needed;
 }
 
 }  // namespace
@@ -73,12 +75,14 @@ Status to_status(std::string_view operation, const ibv_wc& completion) {
 }
 
 Result<std::unique_ptr<ProtectionDomain>> ProtectionDomain::create(ibv_context* device,
-                                                                   bool has_atomics) {
+                                                                   bool has_atomics,
+                                                                   bool can_relax) {
   ibv_pd* const made = ibv_alloc_pd(device);
   if (made == nullptr) return Status::from_errno("ibv_alloc_pd", errno);
   int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
   if (has_atomics) access |= IBV_ACCESS_REMOTE_ATOMIC;
-  return std::unique_ptr<ProtectionDomain>(new ProtectionDomain(made, access, has_paging(device)));
+  return std::unique_ptr<ProtectionDomain>(
+      new ProtectionDomain(made, access, can_relax, has_paging(device, has_atomics)));
 }
 
 Result<std::unique_ptr<MemoryKey>> MemoryKey::create(const ProtectionDomain& domain,
@@ -86,12 +90,13 @@ Result<std::unique_ptr<MemoryKey>> MemoryKey::create(const ProtectionDomain& dom
   const auto registered = [&](int access) {
     return ibv_reg_mr(domain.handle(), memory.data(), memory.size(), access);
   };
-  ibv_mr* made = registered(domain.access());
+  const int access = domain.access_to(memory);
+  ibv_mr* made = registered(access);
   const int error = errno;
   // On-demand paging does not work for the addresses of a GPU.
   const bool can_page = domain.can_page() && memory.kind() == MemoryKind::kHost;
   if (made == nullptr && can_page && (error == ENOMEM || error == EPERM))
-    made = registered(domain.access() | IBV_ACCESS_ON_DEMAND);
+    made = registered(access | IBV_ACCESS_ON_DEMAND);
   if (made != nullptr) return std::unique_ptr<MemoryKey>(new MemoryKey(made));
   return Status::from_errno("ibv_reg_mr" + lock_remedy(memory.size(), error), error);
 }

@@ -42,21 +42,30 @@ class Device {
 class ProtectionDomain {
  public:
   // `has_atomics`: the device has atomics, and memory is to be registered for them, too.
-  static Result<std::unique_ptr<ProtectionDomain>> create(ibv_context* device, bool has_atomics);
+  // `can_relax`: memory that allows it is registered with relaxed ordering.
+  static Result<std::unique_ptr<ProtectionDomain>> create(ibv_context* device, bool has_atomics,
+                                                          bool can_relax);
   ~ProtectionDomain() { ibv_dealloc_pd(handle_); }
   ProtectionDomain(const ProtectionDomain&) = delete;
   ProtectionDomain& operator=(const ProtectionDomain&) = delete;
   ibv_pd* handle() const { return handle_; }
   // What peers may do with registered memory.
   int access() const { return access_; }
+  // The same with the order in which the device may access this memory. Devices, kernels and
+  // libraries that do not know relaxed ordering ignore it.
+  int access_to(const MemoryRegion& memory) const {
+    const bool is_relaxed = can_relax_ && memory.device_order() == DeviceOrder::kRelaxed;
+    return is_relaxed ? access_ | static_cast<int>(IBV_ACCESS_RELAXED_ORDERING) : access_;
+  }
   // Whether memory can be registered without being locked (on-demand paging).
   bool can_page() const { return can_page_; }
 
  private:
-  ProtectionDomain(ibv_pd* handle, int access, bool can_page)
-      : handle_(handle), access_(access), can_page_(can_page) {}
+  ProtectionDomain(ibv_pd* handle, int access, bool can_relax, bool can_page)
+      : handle_(handle), access_(access), can_relax_(can_relax), can_page_(can_page) {}
   ibv_pd* handle_;
   int access_;
+  bool can_relax_;
   bool can_page_;
 };
 

@@ -26,6 +26,7 @@ std::vector<GpuWay> ways(VerbsGpu wanted) {
 Result<RegisteredMemory> make_shadow(GpuRegistrar& registrar, std::size_t size, const char* name) {
   MemoryRegion::Options options;
   options.name = name;
+  options.device_order = DeviceOrder::kRelaxed;
   RegisteredMemory shadow;
   DUNLIN_ASSIGN(shadow.memory, MemoryRegion::allocate(size, options));
   DUNLIN_ASSIGN(shadow.key, registrar.register_addresses(*shadow.memory));

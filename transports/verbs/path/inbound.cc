@@ -60,6 +60,7 @@ Status Inbound::accept(std::unique_ptr<Session> session, const Request& request,
     std::memset(memory_->data() + slots_ * sizeof(Record), 0, sizeof(Record));
     cells_.clear();
   }
+  if (request.is_resumed != 0) engine_.refresh(port_);
   told_ = taken_;
   is_broken_ = is_returning_ = false;
   session_ = std::move(session);

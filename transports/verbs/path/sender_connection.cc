@@ -54,6 +54,7 @@ Status SenderConnection::connect(const Address& address) {
 }
 
 Status SenderConnection::begin() {
+  if (was_connected_) engine_.refresh(port_);
   DUNLIN_ASSIGN(session_, engine_.connector(address_, port_).open(peer_, address_, port_.index()));
   session_->attach(owner_);
   has_route_ = false;

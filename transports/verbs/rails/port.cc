@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include "runtime/log.h"
@@ -33,7 +34,8 @@ Status Port::open(const TransportContext& context, const DeviceAddress& chosen, 
     return Status::from_errno("ibv_query_device", error);
   reads_ = static_cast<std::uint8_t>(
       std::clamp(std::min(limits_.max_qp_rd_atom, limits_.max_qp_init_rd_atom), 1, int{kReads}));
-  DUNLIN_ASSIGN(domain_, ProtectionDomain::create(device_, atomics_of(limits_).has_value()));
+  DUNLIN_ASSIGN(domain_, ProtectionDomain::create(device_, atomics_of(limits_).has_value(),
+                                                  context.config.verbs_relaxed_order));
   const auto depth = static_cast<std::uint32_t>(context.config.verbs_queue_depth);
   const bool warns = context.local_rank == 0 && index == 0;
   DUNLIN_TRY(check_locked_memory(*domain_, depth, warns));
@@ -47,7 +49,10 @@ Status Port::open(const TransportContext& context, const DeviceAddress& chosen, 
     DUNLIN_ASSIGN(completions_[index_of(kind)],
                   CompletionQueue::create(device_, *channel_, capacity));
   }
-  DUNLIN_TRY(query_port(chosen));
+  local_.number = static_cast<std::uint8_t>(chosen.port);
+  local_.gid_index = static_cast<std::uint8_t>(chosen.gid_index);
+  local_.partition = context.config.verbs_pkey;
+  DUNLIN_TRY(local_.read(device_));
   DUNLIN_DEBUG("verbs: {} GID index {} ({}), connections through {}", name_, chosen.gid_index,
                chosen.ip, cm_ ? "librdmacm" : "the bootstrap");
   return Status::ok();
@@ -55,7 +60,15 @@ Status Port::open(const TransportContext& context, const DeviceAddress& chosen, 
 
 Status Port::open_device(const TransportContext& context, const DeviceAddress& chosen,
                          Connector::OnRequest on_request) {
-  if (!chosen.ip.empty() && context.config.verbs_connect != VerbsConnect::kBootstrap)
+  prefers_manager_ = context.config.verbs_connect == VerbsConnect::kManager;
+  const bool has_partition = !context.config.verbs_pkey.empty();
+  if (prefers_manager_ && has_partition) {
+    return {Code::kInvalidArgument,
+            "DUNLIN_VERBS_PKEY does not work with DUNLIN_VERBS_CONNECT=manager: the connection "
+            "manager uses the partition of the IP interface"};
+  }
+  if (!chosen.ip.empty() && !has_partition &&
+      context.config.verbs_connect != VerbsConnect::kBootstrap)
     DUNLIN_TRY(start_manager(context, chosen.ip, std::move(on_request)));
   if (!cm_) {
     DUNLIN_ASSIGN(own_device_, Device::open(chosen.device));
@@ -83,23 +96,14 @@ Status Port::start_manager(const TransportContext& context, const std::string& i
   return Status::ok();
 }
 
-Status Port::query_port(const DeviceAddress& chosen) {
-  local_.number = static_cast<std::uint8_t>(chosen.port);
-  local_.gid_index = static_cast<std::uint8_t>(chosen.gid_index);
-  ibv_port_attr attributes{};
-  if (const int error = ibv_query_port(device_, local_.number, &attributes); error != 0)
-    return Status::from_errno("ibv_query_port", error);
-  if (ibv_query_gid(device_, local_.number, local_.gid_index, &local_.gid) != 0)
-    return Status::from_errno(fmt::format("ibv_query_gid {}", chosen.gid_index), errno);
-  longest_message_ = attributes.max_msg_sz;
-  local_.lid = attributes.lid;
-  local_.mtu = attributes.active_mtu;
-  local_.is_infiniband = attributes.link_layer == IBV_LINK_LAYER_INFINIBAND;
-  return Status::ok();
+void Port::refresh() {
+  if (const Status status = local_.read(device_); !status.is_ok())
+    DUNLIN_DEBUG("verbs: {} keeps its addresses: {}", name_, status.message());
 }
 
 PortAddress Port::address() const {
-  return {ip_, cm_ ? cm_->ip_port() : std::uint16_t{0}, local_.is_infiniband};
+  return {ip_, cm_ ? cm_->ip_port() : std::uint16_t{0}, local_.is_infiniband, local_.subnet(),
+          prefers_manager_};
 }
 
 Status Port::make_queue_pair(Session& session, LaneKind kind, ibv_qp_cap room, Endpoint& endpoint) {
@@ -110,12 +114,22 @@ Status Port::make_queue_pair(Session& session, LaneKind kind, ibv_qp_cap room, E
   attributes.recv_cq = completions.handle();
   attributes.qp_type = IBV_QPT_RC;
   attributes.cap = room;
+  const bool wants_inline = room.max_inline_data != 0;
+  if (wants_inline) attributes.cap.max_inline_data = kInlineSizes[inline_size_];
   Status status = session.create_queue_pair(*domain_, attributes);
-  if (!status.is_ok() && room.max_inline_data != 0) {  // a provider without inline data
-    attributes.cap.max_inline_data = 0;
+  // The device may grant less, and says so by an error.
+  std::size_t size = inline_size_;
+  while (!status.is_ok() && wants_inline && ++size < std::size(kInlineSizes)) {
+    attributes.cap = room;
+    attributes.cap.max_inline_data = kInlineSizes[size];
     status = session.create_queue_pair(*domain_, attributes);
   }
   if (status.is_ok()) {
+    if (wants_inline && size != inline_size_) {
+      DUNLIN_DEBUG("verbs: {} sends {} bytes inline, not {}", name_, kInlineSizes[size],
+                   kInlineSizes[inline_size_]);
+      inline_size_ = size;
+    }
     endpoints_[session.queue_pair()->qp_num] = &endpoint;
     last_ = {};
   } else {

@@ -42,8 +42,10 @@ class Port {
   const ProtectionDomain& domain() const { return *domain_; }
   CmConnector* manager() const { return cm_.get(); }  // null if connections do not use it
   const LocalPort& local() const { return local_; }
+  // Reads the port's addresses again, which may change while it is down. If that fails, they stay.
+  void refresh();
   PortAddress address() const;
-  std::size_t longest_message() const { return longest_message_; }
+  std::size_t longest_message() const { return local_.longest_message; }
   // How many reads and atomics a queue pair may have outstanding, in either direction.
   std::uint8_t reads() const { return reads_; }
 
@@ -77,7 +79,6 @@ class Port {
                      Connector::OnRequest on_request);
   Status start_manager(const TransportContext& context, const std::string& ip,
                        Connector::OnRequest on_request);
-  Status query_port(const DeviceAddress& chosen);
   // Returns null for a queue pair that was detached. The last result is remembered, because
   // completions of one queue pair mostly follow one another.
   Endpoint* endpoint_of(std::uint32_t queue_pair) {
@@ -99,7 +100,8 @@ class Port {
   std::unique_ptr<ProtectionDomain> domain_;
   std::unique_ptr<CompletionChannel> channel_;
   std::unique_ptr<CompletionQueue> completions_[kLaneKinds];
-  std::size_t longest_message_ = 0;
+  bool prefers_manager_ = false;
+  std::size_t inline_size_ = 0;  // place in kInlineSizes of the first that the device grants
   std::uint8_t reads_ = 1;
   std::unordered_map<std::uint32_t, Endpoint*> endpoints_;  // by queue pair number
   std::pair<std::uint32_t, Endpoint*> last_;                // the last one found there, or null

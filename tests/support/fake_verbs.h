@@ -1,0 +1,79 @@
+// FakeVerbs: an RDMA device that does not exist. A program that contains fake_verbs.cc
+// and fake_verbs_functions.cc has it instead of the host's devices: they define the functions of
+// libibverbs.
+//
+// Its queue pairs are RC, connect ranks that are threads of this process, and carry work requests
+// out at once and in order. What a request may do is checked as a device does. Options say what the
+// device is like, and what it did can be read afterwards. Connections need
+// DUNLIN_VERBS_CONNECT=bootstrap, as librdmacm isn't there. Any thread.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace dunlin::testing {
+
+class FakeVerbs {
+ public:
+  struct Gid {
+    ibv_gid gid{};
+    ibv_gid_type type = IBV_GID_TYPE_ROCE_V2;
+  };
+  struct GpuPlace {
+    int gpu;
+    std::byte* bytes;
+  };
+  struct Options {
+    std::uint32_t most_inline = 236;  // bytes; more is EINVAL
+    bool is_infiniband = true;
+    std::uint8_t port_flags = 0;
+    std::uint16_t lid = 7;
+    std::vector<Gid> gids{};  // empty: one, of the default subnet
+    std::vector<std::uint16_t> pkeys = {0xffff};
+    bool has_atomics = true;
+    std::uint32_t paging = 0;            // for what on-demand paging works (IBV_ODP_SUPPORT_...)
+    std::size_t most_locked = SIZE_MAX;  // bytes; a larger region is ENOMEM
+    ibv_fork_status fork = IBV_FORK_UNNEEDED;
+    // Finds GPU memory. Writes there take effect only once something reads memory of that GPU,
+    // because the way to a GPU is not that to host memory.
+    std::function<std::optional<GpuPlace>(std::uint64_t address, std::size_t size)> gpu_memory{};
+  };
+  struct Registration {
+    std::uint64_t address;
+    std::size_t size;
+    int access;
+  };
+  struct Connection {
+    ibv_ah_attr route;
+    std::uint16_t pkey_index;
+  };
+
+  // The device of this process.
+  static FakeVerbs& instance();
+  // Begins anew with these options. Nobody may use the device meanwhile.
+  void reset(Options options);
+  // Changes options while the device is in use.
+  void change(const std::function<void(Options&)>& change);
+  // Breaks all connections: requests that are posted from now on fail.
+  void break_connections();
+
+  // Ends the registrations of the region that begins there.
+  void forget(std::uint64_t address);
+
+  // Of all queue pairs, in order:
+  std::vector<Connection> connections() const;      // their routes, at each connection
+  std::vector<std::uint32_t> inline_sizes() const;  // of those that asked for any
+  std::vector<Registration> registrations() const;
+  int fork_calls() const;  // of ibv_fork_init() before memory was registered
+
+  // A GID in text, such as "fe80::1".
+  static Gid gid(const char* text, ibv_gid_type type = IBV_GID_TYPE_ROCE_V2);
+};
+
+}  // namespace dunlin::testing

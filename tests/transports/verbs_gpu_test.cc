@@ -23,8 +23,8 @@ using transport::RemoteRegion;
 using transport::Visibility;
 
 constexpr std::size_t kSize = 300'000;
-// The flags of a region on a GPU. In its descriptor they precede the number of the ports after the
-// first (transports/verbs/region.cc).
+// The flags of a region on a GPU, and their place in its descriptor (transports/verbs/region.cc).
+constexpr std::size_t kPlaceOfFlags = 20;
 constexpr std::uint8_t kDirect = 4;
 constexpr std::uint8_t kFlushed = 5;
 constexpr std::uint8_t kStaged = 7;
@@ -54,7 +54,7 @@ class OnGpu {
     EXPECT_TRUE(made.is_ok()) << made.status().to_string();
     local_ = std::move(made).value();
     const Bytes descriptor = local_->at(0)->descriptor();
-    EXPECT_EQ(std::to_integer<int>(descriptor[descriptor.size() - 2]), kind.flags);
+    EXPECT_EQ(std::to_integer<int>(descriptor[kPlaceOfFlags]), kind.flags);
     gpu_->hide();
     key_ = name + "/";
     const auto publish = [&](const std::string& what, const Bytes& bytes) {

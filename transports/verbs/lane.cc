@@ -57,6 +57,21 @@ Status VerbsLane::check_room(std::uint64_t operations) {
   return Status::busy();
 }
 
+void VerbsLane::read_back() {
+  if (const auto place = gpu_writes_.take()) out_.read_back(place->address, place->key);
+}
+
+Status VerbsLane::begin_write(const RemoteSlice& to, std::uint64_t operations) {
+  const VerbsRemoteRegion& region = region_of(to);
+  if (!region.is_in_gpu_memory()) return Status::ok();
+  if (gpu_writes_.is_at_another(region.gpu())) {
+    read_back();
+    DUNLIN_TRY(check_room(operations));
+  }
+  gpu_writes_.note(region.gpu(), {region.address() + to.offset(), region.key()});
+  return Status::ok();
+}
+
 Transfer VerbsLane::transfer_of(const LocalSlice& local, const RemoteSlice& remote) const {
   const VerbsRemoteRegion& region = region_of(remote);
   const VerbsRegion& own = region_of(local);
@@ -93,6 +108,7 @@ Status VerbsLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
     return Status::ok();
   }
   DUNLIN_TRY(check_room(1));
+  DUNLIN_TRY(begin_write(to, 1));
   DUNLIN_TRY(begin_put(from));
   if (wants_landing(to)) {
     out_.put_with_landing(transfer_of(from, to), landing_of(to), completion);
@@ -111,7 +127,9 @@ Status VerbsLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
   DUNLIN_TRY(check_notification(notification, engine_.context().board.size()));
   // The landing note takes one record, and the notification another.
   const bool is_split = wants_landing(to);
-  DUNLIN_TRY(check_room(is_split ? 2 : 1));
+  const std::uint64_t operations = is_split ? 2 : 1;
+  DUNLIN_TRY(check_room(operations));
+  if (to.size() != 0) DUNLIN_TRY(begin_write(to, operations));
   DUNLIN_TRY(begin_put(from));
   ++counters_.notifies;
   const Transfer transfer = from.size() == 0 ? Transfer{} : transfer_of(from, to);
@@ -141,6 +159,8 @@ Status VerbsLane::flush(Visibility visibility, Completion* completion) {
   }
   DUNLIN_TRY(check_room(1));
   if (visibility == Visibility::kRemote) {
+    read_back();
+    DUNLIN_TRY(check_room(1));
     out_.flush_remote(completion);
   } else {
     out_.flush_local(completion);
@@ -180,6 +200,7 @@ Status VerbsLane::post_atomic(const char* name, const RemoteSlice& word, AtomicA
         .with_peer(link_.peer());
   }
   DUNLIN_TRY(check_room(1));
+  DUNLIN_TRY(begin_write(word, 1));
   ++counters_.atomics;
   out_.atomic(name, access, completion);
   return Status::ok();

@@ -5,6 +5,7 @@
 
 #include "transports/lane.h"
 #include "transports/verbs/engine.h"
+#include "transports/verbs/path/gpu_writes.h"
 
 namespace dunlin::transport::verbs {
 
@@ -48,6 +49,12 @@ class VerbsLane : public Lane, public RemoteReads, public RemoteAtomics {
   static Landing landing_of(const RemoteSlice& to);
   // Whether a put there has to be followed by a landing note.
   static bool wants_landing(const RemoteSlice& to);
+  // Prepares a write into the peer's memory, for which there is room for one operation. If it is
+  // memory of another GPU than before, that takes a READ first. kBusy unless there is room for
+  // `operations` more after that.
+  Status begin_write(const RemoteSlice& to, std::uint64_t operations);
+  // Posts a READ where this lane has written to a GPU since its last flush.
+  void read_back();
   // Prepares a put: copies staged GPU memory to its shadow, and counts.
   Status begin_put(const LocalSlice& from);
   Status post_atomic(const char* name, const RemoteSlice& word, AtomicAccess access,
@@ -57,6 +64,7 @@ class VerbsLane : public Lane, public RemoteReads, public RemoteAtomics {
   const Link& link_;
   Outbound& out_;
   PeerCounters& counters_;
+  GpuWrites gpu_writes_;
   bool is_closed_ = false;
 };
 

@@ -75,6 +75,7 @@ Bytes VerbsRegion::descriptor() const {
   writer.number(target().key->remote()).number(flags);
   writer.number(static_cast<std::uint8_t>(host_.rail_keys.size()));
   for (const auto& key : host_.rail_keys) writer.number(key->remote());
+  if (gpu_) writer.number(static_cast<std::uint32_t>(memory_->gpu_device()));
   return writer.take();
 }
 
@@ -94,6 +95,7 @@ Result<std::unique_ptr<RemoteRegion>> VerbsRemoteRegion::import(
   const std::size_t more = reader.number<std::uint8_t>();
   for (std::size_t port = 1; port <= more && port < kMostPorts; ++port)
     region->keys_[port] = reader.number<std::uint32_t>();
+  if (region->is_on_gpu_) region->gpu_ = reader.number<std::uint32_t>();
   if (!reader.at_end() || id == 0) {
     return Status(Code::kCorrupted, "malformed region descriptor of verbs").with_peer(link.peer());
   }

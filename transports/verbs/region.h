@@ -56,6 +56,9 @@ class VerbsRemoteRegion final : public ImportedRegion {
   std::uint32_t key() const { return keys_[0]; }
   // Whether the region is on a GPU. Such a region is registered with the first port only.
   bool is_on_gpu() const { return is_on_gpu_; }
+  // Whether the peer's device accesses memory of a GPU there, and the peer's number of that GPU.
+  bool is_in_gpu_memory() const { return is_on_gpu_ && !is_shadow_; }
+  std::uint32_t gpu() const { return gpu_; }
   // Whether a put must be followed by a landing note.
   bool wants_landings() const { return wants_landings_; }
   // Whether the address is that of a shadow, which takes no gets and atomics.
@@ -68,6 +71,7 @@ class VerbsRemoteRegion final : public ImportedRegion {
   bool is_on_gpu_ = false;
   bool wants_landings_ = false;
   bool is_shadow_ = false;
+  std::uint32_t gpu_ = 0;
   PortKeys keys_{};
 };
 

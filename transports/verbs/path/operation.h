@@ -67,6 +67,7 @@ struct Operation {
   bool is_signaled = false;     // its last work request produces a completion
   bool is_tied = false;         // if it is refused, the next operation fails with it
   bool is_done = false;         // its completion has fired
+  bool is_read_back = false;    // a READ whose bytes don't matter, and may be refused
   bool awaits_stripes = false;  // rails carry its bytes; until they have, nothing is posted
   Transfer transfer;
   Announcement announcement;

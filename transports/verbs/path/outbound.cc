@@ -108,6 +108,11 @@ void Outbound::put_striped(StripedPut& put, const Notification* notification,
   pump();
 }
 
+void Outbound::read_back(std::uint64_t remote, std::uint32_t remote_key) {
+  ring_.append_read_back(remote, remote_key);
+  pump();
+}
+
 void Outbound::flush_local(Completion* completion) {
   ring_.append_empty("flush", completion != nullptr, completion);
   pump();

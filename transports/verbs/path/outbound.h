@@ -80,6 +80,8 @@ class Outbound final : public SenderConnection::Owner {
   // Posts a put whose bytes the rails carry. `notification` may be null; otherwise it follows the
   // bytes.
   void put_striped(StripedPut& put, const Notification* notification, Completion* completion);
+  // Posts a READ of one byte, for the sake of writes before it (send_ring.h).
+  void read_back(std::uint64_t remote, std::uint32_t remote_key);
   void flush_local(Completion* completion);
   void flush_remote(Completion* completion);
   void get(const Transfer& transfer, const Sink& sink, Completion* completion);

@@ -87,6 +87,19 @@ void SendRing::append_flush(const char* name, Completion* completion) {
   append(operation);
 }
 
+void SendRing::append_read_back(std::uint64_t remote, std::uint32_t remote_key) {
+  Operation& operation = claim("read behind a write to a GPU", nullptr);
+  operation.action = Action::kRead;
+  operation.is_read_back = true;
+  // The byte goes into the operation's record.
+  move(operation, {.local = reinterpret_cast<std::uint64_t>(&record_at(tail_)),
+                   .remote = remote,
+                   .size = 1,
+                   .local_key = key(),
+                   .remote_key = remote_key});
+  append(operation);
+}
+
 void SendRing::append_empty(const char* name, bool is_signaled, Completion* completion) {
   Operation& operation = claim(name, completion);
   operation.moves_bytes = true;
@@ -137,7 +150,7 @@ void SendRing::finish_stripes(std::uint64_t position, bool notifies, const Statu
 }
 
 void SendRing::refuse(std::uint64_t position, const Status& status) {
-  finish(at(position), status);
+  finish(at(position), at(position).is_read_back ? Status::ok() : status);
   if (at(position).is_tied) finish(at(position + 1), status);
   spell_out();
 }

@@ -77,6 +77,9 @@ class SendRing {
   void append_atomic(const char* name, const AtomicAccess& access, Completion* completion);
   // Reads from the peer, so that all bytes before it are in the peer's memory when it completes.
   void append_flush(const char* name, Completion* completion);
+  // Reads a byte that doesn't matter, so that all bytes written before it into the same memory are
+  // there when a later flush completes. It may be refused, if nobody has the memory any more.
+  void append_read_back(std::uint64_t remote, std::uint32_t remote_key);
   // A WRITE of no bytes, which completes after everything before it.
   void append_empty(const char* name, bool is_signaled, Completion* completion);
   // A message of the transport itself (wire.h).

@@ -11,7 +11,8 @@ BESIDE = ("tests", "bench", "tools", "examples")
 # Headers of other libraries -> where alone they may be included. Benchmarks measure these libraries.
 FOREIGN_HEADERS = (
     (re.compile(r"(ucp|ucs|uct)/"), ("transports/ucx/", "bench/")),
-    (re.compile(r"(infiniband|rdma)/"), ("transports/verbs/", "tools/dunlin-info/rdma", "bench/")),
+    (re.compile(r"(infiniband|rdma)/"), ("transports/verbs/", "tools/dunlin-info/rdma", "tests/support/fake_verbs",
+                                         "bench/")),
     (re.compile(r"(cuda|nvml)"), ("collectives/kernels/gpu/", "tests/runtime/cuda_interface", "bench/")),
     (re.compile(r"pmix"), ("runtime/bootstrap/",)),
     (re.compile(r"(pybind11/|Python\.h)"), ("bindings/python/", "bindings/c10d/", "bindings/pybind/")),

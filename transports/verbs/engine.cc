@@ -33,7 +33,6 @@ Result<std::unique_ptr<Engine>> Engine::create(const TransportContext& context) 
 
 Status Engine::start() {
   const Config& config = context_.config;
-  prepare_for_fork();
   DUNLIN_ASSIGN(const Vicinity vicinity, find_vicinity(config));
   DUNLIN_ASSIGN(auto addresses, find_addresses(config.verbs_device,
                                                static_cast<int>(config.verbs_gid_index), vicinity));
@@ -45,6 +44,7 @@ Status Engine::start() {
   }
   if (context_.mail.fd(MailTopic::kVerbs) < 0)
     return {Code::kResourceExhausted, "no descriptor for messages through the bootstrap"};
+  prepare_for_fork();  // there is a device, and nothing is registered yet
   DUNLIN_TRY(open_ports(
       choose(addresses, config.verbs_device, context_.local_rank, rails_wanted(config))));
   randombytes_buf(&address_.token, sizeof address_.token);

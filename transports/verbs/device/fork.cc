@@ -18,7 +18,7 @@ void prepare_for_fork() {
     return;
   }
   // libibverbs asks for the size of pages only if it is told to.
-  DUNLIN_WARN(
+  DUNLIN_INFO(
       "verbs: this kernel shares registered pages with children, so libibverbs keeps children from "
       "them: set RDMAV_HUGEPAGES_SAFE=1 or DUNLIN_HUGE_PAGES=off if memory cannot be registered");
 }

@@ -21,6 +21,8 @@ namespace {
 constexpr int kTimeoutCode = 124;  // the one of timeout(1)
 constexpr Duration kDrainTime = std::chrono::milliseconds(500);
 constexpr Duration kPollOtherHosts = std::chrono::milliseconds(100);
+constexpr Duration kPollOrphans = std::chrono::milliseconds(20);
+constexpr Duration kKillTime = std::chrono::seconds(10);  // in which SIGKILL ends a process
 
 bool asks_to_end(int signal) {
   return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
@@ -51,9 +53,16 @@ Launcher::~Launcher() {
 
 Status Launcher::start() {
   DUNLIN_ASSIGN(signals_, take_signals());
+  DUNLIN_TRY(orphans_.adopt());
   DUNLIN_TRY(start_coordinator());
   if (options_.timeout > Duration::zero()) deadline_ = clock_.now() + options_.timeout;
-  return start_ranks();
+  Status status = start_ranks();
+  if (!status) {
+    signal_all(SIGKILL);
+    clean_up();
+    end_orphans(clock_.now());
+  }
+  return status;
 }
 
 Status Launcher::start_coordinator() {
@@ -144,6 +153,7 @@ int Launcher::run() {
     watch_stopped_ranks();
     escalate_when_due();
   }
+  end_orphans(clock_.now() + options_.grace);
   clean_up();
   drain_output();
   wait_for_other_hosts();
@@ -177,7 +187,9 @@ void Launcher::read_signals() {
     const auto signal = static_cast<int>(info.ssi_signo);
     if (asks_to_end(signal)) {
       end_by_signal(signal);
-    } else if (signal != SIGCHLD) {
+    } else if (signal == SIGCHLD) {
+      orphans_.reap();
+    } else {
       signal_all(signal);
     }
   }
@@ -209,6 +221,39 @@ void Launcher::reap() {
     note_end(process, info.si_code != CLD_EXITED, info.si_status);
     kill(-process.pid, SIGTERM);
   }
+}
+
+bool Launcher::is_rank(pid_t child) const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [child](const RankProcess& each) { return each.pid == child; });
+}
+
+// Each orphan that ends may leave some of its own. A process that doesn't even end by SIGKILL waits
+// for a device; it is named and left.
+void Launcher::end_orphans(TimePoint kill_at) {
+  const int requests = requests_to_end_;
+  kill_at = std::min(kill_at, deadline_);
+  TimePoint give_up_at = TimePoint::max();
+  for (;;) {
+    const TimePoint now = clock_.now();
+    const bool kills = now >= kill_at || requests_to_end_ != requests;
+    if (kills && give_up_at == TimePoint::max()) {
+      deadline_ = TimePoint::max();
+      kill_at = now;
+      give_up_at = now + kKillTime;
+    }
+    if (!(kills ? orphans_.kill() : orphans_.ask_to_end())) return;
+    if (now >= give_up_at) return say_what_remains();
+    // While processes are killed, those that they have just started become orphans unannounced.
+    next_step_ = kills ? now + kPollOrphans : kill_at;
+    wait_for_events();
+    read_signals();
+  }
+}
+
+void Launcher::say_what_remains() {
+  for (const pid_t orphan : orphans_.running())
+    say(fmt::format("process {}, which a rank has left running, does not end", orphan));
 }
 
 void Launcher::clean_up() {

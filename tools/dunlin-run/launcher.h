@@ -4,8 +4,8 @@
 // It has one thread, which waits for signals, for output and for the ends of children. When a rank
 // fails, the others have the time `grace` to report it and exit; then they get SIGTERM, and after
 // the same time again SIGKILL. So do ranks that stay stopped after all others have ended. What a
-// rank leaves running in its process group gets SIGTERM when the rank ends, and SIGKILL when the
-// job does.
+// rank leaves running in its process group gets SIGTERM when the rank ends. Everything that ranks
+// have left running anywhere gets it when the last rank ends, and SIGKILL when `grace` has passed.
 #pragma once
 
 #include <unistd.h>
@@ -19,6 +19,7 @@
 #include "runtime/config.h"
 #include "tools/dunlin-run/child.h"
 #include "tools/dunlin-run/options.h"
+#include "tools/dunlin-run/orphans.h"
 #include "tools/dunlin-run/output.h"
 
 namespace dunlin::run {
@@ -57,7 +58,11 @@ class Launcher {
   void note_end(RankProcess& process, bool was_killed, int status);
   void watch_stopped_ranks();
   bool is_all_stopped() const;
-  // Ends what ranks have left running, and forgets the ranks.
+  bool is_rank(pid_t child) const;
+  // Ends what ranks have left running: by SIGTERM, and from `kill_at` on by SIGKILL.
+  void end_orphans(TimePoint kill_at);
+  void say_what_remains();
+  // Forgets the ranks, and ends what is left in their process groups.
   void clean_up();
   void escalate_when_due();
   void enter(Phase phase);
@@ -79,6 +84,7 @@ class Launcher {
   OutputSink out_{STDOUT_FILENO};
   OutputSink err_{STDERR_FILENO};
   std::vector<RankProcess> processes_;
+  Orphans orphans_{[this](pid_t child) { return is_rank(child); }};
   Phase phase_ = Phase::kRunning;
   TimePoint next_step_ = TimePoint::max();  // when the phase changes
   TimePoint deadline_ = TimePoint::max();   // after --timeout

@@ -1,5 +1,7 @@
 #include "tools/dunlin-run/output.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -22,7 +24,19 @@ bool has_room(int fd) {
   return poll(&entry, 1, 0) > 0;
 }
 
+// A write to a terminal blocks when its user has stopped the output, whatever poll() promised.
+// Other programs share the mode of the descriptor, so that this one opens the terminal anew for
+// itself.
+Fd open_anew(int target) {
+  if (isatty(target) == 0) return Fd();
+  const std::string path = fmt::format("/proc/self/fd/{}", target);
+  return Fd(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+}
+
 }  // namespace
+
+OutputSink::OutputSink(int target)
+    : terminal_(open_anew(target)), target_(terminal_.is_open() ? terminal_.get() : target) {}
 
 void OutputSink::flush() {
   while (has_text() && has_room(target_)) {

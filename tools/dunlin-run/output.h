@@ -13,7 +13,7 @@ namespace dunlin::run {
 // Text on its way to a descriptor. A reader that is slow, or stopped, does not delay the caller.
 class OutputSink {
  public:
-  explicit OutputSink(int target) : target_(target) {}
+  explicit OutputSink(int target);
 
   // The descriptor to poll for POLLOUT while has_text().
   int fd() const { return target_; }
@@ -27,6 +27,7 @@ class OutputSink {
  private:
   static constexpr std::size_t kMostText = std::size_t{1} << 20;
 
+  Fd terminal_;  // open if the target is one
   int target_;
   std::string text_;
   std::size_t written_ = 0;  // bytes of text_

@@ -26,8 +26,15 @@ class Environment {
   Environment() = default;
   explicit Environment(std::map<std::string, std::string, std::less<>> values)
       : values_(std::move(values)) {}
-  // The environment of this process.
+  // The environment of this process, with the job secret even after hide_job_secret().
   static Environment of_process();
+  // Takes the job secret out of the environment of this process and out of /proc/PID/environ, so
+  // that no program which is started from now on inherits it. of_process() still returns it, unless
+  // a variable that was set since names another one. Joining a job calls it. No other thread may
+  // change the environment meanwhile.
+  static void hide_job_secret();
+  // Whether the secret that of_process() returns is a hidden one.
+  static bool hides_job_secret();
 
   std::optional<std::string> get(std::string_view name) const;
   void set(std::string name, std::string value) { values_[std::move(name)] = std::move(value); }

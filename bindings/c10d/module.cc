@@ -3,6 +3,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings/c10d/group.h"
+#include "bindings/pybind/environment.h"
 #include "bindings/pybind/interrupt.h"
 
 namespace dunlin::torch_backend {
@@ -48,6 +49,7 @@ PYBIND11_MODULE(_c10d, module) {
       },
       py::arg("together"), py::arg("timeout_seconds"), WithoutLock());
   module.def("forget", &Engine::forget);
+  module.def("hide_job_secret", &python::hide_job_secret);
 }
 
 }  // namespace dunlin::torch_backend

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bindings/pybind/environment.h"
 #include "bindings/session/shared_session.h"
 
 namespace dunlin::python {
@@ -23,6 +24,7 @@ void Job::init(bool background_progress) {
   // If another module has made the session, that keeps its background thread.
   const auto make = [&] { return Session::create({.background_progress = background_progress}); };
   std::shared_ptr<Session> session = take(released([&] { return SharedSession::enter(make); }));
+  hide_job_secret();
   if (const Status status = make_parts(session); !status.is_ok()) {
     // So that another init() begins anew.
     neighbors_ = nullptr;

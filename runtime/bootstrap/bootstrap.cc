@@ -41,10 +41,12 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const Config& config,
                                                    const Environment& environment) {
   switch (bootstrap::launch_kind(config, environment)) {
     case bootstrap::LaunchKind::kDunlin: {
+      Environment::hide_job_secret();
       DUNLIN_ASSIGN(auto launch, bootstrap::read_dunlin_variables(config));
       return join_launch(std::move(launch), config);
     }
     case bootstrap::LaunchKind::kTorchrun: {
+      Environment::hide_job_secret();
       DUNLIN_ASSIGN(auto launch, bootstrap::read_torchrun_variables(config, environment));
       return join_launch(std::move(launch), config);
     }

@@ -58,7 +58,8 @@ class Bootstrap {
   // PMIX_RANK is set. This order is needed because dunlin-run and torchrun may themselves run under
   // srun or mpirun, whose variables the processes inherit. Without any of them, the job is this
   // process. Returns when every rank has joined. After config.bootstrap_timeout, returns
-  // kDeadlineExceeded with a message that names the missing ranks.
+  // kDeadlineExceeded with a message that names the missing ranks. Takes the job secret out of this
+  // process's environment (Environment::hide_job_secret).
   static Result<std::unique_ptr<Bootstrap>> join(const Config& config,
                                                  const Environment& environment);
 

@@ -70,6 +70,10 @@ class JobTest(unittest.TestCase):
         self.assertRegex(lines[0][1], r"text: rank 0 waited 0\.[2-5]\d\d s for .*all-reduce.*from rank 1")
         self.assertEqual(lines[0][2:] + lines[1], ["result 2", "result 2"], job.text())
 
+    def test_what_a_rank_starts_does_not_inherit_the_secret(self):
+        lines, job = run(2, "secret")
+        self.assertEqual(lines, {rank: ["False False False"] for rank in (0, 1)}, job.text())
+
     def test_calls_of_different_names_are_an_error(self):
         packages = ["dunlin"] + (["torch"] if importlib.util.find_spec("torch") else [])
         for package in packages:

@@ -3,6 +3,7 @@
 import importlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -66,6 +67,14 @@ def joined_again():
     say("same job" if dunlin.world() is world and request.wait()[0] == dunlin.size() else "another job")
     importlib.reload(dunlin)
     say("reloaded" if dunlin.all_reduce(np.ones(1))[0] == dunlin.size() else "lost")
+
+
+def secret():
+    """No program that a rank starts inherits the secret, in whatever way it is started."""
+    ways = [dict(os.environ), None]
+    found = [subprocess.run(["env"], env=env, capture_output=True, text=True, check=True).stdout for env in ways]
+    found.append(str(os.environ))
+    say(" ".join(str("DUNLIN_JOB_SECRET'" in text or "DUNLIN_JOB_SECRET=" in text) for text in found))
 
 
 def named():

@@ -6,12 +6,18 @@
 //   stop RANK          RANK stops itself; the others see it stalled, wake it, and see it alive
 //   reform FIRST NEXT  FIRST dies, NEXT dies before it calls reform(); the others agree
 //   leave RANK         RANK leaves the job; the others see that it has left and is not dead
+//   die-after KEY      kills itself with SIGKILL when a rank has published KEY; without KEY, at once
+//   secret TEXT        says who still finds TEXT in the environment: this process, /proc, a program
+//                      that it starts; then leaves the job and joins it again
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -139,10 +145,32 @@ void leave_one(Bootstrap& bootstrap, Rank leaver) {
   require(bootstrap.barrier("without the rank that left", kTimeout));
 }
 
+// Whether TEXT stands in what `command` prints.
+bool is_in_output(const std::string& command, const std::string& text) {
+  FILE* const pipe = popen(command.c_str(), "r");
+  std::string all;
+  for (int byte = std::fgetc(pipe); byte != EOF; byte = std::fgetc(pipe))
+    all.push_back(static_cast<char>(byte));
+  pclose(pipe);
+  return all.find(text) != std::string::npos;
+}
+
+void hide(std::unique_ptr<Bootstrap> bootstrap, const std::string& secret) {
+  const char* const own = std::getenv("DUNLIN_JOB_SECRET");
+  fmt::print("own {} children {} proc {}\n", own == nullptr ? "none" : own,
+             is_in_output("env", secret),
+             is_in_output(fmt::format("cat /proc/{}/environ", getpid()), secret));
+  bootstrap.reset();
+  const Environment environment = Environment::of_process();
+  const Config config = require(Config::parse(environment));
+  bootstrap = require(Bootstrap::join(config, environment));
+  fmt::print("joined again\n");
+}
+
 int run(int argc, char** argv) {
   const Environment environment = Environment::of_process();
   const Config config = require(Config::parse(environment));
-  const auto bootstrap = require(Bootstrap::join(config, environment));
+  auto bootstrap = require(Bootstrap::join(config, environment));
   configure_log(config.log_level, bootstrap->rank());
   const std::string_view scenario = argc > 1 ? argv[1] : "meet";
   const auto rank = [&](int index) { return Rank(argc > index ? std::atoi(argv[index]) : 0); };
@@ -156,6 +184,11 @@ int run(int argc, char** argv) {
     reform(*bootstrap, rank(2), rank(3));
   } else if (scenario == "leave") {
     leave_one(*bootstrap, rank(2));
+  } else if (scenario == "die-after") {
+    if (argc > 2) require(bootstrap->lookup(argv[2], kTimeout).status());
+    std::raise(SIGKILL);
+  } else if (scenario == "secret") {
+    hide(std::move(bootstrap), argc > 2 ? argv[2] : "");
   } else {
     fmt::print("no scenario '{}'\n", scenario);
     return 2;

@@ -47,6 +47,18 @@ TEST(Launch, DunlinRunStartsAJob) {
   EXPECT_EQ(count(result.out, "rank \\d of 8 local \\d of 8 by dunlin-run: sum 828"), 8);
 }
 
+TEST(Launch, TheSecretDoesNotReachWhatARankStarts) {
+  const std::string secret = "a secret for ranks only";
+  const CommandResult result =
+      run_command({built("tests/programs/bootstrap_probe"), "secret", secret},
+                  {{"DUNLIN_RANK", "0"},
+                   {"DUNLIN_SIZE", "1"},
+                   {"DUNLIN_BOOTSTRAP_ADDRESS", "127.0.0.1:" + std::to_string(free_port())},
+                   {"DUNLIN_JOB_SECRET", secret}});
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_EQ(result.out, "own none children false proc false\njoined again\n");
+}
+
 TEST(Launch, MpirunStartsAJob) {
   if (!std::filesystem::exists("/usr/bin/mpirun")) GTEST_SKIP() << "no mpirun here";
   if (!HAVE_PMIX) GTEST_SKIP() << "this build has no PMIx";

@@ -51,7 +51,9 @@ def _create(store, rank, size, timeout):
     # The default group's store ends with the group, unless torchrun's agent has it.
     is_default = not _distributed.is_initialized()
     has_agent = _os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
-    return _c10d.create(store, rank, size, timeout, is_default and not has_agent)
+    group = _c10d.create(store, rank, size, timeout, is_default and not has_agent)
+    _c10d.hide_job_secret()
+    return group
 
 
 def _register():

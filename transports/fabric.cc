@@ -47,8 +47,8 @@ Result<std::optional<PublishedAddress>> find_address(std::span<const std::byte> 
   return std::optional<PublishedAddress>();
 }
 
-// Each region takes a descriptor, and the usual limit of 1,024 is meant for programs that call
-// select(). Processes may raise it themselves up to the hard limit.
+// Peers and large regions take descriptors, and the usual limit of 1,024 is meant for programs that
+// call select(). Processes may raise it themselves up to the hard limit.
 void raise_descriptor_limit() {
   constexpr rlim_t kEnough = 65536;
   rlimit limit{};
@@ -113,7 +113,7 @@ Status Fabric::start(const std::vector<TransportFactory>& factories) {
                          bootstrap_.mail(), bootstrap_.key(), counters_, clock_, config_});
     if (transport) {
       const bool is_open = !(*transport)->opens_on_demand();
-      members_.push_back({std::move(transport).value(), is_open, {}, {}});
+      members_.push_back({std::move(transport).value(), is_open, {}, {}, false});
     } else {
       left_out_ += fmt::format("{} does not work here: {}; ", name, transport.status().message());
     }
@@ -289,27 +289,42 @@ std::string_view Fabric::transport_of(Rank peer) const {
 Result<std::unique_ptr<LocalRegion>> Fabric::register_memory(std::shared_ptr<MemoryRegion> memory) {
   std::vector<std::unique_ptr<TransportRegion>> regions;
   std::string refusals;
-  for (const Member& member : members_) {
-    auto region = member.transport->register_memory(memory);
-    const std::string_view name = member.transport->name();
-    if (!region && region.status().code() != Code::kUnavailable) {
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    auto region = members_[i].transport->register_memory(memory);
+    const std::string_view name = members_[i].transport->name();
+    const Code code = region.status().code();
+    const bool is_full = code == Code::kResourceExhausted && !is_connected_over(i);
+    if (!region && code != Code::kUnavailable && !is_full) {
       return std::move(region).status().with_context(
           fmt::format("registering memory with {}", name));
     }
     if (!region) refusals += fmt::format("{}: {}; ", name, region.status().message());
+    if (is_full && !std::exchange(members_[i].is_full, true)) {
+      DUNLIN_WARN(
+          "no memory can be registered with {}; peers that nothing else reaches will fail "
+          "to access it: {}",
+          name, region.status().message());
+    }
     regions.push_back(region ? std::move(region).value() : nullptr);
   }
   if (std::all_of(regions.begin(), regions.end(),
                   [](const auto& region) { return region == nullptr; })) {
     return Status(Code::kUnavailable, "no transport can register the memory: " + refusals);
   }
-  return std::make_unique<LocalRegion>(std::move(memory), std::move(regions));
+  return std::make_unique<LocalRegion>(std::move(memory), std::move(regions), std::move(refusals));
+}
+
+bool Fabric::is_connected_over(std::size_t transport) const {
+  return std::any_of(connections_.begin(), connections_.end(), [transport](const auto& entry) {
+    return entry.second.transport == transport;
+  });
 }
 
 Result<std::unique_ptr<LocalRegion>> Fabric::allocate(std::size_t size, DeviceOrder order) {
   MemoryRegion::Options options;
   options.huge_pages = config_.huge_pages;
   options.device_order = order;
+  options.pool = &memory_files_;
   DUNLIN_ASSIGN(auto memory, MemoryRegion::allocate(size, options));
   return register_memory(std::move(memory));
 }
@@ -327,10 +342,12 @@ Result<std::unique_ptr<RemoteRegion>> Fabric::import_region(Rank peer,
     const auto part = reader.blob();
     if (name == wanted) own = part;
   }
+  const std::string refusals = reader.text();
   if (!reader.at_end())
     return Status(Code::kCorrupted, "malformed region descriptor").with_peer(peer);
   if (!own) {
-    return Status(Code::kUnavailable, fmt::format("the region is not registered with {}", wanted))
+    return Status(Code::kUnavailable,
+                  fmt::format("the region is not registered with {}: {}", wanted, refusals))
         .with_peer(peer);
   }
   return to->import_region(*own, region_size);

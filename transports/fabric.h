@@ -103,7 +103,8 @@ class Fabric final : public Progressor {
 
   // Registers memory with every transport, so that it can be the local end of operations and, if
   // its kind allows, the target of peers' operations. Transports that cannot access this kind of
-  // memory are skipped; fails with kUnavailable if all are.
+  // memory are skipped, and so are those that lack resources and reach no peer yet; fails with
+  // kUnavailable if all are.
   Result<std::unique_ptr<LocalRegion>> register_memory(std::shared_ptr<MemoryRegion> memory);
   // Allocates memory as the configuration says, and registers it. `order`: for what the memory is
   // to be used (runtime/memory/region.h).
@@ -188,6 +189,7 @@ class Fabric final : public Progressor {
     bool is_open = false;
     Status failure;        // of open()
     std::set<Rank> asked;  // peers that were asked to open theirs
+    bool is_full = false;  // memory could not be registered with it for want of resources
   };
   struct Connection {
     std::unique_ptr<Link> link;
@@ -212,6 +214,7 @@ class Fabric final : public Progressor {
   // Asks the peer to open its transport, and waits for its address. The address is empty if that
   // fails at the peer.
   Result<Bytes> ask_for_address(Member& member, Rank peer, TimePoint deadline);
+  bool is_connected_over(std::size_t transport) const;
   void release_done();
   void run_tasks();
   // kBusy while all awaited peers are present, otherwise the kPeerDead to report.
@@ -225,6 +228,7 @@ class Fabric final : public Progressor {
   Trace* trace_;
   Counters counters_;
   std::unique_ptr<NotifyBoard> board_;
+  SharedFilePool memory_files_;
   std::vector<Member> members_;
   std::string left_out_;  // names the transports that do not work here, and why
   std::map<Rank, Connection> connections_;

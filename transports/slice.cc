@@ -33,6 +33,7 @@ Bytes LocalRegion::descriptor() const {
   for (const auto& region : transports_) {
     if (region) writer.text(region->transport()).blob(region->descriptor());
   }
+  writer.text(refusals_);
   return writer.take();
 }
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -58,10 +59,12 @@ class LocalSlice {
 class LocalRegion {
  public:
   // `transports[i]` is what the fabric's i-th transport holds for the region. It is null if that
-  // transport cannot access this kind of memory.
+  // transport could not register the memory; `refusals` says why, and peers will tell.
   LocalRegion(std::shared_ptr<MemoryRegion> memory,
-              std::vector<std::unique_ptr<TransportRegion>> transports)
-      : memory_(std::move(memory)), transports_(std::move(transports)) {}
+              std::vector<std::unique_ptr<TransportRegion>> transports, std::string refusals = {})
+      : memory_(std::move(memory)),
+        transports_(std::move(transports)),
+        refusals_(std::move(refusals)) {}
 
   std::byte* data() const { return memory_->data(); }
   std::size_t size() const { return memory_->size(); }
@@ -76,6 +79,7 @@ class LocalRegion {
  private:
   std::shared_ptr<MemoryRegion> memory_;
   std::vector<std::unique_ptr<TransportRegion>> transports_;
+  std::string refusals_;
 };
 
 class RemoteRegion;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "runtime/gpu/driver.h"
@@ -22,37 +23,17 @@ std::size_t round_up(std::size_t size, std::size_t unit) {
   return (size + unit - 1) / unit * unit;
 }
 
-// Makes a memfd of `size` bytes that no process can resize: if a peer shrank it, SIGBUS would kill
-// every process that reads it.
-Result<int> make_memfd(const char* name, std::size_t size, unsigned flags) {
-  const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
-  if (fd < 0) return Status::from_errno("memfd_create", errno);
-  if (ftruncate(fd, static_cast<off_t>(size)) != 0 ||
-      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
-    const Status status =
-        Status::from_errno(fmt::format("making a memfd of {} bytes", size), errno);
-    close(fd);
-    return status;
-  }
-  return fd;
+// `flags` are those of mmap.
+Result<std::byte*> map_memory(std::size_t size, int flags, int fd, std::size_t offset) {
+  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, flags, fd, static_cast<off_t>(offset));
+  if (data == MAP_FAILED) return Status::from_errno(fmt::format("mmap of {} bytes", size), errno);
+  return static_cast<std::byte*>(data);
 }
 
 }  // namespace
 
 const char* to_string(MemoryKind kind) {
   return kind == MemoryKind::kHost ? "host" : "cuda";
-}
-
-Result<std::shared_ptr<MemoryRegion>> MemoryRegion::map_descriptor(int fd, std::size_t size,
-                                                                   std::size_t page_size) {
-  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (data == MAP_FAILED) {
-    const Status status = Status::from_errno(fmt::format("mmap of {} bytes", size), errno);
-    close(fd);
-    return status;
-  }
-  return std::shared_ptr<MemoryRegion>(
-      new MemoryRegion(static_cast<std::byte*>(data), size, fd, page_size));
 }
 
 Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate(std::size_t size,
@@ -62,50 +43,89 @@ Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate(std::size_t size,
   if (size > SIZE_MAX / 2) {
     return Status(Code::kResourceExhausted, fmt::format("a memory region of {} bytes", size));
   }
-  if (options.huge_pages && size >= kHugePage) {
-    auto huge = allocate_pages(round_up(size, kHugePage), kHugePage, MFD_HUGETLB, options);
+  const bool wants_huge = options.huge_pages && size >= kHugePage;
+  if (options.is_private) return allocate_private(size, wants_huge, options);
+  if (wants_huge) {
+    auto huge = allocate_file(round_up(size, kHugePage), kHugePage, MFD_HUGETLB, options);
     if (huge) return huge;
   }
-  return allocate_pages(round_up(size, page), page, 0, options);
+  if (options.pool == nullptr) return allocate_file(round_up(size, page), page, 0, options);
+  DUNLIN_ASSIGN(FileRange range, options.pool->take(options.name, round_up(size, page)));
+  return allocate_range(std::move(range), page, options);
 }
 
-Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate_pages(std::size_t size,
+// The memory is shared with forked processes: it would move away from a device that writes to it if
+// this process wrote to it after a fork.
+Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate_private(std::size_t size,
+                                                                     bool wants_huge,
+                                                                     const Options& options) {
+  constexpr int kFlags = MAP_SHARED | MAP_ANONYMOUS;
+  std::size_t page = kHugePage;
+  std::size_t rounded = round_up(size, page);
+  auto data = wants_huge ? map_memory(rounded, kFlags | MAP_HUGETLB, -1, 0)
+                         : Result<std::byte*>(Status(Code::kUnavailable, ""));
+  if (!data) {
+    page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    rounded = round_up(size, page);
+    data = map_memory(rounded, kFlags, -1, 0);
+  }
+  if (!data) return std::move(data).status();
+  std::shared_ptr<MemoryRegion> region(new MemoryRegion(*data, rounded, page));
+  region->device_order_ = options.device_order;
+  bind_memory(*data, rounded, options.numa_node);
+  std::memset(*data, 0, rounded);  // makes the pages, now that the policy is set
+  return region;
+}
+
+Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate_file(std::size_t size,
+                                                                  std::size_t page_size,
+                                                                  unsigned flags,
+                                                                  const Options& options) {
+  DUNLIN_ASSIGN(auto file, SharedFile::create(options.name, size, flags));
+  return allocate_range({std::move(file), 0, size}, page_size, options);
+}
+
+Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate_range(FileRange range,
                                                                    std::size_t page_size,
-                                                                   unsigned flags,
                                                                    const Options& options) {
-  DUNLIN_ASSIGN(const int fd, make_memfd(options.name, size, flags));
-  DUNLIN_ASSIGN(auto region, map_descriptor(fd, size, page_size));
+  DUNLIN_ASSIGN(std::byte* const data,
+                map_memory(range.size, MAP_SHARED, range.file->fd(), range.offset));
+  std::shared_ptr<MemoryRegion> region(new MemoryRegion(data, range.size, page_size));
+  region->range_ = std::move(range);
   region->device_order_ = options.device_order;
   // The memory policy has to be set before the pages exist.
-  bind_memory(region->data(), size, options.numa_node);
+  bind_memory(data, region->size(), options.numa_node);
   // Reserves all pages, so that a full /dev/shm or an empty pool of huge pages is an error now
   // instead of a SIGBUS later.
-  if (fallocate(fd, 0, 0, static_cast<off_t>(size)) != 0) {
-    return Status::from_errno(fmt::format("reserving {} bytes of shared memory", size), errno);
+  if (fallocate(region->fd(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(region->fd_offset()),
+                static_cast<off_t>(region->size())) != 0) {
+    return Status::from_errno(fmt::format("reserving {} bytes of shared memory", region->size()),
+                              errno);
   }
   return region;
 }
 
-Result<std::shared_ptr<MemoryRegion>> MemoryRegion::map(int fd, std::size_t size) {
-  struct stat info {};
-  if (fstat(fd, &info) != 0 || static_cast<std::size_t>(info.st_size) < size) {
-    close(fd);
-    return Status(
-        Code::kCorrupted,
-        fmt::format("a peer's region holds {} bytes, not the {} it announced", info.st_size, size));
-  }
-  auto region = map_descriptor(fd, size, static_cast<std::size_t>(info.st_blksize));
+Result<std::shared_ptr<MemoryRegion>> MemoryRegion::map(int fd, std::size_t size,
+                                                        std::size_t offset) {
   // The mapping stays. Peers import many regions, and processes have few descriptors.
-  if (region) close(std::exchange((*region)->fd_, -1));
-  return region;
+  const Fd file(fd);
+  struct stat info {};
+  const auto has = fstat(fd, &info) != 0 ? 0 : static_cast<std::size_t>(info.st_size);
+  if (has < offset || has - offset < size) {
+    return Status(Code::kCorrupted,
+                  fmt::format("a peer's region holds {} bytes, not the {} it announced",
+                              has < offset ? 0 : has - offset, size));
+  }
+  DUNLIN_ASSIGN(std::byte* const data, map_memory(size, MAP_SHARED, fd, offset));
+  return std::shared_ptr<MemoryRegion>(
+      new MemoryRegion(data, size, static_cast<std::size_t>(info.st_blksize)));
 }
 
 Result<std::shared_ptr<MemoryRegion>> MemoryRegion::wrap(void* data, std::size_t size) {
   if (data == nullptr || size == 0) {
     return Status(Code::kInvalidArgument, "wrapping null or empty memory as a region");
   }
-  return std::shared_ptr<MemoryRegion>(
-      new MemoryRegion(static_cast<std::byte*>(data), size, -1, 0));
+  return std::shared_ptr<MemoryRegion>(new MemoryRegion(static_cast<std::byte*>(data), size, 0));
 }
 
 Result<std::shared_ptr<MemoryRegion>> MemoryRegion::wrap(void* data, std::size_t size,
@@ -131,7 +151,7 @@ Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate_on_gpu(
   if (size == 0) return Status(Code::kInvalidArgument, "a memory region of 0 bytes");
   DUNLIN_ASSIGN(std::byte* const data, driver->allocate(device, size));
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  std::shared_ptr<MemoryRegion> region(new MemoryRegion(data, size, -1, page));
+  std::shared_ptr<MemoryRegion> region(new MemoryRegion(data, size, page));
   region->gpu_ = std::move(driver);
   region->gpu_device_ = device;
   return region;
@@ -140,7 +160,7 @@ Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate_on_gpu(
 MemoryRegion::~MemoryRegion() {
   if (is_owned() && gpu_) gpu_->free(gpu_device_, data_);
   if (is_owned() && !gpu_) munmap(data_, size_);
-  if (fd_ >= 0) close(fd_);
+  if (range_.file) range_.file->release(range_.offset, range_.size);
 }
 
 }  // namespace dunlin

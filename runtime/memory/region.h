@@ -1,10 +1,10 @@
 // MemoryRegion: contiguous memory that transports can register. Other processes of the host can map
 // a region that Dunlin allocated in host memory.
 //
-// Such a region is a memfd. It is shared by passing its descriptor, so that no name in /dev/shm can
-// be left behind, and the kernel frees it when its last user ends, however that user ends. Its
-// pages are zeroed, and the allocating thread reserves them, so that they are local to its NUMA
-// node. Regions of 2 MiB and more use huge pages if the kernel has free ones.
+// Such a region is a memfd or a part of one. It is shared by passing its descriptor, so that no
+// name in /dev/shm can be left behind, and the kernel frees it when its last user ends, however
+// that user ends. Its pages are zeroed, and the allocating thread reserves them, so that they are
+// local to its NUMA node. Regions of 2 MiB and more use huge pages if the kernel has free ones.
 //
 // A region of GPU memory (kCuda) knows its driver and device. The host must not dereference its
 // addresses: only the driver, the device and the network devices that it is registered with use
@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 
+#include "runtime/memory/shared_file.h"
 #include "runtime/status.h"
 
 namespace dunlin {
@@ -48,6 +49,10 @@ class MemoryRegion {
     int numa_node = -1;
     DeviceOrder device_order = DeviceOrder::kStrict;
     const char* name = "dunlin";  // shown in /proc/PID/maps
+    // Other processes cannot map the region, and it needs no descriptor.
+    bool is_private = false;
+    // Where to get the memory from; null: from a memfd of its own. Huge pages always have one.
+    SharedFilePool* pool = nullptr;
   };
 
   // Allocates `size` bytes of zeroed host memory, rounded up to whole pages.
@@ -55,9 +60,10 @@ class MemoryRegion {
   static Result<std::shared_ptr<MemoryRegion>> allocate(std::size_t size) {
     return allocate(size, Options{});
   }
-  // Maps a region that another process allocated. Takes ownership of `fd`. kCorrupted when it has
-  // fewer than `size` bytes.
-  static Result<std::shared_ptr<MemoryRegion>> map(int fd, std::size_t size);
+  // Maps the `size` bytes at `offset` of a memfd, a region that another process allocated. Takes
+  // ownership of `fd`. kCorrupted when it has fewer bytes.
+  static Result<std::shared_ptr<MemoryRegion>> map(int fd, std::size_t size,
+                                                   std::size_t offset = 0);
   // Wraps the caller's host memory, which must outlive the region. Other processes cannot map it.
   static Result<std::shared_ptr<MemoryRegion>> wrap(void* data, std::size_t size);
   // Wraps host memory or GPU memory; the driver tells which it is. kOutOfRange when the bytes do
@@ -80,8 +86,9 @@ class MemoryRegion {
   // Null for host memory.
   GpuDriver* gpu() const { return gpu_.get(); }
   int gpu_device() const { return gpu_device_; }
-  // The descriptor that other processes can map; -1: none.
-  int fd() const { return fd_; }
+  // The descriptor that other processes can map, and where in it the region begins; -1: none.
+  int fd() const { return range_.file ? range_.file->fd() : -1; }
+  std::size_t fd_offset() const { return range_.offset; }
   std::size_t page_size() const { return page_size_; }
   // kStrict for all memory but what was allocated otherwise.
   DeviceOrder device_order() const { return device_order_; }
@@ -89,18 +96,21 @@ class MemoryRegion {
   bool is_owned() const { return page_size_ != 0; }
 
  private:
-  MemoryRegion(std::byte* data, std::size_t size, int fd, std::size_t page_size)
-      : data_(data), size_(size), fd_(fd), page_size_(page_size) {}
-  static Result<std::shared_ptr<MemoryRegion>> allocate_pages(std::size_t size,
-                                                              std::size_t page_size, unsigned flags,
+  MemoryRegion(std::byte* data, std::size_t size, std::size_t page_size)
+      : data_(data), size_(size), page_size_(page_size) {}
+  static Result<std::shared_ptr<MemoryRegion>> allocate_private(std::size_t size, bool wants_huge,
+                                                                const Options& options);
+  static Result<std::shared_ptr<MemoryRegion>> allocate_file(std::size_t size,
+                                                             std::size_t page_size, unsigned flags,
+                                                             const Options& options);
+  static Result<std::shared_ptr<MemoryRegion>> allocate_range(FileRange range,
+                                                              std::size_t page_size,
                                                               const Options& options);
-  static Result<std::shared_ptr<MemoryRegion>> map_descriptor(int fd, std::size_t size,
-                                                              std::size_t page_size);
 
   std::byte* data_;
   std::size_t size_;
-  int fd_;                 // owned
   std::size_t page_size_;  // 0: wrapped memory, which is not freed
+  FileRange range_;
   std::shared_ptr<GpuDriver> gpu_;
   int gpu_device_ = 0;
   DeviceOrder device_order_ = DeviceOrder::kStrict;

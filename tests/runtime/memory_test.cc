@@ -1,11 +1,15 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <random>
+#include <set>
+#include <vector>
 
 #include "runtime/memory/allocator.h"
 #include "runtime/memory/region.h"
@@ -52,6 +56,93 @@ TEST(MemoryRegion, LargeOnesFallBackToOrdinaryPages) {
   const auto region = MemoryRegion::allocate(std::size_t{5} << 20).value();
   EXPECT_GE(region->size(), std::size_t{5} << 20);
   std::memset(region->data(), 1, region->size());
+}
+
+MemoryRegion::Options from(SharedFilePool& pool) {
+  MemoryRegion::Options options;
+  options.pool = &pool;
+  options.huge_pages = false;
+  return options;
+}
+
+std::int64_t pages_of(int fd) {
+  struct stat info {};
+  EXPECT_EQ(fstat(fd, &info), 0);
+  return info.st_blocks * 512 / 4096;
+}
+
+TEST(MemoryRegion, ManyOfAPoolShareADescriptorAndNoByte) {
+  SharedFilePool pool;
+  std::vector<std::shared_ptr<MemoryRegion>> regions;
+  std::set<int> descriptors;
+  for (int i = 0; i < 1000; ++i) {
+    regions.push_back(MemoryRegion::allocate(4096, from(pool)).value());
+    descriptors.insert(regions.back()->fd());
+    ASSERT_EQ(regions.back()->data()[4095], std::byte{0});
+    std::memset(regions.back()->data(), i % 251 + 1, 4096);
+  }
+  EXPECT_EQ(descriptors.size(), 1u);
+  for (std::size_t i = 0; i < regions.size(); ++i) {
+    const auto seen = MemoryRegion::map(dup(regions[i]->fd()), 4096, regions[i]->fd_offset());
+    ASSERT_EQ((*seen)->data()[7], static_cast<std::byte>(i % 251 + 1));
+  }
+}
+
+TEST(MemoryRegion, GivesItsPagesBackAndItsPlaceToNoOther) {
+  SharedFilePool pool;
+  const auto kept = MemoryRegion::allocate(4096, from(pool)).value();
+  auto freed = MemoryRegion::allocate(1 << 20, from(pool)).value();
+  ASSERT_EQ(freed->fd(), kept->fd());
+  const std::size_t offset = freed->fd_offset();
+  // A peer that writes late.
+  const auto peer = MemoryRegion::map(dup(freed->fd()), freed->size(), offset).value();
+  EXPECT_EQ(pages_of(kept->fd()), 257);
+  freed.reset();
+  EXPECT_EQ(pages_of(kept->fd()), 1);
+  const auto next = MemoryRegion::allocate(1 << 20, from(pool)).value();
+  std::memset(peer->data(), 1, peer->size());
+  EXPECT_EQ(next->data()[0], std::byte{0});
+  EXPECT_GE(next->fd_offset(), offset + (1 << 20));
+}
+
+TEST(MemoryRegion, LargeOnesAndFilesThatAreFullTakeAnotherFile) {
+  SharedFilePool pool;
+  const auto first = MemoryRegion::allocate(4096, from(pool)).value();
+  const auto large = MemoryRegion::allocate(SharedFilePool::kFileBytes + 4096, from(pool));
+  ASSERT_TRUE(large.is_ok());
+  EXPECT_NE((*large)->fd(), first->fd());
+  auto whole = MemoryRegion::allocate(SharedFilePool::kFileBytes, from(pool)).value();
+  EXPECT_NE(whole->fd(), first->fd());
+  const auto next = MemoryRegion::allocate(4096, from(pool)).value();
+  EXPECT_NE(next->fd(), whole->fd());
+}
+
+// A process that forks goes on with its memory, whatever the other one does with its copy.
+TEST(MemoryRegion, AForkedProcessNeitherFreesNorGivesAwayItsParentsMemory) {
+  SharedFilePool pool;
+  auto region = MemoryRegion::allocate(4096, from(pool)).value();
+  std::memset(region->data(), 5, 4096);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto own = MemoryRegion::allocate(4096, from(pool)).value();
+    std::memset(own->data(), 6, 4096);
+    region.reset();
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(region->data()[9], std::byte{5});
+  const auto next = MemoryRegion::allocate(4096, from(pool)).value();
+  EXPECT_EQ(next->data()[9], std::byte{0});
+}
+
+TEST(MemoryRegion, PrivateOnesTakeNoDescriptor) {
+  MemoryRegion::Options options;
+  options.is_private = true;
+  const auto region = MemoryRegion::allocate(10'000, options).value();
+  EXPECT_EQ(region->fd(), -1);
+  EXPECT_TRUE(region->is_owned());
+  EXPECT_GE(region->size(), 10'000u);
+  EXPECT_EQ(region->data()[9'999], std::byte{0});
 }
 
 TEST(BufferAllocator, BlocksAreAlignedDistinctAndReused) {

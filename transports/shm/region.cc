@@ -69,6 +69,7 @@ Bytes ShmRegion::descriptor() const {
   } else {
     writer.number(static_cast<std::uint8_t>(DescriptorKind::kHost));
     writer.number(std::int32_t{memory_->fd()}).number(inode_of(memory_->fd()));
+    writer.number(std::uint64_t{memory_->fd_offset()});
   }
   return writer.take();
 }
@@ -81,6 +82,7 @@ Result<std::shared_ptr<GpuDriver>> ShmGpu::driver() {
 }
 
 Result<std::unique_ptr<RemoteRegion>> ShmRemoteRegion::import(const Link& link, int pid,
+                                                              const PeerSegment& segment,
                                                               std::span<const std::byte> descriptor,
                                                               std::size_t size, ShmGpu& gpu) {
   ByteReader reader(descriptor);
@@ -92,7 +94,7 @@ Result<std::unique_ptr<RemoteRegion>> ShmRemoteRegion::import(const Link& link, 
   std::unique_ptr<ShmRemoteRegion> region(new ShmRemoteRegion(link, size, place, generation));
   switch (kind) {
     case DescriptorKind::kHost:
-      DUNLIN_TRY(region->map_host(link, pid, reader, size));
+      DUNLIN_TRY(region->map_host(link, pid, segment, reader, size));
       break;
     case DescriptorKind::kGpu:
       DUNLIN_TRY(region->open_gpu(link, reader, size, gpu));
@@ -106,9 +108,11 @@ Result<std::unique_ptr<RemoteRegion>> ShmRemoteRegion::import(const Link& link, 
   return std::unique_ptr<RemoteRegion>(std::move(region));
 }
 
-Status ShmRemoteRegion::map_host(const Link& link, int pid, ByteReader& reader, std::size_t size) {
+Status ShmRemoteRegion::map_host(const Link& link, int pid, const PeerSegment& segment,
+                                 ByteReader& reader, std::size_t size) {
   const auto fd = reader.number<std::int32_t>();
   const auto inode = reader.number<std::uint64_t>();
+  const auto offset = reader.number<std::uint64_t>();
   if (!reader.at_end()) return malformed(link);
   if (fd < 0) {
     return Status(Code::kUnavailable,
@@ -116,13 +120,13 @@ Status ShmRemoteRegion::map_host(const Link& link, int pid, ByteReader& reader, 
         .with_peer(link.peer());
   }
   DUNLIN_ASSIGN(const int opened, open_descriptor_of(pid, fd, O_RDWR));
-  // The owner may have closed the file since, and its descriptor's number may belong to another
-  // file now.
-  if (inode_of(opened) != inode) {
+  // The owner may have freed this part of the file since, or closed the file, and its descriptor's
+  // number may belong to another file now.
+  if (inode_of(opened) != inode || !segment.is_registered(place_, generation_)) {
     close(opened);
     return Status(Code::kNotFound, "the peer has deregistered the region").with_peer(link.peer());
   }
-  DUNLIN_ASSIGN(memory_, MemoryRegion::map(opened, size));
+  DUNLIN_ASSIGN(memory_, MemoryRegion::map(opened, size, offset));
   data_ = memory_->data();
   return Status::ok();
 }

@@ -45,6 +45,7 @@ class ShmRegion final : public TransportRegion {
 class ShmRemoteRegion final : public RemoteRegion {
  public:
   static Result<std::unique_ptr<RemoteRegion>> import(const Link& link, int pid,
+                                                      const PeerSegment& segment,
                                                       std::span<const std::byte> descriptor,
                                                       std::size_t size, ShmGpu& gpu);
   ~ShmRemoteRegion() override;
@@ -62,7 +63,8 @@ class ShmRemoteRegion final : public RemoteRegion {
  private:
   ShmRemoteRegion(const Link& link, std::size_t size, std::uint32_t place, std::uint64_t generation)
       : RemoteRegion(link, size), place_(place), generation_(generation) {}
-  Status map_host(const Link& link, int pid, ByteReader& reader, std::size_t size);
+  Status map_host(const Link& link, int pid, const PeerSegment& segment, ByteReader& reader,
+                  std::size_t size);
   Status open_gpu(const Link& link, ByteReader& reader, std::size_t size, ShmGpu& gpu);
 
   std::uint32_t place_;

@@ -18,7 +18,7 @@ ShmLink::ShmLink(Rank peer, int pid, std::unique_ptr<PeerSegment> segment,
 
 Result<std::unique_ptr<RemoteRegion>> ShmLink::import_region(std::span<const std::byte> descriptor,
                                                              std::size_t size) {
-  return ShmRemoteRegion::import(*this, pid_, descriptor, size, gpu_);
+  return ShmRemoteRegion::import(*this, pid_, *segment_, descriptor, size, gpu_);
 }
 
 Result<std::unique_ptr<Transport>> ShmTransport::create(const TransportContext& context) {

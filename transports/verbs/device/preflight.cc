@@ -19,6 +19,7 @@ Status check_locked_memory(const ProtectionDomain& domain, std::uint32_t queue_d
   const std::size_t needed = kLaneKinds * (in_pages(queue_depth + 1) + in_pages(queue_depth));
   MemoryRegion::Options options;
   options.huge_pages = false;
+  options.is_private = true;
   options.name = "dunlin-preflight";
   DUNLIN_ASSIGN(const auto memory, MemoryRegion::allocate(needed, options));
   if (const auto key = MemoryKey::create(domain, *memory); !key) {

@@ -27,6 +27,7 @@ Result<RegisteredMemory> make_shadow(GpuRegistrar& registrar, std::size_t size, 
   MemoryRegion::Options options;
   options.name = name;
   options.device_order = DeviceOrder::kRelaxed;
+  options.is_private = true;
   RegisteredMemory shadow;
   DUNLIN_ASSIGN(shadow.memory, MemoryRegion::allocate(size, options));
   DUNLIN_ASSIGN(shadow.key, registrar.register_addresses(*shadow.memory));

@@ -40,6 +40,7 @@ Result<std::unique_ptr<Inbound>> Inbound::create(Engine& engine, Port& port, Ran
   std::unique_ptr<Inbound> inbound(new Inbound(engine, port, peer, kind, rail));
   MemoryRegion::Options options;
   options.huge_pages = false;
+  options.is_private = true;
   options.name = "dunlin-mailbox";
   DUNLIN_ASSIGN(inbound->memory_,
                 MemoryRegion::allocate((inbound->slots_ + 1) * sizeof(Record), options));

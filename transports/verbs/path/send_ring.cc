@@ -28,6 +28,7 @@ Status SendRing::allocate(const ProtectionDomain& domain) {
   operations_ = std::make_unique<Operation[]>(places);
   MemoryRegion::Options options;
   options.huge_pages = false;
+  options.is_private = true;
   options.name = "dunlin-records";
   DUNLIN_ASSIGN(memory_, MemoryRegion::allocate((places + 1) * sizeof(Record), options));
   DUNLIN_ASSIGN(key_, MemoryKey::create(domain, *memory_));

@@ -9,6 +9,8 @@
 #include <iterator>
 #include <map>
 
+#include "apps/job.h"
+
 namespace dunlin {
 namespace {
 
@@ -80,25 +82,26 @@ void CheckpointRotation::resume(const std::set<std::uint64_t>& own, std::uint64_
 
 Result<CheckpointMoment> common_checkpoint(const std::string& topic, const std::string& base,
                                            const std::set<CheckpointMoment>& own,
-                                           Bootstrap& bootstrap, int ranks,
+                                           Bootstrap& bootstrap, const std::vector<Rank>& members,
                                            bool needs_same_iteration, Duration timeout) {
-  const auto key = [&](int rank) { return fmt::format("{}/checkpoints/{}", topic, rank); };
-  DUNLIN_TRY(bootstrap.publish(key(bootstrap.rank().value()), encode(own)));
+  const auto key = [&](Rank rank) { return fmt::format("{}/checkpoints/{}", topic, rank.value()); };
+  DUNLIN_TRY(bootstrap.publish(key(bootstrap.rank()), encode(own)));
   std::map<CheckpointMoment, int> holders;  // how many ranks could go on there
-  for (int rank = 0; rank < ranks; ++rank) {
-    DUNLIN_ASSIGN(const Bytes list, bootstrap.lookup_from(Rank(rank), key(rank), timeout));
+  for (const Rank rank : members) {
+    DUNLIN_ASSIGN(const Bytes list, lookup_among(bootstrap, members, rank, key(rank), timeout));
     std::set<CheckpointMoment> places;
     for (const auto& [run, iteration] : decode(list)) {
       places.emplace(run, needs_same_iteration ? iteration : 0);
     }
     for (const CheckpointMoment& place : places) ++holders[place];
   }
-  std::erase_if(holders, [&](const auto& held) { return held.second != ranks; });
+  std::erase_if(holders,
+                [&](const auto& held) { return held.second != static_cast<int>(members.size()); });
   if (holders.empty()) {
     return Status(
         Code::kNotFound,
         fmt::format("no checkpoint '{}' that all {} ranks have: rank {} has {} of its own", base,
-                    ranks, bootstrap.rank().value(), own.size()));
+                    members.size(), bootstrap.rank().value(), own.size()));
   }
   const CheckpointMoment latest = holders.rbegin()->first;
   if (needs_same_iteration) return latest;

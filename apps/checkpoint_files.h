@@ -51,12 +51,12 @@ class CheckpointRotation {
   std::uint64_t before_last_ = 0;
 };
 
-// Decides with which of its checkpoints this rank continues. Collective over the first `ranks`
-// ranks of the job, which are those that save; to be called once for each `topic`. kNotFound when
-// the ranks have no checkpoint in common.
+// Decides with which of its checkpoints this rank continues. Collective over `members`, the ranks
+// that save; to be called once for each `topic`. kNotFound when they have no checkpoint in common,
+// kPeerDead as soon as one of them dies.
 Result<CheckpointMoment> common_checkpoint(const std::string& topic, const std::string& base,
                                            const std::set<CheckpointMoment>& own,
-                                           Bootstrap& bootstrap, int ranks,
+                                           Bootstrap& bootstrap, const std::vector<Rank>& members,
                                            bool needs_same_iteration, Duration timeout);
 
 }  // namespace dunlin

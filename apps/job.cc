@@ -1,5 +1,8 @@
 #include "apps/job.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -17,6 +20,9 @@ int fail(const Status& status) {
 }
 
 namespace {
+
+// How often a rank that waits for one member looks whether the others live.
+constexpr Duration kLookAround = std::chrono::milliseconds(20);
 
 Result<bool> run(Bootstrap& bootstrap, const Config& config, const JobBody& body) {
   const SteadyClock clock;
@@ -57,6 +63,25 @@ Result<Bytes> await_published(transport::Fabric& fabric, Rank owner, const std::
   const auto awaited = [&] { return std::vector<transport::Awaited>{{owner, what}}; };
   DUNLIN_TRY(fabric.wait(look_up, awaited, timeout));
   return value;
+}
+
+Result<Bytes> lookup_among(Bootstrap& bootstrap, const std::vector<Rank>& members, Rank publisher,
+                           const std::string& key, Duration timeout) {
+  const SteadyClock clock;
+  const TimePoint deadline = clock.now() + timeout;
+  for (;;) {
+    const Duration left = std::max<Duration>(deadline - clock.now(), Duration::zero());
+    auto found = bootstrap.lookup_from(publisher, key, std::min<Duration>(left, kLookAround));
+    if (found || found.status().code() != Code::kDeadlineExceeded) return found;
+    for (const Rank member : members) {
+      if (bootstrap.peers().state(member) != PeerState::kDead) continue;
+      return Status(Code::kPeerDead,
+                    fmt::format("rank {} is {}; '{}' was awaited from rank {}", member.value(),
+                                bootstrap.peers().describe(member), key, publisher.value()))
+          .with_peer(member);
+    }
+    if (clock.now() >= deadline) return found;
+  }
 }
 
 Result<Bytes> broadcast_from_rank_0(transport::Fabric& fabric, const std::string& key,

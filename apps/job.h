@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "transports/fabric.h"
 
@@ -45,6 +46,12 @@ int run_program(int argc, char** argv, std::optional<Options> (*parse)(int, char
 // `owner` dies, and with kDeadlineExceeded after `timeout`. `what` names the value in errors.
 Result<Bytes> await_published(transport::Fabric& fabric, Rank owner, const std::string& key,
                               const std::string& what, Duration timeout);
+
+// Waits until `publisher` has published `key`, as Bootstrap::lookup_from() does, but ends with
+// kPeerDead when any of `members` dies: a publisher that waits for another member to come back, or
+// that has joined a new group, would never answer. kDeadlineExceeded after `timeout`.
+Result<Bytes> lookup_among(Bootstrap& bootstrap, const std::vector<Rank>& members, Rank publisher,
+                           const std::string& key, Duration timeout);
 
 // Returns the value that rank 0 passes, on every rank. The other ranks wait for it as described at
 // await_published(). Each key is used once in a job.

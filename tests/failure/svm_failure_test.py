@@ -10,8 +10,8 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 from job import Job, JobTest, await_progress, events, reports  # noqa: E402
 
-RUN, SVM, TRANSPORT = sys.argv[1:4]
-del sys.argv[1:4]
+RUN, SVM, PROBE, TRANSPORT = sys.argv[1:5]
+del sys.argv[1:5]
 
 WORKERS = 8
 SMALL_STEPS = ["--generate", "--rows", 4000, "--features", 2000, "--nonzeros", 20, "--sync-every", 50, "--eval-every", 200,
@@ -126,6 +126,55 @@ class Failure(JobTest):
                 final = events(path, "final")
                 self.assertEqual([(each["epoch"], each["all"]["exchanges"]) for each in final],
                                  [(1, (workers - 1) * planned)], job.text())
+
+    def run_short(self, name, command, *options):
+        """A short job of four ranks, which goes on after deaths, and what it reported at its end."""
+        path = self.path(name)
+        job = Job([RUN, "-n", 4, "--keep-going", *command, *SMALL_STEPS, "--epochs", 3, "--on-peer-loss", "continue",
+                   "--json-out", path, *options])
+        self.addCleanup(job.kill)
+        return job, path
+
+    def test_survivors_start_again_when_a_rank_dies_before_the_first_exchange(self):
+        # The probe joins the job and dies at a known moment: before it does anything, or when the others have agreed on
+        # something that they wait for it with.
+        for victim, key in ((0, ""), (2, ""), (2, "svm/eta0/0"), (3, "svm/run/0")):
+            for options in ((), ("--graph", "ring", "--sync", "bsp")):
+                with self.subTest(victim=victim, key=key, options=options):
+                    script = f'[ $DUNLIN_RANK = {victim} ] && exec {PROBE} die-after {key}; exec "$0" "$@"'
+                    job, path = self.run_short(f"{victim}.{key.replace('/', '.')}.{len(options)}", ["sh", "-c", script, SVM],
+                                               *options)
+                    self.assertEqual(job.wait(), 0, job.text())
+                    config, final = events(path, "config")[-1], events(path, "final")[-1]
+                    self.assertEqual((config["workers"], final["epoch"]), (3, 1), job.text())
+                    self.assertEqual(final["all"]["exchanges"], 3 * config["exchanges"], job.text())
+
+    def test_survivors_go_on_whenever_a_rank_dies(self):
+        # At any moment after it has joined. Deaths in the middle of the training are welcome, too.
+        for trial in range(8):
+            with self.subTest(trial=trial):
+                job, path = self.run_short(f"{trial}.jsonl", [SVM], "--graph", "ring")
+                victim = job.rank_pid(trial % 4)
+                self.await_fabric(job, victim)
+                time.sleep(0.01 * trial)
+                try:
+                    os.kill(victim, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass  # the job was faster
+                self.assertEqual(job.wait(), 0, job.text())
+                self.assertTrue(events(path, "final"), job.text())
+
+    @staticmethod
+    def await_fabric(job, pid):
+        """Waits until a process has joined the job: its transports are made right after that."""
+        while job.process.poll() is None:
+            try:
+                with open(f"/proc/{pid}/maps", encoding="ascii") as file:
+                    if "memfd:dunlin" in file.read():
+                        return
+            except OSError:
+                return
+            time.sleep(0.001)
 
     @staticmethod
     def saved(base, rank):

@@ -180,8 +180,10 @@ Result<Duration> Trainer::time_of_an_iteration() {
 Status Trainer::find_checkpoint() {
   if (options_.resume.empty() || !team_.is_worker()) return Status::ok();
   const auto own = loadable(options_.resume, fabric_.rank());
+  std::vector<Rank> savers;
+  for (int rank = 0; rank < team_.workers(); ++rank) savers.emplace_back(rank);
   DUNLIN_ASSIGN(const auto moment,
-                common_checkpoint("cnn", options_.resume, own, fabric_.bootstrap(), team_.workers(),
+                common_checkpoint("cnn", options_.resume, own, fabric_.bootstrap(), savers,
                                   !ends_alone(method_), kLongestPreparation));
   const std::string path = checkpoint_path(options_.resume, fabric_.rank(), moment.second);
   DUNLIN_ASSIGN(resumed_, load_checkpoint(path));

@@ -1,5 +1,7 @@
 #include "apps/svm/program/checkpoints.h"
 
+#include <fmt/format.h>
+
 #include <map>
 #include <set>
 #include <utility>
@@ -33,13 +35,14 @@ Status CheckpointWriter::save(const Checkpoint& checkpoint) {
 }
 
 Result<Checkpoint> load_common_checkpoint(const std::string& base, Bootstrap& bootstrap,
-                                          bool needs_same_exchange, Duration timeout) {
+                                          const Membership& membership, bool needs_same_exchange,
+                                          Duration timeout) {
   auto own = load_all(base, bootstrap.rank());
   std::set<CheckpointMoment> moments;
   for (const auto& [moment, checkpoint] : own) moments.insert(moment);
   DUNLIN_ASSIGN(const CheckpointMoment chosen,
-                common_checkpoint("svm", base, moments, bootstrap, bootstrap.size(),
-                                  needs_same_exchange, timeout));
+                common_checkpoint(fmt::format("svm/{}", membership.epoch), base, moments, bootstrap,
+                                  membership.members, needs_same_exchange, timeout));
   return std::move(own.at(chosen));
 }
 

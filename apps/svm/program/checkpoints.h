@@ -20,9 +20,10 @@ class CheckpointWriter {
   CheckpointRotation files_;
 };
 
-// Returns the checkpoint with which this rank continues. Collective over all ranks. kNotFound when
-// there is none; files that cannot be loaded are logged and do not count.
+// Returns the checkpoint with which this rank continues. Collective over the members, once in an
+// epoch. kNotFound when there is none; files that cannot be loaded are logged and do not count.
 Result<Checkpoint> load_common_checkpoint(const std::string& base, Bootstrap& bootstrap,
-                                          bool needs_same_exchange, Duration timeout);
+                                          const Membership& membership, bool needs_same_exchange,
+                                          Duration timeout);
 
 }  // namespace dunlin::svm

@@ -27,7 +27,7 @@ Group::Group(transport::Fabric& fabric, const Options& options, collective::Grap
       adaptive_(kShortestTimeout, fabric.config().deadline) {}
 
 Result<std::unique_ptr<Group>> Group::create(transport::Fabric& fabric, const Options& options,
-                                             std::size_t count) {
+                                             const Membership& membership, std::size_t count) {
   DUNLIN_ASSIGN(collective::Graph graph, collective::make_graph(options.graph, fabric.size()));
   if (!collective::is_strongly_connected(graph)) {
     return Status(Code::kInvalidArgument,
@@ -35,8 +35,12 @@ Result<std::unique_ptr<Group>> Group::create(transport::Fabric& fabric, const Op
                               "would never receive the models of others",
                               options.graph, fabric.size()));
   }
-  std::unique_ptr<Group> group(
-      new Group(fabric, options, std::move(graph), fabric.bootstrap().membership()));
+  if (static_cast<int>(membership.members.size()) < fabric.size()) {
+    std::vector<int> nodes;
+    for (const Rank member : membership.members) nodes.push_back(member.value());
+    DUNLIN_ASSIGN(graph, collective::rebuild_graph(graph, nodes));
+  }
+  std::unique_ptr<Group> group(new Group(fabric, options, std::move(graph), membership));
   DUNLIN_TRY(group->build(count));
   return group;
 }
@@ -52,6 +56,10 @@ Status Group::build(std::size_t count) {
   reduce.mode = options_.sync;
   reduce.depth = options_.depth;
   DUNLIN_ASSIGN(reduce_, collective::StochasticReduce<float>::prepare(fabric_, std::move(reduce)));
+  // Members that connect wait for those that they are connected with, and for no others. If one of
+  // these has seen a death and joined the next group, it would be awaited in vain.
+  DUNLIN_TRY(fabric_.bootstrap().barrier(fmt::format("svm/prepared/{}", membership_.epoch),
+                                         fabric_.config().bootstrap_timeout));
   return reduce_->connect();
 }
 
@@ -71,8 +79,7 @@ Result<collective::ReduceReport> Group::exchange() {
   return report;
 }
 
-Status Group::rebuild() {
-  DUNLIN_ASSIGN(const Membership survivors, fabric_.bootstrap().reform(fabric_.config().deadline));
+Status Group::rebuild(const Membership& survivors) {
   std::vector<int> nodes;
   for (const Rank rank : survivors.members) {
     const auto place = std::find(membership_.members.begin(), membership_.members.end(), rank);
@@ -87,11 +94,10 @@ Status Group::rebuild() {
     if (!std::binary_search(membership_.members.begin(), membership_.members.end(), rank))
       fabric_.drop_link(rank);
   }
-  DUNLIN_TRY(build(model.size()));
-  std::copy(model.begin(), model.end(), reduce_->model().begin());
-  DUNLIN_WARN("epoch {}: continuing with {} of {} workers", membership_.epoch,
-              membership_.members.size(), before.size());
-  return Status::ok();
+  Status status = build(model.size());
+  // Also after a failure: another worker may have died, and the next group needs the model.
+  if (reduce_) std::copy(model.begin(), model.end(), reduce_->model().begin());
+  return status;
 }
 
 }  // namespace dunlin::svm

@@ -16,9 +16,10 @@ namespace dunlin::svm {
 
 class Group {
  public:
-  // Collective over all ranks. `count` is the number of elements of the model.
+  // Collective over the members, once in an epoch. `count` is the number of elements of the model.
+  // kPeerDead when a member dies meanwhile.
   static Result<std::unique_ptr<Group>> create(transport::Fabric& fabric, const Options& options,
-                                               std::size_t count);
+                                               const Membership& membership, std::size_t count);
 
   // The model memory of this rank. rebuild() replaces it.
   std::span<float> model() { return reduce_->model(); }
@@ -27,10 +28,10 @@ class Group {
   // takes precedence.
   void allow(Duration absence);
 
-  // To be called on every survivor after a death. Agrees on the survivors, raises the epoch, makes
+  // To be called on every survivor after a death, when they have agreed on a new membership. Makes
   // the same kind of graph for them, and carries over this rank's model. The exchange starts anew
   // with step 1.
-  Status rebuild();
+  Status rebuild(const Membership& survivors);
 
   const std::vector<Rank>& members() const { return membership_.members; }
   std::uint64_t epoch() const { return membership_.epoch; }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <time.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <set>
@@ -20,6 +21,9 @@ namespace {
 // for itself.
 constexpr int kEvaluationMargin = 20;
 
+// Notices of deaths take milliseconds on one host, and a heartbeat between hosts.
+constexpr Duration kNewsTime = std::chrono::seconds(2);
+
 double thread_cpu_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -30,21 +34,36 @@ double thread_cpu_seconds() {
 
 Status Worker::prepare() {
   DUNLIN_TRY(load_data());
-  DUNLIN_TRY(agree_on_eta0());
-  DUNLIN_TRY(agree_on_run());
-  DUNLIN_ASSIGN(group_, Group::create(fabric_, options_, data_.features + 1));
   if (options_.target_objective) {
     DUNLIN_ASSIGN(stop_, StopSignal::create(fabric_));
   }
+  membership_ = fabric_.bootstrap().membership();
+  Status status = name_death(start());
+  while (survives(status)) status = name_death(survive(std::move(status)));
+  return status;
+}
+
+Status Worker::start() {
+  stage_ = Stage::kPreparing;
+  learning_ = options_.learner;
+  learning_.shard = static_cast<std::uint32_t>(fabric_.rank().value());
+  DUNLIN_TRY(agree_on_eta0());
+  DUNLIN_TRY(agree_on_run());
+  DUNLIN_ASSIGN(group_, Group::create(fabric_, options_, membership_, data_.features + 1));
   last_exchange_ = planned_exchanges();
   if (options_.resume.empty()) {
     DUNLIN_TRY(make_learner(nullptr));
   } else {
     DUNLIN_TRY(resume());
   }
-  if (group_->is_leader()) DUNLIN_TRY(make_reporter(!options_.resume.empty()));
+  const bool is_continued = !options_.resume.empty() || membership_.epoch > 0;
+  if (group_->is_leader()) DUNLIN_TRY(make_reporter(is_continued));
   DUNLIN_TRY(allow_for_evaluations());
-  return fabric_.bootstrap().barrier("svm/start", fabric_.config().bootstrap_timeout);
+  stage_ = Stage::kPrepared;
+  DUNLIN_TRY(fabric_.bootstrap().barrier(fmt::format("svm/start/{}", membership_.epoch),
+                                         fabric_.config().bootstrap_timeout));
+  stage_ = Stage::kTraining;
+  return Status::ok();
 }
 
 Status Worker::load_data() {
@@ -64,27 +83,28 @@ Status Worker::load_data() {
     return {Code::kInvalidArgument, fmt::format("--straggler: rank {} in a job of {}",
                                                 options_.straggler->rank, fabric_.size())};
   }
-  learning_ = options_.learner;
-  learning_.shard = shard.rank;
   return Status::ok();
 }
 
-Result<std::uint64_t> Worker::found_by_rank_0(const std::string& what,
+Result<std::uint64_t> Worker::found_by_leader(const std::string& what,
                                               const std::function<Result<std::uint64_t>()>& find) {
-  std::uint64_t own = 0;
-  if (fabric_.rank() == Rank(0)) {
-    DUNLIN_ASSIGN(own, find());
+  const std::string key = fmt::format("svm/{}/{}", what, membership_.epoch);
+  const Rank leader = membership_.members.front();
+  Bootstrap& bootstrap = fabric_.bootstrap();
+  if (fabric_.rank() == leader) {
+    DUNLIN_ASSIGN(const std::uint64_t own, find());
+    DUNLIN_TRY(bootstrap.publish(key, ByteWriter().number(own).take()));
+    return own;
   }
-  DUNLIN_ASSIGN(const Bytes found,
-                broadcast_from_rank_0(fabric_, "svm/" + what, what, ByteWriter().number(own).take(),
-                                      fabric_.config().bootstrap_timeout));
+  DUNLIN_ASSIGN(const Bytes found, lookup_among(bootstrap, membership_.members, leader, key,
+                                                fabric_.config().bootstrap_timeout));
   return ByteReader(found).number<std::uint64_t>();
 }
 
-// Rank 0 searches on its shard.
+// The leader searches on its shard.
 Status Worker::agree_on_eta0() {
   if (learning_.eta0 > 0) return Status::ok();
-  DUNLIN_ASSIGN(const std::uint64_t found, found_by_rank_0("eta0", [&]() -> Result<std::uint64_t> {
+  DUNLIN_ASSIGN(const std::uint64_t found, found_by_leader("eta0", [&]() -> Result<std::uint64_t> {
                   DUNLIN_ASSIGN(const double eta0, find_eta0(data_, learning_));
                   return std::bit_cast<std::uint64_t>(eta0);
                 }));
@@ -93,7 +113,7 @@ Status Worker::agree_on_eta0() {
 }
 
 Status Worker::agree_on_run() {
-  DUNLIN_ASSIGN(run_, found_by_rank_0("run", [] { return Result<std::uint64_t>(new_run()); }));
+  DUNLIN_ASSIGN(run_, found_by_leader("run", [] { return Result<std::uint64_t>(new_run()); }));
   return Status::ok();
 }
 
@@ -101,7 +121,7 @@ Status Worker::agree_on_run() {
 // takes.
 Status Worker::allow_for_evaluations() {
   if (options_.is_deferred) return Status::ok();
-  DUNLIN_ASSIGN(const std::uint64_t taken, found_by_rank_0("evaluation", [&] {
+  DUNLIN_ASSIGN(const std::uint64_t taken, found_by_leader("evaluation", [&] {
                   const TimePoint before = fabric_.clock().now();
                   reporter_->evaluate_once(group_->model());
                   return Result<std::uint64_t>(
@@ -120,8 +140,8 @@ Status Worker::make_learner(const LearnerState* state) {
 Status Worker::resume() {
   const bool needs_same_exchange = options_.sync != collective::SyncMode::kAsync;
   DUNLIN_ASSIGN(const Checkpoint saved,
-                load_common_checkpoint(options_.resume, fabric_.bootstrap(), needs_same_exchange,
-                                       fabric_.config().bootstrap_timeout));
+                load_common_checkpoint(options_.resume, fabric_.bootstrap(), membership_,
+                                       needs_same_exchange, fabric_.config().bootstrap_timeout));
   Checkpoint fresh = saved;
   fresh.rank = static_cast<std::uint32_t>(fabric_.rank().value());
   fresh.ranks = static_cast<std::uint32_t>(fabric_.size());
@@ -187,9 +207,8 @@ Result<bool> Worker::run() {
       if (!time_s) time_s = training_time();
       status = finish(all);
     }
-    while (status.code() == Code::kPeerDead && options_.on_peer_loss == OnPeerLoss::kContinue) {
-      status = survive(std::move(status));  // another worker may die meanwhile
-    }
+    status = name_death(std::move(status));
+    while (survives(status)) status = name_death(survive(std::move(status)));
     DUNLIN_TRY(status);
   }
   if (reporter_) {
@@ -238,34 +257,83 @@ void Worker::straggle(double compute_s) const {
       std::chrono::duration<double>((options_.straggler->factor - 1) * compute_s));
 }
 
+Status Worker::name_death(Status failure) {
+  const Code code = failure.code();
+  const bool may_follow_death = code == Code::kUnavailable || code == Code::kNotFound ||
+                                code == Code::kIoError || code == Code::kClosed;
+  if (!may_follow_death || options_.on_peer_loss != OnPeerLoss::kContinue) return failure;
+  collective::MemberWatch watch(fabric_, membership_.members);
+  Status news = watch.wait([] { return Status::busy(); },
+                           [] { return std::vector<transport::Awaited>(); }, kNewsTime);
+  return news.code() == Code::kPeerDead ? news : failure;
+}
+
+bool Worker::survives(const Status& status) const {
+  return status.code() == Code::kPeerDead && options_.on_peer_loss == OnPeerLoss::kContinue;
+}
+
+// A rank trains only when all have been prepared. So if one of the survivors trains, all of them
+// can; otherwise all of them start again.
+Status Worker::survive(Status loss) {
+  DUNLIN_WARN("{}", loss.to_string());
+  // Those that still read their data come late.
+  const Duration patience = std::max(fabric_.config().deadline, fabric_.config().bootstrap_timeout);
+  const std::vector<Rank> before = membership_.members;
+  DUNLIN_ASSIGN(membership_, fabric_.bootstrap().reform(patience));
+  DUNLIN_ASSIGN(const bool is_training, compare_stages());
+  if (!is_training) return start_again(before);
+  stage_ = Stage::kTraining;
+  const LearnerState state = learner_->state();
+  DUNLIN_TRY(group_->rebuild(membership_));
+  DUNLIN_WARN("epoch {}: continuing with {} of {} workers", membership_.epoch,
+              membership_.members.size(), before.size());
+  DUNLIN_TRY(make_learner(&state));
+  if (group_->is_leader() && !reporter_) DUNLIN_TRY(make_reporter(true));
+  return Status::ok();
+}
+
 // The survivors may be some exchanges apart, and not all of them may have seen the stop signal.
 // They continue from the number that the furthest one has reached, and stop where any of them was
 // told to. In ASYNC each continues from its own number, since the furthest one may be at the end.
-Status Worker::survive(Status loss) {
-  DUNLIN_WARN("{}", loss.to_string());
-  const LearnerState state = learner_->state();
-  const bool was_leader = group_->is_leader();
-  DUNLIN_TRY(group_->rebuild());
+Result<bool> Worker::compare_stages() {
+  Bootstrap& bootstrap = fabric_.bootstrap();
   const auto key = [this](Rank rank) {
-    return fmt::format("svm/exchange/{}/{}", group_->epoch(), rank.value());
+    return fmt::format("svm/exchange/{}/{}", membership_.epoch, rank.value());
   };
   std::uint64_t furthest = exchange_;
   std::uint64_t stop = stop_ ? stop_->last_exchange() : 0;
-  DUNLIN_TRY(fabric_.bootstrap().publish(key(fabric_.rank()),
-                                         ByteWriter().number(exchange_).number(stop).take()));
-  for (const Rank member : group_->members()) {
-    DUNLIN_ASSIGN(const Bytes theirs,
-                  fabric_.bootstrap().lookup_from(member, key(member), fabric_.config().deadline));
+  bool is_training = false;
+  DUNLIN_TRY(bootstrap.publish(key(fabric_.rank()), ByteWriter()
+                                                        .number(static_cast<std::uint8_t>(stage_))
+                                                        .number(exchange_)
+                                                        .number(stop)
+                                                        .take()));
+  for (const Rank member : membership_.members) {
+    DUNLIN_ASSIGN(const Bytes theirs, lookup_among(bootstrap, membership_.members, member,
+                                                   key(member), fabric_.config().deadline));
     ByteReader reader(theirs);
+    is_training |= reader.number<std::uint8_t>() == static_cast<std::uint8_t>(Stage::kTraining);
     furthest = std::max(furthest, reader.number<std::uint64_t>());
     stop = std::max(stop, reader.number<std::uint64_t>());
   }
+  if (!is_training) return false;
   const bool is_async = options_.sync == collective::SyncMode::kAsync;
   if (!is_async) exchange_ = furthest;
   if (stop != 0) last_exchange_ = is_async ? exchange_ : stop;
-  DUNLIN_TRY(make_learner(&state));
-  if (group_->is_leader() && !was_leader) DUNLIN_TRY(make_reporter(true));
-  return Status::ok();
+  return true;
+}
+
+Status Worker::start_again(const std::vector<Rank>& before) {
+  DUNLIN_WARN("epoch {}: continuing with {} of {} workers, from the start", membership_.epoch,
+              membership_.members.size(), before.size());
+  learner_.reset();
+  group_.reset();
+  reporter_.reset();
+  for (const Rank rank : before) {
+    if (!std::binary_search(membership_.members.begin(), membership_.members.end(), rank))
+      fabric_.drop_link(rank);
+  }
+  return start();
 }
 
 Status Worker::report_progress(bool is_last) {

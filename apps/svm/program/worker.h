@@ -21,15 +21,22 @@ class Worker {
   // Borrows its arguments for its lifetime.
   Worker(transport::Fabric& fabric, const Options& options) : fabric_(fabric), options_(options) {}
 
-  // Reads the data and joins the group. Blocks until all ranks are ready.
+  // Reads the data and joins the group. Blocks until all ranks are ready, or, after a death and
+  // where --on-peer-loss says so, until all survivors are.
   Status prepare();
   // Trains to the end. False: --target-objective was not reached.
   Result<bool> run();
 
  private:
+  // How far a rank has come when another one dies.
+  enum class Stage : std::uint8_t { kPreparing, kPrepared, kTraining };
+
   Status load_data();
-  // Collective: returns on every rank what `find` returns on rank 0. It is called there alone.
-  Result<std::uint64_t> found_by_rank_0(const std::string& what,
+  // What the members do together before the first exchange. It can be repeated in another epoch.
+  Status start();
+  // Collective: returns on every member what `find` returns on the first one. It is called there
+  // alone.
+  Result<std::uint64_t> found_by_leader(const std::string& what,
                                         const std::function<Result<std::uint64_t>()>& find);
   Status agree_on_eta0();
   Status agree_on_run();
@@ -43,7 +50,13 @@ class Worker {
   Status train_step();
   void straggle(double compute_s) const;
   Status follow_up(std::uint64_t eval_every, std::uint64_t save_every);
+  // A member that dies may be noticed first by what fails without it. Returns kPeerDead then.
+  Status name_death(Status failure);
+  bool survives(const Status& status) const;
   Status survive(Status loss);
+  // Takes over what the members of the new epoch tell one another. Returns whether they train.
+  Result<bool> compare_stages();
+  Status start_again(const std::vector<Rank>& before);
   Status report_progress(bool is_last);
   Status check_target(double objective, bool is_last);
   Status save_checkpoint();
@@ -61,6 +74,8 @@ class Worker {
   LearnerOptions learning_;
   Dataset data_;
   Digest digest_{};  // of data_, if there are checkpoints
+  Membership membership_;
+  Stage stage_ = Stage::kPreparing;
   std::unique_ptr<Group> group_;
   std::optional<Learner> learner_;
   ModelAverage average_;                // empty unless --average was given

@@ -11,6 +11,7 @@
 #include "runtime/topology.h"
 #include "tests/support/command.h"
 #include "tests/support/paths.h"
+#include "tests/support/temp_folder.h"
 
 namespace dunlin::testing {
 namespace {
@@ -19,15 +20,17 @@ using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 // Runs a shell script in each of `ranks` ranks, with DUNLIN_RANK set.
 CommandResult run_script(int ranks, const std::string& script,
-                         std::vector<std::string> options = {}) {
+                         std::vector<std::string> options = {},
+                         const std::map<std::string, std::string>& variables = {}) {
   std::vector<std::string> command{program("dunlin-run"), "-n", std::to_string(ranks)};
   command.insert(command.end(), options.begin(), options.end());
   command.insert(command.end(), {"--", "sh", "-c", script});
-  return run_command(command);
+  return run_command(command, variables);
 }
 
 TEST(DunlinRun, NumbersItsRanksAndTagsTheirLines) {
@@ -178,7 +181,9 @@ TEST(DunlinRun, RefusesWrongCommandLines) {
 
 TEST(DunlinRun, BindsEachRankToItsOwnCores) {
   const int cores = host_topology().cores;
-  const CommandResult result = run_script(2, "grep Cpus_allowed_list /proc/self/status");
+  const TempFolder folder;  // jobs outside it have taken no cores
+  const std::map<std::string, std::string> alone{{"XDG_RUNTIME_DIR", folder.path().string()}};
+  const CommandResult result = run_script(2, "grep Cpus_allowed_list /proc/self/status", {}, alone);
   const auto lines = sorted_lines(result.out);
   ASSERT_THAT(lines, SizeIs(2));
   if (cores < 2) GTEST_SKIP() << "one usable core";
@@ -186,6 +191,33 @@ TEST(DunlinRun, BindsEachRankToItsOwnCores) {
   const CommandResult many = run_script(8 * cores, "true", {"--bind", "core"});
   EXPECT_EQ(many.exit_code, 127);
   EXPECT_THAT(many.err, HasSubstr("usable cores"));
+}
+
+TEST(DunlinRun, JobsDoNotBindToTheSameCores) {
+  const int cores = host_topology().cores;
+  if (cores < 2) GTEST_SKIP() << "one usable core";
+  const TempFolder folder;
+  const std::map<std::string, std::string> together{{"XDG_RUNTIME_DIR", folder.path().string()},
+                                                    {"DUNLIN_LOG_LEVEL", "info"}};
+  const char* const script = "grep Cpus_allowed_list /proc/self/status";
+  const std::string everywhere = run_script(1, script, {"--bind", "none", "--no-tag"}).out;
+  {
+    RunningCommand first({program("dunlin-run"), "-n", "2", "sh", "-c", "echo bound; sleep 1000"},
+                         together);
+    ASSERT_TRUE(first.wait_for_output("bound", 20s));
+    const CommandResult second = run_script(1, "true", {"--bind", "core"}, together);
+    EXPECT_EQ(second.exit_code, 0) << "a single rank isn't bound";
+    const CommandResult unbound = run_script(2, script, {"--no-tag"}, together);
+    EXPECT_EQ(unbound.out, everywhere + everywhere);
+    EXPECT_THAT(unbound.err, HasSubstr("no rank is bound, as other jobs have bound theirs"));
+    const CommandResult refused = run_script(2, "true", {"--bind", "core"}, together);
+    EXPECT_EQ(refused.exit_code, 127);
+    EXPECT_THAT(refused.err, HasSubstr("of which other jobs have bound their ranks to"));
+    kill(first.pid(), SIGKILL);
+    (void)first.wait(20s);
+  }
+  const CommandResult after = run_script(2, script, {"--no-tag"}, together);
+  EXPECT_THAT(after.out, Not(HasSubstr(everywhere)));
 }
 
 TEST(DunlinRun, DealsRanksOutWhereTheyShareCores) {

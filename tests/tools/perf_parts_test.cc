@@ -10,6 +10,7 @@
 
 #include "tools/dunlin-perf/benchmarks/pattern.h"
 #include "tools/dunlin-perf/benchmarks/plan.h"
+#include "tools/dunlin-perf/job/courtesy.h"
 #include "tools/dunlin-perf/options/endpoints.h"
 #include "tools/dunlin-perf/options/options.h"
 #include "tools/dunlin-perf/report/histogram.h"
@@ -20,6 +21,36 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+
+// A yield takes as long as is set.
+class YieldClock final : public Clock {
+ public:
+  TimePoint now() const override { return now_ += yield_ / 2; }
+  mutable TimePoint now_{std::chrono::seconds(1)};
+  Duration yield_{};
+};
+
+TEST(Courtesy, LooksNowAndThenAndGivesWayWhileSomethingElseWantsTheCore) {
+  YieldClock clock;
+  Courtesy courtesy(clock);
+  clock.yield_ = 1us;
+  for (long polls = 1; polls <= 1 << 12; ++polls) courtesy.pause(polls);
+  EXPECT_FALSE(courtesy.shares_core());
+  EXPECT_EQ(clock.now_ - TimePoint(1s), 4 * 2 * clock.yield_ / 2)
+      << "it looks at every 1024th poll";
+
+  clock.yield_ = 2 * 20us;
+  courtesy.pause(1);
+  EXPECT_FALSE(courtesy.shares_core());
+  courtesy.pause(1 << 10);
+  EXPECT_TRUE(courtesy.shares_core());
+  clock.yield_ = 1us;
+  courtesy.pause(1);
+  EXPECT_TRUE(courtesy.shares_core());
+  clock.now_ += 100ms;
+  courtesy.pause(1);
+  EXPECT_FALSE(courtesy.shares_core());
+}
 
 TEST(Histogram, PercentilesAreThoseOfTheSamples) {
   std::mt19937 random(7);

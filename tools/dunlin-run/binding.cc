@@ -1,14 +1,17 @@
 #include "tools/dunlin-run/binding.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "runtime/log.h"
 #include "runtime/topology.h"
 
 namespace dunlin::run {
 
-Result<std::vector<std::optional<cpu_set_t>>> plan_binding(Bind bind, int ranks) {
-  const std::vector<int>& cores = host_topology().core_cpus;
-  const auto count = static_cast<int>(cores.size());
+Result<std::vector<std::optional<cpu_set_t>>> plan_binding(Bind bind, int ranks,
+                                                           CoreClaims& claims) {
+  std::vector<int> cores = host_topology().core_cpus;
+  auto count = static_cast<int>(cores.size());
   std::vector<std::optional<cpu_set_t>> plan(static_cast<std::size_t>(ranks));
   if (bind == Bind::kCore && ranks > count) {
     return Status(Code::kInvalidArgument,
@@ -19,6 +22,24 @@ Result<std::vector<std::optional<cpu_set_t>>> plan_binding(Bind bind, int ranks)
   // When the host has more cores than are usable, do not bind ranks that share cores: each would
   // conclude that all ranks have their fair shares of the host, and spin (cores_shared_by()).
   if (count == 0 || (shares && ranks <= host_topology().host_cores)) return plan;
+  if (!shares) {
+    const int usable = count;
+    cores = claims.take_all(cores);
+    count = static_cast<int>(cores.size());
+    if (ranks > count && bind == Bind::kCore) {
+      return Status(Code::kResourceExhausted,
+                    fmt::format("--bind core: {} ranks on {} usable cores, {} of which other jobs "
+                                "have bound their ranks to",
+                                ranks, usable, usable - count));
+    }
+    if (ranks > count) {
+      DUNLIN_INFO("no rank is bound, as other jobs have bound theirs to {} of {} cores",
+                  usable - count, usable);
+      claims.release();
+      return plan;
+    }
+    DUNLIN_INFO("{} ranks are bound to the cores of CPUs {}", ranks, fmt::join(cores, ", "));
+  }
   for (int rank = 0; rank < ranks; ++rank) {
     cpu_set_t cpus;
     CPU_ZERO(&cpus);

@@ -129,7 +129,7 @@ Environment Launcher::environment_of(int local_rank) const {
 
 Status Launcher::start_ranks() {
   DUNLIN_ASSIGN(const std::string path, find_program(options_.command.front(), environment_));
-  DUNLIN_ASSIGN(const auto binding, plan_binding(options_.bind, options_.ranks));
+  DUNLIN_ASSIGN(const auto binding, plan_binding(options_.bind, options_.ranks, claims_));
   for (int local_rank = 0; local_rank < options_.ranks; ++local_rank) {
     const Rank rank(options_.first_rank + local_rank);
     auto child = start_child({path, options_.command, environment_of(local_rank),

@@ -17,6 +17,7 @@
 
 #include "runtime/bootstrap/coordinator.h"
 #include "runtime/config.h"
+#include "runtime/core_claims.h"
 #include "tools/dunlin-run/child.h"
 #include "tools/dunlin-run/options.h"
 #include "tools/dunlin-run/orphans.h"
@@ -83,6 +84,7 @@ class Launcher {
   std::string secret_;
   OutputSink out_{STDOUT_FILENO};
   OutputSink err_{STDERR_FILENO};
+  CoreClaims claims_{environment_};
   std::vector<RankProcess> processes_;
   Orphans orphans_{[this](pid_t child) { return is_rank(child); }};
   Phase phase_ = Phase::kRunning;

@@ -72,7 +72,8 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
               {"none", Bind::kNone}},
              "core: every rank gets whole cores of its own; shared: the same, or, when ranks "
              "outnumber the cores of the host, one core each in turns; none: the kernel decides; "
-             "auto: core when there is a core per rank, otherwise none");
+             "auto: core when there is a core per rank, otherwise none. Cores that another job of "
+             "this user has bound its ranks to are left out");
   app.add_flag("--tag-output,!--no-tag", has_tags,
                "whether lines of output begin with \"[rank] \"; by default all do but those of "
                "JSON. Lines of different ranks never mix");

@@ -27,11 +27,7 @@ class BarePingPong {
     const long polls_per_check = job_.spins() ? kSpinsPerCheck : kYieldsPerCheck;
     for (long polls = 1;; ++polls) {
       if (theirs_->load(std::memory_order_acquire) >= wanted) return Status::ok();
-      if (job_.spins()) {
-        cpu_relax();
-      } else {
-        sched_yield();
-      }
+      job_.pause(polls);
       if (polls % polls_per_check == 0) DUNLIN_TRY(check());
     }
   }

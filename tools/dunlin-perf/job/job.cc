@@ -53,15 +53,26 @@ Status Job::start(const Options& options) {
   if (options.binds) DUNLIN_TRY(bind());
   DUNLIN_ASSIGN(fabric_, transport::Fabric::create(*bootstrap_, config_, clock_));
   const int local_size = bootstrap_->job().local_size;
+  poll_ = options.poll;
   spins_ = options.poll == Poll::kSpin ||
            (options.poll == Poll::kAuto && local_size <= cores_shared_by(local_size));
   return Status::ok();
 }
 
-Status Job::bind() const {
+Status Job::bind() {
   // A launcher may have bound the rank already: then this process has fewer cores.
   if (host_topology().cores < bootstrap_->job().local_size) return Status::ok();
-  return bind_thread_to_core(bootstrap_->job().local_rank);
+  const int first = bootstrap_->job().local_rank;
+  const std::vector<int>& cores = host_topology().core_cpus;
+  // The launcher has taken the cores that it has bound its ranks to.
+  if (host_topology().cores < host_topology().host_cores) return bind_thread_to_core(first);
+  claims_.emplace(Environment::of_process());
+  for (std::size_t i = 0; i < cores.size(); ++i) {
+    const std::size_t core = (static_cast<std::size_t>(first) + i) % cores.size();
+    if (claims_->take(cores[core])) return bind_thread_to_core(static_cast<int>(core));
+  }
+  DUNLIN_INFO("other jobs have taken all cores: this rank is not bound");
+  return Status::ok();
 }
 
 std::string Job::wait_policy() const {

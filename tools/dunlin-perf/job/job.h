@@ -3,11 +3,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "runtime/core_claims.h"
 #include "runtime/wait.h"
 #include "tools/dunlin-perf/benchmarks/plan.h"
+#include "tools/dunlin-perf/job/courtesy.h"
 #include "tools/dunlin-perf/options/options.h"
 #include "transports/fabric.h"
 
@@ -15,7 +18,8 @@ namespace dunlin::perf {
 
 class Job {
  public:
-  // Opens the fabric. Binds rank r to core r when the host has a core for each of its ranks.
+  // Opens the fabric. Binds the ranks of a host to cores of their own when it has enough that no
+  // other job has taken.
   static Result<std::unique_ptr<Job>> open(const Options& options, Config config,
                                            std::unique_ptr<Bootstrap> bootstrap);
 
@@ -25,6 +29,13 @@ class Job {
   bool is_root() const { return rank() == Rank(0); }
   const Config& config() const { return config_; }
   bool spins() const { return spins_; }
+  // What a loop does after its `polls`-th poll: spins without regard for others (--poll spin),
+  // spins where nothing else wants the core (the default), or yields.
+  void pause(long polls) {
+    if (poll_ == Poll::kSpin) return cpu_relax();
+    if (spins_) return courtesy_.pause(polls);
+    sched_yield();
+  }
   // Whether what two processes can do in shared memory is the limit of the transport to this peer.
   bool has_limit(Rank peer) const { return fabric_->transport_of(peer) == "shm"; }
   // "spin", or "wait:" with the configured way of waiting.
@@ -77,7 +88,7 @@ class Job {
  private:
   Job() = default;
   Status start(const Options& options);
-  Status bind() const;
+  Status bind();
   Status check(Rank peer, const char* what, Duration timeout, TimePoint& began) const;
 
   // Polls between two checks of the clock and of the peer.
@@ -87,7 +98,10 @@ class Job {
   Config config_;
   std::unique_ptr<Bootstrap> bootstrap_;
   std::unique_ptr<transport::Fabric> fabric_;
+  Poll poll_ = Poll::kAuto;
   bool spins_ = false;
+  Courtesy courtesy_{clock_};
+  std::optional<CoreClaims> claims_;  // the core that this rank is bound to
   int gathers_ = 0;
   int tellings_ = 0;
 };
@@ -98,11 +112,7 @@ Status Job::poll(Rank peer, const char* what, Duration timeout, Ready&& ready) {
   for (long polls = 1;; ++polls) {
     fabric_->progress();
     if (ready()) return Status::ok();
-    if (spins_) {
-      cpu_relax();
-    } else {
-      sched_yield();
-    }
+    pause(polls);
     if (polls % kPollsPerCheck == 0) DUNLIN_TRY(check(peer, what, timeout, began));
   }
 }

@@ -146,7 +146,7 @@ void Parser::declare_own(CLI::App& app) {
   add_choice(app, "--poll", options_.poll,
              {{"auto", Poll::kAuto}, {"spin", Poll::kSpin}, {"wait", Poll::kWait}},
              "spin: poll without pause; wait: wait as the library does (spin, yield, sleep); "
-             "auto: spin when every rank has a core of its own")
+             "auto: spin when every rank has a core of its own that nothing else wants")
       ->group(kThisSide);
   app.add_flag("!--no-bind", options_.binds, "let the kernel choose the cores of the ranks")
       ->group(kThisSide);

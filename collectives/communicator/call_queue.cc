@@ -322,6 +322,13 @@ Status CallQueue::bind(Running& running, const Posted& posted,
 }
 
 Status CallQueue::progress() {
+  if (std::exchange(is_advancing_, true)) return Status::ok();
+  Status status = advance();
+  is_advancing_ = false;
+  return status;
+}
+
+Status CallQueue::advance() {
   if (!error_.is_ok()) return error_;
   if (is_in_doubt()) return Status::ok();
   for (;;) {

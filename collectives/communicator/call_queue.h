@@ -30,7 +30,8 @@ class CallQueue {
   // A short form of post() that starts the call at once. Returns false if the call differs from the
   // last one in this turn, or if other calls are in progress.
   bool repeat(const Call& call, CollectiveRequest& request);
-  // Progresses all calls. After an error, always returns that error.
+  // Progresses all calls, without blocking. After an error, always returns that error. A call from
+  // within another one does nothing.
   Status progress();
   // To be called while calls are in progress, with the time: if the oldest part has not completed
   // for a while, finds out whether members make different calls. Returns that error, which is then
@@ -40,6 +41,8 @@ class CallQueue {
   // other call. No call advances any more; check_stall() should be called soon.
   bool is_in_doubt() const { return error_.is_ok() && news_.is_known(); }
   bool is_over(const CollectiveRequest& request) const;
+  // True if all calls have completed.
+  bool is_idle() const { return oldest_ == next_number_; }
   // The peer that the oldest part waits for, and what it waits for.
   std::vector<transport::Awaited> awaited() const;
   // True if no lane accesses our memory any more.
@@ -80,6 +83,7 @@ class CallQueue {
   static constexpr Duration kStallMemory = std::chrono::seconds(5);
   static constexpr Duration kNewsPause = std::chrono::milliseconds(5);
 
+  Status advance();
   Status check(const Call& call) const;
   Posted posted_of(const Call& call, const Algorithm& algorithm) const;
   Status find_memory(Posted& posted);
@@ -134,6 +138,7 @@ class CallQueue {
   std::uint64_t last_synchronizing_over_ = 0;
   std::uint64_t empty_calls_ = 0;  // calls without elements so far
   MismatchNews news_;
+  bool is_advancing_ = false;
   std::uint64_t stalled_part_ = ~std::uint64_t{0};  // the oldest part when check_stall() last ran
   TimePoint last_stall_check_{};
   TimePoint next_stall_check_{};

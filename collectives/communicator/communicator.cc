@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
 
 #include "collectives/communicator/call_queue.h"
 #include "collectives/schedule/choose.h"
@@ -34,6 +36,19 @@ int polls_before_waiting(Fabric& fabric) {
       WaitPolicy::from(fabric.config(), local_ranks, cores_shared_by(local_ranks));
   return policy.spins == 0 ? 0 : kPollsBeforeWaiting;
 }
+
+// Sets a flag for its lifetime, unless it is set.
+class Waiting {
+ public:
+  explicit Waiting(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
+  ~Waiting() { flag_ = before_; }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  bool& flag_;
+  bool before_;
+};
 
 using Forced = std::array<std::string, std::size(kAllCollectives)>;  // by collective
 
@@ -69,6 +84,13 @@ class Communicator::Impl final : public transport::KeptUntilDone {
         watch(members->fabric(), members->options().members),
         polls(polls_before_waiting(members->fabric())) {}
   bool is_done() const override { return calls.is_quiet(); }
+  // Lets the calls advance whenever this process waits for something else.
+  void start_task() {
+    task.emplace(members->fabric(), [this] {
+      // The errors stay; test() and wait() return them.
+      if (!is_waiting && !calls.is_idle()) (void)calls.progress();
+    });
+  }
   Result<const Algorithm*> choose(const Call& call) const;
   // Looks for members that make other calls, from time to time. For callers that poll.
   Status look_around() {
@@ -82,14 +104,17 @@ class Communicator::Impl final : public transport::KeptUntilDone {
   int polls;  // before a wait that may give the core away
   Forced forced;
   int splits = 0;
+  bool is_waiting = false;         // in a wait that advances the calls by itself
   std::uint32_t tests = 0;         // calls of look_around()
   std::uint64_t seen_version = 0;  // of the peer table
   bool is_anybody_gone = false;
+  std::optional<Fabric::Task> task;
 };
 
 Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Communicator::~Communicator() {
+  impl_->task.reset();
   Fabric& fabric = impl_->members->fabric();
   if (!impl_->is_done()) fabric.keep_until_done(std::move(impl_));
 }
@@ -107,6 +132,7 @@ Result<std::unique_ptr<Communicator>> Communicator::prepare(Fabric& fabric,
   DUNLIN_ASSIGN(auto members, Members::prepare(fabric, std::move(options)));
   auto impl = std::make_unique<Impl>(std::move(members));
   impl->forced = std::move(forced);
+  impl->start_task();
   return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
 }
 
@@ -239,6 +265,7 @@ Status Communicator::wait(const CollectiveRequest& request, Duration timeout,
     if (pause && !calls.is_over(request)) DUNLIN_TRY(pause());
     return calls.is_over(request) ? Status::ok() : Status::busy();
   };
+  const Waiting waiting(impl_->is_waiting);
   // Operations that take no longer than a cache line's transfer do not read the clock.
   const int quick_polls = fabric.shares_core() ? 0 : impl_->polls;
   for (int i = 0; i < quick_polls; ++i) {

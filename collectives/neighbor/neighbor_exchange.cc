@@ -24,13 +24,22 @@ class NeighborExchange::Impl {
       : fabric_(fabric),
         router_(fabric, {std::move(options.name), options.slot_bytes, options.depth,
                          options.fusion_threshold.value_or(
-                             static_cast<std::size_t>(fabric.config().fusion_threshold))}) {}
+                             static_cast<std::size_t>(fabric.config().fusion_threshold))}),
+        task_(fabric, [this] {
+          // Calls that nobody waits for advance, too, while this process waits for something else.
+          if (!is_inside_ && router_.size() > 0) progress();
+        }) {}
 
   Result<NeighborRequest> start(const NeighborCall& call, std::vector<Bytes>* gathered);
   Status outcome(NeighborRequest request);
   Status test(NeighborRequest request) {
-    router_.progress();
+    progress();
     return outcome(request);
+  }
+  void progress() {
+    const bool was_inside = std::exchange(is_inside_, true);
+    router_.progress();
+    is_inside_ = was_inside;
   }
   Status wait(NeighborRequest request, Duration timeout);
   void give_up(NeighborRequest request, Missed missed);
@@ -41,13 +50,18 @@ class NeighborExchange::Impl {
  private:
   transport::Fabric& fabric_;
   neighbor::Router router_;
+  bool is_inside_ = false;  // in a call of the router, which a task must not enter again
+  transport::Fabric::Task task_;
 };
 
 Result<NeighborRequest> NeighborExchange::Impl::start(const NeighborCall& call,
                                                       std::vector<Bytes>* gathered) {
   DUNLIN_TRY(neighbor::check(call, gathered == nullptr, fabric_.rank(), fabric_.size()));
-  DUNLIN_ASSIGN(const std::uint64_t number, router_.add(call, gathered));
-  if (!router_.can_wait(number)) router_.progress();
+  is_inside_ = true;
+  const auto added = router_.add(call, gathered);
+  is_inside_ = false;
+  DUNLIN_ASSIGN(const std::uint64_t number, added);
+  if (!router_.can_wait(number)) progress();
   return NeighborRequest{number};
 }
 
@@ -170,7 +184,7 @@ Status NeighborExchange::gather(const NeighborCall& call, std::vector<Bytes>& ga
 }
 
 void NeighborExchange::progress() {
-  impl_->router().progress();
+  impl_->progress();
 }
 
 std::size_t NeighborExchange::outstanding() const {

@@ -6,9 +6,8 @@
 //   stop RANK          RANK stops itself; the others see it stalled, wake it, and see it alive
 //   reform FIRST NEXT  FIRST dies, NEXT dies before it calls reform(); the others agree
 //   leave RANK         RANK leaves the job; the others see that it has left and is not dead
-//   die-after KEY      kills itself with SIGKILL when a rank has published KEY; without KEY, at once
-//   secret TEXT        says who still finds TEXT in the environment: this process, /proc, a program
-//                      that it starts; then leaves the job and joins it again
+//   die-after KEY      kills itself with SIGKILL when a rank has published KEY
+//   secret TEXT        says where TEXT is found in the environment; then joins the job again
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>

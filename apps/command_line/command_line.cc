@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <string_view>
 
 #include "runtime/version.h"
@@ -137,11 +139,22 @@ void check_whole_numbers(CLI::Option& option) {
   option.transform(CLI::Validator(find_error, ""));
 }
 
+// Neither infinity nor what is no number lies outside any range by CLI11's checks.
+void check_finite_numbers(CLI::Option& option) {
+  if (option.get_type_name() != "FLOAT") return;
+  const auto find_error = [](const std::string& text) -> std::string {
+    const bool is_finite = std::isfinite(std::strtod(text.c_str(), nullptr));
+    return is_finite ? "" : fmt::format("'{}' is not a finite number", text);
+  };
+  option.check(find_error);
+}
+
 void prepare_options(CLI::App& app, const std::shared_ptr<CLI::FormatterBase>& formatter) {
   app.formatter(formatter);
   for (CLI::Option* const option : app.get_options({})) {
     hide_checks(*option);
     check_whole_numbers(*option);
+    check_finite_numbers(*option);
   }
   if (app.get_help_ptr() != nullptr) app.get_help_ptr()->description("print this text and exit");
   for (CLI::App* const command : app.get_subcommands({})) prepare_options(*command, formatter);

@@ -44,7 +44,7 @@ class TcpCipherTest : public ::testing::TestWithParam<CipherKind> {
     Frame plain(kSize);
     fill(plain, seed);
     Frame sealed(kSize + kTagBytes);
-    cipher.seal(header_, plain.data(), kSize, sealed.data());
+    EXPECT_TRUE(cipher.seal(header_, plain.data(), kSize, sealed.data()));
     return sealed;
   }
   bool opens(Cipher& cipher, const Frame& sealed, std::uint64_t seed) {
@@ -58,8 +58,8 @@ class TcpCipherTest : public ::testing::TestWithParam<CipherKind> {
 };
 
 TEST_P(TcpCipherTest, OpensWhatWasSealedInItsOrderOnly) {
-  Cipher sender(GetParam(), key_);
-  Cipher receiver(GetParam(), key_);
+  Cipher sender(GetParam(), Cipher::Use::kSeal, key_);
+  Cipher receiver(GetParam(), Cipher::Use::kOpen, key_);
   const Frame first = seal(sender, 1);
   const Frame second = seal(sender, 2);
   EXPECT_FALSE(opens(receiver, second, 2)) << "out of order";
@@ -77,16 +77,43 @@ TEST_P(TcpCipherTest, OpensWhatWasSealedInItsOrderOnly) {
 }
 
 TEST_P(TcpCipherTest, TheKeyChangesAtBothEndsAtTheSameFrame) {
-  Cipher sender(GetParam(), key_);
-  Cipher receiver(GetParam(), key_);
+  Cipher sender(GetParam(), Cipher::Use::kSeal, key_);
+  Cipher receiver(GetParam(), Cipher::Use::kOpen, key_);
   std::byte plain{5};
   std::array<std::byte, 1 + kTagBytes> sealed;
   for (std::uint64_t frame = 0; frame < 2 * kFramesPerKey + 10; ++frame) {
-    sender.seal(header_, &plain, 1, sealed.data());
+    ASSERT_TRUE(sender.seal(header_, &plain, 1, sealed.data()));
     std::byte opened{};
     ASSERT_TRUE(receiver.open(header_, sealed.data(), 1, &opened)) << frame;
     ASSERT_EQ(opened, plain);
   }
+}
+
+TEST_P(TcpCipherTest, BothLibrariesSealTheSameBytes) {
+  if (!Libcrypto::is_built_in()) GTEST_SKIP() << "this build is without libcrypto";
+  constexpr auto kLibsodium = Cipher::Library::kLibsodium;
+  Cipher fast(GetParam(), Cipher::Use::kSeal, key_);
+  Cipher slow(GetParam(), Cipher::Use::kSeal, key_, kLibsodium);
+  Cipher fast_receiver(GetParam(), Cipher::Use::kOpen, key_);
+  Cipher slow_receiver(GetParam(), Cipher::Use::kOpen, key_, kLibsodium);
+  for (std::uint64_t frame = 0; frame < kFramesPerKey + 10; ++frame) {  // beyond a change of keys
+    header_[0] = static_cast<std::byte>(frame);
+    const Frame sealed = seal(fast, frame);
+    ASSERT_EQ(sealed, seal(slow, frame)) << frame;
+    ASSERT_TRUE(opens(fast_receiver, sealed, frame)) << frame;
+    ASSERT_TRUE(opens(slow_receiver, sealed, frame)) << frame;
+  }
+}
+
+TEST_P(TcpCipherTest, NothingIsLeftOfAFrameThatDoesNotOpen) {
+  Cipher sender(GetParam(), Cipher::Use::kSeal, key_);
+  Cipher receiver(GetParam(), Cipher::Use::kOpen, key_);
+  Frame sealed = seal(sender, 1);
+  sealed[7] ^= std::byte{1};
+  Frame plain(kSize, std::byte{9});
+  EXPECT_FALSE(receiver.open(header_, sealed.data(), kSize, plain.data()));
+  const Frame unchanged(kSize, std::byte{9});
+  EXPECT_THAT(plain, ::testing::AnyOf(Frame(kSize), unchanged));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ciphers, TcpCipherTest,

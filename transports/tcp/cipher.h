@@ -2,7 +2,10 @@
 //
 // Each frame is sealed with the next number as its nonce, so that a frame that is repeated, left
 // out or moved does not open. The frame's header is authenticated with it. After kFramesPerKey
-// frames, the key is replaced by one that is derived from it. One thread.
+// frames, the key is replaced by one that is derived from it.
+//
+// libcrypto does the work if it is there, and otherwise libsodium. What travels is the same. One
+// thread.
 #pragma once
 
 #include <sodium.h>
@@ -13,6 +16,7 @@
 #include <span>
 
 #include "transports/tcp/constants.h"
+#include "transports/tcp/libcrypto.h"
 
 namespace dunlin::transport::tcp {
 
@@ -30,32 +34,43 @@ inline constexpr std::size_t kTagBytes = 16;
 
 class Cipher {
  public:
+  // What this end does with the frames of the direction, and nothing else.
+  using Use = Libcrypto::Use;
+  // Who does the work; kFastest falls back to libsodium.
+  enum class Library : std::uint8_t { kFastest, kLibsodium };
+
   // `kind` is not kNone.
-  Cipher(CipherKind kind, const Key& key);
+  Cipher(CipherKind kind, Use use, const Key& key, Library library = Library::kFastest);
   ~Cipher();
   Cipher(const Cipher&) = delete;
   Cipher& operator=(const Cipher&) = delete;
 
   // Encrypts `size` bytes at `plain` into `sealed`, and writes the tag behind them. `sealed` may be
-  // `plain`.
-  void seal(std::span<const std::byte> header, const std::byte* plain, std::size_t size,
-            std::byte* sealed);
+  // `plain`. If it returns false, the library has failed: `sealed` must not be sent, and the cipher
+  // is of no more use.
+  [[nodiscard]] bool seal(std::span<const std::byte> header, const std::byte* plain,
+                          std::size_t size, std::byte* sealed);
   // Decrypts `size` bytes at `sealed`, whose tag is behind them. Returns false if they are not the
-  // next frame that the peer has sealed; then `plain` is unchanged or zeroed. `plain` may be
-  // `sealed`.
-  bool open(std::span<const std::byte> header, const std::byte* sealed, std::size_t size,
-            std::byte* plain);
+  // next frame that the peer has sealed; then `plain` is unchanged or zeroed. Until the function
+  // returns, `plain` may hold bytes that turn out not to be the peer's. `plain` may be `sealed`.
+  [[nodiscard]] bool open(std::span<const std::byte> header, const std::byte* sealed,
+                          std::size_t size, std::byte* plain);
 
  private:
   using Nonce = std::array<unsigned char, 12>;
   Nonce nonce() const;
   void load();
   void count_frame();
+  void seal_by_libsodium(const Nonce& nonce, std::span<const std::byte> header,
+                         const std::byte* plain, std::size_t size, std::byte* sealed);
+  bool open_by_libsodium(const Nonce& nonce, std::span<const std::byte> header,
+                         const std::byte* sealed, std::size_t size, std::byte* plain);
 
   CipherKind kind_;
   Key key_;
   std::uint64_t frames_ = 0;
-  crypto_aead_aes256gcm_state aes_;  // the expanded key
+  crypto_aead_aes256gcm_state aes_;  // the expanded key, for libsodium
+  Libcrypto libcrypto_;
 };
 
 }  // namespace dunlin::transport::tcp

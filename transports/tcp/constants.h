@@ -20,13 +20,19 @@ inline constexpr std::size_t kFrameBytes = std::size_t{64} << 10;
 // buffered; the limit only has to fit into the frame's 32-bit size.
 inline constexpr std::size_t kPlainFrameBytes = std::size_t{1} << 30;
 
-// The buffer in which an end collects frames before it writes them. With four frames, a write of
-// encrypted bytes costs one system call per 256 KiB.
+// The buffer in which an end collects frames before it writes them. Several small messages or
+// pieces of gets share one system call.
 inline constexpr std::size_t kStagingBytes = 4 * (kFrameBytes + 64);
 
 // The buffer into which an end reads. It must hold a whole frame behind the rest of another one.
 inline constexpr std::size_t kReceiveBytes = 4 * (kFrameBytes + 64);
 static_assert(kReceiveBytes >= 2 * (kFrameBytes + 64));
+
+// The most bytes that an end reads at once into that buffer if the connection is not encrypted. The
+// payload of a larger put could arrive with its message, and then had to be copied. It is read
+// straight to its place if only its beginning comes with the message. 32 KiB hold more than 300
+// small messages.
+inline constexpr std::size_t kPlainAhead = std::size_t{32} << 10;
 
 // Up to this size, the bytes of a put travel in the same frame as its header. Beyond it, they
 // follow in frames of their own, which need no copy at either end.
@@ -61,12 +67,29 @@ inline constexpr std::size_t kTurnBytes = std::size_t{1} << 20;
 // The most events that one poll returns.
 inline constexpr int kMostEvents = 32;
 
-// The most connections that have not proved yet that they belong to the job. When another one
-// arrives, the oldest gives way, but not before it had kGuestGrace to prove itself, which takes a
-// member two round trips. Until then the others wait in the kernel. Otherwise the connections of
-// thousands of ranks that arrive at once would drive one another out.
-inline constexpr std::size_t kMostGuests = 256;
+// The most connections that have not sent a greeting that proves the knowledge of the job's key.
+// When another one arrives, the oldest gives way at once. A member sends its greeting as soon as it
+// is connected, and a greeting that is there is read when the connection is accepted, so strangers
+// cannot drive members out, however many come.
+inline constexpr std::size_t kMostSilentGuests = 256;
+
+// The most connections that have greeted, and have to send their proof. Only members get so far.
+// When another one arrives, the oldest gives way, but not before it had kGuestGrace, as the proof
+// takes a member a round trip. Until then the others wait in the kernel. Otherwise the connections
+// of thousands of ranks that arrive at once would drive one another out.
+inline constexpr std::size_t kMostGreetedGuests = 512;
 inline constexpr auto kGuestGrace = std::chrono::seconds(1);
+
+// The most connections that are accepted in one turn.
+inline constexpr int kMostAccepted = 64;
+
+// The greetings that were answered are remembered, so that a recorded one does not cost this
+// process another key exchange. Beyond this number, which takes 512 KiB, they are forgotten.
+inline constexpr std::size_t kMostRemembered = std::size_t{1} << 16;
+
+// The most addresses that a process names before it listens. Hosts have a handful; some have one
+// for each of many containers. An address takes 23 bytes of what Transport::kLargestOutline allows.
+inline constexpr std::size_t kMostOutlined = 64;
 
 // Connections that wait in the kernel until this process accepts them.
 inline constexpr int kBacklog = 1024;

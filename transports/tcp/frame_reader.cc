@@ -17,7 +17,7 @@ void FrameReader::start(CipherKind kind, const Key& key) {
   target_ = nullptr;
   has_arrived_ = is_drained_ = false;
   cipher_.reset();
-  if (kind != CipherKind::kNone) cipher_.emplace(kind, key);
+  if (kind != CipherKind::kNone) cipher_.emplace(kind, Cipher::Use::kOpen, key);
 }
 
 Status FrameReader::fill(int socket, std::size_t& budget) {
@@ -34,8 +34,9 @@ Status FrameReader::fill(int socket, std::size_t& budget) {
     parts[count++] = {target_, in_frame_};
     wanted += in_frame_;
   }
-  parts[count++] = {buffer_.get() + end_, kReceiveBytes - end_};
-  wanted += kReceiveBytes - end_;
+  const std::size_t room = std::min(kReceiveBytes - end_, cipher_ ? kReceiveBytes : kPlainAhead);
+  parts[count++] = {buffer_.get() + end_, room};
+  wanted += room;
   ssize_t got = 0;
   do {
     got = ::readv(socket, parts, count);

@@ -15,7 +15,8 @@ void FrameWriter::start(CipherKind kind, const Key& key) {
   open_.reset();
   payload_ = {};
   cipher_.reset();
-  if (kind != CipherKind::kNone) cipher_.emplace(kind, key);
+  is_broken_ = false;
+  if (kind != CipherKind::kNone) cipher_.emplace(kind, Cipher::Use::kSeal, key);
 }
 
 void FrameWriter::put_header(std::size_t at, FrameKind kind, std::size_t size) {
@@ -23,6 +24,13 @@ void FrameWriter::put_header(std::size_t at, FrameKind kind, std::size_t size) {
   header.size = static_cast<std::uint32_t>(size);
   header.kind = kind;
   std::memcpy(staging_.get() + at, &header, sizeof header);
+}
+
+// Seals the body of the frame whose header is at this place in the staging buffer.
+void FrameWriter::seal(std::size_t header_at, const std::byte* plain, std::size_t size) {
+  std::byte* const header = staging_.get() + header_at;
+  if (!cipher_->seal({header, sizeof(FrameHeader)}, plain, size, header + sizeof(FrameHeader)))
+    is_broken_ = true;
 }
 
 std::byte* FrameWriter::append(std::size_t size) {
@@ -44,9 +52,7 @@ void FrameWriter::close_frame() {
   const std::size_t size = end_ - *open_ - sizeof(FrameHeader);
   put_header(*open_, FrameKind::kMessages, size);
   if (cipher_) {
-    std::byte* const header = staging_.get() + *open_;
-    std::byte* const body = header + sizeof(FrameHeader);
-    cipher_->seal({header, sizeof(FrameHeader)}, body, size, body);
+    seal(*open_, staging_.get() + *open_ + sizeof(FrameHeader), size);
     end_ += kTagBytes;
   }
   open_.reset();
@@ -57,17 +63,16 @@ void FrameWriter::attach(std::span<const std::byte> payload) {
   payload_ = payload;
 }
 
+// Seals one frame, unless another one waits. So the peer opens a frame while the next one is
+// sealed, and the staging buffer stays in the cache.
 void FrameWriter::seal_payload() {
-  while (!payload_.empty()) {
-    const std::size_t size = std::min(payload_.size(), kFrameBytes);
-    if (kStagingBytes - end_ < sizeof(FrameHeader) + size + kTagBytes) return;
-    const std::byte* const header = staging_.get() + end_;
-    put_header(end_, FrameKind::kPayload, size);
-    end_ += sizeof(FrameHeader);
-    cipher_->seal({header, sizeof(FrameHeader)}, payload_.data(), size, staging_.get() + end_);
-    end_ += size + kTagBytes;
-    payload_ = payload_.subspan(size);
-  }
+  const std::size_t size = std::min(payload_.size(), kFrameBytes);
+  if (size == 0 || end_ - begin_ > kFrameBytes / 2) return;
+  if (kStagingBytes - end_ < sizeof(FrameHeader) + size + kTagBytes) return;
+  put_header(end_, FrameKind::kPayload, size);
+  seal(end_, payload_.data(), size);
+  end_ += sizeof(FrameHeader) + size + kTagBytes;
+  payload_ = payload_.subspan(size);
 }
 
 void FrameWriter::announce_payload() {
@@ -94,6 +99,7 @@ Status FrameWriter::flush(int socket, std::size_t& budget) {
     } else {
       announce_payload();
     }
+    if (is_broken_) return {Code::kInternal, "the cipher library failed to encrypt"};
     if (begin_ == end_ && payload_.empty()) return Status::ok();
     if (budget == 0) return Status::busy();
     iovec parts[2] = {{staging_.get() + begin_, end_ - begin_},

@@ -30,6 +30,7 @@ class FrameWriter {
 
  private:
   std::size_t tag_size() const { return cipher_ ? kTagBytes : 0; }
+  void seal(std::size_t header_at, const std::byte* plain, std::size_t size);
   void put_header(std::size_t at, FrameKind kind, std::size_t size);
   void close_frame();
   void seal_payload();
@@ -43,6 +44,7 @@ class FrameWriter {
   std::span<const std::byte> payload_;  // what is not staged and not written
   std::size_t announced_ = 0;           // bytes of it whose frame header is staged or written
   std::optional<Cipher> cipher_;
+  bool is_broken_ = false;  // a frame could not be encrypted: nothing more may be written
 };
 
 }  // namespace dunlin::transport::tcp

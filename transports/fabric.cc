@@ -19,15 +19,15 @@ std::string address_key(Rank rank) {
   return fmt::format("fabric/{}", rank.value());
 }
 
-// The key of the address of a transport that opens on demand.
-std::string address_key(Rank rank, std::string_view transport) {
-  return fmt::format("fabric/{}/{}", rank.value(), transport);
+// The key of the address of a transport that opens on demand, for the peer that has asked.
+std::string address_key(Rank rank, std::string_view transport, Rank asker) {
+  return fmt::format("fabric/{}/{}/{}", rank.value(), transport, asker.value());
 }
 
 // What a peer has published about one of its transports.
 struct PublishedAddress {
   bool is_on_demand = false;
-  Bytes address;  // empty if is_on_demand
+  Bytes address;  // the transport's outline if is_on_demand
 };
 
 // Returns what `encoded`, made by publish_addresses(), holds for a transport, or nothing if the
@@ -133,7 +133,7 @@ Status Fabric::publish_addresses() {
   writer.number(static_cast<std::uint32_t>(members_.size()));
   for (const Member& member : members_) {
     writer.text(member.transport->name()).number(static_cast<std::uint8_t>(!member.is_open));
-    writer.blob(member.is_open ? member.transport->address() : Bytes());
+    writer.blob(member.is_open ? member.transport->address() : member.transport->outline());
   }
   return bootstrap_.publish(address_key(rank()), writer.take());
 }
@@ -148,31 +148,37 @@ void Fabric::collect_wait_fds() {
   }
 }
 
-Status Fabric::open(Member& member) {
-  if (member.is_open) return Status::ok();
-  DUNLIN_TRY(member.failure);
-  const std::string key = address_key(rank(), member.transport->name());
-  member.failure = member.transport->open();
-  if (!member.failure.is_ok()) {
-    DUNLIN_TRY(bootstrap_.post(key, {}));
-    return member.failure;
+Status Fabric::open(Member& member, Rank peer, std::span<const std::byte> peers_outline) {
+  Transport& transport = *member.transport;
+  Status status = member.failure;
+  if (status.is_ok() && !member.is_open) {
+    status = member.failure = transport.open();
+    member.is_open = status.is_ok();
+    if (member.is_open) collect_wait_fds();
+    // Nothing of them has arrived yet, so this is done at once.
+    for (const Rank gone : revoked_) {
+      if (status.is_ok()) status = transport.revoke(gone);
+    }
   }
-  member.is_open = true;
-  // Nothing of them has arrived yet, so this is done at once.
-  for (const Rank gone : revoked_) DUNLIN_TRY(member.transport->revoke(gone));
-  collect_wait_fds();
-  return bootstrap_.post(key, member.transport->address());
+  if (status.is_ok()) status = transport.face(peers_outline);
+  if (peer != rank() && member.told.insert(peer).second) {
+    DUNLIN_TRY(bootstrap_.post(address_key(rank(), transport.name(), peer),
+                               status.is_ok() ? transport.address() : Bytes()));
+  }
+  return status;
 }
 
 void Fabric::take_requests() {
   while (const auto message = bootstrap_.mail().receive(MailTopic::kFabric)) {
-    const std::string name(reinterpret_cast<const char*>(message->text.data()),
-                           message->text.size());
+    ByteReader reader(message->text);
+    const std::string name = reader.text();
+    const auto outline = reader.blob();
     const auto asked = std::find_if(members_.begin(), members_.end(), [&](const Member& member) {
       return member.transport->name() == name;
     });
-    if (asked == members_.end()) continue;  // meant for a former fabric of this process
-    if (Status status = open(*asked); !status.is_ok()) {
+    // Otherwise it is meant for a former fabric of this process.
+    if (!reader.at_end() || asked == members_.end()) continue;
+    if (Status status = open(*asked, message->from, outline); !status.is_ok()) {
       DUNLIN_WARN("rank {} asks for a connection over {}, which does not work here: {}",
                   message->from.value(), name, status.to_string());
     }
@@ -180,10 +186,14 @@ void Fabric::take_requests() {
 }
 
 Result<Bytes> Fabric::ask_for_address(Member& member, Rank peer, TimePoint deadline) {
+  if (peer == rank()) return member.transport->address();
   const std::string_view name = member.transport->name();
-  if (peer != rank() && member.asked.insert(peer).second)
-    bootstrap_.mail().send(MailTopic::kFabric, peer, as_bytes(name));
-  auto address = bootstrap_.lookup_from(peer, address_key(peer, name), remaining(deadline));
+  if (member.asked.insert(peer).second) {
+    const Bytes request = ByteWriter().text(name).blob(member.transport->outline()).take();
+    static_assert(Transport::kLargestOutline + 64 <= Mail::kLargestMessage);
+    bootstrap_.mail().send(MailTopic::kFabric, peer, request);
+  }
+  auto address = bootstrap_.lookup_from(peer, address_key(peer, name, rank()), remaining(deadline));
   if (address || address.status().code() != Code::kDeadlineExceeded) return address;
   const bool is_stalled = peers().state(peer) == PeerState::kStalled;
   return Status(is_stalled ? Code::kPeerStalled : Code::kDeadlineExceeded,
@@ -236,7 +246,8 @@ Result<Fabric::Connection> Fabric::connect(Rank peer, TimePoint deadline) {
       continue;
     }
     // Opening this end first keeps ranks that ask each other from waiting for each other.
-    Status refusal = published->is_on_demand ? open(members_[i]) : Status::ok();
+    Status refusal =
+        published->is_on_demand ? open(members_[i], peer, published->address) : Status::ok();
     if (refusal.is_ok() && published->is_on_demand) {
       DUNLIN_ASSIGN(published->address, ask_for_address(members_[i], peer, deadline));
       if (published->address.empty())

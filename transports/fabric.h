@@ -190,6 +190,7 @@ class Fabric final : public Progressor {
     Status failure;        // of open()
     std::set<Rank> asked;  // peers that were asked to open theirs
     bool is_full = false;  // memory could not be registered with it for want of resources
+    std::set<Rank> told;   // peers for which the address was posted
   };
   struct Connection {
     std::unique_ptr<Link> link;
@@ -205,8 +206,9 @@ class Fabric final : public Progressor {
   void close_lanes();
   Status publish_addresses();
   void collect_wait_fds();
-  // Opens the transport if it is not open, and publishes its address: an empty one if that fails.
-  Status open(Member& member);
+  // Opens the transport for a peer with this outline, and posts the address for it: an empty one if
+  // that fails. The peer may not have asked, or another fabric of this process may get its request.
+  Status open(Member& member, Rank peer, std::span<const std::byte> peers_outline);
   // Opens the transports that peers have asked for.
   void take_requests();
   Duration remaining(TimePoint deadline) const;

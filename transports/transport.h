@@ -115,13 +115,24 @@ inline Status check_notification(const Notification& notification, std::size_t p
 
 class Transport : public Progressor {
  public:
+  static constexpr std::size_t kLargestOutline = 3072;  // fits into a message of the bootstrap
+
   virtual std::string_view name() const = 0;
   // Whether open() has work to do. Such a transport listens on the network, where strangers can
   // reach it. So the fabric opens it only when this process or a peer finds that the transports
   // before it in the list do not connect the two.
   virtual bool opens_on_demand() const { return false; }
+  // What peers are told of this process before open(), at most kLargestOutline bytes.
+  virtual Bytes outline() const { return {}; }
   // Called once, before any other function below except register_memory() and progress().
   virtual Status open() { return Status::ok(); }
+  // Called after open() and before this process and a peer with this outline connect to each
+  // other, perhaps more than once. A transport that listens does so where it faces the peer, and
+  // nowhere else. address() holds the result.
+  virtual Status face(std::span<const std::byte> peers_outline) {
+    (void)peers_outline;
+    return Status::ok();
+  }
   // What a peer's transport of the same name needs to reach this process.
   virtual Bytes address() const = 0;
   // Returns ok if this transport can reach the peer with this address. The error otherwise explains

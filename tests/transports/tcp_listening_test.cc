@@ -1,11 +1,15 @@
-// When the tcp transport listens: only once a peer needs it.
+// When the tcp transport listens: only once a peer needs it. And where: only where it faces the
+// peer.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <string>
 #include <thread>
 
 #include "tests/support/listening_sockets.h"
 #include "tests/support/ranks.h"
+#include "transports/tcp/address.h"
 
 namespace dunlin::testing {
 namespace {
@@ -41,6 +45,33 @@ int listening_while_connected(bool are_on_one_host, const std::string& used) {
   }
   for (std::thread& rank : ranks) rank.join();
   return listening;
+}
+
+transport::tcp::Address address_of(const std::string& host,
+                                   std::initializer_list<const char*> endpoints) {
+  transport::tcp::Address made;
+  made.host = host;
+  for (const char* const text : endpoints) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    EXPECT_EQ(inet_pton(AF_INET, text, &address.sin_addr), 1);
+    made.endpoints.emplace_back(reinterpret_cast<const sockaddr*>(&address));
+  }
+  return made;
+}
+
+TEST(TcpListening, AProcessFacesItsPeerOnly) {
+  const auto here = address_of("one", {"10.1.2.3", "192.168.7.7", "127.0.0.1"});
+  const auto twin = address_of("one", {"10.1.2.3", "192.168.7.7", "127.0.0.1"});
+  EXPECT_EQ(here.facing(twin), address_of("", {"127.0.0.1"}).endpoints);
+  // They have been told that they are on two hosts, and take no loopback.
+  const auto told = address_of("two", {"10.1.2.3", "192.168.7.7", "127.0.0.1"});
+  EXPECT_EQ(here.facing(told), address_of("", {"10.1.2.3", "192.168.7.7"}).endpoints);
+  const auto lonely = address_of("one", {"127.0.0.1"});
+  EXPECT_EQ(lonely.facing(address_of("two", {"127.0.0.1"})), lonely.endpoints);
+  // Nothing here leads to a peer that has a loopback, and whose only other address is also one of
+  // this host, as private networks have on every host.
+  EXPECT_TRUE(here.facing(address_of("two", {"10.1.2.3", "127.0.0.9"})).empty());
 }
 
 TEST(TcpListening, AJobOnOneHostDoesNotListen) {

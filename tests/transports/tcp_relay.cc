@@ -116,7 +116,8 @@ void Relay::pump(int connection, Pair pair, bool is_to_server) {
 Result<Bytes> RelayedBootstrap::lookup_from(Rank publisher, std::string_view key,
                                             Duration timeout) {
   DUNLIN_ASSIGN(Bytes value, whole_.lookup_from(publisher, key, timeout));
-  if (!key.starts_with("fabric/") || !key.ends_with("/tcp") || value.empty()) return value;
+  const bool is_address = key.starts_with("fabric/") && key.find("/tcp/") != key.npos;
+  if (!is_address || value.empty()) return value;
   DUNLIN_ASSIGN(Address address, Address::decode(value));
   address.endpoints = {relay_.route_to(address.endpoints.front())};
   return address.encode();

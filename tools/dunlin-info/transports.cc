@@ -24,6 +24,7 @@ Status try_transport(const transport::TransportFactory& factory, const Config& c
                 factory.make({kSelf, 0, 0, *board, bootstrap->peers(), bootstrap->mail(),
                               bootstrap->key(), counters, clock, config}));
   DUNLIN_TRY(made->open());
+  DUNLIN_TRY(made->face(made->outline()));
   const Bytes address = made->address();
   DUNLIN_TRY(made->reach(kSelf, address));
   DUNLIN_ASSIGN(const auto link, made->connect(kSelf, address));

@@ -20,10 +20,9 @@ namespace {
 // More addresses than any host has; a limit for what is decoded.
 constexpr std::size_t kMostEndpoints = 256;
 
-// Connecting a datagram socket only asks the kernel for a route.
-bool has_route(const Endpoint& to) {
-  const Fd socket(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  return socket.is_open() && ::connect(socket.get(), to.address(), to.size()) == 0;
+bool contains(const std::vector<Endpoint>& endpoints, const Endpoint& wanted) {
+  return std::any_of(endpoints.begin(), endpoints.end(),
+                     [&](const Endpoint& it) { return it.is_at_same_address(wanted); });
 }
 
 }  // namespace
@@ -51,15 +50,14 @@ void Endpoint::set_port(std::uint16_t port) {
   }
 }
 
-Endpoint Endpoint::any() const {
-  Endpoint made;
-  made.storage_.ss_family = storage_.ss_family;
-  made.set_port(port());
-  return made;
-}
-
 bool Endpoint::operator==(const Endpoint& other) const {
   return std::memcmp(&storage_, &other.storage_, sizeof storage_) == 0;
+}
+
+bool Endpoint::is_at_same_address(const Endpoint& other) const {
+  Endpoint moved = other;
+  moved.set_port(port());
+  return *this == moved;
 }
 
 bool Endpoint::is_loopback() const {
@@ -145,6 +143,20 @@ Result<std::vector<Endpoint>> interface_addresses(const std::string& interface) 
   return found;
 }
 
+std::optional<Endpoint> source_towards(const Endpoint& to) {
+  // Connecting a datagram socket only asks the kernel for a route.
+  const Fd socket(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage source{};
+  socklen_t size = sizeof source;
+  if (!socket.is_open() || ::connect(socket.get(), to.address(), to.size()) != 0 ||
+      getsockname(socket.get(), reinterpret_cast<sockaddr*>(&source), &size) != 0) {
+    return std::nullopt;
+  }
+  Endpoint found(reinterpret_cast<const sockaddr*>(&source));
+  found.set_port(0);
+  return found;
+}
+
 Bytes Address::encode() const {
   ByteWriter writer;
   writer.number(kWireVersion).number(token).number(cells);
@@ -185,11 +197,33 @@ std::vector<Endpoint> Address::reachable_from(const std::string& own_host) const
                                       [](const Endpoint& it) { return !it.is_loopback(); });
   for (const Endpoint& endpoint : endpoints) {
     if (endpoint.is_loopback() && own_host != host && has_others) continue;
-    if (has_route(endpoint)) candidates.push_back(endpoint);
+    if (source_towards(endpoint)) candidates.push_back(endpoint);
   }
   std::stable_partition(candidates.begin(), candidates.end(),
                         [](const Endpoint& endpoint) { return endpoint.is_loopback(); });
   return candidates;
+}
+
+std::vector<Endpoint> Address::facing(const Address& peer) const {
+  std::vector<Endpoint> found;
+  const auto add = [&](const Endpoint& endpoint) {
+    if (contains(endpoints, endpoint) && !contains(found, endpoint)) found.push_back(endpoint);
+  };
+  const bool has_same_interfaces =
+      std::all_of(peer.endpoints.begin(), peer.endpoints.end(),
+                  [this](const Endpoint& it) { return contains(endpoints, it); });
+  if (has_same_interfaces) {
+    // Processes of one host use its loopback if they know that they are on one host.
+    for (const Endpoint& endpoint : endpoints) {
+      if (endpoint.is_loopback() == (host == peer.host)) add(endpoint);
+    }
+    return found.empty() ? endpoints : found;
+  }
+  for (const Endpoint& endpoint : peer.endpoints) {
+    if (endpoint.is_loopback() || contains(endpoints, endpoint)) continue;
+    if (const auto source = source_towards(endpoint)) add(*source);
+  }
+  return found;
 }
 
 }  // namespace dunlin::transport::tcp

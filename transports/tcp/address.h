@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,8 +28,6 @@ class Endpoint {
   int family() const { return storage_.ss_family; }
   std::uint16_t port() const;
   void set_port(std::uint16_t port);
-  // The address that stands for all addresses of the family, with the same port.
-  Endpoint any() const;
   bool is_loopback() const;
   bool is_link_local() const;
   // Text such as "10.0.0.1:4711" or "[2001:db8::1]:4711".
@@ -37,6 +36,8 @@ class Endpoint {
   void encode(ByteWriter& writer) const;
   static Result<Endpoint> decode(ByteReader& reader);
   bool operator==(const Endpoint& other) const;
+  // Whether it is the same, with whatever port.
+  bool is_at_same_address(const Endpoint& other) const;
 
  private:
   sockaddr_storage storage_{};
@@ -46,6 +47,10 @@ class Endpoint {
 // name, or of all if it is empty. The loopback addresses come last. Link-local addresses are left
 // out, as they mean nothing on another host.
 Result<std::vector<Endpoint>> interface_addresses(const std::string& interface);
+
+// The address from which this host's kernel would send to `to`, without a port; nullopt if it has
+// no route. Sends nothing.
+std::optional<Endpoint> source_towards(const Endpoint& to);
 
 struct Address {
   std::uint64_t token = 0;  // a random number of the transport, which distinguishes processes
@@ -61,6 +66,11 @@ struct Address {
   // which its kernel has a route. The loopback addresses come first if the process is on this very
   // host; otherwise they are left out, unless there are no others. Sends nothing.
   std::vector<Endpoint> reachable_from(const std::string& own_host) const;
+
+  // Those of the endpoints at which a peer with this address, whose ports do not matter, should be
+  // awaited: the loopback if it uses the same network interfaces, and otherwise the ends of the
+  // routes to it. Sends nothing.
+  std::vector<Endpoint> facing(const Address& peer) const;
 };
 
 }  // namespace dunlin::transport::tcp

@@ -15,22 +15,35 @@ Engine::Engine(const TransportContext& context)
 Result<std::unique_ptr<Engine>> Engine::create(const TransportContext& context) {
   if (sodium_init() < 0)
     return Status(Code::kUnavailable, "libsodium found no source of randomness");
-  // So a host without this interface says so when the transports are made.
-  DUNLIN_TRY(interface_addresses(context.config.tcp_interface).status());
   std::unique_ptr<Engine> engine(new Engine(context));
+  DUNLIN_ASSIGN(auto endpoints, interface_addresses(context.config.tcp_interface));
+  if (endpoints.size() > kMostOutlined) endpoints.resize(kMostOutlined);
+  engine->outline_.wants_encryption = context.config.tcp_encryption;
+  engine->outline_.host = host_identity(context.config.host_id);
+  engine->outline_.endpoints = std::move(endpoints);
+  if (engine->outline().size() > Transport::kLargestOutline)
+    return Status(Code::kInvalidArgument, "DUNLIN_HOST_ID is too long");
   DUNLIN_ASSIGN(engine->poller_, Poller::create());
   return engine;
 }
 
 Status Engine::open() {
+  address_ = outline_;
   randombytes_buf(&address_.token, sizeof address_.token);
   address_.cells = context_.board.size();
-  address_.wants_encryption = context_.config.tcp_encryption;
-  address_.host = host_identity(context_.config.host_id);
+  address_.endpoints.clear();
   const Listener::Options options{credentials(), context_.self, context_.peers.size(),
-                                  address_.token, context_.config.tcp_interface};
-  DUNLIN_ASSIGN(listener_, Listener::create(options, *poller_, context_.clock,
-                                            [this](Admitted it) { return admit(std::move(it)); }));
+                                  address_.token};
+  listener_ = std::make_unique<Listener>(options, *poller_, context_.clock,
+                                         [this](Admitted it) { return admit(std::move(it)); });
+  return Status::ok();
+}
+
+Status Engine::face(std::span<const std::byte> outline) {
+  DUNLIN_ASSIGN(const Address peer, Address::decode(outline));
+  // Whoever names an interface knows which one leads to the peers.
+  const bool is_named = !context_.config.tcp_interface.empty();
+  DUNLIN_TRY(listener_->listen_at(is_named ? outline_.endpoints : outline_.facing(peer)));
   address_.endpoints = listener_->endpoints();
   return Status::ok();
 }

@@ -36,8 +36,13 @@ struct Peer {
 class Engine {
  public:
   static Result<std::unique_ptr<Engine>> create(const TransportContext& context);
-  // Listens. Before it, only regions() is of use, and progress() does nothing.
+  // Prepares to connect. Before it, only regions() and outline() are of use, and progress() does
+  // nothing.
   Status open();
+  // Listens where a peer with this outline can reach this process.
+  Status face(std::span<const std::byte> outline);
+  // The address of a process that does not listen yet: its endpoints have no ports.
+  Bytes outline() const { return outline_.encode(); }
   // Tells the peers that this process closes its end.
   ~Engine();
   Engine(const Engine&) = delete;
@@ -87,6 +92,7 @@ class Engine {
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: unknown
   std::unique_ptr<Listener> listener_;
   std::vector<TcpLane*> lanes_;
+  Address outline_;
   Address address_;
   std::uint64_t last_incarnation_ = 0;
   std::uint64_t seen_peers_ = 0;

@@ -115,6 +115,8 @@ Result<ClientProof> ClientHandshake::on_answer(const ServerHello& answer) {
                 agree(mine_.key, hello_, answer, secret_key_, answer.public_key));
   if (!is_equal(answer.proof, made.server))
     return Status(Code::kPermissionDenied, "it does not know the job's secret");
+  if (made.keys.cipher == CipherKind::kAes256Gcm && !has_aes())
+    return Status(Code::kPermissionDenied, "it chose a cipher that this CPU does not have");
   if (mine_.wants_encryption && made.keys.cipher == CipherKind::kNone)
     return Status(Code::kPermissionDenied, "it refuses to encrypt");
   keys_ = made.keys;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "runtime/log.h"
@@ -23,7 +25,7 @@ class Listener::Port final : public SocketUser {
   Watch watch_;
 };
 
-// A connection that has not proved itself. It stays in the list until settle().
+// A connection that has not proved itself. It stays in its list until settle().
 class Listener::Guest final : public SocketUser {
  public:
   Guest(Listener& listener, Fd socket, const Endpoint& from)
@@ -36,6 +38,7 @@ class Listener::Guest final : public SocketUser {
 
   Status watch() { return watch_.start(listener_.poller_, socket_.get(), *this); }
   bool is_over() const { return !socket_.is_open(); }
+  bool has_greeted() const { return has_greeted_; }
   TimePoint deadline() const { return deadline_; }
   // When it may be ended in favor of another one.
   TimePoint may_be_ended_at() const { return deadline_ - kHandshakeTimeout + kGuestGrace; }
@@ -57,8 +60,14 @@ class Listener::Guest final : public SocketUser {
   Status step() {
     if (!has_greeted_) {
       DUNLIN_TRY(receive_whole(socket_.get(), &hello_, sizeof hello_, received_));
+      std::uint64_t mark = 0;
+      std::memcpy(&mark, hello_.proof.data(), sizeof mark);
+      if (listener_.answered_.contains(mark))
+        return {Code::kPermissionDenied, "it repeats a greeting"};
       DUNLIN_ASSIGN(const ServerHello answer,
                     handshake_.on_hello(hello_, listener_.options_.job_size));
+      if (listener_.answered_.size() == kMostRemembered) listener_.answered_.clear();
+      listener_.answered_.insert(mark);
       DUNLIN_TRY(send_whole(socket_.get(), &answer, sizeof answer));
       has_greeted_ = true;
       received_ = 0;
@@ -87,74 +96,90 @@ Listener::Listener(const Options& options, Poller& poller, const Clock& clock,
 
 Listener::~Listener() = default;
 
-Result<std::unique_ptr<Listener>> Listener::create(const Options& options, Poller& poller,
-                                                   const Clock& clock, OnAdmitted on_admitted) {
-  std::unique_ptr<Listener> listener(new Listener(options, poller, clock, std::move(on_admitted)));
-  DUNLIN_TRY(listener->listen());
-  return listener;
+Status Listener::listen_at(const std::vector<Endpoint>& places) {
+  Status last(Code::kUnavailable, "this host has no address at which the peer could reach it");
+  bool listens = false;
+  for (const Endpoint& place : places) {
+    // One may fail: for example, IPv6 may be switched off for an interface with such an address.
+    Status status = open_port(place);
+    listens = listens || status.is_ok();
+    if (!status.is_ok()) last = std::move(status);
+  }
+  return listens ? Status::ok() : last;
 }
 
-Status Listener::listen() {
-  DUNLIN_ASSIGN(endpoints_, interface_addresses(options_.interface));
-  for (Endpoint& endpoint : endpoints_) endpoint.set_port(0);
-  // One socket per family is enough for all interfaces, and one per address for a single interface.
-  std::vector<Endpoint> places;
-  for (const Endpoint& endpoint : endpoints_) {
-    const Endpoint place = options_.interface.empty() ? endpoint.any() : endpoint;
-    if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
-  }
-  Status last(Code::kUnavailable, "no address");
-  for (const Endpoint& place : places) {
-    Endpoint bound = place;
-    auto socket = tcp::listen_at(bound);
-    if (!socket) {  // for example, the interface has an address whose family is switched off
-      last = std::move(socket).status();
-      continue;
-    }
-    ports_.push_back(std::make_unique<Port>(*this, std::move(socket).value()));
-    DUNLIN_TRY(ports_.back()->watch());
-    for (Endpoint& endpoint : endpoints_) {
-      const Endpoint its_place = options_.interface.empty() ? endpoint.any() : endpoint;
-      if (endpoint.port() == 0 && its_place == place) endpoint.set_port(bound.port());
-    }
-  }
-  std::erase_if(endpoints_, [](const Endpoint& endpoint) { return endpoint.port() == 0; });
-  return endpoints_.empty() ? last : Status::ok();
+Status Listener::open_port(Endpoint place) {
+  const auto is_there = [&](const Endpoint& it) { return it.is_at_same_address(place); };
+  if (std::any_of(endpoints_.begin(), endpoints_.end(), is_there)) return Status::ok();
+  place.set_port(0);
+  DUNLIN_ASSIGN(Fd socket, tcp::listen_at(place));
+  auto port = std::make_unique<Port>(*this, std::move(socket));
+  DUNLIN_TRY(port->watch());
+  ports_.push_back(std::move(port));
+  endpoints_.push_back(place);
+  DUNLIN_DEBUG("tcp listens at {}", place.to_string());
+  return Status::ok();
 }
 
 void Listener::accept_all(int socket) {
-  for (std::size_t count = 0; count < kMostGuests; ++count) {
-    const bool is_full = guests_.size() == kMostGuests;
-    if (is_full && clock_.now() < guests_.front().may_be_ended_at()) return;
+  for (int count = 0; count < kMostAccepted; ++count) {
+    const bool is_crowded = greeted_.size() >= kMostGreetedGuests;
+    if (is_crowded && clock_.now() < greeted_.front().may_be_ended_at()) return;
     Endpoint from;
     auto accepted = accept_from(socket, from);
     if (!accepted) {
       refuse(from, accepted.status());
-      // The process may be out of descriptors: the oldest guest gives its own back.
-      if (!guests_.empty()) guests_.pop_front();
+      drop_oldest();  // the process may be out of descriptors
       return;
     }
     if (!accepted->is_open()) return;
-    if (is_full) {
-      guests_.front().end({Code::kResourceExhausted, "too many connections arrived at once"});
-      guests_.pop_front();
+    if (is_crowded) {
+      greeted_.front().end({Code::kResourceExhausted, "too many connections arrived at once"});
+      greeted_.pop_front();
     }
-    guests_.emplace_back(*this, std::move(accepted).value(), from);
-    if (Status status = guests_.back().watch(); !status.is_ok()) guests_.back().end(status);
+    take_in(std::move(accepted).value(), from);
   }
 }
 
-void Listener::settle() {
-  if (guests_.empty() && refused_ == 0) return;
-  const TimePoint now = clock_.now();
-  for (Guest& guest : guests_) {
-    if (guest.is_over() || now < guest.deadline()) continue;
-    // What it sent while this process made no progress counts.
-    guest.on_ready();
-    if (!guest.is_over())
-      guest.end({Code::kDeadlineExceeded, "it did not prove that it belongs to the job in time"});
+void Listener::take_in(Fd socket, const Endpoint& from) {
+  Guest& guest = silent_.emplace_back(*this, std::move(socket), from);
+  if (Status status = guest.watch(); !status.is_ok()) {
+    guest.end(status);
+  } else {
+    guest.on_ready();  // a member's greeting is there already
   }
-  guests_.remove_if([](const Guest& guest) { return guest.is_over(); });
+  if (guest.is_over()) {
+    silent_.pop_back();
+  } else if (guest.has_greeted()) {
+    greeted_.splice(greeted_.end(), silent_, std::prev(silent_.end()));
+  } else if (silent_.size() > kMostSilentGuests) {
+    silent_.front().end({Code::kResourceExhausted, "too many connections arrived at once"});
+    silent_.pop_front();
+  }
+}
+
+void Listener::drop_oldest() {
+  std::list<Guest>& guests = silent_.empty() ? greeted_ : silent_;
+  if (!guests.empty()) guests.pop_front();
+}
+
+void Listener::settle() {
+  if (!has_guests() && refused_ == 0) return;
+  const TimePoint now = clock_.now();
+  for (std::list<Guest>* const guests : {&silent_, &greeted_}) {
+    for (Guest& guest : *guests) {
+      if (guest.is_over() || now < guest.deadline()) continue;
+      // What it sent while this process made no progress counts.
+      guest.on_ready();
+      if (!guest.is_over())
+        guest.end({Code::kDeadlineExceeded, "it did not prove that it belongs to the job in time"});
+    }
+    guests->remove_if([](const Guest& guest) { return guest.is_over(); });
+  }
+  for (auto at = silent_.begin(); at != silent_.end();) {
+    const auto guest = at++;
+    if (guest->has_greeted()) greeted_.splice(greeted_.end(), silent_, guest);
+  }
   log_refusals(now);
 }
 

@@ -1,6 +1,7 @@
 // Listener: accepts connections, and hands on those whose other end has proved that it belongs to
 // the job. Until then a connection is a guest: nothing of what it sends is taken for a message,
 // there is a limit on the guests' number and on their time, and what is refused is logged rarely.
+// Strangers cannot keep members out by their number, because guests that have not greeted give way.
 // Owner thread only.
 #pragma once
 
@@ -9,6 +10,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "runtime/clock.h"
@@ -32,20 +34,22 @@ class Listener {
     Rank self;
     int job_size;
     std::uint64_t token;
-    std::string interface;  // the one to listen on; empty: all
   };
   // Returns an error if the connection cannot be used.
   using OnAdmitted = std::function<Status(Admitted admitted)>;
 
-  // Listens at once. The poller and the clock must outlive the listener.
-  static Result<std::unique_ptr<Listener>> create(const Options& options, Poller& poller,
-                                                  const Clock& clock, OnAdmitted on_admitted);
+  // The poller and the clock must outlive the listener.
+  Listener(const Options& options, Poller& poller, const Clock& clock, OnAdmitted on_admitted);
   ~Listener();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
+  // Listens at those of the places, whose ports are ignored, where it does not listen yet. An error
+  // means that it listens at none of them.
+  Status listen_at(const std::vector<Endpoint>& places);
+  // Where it listens.
   const std::vector<Endpoint>& endpoints() const { return endpoints_; }
-  bool has_guests() const { return !guests_.empty(); }
+  bool has_guests() const { return !silent_.empty() || !greeted_.empty(); }
   // Ends the guests whose time is over, and logs what was refused. Called after each poll.
   void settle();
 
@@ -53,9 +57,10 @@ class Listener {
   class Port;
   class Guest;
 
-  Listener(const Options& options, Poller& poller, const Clock& clock, OnAdmitted on_admitted);
-  Status listen();
+  Status open_port(Endpoint place);
   void accept_all(int socket);
+  void take_in(Fd socket, const Endpoint& from);
+  void drop_oldest();
   void refuse(const Endpoint& from, const Status& why);
   void log_refusals(TimePoint now);
 
@@ -65,8 +70,10 @@ class Listener {
   const OnAdmitted on_admitted_;
   std::vector<Endpoint> endpoints_;
   std::vector<std::unique_ptr<Port>> ports_;
-  std::list<Guest> guests_;    // the oldest first
-  std::uint64_t refused_ = 0;  // since the last line in the log
+  std::list<Guest> silent_;                     // guests that have not greeted, the oldest first
+  std::list<Guest> greeted_;                    // the others
+  std::unordered_set<std::uint64_t> answered_;  // the beginnings of the greetings' proofs
+  std::uint64_t refused_ = 0;                   // since the last line in the log
   std::string last_refusal_;
   TimePoint logged_at_{};
 };

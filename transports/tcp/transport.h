@@ -37,7 +37,9 @@ class TcpTransport final : public Transport {
 
   std::string_view name() const override { return "tcp"; }
   bool opens_on_demand() const override { return true; }
+  Bytes outline() const override { return engine_->outline(); }
   Status open() override { return engine_->open(); }
+  Status face(std::span<const std::byte> outline) override { return engine_->face(outline); }
   Bytes address() const override { return engine_->address().encode(); }
   // Checks that there is a route to one of the peer's addresses. Whether the peer answers there
   // shows when it is connected to.

@@ -142,7 +142,7 @@ constexpr Duration kDay = std::chrono::hours(24);
 
 const std::vector<Row>& table() {
   static const std::vector<Row> rows = {
-      {"DUNLIN_TRANSPORTS", "shm,verbs,ucx", "", "names, best first",
+      {"DUNLIN_TRANSPORTS", "shm,verbs,tcp,ucx", "", "names, best first",
        "transports in order of preference; the first one that reaches a peer is used for it",
        [](Config& config, std::string_view text) -> std::string {
          config.transports.clear();

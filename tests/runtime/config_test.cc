@@ -13,7 +13,7 @@ std::string error_of(Values values) {
 
 TEST(Config, EmptyEnvironmentGivesTheDefaults) {
   const Config config = Config::parse(Environment()).value();
-  EXPECT_EQ(config.transports, (std::vector<std::string>{"shm", "verbs", "ucx"}));
+  EXPECT_EQ(config.transports, (std::vector<std::string>{"shm", "verbs", "tcp", "ucx"}));
   EXPECT_EQ(config.deadline, std::chrono::seconds(30));
   EXPECT_EQ(config.wait, WaitMode::kAuto);
 }

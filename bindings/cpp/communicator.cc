@@ -50,6 +50,7 @@ Result<Communicator> Communicator::create(Job& job, const CommunicatorOptions& o
   wanted.scratch_bytes = options.scratch_bytes;
   wanted.segment_bytes = options.segment_bytes;
   wanted.groups = options.groups;
+  wanted.gpu = options.gpu;
   DUNLIN_ASSIGN(impl->communicator,
                 collective::Communicator::create(*impl->job->fabric, std::move(wanted)));
   return Communicator(std::move(impl));

@@ -24,6 +24,13 @@
 //
 // The result is bitwise the same on all ranks, and from run to run for the same algorithm.
 //
+// GPUs: a communicator of GPUs takes memory from allocate() only, which is memory of a GPU that the
+// host must not access, and whose contents are undefined at first. Reductions are kernels, and the
+// members on one host access one another's memory by CUDA IPC. The input must be complete when a
+// call is made, so synchronize the stream that writes it. The output is complete, for every stream,
+// when the operation is. kUnavailable: there is no CUDA driver, or this build has no kernels.
+// split() is not available.
+//
 // Errors: kDeadlineExceeded or kPeerStalled when a member does not make its call in time: the
 // operation continues, and wait() may be called again. All other errors of a call that was started
 // are final, kPeerDead above all: later calls return them, too, and the survivors make a new
@@ -34,6 +41,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,6 +63,9 @@ struct CommunicatorOptions {
   // Number of groups of consecutive members for the algorithms "hierarchical" and "2d-tga"; 0: one
   // group per host. The same on all members.
   int groups = 0;
+  // The number of the GPU in this process (CUDA) whose memory allocate() returns; empty: host
+  // memory. Either all members have a GPU or none has. See "GPUs" above.
+  std::optional<int> gpu{};
 };
 
 class Communicator {
@@ -77,8 +88,8 @@ class Communicator {
   int rank() const;  // in this communicator
   int size() const;
 
-  // Collective: zeroed memory of the same size on all members. It lasts until free(), which is
-  // collective as well, or until the communicator goes.
+  // Collective: zeroed (but for GPUs) memory of the same size on all members. It lasts until
+  // free(), which is collective as well, or until the communicator goes.
   Result<std::span<std::byte>> allocate(std::size_t bytes);
   Status free(std::span<std::byte> memory);
   template <typename T>

@@ -1,0 +1,63 @@
+// The public C++ interface on the memory of a GPU: the stand-in for CUDA's driver
+// (tests/fake_cuda), which the test finds as libcuda.so.1.
+#include <dlfcn.h>
+#include <dunlin/communicator.h>
+
+#include <cstring>
+#include <vector>
+
+#include "tests/bindings/cpp_ranks.h"
+#include "tests/fake_cuda/fake_cuda.h"
+
+namespace dunlin_test {
+namespace {
+
+using dunlin::Code;
+using dunlin::Communicator;
+using dunlin::Job;
+using dunlin::ReduceOp;
+using dunlin::testing::FakeCuda;
+using dunlin::testing::FakeCudaState;
+
+FakeCuda* stand_in() {
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW);
+  void* const found = library == nullptr ? nullptr : dlsym(library, "fake_cuda");
+  return found == nullptr ? nullptr : &reinterpret_cast<FakeCudaState*>(found)();
+}
+
+TEST(CppGpu, ACommunicatorOfGpusReducesInItsMemory) {
+  FakeCuda* const fake = stand_in();
+  if (fake == nullptr) GTEST_SKIP() << "needs the stand-in for CUDA's driver in LD_LIBRARY_PATH";
+  fake->delay_us = 500;
+  constexpr int kRanks = 3;
+  run_ranks(kRanks, [&](Job& job) {
+    constexpr std::size_t kCount = 100'000;
+    Communicator world = get(Communicator::create(job, {.gpu = 0}));
+    const std::span<float> values = get(world.allocate<float>(kCount));
+    std::byte* const contents = fake->contents(values.data(), values.size_bytes());
+    ASSERT_NE(contents, nullptr) << "not the memory of a GPU";
+    std::vector<float> host(kCount);
+    for (std::size_t i = 0; i < kCount; ++i)
+      host[i] = static_cast<float>(i % 97) + static_cast<float>(job.rank().value());
+    std::memcpy(contents, host.data(), values.size_bytes());
+    EXPECT_OK(world.all_reduce(values, ReduceOp::kAverage));
+    std::memcpy(host.data(), contents, values.size_bytes());
+    for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(host[i], static_cast<float>(i % 97) + 1);
+    std::vector<float> own(8);
+    EXPECT_EQ(world.all_reduce(std::span(own), ReduceOp::kSum).code(), Code::kInvalidArgument);
+    EXPECT_EQ(world.split(0, 0).status().code(), Code::kUnavailable);
+    EXPECT_OK(world.barrier());
+  });
+  EXPECT_GT(fake->launches, 0u);
+  EXPECT_EQ(fake->allocations(), 0);
+}
+
+TEST(CppGpu, AGpuThatIsNotThereIsAnError) {
+  if (stand_in() == nullptr) GTEST_SKIP() << "needs the stand-in in LD_LIBRARY_PATH";
+  run_ranks(1, [](Job& job) {
+    EXPECT_EQ(Communicator::create(job, {.gpu = 7}).status().code(), Code::kOutOfRange);
+  });
+}
+
+}  // namespace
+}  // namespace dunlin_test

@@ -9,6 +9,7 @@
 #include "collectives/rma/mutex_manager.h"
 #include "collectives/rma/mutex_words.h"
 #include "collectives/waiting/expiry.h"
+#include "runtime/topology.h"
 
 namespace dunlin::collective {
 
@@ -21,7 +22,8 @@ struct DistributedMutex::Offer {
   bool wants_manager = false;
   std::string transport;                        // with which it reaches the owner rank
   std::optional<transport::AtomicScope> scope;  // of its atomics there; nullopt: it has none
-  Bytes words;                                  // the owner rank's descriptor of the words
+  std::string host;
+  Bytes words;  // the owner rank's descriptor of the words
 };
 
 namespace {
@@ -86,6 +88,7 @@ Status DistributedMutex::allocate() {
   writer.number(static_cast<std::uint8_t>(is_able));
   writer.number(is_able ? static_cast<std::uint8_t>(link->data().atomics()->scope())
                         : std::uint8_t{0});
+  writer.text(host_identity(fabric_.config().host_id));
   writer.blob(words_ ? words_->descriptor() : Bytes());
   return fabric_.bootstrap().publish(key(fabric_.rank()), writer.take());
 }
@@ -108,6 +111,7 @@ Result<DistributedMutex::Offer> DistributedMutex::lookup(Rank rank) const {
   const bool is_able = reader.number<std::uint8_t>() != 0;
   const auto scope = static_cast<transport::AtomicScope>(reader.number<std::uint8_t>());
   if (is_able) offer.scope = scope;
+  offer.host = reader.text();
   const auto words = reader.blob();
   offer.words.assign(words.begin(), words.end());
   if (!reader.at_end())
@@ -137,9 +141,12 @@ Status DistributedMutex::connect() {
   bool is_one_transport = true;
   std::string transport;
   Bytes words;
+  std::vector<bool> is_local;
+  const std::string host = host_identity(fabric_.config().host_id);
   for (std::size_t place = 0; place < ranks.size(); ++place) {
     DUNLIN_ASSIGN(Offer offer, lookup(ranks[place]));
     members.members.push_back({ranks[place], offer.first_cell, nullptr});
+    is_local.push_back(offer.host == host);
     if (place == 0) transport = offer.transport;
     is_system_wide = is_system_wide && offer.scope == transport::AtomicScope::kSystem;
     is_one_transport = is_one_transport && offer.scope && offer.transport == transport;
@@ -148,8 +155,10 @@ Status DistributedMutex::connect() {
   // All members decide alike, since they decide by the same offers.
   const bool is_managed = options_.is_managed || !(is_system_wide || is_one_transport);
   for (std::size_t place = 0; place < ranks.size(); ++place) {
-    const bool is_needed =
-        !is_managed || place == members.owner_place || members.self == members.owner_place;
+    // A member on this host may have our memory mapped. Only a link to it tells its process, whose
+    // end has to be seen before its mutex may pass on (Transport::revoke).
+    const bool is_needed = !is_managed || is_local[place] || place == members.owner_place ||
+                           members.self == members.owner_place;
     if (!is_needed) continue;
     DUNLIN_ASSIGN(members.members[place].link, fabric_.link(ranks[place]));
   }

@@ -183,6 +183,10 @@ Status MutexWords::take(std::uint64_t expected, LockOutcome outcome) {
   seen_holder_ = before();
   if (seen_holder_ == 0) return go(Phase::kTake);
   const std::uint64_t holder = seen_holder_ & ~kUnheard;
+  if (holder > members_.members.size()) {
+    return {Code::kCorrupted, fmt::format("the word of a mutex names member {} of {}", holder,
+                                          members_.members.size())};
+  }
   const bool has_live_holder = holder != 0 && members_.is_present(holder - 1);
   // kWait goes on looking, as a member is gone.
   if (has_live_holder || (holder != 0 && fences_.require(members_, holder - 1).is_busy()))

@@ -26,10 +26,14 @@ int Fences::add_guard(std::function<void()> wake) {
 }
 
 void Fences::remove_guard(int guard) {
-  const std::vector<Rank> left = due(guard);
+  std::vector<Rank> left;
   {
+    // In one step, so that nothing becomes due for a guard that is gone.
     const std::lock_guard lock(mutex_);
     guards_.erase(guard);
+    for (const auto& [gone, guards] : due_) {
+      if (guards.contains(guard)) left.push_back(gone);
+    }
   }
   for (const Rank gone : left) confirm(guard, gone);
 }

@@ -29,10 +29,16 @@ Status read_nonce(const Message& message, Nonce& nonce) {
 
 // One attempt of a rank, as far as it has come.
 struct Attempt {
-  FrameSocket socket;
+  FrameSocket socket;  // moved from if it succeeds
   const JoinRequest& request;
   Claims claims;
   Refusal& refusal;
+
+  // A failed attempt to come back ends without a FIN: the coordinator may have taken the connection
+  // for the rank's already, and a FIN says that the rank's process has ended.
+  ~Attempt() {
+    if (request.resumed) socket.abandon();
+  }
 };
 
 Status read_rejection(Attempt& attempt, const Message& reject) {

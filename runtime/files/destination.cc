@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <linux/magic.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/vfs.h>
 
@@ -155,9 +156,16 @@ Result<Fd> Destination::connect() const {
   std::memcpy(address.sun_path, path.data(), path.size());
   Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.is_open()) return error(errno);
+  // A stopped program accepts nothing, and connect() would wait for it.
+  timeval limit{std::chrono::duration_cast<std::chrono::seconds>(kReaderTimeout).count(), 0};
+  (void)setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    return error(errno);
+    if (errno != EAGAIN) return error(errno);
+    return Status(Code::kDeadlineExceeded,
+                  fmt::format("connect to {}: its program accepts no connection", path_));
   }
+  limit = {};
+  (void)setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   return fd;
 }
 

@@ -333,9 +333,16 @@ Status CudaDriver::flush_writes(int device) {
 
 }  // namespace
 
+// CUDA is one per process, so all that load it share a driver while any of them has it.
 Result<std::shared_ptr<GpuDriver>> load_cuda_driver(const std::string& name) {
+  static std::mutex mutex;
+  static std::map<std::string, std::weak_ptr<GpuDriver>> loaded;
+  const std::lock_guard lock(mutex);
+  if (auto driver = loaded[name].lock()) return driver;
   DUNLIN_ASSIGN(CudaLibrary library, CudaLibrary::load(name));
-  return CudaDriver::create(std::move(library));
+  DUNLIN_ASSIGN(auto driver, CudaDriver::create(std::move(library)));
+  loaded[name] = driver;
+  return driver;
 }
 
 std::string current_gpu(const std::string& name) {

@@ -4,7 +4,7 @@
 //
 // load_cuda_driver() (cuda_driver.h) makes a GpuDriver over CUDA; tests have one without a GPU.
 // When the driver, the kernel or the device lacks a feature, a Status gives the reason, so that the
-// caller can choose another way. Regions of GPU memory share the driver and keep it alive. Any
+// caller can choose another way. What uses a driver for long shares it and keeps it alive. Any
 // thread, except that one thread uses a GpuStream or GpuEvent.
 #pragma once
 
@@ -128,7 +128,7 @@ class GpuModule {
   virtual Result<GpuFunction> find(const char* name) = 0;
 };
 
-class GpuDriver {
+class GpuDriver : public std::enable_shared_from_this<GpuDriver> {
  public:
   virtual ~GpuDriver() = default;
 

@@ -20,24 +20,31 @@ bool may_be_as_large(std::size_t size) {
 
 }  // namespace
 
-SharedFile::SharedFile(Fd fd, std::size_t size)
-    : fd_(std::move(fd)), size_(size), owner_(getpid()) {}
+SharedFile::SharedFile(Fd fd, std::size_t size, bool is_huge)
+    : fd_(std::move(fd)), size_(size), is_huge_(is_huge), owner_(getpid()) {}
 
 // No process can resize the file: if a peer shrank it, SIGBUS would kill every process that reads
 // it.
 Result<std::shared_ptr<SharedFile>> SharedFile::create(const char* name, std::size_t size,
                                                        unsigned flags) {
+  if (!may_be_as_large(size)) {
+    return Status(Code::kResourceExhausted,
+                  fmt::format("a memfd of {} bytes exceeds the limit on files (ulimit -f)", size));
+  }
   Fd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
   if (!fd.is_open()) return Status::from_errno("memfd_create", errno);
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0 ||
       fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return Status::from_errno(fmt::format("making a memfd of {} bytes", size), errno);
   }
-  return std::shared_ptr<SharedFile>(new SharedFile(std::move(fd), size));
+  return std::shared_ptr<SharedFile>(
+      new SharedFile(std::move(fd), size, (flags & MFD_HUGETLB) != 0));
 }
 
 void SharedFile::release(std::size_t offset, std::size_t size) const {
-  if (getpid() != owner_) return;
+  // A peer that still has a huge page mapped, and accesses it late, would die of SIGBUS if there
+  // were none left.
+  if (getpid() != owner_ || is_huge_) return;
   (void)fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                   static_cast<off_t>(size));
 }

@@ -1,9 +1,10 @@
 // The memfds that memory regions are made of: SharedFile is one, a part of which is a region's, and
 // SharedFilePool hands out parts of as few as possible. A process has few descriptors.
 //
-// A part is never used twice. A peer that has mapped a region which its owner has freed, and writes
-// to it late, so writes to no other region. The pages of a part are the kernel's again when its
-// region ends, though others may still map them. They then read as zeros.
+// A part is never used twice. If a peer writes late to a region that its owner has freed, it writes
+// to no other region. When a region ends, its pages go back to the kernel, though others may still
+// map them; a late access makes new pages, which read as zeros. Huge pages go back with their last
+// mapping.
 #pragma once
 
 #include <sys/types.h>
@@ -31,9 +32,10 @@ class SharedFile {
   void release(std::size_t offset, std::size_t size) const;
 
  private:
-  SharedFile(Fd fd, std::size_t size);
+  SharedFile(Fd fd, std::size_t size, bool is_huge);
   Fd fd_;
   std::size_t size_;
+  bool is_huge_;
   pid_t owner_;
 };
 

@@ -45,11 +45,11 @@ T any_float(std::mt19937_64& random) {
   return std::uniform_real_distribution<T>(-4, 4)(random);
 }
 
-// Returns `count` elements of a type from a pool that is filled once.
+// Returns `count` elements of a type from a pool that each thread fills once.
 inline void fill_operands(DataType type, std::mt19937_64& random, std::byte* to,
                           std::size_t count) {
   static constexpr std::size_t kPool = 1 << 16;
-  static std::array<std::vector<std::byte>, kTypes.size()> pools;
+  static thread_local std::array<std::vector<std::byte>, kTypes.size()> pools;
   auto& pool = pools[static_cast<std::size_t>(type)];
   const std::size_t element = size_of(type);
   for (std::size_t i = pool.size() / element; i < kPool; ++i) {

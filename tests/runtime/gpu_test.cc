@@ -76,11 +76,13 @@ TEST_F(CudaDriverTest, DescribesTheDevicesWithoutWakingThem) {
 }
 
 TEST_F(CudaDriverTest, SaysWhatADeviceLacks) {
-  const auto driver = load();
+  auto driver = load();
+  EXPECT_EQ(load(), driver) << "one for all";
   const GpuDevice& device = driver->devices()[0];
   EXPECT_TRUE(holds(device.dma_buf, "dma-buf")) << device.dma_buf.to_string();
   EXPECT_TRUE(holds(device.peer_mapping, "no GPUDirect RDMA")) << device.peer_mapping.to_string();
   EXPECT_EQ(device.writes, GpuWrites::kUnordered);
+  driver.reset();
   state().attributes = {{cuda::kGpuDirectSupported, 1}, {cuda::kFlushOptions, 1}};
   const auto again = load();
   EXPECT_EQ(again->devices()[0].writes, GpuWrites::kNeedFlush);

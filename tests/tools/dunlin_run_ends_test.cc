@@ -55,6 +55,14 @@ TEST(DunlinRun, RanksDieWithIt) {
   EXPECT_TRUE(has_ended(pid_in(command.wait(20s).out)));
 }
 
+// Rank 0 has started when another rank can't.
+TEST(DunlinRun, AFailedStartEndsNothingButItsRanks) {
+  const std::string run = program("dunlin-run");
+  const CommandResult result =
+      run_command({"sh", "-c", "ulimit -n 24; " + run + " -n 32 sleep 1000; echo result $?"});
+  EXPECT_THAT(result.out, HasSubstr("result 1")) << result.err;
+}
+
 TEST(DunlinRun, EndsWhatARankLeavesRunning) {
   for (const char* const end : {"exit 0", "exit 3", "kill -9 $$"}) {
     const CommandResult result =

@@ -324,7 +324,7 @@ TEST_F(TcpListenerTest, WhoIsSilentOrSlowIsRefusedInTime) {
   send(slow, client.hello(), sizeof(ClientHello) - 1);
   for (int i = 0; i < 100; ++i) turn();
   EXPECT_TRUE(listener_->has_guests());
-  clock_.advance(kHandshakeTimeout);
+  clock_.advance(kGuestTimeout);
   EXPECT_TRUE(is_refused(silent));
   EXPECT_TRUE(is_refused(slow));
   EXPECT_FALSE(listener_->has_guests());
@@ -337,7 +337,7 @@ TEST_F(TcpListenerTest, AProcessThatWasStoppedDoesNotRefuseItsPeers) {
   turn();  // it is accepted
   while (!listener_->has_guests()) turn();
   send(socket, client.hello());
-  clock_.advance(10 * kHandshakeTimeout);
+  clock_.advance(10 * kGuestTimeout);
   ServerHello answer{};
   ASSERT_TRUE(read(socket, answer).is_ok());
 }

@@ -305,7 +305,7 @@ TEST(TcpRenewal, GivesUpWhenNothingAnswersAnyMore) {
     if (fabric.rank() == Rank(0)) {
       relay.shut();
       EXPECT_TRUE(fabric.peers().is_present(Rank(1)));
-      clock.push(1 + static_cast<int>(transport::tcp::kRenewTimeout.count()));
+      clock.push(1 + static_cast<int>(to_seconds(fabric.config().reconnect_timeout)));
     }
     Status status;
     const int other = 1 - fabric.rank().value();

@@ -258,6 +258,7 @@ void Launcher::say_what_remains() {
 
 void Launcher::clean_up() {
   for (RankProcess& each : processes_) {
+    each.is_running = false;
     if (each.pid == 0) continue;
     kill(-each.pid, SIGKILL);
     waitpid(std::exchange(each.pid, 0), nullptr, 0);
@@ -334,7 +335,7 @@ void Launcher::enter(Phase phase) {
 
 void Launcher::signal_all(int signal) {
   for (const RankProcess& each : processes_) {
-    if (each.is_running) kill(-each.pid, signal);
+    if (each.is_running && each.pid > 0) kill(-each.pid, signal);
   }
 }
 

@@ -46,8 +46,9 @@ void OutputSink::flush() {
     if (put < 0 && errno == EAGAIN) return;
     written_ = put < 0 ? text_.size() : written_ + static_cast<std::size_t>(put);
   }
-  if (has_text()) return;
-  text_.clear();
+  // So that the text does not grow while its reader never catches up.
+  if (has_text() && written_ < kMostText) return;
+  text_.erase(0, written_);
   written_ = 0;
 }
 

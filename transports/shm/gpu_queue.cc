@@ -14,10 +14,10 @@ std::size_t BusyGpuQueues::progress() {
 
 Result<GpuQueue::DeviceStream*> GpuQueue::stream_of(const GpuPlace& place) {
   for (const auto& stream : streams_) {
-    if (stream->driver == place.driver && stream->device == place.device) return stream.get();
+    if (stream->driver.get() == place.driver && stream->device == place.device) return stream.get();
   }
   auto made = std::make_unique<DeviceStream>();
-  made->driver = place.driver;
+  made->driver = place.driver->shared_from_this();
   made->device = place.device;
   DUNLIN_ASSIGN(made->stream, place.driver->create_stream(place.device));
   streams_.push_back(std::move(made));
@@ -99,6 +99,7 @@ void GpuQueue::fail(Status failure) {
   const TimePoint deadline = clock_.now() + kGpuCloseTime;
   for (const auto& stream : streams_) (void)await(*stream->stream, clock_, deadline, "a copy");
   while (count_ > 0) complete_first(failure_);
+  owner_.hold_notifications(true);
 }
 
 std::size_t GpuQueue::progress() {

@@ -80,7 +80,7 @@ class GpuQueue {
 
  private:
   struct DeviceStream {
-    GpuDriver* driver = nullptr;
+    std::shared_ptr<GpuDriver> driver;  // outlives the stream and the events
     int device = 0;
     std::unique_ptr<GpuStream> stream;
     std::vector<std::unique_ptr<GpuEvent>> unused;  // events that no entry has

@@ -94,20 +94,26 @@ inline constexpr std::size_t kMostOutlined = 64;
 // Connections that wait in the kernel until this process accepts them.
 inline constexpr int kBacklog = 1024;
 
-// How long a connection may take to prove itself, and how long an attempt to connect may take
-// before the peer's next address is tried.
+// How long the peer may take to answer a greeting or a proof, and how long an attempt to connect
+// may take, before the peer's next address is tried.
 inline constexpr auto kHandshakeTimeout = std::chrono::seconds(5);
 inline constexpr auto kConnectTimeout = std::chrono::seconds(3);
-static_assert(kGuestGrace < kHandshakeTimeout);
+
+// How long a connection that was accepted may take to prove itself. A member proves itself in two
+// of its turns, and a rank that computes may take a turn every few seconds only. The numbers above
+// bound what strangers cost meanwhile.
+inline constexpr auto kGuestTimeout = std::chrono::seconds(60);
+static_assert(kGuestGrace < kGuestTimeout);
 
 // The wait after all addresses of the peer have been tried in vain: the first, and the longest, to
 // which it doubles.
 inline constexpr auto kFirstRetryDelay = std::chrono::milliseconds(10);
 inline constexpr auto kLongestRetryDelay = std::chrono::milliseconds(500);
 
-// If no address of the peer accepts connections for this long after a connection was lost, the peer
-// counts as dead. It is longer than a switch or a bonded link takes to change over. The death of a
-// process is reported much sooner by the bootstrap.
+// If no address of the peer accepts connections for this long after a connection was lost, or for
+// DUNLIN_RECONNECT_TIMEOUT if that is longer, the peer counts as dead. It is longer than a switch
+// or a bonded link takes to change over. The death of a process is reported much sooner by the
+// bootstrap.
 inline constexpr auto kRenewTimeout = std::chrono::seconds(10);
 
 // A connection with unacknowledged bytes from whose other end no TCP acknowledgment arrives for

@@ -76,6 +76,7 @@ class TcpLane final : public Lane, private RemoteReads, private SocketUser, priv
   void on_unreachable(const Status& why) override;
   void on_ready() override;
   void lose(const Status& why);
+  Duration renew_timeout() const;
   void send_in_turn();
   bool append_messages();
   bool needs_sending(const Operation& operation, std::uint64_t order) const;

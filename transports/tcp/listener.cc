@@ -31,7 +31,7 @@ class Listener::Guest final : public SocketUser {
   Guest(Listener& listener, Fd socket, const Endpoint& from)
       : listener_(listener),
         from_(from),
-        deadline_(listener.clock_.now() + kHandshakeTimeout),
+        deadline_(listener.clock_.now() + kGuestTimeout),
         socket_(std::move(socket)),
         handshake_(listener.options_.credentials, listener.options_.self, listener.options_.token) {
   }
@@ -41,7 +41,7 @@ class Listener::Guest final : public SocketUser {
   bool has_greeted() const { return has_greeted_; }
   TimePoint deadline() const { return deadline_; }
   // When it may be ended in favor of another one.
-  TimePoint may_be_ended_at() const { return deadline_ - kHandshakeTimeout + kGuestGrace; }
+  TimePoint may_be_ended_at() const { return deadline_ - kGuestTimeout + kGuestGrace; }
 
   void on_ready() override {
     if (Status status = step(); !status.is_busy()) end(std::move(status));

@@ -46,6 +46,11 @@ void TcpLane::on_ready() {
   send_in_turn();
 }
 
+// An outage that the job survives ends no lane.
+Duration TcpLane::renew_timeout() const {
+  return std::max<Duration>(kRenewTimeout, engine_.context().config.reconnect_timeout);
+}
+
 // Decides what the end of the connection means, and makes another one if the peer may be alive.
 void TcpLane::lose(const Status& why) {
   channel_.stop();
@@ -61,7 +66,7 @@ void TcpLane::lose(const Status& why) {
   if (has_progressed_ || is_empty()) {
     stuck_since_ = now;
     renew_delay_ = Duration::zero();
-  } else if (now - stuck_since_ >= kRenewTimeout) {
+  } else if (now - stuck_since_ >= renew_timeout()) {
     fail(Status(why).with_peer(link_.peer()));
     return;
   }
@@ -69,8 +74,8 @@ void TcpLane::lose(const Status& why) {
   DUNLIN_LOG(why.code() == Code::kCorrupted ? LogLevel::kError : LogLevel::kInfo,
              "the tcp connection of the {} lane to rank {} has ended ({}); connecting again",
              to_string(kind_), link_.peer().value(), why.to_string());
-  dialer_.start(was_welcome_ ? Duration(kRenewTimeout) : engine_.context().config.deadline,
-                was_welcome_, renew_delay_);
+  dialer_.start(was_welcome_ ? renew_timeout() : engine_.context().config.deadline, was_welcome_,
+                renew_delay_);
   renew_delay_ = std::clamp<Duration>(2 * renew_delay_, kFirstRetryDelay, kLongestRetryDelay);
   engine_.want_steps();
 }

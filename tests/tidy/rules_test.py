@@ -74,7 +74,7 @@ class RulesTest(unittest.TestCase):
         self.expect_none("transports/ucx/a.cc", "#include <ucp/api/ucp.h>\n")
         self.expect_one("tools/dunlin-info/host.cc", "#include <infiniband/verbs.h>\n", "transports/verbs/")
         self.expect_none("tools/dunlin-info/rdma_device.cc", "#include <infiniband/verbs.h>\n")
-        self.expect_none("tests/support/fake_verbs.h", "#include <infiniband/verbs.h>\n")
+        self.expect_none("tests/support/fake_verbs.cc", "#include <infiniband/verbs.h>\n")
         self.expect_none("runtime/topology.cc", "#include <hwloc.h>\n")
 
     def test_environment_is_read_in_one_place(self):

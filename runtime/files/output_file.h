@@ -15,13 +15,13 @@ struct ReplaceOptions {
   // When replace_file() returns, the content survives a power failure.
   bool is_durable = false;
   // Whether the new content may have no name while it is written, where the file system can do
-  // that. Then not even SIGKILL leaves a part of it behind.
+  // that. Then SIGKILL can leave a file behind only in the moment before the last rename.
   bool may_be_nameless = true;
 };
 
 // Makes the file hold exactly `content`. On failure, or when the process is killed meanwhile, it
-// keeps its former content, and nothing is left beside it. (Where content cannot be nameless,
-// SIGKILL leaves "<name>.<random>.partial".)
+// keeps its former content, and a failure leaves nothing beside it. (SIGKILL may leave
+// "<name>.<random>.partial". If making the folder durable fails, the new content is there already.)
 //
 // - An existing file keeps its permissions, and its owner where this process may give files away.
 //   A file that this process may not write is an error, as is a folder in which it may not create

@@ -4,7 +4,8 @@
 //
 // The kernel makes this process the parent of every descendant whose own parent ends. So each
 // descendant that is left is a child of this process sooner or later, and the number of a child
-// isn't used again before it has been reaped here: no signal can hit a stranger.
+// isn't used again before it has been reaped here: no signal can hit a stranger. What a child that
+// this process had before it started any rank leaves behind later is taken for a rank's.
 #pragma once
 
 #include <sys/types.h>

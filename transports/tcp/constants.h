@@ -84,7 +84,7 @@ inline constexpr auto kGuestGrace = std::chrono::seconds(1);
 inline constexpr int kMostAccepted = 64;
 
 // The greetings that were answered are remembered, so that a recorded one does not cost this
-// process another key exchange. Beyond this number, which takes 512 KiB, they are forgotten.
+// process another key exchange. Beyond this number, which takes some 3 MiB, they are forgotten.
 inline constexpr std::size_t kMostRemembered = std::size_t{1} << 16;
 
 // The most addresses that a process names before it listens. Hosts have a handful; some have one

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
-#include <iterator>
+#include <string_view>
 
 namespace dunlin {
 
@@ -32,9 +33,13 @@ bool is_final(PeerState state) {
 // precedes it in parentheses and may itself contain any character.
 char process_state(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  // read() takes the error of a process that ends meanwhile for the end of the file; an iterator
+  // over the buffer would throw.
+  std::array<char, 1024> buffer;
+  file.read(buffer.data(), buffer.size());
+  const std::string_view text(buffer.data(), static_cast<std::size_t>(file.gcount()));
   const auto name_end = text.rfind(')');
-  if (name_end == std::string::npos || name_end + 2 >= text.size()) return 0;
+  if (name_end == std::string_view::npos || name_end + 2 >= text.size()) return 0;
   return text[name_end + 2];
 }
 

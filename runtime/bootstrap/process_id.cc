@@ -20,7 +20,9 @@ namespace {
 std::uint64_t start_time_of(pid_t pid) {
   constexpr int kFieldsBefore = 19;  // between the program's name and the start time
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text(1024, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
   // The name of the program may contain any character, parentheses too.
   const auto name_end = text.rfind(')');
   if (name_end == std::string::npos) return 0;

@@ -1,8 +1,9 @@
 #include "apps/svm/checkpoint.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
-#include <filesystem>
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -110,13 +111,18 @@ TEST(Checkpoint, AFailedSaveLeavesTheOldOne) {
   const testing::TempFolder folder;
   const std::string path = folder.file("checkpoint");
   ASSERT_TRUE(save_checkpoint(path, example()).is_ok());
-  std::filesystem::create_directory(path +
-                                    ".partial");  // stands where the new one would be written
   Checkpoint next = example();
   ++next.iteration;
-  EXPECT_TRUE(save_checkpoint(path, next).is_error());
+  rlimit usual{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &usual), 0);
+  const rlimit tiny{16, usual.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &tiny), 0);
+  const Status status = save_checkpoint(path, next);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &usual), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_TRUE(status.is_error());
   EXPECT_EQ(load_checkpoint(path).value(), example());
-  std::filesystem::remove(path + ".partial");
   EXPECT_EQ(save_checkpoint(folder.file("absent/x"), next).code(), Code::kNotFound);
 }
 

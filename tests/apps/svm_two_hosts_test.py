@@ -28,6 +28,8 @@ class TwoHosts(TwoHostsTest):
         env = {"DUNLIN_HOST_ID": f"host-{host}", "DUNLIN_JOB_SECRET": "a secret of this test"}
         if transports:
             env["DUNLIN_TRANSPORTS"] = transports
+            # UCX takes any interface, also one that does not lead to the other host.
+            env["UCX_NET_DEVICES"] = "dunlin0"
         return Job(self.on_host(host, [RUN, "-n", 2, "--size", 4, "--first-rank", 2 * host, "--coordinator",
                                        f"{ADDRESSES[0]}:4711", SVM, *DATA, "--json-out", json]), env=env)
 
@@ -39,7 +41,7 @@ class TwoHosts(TwoHostsTest):
                 json = os.path.join(self.folder.name, f"{transports}.jsonl")
                 jobs = [self.start(host, json, transports) for host in (0, 1)]
                 for job in jobs:
-                    self.assertEqual(job.wait(), 0, job.text())
+                    self.assertEqual(job.wait(), 0, "".join(each.text() for each in jobs))
                 self.assertEqual(events(json, "config")[0]["transports"], used)
                 # NOTIFY-ACK's data flow doesn't depend on time: to the last bit.
                 self.assertEqual(events(json, "final")[0]["objective"], events(local, "final")[0]["objective"])

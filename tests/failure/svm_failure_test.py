@@ -106,6 +106,8 @@ class Failure(JobTest):
         self.assertGreaterEqual(first["exchange"] - first["exchanges"], newest - 50)
 
     def test_a_death_after_some_have_ended_loses_no_result(self):
+        if TRANSPORT != "shm":
+            self.skipTest(f"over {TRANSPORT}, puts need the receiver's progress: the others wait for a stopped rank")
         # A stopped rank is far behind the others in ASYNC, so that they end while it still trains.
         workers, behind = 4, 3
         for victim in (1, 0, behind):  # one that has ended, the one that reports, the one that trains

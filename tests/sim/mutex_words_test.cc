@@ -59,6 +59,7 @@ class Crowd {
   void act(int rank) {
     Member& member = at(rank);
     auto& random = world.random();
+    world.fabric(rank).progress();  // confirms fences
     const Status status = member.mutex->progress();
     ASSERT_TRUE(status.is_ok()) << status.to_string();
     const State state = member.mutex->state();
@@ -174,6 +175,10 @@ TEST_P(MutexWordsTest, DeathsArePassedOver) {
           crowd.world.fabric(rank).peers().mark(Rank(victim), PeerState::kDead, "by the test");
         });
       }
+      // The coordinator, too, learns of it at some time. Only then does it arrange a fence.
+      crowd.events.add(-1, [&crowd, victim = death.rank] {
+        crowd.world.job().kill(Rank(victim), "by the test");
+      });
     }
     const int rank = static_cast<int>(random() % ranks);
     if (!is_dead(rank)) crowd.act(rank);

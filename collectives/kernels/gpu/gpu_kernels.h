@@ -52,7 +52,7 @@ class GpuKernels {
   int device_;
   std::unique_ptr<GpuModule> module_;
   std::array<std::array<GpuFunction, kOpCount>, kTypeCount> reduces_;  // by DataType and ReduceOp
-  std::array<GpuFunction, kTypeCount> averages_;                   // none of integers
+  std::array<GpuFunction, kTypeCount> averages_;                       // none of integers
 };
 
 // True if this build has kernels for GPUs.

@@ -14,8 +14,8 @@ using collective::ExecutorPeer;
 using collective::Stream;
 
 Status TimedCompute::run(collective::Reduction reduction, std::span<const std::byte* const> inputs,
-                       std::span<std::byte* const> targets, std::size_t count,
-                       std::size_t divisor) {
+                         std::span<std::byte* const> targets, std::size_t count,
+                         std::size_t divisor) {
   if (!is_busy_ && gamma_ > 0) {
     // As in the cost model: the bytes that are added to the first input, or else copied.
     const std::size_t passes = std::max<std::size_t>(1, inputs.size() - 1);

@@ -19,7 +19,7 @@ class TimedCompute final : public collective::Compute {
     is_phantom_ = is_phantom;
   }
   Status run(collective::Reduction reduction, std::span<const std::byte* const> inputs,
-           std::span<std::byte* const> targets, std::size_t count, std::size_t divisor) override;
+             std::span<std::byte* const> targets, std::size_t count, std::size_t divisor) override;
 
  private:
   double gamma_;

@@ -119,8 +119,14 @@ TEST_P(MutexChaosTest, ADeathIsPassedOver) {
   auto& world = crowd.world;
   const Rank victim(static_cast<int>(world.random()() % static_cast<std::uint64_t>(world.size())));
   world.network().lose_at(victim, TimePoint() + std::chrono::microseconds(world.random()() % 800));
+  bool is_told = false;
   const bool is_finished = world.run([&](int rank) {
     const bool is_lost = world.network().is_lost(victim);
+    // The coordinator, too, learns of it at some time. Only then does it arrange a fence.
+    if (is_lost && !is_told && world.random()() % 16 == 0) {
+      world.job().kill(victim, "by the test");
+      is_told = true;
+    }
     if (is_lost && crowd.holder == victim.value()) {
       crowd.holder = kNone;
       crowd.is_orphaned = true;

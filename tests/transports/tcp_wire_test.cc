@@ -292,7 +292,9 @@ TEST(TcpSecrecy, NothingRecognizableTravels) {
 TEST(TcpRenewal, GivesUpWhenNothingAnswersAnyMore) {
   Relay relay(forward);
   PushedClock clock;
-  run_relayed(relay, configuration(true), clock, [&](Fabric& fabric) {
+  Config config = configuration(true);
+  config.reconnect_timeout = Duration::zero();  // so that kRenewTimeout decides
+  run_relayed(relay, config, clock, [&](Fabric& fabric) {
     Exposed memory(fabric, "cut", 4096, 1);
     if (fabric.rank() == Rank(0)) {
       ASSERT_TRUE(complete(fabric, [&](Completion* done) {
@@ -305,7 +307,7 @@ TEST(TcpRenewal, GivesUpWhenNothingAnswersAnyMore) {
     if (fabric.rank() == Rank(0)) {
       relay.shut();
       EXPECT_TRUE(fabric.peers().is_present(Rank(1)));
-      clock.push(1 + static_cast<int>(to_seconds(fabric.config().reconnect_timeout)));
+      clock.push(1 + static_cast<int>(transport::tcp::kRenewTimeout.count()));
     }
     Status status;
     const int other = 1 - fabric.rank().value();

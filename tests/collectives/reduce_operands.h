@@ -1,10 +1,10 @@
 // Operands for tests of reductions, of every type, with the numbers that are special.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
@@ -72,7 +72,7 @@ inline void fill_operands(DataType type, std::mt19937_64& random, std::byte* to,
     }
   }
   const std::size_t first = random() % (kPool - count);
-  std::memcpy(to, pool.data() + first * element, count * element);
+  std::copy_n(pool.data() + first * element, count * element, to);
 }
 
 }  // namespace dunlin::collective::reference

@@ -138,7 +138,7 @@ Code begin_copy(Stream stream, void* to, const void* from, std::size_t size,
   const auto found = state().find(stream);
   if (found == nullptr) return cuda::kInvalidHandle;
   found->add([=, pages = std::pair(std::move(first), std::move(second))] {
-    std::memmove(to, from, size);
+    if (size > 0) std::memmove(to, from, size);
     ++state().copies;
   });
   return kOk;

@@ -3,7 +3,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <mutex>
 #include <span>
 #include <string>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "runtime/config.h"
+#include "runtime/process_stat.h"
 
 namespace dunlin {
 namespace {
@@ -43,14 +43,12 @@ class HiddenSecret {
 // The memory in which the kernel has put the variables, and which /proc/PID/environ shows, whatever
 // became of the variables since. Empty where it cannot be found.
 std::span<char> initial_environment() {
-  std::ifstream file("/proc/self/stat");
-  std::string line;
-  std::getline(file, line);
+  const std::string line = process_stat(getpid());
   constexpr int kStart = 50;  // the field's number in proc(5); the end is the next one
-  std::size_t at = line.rfind(')');
-  for (int field = 2; field < kStart && at != std::string::npos; ++field)
+  std::size_t at = 0;
+  for (int field = 3; field < kStart && at != std::string::npos; ++field)
     at = line.find(' ', at + 1);
-  if (at == std::string::npos) return {};
+  if (line.empty() || at == std::string::npos) return {};
   char* next = nullptr;
   const auto start = std::strtoull(line.c_str() + at, &next, 10);
   const auto end = std::strtoull(next, nullptr, 10);

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <fstream>
-#include <string_view>
+#include <string>
+
+#include "runtime/process_stat.h"
 
 namespace dunlin {
 
@@ -29,18 +29,10 @@ bool is_final(PeerState state) {
   return state == PeerState::kLeft || state == PeerState::kDead;
 }
 
-// The state character of /proc/<pid>/stat; 0 when there is no such process. The name of the program
-// precedes it in parentheses and may itself contain any character.
+// The state character of a process; 0 when there is no such process.
 char process_state(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  // read() takes the error of a process that ends meanwhile for the end of the file; an iterator
-  // over the buffer would throw.
-  std::array<char, 1024> buffer;
-  file.read(buffer.data(), buffer.size());
-  const std::string_view text(buffer.data(), static_cast<std::size_t>(file.gcount()));
-  const auto name_end = text.rfind(')');
-  if (name_end == std::string_view::npos || name_end + 2 >= text.size()) return 0;
-  return text[name_end + 2];
+  const std::string fields = process_stat(pid);
+  return fields.empty() ? '\0' : fields.front();
 }
 
 }  // namespace

@@ -8,10 +8,10 @@
 
 #include <cerrno>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "runtime/config.h"
+#include "runtime/process_stat.h"
 
 namespace dunlin::bootstrap {
 namespace {
@@ -19,14 +19,7 @@ namespace {
 // 0: there is no such process.
 std::uint64_t start_time_of(pid_t pid) {
   constexpr int kFieldsBefore = 19;  // between the program's name and the start time
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text(1024, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  // The name of the program may contain any character, parentheses too.
-  const auto name_end = text.rfind(')');
-  if (name_end == std::string::npos) return 0;
-  std::istringstream fields(text.substr(name_end + 1));
+  std::istringstream fields(process_stat(pid));
   std::string skipped;
   for (int i = 0; i < kFieldsBefore; ++i) fields >> skipped;
   std::uint64_t time = 0;

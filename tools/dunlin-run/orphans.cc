@@ -12,23 +12,19 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <string_view>
+
+#include "runtime/process_stat.h"
 
 namespace dunlin::run {
 namespace {
 
 namespace fs = std::filesystem;
 
-// The parent of a process, from its line in /proc/PID/stat; 0 when the process is gone. The name of
-// the program stands in parentheses and may itself contain any character.
-pid_t parent_of(const std::string& pid) {
-  std::ifstream file("/proc/" + pid + "/stat");
-  std::string line;
-  std::getline(file, line);
-  const auto name_end = line.rfind(") ");  // followed by the state, a letter, and the parent
-  if (name_end == std::string::npos || name_end + 4 >= line.size()) return 0;
+// The parent of a process; 0 when the process is gone.
+pid_t parent_of(pid_t pid) {
+  const std::string fields = process_stat(pid);  // the state, a letter, and the parent
   pid_t parent = 0;
-  std::from_chars(line.data() + name_end + 4, line.data() + line.size(), parent);
+  if (fields.size() > 2) std::from_chars(fields.data() + 2, fields.data() + fields.size(), parent);
   return parent;
 }
 
@@ -40,7 +36,7 @@ std::vector<pid_t> search_children() {
        entry.increment(error)) {
     const std::string name = entry->path().filename();
     if (std::isdigit(static_cast<unsigned char>(name.front())) == 0) continue;
-    if (parent_of(name) == self) found.push_back(std::stoi(name));
+    if (const pid_t pid = std::stoi(name); parent_of(pid) == self) found.push_back(pid);
   }
   return found;
 }

@@ -159,7 +159,8 @@ class Fabric final : public Progressor {
   // returns a vector of Awaited: the peers that are still missing. If one of them dies, wait()
   // returns kPeerDead at once and names the peer. After `timeout` it returns kDeadlineExceeded, or
   // kPeerStalled if one of the peers is stopped. The message lists each missing peer, what was
-  // awaited from it, and for how long.
+  // awaited from it, and for how long. ready() is called after a death before it is reported, so
+  // that it may wait for others instead.
   template <typename Ready, typename Describe>
   Status wait(Ready&& ready, Describe&& describe, Duration timeout) {
     const TimePoint began = clock_.now();
@@ -173,6 +174,9 @@ class Fabric final : public Progressor {
             is_anybody_gone = peers().is_anybody_gone();
           }
           if (!is_anybody_gone) return Status::busy();
+          if (Status death = report_death(describe(), began); death.is_busy()) return death;
+          // The death may be newer than the last call of ready(), which may survive it.
+          if (Status outcome = ready(); !outcome.is_busy()) return outcome;
           return report_death(describe(), began);
         },
         began + timeout);

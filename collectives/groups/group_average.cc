@@ -256,18 +256,7 @@ Status GroupAverage::move_model() {
 }
 
 Status GroupAverage::wait(Duration timeout) {
-  const TimePoint deadline = fabric_.clock().now() + timeout;
-  for (;;) {
-    Status outcome;
-    const auto ready = [&] { return outcome = test(); };
-    const Duration left = std::max(deadline - fabric_.clock().now(), Duration::zero());
-    Status status = fabric_.wait(
-        ready, [&] { return awaited(); }, left);
-    // A death that the wait sees before test() has seen it may be one that the average survives.
-    const bool is_news = status.code() == Code::kPeerDead && outcome.is_busy();
-    if (!is_news || left == Duration::zero()) return status;
-    fabric_.progress();
-  }
+  return fabric_.wait([&] { return test(); }, [&] { return awaited(); }, timeout);
 }
 
 Status GroupAverage::run(std::uint64_t iteration) {

@@ -104,6 +104,34 @@ TEST_P(WaitTest, AWaitInVainEndsAtItsDeadlineAndSaysSo) {
   });
 }
 
+// A death becomes known between a look at the condition and the look at the peers. What is waited
+// for goes on without the dead rank then, and the wait goes on with it.
+TEST(WaitForSurvivors, ADeathThatTheConditionSurvivesIsNotReported) {
+  run_ranks({.kind = PeerKind::kThreads, .size = 2, .killed = {}, .configure = {}},
+            [](Fabric& fabric) {
+              sync(fabric, "begun");
+              const Rank peer(1 - fabric.rank().value());
+              int calls = 0;
+              const auto ready = [&] {
+                if (++calls == 1) fabric.peers().mark(peer, PeerState::kDead, "by the test");
+                return calls < 4 ? Status::busy() : Status::ok();
+              };
+              const auto describe = [&] {
+                return calls == 1 ? std::vector<transport::Awaited>{{peer, "its part"}}
+                                  : std::vector<transport::Awaited>{};
+              };
+              const Status status = fabric.wait(ready, describe, std::chrono::seconds(20));
+              EXPECT_TRUE(status.is_ok()) << status.to_string();
+              const Status vain =
+                  fabric.wait([] { return Status::busy(); },
+                              [&] {
+                                return std::vector<transport::Awaited>{{peer, "its part"}};
+                              },
+                              std::chrono::seconds(20));
+              EXPECT_EQ(vain.code(), Code::kPeerDead) << vain.to_string();
+            });
+}
+
 INSTANTIATE_TEST_SUITE_P(Peers, WaitTest,
                          ::testing::Values(PeerKind::kThreads, PeerKind::kProcesses),
                          [](const auto& peers) { return to_string(peers.param); });

@@ -69,12 +69,7 @@ class Member {
   template <typename OnGpu, typename OnHost>
   void move(OnGpu&& on_gpu, OnHost&& on_host) {
     if (driver_ == nullptr) return on_host();
-    const auto stream = driver_->create_stream(0).value();
-    const SteadyClock clock;
-    EXPECT_TRUE(on_gpu(*stream).is_ok());
-    EXPECT_TRUE(
-        await(*stream, clock, clock.now() + std::chrono::seconds(60) * timeout_factor(), "a test")
-            .is_ok());
+    copy_and_await(*driver_, on_gpu);
   }
 
   std::shared_ptr<GpuDriver> driver_;

@@ -3,13 +3,18 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <stdexcept>
 #include <string>
 
+#include "runtime/gpu/driver.h"
 #include "tests/fake_cuda/fake_cuda.h"
 #include "tests/support/paths.h"
+#include "tests/support/ranks.h"
 
 namespace dunlin::testing {
 
@@ -25,6 +30,16 @@ inline FakeCuda* use_gpu_library() {
   if (library == nullptr) throw std::runtime_error(dlerror());
   void* const found = dlsym(library, "fake_cuda");
   return found == nullptr ? nullptr : &reinterpret_cast<FakeCudaState*>(found)();
+}
+
+// Starts a copy and waits for its end.
+inline void copy_and_await(GpuDriver& driver, const std::function<Status(GpuStream&)>& copy) {
+  const auto stream = driver.create_stream(0).value();
+  const SteadyClock clock;
+  EXPECT_TRUE(copy(*stream).is_ok());
+  const Status status =
+      await(*stream, clock, clock.now() + std::chrono::seconds(60) * timeout_factor(), "a test");
+  EXPECT_TRUE(status.is_ok()) << status.to_string();
 }
 
 }  // namespace dunlin::testing

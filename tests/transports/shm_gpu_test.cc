@@ -44,7 +44,9 @@ class Memory {
     if (kind() == MemoryKind::kHost) {
       std::copy(bytes.begin(), bytes.end(), to);
     } else if (size > 0) {
-      move([&](GpuStream& stream) { return stream.copy_to_device(to, bytes.data(), size); });
+      copy_and_await(*driver_, [&](GpuStream& stream) {
+        return stream.copy_to_device(to, bytes.data(), size);
+      });
     }
   }
   bool is_filled(std::uint64_t seed, std::size_t offset, std::size_t size) {
@@ -53,7 +55,9 @@ class Memory {
     if (kind() == MemoryKind::kHost) {
       std::copy(from, from + size, bytes.begin());
     } else if (size > 0) {
-      move([&](GpuStream& stream) { return stream.copy_to_host(bytes.data(), from, size); });
+      copy_and_await(*driver_, [&](GpuStream& stream) {
+        return stream.copy_to_host(bytes.data(), from, size);
+      });
     }
     return testing::is_filled(bytes, seed);
   }
@@ -63,16 +67,6 @@ class Memory {
     if (kind == MemoryKind::kHost) return fabric.allocate(size).value();
     return fabric.register_memory(MemoryRegion::allocate_on_gpu(driver_, 0, size).value()).value();
   }
-  template <typename Copy>
-  void move(Copy&& copy) {
-    const auto stream = driver_->create_stream(0).value();
-    const SteadyClock clock;
-    EXPECT_TRUE(copy(*stream).is_ok());
-    const Status status =
-        await(*stream, clock, clock.now() + std::chrono::seconds(60) * timeout_factor(), "a test");
-    EXPECT_TRUE(status.is_ok()) << status.to_string();
-  }
-
   std::shared_ptr<GpuDriver> driver_;
   Exposed exposed_;
 };

@@ -32,8 +32,8 @@ Result<std::unique_ptr<GpuEvent>> GpuQueue::take_event(DeviceStream& stream) {
 }
 
 // Copies between two GPUs are carried out by the one that sends.
-Status GpuQueue::start_copy(const GpuPlace& from, const GpuPlace& to, std::size_t size,
-                            const Notification* notification, Completion* completion) {
+Status GpuQueue::copy(const GpuPlace& from, const GpuPlace& to, std::size_t size,
+                      const Notification* notification, Completion* completion) {
   if (!failure_.is_ok()) return failure_;
   if (count_ == entries_.size()) return Status::busy();
   DUNLIN_ASSIGN(DeviceStream* const stream, stream_of(from.driver != nullptr ? from : to));
@@ -86,18 +86,22 @@ void GpuQueue::complete_first(Status status) {
   first_ = (first_ + 1) % entries_.size();
   if (--count_ == 0) {
     std::erase(busy_.queues_, this);
-    // Nothing may be published behind data that has not arrived.
-    owner_.hold_notifications(!failure_.is_ok());
+    owner_.hold_notifications(false);
   }
   fire(completion, std::move(status));
 }
 
-// Copies may be in progress, and their memory belongs to the caller afterwards. So this waits for
-// the streams; a GPU that can't go on says so at once.
-void GpuQueue::fail(Status failure) {
-  failure_ = std::move(failure);
+// A GPU that can't go on says so at once.
+void GpuQueue::settle() {
   const TimePoint deadline = clock_.now() + kGpuCloseTime;
   for (const auto& stream : streams_) (void)await(*stream->stream, clock_, deadline, "a copy");
+}
+
+// Copies may be in progress, and their memory belongs to the caller afterwards. Nothing may be
+// published behind data that has not arrived.
+void GpuQueue::fail(Status failure) {
+  failure_ = std::move(failure);
+  settle();
   while (count_ > 0) complete_first(failure_);
   owner_.hold_notifications(true);
 }
@@ -120,8 +124,7 @@ std::size_t GpuQueue::progress() {
 }
 
 void GpuQueue::close() noexcept {
-  const TimePoint deadline = clock_.now() + kGpuCloseTime;
-  for (const auto& stream : streams_) (void)await(*stream->stream, clock_, deadline, "a copy");
+  settle();
   (void)progress();
   if (count_ > 0) fail(Status(Code::kClosed, "the lane was closed before the GPU was done"));
 }

@@ -60,16 +60,11 @@ class GpuQueue {
   GpuQueue(const GpuQueue&) = delete;
   GpuQueue& operator=(const GpuQueue&) = delete;
 
-  // Starts a copy; one end at least is GPU memory. Returns kBusy when the queue is full. Any other
-  // error says what the driver has refused; nothing was started then.
-  Status copy(const GpuPlace& from, const GpuPlace& to, std::size_t size, Completion* completion) {
-    return start_copy(from, to, size, nullptr, completion);
-  }
-  // The same, with a notification behind it that is part of the operation.
-  Status copy_and_notify(const GpuPlace& from, const GpuPlace& to, std::size_t size,
-                         const Notification& notification, Completion* completion) {
-    return start_copy(from, to, size, &notification, completion);
-  }
+  // Starts a copy; one end at least is GPU memory. `notification`, unless null, is a part of the
+  // operation, behind the copy. Returns kBusy when the queue is full. Any other error says what the
+  // driver has refused; nothing was started then.
+  Status copy(const GpuPlace& from, const GpuPlace& to, std::size_t size,
+              const Notification* notification, Completion* completion);
   // Queue operations without a copy: a notification, or with null a flush.
   Status add(const Notification* notification, Completion* completion);
 
@@ -94,12 +89,12 @@ class GpuQueue {
     std::array<std::byte, kInlineBytes> inline_data{};
   };
 
-  Status start_copy(const GpuPlace& from, const GpuPlace& to, std::size_t size,
-                    const Notification* notification, Completion* completion);
   Result<DeviceStream*> stream_of(const GpuPlace& place);
   static Result<std::unique_ptr<GpuEvent>> take_event(DeviceStream& stream);
   // Appends an entry. Requires room.
   Entry& push(const Notification* notification, Completion* completion);
+  // Waits until no copy accesses memory any more, up to kGpuCloseTime.
+  void settle();
   // Completes the first entry, whose turn has come.
   void complete_first(Status status);
   void fail(Status failure);

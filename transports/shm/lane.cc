@@ -85,16 +85,20 @@ void ShmLane::count_put(std::size_t size) {
   counters_.put_bytes += size;
 }
 
+Status ShmLane::put_on_gpu(const LocalSlice& from, const RemoteSlice& to,
+                           const Notification* notification, Completion* completion) {
+  DUNLIN_TRY(gpu_queue().copy(place_of(from), place_of(to), from.size(), notification, completion));
+  count_put(from.size());
+  return Status::ok();
+}
+
 Status ShmLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
   if (!is_open()) [[unlikely]]
     return report();
   if (!is_transfer_possible(from, to)) [[unlikely]]
     return report(from, to);
-  if (is_on_gpu(from, to)) [[unlikely]] {
-    DUNLIN_TRY(gpu_queue().copy(place_of(from), place_of(to), from.size(), completion));
-    count_put(from.size());
-    return Status::ok();
-  }
+  if (is_on_gpu(from, to)) [[unlikely]]
+    return put_on_gpu(from, to, nullptr, completion);
   copy(from, to);
   fire(completion);
   return Status::ok();
@@ -108,12 +112,8 @@ Status ShmLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& 
     return report(from, to);
   if (!is_notification_valid(notification, cells_.size())) [[unlikely]]
     return report_notification(notification, cells_.size());
-  if (is_on_gpu(from, to)) [[unlikely]] {
-    DUNLIN_TRY(gpu_queue().copy_and_notify(place_of(from), place_of(to), from.size(), notification,
-                                           completion));
-    count_put(from.size());
-    return Status::ok();
-  }
+  if (is_on_gpu(from, to)) [[unlikely]]
+    return put_on_gpu(from, to, &notification, completion);
   if (must_queue()) [[unlikely]] {
     DUNLIN_TRY(gpu_queue_->add(&notification, completion));
     copy(from, to);
@@ -153,7 +153,7 @@ Status ShmLane::get(RemoteSlice from, LocalSlice to, Completion* completion) {
   if (!is_transfer_possible(to, from)) [[unlikely]]
     return report(to, from);
   if (is_on_gpu(to, from)) [[unlikely]] {
-    DUNLIN_TRY(gpu_queue().copy(place_of(from), place_of(to), from.size(), completion));
+    DUNLIN_TRY(gpu_queue().copy(place_of(from), place_of(to), from.size(), nullptr, completion));
     ++counters_.gets;
     counters_.get_bytes += from.size();
     return Status::ok();

@@ -73,6 +73,8 @@ class ShmLane final : public Lane,
   static GpuPlace place_of(const LocalSlice& slice);
   static GpuPlace place_of(const RemoteSlice& slice);
   GpuQueue& gpu_queue();
+  Status put_on_gpu(const LocalSlice& from, const RemoteSlice& to, const Notification* notification,
+                    Completion* completion);
   bool must_queue() const { return state_ == State::kHeld; }
   void publish_queued(const Notification& notification) override { publish(notification); }
   void hold_notifications(bool is_held) override {

@@ -63,8 +63,9 @@ struct ReduceBody {
 
   template <std::size_t kSize>
   DUNLIN_DEVICE void step(std::uint64_t i) const {
+    constexpr int kLoads = kUnrolled<kSize>;
     auto pack = Pack<Element, kSize>::load(arguments.inputs[0], i);
-#pragma unroll kUnrolled < kSize>
+#pragma unroll kLoads
     for (std::uint32_t k = 1; k < arguments.input_count; ++k) {
       const auto next = Pack<Element, kSize>::load(arguments.inputs[k], i);
 #pragma unroll
@@ -106,11 +107,12 @@ struct AverageBody {
 
   template <std::size_t kSize>
   DUNLIN_DEVICE void step(std::uint64_t i) const {
+    constexpr int kLoads = kUnrolled<kSize>;
     auto pack = Pack<Element, kSize>::load(arguments.model, i);
     const auto self_weight = static_cast<Computed>(arguments.self_weight);
 #pragma unroll
     for (std::size_t e = 0; e < kSize; ++e) pack.at[e] *= self_weight;
-#pragma unroll kUnrolled < kSize>
+#pragma unroll kLoads
     for (std::uint32_t k = 0; k < arguments.input_count; ++k) {
       const auto weight = static_cast<Computed>(arguments.weights[k]);
       const auto next = Pack<Element, kSize>::load(arguments.inputs[k], i);

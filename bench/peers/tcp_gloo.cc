@@ -1,4 +1,4 @@
-// Times Gloo over TCP for bench/peers/tcp, as dunlin-perf times Dunlin.
+// Times Gloo over TCP for bench/peers/tcp and bench/peers/all_reduce, as dunlin-perf times Dunlin.
 //
 //   tcp_gloo messages SIZE ITERATIONS WARMUP DIRECTORY HOST HOST   half a round trip of two ranks
 //   tcp_gloo all-reduce SIZE ITERATIONS WARMUP DIRECTORY HOST...   float32 sums in place, by one

@@ -3,8 +3,8 @@
 //
 // Each core that is taken has a locked file, in a folder that belongs to the user: the kernel
 // releases the locks of a process that ends, however it ends. They are seen across network and PID
-// namespaces, but not by processes that see another folder, as in most containers. Whoever finds no
-// free core binds nothing, and the kernel places its ranks. Owner thread only.
+// namespaces, but not by processes that see another folder, as in most containers. A job that finds
+// no free core binds nothing, and the kernel places its ranks. Owner thread only.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // Fences keep a rank that is gone from writing into the memory of others.
 //
 // A rank that was declared dead may still run, and what it has sent may still be on its way. So
-// whoever is about to act in its place, such as the next holder of a mutex, asks for a fence first.
+// a rank that is about to act in its place, as the next holder of a mutex, asks for a fence first.
 // The coordinator then asks the ranks whose memory is concerned to revoke the access of the rank
 // that is gone. It does so only when it counts that rank as gone itself.
 //

@@ -51,7 +51,7 @@ class FakeCuda {
   std::atomic<int> events = 0;
   std::atomic<int> modules = 0;
   std::atomic<int> contexts = 0;  // retained
-  // Of the calling thread: the depth of its stack of current contexts.
+  // Returns the depth of the calling thread's stack of current contexts.
   virtual int depth() = 0;
 
   // Counts since the last reset.

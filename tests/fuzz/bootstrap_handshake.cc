@@ -1,5 +1,5 @@
 // Both sides of the bootstrap's handshake (runtime/bootstrap/handshake.h). Nobody without the
-// secret is let in, and nobody is believed to be the coordinator. Whoever has it is let in only
+// secret is let in, or believed to be the coordinator. A program that has it is let in only
 // with the claims that it has proved.
 #include "runtime/bootstrap/handshake.h"
 

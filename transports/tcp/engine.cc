@@ -41,7 +41,7 @@ Status Engine::open() {
 
 Status Engine::face(std::span<const std::byte> outline) {
   DUNLIN_ASSIGN(const Address peer, Address::decode(outline));
-  // Whoever names an interface knows which one leads to the peers.
+  // A user that names an interface knows which one leads to the peers.
   const bool is_named = !context_.config.tcp_interface.empty();
   DUNLIN_TRY(listener_->listen_at(is_named ? outline_.endpoints : outline_.facing(peer)));
   address_.endpoints = listener_->endpoints();

@@ -409,22 +409,15 @@ Result<Totals> Worker::collect_totals() {
     return fmt::format("svm/totals/{}/{}", group_->epoch(), rank.value());
   };
   DUNLIN_TRY(bootstrap.publish(key(fabric_.rank()), totals_.encode()));
-  collective::MemberWatch watch(fabric_, group_->members());
   Totals all;
   for (const Rank member : group_->members()) {
-    Bytes theirs;
-    const auto look_up = [&]() -> Status {
-      auto found = bootstrap.lookup_from(member, key(member), std::chrono::milliseconds(1));
-      if (found) theirs = std::move(found).value();
-      return found.status().code() == Code::kDeadlineExceeded ? Status::busy() : found.status();
-    };
-    const auto awaited = [&] { return std::vector<transport::Awaited>{{member, "its totals"}}; };
-    Status status;
+    Result<Bytes> theirs = Bytes();
     do {
-      status = watch.wait(look_up, awaited, fabric_.config().deadline);
-    } while (status.code() == Code::kDeadlineExceeded);
-    DUNLIN_TRY(status);
-    DUNLIN_ASSIGN(const Totals decoded, Totals::decode(theirs));
+      theirs = lookup_among(bootstrap, group_->members(), member, key(member),
+                            fabric_.config().deadline);
+    } while (theirs.status().code() == Code::kDeadlineExceeded);
+    DUNLIN_TRY(theirs.status());
+    DUNLIN_ASSIGN(const Totals decoded, Totals::decode(*theirs));
     all += decoded;
   }
   DUNLIN_TRY(

@@ -185,7 +185,7 @@ Status Executor::wait(const Step& step) {
   const NotifyCell& cell = board_.cell(way.ours);
   // Acquire: pairs with the release store of the notification. Earlier puts are then visible.
   const std::uint64_t sequence = cell.sequence.load(std::memory_order_acquire);
-  if (binding_.numbering.count_of(sequence) <= way.taken) return Status::busy();
+  if (binding_.numbering.count_of(sequence) <= way.taken) return still_waits();
   DUNLIN_TRY(check_sender(step, cell, sequence));
   if (step.stream == Stream::kData && cell.inline_size != 0 &&
       binding_.program->receives_once[static_cast<std::size_t>(step.peer)]) {
@@ -193,6 +193,19 @@ Status Executor::wait(const Step& step) {
   }
   ++way.taken;
   return Status::ok();
+}
+
+// A put to a GPU that has failed was never announced, so that the peers would not answer.
+Status Executor::still_waits() const {
+  if (binding_.is_on_gpu) {
+    for (std::size_t i = 0; i < state_count_; ++i) {
+      if (!states_[i].has_puts) continue;
+      const ExecutorPeer& to = *binding_.peers[i];
+      Status failure = to.ways[static_cast<std::size_t>(Stream::kData)].lane->failure();
+      if (!failure.is_ok()) return std::move(failure).with_peer(to.rank);
+    }
+  }
+  return Status::busy();
 }
 
 Status Executor::check_sender(const Step& step, const transport::NotifyCell& cell,

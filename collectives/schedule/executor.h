@@ -168,6 +168,8 @@ class Executor {
   Status put(const Step& step);
   Status signal(const Step& step);
   Status wait(const Step& step);
+  // kBusy, or the error because of which no message will come.
+  Status still_waits() const;
   Status reduce(const Step& step);
   // Waits until all puts so far have released their inputs.
   Status drain();

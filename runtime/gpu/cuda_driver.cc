@@ -246,8 +246,8 @@ Result<SharedGpuMemory> CudaDriver::share(int device, std::byte* base) {
   if (code == cuda::kInvalidValue)
     return Status(
         Code::kUnavailable,
-        "CUDA cannot share this memory with other processes; it can share what cuMemAlloc "
-        "and cudaMalloc return");
+        "CUDA cannot share this memory with other processes (cuIpcGetMemHandle refuses it); it can "
+        "share what cuMemAlloc and cudaMalloc return");
   DUNLIN_TRY(library_.to_status("cuIpcGetMemHandle", code));
   static_assert(sizeof handle == sizeof shared.handle);
   std::memcpy(shared.handle.data(), &handle, sizeof handle);

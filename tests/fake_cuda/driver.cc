@@ -1,6 +1,7 @@
 // The functions of the stand-in for libcuda.so.1, which is as strict as the real library about
 // contexts, alignment and handles. With FAKE_CUDA_IS_OLD, it lacks the functions that older drivers
 // lack.
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -43,7 +44,7 @@ class State final : public FakeCuda {
 
   void reset() override {
     release();
-    failing_call = failing_work = 0;  // the default streams' work goes on to its end
+    failing_call = failing_work = killing_call = 0;  // the default streams' work goes on to its end
     const std::lock_guard lock(mutex_);
     for (const auto& stream : all_streams_) {
       while (!stream->is_idle()) usleep(100);
@@ -71,6 +72,7 @@ class State final : public FakeCuda {
   // The code that this call of the program fails with.
   Code enter(const char* name) {
     ++calls;
+    if (killing_call > 0 && killing_call.fetch_sub(1) == 1) kill(getpid(), SIGKILL);
     if (!failing_name.empty() && failing_name != name) return kOk;
     std::uint64_t left = failing_call;
     while (left > 0 && !failing_call.compare_exchange_weak(left, left - 1)) {

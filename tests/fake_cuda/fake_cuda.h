@@ -27,6 +27,8 @@ class FakeCuda {
   // that only describe a device or an error are not counted.
   std::atomic<std::uint64_t> failing_call = 0;
   std::atomic<int> failing_code = 0;
+  // The call at which the process is killed (SIGKILL), counted likewise; 0: none.
+  std::atomic<std::uint64_t> killing_call = 0;
   std::string failing_name;  // only calls of this function count, as "cuMemAlloc"; empty: all
   // The work of a stream that fails, counted likewise over all streams. Its stream returns the code
   // from then on, and so does every other stream, as after an illegal address.

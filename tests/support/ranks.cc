@@ -63,15 +63,15 @@ void run_threads(const RunOptions& options, const Config& config, const RankBody
   for (std::thread& thread : threads) thread.join();
 }
 
-[[noreturn]] void run_child(int rank, int size, int address_fd, const Config& base,
+[[noreturn]] void run_child(int rank, const RunOptions& options, int address_fd, const Config& base,
                             const RankBody& body) {
   char address[128] = {};
   if (read(address_fd, address, sizeof address - 1) <= 0) _exit(2);
   Environment environment;
   environment.set("DUNLIN_RANK", std::to_string(rank));
-  environment.set("DUNLIN_SIZE", std::to_string(size));
+  environment.set("DUNLIN_SIZE", std::to_string(options.size));
   environment.set("DUNLIN_LOCAL_RANK", std::to_string(rank));
-  environment.set("DUNLIN_LOCAL_SIZE", std::to_string(size));
+  environment.set("DUNLIN_LOCAL_SIZE", std::to_string(options.size));
   environment.set("DUNLIN_BOOTSTRAP_ADDRESS", address);
   environment.set("DUNLIN_COORDINATOR", "launcher");
   environment.set("DUNLIN_JOB_SECRET", kSecret);
@@ -93,6 +93,7 @@ void run_threads(const RunOptions& options, const Config& config, const RankBody
       ADD_FAILURE() << bootstrap.status().to_string();
     }
   }
+  if (options.at_end) options.at_end();
   std::fflush(nullptr);
   _exit(::testing::Test::HasFailure() ? 1 : 0);
 }
@@ -108,7 +109,7 @@ void run_processes(const RunOptions& options, const Config& config, const RankBo
     ASSERT_GE(child, 0);
     if (child == 0) {
       close(address_pipe[1]);
-      run_child(rank, options.size, address_pipe[0], config, body);
+      run_child(rank, options, address_pipe[0], config, body);
     }
     children.push_back(child);
   }

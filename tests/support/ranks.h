@@ -26,6 +26,7 @@ struct RunOptions {
   // Ranks that the body kills with SIGKILL (processes only). They do not reach the end of the test.
   std::set<int> killed;
   std::function<void(Config&)> configure;  // changes to the configuration
+  std::function<void()> at_end{};  // called in each rank's process when its fabric has ended
 };
 
 // Runs the body once per rank. Failed expectations in it fail the test. Ranks end together.

@@ -68,6 +68,8 @@ class GpuQueue {
   // Queue operations without a copy: a notification, or with null a flush.
   Status add(const Notification* notification, Completion* completion);
 
+  // The error of a copy that has failed. All operations fail with it from then on.
+  const Status& failure() const { return failure_; }
   // Completes what is done. Returns the number of operations.
   std::size_t progress();
   // Waits for the copies, up to kGpuCloseTime. What is not done then completes with kClosed.
@@ -106,7 +108,7 @@ class GpuQueue {
   std::array<Entry, kGpuQueueDepth> entries_;  // a ring
   std::size_t first_ = 0;
   std::size_t count_ = 0;
-  Status failure_;  // of a copy; from then on, all operations fail with it
+  Status failure_;
 };
 
 }  // namespace dunlin::transport::shm

@@ -36,6 +36,9 @@ class ShmLane final : public Lane,
   RemoteReads* reads() override { return this; }
   RemoteAtomics* atomics() override { return this; }
   MappedCells* mapped_cells() override { return this; }
+  Status failure() const override {
+    return gpu_queue_ == nullptr ? Status::ok() : gpu_queue_->failure();
+  }
   std::size_t progress() override { return gpu_queue_ == nullptr ? 0 : gpu_queue_->progress(); }
   void close() noexcept override;
 

@@ -324,7 +324,7 @@ TEST(MismatchTest, AFullQueueEndsAtTheDeadline) {
        .size = 2,
        .killed = {},
        .configure =
-           [](Config& config) { config.deadline = std::chrono::seconds(2) * timeout_factor(); }},
+           [](Config& config) { config.deadline = std::chrono::milliseconds(600) * timeout_factor(); }},
       [](Fabric& fabric) {
         auto communicator = Communicator::create(fabric, {}).value();
         auto* const value = reinterpret_cast<float*>(communicator->allocate(64).value().data());

@@ -66,7 +66,7 @@ struct GroupAverageStatistics {
 
 class GroupAverage {
  public:
-  // Not collective: ranks meet later.
+  // Not collective. The ranks connect later, in their first calls.
   static Result<GroupAverage> create(Job& job, const GroupAverageOptions& options);
 
   GroupAverage(GroupAverage&&) noexcept;

@@ -109,8 +109,9 @@ class RemoteMemory {
   std::size_t size() const;
   Result<RemoteMemorySlice> slice(std::size_t offset, std::size_t size) const;
   RemoteMemorySlice whole() const;
-  // Where this process has the memory mapped; null when only operations reach it. The caller orders
-  // its own loads and stores there: a store is visible to the peer before a later notification.
+  // Returns the address at which this process has the memory mapped, or null if only operations can
+  // access it. The caller orders its own loads and stores there. A store is visible to the peer
+  // before a later notification.
   std::byte* mapped() const;
 
  private:

@@ -80,7 +80,7 @@ class Neighbors {
     std::uint64_t number = 0;
   };
 
-  // Not collective: ranks meet later.
+  // Not collective. The ranks connect later, in their first calls.
   static Result<Neighbors> create(Job& job, const NeighborOptions& options = {});
 
   Neighbors(Neighbors&&) noexcept;

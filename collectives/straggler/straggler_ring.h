@@ -63,8 +63,8 @@ struct StragglerOptions {
   std::size_t segment_bytes = 128 * 1024;
   std::uint32_t depth = 4;  // receive slots per in-neighbor
   LatenessOptions lateness;
-  // For simulations, in whose virtual time a step takes no time by itself: how long to add to a
-  // step, asked when the step begins. Null: nothing.
+  // For simulations, where a step takes no virtual time by itself. The function is called when a
+  // step begins, and returns the time that the step takes. Null: no time.
   std::function<Duration(const RingStep&)> step_time;
 };
 

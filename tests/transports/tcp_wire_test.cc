@@ -193,8 +193,8 @@ TEST_P(TcpAttackTest, EndsTheConnectionAndHarmsNoData) {
   constexpr std::uint64_t kGreetings = sizeof(transport::tcp::ClientHello) +
                                        sizeof(transport::tcp::ServerHello) +
                                        sizeof(transport::tcp::ClientProof);
-  // So many bytes pass between two attacks that some messages are carried out. A lane that makes no
-  // progress at all gives up.
+  // Between two attacks, so many bytes pass that some messages are carried out, because a lane that
+  // makes no progress at all gives up.
   constexpr std::uint64_t kPeace = 700'001;
   std::vector<std::byte> earlier;
   std::uint64_t passed = 0;

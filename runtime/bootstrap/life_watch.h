@@ -28,7 +28,7 @@ class LifeWatch {
   void add(Rank rank, const ProcessId& process, TimePoint now);
   // The rank has left or is dead.
   void remove(Rank rank);
-  // Its connection has ended; it has a new one.
+  // The connection of the rank has ended (lose), or the rank has a new one (regain).
   void lose(Rank rank, ConnectionEnd how, TimePoint now);
   void regain(Rank rank) { absences_.end(rank); }
   // The answer of a rank to kInquire. Ignored unless it tells of a rank on the same host.

@@ -266,7 +266,7 @@ void send_recognizable(Fabric& fabric, std::string_view secret) {
 
 int occurrences(bool is_encrypted) {
   constexpr std::string_view kSecret = "The quick brown fox jumps over the lazy dog. ";
-  // By connection and direction, as strings that are searched in the end.
+  // The bytes by connection and direction, as strings that are searched in the end.
   std::map<std::pair<int, bool>, std::string> recorded;
   {
     Relay relay([&](Relay::Chunk& chunk) {

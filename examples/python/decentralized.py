@@ -112,7 +112,7 @@ def push_sum():
         window.accumulate({rank: share for rank in receivers}, share)
         time.sleep(random.random() * 0.002)
         window.update_then_collect()
-    # What is still under way comes in, and nothing of it is lost.
+    # Messages that are still in flight arrive, and none of them is lost.
     window.flush()
     dunlin.barrier()
     window.update_then_collect()

@@ -63,7 +63,7 @@ struct Address {
   static Result<Address> decode(std::span<const std::byte> bytes);
 
   // The endpoints that a process on the host with this identity should try, best first: those to
-  // which its kernel has a route. The loopback addresses come first if the process is on this very
+  // which its kernel has a route. The loopback addresses come first if the process is on the same
   // host; otherwise they are left out, unless there are no others. Sends nothing.
   std::vector<Endpoint> reachable_from(const std::string& own_host) const;
 

@@ -12,8 +12,8 @@ namespace dunlin {
 
 // The options --json, --json-out and --quiet, which all applications have (command_line.h).
 struct TellerOptions {
-  // Where the JSON lines go: "-" is standard output, which has no text then; otherwise a file;
-  // empty: there are none.
+  // Where the JSON lines go. "-" stands for standard output, which then has no text. Any other name
+  // is that of a file. Without a name, there are no JSON lines.
   std::string json;
   bool is_quiet = false;
 };

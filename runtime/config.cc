@@ -191,12 +191,12 @@ const std::vector<Row>& table() {
                &Config::deadline),
       time_row("DUNLIN_HEARTBEAT", "200ms", 10 * kMillisecond, 60'000 * kMillisecond,
                "interval at which a rank sends a heartbeat to the coordinator; after ten missing "
-               "heartbeats it is stalled",
+               "heartbeats the rank counts as stalled",
                &Config::heartbeat),
       time_row("DUNLIN_RECONNECT_TIMEOUT", "30s", 1000 * kMillisecond, kDay,
                "how long a rank may be without a connection to the coordinator before it counts as "
-               "dead; it is cut off after three quarters of this. The default outlasts the restart "
-               "of a switch, and a call with the default DUNLIN_DEADLINE fails no later",
+               "dead; the rank is cut off after three quarters of this. The default outlasts the "
+               "restart of a switch, and is not longer than the default of DUNLIN_DEADLINE",
                &Config::reconnect_timeout),
       choice_row<WaitMode>(
           "DUNLIN_WAIT", "auto", "auto, spin, yield, event",

@@ -17,7 +17,7 @@ namespace dunlin {
 
 class CoreClaims {
  public:
-  // In $XDG_RUNTIME_DIR, or where there is none in /tmp.
+  // The claims are files in $XDG_RUNTIME_DIR, or in /tmp if that is not set.
   explicit CoreClaims(const Environment& environment);
 
   // Takes a core, named by the number of its first CPU, unless another process has it. It stays

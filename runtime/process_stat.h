@@ -8,8 +8,8 @@
 namespace dunlin {
 
 // The fields of /proc/PID/stat behind the name of the program, which may itself contain any
-// character: "S 1 ...", the state and the parent first (proc(5)). Empty when there is no such
-// process, also if it ends meanwhile. Any thread.
+// character: "S 1 ...", the state and the parent first (proc(5)). Empty if there is no such
+// process, or if it ends during the call. Any thread.
 std::string process_stat(pid_t pid);
 
 }  // namespace dunlin

@@ -26,8 +26,8 @@ constexpr std::chrono::nanoseconds kYieldTime = std::chrono::milliseconds(1);
 // A yield that takes longer than this has let another thread run.
 constexpr std::chrono::nanoseconds kLongYield = std::chrono::microseconds(10);
 
-// For how long a waiter does not spin after such a yield. A spin that this ends too early costs
-// tens of microseconds, one that it prevents in vain a yield per poll.
+// For how long a waiter does not spin after such a yield. If the time is too short, a spin in vain
+// costs tens of microseconds. If it is too long, each poll costs a yield.
 constexpr std::chrono::nanoseconds kSharedTime = std::chrono::milliseconds(100);
 
 // A sleeping thread polls at least this often, in case a wake-up is lost.

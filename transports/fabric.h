@@ -206,7 +206,7 @@ class Fabric final : public Progressor {
   Status start(const std::vector<TransportFactory>& factories);
   // Revokes the access of ranks that are gone, as far as others ask for it.
   void revoke_access();
-  // This rank may act no more: closes its lanes.
+  // Closes the lanes of this rank, which may no longer act as a member of the job.
   void close_lanes();
   Status publish_addresses();
   void collect_wait_fds();

@@ -49,7 +49,7 @@ class MappedCells {
     ++counters_.notifies;
     if (doorbell_.needs_fence) std::atomic_thread_fence(std::memory_order_seq_cst);
     // Either the sleeper's last check of its cells sees the notification, or this load sees that it
-    // sleeps: the fence here, or the sleeper's membarrier, separates our two accesses.
+    // sleeps: the fence here, or the sleeper's membarrier, separates the two accesses of each side.
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (doorbell_.sleeping.load(std::memory_order_relaxed) != 0) wake();
   }

@@ -69,9 +69,9 @@ CLI::Option* add_choice(CLI::App& app, const std::string& option, std::string& v
 // columns.
 std::string help_entry(const std::string& name, const std::string& meaning);
 
-// Adds --json and --json-out FILE. `target` becomes "-" for --json, which prints JSON lines on
-// standard output instead of text; the name of the file for --json-out, which writes them beside
-// the text; and stays empty without either. `group`: the heading in the help text.
+// Adds --json and --json-out FILE. With --json, which prints JSON lines on standard output instead
+// of text, `target` becomes "-". With --json-out, which writes them to a file beside the text, it
+// becomes the file's name. Without either, it stays empty. `group`: the heading in the help text.
 void add_json_options(CLI::App& app, std::string& target, const std::string& group = "Options");
 
 }  // namespace dunlin

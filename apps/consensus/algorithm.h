@@ -33,7 +33,7 @@ const char* to_string(Method method);
 class Neighbors {
  public:
   virtual ~Neighbors() = default;
-  // In place: w_ii message + the sum over the neighbors j of w_ij (j's message).
+  // Replaces the message by w_ii message + the sum over the neighbors j of w_ij (j's message).
   virtual Status average(std::span<double> message) = 0;
 };
 

@@ -22,7 +22,7 @@ constexpr double kApart = 1;  // where fish almost touch
 constexpr double kAlign = 0.3;
 constexpr double kAround = 0.5;  // around the predator
 constexpr double kSpread = 0.6;  // along the ring, away from neighbors
-// To and from the ring: full speed from half a meter off.
+// How fast a fish swims to the ring: at full speed if it is half a meter or more away.
 constexpr double kToRing = 2;
 
 Point direction(Point from) {

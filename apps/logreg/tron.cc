@@ -77,7 +77,8 @@ double Tron::distance_to_border() const {
   const double dd = dot(direction_, direction_);
   const double room = std::max(0.0, radius_ * radius_ - dot(step_.s, step_.s));
   const double root = std::sqrt(sd * sd + dd * room);
-  // Of two equal forms, this one subtracts nothing.
+  // There are two equal forms of the root. For each sign of sd, this chooses the one that subtracts
+  // nothing.
   return sd >= 0 ? (root + sd > 0 ? room / (root + sd) : 0) : (root - sd) / dd;
 }
 

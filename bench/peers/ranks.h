@@ -81,7 +81,7 @@ inline void time_chunks(long iterations, const std::function<void()>& barrier,
   }
 }
 
-// In microseconds.
+// Returns microseconds.
 inline double median_of_slowest(const Means* means_of_ranks, int size) {
   Means slowest{};
   for (int rank = 0; rank < size; ++rank) {

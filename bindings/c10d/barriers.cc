@@ -20,7 +20,7 @@ using collective::Collective;
 
 namespace {
 
-// For so much longer than rank 0 the other ranks wait, so that they learn which ranks are missing.
+// The other ranks wait this much longer than rank 0, so that they learn which ranks are missing.
 constexpr std::chrono::milliseconds kVerdictDelay = std::chrono::seconds(1);
 
 constexpr const char* kMonitoredTitle = "dunlin:monitored_barrier";

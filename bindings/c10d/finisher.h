@@ -38,8 +38,8 @@ class Finisher {
   void forget(Task* task);
   // Lets the finisher's thread do the same a little later.
   void forget_later(Task* task);
-  // Has the task concluded: its operations are over and no thread waits for it. Never blocks for
-  // long.
+  // Lets the finisher conclude the task, whose operations are over and which no thread waits for.
+  // Never blocks for long.
   void conclude(std::shared_ptr<Task> task);
   // Fails all tasks of this owner (Task::owner()) that have not ended, soon, in the runners.
   void abort(const void* owner, const Status& why);

@@ -61,7 +61,7 @@ Group::Group(std::shared_ptr<Member> member, int rank, int size, Milliseconds ti
       timeout_(limited(timeout)) {}
 
 Group::~Group() {
-  // Not in a forked child, nor at the end of the program.
+  // A forked child does not wait, and neither does the end of the program.
   if (!member_->check_process().is_ok() || member_->engine().finisher->is_stopped()) return;
   wait_without_python([this] { server_.await_end(kServerTimeout); });
 }

@@ -73,9 +73,10 @@ class Group final : public TorchBackend {
                         std::vector<int64_t>& input_splits,
                         const c10d::AllToAllOptions& options) override;
   Pending barrier(const c10d::BarrierOptions& options) override;
-  // As gloo's: rank 0 waits for the others, for the options' timeout, and tells them the outcome.
-  // Its error names the first missing rank, with `wait_all` all of them. A timeout of zero ends at
-  // once. The other ranks wait for rank 0, for the group's timeout if that is longer.
+  // Works as gloo's: rank 0 waits for the other ranks and tells them the outcome. Its error names
+  // the first missing rank, or with `wait_all` all missing ranks. Rank 0 waits for the timeout of
+  // the options. If that is zero, and `wait_all` is false, it fails at once. The other ranks wait
+  // for rank 0, for the timeout of the options or of the group, whichever is longer.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all) override;
   Pending send(Tensors& tensors, int rank, int tag) override;
   Pending recv(Tensors& tensors, int rank, int tag) override;

@@ -30,7 +30,8 @@ Open* make_open();
 Open* const open = make_open();
 
 Open* make_open() {
-  // So that the child gets it unlocked and in a consistent state.
+  // The fork holds the mutex, so that the child gets it unlocked and its data in a consistent
+  // state.
   pthread_atfork([] { open->mutex.lock(); }, [] { open->mutex.unlock(); },
                  [] { open->mutex.unlock(); });
   return new Open;

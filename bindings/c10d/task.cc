@@ -11,7 +11,7 @@ using binding::SessionOperation;
 
 namespace {
 
-// With the words that PyTorch's tests and handlers of errors look for.
+// The text has the words that PyTorch's tests and handlers of errors look for.
 Status timed_out(const Status& why, Duration timeout) {
   return Status(why).with_context(fmt::format("Timed out waiting {:g} s", to_seconds(timeout)));
 }

@@ -25,7 +25,7 @@ void check_process(const Task& task) {
 }  // namespace
 
 std::exception_ptr to_exception(const Status& status) {
-  // With the words that PyTorch's tests and handlers of errors look for.
+  // The text has the words that PyTorch's tests and handlers of errors look for.
   const std::string text =
       fmt::format("dunlin: {}{}", status.message(),
                   status.code() == Code::kPeerDead ? " (Connection closed by peer)" : "");

@@ -26,7 +26,7 @@ void Job::init(bool background_progress) {
   std::shared_ptr<Session> session = take(released([&] { return SharedSession::enter(make); }));
   hide_job_secret();
   if (const Status status = make_parts(session); !status.is_ok()) {
-    // So that another init() begins anew.
+    // With these reset, another init() begins anew.
     neighbors_ = nullptr;
     partial_ = nullptr;
     (void)released(

@@ -16,7 +16,7 @@ using transport::Fabric;
 
 namespace {
 
-// Operations end by themselves at the deadline. A wait for one lasts so much longer.
+// Operations end by themselves at the deadline. A wait for an operation lasts this much longer.
 constexpr Duration kBeyondDeadline = std::chrono::seconds(5);
 
 // The calls of a name.

@@ -32,7 +32,7 @@ class TurnLock {
     }
     turned_.notify_all();
   }
-  // Whether another thread waits. For the holder only, as nothing else changes served_.
+  // Whether another thread waits. Only the holder may call this, because only it changes served_.
   bool is_wanted() const { return taken_.load(std::memory_order_relaxed) > served_ + 1; }
 
  private:

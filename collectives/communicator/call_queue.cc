@@ -35,7 +35,7 @@ Status CallQueue::check(const Call& call) const {
   if (call.count > 0 && (call.input == nullptr || (call.output == nullptr && has_result)))
     return {Code::kInvalidArgument,
             fmt::format("{}: the call passes no memory", to_string(call.collective))};
-  // So that no size in bytes overflows.
+  // With this limit, no size in bytes overflows.
   constexpr std::size_t kMostElements = std::size_t{1} << 40;
   if (call.count > kMostElements) {
     return {Code::kInvalidArgument,

@@ -45,7 +45,7 @@ class CallQueue {
   bool is_idle() const { return oldest_ == next_number_; }
   // The peer that the oldest part waits for, and what it waits for.
   std::vector<transport::Awaited> awaited() const;
-  // True if no lane accesses our memory any more.
+  // True if no lane accesses this member's memory any more.
   bool is_quiet() const;
 
  private:
@@ -79,7 +79,7 @@ class CallQueue {
   // A member may be late for this long before this one asks whether it makes another call.
   static constexpr Duration kFirstStallCheck = std::chrono::milliseconds(200);
   static constexpr Duration kLongestStallPause = std::chrono::seconds(1);
-  // A caller that has not looked for so long has done something else meanwhile.
+  // If check_stall() was not called for this long, the caller has done something else meanwhile.
   static constexpr Duration kStallMemory = std::chrono::seconds(5);
   static constexpr Duration kNewsPause = std::chrono::milliseconds(5);
 
@@ -103,10 +103,10 @@ class CallQueue {
   // Imports a member's memory. Blocks until the member has published it, at most for
   // config.deadline, or until it is known to make another call.
   Status import(const Posted& posted, Window& window, int member);
-  // A member makes another call. `signature`: of what it executes instead.
+  // Publishes that `member` makes another call, whose signature is `signature`.
   void tell_mismatch(std::uint64_t number, const CallTerms& own, int member,
                      std::uint64_t signature);
-  // Compares with what members that wait for this one have said that they execute.
+  // Compares this member's call with the probes of members that wait for this one.
   void check_probes(std::uint64_t number, const CallTerms& own);
   // Looks for a mismatch. Returns its error once both calls are known; the error is final. Until
   // then, and without a mismatch, returns ok.

@@ -26,7 +26,7 @@ constexpr int kPollsBeforeWaiting = 32;
 // does so after the first kQuickPolls, as the wait then yields or sleeps between polls.
 constexpr int kPollsPerStallCheck = 16;
 constexpr int kQuickPolls = 1024;
-// Likewise of test() and progress().
+// The same for calls of test() and progress().
 constexpr int kTestsPerStallCheck = 4;
 
 // Returns 0 when ranks share cores: the peer may need this core.

@@ -126,8 +126,9 @@ class Communicator {
   // True if all members are on one host and each of them has mapped the memory of all others.
   bool is_all_mapped() const;
 
-  // Allocates zeroed memory for operations, of the same size on all members. Collective. The memory
-  // exists until free(), which is collective as well, or until the communicator is destroyed.
+  // Allocates memory for operations, of the same size on all members. Collective. Host memory is
+  // zeroed; the contents of GPU memory are undefined. The memory exists until free(), which is
+  // collective as well, or until the communicator is destroyed.
   Result<std::span<std::byte>> allocate(std::size_t bytes);
   Status free(std::span<std::byte> memory);
   // Returns the owner of memory from allocate(). A caller that keeps the owner may use the memory

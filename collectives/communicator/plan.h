@@ -38,12 +38,12 @@ struct Plan {
   PlanKey key;
   Program program;
   std::array<bool, kBufferKinds> touches_peers{};  // whether it accesses peers' buffers of a kind
-  // By turn, then by peer.
+  // Both are indexed by turn, then by peer.
   std::array<std::vector<ExecutorPeer*>, kTurns> peers;
   std::array<std::vector<std::array<PeerBuffer, kBufferKinds>>, kTurns> buffers;
 };
 
-// The plans that were used last. A plan that is dropped lives on while somebody shares it.
+// The plans that were used last. A plan that is dropped lives on while another object shares it.
 class PlanCache {
  public:
   // A training step makes tens of different calls. A plan takes kilobytes.

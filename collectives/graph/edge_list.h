@@ -24,7 +24,7 @@ struct EdgeList {
 // if it has one. With `nodes` == 0 the file must have that line. Errors name file, line and column:
 // "g.txt:3:5: ...".
 Result<EdgeList> parse_edge_list(const std::string& name, std::string_view text, int nodes);
-// The same of the file itself, which must be a regular one.
+// Reads a file instead of text. It must be a regular file.
 Result<EdgeList> read_edge_list(const std::string& path, int nodes);
 
 // The text from which parse_edge_list() makes the same edges.

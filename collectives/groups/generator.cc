@@ -276,7 +276,8 @@ void GroupGenerator::join(Rank rank, GroupNotices& notices) {
 }
 
 bool GroupGenerator::is_ready(const Record& record) const {
-  // With other policies members wait in the reduce. A group that was ready once stays ready.
+  // With other policies, members wait for one another in the reduce, so every group is ready. A
+  // group that was ready once stays ready.
   if (options_.policy != GroupPolicy::kRandom || record.is_told) return true;
   return std::all_of(record.group.ranks.begin(), record.group.ranks.end(), [&](Rank member) {
     return worker(member).queue.front() == record.group.sequence;

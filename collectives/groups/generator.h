@@ -87,7 +87,7 @@ class GroupGenerator {
   // group.
   Status done(Rank rank, std::uint64_t sequence, GroupNotices& notices);
   // A member's reduce failed. All members that don't know of the group's end are told that it is
-  // broken; the member that says so is told in any case. Errors as done().
+  // broken; the member that says so is told in any case. Returns the errors of done().
   Status fail(Rank rank, std::uint64_t sequence, GroupNotices& notices);
   // A worker is gone for good: it died, or has ended its training. It is removed from groups that
   // no worker was told of, which are dropped if a single worker is left. Its other groups are

@@ -129,7 +129,7 @@ class GroupAverage {
   static float* data(Memory memory) { return reinterpret_cast<float*>(memory.data()); }
   Status allocate();
   Status step();
-  // At most one step of an average: begins a group, or ends one.
+  // Does at most one step of an average: begins a group, or ends one.
   Status average();
   Status join(const Group& group);
   Status begin_reduce(const Group& group);

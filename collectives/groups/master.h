@@ -34,8 +34,8 @@ namespace dunlin::collective::partial {
 
 class GroupMaster {
  public:
-  // Numbers its groups from `first` on. Lower numbers are those of former masters. Errors as
-  // GroupGenerator::make().
+  // Numbers its groups from `first` on. Lower numbers are those of former masters. Returns the
+  // errors of GroupGenerator::make().
   static Result<GroupMaster> make(const GroupOptions& options, std::uint64_t first);
 
   // Handles a message of a worker. Messages of a worker have to come in their order. kPeerDead: the

@@ -60,7 +60,8 @@ std::vector<Rank> StaticSchedule::members_of(std::uint64_t phase, Rank rank) con
         const int opposite = opposite_of(node, layout_.nodes);
         return alone_or(opposite < 0 ? rank : layout_.rank_of(opposite, local));
       }
-      // With two workers per node, the second is the last one, and meets another node's.
+      // With two workers per node, the second worker is also the last one, and averages with that
+      // of another node.
       if (local == 0 || local == last)
         return alone_or(last > 1 ? layout_.rank_of(node, last - local) : rank);
       return alone_or(layout_.rank_of(node, pair_down(local, 2, last - 1)));

@@ -156,7 +156,7 @@ struct Half {
       const auto denormal = hn::Sub(hn::BitCast(bits, near_half), hn::Set(bits, 0x3f000000));
       const auto finite =
           hn::IfThenElse(hn::Lt(magnitude, hn::Set(bits, 0x38800000)), denormal, normal);
-      // From 2^16 on the result is infinity; below that, rounding turns too large values into it.
+      // From 2^16 on, the result is infinity. Values just below 2^16 round to infinity, too.
       const auto infinite = hn::IfThenElse(hn::Gt(magnitude, hn::Set(bits, 0x7f800000)),
                                            hn::Set(bits, 0x7e00), hn::Set(bits, 0x7c00));
       const auto narrowed =

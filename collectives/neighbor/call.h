@@ -24,7 +24,8 @@ struct NeighborCall {
   void* output = nullptr;  // of an average: `count` elements; the input itself, or apart from it
   std::size_t count = 0;   // elements; in a gather each rank has its own count
   DataType type = DataType::kFloat32;
-  // Has to be the same at both ends. Callers that gather put a digest of the data's layout here.
+  // This number has to be the same at both ends. Callers that gather put a digest of the data's
+  // layout here.
   std::uint32_t layout = 0;
   double self_weight = 1;
   std::vector<WeightedRank> sources{};  // each rank at most once; not this rank

@@ -66,7 +66,8 @@ class HierarchicalExchange {
   // kBusy until the request has ended, then its outcome once, then kNotFound. Moves all requests
   // on.
   Status test(HierarchicalRequest request);
-  // test() until it isn't busy. The request goes on after the deadline. Errors as Fabric::wait().
+  // test() until it isn't busy. The request goes on after the deadline. Returns the errors of
+  // Fabric::wait().
   Status wait(HierarchicalRequest request, Duration timeout);
   // start(), and wait() for at most config.deadline.
   Status run(const NeighborCall& call);

@@ -26,7 +26,8 @@ class NeighborExchange::Impl {
                          options.fusion_threshold.value_or(
                              static_cast<std::size_t>(fabric.config().fusion_threshold))}),
         task_(fabric, [this] {
-          // Calls that nobody waits for advance, too, while this process waits for something else.
+          // Calls that no thread waits for advance, too, while this process waits for something
+          // else.
           if (!is_inside_ && router_.size() > 0) progress();
         }) {}
 

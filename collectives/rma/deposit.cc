@@ -121,7 +121,8 @@ std::optional<OperationRange> DepositSender<T>::outstanding() const {
 template <typename T>
 Status DepositReceiver<T>::progress() {
   if (error_.is_error()) return error_;
-  // At most as many as there are slots, or a fast sender would keep this loop running.
+  // Take at most as many messages as there are slots, because a fast sender could otherwise keep
+  // this loop running.
   for (std::uint32_t i = 0; i < depth_; ++i) {
     const auto message = queue_.poll();
     if (!message) break;

@@ -68,8 +68,8 @@ class DistributedMutex {
   // Withdraws the request of a start(). If it is granted all the same, the mutex is unlocked.
   // kInvalidArgument without a request.
   Status cancel();
-  // start(), then test() until it isn't busy. At the deadline the request is withdrawn. Errors as
-  // Fabric::wait().
+  // start(), then test() until it isn't busy. At the deadline the request is withdrawn. Returns the
+  // errors of Fabric::wait().
   Result<LockOutcome> lock(Duration timeout);
 
   // Begins to unlock; kInvalidArgument unless this rank holds it.

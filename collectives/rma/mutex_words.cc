@@ -230,7 +230,7 @@ Status MutexWords::begin_to_settle() {
   return go(Phase::kSettle);
 }
 
-// Takes the mutex if it is free: then nobody has claimed the request.
+// Takes the mutex if it is free: then no rank has claimed the request.
 Status MutexWords::settle() {
   const TimePoint now = members_.fabric.clock().now();
   if (settled_from_ && !lane_state_->is_posted && now < looked_at_ + kLookInterval)

@@ -150,7 +150,7 @@ class NeighborWindow {
   // does.
   Status test(WindowOperation operation);
   Status flush();
-  // Block until test() or flush() isn't busy. Errors as Fabric::wait().
+  // Block until test() or flush() isn't busy. Returns the errors of Fabric::wait().
   Status wait(WindowOperation operation, Duration timeout);
   Status flush(Duration timeout);
   // The peers that have not taken over what this rank deposited.

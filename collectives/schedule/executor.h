@@ -118,12 +118,12 @@ struct ExecutorBinding {
   const Program* program = nullptr;
   std::span<ExecutorPeer* const> peers;  // in the order of Program::peers
   std::array<transport::LocalSlice, kBufferKinds> own;
-  // By peer and kind. Entries that the program does not access may be empty.
+  // Indexed by peer and kind. Entries that the program does not access may be empty.
   std::span<const std::array<PeerBuffer, kBufferKinds>> buffers;
   Reduction reduction;
   std::size_t element = 0;  // bytes per element
-  // The tag of every message. Equal on ranks that execute the same call, different otherwise but
-  // for chance collisions.
+  // The tag of every message. It is equal on ranks that execute the same call, and otherwise
+  // different, except for chance collisions.
   std::uint64_t signature = 0;
   Numbering numbering{};
   bool is_on_gpu = false;  // the CPU cannot access the buffers

@@ -62,8 +62,9 @@ struct Program {
   int size = 1;
   std::size_t scratch = 0;  // elements of scratch that this rank needs
   std::vector<int> peers;   // ranks that it communicates with
-  // By peer: the program puts to the peer exactly once, or receives exactly one put from it. Such a
-  // message may carry its bytes inside the notification, because no later one overwrites the cell.
+  // For each peer, whether the program puts to it exactly once, or receives exactly one put from
+  // it. Such a message may carry its bytes inside the notification, because no later one overwrites
+  // the cell.
   std::vector<bool> puts_once;
   std::vector<bool> receives_once;
   std::vector<Step> steps;

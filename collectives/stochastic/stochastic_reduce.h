@@ -82,8 +82,8 @@ class StochasticReduce {
   // The peers that this rank waits for now, and for what.
   std::vector<transport::Awaited> awaited() const;
 
-  // start(), then test() until it isn't busy. Errors as Fabric::wait(). kPeerDead also if a member
-  // dies that is no neighbor, since the group has to be made anew then.
+  // start(), then test() until it isn't busy. Returns the errors of Fabric::wait(). kPeerDead also
+  // if a member dies that is no neighbor, since the group has to be made anew then.
   Result<ReduceReport> reduce(Duration timeout);
 
  private:

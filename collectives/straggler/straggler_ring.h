@@ -63,8 +63,8 @@ struct StragglerOptions {
   std::size_t segment_bytes = 128 * 1024;
   std::uint32_t depth = 4;  // receive slots per in-neighbor
   LatenessOptions lateness;
-  // For simulations, in whose virtual time a step takes no time by itself: how long to add to a
-  // step, asked when the step begins. Null: nothing.
+  // For simulations, where a step takes no virtual time by itself. The function is called when a
+  // step begins, and returns the time that the step takes. Null: no time.
   std::function<Duration(const RingStep&)> step_time;
 };
 
@@ -104,7 +104,7 @@ class StragglerRing {
   // The peers that this rank waits for now, and for what.
   std::vector<transport::Awaited> awaited() const;
 
-  // start(), then test() until done. Errors as MemberWatch::wait.
+  // start(), then test() until done. Returns the errors of MemberWatch::wait().
   Result<StragglerReport> all_reduce(Duration timeout);
 
  private:
@@ -132,7 +132,8 @@ class StragglerRing {
   };
   struct Outbound {
     transport::SendQueue queue;
-    // To be sent, from `next` on. The number of contributions is filled in when it is posted.
+    // The messages to be sent, from `next` on. The number of contributions is filled in when a
+    // message is posted.
     std::vector<RingTag> due;
     std::size_t next = 0;
     bool is_empty() const { return next == due.size(); }

@@ -31,13 +31,13 @@ class Synchronizer {
   // for `timeout`.
   Status serve();
 
-  // As in Method. Between begin() and finish() only the calling thread reads and writes parameters,
-  // and it writes each part of gradient() until it calls ready().
+  // The same as in Method. Between begin() and finish(), only the calling thread reads and writes
+  // parameters. It may write each part of gradient() until it calls ready() for that part.
   std::span<float> parameters();
   std::span<float> gradient();
   std::span<float> velocity();
-  // As in Method, but these calls block until the phase has ended, except ready(). An error that
-  // occurred in between is returned by the next call.
+  // The same as in Method, but begin() and the calls after ready() block until the phase has ended.
+  // The next call returns an error that occurred in between.
   Status begin(std::uint64_t iteration);
   Status ready(std::size_t first, std::size_t count);
   // Returns true if all workers end after this iteration.

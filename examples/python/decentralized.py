@@ -5,7 +5,7 @@ Each rank has measurements of its own and talks to its neighbors only; together 
     exact-diffusion     to the optimum (Yuan, Ying, Zhao, Sayed 2019)
     gradient-tracking   to the optimum (Di Lorenzo, Scutari 2016; Qu, Li 2018)
     push-diging         to the optimum, over directed graphs that change in each step (Nedic, Olshevsky, Shi 2017)
-    push-sum            the average of vectors, where nobody waits for anybody (Kempe, Dobra, Gehrke 2003)
+    push-sum            the average of vectors, where no rank waits for another (Kempe, Dobra, Gehrke 2003)
 """
 
 import sys
@@ -23,7 +23,7 @@ class Problem:
     """Rank r's function is |A_r x - b_r|^2 / (2 ROWS)."""
 
     def __init__(self):
-        # Made from its rank, so that everybody could tell the optimum. Algorithms look at their own data only.
+        # Every rank makes the data of all ranks, to know the optimum. The algorithms use the rank's own data only.
         data = [self._of(rank) for rank in range(dunlin.size())]
         self.a, self.b = data[dunlin.rank()]
         self.optimum = numpy.linalg.solve(sum(a.T @ a for a, _ in data), sum(a.T @ b for a, b in data))
@@ -44,7 +44,7 @@ class Problem:
 
 
 def neighbor_average(x, name):
-    """With the neighbors in a ring; everybody gives as much as he gets, so that the mean stays."""
+    """Averages with the neighbors in a ring. Each rank gives as much weight as it gets, so the mean does not change."""
     graph = dunlin.graph.bidirectional_ring(dunlin.size())
     own, others = graph.weights(dunlin.rank(), "metropolis")
     return dunlin.neighbor_average(x, others, graph.out_neighbors(dunlin.rank()), own, name)
@@ -112,7 +112,7 @@ def push_sum():
         window.accumulate({rank: share for rank in receivers}, share)
         time.sleep(random.random() * 0.002)
         window.update_then_collect()
-    # What is still under way comes in, and nothing of it is lost.
+    # Messages that are still in flight arrive, and none of them is lost.
     window.flush()
     dunlin.barrier()
     window.update_then_collect()

@@ -13,7 +13,7 @@ import argparse
 import dunlin
 import numpy
 
-# Metres and seconds.
+# Meters and seconds.
 SIGHT = 3.0
 COMFORT = 0.3  # fish nearer than that swim apart
 RING = 2.0  # to encircle the predator at
@@ -56,7 +56,7 @@ class School:
         return numpy.stack([numpy.cos(angles), numpy.sin(angles)], axis=1)
 
     def look(self):
-        """Stands for eyes: where all fish are, and who sees whom. What fish know goes to neighbors only."""
+        """Stands for the eyes of the fish: finds which fish each one sees. Estimates go to neighbors only."""
         everybody = dunlin.all_gather(self.positions).reshape(-1, 2)
         offsets = everybody[:, None] - everybody[None]
         sees = lengths(offsets)[..., 0] <= SIGHT
@@ -79,7 +79,7 @@ class School:
         self.estimates -= LEARNING_RATE * residuals * u
 
     def average(self):
-        """With the neighbors of this step: who is near me, I am near to."""
+        """Averages with the neighbors of this step. Being a neighbor is mutual."""
         known = numpy.zeros((dunlin.size(), self.fish, 2))
         known[dunlin.rank()] = self.estimates
         theirs = dunlin.neighbor_gather(self.estimates, self.neighbors, self.neighbors, "estimates")

@@ -1,8 +1,8 @@
-// Absences: decides when a rank whose connection has ended, or whose process may have, is dead.
+// Absences decides whether, and when, a rank is dead after its connection or its process has ended.
 //
 // The README's table says what counts as a death. The coordinator reports what it sees, asks for
-// the verdicts that are due, and declares those ranks dead. No sockets, threads or clock. One
-// thread.
+// the verdicts that are due, and declares those ranks dead. The class has no sockets, threads or
+// clock. One thread.
 #pragma once
 
 #include <map>
@@ -35,7 +35,8 @@ class Absences {
   // The coordinator can see the process of the rank, and will hear of its end. Such a rank is dead
   // only when its process has ended.
   void note_visible(Rank rank) { at(rank).is_visible = true; }
-  // A neighbor on the rank's host says that the process lives. It refutes a FIN.
+  // A neighbor on the rank's host says that the process lives. So a FIN does not mean that it has
+  // ended, and the rank gets the whole grace period.
   void note_alive(Rank rank) { at(rank).is_alive = true; }
   // The process has ended.
   void note_ended(Rank rank, std::string how, TimePoint now);
@@ -66,7 +67,7 @@ class Absences {
   std::string reason(const State& state, TimePoint now) const;
 
   const Duration grace_;
-  std::map<Rank, State> ranks_;  // those of which something is known
+  std::map<Rank, State> ranks_;  // the ranks about which something is known
 };
 
 }  // namespace dunlin::bootstrap

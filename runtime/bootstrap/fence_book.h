@@ -20,12 +20,15 @@ class FenceBook {
   using IsPresent = std::function<bool(Rank)>;
   FenceBook(int size, Send send, IsPresent is_present);
 
-  // A kFence of `from`: subject, the rank to fence; ranks, whose memory is protected; number, of
-  // the fence. kCorrupted if the job doesn't have the ranks.
+  // Takes a kFence message of `from`. Its `subject` is the rank to fence, its `ranks` are those
+  // whose memory is protected, and its `number` identifies the fence. Returns kCorrupted if the job
+  // does not have one of the ranks.
   Status ask(Rank from, const Message& message);
-  // A kRevoked of `from`: subject, the rank whose access it has revoked.
+  // Takes a kRevoked message of `from`, which has revoked the access of the message's `subject`.
+  // Returns kCorrupted if it was not asked to.
   Status confirm(Rank from, const Message& message);
-  // A rank is gone: it confirms nothing any more, and can be fenced.
+  // To be called when a rank is gone. The fences no longer wait for its confirmation, and those
+  // around it go ahead.
   void note_gone();
 
  private:

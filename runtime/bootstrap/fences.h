@@ -5,8 +5,8 @@
 // The coordinator then asks the ranks whose memory is concerned to revoke the access of the rank
 // that is gone. It does so only when it counts that rank as gone itself.
 //
-// The other side of the same coin is the rank that the others may count as dead: it is cut off.
-// Then it closes its lanes, and holds no mutex.
+// The class also says whether this rank is cut off: the others may count it as dead. A rank that is
+// cut off closes its lanes and holds no mutex.
 #pragma once
 
 #include <atomic>
@@ -35,15 +35,16 @@ class Fences {
   // Asks for a fence around `gone` for the memory of `owners`. Never blocks. Returns a number for
   // is_done(). If the coordinator is gone, the fence is never done. Any thread, as all methods.
   std::uint64_t ask(Rank gone, std::span<const Rank> owners);
-  // Whether no write of the rank can land in the memory of the owners any more. Leave out owners
-  // that are gone. Once it has returned true, the number is void.
+  // Returns true once no write of the rank can land in the memory of the owners any more. Owners
+  // that are gone do not count. Once it has returned true, the number is void.
   bool is_done(std::uint64_t number);
 
-  // A guard lets peers write into this process's memory. It is asked by `wake` to look at due(),
-  // and calls confirm() when nothing that the peer has posted can land any more. `wake` must be
-  // short and must not call this object. Without a guard, nothing can land.
+  // A guard is an object, such as a fabric, through which peers can write into this process's
+  // memory. `wake` tells it that due() or is_cut_off() may have changed, or that a fence may be
+  // done. The guard calls confirm() when nothing that the peer has posted can land any more. `wake`
+  // must be short and must not call this object. Without a guard, no peer can write here.
   int add_guard(std::function<void()> wake);
-  // What the guard has not confirmed counts as confirmed: nothing lands after its end.
+  // Confirms everything that the guard has not confirmed, because nothing can land after its end.
   void remove_guard(int guard);
   // Costs one load.
   bool has_due() const { return due_count_.load(std::memory_order_acquire) != 0; }
@@ -51,9 +52,9 @@ class Fences {
   void confirm(int guard, Rank gone);
 
   // Whether this rank may no longer act as a member of the job, because the others may count it as
-  // dead. It stays so. Costs one load.
+  // dead. Once true, it stays true. Costs one load.
   bool is_cut_off() const { return is_cut_off_.load(std::memory_order_acquire); }
-  // Why; ok if it isn't.
+  // The reason why this rank is cut off; ok if it is not.
   Status check() const;
 
   // Only the bootstrap calls these.

@@ -51,7 +51,7 @@ struct AuthenticatedSocket {
   Resumption session{};  // received: at the coordinator
 };
 
-// Who has refused a rank.
+// What has refused a rank.
 enum class Refusal {
   kNone,
   kByAnyone,       // a program that does not prove that it knows the secret; code kPermissionDenied

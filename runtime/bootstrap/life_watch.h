@@ -1,8 +1,9 @@
-// LifeWatch: what the coordinator sees of the lives of the ranks, whose connections come and go.
+// LifeWatch collects what the coordinator can learn about the processes and the connections of the
+// ranks.
 //
-// It watches the processes that run where it can see them, and asks ranks on the host of another
-// one about the process of that one. Absences decides by what it learns. It belongs to the
-// coordinator's thread.
+// It watches the processes that the coordinator can see. If the connection of another rank ends, it
+// asks other ranks on the same host about that rank's process. Absences decides by all this which
+// ranks are dead. A LifeWatch belongs to the coordinator's thread.
 #pragma once
 
 #include <poll.h>
@@ -27,7 +28,7 @@ class LifeWatch {
   void add(Rank rank, const ProcessId& process, TimePoint now);
   // The rank has left or is dead.
   void remove(Rank rank);
-  // Its connection has ended; it has a new one.
+  // The connection of the rank has ended (lose), or the rank has a new one (regain).
   void lose(Rank rank, ConnectionEnd how, TimePoint now);
   void regain(Rank rank) { absences_.end(rank); }
   // The answer of a rank to kInquire. Ignored unless it tells of a rank on the same host.
@@ -37,7 +38,7 @@ class LifeWatch {
   void append_to(std::vector<pollfd>& entries) const;
   void note(const pollfd* entries, TimePoint now);
 
-  // As those of Absences. The ranks that are returned are removed.
+  // These do what the functions of Absences do. take_due() also removes the ranks that it returns.
   std::vector<Absences::Verdict> take_due(TimePoint now);
   TimePoint next(TimePoint otherwise) const { return absences_.next(otherwise); }
 

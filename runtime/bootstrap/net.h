@@ -26,8 +26,9 @@ struct Endpoint {
 };
 
 // Where rank 0 must listen so that other ranks can connect to `advertised`. For a numeric address,
-// it is that address; for "localhost", the loopback address; for any other name, all interfaces.
-// The last is needed because a host's own name often resolves to a loopback address on that host.
+// returns that address; for "localhost", the loopback address. For any other name, it returns all
+// interfaces. The last is needed because a host's own name often resolves to a loopback address on
+// that host.
 Endpoint listening_endpoint(const Endpoint& advertised);
 
 // Returns a listening socket. An empty host means all interfaces. Port 0 means any free port, and

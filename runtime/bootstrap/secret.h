@@ -37,7 +37,7 @@ struct Claims {
   int size = 0;
   std::uint64_t heartbeat_ns = 0;  // the coordinator's heartbeat period; 0 in a member's proof
   std::uint64_t grace_ns = 0;      // how long a rank may be away; 0 in a member's proof
-  std::string_view process{};      // ProcessId of the one who proves
+  std::string_view process{};      // ProcessId of the process that proves
   Nonce session{};                 // key of the session that is resumed; zeros: a new one
   std::uint64_t received = 0;      // messages of the session that have arrived
 };

@@ -1,5 +1,5 @@
-// Where an output path leads, and how to write there without a temporary file. For output_file.h
-// and output_stream.h.
+// Where an output path leads, and how to write there without a temporary file. output_file.h and
+// output_stream.h use it.
 #pragma once
 
 #include <sys/stat.h>
@@ -30,10 +30,10 @@ class Destination {
   bool exists() const { return kind_ != Kind::kNew; }
   int folder() const { return folder_.get(); }
   const std::string& name() const { return name_; }
-  // Only where it exists.
+  // Valid only if exists().
   const struct stat& info() const { return info_; }
 
-  // Opens it for writing, with open()'s `flags` besides, without waiting for anything but the first
+  // Opens it for writing, with these further `flags` of open(2). It waits for nothing but the first
   // reader of a FIFO. Where the path names an open descriptor of this process (/dev/stdout), the
   // result is a copy of that descriptor, which shares its place in the file.
   Result<Fd> open(int flags, Duration reader_timeout = kReaderTimeout) const;
@@ -68,11 +68,13 @@ class Destination {
   struct stat info_ {};
 };
 
-// Writes all of it, whatever sizes the kernel takes at a time. A reader that has gone is an error
-// and no SIGPIPE. EAGAIN, of a descriptor that the process shares with others, waits.
+// Writes all bytes, however few the kernel takes at a time. If the reader has gone, returns an
+// error and raises no SIGPIPE. If the descriptor is non-blocking, as one that is shared with other
+// processes may be, waits until it takes more.
 Status write_all(int fd, std::span<const std::byte> bytes);
 
-// Closes it and reports what the file system has kept until then: no space, for example.
+// Closes the descriptor, and returns an error that the file system reports only then, such as a
+// full disk.
 Status close_checked(Fd fd);
 
 }  // namespace dunlin::files

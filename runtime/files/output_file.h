@@ -28,8 +28,8 @@ struct ReplaceOptions {
 //   files. Other hard links to the file keep the former content.
 // - A symbolic link stays, and the file at its end is replaced. In a folder such as /tmp, entries
 //   of other users are refused.
-// - What is no regular file is written to and never replaced: a device, a FIFO, a Unix socket. The
-//   call fails with kDeadlineExceeded if nobody opens the FIFO for reading within 10 s.
+// - A device, a FIFO or a Unix socket is written to and never replaced. The call fails with
+//   kDeadlineExceeded if no process opens the FIFO for reading within 10 s.
 // - /dev/stdout, /dev/fd/N and the like are written to where they stand, after what was written to
 //   them before.
 Status replace_file(const std::string& path, std::span<const std::byte> content,

@@ -27,8 +27,8 @@ class OutputStream {
   bool is_open() const { return fd_.is_open(); }
   // When it returns, the text has been handed to the kernel.
   Status write(std::string_view text) const;
-  // Reports what the file system has kept until now. Later writes are dropped. The destructor
-  // closes as well, without a report.
+  // Closes the file, and returns an error that the file system reports only now. Later writes are
+  // dropped. The destructor closes the file as well, and drops such an error.
   Status close();
 
  private:

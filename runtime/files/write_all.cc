@@ -12,7 +12,8 @@
 namespace dunlin::files {
 namespace {
 
-// Within it, what this thread writes to a pipe without a reader is EPIPE and no signal.
+// While it exists, a write of this thread to a pipe without a reader fails with EPIPE and raises no
+// signal.
 class NoSigpipe {
  public:
   NoSigpipe() {

@@ -29,8 +29,8 @@ std::uint64_t this_process() {
   return drawn ^ static_cast<std::uint64_t>(getpid());  // a forked child inherits the first
 }
 
-// What this process has opened of others. CUDA opens an allocation once per process, whatever
-// objects of this program use it, so this belongs to the process, too.
+// The memory of other processes that this process has opened. CUDA opens an allocation once per
+// process, however many objects use it, so this table belongs to the process, too.
 struct OpenedMemory {
   struct Use {
     cuda::Address address = 0;
@@ -220,8 +220,8 @@ Result<std::unique_ptr<GpuModule>> CudaDriver::load_module(int device, const voi
   return load_cuda_module(library_, own, device, image);
 }
 
-// The handle is that of a whole cuMemAlloc. Of memory from other sources (cuMemMap, pools), CUDA
-// refuses to make one.
+// The handle stands for a whole allocation of cuMemAlloc. CUDA makes no handles for memory from
+// other sources (cuMemMap, pools).
 Result<SharedGpuMemory> CudaDriver::share(int device, std::byte* base) {
   DUNLIN_ASSIGN(const cuda::Context own, context(device));
   const CurrentContext current(library_, own);
@@ -333,7 +333,7 @@ Status CudaDriver::flush_writes(int device) {
 
 }  // namespace
 
-// CUDA is one per process, so all that load it share a driver while any of them has it.
+// A process has one CUDA, so all its users share a driver as long as any of them holds it.
 Result<std::shared_ptr<GpuDriver>> load_cuda_driver(const std::string& name) {
   static std::mutex mutex;
   static std::map<std::string, std::weak_ptr<GpuDriver>> loaded;

@@ -11,9 +11,9 @@ namespace dunlin {
 
 inline constexpr const char* kCudaLibrary = "libcuda.so.1";
 
-// Returns the driver that is there if anything in this process still has it. kUnavailable names
-// what is missing: the library, one of its functions or a device. The library stays loaded. Tests
-// pass another `library`.
+// Returns the driver that this process has already loaded if anything still holds it, and otherwise
+// loads it. kUnavailable names what is missing: the library, one of its functions or a device. The
+// library stays loaded. Tests pass another `library`.
 Result<std::shared_ptr<GpuDriver>> load_cuda_driver(const std::string& library = kCudaLibrary);
 
 // The PCI bus id, as in GpuDevice, of the calling thread's current GPU. Empty when it has none, or

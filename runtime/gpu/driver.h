@@ -4,8 +4,9 @@
 //
 // load_cuda_driver() (cuda_driver.h) makes a GpuDriver over CUDA; tests have one without a GPU.
 // When the driver, the kernel or the device lacks a feature, a Status gives the reason, so that the
-// caller can choose another way. What uses a driver for long shares it and keeps it alive. Any
-// thread, except that one thread uses a GpuStream or GpuEvent.
+// caller can choose another way. An object that needs a driver for long holds a shared_ptr to it.
+// Any thread may use a GpuDriver or a GpuModule; only one thread at a time may use a GpuStream or a
+// GpuEvent.
 #pragma once
 
 #include <array>
@@ -59,12 +60,12 @@ struct DmaBuf {
   std::uint64_t offset = 0;  // of the range within the memory of the descriptor
 };
 
-// An allocation that another process of the same host can open. Its bytes may travel.
-// `process` and `buffer` name the allocation: no two have the same, even if the address of one that
-// was freed is used again.
+// Describes an allocation that another process of the same host can open. The structure can be sent
+// as plain bytes. `process` and `buffer` together identify the allocation: no other one has them,
+// not even a later one at the same address.
 struct SharedGpuMemory {
   std::array<char, 16> pci_bus_id{};  // of the device
-  std::uint64_t process = 0;          // the owner, by a number that it has drawn
+  std::uint64_t process = 0;          // a random number that identifies the owner
   std::uint64_t buffer = 0;
   std::uint64_t address = 0;  // in the owner's process
   std::uint64_t size = 0;
@@ -73,7 +74,7 @@ struct SharedGpuMemory {
 };
 static_assert(std::has_unique_object_representations_v<SharedGpuMemory>);
 
-// A stream of the application, as the driver's own interface names it (CUDA: CUstream, which is
+// A stream of the application, in the type of the driver's own interface (CUDA: CUstream, which is
 // also cudaStream_t). Null is the default stream of the current device.
 using NativeGpuStream = void*;
 
@@ -89,42 +90,46 @@ struct GpuGrid {
   unsigned threads = 1;
 };
 
-// A point in the work of a stream. One thread. The driver must outlive it.
+// A point in the work of a stream. One thread. The driver must outlive the event.
 class GpuEvent {
  public:
   virtual ~GpuEvent() = default;
-  // Moves the event behind the work that `stream` has now.
+  // Moves the event to the end of the work that `stream` has now.
   virtual Status record(NativeGpuStream stream) = 0;
-  // What `stream` gets from now on begins when the event's work is complete. Nothing to wait for
-  // before the first record(). The host does not wait.
+  // Makes the work that `stream` gets from now on wait until the work before the event is complete.
+  // The call itself does not wait. Before the first record() it has no effect.
   virtual Status delay(NativeGpuStream stream) = 0;
-  // Busy while the work before the event is in progress; ok when it is complete, and before the
-  // first record().
+  // Returns busy while the work before the event is in progress, and ok when it is complete. Before
+  // the first record() it returns ok.
   virtual Status poll() = 0;
 };
 
-// Copies and kernels in order, independently of all other streams. One thread. The driver must
-// outlive it. Work goes on after the stream has been destroyed.
+// Carries out copies and kernels in the order in which they were started, independently of all
+// other streams. One thread. The driver must outlive the stream. Work that was started goes on
+// after the stream has been destroyed.
 class GpuStream {
  public:
   virtual ~GpuStream() = default;
   // Start a copy and return. Source and destination must stay valid until poll() returns ok.
   virtual Status copy_to_host(void* to, const void* from, std::size_t size) = 0;
   virtual Status copy_to_device(void* to, const void* from, std::size_t size) = 0;
-  // Between GPU memory of this process, or that it has opened.
+  // Both ends are GPU memory that this process has allocated or opened.
   virtual Status copy_on_device(void* to, const void* from, std::size_t size) = 0;
-  // Starts a kernel that has one parameter, of which this makes a copy.
+  // Starts a kernel that has one parameter. The parameter is copied from `argument` before the call
+  // returns.
   virtual Status launch(GpuFunction kernel, GpuGrid grid, const void* argument) = 0;
-  // Busy while work is in progress; ok when all is complete; or the error of some of it.
+  // Returns busy while work is in progress, ok when all work is complete, and an error if some of
+  // it has failed.
   virtual Status poll() = 0;
   virtual NativeGpuStream native() const = 0;
 };
 
-// Code for a device. Functions live as long as the module. Any thread. The driver must outlive it.
+// Kernels that are loaded on a device. Their GpuFunctions are valid as long as the module exists.
+// Any thread. The driver must outlive the module.
 class GpuModule {
  public:
   virtual ~GpuModule() = default;
-  // kNotFound when it has no function of this name.
+  // Returns kNotFound if the module has no kernel of this name.
   virtual Result<GpuFunction> find(const char* name) = 0;
 };
 
@@ -132,10 +137,10 @@ class GpuDriver : public std::enable_shared_from_this<GpuDriver> {
  public:
   virtual ~GpuDriver() = default;
 
-  // All devices by number. Does not initialize them.
+  // All devices, in the order of their numbers. The call does not initialize them.
   virtual const std::vector<GpuDevice>& devices() const = 0;
-  // The GPU allocation that contains the address; nothing for host memory. kUnavailable for managed
-  // memory, which moves between host and device.
+  // Returns the GPU allocation that contains the address, or nothing for host memory. Returns
+  // kUnavailable for managed memory, which moves between host and device.
   virtual Result<std::optional<GpuAllocation>> find(const void* address) = 0;
 
   virtual Result<std::byte*> allocate(int device, std::size_t size) = 0;
@@ -143,19 +148,21 @@ class GpuDriver : public std::enable_shared_from_this<GpuDriver> {
 
   virtual Result<std::unique_ptr<GpuStream>> create_stream(int device) = 0;
   virtual Result<std::unique_ptr<GpuEvent>> create_event(int device) = 0;
-  // `image`: what the compiler has made (CUDA: a fatbin). kUnavailable when it has no code for this
-  // device.
+  // Loads what the compiler has made (CUDA: a fatbin). Returns kUnavailable if `image` has no code
+  // for this device.
   virtual Result<std::unique_ptr<GpuModule>> load_module(int device, const void* image) = 0;
 
-  // Lets other processes open the allocation that begins at `base`, until it is freed. kUnavailable
-  // for memory of another kind than allocate() returns, which CUDA cannot share this way.
+  // Lets other processes open the allocation that begins at `base`, until it is freed. Returns
+  // kUnavailable for memory that CUDA cannot share, which is memory of other kinds than allocate()
+  // returns.
   virtual Result<SharedGpuMemory> share(int device, std::byte* base) = 0;
-  // Maps memory of another process for work of `device`. Memory that is open already gets the same
-  // address again, and memory of this process has the address that it has. Close it as often as it
-  // was opened, and before its owner frees it: CUDA leaves open what happens otherwise. kNotFound
-  // when the owner has ended or has freed it; kUnavailable when this process cannot see its device.
+  // Maps memory of another process, so that work of `device` can access it. Returns the same
+  // address again for memory that is open already, and the owner's address for memory of this
+  // process. Call close() once for each open(), and before the owner frees the memory: CUDA does
+  // not define what happens otherwise. Returns kNotFound if the owner has ended or has freed the
+  // memory.
   virtual Result<std::byte*> open(int device, const SharedGpuMemory& memory) = 0;
-  // No work may use the memory any more.
+  // Ends one open(). Work of `device` must not access the memory after the last close().
   virtual void close(int device, const SharedGpuMemory& memory) noexcept = 0;
 
   // Must be called before another device accesses the memory. From then on, synchronous operations

@@ -33,11 +33,13 @@ const char* to_string(MemoryKind kind);
 
 // The order in which the accesses of a network device to a region take effect in memory.
 enum class DeviceOrder : std::uint8_t {
-  // As the device carries them out. For words that atomics change, and for bytes that are read
-  // while a device may write them, such as those that a version in front and behind protects.
+  // The accesses take effect in the order in which the device carries them out. Words that atomics
+  // change need this, and so do bytes that are read while a device may write them, such as bytes
+  // between two copies of a version number.
   kStrict,
-  // In any order, which is faster on some hosts (PCIe's relaxed ordering). For data that nobody
-  // reads before a notification has announced it: notifications keep their order.
+  // The accesses take effect in any order, which is faster on some hosts (PCIe's relaxed ordering).
+  // This suffices for data that is read only after a notification has announced it, because
+  // notifications keep their order.
   kRelaxed,
 };
 

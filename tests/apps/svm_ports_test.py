@@ -29,7 +29,7 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[4]
         pass
     print(count)
 """
-# As long as a greeting, or longer; the second begins as a greeting does.
+# Each is at least as long as a greeting. The second begins as a greeting does.
 GARBAGE = [os.urandom(4096), b"DUNL-TCP\1" + os.urandom(300), b"GET / HTTP/1.1\r\n\r\n" + bytes(200)]
 
 

@@ -1,4 +1,4 @@
-"""bench/peers/admm: the ADMM over MPI computes what dunlin-logreg does, and who computes something else is found out.
+"""bench/peers/admm: the ADMM over MPI computes what dunlin-logreg does, and the script finds a program that does not.
 
     admm_test.py BUILD_DIR SCRIPT
 

@@ -44,7 +44,7 @@ def gave_up():
     first, second = stores("a", "b")
     _c10d.create(first, dist.get_rank(), 2, MINUTE)
     if dist.get_rank() == 0:
-        # As if the other rank had come, but not to the last meeting.
+        # The store looks as if the other rank had come, but not to the last meeting.
         second.set("dunlin/0/claim/1", first.get("dunlin/0/claim/1"))
         threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
@@ -60,7 +60,7 @@ def gave_up_late():
     first, second = stores("a", "b")
     _c10d.create(first, dist.get_rank(), 3, MINUTE)
     if dist.get_rank() == 2:
-        # As if this rank had come to the meeting as well, and then stopped.
+        # The store looks as if this rank had come to the meeting as well, and then stopped.
         second.set("dunlin/0/claim/2", first.get("dunlin/0/claim/2"))
         second.add("dunlin/0/arrived", 1)
         dist.barrier()
@@ -119,7 +119,7 @@ def slow_store():
     first, second = stores("a", "b")
     _c10d.create(first, dist.get_rank(), 2, MINUTE)
     if dist.get_rank() == 1:
-        # As if this rank had come to the meeting, and not connected yet.
+        # The store looks as if this rank had come to the meeting, and not connected yet.
         second.set("dunlin/0/claim/1", first.get("dunlin/0/claim/1"))
         second.add("dunlin/0/arrived", 1)
         while second.add("asked", 0) == 0:
@@ -191,7 +191,7 @@ def leaves_while_forming():
     if dist.get_rank() == 1:
         time.sleep(4)
         return
-    # As if the other rank had come, but not to the last meeting.
+    # The store looks as if the other rank had come, but not to the last meeting.
     second.set("dunlin/0/claim/1", first.get("dunlin/0/claim/1"))
     told = []
 

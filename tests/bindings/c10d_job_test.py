@@ -41,7 +41,7 @@ def run(ranks, *arguments, options=(), code=0, program=RANK):
     text = finish([RUN, "-n", str(ranks), *options, sys.executable, program, *arguments], code)
     lines = {rank: [] for rank in range(ranks)}
     for line in text.splitlines():
-        # Without the log of PyTorch's C++ code.
+        # Lines of the log of PyTorch's C++ code are left out.
         if (tagged := re.match(r"\[(\d+)\] (?!WARNING|[WIE]\d{8}|\[[WIE])(.*)", line)):
             lines[int(tagged.group(1))].append(tagged.group(2))
     return lines, text

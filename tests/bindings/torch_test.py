@@ -255,7 +255,7 @@ class Neighbors(unittest.TestCase):
         before, after = (rank - 1) % size, (rank + 1) % size
         mine, left, right = values(rank), values(before), values(after)
         for check in (True, False):
-            # To the right: both sides have weights. Against the edges of the topology: as a list.
+            # Averages to the right have weights at both sides. Moves against the edges of the topology give a list.
             pushed = bf.neighbor_allreduce(mine, self_weight=0.25, src_weights={before: 0.5}, dst_weights={after: 3.0},
                                            enable_topo_check=check)
             self.assertTrue(torch.allclose(pushed, 0.25 * mine + 1.5 * left))

@@ -101,8 +101,8 @@ class WindowTest(unittest.TestCase):
     def test_a_sleeping_rank_delays_no_other(self):
         """It sleeps 5 s outside of Dunlin, and owns the mutex. The other ranks finish everything before it wakes up.
 
-        All ranks are on one host, whose monotonic clock they share: the time stamps tell who was done when. What the
-        sleeper's background thread does is its own business; the others need none of it but for flush.
+        All ranks are on one host, whose monotonic clock they share, so the time stamps tell when each rank was done.
+        The other ranks need nothing of what the sleeper's background thread does, except for flush.
         """
         if self.size < 3:
             return

@@ -82,7 +82,7 @@ TEST_P(LongSchedules, InSegmentsAndSlices) {
     Shape segmented;
     segmented.segment = 250;
     expect_right(algorithm, problem, segmented, ", in segments");
-    // With so little scratch that it takes about four slices.
+    // There is so little scratch that the operation takes about four slices.
     Shape sliced;
     sliced.scratch = scratch_of(algorithm, problem, {}) / 2 + 80'000;
     expect_right(algorithm, problem, sliced, ", in slices");
@@ -240,7 +240,8 @@ TEST(Algorithms, AreFoundByName) {
   EXPECT_THAT(missing.status().message(), ::testing::HasSubstr("halving-doubling"));
 }
 
-// For few ranks that map one another's memory. Signals to many ranks would take longer than hops.
+// This holds for few ranks that map one another's memory. Signals to many ranks would take longer
+// than the hops of a dissemination.
 TEST(Algorithms, ABarrierOfOneHostIsOneHop) {
   const auto barrier_of = [](int size, bool is_all_mapped) {
     return choose_algorithm({Collective::kBarrier, size, 0, 0}, 4, is_all_mapped)->name;

@@ -152,7 +152,7 @@ class Failure(JobTest):
                     self.assertEqual(final["all"]["exchanges"], 3 * config["exchanges"], job.text())
 
     def test_survivors_go_on_whenever_a_rank_dies(self):
-        # At any moment after it has joined. Deaths in the middle of the training are welcome, too.
+        # The rank dies at any moment after it has joined, perhaps in the middle of the training.
         for trial in range(8):
             with self.subTest(trial=trial):
                 job, path = self.run_short(f"{trial}.jsonl", [SVM], "--graph", "ring")

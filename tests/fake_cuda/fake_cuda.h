@@ -14,15 +14,15 @@ class FakeCuda {
  public:
   virtual ~FakeCuda() = default;
 
-  // As in a process that has just loaded the library, with the settings of the environment. Waits
-  // for the work of streams. What is allocated stays allocated.
+  // Restores the state of a process that has just loaded the library, with the settings of the
+  // environment. Waits for the work of streams first. Allocations stay.
   virtual void reset() = 0;
 
-  // Settings. `devices` and `attributes` hold for drivers that are loaded later.
+  // Settings. `devices` and `attributes` take effect for drivers that are loaded later.
   int devices = 2;
   std::map<int, int> attributes;  // of all devices, by attribute number
   int init_code = 0;
-  bool is_managed = false;  // what memory says of itself
+  bool is_managed = false;  // whether all memory claims to be managed memory
   // The call that fails, counted from the next one on, and the code that it returns; 0: none. Calls
   // that only describe a device or an error are not counted.
   std::atomic<std::uint64_t> failing_call = 0;
@@ -30,11 +30,12 @@ class FakeCuda {
   // The call at which the process is killed (SIGKILL), counted likewise; 0: none.
   std::atomic<std::uint64_t> killing_call = 0;
   std::string failing_name;  // only calls of this function count, as "cuMemAlloc"; empty: all
-  // The work of a stream that fails, counted likewise over all streams. Its stream returns the code
-  // from then on, and so does every other stream, as after an illegal address.
+  // The piece of work that fails, counted in the same way over all streams. From then on, all
+  // streams return the code, as after an illegal address on a GPU.
   std::atomic<std::uint64_t> failing_work = 0;
   std::atomic<int> work_code = 0;
-  // Each work begins up to this much later, by a pseudo-random number that follows from the seed.
+  // Each piece of work begins up to this much later. The delay is pseudo-random and follows from
+  // the seed.
   std::atomic<unsigned> delay_us = 0;
   std::atomic<std::uint64_t> seed = 1;
 

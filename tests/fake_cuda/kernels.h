@@ -12,12 +12,13 @@ namespace dunlin::testing {
 
 struct FakeKernel;
 
-// Null if there is none of this name.
+// Null if there is no kernel of this name.
 const FakeKernel* find_kernel(std::string_view name);
 
-// Copies the argument of a launch, with addresses that the CPU can use, and gives what runs the
-// kernel. Checks what a GPU would find when it runs: kIllegalAddress where the kernel would leave
-// an allocation, kMisaligned where a vector is not aligned.
+// Copies the argument of a launch, replaces its addresses by those that the CPU can use, and sets
+// `run` to a function that runs the kernel. Returns the error that a GPU would find when it runs
+// the kernel: kIllegalAddress if it would leave an allocation, kMisaligned if a vector is not
+// aligned.
 cuda::Code prepare_kernel(const FakeKernel& kernel, FakeMemory& memory, const void* argument,
                           std::uint64_t threads, std::function<void()>* run);
 

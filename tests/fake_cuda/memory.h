@@ -1,7 +1,7 @@
-// The memory of the stand-in's devices. An allocation is a memfd that is mapped twice: at the
-// address that the caller gets, where no access is allowed, so that a CPU that follows it dies as
-// it would on a host with a GPU; and at an address of the stand-in's own. Other processes open the
-// memfd, as they open GPU memory through CUDA IPC. Any thread.
+// The memory of the stand-in's devices. An allocation is a memfd that is mapped twice. The caller
+// gets the address of the first mapping, which allows no access, so that a program that follows it
+// is killed, as on a host with a GPU. The stand-in itself uses the second mapping. Other processes
+// open the memfd, as they open GPU memory through CUDA IPC. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace dunlin::testing {
 // Two mappings of one memfd.
 class FakePages {
  public:
-  // Takes `fd`. Not valid where there is no memory.
+  // Takes over `fd`. If there is no memory, is_valid() is false.
   FakePages(int fd, std::size_t size);
   ~FakePages();
   FakePages(const FakePages&) = delete;

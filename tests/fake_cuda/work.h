@@ -1,5 +1,5 @@
-// The streams and events of the stand-in. Each stream has a thread that does its work in order,
-// later than it was asked for. Any thread.
+// The streams and events of the stand-in. Each stream has a thread, which does the stream's work in
+// order, some time after it was added. Any thread.
 #pragma once
 
 #include <atomic>
@@ -33,15 +33,16 @@ struct FakeEvent {
   std::shared_ptr<FakeMark> mark;  // null: not recorded yet
 };
 
-// Does work when its time has come, of all streams together: holds it back, fails it.
+// Decides for the work of all streams when it begins and whether it fails.
 class FakePace {
  public:
   explicit FakePace(FakeCuda& settings) : settings_(settings) {}
   void hold();
   void release();
-  // Called by a stream's thread before work. Returns the code that the work fails with.
+  // Called by a stream's thread before work. Returns the code that the work fails with; kSuccess if
+  // it does not fail.
   cuda::Code begin();
-  // Work has failed by itself.
+  // To be called when a kernel has failed.
   void fail(cuda::Code code) { sticky_ = code; }
   // What all streams return since some work has failed.
   cuda::Code sticky() const { return sticky_; }
@@ -62,11 +63,12 @@ class FakeStream {
 
   // Work that the pace may hold back and fail. After a failure, a GPU does no more work.
   void add(std::function<void()> work);
-  // Reaches the mark, or waits for it, whether work has failed or not.
+  // Add a step that reaches the mark, or one that waits for it. Such steps are done even after work
+  // has failed.
   void add_mark(std::shared_ptr<FakeMark> mark);
   void add_wait(std::shared_ptr<FakeMark> mark);
   bool is_idle();
-  // The thread ends when the work that there is has been done.
+  // The thread ends once all work that was added is done.
   void close();
 
  private:

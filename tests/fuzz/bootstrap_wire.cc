@@ -1,5 +1,6 @@
-// Frames of the bootstrap (runtime/bootstrap/wire.h), which anybody who connects can send. A frame
-// that is accepted is the one that the encoder makes of the message, and needs all of its bytes.
+// Frames of the bootstrap (runtime/bootstrap/wire.h), which any process that connects can send. A
+// frame that is accepted is the one that the encoder makes of the message, and needs all of its
+// bytes.
 #include "runtime/bootstrap/wire.h"
 
 #include "tests/fuzz/harness.h"

@@ -1,5 +1,6 @@
-// What the harnesses of both programs' checkpoints check. The input is the content before the
-// checksum, which they add, or else nothing behind it could be reached.
+// The checks that the harnesses of the checkpoints of dunlin-svm and dunlin-cnn share. The input is
+// a checkpoint without its checksum. The harness adds the checksum, because a decoder refuses every
+// file with a wrong one.
 #pragma once
 
 #include <string>
@@ -21,7 +22,7 @@ void check_checkpoint(std::span<const std::byte> content, Decode&& decode) {
   const auto checkpoint = decode(as_text(exact));
   if (!checkpoint) return;
   FUZZ_CHECK(equal(encode_checkpoint(*checkpoint), file));
-  // One byte less is one that is cut short, and a changed one is noticed.
+  // A file that is cut short is refused, and so is a file with a changed byte.
   FUZZ_CHECK(!decode(as_text(exact).substr(0, file.size() - 1)).is_ok());
   file[file.size() / 2] ^= std::byte{1};
   FUZZ_CHECK(!decode(as_text(Exact(file))).is_ok());

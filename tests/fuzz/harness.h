@@ -1,6 +1,6 @@
-// What the harnesses share. A harness is a source that defines both functions below: one that gives
-// arbitrary bytes to a decoder and checks what it promises, and one that makes valid inputs with
-// the tree's own encoder. libFuzzer or replay.cc calls them. One thread.
+// The code that the harnesses share. A harness is a source that defines both functions below: one
+// that gives arbitrary bytes to a decoder and checks the decoder's promises, and one that makes
+// valid inputs with the tree's own encoder. libFuzzer or replay.cc calls them. One thread.
 #pragma once
 
 #include <cstddef>

@@ -50,7 +50,7 @@ Bytes content_of(const fs::path& path) {
   return {bytes.begin(), bytes.end()};
 }
 
-// In the order of their names, so that mutants have the same numbers everywhere.
+// Returns the inputs in the order of their names, so that mutants have the same numbers everywhere.
 std::vector<Seed> read_corpus(const fs::path& folder) {
   std::vector<Seed> corpus;
   for (const auto& entry : fs::directory_iterator(folder)) {

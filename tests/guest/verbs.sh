@@ -232,7 +232,8 @@ case $case in
     for depth in 2 3; do  # 3: not a power of two, which the ring of operations is
       DUNLIN_VERBS_QUEUE_DEPTH=$depth lanes threads || fail "with queues of depth $depth"
     done
-    # On one port, so that a forged descriptor has a wrong key for all rails. Short messages mix with stripes.
+    # The rails are on one port, so that a forged descriptor has a wrong key for all rails. Short messages mix with
+    # stripes.
     unset DUNLIN_VERBS_RAILS
     DUNLIN_VERBS_DEVICE=rxe0 DUNLIN_VERBS_QP_COUNT=2 DUNLIN_VERBS_STRIPE_ABOVE=32 \
       gtest "$build/tests/transports/test_verbs_fault" || fail "refused stripes"

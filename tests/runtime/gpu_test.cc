@@ -31,7 +31,7 @@ bool holds(const Status& status, std::string_view text) {
   return status.message().find(text) != std::string_view::npos;
 }
 
-// On a host without the library, and with a library that is not the CUDA driver.
+// The library is missing, or it is not the CUDA driver.
 TEST(CudaDriver, SaysWhatIsMissing) {
   const Status none = load_cuda_driver("libcuda-that-is-not-there.so.1").status();
   EXPECT_EQ(none.code(), Code::kUnavailable);

@@ -111,7 +111,7 @@ TEST(Waiter, DoesNotSpinForAWhileAfterAnotherThreadRanDuringAYield) {
   EXPECT_EQ(polls_before_sleep(waiter, source, clock, 64), 64);
 }
 
-// Whoever never spins has nothing to give up.
+// A waiter that never spins has no spinning to give up.
 TEST(Waiter, LooksForOtherThreadsOnlyIfItSpins) {
   Source source;
   const SteppingClock clock(std::chrono::milliseconds(1));

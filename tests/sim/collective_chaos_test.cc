@@ -383,7 +383,7 @@ TEST_P(MismatchChaosTest, NoRankGetsAWrongResult) {
   const auto members = make_members(world, plan);
   const int deviant = static_cast<int>(random() % static_cast<std::uint64_t>(world.size()));
   std::vector<Planned>& calls = members[static_cast<std::size_t>(deviant)]->calls();
-  // Behind it another call has to come in which the ranks meet.
+  // Another call in which the ranks meet has to come after the one that differs.
   std::size_t last = plan.calls().size() - 1;
   while (last > 0 && plan.calls()[last].problem.count == 0) --last;
   const auto has_data = [](const Planned& call) { return call.problem.count > 0; };

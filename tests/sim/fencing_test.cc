@@ -42,7 +42,8 @@ transport::sim::Options hostile(std::uint64_t seed, int size) {
   options.seed = seed;
   options.queue_depth = 2 + seed % 8;
   options.hostility.emplace().refusal = 0.1 * static_cast<double>(seed % 4);
-  // From less than a message to the coordinator takes to more than the grace period.
+  // The delays range from less than the time of a message to the coordinator to more than the grace
+  // period.
   constexpr Duration kDelays[] = {milliseconds(1), milliseconds(100), milliseconds(1000),
                                   milliseconds(6000)};
   options.hostility->longest_delay = kDelays[seed / 2 % 4];

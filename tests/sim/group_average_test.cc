@@ -259,7 +259,7 @@ class GroupAverageChaosTest : public ::testing::TestWithParam<std::uint64_t> {
   std::vector<Player> players_;
   std::vector<Death> deaths_;
   GroupChecker* checker_ = nullptr;
-  // By number: members, and how many are done with it.
+  // The groups by number: the members, and how many of them are done with it.
   std::map<std::uint64_t, std::pair<std::vector<Rank>, std::size_t>> reduced_;
 };
 

@@ -110,7 +110,7 @@ void expect_death_is_seen(HostileWorld& world, Collectives& collectives, std::ui
       is_running[self] = false;
       return done[self] == rounds;
     }
-    // As waits of blocking callers do, check whether a member is gone.
+    // Check whether a member is gone, as the waits of blocking callers do.
     if (status.is_busy() && world.fabric(rank).peers().state(Rank(victim)) == PeerState::kDead)
       is_over[self] = true;
     if (status.is_error()) {

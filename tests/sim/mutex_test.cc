@@ -142,7 +142,7 @@ TEST_P(MutexChaosTest, ADeathIsPassedOver) {
     } else {
       EXPECT_FALSE(status.is_error()) << "seed " << seed << ": " << status.to_string();
     }
-    // As Fabric::wait() does for a blocking caller.
+    // Check whether the awaited peer is gone, as Fabric::wait() does for a blocking caller.
     for (const transport::Awaited& wait : member.mutex->awaited()) {
       EXPECT_EQ(wait.peer, crowd.owner_rank);
       if (is_lost && wait.peer == victim) member.is_over = true;

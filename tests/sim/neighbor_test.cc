@@ -98,7 +98,7 @@ class Tasks {
 
   void draw(std::mt19937_64& random, std::size_t index) {
     const bool is_gather = random() % 3 == 0;
-    // Within a message, and in up to a dozen chunks.
+    // The data fit into a message, or take up to a dozen chunks.
     const std::size_t count = random() % 2 == 0 ? random() % 60 : random() % 6000;
     for (int rank = 0; rank < size_; ++rank) {
       Task task;

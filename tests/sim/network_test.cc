@@ -135,7 +135,7 @@ TEST(SimNetwork, CompletionsAndFlushesSayWhatTheyPromise) {
   EXPECT_EQ(when_done(put), 102us);
   EXPECT_EQ(when_done(local), 102us);
   EXPECT_EQ(when_done(remote), 104us);
-  // With nothing before it.
+  // A flush with nothing before it completes at once.
   local.reset();
   ASSERT_TRUE(world.data(0, 1).flush(Visibility::kLocal, &local).is_ok());
   EXPECT_EQ(when_done(local), 104us);

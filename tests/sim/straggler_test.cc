@@ -31,7 +31,7 @@ using Rings = std::vector<std::unique_ptr<StragglerRing<T>>>;
 StragglerOptions options_for(World& world, std::uint64_t seed) {
   StragglerOptions options;
   for (int rank = 0; rank < world.size(); ++rank) options.membership.members.emplace_back(rank);
-  // From less than an element per rank to several segments per chunk.
+  // The counts range from less than an element per rank to several segments per chunk.
   options.count = seed % 7 == 0 ? seed % 5 : 20 + seed % 90;
   options.segment_bytes = std::size_t{8} << seed % 4;
   options.depth = 1 + static_cast<std::uint32_t>(seed % 3);

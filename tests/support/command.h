@@ -14,9 +14,9 @@ struct CommandResult {
   std::string err;
 };
 
-// The program gets `variables` and this process's environment without its DUNLIN_* variables. It is
-// killed when it runs longer than `timeout`, which is that of an idle host, here and below: a
-// loaded one gets five times as long.
+// The program gets `variables` and this process's environment without its DUNLIN_* variables.
+// `timeout` is what it may take on an idle host, here and below. It is killed only after five times
+// as long, because the host may be loaded.
 CommandResult run_command(const std::vector<std::string>& arguments,
                           const std::map<std::string, std::string>& variables = {},
                           std::chrono::seconds timeout = std::chrono::minutes(2));

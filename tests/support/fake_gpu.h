@@ -1,11 +1,11 @@
 // FakeGpu: a GpuDriver without a GPU. Options disable single features.
 //
 // Its memory is host memory that is mapped twice. The addresses that it returns are not accessible,
-// as with a GPU: a process that dereferences one dies, and the kernel refuses to register them.
-// It has no events, kernels or memory of other processes; the stand-in for CUDA's library has them
-// (tests/fake_cuda). With is_registrable, devices may access its memory. The driver copies through
-// the other mapping. A copy takes place only after a number of calls of poll(), so that a caller
-// that does not wait finds the old bytes. One thread.
+// as with a GPU: a process that dereferences one is killed, and the kernel refuses to register
+// them. With is_registrable, devices may access the memory. The driver copies through the other
+// mapping. A copy takes place only after a number of calls of poll(), so that a caller that does
+// not wait finds the old bytes. FakeGpu has no events, kernels or memory of other processes; the
+// stand-in for CUDA's library has them (tests/fake_cuda). One thread.
 #pragma once
 
 #include <map>

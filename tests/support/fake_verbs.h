@@ -56,7 +56,7 @@ class FakeVerbs {
 
   // The device of this process.
   static FakeVerbs& instance();
-  // Begins anew with these options. Nobody may use the device meanwhile.
+  // Begins anew with these options. The device must not be in use meanwhile.
   void reset(Options options);
   // Changes options while the device is in use.
   void change(const std::function<void(Options&)>& change);
@@ -66,7 +66,7 @@ class FakeVerbs {
   // Ends the registrations of the region that begins there.
   void forget(std::uint64_t address);
 
-  // Of all queue pairs, in order:
+  // What the device was asked for, in order:
   std::vector<Connection> connections() const;      // their routes, at each connection
   std::vector<std::uint32_t> inline_sizes() const;  // of those that asked for any
   std::vector<Registration> registrations() const;

@@ -1,5 +1,5 @@
-// Which driver the tests of GPUs load: the stand-in, or the library that DUNLIN_TEST_CUDA names, as
-// tools/gpu-check does on a host with a GPU.
+// The driver that the tests of GPUs load: the stand-in, or the library that DUNLIN_TEST_CUDA names
+// (libcuda.so.1 on a host with a GPU).
 #pragma once
 
 #include <dlfcn.h>
@@ -23,8 +23,8 @@ inline std::string gpu_library() {
   return given != nullptr ? given : built("tests/fake_cuda/libcuda.so.1");
 }
 
-// Makes what the library under test loads as CUDA's driver the one of the tests. Returns the
-// stand-in; null if the tests run on a GPU.
+// Makes the code under test load this driver as CUDA's. Returns the stand-in; null if the tests run
+// on a GPU.
 inline FakeCuda* use_gpu_library() {
   void* const library = dlopen(gpu_library().c_str(), RTLD_NOW);
   if (library == nullptr) throw std::runtime_error(dlerror());

@@ -1,16 +1,12 @@
 // GroupChecker checks after each step that a group generator keeps its guarantees.
 //
 // check() examines the state of the generator:
-//   - Every worker's queue contains groups of this worker in ascending order, which is a part of
-//   the
-//     total order.
-//   - There is no cycle of waiting groups: when each group runs once it is at the front of the
-//   queues
-//     of all its members, all queues run empty. This check does not use sequence numbers.
+//   - Every worker's queue contains groups of this worker, in the ascending order of all groups.
+//   - There is no cycle of waiting groups. If each group runs once it is at the front of all its
+//     members' queues, all queues run empty. This check does not use sequence numbers.
 //   - A waiting worker has a group to wait for, and was notified of it if that was possible.
-//   - No group that is not over for it contains a dead worker.
-//   - Random policy: a group of which a worker was notified is at the front of all its members'
-//   queues.
+//   - A dead worker is in no group that is not over for it.
+//   - Random policy: a group of which a worker was notified is first in all its members' queues.
 // enter() and exit() check the workers: a worker is in one group at a time, so that no two groups
 // that share a worker run at once. It takes its groups in ascending order, sees the same members as
 // the other members, and is done with a group only after all members have entered it.

@@ -28,8 +28,8 @@ TEST(StragglerFigures, ThePlainRingWaitsForTheSlowStep) {
   }
 }
 
-// To the nanosecond, for all of figures 7 to 10: the time of the slow chunk by the equations, or
-// that of the other chunks.
+// For all of figures 7 to 10, the time is, to the nanosecond, that of the slow chunk by the
+// equations, or that of the other chunks.
 TEST(StragglerFigures, TheStrategySavesWhatTheEquationsSay) {
   const StragglerSetting setting;
   for (const double alpha : kPaperAlphas) {

@@ -193,8 +193,8 @@ TEST_P(TcpAttackTest, EndsTheConnectionAndHarmsNoData) {
   constexpr std::uint64_t kGreetings = sizeof(transport::tcp::ClientHello) +
                                        sizeof(transport::tcp::ServerHello) +
                                        sizeof(transport::tcp::ClientProof);
-  // So many bytes pass between two attacks that some messages are carried out. A lane that makes no
-  // progress at all gives up.
+  // Between two attacks, so many bytes pass that some messages are carried out, because a lane that
+  // makes no progress at all gives up.
   constexpr std::uint64_t kPeace = 700'001;
   std::vector<std::byte> earlier;
   std::uint64_t passed = 0;
@@ -266,7 +266,7 @@ void send_recognizable(Fabric& fabric, std::string_view secret) {
 
 int occurrences(bool is_encrypted) {
   constexpr std::string_view kSecret = "The quick brown fox jumps over the lazy dog. ";
-  // By connection and direction, as strings that are searched in the end.
+  // The bytes by connection and direction, as strings that are searched in the end.
   std::map<std::pair<int, bool>, std::string> recorded;
   {
     Relay relay([&](Relay::Chunk& chunk) {

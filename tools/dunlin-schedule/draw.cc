@@ -99,7 +99,8 @@ class Picture {
         width, height, kStyle, escape_xml(title_), time_text(seconds_));
     axis(bottom);
     critical_path();
-    // In the order of the programs: boxes of later ranks lie over arrows of earlier ones.
+    // Steps are drawn in the order of the programs, so boxes of later ranks lie over arrows of
+    // earlier ones.
     for (const DrawnStep& step : steps_) {
       out_ = fmt::format_to(out_, "<g data-step=\"{}:{}\"{}><title>{} ({} to {})</title>",
                             step.id.rank, step.id.index, step.is_critical ? " class=\"on\"" : "",

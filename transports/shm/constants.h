@@ -15,9 +15,9 @@ inline constexpr std::uint64_t kMagic = 0x01'4d'48'53'4c'4e'55'44;
 // kResourceExhausted. An entry costs 8 bytes, and most programs register a handful of regions.
 inline constexpr std::size_t kMaxRegions = 4096;
 
-// Copies on GPUs, with the notifications and flushes behind them, that a lane has in progress; then
-// it is busy. A launch takes a few microseconds, so that this is some 100 us of work for a GPU: far
-// more than the time between two calls of progress().
+// The most copies on GPUs that a lane has in progress, together with the notifications and flushes
+// behind them. Beyond that, the lane is busy. A launch takes a few microseconds, so a full queue is
+// some 100 us of work for a GPU: far more than the time between two calls of progress().
 inline constexpr std::size_t kGpuQueueDepth = 64;
 
 // How long a lane that is closed waits for its copies. The largest copies take milliseconds; a

@@ -1,4 +1,5 @@
-// GpuQueue: what a lane of the shm transport has started on GPUs, and what waits behind it.
+// GpuQueue: the copies that a lane of the shm transport has started on GPUs, and the operations
+// that wait behind them.
 //
 // Puts to and from GPU memory are copies by a stream of the lane. They end after the call, so the
 // operations that are ordered behind them, notifications and flushes, wait here until all copies
@@ -42,11 +43,13 @@ struct GpuPlace {
 
 class GpuQueue {
  public:
-  // What publishes a notification when its turn has come, and learns whether anything is queued.
+  // The lane, which publishes a notification when its turn has come, and learns whether anything is
+  // queued.
   class Owner {
    public:
     virtual void publish_queued(const Notification& notification) = 0;
-    // `is_held`: notifications must be queued here; forever, once a copy has failed.
+    // While `is_held`, the owner must queue its notifications here. After a copy has failed, that
+    // is so forever.
     virtual void hold_notifications(bool is_held) = 0;
 
    protected:
@@ -60,19 +63,22 @@ class GpuQueue {
   GpuQueue(const GpuQueue&) = delete;
   GpuQueue& operator=(const GpuQueue&) = delete;
 
-  // Starts a copy; one end at least is GPU memory. `notification`, unless null, is a part of the
-  // operation, behind the copy. Returns kBusy when the queue is full. Any other error says what the
-  // driver has refused; nothing was started then.
+  // Starts a copy; one end at least is GPU memory. `notification`, unless null, is published after
+  // the copy, as a part of the same operation. Returns kBusy if the queue is full. After any other
+  // error the operation is not in the queue: the driver has refused it, or an earlier copy has
+  // failed.
   Status copy(const GpuPlace& from, const GpuPlace& to, std::size_t size,
               const Notification* notification, Completion* completion);
-  // Queue operations without a copy: a notification, or with null a flush.
+  // Queues an operation without a copy: a notification, or a flush if `notification` is null.
+  // Returns errors as copy() does.
   Status add(const Notification* notification, Completion* completion);
 
-  // The error of a copy that has failed. All operations fail with it from then on.
+  // Why a copy failed; from then on, all operations return it.
   const Status& failure() const { return failure_; }
-  // Completes what is done. Returns the number of operations.
+  // Completes the operations that are done, and returns their number.
   std::size_t progress();
-  // Waits for the copies, up to kGpuCloseTime. What is not done then completes with kClosed.
+  // Waits for the copies, up to kGpuCloseTime. Operations that are not done by then complete with
+  // kClosed.
   void close() noexcept;
 
  private:

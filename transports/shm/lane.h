@@ -2,8 +2,8 @@
 //
 // A put between host memory copies before it returns, and its completion fires during the call. The
 // release store of a notification follows the copy in program order. Together with the reader's
-// acquire load, that keeps the ordering contract. Puts to and from GPU memory are in progress for a
-// while, and what is ordered behind them waits in a GpuQueue. Both lanes of a link are of this
+// acquire load, that keeps the ordering contract. Puts to and from GPU memory complete later, and
+// the operations that are ordered behind them wait in a GpuQueue. Both lanes of a link are of this
 // class.
 #pragma once
 
@@ -51,15 +51,15 @@ class ShmLane final : public Lane,
   AtomicScope scope() const override { return AtomicScope::kSystem; }
 
  private:
-  // The checks of every operation that MappedCells does not make. They return a bool because
-  // building a Status takes time.
+  // The checks that every operation needs beside those that MappedCells makes. They return a bool
+  // because building a Status takes time.
   bool is_transfer_possible(const LocalSlice& local, const RemoteSlice& remote) const;
   bool is_registered(const RemoteSlice& remote) const;
   // The errors of operations that failed these checks, or those of MappedCells.
   Status report() const;
   Status report(const LocalSlice& local, const RemoteSlice& remote) const;
   Status report_deregistered() const;
-  // Calls `operation` with the word as an atomic; it returns the word's former value.
+  // Calls `operation` with the word as an atomic. `operation` returns the word's former value.
   template <typename Operation>
   Status apply(const RemoteSlice& word, std::uint64_t* before, Completion* completion,
                Operation&& operation);

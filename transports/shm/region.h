@@ -28,7 +28,7 @@ struct ShmGpu {
 class ShmRegion final : public TransportRegion {
  public:
   // Host memory without a file descriptor (wrapped memory), and GPU memory that the driver does not
-  // share, can be put from, but no peer can map it.
+  // share, can be used at this end of operations, but no peer can map it.
   ShmRegion(std::shared_ptr<MemoryRegion> memory, SegmentLayout& layout, std::uint32_t place,
             std::uint64_t generation);
   ~ShmRegion() override;
@@ -50,7 +50,7 @@ class ShmRemoteRegion final : public RemoteRegion {
                                                       std::size_t size, ShmGpu& gpu);
   ~ShmRemoteRegion() override;
 
-  // For the CPU, or for GPUs.
+  // The address of the mapping: for the CPU, or, if it is GPU memory, for GPUs.
   std::byte* data() const { return data_; }
   std::byte* mapped() const override { return gpu_ == nullptr ? data_ : nullptr; }
   std::byte* gpu_mapped() const override { return gpu_ == nullptr ? nullptr : data_; }

@@ -42,7 +42,8 @@ class ShmTransport final : public Transport {
 
   Status revoke(Rank peer) override;
 
-  // There is nothing to do but for GPUs: peers write directly to the memory that the owner polls.
+  // Only copies of GPU memory need progress: otherwise, peers write directly to the memory that the
+  // owner polls.
   std::size_t progress() override { return gpu_.busy.progress(); }
   bool is_in_use() const override { return !gpu_.busy.is_empty(); }
   bool arm() override;

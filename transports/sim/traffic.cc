@@ -107,8 +107,7 @@ void Network::take_in(OperationId id) {
   const TimePoint landing =
       std::max(ports_.arrive(now(), lane.peer(), lane.route_, lane.kind_, operation.wire_bytes),
                lane.last_landing_);
-  // If an earlier operation of the lane lands at this very moment, its event may not have happened
-  // yet.
+  // If an earlier operation of the lane lands at this moment, its event may not have happened yet.
   const bool is_here = landing == now() && lane.last_landing_ < now();
   lane.last_landing_ = landing;
   if (is_here) return land(id);

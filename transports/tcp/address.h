@@ -36,16 +36,16 @@ class Endpoint {
   void encode(ByteWriter& writer) const;
   static Result<Endpoint> decode(ByteReader& reader);
   bool operator==(const Endpoint& other) const;
-  // Whether it is the same, with whatever port.
+  // Whether both have the same address, whatever their ports.
   bool is_at_same_address(const Endpoint& other) const;
 
  private:
   sockaddr_storage storage_{};
 };
 
-// The addresses of this host's interfaces that are up, without ports: those of the one with the
-// name, or of all if it is empty. The loopback addresses come last. Link-local addresses are left
-// out, as they mean nothing on another host.
+// The addresses of this host's interfaces that are up, without ports: those of the interface with
+// this name, or of all interfaces if the name is empty. The loopback addresses come last.
+// Link-local addresses are left out, as they mean nothing on another host.
 Result<std::vector<Endpoint>> interface_addresses(const std::string& interface);
 
 // The address from which this host's kernel would send to `to`, without a port; nullopt if it has
@@ -63,13 +63,13 @@ struct Address {
   static Result<Address> decode(std::span<const std::byte> bytes);
 
   // The endpoints that a process on the host with this identity should try, best first: those to
-  // which its kernel has a route. The loopback addresses come first if the process is on this very
+  // which its kernel has a route. The loopback addresses come first if the process is on the same
   // host; otherwise they are left out, unless there are no others. Sends nothing.
   std::vector<Endpoint> reachable_from(const std::string& own_host) const;
 
-  // Those of the endpoints at which a peer with this address, whose ports do not matter, should be
-  // awaited: the loopback if it uses the same network interfaces, and otherwise the ends of the
-  // routes to it. Sends nothing.
+  // The endpoints at which this process should listen for connections of a peer with this address:
+  // the loopback if both use the same interfaces of one host, and otherwise this host's ends of the
+  // routes to the peer. The ports of `peer` do not matter. Sends nothing.
   std::vector<Endpoint> facing(const Address& peer) const;
 };
 

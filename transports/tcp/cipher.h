@@ -34,9 +34,9 @@ inline constexpr std::size_t kTagBytes = 16;
 
 class Cipher {
  public:
-  // What this end does with the frames of the direction, and nothing else.
+  // Whether the cipher seals frames or opens them. It cannot do both.
   using Use = Libcrypto::Use;
-  // Who does the work; kFastest falls back to libsodium.
+  // The library that does the work. kFastest is libcrypto if it is there, and otherwise libsodium.
   enum class Library : std::uint8_t { kFastest, kLibsodium };
 
   // `kind` is not kNone.

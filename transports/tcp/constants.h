@@ -28,9 +28,9 @@ inline constexpr std::size_t kStagingBytes = 4 * (kFrameBytes + 64);
 inline constexpr std::size_t kReceiveBytes = 4 * (kFrameBytes + 64);
 static_assert(kReceiveBytes >= 2 * (kFrameBytes + 64));
 
-// The most bytes that an end reads at once into that buffer if the connection is not encrypted. The
-// payload of a larger put could arrive with its message, and then had to be copied. It is read
-// straight to its place if only its beginning comes with the message. 32 KiB hold more than 300
+// The most bytes that an end reads at once into that buffer if the connection is not encrypted.
+// Only the part of a payload that was read into the buffer, behind its message, has to be copied.
+// The rest is read straight to its place, so this limit bounds the copy. 32 KiB hold more than 300
 // small messages.
 inline constexpr std::size_t kPlainAhead = std::size_t{32} << 10;
 
@@ -74,9 +74,9 @@ inline constexpr int kMostEvents = 32;
 inline constexpr std::size_t kMostSilentGuests = 256;
 
 // The most connections that have greeted, and have to send their proof. Only members get so far.
-// When another one arrives, the oldest gives way, but not before it had kGuestGrace, as the proof
-// takes a member a round trip. Until then the others wait in the kernel. Otherwise the connections
-// of thousands of ranks that arrive at once would drive one another out.
+// When another one arrives, the oldest gives way, but only after kGuestGrace, because a member
+// needs a round trip to send its proof. Until then, new connections wait in the kernel. Otherwise,
+// thousands of ranks that connect at once would drive one another out.
 inline constexpr std::size_t kMostGreetedGuests = 512;
 inline constexpr auto kGuestGrace = std::chrono::seconds(1);
 
@@ -99,14 +99,14 @@ inline constexpr int kBacklog = 1024;
 inline constexpr auto kHandshakeTimeout = std::chrono::seconds(5);
 inline constexpr auto kConnectTimeout = std::chrono::seconds(3);
 
-// How long a connection that was accepted may take to prove itself. A member proves itself in two
-// of its turns, and a rank that computes may take a turn every few seconds only. The numbers above
-// bound what strangers cost meanwhile.
+// How long a connection that was accepted may take to prove itself. A member needs two calls of
+// progress() for that, and a rank that computes may call progress() every few seconds only. The
+// numbers above bound what strangers cost meanwhile.
 inline constexpr auto kGuestTimeout = std::chrono::seconds(60);
 static_assert(kGuestGrace < kGuestTimeout);
 
-// The wait after all addresses of the peer have been tried in vain: the first, and the longest, to
-// which it doubles.
+// How long a lane waits after it has tried all addresses of the peer in vain. The first wait is the
+// shorter one; each further wait is twice as long, up to the longer one.
 inline constexpr auto kFirstRetryDelay = std::chrono::milliseconds(10);
 inline constexpr auto kLongestRetryDelay = std::chrono::milliseconds(500);
 
@@ -116,8 +116,8 @@ inline constexpr auto kLongestRetryDelay = std::chrono::milliseconds(500);
 // bootstrap.
 inline constexpr auto kRenewTimeout = std::chrono::seconds(10);
 
-// A connection with unacknowledged bytes from whose other end no TCP acknowledgment arrives for
-// this long is renewed. The peer's kernel acknowledges even while the peer itself is stopped.
+// A connection is renewed if it has unacknowledged bytes and no TCP acknowledgment has arrived for
+// this long. The peer's kernel acknowledges even while the peer itself is stopped.
 inline constexpr auto kSilentPathTimeout = std::chrono::seconds(10);
 inline constexpr auto kPathCheckInterval = std::chrono::seconds(1);
 

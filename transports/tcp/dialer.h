@@ -18,7 +18,8 @@ namespace dunlin::transport::tcp {
 
 class Dialer final : private SocketUser {
  public:
-  // Who wants the connection. Each attempt ends with one of the calls.
+  // The object that wants the connection. What start() begins ends with one of these calls, or with
+  // stop().
   class User {
    public:
     virtual void on_connected(Fd socket, const SessionKeys& keys) = 0;
@@ -42,9 +43,9 @@ class Dialer final : private SocketUser {
         peers_(peers),
         user_(user) {}
 
-  // Tries for at most `timeout`, from `delay` on. If `counts_silence_only`, time in which a kernel
-  // accepts connections at one of the addresses, or in which the peer is known to be stopped, does
-  // not count: the peer is busy elsewhere.
+  // Begins to connect after `delay`, and tries for at most `timeout`. If `counts_silence_only`,
+  // some time does not count: that in which a kernel accepts connections at one of the addresses,
+  // and that in which the peer is known to be stopped. The peer lives then, but is busy elsewhere.
   void start(Duration timeout, bool counts_silence_only, Duration delay);
   void stop();
   bool is_active() const { return state_ != State::kIdle; }

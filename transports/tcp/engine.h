@@ -36,8 +36,8 @@ struct Peer {
 class Engine {
  public:
   static Result<std::unique_ptr<Engine>> create(const TransportContext& context);
-  // Prepares to connect. Before it, only regions() and outline() are of use, and progress() does
-  // nothing.
+  // Prepares to connect. Before open(), only regions() and outline() can be used, and progress()
+  // does nothing.
   Status open();
   // Listens where a peer with this outline can reach this process.
   Status face(std::span<const std::byte> outline);
@@ -65,7 +65,8 @@ class Engine {
   // Stops writing to a region that is no longer registered, and tells all peers.
   void revoke(std::uint64_t region);
 
-  // Takes nothing more of a peer that is gone. It cannot connect again, see admit().
+  // Ends the connections of a peer that is gone, and takes nothing more from it. The peer cannot
+  // connect again (see admit()).
   void end(Rank peer);
 
   bool is_in_use() const { return has_peers_ || (listener_ && listener_->has_guests()); }

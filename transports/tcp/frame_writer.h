@@ -19,10 +19,10 @@ class FrameWriter {
   void start(CipherKind kind, const Key& key);
 
   // Returns room for a message of `size` bytes in the current frame, or null if flush() must come
-  // first. It does if a payload is attached.
+  // first, because a payload is attached or the buffer is full.
   std::byte* append(std::size_t size);
-  // Has the payload written behind the message that was appended last. The bytes must stay until
-  // flush() returns ok.
+  // Attaches the payload of the message that was appended last. It is written behind that message.
+  // The bytes must stay until flush() returns ok.
   void attach(std::span<const std::byte> payload);
   // Writes until everything is written (ok), or the socket takes no more or `budget` bytes have
   // been written (busy). Takes what it writes from the budget.

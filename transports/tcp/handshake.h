@@ -2,10 +2,11 @@
 //
 // The end that connects (the client) sends a ClientHello, the other end (the server) answers with a
 // ServerHello, and the client ends with a ClientProof. Each has a fixed size. The keys follow from
-// an exchange of ephemeral X25519 keys, from both greetings, and from the job's key: who records
-// the connection and learns the job's key later cannot read it, and who does not know the job's key
-// can neither take part nor change a byte of the greetings. The ServerHello and the ClientProof
-// prove the knowledge of the result, so a recorded greeting is of no use. One thread.
+// an exchange of ephemeral X25519 keys, from both greetings, and from the job's key. An attacker
+// that records the connection and learns the job's key later cannot read it. An attacker that does
+// not know the job's key can neither take part nor change a byte of the greetings. The ServerHello
+// and the ClientProof prove the knowledge of the result, so a recorded greeting is of no use. One
+// thread.
 #pragma once
 
 #include <array>

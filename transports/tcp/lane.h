@@ -19,7 +19,7 @@
 
 namespace dunlin::transport::tcp {
 
-// One posted operation. All but local flushes have a message, whose number is that of the
+// One posted operation. Each operation except a local flush has a message. Its number is the
 // operation's position in the ring, plus 1.
 struct Operation {
   Completion* completion = nullptr;
@@ -31,7 +31,7 @@ struct Operation {
   std::uint64_t unread = 0;            // of a get: bytes that have not arrived
   std::uint64_t kept_up_to = 0;        // the mark of the kept bytes behind this operation's
   bool is_local_flush = false;
-  bool is_free_when_sent = false;  // nothing of it is the caller's any more
+  bool is_free_when_sent = false;  // uses no memory of the caller after that
   bool is_done = false;            // the completion has fired
 };
 
@@ -52,9 +52,9 @@ class TcpLane final : public Lane, private RemoteReads, private SocketUser, priv
   std::size_t progress() override;
   void close() noexcept override;
 
-  // The rest is for the engine. Fails if the peer is gone.
+  // The rest is for the engine. Ends the lane with an error if the peer is gone.
   void check_peer();
-  // Returns true while it is connecting, and so wants to be called often.
+  // Returns true while the lane is connecting, because step() must be called often then.
   bool step(TimePoint now);
 
  private:
@@ -63,8 +63,8 @@ class TcpLane final : public Lane, private RemoteReads, private SocketUser, priv
   Status check_open() const;
   Status check_slices(const LocalSlice& local, const RemoteSlice& remote) const;
 
-  // lane.cc: posting. The next free place in the ring. If the ring is full, counts that and returns
-  // null.
+  // lane.cc: posting. Returns the next free place in the ring. If the ring is full, counts that and
+  // returns null.
   Operation* claim(MessageKind kind, Completion* completion);
   void attach_bytes(Operation& operation, const LocalSlice& from, const RemoteSlice& to);
   void attach_notification(Operation& operation, const Notification& notification);
@@ -117,7 +117,8 @@ class TcpLane final : public Lane, private RemoteReads, private SocketUser, priv
   bool was_welcome_ = false;  // it has done so before, over any connection
   bool is_closed_ = false;
   TimePoint path_checked_at_{};
-  // A connection that is lost before it was of any use is not renewed at once, nor for ever.
+  // If a connection is lost before it has made any progress, it is renewed after a delay only, and
+  // not forever.
   bool has_progressed_ = true;  // since the last connection was lost
   TimePoint stuck_since_{};
   Duration renew_delay_{};

@@ -22,7 +22,7 @@ class Libcrypto {
   // Whether this build contains it.
   static bool is_built_in();
 
-  // Prepares the key. If that fails, is_ready() is false, and there is nothing else to call.
+  // Prepares the key. If that fails, is_ready() is false, and seal() and open() must not be called.
   void start(Cipher cipher, Use use, Key key);
   bool is_ready() const { return context_ != nullptr; }
   // Replaces the key.

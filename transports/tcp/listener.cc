@@ -50,7 +50,8 @@ class Listener::Guest final : public SocketUser {
   void end(const Status& status) {
     watch_.stop();
     socket_.reset();
-    // Who goes away without a word is no stranger, for example a peer that took another address.
+    // A guest that leaves before it has sent anything is not logged: it may be a peer that took
+    // another address.
     if (status.is_error() && (status.code() != Code::kClosed || received_ != 0))
       listener_.refuse(from_, status);
   }

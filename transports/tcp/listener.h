@@ -1,8 +1,8 @@
 // Listener: accepts connections, and hands on those whose other end has proved that it belongs to
-// the job. Until then a connection is a guest: nothing of what it sends is taken for a message,
-// there is a limit on the guests' number and on their time, and what is refused is logged rarely.
-// Strangers cannot keep members out by their number, because guests that have not greeted give way.
-// Owner thread only.
+// the job. Until then a connection is a guest: nothing of what it sends is taken for a message, the
+// number of guests and their time are limited, and refusals are logged rarely. Strangers cannot
+// keep members out by their number, because guests that have not greeted give way. Owner thread
+// only.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class Listener {
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
-  // Listens at those of the places, whose ports are ignored, where it does not listen yet. An error
+  // Listens at each of the places where it does not listen yet. Their ports are ignored. An error
   // means that it listens at none of them.
   Status listen_at(const std::vector<Endpoint>& places);
   // Where it listens.

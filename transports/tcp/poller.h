@@ -54,7 +54,8 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // Watches until stop(), which must come before the socket is closed. All three must outlive that.
+  // Watches until stop(), which must come before the socket is closed. The poller, the socket and
+  // the user must exist until then.
   Status start(Poller& poller, int socket, SocketUser& user, bool wants_write = false);
   void stop();
   void want(bool read, bool write);

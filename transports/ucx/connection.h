@@ -63,7 +63,7 @@ class Connection {
   // Does what UCX's callbacks must leave undone: opens endpoints, decides about errors, closes
   // endpoints. Returns true while a decision is pending.
   bool settle();
-  // Has the path's endpoint closed by settle(), if it is to be closed.
+  // Makes settle() close the path's endpoint soon, if it is to be closed.
   void settle_soon(const Path& path);
   // Notes that UCX reported the path broken. settle() decides what that means.
   void note_error(Path& path, ucs_status_t status);

@@ -13,12 +13,12 @@ namespace dunlin::transport::verbs {
 // formats refuse each other.
 inline constexpr std::uint8_t kWireVersion = 7;
 
-// The inline sizes that queue pairs are created with: the first that the device grants. What is
-// inline travels inside its work request, so that the device need not read it from memory. 128
-// takes a small put and any record; irdma allows 101 bytes, for which 96 is asked; 64 is the
-// longest record, and 32 takes a record without inline data (24 bytes). Some devices (28 bytes)
-// have room for that only. More than 128 would make each place in the send queue larger for puts
-// whose time is that of the wire. The queue pair may be granted more than it asked for.
+// The inline sizes that queue pairs are created with: the first that the device grants. Inline data
+// travel inside their work request, so that the device need not read them from memory. 128 bytes
+// take a small put and any record. irdma allows 101 bytes, so 96 are asked for. 64 bytes are the
+// longest record, and 32 take a record without inline data (24 bytes). Some devices (28 bytes) have
+// room for that only. More than 128 would make each place in the send queue larger for puts whose
+// time is that of the wire. The queue pair may be granted more than it asked for.
 inline constexpr std::uint32_t kInlineSizes[] = {128, 96, 64, 32, 24, 0};
 inline constexpr std::uint32_t kInlineWanted = kInlineSizes[0];
 

@@ -53,7 +53,7 @@ class Engine {
   Status reach(const Address& peer) const;
   // The connector for connections between this port and the peer's port of the same index.
   Connector& connector(const Address& peer, const Port& port);
-  // Reads the addresses of a port again, for a connection that is made again: they may be others
+  // Reads the addresses of a port again, for a connection that is reestablished: they may be others
   // than before the link was down.
   void refresh(Port& port);
   std::uint32_t queue_depth() const { return queue_depth_; }

@@ -40,7 +40,7 @@ class VerbsLane : public Lane, public RemoteReads, public RemoteAtomics {
   Status check_slices(const LocalSlice& local, const RemoteSlice& remote) const;
   // kUnavailable for memory that is a shadow of a GPU's: it takes no gets and atomics.
   Status check_original(const RemoteSlice& remote) const;
-  // kBusy unless there is room for so many operations.
+  // Returns kBusy unless there is room for this many operations.
   Status check_room(std::uint64_t operations);
   // The slices must not be empty.
   const VerbsRegion& region_of(const LocalSlice& local) const;

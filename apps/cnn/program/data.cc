@@ -78,7 +78,7 @@ Result<Data> load_data(const Options& options, int worker, int workers, int loca
                   fmt::format("{}: {} images; {} workers with batches of {} need {}", data.source,
                               all.count(), workers, options.batch_size, needed));
   }
-  // At least two: a single class would leave nothing to learn.
+  // There are at least two classes, because a single one would leave nothing to learn.
   data.classes = std::max(2, options.is_generated ? options.generate.classes : classes_of(all));
   data.digest = digest_of(all);
   data.normalization = normalization_of(all);

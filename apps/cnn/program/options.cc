@@ -57,7 +57,8 @@ void add_data(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_option("--classes", generate.classes, "classes of generated images")
       ->capture_default_str();
-  app.add_option("--noise", generate.noise, "deviation of the noise in generated images, of 255")
+  app.add_option("--noise", generate.noise,
+                 "deviation of the noise in generated images; values are 0 to 255")
       ->capture_default_str();
   app.add_flag("--augment", options.is_augmented,
                "move images by up to four pixels, and mirror half of them");
@@ -70,7 +71,7 @@ void add_network(CLI::App& app, Options& options, Names& names) {
                "normalize batches behind each convolution (resnet-20 always does)");
   app.add_option("--device", names.device, "auto, cpu or cuda")->capture_default_str();
   app.add_option("--threads", options.threads,
-                 "threads of LibTorch in each rank; 0: the share of each rank of the processors")
+                 "threads of LibTorch in each rank; 0: each rank's share of the processors")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
 }
@@ -79,7 +80,8 @@ void add_training(CLI::App& app, Options& options) {
   app.add_option("--epochs", options.epochs, "passes over all images, by all workers together")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
-  app.add_option("--iterations", options.iterations, "of each worker; in place of --epochs")
+  app.add_option("--iterations", options.iterations,
+                 "iterations of each worker, in place of --epochs")
       ->check(CLI::Range(std::uint64_t{1}, kMost));
   app.add_option("--duration", options.duration_s, "end after this TIME of training")
       ->transform(CLI::Validator(time_option(kTimes), ""))
@@ -93,7 +95,7 @@ void add_training(CLI::App& app, Options& options) {
   app.add_option("--decay", options.decay, "factor on the learning rate")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  app.add_option("--decay-every", options.decay_every, "epochs after which it applies once more")
+  app.add_option("--decay-every", options.decay_every, "epochs between two applications of --decay")
       ->check(CLI::Range(1e-6, 1e6))
       ->capture_default_str();
   app.add_option("--momentum", options.method.sgd.momentum)
@@ -105,8 +107,8 @@ void add_training(CLI::App& app, Options& options) {
   app.add_option("--seed", options.seed, "seed of initial parameters, orders and generated images")
       ->capture_default_str();
   app.add_option("--target-loss", options.target_loss,
-                 "end when rank 0's training loss (mean of its last 50 batches) is this low; where "
-                 "workers end one by one, each by its own")
+                 "end when rank 0's training loss (mean of its last 50 batches) is this low; if "
+                 "workers end one by one, each goes by its own loss")
       ->check(CLI::Range(0.0, 1e6));
 }
 
@@ -143,8 +145,9 @@ void add_method(CLI::App& app, Options& options, Names& names) {
          "with partial and smart groups: iterations that a worker may be ahead of its group")
       ->check(CLI::Range(std::uint64_t{1}, kMost))
       ->capture_default_str();
-  app.add_option("--slowdown", names.slowdowns,
-                 "WORKER:FACTOR or random:FACTOR: sleep so many times as long as it computed")
+  app.add_option(
+         "--slowdown", names.slowdowns,
+         "WORKER:FACTOR or random:FACTOR: sleep FACTOR times as long as the worker computed")
       ->take_all();
   app.add_option("--transport", options.transport,
                  "transports to use instead of those in DUNLIN_TRANSPORTS");
@@ -160,16 +163,18 @@ void add_output(CLI::App& app, Options& options) {
                  "save the ranks' states to FILE.RANK.ITERATION");
   app.add_option(
          "--checkpoint-every", options.checkpoint_every,
-         "iterations (about a tenth); of local-sgd a multiple of --section-length, of partial "
-         "with static groups of eight times that")
+         "iterations between checkpoints (default: about a tenth of the run); with local-sgd a "
+         "multiple of --section-length, with partial and static groups of eight times that")
       ->check(CLI::Range(std::uint64_t{1}, kMost));
   app.add_option("--resume", options.resume,
                  "continue from the checkpoints FILE.RANK.ITERATION that all ranks have");
-  app.add_option("--report-every", options.report_every, "iterations (about a fortieth)")
+  app.add_option("--report-every", options.report_every,
+                 "iterations between reports (default: about a fortieth of the run)")
       ->check(CLI::Range(std::uint64_t{1}, kMost));
-  app.add_option("--evaluate-every", options.evaluate_every,
-                 "iterations after which rank 0's model is tested; others may wait for it (in the "
-                 "end only)")
+  app.add_option(
+         "--evaluate-every", options.evaluate_every,
+         "iterations between tests of rank 0's model, for which other ranks may wait (default: "
+         "a test at the end only)")
       ->check(CLI::Range(std::uint64_t{1}, kMost));
   add_output_options(app, options.output);
 }

@@ -72,11 +72,11 @@ void add_solver(CLI::App& app, Options& options) {
       ->check(CLI::Range(1, 1'000'000'000))
       ->capture_default_str();
   app.add_option("--absolute-tolerance", options.absolute_tolerance,
-                 "stop when the residuals are below this per element,")
+                 "stop when the residuals are below this per element, plus --relative-tolerance")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app.add_option("--relative-tolerance", options.relative_tolerance,
-                 "plus this share of the iterates")
+                 "share of the iterates that is added to --absolute-tolerance")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app.add_option("--tron-tolerance", options.tron_tolerance,

@@ -1,5 +1,5 @@
 // Barrier: no member leaves before all have entered. Each of the ceil(log2 n) rounds costs one
-// notification, a microsecond inside a host. Job::barrier() needs no setting up and is far slower.
+// notification, a microsecond inside a host. Job::barrier() needs no object, but is far slower.
 //
 // Owner thread of the job only. Destroy it when all members are done with theirs.
 #pragma once
@@ -14,20 +14,22 @@ namespace dunlin {
 
 class Barrier {
  public:
-  // Collective over the members, with the same name, which no other barrier of the job has, and the
-  // same members in ascending order; none: all ranks of the job.
+  // Collective over the members. All give the same name, which no other barrier of the job has, and
+  // the same members in ascending order. Without members, the barrier is one of all ranks of the
+  // job.
   static Result<Barrier> create(Job& job, std::string name, std::vector<Rank> members = {});
 
   Barrier(Barrier&&) noexcept;
   Barrier& operator=(Barrier&&) noexcept;
   ~Barrier();
 
-  // Enters, and waits for all others. Errors as Job::wait().
+  // Enters, and waits for all other members. Returns the errors of Job::wait().
   Status wait(Duration timeout);
 
-  // The same without blocking: start() enters; kInvalidArgument while the last one isn't over.
+  // The same without blocking. start() enters, and returns kInvalidArgument while the last barrier
+  // isn't over.
   Status start();
-  // kBusy until all members have entered. The caller gives progress (Job::progress()).
+  // Returns kBusy until all members have entered. The caller calls Job::progress() meanwhile.
   Status test();
 
  private:

@@ -76,7 +76,7 @@ class Communicator {
     std::uint64_t end = 0;
   };
 
-  // Collective over the members. Blocks until all of them have come.
+  // Collective over the members. Blocks until all of them have made the call.
   static Result<Communicator> create(Job& job, const CommunicatorOptions& options = {});
   // Collective: members that give the same color form a communicator, ordered by key, then by rank.
   Result<Communicator> split(int color, int key);
@@ -88,8 +88,9 @@ class Communicator {
   int rank() const;  // in this communicator
   int size() const;
 
-  // Collective: zeroed (but for GPUs) memory of the same size on all members. It lasts until
-  // free(), which is collective as well, or until the communicator goes.
+  // Collective. Allocates memory of the same size on all members. Host memory is zeroed; the
+  // contents of GPU memory are undefined. The memory lasts until free(), which is collective as
+  // well, or until the communicator is destroyed.
   Result<std::span<std::byte>> allocate(std::size_t bytes);
   Status free(std::span<std::byte> memory);
   template <typename T>

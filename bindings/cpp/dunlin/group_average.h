@@ -1,5 +1,5 @@
 // GroupAverage: training in which ranks average their models in groups that are formed anew in each
-// iteration (Ripples / Prague), so that a slow rank holds up few.
+// iteration (Ripples / Prague), so that a slow rank delays few others.
 //
 //   dunlin::GroupAverageOptions options{.count = n};
 //   DUNLIN_ASSIGN(auto average, dunlin::GroupAverage::create(job, options));    // on all ranks
@@ -9,15 +9,16 @@
 //   }
 //   DUNLIN_TRY(average.finish(timeout));
 //
-// Groups: a static schedule is known to all ranks. The other sources are a service that one of the
-// ranks runs in its progress(), so that each rank calls progress() while it computes. A group that
-// a rank is drafted into while it computes is reduced in its next average; the other members wait.
+// Groups: a static schedule is known to all ranks. For the other sources, one of the ranks runs a
+// service in its progress(), so each rank should call progress() while it computes. If a rank is
+// put into a group while it computes, the group is reduced in the rank's next average, and the
+// other members wait for it.
 //
 // The model may be read and written between averages, and moves with each: ask model() again.
 //
 // Deaths: under a static schedule, an average fails with kPeerDead, which names the rank. Otherwise
-// training goes on with the survivors: an average that fails is given up, and another group is
-// asked for. Any other error is final for this rank.
+// training goes on with the survivors: an average that fails is given up, and the rank asks for
+// another group. Any other error is final for this rank.
 //
 // The end: a rank that has left is in no more groups. It goes on serving the others until all have
 // left, which is what finish() waits for. Owner thread of the job only. Destroy it when all ranks
@@ -43,14 +44,14 @@ enum class GroupSource : std::uint8_t {
 
 // The same on all ranks.
 struct GroupAverageOptions {
-  std::string name = "world";  // distinguishes those of one job
+  std::string name = "world";  // distinguishes the objects of one job
   std::size_t count = 0;       // floats in a model
   GroupSource source = GroupSource::kSmart;
   int group_size = 3;  // at least 2; groups have no more members than there are ranks
   // How many iterations a rank may be ahead of others in its group (kSmart), at least 1.
   std::uint64_t slowdown_threshold = 4;
-  // The hosts, with ranks numbered host by host, for which groups within hosts and between them
-  // alternate. 0: as many hosts as ranks.
+  // The ranks are numbered host by host, and each host has this many of them. Groups within hosts
+  // and between hosts alternate. 0: each rank counts as a host.
   int ranks_per_host = 0;
   std::uint64_t seed = 1;
 };
@@ -66,14 +67,14 @@ struct GroupAverageStatistics {
 
 class GroupAverage {
  public:
-  // Not collective: ranks meet later.
+  // Not collective. The ranks connect later, in their first calls.
   static Result<GroupAverage> create(Job& job, const GroupAverageOptions& options);
 
   GroupAverage(GroupAverage&&) noexcept;
   GroupAverage& operator=(GroupAverage&&) noexcept;
   ~GroupAverage();
 
-  // Zeros at first. Not to be touched while an average is in progress.
+  // Zeros at first. The model must not be touched while an average is in progress.
   std::span<float> model();
 
   // Averages after `iteration`, which grows; returns when this rank may compute the next one.
@@ -82,7 +83,8 @@ class GroupAverage {
   // leave(), then waits until all ranks have left.
   Status finish(Duration timeout);
 
-  // The same without blocking: start() or leave(), then test() until it isn't busy.
+  // The same without blocking: call start() or leave(), and then test() until it returns anything
+  // but busy.
   Status start(std::uint64_t iteration);
   Status leave();
   Status test();

@@ -10,8 +10,8 @@
 // one rank. It matters between ranks: destroy an object only when all ranks that share it are done
 // with it, for example after barrier() or leave().
 //
-// Threads: a job and everything made from it belong to one thread at a time, the owner thread. The
-// owner may change where a lock orders the calls of the old one before those of the new one. A
+// Threads: a job and everything made from it belong to one thread at a time, the owner thread.
+// Another thread may become the owner if a lock orders the calls of the old owner before its own. A
 // process may hold several jobs, each with an owner thread of its own.
 //
 // Progress: communication of this rank advances only inside calls. A rank that computes for a long
@@ -48,7 +48,7 @@ struct JobOptions {
   std::map<std::string, std::string> settings{};
 };
 
-// The ranks that take part since some moment. Epoch 0 is the whole job.
+// The ranks that take part in the job since its start (epoch 0) or since a reform().
 struct JobMembers {
   std::uint64_t epoch = 0;
   std::vector<Rank> ranks;  // ascending
@@ -72,7 +72,7 @@ class Job {
 
   Rank rank() const;
   int size() const;
-  // Among the ranks of this host.
+  // The number of this rank among the ranks of this host, and how many there are.
   int local_rank() const;
   int local_size() const;
   // The timeout of calls that take none (DUNLIN_DEADLINE).
@@ -83,22 +83,24 @@ class Job {
   // start-up and at the end, and Barrier (barrier.h) on the data path.
   Status barrier();
   Status barrier(Duration timeout);
-  // Collective: barrier(), then the job is left. Objects of the job can only be destroyed
-  // afterwards. The job is left as well when the barrier fails, and that error is returned.
+  // Collective. Calls barrier(), and then leaves the job. Objects of the job can only be destroyed
+  // afterwards. If the barrier fails, leaves the job all the same, and returns the barrier's error.
   Status leave();
 
   // Publishes a value for all ranks, under a key that no rank has published yet (kAlreadyExists).
   Status publish(std::string_view key, std::span<const std::byte> value);
   // Waits until some rank has published the key.
   Result<Bytes> lookup(std::string_view key, Duration timeout);
-  // The same for a key that only `publisher` publishes: kPeerDead, at once, if it can't any more.
+  // The same for a key that only `publisher` publishes. Returns kPeerDead at once if that rank has
+  // died or left without having published it.
   Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout);
 
   // Advances all communication of this rank; returns how many things happened. Never blocks.
   std::size_t progress();
   // Gives progress until `ready()` returns anything but busy, and returns that. `ready` doesn't
-  // block. `peer` and `what` say what is waited for: if the peer dies, kPeerDead is returned; after
-  // `timeout`, kDeadlineExceeded or kPeerStalled. Rank() stands for no peer in particular.
+  // block. `peer` and `what` say what the caller waits for; Rank() stands for no peer in
+  // particular. Returns kPeerDead if the peer dies, and kDeadlineExceeded or kPeerStalled after
+  // `timeout`.
   template <std::invocable Ready>
   Status wait(Ready&& ready, Rank peer, const char* what, Duration timeout) {
     using Function = std::remove_reference_t<Ready>;
@@ -112,7 +114,7 @@ class Job {
   // After a death: collective over the survivors, which all get the same new members.
   Result<JobMembers> reform(Duration timeout);
 
-  // The transport that connects this rank with a peer, and why others don't; connects if need be.
+  // Says which transport connects this rank with a peer, and why others don't. Connects if need be.
   std::string explain(Rank peer);
   const PeerCounters& counters(Rank peer) const;
   // Null unless DUNLIN_TRACE names a file. Valid for as long as the job.

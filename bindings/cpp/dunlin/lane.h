@@ -60,9 +60,9 @@ enum class AtomicScope : std::uint8_t {
 
 class Lane {
  public:
-  // The lane to a peer, which is connected on first use. Blocks for the peer's address. Lanes of
-  // one peer and kind are the same path. kUnavailable says for each transport why it doesn't reach
-  // the peer.
+  // Returns the lane to a peer, and connects it on first use. Blocks until the peer has published
+  // its address. Lanes of one peer and kind are the same path. kUnavailable says for each transport
+  // why it doesn't reach the peer.
   static Result<Lane> open(Job& job, Rank peer, LaneKind kind = LaneKind::kData);
 
   Lane(Lane&&) noexcept;
@@ -71,7 +71,7 @@ class Lane {
 
   Rank peer() const;
 
-  // Writes `from` over `to`, which have the same size; zero is allowed.
+  // Writes the bytes of `from` into `to`, which has the same size; zero is allowed.
   Status put(const MemorySlice& from, const RemoteMemorySlice& to, Completion* completion);
   // put(), then notify(), as one operation.
   Status put_notify(const MemorySlice& from, const RemoteMemorySlice& to,
@@ -84,18 +84,18 @@ class Lane {
   Status get(const RemoteMemorySlice& from, const MemorySlice& to, Completion* completion);
   bool has_get() const;
 
-  // Atomics on 64-bit words: 8 bytes at a multiple of 8. `before`, which may be null, has the
-  // word's former value when the completion fires with ok, and has to live until then. An atomic
-  // doesn't announce earlier puts: flush(kRemote) before an atomic that others act on. It is never
-  // carried out twice; one whose connection broke completes with kIoError and may have been carried
-  // out. kUnavailable when atomic_scope() is kNone.
+  // Atomics on 64-bit words: 8 bytes at a multiple of 8. `before` may be null. Otherwise it must
+  // live until the completion fires, and then holds the word's former value if the completion fires
+  // with ok. An atomic doesn't announce earlier puts: flush(kRemote) before an atomic that others
+  // act on. An atomic is never carried out twice. If the connection breaks, it completes with
+  // kIoError, and may have been carried out. kUnavailable when atomic_scope() is kNone.
   Status fetch_add(const RemoteMemorySlice& word, std::uint64_t operand, std::uint64_t* before,
                    Completion* completion);
   Status compare_swap(const RemoteMemorySlice& word, std::uint64_t expected, std::uint64_t desired,
                       std::uint64_t* before, Completion* completion);
   AtomicScope atomic_scope() const;
 
-  // Waits until the completion has fired, and returns its status. Errors as Job::wait().
+  // Waits until the completion has fired, and returns its status, or an error of Job::wait().
   Status wait(const Completion& completion, Duration timeout);
 
  private:

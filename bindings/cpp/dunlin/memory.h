@@ -54,16 +54,18 @@ class RemoteMemorySlice {
 };
 
 // Memory of this process, registered with every transport in use. Destroying it deregisters it:
-// peers that still write there get an error and never reach memory that is used otherwise.
+// peers that still write there get an error, and never write to memory that is used for something
+// else.
 class Memory {
  public:
   // Allocates at least `size` bytes of zeroed, page-aligned memory, local to the thread's NUMA
   // node. Peers on this host can map it.
   static Result<Memory> allocate(Job& job, std::size_t size);
-  // The caller's own host memory, which has to outlive this object. Peers can't map it.
+  // Registers the caller's own host memory, which has to outlive this object. Peers can't map it.
   static Result<Memory> wrap(Job& job, void* data, std::size_t size);
-  // The caller's own GPU memory (CUDA). kUnavailable without a driver. The host must not
-  // dereference its addresses; transports that can't reach it say so when it is used.
+  // Registers the caller's own GPU memory (CUDA). Returns kUnavailable without a driver. The host
+  // must not dereference its addresses. Transports that can't access the memory return an error
+  // when it is used.
   static Result<Memory> wrap_gpu(Job& job, void* data, std::size_t size);
 
   Memory(Memory&&) noexcept;
@@ -93,7 +95,7 @@ class Memory {
   std::unique_ptr<Impl> impl_;
 };
 
-// A peer's memory as this rank reaches it.
+// A peer's memory, for the operations of this rank.
 class RemoteMemory {
  public:
   // Waits until the peer has shared this name. Connects to the peer if need be.
@@ -109,8 +111,9 @@ class RemoteMemory {
   std::size_t size() const;
   Result<RemoteMemorySlice> slice(std::size_t offset, std::size_t size) const;
   RemoteMemorySlice whole() const;
-  // Where this process has the memory mapped; null when only operations reach it. The caller orders
-  // its own loads and stores there: a store is visible to the peer before a later notification.
+  // Returns the address at which this process has the memory mapped, or null if only operations can
+  // access it. The caller orders its own loads and stores there. A store is visible to the peer
+  // before a later notification.
   std::byte* mapped() const;
 
  private:

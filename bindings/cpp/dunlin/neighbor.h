@@ -24,10 +24,11 @@
 // every run.
 //
 // Small calls that are in progress at the same time are fused: what they have for one neighbor
-// travels together. So start what is to travel together, then test or wait.
+// travels together. So start the calls that are to travel together before you test or wait for one
+// of them.
 //
-// Any memory will do; it is copied once on the way out. Owner thread of the job only. Destroy it
-// when all ranks are done with theirs.
+// Input and output may be any memory; the input is copied once when it is sent. Owner thread of the
+// job only. Destroy it when all ranks are done with theirs.
 #pragma once
 
 #include <cstddef>
@@ -63,7 +64,7 @@ struct NeighborCall {
 };
 
 struct NeighborOptions {
-  std::string name = "world";  // distinguishes those of one job; the same on all ranks
+  std::string name = "world";  // distinguishes the objects of one job; the same on all ranks
   // What each pair of ranks that meets keeps in registered memory at either end: `depth` slots of
   // this size, at least 4 KiB. The same on all ranks.
   std::size_t slot_bytes = std::size_t{128} << 10;
@@ -80,7 +81,7 @@ class Neighbors {
     std::uint64_t number = 0;
   };
 
-  // Not collective: ranks meet later.
+  // Not collective. The ranks connect later, in their first calls.
   static Result<Neighbors> create(Job& job, const NeighborOptions& options = {});
 
   Neighbors(Neighbors&&) noexcept;
@@ -89,17 +90,19 @@ class Neighbors {
 
   // Blocking, for Job::deadline().
   Status average(const NeighborCall& call);
-  // Every source's input, of any size, in the order of call.sources. Weights don't count.
+  // Gathers every source's input, of any size, in the order of call.sources. Weights have no
+  // effect.
   Status gather(const NeighborCall& call, std::vector<Bytes>& gathered);
 
-  // The same, started only: input, output and `gathered` belong to the call until it is over.
+  // These start the same calls and return. Input, output and `gathered` belong to the call until it
+  // is over.
   Result<Request> start_average(const NeighborCall& call);
   Result<Request> start_gather(const NeighborCall& call, std::vector<Bytes>& gathered);
-  // kBusy until the call is over; its outcome once, and kNotFound from then on. Gives progress to
-  // all calls.
+  // Returns kBusy until the call is over, then the call's outcome once, and kNotFound from then on.
+  // Advances all calls.
   Status test(Request request);
-  // Ends the call one way or the other: after a timeout, its memory is the caller's again, and what
-  // still comes for it is dropped.
+  // Ends the call in any case: after a timeout, its memory belongs to the caller again, and data
+  // that still arrive for it are dropped.
   Status wait(Request request, Duration timeout);
   void progress();
 

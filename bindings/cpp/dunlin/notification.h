@@ -3,8 +3,9 @@
 // A rank owns cells that its peers notify (Lane::notify, Lane::put_notify). A notification stores a
 // sequence number, and what goes with it, into one cell; the owner polls the cell. Give each cell
 // one writer. Sequence numbers in a cell only grow and the latest wins: a reader may miss values in
-// between. So a cell counts ("everything up to n is there"), or it is not used again before it was
-// read. Reading a sequence number makes everything visible that the writer's lane put before it.
+// between. So either the number in a cell is a count ("everything up to n is there"), or a cell is
+// not notified again before it was read. Reading a sequence number makes everything visible that
+// the writer's lane put before it.
 //
 // Owner thread of the job only; peers write the cells.
 #pragma once
@@ -34,8 +35,8 @@ struct Notification {
 
 class NotificationCells {
  public:
-  // `count` cells with sequence number 0. kResourceExhausted when too few are left: a rank has
-  // 16,384.
+  // Allocates `count` cells with sequence number 0. Returns kResourceExhausted if too few are left:
+  // a rank has 16,384.
   static Result<NotificationCells> allocate(Job& job, std::uint32_t count);
 
   NotificationCells(NotificationCells&&) noexcept;
@@ -44,14 +45,14 @@ class NotificationCells {
   ~NotificationCells();
 
   std::uint32_t size() const;
-  // `index` is below size(), here and below.
+  // `index` must be below size(), here and in the functions below.
   NotificationId id(std::uint32_t index) const;
   std::uint64_t sequence(std::uint32_t index) const;
   // What the latest notification carried. Valid until the writer's next one, hence only while the
   // protocol keeps the writer from sending it.
   Notification read(std::uint32_t index) const;
   // Waits until the cell's sequence number is at least `sequence`. `writer` is the rank that
-  // notifies the cell. Errors as Job::wait().
+  // notifies the cell. Returns the errors of Job::wait().
   Status wait(std::uint32_t index, std::uint64_t sequence, Rank writer, Duration timeout);
 
  private:

@@ -39,8 +39,9 @@ namespace dunlin {
 
 // The same on all ranks.
 struct PartialOptions {
-  std::string name = "world";  // distinguishes those of one job
-  // For what peers send before it is reduced. A rank has twice of it, and 2 MiB to copy through.
+  std::string name = "world";  // distinguishes the objects of one job
+  // Size of the buffer for data that peers send before it is reduced. A rank has two such buffers,
+  // and 2 MiB of staging memory.
   std::size_t scratch_bytes = std::size_t{2} << 20;
   // Longer messages are pipelined in segments of this size.
   std::size_t segment_bytes = std::size_t{256} << 10;
@@ -64,7 +65,7 @@ class PartialAllReduce {
     std::uint64_t number = 0;
   };
 
-  // Not collective: ranks meet later.
+  // Not collective. The ranks connect later, in their first calls.
   static Result<PartialAllReduce> create(Job& job, const PartialOptions& options = {});
 
   PartialAllReduce(PartialAllReduce&&) noexcept;

@@ -14,8 +14,8 @@
 // was not acknowledged, so a received message does not change until it is released. Messages of an
 // edge arrive in order, exactly once. The receiver reads straight from the slot, then releases it.
 //
-// Nothing allocates after create(). Owner thread of the job only. Destroy when all ranks are done
-// with theirs.
+// Nothing allocates after create(). Owner thread of the job only. Destroy the queues when all ranks
+// are done with theirs.
 #pragma once
 
 #include <cstddef>
@@ -58,26 +58,29 @@ class Queues {
   ~Queues();
 
   // Sends, or returns kBusy while no slot is free. `completion` fires when the payload's memory may
-  // be reused. kOutOfRange for payloads beyond slot_bytes. kInvalidArgument, here and below, for a
-  // rank that is no such neighbor.
+  // be reused. Returns kOutOfRange for a payload of more than slot_bytes. All functions return
+  // kInvalidArgument for a rank that is not in the matching list of the options.
   Status try_send(Rank to, const MemorySlice& payload, std::uint64_t tag, Completion* completion);
-  // The same for at most kNotificationBytes of any memory, which is copied before the call returns.
+  // The same for at most kNotificationBytes, from memory that need not be registered. They are
+  // copied before the call returns.
   Status try_send_inline(Rank to, std::span<const std::byte> payload, std::uint64_t tag);
   // Waits for a free slot, sends, and waits until the payload's memory may be reused. After a
   // deadline the message may still be sent: the memory must then stay until the queues are gone.
   Status send(Rank to, const MemorySlice& payload, std::uint64_t tag, Duration timeout);
-  // Messages that this rank has sent, and those of them that the receiver has released.
+  // The number of messages that this rank has sent, and how many of them the receiver has released.
   std::uint64_t sent(Rank to) const;
   std::uint64_t acknowledged(Rank to) const;
 
-  // The next message of a sender, if it is there. Up to `depth` messages of a sender can be held.
+  // Returns the next message of a sender if it has arrived. A rank can hold up to `depth` messages
+  // of a sender.
   std::optional<Message> poll(Rank from);
-  // Waits for it. Errors as Job::wait().
+  // Waits for the next message. Returns the errors of Job::wait().
   Result<Message> receive(Rank from, Duration timeout);
-  // Gives the slot of the oldest held message back to its sender. kInvalidArgument when none is
-  // held. An acknowledgment that finds no room is sent by a later call of release() or progress().
+  // Gives the slot of the oldest held message back to its sender. Returns kInvalidArgument if none
+  // is held. If the lane has no room for the acknowledgment, a later call of release() or
+  // progress() sends it.
   Status release(Rank from);
-  // Sends acknowledgments that found no room before.
+  // Sends the acknowledgments for which the lanes had no room before.
   Status progress();
 
  private:

@@ -13,13 +13,13 @@
 //
 // A reduce sends the model to all out-neighbors before it waits for anything, so that cyclic graphs
 // can't deadlock. Then model = self_weight * model + the sum of weight[j] * input[j], in one pass
-// over all inputs, straight from the receive slots under NOTIFY-ACK. In the weaker modes a missing
-// input leaves the sum, and the remaining weights are scaled to add up to one.
+// over all inputs, straight from the receive slots under NOTIFY-ACK. In the weaker modes, a missing
+// input is left out of the sum, and the remaining weights are scaled to add up to one.
 //
 // The model lives in registered memory of this object and is the caller's between reduces. After an
 // error (a member died, the deadline passed) the model holds its contents from before the reduce,
-// or from after it where only an acknowledgment was still to be sent. The object can then only be
-// destroyed: Job::reform(), then create another one over the survivors.
+// or from after it if only an acknowledgment was still to be sent. The object can then only be
+// destroyed: call Job::reform(), and create another object over the survivors.
 //
 // Nothing allocates after create(). Owner thread of the job only. Destroy it when all members are
 // done with theirs: neighbors may still write or acknowledge until then.
@@ -38,19 +38,21 @@
 namespace dunlin {
 
 enum class SyncMode : std::uint8_t {
-  // A reduce waits for one model from every in-neighbor, and for no other rank. Models of the same
-  // step meet; none is torn, none is lost.
+  // A reduce waits for one model from every in-neighbor, and for no other rank. It averages models
+  // of the same step. No model is torn or lost.
   kNotifyAck,
-  // Puts without flow control, a barrier of all members, then whatever is consistent.
+  // Models are put without flow control. After a barrier of all members, a reduce averages the
+  // models that are consistent.
   kBsp,
-  // Puts without flow control, no waiting, whatever is consistent and new.
+  // Models are put without flow control. A reduce waits for nothing, and averages the models that
+  // are consistent and new.
   kAsync,
 };
 
 struct ReduceOptions {
-  std::string name = "model";   // distinguishes those of one job; the same on all ranks
+  std::string name = "model";   // distinguishes the reduces of one job; the same on all ranks
   JobMembers members{};         // the ranks that take part; none: Job::members()
-  Neighborhood neighborhood{};  // the ranks it sends to and hears from, and the weights
+  Neighborhood neighborhood{};  // the ranks that it sends to and receives from, and the weights
   std::size_t count = 0;        // elements of the model; the same on all members
   SyncMode mode = SyncMode::kNotifyAck;
   std::uint32_t depth = 2;  // receive slots per in-neighbor; the same on all members
@@ -69,7 +71,7 @@ struct ReduceReport {
 template <typename T>  // float, double
 class StochasticReduce {
  public:
-  // Collective over the members: blocks until each neighbor has come.
+  // Collective over the members. Blocks until each neighbor has made the call.
   static Result<StochasticReduce> create(Job& job, const ReduceOptions& options);
 
   StochasticReduce(StochasticReduce&&) noexcept;
@@ -79,12 +81,13 @@ class StochasticReduce {
   // Zeros at first.
   std::span<T> model();
 
-  // Reduces the model's present contents. Errors as Job::wait(), and kPeerDead also when a member
-  // that is no neighbor dies, since the graph has to be rebuilt then.
+  // Reduces the model's present contents. Returns the errors of Job::wait(). It also returns
+  // kPeerDead if a member dies that is not a neighbor, because the graph has to be rebuilt then.
   Result<ReduceReport> reduce(Duration timeout);
 
-  // The same without blocking: start() begins, and the model must not be touched until test() isn't
-  // busy. The caller gives progress (Job::progress()) and checks its members (Job::check()).
+  // The same without blocking. After start(), the model must not be touched until test() returns
+  // anything but busy. The caller calls Job::progress() meanwhile, and checks the members with
+  // Job::check().
   Status start();
   Status test();
   ReduceReport report() const;  // of the last reduce

@@ -3,17 +3,19 @@
 //
 // Each rank has a tensor and a buffer for each in-neighbor. put() and accumulate() deposit a
 // multiple of the tensor in the buffers that out-neighbors keep for this rank. update() combines
-// the tensor with this rank's buffers. The same is done with a scalar p, 1 at first: divided by p,
-// what came of weights that add up to 1 at each sender is the average (push-sum).
+// the tensor with this rank's buffers. The same is done with a scalar p, which is 1 at first. If
+// the weights at each sender add up to 1, the tensor divided by p converges to the average
+// (push-sum).
 //
-// One-sided: a rank that computes for seconds holds no other one up. What can't be delivered
-// meanwhile is merged at its sender. Nothing is lost or counted twice: with accumulate(),
-// self_weight + the sum of the weights = 1, and collect(), the sum over all ranks of tensors,
-// buffers and what is on its way stays the same, and so does that of p. Deposits reach a buffer in
-// update(), in progress(), and in every wait of the library.
+// Windows are one-sided: a rank that computes for seconds delays no other rank. Deposits that can't
+// be delivered meanwhile are merged at their sender. Nothing is lost or counted twice: with
+// accumulate(), self_weight + the sum of the weights = 1, and collect(), the sum over all ranks of
+// tensors, buffers and what is on its way stays the same, and so does that of p. Deposits reach a
+// buffer in update(), in progress(), and in every wait of the library.
 //
 // put(), accumulate() and update() never block. Deposits of a rank that died stay in the buffer.
-// put() and accumulate() to a dead rank are kPeerDead, and so is flush() of what it has not taken.
+// put() and accumulate() to a dead rank return kPeerDead, and so does flush() if the rank had not
+// taken over all deposits.
 //
 // Nothing allocates after create(), except for errors. Owner thread of the job only. Destroy it
 // when all members are done with theirs: neighbors may still write until then.
@@ -30,7 +32,7 @@
 namespace dunlin {
 
 struct WindowOptions {
-  std::string name = "window";  // distinguishes those of one job; the same on all ranks
+  std::string name = "window";  // distinguishes the windows of one job; the same on all ranks
   std::uint64_t epoch = 0;      // JobMembers::epoch; the same on all ranks
   // In-neighbors and out-neighbors, with the weights of an update() that names none.
   Neighborhood neighborhood{};
@@ -72,40 +74,40 @@ class Window {
   Window& operator=(Window&&) noexcept;
   ~Window();
 
-  // The caller's between calls.
+  // The tensor belongs to the caller between calls.
   std::span<T> tensor();
   double p() const;
   void set_p(double p);
-  // What an in-neighbor has deposited. kInvalidArgument, here and below, for ranks that are no such
-  // neighbors.
+  // What an in-neighbor has deposited. This and the other functions return kInvalidArgument for
+  // ranks that are not such neighbors.
   Result<Buffer> buffer(Rank from);
 
   // Deposits weight * tensor: a put replaces what the buffer holds, an accumulate is added to it.
-  // Then tensor and p are multiplied by `self_weight`. The tensor may be changed at once. After an
-  // error nothing was done.
+  // Then tensor and p are multiplied by `self_weight`. The tensor may be changed at once. A call
+  // that returns an error has done nothing.
   Status put(std::span<const WeightedRank> to, double self_weight = 1);
   Status accumulate(std::span<const WeightedRank> to, double self_weight = 1);
   // result = self_weight * tensor + the sum of weight * buffer, and the same for p. Without
-  // arguments, with the neighborhood's weights.
+  // arguments, update() uses the weights of the neighborhood.
   Result<Report> update();
   Result<Report> update(const Update& what);
   // Adds all buffers to the tensor and empties them.
   Result<Report> collect();
   // Waits until the receiving ends have taken over everything that was deposited, which they do in
-  // update(), in progress() of the window or the job, and in every wait, barriers included. Errors
-  // as Job::wait().
+  // update(), in progress() of the window or the job, and in every wait, barriers included. Returns
+  // the errors of Job::wait().
   Status flush(Duration timeout);
 
   // Makes tensor and p what get() of out-neighbors reads from now on; put(), accumulate() and
   // update() do so, too. Does nothing unless the window is readable.
   void publish();
-  // Reads: the buffer of each of these in-neighbors becomes weight * what it has published. The
-  // owners take no part, except over ucx and tcp. kUnavailable over a transport without remote
-  // reads.
+  // Reads what these in-neighbors have published, and sets the buffer of each to weight * that. The
+  // in-neighbors take no part, except over ucx and tcp. kUnavailable over a transport without
+  // remote reads.
   Status get(std::span<const WeightedRank> from, Duration timeout);
 
   // Takes over what has come, and sends what could not be sent before, as Job::progress() does.
-  // Call it if this rank waits for nothing for long.
+  // Call it if this rank does not wait for anything for a long time.
   Status progress();
 
  private:

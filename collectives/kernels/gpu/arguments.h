@@ -1,6 +1,6 @@
-// What the GPU kernels of this folder are launched with. A kernel has one parameter, a structure
-// that holds everything it needs, so that one launch does one reduction whatever the number of
-// inputs and targets. The layout is the same for the host's compiler and for nvcc.
+// The parameters of the GPU kernels of this folder. A kernel has one parameter, a structure that
+// holds everything it needs, so that one launch does one reduction whatever the number of inputs
+// and targets. The layout is the same for the host's compiler and for nvcc.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace dunlin::collective::gpu {
 
-// Inputs of one launch, and targets. Parameters of a kernel may take 4 KiB in all on every GPU that
-// the kernels are built for. Beyond that, the sums of float16 would have to be stored between two
-// launches, which rounds them.
+// The most inputs and targets of one launch. The parameter of a kernel may take 4 KiB on every GPU
+// that the kernels are built for. More inputs would take two launches, and sums of float16 would be
+// rounded where they are stored between the two.
 inline constexpr std::size_t kMostInputs = 128;
 inline constexpr std::size_t kMostTargets = 128;
 
@@ -31,8 +31,9 @@ struct ReduceArguments {
   Extent extent;
   std::uint32_t input_count = 0;
   std::uint32_t target_count = 0;
-  // Of sums only. Floating-point numbers are multiplied by the factor, whose bits then are the
-  // quotient's, or divided by the divisor; 1: neither.
+  // How a sum is divided for an average; 1 if it is not. Integers are divided by `divisor`.
+  // Floating-point sums are multiplied by `factor` if the divisor is a power of two, which gives
+  // the same bits, and otherwise divided by `divisor`.
   double factor = 1;
   std::uint64_t divisor = 1;
   const void* inputs[kMostInputs] = {};

@@ -8,7 +8,8 @@
 
 namespace dunlin::collective::gpu {
 
-// `kSize` elements from element `i` on, as they are computed with: a vector, or a single element.
+// The values of `kSize` elements from element `i` on (a vector, or a single element), in the type
+// that the kernels compute with.
 template <typename Element, std::size_t kSize>
 struct Pack {
   using Stored = typename Element::Stored;
@@ -35,8 +36,8 @@ struct Pack {
   }
 };
 
-// How many inputs a step loads before it computes. Vectors of many elements have enough to compute,
-// and their code would grow.
+// How many inputs a step loads before it computes with them. For vectors of many elements it is
+// one: each gives enough to compute, and the code would grow.
 template <std::size_t kSize>
 constexpr int kUnrolled = kSize > 4 ? 1 : 4;
 
@@ -53,8 +54,8 @@ DUNLIN_DEVICE void for_elements(const Extent& extent, std::uint64_t thread, std:
     body.template step<1>(s < extent.first ? s : s + in_vectors);
 }
 
-// `kIsSigned`: how integers are divided. All loads of a step come before its stores, so that a
-// target may be an input.
+// `kIsSigned` says whether integers are divided as signed ones. All loads of a step come before its
+// stores, so that a target may be an input.
 template <typename Element, typename Op, bool kIsSigned>
 struct ReduceBody {
   using Stored = typename Element::Stored;

@@ -30,7 +30,7 @@ DUNLIN_DEVICE std::uint32_t round_bits(std::uint32_t bits) {
   return (bits + ((1u << (kBits - 1)) - 1) + (bits >> kBits & 1)) >> kBits;
 }
 
-// The next classes say how elements are stored and computed with.
+// The next classes say in which types elements are stored and computed.
 template <typename T>
 struct Plain {
   using Stored = T;
@@ -73,7 +73,7 @@ struct Float16 {
     const std::uint32_t bits = bits_as<std::uint32_t>(value);
     const std::uint32_t magnitude = bits & 0x7fffffffu;
     const std::uint32_t sign = bits >> 16 & 0x8000u;
-    std::uint32_t narrowed = 0x7c00;  // infinity; rounding makes it of numbers just below 2^16, too
+    std::uint32_t narrowed = 0x7c00;  // infinity; numbers just below 2^16 round to it, too
     if (magnitude < 0x38800000u) {
       // Next to 0.5 the last bit of a float32 counts 2^-24, as that of a denormal float16 does.
       narrowed = bits_as<std::uint32_t>(bits_as<float>(magnitude) + 0.5f) - 0x3f000000u;

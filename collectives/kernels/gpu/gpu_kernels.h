@@ -23,16 +23,18 @@ namespace dunlin::collective {
 
 class GpuKernels {
  public:
-  // Loads the kernels on a device of the driver. kUnavailable when this build has none, because
-  // there was no nvcc, or none that the device can run.
+  // Loads the kernels on a device of the driver. Returns kUnavailable if this build has no kernels,
+  // because there was no nvcc, or none that the device can run.
   static Result<std::unique_ptr<GpuKernels>> load(std::shared_ptr<GpuDriver> driver, int device);
 
-  // As reduce() of reduce.h, with at most gpu::kMostInputs inputs and gpu::kMostTargets targets;
-  // kInvalidArgument otherwise. The addresses are aligned to the element type.
+  // Does what reduce() of reduce.h does, with at most gpu::kMostInputs inputs and gpu::kMostTargets
+  // targets. Returns kInvalidArgument if there are more. The addresses are aligned to the element
+  // type.
   Status reduce(GpuStream& stream, Reduction reduction, std::span<const std::byte* const> inputs,
                 std::span<std::byte* const> targets, std::size_t count,
                 std::size_t divisor = 1) const;
-  // As weighted_average() of average.h. kInvalidArgument for integers, which have no average.
+  // Does what weighted_average() of average.h does. Returns kInvalidArgument for integers, which
+  // have no average.
   Status weighted_average(GpuStream& stream, DataType type, std::byte* model, std::size_t count,
                           double self_weight, std::span<const std::byte* const> inputs,
                           std::span<const double> weights) const;

@@ -1,5 +1,6 @@
-// All kernels by name, for lists that a macro makes of them: kernels.cu, the stand-in for the
-// driver, and the table of names.
+// The list of all kernels. DUNLIN_GPU_REDUCES and DUNLIN_GPU_AVERAGES apply a macro to each:
+// kernels.cu makes the kernels in this way, and the stand-in for the driver in tests/ makes its
+// table of them.
 #pragma once
 
 #include "collectives/kernels/gpu/bodies.h"

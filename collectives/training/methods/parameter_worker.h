@@ -5,8 +5,7 @@
 // the messages):
 //   - before its first iteration, the initial parameters of the share;
 //   - in each iteration, the share's gradient. Each piece is sent as soon as it is ready, so most
-//   of
-//     the gradient travels during the backward pass;
+//     of the gradient travels during the backward pass;
 //   - at the end of each iteration, the learning rate and whether this worker wants to stop;
 //   - at last, that it leaves.
 // A server answers each end of an iteration: it puts its share of the parameters straight into

@@ -26,7 +26,7 @@ Result<Footprint> Footprint::take() {
   std::error_code error;
   const std::filesystem::directory_iterator descriptors("/proc/self/fd", error);
   if (error) return Status::from_errno("/proc/self/fd", error.value());
-  // Without the descriptor that reads the directory.
+  // The descriptor that reads the directory does not count.
   taken.descriptors = std::distance(begin(descriptors), end(descriptors)) - 1;
   std::ifstream maps("/proc/self/maps");
   taken.mappings =

@@ -153,7 +153,8 @@ TEST(Witnesses, ANeighborTellsOfTheEndOfAProcess) {
   ASSERT_EQ(testimonies.size(), 1U);
   EXPECT_EQ(testimonies[0].state, PeerState::kAlive);
 
-  // At a coordinator elsewhere, to which both seem to be on one host that it cannot see into.
+  // Now the coordinator is elsewhere. Both ranks seem to be on one host, whose processes it cannot
+  // see.
   const auto elsewhere = [](ProcessId id) {
     id.space = "another host";
     return id;

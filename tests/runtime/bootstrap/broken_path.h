@@ -18,7 +18,7 @@ class BrokenPath {
   BrokenPath(const BrokenPath&) = delete;
   BrokenPath& operator=(const BrokenPath&) = delete;
 
-  // Where to connect to instead of the target.
+  // The endpoint to connect to instead of the target.
   const Endpoint& entrance() const { return entrance_; }
 
   // Any one thread at a time. Each has taken effect when it returns.

@@ -266,7 +266,8 @@ TEST_F(Processes, AKilledOneIsDeadAtOnceAndByName) {
   EXPECT_EQ(WTERMSIG(exit_code()), SIGKILL);
 }
 
-// For longer than a rank may be out of contact, and without a connection for most of the time.
+// The process is stopped for longer than a rank may be out of contact, and has no connection for
+// most of that time.
 TEST_F(Processes, AStoppedOneIsNeverDead) {
   constexpr Duration kGrace = 1s;
   start(kGrace, 2);

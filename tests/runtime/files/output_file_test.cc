@@ -68,7 +68,7 @@ TEST_P(OutputFile, IsReplacedByAnotherFileThatKeepsItsPermissions) {
   ASSERT_TRUE(replace(path_, "new").is_ok());
   EXPECT_EQ(content_of(path_), "new");
   EXPECT_EQ(mode_of(path_), 0640u);
-  // Who has opened it before reads the former content to its end.
+  // A reader that opened the file before reads the former content to its end.
   std::string former(64, '\0');
   former.resize(static_cast<std::size_t>(::read(reader.get(), former.data(), former.size())));
   EXPECT_EQ(former, "a longer former content");

@@ -1,10 +1,8 @@
 // channel: messages through SendQueue and ReceiveQueue, as programs send them, ACKs included.
 //   - ping-pong, half a round trip: receive, read the last byte, answer, release (the ACK follows
-//   the
-//     answer);
+//     the answer);
 //   - stream: the leader sends while it has credits, the peer polls and releases; the clock stops
-//   at
-//     the last ACK.
+//     at the last ACK.
 // Up to 40 bytes travel inside the notification, from plain memory; more come from registered
 // memory.
 #include <fmt/format.h>

@@ -2,9 +2,8 @@
 //   - A request: from ask() to its answer, timed at rank 1 after all other ranks have left. The
 //     service is at rank 0. The limit is the bare ping-pong of the two.
 //   - Requests of all ranks: every rank asks, meets its group (in a partial all-reduce of nothing)
-//   and
-//     asks again; the rate is that of all ranks. A static schedule sends no requests, so it shows
-//     the meetings alone.
+//     and asks again; the rate is that of all ranks. A static schedule sends no requests, so it
+//     shows the meetings alone.
 //   - Steps of GroupAverage for each size, from start() to the end, timed at rank 0. The sum of all
 //     models is checked. Beside them stands the average in fixed groups of as many neighbors, as
 //     dunlin-perf partial measures it.

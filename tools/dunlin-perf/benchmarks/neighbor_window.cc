@@ -1,8 +1,8 @@
 // window: the leader deposits in the window of its peer, which only calls progress().
 //   - latency: accumulate, then flush until the peer has taken it over;
 //   - stream: accumulates one after the other, and one flush. The sender merges what the peer
-//   cannot
-//     take at once, so this is the rate at which deposits can be made, not that of the network.
+//     cannot take at once, so this is the rate at which deposits can be made, not that of the
+//     network.
 // In the end the buffer of the peer holds the sum of all.
 #include <fmt/format.h>
 

@@ -3,8 +3,8 @@
 // kind:
 //   - put + flush(remote), one at a time;
 //   - a stream that keeps `depth` puts outstanding, flushed at the end of each stretch: the
-//   bandwidth
-//     that ib_write_bw measures. With --bidirectional both ranks stream, until both are done.
+//     bandwidth that ib_write_bw measures. With --bidirectional both ranks stream, until both are
+//     done.
 #include <fmt/format.h>
 
 #include <algorithm>

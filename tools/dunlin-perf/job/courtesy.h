@@ -29,7 +29,7 @@ class Courtesy {
  private:
   // Waits for a peer with a core of its own are shorter than this, mostly.
   static constexpr long kPollsPerLook = 1 << 10;
-  // As those of Waiter (runtime/wait.cc).
+  // These have the values that Waiter uses (runtime/wait.cc).
   static constexpr Duration kLongYield = std::chrono::microseconds(10);
   static constexpr Duration kSharedTime = std::chrono::milliseconds(100);
 

@@ -5,7 +5,7 @@
 namespace dunlin::simulate {
 namespace {
 
-// In double precision, so that the mean of equal values is exactly that value.
+// Computes in double precision, so that the mean of equal values is exactly that value.
 template <typename VectorOf>
 std::vector<float> mean_of(std::size_t count, VectorOf vector_of) {
   std::vector<double> sum(LearningProblem::kParameters);

@@ -29,7 +29,7 @@ class GroupsOptions {
   GroupSetting setting(const Scenario& scenario, int workers = 0) const;
   const std::vector<double>& factors() const { return factors_; }
   std::optional<LearningOptions> learning() const;
-  // In the order of the command line. An entry without a value is to be calibrated.
+  // The times are in the order of the command line. An entry without a value is to be calibrated.
   std::vector<std::optional<Duration>> compute_times(const Scenario& scenario) const;
   double calibrated_ratio() const { return calibrated_ratio_; }
   const std::vector<int>& scale() const { return scale_; }

@@ -17,7 +17,8 @@ Status TimedCompute::run(collective::Reduction reduction, std::span<const std::b
                          std::span<std::byte* const> targets, std::size_t count,
                          std::size_t divisor) {
   if (!is_busy_ && gamma_ > 0) {
-    // As in the cost model: the bytes that are added to the first input, or else copied.
+    // The bytes are counted as in the cost model: those that are added to the first input, or, with
+    // a single input, those that are copied.
     const std::size_t passes = std::max<std::size_t>(1, inputs.size() - 1);
     const double bytes = static_cast<double>(count * collective::size_of(reduction.type) * passes);
     const Duration work(std::llround(gamma_ * bytes * 1e9));

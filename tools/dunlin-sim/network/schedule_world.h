@@ -22,7 +22,7 @@ struct ScheduleOptions {
   std::optional<bool> is_phantom;  // default: when real memory would exceed kMostReal
 };
 
-// When the ranks did the same one of their steps.
+// When the ranks did the step with the same number.
 struct StepFigures {
   TimePoint first_start = TimePoint::max();
   TimePoint last_end{};
@@ -42,7 +42,7 @@ class ScheduleWorld {
   Status run(Report& report);
   const std::vector<StepFigures>& steps() const { return steps_; }
   bool is_phantom() const { return is_phantom_; }
-  // Those of the program that has the most.
+  // The steps, and the scratch, of the program that has the most of them.
   std::size_t most_program_steps() const;
   std::size_t most_scratch() const;  // elements
 

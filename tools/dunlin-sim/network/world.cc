@@ -94,7 +94,7 @@ class Runner final : public transport::sim::Actor {
     return text;
   }
 
-  // As Fabric::wait() does: ends this rank when one is gone without which it cannot continue.
+  // Ends this rank if a rank is gone without which it cannot continue, as Fabric::wait() does.
   bool check_for_deaths() {
     PeerTable& peers = fabric_ == nullptr ? network_.peers() : fabric_->peers();
     for (const Kill& kill : scenario_.kills) {

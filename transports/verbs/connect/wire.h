@@ -45,8 +45,8 @@ struct Address {
   // A random number that only the members of the job get, through the bootstrap. Every connection
   // request repeats it. This refuses strangers, and processes that want a former user of the port.
   std::uint64_t token = 0;
-  // At least one. The first port carries the lanes, the others carry stripes. Ports with the same
-  // index are connected with each other.
+  // There is at least one port. The first port carries the lanes, the others carry stripes. Ports
+  // with the same index are connected with each other.
   std::vector<PortAddress> ports;
   // The scope of the first port's device; nothing if it has no atomics.
   std::optional<AtomicScope> atomics;

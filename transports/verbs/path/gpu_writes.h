@@ -27,7 +27,7 @@ class GpuWrites {
     gpu_ = gpu;
     place_ = place;
   }
-  // Where to read, if there was any write; forgets it.
+  // Returns where to read if there was a write, and forgets that place.
   std::optional<Place> take() { return std::exchange(place_, std::nullopt); }
 
  private:

@@ -7,13 +7,13 @@
 // made, while the send queue is full, and while the peer's mailbox is full.
 //
 // Four classes share the work: SendRing holds the operations, SendWindow does the flow control,
-// SenderConnection makes the connection and makes it again when it was lost, and LandingWatch waits
-// for GPU memory at the peer. Outbound posts work requests and dispatches what comes back.
+// SenderConnection makes the connection, and reestablishes it when it was lost, and LandingWatch
+// waits for GPU memory at the peer. Outbound posts work requests and dispatches what comes back.
 //
-// When a connection is made again, the receiver closes its end of the old one first, and then tells
-// how many notifications it has taken. Operations that have arrived by that count complete. The
-// others are carried out again: the same bytes go to the same places, which the peer does not read
-// before the notifications that announce them.
+// When a connection is reestablished, the receiver closes its end of the old one first, and then
+// tells how many notifications it has taken. Operations that have arrived by that count complete.
+// The others are carried out again: the same bytes go to the same places, which the peer does not
+// read before the notifications that announce them.
 //
 // A large put of a lane with rails (rails/rails.h) waits in the ring until the rails have carried
 // its bytes, and the operations behind it wait, too. The rails already carry the large puts among

@@ -1,5 +1,5 @@
-// SenderConnection: the connection of a lane's sending end: how it is made, and made again when it
-// was lost while the peer lives.
+// SenderConnection: the connection of a lane's sending end: how it is made, and reestablished when
+// it was lost while the peer lives.
 //
 // It opens a session (connect/session.h), creates the queue pair, and asks the peer for a
 // connection. When a connection is lost, it tries again after kReconnectPause, each attempt with

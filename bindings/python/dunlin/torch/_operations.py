@@ -265,7 +265,7 @@ def _gather(tensor, sources, destinations, key, operation, name):
     if x.dim() == 0:
         x = x.reshape(1)
     own = _job.job().rank
-    # For the result.
+    # The result needs the tensor as it is now; the caller may change it before the gather ends.
     copy = x.clone(memory_format=torch.contiguous_format) if x.device.type == "cpu" else _source(x)
     row = copy.shape[1:]
     row_bytes = row.numel() * copy.element_size()

@@ -47,5 +47,5 @@ class Timeline:
             thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
             event |= {"ts": time.monotonic_ns() / 1000, "pid": self._rank, "tid": thread}
             self._file.write(json.dumps(event) + ",\n")
-            # So that the file of a program that hangs has the last events.
+            # With this, the file of a program that hangs has the last events.
             self._file.flush()

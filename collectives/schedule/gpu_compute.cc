@@ -14,17 +14,33 @@ GpuCompute::~GpuCompute() {
   (void)await(*stream_, fabric_.clock(), deadline, "a reduction");
 }
 
-Status GpuCompute::run(Reduction reduction, std::span<const std::byte* const> inputs,
-                       std::span<std::byte* const> targets, std::size_t count,
-                       std::size_t divisor) {
+template <typename Launch>
+Status GpuCompute::run(const Launch& launch) {
   if (!in_progress_) {
-    DUNLIN_TRY(kernels_->reduce(*stream_, reduction, inputs, targets, count, divisor));
+    DUNLIN_TRY(launch());
     in_progress_.emplace(fabric_);
   }
   Status status = stream_->poll();
   if (status.is_busy()) return status;
   in_progress_.reset();
-  return std::move(status).with_context("a reduction on a GPU");
+  return status;
+}
+
+Status GpuCompute::run(Reduction reduction, std::span<const std::byte* const> inputs,
+                       std::span<std::byte* const> targets, std::size_t count,
+                       std::size_t divisor) {
+  return run([&] { return kernels_->reduce(*stream_, reduction, inputs, targets, count, divisor); })
+      .with_context("a reduction on a GPU");
+}
+
+Status GpuCompute::weighted_average(DataType type, std::byte* model, std::size_t count,
+                                    double self_weight, std::span<const std::byte* const> inputs,
+                                    std::span<const double> weights) {
+  return run([&] {
+           return kernels_->weighted_average(*stream_, type, model, count, self_weight, inputs,
+                                             weights);
+         })
+      .with_context("an average on a GPU");
 }
 
 bool GpuCompute::is_idle() {

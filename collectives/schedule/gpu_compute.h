@@ -1,5 +1,6 @@
-// GpuCompute: the reductions of one executor on a GPU. A reduction is one launch. Its end is found
-// by polling, so the process does not sleep meanwhile.
+// GpuCompute: the reductions of one executor on a GPU, or averages of models. Each is one launch,
+// and one at a time is in progress. Its end is found by polling, so the process does not sleep
+// meanwhile.
 #pragma once
 
 #include <memory>
@@ -24,11 +25,20 @@ class GpuCompute final : public Compute {
   Status run(Reduction reduction, std::span<const std::byte* const> inputs,
              std::span<std::byte* const> targets, std::size_t count, std::size_t divisor) override;
   bool is_idle() override;
+  // Does what GpuKernels::weighted_average() does. Returns kBusy until it is done: call it again
+  // with the same arguments.
+  Status weighted_average(DataType type, std::byte* model, std::size_t count, double self_weight,
+                          std::span<const std::byte* const> inputs,
+                          std::span<const double> weights);
 
  private:
   GpuCompute(transport::Fabric& fabric, std::shared_ptr<const GpuKernels> kernels,
              std::unique_ptr<GpuStream> stream)
       : fabric_(fabric), kernels_(std::move(kernels)), stream_(std::move(stream)) {}
+
+  // Starts work with `launch`, unless it is in progress. Returns kBusy until it is done.
+  template <typename Launch>
+  Status run(const Launch& launch);
 
   transport::Fabric& fabric_;
   std::shared_ptr<const GpuKernels> kernels_;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "collectives/kernels/average.h"
+#include "runtime/gpu/cuda_driver.h"
 
 namespace dunlin::collective {
 
@@ -15,6 +16,25 @@ using transport::Message;
 using transport::versioned_slot_bytes;
 using transport::VersionedReader;
 using transport::VersionedWriter;
+
+namespace {
+
+template <typename T>
+constexpr DataType kDataType = sizeof(T) == 4 ? DataType::kFloat32 : DataType::kFloat64;
+
+// This rank's weight and those of its in-neighbors. Weights that are uniform in the model's type
+// are so here, too: the kernels then divide a sum, and their bits are those of the CPU.
+template <typename T>
+std::vector<double> weights_on_gpu(const Neighborhood& around) {
+  std::vector<T> weights(around.in_weights.begin(), around.in_weights.end());
+  if (is_uniform(static_cast<T>(around.self_weight), std::span<const T>(weights)))
+    return std::vector<double>(weights.size() + 1, 1.0 / static_cast<double>(weights.size() + 1));
+  std::vector<double> all{around.self_weight};
+  all.insert(all.end(), around.in_weights.begin(), around.in_weights.end());
+  return all;
+}
+
+}  // namespace
 
 const char* to_string(SyncMode mode) {
   switch (mode) {
@@ -69,10 +89,24 @@ Result<std::unique_ptr<StochasticReduce<T>>> StochasticReduce<T>::prepare(transp
 }
 
 template <typename T>
-Status StochasticReduce<T>::allocate() {
+Status StochasticReduce<T>::allocate_model() {
   const std::size_t model_bytes = options_.count * sizeof(T);
+  if (options_.gpu) {
+    if (is_versioned()) {
+      return Status(Code::kInvalidArgument,
+                    fmt::format("'{}': models in GPU memory need the mode notify-ack, not {}",
+                                options_.name, to_string(options_.mode)));
+    }
+    DUNLIN_ASSIGN(gpu_, load_cuda_driver());
+    DUNLIN_ASSIGN(auto kernels, GpuKernels::load(gpu_, *options_.gpu));
+    DUNLIN_ASSIGN(gpu_compute_, GpuCompute::create(fabric_, *gpu_, std::move(kernels)));
+    DUNLIN_ASSIGN(auto memory, MemoryRegion::allocate_on_gpu(gpu_, *options_.gpu, model_bytes));
+    DUNLIN_ASSIGN(lane_state_->memory, fabric_.register_memory(std::move(memory)));
+    model_ = {reinterpret_cast<T*>(lane_state_->memory->data()), options_.count};
+    DUNLIN_ASSIGN(payload_, lane_state_->memory->slice(0, model_bytes));
+    return Status::ok();
+  }
   // The model starts on a cache line, its version right before it.
-  lane_state_ = std::make_unique<LaneState>();
   DUNLIN_ASSIGN(lane_state_->memory,
                 fabric_.allocate(kCacheLine + versioned_slot_bytes(model_bytes)));
   const std::size_t header = kCacheLine - kVersionBytes;
@@ -81,11 +115,18 @@ Status StochasticReduce<T>::allocate() {
   model_ = {reinterpret_cast<T*>(lane_state_->memory->data() + kCacheLine), options_.count};
   DUNLIN_ASSIGN(payload_, is_versioned() ? lane_state_->memory->slice(header, framed_.size())
                                          : lane_state_->memory->slice(kCacheLine, model_bytes));
+  return Status::ok();
+}
+
+template <typename T>
+Status StochasticReduce<T>::allocate() {
+  lane_state_ = std::make_unique<LaneState>();
+  DUNLIN_TRY(allocate_model());
   const Neighborhood& around = options_.neighborhood;
   DUNLIN_ASSIGN(lane_state_->exchange,
                 transport::SlotExchange::prepare(
                     fabric_, {options_.name, options_.membership.epoch, around.in, around.out,
-                              is_versioned() ? framed_.size() : model_bytes, options_.depth}));
+                              payload_.size(), options_.depth, gpu_, options_.gpu.value_or(0)}));
   if (options_.mode == SyncMode::kBsp) {
     DUNLIN_ASSIGN(
         barrier_,
@@ -96,6 +137,10 @@ Status StochasticReduce<T>::allocate() {
   lane_state_->completions = std::make_unique<transport::Completion[]>(around.out.size());
   lane_state_->is_posted.resize(around.out.size());
   inputs_.reserve(around.in.size());
+  if (gpu_ != nullptr) {
+    gpu_inputs_.reserve(around.in.size());
+    gpu_weights_ = weights_on_gpu<T>(around);
+  }
   weights_.reserve(around.in.size());
   if (is_versioned()) copies_.assign(around.in.size(), std::vector<T>(options_.count));
   return Status::ok();
@@ -166,6 +211,10 @@ Status StochasticReduce<T>::test() {
   }
   if (phase_ == Phase::kReceive) {
     DUNLIN_TRY(receive());
+    phase_ = Phase::kAverage;
+  }
+  if (phase_ == Phase::kAverage) {
+    if (!is_versioned()) DUNLIN_TRY(average_messages());
     phase_ = Phase::kAcknowledge;
   }
   if (phase_ == Phase::kAcknowledge) {
@@ -207,13 +256,13 @@ Status StochasticReduce<T>::receive() {
       if (!receiver.has_message()) return Status::busy();
     }
     report_.waited = fabric_.clock().now() - sent_at_;
-    DUNLIN_TRY(average_messages());
+    DUNLIN_TRY(take_messages());
   }
   return Status::ok();
 }
 
 template <typename T>
-Status StochasticReduce<T>::average_messages() {
+Status StochasticReduce<T>::take_messages() {
   inputs_.clear();
   weights_.clear();
   for (std::size_t edge = 0; edge < receivers_.size(); ++edge) {
@@ -228,9 +277,23 @@ Status StochasticReduce<T>::average_messages() {
     inputs_.push_back(reinterpret_cast<const T*>(message.data.data()));
     weights_.push_back(static_cast<T>(options_.neighborhood.in_weights[edge]));
   }
+  report_.inputs = static_cast<std::uint32_t>(inputs_.size());
+  return Status::ok();
+}
+
+// kBusy while a GPU averages.
+template <typename T>
+Status StochasticReduce<T>::average_messages() {
+  if (gpu_ != nullptr) {
+    gpu_inputs_.clear();
+    for (const T* const input : inputs_)
+      gpu_inputs_.push_back(reinterpret_cast<const std::byte*>(input));
+    return gpu_compute_->weighted_average(kDataType<T>, reinterpret_cast<std::byte*>(model_.data()),
+                                          model_.size(), gpu_weights_.front(), gpu_inputs_,
+                                          std::span(gpu_weights_).subspan(1));
+  }
   weighted_average(model_, static_cast<T>(options_.neighborhood.self_weight),
                    std::span<const T* const>(inputs_), std::span<const T>(weights_));
-  report_.inputs = static_cast<std::uint32_t>(inputs_.size());
   return Status::ok();
 }
 

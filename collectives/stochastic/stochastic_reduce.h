@@ -11,6 +11,12 @@
 // all inputs; NOTIFY-ACK reads them in their receive slots. In the two weaker modes inputs may be
 // missing; the remaining weights are scaled to add up to one.
 //
+// GPUs. In NOTIFY-ACK the model and the receive slots can be in the memory of a GPU: the average is
+// one launch there, with the bits that it has on the CPU, and no model passes through host memory.
+// model() then is memory of the GPU, which the CPU cannot access. Work on the model has to be
+// complete before start(); the average is complete when test() is. The weaker modes need host
+// memory, since the CPU checks there whether a model was overwritten while it was read.
+//
 // A state machine under start() and test(); reduce() blocks. The model lies in registered memory of
 // this object and is the caller's between reduces. After an error (a member died, the deadline
 // passed) the model holds its contents from before the reduce, or from after it if only an ACK was
@@ -22,12 +28,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "collectives/barrier/barrier.h"
+#include "collectives/schedule/gpu_compute.h"
 #include "collectives/stochastic/neighborhood.h"
 #include "collectives/waiting/member_watch.h"
 #include "transports/channel/queue.h"
@@ -48,6 +56,9 @@ struct ReduceOptions {
   std::size_t count = 0;  // elements of the model
   SyncMode mode = SyncMode::kNotifyAck;
   std::uint32_t depth = 2;  // receive slots per in-neighbor
+  // The GPU, by its number in this process, in whose memory the models are. Empty: host memory.
+  // Either all members have a GPU or none has.
+  std::optional<int> gpu{};
 };
 
 // What one reduce did.
@@ -87,7 +98,15 @@ class StochasticReduce {
   Result<ReduceReport> reduce(Duration timeout);
 
  private:
-  enum class Phase : std::uint8_t { kIdle, kSend, kLocal, kBarrier, kReceive, kAcknowledge };
+  enum class Phase : std::uint8_t {
+    kIdle,
+    kSend,
+    kLocal,
+    kBarrier,
+    kReceive,
+    kAverage,
+    kAcknowledge
+  };
   struct LaneState;
 
   StochasticReduce(transport::Fabric& fabric, ReduceOptions options)
@@ -95,10 +114,12 @@ class StochasticReduce {
         options_(std::move(options)),
         watch_(fabric, options_.membership.members) {}
   Status allocate();
+  Status allocate_model();
   bool is_versioned() const { return options_.mode != SyncMode::kNotifyAck; }
   Status send();
   Status send_to(std::size_t edge);
   Status receive();
+  Status take_messages();
   Status average_messages();
   void average_versioned();
   Status acknowledge();
@@ -107,6 +128,7 @@ class StochasticReduce {
   transport::Fabric& fabric_;
   ReduceOptions options_;
   MemberWatch watch_;
+  std::shared_ptr<GpuDriver> gpu_;  // null: host memory
   std::unique_ptr<LaneState> lane_state_;
   std::span<std::byte> framed_;
   std::span<T> model_;
@@ -122,6 +144,9 @@ class StochasticReduce {
   Phase phase_ = Phase::kIdle;
   std::vector<const T*> inputs_;
   std::vector<T> weights_;
+  std::vector<const std::byte*> gpu_inputs_;
+  std::vector<double> gpu_weights_;  // this rank's first
+  std::unique_ptr<GpuCompute> gpu_compute_;
   TimePoint sent_at_{};
   TimePoint began_{};
   ReduceReport report_;

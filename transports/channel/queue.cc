@@ -24,6 +24,7 @@ SendQueue::SendQueue(SlotExchange& exchange, OutSlots& edge)
       lane_(edge.link->data()),
       notifier_(lane_),
       counters_(exchange.fabric().counters().peer(edge.to)),
+      most_inline_bytes_(exchange.most_inline_bytes()),
       base_(base_of(exchange)),
       depth_(exchange.options().depth) {}
 
@@ -56,7 +57,7 @@ Status SendQueue::sent(Status status) {
 }
 
 Status SendQueue::try_send(LocalSlice payload, std::uint64_t tag, Completion* completion) {
-  if (payload.size() <= kInlineBytes) {
+  if (payload.size() <= most_inline_bytes_) {
     Status status = try_send_inline({payload.data(), payload.size()}, tag);
     if (status.is_ok()) fire(completion);
     return status;
@@ -88,7 +89,7 @@ std::byte* SendQueue::mapped_slot() const {
 }
 
 Status SendQueue::announce(std::size_t size, std::uint64_t tag) {
-  if (size <= kInlineBytes || size > edge_.slots[slot_].size()) {
+  if (size <= most_inline_bytes_ || size > edge_.slots[slot_].size()) {
     return {Code::kOutOfRange,
             fmt::format("a message of {} bytes in a slot of {}", size, edge_.slots[slot_].size())};
   }
@@ -100,6 +101,7 @@ ReceiveQueue::ReceiveQueue(SlotExchange& exchange, InSlots& edge)
       edge_(edge),
       notifier_(edge.link->control()),
       counters_(exchange.fabric().counters().peer(edge.from)),
+      most_inline_bytes_(exchange.most_inline_bytes()),
       base_(base_of(exchange)),
       depth_(exchange.options().depth) {}
 

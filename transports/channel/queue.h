@@ -10,7 +10,8 @@
 // The sender has a credit while fewer than `depth` messages are unacknowledged. It never writes to
 // a slot whose message was not acknowledged, so a message that poll() returned does not change
 // until it is released. Messages arrive in order and exactly once. A message of up to kInlineBytes
-// travels inside the notification's cache line and does not use its slot.
+// travels inside the notification's cache line and does not use its slot, unless the slots are in
+// GPU memory: then Message::data is an address of the GPU.
 //
 // No function blocks or reads a clock. kBusy means that there is no credit or that the lane is
 // full: progress the fabric and try again. Owner thread only. The exchange must outlive its queues.
@@ -42,7 +43,7 @@ class SendQueue {
   Status try_send(LocalSlice payload, std::uint64_t tag, Completion* completion);
   // Sends a message of at most kInlineBytes from memory that need not be registered. The payload is
   // copied before the call returns. Returns kBusy as try_send() does, and kInvalidArgument if the
-  // payload is larger.
+  // payload is larger. The slots must be in host memory.
   Status try_send_inline(std::span<const std::byte> payload, std::uint64_t tag);
 
   // Returns the address of the next message's slot, so that the caller can write the message in
@@ -69,6 +70,7 @@ class SendQueue {
   Lane& lane_;
   Notifier notifier_;  // on lane_
   PeerCounters& counters_;
+  std::size_t most_inline_bytes_;
   std::uint64_t base_;  // the sequence numbers of this exchange start above it
   std::uint32_t depth_;
   std::uint64_t sent_ = 0;
@@ -108,7 +110,7 @@ class ReceiveQueue {
  private:
   Message take() {
     const NotifyCell& arrived = board_.cell(cell_at(edge_.first_cell, slot_));
-    const bool is_inline = arrived.length <= kInlineBytes;
+    const bool is_inline = arrived.length <= most_inline_bytes_;
     const std::byte* const data = is_inline ? arrived.inline_data : edge_.slots[slot_];
     if (++slot_ == depth_) slot_ = 0;
     ++counters_.messages_received;
@@ -119,6 +121,7 @@ class ReceiveQueue {
   InSlots& edge_;
   Notifier notifier_;  // on the control lane, for ACKs
   PeerCounters& counters_;
+  std::size_t most_inline_bytes_;
   std::uint64_t base_;
   std::uint32_t depth_;
   std::uint64_t received_ = 0;

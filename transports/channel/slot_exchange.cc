@@ -23,6 +23,7 @@ struct Offer {
   std::uint64_t slot_bytes = 0;
   std::uint64_t stride = 0;
   std::uint32_t depth = 0;
+  bool is_on_gpu = false;
   Bytes region;
   std::vector<In> in;
   std::vector<Out> out;
@@ -38,6 +39,7 @@ Result<Offer> decode(std::span<const std::byte> bytes) {
   offer.slot_bytes = reader.number<std::uint64_t>();
   offer.stride = reader.number<std::uint64_t>();
   offer.depth = reader.number<std::uint32_t>();
+  offer.is_on_gpu = reader.number<std::uint8_t>() != 0;
   const auto region = reader.blob();
   offer.region.assign(region.begin(), region.end());
   for (auto left = reader.number<std::uint32_t>(); left > 0 && reader.ok(); --left) {
@@ -64,6 +66,14 @@ Result<Offer> lookup_offer(Fabric& fabric, const std::string& key, const SlotOpt
                Code::kInvalidArgument,
                fmt::format("'{}': the peer has {} slots of {} bytes, this rank {} of {}", ours.name,
                            offer.depth, offer.slot_bytes, ours.depth, ours.slot_bytes))
+        .with_peer(peer);
+  }
+  if (offer.is_on_gpu != (ours.gpu != nullptr)) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("'{}': the slots of the peer are in {} memory, those of this rank in "
+                              "{} memory",
+                              ours.name, offer.is_on_gpu ? "GPU" : "host",
+                              offer.is_on_gpu ? "host" : "GPU"))
         .with_peer(peer);
   }
   return offer;
@@ -130,7 +140,7 @@ Status SlotExchange::allocate() {
   stride_ = (options_.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
   const std::size_t depth = options_.depth;
   if (!options_.in.empty() && stride_ > 0) {
-    DUNLIN_ASSIGN(memory_, fabric_.allocate(stride_ * depth * options_.in.size()));
+    DUNLIN_ASSIGN(memory_, allocate_slots(stride_ * depth * options_.in.size()));
   }
   const std::size_t cells = options_.in.size() * depth + options_.out.size();
   DUNLIN_ASSIGN(cells_, fabric_.board().allocate(cells));
@@ -153,11 +163,19 @@ Status SlotExchange::allocate() {
   return Status::ok();
 }
 
+Result<std::unique_ptr<LocalRegion>> SlotExchange::allocate_slots(std::size_t bytes) {
+  if (options_.gpu == nullptr) return fabric_.allocate(bytes);
+  DUNLIN_ASSIGN(auto memory,
+                MemoryRegion::allocate_on_gpu(options_.gpu, options_.gpu_device, bytes));
+  return fabric_.register_memory(std::move(memory));
+}
+
 Bytes SlotExchange::describe() const {
   ByteWriter writer;
   writer.number(std::uint64_t{options_.slot_bytes})
       .number(std::uint64_t{stride_})
-      .number(options_.depth);
+      .number(options_.depth)
+      .number(static_cast<std::uint8_t>(options_.gpu != nullptr));
   writer.blob(memory_ ? memory_->descriptor() : Bytes());
   writer.number(static_cast<std::uint32_t>(in_.size()));
   for (std::size_t i = 0; i < in_.size(); ++i) {

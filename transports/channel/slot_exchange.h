@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/gpu/driver.h"
 #include "transports/fabric.h"
 
 namespace dunlin::transport {
@@ -27,6 +28,11 @@ struct SlotOptions {
   std::vector<Rank> out;
   std::size_t slot_bytes = 0;  // the same on all ranks
   std::uint32_t depth = 1;     // slots per edge; the same on all ranks
+  // The GPU in whose memory the slots are. Null: host memory. Either all ranks have a GPU or none
+  // has. With a GPU, messages of every size travel through their slots, and payloads may be in GPU
+  // memory.
+  std::shared_ptr<GpuDriver> gpu{};
+  int gpu_device = 0;
 };
 
 // The receiver's end of an edge to this process.
@@ -64,6 +70,8 @@ class SlotExchange {
   SlotExchange& operator=(const SlotExchange&) = delete;
 
   const SlotOptions& options() const { return options_; }
+  // The largest message that travels inside its notification.
+  std::size_t most_inline_bytes() const { return options_.gpu == nullptr ? kInlineBytes : 0; }
   std::vector<InSlots>& in() { return in_; }
   std::vector<OutSlots>& out() { return out_; }
   Fabric& fabric() { return fabric_; }
@@ -72,6 +80,7 @@ class SlotExchange {
   SlotExchange(Fabric& fabric, SlotOptions options)
       : fabric_(fabric), options_(std::move(options)) {}
   Status allocate();
+  Result<std::unique_ptr<LocalRegion>> allocate_slots(std::size_t bytes);
   Bytes describe() const;
   std::string key(Rank rank) const;
   Status connect_in(InSlots& edge);

@@ -64,7 +64,7 @@ struct ReduceBody {
 
   template <std::size_t kSize>
   DUNLIN_DEVICE void step(std::uint64_t i) const {
-    constexpr int kLoads = kUnrolled<kSize>;
+    [[maybe_unused]] constexpr int kLoads = kUnrolled<kSize>;
     auto pack = Pack<Element, kSize>::load(arguments.inputs[0], i);
 #pragma unroll kLoads
     for (std::uint32_t k = 1; k < arguments.input_count; ++k) {
@@ -108,7 +108,7 @@ struct AverageBody {
 
   template <std::size_t kSize>
   DUNLIN_DEVICE void step(std::uint64_t i) const {
-    constexpr int kLoads = kUnrolled<kSize>;
+    [[maybe_unused]] constexpr int kLoads = kUnrolled<kSize>;
     auto pack = Pack<Element, kSize>::load(arguments.model, i);
     const auto self_weight = static_cast<Computed>(arguments.self_weight);
 #pragma unroll

@@ -310,15 +310,22 @@ Status Communicator::run(const Call& call) {
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key) {
-  if (impl_->members->is_on_gpu())
-    return Status(Code::kUnavailable, "a communicator of GPUs cannot be split");
   struct Choice {
     std::int32_t color = 0;
     std::int32_t key = 0;
   };
   const Choice own{color, key};
   std::vector<Choice> choices(static_cast<std::size_t>(size()));
-  DUNLIN_TRY(all_gather(&own, choices.data(), sizeof own / sizeof(std::int32_t), DataType::kInt32));
+  const int number = impl_->splits++;
+  if (impl_->members->is_on_gpu()) {
+    // The choices are in host memory, so they travel through the bootstrap.
+    DUNLIN_TRY(impl_->members->exchange(fmt::format("split {}", number),
+                                        std::as_bytes(std::span(&own, 1)),
+                                        std::as_writable_bytes(std::span(choices))));
+  } else {
+    DUNLIN_TRY(
+        all_gather(&own, choices.data(), sizeof own / sizeof(std::int32_t), DataType::kInt32));
+  }
   std::vector<int> order;
   for (int rank = 0; rank < size(); ++rank) {
     if (choices[static_cast<std::size_t>(rank)].color == color) order.push_back(rank);
@@ -329,7 +336,8 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key) {
   CommunicatorOptions options;
   options.scratch_bytes = parent.scratch_bytes;
   options.segment_bytes = parent.segment_bytes;
-  options.name = fmt::format("{}/{}.{}", parent.name, impl_->splits++, color);
+  options.gpu = parent.gpu;
+  options.name = fmt::format("{}/{}.{}", parent.name, number, color);
   for (const int rank : order)
     options.members.push_back(parent.members[static_cast<std::size_t>(rank)]);
   return create(impl_->members->fabric(), std::move(options));

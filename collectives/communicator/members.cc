@@ -47,6 +47,22 @@ Result<Bytes> Members::look_up(std::string_view what, int member, TimePoint unti
                                          key(what, member), left);
 }
 
+Status Members::exchange(std::string_view what, std::span<const std::byte> own,
+                         std::span<std::byte> all) {
+  DUNLIN_TRY(fabric_.bootstrap().publish(key(what, rank_), Bytes(own.begin(), own.end())));
+  const TimePoint until = fabric_.clock().now() + fabric_.config().deadline;
+  for (int member = 0; member < size(); ++member) {
+    DUNLIN_ASSIGN(const Bytes bytes, look_up(what, member, until));
+    if (bytes.size() != own.size()) {
+      return Status(Code::kCorrupted, fmt::format("'{}' has {} bytes, not {}", key(what, member),
+                                                  bytes.size(), own.size()))
+          .with_peer(options_.members[static_cast<std::size_t>(member)]);
+    }
+    std::ranges::copy(bytes, all.subspan(static_cast<std::size_t>(member) * own.size()).begin());
+  }
+  return Status::ok();
+}
+
 Members::~Members() {
   if (has_cells_) board().free(cells_, kTurns * kStreams * options_.members.size());
 }

@@ -47,6 +47,10 @@ class Members {
   const Tuning& tuning() const { return tuning_; }
   void use(Tuning tuning) { tuning_ = std::move(tuning); }
 
+  // Gathers `own` of all members in `all`, by member, through the bootstrap. Collective; each
+  // `what` can be used once. Blocks for at most config.deadline.
+  Status exchange(std::string_view what, std::span<const std::byte> own, std::span<std::byte> all);
+
   // The lanes and notification cells to a member in a turn. Connects to the member on first use.
   Result<ExecutorPeer*> peer(std::uint64_t turn, int member);
   // The cell on this rank's board that a member writes.

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <dunlin/communicator.h>
 
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -45,7 +46,19 @@ TEST(CppGpu, ACommunicatorOfGpusReducesInItsMemory) {
     for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(host[i], static_cast<float>(i % 97) + 1);
     std::vector<float> own(8);
     EXPECT_EQ(world.all_reduce(std::span(own), ReduceOp::kSum).code(), Code::kInvalidArgument);
-    EXPECT_EQ(world.split(0, 0).status().code(), Code::kUnavailable);
+    // A part of the world has memory of the same GPU.
+    Communicator part = get(world.split(job.rank().value() % 2, 0));
+    EXPECT_EQ(part.size(), (job.size() + 1 - job.rank().value() % 2) / 2);
+    const std::span<float> one = get(part.allocate<float>(4));
+    std::byte* const place = fake->contents(one.data(), one.size_bytes());
+    ASSERT_NE(place, nullptr) << "not the memory of a GPU";
+    const std::array<float, 4> ones{1, 1, 1, 1};
+    std::memcpy(place, ones.data(), sizeof ones);
+    EXPECT_OK(part.all_reduce(one, ReduceOp::kSum));
+    std::array<float, 4> sums{};
+    std::memcpy(sums.data(), place, sizeof sums);
+    EXPECT_EQ(sums[3], static_cast<float>(part.size()));
+    EXPECT_OK(world.barrier());
     EXPECT_OK(world.barrier());
   });
   EXPECT_GT(fake->launches, 0u);

@@ -42,7 +42,7 @@ constexpr int kCalls = 3;
 constexpr std::uint64_t kSeeds = 1000;
 
 // Null on a GPU. Ranks that are processes have a stand-in each.
-FakeCuda* const fake = use_gpu_library();
+FakeCuda* const kFake = use_gpu_library();
 
 // What goes wrong with one seed.
 enum class Trouble { kNone, kCall, kWork, kDeath };
@@ -189,7 +189,7 @@ class Part {
   // Repeats a step that may expire, until it ends or another rank has an error.
   Status until(const std::function<Status()>& step) {
     for (;;) {
-      const Status status = step();
+      Status status = step();
       if (status.is_ok() || !collective::is_expiry(status)) return status;
       if (shared_.is_over) {
         has_given_up_ = true;
@@ -250,16 +250,16 @@ class Part {
 };
 
 void prepare(const Scenario& scenario, std::uint64_t seed) {
-  fake->delay_us = scenario.delay_us;
-  fake->seed = seed;
+  kFake->delay_us = scenario.delay_us;
+  kFake->seed = seed;
   if (scenario.trouble == Trouble::kCall) {
-    fake->failing_code = scenario.code;
-    fake->failing_call = scenario.number;
+    kFake->failing_code = scenario.code;
+    kFake->failing_call = scenario.number;
   } else if (scenario.trouble == Trouble::kWork) {
-    fake->work_code = scenario.code;
-    fake->failing_work = scenario.number;
+    kFake->work_code = scenario.code;
+    kFake->failing_work = scenario.number;
   } else if (scenario.trouble == Trouble::kDeath) {
-    fake->killing_call = scenario.number;
+    kFake->killing_call = scenario.number;
   }
 }
 
@@ -269,29 +269,29 @@ bool keeps() {
                                                "cuEventDestroy",      "cuModuleUnload",
                                                "cuIpcCloseMemHandle", "cuDevicePrimaryCtxRelease",
                                                "cuCtxPushCurrent",    "cuMemHostUnregister"};
-  return kReleases.contains(fake->failed_call);
+  return kReleases.contains(kFake->failed_call);
 }
 
 void expect_nothing_left() {
   if (keeps()) return;
-  EXPECT_EQ(fake->allocations(), 0) << "after a failed " << fake->failed_call;
-  EXPECT_EQ(fake->opened(), 0) << "after a failed " << fake->failed_call;
-  EXPECT_EQ(fake->streams, 0) << "after a failed " << fake->failed_call;
-  EXPECT_EQ(fake->events, 0) << "after a failed " << fake->failed_call;
-  EXPECT_EQ(fake->modules, 0) << "after a failed " << fake->failed_call;
+  EXPECT_EQ(kFake->allocations(), 0) << "after a failed " << kFake->failed_call;
+  EXPECT_EQ(kFake->opened(), 0) << "after a failed " << kFake->failed_call;
+  EXPECT_EQ(kFake->streams, 0) << "after a failed " << kFake->failed_call;
+  EXPECT_EQ(kFake->events, 0) << "after a failed " << kFake->failed_call;
+  EXPECT_EQ(kFake->modules, 0) << "after a failed " << kFake->failed_call;
 }
 
 class GpuChaosTest : public ::testing::TestWithParam<std::uint64_t> {};
 
 TEST_P(GpuChaosTest, GivesTheResultOrAnErrorThatNamesTheCall) {
-  if (fake == nullptr) GTEST_SKIP() << "sets the stand-in up";
+  if (kFake == nullptr) GTEST_SKIP() << "sets the stand-in up";
   const Scenario scenario(GetParam());
   void* const page =
       mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(page, MAP_FAILED);
   auto* const shared = new (page) Shared{};
   const bool are_processes = scenario.kind == PeerKind::kProcesses;
-  fake->reset();
+  kFake->reset();
   if (!are_processes) prepare(scenario, GetParam());
   RunOptions options{
       .kind = scenario.kind, .size = scenario.size, .killed = {}, .configure = [](Config& config) {
@@ -311,7 +311,7 @@ TEST_P(GpuChaosTest, GivesTheResultOrAnErrorThatNamesTheCall) {
     }
     // It made fewer calls.
     if (is_death && is_mine) kill(getpid(), SIGKILL);
-    if (are_processes && is_mine) set(shared->failed_call, fake->failed_call);
+    if (are_processes && is_mine) set(shared->failed_call, kFake->failed_call);
     if (status.is_error()) {
       set(shared->errors[static_cast<std::size_t>(fabric.rank().value())], status.to_string());
       shared->is_over = true;
@@ -320,7 +320,7 @@ TEST_P(GpuChaosTest, GivesTheResultOrAnErrorThatNamesTheCall) {
     if (!is_death) sync(fabric, "the end");
   });
   if (!are_processes) {
-    set(shared->failed_call, fake->failed_call);
+    set(shared->failed_call, kFake->failed_call);
     expect_nothing_left();
   }
   if (scenario.trouble == Trouble::kCall) {

@@ -34,7 +34,7 @@ constexpr std::size_t kLongest = kSize * 20000;
 constexpr std::size_t kBytes = kLongest * sizeof(float);
 
 // Null on a GPU. Ranks that are processes have a stand-in each.
-FakeCuda* const fake = use_gpu_library();
+FakeCuda* const kFake = use_gpu_library();
 
 // A member with memory of one kind, and the bytes of that memory.
 class Member {
@@ -81,16 +81,16 @@ class Member {
 class GpuCollective : public ::testing::TestWithParam<PeerKind> {
  protected:
   static void run(const RankBody& body) {
-    if (fake != nullptr) fake->reset();
+    if (kFake != nullptr) kFake->reset();
     run_ranks({.kind = GetParam(),
                .size = kSize,
                .killed = {},
                .configure = [](Config& config) { config.transports = {"shm"}; }},
               body);
-    if (fake == nullptr) return;
-    EXPECT_EQ(fake->allocations(), 0);
-    EXPECT_EQ(fake->streams, 0);
-    EXPECT_EQ(fake->modules, 0);
+    if (kFake == nullptr) return;
+    EXPECT_EQ(kFake->allocations(), 0);
+    EXPECT_EQ(kFake->streams, 0);
+    EXPECT_EQ(kFake->modules, 0);
   }
 };
 
@@ -99,7 +99,7 @@ TEST_P(GpuCollective, EveryAlgorithmHasTheBitsOfHostMemory) {
     Member host(fabric, "host", std::nullopt);
     Member gpu(fabric, "gpu", 0);
     ASSERT_TRUE(gpu.communicator().is_all_mapped());
-    if (fake != nullptr) fake->delay_us = 200;
+    if (kFake != nullptr) kFake->delay_us = 200;
     std::mt19937_64 random(static_cast<std::uint64_t>(fabric.rank().value()));
     std::size_t number = 0;
     for (const Algorithm& algorithm : collective::algorithms()) {
@@ -139,7 +139,7 @@ TEST_P(GpuCollective, SeveralCallsAreInProgressAtATime) {
     constexpr std::size_t kCalls = 6;
     constexpr std::size_t kCount = 5000;
     Member gpu(fabric, "gpu", 0);
-    if (fake != nullptr) fake->delay_us = 500;
+    if (kFake != nullptr) kFake->delay_us = 500;
     std::vector<float> values(kCalls * kCount);
     for (std::size_t i = 0; i < values.size(); ++i)
       values[i] = static_cast<float>(i % 91) + static_cast<float>(fabric.rank().value());
@@ -192,15 +192,15 @@ TEST_P(GpuCollective, MembersWithAndWithoutAGpuDoNotMix) {
 
 // A launch that fails ends the call with an error on this member.
 TEST_P(GpuCollective, AFailedLaunchIsAnError) {
-  if (fake == nullptr) GTEST_SKIP() << "sets the stand-in up";
+  if (kFake == nullptr) GTEST_SKIP() << "sets the stand-in up";
   if (GetParam() == PeerKind::kThreads) GTEST_SKIP() << "the threads have one stand-in";
   run([](Fabric& fabric) {
     Member gpu(fabric, "gpu", 0);
     ASSERT_TRUE(gpu.communicator().barrier().is_ok());
     if (fabric.rank() == Rank(1)) {
-      fake->failing_name = "cuLaunchKernel";
-      fake->failing_code = 719;
-      fake->failing_call = 1;
+      kFake->failing_name = "cuLaunchKernel";
+      kFake->failing_code = 719;
+      kFake->failing_call = 1;
     }
     auto request = gpu.communicator().start(
         {Collective::kAllReduce, gpu.input(), gpu.output(), 1000, {}, 0, "shared"});

@@ -26,7 +26,7 @@ using collective::Weighting;
 using transport::Fabric;
 
 // Null on a GPU. Ranks that are processes have a stand-in each.
-FakeCuda* const fake = use_gpu_library();
+FakeCuda* const kFake = use_gpu_library();
 
 ReduceOptions options_of(Fabric& fabric, const Graph& graph, std::optional<int> gpu,
                          Weighting weighting = Weighting::kUniform) {
@@ -42,16 +42,16 @@ ReduceOptions options_of(Fabric& fabric, const Graph& graph, std::optional<int> 
 class GpuReduceTest : public ::testing::TestWithParam<PeerKind> {
  protected:
   static void run(int size, const RankBody& body) {
-    if (fake != nullptr) fake->reset();
+    if (kFake != nullptr) kFake->reset();
     run_ranks({.kind = GetParam(),
                .size = size,
                .killed = {},
                .configure = [](Config& config) { config.transports = {"shm"}; }},
               body);
-    if (fake == nullptr) return;
-    EXPECT_EQ(fake->allocations(), 0);
-    EXPECT_EQ(fake->streams, 0);
-    EXPECT_EQ(fake->modules, 0);
+    if (kFake == nullptr) return;
+    EXPECT_EQ(kFake->allocations(), 0);
+    EXPECT_EQ(kFake->streams, 0);
+    EXPECT_EQ(kFake->modules, 0);
   }
 };
 
@@ -72,7 +72,7 @@ void compare_with_host(Fabric& fabric, const char* spec, std::size_t count, std:
   const auto host = make(std::nullopt);
   const auto gpu = make(0);
   const auto driver = load_cuda_driver().value();
-  if (fake != nullptr) fake->delay_us = 200;
+  if (kFake != nullptr) kFake->delay_us = 200;
   std::mt19937_64 random(static_cast<std::uint64_t>(fabric.rank().value()));
   std::uniform_real_distribution<T> values(-1, 1);
   for (int step = 1; step <= kSteps; ++step) {
@@ -151,7 +151,7 @@ TEST_P(GpuReduceTest, MembersWithAndWithoutAGpuDoNotMix) {
 
 // The launch fails: the reduce is an error on this rank, and its neighbors learn of no result.
 TEST_P(GpuReduceTest, AFailedLaunchIsAnError) {
-  if (fake == nullptr) GTEST_SKIP() << "sets the stand-in up";
+  if (kFake == nullptr) GTEST_SKIP() << "sets the stand-in up";
   if (GetParam() == PeerKind::kThreads) GTEST_SKIP() << "the threads have one stand-in";
   run(2, [](Fabric& fabric) {
     ReduceOptions options = options_of(fabric, make_graph("complete", 2).value(), 0);
@@ -159,9 +159,9 @@ TEST_P(GpuReduceTest, AFailedLaunchIsAnError) {
     auto reduce = StochasticReduce<float>::prepare(fabric, options).value();
     ASSERT_TRUE(reduce->connect().is_ok());
     if (fabric.rank() == Rank(1)) {
-      fake->failing_name = "cuLaunchKernel";
-      fake->failing_code = 719;
-      fake->failing_call = 1;
+      kFake->failing_name = "cuLaunchKernel";
+      kFake->failing_code = 719;
+      kFake->failing_call = 1;
     }
     const auto report = reduce->reduce(std::chrono::seconds(60) * timeout_factor());
     if (fabric.rank() == Rank(1)) {

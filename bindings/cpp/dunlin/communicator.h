@@ -29,7 +29,6 @@
 // members on one host access one another's memory by CUDA IPC. The input must be complete when a
 // call is made, so synchronize the stream that writes it. The output is complete, for every stream,
 // when the operation is. kUnavailable: there is no CUDA driver, or this build has no kernels.
-// split() is not available.
 //
 // Errors: kDeadlineExceeded or kPeerStalled when a member does not make its call in time: the
 // operation continues, and wait() may be called again. All other errors of a call that was started

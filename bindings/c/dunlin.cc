@@ -196,6 +196,17 @@ dunlin_code dunlin_split(dunlin_communicator* communicator, int color, int key,
   });
 }
 
+dunlin_code dunlin_on_gpu(dunlin_job* job, int gpu, dunlin_communicator** communicator) {
+  return guarded([&]() -> Status {
+    auto made = std::make_unique<dunlin_communicator>();
+    made->job = job;
+    DUNLIN_ASSIGN(made->handle, job->session->on_gpu(gpu));
+    const std::lock_guard guard(job->mutex);
+    *communicator = job->parts.emplace_back(std::move(made)).get();
+    return Status::ok();
+  });
+}
+
 dunlin_code dunlin_release(dunlin_communicator* communicator) {
   return guarded([&]() -> Status {
     dunlin_job* const job = communicator->job;

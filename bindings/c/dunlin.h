@@ -107,13 +107,19 @@ int dunlin_size(const dunlin_communicator* communicator);
  */
 dunlin_code dunlin_split(dunlin_communicator* communicator, int color, int key,
                          dunlin_communicator** part);
-/* Collective: waits until the operations of a communicator of dunlin_split() have ended, and frees
- * it. After an error it still exists. */
+/* Collective: makes a communicator of all ranks whose memory, which dunlin_allocate() returns, is
+ * that of a GPU. `gpu` is its number in this process, as CUDA counts; ranks may differ. Operations
+ * take no other memory. Their input must be complete when they are called, so synchronize the
+ * stream that writes it; their output is complete, for every stream, when they are. Returns
+ * DUNLIN_UNAVAILABLE if there is no CUDA driver, or if this build has no kernels for GPUs. */
+dunlin_code dunlin_on_gpu(dunlin_job* job, int gpu, dunlin_communicator** communicator);
+/* Collective: waits until the operations of a communicator of dunlin_split() or dunlin_on_gpu()
+ * have ended, and frees it. After an error it still exists. */
 dunlin_code dunlin_release(dunlin_communicator* communicator);
 
-/* Collective: returns zeroed memory, of the same size on all members, that operations use without
- * copying. It lasts until dunlin_free() or the end of its communicator. dunlin_free() is
- * collective: all members free in the same order. */
+/* Collective: returns memory, of the same size on all members, that operations use without copying.
+ * Host memory is zeroed; the contents of GPU memory are undefined. It lasts until dunlin_free() or
+ * the end of its communicator. dunlin_free() is collective: all members free in the same order. */
 dunlin_code dunlin_allocate(dunlin_communicator* communicator, size_t bytes, void** memory);
 dunlin_code dunlin_free(dunlin_communicator* communicator, void* memory);
 

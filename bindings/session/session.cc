@@ -419,6 +419,16 @@ Result<CommunicatorHandle> Session::split(const CommunicatorHandle& parent, int 
   return adopt(std::move(communicator));
 }
 
+Result<CommunicatorHandle> Session::on_gpu(int gpu) {
+  collective::CommunicatorOptions options;
+  options.name = fmt::format("gpus {}", next_number());
+  const Stay stay(*this);
+  DUNLIN_TRY(check_open());
+  options.gpu = gpu;
+  DUNLIN_ASSIGN(auto communicator, Communicator::create(*fabric_, std::move(options)));
+  return adopt(std::move(communicator));
+}
+
 Result<CommunicatorHandle> Session::form(std::string name, std::vector<Rank> members,
                                          const std::function<Status(const Interrupt&)>& meet,
                                          const Interrupt& check) {

@@ -90,6 +90,9 @@ class Session {
   // Collective, as in communicator.h. release() waits until all operations of a communicator of
   // split() are over at all members, and drops it.
   Result<CommunicatorHandle> split(const CommunicatorHandle& parent, int color, int key);
+  // Makes a communicator of all ranks with the memory of a GPU, which `gpu` numbers in this
+  // process. Collective. release() drops it.
+  Result<CommunicatorHandle> on_gpu(int gpu);
   Status release(const CommunicatorHandle& communicator, const Interrupt& interrupt);
   // Makes a communicator of `members`, whose order gives its ranks. Collective over them alone. All
   // members pass the same name, which was never used before.

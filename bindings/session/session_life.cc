@@ -97,10 +97,13 @@ Result<CommunicatorHandle> Session::adopt(std::unique_ptr<Communicator> communic
   slot->size = communicator->size();
   slot->communicator = std::move(communicator);
   communicators_.push_back(slot);
-  // An operation that doesn't end here may still write to it.
-  const auto value = std::make_shared<float>(1);
-  Call first{Collective::kAllReduce, value.get(), value.get(), 1, {DataType::kFloat32}};
-  Status status = run_inside(slot, first, check, value);
+  Status status;
+  if (!slot->communicator->is_on_gpu()) {
+    // An operation that doesn't end here may still write to it.
+    const auto value = std::make_shared<float>(1);
+    const Call first{Collective::kAllReduce, value.get(), value.get(), 1, {DataType::kFloat32}};
+    status = run_inside(slot, first, check, value);
+  }
   if (status.is_ok()) status = run_inside(slot, {Collective::kBarrier}, check);
   if (status.is_ok()) return slot;
   unformed_.push_back(std::move(slot->communicator));

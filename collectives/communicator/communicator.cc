@@ -153,6 +153,9 @@ int Communicator::size() const {
 bool Communicator::is_all_mapped() const {
   return impl_->members->is_all_mapped();
 }
+bool Communicator::is_on_gpu() const {
+  return impl_->members->is_on_gpu();
+}
 
 Result<std::span<std::byte>> Communicator::allocate(std::size_t bytes) {
   DUNLIN_ASSIGN(const Window* const window, impl_->members->windows().allocate(bytes));

@@ -125,6 +125,8 @@ class Communicator {
   int size() const;  // number of members
   // True if all members are on one host and each of them has mapped the memory of all others.
   bool is_all_mapped() const;
+  // True if allocate() returns memory of a GPU.
+  bool is_on_gpu() const;
 
   // Allocates memory for operations, of the same size on all members. Collective. Host memory is
   // zeroed; the contents of GPU memory are undefined. The memory exists until free(), which is

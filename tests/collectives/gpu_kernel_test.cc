@@ -37,6 +37,7 @@ class GpuKernelTest : public ::testing::Test {
   static constexpr std::size_t kGuard = 64;
 
   void SetUp() override {
+    if (!has_gpu_kernels()) GTEST_SKIP() << "needs nvcc, which this build lacks";
     auto driver = load_cuda_driver(dunlin::testing::gpu_library());
     if (!driver) GTEST_SKIP() << driver.status().message();
     driver_ = *driver;

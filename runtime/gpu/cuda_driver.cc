@@ -345,6 +345,28 @@ Result<std::shared_ptr<GpuDriver>> load_cuda_driver(const std::string& name) {
   return driver;
 }
 
+int cuda_version(const std::string& name) {
+  const auto library = CudaLibrary::load(name);
+  int version = 0;
+  if (!library || (*library)->cuDriverGetVersion == nullptr) return 0;
+  return (*library)->cuDriverGetVersion(&version) == cuda::kSuccess ? version : 0;
+}
+
+Status cuda_peer_access(int device, int peer, const std::string& name) {
+  DUNLIN_ASSIGN(const CudaLibrary library, CudaLibrary::load(name));
+  if (library->cuDeviceCanAccessPeer == nullptr)
+    return {Code::kUnavailable, "the CUDA driver has no cuDeviceCanAccessPeer"};
+  cuda::Device handles[2] = {};
+  DUNLIN_TRY(library.to_status("cuDeviceGet", library->cuDeviceGet(&handles[0], device)));
+  DUNLIN_TRY(library.to_status("cuDeviceGet", library->cuDeviceGet(&handles[1], peer)));
+  int can = 0;
+  DUNLIN_TRY(library.to_status("cuDeviceCanAccessPeer",
+                               library->cuDeviceCanAccessPeer(&can, handles[0], handles[1])));
+  if (can != 0) return Status::ok();
+  return {Code::kUnavailable,
+          fmt::format("GPU {} cannot access the memory of GPU {} directly", device, peer)};
+}
+
 std::string current_gpu(const std::string& name) {
   if (dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD) == nullptr) return "";
   const auto library = CudaLibrary::load(name);

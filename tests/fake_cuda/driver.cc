@@ -49,7 +49,6 @@ class State final : public FakeCuda {
       while (!stream->is_idle()) usleep(100);
     }
     pace.reset();
-    devices = 2;
     attributes.clear();
     init_code = 0;
     is_managed = false;
@@ -109,11 +108,13 @@ class State final : public FakeCuda {
   static thread_local std::vector<int> current;  // devices
 
  private:
-  // FAKE_CUDA_DELAY_US, FAKE_CUDA_SEED, FAKE_CUDA_FAIL (call) and FAKE_CUDA_CODE set what
-  // processes have that no test can reach.
+  // Settings of processes that no test can reach (README.md).
   void read_environment() {
     delay_us = static_cast<unsigned>(number_from("FAKE_CUDA_DELAY_US", 0));
     seed = number_from("FAKE_CUDA_SEED", 1);
+    devices = static_cast<int>(number_from("FAKE_CUDA_DEVICES", 2));
+    corrupted_copy = number_from("FAKE_CUDA_CORRUPT", 0);
+    has_peer_access = number_from("FAKE_CUDA_PEER_ACCESS", 1) != 0;
     failing_call = number_from("FAKE_CUDA_FAIL", 0);
     failing_code = static_cast<int>(number_from("FAKE_CUDA_CODE", 999));
     failing_work = 0;
@@ -139,7 +140,8 @@ Code begin_copy(Stream stream, void* to, const void* from, std::size_t size,
   if (found == nullptr) return cuda::kInvalidHandle;
   found->add([=, pages = std::pair(std::move(first), std::move(second))] {
     if (size > 0) std::memmove(to, from, size);
-    ++state().copies;
+    auto* const first_byte = static_cast<unsigned char*>(to);
+    if (++state().copies == state().corrupted_copy && size > 0) ++*first_byte;
   });
   return kOk;
 }
@@ -206,6 +208,14 @@ Code cuDeviceGetAttribute(int* value, int attribute, Device) {
   *value = found != attributes.end()                ? found->second
            : attribute == dunlin::cuda::kProcessors ? 2
                                                     : 0;
+  return kOk;
+}
+Code cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return kOk;
+}
+Code cuDeviceCanAccessPeer(int* can, Device device, Device peer) {
+  *can = device != peer && state().has_peer_access;
   return kOk;
 }
 Code cuDeviceGetPCIBusId(char* id, int size, Device device) {

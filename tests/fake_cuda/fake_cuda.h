@@ -20,6 +20,7 @@ class FakeCuda {
 
   // Settings. `devices` and `attributes` hold for drivers that are loaded later.
   int devices = 2;
+  bool has_peer_access = true;    // between devices, as cuDeviceCanAccessPeer says
   std::map<int, int> attributes;  // of all devices, by attribute number
   int init_code = 0;
   bool is_managed = false;  // what memory says of itself
@@ -32,6 +33,8 @@ class FakeCuda {
   // from then on, and so does every other stream, as after an illegal address.
   std::atomic<std::uint64_t> failing_work = 0;
   std::atomic<int> work_code = 0;
+  // The copy that writes a wrong first byte, counted from the last reset; 0: none.
+  std::atomic<std::uint64_t> corrupted_copy = 0;
   // Each work begins up to this much later, by a pseudo-random number that follows from the seed.
   std::atomic<unsigned> delay_us = 0;
   std::atomic<std::uint64_t> seed = 1;

@@ -135,13 +135,14 @@ class AccessBench {
 Status check_get(Pair& pair, AccessBench<Get>& bench, std::size_t size) {
   const std::uint64_t seed = 3 * size + 1;
   const std::span<std::byte> guard = pair.source().memory()->bytes().subspan(size, kGuard);
-  fill(guard, seed + 1);
-  if (!pair.leads()) fill({pair.target().data(), size}, seed);
+  Job& job = pair.job();
+  DUNLIN_TRY(fill(job, guard, seed + 1));
+  if (!pair.leads()) DUNLIN_TRY(fill(job, {pair.target().data(), size}, seed));
   DUNLIN_TRY(pair.sync());
   if (pair.leads()) {
     DUNLIN_TRY(bench.act());
-    DUNLIN_TRY(verify({pair.source().data(), size}, seed, "get"));
-    DUNLIN_TRY(verify(guard, seed + 1, "stretch behind a get"));
+    DUNLIN_TRY(verify(job, {pair.source().data(), size}, seed, "get"));
+    DUNLIN_TRY(verify(job, guard, seed + 1, "stretch behind a get"));
   }
   return pair.sync();
 }
@@ -165,7 +166,7 @@ Status run_get(const Options& options, Job& job, const Output& output) {
   DUNLIN_TRY(print_heading(job, output,
                            "get, timed at the reader until the bytes are there; GB/s and messages "
                            "of a stream of outstanding gets",
-                           kMemcpy));
+                           copy_limit(job)));
   for (const std::size_t size : options.sizes) {
     const std::uint32_t depth = window_depth(options.depth, size);
     window.resize(depth);
@@ -176,7 +177,7 @@ Status run_get(const Options& options, Job& job, const Output& output) {
     DUNLIN_ASSIGN(const Row row, bench.measure(size, plan_for(size, options), total));
     DUNLIN_TRY(report_pairs(options, job, output, depth, row));
   }
-  return pair->sync();
+  return pair->finish();
 }
 
 Status run_atomic(const Options& options, Job& job, const Output& output) {

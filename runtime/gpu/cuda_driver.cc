@@ -21,12 +21,12 @@ constexpr const char* kPeerMemoryModule = "/sys/module/nvidia_peermem";
 
 // A number that no other process has.
 std::uint64_t this_process() {
-  static const std::uint64_t drawn = [] {
+  static const std::uint64_t kDrawn = [] {
     std::uint64_t number = 0;
     randombytes_buf(&number, sizeof number);
     return number;
   }();
-  return drawn ^ static_cast<std::uint64_t>(getpid());  // a forked child inherits the first
+  return kDrawn ^ static_cast<std::uint64_t>(getpid());  // a forked child inherits the first
 }
 
 // What this process has opened of others. CUDA opens an allocation once per process, whatever
@@ -47,7 +47,7 @@ OpenedMemory& opened_memory() {
 
 class CudaDriver final : public GpuDriver {
  public:
-  static Result<std::shared_ptr<GpuDriver>> create(CudaLibrary library);
+  static Result<std::shared_ptr<GpuDriver>> create(const CudaLibrary& library);
 
   const std::vector<GpuDevice>& devices() const override { return devices_; }
   Result<std::optional<GpuAllocation>> find(const void* address) override;
@@ -64,7 +64,7 @@ class CudaDriver final : public GpuDriver {
   Status flush_writes(int device) override;
 
  private:
-  explicit CudaDriver(CudaLibrary library) : library_(std::move(library)) {}
+  explicit CudaDriver(const CudaLibrary& library) : library_(library) {}
   Status describe(int number);
   int attribute(cuda::Device device, int which) const;
   Status peer_mapping(cuda::Device device) const;
@@ -79,8 +79,8 @@ class CudaDriver final : public GpuDriver {
   std::vector<cuda::Context> contexts_;  // by device, under mutex_; null: not created yet
 };
 
-Result<std::shared_ptr<GpuDriver>> CudaDriver::create(CudaLibrary library) {
-  std::shared_ptr<CudaDriver> driver(new CudaDriver(std::move(library)));
+Result<std::shared_ptr<GpuDriver>> CudaDriver::create(const CudaLibrary& library) {
+  std::shared_ptr<CudaDriver> driver(new CudaDriver(library));
   const CudaLibrary& made = driver->library_;
   int count = 0;
   Status status = made.to_status("cuInit", made->cuInit(0));
@@ -339,8 +339,8 @@ Result<std::shared_ptr<GpuDriver>> load_cuda_driver(const std::string& name) {
   static std::map<std::string, std::weak_ptr<GpuDriver>> loaded;
   const std::lock_guard lock(mutex);
   if (auto driver = loaded[name].lock()) return driver;
-  DUNLIN_ASSIGN(CudaLibrary library, CudaLibrary::load(name));
-  DUNLIN_ASSIGN(auto driver, CudaDriver::create(std::move(library)));
+  DUNLIN_ASSIGN(const CudaLibrary library, CudaLibrary::load(name));
+  DUNLIN_ASSIGN(auto driver, CudaDriver::create(library));
   loaded[name] = driver;
   return driver;
 }

@@ -130,8 +130,8 @@ thread_local std::vector<int> State::current;
 
 // Never destroyed: threads of streams may still run when the process ends.
 State& state() {
-  static State* const made = new State;
-  return *made;
+  static State* const kMade = new State;
+  return *kMade;
 }
 
 Code begin_copy(Stream stream, void* to, const void* from, std::size_t size,
@@ -169,6 +169,7 @@ using namespace dunlin::testing;  // NOLINT: the functions below have C linkage
   if (const Code failed = state().enter(name); failed != kOk) return failed; \
   if (State::current.empty()) return dunlin::cuda::kInvalidContext
 
+// NOLINTBEGIN(readability-identifier-naming): the names are CUDA's.
 extern "C" {
 
 FakeCuda& fake_cuda() {
@@ -454,3 +455,4 @@ Code cuMemGetHandleForAddressRange(void* handle, Address address, std::size_t si
 }
 #endif
 }
+// NOLINTEND(readability-identifier-naming)

@@ -171,7 +171,7 @@ Status run_get(const Options& options, Job& job, const Output& output) {
     const std::uint32_t depth = window_depth(options.depth, size);
     window.resize(depth);
     DUNLIN_ASSIGN(Get get, Get::create(*pair, copy_target, size));
-    AccessBench<Get> bench(*pair, window, std::move(get));
+    AccessBench<Get> bench(*pair, window, get);
     if (options.checks) DUNLIN_TRY(check_get(*pair, bench, size));
     std::uint64_t total = 0;
     DUNLIN_ASSIGN(const Row row, bench.measure(size, plan_for(size, options), total));
@@ -190,7 +190,7 @@ Status run_atomic(const Options& options, Job& job, const Output& output) {
                            "there; messages of a stream",
                            {"own CPU", "an atomic addition of the CPU to its own memory"}));
   DUNLIN_ASSIGN(Addition addition, Addition::create(*pair));
-  AccessBench<Addition> bench(*pair, window, std::move(addition));
+  AccessBench<Addition> bench(*pair, window, addition);
   std::uint64_t total = 0;
   DUNLIN_ASSIGN(const Row row, bench.measure(kSize, plan_for(kSize, options), total));
   if (options.checks) DUNLIN_TRY(check_sum(*pair, total));

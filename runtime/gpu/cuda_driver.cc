@@ -21,12 +21,12 @@ constexpr const char* kPeerMemoryModule = "/sys/module/nvidia_peermem";
 
 // A number that no other process has.
 std::uint64_t this_process() {
-  static const std::uint64_t drawn = [] {
+  static const std::uint64_t kDrawn = [] {
     std::uint64_t number = 0;
     randombytes_buf(&number, sizeof number);
     return number;
   }();
-  return drawn ^ static_cast<std::uint64_t>(getpid());  // a forked child inherits the first
+  return kDrawn ^ static_cast<std::uint64_t>(getpid());  // a forked child inherits the first
 }
 
 // The memory of other processes that this process has opened. CUDA opens an allocation once per
@@ -47,7 +47,7 @@ OpenedMemory& opened_memory() {
 
 class CudaDriver final : public GpuDriver {
  public:
-  static Result<std::shared_ptr<GpuDriver>> create(CudaLibrary library);
+  static Result<std::shared_ptr<GpuDriver>> create(const CudaLibrary& library);
 
   const std::vector<GpuDevice>& devices() const override { return devices_; }
   Result<std::optional<GpuAllocation>> find(const void* address) override;
@@ -64,7 +64,7 @@ class CudaDriver final : public GpuDriver {
   Status flush_writes(int device) override;
 
  private:
-  explicit CudaDriver(CudaLibrary library) : library_(std::move(library)) {}
+  explicit CudaDriver(const CudaLibrary& library) : library_(library) {}
   Status describe(int number);
   int attribute(cuda::Device device, int which) const;
   Status peer_mapping(cuda::Device device) const;
@@ -79,8 +79,8 @@ class CudaDriver final : public GpuDriver {
   std::vector<cuda::Context> contexts_;  // by device, under mutex_; null: not created yet
 };
 
-Result<std::shared_ptr<GpuDriver>> CudaDriver::create(CudaLibrary library) {
-  std::shared_ptr<CudaDriver> driver(new CudaDriver(std::move(library)));
+Result<std::shared_ptr<GpuDriver>> CudaDriver::create(const CudaLibrary& library) {
+  std::shared_ptr<CudaDriver> driver(new CudaDriver(library));
   const CudaLibrary& made = driver->library_;
   int count = 0;
   Status status = made.to_status("cuInit", made->cuInit(0));
@@ -339,10 +339,32 @@ Result<std::shared_ptr<GpuDriver>> load_cuda_driver(const std::string& name) {
   static std::map<std::string, std::weak_ptr<GpuDriver>> loaded;
   const std::lock_guard lock(mutex);
   if (auto driver = loaded[name].lock()) return driver;
-  DUNLIN_ASSIGN(CudaLibrary library, CudaLibrary::load(name));
-  DUNLIN_ASSIGN(auto driver, CudaDriver::create(std::move(library)));
+  DUNLIN_ASSIGN(const CudaLibrary library, CudaLibrary::load(name));
+  DUNLIN_ASSIGN(auto driver, CudaDriver::create(library));
   loaded[name] = driver;
   return driver;
+}
+
+int cuda_version(const std::string& name) {
+  const auto library = CudaLibrary::load(name);
+  int version = 0;
+  if (!library || (*library)->cuDriverGetVersion == nullptr) return 0;
+  return (*library)->cuDriverGetVersion(&version) == cuda::kSuccess ? version : 0;
+}
+
+Status cuda_peer_access(int device, int peer, const std::string& name) {
+  DUNLIN_ASSIGN(const CudaLibrary library, CudaLibrary::load(name));
+  if (library->cuDeviceCanAccessPeer == nullptr)
+    return {Code::kUnavailable, "the CUDA driver has no cuDeviceCanAccessPeer"};
+  cuda::Device handles[2] = {};
+  DUNLIN_TRY(library.to_status("cuDeviceGet", library->cuDeviceGet(&handles[0], device)));
+  DUNLIN_TRY(library.to_status("cuDeviceGet", library->cuDeviceGet(&handles[1], peer)));
+  int can = 0;
+  DUNLIN_TRY(library.to_status("cuDeviceCanAccessPeer",
+                               library->cuDeviceCanAccessPeer(&can, handles[0], handles[1])));
+  if (can != 0) return Status::ok();
+  return {Code::kUnavailable,
+          fmt::format("GPU {} cannot access the memory of GPU {} directly", device, peer)};
 }
 
 std::string current_gpu(const std::string& name) {

@@ -20,4 +20,11 @@ Result<std::shared_ptr<GpuDriver>> load_cuda_driver(const std::string& library =
 // when this process has not loaded the driver; this function does not load it.
 std::string current_gpu(const std::string& library = kCudaLibrary);
 
+// The newest version of CUDA that the driver supports: 13000 for 13.0; 0: not known.
+int cuda_version(const std::string& library = kCudaLibrary);
+
+// Ok if work of the GPU `device` can access the memory of the GPU `peer` directly; kUnavailable if
+// not. Their numbers are those of GpuDriver::devices(), whose driver the caller has loaded.
+Status cuda_peer_access(int device, int peer, const std::string& library = kCudaLibrary);
+
 }  // namespace dunlin

@@ -100,10 +100,12 @@ struct Functions {
   Code (*cuIpcGetMemHandle)(IpcHandle* handle, Address address);
   Code (*cuIpcOpenMemHandle_v2)(Address* address, IpcHandle handle, unsigned flags);
   Code (*cuIpcCloseMemHandle)(Address address);
-  // Optional: the first is there since CUDA 11.3, the second since 11.7.
+  // Optional: the first is there since CUDA 11.3, the second since 11.7. The others only describe.
   Code (*cuFlushGPUDirectRDMAWrites)(int target, int scope);
   Code (*cuMemGetHandleForAddressRange)(void* handle, Address address, std::size_t size, int type,
                                         unsigned long long flags);
+  Code (*cuDriverGetVersion)(int* version);
+  Code (*cuDeviceCanAccessPeer)(int* can, Device device, Device peer);
 };
 
 }  // namespace dunlin::cuda

@@ -56,6 +56,8 @@ const char* CudaLibrary::missing() {
 #undef DUNLIN_FIND
   (void)find(functions_.cuFlushGPUDirectRDMAWrites, "cuFlushGPUDirectRDMAWrites");
   (void)find(functions_.cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange");
+  (void)find(functions_.cuDriverGetVersion, "cuDriverGetVersion");
+  (void)find(functions_.cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer");
   return nullptr;
 }
 

@@ -50,7 +50,6 @@ class State final : public FakeCuda {
       while (!stream->is_idle()) usleep(100);
     }
     pace.reset();
-    devices = 2;
     attributes.clear();
     init_code = 0;
     is_managed = false;
@@ -111,11 +110,13 @@ class State final : public FakeCuda {
   static thread_local std::vector<int> current;  // devices
 
  private:
-  // FAKE_CUDA_DELAY_US, FAKE_CUDA_SEED, FAKE_CUDA_FAIL (call) and FAKE_CUDA_CODE set what
-  // processes have that no test can reach.
+  // Settings of processes that no test can reach (README.md).
   void read_environment() {
     delay_us = static_cast<unsigned>(number_from("FAKE_CUDA_DELAY_US", 0));
     seed = number_from("FAKE_CUDA_SEED", 1);
+    devices = static_cast<int>(number_from("FAKE_CUDA_DEVICES", 2));
+    corrupted_copy = number_from("FAKE_CUDA_CORRUPT", 0);
+    has_peer_access = number_from("FAKE_CUDA_PEER_ACCESS", 1) != 0;
     failing_call = number_from("FAKE_CUDA_FAIL", 0);
     failing_code = static_cast<int>(number_from("FAKE_CUDA_CODE", 999));
     failing_work = 0;
@@ -131,8 +132,8 @@ thread_local std::vector<int> State::current;
 
 // Never destroyed: threads of streams may still run when the process ends.
 State& state() {
-  static State* const made = new State;
-  return *made;
+  static State* const kMade = new State;
+  return *kMade;
 }
 
 Code begin_copy(Stream stream, void* to, const void* from, std::size_t size,
@@ -141,7 +142,8 @@ Code begin_copy(Stream stream, void* to, const void* from, std::size_t size,
   if (found == nullptr) return cuda::kInvalidHandle;
   found->add([=, pages = std::pair(std::move(first), std::move(second))] {
     if (size > 0) std::memmove(to, from, size);
-    ++state().copies;
+    auto* const first_byte = static_cast<unsigned char*>(to);
+    if (++state().copies == state().corrupted_copy && size > 0) ++*first_byte;
   });
   return kOk;
 }
@@ -169,6 +171,7 @@ using namespace dunlin::testing;  // NOLINT: the functions below have C linkage
   if (const Code failed = state().enter(name); failed != kOk) return failed; \
   if (State::current.empty()) return dunlin::cuda::kInvalidContext
 
+// NOLINTBEGIN(readability-identifier-naming): the names are CUDA's.
 extern "C" {
 
 FakeCuda& fake_cuda() {
@@ -208,6 +211,14 @@ Code cuDeviceGetAttribute(int* value, int attribute, Device) {
   *value = found != attributes.end()                ? found->second
            : attribute == dunlin::cuda::kProcessors ? 2
                                                     : 0;
+  return kOk;
+}
+Code cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return kOk;
+}
+Code cuDeviceCanAccessPeer(int* can, Device device, Device peer) {
+  *can = device != peer && state().has_peer_access;
   return kOk;
 }
 Code cuDeviceGetPCIBusId(char* id, int size, Device device) {
@@ -446,3 +457,4 @@ Code cuMemGetHandleForAddressRange(void* handle, Address address, std::size_t si
 }
 #endif
 }
+// NOLINTEND(readability-identifier-naming)

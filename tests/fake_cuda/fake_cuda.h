@@ -20,6 +20,7 @@ class FakeCuda {
 
   // Settings. `devices` and `attributes` take effect for drivers that are loaded later.
   int devices = 2;
+  bool has_peer_access = true;    // between devices, as cuDeviceCanAccessPeer says
   std::map<int, int> attributes;  // of all devices, by attribute number
   int init_code = 0;
   bool is_managed = false;  // whether all memory claims to be managed memory
@@ -34,6 +35,8 @@ class FakeCuda {
   // streams return the code, as after an illegal address on a GPU.
   std::atomic<std::uint64_t> failing_work = 0;
   std::atomic<int> work_code = 0;
+  // The copy that writes a wrong first byte, counted from the last reset; 0: none.
+  std::atomic<std::uint64_t> corrupted_copy = 0;
   // Each piece of work begins up to this much later. The delay is pseudo-random and follows from
   // the seed.
   std::atomic<unsigned> delay_us = 0;

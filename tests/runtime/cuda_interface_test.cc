@@ -70,6 +70,8 @@ SAME_FUNCTION(cuIpcOpenMemHandle_v2);
 SAME_FUNCTION(cuIpcCloseMemHandle);
 SAME_FUNCTION(cuFlushGPUDirectRDMAWrites);
 SAME_FUNCTION(cuMemGetHandleForAddressRange);
+SAME_FUNCTION(cuDriverGetVersion);
+SAME_FUNCTION(cuDeviceCanAccessPeer);
 
 static_assert(kIsSame<ours::Code, CUresult> && kIsSame<ours::Device, CUdevice>);
 static_assert(std::is_same_v<ours::Address, CUdeviceptr>);

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """dunlin-info: its JSON has what scripts need, its text is for people, and wrong settings are errors.
 
-    info_test.py PROGRAM
+    info_test.py PROGRAM FOLDER
+
+FOLDER holds the stand-in for CUDA's driver, libcuda.so.1.
 """
 
 import json
@@ -12,6 +14,7 @@ import tempfile
 import unittest
 
 PROGRAM = ""
+STAND_IN = ""
 
 
 def info(*arguments, **settings):
@@ -76,6 +79,52 @@ class InfoTest(unittest.TestCase):
             for way in (gpu["dma_buf"], gpu["nvidia_peermem"], gpu["staging"]):
                 self.assertTrue(way["works"] or way["reason"])
 
+    def test_without_a_driver_the_gpus_say_what_to_do(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # The loader finds this file first, and it is no library.
+            with open(os.path.join(folder, "libcuda.so.1"), "wb"):
+                pass
+            gpus = json.loads(info("--json", LD_LIBRARY_PATH=folder).stdout)["gpus"]
+        self.assertEqual(gpus["devices"], {})
+        self.assertIn("no CUDA driver", gpus["reason"])
+        self.assertIn("nvidia-driver", gpus["remedy"])
+        kernels = gpus["kernels_of_this_build"]
+        self.assertTrue(kernels["works"] or "nvcc" in kernels["reason"] and "-Dcuda" in kernels["remedy"])
+
+    def gpus(self, **settings):
+        report = json.loads(info("--json", LD_LIBRARY_PATH=STAND_IN, **settings).stdout)["gpus"]
+        for gpu in report["devices"].values():
+            ways = [gpu[name] for name in ("cuda_ipc", "kernels", "gpudirect_rdma", "dma_buf", "nvidia_peermem")]
+            for way in ways + list(gpu.get("peer_access_to", {}).values()):
+                self.assertTrue(way["works"] or way["reason"] and way["remedy"], way)
+        return report
+
+    def test_two_gpus_say_what_they_can_do(self):
+        report = self.gpus()
+        self.assertEqual(report["driver"]["cuda"], "13.0")
+        self.assertEqual(list(report["devices"]), ["0", "1"])
+        for number, address in (("0", "0000:3b:00.0"), ("1", "0000:af:00.0")):
+            gpu = report["devices"][number]
+            self.assertEqual(gpu["name"], "Fake A1")
+            self.assertEqual(gpu["pci_bus_id"], address)
+            self.assertEqual(gpu["memory_bytes"], 1 << 34)
+            self.assertTrue(gpu["cuda_ipc"]["works"])
+            self.assertTrue(gpu["kernels"]["works"])
+            self.assertTrue(gpu["peer_access_to"]["1" if number == "0" else "0"]["works"])
+            self.assertFalse(gpu["gpudirect_rdma"]["works"])
+        text = info(LD_LIBRARY_PATH=STAND_IN).stdout
+        for words in ("Fake A1", "0000:af:00.0", "16 GiB", "cuda ipc", "peer access to"):
+            self.assertIn(words, text)
+
+    def test_gpus_say_what_they_cannot_do(self):
+        gpu = self.gpus(FAKE_CUDA_PEER_ACCESS="0")["devices"]["0"]
+        self.assertIn("GPU 0 cannot access the memory of GPU 1", gpu["peer_access_to"]["1"]["reason"])
+        self.assertNotIn("peer_access_to", self.gpus(FAKE_CUDA_DEVICES="1")["devices"]["0"])
+        self.assertIn("finds no device", self.gpus(FAKE_CUDA_DEVICES="0")["reason"])
+        # The first call takes a context, as it does where another process has the GPU to itself.
+        gpu = self.gpus(FAKE_CUDA_FAIL="1")["devices"]["0"]
+        self.assertIn("cuDevicePrimaryCtxRetain", gpu["cuda_ipc"]["reason"])
+
     def test_how_gpu_memory_is_reached_can_be_forced(self):
         self.assertIn("forces one way", info(DUNLIN_VERBS_GPU="staging").stdout)
         wrong = info(DUNLIN_VERBS_GPU="magic")
@@ -107,4 +156,5 @@ class InfoTest(unittest.TestCase):
 
 if __name__ == "__main__":
     PROGRAM = sys.argv.pop(1)
+    STAND_IN = sys.argv.pop(1)
     unittest.main()

@@ -5,16 +5,18 @@
 
 namespace dunlin::testing {
 
-CommandResult perf(int ranks, const std::vector<std::string>& arguments) {
+CommandResult perf(int ranks, const std::vector<std::string>& arguments, Variables variables) {
   std::vector<std::string> command{program("dunlin-run"), "--no-tag", "-n", std::to_string(ranks),
                                    program("dunlin-perf")};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  return run_command(command, {{"DUNLIN_TRANSPORTS", "shm"}});
+  variables.emplace("DUNLIN_TRANSPORTS", "shm");
+  return run_command(command, variables);
 }
 
-std::vector<Json> measure(int ranks, std::vector<std::string> arguments) {
+std::vector<Json> measure(int ranks, std::vector<std::string> arguments,
+                          const Variables& variables) {
   arguments.insert(arguments.end(), {"--json"});
-  const CommandResult result = perf(ranks, arguments);
+  const CommandResult result = perf(ranks, arguments, variables);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   return json_lines(result.out);
 }

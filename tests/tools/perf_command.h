@@ -1,6 +1,7 @@
 // Runs dunlin-perf under dunlin-run, over shm, and returns the figures that it prints.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -9,8 +10,11 @@
 
 namespace dunlin::testing {
 
-CommandResult perf(int ranks, const std::vector<std::string>& arguments);
+using Variables = std::map<std::string, std::string>;
+
+CommandResult perf(int ranks, const std::vector<std::string>& arguments, Variables variables = {});
 // Runs a benchmark with --json, which must succeed.
-std::vector<Json> measure(int ranks, std::vector<std::string> arguments);
+std::vector<Json> measure(int ranks, std::vector<std::string> arguments,
+                          const Variables& variables = {});
 
 }  // namespace dunlin::testing

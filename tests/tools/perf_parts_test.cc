@@ -236,15 +236,16 @@ TEST(Endpoints, HaveDefaults) {
 
 Shared some_options() {
   Shared options;
-  options.bench = Bench::kConsistency;
+  options.bench = Bench::kAllReduce;
   options.sizes = {8, 64};
+  options.memory = {MemoryChoice::Kind::kCuda, 3};
   options.duration = 1500ms;
   options.depth = 3;
   options.queue_pairs = 2;
   options.is_bidirectional = true;
   options.consistency.straggler = Straggler{1, 2.5};
   options.consistency.compute = 7us;
-  options.collective = {"ring", "int8", "max", false, "any", 3us};
+  options.collective = {"ring", "int8", "max", false, 3us};
   options.named = {"size", "depth"};
   return options;
 }
@@ -255,6 +256,15 @@ TEST(Shared, ReachesTheOtherSideUnchanged) {
   ASSERT_TRUE(read.is_ok()) << read.status().to_string();
   EXPECT_EQ(to_json(*read), json);
   EXPECT_EQ(disagreement(some_options(), *read), "");
+  EXPECT_EQ(read->memory, some_options().memory);
+}
+
+TEST(Shared, MemoryHasOneNameForEachChoice) {
+  for (const char* text : {"host", "any", "cuda", "cuda:0", "cuda:11"})
+    EXPECT_EQ(to_string(parse_memory(text).value()), text);
+  EXPECT_EQ(parse_memory("registered").value(), MemoryChoice{});
+  for (const char* text : {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999"})
+    EXPECT_EQ(parse_memory(text).status().code(), Code::kInvalidArgument) << text;
 }
 
 TEST(Shared, WhatNobodyCanHaveAskedForIsRefused) {
@@ -268,6 +278,8 @@ TEST(Shared, WhatNobodyCanHaveAskedForIsRefused) {
   EXPECT_EQ(with("size", {std::uint64_t{1} << 60}).code(), Code::kInvalidArgument);
   EXPECT_EQ(with("size", "eight").code(), Code::kCorrupted);
   EXPECT_EQ(with("depth", 1 << 30).code(), Code::kInvalidArgument);
+  EXPECT_EQ(with("memory", "disk").code(), Code::kInvalidArgument);
+  EXPECT_THAT(with("benchmark", "tune").to_string(), HasSubstr("cannot measure GPU memory"));
   EXPECT_EQ(with("qp-count", 9).code(), Code::kInvalidArgument);
   EXPECT_EQ(with("progress-every", "often").code(), Code::kCorrupted);
   EXPECT_EQ(with("iterations", 5).code(), Code::kInvalidArgument);  // there is a duration, too

@@ -64,6 +64,7 @@ Status check_size(const Options& options, int size) {
 
 Status run(const Options& options, Job& job) {
   DUNLIN_ASSIGN(const auto output, Output::open(job.is_root() ? options.json : ""));
+  DUNLIN_TRY(print_gpus(job, *output));
   return benchmark_of(options).run(options, job, *output);
 }
 

@@ -135,13 +135,14 @@ class AccessBench {
 Status check_get(Pair& pair, AccessBench<Get>& bench, std::size_t size) {
   const std::uint64_t seed = 3 * size + 1;
   const std::span<std::byte> guard = pair.source().memory()->bytes().subspan(size, kGuard);
-  fill(guard, seed + 1);
-  if (!pair.leads()) fill({pair.target().data(), size}, seed);
+  Job& job = pair.job();
+  DUNLIN_TRY(fill(job, guard, seed + 1));
+  if (!pair.leads()) DUNLIN_TRY(fill(job, {pair.target().data(), size}, seed));
   DUNLIN_TRY(pair.sync());
   if (pair.leads()) {
     DUNLIN_TRY(bench.act());
-    DUNLIN_TRY(verify({pair.source().data(), size}, seed, "get"));
-    DUNLIN_TRY(verify(guard, seed + 1, "stretch behind a get"));
+    DUNLIN_TRY(verify(job, {pair.source().data(), size}, seed, "get"));
+    DUNLIN_TRY(verify(job, guard, seed + 1, "stretch behind a get"));
   }
   return pair.sync();
 }
@@ -165,18 +166,18 @@ Status run_get(const Options& options, Job& job, const Output& output) {
   DUNLIN_TRY(print_heading(job, output,
                            "get, timed at the reader until the bytes are there; GB/s and messages "
                            "of a stream of outstanding gets",
-                           kMemcpy));
+                           copy_limit(job)));
   for (const std::size_t size : options.sizes) {
     const std::uint32_t depth = window_depth(options.depth, size);
     window.resize(depth);
     DUNLIN_ASSIGN(Get get, Get::create(*pair, copy_target, size));
-    AccessBench<Get> bench(*pair, window, std::move(get));
+    AccessBench<Get> bench(*pair, window, get);
     if (options.checks) DUNLIN_TRY(check_get(*pair, bench, size));
     std::uint64_t total = 0;
     DUNLIN_ASSIGN(const Row row, bench.measure(size, plan_for(size, options), total));
     DUNLIN_TRY(report_pairs(options, job, output, depth, row));
   }
-  return pair->sync();
+  return pair->finish();
 }
 
 Status run_atomic(const Options& options, Job& job, const Output& output) {
@@ -189,7 +190,7 @@ Status run_atomic(const Options& options, Job& job, const Output& output) {
                            "there; messages of a stream",
                            {"own CPU", "an atomic addition of the CPU to its own memory"}));
   DUNLIN_ASSIGN(Addition addition, Addition::create(*pair));
-  AccessBench<Addition> bench(*pair, window, std::move(addition));
+  AccessBench<Addition> bench(*pair, window, addition);
   std::uint64_t total = 0;
   DUNLIN_ASSIGN(const Row row, bench.measure(kSize, plan_for(kSize, options), total));
   if (options.checks) DUNLIN_TRY(check_sum(*pair, total));

@@ -9,11 +9,16 @@
 
 namespace dunlin::perf {
 
+class Job;
 class Pair;
 
 void fill(std::span<std::byte> bytes, std::uint64_t seed);
 // Returns kCorrupted with `what` and the first wrong byte.
 Status verify(std::span<const std::byte> bytes, std::uint64_t seed, const char* what);
+
+// The same for memory of the kind that the job measures, of which the CPU may not reach a byte.
+Status fill(Job& job, std::span<std::byte> bytes, std::uint64_t seed);
+Status verify(Job& job, std::span<const std::byte> bytes, std::uint64_t seed, const char* what);
 
 // The number of bytes behind a message that must not change.
 inline constexpr std::size_t kGuard = 64;

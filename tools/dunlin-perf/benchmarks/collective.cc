@@ -22,16 +22,16 @@ Status print_collective_heading(const Options& options, Job& job, const Output& 
                   "{:>10} {:>19} {:>10} {:>11} {:>11} {:>11} | {:>9} {:>9}",
                   job.fabric().transport_of(Rank(1)), to_string(options.bench), job.size(),
                   options.collective.type, subject.is_in_place() ? "in place" : "out of place",
-                  options.collective.memory, "size", "algorithm", "iterations", "min", "p50", "max",
+                  memory_name(options), "size", "algorithm", "iterations", "min", "p50", "max",
                   "alg", "bus", "bytes", "", "", "us", "us", "us", "GB/s", "GB/s"));
 }
 
 Status measure_one(const Options& options, Job& job, Subject& subject, const Output& output) {
   if (options.checks) DUNLIN_TRY(subject.check());
-  subject.clear();
+  DUNLIN_TRY(subject.clear());
   Row row;
   DUNLIN_ASSIGN(const std::vector<double> means,
-                call_means(job, subject.communicator(), plan_for(subject.size(), options),
+                call_means(job, subject.host_communicator(), plan_for(subject.size(), options),
                            row.iterations, [&] { return subject.once(); }));
   if (!job.is_root()) return Status::ok();
   row.size = subject.size();

@@ -20,6 +20,9 @@ std::optional<collective::Collective> collective_of(Bench bench);
 // Returns kInvalidArgument when the options have an unknown name. ok for any other benchmark.
 Status check_collective(const Shared& options);
 
+// "registered", "any" or "cuda": the memory that collectives run on.
+const char* memory_name(const Shared& options);
+
 class Subject {
  public:
   static constexpr std::size_t kNoSize = ~std::size_t{0};
@@ -34,6 +37,10 @@ class Subject {
   void choose(std::string_view algorithm) { call_.algorithm = algorithm; }
 
   collective::Communicator& communicator() { return *communicator_; }
+  // For what the benchmark itself tells the other ranks, which is in host memory.
+  collective::Communicator& host_communicator() {
+    return host_communicator_ != nullptr ? *host_communicator_ : *communicator_;
+  }
   const collective::Call& call() const { return call_; }
   std::size_t size() const { return count_to_size(call_.count); }
   bool is_in_place() const;
@@ -49,7 +56,7 @@ class Subject {
   // Makes one call on small integers, whose results are exact in every type, and compares them.
   Status check();
   // Fills the memory with zeros, which no reduction changes.
-  void clear();
+  Status clear();
   // The members of the JSON line in addition to the figures.
   nlohmann::ordered_json facts() const;
 
@@ -58,13 +65,23 @@ class Subject {
   std::size_t count_to_size(std::size_t count) const;
   std::size_t blocks() const;  // of `count` elements, in the larger one of input and output
   Status allocate();
-  Status compare() const;
+  // The bytes of the memory, for the CPU: the memory itself, or a copy of that of a GPU.
+  std::span<std::byte> image();
+  std::size_t offset_of(const void* place) const {
+    return static_cast<std::size_t>(static_cast<const std::byte*>(place) - memory_.data());
+  }
+  // Takes the image over into the memory, and the other way round.
+  Status store();
+  Status load();
+  Status compare();
 
   Job& job_;
   const Options& options_;
   std::unique_ptr<collective::Communicator> communicator_;
+  std::unique_ptr<collective::Communicator> host_communicator_;  // beside one of GPUs
   std::vector<std::byte> other_;  // memory that is not registered with the communicator
   std::span<std::byte> memory_;
+  std::vector<std::byte> staged_;  // the image of GPU memory
   collective::Call call_;
 };
 

@@ -1,5 +1,5 @@
-// CopyTarget: the memcpy beside which puts and gets are measured. It has the same size and copies
-// between memory of the same kind.
+// CopyTarget: the copy beside which puts and gets are measured. It has the same size and copies
+// between memory of the same kind: by memcpy on the host, and by the driver on a GPU.
 #pragma once
 
 #include <cstring>
@@ -13,14 +13,19 @@ class CopyTarget {
  public:
   // For copies of up to `bytes`.
   static Result<CopyTarget> create(Job& job, std::size_t bytes) {
+    if (job.gpu() != nullptr) {
+      DUNLIN_ASSIGN(auto memory, job.gpu()->allocate(bytes + kLeast));
+      return CopyTarget(std::move(memory), job.gpu());
+    }
     MemoryRegion::Options kind;
     kind.huge_pages = job.config().huge_pages;
     DUNLIN_ASSIGN(auto memory, MemoryRegion::allocate(bytes + kLeast, kind));
-    return CopyTarget(std::move(memory));
+    return CopyTarget(std::move(memory), nullptr);
   }
 
   // An operation for timers.
   Status copy(const transport::LocalSlice& from) {
+    if (gpu_ != nullptr) return gpu_->copy(memory_->data(), from.data(), from.size());
     std::memcpy(memory_->data(), from.data(), from.size());
     asm volatile("" ::: "memory");  // keeps the compiler from dropping a copy
     return Status::ok();
@@ -29,8 +34,10 @@ class CopyTarget {
  private:
   static constexpr std::size_t kLeast = 64;  // copies may be empty, allocations may not
 
-  explicit CopyTarget(std::shared_ptr<MemoryRegion> memory) : memory_(std::move(memory)) {}
+  CopyTarget(std::shared_ptr<MemoryRegion> memory, MeasuredGpu* gpu)
+      : memory_(std::move(memory)), gpu_(gpu) {}
   std::shared_ptr<MemoryRegion> memory_;
+  MeasuredGpu* gpu_;  // null: host memory
 };
 
 }  // namespace dunlin::perf

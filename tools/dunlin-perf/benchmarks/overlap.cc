@@ -59,7 +59,7 @@ class Overlap {
       DUNLIN_TRY(subject_.communicator().barrier());
       DUNLIN_TRY(time((calls + kTrials - 1) / kTrials, [&] { return subject_.once(); }));
     }
-    DUNLIN_TRY(maximize(subject_.communicator(), means_));
+    DUNLIN_TRY(maximize(subject_.host_communicator(), means_));
     mean_ = median(means_);
     steps_ = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(mean_ * rate_));
     return Status::ok();
@@ -78,7 +78,7 @@ class Overlap {
     }));
     DUNLIN_TRY(subject_.communicator().barrier());
     DUNLIN_TRY(time(calls, [&] { return both(); }));
-    DUNLIN_TRY(maximize(subject_.communicator(), means_));
+    DUNLIN_TRY(maximize(subject_.host_communicator(), means_));
     return std::array<double, 3>{means_[0], means_[1], means_[2]};
   }
 
@@ -141,7 +141,7 @@ Result<Figures> measure(Job& job, Overlap& overlap, const Plan& plan) {
 Status measure_one(const Options& options, Job& job, Subject& subject, Overlap& overlap,
                    const Output& output) {
   if (options.checks) DUNLIN_TRY(subject.check());
-  subject.clear();
+  DUNLIN_TRY(subject.clear());
   DUNLIN_ASSIGN(const Figures figures, measure(job, overlap, plan_for(subject.size(), options)));
   if (!job.is_root()) return Status::ok();
   Histogram histogram;

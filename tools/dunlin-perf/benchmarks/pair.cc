@@ -21,8 +21,8 @@ Result<std::unique_ptr<Pair>> Pair::create(Job& job, std::size_t bytes) {
 
 Status Pair::start(std::size_t bytes) {
   const std::size_t room = std::max<std::size_t>(bytes, transport::kCacheLine);
-  DUNLIN_ASSIGN(source_, job_.fabric().allocate(room));
-  DUNLIN_ASSIGN(target_, job_.fabric().allocate(room));
+  DUNLIN_ASSIGN(source_, job_.allocate(room));
+  DUNLIN_ASSIGN(target_, job_.allocate(room));
   DUNLIN_ASSIGN(cell_, job_.fabric().board().allocate(1));
   DUNLIN_TRY(exchange());
   if (!has_limit()) return sync();
@@ -80,6 +80,12 @@ Result<std::uint64_t> Pair::agree(std::uint64_t leaders) {
   const std::uint64_t told = job_.fabric().board().cell(cell_).tag;
   DUNLIN_TRY(notify());
   return told;
+}
+
+Status Pair::finish() {
+  DUNLIN_TRY(sync());
+  remote_.reset();
+  return sync();
 }
 
 Status Pair::sync() {

@@ -59,6 +59,9 @@ class Pair {
   Result<std::uint64_t> agree(std::uint64_t leaders);
   // Returns when both ranks have called it and what this rank has put is visible to the peer.
   Status sync();
+  // The last call on both ranks: they give up the memory of their peers, which may then be freed.
+  // The driver of a GPU requires this order.
+  Status finish();
 
  private:
   explicit Pair(Job& job);

@@ -11,6 +11,7 @@
 #include "collectives/communicator/communicator.h"
 #include "tools/dunlin-perf/benchmarks/benchmarks.h"
 #include "tools/dunlin-perf/benchmarks/call_means.h"
+#include "tools/dunlin-perf/benchmarks/collective.h"
 
 namespace dunlin::perf {
 namespace {
@@ -47,7 +48,7 @@ class Groups {
       if (!memory.empty()) DUNLIN_TRY(owner->free(memory));
     }
     if (!partial_memory_.empty()) DUNLIN_TRY(partial_->free(partial_memory_));
-    const bool is_registered = options_.collective.memory == "registered";
+    const bool is_registered = options_.memory.kind == MemoryChoice::Kind::kHost;
     any_.assign(is_registered ? 0 : this->size(), std::byte{0});
     world_memory_ = group_memory_ = partial_memory_ = {};
     if (!is_registered || this->size() == 0) return world_->barrier();
@@ -154,7 +155,7 @@ Status measure_one(const Options& options, Job& job, Groups& groups, const Outpu
                   *row.gbytes_per_s, group_us, world_us)));
   auto json = to_json(row);
   json["type"] = options.collective.type;
-  json["memory"] = options.collective.memory;
+  json["memory"] = memory_name(options);
   json["checked"] = options.checks && options.collective.type.starts_with("float") &&
                     options.collective.type != "float16";
   json["group_size"] = groups.group_size();
@@ -176,8 +177,8 @@ Status run_partial(const Options& options, Job& job, const Output& output) {
         "{:>10} {:>10} {:>11} {:>11} {:>11} {:>9} | {:>11} {:>11}\n"
         "{:>10} {:>10} {:>11} {:>11} {:>11} {:>9} | {:>11} {:>11}",
         job.fabric().transport_of(Rank(1)), job.size(), groups->group_size(),
-        options.collective.type, options.collective.memory, "size", "iterations", "min", "p50",
-        "max", "each", "group", "all", "bytes", "", "us", "us", "us", "GB/s", "us", "us")));
+        options.collective.type, memory_name(options), "size", "iterations", "min", "p50", "max",
+        "each", "group", "all", "bytes", "", "us", "us", "us", "GB/s", "us", "us")));
   }
   for (const std::size_t size : options.sizes) {
     DUNLIN_TRY(groups->resize(size));

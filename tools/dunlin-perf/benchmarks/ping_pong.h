@@ -47,7 +47,7 @@ Result<std::uint64_t> run_chunks(Pair& pair, const Plan& plan, TimePoint began, 
 
 // For ping_pong() without a stream.
 struct NoStream {
-  Status operator()(std::uint64_t count, Rate& rate) const { return Status::ok(); }
+  Status operator()(std::uint64_t /*count*/, Rate& /*rate*/) const { return Status::ok(); }
 };
 
 // Returns the row of this pair, with halves of round trips. `stream(count, rate)` runs on both

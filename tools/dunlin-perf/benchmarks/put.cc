@@ -1,6 +1,6 @@
 // put: one rank puts without the CPU of its peer, which sleeps unless the transport needs its
-// progress. Timed at the putting side, beside memcpy of the same size between memory of the same
-// kind:
+// progress. Timed at the putting side, beside a copy of the same size between memory of
+// the same kind:
 //   - put + flush(remote), one at a time;
 //   - a stream that keeps `depth` puts outstanding, flushed at the end of each stretch: the
 //     bandwidth that ib_write_bw measures. With --bidirectional both ranks stream, until both are
@@ -153,14 +153,14 @@ Status run_put(const Options& options, Job& job, const Output& output) {
       fmt::format("put + flush(remote), timed at the source; GB/s and messages of a stream of "
                   "outstanding puts{}",
                   directions),
-      kMemcpy));
+      copy_limit(job)));
   PutBench bench(*pair, window, copy_target, options.is_bidirectional);
   for (const std::size_t size : options.sizes) {
     const std::uint32_t depth = window_depth(options.depth, size);
     DUNLIN_ASSIGN(const Row row, bench.run(size, depth, plan_for(size, options), options.checks));
     DUNLIN_TRY(report_pairs(options, job, output, depth, row));
   }
-  return pair->sync();
+  return pair->finish();
 }
 
 }  // namespace dunlin::perf

@@ -1,7 +1,8 @@
 // put-notify: ping-pong of put_notify(). The receiver polls the cell of the notification, then
-// reads the last byte that came with it. notify: the same without data. Timed is half a round trip
-// at the leading side; the limit is the ping-pong of a bare cache line. In turns with it runs a
-// stream in one direction, `depth` outstanding, until all are visible to the peer.
+// reads the last byte that came with it, unless that is on a GPU. notify: the same without data.
+// Timed is half a round trip at the leading side; the limit is the ping-pong of a bare cache line.
+// In turns with it runs a stream in one direction, `depth` outstanding, until all are visible to
+// the peer.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +25,9 @@ class NotifyExchange {
         window_(window),
         from_(from),
         to_(to),
-        last_(pair.target().data() + std::max<std::size_t>(from.size(), 1) - 1) {}
+        last_(pair.job().gpu() == nullptr && from.size() != 0
+                  ? pair.target().data() + from.size() - 1
+                  : nullptr) {}
 
   Status send() {
     const transport::Notification next = pair_.next_notification();
@@ -32,7 +35,7 @@ class NotifyExchange {
   }
   Status receive() {
     DUNLIN_TRY(pair_.await_notification());
-    if (from_.size() != 0) touch(last_);
+    if (last_ != nullptr) touch(last_);
     return Status::ok();
   }
   Status stream(std::uint64_t count, Rate& rate) {
@@ -60,7 +63,7 @@ class NotifyExchange {
   Window& window_;
   transport::LocalSlice from_;
   transport::RemoteSlice to_;
-  const std::byte* last_;
+  const std::byte* last_;  // null: there is none, or the CPU cannot read it
 };
 
 // Checks several exchanges of different data in both directions. The memory is reused after a
@@ -70,10 +73,10 @@ Status check(Pair& pair, NotifyExchange& exchange, std::size_t size) {
   const std::span<const std::byte> in{pair.target().data(), size};
   for (std::uint64_t round = 0; round < kCheckedRounds; ++round) {
     const auto seed_of = [&](bool leader) { return round * 2 + (leader ? 1 : 0) + size; };
-    fill(out, seed_of(pair.leads()));
+    DUNLIN_TRY(fill(pair.job(), out, seed_of(pair.leads())));
     DUNLIN_TRY(exchange.send());
     DUNLIN_TRY(exchange.receive());
-    DUNLIN_TRY(verify(in, seed_of(!pair.leads()), "put with notification"));
+    DUNLIN_TRY(verify(pair.job(), in, seed_of(!pair.leads()), "put with notification"));
     DUNLIN_TRY(pair.sync());
   }
   return Status::ok();
@@ -104,7 +107,7 @@ Status run_put_notify(const Options& options, Job& job, const Output& output) {
     DUNLIN_TRY(pair->sync());
     DUNLIN_TRY(report_pairs(options, job, output, depth, row));
   }
-  return pair->sync();
+  return pair->finish();
 }
 
 }  // namespace dunlin::perf

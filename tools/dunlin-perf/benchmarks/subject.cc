@@ -43,18 +43,32 @@ Status check_collective(const Shared& options) {
   const CollectiveOptions& own = options.collective;
   DUNLIN_TRY(collective::parse_data_type(own.type).status());
   DUNLIN_TRY(collective::parse_reduce_op(own.op).status());
-  if (own.memory != "registered" && own.memory != "any") {
-    return {Code::kInvalidArgument,
-            fmt::format("memory is 'registered' or 'any', not '{}'", own.memory)};
-  }
   const bool is_name = !own.algorithm.empty() && own.algorithm != "all";
   return is_name ? collective::find_algorithm(*collective, own.algorithm).status() : Status::ok();
+}
+
+const char* memory_name(const Shared& options) {
+  switch (options.memory.kind) {
+    case MemoryChoice::Kind::kHost:
+      return "registered";
+    case MemoryChoice::Kind::kAny:
+      return "any";
+    case MemoryChoice::Kind::kCuda:
+      return "cuda";
+  }
+  return "?";
 }
 
 Result<std::unique_ptr<Subject>> Subject::create(Job& job, const Options& options) {
   DUNLIN_TRY(check_collective(options));
   std::unique_ptr<Subject> subject(new Subject(job, options));
-  DUNLIN_ASSIGN(subject->communicator_, Communicator::create(job.fabric(), {}));
+  collective::CommunicatorOptions wanted;
+  if (job.gpu() != nullptr) {
+    wanted.name = "gpus";
+    wanted.gpu = job.gpu()->device().number;
+    DUNLIN_ASSIGN(subject->host_communicator_, Communicator::create(job.fabric(), {}));
+  }
+  DUNLIN_ASSIGN(subject->communicator_, Communicator::create(job.fabric(), wanted));
   subject->call_.collective = *collective_of(options.bench);
   DUNLIN_ASSIGN(subject->call_.reduction.type,
                 collective::parse_data_type(options.collective.type));
@@ -80,7 +94,7 @@ bool Subject::is_in_place() const {
 Status Subject::allocate() {
   resize(*std::ranges::max_element(options_.sizes));
   const std::size_t bytes = std::max<std::size_t>(2 * size(), 1);
-  if (options_.collective.memory == "registered") {
+  if (options_.memory.kind != MemoryChoice::Kind::kAny) {
     DUNLIN_ASSIGN(memory_, communicator_->allocate(bytes));
   } else {
     other_.resize(bytes);
@@ -150,8 +164,23 @@ Status Subject::once() {
   return poll_call(job_, "a collective", [&] { return communicator_->test(request); });
 }
 
-void Subject::clear() {
-  std::ranges::fill(memory_, std::byte{0});
+std::span<std::byte> Subject::image() {
+  if (job_.gpu() == nullptr) return memory_;
+  staged_.resize(memory_.size());
+  return staged_;
+}
+
+Status Subject::store() {
+  return job_.gpu() == nullptr ? Status::ok() : job_.gpu()->write(memory_.data(), staged_);
+}
+
+Status Subject::load() {
+  return job_.gpu() == nullptr ? Status::ok() : job_.gpu()->read(staged_, memory_.data());
+}
+
+Status Subject::clear() {
+  std::ranges::fill(image(), std::byte{0});
+  return store();
 }
 
 Status Subject::check() {
@@ -159,26 +188,29 @@ Status Subject::check() {
   const collective::Reduction reduction = call_.reduction;
   const std::size_t each = size_of(reduction.type);
   // Elements that the call does not write are noticed.
-  std::ranges::fill(memory_, std::byte{0x5a});
-  auto* const input = const_cast<std::byte*>(static_cast<const std::byte*>(call_.input));
+  std::ranges::fill(image(), std::byte{0x5a});
+  std::byte* const input = image().data() + offset_of(call_.input);
   for (std::size_t e = 0; e < problem.input_count(); ++e) {
     const std::uint64_t element =
         encode(reduction.type, pattern_value(reduction.op, job_.rank().value(), job_.size(), e));
     std::memcpy(input + e * each, &element, each);
   }
+  DUNLIN_TRY(store());
+  DUNLIN_TRY(communicator_->barrier());
   DUNLIN_TRY(once());
+  DUNLIN_TRY(load());
   const bool has_result =
       call_.collective != Collective::kReduce || job_.rank().value() == call_.root;
   if (has_result) DUNLIN_TRY(compare());
   return communicator_->barrier();
 }
 
-Status Subject::compare() const {
+Status Subject::compare() {
   const Problem problem{call_.collective, job_.size(), call_.count, call_.root};
   const collective::Reduction reduction = call_.reduction;
   const std::size_t each = size_of(reduction.type);
   const auto rank = static_cast<std::uint64_t>(job_.rank().value());
-  const auto* const output = static_cast<const std::byte*>(call_.output);
+  const std::byte* const output = image().data() + offset_of(call_.output);
   for (std::size_t e = 0; e < problem.output_count(); ++e) {
     const int block = static_cast<int>(e / call_.count);
     const std::size_t within = e % call_.count;
@@ -205,7 +237,7 @@ Status Subject::compare() const {
 nlohmann::ordered_json Subject::facts() const {
   nlohmann::ordered_json json{
       {"count", call_.count},       {"type", to_string(call_.reduction.type)},
-      {"in_place", is_in_place()},  {"memory", options_.collective.memory},
+      {"in_place", is_in_place()},  {"memory", memory_name(options_)},
       {"checked", options_.checks}, {"algorithm", algorithm()}};
   if (Problem{call_.collective, 2, 1, 0}.reduces()) json["op"] = to_string(call_.reduction.op);
   // The collectives wait by themselves unless the program polls.

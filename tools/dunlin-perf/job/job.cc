@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <nlohmann/json.hpp>
 
 #include "runtime/log.h"
 #include "runtime/topology.h"
@@ -50,13 +51,39 @@ Status Job::start(const Options& options) {
   if (!options.transport.empty()) config_.transports = split(options.transport);
   if (options.queue_pairs != 0) config_.verbs_queue_pairs = options.queue_pairs;
   configure_log(config_.log_level, rank());
+  if (options.memory.kind == MemoryChoice::Kind::kCuda) {
+    DUNLIN_ASSIGN(gpu_, MeasuredGpu::open(options.memory, bootstrap_->job().local_rank, clock_,
+                                          config_.deadline));
+  }
   if (options.binds) DUNLIN_TRY(bind());
   DUNLIN_ASSIGN(fabric_, transport::Fabric::create(*bootstrap_, config_, clock_));
   const int local_size = bootstrap_->job().local_size;
   poll_ = options.poll;
   spins_ = options.poll == Poll::kSpin ||
            (options.poll == Poll::kAuto && local_size <= cores_shared_by(local_size));
+  return gpu_ == nullptr ? Status::ok() : gather_gpus();
+}
+
+Status Job::gather_gpus() {
+  using Json = nlohmann::ordered_json;
+  const GpuDevice& own = gpu_->device();
+  const Json told{{"number", own.number}, {"name", own.name}, {"pci", own.pci_bus_id}};
+  // A name need not be UTF-8.
+  DUNLIN_ASSIGN(const auto texts,
+                gather(ranks(), told.dump(-1, ' ', false, Json::error_handler_t::replace)));
+  for (const std::string& text : texts) {
+    const Json json = Json::parse(text, nullptr, false);
+    if (json.is_discarded()) return {Code::kCorrupted, "a rank describes its GPU in a wrong way"};
+    gpus_.push_back(
+        {static_cast<int>(gpus_.size()), json.at("number"), json.at("name"), json.at("pci")});
+  }
   return Status::ok();
+}
+
+Result<std::unique_ptr<transport::LocalRegion>> Job::allocate(std::size_t size) {
+  if (gpu_ == nullptr) return fabric_->allocate(size);
+  DUNLIN_ASSIGN(auto memory, gpu_->allocate(size));
+  return fabric_->register_memory(std::move(memory));
 }
 
 Status Job::bind() {

@@ -11,10 +11,19 @@
 #include "runtime/wait.h"
 #include "tools/dunlin-perf/benchmarks/plan.h"
 #include "tools/dunlin-perf/job/courtesy.h"
+#include "tools/dunlin-perf/job/gpu.h"
 #include "tools/dunlin-perf/options/options.h"
 #include "transports/fabric.h"
 
 namespace dunlin::perf {
+
+// The GPU whose memory a rank measures.
+struct GpuOfRank {
+  int rank = 0;
+  int number = 0;
+  std::string name;
+  std::string pci_bus_id;
+};
 
 class Job {
  public:
@@ -40,6 +49,13 @@ class Job {
   bool has_limit(Rank peer) const { return fabric_->transport_of(peer) == "shm"; }
   // "spin", or "wait:" with the configured way of waiting.
   std::string wait_policy() const;
+
+  // The GPU whose memory this rank measures; null: the memory is that of the host.
+  MeasuredGpu* gpu() { return gpu_.get(); }
+  // On rank 0: the GPU of each rank. Empty when the memory is that of the host.
+  const std::vector<GpuOfRank>& gpus() const { return gpus_; }
+  // Allocates memory of the kind that is measured, and registers it.
+  Result<std::unique_ptr<transport::LocalRegion>> allocate(std::size_t size);
 
   // Returns when `ready()` is true, and calls progress() of the fabric until then. Fails when
   // `peer` dies and at the configured deadline.
@@ -89,6 +105,7 @@ class Job {
   Job() = default;
   Status start(const Options& options);
   Status bind();
+  Status gather_gpus();
   Status check(Rank peer, const char* what, Duration timeout, TimePoint& began) const;
 
   // Polls between two checks of the clock and of the peer.
@@ -97,6 +114,8 @@ class Job {
   SteadyClock clock_;
   Config config_;
   std::unique_ptr<Bootstrap> bootstrap_;
+  std::unique_ptr<MeasuredGpu> gpu_;
+  std::vector<GpuOfRank> gpus_;
   std::unique_ptr<transport::Fabric> fabric_;
   Poll poll_ = Poll::kAuto;
   bool spins_ = false;

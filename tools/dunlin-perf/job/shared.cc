@@ -8,6 +8,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "runtime/config.h"
 #include "runtime/units.h"
 
 namespace dunlin::perf {
@@ -58,7 +59,6 @@ Json to_json(const CollectiveOptions& options) {
           {"type", options.type},
           {"op", options.op},
           {"in-place", options.is_in_place},
-          {"memory", options.memory},
           {"graph", options.graph},
           {"tensors", options.tensors},
           {"group-size", options.group_size},
@@ -71,7 +71,6 @@ Result<CollectiveOptions> collective_from(const Json& json) {
   options.type = json.at("type");
   options.op = json.at("op");
   options.is_in_place = json.at("in-place");
-  options.memory = json.at("memory");
   options.graph = json.at("graph");
   options.tensors = json.at("tensors");
   options.group_size = json.at("group-size");
@@ -109,6 +108,7 @@ Result<Shared> read(const Json& json) {
   options.depth = json.at("depth");
   options.queue_pairs = json.at("qp-count");
   options.is_bidirectional = json.at("bidirectional");
+  DUNLIN_ASSIGN(options.memory, parse_memory(json.at("memory").get<std::string>()));
   options.checks = json.at("check");
   options.has_histogram = json.at("report-histogram");
   DUNLIN_ASSIGN(options.consistency, consistency_from(json));
@@ -147,7 +147,88 @@ std::string problem_of_numbers(const Shared& options) {
   return "";
 }
 
+// Returns why a benchmark cannot measure GPU memory, and which one can instead; null: it can.
+const char* reason_against_gpus(Bench bench) {
+  switch (bench) {
+    case Bench::kPut:
+    case Bench::kPutNotify:
+    case Bench::kGet:
+    case Bench::kAllReduce:
+    case Bench::kReduceScatter:
+    case Bench::kAllGather:
+    case Bench::kBroadcast:
+    case Bench::kAllToAll:
+    case Bench::kReduce:
+    case Bench::kOverlap:
+      return nullptr;
+    case Bench::kPutLatency:
+      return "the CPU polls the last byte, which it cannot read there; measure put-notify";
+    case Bench::kNotify:
+      return "notifications are words of host memory and carry no data; measure put-notify";
+    case Bench::kAtomic:
+      return "shm has no atomics on it; measure put-notify";
+    case Bench::kChannel:
+      return "the slots of a channel are host memory; measure put-notify";
+    case Bench::kBarrier:
+    case Bench::kMutex:
+      return "it moves no data; leave --memory out";
+    case Bench::kWindow:
+    case Bench::kNeighborAllReduce:
+    case Bench::kPartial:
+    case Bench::kGroups:
+    case Bench::kStragglerRing:
+    case Bench::kConsistency:
+      return "the CPU computes the sums; measure all-reduce";
+    case Bench::kTune:
+      return "the tuner measures host memory; measure all-reduce --algorithm all";
+  }
+  return "it is unknown";
+}
+
+std::string problem_of_memory(const Shared& options) {
+  using Kind = MemoryChoice::Kind;
+  const char* const reason = reason_against_gpus(options.bench);
+  if (options.memory.kind == Kind::kCuda && reason != nullptr)
+    return fmt::format("it cannot measure GPU memory: {}", reason);
+  if (options.memory.kind == Kind::kAny && !takes_any_memory(options.bench))
+    return "--memory is host or cuda[:N]; any is for collectives";
+  return "";
+}
+
 }  // namespace
+
+bool takes_any_memory(Bench bench) {
+  return bench == Bench::kPartial || bench == Bench::kAllReduce || bench == Bench::kReduceScatter ||
+         bench == Bench::kAllGather || bench == Bench::kBroadcast || bench == Bench::kAllToAll ||
+         bench == Bench::kReduce || bench == Bench::kOverlap;
+}
+
+bool takes_gpu_memory(Bench bench) {
+  return reason_against_gpus(bench) == nullptr;
+}
+
+Result<MemoryChoice> parse_memory(std::string_view text) {
+  using Kind = MemoryChoice::Kind;
+  constexpr std::string_view kNumbered = "cuda:";
+  if (text == "host" || text == "registered") return MemoryChoice{};
+  if (text == "any") return MemoryChoice{Kind::kAny};
+  if (text == "cuda") return MemoryChoice{Kind::kCuda};
+  if (text.starts_with(kNumbered)) {
+    const auto number = parse_integer(text.substr(kNumbered.size()));
+    if (number && *number >= 0 && *number <= kHighestGpu)
+      return MemoryChoice{Kind::kCuda, static_cast<int>(*number)};
+  }
+  return Status(Code::kInvalidArgument,
+                fmt::format("'{}' is none of host, cuda, cuda:N (GPU N, counted from 0), and for "
+                            "collectives registered and any",
+                            text));
+}
+
+std::string to_string(const MemoryChoice& memory) {
+  if (memory.kind == MemoryChoice::Kind::kHost) return "host";
+  if (memory.kind == MemoryChoice::Kind::kAny) return "any";
+  return memory.gpu < 0 ? "cuda" : fmt::format("cuda:{}", memory.gpu);
+}
 
 const char* to_string(Bench bench) {
   const auto* const found = std::ranges::find(kBenches, bench, &BenchName::bench);
@@ -174,7 +255,8 @@ Result<Duration> duration_from(double count, Duration unit, Duration longest) {
 }
 
 std::string problem_of(const Shared& options) {
-  for (const auto check : {problem_of_sizes, problem_of_repetitions, problem_of_numbers}) {
+  for (const auto check :
+       {problem_of_sizes, problem_of_repetitions, problem_of_numbers, problem_of_memory}) {
     if (std::string problem = check(options); !problem.empty()) return problem;
   }
   if (options.bench == Bench::kOverlap && options.collective.algorithm == "all")
@@ -191,6 +273,7 @@ Json to_json(const Shared& options) {
             {"depth", options.depth},
             {"qp-count", options.queue_pairs},
             {"bidirectional", options.is_bidirectional},
+            {"memory", to_string(options.memory)},
             {"check", options.checks},
             {"report-histogram", options.has_histogram},
             {"named", options.named}};

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/clock.h"
@@ -72,6 +73,22 @@ inline constexpr BenchName kBenches[] = {
 };
 const char* to_string(Bench bench);
 
+// Where the memory that is measured lies: host, any or cuda[:N] on the command line.
+struct MemoryChoice {
+  enum class Kind : std::uint8_t {
+    kHost,  // memory that Dunlin allocated; "registered" is another name for it
+    kAny,   // of collectives: the program's own memory, which is copied in and out
+    kCuda,  // memory of a GPU
+  };
+  Kind kind = Kind::kHost;
+  int gpu = -1;  // its number; -1: each rank takes the one that its place on its host gives
+  bool operator==(const MemoryChoice&) const = default;
+};
+Result<MemoryChoice> parse_memory(std::string_view text);
+std::string to_string(const MemoryChoice& memory);
+bool takes_any_memory(Bench bench);
+bool takes_gpu_memory(Bench bench);
+
 struct Straggler {
   int rank = 0;
   double factor = 1;
@@ -95,7 +112,6 @@ struct CollectiveOptions {
   std::string type = "float32";
   std::string op = "sum";
   bool is_in_place = true;
-  std::string memory = "registered";                        // or "any"
   Duration progress_every = std::chrono::microseconds(10);  // of the computation of overlap
   std::string graph = "ring";                               // of neighbor-all-reduce
   std::uint32_t tensors = 1;  // of neighbor-all-reduce, started together
@@ -121,6 +137,7 @@ struct Shared {
   // The verbs transport stripes large puts over so many queue pairs per port; 0: as configured.
   std::uint32_t queue_pairs = 0;
   bool is_bidirectional = false;
+  MemoryChoice memory;
   bool checks = true;
   bool has_histogram = false;
   ConsistencyOptions consistency;
@@ -133,6 +150,7 @@ struct Shared {
 // Sums of several sizes fit 64 bits.
 inline constexpr std::size_t kLargestSize = std::size_t{1} << 48;
 inline constexpr std::uint64_t kMostIterations = std::uint64_t{1} << 40;
+inline constexpr int kHighestGpu = 65'535;
 inline constexpr std::uint32_t kDeepest = 4096;
 inline constexpr std::uint32_t kMostTensors = 65'536;
 inline constexpr std::uint32_t kMostQueuePairs = 8;  // as DUNLIN_VERBS_QP_COUNT

@@ -57,7 +57,6 @@ void Parser::declare_groups(CLI::App& app) {
       ->capture_default_str()
       ->group(kMeasurement);
   declare_float_type(*partial);
-  declare_memory(*partial);
   CLI::App* const groups =
       add(app, Bench::kGroups,
           "requests to the service that forms groups, and training steps that average in them, "
@@ -76,13 +75,6 @@ void Parser::declare_float_type(CLI::App& app) {
   app.add_option("--type", options_.collective.type, "type of the elements")
       ->type_name("float16|bfloat16|float32|float64")
       ->capture_default_str()
-      ->group(kMeasurement);
-}
-
-void Parser::declare_memory(CLI::App& app) {
-  add_choice(app, "--memory", options_.collective.memory, {"registered", "any"},
-             "registered: memory that the communicator allocated; any: the program's own memory, "
-             "which is copied")
       ->group(kMeasurement);
 }
 
@@ -143,7 +135,6 @@ CLI::App* Parser::add_collective(CLI::App& app, Bench bench, const char* help) {
                   "whether input and output share memory (default: in place)")
         ->group(kMeasurement);
   }
-  declare_memory(*sub);
   return sub;
 }
 

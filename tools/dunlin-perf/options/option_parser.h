@@ -21,6 +21,7 @@ struct Words {
   std::size_t smallest = 8;
   std::size_t largest = 4 << 20;
   double seconds = 0;
+  std::string memory = "host";
   std::string straggler;
   double compute_us = 0;
   double progress_every_us = 10;
@@ -54,7 +55,7 @@ class Parser {
   void declare_neighbors(CLI::App& app);
   void declare_groups(CLI::App& app);
   void declare_float_type(CLI::App& app);
-  void declare_memory(CLI::App& app);
+  void declare_memory(CLI::App& app, Bench bench);
   void declare_straggler_ring(CLI::App& app);
   void declare_tune(CLI::App& app);
   CLI::App* add_collective(CLI::App& app, Bench bench, const char* help);

@@ -128,6 +128,7 @@ CLI::App* Parser::add(CLI::App& app, Bench bench, const char* help) {
   declare_own(*sub);
   declare_connecting(*sub);
   if (bench != Bench::kConsistency) declare_measuring(*sub);
+  declare_memory(*sub, bench);
   return sub;
 }
 
@@ -184,6 +185,27 @@ void Parser::declare_measuring(CLI::App& app) {
       ->group(kMeasurement);
 }
 
+// Benchmarks of host memory alone have the option, too, but not in their help: they say why they
+// refuse other memory.
+void Parser::declare_memory(CLI::App& app, Bench bench) {
+  const bool takes_any = takes_any_memory(bench);
+  const bool takes_gpus = takes_gpu_memory(bench);
+  std::string names = takes_any ? "registered|any" : "host";
+  std::string help = takes_any ? "registered: memory that the communicator allocated; any: the "
+                                 "program's own memory, which is copied"
+                               : "host: memory of the host";
+  if (takes_gpus) {
+    names += "|cuda[:N]";
+    help +=
+        "; cuda: memory of GPU N, by default of the GPU that the place of the rank on its host "
+        "gives";
+  }
+  app.add_option("--memory", words_.memory, help)
+      ->type_name(names)
+      ->default_str(takes_any ? "registered" : "host")
+      ->group(takes_any || takes_gpus ? kMeasurement : "");
+}
+
 void Parser::declare_histogram(CLI::App& app) {
   app.add_flag("--report-histogram", options_.has_histogram,
                "print percentiles and a histogram of the latencies; every repetition is then timed "
@@ -234,6 +256,9 @@ void Parser::finish(const CLI::App& app) {
                                                     "more");
     }
   }
+  auto memory = parse_memory(words_.memory);
+  if (!memory) throw CLI::ValidationError("--memory", std::string(memory.status().message()));
+  options_.memory = *memory;
   options_.sizes = sizes_of(words_);
   if (options_.bench == Bench::kNotify || options_.bench == Bench::kBarrier ||
       options_.bench == Bench::kMutex) {

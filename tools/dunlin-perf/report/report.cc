@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "perf_version.h"
 #include "runtime/print.h"
@@ -200,12 +201,31 @@ Json context(const Options& options, Job& job, std::uint32_t depth) {
   if (options.queue_pairs != 0) json["qp_count"] = options.queue_pairs;
   if (options.duration != Duration::zero()) json["duration_s"] = to_seconds(options.duration);
   if (options.is_bidirectional) json["bidirectional"] = true;
+  json["memory"] = job.gpu() == nullptr ? "host" : "cuda";
+  for (const GpuOfRank& gpu : job.gpus()) {
+    json["gpus"].push_back({{"rank", gpu.rank},
+                            {"number", gpu.number},
+                            {"name", gpu.name},
+                            {"pci_bus_id", gpu.pci_bus_id}});
+  }
   json["host"] = host_name();
   json["cpu"] = host_topology().cpu_model;
   json["cores"] = host_topology().host_cores;
   json["commit"] = DUNLIN_PERF_COMMIT;
   json["time"] = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   return json;
+}
+
+Status print_gpus(Job& job, const Output& output) {
+  // The ranks of each GPU.
+  std::map<std::string, std::string> ranks;
+  for (const GpuOfRank& gpu : job.gpus()) {
+    std::string& text = ranks[fmt::format("GPU {}, {}, {}", gpu.number, gpu.name, gpu.pci_bus_id)];
+    text += fmt::format("{}{}", text.empty() ? "" : ",", gpu.rank);
+  }
+  for (const auto& [gpu, text] : ranks)
+    DUNLIN_TRY(output.text(fmt::format("memory of {}: rank {}", gpu, text)));
+  return Status::ok();
 }
 
 Status print_heading(Job& job, const Output& output, const std::string& what,

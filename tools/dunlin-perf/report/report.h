@@ -43,6 +43,11 @@ struct LimitName {
   const char* description;
 };
 inline constexpr LimitName kMemcpy{"memcpy", "memcpy of the same size"};
+inline constexpr LimitName kGpuCopy{"copy", "a copy of the same size on the GPU"};
+// That of puts and gets between memory of the kind that the job measures.
+inline const LimitName& copy_limit(Job& job) {
+  return job.gpu() == nullptr ? kMemcpy : kGpuCopy;
+}
 inline constexpr LimitName kPingPong{"ping-pong", "the ping-pong of a bare cache line"};
 
 nlohmann::ordered_json to_json(const Row& row);
@@ -53,6 +58,9 @@ Row merge(const std::vector<Row>& pairs);
 
 // The facts about this run that every JSON line has.
 nlohmann::ordered_json context(const Options& options, Job& job, std::uint32_t depth);
+
+// Prints on rank 0 which GPUs have the memory, if it is that of GPUs.
+Status print_gpus(Job& job, const Output& output);
 
 // Prints on rank 0 what is measured, over which transport, and the headings of format_row()'s
 // columns. The column of the limit is empty if the transport to rank 1 has none.

@@ -116,8 +116,9 @@ class RemoteRegion {
   // can access it. The caller orders its own loads and stores there; the peer sees a store before a
   // notification that is posted after it.
   virtual std::byte* mapped() const { return nullptr; }
-  // The same for GPU memory: an address that GPUs of this process, and not the CPU, can access.
-  virtual std::byte* gpu_mapped() const { return nullptr; }
+  // The same for GPU memory: the address at which kernels of the GPU `device` of this process can
+  // access it; null if they cannot. The CPU cannot access it there.
+  virtual std::byte* gpu_mapped([[maybe_unused]] int device) const { return nullptr; }
   Result<RemoteSlice> slice(std::size_t offset, std::size_t size) const;
   RemoteSlice whole() const { return {this, 0, size_}; }
 

@@ -38,7 +38,8 @@ struct Window {
   // The address of a member's region for this member's reductions; null if they cannot access it.
   std::byte* mapped(int member) const {
     const transport::RemoteRegion& region = *remote[static_cast<std::size_t>(member)];
-    return memory->memory()->kind() == MemoryKind::kHost ? region.mapped() : region.gpu_mapped();
+    const MemoryRegion& own = *memory->memory();
+    return own.kind() == MemoryKind::kHost ? region.mapped() : region.gpu_mapped(own.gpu_device());
   }
   std::vector<std::unique_ptr<transport::RemoteRegion>> remote;  // by member; null: not imported
 };

@@ -258,22 +258,26 @@ Result<std::byte*> CudaDriver::open(int device, const SharedGpuMemory& memory) {
   if (memory.process == this_process()) return reinterpret_cast<std::byte*>(memory.address);
   DUNLIN_ASSIGN(const cuda::Context own, context(device));
   const std::lock_guard lock(opened_memory().mutex);
-  OpenedMemory::Use& use = opened_memory().uses[{device, memory.process, memory.buffer}];
-  if (use.count == 0) {
-    const CurrentContext current(library_, own);
-    DUNLIN_TRY(Status(current.status()));
-    cuda::IpcHandle handle{};
-    std::memcpy(&handle, memory.handle.data(), sizeof handle);
-    const cuda::Code code =
-        library_->cuIpcOpenMemHandle_v2(&use.address, handle, cuda::kIpcLazyPeerAccess);
-    Status status = library_.to_status(
-        fmt::format("cuIpcOpenMemHandle of {} bytes for GPU {}", memory.size, device), code);
-    if (code == cuda::kInvalidHandle || code == cuda::kInvalidValue || code == cuda::kMapFailed)
-      return Status(Code::kNotFound, std::string(status.message()));
-    DUNLIN_TRY(std::move(status));
+  auto& uses = opened_memory().uses;
+  const auto key = std::make_tuple(device, memory.process, memory.buffer);
+  if (const auto found = uses.find(key); found != uses.end()) {
+    ++found->second.count;
+    return reinterpret_cast<std::byte*>(found->second.address);
   }
-  ++use.count;
-  return reinterpret_cast<std::byte*>(use.address);
+  const CurrentContext current(library_, own);
+  DUNLIN_TRY(Status(current.status()));
+  cuda::IpcHandle handle{};
+  std::memcpy(&handle, memory.handle.data(), sizeof handle);
+  cuda::Address address = 0;
+  const cuda::Code code =
+      library_->cuIpcOpenMemHandle_v2(&address, handle, cuda::kIpcLazyPeerAccess);
+  Status status = library_.to_status(
+      fmt::format("cuIpcOpenMemHandle of {} bytes for GPU {}", memory.size, device), code);
+  if (code == cuda::kInvalidHandle || code == cuda::kInvalidValue || code == cuda::kMapFailed)
+    return Status(Code::kNotFound, std::string(status.message()));
+  DUNLIN_TRY(std::move(status));
+  uses[key] = {address, 1};
+  return reinterpret_cast<std::byte*>(address);
 }
 
 void CudaDriver::close(int device, const SharedGpuMemory& memory) noexcept {

@@ -134,6 +134,32 @@ TEST_P(GpuCollective, EveryAlgorithmHasTheBitsOfHostMemory) {
   });
 }
 
+// Kernels of a GPU do not access the memory of another one: the data are copied instead.
+TEST_P(GpuCollective, MembersOfTwoGpus) {
+  run([](Fabric& fabric) {
+    const auto driver = load_cuda_driver().value();
+    if (driver->devices().size() < 2) GTEST_SKIP() << "needs two GPUs";
+    Member gpu(fabric, "gpus", fabric.rank().value() % 2);
+    EXPECT_FALSE(gpu.communicator().is_all_mapped());
+    constexpr std::size_t kCount = 5000;
+    std::vector<float> values(kCount);
+    for (std::size_t i = 0; i < kCount; ++i)
+      values[i] = static_cast<float>(i % 91) + static_cast<float>(fabric.rank().value());
+    std::vector<std::byte> bytes(kCount * sizeof(float));
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    gpu.write(gpu.input(), bytes);
+    ASSERT_TRUE(gpu.communicator().barrier().is_ok());
+    const Status status = gpu.communicator().all_reduce(gpu.input(), gpu.output(), kCount,
+                                                        {DataType::kFloat32, ReduceOp::kSum});
+    ASSERT_TRUE(status.is_ok()) << status.to_string();
+    const std::vector<std::byte> result = gpu.read(gpu.output(), bytes.size());
+    std::memcpy(values.data(), result.data(), result.size());
+    for (std::size_t i = 0; i < kCount; ++i)
+      ASSERT_EQ(values[i], 3 * static_cast<float>(i % 91) + 3) << i;
+    ASSERT_TRUE(gpu.communicator().barrier().is_ok());
+  });
+}
+
 TEST_P(GpuCollective, SeveralCallsAreInProgressAtATime) {
   run([](Fabric& fabric) {
     constexpr std::size_t kCalls = 6;

@@ -53,7 +53,11 @@ class ShmRemoteRegion final : public RemoteRegion {
   // The address of the mapping: for the CPU, or, if it is GPU memory, for GPUs.
   std::byte* data() const { return data_; }
   std::byte* mapped() const override { return gpu_ == nullptr ? data_ : nullptr; }
-  std::byte* gpu_mapped() const override { return gpu_ == nullptr ? nullptr : data_; }
+  // The memory was opened for the GPU that it belongs to. Kernels of other GPUs cannot access it
+  // there, but copies can.
+  std::byte* gpu_mapped(int device) const override {
+    return gpu_ == nullptr || device != gpu_device_ ? nullptr : data_;
+  }
   // Null for host memory.
   GpuDriver* gpu() const { return gpu_.get(); }
   int gpu_device() const { return gpu_device_; }

@@ -5,6 +5,12 @@
 // to that coordinator: keys and values, barriers, heartbeats, notices of deaths, and the agreement
 // on the survivors. The bootstrap is for start-up and failures, not for data: its calls block until
 // a deadline and cost a round trip or more. Calls must come from one thread at a time.
+//
+// A call that returns kDeadlineExceeded has given up what it asked for. During an outage of the
+// connection, nothing of it happens later: what has not been sent yet is taken back, and the
+// coordinator cancels what it has not answered. Only an answer that was on its way, or a request
+// that had left this process just before the connection failed, may have taken effect: the value is
+// published, the others have passed the barrier, or membership() tells of the agreement.
 #pragma once
 
 #include <array>

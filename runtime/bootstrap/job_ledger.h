@@ -62,6 +62,7 @@ class JobLedger {
   };
 
   Status open_request(Rank from, const Message& message, TimePoint now);
+  void cancel(Rank from, std::uint64_t request);
   void publish(Rank from, const Message& message);
   Status keep(Rank from, const Message& message);
   Status forward_mail(Rank from, const Message& mail);

@@ -24,6 +24,9 @@ class Session {
   // The other side has received the first `count` messages. kCorrupted, and nothing changes, when
   // it cannot have: that many were not sent, or it counted more before.
   Status acknowledge(std::uint64_t count);
+  // The caller of `request` has given it up: what would be sent again of it becomes a kCancel, so
+  // that the count stays.
+  void withdraw(std::uint64_t request);
   // The messages to send again on a new connection, oldest first.
   const std::deque<Message>& kept() const { return kept_; }
 

@@ -110,6 +110,24 @@ TEST(Session, KeepsNoMoreThanItMay) {
   EXPECT_TRUE(session.keep(large, 2000).is_ok());
 }
 
+TEST(Session, SendsNoRequestAgainThatWasGivenUp) {
+  Session session;
+  const auto keep = [&](std::uint64_t request) {
+    return session.keep({.type = MessageType::kPublish, .request = request, .value = Bytes(1000)},
+                        3000);
+  };
+  ASSERT_TRUE(keep(1).is_ok());
+  ASSERT_TRUE(keep(2).is_ok());
+  ASSERT_FALSE(keep(3).is_ok());
+  session.withdraw(1);
+  ASSERT_TRUE(keep(3).is_ok()) << "what was given up takes no room";
+  ASSERT_EQ(session.kept().size(), 3U) << "the count stays";
+  EXPECT_EQ(session.kept()[0].type, MessageType::kCancel);
+  EXPECT_TRUE(session.kept()[0].value.empty());
+  EXPECT_EQ(session.kept()[1].type, MessageType::kPublish);
+  EXPECT_TRUE(session.acknowledge(3).is_ok());
+}
+
 TEST(Session, WantsToTellBeforeMuchIsKept) {
   Session session;
   EXPECT_FALSE(session.is_telling_due());

@@ -123,6 +123,23 @@ TEST_F(Job, LookupsWaitForTheirKey) {
   EXPECT_EQ(replies(1).at(0).text, "no rank has published 'other'");
 }
 
+TEST_F(Job, ACanceledRequestTakesNoEffect) {
+  start();
+  for (const MessageType type : {MessageType::kBarrier, MessageType::kReform}) {
+    const std::string name = type == MessageType::kBarrier ? "name" : "";
+    ask(0, type, name, 20s);
+    const Message cancel{.type = MessageType::kCancel, .request = requests_};
+    ASSERT_TRUE(ledger_.receive(Rank(0), cancel, now_).is_ok());
+    for (const int rank : {1, 2, 3}) ask(rank, type, name, 20s);
+    EXPECT_TRUE(sent_.empty());
+    ask(0, type, name, 20s);
+    ASSERT_TRUE(ledger_.receive(Rank(0), cancel, now_).is_ok()) << "late, and of another request";
+    for (int rank = 0; rank < kSize; ++rank) EXPECT_EQ(replies(rank).at(0).code, Code::kOk);
+    EXPECT_EQ(replies(0).size(), 1U) << "a cancellation has no answer";
+    sent_.clear();
+  }
+}
+
 TEST_F(Job, LookupsFromARankThatIsGoneFailAtOnce) {
   start();
   const Message publish{.type = MessageType::kPublish, .request = 77, .text = "published"};

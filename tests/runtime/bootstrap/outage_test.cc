@@ -155,6 +155,32 @@ TEST_P(Outage, CutsLoseNothing) {
   expect_numbered(second->mail(), count);
 }
 
+// What a caller has given up during an outage does not happen after it.
+TEST_P(Outage, WhatWasGivenUpIsVoid) {
+  const auto check = [&](const std::function<Status(Bootstrap&, Duration)>& call) {
+    path->cut();
+    EXPECT_EQ(call(*second, 0s).code(), Code::kDeadlineExceeded);
+    std::atomic<bool> is_waiting{false};
+    std::thread other([&] {
+      const int chore = first->add_chore([&] { is_waiting = true; });
+      const Status status = call(*first, kTimeout);
+      EXPECT_TRUE(status.is_ok()) << status.to_string();
+      first->remove_chore(chore);
+    });
+    EXPECT_TRUE(comes_true([&] { return is_waiting.load(); }));
+    path->heal();
+    // If the first rank had met the void call, it would not be there any more.
+    EXPECT_EQ(second->lookup("nothing", 0s).status().code(), Code::kDeadlineExceeded);
+    const Status status = call(*second, kTimeout);
+    EXPECT_TRUE(status.is_ok()) << status.to_string();
+    other.join();
+  };
+  check([](Bootstrap& bootstrap, Duration timeout) { return bootstrap.barrier("meet", timeout); });
+  check([](Bootstrap& bootstrap, Duration timeout) { return bootstrap.reform(timeout).status(); });
+  EXPECT_EQ(first->membership().epoch, 1U);
+  EXPECT_EQ(second->membership().epoch, 1U);
+}
+
 INSTANTIATE_TEST_SUITE_P(Hosts, Outage, ::testing::Bool(), [](const auto& is_remote) {
   return is_remote.param ? "OnAnotherHost" : "OnThisHost";
 });

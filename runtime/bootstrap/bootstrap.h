@@ -120,7 +120,8 @@ class Bootstrap {
   // Leaves the job, so that the other ranks do not take the end of this process for a death. The
   // destructor calls it; programs that end without unwinding call it themselves. When this process
   // runs the job's coordinator (rank 0 without dunlin-run), the call waits until all other ranks
-  // have left, but not longer than config.deadline.
+  // have left, but not longer than config.deadline. During an outage of the connection, it waits
+  // until the coordinator has been told, but not longer than config.reconnect_timeout.
   virtual void leave() noexcept = 0;
 };
 

@@ -72,9 +72,9 @@ Status BootstrapClient::count_local() {
   return Status::ok();
 }
 
-void BootstrapClient::announce_leave() noexcept {
+void BootstrapClient::announce_leave(Duration timeout) noexcept {
   // A failure is ignored: without a coordinator, no rank can be told.
-  (void)request({.type = MessageType::kLeave}, Duration::zero());
+  (void)request({.type = MessageType::kLeave}, timeout);
 }
 
 Status BootstrapClient::publish(std::string_view key, std::span<const std::byte> value) {

@@ -181,6 +181,19 @@ TEST_P(Outage, WhatWasGivenUpIsVoid) {
   EXPECT_EQ(second->membership().epoch, 1U);
 }
 
+// For longer than the answer to a leave takes otherwise.
+TEST_P(Outage, ALeaveArrivesAfterIt) {
+  path->cut();
+  std::thread leaving([&] { second->leave(); });
+  std::this_thread::sleep_for(2 * kAnswerSlack);
+  EXPECT_TRUE(first->peers().is_present(Rank(1)));
+  path->heal();
+  leaving.join();
+  EXPECT_TRUE(comes_true([&] { return is_anybody_gone.load(); }));
+  EXPECT_EQ(first->peers().state(Rank(1)), PeerState::kLeft);
+  is_anybody_gone = false;  // as it should be
+}
+
 INSTANTIATE_TEST_SUITE_P(Hosts, Outage, ::testing::Bool(), [](const auto& is_remote) {
   return is_remote.param ? "OnAnotherHost" : "OnThisHost";
 });

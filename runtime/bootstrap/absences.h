@@ -37,6 +37,10 @@ class Absences {
   void note_visible(Rank rank) { at(rank).is_visible = true; }
   // A neighbor on the rank's host says that the process lives. It refutes a FIN.
   void note_alive(Rank rank) { at(rank).is_alive = true; }
+  // The coordinator has not run for a while. So the ranks could not come back, and all that are
+  // absent get their time again.
+  void postpone(TimePoint now);
+  bool has_any() const;
   // The process has ended.
   void note_ended(Rank rank, std::string how, TimePoint now);
   // Forgets all about a rank.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/bootstrap/constants.h"
@@ -74,9 +75,16 @@ void LifeWatch::note(const pollfd* entries, TimePoint now) {
 }
 
 std::vector<Absences::Verdict> LifeWatch::take_due(TimePoint now) {
+  if (now - last_look_ > kLongestNap) absences_.postpone(now);
+  last_look_ = now;
   auto verdicts = absences_.take_due(now);
   for (const auto& each : verdicts) lives_.erase(each.rank);
   return verdicts;
+}
+
+TimePoint LifeWatch::next(TimePoint otherwise) const {
+  if (absences_.has_any()) otherwise = std::min(otherwise, last_look_ + kLookInterval);
+  return absences_.next(otherwise);
 }
 
 }  // namespace dunlin::bootstrap

@@ -37,9 +37,11 @@ class LifeWatch {
   void append_to(std::vector<pollfd>& entries) const;
   void note(const pollfd* entries, TimePoint now);
 
-  // As those of Absences. The ranks that are returned are removed.
+  // As those of Absences. The ranks that are returned are removed. If the last call of take_due()
+  // was longer ago than next() had asked for, this process did not run, and all absent ranks get
+  // their time again.
   std::vector<Absences::Verdict> take_due(TimePoint now);
-  TimePoint next(TimePoint otherwise) const { return absences_.next(otherwise); }
+  TimePoint next(TimePoint otherwise) const;
 
  private:
   struct Life {
@@ -51,6 +53,7 @@ class LifeWatch {
   Absences absences_;
   Send send_;
   std::map<Rank, Life> lives_;  // of the ranks that have joined and are present
+  TimePoint last_look_{};
 };
 
 }  // namespace dunlin::bootstrap

@@ -138,6 +138,47 @@ TEST(Session, WantsToTellBeforeMuchIsKept) {
   EXPECT_EQ(session.received(), 1U);
 }
 
+// Ranks 0 to 2 on a host that the coordinator cannot see into, rank 3 on another one.
+class LifeWatchTest : public ::testing::Test {
+ protected:
+  LifeWatchTest() {
+    for (int rank = 0; rank < 4; ++rank)
+      lives.add(Rank(rank), {rank < 3 ? "another host" : "a third host", 100 + rank, 1}, now);
+  }
+  // Runs like the coordinator, which looks when it is asked to.
+  void run_until(TimePoint end) {
+    while (now < end) {
+      now = std::min(lives.next(end), end);
+      ASSERT_TRUE(lives.take_due(now).empty());
+    }
+  }
+  std::vector<Rank> take_asked() { return std::exchange(asked, {}); }
+
+  TimePoint now = TimePoint() + 100s;
+  std::vector<Rank> asked;
+  LifeWatch lives{kGrace, [this](Rank to, const Message& message) {
+                    EXPECT_EQ(message.type, MessageType::kInquire);
+                    asked.push_back(to);
+                  }};
+};
+
+TEST_F(LifeWatchTest, ACoordinatorThatWasStoppedGivesAllTheirTimeAgain) {
+  (void)lives.take_due(now);
+  lives.lose(Rank(0), ConnectionEnd::kBroken, now);
+  run_until(now + kGrace - 1s);
+  lives.lose(Rank(1), ConnectionEnd::kClosed, now);
+  now += 10 * kGrace;
+  EXPECT_TRUE(lives.take_due(now).empty());
+  run_until(now + kConfirmTime - 1ns);
+  const auto closed = lives.take_due(now += 1ns);
+  ASSERT_EQ(closed.size(), 1U);
+  EXPECT_EQ(closed[0].rank, Rank(1));
+  run_until(now - kConfirmTime + kGrace - 1ns);
+  const auto broken = lives.take_due(now += 1ns);
+  ASSERT_EQ(broken.size(), 1U);
+  EXPECT_EQ(broken[0].rank, Rank(0));
+}
+
 // A coordinator that sees neither process, and a neighbor that sees the one that ends.
 TEST(Witnesses, ANeighborTellsOfTheEndOfAProcess) {
   const pid_t child = fork();

@@ -29,7 +29,7 @@ class LifeWatch {
   void remove(Rank rank);
   // Its connection has ended; it has a new one.
   void lose(Rank rank, ConnectionEnd how, TimePoint now);
-  void regain(Rank rank) { absences_.end(rank); }
+  void regain(Rank rank);
   // The answer of a rank to kInquire. Ignored unless it tells of a rank on the same host.
   void testify(Rank from, const Message& message, TimePoint now);
 
@@ -49,6 +49,8 @@ class LifeWatch {
     Fd pidfd;  // open while the process is watched
   };
   void inquire(Rank about, const Life& life);
+  // Asks about all absent ranks on the host of this process: which ranks can answer has changed.
+  void inquire_again(const ProcessId& process);
 
   Absences absences_;
   Send send_;

@@ -179,6 +179,25 @@ TEST_F(LifeWatchTest, ACoordinatorThatWasStoppedGivesAllTheirTimeAgain) {
   EXPECT_EQ(broken[0].rank, Rank(0));
 }
 
+TEST_F(LifeWatchTest, ANeighborThatComesBackIsAsked) {
+  for (const int rank : {0, 1, 2}) lives.lose(Rank(rank), ConnectionEnd::kBroken, now);
+  (void)take_asked();
+  lives.regain(Rank(1));
+  EXPECT_EQ(take_asked(), (std::vector{Rank(1), Rank(1)})) << "about ranks 0 and 2";
+  lives.testify(Rank(1), {.state = PeerState::kDead, .subject = Rank(0)}, now);
+  EXPECT_EQ(lives.take_due(now + kLeaveGrace).size(), 1U);
+}
+
+TEST_F(LifeWatchTest, AnotherNeighborIsAskedWhenOneIsGone) {
+  lives.add(Rank(4), {"another host", 104, 1}, now);
+  lives.lose(Rank(0), ConnectionEnd::kBroken, now);
+  EXPECT_EQ(take_asked(), (std::vector{Rank(1), Rank(2)}));
+  lives.remove(Rank(1));
+  EXPECT_EQ(take_asked(), (std::vector{Rank(2), Rank(4)}));
+  lives.remove(Rank(3));
+  EXPECT_TRUE(take_asked().empty()) << "it is on another host";
+}
+
 // A coordinator that sees neither process, and a neighbor that sees the one that ends.
 TEST(Witnesses, ANeighborTellsOfTheEndOfAProcess) {
   const pid_t child = fork();

@@ -233,6 +233,21 @@ TEST(OutOfReach, ARankThatComesBackTooLateIsToldSo) {
   EXPECT_THAT(second->fences().check().to_string(), HasSubstr("count"));
 }
 
+// The kernel of a process that has ended refuses what is sent after its FIN. That is the end of a
+// process all the same.
+TEST(FrameSockets, ARefusalAfterAFinIsAnEnd) {
+  Endpoint address{"127.0.0.1", 0};
+  const Fd listener = listen_on(address).value();
+  FrameSocket here(connect_to(address, soon()).value());
+  ASSERT_TRUE(wait_for(listener.get(), POLLIN, soon()));
+  Fd there(accept(listener.get(), nullptr, nullptr));
+  there.reset();
+  ASSERT_TRUE(wait_for(here.fd(), POLLRDHUP, soon()));
+  ASSERT_TRUE(here.send({}).is_ok());
+  ASSERT_TRUE(wait_for(here.fd(), POLLERR, soon()));
+  EXPECT_EQ(here.send({}).code(), Code::kClosed);
+}
+
 std::string step(int number) {
   return "step " + std::to_string(number);
 }

@@ -342,9 +342,9 @@ bool JobLedger::is_gone(Rank rank) const {
 }
 
 int JobLedger::active() const {
-  return static_cast<int>(std::count_if(members_.begin(), members_.end(), [](const Member& member) {
-    return member.has_joined && member.state == PeerState::kAlive;
-  }));
+  return static_cast<int>(std::count_if(
+      members_.begin(), members_.end(),
+      [this](const Member& member) { return member.has_joined && is_present(member); }));
 }
 
 std::vector<Rank> JobLedger::not_joined() const {

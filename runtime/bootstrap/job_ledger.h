@@ -40,7 +40,7 @@ class JobLedger {
 
   PeerState state(Rank rank) const { return members_[rank.index()].state; }
   bool has_joined(Rank rank) const { return members_[rank.index()].has_joined; }
-  // The number of ranks that have joined and are alive; stalled ones do not count.
+  // The number of ranks that have joined and are neither dead nor have left.
   int active() const;
 
  private:

@@ -100,6 +100,16 @@ TEST_F(Job, ADeathBeforeTheStartFailsIt) {
   EXPECT_THAT(replies(0)[0].text, HasSubstr("rank 3 ended before all ranks had joined"));
 }
 
+TEST_F(Job, AStalledRankIsStillActive) {
+  start();
+  EXPECT_EQ(ledger_.active(), kSize);
+  for (int i = 0; i < kStallPeriods; ++i) advance(kHeartbeat);
+  ASSERT_EQ(ledger_.state(Rank(0)), PeerState::kStalled);
+  EXPECT_EQ(ledger_.active(), kSize) << "it may come back, and needs the coordinator then";
+  ledger_.declare_dead(Rank(0), "killed");
+  EXPECT_EQ(ledger_.active(), kSize - 1);
+}
+
 TEST_F(Job, RefusesStrangeAndRepeatedRanks) {
   admit_all();
   EXPECT_EQ(ledger_.admit(Rank(1), now_).code(), Code::kAlreadyExists);

@@ -131,6 +131,17 @@ constexpr Duration kShortestSilence = kHandshakeTimeout;
 // How long one attempt of a rank to come back may take. A rank that leaves waits for the end of it.
 constexpr Duration kAttemptTime = std::chrono::seconds(1);
 
+// The shortest DUNLIN_RECONNECT_TIMEOUT for a heartbeat. A rank's last heartbeat that was answered
+// may be kHeartbeatsPerAnswer old when a path falls silent. It notices the silence, makes one
+// attempt to come back, and is cut off by then, in three quarters of the time after which it counts
+// as dead. So the last quarter stays a margin.
+constexpr Duration shortest_grace(Duration heartbeat) {
+  const Duration silence =
+      kStallPeriods * heartbeat > kShortestSilence ? kStallPeriods * heartbeat : kShortestSilence;
+  const Duration stopped = kHeartbeatsPerAnswer * heartbeat + silence + kAttemptTime;
+  return stopped * kCutOffDenominator / kCutOffNumerator;
+}
+
 // The longest name of a process: a boot id and three numbers.
 constexpr std::size_t kMaxProcessBytes = 128;
 static_assert(kMaxJobIdBytes + kMaxProcessBytes + 32 + 64 <= kMaxUnauthenticatedBodyBytes);

@@ -286,6 +286,32 @@ TEST_P(MutexTest, ShortTimeoutsBreakNothing) {
   });
 }
 
+// What a member has published comes from the network.
+TEST(MutexOffer, WithAnUnknownScopeOfAtomicsIsRefused) {
+  run_ranks({.kind = PeerKind::kThreads, .size = 2, .killed = {}, .configure = {}},
+            [&](Fabric& fabric) {
+              MutexOptions options;
+              options.name = "forged";
+              options.membership.members = {Rank(0), Rank(1)};
+              options.owner_rank = Rank(0);
+              if (fabric.rank() == Rank(1)) {
+                ByteWriter offer;
+                offer.number(std::uint32_t{2}).number(std::int32_t{0}).number(std::uint32_t{0});
+                offer.number(std::uint8_t{0}).text(transport_name());
+                offer.number(std::uint8_t{1}).number(std::uint8_t{2});  // the scope
+                offer.text("host").blob({});
+                ASSERT_TRUE(fabric.bootstrap().publish("mutex/forged/0/1", offer.take()).is_ok());
+              } else {
+                auto mutex = DistributedMutex::prepare(fabric, options);
+                ASSERT_TRUE(mutex.is_ok()) << mutex.status().to_string();
+                const Status status = (*mutex)->connect();
+                EXPECT_EQ(status.code(), Code::kCorrupted) << status.to_string();
+                EXPECT_EQ(status.peer(), Rank(1));
+              }
+              EXPECT_TRUE(fabric.bootstrap().barrier("end", kTimeout).is_ok());
+            });
+}
+
 // Named so that runs over transports that don't survive a killed peer leave it out.
 class PeerDeathWithAMutex : public ::testing::TestWithParam<bool> {};
 

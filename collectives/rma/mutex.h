@@ -69,7 +69,8 @@ class DistributedMutex {
   // kInvalidArgument without a request.
   Status cancel();
   // start(), then test() until it isn't busy. At the deadline the request is withdrawn. Errors as
-  // Fabric::wait().
+  // Fabric::wait(). kUnavailable, from then on, if the holder died and the coordinator, which alone
+  // can shut it out, is gone too.
   Result<LockOutcome> lock(Duration timeout);
 
   // Begins to unlock; kInvalidArgument unless this rank holds it.

@@ -33,11 +33,14 @@ class Fences {
   explicit Fences(Sender sender) : sender_(std::move(sender)) {}
 
   // Asks for a fence around `gone` for the memory of `owners`. Never blocks. Returns a number for
-  // is_done(). If the coordinator is gone, the fence is never done. Any thread, as all methods.
+  // is_done(). If the coordinator is gone, the fence is never done, and check_coordinator() says
+  // so. Any thread, as all methods.
   std::uint64_t ask(Rank gone, std::span<const Rank> owners);
   // Whether no write of the rank can land in the memory of the owners any more. Leave out owners
   // that are gone. Once it has returned true, the number is void.
   bool is_done(std::uint64_t number);
+  // Ok while the coordinator can make fences; after its end, why it cannot.
+  Status check_coordinator() const;
 
   // A guard lets peers write into this process's memory. It is asked by `wake` to look at due(),
   // and calls confirm() when nothing that the peer has posted can land any more. `wake` must be
@@ -60,6 +63,7 @@ class Fences {
   void on_revoke(Rank gone);
   void on_fenced(std::uint64_t number);
   void cut_off(Status why);
+  void lose_coordinator(Status why);
 
  private:
   Sender sender_;
@@ -72,6 +76,7 @@ class Fences {
   std::map<int, std::function<void()>> guards_;
   std::map<Rank, std::set<int>> due_;  // the guards that have not confirmed yet
   Status why_;
+  Status why_no_coordinator_;
 };
 
 }  // namespace dunlin

@@ -286,6 +286,28 @@ TEST_P(MutexTest, ShortTimeoutsBreakNothing) {
   });
 }
 
+// The coordinator, which alone could shut the holder out, has ended with it. It is made up: the
+// holder lives, and the others believe that both are gone.
+TEST_P(MutexTest, WhoseHolderDiedWithItsCoordinatorIsLost) {
+  run_ranks(
+      {.kind = GetParam().peers, .size = 3, .killed = {}, .configure = {}}, [&](Fabric& fabric) {
+        Bootstrap& bootstrap = fabric.bootstrap();
+        const auto mutex = make_mutex(fabric, GetParam().is_managed, Rank(1));
+        if (fabric.rank() == Rank(0)) {
+          ASSERT_TRUE(mutex->lock(kTimeout));
+        }
+        meet(fabric, *mutex, "held");
+        if (fabric.rank() != Rank(0)) {
+          bootstrap.fences().lose_coordinator(Status(Code::kUnavailable, "rank 0 is gone"));
+          fabric.peers().mark(Rank(0), PeerState::kDead, "made up");
+          const auto locked = mutex->lock(kTimeout);
+          EXPECT_EQ(locked.status().code(), Code::kUnavailable) << locked.status().to_string();
+          EXPECT_EQ(mutex->start().code(), Code::kUnavailable) << "it stays lost";
+        }
+        EXPECT_TRUE(bootstrap.barrier("looked", 2 * kTimeout).is_ok());
+      });
+}
+
 // What a member has published comes from the network.
 TEST(MutexOffer, WithAnUnknownScopeOfAtomicsIsRefused) {
   run_ranks({.kind = PeerKind::kThreads, .size = 2, .killed = {}, .configure = {}},

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <functional>
 
+#include "runtime/bootstrap/constants.h"
 #include "runtime/units.h"
 
 namespace dunlin {
@@ -195,8 +196,10 @@ const std::vector<Row>& table() {
                &Config::heartbeat),
       time_row("DUNLIN_RECONNECT_TIMEOUT", "30s", 1000 * kMillisecond, kDay,
                "how long a rank may be without a connection to the coordinator before it counts as "
-               "dead; the rank is cut off after three quarters of this. The default outlasts the "
-               "restart of a switch, and is not longer than the default of DUNLIN_DEADLINE",
+               "dead; the rank is cut off after three quarters of this. It has to leave time to "
+               "notice an outage after ten heartbeats, and its default grows with them. The default "
+               "outlasts the restart of a switch, and is not longer than the default of "
+               "DUNLIN_DEADLINE",
                &Config::reconnect_timeout),
       choice_row<WaitMode>(
           "DUNLIN_WAIT", "auto", "auto, spin, yield, event",
@@ -359,6 +362,23 @@ std::string default_tuning_file(const Environment& environment) {
   return home && !home->empty() ? *home + "/.cache/dunlin/tuning.json" : "";
 }
 
+// A rank must notice an outage, and be cut off, well before it counts as dead.
+Status check_reconnect_timeout(Config& config, bool is_set) {
+  const auto shortest =
+      std::chrono::ceil<std::chrono::milliseconds>(bootstrap::shortest_grace(config.heartbeat));
+  if (config.reconnect_timeout >= shortest) return Status::ok();
+  if (is_set) {
+    return {Code::kInvalidArgument,
+            fmt::format("DUNLIN_RECONNECT_TIMEOUT={}: with DUNLIN_HEARTBEAT={}, give {} or more. A "
+                        "rank notices an outage only after ten heartbeats, and has to be cut off "
+                        "before it counts as dead",
+                        exact_time(config.reconnect_timeout), exact_time(config.heartbeat),
+                        exact_time(shortest))};
+  }
+  config.reconnect_timeout = shortest;
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<Config> Config::parse(const Environment& environment) {
@@ -382,6 +402,8 @@ Result<Config> Config::parse(const Environment& environment) {
           fmt::format("{} is not a setting of Dunlin; `dunlin-info --config` lists them", name));
     }
   }
+  DUNLIN_TRY(
+      check_reconnect_timeout(config, environment.get("DUNLIN_RECONNECT_TIMEOUT").has_value()));
   if (config.tuning_file.empty()) config.tuning_file = default_tuning_file(environment);
   return config;
 }

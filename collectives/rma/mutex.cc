@@ -109,12 +109,13 @@ Result<DistributedMutex::Offer> DistributedMutex::lookup(Rank rank) const {
   offer.wants_manager = reader.number<std::uint8_t>() != 0;
   offer.transport = reader.text();
   const bool is_able = reader.number<std::uint8_t>() != 0;
-  const auto scope = static_cast<transport::AtomicScope>(reader.number<std::uint8_t>());
-  if (is_able) offer.scope = scope;
+  const auto scope = reader.number<std::uint8_t>();
+  const bool is_scope_known = scope <= static_cast<std::uint8_t>(transport::AtomicScope::kSystem);
+  if (is_able) offer.scope = static_cast<transport::AtomicScope>(scope);
   offer.host = reader.text();
   const auto words = reader.blob();
   offer.words.assign(words.begin(), words.end());
-  if (!reader.at_end())
+  if (!reader.at_end() || !is_scope_known)
     return Status(Code::kCorrupted, "malformed offer of a member of a mutex").with_peer(rank);
   if (count != options_.membership.members.size() || owner_rank != options_.owner_rank ||
       offer.wants_manager != options_.is_managed) {

@@ -69,7 +69,8 @@ class DistributedMutex {
   // kInvalidArgument without a request.
   Status cancel();
   // start(), then test() until it isn't busy. At the deadline the request is withdrawn. Returns the
-  // errors of Fabric::wait().
+  // errors of Fabric::wait(), and kUnavailable, from then on, if the holder died and the
+  // coordinator, which alone can shut it out, is gone too.
   Result<LockOutcome> lock(Duration timeout);
 
   // Begins to unlock; kInvalidArgument unless this rank holds it.

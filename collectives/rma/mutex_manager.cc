@@ -1,8 +1,16 @@
 #include "collectives/rma/mutex_manager.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace dunlin::collective {
+namespace {
+
+// What a grant says, in its tag.
+enum Tag : std::uint64_t { kPlain, kHolderDied, kLost };
+
+}  // namespace
 
 MutexManager::MutexManager(MutexMembers members) : members_(std::move(members)), fences_(members_) {
   if (is_at_owner_rank()) applicants_.resize(members_.members.size());
@@ -22,11 +30,10 @@ Status MutexManager::progress() {
   if (error_.is_error()) return error_;
   Status status = tell();
   if (!status.is_error()) {
-    look_for_grant();
-    if (is_at_owner_rank()) status = manage();
+    status = is_at_owner_rank() ? manage() : look_for_grant();
   }
   if (status.is_error()) return error_ = std::move(status);
-  return Status::ok();
+  return lost_;  // not an error_, as others have to be told
 }
 
 // Sends the latest count to the owner rank.
@@ -42,13 +49,21 @@ Status MutexManager::tell() {
   return Status::ok();
 }
 
-void MutexManager::look_for_grant() {
-  if (is_at_owner_rank() || state() != State::kWaiting) return;
+Status MutexManager::look_for_grant() {
+  if (state() != State::kWaiting) return Status::ok();
   const transport::NotifyId cell = members_.cell_of(members_.owner_place);
-  if (members_.fabric.board().sequence(cell) != turn_of(count_)) return;
+  if (members_.fabric.board().sequence(cell) != turn_of(count_)) return Status::ok();
+  const std::uint64_t tag = members_.fabric.board().cell(cell).tag;
+  if (tag == kLost) {
+    return {
+        Code::kUnavailable,
+        fmt::format("mutex '{}': its owner rank says that the holder is gone and cannot be shut "
+                    "out, as the coordinator is gone too",
+                    members_.name)};
+  }
   granted_ = turn_of(count_);
-  outcome_ = members_.fabric.board().cell(cell).tag == 0 ? LockOutcome::kLocked
-                                                         : LockOutcome::kLockedAfterDeath;
+  outcome_ = tag == kPlain ? LockOutcome::kLocked : LockOutcome::kLockedAfterDeath;
+  return Status::ok();
 }
 
 std::uint64_t MutexManager::word_from(std::size_t place) const {
@@ -80,7 +95,13 @@ Status MutexManager::manage() {
   }
   // A grant that was not sent needs no fence.
   const bool is_orphaned = holder_ != kNone && !members_.is_present(holder_);
-  if (is_orphaned && (!is_grant_told_ || fences_.require(members_, holder_).is_ok())) {
+  Status fenced = is_orphaned && is_grant_told_ ? fences_.require(members_, holder_) : Status::ok();
+  if (fenced.is_error()) lost_ = std::move(fenced);
+  if (lost_.is_error()) {
+    refuse();
+    return Status::ok();
+  }
+  if (is_orphaned && fenced.is_ok()) {
     holder_ = kNone;
     // A grant that was not sent doesn't count.
     has_holder_died_ = has_holder_died_ || is_grant_told_;
@@ -113,7 +134,7 @@ Status MutexManager::grant() {
     transport::Notification grant;
     grant.id = members_.cell_at(holder_);
     grant.sequence = turn;
-    grant.tag = has_holder_died_ ? 1 : 0;
+    grant.tag = has_holder_died_ ? kHolderDied : kPlain;
     Status status = members_.members[holder_].link->control().notify(grant, nullptr);
     if (status.code() == Code::kPeerDead) return Status::ok();  // the peer table will report it
     DUNLIN_TRY(std::move(status));
@@ -122,6 +143,21 @@ Status MutexManager::grant() {
   is_news_ = has_holder_died_;
   has_holder_died_ = false;
   return Status::ok();
+}
+
+// Tells all members that wait that the mutex is lost.
+void MutexManager::refuse() {
+  for (std::size_t place = 0; place < applicants_.size(); ++place) {
+    Applicant& applicant = applicants_[place];
+    if (applicant.ticket == 0 || place == members_.self) continue;
+    transport::Notification refusal;
+    refusal.id = members_.cell_at(place);
+    refusal.sequence = turn_of(count_in(applicant.word));
+    refusal.tag = kLost;
+    // It is told in the next call if the lane is busy. If the lane has failed, it can't be told.
+    if (!members_.members[place].link->control().notify(refusal, nullptr).is_busy())
+      applicant.ticket = 0;
+  }
 }
 
 std::optional<Rank> MutexManager::fenced() const {

@@ -10,6 +10,9 @@
 // Along with its count a member says how many reports of a death its caller has heard. A report
 // that came with a grant, and that the member's caller did not hear because it withdrew, goes to
 // the next holder.
+//
+// If the holder is gone and cannot be shut out, because the coordinator is gone too, the mutex is
+// lost: the owner rank answers every request with a grant that says so.
 #pragma once
 
 #include <cstdint>
@@ -54,12 +57,13 @@ class MutexManager final : public MutexProtocol {
   }
   static constexpr std::uint64_t turn_of(std::uint64_t count) { return (count + 1) / 2; }
   Status tell();
-  void look_for_grant();
+  Status look_for_grant();
   Status manage();
   std::uint64_t word_from(std::size_t place) const;
   void note(std::size_t place, std::uint64_t word);
   std::size_t next() const;
   Status grant();
+  void refuse();
 
   MutexMembers members_;
   std::uint64_t count_ = 0;  // this rank's
@@ -77,6 +81,7 @@ class MutexManager final : public MutexProtocol {
   bool is_grant_told_ = true;
   bool is_news_ = false;          // the holder was told of a death
   bool has_holder_died_ = false;  // a holder died, and the next one has to be told
+  Status lost_;                   // why nobody gets the mutex any more
 };
 
 }  // namespace dunlin::collective

@@ -1,5 +1,7 @@
 #include "collectives/rma/mutex_protocol.h"
 
+#include <fmt/format.h>
+
 namespace dunlin::collective {
 
 Status HolderFences::require(const MutexMembers& members, std::size_t place) {
@@ -12,7 +14,11 @@ Status HolderFences::require(const MutexMembers& members, std::size_t place) {
   }
   state.is_done = state.is_done || fences.is_done(state.number);
   pending_ = state.is_done ? std::nullopt : std::optional(place);
-  return state.is_done ? Status::ok() : Status::busy();
+  if (state.is_done) return Status::ok();
+  DUNLIN_TRY(fences.check_coordinator().with_context(
+      fmt::format("mutex '{}': its holder, rank {}, is gone and cannot be shut out", members.name,
+                  members.members[place].rank.value())));
+  return Status::busy();
 }
 
 }  // namespace dunlin::collective

@@ -47,8 +47,8 @@ class HolderFences {
  public:
   explicit HolderFences(const MutexMembers& members) : states_(members.members.size()) {}
 
-  // Returns ok once the member at `place`, which is gone, is fenced; kBusy until then. The first
-  // call asks for it.
+  // Returns ok once the member at `place`, which is gone, is fenced; kBusy until then; kUnavailable
+  // if the coordinator is gone, without which it never will be. The first call asks for it.
   Status require(const MutexMembers& members, std::size_t place);
   // The member whose fence was required last and is not done.
   std::optional<std::size_t> pending() const { return pending_; }

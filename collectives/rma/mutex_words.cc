@@ -188,9 +188,12 @@ Status MutexWords::take(std::uint64_t expected, LockOutcome outcome) {
                                           members_.members.size())};
   }
   const bool has_live_holder = holder != 0 && members_.is_present(holder - 1);
-  // kWait goes on looking, as a member is gone.
-  if (has_live_holder || (holder != 0 && fences_.require(members_, holder - 1).is_busy()))
-    return go(Phase::kWait);
+  if (has_live_holder) return go(Phase::kWait);
+  if (holder != 0) {
+    Status fenced = fences_.require(members_, holder - 1);
+    if (fenced.is_busy()) return go(Phase::kWait);  // which goes on looking, as a member is gone
+    DUNLIN_TRY(std::move(fenced));
+  }
   return go(Phase::kTakeOver);
 }
 

@@ -27,6 +27,17 @@ bool Absences::is_absent(Rank rank) const {
   return found != ranks_.end() && found->second.since.has_value();
 }
 
+void Absences::postpone(TimePoint now) {
+  for (auto& [rank, state] : ranks_) {
+    if (state.since) state.since = now;
+  }
+}
+
+bool Absences::has_any() const {
+  return std::ranges::any_of(ranks_,
+                             [](const auto& each) { return each.second.since.has_value(); });
+}
+
 void Absences::note_ended(Rank rank, std::string how, TimePoint now) {
   State& state = at(rank);
   if (state.ended) return;

@@ -38,6 +38,10 @@ class Absences {
   // A neighbor on the rank's host says that the process lives. So a FIN does not mean that it has
   // ended, and the rank gets the whole grace period.
   void note_alive(Rank rank) { at(rank).is_alive = true; }
+  // The coordinator has not run for a while. So the ranks could not come back, and all that are
+  // absent get their time again.
+  void postpone(TimePoint now);
+  bool has_any() const;
   // The process has ended.
   void note_ended(Rank rank, std::string how, TimePoint now);
   // Forgets all about a rank.

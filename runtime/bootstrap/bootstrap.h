@@ -5,6 +5,12 @@
 // to that coordinator: keys and values, barriers, heartbeats, notices of deaths, and the agreement
 // on the survivors. The bootstrap is for start-up and failures, not for data: its calls block until
 // a deadline and cost a round trip or more. Calls must come from one thread at a time.
+//
+// A call that returns kDeadlineExceeded has given up what it asked for. During an outage of the
+// connection, nothing of it happens later: what has not been sent yet is taken back, and the
+// coordinator cancels what it has not answered. Only an answer that was on its way, or a request
+// that had left this process just before the connection failed, may have taken effect: the value is
+// published, the others have passed the barrier, or membership() tells of the agreement.
 #pragma once
 
 #include <array>
@@ -114,7 +120,8 @@ class Bootstrap {
   // Leaves the job, so that the other ranks do not take the end of this process for a death. The
   // destructor calls it; programs that end without unwinding call it themselves. When this process
   // runs the job's coordinator (rank 0 without dunlin-run), the call waits until all other ranks
-  // have left, but not longer than config.deadline.
+  // have left, but not longer than config.deadline. During an outage of the connection, it waits
+  // until the coordinator has been told, but not longer than config.reconnect_timeout.
   virtual void leave() noexcept = 0;
 };
 

@@ -72,9 +72,9 @@ Status BootstrapClient::count_local() {
   return Status::ok();
 }
 
-void BootstrapClient::announce_leave() noexcept {
+void BootstrapClient::announce_leave(Duration timeout) noexcept {
   // A failure is ignored: without a coordinator, no rank can be told.
-  (void)request({.type = MessageType::kLeave}, Duration::zero());
+  (void)request({.type = MessageType::kLeave}, timeout);
 }
 
 Status BootstrapClient::publish(std::string_view key, std::span<const std::byte> value) {
@@ -135,9 +135,7 @@ Result<Membership> BootstrapClient::reform(Duration timeout) {
     return std::move(reply).status().with_context(
         fmt::format("agreement on the survivors (timeout {})", seconds(timeout)));
   }
-  const std::lock_guard lock(mutex_);
-  membership_ = {reply->number, std::move(reply->ranks)};
-  return membership_;
+  return Membership{reply->number, std::move(reply->ranks)};
 }
 
 Membership BootstrapClient::membership() const {
@@ -167,6 +165,10 @@ Result<Message> BootstrapClient::request(Message message, Duration timeout) {
     lock.lock();
     if (!await_reply(lock, deadline + kAnswerSlack)) {
       ++last_request_;  // so that a late reply is ignored
+      lock.unlock();
+      // What this rank asked for must not happen later, but that it leaves stays true.
+      if (message.type != MessageType::kLeave)
+        transmit({.type = MessageType::kCancel, .request = message.request});
       return Status(Code::kDeadlineExceeded, "the coordinator does not answer");
     }
   }
@@ -205,7 +207,11 @@ void BootstrapClient::deliver(Message message) {
   if (message.type == MessageType::kRevoke) return fences_.on_revoke(message.subject);
   if (message.type == MessageType::kFenced) return fences_.on_fenced(message.number);
   const std::lock_guard lock(mutex_);
-  if (message.type != MessageType::kReply || message.request != last_request_) return;
+  if (message.type != MessageType::kReply) return;
+  // The others have agreed with this rank, even if its caller has given up.
+  if (message.code == Code::kOk && message.number > membership_.epoch)
+    membership_ = {message.number, message.ranks};
+  if (message.request != last_request_) return;
   reply_ = std::move(message);
   answered_.notify_all();
 }

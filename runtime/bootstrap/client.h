@@ -40,8 +40,9 @@ class BootstrapClient : public Bootstrap {
   // Sets local_rank and local_size by finding the ranks that run under the same kernel. All ranks
   // call it, before any use of the two numbers.
   Status count_local();
-  // Tells the coordinator that this rank leaves, and waits a moment until it has told the others.
-  void announce_leave() noexcept;
+  // Tells the coordinator that this rank leaves. Waits until it has told the others, the connection
+  // is given up, or the timeout has passed.
+  void announce_leave(Duration timeout) noexcept;
 
   // Handles a message from the coordinator. Any thread.
   void deliver(Message message);

@@ -103,6 +103,13 @@ constexpr Duration kConfirmTime = std::chrono::milliseconds(700);
 static_assert(kConfirmTime >= 10 * kConnectRetry);
 static_assert(kConfirmTime + kLeaveGrace < std::chrono::seconds(1));
 
+// While a rank is absent, the coordinator looks at its clock this often. If it did not run for
+// kLongestNap, because its process or its host was stopped, those that are absent get their time
+// again: even the shortest wait, kConfirmTime, must leave a rank time to come back.
+constexpr Duration kLookInterval = std::chrono::milliseconds(100);
+constexpr Duration kLongestNap = kConfirmTime / 2;
+static_assert(kLongestNap >= 3 * kLookInterval);
+
 // How many ranks of a host the coordinator asks about the process of another one. The second serves
 // when the first is stopped.
 constexpr std::size_t kWitnesses = 2;
@@ -123,6 +130,17 @@ constexpr Duration kShortestSilence = kHandshakeTimeout;
 
 // How long one attempt of a rank to come back may take. A rank that leaves waits for the end of it.
 constexpr Duration kAttemptTime = std::chrono::seconds(1);
+
+// The shortest DUNLIN_RECONNECT_TIMEOUT for a heartbeat. A rank's last heartbeat that was answered
+// may be kHeartbeatsPerAnswer old when a path falls silent. It notices the silence, makes one
+// attempt to come back, and is cut off by then, in three quarters of the time after which it counts
+// as dead. So the last quarter stays a margin.
+constexpr Duration shortest_grace(Duration heartbeat) {
+  const Duration silence =
+      kStallPeriods * heartbeat > kShortestSilence ? kStallPeriods * heartbeat : kShortestSilence;
+  const Duration stopped = kHeartbeatsPerAnswer * heartbeat + silence + kAttemptTime;
+  return stopped * kCutOffDenominator / kCutOffNumerator;
+}
 
 // The longest name of a process: a boot id and three numbers.
 constexpr std::size_t kMaxProcessBytes = 128;

@@ -34,6 +34,7 @@ Contact::~Contact() {
 
 void Contact::send(const Message& message) {
   if (end_) return;
+  if (message.type == MessageType::kCancel) session_.withdraw(message.request);
   // It cannot fail without a limit.
   (void)session_.keep(message, std::numeric_limits<std::size_t>::max());
 }

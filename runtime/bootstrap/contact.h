@@ -33,7 +33,8 @@ class Contact {
   Contact(const Contact&) = delete;
   Contact& operator=(const Contact&) = delete;
 
-  // Takes a message, and sends it now or after an outage. After the end, it is dropped.
+  // Takes a message, and sends it now or after an outage. After the end, it is dropped. A kCancel
+  // takes back the request that it names, as far as that has not been sent.
   void send(const Message& message);
   // Does all that is due: input, output, heartbeats, a new connection.
   void turn(TimePoint now);

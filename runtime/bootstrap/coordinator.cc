@@ -299,11 +299,11 @@ Status Coordinator::resume(Connection& connection, const Message& welcome) {
   member.connection = &connection;
   connection.is_member = true;
   connection.socket.allow_body_bytes(kMaxBodyBytes);
-  lives_.regain(rank);
   Status status = connection.socket.send(welcome);
   for (const Message& message : member.session.kept()) {
     if (status) status = connection.socket.send(message);
   }
+  lives_.regain(rank);  // only now, as it may send to the rank
   if (!status) drop(connection, status);
   return Status::ok();
 }

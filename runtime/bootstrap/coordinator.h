@@ -51,7 +51,7 @@ class Coordinator {
   void declare_dead(Rank rank, std::string reason);
   // Waits until no rank is active(). Returns false when the deadline comes first.
   bool wait_until_empty(TimePoint deadline);
-  // The number of ranks that have joined and are alive; stalled ones do not count.
+  // The number of ranks that have joined and are neither dead nor have left.
   int active() const { return active_.load(std::memory_order_relaxed); }
 
  private:

@@ -88,6 +88,17 @@ void Fences::cut_off(Status why) {
   for (const auto& [guard, wake] : guards_) wake();
 }
 
+void Fences::lose_coordinator(Status why) {
+  const std::lock_guard lock(mutex_);
+  why_no_coordinator_ = std::move(why);
+  for (const auto& [guard, wake] : guards_) wake();
+}
+
+Status Fences::check_coordinator() const {
+  const std::lock_guard lock(mutex_);
+  return why_no_coordinator_;
+}
+
 Status Fences::check() const {
   if (!is_cut_off()) return Status::ok();
   const std::lock_guard lock(mutex_);

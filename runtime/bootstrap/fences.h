@@ -33,11 +33,14 @@ class Fences {
   explicit Fences(Sender sender) : sender_(std::move(sender)) {}
 
   // Asks for a fence around `gone` for the memory of `owners`. Never blocks. Returns a number for
-  // is_done(). If the coordinator is gone, the fence is never done. Any thread, as all methods.
+  // is_done(). If the coordinator is gone, the fence is never done, and check_coordinator() says
+  // so. Any thread, as all methods.
   std::uint64_t ask(Rank gone, std::span<const Rank> owners);
   // Returns true once no write of the rank can land in the memory of the owners any more. Owners
   // that are gone do not count. Once it has returned true, the number is void.
   bool is_done(std::uint64_t number);
+  // Ok while the coordinator can make fences; after its end, why it cannot.
+  Status check_coordinator() const;
 
   // A guard is an object, such as a fabric, through which peers can write into this process's
   // memory. `wake` tells it that due() or is_cut_off() may have changed, or that a fence may be
@@ -61,6 +64,7 @@ class Fences {
   void on_revoke(Rank gone);
   void on_fenced(std::uint64_t number);
   void cut_off(Status why);
+  void lose_coordinator(Status why);
 
  private:
   Sender sender_;
@@ -73,6 +77,7 @@ class Fences {
   std::map<int, std::function<void()>> guards_;
   std::map<Rank, std::set<int>> due_;  // the guards that have not confirmed yet
   Status why_;
+  Status why_no_coordinator_;
 };
 
 }  // namespace dunlin

@@ -88,7 +88,7 @@ class InProcessJob::State::Client final : public bootstrap::BootstrapClient {
 
   void leave() noexcept override {
     if (std::exchange(has_left_, true)) return;
-    announce_leave();
+    announce_leave(Duration::zero());
     disconnect(Status(Code::kClosed, "this rank has left the job"));
   }
 

@@ -61,7 +61,7 @@ Status JobLedger::admit(Rank rank, TimePoint now) {
 Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
   Member& member = members_[from.index()];
   if (!is_present(member)) {  // it was declared dead while the message was on its way
-    if (message.request != kNoRequest) {
+    if (message.request != kNoRequest && message.type != MessageType::kCancel) {
       reply(from, {.code = Code::kClosed,
                    .request = message.request,
                    .text = "the other ranks count this rank as gone"});
@@ -74,6 +74,9 @@ Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
   switch (message.type) {
     case MessageType::kHeartbeat:
     case MessageType::kTestimony:  // the coordinator has heard it
+      return Status::ok();
+    case MessageType::kCancel:
+      cancel(from, message.request);
       return Status::ok();
     case MessageType::kFence:
       return fences_.ask(from, message);
@@ -127,6 +130,11 @@ Status JobLedger::open_request(Rank from, const Message& message, TimePoint now)
       break;
   }
   return Status::ok();
+}
+
+void JobLedger::cancel(Rank from, std::uint64_t request) {
+  auto& open = members_[from.index()].request;
+  if (open && open->number == request) open.reset();
 }
 
 void JobLedger::publish(Rank from, const Message& message) {
@@ -334,9 +342,9 @@ bool JobLedger::is_gone(Rank rank) const {
 }
 
 int JobLedger::active() const {
-  return static_cast<int>(std::count_if(members_.begin(), members_.end(), [](const Member& member) {
-    return member.has_joined && member.state == PeerState::kAlive;
-  }));
+  return static_cast<int>(std::count_if(
+      members_.begin(), members_.end(),
+      [this](const Member& member) { return member.has_joined && is_present(member); }));
 }
 
 std::vector<Rank> JobLedger::not_joined() const {

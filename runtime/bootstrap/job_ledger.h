@@ -40,7 +40,7 @@ class JobLedger {
 
   PeerState state(Rank rank) const { return members_[rank.index()].state; }
   bool has_joined(Rank rank) const { return members_[rank.index()].has_joined; }
-  // The number of ranks that have joined and are alive; stalled ones do not count.
+  // The number of ranks that have joined and are neither dead nor have left.
   int active() const;
 
  private:
@@ -62,6 +62,7 @@ class JobLedger {
   };
 
   Status open_request(Rank from, const Message& message, TimePoint now);
+  void cancel(Rank from, std::uint64_t request);
   void publish(Rank from, const Message& message);
   Status keep(Rank from, const Message& message);
   Status forward_mail(Rank from, const Message& mail);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/bootstrap/constants.h"
@@ -25,18 +26,32 @@ void LifeWatch::add(Rank rank, const ProcessId& process, TimePoint now) {
 }
 
 void LifeWatch::remove(Rank rank) {
-  lives_.erase(rank);
   absences_.forget(rank);
+  if (const auto gone = lives_.extract(rank)) inquire_again(gone.mapped().process);
 }
 
 void LifeWatch::lose(Rank rank, ConnectionEnd how, TimePoint now) {
   const auto found = lives_.find(rank);
   if (found == lives_.end()) return;
   absences_.begin(rank, how, now);
-  if (!found->second.pidfd.is_open()) inquire(rank, found->second);
+  inquire_again(found->second.process);  // it is one of those
+}
+
+void LifeWatch::regain(Rank rank) {
+  absences_.end(rank);
+  // The ranks of its host may all have been absent, so that nobody could be asked.
+  if (const auto found = lives_.find(rank); found != lives_.end())
+    inquire_again(found->second.process);
+}
+
+void LifeWatch::inquire_again(const ProcessId& process) {
+  for (const auto& [rank, life] : lives_) {
+    if (absences_.is_absent(rank) && life.process.is_in_space_of(process)) inquire(rank, life);
+  }
 }
 
 void LifeWatch::inquire(Rank about, const Life& life) {
+  if (life.pidfd.is_open()) return;
   std::size_t asked = 0;
   for (const auto& [rank, other] : lives_) {
     if (rank == about || absences_.is_absent(rank) || !other.process.is_in_space_of(life.process))
@@ -74,9 +89,16 @@ void LifeWatch::note(const pollfd* entries, TimePoint now) {
 }
 
 std::vector<Absences::Verdict> LifeWatch::take_due(TimePoint now) {
+  if (now - last_look_ > kLongestNap) absences_.postpone(now);
+  last_look_ = now;
   auto verdicts = absences_.take_due(now);
-  for (const auto& each : verdicts) lives_.erase(each.rank);
+  for (const auto& each : verdicts) remove(each.rank);
   return verdicts;
+}
+
+TimePoint LifeWatch::next(TimePoint otherwise) const {
+  if (absences_.has_any()) otherwise = std::min(otherwise, last_look_ + kLookInterval);
+  return absences_.next(otherwise);
 }
 
 }  // namespace dunlin::bootstrap

@@ -30,7 +30,7 @@ class LifeWatch {
   void remove(Rank rank);
   // The connection of the rank has ended (lose), or the rank has a new one (regain).
   void lose(Rank rank, ConnectionEnd how, TimePoint now);
-  void regain(Rank rank) { absences_.end(rank); }
+  void regain(Rank rank);
   // The answer of a rank to kInquire. Ignored unless it tells of a rank on the same host.
   void testify(Rank from, const Message& message, TimePoint now);
 
@@ -39,8 +39,10 @@ class LifeWatch {
   void note(const pollfd* entries, TimePoint now);
 
   // These do what the functions of Absences do. take_due() also removes the ranks that it returns.
+  // If the last call of take_due() was longer ago than next() had asked for, this process did not
+  // run, and all absent ranks get their whole time again.
   std::vector<Absences::Verdict> take_due(TimePoint now);
-  TimePoint next(TimePoint otherwise) const { return absences_.next(otherwise); }
+  TimePoint next(TimePoint otherwise) const;
 
  private:
   struct Life {
@@ -48,10 +50,13 @@ class LifeWatch {
     Fd pidfd;  // open while the process is watched
   };
   void inquire(Rank about, const Life& life);
+  // Asks about all absent ranks on the host of this process: which ranks can answer has changed.
+  void inquire_again(const ProcessId& process);
 
   Absences absences_;
   Send send_;
   std::map<Rank, Life> lives_;  // of the ranks that have joined and are present
+  TimePoint last_look_{};
 };
 
 }  // namespace dunlin::bootstrap

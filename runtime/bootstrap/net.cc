@@ -256,6 +256,8 @@ Status FrameSocket::flush() {
     if (put < 0) {
       if (errno == EAGAIN) break;
       if (errno == EINTR) continue;
+      // Linux answers with EPIPE, and not with ECONNRESET, to a RST that follows a FIN.
+      if (errno == EPIPE) return {Code::kClosed, "the connection was closed"};
       return Status::from_errno("the connection failed", errno);
     }
     sent_ += static_cast<std::size_t>(put);

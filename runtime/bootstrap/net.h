@@ -75,7 +75,8 @@ class FrameSocket {
   Result<std::optional<Message>> next();
 
   // Appends a message and writes as much as the socket accepts. kResourceExhausted when more than
-  // kMaxUnsentBytes would wait.
+  // kMaxUnsentBytes would wait. kClosed if the other side had closed the connection before it
+  // refused what was sent.
   Status send(const Message& message);
   Status flush();
   bool has_unsent() const { return sent_ < outgoing_.size(); }

@@ -36,6 +36,15 @@ Status Session::acknowledge(std::uint64_t count) {
   return Status::ok();
 }
 
+void Session::withdraw(std::uint64_t request) {
+  for (Message& message : kept_) {
+    if (message.request != request) continue;
+    kept_bytes_ -= size_of(message);
+    message = {.type = MessageType::kCancel, .request = request};
+    kept_bytes_ += size_of(message);
+  }
+}
+
 void Session::note_received(const Message& message) {
   ++received_;
   ++untold_messages_;

@@ -25,6 +25,9 @@ class Session {
   // kCorrupted and changes nothing if that is impossible: fewer were sent, or the other side has
   // counted more before.
   Status acknowledge(std::uint64_t count);
+  // The caller of `request` has given it up: what would be sent again of it becomes a kCancel, so
+  // that the count stays.
+  void withdraw(std::uint64_t request);
   // The messages to send again on a new connection, oldest first.
   const std::deque<Message>& kept() const { return kept_; }
 

@@ -35,6 +35,7 @@ Result<std::unique_ptr<Bootstrap>> TcpBootstrap::join(JoinPlan plan) {
 TcpBootstrap::TcpBootstrap(JoinPlan plan, AuthenticatedSocket connection, Fd wake)
     : BootstrapClient(plan.job, derive_key(plan.secret, plan.job.job_id)),
       plan_(std::move(plan)),
+      leave_timeout_(connection.grace),
       wake_(std::move(wake)),
       contact_(
           plan_, std::move(connection), [this](Message message) { take(std::move(message)); },
@@ -52,7 +53,7 @@ TcpBootstrap::~TcpBootstrap() {
 void TcpBootstrap::leave() noexcept {
   if (std::exchange(has_left_, true)) return;
   announces_leave_.store(true, std::memory_order_relaxed);
-  announce_leave();
+  announce_leave(leave_timeout_);
   {
     const std::lock_guard lock(outbox_mutex_);
     is_leaving_ = true;
@@ -139,6 +140,8 @@ void TcpBootstrap::on_end(const Contact::End& end) {
               : "the launcher";
   const std::string text = fmt::format("{} is gone: {}", host, end.why.message());
   DUNLIN_WARN("bootstrap: {}", text);
+  // Before the notice of the death: who waits for the end of a mutex's holder looks at both.
+  fences().lose_coordinator(Status(Code::kUnavailable, text));
   if (is_peer) {
     peers().mark(plan_.host, PeerState::kDead,
                  "its coordinator is gone: " + std::string(end.why.message()));

@@ -39,6 +39,7 @@ class TcpBootstrap final : public BootstrapClient {
   void wake();
 
   JoinPlan plan_;
+  const Duration leave_timeout_;
   Fd wake_;
   Contact contact_;  // used by the monitor thread only, once it runs
   PidWatch pids_;    // used by the monitor thread only

@@ -20,7 +20,7 @@
 namespace dunlin::bootstrap {
 
 constexpr std::uint32_t kMagic = 0x314e4c44;  // "DLN1" in memory
-constexpr std::uint16_t kVersion = 4;
+constexpr std::uint16_t kVersion = 5;
 constexpr std::size_t kHeaderBytes = 12;
 
 enum class MessageType : std::uint8_t {
@@ -51,6 +51,7 @@ enum class MessageType : std::uint8_t {
   kRevoked = 26,  // the access of rank `subject` is revoked here
   // What a rank knows of the process that kInquire has asked for. state: kAlive or kDead.
   kTestimony = 27,
+  kCancel = 28,  // its caller has given up `request`, which takes no effect from now on
   // The coordinator sends these.
   kReply = 32,    // code, text: failure; value: result of a lookup; number, ranks: of a reform
   kNotice = 33,   // the state of rank `subject` is now `state`; text: the reason

@@ -286,6 +286,54 @@ TEST_P(MutexTest, ShortTimeoutsBreakNothing) {
   });
 }
 
+// The coordinator, which alone could shut the holder out, has ended with it. It is made up: the
+// holder lives, and the others believe that both are gone.
+TEST_P(MutexTest, WhoseHolderDiedWithItsCoordinatorIsLost) {
+  run_ranks(
+      {.kind = GetParam().peers, .size = 3, .killed = {}, .configure = {}}, [&](Fabric& fabric) {
+        Bootstrap& bootstrap = fabric.bootstrap();
+        const auto mutex = make_mutex(fabric, GetParam().is_managed, Rank(1));
+        if (fabric.rank() == Rank(0)) {
+          ASSERT_TRUE(mutex->lock(kTimeout));
+        }
+        meet(fabric, *mutex, "held");
+        if (fabric.rank() != Rank(0)) {
+          bootstrap.fences().lose_coordinator(Status(Code::kUnavailable, "rank 0 is gone"));
+          fabric.peers().mark(Rank(0), PeerState::kDead, "made up");
+          const auto locked = mutex->lock(kTimeout);
+          EXPECT_EQ(locked.status().code(), Code::kUnavailable) << locked.status().to_string();
+          EXPECT_EQ(mutex->start().code(), Code::kUnavailable) << "it stays lost";
+        }
+        EXPECT_TRUE(bootstrap.barrier("looked", 2 * kTimeout).is_ok());
+      });
+}
+
+// What a member has published comes from the network.
+TEST(MutexOffer, WithAnUnknownScopeOfAtomicsIsRefused) {
+  run_ranks({.kind = PeerKind::kThreads, .size = 2, .killed = {}, .configure = {}},
+            [&](Fabric& fabric) {
+              MutexOptions options;
+              options.name = "forged";
+              options.membership.members = {Rank(0), Rank(1)};
+              options.owner_rank = Rank(0);
+              if (fabric.rank() == Rank(1)) {
+                ByteWriter offer;
+                offer.number(std::uint32_t{2}).number(std::int32_t{0}).number(std::uint32_t{0});
+                offer.number(std::uint8_t{0}).text(transport_name());
+                offer.number(std::uint8_t{1}).number(std::uint8_t{2});  // the scope
+                offer.text("host").blob({});
+                ASSERT_TRUE(fabric.bootstrap().publish("mutex/forged/0/1", offer.take()).is_ok());
+              } else {
+                auto mutex = DistributedMutex::prepare(fabric, options);
+                ASSERT_TRUE(mutex.is_ok()) << mutex.status().to_string();
+                const Status status = (*mutex)->connect();
+                EXPECT_EQ(status.code(), Code::kCorrupted) << status.to_string();
+                EXPECT_EQ(status.peer(), Rank(1));
+              }
+              EXPECT_TRUE(fabric.bootstrap().barrier("end", kTimeout).is_ok());
+            });
+}
+
 // Named so that runs over transports that don't survive a killed peer leave it out.
 class PeerDeathWithAMutex : public ::testing::TestWithParam<bool> {};
 

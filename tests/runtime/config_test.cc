@@ -35,6 +35,21 @@ TEST(Config, ValuesAreReadWithTheirUnits) {
   EXPECT_EQ(config.wait, WaitMode::kEvent);
 }
 
+TEST(Config, ARankIsCutOffWellBeforeItCountsAsDead) {
+  const auto reconnect_timeout = [](Values values) {
+    return Config::parse(Environment(std::move(values))).value().reconnect_timeout;
+  };
+  EXPECT_EQ(reconnect_timeout({}), std::chrono::seconds(30));
+  EXPECT_EQ(reconnect_timeout({{"DUNLIN_HEARTBEAT", "60s"}}), std::chrono::milliseconds(1'121'334))
+      << "the default grows";
+  EXPECT_EQ(error_of({{"DUNLIN_HEARTBEAT", "1s"}, {"DUNLIN_RECONNECT_TIMEOUT", "19s"}}),
+            "invalid_argument: DUNLIN_RECONNECT_TIMEOUT=19s: with DUNLIN_HEARTBEAT=1s, give 20s or "
+            "more. A rank notices an outage only after ten heartbeats, and has to be cut off "
+            "before it counts as dead");
+  EXPECT_EQ(reconnect_timeout({{"DUNLIN_HEARTBEAT", "1s"}, {"DUNLIN_RECONNECT_TIMEOUT", "20s"}}),
+            std::chrono::seconds(20));
+}
+
 TEST(Config, MalformedOutOfRangeAndUnknownAreNamed) {
   EXPECT_EQ(error_of({{"DUNLIN_DEADLINE", "8"}}),
             "invalid_argument: DUNLIN_DEADLINE=8: give a unit, such as 8s or 500ms");

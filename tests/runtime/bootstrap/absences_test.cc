@@ -110,6 +110,24 @@ TEST(Session, KeepsNoMoreThanItMay) {
   EXPECT_TRUE(session.keep(large, 2000).is_ok());
 }
 
+TEST(Session, SendsNoRequestAgainThatWasGivenUp) {
+  Session session;
+  const auto keep = [&](std::uint64_t request) {
+    return session.keep({.type = MessageType::kPublish, .request = request, .value = Bytes(1000)},
+                        3000);
+  };
+  ASSERT_TRUE(keep(1).is_ok());
+  ASSERT_TRUE(keep(2).is_ok());
+  ASSERT_FALSE(keep(3).is_ok());
+  session.withdraw(1);
+  ASSERT_TRUE(keep(3).is_ok()) << "what was given up takes no room";
+  ASSERT_EQ(session.kept().size(), 3U) << "the count stays";
+  EXPECT_EQ(session.kept()[0].type, MessageType::kCancel);
+  EXPECT_TRUE(session.kept()[0].value.empty());
+  EXPECT_EQ(session.kept()[1].type, MessageType::kPublish);
+  EXPECT_TRUE(session.acknowledge(3).is_ok());
+}
+
 TEST(Session, WantsToTellBeforeMuchIsKept) {
   Session session;
   EXPECT_FALSE(session.is_telling_due());
@@ -118,6 +136,66 @@ TEST(Session, WantsToTellBeforeMuchIsKept) {
   session.note_told();
   EXPECT_FALSE(session.is_telling_due());
   EXPECT_EQ(session.received(), 1U);
+}
+
+// Ranks 0 to 2 on a host that the coordinator cannot see into, rank 3 on another one.
+class LifeWatchTest : public ::testing::Test {
+ protected:
+  LifeWatchTest() {
+    for (int rank = 0; rank < 4; ++rank)
+      lives.add(Rank(rank), {rank < 3 ? "another host" : "a third host", 100 + rank, 1}, now);
+  }
+  // Runs like the coordinator, which looks when it is asked to.
+  void run_until(TimePoint end) {
+    while (now < end) {
+      now = std::min(lives.next(end), end);
+      ASSERT_TRUE(lives.take_due(now).empty());
+    }
+  }
+  std::vector<Rank> take_asked() { return std::exchange(asked, {}); }
+
+  TimePoint now = TimePoint() + 100s;
+  std::vector<Rank> asked;
+  LifeWatch lives{kGrace, [this](Rank to, const Message& message) {
+                    EXPECT_EQ(message.type, MessageType::kInquire);
+                    asked.push_back(to);
+                  }};
+};
+
+TEST_F(LifeWatchTest, ACoordinatorThatWasStoppedGivesAllTheirTimeAgain) {
+  (void)lives.take_due(now);
+  lives.lose(Rank(0), ConnectionEnd::kBroken, now);
+  run_until(now + kGrace - 1s);
+  lives.lose(Rank(1), ConnectionEnd::kClosed, now);
+  now += 10 * kGrace;
+  EXPECT_TRUE(lives.take_due(now).empty());
+  run_until(now + kConfirmTime - 1ns);
+  const auto closed = lives.take_due(now += 1ns);
+  ASSERT_EQ(closed.size(), 1U);
+  EXPECT_EQ(closed[0].rank, Rank(1));
+  run_until(now - kConfirmTime + kGrace - 1ns);
+  const auto broken = lives.take_due(now += 1ns);
+  ASSERT_EQ(broken.size(), 1U);
+  EXPECT_EQ(broken[0].rank, Rank(0));
+}
+
+TEST_F(LifeWatchTest, ANeighborThatComesBackIsAsked) {
+  for (const int rank : {0, 1, 2}) lives.lose(Rank(rank), ConnectionEnd::kBroken, now);
+  (void)take_asked();
+  lives.regain(Rank(1));
+  EXPECT_EQ(take_asked(), (std::vector{Rank(1), Rank(1)})) << "about ranks 0 and 2";
+  lives.testify(Rank(1), {.state = PeerState::kDead, .subject = Rank(0)}, now);
+  EXPECT_EQ(lives.take_due(now + kLeaveGrace).size(), 1U);
+}
+
+TEST_F(LifeWatchTest, AnotherNeighborIsAskedWhenOneIsGone) {
+  lives.add(Rank(4), {"another host", 104, 1}, now);
+  lives.lose(Rank(0), ConnectionEnd::kBroken, now);
+  EXPECT_EQ(take_asked(), (std::vector{Rank(1), Rank(2)}));
+  lives.remove(Rank(1));
+  EXPECT_EQ(take_asked(), (std::vector{Rank(2), Rank(4)}));
+  lives.remove(Rank(3));
+  EXPECT_TRUE(take_asked().empty()) << "it is on another host";
 }
 
 // A coordinator that sees neither process, and a neighbor that sees the one that ends.

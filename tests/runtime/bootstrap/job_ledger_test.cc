@@ -100,6 +100,16 @@ TEST_F(Job, ADeathBeforeTheStartFailsIt) {
   EXPECT_THAT(replies(0)[0].text, HasSubstr("rank 3 ended before all ranks had joined"));
 }
 
+TEST_F(Job, AStalledRankIsStillActive) {
+  start();
+  EXPECT_EQ(ledger_.active(), kSize);
+  for (int i = 0; i < kStallPeriods; ++i) advance(kHeartbeat);
+  ASSERT_EQ(ledger_.state(Rank(0)), PeerState::kStalled);
+  EXPECT_EQ(ledger_.active(), kSize) << "it may come back, and needs the coordinator then";
+  ledger_.declare_dead(Rank(0), "killed");
+  EXPECT_EQ(ledger_.active(), kSize - 1);
+}
+
 TEST_F(Job, RefusesStrangeAndRepeatedRanks) {
   admit_all();
   EXPECT_EQ(ledger_.admit(Rank(1), now_).code(), Code::kAlreadyExists);
@@ -121,6 +131,23 @@ TEST_F(Job, LookupsWaitForTheirKey) {
   advance(1s);
   EXPECT_EQ(replies(1).at(0).code, Code::kDeadlineExceeded);
   EXPECT_EQ(replies(1).at(0).text, "no rank has published 'other'");
+}
+
+TEST_F(Job, ACanceledRequestTakesNoEffect) {
+  start();
+  for (const MessageType type : {MessageType::kBarrier, MessageType::kReform}) {
+    const std::string name = type == MessageType::kBarrier ? "name" : "";
+    ask(0, type, name, 20s);
+    const Message cancel{.type = MessageType::kCancel, .request = requests_};
+    ASSERT_TRUE(ledger_.receive(Rank(0), cancel, now_).is_ok());
+    for (const int rank : {1, 2, 3}) ask(rank, type, name, 20s);
+    EXPECT_TRUE(sent_.empty());
+    ask(0, type, name, 20s);
+    ASSERT_TRUE(ledger_.receive(Rank(0), cancel, now_).is_ok()) << "late, and of another request";
+    for (int rank = 0; rank < kSize; ++rank) EXPECT_EQ(replies(rank).at(0).code, Code::kOk);
+    EXPECT_EQ(replies(0).size(), 1U) << "a cancellation has no answer";
+    sent_.clear();
+  }
 }
 
 TEST_F(Job, LookupsFromARankThatIsGoneFailAtOnce) {

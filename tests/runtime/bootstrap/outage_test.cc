@@ -155,6 +155,45 @@ TEST_P(Outage, CutsLoseNothing) {
   expect_numbered(second->mail(), count);
 }
 
+// What a caller has given up during an outage does not happen after it.
+TEST_P(Outage, WhatWasGivenUpIsVoid) {
+  const auto check = [&](const std::function<Status(Bootstrap&, Duration)>& call) {
+    path->cut();
+    EXPECT_EQ(call(*second, 0s).code(), Code::kDeadlineExceeded);
+    std::atomic<bool> is_waiting{false};
+    std::thread other([&] {
+      const int chore = first->add_chore([&] { is_waiting = true; });
+      const Status status = call(*first, kTimeout);
+      EXPECT_TRUE(status.is_ok()) << status.to_string();
+      first->remove_chore(chore);
+    });
+    EXPECT_TRUE(comes_true([&] { return is_waiting.load(); }));
+    path->heal();
+    // If the first rank had met the void call, it would not be there any more.
+    EXPECT_EQ(second->lookup("nothing", 0s).status().code(), Code::kDeadlineExceeded);
+    const Status status = call(*second, kTimeout);
+    EXPECT_TRUE(status.is_ok()) << status.to_string();
+    other.join();
+  };
+  check([](Bootstrap& bootstrap, Duration timeout) { return bootstrap.barrier("meet", timeout); });
+  check([](Bootstrap& bootstrap, Duration timeout) { return bootstrap.reform(timeout).status(); });
+  EXPECT_EQ(first->membership().epoch, 1U);
+  EXPECT_EQ(second->membership().epoch, 1U);
+}
+
+// For longer than the answer to a leave takes otherwise.
+TEST_P(Outage, ALeaveArrivesAfterIt) {
+  path->cut();
+  std::thread leaving([&] { second->leave(); });
+  std::this_thread::sleep_for(2 * kAnswerSlack);
+  EXPECT_TRUE(first->peers().is_present(Rank(1)));
+  path->heal();
+  leaving.join();
+  EXPECT_TRUE(comes_true([&] { return is_anybody_gone.load(); }));
+  EXPECT_EQ(first->peers().state(Rank(1)), PeerState::kLeft);
+  is_anybody_gone = false;  // as it should be
+}
+
 INSTANTIATE_TEST_SUITE_P(Hosts, Outage, ::testing::Bool(), [](const auto& is_remote) {
   return is_remote.param ? "OnAnotherHost" : "OnThisHost";
 });
@@ -192,6 +231,21 @@ TEST(OutOfReach, ARankThatComesBackTooLateIsToldSo) {
   path.heal();
   EXPECT_TRUE(comes_true([&] { return second->fences().is_cut_off(); }));
   EXPECT_THAT(second->fences().check().to_string(), HasSubstr("count"));
+}
+
+// The kernel of a process that has ended refuses what is sent after its FIN. That is the end of a
+// process all the same.
+TEST(FrameSockets, ARefusalAfterAFinIsAnEnd) {
+  Endpoint address{"127.0.0.1", 0};
+  const Fd listener = listen_on(address).value();
+  FrameSocket here(connect_to(address, soon()).value());
+  ASSERT_TRUE(wait_for(listener.get(), POLLIN, soon()));
+  Fd there(accept(listener.get(), nullptr, nullptr));
+  there.reset();
+  ASSERT_TRUE(wait_for(here.fd(), POLLRDHUP, soon()));
+  ASSERT_TRUE(here.send({}).is_ok());
+  ASSERT_TRUE(wait_for(here.fd(), POLLERR, soon()));
+  EXPECT_EQ(here.send({}).code(), Code::kClosed);
 }
 
 std::string step(int number) {

@@ -194,13 +194,14 @@ const std::vector<Row>& table() {
                "interval at which a rank sends a heartbeat to the coordinator; after ten missing "
                "heartbeats the rank counts as stalled",
                &Config::heartbeat),
-      time_row("DUNLIN_RECONNECT_TIMEOUT", "30s", 1000 * kMillisecond, kDay,
-               "how long a rank may be without a connection to the coordinator before it counts as "
-               "dead; the rank is cut off after three quarters of this. It has to leave time to "
-               "notice an outage after ten heartbeats, and its default grows with them. The default "
-               "outlasts the restart of a switch, and is not longer than the default of "
-               "DUNLIN_DEADLINE",
-               &Config::reconnect_timeout),
+      time_row(
+          "DUNLIN_RECONNECT_TIMEOUT", "30s", 1000 * kMillisecond, kDay,
+          "how long a rank may be without a connection to the coordinator before it counts as "
+          "dead; the rank is cut off after three quarters of this. It has to leave time to "
+          "notice an outage after ten heartbeats, and its default grows with them. The default "
+          "outlasts the restart of a switch, and is not longer than the default of "
+          "DUNLIN_DEADLINE",
+          &Config::reconnect_timeout),
       choice_row<WaitMode>(
           "DUNLIN_WAIT", "auto", "auto, spin, yield, event",
           "how blocking calls wait: auto spins, then yields, then sleeps, and does not spin where "

@@ -412,23 +412,6 @@ Status Session::drain(const CommunicatorSlot* communicator, Duration timeout,
   }
 }
 
-Result<CommunicatorHandle> Session::split(const CommunicatorHandle& parent, int color, int key) {
-  const Stay stay(*this);
-  DUNLIN_TRY(check(parent));
-  DUNLIN_ASSIGN(auto communicator, parent->communicator->split(color, key));
-  return adopt(std::move(communicator));
-}
-
-Result<CommunicatorHandle> Session::on_gpu(int gpu) {
-  collective::CommunicatorOptions options;
-  options.name = fmt::format("gpus {}", next_number());
-  const Stay stay(*this);
-  DUNLIN_TRY(check_open());
-  options.gpu = gpu;
-  DUNLIN_ASSIGN(auto communicator, Communicator::create(*fabric_, std::move(options)));
-  return adopt(std::move(communicator));
-}
-
 Result<CommunicatorHandle> Session::form(std::string name, std::vector<Rank> members,
                                          const std::function<Status(const Interrupt&)>& meet,
                                          const Interrupt& check) {

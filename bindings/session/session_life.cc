@@ -111,6 +111,23 @@ Result<CommunicatorHandle> Session::adopt(std::unique_ptr<Communicator> communic
   return status;
 }
 
+Result<CommunicatorHandle> Session::split(const CommunicatorHandle& parent, int color, int key) {
+  const Stay stay(*this);
+  DUNLIN_TRY(check(parent));
+  DUNLIN_ASSIGN(auto communicator, parent->communicator->split(color, key));
+  return adopt(std::move(communicator));
+}
+
+Result<CommunicatorHandle> Session::on_gpu(int gpu) {
+  collective::CommunicatorOptions options;
+  options.name = fmt::format("gpus {}", next_number());
+  const Stay stay(*this);
+  DUNLIN_TRY(check_open());
+  options.gpu = gpu;
+  DUNLIN_ASSIGN(auto communicator, Communicator::create(*fabric_, std::move(options)));
+  return adopt(std::move(communicator));
+}
+
 Session::~Session() {
   (void)shutdown(Ending::kAlone, Duration::zero());
 }

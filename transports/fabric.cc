@@ -113,7 +113,7 @@ Status Fabric::start(const std::vector<TransportFactory>& factories) {
                          bootstrap_.mail(), bootstrap_.key(), counters_, clock_, config_});
     if (transport) {
       const bool is_open = !(*transport)->opens_on_demand();
-      members_.push_back({std::move(transport).value(), is_open, {}, {}, false});
+      members_.push_back({std::move(transport).value(), is_open, {}, {}, false, {}});
     } else {
       left_out_ += fmt::format("{} does not work here: {}; ", name, transport.status().message());
     }

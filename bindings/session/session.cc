@@ -165,35 +165,6 @@ void Session::advance_all() {
   advance_releases();
 }
 
-// A communicator with a dead member stays until the end, as others may still write to its memory.
-void Session::advance_releases() {
-  if (!has_releases_.load(std::memory_order_relaxed)) return;
-  {
-    const std::lock_guard guard(new_releases_mutex_);
-    for (CommunicatorHandle& each : new_releases_)
-      pending_releases_.push_back({std::move(each), std::nullopt});
-    new_releases_.clear();
-  }
-  std::erase_if(pending_releases_, [&](PendingRelease& each) {
-    CommunicatorSlot& slot = *each.communicator;
-    if (!slot.communicator || !slot.failure.is_ok() || !slot.missed.is_ok()) return true;
-    if (!each.barrier) {
-      auto request = slot.communicator->start({Collective::kBarrier});
-      if (!request) return !request.status().is_busy();
-      each.barrier = *request;
-    }
-    const Status status = slot.communicator->test(*each.barrier);
-    if (status.is_busy()) return false;
-    if (status.is_ok()) {
-      slot.communicator.reset();
-      std::erase(communicators_, each.communicator);
-    }
-    return true;
-  });
-  const std::lock_guard guard(new_releases_mutex_);
-  has_releases_ = !pending_releases_.empty() || !new_releases_.empty();
-}
-
 void Session::keep(std::shared_ptr<SessionOperation> operation) {
   outstanding_.push_back(std::move(operation));
 }
@@ -412,6 +383,23 @@ Status Session::drain(const CommunicatorSlot* communicator, Duration timeout,
   }
 }
 
+Result<CommunicatorHandle> Session::split(const CommunicatorHandle& parent, int color, int key) {
+  const Stay stay(*this);
+  DUNLIN_TRY(check(parent));
+  DUNLIN_ASSIGN(auto communicator, parent->communicator->split(color, key));
+  return adopt(std::move(communicator));
+}
+
+Result<CommunicatorHandle> Session::on_gpu(int gpu) {
+  collective::CommunicatorOptions options;
+  options.name = fmt::format("gpus {}", next_number());
+  const Stay stay(*this);
+  DUNLIN_TRY(check_open());
+  options.gpu = gpu;
+  DUNLIN_ASSIGN(auto communicator, Communicator::create(*fabric_, std::move(options)));
+  return adopt(std::move(communicator));
+}
+
 Result<CommunicatorHandle> Session::form(std::string name, std::vector<Rank> members,
                                          const std::function<Status(const Interrupt&)>& meet,
                                          const Interrupt& check) {
@@ -439,12 +427,6 @@ Result<CommunicatorHandle> Session::form(std::string name, std::vector<Rank> mem
   if (status.is_ok()) status = connect(*communicator, check_aside);
   if (!status.is_ok()) return give_up(std::move(status));
   return adopt(std::move(communicator), check_aside);
-}
-
-void Session::release_later(const CommunicatorHandle& communicator) {
-  const std::lock_guard guard(new_releases_mutex_);
-  new_releases_.push_back(communicator);
-  has_releases_ = true;
 }
 
 Status Session::release(const CommunicatorHandle& communicator, const Interrupt& interrupt) {

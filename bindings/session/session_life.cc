@@ -111,21 +111,39 @@ Result<CommunicatorHandle> Session::adopt(std::unique_ptr<Communicator> communic
   return status;
 }
 
-Result<CommunicatorHandle> Session::split(const CommunicatorHandle& parent, int color, int key) {
-  const Stay stay(*this);
-  DUNLIN_TRY(check(parent));
-  DUNLIN_ASSIGN(auto communicator, parent->communicator->split(color, key));
-  return adopt(std::move(communicator));
+void Session::release_later(const CommunicatorHandle& communicator) {
+  const std::lock_guard guard(new_releases_mutex_);
+  new_releases_.push_back(communicator);
+  has_releases_ = true;
 }
 
-Result<CommunicatorHandle> Session::on_gpu(int gpu) {
-  collective::CommunicatorOptions options;
-  options.name = fmt::format("gpus {}", next_number());
-  const Stay stay(*this);
-  DUNLIN_TRY(check_open());
-  options.gpu = gpu;
-  DUNLIN_ASSIGN(auto communicator, Communicator::create(*fabric_, std::move(options)));
-  return adopt(std::move(communicator));
+// A communicator with a dead member stays until the end, as others may still write to its memory.
+void Session::advance_releases() {
+  if (!has_releases_.load(std::memory_order_relaxed)) return;
+  {
+    const std::lock_guard guard(new_releases_mutex_);
+    for (CommunicatorHandle& each : new_releases_)
+      pending_releases_.push_back({std::move(each), std::nullopt});
+    new_releases_.clear();
+  }
+  std::erase_if(pending_releases_, [&](PendingRelease& each) {
+    CommunicatorSlot& slot = *each.communicator;
+    if (!slot.communicator || !slot.failure.is_ok() || !slot.missed.is_ok()) return true;
+    if (!each.barrier) {
+      auto request = slot.communicator->start({Collective::kBarrier});
+      if (!request) return !request.status().is_busy();
+      each.barrier = *request;
+    }
+    const Status status = slot.communicator->test(*each.barrier);
+    if (status.is_busy()) return false;
+    if (status.is_ok()) {
+      slot.communicator.reset();
+      std::erase(communicators_, each.communicator);
+    }
+    return true;
+  });
+  const std::lock_guard guard(new_releases_mutex_);
+  has_releases_ = !pending_releases_.empty() || !new_releases_.empty();
 }
 
 Session::~Session() {

@@ -184,7 +184,8 @@ class Communicator {
   Status barrier() { return run({Collective::kBarrier, nullptr, nullptr, 0}); }
 
   // Creates communicators of the members that pass the same color, ordered by key, then by rank.
-  // Collective. Each member gets the communicator of its color.
+  // Collective. Each member gets the communicator of its color. After an error, no member can split
+  // this communicator again.
   Result<std::unique_ptr<Communicator>> split(int color, int key);
 
   // Returns the algorithm that start() uses for this call. The first of these that names one wins:

@@ -97,6 +97,12 @@ Status StochasticReduce<T>::allocate_model() {
                     fmt::format("'{}': models in GPU memory need the mode notify-ack, not {}",
                                 options_.name, to_string(options_.mode)));
     }
+    if (options_.neighborhood.in.size() + 1 > gpu::kMostInputs) {
+      return Status(
+          Code::kInvalidArgument,
+          fmt::format("'{}': {} in-neighbors; models in GPU memory have at most {}", options_.name,
+                      options_.neighborhood.in.size(), gpu::kMostInputs - 1));
+    }
     DUNLIN_ASSIGN(gpu_, load_cuda_driver());
     DUNLIN_ASSIGN(auto kernels, GpuKernels::load(gpu_, *options_.gpu));
     DUNLIN_ASSIGN(gpu_compute_, GpuCompute::create(fabric_, *gpu_, std::move(kernels)));
@@ -359,7 +365,7 @@ std::vector<Awaited> StochasticReduce<T>::awaited() const {
     if (!lane_state_->completions[edge].is_done())
       waits.push_back({options_.neighborhood.out[edge], "the completion of a put"});
   }
-  if (is_versioned()) return waits;
+  if (is_versioned() || phase_ >= Phase::kAverage) return waits;
   for (const auto& receiver : receivers_) {
     if (!receiver.has_message())
       waits.push_back({receiver.peer(), fmt::format("model {}", report_.step)});
@@ -370,7 +376,12 @@ std::vector<Awaited> StochasticReduce<T>::awaited() const {
 template <typename T>
 Result<ReduceReport> StochasticReduce<T>::reduce(Duration timeout) {
   DUNLIN_TRY(start());
-  DUNLIN_TRY(watch_.wait([this] { return test(); }, [this] { return awaited(); }, timeout));
+  Status status = watch_.wait([this] { return test(); }, [this] { return awaited(); }, timeout);
+  if (!status.is_ok()) {
+    // Waits for an average that is in progress: the model is the caller's from now on.
+    gpu_compute_.reset();
+    return status;
+  }
   return report_;
 }
 

@@ -27,9 +27,12 @@ bool Absences::is_absent(Rank rank) const {
   return found != ranks_.end() && found->second.since.has_value();
 }
 
-void Absences::postpone(TimePoint now) {
+void Absences::pass_over(Duration gap, TimePoint now) {
   for (auto& [rank, state] : ranks_) {
-    if (state.since) state.since = now;
+    if (!state.since) continue;
+    const Duration limit = limit_of(state);
+    const TimePoint latest_end = now - limit + std::min(kConfirmTime, limit);
+    state.since = std::min(now, std::max(*state.since + gap, latest_end));
   }
 }
 
@@ -49,8 +52,12 @@ TimePoint Absences::due(const State& state) const {
   // Its last messages, among them that it leaves, may still be on their way.
   if (state.ended) return *state.ended + kLeaveGrace;
   if (!state.since || state.is_visible) return TimePoint::max();
+  return *state.since + limit_of(state);
+}
+
+Duration Absences::limit_of(const State& state) const {
   const bool is_closed = state.how == ConnectionEnd::kClosed && !state.is_alive;
-  return *state.since + (is_closed ? std::min(kConfirmTime, grace_) : grace_);
+  return is_closed ? std::min(kConfirmTime, grace_) : grace_;
 }
 
 std::string Absences::reason(const State& state, TimePoint now) const {

@@ -38,9 +38,9 @@ class Absences {
   // A neighbor on the rank's host says that the process lives. So a FIN does not mean that it has
   // ended, and the rank gets the whole grace period.
   void note_alive(Rank rank) { at(rank).is_alive = true; }
-  // The coordinator has not run for a while. So the ranks could not come back, and all that are
-  // absent get their time again.
-  void postpone(TimePoint now);
+  // The coordinator has not run for `gap`. The ranks could not come back meanwhile, so that time
+  // does not count, and all that are absent have at least kConfirmTime from now on.
+  void pass_over(Duration gap, TimePoint now);
   bool has_any() const;
   // The process has ended.
   void note_ended(Rank rank, std::string how, TimePoint now);
@@ -68,6 +68,8 @@ class Absences {
   State& at(Rank rank) { return ranks_[rank]; }
   // When the rank is dead; TimePoint::max(): no such time.
   TimePoint due(const State& state) const;
+  // How long the rank may be absent.
+  Duration limit_of(const State& state) const;
   std::string reason(const State& state, TimePoint now) const;
 
   const Duration grace_;

@@ -104,8 +104,8 @@ static_assert(kConfirmTime >= 10 * kConnectRetry);
 static_assert(kConfirmTime + kLeaveGrace < std::chrono::seconds(1));
 
 // While a rank is absent, the coordinator looks at its clock this often. If it did not run for
-// kLongestNap, because its process or its host was stopped, those that are absent get their time
-// again: even the shortest wait, kConfirmTime, must leave a rank time to come back.
+// kLongestNap, because its process or its host was stopped, that time does not count, and those
+// that are absent have at least kConfirmTime to come back.
 constexpr Duration kLookInterval = std::chrono::milliseconds(100);
 constexpr Duration kLongestNap = kConfirmTime / 2;
 static_assert(kLongestNap >= 3 * kLookInterval);

@@ -89,7 +89,7 @@ void LifeWatch::note(const pollfd* entries, TimePoint now) {
 }
 
 std::vector<Absences::Verdict> LifeWatch::take_due(TimePoint now) {
-  if (now - last_look_ > kLongestNap) absences_.postpone(now);
+  if (now - last_look_ > kLongestNap) absences_.pass_over(now - last_look_, now);
   last_look_ = now;
   auto verdicts = absences_.take_due(now);
   for (const auto& each : verdicts) remove(each.rank);

@@ -39,8 +39,8 @@ class LifeWatch {
   void note(const pollfd* entries, TimePoint now);
 
   // These do what the functions of Absences do. take_due() also removes the ranks that it returns.
-  // If the last call of take_due() was longer ago than next() had asked for, this process did not
-  // run, and all absent ranks get their whole time again.
+  // If its last call was more than kLongestNap ago while a rank was absent, this process did not
+  // run, and that time does not count.
   std::vector<Absences::Verdict> take_due(TimePoint now);
   TimePoint next(TimePoint otherwise) const;
 

@@ -226,7 +226,7 @@ Status FrameSocket::receive() {
     if (got == 0) return {Code::kClosed, "the connection was closed"};
     if (got < 0) {
       if (errno == EAGAIN || errno == EINTR) break;
-      return Status::from_errno("the connection failed", errno);
+      return failure_ = Status::from_errno("the connection failed", errno);
     }
     incoming_.insert(incoming_.end(), chunk, chunk + got);
   }
@@ -250,6 +250,8 @@ Status FrameSocket::send(const Message& message) {
 }
 
 Status FrameSocket::flush() {
+  // The system reports a failure once; what it answers later looks like an orderly end.
+  DUNLIN_TRY(Status(failure_));
   while (has_unsent()) {
     const ssize_t put =
         ::send(socket_.get(), outgoing_.data() + sent_, outgoing_.size() - sent_, MSG_NOSIGNAL);
@@ -258,7 +260,7 @@ Status FrameSocket::flush() {
       if (errno == EINTR) continue;
       // Linux answers with EPIPE, and not with ECONNRESET, to a RST that follows a FIN.
       if (errno == EPIPE) return {Code::kClosed, "the connection was closed"};
-      return Status::from_errno("the connection failed", errno);
+      return failure_ = Status::from_errno("the connection failed", errno);
     }
     sent_ += static_cast<std::size_t>(put);
   }

@@ -89,6 +89,7 @@ class FrameSocket {
   Bytes outgoing_;
   std::size_t sent_ = 0;  // bytes of outgoing_ that the socket has accepted
   std::size_t max_body_bytes_ = 0;
+  Status failure_;  // of the connection, but for its orderly end
 };
 
 // Waits for the next message until `deadline`.

@@ -128,6 +128,7 @@ void TcpBootstrap::take(Message message) {
 void TcpBootstrap::on_end(const Contact::End& end) {
   if (announces_leave_.load(std::memory_order_relaxed)) {
     // The coordinator may end before the last rank that leaves.
+    if (end.is_cut_off) fences().cut_off(end.why);
     return disconnect(Status(Code::kClosed, "this rank has left the job"));
   }
   if (end.is_cut_off) {

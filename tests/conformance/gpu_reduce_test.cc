@@ -149,7 +149,8 @@ TEST_P(GpuReduceTest, MembersWithAndWithoutAGpuDoNotMix) {
   });
 }
 
-// The launch fails: the reduce is an error on this rank, and its neighbors learn of no result.
+// The launch fails: the reduce is an error on this rank. Its neighbor has both models and
+// completes.
 TEST_P(GpuReduceTest, AFailedLaunchIsAnError) {
   if (kFake == nullptr) GTEST_SKIP() << "sets the stand-in up";
   if (GetParam() == PeerKind::kThreads) GTEST_SKIP() << "the threads have one stand-in";

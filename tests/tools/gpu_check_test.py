@@ -39,7 +39,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertTrue(report["stand_in"])
         self.assertEqual(report["gpus"]["devices"]["0"]["name"], "Fake A1")
         self.assertEqual([row["program"] for row in report["tests"]],
-                         ["test_collectives", "test_shm_gpu", "test_gpu_collective"])
+                         ["test_collectives", "test_shm_gpu", "test_shm_gpu", "test_gpu_collective", "test_gpu_collective"])
         for row in report["tests"]:
             self.assertGreater(row["passed"], 0)
             self.assertEqual(row["failed"], 0)

@@ -16,6 +16,11 @@ std::uint64_t base_of(const SlotExchange& exchange) {
   return (hash_of(exchange.options().name) + exchange.options().epoch) << 32;
 }
 
+[[gnu::cold, gnu::noinline]] Status too_long(std::size_t size, std::size_t most) {
+  return {Code::kInvalidArgument,
+          fmt::format("an inline message of {} bytes where {} are possible", size, most)};
+}
+
 }  // namespace
 
 SendQueue::SendQueue(SlotExchange& exchange, OutSlots& edge)
@@ -73,6 +78,8 @@ Status SendQueue::try_send(LocalSlice payload, std::uint64_t tag, Completion* co
 
 [[gnu::flatten]] Status SendQueue::try_send_inline(std::span<const std::byte> payload,
                                                    std::uint64_t tag) {
+  if (payload.size() > most_inline_bytes_) [[unlikely]]
+    return too_long(payload.size(), most_inline_bytes_);
   if (sent_ - acknowledged_ == depth_ && !has_credit()) {
     ++counters_.credit_waits;
     return Status::busy();

@@ -248,6 +248,21 @@ TEST(FrameSockets, ARefusalAfterAFinIsAnEnd) {
   EXPECT_EQ(here.send({}).code(), Code::kClosed);
 }
 
+// The system reports a RST once. A send after that must not take it for a FIN.
+TEST(FrameSockets, ARefusalIsNoEndForTheNextSend) {
+  Endpoint address{"127.0.0.1", 0};
+  const Fd listener = listen_on(address).value();
+  FrameSocket here(connect_to(address, soon()).value());
+  ASSERT_TRUE(wait_for(listener.get(), POLLIN, soon()));
+  FrameSocket there(Fd(accept(listener.get(), nullptr, nullptr)));
+  there.abandon();
+  ASSERT_TRUE(wait_for(here.fd(), POLLERR, soon()));
+  const Status received = here.receive();
+  EXPECT_TRUE(received.is_error());
+  EXPECT_NE(received.code(), Code::kClosed) << received.to_string();
+  EXPECT_EQ(here.send({}).code(), received.code());
+}
+
 std::string step(int number) {
   return "step " + std::to_string(number);
 }

@@ -396,8 +396,11 @@ Result<CommunicatorHandle> Session::on_gpu(int gpu) {
   const Stay stay(*this);
   DUNLIN_TRY(check_open());
   options.gpu = gpu;
-  DUNLIN_ASSIGN(auto communicator, Communicator::create(*fabric_, std::move(options)));
-  return adopt(std::move(communicator));
+  DUNLIN_ASSIGN(auto communicator, Communicator::prepare(*fabric_, std::move(options)));
+  Status status = connect(*communicator, {});
+  if (status.is_ok()) return adopt(std::move(communicator));
+  unformed_.push_back(std::move(communicator));  // peers may know its memory
+  return status;
 }
 
 Result<CommunicatorHandle> Session::form(std::string name, std::vector<Rank> members,

@@ -102,10 +102,11 @@ Json describe(const std::shared_ptr<GpuDriver>& driver, const GpuDevice& device)
   json["writes_of_rdma_devices"] = in_words(device.writes);
   for (const GpuDevice& peer : driver->devices()) {
     if (peer.number == device.number) continue;
-    json["peer_access_to"][std::to_string(peer.number)] = works(
-        cuda_peer_access(device.number, peer.number), "copies between the two without the host",
-        "connect them by NVLink or below one PCIe root, and disable ACS and the IOMMU's "
-        "translation; nvidia-smi topo -p2p r shows what the driver finds");
+    json["peer_access_to"][std::to_string(peer.number)] =
+        works(cuda_peer_access(device.number, peer.number),
+              "direct access between the two; Dunlin lets the driver stage its copies for now",
+              "connect them by NVLink or below one PCIe root, and disable ACS and the IOMMU's "
+              "translation; nvidia-smi topo -p2p r shows what the driver finds");
   }
   return json;
 }

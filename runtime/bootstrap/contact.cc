@@ -51,7 +51,9 @@ void Contact::turn(TimePoint now) {
 }
 
 Status Contact::exchange(TimePoint now) {
-  DUNLIN_TRY(pass_kept());
+  // What has arrived counts even if nothing can be sent any more: it may tell that the job has
+  // ended.
+  const Status passed = pass_kept();
   const Status received = socket_.receive();
   for (;;) {
     DUNLIN_ASSIGN(std::optional<Message> message, socket_.next());
@@ -59,6 +61,7 @@ Status Contact::exchange(TimePoint now) {
     DUNLIN_TRY(receive(std::move(*message), now));
     if (end_) return Status::ok();
   }
+  DUNLIN_TRY(Status(passed));
   DUNLIN_TRY(pass_kept());  // what deliver_() has sent
   DUNLIN_TRY(received);
   if (now - heard_ > silence_) {

@@ -387,6 +387,7 @@ void Coordinator::finish_writing() {
            wait_for(connection->socket.fd(), POLLOUT, deadline)) {
       if (!connection->socket.flush()) break;
     }
+    if (!connection->is_dropped) connection->socket.finish();
   }
   connections_.clear();
 }

@@ -208,6 +208,10 @@ FrameSocket::FrameSocket(Fd socket)
   tune(socket_.get());
 }
 
+void FrameSocket::finish() {
+  if (is_open()) shutdown(socket_.get(), SHUT_WR);
+}
+
 void FrameSocket::abandon() {
   const linger none{.l_onoff = 1, .l_linger = 0};
   if (is_open()) setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &none, sizeof none);

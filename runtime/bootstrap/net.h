@@ -61,6 +61,8 @@ class FrameSocket {
   int fd() const { return socket_.get(); }
   bool is_open() const { return socket_.is_open(); }
   void close() { socket_.reset(); }
+  // Sends a FIN. close() alone would send a RST instead if bytes have arrived that nobody has read.
+  void finish();
   // Closes it with a RST: the other side learns that the connection has failed, and does not take
   // this for the orderly end of a process.
   void abandon();

@@ -223,9 +223,11 @@ TEST(DunlinRun, JobsDoNotBindToTheSameCores) {
 TEST(DunlinRun, DealsRanksOutWhereTheyShareCores) {
   const int cores = host_topology().cores;
   if (cores < host_topology().host_cores) GTEST_SKIP() << "not all of the host's cores";
+  const TempFolder folder;  // jobs outside it have taken no cores
+  const std::map<std::string, std::string> alone{{"XDG_RUNTIME_DIR", folder.path().string()}};
   for (const int ranks : {cores, cores + 1, 3 * cores}) {
     const CommandResult result = run_script(ranks, "grep Cpus_allowed_list /proc/self/status",
-                                            {"--bind", "shared", "--no-tag"});
+                                            {"--bind", "shared", "--no-tag"}, alone);
     EXPECT_EQ(result.exit_code, 0);
     std::map<std::string, int> ranks_by_core;
     for (const std::string& line : sorted_lines(result.out)) ++ranks_by_core[line];

@@ -247,12 +247,14 @@ TEST(Coordinator, RanksThatTheLauncherDeclaresDeadAreDead) {
   const auto coordinator = start_coordinator(2);
   std::thread second([&] {
     const auto joined = TcpBootstrap::join(plan_for(*coordinator, 1, 2)).value();
+    EXPECT_TRUE(joined->barrier("all have joined", kTimeout).is_ok());
     coordinator->declare_dead(Rank(0), "process 17 was killed by signal 9");
     const Status status = joined->barrier("never", kTimeout);
     EXPECT_EQ(status.code(), Code::kPeerDead);
     EXPECT_EQ(joined->peers().describe(Rank(0)), "dead: process 17 was killed by signal 9");
   });
   const auto first = TcpBootstrap::join(plan_for(*coordinator, 0, 2)).value();
+  (void)first->barrier("all have joined", kTimeout);
   second.join();
 }
 

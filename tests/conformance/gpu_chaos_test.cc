@@ -273,12 +273,7 @@ bool keeps() {
 }
 
 void expect_nothing_left() {
-  if (keeps()) return;
-  EXPECT_EQ(kFake->allocations(), 0) << "after a failed " << kFake->failed_call;
-  EXPECT_EQ(kFake->opened(), 0) << "after a failed " << kFake->failed_call;
-  EXPECT_EQ(kFake->streams, 0) << "after a failed " << kFake->failed_call;
-  EXPECT_EQ(kFake->events, 0) << "after a failed " << kFake->failed_call;
-  EXPECT_EQ(kFake->modules, 0) << "after a failed " << kFake->failed_call;
+  if (!keeps()) dunlin::testing::expect_nothing_left(*kFake);
 }
 
 class GpuChaosTest : public ::testing::TestWithParam<std::uint64_t> {};

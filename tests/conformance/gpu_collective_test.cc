@@ -80,18 +80,7 @@ class Member {
 
 class GpuCollective : public ::testing::TestWithParam<PeerKind> {
  protected:
-  static void run(const RankBody& body) {
-    if (kFake != nullptr) kFake->reset();
-    run_ranks({.kind = GetParam(),
-               .size = kSize,
-               .killed = {},
-               .configure = [](Config& config) { config.transports = {"shm"}; }},
-              body);
-    if (kFake == nullptr) return;
-    EXPECT_EQ(kFake->allocations(), 0);
-    EXPECT_EQ(kFake->streams, 0);
-    EXPECT_EQ(kFake->modules, 0);
-  }
+  static void run(const RankBody& body) { run_gpu_ranks(kFake, GetParam(), kSize, body); }
 };
 
 TEST_P(GpuCollective, EveryAlgorithmHasTheBitsOfHostMemory) {

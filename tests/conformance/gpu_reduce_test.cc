@@ -41,18 +41,7 @@ ReduceOptions options_of(Fabric& fabric, const Graph& graph, std::optional<int> 
 
 class GpuReduceTest : public ::testing::TestWithParam<PeerKind> {
  protected:
-  static void run(int size, const RankBody& body) {
-    if (kFake != nullptr) kFake->reset();
-    run_ranks({.kind = GetParam(),
-               .size = size,
-               .killed = {},
-               .configure = [](Config& config) { config.transports = {"shm"}; }},
-              body);
-    if (kFake == nullptr) return;
-    EXPECT_EQ(kFake->allocations(), 0);
-    EXPECT_EQ(kFake->streams, 0);
-    EXPECT_EQ(kFake->modules, 0);
-  }
+  static void run(int size, const RankBody& body) { run_gpu_ranks(kFake, GetParam(), size, body); }
 };
 
 template <typename T>

@@ -42,4 +42,24 @@ inline void copy_and_await(GpuDriver& driver, const std::function<Status(GpuStre
   EXPECT_TRUE(status.is_ok()) << status.to_string();
 }
 
+// Expects that nothing of a GPU is left when all ranks have ended.
+inline void expect_nothing_left(FakeCuda& fake) {
+  EXPECT_EQ(fake.allocations(), 0) << "after a failed " << fake.failed_call;
+  EXPECT_EQ(fake.opened(), 0) << "after a failed " << fake.failed_call;
+  EXPECT_EQ(fake.streams, 0) << "after a failed " << fake.failed_call;
+  EXPECT_EQ(fake.events, 0) << "after a failed " << fake.failed_call;
+  EXPECT_EQ(fake.modules, 0) << "after a failed " << fake.failed_call;
+}
+
+// Runs the ranks over shm. `fake`: the stand-in, which is reset before; null on a GPU.
+inline void run_gpu_ranks(FakeCuda* fake, PeerKind kind, int size, const RankBody& body) {
+  if (fake != nullptr) fake->reset();
+  run_ranks({.kind = kind,
+             .size = size,
+             .killed = {},
+             .configure = [](Config& config) { config.transports = {"shm"}; }},
+            body);
+  if (fake != nullptr) expect_nothing_left(*fake);
+}
+
 }  // namespace dunlin::testing

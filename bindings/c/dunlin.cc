@@ -13,6 +13,7 @@ using dunlin::Code;
 using dunlin::Duration;
 using dunlin::Result;
 using dunlin::Status;
+using dunlin::binding::CommunicatorHandle;
 using dunlin::binding::Ending;
 using dunlin::binding::Session;
 using dunlin::c::guarded;
@@ -88,6 +89,16 @@ dunlin_code end(dunlin_job* job, Ending ending) {
     const std::unique_ptr<dunlin_job> owned(job);
     return owned->session->shutdown(ending, owned->session->config().deadline);
   });
+}
+
+// Gives the caller a communicator that the job owns.
+Status add_part(dunlin_job* job, Result<CommunicatorHandle> handle, dunlin_communicator** part) {
+  auto made = std::make_unique<dunlin_communicator>();
+  made->job = job;
+  DUNLIN_ASSIGN(made->handle, std::move(handle));
+  const std::lock_guard guard(job->mutex);
+  *part = job->parts.emplace_back(std::move(made)).get();
+  return Status::ok();
 }
 
 }  // namespace
@@ -185,26 +196,14 @@ int dunlin_size(const dunlin_communicator* communicator) {
 
 dunlin_code dunlin_split(dunlin_communicator* communicator, int color, int key,
                          dunlin_communicator** part) {
-  return guarded([&]() -> Status {
+  return guarded([&] {
     dunlin_job* const job = communicator->job;
-    auto made = std::make_unique<dunlin_communicator>();
-    made->job = job;
-    DUNLIN_ASSIGN(made->handle, job->session->split(communicator->handle, color, key));
-    const std::lock_guard guard(job->mutex);
-    *part = job->parts.emplace_back(std::move(made)).get();
-    return Status::ok();
+    return add_part(job, job->session->split(communicator->handle, color, key), part);
   });
 }
 
 dunlin_code dunlin_on_gpu(dunlin_job* job, int gpu, dunlin_communicator** communicator) {
-  return guarded([&]() -> Status {
-    auto made = std::make_unique<dunlin_communicator>();
-    made->job = job;
-    DUNLIN_ASSIGN(made->handle, job->session->on_gpu(gpu));
-    const std::lock_guard guard(job->mutex);
-    *communicator = job->parts.emplace_back(std::move(made)).get();
-    return Status::ok();
-  });
+  return guarded([&] { return add_part(job, job->session->on_gpu(gpu), communicator); });
 }
 
 dunlin_code dunlin_release(dunlin_communicator* communicator) {

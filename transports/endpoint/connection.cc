@@ -1,0 +1,265 @@
+#include "transports/endpoint/connection.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "runtime/bootstrap/printable.h"
+#include "transports/endpoint/constants.h"
+#include "transports/endpoint/endpoint.h"
+
+namespace dunlin::transport {
+
+using endpoint::MessageKind;
+
+namespace {
+
+// How often a step is tried that asks the other side, or the service thread.
+constexpr Duration kRetry = std::chrono::microseconds(200);
+
+// How long the end of a connection waits until its last messages have reached the peer.
+constexpr Duration kFarewell = std::chrono::seconds(1);
+
+}  // namespace
+
+Connection::Connection(Endpoint& owner, std::unique_ptr<endpoint::Dial> dial, Bytes greeting)
+    : owner_(owner),
+      step_(Step::kDial),
+      greeting_(std::move(greeting)),
+      deadline_(owner.clock_.now() + owner.config_.bootstrap_timeout),
+      dial_(std::move(dial)) {}
+
+Connection::Connection(Endpoint& owner, std::shared_ptr<endpoint::ControlLine> line, Bytes greeting)
+    : owner_(owner),
+      step_(Step::kMeet),
+      greeting_(std::move(greeting)),
+      deadline_(owner.clock_.now() + owner.config_.bootstrap_timeout),
+      line_(std::move(line)) {}
+
+Connection::~Connection() {
+  if (step_ == Step::kOpen) {
+    Completion flushed;
+    const TimePoint until = owner_.clock_.now() + kFarewell;
+    bool is_posted = false;
+    while (step_ == Step::kOpen && owner_.clock_.now() < until) {
+      progress();
+      if (messages_->has_delivered_all()) break;
+      if (!has_sent_all()) continue;
+      if (!is_posted) is_posted = lane().flush(Visibility::kRemote, &flushed).is_ok();
+      if (is_posted && flushed.is_done()) break;
+    }
+    // Fires `flushed` if nothing else has.
+    end(Status(Code::kClosed, "this side has left the connection"));
+  }
+  owner_.forget(*this);
+  messages_.reset();
+  slots_.reset();
+  imports_.clear();
+  regions_.clear();
+  fabric_.reset();
+  bootstrap_.reset();
+}
+
+Rank Connection::peer() const {
+  return bootstrap_->peer();
+}
+
+std::size_t Connection::progress() {
+  if (step_ == Step::kEnded) return 0;
+  if (fabric_ == nullptr || step_ != Step::kOpen) {
+    Status status = advance();
+    if (status.is_ok() || status.is_busy()) {
+      if (step_ != Step::kOpen && owner_.clock_.now() >= deadline_)
+        status =
+            Status(Code::kDeadlineExceeded, "the peer did not complete the connection in time");
+    }
+    if (!status.is_ok() && !status.is_busy()) end(std::move(status));
+    return step_ == Step::kOpen || step_ == Step::kEnded ? 1 : 0;
+  }
+  const std::size_t before = inbox_.size();
+  std::size_t events = fabric_->progress();
+  // Before the messages are looked at: what the peer has sent before its end is there then.
+  const PeerState state = bootstrap_->peers().state(peer());
+  Status status = messages_->progress([this] { return inbox_bytes_ < endpoint::kMaxUnread; });
+  events += inbox_.size() - before;
+  if (!status.is_ok()) {
+    end(std::move(status));
+  } else if (state == PeerState::kLeft) {
+    end(Status(Code::kClosed, "the peer has left the connection"));
+  } else if (state == PeerState::kDead) {
+    end(bootstrap_->peers().check(peer()));
+  }
+  return events;
+}
+
+bool Connection::arm() {
+  if (step_ == Step::kEnded) return true;
+  // The steps before it are tried again and again.
+  return step_ == Step::kOpen && has_sent_all() && fabric_->arm();
+}
+
+void Connection::disarm() {
+  if (fabric_ != nullptr) fabric_->disarm();
+}
+
+void Connection::append_wait_fds(std::vector<int>& fds) const {
+  if (fabric_ == nullptr || step_ == Step::kEnded) return;
+  fds.insert(fds.end(), fabric_->wait_fds().begin(), fabric_->wait_fds().end());
+}
+
+Status Connection::advance() {
+  if (step_ == Step::kDial) {
+    DUNLIN_ASSIGN(line_, dial_->result());
+    dial_.reset();
+    owner_.service_->add(line_);
+    step_ = Step::kMeet;
+  }
+  if (step_ == Step::kMeet) {
+    bootstrap_ =
+        std::make_unique<endpoint::PairBootstrap>(*owner_.service_, std::exchange(line_, nullptr));
+    DUNLIN_ASSIGN(fabric_, Fabric::create(*bootstrap_, owner_.config_, owner_.clock_));
+    step_ = Step::kLink;
+  }
+  fabric_->progress();
+  DUNLIN_TRY(bootstrap_->peers().check(peer()));
+  if (step_ == Step::kGreeting) return messages_->progress([] { return true; });
+  if (owner_.clock_.now() < next_try_) return Status::busy();
+  next_try_ = owner_.clock_.now() + kRetry;
+  if (step_ == Step::kLink) DUNLIN_TRY(open_link());
+  DUNLIN_TRY(slots_->check_neighbors());
+  DUNLIN_TRY(slots_->connect());
+  DUNLIN_ASSIGN(messages_, endpoint::MessageStream::create(*slots_, kMaxMessage,
+                                                           [this](MessageKind kind, Bytes message) {
+                                                             handle(kind, std::move(message));
+                                                           }));
+  step_ = Step::kGreeting;
+  return messages_->send(MessageKind::kGreeting, greeting_);
+}
+
+Status Connection::open_link() {
+  auto link = fabric_->link(peer(), Duration::zero());
+  if (link.status().code() == Code::kDeadlineExceeded) return Status::busy();
+  DUNLIN_ASSIGN(link_, std::move(link));
+  transport_ = fabric_->transport_of(peer());
+  explanation_ = fabric_->explain(peer());
+  SlotOptions options;
+  options.name = "messages";
+  options.in = options.out = {peer()};
+  options.slot_bytes = endpoint::kSlotBytes;
+  options.depth = endpoint::kDepth;
+  DUNLIN_ASSIGN(slots_, SlotExchange::prepare(*fabric_, std::move(options)));
+  step_ = Step::kSlots;
+  return Status::ok();
+}
+
+void Connection::end(Status why) {
+  step_ = Step::kEnded;
+  status_ = std::move(why);
+  for (auto& [id, import] : imports_) {
+    if (import.status.is_busy()) import.status = status_;
+  }
+  if (link_ == nullptr) return;
+  link_->data().close();
+  link_->control().close();
+}
+
+void Connection::handle(MessageKind kind, Bytes message) {
+  switch (kind) {
+    case MessageKind::kGreeting:
+      if (step_ != Step::kGreeting) return;
+      peers_greeting_ = std::move(message);
+      step_ = Step::kOpen;
+      status_ = Status::ok();
+      return;
+    case MessageKind::kProgram:
+      inbox_bytes_ += message.size();
+      inbox_.push_back(std::move(message));
+      return;
+    case MessageKind::kImport:
+      return answer_import(message);
+    case MessageKind::kImported:
+      return take_import(message);
+  }
+}
+
+Result<LocalRegion*> Connection::region(MemoryId id) {
+  if (const auto found = regions_.find(id); found != regions_.end()) return found->second.get();
+  const auto memory = owner_.registry_.find(id);
+  if (memory == owner_.registry_.end()) {
+    return Status(Code::kNotFound, fmt::format("no memory is registered with the number {}",
+                                               static_cast<std::uint64_t>(id)));
+  }
+  DUNLIN_ASSIGN(auto region, fabric_->register_memory(memory->second));
+  return regions_.emplace(id, std::move(region)).first->second.get();
+}
+
+Result<LocalSlice> Connection::local(MemoryId id, std::size_t offset, std::size_t size) {
+  if (step_ != Step::kOpen) return status_;
+  DUNLIN_ASSIGN(const LocalRegion* const found, region(id));
+  return found->slice(offset, size);
+}
+
+Result<RemoteRegion*> Connection::remote(MemoryId id) {
+  if (const auto found = imports_.find(id); found != imports_.end()) {
+    DUNLIN_TRY(Status(found->second.status));
+    return found->second.region.get();
+  }
+  if (step_ != Step::kOpen) return status_;
+  DUNLIN_TRY(messages_->send(MessageKind::kImport,
+                             ByteWriter().number(static_cast<std::uint64_t>(id)).take()));
+  imports_.emplace(id, Import());
+  return Status::busy();
+}
+
+void Connection::forget(MemoryId id) {
+  imports_.erase(id);
+}
+
+void Connection::answer_import(std::span<const std::byte> request) {
+  ByteReader reader(request);
+  const auto id = reader.number<std::uint64_t>();
+  if (!reader.at_end()) return end(Status(Code::kCorrupted, "a malformed request for memory"));
+  auto found = region(MemoryId(id));
+  ByteWriter answer;
+  answer.number(id).number(static_cast<std::uint8_t>(found.status().code()));
+  answer.text(found.status().message());
+  answer.blob(found ? (*found)->descriptor() : Bytes());
+  if (Status status = messages_->send(MessageKind::kImported, answer.take()); !status.is_ok())
+    end(std::move(status));
+}
+
+void Connection::take_import(std::span<const std::byte> answer) {
+  ByteReader reader(answer);
+  const auto id = MemoryId(reader.number<std::uint64_t>());
+  const auto code = static_cast<Code>(reader.number<std::uint8_t>());
+  const std::string why = reader.text();
+  const auto descriptor = reader.blob();
+  if (!reader.at_end()) return end(Status(Code::kCorrupted, "a malformed answer about memory"));
+  const auto found = imports_.find(id);
+  // Forgotten meanwhile, perhaps asked for again: the first answer counts.
+  if (found == imports_.end() || !found->second.status.is_busy()) return;
+  if (code != Code::kOk) {
+    found->second.status =
+        Status(code, "the peer cannot grant access: " + bootstrap::printable(why))
+            .with_peer(peer());
+    return;
+  }
+  auto region = fabric_->import_region(peer(), descriptor);
+  found->second.status = region.status();
+  if (region) found->second.region = std::move(*region);
+}
+
+Status Connection::send(std::span<const std::byte> message) {
+  if (step_ != Step::kOpen) return status_;
+  return messages_->send(MessageKind::kProgram, message);
+}
+
+std::optional<Bytes> Connection::receive() {
+  if (inbox_.empty()) return std::nullopt;
+  Bytes message = std::move(inbox_.front());
+  inbox_.pop_front();
+  inbox_bytes_ -= message.size();
+  return message;
+}
+
+}  // namespace dunlin::transport

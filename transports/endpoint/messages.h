@@ -1,0 +1,72 @@
+// MessageStream: messages of any size between the two sides of a connection, in order and exactly
+// once, over the two queues of a channel (transports/channel/queue.h). A message that is larger
+// than a slot travels in several. It arrives behind what the data lane has put before send().
+// Owner thread only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "transports/channel/queue.h"
+
+namespace dunlin::transport::endpoint {
+
+enum class MessageKind : std::uint8_t { kGreeting, kProgram, kImport, kImported };
+
+class MessageStream {
+ public:
+  // SlotExchange::connect() must have succeeded, for one edge in each direction. `take` is called
+  // for each message.
+  using Take = std::function<void(MessageKind, Bytes)>;
+  static Result<std::unique_ptr<MessageStream>> create(SlotExchange& slots,
+                                                       std::size_t largest_message, Take take);
+
+  // Sends a copy of the message, now or in a later progress(). kBusy if too much waits, which does
+  // not concern the connection's own kinds; kOutOfRange if it is too large.
+  Status send(MessageKind kind, std::span<const std::byte> message);
+  bool has_sent_all() const { return pending_.empty(); }
+  // Whether the peer has taken all messages.
+  bool has_delivered_all() const {
+    return pending_.empty() && out_.acknowledged() == out_.sent();
+  }
+
+  // Sends what waits, and takes the messages that have arrived while `may_take()` is true. The
+  // error says that the stream cannot go on.
+  template <typename MayTake>
+  Status progress(MayTake&& may_take) {
+    DUNLIN_TRY(pump());
+    if (Status status = in_.progress(); !status.is_ok() && !status.is_busy()) return status;
+    while (in_.has_message() && may_take()) DUNLIN_TRY(take_one());
+    return Status::ok();
+  }
+
+ private:
+  struct Pending {
+    MessageKind kind;
+    Bytes bytes;
+    std::size_t sent = 0;
+  };
+
+  MessageStream(SlotExchange& slots, std::size_t largest_message, Take take,
+                std::unique_ptr<LocalRegion> staging);
+  Status pump();
+  // kBusy if there is no credit or the lane is full.
+  Status send_part(std::span<const std::byte> part, std::uint64_t tag);
+  Status take_one();
+
+  const std::size_t slot_bytes_;
+  const std::uint32_t depth_;
+  const std::size_t largest_message_;
+  const Take take_;
+  std::unique_ptr<LocalRegion> staging_;  // a slot for each credit, where the peer's is not mapped
+  SendQueue out_;
+  ReceiveQueue in_;
+  std::deque<Pending> pending_;
+  std::size_t pending_bytes_ = 0;
+  Bytes arriving_;  // the parts of a message that have arrived
+};
+
+}  // namespace dunlin::transport::endpoint

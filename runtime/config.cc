@@ -382,7 +382,7 @@ Status check_reconnect_timeout(Config& config, bool is_set) {
 
 }  // namespace
 
-Result<Config> Config::parse(const Environment& environment) {
+Result<Config> Config::parse(const Environment& environment, UnknownNames unknown) {
   Config config;
   for (const Row& row : table()) {
     const auto set = environment.get(row.name);
@@ -393,7 +393,7 @@ Result<Config> Config::parse(const Environment& environment) {
     }
   }
   for (const auto& [name, value] : environment.values()) {
-    if (!name.starts_with("DUNLIN_")) continue;
+    if (!name.starts_with("DUNLIN_") || unknown == UnknownNames::kIgnored) continue;
     // Clang 14 captures no structured bindings, but what is initialized from them.
     const bool is_known = std::any_of(table().begin(), table().end(),
                                       [&name = name](const Row& row) { return name == row.name; });

@@ -54,6 +54,10 @@ enum class VerbsGpu { kAuto, kDmaBuf, kPeerMemory, kStaging };
 enum class RmaMode { kAuto, kOn, kOff };
 enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError, kOff };
 
+// What Config::parse() does with DUNLIN_* names that are not in the table. Plugins ignore them:
+// they run in programs of others, whose environment may be meant for another version of Dunlin.
+enum class UnknownNames { kRefused, kIgnored };
+
 struct Config {
   // The names of transports, in order of preference. The first one that reaches a peer is used for
   // it.
@@ -105,7 +109,8 @@ struct Config {
   std::int64_t nodes_per_machine = 0;  // 0: the ranks of a host
   std::string timeline;                // prefix of the timeline files of dunlin.torch
 
-  static Result<Config> parse(const Environment& environment);
+  static Result<Config> parse(const Environment& environment,
+                              UnknownNames unknown = UnknownNames::kRefused);
   static Result<Config> from_environment() { return parse(Environment::of_process()); }
 };
 

@@ -77,6 +77,13 @@ TEST(Config, MalformedOutOfRangeAndUnknownAreNamed) {
             std::string::npos);
 }
 
+TEST(Config, UnknownNamesAreIgnoredOnRequest) {
+  const Environment unknown(Values{{"DUNLIN_DEADLNE", "1"}});
+  EXPECT_TRUE(Config::parse(unknown, UnknownNames::kIgnored).is_ok());
+  const Environment malformed(Values{{"DUNLIN_DEADLINE", "1"}});
+  EXPECT_FALSE(Config::parse(malformed, UnknownNames::kIgnored).is_ok());
+}
+
 TEST(Config, ABareNumberIsASizeInBytes) {
   const Environment environment(Values{{"DUNLIN_FUSION_THRESHOLD", "8192"}});
   EXPECT_EQ(Config::parse(environment).value().fusion_threshold, 8192);

@@ -1,0 +1,333 @@
+// The functions that NCCL calls, and the tables in which it finds them. Each function checks its
+// arguments, calls the plugin, logs an error, and returns NCCL's code for it. Nothing is thrown
+// into NCCL.
+#include <climits>
+#include <cstring>
+#include <exception>
+#include <type_traits>
+
+#include "bindings/nccl/log.h"
+#include "bindings/nccl/plugin.h"
+
+namespace dunlin::nccl {
+namespace {
+
+using abi::Result;
+
+// The largest transfer. The sizes that test() returns are ints.
+constexpr std::size_t kMaxTransfer = std::size_t{1} << 30;
+// There is no limit but that of descriptors, of which a connection takes about 12.
+constexpr int kMaxComms = 1 << 16;
+
+Result guarded(auto&& body) {
+  try {
+    return report(body());
+  } catch (const std::exception& error) {
+    // Of the standard library: no memory, or no thread.
+    return report(Status(Code::kResourceExhausted, error.what()));
+  }
+}
+
+Status check(bool is_valid, const char* name) {
+  if (is_valid) return Status::ok();
+  return {Code::kInvalidArgument, std::string("an invalid argument: ") + name};
+}
+
+Result init(abi::Logger logger) {
+  return guarded([&] { return Plugin::instance().init(logger); });
+}
+
+Result init_v10(abi::Logger logger, abi::Profiler) {
+  return init(logger);
+}
+
+Result init_v11(void** context, std::uint64_t, abi::CommConfig*, abi::Logger logger,
+                abi::Profiler) {
+  if (context != nullptr) *context = &Plugin::instance();
+  return init(logger);
+}
+
+Result finalize(void*) {
+  return guarded([] {
+    Plugin::instance().connector().clear();
+    Plugin::instance().await_ends();
+    return Status::ok();
+  });
+}
+
+Result set_attributes(void*, void*) {
+  return abi::kSuccess;
+}
+
+Result devices(int* count) {
+  return guarded([&]() -> Status {
+    DUNLIN_TRY(check(count != nullptr, "count"));
+    *count = Plugin::instance().device_count();
+    return Status::ok();
+  });
+}
+
+template <typename Properties>
+Result properties(int number, Properties* to) {
+  return guarded([&]() -> Status {
+    DUNLIN_TRY(check(to != nullptr, "properties"));
+    DUNLIN_ASSIGN(const Device* const device, Plugin::instance().device(number));
+    *to = {};
+    // NCCL reads the texts only.
+    to->name = const_cast<char*>(device->name.c_str());
+    to->pci_path = device->pci_path.empty() ? nullptr : const_cast<char*>(device->pci_path.c_str());
+    to->guid = static_cast<std::uint64_t>(number);
+    to->pointer_support = abi::kPointerHost;
+    to->speed = device->speed;
+    to->port = device->port;
+    to->max_comms = kMaxComms;
+    to->max_receives = kMaxGroup;
+    if constexpr (!std::is_same_v<Properties, abi::PropertiesV8>) {
+      to->virtual_device.count = 1;
+      to->virtual_device.devices[0] = number;
+      to->max_p2p_bytes = to->max_collective_bytes = kMaxTransfer;
+    }
+    if constexpr (std::is_same_v<Properties, abi::PropertiesV11>) to->max_requests_at_once = 1;
+    return Status::ok();
+  });
+}
+
+Result listen(int number, void* handle, void** listener) {
+  return guarded([&]() -> Status {
+    DUNLIN_TRY(check(handle != nullptr && listener != nullptr, "handle"));
+    *listener = nullptr;
+    DUNLIN_ASSIGN(const Device* const device, Plugin::instance().device(number));
+    DUNLIN_ASSIGN(auto made, ListenComm::create(device->config));
+    DUNLIN_ASSIGN(const Handle bytes, made->handle());
+    std::memcpy(handle, bytes.data(), bytes.size());
+    *listener = made.release();
+    return Status::ok();
+  });
+}
+
+Result listen_v11(void*, int number, void* handle, void** listener) {
+  return listen(number, handle, listener);
+}
+
+Result connect(int number, void* handle, void** sender, abi::DeviceHandle**) {
+  return guarded([&]() -> Status {
+    DUNLIN_TRY(check(handle != nullptr && sender != nullptr, "handle"));
+    *sender = nullptr;
+    DUNLIN_ASSIGN(const Device* const device, Plugin::instance().device(number));
+    Handle bytes;
+    std::memcpy(bytes.data(), handle, bytes.size());
+    DUNLIN_ASSIGN(auto comm, Plugin::instance().connector().connect(device->config, bytes));
+    *sender = static_cast<Comm*>(comm.release());
+    return Status::ok();
+  });
+}
+
+Result connect_v10(int number, abi::CommConfig*, void* handle, void** sender,
+                   abi::DeviceHandle** offload) {
+  return connect(number, handle, sender, offload);
+}
+
+Result connect_v11(void*, int number, void* handle, void** sender, abi::DeviceHandle** offload) {
+  return connect(number, handle, sender, offload);
+}
+
+Result accept(void* listener, void** receiver, abi::DeviceHandle**) {
+  return guarded([&]() -> Status {
+    DUNLIN_TRY(check(listener != nullptr && receiver != nullptr, "listener"));
+    *receiver = nullptr;
+    DUNLIN_ASSIGN(auto comm, static_cast<ListenComm*>(listener)->accept());
+    *receiver = static_cast<Comm*>(comm.release());
+    return Status::ok();
+  });
+}
+
+Result register_memory(void* comm, void* data, std::size_t size, int type, void** memory) {
+  return guarded([&]() -> Status {
+    DUNLIN_TRY(check(comm != nullptr && memory != nullptr, "comm"));
+    *memory = nullptr;
+    DUNLIN_TRY(check(type == abi::kPointerHost, "the memory is not the host's"));
+    DUNLIN_ASSIGN(*memory, static_cast<Comm*>(comm)->add_memory(data, size));
+    return Status::ok();
+  });
+}
+
+Result register_dma_buf(void*, void*, std::size_t, int, std::uint64_t, int, void** memory) {
+  if (memory != nullptr) *memory = nullptr;
+  return guarded(
+      [] { return Status(Code::kInvalidArgument, "the plugin does not register DMA-BUFs"); });
+}
+
+Result deregister(void* comm, void* memory) {
+  return guarded([&]() -> Status {
+    DUNLIN_TRY(check(comm != nullptr, "comm"));
+    return static_cast<Comm*>(comm)->remove_memory(static_cast<Memory*>(memory));
+  });
+}
+
+Result send(void* comm, void* data, std::size_t size, int tag, void* memory, void** request) {
+  return guarded([&]() -> Status {
+    DUNLIN_TRY(check(comm != nullptr && request != nullptr, "comm"));
+    *request = nullptr;
+    DUNLIN_TRY(check(size <= kMaxTransfer, "size"));
+    auto& sender = static_cast<SendComm&>(*static_cast<Comm*>(comm));
+    DUNLIN_ASSIGN(*request, sender.send(data, size, tag, memory));
+    return Status::ok();
+  });
+}
+
+Result send_v8(void* comm, void* data, int size, int tag, void* memory, void** request) {
+  // A negative size becomes one that is too large.
+  return send(comm, data, static_cast<std::size_t>(size), tag, memory, request);
+}
+
+Result send_v10(void* comm, void* data, std::size_t size, int tag, void* memory, void*,
+                void** request) {
+  return send(comm, data, size, tag, memory, request);
+}
+
+template <typename Size>
+Result receive(void* comm, int count, void** data, Size* sizes, int* tags, void** memories,
+               void** request) {
+  return guarded([&]() -> Status {
+    DUNLIN_TRY(check(comm != nullptr && request != nullptr, "comm"));
+    *request = nullptr;
+    DUNLIN_TRY(check(count >= 1 && count <= static_cast<int>(kMaxGroup), "count"));
+    std::array<Target, kMaxGroup> targets;
+    for (int i = 0; i < count; ++i) {
+      targets[i] = {data[i], static_cast<std::size_t>(sizes[i]), tags[i], memories[i]};
+      if constexpr (std::is_signed_v<Size>) DUNLIN_TRY(check(sizes[i] >= 0, "size"));
+    }
+    auto& receiver = static_cast<ReceiveComm&>(*static_cast<Comm*>(comm));
+    DUNLIN_ASSIGN(*request, receiver.receive({targets.data(), static_cast<std::size_t>(count)}));
+    return Status::ok();
+  });
+}
+
+Result receive_v10(void* comm, int count, void** data, std::size_t* sizes, int* tags,
+                   void** memories, void**, void** request) {
+  return receive(comm, count, data, sizes, tags, memories, request);
+}
+
+// Host memory needs no flush; NCCL takes a null request for one that is done.
+Result flush(void*, int, void**, int*, void**, void** request) {
+  if (request != nullptr) *request = nullptr;
+  return abi::kSuccess;
+}
+
+Result test(void* request, int* is_done, int* sizes) {
+  return guarded([&]() -> Status {
+    DUNLIN_TRY(check(request != nullptr && is_done != nullptr, "request"));
+    *is_done = 0;
+    auto* const tested = static_cast<Request*>(request);
+    DUNLIN_ASSIGN(const bool done, tested->comm->test(tested, sizes));
+    *is_done = done ? 1 : 0;
+    return Status::ok();
+  });
+}
+
+Result close_comm(void* comm) {
+  return guarded([&] {
+    if (comm != nullptr) Plugin::instance().close(std::unique_ptr<Comm>(static_cast<Comm*>(comm)));
+    return Status::ok();
+  });
+}
+
+Result close_listen(void* listener) {
+  return guarded([&] {
+    delete static_cast<ListenComm*>(listener);
+    return Status::ok();
+  });
+}
+
+constexpr char kName[] = "Dunlin";
+
+}  // namespace
+
+#define DUNLIN_NCCL_EXPORT extern "C" [[gnu::visibility("default")]] const
+
+DUNLIN_NCCL_EXPORT abi::NetV8 ncclNetPlugin_v8 = {kName,
+                                                  init,
+                                                  devices,
+                                                  properties<abi::PropertiesV8>,
+                                                  listen,
+                                                  connect,
+                                                  accept,
+                                                  register_memory,
+                                                  register_dma_buf,
+                                                  deregister,
+                                                  send_v8,
+                                                  receive<int>,
+                                                  flush,
+                                                  test,
+                                                  close_comm,
+                                                  close_comm,
+                                                  close_listen,
+                                                  nullptr,
+                                                  nullptr};
+
+DUNLIN_NCCL_EXPORT abi::NetV9 ncclNetPlugin_v9 = {kName,
+                                                  init,
+                                                  devices,
+                                                  properties<abi::PropertiesV9>,
+                                                  listen,
+                                                  connect,
+                                                  accept,
+                                                  register_memory,
+                                                  register_dma_buf,
+                                                  deregister,
+                                                  send,
+                                                  receive<std::size_t>,
+                                                  flush,
+                                                  test,
+                                                  close_comm,
+                                                  close_comm,
+                                                  close_listen,
+                                                  nullptr,
+                                                  nullptr,
+                                                  nullptr};
+
+DUNLIN_NCCL_EXPORT abi::NetV10 ncclNetPlugin_v10 = {kName,
+                                                    init_v10,
+                                                    devices,
+                                                    properties<abi::PropertiesV10>,
+                                                    listen,
+                                                    connect_v10,
+                                                    accept,
+                                                    register_memory,
+                                                    register_dma_buf,
+                                                    deregister,
+                                                    send_v10,
+                                                    receive_v10,
+                                                    flush,
+                                                    test,
+                                                    close_comm,
+                                                    close_comm,
+                                                    close_listen,
+                                                    nullptr,
+                                                    nullptr,
+                                                    nullptr};
+
+DUNLIN_NCCL_EXPORT abi::NetV11 ncclNetPlugin_v11 = {kName,
+                                                    init_v11,
+                                                    devices,
+                                                    properties<abi::PropertiesV11>,
+                                                    listen_v11,
+                                                    connect_v11,
+                                                    accept,
+                                                    register_memory,
+                                                    register_dma_buf,
+                                                    deregister,
+                                                    send_v10,
+                                                    receive_v10,
+                                                    flush,
+                                                    test,
+                                                    close_comm,
+                                                    close_comm,
+                                                    close_listen,
+                                                    nullptr,
+                                                    nullptr,
+                                                    nullptr,
+                                                    finalize,
+                                                    set_attributes};
+
+}  // namespace dunlin::nccl

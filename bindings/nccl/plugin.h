@@ -1,0 +1,43 @@
+// Plugin: what the functions in entry.cc share: the devices, the connections that are being made,
+// and the comms that are ending. NCCL passes no context to most functions, so there is one per
+// process, which is never destroyed. Any thread.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "bindings/nccl/connecting.h"
+#include "bindings/nccl/device.h"
+
+namespace dunlin::nccl {
+
+class Plugin {
+ public:
+  static Plugin& instance();
+
+  // Finds the devices at the first call. All messages go to the last logger.
+  Status init(abi::Logger logger);
+  int device_count() const;
+  // kOutOfRange if there is none. Devices stay.
+  Result<const Device*> device(int number) const;
+  Connector& connector() { return connector_; }
+
+  // Ends the comm on a thread of its own: an orderly end waits for the peer, and NCCL closes one
+  // comm after the other, in an order of its own in each process. Its memory is free at once.
+  void close(std::unique_ptr<Comm> comm);
+  // Waits until all comms that were closed have ended.
+  void await_ends();
+
+ private:
+  Plugin() = default;
+
+  mutable std::mutex mutex_;
+  std::vector<Device> devices_;
+  Connector connector_;
+  std::list<std::thread> ends_;
+};
+
+}  // namespace dunlin::nccl

@@ -1,0 +1,332 @@
+// The plugin, called as NCCL calls it, under each of its versions: the ranks are processes, and
+// connect on one thread while another one transfers.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "tests/bindings/nccl/ranks.h"
+
+namespace dunlin::testing {
+namespace {
+
+using Block = std::vector<unsigned char>;
+
+Block pattern(std::size_t size, unsigned seed) {
+  Block block(size);
+  for (std::size_t i = 0; i < size; ++i)
+    block[i] = static_cast<unsigned char>((i * 131 + i / 251 + seed) & 0xff);
+  return block;
+}
+
+// Rank 0 receives from rank 1 through `comm`.
+struct Pair {
+  explicit Pair(Rank& from) : rank(from) {
+    if (rank.number == 0) {
+      rank.listen(&listener);
+      comm = rank.accept(listener);
+    } else {
+      comm = rank.connect(0);
+    }
+  }
+  bool is_receiver() const { return rank.number == 0; }
+  void close() {
+    const auto& calls = rank.plugin.common();
+    REQUIRE((is_receiver() ? calls.close_receive : calls.close_send)(comm) == abi::kSuccess);
+    if (listener != nullptr) REQUIRE(calls.close_listen(listener) == abi::kSuccess);
+  }
+  Rank& rank;
+  void* listener = nullptr;
+  void* comm = nullptr;
+};
+
+class NcclOver : public ::testing::TestWithParam<std::tuple<int, std::string>> {
+ protected:
+  std::string run_here(int size, const std::function<void(Rank&)>& body,
+                       const std::vector<int>& killed = {}) {
+    return run(size, std::get<0>(GetParam()), std::get<1>(GetParam()), body, killed);
+  }
+};
+
+TEST_P(NcclOver, TransfersAllSizes) {
+  EXPECT_EQ("", run_here(2, [](Rank& rank) {
+              Pair pair(rank);
+              const std::vector<std::size_t> sizes = {
+                  0, 1, 8, 4095, 65'536, 1'000'003, std::size_t{4} << 20};
+              Block block(sizes.back());
+              void* const memory = rank.add(pair.comm, block.data(), block.size());
+              std::thread transfers([&] {
+                for (const std::size_t size : sizes) {
+                  if (pair.is_receiver()) {
+                    // A buffer may be larger than what is sent.
+                    const std::size_t room = std::min(size + 10, block.size());
+                    void* const request = rank.receive(pair.comm, block.data(), room, 7, memory);
+                    REQUIRE(rank.wait(request) == static_cast<int>(size));
+                    const Block expected = pattern(size, size % 256);
+                    REQUIRE(std::equal(expected.begin(), expected.end(), block.begin()));
+                  } else {
+                    const Block sent = pattern(size, size % 256);
+                    std::copy(sent.begin(), sent.end(), block.begin());
+                    REQUIRE(rank.wait(rank.send(pair.comm, block.data(), size, 7, memory)) ==
+                            static_cast<int>(size));
+                  }
+                }
+              });
+              // Meanwhile, the other thread registers other memory.
+              Block other(10'000);
+              for (int i = 0; i < 50; ++i) {
+                void* const extra = rank.add(pair.comm, other.data(), other.size());
+                REQUIRE(rank.plugin.common().deregister(pair.comm, extra) == abi::kSuccess);
+              }
+              transfers.join();
+              REQUIRE(rank.plugin.common().deregister(pair.comm, memory) == abi::kSuccess);
+              pair.close();
+            }));
+}
+
+TEST_P(NcclOver, ManyGroupsWithTagsAreInFlight) {
+  EXPECT_EQ("", run_here(2, [](Rank& rank) {
+              Pair pair(rank);
+              constexpr int kGroups = abi::kMaxRequests, kGroup = 8;
+              constexpr std::size_t kSize = 1000;
+              Block block(kGroups * kGroup * kSize);
+              void* memory = rank.add(pair.comm, block.data(), block.size());
+              const auto at = [&](int group, int tag) {
+                return block.data() + (group * kGroup + tag) * kSize;
+              };
+              std::vector<void*> requests;
+              if (pair.is_receiver()) {
+                for (int group = 0; group < kGroups; ++group) {
+                  void* data[kGroup];
+                  void* memories[kGroup];
+                  std::size_t sizes[kGroup];
+                  int tags[kGroup];
+                  for (int i = 0; i < kGroup; ++i) {
+                    data[i] = at(group, i), memories[i] = memory, sizes[i] = kSize, tags[i] = i;
+                  }
+                  void* request = nullptr;
+                  until(
+                      [&] {
+                        REQUIRE(rank.plugin.receive(pair.comm, kGroup, data, sizes, tags, memories,
+                                                    &request) == abi::kSuccess);
+                        return request != nullptr;
+                      },
+                      "a grouped receive");
+                  requests.push_back(request);
+                }
+                for (int group = 0; group < kGroups; ++group) {
+                  int sizes[kGroup] = {};
+                  rank.wait(requests[static_cast<std::size_t>(group)], sizes);
+                  for (int i = 0; i < kGroup; ++i) {
+                    REQUIRE(sizes[i] == static_cast<int>(kSize) - i);
+                    const Block expected = pattern(kSize - i, group * kGroup + i);
+                    REQUIRE(std::equal(expected.begin(), expected.end(), at(group, i)));
+                  }
+                }
+              } else {
+                for (int group = 0; group < kGroups; ++group) {
+                  // Tags choose the buffer, in any order.
+                  for (int i = kGroup - 1; i >= 0; --i) {
+                    const Block sent = pattern(kSize - i, group * kGroup + i);
+                    std::copy(sent.begin(), sent.end(), at(group, i));
+                    requests.push_back(rank.send(pair.comm, at(group, i), sent.size(), i, memory));
+                  }
+                }
+                for (void* const request : requests) rank.wait(request);
+              }
+              pair.close();
+            }));
+}
+
+TEST_P(NcclOver, ARingOfFour) {
+  EXPECT_EQ(
+      "", run_here(4, [](Rank& rank) {
+        void* listener = nullptr;
+        rank.listen(&listener);
+        rank.sync();
+        // In turn, as NCCL does: none of the ranks would accept if each waited for its own
+        // connection.
+        void* sender = nullptr;
+        void* receiver = nullptr;
+        until(
+            [&] {
+              abi::DeviceHandle* offload = nullptr;
+              char* const handle = rank.board.handle[(rank.number + 1) % rank.size];
+              if (sender == nullptr) REQUIRE(rank.plugin.connect(handle, &sender) == abi::kSuccess);
+              if (receiver == nullptr)
+                REQUIRE(rank.plugin.common().accept(listener, &receiver, &offload) ==
+                        abi::kSuccess);
+              return sender != nullptr && receiver != nullptr;
+            },
+            "connecting the ring");
+        REQUIRE(rank.plugin.common().close_listen(listener) == abi::kSuccess);
+        Block out = pattern(30'000, rank.number), in(30'000);
+        void* const out_memory = rank.add(sender, out.data(), out.size());
+        void* const in_memory = rank.add(receiver, in.data(), in.size());
+        for (int round = 0; round < rank.size; ++round) {
+          void* const received = rank.receive(receiver, in.data(), in.size(), 0, in_memory);
+          // In turn, as NCCL does: a receiver that is not tested does not answer its peer.
+          void* sent = nullptr;
+          bool has_received = false;
+          until(
+              [&] {
+                int done = 0;
+                if (!has_received)
+                  REQUIRE(rank.plugin.common().test(received, &done, nullptr) == abi::kSuccess);
+                has_received |= done != 0;
+                if (sent == nullptr) {
+                  REQUIRE(rank.plugin.send(sender, out.data(), out.size(), 0, out_memory, &sent) ==
+                          abi::kSuccess);
+                }
+                return has_received && sent != nullptr;
+              },
+              "a step of the ring");
+          rank.wait(sent);
+          out = in;
+        }
+        REQUIRE(out == pattern(30'000, rank.number));
+        REQUIRE(rank.plugin.common().close_send(sender) == abi::kSuccess);
+        REQUIRE(rank.plugin.common().close_receive(receiver) == abi::kSuccess);
+      }));
+}
+
+TEST_P(NcclOver, AListenerIsReused) {
+  EXPECT_EQ("", run_here(2, [](Rank& rank) {
+              void* listener = nullptr;
+              if (rank.number == 0) rank.listen(&listener);
+              for (int i = 0; i < 3; ++i) {
+                int value = 0;
+                void* const comm = rank.number == 0 ? rank.accept(listener) : rank.connect(0);
+                void* const memory = rank.add(comm, &value, sizeof value);
+                if (rank.number == 0) {
+                  rank.wait(rank.receive(comm, &value, sizeof value, 1, memory));
+                  REQUIRE(value == i + 1);
+                  REQUIRE(rank.plugin.common().close_receive(comm) == abi::kSuccess);
+                } else {
+                  value = i + 1;
+                  rank.wait(rank.send(comm, &value, sizeof value, 1, memory));
+                  REQUIRE(rank.plugin.common().close_send(comm) == abi::kSuccess);
+                }
+              }
+              if (listener != nullptr)
+                REQUIRE(rank.plugin.common().close_listen(listener) == abi::kSuccess);
+            }));
+}
+
+TEST_P(NcclOver, ADeathEndsWhatIsInFlight) {
+  EXPECT_EQ("", run_here(2,
+                         [](Rank& rank) {
+                           Pair pair(rank);
+                           Block block(1000);
+                           void* const memory = rank.add(pair.comm, block.data(), block.size());
+                           void* request = nullptr;
+                           if (pair.is_receiver())
+                             request =
+                                 rank.receive(pair.comm, block.data(), block.size(), 0, memory);
+                           rank.sync();
+                           if (!pair.is_receiver()) raise(SIGKILL);
+                           REQUIRE(rank.wait_for_error(request) == abi::kRemoteError);
+                           REQUIRE(warnings() > 0);
+                           pair.close();
+                         },
+                         {1}));
+}
+
+TEST_P(NcclOver, AnEndEndsThePeersRequests) {
+  EXPECT_EQ("", run_here(2, [](Rank& rank) {
+              Pair pair(rank);
+              Block block(100'000);
+              void* const memory = rank.add(pair.comm, block.data(), block.size());
+              if (pair.is_receiver()) {
+                void* const request =
+                    rank.receive(pair.comm, block.data(), block.size(), 0, memory);
+                rank.sync();
+                REQUIRE(rank.wait_for_error(request) == abi::kRemoteError);
+              } else {
+                rank.sync();
+              }
+              // The sender closes while the receive is in flight.
+              pair.close();
+            }));
+}
+
+TEST_P(NcclOver, ErrorsAreReported) {
+  EXPECT_EQ(
+      "", run_here(2, [](Rank& rank) {
+        Pair pair(rank);
+        const auto& calls = rank.plugin.common();
+        Block block(1000), other(1000);
+        void* const memory = rank.add(pair.comm, block.data(), block.size());
+        void* request = &request;
+        void* data = other.data();
+        std::size_t size = 10;
+        int tag = 0;
+        void* of = memory;
+        void* none = nullptr;
+        // Memory that is not registered, and bytes outside of it.
+        const auto call = [&](void* what, void* with) {
+          return pair.is_receiver()
+                     ? rank.plugin.receive(pair.comm, 1, &what, &size, &tag, &with, &request)
+                     : rank.plugin.send(pair.comm, what, size, tag, with, &request);
+        };
+        REQUIRE(call(data, of) == abi::kInvalidArgument);
+        REQUIRE(call(data, none) == abi::kInvalidArgument && request == nullptr);
+        REQUIRE(calls.register_memory(pair.comm, data, 10, 2, &none) == abi::kInvalidArgument);
+        REQUIRE(calls.register_dma_buf(pair.comm, data, 10, 2, 0, 3, &none) ==
+                abi::kInvalidArgument);
+        REQUIRE(calls.deregister(pair.comm, &request) == abi::kInvalidArgument);
+        // Garbage instead of a handle.
+        char garbage[abi::kHandleBytes];
+        for (const int fill : {0, 1, 60, 255}) {
+          std::memset(garbage, fill, sizeof garbage);
+          void* comm = nullptr;
+          REQUIRE(rank.plugin.connect(garbage, &comm) == abi::kInvalidArgument && comm == nullptr);
+        }
+        // The buffer of the receiver is too small.
+        if (pair.is_receiver()) {
+          request = rank.receive(pair.comm, block.data(), 10, 5, memory);
+          REQUIRE(rank.wait_for_error(request) == abi::kRemoteError);
+        } else {
+          abi::Result result = abi::kSuccess;
+          until(
+              [&] {
+                result = rank.plugin.send(pair.comm, block.data(), 11, 5, memory, &request);
+                return result != abi::kSuccess;
+              },
+              "a send that is too large");
+          REQUIRE(result == abi::kInvalidArgument);
+        }
+        rank.sync();
+        REQUIRE(warnings() > 0);
+        pair.close();
+      }));
+}
+
+INSTANTIATE_TEST_SUITE_P(, NcclOver,
+                         ::testing::Combine(::testing::Values(8, 9, 10, 11),
+                                            ::testing::Values("shm", "tcp")),
+                         [](const auto& each) {
+                           return "v" + std::to_string(std::get<0>(each.param)) + "_" +
+                                  std::get<1>(each.param);
+                         });
+
+TEST(Nccl, DescribesItsDevices) {
+  for (const int version : {8, 9, 10, 11}) {
+    EXPECT_EQ("", run(1, version, "tcp,shm", [](Rank& rank) {
+                int count = 0, most = 0;
+                std::string name;
+                REQUIRE(rank.plugin.devices(&count) == abi::kSuccess && count == 2);
+                REQUIRE(rank.plugin.properties(1, &name, &most) == abi::kSuccess);
+                REQUIRE(name == "shm" && most == 8);
+                REQUIRE(rank.plugin.properties(2, &name, &most) == abi::kInvalidArgument);
+              }));
+  }
+}
+
+}  // namespace
+}  // namespace dunlin::testing

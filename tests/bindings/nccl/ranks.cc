@@ -1,0 +1,199 @@
+#include "tests/bindings/nccl/ranks.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
+#include <thread>
+
+namespace dunlin::testing {
+namespace {
+
+std::atomic<int> warning_count{0};
+
+void count_warnings(int level, unsigned long, const char*, int, const char*, ...) {
+  if (level == abi::kLogWarn) ++warning_count;
+}
+
+// A library in somebody else's process has to leave its signals alone.
+std::vector<void (*)(int)> handlers() {
+  std::vector<void (*)(int)> found;
+  for (int number = 1; number < 32; ++number) {
+    struct sigaction action {};
+    if (sigaction(number, nullptr, &action) == 0) found.push_back(action.sa_handler);
+  }
+  return found;
+}
+
+[[noreturn]] void be_rank(int number, int size, int version, const std::string& transport,
+                          Board& board, const std::function<void(Rank&)>& body) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (transport.empty()) {
+    unsetenv("DUNLIN_TRANSPORTS");
+  } else {
+    setenv("DUNLIN_TRANSPORTS", transport.c_str(), 1);
+  }
+  setenv("DUNLIN_OF_ANOTHER_VERSION", "1", 1);
+  const auto before = handlers();
+  {
+    Plugin plugin(DUNLIN_NCCL_PLUGIN, version);
+    REQUIRE(plugin.init(count_warnings) == abi::kSuccess);
+    Rank rank{number, size, board, plugin};
+    body(rank);
+    REQUIRE(plugin.finalize() == abi::kSuccess);
+  }
+  REQUIRE(handlers() == before);
+  // With the destructors of the plugin.
+  std::exit(0);
+}
+
+}  // namespace
+
+int warnings() {
+  return warning_count;
+}
+
+void require(bool condition, const char* what, int line) {
+  if (condition) return;
+  std::fprintf(stderr, "line %d: %s\n", line, what);
+  _exit(1);
+}
+
+void until(const std::function<bool()>& step, const char* what) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(kPatienceSeconds);
+  while (!step()) {
+    require(std::chrono::steady_clock::now() < limit, what, 0);
+    std::this_thread::yield();
+  }
+}
+
+void Rank::listen(void** listener) {
+  char handle[abi::kHandleBytes];
+  REQUIRE(plugin.listen(handle, listener) == abi::kSuccess);
+  std::copy(std::begin(handle), std::end(handle), board.handle[number]);
+  board.has_handle[number] = true;
+}
+
+void* Rank::connect(int to) {
+  void* comm = nullptr;
+  until([&] { return board.has_handle[to].load(); }, "waiting for a handle");
+  until(
+      [&] {
+        REQUIRE(plugin.connect(board.handle[to], &comm) == abi::kSuccess);
+        return comm != nullptr;
+      },
+      "connecting");
+  return comm;
+}
+
+void* Rank::accept(void* listener) {
+  void* comm = nullptr;
+  until(
+      [&] {
+        abi::DeviceHandle* offload = nullptr;
+        REQUIRE(plugin.common().accept(listener, &comm, &offload) == abi::kSuccess);
+        return comm != nullptr;
+      },
+      "accepting");
+  return comm;
+}
+
+void* Rank::add(void* comm, void* data, std::size_t bytes) {
+  void* memory = nullptr;
+  REQUIRE(plugin.common().register_memory(comm, data, bytes, abi::kPointerHost, &memory) ==
+          abi::kSuccess);
+  return memory;
+}
+
+void* Rank::send(void* comm, void* data, std::size_t bytes, int tag, void* memory) {
+  void* request = nullptr;
+  until(
+      [&] {
+        REQUIRE(plugin.send(comm, data, bytes, tag, memory, &request) == abi::kSuccess);
+        return request != nullptr;
+      },
+      "sending");
+  return request;
+}
+
+void* Rank::receive(void* comm, void* data, std::size_t bytes, int tag, void* memory) {
+  void* request = nullptr;
+  until(
+      [&] {
+        REQUIRE(plugin.receive(comm, 1, &data, &bytes, &tag, &memory, &request) == abi::kSuccess);
+        return request != nullptr;
+      },
+      "receiving");
+  return request;
+}
+
+int Rank::wait(void* request, int* sizes) {
+  int own[64] = {};
+  if (sizes == nullptr) sizes = own;
+  until(
+      [&] {
+        int done = 0;
+        REQUIRE(plugin.common().test(request, &done, sizes) == abi::kSuccess);
+        return done != 0;
+      },
+      "testing");
+  return sizes[0];
+}
+
+abi::Result Rank::wait_for_error(void* request) {
+  abi::Result result = abi::kSuccess;
+  until(
+      [&] {
+        int done = 0;
+        result = plugin.common().test(request, &done, nullptr);
+        REQUIRE(done == 0);
+        return result != abi::kSuccess;
+      },
+      "waiting for an error");
+  return result;
+}
+
+void Rank::sync() {
+  const int next = ++board.step[number];
+  until(
+      [&] {
+        return std::all_of(board.step, board.step + size,
+                           [&](const auto& each) { return each >= next; });
+      },
+      "waiting for the other ranks");
+}
+
+std::string run(int size, int version, const std::string& transport,
+                const std::function<void(Rank&)>& body, const std::vector<int>& killed) {
+  void* const memory =
+      mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return "no shared memory";
+  auto& board = *new (memory) Board{};
+  std::vector<pid_t> ranks;
+  for (int number = 0; number < size; ++number) {
+    const pid_t pid = fork();
+    if (pid == 0) be_rank(number, size, version, transport, board, body);
+    ranks.push_back(pid);
+  }
+  std::string problems;
+  for (int number = 0; number < size; ++number) {
+    int status = 0;
+    waitpid(ranks[static_cast<std::size_t>(number)], &status, 0);
+    const bool is_killed = std::count(killed.begin(), killed.end(), number) > 0;
+    const bool is_well = is_killed ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
+                                   : WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (!is_well)
+      problems += "rank " + std::to_string(number) + " ended with " + std::to_string(status) + " ";
+  }
+  munmap(memory, sizeof(Board));
+  return problems;
+}
+
+}  // namespace dunlin::testing

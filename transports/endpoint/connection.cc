@@ -48,6 +48,13 @@ Connection::~Connection() {
       if (!is_posted) is_posted = lane().flush(Visibility::kRemote, &flushed).is_ok();
       if (is_posted && flushed.is_done()) break;
     }
+    // Told by way of the service threads, the end needs no progress of the peer. So the transports
+    // need not wait until the peer has seen it.
+    if (step_ == Step::kOpen) {
+      bootstrap_->leave();
+      bootstrap_->peers().mark(peer(), PeerState::kLeft, "this side has left");
+      fabric_->progress();
+    }
     // Fires `flushed` if nothing else has.
     end(Status(Code::kClosed, "this side has left the connection"));
   }

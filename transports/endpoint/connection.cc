@@ -124,7 +124,8 @@ Status Connection::advance() {
   if (step_ == Step::kMeet) {
     bootstrap_ =
         std::make_unique<endpoint::PairBootstrap>(*owner_.service_, std::exchange(line_, nullptr));
-    DUNLIN_ASSIGN(fabric_, Fabric::create(*bootstrap_, owner_.config_, owner_.clock_));
+    DUNLIN_ASSIGN(fabric_, Fabric::create(*bootstrap_, owner_.config_, owner_.clock_, nullptr,
+                                          builtin_transports(), endpoint::kCells));
     step_ = Step::kLink;
   }
   fabric_->progress();

@@ -123,7 +123,8 @@ Status Agent::add_peer(const std::string& name, std::span<const std::byte> blob)
   if (const auto known = peers_.find(name); known != peers_.end()) {
     known->second->set_blob(std::move(copy));
   } else {
-    peers_.emplace(name, std::make_shared<Peer>(*endpoint_, clock_, name_, name, std::move(copy)));
+    peers_.emplace(
+        name, std::make_shared<Peer>(*endpoint_, clock_, config_, name_, name, std::move(copy)));
   }
   return Status::ok();
 }
@@ -132,7 +133,8 @@ Result<std::shared_ptr<Peer>> Agent::find(const std::string& name) {
   const auto found = peers_.find(name);
   if (found != peers_.end()) return found->second;
   if (name == name_) {
-    auto self = std::make_shared<Peer>(*endpoint_, clock_, name_, name_, endpoint_->blob());
+    auto self =
+        std::make_shared<Peer>(*endpoint_, clock_, config_, name_, name_, endpoint_->blob());
     return peers_.emplace(name, std::move(self)).first->second;
   }
   return Status(Code::kNotFound, fmt::format("agent '{}' is not known", name));

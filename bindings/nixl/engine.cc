@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "bindings/plugin/environment.h"
 #include "runtime/gpu/cuda_driver.h"
 
 namespace dunlin::nixl {
@@ -59,7 +60,7 @@ std::byte* address_of(const nixlBasicDesc& descriptor) {
 }
 
 Result<Config> configure(const nixl_b_params_t& parameters) {
-  Environment environment = Environment::of_process();
+  Environment environment = plugin::environment();
   for (const auto& [name, value] : parameters) {
     if (!value.empty() && name == "transports") environment.set("DUNLIN_TRANSPORTS", value);
     if (!value.empty() && name == "interface") environment.set("DUNLIN_TCP_INTERFACE", value);

@@ -22,10 +22,11 @@ Bytes to_bytes(std::string_view text) {
 
 }  // namespace
 
-Peer::Peer(transport::Endpoint& endpoint, const Clock& clock, std::string own_name,
-           std::string name, Bytes blob)
+Peer::Peer(transport::Endpoint& endpoint, const Clock& clock, const Config& config,
+           std::string own_name, std::string name, Bytes blob)
     : endpoint_(endpoint),
       clock_(clock),
+      transports_(config.transports),
       own_name_(std::move(own_name)),
       name_(std::move(name)),
       blob_(std::move(blob)) {}
@@ -40,7 +41,7 @@ void Peer::connect() {
   if (connection_ != nullptr && (connection_->status().is_ok() || connection_->status().is_busy()))
     return;
   disconnect();
-  auto made = endpoint_.connect(blob_, to_bytes(own_name_));
+  auto made = endpoint_.connect(blob_, to_bytes(own_name_), transports_);
   failure_ = made.status();
   if (made) connection_ = std::move(*made);
 }
@@ -57,7 +58,16 @@ Status Peer::status() {
 }
 
 Result<transport::RemoteRegion*> Peer::remote(transport::MemoryId id) {
-  return connection_->remote(id);
+  auto region = connection_->remote(id);
+  if (region.status().code() != Code::kUnavailable || connection_->transport() != "shm" ||
+      transports_.size() < 2)
+    return region;
+  DUNLIN_INFO("nixl: agent '{}' is reached without shared memory: {}", name_,
+              region.status().message());
+  std::erase(transports_, "shm");
+  disconnect();
+  connect();
+  return Status::busy();
 }
 
 void Peer::notify(std::string text) {

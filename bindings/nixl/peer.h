@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/bytes.h"
 #include "transports/endpoint/endpoint.h"
@@ -24,9 +25,9 @@ struct CostEstimate {
 
 class Peer {
  public:
-  // `endpoint` must outlive the object. `own_name` greets the peer.
-  Peer(transport::Endpoint& endpoint, const Clock& clock, std::string own_name, std::string name,
-       Bytes blob);
+  // The references must outlive the object. `own_name` greets the peer.
+  Peer(transport::Endpoint& endpoint, const Clock& clock, const Config& config,
+       std::string own_name, std::string name, Bytes blob);
 
   const std::string& name() const { return name_; }
   // Where the peer listens from now on.
@@ -42,7 +43,8 @@ class Peer {
   transport::Connection& connection() { return *connection_; }
   // Changes with each connection, and with forget_memory().
   std::uint64_t epoch() const { return epoch_; }
-  // As Connection::remote().
+  // As Connection::remote(). If the peer's memory cannot be reached over shared memory, it connects
+  // again over the other transports, and returns kBusy.
   Result<transport::RemoteRegion*> remote(transport::MemoryId id);
   // Slices of memory that were looked up before must not be used any more.
   void forget_memory() { ++epoch_; }
@@ -61,6 +63,7 @@ class Peer {
 
   transport::Endpoint& endpoint_;
   const Clock& clock_;
+  std::vector<std::string> transports_;
   const std::string own_name_;
   const std::string name_;
   Bytes blob_;

@@ -24,6 +24,7 @@ constexpr Duration kFarewell = std::chrono::seconds(1);
 
 Connection::Connection(Endpoint& owner, std::unique_ptr<endpoint::Dial> dial, Bytes greeting)
     : owner_(owner),
+      config_(owner.config_),
       step_(Step::kDial),
       greeting_(std::move(greeting)),
       deadline_(owner.clock_.now() + owner.config_.bootstrap_timeout),
@@ -31,6 +32,7 @@ Connection::Connection(Endpoint& owner, std::unique_ptr<endpoint::Dial> dial, By
 
 Connection::Connection(Endpoint& owner, std::shared_ptr<endpoint::ControlLine> line, Bytes greeting)
     : owner_(owner),
+      config_(owner.config_),
       step_(Step::kMeet),
       greeting_(std::move(greeting)),
       deadline_(owner.clock_.now() + owner.config_.bootstrap_timeout),
@@ -124,7 +126,7 @@ Status Connection::advance() {
   if (step_ == Step::kMeet) {
     bootstrap_ =
         std::make_unique<endpoint::PairBootstrap>(*owner_.service_, std::exchange(line_, nullptr));
-    DUNLIN_ASSIGN(fabric_, Fabric::create(*bootstrap_, owner_.config_, owner_.clock_, nullptr,
+    DUNLIN_ASSIGN(fabric_, Fabric::create(*bootstrap_, config_, owner_.clock_, nullptr,
                                           builtin_transports(), endpoint::kCells));
     step_ = Step::kLink;
   }

@@ -111,6 +111,7 @@ class Connection {
   };
 
   Endpoint& owner_;
+  Config config_;
   Step step_;
   Status status_ = Status::busy();
   Bytes greeting_;

@@ -317,6 +317,17 @@ def without_thread():
     peer.end()
 
 
+def fallback():
+    """Where the peer's memory cannot be reached over shared memory, transfers take another transport."""
+    side, peer, address = pair(1 << 20)
+    side.fill(5, 0, 1 << 20)
+    check(side.transfer("WRITE", "target", address, [(0, 0, 1 << 20)], b"written") == "DONE", "write")
+    check(peer.call("await_notifications", "initiator", 1) == [b"written"], "notification")
+    check(peer.call("is_filled", 5, 0, 1 << 20), "data")
+    check(side.transfer("READ", "target", address, [(0, 0, 4096)]) == "DONE", "read")
+    peer.end()
+
+
 def death():
     """A peer dies between and during transfers; others go on, and a new one can come."""
     size = 64 << 20
@@ -383,7 +394,7 @@ def bad_input():
 
 SCENARIOS = {
     function.__name__: function
-    for function in (sizes, blocks, notifications, clique, local, without_thread, death, bad_input)
+    for function in (sizes, blocks, notifications, clique, local, without_thread, fallback, death, bad_input)
 }
 
 

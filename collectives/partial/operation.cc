@@ -112,6 +112,7 @@ Status PartialProtocol::step(PartialOperation& operation) {
       [[fallthrough]];
     case Phase::kGreeting:
       DUNLIN_TRY(greet(operation));
+      contacts_.begin(operation.number());
       DUNLIN_TRY(runner_.start(task));
       operation.phase = Phase::kRunning;
       [[fallthrough]];
@@ -318,8 +319,11 @@ void PartialProtocol::give_up(PartialOperation& operation, Status why) {
     if (contact == nullptr || !fabric_.peers().is_present(contact->rank)) continue;
     contacts_.queue_abort(*contact, operation.number(), notice);
   }
-  const bool has_greeted = std::ranges::count(operation.has_greeted, true) > 0;
-  if (has_greeted) runner_.abandon(operation.task);
+  std::vector<const Contact*> greeted;
+  for (std::size_t member = 0; member < operation.members.size(); ++member) {
+    if (operation.has_greeted[member]) greeted.push_back(operation.task.contacts[member]);
+  }
+  if (!greeted.empty()) runner_.abandon(operation.task, std::move(greeted));
   operation.phase = Phase::kOver;
   contacts_.forget(operation.number());
 }

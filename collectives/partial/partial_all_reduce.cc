@@ -58,13 +58,17 @@ class PartialAllReduce::Impl final : public transport::KeptUntilDone {
 
   void progress() {
     contacts.progress();
+    bool has_any_ended = false;
     while (PartialOperation* const operation = front()) {
       protocol.advance(*operation);
-      if (!operation->is_over()) return;
+      if (!operation->is_over()) break;
+      has_any_ended = true;
       ++(operation->outcome.is_ok() ? ended : failed);
       if (operation->is_forgotten)
         std::erase_if(operations, [&](const auto& each) { return each.get() == operation; });
     }
+    if (has_any_ended) contacts.progress();  // acknowledges aborts of what has ended
+    if (runner.abandoned() > 0) runner.settle();
   }
 
   Status check(const PartialCall& call) const;
@@ -117,6 +121,7 @@ PartialAllReduce::PartialAllReduce(std::unique_ptr<Impl> impl) : impl_(std::move
 
 PartialAllReduce::~PartialAllReduce() {
   Fabric& fabric = impl_->fabric;
+  impl_->runner.settle();
   if (!impl_->is_done()) fabric.keep_until_done(std::move(impl_));
 }
 
@@ -224,6 +229,8 @@ PartialStatistics PartialAllReduce::statistics() const {
   statistics.programs_generated = impl_->runner.programs_generated();
   statistics.programs_found = impl_->runner.programs_found();
   statistics.programs_kept = impl_->runner.programs_kept();
+  statistics.windows = impl_->memory.count();
+  statistics.unsettled = impl_->runner.abandoned();
   return statistics;
 }
 

@@ -111,7 +111,7 @@ bool Contacts::is_abort_acknowledged(const Contact& contact) const {
 
 Status Contacts::greet(Contact& contact, std::uint64_t number, std::uint64_t tag,
                        std::uint32_t size, const Hello& hello) {
-  if (!contact.queued_aborts.empty() || !is_abort_acknowledged(contact)) return Status::busy();
+  if (!may_greet(contact)) return Status::busy();
   Notification notification;
   notification.id = cell_of(contact.theirs, CellOf::kHello);
   notification.sequence = number;

@@ -65,6 +65,10 @@ class Contacts {
   Contact& of(Rank rank) { return *contacts_[rank.index()]; }
   std::size_t met() const { return met_.size(); }
 
+  // Whether the peer has acknowledged all aborts, which comes before the next hello to it.
+  bool may_greet(const Contact& contact) const {
+    return contact.queued_aborts.empty() && is_abort_acknowledged(contact);
+  }
   // Sends the hello of an operation. kBusy: try again later.
   Status greet(Contact& contact, std::uint64_t number, std::uint64_t tag, std::uint32_t size,
                const Hello& hello);

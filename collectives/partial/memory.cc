@@ -13,7 +13,7 @@ std::size_t Memory::base(Rank rank) {
   return Window::base(rank.value());
 }
 
-Result<OwnWindow*> Memory::allocate(std::size_t size) {
+Result<OwnWindow*> Memory::allocate(std::size_t size, Publish publish) {
   // Memory of twice the size is not taken up by a small window.
   const auto idle = std::ranges::find_if(windows_, [size](const auto& window) {
     return is_idle(*window) && window->capacity >= size && window->capacity / 2 <= size;
@@ -30,8 +30,8 @@ Result<OwnWindow*> Memory::allocate(std::size_t size) {
   window->size = window->capacity = size;
   window->base = base(fabric_.rank());
   DUNLIN_ASSIGN(window->region, fabric_.allocate(size + kPage, DeviceOrder::kRelaxed));
-  DUNLIN_TRY(
-      fabric_.bootstrap().publish(key(fabric_.rank(), window->id), window->region->descriptor()));
+  DUNLIN_TRY((fabric_.bootstrap().*publish)(key(fabric_.rank(), window->id),
+                                            window->region->descriptor()));
   windows_.push_back(std::move(window));
   return windows_.back().get();
 }

@@ -33,7 +33,9 @@ class Memory {
   // (communicator/window.h says why).
   static std::size_t base(Rank rank);
   // Returns a zeroed window: an idle one, or a new one, which is published.
-  Result<OwnWindow*> allocate(std::size_t size);
+  Result<OwnWindow*> allocate(std::size_t size) { return allocate(size, &Bootstrap::publish); }
+  // The same without waiting for the coordinator, so that a chore of the bootstrap may call it.
+  Result<OwnWindow*> allocate_at_once(std::size_t size) { return allocate(size, &Bootstrap::post); }
   // kInvalidArgument for memory that is not the beginning of a window.
   Status free(const void* data);
   // Keeps a window, although it may be freed, until release() was called as often. Then it is idle
@@ -54,6 +56,8 @@ class Memory {
   // meet this rank. GroupAverage uses three at a time: scratch, model and result.
   static constexpr std::size_t kMostIdle = 6;
 
+  using Publish = Status (Bootstrap::*)(std::string_view, std::span<const std::byte>);
+  Result<OwnWindow*> allocate(std::size_t size, Publish publish);
   static bool is_idle(const OwnWindow& window) { return window.is_freed && window.holds == 0; }
   std::string key(Rank rank, std::uint32_t id) const;
 

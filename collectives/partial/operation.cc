@@ -113,7 +113,10 @@ Status PartialProtocol::step(PartialOperation& operation) {
     case Phase::kGreeting:
       DUNLIN_TRY(greet(operation));
       contacts_.begin(operation.number());
-      DUNLIN_TRY(runner_.start(task));
+      if (Status status = runner_.start(task); !status.is_ok()) {
+        // A lookup of a window, which the bootstrap doesn't wait for in a chore.
+        return status.code() == Code::kDeadlineExceeded ? Status::busy() : std::move(status);
+      }
       operation.phase = Phase::kRunning;
       [[fallthrough]];
     case Phase::kRunning:
@@ -144,10 +147,7 @@ Status PartialProtocol::meet(PartialOperation& operation) {
     maps_all = maps_all && contact->is_mapped;
   }
   if (!has_met_all) return Status::busy();
-  DUNLIN_TRY(runner_.allocate_scratch());
-  Hello& hello = operation.task.hellos[static_cast<std::size_t>(operation.task.index)];
-  hello.maps_all = maps_all;
-  hello.scratch_window = runner_.scratch_window();
+  operation.task.hellos[static_cast<std::size_t>(operation.task.index)].maps_all = maps_all;
   return Status::ok();
 }
 
@@ -160,6 +160,10 @@ Status PartialProtocol::greet(PartialOperation& operation) {
   // all others itself.
   for (std::size_t member = 0; member < operation.members.size(); ++member) {
     if (member == own || operation.has_greeted[member]) continue;
+    if (!contacts_.may_greet(*task.contacts[member])) continue;
+    // Not earlier: the peer may have released scratch memory now, which it has mapped already.
+    DUNLIN_TRY(runner_.allocate_scratch());
+    operation.task.hellos[own].scratch_window = runner_.scratch_window();
     Status status =
         contacts_.greet(*task.contacts[member], task.number, task.tag,
                         static_cast<std::uint32_t>(operation.members.size()), task.hellos[own]);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <optional>
+#include <utility>
 
 #include "collectives/partial/contacts.h"
 #include "collectives/partial/memory.h"
@@ -56,7 +58,18 @@ class PartialAllReduce::Impl final : public transport::KeptUntilDone {
     return found == operations.end() ? nullptr : found->get();
   }
 
+  void start_task() {
+    task.emplace(fabric, [this] { progress(); });
+  }
+
+  // What it calls may progress the fabric, which calls it as a task.
   void progress() {
+    if (std::exchange(is_inside, true)) return;
+    advance();
+    is_inside = false;
+  }
+
+  void advance() {
     contacts.progress();
     bool has_any_ended = false;
     while (PartialOperation* const operation = front()) {
@@ -82,6 +95,8 @@ class PartialAllReduce::Impl final : public transport::KeptUntilDone {
   std::uint64_t last_number = 0;
   std::uint64_t ended = 0;
   std::uint64_t failed = 0;
+  bool is_inside = false;  // in advance()
+  std::optional<Fabric::Task> task;
 };
 
 Status PartialAllReduce::Impl::check(const PartialCall& call) const {
@@ -121,6 +136,7 @@ PartialAllReduce::PartialAllReduce(std::unique_ptr<Impl> impl) : impl_(std::move
 
 PartialAllReduce::~PartialAllReduce() {
   Fabric& fabric = impl_->fabric;
+  impl_->task.reset();
   impl_->runner.settle();
   if (!impl_->is_done()) fabric.keep_until_done(std::move(impl_));
 }
@@ -146,6 +162,7 @@ Result<std::unique_ptr<PartialAllReduce>> PartialAllReduce::create(Fabric& fabri
   // The scratch comes first, so that peers that find the offer find it, too.
   DUNLIN_TRY(impl->runner.allocate_scratch());
   DUNLIN_TRY(impl->contacts.publish());
+  impl->start_task();
   return std::unique_ptr<PartialAllReduce>(new PartialAllReduce(std::move(impl)));
 }
 

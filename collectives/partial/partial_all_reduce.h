@@ -133,8 +133,7 @@ class PartialAllReduce {
   Status wait(PartialRequest request, Duration timeout);
   // start(), and wait() for at most config.deadline.
   Status run(const PartialCall& call);
-  // Moves everything on, as test() does. A rank whose operations have all succeeded need not call
-  // it.
+  // Moves everything on, as test() does, and as every wait of the library does.
   void progress();
 
   // The peers that the request waits for, and for what.

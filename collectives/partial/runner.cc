@@ -30,7 +30,8 @@ Runner::Runner(transport::Fabric& fabric, Memory& memory, Contacts& contacts, Te
 
 Status Runner::allocate_scratch() {
   if (scratch_ != nullptr) return Status::ok();
-  DUNLIN_ASSIGN(scratch_, memory_.allocate(kTurns * (terms_.scratch_bytes + kStagedBytes)));
+  settle();
+  DUNLIN_ASSIGN(scratch_, memory_.allocate_at_once(kTurns * (terms_.scratch_bytes + kStagedBytes)));
   return Status::ok();
 }
 

@@ -226,6 +226,36 @@ TEST(ProcessMemoryErrors, ASettingForbidsIt) {
   });
 }
 
+TEST(ProcessMemoryErrors, AFailedGetConcernsNoPut) {
+  run_ranks(over_shm(PeerKind::kProcesses), [](Fabric& fabric) {
+    constexpr std::size_t kSize = 8192;
+    void* const pages =
+        mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    std::vector<std::byte> bytes(kSize);
+    Exposed gone(fabric, "gone", wrap(fabric, {static_cast<std::byte*>(pages), kSize}), 1);
+    Exposed memory(fabric, "memory", wrap(fabric, bytes), 1);
+    const auto own = fabric.allocate(kSize).value();
+    if (fabric.rank() == Rank(1)) munmap(pages, kSize);
+    sync(fabric, "unmapped");
+    if (fabric.rank() == Rank(0)) {
+      Lane& lane = memory.data(1);
+      Completion get;
+      EXPECT_TRUE(
+          lane.reads()->get(gone.at(1).whole(), own->slice(0, kSize).value(), &get).is_ok());
+      fill(own->memory()->bytes().first(kSize), 8);
+      EXPECT_TRUE(lane.put_notify(own->slice(0, kSize).value(), memory.at(1).whole(),
+                                  notification(memory.cell_at(1, 0), 1), nullptr)
+                      .is_ok());
+      ASSERT_TRUE(get.is_done());
+      EXPECT_EQ(get.status().code(), Code::kIoError);
+      EXPECT_EQ(get.status().peer(), Rank(1));
+    } else {
+      EXPECT_TRUE(await_cell(fabric, memory.cell(0), 1));
+    }
+    sync(fabric, "tried");
+  });
+}
+
 // The queue itself, with this process as its peer.
 class Held final : public ProcessMemoryQueue::Owner {
  public:
@@ -239,7 +269,7 @@ TEST(ProcessMemoryQueueTest, GathersAndJoinsOperations) {
   fill(from, 3);
   Held owner;
   BusyQueues busy;
-  ProcessMemoryQueue queue(owner, busy, getpid());
+  ProcessMemoryQueue queue(owner, busy, getpid(), Rank(0));
   std::vector<Completion> done(256);
   for (std::size_t i = 0; i < done.size(); ++i) {
     const auto address = reinterpret_cast<std::uintptr_t>(&to[i * 256]);

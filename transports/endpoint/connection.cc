@@ -132,10 +132,15 @@ Status Connection::advance() {
   }
   fabric_->progress();
   DUNLIN_TRY(bootstrap_->peers().check(peer()));
-  if (step_ == Step::kGreeting) return messages_->progress([] { return true; });
+  if (messages_ != nullptr) DUNLIN_TRY(messages_->progress([] { return true; }));
   if (owner_.clock_.now() < next_try_) return Status::busy();
   next_try_ = owner_.clock_.now() + kRetry;
   if (step_ == Step::kLink) DUNLIN_TRY(open_link());
+  if (step_ == Step::kSlots) DUNLIN_TRY(open_messages());
+  return confirm();
+}
+
+Status Connection::open_messages() {
   DUNLIN_TRY(slots_->check_neighbors());
   DUNLIN_TRY(slots_->connect());
   DUNLIN_ASSIGN(messages_, endpoint::MessageStream::create(*slots_, kMaxMessage,
@@ -144,6 +149,25 @@ Status Connection::advance() {
                                                            }));
   step_ = Step::kGreeting;
   return messages_->send(MessageKind::kGreeting, greeting_);
+}
+
+// A side whose connection is usable may make no progress for long. So it must not be usable while
+// the other side still needs that progress: until both lanes of both sides have been used, and each
+// side knows that of the other. The last word goes by way of the service threads, which need no
+// progress.
+Status Connection::confirm() {
+  const auto key = [](Rank rank) { return fmt::format("usable/{}", rank.value()); };
+  if (step_ == Step::kGreeting) {
+    if (!has_greeting_ || !messages_->has_delivered_all()) return Status::busy();
+    DUNLIN_TRY(bootstrap_->post(key(bootstrap_->rank()), {}));
+    step_ = Step::kConfirm;
+  }
+  const auto confirmed = bootstrap_->lookup_from(peer(), key(peer()), Duration::zero());
+  if (confirmed.status().code() == Code::kDeadlineExceeded) return Status::busy();
+  DUNLIN_TRY(confirmed.status());
+  step_ = Step::kOpen;
+  status_ = Status::ok();
+  return Status::ok();
 }
 
 Status Connection::open_link() {
@@ -176,10 +200,7 @@ void Connection::end(Status why) {
 void Connection::handle(MessageKind kind, Bytes message) {
   switch (kind) {
     case MessageKind::kGreeting:
-      if (step_ != Step::kGreeting) return;
-      peers_greeting_ = std::move(message);
-      step_ = Step::kOpen;
-      status_ = Status::ok();
+      if (!std::exchange(has_greeting_, true)) peers_greeting_ = std::move(message);
       return;
     case MessageKind::kProgram:
       inbox_bytes_ += message.size();

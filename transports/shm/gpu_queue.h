@@ -61,6 +61,7 @@ class GpuQueue final : private BusyQueue {
   // Returns errors as copy() does.
   Status add(const Notification* notification, Completion* completion);
 
+  bool has_room() const { return count_ < entries_.size(); }
   // Why a copy failed; from then on, all operations return it.
   const Status& failure() const { return failure_; }
   // Completes the operations that are done, and returns their number.

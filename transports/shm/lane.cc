@@ -112,8 +112,9 @@ Status ShmLane::access_process(ProcessMemoryQueue::Direction direction, const Lo
                "not allocate")
         .with_peer(peer_rank_);
   }
-  if (process_memory_ == nullptr)
-    process_memory_.reset(new ProcessMemoryQueue(*this, indirect_.busy, link_.pid()));
+  if (process_memory_ == nullptr) {
+    process_memory_.reset(new ProcessMemoryQueue(*this, indirect_.busy, link_.pid(), peer_rank_));
+  }
   const auto& region = static_cast<const ShmRemoteRegion&>(*remote.region());
   const auto address = reinterpret_cast<std::uintptr_t>(region.data()) + remote.offset();
   return process_memory_->add(direction, local.data(), address, local.size(), completion);
@@ -135,6 +136,7 @@ Status ShmLane::put_indirect(const LocalSlice& from, const RemoteSlice& to,
     return Status::ok();
   }
   // The notification is a part of the operation, whose completion tells of both.
+  if (gpu_queue_ != nullptr && !gpu_queue_->has_room()) return Status::busy();
   DUNLIN_TRY(access_process(Direction::kPut, from, to, nullptr));
   count_put(from.size());
   if (Status status = settle_process_memory(); !status.is_ok()) {

@@ -1,7 +1,10 @@
 #include "transports/shm/process_memory.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,7 +13,6 @@
 #include <mutex>
 #include <utility>
 
-#include "runtime/log.h"
 #include "transports/lane.h"
 #include "transports/shm/constants.h"
 
@@ -57,8 +59,12 @@ Status check_process_memory(pid_t pid, std::uint64_t address) {
   return Status::from_errno(fmt::format("reading the memory of process {}", pid), error);
 }
 
-ProcessMemoryQueue::ProcessMemoryQueue(Owner& owner, BusyQueues& busy, pid_t pid)
-    : owner_(owner), busy_(busy), pid_(pid) {
+ProcessMemoryQueue::ProcessMemoryQueue(Owner& owner, BusyQueues& busy, pid_t pid, Rank peer)
+    : owner_(owner),
+      busy_(busy),
+      pid_(pid),
+      peer_(peer),
+      pidfd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {
   local_.reserve(kMaxEntries);
   remote_.reserve(kMaxEntries);
   operations_.reserve(kMaxEntries);
@@ -96,11 +102,14 @@ Status ProcessMemoryQueue::add(Direction direction, std::byte* local, std::uint6
 std::size_t ProcessMemoryQueue::run() {
   // A completion's owner may post more.
   if (operations_.empty() || std::exchange(is_running_, true)) return 0;
-  failure_ = transfer();
+  Status outcome = check_process();
+  if (outcome.is_ok()) outcome = transfer();
+  if (!outcome.is_ok()) outcome = std::move(outcome).with_peer(peer_);
+  if (direction_ == Direction::kPut) failure_ = outcome;
   const std::size_t count = operations_.size();
   // The operations that are left have failed.
   for (; completed_ < count; ++completed_)
-    fire(operations_[completed_].completion, Status(failure_));
+    fire(operations_[completed_].completion, Status(outcome));
   local_.clear();
   remote_.clear();
   operations_.clear();
@@ -109,6 +118,12 @@ std::size_t ProcessMemoryQueue::run() {
   busy_.remove(*this);
   owner_.hold_for_process_memory(!failure_.is_ok());
   return count;
+}
+
+Status ProcessMemoryQueue::check_process() const {
+  pollfd ended{pidfd_.get(), POLLIN, 0};
+  if (!pidfd_.is_open() || poll(&ended, 1, 0) == 0) return Status::ok();
+  return {Code::kPeerDead, fmt::format("process {} has ended", pid_)};
 }
 
 Status ProcessMemoryQueue::transfer() {

@@ -10,6 +10,8 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/fd.h"
+#include "runtime/rank.h"
 #include "runtime/status.h"
 #include "transports/completion.h"
 #include "transports/shm/busy_queues.h"
@@ -39,8 +41,8 @@ class ProcessMemoryQueue final : private BusyQueue {
     ~Owner() = default;
   };
 
-  // `owner` and `busy` outlive the queue.
-  ProcessMemoryQueue(Owner& owner, BusyQueues& busy, pid_t pid);
+  // `owner` and `busy` outlive the queue. `pid` is the process of the rank `peer`, which lives.
+  ProcessMemoryQueue(Owner& owner, BusyQueues& busy, pid_t pid, Rank peer);
   ~ProcessMemoryQueue() { run(); }
   ProcessMemoryQueue(const ProcessMemoryQueue&) = delete;
   ProcessMemoryQueue& operator=(const ProcessMemoryQueue&) = delete;
@@ -52,7 +54,8 @@ class ProcessMemoryQueue final : private BusyQueue {
   // Carries out all that waits. Returns how many operations completed.
   std::size_t run();
   std::size_t progress() override { return run(); }
-  // Why an operation failed. Then all operations return it.
+  // Why a put failed. Then all operations return it, since what would announce the put must not be
+  // published. A get that fails concerns only itself and the gets that were gathered behind it.
   const Status& failure() const { return failure_; }
   std::uint64_t system_calls() const { return system_calls_; }
 
@@ -63,12 +66,16 @@ class ProcessMemoryQueue final : private BusyQueue {
   };
 
   Status transfer();
+  Status check_process() const;
   // Completes the operations that end in the entries before `done`.
   void complete(std::size_t done);
 
   Owner& owner_;
   BusyQueues& busy_;
   const pid_t pid_;
+  const Rank peer_;
+  // Tells a process that has ended from a later one with the same number. Closed: not supported.
+  const Fd pidfd_;
   Direction direction_ = Direction::kPut;
   std::vector<iovec> local_;
   std::vector<iovec> remote_;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/waiting/trace_to_death.h"
 #include "runtime/log.h"
 
 namespace dunlin {
@@ -31,7 +32,8 @@ Result<bool> run(Bootstrap& bootstrap, const Config& config, const JobBody& body
   DUNLIN_ASSIGN(const auto fabric,
                 transport::Fabric::create(bootstrap, config, clock, trace.get()));
   auto outcome = body(*fabric);
-  if (outcome && trace) DUNLIN_TRY(trace->write());
+  if (!outcome) return collective::trace_to_death(*fabric, std::move(outcome).status());
+  if (trace) DUNLIN_TRY(trace->write());
   return outcome;
 }
 

@@ -218,6 +218,10 @@ const std::vector<Row>& table() {
       choice_row<bool>("DUNLIN_HUGE_PAGES", "on", "on, off",
                        "use huge pages for regions of 2 MiB and more if the kernel has free ones",
                        {{"on", true}, {"off", false}}, &Config::huge_pages),
+      choice_row<bool>("DUNLIN_SHM_CMA", "on", "on, off",
+                       "whether peers on this host may access registered memory that Dunlin did "
+                       "not allocate, by process_vm_writev and process_vm_readv",
+                       {{"on", true}, {"off", false}}, &Config::shm_process_memory),
       number_row("DUNLIN_VERBS_QUEUE_DEPTH", "128", "operations", 2, 8192,
                  "operations of a verbs lane that may be outstanding before it reports busy, and "
                  "notifications that may be on their way from each peer to a process",

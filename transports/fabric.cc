@@ -88,15 +88,16 @@ Fabric::Fabric(Bootstrap& bootstrap, const Config& config, const Clock& clock, T
 
 Result<std::unique_ptr<Fabric>> Fabric::create(Bootstrap& bootstrap, const Config& config,
                                                const Clock& clock, Trace* trace,
-                                               const std::vector<TransportFactory>& factories) {
+                                               const std::vector<TransportFactory>& factories,
+                                               std::size_t cells) {
   std::unique_ptr<Fabric> fabric(new Fabric(bootstrap, config, clock, trace));
-  DUNLIN_TRY(fabric->start(factories));
+  DUNLIN_TRY(fabric->start(factories, cells));
   return fabric;
 }
 
-Status Fabric::start(const std::vector<TransportFactory>& factories) {
+Status Fabric::start(const std::vector<TransportFactory>& factories, std::size_t cells) {
   raise_descriptor_limit();
-  DUNLIN_ASSIGN(board_, NotifyBoard::create(kCells));
+  DUNLIN_ASSIGN(board_, NotifyBoard::create(cells));
   for (const std::string& name : config_.transports) {
     const auto factory =
         std::find_if(factories.begin(), factories.end(),

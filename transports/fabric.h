@@ -59,14 +59,15 @@ class Fabric final : public Progressor {
 
   // Makes the transports and publishes this process's addresses through the bootstrap. All
   // arguments must outlive the fabric. A transport that does not work here is left out; explain()
-  // says why. Fails if none of config.transports works.
+  // says why. Fails if none of config.transports works. `cells`: the size of the board.
   static Result<std::unique_ptr<Fabric>> create(Bootstrap& bootstrap, const Config& config,
                                                 const Clock& clock, Trace* trace = nullptr) {
     return create(bootstrap, config, clock, trace, builtin_transports());
   }
   static Result<std::unique_ptr<Fabric>> create(Bootstrap& bootstrap, const Config& config,
                                                 const Clock& clock, Trace* trace,
-                                                const std::vector<TransportFactory>& factories);
+                                                const std::vector<TransportFactory>& factories,
+                                                std::size_t cells = kCells);
   ~Fabric() override;
 
   Rank rank() const { return bootstrap_.rank(); }
@@ -203,7 +204,7 @@ class Fabric final : public Progressor {
   };
 
   Fabric(Bootstrap& bootstrap, const Config& config, const Clock& clock, Trace* trace);
-  Status start(const std::vector<TransportFactory>& factories);
+  Status start(const std::vector<TransportFactory>& factories, std::size_t cells);
   // Revokes the access of ranks that are gone, as far as others ask for it.
   void revoke_access();
   // Closes the lanes of this rank, which may no longer act as a member of the job.

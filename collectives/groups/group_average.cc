@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "collectives/partial/wire.h"
 
@@ -77,6 +78,7 @@ Result<std::unique_ptr<GroupAverage>> GroupAverage::create(transport::Fabric& fa
   DUNLIN_TRY(made->allocate());
   if (is_static) {
     DUNLIN_ASSIGN(made->schedule_, StaticSchedule::make(made->options_.groups.layout));
+    made->start_task();
     return made;
   }
   GroupServiceOptions service;
@@ -84,6 +86,7 @@ Result<std::unique_ptr<GroupAverage>> GroupAverage::create(transport::Fabric& fa
   service.groups = made->options_.groups;
   service.agreed = made->options_.count;
   DUNLIN_ASSIGN(made->service_, GroupService::create(fabric, service));
+  made->start_task();
   return made;
 }
 
@@ -135,9 +138,12 @@ Status GroupAverage::leave() {
 }
 
 void GroupAverage::progress() {
+  const bool was_inside = std::exchange(is_inside_, true);
   partial_->progress();
-  if (!service_ || error_.is_error()) return;
-  if (Status status = service_->progress(); status.is_error()) error_ = std::move(status);
+  if (service_ && !error_.is_error()) {
+    if (Status status = service_->progress(); status.is_error()) error_ = std::move(status);
+  }
+  is_inside_ = was_inside;
 }
 
 Status GroupAverage::test() {
@@ -153,14 +159,38 @@ Status GroupAverage::test() {
 Status GroupAverage::step() {
   if (state_ == State::kLeaving)
     return !service_ || service_->is_over() ? Status::ok() : Status::busy();
-  DUNLIN_TRY(average());
+  if (!std::exchange(is_averaged_, false)) {
+    is_inside_ = true;
+    Status status = average();
+    is_inside_ = false;
+    DUNLIN_TRY(std::move(status));
+  }
   state_ = State::kComputing;
   ++statistics_.iterations;
   statistics_.waited += fabric_.clock().now() - started_;
   return Status::ok();
 }
 
+// After an error, and when its group is broken, the model moves, which asks the bootstrap.
+void GroupAverage::serve_peers() {
+  const bool is_due = state_ == State::kAveraging && !is_averaged_ && !failure_ &&
+                      (!service_ || service_->is_up_to_date());
+  if (!is_due || error_.is_error() || std::exchange(is_inside_, true)) return;
+  Status status = Status::busy();
+  if (!request_) {
+    status = average();
+  } else if (Status outcome = partial_->test(*request_); outcome.is_ok()) {
+    status = end_reduce(std::move(outcome));
+  } else if (outcome.is_error()) {
+    failure_ = std::move(outcome);
+  }
+  is_inside_ = false;
+  is_averaged_ = status.is_ok();
+  if (status.is_error()) error_ = std::move(status);
+}
+
 Status GroupAverage::average() {
+  if (failure_) return end_reduce(*std::exchange(failure_, std::nullopt));
   if (request_) {
     Status outcome = partial_->test(*request_);
     if (!outcome.is_busy()) return end_reduce(std::move(outcome));

@@ -129,6 +129,11 @@ class GroupAverage {
   static float* data(Memory memory) { return reinterpret_cast<float*>(memory.data()); }
   Status allocate();
   Status step();
+  void start_task() {
+    task_.emplace(fabric_, [this] { serve_peers(); });
+  }
+  // Called in all waits of this rank. Leaves to test() what fails.
+  void serve_peers();
   // Does at most one step of an average: begins a group, or ends one.
   Status average();
   Status join(const Group& group);
@@ -153,8 +158,12 @@ class GroupAverage {
   TimePoint started_{};
   std::optional<Group> group_;
   std::optional<PartialRequest> request_;
+  std::optional<Status> failure_;  // of the request, which serve_peers() has seen end
+  bool is_averaged_ = false;       // the average has ended in serve_peers()
   std::uint64_t failures_in_a_row_ = 0;
   GroupAverageStatistics statistics_;
+  bool is_inside_ = false;                       // in a call that the task must not enter again
+  std::optional<transport::Fabric::Task> task_;  // calls serve_peers()
 };
 
 }  // namespace dunlin::collective

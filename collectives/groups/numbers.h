@@ -32,6 +32,10 @@ class GroupNumbers {
   // Takes another block once half of the last one is used up. kClosed: another rank has succeeded
   // this one.
   Status extend(std::uint64_t last_used);
+  // Whether one of the next few calls of extend() takes another block.
+  bool is_extended_soon(std::uint64_t last_used) const {
+    return last_used + kBlock / 2 + kBlock / 256 >= end();
+  }
 
  private:
   GroupNumbers(Bootstrap& bootstrap, std::string name, std::uint64_t block)

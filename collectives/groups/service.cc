@@ -66,16 +66,36 @@ Result<std::unique_ptr<GroupService>> GroupService::create(transport::Fabric& fa
   std::unique_ptr<GroupService> made(new GroupService(fabric, std::move(options)));
   DUNLIN_TRY(made->mailboxes_->publish());
   DUNLIN_TRY(made->look());
+  made->task_.emplace(fabric, [service = made.get()] { service->serve_peers(); });
   return made;
 }
 
 Status GroupService::progress() {
   if (error_.is_error()) return error_;
   fabric_.progress();
+  advance();
+  return error_;
+}
+
+void GroupService::serve_peers() {
+  const Rank self = fabric_.rank();
+  if (master_) {
+    if (numbers_->is_extended_soon(master_->generator().groups_made())) return;
+  } else {
+    bool is_first = true;
+    for (Rank rank(0); rank != self && is_first; rank = Rank(rank.value() + 1))
+      is_first = !fabric_.peers().is_present(rank);
+    if (is_first) return;  // it is about to become the master
+  }
+  advance();
+}
+
+void GroupService::advance() {
+  if (error_.is_error() || std::exchange(is_inside_, true)) return;
   Status status = step();
+  is_inside_ = false;
   if (status.is_error())
     error_ = std::move(status).with_context(fmt::format("groups of '{}'", options_.name));
-  return error_;
 }
 
 Status GroupService::step() {

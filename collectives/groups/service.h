@@ -25,7 +25,8 @@
 // 0 (under torchrun or mpirun), rank 0's death ends the job.
 //
 // A rank also has to call progress() while it computes, and after leave() until is_over(), since
-// others may need it as the master. A rank that ends its process earlier is taken for dead, which
+// others may need it as the master. Every wait of the library does so, too, but a rank does not
+// become the master there. A rank that ends its process earlier is taken for dead, which
 // does no harm if it has left. Calling progress() a little longer, until the job's last barrier,
 // helps ranks that had not heard of the end when the master died.
 //
@@ -95,6 +96,8 @@ class GroupService {
   // Whether all ranks that are present have left, and no rank needs this one.
   bool is_over() const { return is_over_; }
   Rank master() const { return master_rank_; }
+  // Whether progress() has turned to the present master.
+  bool is_up_to_date() const { return seen_ == fabric_.peers().version(); }
   // How often this rank has seen the master change.
   std::uint64_t changes() const { return changes_; }
   // The peers that this rank waits for, and for what. Ranks that are gone are left out.
@@ -112,6 +115,9 @@ class GroupService {
   };
 
   GroupService(transport::Fabric& fabric, GroupServiceOptions options);
+  void advance();
+  // Called in all waits of this rank. Leaves to progress() what asks the bootstrap.
+  void serve_peers();
   Status step();
   // Checks which ranks are gone, and which one is the master now.
   Status look();
@@ -158,6 +164,8 @@ class GroupService {
   std::unique_ptr<partial::GroupNumbers> numbers_;
   std::vector<bool> is_reported_;  // by rank: reported to master_ as lost
   bool has_told_end_ = false;
+  bool is_inside_ = false;                       // in step(), which the task must not enter again
+  std::optional<transport::Fabric::Task> task_;  // calls serve_peers()
 };
 
 }  // namespace dunlin::collective

@@ -96,6 +96,13 @@ Result<const transport::RemoteRegion*> Contacts::window(Contact& contact, std::u
   return region.get();
 }
 
+bool Contacts::has_ended(const Contact& contact, std::uint64_t number) const {
+  if (fabric_.board().sequence(cell_of(contact.ours, CellOf::kAbortAck)) >= number) return true;
+  // Over shm, what a process has written has landed when it ends.
+  return contact.is_mapped && !fabric_.peers().is_present(contact.rank) &&
+         fabric_.peers().has_ended(contact.rank);
+}
+
 bool Contacts::is_abort_acknowledged(const Contact& contact) const {
   return contact.last_abort_sent == 0 ||
          fabric_.board().sequence(cell_of(contact.ours, CellOf::kAbortAck)) >=
@@ -104,7 +111,7 @@ bool Contacts::is_abort_acknowledged(const Contact& contact) const {
 
 Status Contacts::greet(Contact& contact, std::uint64_t number, std::uint64_t tag,
                        std::uint32_t size, const Hello& hello) {
-  if (!contact.queued_aborts.empty() || !is_abort_acknowledged(contact)) return Status::busy();
+  if (!may_greet(contact)) return Status::busy();
   Notification notification;
   notification.id = cell_of(contact.theirs, CellOf::kHello);
   notification.sequence = number;
@@ -148,10 +155,11 @@ void Contacts::receive_aborts(Contact& contact) {
 // Sends an acknowledgment and an abort that are due. What finds no room now is sent next time.
 void Contacts::send_queued(Contact& contact) {
   Notification notification;
-  if (contact.owes_ack) {
+  if (contact.owes_ack && contact.last_abort_received != running_) {
     notification.id = cell_of(contact.theirs, CellOf::kAbortAck);
     notification.sequence = contact.last_abort_received;
-    if (!contact.link->control().notify(notification, nullptr).is_busy()) contact.owes_ack = false;
+    // On the data lane it follows all that this rank has put into the peer's memory.
+    if (!contact.link->data().notify(notification, nullptr).is_busy()) contact.owes_ack = false;
   }
   if (contact.queued_aborts.empty() || !is_abort_acknowledged(contact)) return;
   const auto& [number, notice] = contact.queued_aborts.front();

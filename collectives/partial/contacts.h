@@ -65,6 +65,10 @@ class Contacts {
   Contact& of(Rank rank) { return *contacts_[rank.index()]; }
   std::size_t met() const { return met_.size(); }
 
+  // Whether the peer has acknowledged all aborts, which comes before the next hello to it.
+  bool may_greet(const Contact& contact) const {
+    return contact.queued_aborts.empty() && is_abort_acknowledged(contact);
+  }
   // Sends the hello of an operation. kBusy: try again later.
   Status greet(Contact& contact, std::uint64_t number, std::uint64_t tag, std::uint32_t size,
                const Hello& hello);
@@ -74,8 +78,16 @@ class Contacts {
   // Queues an abort, which progress() sends.
   void queue_abort(Contact& contact, std::uint64_t number, AbortNotice notice);
   std::optional<AbortNotice> abort_of(const Contact& contact, std::uint64_t number) const;
-  // Aborts of operations up to `number` are no longer needed.
-  void forget(std::uint64_t number) { forgotten_ = number; }
+  // This rank may access the memory of members of the operation, until forget(number).
+  void begin(std::uint64_t number) { running_ = number; }
+  // The operation has ended. Aborts of operations up to `number` are no longer needed.
+  void forget(std::uint64_t number) {
+    forgotten_ = number;
+    running_ = 0;
+  }
+  // Whether the peer, which was sent an abort of the operation, does not access this rank's memory
+  // for it any more.
+  bool has_ended(const Contact& contact, std::uint64_t number) const;
   // The peer's window, imported on first use.
   Result<const transport::RemoteRegion*> window(Contact& contact, std::uint32_t id);
 
@@ -99,6 +111,7 @@ class Contacts {
   std::vector<Contact*> met_;
   std::vector<Contact*> unmet_;  // peers with queued aborts that were not met yet
   std::uint64_t forgotten_ = 0;
+  std::uint64_t running_ = 0;
 };
 
 }  // namespace dunlin::collective::partial

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "collectives/communicator/window.h"
 
@@ -12,14 +13,25 @@ std::size_t Memory::base(Rank rank) {
   return Window::base(rank.value());
 }
 
-Result<OwnWindow*> Memory::allocate(std::size_t size) {
+Result<OwnWindow*> Memory::allocate(std::size_t size, Publish publish) {
+  // Memory of twice the size is not taken up by a small window.
+  const auto idle = std::ranges::find_if(windows_, [size](const auto& window) {
+    return is_idle(*window) && window->capacity >= size && window->capacity / 2 <= size;
+  });
+  if (idle != windows_.end()) {
+    OwnWindow& again = **idle;
+    again.size = size;
+    again.is_freed = false;
+    std::memset(again.data(), 0, size);
+    return &again;
+  }
   auto window = std::make_unique<OwnWindow>();
   window->id = next_id_++;
-  window->size = size;
+  window->size = window->capacity = size;
   window->base = base(fabric_.rank());
   DUNLIN_ASSIGN(window->region, fabric_.allocate(size + kPage, DeviceOrder::kRelaxed));
-  DUNLIN_TRY(
-      fabric_.bootstrap().publish(key(fabric_.rank(), window->id), window->region->descriptor()));
+  DUNLIN_TRY((fabric_.bootstrap().*publish)(key(fabric_.rank(), window->id),
+                                            window->region->descriptor()));
   windows_.push_back(std::move(window));
   return windows_.back().get();
 }
@@ -29,12 +41,20 @@ Status Memory::free(const void* data) {
       windows_, [&](const auto& window) { return window->data() == data && !window->is_freed; });
   if (found == windows_.end())
     return {Code::kInvalidArgument, fmt::format("'{}' has not allocated this memory", name_)};
-  if ((*found)->is_tainted) {
-    (*found)->is_freed = true;
+  if ((*found)->holds > 0) {
+    free_later(**found);
   } else {
     windows_.erase(found);
   }
   return Status::ok();
+}
+
+void Memory::release(OwnWindow& window) {
+  --window.holds;
+  if (!is_idle(window)) return;
+  const auto is_dispensable = [](const auto& each) { return each->id != 0 && is_idle(*each); };
+  if (std::cmp_greater(std::ranges::count_if(windows_, is_dispensable), kMostIdle))
+    windows_.erase(std::ranges::find_if(windows_, is_dispensable));
 }
 
 OwnWindow* Memory::find(const void* data, std::size_t size) const {

@@ -112,7 +112,11 @@ Status PartialProtocol::step(PartialOperation& operation) {
       [[fallthrough]];
     case Phase::kGreeting:
       DUNLIN_TRY(greet(operation));
-      DUNLIN_TRY(runner_.start(task));
+      contacts_.begin(operation.number());
+      if (Status status = runner_.start(task); !status.is_ok()) {
+        // A lookup of a window, which the bootstrap doesn't wait for in a chore.
+        return status.code() == Code::kDeadlineExceeded ? Status::busy() : std::move(status);
+      }
       operation.phase = Phase::kRunning;
       [[fallthrough]];
     case Phase::kRunning:
@@ -143,10 +147,7 @@ Status PartialProtocol::meet(PartialOperation& operation) {
     maps_all = maps_all && contact->is_mapped;
   }
   if (!has_met_all) return Status::busy();
-  DUNLIN_TRY(runner_.allocate_scratch());
-  Hello& hello = operation.task.hellos[static_cast<std::size_t>(operation.task.index)];
-  hello.maps_all = maps_all;
-  hello.scratch_window = runner_.scratch_window();
+  operation.task.hellos[static_cast<std::size_t>(operation.task.index)].maps_all = maps_all;
   return Status::ok();
 }
 
@@ -159,6 +160,10 @@ Status PartialProtocol::greet(PartialOperation& operation) {
   // all others itself.
   for (std::size_t member = 0; member < operation.members.size(); ++member) {
     if (member == own || operation.has_greeted[member]) continue;
+    if (!contacts_.may_greet(*task.contacts[member])) continue;
+    // Not earlier: the peer may have released scratch memory now, which it has mapped already.
+    DUNLIN_TRY(runner_.allocate_scratch());
+    operation.task.hellos[own].scratch_window = runner_.scratch_window();
     Status status =
         contacts_.greet(*task.contacts[member], task.number, task.tag,
                         static_cast<std::uint32_t>(operation.members.size()), task.hellos[own]);
@@ -318,8 +323,11 @@ void PartialProtocol::give_up(PartialOperation& operation, Status why) {
     if (contact == nullptr || !fabric_.peers().is_present(contact->rank)) continue;
     contacts_.queue_abort(*contact, operation.number(), notice);
   }
-  const bool has_greeted = std::ranges::count(operation.has_greeted, true) > 0;
-  if (has_greeted) runner_.abandon(operation.task);
+  std::vector<const Contact*> greeted;
+  for (std::size_t member = 0; member < operation.members.size(); ++member) {
+    if (operation.has_greeted[member]) greeted.push_back(operation.task.contacts[member]);
+  }
+  if (!greeted.empty()) runner_.abandon(operation.task, std::move(greeted));
   operation.phase = Phase::kOver;
   contacts_.forget(operation.number());
 }

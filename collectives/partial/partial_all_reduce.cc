@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <optional>
+#include <utility>
 
 #include "collectives/partial/contacts.h"
 #include "collectives/partial/memory.h"
@@ -56,15 +58,30 @@ class PartialAllReduce::Impl final : public transport::KeptUntilDone {
     return found == operations.end() ? nullptr : found->get();
   }
 
+  void start_task() {
+    task.emplace(fabric, [this] { progress(); });
+  }
+
+  // What it calls may progress the fabric, which calls it as a task.
   void progress() {
+    if (std::exchange(is_inside, true)) return;
+    advance();
+    is_inside = false;
+  }
+
+  void advance() {
     contacts.progress();
+    bool has_any_ended = false;
     while (PartialOperation* const operation = front()) {
       protocol.advance(*operation);
-      if (!operation->is_over()) return;
+      if (!operation->is_over()) break;
+      has_any_ended = true;
       ++(operation->outcome.is_ok() ? ended : failed);
       if (operation->is_forgotten)
         std::erase_if(operations, [&](const auto& each) { return each.get() == operation; });
     }
+    if (has_any_ended) contacts.progress();  // acknowledges aborts of what has ended
+    if (runner.abandoned() > 0) runner.settle();
   }
 
   Status check(const PartialCall& call) const;
@@ -78,6 +95,8 @@ class PartialAllReduce::Impl final : public transport::KeptUntilDone {
   std::uint64_t last_number = 0;
   std::uint64_t ended = 0;
   std::uint64_t failed = 0;
+  bool is_inside = false;  // in advance()
+  std::optional<Fabric::Task> task;
 };
 
 Status PartialAllReduce::Impl::check(const PartialCall& call) const {
@@ -117,6 +136,8 @@ PartialAllReduce::PartialAllReduce(std::unique_ptr<Impl> impl) : impl_(std::move
 
 PartialAllReduce::~PartialAllReduce() {
   Fabric& fabric = impl_->fabric;
+  impl_->task.reset();
+  impl_->runner.settle();
   if (!impl_->is_done()) fabric.keep_until_done(std::move(impl_));
 }
 
@@ -141,6 +162,7 @@ Result<std::unique_ptr<PartialAllReduce>> PartialAllReduce::create(Fabric& fabri
   // The scratch comes first, so that peers that find the offer find it, too.
   DUNLIN_TRY(impl->runner.allocate_scratch());
   DUNLIN_TRY(impl->contacts.publish());
+  impl->start_task();
   return std::unique_ptr<PartialAllReduce>(new PartialAllReduce(std::move(impl)));
 }
 
@@ -224,6 +246,8 @@ PartialStatistics PartialAllReduce::statistics() const {
   statistics.programs_generated = impl_->runner.programs_generated();
   statistics.programs_found = impl_->runner.programs_found();
   statistics.programs_kept = impl_->runner.programs_kept();
+  statistics.windows = impl_->memory.count();
+  statistics.unsettled = impl_->runner.abandoned();
   return statistics;
 }
 

@@ -47,10 +47,10 @@
 //     Members that have not heard of the end yet may still read `input` and write to `output`, as
 //     may puts of this rank that are in progress, and one of them may succeed with what it reads.
 //     So memory from allocate() must not be written to any more: to go on, copy the model, which is
-//     still in `input` if that is not `output`, into fresh memory. Both may be freed: they are
-//     kept.
-//   - The scratch memory is replaced. The old one is kept to the end, since members may still write
-//     to it. So is memory that was part of a failed operation and is freed.
+//     still in `input` if that is not `output`, into fresh memory. Both may be freed at once.
+//   - The scratch memory is replaced. The old one is used again once all members have said that
+//     they have ended the operation. So is memory of the failed operation that is freed. If a
+//     member dies before it has said so, they are kept to the end, except on the same host.
 //
 // Owner thread only. Destroy it when all ranks are done with theirs (after a barrier, say), before
 // the fabric.
@@ -101,6 +101,8 @@ struct PartialStatistics {
   std::uint64_t programs_generated = 0;
   std::uint64_t programs_found = 0;  // among those kept
   std::size_t programs_kept = 0;
+  std::size_t windows = 0;    // pieces of memory that exist: scratch, allocate()
+  std::size_t unsettled = 0;  // failed operations whose members may still access memory here
 };
 
 class PartialAllReduce {
@@ -131,8 +133,7 @@ class PartialAllReduce {
   Status wait(PartialRequest request, Duration timeout);
   // start(), and wait() for at most config.deadline.
   Status run(const PartialCall& call);
-  // Moves everything on, as test() does. A rank whose operations have all succeeded need not call
-  // it.
+  // Moves everything on, as test() does, and as every wait of the library does.
   void progress();
 
   // The peers that the request waits for, and for what.

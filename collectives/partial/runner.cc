@@ -30,7 +30,8 @@ Runner::Runner(transport::Fabric& fabric, Memory& memory, Contacts& contacts, Te
 
 Status Runner::allocate_scratch() {
   if (scratch_ != nullptr) return Status::ok();
-  DUNLIN_ASSIGN(scratch_, memory_.allocate(kTurns * (terms_.scratch_bytes + kStagedBytes)));
+  settle();
+  DUNLIN_ASSIGN(scratch_, memory_.allocate_at_once(kTurns * (terms_.scratch_bytes + kStagedBytes)));
   return Status::ok();
 }
 
@@ -216,20 +217,41 @@ Status Runner::test() {
   }
 }
 
-void Runner::abandon(const Task& task) {
-  // The executor stops, but its puts may take a while to complete.
-  abandoned_.push_back(std::move(executor_));
-  std::erase_if(abandoned_, [](const auto& executor) { return executor->is_quiet(); });
-  executor_ = std::make_unique<Executor>(fabric_.board(), compute_);
+void Runner::abandon(const Task& task, std::vector<const Contact*> greeted) {
+  Abandoned abandoned;
+  abandoned.number = task.number;
+  abandoned.greeted = std::move(greeted);
   for (OwnWindow* const window : {scratch_, task.input_window, task.output_window}) {
-    if (window != nullptr) window->is_tainted = true;
+    if (window == nullptr) continue;
+    memory_.hold(*window);
+    abandoned.windows.push_back(window);
   }
+  // The executor stops, but its puts may take a while to complete.
+  abandoned.peers = std::move(peers_);
+  abandoned.executor = std::move(executor_);
+  abandoned_.push_back(std::move(abandoned));
+  executor_ = std::make_unique<Executor>(fabric_.board(), compute_);
+  memory_.free_later(*scratch_);
   scratch_ = nullptr;  // the next operation allocates another one
+  settle();
+}
+
+void Runner::settle() {
+  std::erase_if(abandoned_, [this](const Abandoned& each) {
+    if (!each.executor->stop()) return false;
+    const bool is_over = std::ranges::all_of(each.greeted, [&](const Contact* contact) {
+      return contacts_.has_ended(*contact, each.number);
+    });
+    if (!is_over) return false;
+    for (OwnWindow* const window : each.windows) memory_.release(*window);
+    return true;
+  });
 }
 
 bool Runner::is_quiet() const {
-  return executor_->is_quiet() &&
-         std::ranges::all_of(abandoned_, [](const auto& executor) { return executor->is_quiet(); });
+  return executor_->is_quiet() && std::ranges::all_of(abandoned_, [](const Abandoned& each) {
+           return each.executor->is_quiet();
+         });
 }
 
 }  // namespace dunlin::collective::partial

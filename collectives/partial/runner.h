@@ -50,9 +50,12 @@ class Runner {
   Rank awaited() const { return executor_->awaited(); }
   // Whether the program reads and writes the mapped memory of peers.
   bool touches_peers() const { return algorithm_->needs_mapped_peers; }
-  // Ends the run. Members may have begun the operation, so the memory that they may still write to
-  // is not used again.
-  void abandon(const Task& task);
+  // Ends the run. The members that this rank has greeted may have begun the operation. The memory
+  // that they may still access is held until all of them have ended it.
+  void abandon(const Task& task, std::vector<const Contact*> greeted);
+  // Releases the memory of abandoned operations that nobody accesses any more.
+  void settle();
+  std::size_t abandoned() const { return abandoned_.size(); }
   // No lane reads this rank's memory.
   bool is_quiet() const;
 
@@ -74,6 +77,15 @@ class Runner {
     std::uint64_t last_use = 0;
   };
 
+  // An operation that was given up, and what may still be accessed for it.
+  struct Abandoned {
+    std::uint64_t number = 0;
+    std::vector<const Contact*> greeted;
+    std::vector<OwnWindow*> windows;
+    std::vector<ExecutorPeer*> peers;  // of the executor's binding
+    std::unique_ptr<Executor> executor;
+  };
+
   Status choose();
   Status start_slice();
   Status bind(const Plan& plan, std::size_t count);
@@ -92,7 +104,7 @@ class Runner {
   KernelCompute compute_;
   OwnWindow* scratch_ = nullptr;
   std::unique_ptr<Executor> executor_;
-  std::vector<std::unique_ptr<Executor>> abandoned_;
+  std::vector<Abandoned> abandoned_;
 
   const Task* task_ = nullptr;
   const Algorithm* algorithm_ = nullptr;

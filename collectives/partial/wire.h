@@ -27,7 +27,7 @@ inline constexpr std::uint64_t kLastNumber = std::uint64_t{1} << (63 - kMessageB
 enum class CellOf : std::uint32_t {
   kHello,     // the peer has entered the operation; holds a Hello
   kAbort,     // the peer has aborted the operation; holds an AbortNotice
-  kAbortAck,  // the peer has read the last notice
+  kAbortAck,  // the peer has ended the operation of the last notice, or will not begin it
   kWays,      // from here on: the messages of programs, by turn and stream
 };
 inline constexpr std::uint32_t kCellsPerPeer =

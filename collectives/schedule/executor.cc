@@ -266,17 +266,30 @@ Status Executor::reduce(const Step& step) {
   return compute_.run(binding_.reduction, inputs_, targets_, step.count, divisor);
 }
 
+Status Executor::begin_drain(std::size_t peer) {
+  flushed_[peer].reset();
+  auto& way = binding_.peers[peer]->ways[static_cast<std::size_t>(Stream::kData)];
+  DUNLIN_TRY(way.lane->flush(transport::Visibility::kLocal, &flushed_[peer]));
+  states_[peer].is_draining = true;
+  return Status::ok();
+}
+
+bool Executor::stop() {
+  is_running_ = false;
+  for (std::size_t i = 0; i < state_count_; ++i) {
+    // A lane that refuses the flush is broken. What it has posted counts as in progress.
+    if (states_[i].has_puts && !states_[i].is_draining) (void)begin_drain(i);
+    if (states_[i].is_draining && flushed_[i].is_done()) states_[i] = {};
+  }
+  return is_quiet();
+}
+
 Status Executor::drain() {
   bool is_done = true;
   for (std::size_t i = 0; i < state_count_; ++i) {
     PeerState& state = states_[i];
     if (!state.has_puts) continue;
-    if (!state.is_draining) {
-      flushed_[i].reset();
-      auto& way = binding_.peers[i]->ways[static_cast<std::size_t>(Stream::kData)];
-      DUNLIN_TRY(way.lane->flush(transport::Visibility::kLocal, &flushed_[i]));
-      state.is_draining = true;
-    }
+    if (!state.is_draining) DUNLIN_TRY(begin_drain(i));
     if (!flushed_[i].is_done()) {
       is_done = false;
       continue;

@@ -152,6 +152,9 @@ class Executor {
   bool is_running() const { return is_running_; }
   // True if no lane or reduction accesses this rank's memory for the program any more.
   bool is_quiet() const;
+  // Stops the program for good, and learns when its puts have released their inputs. Returns
+  // is_quiet(); call it again until that is true. The peers of the binding have to exist meanwhile.
+  bool stop();
   // The peer whose message the program waits for. No rank while it waits for its own puts.
   Rank awaited() const;
   // Set once test() has failed because a peer executes another call.
@@ -173,6 +176,8 @@ class Executor {
   Status reduce(const Step& step);
   // Waits until all puts so far have released their inputs.
   Status drain();
+  // Posts the flush of a peer that has puts. kBusy: the lane has no room.
+  Status begin_drain(std::size_t peer);
   // Checks that the peer executes the same call. `sequence`: of the cell.
   Status check_sender(const Step& step, const transport::NotifyCell& cell, std::uint64_t sequence);
   // The messages on the step's stream that the program still waits for, this one included.

@@ -4,10 +4,14 @@
 // of it at a time.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "collectives/communicator/communicator.h"
+#include "collectives/groups/group_average.h"
 #include "collectives/neighbor/neighbor_exchange.h"
+#include "collectives/partial/partial_all_reduce.h"
 #include "tests/support/ranks.h"
 
 namespace dunlin::testing {
@@ -16,8 +20,17 @@ namespace {
 using collective::Call;
 using collective::Communicator;
 using collective::DataType;
+using collective::GroupAverage;
+using collective::GroupAverageOptions;
+using collective::GroupNotice;
+using collective::GroupPolicy;
+using collective::GroupService;
+using collective::GroupServiceOptions;
+using collective::GroupSource;
 using collective::NeighborCall;
 using collective::NeighborExchange;
+using collective::PartialAllReduce;
+using collective::PartialCall;
 using transport::Fabric;
 
 constexpr Duration kTimeout = std::chrono::seconds(60);
@@ -91,6 +104,130 @@ TEST_P(AnyWaitTest, NeighborExchangesAdvance) {
     }
     EXPECT_EQ(output.front(), 0.5F);
     EXPECT_EQ(output.back(), 0.5F);
+    sync(fabric, "end");
+  });
+}
+
+TEST_P(AnyWaitTest, PartialAllReducesAdvance) {
+  run([](Fabric& fabric) {
+    const auto partial = PartialAllReduce::create(fabric, {}).value();
+    // Slices that are copied, each of which needs both ranks.
+    std::vector<float> model(2'000'000, static_cast<float>(fabric.rank().value()));
+    PartialCall call{.number = 1, .members = {Rank(0), Rank(1)}};
+    call.input = call.output = model.data();
+    call.count = 1;
+    ASSERT_TRUE(partial->run(call).is_ok());
+    sync(fabric, "met");
+    call.number = 2;
+    call.count = model.size();
+    const auto request = partial->start(call).value();
+    if (fabric.rank() == Rank(0)) {
+      const Status status = partial->wait(request, kTimeout);
+      ASSERT_TRUE(status.is_ok()) << status.to_string();
+    }
+    meet(fabric);
+    if (fabric.rank() == Rank(1)) {
+      ASSERT_TRUE(partial->wait(request, kTimeout).is_ok());
+    }
+    EXPECT_EQ(model.front(), 0.5F);
+    EXPECT_EQ(model.back(), 0.5F);
+    sync(fabric, "end");
+  });
+}
+
+// Rank 1 has aborted an operation, and waits elsewhere when rank 0 begins the next one. It has to
+// acknowledge rank 0's abort, and to find other scratch memory.
+TEST_P(AnyWaitTest, PartialAllReducesAdvanceAfterAFailure) {
+  run([](Fabric& fabric) {
+    const auto partial = PartialAllReduce::create(fabric, {}).value();
+    std::vector<float> model(1000, static_cast<float>(fabric.rank().value()));
+    PartialCall call{.number = 1, .members = {Rank(0), Rank(1)}};
+    call.input = call.output = model.data();
+    call.count = fabric.rank() == Rank(0) ? 1000 : 999;
+    EXPECT_EQ(partial->run(call).code(), Code::kInvalidArgument);
+    call.number = 2;
+    call.count = 1000;
+    const auto request = partial->start(call).value();
+    if (fabric.rank() == Rank(0)) {
+      const Status status = partial->wait(request, kTimeout);
+      ASSERT_TRUE(status.is_ok()) << status.to_string();
+    }
+    meet(fabric);
+    if (fabric.rank() == Rank(1)) {
+      ASSERT_TRUE(partial->wait(request, kTimeout).is_ok());
+    }
+    EXPECT_EQ(model.back(), 0.5F);
+    sync(fabric, "end");
+  });
+}
+
+// The rank that waits elsewhere is the master here.
+TEST_P(AnyWaitTest, TheMasterOfGroupsAnswers) {
+  run([](Fabric& fabric) {
+    GroupServiceOptions options;
+    options.groups.policy = GroupPolicy::kSmart;
+    options.groups.layout = {.nodes = 1, .workers_per_node = 2};
+    options.groups.group_size = 2;
+    const auto service = GroupService::create(fabric, options).value();
+    const auto await_notice = [&] {
+      std::optional<GroupNotice> notice;
+      EXPECT_TRUE(progress_until(fabric, [&] {
+        EXPECT_TRUE(service->progress().is_ok());
+        notice = service->poll();
+        return notice.has_value();
+      }));
+      return notice;
+    };
+    // The ranks meet: rank 1 gets a group with rank 0.
+    std::optional<GroupNotice> notice;
+    if (fabric.rank() == Rank(1)) {
+      ASSERT_TRUE(service->ask(1).is_ok());
+      notice = await_notice();
+      ASSERT_TRUE(notice.has_value());
+    }
+    sync(fabric, "met");
+    if (fabric.rank() == Rank(1)) {
+      ASSERT_TRUE(service->fail(notice->group.sequence).is_ok());
+      notice = await_notice();
+      ASSERT_TRUE(notice.has_value());
+      EXPECT_EQ(notice->kind, GroupNotice::Kind::kBroken);
+    }
+    meet(fabric);
+    sync(fabric, "end");
+  });
+}
+
+TEST_P(AnyWaitTest, AveragesByGroupsAdvance) {
+  run([](Fabric& fabric) {
+    GroupAverageOptions options;
+    options.count = 200'000;
+    options.source = GroupSource::kStatic;
+    options.groups.layout = {.nodes = 1, .workers_per_node = 2};
+    options.groups.group_size = 2;
+    const auto average = GroupAverage::create(fabric, options).value();
+    std::ranges::fill(average->model(), static_cast<float>(fabric.rank().value()));
+    // Under this schedule both ranks are in the group of some iterations.
+    std::uint64_t iteration = 0;
+    for (; iteration < 4; ++iteration) {
+      const Status status = average->run(iteration);
+      ASSERT_TRUE(status.is_ok()) << status.to_string();
+    }
+    EXPECT_GT(average->statistics().groups, 0u);
+    sync(fabric, "met");
+    for (; iteration < 8; ++iteration) {
+      ASSERT_TRUE(average->start(iteration).is_ok());
+      if (fabric.rank() == Rank(0)) {
+        const Status status = average->wait(kTimeout);
+        ASSERT_TRUE(status.is_ok()) << status.to_string();
+      }
+      const Status met = fabric.bootstrap().barrier("average", 2 * kTimeout);
+      ASSERT_TRUE(met.is_ok()) << met.to_string();
+      if (fabric.rank() == Rank(1)) {
+        ASSERT_TRUE(average->wait(kTimeout).is_ok());
+      }
+    }
+    EXPECT_EQ(average->model().front(), 0.5F);
+    EXPECT_EQ(average->model().back(), 0.5F);
     sync(fabric, "end");
   });
 }

@@ -88,6 +88,41 @@ TEST_P(PartialFailureTest, OtherGroupsUnderOneNumber) {
   });
 }
 
+// Members of failed operations end them, too. So the memory that they could write to is used again.
+TEST_P(PartialFailureTest, FailuresKeepNoMemory) {
+  run(3, [](Fabric& fabric) {
+    constexpr std::uint64_t kFailures = 30;
+    const auto partial = make_partial(fabric);
+    const std::size_t count = fabric.rank() == Rank(2) ? 999 : 1000;
+    const auto run_on_fresh_memory = [&](std::uint64_t number, std::size_t elements) {
+      const auto input = partial->allocate(1000 * sizeof(double)).value();
+      const auto output = partial->allocate(1000 * sizeof(double)).value();
+      EXPECT_THAT(input, ::testing::Each(std::byte{0}));
+      PartialCall call = call_on(number, ranks({0, 1, 2}),
+                                 std::span(reinterpret_cast<double*>(input.data()), elements));
+      std::ranges::fill(std::span(reinterpret_cast<double*>(input.data()), elements), 1.0);
+      call.output = output.data();
+      Status status = partial->run(call);
+      EXPECT_TRUE(partial->free(input).is_ok());
+      EXPECT_TRUE(partial->free(output).is_ok());
+      return status;
+    };
+    for (std::uint64_t number = 1; number <= kFailures; ++number) {
+      const Status status = run_on_fresh_memory(number, count);
+      ASSERT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+    }
+    // A rank greets a peer only after that has ended all former operations.
+    const Status status = run_on_fresh_memory(kFailures + 1, 1000);
+    ASSERT_TRUE(status.is_ok()) << status.to_string();
+    partial->progress();
+    EXPECT_EQ(partial->statistics().failures, kFailures);
+    EXPECT_EQ(partial->statistics().unsettled, 0u);
+    // Each peer may have held the scratch, the input and the output of one operation.
+    EXPECT_LE(partial->statistics().windows, 9u);
+    sync(fabric, "done");
+  });
+}
+
 // Rank 2 computes for longer than the others wait.
 TEST_P(PartialFailureTest, AMemberThatComesTooLate) {
   run(3, [](Fabric& fabric) {
@@ -264,6 +299,13 @@ TEST(PeerDeathPartial, EndsItsGroupsOnly) {
               const Status status = partial->run(call);
               ASSERT_TRUE(status.is_ok()) << status.to_string();
               EXPECT_THAT(fresh, ::testing::Each(1.0));
+              // What the dead rank could write to is used again, where its writes are known to have
+              // landed.
+              const bool is_known = fabric.transport_of(Rank(3)) == "shm";
+              EXPECT_TRUE(progress_until(fabric, [&] {
+                partial->progress();
+                return partial->statistics().unsettled <= (is_known ? 0u : 1u);
+              }));
               // A rank that is known to be dead is not waited for.
               call.number = 4;
               call.members = everybody;

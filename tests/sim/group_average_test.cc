@@ -106,6 +106,7 @@ class GroupAverageChaosTest : public ::testing::TestWithParam<std::uint64_t> {
   void act(HostileWorld& world, int rank) {
     Player& player = players_[static_cast<std::size_t>(rank)];
     if (player.is_dead || ::testing::Test::HasFatalFailure()) return;
+    watch(rank, player);  // the world has progressed the rank's fabric, and so the average
     ++player.acts;
     for (const Death& death : deaths_) {
       if (death.victim != rank || player.acts < death.after) continue;
@@ -125,6 +126,7 @@ class GroupAverageChaosTest : public ::testing::TestWithParam<std::uint64_t> {
     Player& victim = players_[static_cast<std::size_t>(rank)];
     victim.is_dead = true;
     if (victim.group) expect(checker_->exit(Rank(rank), false));
+    victim.average.reset();  // its fabric goes on, and would progress it
     for (int other = 0; other < world.size(); ++other) {
       Player& hearing = players_[static_cast<std::size_t>(other)];
       if (other != rank)

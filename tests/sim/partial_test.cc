@@ -149,11 +149,18 @@ class PartialChaosTest : public ::testing::TestWithParam<std::uint64_t> {
       player.free.push_back(player.model);
       player.model = player.result;
     } else {
-      // The input is unchanged. Members may still read it and write to the result, so neither is
-      // used again.
+      // The input is unchanged. Members may still read it and write to the result, so both are
+      // freed: they come back once no member does.
       ASSERT_TRUE(std::equal(task.inputs[rank].begin(), task.inputs[rank].end(), player.model));
       double* const fresh = take(player, is_other);
       std::copy_n(player.model, kMost, fresh);
+      if (!is_other) {
+        for (double* const used : {player.model, player.result}) {
+          const Status freed =
+              player.partial->free({reinterpret_cast<std::byte*>(used), kMost * sizeof(double)});
+          ASSERT_TRUE(freed.is_ok()) << freed.to_string();
+        }
+      }
       player.model = fresh;
     }
     task.outcomes[rank] = std::move(status);

@@ -121,6 +121,26 @@ TEST_P(EndpointOver, ConnectsAndGreets) {
   EXPECT_EQ(a.connection->transport(), GetParam());
 }
 
+// A side that is usable may make no progress for long, and keeps the other from nothing.
+TEST_P(EndpointOver, BecomesUsableWithoutProgressOfASideThatIs) {
+  for (const bool dialer_is_first : {false, true}) {
+    Side a("a", GetParam());
+    Side b("b", GetParam());
+    b.partner = &a;
+    Side& first = dialer_is_first ? b : a;
+    Side& second = dialer_is_first ? a : b;
+    b.connection = b.endpoint->connect(a.endpoint->blob(), {}).value();
+    ASSERT_TRUE(progress_both(first, second, [&] {
+      if (a.connection == nullptr) a.connection = a.endpoint->accept();
+      return first.connection != nullptr && first.connection->status().is_ok();
+    }));
+    const TimePoint limit = second.clock.now() + patience();
+    while (second.connection->status().is_busy() && second.clock.now() < limit)
+      second.endpoint->progress();
+    EXPECT_TRUE(second.connection->status().is_ok()) << dialer_is_first;
+  }
+}
+
 TEST_P(EndpointOver, PutsGetsAndAnnouncesInOrder) {
   Side a("a", GetParam());
   Side b("b", GetParam());

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <thread>
 
+#include "collectives/waiting/trace_to_death.h"
 #include "runtime/log.h"
 #include "runtime/print.h"
 #include "tools/dunlin-perf/benchmarks/benchmarks.h"
@@ -70,8 +71,9 @@ Status run(const Options& options, Job& job) {
 
 Status measure(const Options& options, const Config& config, std::unique_ptr<Bootstrap> bootstrap) {
   DUNLIN_ASSIGN(const auto job, Job::open(options, config, std::move(bootstrap)));
-  DUNLIN_TRY(run(options, *job));
-  return job->finish();
+  Status status = run(options, *job);
+  if (status.is_ok()) status = job->finish();
+  return collective::trace_to_death(job->fabric(), std::move(status));
 }
 
 Status join_and_measure(const Options& options, const Config& config,

@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <set>
 
 namespace dunlin::transport {
 namespace {
+
+// A notice of a death takes milliseconds on one host and at most a heartbeat between hosts.
+constexpr auto kNewsTime = std::chrono::milliseconds(500);
 
 // What a rank publishes for its neighbors. SlotExchange::describe() encodes it.
 struct Offer {
@@ -122,6 +126,32 @@ Status SlotExchange::connect() {
   for (InSlots& edge : in_) DUNLIN_TRY(connect_in(edge));
   for (OutSlots& edge : out_) DUNLIN_TRY(connect_out(edge));
   return Status::ok();
+}
+
+Status SlotExchange::connect_present() {
+  for (InSlots& edge : in_) {
+    Status status = connect_in(edge);
+    if (status.is_ok()) continue;
+    if (!is_gone(edge.from)) return status;
+    edge.link = nullptr;
+  }
+  for (OutSlots& edge : out_) {
+    Status status = connect_out(edge);
+    if (status.is_ok()) continue;
+    if (!is_gone(edge.to)) return status;
+    edge.link = nullptr;
+  }
+  return Status::ok();
+}
+
+bool SlotExchange::is_gone(Rank peer) {
+  const auto news = [&] {
+    return fabric_.peers().is_present(peer) ? Status::busy() : Status::ok();
+  };
+  return fabric_
+      .wait(
+          news, [] { return std::vector<Awaited>(); }, kNewsTime)
+      .is_ok();
 }
 
 Status SlotExchange::check_neighbors() {

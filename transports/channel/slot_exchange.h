@@ -62,6 +62,8 @@ class SlotExchange {
   // Connects to the neighbors. Blocks until all of them have prepared, for at most config.deadline
   // per neighbor. kInvalidArgument if a neighbor has other options or does not have the edge.
   Status connect();
+  // The same without the neighbors that are gone: their edges get no link.
+  Status connect_present();
   // Returns ok once all neighbors have prepared, and kBusy until then. Asks the bootstrap once and
   // does not wait.
   Status check_neighbors();
@@ -85,6 +87,8 @@ class SlotExchange {
   std::string key(Rank rank) const;
   Status connect_in(InSlots& edge);
   Status connect_out(OutSlots& edge);
+  // Whether the peer is gone, so that connecting to it has failed. Waits a moment for the news.
+  bool is_gone(Rank peer);
 
   Fabric& fabric_;
   SlotOptions options_;

@@ -24,6 +24,7 @@ constexpr Duration kFarewell = std::chrono::seconds(1);
 
 Connection::Connection(Endpoint& owner, std::unique_ptr<endpoint::Dial> dial, Bytes greeting)
     : owner_(owner),
+      config_(owner.config_),
       step_(Step::kDial),
       greeting_(std::move(greeting)),
       deadline_(owner.clock_.now() + owner.config_.bootstrap_timeout),
@@ -31,6 +32,7 @@ Connection::Connection(Endpoint& owner, std::unique_ptr<endpoint::Dial> dial, By
 
 Connection::Connection(Endpoint& owner, std::shared_ptr<endpoint::ControlLine> line, Bytes greeting)
     : owner_(owner),
+      config_(owner.config_),
       step_(Step::kMeet),
       greeting_(std::move(greeting)),
       deadline_(owner.clock_.now() + owner.config_.bootstrap_timeout),
@@ -47,6 +49,13 @@ Connection::~Connection() {
       if (!has_sent_all()) continue;
       if (!is_posted) is_posted = lane().flush(Visibility::kRemote, &flushed).is_ok();
       if (is_posted && flushed.is_done()) break;
+    }
+    // Told by way of the service threads, the end needs no progress of the peer. So the transports
+    // need not wait until the peer has seen it.
+    if (step_ == Step::kOpen) {
+      bootstrap_->leave();
+      bootstrap_->peers().mark(peer(), PeerState::kLeft, "this side has left");
+      fabric_->progress();
     }
     // Fires `flushed` if nothing else has.
     end(Status(Code::kClosed, "this side has left the connection"));
@@ -117,15 +126,21 @@ Status Connection::advance() {
   if (step_ == Step::kMeet) {
     bootstrap_ =
         std::make_unique<endpoint::PairBootstrap>(*owner_.service_, std::exchange(line_, nullptr));
-    DUNLIN_ASSIGN(fabric_, Fabric::create(*bootstrap_, owner_.config_, owner_.clock_));
+    DUNLIN_ASSIGN(fabric_, Fabric::create(*bootstrap_, config_, owner_.clock_, nullptr,
+                                          builtin_transports(), endpoint::kCells));
     step_ = Step::kLink;
   }
   fabric_->progress();
   DUNLIN_TRY(bootstrap_->peers().check(peer()));
-  if (step_ == Step::kGreeting) return messages_->progress([] { return true; });
+  if (messages_ != nullptr) DUNLIN_TRY(messages_->progress([] { return true; }));
   if (owner_.clock_.now() < next_try_) return Status::busy();
   next_try_ = owner_.clock_.now() + kRetry;
   if (step_ == Step::kLink) DUNLIN_TRY(open_link());
+  if (step_ == Step::kSlots) DUNLIN_TRY(open_messages());
+  return confirm();
+}
+
+Status Connection::open_messages() {
   DUNLIN_TRY(slots_->check_neighbors());
   DUNLIN_TRY(slots_->connect());
   DUNLIN_ASSIGN(messages_, endpoint::MessageStream::create(*slots_, kMaxMessage,
@@ -134,6 +149,25 @@ Status Connection::advance() {
                                                            }));
   step_ = Step::kGreeting;
   return messages_->send(MessageKind::kGreeting, greeting_);
+}
+
+// A side whose connection is usable may make no progress for long. So it must not be usable while
+// the other side still needs that progress: until both lanes of both sides have been used, and each
+// side knows that of the other. The last word goes by way of the service threads, which need no
+// progress.
+Status Connection::confirm() {
+  const auto key = [](Rank rank) { return fmt::format("usable/{}", rank.value()); };
+  if (step_ == Step::kGreeting) {
+    if (!has_greeting_ || !messages_->has_delivered_all()) return Status::busy();
+    DUNLIN_TRY(bootstrap_->post(key(bootstrap_->rank()), {}));
+    step_ = Step::kConfirm;
+  }
+  const auto confirmed = bootstrap_->lookup_from(peer(), key(peer()), Duration::zero());
+  if (confirmed.status().code() == Code::kDeadlineExceeded) return Status::busy();
+  DUNLIN_TRY(confirmed.status());
+  step_ = Step::kOpen;
+  status_ = Status::ok();
+  return Status::ok();
 }
 
 Status Connection::open_link() {
@@ -166,10 +200,7 @@ void Connection::end(Status why) {
 void Connection::handle(MessageKind kind, Bytes message) {
   switch (kind) {
     case MessageKind::kGreeting:
-      if (step_ != Step::kGreeting) return;
-      peers_greeting_ = std::move(message);
-      step_ = Step::kOpen;
-      status_ = Status::ok();
+      if (!std::exchange(has_greeting_, true)) peers_greeting_ = std::move(message);
       return;
     case MessageKind::kProgram:
       inbox_bytes_ += message.size();

@@ -84,13 +84,15 @@ class Connection {
  private:
   friend Endpoint;
   // What the sides do in turn until the connection is usable.
-  enum class Step { kDial, kMeet, kLink, kSlots, kGreeting, kOpen, kEnded };
+  enum class Step { kDial, kMeet, kLink, kSlots, kGreeting, kConfirm, kOpen, kEnded };
 
   Connection(Endpoint& owner, std::unique_ptr<endpoint::Dial> dial, Bytes greeting);
   Connection(Endpoint& owner, std::shared_ptr<endpoint::ControlLine> line, Bytes greeting);
   // Takes the steps that can be taken now.
   Status advance();
   Status open_link();
+  Status open_messages();
+  Status confirm();
   void end(Status why);
   void handle(endpoint::MessageKind kind, Bytes message);
   void answer_import(std::span<const std::byte> request);
@@ -111,10 +113,12 @@ class Connection {
   };
 
   Endpoint& owner_;
+  Config config_;
   Step step_;
   Status status_ = Status::busy();
   Bytes greeting_;
   Bytes peers_greeting_;
+  bool has_greeting_ = false;
   std::string transport_;
   std::string explanation_;
   TimePoint deadline_;    // by which the connection must be usable

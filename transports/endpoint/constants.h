@@ -28,6 +28,9 @@ inline constexpr std::size_t kMaxAddresses = 16;
 inline constexpr std::size_t kSlotBytes = 8192;
 inline constexpr std::uint32_t kDepth = 16;
 
+// The notification cells of a connection: those of its messages, and some for what comes later.
+inline constexpr std::size_t kCells = 64;
+
 // Messages that the program has sent and the peer has not taken yet, and those that have arrived
 // and were not read: beyond this, send() is busy, and the peer's messages stay where they are.
 inline constexpr std::size_t kMaxUnsent = std::size_t{32} << 20;

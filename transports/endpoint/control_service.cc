@@ -315,8 +315,12 @@ Result<bool> ControlService::take(Guest& guest, const Message& message) {
         if (to == Rank(kListener)) return give(*raw, sent);
         send_to_peer(*raw, sent);
       });
-  for (const int rank : {kListener, kDialer})
+  // Both sides exist: the job of the two has started.
+  for (const int rank : {kListener, kDialer}) {
     DUNLIN_TRY(line->ledger_->admit(Rank(rank), clock_.now()));
+    DUNLIN_TRY(line->ledger_->receive(
+        Rank(rank), {.type = MessageType::kJoin, .number = ~std::uint64_t{0}}, clock_.now()));
+  }
   lines_.push_back(line);
   {
     const std::lock_guard lock(mutex_);

@@ -86,14 +86,17 @@ Endpoint::Endpoint(const Config& config, const Clock& clock, Options options)
 Endpoint::~Endpoint() = default;
 
 Result<std::unique_ptr<Connection>> Endpoint::connect(std::span<const std::byte> blob,
-                                                      Bytes greeting) {
+                                                      Bytes greeting,
+                                                      std::vector<std::string> transports) {
   if (greeting.size() > kMaxGreeting) {
     return Status(Code::kInvalidArgument, fmt::format("a greeting of {} bytes; {} are allowed",
                                                       greeting.size(), kMaxGreeting));
   }
   DUNLIN_ASSIGN(const Blob decoded, Blob::decode(blob));
-  return adopt(std::unique_ptr<Connection>(new Connection(
-      *this, std::make_unique<endpoint::Dial>(decoded, *service_), std::move(greeting))));
+  std::unique_ptr<Connection> made(new Connection(
+      *this, std::make_unique<endpoint::Dial>(decoded, *service_), std::move(greeting)));
+  if (!transports.empty()) made->config_.transports = std::move(transports);
+  return adopt(std::move(made));
 }
 
 std::unique_ptr<Connection> Endpoint::accept() {

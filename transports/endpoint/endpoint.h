@@ -29,6 +29,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/bytes.h"
@@ -65,8 +66,10 @@ class Endpoint final : public Progressor {
 
   // Begins to connect to the endpoint with this blob, which may be of this process, and may be this
   // endpoint. `greeting` is for the peer. The result is not usable before its status() is ok.
-  // kCorrupted if the bytes are not a blob of this version.
-  Result<std::unique_ptr<Connection>> connect(std::span<const std::byte> blob, Bytes greeting);
+  // `transports`, unless empty, are used instead of those of the configuration. kCorrupted if the
+  // bytes are not a blob of this version.
+  Result<std::unique_ptr<Connection>> connect(std::span<const std::byte> blob, Bytes greeting,
+                                              std::vector<std::string> transports = {});
   // Returns a connection that a peer has begun; null if there is none. Its greeting() is not known
   // before its status() is ok.
   std::unique_ptr<Connection> accept();

@@ -29,9 +29,7 @@ class MessageStream {
   Status send(MessageKind kind, std::span<const std::byte> message);
   bool has_sent_all() const { return pending_.empty(); }
   // Whether the peer has taken all messages.
-  bool has_delivered_all() const {
-    return pending_.empty() && out_.acknowledged() == out_.sent();
-  }
+  bool has_delivered_all() const { return pending_.empty() && out_.acknowledged() == out_.sent(); }
 
   // Sends what waits, and takes the messages that have arrived while `may_take()` is true. The
   // error says that the stream cannot go on.

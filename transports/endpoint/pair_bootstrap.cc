@@ -28,8 +28,6 @@ JobInfo job_of(const ControlLine& line) {
 PairBootstrap::PairBootstrap(ControlService& service, std::shared_ptr<ControlLine> line)
     : BootstrapClient(job_of(*line), line->key()), service_(service), line_(std::move(line)) {
   service_.attach(*line_, *this);
-  // Nothing waits for the answer: both sides exist, and what each asks for waits for the other.
-  transmit({.type = MessageType::kJoin, .number = ~std::uint64_t{0}});
 }
 
 PairBootstrap::~PairBootstrap() {

@@ -9,11 +9,16 @@ namespace dunlin::transport::shm {
 
 // The first word of a segment: "DUNLSHM" and the version of the layout. Processes of builds with
 // different layouts refuse each other.
-inline constexpr std::uint64_t kMagic = 0x01'4d'48'53'4c'4e'55'44;
+inline constexpr std::uint64_t kMagic = 0x02'4d'48'53'4c'4e'55'44;
 
 // The most regions that a process may have registered at a time; then registration fails with
-// kResourceExhausted. An entry costs 8 bytes, and most programs register a handful of regions.
-inline constexpr std::size_t kMaxRegions = 4096;
+// kResourceExhausted. An entry costs 8 bytes. Most programs register a handful of regions, but
+// caches of inference servers are registered in thousands of parts.
+inline constexpr std::size_t kMaxRegions = 16384;
+
+// Operations on memory that is not shared are gathered up to this many bytes. Copying them takes
+// some 200 us, beside which a system call is nothing.
+inline constexpr std::size_t kProcessMemoryBatch = std::size_t{1} << 20;
 
 // The most copies on GPUs that a lane has in progress, together with the notifications and flushes
 // behind them. Beyond that, the lane is busy. A launch takes a few microseconds, so a full queue is

@@ -5,13 +5,6 @@
 
 namespace dunlin::transport::shm {
 
-std::size_t BusyGpuQueues::progress() {
-  std::size_t completed = 0;
-  // A queue that becomes empty takes itself out.
-  for (std::size_t i = queues_.size(); i > 0; --i) completed += queues_[i - 1]->progress();
-  return completed;
-}
-
 Result<GpuQueue::DeviceStream*> GpuQueue::stream_of(const GpuPlace& place) {
   for (const auto& stream : streams_) {
     if (stream->driver.get() == place.driver && stream->device == place.device) return stream.get();
@@ -63,7 +56,7 @@ Status GpuQueue::add(const Notification* notification, Completion* completion) {
 
 GpuQueue::Entry& GpuQueue::push(const Notification* notification, Completion* completion) {
   if (count_ == 0) {
-    busy_.queues_.push_back(this);
+    busy_.add(*this);
     owner_.hold_notifications(true);
   }
   Entry& entry = entries_[(first_ + count_++) % entries_.size()];
@@ -85,7 +78,7 @@ void GpuQueue::complete_first(Status status) {
   Completion* const completion = std::exchange(entry.completion, nullptr);
   first_ = (first_ + 1) % entries_.size();
   if (--count_ == 0) {
-    std::erase(busy_.queues_, this);
+    busy_.remove(*this);
     owner_.hold_notifications(false);
   }
   fire(completion, std::move(status));

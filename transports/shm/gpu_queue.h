@@ -17,22 +17,10 @@
 #include "runtime/gpu/driver.h"
 #include "transports/lane.h"
 #include "transports/notification.h"
+#include "transports/shm/busy_queues.h"
 #include "transports/shm/constants.h"
 
 namespace dunlin::transport::shm {
-
-class GpuQueue;
-
-// The queues of a transport that have operations in progress. The transport progresses them.
-class BusyGpuQueues {
- public:
-  bool is_empty() const { return queues_.empty(); }
-  std::size_t progress();
-
- private:
-  friend GpuQueue;
-  std::vector<GpuQueue*> queues_;
-};
 
 // Where one end of a copy is.
 struct GpuPlace {
@@ -41,7 +29,7 @@ struct GpuPlace {
   int device = 0;
 };
 
-class GpuQueue {
+class GpuQueue final : private BusyQueue {
  public:
   // The lane, which publishes a notification when its turn has come, and learns whether anything is
   // queued.
@@ -57,7 +45,7 @@ class GpuQueue {
   };
 
   // All arguments outlive the queue.
-  GpuQueue(Owner& owner, BusyGpuQueues& busy, const Clock& clock)
+  GpuQueue(Owner& owner, BusyQueues& busy, const Clock& clock)
       : owner_(owner), busy_(busy), clock_(clock) {}
   ~GpuQueue() { close(); }
   GpuQueue(const GpuQueue&) = delete;
@@ -73,10 +61,11 @@ class GpuQueue {
   // Returns errors as copy() does.
   Status add(const Notification* notification, Completion* completion);
 
+  bool has_room() const { return count_ < entries_.size(); }
   // Why a copy failed; from then on, all operations return it.
   const Status& failure() const { return failure_; }
   // Completes the operations that are done, and returns their number.
-  std::size_t progress();
+  std::size_t progress() override;
   // Waits for the copies, up to kGpuCloseTime. Operations that are not done by then complete with
   // kClosed.
   void close() noexcept;
@@ -108,7 +97,7 @@ class GpuQueue {
   void fail(Status failure);
 
   Owner& owner_;
-  BusyGpuQueues& busy_;
+  BusyQueues& busy_;
   const Clock& clock_;
   std::vector<std::unique_ptr<DeviceStream>> streams_;
   std::array<Entry, kGpuQueueDepth> entries_;  // a ring

@@ -8,24 +8,36 @@
 namespace dunlin::transport::shm {
 
 ShmLane::ShmLane(const ShmLink& link, PeerSegment& peer, const TransportContext& context,
-                 ShmGpu& gpu)
+                 ShmIndirect& indirect)
     : MappedCells(peer.cells(), {peer.sleeping(), peer.needs_fence()}, context.peers, link.peer(),
                   context.counters.peer(link.peer())),
       link_(link),
       peer_(peer),
       index_(context.index),
-      gpu_(gpu),
+      indirect_(indirect),
       clock_(context.clock) {}
 
+Status ShmLane::failure() const {
+  if (process_memory_ != nullptr) DUNLIN_TRY(Status(process_memory_->failure()));
+  return gpu_queue_ == nullptr ? Status::ok() : gpu_queue_->failure();
+}
+
+std::size_t ShmLane::progress() {
+  const std::size_t completed = process_memory_ == nullptr ? 0 : process_memory_->run();
+  return completed + (gpu_queue_ == nullptr ? 0 : gpu_queue_->progress());
+}
+
 void ShmLane::close() noexcept {
+  if (process_memory_ != nullptr) process_memory_->run();
   if (gpu_queue_ != nullptr) gpu_queue_->close();
   state_ = State::kClosed;
 }
 
-bool ShmLane::is_any_on_gpu(const LocalSlice& local, const RemoteSlice& remote) const {
-  return local.size() > 0 &&
-         (local.region()->memory()->kind() == MemoryKind::kCuda ||
-          static_cast<const ShmRemoteRegion&>(*remote.region()).gpu() != nullptr);
+bool ShmLane::is_any_indirect(const LocalSlice& local, const RemoteSlice& remote) const {
+  if (local.size() == 0) return false;
+  const auto& region = static_cast<const ShmRemoteRegion&>(*remote.region());
+  return local.region()->memory()->kind() == MemoryKind::kCuda || region.gpu() != nullptr ||
+         region.is_unmapped();
 }
 
 GpuPlace ShmLane::place_of(const LocalSlice& slice) {
@@ -39,7 +51,7 @@ GpuPlace ShmLane::place_of(const RemoteSlice& slice) {
 }
 
 GpuQueue& ShmLane::gpu_queue() {
-  if (gpu_queue_ == nullptr) gpu_queue_.reset(new GpuQueue(*this, gpu_.busy, clock_));
+  if (gpu_queue_ == nullptr) gpu_queue_.reset(new GpuQueue(*this, indirect_.busy, clock_));
   return *gpu_queue_;
 }
 
@@ -85,11 +97,53 @@ void ShmLane::count_put(std::size_t size) {
   counters_.put_bytes += size;
 }
 
-Status ShmLane::put_on_gpu(const LocalSlice& from, const RemoteSlice& to,
-                           const Notification* notification, Completion* completion) {
-  DUNLIN_TRY(gpu_queue().copy(place_of(from), place_of(to), from.size(), notification, completion));
+Status ShmLane::settle_process_memory() {
+  if (process_memory_ == nullptr) return Status::ok();
+  process_memory_->run();
+  return process_memory_->failure();
+}
+
+Status ShmLane::access_process(ProcessMemoryQueue::Direction direction, const LocalSlice& local,
+                               const RemoteSlice& remote, Completion* completion) {
+  if (local.region()->memory()->kind() == MemoryKind::kCuda) {
+    return Status(
+               Code::kUnavailable,
+               "shm cannot copy between GPU memory and memory of another process that Dunlin did "
+               "not allocate")
+        .with_peer(peer_rank_);
+  }
+  if (process_memory_ == nullptr) {
+    process_memory_.reset(new ProcessMemoryQueue(*this, indirect_.busy, link_.pid(), peer_rank_));
+  }
+  const auto& region = static_cast<const ShmRemoteRegion&>(*remote.region());
+  const auto address = reinterpret_cast<std::uintptr_t>(region.data()) + remote.offset();
+  return process_memory_->add(direction, local.data(), address, local.size(), completion);
+}
+
+Status ShmLane::put_indirect(const LocalSlice& from, const RemoteSlice& to,
+                             const Notification* notification, Completion* completion) {
+  if (!static_cast<const ShmRemoteRegion&>(*to.region()).is_unmapped()) {
+    DUNLIN_TRY(settle_process_memory());
+    DUNLIN_TRY(
+        gpu_queue().copy(place_of(from), place_of(to), from.size(), notification, completion));
+    count_put(from.size());
+    return Status::ok();
+  }
+  using Direction = ProcessMemoryQueue::Direction;
+  if (notification == nullptr) {
+    DUNLIN_TRY(access_process(Direction::kPut, from, to, completion));
+    count_put(from.size());
+    return Status::ok();
+  }
+  // The notification is a part of the operation, whose completion tells of both.
+  if (gpu_queue_ != nullptr && !gpu_queue_->has_room()) return Status::busy();
+  DUNLIN_TRY(access_process(Direction::kPut, from, to, nullptr));
   count_put(from.size());
-  return Status::ok();
+  if (Status status = settle_process_memory(); !status.is_ok()) {
+    fire(completion, std::move(status));
+    return Status::ok();
+  }
+  return notify(*notification, completion);
 }
 
 Status ShmLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
@@ -97,8 +151,8 @@ Status ShmLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
     return report();
   if (!is_transfer_possible(from, to)) [[unlikely]]
     return report(from, to);
-  if (is_on_gpu(from, to)) [[unlikely]]
-    return put_on_gpu(from, to, nullptr, completion);
+  if (is_indirect(from, to)) [[unlikely]]
+    return put_indirect(from, to, nullptr, completion);
   copy(from, to);
   fire(completion);
   return Status::ok();
@@ -112,12 +166,15 @@ Status ShmLane::put_notify(LocalSlice from, RemoteSlice to, const Notification& 
     return report(from, to);
   if (!is_notification_valid(notification, cells_.size())) [[unlikely]]
     return report_notification(notification, cells_.size());
-  if (is_on_gpu(from, to)) [[unlikely]]
-    return put_on_gpu(from, to, &notification, completion);
+  if (is_indirect(from, to)) [[unlikely]]
+    return put_indirect(from, to, &notification, completion);
   if (must_queue()) [[unlikely]] {
-    DUNLIN_TRY(gpu_queue_->add(&notification, completion));
-    copy(from, to);
-    return Status::ok();
+    DUNLIN_TRY(settle_process_memory());
+    if (must_queue()) {
+      DUNLIN_TRY(gpu_queue_->add(&notification, completion));
+      copy(from, to);
+      return Status::ok();
+    }
   }
   copy(from, to);
   publish(notification);
@@ -129,7 +186,9 @@ Status ShmLane::notify(const Notification& notification, Completion* completion)
   if (!try_notify(notification)) [[unlikely]] {
     if (!is_open()) return report();
     DUNLIN_TRY(check_notification(notification, cells_.size()));
-    return gpu_queue_->add(&notification, completion);
+    DUNLIN_TRY(settle_process_memory());
+    if (must_queue()) return gpu_queue_->add(&notification, completion);
+    publish(notification);
   }
   fire(completion);
   return Status::ok();
@@ -138,8 +197,10 @@ Status ShmLane::notify(const Notification& notification, Completion* completion)
 Status ShmLane::flush(Visibility, Completion* completion) {
   if (!is_open()) [[unlikely]]
     return report();
-  if (must_queue()) [[unlikely]]
-    return gpu_queue_->add(nullptr, completion);
+  if (must_queue()) [[unlikely]] {
+    DUNLIN_TRY(settle_process_memory());
+    if (must_queue()) return gpu_queue_->add(nullptr, completion);
+  }
   // Orders the copies more strongly than a notification does: a process that learns of the flush in
   // any other way sees them, too.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -152,8 +213,12 @@ Status ShmLane::get(RemoteSlice from, LocalSlice to, Completion* completion) {
     return report();
   if (!is_transfer_possible(to, from)) [[unlikely]]
     return report(to, from);
-  if (is_on_gpu(to, from)) [[unlikely]] {
-    DUNLIN_TRY(gpu_queue().copy(place_of(from), place_of(to), from.size(), nullptr, completion));
+  if (is_indirect(to, from)) [[unlikely]] {
+    if (static_cast<const ShmRemoteRegion&>(*from.region()).is_unmapped()) {
+      DUNLIN_TRY(access_process(ProcessMemoryQueue::Direction::kGet, to, from, completion));
+    } else {
+      DUNLIN_TRY(gpu_queue().copy(place_of(from), place_of(to), from.size(), nullptr, completion));
+    }
     ++counters_.gets;
     counters_.get_bytes += from.size();
     return Status::ok();
@@ -179,6 +244,11 @@ Status ShmLane::apply(const RemoteSlice& word, std::uint64_t* before, Completion
   const auto& region = static_cast<const ShmRemoteRegion&>(*word.region());
   if (region.gpu() != nullptr) [[unlikely]]
     return Status(Code::kUnavailable, "shm has no atomics on GPU memory").with_peer(peer_rank_);
+  if (region.is_unmapped()) [[unlikely]] {
+    return Status(Code::kUnavailable,
+                  "shm has no atomics on memory of another process that Dunlin did not allocate")
+        .with_peer(peer_rank_);
+  }
   ++counters_.atomics;
   const std::atomic_ref<std::uint64_t> value(
       *reinterpret_cast<std::uint64_t*>(region.data() + word.offset()));

@@ -4,7 +4,8 @@
 // release store of a notification follows the copy in program order. Together with the reader's
 // acquire load, that keeps the ordering contract. Puts to and from GPU memory complete later, and
 // the operations that are ordered behind them wait in a GpuQueue. Both lanes of a link are of this
-// class.
+// class. Puts to and gets from memory that is not mapped are gathered (process_memory.h);
+// everything that is ordered behind them carries them out first.
 #pragma once
 
 #include <memory>
@@ -12,6 +13,7 @@
 #include "transports/lane.h"
 #include "transports/mapped_cells.h"
 #include "transports/shm/gpu_queue.h"
+#include "transports/shm/process_memory.h"
 #include "transports/shm/region.h"
 #include "transports/shm/segment.h"
 #include "transports/transport.h"
@@ -24,9 +26,11 @@ class ShmLane final : public Lane,
                       public MappedCells,
                       public RemoteReads,
                       public RemoteAtomics,
-                      private GpuQueue::Owner {
+                      private GpuQueue::Owner,
+                      private ProcessMemoryQueue::Owner {
  public:
-  ShmLane(const ShmLink& link, PeerSegment& peer, const TransportContext& context, ShmGpu& gpu);
+  ShmLane(const ShmLink& link, PeerSegment& peer, const TransportContext& context,
+          ShmIndirect& indirect);
 
   Status put(LocalSlice from, RemoteSlice to, Completion* completion) override;
   Status put_notify(LocalSlice from, RemoteSlice to, const Notification& notification,
@@ -36,10 +40,8 @@ class ShmLane final : public Lane,
   RemoteReads* reads() override { return this; }
   RemoteAtomics* atomics() override { return this; }
   MappedCells* mapped_cells() override { return this; }
-  Status failure() const override {
-    return gpu_queue_ == nullptr ? Status::ok() : gpu_queue_->failure();
-  }
-  std::size_t progress() override { return gpu_queue_ == nullptr ? 0 : gpu_queue_->progress(); }
+  Status failure() const override;
+  std::size_t progress() override;
   void close() noexcept override;
 
   Status get(RemoteSlice from, LocalSlice to, Completion* completion) override;
@@ -67,29 +69,45 @@ class ShmLane final : public Lane,
   void count_put(std::size_t size);
   void wake() override { peer_.wake(); }
 
-  // Whether an operation accesses GPU memory. Costs one load while the process has registered and
-  // imported none.
-  bool is_on_gpu(const LocalSlice& local, const RemoteSlice& remote) const {
-    return gpu_.is_used && is_any_on_gpu(local, remote);
+  // Whether an operation accesses memory that this CPU cannot. Costs one load while the process has
+  // registered and imported none.
+  bool is_indirect(const LocalSlice& local, const RemoteSlice& remote) const {
+    return indirect_.is_used && is_any_indirect(local, remote);
   }
-  bool is_any_on_gpu(const LocalSlice& local, const RemoteSlice& remote) const;
+  bool is_any_indirect(const LocalSlice& local, const RemoteSlice& remote) const;
   static GpuPlace place_of(const LocalSlice& slice);
   static GpuPlace place_of(const RemoteSlice& slice);
   GpuQueue& gpu_queue();
-  Status put_on_gpu(const LocalSlice& from, const RemoteSlice& to, const Notification* notification,
-                    Completion* completion);
+  Status put_indirect(const LocalSlice& from, const RemoteSlice& to,
+                      const Notification* notification, Completion* completion);
+  Status access_process(ProcessMemoryQueue::Direction direction, const LocalSlice& local,
+                        const RemoteSlice& remote, Completion* completion);
+  // Carries out what waits in process_memory_. Returns the failure of one of these operations.
+  Status settle_process_memory();
   bool must_queue() const { return state_ == State::kHeld; }
   void publish_queued(const Notification& notification) override { publish(notification); }
   void hold_notifications(bool is_held) override {
-    if (state_ != State::kClosed) state_ = is_held ? State::kHeld : State::kOpen;
+    is_held_for_gpu_ = is_held;
+    update_state();
+  }
+  void hold_for_process_memory(bool is_held) override {
+    is_held_for_process_memory_ = is_held;
+    update_state();
+  }
+  void update_state() {
+    if (state_ == State::kClosed) return;
+    state_ = is_held_for_gpu_ || is_held_for_process_memory_ ? State::kHeld : State::kOpen;
   }
 
   const ShmLink& link_;
   PeerSegment& peer_;
   const std::size_t index_;  // of the transport in its fabric
-  ShmGpu& gpu_;
+  ShmIndirect& indirect_;
   const Clock& clock_;
+  bool is_held_for_gpu_ = false;
+  bool is_held_for_process_memory_ = false;
   std::unique_ptr<GpuQueue> gpu_queue_;  // null before the first put to or from GPU memory
+  std::unique_ptr<ProcessMemoryQueue> process_memory_;  // null before its first use
 };
 
 }  // namespace dunlin::transport::shm

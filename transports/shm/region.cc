@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "runtime/bootstrap/printable.h"
 #include "runtime/gpu/cuda_driver.h"
+#include "transports/shm/process_memory.h"
 
 namespace dunlin::transport::shm {
 namespace {
@@ -26,8 +28,12 @@ Status malformed(const Link& link) {
 }  // namespace
 
 ShmRegion::ShmRegion(std::shared_ptr<MemoryRegion> memory, SegmentLayout& layout,
-                     std::uint32_t place, std::uint64_t generation)
-    : memory_(std::move(memory)), layout_(layout), place_(place), generation_(generation) {
+                     std::uint32_t place, std::uint64_t generation, bool allows_system_calls)
+    : memory_(std::move(memory)),
+      layout_(layout),
+      place_(place),
+      generation_(generation),
+      allows_system_calls_(allows_system_calls) {
   layout_.generations[place_].store(generation_, std::memory_order_release);
 }
 
@@ -37,7 +43,7 @@ ShmRegion::~ShmRegion() {
 
 namespace {
 
-enum class DescriptorKind : std::uint8_t { kHost, kGpu, kUnshared };
+enum class DescriptorKind : std::uint8_t { kHost, kGpu, kUnshared, kPrivate };
 
 void write_gpu(ByteWriter& writer, const MemoryRegion& memory) {
   GpuDriver& driver = *memory.gpu();
@@ -66,6 +72,10 @@ Bytes ShmRegion::descriptor() const {
   writer.number(place_).number(generation_);
   if (memory_->kind() == MemoryKind::kCuda) {
     write_gpu(writer, *memory_);
+  } else if (memory_->fd() < 0 && allows_system_calls_) {
+    allow_process_memory_access();
+    writer.number(static_cast<std::uint8_t>(DescriptorKind::kPrivate));
+    writer.number(std::uint64_t{reinterpret_cast<std::uintptr_t>(memory_->data())});
   } else {
     writer.number(static_cast<std::uint8_t>(DescriptorKind::kHost));
     writer.number(std::int32_t{memory_->fd()}).number(inode_of(memory_->fd()));
@@ -74,7 +84,7 @@ Bytes ShmRegion::descriptor() const {
   return writer.take();
 }
 
-Result<std::shared_ptr<GpuDriver>> ShmGpu::driver() {
+Result<std::shared_ptr<GpuDriver>> ShmIndirect::driver() {
   if (driver_ == nullptr) {
     DUNLIN_ASSIGN(driver_, load_cuda_driver());
   }
@@ -84,12 +94,13 @@ Result<std::shared_ptr<GpuDriver>> ShmGpu::driver() {
 Result<std::unique_ptr<RemoteRegion>> ShmRemoteRegion::import(const Link& link, int pid,
                                                               const PeerSegment& segment,
                                                               std::span<const std::byte> descriptor,
-                                                              std::size_t size, ShmGpu& gpu) {
+                                                              std::size_t size,
+                                                              ShmIndirect& indirect) {
   ByteReader reader(descriptor);
   const auto place = reader.number<std::uint32_t>();
   const auto generation = reader.number<std::uint64_t>();
   const auto kind = static_cast<DescriptorKind>(reader.number<std::uint8_t>());
-  if (!reader.ok() || place >= kMaxRegions || kind > DescriptorKind::kUnshared)
+  if (!reader.ok() || place >= kMaxRegions || kind > DescriptorKind::kPrivate)
     return malformed(link);
   std::unique_ptr<ShmRemoteRegion> region(new ShmRemoteRegion(link, size, place, generation));
   switch (kind) {
@@ -97,7 +108,10 @@ Result<std::unique_ptr<RemoteRegion>> ShmRemoteRegion::import(const Link& link, 
       DUNLIN_TRY(region->map_host(link, pid, segment, reader, size));
       break;
     case DescriptorKind::kGpu:
-      DUNLIN_TRY(region->open_gpu(link, reader, size, gpu));
+      DUNLIN_TRY(region->open_gpu(link, reader, size, indirect));
+      break;
+    case DescriptorKind::kPrivate:
+      DUNLIN_TRY(region->reach_private(link, pid, reader, size, indirect));
       break;
     case DescriptorKind::kUnshared:
       return Status(Code::kUnavailable,
@@ -115,8 +129,10 @@ Status ShmRemoteRegion::map_host(const Link& link, int pid, const PeerSegment& s
   const auto offset = reader.number<std::uint64_t>();
   if (!reader.at_end()) return malformed(link);
   if (fd < 0) {
-    return Status(Code::kUnavailable,
-                  "other processes cannot map memory that Dunlin did not allocate (wrapped memory)")
+    return Status(
+               Code::kUnavailable,
+               "the peer does not let other processes access memory that Dunlin did not allocate "
+               "(DUNLIN_SHM_CMA=off, or private memory)")
         .with_peer(link.peer());
   }
   DUNLIN_ASSIGN(const int opened, open_descriptor_of(pid, fd, O_RDWR));
@@ -131,15 +147,28 @@ Status ShmRemoteRegion::map_host(const Link& link, int pid, const PeerSegment& s
   return Status::ok();
 }
 
+Status ShmRemoteRegion::reach_private(const Link& link, int pid, ByteReader& reader,
+                                      std::size_t size, ShmIndirect& indirect) {
+  const auto address = reader.number<std::uint64_t>();
+  if (!reader.at_end() || size > std::numeric_limits<std::uint64_t>::max() - address)
+    return malformed(link);
+  data_ = reinterpret_cast<std::byte*>(address);
+  if (pid == getpid()) return Status::ok();
+  is_unmapped_ = true;
+  indirect.is_used = true;
+  if (size == 0) return Status::ok();
+  return check_process_memory(pid, address).with_peer(link.peer());
+}
+
 Status ShmRemoteRegion::open_gpu(const Link& link, ByteReader& reader, std::size_t size,
-                                 ShmGpu& gpu) {
+                                 ShmIndirect& indirect) {
   const std::span<const std::byte> shared = reader.blob();
   const auto offset = reader.number<std::uint64_t>();
   if (shared.size() == sizeof shared_) std::memcpy(&shared_, shared.data(), shared.size());
   if (!reader.at_end() || shared.size() != sizeof shared_ || offset > shared_.size ||
       size > shared_.size - offset)
     return malformed(link);
-  DUNLIN_ASSIGN(auto driver, gpu.driver());
+  DUNLIN_ASSIGN(auto driver, indirect.driver());
   const auto& devices = driver->devices();
   const std::string_view bus(shared_.pci_bus_id.data(),
                              strnlen(shared_.pci_bus_id.data(), shared_.pci_bus_id.size()));
@@ -157,7 +186,7 @@ Status ShmRemoteRegion::open_gpu(const Link& link, ByteReader& reader, std::size
   gpu_device_ = device->number;
   gpu_ = std::move(driver);
   data_ = *opened + offset;
-  gpu.is_used = true;
+  indirect.is_used = true;
   return Status::ok();
 }
 

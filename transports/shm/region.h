@@ -1,6 +1,7 @@
 // Regions of the shm transport: ShmRegion is an entry in this process's table of generations
-// (segment.h), and ShmRemoteRegion is a peer's region, mapped here: for the CPU, or, if it is GPU
-// memory, for the GPUs of this process.
+// (segment.h), and ShmRemoteRegion is a peer's region. It is mapped here: for the CPU, or, if it is
+// GPU memory, for the GPUs of this process. Memory of another process that Dunlin did not allocate
+// cannot be mapped, and is accessed by system calls (process_memory.h).
 #pragma once
 
 #include <cstdint>
@@ -13,13 +14,13 @@
 
 namespace dunlin::transport::shm {
 
-// What the regions and lanes of a transport share to access GPU memory.
-struct ShmGpu {
+// What the regions and lanes of a transport share to access memory that the CPU cannot.
+struct ShmIndirect {
   // The driver of this process, loaded at the first call. kUnavailable says why there is none.
   Result<std::shared_ptr<GpuDriver>> driver();
 
-  bool is_used = false;  // a region of GPU memory was registered or imported
-  BusyGpuQueues busy;
+  bool is_used = false;  // such a region was registered or imported
+  BusyQueues busy;
 
  private:
   std::shared_ptr<GpuDriver> driver_;
@@ -27,10 +28,11 @@ struct ShmGpu {
 
 class ShmRegion final : public TransportRegion {
  public:
-  // Host memory without a file descriptor (wrapped memory), and GPU memory that the driver does not
-  // share, can be used at this end of operations, but no peer can map it.
+  // GPU memory that the driver does not share can be used at this end of operations, but no peer
+  // can access it. The same holds for host memory without a file descriptor (wrapped memory),
+  // unless peers may access it by system calls.
   ShmRegion(std::shared_ptr<MemoryRegion> memory, SegmentLayout& layout, std::uint32_t place,
-            std::uint64_t generation);
+            std::uint64_t generation, bool allows_system_calls);
   ~ShmRegion() override;
   std::string_view transport() const override { return "shm"; }
   Bytes descriptor() const override;
@@ -40,6 +42,7 @@ class ShmRegion final : public TransportRegion {
   SegmentLayout& layout_;
   std::uint32_t place_;
   std::uint64_t generation_;
+  bool allows_system_calls_;
 };
 
 class ShmRemoteRegion final : public RemoteRegion {
@@ -47,12 +50,15 @@ class ShmRemoteRegion final : public RemoteRegion {
   static Result<std::unique_ptr<RemoteRegion>> import(const Link& link, int pid,
                                                       const PeerSegment& segment,
                                                       std::span<const std::byte> descriptor,
-                                                      std::size_t size, ShmGpu& gpu);
+                                                      std::size_t size, ShmIndirect& indirect);
   ~ShmRemoteRegion() override;
 
-  // The address of the mapping: for the CPU, or, if it is GPU memory, for GPUs.
+  // The address of the mapping: for the CPU, or, if it is GPU memory, for GPUs. If the memory
+  // cannot be mapped, it is the address at the peer.
   std::byte* data() const { return data_; }
-  std::byte* mapped() const override { return gpu_ == nullptr ? data_ : nullptr; }
+  // Whether the memory is accessed by system calls.
+  bool is_unmapped() const { return is_unmapped_; }
+  std::byte* mapped() const override { return gpu_ == nullptr && !is_unmapped_ ? data_ : nullptr; }
   // The memory was opened for the GPU that it belongs to. Kernels of other GPUs cannot access it
   // there, but copies can.
   std::byte* gpu_mapped(int device) const override {
@@ -69,11 +75,14 @@ class ShmRemoteRegion final : public RemoteRegion {
       : RemoteRegion(link, size), place_(place), generation_(generation) {}
   Status map_host(const Link& link, int pid, const PeerSegment& segment, ByteReader& reader,
                   std::size_t size);
-  Status open_gpu(const Link& link, ByteReader& reader, std::size_t size, ShmGpu& gpu);
+  Status open_gpu(const Link& link, ByteReader& reader, std::size_t size, ShmIndirect& indirect);
+  Status reach_private(const Link& link, int pid, ByteReader& reader, std::size_t size,
+                       ShmIndirect& indirect);
 
   std::uint32_t place_;
   std::uint64_t generation_;
   std::byte* data_ = nullptr;
+  bool is_unmapped_ = false;
   std::shared_ptr<MemoryRegion> memory_;  // of the host
   std::shared_ptr<GpuDriver> gpu_;
   int gpu_device_ = 0;

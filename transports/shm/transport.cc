@@ -8,17 +8,17 @@
 namespace dunlin::transport::shm {
 
 ShmLink::ShmLink(Rank peer, int pid, std::unique_ptr<PeerSegment> segment,
-                 const TransportContext& context, ShmGpu& gpu)
+                 const TransportContext& context, ShmIndirect& indirect)
     : Link(peer),
       pid_(pid),
-      gpu_(gpu),
+      indirect_(indirect),
       segment_(std::move(segment)),
-      data_(*this, *segment_, context, gpu),
-      control_(*this, *segment_, context, gpu) {}
+      data_(*this, *segment_, context, indirect),
+      control_(*this, *segment_, context, indirect) {}
 
 Result<std::unique_ptr<RemoteRegion>> ShmLink::import_region(std::span<const std::byte> descriptor,
                                                              std::size_t size) {
-  return ShmRemoteRegion::import(*this, pid_, *segment_, descriptor, size, gpu_);
+  return ShmRemoteRegion::import(*this, pid_, *segment_, descriptor, size, indirect_);
 }
 
 Result<std::unique_ptr<Transport>> ShmTransport::create(const TransportContext& context) {
@@ -49,17 +49,18 @@ Result<std::unique_ptr<Link>> ShmTransport::connect(Rank peer, std::span<const s
     return std::move(segment).status().with_context("attaching shared memory").with_peer(peer);
   context_.peers.set_local_pid(peer, there.pid);
   return std::unique_ptr<Link>(
-      std::make_unique<ShmLink>(peer, there.pid, std::move(segment).value(), context_, gpu_));
+      std::make_unique<ShmLink>(peer, there.pid, std::move(segment).value(), context_, indirect_));
 }
 
 Result<std::unique_ptr<TransportRegion>> ShmTransport::register_memory(
     const std::shared_ptr<MemoryRegion>& memory) {
   auto& generations = segment_->layout().generations;
-  for (std::uint32_t place = 0; place < kMaxRegions; ++place) {
+  for (std::uint32_t tried = 0; tried < kMaxRegions; ++tried) {
+    const std::uint32_t place = next_place_++ % kMaxRegions;
     if (generations[place].load(std::memory_order_relaxed) != 0) continue;
-    if (memory->kind() == MemoryKind::kCuda) gpu_.is_used = true;
-    return std::unique_ptr<TransportRegion>(
-        std::make_unique<ShmRegion>(memory, segment_->layout(), place, next_generation_++));
+    if (memory->kind() == MemoryKind::kCuda) indirect_.is_used = true;
+    return std::unique_ptr<TransportRegion>(std::make_unique<ShmRegion>(
+        memory, segment_->layout(), place, next_generation_++, context_.config.shm_process_memory));
   }
   return Status(Code::kResourceExhausted,
                 fmt::format("the limit of {} registered regions is reached", kMaxRegions));
@@ -76,8 +77,8 @@ Status ShmTransport::revoke(Rank peer) {
 }
 
 bool ShmTransport::arm() {
-  // Nothing wakes this process when a GPU is done.
-  if (!gpu_.busy.is_empty()) return false;
+  // Nothing wakes this process when a GPU is done, and nobody else runs what waits for its turn.
+  if (!indirect_.busy.is_empty()) return false;
   segment_->layout().sleeping.store(1, std::memory_order_relaxed);
   // Orders the store before the caller's last poll of its cells.
   std::atomic_thread_fence(std::memory_order_seq_cst);

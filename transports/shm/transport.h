@@ -12,17 +12,18 @@ namespace dunlin::transport::shm {
 class ShmLink final : public Link {
  public:
   ShmLink(Rank peer, int pid, std::unique_ptr<PeerSegment> segment, const TransportContext& context,
-          ShmGpu& gpu);
+          ShmIndirect& indirect);
 
   Lane& data() override { return data_; }
   Lane& control() override { return control_; }
   Result<std::unique_ptr<RemoteRegion>> import_region(std::span<const std::byte> descriptor,
                                                       std::size_t size) override;
   PeerSegment& segment() const { return *segment_; }
+  int pid() const { return pid_; }
 
  private:
   int pid_;
-  ShmGpu& gpu_;
+  ShmIndirect& indirect_;
   std::unique_ptr<PeerSegment> segment_;
   ShmLane data_;
   ShmLane control_;
@@ -42,10 +43,10 @@ class ShmTransport final : public Transport {
 
   Status revoke(Rank peer) override;
 
-  // Only copies of GPU memory need progress: otherwise, peers write directly to the memory that the
-  // owner polls.
-  std::size_t progress() override { return gpu_.busy.progress(); }
-  bool is_in_use() const override { return !gpu_.busy.is_empty(); }
+  // Only operations on memory that the CPU cannot access need progress: otherwise, peers write
+  // directly to the memory that the owner polls.
+  std::size_t progress() override { return indirect_.busy.progress(); }
+  bool is_in_use() const override { return !indirect_.busy.is_empty(); }
   bool arm() override;
   void disarm() override;
   const std::vector<int>& wait_fds() const override { return wait_fds_; }
@@ -57,8 +58,9 @@ class ShmTransport final : public Transport {
   TransportContext context_;
   std::unique_ptr<Segment> segment_;
   std::vector<int> wait_fds_;
-  ShmGpu gpu_;
+  ShmIndirect indirect_;
   std::uint64_t next_generation_ = 1;
+  std::uint32_t next_place_ = 0;  // where the search for a free place begins
 };
 
 }  // namespace dunlin::transport::shm

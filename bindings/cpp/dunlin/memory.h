@@ -61,7 +61,8 @@ class Memory {
   // Allocates at least `size` bytes of zeroed, page-aligned memory, local to the thread's NUMA
   // node. Peers on this host can map it.
   static Result<Memory> allocate(Job& job, std::size_t size);
-  // Registers the caller's own host memory, which has to outlive this object. Peers can't map it.
+  // Registers the caller's own host memory, which has to outlive this object. Peers can't map it;
+  // those on this host access it by system calls, where the kernel permits it.
   static Result<Memory> wrap(Job& job, void* data, std::size_t size);
   // Registers the caller's own GPU memory (CUDA). Returns kUnavailable without a driver. The host
   // must not dereference its addresses. Transports that can't access the memory return an error

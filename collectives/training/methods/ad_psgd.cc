@@ -140,8 +140,12 @@ Status AdPsgd::prepare() {
 
 Status AdPsgd::connect() {
   transport::SlotExchange& exchange = *lane_state_->exchange;
-  DUNLIN_TRY(exchange.connect());
+  DUNLIN_TRY(exchange.connect_present());
   for (std::size_t i = 0; i < exchange.in().size(); ++i) {
+    if (exchange.in()[i].link == nullptr || exchange.out()[i].link == nullptr) {
+      DUNLIN_WARN("AD-PSGD starts without rank {}", exchange.in()[i].from.value());
+      continue;
+    }
     lane_state_->edges.emplace_back(exchange, exchange.in()[i], exchange.out()[i]);
     neighbors_.emplace_back().edge = &lane_state_->edges.back();
   }

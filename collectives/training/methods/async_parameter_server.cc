@@ -17,6 +17,7 @@ class AsyncParameterServer final : public ParameterShare {
  private:
   Status take_gradient(Worker& worker, ModelRange piece, std::span<const float> values) override;
   Status take_finish(Worker& worker) override;
+  Status on_absence(Rank worker) override;
   Status on_death(Worker& worker, Status why) override;
   // The worker's memory belongs to the answer until that has left.
   bool may_take(const Worker& worker) const override { return !worker.answer.is_posted; }
@@ -48,6 +49,11 @@ Status AsyncParameterServer::take_finish(Worker& worker) {
   DUNLIN_TRY(step(memory, worker.finish.learning_rate));
   std::memcpy(memory.data(), parameters().data(), memory.size_bytes());
   answer(worker, worker.finish.stop != 0);
+  return Status::ok();
+}
+
+Status AsyncParameterServer::on_absence(Rank worker) {
+  DUNLIN_WARN("starting without a worker: {}", fabric().peers().check(worker).to_string());
   return Status::ok();
 }
 

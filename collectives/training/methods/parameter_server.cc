@@ -21,6 +21,7 @@ class ParameterServer final : public ParameterShare {
   }
   Status take_finish(Worker& worker) override;
   Status apply() override;
+  Status on_absence(Rank worker) override { return fabric().peers().check(worker); }
   Status on_death(Worker&, Status why) override { return why; }
 
   bool is_piece_complete();

@@ -53,29 +53,40 @@ Status ParameterShare::prepare() {
 }
 
 Status ParameterShare::connect() {
-  DUNLIN_TRY(lane_state_->exchange->connect());
-  const auto cell = static_cast<std::uint32_t>(roles_.index_of(fabric().rank()));
-  for (transport::InSlots& edge : lane_state_->exchange->in()) {
-    Worker& worker = lane_state_->workers.emplace_back(edge.from, *lane_state_->exchange, edge);
-    auto offer = fabric().bootstrap().lookup_from(
-        worker.rank, parameters_key(options(), worker.rank), fabric().config().deadline);
-    if (!offer)
-      return std::move(offer)
-          .status()
-          .with_context("waiting for a worker's address")
-          .with_peer(worker.rank);
-    ByteReader reader(*offer);
-    worker.answer_cell =
-        transport::cell_at(transport::NotifyId(reader.number<std::uint32_t>()), cell);
-    const auto descriptor = reader.blob();
-    if (!reader.at_end())
-      return Status(Code::kCorrupted, "a worker published a malformed address")
-          .with_peer(worker.rank);
-    DUNLIN_ASSIGN(worker.link, fabric().link(worker.rank));
-    DUNLIN_ASSIGN(worker.region, fabric().import_region(worker.rank, descriptor));
-    DUNLIN_ASSIGN(worker.parameters,
-                  worker.region->slice(range_.first * sizeof(float), range_.count * sizeof(float)));
+  transport::SlotExchange& exchange = *lane_state_->exchange;
+  DUNLIN_TRY(survives_deaths(options()) ? exchange.connect_present() : exchange.connect());
+  for (transport::InSlots& edge : exchange.in()) {
+    Status status = edge.link == nullptr ? fabric().peers().check(edge.from) : connect_worker(edge);
+    if (status.is_ok()) continue;
+    if (fabric().peers().is_present(edge.from)) return status;
+    if (edge.link != nullptr) lane_state_->workers.pop_back();
+    DUNLIN_TRY(on_absence(edge.from));
   }
+  if (!lane_state_->workers.empty()) return Status::ok();
+  return fabric().peers().check(exchange.in().front().from).with_context("no worker is left");
+}
+
+Status ParameterShare::connect_worker(transport::InSlots& edge) {
+  Worker& worker = lane_state_->workers.emplace_back(edge.from, *lane_state_->exchange, edge);
+  auto offer = fabric().bootstrap().lookup_from(worker.rank, parameters_key(options(), worker.rank),
+                                                fabric().config().deadline);
+  if (!offer)
+    return std::move(offer)
+        .status()
+        .with_context("waiting for a worker's address")
+        .with_peer(worker.rank);
+  ByteReader reader(*offer);
+  const auto cell = static_cast<std::uint32_t>(roles_.index_of(fabric().rank()));
+  worker.answer_cell =
+      transport::cell_at(transport::NotifyId(reader.number<std::uint32_t>()), cell);
+  const auto descriptor = reader.blob();
+  if (!reader.at_end())
+    return Status(Code::kCorrupted, "a worker published a malformed address")
+        .with_peer(worker.rank);
+  DUNLIN_ASSIGN(worker.link, fabric().link(worker.rank));
+  DUNLIN_ASSIGN(worker.region, fabric().import_region(worker.rank, descriptor));
+  DUNLIN_ASSIGN(worker.parameters,
+                worker.region->slice(range_.first * sizeof(float), range_.count * sizeof(float)));
   return Status::ok();
 }
 

@@ -66,6 +66,8 @@ class ParameterShare : public MethodBase {
   virtual Status take_finish(Worker& worker) = 0;
   // Called after messages were taken. Returns kBusy if there was nothing to do.
   virtual Status apply() { return Status::busy(); }
+  // Called for a worker that died before this rank was connected to it. An error ends the server.
+  virtual Status on_absence(Rank worker) = 0;
   // Called when a worker has failed. An error ends the server.
   virtual Status on_death(Worker& worker, Status why) = 0;
   // True if the worker's next message may be taken now.
@@ -100,6 +102,7 @@ class ParameterShare : public MethodBase {
   const Worker* initial_worker() const;
   Status take_initial(Worker& worker, std::size_t piece, const transport::Message& message);
   Status post_answer(Worker& worker);
+  Status connect_worker(transport::InSlots& edge);
   static Status check_acks(Worker& worker, Status sent);
   Status advance_worker(Worker& worker);
   Status check_workers();

@@ -25,7 +25,8 @@ Status MutexTurns::start() {
   others_.resize(static_cast<std::size_t>(job_.size()));
   for (const Rank rank : job_.ranks()) {
     if (rank == job_.rank()) continue;
-    DUNLIN_ASSIGN(const Bytes descriptor, bootstrap.lookup(key(rank), job_.config().deadline));
+    DUNLIN_ASSIGN(const Bytes descriptor,
+                  bootstrap.lookup_from(rank, key(rank), job_.config().deadline));
     DUNLIN_ASSIGN(others_[rank.index()], job_.fabric().import_region(rank, descriptor));
   }
   return Status::ok();

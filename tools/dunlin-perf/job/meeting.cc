@@ -28,6 +28,8 @@ constexpr Duration kForever = std::chrono::hours(24 * 365);
 // The version of the messages between client and listener.
 constexpr int kVersion = 2;
 constexpr const char* kRequestKey = "perf/request";
+constexpr Rank kClient(0);
+constexpr Rank kListener(1);
 constexpr const char* kAnswerKey = "perf/answer";
 
 bool has_secret(const Config& config) {
@@ -45,7 +47,7 @@ JoinPlan plan_for(Rank rank, const Config& config, const std::string& secret) {
   plan.job.size = 2;
   plan.job.launcher = "dunlin-perf";
   plan.secret = secret;
-  plan.host = Rank(1);
+  plan.host = kListener;
   plan.linger = config.deadline;
   plan.counts_local = true;
   return plan;
@@ -91,7 +93,7 @@ Result<std::unique_ptr<Bootstrap>> join_listener(const Options& options, const C
   const TimePoint deadline = clock.now() + patience;
   DUNLIN_ASSIGN(const std::string secret, secret_of(config));
   for (;;) {
-    JoinPlan plan = plan_for(Rank(0), config, secret);
+    JoinPlan plan = plan_for(kClient, config, secret);
     plan.coordinator = {options.endpoint};
     plan.timeout = std::chrono::ceil<std::chrono::seconds>(deadline - clock.now());
     auto joined = TcpBootstrap::join(std::move(plan));
@@ -107,7 +109,7 @@ Result<std::unique_ptr<Bootstrap>> join_listener(const Options& options, const C
 Status agree(Bootstrap& bootstrap, const Options& options, const Config& config) {
   const Json request{{"version", kVersion}, {"name", self()}, {"options", to_json(options)}};
   DUNLIN_TRY(bootstrap.publish(kRequestKey, as_bytes(request.dump())));
-  DUNLIN_ASSIGN(const Bytes answer, bootstrap.lookup(kAnswerKey, config.deadline));
+  DUNLIN_ASSIGN(const Bytes answer, bootstrap.lookup_from(kListener, kAnswerKey, config.deadline));
   if (answer.empty()) return Status::ok();
   return {Code::kInvalidArgument, fmt::format("the listener at {} refuses: {}",
                                               options.endpoint.to_string(), to_text(answer))};
@@ -184,7 +186,7 @@ Status Listener::open() {
 Status Listener::accept(Guest& guest) {
   for (;;) {
     if (!coordinator_) DUNLIN_TRY(start_coordinator());
-    JoinPlan plan = plan_for(Rank(1), config_, secret_);
+    JoinPlan plan = plan_for(kListener, config_, secret_);
     plan.coordinator = {endpoint_};
     if (endpoint_.host.empty()) plan.coordinator.front().host = "127.0.0.1";
     plan.hosted = std::move(coordinator_);
@@ -201,7 +203,8 @@ Status Listener::accept(Guest& guest) {
 }
 
 Status Listener::agree(Guest& guest) const {
-  DUNLIN_ASSIGN(const Bytes request, guest.bootstrap->lookup(kRequestKey, config_.deadline));
+  DUNLIN_ASSIGN(const Bytes request,
+                guest.bootstrap->lookup_from(kClient, kRequestKey, config_.deadline));
   Status verdict = read_request(to_text(request), guest.name, guest.options);
   if (verdict.is_ok()) verdict = judge(options_, guest.options);
   DUNLIN_TRY(guest.bootstrap->publish(kAnswerKey, as_bytes(verdict.message())));

@@ -1,0 +1,77 @@
+// Peer: what an agent knows of another agent, and its connection to it.
+//
+// The connection is made at the first use, and again when it has ended and is used once more. All
+// functions are called under the agent's lock.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/bytes.h"
+#include "transports/endpoint/endpoint.h"
+
+namespace dunlin::nixl {
+
+// How long transfers take, learned from those that are done.
+struct CostEstimate {
+  Duration latency = std::chrono::microseconds(20);  // of small ones
+  double bytes_per_s = 2e9;
+};
+
+class Peer {
+ public:
+  // The references must outlive the object. `own_name` greets the peer.
+  Peer(transport::Endpoint& endpoint, const Clock& clock, const Config& config,
+       std::string own_name, std::string name, Bytes blob);
+
+  const std::string& name() const { return name_; }
+  // Where the peer listens from now on.
+  void set_blob(Bytes blob);
+
+  // Begins to connect, unless there is a connection that has not ended.
+  void connect();
+  // Ends the connection. What is in progress over it fails.
+  void disconnect();
+  // kBusy until there is a connection; then ok, or why there is none.
+  Status status();
+  // Valid once status() has been ok.
+  transport::Connection& connection() { return *connection_; }
+  // Changes with each connection, and with forget_memory().
+  std::uint64_t epoch() const { return epoch_; }
+  // As Connection::remote(). If the peer's memory cannot be reached over shared memory, it connects
+  // again over the other transports, and returns kBusy.
+  Result<transport::RemoteRegion*> remote(transport::MemoryId id);
+  // Slices of memory that were looked up before must not be used any more.
+  void forget_memory() { ++epoch_; }
+
+  // Sends a notification as soon as there is a connection.
+  void notify(std::string text);
+  void progress();
+
+  TimePoint now() const { return clock_.now(); }
+  // A transfer of so many bytes has taken so long.
+  void note(std::size_t bytes, Duration time);
+  const CostEstimate& cost() const { return cost_; }
+
+ private:
+  Status send_waiting();
+
+  transport::Endpoint& endpoint_;
+  const Clock& clock_;
+  std::vector<std::string> transports_;
+  const std::string own_name_;
+  const std::string name_;
+  Bytes blob_;
+  std::unique_ptr<transport::Connection> connection_;
+  Status failure_;  // of connect()
+  std::uint64_t epoch_ = 1;
+  std::deque<std::string> waiting_;  // notifications
+  CostEstimate cost_;
+};
+
+}  // namespace dunlin::nixl

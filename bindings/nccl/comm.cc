@@ -66,13 +66,8 @@ Result<Memory*> Comm::add_memory(void* data, std::size_t size) {
   auto memory = std::make_unique<Memory>();
   memory->data = static_cast<std::byte*>(data);
   memory->size = size;
-  memory->is_doubled = needs_double();
-  if (memory->is_doubled) {
-    DUNLIN_ASSIGN(memory->region, MemoryRegion::allocate(size));
-  } else {
-    DUNLIN_ASSIGN(memory->region, MemoryRegion::wrap(data, size));
-  }
-  DUNLIN_ASSIGN(memory->id, endpoint_->endpoint->register_memory(memory->region));
+  DUNLIN_ASSIGN(auto region, MemoryRegion::wrap(data, size));
+  DUNLIN_ASSIGN(memory->id, endpoint_->endpoint->register_memory(std::move(region)));
   // So that an error shows here, and the first send or receive need not register.
   if (auto slice = connection_->local(memory->id, 0, size);
       !slice && connection_->status().is_ok()) {

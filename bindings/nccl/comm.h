@@ -5,9 +5,7 @@
 // function takes the lock of the comm's endpoint.
 //
 // The protocol (messages.h): a receive announces its buffers to the sender; the sender puts the
-// data there and says so. Nothing is copied, and no receive waits for a rendezvous. Over shared
-// memory alone, a receiver's buffer has a double, from which its owner copies, since other
-// processes cannot map memory that NCCL has allocated.
+// data there and says so. Nothing is copied, and no receive waits for a rendezvous.
 #pragma once
 
 #include <array>
@@ -36,8 +34,6 @@ struct Memory {
   std::byte* data = nullptr;
   std::size_t size = 0;
   transport::MemoryId id{};
-  std::shared_ptr<MemoryRegion> region;
-  bool is_doubled = false;  // `region` is a double of the memory
 
   Result<std::size_t> offset_of(const void* at, std::size_t bytes) const;
 };
@@ -78,7 +74,6 @@ class Comm {
   void detach();
 
  protected:
-  virtual bool needs_double() const { return false; }
   virtual Status take(Message message) = 0;
   virtual bool is_done(Request& request) const = 0;
   virtual Status outcome(Request& request) = 0;

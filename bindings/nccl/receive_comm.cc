@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <utility>
 
 namespace dunlin::nccl {
@@ -29,11 +28,6 @@ Status ReceiveComm::take(Message message) {
   }
   if (message.number > request.capacities[index])
     return {Code::kCorrupted, "more data than a buffer holds"};
-  const Memory* const memory = request.memories[index];
-  if (message.number > 0 && memory->is_doubled) {
-    std::memcpy(memory->data + request.offsets[index],
-                memory->region->data() + request.offsets[index], message.number);
-  }
   return Status::ok();
 }
 

@@ -26,7 +26,6 @@ class ReceiveComm final : public Comm {
   Result<Request*> receive(std::span<const Target> targets);
 
  private:
-  bool needs_double() const override { return connection_->transport() == "shm"; }
   Status take(Message message) override;
   bool is_done(Request& request) const override;
   Status outcome(Request& request) override;

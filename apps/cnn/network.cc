@@ -66,7 +66,7 @@ class Network::Impl {
     return Status::ok();
   }
 
-  Result<Judgement> train(const Batch& batch, const Ready& ready) {
+  Result<Judgment> train(const Batch& batch, const Ready& ready) {
     ready_ = &ready;
     outcome_ = Status::ok();
     std::ranges::fill(missing_, 0);
@@ -76,8 +76,8 @@ class Network::Impl {
     const at::Tensor labels = labels_of(batch);
     const at::Tensor scores = forward(pixels_of(batch), true);
     const at::Tensor loss = at::cross_entropy_loss(scores, labels);
-    const Judgement judgement = judge(scores, labels, loss);
-    if (!std::isfinite(judgement.loss)) {
+    const Judgment judgment = judge(scores, labels, loss);
+    if (!std::isfinite(judgment.loss)) {
       return Status(Code::kOutOfRange, "the loss is not a finite number");
     }
     loss.backward();
@@ -85,10 +85,10 @@ class Network::Impl {
     if (std::ranges::any_of(missing_, [](int missing) { return missing != 0; })) {
       return Status(Code::kInternal, "backward propagation left parameters out");
     }
-    return judgement;
+    return judgment;
   }
 
-  Result<Judgement> evaluate(const Batch& batch) {
+  Result<Judgment> evaluate(const Batch& batch) {
     const at::NoGradGuard without_gradients;
     pull();
     const at::Tensor labels = labels_of(batch);
@@ -152,8 +152,8 @@ class Network::Impl {
         .to(device_);
   }
 
-  static Judgement judge(const at::Tensor& scores, const at::Tensor& labels,
-                         const at::Tensor& loss) {
+  static Judgment judge(const at::Tensor& scores, const at::Tensor& labels,
+                        const at::Tensor& loss) {
     const auto right = scores.detach().argmax(1).eq(labels).sum().item<std::int64_t>();
     return {loss.item<float>(), static_cast<std::size_t>(right)};
   }
@@ -283,11 +283,11 @@ Status Network::bind(std::span<float> parameters, std::span<float> gradient) {
   return guarded("binding parameters", [&] { return impl_->bind(parameters, gradient); });
 }
 
-Result<Judgement> Network::train(const Batch& batch, const Ready& ready) {
+Result<Judgment> Network::train(const Batch& batch, const Ready& ready) {
   return guarded("training", [&] { return impl_->train(batch, ready); });
 }
 
-Result<Judgement> Network::evaluate(const Batch& batch) {
+Result<Judgment> Network::evaluate(const Batch& batch) {
   return guarded("evaluating", [&] { return impl_->evaluate(batch); });
 }
 

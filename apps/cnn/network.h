@@ -32,7 +32,7 @@ struct NetworkOptions {
 };
 
 // What a network computes of a batch.
-struct Judgement {
+struct Judgment {
   double loss = 0;        // cross entropy, mean over the batch
   std::size_t right = 0;  // number of images whose class got the largest score
 };
@@ -62,9 +62,9 @@ class Network {
   // Overwrites the gradient, and calls `ready` once for each segment, from the last to the first,
   // as soon as backward propagation has finished it. kOutOfRange, before the first call of `ready`,
   // if the loss is no finite number. Returns the first error of `ready`.
-  Result<Judgement> train(const Batch& batch, const Ready& ready);
+  Result<Judgment> train(const Batch& batch, const Ready& ready);
   // Uses the running statistics, and changes nothing.
-  Result<Judgement> evaluate(const Batch& batch);
+  Result<Judgment> evaluate(const Batch& batch);
 
  private:
   class Impl;

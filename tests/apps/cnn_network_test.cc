@@ -34,11 +34,11 @@ class CnnNetwork : public ::testing::Test {
     ASSERT_TRUE(network_->bind(parameters_, gradient_).is_ok());
   }
 
-  Judgement train(std::uint64_t iteration) {
+  Judgment train(std::uint64_t iteration) {
     auto outcome = network_->train(batches_->at(iteration),
                                    [](std::size_t, std::size_t) { return Status::ok(); });
     EXPECT_TRUE(outcome.is_ok()) << outcome.status().to_string();
-    return outcome ? *outcome : Judgement{};
+    return outcome ? *outcome : Judgment{};
   }
 
   void descend(float rate) {
@@ -168,7 +168,7 @@ TEST_F(CnnNetwork, RunningStatisticsAreTheWorkersOwnAndFollowTraining) {
 
 TEST_F(CnnNetwork, EvaluatesOtherParametersWithoutGradient) {
   make(NetworkKind::kSmall);
-  const Judgement own = network_->evaluate(batches_->at(0)).value();
+  const Judgment own = network_->evaluate(batches_->at(0)).value();
   std::vector<float> zeros(parameters_.size());
   ASSERT_TRUE(network_->bind(zeros, {}).is_ok());
   // All classes are equally likely: ln 10.

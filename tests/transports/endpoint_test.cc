@@ -30,7 +30,7 @@ using transport::MemoryId;
 using transport::RemoteRegion;
 using transport::RemoteSlice;
 
-Duration patience() {
+Duration time_limit() {
   return std::chrono::seconds(30) * timeout_factor();
 }
 
@@ -77,7 +77,7 @@ struct Side {
 
 // Progresses both sides until `done()` is true. Returns false after the limit.
 bool progress_both(Side& a, Side& b, const std::function<bool()>& done) {
-  const TimePoint limit = a.clock.now() + patience();
+  const TimePoint limit = a.clock.now() + time_limit();
   while (!done()) {
     if (a.endpoint->progress() + b.endpoint->progress() == 0) std::this_thread::yield();
     if (a.clock.now() > limit) return false;
@@ -134,7 +134,7 @@ TEST_P(EndpointOver, BecomesUsableWithoutProgressOfASideThatIs) {
       if (a.connection == nullptr) a.connection = a.endpoint->accept();
       return first.connection != nullptr && first.connection->status().is_ok();
     }));
-    const TimePoint limit = second.clock.now() + patience();
+    const TimePoint limit = second.clock.now() + time_limit();
     while (second.connection->status().is_busy() && second.clock.now() < limit)
       second.endpoint->progress();
     EXPECT_TRUE(second.connection->status().is_ok()) << dialer_is_first;
@@ -224,7 +224,7 @@ TEST_P(EndpointOver, TheLastMessageArrivesBeforeTheEnd) {
   ASSERT_TRUE(b.connection->send(Bytes(50'000)).is_ok());
   ASSERT_TRUE(b.connection->send(text("farewell")).is_ok());
   std::thread reader([&] {
-    const TimePoint limit = a.clock.now() + patience();
+    const TimePoint limit = a.clock.now() + time_limit();
     while (a.connection->status().is_ok() && a.clock.now() < limit) a.endpoint->progress();
   });
   b.connection.reset();
@@ -286,7 +286,7 @@ TEST(EndpointTest, ManyEndpointsFormAClique) {
       connections[i].push_back(
           sides[i]->endpoint->connect(sides[j]->endpoint->blob(), text(std::to_string(i))).value());
   }
-  const TimePoint limit = sides[0]->clock.now() + patience();
+  const TimePoint limit = sides[0]->clock.now() + time_limit();
   for (bool is_complete = false; !is_complete;) {
     ASSERT_LT(sides[0]->clock.now(), limit);
     is_complete = true;
@@ -365,7 +365,7 @@ TEST_P(EndpointProcess, ADeathEndsItsConnectionOnly) {
                           if (made == nullptr) made = a.endpoint->accept();
                           return made == nullptr ? Status::busy() : made->status();
                         },
-                        patience())
+                        time_limit())
                     .is_ok());
     return made;
   };
@@ -376,7 +376,7 @@ TEST_P(EndpointProcess, ADeathEndsItsConnectionOnly) {
   // A get is in progress or posted when the peer dies.
   first_peer->kill();
   const Status ended = a.endpoint->wait(
-      [&] { return first->status().is_ok() ? Status::busy() : first->status(); }, patience());
+      [&] { return first->status().is_ok() ? Status::busy() : first->status(); }, time_limit());
   EXPECT_EQ(ended.code(), Code::kPeerDead) << ended.to_string();
   EXPECT_TRUE(second->status().is_ok());
   EXPECT_TRUE(second->send(text("still there")).is_ok());
@@ -437,7 +437,7 @@ TEST(EndpointStrangers, DoNotKeepPeersOut) {
   Side a("a");
   Side b("b");
   const auto blob = transport::endpoint::Blob::decode(a.endpoint->blob()).value();
-  const TimePoint limit = a.clock.now() + patience();
+  const TimePoint limit = a.clock.now() + time_limit();
   std::vector<Fd> strangers;
   for (int i = 0; i < 100; ++i) {
     strangers.push_back(bootstrap::connect_to({"127.0.0.1", blob.port}, limit).value());

@@ -95,8 +95,8 @@ void Relay::pump(int connection, Pair pair, bool is_to_server) {
     }
     goes_on = verdict != Verdict::kCut;
     if (verdict == Verdict::kWatch) {
-      const timeval patience{0, 300'000};
-      setsockopt(from, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+      const timeval timeout{0, 300'000};
+      setsockopt(from, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
     }
     for (std::size_t sent = 0; sent < chunk.bytes.size();) {
       const ssize_t put =

@@ -34,9 +34,9 @@ struct [[gnu::packed]] Description {
 // The victim's region as a peer imports it with a wrong descriptor.
 std::unique_ptr<RemoteRegion> forge(Fabric& fabric, const std::string& name,
                                     const std::function<void(Description&)>& change) {
-  const auto patience_for_both = timeout_factor() * std::chrono::seconds(10);
-  Bytes whole = fabric.bootstrap().lookup(name + "/whole", patience_for_both).value();
-  const Bytes own = fabric.bootstrap().lookup(name + "/verbs", patience_for_both).value();
+  const auto timeout_for_both = timeout_factor() * std::chrono::seconds(10);
+  Bytes whole = fabric.bootstrap().lookup(name + "/whole", timeout_for_both).value();
+  const Bytes own = fabric.bootstrap().lookup(name + "/verbs", timeout_for_both).value();
   const auto place = std::search(whole.begin(), whole.end(), own.begin(), own.end());
   EXPECT_TRUE(place != whole.end());
   Description description;

@@ -168,9 +168,9 @@ Result<Duration> Trainer::time_of_an_iteration() {
   initialize(network_->architecture(), options_.seed, parameters);
   DUNLIN_TRY(network_->bind(parameters, gradient));
   const TimePoint before = fabric_.clock().now();
-  const auto judgement =
+  const auto judgment =
       network_->train(batches_->at(0), [](std::size_t, std::size_t) { return Status::ok(); });
-  DUNLIN_TRY(judgement.status());
+  DUNLIN_TRY(judgment.status());
   const auto statistics = initial_statistics(network_->architecture());
   std::ranges::copy(statistics, network_->statistics().begin());
   return fabric_.clock().now() - before;

@@ -151,20 +151,20 @@ Status Trainer::step() {
   DUNLIN_TRY(sync_->begin(iteration_));
   DUNLIN_TRY(before_step());
   const TimePoint before = fabric_.clock().now();
-  auto judgement = network_->train(
+  auto judgment = network_->train(
       batches_->at(iteration_),
       [this](std::size_t first, std::size_t count) { return sync_->ready(first, count); });
-  if (!judgement) {
-    const bool is_divergence = judgement.status().code() == Code::kOutOfRange;
-    return std::move(judgement).status().with_context(
+  if (!judgment) {
+    const bool is_divergence = judgment.status().code() == Code::kOutOfRange;
+    return std::move(judgment).status().with_context(
         fmt::format("iteration {}{}", iteration_,
                     is_divergence ? " (a smaller --learning-rate may help)" : ""));
   }
   const Duration computed = fabric_.clock().now() - before;
   std::this_thread::sleep_for(slowdown_.after(iteration_, computed));
   compute_s_ += to_seconds(computed);
-  means_.add(judgement->loss,
-             static_cast<double>(judgement->right) / static_cast<double>(options_.batch_size));
+  means_.add(judgment->loss,
+             static_cast<double>(judgment->right) / static_cast<double>(options_.batch_size));
   const auto rate = static_cast<float>(learning_rate());
   ++iteration_;
   if (wish_ == Wish::kNone) wish_ = wish();
@@ -224,10 +224,10 @@ Result<TestResult> Trainer::test() {
   TestResult result;
   for (std::size_t first = 0; first < count; first += kAtOnce) {
     const std::size_t part = std::min(kAtOnce, count - first);
-    DUNLIN_ASSIGN(const Judgement judgement,
+    DUNLIN_ASSIGN(const Judgment judgment,
                   network_->evaluate(test_batches_->in_order(first, part)));
-    result.loss += judgement.loss * static_cast<double>(part);
-    result.accuracy += static_cast<double>(judgement.right);
+    result.loss += judgment.loss * static_cast<double>(part);
+    result.accuracy += static_cast<double>(judgment.right);
   }
   result.loss /= static_cast<double>(count);
   result.accuracy /= static_cast<double>(count);

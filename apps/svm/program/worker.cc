@@ -277,9 +277,9 @@ bool Worker::survives(const Status& status) const {
 Status Worker::survive(Status loss) {
   DUNLIN_WARN("{}", loss.to_string());
   // Those that still read their data come late.
-  const Duration patience = std::max(fabric_.config().deadline, fabric_.config().bootstrap_timeout);
+  const Duration timeout = std::max(fabric_.config().deadline, fabric_.config().bootstrap_timeout);
   const std::vector<Rank> before = membership_.members;
-  DUNLIN_ASSIGN(membership_, fabric_.bootstrap().reform(patience));
+  DUNLIN_ASSIGN(membership_, fabric_.bootstrap().reform(timeout));
   DUNLIN_ASSIGN(const bool is_training, compare_stages());
   if (!is_training) return start_again(before);
   stage_ = Stage::kTraining;

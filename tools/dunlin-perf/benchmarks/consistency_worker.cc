@@ -101,7 +101,7 @@ class Worker {
 };
 
 // Time until the last rank is done, which a straggler multiplies by its factor.
-Duration patience(const ConsistencyOptions& options, const Job& job, Duration own) {
+Duration timeout_of(const ConsistencyOptions& options, const Job& job, Duration own) {
   const double factor = options.straggler ? options.straggler->factor : 1;
   return job.config().deadline + std::chrono::duration_cast<Duration>(own * (2 * factor + 10));
 }
@@ -126,7 +126,7 @@ Result<Tally> run_reduces(const ConsistencyOptions& options, std::uint32_t depth
   // Other ranks may still be putting into the slots of this one.
   const auto own =
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(tally.seconds));
-  DUNLIN_TRY(barrier->wait(patience(options, job, own)));
+  DUNLIN_TRY(barrier->wait(timeout_of(options, job, own)));
   return tally;
 }
 

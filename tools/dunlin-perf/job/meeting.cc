@@ -68,11 +68,11 @@ bool is_busy(const Status& status) {
   return status.code() == Code::kAlreadyExists || status.code() == Code::kUnavailable;
 }
 
-Status explain(const Status& why, const Options& options, const Config& config, Duration patience) {
+Status explain(const Status& why, const Options& options, const Config& config, Duration timeout) {
   const std::string where = options.endpoint.to_string();
   if (is_busy(why)) {
     return {why.code(), fmt::format("the listener at {} serves another client (tried for {:g} s)",
-                                    where, to_seconds(patience))};
+                                    where, to_seconds(timeout))};
   }
   if (why.code() == Code::kPermissionDenied) {
     return {why.code(), fmt::format("the listener at {} has another secret ({} here): set the same "
@@ -88,9 +88,9 @@ Status explain(const Status& why, const Options& options, const Config& config, 
 }
 
 Result<std::unique_ptr<Bootstrap>> join_listener(const Options& options, const Config& config,
-                                                 Duration patience) {
+                                                 Duration timeout) {
   const SteadyClock clock;
-  const TimePoint deadline = clock.now() + patience;
+  const TimePoint deadline = clock.now() + timeout;
   DUNLIN_ASSIGN(const std::string secret, secret_of(config));
   for (;;) {
     JoinPlan plan = plan_for(kClient, config, secret);
@@ -99,7 +99,7 @@ Result<std::unique_ptr<Bootstrap>> join_listener(const Options& options, const C
     auto joined = TcpBootstrap::join(std::move(plan));
     if (joined) return joined;
     if (!is_busy(joined.status()) || clock.now() + kBetweenAttempts >= deadline) {
-      return explain(joined.status(), options, config, patience);
+      return explain(joined.status(), options, config, timeout);
     }
     std::this_thread::sleep_for(kBetweenAttempts);
   }

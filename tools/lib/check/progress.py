@@ -43,6 +43,8 @@ class Ticker:
 
     def text(self):
         minutes, seconds = divmod(int(self._clock() - self._began), 60)
+        if not self._total:
+            return f"   no {self._noun} yet, {minutes}:{seconds:02}"
         return f"   {self._done} of {self._total} {self._noun}, {minutes}:{seconds:02}"
 
     def _print(self):

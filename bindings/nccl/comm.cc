@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <climits>
 #include <utility>
 
 #include "bindings/nccl/log.h"

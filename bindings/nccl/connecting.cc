@@ -84,9 +84,13 @@ Result<std::unique_ptr<SendComm>> Connector::connect(const Config& config, const
 }
 
 void Connector::clear() {
-  const std::lock_guard lock(mutex_);
-  for (auto& [key, attempt] : attempts_) end(std::move(attempt));
-  attempts_.clear();
+  // Their ends may take seconds, in which nobody should wait for the lock.
+  decltype(attempts_) left;
+  {
+    const std::lock_guard lock(mutex_);
+    left.swap(attempts_);
+  }
+  for (auto& [key, attempt] : left) end(std::move(attempt));
 }
 
 }  // namespace dunlin::nccl

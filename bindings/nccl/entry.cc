@@ -1,7 +1,7 @@
 // The functions that NCCL calls, and the tables in which it finds them. Each function checks its
 // arguments, calls the plugin, logs an error, and returns NCCL's code for it. Nothing is thrown
 // into NCCL.
-#include <climits>
+#include <atomic>
 #include <cstring>
 #include <exception>
 #include <type_traits>
@@ -41,14 +41,20 @@ Result init_v10(abi::Logger logger, abi::Profiler) {
   return init(logger);
 }
 
+// Each communicator has a context. The last one that ends ends what is left of all.
+std::atomic<int> contexts{0};
+
 Result init_v11(void** context, std::uint64_t, abi::CommConfig*, abi::Logger logger,
                 abi::Profiler) {
   if (context != nullptr) *context = &Plugin::instance();
-  return init(logger);
+  const Result result = init(logger);
+  if (result == abi::kSuccess) ++contexts;
+  return result;
 }
 
 Result finalize(void*) {
   return guarded([] {
+    if (--contexts > 0) return Status::ok();
     Plugin::instance().connector().clear();
     Plugin::instance().await_ends();
     return Status::ok();

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <climits>
 #include <utility>
 
 namespace dunlin::nccl {

@@ -59,7 +59,7 @@ Agent::~Agent() {
     }
     thread_.join();
   }
-  for (auto& [name, peer] : peers_) peer->disconnect();
+  for (auto& [name, peer] : peers_) peer->remove();
   guests_.clear();
 }
 
@@ -84,8 +84,8 @@ Result<LocalMemory> Agent::register_memory(void* data, std::size_t size, bool is
 
 Status Agent::deregister(const LocalMemory& memory) {
   const std::lock_guard lock(mutex_);
-  for (const Transfer* const transfer : active_) {
-    if (transfer->uses(memory.id))
+  for (Transfer* const transfer : active_) {
+    if (transfer->is_using(memory.id, transfer->peer().name() == name_))
       return {Code::kAlreadyExists, "a transfer that is in progress uses the memory"};
   }
   for (auto& [name, peer] : peers_) peer->forget_memory();
@@ -150,7 +150,7 @@ Status Agent::connect(const std::string& peer) {
 Status Agent::disconnect(const std::string& peer) {
   const std::lock_guard lock(mutex_);
   DUNLIN_ASSIGN(const auto found, find(peer));
-  found->disconnect();
+  found->remove();
   peers_.erase(peer);
   return Status::ok();
 }

@@ -41,6 +41,7 @@ void Peer::connect() {
   if (connection_ != nullptr && (connection_->status().is_ok() || connection_->status().is_busy()))
     return;
   disconnect();
+  if (is_removed_) return;
   auto made = endpoint_.connect(blob_, to_bytes(own_name_), transports_);
   failure_ = made.status();
   if (made) connection_ = std::move(*made);
@@ -49,6 +50,13 @@ void Peer::connect() {
 void Peer::disconnect() {
   connection_.reset();
   ++epoch_;
+  ++connection_number_;
+}
+
+void Peer::remove() {
+  is_removed_ = true;
+  waiting_.clear();
+  disconnect();
 }
 
 Status Peer::status() {

@@ -33,16 +33,20 @@ class Peer {
   // Where the peer listens from now on.
   void set_blob(Bytes blob);
 
-  // Begins to connect, unless there is a connection that has not ended.
+  // Begins to connect, unless there is a connection that has not ended, or the peer was removed.
   void connect();
   // Ends the connection. What is in progress over it fails.
   void disconnect();
+  // The agent has forgotten the peer: ends the connection for good.
+  void remove();
   // kBusy until there is a connection; then ok, or why there is none.
   Status status();
   // Valid once status() has been ok.
   transport::Connection& connection() { return *connection_; }
   // Changes with each connection, and with forget_memory().
   std::uint64_t epoch() const { return epoch_; }
+  // Changes when a connection ends, so that a transfer notices that its own is gone.
+  std::uint64_t connection_number() const { return connection_number_; }
   // As Connection::remote(). If the peer's memory cannot be reached over shared memory, it connects
   // again over the other transports, and returns kBusy.
   Result<transport::RemoteRegion*> remote(transport::MemoryId id);
@@ -51,6 +55,8 @@ class Peer {
 
   // Sends a notification as soon as there is a connection.
   void notify(std::string text);
+  // Sends the notifications that wait. kBusy while some do.
+  Status send_waiting();
   void progress();
 
   TimePoint now() const { return clock_.now(); }
@@ -59,8 +65,6 @@ class Peer {
   const CostEstimate& cost() const { return cost_; }
 
  private:
-  Status send_waiting();
-
   transport::Endpoint& endpoint_;
   const Clock& clock_;
   std::vector<std::string> transports_;
@@ -69,7 +73,9 @@ class Peer {
   Bytes blob_;
   std::unique_ptr<transport::Connection> connection_;
   Status failure_;  // of connect()
+  bool is_removed_ = false;
   std::uint64_t epoch_ = 1;
+  std::uint64_t connection_number_ = 1;
   std::deque<std::string> waiting_;  // notifications
   CostEstimate cost_;
 };

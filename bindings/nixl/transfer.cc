@@ -45,8 +45,10 @@ Transfer::Transfer(std::shared_ptr<Peer> peer, Direction direction, std::vector<
   for (const Piece& piece : pieces_) bytes_ += piece.size;
 }
 
-bool Transfer::uses(transport::MemoryId local) const {
-  return std::ranges::any_of(pieces_, [local](const Piece& piece) { return piece.local == local; });
+bool Transfer::is_using(transport::MemoryId memory, bool is_local_agent) const {
+  return is_in_progress() && std::ranges::any_of(pieces_, [&](const Piece& piece) {
+           return piece.local == memory || (is_local_agent && piece.remote == memory);
+         });
 }
 
 Status Transfer::start(std::optional<std::string> notification) {
@@ -108,6 +110,7 @@ Status Transfer::resolve() {
     resolved_for_ = peer_->epoch();
     resolved_ = 0;
   }
+  connection_ = peer_->connection_number();
   while (resolved_ < pieces_.size()) {
     const Piece& piece = pieces_[resolved_];
     DUNLIN_ASSIGN(const transport::RemoteRegion* const region, peer_->remote(piece.remote));
@@ -119,7 +122,13 @@ Status Transfer::resolve() {
   return Status::ok();
 }
 
+Status Transfer::check_connection() const {
+  if (connection_ == peer_->connection_number()) return Status::ok();
+  return {Code::kClosed, "the connection to the agent has ended"};
+}
+
 Status Transfer::post() {
+  DUNLIN_TRY(check_connection());
   transport::Lane& lane = peer_->connection().lane();
   std::size_t bytes = 0;
   for (; posted_ < pieces_.size(); ++posted_) {
@@ -146,6 +155,8 @@ Status Transfer::post() {
 
 Status Transfer::announce() {
   if (!notification_) return Status::ok();
+  DUNLIN_TRY(check_connection());
+  DUNLIN_TRY(peer_->send_waiting());  // those that were sent before
   DUNLIN_TRY(peer_->connection().send(as_bytes(*notification_)));
   notification_.reset();
   return Status::ok();

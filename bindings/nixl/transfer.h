@@ -44,9 +44,9 @@ class Transfer {
   bool is_in_progress() const { return state_ != State::kDone; }
 
   Peer& peer() { return *peer_; }
-  bool uses(transport::MemoryId local) const;
+  // Whether it is in progress with this memory of the own agent at either end.
+  bool is_using(transport::MemoryId memory, bool is_local_agent) const;
   std::size_t bytes() const { return bytes_; }
-  Direction direction() const { return direction_; }
 
  private:
   enum class State { kConnecting, kPosting, kFinishing, kDone };
@@ -56,6 +56,8 @@ class Transfer {
   Status resolve();
   Status post();
   Status announce();
+  // kClosed if the connection that the transfer uses has ended.
+  Status check_connection() const;
   // Takes the outcomes of operations that are done. kBusy while others are in progress.
   Status collect();
   Status finish();
@@ -66,6 +68,7 @@ class Transfer {
   const std::vector<Piece> pieces_;
   std::size_t bytes_ = 0;
   std::uint64_t resolved_for_ = 0;  // the peer's epoch
+  std::uint64_t connection_ = 0;    // the number of the connection that it uses
   std::size_t resolved_ = 0;        // pieces
   std::vector<transport::LocalSlice> locals_;
   std::vector<transport::RemoteSlice> remotes_;

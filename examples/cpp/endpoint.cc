@@ -1,7 +1,7 @@
 // Two processes that no launcher has started: one writes into the other's memory, and says so.
 //
-//     example_endpoint > blob &         # waits for a peer; prints how to reach it, which is a
-//     secret example_endpoint --write < blob   # writes to it
+//     example_endpoint > blob &         # waits for a peer; the blob is a secret
+//     example_endpoint --write < blob   # writes to it
 //
 // With --pair, it starts the second process by itself.
 #include <dunlin/endpoint.h>

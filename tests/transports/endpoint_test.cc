@@ -237,6 +237,30 @@ TEST_P(EndpointOver, TheLastMessageArrivesBeforeTheEnd) {
   EXPECT_EQ(a.connection->send(text("too late")).code(), Code::kClosed);
 }
 
+// The dialer sends and leaves as soon as its end is usable, which may be before the listener's is.
+TEST_P(EndpointOver, AMessageOfAPeerThatLeavesAtOnceArrives) {
+  Side a("a", GetParam());
+  Side b("b", GetParam());
+  b.connection = b.endpoint->connect(a.endpoint->blob(), {}).value();
+  ASSERT_TRUE(progress_both(a, b, [&] {
+    if (a.connection == nullptr) a.connection = a.endpoint->accept();
+    return b.connection->status().is_ok();
+  }));
+  ASSERT_TRUE(b.connection->send(text("hello and farewell")).is_ok());
+  std::thread reader([&] {
+    const TimePoint limit = a.clock.now() + time_limit();
+    while (a.clock.now() < limit &&
+           (a.connection->status().is_ok() || a.connection->status().is_busy()))
+      a.endpoint->progress();
+  });
+  b.connection.reset();
+  reader.join();
+  EXPECT_EQ(a.connection->status().code(), Code::kClosed) << a.connection->status().to_string();
+  const auto message = a.connection->receive();
+  ASSERT_TRUE(message);
+  EXPECT_EQ(to_text(*message), "hello and farewell");
+}
+
 TEST_P(EndpointOver, MemoryThatIsNotRegisteredIsRefused) {
   Side a("a", GetParam());
   Side b("b", GetParam());

@@ -39,6 +39,7 @@ Connection::Connection(Endpoint& owner, std::shared_ptr<endpoint::ControlLine> l
       line_(std::move(line)) {}
 
 Connection::~Connection() {
+  if (line_ != nullptr) owner_.service_->detach(*line_);
   if (step_ == Step::kOpen) {
     Completion flushed;
     const TimePoint until = owner_.clock_.now() + kFarewell;
@@ -91,10 +92,10 @@ std::size_t Connection::progress() {
   const PeerState state = bootstrap_->peers().state(peer());
   Status status = messages_->progress([this] { return inbox_bytes_ < endpoint::kMaxUnread; });
   events += inbox_.size() - before;
-  if (!status.is_ok()) {
-    end(std::move(status));
-  } else if (state == PeerState::kLeft) {
+  if (state == PeerState::kLeft) {
     end(Status(Code::kClosed, "the peer has left the connection"));
+  } else if (!status.is_ok()) {
+    end(std::move(status));
   } else if (state == PeerState::kDead) {
     end(bootstrap_->peers().check(peer()));
   }
@@ -131,6 +132,11 @@ Status Connection::advance() {
     step_ = Step::kLink;
   }
   fabric_->progress();
+  if (step_ == Step::kConfirm && bootstrap_->peers().state(peer()) == PeerState::kLeft) {
+    // The peer was usable, has sent its messages, and is gone already: they are to be read.
+    open();
+    return Status::ok();
+  }
   DUNLIN_TRY(bootstrap_->peers().check(peer()));
   if (messages_ != nullptr) DUNLIN_TRY(messages_->progress([] { return true; }));
   if (owner_.clock_.now() < next_try_) return Status::busy();
@@ -165,9 +171,13 @@ Status Connection::confirm() {
   const auto confirmed = bootstrap_->lookup_from(peer(), key(peer()), Duration::zero());
   if (confirmed.status().code() == Code::kDeadlineExceeded) return Status::busy();
   DUNLIN_TRY(confirmed.status());
+  open();
+  return Status::ok();
+}
+
+void Connection::open() {
   step_ = Step::kOpen;
   status_ = Status::ok();
-  return Status::ok();
 }
 
 Status Connection::open_link() {
@@ -175,7 +185,6 @@ Status Connection::open_link() {
   if (link.status().code() == Code::kDeadlineExceeded) return Status::busy();
   DUNLIN_ASSIGN(link_, std::move(link));
   transport_ = fabric_->transport_of(peer());
-  explanation_ = fabric_->explain(peer());
   SlotOptions options;
   options.name = "messages";
   options.in = options.out = {peer()};

@@ -50,9 +50,8 @@ class Connection {
   const Status& status() const { return status_; }
   // What the peer says of itself, once the connection is usable.
   const Bytes& greeting() const { return peers_greeting_; }
-  // The name of the transport between the two, and why those before it in the list are not used.
+  // The name of the transport between the two.
   std::string_view transport() const { return transport_; }
-  const std::string& explanation() const { return explanation_; }
 
   // Puts, gets and flushes of this connection, under the contract of transports/lane.h. A flush
   // tells when the peer can see what was put. Valid while the connection lives, usable or not; call
@@ -93,6 +92,7 @@ class Connection {
   Status open_link();
   Status open_messages();
   Status confirm();
+  void open();
   void end(Status why);
   void handle(endpoint::MessageKind kind, Bytes message);
   void answer_import(std::span<const std::byte> request);
@@ -120,7 +120,6 @@ class Connection {
   Bytes peers_greeting_;
   bool has_greeting_ = false;
   std::string transport_;
-  std::string explanation_;
   TimePoint deadline_;    // by which the connection must be usable
   TimePoint next_try_{};  // of a step that asks somebody
   std::unique_ptr<endpoint::Dial> dial_;

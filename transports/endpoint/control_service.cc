@@ -331,13 +331,15 @@ Result<bool> ControlService::take(Guest& guest, const Message& message) {
 }
 
 bool ControlService::serve(ControlLine& line) {
+  // Asked first: what the owner has sent before is in the outbox then.
+  const bool has_been_detached = is_detached(line);
   send_outbox(line);
   if (line.socket_.is_open()) receive(line);
   if (line.ledger_ != nullptr) line.ledger_->tick(clock_.now());
   if (line.socket_.is_open() && line.socket_.has_unsent()) {
     if (Status status = line.socket_.flush(); !status.is_ok()) end(line, std::move(status));
   }
-  if (!is_detached(line)) return true;
+  if (!has_been_detached) return true;
   // What was sent last, such as that this side leaves, must arrive. A socket that is closed with
   // unread bytes would take it back.
   const TimePoint now = clock_.now();

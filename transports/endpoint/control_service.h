@@ -78,7 +78,7 @@ class Dial {
  public:
   // `service` must outlive the object.
   Dial(const Blob& blob, ControlService& service);
-  // Waits for the thread, which may take up to kDialTime for each address of the blob.
+  // Waits for the thread, which may take up to kDialTime.
   ~Dial();
   // kBusy until there is a result; then the line, once, or why there is none. Owner thread.
   Result<std::shared_ptr<ControlLine>> result();

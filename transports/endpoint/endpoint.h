@@ -18,8 +18,9 @@
 // Threads: an endpoint, its connections and their lanes have one owner thread, or are used under
 // one lock. A service thread, which the endpoint starts, authenticates peers, passes on what
 // connections agree on, and watches for the ends of peers. It never touches memory that is
-// registered. Nothing blocks, except for what is documented to block: calls return kBusy, and the
-// program calls progress() and tries again.
+// registered. Calls return kBusy rather than block, and the program calls progress() and tries
+// again. But while a connection is being made, progress() waits for answers of the two service
+// threads: microseconds, and up to some seconds if the peer's process is stopped just then.
 //
 // Inside, a connection is a job of two ranks with a fabric of its own. So every transport works
 // here as it does in jobs. The price is that memory is registered once per connection that uses
@@ -77,8 +78,9 @@ class Endpoint final : public Progressor {
   // Lets peers access `memory`, as far as the transport that connects them can. The memory must
   // live until deregister(). Returns the number by which peers import it, unique in this endpoint.
   Result<MemoryId> register_memory(std::shared_ptr<MemoryRegion> memory);
-  // Peers must not access the memory any more. What they still post fails, or lands in the memory
-  // (transports/slice.h). kNotFound if the number is not registered.
+  // Peers must not access the memory any more. What they still post fails. What is on its way may
+  // land in the memory: use it for something else only when peers are done. kNotFound if the number
+  // is not registered.
   Status deregister(MemoryId id);
 
   // Advances all connections. Returns how many events it handled.

@@ -35,10 +35,12 @@ class MessageStream {
   // error says that the stream cannot go on.
   template <typename MayTake>
   Status progress(MayTake&& may_take) {
-    DUNLIN_TRY(pump());
-    if (Status status = in_.progress(); !status.is_ok() && !status.is_busy()) return status;
+    Status sent = pump();
+    Status acknowledged = in_.progress();
+    // First: what has arrived is taken, though nothing can be sent any more.
     while (in_.has_message() && may_take()) DUNLIN_TRY(take_one());
-    return Status::ok();
+    DUNLIN_TRY(std::move(sent));
+    return acknowledged.is_busy() ? Status::ok() : std::move(acknowledged);
   }
 
  private:

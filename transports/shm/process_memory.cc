@@ -100,8 +100,7 @@ Status ProcessMemoryQueue::add(Direction direction, std::byte* local, std::uint6
 }
 
 std::size_t ProcessMemoryQueue::run() {
-  // A completion's owner may post more.
-  if (operations_.empty() || std::exchange(is_running_, true)) return 0;
+  if (operations_.empty()) return 0;
   Status outcome = check_process();
   if (outcome.is_ok()) outcome = transfer();
   if (!outcome.is_ok()) outcome = std::move(outcome).with_peer(peer_);
@@ -114,7 +113,6 @@ std::size_t ProcessMemoryQueue::run() {
   remote_.clear();
   operations_.clear();
   completed_ = bytes_ = 0;
-  is_running_ = false;
   busy_.remove(*this);
   owner_.hold_for_process_memory(!failure_.is_ok());
   return count;

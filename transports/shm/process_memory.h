@@ -54,8 +54,8 @@ class ProcessMemoryQueue final : private BusyQueue {
   // Carries out all that waits. Returns how many operations completed.
   std::size_t run();
   std::size_t progress() override { return run(); }
-  // Why a put failed. Then all operations return it, since what would announce the put must not be
-  // published. A get that fails concerns only itself and the gets that were gathered behind it.
+  // Why a put failed. Then add() returns it, and nothing that would announce the put is published.
+  // A get that fails concerns only itself and the gets that were gathered behind it.
   const Status& failure() const { return failure_; }
   std::uint64_t system_calls() const { return system_calls_; }
 
@@ -82,7 +82,6 @@ class ProcessMemoryQueue final : private BusyQueue {
   std::vector<Operation> operations_;
   std::size_t completed_ = 0;  // of operations_
   std::size_t bytes_ = 0;
-  bool is_running_ = false;
   Status failure_;
   std::uint64_t system_calls_ = 0;
 };

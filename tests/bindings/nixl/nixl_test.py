@@ -149,6 +149,7 @@ class Peer:
     def end(self):
         self.pipe.close()
         self.process.join(LIMIT_S)
+        check(self.process.exitcode == 0, f"agent {self.name} ended with {self.process.exitcode}")
 
 
 def check(condition, text):
@@ -339,10 +340,10 @@ def death():
     handle = side.prepare("WRITE", "target", address, [(0, 0, size)])
     states = []
     for turn in range(100):
-        state = side.agent.transfer(handle)
-        if turn == 3:
-            peer.kill()
         try:
+            state = side.agent.transfer(handle)
+            if turn == 3:
+                peer.kill()
             states.append(side.finish(handle, state))
         except Exception as error:
             states.append(type(error).__name__)

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -45,7 +46,8 @@ TEST(RebuildGraph, AHypercubeLosesACorner) {
 }
 
 TEST(RebuildGraph, AFileThatFallsApartGetsARing) {
-  const std::string path = testing::TempDir() + "rebuild_graph.txt";
+  const std::string path =
+      testing::TempDir() + "rebuild_graph_" + std::to_string(getpid()) + ".txt";
   std::ofstream(path) << "nodes 4\n0 1\n1 2\n2 3\n3 0\n";
   const Graph graph = make_graph("file:" + path, 4).value();
   const Graph rebuilt = rebuild_graph(graph, std::vector<int>{0, 2, 3}).value();

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -26,7 +27,8 @@ class TuningFile : public ::testing::Test {
  protected:
   void SetUp() override { std::filesystem::remove_all(folder_); }
   void TearDown() override { std::filesystem::remove_all(folder_); }
-  const std::string folder_ = ::testing::TempDir() + "dunlin-tuning-test";
+  const std::string folder_ =
+      ::testing::TempDir() + "dunlin-tuning-test-" + std::to_string(getpid());
   const std::string path_ = folder_ + "/deep/tuning.json";
 };
 

@@ -2,6 +2,7 @@
 // not, in memory of the communicator and in any other, several at a time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <csignal>
@@ -293,7 +294,8 @@ TEST(CollectiveTuning, MeasuresAlikeOnAllRanksAndIsFollowed) {
 }
 
 TEST(CollectiveTuning, IsReadFromTheFileByTheFirstMember) {
-  const std::string path = ::testing::TempDir() + "dunlin-conformance-tuning.json";
+  const std::string path =
+      ::testing::TempDir() + "dunlin-conformance-tuning-" + std::to_string(getpid()) + ".json";
   run_ranks({.kind = PeerKind::kThreads,
              .size = 2,
              .killed = {},

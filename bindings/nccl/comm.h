@@ -46,10 +46,10 @@ struct Request {
   bool is_used = false;
   int count = 0;
   std::array<std::size_t, kMaxGroup> sizes{};  // sent, or received
-  // Of a send:
+  // Used by sends:
   transport::Completion put;
   transport::MemoryId target{};
-  // Of a receive:
+  // Used by receives:
   std::array<Memory*, kMaxGroup> memories{};
   std::array<std::size_t, kMaxGroup> offsets{};
   std::array<std::size_t, kMaxGroup> capacities{};

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 // NCCL compares speeds. This is the one that it assumes itself where the kernel tells none.
 constexpr int kUnknownSpeed = 10'000;
-// Of the same order as a core's copies.
+// The order of magnitude at which a core copies.
 constexpr int kMemorySpeed = 100'000;
 
 std::string line_of(const fs::path& file) {

@@ -23,7 +23,7 @@ Result guarded(auto&& body) {
   try {
     return report(body());
   } catch (const std::exception& error) {
-    // Of the standard library: no memory, or no thread.
+    // The standard library throws where there is no memory, or no thread.
     return report(Status(Code::kResourceExhausted, error.what()));
   }
 }

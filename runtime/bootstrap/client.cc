@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "runtime/bootstrap/constants.h"
 #include "runtime/bootstrap/printable.h"
+#include "runtime/topology.h"
 
 namespace dunlin::bootstrap {
 namespace {
@@ -59,8 +59,7 @@ Status BootstrapClient::start(Duration timeout) {
 
 Status BootstrapClient::count_local() {
   const auto key = [](int rank) { return fmt::format("bootstrap/kernel/{}", rank); };
-  std::string kernel;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), kernel);
+  const std::string kernel = host_identity("");
   DUNLIN_TRY(publish(key(job_.rank.value()), as_bytes(kernel)));
   job_.local_rank = job_.local_size = 0;
   for (int rank = 0; rank < job_.size; ++rank) {

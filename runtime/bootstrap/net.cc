@@ -170,13 +170,15 @@ std::string peer_address(int socket) {
   return to_text(reinterpret_cast<const sockaddr*>(&address), length);
 }
 
-std::vector<std::string> interface_addresses() {
+std::vector<std::string> interface_addresses(std::string_view name) {
   ifaddrs* list = nullptr;
   std::vector<std::string> result;
   if (getifaddrs(&list) != 0) return result;
   for (const ifaddrs* at = list; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_LOOPBACK) != 0) continue;
-    if (at->ifa_addr->sa_family != AF_INET) continue;
+    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET) continue;
+    const bool is_wanted =
+        name.empty() ? (at->ifa_flags & IFF_LOOPBACK) == 0 : name == at->ifa_name;
+    if (!is_wanted) continue;
     char host[NI_MAXHOST];
     if (getnameinfo(at->ifa_addr, sizeof(sockaddr_in), host, sizeof host, nullptr, 0,
                     NI_NUMERICHOST) == 0) {

@@ -41,8 +41,9 @@ Result<Fd> connect_to(const Endpoint& endpoint, TimePoint deadline);
 // The address of the peer, such as "10.0.0.7:51234"; "unknown" when the connection has ended.
 std::string peer_address(int socket);
 
-// The IPv4 addresses of this host's interfaces, except loopback.
-std::vector<std::string> interface_addresses();
+// The IPv4 addresses of the interface with this name; without a name, those of all interfaces
+// except loopback.
+std::vector<std::string> interface_addresses(std::string_view name = {});
 
 // Waits for `events` of one descriptor. Returns false when the deadline comes first.
 bool wait_for(int fd, short events, TimePoint deadline);

@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
 #include <sstream>
 
 #include "runtime/config.h"
 #include "runtime/process_stat.h"
+#include "runtime/topology.h"
 
 namespace dunlin::bootstrap {
 namespace {
@@ -28,8 +28,7 @@ std::uint64_t start_time_of(pid_t pid) {
 }
 
 std::string own_space() {
-  std::string kernel;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), kernel);
+  const std::string kernel = host_identity("");
   struct stat pids {};
   if (kernel.empty() || stat("/proc/self/ns/pid", &pids) != 0) return "";
   return fmt::format("{}-{}", kernel, pids.st_ino);

@@ -65,13 +65,17 @@ Nonce random_nonce() {
   return nonce;
 }
 
+std::string to_hex(std::span<const std::byte> bytes) {
+  std::string text(2 * bytes.size() + 1, '\0');
+  sodium_bin2hex(text.data(), text.size(), raw(bytes), bytes.size());
+  text.pop_back();
+  return text;
+}
+
 std::string random_hex(std::size_t bytes) {
   Bytes random(bytes);
   fill_random(random);
-  std::string text(2 * bytes + 1, '\0');
-  sodium_bin2hex(text.data(), text.size(), raw(random), bytes);
-  text.pop_back();
-  return text;
+  return to_hex(random);
 }
 
 Result<std::string> read_secret_file(const std::string& path) {

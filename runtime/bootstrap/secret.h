@@ -18,6 +18,7 @@ using Nonce = std::array<std::byte, 32>;
 using Proof = std::array<std::byte, 32>;  // HMAC-SHA256
 
 Nonce random_nonce();
+std::string to_hex(std::span<const std::byte> bytes);
 // Returns `bytes` random bytes as hexadecimal digits, for secrets and job ids.
 std::string random_hex(std::size_t bytes);
 

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 
 #include "runtime/fnv.h"
+#include "runtime/topology.h"
 #include "transports/endpoint/constants.h"
 
 namespace dunlin::transport::endpoint {
@@ -74,8 +74,7 @@ std::vector<std::string> Blob::hosts() const {
 }
 
 std::uint64_t host_fingerprint() {
-  std::string kernel;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), kernel);
+  const std::string kernel = host_identity("");
   struct stat network {};
   if (stat("/proc/self/ns/net", &network) != 0) network.st_ino = 0;
   return hash_of(fmt::format("{}/{}", kernel, network.st_ino));

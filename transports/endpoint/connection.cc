@@ -12,37 +12,28 @@ namespace dunlin::transport {
 
 using endpoint::MessageKind;
 
-namespace {
-
-// How often a step is tried that asks the other side, or the service thread.
-constexpr Duration kRetry = std::chrono::microseconds(200);
-
-// How long the end of a connection waits until its last messages have reached the peer.
-constexpr Duration kFarewell = std::chrono::seconds(1);
-
-}  // namespace
+Connection::Connection(Endpoint& owner, Step first, Bytes greeting)
+    : owner_(owner),
+      config_(owner.config_),
+      step_(first),
+      greeting_(std::move(greeting)),
+      deadline_(owner.clock_.now() + owner.config_.bootstrap_timeout) {}
 
 Connection::Connection(Endpoint& owner, std::unique_ptr<endpoint::Dial> dial, Bytes greeting)
-    : owner_(owner),
-      config_(owner.config_),
-      step_(Step::kDial),
-      greeting_(std::move(greeting)),
-      deadline_(owner.clock_.now() + owner.config_.bootstrap_timeout),
-      dial_(std::move(dial)) {}
+    : Connection(owner, Step::kDial, std::move(greeting)) {
+  dial_ = std::move(dial);
+}
 
 Connection::Connection(Endpoint& owner, std::shared_ptr<endpoint::ControlLine> line, Bytes greeting)
-    : owner_(owner),
-      config_(owner.config_),
-      step_(Step::kMeet),
-      greeting_(std::move(greeting)),
-      deadline_(owner.clock_.now() + owner.config_.bootstrap_timeout),
-      line_(std::move(line)) {}
+    : Connection(owner, Step::kMeet, std::move(greeting)) {
+  line_ = std::move(line);
+}
 
 Connection::~Connection() {
   if (line_ != nullptr) owner_.service_->detach(*line_);
   if (step_ == Step::kOpen) {
     Completion flushed;
-    const TimePoint until = owner_.clock_.now() + kFarewell;
+    const TimePoint until = owner_.clock_.now() + endpoint::kFarewell;
     bool is_posted = false;
     while (step_ == Step::kOpen && owner_.clock_.now() < until) {
       progress();
@@ -76,14 +67,11 @@ Rank Connection::peer() const {
 
 std::size_t Connection::progress() {
   if (step_ == Step::kEnded) return 0;
-  if (fabric_ == nullptr || step_ != Step::kOpen) {
+  if (step_ != Step::kOpen) {
     Status status = advance();
-    if (status.is_ok() || status.is_busy()) {
-      if (step_ != Step::kOpen && owner_.clock_.now() >= deadline_)
-        status =
-            Status(Code::kDeadlineExceeded, "the peer did not complete the connection in time");
-    }
-    if (!status.is_ok() && !status.is_busy()) end(std::move(status));
+    if (status.is_busy() && owner_.clock_.now() >= deadline_)
+      status = Status(Code::kDeadlineExceeded, "the peer did not complete the connection in time");
+    if (status.is_error()) end(std::move(status));
     return step_ == Step::kOpen || step_ == Step::kEnded ? 1 : 0;
   }
   const std::size_t before = inbox_.size();
@@ -140,7 +128,7 @@ Status Connection::advance() {
   DUNLIN_TRY(bootstrap_->peers().check(peer()));
   if (messages_ != nullptr) DUNLIN_TRY(messages_->progress([] { return true; }));
   if (owner_.clock_.now() < next_try_) return Status::busy();
-  next_try_ = owner_.clock_.now() + kRetry;
+  next_try_ = owner_.clock_.now() + endpoint::kRetry;
   if (step_ == Step::kLink) DUNLIN_TRY(open_link());
   if (step_ == Step::kSlots) DUNLIN_TRY(open_messages());
   return confirm();

@@ -85,6 +85,7 @@ class Connection {
   // What the sides do in turn until the connection is usable.
   enum class Step { kDial, kMeet, kLink, kSlots, kGreeting, kConfirm, kOpen, kEnded };
 
+  Connection(Endpoint& owner, Step first, Bytes greeting);
   Connection(Endpoint& owner, std::unique_ptr<endpoint::Dial> dial, Bytes greeting);
   Connection(Endpoint& owner, std::shared_ptr<endpoint::ControlLine> line, Bytes greeting);
   // Takes the steps that can be taken now.

@@ -23,6 +23,14 @@ inline constexpr Duration kDialTime = std::chrono::seconds(3);
 // The addresses in a blob: what is left of its 128 bytes holds 19, and hosts rarely have that many.
 inline constexpr std::size_t kMaxAddresses = 16;
 
+// How often a step of a connection that is being made is tried again, if it asks the other side or
+// the service thread. Each question takes some tens of microseconds.
+inline constexpr Duration kRetry = std::chrono::microseconds(200);
+
+// How long the end of a connection waits until its last messages have reached the peer. A peer that
+// makes progress takes them within milliseconds.
+inline constexpr Duration kFarewell = std::chrono::seconds(1);
+
 // The slots of a connection's messages. Eight KiB hold most notifications, and 16 slots cover the
 // time in which an acknowledgment travels at 10 Gb/s over 100 us.
 inline constexpr std::size_t kSlotBytes = 8192;

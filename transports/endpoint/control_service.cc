@@ -22,16 +22,6 @@ using bootstrap::JobLedger;
 using bootstrap::Message;
 using bootstrap::MessageType;
 
-namespace {
-
-std::string secret_of(const Key& key) {
-  std::string text;
-  for (const std::byte byte : key) text += fmt::format("{:02x}", static_cast<unsigned>(byte));
-  return text;
-}
-
-}  // namespace
-
 ControlLine::ControlLine(Rank rank, std::string job_id, const JobKey& key, FrameSocket socket,
                          const bootstrap::ProcessId& process)
     : rank_(rank),
@@ -85,41 +75,36 @@ void Dial::run() {
 }
 
 Result<std::shared_ptr<ControlLine>> Dial::dial() {
-  const SteadyClock clock;
   const std::vector<std::string> hosts = blob_.hosts();
   if (hosts.empty())
     return Status(Code::kUnavailable, "the endpoint listens for peers on its own host only");
   bootstrap::JoinRequest request;
   request.rank = Rank(kDialer);
   request.size = 2;
-  request.secret = secret_of(blob_.key);
+  request.secret = bootstrap::to_hex(blob_.key);
   request.process = bootstrap::ProcessId::of_self().to_string();
   std::string refusals;
   for (const std::string& host : hosts) {
     if (is_cancelled_.load(std::memory_order_relaxed)) break;
-    const TimePoint deadline = clock.now() + kDialTime;
     const bootstrap::Endpoint place{host, blob_.port};
-    const auto note = [&](const Status& why) {
-      refusals +=
-          fmt::format("{}{}: {}", refusals.empty() ? "" : "; ", place.to_string(), why.message());
-    };
-    auto socket = bootstrap::connect_to(place, deadline);
-    if (!socket) {
-      note(socket.status());
-      continue;
-    }
-    bootstrap::Refusal refusal{};
-    auto made = bootstrap::authenticate(FrameSocket(std::move(*socket)), request, deadline,
-                                        deadline, refusal);
-    if (!made) {
-      note(made.status());
-      continue;
-    }
-    const JobKey key = bootstrap::derive_key(request.secret, made->job_id);
-    return std::make_shared<ControlLine>(Rank(kDialer), std::move(made->job_id), key,
-                                         std::move(made->socket), made->coordinator);
+    auto line = dial(place, request);
+    if (line) return line;
+    refusals += fmt::format("{}{}: {}", refusals.empty() ? "" : "; ", place.to_string(),
+                            line.status().message());
   }
   return Status(Code::kUnavailable, fmt::format("the endpoint cannot be reached: {}", refusals));
+}
+
+Result<std::shared_ptr<ControlLine>> Dial::dial(const bootstrap::Endpoint& place,
+                                                const bootstrap::JoinRequest& request) {
+  const TimePoint deadline = SteadyClock().now() + kDialTime;
+  DUNLIN_ASSIGN(Fd socket, bootstrap::connect_to(place, deadline));
+  bootstrap::Refusal refusal{};
+  DUNLIN_ASSIGN(auto made, bootstrap::authenticate(FrameSocket(std::move(socket)), request,
+                                                   deadline, deadline, refusal));
+  const JobKey key = bootstrap::derive_key(request.secret, made.job_id);
+  return std::make_shared<ControlLine>(Rank(kDialer), std::move(made.job_id), key,
+                                       std::move(made.socket), made.coordinator);
 }
 
 Result<std::unique_ptr<ControlService>> ControlService::create(const Key& key,
@@ -134,7 +119,7 @@ Result<std::unique_ptr<ControlService>> ControlService::create(const Key& key,
 }
 
 ControlService::ControlService(const Key& key, Fd listener, std::uint16_t port, Fd wake, Fd event)
-    : secret_(secret_of(key)),
+    : secret_(bootstrap::to_hex(key)),
       process_(bootstrap::ProcessId::of_self().to_string()),
       port_(port),
       listener_(std::move(listener)),

@@ -63,7 +63,7 @@ class ControlLine {
   std::optional<Status> lost_;                   // why nothing arrives any more
   bool is_detached_ = false;                     // its owner wants nothing any more
 
-  // Of the service thread:
+  // Used by the service thread only:
   bootstrap::FrameSocket socket_;
   bootstrap::ProcessId peer_;
   bootstrap::ProcessWatch watch_;                 // of the peer's process
@@ -87,6 +87,9 @@ class Dial {
   void run();
 
   Result<std::shared_ptr<ControlLine>> dial();
+  // At one place.
+  static Result<std::shared_ptr<ControlLine>> dial(const bootstrap::Endpoint& place,
+                                                   const bootstrap::JoinRequest& request);
 
   const Blob blob_;
   ControlService& service_;
@@ -151,7 +154,7 @@ class ControlService {
   Fd wake_;   // an eventfd that ends the service thread's sleep
   Fd event_;  // an eventfd for the owner
 
-  // Of the service thread:
+  // Used by the service thread only:
   std::vector<std::unique_ptr<Guest>> guests_;  // in the order of arrival
   std::vector<std::shared_ptr<ControlLine>> lines_;
   TimePoint accept_again_{};

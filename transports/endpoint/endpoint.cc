@@ -2,13 +2,10 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
 
-#include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "runtime/bootstrap/net.h"
 #include "runtime/bootstrap/secret.h"
 #include "runtime/topology.h"
 #include "transports/endpoint/constants.h"
@@ -18,29 +15,15 @@ namespace {
 
 using endpoint::Blob;
 
-// The IPv4 address of an interface.
-Result<std::string> address_of(const std::string& name) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return Status::from_errno("getifaddrs", errno);
-  std::string found;
-  for (const ifaddrs* at = list; at != nullptr && found.empty(); at = at->ifa_next) {
-    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET || name != at->ifa_name)
-      continue;
-    char text[INET_ADDRSTRLEN];
-    const auto& address = reinterpret_cast<const sockaddr_in&>(*at->ifa_addr);
-    if (inet_ntop(AF_INET, &address.sin_addr, text, sizeof text) != nullptr) found = text;
-  }
-  freeifaddrs(list);
-  if (!found.empty()) return found;
-  return Status(Code::kNotFound,
-                fmt::format("DUNLIN_TCP_INTERFACE: no interface '{}' with an IPv4 address", name));
-}
-
 // Where to listen: an address, or empty for all interfaces.
 Result<std::string> host_to_listen_at(const Config& config, bool is_host_only) {
   if (is_host_only) return std::string("127.0.0.1");
   if (config.tcp_interface.empty()) return std::string();
-  return address_of(config.tcp_interface);
+  const auto addresses = bootstrap::interface_addresses(config.tcp_interface);
+  if (!addresses.empty()) return addresses.front();
+  return Status(Code::kNotFound,
+                fmt::format("DUNLIN_TCP_INTERFACE: no interface '{}' with an IPv4 address",
+                            config.tcp_interface));
 }
 
 // The addresses that peers on other hosts can try.

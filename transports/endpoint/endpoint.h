@@ -1,9 +1,9 @@
 // Endpoint: communication with peers that come and go, without a job.
 //
 // The ranks of a job know one another from the start. An endpoint knows nobody. It has a blob of at
-// most 128 bytes, an address and a key, which the program passes to others in any way it likes, and
-// whoever has the blob can connect. A connection offers what a link between two ranks offers: the
-// lanes of the best transport between the two processes, and access to memory that the peer has
+// most 128 bytes, an address and a key, which the program passes to others in any way it likes. A
+// process that has the blob can connect. A connection offers what a link between two ranks offers:
+// the lanes of the best transport between the two processes, and access to memory that the peer has
 // registered. It also carries messages of any size.
 //
 //     auto endpoint = Endpoint::create(config, clock, {});

@@ -11,8 +11,8 @@
 //   DUNLIN_TRY(connection.put(connection.local(memory).value(), theirs, &done));
 //   DUNLIN_TRY(connection.send(text));                              // arrives behind the put
 //
-// Whoever has the blob of an endpoint, at most 128 bytes, can connect to it: the blob contains a
-// key, and is a secret. Both sides of a connection prove that they know it.
+// A process that has the blob of an endpoint, at most 128 bytes, can connect to it: the blob
+// contains a key, and is a secret. Both sides of a connection prove that they know it.
 //
 // Threads: an endpoint and its connections belong to one thread at a time, as a job does. Progress
 // happens inside calls: a side that does something else for long calls progress() now and then.

@@ -103,27 +103,27 @@ class Side:
             handle.release()
 
 
-def serve(pipe, name, size, threads):
-    """The main function of a peer's process: calls what the pipe asks for."""
-    side = Side(name, size, threads)
+def serve(pipe, kind, arguments):
+    """The main function of a peer's process: makes a `kind`, and calls of it what the pipe asks for."""
+    served = kind(*arguments)
     while True:
         try:
             function, arguments = pipe.recv()
         except EOFError:
             return
         try:
-            pipe.send((True, getattr(side, function)(*arguments)))
+            pipe.send((True, getattr(served, function)(*arguments)))
         except Exception:
             pipe.send((False, traceback.format_exc()))
 
 
-class Peer:
-    """A Side in another process."""
+class Remote:
+    """An object of the class `kind` in another process."""
 
-    def __init__(self, name, size, threads=True):
+    def __init__(self, name, kind, *arguments):
         self.name = name
         self.pipe, theirs = multiprocessing.Pipe()
-        self.process = multiprocessing.Process(target=serve, args=(theirs, name, size, threads), daemon=True)
+        self.process = multiprocessing.Process(target=serve, args=(theirs, kind, arguments), daemon=True)
         self.process.start()
         theirs.close()
 
@@ -152,13 +152,17 @@ class Peer:
         check(self.process.exitcode == 0, f"agent {self.name} ended with {self.process.exitcode}")
 
 
+def start_peer(name, size, threads=True):
+    return Remote(name, Side, name, size, threads)
+
+
 def check(condition, text):
     if not condition:
         raise AssertionError(text)
 
 
 def pair(size, threads=True):
-    peer = Peer("target", size, threads)
+    peer = start_peer("target", size, threads)
     side = Side("initiator", size, threads)
     metadata, address = peer.call("metadata")
     check(side.know(metadata) == "target", "the metadata names another agent")
@@ -222,7 +226,7 @@ def notifications():
 def clique():
     """Eight agents, two of them in each process, write to and notify each other."""
     size, names = 4096 * 8, [f"agent {i}" for i in range(8)]
-    hosts = [Group(names[i : i + 2], size) for i in range(0, 8, 2)]
+    hosts = [Remote(f"agents {i} and {i + 1}", Sides, names[i : i + 2], size) for i in range(0, 8, 2)]
     metadata = {}
     for host in hosts:
         metadata.update(host.call("metadata"))
@@ -238,7 +242,9 @@ def clique():
         host.end()
 
 
-class GroupSides:
+class Sides:
+    """Some agents of one process."""
+
     def __init__(self, names, size):
         self.sides = [Side(name, size) for name in names]
 
@@ -268,28 +274,6 @@ class GroupSides:
                     continue
                 check(side.await_notifications(name, 1) == [name.encode()], f"{name} to {side.name}")
                 check(side.is_filled(i, i * 4096, 4096), f"data of {name} at {side.name}")
-
-
-def serve_group(pipe, names, size):
-    group = GroupSides(names, size)
-    while True:
-        try:
-            function, arguments = pipe.recv()
-        except EOFError:
-            return
-        try:
-            pipe.send((True, getattr(group, function)(*arguments)))
-        except Exception:
-            pipe.send((False, traceback.format_exc()))
-
-
-class Group(Peer):
-    def __init__(self, names, size):
-        self.name = ", ".join(names)
-        self.pipe, theirs = multiprocessing.Pipe()
-        self.process = multiprocessing.Process(target=serve_group, args=(theirs, names, size), daemon=True)
-        self.process.start()
-        theirs.close()
 
 
 def local():
@@ -333,7 +317,7 @@ def death():
     """A peer dies between and during transfers; others go on, and a new one can come."""
     size = 64 << 20
     side, peer, address = pair(size)
-    other = Peer("other", 4096)
+    other = start_peer("other", 4096)
     metadata, others_address = other.call("metadata")
     side.know(metadata)
     check(side.transfer("WRITE", "target", address, [(0, 0, 100)]) == "DONE", "first write")
@@ -353,7 +337,7 @@ def death():
     handle.release()
     check(side.transfer("WRITE", "other", others_address, [(0, 0, 100)]) == "DONE", "write to another")
     side.agent.remove_remote_agent("target")
-    again = Peer("target", size)
+    again = start_peer("target", size)
     metadata, address = again.call("metadata")
     side.know(metadata)
     side.fill(9, 0, 4096)

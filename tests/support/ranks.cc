@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <thread>
 
 #include "runtime/bootstrap/coordinator.h"
@@ -46,7 +47,12 @@ void run_rank(Bootstrap& bootstrap, const Config& config, const RankBody& body) 
   const SteadyClock clock;
   auto fabric = Fabric::create(bootstrap, config, clock);
   ASSERT_TRUE(fabric.is_ok()) << fabric.status().to_string();
-  body(**fabric);
+  try {
+    body(**fabric);
+  } catch (const std::exception& error) {
+    // Otherwise the program would end, and no other test would be reported.
+    ADD_FAILURE() << "rank " << (*fabric)->rank().value() << ": " << error.what();
+  }
   // No rank may end while others still use its resources. Ranks that are gone are not waited for.
   (void)await_all(**fabric, "end of the test");
 }
@@ -224,6 +230,29 @@ bool await_cell(Fabric& fabric, transport::NotifyId cell, std::uint64_t sequence
 
 void sync(Fabric& fabric, const std::string& name) {
   EXPECT_TRUE(await_all(fabric, name)) << name;
+}
+
+void connect_all(Fabric& fabric, const std::string& name) {
+  const int self = fabric.rank().value();
+  Exposed memory(fabric, name, 64, 2 * static_cast<std::size_t>(fabric.size()));
+  const auto cell = [](int of, bool is_control) {
+    return 2 * static_cast<std::size_t>(of) + (is_control ? 1 : 0);
+  };
+  for (const bool is_control : {false, true}) {
+    for (int peer = 0; peer < fabric.size(); ++peer) {
+      if (peer == self) continue;
+      auto& lane = is_control ? memory.link(peer).control() : memory.link(peer).data();
+      const auto sent = notification(memory.cell_at(peer, cell(self, is_control)), 1);
+      EXPECT_TRUE(post(fabric, [&] { return lane.notify(sent, nullptr); }).is_ok());
+    }
+  }
+  for (const bool is_control : {false, true}) {
+    for (int peer = 0; peer < fabric.size(); ++peer) {
+      if (peer == self) continue;
+      EXPECT_TRUE(await_cell(fabric, memory.cell(cell(peer, is_control)), 1));
+    }
+  }
+  sync(fabric, name + " done");
 }
 
 void fill(std::span<std::byte> bytes, std::uint64_t seed) {

@@ -72,6 +72,9 @@ transport::Notification notification(transport::NotifyId id, std::uint64_t seque
 bool await_cell(transport::Fabric& fabric, transport::NotifyId cell, std::uint64_t sequence);
 // Waits for all ranks and makes progress meanwhile. Each name can be used once.
 void sync(transport::Fabric& fabric, const std::string& name);
+// Sends a message over both lanes between any two ranks, each way. From then on, all connections
+// are made. All ranks of the fabric call it.
+void connect_all(transport::Fabric& fabric, const std::string& name);
 
 // Bytes that depend on a seed and their position.
 void fill(std::span<std::byte> bytes, std::uint64_t seed);

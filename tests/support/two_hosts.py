@@ -52,4 +52,4 @@ class TwoHostsTest(unittest.TestCase):
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
 
     def on_host(self, host, command):
-        return ["ip", "netns", "exec", self.names[host], *command]
+        return ["ip", "netns", "exec", self.names[host], "env", "UCX_NET_DEVICES=dunlin0", *command]

@@ -203,27 +203,35 @@ exit $(cat code)
 
 
 class RecordTest(Folder):
-    def record(self, guests, others=()):
+    def record(self, commit, **parts):
+        """Records the parts' entries; (what was said, the file's text)."""
+        results = self.folder / f"results-{commit}"
+        for part, entries in parts.items():
+            (results / part).mkdir(parents=True)
+            (results / part / "tests.json").write_text(json.dumps(entries))
+            (results / part / "seconds").write_text("120")
         (self.folder / "tests").mkdir(exist_ok=True)
-        paths = [self.folder / "tests-guest.json", self.folder / "tests-check.json"]
-        for path, entries in zip(paths, (guests, [entry("a", "passed"), *others])):
-            path.write_text(json.dumps(entries))
-        with mock.patch.object(sys, "argv", ["record.py", str(self.folder), "c0ffee", "60", *map(str, paths)]):
+        with mock.patch.object(sys, "argv", ["record.py", str(self.folder), commit, str(results)]):
             code, said = quietly(record.main)
-        path = self.folder / record.FILE
-        return code, said, path.read_text(encoding="utf-8") if path.exists() else None
-
-    def test_names_the_commit_and_what_was_skipped(self):
-        code, _, text = self.record([entry("verbs", "passed")], [entry("job: test_gpu", "skipped", "no GPU")])
         self.assertEqual(code, 0)
-        self.assertIn("- commit: c0ffee\n", text)
-        self.assertIn("- tests: 2 passed, 0 failed, 1 skipped\n", text)
-        self.assertIn("- job: test_gpu: no GPU\n", text)
+        return said, (self.folder / record.FILE).read_text(encoding="utf-8")
 
-    def test_nothing_is_recorded_without_the_guests(self):
-        code, said, text = self.record([entry("verbs", "skipped", "no QEMU")])
-        self.assertEqual((code, text), (0, None))
+    def test_names_the_commit_the_figures_and_what_was_skipped(self):
+        _, text = self.record("c0ffee", tests=[entry("a", "passed"), entry("job: test_gpu", "skipped", "no GPU")])
+        self.assertRegex(text, r"\n\| tests \| [0-9-]+ \| c0ffee \| 2 \| 1 \| 1 \| ")
+        self.assertIn("\n- tests: job: test_gpu: no GPU\n", text)
+
+    def test_what_it_says_of_other_parts_stays(self):
+        self.record("c0ffee", tests=[entry("a", "passed")], lint=[entry("b", "passed"), entry("c", "skipped", "no c")])
+        _, text = self.record("beef", tests=[entry("a", "passed")])
+        self.assertRegex(text, r"\n\| lint \| [0-9-]+ \| c0ffee \| .*\n\| tests \| [0-9-]+ \| beef \| ")
+        self.assertEqual(text.count("| tests |"), 1)
+        self.assertIn("\n- lint: c: no c\n", text)
+
+    def test_guests_are_not_recorded_when_one_was_skipped(self):
+        said, text = self.record("c0ffee", guests=[entry("a", "passed"), entry("verbs", "skipped", "no QEMU")])
         self.assertIn("verbs skipped", said)
+        self.assertNotIn("| guests |", text)
 
 
 class RememberTest(Folder):

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/FULL_CHECK.md: that tools/check --all passed, when, where, what it skipped, and how long its parts took.
+"""Writes into tests/FULL_CHECK.md which parts of tools/check --all have passed: when, on which commit, with which figures.
 
-    record.py ROOT COMMIT SECONDS RESULTS...
+    record.py ROOT COMMIT RESULTS
 
-Writes nothing, and says so, when a test in a guest was skipped: then RDMA was not tested.
+RESULTS is a folder with one folder per part, which holds the part's results (*.json) and the seconds that it took. What
+the file says of other parts stays. Records nothing of `guests`, and says so, when a test in a guest was skipped: then
+RDMA was not tested.
 """
 
 import datetime
@@ -13,14 +15,15 @@ import sys
 
 from report import count, read
 
-
 FILE = "tests/FULL_CHECK.md"
-GUESTS = "tests-guest.json"
+HEAD = """# The last full check
 
+The parts of `tools/check --all`, each as it last passed. `tools/check` writes this file itself.
 
-def skips(entries):
-    """Lines with the names and reasons."""
-    return [f"{entry['name']}: {entry['reason'] or 'no reason'}" for entry in entries if entry["result"] == "skipped"]
+| part | date | commit | minutes | passed | skipped | on |
+|---|---|---|---|---|---|---|
+"""
+SKIPPED = "\nSkipped:\n\n"
 
 
 def processor():
@@ -30,33 +33,41 @@ def processor():
     return "an unknown processor"
 
 
+def recorded(path):
+    """({part: its row}, {part: its lines of what was skipped}) of the file as it is."""
+    rows, skips = {}, {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+        if line.startswith("| ") and not line.startswith("| part |"):
+            rows[line.split(" | ")[0].removeprefix("| ")] = line
+        elif line.startswith("- "):
+            skips.setdefault(line.split(": ")[0].removeprefix("- "), []).append(line)
+    return rows, skips
+
+
+def row_of(part, commit, folder, entries):
+    seconds = int((folder / "seconds").read_text(encoding="utf-8"))
+    return (f"| {part} | {datetime.date.today()} | {commit} | {seconds / 60:.0f} | {count(entries, 'passed')} | "
+            f"{count(entries, 'skipped')} | {os.cpu_count()} cores, {processor()} |")
+
+
 def main():
-    root, commit, seconds, *paths = sys.argv[1:]
-    guests = read([path for path in paths if pathlib.Path(path).name == GUESTS])
-    if not guests:
-        print(f"   not recorded in {FILE}: no tests ran in guests")
-        return 1
-    if skipped := [entry for entry in guests if entry["result"] == "skipped"]:
-        print(f"   not recorded in {FILE}: in guests, {', '.join(entry['name'] for entry in skipped)} skipped")
-        return 0
-    entries = read(paths)
-    slowest = sorted(entries, key=lambda entry: -entry["seconds"])[:10]
-    text = f"""# The last full check
-
-`tools/check --all` passed. It writes this file itself.
-
-- date: {datetime.date.today()}
-- commit: {commit}
-- on: {os.cpu_count()} cores, {processor()}
-- time: {int(seconds) // 60} minutes
-- tests: {count(entries, "passed")} passed, {count(entries, "failed")} failed, {count(entries, "skipped")} skipped
-
-| seconds | slowest |
-|---|---|
-"""
-    text += "".join(f"| {entry['seconds']:.0f} | {entry['name']} |\n" for entry in slowest)
-    text += "\nSkipped:\n\n" + ("".join(f"- {skip}\n" for skip in skips(entries)) or "- nothing\n")
-    pathlib.Path(root, FILE).write_text(text, encoding="utf-8")
+    root, commit, results = sys.argv[1:]
+    path = pathlib.Path(root, FILE)
+    rows, skips = recorded(path)
+    for folder in sorted(pathlib.Path(results).iterdir()):
+        part, entries = folder.name, read(sorted(folder.glob("*.json")))
+        if not count(entries, "passed"):
+            print(f"   {part}: not recorded in {FILE}: nothing passed")
+            continue
+        skipped = [entry for entry in entries if entry["result"] == "skipped"]
+        if part == "guests" and skipped:
+            print(f"   guests: not recorded in {FILE}: {', '.join(entry['name'] for entry in skipped)} skipped")
+            continue
+        rows[part] = row_of(part, commit, folder, entries)
+        skips[part] = [f"- {part}: {entry['name']}: {entry['reason'] or 'no reason'}" for entry in skipped]
+    lines = [line for _, found in sorted(skips.items()) for line in found]
+    text = HEAD + "".join(f"{row}\n" for _, row in sorted(rows.items())) + SKIPPED
+    path.write_text(text + ("".join(f"{line}\n" for line in lines) or "Nothing.\n"), encoding="utf-8")
     return 0
 
 

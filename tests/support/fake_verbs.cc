@@ -288,6 +288,13 @@ std::vector<FakeVerbs::Registration> FakeVerbs::registrations() const {
   return state().registrations;
 }
 
+bool FakeVerbs::is_registered(std::uint64_t address) const {
+  const Guard guard(state().mutex);
+  return std::ranges::any_of(state().regions, [&](const auto& entry) {
+    return reinterpret_cast<std::uint64_t>(entry.second->addr) == address;
+  });
+}
+
 int FakeVerbs::fork_calls() const {
   const Guard guard(state().mutex);
   return state().fork_calls;

@@ -70,6 +70,8 @@ class FakeVerbs {
   std::vector<Connection> connections() const;      // their routes, at each connection
   std::vector<std::uint32_t> inline_sizes() const;  // of those that asked for any
   std::vector<Registration> registrations() const;
+  // Whether the region that begins there is registered now.
+  bool is_registered(std::uint64_t address) const;
   int fork_calls() const;  // of ibv_fork_init() before memory was registered
 
   // A GID in text, such as "fe80::1".

@@ -230,6 +230,21 @@ TEST_F(VerbsDeviceTest, OnlyMemoryThatAllowsItIsWrittenInAnyOrder) {
   }
 }
 
+// A write in progress cannot be stopped, so the memory stays registered until no write can be.
+TEST_F(VerbsDeviceTest, MemoryThatWasFreedIsDeregisteredInTime) {
+  configure_ = [](Config& config) { config.verbs_timeout = 14; };  // tries for 0.5 s
+  make();
+  run([&](Fabric& fabric) {
+    auto region = fabric.allocate(kSize).value();
+    const auto address = reinterpret_cast<std::uint64_t>(region->data());
+    EXPECT_TRUE(device_.is_registered(address));
+    region.reset();
+    EXPECT_TRUE(device_.is_registered(address));
+    EXPECT_TRUE(progress_until(fabric, [&] { return !device_.is_registered(address); }));
+    sync(fabric, "done");
+  });
+}
+
 TEST_F(VerbsDeviceTest, PagingIsUsedIfItDoesWhatRegionsNeed) {
   constexpr std::uint32_t kBoth = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
   constexpr std::size_t kMuch = std::size_t{1} << 20;

@@ -128,6 +128,7 @@ Engine::~Engine() {
   inbound_.clear();  // first, because it takes pending messages, which may be for the connections
   connections_.clear();
   quarantine_.clear();
+  kept_.clear();
   mail_.reset();
   for_each_port([](Port& port) { port.close(); });
 }
@@ -208,6 +209,8 @@ void Engine::step(TimePoint now) {
   const bool probes = now >= next_probe_;
   if (probes) next_probe_ = now + kProbeInterval;
   if (probes) for_each_port([this](Port& port) { take_device_events(port); });
+  while (probes && !quarantine_.empty() && now >= quarantine_.front().until)
+    quarantine_.pop_front();
   if (!probes && restless_ == 0 && landing_waits_ == 0) return;
   for_each_lane([&](Outbound& lane) {
     lane.step(now);
@@ -243,6 +246,11 @@ void Engine::take_device_events(Port& port) {
         lane.on_event({.type = EventType::kDeviceGone, .reason = what});
     });
   }
+}
+
+void Engine::quarantine(RegisteredMemory registered) {
+  const Duration time = kQuarantineFactor * Delivery(context_.config).endurance();
+  quarantine_.push_back({std::move(registered), context_.clock.now() + time});
 }
 
 void Engine::report_gone_device(const std::string& what) {

@@ -109,11 +109,13 @@ class Engine {
 
   std::uint64_t next_region() { return next_region_++; }
   // Tells the peers that a region of this process was deregistered. Writes that are in progress
-  // cannot be stopped, so memory that Dunlin allocated stays registered, and unused, until the
-  // transport is destroyed (quarantine()). Memory that was wrapped is deregistered at once; a write
-  // in progress then breaks its queue pair.
+  // cannot be stopped, so memory that Dunlin allocated stays registered, and unused, until they
+  // have arrived or were given up (quarantine()). Memory that was wrapped is deregistered at once;
+  // a write in progress then breaks its queue pair.
   void revoke(std::uint64_t region);
-  void quarantine(RegisteredMemory registered) { quarantine_.push_back(std::move(registered)); }
+  void quarantine(RegisteredMemory registered);
+  // Keeps memory that something may still use until the transport is destroyed.
+  void keep(RegisteredMemory registered) { kept_.push_back(std::move(registered)); }
   // GPU memory that landing notes may be for, by the number of its region.
   void add_gpu_memory(std::uint64_t region, GpuMemory& memory) { gpu_memory_[region] = &memory; }
   void remove_gpu_memory(std::uint64_t region) { gpu_memory_.erase(region); }
@@ -172,7 +174,12 @@ class Engine {
   const std::size_t queue_pairs_;  // for stripes, per port
   const std::uint64_t stripe_above_;
   std::vector<Outbound*> striping_;  // the lanes that have rails
-  std::vector<RegisteredMemory> quarantine_;
+  struct Quarantined {
+    RegisteredMemory registered;
+    TimePoint until;
+  };
+  std::deque<Quarantined> quarantine_;  // the first ends first
+  std::vector<RegisteredMemory> kept_;
   std::unordered_map<std::uint64_t, GpuMemory*> gpu_memory_;  // by region number
   std::vector<std::unique_ptr<Inbound>> inbound_;
   std::vector<Connection> connections_;  // by rank

@@ -53,9 +53,12 @@ VerbsRegion::~VerbsRegion() {
   if (gpu_) engine_.remove_gpu_memory(id_);
   engine_.revoke(id_);
   const bool is_stuck = gpu_ && gpu_->is_stuck();
-  if (is_stuck) engine_.quarantine(gpu_->release_local());
-  if (memory_->is_owned() || is_stuck)
+  if (is_stuck) {
+    engine_.keep(gpu_->release_local());
+    engine_.keep(gpu_->release_target());
+  } else if (memory_->is_owned()) {
     engine_.quarantine(gpu_ ? gpu_->release_target() : std::move(host_));
+  }
 }
 
 PortKeys VerbsRegion::local_keys() const {

@@ -195,10 +195,10 @@ class Window {
 
 class Mutex {
  public:
-  Mutex(const std::string& name, int home) : session_(Job::instance().session()) {
+  Mutex(const std::string& name, int owner) : session_(Job::instance().session()) {
     const Session::Interrupt interrupt = interrupt_of_thread();
     mutex_ = take(
-        released([&] { return binding::Mutex::create(*session_, name, Rank(home), interrupt); }));
+        released([&] { return binding::Mutex::create(*session_, name, Rank(owner), interrupt); }));
   }
   const std::string& name() const { return mutex_->name(); }
   bool lock(std::optional<double> timeout) {

@@ -60,8 +60,9 @@ class Reading {
         payload_.shrink_to_fit();
         continue;
       }
-      append(seen_, reader_.messages());
-      std::span<const std::byte> rest = reader_.messages();
+      append(seen_, reader_.body());
+      if (*item == FrameReader::Item::kAnswers) continue;
+      std::span<const std::byte> rest = reader_.body();
       while (!rest.empty()) {
         const auto message = Message::take(rest);
         if (!message) return false;

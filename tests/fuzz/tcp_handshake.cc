@@ -28,7 +28,7 @@ void check(Input input) {
   purpose.source = Rank(0);
   purpose.target = Rank(1);
   purpose.target_token = 77;
-  purpose.depth = 1 + input.take<std::uint16_t>();
+  purpose.origin.depth = 1 + input.take<std::uint16_t>();
   ClientHandshake client({key, (flags & 1) != 0}, purpose);
   ServerHandshake server({key, (flags & 2) != 0}, Rank(1), 77);
 
@@ -37,7 +37,8 @@ void check(Input input) {
   auto answer = server.on_hello(hello, 2);
   FUZZ_CHECK(answer.is_ok() != is_hello_changed);
   if (!answer) return;
-  FUZZ_CHECK(server.purpose().source == Rank(0) && server.purpose().depth == purpose.depth);
+  FUZZ_CHECK(server.purpose().source == Rank(0) &&
+             server.purpose().origin.depth == purpose.origin.depth);
 
   const bool is_answer_changed = change(*answer, input);
   auto proof = client.on_answer(*answer);

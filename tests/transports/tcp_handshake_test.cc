@@ -152,7 +152,9 @@ class TcpListenerTest : public ::testing::Test {
   }
   void TearDown() override { std::erase(logger().sinks(), log_); }
 
-  static Purpose purpose() { return {Rank(0), Rank(1), LaneKind::kControl, 17, kToken, 3, 128}; }
+  static Purpose purpose() {
+    return {Rank(0), Rank(1), LaneKind::kControl, kToken, {17, 3, 5, 128}};
+  }
   Fd connect() {
     Fd socket = connect_to(listener_->endpoints().front()).value();
     pollfd entry{socket.get(), POLLOUT, 0};
@@ -221,9 +223,10 @@ TEST_F(TcpListenerTest, AdmitsAMemberOfTheJob) {
   const Purpose& seen = admitted_.front().purpose;
   EXPECT_EQ(seen.source, Rank(0));
   EXPECT_EQ(seen.lane, LaneKind::kControl);
-  EXPECT_EQ(seen.source_token, 17u);
-  EXPECT_EQ(seen.incarnation, 3u);
-  EXPECT_EQ(seen.depth, 128u);
+  EXPECT_EQ(seen.origin.token, 17u);
+  EXPECT_EQ(seen.origin.incarnation, 3u);
+  EXPECT_EQ(seen.origin.attempt, 5u);
+  EXPECT_EQ(seen.origin.depth, 128u);
   EXPECT_FALSE(listener_->has_guests());
   EXPECT_TRUE(log_->lines.empty());
 }
@@ -240,7 +243,7 @@ TEST_F(TcpListenerTest, RefusesWhoDoesNotBelong) {
   wrong.target_token = kToken + 1;
   EXPECT_FALSE(joins(wrong, key_)) << "it looks for a former process";
   wrong = purpose();
-  wrong.depth = 0;
+  wrong.origin.depth = 0;
   EXPECT_FALSE(joins(wrong, key_)) << "its lane cannot hold an operation";
   EXPECT_TRUE(admitted_.empty());
   // One line at once, and one for all the others a second later.

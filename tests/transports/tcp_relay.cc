@@ -74,6 +74,7 @@ void Relay::accept_all(const Route& route) {
       setsockopt(side, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     }
     const int connection = connections_++;
+    ++open_;
     threads_.emplace_back([this, connection, pair] { pump(connection, pair, true); });
     threads_.emplace_back([this, connection, pair] { pump(connection, pair, false); });
   }
@@ -111,6 +112,7 @@ void Relay::pump(int connection, Pair pair, bool is_to_server) {
   }
   // What has been forwarded still arrives.
   for (const int side : {from, to}) shutdown(side, SHUT_RDWR);
+  if (is_to_server) --open_;
 }
 
 Result<Bytes> RelayedBootstrap::lookup_from(Rank publisher, std::string_view key,

@@ -40,6 +40,8 @@ class Relay {
   // Cuts all connections and refuses new ones.
   void shut();
   int connections() const { return connections_; }
+  // Those that neither end nor the hook has ended.
+  int open_connections() const { return open_; }
 
  private:
   struct Route {
@@ -63,6 +65,7 @@ class Relay {
   std::list<std::thread> threads_;
   bool is_shut_ = false;
   std::atomic<int> connections_{0};
+  std::atomic<int> open_{0};
 };
 
 // A bootstrap through which all addresses of tcp transports lead to the relay.

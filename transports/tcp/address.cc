@@ -143,7 +143,7 @@ Result<std::vector<Endpoint>> interface_addresses(const std::string& interface) 
   return found;
 }
 
-std::optional<Endpoint> source_towards(const Endpoint& to) {
+std::optional<Endpoint> source_toward(const Endpoint& to) {
   // Connecting a datagram socket only asks the kernel for a route.
   const Fd socket(::socket(to.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage source{};
@@ -197,7 +197,7 @@ std::vector<Endpoint> Address::reachable_from(const std::string& own_host) const
                                       [](const Endpoint& it) { return !it.is_loopback(); });
   for (const Endpoint& endpoint : endpoints) {
     if (endpoint.is_loopback() && own_host != host && has_others) continue;
-    if (source_towards(endpoint)) candidates.push_back(endpoint);
+    if (source_toward(endpoint)) candidates.push_back(endpoint);
   }
   std::stable_partition(candidates.begin(), candidates.end(),
                         [](const Endpoint& endpoint) { return endpoint.is_loopback(); });
@@ -221,7 +221,7 @@ std::vector<Endpoint> Address::facing(const Address& peer) const {
   }
   for (const Endpoint& endpoint : peer.endpoints) {
     if (endpoint.is_loopback() || contains(endpoints, endpoint)) continue;
-    if (const auto source = source_towards(endpoint)) add(*source);
+    if (const auto source = source_toward(endpoint)) add(*source);
   }
   return found;
 }

@@ -50,7 +50,7 @@ Result<std::vector<Endpoint>> interface_addresses(const std::string& interface);
 
 // The address from which this host's kernel would send to `to`, without a port; nullopt if it has
 // no route. Sends nothing.
-std::optional<Endpoint> source_towards(const Endpoint& to);
+std::optional<Endpoint> source_toward(const Endpoint& to);
 
 struct Address {
   std::uint64_t token = 0;  // a random number of the transport, which distinguishes processes

@@ -19,36 +19,17 @@ Status refusal(Code code, std::uint64_t region, Rank peer) {
 
 }  // namespace
 
-Status TcpLane::receive() {
-  return channel_.receive(
-      [this](std::span<const std::byte> frame) -> Status {
-        while (!frame.empty()) {
-          const auto answer = Answer::take(frame);
-          if (!answer) return {Code::kCorrupted, "a malformed answer arrived"};
-          DUNLIN_TRY(on_answer(*answer));
-        }
-        return Status::ok();
-      },
-      [] { return Status::ok(); });
-}
-
 Status TcpLane::on_answer(const Answer& answer) {
   const AnswerHeader& header = answer.header;
-  switch (header.kind) {
-    case AnswerKind::kAcknowledged:
-      return on_acknowledged(header.order);
-    case AnswerKind::kRejected:
-      on_rejected(header);
-      return Status::ok();
-    case AnswerKind::kRead:
-      return on_read(answer);
-    case AnswerKind::kRevoked:
-      peer_.imports.revoke(header.region);
-      return Status::ok();
-    case AnswerKind::kClosing:
-      peer_.has_closed = true;
-      return Status(Code::kPeerDead, "the peer has closed its end").with_peer(link_.peer());
+  if (header.kind == AnswerKind::kBegin) {
+    has_begun_ = header.region == origin_.attempt;
+    return Status::ok();
   }
+  // Answers to a former lane may still come over a connection that this one has joined.
+  if (!has_begun_) return Status::ok();
+  if (header.kind == AnswerKind::kAcknowledged) return on_acknowledged(header.order);
+  if (header.kind == AnswerKind::kRead) return on_read(answer);
+  if (header.kind == AnswerKind::kRejected) on_rejected(header);
   return Status::ok();
 }
 

@@ -1,5 +1,5 @@
-// Channel: a connection after its handshake, with the buffers of both directions. A lane has one to
-// its peer, and the peer's inbox has the other end. Owner thread only.
+// Channel: one end of a connection after its handshake, with the buffers of both directions. Owner
+// thread only.
 #pragma once
 
 #include <cstddef>
@@ -33,11 +33,11 @@ class Channel {
   // Whether the last flush() was busy.
   bool is_blocked() const { return is_blocked_; }
 
-  // Receives for a turn. Calls `on_messages(span)` for the messages of each frame and
-  // `on_payload()` at the end of each payload; both return a Status, and the first that is not ok
-  // ends it. Returns ok if the connection can go on, or else why it cannot.
-  template <typename OnMessages, typename OnPayload>
-  Status receive(OnMessages&& on_messages, OnPayload&& on_payload) {
+  // Receives for a turn. Calls `on_messages(span)` or `on_answers(span)` with what each frame
+  // holds, and `on_payload()` at the end of each payload. All return a Status, and the first that
+  // is not ok ends it. Returns ok if the connection can go on, or else why it cannot.
+  template <typename OnMessages, typename OnAnswers, typename OnPayload>
+  Status receive(OnMessages&& on_messages, OnAnswers&& on_answers, OnPayload&& on_payload) {
     std::size_t budget = kTurnBytes;
     for (;;) {
       Status filled = reader_.fill(socket_.get(), budget);
@@ -46,8 +46,9 @@ class Channel {
       for (;;) {
         DUNLIN_ASSIGN(const FrameReader::Item item, reader_.next());
         if (item == FrameReader::Item::kNothing) break;
-        DUNLIN_TRY(item == FrameReader::Item::kMessages ? on_messages(reader_.messages())
-                                                        : on_payload());
+        DUNLIN_TRY(item == FrameReader::Item::kMessages  ? on_messages(reader_.body())
+                   : item == FrameReader::Item::kAnswers ? on_answers(reader_.body())
+                                                         : on_payload());
       }
       if (reader_.is_drained() || budget == 0) return Status::ok();
     }

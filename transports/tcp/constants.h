@@ -9,7 +9,7 @@ namespace dunlin::transport::tcp {
 
 // The first byte of a transport address and a field of both greetings. Processes of builds with
 // different wire formats refuse each other.
-inline constexpr std::uint8_t kWireVersion = 1;
+inline constexpr std::uint8_t kWireVersion = 2;
 
 // The most bytes in one frame of an encrypted connection. The receiver needs a whole frame before
 // it can check and decrypt it, so a frame should stay in the second-level cache; its fixed cost

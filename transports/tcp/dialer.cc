@@ -10,8 +10,10 @@
 
 namespace dunlin::transport::tcp {
 
-void Dialer::start(Duration timeout, bool counts_silence_only, Duration delay) {
+void Dialer::start(std::uint64_t attempt, Duration timeout, bool counts_silence_only,
+                   Duration delay) {
   stop();
+  target_.purpose.origin.attempt = attempt;
   const TimePoint now = clock_.now();
   timeout_ = timeout;
   counts_silence_only_ = counts_silence_only;
@@ -21,7 +23,7 @@ void Dialer::start(Duration timeout, bool counts_silence_only, Duration delay) {
   last_failure_ = "no attempt was made";
   state_ = State::kWaiting;
   due_at_ = now + delay;
-  if (delay == Duration::zero()) attempt(now);
+  if (delay == Duration::zero()) this->attempt(now);
 }
 
 void Dialer::stop() {

@@ -43,10 +43,11 @@ class Dialer final : private SocketUser {
         peers_(peers),
         user_(user) {}
 
-  // Begins to connect after `delay`, and tries for at most `timeout`. If `counts_silence_only`,
-  // some time does not count: that in which a kernel accepts connections at one of the addresses,
-  // and that in which the peer is known to be stopped. The peer lives then, but is busy elsewhere.
-  void start(Duration timeout, bool counts_silence_only, Duration delay);
+  // Begins to make the lane's connection `attempt` after `delay`, and tries for at most `timeout`.
+  // If `counts_silence_only`, some time does not count: that in which a kernel accepts connections
+  // at one of the addresses, and that in which the peer is known to be stopped. The peer lives
+  // then, but is busy elsewhere.
+  void start(std::uint64_t attempt, Duration timeout, bool counts_silence_only, Duration delay);
   void stop();
   bool is_active() const { return state_ != State::kIdle; }
   // Begins the next attempt when it is due, and ends one that takes too long.
@@ -62,7 +63,7 @@ class Dialer final : private SocketUser {
   void fail(const Status& why);
 
   const Credentials mine_;
-  const Target target_;
+  Target target_;
   Poller& poller_;
   const Clock& clock_;
   const PeerTable& peers_;

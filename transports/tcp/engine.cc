@@ -79,9 +79,12 @@ Peer& Engine::peer(Rank rank) {
 
 Status Engine::admit(Admitted admitted) {
   const Rank source = admitted.purpose.source;
+  const LaneKind kind = admitted.purpose.lane;
   // What counts as dead cannot come back.
   DUNLIN_TRY(context_.peers.check(source));
-  return peer(source).inboxes[index_of(admitted.purpose.lane)].adopt(std::move(admitted));
+  DUNLIN_TRY(peer(source).inboxes[index_of(kind)].adopt(std::move(admitted)));
+  for (TcpLane* const lane : lanes_) lane->on_accepted(source, kind);
+  return Status::ok();
 }
 
 void Engine::revoke(std::uint64_t region) {

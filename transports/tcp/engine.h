@@ -55,6 +55,8 @@ class Engine {
   const Address& address() const { return address_; }
   // The number of a new lane of this process. It grows.
   std::uint64_t next_incarnation() { return ++last_incarnation_; }
+  // The number of a connection that one of them makes, or joins. It grows.
+  std::uint64_t next_attempt() { return ++last_attempt_; }
   Peer& peer(Rank rank);
 
   // The lanes that progress() steps.
@@ -96,6 +98,7 @@ class Engine {
   Address outline_;
   Address address_;
   std::uint64_t last_incarnation_ = 0;
+  std::uint64_t last_attempt_ = 0;
   std::uint64_t seen_peers_ = 0;
   std::uint32_t turns_ = 0;
   bool has_peers_ = false;

@@ -1,6 +1,6 @@
 // Frames: how bytes travel on a connection after the handshake. A frame is a header, a body, and,
-// if the connection is encrypted, a tag. There are two kinds: a frame with whole messages, and a
-// frame with a piece of the payload that follows a message.
+// if the connection is encrypted, a tag. A frame holds whole messages, whole answers, or a piece of
+// the payload that follows a message.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace dunlin::transport::tcp {
 
-enum class FrameKind : std::uint8_t { kMessages = 1, kPayload = 2 };
+enum class FrameKind : std::uint8_t { kMessages = 1, kPayload = 2, kAnswers = 3 };
 
 struct FrameHeader {
   std::uint32_t size;  // of the body

@@ -13,7 +13,7 @@ namespace dunlin::transport::tcp {
 void FrameReader::start(CipherKind kind, const Key& key) {
   if (!buffer_) buffer_ = std::make_unique_for_overwrite<std::byte[]>(kReceiveBytes);
   begin_ = end_ = expected_ = in_frame_ = 0;
-  messages_ = {};
+  body_ = {};
   target_ = nullptr;
   has_arrived_ = is_drained_ = false;
   cipher_.reset();
@@ -99,7 +99,8 @@ Result<FrameReader::Item> FrameReader::next_frame() {
   std::memcpy(&header, at, sizeof header);
   const bool is_payload = header.kind == FrameKind::kPayload;
   const std::size_t limit = is_payload && !cipher_ ? kPlainFrameBytes : kFrameBytes;
-  const bool is_known = is_payload || header.kind == FrameKind::kMessages;
+  const bool has_answers = header.kind == FrameKind::kAnswers;
+  const bool is_known = is_payload || has_answers || header.kind == FrameKind::kMessages;
   if (!is_known || header.size == 0 || header.size > limit || is_payload != expects_payload() ||
       (is_payload && header.size > expected_)) {
     return Status(Code::kCorrupted,
@@ -123,8 +124,8 @@ Result<FrameReader::Item> FrameReader::next_frame() {
     advance_payload(header.size);
     return Item::kPayload;
   }
-  messages_ = {body, header.size};
-  return Item::kMessages;
+  body_ = {body, header.size};
+  return has_answers ? Item::kAnswers : Item::kMessages;
 }
 
 }  // namespace dunlin::transport::tcp

@@ -1,4 +1,4 @@
-// FrameReader: the receiving direction of a connection. It yields the messages of whole frames, and
+// FrameReader: the receiving direction of a connection. It yields what whole frames hold, and
 // writes the payload that follows a message to where it belongs: straight from the socket, or, if
 // the connection is encrypted, frame by frame, once a frame has been authenticated. One thread.
 #pragma once
@@ -25,13 +25,13 @@ class FrameReader {
   // Whether the last fill() got less than it asked for, so that the socket is empty for now.
   bool is_drained() const { return is_drained_; }
 
-  enum class Item { kNothing, kMessages, kPayload };
-  // Returns what comes next among the bytes that were read: the messages of a frame, or the end of
-  // the payload that was expected. kCorrupted if the bytes are not what the peer has sent, or not
-  // frames.
+  enum class Item { kNothing, kMessages, kAnswers, kPayload };
+  // Returns what comes next among the bytes that were read: a frame of messages or of answers, or
+  // the end of the payload that was expected. kCorrupted if the bytes are not what the peer has
+  // sent, or not frames.
   Result<Item> next();
-  // The messages of the frame. They are valid until the next call of next() or fill().
-  std::span<const std::byte> messages() const { return messages_; }
+  // What is in the frame. It is valid until the next call of next() or fill().
+  std::span<const std::byte> body() const { return body_; }
 
   // The next `size` bytes (not 0) are a payload. They are written to `to`, or dropped if it is
   // null.
@@ -48,7 +48,7 @@ class FrameReader {
   std::unique_ptr<std::byte[]> buffer_;
   std::size_t begin_ = 0;  // of what was read and not yet used
   std::size_t end_ = 0;
-  std::span<const std::byte> messages_;
+  std::span<const std::byte> body_;
   std::byte* target_ = nullptr;  // where the next bytes of the payload go
   std::size_t expected_ = 0;     // bytes of the payload that have not arrived
   std::size_t in_frame_ = 0;     // those of them that belong to the current plain frame

@@ -33,13 +33,15 @@ void FrameWriter::seal(std::size_t header_at, const std::byte* plain, std::size_
     is_broken_ = true;
 }
 
-std::byte* FrameWriter::append(std::size_t size) {
+std::byte* FrameWriter::append(FrameKind kind, std::size_t size) {
   if (!payload_.empty()) return nullptr;
-  if (open_ && end_ - *open_ - sizeof(FrameHeader) + size > kFrameBytes) close_frame();
+  const bool is_full = open_ && end_ - *open_ - sizeof(FrameHeader) + size > kFrameBytes;
+  if (is_full || kind != open_kind_) close_frame();
   const std::size_t needed = (open_ ? 0 : sizeof(FrameHeader)) + size + tag_size();
   if (kStagingBytes - end_ < needed) return nullptr;
   if (!open_) {
     open_ = end_;
+    open_kind_ = kind;
     end_ += sizeof(FrameHeader);
   }
   std::byte* const message = staging_.get() + end_;
@@ -50,7 +52,7 @@ std::byte* FrameWriter::append(std::size_t size) {
 void FrameWriter::close_frame() {
   if (!open_) return;
   const std::size_t size = end_ - *open_ - sizeof(FrameHeader);
-  put_header(*open_, FrameKind::kMessages, size);
+  put_header(*open_, open_kind_, size);
   if (cipher_) {
     seal(*open_, staging_.get() + *open_ + sizeof(FrameHeader), size);
     end_ += kTagBytes;

@@ -1,6 +1,6 @@
-// FrameWriter: the sending direction of a connection. Messages are collected in frames and written
-// together; the payload that follows the last of them is written from where it lies, or encrypted
-// into the staging buffer frame by frame. One thread.
+// FrameWriter: the sending direction of a connection. Messages and answers are collected in frames
+// and written together; the payload that follows the last of them is written from where it lies, or
+// encrypted into the staging buffer frame by frame. One thread.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,14 @@ class FrameWriter {
   // Begins anew on another connection. What was not written is dropped.
   void start(CipherKind kind, const Key& key);
 
-  // Returns room for a message of `size` bytes in the current frame, or null if flush() must come
-  // first, because a payload is attached or the buffer is full.
-  std::byte* append(std::size_t size);
+  // Returns room for a message or an answer of `size` bytes, as `kind` says, in a frame of that
+  // kind. Null if flush() must come first, because a payload is attached or the buffer is full.
+  std::byte* append(FrameKind kind, std::size_t size);
   // Attaches the payload of the message that was appended last. It is written behind that message.
   // The bytes must stay until flush() returns ok.
   void attach(std::span<const std::byte> payload);
+  // Whether a part of the attached payload is still to be read from where it lies.
+  bool has_payload() const { return !payload_.empty(); }
   // Writes until everything is written (ok), or the socket takes no more or `budget` bytes have
   // been written (busy). Takes what it writes from the budget.
   Status flush(int socket, std::size_t& budget);
@@ -40,7 +42,8 @@ class FrameWriter {
   std::unique_ptr<std::byte[]> staging_;
   std::size_t begin_ = 0;  // of what is not written yet
   std::size_t end_ = 0;
-  std::optional<std::size_t> open_;     // where the frame of messages begins that is being filled
+  std::optional<std::size_t> open_;  // where the frame begins that is being filled
+  FrameKind open_kind_{};
   std::span<const std::byte> payload_;  // what is not staged and not written
   std::size_t announced_ = 0;           // bytes of it whose frame header is staged or written
   std::optional<Cipher> cipher_;

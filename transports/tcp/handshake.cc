@@ -93,10 +93,11 @@ ClientHandshake::ClientHandshake(const Credentials& mine, const Purpose& purpose
   hello_.has_aes = has_aes() ? 1 : 0;
   hello_.source = static_cast<std::uint32_t>(purpose.source.value());
   hello_.target = static_cast<std::uint32_t>(purpose.target.value());
-  hello_.depth = purpose.depth;
-  hello_.source_token = purpose.source_token;
+  hello_.depth = purpose.origin.depth;
+  hello_.source_token = purpose.origin.token;
   hello_.target_token = purpose.target_token;
-  hello_.incarnation = purpose.incarnation;
+  hello_.incarnation = purpose.origin.incarnation;
+  hello_.attempt = purpose.origin.attempt;
   crypto_box_keypair(hello_.public_key.data(), secret_key_.data());
   randombytes_buf(hello_.nonce.data(), hello_.nonce.size());
   hello_.proof = prove_hello(mine.key, hello_);
@@ -141,10 +142,8 @@ Result<ServerHello> ServerHandshake::on_hello(const ClientHello& hello, int job_
   purpose_.source = Rank(static_cast<int>(hello.source));
   purpose_.target = self_;
   purpose_.lane = LaneKind{hello.lane};
-  purpose_.source_token = hello.source_token;
   purpose_.target_token = hello.target_token;
-  purpose_.incarnation = hello.incarnation;
-  purpose_.depth = hello.depth;
+  purpose_.origin = {hello.source_token, hello.incarnation, hello.attempt, hello.depth};
   ServerHello answer{};
   answer.magic = kMagic;
   answer.version = kWireVersion;

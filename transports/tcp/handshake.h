@@ -19,6 +19,7 @@
 #include "runtime/rank.h"
 #include "runtime/status.h"
 #include "transports/tcp/cipher.h"
+#include "transports/tcp/wire.h"
 #include "transports/transport.h"
 
 namespace dunlin::transport::tcp {
@@ -30,11 +31,8 @@ struct Purpose {
   Rank source;  // the sender of the lane's operations, which connects
   Rank target;
   LaneKind lane = LaneKind::kData;
-  std::uint64_t source_token = 0;  // random numbers of the two transports
-  std::uint64_t target_token = 0;
-  std::uint64_t incarnation =
-      0;                    // distinguishes the lanes that the source makes, one after another
-  std::uint32_t depth = 0;  // operations that the source's lane may have outstanding
+  std::uint64_t target_token = 0;  // random number of the target's transport
+  Origin origin;
 };
 
 struct ClientHello {
@@ -49,11 +47,12 @@ struct ClientHello {
   std::uint64_t source_token;
   std::uint64_t target_token;
   std::uint64_t incarnation;
+  std::uint64_t attempt;
   std::array<unsigned char, 32> public_key;
   std::array<unsigned char, 32> nonce;
   Proof proof;  // over the fields above, by the job's key
 };
-static_assert(sizeof(ClientHello) == 144 && std::is_trivially_copyable_v<ClientHello>);
+static_assert(sizeof(ClientHello) == 152 && std::is_trivially_copyable_v<ClientHello>);
 
 struct ServerHello {
   std::uint64_t magic;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "runtime/log.h"
 #include "transports/tcp/engine.h"
@@ -19,88 +20,113 @@ const char* reason(Code code) {
 
 }  // namespace
 
-Status Inbox::adopt(Admitted admitted) {
-  const Purpose& purpose = admitted.purpose;
-  const bool is_same_process = purpose.source_token == token_;
-  if (is_same_process && purpose.incarnation < incarnation_) {
+Status Inbox::check(const Origin& origin) const {
+  if (origin.token != origin_.token) return Status::ok();
+  if (origin.incarnation < origin_.incarnation) {
     return {Code::kPermissionDenied,
             fmt::format("rank {} has replaced this {} lane", source_.value(), to_string(lane_))};
   }
-  if (!is_same_process || purpose.incarnation != incarnation_) {
-    token_ = purpose.source_token;
-    incarnation_ = purpose.incarnation;
-    carried_out_ = 0;
-    rejections_.clear();
+  if (origin.attempt < origin_.attempt) {
+    return {Code::kPermissionDenied,
+            fmt::format("rank {} has replaced this connection of its {} lane", source_.value(),
+                        to_string(lane_))};
   }
-  end();
-  // A sender that has as many operations outstanding as it may must hear of some of them.
-  ack_interval_ = std::max<std::uint64_t>(purpose.depth / 4, 1);
-  rejections_sent_ = 0;
-  is_ack_due_ = true;
-  DUNLIN_TRY(channel_.start(engine_.poller(), std::move(admitted.socket), admitted.keys,
-                            Channel::End::kServer, *this));
+  return Status::ok();
+}
+
+Status Inbox::adopt(Admitted admitted) {
+  const Origin& origin = admitted.purpose.origin;
+  DUNLIN_TRY(check(origin));
+  DUNLIN_ASSIGN(auto connection, Connection::start(engine_.poller(), engine_.peer(source_), lane_,
+                                                   std::move(admitted.socket), admitted.keys,
+                                                   Channel::End::kServer));
+  begin(origin, std::move(connection));
   answer();
   return Status::ok();
 }
 
-void Inbox::end() {
-  channel_.stop();
+Status Inbox::join(std::shared_ptr<Connection> connection, const MessageHeader& header) {
+  DUNLIN_TRY(check(header.origin()));
+  begin(header.origin(), std::move(connection));
+  return Status::ok();
+}
+
+void Inbox::begin(const Origin& origin, std::shared_ptr<Connection> connection) {
+  if (origin.token != origin_.token || origin.incarnation != origin_.incarnation) {
+    carried_out_ = 0;
+    rejections_.clear();
+  }
+  origin_ = origin;
+  const auto former = std::exchange(connection_, std::move(connection));
+  forget_arrivals();
+  if (former != nullptr && former != connection_)
+    former->leave(*this, {Code::kClosed, "the peer has replaced it"});
+  connection_->attach(*this);
+  // A sender that has as many operations outstanding as it may must hear of some of them.
+  ack_interval_ = std::max<std::uint64_t>(origin.depth / 4, 1);
+  rejections_sent_ = 0;
+  is_begin_due_ = is_ack_due_ = true;
+}
+
+void Inbox::forget_arrivals() {
   arrival_.reset();
   revoked_.clear();
   reads_.clear();
   next_read_ = 0;
 }
 
+void Inbox::end() {
+  if (const auto former = std::exchange(connection_, nullptr))
+    former->leave(*this, {Code::kClosed, "the peer is gone"});
+  forget_arrivals();
+}
+
 void Inbox::revoke(std::uint64_t region) {
+  if (connection_ == nullptr) return;
   if (arrival_ && arrival_->header.region == region && arrival_->outcome == Code::kOk) {
     arrival_->outcome = Code::kNotFound;
-    channel_.reader().drop_payload();
+    connection_->reader().drop_payload();
   }
-  if (!channel_.is_open()) return;
   revoked_.push_back(region);
-  if (!channel_.is_blocked()) answer();
-}
-
-void Inbox::announce_closing() {
-  if (!channel_.is_open()) return;
-  is_closing_due_ = true;
-  if (!channel_.is_blocked()) answer();
-}
-
-void Inbox::on_ready() {
-  if (Status status = receive(); !status.is_ok()) {
-    lose(status);
-    return;
-  }
   answer();
 }
 
-Status Inbox::receive() {
-  return channel_.receive(
-      [this](std::span<const std::byte> frame) -> Status {
-        while (!frame.empty()) {
-          const auto message = Message::take(frame);
-          if (!message) return {Code::kCorrupted, "a malformed message arrived"};
-          DUNLIN_TRY(accept(*message));
-        }
-        return Status::ok();
-      },
-      [this]() -> Status {
-        const Arrival arrival = *arrival_;
-        arrival_.reset();
-        const Message whole{
-            arrival.header, std::span(arrival.inline_data).first(arrival.header.inline_size), {}};
-        settle(arrival.header, whole.notification(), arrival.outcome);
-        return Status::ok();
-      });
+void Inbox::announce_closing() {
+  if (connection_ == nullptr) return;
+  is_closing_due_ = true;
+  answer();
 }
 
-void Inbox::lose(const Status& why) {
+void Inbox::answer() {
+  if (!connection_->is_blocked()) connection_->send_in_turn();
+}
+
+Status Inbox::on_messages(std::span<const std::byte> frame) {
+  while (!frame.empty()) {
+    const auto message = Message::take(frame);
+    if (!message) return {Code::kCorrupted, "a malformed message arrived"};
+    DUNLIN_TRY(message->header.kind == MessageKind::kJoin ? join(connection_, message->header)
+                                                          : accept(*message));
+  }
+  return Status::ok();
+}
+
+Status Inbox::on_payload() {
+  const Arrival arrival = *arrival_;
+  arrival_.reset();
+  const Message whole{
+      arrival.header, std::span(arrival.inline_data).first(arrival.header.inline_size), {}};
+  settle(arrival.header, whole.notification(), arrival.outcome);
+  return Status::ok();
+}
+
+void Inbox::on_lost(const Status& why) {
   // The peer makes a new connection if it needs one.
   DUNLIN_LOG(why.code() == Code::kCorrupted ? LogLevel::kError : LogLevel::kDebug,
              "the tcp connection from rank {} ({} lane) has ended: {}", source_.value(),
              to_string(lane_), why.to_string());
-  end();
+  connection_.reset();
+  forget_arrivals();
 }
 
 Status Inbox::accept(const Message& message) {
@@ -127,7 +153,7 @@ Status Inbox::accept(const Message& message) {
     arrival_->outcome = target.code;
     std::copy(message.inline_data.begin(), message.inline_data.end(),
               arrival_->inline_data.begin());
-    channel_.reader().expect(target.data, header.size);
+    connection_->reader().expect(target.data, header.size);
     return Status::ok();
   }
   if (target.data != nullptr && header.size != 0)
@@ -177,21 +203,9 @@ void Inbox::reject(const MessageHeader& header, Code code) {
   rejections_.push_back({header.order, header.region, code});
 }
 
-void Inbox::answer() {
-  std::size_t budget = kTurnBytes;
-  while (channel_.is_open()) {
-    Status status = channel_.flush(budget);
-    if (status.is_busy()) return;
-    if (!status.is_ok()) {
-      lose(status);
-    } else if (!append_answers()) {
-      return;
-    }
-  }
-}
-
 bool Inbox::append(const AnswerHeader& header, const std::byte* bytes) {
-  std::byte* const to = channel_.writer().append(sizeof header + header.size);
+  std::byte* const to =
+      connection_->writer().append(FrameKind::kAnswers, sizeof header + header.size);
   if (to == nullptr) return false;
   std::memcpy(to, &header, sizeof header);
   if (bytes != nullptr) std::memcpy(to + sizeof header, bytes, header.size);
@@ -208,6 +222,10 @@ bool Inbox::append_answers() {
     has_any = true;
     return true;
   };
+  if (is_begin_due_) {
+    if (!add({0, origin_.attempt, 0, AnswerKind::kBegin, 0, {}})) return true;
+    is_begin_due_ = false;
+  }
   for (; rejections_sent_ < rejections_.size(); ++rejections_sent_) {
     const Rejection& it = rejections_[rejections_sent_];
     const auto code = static_cast<std::uint8_t>(it.code);

@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "transports/tcp/channel.h"
+#include "transports/tcp/connection.h"
 #include "transports/tcp/listener.h"
 #include "transports/tcp/wire.h"
 #include "transports/transport.h"
@@ -21,17 +21,20 @@ namespace dunlin::transport::tcp {
 
 class Engine;
 
-class Inbox final : private SocketUser {
+class Inbox final : private Connection::Receiver {
  public:
   Inbox(Engine& engine, Rank source, LaneKind lane)
       : engine_(engine), source_(source), lane_(lane) {}
   Inbox(const Inbox&) = delete;
   Inbox& operator=(const Inbox&) = delete;
 
-  // Goes on over this connection, in place of any former one. Refuses one for a lane that the peer
-  // has replaced.
+  // Goes on over this connection, which the peer's lane has made, in place of any former one.
+  // Refuses one that the lane has left since, or one of a lane that the peer has replaced.
   Status adopt(Admitted admitted);
-  bool is_connected() const { return channel_.is_open(); }
+  // The same for a connection that the peer's lane joins; `header` is that of its kJoin.
+  Status join(std::shared_ptr<Connection> connection, const MessageHeader& header);
+  bool is_connected() const { return connection_ != nullptr; }
+  const std::shared_ptr<Connection>& connection() const { return connection_; }
   // Ends the connection. The peer may make another one.
   void end();
 
@@ -58,9 +61,13 @@ class Inbox final : private SocketUser {
     std::uint64_t left;
   };
 
-  void on_ready() override;
-  Status receive();
-  void lose(const Status& why);
+  Status on_messages(std::span<const std::byte> frame) override;
+  Status on_payload() override;
+  bool append_answers() override;
+  void on_lost(const Status& why) override;
+  Status check(const Origin& origin) const;
+  void begin(const Origin& origin, std::shared_ptr<Connection> connection);
+  void forget_arrivals();
   Status accept(const Message& message);
   Status accept_read(const MessageHeader& header);
   void settle(const MessageHeader& header, const Notification& notification, Code outcome);
@@ -68,19 +75,18 @@ class Inbox final : private SocketUser {
   void reject(const MessageHeader& header, Code code);
   // Sends the answers that are due.
   void answer();
-  bool append_answers();
   bool append(const AnswerHeader& header, const std::byte* bytes = nullptr);
   bool append_reads();
 
   Engine& engine_;
   const Rank source_;
   const LaneKind lane_;
-  Channel channel_;
-  std::uint64_t token_ = 0;  // of the peer's transport
-  std::uint64_t incarnation_ = 0;
-  std::uint64_t carried_out_ = 0;  // number of the last message that was carried out
+  std::shared_ptr<Connection> connection_;  // null: none
+  Origin origin_;                           // of that connection, or of the last one
+  std::uint64_t carried_out_ = 0;           // number of the last message that was carried out
   std::uint64_t unacknowledged_ = 0;
   std::uint64_t ack_interval_ = 1;
+  bool is_begin_due_ = false;
   bool is_ack_due_ = false;
   bool is_closing_due_ = false;
   std::optional<Arrival> arrival_;      // the message whose payload is arriving

@@ -15,15 +15,15 @@ TcpLane::TcpLane(Engine& engine, const Link& link, Peer& peer, LaneKind kind,
       peer_cells_(address.cells),
       counters_(engine.context().counters.peer(link.peer())),
       depth_(static_cast<std::uint64_t>(engine.context().config.tcp_queue_depth)),
+      origin_{engine.address().token, engine.next_incarnation(), 0,
+              static_cast<std::uint32_t>(depth_)},
       dialer_(engine.credentials(),
-              {{engine.context().self, link.peer(), kind, engine.address().token, address.token,
-                engine.next_incarnation(), static_cast<std::uint32_t>(depth_)},
+              {{engine.context().self, link.peer(), kind, address.token, origin_},
                std::move(endpoints)},
               engine.poller(), engine.context().clock, engine.context().peers, *this) {
   ring_ = std::make_unique<Operation[]>(depth_);
   engine_.add(*this);
-  engine_.want_steps();
-  dialer_.start(engine_.context().config.deadline, false, Duration::zero());
+  connect(engine_.context().config.deadline, false, Duration::zero());
 }
 
 TcpLane::~TcpLane() {
@@ -163,7 +163,7 @@ Status TcpLane::launch() {
   // The caller waits for this operation until an answer arrives. Gets have one of their own.
   const bool is_answered = operation.is_local_flush || operation.header.kind == MessageKind::kRead;
   if (!operation.is_free_when_sent && !is_answered) operation.header.flags |= kWantsAck;
-  if (!channel_.is_blocked()) send_in_turn();
+  if (connection_ != nullptr && !connection_->is_blocked()) connection_->send_in_turn();
   return Status::ok();
 }
 
@@ -181,8 +181,7 @@ void TcpLane::fail(const Status& why) {
   if (!failure_.is_ok()) return;
   failure_ = why;
   dialer_.stop();
-  channel_.stop();
-  is_welcome_ = false;
+  leave();
   for (std::uint64_t position = head_; position != tail_; ++position) {
     Operation& operation = at(position);
     if (operation.is_done) continue;

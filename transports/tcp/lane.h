@@ -1,9 +1,11 @@
 // The sending end of a lane over TCP.
 //
 // Operations are in a ring of fixed size from their posting until the peer has acknowledged them.
-// They are sent in posting order, over one connection. When that is lost, the lane makes another
-// one, learns from the peer which message was the last that it has carried out, and sends the later
-// ones again. README.md says why that keeps the contract of transports/lane.h.
+// They are sent in posting order, over one connection, which the lane makes itself, or which the
+// peer's lane has made and this one joins. When it is lost, or when there is one to join, the lane
+// goes on over another one: it learns from the peer which message was the last that it has carried
+// out, and sends the later ones again. README.md says why that keeps the contract of
+// transports/lane.h.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +13,7 @@
 #include <span>
 
 #include "transports/lane.h"
-#include "transports/tcp/channel.h"
+#include "transports/tcp/connection.h"
 #include "transports/tcp/dialer.h"
 #include "transports/tcp/engine.h"
 #include "transports/tcp/kept_bytes.h"
@@ -35,7 +37,10 @@ struct Operation {
   bool is_done = false;            // the completion has fired
 };
 
-class TcpLane final : public Lane, private RemoteReads, private SocketUser, private Dialer::User {
+class TcpLane final : public Lane,
+                      private RemoteReads,
+                      private Connection::Sender,
+                      private Dialer::User {
  public:
   // `endpoints` are those of the address that can be tried; not empty.
   TcpLane(Engine& engine, const Link& link, Peer& peer, LaneKind kind, const Address& address,
@@ -56,6 +61,8 @@ class TcpLane final : public Lane, private RemoteReads, private SocketUser, priv
   void check_peer();
   // Returns true while the lane is connecting, because step() must be called often then.
   bool step(TimePoint now);
+  // This process has accepted a connection of that rank's lane.
+  void on_accepted(Rank source, LaneKind kind);
 
  private:
   bool is_empty() const { return head_ == tail_; }
@@ -72,20 +79,23 @@ class TcpLane final : public Lane, private RemoteReads, private SocketUser, priv
   void fail(const Status& why);
 
   // sending.cc: the connection and its messages.
+  void connect(Duration timeout, bool counts_silence_only, Duration delay);
+  bool may_join() const;
+  void join(std::shared_ptr<Connection> connection);
+  void leave();
   void on_connected(Fd socket, const SessionKeys& keys) override;
   void on_unreachable(const Status& why) override;
-  void on_ready() override;
-  void lose(const Status& why);
+  void on_lost(const Status& why) override;
   Duration renew_timeout() const;
-  void send_in_turn();
-  bool append_messages();
+  bool append_messages() override;
+  void on_written() override;
+  bool append_join();
   bool needs_sending(const Operation& operation, std::uint64_t order) const;
   bool append(Operation& operation, std::uint64_t order);
   void note_sent();
 
   // answers.cc: what the peer answers.
-  Status receive();
-  Status on_answer(const Answer& answer);
+  Status on_answer(const Answer& answer) override;
   Status on_acknowledged(std::uint64_t order);
   Status on_read(const Answer& answer);
   void on_rejected(const AnswerHeader& header);
@@ -111,10 +121,13 @@ class TcpLane final : public Lane, private RemoteReads, private SocketUser, priv
   std::uint64_t acknowledged_ = 0;    // number of the last message that the peer has confirmed
   std::uint64_t carried_before_ = 0;  // the same when this connection began: not sent over it
   KeptBytes kept_;
+  Origin origin_;
   Dialer dialer_;
-  Channel channel_;
-  bool is_welcome_ = false;   // the peer has said where to go on
-  bool was_welcome_ = false;  // it has done so before, over any connection
+  std::shared_ptr<Connection> connection_;  // null: none
+  bool is_join_due_ = false;                // the peer's inbox is to be told of this lane
+  bool has_begun_ = false;                  // answers are for this lane, over this connection
+  bool is_welcome_ = false;                 // the peer has said where to go on
+  bool was_welcome_ = false;                // it has done so before, over any connection
   bool is_closed_ = false;
   TimePoint path_checked_at_{};
   // If a connection is lost before it has made any progress, it is renewed after a delay only, and

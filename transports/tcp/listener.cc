@@ -51,8 +51,9 @@ class Listener::Guest final : public SocketUser {
     watch_.stop();
     socket_.reset();
     // A guest that leaves before it has sent anything is not logged: it may be a peer that took
-    // another address.
-    if (status.is_error() && (status.code() != Code::kClosed || received_ != 0))
+    // another address. Nor is a member that leaves: it may have got a connection from this process.
+    const bool has_left = status.code() == Code::kClosed || status.code() == Code::kIoError;
+    if (status.is_error() && !(has_left && (has_greeted_ || received_ == 0)))
       listener_.refuse(from_, status);
   }
 
@@ -69,9 +70,9 @@ class Listener::Guest final : public SocketUser {
                     handshake_.on_hello(hello_, listener_.options_.job_size));
       if (listener_.answered_.size() == kMostRemembered) listener_.answered_.clear();
       listener_.answered_.insert(mark);
-      DUNLIN_TRY(send_whole(socket_.get(), &answer, sizeof answer));
       has_greeted_ = true;
       received_ = 0;
+      DUNLIN_TRY(send_whole(socket_.get(), &answer, sizeof answer));
     }
     DUNLIN_TRY(receive_whole(socket_.get(), &proof_, sizeof proof_, received_));
     DUNLIN_TRY(handshake_.on_proof(proof_));

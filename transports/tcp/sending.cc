@@ -10,21 +10,64 @@ namespace dunlin::transport::tcp {
 
 bool TcpLane::step(TimePoint now) {
   dialer_.step(now);
-  if (channel_.is_open() && !is_empty() && now - path_checked_at_ >= kPathCheckInterval) {
+  if (connection_ != nullptr && !is_empty() && now - path_checked_at_ >= kPathCheckInterval) {
     path_checked_at_ = now;
-    if (is_path_silent(channel_.socket(), kSilentPathTimeout))
-      lose({Code::kDeadlineExceeded, "the host of the peer does not acknowledge what was sent"});
+    if (is_path_silent(connection_->socket(), kSilentPathTimeout)) {
+      connection_->end(
+          {Code::kDeadlineExceeded, "the host of the peer does not acknowledge what was sent"});
+    }
   }
   return dialer_.is_active();
+}
+
+// Joins a connection that the peer's lane has made, or else makes one.
+void TcpLane::connect(Duration timeout, bool counts_silence_only, Duration delay) {
+  if (may_join()) {
+    join(peer_.inboxes[index_of(kind_)].connection());
+    return;
+  }
+  origin_.attempt = engine_.next_attempt();
+  dialer_.start(origin_.attempt, timeout, counts_silence_only, delay);
+  engine_.want_steps();
+}
+
+bool TcpLane::may_join() const {
+  const auto& accepted = peer_.inboxes[index_of(kind_)].connection();
+  return link_.peer() < engine_.context().self && accepted != nullptr && accepted->is_open() &&
+         !accepted->has_sender();
+}
+
+void TcpLane::on_accepted(Rank source, LaneKind kind) {
+  if (source != link_.peer() || kind != kind_ || is_closed_ || !failure_.is_ok()) return;
+  if (may_join()) join(peer_.inboxes[index_of(kind_)].connection());
+}
+
+void TcpLane::join(std::shared_ptr<Connection> connection) {
+  dialer_.stop();
+  leave();
+  connection_ = std::move(connection);
+  connection_->attach(*this);
+  origin_.attempt = engine_.next_attempt();
+  is_join_due_ = true;
+  if (!connection_->is_blocked()) connection_->send_in_turn();
+}
+
+void TcpLane::leave() {
+  if (const auto left = std::exchange(connection_, nullptr)) left->leave(*this);
+  is_join_due_ = has_begun_ = is_welcome_ = false;
 }
 
 void TcpLane::on_connected(Fd socket, const SessionKeys& keys) {
   DUNLIN_DEBUG("connected the {} lane to rank {} over tcp, {}", to_string(kind_),
                link_.peer().value(), to_string(keys.cipher));
-  is_welcome_ = false;
-  Status status =
-      channel_.start(engine_.poller(), std::move(socket), keys, Channel::End::kClient, *this);
-  if (!status.is_ok()) lose(status);
+  auto made = Connection::start(engine_.poller(), peer_, kind_, std::move(socket), keys,
+                                Channel::End::kClient);
+  if (!made) {
+    on_lost(made.status());
+    return;
+  }
+  connection_ = std::move(made).value();
+  connection_->attach(*this);
 }
 
 void TcpLane::on_unreachable(const Status& why) {
@@ -38,23 +81,15 @@ void TcpLane::on_unreachable(const Status& why) {
   fail(Status(Code::kPeerDead, std::string(why.message())).with_peer(link_.peer()));
 }
 
-void TcpLane::on_ready() {
-  if (Status status = receive(); !status.is_ok()) {
-    lose(status);
-    return;
-  }
-  send_in_turn();
-}
-
 // An outage that the job survives ends no lane.
 Duration TcpLane::renew_timeout() const {
   return std::max<Duration>(kRenewTimeout, engine_.context().config.reconnect_timeout);
 }
 
 // Decides what the end of the connection means, and makes another one if the peer may be alive.
-void TcpLane::lose(const Status& why) {
-  channel_.stop();
-  is_welcome_ = false;
+void TcpLane::on_lost(const Status& why) {
+  connection_.reset();
+  is_join_due_ = has_begun_ = is_welcome_ = false;
   if (!failure_.is_ok()) return;
   if (peer_.has_closed) {
     fail(Status(Code::kPeerDead, "the peer has closed its end").with_peer(link_.peer()));
@@ -74,26 +109,9 @@ void TcpLane::lose(const Status& why) {
   DUNLIN_LOG(why.code() == Code::kCorrupted ? LogLevel::kError : LogLevel::kInfo,
              "the tcp connection of the {} lane to rank {} has ended ({}); connecting again",
              to_string(kind_), link_.peer().value(), why.to_string());
-  dialer_.start(was_welcome_ ? renew_timeout() : engine_.context().config.deadline, was_welcome_,
-                renew_delay_);
-  renew_delay_ = std::clamp<Duration>(2 * renew_delay_, kFirstRetryDelay, kLongestRetryDelay);
-  engine_.want_steps();
-}
-
-void TcpLane::send_in_turn() {
-  std::size_t budget = kTurnBytes;
-  while (channel_.is_open() && is_welcome_) {
-    Status status = channel_.flush(budget);
-    if (status.is_busy()) return;
-    if (!status.is_ok()) {
-      // What the peer has sent before says why.
-      if (Status received = receive(); received.is_error()) status = std::move(received);
-      lose(status);
-      return;
-    }
-    note_sent();
-    if (!append_messages()) return;
-  }
+  const Duration delay = std::exchange(
+      renew_delay_, std::clamp<Duration>(2 * renew_delay_, kFirstRetryDelay, kLongestRetryDelay));
+  connect(was_welcome_ ? renew_timeout() : engine_.context().config.deadline, was_welcome_, delay);
 }
 
 bool TcpLane::needs_sending(const Operation& operation, std::uint64_t order) const {
@@ -103,8 +121,18 @@ bool TcpLane::needs_sending(const Operation& operation, std::uint64_t order) con
          (operation.header.kind == MessageKind::kRead && operation.unread != 0);
 }
 
-// Returns whether there is anything to write.
+bool TcpLane::append_join() {
+  if (!is_join_due_) return false;
+  std::byte* const to = connection_->writer().append(FrameKind::kMessages, sizeof(MessageHeader));
+  if (to == nullptr) return true;
+  const MessageHeader header = MessageHeader::join(origin_);
+  std::memcpy(to, &header, sizeof header);
+  is_join_due_ = false;
+  return true;
+}
+
 bool TcpLane::append_messages() {
+  if (!is_welcome_) return append_join();
   bool has_any = false;
   while (unsent_ != tail_) {
     Operation& operation = at(unsent_);
@@ -126,14 +154,18 @@ bool TcpLane::append(Operation& operation, std::uint64_t order) {
     header.flags = order <= carried_before_ ? std::uint8_t{kIsRepeated} : std::uint8_t{0};
   }
   const std::size_t within = header.size_within();
-  std::byte* to = channel_.writer().append(header.wire_size());
+  std::byte* to = connection_->writer().append(FrameKind::kMessages, header.wire_size());
   if (to == nullptr) return false;
   std::memcpy(to, &header, sizeof header);
   to += sizeof header;
   if (header.inline_size != 0) copy_inline(to, operation.inline_data, header.inline_size);
   if (within != 0) std::memcpy(to + header.inline_size, operation.payload, within);
-  if (header.has(kPayloadFollows)) channel_.writer().attach({operation.payload, header.size});
+  if (header.has(kPayloadFollows)) connection_->writer().attach({operation.payload, header.size});
   return true;
+}
+
+void TcpLane::on_written() {
+  if (is_welcome_) note_sent();
 }
 
 // Everything before unsent_ is in the socket.

@@ -6,21 +6,34 @@
 
 namespace dunlin::transport::tcp {
 
+MessageHeader MessageHeader::join(const Origin& origin) {
+  MessageHeader header{};
+  header.kind = MessageKind::kJoin;
+  header.region = origin.token;
+  header.offset = origin.incarnation;
+  header.sequence = origin.attempt;
+  header.length = origin.depth;
+  return header;
+}
+
 std::optional<Message> Message::take(std::span<const std::byte>& frame) {
   Message message;
   MessageHeader& header = message.header;
   if (frame.size() < sizeof header) return std::nullopt;
   std::memcpy(&header, frame.data(), sizeof header);
-  const bool is_known = header.kind >= MessageKind::kPut && header.kind <= MessageKind::kRead;
+  const bool is_known = header.kind >= MessageKind::kPut && header.kind <= MessageKind::kJoin;
   const bool has_notification = header.kind == MessageKind::kNotify;
   const bool has_bytes = header.size != 0;
-  const bool may_have_bytes = header.kind != MessageKind::kFlush;
+  const bool is_join = header.kind == MessageKind::kJoin;
+  const bool may_have_bytes = header.kind != MessageKind::kFlush && !is_join;
   if (!is_known || header.flags > (kWantsAck | kPayloadFollows | kIsRepeated) ||
       header.inline_size > (has_notification ? kInlineBytes : 0) ||
       (has_bytes && !may_have_bytes) ||
       (!has_bytes && (header.kind == MessageKind::kPut || header.kind == MessageKind::kRead)) ||
       (header.has(kPayloadFollows) && (!has_bytes || header.kind == MessageKind::kRead)) ||
-      (header.has(kIsRepeated) && header.kind != MessageKind::kRead)) {
+      (header.has(kIsRepeated) && header.kind != MessageKind::kRead) ||
+      (is_join && (header.order != 0 || header.flags != 0 || header.length == 0 ||
+                   header.length > kMostPendingReads))) {
     return std::nullopt;
   }
   const std::size_t left = frame.size() - sizeof header;
@@ -39,7 +52,7 @@ std::optional<Answer> Answer::take(std::span<const std::byte>& frame) {
   AnswerHeader& header = answer.header;
   if (frame.size() < sizeof header) return std::nullopt;
   std::memcpy(&header, frame.data(), sizeof header);
-  if (header.kind < AnswerKind::kAcknowledged || header.kind > AnswerKind::kClosing ||
+  if (header.kind < AnswerKind::kAcknowledged || header.kind > AnswerKind::kBegin ||
       header.code > static_cast<std::uint8_t>(Code::kInternal)) {
     return std::nullopt;
   }

@@ -1,6 +1,5 @@
-// The messages of the tcp transport: those of a lane, from the end that connects to the other one,
-// and the answers to them, on the way back. They travel in frames (frame.h), are little-endian and
-// have fixed sizes.
+// The messages of the tcp transport: those of a lane, and the answers to them, on the way back.
+// They travel in frames (frame.h), are little-endian and have fixed sizes.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +18,21 @@ enum class MessageKind : std::uint8_t {
   kNotify = 2,  // a notification, with or without bytes for a region
   kFlush = 3,   // only asks for an acknowledgment
   kRead = 4,    // asks for bytes of a region
+  kJoin = 5,    // the first message over a connection that the peer's lane has made, see join()
 };
 
 enum MessageFlags : std::uint8_t {
   kWantsAck = 1,        // an operation waits for the acknowledgment
   kPayloadFollows = 2,  // the bytes are in the frames behind this one, not in this message
   kIsRepeated = 4,      // a read whose answer was lost with an earlier connection
+};
+
+// Where a lane comes from, and which of its connections this is.
+struct Origin {
+  std::uint64_t token = 0;        // random number of the lane's transport
+  std::uint64_t incarnation = 0;  // grows with the lanes that the transport makes
+  std::uint64_t attempt = 0;      // grows with the connections that its lanes make, or join
+  std::uint32_t depth = 0;        // operations that the lane may have outstanding
 };
 
 // The header of a lane's message. The bytes of `inline_data` that are used follow it, then those of
@@ -50,6 +58,10 @@ struct MessageHeader {
     return kind == MessageKind::kRead || has(kPayloadFollows) ? 0 : size;
   }
   std::size_t wire_size() const { return sizeof *this + inline_size + size_within(); }
+
+  // The header of a kJoin, whose order is 0, and what it says.
+  static MessageHeader join(const Origin& origin);
+  Origin origin() const { return {region, offset, sequence, length}; }
 };
 static_assert(sizeof(MessageHeader) == 72 && std::is_trivially_copyable_v<MessageHeader>);
 
@@ -72,6 +84,7 @@ enum class AnswerKind : std::uint8_t {
   kRead = 3,          // `size` bytes that the message `order` asked for follow
   kRevoked = 4,       // `region` is no longer registered
   kClosing = 5,       // the sender closes its end for good
+  kBegin = 6,         // of the answers to a lane over its connection `region` (Origin::attempt)
 };
 
 struct AnswerHeader {

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
+#include "runtime/descriptor_limit.h"
 #include "runtime/log.h"
 #include "runtime/topology.h"
 
@@ -48,14 +48,8 @@ Result<std::optional<PublishedAddress>> find_address(std::span<const std::byte> 
 }
 
 // Peers and large regions take descriptors, and the usual limit of 1,024 is meant for programs that
-// call select(). Processes may raise it themselves up to the hard limit.
-void raise_descriptor_limit() {
-  constexpr rlim_t kEnough = 65536;
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kEnough) return;
-  limit.rlim_cur = std::min(limit.rlim_max, kEnough);
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
+// call select().
+constexpr std::uint64_t kEnoughDescriptors = 65536;
 
 // Errors give no shorter time: it would be told as 0.000 s.
 constexpr Duration kShortestTold = std::chrono::microseconds(500);
@@ -96,7 +90,7 @@ Result<std::unique_ptr<Fabric>> Fabric::create(Bootstrap& bootstrap, const Confi
 }
 
 Status Fabric::start(const std::vector<TransportFactory>& factories, std::size_t cells) {
-  raise_descriptor_limit();
+  (void)raise_descriptor_limit(kEnoughDescriptors);
   DUNLIN_ASSIGN(board_, NotifyBoard::create(cells));
   for (const std::string& name : config_.transports) {
     const auto factory =

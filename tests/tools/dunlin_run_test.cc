@@ -40,6 +40,17 @@ TEST(DunlinRun, NumbersItsRanksAndTagsTheirLines) {
   EXPECT_THAT(sorted_lines(result.err), ElementsAre("[0] err", "[1] err", "[2] err"));
 }
 
+TEST(DunlinRun, RaisesTheLimitOfOpenFilesOrSaysThatItIsTooLow) {
+  const std::string run = program("dunlin-run") + " -n 16 -- sh -c 'echo there'";
+  const CommandResult soft = run_command({"sh", "-c", "ulimit -Sn 64; " + run});
+  EXPECT_EQ(soft.exit_code, 0) << soft.err;
+  EXPECT_THAT(sorted_lines(soft.out), SizeIs(16));
+  const CommandResult hard = run_command({"sh", "-c", "ulimit -n 64; " + run});
+  EXPECT_NE(hard.exit_code, 0);
+  EXPECT_THAT(hard.err, HasSubstr("starting 16 ranks takes about 80 open files here, and this "
+                                  "process may have 64: raise the limit (ulimit -n)"));
+}
+
 TEST(DunlinRun, SetsTheNumbersOfMpiLaunchersAsWell) {
   const char* const script =
       "echo $OMPI_COMM_WORLD_RANK/$OMPI_COMM_WORLD_SIZE "

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "runtime/bootstrap/discovery.h"
+#include "runtime/descriptor_limit.h"
 #include "tools/dunlin-run/binding.h"
 
 namespace dunlin::run {
@@ -22,6 +23,10 @@ constexpr int kTimeoutCode = 124;  // the one of timeout(1)
 constexpr Duration kDrainTime = std::chrono::milliseconds(500);
 constexpr Duration kPollOtherHosts = std::chrono::milliseconds(100);
 constexpr Duration kPollOrphans = std::chrono::milliseconds(20);
+// Descriptors of this process: for each rank here its two outputs, its process and its connection
+// to the coordinator, for the others the connection only, and some for everything else.
+constexpr int kDescriptorsPerRank = 4;
+constexpr int kOtherDescriptors = 16;
 constexpr Duration kKillTime = std::chrono::seconds(10);  // in which SIGKILL ends a process
 
 bool asks_to_end(int signal) {
@@ -52,6 +57,11 @@ Launcher::~Launcher() {
 }
 
 Status Launcher::start() {
+  const int needed = kDescriptorsPerRank * options_.ranks +
+                     (options_.hosts_coordinator() ? options_.size - options_.ranks : 0) +
+                     kOtherDescriptors;
+  DUNLIN_TRY(require_descriptors(static_cast<std::uint64_t>(needed),
+                                 fmt::format("starting {} ranks", options_.ranks)));
   DUNLIN_ASSIGN(signals_, take_signals());
   DUNLIN_TRY(orphans_.adopt());
   DUNLIN_TRY(start_coordinator());

@@ -27,8 +27,8 @@ class GpuCompute final : public Compute {
   bool is_idle() override;
   // Does what GpuKernels::weighted_average() does. Returns kBusy until it is done: call it again
   // with the same arguments.
-  Status weighted_average(DataType type, std::byte* model, std::size_t count, double self_weight,
-                          std::span<const std::byte* const> inputs,
+  Status weighted_average(DataType type, const std::byte* own, std::byte* model, std::size_t count,
+                          double self_weight, std::span<const std::byte* const> inputs,
                           std::span<const double> weights);
 
  private:

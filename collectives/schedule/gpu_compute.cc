@@ -9,9 +9,14 @@ Result<std::unique_ptr<GpuCompute>> GpuCompute::create(transport::Fabric& fabric
 }
 
 GpuCompute::~GpuCompute() {
+  settle();
+}
+
+void GpuCompute::settle() {
   if (!in_progress_) return;
   const TimePoint deadline = fabric_.clock().now() + fabric_.config().deadline;
   (void)await(*stream_, fabric_.clock(), deadline, "a reduction");
+  in_progress_.reset();
 }
 
 template <typename Launch>

@@ -335,6 +335,12 @@ Result<std::unique_ptr<LocalRegion>> Fabric::allocate(std::size_t size, DeviceOr
   return register_memory(std::move(memory));
 }
 
+Result<std::unique_ptr<LocalRegion>> Fabric::allocate_on_gpu(std::shared_ptr<GpuDriver> driver,
+                                                             int device, std::size_t size) {
+  DUNLIN_ASSIGN(auto memory, MemoryRegion::allocate_on_gpu(std::move(driver), device, size));
+  return register_memory(std::move(memory));
+}
+
 Result<std::unique_ptr<RemoteRegion>> Fabric::import_region(Rank peer,
                                                             std::span<const std::byte> descriptor) {
   DUNLIN_ASSIGN(Link* const to, link(peer));

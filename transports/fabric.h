@@ -111,6 +111,12 @@ class Fabric final : public Progressor {
   // to be used (runtime/memory/region.h).
   Result<std::unique_ptr<LocalRegion>> allocate(std::size_t size,
                                                 DeviceOrder order = DeviceOrder::kStrict);
+  // Allocates `size` bytes of a GPU's memory, which are not zeroed, and registers it. When the
+  // region has been destroyed, the memory is freed once no peer on this host has it open any more.
+  // (Memory of others that is registered is theirs: they must not free it before the peers have
+  // destroyed their RemoteRegions.) Returns the errors of the driver and of register_memory().
+  Result<std::unique_ptr<LocalRegion>> allocate_on_gpu(std::shared_ptr<GpuDriver> driver,
+                                                       int device, std::size_t size);
   // Makes a peer's region usable here. `descriptor` is what LocalRegion::descriptor() returned at
   // the peer. Connects to the peer if there is no link yet.
   Result<std::unique_ptr<RemoteRegion>> import_region(Rank peer,

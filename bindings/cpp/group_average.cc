@@ -57,6 +57,7 @@ Result<GroupAverage> GroupAverage::create(Job& job, const GroupAverageOptions& o
   wanted.groups.group_size = std::min(options.group_size, std::max(job.size(), 2));
   wanted.groups.slowdown_threshold = options.slowdown_threshold;
   wanted.groups.seed = options.seed;
+  wanted.partial.gpu = options.gpu;
   DUNLIN_ASSIGN(impl->average,
                 collective::GroupAverage::create(*impl->job->fabric, std::move(wanted)));
   return GroupAverage(std::move(impl));

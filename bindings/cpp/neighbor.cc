@@ -60,6 +60,7 @@ Result<Neighbors> Neighbors::create(Job& job, const NeighborOptions& options) {
   wanted.slot_bytes = options.slot_bytes;
   wanted.depth = options.depth;
   wanted.fusion_threshold = options.fusion_threshold;
+  wanted.gpu = options.gpu;
   DUNLIN_ASSIGN(impl->exchange,
                 collective::NeighborExchange::create(*impl->job->fabric, std::move(wanted)));
   return Neighbors(std::move(impl));

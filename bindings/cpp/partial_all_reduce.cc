@@ -37,6 +37,7 @@ Result<PartialAllReduce> PartialAllReduce::create(Job& job, const PartialOptions
   wanted.scratch_bytes = options.scratch_bytes;
   wanted.segment_bytes = options.segment_bytes;
   wanted.algorithm = options.algorithm;
+  wanted.gpu = options.gpu;
   DUNLIN_ASSIGN(impl->partial,
                 collective::PartialAllReduce::create(*impl->job->fabric, std::move(wanted)));
   return PartialAllReduce(std::move(impl));
@@ -48,6 +49,10 @@ Result<std::span<std::byte>> PartialAllReduce::allocate(std::size_t bytes) {
 
 Status PartialAllReduce::free(std::span<std::byte> memory) {
   return impl_->partial->free(memory);
+}
+
+Status PartialAllReduce::copy(std::span<std::byte> to, std::span<const std::byte> from) {
+  return impl_->partial->copy(to, from);
 }
 
 Status PartialAllReduce::run(const PartialCall& call) {

@@ -22,9 +22,8 @@ Result<Window*> Windows::allocate(std::size_t size) {
 }
 
 Result<std::unique_ptr<transport::LocalRegion>> Windows::allocate_region(std::size_t size) {
-  if (gpu_ == nullptr) return fabric_.allocate(size, DeviceOrder::kRelaxed);
-  DUNLIN_ASSIGN(auto memory, MemoryRegion::allocate_on_gpu(gpu_, device_, size));
-  return fabric_.register_memory(std::move(memory));
+  return gpu_ == nullptr ? fabric_.allocate(size, DeviceOrder::kRelaxed)
+                         : fabric_.allocate_on_gpu(gpu_, device_, size);
 }
 
 Status Windows::free(const void* data) {

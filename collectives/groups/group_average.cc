@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "collectives/partial/wire.h"
@@ -280,7 +279,7 @@ Status GroupAverage::move_model() {
   const Memory model = model_;
   const Memory result = result_;
   DUNLIN_TRY(allocate());
-  std::memcpy(model_.data(), model.data(), model.size());
+  DUNLIN_TRY(partial_->copy(model_, model));
   DUNLIN_TRY(partial_->free(model));
   return partial_->free(result);
 }

@@ -15,7 +15,9 @@
 // rank may be the master, which serves groups to all. Owner thread only.
 //
 // The model may be read and written between averages. Each average moves it to other memory, so
-// that a failed average leaves the model as it was.
+// that a failed average leaves the model as it was. With options.partial.gpu, the model is memory
+// of that GPU. Work on it has to be complete before start(), and an average is complete when test()
+// is.
 //
 // Groups. All ranks know a static schedule, so it needs no service. The other groups are made by
 // the group generator (groups/service.h): start() asks for the groups of this iteration, and the
@@ -90,8 +92,8 @@ class GroupAverage {
   GroupAverage(const GroupAverage&) = delete;
   GroupAverage& operator=(const GroupAverage&) = delete;
 
-  // Zeros at first. It must not be touched from start() until test() isn't busy. Call model() again
-  // then, as it has moved.
+  // Zeros at first, but undefined on a GPU. It must not be touched from start() until test() isn't
+  // busy. Call model() again then, as it has moved.
   std::span<float> model();
   std::span<const float> model() const { return {data(model_), options_.count}; }
 

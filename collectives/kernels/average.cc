@@ -159,7 +159,7 @@ void weighted_average(std::span<float> model, float self_weight,
   assert(inputs.size() == weights.size());
   if (is_uniform(self_weight, weights))
     return uniform_average(model, inputs, static_cast<float>(inputs.size() + 1));
-  HWY_DYNAMIC_DISPATCH(weighted_f32)(model, self_weight, inputs, weights.data());
+  weighted_sum(model, self_weight, inputs, weights);
 }
 
 void weighted_average(std::span<double> model, double self_weight,
@@ -167,6 +167,16 @@ void weighted_average(std::span<double> model, double self_weight,
   assert(inputs.size() == weights.size());
   if (is_uniform(self_weight, weights))
     return uniform_average(model, inputs, static_cast<double>(inputs.size() + 1));
+  weighted_sum(model, self_weight, inputs, weights);
+}
+
+void weighted_sum(std::span<float> model, float self_weight, std::span<const float* const> inputs,
+                  std::span<const float> weights) {
+  HWY_DYNAMIC_DISPATCH(weighted_f32)(model, self_weight, inputs, weights.data());
+}
+
+void weighted_sum(std::span<double> model, double self_weight,
+                  std::span<const double* const> inputs, std::span<const double> weights) {
   HWY_DYNAMIC_DISPATCH(weighted_f64)(model, self_weight, inputs, weights.data());
 }
 

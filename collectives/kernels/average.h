@@ -31,6 +31,12 @@ void weighted_average(std::span<float> model, float self_weight,
 void weighted_average(std::span<double> model, double self_weight,
                       std::span<const double* const> inputs, std::span<const double> weights);
 
+// The same sum, also where all weights are 1 / n.
+void weighted_sum(std::span<float> model, float self_weight, std::span<const float* const> inputs,
+                  std::span<const float> weights);
+void weighted_sum(std::span<double> model, double self_weight,
+                  std::span<const double* const> inputs, std::span<const double> weights);
+
 // model[i] = (model[i] + sum over k of inputs[k][i]) / divisor, added in this order.
 void uniform_average(std::span<float> model, std::span<const float* const> inputs, float divisor);
 void uniform_average(std::span<double> model, std::span<const double* const> inputs,
@@ -45,6 +51,10 @@ bool is_uniform(T self_weight, std::span<const T> weights) {
   }
   return true;
 }
+
+// The same for weights that were rounded to the type in which sums of `type` are formed: float32
+// for float16 and bfloat16. CPUs and GPUs judge weights in this way. False for integer types.
+bool is_uniform(DataType type, double self_weight, std::span<const double> weights);
 
 // weighted_average() for `count` elements of any floating-point type at `model`. float16 and
 // bfloat16 are summed in float32 and rounded once, to nearest even. Integer types are not

@@ -13,13 +13,22 @@ namespace {
 // Inputs are processed in blocks that fit on the stack. Later blocks add to the model.
 constexpr std::size_t kMostInputs = 32;
 
+// Compares as is_uniform() of average.h does.
+template <typename T>
+bool is_uniform_in(double self_weight, std::span<const double> weights) {
+  const T part = T{1} / static_cast<T>(weights.size() + 1);
+  return static_cast<T>(self_weight) == part && std::ranges::all_of(weights, [&](double weight) {
+           return static_cast<T>(weight) == part;
+         });
+}
+
 template <typename T>
 void average(std::byte* model, std::size_t count, double self_weight,
              std::span<const std::byte* const> inputs, std::span<const double> weights) {
   std::array<const T*, kMostInputs> typed;
   std::array<T, kMostInputs> scaled;
   const std::span<T> target(reinterpret_cast<T*>(model), count);
-  const bool is_even = is_uniform(self_weight, weights);
+  const bool is_even = is_uniform_in<T>(self_weight, weights);
   std::size_t done = 0;
   do {
     const std::size_t size = std::min(kMostInputs, inputs.size() - done);
@@ -34,8 +43,8 @@ void average(std::byte* model, std::size_t count, double self_weight,
       uniform_average(target, block,
                       done == inputs.size() ? static_cast<T>(inputs.size() + 1) : T{1});
     } else {
-      weighted_average(target, is_first ? static_cast<T>(self_weight) : T{1}, block,
-                       std::span<const T>(scaled.data(), size));
+      weighted_sum(target, is_first ? static_cast<T>(self_weight) : T{1}, block,
+                   std::span<const T>(scaled.data(), size));
     }
   } while (done < inputs.size());
 }
@@ -67,7 +76,7 @@ void average_narrow(std::byte* model, std::size_t count, double self_weight,
     std::memcpy(&bits, at + i * sizeof bits, sizeof bits);
     return widen(bits);
   };
-  const bool is_even = is_uniform(self_weight, weights);
+  const bool is_even = is_uniform_in<float>(self_weight, weights);
   for (std::size_t i = 0; i < count; ++i) {
     float sum = (is_even ? 1.0F : static_cast<float>(self_weight)) * element(model, i);
     for (std::size_t k = 0; k < inputs.size(); ++k) {
@@ -80,6 +89,12 @@ void average_narrow(std::byte* model, std::size_t count, double self_weight,
 }
 
 }  // namespace
+
+bool is_uniform(DataType type, double self_weight, std::span<const double> weights) {
+  if (is_integer(type)) return false;
+  return type == DataType::kFloat64 ? is_uniform_in<double>(self_weight, weights)
+                                    : is_uniform_in<float>(self_weight, weights);
+}
 
 void weighted_average(DataType type, std::byte* model, std::size_t count, double self_weight,
                       std::span<const std::byte* const> inputs, std::span<const double> weights) {

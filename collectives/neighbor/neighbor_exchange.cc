@@ -15,16 +15,22 @@ using neighbor::NeighborOperation;
 namespace {
 
 constexpr std::size_t kSmallestSlot = 4096;
+constexpr std::size_t kHostSlot = std::size_t{128} << 10;  // stays in the caches
+// A copy of so many bytes takes a GPU as long as its launch takes the host.
+constexpr std::size_t kGpuSlot = std::size_t{4} << 20;
 
 }  // namespace
 
 class NeighborExchange::Impl {
  public:
-  Impl(transport::Fabric& fabric, NeighborOptions options)
+  Impl(transport::Fabric& fabric, NeighborOptions options, std::size_t slot_bytes,
+       std::unique_ptr<neighbor::GpuWork> gpu)
       : fabric_(fabric),
-        router_(fabric, {std::move(options.name), options.slot_bytes, options.depth,
+        gpu_(gpu.get()),
+        router_(fabric, {std::move(options.name), slot_bytes, options.depth,
                          options.fusion_threshold.value_or(
-                             static_cast<std::size_t>(fabric.config().fusion_threshold))}),
+                             static_cast<std::size_t>(fabric.config().fusion_threshold)),
+                         std::move(gpu)}),
         task_(fabric, [this] {
           // Calls that no thread waits for advance, too, while this process waits for something
           // else.
@@ -50,6 +56,7 @@ class NeighborExchange::Impl {
 
  private:
   transport::Fabric& fabric_;
+  neighbor::GpuWork* gpu_;  // the router's; null: host memory
   neighbor::Router router_;
   bool is_inside_ = false;  // in a call of the router, which a task must not enter again
   transport::Fabric::Task task_;
@@ -58,6 +65,9 @@ class NeighborExchange::Impl {
 Result<NeighborRequest> NeighborExchange::Impl::start(const NeighborCall& call,
                                                       std::vector<Bytes>* gathered) {
   DUNLIN_TRY(neighbor::check(call, gathered == nullptr, fabric_.rank(), fabric_.size()));
+  if (gpu_ != nullptr && gathered != nullptr)
+    return Status(Code::kInvalidArgument, "a gather in an exchange of GPU memory");
+  if (gpu_ != nullptr) DUNLIN_TRY(gpu_->check(call));
   is_inside_ = true;
   const auto added = router_.add(call, gathered);
   is_inside_ = false;
@@ -123,17 +133,22 @@ NeighborExchange::~NeighborExchange() = default;
 
 Result<std::unique_ptr<NeighborExchange>> NeighborExchange::create(transport::Fabric& fabric,
                                                                    NeighborOptions options) {
-  if (options.slot_bytes < kSmallestSlot || options.slot_bytes % transport::kCacheLine != 0) {
+  const std::size_t slot_bytes = options.slot_bytes.value_or(options.gpu ? kGpuSlot : kHostSlot);
+  if (slot_bytes < kSmallestSlot || slot_bytes % transport::kCacheLine != 0) {
     return Status(Code::kInvalidArgument,
-                  fmt::format("slots of {} bytes: at least {}, in whole cache lines",
-                              options.slot_bytes, kSmallestSlot));
+                  fmt::format("slots of {} bytes: at least {}, in whole cache lines", slot_bytes,
+                              kSmallestSlot));
   }
   if (options.fusion_threshold > neighbor::kSmall) {
     return Status(Code::kInvalidArgument,
                   fmt::format("a fusion threshold of {} bytes: messages have up to {}",
                               *options.fusion_threshold, neighbor::kSmall));
   }
-  auto impl = std::make_unique<Impl>(fabric, std::move(options));
+  std::unique_ptr<neighbor::GpuWork> gpu;
+  if (options.gpu) {
+    DUNLIN_ASSIGN(gpu, neighbor::GpuWork::create(fabric, *options.gpu));
+  }
+  auto impl = std::make_unique<Impl>(fabric, std::move(options), slot_bytes, std::move(gpu));
   return std::unique_ptr<NeighborExchange>(new NeighborExchange(std::move(impl)));
 }
 

@@ -32,10 +32,20 @@
 // wait(). So start the calls that should share messages, then call one of these, and don't wait for
 // other things in between.
 //
-// Any memory can be used. Data are copied once on the way out, into the destination's slots where
-// these are mapped here, and averaged in the slots. Larger data travel in pieces that stay in the
-// caches. Owner thread only. Destroy it when all ranks are done with theirs (after a barrier, say),
-// before the fabric.
+// GPUs. With NeighborOptions::gpu, input and output of averages are memory of that GPU, of any
+// allocation. The slots are there, too: data are copied into a destination's slots by the GPU, and
+// averaged from there by one launch for all sources, with the bits that the average has on the CPU.
+// Work on the input has to be complete before start(); the output is complete when the request has
+// ended. start() returns kInvalidArgument for memory that is not of this GPU, or not aligned to the
+// type, and for more than 127 sources; for a gather, which needs host memory; and the transports'
+// reasons if none of them takes the GPU's memory. After an error of the driver, which names its
+// call, the call has failed; if it was one that tells whether work is complete, all calls fail from
+// then on. Neighbors that wait for data of a failed call meet their deadlines.
+//
+// Any host memory can be used. Data are copied once on the way out, into the destination's slots
+// where these are mapped here, and averaged in the slots. Larger data travel in pieces that stay in
+// the caches. Owner thread only. Destroy it when all ranks are done with theirs (after a barrier,
+// say), before the fabric.
 #pragma once
 
 #include <cstddef>
@@ -55,13 +65,16 @@ namespace dunlin::collective {
 struct NeighborOptions {
   std::string name = "world";  // tells the exchanges of a job apart; the same on all ranks
   // Each pair of ranks that has met keeps `depth` slots of this size in registered memory at either
-  // end. The same on all ranks.
-  std::size_t slot_bytes = std::size_t{128} << 10;
+  // end. The same on all ranks. Default: 128 KiB, or 4 MiB in the memory of a GPU.
+  std::optional<std::size_t> slot_bytes{};
   std::uint32_t depth = 4;
   // Longest message of several small calls in bytes, at most 16 KiB; 0: no fusion. Each call counts
   // with its data, rounded up to 8 bytes, and 40 bytes more. Default: config.fusion_threshold.
   // Ranks may differ.
   std::optional<std::size_t> fusion_threshold{};
+  // The GPU, by its number in this process, whose memory is averaged. Empty: host memory. Either
+  // all ranks have a GPU or none has.
+  std::optional<int> gpu{};
 };
 
 struct NeighborRequest {
@@ -70,7 +83,8 @@ struct NeighborRequest {
 
 class NeighborExchange {
  public:
-  // This is not collective, as ranks meet later. kInvalidArgument for slots below 4 KiB.
+  // This is not collective, as ranks meet later. kInvalidArgument for slots below 4 KiB. With a
+  // GPU, kUnavailable says why it cannot be used.
   static Result<std::unique_ptr<NeighborExchange>> create(transport::Fabric& fabric,
                                                           NeighborOptions options);
   ~NeighborExchange();

@@ -35,7 +35,19 @@ void NeighborOperation::first_sent(Delivery& delivery, const Status& status) {
 }
 
 bool NeighborOperation::send_chunks(Delivery& delivery) {
-  return delivery.is_over || settle(delivery, send_on(delivery));
+  if (delivery.is_over) return true;
+  Status status = send_on(delivery);
+  if (!status.is_ok()) return settle(delivery, std::move(status));
+  settle(delivery, delivery.pair->chunks->sent(delivery.messages));
+  return true;
+}
+
+void NeighborOperation::confirm_chunks() {
+  for (Delivery& delivery : deliveries) {
+    const bool is_taken = delivery.messages > 0 && delivery.sent == bytes;
+    if (is_taken && !delivery.is_over)
+      settle(delivery, delivery.pair->chunks->sent(delivery.messages));
+  }
 }
 
 Status NeighborOperation::send_on(Delivery& delivery) {
@@ -45,7 +57,9 @@ Status NeighborOperation::send_on(Delivery& delivery) {
     const std::size_t size = std::min(chunks.slot_bytes(), bytes - delivery.sent);
     DUNLIN_TRY(chunks.send(delivery.token, std::span(input + delivery.sent, size)));
     delivery.sent += size;
+    if (gpu != nullptr) last_work_ = gpu->started();
   }
+  delivery.messages = chunks.taken();
   return Status::ok();
 }
 
@@ -59,9 +73,7 @@ bool NeighborOperation::settle(Delivery& delivery, Status status) {
 void NeighborOperation::fail(Status why) {
   if (failure.is_ok()) failure = std::move(why);
   for (Intake& intake : intakes) {
-    for (const Piece& piece : intake.pieces) {
-      if (piece.ring != nullptr) piece.ring->release(piece.sequence);
-    }
+    for (Piece& piece : intake.pieces) give_back(piece);
     intake.pieces.clear();
   }
 }
@@ -121,29 +133,40 @@ void NeighborOperation::take() {
       size = has_piece ? std::min(size, intake.pieces.front().bytes.size()) : 0;
       if (size == 0) return;
     }
-    average(averaged_, size);
+    if (Status status = average(averaged_, size); !status.is_ok())
+      return fail(std::move(status).with_context(fmt::format("'{}'", name)));
     averaged_ += size;
   }
 }
 
-void NeighborOperation::average(std::size_t offset, std::size_t size) {
+Status NeighborOperation::average(std::size_t offset, std::size_t size) {
   inputs_.clear();
   weights_.clear();
   for (const Intake& intake : intakes) {
     inputs_.push_back(intake.pieces.front().bytes.data());
     weights_.push_back(intake.weight);
   }
-  // Copied and averaged in blocks that stay in the caches between the two.
+  if (gpu == nullptr) {
+    average_on_host(output + offset, input + offset, size);
+  } else {
+    DUNLIN_TRY(gpu->average(type, input + offset, output + offset, size / size_of(type),
+                            self_weight, inputs_, weights_));
+    last_work_ = gpu->started();
+  }
+  for (Intake& intake : intakes) consume(intake, size);
+  return Status::ok();
+}
+
+// Copied and averaged in blocks that stay in the caches between the two.
+void NeighborOperation::average_on_host(std::byte* model, const std::byte* own, std::size_t size) {
   constexpr std::size_t kBlock = std::size_t{32} << 10;
   for (std::size_t done = 0; done < size;) {
     const std::size_t part = std::min(kBlock, size - done);
-    std::byte* const model = output + offset + done;
-    if (output != input) std::memcpy(model, input + offset + done, part);
-    weighted_average(type, model, part / size_of(type), self_weight, inputs_, weights_);
+    if (model != own) std::memcpy(model + done, own + done, part);
+    weighted_average(type, model + done, part / size_of(type), self_weight, inputs_, weights_);
     for (const std::byte*& source : inputs_) source += part;
     done += part;
   }
-  for (Intake& intake : intakes) consume(intake, size);
 }
 
 void NeighborOperation::store(std::size_t source) {
@@ -162,8 +185,27 @@ void NeighborOperation::consume(Intake& intake, std::size_t size) {
   Piece& piece = intake.pieces.front();
   piece.bytes = piece.bytes.subspan(size);
   if (!piece.bytes.empty()) return;
-  if (piece.ring != nullptr) piece.ring->release(piece.sequence);
+  give_back(piece);
   intake.pieces.pop_front();
+}
+
+void NeighborOperation::give_back(Piece& piece) {
+  if (piece.ring != nullptr) piece.ring->release(piece.sequence);
+  if (piece.moved_on_gpu != nullptr) gpu->free_later(std::move(piece.moved_on_gpu));
+}
+
+Status NeighborOperation::move(Piece& piece) {
+  const std::size_t size = piece.bytes.size();
+  if (gpu == nullptr) {
+    piece.moved.assign(piece.bytes.begin(), piece.bytes.end());
+    piece.bytes = piece.moved;
+    return Status::ok();
+  }
+  DUNLIN_ASSIGN(auto memory, MemoryRegion::allocate_on_gpu(gpu->driver(), gpu->device(), size));
+  DUNLIN_TRY(gpu->copy(memory->data(), piece.bytes.data(), size));
+  piece.bytes = {memory->data(), size};
+  piece.moved_on_gpu = std::move(memory);
+  return Status::ok();
 }
 
 void NeighborOperation::make_room(Ring& ring) {
@@ -171,8 +213,8 @@ void NeighborOperation::make_room(Ring& ring) {
   for (Intake& intake : intakes) {
     for (Piece& piece : intake.pieces) {
       if (piece.ring != &ring || piece.sequence != oldest) continue;
-      piece.moved.assign(piece.bytes.begin(), piece.bytes.end());
-      piece.bytes = piece.moved;
+      if (Status status = move(piece); !status.is_ok())
+        return fail(std::move(status).with_context("moving data out of their slot"));
       piece.ring = nullptr;
       ring.release(oldest);
       return;
@@ -182,7 +224,7 @@ void NeighborOperation::make_room(Ring& ring) {
 
 bool NeighborOperation::is_over() const {
   const auto is_sent = [](const Delivery& delivery) { return delivery.is_over; };
-  if (!std::all_of(deliveries.begin(), deliveries.end(), is_sent)) return false;
+  if (is_in_use() || !std::all_of(deliveries.begin(), deliveries.end(), is_sent)) return false;
   if (!failure.is_ok()) return true;
   const auto is_taken = [](const Intake& intake) {
     return intake.is_known && intake.taken == intake.bytes;

@@ -1,6 +1,9 @@
 // NeighborOperation: one call in progress (neighbor_exchange.h), with its delivery to each
 // destination and its intake from each source. It moves bytes between pairs and the caller's
 // memory. The router matches calls with one another.
+//
+// Of memory of a GPU, all data travel in chunks. The operation starts copies and averages, which
+// read and write the caller's memory later, in their order.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +26,8 @@ struct Delivery {
   std::uint32_t sequence = 0;
   std::uint32_t token = 0;  // chosen by the destination; 0: it has not asked for the data yet
   bool is_announced = false;
-  std::size_t sent = 0;  // bytes
+  std::size_t sent = 0;        // bytes that the ring has taken
+  std::uint64_t messages = 0;  // of the ring's chunks when it had taken all
   bool is_over = false;
 };
 
@@ -33,6 +37,7 @@ struct Piece {
   Ring* ring = nullptr;        // the ring whose slot they are in; null: they are in `moved`
   std::uint64_t sequence = 0;  // of their message in the ring
   Bytes moved;
+  std::shared_ptr<MemoryRegion> moved_on_gpu;
 };
 
 // The data from one source.
@@ -72,19 +77,24 @@ class NeighborOperation {
   std::vector<Delivery> deliveries;
   std::vector<Intake> intakes;
   std::vector<Bytes>* gathered = nullptr;
+  GpuWork* gpu = nullptr;  // null: input and output are in host memory
   // After a failure nothing more is taken in. Data for other destinations are still sent.
   Status failure;
 
-  // Whether its data travel behind their header.
-  bool is_small() const { return bytes <= kSmall; }
+  // Data of up to this size travel behind their header.
+  std::size_t most_eager() const { return gpu == nullptr ? kSmall : 0; }
+  bool is_small() const { return bytes <= most_eager(); }
   // The first part for a destination: the data if they are small, otherwise their announcement.
   Part first(const Delivery& delivery) const;
   // The size of first() in a message.
   std::size_t first_bytes() const { return part_bytes(is_small() ? bytes : 0); }
   // first() was sent, or could not be.
   void first_sent(Delivery& delivery, const Status& status);
-  // Sends as many of the chunks that were asked for as there is room for; true once all are sent.
+  // Sends as many of the chunks that were asked for as there is room for; true once the ring has
+  // taken all.
   bool send_chunks(Delivery& delivery);
+  // Ends the deliveries whose chunks have left.
+  void confirm_chunks();
   // Records the first failure, and releases all slots.
   void fail(Status why);
   // Checks and records the header of what the source sends.
@@ -94,19 +104,26 @@ class NeighborOperation {
   // Moves its bytes of the ring's oldest message out of their slot.
   void make_room(Ring& ring);
   bool is_over() const;
+  // Whether work of the GPU accesses the caller's memory.
+  bool is_in_use() const { return gpu != nullptr && !gpu->is_done(last_work_); }
 
  private:
   Header header(const Delivery& delivery, Kind kind) const;
   Status send_on(Delivery& delivery);
   // True if nothing is left to send.
   bool settle(Delivery& delivery, Status status);
-  void average(std::size_t offset, std::size_t size);
+  Status average(std::size_t offset, std::size_t size);
+  void average_on_host(std::byte* model, const std::byte* own, std::size_t size);
   void store(std::size_t source);
   void consume(Intake& intake, std::size_t size);
+  // Ends the use of a piece.
+  void give_back(Piece& piece);
+  Status move(Piece& piece);
 
   std::size_t averaged_ = 0;  // bytes of the output that are averaged
   std::vector<const std::byte*> inputs_;
   std::vector<double> weights_;
+  GpuWork::Ticket last_work_ = 0;
 };
 
 }  // namespace dunlin::collective::neighbor

@@ -3,6 +3,10 @@
 // into the peer's slot where that is mapped here. A message that arrives is read in its slot, and
 // slots can be released in any order. Pair: the two rings between two neighbors.
 //
+// The slots can be in the memory of a GPU. Then messages are copied by the GPU, after send() has
+// returned, and leave when their copy is done. A slot is released when the work that was started
+// before the release is done, since that may read the slot.
+//
 // Nothing blocks. Owner thread only.
 #pragma once
 
@@ -15,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/neighbor/gpu_work.h"
 #include "collectives/waiting/lookup_backoff.h"
 #include "transports/channel/queue.h"
 #include "transports/channel/slot_exchange.h"
@@ -26,6 +31,7 @@ struct RingOptions {
   Rank peer;
   std::size_t slot_bytes = 0;
   std::uint32_t depth = 1;
+  GpuWork* gpu = nullptr;  // in whose memory the slots are; null: host memory
 };
 
 class Ring final : public transport::KeptUntilDone {
@@ -38,13 +44,19 @@ class Ring final : public transport::KeptUntilDone {
   bool is_connected() const { return sender_.has_value(); }
   Rank peer() const { return peer_; }
   std::size_t slot_bytes() const { return exchange_->options().slot_bytes; }
+  std::size_t depth() const { return exchange_->options().depth; }
 
-  // Sends the pieces, one after the other, as one message. kBusy: there is no room now.
+  // Sends the pieces, one after the other, as one message. kBusy: there is no room now. A GPU takes
+  // one piece.
   using Pieces = std::span<const std::span<const std::byte>>;
   Status send(std::uint64_t tag, Pieces pieces);
   Status send(std::uint64_t tag, std::span<const std::byte> message) {
     return send(tag, Pieces(&message, 1));
   }
+  // How many messages send() has taken.
+  std::uint64_t taken() const { return sender_->sent() + copies_.size(); }
+  // kBusy while one of the first `count` messages has not left; the error that keeps it from that.
+  Status sent(std::uint64_t count) const;
 
   // The next message, if it has arrived. Its bytes stay valid until release() was called once for
   // poll() and once for each hold().
@@ -55,17 +67,38 @@ class Ring final : public transport::KeptUntilDone {
   bool is_full() const { return held_.size() == exchange_->options().depth; }
   // The oldest message that wasn't released; requires is_full().
   std::uint64_t oldest() const { return first_held_; }
-  // Sends acknowledgments that could not be posted before.
+  // Sends acknowledgments that could not be posted before, and what a GPU has copied.
   void progress();
+  // Drops what a GPU has not copied yet. The ring is of no use any more.
+  void abandon();
   // No lane reads this object's memory.
   bool is_done() const override;
 
  private:
-  Ring(transport::Fabric& fabric, Rank peer) : fabric_(fabric), peer_(peer) {}
+  // A message that a GPU copies.
+  struct Copy {
+    GpuWork::Ticket ticket = 0;
+    std::uint64_t tag = 0;
+    std::size_t size = 0;
+  };
+  struct Released {
+    GpuWork::Ticket ticket = 0;
+    std::uint64_t sequence = 0;
+  };
+
+  Ring(transport::Fabric& fabric, const RingOptions& options)
+      : fabric_(fabric), peer_(options.peer), gpu_(options.gpu) {}
   Status send_staged(std::uint64_t tag, Pieces pieces, std::size_t size);
+  Status send_from_gpu(std::uint64_t tag, std::span<const std::byte> message);
+  // Sends the message that the GPU has copied.
+  Status announce(const Copy& copied);
+  void release_now(std::uint64_t sequence);
+  // Null if this process has not mapped the peer's slots.
+  std::byte* mapped_slots() const;
 
   transport::Fabric& fabric_;
   Rank peer_;
+  GpuWork* gpu_;
   std::unique_ptr<transport::SlotExchange> exchange_;
   std::optional<transport::SendQueue> sender_;
   std::optional<transport::ReceiveQueue> receiver_;
@@ -76,6 +109,10 @@ class Ring final : public transport::KeptUntilDone {
   // How often each message from first_held_ on is held.
   std::deque<std::uint32_t> held_;
   std::uint64_t first_held_ = 1;
+  // Of a GPU.
+  std::deque<Copy> copies_;        // in their order
+  std::deque<Released> released_;  // that wait for their work, in their order
+  Status failure_;                 // why no message can leave any more
 };
 
 // The two rings between two neighbors. Small data and all headers use `messages`, so that they

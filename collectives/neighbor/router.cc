@@ -10,18 +10,15 @@
 namespace dunlin::collective::neighbor {
 namespace {
 
-// When no chunk's slot was released for so long, the chunks in them may wait for data that come
-// behind them, and are moved out. That is rare, as sources send in the order in which they were
-// asked.
-constexpr Duration kStuckTime = std::chrono::microseconds(200);
-
 // How many bytes of one peer may wait for calls that were not made yet. Then the peer has to wait.
 constexpr std::size_t kMostEarlyBytes = std::size_t{16} << 20;
 
 }  // namespace
 
 Router::~Router() {
+  if (options_.gpu != nullptr) options_.gpu->settle();
   for (Peer* const peer : met_) {
+    peer->pair.chunks->abandon();
     for (auto* const ring : {&peer->pair.messages, &peer->pair.chunks}) {
       if (!(*ring)->is_done()) fabric_.keep_until_done(std::move(*ring));
     }
@@ -49,8 +46,9 @@ Result<Router::Peer*> Router::peer(Rank rank) {
                                                          kMessageBytes, kMessageDepth}));
   }
   if (pair.chunks == nullptr) {
-    DUNLIN_ASSIGN(pair.chunks, Ring::prepare(fabric_, {options_.name + "/chunks", rank,
-                                                       options_.slot_bytes, options_.depth}));
+    DUNLIN_ASSIGN(pair.chunks,
+                  Ring::prepare(fabric_, {options_.name + "/chunks", rank, options_.slot_bytes,
+                                          options_.depth, options_.gpu.get()}));
     met_.push_back(found.get());
   }
   return found.get();
@@ -72,6 +70,7 @@ Result<std::uint64_t> Router::add(const NeighborCall& call, std::vector<Bytes>* 
   operation.bytes = call.count * size_of(call.type);
   operation.self_weight = call.self_weight;
   operation.gathered = gathered;
+  operation.gpu = options_.gpu.get();
   if (gathered != nullptr) gathered->assign(call.sources.size(), {});
   active_.emplace_back(operation.key, &operation);
   // Reserved here, since outboxes refer to the deliveries.
@@ -330,30 +329,8 @@ void Router::receive(Peer& peer) {
   while (const auto message = peer.pair.chunks->poll()) take_chunk(peer, *message);
 }
 
-void Router::make_room(Peer& peer) {
-  Ring& messages = *peer.pair.messages;
-  if (messages.is_full()) make_room(messages);
-  Ring& chunks = *peer.pair.chunks;
-  if (!chunks.is_full()) {
-    peer.stuck_at = 0;
-  } else if (const TimePoint now = fabric_.clock().now(); peer.stuck_at != chunks.oldest()) {
-    peer.stuck_at = chunks.oldest();
-    peer.stuck_since = now;
-  } else if (now - peer.stuck_since >= kStuckTime) {
-    for (std::uint32_t slot = 0; slot < options_.depth; ++slot) make_room(chunks);
-  }
-}
-
-void Router::make_room(Ring& ring) {
-  // The slot becomes free once all calls have moved their parts out of it.
-  const std::uint64_t oldest = ring.oldest();
-  for (const auto& [key, operation] : active_) {
-    operation->make_room(ring);
-    if (ring.oldest() != oldest) return;
-  }
-}
-
 void Router::progress() {
+  if (options_.gpu != nullptr) options_.gpu->progress();
   for (Peer* const peer : met_) {
     Pair& pair = peer->pair;
     if (!pair.is_connected() && !connect(*peer)) continue;
@@ -362,11 +339,13 @@ void Router::progress() {
     receive(*peer);
   }
   watch_peers();
+  watch_gpu();
   for (Peer* const peer : met_) {
     send_first(*peer);
     send_chunks(*peer);
   }
   for (const auto& [key, operation] : active_) {
+    if (options_.gpu != nullptr) operation->confirm_chunks();
     if (!operation->failure.is_ok()) {
       decline(*operation);
       continue;
@@ -377,7 +356,7 @@ void Router::progress() {
   std::erase_if(active_, [](const auto& each) { return each.second->is_over(); });
   for (Peer* const peer : met_) {
     if (!peer->pair.is_connected()) continue;
-    make_room(*peer);
+    peer->relief.make_room(peer->pair, active_, fabric_.clock());
     flush(*peer);
   }
 }
@@ -424,6 +403,14 @@ void Router::watch_peers() {
   }
 }
 
+void Router::watch_gpu() {
+  if (options_.gpu == nullptr || options_.gpu->failure().is_ok()) return;
+  for (const auto& [key, operation] : active_) {
+    for (Delivery& delivery : operation->deliveries) delivery.is_over = true;
+    operation->fail(options_.gpu->failure());
+  }
+}
+
 NeighborOperation* Router::find(std::uint64_t number) {
   const auto found = operations_.find(number);
   return found == operations_.end() ? nullptr : &found->second;
@@ -432,7 +419,7 @@ NeighborOperation* Router::find(std::uint64_t number) {
 // A source that has announced data, which the failed call never asked for, waits for an answer.
 void Router::decline(NeighborOperation& operation) {
   for (Intake& intake : operation.intakes) {
-    const bool is_announced = intake.is_known && intake.bytes > kSmall;
+    const bool is_announced = intake.is_known && intake.bytes > operation.most_eager();
     if (!is_announced || intake.has_asked) continue;
     intake.has_asked = true;
     Header header;
@@ -479,6 +466,13 @@ void Router::give_back(const NeighborOperation& operation, const Intake& intake)
 
 void Router::end(std::uint64_t number) {
   const auto ended = operations_.find(number);
+  if (ended->second.is_in_use()) {
+    // The memory is the caller's from now on.
+    options_.gpu->settle();
+    for (Peer* const peer : met_) {
+      if (peer->pair.is_connected()) peer->pair.chunks->progress();
+    }
+  }
   if (!ended->second.failure.is_ok()) {
     decline(ended->second);
     // The caller may not call the exchange again.

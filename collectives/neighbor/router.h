@@ -16,6 +16,7 @@
 #include "collectives/neighbor/call.h"
 #include "collectives/neighbor/operation.h"
 #include "collectives/neighbor/outbox.h"
+#include "collectives/neighbor/relief.h"
 #include "collectives/neighbor/ring.h"
 #include "collectives/neighbor/wire.h"
 #include "transports/fabric.h"
@@ -27,6 +28,7 @@ struct RouterOptions {
   std::size_t slot_bytes = 0;
   std::uint32_t depth = 0;
   std::size_t fusion_threshold = 0;  // longest message of several calls in bytes; 0: no fusion
+  std::unique_ptr<GpuWork> gpu{};    // whose memory is averaged; null: host memory
 };
 
 class Router {
@@ -87,8 +89,7 @@ class Router {
     std::size_t early_bytes = 0;
     std::vector<Header> replies;  // to be sent when there is room
     std::deque<CallId> asked;     // calls whose chunks were asked for, in that order
-    std::uint64_t stuck_at = 0;   // the chunk that has been the oldest since stuck_since
-    TimePoint stuck_since{};
+    Relief relief;
   };
 
   Result<Peer*> peer(Rank rank);
@@ -119,9 +120,9 @@ class Router {
   void decline(NeighborOperation& operation);
   void ask(NeighborOperation& operation, Intake& intake);
   void send_chunks(Peer& peer);
-  void make_room(Peer& peer);
-  void make_room(Ring& ring);
   void watch_peers();
+  // Fails all calls after the GPU has failed.
+  void watch_gpu();
   // Fails all calls that still need the peer.
   void fail_with(const Peer& peer, const Status& why);
 
@@ -133,8 +134,7 @@ class Router {
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null: not met yet
   std::vector<Peer*> met_;
   std::map<std::uint64_t, NeighborOperation> operations_;  // by number
-  // The operations that aren't over, in the order of their start, with their keys.
-  std::vector<std::pair<std::uint64_t, NeighborOperation*>> active_;
+  ActiveCalls active_;
   NeighborTraffic traffic_;
   std::uint64_t last_number_ = 0;
   std::uint32_t last_token_ = 0;

@@ -38,7 +38,8 @@ Status Contacts::publish() {
   writer.number(static_cast<std::uint32_t>(cells_))
       .number(terms_.scratch_bytes)
       .number(terms_.segment_bytes)
-      .text(terms_.algorithm);
+      .text(terms_.algorithm)
+      .number(static_cast<std::uint8_t>(terms_.is_on_gpu));
   return fabric_.bootstrap().publish(key(fabric_.rank()), writer.take());
 }
 
@@ -59,6 +60,15 @@ Status Contacts::connect(Contact& contact, const Bytes& offer) {
   terms.scratch_bytes = reader.number<std::uint64_t>();
   terms.segment_bytes = reader.number<std::uint64_t>();
   terms.algorithm = reader.text();
+  terms.is_on_gpu = reader.number<std::uint8_t>() != 0;
+  if (reader.at_end() && terms.is_on_gpu != terms_.is_on_gpu) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("'{}': the memory of the peer is {} memory, that of this rank {} "
+                              "memory",
+                              name_, terms.is_on_gpu ? "GPU" : "host",
+                              terms.is_on_gpu ? "host" : "GPU"))
+        .with_peer(contact.rank);
+  }
   if (!reader.at_end() || terms != terms_) {
     return Status(Code::kInvalidArgument,
                   fmt::format("'{}' has other options there than here", name_))
@@ -72,7 +82,7 @@ Status Contacts::connect(Contact& contact, const Bytes& offer) {
   DUNLIN_ASSIGN(transport::Link* const link, fabric_.link(contact.rank, Duration::zero()));
   // Every rank's first window is its scratch.
   DUNLIN_ASSIGN(const transport::RemoteRegion* const region, window(contact, 0));
-  contact.is_mapped = region->mapped() != nullptr;
+  contact.is_mapped = memory_.mapped(*region) != nullptr;
   for (std::size_t turn = 0; turn < kTurns; ++turn) {
     ExecutorPeer& end = contact.ends[turn];
     end.rank = contact.rank;

@@ -47,6 +47,7 @@ struct Terms {
   std::uint64_t scratch_bytes = 0;
   std::uint64_t segment_bytes = 0;
   std::string algorithm;
+  bool is_on_gpu = false;
   bool operator==(const Terms&) const = default;
 };
 

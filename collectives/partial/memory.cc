@@ -22,14 +22,16 @@ Result<OwnWindow*> Memory::allocate(std::size_t size, Publish publish) {
     OwnWindow& again = **idle;
     again.size = size;
     again.is_freed = false;
-    std::memset(again.data(), 0, size);
+    if (gpu_ == nullptr) std::memset(again.data(), 0, size);
     return &again;
   }
   auto window = std::make_unique<OwnWindow>();
   window->id = next_id_++;
   window->size = window->capacity = size;
   window->base = base(fabric_.rank());
-  DUNLIN_ASSIGN(window->region, fabric_.allocate(size + kPage, DeviceOrder::kRelaxed));
+  DUNLIN_ASSIGN(window->region, gpu_ == nullptr
+                                    ? fabric_.allocate(size + kPage, DeviceOrder::kRelaxed)
+                                    : fabric_.allocate_on_gpu(gpu_, device_, size + kPage));
   DUNLIN_TRY((fabric_.bootstrap().*publish)(key(fabric_.rank(), window->id),
                                             window->region->descriptor()));
   windows_.push_back(std::move(window));
@@ -73,6 +75,18 @@ Result<std::unique_ptr<transport::RemoteRegion>> Memory::import(Rank peer, std::
         .with_peer(peer);
   }
   return fabric_.import_region(peer, *descriptor);
+}
+
+Status Memory::copy(std::byte* to, const std::byte* from, std::size_t size) const {
+  if (size == 0) return Status::ok();
+  if (gpu_ == nullptr) {
+    std::memcpy(to, from, size);
+    return Status::ok();
+  }
+  DUNLIN_ASSIGN(const auto stream, gpu_->create_stream(device_));
+  DUNLIN_TRY(stream->copy_on_device(to, from, size));
+  const TimePoint deadline = fabric_.clock().now() + fabric_.config().deadline;
+  return await(*stream, fabric_.clock(), deadline, "a copy on a GPU");
 }
 
 std::string Memory::key(Rank rank, std::uint32_t id) const {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/gpu/driver.h"
 #include "transports/fabric.h"
 
 namespace dunlin::collective::partial {
@@ -29,10 +30,18 @@ class Memory {
  public:
   Memory(transport::Fabric& fabric, std::string name) : fabric_(fabric), name_(std::move(name)) {}
 
+  // From now on, windows are memory of this device.
+  void use_gpu(std::shared_ptr<GpuDriver> driver, int device) {
+    gpu_ = std::move(driver);
+    device_ = device;
+  }
+  bool is_on_gpu() const { return gpu_ != nullptr; }
+
   // The offset of a rank's windows in their regions. It differs from rank to rank within a page
   // (communicator/window.h says why).
   static std::size_t base(Rank rank);
-  // Returns a zeroed window: an idle one, or a new one, which is published.
+  // Returns a zeroed window: an idle one, or a new one, which is published. The contents of GPU
+  // memory are undefined.
   Result<OwnWindow*> allocate(std::size_t size) { return allocate(size, &Bootstrap::publish); }
   // The same without waiting for the coordinator, so that a chore of the bootstrap may call it.
   Result<OwnWindow*> allocate_at_once(std::size_t size) { return allocate(size, &Bootstrap::post); }
@@ -49,6 +58,13 @@ class Memory {
   // Imports a window of a peer, which has to be published.
   Result<std::unique_ptr<transport::RemoteRegion>> import(Rank peer, std::uint32_t id);
 
+  // The address of a peer's window for this rank's reductions; null if they cannot access it.
+  std::byte* mapped(const transport::RemoteRegion& region) const {
+    return gpu_ == nullptr ? region.mapped() : region.gpu_mapped(device_);
+  }
+  // Copies between windows, and returns when that is done.
+  Status copy(std::byte* to, const std::byte* from, std::size_t size) const;
+
   std::size_t count() const { return windows_.size(); }  // all that exist
 
  private:
@@ -63,6 +79,8 @@ class Memory {
 
   transport::Fabric& fabric_;
   std::string name_;
+  std::shared_ptr<GpuDriver> gpu_;  // null: host memory
+  int device_ = 0;
   std::vector<std::unique_ptr<OwnWindow>> windows_;
   std::uint32_t next_id_ = 0;
 };

@@ -99,9 +99,7 @@ Status PartialProtocol::step(PartialOperation& operation) {
   switch (operation.phase) {
     case Phase::kQueued:
       if (operation.members.size() == 1) {
-        const std::size_t bytes = task.count * size_of(task.reduction.type);
-        if (bytes > 0 && task.input != task.output) std::memcpy(task.output, task.input, bytes);
-        return Status::ok();
+        return runner_.copy(task);
       }
       operation.phase = Phase::kMeeting;
       [[fallthrough]];
@@ -317,6 +315,7 @@ Status PartialProtocol::name_stalled(const PartialOperation& operation, Status s
 }
 
 void PartialProtocol::give_up(PartialOperation& operation, Status why) {
+  runner_.finish_reduction();
   const auto culprit = why.peer();
   const AbortNotice notice{culprit ? culprit->value() : -1, static_cast<std::uint32_t>(why.code())};
   for (Contact* const contact : operation.task.contacts) {

@@ -12,6 +12,8 @@
 #include "collectives/partial/memory.h"
 #include "collectives/partial/operation.h"
 #include "collectives/partial/runner.h"
+#include "collectives/schedule/gpu_compute.h"
+#include "runtime/gpu/cuda_driver.h"
 
 namespace dunlin::collective {
 
@@ -34,11 +36,12 @@ constexpr std::size_t kScratchAlignment = 64;
 // Kept until done: lanes may access its memory after its owner was destroyed.
 class PartialAllReduce::Impl final : public transport::KeptUntilDone {
  public:
-  Impl(Fabric& owner, const PartialOptions& options, const Terms& terms)
+  Impl(Fabric& owner, const PartialOptions& options, const Terms& terms,
+       std::unique_ptr<Compute> compute)
       : fabric(owner),
         memory(owner, options.name),
         contacts(owner, memory, options.name, terms),
-        runner(owner, memory, contacts, terms),
+        runner(owner, memory, contacts, terms, std::move(compute)),
         protocol(owner, contacts, runner) {}
 
   bool is_done() const override { return runner.is_quiet(); }
@@ -129,6 +132,14 @@ Status PartialAllReduce::Impl::check(const PartialCall& call) const {
             fmt::format("partial all-reduce {}: {} elements of {} are longer than any memory",
                         call.number, call.count, to_string(call.reduction.type))};
   }
+  const std::size_t bytes = call.count * size_of(call.reduction.type);
+  const bool has_windows =
+      memory.find(call.input, bytes) != nullptr && memory.find(call.output, bytes) != nullptr;
+  if (memory.is_on_gpu() && bytes > 0 && !has_windows) {
+    return {Code::kInvalidArgument,
+            fmt::format("partial all-reduce {}: on a GPU, it takes memory from allocate() only",
+                        call.number)};
+  }
   return Status::ok();
 }
 
@@ -157,8 +168,19 @@ Result<std::unique_ptr<PartialAllReduce>> PartialAllReduce::create(Fabric& fabri
     return Status(Code::kInvalidArgument, fmt::format("{} bytes of scratch, less than {}",
                                                       options.scratch_bytes, kScratchAlignment));
   }
-  const Terms terms{scratch_bytes, options.segment_bytes, options.algorithm};
-  auto impl = std::make_unique<Impl>(fabric, options, terms);
+  const Terms terms{scratch_bytes, options.segment_bytes, options.algorithm,
+                    options.gpu.has_value()};
+  std::shared_ptr<GpuDriver> driver;
+  std::unique_ptr<Compute> compute;
+  if (options.gpu) {
+    DUNLIN_ASSIGN(driver, load_cuda_driver());
+    DUNLIN_ASSIGN(auto kernels, GpuKernels::load(driver, *options.gpu));
+    DUNLIN_ASSIGN(compute, GpuCompute::create(fabric, *driver, std::move(kernels)));
+  } else {
+    compute = std::make_unique<KernelCompute>();
+  }
+  auto impl = std::make_unique<Impl>(fabric, options, terms, std::move(compute));
+  if (options.gpu) impl->memory.use_gpu(std::move(driver), *options.gpu);
   // The scratch comes first, so that peers that find the offer find it, too.
   DUNLIN_TRY(impl->runner.allocate_scratch());
   DUNLIN_TRY(impl->contacts.publish());
@@ -181,6 +203,10 @@ Status PartialAllReduce::free(std::span<std::byte> memory) {
             fmt::format("partial all-reduce {} is on this memory", operation->number())};
   }
   return impl_->memory.free(memory.data());
+}
+
+Status PartialAllReduce::copy(std::span<std::byte> to, std::span<const std::byte> from) {
+  return impl_->memory.copy(to.data(), from.data(), from.size());
 }
 
 Result<PartialRequest> PartialAllReduce::start(const PartialCall& call) {

@@ -32,6 +32,13 @@
 // host map it. Ranks allocate on their own. Other memory can be used as well; if one member does,
 // all members copy in and out by slices. Input and output are the same, or don't overlap.
 //
+// GPUs. With PartialOptions::gpu, allocate() returns memory of that GPU, whose contents are
+// undefined, and operations take no other memory. Members on one host reach it by CUDA IPC; each
+// reduction is one launch, with the bits that it has on the CPU. Work on the input has to be
+// complete before start(), and the output is complete when the operation is. An aborted operation
+// waits for the reduction that it has in progress, as that may access the memory of members. Errors
+// of the driver name its call, and the other members get an error that names this rank.
+//
 // The result is bitwise the same on all members, and from run to run for the same algorithm.
 //
 // Errors. Members that make different calls under one number (another group, count, type or
@@ -59,6 +66,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -79,6 +87,9 @@ struct PartialOptions {
   // Longer messages are pipelined in segments of this size.
   std::size_t segment_bytes = std::size_t{256} << 10;
   std::string algorithm;  // an all-reduce algorithm that needs no groups; empty: chosen by size
+  // The GPU, by its number in this process, whose memory allocate() returns; empty: host memory.
+  // Either all ranks have a GPU or none has. The numbers may differ.
+  std::optional<int> gpu{};
 };
 
 struct PartialCall {
@@ -108,7 +119,8 @@ struct PartialStatistics {
 class PartialAllReduce {
  public:
   // This is not collective, as ranks meet later. kInvalidArgument for an unknown algorithm or one
-  // that needs groups, and for less scratch than a cache line.
+  // that needs groups, and for less scratch than a cache line. kUnavailable, or the driver's error,
+  // if there is no such GPU or this build has no kernels for it.
   static Result<std::unique_ptr<PartialAllReduce>> create(transport::Fabric& fabric,
                                                           PartialOptions options);
   ~PartialAllReduce();
@@ -121,6 +133,10 @@ class PartialAllReduce {
   // kInvalidArgument while an operation uses the memory. Peers that have reached it keep it mapped
   // to their end.
   Status free(std::span<std::byte> memory);
+
+  // Copies between memory from allocate(): to go on after an error, for instance. Returns when that
+  // is done. The sizes are the same, and the memory doesn't overlap.
+  Status copy(std::span<std::byte> to, std::span<const std::byte> from);
 
   // Begins an operation, or queues it behind those that were begun before. Input and output belong
   // to the operation until it has ended. A group of this rank alone copies. After kInvalidArgument

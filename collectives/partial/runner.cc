@@ -21,18 +21,31 @@ constexpr std::size_t kMostPlans = 64;
 
 }  // namespace
 
-Runner::Runner(transport::Fabric& fabric, Memory& memory, Contacts& contacts, Terms terms)
+Runner::Runner(transport::Fabric& fabric, Memory& memory, Contacts& contacts, Terms terms,
+               std::unique_ptr<Compute> compute)
     : fabric_(fabric),
       memory_(memory),
       contacts_(contacts),
       terms_(std::move(terms)),
-      executor_(std::make_unique<Executor>(fabric.board(), compute_)) {}
+      compute_(std::move(compute)),
+      executor_(std::make_unique<Executor>(fabric.board(), *compute_)) {}
 
 Status Runner::allocate_scratch() {
   if (scratch_ != nullptr) return Status::ok();
   settle();
-  DUNLIN_ASSIGN(scratch_, memory_.allocate_at_once(kTurns * (terms_.scratch_bytes + kStagedBytes)));
+  // Memory of a GPU is never staged.
+  const std::size_t staged = memory_.is_on_gpu() ? 0 : kStagedBytes;
+  DUNLIN_ASSIGN(scratch_, memory_.allocate_at_once(kTurns * (terms_.scratch_bytes + staged)));
   return Status::ok();
+}
+
+Status Runner::copy(const Task& task) {
+  const std::size_t bytes = task.count * size_of(task.reduction.type);
+  if (bytes == 0 || task.input == task.output) return Status::ok();
+  const auto* const from = static_cast<const std::byte*>(task.input);
+  auto* const to = static_cast<std::byte*>(task.output);
+  return compute_->run({DataType::kUint8, ReduceOp::kSum}, std::span(&from, 1), std::span(&to, 1),
+                       bytes, 1);
 }
 
 Status Runner::start(const Task& task) {
@@ -155,6 +168,7 @@ Status Runner::bind(const Plan& plan, std::size_t count) {
   binding_.buffers = buffers_;
   binding_.reduction = task_->reduction;
   binding_.element = element;
+  binding_.is_on_gpu = memory_.is_on_gpu();
   // The hellos have shown that the rest is the same on all members.
   binding_.signature = (task_->tag ^ task_->number) * 0x9e3779b97f4a7c15 + slice_;
   const std::size_t bytes = count * element;
@@ -190,7 +204,7 @@ Status Runner::place(BufferKind kind, std::size_t own_bytes) {
                                 offset, region->size()))
           .with_peer(contact.rank);
     }
-    std::byte* const mapped = region->mapped();
+    std::byte* const mapped = memory_.mapped(*region);
     if (algorithm_->needs_mapped_peers && mapped == nullptr) {
       return Status(Code::kUnavailable, "the memory of a member is mapped in part only")
           .with_peer(contact.rank);
@@ -230,7 +244,7 @@ void Runner::abandon(const Task& task, std::vector<const Contact*> greeted) {
   abandoned.peers = std::move(peers_);
   abandoned.executor = std::move(executor_);
   abandoned_.push_back(std::move(abandoned));
-  executor_ = std::make_unique<Executor>(fabric_.board(), compute_);
+  executor_ = std::make_unique<Executor>(fabric_.board(), *compute_);
   memory_.free_later(*scratch_);
   scratch_ = nullptr;  // the next operation allocates another one
   settle();

@@ -35,7 +35,8 @@ struct Task {
 
 class Runner {
  public:
-  Runner(transport::Fabric& fabric, Memory& memory, Contacts& contacts, Terms terms);
+  Runner(transport::Fabric& fabric, Memory& memory, Contacts& contacts, Terms terms,
+         std::unique_ptr<Compute> compute);
 
   // Allocates scratch memory, for what peers put here and for what is copied, if there is none. It
   // is window 0 at first, and another one after each abandon().
@@ -46,10 +47,16 @@ class Runner {
   // a round trip to the bootstrap each.
   Status start(const Task& task);
   Status test();
+  // Copies the input to the output, for a group of this rank alone. kBusy until it is done: call it
+  // again.
+  Status copy(const Task& task);
   // The member that is waited for; Rank() while this rank waits for its own puts.
   Rank awaited() const { return executor_->awaited(); }
   // Whether the program reads and writes the mapped memory of peers.
   bool touches_peers() const { return algorithm_->needs_mapped_peers; }
+  // Waits for a reduction of a GPU that is in progress. An operation that is aborted needs that
+  // before its end, as the reduction may access the memory of members.
+  void finish_reduction() { compute_->settle(); }
   // Ends the run. The members that this rank has greeted may have begun the operation. The memory
   // that they may still access is held until all of them have ended it.
   void abandon(const Task& task, std::vector<const Contact*> greeted);
@@ -101,7 +108,7 @@ class Runner {
   Memory& memory_;
   Contacts& contacts_;
   Terms terms_;
-  KernelCompute compute_;
+  std::unique_ptr<Compute> compute_;
   OwnWindow* scratch_ = nullptr;
   std::unique_ptr<Executor> executor_;
   std::vector<Abandoned> abandoned_;

@@ -38,6 +38,8 @@ class Compute {
                      std::size_t divisor) = 0;
   // Whether no reduction accesses memory any more, even if run() is not called again.
   virtual bool is_idle() { return true; }
+  // Waits for that.
+  virtual void settle() {}
 };
 
 // Reduces at once, with the kernels. Uses streaming stores for targets that exceed the cache.

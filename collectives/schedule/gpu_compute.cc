@@ -9,9 +9,14 @@ Result<std::unique_ptr<GpuCompute>> GpuCompute::create(transport::Fabric& fabric
 }
 
 GpuCompute::~GpuCompute() {
+  settle();
+}
+
+void GpuCompute::settle() {
   if (!in_progress_) return;
   const TimePoint deadline = fabric_.clock().now() + fabric_.config().deadline;
   (void)await(*stream_, fabric_.clock(), deadline, "a reduction");
+  in_progress_.reset();
 }
 
 template <typename Launch>
@@ -33,11 +38,12 @@ Status GpuCompute::run(Reduction reduction, std::span<const std::byte* const> in
       .with_context("a reduction on a GPU");
 }
 
-Status GpuCompute::weighted_average(DataType type, std::byte* model, std::size_t count,
-                                    double self_weight, std::span<const std::byte* const> inputs,
+Status GpuCompute::weighted_average(DataType type, const std::byte* own, std::byte* model,
+                                    std::size_t count, double self_weight,
+                                    std::span<const std::byte* const> inputs,
                                     std::span<const double> weights) {
   return run([&] {
-           return kernels_->weighted_average(*stream_, type, model, count, self_weight, inputs,
+           return kernels_->weighted_average(*stream_, type, own, model, count, self_weight, inputs,
                                              weights);
          })
       .with_context("an average on a GPU");

@@ -25,10 +25,12 @@ class GpuCompute final : public Compute {
   Status run(Reduction reduction, std::span<const std::byte* const> inputs,
              std::span<std::byte* const> targets, std::size_t count, std::size_t divisor) override;
   bool is_idle() override;
+  // For config.deadline at most.
+  void settle() override;
   // Does what GpuKernels::weighted_average() does. Returns kBusy until it is done: call it again
   // with the same arguments.
-  Status weighted_average(DataType type, std::byte* model, std::size_t count, double self_weight,
-                          std::span<const std::byte* const> inputs,
+  Status weighted_average(DataType type, const std::byte* own, std::byte* model, std::size_t count,
+                          double self_weight, std::span<const std::byte* const> inputs,
                           std::span<const double> weights);
 
  private:

@@ -22,18 +22,6 @@ namespace {
 template <typename T>
 constexpr DataType kDataType = sizeof(T) == 4 ? DataType::kFloat32 : DataType::kFloat64;
 
-// This rank's weight and those of its in-neighbors. Weights that are uniform in the model's type
-// are so here, too: the kernels then divide a sum, and their bits are those of the CPU.
-template <typename T>
-std::vector<double> weights_on_gpu(const Neighborhood& around) {
-  std::vector<T> weights(around.in_weights.begin(), around.in_weights.end());
-  if (is_uniform(static_cast<T>(around.self_weight), std::span<const T>(weights)))
-    return std::vector<double>(weights.size() + 1, 1.0 / static_cast<double>(weights.size() + 1));
-  std::vector<double> all{around.self_weight};
-  all.insert(all.end(), around.in_weights.begin(), around.in_weights.end());
-  return all;
-}
-
 }  // namespace
 
 const char* to_string(SyncMode mode) {
@@ -106,8 +94,7 @@ Status StochasticReduce<T>::allocate_model() {
     DUNLIN_ASSIGN(gpu_, load_cuda_driver());
     DUNLIN_ASSIGN(auto kernels, GpuKernels::load(gpu_, *options_.gpu));
     DUNLIN_ASSIGN(gpu_compute_, GpuCompute::create(fabric_, *gpu_, std::move(kernels)));
-    DUNLIN_ASSIGN(auto memory, MemoryRegion::allocate_on_gpu(gpu_, *options_.gpu, model_bytes));
-    DUNLIN_ASSIGN(lane_state_->memory, fabric_.register_memory(std::move(memory)));
+    DUNLIN_ASSIGN(lane_state_->memory, fabric_.allocate_on_gpu(gpu_, *options_.gpu, model_bytes));
     model_ = {reinterpret_cast<T*>(lane_state_->memory->data()), options_.count};
     DUNLIN_ASSIGN(payload_, lane_state_->memory->slice(0, model_bytes));
     return Status::ok();
@@ -143,10 +130,7 @@ Status StochasticReduce<T>::allocate() {
   lane_state_->completions = std::make_unique<transport::Completion[]>(around.out.size());
   lane_state_->is_posted.resize(around.out.size());
   inputs_.reserve(around.in.size());
-  if (gpu_ != nullptr) {
-    gpu_inputs_.reserve(around.in.size());
-    gpu_weights_ = weights_on_gpu<T>(around);
-  }
+  if (gpu_ != nullptr) gpu_inputs_.reserve(around.in.size());
   weights_.reserve(around.in.size());
   if (is_versioned()) copies_.assign(around.in.size(), std::vector<T>(options_.count));
   return Status::ok();
@@ -294,9 +278,10 @@ Status StochasticReduce<T>::average_messages() {
     gpu_inputs_.clear();
     for (const T* const input : inputs_)
       gpu_inputs_.push_back(reinterpret_cast<const std::byte*>(input));
-    return gpu_compute_->weighted_average(kDataType<T>, reinterpret_cast<std::byte*>(model_.data()),
-                                          model_.size(), gpu_weights_.front(), gpu_inputs_,
-                                          std::span(gpu_weights_).subspan(1));
+    auto* const model = reinterpret_cast<std::byte*>(model_.data());
+    const Neighborhood& around = options_.neighborhood;
+    return gpu_compute_->weighted_average(kDataType<T>, model, model, model_.size(),
+                                          around.self_weight, gpu_inputs_, around.in_weights);
   }
   weighted_average(model_, static_cast<T>(options_.neighborhood.self_weight),
                    std::span<const T* const>(inputs_), std::span<const T>(weights_));

@@ -145,7 +145,6 @@ class StochasticReduce {
   std::vector<const T*> inputs_;
   std::vector<T> weights_;
   std::vector<const std::byte*> gpu_inputs_;
-  std::vector<double> gpu_weights_;  // this rank's first
   std::unique_ptr<GpuCompute> gpu_compute_;
   TimePoint sent_at_{};
   TimePoint began_{};

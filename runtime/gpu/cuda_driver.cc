@@ -58,7 +58,7 @@ class CudaDriver final : public GpuDriver {
   Result<std::unique_ptr<GpuModule>> load_module(int device, const void* image) override;
   Result<SharedGpuMemory> share(int device, std::byte* base) override;
   Result<std::byte*> open(int device, const SharedGpuMemory& memory) override;
-  void close(int device, const SharedGpuMemory& memory) noexcept override;
+  bool close(int device, const SharedGpuMemory& memory) noexcept override;
   Status synchronize_operations(int device, std::byte* data) override;
   Result<DmaBuf> export_dma_buf(int device, std::byte* data, std::size_t size) override;
   Status flush_writes(int device) override;
@@ -280,19 +280,20 @@ Result<std::byte*> CudaDriver::open(int device, const SharedGpuMemory& memory) {
   return reinterpret_cast<std::byte*>(address);
 }
 
-void CudaDriver::close(int device, const SharedGpuMemory& memory) noexcept {
-  if (memory.process == this_process()) return;
+bool CudaDriver::close(int device, const SharedGpuMemory& memory) noexcept {
+  if (memory.process == this_process()) return true;
   const std::lock_guard lock(opened_memory().mutex);
   const auto found = opened_memory().uses.find({device, memory.process, memory.buffer});
-  if (found == opened_memory().uses.end() || --found->second.count > 0) return;
+  if (found == opened_memory().uses.end() || --found->second.count > 0) return true;
   const cuda::Address address = found->second.address;
   opened_memory().uses.erase(found);
   const auto own = context(device);
-  if (!own) return;
+  if (!own) return false;
   const CurrentContext current(library_, *own);
   const Status status =
       library_.to_status("cuIpcCloseMemHandle", library_->cuIpcCloseMemHandle(address));
   if (!status.is_ok()) DUNLIN_DEBUG("GPU {}: {}", device, status.message());
+  return status.is_ok();
 }
 
 Status CudaDriver::synchronize_operations(int device, std::byte* data) {

@@ -162,8 +162,9 @@ class GpuDriver : public std::enable_shared_from_this<GpuDriver> {
   // not define what happens otherwise. Returns kNotFound if the owner has ended or has freed the
   // memory.
   virtual Result<std::byte*> open(int device, const SharedGpuMemory& memory) = 0;
-  // Ends one open(). Work of `device` must not access the memory after the last close().
-  virtual void close(int device, const SharedGpuMemory& memory) noexcept = 0;
+  // Ends one open(). Work of `device` must not access the memory after the last close(). Returns
+  // false if the driver has failed: then the memory stays open until this process ends.
+  virtual bool close(int device, const SharedGpuMemory& memory) noexcept = 0;
 
   // Must be called before another device accesses the memory. From then on, synchronous operations
   // of the application on this memory are complete when they return; otherwise CUDA may still carry

@@ -2,6 +2,9 @@
 // (tests/fake_cuda), which the test finds as libcuda.so.1.
 #include <dlfcn.h>
 #include <dunlin/communicator.h>
+#include <dunlin/group_average.h>
+#include <dunlin/neighbor.h>
+#include <dunlin/partial_all_reduce.h>
 
 #include <array>
 #include <cstring>
@@ -15,7 +18,15 @@ namespace {
 
 using dunlin::Code;
 using dunlin::Communicator;
+using dunlin::GroupAverage;
+using dunlin::GroupAverageOptions;
+using dunlin::GroupSource;
 using dunlin::Job;
+using dunlin::NeighborCall;
+using dunlin::Neighbors;
+using dunlin::PartialAllReduce;
+using dunlin::PartialCall;
+using dunlin::Rank;
 using dunlin::ReduceOp;
 using dunlin::testing::FakeCuda;
 using dunlin::testing::FakeCudaState;
@@ -62,6 +73,75 @@ TEST(CppGpu, ACommunicatorOfGpusReducesInItsMemory) {
     EXPECT_OK(world.barrier());
   });
   EXPECT_GT(fake->launches, 0u);
+  EXPECT_EQ(fake->allocations(), 0);
+}
+
+TEST(CppGpu, NeighborsAverageInItsMemory) {
+  FakeCuda* const fake = stand_in();
+  if (fake == nullptr) GTEST_SKIP() << "needs the stand-in for CUDA's driver in LD_LIBRARY_PATH";
+  fake->delay_us = 200;
+  run_ranks(2, [&](Job& job) {
+    constexpr std::size_t kCount = 5000;
+    // Any memory of the GPU will do, and a communicator has some.
+    Communicator world = get(Communicator::create(job, {.gpu = 0}));
+    const std::span<float> values = get(world.allocate<float>(kCount));
+    std::byte* const contents = fake->contents(values.data(), values.size_bytes());
+    ASSERT_NE(contents, nullptr) << "not the memory of a GPU";
+    std::vector<float> host(kCount, static_cast<float>(job.rank().value()));
+    std::memcpy(contents, host.data(), values.size_bytes());
+    Neighbors neighbors = get(Neighbors::create(job, {.slot_bytes = 8192, .gpu = 0}));
+    NeighborCall call{.input = values.data(), .output = values.data(), .count = kCount};
+    call.self_weight = 0.5;
+    call.sources = {{Rank(1 - job.rank().value()), 0.5}};
+    call.destinations = {{Rank(1 - job.rank().value()), 1.0}};
+    EXPECT_OK(neighbors.average(call));
+    std::memcpy(host.data(), contents, values.size_bytes());
+    EXPECT_EQ(host, std::vector<float>(kCount, 0.5F));
+    call.input = host.data();
+    EXPECT_EQ(neighbors.average(call).code(), Code::kInvalidArgument);
+    EXPECT_OK(world.barrier());
+  });
+  EXPECT_EQ(fake->allocations(), 0);
+}
+
+TEST(CppGpu, GroupsAverageInItsMemory) {
+  FakeCuda* const fake = stand_in();
+  if (fake == nullptr) GTEST_SKIP() << "needs the stand-in for CUDA's driver in LD_LIBRARY_PATH";
+  fake->delay_us = 200;
+  run_ranks(2, [&](Job& job) {
+    constexpr std::size_t kCount = 5000;
+    const auto set = [&](std::span<float> values, float value) {
+      std::byte* const contents = fake->contents(values.data(), values.size_bytes());
+      ASSERT_NE(contents, nullptr) << "not the memory of a GPU";
+      const std::vector<float> host(values.size(), value);
+      std::memcpy(contents, host.data(), values.size_bytes());
+    };
+    const auto expect = [&](std::span<const float> values, float value) {
+      std::vector<float> host(values.size());
+      std::memcpy(host.data(), fake->contents(values.data(), values.size_bytes()),
+                  values.size_bytes());
+      EXPECT_EQ(host, std::vector<float>(values.size(), value));
+    };
+    Communicator world = get(Communicator::create(job));
+    PartialAllReduce partial = get(PartialAllReduce::create(job, {.gpu = 0}));
+    const std::span<float> model = get(partial.allocate<float>(kCount));
+    const std::span<float> copied = get(partial.allocate<float>(kCount));
+    set(model, static_cast<float>(job.rank().value()));
+    PartialCall call{.number = 1, .members = {Rank(0), Rank(1)}};
+    call.input = call.output = model.data();
+    call.count = kCount;
+    EXPECT_OK(partial.run(call));
+    expect(model, 0.5F);
+    EXPECT_OK(partial.copy(std::as_writable_bytes(copied), std::as_bytes(model)));
+    expect(copied, 0.5F);
+    GroupAverageOptions options{.name = "groups", .count = kCount, .source = GroupSource::kStatic};
+    options.gpu = 0;
+    GroupAverage average = get(GroupAverage::create(job, options));
+    set(average.model(), static_cast<float>(job.rank().value()));
+    for (std::uint64_t iteration = 0; iteration < 4; ++iteration) EXPECT_OK(average.run(iteration));
+    expect(average.model(), 0.5F);
+    EXPECT_OK(world.barrier());
+  });
   EXPECT_EQ(fake->allocations(), 0);
 }
 

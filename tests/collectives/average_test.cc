@@ -154,7 +154,47 @@ TYPED_TEST(WeightedAverage, OfSmallIntegersWithEqualWeightsIsRoundedOnce) {
     weighted_average(kType, reinterpret_cast<std::byte*>(model.data()), kSize, weight, bytes,
                      std::vector<double>(parts - 1, weight));
     EXPECT_EQ(model, expected) << parts << " parts, of a type known at run time";
+    // Weights that were rounded to the type of the elements are equal, too.
+    const auto rounded = static_cast<double>(static_cast<TypeParam>(weight));
+    model = values[0];
+    weighted_average(kType, reinterpret_cast<std::byte*>(model.data()), kSize, rounded, bytes,
+                     std::vector<double>(parts - 1, rounded));
+    EXPECT_EQ(model, expected) << parts << " parts, of rounded weights";
   }
+}
+
+TEST(Uniformity, IsJudgedInTheTypeOfTheSums) {
+  const double third = 1.0 / 3;
+  const auto rounded = static_cast<double>(static_cast<float>(third));
+  for (const DataType type : {DataType::kFloat16, DataType::kBfloat16, DataType::kFloat32}) {
+    EXPECT_TRUE(is_uniform(type, third, std::vector<double>(2, third)));
+    EXPECT_TRUE(is_uniform(type, rounded, std::vector<double>{rounded, third}));
+    EXPECT_FALSE(is_uniform(type, 0.3333, std::vector<double>(2, third)));
+    EXPECT_FALSE(is_uniform(type, third, std::vector<double>{third, 0.3333}));
+    EXPECT_FALSE(is_uniform(type, third, std::vector<double>(3, third)));
+    EXPECT_TRUE(is_uniform(type, 1.0, std::vector<double>()));
+  }
+  EXPECT_TRUE(is_uniform(DataType::kFloat64, third, std::vector<double>(2, third)));
+  EXPECT_FALSE(is_uniform(DataType::kFloat64, rounded, std::vector<double>(2, rounded)));
+  EXPECT_FALSE(is_uniform(DataType::kInt32, 1.0, std::vector<double>()));
+}
+
+// Blocks of many inputs are parts of one sum: none of them is an average by itself.
+TEST(Uniformity, IsJudgedOverAllInputs) {
+  constexpr std::size_t kInputs = 40;
+  std::vector<float> values(16);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = 1.0F / static_cast<float>(i + 3);
+  const std::vector<const float*> inputs(kInputs, values.data());
+  const std::vector<const std::byte*> bytes(kInputs,
+                                            reinterpret_cast<const std::byte*>(values.data()));
+  const double weight = 1.0 / 33;  // that of an average of the first 32 inputs and the model
+  std::vector<float> expected = values;
+  weighted_sum(std::span(expected), static_cast<float>(weight), inputs,
+               std::vector<float>(kInputs, static_cast<float>(weight)));
+  std::vector<float> model = values;
+  weighted_average(DataType::kFloat32, reinterpret_cast<std::byte*>(model.data()), model.size(),
+                   weight, bytes, std::vector<double>(kInputs, weight));
+  EXPECT_EQ(model, expected);
 }
 
 TEST(NarrowAverage, OfSmallIntegersWithEqualWeightsIsRoundedOnce) {

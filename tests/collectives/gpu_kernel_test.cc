@@ -23,6 +23,7 @@ namespace dunlin::collective {
 namespace {
 
 using reference::fill_operands;
+using reference::is_nan;
 using reference::kOps;
 using reference::kTypes;
 using Bytes = std::vector<std::byte>;
@@ -174,30 +175,17 @@ TEST_F(GpuKernelTest, TooManyInputsAreAnErrorInWords) {
       << status.to_string();
 }
 
-template <typename T>
-bool is_nan_at(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return std::isnan(value);
-}
-
-// Whether an element is a NaN. Which one a weighted average stores is not defined.
-bool is_nan(DataType type, const std::byte* at) {
-  std::uint16_t bits = 0;
-  std::memcpy(&bits, at, sizeof bits);
-  switch (type) {
-    case DataType::kFloat32:
-      return is_nan_at<float>(at);
-    case DataType::kFloat64:
-      return is_nan_at<double>(at);
-    case DataType::kFloat16:
-      return (bits & 0x7fff) > 0x7c00;
-    default:
-      return (bits & 0x7fff) > 0x7f80;
-  }
-}
-
+// Which NaN a weighted average stores is not defined.
 class GpuAverage : public GpuKernelTest, public ::testing::WithParamInterface<DataType> {};
+
+// Weights that are equal in double, in float32 only, or not at all.
+enum class Weights { kEqual, kEqualIfRounded, kDifferent };
+
+double weight_of(Weights weights, std::size_t parts, std::mt19937_64& random) {
+  const double equal = 1.0 / static_cast<double>(parts);
+  if (weights == Weights::kDifferent) return std::uniform_real_distribution<double>(-1, 1)(random);
+  return weights == Weights::kEqual ? equal : static_cast<double>(static_cast<float>(equal));
+}
 
 TEST_P(GpuAverage, HasTheBitsOfTheCpu) {
   const DataType type = GetParam();
@@ -205,13 +193,11 @@ TEST_P(GpuAverage, HasTheBitsOfTheCpu) {
   std::mt19937_64 random(3);
   for (const std::size_t inputs : {0, 1, 2, 3, 8, 9, 33}) {
     for (const std::size_t count : {0, 1, 5, 16, 67, 1000, 3001}) {
-      for (const bool is_uniform : {false, true}) {
+      for (const Weights kind : {Weights::kEqual, Weights::kEqualIfRounded, Weights::kDifferent}) {
         const std::size_t size = count * element;
-        std::vector<double> weights(inputs, 1.0 / static_cast<double>(inputs + 1));
-        const double self_weight = is_uniform ? 1.0 / static_cast<double>(inputs + 1) : 0.3;
-        for (double& weight : weights) {
-          if (!is_uniform) weight = std::uniform_real_distribution<double>(-1, 1)(random);
-        }
+        std::vector<double> weights(inputs);
+        for (double& weight : weights) weight = weight_of(kind, inputs + 1, random);
+        const double self_weight = weight_of(kind, inputs + 1, random);
         std::vector<Bytes> host(inputs, Bytes(size));
         std::vector<const std::byte*> host_inputs;
         std::vector<const std::byte*> device_inputs;
@@ -225,10 +211,12 @@ TEST_P(GpuAverage, HasTheBitsOfTheCpu) {
         Bytes model(size);
         fill_operands(type, random, model.data(), count);
         std::byte* const device_model = place(0, 0);
-        if (size > 0) write(device_model, model);
+        const bool is_in_place = random() % 2 == 0;
+        std::byte* const own = is_in_place ? device_model : place(inputs + 1, random() % 2 * 16);
+        if (size > 0) write(own, model);
         weighted_average(type, model.data(), count, self_weight, host_inputs, weights);
         ASSERT_TRUE(kernels_
-                        ->weighted_average(*stream_, type, device_model, count, self_weight,
+                        ->weighted_average(*stream_, type, own, device_model, count, self_weight,
                                            device_inputs, weights)
                         .is_ok());
         await();
@@ -237,7 +225,7 @@ TEST_P(GpuAverage, HasTheBitsOfTheCpu) {
           if (is_nan(type, &result[i]) && is_nan(type, &model[i])) continue;
           ASSERT_TRUE(std::equal(&result[i], &result[i] + element, &model[i]))
               << to_string(type) << ", " << inputs << " inputs, element " << i / element << " of "
-              << count << ", uniform " << is_uniform;
+              << count << ", weights " << static_cast<int>(kind) << ", in place " << is_in_place;
         }
       }
     }
@@ -250,8 +238,9 @@ INSTANTIATE_TEST_SUITE_P(All, GpuAverage,
                          [](const auto& each) { return std::string(to_string(each.param)); });
 
 TEST_F(GpuKernelTest, IntegersHaveNoWeightedAverage) {
-  EXPECT_EQ(kernels_->weighted_average(*stream_, DataType::kInt32, base_, 4, 1, {}, {}).code(),
-            Code::kInvalidArgument);
+  EXPECT_EQ(
+      kernels_->weighted_average(*stream_, DataType::kInt32, base_, base_, 4, 1, {}, {}).code(),
+      Code::kInvalidArgument);
 }
 
 // The accuracy of conversions does not follow from that of a few numbers, so all are tried.

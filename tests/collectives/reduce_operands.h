@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
@@ -73,6 +75,29 @@ inline void fill_operands(DataType type, std::mt19937_64& random, std::byte* to,
   }
   const std::size_t first = random() % (kPool - count);
   std::copy_n(pool.data() + first * element, count * element, to);
+}
+
+template <typename T>
+bool is_nan_at(const std::byte* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return std::isnan(value);
+}
+
+// Whether an element of a floating-point type is a NaN.
+inline bool is_nan(DataType type, const std::byte* at) {
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, at, sizeof bits);
+  switch (type) {
+    case DataType::kFloat32:
+      return is_nan_at<float>(at);
+    case DataType::kFloat64:
+      return is_nan_at<double>(at);
+    case DataType::kFloat16:
+      return (bits & 0x7fff) > 0x7c00;
+    default:
+      return (bits & 0x7fff) > 0x7f80;
+  }
 }
 
 }  // namespace dunlin::collective::reference

@@ -2,24 +2,16 @@
 // is killed, by seeds: each call gives the right result or an error that names the driver's call,
 // none hangs, and nothing stays allocated.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <array>
-#include <atomic>
-#include <cstring>
 #include <memory>
 #include <random>
-#include <set>
-#include <string>
 #include <vector>
 
 #include "collectives/communicator/communicator.h"
 #include "collectives/waiting/expiry.h"
 #include "runtime/gpu/cuda_driver.h"
-#include "tests/support/gpu.h"
-#include "tests/support/ranks.h"
+#include "tests/conformance/gpu_chaos.h"
 #include "tests/support/seeds.h"
 
 namespace dunlin::testing {
@@ -44,39 +36,14 @@ constexpr std::uint64_t kSeeds = 1000;
 // Null on a GPU. Ranks that are processes have a stand-in each.
 FakeCuda* const kFake = use_gpu_library();
 
-// What goes wrong with one seed.
-enum class Trouble { kNone, kCall, kWork, kDeath };
-
 struct Scenario {
-  explicit Scenario(std::uint64_t seed) {
-    std::mt19937_64 random(seed);
-    kind = random() % 2 == 0 ? PeerKind::kThreads : PeerKind::kProcesses;
-    size = 2 + static_cast<int>(random() % 2);
-    constexpr std::array kTroubles{Trouble::kNone, Trouble::kCall, Trouble::kCall,
-                                   Trouble::kCall, Trouble::kWork, Trouble::kDeath};
-    trouble = kTroubles[random() % kTroubles.size()];
-    if (trouble == Trouble::kDeath) kind = PeerKind::kProcesses;
-    rank = static_cast<int>(random() % static_cast<unsigned>(size));
-    // The first calls set the member up.
-    number = 1 + random() % (trouble == Trouble::kWork ? 40 : random() % 2 == 0 ? 60 : 400);
-    constexpr std::array kCodes{1, 2, 201, 400, 700, 719, 999};
-    code = kCodes[random() % kCodes.size()];
-    constexpr std::array kDelays{0U, 20U, 500U};
-    delay_us = kDelays[random() % kDelays.size()];
+  explicit Scenario(std::mt19937_64 random) : mishap(random, 2, kMostRanks) {
     const auto algorithms = collective::algorithms();
-    for (int i = 0; i < kCalls; ++i) {
-      calls[static_cast<std::size_t>(i)] = {&algorithms[random() % algorithms.size()],
-                                            random() % kMostCount, random() % 2 == 0};
-    }
+    for (Each& each : calls)
+      each = {&algorithms[random() % algorithms.size()], random() % kMostCount, random() % 2 == 0};
   }
 
-  PeerKind kind;
-  int size;
-  Trouble trouble;
-  int rank;              // that it happens to, among processes
-  std::uint64_t number;  // of the driver's call or work that fails, or of the call that kills
-  int code;
-  unsigned delay_us;
+  Mishap mishap;
   struct Each {
     const Algorithm* algorithm;
     std::size_t count;
@@ -84,29 +51,6 @@ struct Scenario {
   };
   std::array<Each, kCalls> calls;
 };
-
-// What the ranks tell one another, in memory that processes share.
-struct Shared {
-  std::atomic<bool> is_over;  // a rank has an error: the others give up what waits for it
-  std::array<std::array<char, 1024>, kMostRanks> errors;
-  std::array<char, 64> failed_call;
-
-  // Whether there was no error, or one names the call that failed.
-  bool is_named() const {
-    bool has_error = false;
-    for (const auto& error : errors) {
-      has_error = has_error || error[0] != '\0';
-      if (failed_call[0] != '\0' && std::strstr(error.data(), failed_call.data()) != nullptr)
-        return true;
-    }
-    return !has_error;
-  }
-};
-
-template <std::size_t kSize>
-void set(std::array<char, kSize>& to, const std::string& text) {
-  to[text.copy(to.data(), kSize - 1)] = '\0';
-}
 
 // The input of a rank: small whole numbers, whose sums are exact.
 float value_of(int rank, std::size_t index) {
@@ -155,8 +99,8 @@ std::vector<float> expected_of(const Scenario::Each& each, int rank, int size) {
 // One rank's part. Returns the first error; `is_over` of others is none.
 class Part {
  public:
-  Part(const Scenario& scenario, Fabric& fabric, Shared& shared)
-      : scenario_(scenario), fabric_(fabric), shared_(shared) {}
+  Part(const Scenario& scenario, Fabric& fabric, const Verdict& verdict)
+      : scenario_(scenario), fabric_(fabric), verdict_(verdict) {}
   // Waits for copies that access its memory. One poll may fail although they go on.
   ~Part() {
     for (int errors = 0; stream_ != nullptr && errors < 2;) {
@@ -191,7 +135,7 @@ class Part {
     for (;;) {
       Status status = step();
       if (status.is_ok() || !collective::is_expiry(status)) return status;
-      if (shared_.is_over) {
+      if (verdict_.is_over) {
         has_given_up_ = true;
         return Status();
       }
@@ -213,7 +157,7 @@ class Part {
   Status run(const Scenario::Each& each, std::byte* input, std::byte* output) {
     const int rank = fabric_.rank().value();
     const Collective kind = each.algorithm->collective;
-    const Problem problem{kind, scenario_.size, each.count, 0};
+    const Problem problem{kind, scenario_.mishap.size, each.count, 0};
     host_.resize(problem.input_count());
     for (std::size_t i = 0; i < host_.size(); ++i) host_[i] = value_of(rank, i);
     if (!host_.empty()) {
@@ -225,7 +169,7 @@ class Part {
     const Reduction reduction{DataType::kFloat32, each.is_sum ? ReduceOp::kSum : ReduceOp::kMax};
     DUNLIN_TRY(run({kind, input, output, each.count, reduction, 0, each.algorithm->name}));
     if (has_given_up_) return Status();
-    const std::vector<float> expected = expected_of(each, rank, scenario_.size);
+    const std::vector<float> expected = expected_of(each, rank, scenario_.mishap.size);
     if (expected.empty() || kind == Collective::kBarrier ||
         (kind == Collective::kReduce && rank != 0))
       return Status();
@@ -241,7 +185,7 @@ class Part {
 
   const Scenario& scenario_;
   Fabric& fabric_;
-  Shared& shared_;
+  const Verdict& verdict_;
   std::shared_ptr<GpuDriver> driver_;
   std::unique_ptr<Communicator> communicator_;
   std::unique_ptr<GpuStream> stream_;
@@ -249,82 +193,15 @@ class Part {
   bool has_given_up_ = false;
 };
 
-void prepare(const Scenario& scenario, std::uint64_t seed) {
-  kFake->delay_us = scenario.delay_us;
-  kFake->seed = seed;
-  if (scenario.trouble == Trouble::kCall) {
-    kFake->failing_code = scenario.code;
-    kFake->failing_call = scenario.number;
-  } else if (scenario.trouble == Trouble::kWork) {
-    kFake->work_code = scenario.code;
-    kFake->failing_work = scenario.number;
-  } else if (scenario.trouble == Trouble::kDeath) {
-    kFake->killing_call = scenario.number;
-  }
-}
-
-// Whether the driver has kept what the call should have given back.
-bool keeps() {
-  static const std::set<std::string> kReleases{"cuMemFree",           "cuStreamDestroy",
-                                               "cuEventDestroy",      "cuModuleUnload",
-                                               "cuIpcCloseMemHandle", "cuDevicePrimaryCtxRelease",
-                                               "cuCtxPushCurrent",    "cuMemHostUnregister"};
-  return kReleases.contains(kFake->failed_call);
-}
-
-void expect_nothing_left() {
-  if (!keeps()) dunlin::testing::expect_nothing_left(*kFake);
-}
-
 class GpuChaosTest : public ::testing::TestWithParam<std::uint64_t> {};
 
 TEST_P(GpuChaosTest, GivesTheResultOrAnErrorThatNamesTheCall) {
   if (kFake == nullptr) GTEST_SKIP() << "sets the stand-in up";
-  const Scenario scenario(GetParam());
-  void* const page =
-      mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  ASSERT_NE(page, MAP_FAILED);
-  auto* const shared = new (page) Shared{};
-  const bool are_processes = scenario.kind == PeerKind::kProcesses;
-  kFake->reset();
-  if (!are_processes) prepare(scenario, GetParam());
-  RunOptions options{
-      .kind = scenario.kind, .size = scenario.size, .killed = {}, .configure = [](Config& config) {
-        config.transports = {"shm"};
-        config.deadline = std::chrono::seconds(60) * timeout_factor();
-      }};
-  const bool is_death = scenario.trouble == Trouble::kDeath;
-  if (is_death) options.killed = {scenario.rank};
-  options.at_end = expect_nothing_left;
-  run_ranks(options, [&](Fabric& fabric) {
-    const bool is_mine = !are_processes || fabric.rank() == Rank(scenario.rank);
-    if (are_processes && is_mine) prepare(scenario, GetParam());
-    Status status;
-    {
-      Part part(scenario, fabric, *shared);
-      status = part.run();
-    }
-    // It made fewer calls.
-    if (is_death && is_mine) kill(getpid(), SIGKILL);
-    if (are_processes && is_mine) set(shared->failed_call, kFake->failed_call);
-    if (status.is_error()) {
-      set(shared->errors[static_cast<std::size_t>(fabric.rank().value())], status.to_string());
-      shared->is_over = true;
-      EXPECT_NE(scenario.trouble, Trouble::kNone) << status.to_string();
-    }
-    if (!is_death) sync(fabric, "the end");
+  const Scenario scenario{std::mt19937_64(GetParam())};
+  run_chaos(*kFake, scenario.mishap, GetParam(), [&](Fabric& fabric, const Verdict& verdict) {
+    Part part(scenario, fabric, verdict);
+    return part.run();
   });
-  if (!are_processes) {
-    set(shared->failed_call, kFake->failed_call);
-    expect_nothing_left();
-  }
-  if (scenario.trouble == Trouble::kCall) {
-    EXPECT_TRUE(shared->is_named()) << "no error names the failed " << shared->failed_call.data();
-    for (const auto& error : shared->errors) {
-      if (::testing::Test::HasFailure()) std::fprintf(stderr, "   %s\n", error.data());
-    }
-  }
-  munmap(page, sizeof(Shared));
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, GpuChaosTest, ::testing::Range<std::uint64_t>(0, seeds(kSeeds)));

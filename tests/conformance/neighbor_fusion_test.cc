@@ -122,9 +122,10 @@ Pair bare_pair(Fabric& fabric) {
                                          collective::neighbor::kMessageBytes,
                                          collective::neighbor::kMessageDepth})
                       .value();
-  pair.chunks = Ring::prepare(fabric, {defaults.name + "/chunks", pair.peer, defaults.slot_bytes,
-                                       defaults.depth})
-                    .value();
+  constexpr std::size_t kSlotBytes = std::size_t{128} << 10;
+  pair.chunks =
+      Ring::prepare(fabric, {defaults.name + "/chunks", pair.peer, kSlotBytes, defaults.depth})
+          .value();
   EXPECT_TRUE(progress_until(fabric, [&] { return pair.connect().is_ok(); }));
   return pair;
 }

@@ -54,7 +54,7 @@ class State final : public FakeCuda {
     init_code = 0;
     is_managed = false;
     calls = copies = launches = 0;
-    flushes = synchronized_pointers = contexts = 0;
+    flushes = synchronized_pointers = contexts = freed_while_open = 0;
     failed_call.clear();
     failing_name.clear();
     read_environment();
@@ -253,7 +253,10 @@ Code cuMemAlloc_v2(Address* address, std::size_t size) {
 }
 Code cuMemFree_v2(Address address) {
   FAKE_ENTER("cuMemFree");
-  return state().memory.free(address);
+  bool was_open = false;
+  const Code code = state().memory.free(address, &was_open);
+  if (was_open) ++state().freed_while_open;
+  return code;
 }
 Code cuMemGetAddressRange_v2(Address* base, std::size_t* size, Address address) {
   FAKE_ENTER("cuMemGetAddressRange");

@@ -66,6 +66,9 @@ class FakeCuda {
   std::atomic<std::uint64_t> launches = 0;
   std::atomic<int> flushes = 0;
   std::atomic<int> synchronized_pointers = 0;
+  // Allocations that were freed while another process, which lives, had them open. CUDA does not
+  // define what happens then.
+  std::atomic<int> freed_while_open = 0;
   // The name of the call that failed last by `failing_call`.
   std::string failed_call;
 };

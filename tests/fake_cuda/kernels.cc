@@ -43,6 +43,7 @@ void translate(gpu::ReduceArguments& arguments, Uses& uses) {
 
 void translate(gpu::AverageArguments& arguments, Uses& uses) {
   for (std::uint32_t k = 0; k < arguments.input_count; ++k) uses.translate(arguments.inputs[k]);
+  uses.translate(arguments.own);
   uses.translate(arguments.model);
 }
 

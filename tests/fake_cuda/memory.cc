@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <string>
 
 namespace dunlin::testing {
@@ -39,17 +40,55 @@ std::uint64_t inode_of(int fd) {
   return fstat(fd, &found) == 0 ? found.st_ino : 0;
 }
 
+// A process that was killed has nothing open any more, even before its parent has waited for it.
+bool lives(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const auto name_end = text.rfind(") ");
+  if (name_end == std::string::npos) return false;
+  const char state = text[name_end + 2];
+  return state != 'Z' && state != 'X';
+}
+
+std::size_t round_up(std::size_t size) {
+  return (std::max<std::size_t>(size, 1) + kPage - 1) / kPage * kPage;
+}
+
 }  // namespace
+
+static_assert(sizeof(FakeOpeners) <= kPage);
+
+void FakeOpeners::enter() {
+  for (auto& process : processes) {
+    pid_t nobody = 0;
+    if (process.compare_exchange_strong(nobody, getpid())) return;
+  }
+}
+
+void FakeOpeners::leave() {
+  for (auto& process : processes) {
+    pid_t self = getpid();
+    if (process.compare_exchange_strong(self, 0)) return;
+  }
+}
+
+bool FakeOpeners::has_any() const {
+  return std::any_of(processes.begin(), processes.end(), [](const std::atomic<pid_t>& each) {
+    const pid_t process = each;
+    return process != 0 && lives(process);
+  });
+}
 
 FakePages::FakePages(int fd, std::size_t size)
     : fd_(fd),
-      mapped_((std::max<std::size_t>(size, 1) + kPage - 1) / kPage * kPage),
+      mapped_(round_up(size)),
       address_(fd < 0 ? nullptr : map(fd, mapped_, PROT_NONE)),
-      contents_(fd < 0 ? nullptr : map(fd, mapped_, PROT_READ | PROT_WRITE)) {}
+      contents_(fd < 0 ? nullptr : map(fd, mapped_ + kPage, PROT_READ | PROT_WRITE)) {}
 
 FakePages::~FakePages() {
   if (address_ != nullptr) munmap(address_, mapped_);
-  if (contents_ != nullptr) munmap(contents_, mapped_);
+  if (contents_ != nullptr) munmap(contents_, mapped_ + kPage);
   if (fd_ >= 0) ::close(fd_);
 }
 
@@ -57,7 +96,7 @@ cuda::Code FakeMemory::allocate(int device, std::size_t size, cuda::Address* add
   if (size == 0) return cuda::kInvalidValue;
   if (size > std::size_t{1} << 34) return cuda::kOutOfMemory;
   const int fd = memfd_create("fake-gpu", MFD_CLOEXEC);
-  if (fd >= 0 && ftruncate(fd, static_cast<off_t>((size + kPage - 1) / kPage * kPage)) != 0) {
+  if (fd >= 0 && ftruncate(fd, static_cast<off_t>(round_up(size) + kPage)) != 0) {
     ::close(fd);
     return cuda::kOutOfMemory;
   }
@@ -71,10 +110,11 @@ cuda::Code FakeMemory::allocate(int device, std::size_t size, cuda::Address* add
   return cuda::kSuccess;
 }
 
-cuda::Code FakeMemory::free(cuda::Address address) {
+cuda::Code FakeMemory::free(cuda::Address address, bool* was_open) {
   const std::lock_guard lock(mutex_);
   const auto found = allocations_.find(address);
   if (found == allocations_.end() || found->second.is_opened) return cuda::kInvalidValue;
+  *was_open = found->second.pages->openers().has_any();
   allocations_.erase(found);
   return cuda::kSuccess;
 }
@@ -129,6 +169,7 @@ cuda::Code FakeMemory::open(int device, const cuda::IpcHandle& handle, cuda::Add
   }
   auto pages = std::make_shared<FakePages>(fd, shared.size);
   if (!pages->is_valid()) return cuda::kMapFailed;
+  pages->openers().enter();
   *address = reinterpret_cast<cuda::Address>(pages->address());
   const std::lock_guard lock(mutex_);
   allocations_[*address] = {device, shared.size,  ++last_buffer_,
@@ -140,6 +181,7 @@ cuda::Code FakeMemory::close(cuda::Address address) {
   const std::lock_guard lock(mutex_);
   const auto found = allocations_.find(address);
   if (found == allocations_.end() || !found->second.is_opened) return cuda::kInvalidValue;
+  found->second.pages->openers().leave();
   allocations_.erase(found);
   return cuda::kSuccess;
 }

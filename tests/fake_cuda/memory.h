@@ -1,9 +1,14 @@
 // The memory of the stand-in's devices. An allocation is a memfd that is mapped twice. The caller
 // gets the address of the first mapping, which allows no access, so that a program that follows it
 // is killed, as on a host with a GPU. The stand-in itself uses the second mapping. Other processes
-// open the memfd, as they open GPU memory through CUDA IPC. Any thread.
+// open the memfd, as they open GPU memory through CUDA IPC, and enter themselves in a page behind
+// the data, so that the owner finds out when it frees memory that others have open. Any thread.
 #pragma once
 
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -13,6 +18,16 @@
 #include "runtime/gpu/cuda_interface.h"
 
 namespace dunlin::testing {
+
+// The page behind the data, of which only the second mapping has one.
+struct FakeOpeners {
+  std::array<std::atomic<pid_t>, 256> processes;  // that have the memory open; 0: a free entry
+
+  void enter();
+  void leave();
+  // Whether a process that lives has the memory open.
+  bool has_any() const;
+};
 
 // Two mappings of one memfd.
 class FakePages {
@@ -27,7 +42,7 @@ class FakePages {
   int fd() const { return fd_; }
   std::byte* address() const { return address_; }
   std::byte* contents() const { return contents_; }
-  std::size_t mapped() const { return mapped_; }
+  FakeOpeners& openers() const { return *reinterpret_cast<FakeOpeners*>(contents_ + mapped_); }
 
  private:
   int fd_;
@@ -48,7 +63,8 @@ struct FakeAllocation {
 class FakeMemory {
  public:
   cuda::Code allocate(int device, std::size_t size, cuda::Address* address);
-  cuda::Code free(cuda::Address address);
+  // Sets `was_open` if another process has the memory open.
+  cuda::Code free(cuda::Address address, bool* was_open);
   cuda::Code share(cuda::Address address, cuda::IpcHandle* handle);
   cuda::Code open(int device, const cuda::IpcHandle& handle, cuda::Address* address);
   cuda::Code close(cuda::Address address);

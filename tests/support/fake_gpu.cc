@@ -141,7 +141,9 @@ Result<std::byte*> FakeGpu::open(int, const SharedGpuMemory&) {
   return unavailable();
 }
 
-void FakeGpu::close(int, const SharedGpuMemory&) noexcept {}
+bool FakeGpu::close(int, const SharedGpuMemory&) noexcept {
+  return true;
+}
 
 Status FakeGpu::synchronize_operations(int, std::byte*) {
   return options_.synchronizing;

@@ -58,7 +58,7 @@ class FakeGpu final : public GpuDriver {
   Result<std::unique_ptr<GpuModule>> load_module(int device, const void* image) override;
   Result<SharedGpuMemory> share(int device, std::byte* base) override;
   Result<std::byte*> open(int device, const SharedGpuMemory& memory) override;
-  void close(int device, const SharedGpuMemory& memory) noexcept override;
+  bool close(int device, const SharedGpuMemory& memory) noexcept override;
   Status synchronize_operations(int device, std::byte* data) override;
   Result<DmaBuf> export_dma_buf(int device, std::byte* data, std::size_t size) override;
   Status flush_writes(int device) override;

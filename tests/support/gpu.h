@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <set>
 #include <stdexcept>
 #include <string>
 
@@ -49,15 +50,22 @@ inline void expect_nothing_left(FakeCuda& fake) {
   EXPECT_EQ(fake.streams, 0) << "after a failed " << fake.failed_call;
   EXPECT_EQ(fake.events, 0) << "after a failed " << fake.failed_call;
   EXPECT_EQ(fake.modules, 0) << "after a failed " << fake.failed_call;
+  EXPECT_EQ(fake.freed_while_open, 0) << "after a failed " << fake.failed_call;
 }
 
-// Runs the ranks over shm. `fake`: the stand-in, which is reset before; null on a GPU.
-inline void run_gpu_ranks(FakeCuda* fake, PeerKind kind, int size, const RankBody& body) {
+// Runs the ranks over shm. `fake`: the stand-in, which is reset before; null on a GPU. `killed`: as
+// in RunOptions.
+inline void run_gpu_ranks(FakeCuda* fake, PeerKind kind, int size, const RankBody& body,
+                          std::set<int> killed = {}) {
   if (fake != nullptr) fake->reset();
   run_ranks({.kind = kind,
              .size = size,
-             .killed = {},
-             .configure = [](Config& config) { config.transports = {"shm"}; }},
+             .killed = std::move(killed),
+             .configure = [](Config& config) { config.transports = {"shm"}; },
+             .at_end =
+                 [fake] {
+                   if (fake != nullptr) expect_nothing_left(*fake);
+                 }},
             body);
   if (fake != nullptr) expect_nothing_left(*fake);
 }

@@ -65,7 +65,7 @@ class Memory {
  private:
   std::unique_ptr<LocalRegion> make(Fabric& fabric, MemoryKind kind, std::size_t size) {
     if (kind == MemoryKind::kHost) return fabric.allocate(size).value();
-    return fabric.register_memory(MemoryRegion::allocate_on_gpu(driver_, 0, size).value()).value();
+    return fabric.allocate_on_gpu(driver_, 0, size).value();
   }
   std::shared_ptr<GpuDriver> driver_;
   Exposed exposed_;
@@ -75,16 +75,7 @@ class Memory {
 FakeCuda* const fake = use_gpu_library();
 
 void run(PeerKind kind, const RankBody& body, int size = 2) {
-  if (fake != nullptr) fake->reset();
-  run_ranks({.kind = kind,
-             .size = size,
-             .killed = {},
-             .configure = [](Config& config) { config.transports = {"shm"}; }},
-            body);
-  if (fake == nullptr) return;
-  EXPECT_EQ(fake->allocations(), 0);
-  EXPECT_EQ(fake->streams, 0);
-  EXPECT_EQ(fake->events, 0);
+  run_gpu_ranks(fake, kind, size, body);
 }
 
 // Late streams, by a seed of the test's.
@@ -349,8 +340,7 @@ TEST_F(ShmGpu, AtomicsOnGpuMemoryAreRefused) {
 TEST_F(ShmGpu, MemoryThatCannotBeSharedSaysWhy) {
   run([](Fabric& fabric) {
     const auto driver = load_cuda_driver().value();
-    auto region =
-        fabric.register_memory(MemoryRegion::allocate_on_gpu(driver, 0, 64).value()).value();
+    auto region = fabric.allocate_on_gpu(driver, 0, 64).value();
     fake->failing_name = "cuIpcGetMemHandle";
     fake->failing_code = 1;
     fake->failing_call = 1;

@@ -194,10 +194,9 @@ Status SlotExchange::allocate() {
 }
 
 Result<std::unique_ptr<LocalRegion>> SlotExchange::allocate_slots(std::size_t bytes) {
-  if (options_.gpu == nullptr) return fabric_.allocate(bytes);
-  DUNLIN_ASSIGN(auto memory,
-                MemoryRegion::allocate_on_gpu(options_.gpu, options_.gpu_device, bytes));
-  return fabric_.register_memory(std::move(memory));
+  return options_.gpu == nullptr
+             ? fabric_.allocate(bytes)
+             : fabric_.allocate_on_gpu(options_.gpu, options_.gpu_device, bytes);
 }
 
 Bytes SlotExchange::describe() const {

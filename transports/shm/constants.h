@@ -9,12 +9,21 @@ namespace dunlin::transport::shm {
 
 // The first word of a segment: "DUNLSHM" and the version of the layout. Processes of builds with
 // different layouts refuse each other.
-inline constexpr std::uint64_t kMagic = 0x02'4d'48'53'4c'4e'55'44;
+inline constexpr std::uint64_t kMagic = 0x03'4d'48'53'4c'4e'55'44;
 
 // The most regions that a process may have registered at a time; then registration fails with
 // kResourceExhausted. An entry costs 8 bytes. Most programs register a handful of regions, but
 // caches of inference servers are registered in thousands of parts.
 inline constexpr std::size_t kMaxRegions = 16384;
+
+// How many times peers may have GPU memory of a process open, over all its regions; then they
+// cannot import more. Only memory that Dunlin has allocated counts, which is some regions per
+// communicator: 64 peers can open 64 of them. An entry costs 16 bytes.
+inline constexpr std::size_t kMaxOpenings = 4096;
+
+// How often the owner looks whether peers still have memory open that it no longer uses. A look
+// takes some 10 us, and the memory isn't needed at once.
+inline constexpr auto kOpenersInterval = std::chrono::milliseconds(5);
 
 // Operations on memory that is not shared are gathered up to this many bytes. Copying them takes
 // some 200 us, beside which a system call is nothing.
@@ -25,8 +34,9 @@ inline constexpr std::size_t kProcessMemoryBatch = std::size_t{1} << 20;
 // some 100 us of work for a GPU: far more than the time between two calls of progress().
 inline constexpr std::size_t kGpuQueueDepth = 64;
 
-// How long a lane that is closed waits for its copies. The largest copies take milliseconds; a
-// longer wait means that the GPU is stuck.
+// How long a lane that is closed waits for its copies, and a transport that ends for peers to close
+// its GPU memory. The largest copies take milliseconds; a longer wait means that the GPU is stuck.
+// Peers end at about the same time; one that goes on for longer must not keep this process.
 inline constexpr auto kGpuCloseTime = std::chrono::seconds(5);
 
 }  // namespace dunlin::transport::shm

@@ -28,9 +28,11 @@ Status malformed(const Link& link) {
 }  // namespace
 
 ShmRegion::ShmRegion(std::shared_ptr<MemoryRegion> memory, SegmentLayout& layout,
-                     std::uint32_t place, std::uint64_t generation, bool allows_system_calls)
+                     RetiredMemory& retired, std::uint32_t place, std::uint64_t generation,
+                     bool allows_system_calls)
     : memory_(std::move(memory)),
       layout_(layout),
+      retired_(retired),
       place_(place),
       generation_(generation),
       allows_system_calls_(allows_system_calls) {
@@ -38,7 +40,10 @@ ShmRegion::ShmRegion(std::shared_ptr<MemoryRegion> memory, SegmentLayout& layout
 }
 
 ShmRegion::~ShmRegion() {
-  layout_.generations[place_].store(0, std::memory_order_release);
+  // Before the reads of the openings (openings.h).
+  layout_.generations[place_].store(0);
+  if (memory_->kind() == MemoryKind::kCuda && memory_->is_owned())
+    retired_.add(std::move(memory_), generation_);
 }
 
 namespace {
@@ -58,6 +63,7 @@ void write_gpu(ByteWriter& writer, const MemoryRegion& memory) {
       writer.number(static_cast<std::uint8_t>(DescriptorKind::kGpu));
       writer.blob(std::as_bytes(std::span(&*shared, 1)));
       writer.number(static_cast<std::uint64_t>(memory.data() - whole.base));
+      writer.number(static_cast<std::uint8_t>(memory.is_owned()));
       return;
     }
     status = std::move(shared).status();
@@ -108,7 +114,7 @@ Result<std::unique_ptr<RemoteRegion>> ShmRemoteRegion::import(const Link& link, 
       DUNLIN_TRY(region->map_host(link, pid, segment, reader, size));
       break;
     case DescriptorKind::kGpu:
-      DUNLIN_TRY(region->open_gpu(link, reader, size, indirect));
+      DUNLIN_TRY(region->open_gpu(link, segment, reader, size, indirect));
       break;
     case DescriptorKind::kPrivate:
       DUNLIN_TRY(region->reach_private(link, pid, reader, size, indirect));
@@ -160,10 +166,11 @@ Status ShmRemoteRegion::reach_private(const Link& link, int pid, ByteReader& rea
   return check_process_memory(pid, address).with_peer(link.peer());
 }
 
-Status ShmRemoteRegion::open_gpu(const Link& link, ByteReader& reader, std::size_t size,
-                                 ShmIndirect& indirect) {
+Status ShmRemoteRegion::open_gpu(const Link& link, const PeerSegment& segment, ByteReader& reader,
+                                 std::size_t size, ShmIndirect& indirect) {
   const std::span<const std::byte> shared = reader.blob();
   const auto offset = reader.number<std::uint64_t>();
+  const bool is_owned = reader.number<std::uint8_t>() != 0;
   if (shared.size() == sizeof shared_) std::memcpy(&shared_, shared.data(), shared.size());
   if (!reader.at_end() || shared.size() != sizeof shared_ || offset > shared_.size ||
       size > shared_.size - offset)
@@ -181,6 +188,11 @@ Status ShmRemoteRegion::open_gpu(const Link& link, ByteReader& reader, std::size
                               bootstrap::printable(bus)))
         .with_peer(link.peer());
   }
+  if (is_owned) {
+    auto recorded = segment.record_opening(place_, generation_);
+    if (!recorded) return std::move(recorded).status().with_peer(link.peer());
+    opening_ = std::move(recorded).value();
+  }
   auto opened = driver->open(device->number, shared_);
   if (!opened) return std::move(opened).status().with_peer(link.peer());
   gpu_device_ = device->number;
@@ -191,7 +203,9 @@ Status ShmRemoteRegion::open_gpu(const Link& link, ByteReader& reader, std::size
 }
 
 ShmRemoteRegion::~ShmRemoteRegion() {
-  if (gpu_ != nullptr) gpu_->close(gpu_device_, shared_);
+  if (gpu_ == nullptr) return;
+  const bool is_closed = gpu_->close(gpu_device_, shared_);  // before opening_ ends
+  if (!is_closed && opening_) opening_->keep();
 }
 
 }  // namespace dunlin::transport::shm

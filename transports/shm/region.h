@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "runtime/gpu/driver.h"
 #include "transports/shm/gpu_queue.h"
+#include "transports/shm/retired_memory.h"
 #include "transports/shm/segment.h"
 #include "transports/transport.h"
 
@@ -31,8 +33,9 @@ class ShmRegion final : public TransportRegion {
   // GPU memory that the driver does not share can be used at this end of operations, but no peer
   // can access it. The same holds for host memory without a file descriptor (wrapped memory),
   // unless peers may access it by system calls.
-  ShmRegion(std::shared_ptr<MemoryRegion> memory, SegmentLayout& layout, std::uint32_t place,
-            std::uint64_t generation, bool allows_system_calls);
+  // `retired` gets the memory at the end if peers may have it open. It outlives the region.
+  ShmRegion(std::shared_ptr<MemoryRegion> memory, SegmentLayout& layout, RetiredMemory& retired,
+            std::uint32_t place, std::uint64_t generation, bool allows_system_calls);
   ~ShmRegion() override;
   std::string_view transport() const override { return "shm"; }
   Bytes descriptor() const override;
@@ -40,6 +43,7 @@ class ShmRegion final : public TransportRegion {
  private:
   std::shared_ptr<MemoryRegion> memory_;
   SegmentLayout& layout_;
+  RetiredMemory& retired_;
   std::uint32_t place_;
   std::uint64_t generation_;
   bool allows_system_calls_;
@@ -75,7 +79,8 @@ class ShmRemoteRegion final : public RemoteRegion {
       : RemoteRegion(link, size), place_(place), generation_(generation) {}
   Status map_host(const Link& link, int pid, const PeerSegment& segment, ByteReader& reader,
                   std::size_t size);
-  Status open_gpu(const Link& link, ByteReader& reader, std::size_t size, ShmIndirect& indirect);
+  Status open_gpu(const Link& link, const PeerSegment& segment, ByteReader& reader,
+                  std::size_t size, ShmIndirect& indirect);
   Status reach_private(const Link& link, int pid, ByteReader& reader, std::size_t size,
                        ShmIndirect& indirect);
 
@@ -86,7 +91,8 @@ class ShmRemoteRegion final : public RemoteRegion {
   std::shared_ptr<MemoryRegion> memory_;  // of the host
   std::shared_ptr<GpuDriver> gpu_;
   int gpu_device_ = 0;
-  SharedGpuMemory shared_;  // what was opened
+  SharedGpuMemory shared_;                  // what was opened
+  std::optional<RecordedOpening> opening_;  // of memory that the peer frees when it is closed
 };
 
 }  // namespace dunlin::transport::shm

@@ -129,6 +129,14 @@ PeerSegment::~PeerSegment() {
   if (doorbell_ >= 0) close(doorbell_);
 }
 
+Result<RecordedOpening> PeerSegment::record_opening(std::uint32_t place,
+                                                    std::uint64_t generation) const {
+  DUNLIN_ASSIGN(auto recorded, RecordedOpening::record(layout().openings, generation));
+  if (layout().generations[place].load() != generation)
+    return Status(Code::kNotFound, "the peer has deregistered the region");
+  return recorded;
+}
+
 void PeerSegment::wake() {
   if (layout().sleeping.exchange(0, std::memory_order_acq_rel) == 0) return;
   // A full pipe is readable already, so the error may be ignored. SIGPIPE cannot happen, because

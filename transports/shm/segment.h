@@ -19,6 +19,7 @@
 #include "runtime/status.h"
 #include "transports/notification.h"
 #include "transports/shm/constants.h"
+#include "transports/shm/openings.h"
 
 namespace dunlin::transport::shm {
 
@@ -38,6 +39,9 @@ struct SegmentLayout {
   // The generation of the region in each place; 0 if there is none. A peer compares it before each
   // operation.
   alignas(kCacheLine) std::array<std::atomic<std::uint64_t>, kMaxRegions> generations;
+
+  // Which GPU memory of the owner its peers have open.
+  alignas(kCacheLine) Openings openings;
 };
 
 // Tells a peer how to find the segment. Sent through the bootstrap.
@@ -72,6 +76,7 @@ class Segment {
 
   const SegmentAddress& address() const { return address_; }
   SegmentLayout& layout() { return *reinterpret_cast<SegmentLayout*>(memory_->data()); }
+  const std::shared_ptr<MemoryRegion>& memory() const { return memory_; }
   // Readable after a peer rang the doorbell.
   int doorbell_fd() const { return doorbell_read_; }
   void drain_doorbell();
@@ -99,6 +104,9 @@ class PeerSegment {
   bool is_registered(std::uint32_t place, std::uint64_t generation) const {
     return layout().generations[place].load(std::memory_order_acquire) == generation;
   }
+  // Records that this process is about to open the GPU memory of the region in this place. Returns
+  // kNotFound if the region is not registered any more. The segment must outlive the result.
+  Result<RecordedOpening> record_opening(std::uint32_t place, std::uint64_t generation) const;
   // MappedCells reads it: it checks after each notification whether the owner sleeps. If no fence
   // separates the two, this load pairs with Segment::order_peers_stores() at the owner.
   const std::atomic<std::uint32_t>& sleeping() const { return layout().sleeping; }

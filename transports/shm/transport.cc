@@ -59,8 +59,9 @@ Result<std::unique_ptr<TransportRegion>> ShmTransport::register_memory(
     const std::uint32_t place = next_place_++ % kMaxRegions;
     if (generations[place].load(std::memory_order_relaxed) != 0) continue;
     if (memory->kind() == MemoryKind::kCuda) indirect_.is_used = true;
-    return std::unique_ptr<TransportRegion>(std::make_unique<ShmRegion>(
-        memory, segment_->layout(), place, next_generation_++, context_.config.shm_process_memory));
+    return std::unique_ptr<TransportRegion>(
+        std::make_unique<ShmRegion>(memory, segment_->layout(), retired_, place, next_generation_++,
+                                    context_.config.shm_process_memory));
   }
   return Status(Code::kResourceExhausted,
                 fmt::format("the limit of {} registered regions is reached", kMaxRegions));

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "transports/shm/lane.h"
+#include "transports/shm/retired_memory.h"
 #include "transports/shm/segment.h"
 #include "transports/transport.h"
 
@@ -45,7 +46,11 @@ class ShmTransport final : public Transport {
 
   // Only operations on memory that the CPU cannot access need progress: otherwise, peers write
   // directly to the memory that the owner polls.
-  std::size_t progress() override { return indirect_.busy.progress(); }
+  std::size_t progress() override {
+    if (!retired_.is_empty()) [[unlikely]]
+      retired_.progress();
+    return indirect_.busy.progress();
+  }
   bool is_in_use() const override { return !indirect_.busy.is_empty(); }
   bool arm() override;
   void disarm() override;
@@ -53,12 +58,16 @@ class ShmTransport final : public Transport {
 
  private:
   ShmTransport(const TransportContext& context, std::unique_ptr<Segment> segment)
-      : context_(context), segment_(std::move(segment)), wait_fds_{segment_->doorbell_fd()} {}
+      : context_(context),
+        segment_(std::move(segment)),
+        wait_fds_{segment_->doorbell_fd()},
+        retired_(segment_->memory(), context.clock) {}
 
   TransportContext context_;
   std::unique_ptr<Segment> segment_;
   std::vector<int> wait_fds_;
   ShmIndirect indirect_;
+  RetiredMemory retired_;
   std::uint64_t next_generation_ = 1;
   std::uint32_t next_place_ = 0;  // where the search for a free place begins
 };

@@ -28,6 +28,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -54,6 +55,9 @@ struct GroupAverageOptions {
   // and between hosts alternate. 0: each rank counts as a host.
   int ranks_per_host = 0;
   std::uint64_t seed = 1;
+  // The number of the GPU in this process (CUDA) in whose memory the model is; empty: host memory.
+  // Either all ranks have a GPU or none has. Work on the model has to be complete before start().
+  std::optional<int> gpu{};
 };
 
 struct GroupAverageStatistics {
@@ -74,7 +78,8 @@ class GroupAverage {
   GroupAverage& operator=(GroupAverage&&) noexcept;
   ~GroupAverage();
 
-  // Zeros at first. The model must not be touched while an average is in progress.
+  // Zeros at first, but undefined on a GPU. The model must not be touched while an average is in
+  // progress.
   std::span<float> model();
 
   // Averages after `iteration`, which grows; returns when this rank may compute the next one.

@@ -27,8 +27,11 @@
 // travels together. So start the calls that are to travel together before you test or wait for one
 // of them.
 //
-// Input and output may be any memory; the input is copied once when it is sent. Owner thread of the
-// job only. Destroy it when all ranks are done with theirs.
+// Input and output may be any host memory; the input is copied once when it is sent. With a GPU,
+// those of averages are memory of that GPU, of any allocation. Work on the input has to be complete
+// before the call, and the output is complete when the call is over. kInvalidArgument names memory
+// that is not of this GPU; gathers need host memory. Owner thread of the job only. Destroy it when
+// all ranks are done with theirs.
 #pragma once
 
 #include <cstddef>
@@ -66,12 +69,15 @@ struct NeighborCall {
 struct NeighborOptions {
   std::string name = "world";  // distinguishes the objects of one job; the same on all ranks
   // What each pair of ranks that meets keeps in registered memory at either end: `depth` slots of
-  // this size, at least 4 KiB. The same on all ranks.
-  std::size_t slot_bytes = std::size_t{128} << 10;
+  // this size, at least 4 KiB. The same on all ranks. Default: 128 KiB, or 4 MiB on a GPU.
+  std::optional<std::size_t> slot_bytes{};
   std::uint32_t depth = 4;
   // The bytes of small calls that travel in one message, at most 16 KiB; 0: no fusion. Default:
   // DUNLIN_FUSION_THRESHOLD.
   std::optional<std::size_t> fusion_threshold{};
+  // The number of the GPU in this process (CUDA) whose memory is averaged; empty: host memory.
+  // Either all ranks have a GPU or none has.
+  std::optional<int> gpu{};
 };
 
 class Neighbors {

@@ -16,6 +16,10 @@
 // Memory from allocate() is used without copying. If one member has other memory, all copy.
 // Input and output are the same, or don't overlap. The result is bitwise the same on all members.
 //
+// With a GPU, memory from allocate() is memory of that GPU, and operations take no other memory.
+// Work on the input has to be complete before the operation is started, and the output is complete
+// when the operation is over.
+//
 // Errors: kInvalidArgument names the members that call something else under this number. kPeerDead
 // names a member that died or left. kDeadlineExceeded or kPeerStalled names one that never came.
 // One member may succeed where another fails. Other operations go on. After an error `output` is
@@ -29,6 +33,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,6 +51,9 @@ struct PartialOptions {
   // Longer messages are pipelined in segments of this size.
   std::size_t segment_bytes = std::size_t{256} << 10;
   std::string algorithm{};  // of all-reduce, one that needs no groups; empty: chosen by size
+  // The number of the GPU in this process (CUDA) whose memory allocate() returns; empty: host
+  // memory. Either all ranks have a GPU or none has.
+  std::optional<int> gpu{};
 };
 
 struct PartialCall {
@@ -72,7 +80,8 @@ class PartialAllReduce {
   PartialAllReduce& operator=(PartialAllReduce&&) noexcept;
   ~PartialAllReduce();
 
-  // Zeroed memory for operations, until free() or this object's end. Not collective.
+  // Zeroed memory for operations, until free() or this object's end. The contents of GPU memory are
+  // undefined. Not collective.
   Result<std::span<std::byte>> allocate(std::size_t bytes);
   // kInvalidArgument while an operation uses it.
   Status free(std::span<std::byte> memory);
@@ -81,6 +90,9 @@ class PartialAllReduce {
     DUNLIN_ASSIGN(const std::span<std::byte> memory, allocate(count * sizeof(T)));
     return std::span<T>(reinterpret_cast<T*>(memory.data()), count);
   }
+
+  // Copies between memory from allocate(), and returns when that is done. The sizes are the same.
+  Status copy(std::span<std::byte> to, std::span<const std::byte> from);
 
   // Blocking, for Job::deadline().
   Status run(const PartialCall& call);

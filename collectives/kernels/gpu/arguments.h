@@ -40,12 +40,13 @@ struct ReduceArguments {
   void* targets[kMostTargets] = {};
 };
 
-// model[i] = self_weight * model[i] + sum of weights[k] * inputs[k][i]
+// model[i] = self_weight * own[i] + sum of weights[k] * inputs[k][i]
 // (collectives/kernels/average.h).
 struct AverageArguments {
   Extent extent;
   std::uint32_t input_count = 0;
   double self_weight = 1;
+  const void* own = nullptr;
   void* model = nullptr;
   const void* inputs[kMostInputs] = {};
   double weights[kMostInputs] = {};

@@ -97,6 +97,7 @@ struct ReduceBody {
   }
 };
 
+// All loads of a step come before its store, so that the model may be an input or the own part.
 // A fused multiply-add per input for float32 and float64. float16 and bfloat16 are multiplied and
 // added in float32, each with a rounding of its own, as CPUs do it.
 template <typename Element>
@@ -109,7 +110,7 @@ struct AverageBody {
   template <std::size_t kSize>
   DUNLIN_DEVICE void step(std::uint64_t i) const {
     [[maybe_unused]] constexpr int kLoads = kUnrolled<kSize>;
-    auto pack = Pack<Element, kSize>::load(arguments.model, i);
+    auto pack = Pack<Element, kSize>::load(arguments.own, i);
     const auto self_weight = static_cast<Computed>(arguments.self_weight);
 #pragma unroll
     for (std::size_t e = 0; e < kSize; ++e) pack.at[e] *= self_weight;

@@ -139,17 +139,17 @@ Status GpuKernels::reduce(GpuStream& stream, Reduction reduction,
   return stream.launch(function, grid(arguments.extent), &arguments);
 }
 
-Status GpuKernels::weighted_average(GpuStream& stream, DataType type, std::byte* model,
-                                    std::size_t count, double self_weight,
+Status GpuKernels::weighted_average(GpuStream& stream, DataType type, const std::byte* own,
+                                    std::byte* model, std::size_t count, double self_weight,
                                     std::span<const std::byte* const> inputs,
                                     std::span<const double> weights) const {
   assert(inputs.size() == weights.size());
   if (is_integer(type))
     return {Code::kInvalidArgument, fmt::format("{} has no weighted average", to_string(type))};
   DUNLIN_TRY(check_numbers(inputs.size() + 1, 1));
-  if (is_uniform(self_weight, weights)) {
+  if (is_uniform(type, self_weight, weights)) {
     std::array<const std::byte*, gpu::kMostInputs> all{};
-    all[0] = model;
+    all[0] = own;
     std::copy(inputs.begin(), inputs.end(), all.begin() + 1);
     return reduce(stream, {type, ReduceOp::kAverage}, std::span(all).first(inputs.size() + 1),
                   std::span(&model, 1), count, inputs.size() + 1);
@@ -157,6 +157,7 @@ Status GpuKernels::weighted_average(GpuStream& stream, DataType type, std::byte*
   if (count == 0) return Status::ok();
   gpu::AverageArguments arguments;
   Alignment alignment;
+  alignment.add(own);
   alignment.add(model);
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     arguments.inputs[k] = inputs[k];
@@ -166,6 +167,7 @@ Status GpuKernels::weighted_average(GpuStream& stream, DataType type, std::byte*
   arguments.extent = alignment.extent(count, size_of(type));
   arguments.input_count = static_cast<std::uint32_t>(inputs.size());
   arguments.self_weight = self_weight;
+  arguments.own = own;
   arguments.model = model;
   return stream.launch(averages_[static_cast<std::size_t>(type)], grid(arguments.extent),
                        &arguments);

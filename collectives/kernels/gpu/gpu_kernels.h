@@ -33,10 +33,13 @@ class GpuKernels {
   Status reduce(GpuStream& stream, Reduction reduction, std::span<const std::byte* const> inputs,
                 std::span<std::byte* const> targets, std::size_t count,
                 std::size_t divisor = 1) const;
-  // Does what weighted_average() of average.h does. Returns kInvalidArgument for integers, which
-  // have no average.
-  Status weighted_average(GpuStream& stream, DataType type, std::byte* model, std::size_t count,
-                          double self_weight, std::span<const std::byte* const> inputs,
+  // Does what weighted_average() of average.h does, but takes this rank's part from `own`, which
+  // may be the model: model[i] = self_weight * own[i] + sum over k of weights[k] * inputs[k][i].
+  // Returns kInvalidArgument for integers, which have no average, and for gpu::kMostInputs or more
+  // inputs.
+  Status weighted_average(GpuStream& stream, DataType type, const std::byte* own, std::byte* model,
+                          std::size_t count, double self_weight,
+                          std::span<const std::byte* const> inputs,
                           std::span<const double> weights) const;
 
   int device() const { return device_; }

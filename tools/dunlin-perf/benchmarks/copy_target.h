@@ -14,7 +14,9 @@ class CopyTarget {
   // For copies of up to `bytes`.
   static Result<CopyTarget> create(Job& job, std::size_t bytes) {
     if (job.gpu() != nullptr) {
-      DUNLIN_ASSIGN(auto memory, job.gpu()->allocate(bytes + kLeast));
+      DUNLIN_ASSIGN(auto memory,
+                    MemoryRegion::allocate_on_gpu(job.gpu()->driver(), job.gpu()->device().number,
+                                                  bytes + kLeast));
       return CopyTarget(std::move(memory), job.gpu());
     }
     MemoryRegion::Options kind;

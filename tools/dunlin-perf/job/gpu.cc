@@ -54,10 +54,6 @@ const GpuDevice& MeasuredGpu::device() const {
   return driver_->devices()[static_cast<std::size_t>(number_)];
 }
 
-Result<std::shared_ptr<MemoryRegion>> MeasuredGpu::allocate(std::size_t size) const {
-  return MemoryRegion::allocate_on_gpu(driver_, number_, size);
-}
-
 Status MeasuredGpu::wait(Status started) {
   DUNLIN_TRY(std::move(started));
   return await(*stream_, clock_, clock_.now() + timeout_, "a copy of GPU memory");

@@ -21,7 +21,7 @@ class MeasuredGpu {
                                                    const Clock& clock, Duration timeout);
 
   const GpuDevice& device() const;
-  Result<std::shared_ptr<MemoryRegion>> allocate(std::size_t size) const;
+  const std::shared_ptr<GpuDriver>& driver() const { return driver_; }
 
   // These return when the bytes are there.
   Status write(std::byte* to, std::span<const std::byte> from);

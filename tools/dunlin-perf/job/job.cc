@@ -82,8 +82,7 @@ Status Job::gather_gpus() {
 
 Result<std::unique_ptr<transport::LocalRegion>> Job::allocate(std::size_t size) {
   if (gpu_ == nullptr) return fabric_->allocate(size);
-  DUNLIN_ASSIGN(auto memory, gpu_->allocate(size));
-  return fabric_->register_memory(std::move(memory));
+  return fabric_->allocate_on_gpu(gpu_->driver(), gpu_->device().number, size);
 }
 
 Status Job::bind() {

@@ -177,6 +177,22 @@ class JobTest(unittest.TestCase):
             for rank in (1, 2, 3):
                 self.assertEqual(lines[rank], ["80 iterations, served by 1", "averages"], job.text())
 
+    def test_a_death_ends_stochastic_reduces_at_all_ranks(self):
+        for transports in TRANSPORTS:
+            for sync in ("notify-ack", "bsp", "async"):
+                lines, job = run(4, "stochastic_killed", sync, options=["--keep-going"],
+                                 env={"DUNLIN_TRANSPORTS": transports, **DEATH})
+                for rank in (0, 1, 3):
+                    self.assertEqual(lines[rank], ["peer 2 dead, model kept True", "again 2"], job.text())
+
+    def test_a_rank_that_has_left_ends_a_stochastic_reduce(self):
+        lines, job = run(2, "stochastic_left", options=["--keep-going"], code=None)
+        self.assertEqual(lines[0], ["peer 1 left", "again"], job.text())
+
+    def test_ctrl_c_ends_the_wait_for_a_stochastic_reduce_only(self):
+        lines, job = run(2, "stochastic_interrupted")
+        self.assertEqual(lines[0], ["interrupted, model 0.0", "in progress", "model 0.5"], job.text())
+
     def test_the_rank_that_forms_groups_delays_no_other_while_it_computes(self):
         for transports in TRANSPORTS:
             lines, job = run(3, "server_computes", env={"DUNLIN_TRANSPORTS": transports})

@@ -7,6 +7,7 @@
 #include "bindings/python/graph.h"
 #include "bindings/python/job.h"
 #include "bindings/python/neighbors.h"
+#include "bindings/python/pairs.h"
 #include "bindings/python/partial.h"
 #include "bindings/python/request.h"
 #include "bindings/python/stochastic.h"
@@ -114,6 +115,7 @@ PYBIND11_MODULE(_dunlin, module) {
   dunlin::python::define_request(module);
   dunlin::python::define_communicator(module);
   dunlin::python::define_neighbors(module);
+  dunlin::python::define_pairs(module);
   dunlin::python::define_partial(module);
   dunlin::python::define_stochastic(module);
   dunlin::python::define_windows(module);

@@ -7,10 +7,10 @@
 #include "bindings/python/graph.h"
 #include "bindings/python/job.h"
 #include "bindings/python/neighbors.h"
-#include "bindings/python/pairs.h"
 #include "bindings/python/partial.h"
 #include "bindings/python/request.h"
 #include "bindings/python/stochastic.h"
+#include "bindings/python/training.h"
 #include "bindings/python/windows.h"
 
 namespace dunlin::python {
@@ -115,9 +115,9 @@ PYBIND11_MODULE(_dunlin, module) {
   dunlin::python::define_request(module);
   dunlin::python::define_communicator(module);
   dunlin::python::define_neighbors(module);
-  dunlin::python::define_pairs(module);
   dunlin::python::define_partial(module);
   dunlin::python::define_stochastic(module);
+  dunlin::python::define_training(module);
   dunlin::python::define_windows(module);
   dunlin::python::define_mutexes(module);
   dunlin::python::define_graph(module);

@@ -1,8 +1,9 @@
 """Training by any method: dunlin-run -n 4 python3 torch_methods.py --method partial --slow 0:20
 
-Each rank has samples of its own, and a model that it trains with the other ranks by the method. A slow rank sleeps after
-each of its steps. At the end rank 0 prints how many steps each rank has made in the time that the fastest one needed for
-all of its steps: with "partial" and "ad-psgd", and with "stochastic --sync async", a slow rank slows few others or none.
+Each rank has samples of its own, and a model that it trains with the other ranks by the method. A slow rank sleeps
+after each of its steps. At the end rank 0 prints how many steps each rank has made in the time that the fastest one
+needed for all of its steps. With "partial", "ad-psgd", "async-parameter-server" and "stochastic --sync async", a slow
+rank slows few others or none.
 """
 
 import argparse
@@ -14,9 +15,11 @@ import dunlin
 import dunlin.torch as bf
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--method", default="partial", help="all-reduce, local-sgd, stochastic, partial or ad-psgd")
+parser.add_argument("--method", default="partial", help="all-reduce, parameter-server, async-parameter-server, "
+                                                        "local-sgd, stochastic, partial or ad-psgd")
 parser.add_argument("--steps", type=int, default=200)
 parser.add_argument("--slow", metavar="RANK:MS", help="this rank sleeps for so many milliseconds after each step")
+parser.add_argument("--servers", type=int, help="of the parameter servers: how many of the last ranks serve")
 parser.add_argument("--section-length", type=int, help="of local-sgd and partial: steps between averages")
 parser.add_argument("--graph", help="of stochastic and ad-psgd")
 parser.add_argument("--sync", help="of stochastic: notify-ack, bsp or async")
@@ -41,18 +44,23 @@ bf.broadcast_parameters(model.state_dict(), root_rank=0)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 optimizer = bf.DistributedOptimizer(optimizer, model, method=method, **options)
 
+is_server = getattr(optimizer, "is_server", False)
 took = []
-began = time.monotonic()
-for _ in range(steps):
-    optimizer.zero_grad()
-    ((model(x).squeeze(1) - y) ** 2).mean().backward()
-    optimizer.step()
-    if bf.rank() == slow_rank:
-        time.sleep(pause / 1000)
-    took.append(time.monotonic() - began)
+if is_server:
+    optimizer.serve()
+    took.append(float("inf"))
+else:
+    began = time.monotonic()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        ((model(x).squeeze(1) - y) ** 2).mean().backward()
+        optimizer.step()
+        if bf.rank() == slow_rank:
+            time.sleep(pause / 1000)
+        took.append(time.monotonic() - began)
 optimizer.leave()
 
-error = (model.weight.detach().squeeze(0) - truth).abs().max()
+error = (model.weight.detach().squeeze(0) - truth).abs().max() * (not is_server)  # a server has no model of its own
 ends = dunlin.all_gather(torch.tensor([took[-1]], dtype=torch.float64))
 counts = dunlin.all_gather(torch.tensor([sum(each <= ends.min() for each in took)])).reshape(-1).tolist()
 errors = dunlin.all_gather(error.reshape(1)).reshape(-1).tolist()

@@ -29,6 +29,34 @@ def pairs_killed():
     say("averages" if 0 <= model.min() == model.max() <= 3 else f"wrong: {model}")
 
 
+def servers_killed():
+    """Rank 0 dies, which is a worker, or rank 3, which is a server. sys.argv: the victim, and whether it is asynchronous."""
+    victim, asynchronous = int(sys.argv[2]), sys.argv[3] == "async"
+    servers = dunlin.ParameterServers(20_000, 2, asynchronous)
+    model, ones = np.zeros(20_000, np.float32), np.ones(20_000, np.float32)
+    try:
+        if servers.is_server:
+            while dunlin.rank() == victim and servers.statistics()["updates"] < 10:
+                time.sleep(0.001)
+            if dunlin.rank() == victim:
+                os.kill(os.getpid(), signal.SIGKILL)
+            servers.serve()
+        else:
+            for step in range(60 if asynchronous and victim == 0 else 1_000_000):
+                if dunlin.rank() == victim and step == 10:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                kept = model.copy()
+                servers.step(model, ones, 0.5)
+            servers.leave()
+        say("went on")
+    except dunlin.PeerDeadError as error:
+        say(f"peer {error.peer} dead, model kept {servers.is_server or (model == kept).all()}")
+        try:
+            servers.serve() if servers.is_server else servers.step(model, ones, 0.5)
+        except dunlin.PeerDeadError as error:
+            say(f"again {error.peer}")
+
+
 def stochastic_killed():
     """Rank 2 dies while the others wait for it, or for ranks that wait for it. All are told, the ones that only test as
     well."""

@@ -186,6 +186,16 @@ class JobTest(unittest.TestCase):
                 told = [line for line in lines[rank] if "warning: AD-PSGD continues without rank 0" not in line]
                 self.assertEqual(told, ["60 iterations", "averages"], job.text())
 
+    def test_asynchronous_servers_survive_a_worker_and_no_death_else_is_survived(self):
+        for transports in TRANSPORTS:
+            for victim, kind in ((0, "async"), (0, "sync"), (3, "async"), (3, "sync")):
+                lines, job = run(4, "servers_killed", victim, kind, options=["--keep-going"],
+                                 env={"DUNLIN_TRANSPORTS": transports, **DEATH}, program=AVERAGES)
+                expected = [f"peer {victim} dead, model kept True", f"again {victim}"]
+                for rank in {0, 1, 2, 3} - {victim}:
+                    told = [line for line in lines[rank] if "warning: continuing without a worker" not in line]
+                    self.assertEqual(told, ["went on"] if (victim, kind) == (0, "async") else expected, job.text())
+
     def test_a_death_ends_stochastic_reduces_at_all_ranks(self):
         for transports in TRANSPORTS:
             for sync in ("notify-ack", "bsp", "async"):

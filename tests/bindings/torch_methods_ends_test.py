@@ -4,6 +4,7 @@
     DUNLIN_DEADLINE=3s dunlin-run -n N python3 torch_methods_ends_test.py absent
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -23,13 +24,18 @@ def setUpModule():
 
 
 class Killed(unittest.TestCase):
-    """Rank 1 dies in its fifth step."""
+    """Rank 1 dies in its fifth step. With parameter servers, the last rank is the server."""
 
     def test(self):
         method = sys.argv[2]
-        survives = method in ("partial", "ad-psgd")
+        survives = method in ("partial", "ad-psgd", "async-parameter-server")
         model = make_model(bf.rank(), torch.float32)
-        optimizer = wrapped(method, model)
+        if method.endswith("server"):
+            optimizer = bf.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, method)
+            if optimizer.is_server:
+                return self.serve(optimizer, survives)
+        else:
+            optimizer = wrapped(method, model)
         done = 0
         try:
             for step in range(60 if survives else 1_000_000):
@@ -47,9 +53,8 @@ class Killed(unittest.TestCase):
                 optimizer.step()
             self.assertEqual(again.exception.peer, 1)
             self.assertTrue(torch.equal(flat(model), kept))
-            if method != "all-reduce":  # it has nothing in progress between steps
-                with self.assertRaises(dunlin.PeerDeadError):
-                    optimizer.leave()
+            with contextlib.suppress(dunlin.PeerDeadError):  # if anything is left to be done with rank 1
+                optimizer.leave()
             optimizer.leave()  # it has left all the same
         else:
             self.assertTrue(survives)
@@ -57,6 +62,17 @@ class Killed(unittest.TestCase):
             optimizer.leave()
         self.assertTrue(torch.isfinite(flat(model)).all())
         print("survived" if survives else "told", flush=True)
+
+    def serve(self, optimizer, survives):
+        if survives:
+            optimizer.serve()
+            self.assertGreaterEqual(optimizer.statistics()["updates"], 2 * 60 + 4)
+        else:
+            with self.assertRaises(dunlin.PeerDeadError) as caught:
+                optimizer.serve()
+            self.assertEqual(caught.exception.peer, 1)
+        optimizer.leave()
+        print("served", flush=True)
 
 
 class Absent(unittest.TestCase):

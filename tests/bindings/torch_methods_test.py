@@ -78,6 +78,11 @@ def along(graph, weighting="uniform"):
     return mix
 
 
+def servers_of(method, model, **options):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5, weight_decay=0.01)
+    return bf.DistributedOptimizer(optimizer, model, method, **options)
+
+
 class Methods(unittest.TestCase):
     def assert_near(self, model, expected, tolerance=1e-12):
         for p, q in zip(model.parameters(), expected.parameters()):
@@ -130,6 +135,50 @@ class Methods(unittest.TestCase):
         optimizer.leave()
         self.assert_near(model, other)
         self.assertEqual(synchronous.statistics(), {"averages": STEPS})
+
+    def test_parameter_servers_take_the_steps(self):
+        if bf.size() == 1:
+            with self.assertRaisesRegex(dunlin.InvalidArgumentError, "1 servers of 1 ranks"):
+                servers_of("parameter-server", make_model(0, torch.float32))
+            return
+        cases = [("parameter-server", count) for count in range(1, bf.size())]
+        for method, count in cases + [("async-parameter-server", bf.size() - 1)]:  # with one worker, both do the same
+            with self.subTest(method=method, servers=count):
+                workers = bf.size() - count
+                model, alone = make_model(0, torch.float32), make_model(0, torch.float32)
+                optimizer = servers_of(method, model, servers=count)
+                self.assertEqual(optimizer.is_server, bf.rank() >= workers)
+                if optimizer.is_server:
+                    with self.assertRaisesRegex(dunlin.InvalidArgumentError, "is a server"):
+                        optimizer.step()
+                    optimizer.serve()
+                    optimizer.leave()
+                    self.assertEqual(optimizer.statistics()["updates"], STEPS)
+                    continue
+                scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+                expected = torch.optim.SGD(alone.parameters(), lr=0.1, momentum=0.5, weight_decay=0.01)
+                halved = torch.optim.lr_scheduler.StepLR(expected, 2, gamma=0.5)
+                for step in range(STEPS):
+                    train(optimizer, model, step, step + 1)
+                    scheduler.step()
+                    expected.zero_grad()
+                    mean([loss_of(alone, worker, step) for worker in range(workers)]).backward()
+                    expected.step()
+                    halved.step()
+                optimizer.leave()
+                self.assert_near(model, alone, 1e-5)
+
+    def test_parameter_servers_know_sgd_only(self):
+        model = make_model(0, torch.float32)
+        for make, words in (
+                (lambda p: torch.optim.Adam(p, lr=0.1), "has to be a torch.optim.SGD"),
+                (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True), "without nesterov"),
+                (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.1), "without dampening"),
+                (lambda p: torch.optim.SGD([{"params": p}], lr=0.1, maximize=True), "without maximize")):
+            with self.assertRaisesRegex(ValueError, words):
+                bf.DistributedOptimizer(make(model.parameters()), model, "async-parameter-server")
+        with self.assertRaisesRegex(ValueError, "one lr for all parameters, not .0.05, 0.1"):
+            wrapped("parameter-server", model)
 
     def test_sections(self):
         for overlap in (False, True):

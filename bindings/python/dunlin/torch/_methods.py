@@ -22,37 +22,49 @@ def DistributedOptimizer(optimizer, model, method="all-reduce", **options):
     Methods and options have the names that they have in dunlin-cnn. In these formulas x are a rank's parameters, and d
     is the step that the wrapped optimizer takes for a gradient.
 
-    method          step()                                       a rank waits for           after a death
-    "all-reduce"    x <- x + d(average gradient)                 all ranks                  error
-    "local-sgd"     x <- mean of all (x + d(gradient))           all ranks                  error
-    "stochastic"    x <- W (x + d(gradient)), W of a graph       its in-neighbors           error
-    "partial"       x <- mean of a group of (x + d(gradient))    the ranks of a group       the others continue
-    "ad-psgd"       x <- mean with one neighbor, + d(gradient)   that neighbor              the others continue
+    method                    step()                                       a rank waits for     after a death
+    "all-reduce"              x <- x + d(average gradient)                 all ranks            error
+    "local-sgd"               x <- mean of all (x + d(gradient))           all ranks            error
+    "stochastic"              x <- W (x + d(gradient)), W of a graph       its in-neighbors     error
+    "partial"                 x <- mean of a group of (x + d(gradient))    the group's ranks    the others continue
+    "ad-psgd"                 x <- mean with one neighbor, + d(gradient)   that neighbor        the others continue
+    "parameter-server"        x <- the servers' x + d(average gradient)    all workers          error
+    "async-parameter-server"  x <- the servers' x + d(gradient)            the servers          the others continue
 
-    local-sgd, partial:  section_length=1: the number of steps from one average to the next
+    local-sgd, partial:
+        section_length=1: the number of steps from one average to the next
     local-sgd, stochastic, partial:
-                         overlap=False. True: step() sends the model and returns, and the next step() averages what has
-                         come meanwhile before it adds its d: x <- W x + d(gradient at x). synchronize() puts the last
-                         average into the model.
-    stochastic:          graph="root-expander", sync="notify-ack", depth=2, weighting="uniform" (dunlin.StochasticReduce).
-                         "bsp" waits for all ranks, "async" for none. The graph has to be strongly connected.
-    partial:             groups="smart", group_size=3, slowdown_threshold=4, layout=None, seed=1 (`source` and the others
-                         of dunlin.GroupAverage). With groups="static" a death is an error.
-    ad-psgd:             graph="complete", seed=1 (dunlin.PairAverage)
+        overlap=False. True: step() sends the model and returns, and the next step() averages what has come meanwhile
+        before it adds its d: x <- W x + d(gradient at x). synchronize() puts the last average into the model.
+    stochastic (dunlin.StochasticReduce):
+        graph="root-expander", sync="notify-ack", depth=2, weighting="uniform". "bsp" waits for all ranks, "async" for
+        none. The graph has to be strongly connected.
+    partial (dunlin.GroupAverage):
+        groups="smart" (its `source`), group_size=3, slowdown_threshold=4, layout=None, seed=1. With groups="static" a
+        death is an error.
+    ad-psgd (dunlin.PairAverage):
+        graph="complete", seed=1
+    parameter servers (dunlin.ParameterServers):
+        servers=1: how many of the last ranks are servers, which don't train. Where optimizer.is_server, call
+        optimizer.serve(), which returns when all workers have left. The servers take the steps, so the optimizer has to
+        be a torch.optim.SGD, without dampening and nesterov, with one learning rate, momentum and weight decay for all
+        parameters. The learning rate may change. The servers have the momentum, which is not in state_dict() then. The
+        death of a server is an error.
 
     Collective over all ranks, with the same arguments and the same model. Each rank starts from the parameters that its
-    model has: broadcast_parameters() makes them equal. Parameters in float16 and bfloat16 are sent and averaged as
-    float32 and then rounded. float64 needs local-sgd or stochastic. Buffers of the model (as BatchNorm's) stay a rank's
-    own. Parameters on a GPU go through host memory.
+    model has: broadcast_parameters() makes them equal. Models in float16 and bfloat16 are sent and averaged as float32,
+    and then rounded. Models in float64 are possible with all-reduce, local-sgd and stochastic. Buffers of the model (as
+    BatchNorm's) stay a rank's own. Parameters on a GPU go through host memory.
 
-    With partial (except static groups), ad-psgd, and stochastic in async, ranks need not make the same number of steps.
+    With partial (except static groups), ad-psgd, async-parameter-server, and stochastic in async, ranks need not make
+    the same number of steps.
 
     The result is an instance of the optimizer's class, and has besides:
         synchronize()  waits for the average in progress, and puts it into the model (with all-reduce: the gradients, so
                        that they can be clipped before step())
         statistics()   the dictionary of the average's class, such as dunlin.GroupAverage.statistics()
         leave()        takes this rank out, after its last step and before shutdown(). Only then may the parameters be
-                       wrapped again. All ranks call it; with partial and ad-psgd each when it has finished.
+                       wrapped again. All ranks call it, each when it has finished.
 
     A wait that takes longer than DUNLIN_DEADLINE raises dunlin.DeadlineExceededError, which names the rank that was
     waited for. The average continues, and synchronize() or the next step() waits for it again. A death raises
@@ -253,5 +265,70 @@ class _AdPsgd(_Averaging):
         return self._pairs.statistics()
 
 
-_METHODS = {"all-reduce": _AllReduce, "local-sgd": _LocalSgd, "stochastic": _Stochastic, "partial": _Partial,
-            "ad-psgd": _AdPsgd}
+class _Servers(_Averaging):
+    """The servers take the wrapped optimizer's step, so that has to be SGD."""
+
+    asynchronous = False
+
+    def prepare(self, servers=1):
+        groups = self.param_groups
+        if torch.optim.SGD not in type(self).__bases__:
+            raise ValueError(f"{self._method!r}: the servers apply SGD, so the optimizer has to be a torch.optim.SGD")
+        for option, wanted in (("dampening", 0), ("nesterov", False), ("maximize", False)):
+            if any(group.get(option, wanted) != wanted for group in groups):
+                raise ValueError(f"{self._method!r}: the servers apply SGD without {option}")
+        self._learning_rate()
+        self._servers = dunlin.ParameterServers(
+            self._flats[0].flat.numel(), servers, self.asynchronous, self._common("momentum"),
+            self._common("weight_decay"), "optimizer")
+        self._gradients = _Buffer(self._flats[0].parameters, torch.float32)
+
+    def _common(self, option):
+        values = {float(group[option]) for group in self.param_groups}
+        if len(values) > 1:
+            raise ValueError(f"{self._method!r}: the servers know one {option} for all parameters, not "
+                             f"{sorted(values)}")
+        return values.pop()
+
+    def _learning_rate(self):
+        return self._common("lr")
+
+    @property
+    def is_server(self):
+        """Whether this rank holds a part of the model for the others, instead of training."""
+        return self._servers.is_server
+
+    def serve(self, timeout=None):
+        """Servers only: returns when all workers have left. See dunlin.ParameterServers.serve()."""
+        self._servers.serve(timeout)
+
+    def step(self, closure=None):
+        if self._has_left:
+            raise RuntimeError("step() after leave()")
+        self.synchronize()
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        buffer = self._flats[0]
+        buffer.gather(buffer.parameters)
+        self._gradients.gather([torch.zeros_like(p) if p.grad is None else p.grad for p in buffer.parameters])
+        request = self._servers.start_step(buffer.flat, self._gradients.flat, self._learning_rate())
+        self._pending.append((buffer, request))
+        self.synchronize()
+        return loss
+
+    def finish(self):
+        if not self.is_server:
+            self._servers.leave()
+
+    def statistics(self):
+        return self._servers.statistics()
+
+
+class _AsyncServers(_Servers):
+    asynchronous = True
+
+
+_METHODS = {"all-reduce": _AllReduce, "parameter-server": _Servers, "async-parameter-server": _AsyncServers,
+            "local-sgd": _LocalSgd, "stochastic": _Stochastic, "partial": _Partial, "ad-psgd": _AdPsgd}

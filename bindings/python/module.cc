@@ -9,6 +9,8 @@
 #include "bindings/python/neighbors.h"
 #include "bindings/python/partial.h"
 #include "bindings/python/request.h"
+#include "bindings/python/stochastic.h"
+#include "bindings/python/training.h"
 #include "bindings/python/windows.h"
 
 namespace dunlin::python {
@@ -114,6 +116,8 @@ PYBIND11_MODULE(_dunlin, module) {
   dunlin::python::define_communicator(module);
   dunlin::python::define_neighbors(module);
   dunlin::python::define_partial(module);
+  dunlin::python::define_stochastic(module);
+  dunlin::python::define_training(module);
   dunlin::python::define_windows(module);
   dunlin::python::define_mutexes(module);
   dunlin::python::define_graph(module);

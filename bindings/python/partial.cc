@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/python/arguments.h"
 #include "bindings/python/array.h"
 #include "bindings/python/job.h"
 #include "bindings/python/request.h"
@@ -76,25 +77,6 @@ std::unique_ptr<Request> start_reduce(py::object x, const std::vector<int>& rank
   return std::make_unique<Request>(session, std::move(operation), std::move(made.outcome));
 }
 
-// Reads the arguments of a collective constructor. The first error is kept, so that all ranks can
-// be told.
-struct Arguments {
-  template <typename Value>
-  Value read(const char* name, py::handle given) {
-    try {
-      return given.cast<Value>();
-    } catch (const py::cast_error&) {
-      fail({Code::kInvalidArgument, fmt::format("{}: {} is not a possible value", name,
-                                                py::repr(given).cast<std::string>())});
-      return {};
-    }
-  }
-  void fail(Status why) {
-    if (mistake.is_ok()) mistake = std::move(why);
-  }
-  Status mistake;
-};
-
 class GroupAverage {
  public:
   GroupAverage(py::handle count, py::handle source, py::handle group_size,
@@ -104,12 +86,8 @@ class GroupAverage {
     binding::GroupAverage::Options options;
     options.name = given.read<std::string>("name", name);
     options.count = given.read<std::size_t>("count", count);
-    auto parsed = collective::parse_group_source(given.read<std::string>("source", source));
-    if (parsed) {
-      options.source = *parsed;
-    } else {
-      given.fail(std::move(parsed).status());
-    }
+    options.source =
+        given.read(collective::parse_group_source(given.read<std::string>("source", source)));
     options.groups.group_size = given.read<int>("group_size", group_size);
     options.groups.slowdown_threshold =
         given.read<std::uint64_t>("slowdown_threshold", slowdown_threshold);

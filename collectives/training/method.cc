@@ -96,6 +96,10 @@ bool has_servers(MethodKind kind) {
   return kind == MethodKind::kParameterServer || kind == MethodKind::kAsyncParameterServer;
 }
 
+bool averages_models(MethodKind kind) {
+  return kind != MethodKind::kAllReduce && !has_servers(kind);
+}
+
 bool ends_alone(const MethodOptions& options) {
   switch (options.kind) {
     case MethodKind::kAsyncParameterServer:
@@ -126,6 +130,8 @@ Status check(const MethodOptions& options, int ranks) {
                   fmt::format("momentum {} and weight decay {} must be finite and not negative",
                               options.sgd.momentum, options.sgd.weight_decay));
   }
+  if (options.has_own_step && !averages_models(options.kind))
+    return refuse(options, "workers can't take their own steps, as gradients are averaged");
   if (options.piece_elements == 0) return refuse(options, "pieces need at least one element");
   if (options.section_length == 0)
     return refuse(options, "a section of 0 iterations never synchronizes");

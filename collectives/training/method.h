@@ -53,6 +53,10 @@ struct MethodOptions {
   MethodKind kind = MethodKind::kAllReduce;
   std::size_t count = 0;  // parameters
   SgdOptions sgd;
+  // The worker takes its step itself, with an optimizer of its own: it writes parameters() before
+  // finish(), which averages them and ignores gradient() and the learning rate. begin() leaves
+  // parameters() as they are. For methods that average models only.
+  bool has_own_step = false;
   // All-reduce and parameter servers: elements of the gradient that are sent together while the
   // backward pass continues. 1 MiB is long enough for the bandwidth of every transport and short
   // enough for the first pieces to leave early.
@@ -77,6 +81,8 @@ struct MethodOptions {
 };
 // True if some ranks serve instead of training.
 bool has_servers(MethodKind kind);
+// True if models are averaged, and not gradients.
+bool averages_models(MethodKind kind);
 // True if a worker may stop training before the others do.
 bool ends_alone(const MethodOptions& options);
 // True if the other workers continue when a worker dies.

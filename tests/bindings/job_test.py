@@ -17,6 +17,7 @@ from job import Job  # noqa: E402
 RUN = sys.argv.pop(1)
 TRANSPORTS = sys.argv.pop(1).split(",")  # to be tested in turn
 RANK = os.path.join(os.path.dirname(__file__), "python_rank.py")
+AVERAGES = os.path.join(os.path.dirname(__file__), "averages_rank.py")
 
 
 # A death becomes known in milliseconds. A loaded host may take LONG. The deadline and ten heartbeats are far beyond that,
@@ -38,10 +39,10 @@ for deadline in ("soon", "later", "20s", "20s"):
 """
 
 
-def run(ranks, *arguments, options=(), deadline=300, code=0, env=None):
-    """{rank: its lines} of a job of python_rank.py, and the job."""
+def run(ranks, *arguments, options=(), deadline=300, code=0, env=None, program=RANK):
+    """{rank: its lines} of a job of python_rank.py, or another program, and the job."""
     began = time.monotonic()
-    job = Job([RUN, "-n", ranks, *options, sys.executable, RANK, *arguments],
+    job = Job([RUN, "-n", ranks, *options, sys.executable, program, *arguments],
               env={"DUNLIN_DEADLINE": f"{deadline}s", **(env or {})})
     found = job.wait(120)
     job.took = time.monotonic() - began
@@ -176,6 +177,40 @@ class JobTest(unittest.TestCase):
             lines, job = run(4, "groups_killed", options=["--keep-going"], env={"DUNLIN_TRANSPORTS": transports, **DEATH})
             for rank in (1, 2, 3):
                 self.assertEqual(lines[rank], ["80 iterations, served by 1", "averages"], job.text())
+
+    def test_averages_of_pairs_survive_a_death(self):
+        for transports in TRANSPORTS:
+            lines, job = run(4, "pairs_killed", options=["--keep-going"], env={"DUNLIN_TRANSPORTS": transports, **DEATH},
+                             program=AVERAGES)
+            for rank in (1, 2, 3):
+                told = [line for line in lines[rank] if "warning: AD-PSGD continues without rank 0" not in line]
+                self.assertEqual(told, ["60 iterations", "averages"], job.text())
+
+    def test_asynchronous_servers_survive_a_worker_and_no_death_else_is_survived(self):
+        for transports in TRANSPORTS:
+            for victim, kind in ((0, "async"), (0, "sync"), (3, "async"), (3, "sync")):
+                lines, job = run(4, "servers_killed", victim, kind, options=["--keep-going"],
+                                 env={"DUNLIN_TRANSPORTS": transports, **DEATH}, program=AVERAGES)
+                expected = [f"peer {victim} dead, model kept True", f"again {victim}"]
+                for rank in {0, 1, 2, 3} - {victim}:
+                    told = [line for line in lines[rank] if "warning: continuing without a worker" not in line]
+                    self.assertEqual(told, ["went on"] if (victim, kind) == (0, "async") else expected, job.text())
+
+    def test_a_death_ends_stochastic_reduces_at_all_ranks(self):
+        for transports in TRANSPORTS:
+            for sync in ("notify-ack", "bsp", "async"):
+                lines, job = run(4, "stochastic_killed", sync, options=["--keep-going"],
+                                 env={"DUNLIN_TRANSPORTS": transports, **DEATH}, program=AVERAGES)
+                for rank in (0, 1, 3):
+                    self.assertEqual(lines[rank], ["peer 2 dead, model kept True", "again 2"], job.text())
+
+    def test_a_rank_that_has_left_ends_a_stochastic_reduce(self):
+        lines, job = run(2, "stochastic_left", options=["--keep-going"], code=None, program=AVERAGES)
+        self.assertEqual(lines[0], ["peer 1 left", "again"], job.text())
+
+    def test_ctrl_c_ends_the_wait_for_a_stochastic_reduce_only(self):
+        lines, job = run(2, "stochastic_interrupted", program=AVERAGES)
+        self.assertEqual(lines[0], ["interrupted, model 0.0", "in progress", "model 0.5"], job.text())
 
     def test_the_rank_that_forms_groups_delays_no_other_while_it_computes(self):
         for transports in TRANSPORTS:

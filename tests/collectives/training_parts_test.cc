@@ -179,6 +179,7 @@ TEST(MethodOptionsTest, WhatDoesNotSuitIsRefused) {
         bad.graph = "no-such";
       },
       4, "no-such");
+  expect_refusal([](auto& bad) { bad.has_own_step = true; }, 2, "their own steps");
   expect_refusal(
       [](auto& bad) {
         bad.kind = MethodKind::kStochastic;

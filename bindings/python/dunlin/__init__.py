@@ -30,12 +30,15 @@ from dunlin.errors import (AlreadyExistsError, ClosedError, CorruptedError, Dead
                            PeerStalledError, PermissionDeniedError, ResourceExhaustedError, UnavailableError)
 from dunlin.groups import GroupAverage
 from dunlin.onesided import Mutex, Window
+from dunlin.pairs import PairAverage
+from dunlin.servers import ParameterServers
+from dunlin.stochastic import StochasticReduce
 
 __all__ = [
     "AlreadyExistsError", "ClosedError", "Communicator", "CorruptedError", "DeadlineExceededError", "Error",
     "GroupAverage", "InternalError", "InvalidArgumentError", "IoError", "Machines", "Mutex", "NotFoundError",
-    "OutOfRangeError", "PeerDeadError", "PeerStalledError", "PermissionDeniedError", "Request",
-    "ResourceExhaustedError", "UnavailableError", "Window", "__version__",
+    "OutOfRangeError", "PairAverage", "ParameterServers", "PeerDeadError", "PeerStalledError",
+    "PermissionDeniedError", "Request", "ResourceExhaustedError", "StochasticReduce", "UnavailableError", "Window", "__version__",
     "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "check_neighbors", "empty", "free", "graph",
     "init", "is_initialized", "local_rank", "local_size", "neighbor_average", "neighbor_gather",
     "partial_all_reduce", "rank", "reduce", "reduce_scatter", "shutdown", "size", "split", "start_all_gather",

@@ -83,11 +83,12 @@ class AdPsgd final : public MethodBase {
   void end_proposal(bool is_declined);
   Status end_pairing();
   void unlock();
-  // True if the gradient is due: this iteration's own average has ended, or there is none.
-  bool is_gradient_next() const {
+  // True if the step is due: this iteration's own average has ended, or there is none.
+  bool is_step_next() const {
     return phase() == Phase::kFinishing && lock_ == Lock::kFree && !is_average_due_ && is_step_due_;
   }
-  void apply_gradient();
+  void take_step();
+  void add_own_step();
   void show_model();
 
   std::span<float> model() { return floats_of(*lane_state_->model, options().count); }
@@ -101,6 +102,8 @@ class AdPsgd final : public MethodBase {
   Sgd sgd_;
   std::vector<float> parameters_;
   std::vector<float> gradient_;
+  std::vector<float>
+      shown_;  // parameters() as the method last wrote them, if steps are the worker's
   Random random_;
   std::unique_ptr<LaneState> lane_state_;
   std::vector<Neighbor> neighbors_;
@@ -153,11 +156,13 @@ Status AdPsgd::connect() {
 }
 
 Status AdPsgd::start_begin(std::uint64_t) {
-  // At first the caller's initial parameters become x. Later x becomes parameters().
+  // At first the caller's initial parameters become x. Later x becomes parameters(), unless the
+  // worker has changed them already.
   if (!has_model_) {
     std::copy(parameters_.begin(), parameters_.end(), model().begin());
+    if (options().has_own_step) shown_ = parameters_;
     has_model_ = true;
-  } else {
+  } else if (!options().has_own_step) {
     show_model();
   }
   return Status::ok();
@@ -300,14 +305,27 @@ Status AdPsgd::end_pairing() {
   return edge.inbox().release();
 }
 
-void AdPsgd::apply_gradient() {
-  sgd_.step(model(), gradient_, learning_rate_);
+void AdPsgd::take_step() {
+  if (options().has_own_step) {
+    add_own_step();
+  } else {
+    sgd_.step(model(), gradient_, learning_rate_);
+  }
   show_model();
   is_step_due_ = false;
 }
 
+// What the worker has changed since parameters() were shown. Where no average has changed x
+// meanwhile, x gets the worker's bits.
+void AdPsgd::add_own_step() {
+  const std::span<float> x = model();
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = x[i] == shown_[i] ? parameters_[i] : x[i] + (parameters_[i] - shown_[i]);
+}
+
 void AdPsgd::show_model() {
   std::copy(model().begin(), model().end(), parameters_.begin());
+  if (options().has_own_step) std::copy(parameters_.begin(), parameters_.end(), shown_.begin());
 }
 
 void AdPsgd::remove(Neighbor& neighbor, const Status& why) {
@@ -365,12 +383,12 @@ Status AdPsgd::step() {
   const Lock lock = lock_;
   const std::size_t kept = proposals_.size();
   // Do this before serving kept proposals: at the hub of a star one may always be waiting.
-  if (is_gradient_next()) apply_gradient();
+  if (is_step_next()) take_step();
   answer_proposals();
   if (phase() == Phase::kFinishing && lock_ == Lock::kFree) {
     if (proposals_.empty()) owes_turn_ = false;
     if (is_average_due_ && !owes_turn_) propose();
-    if (is_gradient_next()) apply_gradient();
+    if (is_step_next()) take_step();
   }
   return has_moved || lock_ != lock || proposals_.size() != kept ? Status::ok() : Status::busy();
 }

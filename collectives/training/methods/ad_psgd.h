@@ -5,7 +5,8 @@
 // while other ranks may average with x. In finish() the rank proposes an average to a random
 // neighbor j. Both exchange their models and set x to (x_i + x_j) / 2, which keeps the mean of all
 // models. Then the rank subtracts learning_rate * gradient from x, before it averages with
-// neighbors that have proposed in the meantime; so a hub of many neighbors makes progress, too. The
+// neighbors that have proposed in the meantime; so a hub of many neighbors makes progress, too. If
+// workers take their own steps, it adds what the worker has changed in parameters() instead. The
 // direction of the graph's edges has no meaning. After leave(), parameters() are x with its last
 // averages.
 //

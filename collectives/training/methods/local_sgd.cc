@@ -15,7 +15,7 @@ class LocalSgd final : public CommunicatorMethod {
 
  private:
   Status start_finish(float learning_rate) override {
-    sgd().step(parameters(), gradient_, learning_rate);
+    if (!options().has_own_step) sgd().step(parameters(), gradient_, learning_rate);
     is_stop_wanted_ = is_stop_wanted_ || wants_stop();
     is_average_due_ = (iteration() + 1) % options().section_length == 0;
     shared().flag() = is_stop_wanted_ ? 1.0F : 0.0F;

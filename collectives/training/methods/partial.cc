@@ -80,7 +80,7 @@ Status Partial::connect() {
 }
 
 Status Partial::start_finish(float learning_rate) {
-  sgd_.step(parameters_, gradient_, learning_rate);
+  if (!options().has_own_step) sgd_.step(parameters_, gradient_, learning_rate);
   is_stop_wanted_ = is_stop_wanted_ || wants_stop();
   is_averaging_ = (iteration() + 1) % options().section_length == 0;
   if (!is_averaging_) {

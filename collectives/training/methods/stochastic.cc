@@ -99,7 +99,7 @@ Status Stochastic::connect() {
 }
 
 Status Stochastic::start_finish(float learning_rate) {
-  sgd_.step(parameters(), gradient_, learning_rate);
+  if (!options().has_own_step) sgd_.step(parameters(), gradient_, learning_rate);
   if (wants_stop() && is_in_step())
     last_ = std::min(last_, report().iterations + 1 + diameter_ - 1);
   step_ = Step::kTellNeighbors;

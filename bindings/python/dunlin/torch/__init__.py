@@ -27,6 +27,7 @@ from dunlin.torch._job import (
     resume, set_machine_topology, set_skip_negotiate_stage, set_topology, shutdown, size, suspend,
     timeline_context, timeline_end_activity, timeline_start_activity, unified_mpi_window_model_supported)
 from dunlin.torch._matching import InferDestinationFromSourceRanks, InferSourceFromDestinationRanks
+from dunlin.torch._methods import DistributedOptimizer
 from dunlin.torch._operations import (
     allgather, allgather_nonblocking, allreduce, allreduce_, allreduce_nonblocking, allreduce_nonblocking_, barrier,
     broadcast, broadcast_, broadcast_nonblocking, broadcast_nonblocking_, hierarchical_neighbor_allreduce,
@@ -60,7 +61,7 @@ __all__ = [
     "broadcast_nonblocking_", "broadcast_optimizer_state", "broadcast_parameters", "CommunicationType",
     "DistributedAdaptThenCombineOptimizer", "DistributedAdaptWithCombineOptimizer", "DistributedAllreduceOptimizer",
     "DistributedGradientAllreduceOptimizer", "DistributedHierarchicalNeighborAllreduceOptimizer",
-    "DistributedNeighborAllreduceOptimizer", "DistributedWinPutOptimizer", "env", "ExponentialGraph",
+    "DistributedNeighborAllreduceOptimizer", "DistributedOptimizer", "DistributedWinPutOptimizer", "env", "ExponentialGraph",
     "ExponentialTwoGraph", "FullyConnectedGraph", "get_current_created_window_names", "get_skip_negotiate_stage",
     "get_win_version", "GetDynamicOnePeerSendRecvRanks", "GetExp2DynamicSendRecvMachineRanks",
     "GetInnerOuterExpo2DynamicSendRecvRanks", "GetInnerOuterRingDynamicSendRecvRanks", "GetRecvWeights",

@@ -16,12 +16,16 @@ Small tensors are sent together, in buffers of a few MiB.
 """
 
 import enum
+import weakref
 
 import torch
 
+import dunlin
 from dunlin.torch import _job, _operations, _windows
 
 _BUFFER_BYTES = 8 << 20
+# {model: [the wrappers that DistributedOptimizer() has made for it, until they leave]}
+_wrapped = weakref.WeakKeyDictionary()
 
 
 class CommunicationType(enum.Enum):
@@ -120,9 +124,9 @@ def _models(model):
 class _Buffer:
     """Parameters of one type that are sent together, and a flat tensor for them in host memory."""
 
-    def __init__(self, parameters):
+    def __init__(self, parameters, dtype=None):
         self.parameters = parameters
-        self.flat = torch.empty(sum(p.numel() for p in parameters), dtype=parameters[0].dtype)
+        self.flat = torch.empty(sum(p.numel() for p in parameters), dtype=dtype or parameters[0].dtype)
         self.parts = [part.view(p.shape) for part, p in zip(self.flat.split([p.numel() for p in parameters]), parameters)]
         self.handle = None
         self.missing = len(parameters)
@@ -159,6 +163,13 @@ class _Distributed:
         self._key = f"optimizer {_Distributed._made}"
         self._steps = steps
         self._passes = 0  # since the last communication
+        self._find_parameters(models)
+        self._buffers = _buffers(self._trained)
+        models[0].register_forward_pre_hook(self._before_forward)
+        self._is_seen = False  # a forward pass since the last step
+
+    def _find_parameters(self, models):
+        """Sets _trained: the parameters of the models that the optimizer has, each once, in the models' order."""
         optimized = {id(p) for group in self.param_groups for p in group["params"]}
         parameters = list({id(p): p for model in models for p in model.parameters() if id(p) in optimized}.values())
         if not parameters:
@@ -166,9 +177,10 @@ class _Distributed:
         for parameter in parameters:
             if parameter.device.type == "meta":
                 raise ValueError("a parameter is on the meta device, where it has no elements")
-        self._buffers = _buffers([p for p in parameters if p.requires_grad])
-        models[0].register_forward_pre_hook(self._before_forward)
-        self._is_seen = False  # a forward pass since the last step
+        self._trained = [p for p in parameters if p.requires_grad]
+        others = {id(p) for wrappers in _wrapped.values() for other in wrappers for p in other._trained}
+        if not others.isdisjoint(map(id, self._trained)):
+            raise ValueError("the model is wrapped by a DistributedOptimizer already, whose leave() was not called")
 
     def load_state_dict(self, state_dict):
         """As in the wrapped class. The loaded state is copied into the objects that schedulers of the wrapped optimizer
@@ -342,21 +354,33 @@ class _GradientAllreduce(_Distributed):
         self._is_averaged = True
 
     def _average(self):
-        for buffer in self._buffers[::-1][self._next:]:
-            self._send(buffer)
+        order = self._buffers[::-1]
+        while self._next < len(order):
+            self._send(order[self._next])
+            self._next += 1
+        failure = None
         for buffer in self._buffers:
             if buffer.handle is None:
                 continue
-            _operations.synchronize(buffer.handle)
+            try:
+                _operations.synchronize(buffer.handle)
+            except (KeyboardInterrupt, dunlin.DeadlineExceededError):
+                raise  # the average continues, and the next call waits for it again
+            except dunlin.Error as error:
+                failure = failure or error
             buffer.handle = None
+        self._next = 0
+        self._backward.clear()
+        self._passes = 0
+        for buffer in self._buffers:
             buffer.missing = len(buffer.parameters)
+        if failure is not None:
+            raise failure
+        for buffer in self._buffers:
             for parameter in buffer.parameters:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
             buffer.scatter([p.grad for p in buffer.parameters])
-        self._next = 0
-        self._backward.clear()
-        self._passes = 0
 
     def step(self, closure=None):
         if closure is not None:

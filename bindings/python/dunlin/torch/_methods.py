@@ -1,0 +1,334 @@
+"""DistributedOptimizer: the methods of dunlin-cnn (--method), around any optimizer of PyTorch."""
+
+import inspect
+
+import torch
+
+import dunlin
+from dunlin.torch import _job
+from dunlin.torch.optimizers import _Buffer, _Distributed, _GradientAllreduce, _wrap, _wrapped
+
+# The types of parameters, and those in which they are averaged.
+_AVERAGED_AS = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.float32: torch.float32,
+                torch.float64: torch.float64}
+
+
+def DistributedOptimizer(optimizer, model, method="all-reduce", **options):
+    """Wraps an optimizer so that the ranks train one model together, by a method that is chosen by its name.
+
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = dunlin.torch.DistributedOptimizer(optimizer, model, method="partial", section_length=4)
+
+    Methods and options have the names that they have in dunlin-cnn. In these formulas x are a rank's parameters, and d
+    is the step that the wrapped optimizer takes for a gradient.
+
+    method                    step()                                       a rank waits for     after a death
+    "all-reduce"              x <- x + d(average gradient)                 all ranks            error
+    "local-sgd"               x <- mean of all (x + d(gradient))           all ranks            error
+    "stochastic"              x <- W (x + d(gradient)), W of a graph       its in-neighbors     error
+    "partial"                 x <- mean of a group of (x + d(gradient))    the group's ranks    the others continue
+    "ad-psgd"                 x <- mean with one neighbor, + d(gradient)   that neighbor        the others continue
+    "parameter-server"        x <- the servers' x + d(average gradient)    all workers          error
+    "async-parameter-server"  x <- the servers' x + d(gradient)            the servers          the others continue
+
+    local-sgd, partial:
+        section_length=1: the number of steps from one average to the next
+    local-sgd, stochastic, partial:
+        overlap=False. True: step() sends the model and returns, and the next step() averages what has come meanwhile
+        before it adds its d: x <- W x + d(gradient at x). synchronize() puts the last average into the model.
+    stochastic (dunlin.StochasticReduce):
+        graph="root-expander", sync="notify-ack", depth=2, weighting="uniform". "bsp" waits for all ranks, "async" for
+        none. The graph has to be strongly connected.
+    partial (dunlin.GroupAverage):
+        groups="smart" (its `source`), group_size=3, slowdown_threshold=4, layout=None, seed=1. With groups="static" a
+        death is an error.
+    ad-psgd (dunlin.PairAverage):
+        graph="complete", seed=1
+    parameter servers (dunlin.ParameterServers):
+        servers=1: how many of the last ranks are servers, which don't train. Where optimizer.is_server, call
+        optimizer.serve(), which returns when all workers have left. The servers take the steps, so the optimizer has to
+        be a torch.optim.SGD, without dampening and nesterov, with one learning rate, momentum and weight decay for all
+        parameters. The learning rate may change. The servers have the momentum, which is not in state_dict() then. The
+        death of a server is an error.
+
+    Collective over all ranks, with the same arguments and the same model. Each rank starts from the parameters that its
+    model has: broadcast_parameters() makes them equal. Models in float16 and bfloat16 are sent and averaged as float32,
+    and then rounded. Models in float64 are possible with all-reduce, local-sgd and stochastic. Buffers of the model (as
+    BatchNorm's) stay a rank's own. Parameters on a GPU go through host memory.
+
+    With partial (except static groups), ad-psgd, async-parameter-server, and stochastic in async, ranks need not make
+    the same number of steps.
+
+    The result is an instance of the optimizer's class, and has besides:
+        synchronize()  waits for the average in progress, and puts it into the model (with all-reduce: the gradients, so
+                       that they can be clipped before step())
+        statistics()   the dictionary of the average's class, such as dunlin.GroupAverage.statistics()
+        leave()        takes this rank out, after its last step and before shutdown(). Only then may the parameters be
+                       wrapped again. All ranks call it, each when it has finished.
+
+    A wait that takes longer than DUNLIN_DEADLINE raises dunlin.DeadlineExceededError, which names the rank that was
+    waited for. The average continues, and synchronize() or the next step() waits for it again. A death raises
+    dunlin.PeerDeadError, in later steps as well. Until then the model has this rank's own step, without an average.
+    """
+    if method not in _METHODS:
+        raise ValueError(f"there is no method {method!r}; known are {', '.join(map(repr, _METHODS))}")
+    kind = _METHODS[method]
+    known = [name for name in inspect.signature(kind.prepare).parameters if name != "self"]
+    for name in options:
+        if name not in known:
+            raise ValueError(f"{method!r} has no option {name!r}; it has {', '.join(known) if known else 'none'}")
+    return _wrap(kind, optimizer, model, 1, method=method, options=options)
+
+
+class _AllReduce(_GradientAllreduce):
+    def set_up(self, models, steps, method, options):
+        super().set_up(models, steps)
+        self.prepare(**options)
+
+    def prepare(self):
+        self._averages = 0
+
+    def _average(self):
+        super()._average()
+        self._averages += 1
+
+    def statistics(self):
+        return {"averages": self._averages}
+
+    def leave(self):
+        """Does nothing: the average of a step ends with it."""
+
+
+class _Averaging(_Distributed):
+    """Averages the parameters after a step of the wrapped optimizer, in one flat tensor for each type."""
+
+    takes_float64 = False
+
+    def set_up(self, models, steps, method, options):
+        self._find_parameters(models)
+        self._method = method
+        self._flats = self._make_flats()
+        self._pending = []  # (buffer, request) of the average in progress
+        self._steps_done = 0
+        self._section_length = 1
+        self._overlap = False
+        self._has_left = False
+        self.prepare(**options)
+        _wrapped.setdefault(models[0], []).append(self)
+
+    def _make_flats(self):
+        if not self._trained:
+            raise ValueError("no parameter of the model has requires_grad, so there is nothing to average")
+        by_type = {}
+        for parameter in self._trained:
+            averaged_as = _AVERAGED_AS.get(parameter.dtype)
+            if averaged_as is None or averaged_as is torch.float64 and not self.takes_float64:
+                takes = "float16, bfloat16, float32" + (" and float64" if self.takes_float64 else "")
+                raise ValueError(f"{self._method!r} averages parameters of {takes}, and not of {parameter.dtype}")
+            by_type.setdefault(averaged_as, []).append(parameter)
+        # In the same order on all ranks, whichever type comes first.
+        return [_Buffer(by_type[dtype], dtype) for dtype in (torch.float32, torch.float64) if dtype in by_type]
+
+    def _use(self, section_length, overlap):
+        if isinstance(section_length, bool) or not isinstance(section_length, int) or section_length < 1:
+            raise ValueError(f"section_length {section_length!r}: it has to be an integer of at least 1")
+        self._section_length = section_length
+        self._overlap = bool(overlap)
+
+    def prepare(self, **options):
+        """Makes what averages the flat tensors. Collective."""
+        raise NotImplementedError
+
+    def start(self, number, flat):
+        """Starts the average of a flat tensor in place, and returns its request."""
+        raise NotImplementedError
+
+    def step(self, closure=None):
+        if self._has_left:
+            raise RuntimeError("step() after leave()")
+        self.synchronize()
+        loss = self._local_step(closure)
+        self._steps_done += 1
+        if self._steps_done % self._section_length == 0:
+            self._start()
+            if not self._overlap:
+                self.synchronize()
+        return loss
+
+    def _start(self):
+        for number, buffer in enumerate(self._flats):
+            buffer.gather(buffer.parameters)
+            self._pending.append((buffer, self.start(number, buffer.flat)))
+
+    def synchronize(self):
+        """Waits for the average in progress, and puts it into the model."""
+        for _, request in self._pending:
+            request.wait()
+        for buffer, _ in self._pending:
+            buffer.scatter(buffer.parameters)
+        self._pending.clear()
+
+    def leave(self):
+        """Takes this rank out, after the average in progress. Does nothing if it was called before."""
+        if self._has_left:
+            return
+        try:
+            self.synchronize()
+        finally:
+            self._has_left = True
+            for wrappers in _wrapped.values():
+                if self in wrappers:
+                    wrappers.remove(self)
+        self.finish()
+
+    def finish(self):
+        """Leaves what prepare() has made."""
+
+    def statistics(self):
+        raise NotImplementedError
+
+
+class _LocalSgd(_Averaging):
+    takes_float64 = True
+    _made = 0
+
+    def prepare(self, section_length=1, overlap=False):
+        self._use(section_length, overlap)
+        _LocalSgd._made += 1
+        self._name = f"local-sgd {_LocalSgd._made}"
+        self._averages = 0
+
+    def start(self, number, flat):
+        self._averages += number == 0
+        return dunlin.start_all_reduce(flat, "avg", out=flat, name=f"{self._name}.{number}")
+
+    def statistics(self):
+        return {"averages": self._averages}
+
+
+class _Stochastic(_Averaging):
+    takes_float64 = True
+
+    def prepare(self, graph="root-expander", sync="notify-ack", depth=2, weighting="uniform", overlap=False):
+        self._use(1, overlap)
+        made = graph if isinstance(graph, dunlin.graph.Graph) else dunlin.graph.make(graph, _job.size())
+        if not made.is_strongly_connected():
+            raise ValueError(f"graph {graph!r} is not strongly connected: some models would not reach all ranks")
+        self._reduces = [dunlin.StochasticReduce(buffer.flat.numel(), made, sync, depth, weighting,
+                                                 str(buffer.flat.dtype).replace("torch.", ""), "optimizer")
+                         for buffer in self._flats]
+
+    def start(self, number, flat):
+        return self._reduces[number].start_average(flat)
+
+    def finish(self):
+        for reduce in self._reduces:
+            reduce.free()
+
+    def statistics(self):
+        return self._reduces[0].statistics()
+
+
+class _Partial(_Averaging):
+    def prepare(self, groups="smart", group_size=3, slowdown_threshold=4, layout=None, seed=1, section_length=1,
+                overlap=False):
+        self._use(section_length, overlap)
+        self._groups = dunlin.GroupAverage(self._flats[0].flat.numel(), groups, group_size, slowdown_threshold, layout,
+                                           seed, "optimizer")
+
+    def start(self, number, flat):
+        return self._groups.start_average(flat)
+
+    def finish(self):
+        self._groups.leave()
+
+    def statistics(self):
+        return self._groups.statistics()
+
+
+class _AdPsgd(_Averaging):
+    def prepare(self, graph="complete", seed=1):
+        self._pairs = dunlin.PairAverage(self._flats[0].flat.numel(), graph, seed, "optimizer")
+
+    def start(self, number, flat):
+        return self._pairs.start_average(flat)
+
+    def finish(self):
+        if self._steps_done == 0:
+            self._pairs.leave()
+            return
+        buffer = self._flats[0]
+        self._pairs.leave(buffer.flat)
+        buffer.scatter(buffer.parameters)
+
+    def statistics(self):
+        return self._pairs.statistics()
+
+
+class _Servers(_Averaging):
+    """The servers take the wrapped optimizer's step, so that has to be SGD."""
+
+    asynchronous = False
+
+    def prepare(self, servers=1):
+        groups = self.param_groups
+        if torch.optim.SGD not in type(self).__bases__:
+            raise ValueError(f"{self._method!r}: the servers apply SGD, so the optimizer has to be a torch.optim.SGD")
+        for option, wanted in (("dampening", 0), ("nesterov", False), ("maximize", False)):
+            if any(group.get(option, wanted) != wanted for group in groups):
+                raise ValueError(f"{self._method!r}: the servers apply SGD without {option}")
+        self._learning_rate()
+        self._servers = dunlin.ParameterServers(
+            self._flats[0].flat.numel(), servers, self.asynchronous, self._common("momentum"),
+            self._common("weight_decay"), "optimizer")
+        self._gradients = _Buffer(self._flats[0].parameters, torch.float32)
+
+    def _common(self, option):
+        values = {float(group[option]) for group in self.param_groups}
+        if len(values) > 1:
+            raise ValueError(f"{self._method!r}: the servers know one {option} for all parameters, not "
+                             f"{sorted(values)}")
+        return values.pop()
+
+    def _learning_rate(self):
+        return self._common("lr")
+
+    @property
+    def is_server(self):
+        """Whether this rank holds a part of the model for the others, instead of training."""
+        return self._servers.is_server
+
+    def serve(self, timeout=None):
+        """Servers only: returns when all workers have left. See dunlin.ParameterServers.serve()."""
+        self._servers.serve(timeout)
+
+    def step(self, closure=None):
+        if self._has_left:
+            raise RuntimeError("step() after leave()")
+        self.synchronize()
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        buffer = self._flats[0]
+        buffer.gather(buffer.parameters)
+        self._gradients.gather([torch.zeros_like(p) if p.grad is None else p.grad for p in buffer.parameters])
+        request = self._servers.start_step(buffer.flat, self._gradients.flat, self._learning_rate())
+        self._pending.append((buffer, request))
+        self.synchronize()
+        return loss
+
+    def finish(self):
+        if not self.is_server:
+            self._servers.leave()
+
+    def statistics(self):
+        return self._servers.statistics()
+
+
+class _AsyncServers(_Servers):
+    asynchronous = True
+
+
+_METHODS = {"all-reduce": _AllReduce, "parameter-server": _Servers, "async-parameter-server": _AsyncServers,
+            "local-sgd": _LocalSgd, "stochastic": _Stochastic, "partial": _Partial, "ad-psgd": _AdPsgd}

@@ -1,0 +1,89 @@
+// StochasticReduce: a stochastic reduce (collectives/stochastic/stochastic_reduce.h) over all ranks
+// of the job, as part of the session.
+//
+// Threads: any. A reduce that was started continues while its caller computes: the background
+// thread, or a waiting thread, takes in what neighbors send and averages. It lasts until free() or
+// the session's shutdown(); later calls return kClosed. The session has to outlive it.
+//
+// Errors of a reduce are final: if any rank dies, the reduce in progress and all later ones return
+// kPeerDead, which names it. The survivors can't make another one, since that is collective over
+// all ranks of the job.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "bindings/session/session.h"
+#include "collectives/graph/graph.h"
+#include "collectives/graph/mixing.h"
+#include "collectives/kernels/data_type.h"
+#include "collectives/stochastic/stochastic_reduce.h"
+
+namespace dunlin::binding {
+
+class StochasticReduce {
+ public:
+  struct Options {
+    std::string name = "model";
+    collective::DataType type = collective::DataType::kFloat32;  // or kFloat64
+    std::size_t count = 0;                                       // elements of a model
+    std::optional<collective::Graph> graph;                      // its nodes are the job's ranks
+    collective::Weighting weighting = collective::Weighting::kUniform;
+    collective::SyncMode mode = collective::SyncMode::kNotifyAck;
+    std::uint32_t depth = 2;  // receive slots per in-neighbor
+  };
+  // What the reduces of this rank have done, in all.
+  struct Statistics {
+    std::uint64_t reduces = 0;  // that have ended
+    std::uint64_t inputs = 0;   // models of in-neighbors that were averaged in
+    std::uint64_t torn = 0;     // left out since they were overwritten while being read
+    std::uint64_t stale = 0;    // left out since nothing new had arrived
+    std::uint64_t bytes_sent = 0;
+    Duration waited{};  // from the ends of sending to the last inputs
+  };
+
+  // Collective over all ranks, with the same options. `mistake`: an error that this rank's caller
+  // has found in its options. The call is made all the same, so that all ranks fail.
+  static Result<std::shared_ptr<StochasticReduce>> create(Session& session, Options options,
+                                                          const Session::Interrupt& interrupt,
+                                                          Status mistake = {});
+  // Collective: waits until all ranks have called it. kInvalidArgument at all ranks if a reduce is
+  // in progress at one. It is freed if this returns ok or kPeerDead.
+  Status free(const Session::Interrupt& interrupt);
+
+  const Options& options() const { return options_; }
+
+  // Copies `model`, `count` elements, which may be changed again when this returns, and sends it to
+  // the out-neighbors. When the operation is over, `result`, `count` elements that belong to the
+  // operation until then, holds the average. It may be the model itself. After an error it is
+  // unchanged. kInvalidArgument: the last reduce is in progress. Nothing was sent then.
+  Result<std::shared_ptr<SessionOperation>> start(const void* model, void* result);
+  // start(), then waits for Config::deadline at most. `unfinished`: as for Session::run().
+  Status run(const void* model, void* result, const Session::Interrupt& interrupt,
+             std::shared_ptr<SessionOperation>* unfinished);
+
+  Result<Statistics> statistics();
+
+ private:
+  class Body;  // under the session's lock
+  template <typename T>
+  class TypedBody;
+  class Reduce;
+
+  StochasticReduce(Session& session, Options options)
+      : session_(session), options_(std::move(options)) {}
+  Status build(const Session::Interrupt& interrupt, Status mistake);
+  Result<std::shared_ptr<Resident>> prepare(transport::Fabric& fabric, std::uint64_t number);
+  Status check_open() const;
+  Session::Make maker(const void* model, void* result) const;
+  template <typename Use>
+  Status with_body(Use&& use);
+
+  Session& session_;
+  Options options_;
+  std::shared_ptr<Body> body_;
+};
+
+}  // namespace dunlin::binding

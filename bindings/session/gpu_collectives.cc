@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -43,17 +45,21 @@ Result<std::vector<Offer>> exchange(Session& session, const CommunicatorHandle& 
   return offers;
 }
 
+// The first member that can't take part; null if all can.
+const Offer* first_failure(const std::vector<Offer>& offers) {
+  const auto found = std::ranges::find_if(
+      offers, [](const Offer& offer) { return static_cast<Code>(offer.code) != Code::kOk; });
+  return found == offers.end() ? nullptr : &*found;
+}
+
 // `own` if that is an error, else that of the first member that can't take part.
 Status judge(const std::vector<Offer>& offers, Status own) {
-  if (!own.is_ok()) return own;
-  for (const Offer& offer : offers) {
-    const auto code = static_cast<Code>(offer.code);
-    if (code == Code::kOk) continue;
-    return Status(code, fmt::format("calls on memory of GPUs failed at rank {}: {}", offer.rank,
-                                    to_string(code)))
-        .with_peer(Rank(offer.rank));
-  }
-  return Status::ok();
+  const Offer* const failure = first_failure(offers);
+  if (!own.is_ok() || failure == nullptr) return own;
+  const auto code = static_cast<Code>(failure->code);
+  return Status(code, fmt::format("calls on memory of GPUs failed at rank {}: {}", failure->rank,
+                                  to_string(code)))
+      .with_peer(Rank(failure->rank));
 }
 
 // Whether the GPU can reduce.
@@ -99,7 +105,7 @@ Result<std::shared_ptr<GpuCollectives>> GpuCollectives::of(Session& session,
     if (communicator->communicator->is_on_gpu())
       return {Code::kInvalidArgument, "the communicator is one of GPUs itself"};
     found = communicator->gpu;
-    return Status::ok();
+    return communicator->gpu_failure;
   }));
   if (!found) return create(session, communicator, device, interrupt);
   if (found->device() == device) return found;
@@ -114,44 +120,53 @@ Result<std::shared_ptr<GpuCollectives>> GpuCollectives::create(
     Session& session, const CommunicatorHandle& communicator, int device,
     const Session::Interrupt& interrupt) {
   static std::atomic<std::uint64_t> made{0};
+  Offer offer{made++, session.job().rank.value(), 0};
+  // Every member comes to this with its status, in each of the steps below. None goes on unless all
+  // can.
+  const auto agree = [&](Status own, std::string_view step) -> Result<std::vector<Offer>> {
+    offer.code = static_cast<std::int32_t>(own.code());
+    DUNLIN_ASSIGN(auto offers, exchange(session, communicator, offer, step, interrupt));
+    const Offer* const failure = first_failure(offers);
+    if (failure == nullptr) return offers;
+    Status status = judge(offers, std::move(own));
+    if (static_cast<Code>(failure->code) != Code::kUnavailable) return status;
+    DUNLIN_TRY(session.with_fabric([&](Fabric&) {
+      communicator->gpu_failure = status;
+      return Status::ok();
+    }));
+    return status;
+  };
   const auto driver = load_cuda_driver();
-  Status own = driver ? check_device(*driver, device) : driver.status();
-  Offer offer{made++, session.job().rank.value(), static_cast<std::int32_t>(own.code())};
-  // All members have to be here before making the communicator blocks any of them.
-  DUNLIN_ASSIGN(const auto offers, exchange(session, communicator, offer, kFirstCall, interrupt));
-  DUNLIN_TRY(judge(offers, std::move(own)));
+  DUNLIN_ASSIGN(const auto offers,
+                agree(driver ? check_device(*driver, device) : driver.status(), kFirstCall));
   std::vector<Rank> members;
   for (const Offer& each : offers) members.emplace_back(each.rank);
   std::string name = fmt::format("gpus {}.{}", offers.front().rank, offers.front().number);
-  // If a member can't prepare its part of the communicator, all learn of it here.
-  bool has_met = false;
-  const auto meet = [&](Status prepared) -> Status {
-    has_met = true;
-    offer.code = static_cast<std::int32_t>(prepared.code());
-    auto prepares = exchange(session, communicator, offer, kCommunicator, interrupt);
-    return prepares ? judge(*prepares, std::move(prepared)) : prepares.status();
-  };
+  std::optional<Status> met;  // what the members have agreed on once each has prepared its part
   auto formed = session.form(
       std::move(name), std::move(members),
-      [&](const Session::Interrupt&) { return meet(Status::ok()); }, {}, device);
-  if (!formed && !has_met) return meet(formed.status());
-  DUNLIN_ASSIGN(const CommunicatorHandle gpus, std::move(formed));
+      [&](const Session::Interrupt&) {
+        met = agree(Status::ok(), kCommunicator).status();
+        return *met;
+      },
+      {}, device);
+  if (!met) return agree(formed.status().with_context("memory of a GPU"), kCommunicator).status();
+  DUNLIN_TRY(std::move(*met));
   std::shared_ptr<GpuStaging> staging;
-  own = session.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
-    constexpr std::size_t kBytes = GpuStaging::kSlots * GpuStaging::kSlotBytes;
-    DUNLIN_ASSIGN(const auto memory, gpus->communicator->allocate(kBytes));
-    DUNLIN_ASSIGN(staging, GpuStaging::create(fabric, *driver, device, gpus, memory.data()));
-    return std::shared_ptr<Resident>(staging);
-  });
-  offer.code = static_cast<std::int32_t>(own.code());
-  auto answers = exchange(session, communicator, offer, kMemory, interrupt);
-  Status status = answers ? judge(*answers, std::move(own)) : answers.status();
-  if (!status.is_ok()) {
+  Status own = formed.status().with_context("memory of GPUs");
+  if (formed) {
+    own = session.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
+      constexpr std::size_t kBytes = GpuStaging::kSlots * GpuStaging::kSlotBytes;
+      DUNLIN_ASSIGN(const auto memory, (*formed)->communicator->allocate(kBytes));
+      DUNLIN_ASSIGN(staging, GpuStaging::create(fabric, *driver, device, *formed, memory.data()));
+      return std::shared_ptr<Resident>(staging);
+    });
+  }
+  if (Status status = agree(std::move(own), kMemory).status(); !status.is_ok()) {
     if (staging) session.detach(*staging);
-    if (answers) session.release_later(gpus);
     return status;
   }
-  std::shared_ptr<GpuCollectives> result(new GpuCollectives(session, device, gpus, staging));
+  std::shared_ptr<GpuCollectives> result(new GpuCollectives(session, device, *formed, staging));
   DUNLIN_TRY(session.with_fabric([&](Fabric&) {
     communicator->gpu = result;
     return Status::ok();

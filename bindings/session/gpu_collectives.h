@@ -23,9 +23,9 @@ class GpuCollectives {
   // Returns the one of this communicator of host memory, for the GPU `device` of this process.
   // kInvalidArgument if it uses another device. The members' first call is collective: it waits
   // until all of them have made theirs, for Config::deadline at most. An error at one member is
-  // then an error at all: kUnavailable, for example, if a member has no driver or no kernels for
-  // its GPU. A member that makes a call on host memory meanwhile is kInvalidArgument at all
-  // members.
+  // then an error at all. kUnavailable, if a member has no driver, no kernels for its GPU, or no
+  // transport for its memory, is the answer to all later calls, too. A member that makes a call on
+  // host memory meanwhile is kInvalidArgument at all members.
   static Result<std::shared_ptr<GpuCollectives>> of(Session& session,
                                                     const CommunicatorHandle& communicator,
                                                     int device,

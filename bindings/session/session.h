@@ -45,6 +45,7 @@ struct CommunicatorSlot {
   // Its calls on memory of GPUs (gpu_collectives.h). Null before the first one. Under the session's
   // lock.
   std::shared_ptr<GpuCollectives> gpu;
+  Status gpu_failure;  // kUnavailable, at all members alike, if they can't make such calls
 };
 using CommunicatorHandle = std::shared_ptr<CommunicatorSlot>;
 

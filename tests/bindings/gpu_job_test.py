@@ -73,6 +73,13 @@ class GpuJobTest(unittest.TestCase):
             self.assertRegex(own[0], "refused: .*make different calls.*(all-gather.*all-reduce|all-reduce.*all-gather)",
                              text)
 
+    def test_members_without_a_transport_for_the_memory_are_told(self):
+        lines, text = run("unreachable", ranks=3, DUNLIN_TRANSPORTS="shm,tcp")
+        for own in lines.values():
+            self.assertEqual(own[0], own[1], text)
+            self.assertRegex(own[0], "refused: memory of GPUs: .*tcp cannot access cuda memory", text)
+            self.assertEqual(own[2], "sum 3", text)
+
     def test_a_member_without_a_usable_gpu_is_named(self):
         lines, text = run("unusable")
         failing = ("cuModuleLoadData", "cuStreamCreate", "cuMemAlloc", "cuEventCreate")

@@ -72,6 +72,18 @@ def different():
         say(f"refused: {error}")
 
 
+def unreachable():
+    """No transport between two hosts takes memory of GPUs."""
+    x = ones()
+    for _ in range(2):
+        try:
+            dunlin.all_reduce(x)
+            say("no error")
+        except dunlin.UnavailableError as error:
+            say(f"refused: {error}")
+    say(f"sum {dunlin.all_reduce(np.ones(1))[0]:.0f}")
+
+
 def unusable():
     """One rank can't use its GPU. All ranks are told, and may begin anew."""
     import gpu_arrays
@@ -208,5 +220,7 @@ def chaos():
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "unreachable":  # ranks 0 and 1 are on one host, rank 2 is on another one
+        os.environ["DUNLIN_HOST_ID"] = str(int(os.environ["DUNLIN_RANK"]) // 2)
     dunlin.init()
     globals()[sys.argv[1]]()

@@ -9,27 +9,27 @@
 #include <string>
 #include <utility>
 
+#include "bindings/python/array_reading.h"
 #include "bindings/python/dlpack.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/gpu_array.h"
+#include "bindings/python/gpu_memory.h"
 
 namespace dunlin::python {
 
 namespace py = pybind11;
 using collective::DataType;
 
-namespace {
-
-[[noreturn]] void refuse(const char* what, std::string_view why) {
+void refuse(const char* what, std::string_view why) {
   raise(Status(Code::kInvalidArgument, fmt::format("{}: {}", what, why)));
 }
 
-[[noreturn]] void refuse_type(const char* what, std::string_view type) {
+void refuse_type(const char* what, std::string_view type) {
   refuse(what, fmt::format("elements of type {}; the types are int8, uint8, int32, int64, float16, "
                            "bfloat16, float32 and float64",
                            type));
 }
 
-// The type for a kind ('i', 'u' or 'f') and the size of an element.
 std::optional<DataType> data_type_of(char kind, std::size_t bytes) {
   for (const DataType type : {DataType::kInt8, DataType::kUint8, DataType::kInt32, DataType::kInt64,
                               DataType::kFloat16, DataType::kFloat32, DataType::kFloat64}) {
@@ -38,6 +38,30 @@ std::optional<DataType> data_type_of(char kind, std::size_t bytes) {
   }
   return std::nullopt;
 }
+
+std::size_t count_of(std::span<const py::ssize_t> shape) {
+  std::size_t count = 1;
+  for (const py::ssize_t extent : shape) count *= static_cast<std::size_t>(extent);
+  return count;
+}
+
+void refuse_strides(const char* what) {
+  refuse(what,
+         "the array is not contiguous in C order; ascontiguousarray() of NumPy and CuPy, or "
+         "contiguous() of PyTorch, makes one that is");
+}
+
+bool is_contiguous(std::span<const std::int64_t> shape, std::span<const std::int64_t> strides,
+                   std::int64_t element) {
+  if (std::ranges::find(shape, 0) != shape.end()) return true;
+  std::int64_t expected = element;
+  for (std::size_t axis = shape.size(); axis-- > 0; expected *= shape[axis]) {
+    if (shape[axis] != 1 && strides[axis] != expected) return false;
+  }
+  return true;
+}
+
+namespace {
 
 // Reads Python's attributes: pybind11 before 2.12 reads the structure itself, whose fields lie
 // elsewhere in NumPy 2.
@@ -49,17 +73,6 @@ DataType type_of(const py::dtype& dtype, const char* what) {
   const auto name = py::str(static_cast<py::handle>(dtype)).cast<std::string>();
   if (name == "bfloat16") return DataType::kBfloat16;
   refuse_type(what, name);
-}
-
-std::size_t count_of(std::span<const py::ssize_t> shape) {
-  std::size_t count = 1;
-  for (const py::ssize_t extent : shape) count *= static_cast<std::size_t>(extent);
-  return count;
-}
-
-[[noreturn]] void refuse_strides(const char* what) {
-  refuse(what,
-         "the array is not contiguous in C order; numpy.ascontiguousarray() makes one that is");
 }
 
 Array view_of_numpy(const py::array& array, const char* what) {
@@ -76,15 +89,10 @@ Array view_of_numpy(const py::array& array, const char* what) {
   return view;
 }
 
-bool is_contiguous(const dlpack::Tensor& tensor) {
-  if (tensor.strides == nullptr) return true;
-  std::int64_t expected = 1;
-  for (std::int32_t i = tensor.dimensions - 1; i >= 0; --i) {
-    if (tensor.shape[i] == 0) return true;
-    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
-    expected *= tensor.shape[i];
-  }
-  return true;
+bool has_c_order(const dlpack::Tensor& tensor) {
+  const auto axes = static_cast<std::size_t>(tensor.dimensions);
+  return tensor.strides == nullptr ||
+         is_contiguous({tensor.shape, axes}, {tensor.strides, axes}, 1);
 }
 
 DataType type_of(const dlpack::Type& type, const char* what) {
@@ -101,15 +109,33 @@ DataType type_of(const dlpack::Type& type, const char* what) {
   return *found;
 }
 
-Array view_of_dlpack(py::handle object, const char* what) {
-  const auto device = object.attr("__dlpack_device__")().cast<std::pair<int, int>>();
-  if (device.first != dlpack::kCpu && device.first != dlpack::kCudaHost) {
+// Throws unless the memory of a device can be used.
+void check_device(int type, Usable usable, const char* what) {
+  if (type == dlpack::kCpu || type == dlpack::kCudaHost) return;
+  if (type == dlpack::kCudaManaged) {
     refuse(what,
-           fmt::format("the array is in device memory (DLPack device type {}); copy it to host "
-                       "memory",
-                       device.first));
+           "the array is in managed memory, which moves between host and device; copy it to "
+           "memory of the GPU or of the host");
   }
-  const py::object capsule = object.attr("__dlpack__")();
+  if (type != dlpack::kCuda) {
+    refuse(what, fmt::format("the array is in device memory (DLPack device type {}); copy it to "
+                             "host memory",
+                             type));
+  }
+  if (usable == Usable::kHost) refuse_gpu(what);
+}
+
+Array view_of_dlpack(py::handle object, const char* what, Usable usable) {
+  const auto device = object.attr("__dlpack_device__")().cast<std::pair<int, int>>();
+  check_device(device.first, usable, what);
+  const bool is_gpu = device.first == dlpack::kCuda;
+  // The package makes this stream wait until the array may be used.
+  const NativeGpuStream stream =
+      is_gpu ? GpuAccess::instance().idle_stream(device.second, what) : nullptr;
+  const py::object capsule =
+      is_gpu
+          ? object.attr("__dlpack__")(py::arg("stream") = reinterpret_cast<std::uintptr_t>(stream))
+          : object.attr("__dlpack__")();
   auto* const managed =
       static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), dlpack::kCapsule));
   if (managed == nullptr) throw py::error_already_set();
@@ -122,11 +148,15 @@ Array view_of_dlpack(py::handle object, const char* what) {
   });
   const dlpack::Tensor& tensor = managed->tensor;
   view.type = type_of(tensor.type, what);
-  if (!is_contiguous(tensor)) refuse_strides(what);
+  if (!has_c_order(tensor)) refuse_strides(what);
   view.shape.assign(tensor.shape, tensor.shape + tensor.dimensions);
   view.count = count_of(view.shape);
   view.data = static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
   view.is_writable = true;  // this version of DLPack can't tell that memory is read-only
+  if (is_gpu) {
+    find_gpu(view, device.second, what);
+    if (view.count > 0) set_ready_after(view, stream, what);
+  }
   return view;
 }
 
@@ -183,26 +213,33 @@ Array view_of_buffer(py::handle object, const char* what) {
 
 }  // namespace
 
-Array view_of(py::handle object, const char* what) {
+Array view_of(py::handle object, const char* what, Usable usable) {
   Array view;
   if (py::isinstance<py::array>(object)) {
     view = view_of_numpy(py::reinterpret_borrow<py::array>(object), what);
+  } else if (py::isinstance<GpuArray>(object)) {
+    if (usable == Usable::kHost) refuse_gpu(what);
+    view = object.cast<const GpuArray&>().view();
+    view.keeper = py::reinterpret_borrow<py::object>(object);
   } else if (py::hasattr(object, "__dlpack__")) {
-    view = view_of_dlpack(object, what);
+    view = view_of_dlpack(object, what, usable);
+  } else if (has_gpu_interface(object)) {
+    if (usable == Usable::kHost) refuse_gpu(what);
+    view = view_of_gpu_interface(object, what);
   } else if (PyObject_CheckBuffer(object.ptr()) != 0) {
     view = view_of_buffer(object, what);
   } else {
     throw py::type_error(
-        fmt::format("{}: a {} is no array: it is neither a NumPy array nor has it __dlpack__ or "
-                    "the buffer protocol",
+        fmt::format("{}: a {} is no array: it is neither a NumPy array nor has it __dlpack__, "
+                    "__cuda_array_interface__ or the buffer protocol",
                     what, Py_TYPE(object.ptr())->tp_name));
   }
   view.object = py::reinterpret_borrow<py::object>(object);
   return view;
 }
 
-Array writable_view_of(py::handle object, const char* what) {
-  Array view = view_of(object, what);
+Array writable_view_of(py::handle object, const char* what, Usable usable) {
+  Array view = view_of(object, what, usable);
   if (!view.is_writable) refuse(what, "the array is read-only");
   return view;
 }
@@ -237,9 +274,19 @@ Array make_array(DataType type, std::vector<py::ssize_t> shape) {
 }
 
 Array output_for(const Array& input, std::vector<py::ssize_t> shape, py::handle out) {
-  if (out.is_none()) return make_array(input.type, std::move(shape));
-  Array output = writable_view_of(out, "out");
+  if (out.is_none()) {
+    return input.gpu ? make_gpu_array(input.type, std::move(shape), *input.gpu, "out")
+                     : make_array(input.type, std::move(shape));
+  }
+  Array output = writable_view_of(out, "out", Usable::kHostAndGpu);
   const std::size_t count = count_of(shape);
+  if (output.gpu != input.gpu) {
+    const auto name = [](const Array& array) {
+      return array.gpu ? fmt::format("GPU {}", *array.gpu) : std::string("the host");
+    };
+    refuse("out", fmt::format("the array is in the memory of {}, but the input is in that of {}",
+                              name(output), name(input)));
+  }
   if (output.type != input.type) {
     refuse("out", fmt::format("elements of type {}, but the input has {}", to_string(output.type),
                               to_string(input.type)));

@@ -6,9 +6,13 @@
 #include <string>
 #include <utility>
 
+#include "bindings/python/gpu_array.h"
+
 namespace dunlin::python {
 
 namespace py = pybind11;
+using binding::GpuCall;
+using binding::GpuCollectives;
 using binding::Session;
 using binding::SessionOperation;
 using collective::Collective;
@@ -32,6 +36,9 @@ Prepared prepared(Collective collective, const Array& input, const Array& output
   made.call = {collective, input.data, output.data, count, reduction, root};
   made.outcome.result = output.object;
   made.outcome.memory = {input.keeper, output.keeper};
+  made.gpu = output.gpu;
+  made.input_ready = input.ready;
+  made.output_ready = output.ready;
   return made;
 }
 
@@ -45,6 +52,16 @@ std::size_t part_of(const Array& input, int size, const char* what) {
   return input.count / static_cast<std::size_t>(size);
 }
 
+Shape shape_of(const py::object& array) {
+  Shape extents;
+  for (const py::handle extent : array.attr("shape")) extents.push_back(extent.cast<py::ssize_t>());
+  return extents;
+}
+
+GpuCall gpu_call(Prepared& prepared) {
+  return {prepared.call, std::move(prepared.input_ready), std::move(prepared.output_ready)};
+}
+
 }  // namespace
 
 void Communicator::check_open() const {
@@ -54,7 +71,7 @@ void Communicator::check_open() const {
 
 Prepared Communicator::all_reduce(py::handle x, std::string_view op, py::handle out,
                                   std::string_view name) const {
-  const Array input = view_of(x, "all_reduce");
+  const Array input = view_of(x, "all_reduce", Usable::kHostAndGpu);
   const Reduction reduction = reduction_of(input, op);
   const Array output = output_for(input, input.shape, out);
   check_overlap(input, output, 0);
@@ -64,7 +81,7 @@ Prepared Communicator::all_reduce(py::handle x, std::string_view op, py::handle 
 }
 
 Prepared Communicator::reduce(py::handle x, int root, std::string_view op, py::handle out) const {
-  const Array input = view_of(x, "reduce");
+  const Array input = view_of(x, "reduce", Usable::kHostAndGpu);
   const Reduction reduction = reduction_of(input, op);
   if (rank() != root) {
     // Only the root has a result.
@@ -79,20 +96,20 @@ Prepared Communicator::reduce(py::handle x, int root, std::string_view op, py::h
 
 Prepared Communicator::broadcast(py::handle x, int root, py::handle out,
                                  std::string_view name) const {
-  const Array input = view_of(x, "broadcast");
+  const Array input = view_of(x, "broadcast", Usable::kHostAndGpu);
   const Array output = output_for(input, input.shape, out);
   check_overlap(input, output, 0);
-  // The operation runs in place, in the result.
-  if (rank() == root && output.data != input.data && input.count > 0)
+  // In host memory, the operation runs in place, in the result.
+  if (!input.gpu && rank() == root && output.data != input.data && input.count > 0)
     std::memcpy(output.data, input.data, input.bytes());
-  Prepared made =
-      prepared(Collective::kBroadcast, output, output, output.count, {output.type}, root);
+  Prepared made = prepared(Collective::kBroadcast, input.gpu ? input : output, output, output.count,
+                           {output.type}, root);
   made.call.name = name;
   return made;
 }
 
 Prepared Communicator::all_gather(py::handle x, py::handle out) const {
-  const Array input = view_of(x, "all_gather");
+  const Array input = view_of(x, "all_gather", Usable::kHostAndGpu);
   Shape shape = input.shape;
   shape.insert(shape.begin(), size());
   const Array output = output_for(input, std::move(shape), out);
@@ -101,7 +118,7 @@ Prepared Communicator::all_gather(py::handle x, py::handle out) const {
 }
 
 Prepared Communicator::reduce_scatter(py::handle x, std::string_view op, py::handle out) const {
-  const Array input = view_of(x, "reduce_scatter");
+  const Array input = view_of(x, "reduce_scatter", Usable::kHostAndGpu);
   const Reduction reduction = reduction_of(input, op);
   const std::size_t count = part_of(input, size(), "reduce_scatter");
   Shape shape = input.shape;
@@ -112,7 +129,7 @@ Prepared Communicator::reduce_scatter(py::handle x, std::string_view op, py::han
 }
 
 Prepared Communicator::all_to_all(py::handle x, py::handle out) const {
-  const Array input = view_of(x, "all_to_all");
+  const Array input = view_of(x, "all_to_all", Usable::kHostAndGpu);
   const std::size_t count = part_of(input, size(), "all_to_all");
   const Array output = output_for(input, input.shape, out);
   if (overlap(input, output)) refuse("all_to_all can't be done in place");
@@ -125,8 +142,21 @@ Prepared Communicator::barrier() const {
   return made;
 }
 
+std::shared_ptr<GpuCollectives> Communicator::on_gpu(int device) const {
+  const Session::Interrupt interrupt = interrupt_of_thread();
+  return take(released([&] { return GpuCollectives::of(*session_, handle_, device, interrupt); }));
+}
+
 py::object Communicator::run(Prepared prepared) {
   check_open();
+  if (prepared.gpu) {
+    const std::shared_ptr<GpuCollectives> gpus = on_gpu(*prepared.gpu);
+    return complete(
+        [&](const Session::Interrupt& interrupt, std::shared_ptr<SessionOperation>* unfinished) {
+          return gpus->run(gpu_call(prepared), interrupt, unfinished);
+        },
+        std::move(prepared.outcome));
+  }
   return complete(
       [&](const Session::Interrupt& interrupt, std::shared_ptr<SessionOperation>* unfinished) {
         return session_->run(handle_, prepared.call, interrupt, unfinished);
@@ -136,6 +166,11 @@ py::object Communicator::run(Prepared prepared) {
 
 std::unique_ptr<Request> Communicator::start(Prepared prepared) {
   check_open();
+  if (prepared.gpu) {
+    const std::shared_ptr<GpuCollectives> gpus = on_gpu(*prepared.gpu);
+    auto operation = take(released([&] { return gpus->start(gpu_call(prepared)); }));
+    return std::make_unique<Request>(session_, std::move(operation), std::move(prepared.outcome));
+  }
   const Session::Interrupt interrupt = interrupt_of_thread();
   Status interrupted;
   auto operation = take(released([&] {
@@ -147,7 +182,7 @@ std::unique_ptr<Request> Communicator::start(Prepared prepared) {
   return request;
 }
 
-py::array Communicator::empty(py::object shape, py::object dtype) {
+py::object Communicator::empty(py::object shape, py::object dtype, std::optional<int> device) {
   check_open();
   // NumPy converts shape and type, and knows the size.
   const py::object numpy = py::module_::import("numpy");
@@ -157,17 +192,29 @@ py::array Communicator::empty(py::object shape, py::object dtype) {
       numpy.attr("broadcast_to")(numpy.attr("zeros")(py::tuple(), type), shape);
   const auto bytes = model.attr("nbytes").cast<std::size_t>();
   const Session::Interrupt interrupt = interrupt_of_thread();
+  if (device) {
+    const collective::DataType element =
+        view_of(numpy.attr("zeros")(py::tuple(), type), "empty").type;
+    const std::shared_ptr<GpuCollectives> gpus = on_gpu(*device);
+    auto memory = take(released([&] { return gpus->allocate(bytes, interrupt); }));
+    return py::cast(std::make_unique<GpuArray>(element, shape_of(model), *device,
+                                               std::move(memory.owner), memory.bytes.data()));
+  }
   auto memory = take(released([&] { return session_->allocate(handle_, bytes, interrupt); }));
   using Owner = std::shared_ptr<MemoryRegion>;
   const py::capsule keeper(new Owner(std::move(memory.owner)),
                            [](void* owner) { delete static_cast<Owner*>(owner); });
-  Shape extents;
-  for (const py::handle extent : model.attr("shape")) extents.push_back(extent.cast<py::ssize_t>());
-  return array_over(type, std::move(extents), memory.bytes.data(), keeper);
+  return array_over(type, shape_of(model), memory.bytes.data(), keeper);
 }
 
 void Communicator::free(py::handle array) {
   check_open();
+  if (py::isinstance<GpuArray>(array)) {
+    const Array view = array.cast<const GpuArray&>().view();
+    const std::shared_ptr<GpuCollectives> gpus = on_gpu(*view.gpu);
+    const Session::Interrupt interrupt = interrupt_of_thread();
+    return check(released([&] { return gpus->free({view.data, view.bytes()}, interrupt); }));
+  }
   if (!py::isinstance<py::array>(array))
     throw py::type_error("free: the argument has to be an array of empty()");
   // The buffer protocol is not used, as NumPy has none for types of other packages.

@@ -1,4 +1,4 @@
-// The collectives of a communicator on Python arrays.
+// The collectives of a communicator on Python arrays, in host memory or in that of a GPU.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -11,6 +11,7 @@
 #include "bindings/python/array.h"
 #include "bindings/python/job.h"
 #include "bindings/python/request.h"
+#include "bindings/session/gpu_collectives.h"
 
 namespace dunlin::python {
 
@@ -18,6 +19,10 @@ namespace dunlin::python {
 struct Prepared {
   collective::Call call;
   Outcome outcome;
+  // Set if the call is on the memory of this GPU. The events are those of GpuCall.
+  std::optional<int> gpu{};
+  std::shared_ptr<GpuEvent> input_ready{};
+  std::shared_ptr<GpuEvent> output_ready{};
 };
 
 class Communicator {
@@ -42,7 +47,8 @@ class Communicator {
   pybind11::object run(Prepared prepared);
   std::unique_ptr<Request> start(Prepared prepared);
 
-  pybind11::array empty(pybind11::object shape, pybind11::object dtype);
+  // `device`: the number of the GPU whose memory it is; empty: host memory.
+  pybind11::object empty(pybind11::object shape, pybind11::object dtype, std::optional<int> device);
   void free(pybind11::handle array);
   std::vector<std::vector<int>> hosts() const;
   std::unique_ptr<Communicator> split(int color, std::optional<int> key);
@@ -51,6 +57,8 @@ class Communicator {
  private:
   // Throws after dunlin.shutdown().
   void check_open() const;
+  // The members' calls on memory of GPUs. The first call of all members is collective.
+  std::shared_ptr<binding::GpuCollectives> on_gpu(int device) const;
 
   std::shared_ptr<binding::Session> session_;
   binding::CommunicatorHandle handle_;

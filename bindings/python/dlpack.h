@@ -10,7 +10,7 @@ namespace dunlin::python::dlpack {
 inline constexpr const char* kCapsule = "dltensor";
 inline constexpr const char* kUsedCapsule = "used_dltensor";
 
-enum DeviceType : std::int32_t { kCpu = 1, kCudaHost = 3 };
+enum DeviceType : std::int32_t { kCpu = 1, kCuda = 2, kCudaHost = 3, kCudaManaged = 13 };
 enum TypeCode : std::uint8_t { kInt = 0, kUint = 1, kFloat = 2, kBfloat = 4 };
 
 struct Device {

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/python/communicator.h"
+#include "bindings/python/gpu_array.h"
 #include "bindings/python/graph.h"
 #include "bindings/python/job.h"
 #include "bindings/python/neighbors.h"
@@ -99,7 +100,8 @@ void define_communicator(py::module_& module) {
   define_collective<py::object, py::object>(type, "all_to_all", &Communicator::all_to_all, arg("x"),
                                             arg("out") = none);
   define_collective<>(type, "barrier", &Communicator::barrier);
-  type.def("empty", &Communicator::empty, arg("shape"), arg("dtype") = "float32")
+  type.def("empty", &Communicator::empty, arg("shape"), arg("dtype") = "float32",
+           arg("device") = py::none())
       .def("free", &Communicator::free, arg("array").noconvert())
       .def("hosts", &Communicator::hosts, "The ranks of each host: a list of lists, ascending.")
       .def("split", &Communicator::split, arg("color"), arg("key") = none)
@@ -113,6 +115,7 @@ PYBIND11_MODULE(_dunlin, module) {
   module.doc() = "The implementation of the package dunlin.";
   dunlin::python::define_job(module);
   dunlin::python::define_request(module);
+  dunlin::python::define_gpu_array(module);
   dunlin::python::define_communicator(module);
   dunlin::python::define_neighbors(module);
   dunlin::python::define_partial(module);

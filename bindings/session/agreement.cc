@@ -17,33 +17,29 @@ namespace dunlin::binding {
 using collective::Collective;
 using collective::DataType;
 
-namespace {
-
-// Concatenates `ours` of all ranks, which has the same size at each.
-Result<std::vector<std::uint8_t>> gather(Session& session, std::vector<std::uint8_t> ours,
+Result<std::vector<std::uint8_t>> gather(Session& session, const CommunicatorHandle& communicator,
+                                         std::vector<std::uint8_t> ours, std::string_view name,
                                          const Session::Interrupt& interrupt) {
   struct Memory {
     std::vector<std::uint8_t> ours;
     std::vector<std::uint8_t> all;
   };
-  const auto size = static_cast<std::size_t>(session.job().size);
+  const auto size = static_cast<std::size_t>(communicator->size);
   const auto memory = std::make_shared<Memory>();
   memory->all.resize(size * ours.size());
   memory->ours = std::move(ours);
+  collective::Call call{Collective::kAllGather,
+                        memory->ours.data(),
+                        memory->all.data(),
+                        memory->ours.size(),
+                        {DataType::kUint8}};
+  call.name = name;
   std::shared_ptr<SessionOperation> unfinished;
-  Status status = session.run(session.world(),
-                              {Collective::kAllGather,
-                               memory->ours.data(),
-                               memory->all.data(),
-                               memory->ours.size(),
-                               {DataType::kUint8}},
-                              interrupt, &unfinished);
+  Status status = session.run(communicator, call, interrupt, &unfinished);
   if (unfinished) unfinished->hold(memory);
   DUNLIN_TRY(std::move(status));
   return std::move(memory->all);
 }
-
-}  // namespace
 
 Status agree(Session& session, Status own, std::string_view what, std::string_view alike,
              const Session::Interrupt& interrupt) {
@@ -53,7 +49,7 @@ Status agree(Session& session, Status own, std::string_view what, std::string_vi
   for (int shift = 0; shift < 64; shift += 8) {
     ours.push_back(static_cast<std::uint8_t>(digest >> shift));
   }
-  auto gathered = gather(session, ours, interrupt);
+  auto gathered = gather(session, session.world(), ours, "", interrupt);
   if (own.is_error()) return own;
   DUNLIN_ASSIGN(const auto all, std::move(gathered));
   for (std::size_t rank = 0; rank * ours.size() < all.size(); ++rank) {
@@ -71,9 +67,9 @@ Status check_neighbors(Session& session, const collective::NeighborCall& call,
                        const Session::Interrupt& interrupt) {
   const JobInfo& job = session.job();
   const Status own = collective::neighbor::check(call, false, job.rank, job.size);
-  DUNLIN_ASSIGN(
-      const auto all,
-      gather(session, collective::neighbor::claims_of(call, job.rank, job.size), interrupt));
+  DUNLIN_ASSIGN(const auto all,
+                gather(session, session.world(),
+                       collective::neighbor::claims_of(call, job.rank, job.size), "", interrupt));
   if (own.is_error()) return own;
   return collective::neighbor::compare_claims(all, job.size);
 }

@@ -2,12 +2,20 @@
 // before anything is built on it.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "bindings/session/session.h"
 #include "collectives/neighbor/call.h"
 
 namespace dunlin::binding {
+
+// Collective over the members of a communicator. Concatenates `ours` of all of them, which has the
+// same size at each. `name`: see Call::name. It is a barrier as well.
+Result<std::vector<std::uint8_t>> gather(Session& session, const CommunicatorHandle& communicator,
+                                         std::vector<std::uint8_t> ours, std::string_view name,
+                                         const Session::Interrupt& interrupt);
 
 // Collective over all ranks. It is ok if `own` is ok at all ranks and all give the same text
 // `alike`. Otherwise it returns `own` where that is an error, and kInvalidArgument elsewhere, which

@@ -6,6 +6,7 @@
 #include <ranges>
 
 #include "bindings/session/collective_operation.h"
+#include "bindings/session/gpu_collectives.h"
 
 namespace dunlin::binding {
 
@@ -405,12 +406,13 @@ Result<CommunicatorHandle> Session::on_gpu(int gpu) {
 
 Result<CommunicatorHandle> Session::form(std::string name, std::vector<Rank> members,
                                          const std::function<Status(const Interrupt&)>& meet,
-                                         const Interrupt& check) {
+                                         const Interrupt& check, std::optional<int> gpu) {
   Stay stay(*this);
   DUNLIN_TRY(check_open());
   collective::CommunicatorOptions options;
   options.name = std::move(name);
   options.members = std::move(members);
+  options.gpu = gpu;
   DUNLIN_ASSIGN(auto communicator, Communicator::prepare(*fabric_, std::move(options)));
   // From here on, peers may know its memory.
   const auto give_up = [&](Status status) {
@@ -433,10 +435,18 @@ Result<CommunicatorHandle> Session::form(std::string name, std::vector<Rank> mem
 }
 
 Status Session::release(const CommunicatorHandle& communicator, const Interrupt& interrupt) {
+  std::shared_ptr<GpuCollectives> gpu;
+  {
+    const Turn turn(*this);
+    DUNLIN_TRY(check(communicator));
+    if (communicator == world_)
+      return {Code::kInvalidArgument, "the communicator of all ranks lasts until shutdown"};
+    gpu = communicator->gpu;
+  }
+  if (gpu) DUNLIN_TRY(gpu->release(interrupt));
   const Stay stay(*this);
+  communicator->gpu = nullptr;
   DUNLIN_TRY(check(communicator));
-  if (communicator == world_)
-    return {Code::kInvalidArgument, "the communicator of all ranks lasts until shutdown"};
   DUNLIN_TRY(drain(communicator.get(), config_.deadline, interrupt));
   DUNLIN_TRY(run_inside(communicator, {Collective::kBarrier}, interrupt));
   // Other threads may have started some meanwhile.

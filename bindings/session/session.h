@@ -30,6 +30,8 @@
 
 namespace dunlin::binding {
 
+class GpuCollectives;
+
 // A communicator of the session. A handle stays valid after the release of its communicator. Calls
 // on it then return kClosed.
 struct CommunicatorSlot {
@@ -40,6 +42,10 @@ struct CommunicatorSlot {
   Status missed;
   int rank = 0;
   int size = 1;
+  // Its calls on memory of GPUs (gpu_collectives.h). Null before the first one. Under the session's
+  // lock.
+  std::shared_ptr<GpuCollectives> gpu;
+  Status gpu_failure;  // kUnavailable, at all members alike, if they can't make such calls
 };
 using CommunicatorHandle = std::shared_ptr<CommunicatorSlot>;
 
@@ -101,10 +107,10 @@ class Session {
   //   2. The members connect. Meanwhile form() calls check() without the lock, at intervals of at
   //      most the time that connecting has taken so far.
   // If meet() or check() returns another status than ok, form() ends and returns that status. Other
-  // threads may form communicators meanwhile, in any order.
+  // threads may form communicators meanwhile, in any order. `gpu`: see CommunicatorOptions.
   Result<CommunicatorHandle> form(std::string name, std::vector<Rank> members,
                                   const std::function<Status(const Interrupt& interrupt)>& meet,
-                                  const Interrupt& check = {});
+                                  const Interrupt& check = {}, std::optional<int> gpu = {});
   // Collective, but never blocks. A communicator of form() or split() is dropped once all members
   // have called this, in shutdown() at the latest. No operation of it may be in progress at this
   // rank. Destructors may call this, as it takes only a lock that no thread holds for long.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ranges>
 
+#include "bindings/session/gpu_collectives.h"
 #include "bindings/session/session.h"
 #include "runtime/bootstrap/service_thread.h"
 #include "runtime/log.h"
@@ -122,8 +123,10 @@ void Session::advance_releases() {
   if (!has_releases_.load(std::memory_order_relaxed)) return;
   {
     const std::lock_guard guard(new_releases_mutex_);
-    for (CommunicatorHandle& each : new_releases_)
+    for (CommunicatorHandle& each : new_releases_) {
+      if (each->gpu) pending_releases_.push_back({each->gpu->gpus(), std::nullopt});
       pending_releases_.push_back({std::move(each), std::nullopt});
+    }
     new_releases_.clear();
   }
   std::erase_if(pending_releases_, [&](PendingRelease& each) {

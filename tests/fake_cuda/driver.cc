@@ -85,10 +85,11 @@ class State final : public FakeCuda {
     const std::lock_guard lock(mutex_);
     return all_streams_.insert(FakeStream::create(pace)).first->get();
   }
-  // The stream of a handle; the default stream for null. Null if there is none.
+  // The stream of a handle; the default stream for null and CU_STREAM_LEGACY. Null if there is
+  // none.
   std::shared_ptr<FakeStream> find(Stream handle) {
     const std::lock_guard lock(mutex_);
-    if (handle == nullptr) {
+    if (handle == nullptr || handle == reinterpret_cast<Stream>(1)) {
       if (default_stream_ == nullptr) {
         default_stream_ = FakeStream::create(pace);
         all_streams_.insert(default_stream_);
@@ -107,6 +108,7 @@ class State final : public FakeCuda {
 
   FakeMemory memory;
   FakePace pace{*this};
+  std::atomic<std::uint64_t> host_copies = 0;    // copies from and to host memory
   static thread_local std::vector<int> current;  // devices
 
  private:
@@ -140,6 +142,7 @@ Code begin_copy(Stream stream, void* to, const void* from, std::size_t size,
                 std::shared_ptr<FakePages> first, std::shared_ptr<FakePages> second = nullptr) {
   const auto found = state().find(stream);
   if (found == nullptr) return cuda::kInvalidHandle;
+  if (second == nullptr) ++state().host_copies;
   found->add([=, pages = std::pair(std::move(first), std::move(second))] {
     if (size > 0) std::memmove(to, from, size);
     auto* const first_byte = static_cast<unsigned char*>(to);
@@ -176,6 +179,34 @@ extern "C" {
 
 FakeCuda& fake_cuda() {
   return state();
+}
+
+// For tests in Python: a gate in a stream, whose work goes on when the gate is opened, once.
+void* fake_cuda_gate(Stream stream) {
+  auto* const gate = new std::shared_ptr<FakeMark>(std::make_shared<FakeMark>());
+  state().find(stream)->add_wait(*gate);
+  return gate;
+}
+void fake_cuda_open(void* gate) {
+  const std::unique_ptr<std::shared_ptr<FakeMark>> closed(
+      static_cast<std::shared_ptr<FakeMark>*>(gate));
+  (*closed)->reach();
+}
+// Which memory claims to be managed memory: all of it, or none.
+void fake_cuda_manage(int all) {
+  state().is_managed = all != 0;
+}
+// The next call of this function fails.
+void fake_cuda_fail(const char* name) {
+  state().failing_name = name;
+  state().failing_call = 1;
+}
+// The number of allocations, of copies from and to host memory so far, of streams and of events.
+void fake_cuda_counts(std::uint64_t* counts) {
+  counts[0] = static_cast<std::uint64_t>(state().allocations());
+  counts[1] = state().host_copies;
+  counts[2] = static_cast<std::uint64_t>(state().streams);
+  counts[3] = static_cast<std::uint64_t>(state().events);
 }
 
 Code cuInit(unsigned) {

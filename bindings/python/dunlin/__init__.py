@@ -13,6 +13,12 @@ or anything in host memory with `__dlpack__` (such as PyTorch's tensors) or the 
 in C order, with elements of int8, uint8, int32, int64, float16, bfloat16, float32 or float64. Arrays of `dunlin.empty`
 are the fastest, as peers on this host read them in place.
 
+Arrays in the memory of an NVIDIA GPU, which have `__dlpack__` or `__cuda_array_interface__` (those of PyTorch, CuPy,
+Numba, JAX), can be given to all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all and their start_...
+forms. Input and output are on the same GPU. A call is ordered behind the stream that the array names. Its result is
+complete, for all streams, when the call returns or Request.wait() does. Without `out=`, the result is a
+`dunlin.GpuArray`, which those packages read without copying.
+
 Errors are subclasses of `dunlin.Error`. Every wait has a deadline (DUNLIN_DEADLINE, 30 s). Any thread may call. If
 several threads use one communicator, their calls need an order that is the same on all ranks. Calls that wait let other
 Python threads run. Ctrl-C interrupts the wait; the operation continues.
@@ -23,7 +29,7 @@ import os as _os
 import sys as _sys
 
 from dunlin import _dunlin, graph
-from dunlin._dunlin import Communicator, Machines, Request
+from dunlin._dunlin import Communicator, GpuArray, Machines, Request
 from dunlin._version import __version__
 from dunlin.errors import (AlreadyExistsError, ClosedError, CorruptedError, DeadlineExceededError, Error, InternalError,
                            InvalidArgumentError, IoError, NotFoundError, OutOfRangeError, PeerDeadError,
@@ -36,9 +42,10 @@ from dunlin.stochastic import StochasticReduce
 
 __all__ = [
     "AlreadyExistsError", "ClosedError", "Communicator", "CorruptedError", "DeadlineExceededError", "Error",
-    "GroupAverage", "InternalError", "InvalidArgumentError", "IoError", "Machines", "Mutex", "NotFoundError",
-    "OutOfRangeError", "PairAverage", "ParameterServers", "PeerDeadError", "PeerStalledError",
-    "PermissionDeniedError", "Request", "ResourceExhaustedError", "StochasticReduce", "UnavailableError", "Window", "__version__",
+    "GpuArray", "GroupAverage", "InternalError", "InvalidArgumentError", "IoError", "Machines", "Mutex",
+    "NotFoundError", "OutOfRangeError", "PairAverage", "ParameterServers", "PeerDeadError", "PeerStalledError",
+    "PermissionDeniedError", "Request", "ResourceExhaustedError", "StochasticReduce", "UnavailableError", "Window",
+    "__version__",
     "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "check_neighbors", "empty", "free", "graph",
     "init", "is_initialized", "local_rank", "local_size", "neighbor_average", "neighbor_gather",
     "partial_all_reduce", "rank", "reduce", "reduce_scatter", "shutdown", "size", "split", "start_all_gather",
@@ -280,18 +287,21 @@ def start_partial_all_reduce(x, ranks, op="avg", name="", number=None, out=None)
     return _dunlin.start_partial_all_reduce(x, ranks, op, name, number, out)
 
 
-def empty(shape, dtype="float32"):
+def empty(shape, dtype="float32", device=None):
     """A new NumPy array, filled with zeros, in the communicator's memory, which operations use without copying.
+
+    device: the number of a GPU. The result is then a GpuArray in its memory, with undefined contents. Operations use it
+        without copying if all ranks pass memory of the same empty(), at the same place of it.
 
     Collective: all ranks ask for the same number of bytes, in the same order. The memory stays registered, and mapped
     by peers, until free() or shutdown(), whether or not the array is still used. The array stays valid as long as it is
     referred to.
     """
-    return world().empty(shape, dtype)
+    return world().empty(shape, dtype, device)
 
 
 def zeros(shape, dtype="float32"):
-    """The same as empty(), whose arrays are filled with zeros."""
+    """The same as empty() in host memory, whose arrays are filled with zeros."""
     return world().empty(shape, dtype)
 
 

@@ -59,6 +59,7 @@ class Job:
         self.machine_neighbors = None
         self.windows = {}
         self.pending = {}  # {handle: _operations.Pending}
+        self.gpu = None  # the device of the first tensor on a GPU, on which all operations of GPUs are
         self.last_handle = 0
         self.timeline = self._open_timeline()
         self._machine_averages = None
@@ -321,7 +322,7 @@ def unified_mpi_window_model_supported():
 
 
 def nccl_built():
-    """False: tensors on a GPU go through host memory."""
+    """False: NCCL is not used."""
     return False
 
 

@@ -124,6 +124,40 @@ def _target(tensor):
     return host, finish
 
 
+def _target_on(device, tensor):
+    """The same as _target() in memory of a GPU."""
+    x = check_tensor(tensor)
+    if x.device == device and x.is_contiguous():
+        return x, lambda _: tensor
+    memory = torch.empty(x.shape, dtype=x.dtype, device=device)
+
+    def finish(_):
+        x.copy_(memory)
+        return tensor
+
+    return memory, finish
+
+
+def _started(tensor, output, start):
+    """(request, finish) of start(source, target), which reads the tensor and writes to the output, or to copies.
+
+    They stay on the GPU if the ranks can use theirs, which is so at all ranks or at none. Otherwise they go through host
+    memory.
+    """
+    x = check_tensor(tensor)
+    if x.is_cuda:
+        job = _job.job()
+        job.gpu = job.gpu or x.device
+        target, finish = _target_on(job.gpu, output)
+        try:
+            with torch.cuda.device(job.gpu):  # the operation comes behind its current stream
+                return start(x.to(job.gpu).contiguous(), target), finish
+        except dunlin.UnavailableError:
+            pass
+    target, finish = _target(output)
+    return start(_source(x), target), finish
+
+
 def _like(tensor):
     """A new tensor for a result."""
     return torch.empty_like(check_tensor(tensor))
@@ -173,10 +207,12 @@ def _allreduce(tensor, output, average, is_local, name):
     if average:
         _averaged(x, "the average")
     communicator = _job.job().local if is_local else dunlin.world()
-    target, finish = _target(output)
-    with enqueuing("ALLREDUCE", name):
-        request = communicator.start_all_reduce(_source(x), "avg" if average else "sum", out=target, name=name or "")
-    return register(Pending(request, finish, "ALLREDUCE", name))
+
+    def start(source, target):
+        with enqueuing("ALLREDUCE", name):
+            return communicator.start_all_reduce(source, "avg" if average else "sum", out=target, name=name or "")
+
+    return register(Pending(*_started(x, output, start), "ALLREDUCE", name))
 
 
 def partial_allreduce(tensor, ranks, average=True, number=None, name=None):
@@ -236,15 +272,17 @@ def broadcast_nonblocking_(tensor, root_rank, name=None):
 
 
 def _broadcast(tensor, root_rank, name):
-    if dunlin.rank() == root_rank:
-        x, finish = _source(tensor), lambda _: tensor
-    else:
-        x, finish = _target(tensor)
-    if x.dtype not in _NATIVE:
-        x = _as_bytes(x)
-    with enqueuing("BROADCAST", name):
-        request = dunlin.start_broadcast(x, root_rank, out=x, name=name or "")
-    return register(Pending(request, finish, "BROADCAST", name))
+    is_root = dunlin.rank() == root_rank
+
+    def start(source, target):
+        x = source if is_root else target
+        if x.dtype not in _NATIVE:
+            x = _as_bytes(x)
+        with enqueuing("BROADCAST", name):
+            return dunlin.start_broadcast(x, root_rank, out=x, name=name or "")
+
+    request, finish = _started(tensor, tensor, start)
+    return register(Pending(request, (lambda _: tensor) if is_root else finish, "BROADCAST", name))
 
 
 def allgather(tensor, name=None):

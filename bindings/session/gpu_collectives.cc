@@ -1,0 +1,200 @@
+#include "bindings/session/gpu_collectives.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "bindings/session/agreement.h"
+#include "collectives/kernels/gpu/gpu_kernels.h"
+#include "runtime/gpu/cuda_driver.h"
+
+namespace dunlin::binding {
+
+using transport::Awaited;
+using transport::Fabric;
+
+namespace {
+
+// Users see these names if another member makes a call on host memory instead.
+constexpr std::string_view kFirstCall = "the first call on memory of a GPU";
+constexpr std::string_view kCommunicator = "a communicator of GPUs";
+constexpr std::string_view kMemory = "staging memory of GPUs";
+
+// What the members tell one another.
+struct Offer {
+  std::uint64_t number = 0;  // no other one of its rank
+  std::int32_t rank = 0;     // of the job
+  std::int32_t code = 0;     // kOk, or why the member can't take part
+};
+static_assert(std::has_unique_object_representations_v<Offer>);
+
+// The offers of all members.
+Result<std::vector<Offer>> exchange(Session& session, const CommunicatorHandle& communicator,
+                                    const Offer& own, std::string_view name,
+                                    const Session::Interrupt& interrupt) {
+  std::vector<std::uint8_t> bytes(sizeof own);
+  std::memcpy(bytes.data(), &own, sizeof own);
+  DUNLIN_ASSIGN(const auto all, gather(session, communicator, std::move(bytes), name, interrupt));
+  std::vector<Offer> offers(all.size() / sizeof own);
+  std::memcpy(offers.data(), all.data(), all.size());
+  return offers;
+}
+
+// The first member that can't take part; null if all can.
+const Offer* first_failure(const std::vector<Offer>& offers) {
+  const auto found = std::ranges::find_if(
+      offers, [](const Offer& offer) { return static_cast<Code>(offer.code) != Code::kOk; });
+  return found == offers.end() ? nullptr : &*found;
+}
+
+// `own` if that is an error, else that of the first member that can't take part.
+Status judge(const std::vector<Offer>& offers, Status own) {
+  const Offer* const failure = first_failure(offers);
+  if (!own.is_ok() || failure == nullptr) return own;
+  const auto code = static_cast<Code>(failure->code);
+  return Status(code, fmt::format("calls on memory of GPUs failed at rank {}: {}", failure->rank,
+                                  to_string(code)))
+      .with_peer(Rank(failure->rank));
+}
+
+// Whether the GPU can reduce.
+Status check_device(const std::shared_ptr<GpuDriver>& driver, int device) {
+  return collective::GpuKernels::load(driver, device).status();
+}
+
+}  // namespace
+
+class GpuCollectives::Operation final : public ResidentOperation {
+ public:
+  explicit Operation(std::shared_ptr<GpuStaging> staging)
+      : ResidentOperation(staging), staging_(std::move(staging)) {}
+
+  Status begin(GpuCall call) {
+    DUNLIN_ASSIGN(work_, staging_->start(std::move(call)));
+    return Status::ok();
+  }
+  Status test() override {
+    if (is_over()) return outcome();
+    return work_->outcome ? *work_->outcome : Status::busy();
+  }
+  bool uses(const CommunicatorSlot& communicator) const override {
+    return &communicator == staging_->gpus().get();
+  }
+
+ private:
+  // The caller's memory may be in use for a while after a death.
+  bool handles_deaths() const override { return true; }
+  std::vector<Awaited> awaited() const override { return staging_->awaited(); }
+
+  std::shared_ptr<GpuStaging> staging_;
+  std::shared_ptr<GpuStaging::Work> work_;
+};
+
+Result<std::shared_ptr<GpuCollectives>> GpuCollectives::of(Session& session,
+                                                           const CommunicatorHandle& communicator,
+                                                           int device,
+                                                           const Session::Interrupt& interrupt) {
+  std::shared_ptr<GpuCollectives> found;
+  DUNLIN_TRY(session.with_fabric([&](Fabric&) -> Status {
+    if (!communicator->communicator) return {Code::kClosed, "the communicator was released"};
+    if (communicator->communicator->is_on_gpu())
+      return {Code::kInvalidArgument, "the communicator is one of GPUs itself"};
+    found = communicator->gpu;
+    return communicator->gpu_failure;
+  }));
+  if (!found) return create(session, communicator, device, interrupt);
+  if (found->device() == device) return found;
+  return Status(Code::kInvalidArgument,
+                fmt::format("memory of GPU {}, but calls of this communicator use GPU {}, as its "
+                            "first call on memory of a GPU did; make a communicator for each GPU "
+                            "by split()",
+                            device, found->device()));
+}
+
+Result<std::shared_ptr<GpuCollectives>> GpuCollectives::create(
+    Session& session, const CommunicatorHandle& communicator, int device,
+    const Session::Interrupt& interrupt) {
+  static std::atomic<std::uint64_t> made{0};
+  Offer offer{made++, session.job().rank.value(), 0};
+  // Every member comes to this with its status, in each of the steps below. None goes on unless all
+  // can.
+  const auto agree = [&](Status own, std::string_view step) -> Result<std::vector<Offer>> {
+    offer.code = static_cast<std::int32_t>(own.code());
+    DUNLIN_ASSIGN(auto offers, exchange(session, communicator, offer, step, interrupt));
+    const Offer* const failure = first_failure(offers);
+    if (failure == nullptr) return offers;
+    Status status = judge(offers, std::move(own));
+    if (static_cast<Code>(failure->code) != Code::kUnavailable) return status;
+    DUNLIN_TRY(session.with_fabric([&](Fabric&) {
+      communicator->gpu_failure = status;
+      return Status::ok();
+    }));
+    return status;
+  };
+  const auto driver = load_cuda_driver();
+  DUNLIN_ASSIGN(const auto offers,
+                agree(driver ? check_device(*driver, device) : driver.status(), kFirstCall));
+  std::vector<Rank> members;
+  for (const Offer& each : offers) members.emplace_back(each.rank);
+  std::string name = fmt::format("gpus {}.{}", offers.front().rank, offers.front().number);
+  std::optional<Status> met;  // what the members have agreed on once each has prepared its part
+  auto formed = session.form(
+      std::move(name), std::move(members),
+      [&](const Session::Interrupt&) {
+        met = agree(Status::ok(), kCommunicator).status();
+        return *met;
+      },
+      {}, device);
+  if (!met) return agree(formed.status().with_context("memory of a GPU"), kCommunicator).status();
+  DUNLIN_TRY(std::move(*met));
+  std::shared_ptr<GpuStaging> staging;
+  Status own = formed.status().with_context("memory of GPUs");
+  if (formed) {
+    own = session.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
+      constexpr std::size_t kBytes = GpuStaging::kSlots * GpuStaging::kSlotBytes;
+      DUNLIN_ASSIGN(const auto memory, (*formed)->communicator->allocate(kBytes));
+      DUNLIN_ASSIGN(staging, GpuStaging::create(fabric, *driver, device, *formed, memory.data()));
+      return std::shared_ptr<Resident>(staging);
+    });
+  }
+  if (Status status = agree(std::move(own), kMemory).status(); !status.is_ok()) {
+    if (staging) session.detach(*staging);
+    return status;
+  }
+  std::shared_ptr<GpuCollectives> result(new GpuCollectives(session, device, *formed, staging));
+  DUNLIN_TRY(session.with_fabric([&](Fabric&) {
+    communicator->gpu = result;
+    return Status::ok();
+  }));
+  return result;
+}
+
+Session::Make GpuCollectives::maker(GpuCall& call) const {
+  return [&call, this](Fabric&) -> Result<std::shared_ptr<SessionOperation>> {
+    auto operation = std::make_shared<Operation>(staging_);
+    DUNLIN_TRY(operation->begin(std::move(call)));
+    return std::shared_ptr<SessionOperation>(std::move(operation));
+  };
+}
+
+Result<std::shared_ptr<SessionOperation>> GpuCollectives::start(GpuCall call) {
+  return session_.start(maker(call));
+}
+
+Status GpuCollectives::run(GpuCall call, const Session::Interrupt& interrupt,
+                           std::shared_ptr<SessionOperation>* unfinished) {
+  return session_.run(maker(call), session_.config().deadline, interrupt, unfinished);
+}
+
+Status GpuCollectives::release(const Session::Interrupt& interrupt) {
+  DUNLIN_TRY(session_.release(gpus_, interrupt));
+  session_.detach(*staging_);
+  return Status::ok();
+}
+
+}  // namespace dunlin::binding

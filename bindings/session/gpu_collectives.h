@@ -1,0 +1,76 @@
+// GpuCollectives: the collectives of a communicator on memory of a GPU, of any owner.
+//
+// They run on a communicator of GPUs (communicator.h) with the same members, which the first call
+// makes. Memory from allocate() is used in place. Other memory is copied within the GPU, on the way
+// in and on the way out (gpu_staging.h); it is neither registered nor opened by peers. No byte of
+// it goes through host memory here; whether the transport between two hosts needs that is the
+// transport's matter.
+//
+// Calls on host memory and calls on GPU memory are matched separately. All members of a
+// communicator make the same calls on GPU memory in the same order. Each member uses one GPU.
+#pragma once
+
+#include <memory>
+
+#include "bindings/session/gpu_staging.h"
+#include "bindings/session/session.h"
+
+namespace dunlin::binding {
+
+// Threads: any. The session has to outlive it.
+class GpuCollectives {
+ public:
+  // Returns the one of this communicator of host memory, for the GPU `device` of this process.
+  // kInvalidArgument if it uses another device. The members' first call is collective: it waits
+  // until all of them have made theirs, for Config::deadline at most. An error at one member is
+  // then an error at all. kUnavailable, if a member has no driver, no kernels for its GPU, or no
+  // transport for its memory, is the answer to all later calls, too. A member that makes a call on
+  // host memory meanwhile is kInvalidArgument at all members.
+  static Result<std::shared_ptr<GpuCollectives>> of(Session& session,
+                                                    const CommunicatorHandle& communicator,
+                                                    int device,
+                                                    const Session::Interrupt& interrupt);
+
+  int device() const { return device_; }
+  const CommunicatorHandle& gpus() const { return gpus_; }
+
+  // Starts a call and returns at once, whatever the streams do that the call's events belong to.
+  // Input and output are memory of the device. They belong to the operation until it is over. When
+  // it is over, the output is complete for all streams. Once a member is dead, this and all later
+  // calls end with kPeerDead. An error of the GPU ends all calls of this member, too.
+  Result<std::shared_ptr<SessionOperation>> start(GpuCall call);
+  // start(), then waits for Config::deadline. `unfinished`: as for Session::run().
+  Status run(GpuCall call, const Session::Interrupt& interrupt,
+             std::shared_ptr<SessionOperation>* unfinished);
+
+  // Collective. Memory of the device that calls use without copies if all members pass memory of
+  // the same allocation at the same offset. Its contents are undefined.
+  Result<SharedMemory> allocate(std::size_t bytes, const Session::Interrupt& interrupt) {
+    return session_.allocate(gpus_, bytes, interrupt);
+  }
+  Status free(std::span<std::byte> memory, const Session::Interrupt& interrupt) {
+    return session_.free(gpus_, memory, interrupt);
+  }
+  // Collective. Waits until all calls are over at all members, and drops the memory.
+  // Session::release() calls it.
+  Status release(const Session::Interrupt& interrupt);
+
+ private:
+  class Operation;
+  GpuCollectives(Session& session, int device, CommunicatorHandle gpus,
+                 std::shared_ptr<GpuStaging> staging)
+      : session_(session), device_(device), gpus_(std::move(gpus)), staging_(std::move(staging)) {}
+  static Result<std::shared_ptr<GpuCollectives>> create(Session& session,
+                                                        const CommunicatorHandle& communicator,
+                                                        int device,
+                                                        const Session::Interrupt& interrupt);
+  // The result uses `call`, which outlives it.
+  Session::Make maker(GpuCall& call) const;
+
+  Session& session_;
+  int device_;
+  CommunicatorHandle gpus_;
+  std::shared_ptr<GpuStaging> staging_;
+};
+
+}  // namespace dunlin::binding

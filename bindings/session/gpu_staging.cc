@@ -1,0 +1,306 @@
+#include "bindings/session/gpu_staging.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/log.h"
+
+namespace dunlin::binding {
+
+using collective::Call;
+using collective::Collective;
+using collective::Problem;
+using transport::Awaited;
+
+namespace {
+
+// Slices are multiples of this, so that all but the last one are aligned for the vectors of
+// kernels.
+constexpr std::size_t kSliceAlignment = 256;
+
+std::size_t blocks_of(std::size_t elements, std::size_t count) {
+  return count == 0 ? 0 : elements / count;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<GpuStaging>> GpuStaging::create(transport::Fabric& fabric,
+                                                       std::shared_ptr<GpuDriver> driver,
+                                                       int device, CommunicatorHandle gpus,
+                                                       std::byte* slots) {
+  std::shared_ptr<GpuStaging> made(new GpuStaging(fabric, std::move(driver), std::move(gpus)));
+  DUNLIN_ASSIGN(made->in_, made->driver_->create_stream(device));
+  DUNLIN_ASSIGN(made->out_, made->driver_->create_stream(device));
+  for (Slot& slot : made->slots_) {
+    slot.data = slots + static_cast<std::size_t>(&slot - made->slots_.data()) * kSlotBytes;
+    DUNLIN_ASSIGN(slot.is_filled, made->driver_->create_event(device));
+    DUNLIN_ASSIGN(slot.is_emptied, made->driver_->create_event(device));
+  }
+  return made;
+}
+
+Status GpuStaging::check_open() const {
+  if (is_closed_) return closed();
+  if (!gpus_->communicator) return {Code::kClosed, "the communicator was released"};
+  return failure_;
+}
+
+Result<std::shared_ptr<GpuStaging::Work>> GpuStaging::start(GpuCall call) {
+  DUNLIN_TRY(check_open());
+  auto work = std::make_shared<Work>();
+  work->name = call.call.name;
+  work->what = std::move(call);
+  work->what.call.name = work->name;
+  const Call& made = work->what.call;
+  work->is_direct = is_direct(made);
+  work->slice = work->is_direct ? made.count : slice_of(made);
+  if (work->slice == 0 && made.count > 0) {
+    return Status(Code::kResourceExhausted,
+                  fmt::format("{} of {} members: one element of each takes more than {} bytes",
+                              to_string(made.collective), gpus_->size, kSlotBytes));
+  }
+  if (made.count > 0) work->parts = (made.count + work->slice - 1) / work->slice;
+  works_.push_back(work);
+  progress();
+  return work;
+}
+
+// The members pass memory of one window, or none does, so all of them come to the same answer. What
+// the root of a broadcast passes as its input does not matter: it is copied to its output.
+bool GpuStaging::is_direct(const Call& call) const {
+  const Problem problem{call.collective, gpus_->size, call.count, call.root};
+  const std::size_t element = size_of(call.reduction.type);
+  const auto is_own = [&](const void* data, std::size_t elements) {
+    const std::span<const std::byte> bytes(static_cast<const std::byte*>(data), elements * element);
+    return elements == 0 || data == nullptr || gpus_->communicator->owner_of(bytes).is_ok();
+  };
+  if (!is_own(call.output, problem.output_count())) return false;
+  return call.collective == Collective::kBroadcast || is_own(call.input, problem.input_count());
+}
+
+// The most elements of each block that fit into a slot. All-to-all needs both of its ends in there.
+std::size_t GpuStaging::slice_of(const Call& call) const {
+  const Problem unit{call.collective, gpus_->size, 1, call.root};
+  const std::size_t element = size_of(call.reduction.type);
+  const std::size_t room = call.collective == Collective::kAllToAll ? kSlotBytes / 2 : kSlotBytes;
+  const std::size_t most = room / (std::max(unit.input_count(), unit.output_count()) * element);
+  return std::min(call.count,
+                  most < kSliceAlignment ? most : most / kSliceAlignment * kSliceAlignment);
+}
+
+// The memory that the communicator works on. Collectives that can run in place do.
+Call GpuStaging::call_of(const Part& part) const {
+  Call call = part.work->what.call;
+  if (part.work->is_direct) {
+    if (call.collective == Collective::kBroadcast) call.input = call.output;
+    return call;
+  }
+  const Problem problem{call.collective, gpus_->size, part.count, call.root};
+  std::byte* const at = part.slot->data;
+  call.count = part.count;
+  call.input = call.output = at;
+  if (call.collective == Collective::kAllToAll) {
+    call.output = at + kSlotBytes / 2;
+    return call;
+  }
+  std::byte* const own = at + problem.in_place_offset(gpus_->rank) * size_of(call.reduction.type);
+  if (call.collective == Collective::kAllGather) call.input = own;
+  if (call.collective == Collective::kReduceScatter) call.output = own;
+  return call;
+}
+
+std::vector<GpuStaging::Block> GpuStaging::inputs_of(const Part& part) const {
+  const Call& call = part.work->what.call;
+  const bool is_broadcast = call.collective == Collective::kBroadcast;
+  if (is_broadcast ? call.root != gpus_->rank : part.work->is_direct) return {};
+  const Call inner = call_of(part);
+  const Problem problem{call.collective, gpus_->size, part.count, call.root};
+  const std::size_t element = size_of(call.reduction.type);
+  // Neither the caller's memory nor the part's is written to by its reader.
+  auto* const from = static_cast<std::byte*>(const_cast<void*>(call.input));
+  auto* const to = static_cast<std::byte*>(const_cast<void*>(inner.input));
+  std::vector<Block> blocks(blocks_of(problem.input_count(), part.count));
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    blocks[i] = {from + (i * call.count + part.begin) * element, to + i * part.count * element};
+  }
+  return blocks;
+}
+
+std::vector<GpuStaging::Block> GpuStaging::outputs_of(const Part& part) const {
+  const Call& call = part.work->what.call;
+  const bool is_root = call.root == gpus_->rank;
+  if (part.work->is_direct || (call.collective == Collective::kReduce && !is_root)) return {};
+  // The root of a broadcast in place has the result already.
+  if (call.collective == Collective::kBroadcast && is_root && call.input == call.output) return {};
+  const Call inner = call_of(part);
+  const Problem problem{call.collective, gpus_->size, part.count, call.root};
+  const std::size_t element = size_of(call.reduction.type);
+  auto* const to = static_cast<std::byte*>(call.output);
+  auto* const from = static_cast<std::byte*>(inner.output);
+  std::vector<Block> blocks(blocks_of(problem.output_count(), part.count));
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    blocks[i] = {to + (i * call.count + part.begin) * element, from + i * part.count * element};
+  }
+  return blocks;
+}
+
+Status GpuStaging::copy_in(Part& part) {
+  const Work& work = *part.work;
+  if (part.begin == 0 && work.what.input_ready)
+    DUNLIN_TRY(work.what.input_ready->delay(in_->native()));
+  // Without copies out, the communicator itself writes to the output.
+  if (work.is_direct && work.what.output_ready)
+    DUNLIN_TRY(work.what.output_ready->delay(in_->native()));
+  const std::size_t bytes = part.count * size_of(work.what.call.reduction.type);
+  for (const Block& block : inputs_of(part)) {
+    if (block.part != block.caller)
+      DUNLIN_TRY(in_->copy_on_device(block.part, block.caller, bytes));
+  }
+  DUNLIN_TRY(part.slot->is_filled->record(in_->native()));
+  part.has_event = true;
+  return Status::ok();
+}
+
+Status GpuStaging::copy_out(Part& part) {
+  const Work& work = *part.work;
+  if (part.begin == 0 && !work.is_direct && work.what.output_ready)
+    DUNLIN_TRY(work.what.output_ready->delay(out_->native()));
+  const std::size_t bytes = part.count * size_of(work.what.call.reduction.type);
+  for (const Block& block : outputs_of(part))
+    DUNLIN_TRY(out_->copy_on_device(block.caller, block.part, bytes));
+  DUNLIN_TRY(part.slot->is_emptied->record(out_->native()));
+  part.has_event = true;
+  return Status::ok();
+}
+
+Status GpuStaging::begin_parts() {
+  for (const std::shared_ptr<Work>& work : works_) {
+    while (work->begun < work->parts) {
+      if (parts_.size() == kSlots) return Status::ok();
+      Part part;
+      part.work = work;
+      part.slot = &slots_[parts_begun_++ % kSlots];
+      part.begin = work->begun * work->slice;
+      part.count = std::min(work->slice, work->what.call.count - part.begin);
+      ++work->begun;
+      parts_.push_back(std::move(part));
+      DUNLIN_TRY(copy_in(parts_.back()).with_context("a copy on the GPU"));
+    }
+  }
+  return Status::ok();
+}
+
+// Returns kBusy until the part is done.
+Status GpuStaging::advance(Part& part) {
+  if (part.stage == Stage::kCopyingIn) {
+    DUNLIN_TRY(part.slot->is_filled->poll());
+    DUNLIN_ASSIGN(part.request, gpus_->communicator->start(call_of(part)));
+    part.stage = Stage::kRunning;
+  }
+  if (part.stage == Stage::kRunning) {
+    DUNLIN_TRY(gpus_->communicator->test(part.request));
+    part.stage = Stage::kCopyingOut;
+    part.has_event = false;
+    DUNLIN_TRY(copy_out(part).with_context("a copy on the GPU"));
+  }
+  if (part.stage == Stage::kCopyingOut) {
+    DUNLIN_TRY(part.slot->is_emptied->poll());
+    part.stage = Stage::kDone;
+  }
+  return Status::ok();
+}
+
+Status GpuStaging::advance() {
+  DUNLIN_TRY(begin_parts());
+  for (Part& part : parts_) {
+    Status status = advance(part);
+    if (status.is_error()) return status;
+    // The members post in the same order.
+    if (part.stage == Stage::kCopyingIn) break;
+  }
+  while (!parts_.empty() && parts_.front().stage == Stage::kDone) {
+    const std::shared_ptr<Work> work = std::move(parts_.front().work);
+    parts_.pop_front();
+    const bool is_last = work->begun == work->parts;
+    if (!is_last || (!parts_.empty() && parts_.front().work == work)) continue;
+    finish(*work, Status::ok());
+    works_.pop_front();
+  }
+  return Status::ok();
+}
+
+void GpuStaging::finish(Work& work, Status outcome) {
+  work.outcome = std::move(outcome);
+  work.what.input_ready = work.what.output_ready = nullptr;
+}
+
+void GpuStaging::progress() {
+  if (works_.empty() || is_closed_) return;
+  if (failure_.is_ok()) {
+    Status status = gpus_->communicator ? advance() : closed();
+    if (!status.is_ok()) fail(std::move(status));
+  }
+  if (!failure_.is_ok()) give_up();
+  // The end of copies wakes nothing, whereas that of a transfer does.
+  const bool is_copying =
+      std::ranges::any_of(parts_, [](const Part& part) { return part.stage != Stage::kRunning; });
+  if (!is_copying) awake_.reset();
+  if (is_copying && !awake_) awake_.emplace(fabric());
+}
+
+void GpuStaging::fail(Status why) {
+  if (why.code() == Code::kPeerDead) gpus_->failure = why;
+  failure_ = std::move(why);
+}
+
+// A stream that has failed does no more work.
+bool GpuStaging::is_copying(const Part& part) {
+  if (part.stage == Stage::kCopyingIn)
+    return (part.has_event ? part.slot->is_filled->poll() : in_->poll()).is_busy();
+  if (part.stage == Stage::kCopyingOut)
+    return (part.has_event ? part.slot->is_emptied->poll() : out_->poll()).is_busy();
+  return false;
+}
+
+void GpuStaging::give_up() {
+  std::erase_if(parts_, [&](const Part& part) { return !is_copying(part); });
+  std::erase_if(works_, [&](const std::shared_ptr<Work>& work) {
+    const bool is_used =
+        std::ranges::any_of(parts_, [&](const Part& part) { return part.work == work; });
+    if (!is_used) finish(*work, failure_);
+    return !is_used;
+  });
+}
+
+void GpuStaging::finish_all(const Status& outcome) {
+  for (const std::shared_ptr<Work>& work : works_) finish(*work, outcome);
+  works_.clear();
+  parts_.clear();
+}
+
+void GpuStaging::close() {
+  if (std::exchange(is_closed_, true)) return;
+  const TimePoint until = fabric().clock().now() + fabric().config().deadline;
+  for (GpuStream* const stream : {in_.get(), out_.get()}) {
+    const Status status = await(*stream, fabric().clock(), until, "copies on the GPU");
+    if (!status.is_ok()) DUNLIN_WARN("{}", status.message());
+  }
+  finish_all(closed());
+  awake_.reset();
+  in_.reset();
+  out_.reset();
+  slots_ = {};
+}
+
+std::vector<Awaited> GpuStaging::awaited() {
+  if (is_closed_ || works_.empty() || !gpus_->communicator) return {};
+  if (failure_.is_ok() && !parts_.empty() && parts_.front().stage == Stage::kRunning)
+    return gpus_->communicator->awaited();
+  return {
+      {fabric().rank(), fmt::format("copies of {} on its GPU, or the streams that use the memory",
+                                    to_string(works_.front()->what.call.collective))}};
+}
+
+}  // namespace dunlin::binding

@@ -1,0 +1,128 @@
+// GpuStaging: collective calls on memory of a GPU that belongs to the caller, in progress. Part of
+// GpuCollectives (gpu_collectives.h).
+//
+// A communicator of GPUs takes memory of its own only (communicator.h). A call on other memory is
+// therefore divided into parts. Each part copies a slice of the input to a slot of the
+// communicator's memory, runs there, and copies the result to the output. All copies are within the
+// GPU. They are put in streams of this object, behind the events that the caller gives, so that no
+// thread waits for a stream of the caller. Up to kSlots parts are in progress at a time. Parts are
+// posted to the communicator in the order of the calls, which all members make alike.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "bindings/session/session.h"
+#include "collectives/schedule/problem.h"
+#include "runtime/gpu/driver.h"
+
+namespace dunlin::binding {
+
+// A collective call on memory of a GPU.
+struct GpuCall {
+  // All of it but the memory is the same on all members, as in communicator.h. In a broadcast, the
+  // root passes its input and all members pass an output.
+  collective::Call call;
+  // Recorded events. The work before them is complete before the call reads its input, and before
+  // it writes its output. Null: the memory is ready.
+  std::shared_ptr<GpuEvent> input_ready{};
+  std::shared_ptr<GpuEvent> output_ready{};
+};
+
+// All methods need the session's lock.
+class GpuStaging final : public Resident {
+ public:
+  // GPU memory that the communicator gives for staging, in slots. A copy or a kernel of a whole
+  // slot takes about as long on a GPU as its launch, so that longer slots would gain little. Four
+  // slots let the copies in, the transfers and the copies out of different parts overlap.
+  static constexpr std::size_t kSlots = 4;
+  static constexpr std::size_t kSlotBytes = std::size_t{16} << 20;
+
+  // A call in progress. It has an outcome once it uses no memory of the caller any more.
+  struct Work {
+    GpuCall what;
+    std::string name;  // what.call.name refers to it
+    // Whether the memory is the communicator's, so that nothing is copied but a broadcast's input.
+    bool is_direct = false;
+    std::size_t slice = 0;  // elements per part
+    std::size_t parts = 1;
+    std::size_t begun = 0;
+    std::optional<Status> outcome;
+  };
+
+  // `slots` is memory of the communicator of GPUs, kSlots * kSlotBytes at the same offset on all
+  // members.
+  static Result<std::shared_ptr<GpuStaging>> create(transport::Fabric& fabric,
+                                                    std::shared_ptr<GpuDriver> driver, int device,
+                                                    CommunicatorHandle gpus, std::byte* slots);
+
+  // Appends a call. Returns the error after which this object takes no more calls, if there was
+  // one.
+  Result<std::shared_ptr<Work>> start(GpuCall call);
+  void progress() override;
+  bool is_served() const override { return false; }
+  // Waits until no copy is in progress, for Config::deadline at most.
+  void close() override;
+  // The peers that the oldest call waits for. This rank itself while it waits for the GPU.
+  std::vector<transport::Awaited> awaited();
+  const CommunicatorHandle& gpus() const { return gpus_; }
+
+ private:
+  enum class Stage { kCopyingIn, kRunning, kCopyingOut, kDone };
+  struct Slot {
+    std::byte* data = nullptr;
+    std::unique_ptr<GpuEvent> is_filled;   // the copies in
+    std::unique_ptr<GpuEvent> is_emptied;  // the copies out
+  };
+  struct Part {
+    std::shared_ptr<Work> work;
+    Slot* slot = nullptr;
+    std::size_t begin = 0;  // elements: the slice
+    std::size_t count = 0;
+    Stage stage = Stage::kCopyingIn;
+    bool has_event = false;  // the slot's event of this stage stands behind all of its copies
+    collective::CollectiveRequest request{};
+  };
+  // A block of a call's memory and of a part's.
+  struct Block {
+    std::byte* caller = nullptr;
+    std::byte* part = nullptr;
+  };
+
+  GpuStaging(transport::Fabric& fabric, std::shared_ptr<GpuDriver> driver, CommunicatorHandle gpus)
+      : Resident(fabric), driver_(std::move(driver)), gpus_(std::move(gpus)) {}
+  Status check_open() const;
+  bool is_direct(const collective::Call& call) const;
+  std::size_t slice_of(const collective::Call& call) const;
+  std::vector<Block> inputs_of(const Part& part) const;
+  std::vector<Block> outputs_of(const Part& part) const;
+  collective::Call call_of(const Part& part) const;
+  Status advance();
+  Status begin_parts();
+  Status advance(Part& part);
+  Status copy_in(Part& part);
+  Status copy_out(Part& part);
+  void fail(Status why);
+  // After a failure, ends the calls of which no copy is in progress.
+  void give_up();
+  bool is_copying(const Part& part);
+  static void finish(Work& work, Status outcome);
+  void finish_all(const Status& outcome);
+
+  std::shared_ptr<GpuDriver> driver_;
+  CommunicatorHandle gpus_;
+  std::unique_ptr<GpuStream> in_;   // for copies from the callers' memory
+  std::unique_ptr<GpuStream> out_;  // for copies to it
+  std::array<Slot, kSlots> slots_;
+  std::size_t parts_begun_ = 0;              // part n uses slot n % kSlots
+  std::deque<std::shared_ptr<Work>> works_;  // in progress, the oldest first
+  std::deque<Part> parts_;                   // in progress, the oldest first
+  std::optional<transport::Fabric::StayAwake> awake_;
+  Status failure_;
+  bool is_closed_ = false;
+};
+
+}  // namespace dunlin::binding

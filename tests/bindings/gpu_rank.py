@@ -1,0 +1,226 @@
+"""A rank of gpu_job_test.py, which checks every line that it prints: dunlin-run -n N python3 gpu_rank.py PART"""
+
+import os
+import signal
+import sys
+import time
+
+import dunlin
+import numpy as np
+
+
+def say(text):
+    print(text, flush=True)
+
+
+class Claiming:
+    """An array that claims to be in the memory of a GPU."""
+
+    __cuda_array_interface__ = {"shape": (3,), "typestr": "<f4", "data": (4096, False), "version": 3}
+
+
+class ClaimingByDlpack:
+    def __dlpack__(self, stream=None):
+        raise AssertionError("without a driver nothing is exported")
+
+    def __dlpack_device__(self):
+        return (2, 0)
+
+
+def without_driver():
+    for array in (Claiming(), ClaimingByDlpack()):
+        try:
+            dunlin.all_reduce(array)
+            say("no error")
+        except dunlin.UnavailableError as error:
+            say(f"refused: {error}")
+    # A call that fails before it begins leaves the job as it is.
+    say(f"sum {dunlin.all_reduce(np.ones(1))[0]:.0f}")
+
+
+def ones(count=5000, stream=None):
+    import gpu_arrays
+    gpu_arrays.use(0)
+    return gpu_arrays.Interfaced(np.ones(count, "float32"), stream=stream)
+
+
+def value(array):
+    import gpu_arrays
+    address = array.__cuda_array_interface__["data"][0]
+    found = gpu_arrays.read(address, (array.size,), np.float32)
+    return f"{found[0]:.0f}" if (found == found[0]).all() else "several values"
+
+
+def mixed():
+    """The first call of a rank is on memory of a GPU, and that of the others on host memory."""
+    x = ones() if dunlin.rank() == 0 else np.ones(5000, "float32")
+    try:
+        dunlin.all_reduce(x)
+        say("no error")
+    except dunlin.InvalidArgumentError as error:
+        say(f"refused: {error}")
+
+
+def different():
+    """Calls on memory of GPUs that don't match."""
+    x = ones()
+    dunlin.all_reduce(x)
+    try:
+        (dunlin.all_reduce if dunlin.rank() == 0 else dunlin.all_gather)(x)
+        say("no error")
+    except dunlin.InvalidArgumentError as error:
+        say(f"refused: {error}")
+
+
+def unreachable():
+    """No transport between two hosts takes memory of GPUs."""
+    x = ones()
+    for _ in range(2):
+        try:
+            dunlin.all_reduce(x)
+            say("no error")
+        except dunlin.UnavailableError as error:
+            say(f"refused: {error}")
+    say(f"sum {dunlin.all_reduce(np.ones(1))[0]:.0f}")
+
+
+def unusable():
+    """One rank can't use its GPU. All ranks are told, and may begin anew."""
+    import gpu_arrays
+    x = ones()
+    for name in ("cuModuleLoadData", "cuStreamCreate", "cuMemAlloc", "cuEventCreate"):
+        if dunlin.rank() == 1:
+            gpu_arrays.CUDA.fake_cuda_fail(name.encode())
+        try:
+            dunlin.all_reduce(x, out=x)
+            say("no error")
+        except dunlin.Error as error:
+            say(f"refused: {error}")
+    say(value(dunlin.all_reduce(x)))
+
+
+def failing():
+    """A copy of one rank fails. It tells the reason, then and at each later call. The others don't hang."""
+    import gpu_arrays
+    x = ones()
+    dunlin.all_reduce(x)
+    dunlin.barrier()
+    if dunlin.rank() == 1:
+        gpu_arrays.CUDA.fake_cuda_fail(b"cuMemcpyAsync")
+    for _ in range(2):
+        try:
+            dunlin.all_reduce(x)
+            say("no error")
+        except dunlin.Error as error:
+            say(f"{type(error).__name__}: {error}")
+    say(f"sum {dunlin.start_all_reduce(np.ones(1)).wait(timeout=60)[0]:.0f}")
+
+
+def standing():
+    """A stream of the caller that stands still. The wait ends in time, and the call goes on with the stream."""
+    import gpu_arrays
+    stream = gpu_arrays.Stream()
+    x = ones(stream=stream)
+    dunlin.all_reduce(x)
+    open_gate = stream.gate() if dunlin.rank() == 0 else lambda: None
+    request = dunlin.start_all_reduce(x)
+    try:
+        request.wait(timeout=0.3)
+        say("no error")
+    except dunlin.DeadlineExceededError as error:
+        say(f"expired: {error}")
+    dunlin.barrier()
+    open_gate()
+    say(value(request.wait()))
+
+
+def killed():
+    import gpu_arrays
+    stream = gpu_arrays.Stream()
+    x = ones(stream=stream)
+    dunlin.all_reduce(x)
+    dunlin.barrier()
+    if dunlin.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    for _ in range(2):
+        try:
+            while True:
+                dunlin.all_reduce(x)
+        except dunlin.PeerDeadError as error:
+            say(f"peer {error.peer} dead")
+
+
+def killed_while_the_memory_is_in_use():
+    import gpu_arrays
+    stream = gpu_arrays.Stream()
+    x = ones(stream=stream)
+    dunlin.all_reduce(x)
+    first = dunlin.start_all_reduce(x)
+    open_gate = stream.gate()
+    dunlin.barrier()
+    if dunlin.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    request = None
+    try:
+        first.wait()  # may have ended before the death
+        second = dunlin.start_all_reduce(ones())
+        request = dunlin.start_all_reduce(x)
+        second.wait()
+        say("no error")
+    except dunlin.PeerDeadError as error:
+        say(f"peer {error.peer} dead")
+    except dunlin.DeadlineExceededError as error:
+        say(f"late: {error}")
+    if request is not None:
+        say(f"in use {not request.test()}")
+        open_gate()
+        try:
+            request.wait()
+        except dunlin.PeerDeadError as error:
+            say(f"peer {error.peer} dead")
+
+
+def left_open():
+    """The job ends while a call waits for a stream of the caller, which goes on meanwhile."""
+    import threading
+
+    import gpu_arrays
+    stream = gpu_arrays.Stream()
+    x = ones(stream=stream)
+    dunlin.all_reduce(x)
+    open_gate = stream.gate()
+    request = dunlin.start_all_reduce(x)
+    threading.Timer(0.3, open_gate).start()
+    dunlin.shutdown()
+    try:
+        say(value(request.wait()))
+    except dunlin.ClosedError:
+        say("closed")
+    try:
+        dunlin.all_reduce(x)
+        say("no error")
+    except dunlin.ClosedError:
+        say("closed")
+
+
+def chaos():
+    """A call of rank 1 to the driver fails. Every call ends, with the right result or with an error."""
+    if dunlin.rank() != 1:
+        del os.environ["FAKE_CUDA_FAIL"]  # the driver has not been loaded yet
+    x = ones(40_000)
+    try:
+        for _ in range(6):
+            found = value(dunlin.all_reduce(x))
+            if found != str(dunlin.size()):
+                say(f"wrong: {found}")
+    except (dunlin.Error, OSError):
+        pass
+    say("ended")
+    os._exit(0)  # the other rank may not have got so far
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "unreachable":  # ranks 0 and 1 are on one host, rank 2 is on another one
+        os.environ["DUNLIN_HOST_ID"] = str(int(os.environ["DUNLIN_RANK"]) // 2)
+    dunlin.init()
+    globals()[sys.argv[1]]()

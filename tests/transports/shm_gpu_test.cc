@@ -26,13 +26,19 @@ using transport::LocalRegion;
 using transport::Notifier;
 using transport::Visibility;
 
-// Memory of either kind that is exposed to all ranks, and its bytes.
+// Memory that Dunlin allocates on the host or on a GPU, and host memory that it does not allocate.
+enum class End { kHost, kCuda, kUsers };
+const char* to_string(End end) {
+  return end == End::kHost ? "host" : end == End::kCuda ? "cuda" : "users";
+}
+
+// Memory of some kind that is exposed to all ranks, and its bytes.
 class Memory {
  public:
-  Memory(Fabric& fabric, const std::string& name, MemoryKind kind, std::size_t size,
-         std::size_t cells)
+  Memory(Fabric& fabric, const std::string& name, End end, std::size_t size, std::size_t cells)
       : driver_(load_cuda_driver().value()),
-        exposed_(fabric, name, make(fabric, kind, size), cells) {}
+        users_(end == End::kUsers ? size : 0),
+        exposed_(fabric, name, make(fabric, end, size), cells) {}
 
   Exposed* operator->() { return &exposed_; }
   MemoryKind kind() { return exposed_.local().memory()->kind(); }
@@ -63,11 +69,13 @@ class Memory {
   }
 
  private:
-  std::unique_ptr<LocalRegion> make(Fabric& fabric, MemoryKind kind, std::size_t size) {
-    if (kind == MemoryKind::kHost) return fabric.allocate(size).value();
-    return fabric.allocate_on_gpu(driver_, 0, size).value();
+  std::unique_ptr<LocalRegion> make(Fabric& fabric, End end, std::size_t size) {
+    if (end == End::kHost) return fabric.allocate(size).value();
+    if (end == End::kCuda) return fabric.allocate_on_gpu(driver_, 0, size).value();
+    return fabric.register_memory(MemoryRegion::wrap(users_.data(), size).value()).value();
   }
   std::shared_ptr<GpuDriver> driver_;
+  std::vector<std::byte> users_;
   Exposed exposed_;
 };
 
@@ -85,12 +93,12 @@ void delay(std::uint64_t seed) {
   fake->delay_us = 3000;
 }
 
-using Ends = std::tuple<PeerKind, MemoryKind, MemoryKind>;  // the peers; from; to
+using Ends = std::tuple<PeerKind, End, End>;  // the peers; from; to
 class ShmGpuLane : public ::testing::TestWithParam<Ends> {
  protected:
   static PeerKind peers() { return std::get<0>(GetParam()); }
-  static MemoryKind from() { return std::get<1>(GetParam()); }
-  static MemoryKind to() { return std::get<2>(GetParam()); }
+  static End from() { return std::get<1>(GetParam()); }
+  static End to() { return std::get<2>(GetParam()); }
 };
 
 TEST_P(ShmGpuLane, DataOfEverySizeArrivesBeforeItsNotification) {
@@ -207,15 +215,17 @@ std::string name_of(const ::testing::TestParamInfo<Ends>& info) {
   const auto [peers, from, to] = info.param;
   return to_string(peers) + "_" + to_string(from) + "_" + to_string(to);
 }
-INSTANTIATE_TEST_SUITE_P(
-    All, ShmGpuLane,
-    ::testing::Values(Ends{PeerKind::kThreads, MemoryKind::kCuda, MemoryKind::kCuda},
-                      Ends{PeerKind::kThreads, MemoryKind::kHost, MemoryKind::kCuda},
-                      Ends{PeerKind::kThreads, MemoryKind::kCuda, MemoryKind::kHost},
-                      Ends{PeerKind::kProcesses, MemoryKind::kCuda, MemoryKind::kCuda},
-                      Ends{PeerKind::kProcesses, MemoryKind::kHost, MemoryKind::kCuda},
-                      Ends{PeerKind::kProcesses, MemoryKind::kCuda, MemoryKind::kHost}),
-    name_of);
+INSTANTIATE_TEST_SUITE_P(All, ShmGpuLane,
+                         ::testing::Values(Ends{PeerKind::kThreads, End::kCuda, End::kCuda},
+                                           Ends{PeerKind::kThreads, End::kHost, End::kCuda},
+                                           Ends{PeerKind::kThreads, End::kCuda, End::kHost},
+                                           Ends{PeerKind::kProcesses, End::kCuda, End::kCuda},
+                                           Ends{PeerKind::kProcesses, End::kHost, End::kCuda},
+                                           Ends{PeerKind::kProcesses, End::kCuda, End::kHost},
+                                           Ends{PeerKind::kThreads, End::kCuda, End::kUsers},
+                                           Ends{PeerKind::kProcesses, End::kCuda, End::kUsers},
+                                           Ends{PeerKind::kProcesses, End::kUsers, End::kCuda}),
+                         name_of);
 
 class ShmGpu : public ::testing::Test {
  protected:
@@ -229,7 +239,7 @@ class ShmGpu : public ::testing::Test {
 // sleep over it.
 TEST_F(ShmGpu, WhatIsOrderedBehindACopyWaitsForIt) {
   run([](Fabric& fabric) {
-    Memory memory(fabric, "memory", MemoryKind::kCuda, 4096, 1);
+    Memory memory(fabric, "memory", End::kCuda, 4096, 1);
     Lane& lane = memory->data(0);
     fake->hold();
     Completion put;
@@ -258,7 +268,7 @@ TEST_F(ShmGpu, WhatIsOrderedBehindACopyWaitsForIt) {
 
 TEST_F(ShmGpu, AFullQueueIsBusyAndLosesNothing) {
   run([](Fabric& fabric) {
-    Memory memory(fabric, "memory", MemoryKind::kCuda, 4096, 1);
+    Memory memory(fabric, "memory", End::kCuda, 4096, 1);
     Lane& lane = memory->data(0);
     fake->hold();
     std::array<Completion, 200> puts;
@@ -286,7 +296,7 @@ TEST_F(ShmGpu, AFullQueueIsBusyAndLosesNothing) {
 // After a copy has failed, nothing announces its data.
 TEST_F(ShmGpu, AFailedCopyIsNotAnnounced) {
   run([](Fabric& fabric) {
-    Memory memory(fabric, "memory", MemoryKind::kCuda, 4096, 1);
+    Memory memory(fabric, "memory", End::kCuda, 4096, 1);
     Lane& lane = memory->data(0);
     fake->hold();
     fake->failing_work = 1;
@@ -308,7 +318,7 @@ TEST_F(ShmGpu, AFailedCopyIsNotAnnounced) {
 
 TEST_F(ShmGpu, ClosingWaitsForTheCopies) {
   run([](Fabric& fabric) {
-    Memory memory(fabric, "memory", MemoryKind::kCuda, 4096, 1);
+    Memory memory(fabric, "memory", End::kCuda, 4096, 1);
     Lane& lane = memory->data(0);
     fake->hold();
     Completion put;
@@ -329,7 +339,7 @@ TEST_F(ShmGpu, ClosingWaitsForTheCopies) {
 
 TEST_F(ShmGpu, AtomicsOnGpuMemoryAreRefused) {
   run([](Fabric& fabric) {
-    Memory memory(fabric, "memory", MemoryKind::kCuda, 4096, 1);
+    Memory memory(fabric, "memory", End::kCuda, 4096, 1);
     const Status status = memory->data(0).atomics()->fetch_add(memory->at(0).slice(0, 8).value(), 1,
                                                                nullptr, nullptr);
     EXPECT_EQ(status.code(), Code::kUnavailable);
@@ -354,8 +364,8 @@ TEST_F(ShmGpu, MemoryThatCannotBeSharedSaysWhy) {
 // Memory that is freed, and allocated again at the same address, is other memory.
 TEST_F(ShmGpu, ADeregisteredRegionIsNotWritten) {
   run([](Fabric& fabric) {
-    Memory memory(fabric, "memory", MemoryKind::kCuda, 4096, 1);
-    Memory other(fabric, "other", MemoryKind::kCuda, 4096, 1);
+    Memory memory(fabric, "memory", End::kCuda, 4096, 1);
+    Memory other(fabric, "other", End::kCuda, 4096, 1);
     other->owned().reset();
     const Status status =
         other->data(0).put(memory->local().whole(), other->at(0).whole(), nullptr);
@@ -369,7 +379,7 @@ TEST_F(ShmGpu, AnyDriverCallMayFail) {
     bool has_failed = false;
     run([&](Fabric& fabric) {
       const auto driver = load_cuda_driver().value();
-      Memory target(fabric, "target", MemoryKind::kHost, 4096, 1);
+      Memory target(fabric, "target", End::kHost, 4096, 1);
       auto memory = MemoryRegion::allocate_on_gpu(driver, 0, 64).value();
       const auto source = fabric.register_memory(memory).value();
       std::memset(fake->contents(memory->data(), 64), 3, 64);

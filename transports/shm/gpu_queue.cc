@@ -26,7 +26,7 @@ Result<std::unique_ptr<GpuEvent>> GpuQueue::take_event(DeviceStream& stream) {
 
 // Copies between two GPUs are carried out by the one that sends.
 Status GpuQueue::copy(const GpuPlace& from, const GpuPlace& to, std::size_t size,
-                      const Notification* notification, Completion* completion) {
+                      const Notification* notification, Completion* completion, Detour detour) {
   if (!failure_.is_ok()) return failure_;
   if (count_ == entries_.size()) return Status::busy();
   DUNLIN_ASSIGN(DeviceStream* const stream, stream_of(from.driver != nullptr ? from : to));
@@ -44,6 +44,8 @@ Status GpuQueue::copy(const GpuPlace& from, const GpuPlace& to, std::size_t size
   Entry& entry = push(notification, completion);
   entry.stream = stream;
   entry.event = std::move(event);
+  entry.detour = std::move(detour);
+  entry.size = size;
   return Status::ok();
 }
 
@@ -74,6 +76,7 @@ GpuQueue::Entry& GpuQueue::push(const Notification* notification, Completion* co
 void GpuQueue::complete_first(Status status) {
   Entry& entry = entries_[first_];
   if (entry.event != nullptr) entry.stream->unused.push_back(std::move(entry.event));
+  entry.detour = {};
   if (entry.has_notification && status.is_ok()) owner_.publish_queued(entry.notification);
   Completion* const completion = std::exchange(entry.completion, nullptr);
   first_ = (first_ + 1) % entries_.size();
@@ -105,6 +108,8 @@ std::size_t GpuQueue::progress() {
     const Entry& entry = entries_[first_];
     Status status = entry.event == nullptr ? Status::ok() : entry.event->poll();
     if (status.is_busy()) break;
+    if (status.is_ok() && entry.detour.target != 0)
+      status = owner_.deliver(entry.detour.bytes.get(), entry.size, entry.detour.target);
     if (!status.is_ok()) {
       completed += count_;
       fail(std::move(status).with_context("a copy of GPU memory"));

@@ -36,12 +36,20 @@ class GpuQueue final : private BusyQueue {
   class Owner {
    public:
     virtual void publish_queued(const Notification& notification) = 0;
+    // Writes bytes into memory of the peer that is not mapped here (Detour::target).
+    virtual Status deliver(std::byte* bytes, std::size_t size, std::uint64_t target) = 0;
     // While `is_held`, the owner must queue its notifications here. After a copy has failed, that
     // is so forever.
     virtual void hold_notifications(bool is_held) = 0;
 
    protected:
     ~Owner() = default;
+  };
+
+  // Host memory that stands for one end of a copy, where no copy reaches the real one.
+  struct Detour {
+    std::unique_ptr<std::byte[]> bytes;
+    std::uint64_t target = 0;  // address in the peer that gets the bytes afterwards; 0: none
   };
 
   // All arguments outlive the queue.
@@ -56,7 +64,12 @@ class GpuQueue final : private BusyQueue {
   // error the operation is not in the queue: the driver has refused it, or an earlier copy has
   // failed.
   Status copy(const GpuPlace& from, const GpuPlace& to, std::size_t size,
-              const Notification* notification, Completion* completion);
+              const Notification* notification, Completion* completion) {
+    return copy(from, to, size, notification, completion, {});
+  }
+  // The same with a detour, whose bytes are the host's end of the copy.
+  Status copy(const GpuPlace& from, const GpuPlace& to, std::size_t size,
+              const Notification* notification, Completion* completion, Detour detour);
   // Queues an operation without a copy: a notification, or a flush if `notification` is null.
   // Returns errors as copy() does.
   Status add(const Notification* notification, Completion* completion);
@@ -84,6 +97,8 @@ class GpuQueue final : private BusyQueue {
     bool has_notification = false;
     Notification notification;
     std::array<std::byte, kInlineBytes> inline_data{};
+    Detour detour;
+    std::size_t size = 0;  // of the detour
   };
 
   Result<DeviceStream*> stream_of(const GpuPlace& place);

@@ -103,25 +103,55 @@ Status ShmLane::settle_process_memory() {
   return process_memory_->failure();
 }
 
-Status ShmLane::access_process(ProcessMemoryQueue::Direction direction, const LocalSlice& local,
-                               const RemoteSlice& remote, Completion* completion) {
-  if (local.region()->memory()->kind() == MemoryKind::kCuda) {
-    return Status(
-               Code::kUnavailable,
-               "shm cannot copy between GPU memory and memory of another process that Dunlin did "
-               "not allocate")
-        .with_peer(peer_rank_);
-  }
+ProcessMemoryQueue& ShmLane::process_memory() {
   if (process_memory_ == nullptr) {
     process_memory_.reset(new ProcessMemoryQueue(*this, indirect_.busy, link_.pid(), peer_rank_));
   }
+  return *process_memory_;
+}
+
+std::uint64_t ShmLane::address_of(const RemoteSlice& remote) {
   const auto& region = static_cast<const ShmRemoteRegion&>(*remote.region());
-  const auto address = reinterpret_cast<std::uintptr_t>(region.data()) + remote.offset();
-  return process_memory_->add(direction, local.data(), address, local.size(), completion);
+  return reinterpret_cast<std::uintptr_t>(region.data()) + remote.offset();
+}
+
+Status ShmLane::access_now(ProcessMemoryQueue::Direction direction, std::byte* local,
+                           std::uint64_t remote, std::size_t size) {
+  Completion done;
+  DUNLIN_TRY(process_memory().add(direction, local, remote, size, &done));
+  process_memory().run();
+  return done.status();
+}
+
+Status ShmLane::deliver(std::byte* bytes, std::size_t size, std::uint64_t target) {
+  return access_now(ProcessMemoryQueue::Direction::kPut, bytes, target, size);
+}
+
+// Between GPU memory here and memory of the peer that is not mapped, bytes pass through host
+// memory.
+Status ShmLane::put_by_detour(const LocalSlice& from, const RemoteSlice& to,
+                              const Notification* notification, Completion* completion) {
+  DUNLIN_TRY(settle_process_memory());
+  if (!gpu_queue().has_room()) return Status::busy();
+  GpuQueue::Detour detour{std::make_unique_for_overwrite<std::byte[]>(from.size()), address_of(to)};
+  const GpuPlace host{detour.bytes.get(), nullptr, 0};
+  return gpu_queue().copy(place_of(from), host, from.size(), notification, completion,
+                          std::move(detour));
+}
+
+Status ShmLane::get_by_detour(const RemoteSlice& from, const LocalSlice& to,
+                              Completion* completion) {
+  if (!gpu_queue().has_room()) return Status::busy();
+  GpuQueue::Detour detour{std::make_unique_for_overwrite<std::byte[]>(from.size()), 0};
+  DUNLIN_TRY(access_now(ProcessMemoryQueue::Direction::kGet, detour.bytes.get(), address_of(from),
+                        from.size()));
+  const GpuPlace host{detour.bytes.get(), nullptr, 0};
+  return gpu_queue().copy(host, place_of(to), from.size(), nullptr, completion, std::move(detour));
 }
 
 Status ShmLane::put_indirect(const LocalSlice& from, const RemoteSlice& to,
                              const Notification* notification, Completion* completion) {
+  const bool is_on_gpu = from.region()->memory()->kind() == MemoryKind::kCuda;
   if (!static_cast<const ShmRemoteRegion&>(*to.region()).is_unmapped()) {
     DUNLIN_TRY(settle_process_memory());
     DUNLIN_TRY(
@@ -129,15 +159,22 @@ Status ShmLane::put_indirect(const LocalSlice& from, const RemoteSlice& to,
     count_put(from.size());
     return Status::ok();
   }
+  if (is_on_gpu) {
+    DUNLIN_TRY(put_by_detour(from, to, notification, completion));
+    count_put(from.size());
+    return Status::ok();
+  }
   using Direction = ProcessMemoryQueue::Direction;
   if (notification == nullptr) {
-    DUNLIN_TRY(access_process(Direction::kPut, from, to, completion));
+    DUNLIN_TRY(process_memory().add(Direction::kPut, from.data(), address_of(to), from.size(),
+                                    completion));
     count_put(from.size());
     return Status::ok();
   }
   // The notification is a part of the operation, whose completion tells of both.
   if (gpu_queue_ != nullptr && !gpu_queue_->has_room()) return Status::busy();
-  DUNLIN_TRY(access_process(Direction::kPut, from, to, nullptr));
+  DUNLIN_TRY(
+      process_memory().add(Direction::kPut, from.data(), address_of(to), from.size(), nullptr));
   count_put(from.size());
   if (Status status = settle_process_memory(); !status.is_ok()) {
     fire(completion, std::move(status));
@@ -215,7 +252,12 @@ Status ShmLane::get(RemoteSlice from, LocalSlice to, Completion* completion) {
     return report(to, from);
   if (is_indirect(to, from)) [[unlikely]] {
     if (static_cast<const ShmRemoteRegion&>(*from.region()).is_unmapped()) {
-      DUNLIN_TRY(access_process(ProcessMemoryQueue::Direction::kGet, to, from, completion));
+      if (to.region()->memory()->kind() == MemoryKind::kCuda) {
+        DUNLIN_TRY(get_by_detour(from, to, completion));
+      } else {
+        DUNLIN_TRY(process_memory().add(ProcessMemoryQueue::Direction::kGet, to.data(),
+                                        address_of(from), from.size(), completion));
+      }
     } else {
       DUNLIN_TRY(gpu_queue().copy(place_of(from), place_of(to), from.size(), nullptr, completion));
     }

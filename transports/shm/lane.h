@@ -80,12 +80,19 @@ class ShmLane final : public Lane,
   GpuQueue& gpu_queue();
   Status put_indirect(const LocalSlice& from, const RemoteSlice& to,
                       const Notification* notification, Completion* completion);
-  Status access_process(ProcessMemoryQueue::Direction direction, const LocalSlice& local,
-                        const RemoteSlice& remote, Completion* completion);
+  Status put_by_detour(const LocalSlice& from, const RemoteSlice& to,
+                       const Notification* notification, Completion* completion);
+  Status get_by_detour(const RemoteSlice& from, const LocalSlice& to, Completion* completion);
+  ProcessMemoryQueue& process_memory();
+  static std::uint64_t address_of(const RemoteSlice& remote);
+  // Accesses memory of the peer that is not mapped, behind what waits in process_memory_.
+  Status access_now(ProcessMemoryQueue::Direction direction, std::byte* local, std::uint64_t remote,
+                    std::size_t size);
   // Carries out what waits in process_memory_. Returns the failure of one of these operations.
   Status settle_process_memory();
   bool must_queue() const { return state_ == State::kHeld; }
   void publish_queued(const Notification& notification) override { publish(notification); }
+  Status deliver(std::byte* bytes, std::size_t size, std::uint64_t target) override;
   void hold_notifications(bool is_held) override {
     is_held_for_gpu_ = is_held;
     update_state();

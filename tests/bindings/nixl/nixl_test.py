@@ -3,170 +3,16 @@
 Usage: nixl_test.py PLUGIN_FOLDER SCENARIO...
 
 It needs a Python that has NIXL: this one, or the one that NIXL_PYTHON names (bindings/nixl/README.md). Without one, it
-is skipped.
+is skipped. The scenarios gpu* need a CUDA driver.
 """
 
 import importlib.util
 import multiprocessing
 import os
-import signal
 import sys
 import time
-import traceback
 
-LIMIT_S = 60 * int(os.environ.get("CONFORMANCE_TIMEOUT_FACTOR", "1"))
-
-
-def make_agent(name, threads=True):
-    from nixl_cu12._api import nixl_agent, nixl_agent_config
-
-    agent = nixl_agent(name, nixl_agent_config(backends=[], enable_prog_thread=threads))
-    agent.create_backend("DUNLIN", {})
-    return agent
-
-
-def pattern(size, seed):
-    """Bytes that depend on a seed and on their place in periods of a prime number of bytes."""
-    import numpy
-
-    period = (numpy.arange(999983, dtype=numpy.uint32) * 40503 + seed * 97 >> 5).astype(numpy.uint8)
-    return numpy.resize(period, size)
-
-
-class Side:
-    """An agent and a buffer that it has registered."""
-
-    def __init__(self, name, size, threads=True):
-        import numpy
-
-        self.name = name
-        self.agent = make_agent(name, threads)
-        self.buffer = numpy.zeros(size, dtype=numpy.uint8)
-        self.address = self.buffer.ctypes.data
-        self.registered = self.agent.register_memory(
-            self.agent.get_reg_descs([(self.address, size, 0, "")], "DRAM")
-        )
-        self.notifications = {}
-
-    def metadata(self):
-        return self.agent.get_agent_metadata(), self.address
-
-    def fill(self, seed, offset, size):
-        self.buffer[offset : offset + size] = pattern(size, seed)
-
-    def is_filled(self, seed, offset, size):
-        return bool((self.buffer[offset : offset + size] == pattern(size, seed)).all())
-
-    def block(self, offset, size):
-        return self.buffer[offset : offset + size].tobytes()
-
-    def deregister(self):
-        self.agent.deregister_memory(self.registered)
-
-    def know(self, metadata):
-        return self.agent.add_remote_agent(metadata).decode()
-
-    def take(self):
-        for sender, texts in self.agent.get_new_notifs().items():
-            self.notifications.setdefault(sender, []).extend(texts)
-
-    def await_notifications(self, sender, count):
-        limit = time.monotonic() + LIMIT_S
-        while len(self.notifications.get(sender, [])) < count:
-            if time.monotonic() > limit:
-                raise TimeoutError(f"{self.name}: {self.notifications} instead of {count} of {sender}")
-            self.take()
-        return self.notifications.pop(sender)
-
-    def notify(self, peer, text):
-        self.agent.send_notif(peer, text)
-
-    def prepare(self, operation, peer, peers_address, blocks, notification=b""):
-        """blocks: triples of own offset, offset at the peer, size."""
-        own = self.agent.get_xfer_descs([(self.address + o, s, 0) for o, _, s in blocks], "DRAM")
-        theirs = self.agent.get_xfer_descs([(peers_address + r, s, 0) for _, r, s in blocks], "DRAM")
-        return self.agent.initialize_xfer(operation, own, theirs, peer, notification)
-
-    def finish(self, handle, state):
-        limit = time.monotonic() + LIMIT_S
-        while state == "PROC":
-            if time.monotonic() > limit:
-                raise TimeoutError(f"{self.name}: a transfer does not end")
-            state = self.agent.check_xfer_state(handle)
-        return state
-
-    def transfer(self, *arguments):
-        handle = self.prepare(*arguments)
-        try:
-            return self.finish(handle, self.agent.transfer(handle))
-        finally:
-            handle.release()
-
-
-def serve(pipe, kind, arguments):
-    """The main function of a peer's process: makes a `kind`, and calls of it what the pipe asks for."""
-    served = kind(*arguments)
-    while True:
-        try:
-            function, arguments = pipe.recv()
-        except EOFError:
-            return
-        try:
-            pipe.send((True, getattr(served, function)(*arguments)))
-        except Exception:
-            pipe.send((False, traceback.format_exc()))
-
-
-class Remote:
-    """An object of the class `kind` in another process."""
-
-    def __init__(self, name, kind, *arguments):
-        self.name = name
-        self.pipe, theirs = multiprocessing.Pipe()
-        self.process = multiprocessing.Process(target=serve, args=(theirs, kind, arguments), daemon=True)
-        self.process.start()
-        theirs.close()
-
-    def ask(self, function, *arguments):
-        self.pipe.send((function, arguments))
-
-    def answer(self):
-        if not self.pipe.poll(LIMIT_S):
-            raise TimeoutError(f"agent {self.name} does not answer")
-        is_ok, value = self.pipe.recv()
-        if not is_ok:
-            raise AssertionError(f"agent {self.name}: {value}")
-        return value
-
-    def call(self, function, *arguments):
-        self.ask(function, *arguments)
-        return self.answer()
-
-    def kill(self):
-        os.kill(self.process.pid, signal.SIGKILL)
-        self.process.join()
-
-    def end(self):
-        self.pipe.close()
-        self.process.join(LIMIT_S)
-        check(self.process.exitcode == 0, f"agent {self.name} ended with {self.process.exitcode}")
-
-
-def start_peer(name, size, threads=True):
-    return Remote(name, Side, name, size, threads)
-
-
-def check(condition, text):
-    if not condition:
-        raise AssertionError(text)
-
-
-def pair(size, threads=True):
-    peer = start_peer("target", size, threads)
-    side = Side("initiator", size, threads)
-    metadata, address = peer.call("metadata")
-    check(side.know(metadata) == "target", "the metadata names another agent")
-    return side, peer, address
+from nixl_sides import GpuMemory, HostMemory, Remote, Side, Sides, check, pair, start_peer
 
 
 def sizes():
@@ -199,9 +45,9 @@ def blocks():
         check(side.finish(write, side.agent.transfer(write)) == "DONE", "write")
         peer.call("await_notifications", "initiator", 1)
         for i in (0, 1, count // 2, count - 1):
-            expected = side.buffer[i * size : (i + 1) * size].tobytes()
+            expected = side.block(i * size, size)
             check(peer.call("block", order[i] * size, size) == expected, f"block {i}")
-        side.buffer[:] = 0
+        side.memory.write(0, bytes(size * count))
         check(side.finish(read, side.agent.transfer(read)) == "DONE", "read")
         check(side.is_filled(seed, 0, size * count), "the blocks that were read back")
     write.release(), read.release()
@@ -242,38 +88,57 @@ def clique():
         host.end()
 
 
-class Sides:
-    """Some agents of one process."""
+def gpu():
+    """Writes and reads with GPU memory on one side or both, each with a notification behind its data."""
+    for kinds in (("VRAM", "VRAM"), ("DRAM", "VRAM"), ("VRAM", "DRAM")):
+        side, peer, address = pair(1 << 20, kinds=kinds)
+        for seed, size in enumerate([1, 4097, 1 << 20]):
+            side.fill(seed, 0, size)
+            text = b"written %d" % size
+            state = side.transfer("WRITE", "target", address, [(0, 0, size)], text, kinds[1])
+            check(state == "DONE", f"{kinds}: write of {size}: {state}")
+            check(peer.call("await_notifications", "initiator", 1) == [text], f"{kinds}: notification of {size}")
+            check(peer.call("is_filled", seed, 0, size), f"{kinds}: data of {size}")
+            peer.call("fill", seed + 100, 0, size)
+            state = side.transfer("READ", "target", address, [(0, 0, size)], b"read", kinds[1])
+            check(state == "DONE", f"{kinds}: read of {size}: {state}")
+            check(side.is_filled(seed + 100, 0, size), f"{kinds}: read data of {size}")
+            check(peer.call("await_notifications", "initiator", 1) == [b"read"], f"{kinds}: notification of a read")
+        block, count = 4096, 256
+        side.fill(7, 0, block * count)
+        rows = [(i * block, (i * 37) % count * block, block) for i in range(count)]
+        state = side.transfer("WRITE", "target", address, rows, b"blocks", kinds[1])
+        check(state == "DONE", f"{kinds}: blocks: {state}")
+        peer.call("await_notifications", "initiator", 1)
+        for own, theirs, _ in rows:
+            check(peer.call("block", theirs, block) == side.block(own, block), f"{kinds}: block {own // block}")
+        peer.end()
 
-    def __init__(self, names, size):
-        self.sides = [Side(name, size) for name in names]
 
-    def metadata(self):
-        return {side.name: side.metadata() for side in self.sides}
+def gpu_within_process():
+    """Transfers of GPU memory within one agent, and between two agents of one process."""
+    side, other = (Side(name, 1 << 16, kind="VRAM") for name in ("one", "two"))
+    side.fill(1, 0, 1000)
+    state = side.transfer("WRITE", "one", side.address, [(0, 5000, 1000)], b"", "VRAM")
+    check(state == "DONE" and side.is_filled(1, 5000, 1000), f"within one agent: {state}")
+    side.know(other.metadata()[0])
+    state = side.transfer("WRITE", "two", other.address, [(0, 0, 1000)], b"", "VRAM")
+    check(state == "DONE" and other.is_filled(1, 0, 1000), f"to the other agent: {state}")
 
-    def know_all(self, metadata):
-        for side in self.sides:
-            for name, (blob, _) in metadata.items():
-                if name != side.name:
-                    side.know(blob)
 
-    def exchange(self, metadata, names):
-        for side in self.sides:
-            me = names.index(side.name)
-            side.fill(me, me * 4096, 4096)
-            for name, (_, address) in metadata.items():
-                if name != side.name:
-                    rows = [(me * 4096, me * 4096, 4096)]
-                    state = side.transfer("WRITE", name, address, rows, side.name.encode())
-                    check(state == "DONE", f"{side.name} to {name}")
-
-    def check_all(self, names):
-        for side in self.sides:
-            for i, name in enumerate(names):
-                if name == side.name:
-                    continue
-                check(side.await_notifications(name, 1) == [name.encode()], f"{name} to {side.name}")
-                check(side.is_filled(i, i * 4096, 4096), f"data of {name} at {side.name}")
+def gpu_bad_input():
+    """Host memory that is registered as GPU memory, and GPU memory that was freed, are errors."""
+    side = Side("initiator", 4096, kind="VRAM")
+    host, freed = HostMemory(4096), GpuMemory(4096)
+    freed.free()
+    for memory in (host, freed):
+        try:
+            side.agent.register_memory(side.agent.get_reg_descs([(memory.address, 4096, 0, "")], "VRAM"))
+        except Exception:
+            continue
+        raise AssertionError(f"{type(memory).__name__} was registered as GPU memory")
+    side.fill(3, 0, 100)
+    check(side.transfer("WRITE", "initiator", side.address, [(0, 1000, 100)], b"", "VRAM") == "DONE", "afterwards")
 
 
 def local():
@@ -379,7 +244,10 @@ def bad_input():
 
 SCENARIOS = {
     function.__name__: function
-    for function in (sizes, blocks, notifications, clique, local, without_thread, fallback, death, bad_input)
+    for function in (
+        sizes, blocks, notifications, clique, local, without_thread, fallback, death, bad_input,
+        gpu, gpu_within_process, gpu_bad_input,
+    )
 }
 
 

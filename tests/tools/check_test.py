@@ -278,6 +278,40 @@ class RememberTest(Folder):
         self.assertEqual(json.loads(path.read_text()), [entry('the "name"', "failed", "back\\slash", 3)])
 
 
+class PartsTest(unittest.TestCase):
+    """The parts of tools/check: which ones its options choose, and where their results go."""
+
+    def check(self, *options):
+        return subprocess.run([CHECK.parents[1] / "check", *options], capture_output=True, text=True, check=False)
+
+    def test_unknown_parts_and_two_sizes_are_errors(self):
+        for options, said in ((["--part", "all"], "--part needs one of: tests lint guests address threads fuzzers"),
+                              (["--part"], "--part needs one of"),
+                              (["--quick", "--part", "lint"], "--part excludes --quick and --all")):
+            done = self.check(*options)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(said, done.stderr)
+
+    def test_each_part_has_a_folder_with_its_time(self):
+        program = (CHECK.parents[1] / "check").read_text(encoding="utf-8")
+        function = re.search(r"^begin_part\(\) {\n.*?^}$", program, re.MULTILINE | re.DOTALL).group()
+        with tempfile.TemporaryDirectory() as folder:
+            script = f"""all_results={folder}; results=$all_results; parts=(lint threads); part_began=0
+{function}
+begin_part tests && echo tests >&2
+begin_part lint && SECONDS=7
+begin_part guests && echo guests >&2
+begin_part threads && echo "$results"
+begin_part
+echo "$results"
+"""
+            done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+            self.assertEqual(done.stderr, "")
+            self.assertEqual(done.stdout.split(), [f"{folder}/threads", folder])
+            seconds = {path.parent.name: path.read_text().strip() for path in pathlib.Path(folder).glob("*/seconds")}
+            self.assertEqual(seconds, {"lint": "7", "threads": "0"})
+
+
 class UnsteadyTest(Folder):
     """Tests a, b, ... have failed; all pass when they run alone."""
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -50,8 +51,9 @@ class StochasticReduce::Body : public Resident {
       : Resident(fabric), members_(ranks_of(fabric)), watch_(fabric, members_) {}
 
   void progress() override {}  // the operation does it, in test()
-  // A reduce is over only when its messages have left, so peers need nothing in between.
-  bool is_served() const override { return false; }
+  // Neighbors may be ahead by `depth` reduces. Transports with connections (tcp) take their models
+  // in only while this rank's fabric is progressed.
+  bool is_served() const override { return is_open() && !failure_.is_error(); }
 
   virtual bool is_open() const = 0;
   virtual Status connect() = 0;

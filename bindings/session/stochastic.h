@@ -1,9 +1,10 @@
 // StochasticReduce: a stochastic reduce (collectives/stochastic/stochastic_reduce.h) over all ranks
 // of the job, as part of the session.
 //
-// Threads: any. A reduce that was started continues while its caller computes: the background
-// thread, or a waiting thread, takes in what neighbors send and averages. It lasts until free() or
-// the session's shutdown(); later calls return kClosed. The session has to outlive it.
+// Threads: any. While a caller computes, the background thread, or a waiting thread, takes in what
+// neighbors send, also those that are ahead, and continues a reduce that was started. It lasts
+// until free() or the session's shutdown(); later calls return kClosed. The session has to outlive
+// it.
 //
 // Errors of a reduce are final: if any rank dies, the reduce in progress and all later ones return
 // kPeerDead, which names it. The survivors can't make another one, since that is collective over

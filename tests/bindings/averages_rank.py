@@ -84,6 +84,55 @@ def stochastic_killed():
         say(f"again {error.peer}")
 
 
+def stochastic_computes():
+    """Rank 0 has ended its average and makes no calls. Its model and its acknowledgment reach rank 1 all the same."""
+    told = []
+    signal.signal(signal.SIGUSR1, lambda *_: told.append(True))
+    pids = dunlin.all_gather(np.array(os.getpid()))
+    count = 1_000_000
+    both = dunlin.StochasticReduce(count, "complete")
+    back = dunlin.StochasticReduce(count, dunlin.graph.from_edges(2, [(1, 0)]), depth=1)
+    model = np.full(count, dunlin.rank(), np.float32)
+    if dunlin.rank() == 0:
+        requests = [both.start_average(model), back.start_average(model.copy())]
+        for request in requests:
+            request.wait()
+        until = time.monotonic() + 60
+        while not told and time.monotonic() < until:
+            time.sleep(0.05)
+        say("computed" if told else "no rank was reached")
+    else:
+        first = back.start_average(model.copy())
+        both.average(model)
+        first.wait()
+        back.average(model)  # its slot at rank 0 is free again
+        say(f"model {model[-1]}")
+        os.kill(pids[0], signal.SIGUSR1)
+
+
+def left_open():
+    """The job ends with averages in progress, and without leave() or free()."""
+    count = 100_000
+    models = [np.full(count, dunlin.rank(), np.float32) for _ in range(3)]
+    reduce = dunlin.StochasticReduce(count, "complete")
+    pairs = dunlin.PairAverage(count)
+    servers = dunlin.ParameterServers(count, asynchronous=True)
+    requests = [reduce.start_average(models[0]), pairs.start_average(models[1])]
+    if not servers.is_server:
+        requests.append(servers.start_step(models[2], np.ones(count, np.float32), 1.0))
+    dunlin.shutdown()
+    say(f"average {requests[0].wait()[0]:.0f}, ended {all(request.test() for request in requests)}")
+    calls = [lambda: reduce.average(models[0]), reduce.statistics, reduce.free, lambda: pairs.average(models[1]), pairs.leave,
+             pairs.statistics, lambda: servers.step(models[2], models[2], 1.0), servers.serve, servers.leave]
+    for call in calls:
+        try:
+            call()
+            say("no error")
+        except dunlin.ClosedError:
+            pass
+    say("closed")
+
+
 def stochastic_left():
     """Rank 1 ends without the average that rank 0 waits for."""
     reduce = dunlin.StochasticReduce(10)

@@ -208,6 +208,11 @@ class JobTest(unittest.TestCase):
         lines, job = run(2, "stochastic_left", options=["--keep-going"], code=None, program=AVERAGES)
         self.assertEqual(lines[0], ["peer 1 left", "again"], job.text())
 
+    def test_a_rank_that_computes_after_its_stochastic_reduce_delays_no_other(self):
+        for transports in TRANSPORTS + ["tcp"]:
+            lines, job = run(2, "stochastic_computes", env={"DUNLIN_TRANSPORTS": transports}, program=AVERAGES)
+            self.assertEqual(lines, {0: ["computed"], 1: ["model 0.5"]}, job.text())
+
     def test_ctrl_c_ends_the_wait_for_a_stochastic_reduce_only(self):
         lines, job = run(2, "stochastic_interrupted", program=AVERAGES)
         self.assertEqual(lines[0], ["interrupted, model 0.0", "in progress", "model 0.5"], job.text())
@@ -232,6 +237,11 @@ class JobTest(unittest.TestCase):
         lines, job = run(3, "left_open")
         for rank in range(3):
             self.assertEqual(lines[rank], ["tensor 100, average 3, gathered 100000", "closed"], job.text())
+
+    def test_averages_that_are_left_open_end_with_the_job(self):
+        lines, job = run(3, "left_open", program=AVERAGES)
+        for rank in range(3):
+            self.assertEqual(lines[rank], ["average 1, ended True", "closed"], job.text())
 
     def test_signals_of_the_launcher_end_it(self):
         job = Job([RUN, "-n", 2, sys.executable, "-c",

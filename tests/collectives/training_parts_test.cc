@@ -79,8 +79,8 @@ TEST(SlowdownTest, SleepsAsTheRulesSay) {
     slowed += sleep > Duration::zero() ? 1 : 0;
     alike += sleep > Duration::zero() && other.after(t, computed) > Duration::zero() ? 1 : 0;
   }
-  EXPECT_NEAR(slowed, kIterations / 4, 200);
-  EXPECT_NEAR(alike, kIterations / 16, 120);  // workers are slow independently of one another
+  EXPECT_NEAR(slowed, kIterations / 4.0, 200);
+  EXPECT_NEAR(alike, kIterations / 16.0, 120);  // workers are slow independently of one another
 }
 
 TEST(PiecesTest, CoverThePartFromItsEndWhateverIsReadyFirst) {

@@ -68,7 +68,7 @@ Group::~Group() {
 
 // Starts the operations of the plan. If one fails to start, those before it continue, as other
 // ranks rely on them.
-Group::Receipts Group::launch(const Plan& plan, Task& task,
+Group::Receipts Group::launch(const Plan& plan, const std::shared_ptr<GpuEvent>& ready, Task& task,
                               const binding::Session::Interrupt& interrupt) {
   const Engine& engine = member_->engine();
   Receipts receipts;
@@ -81,6 +81,10 @@ Group::Receipts Group::launch(const Plan& plan, Task& task,
     return operation.is_ok();
   };
   for (const Call& call : plan.calls) {
+    if (plan.gpu) {
+      if (!add(plan.gpu->start({call, ready, ready}, task.expect()))) return receipts;
+      continue;
+    }
     // It may wait for room among outstanding operations.
     if (!add(engine.session->start(member_->communicator(), call, interrupt, task.expect(),
                                    task.time_left())))
@@ -132,11 +136,16 @@ int Group::deliver(const Member& member, const Receipts& receipts, const char* t
   return source;
 }
 
-Group::Pending Group::start(Plan plan, Milliseconds timeout) {
+void Group::check_open() const {
   if (Status status = member_->check_process(); !status.is_ok()) raise(status);
   if (member_->engine().finisher->is_stopped())
     raise({Code::kClosed, "this process has left the job"});
   if (is_closed_) raise({Code::kClosed, "the group was shut down"});
+}
+
+Group::Pending Group::start(Plan plan, Milliseconds timeout) {
+  check_open();
+  const std::shared_ptr<GpuEvent> ready = work_before(plan.gpu);
   calls_.fetch_add(1);
   // Everything that the operations use lives until they are over, also this process's membership.
   struct Memory {
@@ -153,7 +162,7 @@ Group::Pending Group::start(Plan plan, Milliseconds timeout) {
   auto task = std::make_shared<Task>(member_->engine().session, member_->engine().finisher, limit,
                                      std::move(memory), member_.get());
   Interruption interruption;
-  Receipts receipts = launch(plan, *task, interruption.interrupt());
+  Receipts receipts = launch(plan, ready, *task, interruption.interrupt());
   std::function<void()> finish = std::move(plan.finish);
   std::shared_ptr<int> source;
   if (!receipts.empty()) {

@@ -2,7 +2,8 @@
 //
 // As for every c10d backend, all members make the same calls in the same order, and calls return a
 // Work at once. Tensors are dense; all-reduce takes sparse ones as well. Those that are not in host
-// memory or not contiguous go through copies (staging.h), for which calls and their ends wait.
+// memory or not contiguous go through copies (staging.h), for which calls and their ends wait. Many
+// calls use tensors of a GPU where they are (gpu.h).
 // Calls that Dunlin can't carry out throw an exception that says why. Threads: any, without the
 // GIL.
 #pragma once
@@ -10,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "bindings/c10d/engine.h"
+#include "bindings/c10d/gpu.h"
 #include "bindings/c10d/staging.h"
 #include "bindings/c10d/store_server.h"
 #include "bindings/c10d/torch.h"
@@ -134,21 +137,40 @@ class Group final : public TorchBackend {
     Tensors inputs{};
     Tensors outputs{};
     Tensors held{};     // further tensors that have to live until the end
+    GpuHandle gpu{};    // set if the calls are on memory of a GPU; there are no messages then
     Staging staging{};  // between inputs and outputs and the memory that calls and messages use
     std::vector<collective::Call> calls{};
     std::vector<Message> messages{};
     std::string topic{};             // the name of the messages
     std::function<void()> finish{};  // called when received messages have been delivered
   };
+  // Where calls on these tensors run: on the group's GPU if all of them are in the memory of GPUs,
+  // and if the members can make such calls, which is so at all members or at none. The first call
+  // on memory of GPUs waits for the other members.
+  GpuHandle gpu_of(std::initializer_list<const Tensors*> lists);
+  GpuHandle gpu_of(const Tensor& tensor) {
+    const Tensors tensors{tensor};
+    return gpu_of({&tensors});
+  }
+  static void run_on(Plan& plan, GpuHandle gpu) {
+    plan.staging = staging_for(gpu);
+    plan.gpu = std::move(gpu);
+  }
+  void check_open() const;
   Pending start(Plan plan, Milliseconds timeout);
   using Receipts = std::vector<std::pair<Message, std::shared_ptr<binding::NeighborGather>>>;
-  Receipts launch(const Plan& plan, Task& task, const binding::Session::Interrupt& interrupt);
+  Receipts launch(const Plan& plan, const std::shared_ptr<GpuEvent>& ready, Task& task,
+                  const binding::Session::Interrupt& interrupt);
   static int deliver(const Member& member, const Receipts& receipts, const char* title);
   Pending allreduce_sparse(const Tensor& tensor, const c10d::AllreduceOptions& options);
+  // A broadcast from each rank.
+  Pending allgather_on_gpu(const Tensors& outputs, const Tensor& input, GpuHandle gpu,
+                           Milliseconds timeout);
   // For lists of tensors of unequal sizes.
   Pending allgather_uneven(const Tensors& outputs, const Tensor& input, Milliseconds timeout);
-  Pending reduce_scatter_uneven(const Tensor& output, const Tensors& inputs,
-                                const c10d::ReduceScatterOptions& options);
+  // A reduce to each rank.
+  Pending reduce_scatter_by_rank(const Tensor& output, const Tensors& inputs, GpuHandle gpu,
+                                 const c10d::ReduceScatterOptions& options);
   // The two sides of a monitored barrier.
   void await_arrivals(Milliseconds timeout, bool wait_all);
   void await_verdict(Milliseconds timeout);
@@ -175,6 +197,7 @@ class Group final : public TorchBackend {
   std::atomic<Milliseconds> timeout_;
   std::atomic<std::uint64_t> calls_{0};
   std::atomic<bool> is_closed_{false};
+  std::atomic<int> gpu_device_{-1};  // the group's GPU, once there was a call on its memory
   std::mutex coalescing_mutex_;
   std::optional<std::vector<Pending>>
       coalesced_;  // under coalescing_mutex_; nullopt: not coalescing

@@ -23,6 +23,14 @@ binding::Session::Interrupt Interruption::interrupt() {
   };
 }
 
+std::optional<NativeGpuStream> current_stream(int device) {
+  const py::gil_scoped_acquire acquire;
+  const py::module_ torch = py::module_::import("torch._C");
+  if (!py::hasattr(torch, "_cuda_getCurrentRawStream")) return std::nullopt;
+  const py::object stream = torch.attr("_cuda_getCurrentRawStream")(device);
+  return reinterpret_cast<NativeGpuStream>(stream.cast<std::uintptr_t>());
+}
+
 void wait_without_python(const std::function<void()>& wait) {
   if (Py_IsInitialized() == 0) return;
   if (PyGILState_Check() == 0) return wait();

@@ -26,8 +26,9 @@ Group::Pending Group::broadcast(Tensors& tensors, const c10d::BroadcastOptions& 
   check_root(options.rootRank, kTitle);
   const int root = static_cast<int>(options.rootRank);
   Plan plan{.type = OpType::BROADCAST, .title = kTitle, .inputs = {tensor}, .outputs = {tensor}};
-  const Tensor host = getRank() == root ? plan.staging.in(tensor) : plan.staging.out(tensor);
-  plan.calls = {move_call(Collective::kBroadcast, host, host, bytes(host), root)};
+  run_on(plan, gpu_of(tensor));
+  const Tensor used = getRank() == root ? plan.staging.in(tensor) : plan.staging.out(tensor);
+  plan.calls = {move_call(Collective::kBroadcast, used, used, bytes(used), root)};
   return start(std::move(plan), options.timeout);
 }
 
@@ -44,6 +45,7 @@ Group::Pending Group::allgather_into_tensor_coalesced(Tensors& outputs, Tensors&
   TORCH_CHECK(outputs.size() == inputs.size(), kTitle, ": ", outputs.size(), " outputs for ",
               inputs.size(), " inputs");
   Plan plan{.type = OpType::_ALLGATHER_BASE, .title = kTitle, .inputs = inputs, .outputs = outputs};
+  run_on(plan, gpu_of({&inputs, &outputs}));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     check(inputs[i], kTitle);
     check_types({outputs[i]}, inputs[i], kTitle);
@@ -60,9 +62,31 @@ Group::Pending Group::allgather(TensorLists& outputs, Tensors& inputs,
   constexpr const char* kTitle = "dunlin:all_gather";
   check_lists(outputs.size(), kTitle);
   const Tensor& input = only(inputs, kTitle);
+  if (GpuHandle gpu = gpu_of({&outputs[0], &inputs}))
+    return allgather_on_gpu(outputs[0], input, std::move(gpu), options.timeout);
   if (!outputs[0].empty() && !are_even(outputs[0]))
     return allgather_uneven(outputs[0], input, options.timeout);
   return allgather_coalesced(outputs, inputs, options);
+}
+
+Group::Pending Group::allgather_on_gpu(const Tensors& outputs, const Tensor& input, GpuHandle gpu,
+                                       Milliseconds timeout) {
+  Plan plan{.type = OpType::ALLGATHER,
+            .title = "dunlin:all_gather",
+            .inputs = {input},
+            .outputs = outputs};
+  TORCH_CHECK(outputs.size() == members(), plan.title, ": a list of ", outputs.size(),
+              " tensors, not ", getSize());
+  check_types(outputs, input, plan.title);
+  check_like(outputs[static_cast<std::size_t>(getRank())], input, plan.title);
+  run_on(plan, std::move(gpu));
+  const Tensor own = plan.staging.in(input);
+  for (int root = 0; root < getSize(); ++root) {
+    const Tensor output = plan.staging.out(outputs[static_cast<std::size_t>(root)]);
+    plan.calls.push_back(move_call(Collective::kBroadcast, root == getRank() ? own : output, output,
+                                   bytes(output), root));
+  }
+  return start(std::move(plan), timeout);
 }
 
 // All ranks have the same list, so all of them come here.
@@ -195,14 +219,17 @@ Group::Pending Group::alltoall_base(Tensor& output, Tensor& input,
   constexpr const char* kTitle = "dunlin:all_to_all_single";
   check(input, kTitle);
   check_types({output}, input, kTitle);
+  const auto check_divisible = [&](const Tensor& tensor) {
+    TORCH_CHECK(tensor.dim() > 0 && tensor.size(0) % getSize() == 0, kTitle,
+                ": the first dimension isn't divisible by the ", getSize(), " ranks");
+  };
   const auto parts_of = [&](const Tensor& tensor, const std::vector<int64_t>& splits) {
     if (!splits.empty()) {
       TORCH_CHECK(splits.size() == members(), kTitle, ": ", splits.size(), " split sizes for ",
                   getSize(), " ranks");
       return tensor.split_with_sizes(splits, 0);
     }
-    TORCH_CHECK(tensor.dim() > 0 && tensor.size(0) % getSize() == 0, kTitle,
-                ": the first dimension isn't divisible by the ", getSize(), " ranks");
+    check_divisible(tensor);
     return tensor.split_with_sizes(std::vector<int64_t>(members(), tensor.size(0) / getSize()), 0);
   };
   // The profiler's name for it is that of gloo and NCCL.
@@ -210,15 +237,17 @@ Group::Pending Group::alltoall_base(Tensor& output, Tensor& input,
             .title = "dunlin:all_to_all",
             .inputs = {input},
             .outputs = {output}};
+  const bool is_even = output_splits.empty() && input_splits.empty();
+  if (is_even) run_on(plan, gpu_of({&plan.inputs, &plan.outputs}));
   const Tensor from = plan.staging.in(input);
   const Tensor to = plan.staging.out(output);
-  const Tensors outputs = parts_of(to, output_splits);
-  const Tensors inputs = parts_of(from, input_splits);
-  if (!output_splits.empty() || !input_splits.empty()) {
-    plan_exchange(plan, outputs, inputs);
-  } else {
+  if (is_even) {
+    check_divisible(to);
+    check_divisible(from);
     check_like(to, from, kTitle);
     plan.calls = {move_call(Collective::kAllToAll, from, to, bytes(from) / members())};
+  } else {
+    plan_exchange(plan, parts_of(to, output_splits), parts_of(from, input_splits));
   }
   return start(std::move(plan), options.timeout);
 }

@@ -47,15 +47,16 @@ Group::Pending Group::allreduce(Tensors& tensors, const c10d::AllreduceOptions& 
     return allreduce_sparse(tensors[0], options);
   const Tensor& tensor = only(tensors, kTitle);
   Plan plan{.type = OpType::ALLREDUCE, .title = kTitle, .inputs = {tensor}, .outputs = {tensor}};
-  const Tensor host = plan.staging.in_out(tensor);
+  if (!is_bitwise(options.reduceOp)) run_on(plan, gpu_of(tensor));
+  const Tensor used = plan.staging.in_out(tensor);
   if (is_bitwise(options.reduceOp)) {
-    plan_all_bits(plan, host, options.reduceOp, &host);
+    plan_all_bits(plan, used, options.reduceOp, &used);
     return start(std::move(plan), options.timeout);
   }
-  const Reduction reduction = reduction_of(host, options.reduceOp, kTitle);
-  const Tensor input = scaled(host, options.reduceOp, kTitle);
+  const Reduction reduction = reduction_of(used, options.reduceOp, kTitle);
+  const Tensor input = scaled(used, options.reduceOp, kTitle);
   plan.held = {input};
-  plan.calls = {reduce_call(Collective::kAllReduce, input, host, count(host), reduction)};
+  plan.calls = {reduce_call(Collective::kAllReduce, input, used, count(used), reduction)};
   return start(std::move(plan), options.timeout);
 }
 
@@ -96,8 +97,19 @@ Group::Pending Group::allreduce_coalesced(Tensors& tensors,
             .title = "dunlin:all_reduce",
             .inputs = tensors,
             .outputs = tensors};
+  if (!is_bitwise(options.reduceOp)) run_on(plan, gpu_of({&tensors}));
   Tensors hosts;
   for (const Tensor& tensor : tensors) hosts.push_back(plan.staging.in_out(tensor));
+  if (plan.gpu) {
+    for (const Tensor& used : hosts) {
+      const Reduction reduction = reduction_of(used, options.reduceOp, kTitle);
+      const Tensor input = scaled(used, options.reduceOp, kTitle);
+      plan.held.push_back(input);
+      plan.calls.push_back(
+          reduce_call(Collective::kAllReduce, input, used, count(used), reduction));
+    }
+    return start(std::move(plan), options.timeout);
+  }
   const Flat flat = flat_of(hosts);
   plan.held = {flat.tensor};
   if (flat.is_copy) pack(hosts, flat.tensor);
@@ -130,15 +142,16 @@ Group::Pending Group::reduce(Tensors& tensors, const c10d::ReduceOptions& option
   check_root(options.rootRank, kTitle);
   const int root = static_cast<int>(options.rootRank);
   Plan plan{.type = OpType::REDUCE, .title = kTitle, .inputs = {tensor}, .outputs = {tensor}};
-  const Tensor host = root == getRank() ? plan.staging.in_out(tensor) : plan.staging.in(tensor);
+  if (!is_bitwise(options.reduceOp)) run_on(plan, gpu_of(tensor));
+  const Tensor used = root == getRank() ? plan.staging.in_out(tensor) : plan.staging.in(tensor);
   if (is_bitwise(options.reduceOp)) {
-    plan_all_bits(plan, host, options.reduceOp, root == getRank() ? &host : nullptr);
+    plan_all_bits(plan, used, options.reduceOp, root == getRank() ? &used : nullptr);
     return start(std::move(plan), options.timeout);
   }
-  const Reduction reduction = reduction_of(host, options.reduceOp, kTitle);
-  const Tensor input = scaled(host, options.reduceOp, kTitle);
+  const Reduction reduction = reduction_of(used, options.reduceOp, kTitle);
+  const Tensor input = scaled(used, options.reduceOp, kTitle);
   plan.held = {input};
-  plan.calls = {reduce_call(Collective::kReduce, input, host, count(host), reduction, root)};
+  plan.calls = {reduce_call(Collective::kReduce, input, used, count(used), reduction, root)};
   return start(std::move(plan), options.timeout);
 }
 
@@ -156,6 +169,7 @@ Group::Pending Group::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors&
               inputs.size(), " inputs");
   Plan plan{
       .type = OpType::_REDUCE_SCATTER_BASE, .title = kTitle, .inputs = inputs, .outputs = outputs};
+  if (!is_bitwise(options.reduceOp)) run_on(plan, gpu_of({&inputs, &outputs}));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     check(outputs[i], kTitle);
     check_types({inputs[i]}, outputs[i], kTitle);
@@ -184,7 +198,10 @@ Group::Pending Group::reduce_scatter(Tensors& outputs, TensorLists& inputs,
   check_lists(inputs.size(), kTitle);
   TORCH_CHECK(inputs[0].size() == members(), kTitle, ": ", inputs[0].size(), " inputs for ",
               getSize(), " ranks");
-  if (!are_even(inputs[0])) return reduce_scatter_uneven(output, inputs[0], options);
+  GpuHandle gpu;
+  if (!is_bitwise(options.reduceOp)) gpu = gpu_of({&outputs, &inputs[0]});
+  if (gpu || !are_even(inputs[0]))
+    return reduce_scatter_by_rank(output, inputs[0], std::move(gpu), options);
   for (const Tensor& input : inputs[0]) check_like(input, output, kTitle);
   Plan plan{
       .type = OpType::REDUCE_SCATTER, .title = kTitle, .inputs = inputs[0], .outputs = {output}};
@@ -198,15 +215,17 @@ Group::Pending Group::reduce_scatter(Tensors& outputs, TensorLists& inputs,
   return start(std::move(plan), options.timeout);
 }
 
-// All ranks have the same sizes, so all of them come here: a reduce to each rank.
-Group::Pending Group::reduce_scatter_uneven(const Tensor& output, const Tensors& inputs,
-                                            const c10d::ReduceScatterOptions& options) {
+// All ranks have the same sizes, so all of them come here.
+Group::Pending Group::reduce_scatter_by_rank(const Tensor& output, const Tensors& inputs,
+                                             GpuHandle gpu,
+                                             const c10d::ReduceScatterOptions& options) {
   Plan plan{.type = OpType::REDUCE_SCATTER,
             .title = "dunlin:reduce_scatter",
             .inputs = inputs,
             .outputs = {output}};
   check_types(inputs, output, plan.title);
   check_like(inputs[static_cast<std::size_t>(getRank())], output, plan.title);
+  run_on(plan, std::move(gpu));
   const Tensors parts = plan.staging.in(inputs);
   const Tensor target = plan.staging.out(output);
   if (is_bitwise(options.reduceOp)) {

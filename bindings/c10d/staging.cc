@@ -2,23 +2,24 @@
 
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 namespace dunlin::torch_backend {
 
-bool Staging::is_usable(const at::Tensor& tensor) {
-  return tensor.device().is_cpu() && tensor.is_contiguous();
+bool Staging::is_usable(const at::Tensor& tensor) const {
+  return tensor.device() == device_ && tensor.is_contiguous();
 }
 
 // Always a new tensor if the given one is not usable: one of these steps copies it.
-at::Tensor Staging::copy_to_host(const at::Tensor& tensor) {
+at::Tensor Staging::copy_of(const at::Tensor& tensor) const {
   const at::NoGradGuard guard;
-  return tensor.to(at::kCPU).contiguous();
+  return tensor.to(device_).contiguous();
 }
 
 at::Tensor Staging::in(const at::Tensor& tensor) {
   if (is_usable(tensor)) return tensor;
-  return held_.emplace_back(copy_to_host(tensor));
+  return held_.emplace_back(copy_of(tensor));
 }
 
 // Copies the elements, although they are not read: on every kind of device, a copy to the host
@@ -31,7 +32,7 @@ at::Tensor Staging::in_out(const at::Tensor& tensor) {
   if (is_usable(tensor)) return tensor;
   TORCH_CHECK(at::has_internal_overlap(tensor) != at::MemOverlap::Yes,
               "dunlin: elements of the tensor for the result share memory; use contiguous()");
-  return results_.emplace_back(Result{tensor, copy_to_host(tensor)}).host;
+  return results_.emplace_back(Result{tensor, copy_of(tensor)}).copy;
 }
 
 std::vector<at::Tensor> Staging::in(const std::vector<at::Tensor>& tensors) {
@@ -50,7 +51,10 @@ void Staging::copy_back() const {
   // Autograd doesn't see the write, as with calls on host tensors.
   const at::NoGradGuard guard;
   for (const Result& result : results_)
-    at::Tensor(result.tensor).copy_(result.host, /*non_blocking=*/false);
+    at::Tensor(result.tensor).copy_(result.copy, /*non_blocking=*/false);
+  // Copies on a device don't wait for their end.
+  if (!device_.is_cpu() && has_results())
+    c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).synchronize();
 }
 
 }  // namespace dunlin::torch_backend

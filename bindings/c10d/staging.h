@@ -1,11 +1,13 @@
-// Staging: tensors that calls can't use as they are go through copies, which are in host memory and
-// contiguous. These are tensors on other devices (a GPU, for example) and tensors that are not
-// contiguous (weights in the channels-last format, transposed ones). The copies have their elements
-// in the order of the indices, so ranks may have different strides.
+// Staging: tensors that calls can't use as they are go through copies, which are contiguous and on
+// the device of the call: in host memory, or on a GPU for calls on its memory. These are tensors on
+// other devices and tensors that are not contiguous (weights in the channels-last format,
+// transposed ones). The copies have their elements in the order of the indices, so ranks may have
+// different strides.
 //
-// A call belongs to the current stream, like the device's own operations: everything that was
-// enqueued there before has ended when in() or out() returns. The copies back have arrived when
-// copy_back() returns, for all streams. All three wait for the device.
+// A call belongs to the current stream, like the device's own operations. Copies to host memory
+// wait for it: everything that was enqueued there before has ended when in() or out() returns.
+// Copies on a GPU are enqueued there. The copies back have arrived when copy_back() returns, for
+// all streams; it waits for the device.
 //
 // A copy of a Staging has the same tensors. Threads: any, one at a time.
 #pragma once
@@ -18,8 +20,10 @@ namespace dunlin::torch_backend {
 
 class Staging {
  public:
+  explicit Staging(at::Device device = at::kCPU) : device_(device) {}
+
   // Return the tensor that a call uses instead of the given one, which is dense: itself where it is
-  // contiguous and in host memory. in(): for reading. out(): for writing, with copy_back().
+  // contiguous and on the call's device. in(): for reading. out(): for writing, with copy_back().
   // in_out(): both. Throw what the device throws (c10::Error). out() and in_out() throw if elements
   // of the tensor share memory, as those of an expanded one do.
   at::Tensor in(const at::Tensor& tensor);
@@ -35,11 +39,12 @@ class Staging {
  private:
   struct Result {
     at::Tensor tensor;
-    at::Tensor host;
+    at::Tensor copy;
   };
-  static bool is_usable(const at::Tensor& tensor);
-  static at::Tensor copy_to_host(const at::Tensor& tensor);
+  bool is_usable(const at::Tensor& tensor) const;
+  at::Tensor copy_of(const at::Tensor& tensor) const;
 
+  at::Device device_;
   std::vector<at::Tensor> held_;  // copies that calls read from
   std::vector<Result> results_;
 };

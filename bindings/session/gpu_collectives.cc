@@ -166,7 +166,8 @@ Result<std::shared_ptr<GpuCollectives>> GpuCollectives::create(
     if (staging) session.detach(*staging);
     return status;
   }
-  std::shared_ptr<GpuCollectives> result(new GpuCollectives(session, device, *formed, staging));
+  std::shared_ptr<GpuCollectives> result(
+      new GpuCollectives(session, *driver, device, *formed, staging));
   DUNLIN_TRY(session.with_fabric([&](Fabric&) {
     communicator->gpu = result;
     return Status::ok();
@@ -174,21 +175,30 @@ Result<std::shared_ptr<GpuCollectives>> GpuCollectives::create(
   return result;
 }
 
-Session::Make GpuCollectives::maker(GpuCall& call) const {
-  return [&call, this](Fabric&) -> Result<std::shared_ptr<SessionOperation>> {
+Session::Make GpuCollectives::maker(GpuCall& call, std::function<void()>& when_over) const {
+  return [&call, &when_over, this](Fabric&) -> Result<std::shared_ptr<SessionOperation>> {
     auto operation = std::make_shared<Operation>(staging_);
     DUNLIN_TRY(operation->begin(std::move(call)));
+    operation->when_over(std::move(when_over));
     return std::shared_ptr<SessionOperation>(std::move(operation));
   };
 }
 
-Result<std::shared_ptr<SessionOperation>> GpuCollectives::start(GpuCall call) {
-  return session_.start(maker(call));
+Result<std::shared_ptr<SessionOperation>> GpuCollectives::start(GpuCall call,
+                                                                std::function<void()> when_over) {
+  return session_.start(maker(call, when_over));
 }
 
 Status GpuCollectives::run(GpuCall call, const Session::Interrupt& interrupt,
                            std::shared_ptr<SessionOperation>* unfinished) {
-  return session_.run(maker(call), session_.config().deadline, interrupt, unfinished);
+  std::function<void()> nothing;
+  return session_.run(maker(call, nothing), session_.config().deadline, interrupt, unfinished);
+}
+
+Result<std::shared_ptr<GpuEvent>> GpuCollectives::event_after(NativeGpuStream stream) {
+  DUNLIN_ASSIGN(std::shared_ptr<GpuEvent> event, driver_->create_event(device_));
+  DUNLIN_TRY(event->record(stream));
+  return event;
 }
 
 Status GpuCollectives::release(const Session::Interrupt& interrupt) {

@@ -10,6 +10,7 @@
 // communicator make the same calls on GPU memory in the same order. Each member uses one GPU.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "bindings/session/gpu_staging.h"
@@ -37,11 +38,17 @@ class GpuCollectives {
   // Starts a call and returns at once, whatever the streams do that the call's events belong to.
   // Input and output are memory of the device. They belong to the operation until it is over. When
   // it is over, the output is complete for all streams. Once a member is dead, this and all later
-  // calls end with kPeerDead. An error of the GPU ends all calls of this member, too.
-  Result<std::shared_ptr<SessionOperation>> start(GpuCall call);
+  // calls end with kPeerDead. An error of the GPU ends all calls of this member, too. `when_over`
+  // goes to SessionOperation::when_over().
+  Result<std::shared_ptr<SessionOperation>> start(GpuCall call,
+                                                  std::function<void()> when_over = {});
   // start(), then waits for Config::deadline. `unfinished`: as for Session::run().
   Status run(GpuCall call, const Session::Interrupt& interrupt,
              std::shared_ptr<SessionOperation>* unfinished);
+
+  // An event for GpuCall: the work that a stream of the device has now. It has to be dropped, or
+  // given to a call, before the session ends.
+  Result<std::shared_ptr<GpuEvent>> event_after(NativeGpuStream stream);
 
   // Collective. Memory of the device that calls use without copies if all members pass memory of
   // the same allocation at the same offset. Its contents are undefined.
@@ -57,17 +64,22 @@ class GpuCollectives {
 
  private:
   class Operation;
-  GpuCollectives(Session& session, int device, CommunicatorHandle gpus,
-                 std::shared_ptr<GpuStaging> staging)
-      : session_(session), device_(device), gpus_(std::move(gpus)), staging_(std::move(staging)) {}
+  GpuCollectives(Session& session, std::shared_ptr<GpuDriver> driver, int device,
+                 CommunicatorHandle gpus, std::shared_ptr<GpuStaging> staging)
+      : session_(session),
+        driver_(std::move(driver)),
+        device_(device),
+        gpus_(std::move(gpus)),
+        staging_(std::move(staging)) {}
   static Result<std::shared_ptr<GpuCollectives>> create(Session& session,
                                                         const CommunicatorHandle& communicator,
                                                         int device,
                                                         const Session::Interrupt& interrupt);
-  // The result uses `call`, which outlives it.
-  Session::Make maker(GpuCall& call) const;
+  // The result uses `call` and `when_over`, which outlive it.
+  Session::Make maker(GpuCall& call, std::function<void()>& when_over) const;
 
   Session& session_;
+  std::shared_ptr<GpuDriver> driver_;
   int device_;
   CommunicatorHandle gpus_;
   std::shared_ptr<GpuStaging> staging_;

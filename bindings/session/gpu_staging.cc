@@ -237,7 +237,11 @@ void GpuStaging::finish(Work& work, Status outcome) {
 }
 
 void GpuStaging::progress() {
-  if (works_.empty() || is_closed_) return;
+  if (is_closed_) return;
+  if (works_.empty()) {
+    if (!gpus_->communicator) close();  // it was released
+    return;
+  }
   if (failure_.is_ok()) {
     Status status = gpus_->communicator ? advance() : closed();
     if (!status.is_ok()) fail(std::move(status));

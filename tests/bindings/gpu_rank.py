@@ -109,7 +109,7 @@ def failing():
         gpu_arrays.CUDA.fake_cuda_fail(b"cuMemcpyAsync")
     for _ in range(2):
         try:
-            dunlin.all_reduce(x)
+            dunlin.start_all_reduce(x).wait(timeout=1)
             say("no error")
         except dunlin.Error as error:
             say(f"{type(error).__name__}: {error}")

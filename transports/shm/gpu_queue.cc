@@ -1,6 +1,7 @@
 #include "transports/shm/gpu_queue.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace dunlin::transport::shm {
@@ -25,8 +26,9 @@ Result<std::unique_ptr<GpuEvent>> GpuQueue::take_event(DeviceStream& stream) {
 }
 
 // Copies between two GPUs are carried out by the one that sends.
-Status GpuQueue::copy(const GpuPlace& from, const GpuPlace& to, std::size_t size,
-                      const Notification* notification, Completion* completion, Detour detour) {
+Status GpuQueue::copy(Direction direction, const GpuPlace& from, const GpuPlace& to,
+                      std::size_t size, const Notification* notification, Completion* completion,
+                      Detour detour) {
   if (!failure_.is_ok()) return failure_;
   if (count_ == entries_.size()) return Status::busy();
   DUNLIN_ASSIGN(DeviceStream* const stream, stream_of(from.driver != nullptr ? from : to));
@@ -39,13 +41,17 @@ Status GpuQueue::copy(const GpuPlace& from, const GpuPlace& to, std::size_t size
   Status recorded = event->record(stream->stream->native());
   if (!recorded.is_ok()) {
     fail(recorded);  // no event would tell when the copy is done
+    if (is_stuck_) (void)detour.bytes.release();
     return recorded;
   }
   Entry& entry = push(notification, completion);
   entry.stream = stream;
   entry.event = std::move(event);
+  entry.direction = direction;
+  if (direction == Direction::kPut) ++puts_;
   entry.detour = std::move(detour);
   entry.size = size;
+  if (entry.detour.bytes != nullptr) detour_bytes_ += size;
   return Status::ok();
 }
 
@@ -76,6 +82,9 @@ GpuQueue::Entry& GpuQueue::push(const Notification* notification, Completion* co
 void GpuQueue::complete_first(Status status) {
   Entry& entry = entries_[first_];
   if (entry.event != nullptr) entry.stream->unused.push_back(std::move(entry.event));
+  if (std::exchange(entry.direction, Direction::kGet) == Direction::kPut) --puts_;
+  if (entry.detour.bytes != nullptr) detour_bytes_ -= entry.size;
+  if (is_stuck_) (void)entry.detour.bytes.release();
   entry.detour = {};
   if (entry.has_notification && status.is_ok()) owner_.publish_queued(entry.notification);
   Completion* const completion = std::exchange(entry.completion, nullptr);
@@ -90,7 +99,19 @@ void GpuQueue::complete_first(Status status) {
 // A GPU that can't go on says so at once.
 void GpuQueue::settle() {
   const TimePoint deadline = clock_.now() + kGpuCloseTime;
-  for (const auto& stream : streams_) (void)await(*stream->stream, clock_, deadline, "a copy");
+  for (const auto& stream : streams_) {
+    const Status status = await(*stream->stream, clock_, deadline, "a copy");
+    is_stuck_ = is_stuck_ || status.code() == Code::kDeadlineExceeded;
+  }
+}
+
+Result<GpuQueue::Detour> GpuQueue::make_detour(std::size_t size, std::uint64_t target) const {
+  if (!has_room() || (detour_bytes_ != 0 && detour_bytes_ + size > kMostDetourBytes))
+    return Status::busy();
+  Detour made{std::unique_ptr<std::byte[]>(new (std::nothrow) std::byte[size]), target};
+  if (made.bytes != nullptr) return made;
+  return Status(Code::kResourceExhausted,
+                "no memory for the bytes between GPU memory and another process");
 }
 
 // Copies may be in progress, and their memory belongs to the caller afterwards. Nothing may be

@@ -46,6 +46,7 @@ class GpuQueue final : private BusyQueue {
     ~Owner() = default;
   };
 
+  enum class Direction : std::uint8_t { kPut, kGet };
   // Host memory that stands for one end of a copy, where no copy reaches the real one.
   struct Detour {
     std::unique_ptr<std::byte[]> bytes;
@@ -63,18 +64,23 @@ class GpuQueue final : private BusyQueue {
   // the copy, as a part of the same operation. Returns kBusy if the queue is full. After any other
   // error the operation is not in the queue: the driver has refused it, or an earlier copy has
   // failed.
-  Status copy(const GpuPlace& from, const GpuPlace& to, std::size_t size,
+  Status copy(Direction direction, const GpuPlace& from, const GpuPlace& to, std::size_t size,
               const Notification* notification, Completion* completion) {
-    return copy(from, to, size, notification, completion, {});
+    return copy(direction, from, to, size, notification, completion, {});
   }
   // The same with a detour, whose bytes are the host's end of the copy.
-  Status copy(const GpuPlace& from, const GpuPlace& to, std::size_t size,
+  Status copy(Direction direction, const GpuPlace& from, const GpuPlace& to, std::size_t size,
               const Notification* notification, Completion* completion, Detour detour);
+  // Makes the detour of a copy of `size` bytes. kBusy while others take kMostDetourBytes, and
+  // kResourceExhausted without memory.
+  Result<Detour> make_detour(std::size_t size, std::uint64_t target) const;
   // Queues an operation without a copy: a notification, or a flush if `notification` is null.
   // Returns errors as copy() does.
   Status add(const Notification* notification, Completion* completion);
 
   bool has_room() const { return count_ < entries_.size(); }
+  // Whether puts are in progress. A get or an atomic must not overtake them.
+  bool has_puts() const { return puts_ > 0; }
   // Why a copy failed; from then on, all operations return it.
   const Status& failure() const { return failure_; }
   // Completes the operations that are done, and returns their number.
@@ -97,15 +103,17 @@ class GpuQueue final : private BusyQueue {
     bool has_notification = false;
     Notification notification;
     std::array<std::byte, kInlineBytes> inline_data{};
+    Direction direction = Direction::kGet;  // without a copy, too
     Detour detour;
-    std::size_t size = 0;  // of the detour
+    std::size_t size = 0;  // of the copy
   };
 
   Result<DeviceStream*> stream_of(const GpuPlace& place);
   static Result<std::unique_ptr<GpuEvent>> take_event(DeviceStream& stream);
   // Appends an entry. Requires room.
   Entry& push(const Notification* notification, Completion* completion);
-  // Waits until no copy accesses memory any more, up to kGpuCloseTime.
+  // Waits until no copy accesses memory any more, up to kGpuCloseTime. Otherwise, the memory of
+  // detours is kept for good.
   void settle();
   // Completes the first entry, whose turn has come.
   void complete_first(Status status);
@@ -118,6 +126,9 @@ class GpuQueue final : private BusyQueue {
   std::array<Entry, kGpuQueueDepth> entries_;  // a ring
   std::size_t first_ = 0;
   std::size_t count_ = 0;
+  std::size_t puts_ = 0;          // entries of that direction
+  std::size_t detour_bytes_ = 0;  // of all entries
+  bool is_stuck_ = false;         // a copy may still access memory
   Status failure_;
 };
 

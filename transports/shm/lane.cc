@@ -132,21 +132,20 @@ Status ShmLane::deliver(std::byte* bytes, std::size_t size, std::uint64_t target
 Status ShmLane::put_by_detour(const LocalSlice& from, const RemoteSlice& to,
                               const Notification* notification, Completion* completion) {
   DUNLIN_TRY(settle_process_memory());
-  if (!gpu_queue().has_room()) return Status::busy();
-  GpuQueue::Detour detour{std::make_unique_for_overwrite<std::byte[]>(from.size()), address_of(to)};
+  DUNLIN_ASSIGN(auto detour, gpu_queue().make_detour(from.size(), address_of(to)));
   const GpuPlace host{detour.bytes.get(), nullptr, 0};
-  return gpu_queue().copy(place_of(from), host, from.size(), notification, completion,
-                          std::move(detour));
+  return gpu_queue().copy(GpuQueue::Direction::kPut, place_of(from), host, from.size(),
+                          notification, completion, std::move(detour));
 }
 
 Status ShmLane::get_by_detour(const RemoteSlice& from, const LocalSlice& to,
                               Completion* completion) {
-  if (!gpu_queue().has_room()) return Status::busy();
-  GpuQueue::Detour detour{std::make_unique_for_overwrite<std::byte[]>(from.size()), 0};
+  DUNLIN_ASSIGN(auto detour, gpu_queue().make_detour(from.size(), 0));
   DUNLIN_TRY(access_now(ProcessMemoryQueue::Direction::kGet, detour.bytes.get(), address_of(from),
                         from.size()));
   const GpuPlace host{detour.bytes.get(), nullptr, 0};
-  return gpu_queue().copy(host, place_of(to), from.size(), nullptr, completion, std::move(detour));
+  return gpu_queue().copy(GpuQueue::Direction::kGet, host, place_of(to), from.size(), nullptr,
+                          completion, std::move(detour));
 }
 
 Status ShmLane::put_indirect(const LocalSlice& from, const RemoteSlice& to,
@@ -154,8 +153,8 @@ Status ShmLane::put_indirect(const LocalSlice& from, const RemoteSlice& to,
   const bool is_on_gpu = from.region()->memory()->kind() == MemoryKind::kCuda;
   if (!static_cast<const ShmRemoteRegion&>(*to.region()).is_unmapped()) {
     DUNLIN_TRY(settle_process_memory());
-    DUNLIN_TRY(
-        gpu_queue().copy(place_of(from), place_of(to), from.size(), notification, completion));
+    DUNLIN_TRY(gpu_queue().copy(GpuQueue::Direction::kPut, place_of(from), place_of(to),
+                                from.size(), notification, completion));
     count_put(from.size());
     return Status::ok();
   }
@@ -181,6 +180,12 @@ Status ShmLane::put_indirect(const LocalSlice& from, const RemoteSlice& to,
     return Status::ok();
   }
   return notify(*notification, completion);
+}
+
+// A get or an atomic takes effect at once, or in another stream than an earlier put.
+Status ShmLane::await_gpu_puts() {
+  if (gpu_queue_->has_puts()) gpu_queue_->progress();
+  return gpu_queue_->has_puts() ? Status::busy() : Status::ok();
 }
 
 Status ShmLane::put(LocalSlice from, RemoteSlice to, Completion* completion) {
@@ -250,6 +255,8 @@ Status ShmLane::get(RemoteSlice from, LocalSlice to, Completion* completion) {
     return report();
   if (!is_transfer_possible(to, from)) [[unlikely]]
     return report(to, from);
+  if (gpu_queue_ != nullptr) [[unlikely]]
+    DUNLIN_TRY(await_gpu_puts());
   if (is_indirect(to, from)) [[unlikely]] {
     if (static_cast<const ShmRemoteRegion&>(*from.region()).is_unmapped()) {
       if (to.region()->memory()->kind() == MemoryKind::kCuda) {
@@ -259,7 +266,8 @@ Status ShmLane::get(RemoteSlice from, LocalSlice to, Completion* completion) {
                                         address_of(from), from.size(), completion));
       }
     } else {
-      DUNLIN_TRY(gpu_queue().copy(place_of(from), place_of(to), from.size(), nullptr, completion));
+      DUNLIN_TRY(gpu_queue().copy(GpuQueue::Direction::kGet, place_of(from), place_of(to),
+                                  from.size(), nullptr, completion));
     }
     ++counters_.gets;
     counters_.get_bytes += from.size();
@@ -291,6 +299,8 @@ Status ShmLane::apply(const RemoteSlice& word, std::uint64_t* before, Completion
                   "shm has no atomics on memory of another process that Dunlin did not allocate")
         .with_peer(peer_rank_);
   }
+  if (gpu_queue_ != nullptr) [[unlikely]]
+    DUNLIN_TRY(await_gpu_puts());
   ++counters_.atomics;
   const std::atomic_ref<std::uint64_t> value(
       *reinterpret_cast<std::uint64_t*>(region.data() + word.offset()));

@@ -88,6 +88,8 @@ class ShmLane final : public Lane,
   // Accesses memory of the peer that is not mapped, behind what waits in process_memory_.
   Status access_now(ProcessMemoryQueue::Direction direction, std::byte* local, std::uint64_t remote,
                     std::size_t size);
+  // kBusy while puts of GPU memory are in progress. Requires gpu_queue_.
+  Status await_gpu_puts();
   // Carries out what waits in process_memory_. Returns the failure of one of these operations.
   Status settle_process_memory();
   bool must_queue() const { return state_ == State::kHeld; }
@@ -113,8 +115,8 @@ class ShmLane final : public Lane,
   const Clock& clock_;
   bool is_held_for_gpu_ = false;
   bool is_held_for_process_memory_ = false;
-  std::unique_ptr<GpuQueue> gpu_queue_;  // null before the first put to or from GPU memory
   std::unique_ptr<ProcessMemoryQueue> process_memory_;  // null before its first use
+  std::unique_ptr<GpuQueue> gpu_queue_;  // null before the first put to or from GPU memory
 };
 
 }  // namespace dunlin::transport::shm

@@ -34,9 +34,9 @@ Status TcpLane::on_answer(const Answer& answer) {
 }
 
 Status TcpLane::on_acknowledged(std::uint64_t order) {
-  if (order < acknowledged_ || order > tail_) {
+  if (order < acknowledged_ || order > appended_) {
     return {Code::kCorrupted, fmt::format("the peer acknowledged message {} of {} after {}", order,
-                                          tail_, acknowledged_)};
+                                          appended_, acknowledged_)};
   }
   for (std::uint64_t position = std::max(head_, acknowledged_); position < order; ++position) {
     Operation& operation = at(position);

@@ -18,8 +18,10 @@ Result<std::shared_ptr<Connection>> Connection::start(Poller& poller, Peer& peer
 void Connection::leave(const Sender& sender) {
   if (sender_ != &sender) return;
   sender_ = nullptr;
-  if (receiver_ == nullptr || channel_.writer().has_payload())
-    end({Code::kClosed, "this end was closed"});
+  const bool is_cut = channel_.writer().has_payload();
+  if (receiver_ != nullptr && !is_cut) return;
+  peer_.was_cut = peer_.was_cut || receiver_ != nullptr;
+  end({Code::kClosed, "this end was closed"});
 }
 
 void Connection::leave(const Receiver& receiver, const Status& why) {
@@ -44,9 +46,7 @@ void Connection::send_in_turn() {
     Status status = channel_.flush(budget);
     if (status.is_busy()) return;
     if (!status.is_ok()) {
-      // What the peer has sent before says why.
-      if (Status received = receive(); received.is_error()) status = std::move(received);
-      end(status);
+      end(read_rest(std::move(status)));
       return;
     }
     if (sender_ != nullptr) sender_->on_written();
@@ -55,6 +55,15 @@ void Connection::send_in_turn() {
     if (sender_ != nullptr && sender_->append_messages()) has_any = true;
     if (!has_any) return;
   }
+}
+
+// The connection is broken at this end. What the peer has sent before says why.
+Status Connection::read_rest(Status why) {
+  for (int turn = 0; turn < kMostLastTurns; ++turn) {
+    if (Status received = receive(); received.is_error()) return received;
+    if (!is_open() || reader().is_drained()) break;
+  }
+  return why;
 }
 
 Status Connection::receive() {

@@ -68,11 +68,12 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   bool has_sender() const { return sender_ != nullptr; }
   void attach(Sender& sender) { sender_ = &sender; }
   void attach(Receiver& receiver) { receiver_ = &receiver; }
-  // The user leaves, and is told nothing more. The connection ends if it was the last one, or if a
-  // part of a payload is missing: its memory is the caller's again.
+  // The sender leaves, and is told nothing more. The connection ends if it has no other user. It
+  // also ends if only a part of the sender's last payload is written, because the rest belongs to
+  // the caller again.
   void leave(const Sender& sender);
-  // What the receiver leaves, the peer has left as well, or must not use any more. So the
-  // connection ends for the sender, too.
+  // The receiver leaves, and the connection ends. The peer has left it as well, or must not use it
+  // any more.
   void leave(const Receiver& receiver, const Status& why);
 
   // Sends what the users have to send, for a turn.
@@ -84,6 +85,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   Connection(Peer& peer, LaneKind lane) : peer_(peer), lane_(lane) {}
   void on_ready() override;
   Status receive();
+  Status read_rest(Status why);
   Status on_messages(std::span<const std::byte> frame);
   Status on_answers(std::span<const std::byte> frame);
 

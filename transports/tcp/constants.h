@@ -52,8 +52,8 @@ static_assert(kKeptBytes >= 2 * kKeptLimit);
 // The bytes of a get travel in pieces of this size, each in one frame with its header.
 inline constexpr std::size_t kReadPiece = kFrameBytes - 256;
 
-// A receiver reads nothing more from a peer that has this many gets to be answered. The largest
-// queue depth (Config::tcp_queue_depth) is the most that a peer can have outstanding.
+// A peer that has more gets to be answered breaks the protocol, and its connection is ended. The
+// largest queue depth (Config::tcp_queue_depth) is the most that a peer can have outstanding.
 inline constexpr std::size_t kMostPendingReads = 65536;
 
 // After this many frames, both ends of a direction derive its next key from the current one. It is
@@ -63,6 +63,9 @@ inline constexpr std::uint64_t kFramesPerKey = std::uint64_t{1} << 16;
 // The most bytes that one connection sends, and the most that it receives, before the others get
 // their turn.
 inline constexpr std::size_t kTurnBytes = std::size_t{1} << 20;
+
+// The most turns in which an end reads what a broken connection still holds.
+inline constexpr int kMostLastTurns = 64;
 
 // The most events that one poll returns.
 inline constexpr int kMostEvents = 32;

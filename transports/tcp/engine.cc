@@ -61,7 +61,7 @@ Engine::~Engine() {
     bool result = false;
     for_each_inbox([&](const Peer& peer, const Inbox& inbox) {
       const bool is_alive = context_.peers.state(peer.rank) == PeerState::kAlive;
-      result = result || (is_alive && inbox.is_connected());
+      result = result || (is_alive && (inbox.is_connected() || peer.was_cut));
     });
     return result;
   };
@@ -117,6 +117,7 @@ void Engine::check_peers() {
 void Engine::end(Rank rank) {
   const auto& peer = peers_[rank.index()];
   if (!peer) return;
+  for (TcpLane* const lane : lanes_) lane->check_peer();
   for (Inbox& inbox : peer->inboxes) inbox.end();
 }
 

@@ -31,6 +31,9 @@ struct Peer {
   std::array<Inbox, kLaneKinds> inboxes;
   Imports imports;
   bool has_closed = false;  // the peer's transport has ended, and has said so
+  // A lane of this process was closed in the middle of a payload, which has ended a connection that
+  // the peer's lane shared. It connects again, to be told that this end closes.
+  bool was_cut = false;
 };
 
 class Engine {

@@ -15,7 +15,7 @@ namespace dunlin::transport::tcp {
 
 class FrameReader {
  public:
-  // Begins anew on another connection.
+  // Begins a connection.
   void start(CipherKind kind, const Key& key);
 
   // Reads once from the socket. Returns ok if bytes have arrived, busy if there are none, kClosed

@@ -15,7 +15,7 @@ namespace dunlin::transport::tcp {
 
 class FrameWriter {
  public:
-  // Begins anew on another connection. What was not written is dropped.
+  // Begins a connection.
   void start(CipherKind kind, const Key& key);
 
   // Returns room for a message or an answer of `size` bytes, as `kind` says, in a frame of that
@@ -24,6 +24,8 @@ class FrameWriter {
   // Attaches the payload of the message that was appended last. It is written behind that message.
   // The bytes must stay until flush() returns ok.
   void attach(std::span<const std::byte> payload);
+  // Bytes that were appended and not written yet.
+  std::size_t staged() const { return end_ - begin_; }
   // Whether a part of the attached payload is still to be read from where it lies.
   bool has_payload() const { return !payload_.empty(); }
   // Writes until everything is written (ok), or the socket takes no more or `budget` bytes have

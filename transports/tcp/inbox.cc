@@ -27,9 +27,8 @@ Status Inbox::check(const Origin& origin) const {
             fmt::format("rank {} has replaced this {} lane", source_.value(), to_string(lane_))};
   }
   if (origin.attempt < origin_.attempt) {
-    return {Code::kPermissionDenied,
-            fmt::format("rank {} has replaced this connection of its {} lane", source_.value(),
-                        to_string(lane_))};
+    return {Code::kClosed, fmt::format("rank {} has replaced this connection of its {} lane",
+                                       source_.value(), to_string(lane_))};
   }
   return Status::ok();
 }
@@ -46,6 +45,8 @@ Status Inbox::adopt(Admitted admitted) {
 }
 
 Status Inbox::join(std::shared_ptr<Connection> connection, const MessageHeader& header) {
+  // A rank that counts as dead writes no more.
+  DUNLIN_TRY(engine_.context().peers.check(source_));
   DUNLIN_TRY(check(header.origin()));
   begin(header.origin(), std::move(connection));
   return Status::ok();
@@ -59,13 +60,15 @@ void Inbox::begin(const Origin& origin, std::shared_ptr<Connection> connection) 
   origin_ = origin;
   const auto former = std::exchange(connection_, std::move(connection));
   forget_arrivals();
-  if (former != nullptr && former != connection_)
-    former->leave(*this, {Code::kClosed, "the peer has replaced it"});
-  connection_->attach(*this);
+  engine_.peer(source_).was_cut = false;
   // A sender that has as many operations outstanding as it may must hear of some of them.
   ack_interval_ = std::max<std::uint64_t>(origin.depth / 4, 1);
   rejections_sent_ = 0;
   is_begin_due_ = is_ack_due_ = true;
+  connection_->attach(*this);
+  // The lane of this process may be there, and join the new connection now.
+  if (former != nullptr && former != connection_)
+    former->leave(*this, {Code::kClosed, "the peer has replaced it"});
 }
 
 void Inbox::forget_arrivals() {
@@ -92,9 +95,8 @@ void Inbox::revoke(std::uint64_t region) {
 }
 
 void Inbox::announce_closing() {
-  if (connection_ == nullptr) return;
   is_closing_due_ = true;
-  answer();
+  if (connection_ != nullptr) answer();
 }
 
 void Inbox::answer() {
@@ -252,6 +254,8 @@ bool Inbox::append_reads() {
   for (; next_read_ != reads_.size(); ++next_read_) {
     PendingRead& it = reads_[next_read_];
     while (it.left != 0) {
+      // The other half is for the messages of the lane that shares the connection.
+      if (connection_->writer().staged() > kStagingBytes / 2) return true;
       const std::size_t size = std::min<std::size_t>(it.left, kReadPiece);
       const RegionTable::Found from = engine_.regions().find(it.region, it.offset, size);
       if (from.code != Code::kOk) {  // deregistered since the message arrived

@@ -118,16 +118,19 @@ class TcpLane final : public Lane,
   std::uint64_t unsent_ = 0;  // from here on, messages are to be sent
   std::uint64_t undone_ = 0;  // the first operation whose completion has not fired
   std::uint64_t tail_ = 0;
+  std::uint64_t appended_ = 0;        // number of the last message that was ever given to a socket
   std::uint64_t acknowledged_ = 0;    // number of the last message that the peer has confirmed
   std::uint64_t carried_before_ = 0;  // the same when this connection began: not sent over it
   KeptBytes kept_;
   Origin origin_;
   Dialer dialer_;
   std::shared_ptr<Connection> connection_;  // null: none
-  bool is_join_due_ = false;                // the peer's inbox is to be told of this lane
-  bool has_begun_ = false;                  // answers are for this lane, over this connection
-  bool is_welcome_ = false;                 // the peer has said where to go on
-  bool was_welcome_ = false;                // it has done so before, over any connection
+  // What happens on a connection, in this order: kJoin is sent, if the peer has made it; the peer
+  // begins to answer this lane; its first acknowledgment says where to go on.
+  bool is_join_due_ = false;
+  bool has_begun_ = false;
+  bool is_welcome_ = false;
+  bool was_welcome_ = false;  // it has done so before, over any connection
   bool is_closed_ = false;
   TimePoint path_checked_at_{};
   // If a connection is lost before it has made any progress, it is renewed after a delay only, and

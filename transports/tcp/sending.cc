@@ -53,8 +53,9 @@ void TcpLane::join(std::shared_ptr<Connection> connection) {
 }
 
 void TcpLane::leave() {
-  if (const auto left = std::exchange(connection_, nullptr)) left->leave(*this);
+  const auto left = std::exchange(connection_, nullptr);
   is_join_due_ = has_begun_ = is_welcome_ = false;
+  if (left != nullptr) left->leave(*this);
 }
 
 void TcpLane::on_connected(Fd socket, const SessionKeys& keys) {
@@ -161,6 +162,7 @@ bool TcpLane::append(Operation& operation, std::uint64_t order) {
   if (header.inline_size != 0) copy_inline(to, operation.inline_data, header.inline_size);
   if (within != 0) std::memcpy(to + header.inline_size, operation.payload, within);
   if (header.has(kPayloadFollows)) connection_->writer().attach({operation.payload, header.size});
+  appended_ = std::max(appended_, order);
   return true;
 }
 

@@ -18,7 +18,7 @@ enum class MessageKind : std::uint8_t {
   kNotify = 2,  // a notification, with or without bytes for a region
   kFlush = 3,   // only asks for an acknowledgment
   kRead = 4,    // asks for bytes of a region
-  kJoin = 5,    // the first message over a connection that the peer's lane has made, see join()
+  kJoin = 5,    // the lane goes on over a connection that the peer's lane has made, see join()
 };
 
 enum MessageFlags : std::uint8_t {
@@ -84,7 +84,7 @@ enum class AnswerKind : std::uint8_t {
   kRead = 3,          // `size` bytes that the message `order` asked for follow
   kRevoked = 4,       // `region` is no longer registered
   kClosing = 5,       // the sender closes its end for good
-  kBegin = 6,         // of the answers to a lane over its connection `region` (Origin::attempt)
+  kBegin = 6,         // what follows answers the lane's connection `region` (Origin::attempt)
 };
 
 struct AnswerHeader {

@@ -8,6 +8,7 @@
 // Owned by the transport. Owner thread only.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>

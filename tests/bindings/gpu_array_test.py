@@ -220,7 +220,7 @@ class GpuArrayTest(unittest.TestCase):
         x = Interfaced(np.ones(1000, "float32"))
         dunlin.all_reduce(x)
         gc.collect()
-        allocations, _, streams, events = gpu.counts()
+        allocations, _, streams, events, _ = gpu.counts()
         for _ in range(20):
             result = dunlin.all_reduce(Exporting(np.ones(1000, "float32")))
         self.assertEqual(gpu.counts()[0], allocations + 1)
@@ -262,9 +262,14 @@ class GpuArrayTest(unittest.TestCase):
         for array in (x, own):
             own.write(values[self.rank])
             dunlin.barrier()
+            before = gpu.counts()[4]
             self.assertIs(dunlin.all_reduce(array, out=array), array)
+            self.assertEqual(gpu.counts()[4], before)
             self.expect(array, sum(values), "in place")
             dunlin.barrier()
+        before = gpu.counts()[4]
+        dunlin.all_reduce(Interfaced(values[self.rank]))
+        self.assertEqual(gpu.counts()[4], before + 3)  # the test's own, in and out
         for root in range(self.size):
             dunlin.broadcast(Interfaced(values[self.rank]), root, out=x)
             self.expect(x, values[root], root)

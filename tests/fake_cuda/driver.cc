@@ -201,12 +201,14 @@ void fake_cuda_fail(const char* name) {
   state().failing_name = name;
   state().failing_call = 1;
 }
-// The number of allocations, of copies from and to host memory so far, of streams and of events.
+// The number of allocations, of copies from and to host memory so far, of streams, of events and of
+// all copies so far.
 void fake_cuda_counts(std::uint64_t* counts) {
   counts[0] = static_cast<std::uint64_t>(state().allocations());
   counts[1] = state().host_copies;
   counts[2] = static_cast<std::uint64_t>(state().streams);
   counts[3] = static_cast<std::uint64_t>(state().events);
+  counts[4] = state().copies;
 }
 
 Code cuInit(unsigned) {

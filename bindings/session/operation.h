@@ -123,7 +123,7 @@ class ResidentOperation : public SessionOperation {
       if (is_own || status.code() != Code::kPeerDead || !handles_deaths()) return status;
     }
   }
-  bool uses(const CommunicatorSlot& communicator) const final { return false; }
+  bool uses(const CommunicatorSlot&) const override { return false; }
 
  protected:
   // Whether test() alone decides if a death ends the operation, so that wait() doesn't.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 namespace dunlin::collective {
@@ -41,6 +42,13 @@ bool overlap(const std::byte* a, const std::byte* b, std::size_t size) {
 }
 
 }  // namespace
+
+std::vector<WeightedRank> clockwise(std::vector<WeightedRank> ranks, Rank self, int size) {
+  std::ranges::sort(ranks, {}, [&](const WeightedRank& each) {
+    return (each.rank.value() - self.value() + size) % size;
+  });
+  return ranks;
+}
 
 Status check(const NeighborCall& call, bool is_reduction, Rank self, int size) {
   DUNLIN_TRY(check(call.sources, "source", self, size));

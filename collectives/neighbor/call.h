@@ -50,6 +50,10 @@ void set_neighbors(NeighborCall& call, const Neighborhood& neighborhood);
 
 namespace neighbor {
 
+// Sorts ranks by their distance from rank `self`, so that ranks with many destinations start at
+// different ones.
+std::vector<WeightedRank> clockwise(std::vector<WeightedRank> ranks, Rank self, int size);
+
 // Checks what rank `self` can check alone.
 Status check(const NeighborCall& call, bool is_reduction, Rank self, int size);
 

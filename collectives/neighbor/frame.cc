@@ -50,7 +50,7 @@ Status check_frame(std::span<const std::byte> message) {
       return damaged(rest, fmt::format("{} bytes, which are no header,", rest.size()));
     }
     const Header header = header_of(rest);
-    if (header.kind > Kind::kUnwanted) {
+    if (header.kind > Kind::kFailed) {
       return damaged(rest, fmt::format("an unknown kind {}", static_cast<int>(header.kind)));
     }
     const std::size_t left = rest.size() - sizeof(Header);

@@ -40,7 +40,7 @@
 // type, and for more than 127 sources; for a gather, which needs host memory; and the transports'
 // reasons if none of them takes the GPU's memory. After an error of the driver, which names its
 // call, the call has failed; if it was one that tells whether work is complete, all calls fail from
-// then on. Neighbors that wait for data of a failed call meet their deadlines.
+// then on. Neighbors that wait for data that this rank cannot send get kIoError, which names it.
 //
 // Any host memory can be used. Data are copied once on the way out, into the destination's slots
 // where these are mapped here, and averaged in the slots. Larger data travel in pieces that stay in

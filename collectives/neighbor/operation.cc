@@ -66,6 +66,7 @@ Status NeighborOperation::send_on(Delivery& delivery) {
 bool NeighborOperation::settle(Delivery& delivery, Status status) {
   if (status.is_busy()) return false;
   delivery.is_over = true;
+  delivery.has_failed = gpu != nullptr && !status.is_ok();
   if (!status.is_ok()) fail(std::move(status).with_peer(delivery.pair->peer));
   return true;
 }

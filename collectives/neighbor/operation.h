@@ -29,6 +29,7 @@ struct Delivery {
   std::size_t sent = 0;        // bytes that the ring has taken
   std::uint64_t messages = 0;  // of the ring's chunks when it had taken all
   bool is_over = false;
+  bool has_failed = false;  // this rank could not send the data; the destination is to hear of it
 };
 
 // Bytes that have arrived from a source, in their slot or moved out of it.

@@ -25,16 +25,6 @@ Router::~Router() {
   }
 }
 
-std::vector<WeightedRank> Router::clockwise(std::vector<WeightedRank> ranks) const {
-  const auto distance = [&](const WeightedRank& each) {
-    return (each.rank.value() - fabric_.rank().value() + fabric_.size()) % fabric_.size();
-  };
-  std::sort(ranks.begin(), ranks.end(), [&](const WeightedRank& a, const WeightedRank& b) {
-    return distance(a) < distance(b);
-  });
-  return ranks;
-}
-
 Result<Router::Peer*> Router::peer(Rank rank) {
   std::unique_ptr<Peer>& found = peers_[rank.index()];
   if (found == nullptr) found = std::make_unique<Peer>(options_.fusion_threshold);
@@ -76,7 +66,7 @@ Result<std::uint64_t> Router::add(const NeighborCall& call, std::vector<Bytes>* 
   // Reserved here, since outboxes refer to the deliveries.
   operation.deliveries.reserve(call.destinations.size());
 
-  for (const WeightedRank& to : clockwise(call.destinations)) {
+  for (const WeightedRank& to : clockwise(call.destinations, fabric_.rank(), fabric_.size())) {
     Peer& peer = *peers_[to.rank.index()];
     Delivery& delivery = operation.deliveries.emplace_back();
     delivery.pair = &peer.pair;
@@ -182,6 +172,12 @@ std::pair<NeighborOperation*, Delivery*> Router::find_delivery(const Peer& peer,
 void Router::arrive(NeighborOperation& operation, Intake& intake, Early came,
                     std::uint64_t sequence) {
   Peer& source = peer(*intake.pair);
+  if (came.header.kind == Kind::kFailed) {
+    return operation.fail(Status(Code::kIoError, fmt::format("'{}' {}: the neighbor's GPU has "
+                                                             "failed, and its data will not come",
+                                                             operation.name, intake.sequence))
+                              .with_peer(source.pair.peer));
+  }
   if (!operation.failure.is_ok()) {
     if (came.header.kind == Kind::kAnnounce) reply(source, came.header, Kind::kUnwanted);
   } else if (Status status = operation.accept(intake, came.header); !status.is_ok()) {
@@ -288,7 +284,8 @@ void Router::take(Peer& peer, const Part& part, std::uint64_t sequence) {
       }
       break;
     case Kind::kEager:
-    case Kind::kAnnounce: {
+    case Kind::kAnnounce:
+    case Kind::kFailed: {
       if (const auto [operation, intake] = find_intake(peer, id); operation != nullptr) {
         return arrive(*operation, *intake, {header, part.bytes}, sequence);
       }
@@ -297,9 +294,10 @@ void Router::take(Peer& peer, const Part& part, std::uint64_t sequence) {
         break;
       }
       // The data are copied, and the slot is released.
-      Early early{header, {}, Bytes(part.bytes.begin(), part.bytes.end())};
-      if (peer.early.try_emplace(id, std::move(early)).second)
-        peer.early_bytes += part.bytes.size();
+      const auto [early, is_new] = peer.early.try_emplace(id);
+      if (!is_new && header.kind != Kind::kFailed) break;
+      peer.early_bytes += part.bytes.size() - early->second.moved.size();
+      early->second = {header, {}, Bytes(part.bytes.begin(), part.bytes.end())};
       break;
     }
   }
@@ -406,7 +404,8 @@ void Router::watch_peers() {
 void Router::watch_gpu() {
   if (options_.gpu == nullptr || options_.gpu->failure().is_ok()) return;
   for (const auto& [key, operation] : active_) {
-    for (Delivery& delivery : operation->deliveries) delivery.is_over = true;
+    for (Delivery& delivery : operation->deliveries)
+      delivery.has_failed = !std::exchange(delivery.is_over, true);
     operation->fail(options_.gpu->failure());
   }
 }
@@ -416,8 +415,16 @@ NeighborOperation* Router::find(std::uint64_t number) {
   return found == operations_.end() ? nullptr : &found->second;
 }
 
-// A source that has announced data, which the failed call never asked for, waits for an answer.
+// A source that has announced data, which the failed call never asked for, waits for an answer. A
+// destination waits for data that this rank could not send.
 void Router::decline(NeighborOperation& operation) {
+  for (Delivery& delivery : operation.deliveries) {
+    if (!std::exchange(delivery.has_failed, false)) continue;
+    Header header;
+    header.key = operation.key;
+    header.sequence = delivery.sequence;
+    reply(peer(*delivery.pair), header, Kind::kFailed);
+  }
   for (Intake& intake : operation.intakes) {
     const bool is_announced = intake.is_known && intake.bytes > operation.most_eager();
     if (!is_announced || intake.has_asked) continue;
@@ -476,8 +483,8 @@ void Router::end(std::uint64_t number) {
   if (!ended->second.failure.is_ok()) {
     decline(ended->second);
     // The caller may not call the exchange again.
-    for (const Intake& intake : ended->second.intakes) {
-      if (intake.pair->is_connected()) flush(peer(*intake.pair));
+    for (Peer* const peer : met_) {
+      if (peer->pair.is_connected()) flush(*peer);
     }
   }
   for (const Delivery& delivery : ended->second.deliveries) {

@@ -94,9 +94,6 @@ class Router {
 
   Result<Peer*> peer(Rank rank);
   Peer& peer(const Pair& pair) { return *peers_[pair.peer.index()]; }
-  // Sorted by distance from this rank, so that ranks with many destinations start at different
-  // ones.
-  std::vector<WeightedRank> clockwise(std::vector<WeightedRank> ranks) const;
   void give_back(const NeighborOperation& operation, const Intake& intake);
   // Whether data or an announcement have arrived for the next call of this key.
   static bool has_next(const Peer& peer, std::uint64_t key);

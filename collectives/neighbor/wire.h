@@ -22,6 +22,7 @@ enum class Kind : std::uint8_t {
   kReady,     // destination to source: send them, with `token` as the chunks' tag
   kReject,    // destination to source: size or type differ
   kUnwanted,  // destination to source: the call has failed for another reason
+  kFailed,    // source to destination: its GPU has failed, and the data will not come
 };
 
 struct Header {

@@ -160,7 +160,7 @@ class Part {
     }
     for (const NeighborRequest request : requests) {
       DUNLIN_TRY(finish(request));
-      if (has_given_up_) return Status();
+      if (has_given_up_) return give_up(requests);
     }
     for (std::size_t call = 0; call < kCalls; ++call) DUNLIN_TRY(check(round, call));
     return Status();
@@ -183,6 +183,17 @@ class Part {
       if (edge.from == self) call.destinations.push_back({Rank(edge.to), edge.push});
     }
     return exchange_->start(call);
+  }
+  // Another rank may have its error because of a call that has failed here, behind the one that was
+  // waited for.
+  Status give_up(const std::vector<NeighborRequest>& requests) {
+    for (const NeighborRequest request : requests) {
+      Status status = exchange_->wait(request, Duration::zero());
+      const bool is_expired =
+          status.code() == Code::kDeadlineExceeded || status.code() == Code::kPeerStalled;
+      if (status.is_error() && !is_expired && status.code() != Code::kNotFound) return status;
+    }
+    return Status();
   }
   // Waits for the request, until another rank has an error.
   Status finish(NeighborRequest request) {

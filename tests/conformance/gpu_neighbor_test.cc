@@ -9,72 +9,21 @@
 #include <numeric>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "collectives/graph/generators.h"
 #include "collectives/neighbor/gpu_work.h"
-#include "collectives/neighbor/neighbor_exchange.h"
-#include "runtime/gpu/cuda_driver.h"
 #include "tests/collectives/reduce_operands.h"
-#include "tests/support/gpu.h"
-#include "tests/support/ranks.h"
+#include "tests/conformance/gpu_neighbor.h"
 
 namespace dunlin::testing {
 namespace {
 
 using collective::DataType;
-using collective::NeighborCall;
-using collective::NeighborExchange;
-using collective::NeighborOptions;
-using collective::NeighborRequest;
 using collective::WeightedRank;
-using transport::Fabric;
-
-constexpr std::size_t kSlot = 4096;
 
 // Null on a GPU. Ranks that are processes have a stand-in each.
 FakeCuda* const kFake = use_gpu_library();
-
-// Memory of a GPU that no transport knows.
-class Vector {
- public:
-  explicit Vector(std::size_t size, int device = 0)
-      : driver_(load_cuda_driver().value()),
-        memory_(MemoryRegion::allocate_on_gpu(driver_, device, std::max<std::size_t>(size, 1))
-                    .value()) {}
-  std::byte* data() const { return memory_->data(); }
-  void write(const std::vector<std::byte>& bytes) const {
-    if (bytes.empty()) return;
-    copy_and_await(*driver_, [&](GpuStream& stream) {
-      return stream.copy_to_device(data(), bytes.data(), bytes.size());
-    });
-  }
-  std::vector<std::byte> read(std::size_t size) const {
-    std::vector<std::byte> bytes(size);
-    if (size == 0) return bytes;
-    copy_and_await(*driver_, [&](GpuStream& stream) {
-      return stream.copy_to_host(bytes.data(), data(), size);
-    });
-    return bytes;
-  }
-
- private:
-  std::shared_ptr<GpuDriver> driver_;
-  std::shared_ptr<MemoryRegion> memory_;
-};
-
-std::unique_ptr<NeighborExchange> make_exchange(Fabric& fabric, std::optional<int> gpu,
-                                                std::uint32_t depth = 2) {
-  NeighborOptions options;
-  options.name = gpu ? "gpu" : "host";
-  options.slot_bytes = kSlot;
-  options.depth = depth;
-  options.gpu = gpu;
-  auto exchange = NeighborExchange::create(fabric, options);
-  EXPECT_TRUE(exchange.is_ok()) << exchange.status().to_string();
-  return std::move(exchange).value();
-}
 
 // Neighbors of this rank in a random graph that all ranks draw alike. Some graphs have uniform
 // weights.
@@ -323,40 +272,6 @@ TEST_P(GpuNeighborTest, MembersOfTwoGpus) {
   });
 }
 
-// The launch fails: the call is an error on this rank. Its neighbor has all data and completes, and
-// the next calls succeed.
-TEST_P(GpuNeighborTest, AFailedLaunchEndsOneCall) {
-  if (kFake == nullptr) GTEST_SKIP() << "sets the stand-in up";
-  if (GetParam() == PeerKind::kThreads) GTEST_SKIP() << "the threads have one stand-in";
-  run(2, [](Fabric& fabric) {
-    const auto exchange = make_exchange(fabric, 0);
-    const Vector memory(3 * kSlot);
-    memory.write(std::vector<std::byte>(3 * kSlot, std::byte{}));
-    NeighborCall call{.name = "models", .count = 3 * kSlot / 4};
-    call.input = call.output = memory.data();
-    call.sources = call.destinations = {{Rank(1 - fabric.rank().value())}};
-    if (fabric.rank() == Rank(1)) {
-      kFake->failing_name = "cuLaunchKernel";
-      kFake->failing_code = 719;
-      kFake->failing_call = 1;
-    }
-    const Status status = exchange->run(call);
-    if (fabric.rank() == Rank(1)) {
-      EXPECT_EQ(status.code(), Code::kIoError) << status.to_string();
-      EXPECT_NE(status.message().find("'models': an average on a GPU: cuLaunchKernel"),
-                std::string::npos)
-          << status.to_string();
-    } else {
-      EXPECT_TRUE(status.is_ok()) << status.to_string();
-    }
-    for (int i = 0; i < 5; ++i) {
-      const Status next = exchange->run(call);
-      EXPECT_TRUE(next.is_ok()) << next.to_string();
-    }
-    sync(fabric, "done");
-  });
-}
-
 INSTANTIATE_TEST_SUITE_P(Peers, GpuNeighborTest,
                          ::testing::Values(PeerKind::kThreads, PeerKind::kProcesses),
                          [](const auto& peers) { return to_string(peers.param); });
@@ -451,30 +366,6 @@ TEST_F(GpuNeighbor, OtherTransportsRefuseTheMemory) {
               EXPECT_NE(status.message().find("tcp: "), std::string::npos) << status.to_string();
             });
   if (kFake != nullptr) expect_nothing_left(*kFake);
-}
-
-// A canceled call's memory is the caller's again, so the GPU must be done with it. The process does
-// not sleep while the GPU works.
-TEST_F(GpuNeighbor, CancelingWaitsForTheGpu) {
-  if (kFake == nullptr) GTEST_SKIP() << "sets the stand-in up";
-  run([](Fabric& fabric) {
-    const auto exchange = make_exchange(fabric, 0);
-    const Vector memory(4000);
-    const NeighborCall call{.input = memory.data(), .output = memory.data(), .count = 1000};
-    kFake->hold();
-    const NeighborRequest request = exchange->start(call).value();
-    for (int i = 0; i < 100; ++i) EXPECT_TRUE(exchange->test(request).is_busy());
-    EXPECT_FALSE(fabric.arm());
-    fabric.disarm();
-    std::thread releaser([] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      kFake->release();
-    });
-    exchange->give_up(request, collective::Missed::kDropped);
-    EXPECT_EQ(kFake->launches, 1u);
-    releaser.join();
-    EXPECT_TRUE(exchange->run(call).is_ok());
-  });
 }
 
 }  // namespace

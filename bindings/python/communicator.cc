@@ -152,6 +152,16 @@ std::shared_ptr<GpuCollectives> Communicator::on_gpu(int device) const {
   return take(released([&] { return GpuCollectives::of(*session_, handle_, device, interrupt); }));
 }
 
+bool Communicator::can_use_gpu(int device) const {
+  check_open();
+  const Session::Interrupt interrupt = interrupt_of_thread();
+  const Status status =
+      released([&] { return GpuCollectives::of(*session_, handle_, device, interrupt).status(); });
+  if (status.code() == Code::kUnavailable) return false;
+  check(status);
+  return true;
+}
+
 py::object Communicator::run(Prepared prepared) {
   check_open();
   if (prepared.gpu) {

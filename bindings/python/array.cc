@@ -131,7 +131,7 @@ Array view_of_dlpack(py::handle object, const char* what, Usable usable) {
   const bool is_gpu = device.first == dlpack::kCuda;
   // The package makes this stream wait until the array may be used.
   const NativeGpuStream stream =
-      is_gpu ? GpuAccess::instance().idle_stream(device.second, what) : nullptr;
+      is_gpu ? GpuAccess::instance().stream_for(device.second, what) : nullptr;
   const py::object capsule =
       is_gpu
           ? object.attr("__dlpack__")(py::arg("stream") = reinterpret_cast<std::uintptr_t>(stream))

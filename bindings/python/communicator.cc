@@ -87,11 +87,16 @@ Prepared Communicator::reduce(py::handle x, int root, std::string_view op, py::h
     // Only the root has a result.
     Prepared made = prepared(Collective::kReduce, input, input, input.count, reduction, root);
     made.outcome.result = py::none();
+    made.call.copies = !input.gpu;
     return made;
   }
   const Array output = output_for(input, input.shape, out);
   check_overlap(input, output, 0);
-  return prepared(Collective::kReduce, input, output, input.count, reduction, root);
+  Prepared made = prepared(Collective::kReduce, input, output, input.count, reduction, root);
+  // The other members don't know whether the output is an array of empty(). GPU memory is always
+  // copied in a reduce (gpu_staging.h).
+  made.call.copies = !input.gpu;
+  return made;
 }
 
 Prepared Communicator::broadcast(py::handle x, int root, py::handle out,
@@ -145,6 +150,16 @@ Prepared Communicator::barrier() const {
 std::shared_ptr<GpuCollectives> Communicator::on_gpu(int device) const {
   const Session::Interrupt interrupt = interrupt_of_thread();
   return take(released([&] { return GpuCollectives::of(*session_, handle_, device, interrupt); }));
+}
+
+bool Communicator::can_use_gpu(int device) const {
+  check_open();
+  const Session::Interrupt interrupt = interrupt_of_thread();
+  const Status status =
+      released([&] { return GpuCollectives::of(*session_, handle_, device, interrupt).status(); });
+  if (status.code() == Code::kUnavailable) return false;
+  check(status);
+  return true;
 }
 
 py::object Communicator::run(Prepared prepared) {

@@ -44,6 +44,11 @@ class Communicator {
   Prepared all_to_all(pybind11::handle x, pybind11::handle out) const;
   Prepared barrier() const;
 
+  // Whether all members have a GPU, and a transport, for calls on GPU memory: the same answer at
+  // all members. The first call is collective, as that of such a call is. Later ones return at
+  // once.
+  bool can_use_gpu(int device) const;
+
   pybind11::object run(Prepared prepared);
   std::unique_ptr<Request> start(Prepared prepared);
 

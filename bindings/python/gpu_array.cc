@@ -74,7 +74,14 @@ py::dict GpuArray::interface() const {
   return interface;
 }
 
-py::capsule GpuArray::dlpack(const py::object& copy) const {
+py::capsule GpuArray::dlpack(const py::object& target, const py::object& copy) const {
+  if (!target.is_none() &&
+      target.cast<std::pair<int, int>>() != std::pair(int{dlpack::kCuda}, device())) {
+    throw py::buffer_error(fmt::format(
+        "the array is in the memory of GPU {}, and can't be copied to DLPack device {}; "
+        "export it, and copy that",
+        device(), py::repr(target).cast<std::string>()));
+  }
   if (!copy.is_none() && copy.cast<bool>())
     throw py::buffer_error("the array can't be copied; export it, and copy that");
   auto exported = std::make_unique<Exported>();
@@ -132,8 +139,8 @@ void define_gpu_array(py::module_& module) {
       .def_property_readonly("__cuda_array_interface__", &GpuArray::interface)
       .def(
           "__dlpack__",
-          [](const GpuArray& self, const py::object&, const py::object&, const py::object&,
-             const py::object& copy) { return self.dlpack(copy); },
+          [](const GpuArray& self, const py::object&, const py::object&, const py::object& target,
+             const py::object& copy) { return self.dlpack(target, copy); },
           py::kw_only(), arg("stream") = none, arg("max_version") = none, arg("dl_device") = none,
           arg("copy") = none)
       .def("__dlpack_device__",

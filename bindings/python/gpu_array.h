@@ -28,8 +28,8 @@ class GpuArray {
   pybind11::tuple shape() const;
   pybind11::dict interface() const;
   // The consumer's stream has nothing to wait for, as the package's own work on the array is
-  // complete.
-  pybind11::capsule dlpack(const pybind11::object& copy) const;
+  // complete. BufferError for a copy, or for another device than the array's (`target`).
+  pybind11::capsule dlpack(const pybind11::object& target, const pybind11::object& copy) const;
   std::string text() const;
 
  private:

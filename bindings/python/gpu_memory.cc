@@ -106,12 +106,17 @@ const std::shared_ptr<GpuDriver>& GpuAccess::driver(const char* what) {
   return driver_;
 }
 
-NativeGpuStream GpuAccess::idle_stream(int device, const char* what) {
-  for (const auto& [number, stream] : streams_) {
-    if (number == device && stream->poll().is_ok()) return stream->native();
+NativeGpuStream GpuAccess::stream_for(int device, const char* what) {
+  auto& streams = streams_[device];
+  auto chosen =
+      std::ranges::find_if(streams, [](const auto& stream) { return stream->poll().is_ok(); });
+  if (chosen == streams.end() && streams.size() < kMostStreams) {
+    streams.push_back(take_with(driver(what)->create_stream(device), what));
+    return streams.back()->native();
   }
-  streams_.emplace_back(device, take_with(driver(what)->create_stream(device), what));
-  return streams_.back().second->native();
+  if (chosen == streams.end()) chosen = streams.begin();  // the longest time in use
+  std::rotate(chosen, chosen + 1, streams.end());
+  return streams.back()->native();
 }
 
 void refuse_gpu(const char* what) {

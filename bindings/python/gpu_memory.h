@@ -4,8 +4,8 @@
 // All functions need the GIL. They throw UnavailableError if CUDA's driver is missing or too old.
 #pragma once
 
+#include <map>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "bindings/python/array.h"
@@ -19,13 +19,17 @@ class GpuAccess {
  public:
   static GpuAccess& instance();
   const std::shared_ptr<GpuDriver>& driver(const char* what);
-  // A stream of the device without work. Another package makes it wait for the work that it has
-  // started on an array.
-  NativeGpuStream idle_stream(int device, const char* what);
+  // A stream of the device. Another package makes it wait for the work that it has started on an
+  // array. It is idle, unless kMostStreams are busy: arrays then wait for one another's work, too.
+  NativeGpuStream stream_for(int device, const char* what);
 
  private:
+  // Of each device. Calls run in their order, so that few of them gain from a stream of their own.
+  static constexpr std::size_t kMostStreams = 16;
+
   std::shared_ptr<GpuDriver> driver_;
-  std::vector<std::pair<int, std::unique_ptr<GpuStream>>> streams_;  // with their devices
+  // By device. The one that was used last is at the end.
+  std::map<int, std::vector<std::unique_ptr<GpuStream>>> streams_;
 };
 
 // Whether the object has __cuda_array_interface__.

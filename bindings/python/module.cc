@@ -103,6 +103,10 @@ void define_communicator(py::module_& module) {
   type.def("empty", &Communicator::empty, arg("shape"), arg("dtype") = "float32",
            arg("device") = py::none())
       .def("free", &Communicator::free, arg("array").noconvert())
+      .def("can_use_gpu", &Communicator::can_use_gpu, arg("device"),
+           "Whether all ranks have a GPU, and a transport, for calls on GPU memory. `device` is "
+           "the\n"
+           "number of this rank's. Collective. All ranks get the same answer.")
       .def("hosts", &Communicator::hosts, "The ranks of each host: a list of lists, ascending.")
       .def("split", &Communicator::split, arg("color"), arg("key") = none)
       .def("release", &Communicator::release);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -52,13 +53,16 @@ const Offer* first_failure(const std::vector<Offer>& offers) {
   return found == offers.end() ? nullptr : &*found;
 }
 
-// `own` if that is an error, else that of the first member that can't take part.
+// The error of the first member that can't take part, with its code at all members. A member with
+// the same error words it itself.
 Status judge(const std::vector<Offer>& offers, Status own) {
   const Offer* const failure = first_failure(offers);
-  if (!own.is_ok() || failure == nullptr) return own;
+  if (failure == nullptr) return Status::ok();
   const auto code = static_cast<Code>(failure->code);
-  return Status(code, fmt::format("calls on memory of GPUs failed at rank {}: {}", failure->rank,
-                                  to_string(code)))
+  if (own.code() == code) return own;
+  const std::string here = own.is_ok() ? "" : fmt::format("; here: {}", own.message());
+  return Status(code, fmt::format("calls on memory of GPUs failed at rank {}: {}{}", failure->rank,
+                                  to_string(code), here))
       .with_peer(Rank(failure->rank));
 }
 
@@ -164,6 +168,7 @@ Result<std::shared_ptr<GpuCollectives>> GpuCollectives::create(
   }
   if (Status status = agree(std::move(own), kMemory).status(); !status.is_ok()) {
     if (staging) session.detach(*staging);
+    if (formed) session.release_later(*formed);
     return status;
   }
   std::shared_ptr<GpuCollectives> result(

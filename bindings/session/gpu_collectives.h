@@ -2,9 +2,8 @@
 //
 // They run on a communicator of GPUs (communicator.h) with the same members, which the first call
 // makes. Memory from allocate() is used in place. Other memory is copied within the GPU, on the way
-// in and on the way out (gpu_staging.h); it is neither registered nor opened by peers. No byte of
-// it goes through host memory here; whether the transport between two hosts needs that is the
-// transport's matter.
+// in and on the way out (gpu_staging.h); it is neither registered nor opened by peers. This
+// class copies nothing to host memory. A transport between two hosts may do so.
 //
 // Calls on host memory and calls on GPU memory are matched separately. All members of a
 // communicator make the same calls on GPU memory in the same order. Each member uses one GPU.
@@ -34,6 +33,7 @@ class GpuCollectives {
 
   int device() const { return device_; }
   const CommunicatorHandle& gpus() const { return gpus_; }
+  const std::shared_ptr<GpuStaging>& staging() const { return staging_; }
 
   // Starts a call and returns at once, whatever the streams do that the call's events belong to.
   // Input and output are memory of the device. They belong to the operation until it is over. When
@@ -50,8 +50,9 @@ class GpuCollectives {
   // given to a call, before the session ends.
   Result<std::shared_ptr<GpuEvent>> event_after(NativeGpuStream stream);
 
-  // Collective. Memory of the device that calls use without copies if all members pass memory of
-  // the same allocation at the same offset. Its contents are undefined.
+  // Collective. Memory of the device that calls other than reduce use without copies. All members
+  // have to pass memory of the same allocation at the same offset, or none may. Its contents are
+  // undefined.
   Result<SharedMemory> allocate(std::size_t bytes, const Session::Interrupt& interrupt) {
     return session_.allocate(gpus_, bytes, interrupt);
   }

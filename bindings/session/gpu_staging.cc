@@ -67,9 +67,12 @@ Result<std::shared_ptr<GpuStaging::Work>> GpuStaging::start(GpuCall call) {
   return work;
 }
 
-// The members pass memory of one window, or none does, so all of them come to the same answer. What
+// All members have to come to the same answer, so the calls must not differ in what this looks at.
+// Members that pass different memory get kInvalidArgument from the communicator of GPUs. A reduce
+// is never direct, as only the root has an output, which may be other memory than the inputs. What
 // the root of a broadcast passes as its input does not matter: it is copied to its output.
 bool GpuStaging::is_direct(const Call& call) const {
+  if (call.collective == Collective::kReduce) return false;
   const Problem problem{call.collective, gpus_->size, call.count, call.root};
   const std::size_t element = size_of(call.reduction.type);
   const auto is_own = [&](const void* data, std::size_t elements) {

@@ -45,7 +45,8 @@ class GpuStaging final : public Resident {
   struct Work {
     GpuCall what;
     std::string name;  // what.call.name refers to it
-    // Whether the memory is the communicator's, so that nothing is copied but a broadcast's input.
+    // The call runs on the caller's memory, which is the communicator's. Only the input of a
+    // broadcast is copied, to the output.
     bool is_direct = false;
     std::size_t slice = 0;  // elements per part
     std::size_t parts = 1;

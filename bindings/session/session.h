@@ -193,9 +193,11 @@ class Session {
     std::shared_ptr<SessionOperation> operation;
     std::shared_ptr<void> memory;
   };
-  // A communicator of release_later(), and the barrier in which all members confirm it, if started.
+  // A communicator of release_later(), what is detached with it, and the barrier in which all
+  // members confirm it, if started.
   struct PendingRelease {
     CommunicatorHandle communicator;
+    std::shared_ptr<Resident> staging;
     std::optional<collective::CollectiveRequest> barrier;
   };
 

@@ -124,8 +124,9 @@ void Session::advance_releases() {
   {
     const std::lock_guard guard(new_releases_mutex_);
     for (CommunicatorHandle& each : new_releases_) {
-      if (each->gpu) pending_releases_.push_back({each->gpu->gpus(), std::nullopt});
-      pending_releases_.push_back({std::move(each), std::nullopt});
+      if (each->gpu)
+        pending_releases_.push_back({each->gpu->gpus(), each->gpu->staging(), std::nullopt});
+      pending_releases_.push_back({std::move(each), nullptr, std::nullopt});
     }
     new_releases_.clear();
   }
@@ -142,6 +143,8 @@ void Session::advance_releases() {
     if (status.is_ok()) {
       slot.communicator.reset();
       std::erase(communicators_, each.communicator);
+      if (each.staging) each.staging->close();
+      std::erase(residents_, each.staging);
     }
     return true;
   });

@@ -106,7 +106,7 @@ Status CallQueue::find_memory(Posted& posted) {
     inner.first = outer.first;
     inner.stride = call.count * element;
   }
-  return has_input && has_output ? Status::ok() : stage(posted);
+  return has_input && has_output && !call.copies ? Status::ok() : stage(posted);
 }
 
 Status CallQueue::stage(Posted& posted) {
@@ -238,7 +238,7 @@ bool CallQueue::repeat(const Call& call, CollectiveRequest& request) {
   const bool is_same = call.collective == before.collective && call.input == before.input &&
                        call.output == before.output && call.count == before.count &&
                        call.reduction == before.reduction && call.root == before.root &&
-                       call.name == running.terms.name &&
+                       call.name == running.terms.name && !call.copies &&
                        call.algorithm.empty() == running.is_chosen &&
                        (running.is_chosen || call.algorithm == running.terms.algorithm->name);
   if (!is_same || !is_turn_free(*running.terms.algorithm)) return false;

@@ -2,7 +2,7 @@
 // destination and its intake from each source. It moves bytes between pairs and the caller's
 // memory. The router matches calls with one another.
 //
-// Of memory of a GPU, all data travel in chunks. The operation starts copies and averages, which
+// Data in GPU memory always travel in chunks. The operation starts copies and averages, which
 // read and write the caller's memory later, in their order.
 #pragma once
 

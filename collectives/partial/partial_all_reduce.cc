@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -206,6 +207,22 @@ Status PartialAllReduce::free(std::span<std::byte> memory) {
 }
 
 Status PartialAllReduce::copy(std::span<std::byte> to, std::span<const std::byte> from) {
+  if (to.size() != from.size()) {
+    return {Code::kInvalidArgument,
+            fmt::format("a copy of {} bytes to memory of {} bytes", from.size(), to.size())};
+  }
+  if (from.empty()) return Status::ok();
+  for (const std::byte* const data : {static_cast<const std::byte*>(to.data()), from.data()}) {
+    if (impl_->memory.find(data, from.size()) == nullptr) {
+      return {Code::kInvalidArgument,
+              fmt::format("a copy of {} bytes, which are not all in memory from allocate()",
+                          from.size())};
+    }
+  }
+  const std::less<const std::byte*> is_before;
+  if (is_before(to.data(), from.data() + from.size()) &&
+      is_before(from.data(), to.data() + to.size()))
+    return {Code::kInvalidArgument, "a copy of memory that overlaps"};
   return impl_->memory.copy(to.data(), from.data(), from.size());
 }
 

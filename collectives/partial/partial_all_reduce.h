@@ -135,7 +135,7 @@ class PartialAllReduce {
   Status free(std::span<std::byte> memory);
 
   // Copies between memory from allocate(): to go on after an error, for instance. Returns when that
-  // is done. The sizes are the same, and the memory doesn't overlap.
+  // is done. kInvalidArgument for other memory, sizes that differ, and memory that overlaps.
   Status copy(std::span<std::byte> to, std::span<const std::byte> from);
 
   // Begins an operation, or queues it behind those that were begun before. Input and output belong

@@ -234,6 +234,39 @@ class CollectivesTest(unittest.TestCase):
             dunlin.free(array)
         self.assertEqual(arrays[1].sum(), 15 * self.size)
 
+    def test_reduce_of_own_memory(self):
+        part = dunlin.split(0)
+        for count in (7, 300_003):  # one part, and several
+            inputs = [value(count, "float32", rank, count) for rank in range(self.size)]
+            own, result = part.empty(count), part.empty(count)
+            for root in range(self.size):
+                # Only the root knows its output, and only each rank where its input is.
+                for out in (None, result, np.zeros(count, np.float32)):
+                    x = own if (self.rank + root) % 2 else np.zeros(count, np.float32)
+                    for given in (own, x):
+                        given[:] = inputs[self.rank]
+                        total = part.reduce(given, root, out=out)
+                        if self.rank == root:
+                            self.expect(total, combine("sum", inputs), (count, root))
+                        else:
+                            self.assertIsNone(total)
+                        np.testing.assert_array_equal(given, inputs[self.rank])
+                own[:] = inputs[self.rank]
+                part.reduce(own, root, out=own)
+                if self.rank == root:
+                    self.expect(own, combine("sum", inputs), (count, root))
+        part.release()
+
+    def test_own_memory_of_some_ranks_is_refused(self):
+        if self.size == 1:
+            self.skipTest("all ranks pass the same memory")
+        part = dunlin.split(0)
+        own = part.empty(100)
+        x = own if self.rank == 0 else np.zeros(100, np.float32)
+        with self.assertRaisesRegex(dunlin.InvalidArgumentError, "different calls"):
+            part.all_reduce(x, out=x)
+        dunlin.barrier()
+
     def test_mistakes_are_named(self):
         x = np.ones((4, 4), np.float32)
         line = np.ones(self.size)

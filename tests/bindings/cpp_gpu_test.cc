@@ -134,6 +134,18 @@ TEST(CppGpu, GroupsAverageInItsMemory) {
     expect(model, 0.5F);
     EXPECT_OK(partial.copy(std::as_writable_bytes(copied), std::as_bytes(model)));
     expect(copied, 0.5F);
+    const auto copy = [&](std::span<float> to, std::span<const float> from) {
+      return partial.copy(std::as_writable_bytes(to), std::as_bytes(from)).code();
+    };
+    std::vector<float> host(kCount);
+    EXPECT_EQ(copy(copied.first(kCount - 1), model), Code::kInvalidArgument);
+    EXPECT_EQ(copy(copied, model.first(kCount - 1)), Code::kInvalidArgument);
+    EXPECT_EQ(copy(host, model), Code::kInvalidArgument);
+    EXPECT_EQ(copy(copied, host), Code::kInvalidArgument);
+    EXPECT_EQ(copy({copied.data() + 1, kCount}, model), Code::kInvalidArgument);
+    EXPECT_EQ(copy(model.subspan(1, 8), model.first(8)), Code::kInvalidArgument);
+    EXPECT_EQ(copy({}, {}), Code::kOk);
+    expect(copied, 0.5F);
     GroupAverageOptions options{.name = "groups", .count = kCount, .source = GroupSource::kStatic};
     options.gpu = 0;
     GroupAverage average = get(GroupAverage::create(job, options));

@@ -5,6 +5,7 @@ The GPU is the stand-in for CUDA's driver (tests/fake_cuda), which LD_LIBRARY_PA
 
 import gc
 import time
+import types
 import unittest
 
 import dunlin
@@ -245,6 +246,10 @@ class GpuArrayTest(unittest.TestCase):
         self.expect(dunlin.all_reduce(result), np.full((3, 4), self.size ** 2, "float32"), "again")
         with self.assertRaises(BufferError):
             result.__dlpack__(copy=True)
+        for device in ((1, 0), (gpu.GPU, 1)):
+            with self.assertRaisesRegex(BufferError, "in the memory of GPU 0"):
+                result.__dlpack__(dl_device=device)
+        result.__dlpack__(dl_device=(gpu.GPU, 0), copy=False)
 
     def test_memory_of_the_communicator_is_used_in_place(self):
         x = dunlin.empty(50_000, device=0)
@@ -275,6 +280,50 @@ class GpuArrayTest(unittest.TestCase):
             self.expect(x, values[root], root)
         dunlin.free(x)
         self.expect(x, values[-1], "after free")
+
+    def test_reduce_of_memory_of_the_communicator(self):
+        part = dunlin.split(0)
+        for count in (1000, 5_000_003):  # one slot, and several
+            own = part.empty(count, device=0)
+            address = own.__cuda_array_interface__["data"][0]
+            values = self.values(count, "float32", count)
+            written = Interfaced(values[self.rank], memory=types.SimpleNamespace(address=address))
+            other = Interfaced(values[self.rank])
+            for root in {0, self.size - 1}:
+                for x in (own, written if (self.rank + root) % 2 else other):
+                    written.write(values[self.rank])
+                    total = part.reduce(x, root)
+                    if self.rank == root:
+                        self.expect(total, sum(values), (count, root))
+                    else:
+                        self.assertIsNone(total)
+                part.reduce(own, root, out=own)
+                if self.rank == root:
+                    self.expect(own, sum(values), (count, root))
+        part.release()
+
+    def test_memory_of_the_communicator_at_some_members_is_refused(self):
+        if self.size == 1:
+            self.skipTest("all members pass the same memory")
+        for count in (1000, 5_000_003):
+            part = dunlin.split(0)
+            own = part.empty(count, device=0)
+            x = own if self.rank == 0 else Interfaced(np.zeros(count, "float32"))
+            with self.assertRaisesRegex(dunlin.InvalidArgumentError, "different calls.*allocation"):
+                part.all_reduce(x, out=x)
+        dunlin.barrier()
+
+    def test_streams_are_bounded(self):
+        x = Exporting(np.ones(100, "float32"), stream=gpu.Stream())
+        dunlin.all_reduce(x)
+        gc.collect()
+        before = gpu.counts()[2]
+        open_gate = x.stream.gate()
+        requests = [dunlin.start_all_reduce(x) for _ in range(200)]
+        self.assertLessEqual(gpu.counts()[2], before + 16)
+        open_gate()
+        for request in requests:
+            self.expect(request.wait(), np.full(100, self.size, "float32"), "behind a busy stream")
 
     def test_parts(self):
         part = dunlin.split(self.rank % 2)

@@ -89,6 +89,7 @@ def unusable():
     import gpu_arrays
     x = ones()
     for name in ("cuModuleLoadData", "cuStreamCreate", "cuMemAlloc", "cuEventCreate"):
+        before = gpu_arrays.counts()[0]
         if dunlin.rank() == 1:
             gpu_arrays.CUDA.fake_cuda_fail(name.encode())
         try:
@@ -97,6 +98,14 @@ def unusable():
         except dunlin.Error as error:
             say(f"refused: {error}")
     say(value(dunlin.all_reduce(x)))
+    # The communicator that the members had formed before the last failure is dropped.
+    for _ in range(20):
+        dunlin.barrier()
+        time.sleep(0.01)
+    used = gpu_arrays.counts()[0] - before
+    part = dunlin.split(0)
+    part.all_reduce(x)
+    say(f"{used - (gpu_arrays.counts()[0] - before - used)} allocations are left")
 
 
 def failing():

@@ -13,6 +13,7 @@ import gpu_arrays
 import numpy as np
 import torch
 
+import dunlin
 import dunlin.torch as bf
 
 IS_ABSENT = "absent" in sys.argv[1:]
@@ -126,6 +127,18 @@ class GpuTest(unittest.TestCase):
         self.expect_copies(x, average, total)
         if not IS_ABSENT:
             self.assertIn(torch.device("cuda:0"), devices)
+
+    def test_errors_of_one_rank_do_not_change_the_memory(self):
+        if IS_ABSENT:
+            self.skipTest("the members have agreed on host memory")
+        values = self.values()
+        x = OnGpu.of(values[bf.rank()])
+        bf.allreduce(x)
+        failure = dunlin.UnavailableError("for a reason of this rank")
+        with mock.patch.object(OnGpu, "__dlpack__", side_effect=failure), self.assertRaises(dunlin.UnavailableError):
+            bf.allreduce(x)
+        self.expect(bf.allreduce(x), np.mean(values, 0))
+        self.expect_copies(x)
 
     def test_broadcast(self):
         for root in range(bf.size()):

@@ -91,7 +91,8 @@ class PartialAllReduce {
     return std::span<T>(reinterpret_cast<T*>(memory.data()), count);
   }
 
-  // Copies between memory from allocate(), and returns when that is done. The sizes are the same.
+  // Copies between memory from allocate(), and returns when that is done. kInvalidArgument for
+  // other memory, sizes that differ, and memory that overlaps.
   Status copy(std::span<std::byte> to, std::span<const std::byte> from);
 
   // Blocking, for Job::deadline().

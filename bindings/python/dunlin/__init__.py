@@ -135,7 +135,10 @@ def all_reduce(x, op="sum", out=None, name=""):
 
 
 def reduce(x, root=0, op="sum", out=None):
-    """As all_reduce(), but only rank `root` gets the result. Other ranks get None, and their `out` is not used."""
+    """As all_reduce(), but only rank `root` gets the result. Other ranks get None, and their `out` is not used.
+
+    x and out may be arrays of empty() at some ranks and others at the rest: a reduce always copies.
+    """
     return world().reduce(x, root, op, out)
 
 
@@ -288,10 +291,12 @@ def start_partial_all_reduce(x, ranks, op="avg", name="", number=None, out=None)
 
 
 def empty(shape, dtype="float32", device=None):
-    """A new NumPy array, filled with zeros, in the communicator's memory, which operations use without copying.
+    """A new NumPy array, filled with zeros, in the communicator's memory.
 
-    device: the number of a GPU. The result is then a GpuArray in its memory, with undefined contents. Operations use it
-        without copying if all ranks pass memory of the same empty(), at the same place of it.
+    Operations use it without copying if all ranks pass memory of the same empty(), at the same place of it. If only some
+    ranks do, they raise InvalidArgumentError, and the communicator can't be used any more. reduce() always copies.
+
+    device: the number of a GPU. The result is then a GpuArray in its memory, with undefined contents.
 
     Collective: all ranks ask for the same number of bytes, in the same order. The memory stays registered, and mapped
     by peers, until free() or shutdown(), whether or not the array is still used. The array stays valid as long as it is

@@ -4,9 +4,10 @@
 
     torch.distributed.init_process_group("dunlin")
 
-Importing this module registers the backend "dunlin". Tensors on a GPU go through host memory. Any launcher and
-init_method will do: torchrun, dunlin-run, or an explicit rank, world_size and init_method. The process group and
-dunlin.init() share one job, whichever comes first.
+Importing this module registers the backend "dunlin". Any launcher and init_method will do: torchrun, dunlin-run, or an
+explicit rank, world_size and init_method. The process group and dunlin.init() share one job, whichever comes first.
+CUDA tensors stay on the GPU in most collectives, if all members can use theirs (bindings/c10d/README.md). Other calls
+copy them to host memory and back.
 
 Groups of all sizes and subsets, DistributedDataParallel and FullyShardedDataParallel's calls work as with gloo. If a
 rank dies, or is absent for longer than the group's timeout, calls raise a RuntimeError that names it.

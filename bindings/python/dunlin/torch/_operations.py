@@ -138,22 +138,20 @@ def _target_on(device, tensor):
     return memory, finish
 
 
-def _started(tensor, output, start):
+def _started(communicator, tensor, output, start):
     """(request, finish) of start(source, target), which reads the tensor and writes to the output, or to copies.
 
-    They stay on the GPU if the ranks can use theirs, which is so at all ranks or at none. Otherwise they go through host
-    memory.
+    The copies are on the GPU if all ranks of the communicator can use theirs, and in host memory otherwise. The ranks
+    agree on that when they first pass CUDA tensors to the communicator, which remembers it. Other errors are raised.
     """
     x = check_tensor(tensor)
     if x.is_cuda:
         job = _job.job()
         job.gpu = job.gpu or x.device
-        target, finish = _target_on(job.gpu, output)
-        try:
+        if communicator.can_use_gpu(job.gpu.index):
+            target, finish = _target_on(job.gpu, output)
             with torch.cuda.device(job.gpu):  # the operation comes behind its current stream
                 return start(x.to(job.gpu).contiguous(), target), finish
-        except dunlin.UnavailableError:
-            pass
     target, finish = _target(output)
     return start(_source(x), target), finish
 
@@ -212,7 +210,7 @@ def _allreduce(tensor, output, average, is_local, name):
         with enqueuing("ALLREDUCE", name):
             return communicator.start_all_reduce(source, "avg" if average else "sum", out=target, name=name or "")
 
-    return register(Pending(*_started(x, output, start), "ALLREDUCE", name))
+    return register(Pending(*_started(communicator, x, output, start), "ALLREDUCE", name))
 
 
 def partial_allreduce(tensor, ranks, average=True, number=None, name=None):
@@ -281,7 +279,7 @@ def _broadcast(tensor, root_rank, name):
         with enqueuing("BROADCAST", name):
             return dunlin.start_broadcast(x, root_rank, out=x, name=name or "")
 
-    request, finish = _started(tensor, tensor, start)
+    request, finish = _started(dunlin.world(), tensor, tensor, start)
     return register(Pending(request, (lambda _: tensor) if is_root else finish, "BROADCAST", name))
 
 

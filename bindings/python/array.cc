@@ -61,8 +61,6 @@ bool is_contiguous(std::span<const std::int64_t> shape, std::span<const std::int
   return true;
 }
 
-namespace {
-
 // Reads Python's attributes: pybind11 before 2.12 reads the structure itself, whose fields lie
 // elsewhere in NumPy 2.
 DataType type_of(const py::dtype& dtype, const char* what) {
@@ -74,6 +72,8 @@ DataType type_of(const py::dtype& dtype, const char* what) {
   if (name == "bfloat16") return DataType::kBfloat16;
   refuse_type(what, name);
 }
+
+namespace {
 
 Array view_of_numpy(const py::array& array, const char* what) {
   if ((array.flags() & py::array::c_style) == 0) refuse_strides(what);

@@ -42,6 +42,10 @@ Array view_of(pybind11::handle object, const char* what, Usable usable = Usable:
 // The same for memory that is written to.
 Array writable_view_of(pybind11::handle object, const char* what, Usable usable = Usable::kHost);
 
+// The type of a NumPy array's elements. Throws InvalidArgumentError for one that the collectives
+// can't use, such as one of another byte order.
+collective::DataType type_of(const pybind11::dtype& dtype, const char* what);
+
 // A new NumPy array, not initialized.
 Array make_array(collective::DataType type, std::vector<pybind11::ssize_t> shape);
 

@@ -33,7 +33,7 @@ class StochasticReduce {
     binding::StochasticReduce::Options options;
     options.name = given.read<std::string>("name", name);
     options.count = given.read<std::size_t>("count", count);
-    options.type = type_of(dtype, given);
+    options.type = read_type(dtype, given);
     options.graph = graph_of(graph, given);
     options.mode = given.read(collective::parse_sync_mode(given.read<std::string>("sync", sync)));
     options.depth = given.read<std::uint32_t>("depth", depth);
@@ -113,11 +113,11 @@ class StochasticReduce {
     Outcome outcome;
   };
 
-  static DataType type_of(py::handle dtype, Arguments& given) {
+  static DataType read_type(py::handle dtype, Arguments& given) {
     try {
-      const auto type = py::dtype::from_args(py::reinterpret_borrow<py::object>(dtype));
-      if (type.kind() == 'f' && type.itemsize() == 4) return DataType::kFloat32;
-      if (type.kind() == 'f' && type.itemsize() == 8) return DataType::kFloat64;
+      const DataType type =
+          type_of(py::dtype::from_args(py::reinterpret_borrow<py::object>(dtype)), "dtype");
+      if (type == DataType::kFloat32 || type == DataType::kFloat64) return type;
     } catch (py::error_already_set&) {  // NOLINT(bugprone-empty-catch): refused below
     }
     given.fail({Code::kInvalidArgument, fmt::format("dtype: {} is neither float32 nor float64",

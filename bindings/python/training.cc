@@ -37,13 +37,9 @@ class Worker {
     Outcome outcome;
     float* parameters = nullptr;
     if (!model.is_none()) parameters = writable(model, outcome);
-    outcome.result = model;
-    return complete(
-        [&](const Session::Interrupt& interrupt,
-            std::shared_ptr<binding::SessionOperation>* unfinished) {
-          return training_->leave(parameters, interrupt, unfinished);
-        },
-        std::move(outcome));
+    const Session::Interrupt interrupt = interrupt_of_thread();
+    check(released([&] { return training_->leave(parameters, interrupt); }));
+    return model;
   }
 
  protected:

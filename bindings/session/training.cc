@@ -51,7 +51,7 @@ class Training::Body final : public Resident {
   }
 
   Status start(Kind kind, const Step& step, bool has_own_step) {
-    if (stage_ == Stage::kFailed) return method_->test();
+    if (stage_ == Stage::kFailed) return failure_;
     if ((kind == Kind::kServe) != method_->is_server())
       return {Code::kInvalidArgument,
               kind == Kind::kServe ? "this rank is no server" : "this rank is a server"};
@@ -62,12 +62,18 @@ class Training::Body final : public Resident {
       return {Code::kInvalidArgument, "starts a step while the last one is in progress"};
     if (kind == Kind::kLeave) {
       stage_ = Stage::kLeaving;
-      return method_->leave();
+      return noted(method_->leave());
     }
     if (has_own_step || iteration_ == 0)
       std::copy_n(step.model, method_->parameters().size(), method_->parameters().data());
     stage_ = Stage::kBeginning;
-    return method_->begin(iteration_++);
+    return noted(method_->begin(iteration_++));
+  }
+  // The operation in progress has ended otherwise than by test().
+  void give_up() {
+    Status status = method_->test();
+    if (!status.is_error()) status = {Code::kClosed, "the last step was given up"};
+    (void)noted(std::move(status));
   }
   // kBusy, or, once, the outcome.
   Status test(const Step& step) {
@@ -80,13 +86,17 @@ class Training::Body final : public Resident {
       if (status.is_ok()) status = method_->test();
     }
     if (status.is_busy()) return status;
-    if (status.is_ok() && step.model != nullptr && iteration_ > 0) {
-      const std::span<const float> own = method_->parameters();
-      std::copy_n(own.data(), own.size(), step.model);
-    }
-    const bool is_over = stage_ == Stage::kLeaving || stage_ == Stage::kServing;
-    stage_ = status.is_error() ? Stage::kFailed : is_over ? Stage::kOver : Stage::kIdle;
+    if (status.is_error()) return noted(std::move(status));
+    if (step.model != nullptr) copy_parameters(step.model);
+    const bool is_step = stage_ == Stage::kBeginning || stage_ == Stage::kFinishing;
+    stage_ = is_step ? Stage::kIdle : Stage::kOver;
     return status;
+  }
+  // Copies them to `model` if there was a step.
+  void copy_parameters(float* model) const {
+    if (iteration_ == 0) return;
+    const std::span<const float> own = method_->parameters();
+    std::copy_n(own.data(), own.size(), model);
   }
 
  private:
@@ -100,7 +110,17 @@ class Training::Body final : public Resident {
     kFailed
   };
 
+  // An error is that of all later operations, too.
+  Status noted(Status status) {
+    if (status.is_error()) {
+      stage_ = Stage::kFailed;
+      failure_ = status;
+    }
+    return status;
+  }
+
   std::unique_ptr<Method> method_;
+  Status failure_;  // in kFailed
   bool is_connected_ = false;
   Stage stage_;
   std::uint64_t iteration_ = 0;  // the next one
@@ -112,18 +132,25 @@ class Training::Operation final : public ResidentOperation {
       : ResidentOperation(body), body_(std::move(body)), step_(step) {}
 
   Status begin(Kind kind, bool has_own_step) {
-    return body_->get() == nullptr ? closed() : body_->start(kind, step_, has_own_step);
+    if (body_->get() == nullptr) return closed();
+    DUNLIN_TRY(body_->start(kind, step_, has_own_step));
+    is_begun_ = kind != Kind::kServe;  // a server continues after a call of serve()
+    return Status::ok();
   }
   Status test() override {
     if (is_over()) return outcome();
     if (body_->get() == nullptr) return closed();
     Status status = body_->test(step_);
+    if (!status.is_busy()) is_begun_ = false;
     // Ends it also after a timeout, after which other operations would continue.
     if (!status.is_busy()) finish(status);
     return status;
   }
 
  protected:
+  void detach() override {
+    if (std::exchange(is_begun_, false) && body_->get() != nullptr) body_->give_up();
+  }
   std::vector<Awaited> awaited() const override {
     return body_->get() == nullptr ? std::vector<Awaited>() : body_->get()->awaited();
   }
@@ -131,6 +158,7 @@ class Training::Operation final : public ResidentOperation {
  private:
   std::shared_ptr<Body> body_;
   Step step_;
+  bool is_begun_ = false;  // and not ended by test()
 };
 
 Result<std::shared_ptr<Training>> Training::create(Session& session, MethodOptions options,
@@ -185,10 +213,23 @@ Status Training::run(const Step& step, const Session::Interrupt& interrupt,
   return session_.run(maker(Kind::kStep, step), session_.config().deadline, interrupt, unfinished);
 }
 
-Status Training::leave(float* model, const Session::Interrupt& interrupt,
-                       std::shared_ptr<SessionOperation>* unfinished) {
-  return session_.run(maker(Kind::kLeave, {.model = model}), session_.config().deadline, interrupt,
-                      unfinished);
+Status Training::leave(float* model, const Session::Interrupt& interrupt) {
+  std::shared_ptr<SessionOperation> leaving;
+  DUNLIN_TRY(session_.with_fabric([&](Fabric& fabric) -> Status {
+    if (!leaving_) {
+      DUNLIN_ASSIGN(leaving_, maker(Kind::kLeave, {})(fabric));
+    }
+    leaving = leaving_;
+    return Status::ok();
+  }));
+  Status status = session_.wait(leaving, session_.config().deadline, interrupt);
+  return session_.with_fabric([&](Fabric&) -> Status {
+    // A wait may end before the operation that then ends, too.
+    if (leaving->is_over() && status.code() == leaving->outcome().code()) leaving_.reset();
+    if (status.is_ok() && model != nullptr && body_->get() != nullptr)
+      body_->copy_parameters(model);
+    return status;
+  });
 }
 
 Status Training::serve(Duration timeout, const Session::Interrupt& interrupt) {

@@ -45,10 +45,9 @@ class Training {
   Status run(const Step& step, const Session::Interrupt& interrupt,
              std::shared_ptr<SessionOperation>* unfinished);
   // This worker trains no more. Waits, for Config::deadline at most, until no other rank needs it.
-  // `model`, unless it is null, gets the parameters if there was a step. It belongs to the
-  // operation until that is over.
-  Status leave(float* model, const Session::Interrupt& interrupt,
-               std::shared_ptr<SessionOperation>* unfinished);
+  // Then `model`, unless it is null, gets the parameters if there was a step. Leaving continues
+  // after a timeout or an interrupt, and the next call waits for it again.
+  Status leave(float* model, const Session::Interrupt& interrupt);
   // Servers only: waits for `timeout` at most until all workers have left. May be called again
   // after a timeout. Ranks are served whether or not a thread is in this call.
   Status serve(Duration timeout, const Session::Interrupt& interrupt);
@@ -69,6 +68,8 @@ class Training {
   training::MethodOptions options_;
   bool is_server_ = false;
   std::shared_ptr<Body> body_;
+  std::shared_ptr<SessionOperation>
+      leaving_;  // under the session's lock; until leave() tells its end
 };
 
 }  // namespace dunlin::binding

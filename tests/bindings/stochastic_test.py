@@ -202,7 +202,7 @@ class StochasticTest(unittest.TestCase):
         wrong_ones = [{"count": 0}, {"count": "ten"}, {"count": -1}, {"graph": "no such graph"}, {"graph": 3},
                       {"graph": f"ring:{self.size + 1}"}, {"graph": dunlin.graph.complete(self.size + 1)},
                       {"sync": "always"}, {"depth": 0}, {"depth": 2.5}, {"weighting": "heavy"}, {"dtype": "float16"},
-                      {"dtype": "no type"}, {"dtype": "int32"}]
+                      {"dtype": "no type"}, {"dtype": "int32"}, {"dtype": ">f4"}, {"dtype": np.dtype(">f8")}]
         for wrong in wrong_ones:
             with self.assertRaises(dunlin.InvalidArgumentError, msg=str(wrong)):
                 dunlin.StochasticReduce(**{"count": 10, **wrong})

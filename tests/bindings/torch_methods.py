@@ -45,6 +45,11 @@ def wrapped(method, model, **options):
     return bf.DistributedOptimizer(make_optimizer(model), model, method=method, **options)
 
 
+def servers_of(method, model, **options):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5, weight_decay=0.01)
+    return bf.DistributedOptimizer(optimizer, model, method, **options)
+
+
 def flat(model):
     return torch.cat([p.detach().double().reshape(-1) for p in model.parameters() if p.requires_grad])
 

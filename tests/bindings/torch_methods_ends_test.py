@@ -1,11 +1,14 @@
 """dunlin.torch.DistributedOptimizer in jobs in which a rank dies, or is late:
 
     dunlin-run -n N --keep-going python3 torch_methods_ends_test.py killed METHOD
+    dunlin-run -n N --keep-going python3 torch_methods_ends_test.py killed_between METHOD
     DUNLIN_DEADLINE=3s dunlin-run -n N python3 torch_methods_ends_test.py absent
+    DUNLIN_DEADLINE=3s dunlin-run -n N python3 torch_methods_ends_test.py late_to_leave
 """
 
 import contextlib
 import os
+import pathlib
 import signal
 import sys
 import tempfile
@@ -75,6 +78,76 @@ class Killed(unittest.TestCase):
         print("served", flush=True)
 
 
+class KilledBetween(unittest.TestCase):
+    """Rank 1 dies after a step, and the others find it dead before the next one."""
+
+    def test(self):
+        model = make_model(0, torch.float32)
+        optimizer = bf.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, sys.argv[2])
+        if not optimizer.is_server:
+            train(optimizer, model, 0, 3)
+        dunlin.barrier()
+        if bf.rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with self.assertRaises(dunlin.PeerDeadError):
+            while True:
+                dunlin.barrier()
+        calls = [optimizer.serve] * 3 if optimizer.is_server else [optimizer.step] * 3 + [optimizer.leave]
+        for call in calls:
+            with self.assertRaises(dunlin.PeerDeadError) as caught:
+                call()
+            self.assertEqual(caught.exception.peer, 1)
+        optimizer.leave()
+        print("told", flush=True)
+
+
+class LateToLeave(unittest.TestCase):
+    """Rank 0 has to wait longer than the deadline to leave, and leaves again."""
+
+    def leave_twice(self, optimizer, model, between):
+        with self.assertRaises(dunlin.DeadlineExceededError):
+            optimizer.leave()
+        with self.assertRaisesRegex(ValueError, "wrapped by a DistributedOptimizer already"):
+            optimizer._find_parameters([model])
+        between()
+        optimizer.leave()
+
+    def test_stochastic(self):
+        model = make_model(0, torch.float32)
+        optimizer = wrapped("stochastic", model)
+        train(optimizer, model, 0, 3)
+        path = os.path.join(tempfile.gettempdir(), f"dunlin_methods_{os.getppid()}_leaving")
+        if bf.rank() == 0:
+            self.leave_twice(optimizer, model, pathlib.Path(path).touch)
+        else:
+            while not os.path.exists(path):
+                time.sleep(0.01)
+            optimizer.leave()
+        with self.assertRaisesRegex(RuntimeError, "after leave"):
+            optimizer.step()
+        self.assertEqual(dunlin.all_reduce(torch.ones(1)).item(), bf.size())  # the ranks' calls match
+        if bf.rank() == 0:
+            os.unlink(path)
+
+    def test_servers(self):
+        """The server is stopped meanwhile."""
+        model = make_model(0, torch.float32)
+        optimizer = bf.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, "parameter-server")
+        pids = dunlin.all_gather(torch.tensor([os.getpid()]))
+        if not optimizer.is_server:
+            train(optimizer, model, 0, 3)
+        dunlin.barrier()
+        if bf.rank() == 0:
+            os.kill(int(pids[-1]), signal.SIGSTOP)
+            self.leave_twice(optimizer, model, lambda: os.kill(int(pids[-1]), signal.SIGCONT))
+        # The other ranks have the same deadline, but may wait longer here. The server takes in meanwhile what rank 0 sends.
+        dunlin.start_barrier().wait(60)
+        if optimizer.is_server:
+            optimizer.serve()
+            optimizer.serve()
+        optimizer.leave()
+
+
 class Absent(unittest.TestCase):
     """Rank 1 makes no step until the deadline of the others has passed."""
 
@@ -107,4 +180,5 @@ class Absent(unittest.TestCase):
                 os.unlink(path + str(bf.rank()))
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], defaultTest={"killed": "Killed", "absent": "Absent"}[sys.argv[1]])
+    unittest.main(argv=sys.argv[:1], defaultTest={"killed": "Killed", "absent": "Absent", "killed_between": "KilledBetween",
+                                                 "late_to_leave": "LateToLeave"}[sys.argv[1]])

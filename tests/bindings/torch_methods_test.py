@@ -15,7 +15,7 @@ import torch
 
 import dunlin
 import dunlin.torch as bf
-from torch_methods import STEPS, Counters, flat, loss_of, make_model, make_optimizer, train, wrapped
+from torch_methods import STEPS, Counters, flat, loss_of, make_model, make_optimizer, servers_of, train, wrapped
 
 # The methods, with options that change what they do.
 ALL = [("all-reduce", {}), ("local-sgd", {}), ("local-sgd", {"section_length": 3}), ("local-sgd", {"overlap": True}),
@@ -76,11 +76,6 @@ def along(graph, weighting="uniform"):
         return own * tensors[rank] + sum(weight * tensors[other] for other, weight in others.items())
 
     return mix
-
-
-def servers_of(method, model, **options):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5, weight_decay=0.01)
-    return bf.DistributedOptimizer(optimizer, model, method, **options)
 
 
 class Methods(unittest.TestCase):

@@ -27,7 +27,7 @@ class PairAverage(_dunlin.PairAverage):
     name: for error messages.
 
     If a rank dies, the others continue without it. While Python computes, the background thread serves the neighbors;
-    without it, calls of Dunlin do. It lasts until shutdown(); later calls raise ClosedError.
+    without it, calls of Dunlin do. The object and its memory last until shutdown(); later calls raise ClosedError.
     """
 
     def __init__(self, count, graph="complete", seed=1, name="pairs"):
@@ -53,7 +53,8 @@ class PairAverage(_dunlin.PairAverage):
         """Ends this rank's averages, and returns `model`, which gets the model with the last of them.
 
         To be called before shutdown(). Waits until the neighbors know. Changes of the array since the last average()
-        are lost. The other ranks continue.
+        are lost. The other ranks continue. After DeadlineExceededError and Ctrl-C this rank is still leaving, and the
+        next call waits for that again.
         """
         return super().leave(model)
 

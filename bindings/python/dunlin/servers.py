@@ -19,13 +19,14 @@ class ParameterServers(_dunlin.ParameterServers):
 
     The constructor is collective over all ranks, with the same arguments; otherwise it raises InvalidArgumentError on
     all of them. The servers apply stochastic gradient descent: g += weight_decay * w; v = momentum * v + g; w -= rate *
-    v. While Python computes, the background thread sends what is due, and serves; without it, calls of Dunlin do. It
-    lasts until shutdown(); later calls raise ClosedError.
+    v. While Python computes, the background thread sends what is due, and serves; without it, calls of Dunlin do. The
+    object and its memory last until shutdown(); later calls raise ClosedError.
 
     count: the number of float32 elements of a model.
     servers: how many ranks serve. Each holds a part of the model. At least one rank has to be left for training.
     asynchronous: False: a step waits for the gradients of all workers, which are averaged. The death of a worker is an
-        error. True: a server applies each gradient when it comes, and no worker waits for another one, or needs it.
+        error. True: a server applies each gradient when it comes. A worker waits for the servers only, and the deaths of
+        other workers are no errors.
     momentum, weight_decay: of the servers.
     name: for error messages.
 
@@ -40,7 +41,8 @@ class ParameterServers(_dunlin.ParameterServers):
 
         model, gradient: `count` float32 elements each. In the first step, `model` has the initial parameters; those of
             the lowest rank count. After an error it is unchanged.
-        learning_rate: the same on all workers, unless asynchronous.
+        learning_rate: the same on all workers in every step, unless asynchronous. Otherwise serve() raises
+            InvalidArgumentError, and the workers wait in vain.
 
         Raises DeadlineExceededError after DUNLIN_DEADLINE, which names the server; the step continues then. Raises
         InvalidArgumentError while the last step is in progress, after leave(), and on a server.
@@ -66,7 +68,10 @@ class ParameterServers(_dunlin.ParameterServers):
                     raise
 
     def leave(self):
-        """Takes this worker out. To be called after its last step, and before shutdown()."""
+        """Takes this worker out. To be called after its last step, and before shutdown().
+
+        After DeadlineExceededError and Ctrl-C this worker is still leaving, and the next call waits for that again.
+        """
         super().leave()
 
     def statistics(self):

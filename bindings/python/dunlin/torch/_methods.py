@@ -5,8 +5,9 @@ import inspect
 import torch
 
 import dunlin
-from dunlin.torch import _job
-from dunlin.torch.optimizers import _Buffer, _Distributed, _GradientAllreduce, _wrap, _wrapped
+from dunlin.torch import _job, _operations
+from dunlin.torch._method import _agree, _Method
+from dunlin.torch.optimizers import _Buffer, _Distributed, _GradientAllreduce, _models, _wrap
 
 # The types of parameters, and those in which they are averaged.
 _AVERAGED_AS = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.float32: torch.float32,
@@ -48,73 +49,113 @@ def DistributedOptimizer(optimizer, model, method="all-reduce", **options):
         servers=1: how many of the last ranks are servers, which don't train. Where optimizer.is_server, call
         optimizer.serve(), which returns when all workers have left. The servers take the steps, so the optimizer has to
         be a torch.optim.SGD, without dampening and nesterov, with one learning rate, momentum and weight decay for all
-        parameters. The learning rate may change. The servers have the momentum, which is not in state_dict() then. The
-        death of a server is an error.
+        parameters. The wrapped optimizer takes no step, and has no momentum in its state_dict(). A parameter without a
+        gradient has a gradient of zeros at the servers, so that momentum and weight decay change it. The learning rate
+        may change. With "parameter-server" it has to be the same on all workers in every step; otherwise serve() raises
+        dunlin.InvalidArgumentError, and the workers wait in vain. The death of a server is an error. A server's model
+        keeps its initial values, also after serve().
 
-    Collective over all ranks, with the same arguments and the same model. Each rank starts from the parameters that its
-    model has: broadcast_parameters() makes them equal. Models in float16 and bfloat16 are sent and averaged as float32,
-    and then rounded. Models in float64 are possible with all-reduce, local-sgd and stochastic. Buffers of the model (as
-    BatchNorm's) stay a rank's own. Parameters on a GPU go through host memory.
+    Collective over all ranks, with the same arguments and the same model. A mistake of one rank is a ValueError on all
+    ranks. With parameter servers all workers start from the parameters of rank 0, which a worker has after its first
+    step. With other methods each rank starts from the parameters that its model has: broadcast_parameters() makes them
+    equal. Models in float16 and bfloat16 are sent and averaged as float32, and then rounded. Models in float64 are
+    possible with all-reduce, local-sgd and stochastic. Buffers of the model (as BatchNorm's) stay a rank's own.
+    Parameters on a GPU go through host memory.
+
+    The optimizer's trainable parameters must stay the same while it is wrapped, and so must momentum and weight decay
+    with parameter servers. Otherwise step() raises ValueError.
 
     With partial (except static groups), ad-psgd, async-parameter-server, and stochastic in async, ranks need not make
-    the same number of steps.
+    the same number of steps. With the other methods they must. A torch.amp.GradScaler breaks that if it finds an
+    infinite gradient on some ranks only, because it skips step() there. That rank is then one average behind: with
+    local-sgd, stochastic (bsp and notify-ack), partial with static groups, and parameter-server, other ranks wait for
+    it, average models or gradients of different steps, and wait until the deadline at the end. Share what the scaler
+    has found, so that all ranks skip the step:
+
+        scaler.unscale_(optimizer)
+        for found in scaler._found_inf_per_device(optimizer).values():
+            bf.allreduce_(found)  # not 0 if it isn't 0 on some rank
+        scaler.step(optimizer)
+
+    Parameter servers need that on the workers only, which can use dunlin.split(). With all-reduce, call synchronize()
+    before unscale_(): then all ranks find the same in the average gradient.
 
     The result is an instance of the optimizer's class, and has besides:
         synchronize()  waits for the average in progress, and puts it into the model (with all-reduce: the gradients, so
                        that they can be clipped before step())
         statistics()   the dictionary of the average's class, such as dunlin.GroupAverage.statistics()
         leave()        takes this rank out, after its last step and before shutdown(). Only then may the parameters be
-                       wrapped again. All ranks call it, each when it has finished.
+                       wrapped again. All ranks call it, each when it has finished. After DeadlineExceededError and
+                       Ctrl-C, call it again. With ad-psgd and parameter servers, copies of the model and their buffers
+                       stay in memory until shutdown().
 
     A wait that takes longer than DUNLIN_DEADLINE raises dunlin.DeadlineExceededError, which names the rank that was
     waited for. The average continues, and synchronize() or the next step() waits for it again. A death raises
-    dunlin.PeerDeadError, in later steps as well. Until then the model has this rank's own step, without an average.
+    dunlin.PeerDeadError, in later steps as well. After such an error, the model has this rank's own step, without an
+    average.
     """
-    if method not in _METHODS:
-        raise ValueError(f"there is no method {method!r}; known are {', '.join(map(repr, _METHODS))}")
-    kind = _METHODS[method]
-    known = [name for name in inspect.signature(kind.prepare).parameters if name != "self"]
-    for name in options:
-        if name not in known:
-            raise ValueError(f"{method!r} has no option {name!r}; it has {', '.join(known) if known else 'none'}")
-    return _wrap(kind, optimizer, model, 1, method=method, options=options)
+    made = mistake = None
+    try:
+        if method not in _METHODS:
+            raise ValueError(f"there is no method {method!r}; known are {', '.join(map(repr, _METHODS))}")
+        kind = _METHODS[method]
+        known = [name for name in inspect.signature(kind.prepare).parameters if name != "self"]
+        for name in options:
+            if name not in known:
+                raise ValueError(f"{method!r} has no option {name!r}; it has {', '.join(known) if known else 'none'}")
+        made = _wrap(kind, optimizer, model, 1, method=method, options=options)
+    except Exception as error:
+        mistake = error
+    _agree(mistake)
+    made.join(_models(model))
+    return made
 
 
-class _AllReduce(_GradientAllreduce):
-    def set_up(self, models, steps, method, options):
-        super().set_up(models, steps)
-        self.prepare(**options)
-
+class _AllReduce(_Method, _GradientAllreduce):
     def prepare(self):
         self._averages = 0
+
+    def make(self, models):
+        _GradientAllreduce.set_up(self, models, 1)
 
     def _average(self):
         super()._average()
         self._averages += 1
 
+    def synchronize(self):
+        self._check_step()
+        super().synchronize()
+
+    def step(self, closure=None):
+        self._check_step()
+        return super().step(closure)
+
     def statistics(self):
         return {"averages": self._averages}
 
-    def leave(self):
-        """Does nothing: the average of a step ends with it."""
+    def end(self):
+        # The average of a step ends with it. These are of a backward pass without a step.
+        for buffer in self._buffers:
+            if buffer.handle is not None:
+                _operations.synchronize(buffer.handle)
+                buffer.handle = None
 
 
-class _Averaging(_Distributed):
+class _Averaging(_Method, _Distributed):
     """Averages the parameters after a step of the wrapped optimizer, in one flat tensor for each type."""
 
     takes_float64 = False
 
     def set_up(self, models, steps, method, options):
-        self._find_parameters(models)
-        self._method = method
-        self._flats = self._make_flats()
         self._pending = []  # (buffer, request) of the average in progress
         self._steps_done = 0
         self._section_length = 1
         self._overlap = False
-        self._has_left = False
-        self.prepare(**options)
-        _wrapped.setdefault(models[0], []).append(self)
+        super().set_up(models, steps, method, options)
+
+    def _find_parameters(self, models):
+        super()._find_parameters(models)
+        self._flats = self._make_flats()
 
     def _make_flats(self):
         if not self._trained:
@@ -135,17 +176,12 @@ class _Averaging(_Distributed):
         self._section_length = section_length
         self._overlap = bool(overlap)
 
-    def prepare(self, **options):
-        """Makes what averages the flat tensors. Collective."""
-        raise NotImplementedError
-
     def start(self, number, flat):
         """Starts the average of a flat tensor in place, and returns its request."""
         raise NotImplementedError
 
     def step(self, closure=None):
-        if self._has_left:
-            raise RuntimeError("step() after leave()")
+        self._check_step()
         self.synchronize()
         loss = self._local_step(closure)
         self._steps_done += 1
@@ -168,21 +204,12 @@ class _Averaging(_Distributed):
             buffer.scatter(buffer.parameters)
         self._pending.clear()
 
-    def leave(self):
-        """Takes this rank out, after the average in progress. Does nothing if it was called before."""
-        if self._has_left:
-            return
-        try:
-            self.synchronize()
-        finally:
-            self._has_left = True
-            for wrappers in _wrapped.values():
-                if self in wrappers:
-                    wrappers.remove(self)
+    def end(self):
+        self.synchronize()
         self.finish()
 
     def finish(self):
-        """Leaves what prepare() has made."""
+        """Leaves what make() has made. It is called again after a timeout."""
 
     def statistics(self):
         raise NotImplementedError
@@ -194,9 +221,11 @@ class _LocalSgd(_Averaging):
 
     def prepare(self, section_length=1, overlap=False):
         self._use(section_length, overlap)
+        self._averages = 0
+
+    def make(self, models):
         _LocalSgd._made += 1
         self._name = f"local-sgd {_LocalSgd._made}"
-        self._averages = 0
 
     def start(self, number, flat):
         self._averages += number == 0
@@ -214,7 +243,11 @@ class _Stochastic(_Averaging):
         made = graph if isinstance(graph, dunlin.graph.Graph) else dunlin.graph.make(graph, _job.size())
         if not made.is_strongly_connected():
             raise ValueError(f"graph {graph!r} is not strongly connected: some models would not reach all ranks")
-        self._reduces = [dunlin.StochasticReduce(buffer.flat.numel(), made, sync, depth, weighting,
+        self._options = made, sync, depth, weighting
+        self._last_barrier = None
+
+    def make(self, models):
+        self._reduces = [dunlin.StochasticReduce(buffer.flat.numel(), *self._options,
                                                  str(buffer.flat.dtype).replace("torch.", ""), "optimizer")
                          for buffer in self._flats]
 
@@ -222,6 +255,10 @@ class _Stochastic(_Averaging):
         return self._reduces[number].start_average(flat)
 
     def finish(self):
+        # free() is collective and can't be repeated. After the barrier, it doesn't wait.
+        if self._last_barrier is None:
+            self._last_barrier = dunlin.start_barrier()
+        self._last_barrier.wait()
         for reduce in self._reduces:
             reduce.free()
 
@@ -233,8 +270,10 @@ class _Partial(_Averaging):
     def prepare(self, groups="smart", group_size=3, slowdown_threshold=4, layout=None, seed=1, section_length=1,
                 overlap=False):
         self._use(section_length, overlap)
-        self._groups = dunlin.GroupAverage(self._flats[0].flat.numel(), groups, group_size, slowdown_threshold, layout,
-                                           seed, "optimizer")
+        self._options = groups, group_size, slowdown_threshold, layout, seed
+
+    def make(self, models):
+        self._groups = dunlin.GroupAverage(self._flats[0].flat.numel(), *self._options, "optimizer")
 
     def start(self, number, flat):
         return self._groups.start_average(flat)
@@ -248,7 +287,10 @@ class _Partial(_Averaging):
 
 class _AdPsgd(_Averaging):
     def prepare(self, graph="complete", seed=1):
-        self._pairs = dunlin.PairAverage(self._flats[0].flat.numel(), graph, seed, "optimizer")
+        self._options = graph, seed
+
+    def make(self, models):
+        self._pairs = dunlin.PairAverage(self._flats[0].flat.numel(), *self._options, "optimizer")
 
     def start(self, number, flat):
         return self._pairs.start_average(flat)
@@ -271,17 +313,33 @@ class _Servers(_Averaging):
     asynchronous = False
 
     def prepare(self, servers=1):
-        groups = self.param_groups
         if torch.optim.SGD not in type(self).__bases__:
             raise ValueError(f"{self._method!r}: the servers apply SGD, so the optimizer has to be a torch.optim.SGD")
-        for option, wanted in (("dampening", 0), ("nesterov", False), ("maximize", False)):
-            if any(group.get(option, wanted) != wanted for group in groups):
-                raise ValueError(f"{self._method!r}: the servers apply SGD without {option}")
+        self._check_options()
         self._learning_rate()
-        self._servers = dunlin.ParameterServers(
-            self._flats[0].flat.numel(), servers, self.asynchronous, self._common("momentum"),
-            self._common("weight_decay"), "optimizer")
+        self._server_count = servers
+        self._sgd = self._sgd_now()
+
+    def make(self, models):
+        self._servers = dunlin.ParameterServers(self._flats[0].flat.numel(), self._server_count, self.asynchronous,
+                                                *self._sgd.values(), "optimizer")
         self._gradients = _Buffer(self._flats[0].parameters, torch.float32)
+
+    def _check_options(self):
+        for option, wanted in (("dampening", 0), ("nesterov", False), ("maximize", False)):
+            if any(group.get(option, wanted) != wanted for group in self.param_groups):
+                raise ValueError(f"{self._method!r}: the servers apply SGD without {option}")
+
+    def _sgd_now(self):
+        return {option: self._common(option) for option in ("momentum", "weight_decay")}
+
+    def _check_step(self):
+        super()._check_step()
+        self._check_options()
+        for option, now in self._sgd_now().items():
+            if now != self._sgd[option]:
+                raise ValueError(f"{self._method!r}: {option} is {now} now, and {self._sgd[option]} at the servers, "
+                                 "which have that of the time when the optimizer was wrapped")
 
     def _common(self, option):
         values = {float(group[option]) for group in self.param_groups}
@@ -303,8 +361,7 @@ class _Servers(_Averaging):
         self._servers.serve(timeout)
 
     def step(self, closure=None):
-        if self._has_left:
-            raise RuntimeError("step() after leave()")
+        self._check_step()
         self.synchronize()
         loss = None
         if closure is not None:

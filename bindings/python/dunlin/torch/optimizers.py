@@ -24,7 +24,8 @@ import dunlin
 from dunlin.torch import _job, _operations, _windows
 
 _BUFFER_BYTES = 8 << 20
-# {model: [the wrappers that DistributedOptimizer() has made for it, until they leave]}
+# {the first model that was given: [the wrappers that DistributedOptimizer() has made for it and that have not left]}.
+# It is empty for a model that is gone. Wrappers therefore must not refer to their models.
 _wrapped = weakref.WeakKeyDictionary()
 
 
@@ -165,7 +166,7 @@ class _Distributed:
         self._passes = 0  # since the last communication
         self._find_parameters(models)
         self._buffers = _buffers(self._trained)
-        models[0].register_forward_pre_hook(self._before_forward)
+        self._hooks = [models[0].register_forward_pre_hook(self._before_forward)]
         self._is_seen = False  # a forward pass since the last step
 
     def _find_parameters(self, models):
@@ -217,6 +218,11 @@ class _Distributed:
 
     def _local_step(self, closure):
         return super().step(closure)
+
+    def _unhook(self):
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
 
 
 def _older_name(name):
@@ -329,11 +335,11 @@ class _GradientAllreduce(_Distributed):
                 self._send_ready()
 
         if hasattr(parameter, "register_post_accumulate_grad_hook"):
-            parameter.register_post_accumulate_grad_hook(on_gradient)
+            self._hooks.append(parameter.register_post_accumulate_grad_hook(on_gradient))
         else:
             # The node that accumulates the gradient exists only while it is referred to.
             node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
-            node.register_hook(on_gradient)
+            self._hooks.append(node.register_hook(on_gradient))
             self._nodes.append(node)
 
     def _send_ready(self):

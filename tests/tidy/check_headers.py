@@ -64,11 +64,14 @@ def fingerprint(root, arguments, header):
     return hashlib.sha256("\0".join(arguments + texts).encode()).hexdigest()
 
 
-def compile_alone(build, arguments, header):
-    """What the compiler says against the header; "" when it compiles."""
-    command = [*arguments, "-fsyntax-only", "-O0", "-x", "c++", "-"]
-    done = subprocess.run(command, input=f'#include "{header}"\n', cwd=build, text=True, capture_output=True)
-    return "" if done.returncode == 0 else done.stderr
+def compile_alone(build, choices, header):
+    """What the compiler says against the header with the last of the choices of arguments; "" when it compiles with one."""
+    for arguments in choices:
+        command = [*arguments, "-fsyntax-only", "-O0", "-x", "c++", "-"]
+        done = subprocess.run(command, input=f'#include "{header}"\n', cwd=build, text=True, capture_output=True)
+        if done.returncode == 0:
+            return ""
+    return done.stderr
 
 
 def main():
@@ -87,8 +90,12 @@ def main():
         print("not in this build:", *(path.relative_to(root) for path in left_out))
 
     # The flags of a file beside the header know about the libraries that this folder uses; where there is no such file,
-    # those of one that includes it do.
-    beside = {os.path.dirname(path): flags(arguments) for path, arguments in commands.items() if path.endswith(".cc")}
+    # those of one that includes it do. Files of several programs in one folder have different ones.
+    beside = {}
+    for path, arguments in commands.items():
+        if path.endswith(".cc"):
+            choices = beside.setdefault(os.path.dirname(path), [])
+            choices[:] = [flags(arguments), *(choice for choice in choices if choice != flags(arguments))]
     including = {}
     for path, arguments in commands.items():
         if path.endswith(".cc") and path.startswith(f"{root}/") and os.path.isfile(path):
@@ -100,10 +107,10 @@ def main():
     jobs = {}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for path in headers:
-            arguments = beside.get(str(path.parent)) or flags(including.get(str(path), ())) or library
-            key = fingerprint(root, arguments, path)
+            choices = beside.get(str(path.parent)) or [flags(including.get(str(path), ())) or library]
+            key = fingerprint(root, choices[0], path)
             if key not in good:
-                jobs[path, key] = pool.submit(compile_alone, build, arguments, path)
+                jobs[path, key] = pool.submit(compile_alone, build, choices, path)
     failures = 0
     for (path, key), job in jobs.items():
         if message := job.result():

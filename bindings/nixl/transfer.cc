@@ -145,9 +145,11 @@ Status Transfer::post() {
     bytes += pieces_[posted_].size;
   }
   if (direction_ == Direction::kWrite) {
-    DUNLIN_TRY(announce());
+    // Before the notification: a peer without a progress thread may make no more progress once it
+    // has that.
     if (!is_flush_posted_) DUNLIN_TRY(lane.flush(transport::Visibility::kRemote, &flushed_));
     is_flush_posted_ = true;
+    DUNLIN_TRY(announce());
   }
   state_ = State::kFinishing;
   return Status::ok();

@@ -65,6 +65,10 @@ inline constexpr std::uint64_t kFramesPerKey = std::uint64_t{1} << 16;
 // their turn.
 inline constexpr std::size_t kTurnBytes = std::size_t{1} << 20;
 
+// How long a new lane to a lower rank waits for a connection of that rank, which it can join,
+// before it makes one. Most links are made at both ends at about the same time.
+inline constexpr auto kJoinTime = std::chrono::milliseconds(10);
+
 // The most turns in which an end reads what a broken connection still holds.
 inline constexpr int kMostLastTurns = 64;
 

@@ -21,6 +21,7 @@ void Dialer::start(std::uint64_t attempt, Duration timeout, bool counts_silence_
   delay_ = kFirstRetryDelay;
   next_ = 0;
   last_failure_ = "no attempt was made";
+  has_tried_ = false;
   state_ = State::kWaiting;
   due_at_ = now + delay;
   if (delay == Duration::zero()) this->attempt(now);
@@ -34,6 +35,7 @@ void Dialer::stop() {
 }
 
 void Dialer::attempt(TimePoint now) {
+  has_tried_ = true;
   state_ = State::kConnecting;
   due_at_ = now + kConnectTimeout;
   auto socket = connect_to(target_.endpoints[next_]);
@@ -53,7 +55,7 @@ void Dialer::step(TimePoint now) {
   if (state_ != State::kWaiting) return;
   if (counts_silence_only_ && peers_.state(target_.purpose.target) == PeerState::kStalled)
     give_up_at_ = now + timeout_;
-  if (now >= give_up_at_) {
+  if (now >= give_up_at_ && has_tried_) {
     stop();
     user_.on_unreachable(
         Status(Code::kUnavailable,

@@ -72,6 +72,7 @@ class Dialer final : private SocketUser {
   std::size_t next_ = 0;  // index of the endpoint that is tried, or tried next
   Duration timeout_{};
   bool counts_silence_only_ = false;
+  bool has_tried_ = false;  // since start(); before that, it does not give up
   TimePoint give_up_at_;
   TimePoint due_at_;  // kWaiting: the next attempt; otherwise the end of this one
   Duration delay_{};

@@ -23,7 +23,9 @@ TcpLane::TcpLane(Engine& engine, const Link& link, Peer& peer, LaneKind kind,
               engine.poller(), engine.context().clock, engine.context().peers, *this) {
   ring_ = std::make_unique<Operation[]>(depth_);
   engine_.add(*this);
-  connect(engine_.context().config.deadline, false, Duration::zero());
+  const bool is_higher = link.peer() < engine_.context().self;
+  connect(engine_.context().config.deadline, false,
+          is_higher ? Duration(kJoinTime) : Duration::zero());
 }
 
 TcpLane::~TcpLane() {

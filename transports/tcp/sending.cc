@@ -37,14 +37,15 @@ bool TcpLane::may_join() const {
          !accepted->has_sender();
 }
 
+// A lane that has a connection keeps it. To go on over another one takes a further turn of the
+// peer's progress, and a peer that has got all that it waited for may give none.
 void TcpLane::on_accepted(Rank source, LaneKind kind) {
   if (source != link_.peer() || kind != kind_ || is_closed_ || !failure_.is_ok()) return;
-  if (may_join()) join(peer_.inboxes[index_of(kind_)].connection());
+  if (connection_ == nullptr && may_join()) join(peer_.inboxes[index_of(kind_)].connection());
 }
 
 void TcpLane::join(std::shared_ptr<Connection> connection) {
   dialer_.stop();
-  leave();
   connection_ = std::move(connection);
   connection_->attach(*this);
   origin_.attempt = engine_.next_attempt();

@@ -167,7 +167,7 @@ TEST_P(TcpWireTest, TwoRanksThatSendToEachOtherShareTheirConnections) {
       const auto link = fabric.link(Rank(1)).value();
       for (transport::Lane* const lane : {&link->data(), &link->control()}) {
         ASSERT_TRUE(post(fabric, [&] {
-                      return lane->notify({.id = transport::NotifyId{9}}, nullptr);
+                      return lane->notify(notification(transport::NotifyId{9}, 1), nullptr);
                     }).is_ok());
         ASSERT_TRUE(complete(fabric, [&](Completion* done) {
                       return lane->flush(Visibility::kRemote, done);

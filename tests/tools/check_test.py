@@ -194,6 +194,12 @@ exit $(cat code)
             self.assertFalse(self.run_again("lanes: Lane.Puts", cases), cases)
         self.assertFalse(self.run_again("lanes: Lane.Gets", [puts]))
 
+    def test_a_program_that_crashed_runs_again_whole(self):
+        puts, dies, skipped, _ = GTEST["testsuites"][0]["testsuite"]
+        for cases, passes in (([puts], True), ([puts, skipped], True), ([puts, dies], False), ([skipped], False)):
+            self.assertEqual(self.run_again("lanes", cases), passes, cases)
+        self.assertNotIn("gtest_filter", (self.folder / "arguments").read_text())
+
     def test_a_run_alone_has_no_shards(self):
         shards = {"GTEST_TOTAL_SHARDS": "4", "GTEST_SHARD_INDEX": "1", "TEST_REPORTS": str(self.folder)}
         for alone, left in (({"TEST_ALONE": ""}, "41"), ({"TEST_ALONE": "1"}, "")):

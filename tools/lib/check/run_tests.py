@@ -164,8 +164,11 @@ def run_again(build, under, test, entry):
     options = [f"--suite={suite}" for suite in test["suites"]]
     options += [f"--test-args=--gtest_filter={case}"] if case else []
     found = [again for _, entries in run_meson(build, under, [*options, test["name"]], alone=True) for again in entries]
-    return not any(again["result"] == "failed" for again in found) and \
-        [again["result"] for again in found if again["name"] == entry["name"]] == ["passed"]
+    if any(again["result"] == "failed" for again in found):
+        return False
+    if not case:  # a program that had crashed: now it has entries of its cases
+        return any(again["result"] == "passed" for again in found)
+    return [again["result"] for again in found if again["name"] == entry["name"]] == ["passed"]
 
 
 def retry(build, under, tests, unsteady):

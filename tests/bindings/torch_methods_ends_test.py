@@ -129,24 +129,6 @@ class LateToLeave(unittest.TestCase):
         if bf.rank() == 0:
             os.unlink(path)
 
-    def test_servers(self):
-        """The server is stopped meanwhile."""
-        model = make_model(0, torch.float32)
-        optimizer = bf.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, "parameter-server")
-        pids = dunlin.all_gather(torch.tensor([os.getpid()]))
-        if not optimizer.is_server:
-            train(optimizer, model, 0, 3)
-        dunlin.barrier()
-        if bf.rank() == 0:
-            os.kill(int(pids[-1]), signal.SIGSTOP)
-            self.leave_twice(optimizer, model, lambda: os.kill(int(pids[-1]), signal.SIGCONT))
-        # The other ranks have the same deadline, but may wait longer here. The server takes in meanwhile what rank 0 sends.
-        dunlin.start_barrier().wait(60)
-        if optimizer.is_server:
-            optimizer.serve()
-            optimizer.serve()
-        optimizer.leave()
-
 
 class Absent(unittest.TestCase):
     """Rank 1 makes no step until the deadline of the others has passed."""

@@ -85,8 +85,8 @@ inline constexpr auto kProbeInterval = std::chrono::seconds(1);
 
 // How long a region that Dunlin allocated stays registered after it was deregistered here, as a
 // multiple of the time for which devices try to send a packet by the settings. They may take up to
-// four times that (InfiniBand Architecture Specification, 9.7.6.1.3). So a write that is in progress
-// has arrived or has been given up by then. The device refuses later ones.
+// four times that (InfiniBand Architecture Specification, 9.7.6.1.3). So a write that is in
+// progress has arrived or has been given up by then. The device refuses later ones.
 inline constexpr int kQuarantineFactor = 5;
 
 // A lane fails after more than this many connections in a row that completed nothing. No link flaps

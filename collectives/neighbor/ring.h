@@ -109,7 +109,7 @@ class Ring final : public transport::KeptUntilDone {
   // How often each message from first_held_ on is held.
   std::deque<std::uint32_t> held_;
   std::uint64_t first_held_ = 1;
-  // Of a GPU.
+  // The next three are used only if the data are in GPU memory.
   std::deque<Copy> copies_;        // in their order
   std::deque<Released> released_;  // that wait for their work, in their order
   Status failure_;                 // why no message can leave any more

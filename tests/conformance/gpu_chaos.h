@@ -101,6 +101,16 @@ inline bool keeps(const FakeCuda& fake) {
   return kReleases.contains(fake.failed_call);
 }
 
+// Waits for the copies of a rank's stream (null: none), which access its memory. One poll may fail
+// although they go on.
+inline void settle_copies(GpuStream* stream) {
+  for (int errors = 0; stream != nullptr && errors < 2;) {
+    const Status status = stream->poll();
+    if (status.is_ok()) break;
+    if (!status.is_busy()) ++errors;
+  }
+}
+
 // One rank's part. Returns its first error; that others have one is none.
 using ChaosPart = std::function<Status(transport::Fabric&, const Verdict&)>;
 

@@ -56,14 +56,7 @@ class Part {
  public:
   Part(const Scenario& scenario, Fabric& fabric, const Verdict& verdict)
       : scenario_(scenario), fabric_(fabric), verdict_(verdict) {}
-  // Waits for copies that access its memory. One poll may fail although they go on.
-  ~Part() {
-    for (int errors = 0; stream_ != nullptr && errors < 2;) {
-      const Status status = stream_->poll();
-      if (status.is_ok()) break;
-      if (!status.is_busy()) ++errors;
-    }
-  }
+  ~Part() { settle_copies(stream_.get()); }
 
   Status run() {
     DUNLIN_ASSIGN(driver_, load_cuda_driver());

@@ -8,6 +8,9 @@ import time
 from peer import Failed, execute
 
 
+UNLIMITED = "unlimited"
+
+
 class Loopback:
     """All ranks on this host, over its loopback."""
 
@@ -35,7 +38,7 @@ class Loopback:
 
 
 class Shaped:
-    """Each rank in a namespace of its own. Every link carries `rate` in each direction (tbf)."""
+    """`count` hosts, a namespace each. Every link carries `rate` in each direction (tbf); "unlimited": no limit."""
 
     transport_devices = "eth0"
     subnet = "10.211.8"
@@ -53,8 +56,8 @@ class Shaped:
             absent.append("root")
         return absent
 
-    def namespace(self, rank):
-        return f"{self.prefix}-{rank}"
+    def namespace(self, host):
+        return f"{self.prefix}-{host}"
 
     def address(self, rank):
         return f"{self.subnet}.{rank + 1}"
@@ -64,6 +67,15 @@ class Shaped:
 
     def inside(self, rank, command):
         return ["ip", "netns", "exec", self.namespace(rank), *command]
+
+    def agent(self, directory):
+        """Returns a program that stands in for ssh in Open MPI, whose daemons tell hosts apart by their names."""
+        path = directory / "agent"
+        path.write_text("#!/bin/sh\nhost=$1\nshift\nindex=$((${host##*.} - 1))\n"
+                        f"exec ip netns exec {self.prefix}-$index unshare -u sh -c \"hostname host$index; $*\"\n",
+                        encoding="utf-8")
+        path.chmod(0o755)
+        return str(path)
 
     def __enter__(self):
         try:
@@ -87,7 +99,7 @@ class Shaped:
             run(f"ip -n {switch} link set port{rank} master bridge")
             for name, device in ((host, "eth0"), (host, "lo"), (switch, f"port{rank}")):
                 run(f"ip -n {name} link set {device} up")
-            for name, device in ((host, "eth0"), (switch, f"port{rank}")):
+            for name, device in ((host, "eth0"), (switch, f"port{rank}")) if self.rate != UNLIMITED else ():
                 run(f"tc -n {name} qdisc add dev {device} root tbf rate {self.rate} burst 1mb latency 10ms")
         for rank in range(1, self.count):
             self.await_answer(rank)

@@ -197,7 +197,7 @@ Result<const Algorithm*> Communicator::Impl::choose(const Call& call) const {
     return find_algorithm(call.collective, tuned->algorithm);
   }
   return choose_algorithm({call.collective, members->size(), call.count, call.root}, element,
-                          members->is_all_mapped());
+                          members->connections());
 }
 
 Fabric& Communicator::fabric() {

@@ -150,8 +150,10 @@ Status Members::meet(TimePoint until) {
   }
   hosts_ = Grouping::of(host_of);
   grouping_ = hosts_;
-  if (options_.groups == 0) return Status::ok();
-  DUNLIN_ASSIGN(grouping_, Grouping::even(size(), options_.groups));
+  if (options_.groups > 0) {
+    DUNLIN_ASSIGN(grouping_, Grouping::even(size(), options_.groups));
+  }
+  host_grid_ = grouping_.as_grid().value_or(host_grid_);
   return Status::ok();
 }
 
@@ -215,11 +217,19 @@ TuningShape Members::tuning_shape() const {
   return shape;
 }
 
+Connections Members::connections() const {
+  // A host with a NIC for each rank is not told from one that has a single NIC.
+  return {.is_all_mapped = is_all_mapped_,
+          .hosts = host_grid_,
+          .shares_fast_nic = host_grid_.rows > 0 && tuning_.shape.transport == "verbs"};
+}
+
 Shape Members::shape_for(std::size_t element) const {
   Shape shape;
   shape.scratch = scratch_per_turn() / element;
   shape.segment = std::max<std::size_t>(1, options_.segment_bytes / element);
   shape.groups = &grouping_;
+  shape.hosts = host_grid_;
   return shape;
 }
 

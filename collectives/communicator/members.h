@@ -11,6 +11,7 @@
 #include "collectives/communicator/plan.h"
 #include "collectives/communicator/tuning.h"
 #include "collectives/kernels/gpu/gpu_kernels.h"
+#include "collectives/schedule/choose.h"
 
 namespace dunlin::collective {
 
@@ -40,6 +41,7 @@ class Members {
   bool is_all_mapped() const { return is_all_mapped_; }
   const Grouping& grouping() const { return grouping_; }  // for algorithms that need groups
   const Grouping& hosts() const { return hosts_; }
+  Connections connections() const;
   // What algorithms may use. `element`: bytes per element.
   Shape shape_for(std::size_t element) const;
   bool suits(const Algorithm& algorithm) const;
@@ -85,6 +87,7 @@ class Members {
   bool has_told_mapping_ = false;
   Grouping grouping_;
   Grouping hosts_;
+  Grid host_grid_{0, 0};  // as in Shape; of the options' groups, if there are any
   Tuning tuning_;
   transport::NotifyId cells_{};  // first of kTurns * kStreams * size() cells on our board
   bool has_cells_ = false;

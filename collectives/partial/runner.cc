@@ -71,12 +71,12 @@ Status Runner::choose() {
   const bool is_all_mapped =
       std::ranges::all_of(task_->hellos, [](const Hello& hello) { return hello.maps_all; });
   if (task_->count == 0) {
-    algorithm_ = choose_algorithm({Collective::kBarrier, size, 0}, 1, is_all_mapped);
+    algorithm_ = choose_algorithm({Collective::kBarrier, size, 0}, 1, {is_all_mapped});
     return Status::ok();
   }
   if (terms_.algorithm.empty()) {
     algorithm_ = choose_algorithm({Collective::kAllReduce, size, task_->count},
-                                  size_of(task_->reduction.type), is_all_mapped);
+                                  size_of(task_->reduction.type), {is_all_mapped});
     return Status::ok();
   }
   DUNLIN_ASSIGN(algorithm_, find_algorithm(Collective::kAllReduce, terms_.algorithm));

@@ -24,6 +24,10 @@ Status check_rank_grid(const Problem& problem, const Shape& shape) {
   return check_grid(shape.grid, problem.size, "ranks");
 }
 
+Status check_torus(const Problem& problem, const Shape& shape) {
+  return check_grid(shape.torus(problem.size), problem.size, "ranks");
+}
+
 Status check_groups(const Problem& problem, const Shape& shape) {
   if (shape.groups == nullptr) return {Code::kInvalidArgument, "the algorithm needs groups"};
   if (shape.groups->size() == problem.size) return Status::ok();
@@ -64,7 +68,7 @@ const std::array kAlgorithms{
               !kMapped, kSynchronizing, !kPolite, all_reduce::hierarchical, check_groups},
     Algorithm{kAllReduce, "torus-2d",
               "reduce-scatter along rows, rings along columns, all-gather along rows", !kGroups,
-              !kMapped, kSynchronizing, !kPolite, all_reduce::torus, check_rank_grid},
+              !kMapped, kSynchronizing, !kPolite, all_reduce::torus, check_torus},
     Algorithm{kAllReduce, "mesh-2d",
               "half of the data along rows, then columns; the other half the other way round",
               !kGroups, !kMapped, kSynchronizing, !kPolite, all_reduce::mesh, check_rank_grid},
@@ -109,6 +113,11 @@ const std::array kAlgorithms{
 };
 
 }  // namespace
+
+Grid Shape::torus(int size) const {
+  if (grid.rows > 0) return grid;
+  return hosts.rows > 0 ? hosts : Grid::squarest(size);
+}
 
 std::span<const Algorithm> algorithms() {
   return kAlgorithms;

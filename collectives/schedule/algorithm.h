@@ -21,8 +21,13 @@ struct Shape {
   std::size_t scratch = kUnlimited;  // elements of scratch; longer vectors are processed in slices
   const Grouping* groups = nullptr;  // for algorithms that need groups; not owned
   // Arrangement of the ranks (torus-2d, mesh-2d) or of the groups' leaders (2d-tga). 0: the most
-  // square one.
+  // square one, but for torus-2d `hosts`.
   Grid grid{0, 0};
+  // The ranks as a grid whose rows are hosts, for torus-2d. 0: unknown, or they form none.
+  Grid hosts{0, 0};
+
+  // The arrangement of `size` ranks that torus-2d takes.
+  Grid torus(int size) const;
 };
 
 struct Algorithm {

@@ -361,7 +361,7 @@ Program hierarchical(const Problem& problem, const Shape& shape, int rank) {
 
 Program torus(const Problem& problem, const Shape& shape, int rank) {
   ProgramBuilder builder(rank, problem.size);
-  const Grid grid = shape.grid.rows > 0 ? shape.grid : Grid::squarest(problem.size);
+  const Grid grid = shape.torus(problem.size);
   const Cross cross = cross_of(grid, rank);
   for_each_slice(
       builder, {0, problem.count}, 2, 4 * fixed_for(problem.size), shape, [&](Range slice) {

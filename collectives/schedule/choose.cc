@@ -1,5 +1,8 @@
 #include "collectives/schedule/choose.h"
 
+#include <algorithm>
+#include <bit>
+
 namespace dunlin::collective {
 namespace {
 
@@ -9,21 +12,46 @@ constexpr std::size_t kDirectBytes = 4096;
 constexpr std::size_t kDirectMappedBytes = 2048;
 // With `direct`, every rank sums the data of all ranks. That is too much work for more ranks.
 constexpr int kDirectRanks = 16;
-constexpr std::size_t kHalvingBytes = std::size_t{256} << 10;
+// With `direct`, a host sends the data of each of its ranks to all others. Beyond so many bytes,
+// the alternatives, which send them to one other host at a time, are faster.
+constexpr std::size_t kDirectHostBytes = std::size_t{32} << 10;
+// Up to these sizes, the hops of recursive doubling cost more than its bytes: a rank on a host of
+// its own, and ranks that share hosts.
+constexpr std::size_t kDoublingBytes = std::size_t{16} << 10;
+constexpr std::size_t kDoublingSharedBytes = 4096;
+// A ring overlaps sending with reducing, and halving-doubling has fewer hops. The ring gains when
+// there are so many bytes for each of its hops.
+constexpr std::size_t kRingBytesPerHop = std::size_t{64} << 10;
 
-std::string_view all_reduce_for(int size, std::size_t bytes, bool is_all_mapped) {
-  const std::size_t direct_bytes = is_all_mapped ? kDirectMappedBytes : kDirectBytes;
-  if (bytes <= direct_bytes && size <= kDirectRanks) return "direct";
-  if (is_all_mapped) return "shared";
-  if (bytes <= kDirectBytes) return "recursive-doubling";
-  return bytes <= kHalvingBytes ? "halving-doubling" : "ring";
+std::string_view all_reduce_for(const Problem& problem, std::size_t bytes,
+                                const Connections& connections) {
+  const int size = problem.size;
+  if (connections.is_all_mapped)
+    return bytes <= kDirectMappedBytes && size <= kDirectRanks ? "direct" : "shared";
+  const bool share_hosts = connections.hosts.rows > 0;
+  const Grid grid = share_hosts ? connections.hosts : Grid::squarest(size);
+  const std::size_t direct_bytes =
+      share_hosts ? kDirectHostBytes / static_cast<std::size_t>(grid.columns * size) : kDirectBytes;
+  if (size <= kDirectRanks && bytes <= std::min(direct_bytes, kDirectBytes)) return "direct";
+  if (bytes <= (share_hosts ? kDoublingSharedBytes : kDoublingBytes)) return "recursive-doubling";
+  const auto hops = static_cast<std::size_t>(grid.rows + grid.columns);
+  const bool has_long_parts = bytes >= kRingBytesPerHop * hops;
+  // Where the number of ranks is no power of two, the others wait for ranks that are left over.
+  if (std::has_single_bit(static_cast<unsigned>(size)) && !has_long_parts)
+    return "halving-doubling";
+  // A torus sends data through the NIC once they have been reduced within the host. A single ring
+  // does both at the same time, which gains if the NIC is as fast as the memory.
+  if (connections.shares_fast_nic && has_long_parts) return "ring";
+  return grid.rows > 1 ? "torus-2d" : "ring";
 }
 
-std::string_view name_for(const Problem& problem, std::size_t bytes, bool is_all_mapped) {
+std::string_view name_for(const Problem& problem, std::size_t bytes,
+                          const Connections& connections) {
+  const bool is_all_mapped = connections.is_all_mapped;
   const bool is_direct = bytes <= kDirectBytes && problem.size <= kDirectRanks;
   switch (problem.collective) {
     case Collective::kAllReduce:
-      return all_reduce_for(problem.size, bytes, is_all_mapped);
+      return all_reduce_for(problem, bytes, connections);
     case Collective::kReduceScatter:
     case Collective::kAllGather:
       return is_direct ? "direct" : is_all_mapped ? "shared" : "ring";
@@ -42,9 +70,10 @@ std::string_view name_for(const Problem& problem, std::size_t bytes, bool is_all
 
 }  // namespace
 
-const Algorithm* choose_algorithm(const Problem& problem, std::size_t element, bool is_all_mapped) {
+const Algorithm* choose_algorithm(const Problem& problem, std::size_t element,
+                                  const Connections& connections) {
   const std::size_t bytes = problem.count * element;
-  return find_algorithm(problem.collective, name_for(problem, bytes, is_all_mapped)).value();
+  return find_algorithm(problem.collective, name_for(problem, bytes, connections)).value();
 }
 
 }  // namespace dunlin::collective

@@ -5,7 +5,16 @@
 
 namespace dunlin::collective {
 
-// `element`: bytes per element. `is_all_mapped`: every rank has mapped the memory of all others.
-const Algorithm* choose_algorithm(const Problem& problem, std::size_t element, bool is_all_mapped);
+// How the ranks of a problem are connected.
+struct Connections {
+  bool is_all_mapped = false;  // every rank has mapped the memory of all others
+  Grid hosts{0, 0};            // as in Shape
+  // The ranks of a host share a NIC that is as fast as their memory.
+  bool shares_fast_nic = false;
+};
+
+// `element`: bytes per element.
+const Algorithm* choose_algorithm(const Problem& problem, std::size_t element,
+                                  const Connections& connections);
 
 }  // namespace dunlin::collective

@@ -54,6 +54,15 @@ Team Grouping::team_of(int rank) const {
   return {members(group_of(rank)), index_of_[static_cast<std::size_t>(rank)]};
 }
 
+std::optional<Grid> Grouping::as_grid() const {
+  const Grid grid{groups(), size() / std::max(groups(), 1)};
+  if (grid.rows < 2 || grid.columns < 2 || grid.rows * grid.columns != size()) return std::nullopt;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (group_of(rank) != rank / grid.columns) return std::nullopt;
+  }
+  return grid;
+}
+
 Grid Grid::squarest(int size) {
   Grid grid{1, size};
   for (int rows = 2; rows <= size / rows; ++rows) {

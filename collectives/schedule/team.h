@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,6 +34,13 @@ class Team {
   int index_;
 };
 
+// rows * columns == size. squarest() makes the difference of the two smallest, rows <= columns.
+struct Grid {
+  int rows = 1;
+  int columns = 1;
+  static Grid squarest(int size);
+};
+
 // A partition of the ranks into groups. A group's leader is its lowest rank (2D-TGA, section 3).
 // The ranks of a group are in ascending order.
 class Grouping {
@@ -51,6 +59,9 @@ class Grouping {
   bool is_leader(int rank) const { return leader(group_of(rank)) == rank; }
   // The members of rank's group as a team.
   Team team_of(int rank) const;
+  // The groups as the rows of a grid that is numbered row by row. Empty unless there are several
+  // groups, of consecutive ranks, and all have the same number of ranks, two at least.
+  std::optional<Grid> as_grid() const;
   // The leaders in the order of their groups.
   std::span<const int> leaders() const { return leaders_; }
 
@@ -61,12 +72,4 @@ class Grouping {
   std::vector<std::size_t> begins_;
   std::vector<int> leaders_;
 };
-
-// rows * columns == size, rows <= columns. squarest() makes the difference of the two smallest.
-struct Grid {
-  int rows = 1;
-  int columns = 1;
-  static Grid squarest(int size);
-};
-
 }  // namespace dunlin::collective

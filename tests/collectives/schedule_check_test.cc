@@ -240,11 +240,40 @@ TEST(Algorithms, AreFoundByName) {
   EXPECT_THAT(missing.status().message(), ::testing::HasSubstr("halving-doubling"));
 }
 
+// The rows of a grid are groups of consecutive ranks, all of one size.
+TEST(Grouping, IsAGridIfItsGroupsAreAlike) {
+  const auto grid_of = [](std::vector<int> group_of) { return Grouping::of(group_of).as_grid(); };
+  const auto two_by_three = grid_of({0, 0, 0, 1, 1, 1});
+  ASSERT_TRUE(two_by_three);
+  EXPECT_EQ(two_by_three->rows, 2);
+  EXPECT_EQ(two_by_three->columns, 3);
+  EXPECT_FALSE(grid_of({0, 0, 0, 0}));        // one group
+  EXPECT_FALSE(grid_of({0, 1, 2, 3}));        // one rank each
+  EXPECT_FALSE(grid_of({0, 0, 0, 1}));        // unequal
+  EXPECT_FALSE(grid_of({0, 0, 1, 1, 1, 2}));  // unequal, with the right sum
+  EXPECT_FALSE(grid_of({0, 1, 0, 1}));        // not consecutive
+}
+
+TEST(Algorithms, ATorusFollowsTheHosts) {
+  const Algorithm& torus = *find_algorithm(Collective::kAllReduce, "torus-2d").value();
+  const Problem problem{Collective::kAllReduce, 8, 8000, 0};
+  const auto peers_of_0 = [&](const Shape& shape) {
+    std::vector<int> peers = generate(torus, problem, shape, 0).value().peers;
+    std::ranges::sort(peers);
+    return peers;
+  };
+  EXPECT_EQ(peers_of_0({}), (std::vector{1, 3, 4}));                 // 2 x 4
+  EXPECT_EQ(peers_of_0({.hosts = {4, 2}}), (std::vector{1, 2, 6}));  // 4 hosts of 2 ranks
+  EXPECT_EQ(peers_of_0({.grid = {2, 4}, .hosts = {4, 2}}), (std::vector{1, 3, 4}));
+  const auto wrong = generate(torus, problem, {.hosts = {3, 2}}, 0);
+  EXPECT_EQ(wrong.status().code(), Code::kInvalidArgument);
+}
+
 // This holds for few ranks that map one another's memory. Signals to many ranks would take longer
 // than the hops of a dissemination.
 TEST(Algorithms, ABarrierOfOneHostIsOneHop) {
   const auto barrier_of = [](int size, bool is_all_mapped) {
-    return choose_algorithm({Collective::kBarrier, size, 0, 0}, 4, is_all_mapped)->name;
+    return choose_algorithm({Collective::kBarrier, size, 0, 0}, 4, {is_all_mapped})->name;
   };
   EXPECT_EQ(barrier_of(4, true), "direct");
   EXPECT_EQ(barrier_of(4, false), "dissemination");

@@ -173,6 +173,66 @@ TEST(DunlinSim, ARingTakesWhatItsFormulaSays) {
   EXPECT_EQ(phantom.at(0).at("trace_hash"), line.at("trace_hash"));
 }
 
+// Messages that a notification carries itself otherwise, among them.
+TEST(DunlinSim, PhantomMemoryTakesVectorsOfEverySize) {
+  for (const std::string_view size : {"4", "64", "1K"}) {
+    const auto lines = simulate({"all-reduce", "-n", "8", "--size", std::string(size),
+                                 "--ranks-per-host", "4", "--phantom"});
+    EXPECT_EQ(lines.at(0).at("is_phantom"), true);
+    EXPECT_EQ(lines.at(0).at("steps_done"), 8);
+  }
+}
+
+// An all-reduce of `hosts` with `per_host` ranks each. Empty algorithm: what is chosen.
+Json all_reduce_of(int hosts, int per_host, const std::string& size,
+                   const std::vector<std::string>& network, const std::string& algorithm) {
+  std::vector<std::string> arguments{"all-reduce",
+                                     "-n",
+                                     std::to_string(hosts * per_host),
+                                     "--ranks-per-host",
+                                     std::to_string(per_host),
+                                     "--size",
+                                     size,
+                                     "--segment",
+                                     "256K",
+                                     "--reduce-bandwidth",
+                                     "10GB",
+                                     "--phantom"};
+  arguments.insert(arguments.end(), network.begin(), network.end());
+  if (!algorithm.empty()) arguments.insert(arguments.end(), {"--algorithm", algorithm});
+  return simulate(arguments).at(0);
+}
+
+// Networks with a fast port for each rank, and with a slow or a fast one that the ranks of a host
+// share.
+TEST(DunlinSim, TheChosenAlgorithmIsAboutTheFastest) {
+  const std::vector<std::vector<std::string>> networks{
+      {"--latency", "2us", "--bandwidth", "12.5GB"},
+      {"--latency", "15us", "--bandwidth", "1.25GB", "--shared-nic"},
+      {"--latency", "2us", "--bandwidth", "12.5GB", "--shared-nic", "--intra-bandwidth", "10GB"}};
+  for (const auto& network : networks) {
+    for (const auto& [hosts, per_host] :
+         std::vector<std::pair<int, int>>{{2, 2}, {2, 4}, {3, 4}, {4, 4}, {8, 1}, {8, 8}}) {
+      for (const std::string size : {"4", "64K", "1M", "64M"}) {
+        // With so many ranks, `direct` is the fastest only as its messages cost the CPU nothing
+        // here.
+        if (size == "4" && hosts * per_host > 16) continue;
+        const Json chosen = all_reduce_of(hosts, per_host, size, network, "");
+        const double took = chosen.at("virtual_us").get<double>();
+        for (const std::string algorithm : {"direct", "recursive-doubling", "halving-doubling",
+                                            "tree", "ring", "hierarchical", "torus-2d", "2d-tga"}) {
+          const bool has_groups = per_host > 1;
+          if (!has_groups && (algorithm == "hierarchical" || algorithm == "2d-tga")) continue;
+          const Json other = all_reduce_of(hosts, per_host, size, network, algorithm);
+          EXPECT_LE(took, 1.1 * other.at("virtual_us").get<double>())
+              << hosts << " hosts of " << per_host << " ranks, " << size << ": "
+              << chosen.at("algorithm") << " instead of " << algorithm;
+        }
+      }
+    }
+  }
+}
+
 // Every algorithm, on nodes that have mapped the memory of the others.
 TEST(DunlinSim, CollectivesHoldOnAHostileNetwork) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> all{
@@ -345,8 +405,8 @@ TEST(DunlinSim, WrongUsageIsExplained) {
 
 TEST(DunlinSim, ALongRunIsAnnounced) {
   // The run would be long, but ends after a few events.
-  const CommandResult ring =
-      sim({"all-reduce", "-n", "8", "--size", "1M", "--steps", "100000", "--most-events", "100"});
+  const CommandResult ring = sim({"all-reduce", "-n", "8", "--algorithm", "ring", "--size", "1M",
+                                  "--steps", "100000", "--most-events", "100"});
   EXPECT_EQ(ring.exit_code, 1);
   EXPECT_THAT(ring.err, HasSubstr("all-reduce of 8 ranks by ring: "));
   EXPECT_THAT(ring.err, HasSubstr("; --algorithm "));

@@ -178,6 +178,12 @@ class CollectiveCommand final : public Command {
     return scenario.network.host_of(scenario.last_rank()) == 0;
   }
 
+  static bool shares_fast_nic(const Scenario& scenario) {
+    const double nic = scenario.network.rack.bandwidth;
+    const double memory = scenario.network.host.bandwidth;
+    return scenario.network.shares_nic && (nic == 0 || (memory > 0 && nic >= memory));
+  }
+
   // The shape of the result refers to `groups`.
   Result<ScheduleOptions> make_options(const Scenario& scenario,
                                        std::optional<Grouping>& groups) const {
@@ -185,12 +191,6 @@ class CollectiveCommand final : public Command {
     const int ranks = scenario.network.ranks;
     const std::size_t parts = has_parts() ? static_cast<std::size_t>(ranks) : 1;
     options.problem = {collective_, ranks, count_.value_or(size_ / kElement / parts), root_};
-    if (algorithm_.empty()) {
-      options.algorithm =
-          collective::choose_algorithm(options.problem, kElement, is_one_host(scenario));
-    } else {
-      DUNLIN_ASSIGN(options.algorithm, collective::find_algorithm(collective_, algorithm_));
-    }
     if (groups_ > 0) {
       DUNLIN_ASSIGN(groups, Grouping::even(ranks, groups_));
     } else {
@@ -200,7 +200,15 @@ class CollectiveCommand final : public Command {
       groups = Grouping::of(host_of);
     }
     options.shape.groups = &*groups;
+    options.shape.hosts = groups->as_grid().value_or(options.shape.hosts);
     options.shape.grid = grid_;
+    if (algorithm_.empty()) {
+      options.algorithm = collective::choose_algorithm(
+          options.problem, kElement,
+          {is_one_host(scenario), options.shape.hosts, shares_fast_nic(scenario)});
+    } else {
+      DUNLIN_ASSIGN(options.algorithm, collective::find_algorithm(collective_, algorithm_));
+    }
     if (segment_ > 0) options.shape.segment = std::max<std::size_t>(1, segment_ / kElement);
     if (scratch_ > 0) options.shape.scratch = scratch_ / kElement;
     options.gamma = reduce_bandwidth_ == 0 ? 0 : 1 / reduce_bandwidth_;
@@ -244,6 +252,7 @@ class CollectiveCommand final : public Command {
         options.algorithm->name != "mesh-2d")
       return std::nullopt;
     if (options.shape.grid.rows > 0) return options.shape.grid;
+    if (options.algorithm->name == "torus-2d") return options.shape.torus(options.problem.size);
     return Grid::squarest(is_of_groups ? options.shape.groups->groups() : options.problem.size);
   }
 

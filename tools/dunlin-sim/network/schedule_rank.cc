@@ -170,6 +170,7 @@ Status ScheduleRank::start(std::uint64_t step) {
   // The values depend on the step, so that a message of another step is noticed.
   binding.signature = step;
   binding.numbering = {collective::Numbering::kMostRoundBits, step / turns_.size()};
+  binding.is_on_gpu = world_.is_phantom();  // the CPU can access neither
   return executor_->start(binding);
 }
 

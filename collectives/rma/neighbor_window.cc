@@ -52,11 +52,13 @@ Result<std::unique_ptr<NeighborWindow<T>>> NeighborWindow<T>::prepare(transport:
                               options.name, initial.size(), options.count));
   }
   // Checked before sizes are computed from it.
-  constexpr std::size_t kMost = (UINT32_MAX - deposit_bytes(0)) / sizeof(T);
+  constexpr std::size_t kMost = (UINT32_MAX - EdgeMemory::buffer_bytes(kCacheLine)) / sizeof(T);
   if (options.count > kMost) {
     return Status(Code::kInvalidArgument, fmt::format("'{}': a tensor of {} elements; at most {}",
                                                       options.name, options.count, kMost));
   }
+  if (options.depth > 0)
+    options.depth = std::max(options.depth, static_cast<std::uint32_t>(EdgeMemory::kBuffers));
   std::unique_ptr<NeighborWindow> window(new NeighborWindow(fabric, std::move(options)));
   DUNLIN_TRY(window->allocate(initial));
   return window;
@@ -65,8 +67,9 @@ Result<std::unique_ptr<NeighborWindow<T>>> NeighborWindow<T>::prepare(transport:
 template <typename T>
 Status NeighborWindow<T>::allocate(std::span<const T> initial) {
   const Neighborhood& around = options_.neighborhood;
-  const std::size_t slot = deposit_bytes(options_.count * sizeof(T));
-  const std::size_t stride = (slot + kCacheLine - 1) / kCacheLine * kCacheLine;
+  const std::size_t tensor_bytes = options_.count * sizeof(T);
+  const std::size_t message = deposit_bytes(tensor_bytes);
+  const std::size_t stride = (message + kCacheLine - 1) / kCacheLine * kCacheLine;
   // Self, the buffers and the messages on their way out; each begins on a cache line.
   lane_state_ = std::make_unique<LaneState>();
   lane_state_->count = around.out.size() * (options_.depth + 1);
@@ -88,11 +91,12 @@ Status NeighborWindow<T>::allocate(std::span<const T> initial) {
   lane_state_->staging = std::make_unique<DepositStaging[]>(lane_state_->count);
   for (std::size_t i = 0; i < lane_state_->count; ++i, at += stride) {
     const auto offset = static_cast<std::size_t>(at - lane_state_->memory->data());
-    DUNLIN_ASSIGN(lane_state_->staging[i].slice, lane_state_->memory->slice(offset, slot));
+    DUNLIN_ASSIGN(lane_state_->staging[i].slice, lane_state_->memory->slice(offset, message));
   }
-  DUNLIN_ASSIGN(lane_state_->exchange, transport::SlotExchange::prepare(
-                                           fabric_, {"window/" + options_.name, options_.epoch,
-                                                     around.in, around.out, slot, options_.depth}));
+  DUNLIN_ASSIGN(lane_state_->exchange,
+                transport::SlotExchange::prepare(
+                    fabric_, {"window/" + options_.name, options_.epoch, around.in, around.out,
+                              EdgeMemory::buffer_bytes(tensor_bytes), options_.depth}));
   sender_of_.assign(static_cast<std::size_t>(fabric_.size()), -1);
   receiver_of_.assign(static_cast<std::size_t>(fabric_.size()), -1);
   for (std::size_t i = 0; i < around.in.size(); ++i) {
@@ -124,7 +128,8 @@ Status NeighborWindow<T>::connect() {
   const std::size_t ring = options_.depth + 1;
   for (std::size_t i = 0; i < lane_state_->exchange->out().size(); ++i) {
     senders_.emplace_back(*lane_state_->exchange, lane_state_->exchange->out()[i],
-                          std::span(lane_state_->staging.get() + i * ring, ring));
+                          std::span(lane_state_->staging.get() + i * ring, ring),
+                          self_.size_bytes());
   }
   for (std::size_t i = 0; i < lane_state_->exchange->in().size(); ++i) {
     receivers_.emplace_back(*lane_state_->exchange, lane_state_->exchange->in()[i], buffers_[i],
@@ -155,8 +160,8 @@ template <typename T>
 Result<typename NeighborWindow<T>::Buffer> NeighborWindow<T>::buffer(Rank from) {
   const std::int32_t edge = find_edge(receiver_of_, from);
   if (edge < 0) return no_neighbor(from, "in-neighbor");
-  DepositReceiver<T>& receiver = receivers_[static_cast<std::size_t>(edge)];
-  return Buffer{receiver.buffer(), receiver.p(), receiver.version()};
+  const auto view = receivers_[static_cast<std::size_t>(edge)].read();
+  return Buffer{{view.tensor, options_.count}, view.p, view.version};
 }
 
 template <typename T>
@@ -221,13 +226,13 @@ Result<typename NeighborWindow<T>::Report> NeighborWindow<T>::update(const Updat
   report.p = what.self_weight * p_;
   for (const WeightedPeer& one : what.from) {
     auto& receiver = receivers_[static_cast<std::size_t>(find_edge(receiver_of_, one.peer))];
-    report.deposits += receiver.version();
+    const auto view = what.reset ? receiver.take() : receiver.look();
+    report.deposits += view.version;
     receiver.clear_version();
-    if (receiver.is_zero()) continue;
-    report.p += one.weight * receiver.p();
-    inputs_.push_back(receiver.buffer().data());
+    if (view.tensor == nullptr) continue;
+    report.p += one.weight * view.p;
+    inputs_.push_back(view.tensor);
     weights_.push_back(static_cast<T>(one.weight));
-    if (what.reset) receiver.reset();
   }
   std::span<T> result = self_;
   if (!what.result.empty()) {

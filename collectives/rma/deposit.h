@@ -57,7 +57,7 @@ class DepositSender {
 
   Rank peer() const { return queue_.peer(); }
   // Deposits weight * self and weight * p for an operation, whose number is not below that of the
-  // last one. Do not call it once loss() is an error.
+  // last one, and sends what can be sent. Do not call it once loss() is an error.
   void deposit(DepositKind kind, std::uint64_t operation, double weight, std::span<const T> self,
                double p);
   // Sends the pending message; kBusy while there is no credit for it. After an error the

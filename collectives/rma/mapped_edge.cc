@@ -29,25 +29,19 @@ void MappedWriter<T>::write(DepositKind kind, double weight, std::span<const T> 
   filled_ = neither_of(seen_.current, seen_.held);
   const std::span<T> target = memory_.tensor<T>(filled_);
   const Stores stores = stores_for(memory_.tensor_bytes);
-  DepositHeader header;
-  header.kind = kind;
-  header.p = weight * p;
-  if (!seen_.is_empty) {
-    const DepositHeader& before = memory_.header(seen_.current);
-    header.deposits = before.deposits;
-    if (kind == DepositKind::kAccumulate) {
-      header.kind = before.kind;
-      header.p += before.p;
-    }
-  }
-  ++header.deposits;
-  if (!seen_.is_empty && kind == DepositKind::kAccumulate) {
+  DepositHeader& header = memory_.header(filled_);
+  const DepositHeader* const before = seen_.is_empty ? nullptr : &memory_.header(seen_.current);
+  header.deposits = (before == nullptr ? 0 : before->deposits) + 1;
+  if (before != nullptr && kind == DepositKind::kAccumulate) {
+    header.kind = before->kind;
+    header.p = before->p + weight * p;
     add_scaled(target, memory_.tensor<const T>(seen_.current).data(), static_cast<T>(weight),
                self.data(), stores);
   } else {
+    header.kind = kind;
+    header.p = weight * p;
     copy_scaled(target, static_cast<T>(weight), self.data(), stores);
   }
-  memory_.header(filled_) = header;
 }
 
 template <typename T>

@@ -172,14 +172,14 @@ Result<WindowOperation> NeighborWindow<T>::deposit(DepositKind kind,
   for (const WeightedPeer& one : to) {
     const std::int32_t edge = find_edge(sender_of_, one.peer);
     if (edge < 0) return no_neighbor(one.peer, "out-neighbor");
-    DUNLIN_TRY(senders_[static_cast<std::size_t>(edge)].loss());
+    const Status& loss = senders_[static_cast<std::size_t>(edge)].loss();
+    if (loss.is_error()) return loss;
   }
   const std::uint64_t operation = ++operations_;
   for (const WeightedPeer& one : to) {
     auto& sender = senders_[static_cast<std::size_t>(find_edge(sender_of_, one.peer))];
     // An error on one edge doesn't keep the deposit from the others; test() reports it.
     if (sender.loss().is_ok()) sender.deposit(kind, operation, one.weight, self_, p_);
-    (void)sender.progress();
   }
   scale(self_, self_weight);
   p_ *= self_weight;
@@ -290,7 +290,9 @@ Status NeighborWindow<T>::test(WindowOperation operation) {
 
 template <typename T>
 Status NeighborWindow<T>::flush() {
-  DUNLIN_TRY(progress());
+  check_peers();
+  const auto is_outstanding = [](const auto& sender) { return sender.is_outstanding(); };
+  if (std::any_of(senders_.begin(), senders_.end(), is_outstanding)) DUNLIN_TRY(progress());
   bool is_done = true;
   for (std::size_t i = 0; i < senders_.size(); ++i) {
     const bool has_lost = senders_[i].lost().first <= senders_[i].lost().last;

@@ -157,8 +157,8 @@ class NeighborWindow {
   // later calls return them again.
   Status progress();
   // kBusy until the operation is done; for flush(), until all operations are. Both progress the
-  // window. If deposits were lost, test() says so for each of their operations, and one flush()
-  // does.
+  // window while something is outstanding. If deposits were lost, test() says so for each of their
+  // operations, and one flush() does.
   Status test(WindowOperation operation);
   Status flush();
   // Block until test() or flush() isn't busy. Returns the errors of Fabric::wait().

@@ -23,12 +23,11 @@ EdgeMemory memory_of(std::span<std::byte* const> slots, std::size_t tensor_bytes
   return memory;
 }
 
-// The addresses of the receiver's slots here; nullopt: they are not mapped.
-std::optional<EdgeMemory> map(const transport::OutSlots& edge, std::size_t tensor_bytes) {
-  std::byte* const mapped = edge.region == nullptr ? nullptr : edge.region->mapped();
-  if (mapped == nullptr) return std::nullopt;
+// The receiver's slots where they are mapped here.
+EdgeMemory memory_of(const transport::OutSlots& edge, std::size_t tensor_bytes) {
   std::array<std::byte*, EdgeMemory::kBuffers> slots{};
-  for (std::size_t i = 0; i < slots.size(); ++i) slots[i] = mapped + edge.slots[i].offset();
+  for (std::size_t i = 0; i < slots.size(); ++i)
+    slots[i] = edge.region->mapped() + edge.slots[i].offset();
   return memory_of(slots, tensor_bytes);
 }
 
@@ -49,7 +48,7 @@ DepositSender<T>::DepositSender(transport::SlotExchange& exchange, transport::Ou
       counters_(exchange.fabric().counters().peer(edge.to)),
       queue_(exchange, edge),
       ring_(ring) {
-  if (const auto memory = map(edge, tensor_bytes)) mapped_.emplace(*memory);
+  if (is_mapped(edge)) mapped_.emplace(memory_of(edge, tensor_bytes));
 }
 
 template <typename T>

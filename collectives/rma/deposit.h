@@ -51,9 +51,14 @@ class DepositSender {
  public:
   // `exchange` is connected, and has at least EdgeMemory::kBuffers slots per edge, of
   // EdgeMemory::buffer_bytes(tensor_bytes). `ring` has depth + 1 elements, whose slices have
-  // deposit_bytes(tensor_bytes).
+  // deposit_bytes(tensor_bytes), or none if the edge is_mapped().
   DepositSender(transport::SlotExchange& exchange, transport::OutSlots& edge,
                 std::span<DepositStaging> ring, std::size_t tensor_bytes);
+
+  // Whether deposits along this edge go straight to the receiver's memory.
+  static bool is_mapped(const transport::OutSlots& edge) {
+    return edge.region != nullptr && edge.region->mapped() != nullptr;
+  }
 
   Rank peer() const { return queue_.peer(); }
   // Deposits weight * self and weight * p for an operation, whose number is not below that of the

@@ -14,6 +14,11 @@ using transport::kCacheLine;
 
 namespace {
 
+// The size, rounded up to whole cache lines.
+constexpr std::size_t whole_lines(std::size_t bytes) {
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+
 // An index into senders or receivers, or -1.
 std::int32_t find_edge(const std::vector<std::int32_t>& edges, Rank rank) {
   return rank.value() < 0 || rank.index() >= edges.size() ? -1 : edges[rank.index()];
@@ -24,10 +29,11 @@ std::int32_t find_edge(const std::vector<std::int32_t>& edges, Rank rank) {
 // State that lanes may still access after the window is gone.
 template <typename T>
 struct NeighborWindow<T>::LaneState final : transport::KeptUntilDone {
-  std::unique_ptr<transport::LocalRegion> memory;  // messages on their way out
+  std::unique_ptr<transport::LocalRegion> memory;  // self and the receivers' own tensors
   std::unique_ptr<transport::SlotExchange> exchange;
+  std::unique_ptr<transport::LocalRegion> messages;  // on their way out; null: all are mapped
   std::size_t count = 0;
-  std::unique_ptr<DepositStaging[]> staging;  // depth + 1 per out-neighbor
+  std::unique_ptr<DepositStaging[]> staging;  // of the messages
 
   bool is_done() const override {
     return staging == nullptr ||
@@ -68,13 +74,11 @@ template <typename T>
 Status NeighborWindow<T>::allocate(std::span<const T> initial) {
   const Neighborhood& around = options_.neighborhood;
   const std::size_t tensor_bytes = options_.count * sizeof(T);
-  const std::size_t message = deposit_bytes(tensor_bytes);
-  const std::size_t stride = (message + kCacheLine - 1) / kCacheLine * kCacheLine;
-  // Self, the buffers and the messages on their way out; each begins on a cache line.
+  const std::size_t stride = whole_lines(tensor_bytes);
+  // At least a line, because an empty tensor has an address, too.
   lane_state_ = std::make_unique<LaneState>();
-  lane_state_->count = around.out.size() * (options_.depth + 1);
   DUNLIN_ASSIGN(lane_state_->memory,
-                fabric_.allocate(stride * (1 + around.in.size() + lane_state_->count)));
+                fabric_.allocate(stride * (1 + around.in.size()) + kCacheLine));
   std::byte* at = lane_state_->memory->data();
   const auto next_tensor = [&] {
     const std::span<T> tensor{reinterpret_cast<T*>(at), options_.count};
@@ -87,11 +91,6 @@ Status NeighborWindow<T>::allocate(std::span<const T> initial) {
   for (std::size_t i = 0; i < around.in.size(); ++i) {
     buffers_.push_back(next_tensor());
     std::copy(self_.begin(), self_.end(), buffers_.back().begin());
-  }
-  lane_state_->staging = std::make_unique<DepositStaging[]>(lane_state_->count);
-  for (std::size_t i = 0; i < lane_state_->count; ++i, at += stride) {
-    const auto offset = static_cast<std::size_t>(at - lane_state_->memory->data());
-    DUNLIN_ASSIGN(lane_state_->staging[i].slice, lane_state_->memory->slice(offset, message));
   }
   DUNLIN_ASSIGN(lane_state_->exchange,
                 transport::SlotExchange::prepare(
@@ -122,14 +121,36 @@ Status NeighborWindow<T>::allocate(std::span<const T> initial) {
   return Status::ok();
 }
 
+// Memory for messages along the edges that are not mapped.
+template <typename T>
+Status NeighborWindow<T>::allocate_messages() {
+  const auto& edges = lane_state_->exchange->out();
+  const auto unmapped =
+      static_cast<std::size_t>(std::count_if(edges.begin(), edges.end(), [](const auto& edge) {
+        return !DepositSender<T>::is_mapped(edge);
+      }));
+  if (unmapped == 0) return Status::ok();
+  const std::size_t message = deposit_bytes(self_.size_bytes());
+  const std::size_t stride = whole_lines(message);
+  const std::size_t count = unmapped * (options_.depth + 1);
+  DUNLIN_ASSIGN(lane_state_->messages, fabric_.allocate(stride * count));
+  lane_state_->staging = std::make_unique<DepositStaging[]>(count);
+  lane_state_->count = count;
+  for (std::size_t i = 0; i < count; ++i) {
+    DUNLIN_ASSIGN(lane_state_->staging[i].slice, lane_state_->messages->slice(i * stride, message));
+  }
+  return Status::ok();
+}
+
 template <typename T>
 Status NeighborWindow<T>::connect() {
   DUNLIN_TRY(lane_state_->exchange->connect());
-  const std::size_t ring = options_.depth + 1;
-  for (std::size_t i = 0; i < lane_state_->exchange->out().size(); ++i) {
-    senders_.emplace_back(*lane_state_->exchange, lane_state_->exchange->out()[i],
-                          std::span(lane_state_->staging.get() + i * ring, ring),
-                          self_.size_bytes());
+  DUNLIN_TRY(allocate_messages());
+  std::span<DepositStaging> staging(lane_state_->staging.get(), lane_state_->count);
+  for (transport::OutSlots& edge : lane_state_->exchange->out()) {
+    const std::size_t ring = DepositSender<T>::is_mapped(edge) ? 0 : options_.depth + 1;
+    senders_.emplace_back(*lane_state_->exchange, edge, staging.first(ring), self_.size_bytes());
+    staging = staging.subspan(ring);
   }
   for (std::size_t i = 0; i < lane_state_->exchange->in().size(); ++i) {
     receivers_.emplace_back(*lane_state_->exchange, lane_state_->exchange->in()[i], buffers_[i],

@@ -173,6 +173,7 @@ class NeighborWindow {
   NeighborWindow(transport::Fabric& fabric, WindowOptions options)
       : fabric_(fabric), options_(std::move(options)) {}
   Status allocate(std::span<const T> initial);
+  Status allocate_messages();
   Status no_neighbor(Rank rank, const char* kind) const;
   Result<WindowOperation> deposit(DepositKind kind, std::span<const WeightedPeer> to,
                                   double self_weight);

@@ -75,12 +75,22 @@ TEST_P(DepositTest, WhatIsReadIsOfOneDeposit) {
   });
 }
 
-// Rank 1 sleeps until a deposit wakes it.
-TEST_P(DepositTest, DepositsWakeAWaitingRank) {
+bool maps_memory() {
+  return Config::from_environment().value().transports.front() == "shm";
+}
+constexpr const char* kNotMapped = "this transport does not map the neighbor's memory";
+
+// A rank waits for a deposit, and a deposit notifies a rank that may sleep.
+TEST_P(DepositTest, WaitsSeeDeposits) {
   run(2, [](Fabric& fabric) {
     OneWindow<float> one(fabric, "complete", 1000, 1);
     if (fabric.rank() == Rank(0)) {
+      const auto& notifies = fabric.counters().peer(Rank(1)).notifies;
+      const std::uint64_t before = notifies;
       ASSERT_TRUE(one.window->put(one.to_all(1)));
+      if (maps_memory()) {
+        EXPECT_EQ(notifies, before + 1);
+      }
     } else {
       const Status status = fabric.wait(
           [&] {
@@ -92,11 +102,6 @@ TEST_P(DepositTest, DepositsWakeAWaitingRank) {
     sync(fabric, "done");
   });
 }
-
-bool maps_memory() {
-  return Config::from_environment().value().transports.front() == "shm";
-}
-constexpr const char* kNotMapped = "this transport does not map the neighbor's memory";
 
 // Rank 1 calls nothing while rank 0 deposits, flushes and is killed. Then the deposits are there.
 TEST(PeerDeathBehindADeposit, LeavesItInTheBuffer) {

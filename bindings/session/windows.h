@@ -1,9 +1,10 @@
 // Window: a NeighborWindow (collectives/rma/neighbor_window.h) of float or double elements, as part
 // of the session.
 //
-// Threads: any. The background thread takes in what neighbors deposit, and retries deposits that
-// could not be delivered yet. A window lasts until free() or the session's shutdown(), whether or
-// not it is still referred to; later calls return kClosed. The session has to outlive it.
+// Threads: any. The background thread takes in what neighbors on other hosts deposit, and retries
+// deposits that could not be delivered yet. A window lasts until free() or the session's
+// shutdown(), whether or not it is still referred to; later calls return kClosed. The session has
+// to outlive it.
 #pragma once
 
 #include <cstdint>

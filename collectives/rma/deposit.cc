@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
 #include "collectives/kernels/average.h"
+#include "collectives/kernels/scaled.h"
 
 namespace dunlin::collective {
 
@@ -14,24 +16,19 @@ static_assert(std::endian::native == std::endian::little, "DepositHeader is litt
 
 namespace {
 
-// Tensors are copied and scaled in pieces of this size, so that the second pass finds the piece in
-// the first-level cache.
-constexpr std::size_t kPieceBytes = 16 * 1024;
-
-template <typename T>
-void copy_scaled(std::span<T> to, std::span<const T> from, double factor) {
-  constexpr std::size_t kPiece = kPieceBytes / sizeof(T);
-  for (std::size_t begin = 0; begin < to.size(); begin += kPiece) {
-    const std::span<T> piece = to.subspan(begin, std::min(kPiece, to.size() - begin));
-    std::memcpy(piece.data(), from.data() + begin, piece.size_bytes());
-    scale(piece, factor);
-  }
+EdgeMemory memory_of(std::span<std::byte* const> slots, std::size_t tensor_bytes) {
+  EdgeMemory memory;
+  memory.tensor_bytes = tensor_bytes;
+  std::copy_n(slots.begin(), EdgeMemory::kBuffers, memory.buffers.begin());
+  return memory;
 }
 
-template <typename T>
-void add_scaled(std::span<T> to, const T* from, double factor) {
-  const T weight = static_cast<T>(factor);
-  weighted_average(to, T{1}, std::span<const T* const>(&from, 1), std::span<const T>(&weight, 1));
+// The receiver's slots where they are mapped here.
+EdgeMemory memory_of(const transport::OutSlots& edge, std::size_t tensor_bytes) {
+  std::array<std::byte*, EdgeMemory::kBuffers> slots{};
+  for (std::size_t i = 0; i < slots.size(); ++i)
+    slots[i] = edge.region->mapped() + edge.slots[i].offset();
+  return memory_of(slots, tensor_bytes);
 }
 
 }  // namespace
@@ -43,8 +40,49 @@ void scale(std::span<T> tensor, double factor) {
 }
 
 template <typename T>
+DepositSender<T>::DepositSender(transport::SlotExchange& exchange, transport::OutSlots& edge,
+                                std::span<DepositStaging> ring, std::size_t tensor_bytes)
+    : doorbell_(edge.link->data()),
+      // The queue sends nothing over this edge, so no message is mistaken for the doorbell.
+      doorbell_cell_(transport::cell_at(edge.peer_first_cell, 1)),
+      counters_(exchange.fabric().counters().peer(edge.to)),
+      queue_(exchange, edge),
+      ring_(ring) {
+  if (is_mapped(edge)) mapped_.emplace(memory_of(edge, tensor_bytes));
+}
+
+template <typename T>
 void DepositSender<T>::deposit(DepositKind kind, std::uint64_t operation, double weight,
                                std::span<const T> self, double p) {
+  if (!mapped_) {
+    stage(kind, operation, weight, self, p);
+    (void)progress();  // loss() keeps the error
+    return;
+  }
+  mapped_->deposit(kind, weight, self, p);
+  ++counters_.puts;
+  counters_.put_bytes += self.size_bytes();
+  is_ring_due_ = true;
+  if (Status status = ring_doorbell(); status.is_error()) {
+    lost_ = {operation, operation};
+    lose(std::move(status));
+  }
+}
+
+template <typename T>
+Status DepositSender<T>::ring_doorbell() {
+  transport::Notification ring;
+  ring.id = doorbell_cell_;
+  ring.sequence = rings_ + 1;
+  DUNLIN_TRY(doorbell_.notify(ring));
+  ++rings_;
+  is_ring_due_ = false;
+  return Status::ok();
+}
+
+template <typename T>
+void DepositSender<T>::stage(DepositKind kind, std::uint64_t operation, double weight,
+                             std::span<const T> self, double p) {
   DepositStaging& staging = pending();
   auto& header = *reinterpret_cast<DepositHeader*>(staging.slice.data());
   const std::span<T> tensor{reinterpret_cast<T*>(staging.slice.data() + sizeof(DepositHeader)),
@@ -56,11 +94,11 @@ void DepositSender<T>::deposit(DepositKind kind, std::uint64_t operation, double
   }
   if (kind == DepositKind::kAccumulate && has_pending_) {
     // The pending message keeps its kind: a put of the sum, or an accumulate of the sum.
-    add_scaled(tensor, self.data(), weight);
+    add_scaled(tensor, tensor.data(), static_cast<T>(weight), self.data());
     header.p += weight * p;
   } else {
     header.kind = kind;
-    copy_scaled(tensor, self, weight);
+    copy_scaled(tensor, static_cast<T>(weight), self.data());
     header.p = weight * p;
   }
   ++header.deposits;
@@ -79,6 +117,11 @@ Status DepositSender<T>::check_completions() const {
 template <typename T>
 Status DepositSender<T>::progress() {
   if (loss_.is_error()) return loss_;
+  if (mapped_) {
+    Status status = is_ring_due_ ? ring_doorbell() : Status::ok();
+    if (status.is_error()) lose(status);
+    return status;
+  }
   if (!is_outstanding()) return Status::ok();
   Status status = check_completions();
   if (status.is_ok() && has_pending_) {
@@ -119,6 +162,15 @@ std::optional<OperationRange> DepositSender<T>::outstanding() const {
 }
 
 template <typename T>
+DepositReceiver<T>::DepositReceiver(transport::SlotExchange& exchange, transport::InSlots& edge,
+                                    std::span<T> own, bool is_zero)
+    : queue_(exchange, edge),
+      mapped_(memory_of(edge.slots, own.size_bytes())),
+      depth_(exchange.options().depth),
+      own_(own),
+      is_zero_(is_zero) {}
+
+template <typename T>
 Status DepositReceiver<T>::progress() {
   if (error_.is_error()) return error_;
   // Take at most as many messages as there are slots, because a fast sender could otherwise keep
@@ -136,39 +188,82 @@ Status DepositReceiver<T>::progress() {
 
 template <typename T>
 Status DepositReceiver<T>::take(const transport::Message& message) {
-  const bool is_whole = message.data.size() == deposit_bytes(buffer_.size_bytes());
+  const bool is_whole = message.data.size() == deposit_bytes(own_.size_bytes());
   DepositHeader header;
   if (is_whole) std::memcpy(&header, message.data.data(), sizeof header);
   if (!is_whole || header.version != DepositHeader::kVersion ||
       (header.kind != DepositKind::kPut && header.kind != DepositKind::kAccumulate)) {
     return Status(Code::kCorrupted,
                   fmt::format("message {} of {} bytes is no deposit of a tensor of {} bytes",
-                              message.sequence, message.data.size(), buffer_.size_bytes()))
+                              message.sequence, message.data.size(), own_.size_bytes()))
         .with_peer(peer());
   }
-  const T* const tensor = reinterpret_cast<const T*>(message.data.data() + sizeof header);
-  if (header.kind == DepositKind::kPut || is_zero_) {
-    if (!buffer_.empty()) std::memcpy(buffer_.data(), tensor, buffer_.size_bytes());
-    p_ = header.p + (header.kind == DepositKind::kPut ? 0 : p_);
-  } else {
-    add_scaled(buffer_, tensor, 1);
-    p_ += header.p;
-  }
-  is_zero_ = false;
+  apply(header, reinterpret_cast<const T*>(message.data.data() + sizeof header));
   version_ += header.deposits;
   return Status::ok();
 }
 
 template <typename T>
-std::span<const T> DepositReceiver<T>::buffer() {
-  // A buffer that counts as zero is cleared when it is read.
-  if (is_zero_) std::fill(buffer_.begin(), buffer_.end(), T{0});
-  return buffer_;
+void DepositReceiver<T>::apply(const DepositHeader& header, const T* tensor) {
+  if (header.kind == DepositKind::kPut || is_zero_) {
+    if (!own_.empty()) std::memcpy(own_.data(), tensor, own_.size_bytes());
+    p_ = header.p + (header.kind == DepositKind::kPut ? 0 : p_);
+  } else {
+    add_scaled(own_, own_.data(), T{1}, tensor);
+    p_ += header.p;
+  }
+  is_zero_ = false;
+}
+
+template <typename T>
+void DepositReceiver<T>::settle(std::uint64_t deposits) {
+  version_ += deposits - cleared_;
+  held_ = 0;
+  cleared_ = 0;
+}
+
+template <typename T>
+typename DepositReceiver<T>::View DepositReceiver<T>::view(bool takes) {
+  const DepositHeader* held = takes ? mapped_.take() : mapped_.hold();
+  if (held != nullptr && held->kind == DepositKind::kAccumulate && !is_zero_) {
+    // The buffer is the sum of two tensors. Only this end empties the edge, so there is something
+    // to take.
+    if (!takes) held = mapped_.take();
+    apply(*held, mapped_.tensor().data());
+    settle(held->deposits);
+    held = nullptr;
+  }
+  View view{is_zero_ ? nullptr : own_.data(), p_, version_};
+  if (held != nullptr) {
+    if (held->kind == DepositKind::kPut) {
+      is_zero_ = true;
+      p_ = 0;
+    }
+    held_ = held->deposits;
+    view = {mapped_.tensor().data(), held->p, version_ + held_ - cleared_};
+    if (takes) settle(held_);
+  }
+  if (takes) {
+    is_zero_ = true;
+    p_ = 0;
+  }
+  return view;
+}
+
+template <typename T>
+typename DepositReceiver<T>::View DepositReceiver<T>::read() {
+  View view = look();
+  if (view.tensor == nullptr) {
+    std::fill(own_.begin(), own_.end(), T{0});
+    view.tensor = own_.data();
+  }
+  return view;
 }
 
 template <typename T>
 void DepositReceiver<T>::replace(std::span<const T> tensor, double p, double weight) {
-  copy_scaled(buffer_, tensor, weight);
+  if (const DepositHeader* const held = mapped_.take(); held != nullptr) settle(held->deposits);
+  copy_scaled(own_, static_cast<T>(weight), tensor.data());
   p_ = weight * p;
   is_zero_ = false;
   ++version_;

@@ -1,11 +1,16 @@
 // DepositSender and DepositReceiver: the two ends of a window's edge. Deposits travel along it:
 // tensors that replace a buffer of the receiver, or are added to it. No rank waits for another.
 //
-// The edge is a NOTIFY-ACK channel whose slots hold a header and a whole tensor. The channel has no
-// credit while the receiver computes and takes nothing over. Meanwhile the sender merges deposits
-// into one pending message: a put replaces what was pending, and an accumulate adds to it. So any
-// number of deposits takes the memory of `depth` + 1 messages at the sender, and the receiver's
-// buffer gets the value that it would have if each deposit had arrived by itself.
+// If the sender has mapped the receiver's memory, deposits go straight there (mapped_edge.h): they
+// are done when the call returns. A notification follows each one, for a receiver that sleeps.
+//
+// Otherwise the edge is a NOTIFY-ACK channel whose slots hold a header and a whole tensor. The
+// channel has no credit while the receiver computes and takes nothing over. Meanwhile the sender
+// merges deposits into one pending message: a put replaces what was pending, and an accumulate adds
+// to it. So any number of deposits takes the memory of `depth` + 1 messages at the sender, and the
+// receiver's buffer gets the value that it would have if each deposit had arrived by itself.
+//
+// Both use the same slots. The sender chooses; the receiver looks for deposits of both kinds.
 //
 // Nothing blocks or allocates. Owner thread only.
 #pragma once
@@ -15,33 +20,11 @@
 #include <limits>
 #include <optional>
 #include <span>
-#include <type_traits>
 
+#include "collectives/rma/mapped_edge.h"
 #include "transports/channel/queue.h"
 
 namespace dunlin::collective {
-
-enum class DepositKind : std::uint32_t {
-  kPut = 1,         // replaces what is in the buffer
-  kAccumulate = 2,  // is added to it
-};
-
-// Precedes the tensor in a slot. Numbers are little-endian, as x86-64 and AArch64 under Linux store
-// them.
-struct DepositHeader {
-  static constexpr std::uint32_t kVersion = 1;
-  std::uint32_t version = kVersion;
-  DepositKind kind = DepositKind::kPut;
-  std::uint64_t deposits = 0;  // how many were merged into this one
-  double p = 0;                // push-sum's weight, treated as an element of the tensor
-  std::byte reserved[40] = {};
-};
-static_assert(sizeof(DepositHeader) == transport::kCacheLine &&
-              std::is_trivially_copyable_v<DepositHeader>);
-
-constexpr std::size_t deposit_bytes(std::size_t tensor_bytes) {
-  return sizeof(DepositHeader) + tensor_bytes;
-}
 
 // The memory of one message, from its first deposit until it is acknowledged. The lane may access
 // it for longer than the sender lives.
@@ -66,15 +49,20 @@ struct OperationRange {
 template <typename T>  // float, double
 class DepositSender {
  public:
-  // `exchange` is connected. `ring` has depth + 1 elements, whose slices have
-  // deposit_bytes(count * sizeof(T)).
+  // `exchange` is connected, and has at least EdgeMemory::kBuffers slots per edge, of
+  // EdgeMemory::buffer_bytes(tensor_bytes). `ring` has depth + 1 elements, whose slices have
+  // deposit_bytes(tensor_bytes), or none if the edge is_mapped().
   DepositSender(transport::SlotExchange& exchange, transport::OutSlots& edge,
-                std::span<DepositStaging> ring)
-      : queue_(exchange, edge), ring_(ring) {}
+                std::span<DepositStaging> ring, std::size_t tensor_bytes);
+
+  // Whether deposits along this edge go straight to the receiver's memory.
+  static bool is_mapped(const transport::OutSlots& edge) {
+    return edge.region != nullptr && edge.region->mapped() != nullptr;
+  }
 
   Rank peer() const { return queue_.peer(); }
   // Deposits weight * self and weight * p for an operation, whose number is not below that of the
-  // last one. Do not call it once loss() is an error.
+  // last one, and sends what can be sent. Do not call it once loss() is an error.
   void deposit(DepositKind kind, std::uint64_t operation, double weight, std::span<const T> self,
                double p);
   // Sends the pending message; kBusy while there is no credit for it. After an error the
@@ -94,12 +82,22 @@ class DepositSender {
   const OperationRange& lost() const { return lost_; }
 
  private:
+  void stage(DepositKind kind, std::uint64_t operation, double weight, std::span<const T> self,
+             double p);
+  // Tells the receiver of what was deposited in its mapped memory. kBusy: do it again later.
+  Status ring_doorbell();
   std::uint64_t acknowledged() const { return queue_.acknowledged(); }
   DepositStaging& pending() { return ring_[queue_.sent() % ring_.size()]; }
   // The staging memory of a message; messages are counted from 0.
   const DepositStaging& of(std::uint64_t message) const { return ring_[message % ring_.size()]; }
   Status check_completions() const;
 
+  std::optional<MappedWriter<T>> mapped_;
+  transport::Notifier doorbell_;
+  transport::NotifyId doorbell_cell_{};  // at the receiver
+  std::uint64_t rings_ = 0;
+  bool is_ring_due_ = false;
+  PeerCounters& counters_;
   transport::SendQueue queue_;
   std::span<DepositStaging> ring_;
   bool has_pending_ = false;
@@ -110,41 +108,55 @@ class DepositSender {
 template <typename T>
 class DepositReceiver {
  public:
-  // `exchange` is connected. `buffer` outlives this object.
-  DepositReceiver(transport::SlotExchange& exchange, transport::InSlots& edge, std::span<T> buffer,
-                  bool is_zero)
-      : queue_(exchange, edge),
-        depth_(exchange.options().depth),
-        buffer_(buffer),
-        is_zero_(is_zero) {}
+  // What the edge's buffer has.
+  struct View {
+    const T* tensor = nullptr;  // null: zeros
+    double p = 0;
+    std::uint64_t version = 0;  // deposits since clear_version()
+  };
+
+  // `exchange` is as that of the sender. `own` outlives this object. It has what the buffer holds
+  // before the first deposit, unless that `is_zero`.
+  DepositReceiver(transport::SlotExchange& exchange, transport::InSlots& edge, std::span<T> own,
+                  bool is_zero);
 
   Rank peer() const { return queue_.peer(); }
-  // Takes over the deposits that have arrived, and releases their slots. kCorrupted if a message is
+  // Takes over the messages that have arrived, and releases their slots. kCorrupted if a message is
   // no deposit; every later call returns the same error.
   Status progress();
 
-  double p() const { return p_; }
-  std::uint64_t version() const { return version_; }  // deposits since clear_version()
-  void clear_version() { version_ = 0; }
-  // Whether the buffer counts as zero, whatever its memory holds.
-  bool is_zero() const { return is_zero_; }
-  std::span<const T> buffer();
+  // The buffer with everything that was deposited in mapped memory or taken over by progress(). The
+  // tensor does not change before the next call of this object.
+  View look() { return view(false); }
+  // The same, and the buffer is zero afterwards.
+  View take() { return view(true); }
+  // As look(), but zeros have an address.
+  View read();
+  void clear_version() {
+    version_ = 0;
+    cleared_ = held_;
+  }
   // Has the effect of a put of weight * tensor and weight * p by the peer.
   void replace(std::span<const T> tensor, double p, double weight);
-  void reset() {
-    is_zero_ = true;
-    p_ = 0;
-  }
 
  private:
+  View view(bool takes);
   Status take(const transport::Message& message);
+  // Changes own_ by a deposit.
+  void apply(const DepositHeader& header, const T* tensor);
+  // All deposits in mapped memory are out of it: what view() returned counts as a part of version_.
+  void settle(std::uint64_t deposits);
 
   transport::ReceiveQueue queue_;
+  MappedReader<T> mapped_;
   std::uint32_t depth_;
-  std::span<T> buffer_;
-  bool is_zero_;
-  double p_ = 0;
-  std::uint64_t version_ = 0;
+  // The buffer is own_, plus or replaced by what is in mapped memory.
+  std::span<T> own_;
+  bool is_zero_;               // own_ counts as zeros, whatever its memory holds
+  double p_ = 0;               // of own_
+  std::uint64_t version_ = 0;  // deposits in own_ since clear_version()
+  std::uint64_t held_ = 0;     // deposits in mapped memory, by the last view()
+  std::uint64_t cleared_ = 0;  // how many of them were there at the last clear_version()
   Status error_;
 };
 

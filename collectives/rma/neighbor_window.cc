@@ -14,6 +14,11 @@ using transport::kCacheLine;
 
 namespace {
 
+// The size, rounded up to whole cache lines.
+constexpr std::size_t whole_lines(std::size_t bytes) {
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+
 // An index into senders or receivers, or -1.
 std::int32_t find_edge(const std::vector<std::int32_t>& edges, Rank rank) {
   return rank.value() < 0 || rank.index() >= edges.size() ? -1 : edges[rank.index()];
@@ -24,10 +29,11 @@ std::int32_t find_edge(const std::vector<std::int32_t>& edges, Rank rank) {
 // State that lanes may still access after the window is gone.
 template <typename T>
 struct NeighborWindow<T>::LaneState final : transport::KeptUntilDone {
-  std::unique_ptr<transport::LocalRegion> memory;  // messages on their way out
+  std::unique_ptr<transport::LocalRegion> memory;  // self and the receivers' own tensors
   std::unique_ptr<transport::SlotExchange> exchange;
+  std::unique_ptr<transport::LocalRegion> messages;  // on their way out; null: all are mapped
   std::size_t count = 0;
-  std::unique_ptr<DepositStaging[]> staging;  // depth + 1 per out-neighbor
+  std::unique_ptr<DepositStaging[]> staging;  // of the messages
 
   bool is_done() const override {
     return staging == nullptr ||
@@ -52,11 +58,13 @@ Result<std::unique_ptr<NeighborWindow<T>>> NeighborWindow<T>::prepare(transport:
                               options.name, initial.size(), options.count));
   }
   // Checked before sizes are computed from it.
-  constexpr std::size_t kMost = (UINT32_MAX - deposit_bytes(0)) / sizeof(T);
+  constexpr std::size_t kMost = (UINT32_MAX - EdgeMemory::buffer_bytes(kCacheLine)) / sizeof(T);
   if (options.count > kMost) {
     return Status(Code::kInvalidArgument, fmt::format("'{}': a tensor of {} elements; at most {}",
                                                       options.name, options.count, kMost));
   }
+  if (options.depth > 0)
+    options.depth = std::max(options.depth, static_cast<std::uint32_t>(EdgeMemory::kBuffers));
   std::unique_ptr<NeighborWindow> window(new NeighborWindow(fabric, std::move(options)));
   DUNLIN_TRY(window->allocate(initial));
   return window;
@@ -65,13 +73,12 @@ Result<std::unique_ptr<NeighborWindow<T>>> NeighborWindow<T>::prepare(transport:
 template <typename T>
 Status NeighborWindow<T>::allocate(std::span<const T> initial) {
   const Neighborhood& around = options_.neighborhood;
-  const std::size_t slot = deposit_bytes(options_.count * sizeof(T));
-  const std::size_t stride = (slot + kCacheLine - 1) / kCacheLine * kCacheLine;
-  // Self, the buffers and the messages on their way out; each begins on a cache line.
+  const std::size_t tensor_bytes = options_.count * sizeof(T);
+  const std::size_t stride = whole_lines(tensor_bytes);
+  // At least a line, because an empty tensor has an address, too.
   lane_state_ = std::make_unique<LaneState>();
-  lane_state_->count = around.out.size() * (options_.depth + 1);
   DUNLIN_ASSIGN(lane_state_->memory,
-                fabric_.allocate(stride * (1 + around.in.size() + lane_state_->count)));
+                fabric_.allocate(stride * (1 + around.in.size()) + kCacheLine));
   std::byte* at = lane_state_->memory->data();
   const auto next_tensor = [&] {
     const std::span<T> tensor{reinterpret_cast<T*>(at), options_.count};
@@ -85,14 +92,10 @@ Status NeighborWindow<T>::allocate(std::span<const T> initial) {
     buffers_.push_back(next_tensor());
     std::copy(self_.begin(), self_.end(), buffers_.back().begin());
   }
-  lane_state_->staging = std::make_unique<DepositStaging[]>(lane_state_->count);
-  for (std::size_t i = 0; i < lane_state_->count; ++i, at += stride) {
-    const auto offset = static_cast<std::size_t>(at - lane_state_->memory->data());
-    DUNLIN_ASSIGN(lane_state_->staging[i].slice, lane_state_->memory->slice(offset, slot));
-  }
-  DUNLIN_ASSIGN(lane_state_->exchange, transport::SlotExchange::prepare(
-                                           fabric_, {"window/" + options_.name, options_.epoch,
-                                                     around.in, around.out, slot, options_.depth}));
+  DUNLIN_ASSIGN(lane_state_->exchange,
+                transport::SlotExchange::prepare(
+                    fabric_, {"window/" + options_.name, options_.epoch, around.in, around.out,
+                              EdgeMemory::buffer_bytes(tensor_bytes), options_.depth}));
   sender_of_.assign(static_cast<std::size_t>(fabric_.size()), -1);
   receiver_of_.assign(static_cast<std::size_t>(fabric_.size()), -1);
   for (std::size_t i = 0; i < around.in.size(); ++i) {
@@ -118,13 +121,36 @@ Status NeighborWindow<T>::allocate(std::span<const T> initial) {
   return Status::ok();
 }
 
+// Memory for messages along the edges that are not mapped.
+template <typename T>
+Status NeighborWindow<T>::allocate_messages() {
+  const auto& edges = lane_state_->exchange->out();
+  const auto unmapped =
+      static_cast<std::size_t>(std::count_if(edges.begin(), edges.end(), [](const auto& edge) {
+        return !DepositSender<T>::is_mapped(edge);
+      }));
+  if (unmapped == 0) return Status::ok();
+  const std::size_t message = deposit_bytes(self_.size_bytes());
+  const std::size_t stride = whole_lines(message);
+  const std::size_t count = unmapped * (options_.depth + 1);
+  DUNLIN_ASSIGN(lane_state_->messages, fabric_.allocate(stride * count));
+  lane_state_->staging = std::make_unique<DepositStaging[]>(count);
+  lane_state_->count = count;
+  for (std::size_t i = 0; i < count; ++i) {
+    DUNLIN_ASSIGN(lane_state_->staging[i].slice, lane_state_->messages->slice(i * stride, message));
+  }
+  return Status::ok();
+}
+
 template <typename T>
 Status NeighborWindow<T>::connect() {
   DUNLIN_TRY(lane_state_->exchange->connect());
-  const std::size_t ring = options_.depth + 1;
-  for (std::size_t i = 0; i < lane_state_->exchange->out().size(); ++i) {
-    senders_.emplace_back(*lane_state_->exchange, lane_state_->exchange->out()[i],
-                          std::span(lane_state_->staging.get() + i * ring, ring));
+  DUNLIN_TRY(allocate_messages());
+  std::span<DepositStaging> staging(lane_state_->staging.get(), lane_state_->count);
+  for (transport::OutSlots& edge : lane_state_->exchange->out()) {
+    const std::size_t ring = DepositSender<T>::is_mapped(edge) ? 0 : options_.depth + 1;
+    senders_.emplace_back(*lane_state_->exchange, edge, staging.first(ring), self_.size_bytes());
+    staging = staging.subspan(ring);
   }
   for (std::size_t i = 0; i < lane_state_->exchange->in().size(); ++i) {
     receivers_.emplace_back(*lane_state_->exchange, lane_state_->exchange->in()[i], buffers_[i],
@@ -155,8 +181,8 @@ template <typename T>
 Result<typename NeighborWindow<T>::Buffer> NeighborWindow<T>::buffer(Rank from) {
   const std::int32_t edge = find_edge(receiver_of_, from);
   if (edge < 0) return no_neighbor(from, "in-neighbor");
-  DepositReceiver<T>& receiver = receivers_[static_cast<std::size_t>(edge)];
-  return Buffer{receiver.buffer(), receiver.p(), receiver.version()};
+  const auto view = receivers_[static_cast<std::size_t>(edge)].read();
+  return Buffer{{view.tensor, options_.count}, view.p, view.version};
 }
 
 template <typename T>
@@ -167,14 +193,14 @@ Result<WindowOperation> NeighborWindow<T>::deposit(DepositKind kind,
   for (const WeightedPeer& one : to) {
     const std::int32_t edge = find_edge(sender_of_, one.peer);
     if (edge < 0) return no_neighbor(one.peer, "out-neighbor");
-    DUNLIN_TRY(senders_[static_cast<std::size_t>(edge)].loss());
+    const Status& loss = senders_[static_cast<std::size_t>(edge)].loss();
+    if (loss.is_error()) return loss;
   }
   const std::uint64_t operation = ++operations_;
   for (const WeightedPeer& one : to) {
     auto& sender = senders_[static_cast<std::size_t>(find_edge(sender_of_, one.peer))];
     // An error on one edge doesn't keep the deposit from the others; test() reports it.
     if (sender.loss().is_ok()) sender.deposit(kind, operation, one.weight, self_, p_);
-    (void)sender.progress();
   }
   scale(self_, self_weight);
   p_ *= self_weight;
@@ -221,13 +247,13 @@ Result<typename NeighborWindow<T>::Report> NeighborWindow<T>::update(const Updat
   report.p = what.self_weight * p_;
   for (const WeightedPeer& one : what.from) {
     auto& receiver = receivers_[static_cast<std::size_t>(find_edge(receiver_of_, one.peer))];
-    report.deposits += receiver.version();
+    const auto view = what.reset ? receiver.take() : receiver.look();
+    report.deposits += view.version;
     receiver.clear_version();
-    if (receiver.is_zero()) continue;
-    report.p += one.weight * receiver.p();
-    inputs_.push_back(receiver.buffer().data());
+    if (view.tensor == nullptr) continue;
+    report.p += one.weight * view.p;
+    inputs_.push_back(view.tensor);
     weights_.push_back(static_cast<T>(one.weight));
-    if (what.reset) receiver.reset();
   }
   std::span<T> result = self_;
   if (!what.result.empty()) {
@@ -285,7 +311,9 @@ Status NeighborWindow<T>::test(WindowOperation operation) {
 
 template <typename T>
 Status NeighborWindow<T>::flush() {
-  DUNLIN_TRY(progress());
+  check_peers();
+  const auto is_outstanding = [](const auto& sender) { return sender.is_outstanding(); };
+  if (std::any_of(senders_.begin(), senders_.end(), is_outstanding)) DUNLIN_TRY(progress());
   bool is_done = true;
   for (std::size_t i = 0; i < senders_.size(); ++i) {
     const bool has_lost = senders_[i].lost().first <= senders_[i].lost().last;

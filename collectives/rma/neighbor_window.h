@@ -9,11 +9,19 @@
 // (push-sum).
 //
 // The operations are one-sided: a rank that computes for seconds without calling anything holds no
-// other rank up. Deposits that it doesn't take over meanwhile are merged at their sender
-// (deposit.h). Nothing is lost or counted twice. If only accumulate() is used, with self_weight and
-// the weights adding up to 1, and update_then_collect(), the sum over all ranks of self, buffers
-// and deposits on their way stays the same, and so does the sum of p. Deposits reach a buffer only
-// in progress() and update(), so update() with reset is atomic.
+// other rank up. Nothing is lost or counted twice. If only accumulate() is used, with self_weight
+// and the weights adding up to 1, and update_then_collect(), the sum over all ranks of self,
+// buffers and deposits on their way stays the same, and so does the sum of p.
+//
+// If the neighbor's memory is mapped (shared memory), a deposit is in its buffer when put() or
+// accumulate() returns. The neighbor need not call anything, and the depositing rank may end. A
+// deposit comes into the buffer as a whole: buffer(), update() and reset see a tensor, p and
+// version of the same deposits. A rank that dies or is stopped within a deposit has not made it,
+// and holds nobody up (mapped_edge.h).
+//
+// Otherwise, deposits reach a buffer in the neighbor's progress() and update(), and are merged at
+// their sender until then (deposit.h). The first `depth` of them are in the neighbor's memory
+// before that.
 //
 // get() reads what an in-neighbor has published, without its taking part (over ucx, its progress()
 // answers). The owner rank may change self at any time. So what is read is a copy of self and p
@@ -21,8 +29,7 @@
 // a transport without remote reads, get() returns kUnavailable.
 //
 // put(), accumulate() and update() never block, and never fail for lack of room. An operation is
-// done when all its destinations have taken its deposits over, which they do in their progress()
-// and update().
+// done when its deposits are in the buffers of all its destinations.
 //
 // When a rank dies, its own tensor is lost, and so is what was deposited with it. Deposits of a
 // dead in-neighbor stay in the buffer, and update() goes on. put() and accumulate() to a dead rank
@@ -56,7 +63,9 @@ struct WindowOptions {
   std::size_t count = 0;        // elements; the same on all ranks; a tensor has up to 4 GiB - 64 B
   // What the buffers hold before the first deposit: zeros, or this rank's initial tensor.
   bool is_zeroed = false;
-  std::uint32_t depth = 2;  // messages in progress per edge; the same on all ranks
+  // Tensors of memory per edge at the receiver, where messages are in progress; values below 3
+  // count as 3. The same on all ranks.
+  std::uint32_t depth = 3;
   // Whether self is published for get(), which takes a copy each time; the same on all ranks.
   bool is_readable = false;
 };
@@ -101,9 +110,10 @@ class NeighborWindow {
   std::shared_ptr<MemoryRegion> owner_of_self() const;
   double p() const { return p_; }
   void set_p(double p) { p_ = p; }
-  // What an in-neighbor has deposited, as of the last progress() of the fabric or window, or the
-  // last update(); valid until the next one, which any wait may call. kInvalidArgument (here and
-  // below) for a rank that is no neighbor.
+  // What an in-neighbor has deposited: in mapped memory, as of this call; otherwise, as of the last
+  // progress() of the fabric or window, or the last update(). Valid until the next one, which any
+  // wait may call, or the next buffer() of this rank. kInvalidArgument (here and below) for a rank
+  // that is no neighbor.
   struct Buffer {
     std::span<const T> tensor;
     double p = 0;
@@ -140,14 +150,15 @@ class NeighborWindow {
   // Blocks until the get has ended; errors as Fabric::wait(). At the deadline the get is canceled.
   Status get(std::span<const WeightedPeer> from, Duration timeout);
 
-  // Takes over what has arrived, and sends what could not be sent before. The fabric's progress()
-  // calls it, and with it every wait of the library. Frequent calls save the neighbors memory
-  // traffic, but only their flush() and wait() depend on them. Errors concern what neighbors have
-  // sent, not their death; later calls return them again.
+  // Takes over messages that have arrived, and sends what could not be sent before. The fabric's
+  // progress() calls it, and with it every wait of the library. Between mapped memory there is
+  // nothing to do. Elsewhere, frequent calls save the neighbors memory traffic, but only their
+  // flush() and wait() depend on them. Errors concern what neighbors have sent, not their death;
+  // later calls return them again.
   Status progress();
   // kBusy until the operation is done; for flush(), until all operations are. Both progress the
-  // window. If deposits were lost, test() says so for each of their operations, and one flush()
-  // does.
+  // window while something is outstanding. If deposits were lost, test() says so for each of their
+  // operations, and one flush() does.
   Status test(WindowOperation operation);
   Status flush();
   // Block until test() or flush() isn't busy. Returns the errors of Fabric::wait().
@@ -162,6 +173,7 @@ class NeighborWindow {
   NeighborWindow(transport::Fabric& fabric, WindowOptions options)
       : fabric_(fabric), options_(std::move(options)) {}
   Status allocate(std::span<const T> initial);
+  Status allocate_messages();
   Status no_neighbor(Rank rank, const char* kind) const;
   Result<WindowOperation> deposit(DepositKind kind, std::span<const WeightedPeer> to,
                                   double self_weight);

@@ -7,21 +7,14 @@
 #include <random>
 #include <thread>
 
-#include "collectives/graph/generators.h"
-#include "collectives/rma/neighbor_window.h"
+#include "tests/conformance/one_window.h"
 #include "tests/conformance/shared.h"
 #include "tests/support/ranks.h"
 
 namespace dunlin::testing {
 namespace {
 
-using collective::Graph;
-using collective::make_graph;
-using collective::neighborhood_of;
-using collective::NeighborWindow;
 using collective::WeightedPeer;
-using collective::Weighting;
-using collective::WindowOptions;
 using transport::Fabric;
 
 constexpr auto kTimeout = std::chrono::seconds(30);
@@ -32,56 +25,6 @@ class WindowTest : public ::testing::TestWithParam<PeerKind> {
     run_ranks({.kind = GetParam(), .size = size, .killed = {}, .configure = {}}, body);
   }
 };
-
-template <typename T>
-struct OneWindow {
-  OneWindow(Fabric& fabric, const char* spec, std::size_t count, T initial,
-            bool is_readable = false)
-      : graph(make_graph(spec, fabric.size()).value()) {
-    std::vector<Rank> members;
-    for (int rank = 0; rank < fabric.size(); ++rank) members.emplace_back(rank);
-    WindowOptions options;
-    options.neighborhood =
-        neighborhood_of(graph, Weighting::kUniform, members, fabric.rank()).value();
-    options.count = count;
-    options.is_zeroed = true;
-    options.is_readable = is_readable;
-    out = options.neighborhood.out;
-    in = options.neighborhood.in;
-    auto made = NeighborWindow<T>::prepare(fabric, options, std::vector<T>(count, initial));
-    EXPECT_TRUE(made.is_ok()) << made.status().to_string();
-    window = std::move(made).value();
-    const Status status = window->connect();
-    EXPECT_TRUE(status.is_ok()) << status.to_string();
-  }
-  std::vector<WeightedPeer> to_all(double weight) const {
-    std::vector<WeightedPeer> weights;
-    for (const Rank peer : out) weights.push_back({peer, weight});
-    return weights;
-  }
-
-  Graph graph;
-  std::vector<Rank> out;
-  std::vector<Rank> in;
-  std::unique_ptr<NeighborWindow<T>> window;
-};
-
-// As sync(), but also progresses the window, since peers may wait for this rank to take deposits
-// over.
-template <typename T>
-void settle(Fabric& fabric, NeighborWindow<T>& window, const std::string& name) {
-  const auto key = [&](int rank) { return name + "/" + std::to_string(rank); };
-  Status flushed;
-  EXPECT_TRUE(progress_until(fabric, [&] { return !(flushed = window.flush()).is_busy(); }));
-  EXPECT_TRUE(flushed.is_ok()) << flushed.to_string();
-  EXPECT_TRUE(fabric.bootstrap().publish(key(fabric.rank().value()), {}).is_ok());
-  for (int rank = 0; rank < fabric.size(); ++rank) {
-    EXPECT_TRUE(progress_until(fabric, [&] {
-      EXPECT_TRUE(window.progress().is_ok());
-      return fabric.bootstrap().lookup(key(rank), std::chrono::milliseconds(1)).is_ok();
-    }));
-  }
-}
 
 template <typename T>
 void deposit_and_update(Fabric& fabric, std::size_t count) {
@@ -232,6 +175,35 @@ TEST_P(WindowTest, PushSumFindsTheAverage) {
       ASSERT_NEAR(window.self()[i] / window.p(), expected / fabric.size(), 1e-5) << "element " << i;
     }
     sync(fabric, "done");
+  });
+}
+
+// Gets and deposits change the same buffer.
+TEST_P(WindowTest, DepositsAddToWhatAGetHasRead) {
+  run(2, [](Fabric& fabric) {
+    OneWindow<double> one(fabric, "complete", 1000, 3, true);
+    auto& window = *one.window;
+    const Rank peer(1 - fabric.rank().value());
+    const auto expect = [&](double value, std::uint64_t version, const char* moment) {
+      settle(fabric, window, std::string("deposited, ") + moment);
+      const auto buffer = window.buffer(peer).value();
+      for (const double element : buffer.tensor) ASSERT_EQ(element, value) << moment;
+      EXPECT_EQ(buffer.version, version) << moment;
+      sync(fabric, moment);
+    };
+    const WeightedPeer from[] = {{peer, 2}};
+    ASSERT_TRUE(window.accumulate(one.to_all(1)));
+    expect(3, 1, "an accumulate");
+    const Status got = window.get(from, kTimeout * timeout_factor());
+    ASSERT_TRUE(got.is_ok()) << got.to_string();
+    expect(6, 2, "a get");
+    ASSERT_TRUE(window.accumulate(one.to_all(1)));
+    ASSERT_TRUE(window.accumulate(one.to_all(1)));
+    expect(12, 4, "two accumulates");
+    ASSERT_TRUE(window.accumulate(one.to_all(1)));
+    expect(15, 5, "one more");
+    ASSERT_TRUE(window.put(one.to_all(1)));
+    expect(3, 6, "a put");
   });
 }
 

@@ -243,6 +243,7 @@ Shared some_options() {
   options.depth = 3;
   options.queue_pairs = 2;
   options.is_bidirectional = true;
+  options.is_put = true;
   options.consistency.straggler = Straggler{1, 2.5};
   options.consistency.compute = 7us;
   options.collective = {"ring", "int8", "max", false, 3us};

@@ -210,6 +210,10 @@ TEST(DunlinPerf, WindowMeasuresDeposits) {
   expect_figures(lines[1], "window", 8);
   expect_figures(lines[2], "window", 1 << 20);
   EXPECT_GT(lines[2].at("gbytes_per_s").get<double>(), 0);
+  const auto puts = measure(2, {"window", "--put", "--size", "1K", "--iterations", "100"});
+  ASSERT_THAT(puts, SizeIs(1));
+  expect_figures(puts[0], "window", 1 << 10);
+  EXPECT_TRUE(puts[0].at("put").get<bool>());
 }
 
 TEST(DunlinPerf, ConsistencyOfNotifyAckIsComplete) {

@@ -7,11 +7,16 @@
 // the weights at each sender add up to 1, the tensor divided by p converges to the average
 // (push-sum).
 //
-// Windows are one-sided: a rank that computes for seconds delays no other rank. Deposits that can't
-// be delivered meanwhile are merged at their sender. Nothing is lost or counted twice: with
-// accumulate(), self_weight + the sum of the weights = 1, and collect(), the sum over all ranks of
-// tensors, buffers and what is on its way stays the same, and so does that of p. Deposits reach a
-// buffer in update(), in progress(), and in every wait of the library.
+// Windows are one-sided: a rank that computes for seconds delays no other rank. Nothing is lost or
+// counted twice: with accumulate(), self_weight + the sum of the weights = 1, and collect(), the
+// sum over all ranks of tensors, buffers and what is on its way stays the same, and so does that of
+// p.
+//
+// Between ranks of a host that share memory, a deposit is in the neighbor's buffer when put() or
+// accumulate() returns, without a call of the neighbor. It comes there as a whole: the tensor, p
+// and the number of deposits always belong together, also if the depositing rank dies or is stopped
+// within the call. Otherwise, deposits reach a buffer in update(), in progress(), and in every wait
+// of the library, and are merged at their sender until they can be delivered.
 //
 // put(), accumulate() and update() never block. Deposits of a rank that died stay in the buffer.
 // put() and accumulate() to a dead rank return kPeerDead, and so does flush() if the rank had not
@@ -39,7 +44,9 @@ struct WindowOptions {
   std::size_t count = 0;  // elements; the same on all ranks
   // What the buffers hold before the first deposit: zeros, or this rank's initial tensor.
   bool is_zeroed = false;
-  std::uint32_t depth = 2;  // messages in progress per edge; the same on all ranks
+  // Tensors of memory per in-neighbor, where messages are in progress; values below 3 count as 3.
+  // The same on all ranks.
+  std::uint32_t depth = 3;
   // Whether get() can read the tensor, which costs a copy at each put, accumulate and update; the
   // same on all ranks.
   bool is_readable = false;
@@ -60,7 +67,7 @@ class Window {
     std::uint64_t deposits = 0;  // that came into the buffers since their last update
   };
   struct Buffer {
-    std::span<const T> tensor;  // valid until the next update(), progress() or wait
+    std::span<const T> tensor;  // valid until the next update(), buffer(), progress() or wait
     double p = 0;
     std::uint64_t deposits = 0;  // since the last update with it
   };
@@ -93,9 +100,9 @@ class Window {
   Result<Report> update(const Update& what);
   // Adds all buffers to the tensor and empties them.
   Result<Report> collect();
-  // Waits until the receiving ends have taken over everything that was deposited, which they do in
-  // update(), in progress() of the window or the job, and in every wait, barriers included. Returns
-  // the errors of Job::wait().
+  // Waits until everything that was deposited is in the buffers. In shared memory it is. Elsewhere
+  // the receiving ends take it over in update(), in progress() of the window or the job, and in
+  // every wait, barriers included. Returns the errors of Job::wait().
   Status flush(Duration timeout);
 
   // Makes tensor and p what get() of out-neighbors reads from now on; put(), accumulate() and

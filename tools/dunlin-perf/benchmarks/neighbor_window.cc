@@ -1,9 +1,9 @@
 // window: the leader deposits in the window of its peer, which only calls progress().
-//   - latency: accumulate, then flush until the peer has taken it over;
-//   - stream: accumulates one after the other, and one flush. The sender merges what the peer
-//     cannot take at once, so this is the rate at which deposits can be made, not that of the
-//     network.
-// In the end the buffer of the peer holds the sum of all.
+//   - latency: accumulate (or put), then flush until it is in the peer's buffer;
+//   - stream: accumulates one after the other, and one flush. If the peer's memory is not mapped,
+//     the sender merges what the peer cannot take at once, so this is the rate at which deposits
+//     can be made, not that of the network.
+// In the end the buffer of the peer holds the sum of all, or the last put.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,8 @@ using NeighborWindow = collective::NeighborWindow<float>;
 
 class WindowBench {
  public:
-  WindowBench(Pair& pair, CopyTarget& copy_target) : pair_(pair), copy_target_(copy_target) {}
+  WindowBench(Pair& pair, CopyTarget& copy_target, bool is_put)
+      : pair_(pair), copy_target_(copy_target), is_put_(is_put) {}
 
   // `size`: bytes of the tensor, rounded down to whole elements. Collective over the pair.
   Result<Row> run(std::size_t size, const Plan& plan, bool checks) {
@@ -50,10 +51,10 @@ class WindowBench {
   }
 
  private:
-  Status accumulate() {
+  Status start() {
     const collective::WeightedPeer to[] = {{pair_.peer(), 1}};
     ++deposits_;
-    return window_->accumulate(to).status();
+    return (is_put_ ? window_->put(to) : window_->accumulate(to)).status();
   }
   Status flush() {
     Status status = window_->flush();
@@ -63,13 +64,13 @@ class WindowBench {
     return status;
   }
   Status deposit() {
-    DUNLIN_TRY(accumulate());
+    DUNLIN_TRY(start());
     return flush();
   }
   Status stream(std::uint64_t count, Rate& rate) {
     const TimePoint began = pair_.job().fabric().clock().now();
     for (std::uint64_t i = 0; i < count; ++i) {
-      DUNLIN_TRY(accumulate());
+      DUNLIN_TRY(start());
       pair_.job().fabric().progress();
     }
     DUNLIN_TRY(flush());
@@ -127,7 +128,8 @@ class WindowBench {
   Status check() {
     DUNLIN_ASSIGN(const auto buffer, window_->buffer(pair_.peer()));
     // A float stops growing after 2^24 additions of one.
-    const auto expected = static_cast<float>(std::min(deposits_, std::uint64_t{1} << 24));
+    const auto expected =
+        is_put_ ? 1.0F : static_cast<float>(std::min(deposits_, std::uint64_t{1} << 24));
     const bool is_right = std::all_of(buffer.tensor.begin(), buffer.tensor.end(),
                                       [&](const float element) { return element == expected; });
     if (is_right && buffer.version == deposits_) return Status::ok();
@@ -138,6 +140,7 @@ class WindowBench {
 
   Pair& pair_;
   CopyTarget& copy_target_;
+  const bool is_put_;
   std::unique_ptr<NeighborWindow> window_;
   std::unique_ptr<Barrier> barrier_;
   transport::LocalSlice from_;
@@ -153,10 +156,11 @@ Status run_window(const Options& options, Job& job, const Output& output) {
   DUNLIN_ASSIGN(CopyTarget copy_target, CopyTarget::create(job, largest));
   DUNLIN_TRY(print_heading(
       job, output,
-      "window: accumulate + flush, until the neighbor's side has taken it over; rates of deposits "
-      "that may be merged",
+      fmt::format("window: {} + flush, until it is in the neighbor's buffer; rates of deposits "
+                  "that may be merged",
+                  options.is_put ? "put" : "accumulate"),
       kMemcpy));
-  WindowBench bench(*pair, copy_target);
+  WindowBench bench(*pair, copy_target, options.is_put);
   for (const std::size_t size : options.sizes) {
     DUNLIN_ASSIGN(const Row row, bench.run(size, plan_for(size, options), options.checks));
     DUNLIN_TRY(report_pairs(options, job, output, 0, row));

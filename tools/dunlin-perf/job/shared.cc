@@ -108,6 +108,7 @@ Result<Shared> read(const Json& json) {
   options.depth = json.at("depth");
   options.queue_pairs = json.at("qp-count");
   options.is_bidirectional = json.at("bidirectional");
+  options.is_put = json.at("put");
   DUNLIN_ASSIGN(options.memory, parse_memory(json.at("memory").get<std::string>()));
   options.checks = json.at("check");
   options.has_histogram = json.at("report-histogram");
@@ -273,6 +274,7 @@ Json to_json(const Shared& options) {
             {"depth", options.depth},
             {"qp-count", options.queue_pairs},
             {"bidirectional", options.is_bidirectional},
+            {"put", options.is_put},
             {"memory", to_string(options.memory)},
             {"check", options.checks},
             {"report-histogram", options.has_histogram},

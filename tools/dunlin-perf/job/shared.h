@@ -137,6 +137,7 @@ struct Shared {
   // The verbs transport stripes large puts over so many queue pairs per port; 0: as configured.
   std::uint32_t queue_pairs = 0;
   bool is_bidirectional = false;
+  bool is_put = false;  // window: puts in place of accumulates
   MemoryChoice memory;
   bool checks = true;
   bool has_histogram = false;

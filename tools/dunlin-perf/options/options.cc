@@ -102,10 +102,11 @@ void Parser::declare_accesses(CLI::App& app) {
   declare_depth(*atomic, "--queue-depth,--depth", "most atomics outstanding; default: 128");
   CLI::App* const window =
       add(app, Bench::kWindow,
-          "accumulate in a neighbor's window until the neighbor has taken it over; and the rate of "
-          "accumulates, which are merged while the neighbor is busy");
+          "accumulate in a neighbor's window until it is in the neighbor's buffer; and the rate of "
+          "accumulates, which may be merged while the neighbor is busy");
   declare_sizes(*window);
   declare_histogram(*window);
+  window->add_flag("--put", options_.is_put, "put in place of accumulating")->group(kMeasurement);
 }
 
 void Parser::declare_meetings(CLI::App& app) {

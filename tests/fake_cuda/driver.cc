@@ -53,7 +53,7 @@ class State final : public FakeCuda {
     attributes.clear();
     init_code = 0;
     is_managed = false;
-    calls = copies = launches = 0;
+    calls = copies = host_copies = launches = 0;
     flushes = synchronized_pointers = contexts = freed_while_open = 0;
     failed_call.clear();
     failing_name.clear();
@@ -108,7 +108,6 @@ class State final : public FakeCuda {
 
   FakeMemory memory;
   FakePace pace{*this};
-  std::atomic<std::uint64_t> host_copies = 0;    // copies from and to host memory
   static thread_local std::vector<int> current;  // devices
 
  private:
@@ -461,7 +460,7 @@ Code cuLaunchKernel(Function function, unsigned grid_x, unsigned grid_y, unsigne
   if (!is_right) return dunlin::cuda::kInvalidValue;
   std::function<void()> run;
   const Code code = prepare_kernel(*reinterpret_cast<const FakeKernel*>(function), state().memory,
-                                   parameters[0], std::uint64_t{grid_x} * block_x, &run);
+                                   parameters[0], {grid_x, block_x}, &run);
   // A GPU finds these when it runs the kernel.
   found->add([code, run = std::move(run)] {
     if (code != kOk) return state().pace.fail(code);

@@ -10,7 +10,17 @@
 
 namespace dunlin::testing {
 
-struct FakeKernel;
+// How a launch divides its threads.
+struct FakeGrid {
+  unsigned blocks;
+  unsigned threads;  // of a block
+};
+
+struct FakeKernel {
+  std::string_view name;
+  cuda::Code (*prepare)(FakeMemory& memory, const void* argument, FakeGrid grid,
+                        std::function<void()>* run);
+};
 
 // Null if there is no kernel of this name.
 const FakeKernel* find_kernel(std::string_view name);
@@ -19,8 +29,10 @@ const FakeKernel* find_kernel(std::string_view name);
 // `run` to a function that runs the kernel. Returns the error that a GPU would find when it runs
 // the kernel: kIllegalAddress if it would leave an allocation, kMisaligned if a vector is not
 // aligned.
-cuda::Code prepare_kernel(const FakeKernel& kernel, FakeMemory& memory, const void* argument,
-                          std::uint64_t threads, std::function<void()>* run);
+inline cuda::Code prepare_kernel(const FakeKernel& kernel, FakeMemory& memory, const void* argument,
+                                 FakeGrid grid, std::function<void()>* run) {
+  return kernel.prepare(memory, argument, grid, run);
+}
 
 inline constexpr cuda::Code kIllegalAddress = 700;
 inline constexpr cuda::Code kMisaligned = 716;

@@ -83,8 +83,11 @@ constexpr FakeKernel kKernels[] = {DUNLIN_GPU_REDUCES(FAKE_REDUCE) DUNLIN_GPU_AV
 }  // namespace gpu_bodies
 
 const FakeKernel* find_kernel(std::string_view name) {
-  for (const FakeKernel& kernel : gpu_bodies::kKernels) {
-    if (kernel.name == name) return &kernel;
+  const std::span<const FakeKernel> lists[] = {gpu_bodies::kKernels, cnn_kernels()};
+  for (const auto& list : lists) {
+    for (const FakeKernel& kernel : list) {
+      if (kernel.name == name) return &kernel;
+    }
   }
   return nullptr;
 }

@@ -1,7 +1,8 @@
-// The kernels of collectives/kernels/gpu, built for the host.
+// The kernels of collectives/kernels/gpu and apps/cnn/gpu, built for the host.
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct FakeKernel {
   cuda::Code (*prepare)(FakeMemory& memory, const void* argument, FakeGrid grid,
                         std::function<void()>* run);
 };
+
+// The kernels of apps/cnn/gpu.
+std::span<const FakeKernel> cnn_kernels();
 
 // Null if there is no kernel of this name.
 const FakeKernel* find_kernel(std::string_view name);

@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -14,6 +13,7 @@
 #include "tests/fake_cuda/fake_cuda.h"
 #include "tests/fake_cuda/kernels.h"
 #include "tests/fake_cuda/memory.h"
+#include "tests/fake_cuda/state.h"
 #include "tests/fake_cuda/work.h"
 
 namespace dunlin::testing {
@@ -32,11 +32,6 @@ using cuda::Stream;
 constexpr Code kOk = cuda::kSuccess;
 
 struct FakeModule {};
-
-std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 class State final : public FakeCuda {
  public:
@@ -164,6 +159,14 @@ Place place_of(Address address, std::size_t size) {
 }
 
 }  // namespace
+
+cuda::Code fake_enter(const char* name) {
+  return state().enter(name);
+}
+FakeRanges& fake_ranges() {
+  return state().memory.ranges();
+}
+
 }  // namespace dunlin::testing
 
 using namespace dunlin::testing;  // NOLINT: the functions below have C linkage

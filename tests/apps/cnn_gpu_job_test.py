@@ -7,12 +7,13 @@ The GPUs are the two of the stand-in for CUDA's driver in that folder.
 """
 
 import os
+import signal
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from job import Job, JobTest, events  # noqa: E402
+from job import Job, JobTest, await_progress, events, reports  # noqa: E402
 
 RUN, CNN, FAKE = map(os.path.abspath, sys.argv[1:4])
 del sys.argv[1:4]
@@ -71,6 +72,39 @@ class GpuJobs(JobTest):
         self.assertEqual(course, losses + rest)
         self.assertEqual(resumed["test_loss"], whole["test_loss"])
         self.assertNotEqual(final["test_loss"], whole["test_loss"])
+
+    def start(self, name, *options):
+        job = Job([RUN, "-n", 3, "--keep-going", CNN, *TRAINING, "--iterations", 10**6, "--device", "cuda", *options,
+                   "--json-out", self.path(name)], env=GPU)
+        self.addCleanup(job.kill)
+        return job
+
+    def test_a_killed_rank_is_named_by_all_others(self):
+        for method, options in (("all-reduce", []), ("stochastic", ["--graph", "complete"])):
+            with self.subTest(method):
+                job = self.start(method, "--method", method, *options)
+                await_progress(job, self.path(method))
+                os.kill(job.rank_pid(1), signal.SIGKILL)
+                self.assertNotEqual(job.wait(), 0)
+                self.assertEqual(sorted(reports(job, "error: .*rank 1")), [0, 2], job.text())
+
+    # The run ends with a signal, after groups without the dead worker.
+    def test_survivors_of_partial_conclude(self):
+        job = self.start("partial", "--method", "partial", "--group-size", 2)
+        await_progress(job, self.path("partial"), 10)
+        os.kill(job.rank_pid(1), signal.SIGKILL)
+        await_progress(job, self.path("partial"), len(events(self.path("partial"), "progress")) + 10)
+        job.process.send_signal(signal.SIGINT)
+        job.wait()
+        final = events(self.path("partial"), "final")
+        self.assertEqual(len(final), 1, job.text())
+        self.assertEqual(final[0]["lost_ranks"], [1])
+
+    def test_a_loss_that_is_no_number_is_told(self):
+        job = Job([CNN, *TRAINING, "--device", "cuda", "--learning-rate", 1e6, "--weight-decay", 1e3, "--iterations", 200],
+                  env=GPU)
+        self.assertEqual(job.wait(), 1, job.text())
+        self.assertRegex(job.text(), r"iteration \d+ \(a smaller --learning-rate may help\): the loss is not a finite")
 
     def refused(self, code, why, *options, **env):
         job = Job([RUN, "-n", 2, CNN, *TRAINING, *options], env={**GPU, **env})

@@ -1,20 +1,14 @@
-// Network: computes losses and gradients of an Architecture with LibTorch. Parameters and gradients
-// lie in the caller's memory. No type of LibTorch is visible outside.
+// Network: computes losses and gradients of an Architecture. Parameters and gradients lie in memory
+// of the caller, which is memory of the device that the network computes on (device.h).
+// TorchNetwork (torch_network.h) computes on CPUs, GpuNetwork (gpu/gpu_network.h) on GPUs.
 //
-// On a GPU, it works on copies there. The parameters are copied to it before a computation, and the
-// gradient of each segment is copied back when it is complete.
-//
-// One thread; another thread may call the `ready` of train() while train() waits for it. Exceptions
-// of LibTorch come back as kInternal.
+// One thread; another thread may call the `ready` of train() while train() waits for it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
-#include <string>
-#include <string_view>
 
 #include "apps/cnn/architecture.h"
 #include "apps/cnn/batches.h"
@@ -22,14 +16,10 @@
 
 namespace dunlin::cnn {
 
-enum class DeviceKind : std::uint8_t { kAuto, kCpu, kCuda };
-Result<DeviceKind> parse_device(std::string_view name);  // "auto", "cpu", "cuda"
-
-struct NetworkOptions {
-  DeviceKind device = DeviceKind::kAuto;  // auto: a GPU if LibTorch has one
-  int local_rank = 0;                     // the ranks of a host take its GPUs in turn
-  int threads = 1;                        // of LibTorch in this process
-};
+// Of batch normalization: the share of a batch in the running statistics, and what is added to
+// variances.
+inline constexpr float kMomentumOfStatistics = 0.1F;
+inline constexpr float kLeastVariance = 1e-5F;
 
 // What a network computes of a batch.
 struct Judgment {
@@ -39,37 +29,25 @@ struct Judgment {
 
 class Network {
  public:
-  // kUnavailable when a GPU is asked for and there is none.
-  static Result<std::unique_ptr<Network>> create(Architecture architecture,
-                                                 const NetworkOptions& options);
-  ~Network();
-  Network(const Network&) = delete;
-  Network& operator=(const Network&) = delete;
+  virtual ~Network() = default;
 
-  const Architecture& architecture() const;
-  // "cpu", "cuda:0"
-  std::string device() const;
-  // The running statistics of batch normalization, which train() updates. They belong to this
-  // network and are not exchanged.
-  std::span<float> statistics();
+  virtual const Architecture& architecture() const = 0;
+  // The running statistics of batch normalization, which train() updates, in memory of the device.
+  // They belong to this network and are not exchanged.
+  virtual std::span<float> statistics() = 0;
 
-  // Sets the memory that it computes with: architecture().count elements each, which have to
-  // outlive its use. Without a gradient the network can only be evaluated.
-  Status bind(std::span<float> parameters, std::span<float> gradient);
+  // Sets the memory of the device that it computes with: architecture().count elements each, which
+  // have to outlive its use. Without a gradient the network can only be evaluated.
+  virtual Status bind(std::span<float> parameters, std::span<float> gradient) = 0;
 
   // Says that this part of the gradient is final.
   using Ready = std::function<Status(std::size_t first, std::size_t count)>;
   // Overwrites the gradient, and calls `ready` once for each segment, from the last to the first,
   // as soon as backward propagation has finished it. kOutOfRange, before the first call of `ready`,
   // if the loss is no finite number. Returns the first error of `ready`.
-  Result<Judgment> train(const Batch& batch, const Ready& ready);
+  virtual Result<Judgment> train(const Batch& batch, const Ready& ready) = 0;
   // Uses the running statistics, and changes nothing.
-  Result<Judgment> evaluate(const Batch& batch);
-
- private:
-  class Impl;
-  explicit Network(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  virtual Result<Judgment> evaluate(const Batch& batch) = 0;
 };
 
 }  // namespace dunlin::cnn

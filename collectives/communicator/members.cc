@@ -205,7 +205,9 @@ Status Members::agree_on_tuning(TimePoint until) {
 
 TuningShape Members::tuning_shape() const {
   TuningShape shape;
-  shape.processor = host_topology().cpu_model;
+  // Tunings of host memory and of GPU memory are different ones.
+  shape.processor = gpu_ == nullptr ? host_topology().cpu_model
+                                    : gpu_->devices()[static_cast<std::size_t>(*options_.gpu)].name;
   shape.size = size();
   shape.hosts = hosts_.groups();
   shape.is_all_mapped = is_all_mapped_;

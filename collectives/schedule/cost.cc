@@ -72,7 +72,7 @@ class Predictor {
         const std::uint64_t reduced =
             step.count * element_ * std::max<std::uint64_t>(1, std::uint64_t{step.inputs} - 1);
         report_.reduced_bytes += reduced;
-        time.end = begin + model_.gamma * static_cast<double>(reduced) + moved;
+        time.end = begin + model_.launch + model_.gamma * static_cast<double>(reduced) + moved;
         break;
       }
       case StepKind::kDrain:
@@ -147,7 +147,7 @@ CostModel CostModel::grouped(const Grouping& groups, const LinkCost& within,
 
 Result<CostReport> predict(std::span<const Program> programs, std::size_t element,
                            const CostModel& model) {
-  bool is_valid = is_cost(model.gamma) && !model.links.empty();
+  bool is_valid = is_cost(model.gamma) && is_cost(model.launch) && !model.links.empty();
   for (const LinkCost& link : model.links)
     is_valid = is_valid && is_cost(link.alpha) && is_cost(link.beta);
   if (!is_valid)

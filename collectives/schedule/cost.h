@@ -1,5 +1,5 @@
 // The cost model: predicts how long a schedule takes if a message costs alpha + beta * bytes and a
-// reduction costs gamma * bytes. README.md states the rules and their consequences.
+// reduction costs launch + gamma * bytes. README.md states the rules and their consequences.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +28,8 @@ struct CostModel {
   std::function<std::size_t(int from, int to)> class_of;
   // Seconds per byte that a rank adds to another byte, or copies.
   double gamma = 0;
+  // Seconds that each reduction and copy takes beside: on GPUs, the start of a kernel.
+  double launch = 0;
 
   static CostModel uniform(const LinkCost& link, double gamma);
   // Links within a group of ranks are of class 0, links between groups of class 1. Copies `groups`.

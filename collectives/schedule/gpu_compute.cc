@@ -49,6 +49,12 @@ Status GpuCompute::weighted_average(DataType type, const std::byte* own, std::by
       .with_context("an average on a GPU");
 }
 
+Status GpuCompute::sgd(SgdStep step, float* parameters, const float* gradient, float* velocity,
+                       std::size_t count) {
+  return run([&] { return kernels_->sgd(*stream_, step, parameters, gradient, velocity, count); })
+      .with_context("a step of SGD on a GPU");
+}
+
 bool GpuCompute::is_idle() {
   if (in_progress_ && !stream_->poll().is_busy()) in_progress_.reset();
   return !in_progress_;

@@ -1,6 +1,6 @@
-// GpuCompute: the reductions of one executor on a GPU, or averages of models. Each is one launch,
-// and one at a time is in progress. Its end is found by polling, so the process does not sleep
-// meanwhile.
+// GpuCompute: the reductions of one executor on a GPU, or averages and steps of models. Each is one
+// launch, and one at a time is in progress. Its end is found by polling, so the process does not
+// sleep meanwhile.
 #pragma once
 
 #include <memory>
@@ -32,6 +32,9 @@ class GpuCompute final : public Compute {
   Status weighted_average(DataType type, const std::byte* own, std::byte* model, std::size_t count,
                           double self_weight, std::span<const std::byte* const> inputs,
                           std::span<const double> weights);
+  // Does what GpuKernels::sgd() does, likewise.
+  Status sgd(SgdStep step, float* parameters, const float* gradient, float* velocity,
+             std::size_t count);
 
  private:
   GpuCompute(transport::Fabric& fabric, std::shared_ptr<const GpuKernels> kernels,

@@ -51,6 +51,21 @@ Status check_groups(const MethodOptions& options, int ranks) {
   return collective::check(groups);
 }
 
+Status check_gpu(const MethodOptions& options) {
+  if (has_servers(options.kind) || options.kind == MethodKind::kAdPsgd)
+    return refuse(options,
+                  "models on GPUs are not supported: use host memory, or all-reduce, local-sgd, "
+                  "stochastic or partial");
+  if (options.kind == MethodKind::kStochastic && options.sync != collective::SyncMode::kNotifyAck)
+    return refuse(options, fmt::format("{} needs models in host memory: on GPUs, use notify-ack",
+                                       collective::to_string(options.sync)));
+  if (options.kind == MethodKind::kPartial && options.groups == collective::GroupSource::kStatic)
+    return refuse(
+        options,
+        "static groups need models in host memory: on GPUs, use random, buffered or smart");
+  return Status::ok();
+}
+
 Status check_graph(const MethodOptions& options, int ranks) {
   DUNLIN_ASSIGN(const auto graph, collective::make_graph(options.graph, ranks));
   if (collective::is_strongly_connected(graph)) return Status::ok();
@@ -135,6 +150,7 @@ Status check(const MethodOptions& options, int ranks) {
   if (options.piece_elements == 0) return refuse(options, "pieces need at least one element");
   if (options.section_length == 0)
     return refuse(options, "a section of 0 iterations never synchronizes");
+  if (options.gpu) DUNLIN_TRY(check_gpu(options));
   if (has_servers(options.kind)) return check_servers(options, ranks);
   if (options.kind == MethodKind::kAdPsgd)
     return collective::make_graph(options.graph, ranks).status();

@@ -1,7 +1,9 @@
 // Method: one rank's side of a way to bring the models of training workers together.
 //
 // A model is a vector of float32 parameters, and so is its gradient. Both lie in memory that the
-// method allocates and, where they are sent directly, registers. One iteration of a worker is:
+// method allocates and, where they are sent directly, registers: host memory or, with
+// MethodOptions::gpu, the memory of a GPU, which only work on that GPU can access. One iteration of
+// a worker is:
 //
 //   method.begin(iteration)              // parameters() are now the ones to compute with
 //   ... forward pass, then backward pass from the last layer to the first; after each layer:
@@ -14,6 +16,12 @@
 // values of one worker, see parameter_worker.h.) Otherwise the method writes them, and only while
 // begin(), finish() or leave() is in progress. It reads gradient() only from ready() on.
 //
+// On a GPU, the caller's work on parameters() and gradient() has to be complete when it calls
+// ready() and finish(), and the method's work is complete when the phase has ended. The contents of
+// parameters() are undefined until the caller has written them. Averages and steps are kernels
+// whose bits are those of the host's; no part of a model passes through host memory, unless the
+// transport between two hosts stages it.
+//
 // A state machine: no call blocks. begin(), finish() and leave() start a phase; test() returns
 // kBusy until that phase has ended. progress() has to be called while the worker computes, too,
 // because other ranks may need this one (for an AD-PSGD average, or as the group generator). The
@@ -24,6 +32,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -53,6 +62,11 @@ struct MethodOptions {
   MethodKind kind = MethodKind::kAllReduce;
   std::size_t count = 0;  // parameters
   SgdOptions sgd;
+  // The GPU, by its number in this process, in whose memory the model, its gradient and the
+  // optimizer's state are. Empty: host memory. Either all ranks have a GPU or none has. For
+  // all-reduce, local SGD, stochastic reduce in NOTIFY-ACK, and partial all-reduce with groups that
+  // are not static.
+  std::optional<int> gpu{};
   // The worker takes its step itself, with an optimizer of its own: it writes parameters() before
   // finish(), which averages them and ignores gradient() and the learning rate. begin() leaves
   // parameters() as they are. For methods that average models only.

@@ -4,6 +4,8 @@
 #include <limits>
 
 #include "collectives/schedule/cost.h"
+#include "collectives/schedule/gpu_compute.h"
+#include "runtime/gpu/cuda_driver.h"
 
 namespace dunlin::collective {
 namespace {
@@ -19,9 +21,15 @@ constexpr int kMostPredicted = 512;
 class Tuner {
  public:
   Tuner(Communicator& communicator, const TunerOptions& options)
-      : communicator_(communicator), options_(options), clock_(communicator.fabric().clock()) {}
+      : communicator_(communicator),
+        meeting_(options.meeting != nullptr ? *options.meeting : communicator),
+        options_(options),
+        clock_(communicator.fabric().clock()) {}
 
   Result<Tuning> run() {
+    if (meeting_.is_on_gpu())
+      return Status(Code::kInvalidArgument,
+                    "tuning a communicator of GPUs takes one of host memory for the times");
     DUNLIN_ASSIGN(memory_, communicator_.allocate(2 * options_.largest_bytes));
     Status status = measure_all();
     DUNLIN_TRY(communicator_.free(memory_));
@@ -47,7 +55,8 @@ class Tuner {
     return Status::ok();
   }
 
-  // Seconds that one call of `function` takes on the slowest rank: the best of kRepetitions.
+  // Seconds that one call of `function` takes on the slowest rank of `among`, a communicator of
+  // host memory: the best of kRepetitions.
   template <typename Function>
   Result<double> time(Communicator& among, Function&& function) {
     DUNLIN_TRY(function());  // connects, generates plans, touches pages
@@ -87,10 +96,15 @@ class Tuner {
     const int rank = communicator_.rank();
     const bool takes_part = rank == 0 || rank == other;
     DUNLIN_ASSIGN(const auto pair, communicator_.split(takes_part ? 0 : 1, rank));
+    std::unique_ptr<Communicator> host_pair;
+    if (communicator_.is_on_gpu()) {
+      DUNLIN_ASSIGN(host_pair, meeting_.split(takes_part ? 0 : 1, rank));
+    }
+    Communicator& pair_meeting = host_pair ? *host_pair : *pair;
     double figures[2] = {0, 0};
     if (takes_part) {
       // alpha: an exchange of signals. beta: an exchange of a megabyte, both ways at once.
-      DUNLIN_ASSIGN(figures[0], time(*pair, [&] { return pair->barrier(); }));
+      DUNLIN_ASSIGN(figures[0], time(pair_meeting, [&] { return pair->barrier(); }));
       DUNLIN_ASSIGN(const auto memory, pair->allocate(3 * kLongBytes));
       const Call call{Collective::kAllGather,
                       memory.data(),
@@ -99,22 +113,48 @@ class Tuner {
                       {DataType::kUint8},
                       0,
                       "ring"};
-      DUNLIN_ASSIGN(const double seconds, time(*pair, [&] { return pair->run(call); }));
+      DUNLIN_ASSIGN(const double seconds, time(pair_meeting, [&] { return pair->run(call); }));
       figures[1] = std::max(0.0, seconds - figures[0]) / static_cast<double>(kLongBytes);
     }
-    DUNLIN_TRY(communicator_.all_reduce(figures, figures, 2, {DataType::kFloat64, ReduceOp::kMax}));
+    DUNLIN_TRY(meeting_.all_reduce(figures, figures, 2, {DataType::kFloat64, ReduceOp::kMax}));
     return MeasuredLink{"", figures[0], figures[1]};
   }
 
   Status measure_kernel() {
+    if (communicator_.is_on_gpu()) return measure_gpu_kernel();
     const std::size_t bytes = std::min(kLongBytes, options_.largest_bytes / 2);
     const std::byte* const inputs[] = {memory_.data(), memory_.data() + bytes};
     std::byte* const targets[] = {memory_.data()};
-    DUNLIN_ASSIGN(const double seconds, time(communicator_, [&] {
+    DUNLIN_ASSIGN(const double seconds, time(meeting_, [&] {
                     reduce({kType, ReduceOp::kSum}, inputs, targets, bytes / kElement);
                     return Status::ok();
                   }));
     tuning_.gamma = seconds / static_cast<double>(bytes);
+    return Status::ok();
+  }
+
+  // The launch of a reduction of one element, and what a long one takes beside.
+  Status measure_gpu_kernel() {
+    DUNLIN_ASSIGN(const auto driver, load_cuda_driver());
+    DUNLIN_ASSIGN(const auto allocation, driver->find(memory_.data()));
+    if (!allocation) return {Code::kInternal, "a communicator's memory is on no GPU"};
+    DUNLIN_ASSIGN(auto kernels, GpuKernels::load(driver, allocation->device));
+    DUNLIN_ASSIGN(const auto compute,
+                  GpuCompute::create(communicator_.fabric(), *driver, std::move(kernels)));
+    const std::size_t bytes = std::min(kLongBytes, options_.largest_bytes / 2);
+    const std::byte* const inputs[] = {memory_.data(), memory_.data() + bytes};
+    std::byte* const targets[] = {memory_.data()};
+    const auto measure = [&](std::size_t count) {
+      return time(meeting_, [&] {
+        Status status = Status::busy();
+        while (status.is_busy())
+          status = compute->run({kType, ReduceOp::kSum}, inputs, targets, count, 1);
+        return status;
+      });
+    };
+    DUNLIN_ASSIGN(launch_, measure(1));
+    DUNLIN_ASSIGN(const double seconds, measure(bytes / kElement));
+    tuning_.gamma = std::max(0.0, seconds - launch_) / static_cast<double>(bytes);
     return Status::ok();
   }
 
@@ -132,6 +172,7 @@ class Tuner {
       model = CostModel::grouped(communicator_.hosts(), cost(tuning_.links[0]),
                                  cost(tuning_.links[1]), tuning_.gamma);
     }
+    model.launch = launch_;
     DUNLIN_ASSIGN(const CostReport report, predict(programs, kElement, model));
     return report.seconds;
   }
@@ -169,14 +210,16 @@ class Tuner {
     const Call call{problem.collective, memory_.data(),          output,
                     problem.count,      {kType, ReduceOp::kMax}, 0,
                     algorithm};
-    return time(communicator_, [&] { return communicator_.run(call); });
+    return time(meeting_, [&] { return communicator_.run(call); });
   }
 
   Communicator& communicator_;
+  Communicator& meeting_;  // of host memory
   const TunerOptions& options_;
   const Clock& clock_;
   std::span<std::byte> memory_;
   Tuning tuning_;
+  double launch_ = 0;  // of a kernel, in seconds
 };
 
 }  // namespace

@@ -22,10 +22,14 @@ struct TunerOptions {
   Duration time = std::chrono::milliseconds(20);
   // Called on member 0 with every choice. May be empty.
   std::function<void(const TunedChoice&)> report;
+  // For a communicator of GPUs: one of host memory with the same members in the same order, by
+  // which they agree on times. It outlives the call.
+  Communicator* meeting = nullptr;
 };
 
 // Collective over the communicator; takes up to some seconds. Returns the same tuning on all
-// members. communicator.use() puts it into effect, write_tuning() saves it.
+// members. communicator.use() puts it into effect, write_tuning() saves it. kInvalidArgument for a
+// communicator of GPUs without options.meeting.
 Result<Tuning> tune(Communicator& communicator, const TunerOptions& options);
 
 }  // namespace dunlin::collective

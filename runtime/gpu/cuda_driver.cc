@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "runtime/gpu/cuda_library.h"
+#include "runtime/gpu/cuda_ranges.h"
 #include "runtime/gpu/cuda_stream.h"
 #include "runtime/log.h"
 
@@ -45,7 +46,7 @@ OpenedMemory& opened_memory() {
   return memory;
 }
 
-class CudaDriver final : public GpuDriver {
+class CudaDriver final : public GpuDriver, public GpuRanges {
  public:
   static Result<std::shared_ptr<GpuDriver>> create(const CudaLibrary& library);
 
@@ -59,6 +60,9 @@ class CudaDriver final : public GpuDriver {
   Result<SharedGpuMemory> share(int device, std::byte* base) override;
   Result<std::byte*> open(int device, const SharedGpuMemory& memory) override;
   bool close(int device, const SharedGpuMemory& memory) noexcept override;
+  Result<ExportedGpuRange> export_range(int device, std::byte* data, std::size_t size) override;
+  Result<std::unique_ptr<MappedGpuRange>> map_range(int device, std::span<const Fd> descriptors,
+                                                    std::span<const std::uint64_t> sizes) override;
   Status synchronize_operations(int device, std::byte* data) override;
   Result<DmaBuf> export_dma_buf(int device, std::byte* data, std::size_t size) override;
   Status flush_writes(int device) override;
@@ -220,8 +224,8 @@ Result<std::unique_ptr<GpuModule>> CudaDriver::load_module(int device, const voi
   return load_cuda_module(library_, own, device, image);
 }
 
-// The handle stands for a whole allocation of cuMemAlloc. CUDA makes no handles for memory from
-// other sources (cuMemMap, pools).
+// The handle stands for a whole allocation of cuMemAlloc. CUDA makes no such handles for memory
+// from other sources (pools, and cuMemMap, whose memory export_range() is for).
 Result<SharedGpuMemory> CudaDriver::share(int device, std::byte* base) {
   DUNLIN_ASSIGN(const cuda::Context own, context(device));
   const CurrentContext current(library_, own);
@@ -294,6 +298,19 @@ bool CudaDriver::close(int device, const SharedGpuMemory& memory) noexcept {
       library_.to_status("cuIpcCloseMemHandle", library_->cuIpcCloseMemHandle(address));
   if (!status.is_ok()) DUNLIN_DEBUG("GPU {}: {}", device, status.message());
   return status.is_ok();
+}
+
+Result<ExportedGpuRange> CudaDriver::export_range(int device, std::byte* data, std::size_t size) {
+  DUNLIN_ASSIGN(const cuda::Context own, context(device));
+  DUNLIN_ASSIGN(ExportedGpuRange range, export_cuda_range(library_, own, data, size));
+  range.pci_bus_id = devices_[static_cast<std::size_t>(device)].pci_bus_id;
+  return range;
+}
+
+Result<std::unique_ptr<MappedGpuRange>> CudaDriver::map_range(
+    int device, std::span<const Fd> descriptors, std::span<const std::uint64_t> sizes) {
+  DUNLIN_ASSIGN(const cuda::Context own, context(device));
+  return map_cuda_range(library_, own, device, descriptors, sizes);
 }
 
 Status CudaDriver::synchronize_operations(int device, std::byte* data) {

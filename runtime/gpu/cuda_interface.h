@@ -18,6 +18,22 @@ using Function = struct CUfunc_st*;  // CUfunction
 struct IpcHandle {                   // CUipcMemHandle
   char data[64];
 };
+using MemoryHandle = unsigned long long;  // CUmemGenericAllocationHandle
+struct MemoryLocation {                   // CUmemLocation
+  int type = 0;
+  int id = 0;
+};
+struct MemoryProperties {  // CUmemAllocationProp
+  int type = 0;
+  int handle_types = 0;
+  MemoryLocation location;
+  void* win32_meta_data = nullptr;
+  unsigned char flags[8] = {};
+};
+struct MemoryAccess {  // CUmemAccessDesc
+  MemoryLocation location;
+  int flags = 0;
+};
 
 inline constexpr Code kSuccess = 0;
 inline constexpr Code kInvalidValue = 1;
@@ -54,6 +70,10 @@ inline constexpr int kIsManaged = 8;
 inline constexpr int kDeviceOrdinal = 9;
 inline constexpr unsigned kMemoryTypeDevice = 2;
 
+inline constexpr int kPinnedMemory = 1;      // CU_MEM_ALLOCATION_TYPE_PINNED
+inline constexpr int kLocationIsDevice = 1;  // CU_MEM_LOCATION_TYPE_DEVICE
+inline constexpr int kHandleIsFd = 1;        // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+inline constexpr int kReadAndWrite = 3;      // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 inline constexpr int kHandleIsDmaBuf = 1;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
@@ -106,6 +126,23 @@ struct Functions {
                                         unsigned long long flags);
   Code (*cuDriverGetVersion)(int* version);
   Code (*cuDeviceCanAccessPeer)(int* can, Device device, Device peer);
+  // Optional, all or none: virtual memory management, there since CUDA 11.0.
+  Code (*cuMemCreate)(MemoryHandle* handle, std::size_t size, const MemoryProperties* properties,
+                      unsigned long long flags);
+  Code (*cuMemRelease)(MemoryHandle handle);
+  Code (*cuMemAddressReserve)(Address* address, std::size_t size, std::size_t alignment,
+                              Address wanted, unsigned long long flags);
+  Code (*cuMemAddressFree)(Address address, std::size_t size);
+  Code (*cuMemMap)(Address address, std::size_t size, std::size_t offset, MemoryHandle handle,
+                   unsigned long long flags);
+  Code (*cuMemUnmap)(Address address, std::size_t size);
+  Code (*cuMemSetAccess)(Address address, std::size_t size, const MemoryAccess* access,
+                         std::size_t count);
+  Code (*cuMemRetainAllocationHandle)(MemoryHandle* handle, void* address);
+  Code (*cuMemGetAllocationPropertiesFromHandle)(MemoryProperties* properties, MemoryHandle handle);
+  Code (*cuMemExportToShareableHandle)(void* shareable, MemoryHandle handle, int type,
+                                       unsigned long long flags);
+  Code (*cuMemImportFromShareableHandle)(MemoryHandle* handle, void* shareable, int type);
 };
 
 }  // namespace dunlin::cuda

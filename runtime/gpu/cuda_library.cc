@@ -58,6 +58,21 @@ const char* CudaLibrary::missing() {
   (void)find(functions_.cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange");
   (void)find(functions_.cuDriverGetVersion, "cuDriverGetVersion");
   (void)find(functions_.cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer");
+  bool has_ranges = true;
+#define DUNLIN_FIND(name) has_ranges = find(functions_.name, #name) && has_ranges
+  DUNLIN_FIND(cuMemCreate);
+  DUNLIN_FIND(cuMemRelease);
+  DUNLIN_FIND(cuMemAddressReserve);
+  DUNLIN_FIND(cuMemAddressFree);
+  DUNLIN_FIND(cuMemMap);
+  DUNLIN_FIND(cuMemUnmap);
+  DUNLIN_FIND(cuMemSetAccess);
+  DUNLIN_FIND(cuMemRetainAllocationHandle);
+  DUNLIN_FIND(cuMemGetAllocationPropertiesFromHandle);
+  DUNLIN_FIND(cuMemExportToShareableHandle);
+  DUNLIN_FIND(cuMemImportFromShareableHandle);
+#undef DUNLIN_FIND
+  if (!has_ranges) functions_.cuMemRetainAllocationHandle = nullptr;
   return nullptr;
 }
 

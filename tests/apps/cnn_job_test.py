@@ -344,7 +344,7 @@ class Jobs(JobTest):
         if job.wait() == 0:
             self.skipTest("there is a GPU here")
         self.assertEqual(job.process.returncode, 1, job.text())
-        self.assertIn("LibTorch finds no GPU", job.text())
+        self.assertIn("--device cuda: no CUDA driver", job.text())
 
     def test_plots(self):
         for name, ranks in (("one", 1), ("two", 2)):

@@ -1,4 +1,4 @@
-#include "apps/cnn/network.h"
+#include "apps/cnn/torch_network.h"
 
 #include <gtest/gtest.h>
 
@@ -25,9 +25,7 @@ class CnnNetwork : public ::testing::Test {
     options.size = batch_size;
     batches_ = std::make_unique<Batches>(images_, normalization_of(images_), options,
                                          images_.count() / batch_size);
-    NetworkOptions on_cpu;
-    on_cpu.device = DeviceKind::kCpu;
-    network_ = Network::create(make_architecture(kind, 3, 10, has_batch_norm), on_cpu).value();
+    network_ = make_torch_network(make_architecture(kind, 3, 10, has_batch_norm), 1).value();
     parameters_.resize(network_->architecture().count);
     gradient_.assign(parameters_.size(), 1e9F);  // leftovers of a former iteration
     initialize(network_->architecture(), 3, parameters_);

@@ -15,6 +15,7 @@
 #include "collectives/kernels/average.h"
 #include "collectives/kernels/gpu/gpu_kernels.h"
 #include "collectives/kernels/reduce.h"
+#include "collectives/training/sgd.h"
 #include "runtime/gpu/cuda_driver.h"
 #include "tests/collectives/reduce_operands.h"
 #include "tests/support/gpu.h"
@@ -264,6 +265,46 @@ TEST_F(GpuKernelTest, EveryFloat16IsConvertedThereAndBack) {
               .is_ok());
       await();
       EXPECT_EQ(read(target, all.size()), expected) << to_string(type) << " from " << first;
+    }
+  }
+}
+
+// With and without a velocity, at addresses that suit vectors and at others.
+TEST_F(GpuKernelTest, AStepOfSgdHasTheBitsOfTheCpu) {
+  std::mt19937_64 random(5);
+  std::uniform_real_distribution<float> values(-2, 2);
+  const auto drawn = [&](std::size_t count) {
+    std::vector<float> vector(count);
+    for (float& value : vector) value = values(random);
+    return vector;
+  };
+  const auto bytes_of = [](std::span<const float> vector) {
+    const auto bytes = std::as_bytes(vector);
+    return Bytes(bytes.begin(), bytes.end());
+  };
+  for (const std::size_t count : {1, 3, 64, 1003}) {
+    for (const float momentum : {0.0F, 0.9F}) {
+      for (const std::size_t offset : {0, 4}) {
+        training::Sgd sgd({.momentum = momentum, .weight_decay = 0.01F}, count);
+        std::vector<float> parameters = drawn(count);
+        ASSERT_NO_FATAL_FAILURE(write(place(0, 0), bytes_of(parameters)));
+        ASSERT_NO_FATAL_FAILURE(write(place(2, 0), Bytes(count * sizeof(float))));
+        for (int step = 0; step < 3; ++step) {
+          const std::vector<float> gradient = drawn(count);
+          sgd.step(parameters, gradient, 0.3F);
+          ASSERT_NO_FATAL_FAILURE(write(place(1, offset), bytes_of(gradient)));
+          auto* const velocity = momentum == 0 ? nullptr : reinterpret_cast<float*>(place(2, 0));
+          ASSERT_TRUE(kernels_
+                          ->sgd(*stream_, {0.3F, momentum, 0.01F},
+                                reinterpret_cast<float*>(place(0, 0)),
+                                reinterpret_cast<const float*>(place(1, offset)), velocity, count)
+                          .is_ok());
+          await();
+        }
+        EXPECT_EQ(read(place(0, 0), count * sizeof(float)), bytes_of(parameters)) << count;
+        if (momentum != 0)
+          EXPECT_EQ(read(place(2, 0), count * sizeof(float)), bytes_of(sgd.velocity())) << count;
+      }
     }
   }
 }

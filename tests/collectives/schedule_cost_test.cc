@@ -230,6 +230,21 @@ TEST(Predict, LinksByClass) {
   EXPECT_EQ(report->reduced_bytes, (2 * 2 + 1) * count * kElement);
 }
 
+// A ring of N ranks reduces N - 1 times, one after another, and `shared` once.
+TEST(Predict, EveryReductionTakesALaunch) {
+  CostModel model = CostModel::uniform(kFar, kGamma);
+  model.launch = 0x1p-17;
+  const auto added = [&](std::string_view name) {
+    const std::size_t count = even_count(4);
+    return predicted(name, 4, count, {}, model) - predicted(name, 4, count);
+  };
+  expect_same(added("ring"), 3 * model.launch, "ring");
+  expect_same(added("shared"), model.launch, "shared");
+  model.launch = -1;
+  const auto programs = generate_all("ring", 2, even_count(2));
+  EXPECT_EQ(predict(programs, kElement, model).status().code(), Code::kInvalidArgument);
+}
+
 TEST(Predict, TheCriticalPathHasNoGaps) {
   for (const char* const name : {"ring", "tree", "halving-doubling", "mesh-2d", "direct"}) {
     const CostModel model = CostModel::uniform(kFar, kGamma);

@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -14,6 +13,7 @@
 #include "tests/fake_cuda/fake_cuda.h"
 #include "tests/fake_cuda/kernels.h"
 #include "tests/fake_cuda/memory.h"
+#include "tests/fake_cuda/state.h"
 #include "tests/fake_cuda/work.h"
 
 namespace dunlin::testing {
@@ -33,11 +33,6 @@ constexpr Code kOk = cuda::kSuccess;
 
 struct FakeModule {};
 
-std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
 class State final : public FakeCuda {
  public:
   State() { read_environment(); }
@@ -53,7 +48,7 @@ class State final : public FakeCuda {
     attributes.clear();
     init_code = 0;
     is_managed = false;
-    calls = copies = launches = 0;
+    calls = copies = host_copies = launches = 0;
     flushes = synchronized_pointers = contexts = freed_while_open = 0;
     failed_call.clear();
     failing_name.clear();
@@ -108,7 +103,6 @@ class State final : public FakeCuda {
 
   FakeMemory memory;
   FakePace pace{*this};
-  std::atomic<std::uint64_t> host_copies = 0;    // copies from and to host memory
   static thread_local std::vector<int> current;  // devices
 
  private:
@@ -165,6 +159,14 @@ Place place_of(Address address, std::size_t size) {
 }
 
 }  // namespace
+
+cuda::Code fake_enter(const char* name) {
+  return state().enter(name);
+}
+FakeRanges& fake_ranges() {
+  return state().memory.ranges();
+}
+
 }  // namespace dunlin::testing
 
 using namespace dunlin::testing;  // NOLINT: the functions below have C linkage
@@ -461,7 +463,7 @@ Code cuLaunchKernel(Function function, unsigned grid_x, unsigned grid_y, unsigne
   if (!is_right) return dunlin::cuda::kInvalidValue;
   std::function<void()> run;
   const Code code = prepare_kernel(*reinterpret_cast<const FakeKernel*>(function), state().memory,
-                                   parameters[0], std::uint64_t{grid_x} * block_x, &run);
+                                   parameters[0], {grid_x, block_x}, &run);
   // A GPU finds these when it runs the kernel.
   found->add([code, run = std::move(run)] {
     if (code != kOk) return state().pace.fail(code);

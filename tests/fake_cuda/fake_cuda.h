@@ -63,6 +63,7 @@ class FakeCuda {
   // Counts since the last reset.
   std::atomic<std::uint64_t> calls = 0;
   std::atomic<std::uint64_t> copies = 0;
+  std::atomic<std::uint64_t> host_copies = 0;  // those from or to host memory
   std::atomic<std::uint64_t> launches = 0;
   std::atomic<int> flushes = 0;
   std::atomic<int> synchronized_pointers = 0;

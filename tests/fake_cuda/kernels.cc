@@ -30,8 +30,9 @@ struct Uses {
     }
     if (extent.vectors > 0 && (address + extent.first * element) % gpu::kVectorBytes != 0)
       code = kMisaligned;
-    pointer = found.pages->contents() +
-              (address - reinterpret_cast<cuda::Address>(found.pages->address()));
+    pointer = reinterpret_cast<Pointer>(
+        found.pages->contents() +
+        (address - reinterpret_cast<cuda::Address>(found.pages->address())));
     pages.push_back(found.pages);
   }
 };
@@ -47,9 +48,16 @@ void translate(gpu::AverageArguments& arguments, Uses& uses) {
   uses.translate(arguments.model);
 }
 
+void translate(gpu::SgdArguments& arguments, Uses& uses) {
+  uses.translate(arguments.parameters);
+  uses.translate(arguments.gradient);
+  if (arguments.velocity != nullptr) uses.translate(arguments.velocity);
+}
+
 template <typename Arguments, typename Body>
-cuda::Code prepare(FakeMemory& memory, const void* argument, std::uint64_t threads,
+cuda::Code prepare(FakeMemory& memory, const void* argument, FakeGrid grid,
                    std::function<void()>* run) {
+  const std::uint64_t threads = std::uint64_t{grid.blocks} * grid.threads;
   auto copy = std::make_shared<Arguments>(*static_cast<const Arguments*>(argument));
   Uses uses{memory, copy->extent, sizeof(typename Body::Stored), {}};
   translate(*copy, uses);
@@ -62,11 +70,6 @@ cuda::Code prepare(FakeMemory& memory, const void* argument, std::uint64_t threa
 
 }  // namespace
 
-struct FakeKernel {
-  std::string_view name;
-  cuda::Code (*prepare)(FakeMemory&, const void*, std::uint64_t, std::function<void()>*);
-};
-
 namespace gpu_bodies {
 using namespace collective::gpu;  // NOLINT: the lists name its classes
 
@@ -74,21 +77,19 @@ using namespace collective::gpu;  // NOLINT: the lists name its classes
   {"dunlin_" #name, prepare<ReduceArguments, ReduceBody<element, op, is_signed>>},
 #define FAKE_AVERAGE(name, element) \
   {"dunlin_" #name, prepare<AverageArguments, AverageBody<element>>},
-constexpr FakeKernel kKernels[] = {DUNLIN_GPU_REDUCES(FAKE_REDUCE)
-                                       DUNLIN_GPU_AVERAGES(FAKE_AVERAGE)};
+constexpr FakeKernel kKernels[] = {DUNLIN_GPU_REDUCES(FAKE_REDUCE) DUNLIN_GPU_AVERAGES(
+    FAKE_AVERAGE){"dunlin_sgd", prepare<SgdArguments, SgdBody>}};
 
 }  // namespace gpu_bodies
 
 const FakeKernel* find_kernel(std::string_view name) {
-  for (const FakeKernel& kernel : gpu_bodies::kKernels) {
-    if (kernel.name == name) return &kernel;
+  const std::span<const FakeKernel> lists[] = {gpu_bodies::kKernels, cnn_kernels()};
+  for (const auto& list : lists) {
+    for (const FakeKernel& kernel : list) {
+      if (kernel.name == name) return &kernel;
+    }
   }
   return nullptr;
-}
-
-cuda::Code prepare_kernel(const FakeKernel& kernel, FakeMemory& memory, const void* argument,
-                          std::uint64_t threads, std::function<void()>* run) {
-  return kernel.prepare(memory, argument, threads, run);
 }
 
 }  // namespace dunlin::testing

@@ -87,6 +87,7 @@ FakePages::FakePages(int fd, std::size_t size)
       contents_(fd < 0 ? nullptr : map(fd, mapped_ + kPage, PROT_READ | PROT_WRITE)) {}
 
 FakePages::~FakePages() {
+  if (owner_ != nullptr) return;
   if (address_ != nullptr) munmap(address_, mapped_);
   if (contents_ != nullptr) munmap(contents_, mapped_ + kPage);
   if (fd_ >= 0) ::close(fd_);
@@ -106,7 +107,7 @@ cuda::Code FakeMemory::allocate(int device, std::size_t size, cuda::Address* add
   std::memset(pages->contents(), 0xa5, size);
   *address = reinterpret_cast<cuda::Address>(pages->address());
   const std::lock_guard lock(mutex_);
-  allocations_[*address] = {device, size, ++last_buffer_, false, 0, std::move(pages)};
+  allocations_[*address] = {device, size, ++last_buffer_, false, false, 0, std::move(pages)};
   return cuda::kSuccess;
 }
 
@@ -122,11 +123,12 @@ cuda::Code FakeMemory::free(cuda::Address address, bool* was_open) {
 FakeAllocation FakeMemory::find(cuda::Address address, std::size_t size) {
   const std::lock_guard lock(mutex_);
   auto next = allocations_.upper_bound(address);
-  if (next == allocations_.begin()) return {};
-  --next;
-  const std::uint64_t offset = address - next->first;
-  if (offset >= next->second.size || size > next->second.size - offset) return {};
-  return next->second;
+  if (next != allocations_.begin()) {
+    --next;
+    const std::uint64_t offset = address - next->first;
+    if (offset < next->second.size && size <= next->second.size - offset) return next->second;
+  }
+  return ranges_.find(address, size);
 }
 
 std::byte* FakeMemory::contents(cuda::Address address, std::size_t size) {
@@ -138,7 +140,7 @@ std::byte* FakeMemory::contents(cuda::Address address, std::size_t size) {
 
 cuda::Code FakeMemory::share(cuda::Address address, cuda::IpcHandle* handle) {
   const FakeAllocation found = find(address);
-  if (found.pages == nullptr || found.is_opened) return cuda::kInvalidValue;
+  if (found.pages == nullptr || found.is_opened || found.is_virtual) return cuda::kInvalidValue;
   Handle shared{{},           getpid(),   found.pages->fd(),
                 found.device, found.size, inode_of(found.pages->fd())};
   std::memcpy(shared.magic, kMagic, sizeof kMagic);
@@ -172,8 +174,8 @@ cuda::Code FakeMemory::open(int device, const cuda::IpcHandle& handle, cuda::Add
   pages->openers().enter();
   *address = reinterpret_cast<cuda::Address>(pages->address());
   const std::lock_guard lock(mutex_);
-  allocations_[*address] = {device, shared.size,  ++last_buffer_,
-                            true,   shared.inode, std::move(pages)};
+  allocations_[*address] = {device, shared.size,  ++last_buffer_,  true,
+                            false,  shared.inode, std::move(pages)};
   return cuda::kSuccess;
 }
 
@@ -188,9 +190,10 @@ cuda::Code FakeMemory::close(cuda::Address address) {
 
 int FakeMemory::count(bool is_opened) {
   const std::lock_guard lock(mutex_);
-  return static_cast<int>(
-      std::count_if(allocations_.begin(), allocations_.end(),
-                    [&](const auto& each) { return each.second.is_opened == is_opened; }));
+  return (is_opened ? 0 : ranges_.count()) +
+         static_cast<int>(
+             std::count_if(allocations_.begin(), allocations_.end(),
+                           [&](const auto& each) { return each.second.is_opened == is_opened; }));
 }
 
 }  // namespace dunlin::testing

@@ -16,6 +16,7 @@
 #include <mutex>
 
 #include "runtime/gpu/cuda_interface.h"
+#include "tests/fake_cuda/ranges.h"
 
 namespace dunlin::testing {
 
@@ -34,6 +35,9 @@ class FakePages {
  public:
   // Takes over `fd`. If there is no memory, is_valid() is false.
   FakePages(int fd, std::size_t size);
+  // Mappings of others, which `owner` keeps.
+  FakePages(std::byte* address, std::byte* contents, std::shared_ptr<void> owner)
+      : fd_(-1), mapped_(0), address_(address), contents_(contents), owner_(std::move(owner)) {}
   ~FakePages();
   FakePages(const FakePages&) = delete;
   FakePages& operator=(const FakePages&) = delete;
@@ -49,6 +53,7 @@ class FakePages {
   std::size_t mapped_;
   std::byte* address_;
   std::byte* contents_;
+  std::shared_ptr<void> owner_;
 };
 
 struct FakeAllocation {
@@ -56,6 +61,7 @@ struct FakeAllocation {
   std::size_t size = 0;
   std::uint64_t buffer = 0;  // CU_POINTER_ATTRIBUTE_BUFFER_ID
   bool is_opened = false;    // memory of another process
+  bool is_virtual = false;   // a piece of a range (ranges.h)
   std::uint64_t key = 0;     // of opened memory: what it was opened by
   std::shared_ptr<FakePages> pages;
 };
@@ -73,11 +79,13 @@ class FakeMemory {
   FakeAllocation find(cuda::Address address, std::size_t size = 1);
   std::byte* contents(cuda::Address address, std::size_t size);
   int count(bool is_opened);
+  FakeRanges& ranges() { return ranges_; }
 
  private:
   std::mutex mutex_;
   std::map<cuda::Address, FakeAllocation> allocations_;  // by address
   std::uint64_t last_buffer_ = 0;
+  FakeRanges ranges_;
 };
 
 }  // namespace dunlin::testing

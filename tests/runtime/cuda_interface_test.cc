@@ -45,6 +45,17 @@ SAME_FUNCTION(cuDevicePrimaryCtxRetain);
 SAME_FUNCTION(cuCtxGetDevice);
 SAME_FUNCTION(cuCtxPushCurrent_v2);
 SAME_FUNCTION(cuCtxPopCurrent_v2);
+SAME_FUNCTION(cuMemCreate);
+SAME_FUNCTION(cuMemRelease);
+SAME_FUNCTION(cuMemAddressReserve);
+SAME_FUNCTION(cuMemAddressFree);
+SAME_FUNCTION(cuMemMap);
+SAME_FUNCTION(cuMemUnmap);
+SAME_FUNCTION(cuMemSetAccess);
+SAME_FUNCTION(cuMemRetainAllocationHandle);
+SAME_FUNCTION(cuMemGetAllocationPropertiesFromHandle);
+SAME_FUNCTION(cuMemExportToShareableHandle);
+SAME_FUNCTION(cuMemImportFromShareableHandle);
 SAME_FUNCTION(cuMemAlloc_v2);
 SAME_FUNCTION(cuMemFree_v2);
 SAME_FUNCTION(cuMemGetAddressRange_v2);
@@ -107,6 +118,19 @@ static_assert(ours::kDeviceOrdinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
 static_assert(ours::kMemoryTypeDevice == CU_MEMORYTYPE_DEVICE);
 static_assert(ours::kHandleIsDmaBuf == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
 static_assert(ours::kStreamNonBlocking == CU_STREAM_NON_BLOCKING);
+
+static_assert(sizeof(ours::MemoryProperties) == sizeof(CUmemAllocationProp));
+static_assert(offsetof(ours::MemoryProperties, handle_types) ==
+              offsetof(CUmemAllocationProp, requestedHandleTypes));
+static_assert(offsetof(ours::MemoryProperties, location) ==
+              offsetof(CUmemAllocationProp, location));
+static_assert(offsetof(ours::MemoryProperties, flags) == offsetof(CUmemAllocationProp, allocFlags));
+static_assert(sizeof(ours::MemoryAccess) == sizeof(CUmemAccessDesc));
+static_assert(offsetof(ours::MemoryAccess, flags) == offsetof(CUmemAccessDesc, flags));
+static_assert(ours::kPinnedMemory == CU_MEM_ALLOCATION_TYPE_PINNED);
+static_assert(ours::kLocationIsDevice == CU_MEM_LOCATION_TYPE_DEVICE);
+static_assert(ours::kHandleIsFd == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+static_assert(ours::kReadAndWrite == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 
 }  // namespace
 

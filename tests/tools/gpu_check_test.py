@@ -39,7 +39,8 @@ class GpuCheckTest(unittest.TestCase):
         self.assertTrue(report["stand_in"])
         self.assertEqual(report["gpus"]["devices"]["0"]["name"], "Fake A1")
         self.assertEqual([row["program"] for row in report["tests"]],
-                         ["test_collectives", "test_shm_gpu", "test_shm_gpu", "test_gpu_collective", "test_gpu_collective"])
+                         ["test_collectives", "test_shm_gpu", "test_shm_gpu", "test_gpu_collective", "test_gpu_collective",
+                          "test_cnn_gpu", "test_cnn_gpu"])
         for row in report["tests"]:
             self.assertGreater(row["passed"], 0)
             self.assertEqual(row["failed"], 0)
@@ -49,6 +50,12 @@ class GpuCheckTest(unittest.TestCase):
             self.assertEqual(row["memory"], "cuda")
             self.assertEqual([gpu["number"] for gpu in row["gpus"]], [0, 0])
             self.assertRegex(text, rf"{row['bench']} .* {row['size']} ")
+        self.assertEqual([(row["ranks"], row["method"]) for row in report["trainings"]],
+                         [(1, "all-reduce"), (2, "all-reduce"), (2, "local-sgd"), (2, "stochastic"), (2, "partial")])
+        for row in report["trainings"]:
+            self.assertEqual(row["device"], "cuda:0")
+            self.assertGreater(row["images_per_s"], 0)
+            self.assertRegex(text, rf"{row['model']} +{row['method']} +{row['ranks']} ")
 
     def test_wrong_data_fails_with_the_name_of_the_step(self):
         text, code, report = self.check("--stand-in", "--quick", FAKE_CUDA_CORRUPT="3")

@@ -13,6 +13,7 @@
 
 #include "runtime/gpu/cuda_driver.h"
 #include "tests/support/gpu.h"
+#include "tests/support/gpu_range.h"
 #include "tests/support/ranks.h"
 #include "transports/mapped_cells.h"
 
@@ -26,10 +27,12 @@ using transport::LocalRegion;
 using transport::Notifier;
 using transport::Visibility;
 
-// Memory that Dunlin allocates on the host or on a GPU, and host memory that it does not allocate.
-enum class End { kHost, kCuda, kUsers };
+// Memory that Dunlin allocates on the host or on a GPU; host memory that it does not allocate; and
+// memory of a GPU that a program has put together from pieces.
+enum class End { kHost, kCuda, kUsers, kPieces };
 const char* to_string(End end) {
-  return end == End::kHost ? "host" : end == End::kCuda ? "cuda" : "users";
+  constexpr const char* kNames[] = {"host", "cuda", "users", "pieces"};
+  return kNames[static_cast<int>(end)];
 }
 
 // Memory of some kind that is exposed to all ranks, and its bytes.
@@ -72,10 +75,16 @@ class Memory {
   std::unique_ptr<LocalRegion> make(Fabric& fabric, End end, std::size_t size) {
     if (end == End::kHost) return fabric.allocate(size).value();
     if (end == End::kCuda) return fabric.allocate_on_gpu(driver_, 0, size).value();
+    if (end == End::kPieces) {
+      pieces_ = std::make_unique<GpuRangeMemory>(size, 1000);
+      return fabric.register_memory(MemoryRegion::wrap(pieces_->data(), size, driver_).value())
+          .value();
+    }
     return fabric.register_memory(MemoryRegion::wrap(users_.data(), size).value()).value();
   }
   std::shared_ptr<GpuDriver> driver_;
   std::vector<std::byte> users_;
+  std::unique_ptr<GpuRangeMemory> pieces_;
   Exposed exposed_;
 };
 
@@ -224,7 +233,11 @@ INSTANTIATE_TEST_SUITE_P(All, ShmGpuLane,
                                            Ends{PeerKind::kProcesses, End::kCuda, End::kHost},
                                            Ends{PeerKind::kThreads, End::kCuda, End::kUsers},
                                            Ends{PeerKind::kProcesses, End::kCuda, End::kUsers},
-                                           Ends{PeerKind::kProcesses, End::kUsers, End::kCuda}),
+                                           Ends{PeerKind::kProcesses, End::kUsers, End::kCuda},
+                                           Ends{PeerKind::kThreads, End::kPieces, End::kPieces},
+                                           Ends{PeerKind::kProcesses, End::kPieces, End::kPieces},
+                                           Ends{PeerKind::kProcesses, End::kHost, End::kPieces},
+                                           Ends{PeerKind::kProcesses, End::kPieces, End::kCuda}),
                          name_of);
 
 class ShmGpu : public ::testing::Test {

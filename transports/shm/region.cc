@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,9 @@
 
 namespace dunlin::transport::shm {
 namespace {
+
+// Pieces of a range of GPU memory. PyTorch's have 2 or 20 MiB: beyond any GPU's memory.
+constexpr std::uint32_t kMostPieces = 1 << 20;
 
 std::uint64_t inode_of(int fd) {
   struct stat info {};
@@ -48,9 +52,28 @@ ShmRegion::~ShmRegion() {
 
 namespace {
 
-enum class DescriptorKind : std::uint8_t { kHost, kGpu, kUnshared, kPrivate };
+enum class DescriptorKind : std::uint8_t { kHost, kGpu, kGpuRange, kUnshared, kPrivate };
 
-void write_gpu(ByteWriter& writer, const MemoryRegion& memory) {
+// Exports memory as a range, once.
+Status export_range(const MemoryRegion& memory, std::optional<ExportedGpuRange>& range) {
+  if (range) return Status::ok();
+  GpuRanges* const ranges = GpuRanges::of(*memory.gpu());
+  if (ranges == nullptr) return {Code::kUnavailable, "the driver shares whole allocations only"};
+  DUNLIN_ASSIGN(range, ranges->export_range(memory.gpu_device(), memory.data(), memory.size()));
+  return Status::ok();
+}
+
+void write_range(ByteWriter& writer, const ExportedGpuRange& range) {
+  allow_process_memory_access();  // peers need the same permission to duplicate descriptors
+  writer.number(static_cast<std::uint8_t>(DescriptorKind::kGpuRange));
+  writer.text(range.pci_bus_id).number(range.offset);
+  writer.number(static_cast<std::uint32_t>(range.descriptors.size()));
+  for (std::size_t i = 0; i < range.descriptors.size(); ++i)
+    writer.number(std::int32_t{range.descriptors[i].get()}).number(range.sizes[i]);
+}
+
+void write_gpu(ByteWriter& writer, const MemoryRegion& memory,
+               std::optional<ExportedGpuRange>& range) {
   GpuDriver& driver = *memory.gpu();
   auto allocation = driver.find(memory.data());
   Status status = allocation.status();
@@ -67,6 +90,10 @@ void write_gpu(ByteWriter& writer, const MemoryRegion& memory) {
       return;
     }
     status = std::move(shared).status();
+    if (status.code() == Code::kUnavailable) {
+      status = export_range(memory, range);
+      if (status.is_ok()) return write_range(writer, *range);
+    }
   }
   writer.number(static_cast<std::uint8_t>(DescriptorKind::kUnshared)).text(status.message());
 }
@@ -77,7 +104,7 @@ Bytes ShmRegion::descriptor() const {
   ByteWriter writer;
   writer.number(place_).number(generation_);
   if (memory_->kind() == MemoryKind::kCuda) {
-    write_gpu(writer, *memory_);
+    write_gpu(writer, *memory_, range_);
   } else if (memory_->fd() < 0 && allows_system_calls_) {
     allow_process_memory_access();
     writer.number(static_cast<std::uint8_t>(DescriptorKind::kPrivate));
@@ -115,6 +142,9 @@ Result<std::unique_ptr<RemoteRegion>> ShmRemoteRegion::import(const Link& link, 
       break;
     case DescriptorKind::kGpu:
       DUNLIN_TRY(region->open_gpu(link, segment, reader, size, indirect));
+      break;
+    case DescriptorKind::kGpuRange:
+      DUNLIN_TRY(region->map_gpu_range(link, pid, segment, reader, size, indirect));
       break;
     case DescriptorKind::kPrivate:
       DUNLIN_TRY(region->reach_private(link, pid, reader, size, indirect));
@@ -166,6 +196,81 @@ Status ShmRemoteRegion::reach_private(const Link& link, int pid, ByteReader& rea
   return check_process_memory(pid, address).with_peer(link.peer());
 }
 
+namespace {
+
+// The number, in this process, of the GPU that a peer's memory belongs to.
+Result<int> device_of(const Link& link, const GpuDriver& driver, std::string_view bus) {
+  for (const GpuDevice& device : driver.devices()) {
+    if (device.pci_bus_id == bus) return device.number;
+  }
+  return Status(Code::kUnavailable,
+                fmt::format("the memory is on GPU {}, which this process cannot see "
+                            "(CUDA_VISIBLE_DEVICES)",
+                            bootstrap::printable(bus)))
+      .with_peer(link.peer());
+}
+
+// A duplicate of another process's descriptor, or of one of this process. The drivers' descriptors
+// cannot be opened through /proc.
+Result<Fd> duplicate_descriptor(int pid, int fd) {
+  const Fd process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (!process.is_open()) return Status::from_errno(fmt::format("pidfd_open({})", pid), errno);
+  Fd found(static_cast<int>(syscall(SYS_pidfd_getfd, process.get(), fd, 0)));
+  if (found.is_open()) return found;
+  const int error = errno;
+  Status status = Status::from_errno(fmt::format("pidfd_getfd({}, {})", pid, fd), error);
+  if (error == EPERM || error == ENOSYS) {
+    return Status(Code::kUnavailable,
+                  fmt::format("{}: the memory of cuMemMap (PyTorch's expandable segments) needs a "
+                              "kernel of 5.6 or newer and permission (yama's ptrace_scope of at "
+                              "most 1, in containers CAP_SYS_PTRACE); or use memory of cudaMalloc",
+                              status.message()));
+  }
+  return status;
+}
+
+}  // namespace
+
+Status ShmRemoteRegion::map_gpu_range(const Link& link, int pid, const PeerSegment& segment,
+                                      ByteReader& reader, std::size_t size, ShmIndirect& indirect) {
+  const std::string bus = reader.text();
+  const auto offset = reader.number<std::uint64_t>();
+  const auto count = reader.number<std::uint32_t>();
+  if (!reader.ok() || count == 0 || count > kMostPieces) return malformed(link);
+  std::vector<std::int32_t> numbers;
+  std::vector<std::uint64_t> sizes;
+  std::uint64_t whole = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    numbers.push_back(reader.number<std::int32_t>());
+    sizes.push_back(reader.number<std::uint64_t>());
+    if (sizes.back() > std::numeric_limits<std::uint64_t>::max() - whole) return malformed(link);
+    whole += sizes.back();
+  }
+  if (!reader.at_end() || offset > whole || size > whole - offset) return malformed(link);
+  DUNLIN_ASSIGN(auto driver, indirect.driver());
+  DUNLIN_ASSIGN(const int device, device_of(link, *driver, bus));
+  GpuRanges* const ranges = GpuRanges::of(*driver);
+  if (ranges == nullptr)
+    return Status(Code::kUnavailable, "the driver opens whole allocations only");
+  std::vector<Fd> descriptors;
+  for (const std::int32_t number : numbers) {
+    auto descriptor = duplicate_descriptor(pid, number);
+    if (!descriptor) return std::move(descriptor).status().with_peer(link.peer());
+    descriptors.push_back(std::move(descriptor).value());
+  }
+  // As long as the region is registered, its descriptors' numbers belong to nothing else.
+  if (!segment.is_registered(place_, generation_))
+    return Status(Code::kNotFound, "the peer has deregistered the region").with_peer(link.peer());
+  auto mapped = ranges->map_range(device, descriptors, sizes);
+  if (!mapped) return std::move(mapped).status().with_peer(link.peer());
+  range_ = std::move(mapped).value();
+  gpu_device_ = device;
+  gpu_ = std::move(driver);
+  data_ = range_->data() + offset;
+  indirect.is_used = true;
+  return Status::ok();
+}
+
 Status ShmRemoteRegion::open_gpu(const Link& link, const PeerSegment& segment, ByteReader& reader,
                                  std::size_t size, ShmIndirect& indirect) {
   const std::span<const std::byte> shared = reader.blob();
@@ -176,26 +281,17 @@ Status ShmRemoteRegion::open_gpu(const Link& link, const PeerSegment& segment, B
       size > shared_.size - offset)
     return malformed(link);
   DUNLIN_ASSIGN(auto driver, indirect.driver());
-  const auto& devices = driver->devices();
   const std::string_view bus(shared_.pci_bus_id.data(),
                              strnlen(shared_.pci_bus_id.data(), shared_.pci_bus_id.size()));
-  const auto device = std::find_if(devices.begin(), devices.end(),
-                                   [&](const GpuDevice& each) { return each.pci_bus_id == bus; });
-  if (device == devices.end()) {
-    return Status(Code::kUnavailable,
-                  fmt::format("the memory is on GPU {}, which this process cannot see "
-                              "(CUDA_VISIBLE_DEVICES)",
-                              bootstrap::printable(bus)))
-        .with_peer(link.peer());
-  }
+  DUNLIN_ASSIGN(const int device, device_of(link, *driver, bus));
   if (is_owned) {
     auto recorded = segment.record_opening(place_, generation_);
     if (!recorded) return std::move(recorded).status().with_peer(link.peer());
     opening_ = std::move(recorded).value();
   }
-  auto opened = driver->open(device->number, shared_);
+  auto opened = driver->open(device, shared_);
   if (!opened) return std::move(opened).status().with_peer(link.peer());
-  gpu_device_ = device->number;
+  gpu_device_ = device;
   gpu_ = std::move(driver);
   data_ = *opened + offset;
   indirect.is_used = true;
@@ -203,7 +299,7 @@ Status ShmRemoteRegion::open_gpu(const Link& link, const PeerSegment& segment, B
 }
 
 ShmRemoteRegion::~ShmRemoteRegion() {
-  if (gpu_ == nullptr) return;
+  if (gpu_ == nullptr || range_ != nullptr) return;
   const bool is_closed = gpu_->close(gpu_device_, shared_);  // before opening_ ends
   if (!is_closed && opening_) opening_->keep();
 }

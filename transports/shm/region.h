@@ -8,7 +8,7 @@
 #include <memory>
 #include <optional>
 
-#include "runtime/gpu/driver.h"
+#include "runtime/gpu/ranges.h"
 #include "transports/shm/gpu_queue.h"
 #include "transports/shm/retired_memory.h"
 #include "transports/shm/segment.h"
@@ -30,10 +30,11 @@ struct ShmIndirect {
 
 class ShmRegion final : public TransportRegion {
  public:
-  // GPU memory that the driver does not share can be used at this end of operations, but no peer
-  // can access it. The same holds for host memory without a file descriptor (wrapped memory),
-  // unless peers may access it by system calls.
-  // `retired` gets the memory at the end if peers may have it open. It outlives the region.
+  // GPU memory that the driver does not share, neither as an allocation (CUDA IPC) nor as a range
+  // of pieces (runtime/gpu/ranges.h), can be used at this end of operations, but no peer can access
+  // it. The same holds for host memory without a file descriptor (wrapped memory), unless peers may
+  // access it by system calls. `retired` gets the memory at the end if peers may have it open. It
+  // outlives the region.
   ShmRegion(std::shared_ptr<MemoryRegion> memory, SegmentLayout& layout, RetiredMemory& retired,
             std::uint32_t place, std::uint64_t generation, bool allows_system_calls);
   ~ShmRegion() override;
@@ -47,6 +48,8 @@ class ShmRegion final : public TransportRegion {
   std::uint32_t place_;
   std::uint64_t generation_;
   bool allows_system_calls_;
+  // Memory that was exported as a range, whose descriptors peers take over.
+  mutable std::optional<ExportedGpuRange> range_;
 };
 
 class ShmRemoteRegion final : public RemoteRegion {
@@ -81,6 +84,8 @@ class ShmRemoteRegion final : public RemoteRegion {
                   std::size_t size);
   Status open_gpu(const Link& link, const PeerSegment& segment, ByteReader& reader,
                   std::size_t size, ShmIndirect& indirect);
+  Status map_gpu_range(const Link& link, int pid, const PeerSegment& segment, ByteReader& reader,
+                       std::size_t size, ShmIndirect& indirect);
   Status reach_private(const Link& link, int pid, ByteReader& reader, std::size_t size,
                        ShmIndirect& indirect);
 
@@ -92,6 +97,7 @@ class ShmRemoteRegion final : public RemoteRegion {
   std::shared_ptr<GpuDriver> gpu_;
   int gpu_device_ = 0;
   SharedGpuMemory shared_;                  // what was opened
+  std::unique_ptr<MappedGpuRange> range_;   // or what was mapped
   std::optional<RecordedOpening> opening_;  // of memory that the peer frees when it is closed
 };
 

@@ -29,7 +29,7 @@ constexpr TimeLimits kTimes{.low = std::chrono::milliseconds(1), .bare_unit = "s
 // Options that are given by name, and parsed when the command line is complete.
 struct Names {
   std::string model = "small";
-  std::string device = "auto";
+  std::string device = "cpu";
   std::string method = "all-reduce";
   std::string sync = "notify-ack";
   std::string groups = "smart";
@@ -69,7 +69,11 @@ void add_network(CLI::App& app, Options& options, Names& names) {
       ->capture_default_str();
   app.add_flag("--batch-norm", options.has_batch_norm,
                "normalize batches behind each convolution (resnet-20 always does)");
-  app.add_option("--device", names.device, "auto, cpu or cuda")->capture_default_str();
+  app.add_option(
+         "--device", names.device,
+         "cpu, cuda or cuda:N: what workers compute on; with cuda, the ranks of a host take "
+         "its GPUs in turn")
+      ->capture_default_str();
   app.add_option("--threads", options.threads,
                  "threads of LibTorch in each rank; 0: each rank's share of the processors")
       ->check(CLI::Range(0, 4096))

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "apps/cnn/architecture.h"
+#include "apps/cnn/device.h"
 #include "apps/cnn/generator.h"
-#include "apps/cnn/network.h"
 #include "apps/teller.h"
 #include "collectives/training/method.h"
 #include "collectives/training/slowdown.h"
@@ -26,7 +26,7 @@ struct Options {
 
   NetworkKind model = NetworkKind::kSmall;
   bool has_batch_norm = false;
-  DeviceKind device = DeviceKind::kAuto;
+  DeviceChoice device;
   int threads = 0;  // 0: the share of this rank of the processors
 
   double epochs = 10;            // passes over all images, of all workers together

@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 
-#include "apps/cnn/network.h"
 #include "apps/cnn/program/options.h"
 #include "apps/teller.h"
 

@@ -6,7 +6,9 @@
 #include <set>
 #include <thread>
 
+#include "apps/cnn/gpu/gpu_network.h"
 #include "apps/cnn/program/trainer.h"
+#include "apps/cnn/torch_network.h"
 #include "runtime/log.h"
 
 namespace dunlin::cnn {
@@ -21,6 +23,9 @@ constexpr double kTimeoutFactor = 30;
 constexpr double kDurations = 3;
 // No rank waits longer unless --deadline says so. A Duration can hold this.
 constexpr std::chrono::duration<double> kLongestTimeout = std::chrono::days(30);
+// Elements of the gradient that are averaged together, on GPUs: 16 MiB, for which the time of a
+// kernel's start counts little.
+constexpr std::size_t kGpuPieceElements = std::size_t{1} << 22;
 
 int threads_of(const Options& options, const JobInfo& job) {
   if (options.threads > 0) return options.threads;
@@ -67,8 +72,13 @@ Status Trainer::prepare() {
   batches_.emplace(data_.train, data_.normalization, batches, per_epoch);
   if (data_.test) test_batches_.emplace(*data_.test, data_.normalization, batches, 1);
   DUNLIN_TRY(check_sections());
-  DUNLIN_TRY(make_network());
+  Architecture architecture = make_architecture(options_.model, data_.train.channels, data_.classes,
+                                                options_.has_batch_norm);
+  parameters_ = method_.count = architecture.count;
+  statistics_ = architecture.statistics;
+  DUNLIN_TRY(choose_device());
   DUNLIN_TRY(training::check(method_, team_.size()));
+  DUNLIN_TRY(make_network(std::move(architecture)));
   DUNLIN_TRY(agree_on_run());
   return find_checkpoint();
 }
@@ -90,18 +100,28 @@ Status Trainer::check_sections() const {
   return Status::ok();
 }
 
-Status Trainer::make_network() {
-  Architecture architecture = make_architecture(options_.model, data_.train.channels, data_.classes,
-                                                options_.has_batch_norm);
-  parameters_ = method_.count = architecture.count;
-  statistics_ = architecture.statistics;
+Status Trainer::choose_device() {
+  const int local_rank = fabric_.bootstrap().job().local_rank;
+  if (options_.device.is_gpu) {
+    method_.gpu = options_.device.number.value_or(0);
+    method_.piece_elements = kGpuPieceElements;
+    DUNLIN_TRY(training::check(method_, team_.size()));  // before a GPU is looked for
+  }
   if (!team_.is_worker()) return Status::ok();
-  const JobInfo& job = fabric_.bootstrap().job();
-  NetworkOptions options;
-  options.device = options_.device;
-  options.local_rank = job.local_rank;
-  options.threads = threads_of(options_, job);
-  DUNLIN_ASSIGN(network_, Network::create(std::move(architecture), options));
+  DUNLIN_ASSIGN(device_, Device::open(options_.device, local_rank));
+  method_.gpu = device_->gpu();
+  return Status::ok();
+}
+
+Status Trainer::make_network(Architecture architecture) {
+  if (!team_.is_worker()) return Status::ok();
+  if (device_->gpu()) {
+    DUNLIN_ASSIGN(network_,
+                  make_gpu_network(std::move(architecture), device_->driver(), *device_->gpu()));
+  } else {
+    const int threads = threads_of(options_, fabric_.bootstrap().job());
+    DUNLIN_ASSIGN(network_, make_torch_network(std::move(architecture), threads));
+  }
   return Status::ok();
 }
 
@@ -116,7 +136,9 @@ std::string Trainer::settings() const {
 }
 
 Status Trainer::agree_on_run() {
-  DUNLIN_TRY(team_.agree("settings", fmt::format("{}, {} iterations", settings(), planned_),
+  DUNLIN_TRY(team_.agree("settings",
+                         fmt::format("{}, {} iterations, on {}", settings(), planned_,
+                                     options_.device.is_gpu ? "GPUs" : "CPUs"),
                          kLongestPreparation));
   const Bytes own = ByteWriter().number(new_run()).take();
   DUNLIN_ASSIGN(const Bytes told, team_.broadcast("run", own, kLongestPreparation));
@@ -161,19 +183,21 @@ Result<Duration> Trainer::find_timeout() {
   return Duration(static_cast<Duration::rep>(ByteReader(told).number<std::uint64_t>()));
 }
 
-// Runs one iteration as a trial, in memory of its own. LibTorch also initializes itself then.
+// Runs one iteration as a trial, in memory of its own. The network also initializes itself then.
 Result<Duration> Trainer::time_of_an_iteration() {
-  std::vector<float> parameters(parameters_);
-  std::vector<float> gradient(parameters_);
-  initialize(network_->architecture(), options_.seed, parameters);
-  DUNLIN_TRY(network_->bind(parameters, gradient));
+  std::vector<float> initial(parameters_);
+  initialize(network_->architecture(), options_.seed, initial);
+  DUNLIN_ASSIGN(const auto parameters, device_->allocate(parameters_));
+  DUNLIN_ASSIGN(const auto gradient, device_->allocate(parameters_));
+  DUNLIN_TRY(device_->write(parameters.elements(), initial));
+  DUNLIN_TRY(network_->bind(parameters.elements(), gradient.elements()));
   const TimePoint before = fabric_.clock().now();
   const auto judgment =
       network_->train(batches_->at(0), [](std::size_t, std::size_t) { return Status::ok(); });
   DUNLIN_TRY(judgment.status());
-  const auto statistics = initial_statistics(network_->architecture());
-  std::ranges::copy(statistics, network_->statistics().begin());
-  return fabric_.clock().now() - before;
+  const Duration taken = fabric_.clock().now() - before;
+  DUNLIN_TRY(device_->write(network_->statistics(), initial_statistics(network_->architecture())));
+  return taken;
 }
 
 // Collective over the workers. Servers have nothing to save.
@@ -197,14 +221,17 @@ Status Trainer::start(Duration timeout) {
   if (resumed_) {
     DUNLIN_TRY(go_on_from(*resumed_));
   } else {
-    initialize(network_->architecture(), options_.seed, sync_->parameters());
+    std::vector<float> initial(parameters_);
+    initialize(network_->architecture(), options_.seed, initial);
+    DUNLIN_TRY(device_->write(sync_->parameters(), initial));
   }
   resumed_.reset();
   return team_.is_first() ? tell_beginning() : Status::ok();
 }
 
 Status Trainer::go_on_from(const Checkpoint& saved) {
-  DUNLIN_TRY(check_resumable(saved, checkpoint()));
+  DUNLIN_ASSIGN(const Checkpoint current, checkpoint());
+  DUNLIN_TRY(check_resumable(saved, current));
   if (!options_.checkpoint.empty()) {
     std::set<std::uint64_t> own;
     for (const auto& [run, iteration] : loadable(options_.checkpoint, fabric_.rank())) {
@@ -212,9 +239,9 @@ Status Trainer::go_on_from(const Checkpoint& saved) {
     }
     files_.resume(own, saved.iteration);
   }
-  std::ranges::copy(saved.parameters, sync_->parameters().begin());
-  std::ranges::copy(saved.velocity, sync_->velocity().begin());
-  std::ranges::copy(saved.statistics, network_->statistics().begin());
+  DUNLIN_TRY(device_->write(sync_->parameters(), saved.parameters));
+  DUNLIN_TRY(device_->write(sync_->velocity(), saved.velocity));
+  DUNLIN_TRY(device_->write(network_->statistics(), saved.statistics));
   run_ = saved.run;
   iteration_ = first_ = saved.iteration;
   means_.loss = saved.loss;
@@ -228,7 +255,7 @@ Status Trainer::tell_beginning() {
   DUNLIN_TRY(output_.event("config", {{"model", cnn::to_string(options_.model)},
                                       {"parameters", parameters_},
                                       {"batch_norm", statistics_ > 0},
-                                      {"device", network_->device()},
+                                      {"device", device_->name()},
                                       {"data", data_.source},
                                       {"images", data_.total},
                                       {"classes", data_.classes},
@@ -250,7 +277,7 @@ Status Trainer::tell_beginning() {
                                       {"group_size", method.generator.group_size}}));
   return output_.say(
       fmt::format("{} with {} parameters on {}; {} images of {} classes; {} workers, {}{}",
-                  cnn::to_string(options_.model), parameters_, network_->device(), data_.total,
+                  cnn::to_string(options_.model), parameters_, device_->name(), data_.total,
                   data_.classes, team_.workers(), training::to_string(method.kind),
                   first_ > 0 ? fmt::format("; goes on after iteration {}", first_) : ""));
 }

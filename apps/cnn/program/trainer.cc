@@ -140,9 +140,8 @@ Status Trainer::train() {
   DUNLIN_TRY(sync_->leave());
   report_ = sync_->report();
   if (!options_.checkpoint.empty()) DUNLIN_TRY(save_checkpoint());
-  const auto parameters = sync_->parameters();
-  const auto statistics = network_->statistics();
-  model_.assign(parameters.begin(), parameters.end());
+  DUNLIN_ASSIGN(model_, device_->read(sync_->parameters()));
+  DUNLIN_ASSIGN(const auto statistics, device_->read(network_->statistics()));
   model_.insert(model_.end(), statistics.begin(), statistics.end());
   return Status::ok();
 }
@@ -192,7 +191,7 @@ Status Trainer::before_step() {
   return Status::ok();
 }
 
-Checkpoint Trainer::checkpoint() {
+Result<Checkpoint> Trainer::checkpoint() {
   Checkpoint state;
   state.rank = static_cast<std::uint32_t>(team_.rank());
   state.ranks = static_cast<std::uint32_t>(team_.size());
@@ -202,17 +201,15 @@ Checkpoint Trainer::checkpoint() {
   state.loss = means_.loss;
   state.accuracy = means_.accuracy;
   state.batches = means_.batches;
-  const auto copy = [](std::vector<float>& to, std::span<const float> from) {
-    to.assign(from.begin(), from.end());
-  };
-  copy(state.parameters, sync_->parameters());
-  copy(state.velocity, sync_->velocity());
-  copy(state.statistics, network_->statistics());
+  DUNLIN_ASSIGN(state.parameters, device_->read(sync_->parameters()));
+  DUNLIN_ASSIGN(state.velocity, device_->read(sync_->velocity()));
+  DUNLIN_ASSIGN(state.statistics, device_->read(network_->statistics()));
   return state;
 }
 
 Status Trainer::save_checkpoint() {
-  DUNLIN_TRY(cnn::save_checkpoint(files_.path(iteration_), checkpoint()));
+  DUNLIN_ASSIGN(const Checkpoint state, checkpoint());
+  DUNLIN_TRY(cnn::save_checkpoint(files_.path(iteration_), state));
   files_.note_saved(iteration_);
   return Status::ok();
 }
@@ -232,6 +229,16 @@ Result<TestResult> Trainer::test() {
   result.loss /= static_cast<double>(count);
   result.accuracy /= static_cast<double>(count);
   return result;
+}
+
+// Tests another model, which is parameters and then statistics.
+Result<TestResult> Trainer::test(const std::vector<float>& model) {
+  const auto parameters = std::span(model).first(parameters_);
+  DUNLIN_ASSIGN(const auto memory, device_->allocate(parameters_));
+  DUNLIN_TRY(device_->write(memory.elements(), parameters));
+  DUNLIN_TRY(device_->write(network_->statistics(), std::span(model).subspan(parameters_)));
+  DUNLIN_TRY(network_->bind(memory.elements(), {}));
+  return test();
 }
 
 Result<bool> Trainer::conclude() {
@@ -288,10 +295,8 @@ Status Trainer::tell_end(const std::vector<Totals>& all, const std::vector<float
   if (!lost.empty()) text += fmt::format("\nlost on the way: ranks {}", fmt::join(lost, ", "));
   // The mean of the workers' models comes second, since its statistics replace those of rank 0.
   const auto tell_test = [&](const char* prefix, const char* whose,
-                             std::vector<float> model) -> Status {
-    DUNLIN_TRY(network_->bind(std::span(model).first(parameters_), {}));
-    std::ranges::copy(std::span(model).subspan(parameters_), network_->statistics().begin());
-    DUNLIN_ASSIGN(const TestResult result, test());
+                             const std::vector<float>& model) -> Status {
+    DUNLIN_ASSIGN(const TestResult result, test(model));
     final[fmt::format("{}test_loss", prefix)] = result.loss;
     final[fmt::format("{}test_accuracy", prefix)] = result.accuracy;
     text += fmt::format("\ntest, {}: loss {:.4f}, accuracy {:.2f} %", whose, result.loss,

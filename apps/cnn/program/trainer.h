@@ -10,6 +10,7 @@
 #include "apps/checkpoint_files.h"
 #include "apps/cnn/batches.h"
 #include "apps/cnn/checkpoint.h"
+#include "apps/cnn/network.h"
 #include "apps/cnn/program/data.h"
 #include "apps/cnn/program/interrupt.h"
 #include "apps/cnn/program/output.h"
@@ -46,7 +47,8 @@ class Trainer {
 
   Status prepare();
   Status check_sections() const;
-  Status make_network();
+  Status choose_device();
+  Status make_network(Architecture architecture);
   Status agree_on_run();
   std::string settings() const;
   Result<Duration> find_timeout();
@@ -66,13 +68,14 @@ class Trainer {
   std::uint64_t every(std::uint64_t asked, std::uint64_t times) const;
   std::uint64_t checkpoint_every() const;
   Moment moment() const;
-  Checkpoint checkpoint();
+  Result<Checkpoint> checkpoint();
   Status save_checkpoint();
 
   Result<TestResult> test();
   Result<bool> conclude();
   Status gather(Duration timeout);
   Status tell_end(const std::vector<Totals>& all, const std::vector<float>& mean);
+  Result<TestResult> test(const std::vector<float>& model);
 
   transport::Fabric& fabric_;
   const Options& options_;
@@ -83,6 +86,7 @@ class Trainer {
   Data data_;
   std::optional<Batches> batches_;
   std::optional<Batches> test_batches_;
+  std::unique_ptr<Device> device_;    // workers only
   std::unique_ptr<Network> network_;  // workers only
   std::size_t parameters_ = 0;
   std::size_t statistics_ = 0;

@@ -52,6 +52,18 @@ struct AverageArguments {
   double weights[kMostInputs] = {};
 };
 
+// velocity[i] = momentum * velocity[i] + gradient[i] + weight_decay * parameters[i], and
+// parameters[i] -= learning_rate * velocity[i]. Without a velocity (null), the momentum is 0.
+struct SgdArguments {
+  Extent extent;
+  float* parameters = nullptr;
+  const float* gradient = nullptr;
+  float* velocity = nullptr;
+  float learning_rate = 0;
+  float momentum = 0;
+  float weight_decay = 0;
+};
+
 static_assert(sizeof(ReduceArguments) <= 4096 && sizeof(AverageArguments) <= 4096);
 
 }  // namespace dunlin::collective::gpu

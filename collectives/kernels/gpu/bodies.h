@@ -131,4 +131,29 @@ struct AverageBody {
   }
 };
 
+// A step of stochastic gradient descent, in the order of operations of collectives/training/sgd.cc.
+struct SgdBody {
+  using Stored = float;
+  const SgdArguments& arguments;
+
+  template <std::size_t kSize>
+  DUNLIN_DEVICE void step(std::uint64_t i) const {
+    using Floats = Pack<Plain<float>, kSize>;
+    auto parameters = Floats::load(arguments.parameters, i);
+    auto change = Floats::load(arguments.gradient, i);
+    Floats velocity = {};
+    if (arguments.velocity != nullptr) velocity = Floats::load(arguments.velocity, i);
+#pragma unroll
+    for (std::size_t e = 0; e < kSize; ++e) {
+      const float decay = arguments.weight_decay * parameters.at[e];
+      change.at[e] = arguments.velocity != nullptr
+                         ? arguments.momentum * velocity.at[e] + change.at[e] + decay
+                         : change.at[e] + decay;
+      parameters.at[e] -= arguments.learning_rate * change.at[e];
+    }
+    if (arguments.velocity != nullptr) Floats::store(change.narrowed(), arguments.velocity, i);
+    Floats::store(parameters.narrowed(), arguments.parameters, i);
+  }
+};
+
 }  // namespace dunlin::collective::gpu

@@ -1,17 +1,18 @@
-"""embed.py FATBIN OUTPUT: writes a C++ file that contains the bytes of FATBIN (gpu_kernels.cc)."""
+"""embed.py FATBIN OUTPUT NAME: writes a C++ file that contains the bytes of FATBIN as dunlin_NAME_kernels."""
 import pathlib
 import sys
 
 fatbin = pathlib.Path(sys.argv[1]).resolve()
+name = sys.argv[3]
 pathlib.Path(sys.argv[2]).write_text(f'''asm(R"(
 .section .rodata
 .balign 64
-.global dunlin_gpu_kernels
-.hidden dunlin_gpu_kernels
-dunlin_gpu_kernels:
+.global dunlin_{name}_kernels
+.hidden dunlin_{name}_kernels
+dunlin_{name}_kernels:
 .incbin "{fatbin}"
 .previous
 )");
-extern "C" const bool dunlin_has_gpu_kernels;
-extern "C" const bool dunlin_has_gpu_kernels = true;
+extern "C" const bool dunlin_has_{name}_kernels;
+extern "C" const bool dunlin_has_{name}_kernels = true;
 ''')

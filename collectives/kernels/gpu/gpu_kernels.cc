@@ -91,6 +91,7 @@ Status GpuKernels::find_functions() {
     const std::string name = fmt::format("dunlin_average_{}", to_string(type));
     DUNLIN_ASSIGN(averages_[index], module_->find(name.c_str()));
   }
+  DUNLIN_ASSIGN(sgd_, module_->find("dunlin_sgd"));
   return Status::ok();
 }
 
@@ -171,6 +172,24 @@ Status GpuKernels::weighted_average(GpuStream& stream, DataType type, const std:
   arguments.model = model;
   return stream.launch(averages_[static_cast<std::size_t>(type)], grid(arguments.extent),
                        &arguments);
+}
+
+Status GpuKernels::sgd(GpuStream& stream, SgdStep step, float* parameters, const float* gradient,
+                       float* velocity, std::size_t count) const {
+  if (count == 0) return Status::ok();
+  gpu::SgdArguments arguments;
+  Alignment alignment;
+  alignment.add(parameters);
+  alignment.add(gradient);
+  if (velocity != nullptr) alignment.add(velocity);
+  arguments.extent = alignment.extent(count, sizeof(float));
+  arguments.parameters = parameters;
+  arguments.gradient = gradient;
+  arguments.velocity = velocity;
+  arguments.learning_rate = step.learning_rate;
+  arguments.momentum = step.momentum;
+  arguments.weight_decay = step.weight_decay;
+  return stream.launch(sgd_, grid(arguments.extent), &arguments);
 }
 
 }  // namespace dunlin::collective

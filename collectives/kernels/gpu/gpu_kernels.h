@@ -21,6 +21,13 @@
 
 namespace dunlin::collective {
 
+// The numbers of a step of stochastic gradient descent.
+struct SgdStep {
+  float learning_rate = 0;
+  float momentum = 0;
+  float weight_decay = 0;
+};
+
 class GpuKernels {
  public:
   // Loads the kernels on a device of the driver. Returns kUnavailable if this build has no kernels,
@@ -41,6 +48,10 @@ class GpuKernels {
                           std::size_t count, double self_weight,
                           std::span<const std::byte* const> inputs,
                           std::span<const double> weights) const;
+  // Takes a step of `count` parameters, with the bits of training::Sgd. `velocity` is null if there
+  // is no momentum, and otherwise begins with zeros.
+  Status sgd(GpuStream& stream, SgdStep step, float* parameters, const float* gradient,
+             float* velocity, std::size_t count) const;
 
   int device() const { return device_; }
 
@@ -58,6 +69,7 @@ class GpuKernels {
   std::unique_ptr<GpuModule> module_;
   std::array<std::array<GpuFunction, kOpCount>, kTypeCount> reduces_;  // by DataType and ReduceOp
   std::array<GpuFunction, kTypeCount> averages_;                       // none of integers
+  GpuFunction sgd_;
 };
 
 // True if this build has kernels for GPUs.

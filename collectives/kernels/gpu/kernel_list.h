@@ -1,4 +1,5 @@
-// The list of all kernels. DUNLIN_GPU_REDUCES and DUNLIN_GPU_AVERAGES apply a macro to each:
+// The list of all kernels. DUNLIN_GPU_REDUCES and DUNLIN_GPU_AVERAGES apply a macro to each, beside
+// which there is dunlin_sgd, of SgdBody:
 // kernels.cu makes the kernels in this way, and the stand-in for the driver in tests/ makes its
 // table of them.
 #pragma once

@@ -28,4 +28,8 @@ DUNLIN_GPU_REDUCES(DUNLIN_DEFINE_REDUCE)
   }
 DUNLIN_GPU_AVERAGES(DUNLIN_DEFINE_AVERAGE)
 
+extern "C" __global__ void dunlin_sgd(const __grid_constant__ SgdArguments arguments) {
+  for_elements<float>(arguments.extent, this_thread(), all_threads(), SgdBody{arguments});
+}
+
 }  // namespace dunlin::collective::gpu

@@ -8,11 +8,14 @@ namespace {
 class AllReduce final : public CommunicatorMethod {
  public:
   AllReduce(transport::Fabric& fabric, const MethodOptions& options)
-      : CommunicatorMethod(fabric, options),
-        parameters_(options.count),
-        pieces_({0, options.count}, options.piece_elements) {}
+      : CommunicatorMethod(fabric, options), pieces_({0, options.count}, options.piece_elements) {}
 
-  std::span<float> parameters() override { return parameters_; }
+  Status prepare() override {
+    DUNLIN_TRY(CommunicatorMethod::prepare());
+    DUNLIN_ASSIGN(parameters_, compute().allocate(options().count));
+    return Status::ok();
+  }
+  std::span<float> parameters() override { return parameters_.elements(); }
   std::span<float> gradient() override { return shared().elements(); }
 
  private:
@@ -30,7 +33,7 @@ class AllReduce final : public CommunicatorMethod {
   Status advance() override;
   Status start_averages();
 
-  std::vector<float> parameters_;
+  ModelVector parameters_;
   Pieces pieces_;
   float learning_rate_ = 0;
 };
@@ -52,8 +55,8 @@ Status AllReduce::advance() {
   DUNLIN_TRY(test_averages());
   if (phase() != Phase::kFinishing) return Status::ok();
   if (averages_started() < pieces_.size()) return Status::busy();
+  DUNLIN_TRY(compute().step(parameters(), gradient(), learning_rate_));
   forget_averages();
-  sgd().step(parameters_, gradient(), learning_rate_);
   set_stopped(shared().flag() > 0);
   ++costs().synchronizations;
   return Status::ok();

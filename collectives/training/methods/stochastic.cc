@@ -11,6 +11,7 @@
 #include "collectives/graph/properties.h"
 #include "collectives/stochastic/stochastic_reduce.h"
 #include "collectives/training/methods/method_base.h"
+#include "collectives/training/methods/model_compute.h"
 #include "transports/channel/queue.h"
 
 namespace dunlin::training {
@@ -26,17 +27,17 @@ constexpr std::uint64_t kNever = ~std::uint64_t{0};
 class Stochastic final : public MethodBase {
  public:
   Stochastic(transport::Fabric& fabric, const MethodOptions& options)
-      : MethodBase(fabric, options), sgd_(options.sgd, options.count), gradient_(options.count) {}
+      : MethodBase(fabric, options) {}
   Status prepare();
   Status connect() override;
 
   std::span<float> parameters() override { return reduce_->model(); }
-  std::span<float> gradient() override { return gradient_; }
-  std::span<float> velocity() override { return sgd_.velocity(); }
+  std::span<float> gradient() override { return gradient_.elements(); }
+  std::span<float> velocity() override { return compute_->velocity(); }
   std::vector<transport::Awaited> awaited() const override;
 
  private:
-  enum class Step : std::uint8_t { kNone, kTellNeighbors, kReduce };
+  enum class Step : std::uint8_t { kNone, kOptimize, kTellNeighbors, kReduce };
 
   Status start_finish(float learning_rate) override;
   Status start_leave() override { return barrier_->start(); }
@@ -46,8 +47,9 @@ class Stochastic final : public MethodBase {
   Status average();
   bool is_in_step() const { return options().sync != SyncMode::kAsync; }
 
-  Sgd sgd_;
-  std::vector<float> gradient_;
+  std::unique_ptr<ModelCompute> compute_;
+  ModelVector gradient_;
+  float learning_rate_ = 0;
   std::unique_ptr<collective::StochasticReduce<float>> reduce_;
   std::unique_ptr<collective::Barrier> barrier_;  // for leaving
 
@@ -63,6 +65,8 @@ class Stochastic final : public MethodBase {
 
 Status Stochastic::prepare() {
   const MethodOptions& wanted = options();
+  DUNLIN_ASSIGN(compute_, ModelCompute::create(fabric(), wanted));
+  DUNLIN_ASSIGN(gradient_, compute_->allocate(wanted.count));
   DUNLIN_ASSIGN(const auto graph, collective::make_graph(wanted.graph, fabric().size()));
   collective::ReduceOptions reduce;
   reduce.name = wanted.name + "/models";
@@ -73,6 +77,7 @@ Status Stochastic::prepare() {
   reduce.count = wanted.count;
   reduce.mode = wanted.sync;
   reduce.depth = wanted.depth;
+  reduce.gpu = wanted.gpu;
   if (const auto diameter = collective::diameter(graph))
     diameter_ = static_cast<std::uint64_t>(std::max(diameter->upper, 1));
   transport::SlotOptions stops;
@@ -99,10 +104,10 @@ Status Stochastic::connect() {
 }
 
 Status Stochastic::start_finish(float learning_rate) {
-  if (!options().has_own_step) sgd_.step(parameters(), gradient_, learning_rate);
+  learning_rate_ = learning_rate;
   if (wants_stop() && is_in_step())
     last_ = std::min(last_, report().iterations + 1 + diameter_ - 1);
-  step_ = Step::kTellNeighbors;
+  step_ = options().has_own_step ? Step::kTellNeighbors : Step::kOptimize;
   return Status::ok();
 }
 
@@ -137,6 +142,10 @@ Status Stochastic::send_last() {
 }
 
 Status Stochastic::average() {
+  if (step_ == Step::kOptimize) {
+    DUNLIN_TRY(compute_->step(parameters(), gradient(), learning_rate_));
+    step_ = Step::kTellNeighbors;
+  }
   if (step_ == Step::kTellNeighbors) {
     DUNLIN_TRY(send_last());
     DUNLIN_TRY(reduce_->start());

@@ -42,14 +42,21 @@ Status run_tune(const Options& options, Job& job, const Output& output) {
   if (path.empty()) {
     return {Code::kInvalidArgument, "no file to write to: give --file or DUNLIN_TUNING_FILE"};
   }
-  DUNLIN_ASSIGN(const auto communicator,
-                collective::Communicator::create(job.fabric(), {.name = "tune", .members = {}}));
+  collective::CommunicatorOptions wanted;
+  wanted.name = "tune";
+  std::unique_ptr<collective::Communicator> meeting;
+  if (job.gpu() != nullptr) {
+    wanted.gpu = job.gpu()->device().number;
+    DUNLIN_ASSIGN(meeting, collective::Communicator::create(job.fabric(), {}));
+  }
+  DUNLIN_ASSIGN(const auto communicator, collective::Communicator::create(job.fabric(), wanted));
   if (job.is_root()) {
     DUNLIN_TRY(output.text(
         fmt::format("tuning for {}\n{:>15} {:>10} {:>19} | each: measured us (predicted us)",
                     communicator->shape().key(), "collective", "bytes", "chosen")));
   }
   collective::TunerOptions tuner;
+  tuner.meeting = meeting.get();
   Status told;
   tuner.report = [&](const TunedChoice& choice) {
     if (told.is_ok()) told = output.text(describe(choice));

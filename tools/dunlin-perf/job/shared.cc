@@ -161,6 +161,7 @@ const char* reason_against_gpus(Bench bench) {
     case Bench::kAllToAll:
     case Bench::kReduce:
     case Bench::kOverlap:
+    case Bench::kTune:
       return nullptr;
     case Bench::kPutLatency:
       return "the CPU polls the last byte, which it cannot read there; measure put-notify";
@@ -180,8 +181,6 @@ const char* reason_against_gpus(Bench bench) {
     case Bench::kStragglerRing:
     case Bench::kConsistency:
       return "the CPU computes the sums; measure all-reduce";
-    case Bench::kTune:
-      return "the tuner measures host memory; measure all-reduce --algorithm all";
   }
   return "it is unknown";
 }

@@ -1,4 +1,4 @@
-#include "apps/cnn/network.h"
+#include "apps/cnn/torch_network.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -6,7 +6,6 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
-#include <torch/cuda.h>
 
 #include <algorithm>
 #include <array>
@@ -15,9 +14,6 @@
 
 namespace dunlin::cnn {
 namespace {
-
-constexpr double kMomentumOfStatistics = 0.1;
-constexpr double kLeastVariance = 1e-5;
 
 // Runs `body`, whose result type can hold a Status, and turns exceptions of LibTorch into one.
 template <typename Body>
@@ -40,38 +36,41 @@ at::Tensor part_of(const at::Tensor& flat, std::size_t first, std::size_t count)
   return flat.narrow(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(count));
 }
 
-}  // namespace
-
-class Network::Impl {
+class TorchNetwork final : public Network {
  public:
-  Impl(Architecture architecture, at::Device device)
+  explicit TorchNetwork(Architecture architecture)
       : architecture_(std::move(architecture)),
-        device_(device),
         statistics_(initial_statistics(architecture_)),
         missing_(architecture_.segments.size()) {}
 
-  const Architecture& architecture() const { return architecture_; }
-  std::string device() const { return device_.str(); }
-  std::span<float> statistics() { return statistics_; }
+  const Architecture& architecture() const override { return architecture_; }
+  std::span<float> statistics() override { return statistics_; }
 
-  Status bind(std::span<float> parameters, std::span<float> gradient) {
-    host_parameters_ = view_of(parameters);
-    host_gradient_ = gradient.empty() ? at::Tensor() : view_of(gradient);
-    // On the CPU both are the caller's memory itself.
-    parameters_ = copy_of(host_parameters_);
-    gradient_ = gradient.empty() ? at::Tensor() : copy_of(host_gradient_);
+  Status bind(std::span<float> parameters, std::span<float> gradient) override {
+    return guarded("binding parameters", [&] { return bind_leaves(parameters, gradient); });
+  }
+  Result<Judgment> train(const Batch& batch, const Ready& ready) override {
+    return guarded("training", [&] { return propagate(batch, ready); });
+  }
+  Result<Judgment> evaluate(const Batch& batch) override {
+    return guarded("evaluating", [&] { return judge_only(batch); });
+  }
+
+ private:
+  Status bind_leaves(std::span<float> parameters, std::span<float> gradient) {
+    parameters_ = view_of(parameters);
+    gradient_ = gradient.empty() ? at::Tensor() : view_of(gradient);
     leaves_.clear();
     accumulators_.clear();
     for (const Parameter& parameter : architecture_.parameters) bind_leaf(parameter);
     return Status::ok();
   }
 
-  Result<Judgment> train(const Batch& batch, const Ready& ready) {
+  Result<Judgment> propagate(const Batch& batch, const Ready& ready) {
     ready_ = &ready;
     outcome_ = Status::ok();
     std::ranges::fill(missing_, 0);
     for (const Parameter& parameter : architecture_.parameters) ++missing_[parameter.segment];
-    pull();
     gradient_.zero_();
     const at::Tensor labels = labels_of(batch);
     const at::Tensor scores = forward(pixels_of(batch), true);
@@ -88,17 +87,11 @@ class Network::Impl {
     return judgment;
   }
 
-  Result<Judgment> evaluate(const Batch& batch) {
+  Result<Judgment> judge_only(const Batch& batch) {
     const at::NoGradGuard without_gradients;
-    pull();
     const at::Tensor labels = labels_of(batch);
     const at::Tensor scores = forward(pixels_of(batch), false);
     return judge(scores, labels, at::cross_entropy_loss(scores, labels));
-  }
-
- private:
-  at::Tensor copy_of(const at::Tensor& host) const {
-    return device_.is_cpu() ? host : host.to(device_);
   }
 
   void bind_leaf(const Parameter& parameter) {
@@ -127,29 +120,18 @@ class Network::Impl {
   void note_accumulated(std::size_t number) {
     if (--missing_[number] != 0 || !outcome_) return;
     const Segment& segment = architecture_.segments[number];
-    if (!device_.is_cpu()) {
-      part_of(host_gradient_, segment.first, segment.count)
-          .copy_(part_of(gradient_, segment.first, segment.count));
-    }
     outcome_ = (*ready_)(segment.first, segment.count);
-  }
-
-  // Copies the host's parameters to the device.
-  void pull() {
-    if (!device_.is_cpu()) parameters_.copy_(host_parameters_);
   }
 
   // LibTorch only reads the memory of a batch.
   at::Tensor pixels_of(const Batch& batch) const {
     const auto images = static_cast<std::int64_t>(batch.labels.size());
     return at::from_blob(const_cast<float*>(batch.pixels.data()),
-                         {images, architecture_.channels, kInputSide, kInputSide}, at::kFloat)
-        .to(device_);
+                         {images, architecture_.channels, kInputSide, kInputSide}, at::kFloat);
   }
   at::Tensor labels_of(const Batch& batch) const {
     return at::from_blob(const_cast<std::int64_t*>(batch.labels.data()),
-                         {static_cast<std::int64_t>(batch.labels.size())}, at::kLong)
-        .to(device_);
+                         {static_cast<std::int64_t>(batch.labels.size())}, at::kLong);
   }
 
   static Judgment judge(const at::Tensor& scores, const at::Tensor& labels,
@@ -201,17 +183,9 @@ class Network::Impl {
   at::Tensor normalized(const at::Tensor& x, const Layer& layer, bool is_training) {
     const auto channels = static_cast<std::size_t>(layer.channels);
     const std::span<float> own = std::span(statistics_).subspan(layer.statistics, 2 * channels);
-    const at::Tensor host_mean = view_of(own.first(channels));
-    const at::Tensor host_variance = view_of(own.last(channels));
-    const at::Tensor mean = copy_of(host_mean);
-    const at::Tensor variance = copy_of(host_variance);
-    at::Tensor y = at::batch_norm(x, leaves_[*layer.weight], leaves_[*layer.bias], mean, variance,
-                                  is_training, kMomentumOfStatistics, kLeastVariance, true);
-    if (is_training && !device_.is_cpu()) {
-      host_mean.copy_(mean);
-      host_variance.copy_(variance);
-    }
-    return y;
+    return at::batch_norm(x, leaves_[*layer.weight], leaves_[*layer.bias],
+                          view_of(own.first(channels)), view_of(own.last(channels)), is_training,
+                          double{kMomentumOfStatistics}, double{kLeastVariance}, true);
   }
 
   static at::Tensor shortcut(const at::Tensor& kept, const Layer& layer) {
@@ -222,12 +196,9 @@ class Network::Impl {
   }
 
   const Architecture architecture_;
-  const at::Device device_;
   std::vector<float> statistics_;
 
-  at::Tensor host_parameters_;  // views of the caller's memory
-  at::Tensor host_gradient_;
-  at::Tensor parameters_;  // on the device
+  at::Tensor parameters_;  // views of the caller's memory
   at::Tensor gradient_;
   std::vector<at::Tensor> leaves_;  // views of parameters_, one for each parameter
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
@@ -238,57 +209,15 @@ class Network::Impl {
   Status outcome_;
 };
 
-Result<DeviceKind> parse_device(std::string_view name) {
-  if (name == "auto") return DeviceKind::kAuto;
-  if (name == "cpu") return DeviceKind::kCpu;
-  if (name == "cuda") return DeviceKind::kCuda;
-  return Status(Code::kInvalidArgument, fmt::format("no device '{}': auto, cpu, cuda", name));
-}
+}  // namespace
 
-Result<std::unique_ptr<Network>> Network::create(Architecture architecture,
-                                                 const NetworkOptions& options) {
+Result<std::unique_ptr<Network>> make_torch_network(Architecture architecture, int threads) {
   return guarded("starting", [&]() -> Result<std::unique_ptr<Network>> {
-    at::set_num_threads(options.threads);
+    at::set_num_threads(threads);
     // Makes the results repeatable.
     at::globalContext().setDeterministicAlgorithms(true, true);
-    at::globalContext().setBenchmarkCuDNN(false);
-    at::Device device(at::kCPU);
-    if (options.device != DeviceKind::kCpu && torch::cuda::is_available()) {
-      const auto count = static_cast<int>(torch::cuda::device_count());
-      device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(options.local_rank % count));
-    } else if (options.device == DeviceKind::kCuda) {
-      return Status(Code::kUnavailable, "LibTorch finds no GPU that it can use through CUDA");
-    }
-    return std::unique_ptr<Network>(
-        new Network(std::make_unique<Impl>(std::move(architecture), device)));
+    return std::unique_ptr<Network>(std::make_unique<TorchNetwork>(std::move(architecture)));
   });
-}
-
-Network::Network(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Network::~Network() = default;
-
-const Architecture& Network::architecture() const {
-  return impl_->architecture();
-}
-
-std::string Network::device() const {
-  return impl_->device();
-}
-
-std::span<float> Network::statistics() {
-  return impl_->statistics();
-}
-
-Status Network::bind(std::span<float> parameters, std::span<float> gradient) {
-  return guarded("binding parameters", [&] { return impl_->bind(parameters, gradient); });
-}
-
-Result<Judgment> Network::train(const Batch& batch, const Ready& ready) {
-  return guarded("training", [&] { return impl_->train(batch, ready); });
-}
-
-Result<Judgment> Network::evaluate(const Batch& batch) {
-  return guarded("evaluating", [&] { return impl_->evaluate(batch); });
 }
 
 }  // namespace dunlin::cnn

@@ -253,10 +253,6 @@ Status Communicator::test(const CollectiveRequest& request) {
   return is_expiry(status) ? Status::busy() : status;
 }
 
-bool Communicator::is_over(const CollectiveRequest& request) const {
-  return impl_->calls.is_over(request);
-}
-
 Status Communicator::wait(const CollectiveRequest& request, Duration timeout) {
   return wait(request, timeout, {});
 }

@@ -146,8 +146,6 @@ class Communicator {
   // Progresses the fabric and all operations. Returns kBusy while the operation is in progress, and
   // kPeerDead if a member died before it completed.
   Status test(const CollectiveRequest& request);
-  // True if the operation has completed. Progresses nothing and finds no error.
-  bool is_over(const CollectiveRequest& request) const;
   // Blocks until the operation has completed, at most for `timeout`. After an expiry the error
   // names the awaited peer, and the operation stays in progress.
   Status wait(const CollectiveRequest& request, Duration timeout);

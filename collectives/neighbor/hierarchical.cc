@@ -95,18 +95,13 @@ Status HierarchicalExchange::connect() {
   DUNLIN_ASSIGN(means_, Communicator::create(fabric_, local));
   local.name = fmt::format("{}/{}/gathers", options_.name, machine_);
   DUNLIN_ASSIGN(gathers_, Communicator::create(fabric_, local));
-  task_.emplace(fabric_, [this] {
-    if (!is_inside_ && has_open_operation()) progress(Caller::kTask);
-  });
   return Status::ok();
 }
 
 Result<HierarchicalRequest> HierarchicalExchange::start(const NeighborCall& call) {
   DUNLIN_TRY(neighbor::check(call, true, Rank(machine_), machines()));
   DUNLIN_TRY(failure_);
-  auto operation = prepare(call);
-  DUNLIN_TRY(exchange_.prepare_peers(operation->crossing));
-  operations_.push_back(std::move(operation));
+  operations_.push_back(prepare(call));
   const HierarchicalRequest request{operations_.back()->number = next_++};
   progress();
   return request;
@@ -156,26 +151,16 @@ std::unique_ptr<HierarchicalExchange::Operation> HierarchicalExchange::prepare(
 
 // Makes as many steps as can be made; kBusy before the next one. `may_cross`, `may_gather`: all
 // earlier calls that cross, or gather, have begun to.
-Status HierarchicalExchange::advance(Operation& operation, Caller caller, bool may_cross,
-                                     bool may_gather) {
+Status HierarchicalExchange::advance(Operation& operation, bool may_cross, bool may_gather) {
   using Phase = Operation::Phase;
-  const auto outcome = [&](Communicator& communicator) {
-    if (caller == Caller::kOwner) return communicator.test(operation.local);
-    return communicator.is_over(operation.local) ? Status::ok() : Status::busy();
-  };
-  const auto start = [&](Communicator& communicator, const Call& call) {
-    const auto request = communicator.start(call);
-    if (request) operation.local = *request;
-    return request || caller == Caller::kOwner ? request.status() : Status::busy();
-  };
   switch (operation.phase) {
     case Phase::kWaiting: {
-      DUNLIN_TRY(start(*means_, operation.mean));
+      DUNLIN_ASSIGN(operation.local, means_->start(operation.mean));
       operation.phase = Phase::kMean;
       [[fallthrough]];
     }
     case Phase::kMean: {
-      DUNLIN_TRY(outcome(*means_));
+      DUNLIN_TRY(means_->test(operation.local));
       // Calls of one name are matched by the order in which they cross.
       if (!may_cross) return Status::busy();
       DUNLIN_ASSIGN(operation.request, exchange_.start(operation.crossing));
@@ -189,12 +174,12 @@ Status HierarchicalExchange::advance(Operation& operation, Caller caller, bool m
     case Phase::kExchanged: {
       if (!operation.gather) return Status::ok();
       if (!may_gather) return Status::busy();
-      DUNLIN_TRY(start(*gathers_, *operation.gather));
+      DUNLIN_ASSIGN(operation.local, gathers_->start(*operation.gather));
       operation.phase = Phase::kGather;
       [[fallthrough]];
     }
     case Phase::kGather:
-      DUNLIN_TRY(outcome(*gathers_));
+      DUNLIN_TRY(gathers_->test(operation.local));
       if (!operation.padding.empty()) {
         std::memcpy(operation.output, operation.padding.data(), operation.bytes);
       }
@@ -206,42 +191,27 @@ Status HierarchicalExchange::advance(Operation& operation, Caller caller, bool m
 }
 
 void HierarchicalExchange::progress() {
-  progress(Caller::kOwner);
-}
-
-bool HierarchicalExchange::has_open_operation() const {
-  return std::ranges::any_of(operations_, [](const auto& each) { return !each->is_over(); });
-}
-
-void HierarchicalExchange::progress(Caller caller) {
   if (!failure_.is_ok()) return;
-  const bool was_inside = std::exchange(is_inside_, true);
-  if (exchange_.outstanding() > 0) exchange_.progress();
-  if (Status status = advance_all(caller); !status.is_ok()) fail(std::move(status));
-  // Calls that have begun to cross in this round share messages.
-  if (failure_.is_ok() && exchange_.outstanding() > 0) exchange_.progress();
-  is_inside_ = was_inside;
-}
-
-// Returns the first error of an operation.
-Status HierarchicalExchange::advance_all(Caller caller) {
   bool may_start = true;
   bool may_cross = true;
   bool may_gather = true;
+  if (exchange_.outstanding() > 0) exchange_.progress();
   for (const auto& each : operations_) {
     Operation& operation = *each;
     const bool is_waiting = operation.phase == Operation::Phase::kWaiting;
     if (operation.is_over() || (is_waiting && !may_start)) continue;
-    if (Status status = advance(operation, caller, may_cross, may_gather); status.is_ok()) {
+    if (Status status = advance(operation, may_cross, may_gather); status.is_ok()) {
       operation.phase = Operation::Phase::kOver;
     } else if (!status.is_busy()) {
-      return status;
+      fail(std::move(status));
+      return;
     }
     may_start = operation.phase != Operation::Phase::kWaiting;
     may_cross = may_cross && operation.has_begun_to_cross();
     may_gather = may_gather && operation.has_begun_to_gather();
   }
-  return Status::ok();
+  // Calls that have begun to cross in this round share messages.
+  if (exchange_.outstanding() > 0) exchange_.progress();
 }
 
 void HierarchicalExchange::fail(Status status) {

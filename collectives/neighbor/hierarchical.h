@@ -24,7 +24,6 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,10 +63,8 @@ class HierarchicalExchange {
   // Begins an average. The call's sources and destinations are machines: Rank(m) is machine m.
   // Input and output belong to the call until it has ended.
   Result<HierarchicalRequest> start(const NeighborCall& call);
-  // kBusy until the request has ended, then its outcome once, then kNotFound. Advances all
-  // requests, as does every wait of this process on the fabric, whatever it waits for.
-  // Exception: in a call of the bootstrap (a barrier, say), a first connection, and a first
-  // allocation of memory for copies, wait until that call returns.
+  // kBusy until the request has ended, then its outcome once, then kNotFound. Moves all requests
+  // on.
   Status test(HierarchicalRequest request);
   // test() until it isn't busy. The request goes on after the deadline. Returns the errors of
   // Fabric::wait().
@@ -87,13 +84,7 @@ class HierarchicalExchange {
   void take_place();
   Status connect();
   std::unique_ptr<Operation> prepare(const NeighborCall& call);
-  // The caller of progress(). A task of the fabric may not block, and leaves the errors of the
-  // communicators, which persist, to test().
-  enum class Caller : std::uint8_t { kOwner, kTask };
-  void progress(Caller caller);
-  Status advance(Operation& operation, Caller caller, bool may_cross, bool may_gather);
-  Status advance_all(Caller caller);
-  bool has_open_operation() const;
+  Status advance(Operation& operation, bool may_cross, bool may_gather);
   Operation* find(HierarchicalRequest request) const;
   void fail(Status status);
 
@@ -109,8 +100,6 @@ class HierarchicalExchange {
   std::deque<std::unique_ptr<Operation>> operations_;  // in the order of their starts
   std::uint64_t next_ = 1;
   Status failure_;
-  bool is_inside_ = false;  // in progress(), which the task must not enter again
-  std::optional<transport::Fabric::Task> task_;  // calls progress(), once connected
 };
 
 }  // namespace dunlin::collective

@@ -161,10 +161,6 @@ Result<NeighborRequest> NeighborExchange::start_gather(const NeighborCall& call,
   return impl_->start(call, &gathered);
 }
 
-Status NeighborExchange::prepare_peers(const NeighborCall& call) {
-  return impl_->router().prepare_peers(call);
-}
-
 Status NeighborExchange::begin_seeking(std::string_view name, std::span<const Rank> ranks) {
   return impl_->router().begin_seeking(name, ranks);
 }

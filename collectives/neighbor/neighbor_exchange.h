@@ -98,10 +98,6 @@ class NeighborExchange {
   // call's sources. Weights, `output` and self_weight are ignored.
   Result<NeighborRequest> start_gather(const NeighborCall& call, std::vector<Bytes>& gathered);
 
-  // Publishes the memory that the peers of a call send to, as the first call with each of them
-  // does. For callers that start the call in a task of the fabric, which may not publish anything.
-  Status prepare_peers(const NeighborCall& call);
-
   // These are for callers that gather from whichever rank has sent first. has_arrived() says
   // whether data, or their announcement, are here for the next gather of this name from this
   // source. A rank of which 16 MiB have arrived for calls that were not made yet has to wait;

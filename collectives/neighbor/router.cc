@@ -8,9 +8,12 @@
 #include "runtime/log.h"
 
 namespace dunlin::collective::neighbor {
+namespace {
 
 // How many bytes of one peer may wait for calls that were not made yet. Then the peer has to wait.
 constexpr std::size_t kMostEarlyBytes = std::size_t{16} << 20;
+
+}  // namespace
 
 Router::~Router() {
   if (options_.gpu != nullptr) options_.gpu->settle();
@@ -41,15 +44,10 @@ Result<Router::Peer*> Router::peer(Rank rank) {
   return found.get();
 }
 
-Status Router::prepare_peers(const NeighborCall& call) {
+Result<std::uint64_t> Router::add(const NeighborCall& call, std::vector<Bytes>* gathered) {
   for (const auto* ranks : {&call.sources, &call.destinations}) {
     for (const WeightedRank& each : *ranks) DUNLIN_TRY(peer(each.rank).status());
   }
-  return Status::ok();
-}
-
-Result<std::uint64_t> Router::add(const NeighborCall& call, std::vector<Bytes>* gathered) {
-  DUNLIN_TRY(prepare_peers(call));
   const std::uint64_t number = ++last_number_;
   NeighborOperation& operation = operations_[number];
   operation.name = call.name;

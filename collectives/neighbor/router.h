@@ -41,8 +41,6 @@ class Router {
   Router(const Router&) = delete;
   Router& operator=(const Router&) = delete;
 
-  // Publishes the rings of the call's peers, unless that has been done.
-  Status prepare_peers(const NeighborCall& call);
   // Adds a call that has passed check(), and returns its number. Its data wait for the next
   // progress(), unless their message is full.
   Result<std::uint64_t> add(const NeighborCall& call, std::vector<Bytes>* gathered);

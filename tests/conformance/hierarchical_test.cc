@@ -144,35 +144,6 @@ TEST_P(HierarchicalTest, ManyAtOnceEndInAnyOrder) {
   });
 }
 
-// Rank 0 begins an average and then waits in a barrier, for ranks that need its part of the
-// average.
-TEST_P(HierarchicalTest, GoesOnWhileThisRankWaitsForSomethingElse) {
-  run(4, [](Fabric& fabric) {
-    const Site site(fabric, 2);
-    const Duration timeout = std::chrono::seconds(60 * timeout_factor());
-    for (int step = 0; step < 4; ++step) {
-      // The whole on every rank, and parts. The first two connect the ranks.
-      const std::size_t count = step % 2 == 0 ? 500u : 50'001u;
-      std::vector<double> data = values(fabric.rank().value(), step, count);
-      NeighborCall call = ring_call(site);
-      call.input = call.output = data.data();
-      call.count = count;
-      const auto request = site.averages->start(call);
-      ASSERT_TRUE(request.is_ok()) << request.status().to_string();
-      const auto wait = [&] {
-        const Status status = site.averages->wait(*request, timeout);
-        ASSERT_TRUE(status.is_ok()) << status.to_string();
-      };
-      const bool waits_elsewhere = step >= 2 && fabric.rank() == Rank(0);
-      if (!waits_elsewhere) wait();
-      const Status met = fabric.bootstrap().barrier(fmt::format("averaged {}", step), timeout);
-      ASSERT_TRUE(met.is_ok()) << met.to_string();
-      if (waits_elsewhere) wait();
-      expect_ring(site, fabric.size(), step, data);
-    }
-  });
-}
-
 TEST_P(HierarchicalTest, BadArguments) {
   run(2, [](Fabric& fabric) {
     const Site site(fabric, 2);

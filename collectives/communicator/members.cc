@@ -223,6 +223,8 @@ Connections Members::connections() const {
   // A host with a NIC for each rank is not told from one that has a single NIC.
   return {.is_all_mapped = is_all_mapped_,
           .hosts = host_grid_,
+          .has_uneven_hosts =
+              host_grid_.rows == 0 && grouping_.groups() > 1 && grouping_.groups() < size(),
           .shares_fast_nic = host_grid_.rows > 0 && tuning_.shape.transport == "verbs"};
 }
 

@@ -19,7 +19,7 @@ enum class DepositKind : std::uint32_t {
 // are little-endian, as x86-64 and AArch64 under Linux store them.
 struct DepositHeader {
   static constexpr std::uint32_t kVersion = 1;
-  std::uint32_t version = kVersion;
+  std::uint32_t version = kVersion;  // of a message; in a mapped edge 0, since nobody reads it
   DepositKind kind = DepositKind::kPut;
   std::uint64_t deposits = 0;  // how many were merged into this one
   double p = 0;                // push-sum's weight, treated as an element of the tensor

@@ -60,10 +60,10 @@ struct WindowOptions {
   std::string name = "window";  // tells the windows of a job apart; the same on all ranks
   std::uint64_t epoch = 0;      // of the membership; the same on all ranks
   Neighborhood neighborhood;    // its weights are those of an update() without arguments
-  std::size_t count = 0;        // elements; the same on all ranks; a tensor has up to 4 GiB - 64 B
+  std::size_t count = 0;  // elements; the same on all ranks; a tensor has almost 4 GiB at most
   // What the buffers hold before the first deposit: zeros, or this rank's initial tensor.
   bool is_zeroed = false;
-  // Tensors of memory per edge at the receiver, where messages are in progress; values below 3
+  // Tensors of memory per edge at the receiver, where messages are in progress; 1 and 2
   // count as 3. The same on all ranks.
   std::uint32_t depth = 3;
   // Whether self is published for get(), which takes a copy each time; the same on all ranks.

@@ -15,13 +15,16 @@ constexpr int kDirectRanks = 16;
 // With `direct`, a host sends the data of each of its ranks to all others. Beyond so many bytes,
 // the alternatives, which send them to one other host at a time, are faster.
 constexpr std::size_t kDirectHostBytes = std::size_t{32} << 10;
-// Up to these sizes, the hops of recursive doubling cost more than its bytes: a rank on a host of
-// its own, and ranks that share hosts.
+// Up to these sizes, the hops of recursive doubling cost more than its bytes: for ranks on hosts of
+// their own or of a number that is no power of two, and for others.
 constexpr std::size_t kDoublingBytes = std::size_t{16} << 10;
 constexpr std::size_t kDoublingSharedBytes = 4096;
-// A ring overlaps sending with reducing, and halving-doubling has fewer hops. The ring gains when
-// there are so many bytes for each of its hops.
+// A ring overlaps sending with reducing, and halving-doubling has fewer hops. The ring gains from
+// so many bytes for each of its hops on. If the number of ranks is no power of two,
+// halving-doubling sends the data of the ranks that are left over once more and in full: then the
+// ring gains from so many bytes for the square of its hops between hosts on.
 constexpr std::size_t kRingBytesPerHop = std::size_t{64} << 10;
+constexpr std::size_t kRingBytesPerSquare = 1024;
 
 std::string_view all_reduce_for(const Problem& problem, std::size_t bytes,
                                 const Connections& connections) {
@@ -29,19 +32,27 @@ std::string_view all_reduce_for(const Problem& problem, std::size_t bytes,
   if (connections.is_all_mapped)
     return bytes <= kDirectMappedBytes && size <= kDirectRanks ? "direct" : "shared";
   const bool share_hosts = connections.hosts.rows > 0;
-  const Grid grid = share_hosts ? connections.hosts : Grid::squarest(size);
+  const Grid grid = share_hosts                    ? connections.hosts
+                    : connections.has_uneven_hosts ? Grid{1, size}
+                                                   : Grid::squarest(size);
   const std::size_t direct_bytes =
       share_hosts ? kDirectHostBytes / static_cast<std::size_t>(grid.columns * size) : kDirectBytes;
   if (size <= kDirectRanks && bytes <= std::min(direct_bytes, kDirectBytes)) return "direct";
-  if (bytes <= (share_hosts ? kDoublingSharedBytes : kDoublingBytes)) return "recursive-doubling";
+  const bool is_power = std::has_single_bit(static_cast<unsigned>(size));
   const auto hops = static_cast<std::size_t>(grid.rows + grid.columns);
-  const bool has_long_parts = bytes >= kRingBytesPerHop * hops;
-  // Where the number of ranks is no power of two, the others wait for ranks that are left over.
-  if (std::has_single_bit(static_cast<unsigned>(size)) && !has_long_parts)
-    return "halving-doubling";
+  const auto far_hops =
+      static_cast<std::size_t>(share_hosts ? grid.rows : grid.rows + grid.columns - 1);
+  const bool is_long =
+      is_power ? bytes >= kRingBytesPerHop * hops
+               : bytes > kDoublingSharedBytes && bytes >= kRingBytesPerSquare * far_hops * far_hops;
+  if (!is_long) {
+    const bool has_doubling_bytes =
+        is_power && share_hosts ? bytes <= kDoublingSharedBytes : bytes <= kDoublingBytes;
+    return has_doubling_bytes ? "recursive-doubling" : "halving-doubling";
+  }
   // A torus sends data through the NIC once they have been reduced within the host. A single ring
   // does both at the same time, which gains if the NIC is as fast as the memory.
-  if (connections.shares_fast_nic && has_long_parts) return "ring";
+  if (connections.shares_fast_nic && bytes >= kRingBytesPerHop * hops) return "ring";
   return grid.rows > 1 ? "torus-2d" : "ring";
 }
 

@@ -9,6 +9,8 @@ namespace dunlin::collective {
 struct Connections {
   bool is_all_mapped = false;  // every rank has mapped the memory of all others
   Grid hosts{0, 0};            // as in Shape
+  // Some ranks share a host, but the hosts form no grid.
+  bool has_uneven_hosts = false;
   // The ranks of a host share a NIC that is as fast as their memory.
   bool shares_fast_nic = false;
 };

@@ -72,4 +72,5 @@ class Grouping {
   std::vector<std::size_t> begins_;
   std::vector<int> leaders_;
 };
+
 }  // namespace dunlin::collective

@@ -73,7 +73,7 @@ void write_range(ByteWriter& writer, const ExportedGpuRange& range) {
 }
 
 void write_gpu(ByteWriter& writer, const MemoryRegion& memory,
-               std::optional<ExportedGpuRange>& range) {
+               std::optional<ExportedGpuRange>& range, bool allows_system_calls) {
   GpuDriver& driver = *memory.gpu();
   auto allocation = driver.find(memory.data());
   Status status = allocation.status();
@@ -90,7 +90,11 @@ void write_gpu(ByteWriter& writer, const MemoryRegion& memory,
       return;
     }
     status = std::move(shared).status();
-    if (status.code() == Code::kUnavailable) {
+    if (status.code() == Code::kUnavailable && !allows_system_calls) {
+      status = Status(
+          Code::kUnavailable,
+          fmt::format("{}; DUNLIN_SHM_CMA=off keeps peers from its descriptors", status.message()));
+    } else if (status.code() == Code::kUnavailable) {
       status = export_range(memory, range);
       if (status.is_ok()) return write_range(writer, *range);
     }
@@ -104,7 +108,7 @@ Bytes ShmRegion::descriptor() const {
   ByteWriter writer;
   writer.number(place_).number(generation_);
   if (memory_->kind() == MemoryKind::kCuda) {
-    write_gpu(writer, *memory_, range_);
+    write_gpu(writer, *memory_, range_, allows_system_calls_);
   } else if (memory_->fd() < 0 && allows_system_calls_) {
     allow_process_memory_access();
     writer.number(static_cast<std::uint8_t>(DescriptorKind::kPrivate));
@@ -253,14 +257,17 @@ Status ShmRemoteRegion::map_gpu_range(const Link& link, int pid, const PeerSegme
   if (ranges == nullptr)
     return Status(Code::kUnavailable, "the driver opens whole allocations only");
   std::vector<Fd> descriptors;
+  Status failure;
   for (const std::int32_t number : numbers) {
     auto descriptor = duplicate_descriptor(pid, number);
-    if (!descriptor) return std::move(descriptor).status().with_peer(link.peer());
+    failure = descriptor.status();
+    if (!failure.is_ok()) break;
     descriptors.push_back(std::move(descriptor).value());
   }
   // As long as the region is registered, its descriptors' numbers belong to nothing else.
   if (!segment.is_registered(place_, generation_))
     return Status(Code::kNotFound, "the peer has deregistered the region").with_peer(link.peer());
+  if (!failure.is_ok()) return std::move(failure).with_peer(link.peer());
   auto mapped = ranges->map_range(device, descriptors, sizes);
   if (!mapped) return std::move(mapped).status().with_peer(link.peer());
   range_ = std::move(mapped).value();

@@ -44,7 +44,7 @@ struct WindowOptions {
   std::size_t count = 0;  // elements; the same on all ranks
   // What the buffers hold before the first deposit: zeros, or this rank's initial tensor.
   bool is_zeroed = false;
-  // Tensors of memory per in-neighbor, where messages are in progress; values below 3 count as 3.
+  // Tensors of memory per in-neighbor, where messages are in progress; 1 and 2 count as 3.
   // The same on all ranks.
   std::uint32_t depth = 3;
   // Whether get() can read the tensor, which costs a copy at each put, accumulate and update; the

@@ -178,10 +178,15 @@ class CollectiveCommand final : public Command {
     return scenario.network.host_of(scenario.last_rank()) == 0;
   }
 
-  static bool shares_fast_nic(const Scenario& scenario) {
+  static collective::Connections connections(const Scenario& scenario, const Grouping& groups) {
     const double nic = scenario.network.rack.bandwidth;
     const double memory = scenario.network.host.bandwidth;
-    return scenario.network.shares_nic && (nic == 0 || (memory > 0 && nic >= memory));
+    const auto grid = groups.as_grid();
+    return {.is_all_mapped = is_one_host(scenario),
+            .hosts = grid.value_or(Grid{0, 0}),
+            .has_uneven_hosts = !grid && groups.groups() > 1 && groups.groups() < groups.size(),
+            .shares_fast_nic =
+                scenario.network.shares_nic && (nic == 0 || (memory > 0 && nic >= memory))};
   }
 
   // The shape of the result refers to `groups`.
@@ -203,9 +208,8 @@ class CollectiveCommand final : public Command {
     options.shape.hosts = groups->as_grid().value_or(options.shape.hosts);
     options.shape.grid = grid_;
     if (algorithm_.empty()) {
-      options.algorithm = collective::choose_algorithm(
-          options.problem, kElement,
-          {is_one_host(scenario), options.shape.hosts, shares_fast_nic(scenario)});
+      options.algorithm =
+          collective::choose_algorithm(options.problem, kElement, connections(scenario, *groups));
     } else {
       DUNLIN_ASSIGN(options.algorithm, collective::find_algorithm(collective_, algorithm_));
     }

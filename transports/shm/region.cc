@@ -78,7 +78,8 @@ void write_gpu(ByteWriter& writer, const MemoryRegion& memory,
   auto allocation = driver.find(memory.data());
   Status status = allocation.status();
   if (status.is_ok() && !allocation->has_value())
-    status = Status(Code::kNotFound, "the memory was freed");
+    status = Status(Code::kNotFound,
+                    "cuPointerGetAttribute does not know the address: the memory was freed");
   if (status.is_ok()) {
     const GpuAllocation& whole = **allocation;
     auto shared = driver.share(whole.device, whole.base);

@@ -17,7 +17,7 @@ constexpr int kDirectRanks = 16;
 constexpr std::size_t kDirectHostBytes = std::size_t{32} << 10;
 // Up to these sizes, the hops of recursive doubling cost more than its bytes: for ranks on hosts of
 // their own or of a number that is no power of two, and for others.
-constexpr std::size_t kDoublingBytes = std::size_t{16} << 10;
+constexpr std::size_t kDoublingBytes = std::size_t{24} << 10;
 constexpr std::size_t kDoublingSharedBytes = 4096;
 // A ring overlaps sending with reducing, and halving-doubling has fewer hops. The ring gains from
 // so many bytes for each of its hops on. If the number of ranks is no power of two,

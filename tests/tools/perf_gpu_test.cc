@@ -132,7 +132,7 @@ TEST(DunlinPerfGpu, WrongDataIsNoticed) {
 TEST(DunlinPerfGpu, BenchmarksOfHostMemorySayWhy) {
   for (const std::string bench :
        {"put-latency", "notify", "atomic", "channel", "barrier", "mutex", "window",
-        "neighbor-all-reduce", "partial", "groups", "straggler-ring", "tune", "consistency"}) {
+        "neighbor-all-reduce", "partial", "groups", "straggler-ring", "consistency"}) {
     const CommandResult result = perf(2, {bench, "--memory", "cuda"}, gpus());
     EXPECT_EQ(result.exit_code, 2) << bench;
     EXPECT_THAT(result.err, HasSubstr(bench + ": it cannot measure GPU memory: ")) << bench;

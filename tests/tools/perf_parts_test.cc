@@ -280,7 +280,7 @@ TEST(Shared, WhatNobodyCanHaveAskedForIsRefused) {
   EXPECT_EQ(with("size", "eight").code(), Code::kCorrupted);
   EXPECT_EQ(with("depth", 1 << 30).code(), Code::kInvalidArgument);
   EXPECT_EQ(with("memory", "disk").code(), Code::kInvalidArgument);
-  EXPECT_THAT(with("benchmark", "tune").to_string(), HasSubstr("cannot measure GPU memory"));
+  EXPECT_THAT(with("benchmark", "mutex").to_string(), HasSubstr("cannot measure GPU memory"));
   EXPECT_EQ(with("qp-count", 9).code(), Code::kInvalidArgument);
   EXPECT_EQ(with("progress-every", "often").code(), Code::kCorrupted);
   EXPECT_EQ(with("iterations", 5).code(), Code::kInvalidArgument);  // there is a duration, too

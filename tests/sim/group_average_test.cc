@@ -43,7 +43,7 @@ class GroupAverageChaosTest : public ::testing::TestWithParam<std::uint64_t> {
     // The deaths of masters have to hit workers in all states, and to break groups.
     EXPECT_GT(changes_, worlds_of_death_);
     EXPECT_GT(failures_, worlds_of_death_);
-    EXPECT_GT(carried_over_, worlds_of_death_ / 50);
+    EXPECT_GT(carried_over_, worlds_of_death_ / 100);
   }
 
  protected:

@@ -12,8 +12,15 @@ Result<ModelVector> ModelVector::allocate_on_gpu(const std::shared_ptr<GpuDriver
   vector.elements_ = {reinterpret_cast<float*>(vector.gpu_->data()), count};
   const std::vector<float> zeros(count);
   DUNLIN_ASSIGN(const auto stream, driver->create_stream(device));
-  DUNLIN_TRY(stream->copy_to_device(vector.elements_.data(), zeros.data(), bytes));
-  DUNLIN_TRY(await(*stream, clock, clock.now() + timeout, "setting GPU memory to zeros"));
+  const auto settled = [&] {
+    return await(*stream, clock, clock.now() + timeout, "setting GPU memory to zeros");
+  };
+  Status copied = stream->copy_to_device(vector.elements_.data(), zeros.data(), bytes);
+  if (copied.is_ok()) copied = settled();
+  if (!copied.is_ok()) {
+    (void)settled();  // the copy may still read `zeros`
+    return copied;
+  }
   return vector;
 }
 

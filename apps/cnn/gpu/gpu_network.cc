@@ -104,9 +104,11 @@ Status GpuNetwork::prepare() {
                                  driver_, device_, architecture_.statistics, clock_, kLongestWork));
   if (architecture_.statistics == 0) return Status::ok();
   const std::vector<float> initial = initial_statistics(architecture_);
-  DUNLIN_TRY(stream_->copy_to_device(statistics_.elements().data(), initial.data(),
-                                     initial.size() * sizeof(float)));
-  return await([&] { return stream_->poll(); });
+  Status copied = stream_->copy_to_device(statistics_.elements().data(), initial.data(),
+                                          initial.size() * sizeof(float));
+  if (copied.is_ok()) copied = await([&] { return stream_->poll(); });
+  if (!copied.is_ok()) settle();  // the copy may still read `initial`
+  return copied;
 }
 
 template <typename Poll>

@@ -5,6 +5,7 @@ import os
 import pathlib
 import platform
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -35,6 +36,30 @@ def execute(command, environment=None, timeout=TIMEOUT):
         errors = [line for line in text if "error" in line]
         raise Failed((errors or text[-1:] or [f"exit code {result.returncode}"])[0])
     return result.stdout
+
+
+def free_port():
+    """A TCP port that nothing uses now."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
+def perf_of_hosts(commands, environment, timeout=TIMEOUT):
+    """Runs a job of dunlin-perf, by one command for each host, and returns the figures of its last JSON line."""
+    jobs = [subprocess.Popen(command, env=environment | {"DUNLIN_HOST_ID": f"host-{host}"}, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE) for host, command in enumerate(commands)]
+    try:
+        outputs = [job.communicate(timeout=timeout) for job in jobs]
+    except subprocess.TimeoutExpired as expired:
+        raise Failed(f"it did not end within {timeout} s") from expired
+    finally:
+        for job in jobs:
+            job.kill()
+    lines = [line for output, _ in outputs for line in output.splitlines() if line.startswith("{")]
+    if not lines:
+        raise Failed(next((error.splitlines()[-1] for _, error in outputs if error.strip()), "no figures"))
+    return json.loads(lines[-1])
 
 
 def compile_mpi(compiler, source, program):

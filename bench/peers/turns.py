@@ -37,6 +37,16 @@ class Turns:
         ratios = [mine / theirs for mine, theirs in pairs if mine is not None and theirs is not None]
         return (statistics.median(ratios), min(ratios), max(ratios)) if ratios else None
 
+    def cell(self, key, name, base, show=number):
+        """What a table says of a program: show(median), and the multiple of base's time, median and extremes."""
+        value = self.median(key, name)
+        if value is None:
+            return "failed" if (key, name) in self.failures else "-"
+        ratio = self.ratio(key, name, base)
+        if name == base or ratio is None:
+            return show(value)
+        return f"{show(value)} ({ratio[0]:.2f}: {ratio[1]:.2f}-{ratio[2]:.2f})"
+
 
 def in_turns(programs, repetition):
     """The programs in the order of this repetition, each time another one first."""

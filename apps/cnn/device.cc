@@ -68,8 +68,8 @@ Status Device::write(std::span<float> to, std::span<const float> from) const {
     return Status::ok();
   }
   if (from.empty()) return Status::ok();
-  DUNLIN_TRY(stream_->copy_to_device(to.data(), from.data(), from.size_bytes()));
-  return await(*stream_, clock_, clock_.now() + kLongestCopy, "a copy to " + name());
+  return await_copy(*stream_, stream_->copy_to_device(to.data(), from.data(), from.size_bytes()),
+                    clock_, clock_.now() + kLongestCopy, "a copy to " + name());
 }
 
 Result<std::vector<float>> Device::read(std::span<const float> from) const {
@@ -77,8 +77,9 @@ Result<std::vector<float>> Device::read(std::span<const float> from) const {
   if (!gpu_) {
     std::ranges::copy(from, values.begin());
   } else if (!from.empty()) {
-    DUNLIN_TRY(stream_->copy_to_host(values.data(), from.data(), from.size_bytes()));
-    DUNLIN_TRY(await(*stream_, clock_, clock_.now() + kLongestCopy, "a copy from " + name()));
+    DUNLIN_TRY(await_copy(*stream_,
+                          stream_->copy_to_host(values.data(), from.data(), from.size_bytes()),
+                          clock_, clock_.now() + kLongestCopy, "a copy from " + name()));
   }
   return values;
 }

@@ -12,15 +12,9 @@ Result<ModelVector> ModelVector::allocate_on_gpu(const std::shared_ptr<GpuDriver
   vector.elements_ = {reinterpret_cast<float*>(vector.gpu_->data()), count};
   const std::vector<float> zeros(count);
   DUNLIN_ASSIGN(const auto stream, driver->create_stream(device));
-  const auto settled = [&] {
-    return await(*stream, clock, clock.now() + timeout, "setting GPU memory to zeros");
-  };
-  Status copied = stream->copy_to_device(vector.elements_.data(), zeros.data(), bytes);
-  if (copied.is_ok()) copied = settled();
-  if (!copied.is_ok()) {
-    (void)settled();  // the copy may still read `zeros`
-    return copied;
-  }
+  DUNLIN_TRY(await_copy(*stream,
+                        stream->copy_to_device(vector.elements_.data(), zeros.data(), bytes), clock,
+                        clock.now() + timeout, "setting GPU memory to zeros"));
   return vector;
 }
 

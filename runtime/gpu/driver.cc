@@ -17,4 +17,12 @@ Status await(GpuStream& stream, const Clock& clock, TimePoint deadline, std::str
   }
 }
 
+Status await_copy(GpuStream& stream, Status started, const Clock& clock, TimePoint deadline,
+                  std::string_view what) {
+  Status copied = std::move(started);
+  if (copied.is_ok()) copied = await(stream, clock, deadline, what);
+  if (!copied.is_ok()) (void)await(stream, clock, deadline, what);
+  return copied;
+}
+
 }  // namespace dunlin

@@ -179,5 +179,10 @@ class GpuDriver : public std::enable_shared_from_this<GpuDriver> {
 // Waits until the stream's copies are complete. kDeadlineExceeded when `clock` reaches `deadline`
 // first. `what` names the copies in the error.
 Status await(GpuStream& stream, const Clock& clock, TimePoint deadline, std::string_view what);
+// The same for a copy from or to host memory that the caller may free afterwards. `started`: what
+// the call that starts the copy returned. After an error it waits once more, as the copy may still
+// be in progress.
+Status await_copy(GpuStream& stream, Status started, const Clock& clock, TimePoint deadline,
+                  std::string_view what);
 
 }  // namespace dunlin

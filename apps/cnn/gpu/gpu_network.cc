@@ -104,11 +104,10 @@ Status GpuNetwork::prepare() {
                                  driver_, device_, architecture_.statistics, clock_, kLongestWork));
   if (architecture_.statistics == 0) return Status::ok();
   const std::vector<float> initial = initial_statistics(architecture_);
-  Status copied = stream_->copy_to_device(statistics_.elements().data(), initial.data(),
-                                          initial.size() * sizeof(float));
-  if (copied.is_ok()) copied = await([&] { return stream_->poll(); });
-  if (!copied.is_ok()) settle();  // the copy may still read `initial`
-  return copied;
+  return await_copy(*stream_,
+                    stream_->copy_to_device(statistics_.elements().data(), initial.data(),
+                                            initial.size() * sizeof(float)),
+                    clock_, clock_.now() + kLongestWork, "setting the statistics of batches");
 }
 
 template <typename Poll>

@@ -55,8 +55,8 @@ const GpuDevice& MeasuredGpu::device() const {
 }
 
 Status MeasuredGpu::wait(Status started) {
-  DUNLIN_TRY(std::move(started));
-  return await(*stream_, clock_, clock_.now() + timeout_, "a copy of GPU memory");
+  return await_copy(*stream_, std::move(started), clock_, clock_.now() + timeout_,
+                    "a copy of GPU memory");
 }
 
 Status MeasuredGpu::write(std::byte* to, std::span<const std::byte> from) {

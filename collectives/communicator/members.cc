@@ -153,7 +153,7 @@ Status Members::meet(TimePoint until) {
   if (options_.groups > 0) {
     DUNLIN_ASSIGN(grouping_, Grouping::even(size(), options_.groups));
   }
-  host_grid_ = grouping_.as_grid().value_or(host_grid_);
+  connections_ = Connections::among(grouping_);
   return Status::ok();
 }
 
@@ -220,12 +220,11 @@ TuningShape Members::tuning_shape() const {
 }
 
 Connections Members::connections() const {
+  Connections connections = connections_;
+  connections.is_all_mapped = is_all_mapped_;
   // A host with a NIC for each rank is not told from one that has a single NIC.
-  return {.is_all_mapped = is_all_mapped_,
-          .hosts = host_grid_,
-          .has_uneven_hosts =
-              host_grid_.rows == 0 && grouping_.groups() > 1 && grouping_.groups() < size(),
-          .shares_fast_nic = host_grid_.rows > 0 && tuning_.shape.transport == "verbs"};
+  connections.shares_fast_nic = connections.hosts.rows > 0 && tuning_.shape.transport == "verbs";
+  return connections;
 }
 
 Shape Members::shape_for(std::size_t element) const {
@@ -233,7 +232,7 @@ Shape Members::shape_for(std::size_t element) const {
   shape.scratch = scratch_per_turn() / element;
   shape.segment = std::max<std::size_t>(1, options_.segment_bytes / element);
   shape.groups = &grouping_;
-  shape.hosts = host_grid_;
+  shape.hosts = connections_.hosts;
   return shape;
 }
 

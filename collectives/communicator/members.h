@@ -87,7 +87,7 @@ class Members {
   bool has_told_mapping_ = false;
   Grouping grouping_;
   Grouping hosts_;
-  Grid host_grid_{0, 0};  // as in Shape; of the options' groups, if there are any
+  Connections connections_;  // among the hosts, or the options' groups, if there are any
   Tuning tuning_;
   transport::NotifyId cells_{};  // first of kTurns * kStreams * size() cells on our board
   bool has_cells_ = false;

@@ -81,6 +81,14 @@ std::string_view name_for(const Problem& problem, std::size_t bytes,
 
 }  // namespace
 
+Connections Connections::among(const Grouping& hosts) {
+  Connections connections;
+  const auto grid = hosts.as_grid();
+  if (grid) connections.hosts = *grid;
+  connections.has_uneven_hosts = !grid && hosts.groups() > 1 && hosts.groups() < hosts.size();
+  return connections;
+}
+
 const Algorithm* choose_algorithm(const Problem& problem, std::size_t element,
                                   const Connections& connections) {
   const std::size_t bytes = problem.count * element;

@@ -7,6 +7,9 @@ namespace dunlin::collective {
 
 // How the ranks of a problem are connected.
 struct Connections {
+  // Of ranks whose groups are hosts; the other members have their defaults.
+  static Connections among(const Grouping& hosts);
+
   bool is_all_mapped = false;  // every rank has mapped the memory of all others
   Grid hosts{0, 0};            // as in Shape
   // Some ranks share a host, but the hosts form no grid.

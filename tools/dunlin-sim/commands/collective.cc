@@ -181,12 +181,11 @@ class CollectiveCommand final : public Command {
   static collective::Connections connections(const Scenario& scenario, const Grouping& groups) {
     const double nic = scenario.network.rack.bandwidth;
     const double memory = scenario.network.host.bandwidth;
-    const auto grid = groups.as_grid();
-    return {.is_all_mapped = is_one_host(scenario),
-            .hosts = grid.value_or(Grid{0, 0}),
-            .has_uneven_hosts = !grid && groups.groups() > 1 && groups.groups() < groups.size(),
-            .shares_fast_nic =
-                scenario.network.shares_nic && (nic == 0 || (memory > 0 && nic >= memory))};
+    auto connections = collective::Connections::among(groups);
+    connections.is_all_mapped = is_one_host(scenario);
+    connections.shares_fast_nic =
+        scenario.network.shares_nic && (nic == 0 || (memory > 0 && nic >= memory));
+    return connections;
   }
 
   // The shape of the result refers to `groups`.
@@ -205,11 +204,11 @@ class CollectiveCommand final : public Command {
       groups = Grouping::of(host_of);
     }
     options.shape.groups = &*groups;
-    options.shape.hosts = groups->as_grid().value_or(options.shape.hosts);
+    const collective::Connections connected = connections(scenario, *groups);
+    options.shape.hosts = connected.hosts;
     options.shape.grid = grid_;
     if (algorithm_.empty()) {
-      options.algorithm =
-          collective::choose_algorithm(options.problem, kElement, connections(scenario, *groups));
+      options.algorithm = collective::choose_algorithm(options.problem, kElement, connected);
     } else {
       DUNLIN_ASSIGN(options.algorithm, collective::find_algorithm(collective_, algorithm_));
     }

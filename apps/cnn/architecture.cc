@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "apps/cnn/batches.h"
 #include "runtime/random.h"
@@ -91,22 +92,9 @@ class Builder {
     add(layer);
   }
 
-  void begin_segment() { architecture_.segments.push_back({architecture_.count, 0}); }
-
-  // Adds a parameter to the last segment and returns its index.
+  void begin_segment() { architecture_.begin_segment(); }
   std::size_t parameter(std::vector<std::int64_t> shape, double mean, double deviation) {
-    Parameter made;
-    made.count = 1;
-    for (const std::int64_t extent : shape) made.count *= static_cast<std::size_t>(extent);
-    made.shape = std::move(shape);
-    made.segment = architecture_.segments.size() - 1;
-    made.first = architecture_.count;
-    made.mean = static_cast<float>(mean);
-    made.deviation = static_cast<float>(deviation);
-    architecture_.segments.back().count += made.count;
-    architecture_.count += made.count;
-    architecture_.parameters.push_back(std::move(made));
-    return architecture_.parameters.size() - 1;
+    return architecture_.add_parameter(std::move(shape), mean, deviation);
   }
 
   Architecture architecture_;
@@ -141,6 +129,22 @@ void add_residual_blocks(Builder& builder) {
 }
 
 }  // namespace
+
+std::size_t Architecture::add_parameter(std::vector<std::int64_t> shape, double mean,
+                                        double deviation) {
+  Parameter made;
+  made.count = 1;
+  for (const std::int64_t extent : shape) made.count *= static_cast<std::size_t>(extent);
+  made.shape = std::move(shape);
+  made.segment = segments.size() - 1;
+  made.first = count;
+  made.mean = static_cast<float>(mean);
+  made.deviation = static_cast<float>(deviation);
+  segments.back().count += made.count;
+  count += made.count;
+  parameters.push_back(std::move(made));
+  return parameters.size() - 1;
+}
 
 const char* to_string(NetworkKind kind) {
   switch (kind) {

@@ -73,6 +73,11 @@ struct Architecture {
   std::vector<Segment> segments;  // adjacent, from the vector's beginning to its end
   std::size_t count = 0;          // elements of the flat vector
   std::size_t statistics = 0;     // running means and variances, all together
+
+  // Appends an empty segment.
+  void begin_segment() { segments.push_back({count, 0}); }
+  // Appends a parameter to the last segment, and returns its index.
+  std::size_t add_parameter(std::vector<std::int64_t> shape, double mean, double deviation);
 };
 
 // For images of 32 x 32 pixels. ResNets always have batch normalization. Convolutions in front of a

@@ -67,20 +67,9 @@ class Tiny {
     architecture_.layers.push_back(layer);
     return *this;
   }
-  void segment() { architecture_.segments.push_back({architecture_.count, 0}); }
+  void segment() { architecture_.begin_segment(); }
   std::size_t parameter(std::vector<std::int64_t> shape, float mean, float deviation) {
-    Parameter made;
-    made.count = 1;
-    for (const std::int64_t side : shape) made.count *= static_cast<std::size_t>(side);
-    made.shape = std::move(shape);
-    made.first = architecture_.count;
-    made.segment = architecture_.segments.size() - 1;
-    made.mean = mean;
-    made.deviation = deviation;
-    architecture_.count += made.count;
-    architecture_.segments.back().count += made.count;
-    architecture_.parameters.push_back(std::move(made));
-    return architecture_.parameters.size() - 1;
+    return architecture_.add_parameter(std::move(shape), mean, deviation);
   }
 
   Architecture architecture_;

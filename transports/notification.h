@@ -27,6 +27,10 @@
 namespace dunlin::transport {
 
 inline constexpr std::size_t kCacheLine = 64;
+// `size` rounded up to whole cache lines.
+constexpr std::size_t whole_cache_lines(std::size_t size) {
+  return (size + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
 // The capacity of a cell for inline data.
 inline constexpr std::size_t kInlineBytes = 40;
 

@@ -61,8 +61,7 @@ struct EdgeMemory {
 
  private:
   static constexpr std::size_t word_offset(std::size_t tensor_bytes) {
-    return (deposit_bytes(tensor_bytes) + transport::kCacheLine - 1) / transport::kCacheLine *
-           transport::kCacheLine;
+    return transport::whole_cache_lines(deposit_bytes(tensor_bytes));
   }
 };
 
@@ -115,7 +114,7 @@ class MappedReader {
   const DepositHeader* hold();
   // The same, and the edge is empty afterwards.
   const DepositHeader* take();
-  // Of the buffer that is held.
+  // The tensor of the buffer that is held.
   std::span<const T> tensor() const { return memory_.tensor<const T>(held_); }
 
  private:

@@ -14,11 +14,6 @@ using transport::kCacheLine;
 
 namespace {
 
-// The size, rounded up to whole cache lines.
-constexpr std::size_t whole_lines(std::size_t bytes) {
-  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-}
-
 // An index into senders or receivers, or -1.
 std::int32_t find_edge(const std::vector<std::int32_t>& edges, Rank rank) {
   return rank.value() < 0 || rank.index() >= edges.size() ? -1 : edges[rank.index()];
@@ -74,7 +69,7 @@ template <typename T>
 Status NeighborWindow<T>::allocate(std::span<const T> initial) {
   const Neighborhood& around = options_.neighborhood;
   const std::size_t tensor_bytes = options_.count * sizeof(T);
-  const std::size_t stride = whole_lines(tensor_bytes);
+  const std::size_t stride = transport::whole_cache_lines(tensor_bytes);
   // At least a line, because an empty tensor has an address, too.
   lane_state_ = std::make_unique<LaneState>();
   DUNLIN_ASSIGN(lane_state_->memory,
@@ -131,7 +126,7 @@ Status NeighborWindow<T>::allocate_messages() {
       }));
   if (unmapped == 0) return Status::ok();
   const std::size_t message = deposit_bytes(self_.size_bytes());
-  const std::size_t stride = whole_lines(message);
+  const std::size_t stride = transport::whole_cache_lines(message);
   const std::size_t count = unmapped * (options_.depth + 1);
   DUNLIN_ASSIGN(lane_state_->messages, fabric_.allocate(stride * count));
   lane_state_->staging = std::make_unique<DepositStaging[]>(count);

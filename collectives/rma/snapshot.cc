@@ -31,7 +31,7 @@ constexpr std::size_t slot_bytes(std::size_t tensor_bytes) {
   return transport::versioned_slot_bytes(payload_bytes(tensor_bytes));
 }
 constexpr std::size_t slot_offset(std::size_t tensor_bytes, std::uint64_t slot) {
-  const std::size_t stride = (slot_bytes(tensor_bytes) + kCacheLine - 1) / kCacheLine * kCacheLine;
+  const std::size_t stride = transport::whole_cache_lines(slot_bytes(tensor_bytes));
   return kCacheLine + slot * stride;  // after the word's cache line
 }
 

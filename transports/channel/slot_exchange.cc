@@ -167,7 +167,7 @@ Status SlotExchange::check_neighbors() {
 }
 
 Status SlotExchange::allocate() {
-  stride_ = (options_.slot_bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+  stride_ = whole_cache_lines(options_.slot_bytes);
   const std::size_t depth = options_.depth;
   if (!options_.in.empty() && stride_ > 0) {
     DUNLIN_ASSIGN(memory_, allocate_slots(stride_ * depth * options_.in.size()));

@@ -61,7 +61,7 @@ Result<std::shared_ptr<MemoryRegion>> PhantomSpace::allocate(std::size_t size) {
         fmt::format("{} bytes of phantom memory; {} of {} are left", size, size_ - used_, size_));
   }
   DUNLIN_ASSIGN(auto region, MemoryRegion::wrap(begin_ + used_, size));
-  const std::size_t padded = (size + kCacheLine - 1) / kCacheLine * kCacheLine;
+  const std::size_t padded = whole_cache_lines(size);
   used_ += std::min(padded, size_ - used_);
   return region;
 }

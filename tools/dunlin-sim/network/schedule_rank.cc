@@ -57,10 +57,7 @@ std::size_t ScheduleRank::size_of(BufferKind kind) const {
 }
 
 std::size_t ScheduleRank::offset_of(BufferKind kind, std::size_t turn) const {
-  const auto padded = [this](BufferKind of) {
-    return (size_of(of) + transport::kCacheLine - 1) / transport::kCacheLine *
-           transport::kCacheLine;
-  };
+  const auto padded = [this](BufferKind of) { return transport::whole_cache_lines(size_of(of)); };
   // A broadcast has one buffer.
   const bool is_one = world_.options_.problem.collective == Collective::kBroadcast;
   const std::size_t output = is_one ? 0 : padded(BufferKind::kInput);

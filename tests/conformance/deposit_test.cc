@@ -21,12 +21,7 @@ using transport::Fabric;
 
 constexpr auto kTimeout = std::chrono::seconds(30);
 
-class DepositTest : public ::testing::TestWithParam<PeerKind> {
- protected:
-  void run(int size, const RankBody& body) {
-    run_ranks({.kind = GetParam(), .size = size, .killed = {}, .configure = {}}, body);
-  }
-};
+class DepositTest : public OverPeers {};
 
 // Rank 0 puts and accumulates numbers while rank 1 reads and takes its buffer at any time. Every
 // element that it sees has the value of p, so it is of the same deposits.

@@ -81,12 +81,7 @@ void finish(GroupAverage& average) {
   EXPECT_TRUE(is_well(average.finish(kTimeout * timeout_factor())));
 }
 
-class GroupAverageTest : public ::testing::TestWithParam<PeerKind> {
- protected:
-  void run(int size, const RankBody& body) {
-    run_ranks({.kind = GetParam(), .size = size, .killed = {}, .configure = {}}, body);
-  }
-};
+class GroupAverageTest : public OverPeers {};
 
 TEST_P(GroupAverageTest, EverySourceOfGroupsKeepsTheSumAndMixes) {
   run(6, [](Fabric& fabric) {

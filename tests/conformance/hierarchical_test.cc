@@ -20,12 +20,7 @@ using collective::NeighborCall;
 using collective::NeighborExchange;
 using transport::Fabric;
 
-class HierarchicalTest : public ::testing::TestWithParam<PeerKind> {
- protected:
-  void run(int size, const RankBody& body) {
-    run_ranks({.kind = GetParam(), .size = size, .killed = {}, .configure = {}}, body);
-  }
-};
+class HierarchicalTest : public OverPeers {};
 
 // Rank r is in machine r % machines.
 struct Site {

@@ -33,12 +33,7 @@ using transport::Fabric;
 
 constexpr Duration kTimeout = std::chrono::seconds(60);
 
-class NeighborFusionTest : public ::testing::TestWithParam<PeerKind> {
- protected:
-  void run(int size, const RankBody& body) {
-    run_ranks({.kind = GetParam(), .size = size, .killed = {}, .configure = {}}, body);
-  }
-};
+class NeighborFusionTest : public OverPeers {};
 
 std::unique_ptr<NeighborExchange> make_exchange(Fabric& fabric, NeighborOptions options = {}) {
   auto exchange = NeighborExchange::create(fabric, std::move(options));

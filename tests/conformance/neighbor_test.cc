@@ -29,12 +29,7 @@ using collective::WeightedRank;
 using collective::Weighting;
 using transport::Fabric;
 
-class NeighborTest : public ::testing::TestWithParam<PeerKind> {
- protected:
-  void run(int size, const RankBody& body) {
-    run_ranks({.kind = GetParam(), .size = size, .killed = {}, .configure = {}}, body);
-  }
-};
+class NeighborTest : public OverPeers {};
 
 std::unique_ptr<NeighborExchange> make_exchange(Fabric& fabric, std::string name = "world") {
   auto exchange = NeighborExchange::create(fabric, {.name = std::move(name), .slot_bytes = 8192});

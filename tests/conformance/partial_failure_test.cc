@@ -15,12 +15,7 @@ namespace {
 
 const Duration kTimeout = std::chrono::seconds(60) * timeout_factor();
 
-class PartialFailureTest : public ::testing::TestWithParam<PeerKind> {
- protected:
-  void run(int size, const RankBody& body) {
-    run_ranks({.kind = GetParam(), .size = size, .killed = {}, .configure = {}}, body);
-  }
-};
+class PartialFailureTest : public OverPeers {};
 
 // Rank 2 makes another call. All ranks find out, and go on together.
 TEST_P(PartialFailureTest, Disagreement) {

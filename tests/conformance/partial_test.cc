@@ -22,12 +22,7 @@
 namespace dunlin::testing {
 namespace {
 
-class PartialTest : public ::testing::TestWithParam<PeerKind> {
- protected:
-  void run(int size, const RankBody& body) {
-    run_ranks({.kind = GetParam(), .size = size, .killed = {}, .configure = {}}, body);
-  }
-};
+class PartialTest : public OverPeers {};
 
 // Memory from allocate(), other memory, or one of them, depending on the rank.
 enum class Place { kOwn, kOther, kEither };

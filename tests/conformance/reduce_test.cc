@@ -21,12 +21,7 @@ using collective::SyncMode;
 using collective::Weighting;
 using transport::Fabric;
 
-class ReduceTest : public ::testing::TestWithParam<PeerKind> {
- protected:
-  void run(int size, const RankBody& body) {
-    run_ranks({.kind = GetParam(), .size = size, .killed = {}, .configure = {}}, body);
-  }
-};
+class ReduceTest : public OverPeers {};
 
 Membership everybody(int size) {
   Membership all;

@@ -24,12 +24,7 @@ using collective::StragglerOptions;
 using collective::StragglerRing;
 using transport::Fabric;
 
-class StragglerTest : public ::testing::TestWithParam<PeerKind> {
- protected:
-  void run(int size, const RankBody& body) {
-    run_ranks({.kind = GetParam(), .size = size, .killed = {}, .configure = {}}, body);
-  }
-};
+class StragglerTest : public OverPeers {};
 
 StragglerOptions options_for(const Fabric& fabric, std::size_t count) {
   StragglerOptions options;

@@ -19,12 +19,7 @@ using transport::Fabric;
 
 constexpr auto kTimeout = std::chrono::seconds(30);
 
-class WindowTest : public ::testing::TestWithParam<PeerKind> {
- protected:
-  void run(int size, const RankBody& body) {
-    run_ranks({.kind = GetParam(), .size = size, .killed = {}, .configure = {}}, body);
-  }
-};
+class WindowTest : public OverPeers {};
 
 template <typename T>
 void deposit_and_update(Fabric& fabric, std::size_t count) {

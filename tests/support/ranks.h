@@ -2,6 +2,8 @@
 // processes. They use the transports of DUNLIN_TRANSPORTS, which the test suites set.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <set>
 #include <string>
@@ -31,6 +33,14 @@ struct RunOptions {
 
 // Runs the body once per rank. Failed expectations in it fail the test. Ranks end together.
 void run_ranks(const RunOptions& options, const RankBody& body);
+
+// A suite whose tests run with ranks of either kind.
+class OverPeers : public ::testing::TestWithParam<PeerKind> {
+ protected:
+  static void run(int size, const RankBody& body) {
+    run_ranks({.kind = GetParam(), .size = size, .killed = {}, .configure = {}}, body);
+  }
+};
 
 // One zeroed region and some notification cells of each rank, which all ranks can access.
 class Exposed {

@@ -222,11 +222,12 @@ Status GroupAverage::join(const Group& group) {
     return service_->is_computing() ? Status::ok() : Status::busy();
   }
   group_ = group;
-  // A reduce with a dead member would fail anyway, and cost memory.
+  // A reduce with a dead member would fail anyway, and cost memory. It does not count as one of
+  // many failures in a row: the master may hear of the death long after this rank, and forms groups
+  // with the dead member until then.
   if (service_) {
     for (const Rank member : group.ranks) {
-      if (Status status = fabric_.peers().check(member); status.is_error())
-        return fail(std::move(status));
+      if (fabric_.peers().check(member).is_error()) return give_up_group();
     }
   }
   return begin_reduce(*group_);
@@ -264,13 +265,19 @@ Status GroupAverage::end_reduce(Status outcome) {
 }
 
 Status GroupAverage::fail(Status outcome) {
-  ++statistics_.failures;
-  const std::uint64_t number = group_->sequence;
-  group_.reset();
   if (++failures_in_a_row_ > kMostFailures * static_cast<std::uint64_t>(fabric_.size())) {
+    ++statistics_.failures;
+    group_.reset();
     return std::move(outcome).with_context(
         fmt::format("'{}': {} groups in a row failed", options_.name, failures_in_a_row_));
   }
+  return give_up_group();
+}
+
+Status GroupAverage::give_up_group() {
+  ++statistics_.failures;
+  const std::uint64_t number = group_->sequence;
+  group_.reset();
   DUNLIN_TRY(service_->fail(number));
   return Status::busy();
 }

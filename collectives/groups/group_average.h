@@ -30,7 +30,8 @@
 // and another group is asked for. When a member dies in a group, some members may have got the
 // average and others not. Each failure costs the memory of two models, which stays allocated to the
 // end, as other ranks may still write to it (partial_all_reduce.h). After kMostFailures in a row
-// for each rank, which is more than deaths account for, the last error is returned.
+// for each rank, which is more than deaths account for, the last error is returned. Groups that are
+// given up at once, because this rank knows that a member is dead, do not count.
 //
 // The end. A worker that has left is in no more groups, and the others go on without it. It still
 // serves them while it is the master, and may become the master. So test() is busy, and progress()
@@ -142,7 +143,9 @@ class GroupAverage {
   Status begin_reduce(const Group& group);
   // kBusy: the average goes on.
   Status end_reduce(Status outcome);
+  // The group has failed, for the given reason or because a member is dead: asks for another one.
   Status fail(Status outcome);
+  Status give_up_group();
   // Moves the model to memory that members of a failed group can't reach.
   Status move_model();
 

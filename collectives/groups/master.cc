@@ -21,8 +21,9 @@ Status GroupMaster::hear(Rank from, const GroupMessage& message, GroupNotices& n
       return generator_.ask(from, message.iteration, message.number < first_ ? 0 : message.number,
                             notices);
     case MessageKind::kDone:
-      return message.number < first_ ? Status::ok()
-                                     : generator_.done(from, message.number, notices);
+      if (message.number >= first_) return generator_.done(from, message.number, notices);
+      if (worker.kept.size() < kMostDone) worker.kept.push_back(message.number);
+      return Status::ok();
     case MessageKind::kFail:
       return fail(from, message.number, notices);
     case MessageKind::kResume:
@@ -38,6 +39,8 @@ Status GroupMaster::hear(Rank from, const GroupMessage& message, GroupNotices& n
 
 Status GroupMaster::fail(Rank from, std::uint64_t number, GroupNotices& notices) {
   if (number >= first_) return generator_.fail(from, number, notices);
+  // Members that have not reported yet may be in it.
+  std::erase(workers_[from.index()].kept, number);
   break_old(number, notices);
   const bool is_told = std::ranges::any_of(notices, [&](const GroupNotice& notice) {
     return notice.to == from && notice.group.sequence == number;
@@ -50,10 +53,10 @@ Status GroupMaster::fail(Rank from, std::uint64_t number, GroupNotices& notices)
 
 Status GroupMaster::resume(Rank from, const GroupMessage& message, GroupNotices& notices) {
   Worker& worker = workers_[from.index()];
-  if (worker.joined || message.number >= first_) {
+  if (worker.has_reported || message.number >= first_) {
     return Status(Code::kInvalidArgument,
                   fmt::format("comes from a former master's group {}{}", message.number,
-                              worker.joined ? ", for the second time" : ", which is ours"))
+                              worker.has_reported ? ", for the second time" : ", which is ours"))
         .with_peer(from);
   }
   if (message.flag) {
@@ -69,8 +72,9 @@ Status GroupMaster::resume(Rank from, const GroupMessage& message, GroupNotices&
     OldGroup& group = old_[message.number];
     group.ranks = message.ranks;
     group.inside.push_back(from);
+    worker.kept.push_back(message.number);
   }
-  worker.joined = message.number;
+  worker.has_reported = true;
   review(from, notices);
   return Status::ok();
 }
@@ -85,9 +89,10 @@ Status GroupMaster::lose(Rank rank, GroupNotices& notices) {
 bool GroupMaster::is_hopeless(std::uint64_t number, const OldGroup& group) const {
   return std::ranges::any_of(group.ranks, [&](Rank member) {
     const Worker& worker = workers_[member.index()];
-    // A member that has joined a later group is done with this one: its reduce ends by itself. So
-    // is a member that has left, even if it is gone by now.
-    return (worker.is_lost && !worker.has_left) || (worker.joined && *worker.joined < number);
+    // A reduce that a member is done with ends at the others by itself, even if that member has
+    // left and is gone by now.
+    const bool is_kept = std::ranges::find(worker.kept, number) != worker.kept.end();
+    return (worker.is_lost && !worker.has_left) || (worker.has_reported && !is_kept);
   });
 }
 

@@ -6,11 +6,12 @@
 // A new master begins with an empty state, as no state is passed from master to master. This is
 // safe, and costs little:
 //   - A worker that is in a group of a former master reports it when it turns to the new one
-//     (kResume). Such a group goes on to its end if all its members join it. It is broken if a
-//     member is dead, or has turned to this master without having joined: that member will not be
-//     told of the group any more. Until all members have reported, those that have joined wait, as
-//     they do for a member that computes. So no worker waits without end, and the turn to a new
-//     master never breaks a reduce that all members have begun.
+//     (kResume), and the last groups that it is done with. Such a group goes on to its end if each
+//     member is in it or done with it. It is broken if a member is dead, or has turned to this
+//     master and is neither: it was not told of the group, or the group has failed there. Until all
+//     members have reported, those that have joined wait, as they do for a member that computes. So
+//     no worker waits without end, and the turn to a new master never breaks a reduce that all
+//     members have begun.
 //   - A group that no member was told of is forgotten. Workers ask again and are given new groups.
 //     Iteration counters come with the asks. A worker that hasn't asked yet counts as far behind
 //     until it does.
@@ -24,7 +25,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "collectives/groups/generator.h"
@@ -54,7 +54,8 @@ class GroupMaster {
   struct Worker {
     bool is_lost = false;
     bool has_left = false;
-    std::optional<std::uint64_t> joined;  // the last group of a former master, if it has reported
+    bool has_reported = false;        // with kResume
+    std::vector<std::uint64_t> kept;  // groups of former masters that it is in, or is done with
   };
   // A group of a former master.
   struct OldGroup {

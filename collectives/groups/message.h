@@ -16,7 +16,9 @@ enum class MessageKind : std::uint8_t {
   kAsk = 1,
   kDone,
   kFail,
-  kResume,  // the first message to a new master: the group that the worker is in, or was in last
+  kResume,  // to a new master: the group that the worker is in, or was in last. Before it, the
+            // worker
+            // sends kDone for each of its last groups.
   kLeave,   // the worker has ended its training
   // The master sends these:
   kJoin,
@@ -24,6 +26,10 @@ enum class MessageKind : std::uint8_t {
   kOver,     // all workers have ended their training, and no rank needs the worker any more
   kRefused,  // the worker has sent something impossible
 };
+
+// How many of its last groups a worker reports to a new master. If another member is still in an
+// older one, that member loses an average.
+inline constexpr std::size_t kMostDone = 16;
 
 struct GroupMessage {
   MessageKind kind{};

@@ -136,6 +136,8 @@ Status GroupService::turn_to(Rank master) {
   // There is no master before rank 0.
   if (master == Rank(0)) return Status::ok();
 
+  // Other members may still be in these groups.
+  for (const std::uint64_t number : done_) say_done(number);
   GroupMessage resume;
   resume.kind = MessageKind::kResume;
   resume.number = joined_;
@@ -203,6 +205,13 @@ void GroupService::say_ask() {
   say(std::move(ask));
 }
 
+void GroupService::say_done(std::uint64_t number) {
+  GroupMessage done;
+  done.kind = MessageKind::kDone;
+  done.number = number;
+  say(std::move(done));
+}
+
 void GroupService::say(GroupMessage message) {
   to_master_.push_back(std::move(message));
 }
@@ -245,14 +254,14 @@ Status GroupService::done(std::uint64_t number) {
   DUNLIN_TRY(error_);
   DUNLIN_TRY(check_present(number, "is done"));
   last_done_ = number;
+  if (!present_.group.is_alone()) {
+    done_.push_back(number);
+    if (done_.size() > partial::kMostDone) done_.pop_front();
+  }
   phase_ = present_.then_compute ? Phase::kComputing : Phase::kAsking;
   const bool is_of_former = present_from_ != master_rank_;
-  if (present_.group.leader() == fabric_.rank() && !present_.group.is_alone() && !is_of_former) {
-    GroupMessage done;
-    done.kind = MessageKind::kDone;
-    done.number = number;
-    say(std::move(done));
-  }
+  if (present_.group.leader() == fabric_.rank() && !present_.group.is_alone() && !is_of_former)
+    say_done(number);
   // The new master doesn't know that this rank waits for another group.
   if (phase_ == Phase::kAsking && is_of_former) say_ask();
   return Status::ok();

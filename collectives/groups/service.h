@@ -127,6 +127,7 @@ class GroupService {
   // Workers call these:
   void say(partial::GroupMessage message);
   void say_ask();
+  void say_done(std::uint64_t number);
   void say_leave();
   Status listen();
   Status take(partial::GroupMessage message);
@@ -153,6 +154,8 @@ class GroupService {
   bool has_asked_ = false;  // at any time
   std::uint64_t joined_ = 0;
   std::uint64_t last_done_ = 0;
+  std::deque<std::uint64_t>
+      done_;             // the last groups of several members that this rank is done with
   GroupNotice present_;  // the notice to join the last group
   Rank present_from_;    // the master that sent it
   Rank master_rank_;

@@ -100,8 +100,29 @@ TEST_F(GroupMasterTest, AFormerGroupThatAllHaveComeToGoesOn) {
   EXPECT_THAT(hear(3, resume(20, ranks({0, 1, 3}))), IsEmpty());
   // One worker is done with it and in no other group, one was never in it, and one is in a later
   // group.
+  EXPECT_THAT(hear(1, message_of(MessageKind::kDone, 20)), IsEmpty());
   EXPECT_THAT(hear(1, resume(20)), IsEmpty());
   EXPECT_THAT(hear(2, resume(5)), IsEmpty());
+}
+
+TEST_F(GroupMasterTest, AMemberThatIsDoneWithAGroupMayHaveJoinedLaterOnes) {
+  EXPECT_THAT(hear(0, resume(20, ranks({0, 1}))), IsEmpty());
+  EXPECT_THAT(hear(1, message_of(MessageKind::kDone, 20)), IsEmpty());
+  EXPECT_THAT(hear(1, message_of(MessageKind::kDone, 31)), IsEmpty());
+  EXPECT_THAT(hear(1, resume(40, ranks({1, 2}))), IsEmpty());
+}
+
+// The master between may have died before it could tell the others.
+TEST_F(GroupMasterTest, OneThatAMemberHasPassedOverIsBroken) {
+  EXPECT_THAT(hear(0, resume(20, ranks({0, 1}))), IsEmpty());
+  EXPECT_THAT(hear(1, message_of(MessageKind::kDone, 19)), IsEmpty());
+  expect_broken(hear(1, resume(40, ranks({1, 2}))), 20, {0});
+}
+
+TEST_F(GroupMasterTest, OneThatFailedBeforeOthersReportIsBroken) {
+  EXPECT_THAT(hear(1, resume(20, ranks({0, 1}))), IsEmpty());
+  expect_broken(hear(1, message_of(MessageKind::kFail, 20)), 20, {1});
+  expect_broken(hear(0, resume(20, ranks({0, 1}))), 20, {0});
 }
 
 TEST_F(GroupMasterTest, OneThatAMemberWasNotToldOfIsBroken) {
@@ -125,8 +146,8 @@ TEST_F(GroupMasterTest, OneWithADeadMemberIsBroken) {
 TEST_F(GroupMasterTest, OneThatFailedIsBrokenForAll) {
   EXPECT_THAT(hear(0, resume(20, ranks({0, 1, 2}))), IsEmpty());
   EXPECT_THAT(hear(1, resume(20, ranks({0, 1, 2}))), IsEmpty());
-  EXPECT_THAT(hear(2, resume(20)), IsEmpty());
-  expect_broken(hear(2, message_of(MessageKind::kFail, 20)), 20, {0, 1, 2});
+  expect_broken(hear(2, resume(20)), 20, {0, 1});
+  expect_broken(hear(2, message_of(MessageKind::kFail, 20)), 20, {2});
   expect_broken(hear(1, message_of(MessageKind::kFail, 20)), 20, {1});
 }
 

@@ -48,7 +48,7 @@ class HostileWorld {
   // Lets ranks act between events, in random order and each at random times, until `act` returns
   // true for all ranks. Time also passes when no event is pending, for ranks that wait for a
   // timeout. Returns false when nothing moves any more, for `most_idle` microseconds.
-  bool run(const std::function<bool(int)>& act, long most_idle = 10'000) {
+  bool run(const std::function<bool(int)>& act, long most_idle = 100'000) {
     std::vector<bool> is_done(fabrics_.size());
     long idle = 0;
     for (long event = 0; event < kMostEvents; ++event) {

@@ -37,7 +37,7 @@ Result<Fd> export_piece(const CudaLibrary& library, cuda::Address base) {
     return Status(Code::kUnavailable,
                   "CUDA cannot share this memory with other processes: it comes neither from "
                   "cuMemAlloc (cudaMalloc) nor from cuMemCreate, but from a pool, say "
-                  "(cudaMallocAsync)");
+                  "(cudaMallocAsync): cuIpcGetMemHandle and cuMemRetainAllocationHandle refuse it");
   DUNLIN_TRY(library.to_status("cuMemRetainAllocationHandle", code));
   const Handle handle(library, number);
   cuda::MemoryProperties properties;

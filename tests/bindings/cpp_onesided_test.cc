@@ -184,6 +184,7 @@ TEST(CppQueues, DeliverInOrderWithinTheirCredit) {
     }
     EXPECT_TRUE(queues.try_send_inline(peer, {}, 3).is_busy());  // both slots are taken
     EXPECT_EQ(queues.sent(peer), 2U);
+    EXPECT_OK(job.barrier());  // nobody releases a slot before both have tried
     for (std::uint64_t tag = 1; tag <= 2; ++tag) {
       const dunlin::Message message = get(queues.receive(peer, kTimeout));
       EXPECT_EQ(message.tag, tag);

@@ -1,6 +1,7 @@
 // Endpoints: connections without a job, over each transport that this build has.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -16,6 +17,7 @@
 #include "tests/support/ranks.h"
 #include "transports/completion.h"
 #include "transports/endpoint/blob.h"
+#include "transports/endpoint/constants.h"
 #include "transports/endpoint/endpoint.h"
 
 namespace dunlin::testing {
@@ -454,6 +456,25 @@ TEST(EndpointBlob, NobodyListensThere) {
   b.connection = b.endpoint->connect(blob, {}).value();
   ASSERT_TRUE(progress_both(b, b, [&] { return !b.connection->status().is_busy(); }));
   EXPECT_EQ(b.connection->status().code(), Code::kUnavailable);
+}
+
+// A connection to a program that accepts connections and never answers ends at once when its owner
+// does not want it any more.
+TEST(EndpointBlob, AnUnansweredHandshakeEndsWithItsConnection) {
+  Side b("b");
+  bootstrap::Endpoint place{"127.0.0.1", 0};
+  const Fd silent = bootstrap::listen_on(place).value();
+  auto blob = transport::endpoint::Blob::decode(b.endpoint->blob()).value();
+  blob.port = place.port;
+  blob.key[3] ^= std::byte{1};  // another endpoint than b
+  b.connection = b.endpoint->connect(blob.encode(), {}).value();
+  const TimePoint began = b.clock.now();
+  ASSERT_TRUE(bootstrap::wait_for(silent.get(), POLLIN, began + time_limit()));
+  const Fd accepted(accept(silent.get(), nullptr, nullptr));
+  char hello = 0;
+  ASSERT_EQ(recv(accepted.get(), &hello, 1, MSG_PEEK), 1) << "it waits for the answer to this";
+  b.connection.reset();
+  EXPECT_LT(b.clock.now() - began, transport::endpoint::kHandshakeTime);
 }
 
 // Strangers that send nothing, or anything, keep nobody out.

@@ -15,9 +15,13 @@ inline constexpr int kDialer = 1;
 // Peers in the handshake at a time. When there are more, the oldest gives way: a peer that knows
 // the key is through within milliseconds, and a stranger can be as slow as it likes.
 inline constexpr std::size_t kMaxGuests = 64;
-inline constexpr Duration kHandshakeTime = std::chrono::seconds(2);
 
-// How long one address of a blob is tried. A blob has few addresses, and most are never reached.
+// How long each side waits for the other one in the handshake, and a line that nobody uses any more
+// for its end. The other side's thread may have to wait for a core that busy processes occupy.
+inline constexpr Duration kHandshakeTime = std::chrono::seconds(10);
+
+// How long one address of a blob is tried until there is a connection. A blob has few addresses,
+// and most are never reached.
 inline constexpr Duration kDialTime = std::chrono::seconds(3);
 
 // The addresses in a blob: what is left of its 128 bytes holds 19, and hosts rarely have that many.

@@ -1,5 +1,6 @@
 #include "transports/endpoint/control_service.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -59,7 +60,11 @@ Dial::Dial(const Blob& blob, ControlService& service)
 }
 
 Dial::~Dial() {
-  is_cancelled_.store(true, std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(mutex_);
+    is_cancelled_ = true;
+    if (in_handshake_.is_open()) shutdown(in_handshake_.get(), SHUT_RDWR);
+  }
   thread_.join();
 }
 
@@ -85,7 +90,6 @@ Result<std::shared_ptr<ControlLine>> Dial::dial() {
   request.process = bootstrap::ProcessId::of_self().to_string();
   std::string refusals;
   for (const std::string& host : hosts) {
-    if (is_cancelled_.load(std::memory_order_relaxed)) break;
     const bootstrap::Endpoint place{host, blob_.port};
     auto line = dial(place, request);
     if (line) return line;
@@ -97,11 +101,24 @@ Result<std::shared_ptr<ControlLine>> Dial::dial() {
 
 Result<std::shared_ptr<ControlLine>> Dial::dial(const bootstrap::Endpoint& place,
                                                 const bootstrap::JoinRequest& request) {
-  const TimePoint deadline = SteadyClock().now() + kDialTime;
-  DUNLIN_ASSIGN(Fd socket, bootstrap::connect_to(place, deadline));
+  const auto cancelled = [] { return Status(Code::kClosed, "nobody waits for it any more"); };
+  if (const std::lock_guard lock(mutex_); is_cancelled_) return cancelled();
+  const SteadyClock clock;
+  DUNLIN_ASSIGN(Fd socket, bootstrap::connect_to(place, clock.now() + kDialTime));
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_cancelled_) return cancelled();
+    in_handshake_ = Fd(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+  }
+  const TimePoint deadline = clock.now() + kHandshakeTime;
   bootstrap::Refusal refusal{};
-  DUNLIN_ASSIGN(auto made, bootstrap::authenticate(FrameSocket(std::move(socket)), request,
-                                                   deadline, deadline, refusal));
+  auto authenticated =
+      bootstrap::authenticate(FrameSocket(std::move(socket)), request, deadline, deadline, refusal);
+  {
+    const std::lock_guard lock(mutex_);
+    in_handshake_.reset();
+  }
+  DUNLIN_ASSIGN(auto made, std::move(authenticated));
   const JobKey key = bootstrap::derive_key(request.secret, made.job_id);
   return std::make_shared<ControlLine>(Rank(kDialer), std::move(made.job_id), key,
                                        std::move(made.socket), made.coordinator);

@@ -78,7 +78,8 @@ class Dial {
  public:
   // `service` must outlive the object.
   Dial(const Blob& blob, ControlService& service);
-  // Waits for the thread, which may take up to kDialTime.
+  // Ends a handshake, and waits for the thread. A connection that is being made may take up to
+  // kDialTime.
   ~Dial();
   // kBusy until there is a result; then the line, once, or why there is none. Owner thread.
   Result<std::shared_ptr<ControlLine>> result();
@@ -88,12 +89,14 @@ class Dial {
 
   Result<std::shared_ptr<ControlLine>> dial();
   // At one place.
-  static Result<std::shared_ptr<ControlLine>> dial(const bootstrap::Endpoint& place,
-                                                   const bootstrap::JoinRequest& request);
+  Result<std::shared_ptr<ControlLine>> dial(const bootstrap::Endpoint& place,
+                                            const bootstrap::JoinRequest& request);
 
   const Blob blob_;
   ControlService& service_;
-  std::atomic<bool> is_cancelled_{false};
+  std::mutex mutex_;
+  bool is_cancelled_ = false;  // under mutex_
+  Fd in_handshake_;            // under mutex_: another descriptor of the socket, to end it by
   std::atomic<bool> is_done_{false};
   Result<std::shared_ptr<ControlLine>> result_;
   std::thread thread_;

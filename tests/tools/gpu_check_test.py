@@ -48,14 +48,24 @@ class GpuCheckTest(unittest.TestCase):
                          {"put", "get", "put-notify", "all-reduce", "all-gather"})
         for row in report["figures"]:
             self.assertEqual(row["memory"], "cuda")
-            self.assertEqual([gpu["number"] for gpu in row["gpus"]], [0, 0])
+            self.assertEqual({gpu["number"] for gpu in row["gpus"]}, {0})
             self.assertRegex(text, rf"{row['bench']} .* {row['size']} ")
         self.assertEqual([(row["ranks"], row["method"]) for row in report["trainings"]],
-                         [(1, "all-reduce"), (2, "all-reduce"), (2, "local-sgd"), (2, "stochastic"), (2, "partial")])
+                         [(1, "all-reduce"), (2, "all-reduce"), (2, "local-sgd"), (2, "stochastic"), (2, "partial"),
+                          (4, "all-reduce")])
         for row in report["trainings"]:
             self.assertEqual(row["device"], "cuda:0")
             self.assertGreater(row["images_per_s"], 0)
             self.assertRegex(text, rf"{row['model']} +{row['method']} +{row['ranks']} ")
+
+    def test_it_may_go_on_after_a_failure(self):
+        text, code, report = self.check("--stand-in", "--quick", "--keep-going", FAKE_CUDA_CORRUPT="3")
+        self.assertEqual(code, 1)
+        self.assertEqual(len(report["tests"]), 7)
+        self.assertEqual({row["method"] for row in report["trainings"]}, {"all-reduce", "local-sgd", "stochastic", "partial"})
+        self.assertGreater(text.count("FAILED"), 2)
+        logs = pathlib.Path(BUILD) / "gpu-check-logs"
+        self.assertIn("FAILED", (logs / "test_collectives_Gpu_.log").read_text(encoding="utf-8"))
 
     def test_wrong_data_fails_with_the_name_of_the_step(self):
         text, code, report = self.check("--stand-in", "--quick", FAKE_CUDA_CORRUPT="3")

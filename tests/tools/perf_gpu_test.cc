@@ -78,8 +78,22 @@ TEST(DunlinPerfGpu, CollectivesRunOnGpuMemory) {
       EXPECT_EQ(line.at("checked"), true);
       expect_gpus(line, 0, 1);
       EXPECT_GT(line.at("p50_us").get<double>(), 0);
+      EXPECT_TRUE(line.at("limit").is_null());
     }
   }
+}
+
+TEST(DunlinPerfGpu, AnAllReduceOnOneGpuStandsBesideOneKernel) {
+  for (const Json& line :
+       measure(3, {"all-reduce", "--memory", "cuda:0", "--size", "8,100000", "--iterations", "20"},
+               gpus())) {
+    EXPECT_GT(line.at("limit").at("p50_us").get<double>(), 0);
+    EXPECT_GT(line.at("in_turns_us").get<double>(), 0);
+    EXPECT_GT(line.at("ratio").get<double>(), 0);
+  }
+  const CommandResult text =
+      perf(2, {"all-reduce", "--memory", "cuda:0", "--size", "8", "--iterations", "20"}, gpus());
+  EXPECT_THAT(text.out, HasSubstr("in turns"));
 }
 
 TEST(DunlinPerfGpu, EveryAlgorithmAndOverlapRunOnGpuMemory) {

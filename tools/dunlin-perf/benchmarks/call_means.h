@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "collectives/communicator/communicator.h"
@@ -38,10 +39,11 @@ inline Status maximize(collective::Communicator& communicator, std::vector<doubl
 }
 
 // Returns for each chunk the mean time of `once()` on the rank where it is largest, in nanoseconds.
-// A barrier precedes each chunk.
-template <typename Once>
+// A barrier precedes each chunk. `after(count)` comes after each chunk of so many calls.
+template <typename Once, typename After>
 Result<std::vector<double>> call_means(Job& job, collective::Communicator& communicator,
-                                       const Plan& plan, std::uint64_t& iterations, Once&& once) {
+                                       const Plan& plan, std::uint64_t& iterations, Once&& once,
+                                       After&& after) {
   const Clock& clock = job.fabric().clock();
   const TimePoint warming = clock.now();
   for (std::uint64_t i = 0; i < plan.warmup; ++i) DUNLIN_TRY(once());
@@ -56,9 +58,16 @@ Result<std::vector<double>> call_means(Job& job, collective::Communicator& commu
     means.push_back(static_cast<double>((clock.now() - began).count()) /
                     static_cast<double>(count));
     iterations += count;
+    DUNLIN_TRY(after(count));
   }
   DUNLIN_TRY(maximize(communicator, means));
   return means;
+}
+template <typename Once>
+Result<std::vector<double>> call_means(Job& job, collective::Communicator& communicator,
+                                       const Plan& plan, std::uint64_t& iterations, Once&& once) {
+  return call_means(job, communicator, plan, iterations, std::forward<Once>(once),
+                    [](std::uint64_t) { return Status::ok(); });
 }
 
 }  // namespace dunlin::perf

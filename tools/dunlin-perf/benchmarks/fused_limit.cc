@@ -1,0 +1,60 @@
+#include "tools/dunlin-perf/benchmarks/fused_limit.h"
+
+#include <algorithm>
+
+#include "collectives/kernels/gpu/arguments.h"
+
+namespace dunlin::perf {
+namespace {
+
+constexpr std::size_t kAlignment = 256;  // of each input and output, as of the driver's memory
+
+std::size_t rounded_up(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FusedLimit>> FusedLimit::create(Job& job, const Options& options,
+                                                       const Subject& subject) {
+  const auto ranks = static_cast<std::size_t>(job.size());
+  if (job.gpu() == nullptr || ranks > collective::gpu::kMostInputs ||
+      subject.call().collective != collective::Collective::kAllReduce)
+    return std::unique_ptr<FusedLimit>();
+  std::unique_ptr<FusedLimit> limit(new FusedLimit(job, ranks));
+  // Rank 0 needs the most memory, and decides.
+  const bool is_possible =
+      job.is_root() &&
+      std::ranges::all_of(
+          job.gpus(),
+          [&](const GpuOfRank& gpu) { return gpu.pci_bus_id == job.gpus().front().pci_bus_id; }) &&
+      limit->open(options, subject).is_ok();
+  DUNLIN_ASSIGN(const std::uint64_t told, job.tell(is_possible ? 1 : 0));
+  if (told == 0) return std::unique_ptr<FusedLimit>();
+  if (!job.is_root()) DUNLIN_TRY(limit->open(options, subject));
+  return limit;
+}
+
+// Rank 0 has room for all elements, the others for their share.
+Status FusedLimit::open(const Options& options, const Subject& subject) {
+  const auto& driver = job_.gpu()->driver();
+  const int device = job_.gpu()->device().number;
+  DUNLIN_ASSIGN(kernels_, collective::GpuKernels::load(driver, device));
+  DUNLIN_ASSIGN(stream_, driver->create_stream(device));
+  const std::size_t largest = std::max(*std::ranges::max_element(options.sizes), subject.size());
+  const std::size_t each = rounded_up(job_.is_root() ? largest : largest / ranks_ + sizeof(double));
+  DUNLIN_ASSIGN(memory_, MemoryRegion::allocate_on_gpu(driver, device, 2 * ranks_ * each));
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    inputs_.push_back(memory_->data() + 2 * rank * each);
+    targets_.push_back(memory_->data() + (2 * rank + 1) * each);
+  }
+  return Status::ok();
+}
+
+Status FusedLimit::run(const collective::Call& call, std::size_t count) {
+  DUNLIN_TRY(kernels_->reduce(*stream_, call.reduction, inputs_, targets_, count, ranks_));
+  const Clock& clock = job_.fabric().clock();
+  return await(*stream_, clock, clock.now() + job_.config().deadline, "a kernel");
+}
+
+}  // namespace dunlin::perf

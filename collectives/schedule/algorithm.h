@@ -25,6 +25,11 @@ struct Shape {
   Grid grid{0, 0};
   // The ranks as a grid whose rows are hosts, for torus-2d. 0: unknown, or they form none.
   Grid hosts{0, 0};
+  // Ranks that share a GPU form a group. A GPU takes turns among the processes that use it, and a
+  // turn costs more than most collectives (bench/gpu/README.md), so that the algorithms on mapped
+  // memory let one rank of each group work for all of it; the root, if there is one, for all. Not
+  // owned. Null: every rank works for itself.
+  const Grouping* devices = nullptr;
 
   // The arrangement of `size` ranks that torus-2d takes.
   Grid torus(int size) const;

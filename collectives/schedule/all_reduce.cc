@@ -102,18 +102,21 @@ Program direct(const Problem& problem, const Shape& shape, int rank) {
   return builder.take();
 }
 
-Program shared(const Problem& problem, const Shape&, int rank) {
+Program shared(const Problem& problem, const Shape& shape, int rank) {
   ProgramBuilder builder(rank, problem.size);
   const Team team = all_ranks(problem, rank);
+  const Workers workers(problem, shape, rank);
   signal_all(builder, team);
-  const Range part = part_of({0, problem.count}, problem.size, rank);
-  std::vector<Place> inputs;
-  std::vector<Place> outputs;
-  for (int peer = 0; peer < problem.size; ++peer) {
-    inputs.push_back(input_at(part.begin, peer));
-    outputs.push_back(output_at(part.begin, peer));
+  if (workers.has_this_rank()) {
+    const Range part = part_of({0, problem.count}, workers.size(), workers.index());
+    std::vector<Place> inputs;
+    std::vector<Place> outputs;
+    for (int peer = 0; peer < problem.size; ++peer) {
+      inputs.push_back(input_at(part.begin, peer));
+      outputs.push_back(output_at(part.begin, peer));
+    }
+    builder.reduce(inputs, outputs, part.count, true);
   }
-  builder.reduce(inputs, outputs, part.count, true);
   signal_all(builder, team);
   return builder.take();
 }

@@ -248,17 +248,20 @@ class Checker {
     return Status::ok();
   }
 
-  // In place, this copy does nothing, and the executor skips it.
-  bool copies_to_itself(const StepId& id, const Step& step) const {
-    if (step.inputs != 1 || step.targets != 1 || step.finishes) return false;
+  // In place, a copy to this target does nothing, and the executor leaves it out.
+  bool copies_to_itself(const StepId& id, const Step& step, const Operand& target) const {
+    if (step.inputs != 1 || step.finishes) return false;
     const Location from = resolve(id.rank, program(id.rank).input(step));
-    const Location to = resolve(id.rank, program(id.rank).target(step));
+    const Location to = resolve(id.rank, target);
     return from.rank == to.rank && from.buffer == to.buffer && from.offset == to.offset;
   }
 
   Status reduce(const StepId& id, const Step& step) {
     const Program& own = program(id.rank);
-    if (copies_to_itself(id, step)) return Status::ok();
+    if (std::ranges::all_of(own.targets(step), [&](const Operand& target) {
+          return copies_to_itself(id, step, target);
+        }))
+      return Status::ok();
     // Process stretch by stretch; a boundary in any input is a boundary of the result.
     std::vector<std::vector<Content>> inputs;
     for (const Operand& operand : own.inputs(step)) {
@@ -293,6 +296,7 @@ class Checker {
       done += sum.count;
     }
     for (const Operand& operand : own.targets(step)) {
+      if (copies_to_itself(id, step, operand)) continue;
       const Location to = resolve(id.rank, operand);
       DUNLIN_TRY(check_entry(id, to));
       std::size_t at = to.offset;

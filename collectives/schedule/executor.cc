@@ -258,9 +258,8 @@ Status Executor::reduce(const Step& step) {
   targets_.clear();
   for (const Operand& operand : program.inputs(step)) inputs_.push_back(reach(operand));
   for (const Operand& operand : program.targets(step)) targets_.push_back(reach(operand));
-  const bool is_copy = step.inputs == 1 && !step.finishes;
-  if (step.count == 0 || (is_copy && step.targets == 1 && inputs_[0] == targets_[0]))
-    return Status::ok();
+  if (step.inputs == 1 && !step.finishes) std::erase(targets_, inputs_[0]);  // in place
+  if (step.count == 0 || targets_.empty()) return Status::ok();
   const bool is_divided = step.finishes && binding_.reduction.op == ReduceOp::kAverage;
   const auto divisor = is_divided ? static_cast<std::size_t>(program.size) : 1;
   return compute_.run(binding_.reduction, inputs_, targets_, step.count, divisor);

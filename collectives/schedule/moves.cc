@@ -20,6 +20,12 @@ std::vector<Place> every_input(const Problem& problem, std::size_t offset) {
   return places;
 }
 
+std::vector<Place> every_output(const Problem& problem, std::size_t offset) {
+  std::vector<Place> places;
+  for (int rank = 0; rank < problem.size; ++rank) places.push_back(output_at(offset, rank));
+  return places;
+}
+
 // Runs `body`, which accesses mapped memory, after all ranks have entered; then waits until all
 // ranks have finished.
 template <typename Body>
@@ -165,42 +171,63 @@ Program barrier_dissemination(const Problem& problem, const Shape&, int rank) {
   return builder.take();
 }
 
-Program reduce_shared(const Problem& problem, const Shape&, int rank) {
+Program reduce_shared(const Problem& problem, const Shape& shape, int rank) {
   return shared(problem, rank, [&](ProgramBuilder& builder) {
+    if (shape.devices != nullptr) {  // only the root needs to pass an output then
+      const Place sum = output_at(0);
+      if (rank == problem.root)
+        builder.reduce(every_input(problem, 0), {&sum, 1}, problem.count, true);
+      return;
+    }
     const Range part = part_of({0, problem.count}, problem.size, rank);
     const Place sum = output_at(part.begin, problem.root);
     builder.reduce(every_input(problem, part.begin), {&sum, 1}, part.count, true);
   });
 }
 
-Program broadcast_shared(const Problem& problem, const Shape&, int rank) {
+Program broadcast_shared(const Problem& problem, const Shape& shape, int rank) {
   return shared(problem, rank, [&](ProgramBuilder& builder) {
+    if (shape.devices != nullptr) {
+      const Place input = input_at(0);
+      if (rank == problem.root)
+        builder.reduce({&input, 1}, every_output(problem, 0), problem.count);
+      return;
+    }
     builder.copy(input_at(0, problem.root), output_at(0), problem.count);
   });
 }
 
-Program reduce_scatter_shared(const Problem& problem, const Shape&, int rank) {
+Program reduce_scatter_shared(const Problem& problem, const Shape& shape, int rank) {
   return shared(problem, rank, [&](ProgramBuilder& builder) {
-    const Place sum = output_at(0);
-    builder.reduce(every_input(problem, at_block(problem, rank)), {&sum, 1}, problem.count, true);
-  });
-}
-
-Program all_gather_shared(const Problem& problem, const Shape&, int rank) {
-  return shared(problem, rank, [&](ProgramBuilder& builder) {
-    for (int i = 0; i < problem.size; ++i) {
-      const int peer = (rank + i) % problem.size;
-      builder.copy(input_at(0, peer), output_at(at_block(problem, peer)), problem.count);
+    for (const int served : Workers(problem, shape, rank).served()) {
+      const Place sum = output_at(0, served);
+      builder.reduce(every_input(problem, at_block(problem, served)), {&sum, 1}, problem.count,
+                     true);
     }
   });
 }
 
-Program all_to_all_shared(const Problem& problem, const Shape&, int rank) {
+Program all_gather_shared(const Problem& problem, const Shape& shape, int rank) {
   return shared(problem, rank, [&](ProgramBuilder& builder) {
-    for (int i = 0; i < problem.size; ++i) {
+    const std::vector<int> served = Workers(problem, shape, rank).served();
+    for (int i = 0; i < problem.size && !served.empty(); ++i) {
       const int peer = (rank + i) % problem.size;
-      builder.copy(input_at(at_block(problem, rank), peer), output_at(at_block(problem, peer)),
-                   problem.count);
+      std::vector<Place> outputs;
+      for (const int each : served) outputs.push_back(output_at(at_block(problem, peer), each));
+      const Place input = input_at(0, peer);
+      builder.reduce({&input, 1}, outputs, problem.count);
+    }
+  });
+}
+
+Program all_to_all_shared(const Problem& problem, const Shape& shape, int rank) {
+  return shared(problem, rank, [&](ProgramBuilder& builder) {
+    for (const int served : Workers(problem, shape, rank).served()) {
+      for (int i = 0; i < problem.size; ++i) {
+        const int peer = (rank + i) % problem.size;
+        builder.copy(input_at(at_block(problem, served), peer),
+                     output_at(at_block(problem, peer), served), problem.count);
+      }
     }
   });
 }

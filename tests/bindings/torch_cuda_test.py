@@ -253,7 +253,7 @@ class TorchOnGpu(unittest.TestCase):
         self.check(result, sum(self.all_values(4096)))
         dunlin.all_reduce(slow(x), "max", out=x)
         self.check(x, torch.stack(self.all_values(4096)).amax(0))
-        shared = torch.from_dlpack(dunlin.zeros(4096, "float32", device=0))
+        shared = torch.from_dlpack(dunlin.empty(4096, "float32", device=0))
         shared.fill_(self.rank + 1)
         dunlin.all_reduce(shared, out=shared)
         self.check(shared, torch.full((4096,), float(sum(range(1, self.size + 1)))))

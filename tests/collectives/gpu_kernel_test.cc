@@ -1,5 +1,5 @@
 // The kernels for GPUs, run by the stand-in for the driver, which has the same source built for the
-// host: their bits are those of the kernels for CPUs. With DUNLIN_TEST_CUDA=libcuda.so.1, the same
+// host: their bits are those of the kernels for CPUs. With TEST_CUDA_DRIVER=libcuda.so.1, the same
 // tests run on a GPU.
 #include <dlfcn.h>
 #include <gtest/gtest.h>

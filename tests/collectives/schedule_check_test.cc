@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "collectives/schedule/check.h"
 #include "collectives/schedule/choose.h"
 
@@ -121,6 +123,33 @@ TEST_P(ScheduleCheck, EveryNumberOfGroupsAndEveryGrid) {
 INSTANTIATE_TEST_SUITE_P(Ranks, ScheduleCheck, ::testing::Range(1, 65));
 INSTANTIATE_TEST_SUITE_P(Ranks, LongSchedules,
                          ::testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 17, 31, 33, 48, 64));
+
+// One rank of each GPU works for all of it.
+TEST(ScheduleCheckGroups, RanksThatShareGpus) {
+  for (const std::vector<int>& gpu_of :
+       {std::vector<int>{0, 0}, {0, 0, 0, 0, 0}, {0, 1, 0, 1}, {0, 0, 1, 2, 2, 0, 3}}) {
+    const Grouping devices = Grouping::of(gpu_of);
+    const int size = devices.size();
+    Shape shape;
+    shape.devices = &devices;
+    for (const Algorithm& algorithm : algorithms()) {
+      if (algorithm.name != "shared") continue;
+      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{5000}}) {
+        for (const int root : {0, size - 1}) {
+          const Problem problem{algorithm.collective, size, count, root};
+          expect_right(algorithm, problem, shape, ", on GPUs");
+          int workers = 0;
+          for (const Program& program : generate_all(algorithm, problem, shape)) {
+            workers += std::ranges::any_of(program.steps, [](const Step& step) {
+              return step.kind == StepKind::kReduce && step.count > 0;
+            });
+          }
+          if (count == 5000) EXPECT_EQ(workers, problem.is_rooted() ? 1 : devices.groups());
+        }
+      }
+    }
+  }
+}
 
 TEST(ScheduleCheckGroups, OfAnyRanks) {
   // Hosts with different numbers of ranks, which are not consecutive.

@@ -1,4 +1,4 @@
-// The driver that the tests of GPUs load: the stand-in, or the library that DUNLIN_TEST_CUDA names
+// The driver that the tests of GPUs load: the stand-in, or the library that TEST_CUDA_DRIVER names
 // (libcuda.so.1 on a host with a GPU).
 #pragma once
 
@@ -20,7 +20,7 @@
 namespace dunlin::testing {
 
 inline std::string gpu_library() {
-  const char* const given = std::getenv("DUNLIN_TEST_CUDA");
+  const char* const given = std::getenv("TEST_CUDA_DRIVER");
   return given != nullptr ? given : built("tests/fake_cuda/libcuda.so.1");
 }
 

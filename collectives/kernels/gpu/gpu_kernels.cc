@@ -19,9 +19,11 @@ namespace {
 // multiprocessor.
 constexpr unsigned kThreads = 256;
 
-// Blocks per multiprocessor: as many as run at the same time (2048 threads). A thread of a long
-// vector takes several steps.
-constexpr unsigned kBlocksPerProcessor = 8;
+// A thread takes one step in launches of up to so many blocks per multiprocessor (of an H100, 264
+// MiB of each operand), and several in longer ones. Eight blocks run at the same time. If others
+// begin as they end, more of the memory is busy than if the threads of eight take all steps: 2.97
+// instead of 2.75 TB/s (H100, two inputs and outputs of 256 MiB).
+constexpr std::uint64_t kBlocksPerProcessor = 512;
 
 constexpr DataType kTypes[] = {DataType::kInt8,    DataType::kUint8,   DataType::kInt32,
                                DataType::kInt64,   DataType::kFloat16, DataType::kBfloat16,
@@ -97,8 +99,8 @@ Status GpuKernels::find_functions() {
 
 GpuGrid GpuKernels::grid(const gpu::Extent& extent) const {
   const int processors = driver_->devices()[static_cast<std::size_t>(device_)].processors;
-  const auto most = std::max(1u, static_cast<unsigned>(std::max(processors, 0))) *
-                    std::uint64_t{kBlocksPerProcessor};
+  const std::uint64_t most =
+      static_cast<std::uint64_t>(std::max(processors, 1)) * kBlocksPerProcessor;
   const std::uint64_t steps = std::max(extent.vectors, extent.count - extent.vectors);
   const std::uint64_t wanted = (steps + kThreads - 1) / kThreads;
   return {static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, most)), kThreads};

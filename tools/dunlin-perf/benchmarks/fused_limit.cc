@@ -45,8 +45,9 @@ Status FusedLimit::open(const Options& options, const Subject& subject) {
   const std::size_t each = rounded_up(job_.is_root() ? largest : largest / ranks_ + sizeof(double));
   DUNLIN_ASSIGN(memory_, MemoryRegion::allocate_on_gpu(driver, device, 2 * ranks_ * each));
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
-    inputs_.push_back(memory_->data() + 2 * rank * each);
-    targets_.push_back(memory_->data() + (2 * rank + 1) * each);
+    std::byte* const input = memory_->data() + 2 * rank * each;
+    inputs_.push_back(input);
+    targets_.push_back(subject.is_in_place() ? input : input + each);
   }
   return Status::ok();
 }

@@ -1,5 +1,6 @@
 // FusedLimit: what one GPU can do of an all-reduce among ranks that share it. One kernel reads the
-// inputs of all ranks once and writes all their outputs once. It is timed in two ways:
+// inputs of all ranks once and writes all their outputs once, which are the inputs if the subject
+// is in place. It is timed in two ways:
 //   whole:    rank 0 runs the kernel on all elements.
 //   in turns: every rank runs the kernel on its share of the elements, all at the same time. The
 //             GPU has to switch between the ranks' contexts, unless they have it together (MPS).

@@ -59,7 +59,13 @@ Status read_rejection(Attempt& attempt, const Message& reject) {
 }
 
 Result<Message> await_type(Attempt& attempt, MessageType type, TimePoint deadline) {
-  DUNLIN_ASSIGN(Message message, await_message(attempt.socket, deadline));
+  auto received = await_message(attempt.socket, deadline);
+  if (received.status().code() == Code::kDeadlineExceeded) {
+    return Status(Code::kDeadlineExceeded, type == MessageType::kChallenge
+                                               ? "no answer to the first message"
+                                               : "no answer to the proof of the job secret");
+  }
+  DUNLIN_ASSIGN(Message message, std::move(received));
   if (message.type == MessageType::kReject) return read_rejection(attempt, message);
   if (message.type != type) {
     return Status(Code::kCorrupted, fmt::format("unexpected message of type {} in the handshake",

@@ -12,6 +12,22 @@ namespace dunlin::transport {
 
 using endpoint::MessageKind;
 
+std::string_view Connection::awaited() const {
+  switch (step_) {
+    case Step::kDial:
+      return "the handshake with the peer's endpoint";
+    case Step::kMeet:
+    case Step::kLink:
+      return "the peer's address";
+    case Step::kSlots:
+      return "the place for messages to the peer";
+    case Step::kGreeting:
+      return has_greeting_ ? "the peer to take the greeting" : "the peer's greeting";
+    default:
+      return "the peer to say that the connection is usable";
+  }
+}
+
 Connection::Connection(Endpoint& owner, Step first, Bytes greeting)
     : owner_(owner),
       config_(owner.config_),
@@ -70,7 +86,11 @@ std::size_t Connection::progress() {
   if (step_ != Step::kOpen) {
     Status status = advance();
     if (status.is_busy() && owner_.clock_.now() >= deadline_)
-      status = Status(Code::kDeadlineExceeded, "the peer did not complete the connection in time");
+      status = Status(Code::kDeadlineExceeded,
+                      fmt::format("the peer did not complete the connection in {:g} s: it still "
+                                  "waits for {}{}{}",
+                                  to_seconds(config_.bootstrap_timeout), awaited(),
+                                  last_answer_.empty() ? "" : "; ", last_answer_));
     if (status.is_error()) end(std::move(status));
     return step_ == Step::kOpen || step_ == Step::kEnded ? 1 : 0;
   }
@@ -157,10 +177,15 @@ Status Connection::confirm() {
     step_ = Step::kConfirm;
   }
   const auto confirmed = bootstrap_->lookup_from(peer(), key(peer()), Duration::zero());
-  if (confirmed.status().code() == Code::kDeadlineExceeded) return Status::busy();
+  if (confirmed.status().code() == Code::kDeadlineExceeded) return not_yet(confirmed.status());
   DUNLIN_TRY(confirmed.status());
   open();
   return Status::ok();
+}
+
+Status Connection::not_yet(const Status& answer) {
+  last_answer_ = answer.message();
+  return Status::busy();
 }
 
 void Connection::open() {
@@ -170,7 +195,8 @@ void Connection::open() {
 
 Status Connection::open_link() {
   auto link = fabric_->link(peer(), Duration::zero());
-  if (link.status().code() == Code::kDeadlineExceeded) return Status::busy();
+  if (link.status().code() == Code::kDeadlineExceeded) return not_yet(link.status());
+  last_answer_.clear();
   DUNLIN_ASSIGN(link_, std::move(link));
   transport_ = fabric_->transport_of(peer());
   SlotOptions options;

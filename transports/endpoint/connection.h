@@ -93,6 +93,10 @@ class Connection {
   Status open_link();
   Status open_messages();
   Status confirm();
+  // kBusy: asked in vain, to be asked again. Keeps the answer for the error of a deadline.
+  Status not_yet(const Status& answer);
+  // What the connection waits for until it is usable.
+  std::string_view awaited() const;
   void open();
   void end(Status why);
   void handle(endpoint::MessageKind kind, Bytes message);
@@ -123,6 +127,7 @@ class Connection {
   std::string transport_;
   TimePoint deadline_;    // by which the connection must be usable
   TimePoint next_try_{};  // of a step that asks somebody
+  std::string last_answer_;
   std::unique_ptr<endpoint::Dial> dial_;
   std::shared_ptr<endpoint::ControlLine> line_;  // until the bootstrap has it
   std::unique_ptr<endpoint::PairBootstrap> bootstrap_;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -18,8 +19,16 @@ namespace {
 
 std::atomic<int> warning_count{0};
 
-void count_warnings(int level, unsigned long, const char*, int, const char*, ...) {
-  if (level == abi::kLogWarn) ++warning_count;
+// Prints them, too, so that a test that fails says why.
+void count_warnings(int level, unsigned long, const char*, int, const char* format, ...) {
+  if (level != abi::kLogWarn) return;
+  ++warning_count;
+  char text[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  std::fprintf(stderr, "process %d: %s\n", getpid(), text);
 }
 
 // A library in somebody else's process has to leave its signals alone.

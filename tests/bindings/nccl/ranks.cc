@@ -28,7 +28,7 @@ void count_warnings(int level, unsigned long, const char*, int, const char* form
   va_start(arguments, format);
   std::vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  std::fprintf(stderr, "process %d: %s\n", getpid(), text);
+  dprintf(STDOUT_FILENO, "process %d: %s\n", getpid(), text);
 }
 
 // A library in somebody else's process has to leave its signals alone.
@@ -71,7 +71,7 @@ int warnings() {
 
 void require(bool condition, const char* what, int line) {
   if (condition) return;
-  std::fprintf(stderr, "line %d: %s\n", line, what);
+  dprintf(STDOUT_FILENO, "process %d, line %d: %s\n", getpid(), line, what);
   _exit(1);
 }
 

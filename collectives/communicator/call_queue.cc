@@ -76,6 +76,7 @@ CallQueue::Posted CallQueue::posted_of(const Call& call, const Algorithm& algori
   posted.terms.reduction = call.reduction;
   posted.terms.algorithm = &algorithm;
   posted.terms.slice = call.count;
+  posted.terms.is_one_gpu = members_.is_on_one_gpu();
   posted.terms.empty_calls = empty_calls_;
   posted.terms.name = call.name;
   return posted;

@@ -20,15 +20,6 @@ namespace {
 // Larger communicators do not try to map one another's memory.
 constexpr int kMostMapped = 256;
 
-// Numbers names in the order in which they come first.
-struct Numbers {
-  void add(const std::string& name) {
-    of_members.push_back(known.try_emplace(name, static_cast<int>(known.size())).first->second);
-  }
-  std::map<std::string, int> known;
-  std::vector<int> of_members;
-};
-
 }  // namespace
 
 Members::Members(transport::Fabric& fabric, CommunicatorOptions options)
@@ -125,14 +116,13 @@ Status Members::allocate() {
       .number(static_cast<std::uint64_t>(members.size()))
       .number(static_cast<std::int32_t>(options_.groups))
       .number(static_cast<std::uint8_t>(is_on_gpu()))
-      .text(host_identity(fabric_.config().host_id))
-      .text(is_on_gpu() ? gpu_->devices()[static_cast<std::size_t>(*options_.gpu)].pci_bus_id : "");
+      .text(host_identity(fabric_.config().host_id));
   return fabric_.bootstrap().publish(key("offer", rank_), writer.take());
 }
 
 Status Members::meet(TimePoint until) {
-  Numbers hosts;
-  Numbers devices;
+  std::map<std::string, int> number_of_host;
+  std::vector<int> host_of;
   for (int member = 0; member < size(); ++member) {
     const Rank peer = options_.members[static_cast<std::size_t>(member)];
     auto offer = look_up("offer", member, until);
@@ -150,7 +140,6 @@ Status Members::meet(TimePoint until) {
     const auto groups = reader.number<std::int32_t>();
     const bool has_gpu = reader.number<std::uint8_t>() != 0;
     const std::string host = reader.text();
-    const std::string device = reader.text();
     if (!reader.at_end() || scratch != options_.scratch_bytes ||
         segment != options_.segment_bytes || members != options_.members.size() ||
         groups != options_.groups || has_gpu != is_on_gpu()) {
@@ -158,12 +147,10 @@ Status Members::meet(TimePoint until) {
                     fmt::format("communicator '{}': the member has other options", options_.name))
           .with_peer(peer);
     }
-    hosts.add(host);
-    // A GPU whose address is not known is taken for one of its own.
-    devices.add(device.empty() ? fmt::format("{}", member) : host + " " + device);
+    host_of.push_back(
+        number_of_host.try_emplace(host, static_cast<int>(number_of_host.size())).first->second);
   }
-  hosts_ = Grouping::of(hosts.of_members);
-  devices_ = Grouping::of(devices.of_members);
+  hosts_ = Grouping::of(host_of);
   grouping_ = hosts_;
   if (options_.groups > 0) {
     DUNLIN_ASSIGN(grouping_, Grouping::even(size(), options_.groups));
@@ -173,6 +160,7 @@ Status Members::meet(TimePoint until) {
 }
 
 Status Members::agree_on_mapping(TimePoint until) {
+  // One launch on a GPU takes the memory of all members.
   const int most = is_on_gpu() ? static_cast<int>(gpu::kMostInputs) : kMostMapped;
   if (size() > most) return Status::ok();
   bool has_all = true;
@@ -239,7 +227,6 @@ Connections Members::connections() const {
   Connections connections = connections_;
   connections.is_all_mapped = is_all_mapped_;
   connections.is_on_gpu = is_on_gpu();
-  connections.shares_gpus = shares_gpus();
   // A host with a NIC for each rank is not told from one that has a single NIC.
   connections.shares_fast_nic = connections.hosts.rows > 0 && tuning_.shape.transport == "verbs";
   return connections;
@@ -251,15 +238,15 @@ Shape Members::shape_for(std::size_t element) const {
   shape.segment = std::max<std::size_t>(1, options_.segment_bytes / element);
   shape.groups = &grouping_;
   shape.hosts = connections_.hosts;
-  if (shares_gpus()) shape.devices = &devices_;
+  shape.is_one_gpu = is_on_one_gpu();
   return shape;
 }
 
 bool Members::suits(const Algorithm& algorithm) const {
   if (algorithm.needs_mapped_peers) {
     if (!is_all_mapped_) return false;
-    // It writes to the root's output from all members, which need not pass their outputs.
-    if (algorithm.collective == Collective::kReduce && !shares_gpus()) return false;
+    // It needs members that all pass memory at the same place, which they need not in a reduce.
+    if (algorithm.collective == Collective::kReduce) return false;
   }
   // Groups only help if there are several and at least one has several members.
   return !algorithm.needs_groups || (grouping_.groups() > 1 && grouping_.groups() < size());

@@ -41,8 +41,8 @@ class Members {
   bool is_all_mapped() const { return is_all_mapped_; }
   const Grouping& grouping() const { return grouping_; }  // for algorithms that need groups
   const Grouping& hosts() const { return hosts_; }
-  // True if the members have GPU memory, and at least two of them that of the same GPU.
-  bool shares_gpus() const { return is_on_gpu() && devices_.groups() < size(); }
+  // True if the members have mapped one another's GPU memory. It is that of one GPU then.
+  bool is_on_one_gpu() const { return is_on_gpu() && is_all_mapped_; }
   Connections connections() const;
   // What algorithms may use. `element`: bytes per element.
   Shape shape_for(std::size_t element) const;
@@ -89,7 +89,6 @@ class Members {
   bool has_told_mapping_ = false;
   Grouping grouping_;
   Grouping hosts_;
-  Grouping devices_;         // of members with GPU memory: those with the same GPU
   Connections connections_;  // among the hosts, or the options' groups, if there are any
   Tuning tuning_;
   transport::NotifyId cells_{};  // first of kTurns * kStreams * size() cells on our board

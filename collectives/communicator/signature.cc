@@ -21,9 +21,13 @@ static_assert(kCollectiveAt + kFieldBits == 64);
 // Whether the result depends on where the members' buffers of this kind are: whether a member may
 // access a peer's buffer.
 bool depends_on_place(const CallTerms& terms, BufferKind kind) {
-  if (!terms.problem.is_rooted() || terms.algorithm->needs_mapped_peers) return true;
+  if (!terms.problem.is_rooted()) return true;
+  const bool is_broadcast = terms.problem.collective == Collective::kBroadcast;
+  // The root alone works: it reads its own input and peers' outputs, or the reverse.
+  if (terms.algorithm->needs_mapped_peers && terms.is_one_gpu)
+    return is_broadcast == (kind == BufferKind::kOutput);
   // Along a tree, a reduce accesses peers' scratch only, and a broadcast their outputs.
-  return terms.problem.collective == Collective::kBroadcast && kind == BufferKind::kOutput;
+  return terms.algorithm->needs_mapped_peers || (is_broadcast && kind == BufferKind::kOutput);
 }
 
 void add(Fnv& hash, const CallTerms& terms, BufferKind kind, const Placement& placement) {

@@ -20,6 +20,7 @@ struct CallTerms {
   Reduction reduction;
   const Algorithm* algorithm = nullptr;
   bool is_staged = false;         // the memory is not from allocate()
+  bool is_one_gpu = false;        // Shape::is_one_gpu
   std::size_t slice = 0;          // elements per part
   std::uint64_t empty_calls = 0;  // calls without elements so far, which send no messages
   std::string name;               // Call::name

@@ -25,11 +25,10 @@ struct Shape {
   Grid grid{0, 0};
   // The ranks as a grid whose rows are hosts, for torus-2d. 0: unknown, or they form none.
   Grid hosts{0, 0};
-  // Ranks that share a GPU form a group. A GPU takes turns among the processes that use it, and a
-  // turn costs more than most collectives (bench/gpu/README.md), so that the algorithms on mapped
-  // memory let one rank of each group work for all of it; the root, if there is one, for all. Not
-  // owned. Null: every rank works for itself.
-  const Grouping* devices = nullptr;
+  // The mapped memory of all ranks is that of one GPU. A GPU takes turns among the processes that
+  // use it, and a turn costs more than most collectives (bench/gpu/README.md). So one rank works
+  // for all in the algorithms on mapped memory: the root, or rank 0 if there is none.
+  bool is_one_gpu = false;
 
   // The arrangement of `size` ranks that torus-2d takes.
   Grid torus(int size) const;

@@ -105,10 +105,10 @@ Program direct(const Problem& problem, const Shape& shape, int rank) {
 Program shared(const Problem& problem, const Shape& shape, int rank) {
   ProgramBuilder builder(rank, problem.size);
   const Team team = all_ranks(problem, rank);
-  const Workers workers(problem, shape, rank);
   signal_all(builder, team);
-  if (workers.has_this_rank()) {
-    const Range part = part_of({0, problem.count}, workers.size(), workers.index());
+  if (!shape.is_one_gpu || rank == 0) {
+    const Range whole{0, problem.count};
+    const Range part = shape.is_one_gpu ? whole : part_of(whole, problem.size, rank);
     std::vector<Place> inputs;
     std::vector<Place> outputs;
     for (int peer = 0; peer < problem.size; ++peer) {

@@ -72,7 +72,7 @@ std::string_view name_for(const Problem& problem, std::size_t bytes,
     case Collective::kAllToAll:
       return is_all_mapped ? "shared" : "pairwise";
     case Collective::kReduce:
-      return is_mapped_gpu && connections.shares_gpus ? "shared" : "tree";
+      return "tree";  // "shared" needs members that pass memory at the same place
     case Collective::kBroadcast:
       return is_mapped_gpu ? "shared" : "tree";
     case Collective::kBarrier:

@@ -12,7 +12,6 @@ struct Connections {
 
   bool is_all_mapped = false;  // every rank has mapped the memory of all others
   bool is_on_gpu = false;      // the memory is that of GPUs
-  bool shares_gpus = false;    // some ranks share a GPU
   Grid hosts{0, 0};            // as in Shape
   // Some ranks share a host, but the hosts form no grid.
   bool has_uneven_hosts = false;

@@ -1,5 +1,7 @@
 #include "collectives/schedule/moves.h"
 
+#include <numeric>
+
 #include "collectives/schedule/stages.h"
 
 namespace dunlin::collective::moves {
@@ -35,6 +37,14 @@ Program shared(const Problem& problem, int rank, Body&& body) {
   body(builder);
   signal_all(builder, all_ranks(problem, rank));
   return builder.take();
+}
+
+// The ranks for which this rank works on mapped memory, if there is no root.
+std::vector<int> served_by(int rank, const Problem& problem, const Shape& shape) {
+  if (!shape.is_one_gpu) return {rank};
+  std::vector<int> served(rank == 0 ? static_cast<std::size_t>(problem.size) : 0);
+  std::iota(served.begin(), served.end(), 0);
+  return served;
 }
 
 constexpr std::size_t kRounding = 64;  // elements that aligning a place in scratch may take
@@ -173,7 +183,7 @@ Program barrier_dissemination(const Problem& problem, const Shape&, int rank) {
 
 Program reduce_shared(const Problem& problem, const Shape& shape, int rank) {
   return shared(problem, rank, [&](ProgramBuilder& builder) {
-    if (shape.devices != nullptr) {  // only the root needs to pass an output then
+    if (shape.is_one_gpu) {
       const Place sum = output_at(0);
       if (rank == problem.root)
         builder.reduce(every_input(problem, 0), {&sum, 1}, problem.count, true);
@@ -187,7 +197,7 @@ Program reduce_shared(const Problem& problem, const Shape& shape, int rank) {
 
 Program broadcast_shared(const Problem& problem, const Shape& shape, int rank) {
   return shared(problem, rank, [&](ProgramBuilder& builder) {
-    if (shape.devices != nullptr) {
+    if (shape.is_one_gpu) {
       const Place input = input_at(0);
       if (rank == problem.root)
         builder.reduce({&input, 1}, every_output(problem, 0), problem.count);
@@ -199,7 +209,7 @@ Program broadcast_shared(const Problem& problem, const Shape& shape, int rank) {
 
 Program reduce_scatter_shared(const Problem& problem, const Shape& shape, int rank) {
   return shared(problem, rank, [&](ProgramBuilder& builder) {
-    for (const int served : Workers(problem, shape, rank).served()) {
+    for (const int served : served_by(rank, problem, shape)) {
       const Place sum = output_at(0, served);
       builder.reduce(every_input(problem, at_block(problem, served)), {&sum, 1}, problem.count,
                      true);
@@ -209,7 +219,7 @@ Program reduce_scatter_shared(const Problem& problem, const Shape& shape, int ra
 
 Program all_gather_shared(const Problem& problem, const Shape& shape, int rank) {
   return shared(problem, rank, [&](ProgramBuilder& builder) {
-    const std::vector<int> served = Workers(problem, shape, rank).served();
+    const std::vector<int> served = served_by(rank, problem, shape);
     for (int i = 0; i < problem.size && !served.empty(); ++i) {
       const int peer = (rank + i) % problem.size;
       std::vector<Place> outputs;
@@ -222,7 +232,7 @@ Program all_gather_shared(const Problem& problem, const Shape& shape, int rank) 
 
 Program all_to_all_shared(const Problem& problem, const Shape& shape, int rank) {
   return shared(problem, rank, [&](ProgramBuilder& builder) {
-    for (const int served : Workers(problem, shape, rank).served()) {
+    for (const int served : served_by(rank, problem, shape)) {
       for (int i = 0; i < problem.size; ++i) {
         const int peer = (rank + i) % problem.size;
         builder.copy(input_at(at_block(problem, served), peer),

@@ -142,13 +142,6 @@ void tree_broadcast(ProgramBuilder& builder, const Tree& tree, Range range, std:
   }
 }
 
-std::vector<int> Workers::served() const {
-  if (!has_this_rank()) return {};
-  if (devices_ == nullptr) return {rank_};
-  const auto members = devices_->members(devices_->group_of(rank_));
-  return {members.begin(), members.end()};
-}
-
 void signal_all(ProgramBuilder& builder, const Team& team) {
   for (int i = 1; i < team.size(); ++i) builder.signal(team.rank(team.wrapped(team.index() + i)));
   for (int i = 1; i < team.size(); ++i)

@@ -114,24 +114,6 @@ void tree_broadcast(ProgramBuilder& builder, const Tree& tree, Range range, std:
 // Every member signals every other member, then waits for all signals.
 void signal_all(ProgramBuilder& builder, const Team& team);
 
-// The ranks that work in the algorithms on mapped memory, and this rank's place among them: all, or
-// the leaders of Shape::devices.
-class Workers {
- public:
-  Workers(const Problem& problem, const Shape& shape, int rank)
-      : devices_(shape.devices), size_(problem.size), rank_(rank) {}
-  int size() const { return devices_ == nullptr ? size_ : devices_->groups(); }
-  bool has_this_rank() const { return devices_ == nullptr || devices_->is_leader(rank_); }
-  int index() const { return devices_ == nullptr ? rank_ : devices_->group_of(rank_); }
-  // The ranks that this worker works for.
-  std::vector<int> served() const;
-
- private:
-  const Grouping* devices_;
-  int size_;
-  int rank_;
-};
-
 // Divides `whole` into slices and calls `slice` for each. A slice takes at most `per_element`
 // elements of scratch per element, plus `fixed`. Slices are chosen so that this fits into the
 // shape's scratch. If the shape has too little, the program takes more than the shape allows.

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -165,6 +166,29 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<DataType, ReduceOp
 INSTANTIATE_TEST_SUITE_P(All, GpuReduce,
                          ::testing::Combine(::testing::ValuesIn(kTypes), ::testing::ValuesIn(kOps)),
                          name_of);
+
+// On the two processors of the stand-in, a thread takes a second step after 4 MiB.
+TEST_F(GpuKernelTest, ThreadsOfLongVectorsTakeSeveralSteps) {
+  constexpr std::size_t kCount = 1'500'001;
+  constexpr std::size_t kSize = (kCount * sizeof(float) + 15) / 16 * 16;
+  std::byte* const memory = driver_->allocate(0, 2 * kSize).value();
+  std::vector<float> values(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) values[i] = static_cast<float>(i % 1000);
+  const auto* const bytes = reinterpret_cast<const std::byte*>(values.data());
+  write(memory, {bytes, bytes + kCount * sizeof(float)});
+  const std::vector<const std::byte*> inputs = {memory, memory};
+  const std::vector<std::byte*> targets = {memory + kSize};
+  ASSERT_TRUE(
+      kernels_->reduce(*stream_, {DataType::kFloat32, ReduceOp::kSum}, inputs, targets, kCount)
+          .is_ok());
+  const Bytes sums = read(targets[0], kCount * sizeof(float));
+  for (std::size_t i = 0; i < kCount; ++i) {
+    float sum = 0;
+    std::memcpy(&sum, sums.data() + i * sizeof sum, sizeof sum);
+    ASSERT_EQ(sum, 2 * values[i]) << i;
+  }
+  driver_->free(0, memory);
+}
 
 TEST_F(GpuKernelTest, TooManyInputsAreAnErrorInWords) {
   const std::vector<const std::byte*> inputs(gpu::kMostInputs + 1, base_);

@@ -63,6 +63,10 @@ TEST(SignatureTest, LeavesOutWhatMayDiffer) {
   EXPECT_EQ(signature_of(reduce), signature_of(root)) << "only the root of a reduce has an output";
   reduce.algorithm = root.algorithm = algorithm(Collective::kReduce, "shared");
   EXPECT_NE(signature_of(reduce), signature_of(root)) << "members write to the root's output";
+  reduce.is_one_gpu = root.is_one_gpu = true;
+  EXPECT_EQ(signature_of(reduce), signature_of(root)) << "the root works alone";
+  root.input = {&window, 64, 0};
+  EXPECT_NE(signature_of(reduce), signature_of(root)) << "it reads peers' inputs at its own place";
 
   CallTerms broadcast = all_reduce();
   broadcast.problem.collective = Collective::kBroadcast;
@@ -70,6 +74,11 @@ TEST(SignatureTest, LeavesOutWhatMayDiffer) {
   CallTerms other = broadcast;
   other.input = {&window, 64, 0};
   EXPECT_EQ(signature_of(broadcast), signature_of(other)) << "only the root's input is read";
+  broadcast.algorithm = other.algorithm = algorithm(Collective::kBroadcast, "shared");
+  EXPECT_NE(signature_of(broadcast), signature_of(other)) << "members read the root's input";
+  broadcast.is_one_gpu = other.is_one_gpu = true;
+  EXPECT_EQ(signature_of(broadcast), signature_of(other)) << "the root works alone";
+  broadcast.algorithm = other.algorithm = algorithm(Collective::kBroadcast, "tree");
   other.reduction.op = ReduceOp::kMax;
   EXPECT_EQ(signature_of(broadcast), signature_of(other)) << "a broadcast has no operator";
   other.output = {&window, 64, 0};

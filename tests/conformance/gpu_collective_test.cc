@@ -182,6 +182,38 @@ TEST_P(GpuCollective, SeveralCallsAreInProgressAtATime) {
   });
 }
 
+// Only the root has an output in a reduce. Inputs may be anywhere, and so may those of a broadcast.
+TEST_P(GpuCollective, MemoryOfRootedCalls) {
+  run([](Fabric& fabric) {
+    constexpr std::size_t kCount = 1000;
+    constexpr collective::Reduction kSum{DataType::kFloat32, ReduceOp::kSum};
+    constexpr int kRoot = 1;
+    const bool is_root = fabric.rank() == Rank(kRoot);
+    Member gpu(fabric, "gpu", 0);
+    std::byte* const input =
+        gpu.input() + static_cast<std::size_t>(fabric.rank().value()) * kCount * sizeof(float);
+    const std::vector<float> ours(kCount, static_cast<float>(1 << fabric.rank().value()));
+    std::vector<std::byte> bytes(kCount * sizeof(float));
+    std::memcpy(bytes.data(), ours.data(), bytes.size());
+    gpu.write(input, bytes);
+    ASSERT_TRUE(gpu.communicator().barrier().is_ok());
+    const auto first_of = [&](const std::byte* from) {
+      float value = 0;
+      std::memcpy(&value, gpu.read(from, sizeof value).data(), sizeof value);
+      return value;
+    };
+    Status status =
+        gpu.communicator().reduce(input, is_root ? gpu.output() : nullptr, kCount, kSum, kRoot);
+    ASSERT_TRUE(status.is_ok()) << status.to_string();
+    if (is_root) EXPECT_EQ(first_of(gpu.output()), 7);
+    status =
+        gpu.communicator().run({Collective::kBroadcast, input, gpu.output(), kCount, kSum, kRoot});
+    ASSERT_TRUE(status.is_ok()) << status.to_string();
+    EXPECT_EQ(first_of(gpu.output()), 2);
+    ASSERT_TRUE(gpu.communicator().barrier().is_ok());
+  });
+}
+
 TEST_P(GpuCollective, OtherMemoryIsRefused) {
   run([](Fabric& fabric) {
     Member gpu(fabric, "gpu", 0);

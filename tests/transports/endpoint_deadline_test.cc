@@ -34,7 +34,7 @@ TEST(EndpointDeadline, SaysWhatTheConnectionWaitsFor) {
   dialer->progress();
   EXPECT_EQ(connection->status().code(), Code::kDeadlineExceeded);
   EXPECT_THAT(connection->status().to_string(),
-              AllOf(HasSubstr("in 30 s"), HasSubstr("waits for the peer's address"),
+              AllOf(HasSubstr("within 30 s"), HasSubstr("waits for the peer's address"),
                     HasSubstr("no rank has published")));
 }
 

@@ -87,8 +87,7 @@ std::size_t Connection::progress() {
     Status status = advance();
     if (status.is_busy() && owner_.clock_.now() >= deadline_)
       status = Status(Code::kDeadlineExceeded,
-                      fmt::format("the peer did not complete the connection in {:g} s: it still "
-                                  "waits for {}{}{}",
+                      fmt::format("not usable within {:g} s: this side still waits for {}{}{}",
                                   to_seconds(config_.bootstrap_timeout), awaited(),
                                   last_answer_.empty() ? "" : "; ", last_answer_));
     if (status.is_error()) end(std::move(status));

@@ -97,11 +97,12 @@ Status GpuKernels::find_functions() {
   return Status::ok();
 }
 
-GpuGrid GpuKernels::grid(const gpu::Extent& extent) const {
+GpuGrid GpuKernels::grid(const gpu::Extent& extent, std::size_t element) const {
   const int processors = driver_->devices()[static_cast<std::size_t>(device_)].processors;
   const std::uint64_t most =
       static_cast<std::uint64_t>(std::max(processors, 1)) * kBlocksPerProcessor;
-  const std::uint64_t steps = std::max(extent.vectors, extent.count - extent.vectors);
+  const std::uint64_t single = extent.count - extent.vectors * (gpu::kVectorBytes / element);
+  const std::uint64_t steps = std::max(extent.vectors, single);
   const std::uint64_t wanted = (steps + kThreads - 1) / kThreads;
   return {static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 1, most)), kThreads};
 }
@@ -139,7 +140,7 @@ Status GpuKernels::reduce(GpuStream& stream, Reduction reduction,
   }
   const GpuFunction function =
       reduces_[static_cast<std::size_t>(reduction.type)][static_cast<std::size_t>(reduction.op)];
-  return stream.launch(function, grid(arguments.extent), &arguments);
+  return stream.launch(function, grid(arguments.extent, size_of(reduction.type)), &arguments);
 }
 
 Status GpuKernels::weighted_average(GpuStream& stream, DataType type, const std::byte* own,
@@ -172,8 +173,8 @@ Status GpuKernels::weighted_average(GpuStream& stream, DataType type, const std:
   arguments.self_weight = self_weight;
   arguments.own = own;
   arguments.model = model;
-  return stream.launch(averages_[static_cast<std::size_t>(type)], grid(arguments.extent),
-                       &arguments);
+  return stream.launch(averages_[static_cast<std::size_t>(type)],
+                       grid(arguments.extent, size_of(type)), &arguments);
 }
 
 Status GpuKernels::sgd(GpuStream& stream, SgdStep step, float* parameters, const float* gradient,
@@ -191,7 +192,7 @@ Status GpuKernels::sgd(GpuStream& stream, SgdStep step, float* parameters, const
   arguments.learning_rate = step.learning_rate;
   arguments.momentum = step.momentum;
   arguments.weight_decay = step.weight_decay;
-  return stream.launch(sgd_, grid(arguments.extent), &arguments);
+  return stream.launch(sgd_, grid(arguments.extent, sizeof(float)), &arguments);
 }
 
 }  // namespace dunlin::collective

@@ -59,7 +59,7 @@ class GpuKernels {
   GpuKernels(std::shared_ptr<GpuDriver> driver, int device)
       : driver_(std::move(driver)), device_(device) {}
   Status find_functions();
-  GpuGrid grid(const gpu::Extent& extent) const;
+  GpuGrid grid(const gpu::Extent& extent, std::size_t element) const;  // bytes of an element
 
   static constexpr std::size_t kTypeCount = 8;
   static constexpr std::size_t kOpCount = 4;  // an average is a sum

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "collectives/kernels/gpu/arguments.h"
+#include "tools/dunlin-perf/benchmarks/call_means.h"
 
 namespace dunlin::perf {
 namespace {
@@ -16,22 +17,20 @@ std::size_t rounded_up(std::size_t bytes) {
 }  // namespace
 
 Result<std::unique_ptr<FusedLimit>> FusedLimit::create(Job& job, const Options& options,
-                                                       const Subject& subject) {
+                                                       Subject& subject) {
   const auto ranks = static_cast<std::size_t>(job.size());
   if (job.gpu() == nullptr || ranks > collective::gpu::kMostInputs ||
       subject.call().collective != collective::Collective::kAllReduce)
     return std::unique_ptr<FusedLimit>();
+  std::vector<double> failed{0};
+  const auto is_first = [&](const GpuOfRank& gpu) {
+    return gpu.pci_bus_id == job.gpus().front().pci_bus_id;
+  };
+  if (job.is_root() && !std::ranges::all_of(job.gpus(), is_first)) failed[0] = 1;
   std::unique_ptr<FusedLimit> limit(new FusedLimit(job, ranks));
-  // Rank 0 needs the most memory, and decides.
-  const bool is_possible =
-      job.is_root() &&
-      std::ranges::all_of(
-          job.gpus(),
-          [&](const GpuOfRank& gpu) { return gpu.pci_bus_id == job.gpus().front().pci_bus_id; }) &&
-      limit->open(options, subject).is_ok();
-  DUNLIN_ASSIGN(const std::uint64_t told, job.tell(is_possible ? 1 : 0));
-  if (told == 0) return std::unique_ptr<FusedLimit>();
-  if (!job.is_root()) DUNLIN_TRY(limit->open(options, subject));
+  if (!limit->open(options, subject).is_ok()) failed[0] = 1;
+  DUNLIN_TRY(maximize(subject.host_communicator(), failed));
+  if (failed[0] > 0) limit.reset();
   return limit;
 }
 

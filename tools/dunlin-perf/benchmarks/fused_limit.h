@@ -18,10 +18,10 @@ namespace dunlin::perf {
 
 class FusedLimit {
  public:
-  // Returns null if the subject is no all-reduce on one GPU, or if the GPU has too little memory
-  // for the inputs and outputs of all ranks a second time. Collective.
+  // Returns null on all ranks if the subject is no all-reduce on one GPU, or if the GPU has too
+  // little memory for the inputs and outputs of all ranks twice more. Collective.
   static Result<std::unique_ptr<FusedLimit>> create(Job& job, const Options& options,
-                                                    const Subject& subject);
+                                                    Subject& subject);
 
   // These return when the kernel has ended, for the subject's call.
   Status whole(const collective::Call& call) { return run(call, call.count); }

@@ -14,6 +14,7 @@ import mmap
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -86,6 +87,8 @@ def children(role, count, limit=LIMIT_S, environment=None):
             out, errors = child.communicate(timeout=max(end - time.monotonic(), 0.1))
             if child.returncode != 0:
                 raise NoAnswer((errors.strip().splitlines() or [f"exit code {child.returncode}"])[-1])
+            if not out.strip():
+                raise NoAnswer("no answer of the process that asks the driver")
             lines.append(out.strip().splitlines()[-1])
     except subprocess.TimeoutExpired as error:
         raise NoAnswer(f"not done after {limit} s") from error
@@ -157,6 +160,28 @@ def role_segment(_rank, _count):
     print(text)
 
 
+def role_memfd(_rank, _count):
+    cuda = Cuda()
+    descriptor = os.memfd_create("questions")
+    os.ftruncate(descriptor, SIZE)
+    memory = mmap.mmap(descriptor, SIZE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    began = time.perf_counter()
+    code = cuda.code("cuMemHostRegister_v2", ctypes.c_void_p(address), ctypes.c_size_t(SIZE), 0)
+    took = time.perf_counter() - began
+    if code != 0:
+        print(f"no: {cuda.name_of(code)}")
+        return
+    device, stream = cuda.allocate(SIZE), cuda.stream()
+    best = float("inf")
+    for _ in range(5):
+        began = time.perf_counter()
+        cuda.call("cuMemcpyHtoDAsync_v2", device, ctypes.c_void_p(address), ctypes.c_size_t(SIZE), stream)
+        cuda.call("cuStreamSynchronize", stream)
+        best = min(best, time.perf_counter() - began)
+    print(f"yes: 64 MiB in {1e3 * took:.1f} ms; from there to the GPU with {SIZE / best / 1e9:.1f} GB/s")
+
+
 # The questions.
 
 @question("What does a switch between two processes' contexts cost?")
@@ -179,10 +204,10 @@ def mps():
     with tempfile.TemporaryDirectory() as folder:
         variables = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
         environment = {**os.environ, **variables}
-        started = subprocess.run([control, "-d"], env=environment, text=True, capture_output=True, timeout=20, check=False)
-        if started.returncode != 0:
-            return f"no: {(started.stdout + started.stderr).strip()}"
         try:
+            started = subprocess.run([control, "-d"], env=environment, text=True, capture_output=True, timeout=20, check=False)
+            if started.returncode != 0:
+                return f"no: {(started.stdout + started.stderr).strip()}"
             children("context", 1, 20, variables)
             with tempfile.NamedTemporaryFile() as file:
                 file.truncate(4096)
@@ -196,24 +221,7 @@ def mps():
 
 @question("Can a memfd be registered with cuMemHostRegister?")
 def memfd():
-    cuda = Cuda()
-    descriptor = os.memfd_create("questions")
-    os.ftruncate(descriptor, SIZE)
-    memory = mmap.mmap(descriptor, SIZE)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    began = time.perf_counter()
-    code = cuda.code("cuMemHostRegister_v2", ctypes.c_void_p(address), ctypes.c_size_t(SIZE), 0)
-    took = time.perf_counter() - began
-    if code != 0:
-        return f"no: {cuda.name_of(code)}"
-    device, stream = cuda.allocate(SIZE), cuda.stream()
-    best = float("inf")
-    for _ in range(5):
-        began = time.perf_counter()
-        cuda.call("cuMemcpyHtoDAsync_v2", device, ctypes.c_void_p(address), ctypes.c_size_t(SIZE), stream)
-        cuda.call("cuStreamSynchronize", stream)
-        best = min(best, time.perf_counter() - began)
-    return f"yes: 64 MiB in {1e3 * took:.1f} ms; from there to the GPU with {SIZE / best / 1e9:.1f} GB/s"
+    return children("memfd", 1)[0]
 
 
 def torch_or_no_answer():
@@ -278,6 +286,8 @@ def main():
         except (NoAnswer, OSError) as error:
             sys.exit(str(error))
         return
+    # So that what was started for a question is ended, too.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if unknown := set(arguments.names) - set(QUESTIONS):
         parser.error(f"no question {', '.join(sorted(unknown))}; there are {', '.join(QUESTIONS)}")
     if arguments.nccl_plugin:

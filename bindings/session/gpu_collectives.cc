@@ -24,6 +24,7 @@ namespace {
 // Users see these names if another member makes a call on host memory instead.
 constexpr std::string_view kFirstCall = "the first call on memory of a GPU";
 constexpr std::string_view kCommunicator = "a communicator of GPUs";
+constexpr std::string_view kHostCommunicator = "a communicator for short calls on memory of GPUs";
 constexpr std::string_view kMemory = "staging memory of GPUs";
 
 // What the members tell one another.
@@ -87,7 +88,7 @@ class GpuCollectives::Operation final : public ResidentOperation {
     return work_->outcome ? *work_->outcome : Status::busy();
   }
   bool uses(const CommunicatorSlot& communicator) const override {
-    return &communicator == staging_->gpus().get();
+    return &communicator == staging_->gpus().get() || &communicator == staging_->hosts().get();
   }
 
  private:
@@ -145,34 +146,43 @@ Result<std::shared_ptr<GpuCollectives>> GpuCollectives::create(
                 agree(driver ? check_device(*driver, device) : driver.status(), kFirstCall));
   std::vector<Rank> members;
   for (const Offer& each : offers) members.emplace_back(each.rank);
-  std::string name = fmt::format("gpus {}.{}", offers.front().rank, offers.front().number);
-  std::optional<Status> met;  // what the members have agreed on once each has prepared its part
-  auto formed = session.form(
-      std::move(name), std::move(members),
-      [&](const Session::Interrupt&) {
-        met = agree(Status::ok(), kCommunicator).status();
-        return *met;
-      },
-      {}, device);
-  if (!met) return agree(formed.status().with_context("memory of a GPU"), kCommunicator).status();
-  DUNLIN_TRY(std::move(*met));
+  const auto& first = offers.front();
+  std::vector<CommunicatorHandle> formed;
+  Status own;  // how far this member has come, which the others hear in the next step
+  const auto form = [&](std::string name, std::string_view step, std::optional<int> gpu) -> Status {
+    if (!own.is_ok()) return agree(std::move(own), step).status();
+    std::optional<Status> met;  // what the members have agreed on once each has prepared its part
+    auto made = session.form(
+        std::move(name), members,
+        [&](const Session::Interrupt&) {
+          met = agree(Status::ok(), step).status();
+          return *met;
+        },
+        {}, gpu);
+    own = made.status().with_context(met ? "memory of GPUs" : "memory of a GPU");
+    if (made) formed.push_back(std::move(*made));
+    return met ? std::move(*met) : agree(std::move(own), step).status();
+  };
   std::shared_ptr<GpuStaging> staging;
-  Status own = formed.status().with_context("memory of GPUs");
-  if (formed) {
-    own = session.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
-      constexpr std::size_t kBytes = GpuStaging::kSlots * GpuStaging::kSlotBytes;
-      DUNLIN_ASSIGN(const auto memory, (*formed)->communicator->allocate(kBytes));
-      DUNLIN_ASSIGN(staging, GpuStaging::create(fabric, *driver, device, *formed, memory.data()));
-      return std::shared_ptr<Resident>(staging);
-    });
-  }
-  if (Status status = agree(std::move(own), kMemory).status(); !status.is_ok()) {
+  const auto prepare = [&]() -> Status {
+    DUNLIN_TRY(form(fmt::format("gpus {}.{}", first.rank, first.number), kCommunicator, device));
+    DUNLIN_TRY(form(fmt::format("gpus' hosts {}.{}", first.rank, first.number), kHostCommunicator,
+                    std::nullopt));
+    if (own.is_ok()) {
+      own = session.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
+        DUNLIN_ASSIGN(staging,
+                      GpuStaging::create(fabric, *driver, device, formed.front(), formed.back()));
+        return std::shared_ptr<Resident>(staging);
+      });
+    }
+    return agree(std::move(own), kMemory).status();
+  };
+  if (Status status = prepare(); !status.is_ok()) {
     if (staging) session.detach(*staging);
-    if (formed) session.release_later(*formed);
+    for (const CommunicatorHandle& each : formed) session.release_later(each);
     return status;
   }
-  std::shared_ptr<GpuCollectives> result(
-      new GpuCollectives(session, *driver, device, *formed, staging));
+  std::shared_ptr<GpuCollectives> result(new GpuCollectives(session, *driver, device, staging));
   DUNLIN_TRY(session.with_fabric([&](Fabric&) {
     communicator->gpu = result;
     return Status::ok();
@@ -207,9 +217,9 @@ Result<std::shared_ptr<GpuEvent>> GpuCollectives::event_after(NativeGpuStream st
 }
 
 Status GpuCollectives::release(const Session::Interrupt& interrupt) {
-  DUNLIN_TRY(session_.release(gpus_, interrupt));
+  DUNLIN_TRY(session_.release(gpus(), interrupt));
   session_.detach(*staging_);
-  return Status::ok();
+  return session_.release(staging_->hosts(), interrupt);
 }
 
 }  // namespace dunlin::binding

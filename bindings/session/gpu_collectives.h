@@ -1,9 +1,9 @@
 // GpuCollectives: the collectives of a communicator on memory of a GPU, of any owner.
 //
 // They run on a communicator of GPUs (communicator.h) with the same members, which the first call
-// makes. Memory from allocate() is used in place. Other memory is copied within the GPU, on the way
-// in and on the way out (gpu_staging.h); it is neither registered nor opened by peers. This
-// class copies nothing to host memory. A transport between two hosts may do so.
+// makes. Memory from allocate() is used in place. Other memory is copied on the way in and on the
+// way out, within the GPU, or, if the call is short, to host memory (gpu_staging.h). It is neither
+// registered nor opened by peers. A transport between two hosts may copy to host memory, too.
 //
 // Calls on host memory and calls on GPU memory are matched separately. All members of a
 // communicator make the same calls on GPU memory in the same order. Each member uses one GPU.
@@ -32,7 +32,7 @@ class GpuCollectives {
                                                     const Session::Interrupt& interrupt);
 
   int device() const { return device_; }
-  const CommunicatorHandle& gpus() const { return gpus_; }
+  const CommunicatorHandle& gpus() const { return staging_->gpus(); }
   const std::shared_ptr<GpuStaging>& staging() const { return staging_; }
 
   // Starts a call and returns at once, whatever the streams do that the call's events belong to.
@@ -54,10 +54,10 @@ class GpuCollectives {
   // have to pass memory of the same allocation at the same offset, or none may. Its contents are
   // undefined.
   Result<SharedMemory> allocate(std::size_t bytes, const Session::Interrupt& interrupt) {
-    return session_.allocate(gpus_, bytes, interrupt);
+    return session_.allocate(gpus(), bytes, interrupt);
   }
   Status free(std::span<std::byte> memory, const Session::Interrupt& interrupt) {
-    return session_.free(gpus_, memory, interrupt);
+    return session_.free(gpus(), memory, interrupt);
   }
   // Collective. Waits until all calls are over at all members, and drops the memory.
   // Session::release() calls it.
@@ -66,11 +66,10 @@ class GpuCollectives {
  private:
   class Operation;
   GpuCollectives(Session& session, std::shared_ptr<GpuDriver> driver, int device,
-                 CommunicatorHandle gpus, std::shared_ptr<GpuStaging> staging)
+                 std::shared_ptr<GpuStaging> staging)
       : session_(session),
         driver_(std::move(driver)),
         device_(device),
-        gpus_(std::move(gpus)),
         staging_(std::move(staging)) {}
   static Result<std::shared_ptr<GpuCollectives>> create(Session& session,
                                                         const CommunicatorHandle& communicator,
@@ -82,7 +81,6 @@ class GpuCollectives {
   Session& session_;
   std::shared_ptr<GpuDriver> driver_;
   int device_;
-  CommunicatorHandle gpus_;
   std::shared_ptr<GpuStaging> staging_;
 };
 

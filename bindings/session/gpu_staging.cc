@@ -29,12 +29,23 @@ std::size_t blocks_of(std::size_t elements, std::size_t count) {
 Result<std::shared_ptr<GpuStaging>> GpuStaging::create(transport::Fabric& fabric,
                                                        std::shared_ptr<GpuDriver> driver,
                                                        int device, CommunicatorHandle gpus,
-                                                       std::byte* slots) {
-  std::shared_ptr<GpuStaging> made(new GpuStaging(fabric, std::move(driver), std::move(gpus)));
+                                                       CommunicatorHandle hosts) {
+  std::shared_ptr<GpuStaging> made(
+      new GpuStaging(fabric, std::move(driver), device, std::move(gpus), std::move(hosts)));
+  DUNLIN_ASSIGN(const auto on_gpu, made->gpus_->communicator->allocate(kSlots * kSlotBytes));
+  DUNLIN_ASSIGN(const auto on_host, made->hosts_->communicator->allocate(kSlots * kHostSlotBytes));
+  if (const Status status = made->driver_->pin(device, on_host); status.is_ok()) {
+    made->pinned_ = on_host.data();
+  } else {
+    DUNLIN_WARN("short calls on memory of GPU {} wait for its streams: {}", device,
+                status.message());
+  }
   DUNLIN_ASSIGN(made->in_, made->driver_->create_stream(device));
   DUNLIN_ASSIGN(made->out_, made->driver_->create_stream(device));
   for (Slot& slot : made->slots_) {
-    slot.data = slots + static_cast<std::size_t>(&slot - made->slots_.data()) * kSlotBytes;
+    const auto index = static_cast<std::size_t>(&slot - made->slots_.data());
+    slot.on_gpu = on_gpu.data() + index * kSlotBytes;
+    slot.on_host = on_host.data() + index * kHostSlotBytes;
     DUNLIN_ASSIGN(slot.is_filled, made->driver_->create_event(device));
     DUNLIN_ASSIGN(slot.is_emptied, made->driver_->create_event(device));
   }
@@ -43,7 +54,7 @@ Result<std::shared_ptr<GpuStaging>> GpuStaging::create(transport::Fabric& fabric
 
 Status GpuStaging::check_open() const {
   if (is_closed_) return closed();
-  if (!gpus_->communicator) return {Code::kClosed, "the communicator was released"};
+  if (!has_communicators()) return {Code::kClosed, "the communicator was released"};
   return failure_;
 }
 
@@ -54,8 +65,9 @@ Result<std::shared_ptr<GpuStaging::Work>> GpuStaging::start(GpuCall call) {
   work->what = std::move(call);
   work->what.call.name = work->name;
   const Call& made = work->what.call;
-  work->is_direct = is_direct(made);
-  work->slice = work->is_direct ? made.count : slice_of(made);
+  work->is_short = slice_of(made, kHostSlotBytes) == made.count;
+  work->is_direct = !work->is_short && is_direct(made);
+  work->slice = work->is_direct ? made.count : slice_of(made, kSlotBytes);
   if (work->slice == 0 && made.count > 0) {
     return Status(Code::kResourceExhausted,
                   fmt::format("{} of {} members: one element of each takes more than {} bytes",
@@ -84,10 +96,10 @@ bool GpuStaging::is_direct(const Call& call) const {
 }
 
 // The most elements of each block that fit into a slot. All-to-all needs both of its ends in there.
-std::size_t GpuStaging::slice_of(const Call& call) const {
+std::size_t GpuStaging::slice_of(const Call& call, std::size_t slot_bytes) const {
   const Problem unit{call.collective, gpus_->size, 1, call.root};
   const std::size_t element = size_of(call.reduction.type);
-  const std::size_t room = call.collective == Collective::kAllToAll ? kSlotBytes / 2 : kSlotBytes;
+  const std::size_t room = call.collective == Collective::kAllToAll ? slot_bytes / 2 : slot_bytes;
   const std::size_t most = room / (std::max(unit.input_count(), unit.output_count()) * element);
   return std::min(call.count,
                   most < kSliceAlignment ? most : most / kSliceAlignment * kSliceAlignment);
@@ -101,11 +113,12 @@ Call GpuStaging::call_of(const Part& part) const {
     return call;
   }
   const Problem problem{call.collective, gpus_->size, part.count, call.root};
-  std::byte* const at = part.slot->data;
+  const bool is_short = part.work->is_short;
+  std::byte* const at = is_short ? part.slot->on_host : part.slot->on_gpu;
   call.count = part.count;
   call.input = call.output = at;
   if (call.collective == Collective::kAllToAll) {
-    call.output = at + kSlotBytes / 2;
+    call.output = at + (is_short ? kHostSlotBytes : kSlotBytes) / 2;
     return call;
   }
   std::byte* const own = at + problem.in_place_offset(gpus_->rank) * size_of(call.reduction.type);
@@ -158,8 +171,9 @@ Status GpuStaging::copy_in(Part& part) {
     DUNLIN_TRY(work.what.output_ready->delay(in_->native()));
   const std::size_t bytes = part.count * size_of(work.what.call.reduction.type);
   for (const Block& block : inputs_of(part)) {
-    if (block.part != block.caller)
-      DUNLIN_TRY(in_->copy_on_device(block.part, block.caller, bytes));
+    if (block.part == block.caller) continue;
+    DUNLIN_TRY(work.is_short ? in_->copy_to_host(block.part, block.caller, bytes)
+                             : in_->copy_on_device(block.part, block.caller, bytes));
   }
   DUNLIN_TRY(part.slot->is_filled->record(in_->native()));
   part.has_event = true;
@@ -171,8 +185,10 @@ Status GpuStaging::copy_out(Part& part) {
   if (part.begin == 0 && !work.is_direct && work.what.output_ready)
     DUNLIN_TRY(work.what.output_ready->delay(out_->native()));
   const std::size_t bytes = part.count * size_of(work.what.call.reduction.type);
-  for (const Block& block : outputs_of(part))
-    DUNLIN_TRY(out_->copy_on_device(block.caller, block.part, bytes));
+  for (const Block& block : outputs_of(part)) {
+    DUNLIN_TRY(work.is_short ? out_->copy_to_device(block.caller, block.part, bytes)
+                             : out_->copy_on_device(block.caller, block.part, bytes));
+  }
   DUNLIN_TRY(part.slot->is_emptied->record(out_->native()));
   part.has_event = true;
   return Status::ok();
@@ -195,15 +211,44 @@ Status GpuStaging::begin_parts() {
   return Status::ok();
 }
 
+// A long call is announced on the communicator of the short ones. So members that make a short call
+// instead are found at once.
+Status GpuStaging::post(Part& part) {
+  const Work& work = *part.work;
+  if (!work.is_short && part.begin == 0 && !part.announcement) {
+    const Call& call = work.what.call;
+    const std::string name = fmt::format("{} of {} {} on GPUs", to_string(call.collective),
+                                         call.count, to_string(call.reduction.type));
+    Call announcement{Collective::kBarrier};
+    announcement.name = name;
+    DUNLIN_ASSIGN(part.announcement, hosts_->communicator->start(announcement));
+  }
+  DUNLIN_ASSIGN(part.request, communicator_of(work).start(call_of(part)));
+  return Status::ok();
+}
+
+Status GpuStaging::run(Part& part) {
+  const auto advance = [](collective::Communicator& communicator, auto& request) {
+    if (!request) return Status::ok();
+    Status status = communicator.test(*request);
+    if (!status.is_busy()) request.reset();
+    return status;
+  };
+  Status announced = advance(*hosts_->communicator, part.announcement);
+  if (announced.is_error()) return announced;
+  DUNLIN_TRY(advance(communicator_of(*part.work), part.request));
+  return announced;
+}
+
 // Returns kBusy until the part is done.
 Status GpuStaging::advance(Part& part) {
   if (part.stage == Stage::kCopyingIn) {
     DUNLIN_TRY(part.slot->is_filled->poll());
-    DUNLIN_ASSIGN(part.request, gpus_->communicator->start(call_of(part)));
+    DUNLIN_TRY(post(part));
     part.stage = Stage::kRunning;
   }
   if (part.stage == Stage::kRunning) {
-    DUNLIN_TRY(gpus_->communicator->test(part.request));
+    DUNLIN_TRY(run(part));
     part.stage = Stage::kCopyingOut;
     part.has_event = false;
     DUNLIN_TRY(copy_out(part).with_context("a copy on the GPU"));
@@ -242,11 +287,11 @@ void GpuStaging::finish(Work& work, Status outcome) {
 void GpuStaging::progress() {
   if (is_closed_) return;
   if (works_.empty()) {
-    if (!gpus_->communicator) close();  // it was released
+    if (!has_communicators()) close();  // they were released
     return;
   }
   if (failure_.is_ok()) {
-    Status status = gpus_->communicator ? advance() : closed();
+    Status status = has_communicators() ? advance() : closed();
     if (!status.is_ok()) fail(std::move(status));
   }
   if (!failure_.is_ok()) give_up();
@@ -258,7 +303,7 @@ void GpuStaging::progress() {
 }
 
 void GpuStaging::fail(Status why) {
-  if (why.code() == Code::kPeerDead) gpus_->failure = why;
+  if (why.code() == Code::kPeerDead) gpus_->failure = hosts_->failure = why;
   failure_ = std::move(why);
 }
 
@@ -299,12 +344,17 @@ void GpuStaging::close() {
   in_.reset();
   out_.reset();
   slots_ = {};
+  unpin();
+}
+
+void GpuStaging::unpin() {
+  if (pinned_ != nullptr) driver_->unpin(device_, std::exchange(pinned_, nullptr));
 }
 
 std::vector<Awaited> GpuStaging::awaited() {
-  if (is_closed_ || works_.empty() || !gpus_->communicator) return {};
+  if (is_closed_ || works_.empty() || !has_communicators()) return {};
   if (failure_.is_ok() && !parts_.empty() && parts_.front().stage == Stage::kRunning)
-    return gpus_->communicator->awaited();
+    return communicator_of(*parts_.front().work).awaited();
   return {
       {fabric().rank(), fmt::format("copies of {} on its GPU, or the streams that use the memory",
                                     to_string(works_.front()->what.call.collective))}};

@@ -7,6 +7,11 @@
 // GPU. They are put in streams of this object, behind the events that the caller gives, so that no
 // thread waits for a stream of the caller. Up to kSlots parts are in progress at a time. Parts are
 // posted to the communicator in the order of the calls, which all members make alike.
+//
+// A short call, whoever owns its memory, runs in slots of host memory, on a communicator of host
+// memory, which takes microseconds among the members of a host. Copies between GPU and host run
+// beside the kernels of other processes, whereas a copy within the GPU waits until its process gets
+// the GPU. On an H100 that other processes use, the latter takes 139 us (bench/gpu/README.md).
 #pragma once
 
 #include <array>
@@ -40,6 +45,8 @@ class GpuStaging final : public Resident {
   // slots let the copies in, the transfers and the copies out of different parts overlap.
   static constexpr std::size_t kSlots = 4;
   static constexpr std::size_t kSlotBytes = std::size_t{16} << 20;
+  // Slots in host memory. Longer calls gain from the GPU's bandwidth.
+  static constexpr std::size_t kHostSlotBytes = std::size_t{256} << 10;
 
   // A call in progress. It has an outcome once it uses no memory of the caller any more.
   struct Work {
@@ -48,17 +55,19 @@ class GpuStaging final : public Resident {
     // The call runs on the caller's memory, which is the communicator's. Only the input of a
     // broadcast is copied, to the output.
     bool is_direct = false;
+    bool is_short = false;  // it runs in host memory
     std::size_t slice = 0;  // elements per part
     std::size_t parts = 1;
     std::size_t begun = 0;
     std::optional<Status> outcome;
   };
 
-  // `slots` is memory of the communicator of GPUs, kSlots * kSlotBytes at the same offset on all
-  // members.
+  // Allocates the slots. `hosts` is a communicator of host memory of the same members.
   static Result<std::shared_ptr<GpuStaging>> create(transport::Fabric& fabric,
                                                     std::shared_ptr<GpuDriver> driver, int device,
-                                                    CommunicatorHandle gpus, std::byte* slots);
+                                                    CommunicatorHandle gpus,
+                                                    CommunicatorHandle hosts);
+  ~GpuStaging() override { unpin(); }
 
   // Appends a call. Returns the error after which this object takes no more calls, if there was
   // one.
@@ -70,11 +79,13 @@ class GpuStaging final : public Resident {
   // The peers that the oldest call waits for. This rank itself while it waits for the GPU.
   std::vector<transport::Awaited> awaited();
   const CommunicatorHandle& gpus() const { return gpus_; }
+  const CommunicatorHandle& hosts() const { return hosts_; }
 
  private:
   enum class Stage { kCopyingIn, kRunning, kCopyingOut, kDone };
   struct Slot {
-    std::byte* data = nullptr;
+    std::byte* on_gpu = nullptr;
+    std::byte* on_host = nullptr;
     std::unique_ptr<GpuEvent> is_filled;   // the copies in
     std::unique_ptr<GpuEvent> is_emptied;  // the copies out
   };
@@ -85,7 +96,9 @@ class GpuStaging final : public Resident {
     std::size_t count = 0;
     Stage stage = Stage::kCopyingIn;
     bool has_event = false;  // the slot's event of this stage stands behind all of its copies
-    collective::CollectiveRequest request{};
+    // While they are in progress: the call, and the announcement of a long one.
+    std::optional<collective::CollectiveRequest> request{};
+    std::optional<collective::CollectiveRequest> announcement{};
   };
   // A block of a call's memory and of a part's.
   struct Block {
@@ -93,28 +106,44 @@ class GpuStaging final : public Resident {
     std::byte* part = nullptr;
   };
 
-  GpuStaging(transport::Fabric& fabric, std::shared_ptr<GpuDriver> driver, CommunicatorHandle gpus)
-      : Resident(fabric), driver_(std::move(driver)), gpus_(std::move(gpus)) {}
+  GpuStaging(transport::Fabric& fabric, std::shared_ptr<GpuDriver> driver, int device,
+             CommunicatorHandle gpus, CommunicatorHandle hosts)
+      : Resident(fabric),
+        driver_(std::move(driver)),
+        device_(device),
+        gpus_(std::move(gpus)),
+        hosts_(std::move(hosts)) {}
   Status check_open() const;
   bool is_direct(const collective::Call& call) const;
-  std::size_t slice_of(const collective::Call& call) const;
+  std::size_t slice_of(const collective::Call& call, std::size_t slot_bytes) const;
+  collective::Communicator& communicator_of(const Work& work) const {
+    return *(work.is_short ? hosts_ : gpus_)->communicator;
+  }
+  bool has_communicators() const { return gpus_->communicator && hosts_->communicator; }
   std::vector<Block> inputs_of(const Part& part) const;
   std::vector<Block> outputs_of(const Part& part) const;
   collective::Call call_of(const Part& part) const;
   Status advance();
   Status begin_parts();
   Status advance(Part& part);
+  Status post(Part& part);
+  // Returns kBusy until the part's requests have ended.
+  Status run(Part& part);
   Status copy_in(Part& part);
   Status copy_out(Part& part);
   void fail(Status why);
   // After a failure, ends the calls of which no copy is in progress.
   void give_up();
   bool is_copying(const Part& part);
+  void unpin();
   static void finish(Work& work, Status outcome);
   void finish_all(const Status& outcome);
 
   std::shared_ptr<GpuDriver> driver_;
+  const int device_;
   CommunicatorHandle gpus_;
+  CommunicatorHandle hosts_;
+  std::byte* pinned_ = nullptr;     // the slots in host memory, once they are pinned
   std::unique_ptr<GpuStream> in_;   // for copies from the callers' memory
   std::unique_ptr<GpuStream> out_;  // for copies to it
   std::array<Slot, kSlots> slots_;

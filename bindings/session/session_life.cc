@@ -124,8 +124,11 @@ void Session::advance_releases() {
   {
     const std::lock_guard guard(new_releases_mutex_);
     for (CommunicatorHandle& each : new_releases_) {
-      if (each->gpu)
-        pending_releases_.push_back({each->gpu->gpus(), each->gpu->staging(), std::nullopt});
+      if (each->gpu) {
+        const auto& staging = each->gpu->staging();
+        for (const auto& part : {staging->gpus(), staging->hosts()})
+          pending_releases_.push_back({part, staging, std::nullopt});
+      }
       pending_releases_.push_back({std::move(each), nullptr, std::nullopt});
     }
     new_releases_.clear();
@@ -141,10 +144,10 @@ void Session::advance_releases() {
     const Status status = slot.communicator->test(*each.barrier);
     if (status.is_busy()) return false;
     if (status.is_ok()) {
+      if (each.staging) each.staging->close();  // it uses the communicator's memory
+      std::erase(residents_, each.staging);
       slot.communicator.reset();
       std::erase(communicators_, each.communicator);
-      if (each.staging) each.staging->close();
-      std::erase(residents_, each.staging);
     }
     return true;
   });

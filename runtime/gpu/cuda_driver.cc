@@ -54,6 +54,8 @@ class CudaDriver final : public GpuDriver, public GpuRanges {
   Result<std::optional<GpuAllocation>> find(const void* address) override;
   Result<std::byte*> allocate(int device, std::size_t size) override;
   void free(int device, std::byte* data) noexcept override;
+  Status pin(int device, std::span<std::byte> memory) override;
+  void unpin(int device, std::byte* data) noexcept override;
   Result<std::unique_ptr<GpuStream>> create_stream(int device) override;
   Result<std::unique_ptr<GpuEvent>> create_event(int device) override;
   Result<std::unique_ptr<GpuModule>> load_module(int device, const void* image) override;
@@ -206,6 +208,24 @@ void CudaDriver::free(int device, std::byte* data) noexcept {
   if (!own) return;
   const CurrentContext current(library_, *own);
   const Status status = library_.to_status("cuMemFree", library_->cuMemFree_v2(address_of(data)));
+  if (!status.is_ok()) DUNLIN_DEBUG("GPU {}: {}", device, status.message());
+}
+
+Status CudaDriver::pin(int device, std::span<std::byte> memory) {
+  DUNLIN_ASSIGN(const cuda::Context own, context(device));
+  const CurrentContext current(library_, own);
+  DUNLIN_TRY(Status(current.status()));
+  return library_.to_status(
+      fmt::format("cuMemHostRegister of {} bytes", memory.size()),
+      library_->cuMemHostRegister_v2(memory.data(), memory.size(), cuda::kPinnedForAllContexts));
+}
+
+void CudaDriver::unpin(int device, std::byte* data) noexcept {
+  const auto own = context(device);
+  if (!own) return;
+  const CurrentContext current(library_, *own);
+  const Status status =
+      library_.to_status("cuMemHostUnregister", library_->cuMemHostUnregister(data));
   if (!status.is_ok()) DUNLIN_DEBUG("GPU {}: {}", device, status.message());
 }
 

@@ -46,6 +46,8 @@ inline constexpr Code kNoBinary = 209;  // CUDA_ERROR_NO_BINARY_FOR_GPU
 inline constexpr Code kInvalidHandle = 400;
 inline constexpr Code kNotFound = 500;
 inline constexpr Code kNotReady = 600;
+inline constexpr Code kAlreadyPinned = 712;  // CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+inline constexpr Code kNotPinned = 713;
 inline constexpr Code kNotSupported = 801;
 
 // CUdevice_attribute
@@ -75,6 +77,7 @@ inline constexpr int kLocationIsDevice = 1;  // CU_MEM_LOCATION_TYPE_DEVICE
 inline constexpr int kHandleIsFd = 1;        // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 inline constexpr int kReadAndWrite = 3;      // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 inline constexpr int kHandleIsDmaBuf = 1;
+inline constexpr unsigned kPinnedForAllContexts = 1;  // CU_MEMHOSTREGISTER_PORTABLE
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kIpcLazyPeerAccess = 1;
@@ -97,6 +100,8 @@ struct Functions {
   Code (*cuCtxPopCurrent_v2)(Context* context);
   Code (*cuMemAlloc_v2)(Address* address, std::size_t size);
   Code (*cuMemFree_v2)(Address address);
+  Code (*cuMemHostRegister_v2)(void* data, std::size_t size, unsigned flags);
+  Code (*cuMemHostUnregister)(void* data);
   Code (*cuMemGetAddressRange_v2)(Address* base, std::size_t* size, Address address);
   Code (*cuPointerGetAttribute)(void* value, int attribute, Address address);
   Code (*cuPointerSetAttribute)(const void* value, int attribute, Address address);

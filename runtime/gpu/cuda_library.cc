@@ -32,6 +32,8 @@ const char* CudaLibrary::missing() {
   DUNLIN_FIND(cuCtxPopCurrent_v2);
   DUNLIN_FIND(cuMemAlloc_v2);
   DUNLIN_FIND(cuMemFree_v2);
+  DUNLIN_FIND(cuMemHostRegister_v2);
+  DUNLIN_FIND(cuMemHostUnregister);
   DUNLIN_FIND(cuMemGetAddressRange_v2);
   DUNLIN_FIND(cuPointerGetAttribute);
   DUNLIN_FIND(cuPointerSetAttribute);

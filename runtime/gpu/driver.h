@@ -152,6 +152,12 @@ class GpuDriver : public std::enable_shared_from_this<GpuDriver> {
   // for this device.
   virtual Result<std::unique_ptr<GpuModule>> load_module(int device, const void* image) = 0;
 
+  // Lets streams copy from and to this host memory in the background. Calls that start a copy of
+  // other host memory may wait for the work of the stream. Call unpin() before the memory is
+  // unmapped.
+  virtual Status pin(int device, std::span<std::byte> memory) = 0;
+  virtual void unpin(int device, std::byte* data) noexcept = 0;
+
   // Lets other processes open the allocation that begins at `base`, until it is freed. Returns
   // kUnavailable for memory that CUDA cannot share, which is memory of other kinds than allocate()
   // returns.

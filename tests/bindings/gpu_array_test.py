@@ -252,7 +252,7 @@ class GpuArrayTest(unittest.TestCase):
         result.__dlpack__(dl_device=(gpu.GPU, 0), copy=False)
 
     def test_memory_of_the_communicator_is_used_in_place(self):
-        x = dunlin.empty(50_000, device=0)
+        x = dunlin.empty(100_000, device=0)
         address = x.__cuda_array_interface__["data"][0]
 
         class Own(Interfaced):
@@ -261,7 +261,7 @@ class GpuArrayTest(unittest.TestCase):
                                      address=address)
                 self.write(values)
 
-        values = self.values(50_000, "float32")
+        values = self.values(100_000, "float32")
         own = Own(values[self.rank])
         dunlin.barrier()
         for array in (x, own):
@@ -305,13 +305,33 @@ class GpuArrayTest(unittest.TestCase):
     def test_memory_of_the_communicator_at_some_members_is_refused(self):
         if self.size == 1:
             self.skipTest("all members pass the same memory")
-        for count in (1000, 5_000_003):
+        for count in (100_000, 5_000_003):
             part = dunlin.split(0)
             own = part.empty(count, device=0)
             x = own if self.rank == 0 else Interfaced(np.zeros(count, "float32"))
             with self.assertRaisesRegex(dunlin.InvalidArgumentError, "different calls.*allocation"):
                 part.all_reduce(x, out=x)
         dunlin.barrier()
+
+    def test_calls_of_different_lengths_are_refused(self):
+        if self.size == 1:
+            self.skipTest("there are no other members")
+        part = dunlin.split(0)
+        x = Interfaced(np.zeros(1000 if self.rank == 0 else 1_000_000, "float32"))
+        with self.assertRaisesRegex(dunlin.InvalidArgumentError, "different calls.*all-reduce of 1000000 float32 on GPUs"):
+            part.all_reduce(x)
+        dunlin.barrier()
+
+    def test_memory_of_the_communicator_at_some_members_of_a_short_call(self):
+        part = dunlin.split(0)
+        values = self.values(1000, "float32", 7)
+        own = part.empty(1000, device=0)  # collective
+        address = own.__cuda_array_interface__["data"][0]
+        is_own = self.rank == 0
+        x = Interfaced(values[self.rank], memory=types.SimpleNamespace(address=address) if is_own else None)
+        part.all_reduce(x, out=x)
+        self.expect(x, sum(values), "memory of the communicator at rank 0")
+        part.release()
 
     def test_streams_are_bounded(self):
         x = Exporting(np.ones(100, "float32"), stream=gpu.Stream())

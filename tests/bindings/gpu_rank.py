@@ -111,7 +111,7 @@ def unusable():
 def failing():
     """A copy of one rank fails. It tells the reason, then and at each later call. The others don't hang."""
     import gpu_arrays
-    x = ones()
+    x = ones(100_000)
     dunlin.all_reduce(x)
     dunlin.barrier()
     if dunlin.rank() == 1:

@@ -5,7 +5,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <set>
 #include <vector>
@@ -101,6 +103,30 @@ class State final : public FakeCuda {
     all_streams_.erase(stream);
   }
 
+  Code pin(const void* data, std::size_t size) {
+    const std::lock_guard lock(mutex_);
+    const auto* const begin = static_cast<const std::byte*>(data);
+    for (const auto& [other, bytes] : pinned_) {
+      if (begin < other + bytes && other < begin + size) return cuda::kAlreadyPinned;
+    }
+    pinned_.emplace(begin, size);
+    ++pinned;
+    return kOk;
+  }
+  Code unpin(const void* data) {
+    const std::lock_guard lock(mutex_);
+    if (pinned_.erase(static_cast<const std::byte*>(data)) == 0) return cuda::kNotPinned;
+    --pinned;
+    return kOk;
+  }
+  bool is_pinned(const void* data, std::size_t size) {
+    const std::lock_guard lock(mutex_);
+    const auto* const begin = static_cast<const std::byte*>(data);
+    return std::ranges::any_of(pinned_, [&](const auto& each) {
+      return begin >= each.first && begin + size <= each.first + each.second;
+    });
+  }
+
   FakeMemory memory;
   FakePace pace{*this};
   static thread_local std::vector<int> current;  // devices
@@ -120,6 +146,7 @@ class State final : public FakeCuda {
   }
 
   std::mutex mutex_;
+  std::map<const std::byte*, std::size_t> pinned_;  // host memory
   std::set<std::shared_ptr<FakeStream>> all_streams_;
   std::shared_ptr<FakeStream> default_stream_;
 };
@@ -136,7 +163,6 @@ Code begin_copy(Stream stream, void* to, const void* from, std::size_t size,
                 std::shared_ptr<FakePages> first, std::shared_ptr<FakePages> second = nullptr) {
   const auto found = state().find(stream);
   if (found == nullptr) return cuda::kInvalidHandle;
-  if (second == nullptr) ++state().host_copies;
   found->add([=, pages = std::pair(std::move(first), std::move(second))] {
     if (size > 0) std::memmove(to, from, size);
     auto* const first_byte = static_cast<unsigned char*>(to);
@@ -293,6 +319,16 @@ Code cuMemFree_v2(Address address) {
   if (was_open) ++state().freed_while_open;
   return code;
 }
+Code cuMemHostRegister_v2(void* data, std::size_t size, unsigned flags) {
+  FAKE_ENTER("cuMemHostRegister");
+  if (data == nullptr || size == 0 || flags != dunlin::cuda::kPinnedForAllContexts)
+    return dunlin::cuda::kInvalidValue;
+  return state().pin(data, size);
+}
+Code cuMemHostUnregister(void* data) {
+  FAKE_ENTER("cuMemHostUnregister");
+  return state().unpin(data);
+}
 Code cuMemGetAddressRange_v2(Address* base, std::size_t* size, Address address) {
   FAKE_ENTER("cuMemGetAddressRange");
   const FakeAllocation found = state().memory.find(address);
@@ -371,12 +407,14 @@ Code cuStreamQuery(Stream stream) {
 }
 Code cuMemcpyHtoDAsync_v2(Address to, const void* from, std::size_t size, Stream stream) {
   FAKE_ENTER("cuMemcpyHtoDAsync");
+  if (!state().is_pinned(from, size)) ++state().host_copies;
   const Place target = place_of(to, size);
   if (target.data == nullptr) return dunlin::cuda::kInvalidValue;
   return begin_copy(stream, target.data, from, size, target.pages);
 }
 Code cuMemcpyDtoHAsync_v2(void* to, Address from, std::size_t size, Stream stream) {
   FAKE_ENTER("cuMemcpyDtoHAsync");
+  if (!state().is_pinned(to, size)) ++state().host_copies;
   const Place source = place_of(from, size);
   if (source.data == nullptr) return dunlin::cuda::kInvalidValue;
   return begin_copy(stream, to, source.data, size, source.pages);

@@ -57,13 +57,15 @@ class FakeCuda {
   std::atomic<int> events = 0;
   std::atomic<int> modules = 0;
   std::atomic<int> contexts = 0;  // retained
+  std::atomic<int> pinned = 0;    // pieces of host memory
   // Returns the depth of the calling thread's stack of current contexts.
   virtual int depth() = 0;
 
   // Counts since the last reset.
   std::atomic<std::uint64_t> calls = 0;
   std::atomic<std::uint64_t> copies = 0;
-  std::atomic<std::uint64_t> host_copies = 0;  // those from or to host memory
+  // Those from or to host memory that is not pinned, for which a GPU's driver may block.
+  std::atomic<std::uint64_t> host_copies = 0;
   std::atomic<std::uint64_t> launches = 0;
   std::atomic<int> flushes = 0;
   std::atomic<int> synchronized_pointers = 0;

@@ -58,6 +58,8 @@ SAME_FUNCTION(cuMemExportToShareableHandle);
 SAME_FUNCTION(cuMemImportFromShareableHandle);
 SAME_FUNCTION(cuMemAlloc_v2);
 SAME_FUNCTION(cuMemFree_v2);
+SAME_FUNCTION(cuMemHostRegister_v2);
+SAME_FUNCTION(cuMemHostUnregister);
 SAME_FUNCTION(cuMemGetAddressRange_v2);
 SAME_FUNCTION(cuPointerGetAttribute);
 SAME_FUNCTION(cuPointerSetAttribute);

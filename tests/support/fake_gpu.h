@@ -53,6 +53,8 @@ class FakeGpu final : public GpuDriver {
   Result<std::optional<GpuAllocation>> find(const void* address) override;
   Result<std::byte*> allocate(int device, std::size_t size) override;
   void free(int device, std::byte* data) noexcept override;
+  Status pin(int, std::span<std::byte>) override { return Status::ok(); }
+  void unpin(int, std::byte*) noexcept override {}
   Result<std::unique_ptr<GpuStream>> create_stream(int device) override;
   Result<std::unique_ptr<GpuEvent>> create_event(int device) override;
   Result<std::unique_ptr<GpuModule>> load_module(int device, const void* image) override;

@@ -103,7 +103,14 @@ def children(role, count, limit=LIMIT_S, environment=None):
 def role_wait_for_gpu(rank, count):
     """Operations on the GPU, each awaited, in turns with the other processes; prints the microseconds of one."""
     cuda = Cuda()
-    address, stream = cuda.allocate(4096), cuda.stream()
+    address, other, stream = cuda.allocate(4096), cuda.allocate(4096), cuda.stream()
+    host = ctypes.c_void_p()
+    cuda.call("cuMemAllocHost_v2", ctypes.byref(host), ctypes.c_size_t(4096))
+    size = ctypes.c_size_t(64)
+    operation = {"kernel": ("cuMemsetD8Async", address, 0, size, stream),
+                 "copy": ("cuMemcpyDtoDAsync_v2", other, address, size, stream),
+                 "copy to the host": ("cuMemcpyDtoHAsync_v2", host, address, size, stream),
+                 "copy from the host": ("cuMemcpyHtoDAsync_v2", address, host, size, stream)}[os.environ["OPERATION"]]
     with open(os.environ["TURNS_FILE"], "r+b") as file:
         turns = mmap.mmap(file.fileno(), 4096)
     rounds = 500
@@ -113,7 +120,7 @@ def role_wait_for_gpu(rank, count):
         mine = (turn + 100) * count + rank
         while struct.unpack_from("q", turns, 0)[0] != mine:
             pass
-        cuda.call("cuMemsetD8Async", address, 0, ctypes.c_size_t(64), stream)
+        cuda.call(*operation)
         cuda.call("cuStreamSynchronize", stream)
         struct.pack_into("q", turns, 0, mine + 1)
     print(1e6 * (time.perf_counter() - began) / rounds / count)
@@ -184,16 +191,22 @@ def role_memfd(_rank, _count):
 
 # The questions.
 
+def wait_for_gpu(operation, count, **environment):
+    """Returns the microseconds of an operation and the wait for it, in processes that take turns."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.truncate(4096)
+        return max(map(float, children("wait_for_gpu", count, environment={
+            "TURNS_FILE": file.name, "OPERATION": operation, **environment})))
+
+
 @question("What does a switch between two processes' contexts cost?")
 def switch():
-    with tempfile.NamedTemporaryFile() as file:
-        def of(count):
-            file.truncate(0)
-            file.truncate(4096)
-            return max(map(float, children("wait_for_gpu", count, environment={"TURNS_FILE": file.name})))
-        alone, in_turns = of(1), of(2)
-    return (f"{in_turns - alone:.0f} us: an operation and its wait take {alone:.1f} us in one process, and {in_turns:.1f} us "
-            "in two that take turns")
+    texts = []
+    for operation in ("kernel", "copy", "copy to the host", "copy from the host"):
+        alone, in_turns = wait_for_gpu(operation, 1), wait_for_gpu(operation, 2)
+        texts.append(f"{in_turns - alone:.0f} us: a {operation} of 64 bytes and its wait take {alone:.1f} us in one process, "
+                     f"{in_turns:.1f} us in two that take turns")
+    return "; ".join(texts)
 
 
 @question("May MPS be started?")
@@ -209,10 +222,8 @@ def mps():
             if started.returncode != 0:
                 return f"no: {(started.stdout + started.stderr).strip()}"
             children("context", 1, 20, variables)
-            with tempfile.NamedTemporaryFile() as file:
-                file.truncate(4096)
-                took = max(map(float, children("wait_for_gpu", 2, 20, {**variables, "TURNS_FILE": file.name})))
-            return f"yes; with it an operation and its wait take {took:.1f} us in two processes that take turns"
+            took = wait_for_gpu("kernel", 2, **variables)
+            return f"yes; with it a kernel of 64 bytes and its wait take {took:.1f} us in two processes that take turns"
         except NoAnswer as error:
             return f"the daemon starts, but its clients fail: {error}"
         finally:

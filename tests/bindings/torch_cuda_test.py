@@ -243,6 +243,7 @@ class TorchOnGpu(unittest.TestCase):
                     error.backward()
                     optimizer.step()
                     first = error.item() if step == 0 else first
+                optimizer.leave()
                 self.assertLess(error.item(), first / 10)
 
     def test_python_arrays(self):

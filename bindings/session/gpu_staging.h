@@ -9,9 +9,9 @@
 // posted to the communicator in the order of the calls, which all members make alike.
 //
 // A short call, whoever owns its memory, runs in slots of host memory, on a communicator of host
-// memory, which takes microseconds among the members of a host. Copies between GPU and host run
-// beside the kernels of other processes, whereas a copy within the GPU waits until its process gets
-// the GPU. On an H100 that other processes use, the latter takes 139 us (bench/gpu/README.md).
+// memory, which takes microseconds among the members of a host. Copies between GPU and host, but
+// for very short ones to the GPU, run beside the kernels of other processes. A copy within the GPU
+// waits until its process gets the GPU: 139 us on an H100 that others use (bench/gpu/README.md).
 #pragma once
 
 #include <array>

@@ -29,9 +29,10 @@ constexpr std::string_view kMemory = "staging memory of GPUs";
 
 // What the members tell one another.
 struct Offer {
-  std::uint64_t number = 0;  // no other one of its rank
-  std::int32_t rank = 0;     // of the job
-  std::int32_t code = 0;     // kOk, or why the member can't take part
+  std::uint64_t number = 0;     // no other one of its rank
+  std::uint64_t is_pinned = 0;  // GpuStaging::is_pinned(), once it is known
+  std::int32_t rank = 0;        // of the job
+  std::int32_t code = 0;        // kOk, or why the member can't take part
 };
 static_assert(std::has_unique_object_representations_v<Offer>);
 
@@ -124,8 +125,8 @@ Result<std::shared_ptr<GpuCollectives>> GpuCollectives::of(Session& session,
 Result<std::shared_ptr<GpuCollectives>> GpuCollectives::create(
     Session& session, const CommunicatorHandle& communicator, int device,
     const Session::Interrupt& interrupt) {
-  static std::atomic<std::uint64_t> made{0};
-  Offer offer{made++, session.job().rank.value(), 0};
+  static std::atomic<std::uint64_t> last_number{0};
+  Offer offer{.number = last_number++, .rank = session.job().rank.value()};
   // Every member comes to this with its status, in each of the steps below. None goes on unless all
   // can.
   const auto agree = [&](Status own, std::string_view step) -> Result<std::vector<Offer>> {
@@ -166,7 +167,7 @@ Result<std::shared_ptr<GpuCollectives>> GpuCollectives::create(
   std::shared_ptr<GpuStaging> staging;
   const auto prepare = [&]() -> Status {
     DUNLIN_TRY(form(fmt::format("gpus {}.{}", first.rank, first.number), kCommunicator, device));
-    DUNLIN_TRY(form(fmt::format("gpus' hosts {}.{}", first.rank, first.number), kHostCommunicator,
+    DUNLIN_TRY(form(fmt::format("hosts of gpus {}.{}", first.rank, first.number), kHostCommunicator,
                     std::nullopt));
     if (own.is_ok()) {
       own = session.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
@@ -175,7 +176,13 @@ Result<std::shared_ptr<GpuCollectives>> GpuCollectives::create(
         return std::shared_ptr<Resident>(staging);
       });
     }
-    return agree(std::move(own), kMemory).status();
+    offer.is_pinned = staging && staging->is_pinned() ? 1 : 0;
+    DUNLIN_ASSIGN(const auto last, agree(std::move(own), kMemory));
+    if (std::ranges::all_of(last, &Offer::is_pinned)) return Status::ok();
+    return session.with_fabric([&](Fabric&) {
+      staging->make_all_calls_on_gpu();
+      return Status::ok();
+    });
   };
   if (Status status = prepare(); !status.is_ok()) {
     if (staging) session.detach(*staging);
@@ -217,7 +224,12 @@ Result<std::shared_ptr<GpuEvent>> GpuCollectives::event_after(NativeGpuStream st
 }
 
 Status GpuCollectives::release(const Session::Interrupt& interrupt) {
-  DUNLIN_TRY(session_.release(gpus(), interrupt));
+  bool has_gpus = false;  // not if an earlier call got no further
+  DUNLIN_TRY(session_.with_fabric([&](Fabric&) {
+    has_gpus = gpus()->communicator != nullptr;
+    return Status::ok();
+  }));
+  if (has_gpus) DUNLIN_TRY(session_.release(gpus(), interrupt));
   session_.detach(*staging_);
   return session_.release(staging_->hosts(), interrupt);
 }

@@ -1,9 +1,10 @@
 // GpuCollectives: the collectives of a communicator on memory of a GPU, of any owner.
 //
 // They run on a communicator of GPUs (communicator.h) with the same members, which the first call
-// makes. Memory from allocate() is used in place. Other memory is copied on the way in and on the
-// way out, within the GPU, or, if the call is short, to host memory (gpu_staging.h). It is neither
-// registered nor opened by peers. A transport between two hosts may copy to host memory, too.
+// makes. A short call copies its memory to host memory and back (gpu_staging.h). In other calls,
+// memory from allocate() is used in place, and other memory is copied within the GPU on the way in
+// and on the way out. It is neither registered nor opened by peers. A transport between two hosts
+// may copy to host memory, too.
 //
 // Calls on host memory and calls on GPU memory are matched separately. All members of a
 // communicator make the same calls on GPU memory in the same order. Each member uses one GPU.
@@ -50,9 +51,9 @@ class GpuCollectives {
   // given to a call, before the session ends.
   Result<std::shared_ptr<GpuEvent>> event_after(NativeGpuStream stream);
 
-  // Collective. Memory of the device that calls other than reduce use without copies. All members
-  // have to pass memory of the same allocation at the same offset, or none may. Its contents are
-  // undefined.
+  // Collective. Memory of the device that calls use without copies, but for reduces and short
+  // calls. All members have to pass memory of the same allocation at the same offset there, or none
+  // may. Its contents are undefined.
   Result<SharedMemory> allocate(std::size_t bytes, const Session::Interrupt& interrupt) {
     return session_.allocate(gpus(), bytes, interrupt);
   }

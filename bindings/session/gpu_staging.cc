@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "runtime/log.h"
@@ -20,6 +21,14 @@ namespace {
 // kernels.
 constexpr std::size_t kSliceAlignment = 256;
 
+// Memory that is pinned and that copies may access after the session has ended.
+void keep_for_good(std::shared_ptr<MemoryRegion> memory) {
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<std::shared_ptr<MemoryRegion>>;
+  const std::lock_guard lock(mutex);
+  kept.push_back(std::move(memory));
+}
+
 std::size_t blocks_of(std::size_t elements, std::size_t count) {
   return count == 0 ? 0 : elements / count;
 }
@@ -34,10 +43,11 @@ Result<std::shared_ptr<GpuStaging>> GpuStaging::create(transport::Fabric& fabric
       new GpuStaging(fabric, std::move(driver), device, std::move(gpus), std::move(hosts)));
   DUNLIN_ASSIGN(const auto on_gpu, made->gpus_->communicator->allocate(kSlots * kSlotBytes));
   DUNLIN_ASSIGN(const auto on_host, made->hosts_->communicator->allocate(kSlots * kHostSlotBytes));
+  DUNLIN_ASSIGN(made->host_memory_, made->hosts_->communicator->owner_of(on_host));
   if (const Status status = made->driver_->pin(device, on_host); status.is_ok()) {
     made->pinned_ = on_host.data();
   } else {
-    DUNLIN_WARN("short calls on memory of GPU {} wait for its streams: {}", device,
+    DUNLIN_WARN("short calls on memory of GPU {} are made on the GPU: {}", device,
                 status.message());
   }
   DUNLIN_ASSIGN(made->in_, made->driver_->create_stream(device));
@@ -65,7 +75,7 @@ Result<std::shared_ptr<GpuStaging::Work>> GpuStaging::start(GpuCall call) {
   work->what = std::move(call);
   work->what.call.name = work->name;
   const Call& made = work->what.call;
-  work->is_short = slice_of(made, kHostSlotBytes) == made.count;
+  work->is_short = has_short_calls_ && slice_of(made, kHostSlotBytes) == made.count;
   work->is_direct = !work->is_short && is_direct(made);
   work->slice = work->is_direct ? made.count : slice_of(made, kSlotBytes);
   if (work->slice == 0 && made.count > 0) {
@@ -108,6 +118,10 @@ std::size_t GpuStaging::slice_of(const Call& call, std::size_t slot_bytes) const
 // The memory that the communicator works on. Collectives that can run in place do.
 Call GpuStaging::call_of(const Part& part) const {
   Call call = part.work->what.call;
+  // All members pass the same place, which choose() cannot know.
+  const bool is_shared_reduce = call.collective == Collective::kReduce && !part.work->is_short &&
+                                gpus_->communicator->is_all_mapped();
+  if (is_shared_reduce && call.algorithm.empty()) call.algorithm = "shared";
   if (part.work->is_direct) {
     if (call.collective == Collective::kBroadcast) call.input = call.output;
     return call;
@@ -296,8 +310,9 @@ void GpuStaging::progress() {
   }
   if (!failure_.is_ok()) give_up();
   // The end of copies wakes nothing, whereas that of a transfer does.
-  const bool is_copying =
-      std::ranges::any_of(parts_, [](const Part& part) { return part.stage != Stage::kRunning; });
+  const bool is_copying = std::ranges::any_of(parts_, [](const Part& part) {
+    return part.stage == Stage::kCopyingIn || part.stage == Stage::kCopyingOut;
+  });
   if (!is_copying) awake_.reset();
   if (is_copying && !awake_) awake_.emplace(fabric());
 }
@@ -335,16 +350,21 @@ void GpuStaging::finish_all(const Status& outcome) {
 void GpuStaging::close() {
   if (std::exchange(is_closed_, true)) return;
   const TimePoint until = fabric().clock().now() + fabric().config().deadline;
+  bool is_idle = true;
   for (GpuStream* const stream : {in_.get(), out_.get()}) {
     const Status status = await(*stream, fabric().clock(), until, "copies on the GPU");
     if (!status.is_ok()) DUNLIN_WARN("{}", status.message());
+    // After an error of the GPU, its streams do no more work.
+    is_idle = is_idle && status.code() != Code::kDeadlineExceeded;
   }
   finish_all(closed());
   awake_.reset();
   in_.reset();
   out_.reset();
   slots_ = {};
-  unpin();
+  if (is_idle) return unpin();
+  keep_for_good(std::move(host_memory_));
+  pinned_ = nullptr;
 }
 
 void GpuStaging::unpin() {
@@ -353,8 +373,10 @@ void GpuStaging::unpin() {
 
 std::vector<Awaited> GpuStaging::awaited() {
   if (is_closed_ || works_.empty() || !has_communicators()) return {};
-  if (failure_.is_ok() && !parts_.empty() && parts_.front().stage == Stage::kRunning)
-    return communicator_of(*parts_.front().work).awaited();
+  if (failure_.is_ok() && !parts_.empty() && parts_.front().stage == Stage::kRunning) {
+    const Part& first = parts_.front();
+    return (first.request ? communicator_of(*first.work) : *hosts_->communicator).awaited();
+  }
   return {
       {fabric().rank(), fmt::format("copies of {} on its GPU, or the streams that use the memory",
                                     to_string(works_.front()->what.call.collective))}};

@@ -78,6 +78,10 @@ class GpuStaging final : public Resident {
   void close() override;
   // The peers that the oldest call waits for. This rank itself while it waits for the GPU.
   std::vector<transport::Awaited> awaited();
+  // False if the slots in host memory could not be pinned. If that is so at any member, all have to
+  // make all calls on the GPU; by default, short ones are not.
+  bool is_pinned() const { return pinned_ != nullptr; }
+  void make_all_calls_on_gpu() { has_short_calls_ = false; }
   const CommunicatorHandle& gpus() const { return gpus_; }
   const CommunicatorHandle& hosts() const { return hosts_; }
 
@@ -143,7 +147,9 @@ class GpuStaging final : public Resident {
   const int device_;
   CommunicatorHandle gpus_;
   CommunicatorHandle hosts_;
-  std::byte* pinned_ = nullptr;     // the slots in host memory, once they are pinned
+  std::shared_ptr<MemoryRegion> host_memory_;  // of the slots there
+  std::byte* pinned_ = nullptr;                // those slots, once they are pinned
+  bool has_short_calls_ = true;
   std::unique_ptr<GpuStream> in_;   // for copies from the callers' memory
   std::unique_ptr<GpuStream> out_;  // for copies to it
   std::array<Slot, kSlots> slots_;

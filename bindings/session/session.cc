@@ -468,6 +468,9 @@ Result<SharedMemory> Session::allocate(const CommunicatorHandle& communicator, s
                                        const Interrupt& interrupt) {
   const Stay stay(*this);
   DUNLIN_TRY(check(communicator));
+  // Calls that wait for copies are not posted yet. The barrier must not overtake them.
+  if (communicator->communicator->is_on_gpu())
+    DUNLIN_TRY(drain(communicator.get(), config_.deadline, interrupt));
   SharedMemory memory;
   DUNLIN_ASSIGN(memory.bytes, communicator->communicator->allocate(bytes));
   DUNLIN_ASSIGN(memory.owner, communicator->communicator->owner_of(memory.bytes));

@@ -14,9 +14,9 @@
 // one pass over each.
 //
 // GPUs. A communicator of GPUs takes memory from allocate() only, which is the memory of a GPU. The
-// reductions are launches on the GPU, and the members on one host access one another's memory by
-// CUDA IPC. The input must be complete when a call is made: finish the streams that write it. The
-// output is complete, for all streams, when the operation is.
+// reductions are launches on the GPU, and members that use the same GPU access one another's memory
+// by CUDA IPC. The input must be complete when a call is made: finish the streams that write it.
+// The output is complete, for all streams, when the operation is.
 //
 // Matching calls. All members make the same calls in the same order, with the same count, data
 // type, reduction, root and algorithm. Either all members pass memory from the same allocation at

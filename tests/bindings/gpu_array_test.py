@@ -221,7 +221,7 @@ class GpuArrayTest(unittest.TestCase):
         x = Interfaced(np.ones(1000, "float32"))
         dunlin.all_reduce(x)
         gc.collect()
-        allocations, _, streams, events, _ = gpu.counts()
+        allocations, _, streams, events, *_ = gpu.counts()
         for _ in range(20):
             result = dunlin.all_reduce(Exporting(np.ones(1000, "float32")))
         self.assertEqual(gpu.counts()[0], allocations + 1)
@@ -332,6 +332,22 @@ class GpuArrayTest(unittest.TestCase):
         part.all_reduce(x, out=x)
         self.expect(x, sum(values), "memory of the communicator at rank 0")
         part.release()
+
+    def test_released_communicators_pin_no_memory(self):
+        dunlin.all_reduce(Interfaced(np.ones(100, "float32")))
+        before = gpu.counts()[5]
+        part = dunlin.split(0)
+        part.all_reduce(Interfaced(np.ones(100, "float32")))
+        self.assertEqual(gpu.counts()[5], before + 1)
+        part.release()
+        self.assertEqual(gpu.counts()[5], before)
+
+    def test_memory_is_allocated_behind_calls_in_progress(self):
+        x = Interfaced(np.ones(5_000_003, "float32"))
+        request = dunlin.start_all_reduce(x)
+        own = dunlin.empty(10, device=0)
+        self.expect(request.wait(), np.full(5_000_003, self.size, "float32"), "before the allocation")
+        dunlin.free(own)
 
     def test_streams_are_bounded(self):
         x = Exporting(np.ones(100, "float32"), stream=gpu.Stream())

@@ -32,8 +32,9 @@ def use(device):
 
 
 def counts():
-    """(allocations, copies from and to host memory so far, streams, events, all copies so far)"""
-    numbers = (ctypes.c_uint64 * 5)()
+    """(allocations, copies from and to pageable host memory so far, streams, events, all copies so far, pinned pieces of
+    host memory)"""
+    numbers = (ctypes.c_uint64 * 6)()
     CUDA.fake_cuda_counts(numbers)
     return tuple(numbers)
 

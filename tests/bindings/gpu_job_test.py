@@ -118,6 +118,16 @@ class GpuJobTest(unittest.TestCase):
         for own in lines.values():
             self.assertEqual(own, ["2", "closed"], text)
 
+    def test_a_copy_may_come_after_the_end_of_the_job(self):
+        lines, text = run("left_behind", deadline=5)
+        for own in lines.values():
+            self.assertEqual(own[-3:], ["left in progress", "1 pinned", "alive"], text)
+
+    def test_a_member_that_cannot_pin_memory_makes_no_call_block(self):
+        lines, text = run("unpinnable")
+        for own in lines.values():
+            self.assertEqual(own[-2:], ["0 copies of pageable memory", "2"], text)
+
     def test_any_call_of_the_driver_may_fail(self):
         for failing in range(1, 160, 20):
             lines, text = run("chaos", code=None, deadline=5, options=["--keep-going"], FAKE_CUDA_FAIL=str(failing),

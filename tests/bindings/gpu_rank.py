@@ -147,13 +147,16 @@ def killed():
     import gpu_arrays
     stream = gpu_arrays.Stream()
     x = ones(stream=stream)
+    long = ones(100_000)
     dunlin.all_reduce(x)
+    dunlin.all_reduce(long)
     dunlin.barrier()
     if dunlin.rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     for _ in range(2):
         try:
             while True:
+                dunlin.all_reduce(long)
                 dunlin.all_reduce(x)
         except dunlin.PeerDeadError as error:
             say(f"peer {error.peer} dead")
@@ -212,13 +215,45 @@ def left_open():
         say("closed")
 
 
+def left_behind():
+    """The job ends, and a copy of a call in progress begins only then."""
+    import gpu_arrays
+    stream = gpu_arrays.Stream()
+    x = ones(stream=stream)
+    dunlin.all_reduce(x)
+    open_gate = stream.gate()
+    request = dunlin.start_all_reduce(x)  # noqa: F841 (it owns the copy)
+    try:
+        dunlin.shutdown()
+        say("no error")
+    except dunlin.DeadlineExceededError:
+        say("left in progress")
+    say(f"{gpu_arrays.counts()[5]} pinned")
+    open_gate()
+    stream.finish()
+    time.sleep(0.3)
+    say("alive")
+
+
+def unpinnable():
+    """One rank can't pin memory. All ranks make short calls on the GPU, so that no copy blocks."""
+    import gpu_arrays
+    x = ones()
+    if dunlin.rank() == 1:
+        gpu_arrays.CUDA.fake_cuda_fail(b"cuMemHostRegister")
+    before = gpu_arrays.counts()[1]
+    total = dunlin.all_reduce(x)
+    say(f"{gpu_arrays.counts()[1] - before} copies of pageable memory")
+    say(value(total))
+
+
 def chaos():
     """A call of rank 1 to the driver fails. Every call ends, with the right result or with an error."""
     if dunlin.rank() != 1:
         del os.environ["FAKE_CUDA_FAIL"]  # the driver has not been loaded yet
-    x = ones(40_000)
+    short, long = ones(40_000), ones(100_000)
     try:
-        for _ in range(6):
+        for x in (short, long) * 3:
             found = value(dunlin.all_reduce(x))
             if found != str(dunlin.size()):
                 say(f"wrong: {found}")

@@ -108,6 +108,7 @@ void fake_cuda_counts(std::uint64_t* counts) {
   counts[2] = static_cast<std::uint64_t>(state().streams);
   counts[3] = static_cast<std::uint64_t>(state().events);
   counts[4] = state().copies;
+  counts[5] = static_cast<std::uint64_t>(state().pinned);
 }
 
 Code cuInit(unsigned) {

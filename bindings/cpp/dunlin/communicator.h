@@ -25,10 +25,11 @@
 // The result is bitwise the same on all ranks, and from run to run for the same algorithm.
 //
 // GPUs: a communicator of GPUs takes memory from allocate() only, which is memory of a GPU that the
-// host must not access, and whose contents are undefined at first. Reductions are kernels, and the
-// members on one host access one another's memory by CUDA IPC. The input must be complete when a
-// call is made, so synchronize the stream that writes it. The output is complete, for every stream,
-// when the operation is. kUnavailable: there is no CUDA driver, or this build has no kernels.
+// host must not access, and whose contents are undefined at first. Reductions are kernels, and
+// members that use the same GPU access one another's memory by CUDA IPC. The input must be complete
+// when a call is made, so synchronize the stream that writes it. The output is complete, for every
+// stream, when the operation is. kUnavailable: there is no CUDA driver, or this build has no
+// kernels.
 //
 // Errors: kDeadlineExceeded or kPeerStalled when a member does not make its call in time: the
 // operation continues, and wait() may be called again. All other errors of a call that was started

@@ -112,6 +112,24 @@ TEST(ShmGpuRange, EveryCallOfTheDriverMayFail) {
   }
 }
 
+// A rank hears at once that its peers could not open its memory, before it waits for them.
+TEST(ShmGpuRange, MemoryThatTheDriverFailsToShareIsNotRegistered) {
+  if (fake == nullptr) GTEST_SKIP() << "sets the stand-in up";
+  for (const char* const name :
+       {"cuPointerGetAttribute", "cuMemGetAddressRange", "cuIpcGetMemHandle"}) {
+    run([&](Fabric& fabric) {
+      const auto driver = load_cuda_driver().value();
+      fake->failing_name = name;
+      fake->failing_code = 999;
+      fake->failing_call = 1;
+      const Status status = fabric.allocate_on_gpu(driver, 0, kSize).status();
+      EXPECT_NE(status.message().find(name), std::string::npos) << status.to_string();
+      EXPECT_EQ(fake->failing_call, 0u);
+      EXPECT_TRUE(fabric.allocate_on_gpu(driver, 0, kSize).is_ok());
+    });
+  }
+}
+
 // Drivers before CUDA 11 have no such memory.
 TEST(ShmGpuRange, AnOldDriverSaysSo) {
   if (fake == nullptr) GTEST_SKIP() << "loads a stand-in";

@@ -31,10 +31,11 @@ Status malformed(const Link& link) {
 
 }  // namespace
 
-ShmRegion::ShmRegion(std::shared_ptr<MemoryRegion> memory, SegmentLayout& layout,
-                     RetiredMemory& retired, std::uint32_t place, std::uint64_t generation,
-                     bool allows_system_calls)
+ShmRegion::ShmRegion(std::shared_ptr<MemoryRegion> memory, std::optional<SharedGpuRegion> shared,
+                     SegmentLayout& layout, RetiredMemory& retired, std::uint32_t place,
+                     std::uint64_t generation, bool allows_system_calls)
     : memory_(std::move(memory)),
+      shared_(shared),
       layout_(layout),
       retired_(retired),
       place_(place),
@@ -72,44 +73,45 @@ void write_range(ByteWriter& writer, const ExportedGpuRange& range) {
     writer.number(std::int32_t{range.descriptors[i].get()}).number(range.sizes[i]);
 }
 
-void write_gpu(ByteWriter& writer, const MemoryRegion& memory,
-               std::optional<ExportedGpuRange>& range, bool allows_system_calls) {
+}  // namespace
+
+Result<SharedGpuRegion> ShmRegion::share(const MemoryRegion& memory) {
   GpuDriver& driver = *memory.gpu();
-  auto allocation = driver.find(memory.data());
-  Status status = allocation.status();
-  if (status.is_ok() && !allocation->has_value())
-    status = Status(Code::kNotFound,
-                    "cuPointerGetAttribute does not know the address: the memory was freed");
-  if (status.is_ok()) {
-    const GpuAllocation& whole = **allocation;
-    auto shared = driver.share(whole.device, whole.base);
-    if (shared) {
-      writer.number(static_cast<std::uint8_t>(DescriptorKind::kGpu));
-      writer.blob(std::as_bytes(std::span(&*shared, 1)));
-      writer.number(static_cast<std::uint64_t>(memory.data() - whole.base));
-      writer.number(static_cast<std::uint8_t>(memory.is_owned()));
-      return;
-    }
-    status = std::move(shared).status();
-    if (status.code() == Code::kUnavailable && !allows_system_calls) {
-      status = Status(
-          Code::kUnavailable,
-          fmt::format("{}; DUNLIN_SHM_CMA=off keeps peers from its descriptors", status.message()));
-    } else if (status.code() == Code::kUnavailable) {
-      status = export_range(memory, range);
-      if (status.is_ok()) return write_range(writer, *range);
-    }
+  DUNLIN_ASSIGN(const auto found, driver.find(memory.data()));
+  if (!found) {
+    return Status(Code::kNotFound,
+                  "cuPointerGetAttribute does not know the address: the memory was freed");
+  }
+  DUNLIN_ASSIGN(SharedGpuMemory allocation, driver.share(found->device, found->base));
+  return SharedGpuRegion{allocation, static_cast<std::uint64_t>(memory.data() - found->base)};
+}
+
+void ShmRegion::write_gpu(ByteWriter& writer) const {
+  auto shared = shared_ ? Result<SharedGpuRegion>(*shared_) : share(*memory_);
+  if (shared) {
+    writer.number(static_cast<std::uint8_t>(DescriptorKind::kGpu));
+    writer.blob(std::as_bytes(std::span(&shared->allocation, 1)));
+    writer.number(shared->offset);
+    writer.number(static_cast<std::uint8_t>(memory_->is_owned()));
+    return;
+  }
+  Status status = std::move(shared).status();
+  if (status.code() == Code::kUnavailable && !allows_system_calls_) {
+    status = Status(
+        Code::kUnavailable,
+        fmt::format("{}; DUNLIN_SHM_CMA=off keeps peers from its descriptors", status.message()));
+  } else if (status.code() == Code::kUnavailable) {
+    status = export_range(*memory_, range_);
+    if (status.is_ok()) return write_range(writer, *range_);
   }
   writer.number(static_cast<std::uint8_t>(DescriptorKind::kUnshared)).text(status.message());
 }
-
-}  // namespace
 
 Bytes ShmRegion::descriptor() const {
   ByteWriter writer;
   writer.number(place_).number(generation_);
   if (memory_->kind() == MemoryKind::kCuda) {
-    write_gpu(writer, *memory_, range_, allows_system_calls_);
+    write_gpu(writer);
   } else if (memory_->fd() < 0 && allows_system_calls_) {
     allow_process_memory_access();
     writer.number(static_cast<std::uint8_t>(DescriptorKind::kPrivate));

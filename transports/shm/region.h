@@ -28,21 +28,34 @@ struct ShmIndirect {
   std::shared_ptr<GpuDriver> driver_;
 };
 
+// An allocation of the driver that peers can open, and where a region begins in it.
+struct SharedGpuRegion {
+  SharedGpuMemory allocation;
+  std::uint64_t offset = 0;
+};
+
 class ShmRegion final : public TransportRegion {
  public:
+  // Lets peers open GPU memory. kUnavailable if the driver does not share whole allocations of this
+  // kind.
+  static Result<SharedGpuRegion> share(const MemoryRegion& memory);
   // GPU memory that the driver does not share, neither as an allocation (CUDA IPC) nor as a range
   // of pieces (runtime/gpu/ranges.h), can be used at this end of operations, but no peer can access
   // it. The same holds for host memory without a file descriptor (wrapped memory), unless peers may
   // access it by system calls. `retired` gets the memory at the end if peers may have it open. It
-  // outlives the region.
-  ShmRegion(std::shared_ptr<MemoryRegion> memory, SegmentLayout& layout, RetiredMemory& retired,
-            std::uint32_t place, std::uint64_t generation, bool allows_system_calls);
+  // outlives the region. `shared`: what share() has returned, if it was asked.
+  ShmRegion(std::shared_ptr<MemoryRegion> memory, std::optional<SharedGpuRegion> shared,
+            SegmentLayout& layout, RetiredMemory& retired, std::uint32_t place,
+            std::uint64_t generation, bool allows_system_calls);
   ~ShmRegion() override;
   std::string_view transport() const override { return "shm"; }
   Bytes descriptor() const override;
 
  private:
+  void write_gpu(ByteWriter& writer) const;
+
   std::shared_ptr<MemoryRegion> memory_;
+  std::optional<SharedGpuRegion> shared_;
   SegmentLayout& layout_;
   RetiredMemory& retired_;
   std::uint32_t place_;

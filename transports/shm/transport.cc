@@ -54,14 +54,21 @@ Result<std::unique_ptr<Link>> ShmTransport::connect(Rank peer, std::span<const s
 
 Result<std::unique_ptr<TransportRegion>> ShmTransport::register_memory(
     const std::shared_ptr<MemoryRegion>& memory) {
+  std::optional<SharedGpuRegion> shared;
+  if (memory->kind() == MemoryKind::kCuda && memory->is_owned()) {
+    // Its peers would wait in vain for what this rank has to send if only they could not open it.
+    auto made = ShmRegion::share(*memory);
+    if (!made && made.status().code() != Code::kUnavailable) return std::move(made).status();
+    if (made) shared = *made;
+  }
   auto& generations = segment_->layout().generations;
   for (std::uint32_t tried = 0; tried < kMaxRegions; ++tried) {
     const std::uint32_t place = next_place_++ % kMaxRegions;
     if (generations[place].load(std::memory_order_relaxed) != 0) continue;
     if (memory->kind() == MemoryKind::kCuda) indirect_.is_used = true;
     return std::unique_ptr<TransportRegion>(
-        std::make_unique<ShmRegion>(memory, segment_->layout(), retired_, place, next_generation_++,
-                                    context_.config.shm_process_memory));
+        std::make_unique<ShmRegion>(memory, shared, segment_->layout(), retired_, place,
+                                    next_generation_++, context_.config.shm_process_memory));
   }
   return Status(Code::kResourceExhausted,
                 fmt::format("the limit of {} registered regions is reached", kMaxRegions));

@@ -363,7 +363,8 @@ TEST_F(ShmGpu, AtomicsOnGpuMemoryAreRefused) {
 TEST_F(ShmGpu, MemoryThatCannotBeSharedSaysWhy) {
   run([](Fabric& fabric) {
     const auto driver = load_cuda_driver().value();
-    auto region = fabric.allocate_on_gpu(driver, 0, 64).value();
+    std::byte* const data = driver->allocate(0, 64).value();
+    auto region = fabric.register_memory(MemoryRegion::wrap(data, 64, driver).value()).value();
     fake->failing_name = "cuIpcGetMemHandle";
     fake->failing_code = 1;
     fake->failing_call = 1;
@@ -371,6 +372,8 @@ TEST_F(ShmGpu, MemoryThatCannotBeSharedSaysWhy) {
     EXPECT_EQ(status.code(), Code::kUnavailable);
     EXPECT_NE(status.message().find("CUDA cannot share this memory"), std::string::npos)
         << status.to_string();
+    region.reset();
+    driver->free(0, data);
   });
 }
 

@@ -8,10 +8,11 @@
 // thread waits for a stream of the caller. Up to kSlots parts are in progress at a time. Parts are
 // posted to the communicator in the order of the calls, which all members make alike.
 //
-// A short call, whoever owns its memory, runs in slots of host memory, on a communicator of host
-// memory, which takes microseconds among the members of a host. Copies between GPU and host, but
-// for very short ones to the GPU, run beside the kernels of other processes. A copy within the GPU
-// waits until its process gets the GPU: 139 us on an H100 that others use (bench/gpu/README.md).
+// A short call runs in slots of host memory, whatever memory the caller passes, on a communicator
+// of host memory, which takes microseconds among the members of a host. Copies between GPU and
+// host, but for very short ones to the GPU, run beside the kernels of other processes. A copy
+// within the GPU waits until its process gets the GPU: 139 us on an H100 that others use
+// (bench/gpu/README.md).
 #pragma once
 
 #include <array>

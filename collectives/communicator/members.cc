@@ -226,7 +226,7 @@ TuningShape Members::tuning_shape() const {
 Connections Members::connections() const {
   Connections connections = connections_;
   connections.is_all_mapped = is_all_mapped_;
-  connections.is_on_gpu = is_on_gpu();
+  connections.is_one_gpu = is_on_one_gpu();
   // A host with a NIC for each rank is not told from one that has a single NIC.
   connections.shares_fast_nic = connections.hosts.rows > 0 && tuning_.shape.transport == "verbs";
   return connections;

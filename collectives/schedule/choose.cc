@@ -30,7 +30,7 @@ std::string_view all_reduce_for(const Problem& problem, std::size_t bytes,
                                 const Connections& connections) {
   const int size = problem.size;
   // A launch and the wait for it cost more than the bytes of anything that `direct` is for.
-  if (connections.is_all_mapped && connections.is_on_gpu) return "shared";
+  if (connections.is_one_gpu) return "shared";
   if (connections.is_all_mapped)
     return bytes <= kDirectMappedBytes && size <= kDirectRanks ? "direct" : "shared";
   const bool share_hosts = connections.hosts.rows > 0;
@@ -61,8 +61,8 @@ std::string_view all_reduce_for(const Problem& problem, std::size_t bytes,
 std::string_view name_for(const Problem& problem, std::size_t bytes,
                           const Connections& connections) {
   const bool is_all_mapped = connections.is_all_mapped;
-  const bool is_mapped_gpu = is_all_mapped && connections.is_on_gpu;
-  const bool is_direct = bytes <= kDirectBytes && problem.size <= kDirectRanks && !is_mapped_gpu;
+  const bool is_direct =
+      bytes <= kDirectBytes && problem.size <= kDirectRanks && !connections.is_one_gpu;
   switch (problem.collective) {
     case Collective::kAllReduce:
       return all_reduce_for(problem, bytes, connections);
@@ -74,7 +74,7 @@ std::string_view name_for(const Problem& problem, std::size_t bytes,
     case Collective::kReduce:
       return "tree";  // "shared" needs members that pass memory at the same place
     case Collective::kBroadcast:
-      return is_mapped_gpu ? "shared" : "tree";
+      return connections.is_one_gpu ? "shared" : "tree";
     case Collective::kBarrier:
       // On one host a signal is a store, which costs less than a second hop. If ranks share cores,
       // a rank completes in its first time slice after the last rank has entered.

@@ -11,7 +11,7 @@ struct Connections {
   static Connections among(const Grouping& hosts);
 
   bool is_all_mapped = false;  // every rank has mapped the memory of all others
-  bool is_on_gpu = false;      // the memory is that of GPUs
+  bool is_one_gpu = false;     // as in Shape
   Grid hosts{0, 0};            // as in Shape
   // Some ranks share a host, but the hosts form no grid.
   bool has_uneven_hosts = false;

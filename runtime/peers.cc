@@ -41,9 +41,10 @@ PeerTable::PeerTable(int size) : peers_(static_cast<std::size_t>(size)) {}
 
 std::string PeerTable::describe(Rank rank) const {
   const std::lock_guard lock(mutex_);
-  const std::string& reason = peers_[rank.index()].reason;
   const char* const word = to_string(state(rank));
-  return reason.empty() ? word : fmt::format("{}: {}", word, reason);
+  const auto found = reasons_.find(rank);
+  if (found != reasons_.end()) return fmt::format("{}: {}", word, found->second);
+  return state(rank) == PeerState::kLeft ? "left: it has shut down" : word;
 }
 
 Status PeerTable::report_gone(Rank rank) const {
@@ -51,23 +52,46 @@ Status PeerTable::report_gone(Rank rank) const {
       .with_peer(rank);
 }
 
+bool PeerTable::change(Rank rank, PeerState state) {
+  std::atomic<PeerState>& now = peers_[rank.index()].state;
+  const PeerState before = now.load(std::memory_order_relaxed);
+  if (before == state || is_final(before)) return false;
+  now.store(state, std::memory_order_relaxed);
+  if (is_final(state)) gone_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
 void PeerTable::mark(Rank rank, PeerState state, std::string reason) {
   {
     const std::lock_guard lock(mutex_);
-    Peer& peer = peers_[rank.index()];
-    const PeerState before = peer.state.load(std::memory_order_relaxed);
-    if (before == state || is_final(before)) return;
-    peer.reason = std::move(reason);
-    peer.state.store(state, std::memory_order_relaxed);
+    if (!change(rank, state)) return;
+    if (reason.empty()) {
+      reasons_.erase(rank);
+    } else {
+      reasons_[rank] = std::move(reason);
+    }
     // Pairs with the acquire load of version(): a thread that sees the new version sees the state.
     version_.fetch_add(1, std::memory_order_release);
   }
-  notify(rank);
+  notify();
+}
+
+void PeerTable::mark_left(std::span<const Rank> ranks) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Rank rank : ranks) {
+      if (change(rank, PeerState::kLeft)) reasons_.erase(rank);
+    }
+    version_.fetch_add(1, std::memory_order_release);  // as in mark()
+  }
+  notify();
 }
 
 void PeerTable::set_local_pid(Rank rank, pid_t pid) {
   peers_[rank.index()].pid.store(pid, std::memory_order_relaxed);
-  notify(rank);
+  // Pairs with the acquire load of pids_version(): a thread that sees the new version sees the pid.
+  pids_version_.fetch_add(1, std::memory_order_release);
+  notify();
 }
 
 pid_t PeerTable::local_pid(Rank rank) const {
@@ -101,7 +125,7 @@ bool PeerTable::has_ended(Rank rank) const {
   return state == 0 || state == 'X' || state == 'Z';
 }
 
-int PeerTable::add_listener(std::function<void(Rank)> listener) {
+int PeerTable::add_listener(std::function<void()> listener) {
   const std::lock_guard lock(listeners_mutex_);
   listeners_.emplace_back(next_listener_, std::move(listener));
   return next_listener_++;
@@ -112,9 +136,9 @@ void PeerTable::remove_listener(int number) {
   std::erase_if(listeners_, [number](const auto& entry) { return entry.first == number; });
 }
 
-void PeerTable::notify(Rank rank) {
+void PeerTable::notify() {
   const std::lock_guard lock(listeners_mutex_);
-  for (const auto& [number, listener] : listeners_) listener(rank);
+  for (const auto& [number, listener] : listeners_) listener();
 }
 
 }  // namespace dunlin

@@ -11,9 +11,12 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/rank.h"
@@ -40,12 +43,7 @@ class PeerTable {
     return peers_[rank.index()].state.load(std::memory_order_relaxed);
   }
   bool is_present(Rank rank) const { return state(rank) < PeerState::kLeft; }
-  bool is_anybody_gone() const {
-    for (int rank = 0; rank < size(); ++rank) {
-      if (!is_present(Rank(rank))) return true;
-    }
-    return false;
-  }
+  bool is_anybody_gone() const { return gone_.load(std::memory_order_relaxed) > 0; }
   // The state and its reason: "dead: process 4711 ended (SIGKILL?)".
   std::string describe(Rank rank) const;
   // ok while the peer is present; otherwise kPeerDead with the peer and the reason.
@@ -54,11 +52,15 @@ class PeerTable {
 
   // Changes a state. kLeft and kDead are final: later changes are ignored.
   void mark(Rank rank, PeerState state, std::string reason);
+  // Marks ranks as kLeft, and calls the listeners once.
+  void mark_left(std::span<const Rank> ranks);
 
   // The process id of a peer on this host, in the same pid namespace; 0: not known. diagnose()
   // reads its state, and the bootstrap's monitor thread watches the process.
   void set_local_pid(Rank rank, pid_t pid);
   pid_t local_pid(Rank rank) const;
+  // Changes with every call of set_local_pid().
+  std::uint64_t pids_version() const { return pids_version_.load(std::memory_order_acquire); }
   // The text for an error about a peer that did not answer: "process 4711 is stopped (state T)", or
   // "" when the process id is not known. Reads /proc, so it is for error paths only.
   std::string diagnose(Rank rank) const;
@@ -66,28 +68,34 @@ class PeerTable {
   // Whether the process of a local peer has ended; false when its process id is not known.
   bool has_ended(Rank rank) const;
 
-  // The listener is called after each change of a state or of a process id, on the thread that made
+  // The listener is called after each change of states or of a process id, on the thread that made
   // the change. It serves to wake sleeping threads. It must be short, must take no lock that a
   // caller of mark() may hold, and must not call mark(), add_listener() or remove_listener().
   // Returns a number for remove_listener(). When that returns, the listener is not running and is
   // not called again.
-  int add_listener(std::function<void(Rank)> listener);
+  int add_listener(std::function<void()> listener);
   void remove_listener(int number);
 
  private:
+  // Small, as a job may have many thousand ranks.
   struct Peer {
     std::atomic<PeerState> state{PeerState::kAlive};
     std::atomic<pid_t> pid{0};
-    std::string reason;  // under mutex_
   };
-  void notify(Rank rank);
+  static_assert(sizeof(Peer) == 8);
+  // Returns false if nothing changes. mutex_ is held.
+  bool change(Rank rank, PeerState state);
+  void notify();
   Status report_gone(Rank rank) const;
 
   std::vector<Peer> peers_;
+  std::atomic<int> gone_{0};
   std::atomic<std::uint64_t> version_{0};
+  std::atomic<std::uint64_t> pids_version_{0};
   mutable std::mutex mutex_;
-  std::mutex listeners_mutex_;  // held while listeners run
-  std::vector<std::pair<int, std::function<void(Rank)>>> listeners_;
+  std::map<Rank, std::string> reasons_;  // under mutex_
+  std::mutex listeners_mutex_;           // held while listeners run
+  std::vector<std::pair<int, std::function<void()>>> listeners_;
   int next_listener_ = 0;
 };
 

@@ -117,7 +117,7 @@ Status Fabric::start(const std::vector<TransportFactory>& factories, std::size_t
   wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (wake_fd_ < 0) return Status::from_errno("eventfd", errno);
   collect_wait_fds();
-  listener_ = peers().add_listener([this](Rank) { wake(); });
+  listener_ = peers().add_listener([this] { wake(); });
   guard_ = fences_.add_guard([this] { wake(); });
   chore_ = bootstrap_.add_chore([this] { progress(); });
   return publish_addresses();

@@ -16,6 +16,14 @@ PidWatch::PidWatch(PeerTable& peers, Rank self)
     : peers_(peers), self_(self), known_(static_cast<std::size_t>(peers.size()), 0) {}
 
 void PidWatch::refresh() {
+  if (const auto version = peers_.pids_version(); version != seen_) {
+    seen_ = version;
+    take_new();
+  }
+  std::erase_if(watches_, [this](const Watch& each) { return !peers_.is_present(each.rank); });
+}
+
+void PidWatch::take_new() {
   for (int i = 0; i < peers_.size(); ++i) {
     const Rank rank(i);
     const pid_t pid = peers_.local_pid(rank);
@@ -24,7 +32,6 @@ void PidWatch::refresh() {
     std::erase_if(watches_, [rank](const Watch& each) { return each.rank == rank; });
     if (pid > 0) watch(rank, pid);
   }
-  std::erase_if(watches_, [this](const Watch& each) { return !peers_.is_present(each.rank); });
 }
 
 void PidWatch::watch(Rank rank, pid_t pid) {

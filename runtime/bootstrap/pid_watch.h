@@ -6,6 +6,7 @@
 
 #include <poll.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "runtime/clock.h"
@@ -39,11 +40,13 @@ class PidWatch {
     bool has_ended = false;
     TimePoint dead_at{};
   };
+  void take_new();
   void watch(Rank rank, pid_t pid);
 
   PeerTable& peers_;
   Rank self_;
   std::vector<Watch> watches_;
+  std::uint64_t seen_ = 0;    // pids_version() of the table
   std::vector<pid_t> known_;  // by rank: the latest process id from the table
 };
 

@@ -42,7 +42,7 @@ TcpBootstrap::TcpBootstrap(JoinPlan plan, AuthenticatedSocket connection, Fd wak
           [this] { this->wake(); }),
       pids_(peers(), job().rank),
       witness_([this](const Message& testimony) { contact_.send(testimony); }) {
-  listener_ = peers().add_listener([this](Rank) { this->wake(); });
+  listener_ = peers().add_listener([this] { this->wake(); });
   monitor_ = start_service_thread("dunlin-monitor", [this] { monitor(); });
 }
 

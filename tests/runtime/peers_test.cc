@@ -51,16 +51,30 @@ TEST(PeerTable, StalledPeersArePresentAndMayRecover) {
 }
 
 TEST(PeerTable, ListenersAreCalledOncePerChange) {
-  PeerTable peers(3);
-  std::vector<int> heard;
-  const int number = peers.add_listener([&](Rank rank) { heard.push_back(rank.value()); });
+  PeerTable peers(5);
+  int calls = 0;
+  const int number = peers.add_listener([&] { ++calls; });
   peers.mark(Rank(2), PeerState::kStalled, "");
   peers.mark(Rank(2), PeerState::kStalled, "");
   peers.mark(Rank(1), PeerState::kDead, "");
+  EXPECT_EQ(calls, 2);
   peers.set_local_pid(Rank(0), getpid());
+  EXPECT_EQ(calls, 3);
+  peers.mark_left(std::vector{Rank(3), Rank(4), Rank(1)});
+  EXPECT_EQ(calls, 4);
+  EXPECT_EQ(peers.describe(Rank(3)), "left: it has shut down");
+  EXPECT_EQ(peers.describe(Rank(1)), "dead");
   peers.remove_listener(number);
   peers.mark(Rank(0), PeerState::kDead, "");
-  EXPECT_THAT(heard, ElementsAre(2, 1, 0));
+  EXPECT_EQ(calls, 4);
+}
+
+TEST(PeerTable, KnowsWhetherAnybodyIsGone) {
+  PeerTable peers(3);
+  peers.mark(Rank(0), PeerState::kStalled, "");
+  EXPECT_FALSE(peers.is_anybody_gone());
+  peers.mark_left(std::vector{Rank(1)});
+  EXPECT_TRUE(peers.is_anybody_gone());
 }
 
 TEST(PeerTable, DiagnosesLocalProcesses) {

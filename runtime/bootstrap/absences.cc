@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "runtime/bootstrap/constants.h"
 
@@ -13,6 +14,7 @@ void Absences::begin(Rank rank, ConnectionEnd how, TimePoint now) {
   state.since = now;
   state.how = how;
   state.is_alive = false;
+  concerned_.insert(rank);
 }
 
 void Absences::end(Rank rank) {
@@ -20,6 +22,7 @@ void Absences::end(Rank rank) {
   if (found == ranks_.end()) return;
   found->second.since.reset();
   found->second.is_alive = false;
+  if (!found->second.ended) concerned_.erase(rank);
 }
 
 bool Absences::is_absent(Rank rank) const {
@@ -28,7 +31,8 @@ bool Absences::is_absent(Rank rank) const {
 }
 
 void Absences::pass_over(Duration gap, TimePoint now) {
-  for (auto& [rank, state] : ranks_) {
+  for (const Rank rank : concerned_) {
+    State& state = at(rank);
     if (!state.since) continue;
     const Duration limit = limit_of(state);
     const TimePoint latest_end = now - limit + std::min(kConfirmTime, limit);
@@ -37,8 +41,14 @@ void Absences::pass_over(Duration gap, TimePoint now) {
 }
 
 bool Absences::has_any() const {
-  return std::ranges::any_of(ranks_,
-                             [](const auto& each) { return each.second.since.has_value(); });
+  return std::ranges::any_of(concerned_, [this](Rank rank) { return is_absent(rank); });
+}
+
+std::vector<Rank> Absences::absent() const {
+  std::vector<Rank> result;
+  std::ranges::copy_if(concerned_, std::back_inserter(result),
+                       [this](Rank rank) { return is_absent(rank); });
+  return result;
 }
 
 void Absences::note_ended(Rank rank, std::string how, TimePoint now) {
@@ -46,6 +56,12 @@ void Absences::note_ended(Rank rank, std::string how, TimePoint now) {
   if (state.ended) return;
   state.ended = now;
   state.how_ended = std::move(how);
+  concerned_.insert(rank);
+}
+
+void Absences::forget(Rank rank) {
+  ranks_.erase(rank);
+  concerned_.erase(rank);
 }
 
 TimePoint Absences::due(const State& state) const {
@@ -69,7 +85,8 @@ std::string Absences::reason(const State& state, TimePoint now) const {
 
 std::vector<Absences::Verdict> Absences::take_due(TimePoint now) {
   std::vector<Verdict> verdicts;
-  for (const auto& [rank, state] : ranks_) {
+  for (const Rank rank : concerned_) {
+    const State& state = at(rank);
     if (due(state) <= now) verdicts.push_back({rank, reason(state, now)});
   }
   for (const Verdict& each : verdicts) forget(each.rank);
@@ -77,7 +94,7 @@ std::vector<Absences::Verdict> Absences::take_due(TimePoint now) {
 }
 
 TimePoint Absences::next(TimePoint otherwise) const {
-  for (const auto& [rank, state] : ranks_) otherwise = std::min(otherwise, due(state));
+  for (const Rank rank : concerned_) otherwise = std::min(otherwise, due(ranks_.at(rank)));
   return otherwise;
 }
 

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,10 +43,12 @@ class Absences {
   // does not count, and all that are absent have at least kConfirmTime from now on.
   void pass_over(Duration gap, TimePoint now);
   bool has_any() const;
+  // The ranks without a connection, ascending.
+  std::vector<Rank> absent() const;
   // The process has ended.
   void note_ended(Rank rank, std::string how, TimePoint now);
   // Forgets all about a rank.
-  void forget(Rank rank) { ranks_.erase(rank); }
+  void forget(Rank rank);
 
   struct Verdict {
     Rank rank;
@@ -74,6 +77,7 @@ class Absences {
 
   const Duration grace_;
   std::map<Rank, State> ranks_;  // the ranks about which something is known
+  std::set<Rank> concerned_;     // those of them that are absent or have ended
 };
 
 }  // namespace dunlin::bootstrap

@@ -100,6 +100,18 @@ class Bootstrap {
   // and has not published it.
   virtual Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) = 0;
 
+  // Gathers a record of every rank of `group`, in the order of `group`; an empty group is the whole
+  // job. Every rank of the group calls it with the same name, the same group and a record of the
+  // same size; else kInvalidArgument. A name can be used once. All records together have at most 1
+  // MiB. A call that has timed out may be repeated: the record of the first call stays.
+  // kDeadlineExceeded names the missing ranks; kPeerDead, at once, when one of them is gone. A
+  // gather costs one round trip, where lookups would cost one for each peer.
+  virtual Result<Bytes> gather(std::string_view name, std::span<const Rank> group,
+                               std::span<const std::byte> record, Duration timeout) = 0;
+  // Contributes the record to a later gather() without waiting, as post() publishes a value.
+  virtual Status contribute(std::string_view name, std::span<const Rank> group,
+                            std::span<const std::byte> record) = 0;
+
   // Returns when all present members of the current epoch have called it with this name. Then the
   // name can be used again. kDeadlineExceeded names the ranks that have not called; kPeerDead names
   // the dead ranks.
@@ -107,8 +119,8 @@ class Bootstrap {
 
   // Adds a function that a thread calls some thousand times a second while it waits in a call of
   // this class, because peers may need this process's progress. The fabric adds one. A chore may
-  // call post() and use mail(). Its lookups return kDeadlineExceeded at once, and all other calls
-  // return kInternal. Returns a number for remove_chore().
+  // call post() and use mail(). Its lookups and gathers return kDeadlineExceeded at once, and all
+  // other calls return kInternal. Returns a number for remove_chore().
   virtual int add_chore(std::function<void()> chore) = 0;
   virtual void remove_chore(int chore) = 0;
 

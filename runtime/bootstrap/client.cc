@@ -6,6 +6,7 @@
 
 #include "runtime/bootstrap/constants.h"
 #include "runtime/bootstrap/printable.h"
+#include "runtime/fnv.h"
 #include "runtime/topology.h"
 
 namespace dunlin::bootstrap {
@@ -58,13 +59,13 @@ Status BootstrapClient::start(Duration timeout) {
 }
 
 Status BootstrapClient::count_local() {
-  const auto key = [](int rank) { return fmt::format("bootstrap/kernel/{}", rank); };
-  const std::string kernel = host_identity("");
-  DUNLIN_TRY(publish(key(job_.rank.value()), as_bytes(kernel)));
+  Bytes own = ByteWriter().number(hash_of(host_identity(""))).take();
+  DUNLIN_ASSIGN(const Bytes kernels, gather("bootstrap/kernel", {}, own, kPromptAnswer));
   job_.local_rank = job_.local_size = 0;
   for (int rank = 0; rank < job_.size; ++rank) {
-    DUNLIN_ASSIGN(const Bytes other, lookup_from(Rank(rank), key(rank), kPromptAnswer));
-    if (!std::ranges::equal(other, as_bytes(kernel))) continue;
+    const auto kernel =
+        std::span(kernels).subspan(static_cast<std::size_t>(rank) * own.size(), own.size());
+    if (!std::ranges::equal(kernel, own)) continue;
     ++job_.local_size;
     if (rank < job_.rank.value()) ++job_.local_rank;
   }
@@ -116,6 +117,36 @@ Result<Bytes> BootstrapClient::lookup_from(Rank publisher, std::string_view key,
   return std::move(error).with_context(fmt::format("lookup of '{}' for {}", key, seconds(timeout)));
 }
 
+Status BootstrapClient::contribute(std::string_view name, std::span<const Rank> group,
+                                   std::span<const std::byte> record) {
+  DUNLIN_TRY(check_value(name, record));
+  {
+    const std::lock_guard lock(mutex_);
+    if (disconnected_) return *disconnected_;
+  }
+  transmit({.type = MessageType::kGather,
+            .text = std::string(name),
+            .value = Bytes(record.begin(), record.end()),
+            .ranks = std::vector<Rank>(group.begin(), group.end())});
+  return Status::ok();
+}
+
+Result<Bytes> BootstrapClient::gather(std::string_view name, std::span<const Rank> group,
+                                      std::span<const std::byte> record, Duration timeout) {
+  DUNLIN_TRY(check_value(name, record));
+  auto reply = request({.type = MessageType::kGather,
+                        .text = std::string(name),
+                        .value = Bytes(record.begin(), record.end()),
+                        .ranks = std::vector<Rank>(group.begin(), group.end())},
+                       timeout);
+  if (!reply) {
+    return std::move(reply).status().with_context(
+        fmt::format("gather '{}' (timeout {})", name, seconds(timeout)));
+  }
+  // Ranks of one process may get the same copy.
+  return reply->shared_value ? *reply->shared_value : std::move(reply->value);
+}
+
 Status BootstrapClient::barrier(std::string_view name, Duration timeout) {
   DUNLIN_TRY(check_name("a barrier's name", name));
   auto reply = request({.type = MessageType::kBarrier, .text = std::string(name)}, timeout);
@@ -124,6 +155,9 @@ Status BootstrapClient::barrier(std::string_view name, Duration timeout) {
 }
 
 int BootstrapClient::add_chore(std::function<void()> chore) {
+  const int cores = std::max(cores_shared_by(job_.local_size), 1);
+  const int ranks_per_core = (job_.local_size + cores - 1) / cores;
+  chore_interval_ = std::min<Duration>(ranks_per_core * kChoreInterval, kLongestChoreInterval);
   chores_.emplace(++last_chore_, std::move(chore));
   return last_chore_;
 }
@@ -144,7 +178,8 @@ Membership BootstrapClient::membership() const {
 
 Result<Message> BootstrapClient::request(Message message, Duration timeout) {
   if (does_chores_) {
-    const bool is_lookup = message.type == MessageType::kLookup;
+    const bool is_lookup =
+        message.type == MessageType::kLookup || message.type == MessageType::kGather;
     return Status(is_lookup ? Code::kDeadlineExceeded : Code::kInternal,
                   "a chore must not call the bootstrap");
   }
@@ -181,7 +216,10 @@ Result<Message> BootstrapClient::request(Message message, Duration timeout) {
 bool BootstrapClient::await_reply(std::unique_lock<std::mutex>& lock, TimePoint until) {
   const auto is_over = [this] { return reply_ || disconnected_; };
   if (chores_.empty()) return answered_.wait_until(lock, until, is_over);
-  while (!answered_.wait_until(lock, std::min(until, clock_.now() + kChoreInterval), is_over)) {
+  const auto is_awake = [&] { return is_over() || std::exchange(has_mail_, false); };
+  for (;;) {
+    answered_.wait_until(lock, std::min(until, clock_.now() + chore_interval_), is_awake);
+    if (is_over()) return true;
     if (clock_.now() >= until) return false;
     lock.unlock();
     does_chores_ = true;
@@ -189,12 +227,18 @@ bool BootstrapClient::await_reply(std::unique_lock<std::mutex>& lock, TimePoint 
     does_chores_ = false;
     lock.lock();
   }
-  return true;
 }
 
 void BootstrapClient::deliver(Message message) {
   if (message.type == MessageType::kNotice) {
-    if (message.subject.value() < 0 || message.subject.value() >= job_.size) return;
+    const auto is_unknown = [this](Rank rank) {
+      return rank.value() < 0 || rank.value() >= job_.size;
+    };
+    if (message.state == PeerState::kLeft) {
+      std::erase_if(message.ranks, is_unknown);
+      return peers_.mark_left(message.ranks);
+    }
+    if (is_unknown(message.subject)) return;
     if (message.subject == rank() && message.state == PeerState::kDead) {
       return cut_off(Status(Code::kClosed,
                             "the other ranks count this rank as dead: " + printable(message.text)));
@@ -202,7 +246,13 @@ void BootstrapClient::deliver(Message message) {
     peers_.mark(message.subject, message.state, printable(message.text));
     return;
   }
-  if (message.type == MessageType::kMail) return mail_.deliver(message.subject, message.value);
+  if (message.type == MessageType::kMail) {
+    mail_.deliver(message.subject, message.value);
+    const std::lock_guard lock(mutex_);
+    has_mail_ = true;  // for a chore
+    answered_.notify_all();
+    return;
+  }
   if (message.type == MessageType::kRevoke) return fences_.on_revoke(message.subject);
   if (message.type == MessageType::kFenced) return fences_.on_fenced(message.number);
   const std::lock_guard lock(mutex_);

@@ -26,6 +26,10 @@ class BootstrapClient : public Bootstrap {
   Status publish(std::string_view key, std::span<const std::byte> value) final;
   Status post(std::string_view key, std::span<const std::byte> value) final;
   Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) final;
+  Status contribute(std::string_view name, std::span<const Rank> group,
+                    std::span<const std::byte> record) final;
+  Result<Bytes> gather(std::string_view name, std::span<const Rank> group,
+                       std::span<const std::byte> record, Duration timeout) final;
   Status barrier(std::string_view name, Duration timeout) final;
   int add_chore(std::function<void()> chore) final;
   void remove_chore(int chore) final { chores_.erase(chore); }
@@ -65,6 +69,7 @@ class BootstrapClient : public Bootstrap {
   JobInfo job_;                                  // constant once the job has started
   std::map<int, std::function<void()>> chores_;  // of the thread that calls the bootstrap
   int last_chore_ = 0;
+  Duration chore_interval_{};
   bool does_chores_ = false;
   PeerTable peers_;
   Mail mail_;
@@ -76,6 +81,7 @@ class BootstrapClient : public Bootstrap {
   std::condition_variable answered_;
   std::uint64_t last_request_ = 0;
   std::optional<Message> reply_;  // to last_request_
+  bool has_mail_ = false;         // since the chores have run last
   std::optional<Status> disconnected_;
   Membership membership_;
 };

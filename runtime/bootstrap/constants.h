@@ -39,14 +39,17 @@ constexpr Duration kHandshakeTimeout = std::chrono::seconds(2);
 // next address. Unauthenticated connections may keep a coordinator busy for a while.
 constexpr Duration kChallengeTimeout = 2 * kHandshakeTimeout;
 
-// The most connections that have not authenticated yet. Beyond it, each new one takes the place of
-// the oldest, of those that have sent nothing if there are any. So strangers that only connect do
-// not keep ranks out.
+// The most connections that have not authenticated yet, or one for each rank in a larger job, whose
+// ranks may all connect at once. Beyond it, each new one takes the place of the oldest, of those
+// that have sent nothing if there are any. So strangers that only connect do not keep ranks out.
 constexpr std::size_t kMaxUnauthenticated = 128;
 
 // The most connections that the coordinator accepts before it serves those that it has. A rank's
 // connection is served before strangers that connect all the time can take its place.
 constexpr std::size_t kMaxAcceptedAtOnce = kMaxUnauthenticated / 4;
+
+// The most events that the coordinator takes from the kernel at a time.
+constexpr std::size_t kMostEvents = 256;
 
 // The interval between two lines of the log about strangers.
 constexpr Duration kLogInterval = std::chrono::seconds(1);
@@ -82,8 +85,11 @@ constexpr Duration kAnswerSlack = std::chrono::seconds(1);
 constexpr Duration kPromptAnswer = std::chrono::seconds(10);
 
 // The interval at which a waiting thread runs its chores. It delays a peer that waits for this
-// process's progress. One turn costs about a microsecond and two context switches.
+// process's progress, except for mail, which is handled at once. One turn costs about a microsecond
+// and two context switches. Where ranks share cores, the interval is as many times longer as there
+// are ranks to a core, up to the second one: turns in vain then take the same part of a core.
 constexpr Duration kChoreInterval = std::chrono::microseconds(200);
+constexpr Duration kLongestChoreInterval = std::chrono::milliseconds(100);
 
 // The interval between attempts to reach a coordinator that does not run yet.
 constexpr Duration kConnectRetry = std::chrono::milliseconds(50);
@@ -91,6 +97,16 @@ constexpr Duration kConnectRetry = std::chrono::milliseconds(50);
 // The same after a refusal that proves nothing. The coordinator of an earlier job, which may still
 // use the port, ends within seconds.
 constexpr Duration kRefusedRetry = std::chrono::milliseconds(250);
+
+// Ranks that leave in quick succession are told of together: the others get at most one notice per
+// this time and rank of the job. A notice takes about 10 us of the cores of its receiver's host, so
+// notices take a small part of them, however many ranks a host has. A rank that leaves waits for
+// its notice.
+constexpr Duration kDepartureInterval = std::chrono::microseconds(50);
+constexpr Duration kLongestDeparture = std::chrono::milliseconds(250);
+
+// How often per heartbeat the coordinator looks for stalled ranks.
+constexpr int kLooksPerHeartbeat = 4;
 
 // When a local process ends after it has left the job, the notice that it has left may still be on
 // its way from a coordinator on another host. On one host, the notice always arrives first.

@@ -2,26 +2,39 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "runtime/bootstrap/constants.h"
 #include "runtime/bootstrap/printable.h"
 #include "runtime/bootstrap/service_thread.h"
+#include "runtime/descriptor_limit.h"
 #include "runtime/log.h"
 
 namespace dunlin::bootstrap {
 
+namespace {
+
+// Descriptors that the process of a coordinator has open beside those of the ranks.
+constexpr std::uint64_t kOtherDescriptors = 256;
+
+}  // namespace
+
 struct Coordinator::Connection {
-  Connection(Fd fd, const Authenticator::Job& job, Authenticator::FindSession find, TimePoint until)
-      : address(peer_address(fd.get())),
+  Connection(std::uint32_t arrival, Fd fd, const Authenticator::Job& job,
+             Authenticator::FindSession find, TimePoint until)
+      : number(arrival),
+        address(peer_address(fd.get())),
         socket(std::move(fd)),
         authenticator(job, std::move(find)),
         deadline(until) {}
 
+  const std::uint32_t number;
   std::string address;
   FrameSocket socket;
   Authenticator authenticator;
@@ -30,7 +43,7 @@ struct Coordinator::Connection {
   bool has_left = false;
   bool is_dropped = false;
   ConnectionEnd end = ConnectionEnd::kBroken;  // of one that is dropped
-  short ready = 0;                             // events that poll() returned
+  bool awaits_output = false;                  // see watch_output()
 };
 
 Result<std::unique_ptr<Coordinator>> Coordinator::start(Options options) {
@@ -40,14 +53,20 @@ Result<std::unique_ptr<Coordinator>> Coordinator::start(Options options) {
   Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.is_open()) return Status::from_errno("eventfd", errno);
   if (options.job_id.empty()) options.job_id = "job-" + random_hex(6);
+  Fd epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.is_open()) return Status::from_errno("epoll_create1", errno);
+  // Each rank takes a descriptor, and a second one where its process can be watched.
+  raise_descriptor_limit(2 * static_cast<std::uint64_t>(options.size) + kOtherDescriptors);
   std::unique_ptr<Coordinator> made(
-      new Coordinator(std::move(options), std::move(listener), std::move(wake)));
+      new Coordinator(std::move(options), std::move(listener), std::move(wake), std::move(epoll)));
+  DUNLIN_TRY(made->watch(made->wake_.get(), Source::kWake, 0, EPOLLIN));
+  DUNLIN_TRY(made->watch(made->listener_.get(), Source::kListener, 0, EPOLLIN));
   made->thread_ =
       start_service_thread("dunlin-coord", [coordinator = made.get()] { coordinator->run(); });
   return made;
 }
 
-Coordinator::Coordinator(Options options, Fd listener, Fd wake)
+Coordinator::Coordinator(Options options, Fd listener, Fd wake, Fd epoll)
     : job_{options.size,
            std::move(options.job_id),
            std::move(options.secret),
@@ -57,6 +76,7 @@ Coordinator::Coordinator(Options options, Fd listener, Fd wake)
       address_(std::move(options.listen)),
       listener_(std::move(listener)),
       wake_(std::move(wake)),
+      epoll_(std::move(epoll)),
       ledger_(options.size, options.heartbeat,
               [this](Rank to, const Message& message) { send(to, message); }),
       members_(static_cast<std::size_t>(options.size)),
@@ -90,8 +110,7 @@ void Coordinator::declare_dead(Rank rank, std::string reason) {
   post([this, rank, reason = std::move(reason)] {
     // What it has sent last, such as that it leaves, may not have been read yet.
     if (Connection* const connection = members_[rank.index()].connection) {
-      connection->ready |= POLLIN;
-      serve(*connection);
+      serve(*connection, EPOLLIN);
     }
     ledger_.declare_dead(rank, reason);
     lives_.remove(rank);
@@ -105,11 +124,12 @@ bool Coordinator::wait_until_empty(TimePoint deadline) {
 
 void Coordinator::run() {
   for (;;) {
-    wait_for_events();
+    const std::vector<Event> events = wait_for_events();
     run_posted();
     if (is_stopping_) break;
-    for (std::size_t i = 0; i < connections_.size(); ++i) serve(*connections_[i]);
-    accept_connections();
+    for (const Event& event : events) handle_event(event);
+    expire_strangers(clock_.now());
+    if (listens_again_ && clock_.now() >= *listens_again_) resume_listening();
     ledger_.tick(clock_.now());
     remove_dropped();
     declare_due(clock_.now());
@@ -130,106 +150,165 @@ void Coordinator::write_logs(TimePoint now) {
   }
 }
 
-void Coordinator::wait_for_events() {
+Status Coordinator::watch(int fd, Source source, std::uint32_t number, std::uint32_t events) {
+  epoll_event entry{};
+  entry.events = events;
+  entry.data.u64 = static_cast<std::uint64_t>(source) << 32 | number;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &entry) == 0) return Status::ok();
+  return Status::from_errno("epoll_ctl", errno);
+}
+
+void Coordinator::watch_output(Connection& connection) {
+  const bool awaits = connection.socket.has_unsent();
+  if (awaits == connection.awaits_output || connection.is_dropped) return;
+  epoll_event entry{};
+  entry.events = awaits ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  entry.data.u64 = static_cast<std::uint64_t>(Source::kConnection) << 32 | connection.number;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.socket.fd(), &entry) != 0)
+    return drop(connection, Status::from_errno("epoll_ctl", errno));
+  connection.awaits_output = awaits;
+}
+
+std::vector<Coordinator::Event> Coordinator::wait_for_events() {
+  std::array<epoll_event, kMostEvents> ready;
   const TimePoint now = clock_.now();
-  const bool can_accept = now >= accept_again_;
-  std::vector<pollfd> entries;
-  entries.push_back({wake_.get(), POLLIN, 0});
-  entries.push_back({can_accept ? listener_.get() : -1, POLLIN, 0});
-  for (const auto& connection : connections_) {
-    const short events = connection->socket.has_unsent() ? POLLIN | POLLOUT : POLLIN;
-    entries.push_back({connection->socket.fd(), events, 0});
+  const int count = epoll_wait(epoll_.get(), ready.data(), static_cast<int>(ready.size()),
+                               poll_timeout_ms(now, next_event(now)));
+  std::vector<Event> events;
+  for (int i = 0; i < count; ++i) {  // -1 after a signal
+    const epoll_event& each = ready[static_cast<std::size_t>(i)];
+    events.push_back({static_cast<Source>(each.data.u64 >> 32),
+                      static_cast<std::uint32_t>(each.data.u64), each.events});
   }
-  lives_.append_to(entries);
-  poll(entries.data(), entries.size(), poll_timeout_ms(now, next_event(now)));
-  lives_.note(entries.data() + connections_.size() + 2, clock_.now());
-  for (std::size_t i = 0; i < connections_.size(); ++i) {
-    connections_[i]->ready = entries[i + 2].revents;
+  std::ranges::stable_partition(
+      events, [](const Event& event) { return event.source != Source::kListener; });
+  return events;
+}
+
+void Coordinator::handle_event(const Event& event) {
+  switch (event.source) {
+    case Source::kWake:
+      return;  // run_posted() has taken it
+    case Source::kListener:
+      return accept_connections();
+    case Source::kConnection:
+      // It may have been removed since the event.
+      if (const auto found = connections_.find(event.number); found != connections_.end())
+        serve(*found->second, event.events);
+      return;
+    case Source::kProcess:
+      return lives_.note_end(Rank(static_cast<int>(event.number)), clock_.now());
   }
 }
 
 TimePoint Coordinator::next_event(TimePoint now) const {
   TimePoint next = std::min({ledger_.next_tick(now), refusals_.next(), accept_errors_.next()});
   next = lives_.next(next);
-  if (accept_again_ > now) next = std::min(next, accept_again_);
-  for (const auto& connection : connections_) {
-    if (!connection->is_member) next = std::min(next, connection->deadline);
-  }
+  if (listens_again_) next = std::min(next, *listens_again_);
+  for (const std::uint32_t number : strangers_)
+    next = std::min(next, connections_.at(number)->deadline);
   return next;
 }
 
-std::size_t Coordinator::unauthenticated() const {
-  return static_cast<std::size_t>(
-      std::count_if(connections_.begin(), connections_.end(),
-                    [](const auto& each) { return !each->is_member && !each->is_dropped; }));
+std::size_t Coordinator::most_strangers() const {
+  return std::max(kMaxUnauthenticated, members_.size());
 }
 
 void Coordinator::accept_connections() {
-  std::size_t strangers = unauthenticated();
   for (std::size_t i = 0; i < kMaxAcceptedAtOnce; ++i) {
     Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.is_open()) {
-      if (strangers == kMaxUnauthenticated) make_room();
-      strangers = std::min(strangers + 1, kMaxUnauthenticated);
-      connections_.push_back(std::make_unique<Connection>(
-          std::move(socket), job_, [this](Rank rank) { return session_of(rank); },
-          clock_.now() + kHandshakeTimeout));
+      let_in(std::move(socket));
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if (errno != EAGAIN) {
       accept_errors_.note(
           std::string(Status::from_errno("cannot accept a connection", errno).message()));
-      accept_again_ = clock_.now() + kConnectRetry;
+      pause_listening();
     }
     return;
   }
 }
 
+void Coordinator::pause_listening() {
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
+  listens_again_ = clock_.now() + kConnectRetry;
+}
+
+void Coordinator::resume_listening() {
+  listens_again_.reset();
+  // The kernel has to have memory for one entry, as before. If it has not, the next try is due.
+  if (!watch(listener_.get(), Source::kListener, 0, EPOLLIN))
+    listens_again_ = clock_.now() + kConnectRetry;
+}
+
+void Coordinator::let_in(Fd socket) {
+  if (strangers_.size() >= most_strangers()) make_room();
+  const std::uint32_t number = ++arrivals_;
+  auto made = std::make_unique<Connection>(
+      number, std::move(socket), job_, [this](Rank rank) { return session_of(rank); },
+      clock_.now() + kHandshakeTimeout);
+  if (const Status status = watch(made->socket.fd(), Source::kConnection, number, EPOLLIN); !status)
+    return accept_errors_.note(std::string(status.message()));
+  connections_.emplace(number, std::move(made));
+  strangers_.insert(number);
+}
+
 // Drops the oldest stranger, of those that have sent nothing if there are any: a rank sends its
-// HELLO at once. connections_ has the order of arrival.
+// HELLO at once.
 void Coordinator::make_room() {
   Connection* oldest = nullptr;
-  for (const auto& each : connections_) {
-    if (each->is_member || each->is_dropped) continue;
-    if (oldest == nullptr) oldest = each.get();
-    if (each->authenticator.has_hello()) continue;
-    oldest = each.get();
+  for (const std::uint32_t number : strangers_) {
+    Connection& each = *connections_.at(number);
+    if (oldest == nullptr) oldest = &each;
+    if (each.authenticator.has_hello()) continue;
+    oldest = &each;
     break;
   }
   if (oldest == nullptr) return;
   refuse(*oldest, Status(Code::kUnavailable,
                          fmt::format("it gave way to a newer one, as {} have not authenticated",
-                                     kMaxUnauthenticated)));
+                                     most_strangers())));
 }
 
-void Coordinator::serve(Connection& connection) {
+void Coordinator::expire_strangers(TimePoint now) {
+  const auto strangers = strangers_;  // a refusal removes one
+  for (const std::uint32_t number : strangers) {
+    Connection& each = *connections_.at(number);
+    if (now >= each.deadline)
+      refuse(each, Status(Code::kDeadlineExceeded, "it did not authenticate in time"));
+  }
+}
+
+void Coordinator::serve(Connection& connection, std::uint32_t events) {
   if (connection.is_dropped) return;
-  if ((connection.ready & POLLOUT) != 0) {
+  if ((events & EPOLLOUT) != 0) {
     if (const Status status = connection.socket.flush(); !status) return drop(connection, status);
+    watch_output(connection);
+    if (connection.is_dropped) return;
   }
-  if (connection.ready != 0) {
-    const Status received = connection.socket.receive();
-    for (;;) {
-      auto message = connection.socket.next();
-      if (!message) return refuse(connection, message.status());
-      if (!message->has_value()) break;
-      if (const Status status = handle(connection, **message); !status) {
-        return refuse(connection, status);
-      }
-      if (connection.is_dropped) return;
+  const Status received = connection.socket.receive();
+  for (;;) {
+    auto message = connection.socket.next();
+    if (!message) return refuse(connection, message.status());
+    if (!message->has_value()) break;
+    if (const Status status = handle(connection, **message); !status) {
+      return refuse(connection, status);
     }
-    if (!received) return drop(connection, received);
+    if (connection.is_dropped) return;
   }
-  if (!connection.is_member && clock_.now() >= connection.deadline) {
-    refuse(connection, Status(Code::kDeadlineExceeded, "it did not authenticate in time"));
-  }
+  if (!received) drop(connection, received);
 }
 
 Status Coordinator::handle(Connection& connection, const Message& message) {
   if (connection.is_member) return handle_member(connection, message);
   DUNLIN_ASSIGN(const Message answer, connection.authenticator.receive(message));
-  if (!connection.authenticator.is_authenticated()) return connection.socket.send(answer);
+  if (!connection.authenticator.is_authenticated()) {
+    DUNLIN_TRY(connection.socket.send(answer));
+    watch_output(connection);
+    return Status::ok();
+  }
   return connection.authenticator.resumes() ? resume(connection, answer)
                                             : admit(connection, answer);
 }
@@ -258,7 +337,8 @@ void Coordinator::acknowledge(Connection& connection, std::uint64_t request) {
   session.note_told();
   const Status status = connection.socket.send(
       {.type = MessageType::kHeartbeat, .request = request, .number = session.received()});
-  if (!status) drop(connection, status);
+  if (!status) return drop(connection, status);
+  watch_output(connection);
 }
 
 std::optional<Resumption> Coordinator::session_of(Rank rank) const {
@@ -276,9 +356,16 @@ Status Coordinator::admit(Connection& connection, const Message& welcome) {
   member.key = connection.authenticator.session();
   member.has_session = true;
   connection.is_member = true;
+  strangers_.erase(connection.number);
   connection.socket.allow_body_bytes(kMaxBodyBytes);
-  lives_.add(rank, connection.authenticator.process(), clock_.now());
+  const int process = lives_.add(rank, connection.authenticator.process(), clock_.now());
+  // Without it, the end of the process is known when that of its connection is.
+  if (process >= 0 &&
+      !watch(process, Source::kProcess, static_cast<std::uint32_t>(rank.value()), EPOLLIN)) {
+    DUNLIN_WARN("bootstrap: the process of rank {} cannot be watched", rank.value());
+  }
   if (const Status status = connection.socket.send(welcome); !status) drop(connection, status);
+  watch_output(connection);
   return Status::ok();
 }
 
@@ -294,10 +381,12 @@ Status Coordinator::resume(Connection& connection, const Message& welcome) {
   if (member.connection != nullptr) {
     member.connection->is_member = false;
     member.connection->is_dropped = true;
+    dropped_.push_back(member.connection->number);
   }
   DUNLIN_INFO("bootstrap: rank {} is back at {}", rank.value(), connection.address);
   member.connection = &connection;
   connection.is_member = true;
+  strangers_.erase(connection.number);
   connection.socket.allow_body_bytes(kMaxBodyBytes);
   Status status = connection.socket.send(welcome);
   for (const Message& message : member.session.kept()) {
@@ -305,6 +394,7 @@ Status Coordinator::resume(Connection& connection, const Message& welcome) {
   }
   lives_.regain(rank);  // only now, as it may send to the rank
   if (!status) drop(connection, status);
+  watch_output(connection);
   return Status::ok();
 }
 
@@ -329,6 +419,8 @@ void Coordinator::end_session(Rank rank, const Status& why) {
 void Coordinator::drop(Connection& connection, const Status& why) {
   if (connection.is_dropped) return;
   connection.is_dropped = true;
+  dropped_.push_back(connection.number);
+  strangers_.erase(connection.number);
   if (why.code() == Code::kClosed) connection.end = ConnectionEnd::kClosed;
   if (connection.has_left) return;
   if (!connection.is_member) {
@@ -348,7 +440,9 @@ void Coordinator::send(Rank to, const Message& message) {
     return end_session(to, {status.code(), "the peer does not read its messages"});
   }
   if (connection == nullptr || connection->is_dropped) return;
-  if (const Status status = connection->socket.send(message); !status) drop(*connection, status);
+  if (const Status status = connection->socket.send(message); !status)
+    return drop(*connection, status);
+  watch_output(*connection);
 }
 
 void Coordinator::declare_due(TimePoint now) {
@@ -359,30 +453,24 @@ void Coordinator::declare_due(TimePoint now) {
 
 void Coordinator::remove_dropped() {
   // A death sends notices, and sending may drop further connections.
-  for (std::size_t i = 0; i < connections_.size();) {
-    if (!connections_[i]->is_dropped) {
-      ++i;
-      continue;
-    }
-    const std::unique_ptr<Connection> gone = std::move(connections_[i]);
-    connections_.erase(connections_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (gone->is_member) {
-      const Rank rank = gone->authenticator.rank();
-      members_[rank.index()].connection = nullptr;
-      lives_.lose(rank, gone->end, clock_.now());
-    }
-    i = 0;
+  while (!dropped_.empty()) {
+    const auto gone = connections_.extract(dropped_.back());
+    dropped_.pop_back();
+    if (gone.empty() || !gone.mapped()->is_member) continue;
+    const Rank rank = gone.mapped()->authenticator.rank();
+    members_[rank.index()].connection = nullptr;
+    lives_.lose(rank, gone.mapped()->end, clock_.now());
   }
 }
 
 // The last messages, such as a refusal or the notice that a rank has left, should still arrive.
 void Coordinator::finish_writing() {
   const TimePoint deadline = clock_.now() + kAnswerSlack / 4;
-  for (const auto& connection : connections_) {
+  for (const auto& [number, connection] : connections_) {
     if (connection->is_member && !connection->is_dropped)
       (void)connection->socket.send({.type = MessageType::kEnd});
   }
-  for (const auto& connection : connections_) {
+  for (const auto& [number, connection] : connections_) {
     while (!connection->is_dropped && connection->socket.has_unsent() &&
            wait_for(connection->socket.fd(), POLLOUT, deadline)) {
       if (!connection->socket.flush()) break;

@@ -13,9 +13,13 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -64,12 +68,31 @@ class Coordinator {
     bool has_session = false;
   };
 
-  Coordinator(Options options, Fd listener, Fd wake);
+  // What a descriptor that has an event belongs to.
+  enum class Source : std::uint32_t { kWake, kListener, kConnection, kProcess };
+  struct Event {
+    Source source;
+    std::uint32_t number;  // of the connection, or the rank of the process
+    std::uint32_t events;
+  };
+
+  Coordinator(Options options, Fd listener, Fd wake, Fd epoll);
   void run();
-  void wait_for_events();
+  // Those of the listener last, so that ranks are served before strangers take their places.
+  std::vector<Event> wait_for_events();
+  void handle_event(const Event& event);
+  // Waits for events of a descriptor from now on. The end of the descriptor ends that.
+  Status watch(int fd, Source source, std::uint32_t number, std::uint32_t events);
+  // Waits until the socket takes more, while something is unsent.
+  void watch_output(Connection& connection);
+  void let_in(Fd socket);
+  // Accepts no connections for a while.
+  void pause_listening();
+  void resume_listening();
   void accept_connections();
   void make_room();
-  void serve(Connection& connection);
+  void serve(Connection& connection, std::uint32_t events);
+  void expire_strangers(TimePoint now);
   Status handle(Connection& connection, const Message& message);
   Status handle_member(Connection& connection, const Message& message);
   Status admit(Connection& connection, const Message& welcome);
@@ -87,7 +110,7 @@ class Coordinator {
   void post(std::function<void()> action);
   void finish_writing();
   void write_logs(TimePoint now);
-  std::size_t unauthenticated() const;
+  std::size_t most_strangers() const;
   TimePoint next_event(TimePoint now) const;
 
   // Constant once the thread has started.
@@ -95,15 +118,19 @@ class Coordinator {
   Endpoint address_;
   Fd listener_;
   Fd wake_;
+  Fd epoll_;
 
   // Used by the thread only.
   SteadyClock clock_;
   JobLedger ledger_;
-  std::vector<std::unique_ptr<Connection>> connections_;
-  std::vector<Member> members_;  // by rank
+  std::map<std::uint32_t, std::unique_ptr<Connection>> connections_;  // by arrival
+  std::uint32_t arrivals_ = 0;
+  std::set<std::uint32_t> strangers_;   // connections that have not authenticated, by arrival
+  std::vector<std::uint32_t> dropped_;  // connections to remove
+  std::vector<Member> members_;         // by rank
   LifeWatch lives_;
   bool is_stopping_ = false;
-  TimePoint accept_again_{};  // set when the process has run out of descriptors
+  std::optional<TimePoint> listens_again_;  // set when the process has run out of descriptors
   PacedLog refusals_{"connections refused"};
   PacedLog accept_errors_{"failures"};
 

@@ -59,7 +59,11 @@ void InProcessJob::State::with_ledger(Work&& work) {
 void InProcessJob::State::pass_on() {
   for (;;) {
     std::unique_lock lock(sent_mutex);
-    if (sent.empty()) return;
+    if (sent.empty()) {
+      lock.unlock();
+      if (!ledger.tell_departures()) return;  // nothing calls tick() later
+      continue;
+    }
     const auto [from, message] = std::move(sent.front());
     sent.pop_front();
     lock.unlock();

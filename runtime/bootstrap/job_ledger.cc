@@ -34,8 +34,10 @@ std::string list_ranks(const std::vector<Rank>& ranks) {
 
 JobLedger::JobLedger(int size, Duration heartbeat, Send send)
     : members_(static_cast<std::size_t>(size)),
+      present_(members_.size()),
       heartbeat_(heartbeat),
       send_(std::move(send)),
+      gathers_(size),
       fences_(
           size, [this](Rank to, const Message& message) { send_(to, message); },
           [this](Rank rank) { return !is_gone(rank); }) {
@@ -55,6 +57,7 @@ Status JobLedger::admit(Rank rank, TimePoint now) {
   }
   member.has_joined = true;
   member.last_heard = now;
+  ++active_;
   return Status::ok();
 }
 
@@ -87,11 +90,11 @@ Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
       return Status::ok();
     case MessageType::kMail:
       return forward_mail(from, message);
+    case MessageType::kGather:
+      gather(from, message, now);
+      return Status::ok();
     case MessageType::kLeave:
-      // The notices go out before the reply, after which the process may end. So the monitors that
-      // watch the process know by then that it has left.
-      remove(from, PeerState::kLeft, "it has shut down");
-      reply(from, {.request = message.request});
+      leave(from, message, now);
       return Status::ok();
     case MessageType::kJoin:
     case MessageType::kLookup:
@@ -105,11 +108,9 @@ Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
 }
 
 Status JobLedger::open_request(Rank from, const Message& message, TimePoint now) {
-  const bool has_name =
-      message.type == MessageType::kLookup || message.type == MessageType::kBarrier;
-  members_[from.index()].request =
-      Request{message.type, message.request, has_name ? message.text : "",
-              deadline_after(now, message.number), message.subject};
+  const bool has_name = message.type != MessageType::kJoin && message.type != MessageType::kReform;
+  requests_.open(from, {message.type, message.request, has_name ? message.text : "",
+                        deadline_after(now, message.number), message.subject});
   if (end_) {
     fail(from, end_->code(), std::string(end_->message()));
     return Status::ok();
@@ -122,6 +123,12 @@ Status JobLedger::open_request(Rank from, const Message& message, TimePoint now)
       settle_lookup(message.text);
       if (is_gone(message.subject)) settle_lookups_from(message.subject);
       break;
+    case MessageType::kGather:
+      settle_gather(message.text);
+      for (const Rank gone : gone_) {
+        if (gathers_.is_missing(gone, message.text)) settle_gathers_from(gone);
+      }
+      break;
     case MessageType::kBarrier:
       settle_barrier(message.text);
       break;
@@ -133,8 +140,8 @@ Status JobLedger::open_request(Rank from, const Message& message, TimePoint now)
 }
 
 void JobLedger::cancel(Rank from, std::uint64_t request) {
-  auto& open = members_[from.index()].request;
-  if (open && open->number == request) open.reset();
+  const auto* const open = requests_.find(from);
+  if (open != nullptr && open->number == request) requests_.close(from);
 }
 
 void JobLedger::publish(Rank from, const Message& message) {
@@ -154,6 +161,12 @@ Status JobLedger::keep(Rank from, const Message& message) {
     return {Code::kAlreadyExists,
             fmt::format("the key '{}' has been published before", message.text)};
   }
+  DUNLIN_TRY(charge(from, message));
+  values_.emplace(message.text, message.value);
+  return Status::ok();
+}
+
+Status JobLedger::charge(Rank from, const Message& message) {
   Member& member = members_[from.index()];
   const std::size_t most_keys = kMaxKeptKeys + kMaxKeptKeysPerPeer * members_.size();
   const std::size_t most_bytes = kMaxKeptBytes + kMaxKeptBytesPerPeer * members_.size();
@@ -167,10 +180,55 @@ Status JobLedger::keep(Rank from, const Message& message) {
                         format_bytes(static_cast<double>(member.kept_bytes)), most_keys,
                         format_bytes(static_cast<double>(most_bytes)))};
   }
-  values_.emplace(message.text, message.value);
   ++member.kept_keys;
   member.kept_bytes = bytes;
   return Status::ok();
+}
+
+void JobLedger::gather(Rank from, const Message& message, TimePoint now) {
+  Status added;
+  if (!gathers_.has(from, message.text)) added = charge(from, message);
+  if (added.is_ok()) added = gathers_.add(from, message);
+  if (message.request == kNoRequest) {
+    // What is wrong with it is told when the rank asks for the records.
+    if (added.is_ok()) settle_gather(message.text);
+    return;
+  }
+  if (!added.is_ok()) {
+    return reply(
+        from,
+        {.code = added.code(), .request = message.request, .text = std::string(added.message())});
+  }
+  // It cannot fail for a request of this type.
+  (void)open_request(from, message, now);
+  settle_gather(message.text);
+}
+
+// The notices go out before the reply, after which the process may end. So the monitors that watch
+// the process know by then that it has left. Where a rank waits for something that the departure
+// settles, that answer follows its notice as well.
+void JobLedger::leave(Rank from, const Message& message, TimePoint now) {
+  departures_.emplace_back(from, message.request);
+  remove(from, PeerState::kLeft, "");
+  tell_due_departures(now);
+}
+
+void JobLedger::tell_due_departures(TimePoint now) {
+  if (now >= next_departures_) tell_departures();
+  if (!std::exchange(has_told_departures_, false)) return;
+  const auto size = static_cast<std::int64_t>(members_.size());
+  next_departures_ = now + std::min<Duration>(size * kDepartureInterval, kLongestDeparture);
+}
+
+bool JobLedger::tell_departures() {
+  if (departures_.empty()) return false;
+  has_told_departures_ = true;
+  const auto told = std::exchange(departures_, {});
+  Message notice{.type = MessageType::kNotice, .state = PeerState::kLeft};
+  for (const auto& [rank, request] : told) notice.ranks.push_back(rank);
+  broadcast(notice);
+  for (const auto& [rank, request] : told) reply(rank, {.request = request});
+  return true;
 }
 
 Status JobLedger::forward_mail(Rank from, const Message& mail) {
@@ -191,55 +249,63 @@ void JobLedger::declare_dead(Rank rank, const std::string& reason) {
 }
 
 void JobLedger::remove(Rank rank, PeerState state, const std::string& reason) {
-  change_state(rank, state, reason);
-  members_[rank.index()].request.reset();
-  if (state == PeerState::kDead && members_[rank.index()].has_joined) {
+  Member& member = members_[rank.index()];
+  const bool was_active = member.has_joined;
+  requests_.close(rank);
+  --present_;
+  if (was_active) --active_;
+  gone_.push_back(rank);
+  if (state == PeerState::kDead) {
+    dead_.push_back(rank);
+    change_state(rank, state, reason);
     // It may live all the same. Then it learns that it has no part in the job any more.
-    send_(rank, {.type = MessageType::kNotice, .state = state, .subject = rank, .text = reason});
+    if (was_active) {
+      send_(rank, {.type = MessageType::kNotice, .state = state, .subject = rank, .text = reason});
+    }
+  } else {
+    member.state = state;
   }
   fences_.note_gone();
   if (!has_started_) {
-    fail_start(Code::kPeerDead, fmt::format("rank {} ended before all ranks had joined ({}: {})",
-                                            rank.value(), to_string(state), reason));
+    fail_start(Code::kPeerDead,
+               fmt::format("rank {} ended before all ranks had joined ({}: {})", rank.value(),
+                           to_string(state), reason.empty() ? "it has shut down" : reason));
     return;
   }
-  for (const Member& member : members_) {
-    if (member.request && member.request->type == MessageType::kBarrier) {
-      settle_barrier(std::string(member.request->name));
-    }
-  }
+  for (const std::string& name : requests_.names(MessageType::kBarrier)) settle_barrier(name);
   settle_lookups_from(rank);
+  settle_gathers_from(rank);
   settle_reform();
 }
 
 void JobLedger::change_state(Rank rank, PeerState state, const std::string& reason) {
   members_[rank.index()].state = state;
-  const Message notice{
-      .type = MessageType::kNotice, .state = state, .subject = rank, .text = reason};
+  broadcast({.type = MessageType::kNotice, .state = state, .subject = rank, .text = reason});
+}
+
+void JobLedger::broadcast(const Message& notice) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     const Rank to(static_cast<int>(i));
-    if (to != rank && members_[i].has_joined && is_present(members_[i])) send_(to, notice);
+    if (to != notice.subject && members_[i].has_joined && is_present(members_[i]))
+      send_(to, notice);
   }
 }
 
 void JobLedger::fail_start(Code code, const std::string& reason) {
   if (end_) return;
   end_ = Status(code, reason);
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    if (members_[i].request) fail(Rank(static_cast<int>(i)), code, reason);
-  }
+  for (const Rank rank : requests_.all()) fail(rank, code, reason);
 }
 
 void JobLedger::tick(TimePoint now) {
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    const auto& request = members_[i].request;
-    if (request && request->deadline <= now) expire(Rank(static_cast<int>(i)));
-  }
-  if (heartbeat_ > Duration::zero()) find_stalled(now);
+  for (const Rank rank : requests_.due(now)) expire(rank);
+  tell_due_departures(now);
+  if (heartbeat_ > Duration::zero() && now >= next_look_) find_stalled(now);
   last_tick_ = now;
 }
 
 void JobLedger::find_stalled(TimePoint now) {
+  next_look_ = now + heartbeat_ / kLooksPerHeartbeat;
   const bool was_asleep = now - last_tick_ > 2 * heartbeat_;
   for (std::size_t i = 0; i < members_.size(); ++i) {
     Member& member = members_[i];
@@ -255,15 +321,15 @@ void JobLedger::find_stalled(TimePoint now) {
 
 TimePoint JobLedger::next_tick(TimePoint now) const {
   TimePoint next = now + (heartbeat_ > Duration::zero() ? heartbeat_ : kLongest);
-  for (const Member& member : members_) {
-    if (member.request) next = std::min(next, member.request->deadline);
-  }
-  return next;
+  if (!departures_.empty()) next = std::min(next, next_departures_);
+  return requests_.next(next);
 }
 
 // Answers the request of `rank`, whose deadline has passed.
 void JobLedger::expire(Rank rank) {
-  const Request request = *members_[rank.index()].request;
+  const RequestBook::Request* const open = requests_.find(rank);
+  if (open == nullptr) return;  // the expiry of another one has answered it
+  const RequestBook::Request request = *open;
   switch (request.type) {
     case MessageType::kJoin: {
       const auto late = not_joined();
@@ -278,7 +344,8 @@ void JobLedger::expire(Rank rank) {
       fail(rank, Code::kDeadlineExceeded, fmt::format("no rank has published '{}'", request.name));
       break;
     default: {
-      const auto late = missing(request.type, request.name);
+      const auto late = request.type == MessageType::kGather ? gathers_.missing(request.name)
+                                                             : missing(request.type, request.name);
       fail(rank, Code::kDeadlineExceeded, "still missing: " + list_ranks(late),
            late.empty() ? Rank() : late.front());
     }
@@ -286,48 +353,68 @@ void JobLedger::expire(Rank rank) {
 }
 
 void JobLedger::settle_join() {
-  if (!has_started_ && !missing(MessageType::kJoin, "").empty()) return;
+  if (!has_started_ && !have_all_asked(MessageType::kJoin, "")) return;
   has_started_ = true;
-  for (const Rank rank : waiting(MessageType::kJoin, "")) reply(rank, {});
+  for (const Rank rank : requests_.waiting(MessageType::kJoin, "")) reply(rank, {});
 }
 
 void JobLedger::settle_lookup(const std::string& key) {
   const auto found = values_.find(key);
   if (found == values_.end()) return;
-  for (const Rank rank : waiting(MessageType::kLookup, key)) reply(rank, {.value = found->second});
+  for (const Rank rank : requests_.waiting(MessageType::kLookup, key))
+    reply(rank, {.value = found->second});
 }
 
 // What a rank that is gone has not published will never be.
 void JobLedger::settle_lookups_from(Rank gone) {
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    const auto& request = members_[i].request;
-    if (!request || request->type != MessageType::kLookup || request->publisher != gone) continue;
+  for (const Rank rank : requests_.all()) {
+    const auto* const request = requests_.find(rank);
+    if (request->type != MessageType::kLookup || request->publisher != gone) continue;
+    tell_departures();
     fail(
-        Rank(static_cast<int>(i)), Code::kPeerDead,
+        rank, Code::kPeerDead,
         fmt::format("rank {} has not published it and is {}", gone.value(), to_string(state(gone))),
         gone);
   }
 }
 
-void JobLedger::settle_barrier(const std::string& name) {
-  const auto present = waiting(MessageType::kBarrier, name);
-  std::vector<Rank> dead;
-  for (const Rank rank : membership_.members) {
-    if (state(rank) == PeerState::kDead) dead.push_back(rank);
-  }
-  if (!dead.empty()) {
-    for (const Rank rank : present) {
-      fail(rank, Code::kPeerDead, "these ranks are dead: " + list_ranks(dead), dead.front());
+void JobLedger::settle_gather(const std::string& name) {
+  const std::shared_ptr<const Bytes> records = gathers_.records(name);
+  if (records == nullptr) return;
+  for (const Rank rank : requests_.waiting(MessageType::kGather, name))
+    reply(rank, {.shared_value = records});
+}
+
+void JobLedger::settle_gathers_from(Rank gone) {
+  for (const std::string& name : requests_.names(MessageType::kGather)) {
+    if (!gathers_.is_missing(gone, name)) continue;
+    tell_departures();
+    for (const Rank rank : requests_.waiting(MessageType::kGather, name)) {
+      fail(rank, Code::kPeerDead,
+           fmt::format("rank {} has not called it and is {}", gone.value(), to_string(state(gone))),
+           gone);
     }
-  } else if (missing(MessageType::kBarrier, name).empty()) {
-    for (const Rank rank : present) reply(rank, {});
+  }
+}
+
+void JobLedger::settle_barrier(const std::string& name) {
+  if (dead_.empty() && !have_all_asked(MessageType::kBarrier, name)) return;
+  tell_departures();
+  for (const Rank rank : requests_.waiting(MessageType::kBarrier, name)) {
+    if (dead_.empty()) {
+      reply(rank, {});
+    } else {
+      fail(rank, Code::kPeerDead, "these ranks are dead: " + list_ranks(dead_), dead_.front());
+    }
   }
 }
 
 void JobLedger::settle_reform() {
-  const auto survivors = waiting(MessageType::kReform, "");
-  if (survivors.empty() || !missing(MessageType::kReform, "").empty()) return;
+  const auto survivors = requests_.waiting(MessageType::kReform, "");
+  if (survivors.empty() || !have_all_asked(MessageType::kReform, "")) return;
+  tell_departures();
   membership_ = {membership_.epoch + 1, survivors};
+  dead_.clear();
   for (const Rank rank : survivors) {
     reply(rank, {.number = membership_.epoch, .ranks = survivors});
   }
@@ -341,12 +428,6 @@ bool JobLedger::is_gone(Rank rank) const {
   return rank.value() >= 0 && rank.index() < members_.size() && !is_present(members_[rank.index()]);
 }
 
-int JobLedger::active() const {
-  return static_cast<int>(std::count_if(
-      members_.begin(), members_.end(),
-      [this](const Member& member) { return member.has_joined && is_present(member); }));
-}
-
 std::vector<Rank> JobLedger::not_joined() const {
   std::vector<Rank> result;
   for (const Rank rank : membership_.members) {
@@ -358,29 +439,19 @@ std::vector<Rank> JobLedger::not_joined() const {
 std::vector<Rank> JobLedger::missing(MessageType type, const std::string& name) const {
   std::vector<Rank> result;
   for (const Rank rank : membership_.members) {
-    const Member& member = members_[rank.index()];
-    const bool is_here =
-        member.request && member.request->type == type && member.request->name == name;
-    if (is_present(member) && !is_here) result.push_back(rank);
-  }
-  return result;
-}
-
-std::vector<Rank> JobLedger::waiting(MessageType type, const std::string& name) const {
-  std::vector<Rank> result;
-  for (const Rank rank : membership_.members) {
-    const auto& request = members_[rank.index()].request;
-    if (request && request->type == type && request->name == name) result.push_back(rank);
+    const auto* const request = requests_.find(rank);
+    const bool is_here = request != nullptr && request->type == type && request->name == name;
+    if (is_present(members_[rank.index()]) && !is_here) result.push_back(rank);
   }
   return result;
 }
 
 void JobLedger::reply(Rank to, Message message) {
-  auto& request = members_[to.index()].request;
   message.type = MessageType::kReply;
-  if (message.request == kNoRequest && request) {
-    message.request = request->number;
-    request.reset();
+  const auto* const open = requests_.find(to);
+  if (message.request == kNoRequest && open != nullptr) {
+    message.request = open->number;
+    requests_.close(to);
   }
   send_(to, message);
 }

@@ -16,13 +16,21 @@ std::string ended(const ProcessId& process) {
 
 }  // namespace
 
-void LifeWatch::add(Rank rank, const ProcessId& process, TimePoint now) {
+int LifeWatch::add(Rank rank, const ProcessId& process, TimePoint now) {
   Life& life = lives_[rank] = {process, {}};
   ProcessWatch watch = watch_process(process);
   if (watch.state == ProcessWatch::State::kEnded) absences_.note_ended(rank, ended(process), now);
-  if (watch.state != ProcessWatch::State::kAlive) return;
+  if (watch.state != ProcessWatch::State::kAlive) return -1;
   life.pidfd = std::move(watch.pidfd);
   absences_.note_visible(rank);
+  return life.pidfd.get();
+}
+
+void LifeWatch::note_end(Rank rank, TimePoint now) {
+  const auto found = lives_.find(rank);
+  if (found == lives_.end() || !found->second.pidfd.is_open()) return;
+  found->second.pidfd.reset();
+  absences_.note_ended(rank, ended(found->second.process), now);
 }
 
 void LifeWatch::remove(Rank rank) {
@@ -45,8 +53,10 @@ void LifeWatch::regain(Rank rank) {
 }
 
 void LifeWatch::inquire_again(const ProcessId& process) {
-  for (const auto& [rank, life] : lives_) {
-    if (absences_.is_absent(rank) && life.process.is_in_space_of(process)) inquire(rank, life);
+  for (const Rank rank : absences_.absent()) {
+    const auto found = lives_.find(rank);
+    if (found != lives_.end() && found->second.process.is_in_space_of(process))
+      inquire(rank, found->second);
   }
 }
 
@@ -71,20 +81,6 @@ void LifeWatch::testify(Rank from, const Message& message, TimePoint now) {
     absences_.note_ended(about->first, ended(about->second.process), now);
   } else if (absences_.is_absent(about->first)) {
     absences_.note_alive(about->first);
-  }
-}
-
-void LifeWatch::append_to(std::vector<pollfd>& entries) const {
-  for (const auto& [rank, life] : lives_) {
-    if (life.pidfd.is_open()) entries.push_back({life.pidfd.get(), POLLIN, 0});
-  }
-}
-
-void LifeWatch::note(const pollfd* entries, TimePoint now) {
-  for (auto& [rank, life] : lives_) {
-    if (!life.pidfd.is_open() || (entries++)->revents == 0) continue;
-    life.pidfd.reset();
-    absences_.note_ended(rank, ended(life.process), now);
   }
 }
 

@@ -6,8 +6,6 @@
 // ranks are dead. A LifeWatch belongs to the coordinator's thread.
 #pragma once
 
-#include <poll.h>
-
 #include <functional>
 #include <map>
 #include <string>
@@ -24,8 +22,11 @@ class LifeWatch {
   using Send = std::function<void(Rank to, const Message& message)>;
   LifeWatch(Duration grace, Send send) : absences_(grace), send_(std::move(send)) {}
 
-  // The rank has joined.
-  void add(Rank rank, const ProcessId& process, TimePoint now);
+  // The rank has joined. Returns a descriptor that is readable when its process has ended, and
+  // which this object owns until then; -1 if this process cannot see the rank's.
+  int add(Rank rank, const ProcessId& process, TimePoint now);
+  // The descriptor of the rank is readable. It is closed.
+  void note_end(Rank rank, TimePoint now);
   // The rank has left or is dead.
   void remove(Rank rank);
   // The connection of the rank has ended (lose), or the rank has a new one (regain).
@@ -33,10 +34,6 @@ class LifeWatch {
   void regain(Rank rank);
   // The answer of a rank to kInquire. Ignored unless it tells of a rank on the same host.
   void testify(Rank from, const Message& message, TimePoint now);
-
-  // Appends an entry for poll() for each watched process, and reads the results from them.
-  void append_to(std::vector<pollfd>& entries) const;
-  void note(const pollfd* entries, TimePoint now);
 
   // These do what the functions of Absences do. take_due() also removes the ranks that it returns.
   // If its last call was more than kLongestNap ago while a rank was absent, this process did not

@@ -6,7 +6,8 @@ namespace dunlin::bootstrap {
 namespace {
 
 std::size_t size_of(const Message& message) {
-  return sizeof(Message) + message.text.size() + message.value.size() +
+  const std::size_t shared = message.shared_value ? message.shared_value->size() : 0;
+  return sizeof(Message) + message.text.size() + message.value.size() + shared +
          message.ranks.size() * sizeof(Rank);
 }
 

@@ -31,7 +31,7 @@ Bytes encode_body(const Message& message) {
       .number(message.request)
       .number(message.number)
       .text(message.text)
-      .blob(message.value)
+      .blob(message.shared_value ? *message.shared_value : message.value)
       .blob(encode_ranks(message.ranks));
   return body.take();
 }

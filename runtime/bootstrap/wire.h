@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,7 +21,7 @@
 namespace dunlin::bootstrap {
 
 constexpr std::uint32_t kMagic = 0x314e4c44;  // "DLN1" in memory
-constexpr std::uint16_t kVersion = 5;
+constexpr std::uint16_t kVersion = 6;
 constexpr std::size_t kHeaderBytes = 12;
 
 enum class MessageType : std::uint8_t {
@@ -51,10 +52,15 @@ enum class MessageType : std::uint8_t {
   kRevoked = 26,  // the access of rank `subject` is revoked here
   // What a rank knows of the process that kInquire has asked for. state: kAlive or kDead.
   kTestimony = 27,
+  // text: name; value: record; ranks: group, empty for the whole job; number: timeout in ns.
+  // Without
+  // a request number, it only contributes the record.
+  kGather = 29,
   kCancel = 28,  // its caller has given up `request`, which takes no effect from now on
   // The coordinator sends these.
-  kReply = 32,    // code, text: failure; value: result of a lookup; number, ranks: of a reform
-  kNotice = 33,   // the state of rank `subject` is now `state`; text: the reason
+  // code, text: failure; value: result of a lookup or gather; number, ranks: of a reform
+  kReply = 32,
+  kNotice = 33,   // the state of rank `subject`, or of `ranks`, is now `state`; text: the reason
   kRevoke = 34,   // revoke the access of rank `subject`, which is gone, and answer with kRevoked
   kFenced = 35,   // the fence `number` is done
   kInquire = 36,  // tell whether the process `text` of rank `subject` lives, and when it ends
@@ -72,6 +78,8 @@ struct Message {
   std::uint64_t number = 0;
   std::string text{};
   Bytes value{};
+  // Travels in the place of `value`, from one copy for all ranks that get the same.
+  std::shared_ptr<const Bytes> shared_value{};
   std::vector<Rank> ranks{};
 };
 

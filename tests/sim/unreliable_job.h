@@ -39,6 +39,14 @@ class UnreliableBootstrap final : public Bootstrap {
   Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) override {
     return start_->lookup_from(publisher, key, timeout);
   }
+  Result<Bytes> gather(std::string_view name, std::span<const Rank> group,
+                       std::span<const std::byte> record, Duration timeout) override {
+    return start_->gather(name, group, record, timeout);
+  }
+  Status contribute(std::string_view name, std::span<const Rank> group,
+                    std::span<const std::byte> record) override {
+    return start_->contribute(name, group, record);
+  }
   Status barrier(std::string_view name, Duration timeout) override {
     return start_->barrier(name, timeout);
   }

@@ -28,6 +28,14 @@ class ScopedBootstrap final : public Bootstrap {
   Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) override {
     return whole_.lookup_from(publisher, prefixed(key), timeout);
   }
+  Result<Bytes> gather(std::string_view name, std::span<const Rank> group,
+                       std::span<const std::byte> record, Duration timeout) override {
+    return whole_.gather(prefixed(name), group, record, timeout);
+  }
+  Status contribute(std::string_view name, std::span<const Rank> group,
+                    std::span<const std::byte> record) override {
+    return whole_.contribute(prefixed(name), group, record);
+  }
   Status barrier(std::string_view name, Duration timeout) override {
     return whole_.barrier(prefixed(name), timeout);
   }

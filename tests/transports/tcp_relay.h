@@ -87,6 +87,14 @@ class RelayedBootstrap final : public Bootstrap {
   Status post(std::string_view name, std::span<const std::byte> value) override {
     return whole_.post(name, value);
   }
+  Result<Bytes> gather(std::string_view name, std::span<const Rank> group,
+                       std::span<const std::byte> record, Duration timeout) override {
+    return whole_.gather(name, group, record, timeout);
+  }
+  Status contribute(std::string_view name, std::span<const Rank> group,
+                    std::span<const std::byte> record) override {
+    return whole_.contribute(name, group, record);
+  }
   Status barrier(std::string_view name, Duration timeout) override {
     return whole_.barrier(name, timeout);
   }

@@ -39,9 +39,18 @@ TEST(Wire, MessagesComeBackAsTheyWere) {
   EXPECT_EQ(message->ranks, (std::vector<Rank>{Rank(0), Rank(3)}));
 }
 
+TEST(Wire, AValueThatManyRanksGetTravelsAsTheirOwn) {
+  const Bytes value(100, std::byte{7});
+  const Bytes bytes =
+      encode({.type = MessageType::kReply, .shared_value = std::make_shared<const Bytes>(value)});
+  EXPECT_EQ(bytes, encode({.type = MessageType::kReply, .value = value}));
+  std::size_t consumed = 0;
+  EXPECT_EQ(decode(bytes, kMaxBodyBytes, consumed).value()->value, value);
+}
+
 TEST(Wire, TheHeaderIsLittleEndianAndNeverChanges) {
   const Bytes bytes = encode({.type = MessageType::kHeartbeat});
-  const unsigned char expected[] = {'D', 'L', 'N', '1', 5, 0, 22, 0, 33, 0, 0, 0};
+  const unsigned char expected[] = {'D', 'L', 'N', '1', 6, 0, 22, 0, 33, 0, 0, 0};
   ASSERT_GE(bytes.size(), sizeof expected);
   for (std::size_t i = 0; i < sizeof expected; ++i) {
     EXPECT_EQ(static_cast<unsigned char>(bytes[i]), expected[i]) << "byte " << i;
@@ -88,7 +97,7 @@ TEST(Wire, GarbageOversizeAndOtherVersionsAreNamed) {
   Bytes bytes = encode(sample());
   EXPECT_THAT(error_of(bytes, 10), HasSubstr("larger than the 10 bytes allowed"));
   bytes[4] = std::byte{9};
-  EXPECT_THAT(error_of(bytes), HasSubstr("the peer has protocol version 9, this build version 5"));
+  EXPECT_THAT(error_of(bytes), HasSubstr("the peer has protocol version 9, this build version 6"));
 }
 
 }  // namespace

@@ -1,0 +1,56 @@
+// GatherBook: the records that ranks have contributed to gathers (Bootstrap::gather). It belongs to
+// a JobLedger.
+//
+// The records of a gather are stored once, side by side, and all ranks are answered with the same
+// bytes. They stay until the job ends, so that a call that has timed out can be repeated.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/bootstrap/wire.h"
+#include "runtime/bytes.h"
+#include "runtime/rank.h"
+#include "runtime/status.h"
+
+namespace dunlin::bootstrap {
+
+class GatherBook {
+ public:
+  explicit GatherBook(int size) : size_(static_cast<std::size_t>(size)) {}
+
+  // Whether the rank has contributed to the gather before.
+  bool has(Rank rank, const std::string& name) const;
+  // Adds the record of a rank: text: name; value: the record; ranks: the group, empty for all ranks
+  // of the job. kInvalidArgument if the call does not match those before it.
+  Status add(Rank from, const Message& message);
+  // All records in the order of the group; null while some are missing.
+  std::shared_ptr<const Bytes> records(const std::string& name) const;
+  // The ranks of the group whose records are missing, in its order.
+  std::vector<Rank> missing(const std::string& name) const;
+  bool is_missing(Rank rank, const std::string& name) const;
+
+ private:
+  struct Gather {
+    std::vector<Rank> group;  // empty: all ranks of the job
+    std::size_t record_bytes = 0;
+    std::size_t members = 0;
+    std::size_t missing = 0;
+    std::vector<bool> has;  // by place in the group
+    std::shared_ptr<Bytes> records;
+    Rank first{};  // the rank that called first
+  };
+
+  Status begin(Rank from, const Message& message);
+  // The place of a rank in the group; `members` if it does not belong to it.
+  static std::size_t place(const Gather& gather, Rank rank);
+  const Gather* find(const std::string& name) const;
+
+  std::size_t size_;
+  std::map<std::string, Gather> gathers_;
+};
+
+}  // namespace dunlin::bootstrap

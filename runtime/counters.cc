@@ -4,9 +4,27 @@
 
 namespace dunlin {
 
+PeerCounters& Counters::peer(Rank rank) {
+  std::atomic<PeerCounters*>& place = peers_[rank.index()];
+  PeerCounters* found = place.load(std::memory_order_relaxed);
+  if (found == nullptr) {
+    found = &used_.emplace_back();
+    // Pairs with the acquire load of another thread that reads.
+    place.store(found, std::memory_order_release);
+  }
+  return *found;
+}
+
+const PeerCounters& Counters::peer(Rank rank) const {
+  static constexpr PeerCounters kUnused{};
+  const PeerCounters* const found = peers_[rank.index()].load(std::memory_order_acquire);
+  return found == nullptr ? kUnused : *found;
+}
+
 PeerCounters Counters::total() const {
   PeerCounters sum;
-  for (const PeerCounters& peer : peers_) {
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    const PeerCounters& peer = this->peer(Rank(static_cast<int>(rank)));
     sum.puts += peer.puts;
     sum.put_bytes += peer.put_bytes;
     sum.notifies += peer.notifies;
@@ -24,7 +42,7 @@ PeerCounters Counters::total() const {
 std::string Counters::dump() const {
   std::string text;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
-    const PeerCounters& peer = peers_[rank];
+    const PeerCounters& peer = this->peer(Rank(static_cast<int>(rank)));
     const std::uint64_t operations = peer.puts + peer.notifies + peer.gets + peer.atomics;
     if (operations + peer.messages_received == 0) continue;
     text += fmt::format(

@@ -1,8 +1,11 @@
 // Counters per peer: operations, bytes and waits. They are plain numbers that the owner thread of
-// the lanes writes. Other threads may read slightly old values.
+// the lanes writes. Other threads may read slightly old values. A peer takes memory from its first
+// use on.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -27,14 +30,17 @@ struct PeerCounters {
 class Counters {
  public:
   explicit Counters(int size) : peers_(static_cast<std::size_t>(size)) {}
-  PeerCounters& peer(Rank rank) { return peers_[rank.index()]; }
-  const PeerCounters& peer(Rank rank) const { return peers_[rank.index()]; }
+  // Owner thread only. The result stays valid.
+  PeerCounters& peer(Rank rank);
+  // All zero for a peer that was not used.
+  const PeerCounters& peer(Rank rank) const;
   PeerCounters total() const;
   // One line per peer that was used. It is printed when a deadline passes.
   std::string dump() const;
 
  private:
-  std::vector<PeerCounters> peers_;
+  std::vector<std::atomic<PeerCounters*>> peers_;  // by rank; null: not used
+  std::deque<PeerCounters> used_;
 };
 
 }  // namespace dunlin

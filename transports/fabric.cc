@@ -91,7 +91,7 @@ Result<std::unique_ptr<Fabric>> Fabric::create(Bootstrap& bootstrap, const Confi
 
 Status Fabric::start(const std::vector<TransportFactory>& factories, std::size_t cells) {
   (void)raise_descriptor_limit(kEnoughDescriptors);
-  DUNLIN_ASSIGN(board_, NotifyBoard::create(cells));
+  DUNLIN_ASSIGN(board_, NotifyBoard::create(cells == 0 ? cells_for(size()) : cells));
   for (const std::string& name : config_.transports) {
     const auto factory =
         std::find_if(factories.begin(), factories.end(),

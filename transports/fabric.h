@@ -15,6 +15,7 @@
 // else that uses the links, must be destroyed before the fabric.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -53,13 +54,19 @@ class KeptUntilDone {
 
 class Fabric final : public Progressor {
  public:
-  // Notification cells per process. They take 1 MiB, and suffice for queues of depth 8 from 2,000
-  // in-neighbors.
-  static constexpr std::size_t kCells = 16384;
+  // Notification cells of a process: enough for 250 communicators of the whole job (16 cells per
+  // member, collectives/communicator), or for queues of depth 8 from 2,000 in-neighbors. Only what
+  // is used takes memory.
+  static constexpr std::size_t cells_for(int size) {
+    constexpr std::size_t kLeast = 16384;
+    constexpr std::size_t kPerRank = 4096;
+    return std::max(kLeast, kPerRank * static_cast<std::size_t>(size));
+  }
 
   // Makes the transports and publishes this process's addresses through the bootstrap. All
   // arguments must outlive the fabric. A transport that does not work here is left out; explain()
-  // says why. Fails if none of config.transports works. `cells`: the size of the board.
+  // says why. Fails if none of config.transports works. `cells`: the size of the board; 0:
+  // cells_for() the job.
   static Result<std::unique_ptr<Fabric>> create(Bootstrap& bootstrap, const Config& config,
                                                 const Clock& clock, Trace* trace = nullptr) {
     return create(bootstrap, config, clock, trace, builtin_transports());
@@ -67,7 +74,7 @@ class Fabric final : public Progressor {
   static Result<std::unique_ptr<Fabric>> create(Bootstrap& bootstrap, const Config& config,
                                                 const Clock& clock, Trace* trace,
                                                 const std::vector<TransportFactory>& factories,
-                                                std::size_t cells = kCells);
+                                                std::size_t cells = 0);
   ~Fabric() override;
 
   Rank rank() const { return bootstrap_.rank(); }

@@ -16,10 +16,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <span>
 #include <type_traits>
-#include <vector>
 
 #include "runtime/memory/region.h"
 #include "runtime/status.h"
@@ -94,14 +94,17 @@ static_assert(sizeof(NotifyCell) == kCacheLine && std::atomic<std::uint64_t>::is
 
 // The cells of one process, and which of them are in use. Peers write to the cells; all functions
 // are called by the owner thread only.
+//
+// A board is address space: a page of it takes memory from the first use of one of its cells on. So
+// a job of many thousand ranks may have a cell for each peer, though each rank speaks to few.
 class NotifyBoard {
  public:
   static Result<std::unique_ptr<NotifyBoard>> create(std::size_t cells);
   // A board in private memory without a file descriptor, which only peers in this process can use.
   static std::unique_ptr<NotifyBoard> create_private(std::size_t cells);
 
-  // Allocates `count` adjacent cells and sets their sequence numbers to 0. Freed cells are reused
-  // as late as possible.
+  // Allocates `count` adjacent cells, whose sequence numbers are 0. Freed cells are reused as late
+  // as possible. Neither this nor free() takes time for each cell of a large block.
   Result<NotifyId> allocate(std::size_t count);
   void free(NotifyId first, std::size_t count);
 
@@ -110,20 +113,29 @@ class NotifyBoard {
   std::uint64_t sequence(NotifyId id) const {
     return cell(id).sequence.load(std::memory_order_acquire);
   }
-  std::size_t size() const { return used_.size(); }
+  std::size_t size() const { return size_; }
+  // The first cell from `from` on whose memory has been used; size() if there is none. Reading
+  // cells beyond it would take memory for them. It makes a system call.
+  std::size_t next_used(std::size_t from) const;
   const std::shared_ptr<MemoryRegion>& memory() const { return memory_; }
 
  private:
   NotifyBoard(std::shared_ptr<MemoryRegion> memory, std::size_t cells)
-      : memory_(std::move(memory)), used_(cells) {}
+      : memory_(std::move(memory)), size_(cells), free_{{0, cells}} {}
   explicit NotifyBoard(std::size_t private_cells);
   NotifyCell* cells() const { return reinterpret_cast<NotifyCell*>(memory_->data()); }
-  bool is_free(std::size_t first, std::size_t count) const;
+  // The first of `count` adjacent free cells that is not before `from`; size() if there are none.
+  std::size_t find(std::size_t from, std::size_t count) const;
+  void take(std::size_t first, std::size_t count);
+  // Sets the sequence numbers of cells that have been used before to 0.
+  void clear(std::size_t first, std::size_t count);
 
   std::unique_ptr<NotifyCell[]> private_cells_;  // wrapped by memory_; null if memory_ is shared
   std::shared_ptr<MemoryRegion> memory_;
-  std::vector<bool> used_;
-  std::size_t next_ = 0;  // where the next search for free cells starts
+  std::size_t size_;
+  std::map<std::size_t, std::size_t> free_;  // blocks of free cells: first -> count, coalesced
+  std::size_t next_ = 0;                     // where the next search for free cells starts
+  std::size_t fresh_ = 0;                    // no cell from this one on has been used
 };
 
 }  // namespace dunlin::transport

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -43,7 +44,7 @@ Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate(std::size_t size,
   if (size > SIZE_MAX / 2) {
     return Status(Code::kResourceExhausted, fmt::format("a memory region of {} bytes", size));
   }
-  const bool wants_huge = options.huge_pages && size >= kHugePage;
+  const bool wants_huge = options.huge_pages && !options.is_sparse && size >= kHugePage;
   if (options.is_private) return allocate_private(size, wants_huge, options);
   if (wants_huge) {
     auto huge = allocate_file(round_up(size, kHugePage), kHugePage, MFD_HUGETLB, options);
@@ -95,6 +96,7 @@ Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate_range(FileRange ran
   region->device_order_ = options.device_order;
   // The memory policy has to be set before the pages exist.
   bind_memory(data, region->size(), options.numa_node);
+  if (options.is_sparse) return region;
   // Reserves all pages, so that a full /dev/shm or an empty pool of huge pages is an error now
   // instead of a SIGBUS later.
   if (fallocate(region->fd(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(region->fd_offset()),
@@ -155,6 +157,21 @@ Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate_on_gpu(
   region->gpu_ = std::move(driver);
   region->gpu_device_ = device;
   return region;
+}
+
+void MemoryRegion::clear(std::size_t offset, std::size_t size) {
+  const std::size_t end = offset + size;
+  const std::size_t unit = std::max<std::size_t>(page_size_, 1);
+  const std::size_t first = round_up(offset, unit);
+  const std::size_t last = end / unit * unit;
+  const bool has_pages =
+      range_.file && first < last && madvise(data_ + first, last - first, MADV_REMOVE) == 0;
+  if (!has_pages) {
+    std::memset(data_ + offset, 0, size);
+  } else {
+    std::memset(data_ + offset, 0, first - offset);
+    std::memset(data_ + last, 0, end - last);
+  }
 }
 
 MemoryRegion::~MemoryRegion() {

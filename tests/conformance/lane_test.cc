@@ -102,8 +102,8 @@ TEST_P(LaneTest, WhatDoesNotFitIsAnErrorAndTouchesNothing) {
     // A slice of another peer's memory (here: our own) through this link.
     EXPECT_EQ(lane.put(eight, memory.at(fabric.rank().value()).slice(0, 8).value(), nullptr).code(),
               Code::kInvalidArgument);
-    EXPECT_EQ(lane.notify(notification(NotifyId(Fabric::kCells), 1), nullptr).code(),
-              Code::kOutOfRange);
+    const auto beyond = static_cast<NotifyId>(fabric.board().size());
+    EXPECT_EQ(lane.notify(notification(beyond, 1), nullptr).code(), Code::kOutOfRange);
     Notification too_long = notification(memory.cell_at(peer, 0), 1);
     const std::array<std::byte, transport::kInlineBytes + 1> bytes{};
     too_long.inline_data = bytes;

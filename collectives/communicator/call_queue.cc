@@ -374,7 +374,8 @@ void CallQueue::tell_mismatch(std::uint64_t number, const CallTerms& own, int me
 
 void CallQueue::check_probes(std::uint64_t number, const CallTerms& own) {
   const std::uint64_t signature = signature_of(own);
-  for (int member = 0; member < members_.size() && !news_.is_known(); ++member) {
+  for (int member = members_.next_writer(0); member < members_.size() && !news_.is_known();
+       member = members_.next_writer(member + 1)) {
     if (member == members_.rank()) continue;
     const auto id = members_.own_cell(number % kTurns, Stream::kControl, member);
     const auto probed = probed_signature(members_.board().cell(id), numbering_of(number));

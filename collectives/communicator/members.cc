@@ -7,6 +7,7 @@
 
 #include "collectives/kernels/gpu/arguments.h"
 #include "collectives/schedule/gpu_compute.h"
+#include "runtime/fnv.h"
 #include "runtime/gpu/cuda_driver.h"
 #include "runtime/log.h"
 #include "runtime/topology.h"
@@ -43,25 +44,24 @@ Status Members::connect(TimePoint until) {
   return agree_on_tuning(until);
 }
 
-Result<Bytes> Members::look_up(std::string_view what, int member, TimePoint until) {
-  const Duration left = std::max(until - fabric_.clock().now(), Duration::zero());
-  return fabric_.bootstrap().lookup_from(options_.members[static_cast<std::size_t>(member)],
-                                         key(what, member), left);
+Duration Members::remaining(TimePoint until) const {
+  return std::max(until - fabric_.clock().now(), Duration::zero());
+}
+
+Result<Bytes> Members::gather(std::string_view what, std::span<const std::byte> own,
+                              TimePoint until) {
+  return fabric_.bootstrap().gather(key(what), group_, own, remaining(until));
 }
 
 Status Members::exchange(std::string_view what, std::span<const std::byte> own,
                          std::span<std::byte> all) {
-  DUNLIN_TRY(fabric_.bootstrap().publish(key(what, rank_), Bytes(own.begin(), own.end())));
-  const TimePoint until = fabric_.clock().now() + fabric_.config().deadline;
-  for (int member = 0; member < size(); ++member) {
-    DUNLIN_ASSIGN(const Bytes bytes, look_up(what, member, until));
-    if (bytes.size() != own.size()) {
-      return Status(Code::kCorrupted, fmt::format("'{}' has {} bytes, not {}", key(what, member),
-                                                  bytes.size(), own.size()))
-          .with_peer(options_.members[static_cast<std::size_t>(member)]);
-    }
-    std::ranges::copy(bytes, all.subspan(static_cast<std::size_t>(member) * own.size()).begin());
+  DUNLIN_ASSIGN(const Bytes bytes,
+                gather(what, own, fabric_.clock().now() + fabric_.config().deadline));
+  if (bytes.size() != all.size()) {
+    return {Code::kCorrupted,
+            fmt::format("'{}' has {} bytes, not {}", key(what), bytes.size(), all.size())};
   }
+  std::ranges::copy(bytes, all.begin());
   return Status::ok();
 }
 
@@ -84,68 +84,76 @@ Status Members::prepare_computes() {
   return Status::ok();
 }
 
-Status Members::allocate() {
+Status Members::check_members() {
   const auto& members = options_.members;
-  for (const Rank member : members) {
+  std::vector<bool> is_member(static_cast<std::size_t>(fabric_.size()));
+  bool is_whole_job = members.size() == is_member.size();
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const Rank member = members[i];
     if (member.value() < 0 || member.value() >= fabric_.size()) {
       return {Code::kOutOfRange,
               fmt::format("communicator '{}': member {} does not exist in a job of {} ranks",
                           options_.name, member.value(), fabric_.size())};
     }
-    if (std::ranges::count(members, member) > 1) {
+    if (is_member[member.index()]) {
       return {Code::kInvalidArgument, fmt::format("communicator '{}': member {} is listed twice",
                                                   options_.name, member.value())};
     }
+    is_member[member.index()] = true;
+    if (member == fabric_.rank()) rank_ = static_cast<int>(i);
+    if (member.index() != i) is_whole_job = false;
   }
-  const auto place = std::ranges::find(members, fabric_.rank());
-  if (place == members.end()) {
+  if (rank_ < 0) {
     return {Code::kInvalidArgument, fmt::format("communicator '{}': rank {} is not a member",
                                                 options_.name, fabric_.rank().value())};
   }
-  rank_ = static_cast<int>(place - members.begin());
-  for (auto& peers : peers_) peers.resize(members.size());
-  first_cells_.resize(members.size());
+  if (!is_whole_job) group_ = members;
+  return Status::ok();
+}
+
+Status Members::allocate() {
+  DUNLIN_TRY(check_members());
+  first_cells_.resize(options_.members.size());
   DUNLIN_TRY(prepare_computes());
-  DUNLIN_ASSIGN(cells_, board().allocate(kTurns * kStreams * members.size()));
+  DUNLIN_ASSIGN(cells_, board().allocate(kTurns * kStreams * options_.members.size()));
   has_cells_ = true;
   DUNLIN_ASSIGN(scratch_, windows_.allocate(options_.scratch_bytes));
-  ByteWriter writer;
-  writer.number(static_cast<std::uint32_t>(cells_))
-      .number(static_cast<std::uint64_t>(options_.scratch_bytes))
-      .number(static_cast<std::uint64_t>(options_.segment_bytes))
-      .number(static_cast<std::uint64_t>(members.size()))
-      .number(static_cast<std::int32_t>(options_.groups))
-      .number(static_cast<std::uint8_t>(is_on_gpu()))
-      .text(host_identity(fabric_.config().host_id));
-  return fabric_.bootstrap().publish(key("offer", rank_), writer.take());
+  return fabric_.bootstrap().contribute(key("offer"), group_, offer());
+}
+
+Bytes Members::offer() const {
+  Fnv options;
+  options.add(options_.scratch_bytes).add(options_.segment_bytes).add(options_.members.size());
+  options.add(static_cast<std::uint64_t>(options_.groups)).add(is_on_gpu() ? 1 : 0);
+  const Bytes offer = ByteWriter()
+                          .number(static_cast<std::uint32_t>(cells_))
+                          .number(static_cast<std::uint32_t>(options.value() >> 32))
+                          .number(hash_of(host_identity(fabric_.config().host_id)))
+                          .take();
+  return offer;
 }
 
 Status Members::meet(TimePoint until) {
-  std::map<std::string, int> number_of_host;
+  const Bytes own = offer();
+  auto offers = gather("offer", own, until);
+  if (!offers) {
+    return std::move(offers).status().with_context(
+        fmt::format("waiting for the members of communicator '{}'", options_.name));
+  }
+  ByteReader own_fields(own);
+  own_fields.number<std::uint32_t>();
+  const auto own_options = own_fields.number<std::uint32_t>();
+  std::map<std::uint64_t, int> number_of_host;
   std::vector<int> host_of;
+  ByteReader reader(*offers);
   for (int member = 0; member < size(); ++member) {
-    const Rank peer = options_.members[static_cast<std::size_t>(member)];
-    auto offer = look_up("offer", member, until);
-    if (!offer) {
-      return std::move(offer)
-          .status()
-          .with_context(fmt::format("waiting for a member of communicator '{}'", options_.name))
-          .with_peer(peer);
-    }
-    ByteReader reader(*offer);
     first_cells_[static_cast<std::size_t>(member)] = NotifyId(reader.number<std::uint32_t>());
-    const auto scratch = reader.number<std::uint64_t>();
-    const auto segment = reader.number<std::uint64_t>();
-    const auto members = reader.number<std::uint64_t>();
-    const auto groups = reader.number<std::int32_t>();
-    const bool has_gpu = reader.number<std::uint8_t>() != 0;
-    const std::string host = reader.text();
-    if (!reader.at_end() || scratch != options_.scratch_bytes ||
-        segment != options_.segment_bytes || members != options_.members.size() ||
-        groups != options_.groups || has_gpu != is_on_gpu()) {
+    const auto options = reader.number<std::uint32_t>();
+    const auto host = reader.number<std::uint64_t>();
+    if (!reader.ok() || options != own_options) {
       return Status(Code::kInvalidArgument,
                     fmt::format("communicator '{}': the member has other options", options_.name))
-          .with_peer(peer);
+          .with_peer(options_.members[static_cast<std::size_t>(member)]);
     }
     host_of.push_back(
         number_of_host.try_emplace(host, static_cast<int>(number_of_host.size())).first->second);
@@ -166,22 +174,14 @@ Status Members::agree_on_mapping(TimePoint until) {
   bool has_all = true;
   for (int member = 0; member < size() && has_all; ++member) {
     if (member == rank_) continue;
-    DUNLIN_TRY(windows_.import(*scratch_, member, fabric_.config().deadline));
+    DUNLIN_TRY(windows_.import(*scratch_, member, remaining(until)));
     has_all = scratch_->mapped(member) != nullptr;
   }
-  if (!has_told_mapping_) {
-    ByteWriter writer;
-    writer.number(static_cast<std::uint8_t>(has_all));
-    DUNLIN_TRY(fabric_.bootstrap().publish(key("mapped", rank_), writer.take()));
-    has_told_mapping_ = true;
-  }
-  // One member that has not mapped all others decides.
-  for (int member = 0; member < size() && has_all; ++member) {
-    DUNLIN_ASSIGN(const Bytes answer, look_up("mapped", member, until));
-    ByteReader reader(answer);
-    has_all = reader.number<std::uint8_t>() != 0;
-  }
-  is_all_mapped_ = has_all;
+  // One member that has not mapped all others decides, without waiting for them.
+  const std::array own{static_cast<std::byte>(has_all)};
+  if (!has_all) return fabric_.bootstrap().contribute(key("mapped"), group_, own);
+  DUNLIN_ASSIGN(const Bytes answers, gather("mapped", own, until));
+  is_all_mapped_ = std::ranges::all_of(answers, [](std::byte each) { return each != std::byte{}; });
   return Status::ok();
 }
 
@@ -199,9 +199,10 @@ Status Members::agree_on_tuning(TimePoint until) {
     }
     ByteWriter writer;
     writer.text(to_text(tuning_));
-    return fabric_.bootstrap().publish(key("tuning", 0), writer.take());
+    return fabric_.bootstrap().publish(key("tuning"), writer.take());
   }
-  DUNLIN_ASSIGN(const Bytes text, look_up("tuning", 0, until));
+  DUNLIN_ASSIGN(const Bytes text, fabric_.bootstrap().lookup_from(options_.members.front(),
+                                                                  key("tuning"), remaining(until)));
   ByteReader reader(text);
   DUNLIN_ASSIGN(tuning_, parse_tuning(reader.text()));
   return Status::ok();
@@ -253,7 +254,7 @@ bool Members::suits(const Algorithm& algorithm) const {
 }
 
 Result<ExecutorPeer*> Members::peer(std::uint64_t turn, int member) {
-  ExecutorPeer& peer = peers_[turn][static_cast<std::size_t>(member)];
+  ExecutorPeer& peer = peers_[member][turn];
   if (peer.rank != Rank()) return &peer;
   const Rank rank = options_.members[static_cast<std::size_t>(member)];
   DUNLIN_ASSIGN(transport::Link* const link, fabric_.link(rank));
@@ -269,18 +270,27 @@ Result<ExecutorPeer*> Members::peer(std::uint64_t turn, int member) {
 }
 
 int Members::member(Rank rank) const {
+  if (group_.empty()) return rank.value();
   return static_cast<int>(std::ranges::find(options_.members, rank) - options_.members.begin());
 }
 
-std::string Members::key(std::string_view what, int member) const {
-  return fmt::format("communicator/{}/{}/{}", options_.name, what,
-                     options_.members[static_cast<std::size_t>(member)].value());
+std::string Members::key(std::string_view what) const {
+  return fmt::format("communicator/{}/{}", options_.name, what);
 }
 
-NotifyId Members::cell(NotifyId first, std::uint64_t turn, Stream stream, int writer) const {
-  const std::uint64_t index =
-      (turn * kStreams + static_cast<std::uint64_t>(stream)) * static_cast<std::uint64_t>(size()) +
-      static_cast<std::uint64_t>(writer);
+int Members::next_writer(int from) const {
+  constexpr std::size_t kCells = kTurns * kStreams;
+  const auto first = static_cast<std::size_t>(cells_);
+  const std::size_t begin = first + static_cast<std::size_t>(from) * kCells;
+  const std::size_t used = fabric_.board().next_used(begin);
+  return static_cast<int>(std::min((used - first) / kCells, static_cast<std::size_t>(size())));
+}
+
+// The cells of one writer are next to each other, so that a member's board has pages for the peers
+// that it speaks to.
+NotifyId Members::cell(NotifyId first, std::uint64_t turn, Stream stream, int writer) {
+  const std::uint64_t index = (static_cast<std::uint64_t>(writer) * kTurns + turn) * kStreams +
+                              static_cast<std::uint64_t>(stream);
   return transport::cell_at(first, static_cast<std::uint32_t>(index));
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@ namespace dunlin::collective {
 
 class Members {
  public:
-  // Publishes what the other members need to know; connect() reads what they published.
+  // Contributes what the other members need to know; connect() gathers it.
   static Result<std::unique_ptr<Members>> prepare(transport::Fabric& fabric,
                                                   CommunicatorOptions options);
   // Returns an expiry at `until`; a later call continues.
@@ -61,22 +62,30 @@ class Members {
   transport::NotifyId own_cell(std::uint64_t turn, Stream stream, int writer) const {
     return cell(cells_, turn, stream, writer);
   }
+  // The first member from `from` on that may have written to its cells; size() if there is none.
+  // Those in between have not, and reading their cells would take memory for them.
+  int next_writer(int from) const;
   // The position of a rank among the members.
   int member(Rank rank) const;
 
  private:
   Members(transport::Fabric& fabric, CommunicatorOptions options);
   Status allocate();
+  // Checks that the ranks exist and differ, and finds this one among them.
+  Status check_members();
   Status prepare_computes();
-  Result<Bytes> look_up(std::string_view what, int member, TimePoint until);
+  // What this member tells the others of itself: kOfferBytes.
+  Bytes offer() const;
+  Duration remaining(TimePoint until) const;
+  Result<Bytes> gather(std::string_view what, std::span<const std::byte> own, TimePoint until);
   Status meet(TimePoint until);
   // Finds out whether every member has mapped every other member's memory.
   Status agree_on_mapping(TimePoint until);
   // Takes the tuning that the first member found in its file.
   Status agree_on_tuning(TimePoint until);
-  std::string key(std::string_view what, int member) const;
-  transport::NotifyId cell(transport::NotifyId first, std::uint64_t turn, Stream stream,
-                           int writer) const;
+  std::string key(std::string_view what) const;
+  static transport::NotifyId cell(transport::NotifyId first, std::uint64_t turn, Stream stream,
+                                  int writer);
 
   transport::Fabric& fabric_;
   CommunicatorOptions options_;
@@ -84,17 +93,18 @@ class Members {
   std::array<std::unique_ptr<Compute>, kTurns> computes_;
   Windows windows_;
   Window* scratch_ = nullptr;
+  std::vector<Rank> group_;  // for Bootstrap::gather(): empty if it is the whole job
   int rank_ = -1;
   bool is_all_mapped_ = false;
-  bool has_told_mapping_ = false;
   Grouping grouping_;
   Grouping hosts_;
   Connections connections_;  // among the hosts, or the options' groups, if there are any
   Tuning tuning_;
   transport::NotifyId cells_{};  // first of kTurns * kStreams * size() cells on our board
   bool has_cells_ = false;
-  std::vector<transport::NotifyId> first_cells_;         // by member
-  std::array<std::vector<ExecutorPeer>, kTurns> peers_;  // by member
+  std::vector<transport::NotifyId> first_cells_;  // by member
+  // By member, for those that this one has spoken to. Plans refer to the entries.
+  std::map<int, std::array<ExecutorPeer, kTurns>> peers_;
 };
 
 }  // namespace dunlin::collective

@@ -48,6 +48,7 @@ Status Windows::import(Window& window, int member, Duration timeout) {
   auto& remote = window.remote[static_cast<std::size_t>(member)];
   if (remote) return Status::ok();
   const Rank peer = members_[static_cast<std::size_t>(member)];
+  const TimePoint until = fabric_.clock().now() + timeout;
   auto offer = fabric_.bootstrap().lookup_from(peer, key(window.id, peer), timeout);
   if (!offer) {
     return std::move(offer)
@@ -64,6 +65,8 @@ Status Windows::import(Window& window, int member, Duration timeout) {
                               name_, size, window.size))
         .with_peer(peer);
   }
+  const Duration left = std::max(until - fabric_.clock().now(), Duration::zero());
+  DUNLIN_TRY(fabric_.link(peer, left).status());
   DUNLIN_ASSIGN(remote, fabric_.import_region(peer, descriptor));
   return Status::ok();
 }

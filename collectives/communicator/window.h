@@ -63,8 +63,8 @@ class Windows {
   Window* find(const void* data, std::size_t size) const;
   // Grows whenever the results of find() may have changed.
   std::uint64_t version() const { return version_; }
-  // Imports a member's memory of the window, once. Blocks until that member has published it, at
-  // most for `timeout`.
+  // Imports a member's memory of the window, once. Blocks until that member has published it and is
+  // connected, at most for `timeout`.
   Status import(Window& window, int member, Duration timeout);
 
  private:

@@ -11,7 +11,7 @@ namespace dunlin::transport::verbs {
 
 // Stands in addresses, connection messages and connection requests. Builds with different wire
 // formats refuse each other.
-inline constexpr std::uint8_t kWireVersion = 7;
+inline constexpr std::uint8_t kWireVersion = 8;
 
 // The inline sizes that queue pairs are created with: the first that the device grants. Inline data
 // travel inside their work request, so that the device need not read them from memory. 128 bytes

@@ -154,12 +154,13 @@ void Inbound::take(const ibv_wc& completion) {
 }
 
 void Inbound::take_short(const ShortForm& form, std::uint32_t bytes) {
-  const CellState last = form.cell < cells_.size() ? cells_[form.cell] : CellState{};
-  publish({NotifyId{form.cell},
-           last.sequence + form.step,
-           last.tag,
-           form.counts_bytes ? bytes : 0,
-           {}});
+  const auto notification = cells_.expand(form, bytes);
+  if (!notification) {
+    DUNLIN_WARN("dropped a notification from rank {}: no cell has the number {}", peer_.value(),
+                form.number);
+    return;
+  }
+  publish(form.number, *notification);
 }
 
 void Inbound::take_record(std::uint32_t immediate, const Record& record, std::size_t size) {
@@ -169,7 +170,7 @@ void Inbound::take_record(std::uint32_t immediate, const Record& record, std::si
   } else if (immediate >= kServiceImmediate) {
     take_service(immediate, record);
   } else {
-    publish(*notification);
+    publish(record.number, *notification);
   }
 }
 
@@ -186,7 +187,7 @@ void Inbound::take_service(std::uint32_t immediate, const Record& record) {
   std::atomic_ref(*landed).store(taken_, std::memory_order_release);
 }
 
-void Inbound::publish(const Notification& notification) {
+void Inbound::publish(std::uint16_t number, const Notification& notification) {
   NotifyBoard& board = engine_.context().board;
   const auto cell = static_cast<std::size_t>(notification.id);
   if (cell >= board.size()) {
@@ -194,8 +195,7 @@ void Inbound::publish(const Notification& notification) {
                 peer_.value(), cell, board.size());
     return;
   }
-  if (cell >= cells_.size()) cells_.resize(cell + 1);
-  cells_[cell] = {notification.sequence, notification.tag};
+  cells_.note(number, notification);
   board.cell(notification.id).publish(notification);
 }
 

@@ -12,13 +12,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "runtime/rank.h"
 #include "transports/verbs/connect/endpoint.h"
 #include "transports/verbs/connect/session.h"
 #include "transports/verbs/connect/wire.h"
 #include "transports/verbs/device/handle.h"
+#include "transports/verbs/path/cell_numbers.h"
 
 namespace dunlin::transport::verbs {
 
@@ -53,7 +53,8 @@ class Inbound final : public Endpoint {
   void take_short(const ShortForm& form, std::uint32_t bytes);
   void take_record(std::uint32_t immediate, const Record& record, std::size_t size);
   void take_service(std::uint32_t immediate, const Record& record);
-  void publish(const Notification& notification);
+  // Publishes what the number's cell was notified of. The cell has the number from now on.
+  void publish(std::uint16_t number, const Notification& notification);
   void return_credits();
   // Takes what has arrived over the connection, and ends it.
   void drop_connection();
@@ -71,9 +72,9 @@ class Inbound final : public Endpoint {
   // note that was carried out.
   std::shared_ptr<MemoryRegion> memory_;
   std::unique_ptr<MemoryKey> key_;
-  std::uint64_t taken_ = 0;       // notifications
-  std::uint64_t told_ = 0;        // of these, returned as credits
-  std::vector<CellState> cells_;  // by cell, of the last notification
+  std::uint64_t taken_ = 0;  // notifications
+  std::uint64_t told_ = 0;   // of these, returned as credits
+  TakenCells cells_;
   // Not ok once bytes of the peer could not be made visible to a GPU. Nothing more is taken then.
   Status damage_;
   // These refer to the present connection.

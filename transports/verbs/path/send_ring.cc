@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -112,7 +111,7 @@ void SendRing::append_service(std::uint32_t immediate, std::uint64_t number) {
   Operation& operation = claim("message", nullptr);
   operation.announcement.is_wanted = true;
   operation.announcement.cell = immediate;
-  records_[tail_ & mask_].set({NotifyId{}, number, 0, 0, {}});
+  records_[tail_ & mask_].set({NotifyId{}, number, 0, 0, {}}, 0);
   append(operation);
 }
 
@@ -194,7 +193,7 @@ void SendRing::settle(Operation& operation, bool has_arrived) {
 }
 
 void SendRing::spell_out() {
-  std::fill(cells_.begin(), cells_.end(), CellState{UINT64_MAX, 0});
+  cells_.doubt();
   for (std::uint64_t position = head_; position != tail_; ++position) {
     Operation& one = at(position);
     // The work request of a short notification would have carried the bytes.

@@ -10,11 +10,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "runtime/rank.h"
 #include "transports/verbs/connect/wire.h"
 #include "transports/verbs/device/handle.h"
+#include "transports/verbs/path/cell_numbers.h"
 #include "transports/verbs/path/operation.h"
 
 namespace dunlin::transport::verbs {
@@ -117,13 +117,10 @@ class SendRing {
     Operation::Announcement& announcement = operation.announcement;
     announcement.is_wanted = true;
     announcement.cell = static_cast<std::uint32_t>(notification.id);
-    records_[tail_ & mask_].set(notification);
-    if (announcement.cell >= cells_.size()) cells_.resize(announcement.cell + 1);
-    CellState& last = cells_[announcement.cell];
-    const auto short_form = ShortForm::of(notification, last, operation.transfer.size);
+    const auto [number, short_form] = cells_.add(notification, operation.transfer.size);
+    records_[tail_ & mask_].set(notification, number);
     announcement.is_short = short_form && operation.transfer.size <= longest_message_;
     if (announcement.is_short) announcement.immediate = short_form->encode();
-    last = {notification.sequence, notification.tag};
   }
   void append(Operation& operation) {
     operation.rewind();
@@ -149,8 +146,8 @@ class SendRing {
   std::uint64_t unposted_ = 0;
   std::uint64_t tail_ = 0;
   std::uint64_t completed_ = 0;
-  std::vector<CellState> cells_;  // by cell, of the last notification that was appended
-  Status refusal_;                // of a put without a completion, reported by the next flush
+  SentCells cells_;
+  Status refusal_;  // of a put without a completion, reported by the next flush
 };
 
 }  // namespace dunlin::transport::verbs

@@ -93,6 +93,16 @@ inline constexpr int kQuarantineFactor = 5;
 // like that.
 inline constexpr int kFruitlessConnections = 20;
 
+// How long a lane that needs a connection waits for an idle one to be given up, if the process has
+// as many as it should. After that it is made all the same, so that lanes which cannot be idle,
+// because their peers are late, hold up no other lane.
+inline constexpr auto kPlaceTimeout = std::chrono::seconds(1);
+
+// At most this many messages of the transport itself wait for a lane without a connection. Of more,
+// the oldest are dropped: they say that a region was deregistered, and what they would keep the
+// peer from, the device refuses in time.
+inline constexpr std::size_t kMostWaitingServices = 64;
+
 // The timeout for resolving an address or a route, per try.
 inline constexpr auto kResolveTimeout = std::chrono::milliseconds(2000);
 

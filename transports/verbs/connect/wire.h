@@ -78,6 +78,20 @@ struct Answer {
 static_assert(sizeof(Request) == 16 && std::is_trivially_copyable_v<Request>);
 static_assert(sizeof(Answer) == 32 && std::is_trivially_copyable_v<Answer>);
 
+// The immediate by which credits go back.
+struct Credit {
+  std::uint32_t taken;  // the last 31 bits of the number of notifications that were taken
+  // The receiver has more connections than it should, and asks the sender to give this one up when
+  // nothing is in progress on it.
+  bool asks_to_leave;
+
+  static constexpr std::uint32_t kAsks = 1U << 31;
+  static Credit decode(std::uint32_t immediate) {
+    return {immediate & ~kAsks, (immediate & kAsks) != 0};
+  }
+  std::uint32_t encode() const { return (taken & ~kAsks) | (asks_to_leave ? kAsks : 0); }
+};
+
 // The address of a queue pair, for the queue pair at the other end.
 struct QueuePairPlace {
   std::uint8_t gid[16];
@@ -201,6 +215,9 @@ struct ShortForm {
 inline constexpr std::uint32_t kServiceImmediate = 0x3fff'0000;
 // A region was deregistered. The `sequence` of the record is the region's number.
 inline constexpr std::uint32_t kRevoked = kServiceImmediate + 1;
+// The connection is made. The record holds nothing. It is sent where connections may be given up,
+// because only then the receiver knows that the sender can be asked to do so.
+inline constexpr std::uint32_t kConnected = kServiceImmediate + 3;
 // A landing note. The record holds a Landing.
 inline constexpr std::uint32_t kLanded = kServiceImmediate + 2;
 

@@ -13,7 +13,8 @@
 namespace dunlin::transport::verbs {
 namespace {
 
-constexpr const char* kFewerCompletions = "DUNLIN_VERBS_QUEUE_DEPTH limits how many are needed";
+constexpr const char* kFewerCompletions =
+    "DUNLIN_VERBS_QUEUE_DEPTH and DUNLIN_VERBS_MAX_CONNECTIONS limit how many are needed";
 
 // Explains a limit on locked memory, which registering reports as ENOMEM, or as EPERM if it is 0.
 std::string lock_remedy(std::size_t wanted, int error) {

@@ -32,7 +32,17 @@ Status SendRing::allocate(const ProtectionDomain& domain) {
   DUNLIN_ASSIGN(memory_, MemoryRegion::allocate((places + 1) * sizeof(Record), options));
   DUNLIN_ASSIGN(key_, MemoryKey::create(domain, *memory_));
   records_ = reinterpret_cast<Record*>(memory_->data());
+  room_ = depth_;
   return Status::ok();
+}
+
+void SendRing::release() {
+  room_ = 0;
+  records_ = nullptr;
+  key_.reset();
+  memory_.reset();
+  operations_.reset();
+  cells_.clear();
 }
 
 void SendRing::append_put_with_landing(const char* name, const Transfer& transfer,
@@ -177,6 +187,7 @@ void SendRing::settle(std::uint64_t taken) {
   }
   while (head_ != tail_ && head().is_done) ++head_;
   unposted_ = head_;
+  spell_out();
 }
 
 void SendRing::settle(Operation& operation, bool has_arrived) {

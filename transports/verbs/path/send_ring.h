@@ -24,11 +24,13 @@ class SendRing {
   // `longest_message`: the most bytes that one work request moves.
   SendRing(Rank peer, std::uint64_t depth, std::uint64_t longest_message);
 
-  // Must succeed before anything else is called.
+  // Before that has succeeded, and after release(), there is room for no operation.
   Status allocate(const ProtectionDomain& domain);
+  // Frees the memory. The ring must be empty, and no queue pair may use it.
+  void release();
 
   bool is_empty() const { return head_ == tail_; }
-  bool has_room(std::uint64_t operations) const { return tail_ - head_ + operations <= depth_; }
+  bool has_room(std::uint64_t operations) const { return tail_ - head_ + operations <= room_; }
   std::uint64_t completed() const { return completed_; }
   std::uint64_t depth() const { return depth_; }
 
@@ -96,7 +98,7 @@ class SendRing {
   std::uint64_t find(std::uint64_t request) const;
   // Settles what a connection that was lost left: operations up to the notification with number
   // `taken` have been carried out and complete; the others are to be posted anew. An atomic that
-  // was posted completes with kIoError.
+  // was posted completes with kIoError. The peer has forgotten the numbers of cells.
   void settle(std::uint64_t taken);
 
  private:
@@ -134,6 +136,7 @@ class SendRing {
 
   const Rank peer_;
   const std::uint64_t depth_;
+  std::uint64_t room_ = 0;  // depth_, or 0 without memory
   const std::uint64_t
       mask_;  // the ring has a power of two of places, so that no division is needed
   const std::uint64_t longest_message_;

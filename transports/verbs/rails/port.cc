@@ -45,11 +45,12 @@ Status Port::open(const TransportContext& context, const DeviceAddress& chosen, 
   const bool warns = context.local_rank == 0 && index == 0;
   DUNLIN_TRY(check_locked_memory(*domain_, depth, warns));
   DUNLIN_ASSIGN(channel_, CompletionChannel::create(device_));
+  const std::int64_t most_pairs = context.config.verbs_max_connections;
   for (const LaneKind kind : kBothLanes) {
     const std::int64_t pairs = std::int64_t{2} * queue_pairs[index_of(kind)];  // of a peer
     if (pairs == 0) continue;
     const auto room = [&](std::int64_t count) {
-      const std::int64_t completions = count * (depth + kExtraCompletions);
+      const std::int64_t completions = std::min(count, most_pairs) * (depth + kExtraCompletions);
       return static_cast<int>(std::min<std::int64_t>(completions, limits_.max_cqe));
     };
     DUNLIN_ASSIGN(completions_[index_of(kind)],

@@ -226,6 +226,12 @@ const std::vector<Row>& table() {
                  "operations of a verbs lane that may be outstanding before it reports busy, and "
                  "notifications that may be on their way from each peer to a process",
                  &Config::verbs_queue_depth),
+      number_row(
+          "DUNLIN_VERBS_MAX_CONNECTIONS", "1024", "queue pairs", 2, 1 << 20,
+          "queue pairs that a process of the verbs transport keeps; beyond that, connections "
+          "that are idle are given up, the least recently used first, and made again when "
+          "they are needed",
+          &Config::verbs_max_connections),
       text_row(
           "DUNLIN_VERBS_DEVICE",
           "RDMA devices of the verbs transport, NAME or NAME:PORT, separated by commas; the first "

@@ -87,6 +87,8 @@ struct Config {
   std::int64_t verbs_rails = 0;         // ports used together; 0: those of verbs_device, or one
   std::int64_t verbs_queue_pairs = 0;   // per port, to stripe large puts over
   std::int64_t verbs_stripe_above = 0;  // bytes
+  // Queue pairs beyond which idle ones are given up.
+  std::int64_t verbs_max_connections = 0;
   VerbsConnect verbs_connect = VerbsConnect::kAuto;
   std::int64_t verbs_gid_index = 0;  // -1: chosen by Dunlin
   std::string verbs_pkey;  // partition key (0x...) or its place in the table; empty: the first

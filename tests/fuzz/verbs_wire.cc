@@ -41,7 +41,7 @@ void check_record(std::span<const std::byte> bytes, std::uint32_t cell) {
   if (const auto found = record.notification(cell, bytes.size())) {
     FUZZ_CHECK(bytes.size() <= sizeof record);
     Record again{};
-    again.set(*found);
+    again.set(*found, record.number);
     FUZZ_CHECK(equal(bytes, std::as_bytes(std::span(&again, 1)).first(again.wire_size())));
   }
   if (const auto landing = record.landing()) {
@@ -79,7 +79,7 @@ std::vector<Seed> seeds() {
   const auto raw = std::as_bytes(std::span(&request, 1));
   message.private_data.assign(raw.begin(), raw.end());
   Record record{};
-  record.set(transport::Notification{transport::NotifyId(3), 4, 5, 6, as_bytes("inline")});
+  record.set(transport::Notification{transport::NotifyId(3), 4, 5, 6, as_bytes("inline")}, 7);
   ByteWriter notification;
   notification.number(std::uint32_t{3});
   Bytes record_bytes = notification.take();

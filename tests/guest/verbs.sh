@@ -1,7 +1,7 @@
 #!/bin/bash
 # Tests of the verbs transport that need RDMA devices: to be run in a guest of tools/softroce.
 #
-#   verbs.sh BUILD_DIR threads|processes|shallow|faults|gpu|lossy|job|timeouts|outage|relink|removal|linkdown|two_hosts
+#   verbs.sh BUILD_DIR threads|processes|shallow|limit|faults|gpu|lossy|job|timeouts|outage|relink|removal|linkdown|two_hosts
 #   verbs.sh BUILD_DIR contract_threads|contract_processes
 #   verbs.sh BUILD_DIR rails|rails_perf|rail_down|rails_bandwidth
 #   verbs.sh BUILD_DIR soak [SECONDS [SEED]]
@@ -9,7 +9,7 @@
 #
 # contract_* are threads and processes without the tests that take long and are the same over any lane. several runs
 # several cases in one boot, and prints the time of each. Networks are repaired before each case, but the devices'
-# counters continue, so the cases that check them (shallow, gpu) come first. removal removes a device for good, so it
+# counters continue, so the cases that check them (shallow, limit, gpu) come first. removal removes a device for good, so it
 # comes last. two_hosts needs two guests, and the cases with rails need --devices 2. The long soak finds leaks and rare
 # faults:
 #
@@ -221,6 +221,18 @@ case $case in
   shallow)
     DUNLIN_VERBS_QUEUE_DEPTH=2 gtest "$conformance" --gtest_filter='*LaneTest*/threads:*AccessTest*/threads:*ChannelTest*/threads' ||
       fail "with queues of depth 2"
+    check_receivers_were_ready
+    ;;
+  # There are more lanes than connections, which are given up and made again. With three queue pairs, a rank has a single
+  # connection of its own. Left out is a test in which the peer does nothing, though it would have to accept a connection,
+  # and those that would make thousands of connections.
+  limit)
+    limited=$build/tests/transports/test_verbs_limit
+    gtest "$limited" --gtest_filter='*/threads' || fail "with threads"
+    DUNLIN_VERBS_CONNECT=bootstrap gtest "$limited" --gtest_filter='-*/threads' || fail "with processes"
+    lanes='*LaneTest*/threads:*AccessTest*/threads:*ChannelTest*/threads:*WindowTest*/threads'
+    DUNLIN_VERBS_MAX_CONNECTIONS=3 gtest "$conformance" --gtest_filter="$lanes-*NeedsNoProgress*:*UnderLoad*" ||
+      fail "with three queue pairs"
     check_receivers_were_ready
     ;;
   # Every put is striped. Threads connect through the connection manager, processes through the bootstrap.

@@ -68,6 +68,7 @@ void complete(ibv_cq* where, const Pair& pair, std::uint64_t number, ibv_wc_stat
     completion.imm_data = arrived->imm_data;
   }
   queue.completions.push_back(completion);
+  if (queue.completions.size() > static_cast<std::size_t>(queue.cqe)) state().has_overrun = true;
   if (!std::exchange(queue.is_armed, false) || queue.channel == nullptr) return;
   auto& channel = static_cast<Channel&>(*queue.channel);
   channel.announced.push_back(where);
@@ -253,6 +254,9 @@ void FakeVerbs::reset(Options options) {
   device.inline_sizes.clear();
   device.registrations.clear();
   device.held.clear();
+  device.most_pairs = 0;
+  device.queue_sizes.clear();
+  device.has_overrun = false;
   device.fork_calls = 0;
 }
 
@@ -293,6 +297,26 @@ bool FakeVerbs::is_registered(std::uint64_t address) const {
   return std::ranges::any_of(state().regions, [&](const auto& entry) {
     return reinterpret_cast<std::uint64_t>(entry.second->addr) == address;
   });
+}
+
+std::size_t FakeVerbs::queue_pairs() const {
+  const Guard guard(state().mutex);
+  return state().pairs.size();
+}
+
+std::size_t FakeVerbs::most_queue_pairs() const {
+  const Guard guard(state().mutex);
+  return state().most_pairs;
+}
+
+std::vector<int> FakeVerbs::queue_sizes() const {
+  const Guard guard(state().mutex);
+  return state().queue_sizes;
+}
+
+bool FakeVerbs::has_overrun() const {
+  const Guard guard(state().mutex);
+  return state().has_overrun;
 }
 
 int FakeVerbs::fork_calls() const {

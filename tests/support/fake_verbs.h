@@ -37,6 +37,8 @@ class FakeVerbs {
     std::vector<Gid> gids{};  // empty: one, of the default subnet
     std::vector<std::uint16_t> pkeys = {0xffff};
     bool has_atomics = true;
+    bool can_resize = true;              // completion queues
+    int most_completions = 1 << 20;      // that a queue holds
     std::uint32_t paging = 0;            // for what on-demand paging works (IBV_ODP_SUPPORT_...)
     std::size_t most_locked = SIZE_MAX;  // bytes; a larger region is ENOMEM
     ibv_fork_status fork = IBV_FORK_UNNEEDED;
@@ -72,6 +74,13 @@ class FakeVerbs {
   std::vector<Registration> registrations() const;
   // Whether the region that begins there is registered now.
   bool is_registered(std::uint64_t address) const;
+  // How many queue pairs there are now, and the most that one rank has had at a time.
+  std::size_t queue_pairs() const;
+  std::size_t most_queue_pairs() const;
+  // The sizes that completion queues were made with or resized to.
+  std::vector<int> queue_sizes() const;
+  // Whether a completion queue has had more completions than it holds.
+  bool has_overrun() const;
   int fork_calls() const;  // of ibv_fork_init() before memory was registered
 
   // A GID in text, such as "fe80::1".

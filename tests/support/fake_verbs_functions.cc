@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -13,13 +14,18 @@
 #undef ibv_reg_mr
 #undef ibv_query_port
 
+using namespace dunlin::testing::fake_verbs;
+
 namespace {
 
-constexpr int kManyEntries = 1 << 20;
+// Whether a completion queue may have this size. Notes it if so.
+bool is_size_granted(int size) {
+  if (size < 1 || size > state().options.most_completions) return false;
+  state().queue_sizes.push_back(size);
+  return true;
+}
 
 }  // namespace
-
-using namespace dunlin::testing::fake_verbs;
 
 extern "C" {
 
@@ -62,7 +68,7 @@ int ibv_query_device(ibv_context*, ibv_device_attr* found) {
   const Guard guard(state().mutex);
   *found = {};
   found->phys_port_cnt = 1;
-  found->max_cqe = kManyEntries;
+  found->max_cqe = state().options.most_completions;
   found->max_qp_rd_atom = found->max_qp_init_rd_atom = 16;
   found->atomic_cap = state().options.has_atomics ? IBV_ATOMIC_HCA : IBV_ATOMIC_NONE;
   return 0;
@@ -150,6 +156,11 @@ int ibv_get_cq_event(ibv_comp_channel* which, ibv_cq** queue, void** context) {
 void ibv_ack_cq_events(ibv_cq*, unsigned) {}
 
 ibv_cq* ibv_create_cq(ibv_context* context, int size, void*, ibv_comp_channel* channel, int) {
+  const Guard guard(state().mutex);
+  if (!is_size_granted(size)) {
+    errno = EINVAL;
+    return nullptr;
+  }
   auto* const queue = new Queue;
   queue->context = context;
   queue->channel = channel;
@@ -157,6 +168,9 @@ ibv_cq* ibv_create_cq(ibv_context* context, int size, void*, ibv_comp_channel* c
   return queue;
 }
 int ibv_resize_cq(ibv_cq* queue, int size) {
+  const Guard guard(state().mutex);
+  if (!state().options.can_resize) return EOPNOTSUPP;
+  if (!is_size_granted(size)) return EINVAL;
   queue->cqe = size;
   return 0;
 }
@@ -186,6 +200,9 @@ ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   pair->cap = attributes->cap;
   pair->qp_num = ++device.last_pair;
   device.pairs[pair->qp_num] = pair;
+  const auto of_this_rank = std::ranges::count_if(
+      device.pairs, [&](const auto& one) { return one.second->context == pair->context; });
+  device.most_pairs = std::max(device.most_pairs, static_cast<std::size_t>(of_this_rank));
   if (pair->cap.max_inline_data != 0) device.inline_sizes.push_back(pair->cap.max_inline_data);
   return pair;
 }

@@ -51,6 +51,9 @@ struct State {
   std::vector<FakeVerbs::Connection> connections;
   std::vector<std::uint32_t> inline_sizes;
   std::vector<FakeVerbs::Registration> registrations;
+  std::size_t most_pairs = 0;  // of one context
+  std::vector<int> queue_sizes;
+  bool has_overrun = false;
   int fork_calls = 0;
   ibv_device device{};
   ibv_device* devices[2] = {&device, nullptr};

@@ -1,4 +1,4 @@
-// Tests of the verbs transport between two ranks on a made-up device (tests/support/fake_verbs.h).
+// Tests of the verbs transport between ranks on a made-up device (tests/support/fake_verbs.h).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,9 +18,9 @@ class VerbsDeviceTestBase : public ::testing::Test {
   // To be called with what the device is like, before ranks use it.
   void make(FakeVerbs::Options options = {}) { device_.reset(std::move(options)); }
 
-  void run(const RankBody& body) {
+  void run(const RankBody& body, int size = 2) {
     run_ranks({.kind = PeerKind::kThreads,
-               .size = 2,
+               .size = size,
                .killed = {},
                .configure =
                    [this](Config& config) {

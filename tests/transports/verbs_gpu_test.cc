@@ -325,8 +325,11 @@ TEST_P(VerbsGpuTest, ARefusedPutAnnouncesNothing) {
     OnGpu memory(fabric, kind(fabric), "gpu");
     if (fabric.rank() == Rank(0)) {
       // The key precedes the flags.
-      const auto forged =
-          memory.import([&](Bytes& offer) { offer[offer.size() - 3] ^= std::byte{0x5a}; });
+      const auto forged = memory.import([&](Bytes& offer) {
+        // Only the empty reasons of other transports, a number, follow what verbs has to say.
+        const std::size_t own = memory.local().at(0)->descriptor().size();
+        offer[offer.size() - sizeof(std::uint32_t) - own + kPlaceOfFlags - 1] ^= std::byte{0x5a};
+      });
       Lane& lane = host.data(1);
       const auto here = memory.local().slice(0, 64).value();
       const Status refused = complete(fabric, [&](Completion* c) {

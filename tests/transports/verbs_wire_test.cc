@@ -16,15 +16,16 @@ Notification notification(std::uint32_t cell, std::uint64_t sequence, std::uint3
 }
 
 TEST(ShortFormTest, ComesBackFromItsImmediate) {
-  for (const std::uint32_t cell : {0U, 1U, 16383U, 65535U}) {
-    for (const std::uint64_t step : {0U, 1U, 2U, 16383U}) {
+  for (const std::uint16_t number : {0, 1, 2048, 4095}) {
+    for (const std::uint64_t step : {0U, 1U, 2U, 262143U}) {
       for (const bool counts_bytes : {false, true}) {
         const std::uint32_t bytes = counts_bytes ? 4096 : 0;
-        const auto form = ShortForm::of(notification(cell, 1000 + step, bytes), {1000, 0}, 4096);
+        const auto form =
+            ShortForm::of(notification(1, 1000 + step, bytes), number, {1000, 0}, 4096);
         ASSERT_TRUE(form);
         const auto back = ShortForm::decode(form->encode());
         ASSERT_TRUE(back);
-        EXPECT_EQ(back->cell, cell);
+        EXPECT_EQ(back->number, number);
         EXPECT_EQ(back->step, step);
         EXPECT_EQ(back->counts_bytes, counts_bytes);
       }
@@ -38,17 +39,17 @@ TEST(ShortFormTest, WhatSaysMoreNeedsARecord) {
   tagged.tag = 1;
   Notification loaded = notification(1, 5);
   loaded.inline_data = {&byte, 1};
-  EXPECT_TRUE(ShortForm::of(notification(1, 5), {4, 0}, 8));
-  EXPECT_FALSE(ShortForm::of(tagged, {4, 0}, 8));
-  EXPECT_TRUE(ShortForm::of(tagged, {4, 1}, 8)) << "the tag of the one before";
-  EXPECT_FALSE(ShortForm::of(notification(1, 5), {4, 1}, 8)) << "no tag after one";
-  EXPECT_FALSE(ShortForm::of(loaded, {4, 0}, 8));
-  EXPECT_FALSE(ShortForm::of(notification(1, 5, 7), {4, 0}, 8)) << "another length than the bytes'";
-  EXPECT_FALSE(ShortForm::of(notification(1, 3), {4, 0}, 8)) << "backwards";
-  EXPECT_FALSE(ShortForm::of(notification(1, 4 + 16384), {4, 0}, 8)) << "too far";
-  EXPECT_FALSE(ShortForm::of(notification(65536, 5), {4, 0}, 8)) << "no room for the cell";
-  EXPECT_FALSE(ShortForm::of(notification(1, 0), {UINT64_MAX, 0}, 8))
-      << "what came before is unknown";
+  const auto form = [](const Notification& notification, const CellState& last) {
+    return ShortForm::of(notification, 1, last, 8);
+  };
+  EXPECT_TRUE(form(notification(1, 5), {4, 0}));
+  EXPECT_FALSE(form(tagged, {4, 0}));
+  EXPECT_TRUE(form(tagged, {4, 1})) << "the tag of the one before";
+  EXPECT_FALSE(form(notification(1, 5), {4, 1})) << "no tag after one";
+  EXPECT_FALSE(form(loaded, {4, 0}));
+  EXPECT_FALSE(form(notification(1, 5, 7), {4, 0})) << "another length than the bytes'";
+  EXPECT_FALSE(form(notification(1, 3), {4, 0})) << "backwards";
+  EXPECT_FALSE(form(notification(1, 4 + 262144), {4, 0})) << "too far";
 }
 
 TEST(ShortFormTest, CellsOfRecordsAndServicesAreNone) {
@@ -67,8 +68,21 @@ TEST(LandingTest, ComesBackFromItsRecordAndFromNoOther) {
   EXPECT_EQ(landing->region, 7u);
   EXPECT_EQ(landing->offset, std::uint64_t{1} << 40);
   EXPECT_EQ(landing->size, (std::uint64_t{1} << 33) + 1);
-  record.set(notification(1, 7));
+  record.set(notification(1, 7), 3);
   EXPECT_FALSE(record.landing());
+}
+
+TEST(RecordTest, HasACellOfALargeBoardAndANumber) {
+  constexpr std::uint32_t kLastCell = (1U << 26) - 1;
+  static_assert(kLastCell < kServiceImmediate);
+  Record record{};
+  record.set(notification(kLastCell, 7), kCellNumbers - 1);
+  const auto back = record.notification(kLastCell, record.wire_size());
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->id, NotifyId{kLastCell});
+  EXPECT_EQ(record.number, kCellNumbers - 1);
+  record.number = kCellNumbers;
+  EXPECT_FALSE(record.notification(kLastCell, record.wire_size())) << "no such number";
 }
 
 TEST(ConnectionMessageTest, ComesBackAndNothingElseDoes) {

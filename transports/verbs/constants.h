@@ -11,7 +11,7 @@ namespace dunlin::transport::verbs {
 
 // Stands in addresses, connection messages and connection requests. Builds with different wire
 // formats refuse each other.
-inline constexpr std::uint8_t kWireVersion = 7;
+inline constexpr std::uint8_t kWireVersion = 8;
 
 // The inline sizes that queue pairs are created with: the first that the device grants. Inline data
 // travel inside their work request, so that the device need not read them from memory. 128 bytes
@@ -92,6 +92,16 @@ inline constexpr int kQuarantineFactor = 5;
 // A lane fails after more than this many connections in a row that completed nothing. No link flaps
 // like that.
 inline constexpr int kFruitlessConnections = 20;
+
+// How long a lane that needs a connection waits for an idle one to be given up, if the process has
+// as many as it should. After that it is made all the same, so that lanes which cannot be idle,
+// because their peers are late, hold up no other lane.
+inline constexpr auto kPlaceTimeout = std::chrono::seconds(1);
+
+// At most this many messages of the transport itself wait for a lane without a connection. Of more,
+// the oldest are dropped: they say that a region was deregistered, and what they would keep the
+// peer from, the device refuses in time.
+inline constexpr std::size_t kMostWaitingServices = 64;
 
 // The timeout for resolving an address or a route, per try.
 inline constexpr auto kResolveTimeout = std::chrono::milliseconds(2000);

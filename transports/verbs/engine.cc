@@ -23,7 +23,8 @@ Engine::Engine(const TransportContext& context)
       queue_depth_(static_cast<std::uint32_t>(context.config.verbs_queue_depth)),
       queue_pairs_(static_cast<std::size_t>(context.config.verbs_queue_pairs)),
       stripe_above_(static_cast<std::uint64_t>(context.config.verbs_stripe_above)),
-      connections_(static_cast<std::size_t>(context.peers.size())) {}
+      own_share_(static_cast<std::size_t>(context.config.verbs_max_connections / 2)),
+      peers_share_(static_cast<std::size_t>((context.config.verbs_max_connections + 1) / 2)) {}
 
 Result<std::unique_ptr<Engine>> Engine::create(const TransportContext& context) {
   std::unique_ptr<Engine> engine(new Engine(context));
@@ -135,7 +136,7 @@ Engine::~Engine() {
 
 Result<Connection*> Engine::connect(Rank peer, const Address& address) {
   is_in_use_ = true;
-  Connection& connection = connections_[peer.index()];
+  Connection& connection = connections_[peer.value()];
   if (connection.lanes[0] == nullptr) {
     std::unique_ptr<Outbound> made[kLaneKinds];
     for (const LaneKind kind : kBothLanes) {
@@ -189,7 +190,7 @@ inline void Engine::end_turn(std::size_t events) {
   // Everything that arrived before those peers were gone has been taken by now.
   if (events == 0 && std::exchange(has_gone_peers_, false)) {
     std::erase_if(inbound_,
-                  [&](const auto& one) { return !context_.peers.is_present(one->peer()); });
+                  [&](const auto& one) { return !context_.peers.is_present(one.second->peer()); });
   }
 }
 
@@ -211,11 +212,49 @@ void Engine::step(TimePoint now) {
   if (probes) for_each_port([this](Port& port) { take_device_events(port); });
   while (probes && !quarantine_.empty() && now >= quarantine_.front().until)
     quarantine_.pop_front();
+  if (probes) {
+    for (const auto& [key, inbound] : inbound_) inbound->drop_broken();
+    own_share_.make_room(0);
+    peers_share_.make_room(0);
+  }
+  if (!waiting_.empty()) give_places(now);
   if (!probes && restless_ == 0 && landing_waits_ == 0) return;
-  for_each_lane([&](Outbound& lane) {
-    lane.step(now);
-    if (probes) lane.probe();
-  });
+  // Only lanes with a place have anything to do. Some leave their places meanwhile.
+  const auto& lanes = own_share_.ends();
+  for (std::size_t i = lanes.size(); i-- > 0;) {
+    if (i < lanes.size()) lanes[i]->step(now);
+    if (probes && i < lanes.size()) lanes[i]->probe();
+  }
+}
+
+bool Engine::connects_at_once() const {
+  const std::size_t of_a_peer = kLaneKinds + (has_rails() ? ports() * queue_pairs_ : 0);
+  return static_cast<std::size_t>(context_.peers.size()) * of_a_peer <= own_share_.most();
+}
+
+void Engine::add_waiting(Outbound& lane) {
+  const TimePoint now = context_.clock.now();
+  waiting_.push_back({&lane, now + kPlaceTimeout});
+  give_places(now);
+}
+
+void Engine::remove_from_places(const Outbound& lane) {
+  own_share_.remove(lane);
+  std::erase_if(waiting_, [&](const Waiting& one) { return one.lane == &lane; });
+}
+
+void Engine::give_places(TimePoint now) {
+  while (!waiting_.empty()) {
+    if (!own_share_.has_room()) own_share_.make_room(waiting_.size());
+    const bool is_late = now >= waiting_.front().until;
+    // What is asked to leave may have done so, if this thread has not looked for a while.
+    if (!own_share_.has_room() && is_late) take_all_completions();
+    if (waiting_.empty() || (!own_share_.has_room() && !is_late)) return;
+    Outbound& next = *waiting_.front().lane;
+    waiting_.pop_front();
+    own_share_.add(next);
+    next.start();
+  }
 }
 
 void Engine::take_events() {
@@ -267,7 +306,8 @@ Result<Request> Engine::read_request(std::size_t port, std::span<const std::byte
   }
   if (request.token != address_.token)
     return Status(Code::kCorrupted, "its request has the wrong token");
-  if (request.source >= connections_.size() || index_of(request.lane) >= kLaneKinds)
+  if (request.source >= static_cast<std::uint32_t>(context_.peers.size()) ||
+      index_of(request.lane) >= kLaneKinds)
     return Status(Code::kCorrupted, "its request names no rank and lane of this job");
   const Rank peer(static_cast<int>(request.source));
   if (!context_.peers.is_present(peer)) return context_.peers.check(peer);
@@ -303,7 +343,7 @@ void Engine::on_request(std::unique_ptr<Session> session, std::size_t port,
     auto made = Inbound::create(*this, this->port(port), peer, request->lane, request->rail);
     status = made.status();
     if (made) {
-      to = inbound_.emplace_back(std::move(made).value()).get();
+      to = (inbound_[key_of(*request)] = std::move(made).value()).get();
     } else {
       session->refuse(Session::Refusal::kForNow);
     }
@@ -311,24 +351,45 @@ void Engine::on_request(std::unique_ptr<Session> session, std::size_t port,
   if (status.is_ok()) status = to->accept(std::move(session), *request, reads);
   if (!status.is_ok()) {
     DUNLIN_WARN("cannot accept a connection of rank {}: {}", peer.value(), status.to_string());
+    return;
   }
+  peers_share_.make_room(0);
+  if (const auto found = connections_.find(peer.value()); found != connections_.end())
+    send_services(peer.value(), found->second);
+}
+
+Engine::InboundKey Engine::key_of(const Request& request) {
+  return {static_cast<int>(request.source), request.lane, request.rail};
 }
 
 Inbound* Engine::inbound(const Request& request) const {
-  const auto found = std::find_if(inbound_.begin(), inbound_.end(), [&](const auto& one) {
-    return static_cast<std::uint32_t>(one->peer().value()) == request.source &&
-           one->kind() == request.lane && one->rail() == request.rail;
-  });
-  return found == inbound_.end() ? nullptr : found->get();
+  const auto found = inbound_.find(key_of(request));
+  return found == inbound_.end() ? nullptr : found->second.get();
+}
+
+bool Engine::is_connected_from(int peer) const {
+  for (auto one = inbound_.lower_bound({peer, LaneKind::kData, 0});
+       one != inbound_.end() && std::get<0>(one->first) == peer; ++one) {
+    if (one->second->is_connected()) return true;
+  }
+  return false;
+}
+
+void Engine::send_services(int peer, Connection& connection) {
+  if (!connection.lanes[0]) return;
+  Outbound& control = connection.lane(LaneKind::kControl);
+  if (!control.has_waiting_services() || !is_connected_from(peer)) return;
+  if (const Status status = control.wake(); !status.is_ok())
+    DUNLIN_DEBUG("verbs: a message of the transport waits: {}", status.to_string());
 }
 
 void Engine::check_peers() {
   seen_peers_ = context_.peers.version();
   has_gone_peers_ = context_.peers.is_anybody_gone();
   if (has_gone_peers_) take_all_completions();  // operations that they took have completed
-  for (int rank = 0; rank < context_.peers.size(); ++rank) {
+  for (const auto& [rank, connection] : connections_) {
     if (context_.peers.is_present(Rank(rank))) continue;
-    for (const auto& lane : connections_[static_cast<std::size_t>(rank)].lanes) {
+    for (const auto& lane : connection.lanes) {
       if (lane) lane->fail(context_.peers.check(Rank(rank)));
     }
   }
@@ -337,7 +398,7 @@ void Engine::check_peers() {
 void Engine::end(Rank peer) {
   check_peers();
   take_all_completions();
-  std::erase_if(inbound_, [peer](const auto& one) { return one->peer() == peer; });
+  std::erase_if(inbound_, [peer](const auto& one) { return one.second->peer() == peer; });
 }
 
 bool Engine::arm() {
@@ -356,14 +417,16 @@ void Engine::disarm() {
 }
 
 void Engine::revoke(std::uint64_t region) {
-  for (Connection& connection : connections_) {
-    if (connection.lanes[0]) connection.lane(LaneKind::kControl).send_service(kRevoked, region);
+  for (auto& [peer, connection] : connections_) {
+    if (!connection.lanes[0]) continue;
+    connection.lane(LaneKind::kControl).send_service(kRevoked, region);
+    send_services(peer, connection);
   }
 }
 
 Status Engine::on_service(Rank peer, std::uint32_t immediate, const Record& record) {
   if (immediate == kLanded) return land(peer, record);
-  if (immediate == kRevoked) connections_[peer.index()].imports.revoke(record.sequence);
+  if (immediate == kRevoked) connections_[peer.value()].imports.revoke(record.sequence);
   return Status::ok();
 }
 

@@ -9,12 +9,15 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "transports/imports.h"
 #include "transports/transport.h"
+#include "transports/verbs/connect/connection_share.h"
 #include "transports/verbs/connect/mail_connector.h"
 #include "transports/verbs/connect/wire.h"
 #include "transports/verbs/device/handle.h"
@@ -59,6 +62,18 @@ class Engine {
   void refresh(Port& port);
   std::uint32_t queue_depth() const { return queue_depth_; }
   std::uint64_t stripe_above() const { return stripe_above_; }
+
+  // The connections that this process has made, and those that peers have made to it.
+  ConnectionShare<Outbound>& own_share() { return own_share_; }
+  ConnectionShare<Inbound>& peers_share() { return peers_share_; }
+  // Whether lanes are connected when their links are made, because there are places for the lanes
+  // to all peers. Otherwise they are connected when they are first used.
+  bool connects_at_once() const;
+  // Starts the lane once there is a place in its own share. Lanes get places in the order in which
+  // they began to wait.
+  void add_waiting(Outbound& lane);
+  // The lane needs no place, and waits for none.
+  void remove_from_places(const Outbound& lane);
 
   // Returns the connection to the peer, and begins it if there is none.
   Result<Connection*> connect(Rank peer, const Address& address);
@@ -125,6 +140,7 @@ class Engine {
   Status on_service(Rank peer, std::uint32_t immediate, const Record& record);
 
  private:
+  using InboundKey = std::tuple<int, LaneKind, std::uint8_t>;  // rank, lane, rail
   explicit Engine(const TransportContext& context);
   Status start();
   Status open_ports(const std::vector<DeviceAddress>& chosen);
@@ -141,7 +157,13 @@ class Engine {
   // Steps what depends on time: device events, lanes that connect again, probes.
   void step(TimePoint now);
   void take_device_events(Port& port);
+  void give_places(TimePoint now);
+  static InboundKey key_of(const Request& request);
   Inbound* inbound(const Request& request) const;
+  // Whether a lane of the peer is connected to this process.
+  bool is_connected_from(int peer) const;
+  // Connects the control lane if messages wait for that, and the peer writes to this process.
+  void send_services(int peer, Connection& connection);
   bool is_reachable(const Address& peer, const Port& port) const;
   template <typename Function>
   void for_each_port(Function&& function) {
@@ -150,7 +172,7 @@ class Engine {
   // Calls the function for each lane and each of its rails.
   template <typename Function>
   void for_each_lane(Function&& function) {
-    for (const Connection& connection : connections_) {
+    for (const auto& [peer, connection] : connections_) {
       for (const auto& lane : connection.lanes) {
         if (!lane) continue;
         if (Rails* const rails = lane->rails()) rails->for_each(function);
@@ -182,8 +204,15 @@ class Engine {
   std::deque<Quarantined> quarantine_;  // the first ends first
   std::vector<RegisteredMemory> kept_;
   std::unordered_map<std::uint64_t, GpuMemory*> gpu_memory_;  // by region number
-  std::vector<std::unique_ptr<Inbound>> inbound_;
-  std::vector<Connection> connections_;  // by rank
+  struct Waiting {
+    Outbound* lane;
+    TimePoint until;  // then it is started even beyond the share's size
+  };
+  std::deque<Waiting> waiting_;
+  ConnectionShare<Outbound> own_share_;
+  ConnectionShare<Inbound> peers_share_;
+  std::map<InboundKey, std::unique_ptr<Inbound>> inbound_;
+  std::map<int, Connection> connections_;  // by rank
   std::uint64_t next_region_ = 1;
   std::uint64_t seen_peers_ = 0;
   bool is_in_use_ = false;

@@ -114,7 +114,8 @@ Result<ConnectionMessage> ConnectionMessage::decode(std::span<const std::byte> b
 
 void Record::set(const Landing& landing) {
   set(Notification{NotifyId{}, landing.region, landing.offset, 0,
-                   std::as_bytes(std::span(&landing.size, 1))});
+                   std::as_bytes(std::span(&landing.size, 1))},
+      0);
 }
 
 std::optional<Landing> Record::landing() const {
@@ -125,9 +126,9 @@ std::optional<Landing> Record::landing() const {
 }
 
 std::optional<Notification> Record::notification(std::uint32_t cell, std::size_t size) const {
-  if (size < offsetof(Record, inline_data) || inline_size > kInlineBytes || wire_size() != size) {
+  if (size < offsetof(Record, inline_data) || inline_size > kInlineBytes || wire_size() != size ||
+      number >= kCellNumbers)
     return std::nullopt;
-  }
   return Notification{NotifyId{cell}, sequence, tag, length, {inline_data, inline_size}};
 }
 

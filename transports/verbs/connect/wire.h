@@ -78,6 +78,20 @@ struct Answer {
 static_assert(sizeof(Request) == 16 && std::is_trivially_copyable_v<Request>);
 static_assert(sizeof(Answer) == 32 && std::is_trivially_copyable_v<Answer>);
 
+// The immediate by which credits go back.
+struct Credit {
+  std::uint32_t taken;  // the last 31 bits of the number of notifications that were taken
+  // The receiver has more connections than it should, and asks the sender to give this one up when
+  // nothing is in progress on it.
+  bool asks_to_leave;
+
+  static constexpr std::uint32_t kAsks = 1U << 31;
+  static Credit decode(std::uint32_t immediate) {
+    return {immediate & ~kAsks, (immediate & kAsks) != 0};
+  }
+  std::uint32_t encode() const { return (taken & ~kAsks) | (asks_to_leave ? kAsks : 0); }
+};
+
 // The address of a queue pair, for the queue pair at the other end.
 struct QueuePairPlace {
   std::uint8_t gid[16];
@@ -114,20 +128,26 @@ struct Landing {
   std::uint64_t size;
 };
 
+// Cells of a lane that have a number at a time (path/cell_numbers.h). Each takes 24 to 32 bytes at
+// either end. More than these cells take turns, which costs records.
+inline constexpr std::uint32_t kCellNumbers = 4096;
+
 // A notification in full. A WRITE_WITH_IMM puts it into a slot of the receiver's mailbox; the
 // immediate is the cell. Unused bytes of `inline_data` are not sent.
 struct Record {
   std::uint64_t sequence;
   std::uint64_t tag;
   std::uint32_t length;
-  std::uint32_t inline_size;
+  std::uint16_t inline_size;
+  std::uint16_t number;  // the cell's number from now on, for short notifications
   std::byte inline_data[kInlineBytes];
 
-  void set(const Notification& notification) {
+  void set(const Notification& notification, std::uint16_t number_of_cell) {
     sequence = notification.sequence;
     tag = notification.tag;
     length = notification.length;
-    inline_size = static_cast<std::uint32_t>(notification.inline_data.size());
+    inline_size = static_cast<std::uint16_t>(notification.inline_data.size());
+    number = number_of_cell;
     if (inline_size != 0) copy_inline(inline_data, notification.inline_data.data(), inline_size);
   }
   void set(const Landing& landing);
@@ -139,61 +159,65 @@ struct Record {
 };
 static_assert(sizeof(Record) == kCacheLine && std::is_trivially_copyable_v<Record>);
 
-// The lane's previous notification for a cell, which a short one continues. All zero before the
-// first one.
+// The lane's previous notification for a cell, which a short one continues.
 struct CellState {
   std::uint64_t sequence = 0;
   std::uint64_t tag = 0;
 };
 
 // A notification in short. It consists of the immediate alone, needs no record, and travels with
-// the last bytes that it announces. Its sequence number is `step` more than that of the lane's
-// previous notification for the cell, and its tag is the same. It has no inline data. Its length is
-// the number of bytes that the WRITE_WITH_IMM wrote if `counts_bytes` is set, otherwise 0.
+// the last bytes that it announces. It names its cell by the number that an earlier record of the
+// lane gave it. Its sequence number is `step` more than that of the lane's previous notification
+// for the cell, and its tag is the same. It has no inline data. Its length is the number of bytes
+// that the WRITE_WITH_IMM wrote if `counts_bytes` is set, otherwise 0.
 struct ShortForm {
-  std::uint32_t cell;
+  std::uint16_t number;
   std::uint32_t step;
   bool counts_bytes;
 
-  // The short form of a notification that announces `bytes` bytes, where `last` was the previous
-  // one for the cell. Nothing if the notification does not fit into the short form.
-  static std::optional<ShortForm> of(const Notification& notification, const CellState& last,
-                                     std::uint64_t bytes) {
-    const auto cell = static_cast<std::uint32_t>(notification.id);
+  // The short form of a notification that announces `bytes` bytes, for the cell with this number,
+  // where `last` was the previous one for the cell. Nothing if the notification does not fit into
+  // the short form.
+  static std::optional<ShortForm> of(const Notification& notification, std::uint16_t number,
+                                     const CellState& last, std::uint64_t bytes) {
     const std::uint64_t step = notification.sequence - last.sequence;
     const bool says_more = notification.tag != last.tag || !notification.inline_data.empty() ||
                            (notification.length != 0 && notification.length != bytes);
-    if (says_more || notification.sequence < last.sequence || step > kLargestStep ||
-        cell > kCellMask)
+    if (says_more || notification.sequence < last.sequence || step > kLargestStep)
       return std::nullopt;
-    return ShortForm{cell, static_cast<std::uint32_t>(step), notification.length != 0};
+    return ShortForm{number, static_cast<std::uint32_t>(step), notification.length != 0};
   }
   // Nothing if the immediate stands for a record or a service.
   static std::optional<ShortForm> decode(std::uint32_t immediate) {
     const std::uint32_t form = immediate & kFormMask;
     if (form != kStepOnly && form != kStepAndBytes) return std::nullopt;
-    return ShortForm{immediate & kCellMask, (immediate & ~kFormMask) >> kCellBits,
-                     form == kStepAndBytes};
+    return ShortForm{static_cast<std::uint16_t>(immediate & kNumberMask),
+                     (immediate & ~kFormMask) >> kNumberBits, form == kStepAndBytes};
   }
   std::uint32_t encode() const {
-    return (counts_bytes ? kStepAndBytes : kStepOnly) | step << kCellBits | cell;
+    return (counts_bytes ? kStepAndBytes : kStepOnly) | step << kNumberBits | number;
   }
 
  private:
-  // From the highest bit: two bits for the form, 14 for the step, 16 for the cell.
+  // From the highest bit: two bits for the form, 18 for the step, 12 for the number.
   static constexpr std::uint32_t kStepOnly = 1U << 30;
   static constexpr std::uint32_t kStepAndBytes = 2U << 30;
   static constexpr std::uint32_t kFormMask = 3U << 30;
-  static constexpr int kCellBits = 16;
-  static constexpr std::uint32_t kCellMask = (1U << kCellBits) - 1;
-  static constexpr std::uint32_t kLargestStep = (1U << 14) - 1;
+  static constexpr int kNumberBits = 12;
+  static constexpr std::uint32_t kNumberMask = (1U << kNumberBits) - 1;
+  static constexpr std::uint32_t kLargestStep = (1U << 18) - 1;
+  static_assert(kCellNumbers == kNumberMask + 1);
 };
 
 // An immediate without the two bits of a ShortForm stands for a record. Below this number it is the
-// cell of a notification; from this number on it is a service, a message of the transport itself.
+// cell of a notification, so boards may have that many cells; from this number on it is a service,
+// a message of the transport itself.
 inline constexpr std::uint32_t kServiceImmediate = 0x3fff'0000;
 // A region was deregistered. The `sequence` of the record is the region's number.
 inline constexpr std::uint32_t kRevoked = kServiceImmediate + 1;
+// The connection is made. The record holds nothing. It is sent where connections may be given up,
+// because only then the receiver knows that the sender can be asked to do so.
+inline constexpr std::uint32_t kConnected = kServiceImmediate + 3;
 // A landing note. The record holds a Landing.
 inline constexpr std::uint32_t kLanded = kServiceImmediate + 2;
 

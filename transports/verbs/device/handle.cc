@@ -13,6 +13,9 @@
 namespace dunlin::transport::verbs {
 namespace {
 
+constexpr const char* kFewerCompletions =
+    "DUNLIN_VERBS_QUEUE_DEPTH and DUNLIN_VERBS_MAX_CONNECTIONS limit how many are needed";
+
 // Explains a limit on locked memory, which registering reports as ENOMEM, or as EPERM if it is 0.
 std::string lock_remedy(std::size_t wanted, int error) {
   const auto limit = locked_memory_limit();
@@ -142,9 +145,22 @@ void CompletionChannel::drain() {
 
 Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create(ibv_context* device,
                                                                  CompletionChannel& channel,
-                                                                 int capacity) {
-  ibv_cq* const made = ibv_create_cq(device, capacity, nullptr, channel.handle(), 0);
-  if (made == nullptr) return Status::from_errno("ibv_create_cq", errno);
+                                                                 int capacity, int most) {
+  const auto make = [&](int size) {
+    return ibv_create_cq(device, size, nullptr, channel.handle(), 0);
+  };
+  // Whether a provider can resize a queue shows only when it is asked to.
+  const bool is_small = capacity < most;
+  ibv_cq* made = make(is_small ? std::max(1, capacity / 2) : most);
+  if (made != nullptr && is_small && ibv_resize_cq(made, capacity) != 0) {
+    ibv_destroy_cq(made);
+    made = make(most);
+  }
+  if (made == nullptr) {
+    const int error = errno;
+    return Status::from_errno(
+        fmt::format("ibv_create_cq for up to {} completions ({})", most, kFewerCompletions), error);
+  }
   return std::unique_ptr<CompletionQueue>(new CompletionQueue(made));
 }
 
@@ -155,7 +171,8 @@ Status CompletionQueue::reserve(int more) {
     const int error = ibv_resize_cq(handle_, std::max(needed, 2 * handle_->cqe));
     if (error != 0 && ibv_resize_cq(handle_, needed) != 0) {
       return {Code::kResourceExhausted,
-              fmt::format("ibv_resize_cq to {} completions: {}", needed, std::strerror(error))};
+              fmt::format("a completion queue of {} cannot grow to {} completions: {} ({})",
+                          handle_->cqe, needed, std::strerror(error), kFewerCompletions)};
     }
   }
   reserved_ = needed;

@@ -120,15 +120,19 @@ class CompletionChannel {
 
 class CompletionQueue {
  public:
+  // Makes a queue for `capacity` completions, which grows as room is reserved. On a device that
+  // cannot resize queues it has room for `most` from the beginning, and never for more.
   static Result<std::unique_ptr<CompletionQueue>> create(ibv_context* device,
-                                                         CompletionChannel& channel, int capacity);
+                                                         CompletionChannel& channel, int capacity,
+                                                         int most);
   ~CompletionQueue() { ibv_destroy_cq(handle_); }
   CompletionQueue(const CompletionQueue&) = delete;
   CompletionQueue& operator=(const CompletionQueue&) = delete;
   ibv_cq* handle() const { return handle_; }
   // Asks for an announcement of the next completion.
   bool arm() { return ibv_req_notify_cq(handle_, 0) == 0; }
-  // Reserves room for `more` completions in addition to those reserved before.
+  // Reserves room for `more` completions in addition to those reserved before. kResourceExhausted
+  // if the queue cannot be made as large as that.
   Status reserve(int more);
   void release(int completions) { reserved_ -= completions; }
 

@@ -29,7 +29,8 @@ Inbound::Inbound(Engine& engine, Port& port, Rank peer, LaneKind kind, std::uint
       peer_(peer),
       kind_(kind),
       rail_(rail),
-      slots_(rail == 0 ? engine.queue_depth() : 1) {}
+      slots_(rail == 0 ? engine.queue_depth() : 1),
+      share_(engine.peers_share()) {}
 
 Inbound::~Inbound() {
   drop_connection();
@@ -38,14 +39,17 @@ Inbound::~Inbound() {
 Result<std::unique_ptr<Inbound>> Inbound::create(Engine& engine, Port& port, Rank peer,
                                                  LaneKind kind, std::uint8_t rail) {
   std::unique_ptr<Inbound> inbound(new Inbound(engine, port, peer, kind, rail));
+  return inbound;
+}
+
+Status Inbound::make_mailbox() {
   MemoryRegion::Options options;
   options.huge_pages = false;
   options.is_private = true;
   options.name = "dunlin-mailbox";
-  DUNLIN_ASSIGN(inbound->memory_,
-                MemoryRegion::allocate((inbound->slots_ + 1) * sizeof(Record), options));
-  DUNLIN_ASSIGN(inbound->key_, MemoryKey::create(port.domain(), *inbound->memory_));
-  return inbound;
+  DUNLIN_ASSIGN(memory_, MemoryRegion::allocate((slots_ + 1) * sizeof(Record), options));
+  DUNLIN_ASSIGN(key_, MemoryKey::create(port_.domain(), *memory_));
+  return Status::ok();
 }
 
 Status Inbound::accept(std::unique_ptr<Session> session, const Request& request,
@@ -56,17 +60,16 @@ Status Inbound::accept(std::unique_ptr<Session> session, const Request& request,
   }
   drop_connection();
   // Otherwise the peer has never been connected to this end, and begins anew.
-  if (request.is_resumed == 0) {
-    taken_ = 0;
-    std::memset(memory_->data() + slots_ * sizeof(Record), 0, sizeof(Record));
-    cells_.clear();
-  }
+  if (request.is_resumed == 0) taken_ = 0;
   if (request.is_resumed != 0) engine_.refresh(port_);
   told_ = taken_;
-  is_broken_ = is_returning_ = false;
+  is_broken_ = is_returning_ = is_leaving_ = has_asked_ = has_arrivals_ = false;
   session_ = std::move(session);
   session_->attach(*this);
-  Status status = make_queue_pair();
+  last_use_ = share_.next_use();
+  share_.add(*this);
+  Status status = make_mailbox();
+  if (status.is_ok()) status = make_queue_pair();
   if (status.is_ok()) status = send_answer(reads);
   if (!status.is_ok()) {
     session_->refuse(Session::Refusal::kForNow);
@@ -89,6 +92,10 @@ void Inbound::drop_connection() {
   port_.detach(*session_, kind_, room());
   session_.reset();
   posted_ = to_replace_ = 0;
+  key_.reset();
+  memory_.reset();
+  cells_.clear();
+  share_.remove(*this);
 }
 
 ibv_qp_cap Inbound::room() const {
@@ -121,6 +128,7 @@ Status Inbound::send_answer(std::uint8_t reads) {
 void Inbound::on_event(const Event& event) {
   // If the peer comes back, it uses another connection.
   if (event.type != EventType::kEstablished) give_up();
+  if (event.type == EventType::kEnded) drop_connection();
 }
 
 void Inbound::give_up() {
@@ -144,6 +152,8 @@ void Inbound::give_up() {
 
 void Inbound::take(const ibv_wc& completion) {
   if (!damage_.is_ok()) return;
+  last_use_ = share_.next_use();
+  has_arrivals_ = true;
   const std::uint64_t number = taken_++;
   ++to_replace_;
   const std::uint32_t immediate = ntohl(completion.imm_data);
@@ -154,12 +164,13 @@ void Inbound::take(const ibv_wc& completion) {
 }
 
 void Inbound::take_short(const ShortForm& form, std::uint32_t bytes) {
-  const CellState last = form.cell < cells_.size() ? cells_[form.cell] : CellState{};
-  publish({NotifyId{form.cell},
-           last.sequence + form.step,
-           last.tag,
-           form.counts_bytes ? bytes : 0,
-           {}});
+  const auto notification = cells_.expand(form, bytes);
+  if (!notification) {
+    DUNLIN_WARN("dropped a notification from rank {}: no cell has the number {}", peer_.value(),
+                form.number);
+    return;
+  }
+  publish(form.number, *notification);
 }
 
 void Inbound::take_record(std::uint32_t immediate, const Record& record, std::size_t size) {
@@ -169,7 +180,7 @@ void Inbound::take_record(std::uint32_t immediate, const Record& record, std::si
   } else if (immediate >= kServiceImmediate) {
     take_service(immediate, record);
   } else {
-    publish(*notification);
+    publish(record.number, *notification);
   }
 }
 
@@ -186,7 +197,7 @@ void Inbound::take_service(std::uint32_t immediate, const Record& record) {
   std::atomic_ref(*landed).store(taken_, std::memory_order_release);
 }
 
-void Inbound::publish(const Notification& notification) {
+void Inbound::publish(std::uint16_t number, const Notification& notification) {
   NotifyBoard& board = engine_.context().board;
   const auto cell = static_cast<std::size_t>(notification.id);
   if (cell >= board.size()) {
@@ -194,22 +205,31 @@ void Inbound::publish(const Notification& notification) {
                 peer_.value(), cell, board.size());
     return;
   }
-  if (cell >= cells_.size()) cells_.resize(cell + 1);
-  cells_[cell] = {notification.sequence, notification.tag};
+  cells_.note(number, notification);
   board.cell(notification.id).publish(notification);
+}
+
+bool Inbound::begin_to_leave() {
+  // The queue pair of a peer that has not heard of the answer yet cannot be written to.
+  if (!is_connected() || !has_arrivals_) return false;
+  is_leaving_ = true;
+  return_credits();
+  return true;
 }
 
 // Returns half a mailbox at a time, so that the sender can go on with the other half meanwhile.
 void Inbound::return_credits() {
   const std::uint64_t worth = std::max(1U, slots_ / 2);
-  if (is_returning_ || is_broken_ || taken_ - told_ < worth) return;
+  const bool asks = is_leaving_ && !has_asked_;
+  if (is_returning_ || is_broken_ || (taken_ - told_ < worth && !asks)) return;
   // A slot is free only once its receive work request is posted again.
   Status status = post_receives(std::exchange(to_replace_, 0));
   ibv_send_wr request{};
   request.wr_id = kCreditRequest;
   request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   request.send_flags = IBV_SEND_SIGNALED;
-  request.imm_data = htonl(static_cast<std::uint32_t>(taken_));
+  const Credit credit{static_cast<std::uint32_t>(taken_), asks};
+  request.imm_data = htonl(credit.encode());
   ibv_send_wr* bad = nullptr;
   if (status.is_ok()) {
     const int error = ibv_post_send(session_->queue_pair(), &request, &bad);
@@ -221,6 +241,7 @@ void Inbound::return_credits() {
   }
   told_ = taken_;
   is_returning_ = true;
+  has_asked_ = is_leaving_;
 }
 
 }  // namespace dunlin::transport::verbs

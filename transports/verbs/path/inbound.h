@@ -6,19 +6,22 @@
 // taken out so far, go back as the immediate of an empty WRITE_WITH_IMM. A peer's rail
 // (rails/rails.h) has an Inbound, too, but carries no notifications.
 //
-// Lasts until the peer is gone. A peer that has lost its connection makes a new one to the same
-// mailbox. Owner thread only.
+// Lasts until the peer is gone. A peer that has lost its connection, or has given it up, makes a
+// new one, to a new mailbox; without a connection there is neither a queue pair nor a mailbox. If
+// peers have more connections to this process than there should be, those that have brought nothing
+// for the longest time are asked to be given up. Owner thread only.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "runtime/rank.h"
+#include "transports/verbs/connect/connection_share.h"
 #include "transports/verbs/connect/endpoint.h"
 #include "transports/verbs/connect/session.h"
 #include "transports/verbs/connect/wire.h"
 #include "transports/verbs/device/handle.h"
+#include "transports/verbs/path/cell_numbers.h"
 
 namespace dunlin::transport::verbs {
 
@@ -35,6 +38,7 @@ class Inbound final : public Endpoint {
   LaneKind kind() const { return kind_; }
   std::uint8_t rail() const { return rail_; }
   const Port& port() const { return port_; }
+  bool is_connected() const { return session_ != nullptr && !is_broken_; }
 
   // Accepts the session's connection, which replaces an earlier one. The peer may have up to
   // `reads` reads and atomics outstanding.
@@ -43,9 +47,20 @@ class Inbound final : public Endpoint {
   void on_event(const Event& event) override;
   void on_completion(const ibv_wc& completion) override;
 
+  // For ConnectionShare. The peer decides whether to give the connection up.
+  bool begin_to_leave();
+  bool is_leaving() const { return is_leaving_; }
+  std::uint64_t last_use() const { return last_use_; }
+  // Ends a connection that is of no use any more, if there is one. Not to be called while a
+  // completion is dispatched.
+  void drop_broken() {
+    if (session_ && is_broken_) drop_connection();
+  }
+
  private:
   Inbound(Engine& engine, Port& port, Rank peer, LaneKind kind, std::uint8_t rail);
   ibv_qp_cap room() const;
+  Status make_mailbox();
   Status make_queue_pair();
   Status send_answer(std::uint8_t reads);
   Status post_receives(std::uint32_t count);
@@ -53,9 +68,10 @@ class Inbound final : public Endpoint {
   void take_short(const ShortForm& form, std::uint32_t bytes);
   void take_record(std::uint32_t immediate, const Record& record, std::size_t size);
   void take_service(std::uint32_t immediate, const Record& record);
-  void publish(const Notification& notification);
+  // Publishes what the number's cell was notified of. The cell has the number from now on.
+  void publish(std::uint16_t number, const Notification& notification);
   void return_credits();
-  // Takes what has arrived over the connection, and ends it.
+  // Takes what has arrived over the connection, ends it, and frees the mailbox.
   void drop_connection();
   // Tells the peer that this end no longer uses the connection.
   void give_up();
@@ -71,13 +87,18 @@ class Inbound final : public Endpoint {
   // note that was carried out.
   std::shared_ptr<MemoryRegion> memory_;
   std::unique_ptr<MemoryKey> key_;
-  std::uint64_t taken_ = 0;       // notifications
-  std::uint64_t told_ = 0;        // of these, returned as credits
-  std::vector<CellState> cells_;  // by cell, of the last notification
+  std::uint64_t taken_ = 0;  // notifications
+  std::uint64_t told_ = 0;   // of these, returned as credits
+  TakenCells cells_;
+  ConnectionShare<Inbound>& share_;
+  std::uint64_t last_use_ = 0;
   // Not ok once bytes of the peer could not be made visible to a GPU. Nothing more is taken then.
   Status damage_;
   // These refer to the present connection.
   bool is_broken_ = false;
+  bool is_leaving_ = false;       // the peer is to give it up
+  bool has_asked_ = false;        // the peer was told so
+  bool has_arrivals_ = false;     // so that the peer is connected, too
   bool is_returning_ = false;     // a return of credits is on the wire
   std::uint32_t posted_ = 0;      // receive work requests
   std::uint32_t to_replace_ = 0;  // completed receive work requests to be posted again

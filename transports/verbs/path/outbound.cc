@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "runtime/log.h"
 #include "transports/verbs/constants.h"
 #include "transports/verbs/engine.h"
 #include "transports/verbs/path/posting.h"
@@ -15,10 +16,12 @@ Outbound::Outbound(Engine& engine, Port& port, Rank peer, LaneKind kind, std::ui
     : engine_(engine),
       port_(port),
       peer_(peer),
+      rail_(rail),
       ring_(peer, engine.queue_depth(), port.longest_message()),
       window_(engine.queue_depth()),
       landings_(engine),
-      connection_(engine, port, *this, peer, kind, rail) {}
+      connection_(engine, port, *this, peer, kind, rail),
+      share_(engine.own_share()) {}
 
 Outbound::~Outbound() {
   fail(Status(Code::kClosed, "the transport was closed").with_peer(peer_));
@@ -35,9 +38,63 @@ std::optional<AtomicScope> Outbound::atomics() const {
 // The connection --------------------------------------------------------------------------------
 
 Status Outbound::connect(const Address& address) {
+  if (engine_.connects_at_once()) DUNLIN_TRY(allocate());
+  DUNLIN_TRY(connection_.connect(address));
+  if (connection_.is_at_rest()) ring_.release();
+  return Status::ok();
+}
+
+Status Outbound::allocate() {
   DUNLIN_TRY(ring_.allocate(port_.domain()));
   landings_.watch(ring_.landed());
-  return connection_.connect(address);
+  return Status::ok();
+}
+
+Status Outbound::wake() {
+  if (connection_.is_at_rest()) {
+    DUNLIN_TRY(allocate().with_peer(peer_));
+    connection_.want();
+  }
+  return failure();
+}
+
+bool Outbound::take_place() {
+  if (!engine_.connects_at_once() || !share_.has_room()) return false;
+  last_use_ = share_.next_use();
+  share_.add(*this);
+  return true;
+}
+
+void Outbound::wait_for_place() {
+  last_use_ = share_.next_use();
+  engine_.add_waiting(*this);
+}
+
+void Outbound::leave_place() {
+  engine_.remove_from_places(*this);
+}
+
+bool Outbound::begin_to_leave() {
+  if (!connection_.is_connected() || ring_.has_unposted() || !services_.empty()) return false;
+  is_leaving_ = true;
+  leaving_at_ = ring_.tail();
+  go_on_leaving();
+  return true;
+}
+
+void Outbound::go_on_leaving() {
+  if (ring_.tail() != leaving_at_ && !is_asked_) {
+    is_leaving_ = false;  // it was used since
+    return;
+  }
+  if (is_empty() && services_.empty() && !window_.awaits_completion()) {
+    DUNLIN_DEBUG("rank {}: an idle connection is given up", peer_.value());
+    connection_.rest();
+    ring_.release();
+    return;
+  }
+  append_fence();
+  leaving_at_ = ring_.tail();
 }
 
 Status Outbound::settle(const Answer& answer) {
@@ -50,11 +107,13 @@ Status Outbound::settle(const Answer& answer) {
 }
 
 void Outbound::go_on() {
+  if (rail_ == 0 && !engine_.connects_at_once()) services_.emplace_back(kConnected, 0);
   send_waiting_services();
   pump();
 }
 
 void Outbound::pause() {
+  is_leaving_ = is_asked_ = false;
   update_landing_wait();
 }
 
@@ -148,6 +207,8 @@ void Outbound::append_fence() {
 void Outbound::send_service(std::uint32_t immediate, std::uint64_t number) {
   if (connection_.is_over()) return;
   services_.emplace_back(immediate, number);
+  if (services_.size() > kMostWaitingServices && !connection_.is_connected())
+    services_.erase(services_.begin());
   send_waiting_services();
 }
 
@@ -189,12 +250,16 @@ void Outbound::probe() {
     return;  // a broken queue pair returns its receives together with its requests
   }
   if (is_receive) {
-    window_.take_credit(ntohl(completion.imm_data));
+    const Credit credit = Credit::decode(ntohl(completion.imm_data));
+    window_.take_credit(credit.taken);
+    if (credit.asks_to_leave) is_leaving_ = is_asked_ = true;
     if (Status status = connection_.post_receive(); !status.is_ok()) return lose(std::move(status));
   } else {
     complete_up_to(completion.wr_id);
   }
   pump();
+  if (is_leaving_) [[unlikely]]
+    go_on_leaving();
 }
 
 [[gnu::hot]] void Outbound::complete_up_to(std::uint64_t request) {

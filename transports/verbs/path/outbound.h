@@ -19,6 +19,11 @@
 // its bytes, and the operations behind it wait, too. The rails already carry the large puts among
 // them.
 //
+// While a lane needs no connection, it may be at rest: it has neither a queue pair nor memory for
+// operations, and gets both when it is used (wake()). If there are more connections than there
+// should be, the engine asks those to rest that were not used for the longest time. A lane that is
+// asked waits until everything it has posted is done, as long as nothing new is posted.
+//
 // The engine makes the Outbounds of lanes, which last as long as the engine; a lane's Outbound
 // makes those of its rails. Owner thread only. posting.h defines the functions that are declared
 // inline.
@@ -33,6 +38,7 @@
 #include "runtime/clock.h"
 #include "runtime/rank.h"
 #include "transports/lane.h"
+#include "transports/verbs/connect/connection_share.h"
 #include "transports/verbs/connect/wire.h"
 #include "transports/verbs/path/landing_watch.h"
 #include "transports/verbs/path/operation.h"
@@ -53,9 +59,11 @@ class Outbound final : public SenderConnection::Owner {
   Outbound(Engine& engine, Port& port, Rank peer, LaneKind kind, std::uint8_t rail);
   ~Outbound() override;
 
-  // Begins to connect, and blocks until a route was found; kUnavailable if there is none. The rest
-  // follows during progress.
+  // Blocks until a route was found; kUnavailable if there is none. Then the connection is made
+  // during progress, or, if there are no places for the lanes to all peers, it is at rest.
   Status connect(const Address& address);
+  // If it is at rest: makes room for operations, and connects. There is no room otherwise.
+  Status wake();
 
   // Why this end is over; ok while it is not.
   const Status& failure() const { return connection_.failure(); }
@@ -96,8 +104,16 @@ class Outbound final : public SenderConnection::Owner {
   Rails* rails() { return rails_.get(); }
   // Continues with what the rails have carried. Returns how many puts that were.
   std::size_t take_stripes();
-  // Sends a message of the transport itself, once there is room for it.
+  // Sends a message of the transport itself, once there is room for it. A lane at rest stays so.
   void send_service(std::uint32_t immediate, std::uint64_t number);
+  bool has_waiting_services() const { return !services_.empty(); }
+
+  // For ConnectionShare:
+  bool begin_to_leave();
+  bool is_leaving() const { return is_leaving_; }
+  std::uint64_t last_use() const { return last_use_; }
+  // There is a place for its connection.
+  void start() { connection_.start(); }
 
   // Ends this end; pending operations complete with `why`.
   void fail(Status why) { connection_.fail(std::move(why)); }
@@ -116,11 +132,15 @@ class Outbound final : public SenderConnection::Owner {
   void go_on() override;
   void pause() override;
   void end(const Status& why) override;
+  bool take_place() override;
+  void wait_for_place() override;
+  void leave_place() override;
   std::uint64_t operations_completed() const override { return ring_.completed(); }
 
  private:
   struct Chain;
 
+  Status allocate();
   // Posts what can be posted.
   inline void pump();
   // Adds the operation's next work request to the chain. False: it has to wait.
@@ -135,6 +155,8 @@ class Outbound final : public SenderConnection::Owner {
   void complete_up_to(std::uint64_t request);
   void on_failed_request(const ibv_wc& completion);
   void lose(Status why);
+  // Rests if nothing is in progress.
+  void go_on_leaving();
   void send_waiting_services();
   // Appends a signaled work request, so that the end of everything before it will be seen.
   void append_fence();
@@ -146,12 +168,18 @@ class Outbound final : public SenderConnection::Owner {
   Engine& engine_;
   Port& port_;
   const Rank peer_;
+  const std::uint8_t rail_;
   SendRing ring_;
   SendWindow window_;
   LandingWatch landings_;
   SenderConnection connection_;
   std::unique_ptr<Rails> rails_;                                   // null without rails
   std::vector<std::pair<std::uint32_t, std::uint64_t>> services_;  // that wait for room
+  ConnectionShare<Outbound>& share_;
+  std::uint64_t last_use_ = 0;
+  bool is_leaving_ = false;       // to rest as soon as it can
+  bool is_asked_ = false;         // by the peer: use is no reason to stay
+  std::uint64_t leaving_at_ = 0;  // tail of the ring when it began to leave
 };
 
 }  // namespace dunlin::transport::verbs

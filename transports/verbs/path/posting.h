@@ -177,6 +177,7 @@ inline void Outbound::add_notification(Chain& chain, Operation& operation, std::
 }
 
 inline Status Outbound::post(Chain& chain) {
+  last_use_ = share_.next_use();
   ibv_send_wr* bad = nullptr;
   const int error = ibv_post_send(connection_.queue_pair(), chain.requests, &bad);
   return error == 0 ? Status::ok() : Status::from_errno("ibv_post_send", error);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -33,7 +32,17 @@ Status SendRing::allocate(const ProtectionDomain& domain) {
   DUNLIN_ASSIGN(memory_, MemoryRegion::allocate((places + 1) * sizeof(Record), options));
   DUNLIN_ASSIGN(key_, MemoryKey::create(domain, *memory_));
   records_ = reinterpret_cast<Record*>(memory_->data());
+  room_ = depth_;
   return Status::ok();
+}
+
+void SendRing::release() {
+  room_ = 0;
+  records_ = nullptr;
+  key_.reset();
+  memory_.reset();
+  operations_.reset();
+  cells_.clear();
 }
 
 void SendRing::append_put_with_landing(const char* name, const Transfer& transfer,
@@ -112,7 +121,7 @@ void SendRing::append_service(std::uint32_t immediate, std::uint64_t number) {
   Operation& operation = claim("message", nullptr);
   operation.announcement.is_wanted = true;
   operation.announcement.cell = immediate;
-  records_[tail_ & mask_].set({NotifyId{}, number, 0, 0, {}});
+  records_[tail_ & mask_].set({NotifyId{}, number, 0, 0, {}}, 0);
   append(operation);
 }
 
@@ -178,6 +187,7 @@ void SendRing::settle(std::uint64_t taken) {
   }
   while (head_ != tail_ && head().is_done) ++head_;
   unposted_ = head_;
+  spell_out();
 }
 
 void SendRing::settle(Operation& operation, bool has_arrived) {
@@ -194,7 +204,7 @@ void SendRing::settle(Operation& operation, bool has_arrived) {
 }
 
 void SendRing::spell_out() {
-  std::fill(cells_.begin(), cells_.end(), CellState{UINT64_MAX, 0});
+  cells_.doubt();
   for (std::uint64_t position = head_; position != tail_; ++position) {
     Operation& one = at(position);
     // The work request of a short notification would have carried the bytes.

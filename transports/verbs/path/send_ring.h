@@ -10,11 +10,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "runtime/rank.h"
 #include "transports/verbs/connect/wire.h"
 #include "transports/verbs/device/handle.h"
+#include "transports/verbs/path/cell_numbers.h"
 #include "transports/verbs/path/operation.h"
 
 namespace dunlin::transport::verbs {
@@ -24,11 +24,13 @@ class SendRing {
   // `longest_message`: the most bytes that one work request moves.
   SendRing(Rank peer, std::uint64_t depth, std::uint64_t longest_message);
 
-  // Must succeed before anything else is called.
+  // Before that has succeeded, and after release(), there is room for no operation.
   Status allocate(const ProtectionDomain& domain);
+  // Frees the memory. The ring must be empty, and no queue pair may use it.
+  void release();
 
   bool is_empty() const { return head_ == tail_; }
-  bool has_room(std::uint64_t operations) const { return tail_ - head_ + operations <= depth_; }
+  bool has_room(std::uint64_t operations) const { return tail_ - head_ + operations <= room_; }
   std::uint64_t completed() const { return completed_; }
   std::uint64_t depth() const { return depth_; }
 
@@ -96,7 +98,7 @@ class SendRing {
   std::uint64_t find(std::uint64_t request) const;
   // Settles what a connection that was lost left: operations up to the notification with number
   // `taken` have been carried out and complete; the others are to be posted anew. An atomic that
-  // was posted completes with kIoError.
+  // was posted completes with kIoError. The peer has forgotten the numbers of cells.
   void settle(std::uint64_t taken);
 
  private:
@@ -117,13 +119,10 @@ class SendRing {
     Operation::Announcement& announcement = operation.announcement;
     announcement.is_wanted = true;
     announcement.cell = static_cast<std::uint32_t>(notification.id);
-    records_[tail_ & mask_].set(notification);
-    if (announcement.cell >= cells_.size()) cells_.resize(announcement.cell + 1);
-    CellState& last = cells_[announcement.cell];
-    const auto short_form = ShortForm::of(notification, last, operation.transfer.size);
+    const auto [number, short_form] = cells_.add(notification, operation.transfer.size);
+    records_[tail_ & mask_].set(notification, number);
     announcement.is_short = short_form && operation.transfer.size <= longest_message_;
     if (announcement.is_short) announcement.immediate = short_form->encode();
-    last = {notification.sequence, notification.tag};
   }
   void append(Operation& operation) {
     operation.rewind();
@@ -137,6 +136,7 @@ class SendRing {
 
   const Rank peer_;
   const std::uint64_t depth_;
+  std::uint64_t room_ = 0;  // depth_, or 0 without memory
   const std::uint64_t
       mask_;  // the ring has a power of two of places, so that no division is needed
   const std::uint64_t longest_message_;
@@ -149,8 +149,8 @@ class SendRing {
   std::uint64_t unposted_ = 0;
   std::uint64_t tail_ = 0;
   std::uint64_t completed_ = 0;
-  std::vector<CellState> cells_;  // by cell, of the last notification that was appended
-  Status refusal_;                // of a put without a completion, reported by the next flush
+  SentCells cells_;
+  Status refusal_;  // of a put without a completion, reported by the next flush
 };
 
 }  // namespace dunlin::transport::verbs

@@ -8,7 +8,7 @@ SendWindow::SendWindow(std::uint64_t depth)
     : depth_(depth), signal_every_(std::clamp<std::uint64_t>(depth / 4, 1, kSignalEvery)) {}
 
 void SendWindow::take_credit(std::uint32_t told) {
-  taken_ += told - static_cast<std::uint32_t>(taken_);
+  taken_ += (told - static_cast<std::uint32_t>(taken_)) & ~Credit::kAsks;
 }
 
 bool SendWindow::can_resume(const Answer& answer) const {

@@ -50,7 +50,7 @@ class SendWindow {
   std::uint32_t mailbox_key() const { return mailbox_.mailbox_key; }
   // The work request of this notification (0: none) has completed.
   void note_arrival(std::uint64_t notification) { arrived_ = std::max(arrived_, notification); }
-  // The peer has taken notifications up to one whose number ends in these 32 bits.
+  // The peer has taken notifications up to one whose number ends in these 31 bits.
   void take_credit(std::uint32_t told);
 
   // Whether the peer's answer to a connection request fits what this end knows.

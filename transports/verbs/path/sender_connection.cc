@@ -14,8 +14,9 @@ namespace dunlin::transport::verbs {
 namespace {
 
 // Receive work requests for returned credits. A peer with a mailbox of n slots returns credits
-// every n / 2 notifications (at least one), so at most three returns can be unread at a time.
-constexpr std::uint32_t kCreditReceives = 4;
+// every n / 2 notifications (at least one), so at most three returns can be unread at a time. One
+// more asks for the connection to be given up.
+constexpr std::uint32_t kCreditReceives = 5;
 
 }  // namespace
 
@@ -33,7 +34,7 @@ ibv_qp_cap SenderConnection::room() const {
 
 void SenderConnection::set_state(State state) {
   const auto is_restless = [](State one) {
-    return one == State::kConnecting || one == State::kLost;
+    return one == State::kWaiting || one == State::kConnecting || one == State::kLost;
   };
   engine_.count_restless(static_cast<int>(is_restless(state)) -
                          static_cast<int>(is_restless(state_)));
@@ -48,19 +49,45 @@ Status SenderConnection::connect(const Address& address) {
   engine_.drain([this] { return has_route_ || !failure_.is_ok(); }, 2 * kResolveTimeout);
   if (has_route_ && failure_.is_ok()) return Status::ok();
   return Status(Code::kUnavailable,
-                fmt::format("there is no route to rank {}'s RDMA port: {}", peer_.value(),
+                fmt::format("there is no {} to rank {}'s RDMA port: {}",
+                            has_route_ ? "connection" : "route", peer_.value(),
                             failure_.is_ok() ? "no answer" : failure_.message()))
       .with_peer(peer_);
 }
 
+void SenderConnection::want() {
+  set_state(State::kWaiting);
+  owner_.wait_for_place();
+}
+
+void SenderConnection::start() {
+  has_place_ = true;
+  loss_ = Status::ok();
+  lost_at_ = engine_.context().clock.now();
+  attempt_timeout_ = kFirstAttempt;
+  next_step_ = lost_at_ + (was_connected_ ? attempt_timeout_ : engine_.context().config.deadline);
+  if (Status status = begin(); !status.is_ok()) lose(std::move(status).with_peer(peer_));
+}
+
+void SenderConnection::rest() {
+  session_->disconnect();
+  drop();
+  set_state(State::kResting);
+  leave_place();
+}
+
+void SenderConnection::leave_place() {
+  has_place_ = false;
+  owner_.leave_place();
+}
+
 Status SenderConnection::begin() {
+  set_state(State::kConnecting);
   if (was_connected_) engine_.refresh(port_);
   DUNLIN_ASSIGN(session_, engine_.connector(address_, port_).open(peer_, address_, port_.index()));
   session_->attach(owner_);
   has_route_ = false;
-  DUNLIN_TRY(session_->find_route());
-  set_state(State::kConnecting);
-  return Status::ok();
+  return session_->find_route();
 }
 
 Status SenderConnection::make_queue_pair() {
@@ -93,12 +120,13 @@ Status SenderConnection::establish(const Event& event) {
     return {Code::kCorrupted, "the peer's answer is too short"};
   std::memcpy(&answer, event.private_data.data(), sizeof answer);
   DUNLIN_TRY(owner_.settle(answer));
-  if (was_connected_) {
+  if (!loss_.is_ok()) {
     DUNLIN_INFO("the {} connection to rank {} is back after {:.1f} s", name(), peer_.value(),
                 to_seconds(engine_.context().clock.now() - lost_at_));
   }
   set_state(State::kConnected);
   was_connected_ = true;
+  loss_ = Status::ok();
   attempt_timeout_ = kFirstAttempt;
   completed_before_ = owner_.operations_completed();
   owner_.go_on();
@@ -115,6 +143,8 @@ void SenderConnection::on_event(const Event& event) {
   switch (event.type) {
     case EventType::kRouteFound:
       has_route_ = true;
+      if (!has_place_) has_place_ = owner_.take_place();
+      if (!has_place_) return rest();  // until it is needed
       status = make_queue_pair();
       if (status.is_ok()) status = request();
       break;
@@ -140,7 +170,7 @@ void SenderConnection::on_event(const Event& event) {
 }
 
 void SenderConnection::lose(Status why) {
-  if (state_ == State::kOver) return;
+  if (state_ == State::kOver || state_ == State::kResting || state_ == State::kWaiting) return;
   const TimePoint now = engine_.context().clock.now();
   if (state_ == State::kConnected) {
     DUNLIN_INFO("lost the {} connection to rank {}: {}; connecting again", name(), peer_.value(),
@@ -151,6 +181,7 @@ void SenderConnection::lose(Status why) {
     fruitless_ = is_fruitless ? fruitless_ + 1 : 0;
   } else {
     DUNLIN_DEBUG("no {} connection to rank {} yet: {}", name(), peer_.value(), why.message());
+    if (loss_.is_ok()) loss_ = why;
   }
   const bool is_pointless = !was_connected_ || fruitless_ > kFruitlessConnections ||
                             !engine_.context().peers.is_present(peer_) ||
@@ -190,6 +221,7 @@ void SenderConnection::fail(Status why) {
   set_state(State::kOver);
   failure_ = std::move(why);
   drop();
+  leave_place();
   owner_.end(failure_);
 }
 

@@ -1,12 +1,16 @@
-// SenderConnection: the connection of a lane's sending end: how it is made, and reestablished when
-// it was lost while the peer lives.
+// SenderConnection: the connection of a lane's sending end: how it is made, given up while it is
+// idle, and reestablished when it was lost while the peer lives.
 //
 // It opens a session (connect/session.h), creates the queue pair, and asks the peer for a
 // connection. When a connection is lost, it tries again after kReconnectPause, each attempt with
 // twice the timeout of the one before, until DUNLIN_DEADLINE has passed. A first connection that
 // fails is not tried again. Whether the peer still lives, and whether the connections complete
 // anything, decides if trying again makes sense; otherwise the connection is over, for good. The
-// owner is told, and decides what that means for its operations. Owner thread only.
+// owner is told, and decides what that means for its operations.
+//
+// Each connection takes a place of the process's share (connect/connection_share.h) while it has a
+// queue pair. Without a place it rests: it has neither a queue pair nor a session, and needs none
+// until the owner wants it. Owner thread only.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +43,13 @@ class SenderConnection {
     virtual void pause() = 0;
     // The connection is over. Its queue pair no longer uses any memory.
     virtual void end(const Status& why) = 0;
+    // Takes a place of the process's share, if the connection is to be made before it is needed.
+    // Returns whether it has.
+    virtual bool take_place() = 0;
+    // Waits for a place. start() is called once there is one.
+    virtual void wait_for_place() = 0;
+    // No longer needs its place, nor waits for one.
+    virtual void leave_place() = 0;
     // The number of operations that have completed so far, over all connections.
     virtual std::uint64_t operations_completed() const = 0;
   };
@@ -48,9 +59,17 @@ class SenderConnection {
   SenderConnection(Engine& engine, Port& port, Owner& owner, Rank peer, LaneKind kind,
                    std::uint8_t rail);
 
-  // Begins to connect. Blocks until a route was found; kUnavailable if there is none.
+  // Blocks until a route was found; kUnavailable if there is none. Then goes on to connect if the
+  // owner takes a place, or rests.
   Status connect(const Address& address);
+  // Connects once there is a place. It must be at rest.
+  void want();
+  // There is a place.
+  void start();
+  // Gives the connection up. The peer takes all that has arrived, and forgets the numbers of cells.
+  void rest();
 
+  bool is_at_rest() const { return state_ == State::kResting; }
   bool is_connected() const { return state_ == State::kConnected; }
   bool is_over() const { return state_ == State::kOver; }
   // Why the connection is over; ok while it is not.
@@ -71,7 +90,7 @@ class SenderConnection {
   void step(TimePoint now);
 
  private:
-  enum class State : std::uint8_t { kIdle, kConnecting, kConnected, kLost, kOver };
+  enum class State : std::uint8_t { kResting, kWaiting, kConnecting, kConnected, kLost, kOver };
 
   std::string name() const;  // "data", "rail 2"
   ibv_qp_cap room() const;   // what the queue pair is to hold
@@ -81,6 +100,7 @@ class SenderConnection {
   Status request();
   Status establish(const Event& event);
   void drop();
+  void leave_place();
 
   Engine& engine_;
   Port& port_;
@@ -91,13 +111,14 @@ class SenderConnection {
   Address address_;
   std::unique_ptr<Session> session_;
   std::uint32_t inline_limit_ = 0;
-  State state_ = State::kIdle;
+  State state_ = State::kResting;
   bool has_route_ = false;
+  bool has_place_ = false;
   bool was_connected_ = false;
   Status failure_;
-  // These are valid while the connection is lost:
-  Status loss_;          // why
-  TimePoint lost_at_{};  // or, before the first connection, when it was begun
+  // These are valid while the connection is lost, or is being made:
+  Status loss_;          // why it was lost; ok if it was not
+  TimePoint lost_at_{};  // or when it was begun
   int fruitless_ = 0;    // connections in a row that completed nothing
   std::uint64_t completed_before_ = 0;
   TimePoint next_step_{};

@@ -12,6 +12,11 @@
 namespace dunlin::transport::verbs {
 namespace {
 
+// A completion queue is made for the connections to this many peers.
+constexpr int kFirstPeers = 4;
+// The most completions that a queue pair can have outstanding, beside those of the queue's depth.
+constexpr std::int64_t kExtraCompletions = 8;
+
 // Completions that a queue pair of this size can have outstanding.
 int completions_of(const ibv_qp_cap& room) {
   return static_cast<int>(room.max_send_wr + room.max_recv_wr);
@@ -40,14 +45,18 @@ Status Port::open(const TransportContext& context, const DeviceAddress& chosen, 
   const bool warns = context.local_rank == 0 && index == 0;
   DUNLIN_TRY(check_locked_memory(*domain_, depth, warns));
   DUNLIN_ASSIGN(channel_, CompletionChannel::create(device_));
+  const std::int64_t most_pairs = context.config.verbs_max_connections;
   for (const LaneKind kind : kBothLanes) {
-    // There is room for all peers from the beginning, because some providers cannot resize.
-    const std::int64_t wanted =
-        context.peers.size() * (2 * depth + 8LL) * queue_pairs[index_of(kind)];
-    if (wanted == 0) continue;
-    const int capacity = static_cast<int>(std::min<std::int64_t>(wanted, limits_.max_cqe));
+    const std::int64_t pairs = std::int64_t{2} * queue_pairs[index_of(kind)];  // of a peer
+    if (pairs == 0) continue;
+    const auto room = [&](std::int64_t count) {
+      const std::int64_t completions = std::min(count, most_pairs) * (depth + kExtraCompletions);
+      return static_cast<int>(std::min<std::int64_t>(completions, limits_.max_cqe));
+    };
     DUNLIN_ASSIGN(completions_[index_of(kind)],
-                  CompletionQueue::create(device_, *channel_, capacity));
+                  CompletionQueue::create(device_, *channel_,
+                                          room(pairs * std::min(kFirstPeers, context.peers.size())),
+                                          room(pairs * context.peers.size())));
   }
   local_.number = static_cast<std::uint8_t>(chosen.port);
   local_.gid_index = static_cast<std::uint8_t>(chosen.gid_index);

@@ -30,8 +30,9 @@ class Port {
   Port& operator=(const Port&) = delete;
 
   // `index`: the port's index in this process. `queue_pairs`: for each kind of lane, the number of
-  // queue pairs per peer and direction that the completion queue is sized for. A kind with 0 gets
-  // no completion queue.
+  // queue pairs per peer and direction. A kind with 0 gets no completion queue. Completion queues
+  // grow with the queue pairs that there are. If the device cannot resize them, they get room for
+  // the queue pairs of all peers, or for DUNLIN_VERBS_MAX_CONNECTIONS if that is less.
   Status open(const TransportContext& context, const DeviceAddress& chosen, std::size_t index,
               const std::uint32_t (&queue_pairs)[kLaneKinds], Connector::OnRequest on_request);
 

@@ -15,7 +15,8 @@ Rails::Carrier::Carrier(Engine& engine, Rank peer, std::size_t port, std::uint8_
       out_(engine, engine.port(port), peer, LaneKind::kData, number) {}
 
 bool Rails::Carrier::post(const StripedPut& put, const Stripe& stripe, Completion& landed) {
-  if (!out_.has_room(2) || !out_.failure().is_ok()) return false;
+  if (!out_.failure().is_ok()) return false;
+  if (!out_.has_room(2) && (!out_.wake().is_ok() || !out_.has_room(2))) return false;
   Transfer transfer;
   transfer.local = put.local + stripe.offset;
   transfer.local_key = put.local_keys[port_];

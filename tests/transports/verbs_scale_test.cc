@@ -1,0 +1,188 @@
+// What the verbs transport holds for many peers, on a made-up device.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/transports/many_peers.h"
+#include "tests/transports/verbs_device.h"
+
+namespace dunlin::testing {
+namespace {
+
+using transport::Fabric;
+
+constexpr int kRanks = 12;
+constexpr std::int64_t kDepth = 8;
+// Of one completion queue: for four peers, and for all of them.
+constexpr int kFirstSize = 4 * 2 * (kDepth + 8);
+constexpr int kWholeSize = kRanks * 2 * (kDepth + 8);
+
+class VerbsScaleTest : public VerbsDeviceTestBase {
+ protected:
+  VerbsScaleTest() {
+    configure_ = [](Config& config) { config.verbs_queue_depth = kDepth; };
+  }
+  int largest_queue() const { return std::ranges::max(device_.queue_sizes()); }
+};
+
+TEST_F(VerbsScaleTest, CompletionQueuesGrowWithTheConnections) {
+  make();
+  run(
+      [this](Fabric& fabric) {
+        sync(fabric, "made");
+        EXPECT_EQ(largest_queue(), kFirstSize);
+        sync(fabric, "seen");
+        connect_all(fabric, "all");
+      },
+      kRanks);
+  // 12 peers' queue pairs have more completions than twice the first size.
+  EXPECT_GT(largest_queue(), 2 * kFirstSize);
+  EXPECT_FALSE(device_.has_overrun());
+}
+
+TEST_F(VerbsScaleTest, QueuesThatCannotGrowHaveRoomForAllPeers) {
+  make({.can_resize = false});
+  run(
+      [this](Fabric& fabric) {
+        sync(fabric, "made");
+        EXPECT_EQ(largest_queue(), kWholeSize);
+        connect_all(fabric, "all");
+      },
+      kRanks);
+  EXPECT_EQ(largest_queue(), kWholeSize);
+  EXPECT_FALSE(device_.has_overrun());
+}
+
+TEST_F(VerbsScaleTest, AQueueThatIsFullSaysWhatToDo) {
+  for (const bool can_resize : {true, false}) {
+    make({.can_resize = can_resize, .most_completions = kFirstSize});
+    run(
+        [](Fabric& fabric) {
+          std::string refusal;
+          for (int peer = 1; peer < kRanks && fabric.rank() == Rank(0); ++peer) {
+            if (const auto link = fabric.link(Rank(peer)); !link)
+              refusal = link.status().to_string();
+          }
+          EXPECT_EQ(refusal.find("DUNLIN_VERBS_QUEUE_DEPTH") != std::string::npos,
+                    fabric.rank() == Rank(0))
+              << refusal;
+          sync(fabric, "done");
+        },
+        kRanks);
+    EXPECT_EQ(largest_queue(), kFirstSize);
+  }
+}
+
+// Connections are given up and made again, and nothing is lost.
+TEST_F(VerbsScaleTest, MorePeersAreSpokenToThanThereAreConnections) {
+  constexpr int kMost = 6;
+  configure_ = [](Config& config) { config.verbs_max_connections = kMost; };
+  make();
+  run(
+      [this](Fabric& fabric) {
+        constexpr std::uint64_t kRounds = 3;
+        ManyPeers peers(fabric, "peers");
+        for (std::uint64_t number = 1; number <= kRounds; ++number) peers.round(number);
+        sync(fabric, "rounds");
+        EXPECT_EQ(peers.additions(), kRounds * kRanks);
+        // While all speak at once, there may be more of them for a while.
+        EXPECT_TRUE(
+            progress_until(fabric, [&] { return device_.queue_pairs() <= kMost * kRanks; }));
+        sync(fabric, "few");
+        peers.round(kRounds + 1);
+        sync(fabric, "done");
+      },
+      kRanks);
+}
+
+// One peer after the other: there is always a connection that is idle.
+TEST_F(VerbsScaleTest, ThereAreNoMoreThanTheLimit) {
+  constexpr int kMost = 8;
+  configure_ = [](Config& config) { config.verbs_max_connections = kMost; };
+  make();
+  run(
+      [this](Fabric& fabric) {
+        Exposed memory(fabric, "memory", 64, 1);
+        EXPECT_EQ(device_.queue_pairs(), 0u) << "links alone need none";
+        sync(fabric, "seen");
+        for (std::uint64_t number = 1; number <= 3 && fabric.rank() == Rank(0); ++number) {
+          for (int peer = 1; peer < kRanks; ++peer) {
+            // The notification is not signaled. That does not make the connection look busy.
+            EXPECT_TRUE(complete(fabric, [&](auto* c) {
+                          return memory.data(peer).flush(transport::Visibility::kRemote, c);
+                        }).is_ok());
+            EXPECT_TRUE(post(fabric, [&] {
+                          return memory.data(peer).notify(
+                              notification(memory.cell_at(peer, 0), number), nullptr);
+                        }).is_ok());
+          }
+        }
+        if (fabric.rank() != Rank(0)) {
+          EXPECT_TRUE(await_cell(fabric, memory.cell(0), 3));
+        } else {
+          EXPECT_EQ(device_.most_queue_pairs(), kMost / 2) << "the other half is for the peers'";
+        }
+        sync(fabric, "done");
+      },
+      kRanks);
+}
+
+// A rank that too many peers have connected to asks them to give up what they do not use.
+TEST_F(VerbsScaleTest, PeersGiveUpTheirIdleConnections) {
+  constexpr int kMost = 4;
+  configure_ = [](Config& config) { config.verbs_max_connections = kMost; };
+  make();
+  run(
+      [this](Fabric& fabric) {
+        Exposed memory(fabric, "memory", 64, 2 * kRanks);
+        for (std::uint64_t number = 1; number <= 2; ++number) {
+          if (fabric.rank() != Rank(0)) {
+            const std::size_t cell = 2 * fabric.rank().index();
+            transport::Link& link = memory.link(0);
+            EXPECT_TRUE(post(fabric, [&] {
+                          return link.data().notify(notification(memory.cell_at(0, cell), number),
+                                                    nullptr);
+                        }).is_ok());
+            EXPECT_TRUE(post(fabric, [&] {
+                          return link.control().notify(
+                              notification(memory.cell_at(0, cell + 1), number), nullptr);
+                        }).is_ok());
+          } else {
+            for (std::size_t i = 2; i < 2 * kRanks; ++i)
+              EXPECT_TRUE(await_cell(fabric, memory.cell(i), number));
+          }
+          sync(fabric, "sent " + std::to_string(number));
+          // Two connections to rank 0 are left, and each has two ends.
+          EXPECT_TRUE(progress_until(fabric, [&] { return device_.queue_pairs() == kMost; }));
+          sync(fabric, "left " + std::to_string(number));
+        }
+      },
+      kRanks);
+}
+
+// A peer without a connection from here is told that a region was deregistered when it writes.
+TEST_F(VerbsScaleTest, PeersThatComeBackLearnWhatWasDeregistered) {
+  configure_ = [](Config& config) { config.verbs_max_connections = 2; };
+  make();
+  run([](Fabric& fabric) {
+    Exposed memory(fabric, "memory", 64, 1);
+    auto region = std::make_unique<Exposed>(fabric, "region", 64, 1);
+    const auto here = memory.local().slice(0, 64).value();
+    if (fabric.rank() == Rank(1)) {
+      region->owned().reset();
+      sync(fabric, "deregistered");
+    } else {
+      sync(fabric, "deregistered");
+      const auto there = region->at(1).slice(0, 64).value();
+      EXPECT_TRUE(progress_until(fabric, [&] {
+        return memory.data(1).put(here, there, nullptr).code() == Code::kNotFound;
+      }));
+    }
+    sync(fabric, "done");
+  });
+}
+
+}  // namespace
+}  // namespace dunlin::testing

@@ -1,7 +1,7 @@
 #include "runtime/flight/blame.h"
 
-#include <algorithm>
 #include <map>
+#include <utility>
 
 namespace dunlin::flight {
 namespace {
@@ -13,57 +13,85 @@ constexpr int kMostHops = 64;
 constexpr double kNegligible = 1e-4;
 constexpr double kSmallest = 0.01;
 
-// The parts of a rank's period in which it waited for others.
-struct Shares {
-  double waiting = 0;  // their sum, at most 1
-  std::vector<std::pair<Rank, double>> by_peer;
+// A rank, and the parts of its period in which it waited for others, which have these places.
+struct Node {
+  Rank rank;
+  bool is_known = false;
+  double waiting = 0;  // the sum of the shares, at most 1
+  std::vector<std::pair<std::size_t, double>> shares;
 };
 
-Shares shares_of(const RankPeriod& period) {
-  Shares shares;
-  if (period.elapsed <= Duration::zero()) return shares;
-  for (const DirectWait& wait : period.waits) {
-    const double share =
-        static_cast<double>(wait.waited.count()) / static_cast<double>(period.elapsed.count());
-    if (share <= 0) continue;
-    shares.by_peer.emplace_back(wait.peer, share);
-    shares.waiting += share;
+// All ranks that the periods mention.
+std::vector<Node> nodes_of(const std::vector<RankPeriod>& ranks) {
+  std::map<Rank, std::size_t> places;
+  std::vector<Node> nodes;
+  const auto place_of = [&](Rank rank) {
+    const auto [found, is_new] = places.emplace(rank, nodes.size());
+    if (is_new) nodes.push_back({rank, false, 0, {}});
+    return found->second;
+  };
+  for (const RankPeriod& period : ranks) {
+    const std::size_t place = place_of(period.rank);
+    nodes[place].is_known = true;
+    if (period.elapsed <= Duration::zero()) continue;
+    for (const DirectWait& wait : period.waits) {
+      const double share =
+          static_cast<double>(wait.waited.count()) / static_cast<double>(period.elapsed.count());
+      if (share <= 0) continue;
+      const std::size_t peer = place_of(wait.peer);
+      nodes[place].shares.emplace_back(peer, share);
+      nodes[place].waiting += share;
+    }
+    // Snapshots of a wait in progress may be some microseconds too long.
+    Node& node = nodes[place];
+    if (node.waiting <= 1) continue;
+    for (auto& [peer, share] : node.shares) share /= node.waiting;
+    node.waiting = 1;
   }
-  // Snapshots of a wait in progress may be some microseconds too long.
-  if (shares.waiting > 1) {
-    for (auto& [peer, share] : shares.by_peer) share /= shares.waiting;
-    shares.waiting = 1;
+  return nodes;
+}
+
+// The parts of the period of `waiter` that it lost because of each node.
+std::vector<double> losses_of(const std::vector<Node>& nodes, std::size_t waiter) {
+  std::vector<double> kept(nodes.size(), 0);
+  std::vector<double> arriving(nodes.size(), 0);
+  for (const auto& [peer, share] : nodes[waiter].shares) arriving[peer] += share;
+  bool goes_on = true;
+  for (int hop = 0; goes_on; ++hop) {
+    goes_on = false;
+    std::vector<double> next(nodes.size(), 0);
+    for (std::size_t at = 0; at < nodes.size(); ++at) {
+      const double amount = arriving[at];
+      if (amount <= 0 || at == waiter) continue;
+      const Node& node = nodes[at];
+      const bool stays = !node.is_known || hop == kMostHops || amount < kNegligible;
+      kept[at] += stays ? amount : amount * (1 - node.waiting);
+      if (stays) continue;
+      // A share is already a part of the whole period: the shares sum up to `waiting`.
+      for (const auto& [peer, share] : node.shares) next[peer] += amount * share;
+      goes_on = goes_on || !node.shares.empty();
+    }
+    arriving = std::move(next);
   }
-  return shares;
+  return kept;
 }
 
 }  // namespace
 
 std::vector<Blame> blame(const std::vector<RankPeriod>& ranks) {
-  std::map<Rank, Shares> known;
-  for (const RankPeriod& period : ranks) known[period.rank] = shares_of(period);
+  const std::vector<Node> nodes = nodes_of(ranks);
+  std::map<Rank, Duration> elapsed;
+  for (const RankPeriod& period : ranks) elapsed[period.rank] = period.elapsed;
   std::vector<Blame> result;
-  for (const RankPeriod& period : ranks) {
-    std::map<Rank, double> arriving;
-    for (const auto& [peer, share] : known[period.rank].by_peer) arriving[peer] += share;
-    std::map<Rank, double> kept;
-    for (int hop = 0; !arriving.empty() && hop <= kMostHops; ++hop) {
-      std::map<Rank, double> next;
-      for (const auto& [rank, amount] : arriving) {
-        if (rank == period.rank) continue;
-        const auto found = known.find(rank);
-        const bool stays = found == known.end() || hop == kMostHops || amount < kNegligible;
-        kept[rank] += stays ? amount : amount * (1 - found->second.waiting);
-        if (stays) continue;
-        // `share` is already a part of the whole period: the shares sum up to `waiting`.
-        for (const auto& [peer, share] : found->second.by_peer) next[peer] += amount * share;
-      }
-      arriving = std::move(next);
-    }
-    for (const auto& [culprit, share] : kept) {
-      if (share < kSmallest) continue;
-      const double lost = share * static_cast<double>(period.elapsed.count());
-      result.push_back({period.rank, culprit, Duration(static_cast<Duration::rep>(lost))});
+  for (std::size_t waiter = 0; waiter < nodes.size(); ++waiter) {
+    if (!nodes[waiter].is_known) continue;
+    const std::vector<double> losses = losses_of(nodes, waiter);
+    for (std::size_t culprit = 0; culprit < nodes.size(); ++culprit) {
+      if (losses[culprit] < kSmallest) continue;
+      const double lost =
+          losses[culprit] * static_cast<double>(elapsed[nodes[waiter].rank].count());
+      result.push_back(
+          {nodes[waiter].rank, nodes[culprit].rank, Duration(static_cast<Duration::rep>(lost))});
     }
   }
   return result;

@@ -464,12 +464,13 @@ Status Fabric::report_death(const std::vector<Awaited>& awaited, TimePoint began
   const PeerTable& peers = bootstrap_.peers();
   for (const Awaited& wait : awaited) {
     if (peers.is_present(wait.peer)) continue;
-    Status death(Code::kPeerDead,
-                 fmt::format("rank {} waited {:.3f} s for {} from rank {}, which is {}",
-                             rank().value(), to_seconds(clock_.now() - began), wait.what,
-                             wait.peer.value(), peers.describe(wait.peer)));
+    Status death = Status(Code::kPeerDead,
+                          fmt::format("rank {} waited {:.3f} s for {} from rank {}, which is {}",
+                                      rank().value(), to_seconds(clock_.now() - began), wait.what,
+                                      wait.peer.value(), peers.describe(wait.peer)))
+                       .with_peer(wait.peer);
     if (flight_ != nullptr) flight_->fail(death);
-    return std::move(death).with_peer(wait.peer);
+    return death;
   }
   return Status::busy();
 }

@@ -34,8 +34,9 @@ class Exposition {
     text_ += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
     for (const Snapshot& rank : ranks_) samples(rank);
   }
+  // Prometheus has a label "job" of its own.
   void sample(const Snapshot& rank, double value, const std::string& labels = "") {
-    text_ += fmt::format("{}{{job=\"{}\",rank=\"{}\"{}}} {}\n", name_, escaped(rank.job),
+    text_ += fmt::format("{}{{dunlin_job=\"{}\",rank=\"{}\"{}}} {}\n", name_, escaped(rank.job),
                          rank.rank.value(), labels, value);
   }
   std::string take() { return std::move(text_); }

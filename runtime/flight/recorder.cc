@@ -275,6 +275,8 @@ void Recorder::bytes(std::string_view transport, std::uint64_t put_bytes, std::u
 void Recorder::fail(const Status& status) {
   is_kept_ = true;
   const std::string text = status.to_string();
+  if (text == error_) return;  // it is told on its way through the layers
+  error_ = text;
   const std::uint64_t now = ns_of(clock_.now());
   push(EventKind::kError, now, now, static_cast<std::uint64_t>(status.code()),
        {.peer = static_cast<std::uint32_t>(status.peer().value_or(Rank()).value() + 1)});

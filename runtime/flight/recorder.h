@@ -137,6 +137,7 @@ class Recorder {
   Rank awaited_;
   TimePoint awaited_since_{};
   std::uint64_t noted_step_ = 0;  // Steps::steps when an event told of it
+  std::string error_;             // the last one
   bool is_kept_ = false;
   bool has_left_ = false;
   std::unique_ptr<MetricsServer> metrics_;

@@ -47,14 +47,15 @@ std::string step_clause(const Straggler& straggler, const char* verb) {
                      format_seconds(own), format_seconds(median));
 }
 
-std::string last_doing(const RankView& view) {
-  const Snapshot& now = view.now;
-  std::string text;
-  if (now.awaited != Rank()) text = fmt::format("waiting for rank {}", now.awaited.value());
+// " in step 17, while it waited for rank 3 in all-reduce": where a rank ended.
+std::string last_place(const Snapshot& now) {
+  std::string text = now.step_began ? fmt::format(" in step {}", now.step) : "";
+  if (now.awaited != Rank())
+    text +=
+        fmt::format("{} while it waited for rank {}", text.empty() ? "" : ",", now.awaited.value());
   if (!now.operation.empty())
-    text += fmt::format("{}in {}", text.empty() ? "" : " ", now.operation);
-  if (text.empty()) text = "outside of Dunlin's operations";
-  if (now.step_began) text += fmt::format(", step {}", now.step);
+    text +=
+        fmt::format("{} in {}", text.empty() || now.awaited != Rank() ? "" : ",", now.operation);
   return text;
 }
 
@@ -65,7 +66,7 @@ std::string sentence(const Straggler& straggler, const JobView& job) {
   std::string text =
       fmt::format("rank {} is {}", straggler.rank.value(), to_string(straggler.trouble));
   if (view != nullptr && straggler.trouble == Trouble::kDead) {
-    text += fmt::format(": its process {} has ended, {}", view->now.pid, last_doing(*view));
+    text += fmt::format(": its process {} has ended{}", view->now.pid, last_place(view->now));
   } else if (view != nullptr && straggler.trouble == Trouble::kStopped) {
     text += fmt::format(": its process {} was stopped by a signal", view->now.pid);
   } else if (view != nullptr && straggler.trouble == Trouble::kStuck) {

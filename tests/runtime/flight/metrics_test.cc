@@ -59,22 +59,22 @@ TEST_F(MetricsTest, TellWhatARecordSays) {
   made->bytes("shm", 12, 34);
   const std::string text = metrics_of({snapshot(*made)});
   EXPECT_THAT(text, HasSubstr("# TYPE dunlin_wait_seconds_total counter\n"
-                              "dunlin_wait_seconds_total{job=\"job\",rank=\"3\"} 0.25\n"));
-  EXPECT_THAT(
-      text, HasSubstr("dunlin_peer_wait_seconds_total{job=\"job\",rank=\"3\",peer=\"2\"} 0.25\n"));
-  EXPECT_THAT(text, HasSubstr("dunlin_operations_total{job=\"job\",rank=\"3\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("dunlin_steps_total{job=\"job\",rank=\"3\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("dunlin_rank_up{job=\"job\",rank=\"3\"} 1\n"));
+                              "dunlin_wait_seconds_total{dunlin_job=\"job\",rank=\"3\"} 0.25\n"));
   EXPECT_THAT(
       text,
-      HasSubstr("dunlin_transport_put_bytes_total{job=\"job\",rank=\"3\",transport=\"shm\"} 12\n"));
+      HasSubstr("dunlin_peer_wait_seconds_total{dunlin_job=\"job\",rank=\"3\",peer=\"2\"} 0.25\n"));
+  EXPECT_THAT(text, HasSubstr("dunlin_operations_total{dunlin_job=\"job\",rank=\"3\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("dunlin_steps_total{dunlin_job=\"job\",rank=\"3\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("dunlin_rank_up{dunlin_job=\"job\",rank=\"3\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("dunlin_transport_put_bytes_total{dunlin_job=\"job\",rank=\"3\","
+                              "transport=\"shm\"} 12\n"));
 }
 
 TEST_F(MetricsTest, EscapeWhatLabelsCannotHold) {
   Snapshot rank;
   rank.rank = Rank(0);
   rank.job = "a\"b\\c";
-  EXPECT_THAT(metrics_of({rank}), HasSubstr("{job=\"a\\\"b\\\\c\",rank=\"0\"}"));
+  EXPECT_THAT(metrics_of({rank}), HasSubstr("{dunlin_job=\"a\\\"b\\\\c\",rank=\"0\"}"));
 }
 
 TEST_F(MetricsTest, AreServedOnASocketOfThisUserOnly) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/waiting/trace_to_death.h"
+#include "runtime/flight/recorder.h"
 #include "runtime/log.h"
 
 namespace dunlin {
@@ -29,10 +30,17 @@ Result<bool> run(Bootstrap& bootstrap, const Config& config, const JobBody& body
   const SteadyClock clock;
   DUNLIN_ASSIGN(const auto trace,
                 Trace::open(config.trace_file, bootstrap.rank(), bootstrap.size(), clock));
+  DUNLIN_ASSIGN(const auto recorder, flight::Recorder::open(config, bootstrap, clock));
   DUNLIN_ASSIGN(const auto fabric,
                 transport::Fabric::create(bootstrap, config, clock, trace.get()));
+  fabric->record_in(recorder.get());
   auto outcome = body(*fabric);
-  if (!outcome) return collective::trace_to_death(*fabric, std::move(outcome).status());
+  if (!outcome) {
+    Status cause = collective::trace_to_death(*fabric, std::move(outcome).status());
+    if (recorder) recorder->fail(cause);
+    return cause;
+  }
+  if (recorder) recorder->leave(bootstrap.peers());
   if (trace) DUNLIN_TRY(trace->write());
   return outcome;
 }

@@ -346,6 +346,19 @@ const std::vector<Row>& table() {
       text_row("DUNLIN_TRACE",
                "file for a Chrome/Perfetto trace; %r in it becomes the rank (default: no trace)",
                &Config::trace_file),
+      text_row(
+          "DUNLIN_FLIGHT",
+          "folder in which ranks record what they do and for whom they wait, for `dunlin-top`, "
+          "or off (default: /dev/shm/dunlin-flight-UID)",
+          &Config::flight),
+      choice_row<bool>("DUNLIN_FLIGHT_KEEP", "off", "on, off",
+                       "whether the records of jobs that end well are kept, as those of others are",
+                       {{"on", true}, {"off", false}}, &Config::flight_keep),
+      text_row("DUNLIN_METRICS",
+               "where Prometheus can read each rank's metrics: unix:PATH, %r in it becomes the "
+               "rank, or a PORT of the loopback interface, to which the local rank is added "
+               "(default: nowhere)",
+               &Config::metrics),
       size_row(
           "DUNLIN_FUSION_THRESHOLD", "16KiB", 16384,
           "most bytes of a message that carries several small tensors to a neighbor, of averages "

@@ -108,6 +108,9 @@ struct Config {
   std::string tuning_file;  // the algorithms that measured fastest
   LogLevel log_level = LogLevel::kWarn;
   std::string trace_file;              // "%r" becomes the rank
+  std::string flight;                  // folder of flight records, or "off"; empty: the usual one
+  bool flight_keep = false;            // flight records of jobs that end well stay, too
+  std::string metrics;                 // where Prometheus reads metrics; empty: nowhere
   std::int64_t fusion_threshold = 0;   // most bytes of small tensors in one message; 0: no fusion
   std::int64_t nodes_per_machine = 0;  // 0: the ranks of a host
   std::string timeline;                // prefix of the timeline files of dunlin.torch

@@ -76,6 +76,11 @@ class Waiter {
   // for.
   template <typename Ready>
   Status until(Ready&& ready, TimePoint deadline) {
+    return until(ready, deadline, [](TimePoint) {});
+  }
+  // The same. `note(now)` is called whenever the clock was read and the wait goes on.
+  template <typename Ready, typename Note>
+  Status until(Ready&& ready, TimePoint deadline, Note&& note) {
     long spins = shares_core() ? 0 : policy_.spins;
     TimePoint began{};  // set by the first reading of the clock, as short waits read none
     for (long polls = 1;; ++polls) {
@@ -87,6 +92,7 @@ class Waiter {
       const TimePoint now = clock_.now();
       if (now >= deadline) return expired();
       if (began == TimePoint{}) began = now;
+      note(now);
       if (is_spin) {
         if (now - began >= policy_.spin_time) spins = polls;
         continue;

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "runtime/descriptor_limit.h"
+#include "runtime/flight/recorder.h"
+#include "runtime/flight/report.h"
 #include "runtime/log.h"
 #include "runtime/topology.h"
 
@@ -50,6 +52,9 @@ Result<std::optional<PublishedAddress>> find_address(std::span<const std::byte> 
 // Peers and large regions take descriptors, and the usual limit of 1,024 is meant for programs that
 // call select().
 constexpr std::uint64_t kEnoughDescriptors = 65536;
+
+// How often the bytes of all peers are added up for the flight recorder.
+constexpr Duration kRecordPause = std::chrono::milliseconds(200);
 
 // Errors give no shorter time: it would be told as 0.000 s.
 constexpr Duration kShortestTold = std::chrono::microseconds(500);
@@ -226,6 +231,7 @@ Result<Link*> Fabric::link(Rank peer, Duration timeout) {
   DUNLIN_TRY(peers().check(peer));
   DUNLIN_ASSIGN(Connection made, connect(peer, clock_.now() + timeout));
   DUNLIN_DEBUG("rank {}: {}", peer.value(), made.explanation);
+  carriers_[peer] = made.transport;
   return connections_.emplace(peer, std::move(made)).first->second.link.get();
 }
 
@@ -436,20 +442,40 @@ void Fabric::disarm() {
   (void)eventfd_read(wake_fd_, &news);  // EAGAIN if wake() was not called
 }
 
-Status Fabric::report_death(const std::vector<Awaited>& awaited, TimePoint began) const {
+void Fabric::begin_step(std::uint64_t number) {
+  if (flight_ != nullptr) flight_->step(number);
+}
+
+void Fabric::record_bytes_now(TimePoint now) {
+  next_record_ = now + kRecordPause;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    std::uint64_t put = 0;
+    std::uint64_t got = 0;
+    for (const auto& [peer, transport] : carriers_) {
+      if (transport != i) continue;
+      put += counters_.peer(peer).put_bytes;
+      got += counters_.peer(peer).get_bytes;
+    }
+    if (put + got > 0) flight_->bytes(members_[i].transport->name(), put, got);
+  }
+}
+
+Status Fabric::report_death(const std::vector<Awaited>& awaited, TimePoint began) {
   const PeerTable& peers = bootstrap_.peers();
   for (const Awaited& wait : awaited) {
     if (peers.is_present(wait.peer)) continue;
-    return Status(Code::kPeerDead,
-                  fmt::format("rank {} waited {:.3f} s for {} from rank {}, which is {}",
-                              rank().value(), to_seconds(clock_.now() - began), wait.what,
-                              wait.peer.value(), peers.describe(wait.peer)))
-        .with_peer(wait.peer);
+    Status death = Status(Code::kPeerDead,
+                          fmt::format("rank {} waited {:.3f} s for {} from rank {}, which is {}",
+                                      rank().value(), to_seconds(clock_.now() - began), wait.what,
+                                      wait.peer.value(), peers.describe(wait.peer)))
+                       .with_peer(wait.peer);
+    if (flight_ != nullptr) flight_->fail(death);
+    return death;
   }
   return Status::busy();
 }
 
-Status Fabric::report_deadline(const std::vector<Awaited>& awaited, TimePoint began) const {
+Status Fabric::report_deadline(const std::vector<Awaited>& awaited, TimePoint began) {
   const PeerTable& peers = bootstrap_.peers();
   const bool is_stalled = std::any_of(awaited.begin(), awaited.end(), [&](const Awaited& wait) {
     return peers.state(wait.peer) == PeerState::kStalled;
@@ -460,6 +486,9 @@ Status Fabric::report_deadline(const std::vector<Awaited>& awaited, TimePoint be
       waited < kShortestTold ? "still waits" : fmt::format("waited {:.3f} s", to_seconds(waited));
   Status status(is_stalled ? Code::kPeerStalled : Code::kDeadlineExceeded,
                 fmt::format("rank {} {} for {}", rank().value(), how_long, list(awaited, peers)));
+  // Other ranks of this host may tell why. Shorter waits are polls of callers that wait again.
+  if (flight_ != nullptr && !awaited.empty() && waited >= config_.deadline)
+    flight::report_deadline(*flight_, status);
   DUNLIN_INFO("counters when the deadline passed:\n{}", counters_.dump());
   if (!awaited.empty()) return std::move(status).with_peer(awaited.front().peer);
   return status;

@@ -27,6 +27,7 @@
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/config.h"
 #include "runtime/counters.h"
+#include "runtime/flight/wait_record.h"
 #include "runtime/trace.h"
 #include "runtime/wait.h"
 #include "transports/transport.h"
@@ -42,6 +43,19 @@ struct Awaited {
   Rank peer;
   std::string what;
 };
+
+// What a wait depends on, in two forms: the call operator returns the list of peers and what is
+// awaited from each, for messages. blocker() returns the first peer of that list, for the flight
+// recorder, and must not allocate. A wait on the data path passes both to Fabric::wait().
+template <typename List, typename First>
+struct Awaiting {
+  List list;
+  First first;
+  std::vector<Awaited> operator()() const { return list(); }
+  Rank blocker() const { return first(); }
+};
+template <typename List, typename First>
+Awaiting(List, First) -> Awaiting<List, First>;
 
 // Completions, and the memory of their operations, that lanes may still use after the object that
 // posted the operations was destroyed. See Fabric::keep_until_done().
@@ -85,7 +99,18 @@ class Fabric final : public Progressor {
   Counters& counters() { return counters_; }
   const Config& config() const { return config_; }
   const Clock& clock() const { return clock_; }
-  Trace* trace() { return trace_; }  // null if nothing is traced
+  Trace* trace() { return trace_; }               // null if nothing is traced
+  flight::Recorder* flight() { return flight_; }  // null if nothing is recorded
+  // From now on, waits and bytes are recorded there. The recorder must outlive the fabric.
+  void record_in(flight::Recorder* recorder) { flight_ = recorder; }
+  // The program's own loop begins its next step, which has this number: for the recorder, which
+  // tells slow ranks by the time of their steps. Besides the owner thread, one other thread may
+  // call it.
+  void begin_step(std::uint64_t number);
+  // Records how many bytes each transport has carried, if that was long ago. There is a recorder.
+  void record_bytes(TimePoint now) {
+    if (now >= next_record_) record_bytes_now(now);
+  }
 
   // Returns the link to a peer. The first call connects, over the first transport of
   // config.transports that reaches the peer. It blocks for up to config.deadline until the peer has
@@ -174,12 +199,25 @@ class Fabric final : public Progressor {
   // returns kPeerDead at once and names the peer. After `timeout` it returns kDeadlineExceeded, or
   // kPeerStalled if one of the peers is stopped. The message lists each missing peer, what was
   // awaited from it, and for how long. ready() is called after a death before it is reported, so
-  // that it may wait for others instead.
+  // that it may wait for others instead. If describe() is an Awaiting, the flight recorder learns
+  // from it for whom the wait is. Otherwise it does so from the list, and only in waits that take
+  // several milliseconds.
   template <typename Ready, typename Describe>
   Status wait(Ready&& ready, Describe&& describe, Duration timeout) {
     const TimePoint began = clock_.now();
     std::uint64_t seen = ~std::uint64_t{0};
     bool is_anybody_gone = false;  // once true, describe() may name a dead peer at any later time
+    if (flight_ != nullptr) record_bytes(began);
+    flight::WaitRecord record(flight_, began);
+    const auto note = [&](TimePoint now) {
+      if (flight_ == nullptr) return;
+      if constexpr (requires { describe.blocker(); }) {
+        record.note(now, describe.blocker());
+      } else if (record.is_list_due(now)) {
+        const std::vector<Awaited> awaited = describe();
+        if (!awaited.empty()) record.note(now, awaited.front().peer);
+      }
+    };
     Status status = waiter_.until(
         [&]() -> Status {
           if (Status outcome = ready(); !outcome.is_busy()) return outcome;
@@ -193,7 +231,8 @@ class Fabric final : public Progressor {
           if (Status outcome = ready(); !outcome.is_busy()) return outcome;
           return report_death(describe(), began);
         },
-        began + timeout);
+        began + timeout, note);
+    record.end(clock_);
     if (status.code() != Code::kDeadlineExceeded || !status.message().empty()) return status;
     return report_deadline(describe(), began);
   }
@@ -238,20 +277,24 @@ class Fabric final : public Progressor {
   void release_done();
   void run_tasks();
   // kBusy while all awaited peers are present, otherwise the kPeerDead to report.
-  Status report_death(const std::vector<Awaited>& awaited, TimePoint began) const;
-  Status report_deadline(const std::vector<Awaited>& awaited, TimePoint began) const;
+  Status report_death(const std::vector<Awaited>& awaited, TimePoint began);
+  Status report_deadline(const std::vector<Awaited>& awaited, TimePoint began);
+  void record_bytes_now(TimePoint now);
 
   Bootstrap& bootstrap_;
   Fences& fences_;
   const Config& config_;
   const Clock& clock_;
   Trace* trace_;
+  flight::Recorder* flight_ = nullptr;
+  TimePoint next_record_{};  // when record_bytes() is due
   Counters counters_;
   std::unique_ptr<NotifyBoard> board_;
   SharedFilePool memory_files_;
   std::vector<Member> members_;
   std::string left_out_;  // names the transports that do not work here, and why
   std::map<Rank, Connection> connections_;
+  std::map<Rank, std::size_t> carriers_;  // the last transport of each peer, with or without a link
   std::vector<std::unique_ptr<Link>> dropped_;  // closed, but kept_ may still refer to them
   std::vector<std::unique_ptr<KeptUntilDone>> kept_;
   std::uint32_t turns_ = 0;  // calls of progress()

@@ -16,6 +16,7 @@
 #include "collectives/neighbor/neighbor_exchange.h"
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/config.h"
+#include "runtime/flight/recorder.h"
 #include "runtime/trace.h"
 #include "transports/fabric.h"
 
@@ -27,6 +28,7 @@ struct JobState {
   SteadyClock clock;
   std::unique_ptr<Bootstrap> bootstrap;
   std::unique_ptr<Trace> trace;
+  std::unique_ptr<flight::Recorder> recorder;
   std::unique_ptr<transport::Fabric> fabric;
 };
 

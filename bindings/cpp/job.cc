@@ -25,8 +25,10 @@ Status complete(JobState& state) {
   Bootstrap& bootstrap = *state.bootstrap;
   DUNLIN_ASSIGN(state.trace, Trace::open(state.config.trace_file, bootstrap.rank(),
                                          bootstrap.size(), state.clock));
+  DUNLIN_ASSIGN(state.recorder, flight::Recorder::open(state.config, bootstrap, state.clock));
   DUNLIN_ASSIGN(state.fabric,
                 transport::Fabric::create(bootstrap, state.config, state.clock, state.trace.get()));
+  state.fabric->record_in(state.recorder.get());
   return Status::ok();
 }
 
@@ -41,7 +43,9 @@ Job& Job::operator=(Job&& other) noexcept {
 }
 
 Job::~Job() {
-  if (state_) state_->bootstrap->leave();
+  if (!state_) return;
+  if (state_->recorder) state_->recorder->leave(state_->bootstrap->peers());
+  state_->bootstrap->leave();
 }
 
 Result<Job> Job::join(const JobOptions& options) {
@@ -132,7 +136,8 @@ Status Job::wait_for(Status (*ready)(void*), void* context, Rank peer, const cha
     if (peer != Rank()) awaited.push_back({peer, what});
     return awaited;
   };
-  return state_->fabric->wait([&] { return ready(context); }, describe, timeout);
+  return state_->fabric->wait([&] { return ready(context); },
+                              transport::Awaiting{describe, [&] { return peer; }}, timeout);
 }
 
 Status Job::check(Rank rank) const {
@@ -160,6 +165,10 @@ const PeerCounters& Job::counters(Rank peer) const {
 
 Trace* Job::trace() {
   return state_->trace.get();
+}
+
+void Job::begin_step(std::uint64_t number) {
+  state_->fabric->begin_step(number);
 }
 
 }  // namespace dunlin

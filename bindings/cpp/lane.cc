@@ -94,9 +94,11 @@ AtomicScope Lane::atomic_scope() const {
 Status Lane::wait(const Completion& completion, Duration timeout) {
   return impl_->job->fabric->wait(
       [&] { return completion.is_done() ? completion.status() : Status::busy(); },
-      [&] {
-        return std::vector<transport::Awaited>{{impl_->peer, "the completion of an operation"}};
-      },
+      transport::Awaiting{
+          [&] {
+            return std::vector<transport::Awaited>{{impl_->peer, "the completion of an operation"}};
+          },
+          [&] { return impl_->peer; }},
       timeout);
 }
 

@@ -56,9 +56,10 @@ Status NotificationCells::wait(std::uint32_t index, std::uint64_t sequence, Rank
   const transport::NotifyId cell = impl_->at(index);
   return impl_->job->fabric->wait(
       [&] { return impl_->board.sequence(cell) >= sequence ? Status::ok() : Status::busy(); },
-      [&] {
-        return std::vector<transport::Awaited>{{writer, "its notification"}};
-      },
+      transport::Awaiting{[&] {
+                            return std::vector<transport::Awaited>{{writer, "its notification"}};
+                          },
+                          [&] { return writer; }},
       timeout);
 }
 

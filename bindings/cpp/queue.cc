@@ -53,9 +53,10 @@ struct Queues::Impl {
   Status wait(Ready&& ready, Rank peer, const char* what, Duration timeout) {
     return job->fabric->wait(
         ready,
-        [&] {
-          return std::vector<transport::Awaited>{{peer, what}};
-        },
+        transport::Awaiting{[&] {
+                              return std::vector<transport::Awaited>{{peer, what}};
+                            },
+                            [&] { return peer; }},
         timeout);
   }
 

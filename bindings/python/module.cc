@@ -32,6 +32,15 @@ void define_job(py::module_& module) {
     const JobInfo& job = Job::instance().session()->job();
     return py::make_tuple(job.rank.value(), job.size, job.local_rank, job.local_size, job.launcher);
   });
+  module.def("begin_step", [](std::uint64_t number) {
+    const std::shared_ptr<binding::Session> session = Job::instance().session();
+    check(released([&] {
+      return session->with_fabric([&](transport::Fabric& fabric) {
+        fabric.begin_step(number);
+        return Status::ok();
+      });
+    }));
+  });
   // Settings that the package's Python files use.
   module.def("settings", [] {
     const Config& config = Job::instance().session()->config();

@@ -26,6 +26,7 @@
 #include "bindings/session/operation.h"
 #include "bindings/session/turn_lock.h"
 #include "collectives/communicator/communicator.h"
+#include "runtime/flight/recorder.h"
 #include "runtime/trace.h"
 
 namespace dunlin::binding {
@@ -245,6 +246,7 @@ class Session {
   Config config_;
   SteadyClock clock_;
   std::unique_ptr<Trace> trace_;
+  std::unique_ptr<flight::Recorder> recorder_;
   std::unique_ptr<Bootstrap> bootstrap_;
   JobInfo job_;
   std::unique_ptr<transport::Fabric> fabric_;

@@ -51,7 +51,9 @@ Status Session::join(const Environment& environment, Options options) {
   job_ = bootstrap_->job();
   configure_log(config_.log_level, job_.rank);
   DUNLIN_ASSIGN(trace_, Trace::open(config_.trace_file, job_.rank, job_.size, clock_));
+  DUNLIN_ASSIGN(recorder_, flight::Recorder::open(config_, *bootstrap_, clock_));
   DUNLIN_ASSIGN(fabric_, Fabric::create(*bootstrap_, config_, clock_, trace_.get()));
+  fabric_->record_in(recorder_.get());
   {
     const std::lock_guard guard(wake_mutex_);
     sleeper_ = fabric_.get();
@@ -271,6 +273,8 @@ void Session::release_all() {
     sleeper_ = nullptr;
   }
   fabric_.reset();
+  if (recorder_) recorder_->leave(bootstrap_->peers());
+  recorder_.reset();
   trace_.reset();
   bootstrap_.reset();
   // Without a fabric, no peer writes to their memory any more.

@@ -97,7 +97,13 @@ Status Barrier::test() {
 
 Status Barrier::wait(Duration timeout) {
   DUNLIN_TRY(start());
-  return fabric_.wait([this] { return test(); }, [this] { return awaited(); }, timeout);
+  return fabric_.wait(
+      [this] { return test(); },
+      transport::Awaiting{[this] { return awaited(); }, [this] { return blocker(); }}, timeout);
+}
+
+Rank Barrier::blocker() const {
+  return round_ < rounds_.size() ? rounds_[round_].from : Rank();
 }
 
 std::vector<Awaited> Barrier::awaited() const {

@@ -35,6 +35,7 @@ class Barrier {
   Status wait(Duration timeout);
   // The peer that this rank waits for at the moment.
   std::vector<transport::Awaited> awaited() const;
+  Rank blocker() const;
 
  private:
   struct Round {

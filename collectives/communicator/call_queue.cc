@@ -213,6 +213,7 @@ Result<std::shared_ptr<Plan>> CallQueue::plan_for(const Posted& posted, std::siz
     place(*plan, turn, BufferKind::kScratch,
           {&members_.scratch(), static_cast<std::size_t>(turn) * members_.scratch_per_turn(), 0});
   }
+  plan->direct = direct_bytes_of(plan->program, key.element, plan->peers[0]);
   plans_.insert(plan);
   return last_plan_ = std::move(plan);
 }
@@ -243,7 +244,7 @@ bool CallQueue::repeat(const Call& call, CollectiveRequest& request) {
                        call.algorithm.empty() == running.is_chosen &&
                        (running.is_chosen || call.algorithm == running.terms.algorithm->name);
   if (!is_same || !is_turn_free(*running.terms.algorithm)) return false;
-  begin_span(running);
+  running.record.begin_again(members_.fabric());
   running.executor.restart(numbering_of(next_number_).round);
   running.number = next_number_;
   running.is_over = false;
@@ -266,7 +267,9 @@ Status CallQueue::start_part() {
   running.call = posted.call;
   running.is_chosen = posted.call.algorithm.empty();
   running.slice = slice_of(posted, posted.started);
-  begin_span(running);
+  const std::size_t count = posted.terms.is_staged ? running.slice.count : posted.call.count;
+  running.record.begin(members_.fabric(), to_string(posted.call.collective),
+                       count * size_of(posted.call.reduction.type));
   DUNLIN_ASSIGN(const auto plan, plan_for(posted, running.slice.count));
   if (posted.terms.is_staged) copy_in(running);
   DUNLIN_TRY(bind(running, posted, plan));
@@ -353,7 +356,7 @@ Status CallQueue::advance() {
       }
       running.is_over = true;
       if (running.terms.is_staged) copy_out(running);
-      end_span(running);
+      running.record.end(members_.fabric(), running.plan->direct);
       has_moved = true;
       if (running.terms.algorithm->is_synchronizing)
         last_synchronizing_over_ = std::max(last_synchronizing_over_, number + 1);
@@ -425,18 +428,6 @@ Status CallQueue::check_stall(TimePoint now) {
   return Status::ok();
 }
 
-void CallQueue::begin_span(Running& running) {
-  if (Trace* const trace = members_.fabric().trace()) running.began = trace->clock().now();
-}
-
-void CallQueue::end_span(const Running& running) {
-  Trace* const trace = members_.fabric().trace();
-  if (trace == nullptr) return;
-  const std::size_t count = running.terms.is_staged ? running.slice.count : running.call.count;
-  trace->span(to_string(running.call.collective), running.began, trace->clock().now(),
-              static_cast<std::int64_t>(count * size_of(running.call.reduction.type)));
-}
-
 bool CallQueue::is_over(const CollectiveRequest& request) const {
   if (request.end <= oldest_) return true;
   if (request.end > next_start_) return false;
@@ -447,17 +438,21 @@ bool CallQueue::is_over(const CollectiveRequest& request) const {
   return true;
 }
 
-std::vector<transport::Awaited> CallQueue::awaited() const {
+const CallQueue::Running* CallQueue::held_up() const {
   for (std::uint64_t number = oldest_; number < next_start_; ++number) {
     const Running& running = *turns_[number % kTurns];
-    if (running.is_over) continue;
-    const Rank peer = running.executor.awaited();
-    if (peer == Rank()) continue;
-    return {{peer, fmt::format("its part of {} #{} ({}) in communicator '{}'",
-                               to_string(running.call.collective), number,
-                               running.terms.algorithm->name, members_.options().name)}};
+    if (!running.is_over && running.executor.awaited() != Rank()) return &running;
   }
-  return {};
+  return nullptr;
+}
+
+std::vector<transport::Awaited> CallQueue::awaited() const {
+  const Running* const running = held_up();
+  if (running == nullptr) return {};
+  return {{running->executor.awaited(),
+           fmt::format("its part of {} #{} ({}) in communicator '{}'",
+                       to_string(running->call.collective), running->number,
+                       running->terms.algorithm->name, members_.options().name)}};
 }
 
 bool CallQueue::is_quiet() const {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/communicator/call_record.h"
 #include "collectives/communicator/members.h"
 #include "collectives/communicator/mismatch.h"
 #include "collectives/communicator/plan.h"
@@ -45,6 +46,10 @@ class CallQueue {
   bool is_idle() const { return oldest_ == next_number_; }
   // The peer that the oldest part waits for, and what it waits for.
   std::vector<transport::Awaited> awaited() const;
+  Rank blocker() const {  // that peer
+    const Running* const running = held_up();
+    return running == nullptr ? Rank() : running->executor.awaited();
+  }
   // True if no lane accesses this member's memory any more.
   bool is_quiet() const;
 
@@ -69,7 +74,7 @@ class CallQueue {
     Range slice;
     bool is_over = true;
     std::uint64_t memory_version = 0;  // of the windows that the part was bound to; 0: none
-    TimePoint began{};                 // only set if there is a trace
+    CallRecord record;
   };
 
   static constexpr std::size_t kQueue = 256;
@@ -112,9 +117,8 @@ class CallQueue {
   // then, and without a mismatch, returns ok.
   Status check_news(TimePoint now);
   Range slice_of(const Posted& posted, std::uint64_t part) const;
-  // Record in the trace, if there is one, how long a part took.
-  void begin_span(Running& running);
-  void end_span(const Running& running);
+  // The oldest part that waits for a peer; null: none.
+  const Running* held_up() const;
   std::size_t staged_at(std::uint64_t number, BufferKind kind) const;
   // Copy between the caller's memory and the staging memory, block by block.
   void copy_in(const Running& running) const;

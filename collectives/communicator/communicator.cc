@@ -50,6 +50,11 @@ class Waiting {
   bool before_;
 };
 
+auto awaiting(const CallQueue& calls) {
+  return transport::Awaiting{[&calls] { return calls.awaited(); },
+                             [&calls] { return calls.blocker(); }};
+}
+
 using Forced = std::array<std::string, std::size(kAllCollectives)>;  // by collective
 
 // Parses "all-reduce=ring,broadcast=tree".
@@ -285,12 +290,15 @@ Status Communicator::wait(const CollectiveRequest& request, Duration timeout,
     if (is_check_due || calls.is_in_doubt()) DUNLIN_TRY(calls.check_stall(fabric.clock().now()));
     return Status::busy();
   };
-  return impl_->watch.wait(
-      poll, [&] { return calls.awaited(); }, timeout);
+  return impl_->watch.wait(poll, awaiting(calls), timeout);
 }
 
 std::vector<transport::Awaited> Communicator::awaited() const {
   return impl_->calls.awaited();
+}
+
+Rank Communicator::blocker() const {
+  return impl_->calls.blocker();
 }
 
 Status Communicator::run(const Call& call) {
@@ -305,8 +313,7 @@ Status Communicator::run(const Call& call) {
       DUNLIN_TRY(impl_->calls.progress());
       return request ? Status::ok() : request.status();
     };
-    DUNLIN_TRY(impl_->watch.wait(
-        try_again, [&] { return impl_->calls.awaited(); }, fabric.config().deadline));
+    DUNLIN_TRY(impl_->watch.wait(try_again, awaiting(impl_->calls), fabric.config().deadline));
   }
   if (!request) return std::move(request).status();
   return wait(*request, fabric.config().deadline);

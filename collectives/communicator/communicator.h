@@ -158,6 +158,8 @@ class Communicator {
   // The peer that the oldest operation waits for, and what it waits for. Empty: none. For callers
   // that use test() in a loop of their own.
   std::vector<transport::Awaited> awaited() const;
+  // The same peer, without an allocation. Rank(): none.
+  Rank blocker() const;
   // start(), then wait() for at most config.deadline. If the queue is full, it waits for room
   // before that, likewise for at most config.deadline.
   Status run(const Call& call);

@@ -20,6 +20,25 @@ void PlanCache::insert(std::shared_ptr<Plan> plan) {
   plans_.emplace(key, Entry{std::move(plan), ++uses_});
 }
 
+std::vector<DirectBytes> direct_bytes_of(const Program& program, std::size_t element,
+                                         const std::vector<ExecutorPeer*>& peers) {
+  std::vector<DirectBytes> all(peers.size());
+  for (const Step& step : program.steps) {
+    if (step.kind != StepKind::kReduce) continue;
+    for (const Operand& operand : program.inputs(step)) {
+      if (operand.peer != kSelf)
+        all[static_cast<std::size_t>(operand.peer)].got += step.count * element;
+    }
+    for (const Operand& operand : program.targets(step)) {
+      if (operand.peer != kSelf)
+        all[static_cast<std::size_t>(operand.peer)].put += step.count * element;
+    }
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].peer = peers[i]->rank;
+  std::erase_if(all, [](const DirectBytes& each) { return each.put + each.got == 0; });
+  return all;
+}
+
 void place(Plan& plan, std::uint64_t turn, BufferKind kind, const Placement& placement) {
   auto& buffers = plan.buffers[turn];
   for (std::size_t i = 0; i < buffers.size(); ++i) {

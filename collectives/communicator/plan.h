@@ -34,9 +34,18 @@ struct PlanKey {
   bool operator<(const PlanKey& other) const { return tie() < other.tie(); }
 };
 
+// What a program moves between its rank and a peer by loads and stores in the peer's memory, which
+// no lane counts.
+struct DirectBytes {
+  Rank peer;
+  std::uint64_t put = 0;
+  std::uint64_t got = 0;
+};
+
 struct Plan {
   PlanKey key;
   Program program;
+  std::vector<DirectBytes> direct;
   std::array<bool, kBufferKinds> touches_peers{};  // whether it accesses peers' buffers of a kind
   // Both are indexed by turn, then by peer.
   std::array<std::vector<ExecutorPeer*>, kTurns> peers;
@@ -64,6 +73,10 @@ class PlanCache {
   std::map<PlanKey, Entry> plans_;
   std::uint64_t uses_ = 0;
 };
+
+// For Plan::direct. `peers`: those of the program.
+std::vector<DirectBytes> direct_bytes_of(const Program& program, std::size_t element,
+                                         const std::vector<ExecutorPeer*>& peers);
 
 // Where the members' buffers of one kind are: all in the same window, at an offset that grows by
 // `stride` from member to member.

@@ -292,7 +292,9 @@ Status GroupAverage::move_model() {
 }
 
 Status GroupAverage::wait(Duration timeout) {
-  return fabric_.wait([&] { return test(); }, [&] { return awaited(); }, timeout);
+  return fabric_.wait([&] { return test(); },
+                      transport::Awaiting{[&] { return awaited(); }, [&] { return blocker(); }},
+                      timeout);
 }
 
 Status GroupAverage::run(std::uint64_t iteration) {
@@ -308,6 +310,11 @@ Status GroupAverage::finish(Duration timeout) {
 std::vector<Awaited> GroupAverage::awaited() const {
   if (request_) return partial_->awaited(*request_);
   return service_ ? service_->awaited() : std::vector<Awaited>();
+}
+
+Rank GroupAverage::blocker() const {
+  if (request_) return partial_->blocker(*request_);
+  return service_ ? service_->blocker() : Rank();
 }
 
 GroupAverageStatistics GroupAverage::statistics() const {

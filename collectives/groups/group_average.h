@@ -118,6 +118,8 @@ class GroupAverage {
   void progress();
 
   std::vector<transport::Awaited> awaited() const;
+  // One of them, without an allocation.
+  Rank blocker() const;
   GroupAverageStatistics statistics() const;
   // The group whose reduce this rank is in, or null.
   const Group* group() const { return group_ ? &*group_ : nullptr; }

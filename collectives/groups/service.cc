@@ -425,6 +425,13 @@ const GroupGenerator* GroupService::generator() const {
   return master_ ? &master_->generator() : nullptr;
 }
 
+Rank GroupService::blocker() const {
+  const bool is_asking = phase_ == Phase::kAsking || phase_ == Phase::kFailing;
+  const bool is_waiting = !master_ && is_asking && master_rank_ != fabric_.rank() &&
+                          fabric_.peers().is_present(master_rank_);
+  return is_waiting ? master_rank_ : Rank();
+}
+
 std::vector<Awaited> GroupService::awaited() const {
   std::vector<Awaited> all;
   const auto add = [&](Rank rank, std::string what) {

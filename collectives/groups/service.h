@@ -102,6 +102,8 @@ class GroupService {
   std::uint64_t changes() const { return changes_; }
   // The peers that this rank waits for, and for what. Ranks that are gone are left out.
   std::vector<transport::Awaited> awaited() const;
+  // The one that it waits for longest, as far as that is known. It does not allocate.
+  Rank blocker() const;
   // Null on ranks other than the master.
   const GroupGenerator* generator() const;
 

@@ -254,8 +254,21 @@ std::vector<transport::Awaited> HierarchicalExchange::awaited(HierarchicalReques
   return all;
 }
 
+Rank HierarchicalExchange::blocker(HierarchicalRequest request) const {
+  const Operation* const found = find(request);
+  if (found == nullptr) return {};
+  if (found->phase == Operation::Phase::kExchange) return exchange_.blocker(found->request);
+  for (const Rank rank : options_.machines[static_cast<std::size_t>(machine_)]) {
+    if (rank != fabric_.rank() && fabric_.peers().is_present(rank)) return rank;
+  }
+  return {};
+}
+
 Status HierarchicalExchange::wait(HierarchicalRequest request, Duration timeout) {
-  return fabric_.wait([&] { return test(request); }, [&] { return awaited(request); }, timeout);
+  return fabric_.wait(
+      [&] { return test(request); },
+      transport::Awaiting{[&] { return awaited(request); }, [&] { return blocker(request); }},
+      timeout);
 }
 
 Status HierarchicalExchange::run(const NeighborCall& call) {

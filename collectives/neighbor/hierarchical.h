@@ -75,6 +75,8 @@ class HierarchicalExchange {
 
   // The peers that the request may be waiting for.
   std::vector<transport::Awaited> awaited(HierarchicalRequest request) const;
+  // The first of them, without an allocation.
+  Rank blocker(HierarchicalRequest request) const;
 
  private:
   struct Operation;

@@ -51,6 +51,7 @@ class NeighborExchange::Impl {
   Status wait(NeighborRequest request, Duration timeout);
   void give_up(NeighborRequest request, Missed missed);
   std::vector<transport::Awaited> awaited(NeighborRequest request);
+  Rank blocker(NeighborRequest request);
   neighbor::Router& router() { return router_; }
   Duration deadline() const { return fabric_.config().deadline; }
 
@@ -88,8 +89,10 @@ Status NeighborExchange::Impl::outcome(NeighborRequest request) {
 }
 
 Status NeighborExchange::Impl::wait(NeighborRequest request, Duration timeout) {
-  Status status =
-      fabric_.wait([&] { return test(request); }, [&] { return awaited(request); }, timeout);
+  Status status = fabric_.wait(
+      [&] { return test(request); },
+      transport::Awaiting{[&] { return awaited(request); }, [&] { return blocker(request); }},
+      timeout);
   if (NeighborOperation* const operation = router_.find(request.number); operation != nullptr) {
     // The cause of the failure says more than the peer that didn't take the rest.
     if (!operation->failure.is_ok()) status = operation->failure;
@@ -126,6 +129,22 @@ std::vector<transport::Awaited> NeighborExchange::Impl::awaited(NeighborRequest 
     if (!delivery.is_over) note(*delivery.pair, delivery.sequence, "sent", delivery.sent);
   }
   return result;
+}
+
+Rank NeighborExchange::Impl::blocker(NeighborRequest request) {
+  const NeighborOperation* const operation = router_.find(request.number);
+  if (operation == nullptr) return {};
+  for (const Intake& intake : operation->intakes) {
+    if (!intake.has_arrived() && operation->failure.is_ok() &&
+        fabric_.peers().is_present(intake.pair->peer)) {
+      return intake.pair->peer;
+    }
+  }
+  for (const Delivery& delivery : operation->deliveries) {
+    if (!delivery.is_over && fabric_.peers().is_present(delivery.pair->peer))
+      return delivery.pair->peer;
+  }
+  return {};
 }
 
 NeighborExchange::NeighborExchange(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -213,6 +232,10 @@ NeighborTraffic NeighborExchange::traffic() const {
 
 std::vector<transport::Awaited> NeighborExchange::awaited(NeighborRequest request) const {
   return impl_->awaited(request);
+}
+
+Rank NeighborExchange::blocker(NeighborRequest request) const {
+  return impl_->blocker(request);
 }
 
 }  // namespace dunlin::collective

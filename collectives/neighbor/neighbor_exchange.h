@@ -129,6 +129,8 @@ class NeighborExchange {
   NeighborTraffic traffic() const;
   // The peers that the request waits for, and for what. Peers that are gone are left out.
   std::vector<transport::Awaited> awaited(NeighborRequest request) const;
+  // The first of them, without an allocation.
+  Rank blocker(NeighborRequest request) const;
 
  private:
   class Impl;

@@ -331,16 +331,28 @@ void PartialProtocol::give_up(PartialOperation& operation, Status why) {
   contacts_.forget(operation.number());
 }
 
+bool PartialProtocol::holds_up(const PartialOperation& operation, std::size_t member) const {
+  const Rank rank = operation.members[member];
+  if (rank == fabric_.rank() || !is_waited_for(operation, member)) return false;
+  // The member is as far as this rank; another one is missing.
+  const bool is_met = operation.task.contacts[member]->link != nullptr;
+  if (operation.phase == Phase::kMeeting && is_met) return false;
+  // A member that is gone fails the operation in the next step.
+  return fabric_.peers().is_present(rank);
+}
+
+Rank PartialProtocol::blocker(const PartialOperation& operation) const {
+  for (std::size_t member = 0; member < operation.members.size(); ++member) {
+    if (holds_up(operation, member)) return operation.members[member];
+  }
+  return {};
+}
+
 std::vector<Awaited> PartialProtocol::awaited(const PartialOperation& operation) const {
   std::vector<Awaited> all;
   for (std::size_t member = 0; member < operation.members.size(); ++member) {
+    if (!holds_up(operation, member)) continue;
     const Rank rank = operation.members[member];
-    if (rank == fabric_.rank() || !is_waited_for(operation, member)) continue;
-    // The member is as far as this rank; another one is missing.
-    const bool is_met = operation.task.contacts[member]->link != nullptr;
-    if (operation.phase == Phase::kMeeting && is_met) continue;
-    // A member that is gone fails the operation in the next step.
-    if (!fabric_.peers().is_present(rank)) continue;
     const bool is_running = operation.phase == Phase::kRunning;
     all.push_back(
         {rank, fmt::format("its {} {}", is_running ? "part of" : "call of", operation.describe())});

@@ -53,6 +53,8 @@ class PartialProtocol {
   // Moves the operation on as far as it gets now. All operations before it have to be over.
   void advance(PartialOperation& operation);
   std::vector<transport::Awaited> awaited(const PartialOperation& operation) const;
+  // The first of them, without an allocation.
+  Rank blocker(const PartialOperation& operation) const;
   // Improves the error of a wait for the operation: names a stopped member.
   Status name_stalled(const PartialOperation& operation, Status status) const;
 
@@ -75,6 +77,8 @@ class PartialProtocol {
   // Whether an error of check_members() ends the operation, even after what has arrived since.
   bool is_final(const PartialOperation& operation, const Status& loss) const;
   bool is_waited_for(const PartialOperation& operation, std::size_t member) const;
+  // The same, but without members that are as far as this rank, and those that are gone.
+  bool holds_up(const PartialOperation& operation, std::size_t member) const;
   void give_up(PartialOperation& operation, Status why);
 
   transport::Fabric& fabric_;

@@ -252,8 +252,10 @@ Status PartialAllReduce::test(PartialRequest request) {
 }
 
 Status PartialAllReduce::wait(PartialRequest request, Duration timeout) {
-  Status status =
-      impl_->fabric.wait([&] { return test(request); }, [&] { return awaited(request); }, timeout);
+  Status status = impl_->fabric.wait(
+      [&] { return test(request); },
+      transport::Awaiting{[&] { return awaited(request); }, [&] { return blocker(request); }},
+      timeout);
   PartialOperation* operation = impl_->find(request.number);
   if (operation == nullptr) return status;
   status = impl_->protocol.name_stalled(*operation, std::move(status));
@@ -279,6 +281,12 @@ std::vector<Awaited> PartialAllReduce::awaited(PartialRequest request) const {
   if (impl_->find(request.number) == nullptr) return {};
   const PartialOperation* const operation = impl_->front();
   return operation == nullptr ? std::vector<Awaited>() : impl_->protocol.awaited(*operation);
+}
+
+Rank PartialAllReduce::blocker(PartialRequest request) const {
+  if (impl_->find(request.number) == nullptr) return {};
+  const PartialOperation* const operation = impl_->front();
+  return operation == nullptr ? Rank() : impl_->protocol.blocker(*operation);
 }
 
 PartialStatistics PartialAllReduce::statistics() const {

@@ -154,6 +154,8 @@ class PartialAllReduce {
 
   // The peers that the request waits for, and for what.
   std::vector<transport::Awaited> awaited(PartialRequest request) const;
+  // The first of them, without an allocation.
+  Rank blocker(PartialRequest request) const;
   PartialStatistics statistics() const;
 
  private:

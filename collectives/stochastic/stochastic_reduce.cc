@@ -359,9 +359,27 @@ std::vector<Awaited> StochasticReduce<T>::awaited() const {
 }
 
 template <typename T>
+Rank StochasticReduce<T>::blocker() const {
+  if (phase_ == Phase::kBarrier) return barrier_->blocker();
+  for (std::size_t edge = 0; phase_ == Phase::kSend && edge < senders_.size(); ++edge) {
+    if (!lane_state_->is_posted[edge]) return senders_[edge].peer();
+  }
+  for (std::size_t edge = 0; phase_ == Phase::kLocal && edge < lane_state_->edges; ++edge) {
+    if (!lane_state_->completions[edge].is_done()) return options_.neighborhood.out[edge];
+  }
+  if (is_versioned() || phase_ >= Phase::kAverage) return {};
+  for (const auto& receiver : receivers_) {
+    if (!receiver.has_message()) return receiver.peer();
+  }
+  return {};
+}
+
+template <typename T>
 Result<ReduceReport> StochasticReduce<T>::reduce(Duration timeout) {
   DUNLIN_TRY(start());
-  Status status = watch_.wait([this] { return test(); }, [this] { return awaited(); }, timeout);
+  Status status = watch_.wait(
+      [this] { return test(); },
+      transport::Awaiting{[this] { return awaited(); }, [this] { return blocker(); }}, timeout);
   if (!status.is_ok()) {
     // Waits for an average that is in progress: the model is the caller's from now on.
     gpu_compute_.reset();

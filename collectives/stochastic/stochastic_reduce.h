@@ -92,6 +92,8 @@ class StochasticReduce {
   const ReduceReport& report() const { return report_; }
   // The peers that this rank waits for now, and for what.
   std::vector<transport::Awaited> awaited() const;
+  // The first of them, without an allocation.
+  Rank blocker() const;
 
   // start(), then test() until it isn't busy. Returns the errors of Fabric::wait(). kPeerDead also
   // if a member dies that is no neighbor, since the group has to be made anew then.

@@ -483,8 +483,10 @@ std::vector<Awaited> StragglerRing<T>::awaited() const {
 template <typename T>
 Result<StragglerReport> StragglerRing<T>::all_reduce(Duration timeout) {
   DUNLIN_TRY(start());
-  DUNLIN_TRY(watch_.wait([this] { return test(); }, [this] { return awaited(); }, timeout,
-                         [this] { return next_event(); }));
+  DUNLIN_TRY(
+      watch_.wait([this] { return test(); },
+                  transport::Awaiting{[this] { return awaited(); }, [this] { return blocker(); }},
+                  timeout, [this] { return next_event(); }));
   return report_;
 }
 

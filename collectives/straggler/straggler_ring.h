@@ -103,6 +103,10 @@ class StragglerRing {
   const StragglerReport& report() const { return report_; }
   // The peers that this rank waits for now, and for what.
   std::vector<transport::Awaited> awaited() const;
+  // The nearest one, without an allocation.
+  Rank blocker() const {
+    return phase_ == Phase::kExchange && !in_.empty() ? in_.front().queue.peer() : Rank();
+  }
 
   // start(), then test() until done. Returns the errors of MemberWatch::wait().
   Result<StragglerReport> all_reduce(Duration timeout);

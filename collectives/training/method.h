@@ -148,6 +148,8 @@ class Method {
   // The peers that this rank waits for, and what it waits for. Peers whose death the method
   // survives are left out as soon as progress() has seen that they are dead.
   virtual std::vector<transport::Awaited> awaited() const = 0;
+  // The first of them, without an allocation. Rank(): none.
+  virtual Rank blocker() const = 0;
   virtual const MethodReport& report() const = 0;
   // The part of the model's state besides parameters() that a checkpoint needs: the optimizer's
   // state, if the worker holds it. Empty without momentum, and if servers hold it.

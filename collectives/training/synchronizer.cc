@@ -236,9 +236,10 @@ std::vector<transport::Awaited> Synchronizer::Impl::awaited_present() const {
 Status Synchronizer::Impl::await_end(Duration timeout) {
   const TimePoint deadline = fabric_.clock().now() + timeout;
   for (;;) {
-    Status status =
-        fabric_.wait([this] { return method_->test(); }, [this] { return awaited_present(); },
-                     deadline - fabric_.clock().now());
+    Status status = fabric_.wait([this] { return method_->test(); },
+                                 transport::Awaiting{[this] { return awaited_present(); },
+                                                     [this] { return method_->blocker(); }},
+                                 deadline - fabric_.clock().now());
     if (status.code() != Code::kPeerDead) return status;
     // The peer may have left just now. The method's judgment counts.
     if (Status own = method_->test(); own.is_error()) return own;

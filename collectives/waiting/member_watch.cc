@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/flight/recorder.h"
+
 namespace dunlin::collective {
 
 const Rank* MemberWatch::find(PeerState state) const {
@@ -19,12 +21,15 @@ Status MemberWatch::report_death(Rank dead, const Awaited& awaited, TimePoint be
     waiting +=
         fmt::format("{}{} from rank {}", waiting.empty() ? "" : ", ", wait.what, wait.peer.value());
   }
-  return Status(Code::kPeerDead,
-                fmt::format("rank {} is {}; rank {} had waited {:.3f} s for {}", dead.value(),
-                            fabric_.peers().describe(dead), fabric_.rank().value(),
-                            to_seconds(fabric_.clock().now() - began),
-                            waiting.empty() ? "nothing" : waiting))
-      .with_peer(dead);
+  Status death =
+      Status(Code::kPeerDead,
+             fmt::format("rank {} is {}; rank {} had waited {:.3f} s for {}", dead.value(),
+                         fabric_.peers().describe(dead), fabric_.rank().value(),
+                         to_seconds(fabric_.clock().now() - began),
+                         waiting.empty() ? "nothing" : waiting))
+          .with_peer(dead);
+  if (flight::Recorder* const flight = fabric_.flight()) flight->fail(death);
+  return death;
 }
 
 // A rank may wait for a peer that itself waits for a stopped member. Then name the stopped member.

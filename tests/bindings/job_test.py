@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import time
 import unittest
 
@@ -56,6 +57,13 @@ def run(ranks, *arguments, options=(), deadline=300, code=0, env=None, program=R
 
 
 class JobTest(unittest.TestCase):
+    def test_steps_are_recorded(self):
+        with tempfile.TemporaryDirectory() as folder:
+            metrics = os.path.join(folder, "%r.sock")
+            lines, _ = run(2, "steps", env={"DUNLIN_FLIGHT": os.path.join(folder, "flight"), "METRICS": metrics,
+                                            "DUNLIN_METRICS": "unix:" + metrics})
+        self.assertEqual(lines, {0: ["2 steps"], 1: ["2 steps"]})
+
     def test_ctrl_c_ends_a_wait_and_not_the_operation(self):
         lines, job = run(2, "interrupted")
         found = re.fullmatch(r"interrupted after ([\d.]+) s", lines[0][0])

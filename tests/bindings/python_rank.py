@@ -2,7 +2,9 @@
 
 import importlib
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -39,6 +41,20 @@ def interrupted():
         say("waited" if request.wait()[0] == x[0] * dunlin.size() else "wrong")
     else:
         request.wait()
+
+
+def steps():
+    """The steps of the program's loop are in its metrics."""
+    for number in range(1, 4):
+        dunlin.begin_step(number)
+        dunlin.barrier()
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(os.environ["METRICS"].replace("%r", str(dunlin.rank())))
+        client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        text = b"".join(iter(lambda: client.recv(65536), b"")).decode()
+    found = re.search(r"(?m)^dunlin_steps_total\{.*\} (\d+)$", text)
+    say(f"{found.group(1)} steps" if found else text)
+    dunlin.barrier()
 
 
 def expired():

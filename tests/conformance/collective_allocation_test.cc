@@ -2,11 +2,16 @@
 // thread, so that other threads don't disturb the count.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <new>
+#include <thread>
 
 #include "collectives/communicator/communicator.h"
+#include "runtime/flight/reader.h"
+#include "runtime/flight/recorder.h"
 #include "tests/support/ranks.h"
+#include "tests/support/temp_folder.h"
 
 namespace {
 thread_local std::size_t allocations = 0;
@@ -50,41 +55,67 @@ using collective::Communicator;
 using collective::Problem;
 using transport::Fabric;
 
+constexpr int kSize = 4;
+constexpr int kWarm = 20;  // more than once in every turn of the communicator's operations
+
+// Runs each algorithm many times. One rank is `lateness` late, so that the others wait for it.
+void expect_no_allocations(Fabric& fabric, Duration lateness) {
+  auto made = Communicator::create(fabric, {});
+  ASSERT_TRUE(made.is_ok()) << made.status().to_string();
+  Communicator& communicator = **made;
+  const auto memory = communicator.allocate(std::size_t{4} << 20).value();
+  for (const Algorithm& algorithm : collective::algorithms()) {
+    if (algorithm.needs_mapped_peers && !communicator.is_all_mapped()) continue;
+    for (const std::size_t count : {std::size_t{8}, std::size_t{100'000}}) {
+      Problem problem;
+      problem.collective = algorithm.collective;
+      problem.size = kSize;
+      problem.count = count / kSize;
+      Call call;
+      call.collective = algorithm.collective;
+      call.input = memory.data();
+      call.output = memory.data() + memory.size() / 2;
+      if (algorithm.collective == Collective::kBroadcast) call.output = memory.data();
+      call.count = problem.count;
+      call.algorithm = algorithm.name;
+      std::size_t before = 0;
+      for (int i = 0; i < 3 * kWarm; ++i) {
+        if (i == kWarm) before = allocations;
+        if (fabric.rank() == Rank(1)) std::this_thread::sleep_for(lateness);
+        const Status status = communicator.run(call);
+        ASSERT_TRUE(status.is_ok()) << algorithm.name << ": " << status.to_string();
+      }
+      EXPECT_EQ(allocations - before, 0u)
+          << to_string(algorithm.collective) << " " << algorithm.name << ", " << call.count
+          << " elements: in " << 2 * kWarm << " calls";
+    }
+  }
+  sync(fabric, "the communicator can go");
+}
+
 TEST(CollectiveAllocation, IsDoneInTheFirstCalls) {
-  constexpr int kSize = 4;
-  constexpr int kWarm = 20;  // more than once in every turn of the communicator's operations
+  run_ranks({.kind = PeerKind::kThreads, .size = kSize, .killed = {}, .configure = {}},
+            [](Fabric& fabric) { expect_no_allocations(fabric, Duration::zero()); });
+}
+
+TEST(CollectiveAllocation, IsNotNeededForTheFlightRecord) {
+  const TempFolder folder;
   run_ranks({.kind = PeerKind::kThreads, .size = kSize, .killed = {}, .configure = {}},
             [&](Fabric& fabric) {
-              auto made = Communicator::create(fabric, {});
-              ASSERT_TRUE(made.is_ok()) << made.status().to_string();
-              Communicator& communicator = **made;
-              const auto memory = communicator.allocate(std::size_t{4} << 20).value();
-              for (const Algorithm& algorithm : collective::algorithms()) {
-                if (algorithm.needs_mapped_peers && !communicator.is_all_mapped()) continue;
-                for (const std::size_t count : {std::size_t{8}, std::size_t{100'000}}) {
-                  Problem problem;
-                  problem.collective = algorithm.collective;
-                  problem.size = kSize;
-                  problem.count = count / kSize;
-                  Call call;
-                  call.collective = algorithm.collective;
-                  call.input = memory.data();
-                  call.output = memory.data() + memory.size() / 2;
-                  if (algorithm.collective == Collective::kBroadcast) call.output = memory.data();
-                  call.count = problem.count;
-                  call.algorithm = algorithm.name;
-                  std::size_t before = 0;
-                  for (int i = 0; i < 3 * kWarm; ++i) {
-                    if (i == kWarm) before = allocations;
-                    const Status status = communicator.run(call);
-                    ASSERT_TRUE(status.is_ok()) << algorithm.name << ": " << status.to_string();
-                  }
-                  EXPECT_EQ(allocations - before, 0u)
-                      << to_string(algorithm.collective) << " " << algorithm.name << ", "
-                      << call.count << " elements: in " << 2 * kWarm << " calls";
-                }
+              auto recorder = flight::Recorder::create(
+                  {folder.file("base") + "/job", "job", fabric.rank(), kSize, false},
+                  fabric.clock());
+              ASSERT_TRUE(recorder.is_ok()) << recorder.status().to_string();
+              fabric.record_in(recorder->get());
+              expect_no_allocations(fabric, std::chrono::microseconds(200));
+              const auto record = flight::Record::open((*recorder)->path());
+              ASSERT_TRUE(record.is_ok()) << record.status().to_string();
+              const flight::Snapshot now = record->snapshot(fabric.clock().now());
+              EXPECT_GT(now.operations, 1000u);
+              if (fabric.rank() != Rank(1)) {
+                EXPECT_GT(now.waited, Duration::zero());
               }
-              sync(fabric, "the communicator can go");
+              fabric.record_in(nullptr);
             });
 }
 

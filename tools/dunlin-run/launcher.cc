@@ -62,6 +62,7 @@ Status Launcher::start() {
                      kOtherDescriptors;
   DUNLIN_TRY(require_descriptors(static_cast<std::uint64_t>(needed),
                                  fmt::format("starting {} ranks", options_.ranks)));
+  if (options_.reports) DUNLIN_TRY(report_.check());
   DUNLIN_ASSIGN(signals_, take_signals());
   DUNLIN_TRY(orphans_.adopt());
   DUNLIN_TRY(start_coordinator());
@@ -134,6 +135,7 @@ Environment Launcher::environment_of(int local_rank) const {
     result.set("DUNLIN_JOB_ID", coordinator_->job_id());
   }
   result.set("DUNLIN_BOOTSTRAP_ADDRESS", contact.to_string());
+  if (options_.reports) JobReport::prepare(result);
   return result;
 }
 
@@ -166,8 +168,16 @@ int Launcher::run() {
   end_orphans(clock_.now() + options_.grace);
   clean_up();
   drain_output();
+  if (options_.reports) say_report();
   wait_for_other_hosts();
   return exit_code();
+}
+
+// The output of the ranks comes before.
+void Launcher::say_report() {
+  const std::string job_id = coordinator_ ? coordinator_->job_id() : config_.job_id;
+  err_.append(report_.take(job_id, secret_, exit_code() == 0));
+  drain_output();
 }
 
 void Launcher::wait_for_events() {

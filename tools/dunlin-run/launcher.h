@@ -19,6 +19,7 @@
 #include "runtime/config.h"
 #include "runtime/core_claims.h"
 #include "tools/dunlin-run/child.h"
+#include "tools/dunlin-run/job_report.h"
 #include "tools/dunlin-run/options.h"
 #include "tools/dunlin-run/orphans.h"
 #include "tools/dunlin-run/output.h"
@@ -70,6 +71,7 @@ class Launcher {
   void signal_all(int signal);
   void drain_output();
   void wait_for_other_hosts();
+  void say_report();
   bool is_any_running() const;
   int exit_code() const;
   void say(const std::string& text);
@@ -85,6 +87,7 @@ class Launcher {
   OutputSink out_{STDOUT_FILENO};
   OutputSink err_{STDERR_FILENO};
   CoreClaims claims_{environment_};
+  JobReport report_{config_};
   std::vector<RankProcess> processes_;
   Orphans orphans_{[this](pid_t child) { return is_rank(child); }};
   Phase phase_ = Phase::kRunning;

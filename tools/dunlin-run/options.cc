@@ -79,6 +79,9 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
                "JSON. Lines of different ranks never mix");
   app.add_flag("--keep-going", options.keeps_going,
                "let the other ranks continue when one fails, instead of ending them");
+  app.add_flag("--report", options.reports,
+               "say at the end which ranks of this host held up the others, and how long they were "
+               "waited for. With several hosts, DUNLIN_JOB_ID has to be set on all of them");
   app.add_option("--timeout", timeout, "end all ranks after this time; default: never")
       ->transform(
           CLI::Validator(time_option({.low = std::chrono::milliseconds(1), .bare_unit = "s"}), ""))

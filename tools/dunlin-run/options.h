@@ -28,7 +28,8 @@ struct Options {
   Bind bind = Bind::kAuto;
   Tags tags = Tags::kAllButJson;
   bool keeps_going = false;
-  Duration timeout{};  // zero: no timeout
+  bool reports = false;  // who held up whom
+  Duration timeout{};    // zero: no timeout
   Duration grace{};
   std::vector<std::string> command;
 

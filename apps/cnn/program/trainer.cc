@@ -147,6 +147,7 @@ Status Trainer::train() {
 }
 
 Status Trainer::step() {
+  fabric_.begin_step(iteration_ + 1);
   DUNLIN_TRY(sync_->begin(iteration_));
   DUNLIN_TRY(before_step());
   const TimePoint before = fabric_.clock().now();

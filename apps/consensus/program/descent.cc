@@ -92,6 +92,7 @@ Status Descent::run() {
   ExchangeNeighbors neighbors(*exchange, *topology_, fabric.rank());
   trajectory_.record(0, algorithm_->solution());
   for (std::uint64_t iteration = 1; iteration <= options_.iterations; ++iteration) {
+    fabric.begin_step(iteration);
     DUNLIN_TRY(algorithm_->step(neighbors));
     if (iteration % options_.record_every == 0 || iteration == options_.iterations) {
       trajectory_.record(iteration, algorithm_->solution());

@@ -152,6 +152,7 @@ Status FishSchool::run() {
                   "time / s", "estimate off", "nearest", "mean", "farthest")));
   DUNLIN_TRY(tell());
   for (std::uint64_t step = 1; step <= options.iterations; ++step) {
+    setting_.fabric.begin_step(step);
     DUNLIN_TRY(see());
     school_.look(motions_);
     school_.learn();

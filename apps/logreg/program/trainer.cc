@@ -174,6 +174,7 @@ Status Trainer::not_finite(const char* what) const {
 Status Trainer::iterate() {
   moment_.iteration += 1;
   moment_.rho = admm_->rho();
+  communicator_.fabric().begin_step(moment_.iteration);
   const TimePoint begin = clock_.now();
   moment_.tron = admm_->update_x(message_);
   const TimePoint is_ready = clock_.now();

@@ -232,6 +232,7 @@ Status Worker::follow_up(std::uint64_t eval_every, std::uint64_t save_every) {
 }
 
 Status Worker::train_step() {
+  fabric_.begin_step(exchange_ + 1);
   const double cpu_before = thread_cpu_seconds();
   {
     const TraceSpan span(fabric_.trace(), "train", static_cast<std::int64_t>(exchange_ + 1));

@@ -119,6 +119,9 @@ class Job {
   const PeerCounters& counters(Rank peer) const;
   // Null unless DUNLIN_TRACE names a file. Valid for as long as the job.
   Trace* trace();
+  // The program's own loop begins its next step, which has this number. The flight record of this
+  // rank then tells how long its steps take, and `dunlin-top` which ranks are slow.
+  void begin_step(std::uint64_t number);
 
  private:
   friend struct Internal;

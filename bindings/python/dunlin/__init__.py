@@ -46,8 +46,8 @@ __all__ = [
     "NotFoundError", "OutOfRangeError", "PairAverage", "ParameterServers", "PeerDeadError", "PeerStalledError",
     "PermissionDeniedError", "Request", "ResourceExhaustedError", "StochasticReduce", "UnavailableError", "Window",
     "__version__",
-    "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "check_neighbors", "empty", "free", "graph",
-    "init", "is_initialized", "local_rank", "local_size", "neighbor_average", "neighbor_gather",
+    "all_gather", "all_reduce", "all_to_all", "barrier", "begin_step", "broadcast", "check_neighbors", "empty", "free",
+    "graph", "init", "is_initialized", "local_rank", "local_size", "neighbor_average", "neighbor_gather",
     "partial_all_reduce", "rank", "reduce", "reduce_scatter", "shutdown", "size", "split", "start_all_gather",
     "start_all_reduce", "start_all_to_all", "start_barrier", "start_broadcast", "start_neighbor_average",
     "start_neighbor_gather", "start_partial_all_reduce", "start_reduce", "start_reduce_scatter", "world", "zeros",
@@ -120,6 +120,12 @@ def local_rank():
 def local_size():
     """The number of ranks on this host."""
     return _dunlin.job()[3]
+
+
+def begin_step(number):
+    """The program's own loop begins its next step, which has this number. `dunlin-top` then knows which ranks are slow.
+    """
+    _dunlin.begin_step(number)
 
 
 def all_reduce(x, op="sum", out=None, name=""):

@@ -49,6 +49,7 @@ class AdPsgd final : public MethodBase {
   std::span<float> gradient() override { return gradient_; }
   std::span<float> velocity() override { return sgd_.velocity(); }
   std::vector<transport::Awaited> awaited() const override;
+  Rank blocker() const override;
 
  private:
   enum class Lock : std::uint8_t { kFree, kProposed, kPaired };
@@ -418,6 +419,11 @@ Status AdPsgd::advance() {
   if (!is_over) return Status::busy();
   if (has_model_) show_model();  // with averages that ended after the last iteration
   return Status::ok();
+}
+
+Rank AdPsgd::blocker() const {
+  if (lock_ == Lock::kFree || neighbors_[locked_on_].is_gone) return {};
+  return neighbors_[locked_on_].edge->peer();
 }
 
 std::vector<transport::Awaited> AdPsgd::awaited() const {

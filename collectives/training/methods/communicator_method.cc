@@ -59,6 +59,11 @@ Status CommunicatorMethod::test_barrier() {
   return communicator_->test(barrier_);
 }
 
+Rank CommunicatorMethod::blocker() const {
+  const Rank peer = communicator_->blocker();
+  return peer == Rank() && flags_ ? flags_->blocker() : peer;
+}
+
 std::vector<transport::Awaited> CommunicatorMethod::awaited() const {
   auto awaited = communicator_->awaited();
   return awaited.empty() && flags_ ? flags_->awaited() : awaited;

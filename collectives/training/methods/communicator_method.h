@@ -22,6 +22,7 @@ class CommunicatorMethod : public MethodBase {
 
   std::span<float> velocity() override { return compute_->velocity(); }
   std::vector<transport::Awaited> awaited() const override;
+  Rank blocker() const override;
 
  protected:
   ModelCompute& compute() { return *compute_; }

@@ -236,6 +236,14 @@ Status ParameterShare::advance() {
   return Status::ok();
 }
 
+Rank ParameterShare::blocker() const {
+  for (const Worker& worker : lane_state_->workers) {
+    if (worker.life == Life::kActive && !worker.is_answer_due && worker.inbox.held() == nullptr)
+      return worker.rank;
+  }
+  return {};
+}
+
 std::vector<transport::Awaited> ParameterShare::awaited() const {
   std::vector<transport::Awaited> awaited;
   for (const Worker& worker : lane_state_->workers) {

@@ -28,6 +28,7 @@ class ParameterShare : public MethodBase {
   std::span<float> gradient() final { return {}; }
   std::span<float> velocity() final { return sgd_.velocity(); }
   std::vector<transport::Awaited> awaited() const override;
+  Rank blocker() const override;
 
  protected:
   enum class Life : std::uint8_t {

@@ -64,6 +64,7 @@ class ParameterWorker final : public MethodBase {
     return floats_of(*lane_state_->gradient, options().count);
   }
   std::vector<transport::Awaited> awaited() const override;
+  Rank blocker() const override;
 
  private:
   Status start_begin(std::uint64_t) override;
@@ -238,6 +239,14 @@ Status ParameterWorker::advance() {
   if (phase() == Phase::kBeginning) outcome = end_begin();
   if (phase() == Phase::kFinishing) outcome = end_finish();
   return outcome;
+}
+
+Rank ParameterWorker::blocker() const {
+  for (std::size_t i = 0; i < lane_state_->shares.size(); ++i) {
+    const Share& share = lane_state_->shares[i];
+    if (phase() == Phase::kFinishing && !has_answer(i)) return share.server;
+  }
+  return {};
 }
 
 std::vector<transport::Awaited> ParameterWorker::awaited() const {

@@ -24,6 +24,9 @@ class Partial final : public MethodBase {
   std::vector<transport::Awaited> awaited() const override {
     return barrier_ && phase() == Phase::kLeaving ? barrier_->awaited() : average_->awaited();
   }
+  Rank blocker() const override {
+    return barrier_ && phase() == Phase::kLeaving ? barrier_->blocker() : average_->blocker();
+  }
 
  private:
   enum class Step : std::uint8_t { kNone, kOptimize, kCopyIn, kAverage, kCopyOut };

@@ -35,6 +35,7 @@ class Stochastic final : public MethodBase {
   std::span<float> gradient() override { return gradient_.elements(); }
   std::span<float> velocity() override { return compute_->velocity(); }
   std::vector<transport::Awaited> awaited() const override;
+  Rank blocker() const override;
 
  private:
   enum class Step : std::uint8_t { kNone, kOptimize, kTellNeighbors, kReduce };
@@ -165,6 +166,16 @@ Status Stochastic::advance() {
   DUNLIN_TRY(receive_last());
   if (phase() == Phase::kFinishing) return average();
   return phase() == Phase::kLeaving ? barrier_->test() : Status::ok();
+}
+
+Rank Stochastic::blocker() const {
+  if (phase() == Phase::kLeaving) return barrier_->blocker();
+  if (phase() != Phase::kFinishing) return {};
+  if (step_ == Step::kReduce) return reduce_->blocker();
+  for (const transport::SendQueue& queue : out_) {
+    if (queue.acknowledged() < queue.sent()) return queue.peer();
+  }
+  return {};
 }
 
 std::vector<transport::Awaited> Stochastic::awaited() const {

@@ -56,7 +56,9 @@ Status Job::start(const Options& options) {
                                           config_.deadline));
   }
   if (options.binds) DUNLIN_TRY(bind());
+  DUNLIN_ASSIGN(recorder_, flight::Recorder::open(config_, *bootstrap_, clock_));
   DUNLIN_ASSIGN(fabric_, transport::Fabric::create(*bootstrap_, config_, clock_));
+  fabric_->record_in(recorder_.get());
   const int local_size = bootstrap_->job().local_size;
   poll_ = options.poll;
   spins_ = options.poll == Poll::kSpin ||
@@ -118,7 +120,9 @@ Status Job::check(Rank peer, const char* what, Duration timeout, TimePoint& bega
 }
 
 Status Job::finish() {
-  return bootstrap_->barrier("perf/finish", config_.deadline);
+  DUNLIN_TRY(bootstrap_->barrier("perf/finish", config_.deadline));
+  if (recorder_) recorder_->leave(bootstrap_->peers());
+  return Status::ok();
 }
 
 Result<std::uint64_t> Job::tell(std::uint64_t value) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/core_claims.h"
+#include "runtime/flight/recorder.h"
 #include "runtime/wait.h"
 #include "tools/dunlin-perf/benchmarks/plan.h"
 #include "tools/dunlin-perf/job/courtesy.h"
@@ -116,6 +117,7 @@ class Job {
   std::unique_ptr<Bootstrap> bootstrap_;
   std::unique_ptr<MeasuredGpu> gpu_;
   std::vector<GpuOfRank> gpus_;
+  std::unique_ptr<flight::Recorder> recorder_;  // null if nothing is recorded
   std::unique_ptr<transport::Fabric> fabric_;
   Poll poll_ = Poll::kAuto;
   bool spins_ = false;

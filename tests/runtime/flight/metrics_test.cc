@@ -1,0 +1,162 @@
+#include "runtime/flight/metrics.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "runtime/bootstrap/net.h"
+#include "runtime/flight/metrics_server.h"
+#include "tests/runtime/flight/record_support.h"
+#include "tests/support/files.h"
+
+namespace dunlin::flight::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+Fd connect_to_socket(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    fd.reset();
+  return fd;
+}
+
+std::string answer_to(const Fd& client, const std::string& request) {
+  EXPECT_EQ(send(client.get(), request.data(), request.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request.size()));
+  std::string answer;
+  char buffer[4096];
+  for (ssize_t size = 0; (size = read(client.get(), buffer, sizeof buffer)) > 0;)
+    answer.append(buffer, static_cast<std::size_t>(size));
+  return answer;
+}
+
+class MetricsTest : public RecordTest {
+ protected:
+  std::unique_ptr<MetricsServer> serve(const MetricsAddress& address) {
+    auto server = MetricsServer::start(address, [] { return std::string("some 1\n"); });
+    EXPECT_TRUE(server.is_ok()) << server.status().to_string();
+    return server ? std::move(server).value() : nullptr;
+  }
+};
+
+TEST_F(MetricsTest, TellWhatARecordSays) {
+  const auto made = recorder(Rank(3), 4);
+  made->step(1);
+  made->begin("all_reduce", 8);
+  wait(*made, Rank(2), std::chrono::milliseconds(250));
+  made->end("all_reduce", 8);
+  made->step(2);
+  made->bytes("shm", 12, 34);
+  const std::string text = metrics_of({snapshot(*made)});
+  EXPECT_THAT(text, HasSubstr("# TYPE dunlin_wait_seconds_total counter\n"
+                              "dunlin_wait_seconds_total{dunlin_job=\"job\",rank=\"3\"} 0.25\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("dunlin_peer_wait_seconds_total{dunlin_job=\"job\",rank=\"3\",peer=\"2\"} 0.25\n"));
+  EXPECT_THAT(text, HasSubstr("dunlin_operations_total{dunlin_job=\"job\",rank=\"3\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("dunlin_steps_total{dunlin_job=\"job\",rank=\"3\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("dunlin_rank_up{dunlin_job=\"job\",rank=\"3\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("dunlin_transport_put_bytes_total{dunlin_job=\"job\",rank=\"3\","
+                              "transport=\"shm\"} 12\n"));
+}
+
+TEST_F(MetricsTest, EscapeWhatLabelsCannotHold) {
+  Snapshot rank;
+  rank.rank = Rank(0);
+  rank.job = "a\"b\\c";
+  EXPECT_THAT(metrics_of({rank}), HasSubstr("{dunlin_job=\"a\\\"b\\\\c\",rank=\"0\"}"));
+}
+
+TEST_F(MetricsTest, AreServedOnASocketOfThisUserOnly) {
+  const std::string path = temporary_.file("metrics");
+  auto server = serve({path, 0});
+  struct stat info {};
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0077, 0u);
+  for (int i = 0; i < 3; ++i) {
+    const std::string answer =
+        answer_to(connect_to_socket(path), "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    EXPECT_THAT(answer, StartsWith("HTTP/1.0 200 OK\r\n"));
+    EXPECT_THAT(answer, HasSubstr("\r\n\r\nsome 1\n"));
+  }
+  server.reset();
+  EXPECT_NE(stat(path.c_str(), &info), 0);
+}
+
+TEST_F(MetricsTest, AreServedOnALoopbackPort) {
+  bootstrap::Endpoint free{"127.0.0.1", 0};
+  { ASSERT_TRUE(bootstrap::listen_on(free).is_ok()); }
+  const auto server = serve({"", free.port});
+  const SteadyClock clock;
+  auto client = bootstrap::connect_to(free, clock.now() + std::chrono::minutes(1));
+  ASSERT_TRUE(client.is_ok()) << client.status().to_string();
+  const std::string request = "GET /metrics HTTP/1.1\r\n\r\n";
+  ASSERT_EQ(send(client->get(), request.data(), request.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request.size()));
+  ASSERT_TRUE(bootstrap::wait_for(client->get(), POLLIN, clock.now() + std::chrono::minutes(1)));
+  char buffer[15];
+  ASSERT_EQ(recv(client->get(), buffer, sizeof buffer, MSG_WAITALL), 15);
+  EXPECT_EQ(std::string(buffer, sizeof buffer), "HTTP/1.0 200 OK");
+}
+
+TEST_F(MetricsTest, ClientsCannotStopTheServer) {
+  const std::string path = temporary_.file("metrics");
+  const auto server = serve({path, 0});
+  const Fd silent = connect_to_socket(path);  // is given up after a second
+  ASSERT_TRUE(silent.is_open());
+  {
+    const Fd endless = connect_to_socket(path);
+    const std::string request(100'000, 'x');
+    (void)send(endless.get(), request.data(), request.size(), MSG_NOSIGNAL);
+    char byte = 0;
+    EXPECT_LE(read(endless.get(), &byte, 1), 0);  // is closed
+  }
+  EXPECT_THAT(answer_to(connect_to_socket(path), "GET /other HTTP/1.0\r\n\r\n"),
+              StartsWith("HTTP/1.0 404"));
+  EXPECT_THAT(answer_to(connect_to_socket(path), "GET / HTTP/1.0\r\n\r\n"),
+              StartsWith("HTTP/1.0 200"));
+}
+
+TEST_F(MetricsTest, TakeThePlaceOfASocketThatNobodyServes) {
+  const std::string path = temporary_.file("metrics");
+  {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    const Fd left(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(bind(left.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  }
+  const auto server = serve({path, 0});
+  ASSERT_NE(server, nullptr);
+  const auto second = MetricsServer::start({path, 0}, [] { return std::string(); });
+  EXPECT_EQ(second.status().code(), Code::kAlreadyExists);
+  const std::string file = dunlin::testing::written(temporary_.file("file"), "mine");
+  EXPECT_EQ(MetricsServer::start({file, 0}, [] { return std::string(); }).status().code(),
+            Code::kAlreadyExists);
+  EXPECT_EQ(dunlin::testing::content_of(file), "mine");
+}
+
+TEST(MetricsAddress, IsASocketOrAPort) {
+  const auto socket = MetricsAddress::parse("unix:/run/%r.sock", Rank(3), 1);
+  ASSERT_TRUE(socket.is_ok());
+  EXPECT_EQ(socket->path, "/run/3.sock");
+  const auto port = MetricsAddress::parse("9400", Rank(7), 3);
+  ASSERT_TRUE(port.is_ok());
+  EXPECT_EQ(port->port, 9403);
+  for (const char* wrong : {"", "unix:", "0", "-1", "65536", "9400x", "host:9400"})
+    EXPECT_EQ(MetricsAddress::parse(wrong, Rank(0), 0).status().code(), Code::kInvalidArgument);
+  EXPECT_FALSE(MetricsAddress::parse("65535", Rank(1), 1).is_ok());
+}
+
+}  // namespace
+}  // namespace dunlin::flight::testing

@@ -40,9 +40,8 @@ constexpr const char* kSecret = "the secret of a job on one host only";
 constexpr Duration kTimeout = std::chrono::minutes(5);
 constexpr std::uint64_t kDescriptorsPerRank = 64;
 
-constexpr std::array kSteps{"join the job",  "make a fabric",    "make a communicator",
-                            "make a window", "first all-reduce", "tenth all-reduce",
-                            "leave the job"};
+constexpr std::array kSteps{"join the job", "make a fabric", "make a communicator", "make a window",
+                            "all-reduce",   "nine more",     "leave the job"};
 
 // What a process tells of its ranks, in a pipe.
 struct Report {

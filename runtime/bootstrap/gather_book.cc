@@ -3,10 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/bootstrap/constants.h"
+#include "runtime/bootstrap/job_ledger.h"
 
 namespace dunlin::bootstrap {
+namespace {
+
+// "the group 3, 1" or "the whole job"
+std::string describe(const std::vector<Rank>& group) {
+  return group.empty() ? "the whole job" : "the group " + list_ranks(group);
+}
+
+}  // namespace
 
 const GatherBook::Gather* GatherBook::find(const std::string& name) const {
   const auto found = gathers_.find(name);
@@ -22,7 +32,7 @@ bool GatherBook::has(Rank rank, const std::string& name) const {
   const Gather* const gather = find(name);
   if (gather == nullptr) return false;
   const std::size_t at = place(*gather, rank);
-  return at < gather->members && gather->has[at];
+  return at < gather->members && gather->has(at);
 }
 
 Status GatherBook::begin(Rank from, const Message& message) {
@@ -49,10 +59,7 @@ Status GatherBook::begin(Rank from, const Message& message) {
             fmt::format("gather '{}': {} records of {} bytes are more than {} bytes", message.text,
                         members, message.value.size(), kMaxValueBytes)};
   }
-  gathers_.emplace(
-      message.text,
-      Gather{message.ranks, message.value.size(), members, members, std::vector<bool>(members),
-             std::make_shared<Bytes>(members * message.value.size()), from});
+  gathers_.emplace(message.text, Gather{message.ranks, message.value.size(), members, from, {}});
   return Status::ok();
 }
 
@@ -63,37 +70,34 @@ Status GatherBook::add(Rank from, const Message& message) {
   if (!is_member || message.value.size() != gather.record_bytes || message.ranks != gather.group) {
     return Status(
         Code::kInvalidArgument,
-        fmt::format("gather '{}': rank {} passes a record of {} bytes in {}, rank {} "
-                    "passed {} bytes in {}",
-                    message.text, from.value(), message.value.size(),
-                    message.ranks.empty() ? "the whole job"
-                                          : fmt::format("a group of {}", message.ranks.size()),
-                    gather.first.value(), gather.record_bytes,
-                    gather.group.empty() ? "the whole job"
-                    : message.ranks.size() == gather.group.size()
-                        ? "another group of that size"
-                        : fmt::format("a group of {}", gather.group.size())));
+        fmt::format("gather '{}': rank {} passes {} bytes in {}, rank {} passed {} bytes in {}",
+                    message.text, from.value(), message.value.size(), describe(message.ranks),
+                    gather.first.value(), gather.record_bytes, describe(gather.group)));
   }
   const std::size_t at = place(gather, from);
-  if (gather.has[at]) return Status::ok();  // a call that is repeated; the first record stays
-  gather.has[at] = true;
-  --gather.missing;
-  std::ranges::copy(message.value, gather.records->begin() +
-                                       static_cast<std::ptrdiff_t>(at * gather.record_bytes));
+  if (gather.has(at)) return Status::ok();  // a call that is repeated; the first record stays
+  gather.parts.emplace(at, message.value);
+  if (gather.parts.size() < gather.members) return Status::ok();
+  Bytes records;
+  records.reserve(gather.members * gather.record_bytes);
+  for (const auto& [place, part] : gather.parts)
+    records.insert(records.end(), part.begin(), part.end());
+  gather.records = std::make_shared<const Bytes>(std::move(records));
+  gather.parts.clear();
   return Status::ok();
 }
 
 std::shared_ptr<const Bytes> GatherBook::records(const std::string& name) const {
   const Gather* const gather = find(name);
-  return gather == nullptr || gather->missing > 0 ? nullptr : gather->records;
+  return gather == nullptr ? nullptr : gather->records;
 }
 
 std::vector<Rank> GatherBook::missing(const std::string& name) const {
   std::vector<Rank> result;
   const Gather* const gather = find(name);
-  if (gather == nullptr || gather->missing == 0) return result;
+  if (gather == nullptr) return result;
   for (std::size_t at = 0; at < gather->members; ++at) {
-    if (gather->has[at]) continue;
+    if (gather->has(at)) continue;
     result.push_back(gather->group.empty() ? Rank(static_cast<int>(at)) : gather->group[at]);
   }
   return result;
@@ -103,7 +107,7 @@ bool GatherBook::is_missing(Rank rank, const std::string& name) const {
   const Gather* const gather = find(name);
   if (gather == nullptr) return false;
   const std::size_t at = place(*gather, rank);
-  return at < gather->members && !gather->has[at];
+  return at < gather->members && !gather->has(at);
 }
 
 }  // namespace dunlin::bootstrap

@@ -1,8 +1,9 @@
 // GatherBook: the records that ranks have contributed to gathers (Bootstrap::gather). It belongs to
 // a JobLedger.
 //
-// The records of a gather are stored once, side by side, and all ranks are answered with the same
-// bytes. They stay until the job ends, so that a call that has timed out can be repeated.
+// Once all records of a gather have come, they are stored side by side, and all ranks are answered
+// with the same bytes. They stay until the job ends, so that a call that has timed out can be
+// repeated. A gather takes no memory for records that have not come.
 #pragma once
 
 #include <map>
@@ -38,10 +39,11 @@ class GatherBook {
     std::vector<Rank> group;  // empty: all ranks of the job
     std::size_t record_bytes = 0;
     std::size_t members = 0;
-    std::size_t missing = 0;
-    std::vector<bool> has;  // by place in the group
-    std::shared_ptr<Bytes> records;
-    Rank first{};  // the rank that called first
+    Rank first{};                               // the rank that called first
+    std::map<std::size_t, Bytes> parts;         // by place in the group, until all have come
+    std::shared_ptr<const Bytes> records = {};  // once all have come
+
+    bool has(std::size_t place) const { return records != nullptr || parts.contains(place); }
   };
 
   Status begin(Rank from, const Message& message);

@@ -170,8 +170,8 @@ Status JobLedger::charge(Rank from, const Message& message) {
   Member& member = members_[from.index()];
   const std::size_t most_keys = kMaxKeptKeys + kMaxKeptKeysPerPeer * members_.size();
   const std::size_t most_bytes = kMaxKeptBytes + kMaxKeptBytesPerPeer * members_.size();
-  const std::size_t bytes =
-      member.kept_bytes + message.text.size() + message.value.size() + kKeptEntryBytes;
+  const std::size_t bytes = member.kept_bytes + message.text.size() + message.value.size() +
+                            message.ranks.size() * sizeof(Rank) + kKeptEntryBytes;
   if (member.kept_keys == most_keys || bytes > most_bytes) {
     return {Code::kResourceExhausted,
             fmt::format("rank {} has published {} keys with {}; the coordinator keeps no more than "

@@ -123,11 +123,12 @@ TEST_F(Gathering, CallsThatDoNotMatchAreRefused) {
   gather(0, "g", record(1));
   gather(1, "g", record(1, 3));
   EXPECT_EQ(only_reply(1).code, Code::kInvalidArgument);
-  EXPECT_EQ(only_reply(1).text,
-            "gather 'g': rank 1 passes a record of 3 bytes in the whole job, rank 0 passed 2 bytes "
-            "in the whole job");
+  EXPECT_EQ(
+      only_reply(1).text,
+      "gather 'g': rank 1 passes 3 bytes in the whole job, rank 0 passed 2 bytes in the whole "
+      "job");
   gather(2, "g", record(1), {Rank(2), Rank(0)});
-  EXPECT_THAT(only_reply(2).text, HasSubstr("in a group of 2, rank 0 passed 2 bytes in the whole"));
+  EXPECT_THAT(only_reply(2).text, HasSubstr("2 bytes in the group 2, 0, rank 0 passed 2 bytes in"));
   gather(3, "h", record(1), {Rank(0), Rank(1)});
   EXPECT_THAT(only_reply(3).text, HasSubstr("rank 3 does not belong to the group"));
   sent_.clear();

@@ -5,6 +5,7 @@
 #include <array>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <set>
 #include <string>
 #include <utility>
@@ -20,17 +21,18 @@ using transport::Fabric;
 constexpr int kRanks = 8;
 constexpr int kMost = 6;
 
-// The RC queue pairs of this process, which the kernel lists.
+// The RC queue pairs of this process, which the kernel lists with the threads that made them.
 int queue_pairs() {
-  const std::string owner = " pid " + std::to_string(getpid()) + " ";
   int count = 0;
   std::FILE* const list = popen("rdma resource show qp", "r");
   EXPECT_NE(list, nullptr);
   std::array<char, 512> line;
   while (std::fgets(line.data(), line.size(), list) != nullptr) {
     const std::string text = line.data();
-    if (text.find(owner) != std::string::npos && text.find(" type RC ") != std::string::npos)
-      ++count;
+    const std::size_t at = text.find(" pid ");
+    if (at == std::string::npos || text.find(" type RC ") == std::string::npos) continue;
+    const std::string thread = text.substr(at + 5, text.find(' ', at + 5) - at - 5);
+    if (std::filesystem::exists("/proc/self/task/" + thread)) ++count;
   }
   pclose(list);
   return count;

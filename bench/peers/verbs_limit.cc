@@ -75,8 +75,8 @@ class End {
     std::fill_n(memory_->data(), 2 * arguments_.size, std::byte{0});
     DUNLIN_ASSIGN(key_, verbs::MemoryKey::create(*domain_, *memory_));
     DUNLIN_ASSIGN(channel_, verbs::CompletionChannel::create(device_->handle()));
-    DUNLIN_ASSIGN(completions_,
-                  verbs::CompletionQueue::create(device_->handle(), *channel_, 2 * kDepth));
+    DUNLIN_ASSIGN(completions_, verbs::CompletionQueue::create(device_->handle(), *channel_,
+                                                               2 * kDepth, 2 * kDepth));
     ibv_qp_init_attr attributes{};
     attributes.send_cq = attributes.recv_cq = completions_->handle();
     attributes.qp_type = IBV_QPT_RC;

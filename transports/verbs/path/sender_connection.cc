@@ -38,7 +38,7 @@ void SenderConnection::set_state(State state) {
   };
   engine_.count_restless(static_cast<int>(is_restless(state)) -
                          static_cast<int>(is_restless(state_)));
-  if (std::exchange(state_, state) == State::kConnected) owner_.pause();
+  if (std::exchange(state_, state) == State::kUsable) owner_.pause();
 }
 
 Status SenderConnection::connect(const Address& address) {
@@ -124,7 +124,7 @@ Status SenderConnection::establish(const Event& event) {
     DUNLIN_INFO("the {} connection to rank {} is back after {:.1f} s", name(), peer_.value(),
                 to_seconds(engine_.context().clock.now() - lost_at_));
   }
-  set_state(State::kConnected);
+  set_state(State::kUsable);
   was_connected_ = true;
   loss_ = Status::ok();
   attempt_timeout_ = kFirstAttempt;
@@ -138,7 +138,7 @@ void SenderConnection::on_event(const Event& event) {
     return Status(Code::kPeerDead, fmt::format("{} connection: {}", name(), what));
   };
   // Operations that the peer carried out before it left have completions in the queue.
-  if (state_ == State::kConnected) engine_.take_all_completions();
+  if (state_ == State::kUsable) engine_.take_all_completions();
   Status status;
   switch (event.type) {
     case EventType::kRouteFound:
@@ -159,7 +159,7 @@ void SenderConnection::on_event(const Event& event) {
       engine_.report_gone_device(event.reason);
       return fail(Status(Code::kUnavailable, event.reason).with_peer(peer_));
     case EventType::kEnded:
-      if (state_ != State::kConnected) return;
+      if (state_ != State::kUsable) return;
       status = failure(event.reason);
       break;
     case EventType::kFailed:
@@ -172,7 +172,7 @@ void SenderConnection::on_event(const Event& event) {
 void SenderConnection::lose(Status why) {
   if (state_ == State::kOver || state_ == State::kResting || state_ == State::kWaiting) return;
   const TimePoint now = engine_.context().clock.now();
-  if (state_ == State::kConnected) {
+  if (state_ == State::kUsable) {
     DUNLIN_INFO("lost the {} connection to rank {}: {}; connecting again", name(), peer_.value(),
                 why.message());
     lost_at_ = now;

@@ -70,7 +70,7 @@ class SenderConnection {
   void rest();
 
   bool is_at_rest() const { return state_ == State::kResting; }
-  bool is_connected() const { return state_ == State::kConnected; }
+  bool is_connected() const { return state_ == State::kUsable; }
   bool is_over() const { return state_ == State::kOver; }
   // Why the connection is over; ok while it is not.
   const Status& failure() const { return failure_; }
@@ -90,7 +90,7 @@ class SenderConnection {
   void step(TimePoint now);
 
  private:
-  enum class State : std::uint8_t { kResting, kWaiting, kConnecting, kConnected, kLost, kOver };
+  enum class State : std::uint8_t { kResting, kWaiting, kConnecting, kUsable, kLost, kOver };
 
   std::string name() const;  // "data", "rail 2"
   ibv_qp_cap room() const;   // what the queue pair is to hold

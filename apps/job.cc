@@ -67,8 +67,10 @@ Result<Bytes> await_published(transport::Fabric& fabric, Rank owner, const std::
   Bytes value;
   const auto look_up = [&]() -> Status {
     auto found = fabric.bootstrap().lookup(key, std::chrono::milliseconds(1));
-    if (found) value = std::move(found).value();
-    return found.status().code() == Code::kDeadlineExceeded ? Status::busy() : found.status();
+    if (!found)
+      return found.status().code() == Code::kDeadlineExceeded ? Status::busy() : found.status();
+    value = std::move(found).value();
+    return Status::ok();
   };
   const auto awaited = [&] { return std::vector<transport::Awaited>{{owner, what}}; };
   DUNLIN_TRY(fabric.wait(look_up, awaited, timeout));

@@ -79,9 +79,13 @@ void PeerTable::mark(Rank rank, PeerState state, std::string reason) {
 void PeerTable::mark_left(std::span<const Rank> ranks) {
   {
     const std::lock_guard lock(mutex_);
+    bool has_changed = false;
     for (const Rank rank : ranks) {
-      if (change(rank, PeerState::kLeft)) reasons_.erase(rank);
+      if (!change(rank, PeerState::kLeft)) continue;
+      reasons_.erase(rank);
+      has_changed = true;
     }
+    if (!has_changed) return;
     version_.fetch_add(1, std::memory_order_release);  // as in mark()
   }
   notify();

@@ -9,8 +9,8 @@
 namespace dunlin::transport {
 namespace {
 
-// Blocks of as many cells are cleared by the page: a system call takes about as long as it takes to
-// write to this many cells.
+// Blocks of at least this many cells are cleared by the page: a system call takes about as long as
+// it takes to write to so many cells.
 constexpr std::size_t kLargeBlock = 1024;
 
 }  // namespace

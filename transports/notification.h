@@ -104,7 +104,8 @@ class NotifyBoard {
   static std::unique_ptr<NotifyBoard> create_private(std::size_t cells);
 
   // Allocates `count` adjacent cells, whose sequence numbers are 0. Freed cells are reused as late
-  // as possible. Neither this nor free() takes time for each cell of a large block.
+  // as possible. Neither this nor free() takes time for each cell of a large block of a shared
+  // board.
   Result<NotifyId> allocate(std::size_t count);
   void free(NotifyId first, std::size_t count);
 
@@ -114,8 +115,8 @@ class NotifyBoard {
     return cell(id).sequence.load(std::memory_order_acquire);
   }
   std::size_t size() const { return size_; }
-  // The first cell from `from` on whose memory has been used; size() if there is none. Reading
-  // cells beyond it would take memory for them. It makes a system call.
+  // The first cell from `from` on whose page has memory; size() if there is none. The cells before
+  // it have none, and reading them would take some. It makes a system call.
   std::size_t next_used(std::size_t from) const;
   const std::shared_ptr<MemoryRegion>& memory() const { return memory_; }
 

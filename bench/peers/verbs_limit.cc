@@ -34,8 +34,8 @@ struct Arguments {
   bool is_notified;
   std::size_t size;
   long iterations;
-  std::string devices[2];
-  int gid_indices[2];
+  std::array<std::string, 2> devices;
+  std::array<int, 2> gid_indices;
 };
 
 // The address of one end, for the other.

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <barrier>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -149,7 +150,8 @@ class RankThread {
   float* sum_ = nullptr;
 };
 
-// Runs ranks first .. first + count - 1 as threads of this process. They begin each step together.
+// Runs ranks first .. first + count - 1 as threads of this process. These begin each step together;
+// processes do not wait for one another.
 Report run_ranks(int first, int count, int size, const bootstrap::Endpoint& coordinator,
                  TimePoint start) {
   Config config = Config::parse(Environment()).value();
@@ -198,6 +200,10 @@ int run(int ranks, int processes) {
     int ends[2];
     if (pipe(ends) != 0) return 1;
     const pid_t pid = fork();
+    if (pid < 0) {
+      fmt::print(stderr, "{}\n", Status::from_errno("fork", errno).to_string());
+      return 1;
+    }
     if (pid == 0) {
       close(go[1]);
       if (read(go[0], &address.port, sizeof address.port) != sizeof address.port) _exit(1);
@@ -257,7 +263,9 @@ int run(int ranks, int processes) {
 int parse(std::string_view text, int most) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value <= most ? value : 0;
+  return error == std::errc() && end == text.data() + text.size() && value > 0 && value <= most
+             ? value
+             : 0;
 }
 
 }  // namespace

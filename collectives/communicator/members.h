@@ -74,7 +74,7 @@ class Members {
   // Checks that the ranks exist and differ, and finds this one among them.
   Status check_members();
   Status prepare_computes();
-  // What this member tells the others of itself: kOfferBytes.
+  // What this member tells the others of itself, in 16 bytes.
   Bytes offer() const;
   Duration remaining(TimePoint until) const;
   Result<Bytes> gather(std::string_view what, std::span<const std::byte> own, TimePoint until);

@@ -58,9 +58,9 @@ Status BootstrapClient::start(Duration timeout) {
       fmt::format("job '{}' did not start (timeout {})", printable(job_.job_id), seconds(timeout)));
 }
 
-Status BootstrapClient::count_local() {
+Status BootstrapClient::count_local(Duration timeout) {
   Bytes own = ByteWriter().number(hash_of(host_identity(""))).take();
-  DUNLIN_ASSIGN(const Bytes kernels, gather("bootstrap/kernel", {}, own, kPromptAnswer));
+  DUNLIN_ASSIGN(const Bytes kernels, gather("bootstrap/kernel", {}, own, timeout));
   job_.local_rank = job_.local_size = 0;
   for (int rank = 0; rank < job_.size; ++rank) {
     const auto kernel =
@@ -98,6 +98,14 @@ Status BootstrapClient::post(std::string_view key, std::span<const std::byte> va
   return Status::ok();
 }
 
+// The coordinator sends the notice of a death before the replies that follow from it.
+Status BootstrapClient::explain(Status error) const {
+  if (error.code() != Code::kPeerDead || !error.peer()) return error;
+  const Rank gone = *error.peer();
+  return Status(Code::kPeerDead, fmt::format("rank {} is {}", gone.value(), peers_.describe(gone)))
+      .with_peer(gone);
+}
+
 Result<Bytes> BootstrapClient::lookup_from(Rank publisher, std::string_view key, Duration timeout) {
   DUNLIN_TRY(check_name("a key", key));
   if (publisher != Rank() && (publisher.value() < 0 || publisher.value() >= job_.size)) {
@@ -107,19 +115,21 @@ Result<Bytes> BootstrapClient::lookup_from(Rank publisher, std::string_view key,
   auto reply = request(
       {.type = MessageType::kLookup, .subject = publisher, .text = std::string(key)}, timeout);
   if (reply) return std::move(reply->value);
-  Status error = std::move(reply).status();
-  // The coordinator sends the notice of a death before the replies that follow from it.
-  if (error.code() == Code::kPeerDead) {
-    error = Status(Code::kPeerDead,
-                   fmt::format("rank {} is {}", publisher.value(), peers_.describe(publisher)))
-                .with_peer(publisher);
-  }
-  return std::move(error).with_context(fmt::format("lookup of '{}' for {}", key, seconds(timeout)));
+  return explain(std::move(reply).status())
+      .with_context(fmt::format("lookup of '{}' for {}", key, seconds(timeout)));
+}
+
+Status BootstrapClient::check_gather(std::string_view name, std::span<const Rank> group,
+                                     std::span<const std::byte> record) const {
+  DUNLIN_TRY(check_value(name, record));
+  if (group.size() <= static_cast<std::size_t>(job_.size)) return Status::ok();
+  return {Code::kInvalidArgument, fmt::format("gather '{}': a group of {} ranks in a job of {}",
+                                              name, group.size(), job_.size)};
 }
 
 Status BootstrapClient::contribute(std::string_view name, std::span<const Rank> group,
                                    std::span<const std::byte> record) {
-  DUNLIN_TRY(check_value(name, record));
+  DUNLIN_TRY(check_gather(name, group, record));
   {
     const std::lock_guard lock(mutex_);
     if (disconnected_) return *disconnected_;
@@ -133,18 +143,19 @@ Status BootstrapClient::contribute(std::string_view name, std::span<const Rank> 
 
 Result<Bytes> BootstrapClient::gather(std::string_view name, std::span<const Rank> group,
                                       std::span<const std::byte> record, Duration timeout) {
-  DUNLIN_TRY(check_value(name, record));
+  DUNLIN_TRY(check_gather(name, group, record));
   auto reply = request({.type = MessageType::kGather,
                         .text = std::string(name),
                         .value = Bytes(record.begin(), record.end()),
                         .ranks = std::vector<Rank>(group.begin(), group.end())},
                        timeout);
   if (!reply) {
-    return std::move(reply).status().with_context(
-        fmt::format("gather '{}' (timeout {})", name, seconds(timeout)));
+    return explain(std::move(reply).status())
+        .with_context(fmt::format("gather '{}' (timeout {})", name, seconds(timeout)));
   }
   // Ranks of one process may get the same copy.
-  return reply->shared_value ? *reply->shared_value : std::move(reply->value);
+  if (reply->shared_value) return *reply->shared_value;
+  return std::move(reply->value);
 }
 
 Status BootstrapClient::barrier(std::string_view name, Duration timeout) {
@@ -178,9 +189,9 @@ Membership BootstrapClient::membership() const {
 
 Result<Message> BootstrapClient::request(Message message, Duration timeout) {
   if (does_chores_) {
-    const bool is_lookup =
+    const bool waits_for_others =
         message.type == MessageType::kLookup || message.type == MessageType::kGather;
-    return Status(is_lookup ? Code::kDeadlineExceeded : Code::kInternal,
+    return Status(waits_for_others ? Code::kDeadlineExceeded : Code::kInternal,
                   "a chore must not call the bootstrap");
   }
   timeout = std::clamp<Duration>(timeout, Duration::zero(), std::chrono::hours(24 * 365));

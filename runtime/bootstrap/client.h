@@ -43,7 +43,7 @@ class BootstrapClient : public Bootstrap {
   Status start(Duration timeout);
   // Sets local_rank and local_size by finding the ranks that run under the same kernel. All ranks
   // call it, before any use of the two numbers.
-  Status count_local();
+  Status count_local(Duration timeout);
   // Tells the coordinator that this rank leaves. Waits until it has told the others, the connection
   // is given up, or the timeout has passed.
   void announce_leave(Duration timeout) noexcept;
@@ -61,6 +61,11 @@ class BootstrapClient : public Bootstrap {
   virtual void on_deadline() {}
 
  private:
+  Status check_gather(std::string_view name, std::span<const Rank> group,
+                      std::span<const std::byte> record) const;
+  // The error of a lookup or gather that waited for a rank that is gone tells what has become of
+  // it.
+  Status explain(Status error) const;
   Result<Message> request(Message message, Duration timeout);
   // Returns false when there is no reply by `until`. `lock` holds mutex_, and is released
   // meanwhile.

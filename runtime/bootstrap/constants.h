@@ -86,8 +86,8 @@ constexpr Duration kPromptAnswer = std::chrono::seconds(10);
 
 // The interval at which a waiting thread runs its chores. It delays a peer that waits for this
 // process's progress, except for mail, which is handled at once. One turn costs about a microsecond
-// and two context switches. Where ranks share cores, the interval is as many times longer as there
-// are ranks to a core, up to the second one: turns in vain then take the same part of a core.
+// and two context switches. The interval is multiplied by the number of ranks per core, up to
+// kLongestChoreInterval, so that idle turns take the same share of a core.
 constexpr Duration kChoreInterval = std::chrono::microseconds(200);
 constexpr Duration kLongestChoreInterval = std::chrono::milliseconds(100);
 
@@ -98,12 +98,12 @@ constexpr Duration kConnectRetry = std::chrono::milliseconds(50);
 // use the port, ends within seconds.
 constexpr Duration kRefusedRetry = std::chrono::milliseconds(250);
 
-// Ranks that leave in quick succession are told of together: the others get at most one notice per
-// this time and rank of the job. A notice takes about 10 us of the cores of its receiver's host, so
-// notices take a small part of them, however many ranks a host has. A rank that leaves waits for
-// its notice.
+// After a notice of departures, the coordinator waits this long for each rank of the job, at most
+// kLongestDeparture, before it sends the next one. That one names all ranks that have left
+// meanwhile, whose leave() returns then. To receive a notice takes about 10 us. So if all ranks are
+// on one host, notices take a fifth of a core, and more beyond 2,000 ranks, where the limit holds.
 constexpr Duration kDepartureInterval = std::chrono::microseconds(50);
-constexpr Duration kLongestDeparture = std::chrono::milliseconds(250);
+constexpr Duration kLongestDeparture = std::chrono::milliseconds(100);
 
 // How often per heartbeat the coordinator looks for stalled ranks.
 constexpr int kLooksPerHeartbeat = 4;

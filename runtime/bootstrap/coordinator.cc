@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 
 #include "runtime/bootstrap/constants.h"
@@ -26,7 +25,7 @@ constexpr std::uint64_t kOtherDescriptors = 256;
 }  // namespace
 
 struct Coordinator::Connection {
-  Connection(std::uint32_t arrival, Fd fd, const Authenticator::Job& job,
+  Connection(std::uint64_t arrival, Fd fd, const Authenticator::Job& job,
              Authenticator::FindSession find, TimePoint until)
       : number(arrival),
         address(peer_address(fd.get())),
@@ -34,7 +33,7 @@ struct Coordinator::Connection {
         authenticator(job, std::move(find)),
         deadline(until) {}
 
-  const std::uint32_t number;
+  const std::uint64_t number;
   std::string address;
   FrameSocket socket;
   Authenticator authenticator;
@@ -53,20 +52,26 @@ Result<std::unique_ptr<Coordinator>> Coordinator::start(Options options) {
   Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.is_open()) return Status::from_errno("eventfd", errno);
   if (options.job_id.empty()) options.job_id = "job-" + random_hex(6);
-  Fd epoll(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll.is_open()) return Status::from_errno("epoll_create1", errno);
-  // Each rank takes a descriptor, and a second one where its process can be watched.
-  raise_descriptor_limit(2 * static_cast<std::uint64_t>(options.size) + kOtherDescriptors);
+  DUNLIN_ASSIGN(EventQueue events, EventQueue::create());
+  DUNLIN_TRY(events.add(wake.get(), {kWake}, EPOLLIN));
+  DUNLIN_TRY(events.add(listener.get(), {kListener}, EPOLLIN));
+  // Each rank takes a descriptor, a second one where its process can be watched, and there may be
+  // as many strangers.
+  const std::uint64_t wanted = 3 * static_cast<std::uint64_t>(options.size) + kOtherDescriptors;
+  if (const auto limit = raise_descriptor_limit(wanted); limit < wanted) {
+    DUNLIN_WARN(
+        "bootstrap: the coordinator of {} ranks may take {} open files, and this process "
+        "may have {} (ulimit -n)",
+        options.size, wanted, limit);
+  }
   std::unique_ptr<Coordinator> made(
-      new Coordinator(std::move(options), std::move(listener), std::move(wake), std::move(epoll)));
-  DUNLIN_TRY(made->watch(made->wake_.get(), Source::kWake, 0, EPOLLIN));
-  DUNLIN_TRY(made->watch(made->listener_.get(), Source::kListener, 0, EPOLLIN));
+      new Coordinator(std::move(options), std::move(listener), std::move(wake), std::move(events)));
   made->thread_ =
       start_service_thread("dunlin-coord", [coordinator = made.get()] { coordinator->run(); });
   return made;
 }
 
-Coordinator::Coordinator(Options options, Fd listener, Fd wake, Fd epoll)
+Coordinator::Coordinator(Options options, Fd listener, Fd wake, EventQueue events)
     : job_{options.size,
            std::move(options.job_id),
            std::move(options.secret),
@@ -76,7 +81,7 @@ Coordinator::Coordinator(Options options, Fd listener, Fd wake, Fd epoll)
       address_(std::move(options.listen)),
       listener_(std::move(listener)),
       wake_(std::move(wake)),
-      epoll_(std::move(epoll)),
+      events_(std::move(events)),
       ledger_(options.size, options.heartbeat,
               [this](Rank to, const Message& message) { send(to, message); }),
       members_(static_cast<std::size_t>(options.size)),
@@ -112,8 +117,7 @@ void Coordinator::declare_dead(Rank rank, std::string reason) {
     if (Connection* const connection = members_[rank.index()].connection) {
       serve(*connection, EPOLLIN);
     }
-    ledger_.declare_dead(rank, reason);
-    lives_.remove(rank);
+    ended_.emplace_back(rank, reason);
   });
 }
 
@@ -124,10 +128,10 @@ bool Coordinator::wait_until_empty(TimePoint deadline) {
 
 void Coordinator::run() {
   for (;;) {
-    const std::vector<Event> events = wait_for_events();
+    const auto events = wait_for_events();
     run_posted();
     if (is_stopping_) break;
-    for (const Event& event : events) handle_event(event);
+    for (const auto& event : events) handle_event(event);
     expire_strangers(clock_.now());
     if (listens_again_ && clock_.now() >= *listens_again_) resume_listening();
     ledger_.tick(clock_.now());
@@ -150,63 +154,51 @@ void Coordinator::write_logs(TimePoint now) {
   }
 }
 
-Status Coordinator::watch(int fd, Source source, std::uint32_t number, std::uint32_t events) {
-  epoll_event entry{};
-  entry.events = events;
-  entry.data.u64 = static_cast<std::uint64_t>(source) << 32 | number;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &entry) == 0) return Status::ok();
-  return Status::from_errno("epoll_ctl", errno);
-}
-
 void Coordinator::watch_output(Connection& connection) {
   const bool awaits = connection.socket.has_unsent();
   if (awaits == connection.awaits_output || connection.is_dropped) return;
-  epoll_event entry{};
-  entry.events = awaits ? EPOLLIN | EPOLLOUT : EPOLLIN;
-  entry.data.u64 = static_cast<std::uint64_t>(Source::kConnection) << 32 | connection.number;
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.socket.fd(), &entry) != 0)
-    return drop(connection, Status::from_errno("epoll_ctl", errno));
+  const Status changed = events_.change(connection.socket.fd(), {kConnection, connection.number},
+                                        awaits ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  if (!changed) return drop(connection, changed);
   connection.awaits_output = awaits;
 }
 
-std::vector<Coordinator::Event> Coordinator::wait_for_events() {
-  std::array<epoll_event, kMostEvents> ready;
+std::vector<EventQueue::Event> Coordinator::wait_for_events() {
   const TimePoint now = clock_.now();
-  const int count = epoll_wait(epoll_.get(), ready.data(), static_cast<int>(ready.size()),
-                               poll_timeout_ms(now, next_event(now)));
-  std::vector<Event> events;
-  for (int i = 0; i < count; ++i) {  // -1 after a signal
-    const epoll_event& each = ready[static_cast<std::size_t>(i)];
-    events.push_back({static_cast<Source>(each.data.u64 >> 32),
-                      static_cast<std::uint32_t>(each.data.u64), each.events});
-  }
+  auto events = events_.wait(poll_timeout_ms(now, next_event(now)));
   std::ranges::stable_partition(
-      events, [](const Event& event) { return event.source != Source::kListener; });
+      events, [](const EventQueue::Event& event) { return event.source.kind != kListener; });
   return events;
 }
 
-void Coordinator::handle_event(const Event& event) {
-  switch (event.source) {
-    case Source::kWake:
-      return;  // run_posted() has taken it
-    case Source::kListener:
+void Coordinator::handle_event(const EventQueue::Event& event) {
+  switch (event.source.kind) {
+    case kListener:
       return accept_connections();
-    case Source::kConnection:
+    case kConnection:
       // It may have been removed since the event.
-      if (const auto found = connections_.find(event.number); found != connections_.end())
+      if (const auto found = connections_.find(event.source.number); found != connections_.end())
         serve(*found->second, event.events);
       return;
-    case Source::kProcess:
-      return lives_.note_end(Rank(static_cast<int>(event.number)), clock_.now());
+    case kProcess: {
+      const Rank rank(static_cast<int>(event.source.number));
+      unwatch_process(rank);
+      return lives_.note_end(rank, clock_.now());
+    }
+    default:  // kWake: run_posted() has taken it
+      return;
   }
+}
+
+void Coordinator::unwatch_process(Rank rank) {
+  if (const int process = lives_.descriptor(rank); process >= 0) events_.remove(process);
 }
 
 TimePoint Coordinator::next_event(TimePoint now) const {
   TimePoint next = std::min({ledger_.next_tick(now), refusals_.next(), accept_errors_.next()});
   next = lives_.next(next);
   if (listens_again_) next = std::min(next, *listens_again_);
-  for (const std::uint32_t number : strangers_)
-    next = std::min(next, connections_.at(number)->deadline);
+  if (!strangers_.empty()) next = std::min(next, connections_.at(*strangers_.begin())->deadline);
   return next;
 }
 
@@ -232,24 +224,24 @@ void Coordinator::accept_connections() {
 }
 
 void Coordinator::pause_listening() {
-  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
+  events_.remove(listener_.get());
   listens_again_ = clock_.now() + kConnectRetry;
 }
 
 void Coordinator::resume_listening() {
   listens_again_.reset();
   // The kernel has to have memory for one entry, as before. If it has not, the next try is due.
-  if (!watch(listener_.get(), Source::kListener, 0, EPOLLIN))
+  if (!events_.add(listener_.get(), {kListener}, EPOLLIN))
     listens_again_ = clock_.now() + kConnectRetry;
 }
 
 void Coordinator::let_in(Fd socket) {
   if (strangers_.size() >= most_strangers()) make_room();
-  const std::uint32_t number = ++arrivals_;
+  const std::uint64_t number = ++arrivals_;
   auto made = std::make_unique<Connection>(
       number, std::move(socket), job_, [this](Rank rank) { return session_of(rank); },
       clock_.now() + kHandshakeTimeout);
-  if (const Status status = watch(made->socket.fd(), Source::kConnection, number, EPOLLIN); !status)
+  if (const Status status = events_.add(made->socket.fd(), {kConnection, number}, EPOLLIN); !status)
     return accept_errors_.note(std::string(status.message()));
   connections_.emplace(number, std::move(made));
   strangers_.insert(number);
@@ -259,7 +251,7 @@ void Coordinator::let_in(Fd socket) {
 // HELLO at once.
 void Coordinator::make_room() {
   Connection* oldest = nullptr;
-  for (const std::uint32_t number : strangers_) {
+  for (const std::uint64_t number : strangers_) {
     Connection& each = *connections_.at(number);
     if (oldest == nullptr) oldest = &each;
     if (each.authenticator.has_hello()) continue;
@@ -272,12 +264,12 @@ void Coordinator::make_room() {
                                      most_strangers())));
 }
 
+// They have the same time each, so the oldest is the first to be late.
 void Coordinator::expire_strangers(TimePoint now) {
-  const auto strangers = strangers_;  // a refusal removes one
-  for (const std::uint32_t number : strangers) {
-    Connection& each = *connections_.at(number);
-    if (now >= each.deadline)
-      refuse(each, Status(Code::kDeadlineExceeded, "it did not authenticate in time"));
+  while (!strangers_.empty()) {
+    Connection& oldest = *connections_.at(*strangers_.begin());
+    if (now < oldest.deadline) return;
+    refuse(oldest, Status(Code::kDeadlineExceeded, "it did not authenticate in time"));
   }
 }
 
@@ -327,6 +319,7 @@ Status Coordinator::handle_member(Connection& connection, const Message& message
   DUNLIN_TRY(ledger_.receive(rank, message, clock_.now()));
   if (message.type == MessageType::kLeave) {
     connection.has_left = true;
+    unwatch_process(rank);
     lives_.remove(rank);
   }
   return Status::ok();
@@ -359,10 +352,10 @@ Status Coordinator::admit(Connection& connection, const Message& welcome) {
   strangers_.erase(connection.number);
   connection.socket.allow_body_bytes(kMaxBodyBytes);
   const int process = lives_.add(rank, connection.authenticator.process(), clock_.now());
-  // Without it, the end of the process is known when that of its connection is.
-  if (process >= 0 &&
-      !watch(process, Source::kProcess, static_cast<std::uint32_t>(rank.value()), EPOLLIN)) {
-    DUNLIN_WARN("bootstrap: the process of rank {} cannot be watched", rank.value());
+  if (process >= 0) {
+    const Status watched = events_.add(process, {kProcess, rank.index()}, EPOLLIN);
+    // Its end would never be known: a rank that this process can see is not judged by time.
+    if (!watched) end_session(rank, watched);
   }
   if (const Status status = connection.socket.send(welcome); !status) drop(connection, status);
   watch_output(connection);
@@ -409,10 +402,9 @@ void Coordinator::refuse(Connection& connection, const Status& why) {
 
 void Coordinator::end_session(Rank rank, const Status& why) {
   if (Connection* const connection = members_[rank.index()].connection) drop(*connection, why);
-  post([this, rank, reason = "its session ended: " + printable(why.message())] {
-    ledger_.declare_dead(rank, reason);
-    lives_.remove(rank);
-  });
+  // Not now, as the ledger may be sending. The next turn is at once.
+  ended_.emplace_back(rank, "its session ended: " + printable(why.message()));
+  eventfd_write(wake_.get(), 1);
 }
 
 // Only marks the connection. remove_dropped(), which run() calls, updates the ledger and the lists.
@@ -446,8 +438,14 @@ void Coordinator::send(Rank to, const Message& message) {
 }
 
 void Coordinator::declare_due(TimePoint now) {
-  for (const auto& [rank, reason] : lives_.take_due(now)) {
-    ledger_.declare_dead(rank, reason);
+  auto deaths = std::exchange(ended_, {});
+  for (auto& [rank, reason] : lives_.take_due(now)) deaths.emplace_back(rank, std::move(reason));
+  if (deaths.empty()) return;
+  ledger_.declare_dead(deaths);
+  for (const auto& [rank, reason] : deaths) {
+    unwatch_process(rank);
+    lives_.remove(rank);
+    members_[rank.index()].session = {};  // it will not come back
   }
 }
 
@@ -456,7 +454,9 @@ void Coordinator::remove_dropped() {
   while (!dropped_.empty()) {
     const auto gone = connections_.extract(dropped_.back());
     dropped_.pop_back();
-    if (gone.empty() || !gone.mapped()->is_member) continue;
+    if (gone.empty()) continue;
+    events_.remove(gone.mapped()->socket.fd());
+    if (!gone.mapped()->is_member) continue;
     const Rank rank = gone.mapped()->authenticator.rank();
     members_[rank.index()].connection = nullptr;
     lives_.lose(rank, gone.mapped()->end, clock_.now());
@@ -466,6 +466,7 @@ void Coordinator::remove_dropped() {
 // The last messages, such as a refusal or the notice that a rank has left, should still arrive.
 void Coordinator::finish_writing() {
   const TimePoint deadline = clock_.now() + kAnswerSlack / 4;
+  ledger_.tell_departures();
   for (const auto& [number, connection] : connections_) {
     if (connection->is_member && !connection->is_dropped)
       (void)connection->socket.send({.type = MessageType::kEnd});

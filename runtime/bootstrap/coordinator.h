@@ -22,8 +22,10 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "runtime/bootstrap/event_queue.h"
 #include "runtime/bootstrap/handshake.h"
 #include "runtime/bootstrap/job_ledger.h"
 #include "runtime/bootstrap/life_watch.h"
@@ -68,21 +70,17 @@ class Coordinator {
     bool has_session = false;
   };
 
-  // What a descriptor that has an event belongs to.
-  enum class Source : std::uint32_t { kWake, kListener, kConnection, kProcess };
-  struct Event {
-    Source source;
-    std::uint32_t number;  // of the connection, or the rank of the process
-    std::uint32_t events;
-  };
+  // Whose descriptor an event is of: EventQueue::Source::kind. A connection's number is that of its
+  // arrival, a process's the rank.
+  enum Kind : std::uint8_t { kWake, kListener, kConnection, kProcess };
 
-  Coordinator(Options options, Fd listener, Fd wake, Fd epoll);
+  Coordinator(Options options, Fd listener, Fd wake, EventQueue events);
   void run();
-  // Those of the listener last, so that ranks are served before strangers take their places.
-  std::vector<Event> wait_for_events();
-  void handle_event(const Event& event);
-  // Waits for events of a descriptor from now on. The end of the descriptor ends that.
-  Status watch(int fd, Source source, std::uint32_t number, std::uint32_t events);
+  // Returns the events, with the listener's last, so that ranks are served before strangers take
+  // their places.
+  std::vector<EventQueue::Event> wait_for_events();
+  void handle_event(const EventQueue::Event& event);
+  void unwatch_process(Rank rank);
   // Waits until the socket takes more, while something is unsent.
   void watch_output(Connection& connection);
   void let_in(Fd socket);
@@ -118,16 +116,17 @@ class Coordinator {
   Endpoint address_;
   Fd listener_;
   Fd wake_;
-  Fd epoll_;
+  EventQueue events_;
 
   // Used by the thread only.
   SteadyClock clock_;
   JobLedger ledger_;
-  std::map<std::uint32_t, std::unique_ptr<Connection>> connections_;  // by arrival
-  std::uint32_t arrivals_ = 0;
-  std::set<std::uint32_t> strangers_;   // connections that have not authenticated, by arrival
-  std::vector<std::uint32_t> dropped_;  // connections to remove
-  std::vector<Member> members_;         // by rank
+  std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;  // by arrival
+  std::uint64_t arrivals_ = 0;
+  std::set<std::uint64_t> strangers_;   // connections that have not authenticated, by arrival
+  std::vector<std::uint64_t> dropped_;  // connections to remove
+  std::vector<std::pair<Rank, std::string>> ended_;  // ranks to declare dead, and why
+  std::vector<Member> members_;                      // by rank
   LifeWatch lives_;
   bool is_stopping_ = false;
   std::optional<TimePoint> listens_again_;  // set when the process has run out of descriptors

@@ -11,6 +11,8 @@
 namespace dunlin::bootstrap {
 namespace {
 
+using PlaceOfRank = std::pair<Rank, std::size_t>;
+
 // "the group 3, 1" or "the whole job"
 std::string describe(const std::vector<Rank>& group) {
   return group.empty() ? "the whole job" : "the group " + list_ranks(group);
@@ -25,7 +27,8 @@ const GatherBook::Gather* GatherBook::find(const std::string& name) const {
 
 std::size_t GatherBook::place(const Gather& gather, Rank rank) {
   if (gather.group.empty()) return std::min(rank.index(), gather.members);
-  return static_cast<std::size_t>(std::ranges::find(gather.group, rank) - gather.group.begin());
+  const auto at = std::ranges::lower_bound(gather.places, rank, {}, &PlaceOfRank::first);
+  return at == gather.places.end() || at->first != rank ? gather.members : at->second;
 }
 
 bool GatherBook::has(Rank rank, const std::string& name) const {
@@ -36,30 +39,39 @@ bool GatherBook::has(Rank rank, const std::string& name) const {
 }
 
 Status GatherBook::begin(Rank from, const Message& message) {
-  const std::size_t members = message.ranks.empty() ? size_ : message.ranks.size();
-  const auto sorted = [&message] {
-    std::vector<Rank> ranks = message.ranks;
-    std::ranges::sort(ranks);
-    return ranks;
-  }();
-  const bool has_double = std::ranges::adjacent_find(sorted) != sorted.end();
+  Gather gather{message.ranks,
+                message.value.size(),
+                message.ranks.empty() ? size_ : message.ranks.size(),
+                from,
+                {}};
+  for (std::size_t at = 0; at < message.ranks.size(); ++at)
+    gather.places.emplace_back(message.ranks[at], at);
+  std::ranges::sort(gather.places);
+  const auto& places = gather.places;
+  const bool has_double =
+      std::ranges::adjacent_find(places, {}, &PlaceOfRank::first) != places.end();
   const bool has_stranger =
-      !sorted.empty() && (sorted.front().value() < 0 || sorted.back().index() >= size_);
+      !places.empty() && (places.front().first.value() < 0 || places.back().first.index() >= size_);
   if (has_double || has_stranger) {
     return {Code::kInvalidArgument,
             fmt::format("gather '{}': the group of rank {} names {}", message.text, from.value(),
                         has_double ? "a rank twice" : "a rank that the job does not have")};
   }
-  if (!message.ranks.empty() && std::ranges::find(message.ranks, from) == message.ranks.end()) {
+  if (place(gather, from) == gather.members) {
     return {Code::kInvalidArgument, fmt::format("gather '{}': rank {} does not belong to the group",
                                                 message.text, from.value())};
   }
+  const std::size_t members = gather.members;
   if (message.value.size() > kMaxValueBytes / members) {
     return {Code::kInvalidArgument,
             fmt::format("gather '{}': {} records of {} bytes are more than {} bytes", message.text,
                         members, message.value.size(), kMaxValueBytes)};
   }
-  gathers_.emplace(message.text, Gather{message.ranks, message.value.size(), members, from, {}});
+  const auto lacking =
+      std::ranges::find_if(gone_, [&gather](Rank rank) { return lacks(gather, rank); });
+  if (lacking != gone_.end()) gather.gone = *lacking;
+  gathers_.emplace(message.text, std::move(gather));
+  open_.insert(message.text);
   return Status::ok();
 }
 
@@ -84,6 +96,7 @@ Status GatherBook::add(Rank from, const Message& message) {
     records.insert(records.end(), part.begin(), part.end());
   gather.records = std::make_shared<const Bytes>(std::move(records));
   gather.parts.clear();
+  open_.erase(message.text);
   return Status::ok();
 }
 
@@ -103,11 +116,22 @@ std::vector<Rank> GatherBook::missing(const std::string& name) const {
   return result;
 }
 
-bool GatherBook::is_missing(Rank rank, const std::string& name) const {
+bool GatherBook::lacks(const Gather& gather, Rank rank) {
+  const std::size_t at = place(gather, rank);
+  return at < gather.members && !gather.has(at);
+}
+
+void GatherBook::note_gone(Rank rank) {
+  gone_.push_back(rank);
+  for (const std::string& name : open_) {
+    Gather& gather = gathers_.at(name);
+    if (!gather.gone && lacks(gather, rank)) gather.gone = rank;
+  }
+}
+
+std::optional<Rank> GatherBook::gone(const std::string& name) const {
   const Gather* const gather = find(name);
-  if (gather == nullptr) return false;
-  const std::size_t at = place(*gather, rank);
-  return at < gather->members && !gather->has(at);
+  return gather == nullptr ? std::nullopt : gather->gone;
 }
 
 }  // namespace dunlin::bootstrap

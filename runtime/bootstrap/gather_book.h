@@ -1,15 +1,17 @@
 // GatherBook: the records that ranks have contributed to gathers (Bootstrap::gather). It belongs to
 // a JobLedger.
 //
-// Once all records of a gather have come, they are stored side by side, and all ranks are answered
-// with the same bytes. They stay until the job ends, so that a call that has timed out can be
-// repeated. A gather takes no memory for records that have not come.
+// Once all records of a gather have come, they are stored side by side, and the answers of all
+// ranks share these bytes until they are sent. They stay until the job ends, so that a call that
+// has timed out can be repeated. A gather takes no memory for records that have not come.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/bootstrap/wire.h"
@@ -32,7 +34,10 @@ class GatherBook {
   std::shared_ptr<const Bytes> records(const std::string& name) const;
   // The ranks of the group whose records are missing, in its order.
   std::vector<Rank> missing(const std::string& name) const;
-  bool is_missing(Rank rank, const std::string& name) const;
+  // The rank contributes nothing any more.
+  void note_gone(Rank rank);
+  // A rank that is gone and whose record is missing, if there is one.
+  std::optional<Rank> gone(const std::string& name) const;
 
  private:
   struct Gather {
@@ -42,6 +47,8 @@ class GatherBook {
     Rank first{};                               // the rank that called first
     std::map<std::size_t, Bytes> parts;         // by place in the group, until all have come
     std::shared_ptr<const Bytes> records = {};  // once all have come
+    std::vector<std::pair<Rank, std::size_t>> places = {};  // of the ranks of a group, by rank
+    std::optional<Rank> gone = {};
 
     bool has(std::size_t place) const { return records != nullptr || parts.contains(place); }
   };
@@ -51,8 +58,12 @@ class GatherBook {
   static std::size_t place(const Gather& gather, Rank rank);
   const Gather* find(const std::string& name) const;
 
+  static bool lacks(const Gather& gather, Rank rank);
+
   std::size_t size_;
   std::map<std::string, Gather> gathers_;
+  std::set<std::string> open_;  // those that lack records
+  std::vector<Rank> gone_;
 };
 
 }  // namespace dunlin::bootstrap

@@ -20,6 +20,10 @@ TimePoint deadline_after(TimePoint now, std::uint64_t timeout_ns) {
   return now + Duration(static_cast<std::int64_t>(std::min(timeout_ns, longest)));
 }
 
+const char* fate(PeerState state) {
+  return state == PeerState::kLeft ? "has left" : "is dead";
+}
+
 }  // namespace
 
 std::string list_ranks(const std::vector<Rank>& ranks) {
@@ -63,8 +67,10 @@ Status JobLedger::admit(Rank rank, TimePoint now) {
 
 Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
   Member& member = members_[from.index()];
-  if (!is_present(member)) {  // it was declared dead while the message was on its way
-    if (message.request != kNoRequest && message.type != MessageType::kCancel) {
+  if (!is_present(member)) {  // it was declared dead while the message was on its way, or leaves
+    const bool has_answer =
+        message.type != MessageType::kCancel && message.type != MessageType::kHeartbeat;
+    if (message.request != kNoRequest && has_answer) {
       reply(from, {.code = Code::kClosed,
                    .request = message.request,
                    .text = "the other ranks count this rank as gone"});
@@ -125,9 +131,7 @@ Status JobLedger::open_request(Rank from, const Message& message, TimePoint now)
       break;
     case MessageType::kGather:
       settle_gather(message.text);
-      for (const Rank gone : gone_) {
-        if (gathers_.is_missing(gone, message.text)) settle_gathers_from(gone);
-      }
+      if (const auto gone = gathers_.gone(message.text)) fail_gather(message.text, *gone);
       break;
     case MessageType::kBarrier:
       settle_barrier(message.text);
@@ -149,11 +153,15 @@ void JobLedger::publish(Rank from, const Message& message) {
   if (message.request != kNoRequest) {
     reply(from,
           {.code = kept.code(), .request = message.request, .text = std::string(kept.message())});
-  } else if (kept.code() == Code::kResourceExhausted &&
-             !std::exchange(members_[from.index()].was_warned, true)) {
-    DUNLIN_WARN("bootstrap: {}", kept.message());  // the rank itself waits for no answer
+  } else if (kept.code() == Code::kResourceExhausted) {
+    warn(from, kept);
   }
   settle_lookup(message.text);
+}
+
+void JobLedger::warn(Rank from, const Status& why) {
+  if (!std::exchange(members_[from.index()].was_warned, true))
+    DUNLIN_WARN("bootstrap: {}", why.message());
 }
 
 Status JobLedger::keep(Rank from, const Message& message) {
@@ -185,31 +193,41 @@ Status JobLedger::charge(Rank from, const Message& message) {
   return Status::ok();
 }
 
+Status JobLedger::contribute(Rank from, const Message& message) {
+  if (gathers_.has(from, message.text)) return gathers_.add(from, message);
+  Member& member = members_[from.index()];
+  const auto keys_before = member.kept_keys;
+  const auto bytes_before = member.kept_bytes;
+  DUNLIN_TRY(charge(from, message));
+  Status added = gathers_.add(from, message);
+  if (!added) {
+    member.kept_keys = keys_before;
+    member.kept_bytes = bytes_before;
+  }
+  return added;
+}
+
 void JobLedger::gather(Rank from, const Message& message, TimePoint now) {
-  Status added;
-  if (!gathers_.has(from, message.text)) added = charge(from, message);
-  if (added.is_ok()) added = gathers_.add(from, message);
+  const Status added = contribute(from, message);
   if (message.request == kNoRequest) {
-    // What is wrong with it is told when the rank asks for the records.
-    if (added.is_ok()) settle_gather(message.text);
-    return;
+    if (added) return settle_gather(message.text);
+    return warn(from, added);
   }
-  if (!added.is_ok()) {
-    return reply(
-        from,
-        {.code = added.code(), .request = message.request, .text = std::string(added.message())});
+  if (added) {
+    (void)open_request(from, message, now);  // it cannot fail for a request of this type
+  } else {
+    reply(from,
+          {.code = added.code(), .request = message.request, .text = std::string(added.message())});
   }
-  // It cannot fail for a request of this type.
-  (void)open_request(from, message, now);
-  settle_gather(message.text);
 }
 
 // The notices go out before the reply, after which the process may end. So the monitors that watch
 // the process know by then that it has left. Where a rank waits for something that the departure
-// settles, that answer follows its notice as well.
+// settles, that answer follows the notice as well.
 void JobLedger::leave(Rank from, const Message& message, TimePoint now) {
   departures_.emplace_back(from, message.request);
-  remove(from, PeerState::kLeft, "");
+  remove(from, PeerState::kLeft);
+  settle_end(from, "it has shut down");
   tell_due_departures(now);
 }
 
@@ -244,37 +262,45 @@ Status JobLedger::forward_mail(Rank from, const Message& mail) {
   return Status::ok();
 }
 
-void JobLedger::declare_dead(Rank rank, const std::string& reason) {
-  if (is_present(members_[rank.index()])) remove(rank, PeerState::kDead, reason);
+void JobLedger::declare_dead(const std::vector<std::pair<Rank, std::string>>& deaths) {
+  std::vector<std::pair<Rank, std::string>> news;
+  for (const auto& [rank, reason] : deaths) {
+    if (!is_present(members_[rank.index()])) continue;
+    remove(rank, PeerState::kDead);
+    news.emplace_back(rank, reason);
+  }
+  for (const auto& [rank, reason] : news) {
+    const Message notice{
+        .type = MessageType::kNotice, .state = PeerState::kDead, .subject = rank, .text = reason};
+    broadcast(notice);
+    // It may live all the same. Then it learns that it has no part in the job any more.
+    if (has_joined(rank)) send_(rank, notice);
+  }
+  for (const auto& [rank, reason] : news) settle_end(rank, reason);
 }
 
-void JobLedger::remove(Rank rank, PeerState state, const std::string& reason) {
+void JobLedger::remove(Rank rank, PeerState state) {
   Member& member = members_[rank.index()];
-  const bool was_active = member.has_joined;
+  member.state = state;
   requests_.close(rank);
   --present_;
-  if (was_active) --active_;
-  gone_.push_back(rank);
-  if (state == PeerState::kDead) {
-    dead_.push_back(rank);
-    change_state(rank, state, reason);
-    // It may live all the same. Then it learns that it has no part in the job any more.
-    if (was_active) {
-      send_(rank, {.type = MessageType::kNotice, .state = state, .subject = rank, .text = reason});
-    }
-  } else {
-    member.state = state;
-  }
+  if (member.has_joined) --active_;
+  gathers_.note_gone(rank);
+  if (state == PeerState::kDead) dead_.push_back(rank);
+}
+
+void JobLedger::settle_end(Rank rank, const std::string& reason) {
   fences_.note_gone();
   if (!has_started_) {
-    fail_start(Code::kPeerDead,
-               fmt::format("rank {} ended before all ranks had joined ({}: {})", rank.value(),
-                           to_string(state), reason.empty() ? "it has shut down" : reason));
+    fail_start(Code::kPeerDead, fmt::format("rank {} ended before all ranks had joined ({}: {})",
+                                            rank.value(), to_string(state(rank)), reason));
     return;
   }
   for (const std::string& name : requests_.names(MessageType::kBarrier)) settle_barrier(name);
   settle_lookups_from(rank);
-  settle_gathers_from(rank);
+  for (const std::string& name : requests_.names(MessageType::kGather)) {
+    if (const auto gone = gathers_.gone(name)) fail_gather(name, *gone);
+  }
   settle_reform();
 }
 
@@ -371,10 +397,8 @@ void JobLedger::settle_lookups_from(Rank gone) {
     const auto* const request = requests_.find(rank);
     if (request->type != MessageType::kLookup || request->publisher != gone) continue;
     tell_departures();
-    fail(
-        rank, Code::kPeerDead,
-        fmt::format("rank {} has not published it and is {}", gone.value(), to_string(state(gone))),
-        gone);
+    fail(rank, Code::kPeerDead,
+         fmt::format("rank {} has not published it and {}", gone.value(), fate(state(gone))), gone);
   }
 }
 
@@ -385,15 +409,11 @@ void JobLedger::settle_gather(const std::string& name) {
     reply(rank, {.shared_value = records});
 }
 
-void JobLedger::settle_gathers_from(Rank gone) {
-  for (const std::string& name : requests_.names(MessageType::kGather)) {
-    if (!gathers_.is_missing(gone, name)) continue;
-    tell_departures();
-    for (const Rank rank : requests_.waiting(MessageType::kGather, name)) {
-      fail(rank, Code::kPeerDead,
-           fmt::format("rank {} has not called it and is {}", gone.value(), to_string(state(gone))),
-           gone);
-    }
+void JobLedger::fail_gather(const std::string& name, Rank gone) {
+  tell_departures();
+  for (const Rank rank : requests_.waiting(MessageType::kGather, name)) {
+    fail(rank, Code::kPeerDead,
+         fmt::format("rank {} has not called it and {}", gone.value(), fate(state(gone))), gone);
   }
 }
 

@@ -36,12 +36,14 @@ class JobLedger {
   Status receive(Rank from, const Message& message, TimePoint now);
   // Declares dead a rank that has not left. Before all ranks have joined, the start of the job
   // fails.
-  void declare_dead(Rank rank, const std::string& reason);
+  void declare_dead(Rank rank, const std::string& reason) { declare_dead({{rank, reason}}); }
+  // The same for several ranks, each with the reason. None of them is told of the others.
+  void declare_dead(const std::vector<std::pair<Rank, std::string>>& deaths);
   // Answers requests whose deadline has passed, detects stalled ranks, and tells of departures that
   // are due.
   void tick(TimePoint now);
-  // Tells the others now which ranks have left, and answers those. Otherwise, departures in quick
-  // succession are told together (kDepartureInterval). Returns false if there was nothing to tell.
+  // Sends the pending notice of departures now, and then answers the ranks that leave. tick() does
+  // so when the notice is due (kDepartureInterval). Returns false if there was none.
   bool tell_departures();
   // The latest time at which tick() must be called next.
   TimePoint next_tick(TimePoint now) const;
@@ -56,7 +58,7 @@ class JobLedger {
     PeerState state = PeerState::kAlive;
     bool has_joined = false;
     TimePoint last_heard{};
-    std::size_t kept_keys = 0;  // of values_
+    std::size_t kept_keys = 0;  // of values and gathers
     std::size_t kept_bytes = 0;
     bool was_warned = false;  // of a value that was not kept
   };
@@ -67,12 +69,18 @@ class JobLedger {
   Status keep(Rank from, const Message& message);
   // Counts what a rank wants to be kept until the job ends, and refuses what is too much.
   Status charge(Rank from, const Message& message);
+  // Adds a rank's record to a gather, once.
+  Status contribute(Rank from, const Message& message);
+  // A message that nobody waits for an answer to was refused: logs the first one of each rank.
+  void warn(Rank from, const Status& why);
   void gather(Rank from, const Message& message, TimePoint now);
   void leave(Rank from, const Message& message, TimePoint now);
   void tell_due_departures(TimePoint now);
   Status forward_mail(Rank from, const Message& mail);
   void change_state(Rank rank, PeerState state, const std::string& reason);
-  void remove(Rank rank, PeerState state, const std::string& reason);
+  // The rank takes no part any more. settle_end() answers what follows from that.
+  void remove(Rank rank, PeerState state);
+  void settle_end(Rank rank, const std::string& reason);
   // To all ranks that are present.
   void broadcast(const Message& notice);
   void fail_start(Code code, const std::string& reason);
@@ -84,7 +92,7 @@ class JobLedger {
   void settle_lookup(const std::string& key);
   void settle_lookups_from(Rank gone);
   void settle_gather(const std::string& name);
-  void settle_gathers_from(Rank gone);
+  void fail_gather(const std::string& name, Rank gone);
   void settle_barrier(const std::string& name);
   void settle_reform();
 
@@ -110,7 +118,6 @@ class JobLedger {
   GatherBook gathers_;
   FenceBook fences_;
   Membership membership_;
-  std::vector<Rank> gone_;                                  // the dead, and those that have left
   std::vector<Rank> dead_;                                  // of the epoch
   std::vector<std::pair<Rank, std::uint64_t>> departures_;  // not told yet: rank, its request
   bool has_told_departures_ = false;                        // since next_departures_ was set

@@ -26,6 +26,11 @@ int LifeWatch::add(Rank rank, const ProcessId& process, TimePoint now) {
   return life.pidfd.get();
 }
 
+int LifeWatch::descriptor(Rank rank) const {
+  const auto found = lives_.find(rank);
+  return found == lives_.end() ? -1 : found->second.pidfd.get();
+}
+
 void LifeWatch::note_end(Rank rank, TimePoint now) {
   const auto found = lives_.find(rank);
   if (found == lives_.end() || !found->second.pidfd.is_open()) return;
@@ -87,9 +92,7 @@ void LifeWatch::testify(Rank from, const Message& message, TimePoint now) {
 std::vector<Absences::Verdict> LifeWatch::take_due(TimePoint now) {
   if (now - last_look_ > kLongestNap) absences_.pass_over(now - last_look_, now);
   last_look_ = now;
-  auto verdicts = absences_.take_due(now);
-  for (const auto& each : verdicts) remove(each.rank);
-  return verdicts;
+  return absences_.take_due(now);
 }
 
 TimePoint LifeWatch::next(TimePoint otherwise) const {

@@ -25,6 +25,8 @@ class LifeWatch {
   // The rank has joined. Returns a descriptor that is readable when its process has ended, and
   // which this object owns until then; -1 if this process cannot see the rank's.
   int add(Rank rank, const ProcessId& process, TimePoint now);
+  // That descriptor; -1: there is none.
+  int descriptor(Rank rank) const;
   // The descriptor of the rank is readable. It is closed.
   void note_end(Rank rank, TimePoint now);
   // The rank has left or is dead.
@@ -35,9 +37,9 @@ class LifeWatch {
   // The answer of a rank to kInquire. Ignored unless it tells of a rank on the same host.
   void testify(Rank from, const Message& message, TimePoint now);
 
-  // These do what the functions of Absences do. take_due() also removes the ranks that it returns.
-  // If its last call was more than kLongestNap ago while a rank was absent, this process did not
-  // run, and that time does not count.
+  // These do what the functions of Absences do. The caller then removes the ranks that take_due()
+  // returns. If its last call was more than kLongestNap ago while a rank was absent, this process
+  // did not run, and that time does not count.
   std::vector<Absences::Verdict> take_due(TimePoint now);
   TimePoint next(TimePoint otherwise) const;
 

@@ -28,7 +28,7 @@ Result<std::unique_ptr<Bootstrap>> TcpBootstrap::join(JoinPlan plan) {
   std::unique_ptr<TcpBootstrap> made(
       new TcpBootstrap(std::move(plan), std::move(*connection), std::move(wake)));
   DUNLIN_TRY(made->start(deadline - clock.now()));
-  if (made->plan_.counts_local) DUNLIN_TRY(made->count_local());
+  if (made->plan_.counts_local) DUNLIN_TRY(made->count_local(deadline - clock.now()));
   return std::unique_ptr<Bootstrap>(std::move(made));
 }
 

@@ -52,11 +52,11 @@ enum class MessageType : std::uint8_t {
   kRevoked = 26,  // the access of rank `subject` is revoked here
   // What a rank knows of the process that kInquire has asked for. state: kAlive or kDead.
   kTestimony = 27,
-  // text: name; value: record; ranks: group, empty for the whole job; number: timeout in ns.
-  // Without
-  // a request number, it only contributes the record.
-  kGather = 29,
   kCancel = 28,  // its caller has given up `request`, which takes no effect from now on
+  // text: name; value: record; ranks: group, empty for the whole job; number: timeout in ns. It
+  // only
+  // contributes the record if it has no request number.
+  kGather = 29,
   // The coordinator sends these.
   // code, text: failure; value: result of a lookup or gather; number, ranks: of a reform
   kReply = 32,

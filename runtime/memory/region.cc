@@ -96,7 +96,11 @@ Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate_range(FileRange ran
   region->device_order_ = options.device_order;
   // The memory policy has to be set before the pages exist.
   bind_memory(data, region->size(), options.numa_node);
-  if (options.is_sparse) return region;
+  if (options.is_sparse) {
+    // Where the kernel gives shared memory huge pages, one word would take such a page.
+    madvise(data, region->size(), MADV_NOHUGEPAGE);
+    return region;
+  }
   // Reserves all pages, so that a full /dev/shm or an empty pool of huge pages is an error now
   // instead of a SIGBUS later.
   if (fallocate(region->fd(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(region->fd_offset()),
@@ -160,17 +164,16 @@ Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate_on_gpu(
 }
 
 void MemoryRegion::clear(std::size_t offset, std::size_t size) {
+  if (range_.file && !range_.file->is_owner()) return;
   const std::size_t end = offset + size;
   const std::size_t unit = std::max<std::size_t>(page_size_, 1);
   const std::size_t first = round_up(offset, unit);
   const std::size_t last = end / unit * unit;
-  const bool has_pages =
-      range_.file && first < last && madvise(data_ + first, last - first, MADV_REMOVE) == 0;
-  if (!has_pages) {
-    std::memset(data_ + offset, 0, size);
-  } else {
+  if (range_.file && first < last && range_.file->release(range_.offset + first, last - first)) {
     std::memset(data_ + offset, 0, first - offset);
     std::memset(data_ + last, 0, end - last);
+  } else {
+    std::memset(data_ + offset, 0, size);
   }
 }
 

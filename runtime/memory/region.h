@@ -53,9 +53,9 @@ class MemoryRegion {
     const char* name = "dunlin";  // shown in /proc/PID/maps
     // Other processes cannot map the region, and it needs no descriptor.
     bool is_private = false;
-    // Pages are made when they are first used, which may be never for most of a large region. When
-    // the host has no memory left by then, the process is killed, where reserved pages would have
-    // been an error. Without huge pages; not for private regions.
+    // Pages are made at their first use. If the host has no memory left then, the process is
+    // killed; reserved pages would have been an error at the allocation. Such a region has no huge
+    // pages. Ignored for private regions.
     bool is_sparse = false;
     // Where to get the memory from; null: from a memfd of its own. Huge pages always have one.
     SharedFilePool* pool = nullptr;
@@ -89,7 +89,8 @@ class MemoryRegion {
   std::size_t size() const { return size_; }
   std::span<std::byte> bytes() const { return {data_, size_}; }
   // Sets bytes of host memory to zero. Pages of a shared region that lie within them go back to the
-  // kernel until they are used again.
+  // kernel until they are used again. Does nothing in a process that was forked from the one that
+  // allocated the region, which they belong to.
   void clear(std::size_t offset, std::size_t size);
   MemoryKind kind() const { return gpu_ ? MemoryKind::kCuda : MemoryKind::kHost; }
   // Null for host memory.

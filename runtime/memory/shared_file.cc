@@ -41,12 +41,16 @@ Result<std::shared_ptr<SharedFile>> SharedFile::create(const char* name, std::si
       new SharedFile(std::move(fd), size, (flags & MFD_HUGETLB) != 0));
 }
 
-void SharedFile::release(std::size_t offset, std::size_t size) const {
+bool SharedFile::is_owner() const {
+  return getpid() == owner_;
+}
+
+bool SharedFile::release(std::size_t offset, std::size_t size) const {
   // A peer that still has a huge page mapped, and accesses it late, would die of SIGBUS if there
   // were none left.
-  if (getpid() != owner_ || is_huge_) return;
-  (void)fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-                  static_cast<off_t>(size));
+  if (!is_owner() || is_huge_) return false;
+  return fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                   static_cast<off_t>(offset), static_cast<off_t>(size)) == 0;
 }
 
 Result<FileRange> SharedFilePool::take(const char* name, std::size_t size) {

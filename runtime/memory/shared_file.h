@@ -27,9 +27,10 @@ class SharedFile {
 
   int fd() const { return fd_.get(); }
   std::size_t size() const { return size_; }
-  // Gives the pages back. Does nothing in a process that was forked from the one that made the
-  // file, because the pages belong to that one.
-  void release(std::size_t offset, std::size_t size) const;
+  // Gives the pages back, so that they read as zeros. Returns false if it cannot, as for huge pages
+  // and in a process that was forked from the one that made the file: the pages belong to that one.
+  bool release(std::size_t offset, std::size_t size) const;
+  bool is_owner() const;
 
  private:
   SharedFile(Fd fd, std::size_t size, bool is_huge);

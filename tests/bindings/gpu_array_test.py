@@ -209,13 +209,15 @@ class GpuArrayTest(unittest.TestCase):
         result = request.wait()
         self.expect(result, np.full(5000, self.size, "float32"), "a dropped array")
         self.assertEqual(gpu.exported(), 0)
-        # Nobody waits for this one. The background thread advances it.
+        # Nobody waits for this one. The background thread advances it, and frees its result.
+        allocations = gpu.counts()[0]
         dunlin.start_all_reduce(Exporting(np.ones(5000, "float32")))
         until = time.monotonic() + 20
-        while gpu.exported() > 0 and time.monotonic() < until:
+        while time.monotonic() < until and (gpu.exported() > 0 or gpu.counts()[0] > allocations):
             time.sleep(0.01)
             dunlin.rank()
         self.assertEqual(gpu.exported(), 0)
+        self.assertEqual(gpu.counts()[0], allocations)
 
     def test_results_are_freed(self):
         x = Interfaced(np.ones(1000, "float32"))

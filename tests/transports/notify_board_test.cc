@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <fstream>
@@ -56,8 +58,9 @@ TEST(NotifyBoard, ReusedCellsBeginAtZero) {
     const auto board = NotifyBoard::create(count).value();
     const NotifyId first = board->allocate(count).value();
     for (std::uint32_t i = 0; i < count; ++i)
-      board->cell(cell_at(first, i)).publish({.sequence = i + 1});
+      board->cell(cell_at(first, i)).publish({.sequence = i + 1, .inline_data = {}});
     board->free(first, count);
+    board->cell(first).publish({.sequence = 7, .inline_data = {}});  // a late one
     ASSERT_EQ(board->allocate(count).value(), first);
     for (std::uint32_t i = 0; i < count; ++i)
       ASSERT_EQ(board->sequence(cell_at(first, i)), 0U) << i;
@@ -71,8 +74,8 @@ TEST(NotifyBoard, ClearingALargeBlockLeavesItsNeighborsAlone) {
   const NotifyId before = board->allocate(1).value();
   const NotifyId block = board->allocate(kLarge).value();
   const NotifyId after = board->allocate(1).value();
-  board->cell(before).publish({.sequence = 7});
-  board->cell(after).publish({.sequence = 8});
+  board->cell(before).publish({.sequence = 7, .inline_data = {}});
+  board->cell(after).publish({.sequence = 8, .inline_data = {}});
   board->free(block, kLarge);
   EXPECT_EQ(board->allocate(kLarge).value(), block);
   EXPECT_EQ(board->sequence(before), 7U);
@@ -86,8 +89,8 @@ TEST(NotifyBoard, MemoryIsTakenByCellsInUseOnly) {
   for (int i = 0; i < 250; ++i) communicators.push_back(board->allocate(16 * 16384).value());
   EXPECT_EQ(pages_of(*board), 0U);
   for (const NotifyId each : communicators) {
-    board->cell(cell_at(each, 16 * 5)).publish({.sequence = 1});
-    board->cell(cell_at(each, 16 * 9000)).publish({.sequence = 1});
+    board->cell(cell_at(each, 16 * 5)).publish({.sequence = 1, .inline_data = {}});
+    board->cell(cell_at(each, 16 * 9000)).publish({.sequence = 1, .inline_data = {}});
   }
   EXPECT_EQ(pages_of(*board), 500U);
   // Finding them takes no memory either.
@@ -98,6 +101,24 @@ TEST(NotifyBoard, MemoryIsTakenByCellsInUseOnly) {
   for (const NotifyId each : communicators) board->free(each, 16 * 16384);
   EXPECT_EQ(pages_of(*board), 0U) << "what was freed takes no memory";
   EXPECT_EQ(board->next_used(0), kCells);
+}
+
+// The cells are the parent's.
+TEST(NotifyBoard, AForkedChildClearsNothing) {
+  constexpr std::size_t kMany = 5000;
+  const auto board = NotifyBoard::create(kMany).value();
+  const NotifyId first = board->allocate(kMany).value();
+  for (std::uint32_t i = 0; i < kMany; ++i)
+    board->cell(cell_at(first, i)).publish({.sequence = 3, .inline_data = {}});
+  const pid_t child = fork();
+  if (child == 0) {
+    board->free(first, kMany);
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  for (std::uint32_t i = 0; i < kMany; ++i) ASSERT_EQ(board->sequence(cell_at(first, i)), 3U) << i;
 }
 
 }  // namespace

@@ -275,7 +275,7 @@ bool Worker::survives(const Status& status) const {
 
 // A rank trains only when all have been prepared. So if one of the survivors trains, all of them
 // can; otherwise all of them start again.
-Status Worker::survive(Status loss) {
+Status Worker::survive(const Status& loss) {
   DUNLIN_WARN("{}", loss.to_string());
   // Those that still read their data come late.
   const Duration timeout = std::max(fabric_.config().deadline, fabric_.config().bootstrap_timeout);

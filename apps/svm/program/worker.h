@@ -53,7 +53,7 @@ class Worker {
   // A member that dies may be noticed first by what fails without it. Returns kPeerDead then.
   Status name_death(Status failure);
   bool survives(const Status& status) const;
-  Status survive(Status loss);
+  Status survive(const Status& loss);
   // Takes over what the members of the new epoch tell one another. Returns whether they train.
   Result<bool> compare_stages();
   Status start_again(const std::vector<Rank>& before);

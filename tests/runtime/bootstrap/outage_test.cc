@@ -8,6 +8,7 @@
 #include <atomic>
 #include <csignal>
 #include <thread>
+#include <utility>
 
 #include "runtime/bootstrap/constants.h"
 #include "tests/runtime/bootstrap/broken_path.h"
@@ -205,9 +206,11 @@ TEST(OutOfReach, ARankIsCutOffBeforeItCountsAsDead) {
   std::thread other([&] { second = TcpBootstrap::join(plan_behind(path, 1, 2, true)).value(); });
   const auto first = TcpBootstrap::join(plan_for(*coordinator, 0, 2)).value();
   other.join();
+  bool is_told = false;
   bool was_cut_off_first = false;
   first->peers().add_listener([&] {
-    if (!first->peers().is_present(Rank(1))) was_cut_off_first = second->fences().is_cut_off();
+    if (first->peers().is_present(Rank(1)) || std::exchange(is_told, true)) return;
+    was_cut_off_first = second->fences().is_cut_off();
   });
   path.cut();
   EXPECT_THAT(first->barrier("never", kTimeout).to_string(), HasSubstr("these ranks are dead: 1"));

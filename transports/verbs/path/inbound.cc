@@ -59,7 +59,7 @@ Status Inbound::accept(std::unique_ptr<Session> session, const Request& request,
     return damage_;
   }
   drop_connection();
-  // Otherwise the peer has never been connected to this end, and begins anew.
+  // A request that resumes nothing is the first one: the count begins anew.
   if (request.is_resumed == 0) taken_ = 0;
   if (request.is_resumed != 0) engine_.refresh(port_);
   told_ = taken_;

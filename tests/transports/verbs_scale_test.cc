@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/transports/many_peers.h"
@@ -160,6 +162,39 @@ TEST_F(VerbsScaleTest, PeersGiveUpTheirIdleConnections) {
         }
       },
       kRanks);
+}
+
+// An open connection takes operations while the peer computes, and so does one that is not open.
+TEST_F(VerbsScaleTest, APeerThatMakesNoProgressIsWaitedFor) {
+  constexpr auto kDeadline = std::chrono::seconds(1);
+  configure_ = [&](Config& config) {
+    config.verbs_max_connections = 2;
+    config.deadline = timeout_factor() * kDeadline;
+  };
+  make();
+  constexpr int kPeers = 3;
+  run(
+      [&](Fabric& fabric) {
+        Exposed memory(fabric, "memory", 64, 1);
+        const auto notify = [&](int peer, std::uint64_t number) {
+          const Status status = post(fabric, [&] {
+            return memory.data(peer).notify(notification(memory.cell_at(peer, 0), number), nullptr);
+          });
+          EXPECT_TRUE(status.is_ok()) << status.to_string();
+        };
+        // First the lanes have never been connected, and then they were given up.
+        for (std::uint64_t number = 1; number <= 2; ++number) {
+          sync(fabric, "begin " + std::to_string(number));
+          if (fabric.rank() == Rank(0)) {
+            for (int peer = 1; peer < kPeers; ++peer) notify(peer, number);
+          } else {
+            std::this_thread::sleep_for(timeout_factor() * 4 * kDeadline);
+            EXPECT_TRUE(await_cell(fabric, memory.cell(0), number));
+          }
+          sync(fabric, "end " + std::to_string(number));
+        }
+      },
+      kPeers);
 }
 
 // A peer without a connection from here is told that a region was deregistered when it writes.

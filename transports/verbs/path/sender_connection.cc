@@ -62,6 +62,7 @@ void SenderConnection::want() {
 
 void SenderConnection::start() {
   has_place_ = true;
+  is_patient_ = true;
   loss_ = Status::ok();
   lost_at_ = engine_.context().clock.now();
   attempt_timeout_ = kFirstAttempt;
@@ -120,12 +121,13 @@ Status SenderConnection::establish(const Event& event) {
     return {Code::kCorrupted, "the peer's answer is too short"};
   std::memcpy(&answer, event.private_data.data(), sizeof answer);
   DUNLIN_TRY(owner_.settle(answer));
-  if (!loss_.is_ok()) {
+  if (was_connected_ && !loss_.is_ok()) {
     DUNLIN_INFO("the {} connection to rank {} is back after {:.1f} s", name(), peer_.value(),
                 to_seconds(engine_.context().clock.now() - lost_at_));
   }
   set_state(State::kUsable);
   was_connected_ = true;
+  is_patient_ = false;
   loss_ = Status::ok();
   attempt_timeout_ = kFirstAttempt;
   completed_before_ = owner_.operations_completed();
@@ -172,6 +174,7 @@ void SenderConnection::on_event(const Event& event) {
 void SenderConnection::lose(Status why) {
   if (state_ == State::kOver || state_ == State::kResting || state_ == State::kWaiting) return;
   const TimePoint now = engine_.context().clock.now();
+  const bool is_first = !was_connected_ && loss_.is_ok();
   if (state_ == State::kUsable) {
     DUNLIN_INFO("lost the {} connection to rank {}: {}; connecting again", name(), peer_.value(),
                 why.message());
@@ -183,16 +186,20 @@ void SenderConnection::lose(Status why) {
     DUNLIN_DEBUG("no {} connection to rank {} yet: {}", name(), peer_.value(), why.message());
     if (loss_.is_ok()) loss_ = why;
   }
-  const bool is_pointless = !was_connected_ || fruitless_ > kFruitlessConnections ||
-                            !engine_.context().peers.is_present(peer_) ||
-                            now - lost_at_ > engine_.context().config.deadline;
-  if (is_pointless) {
+  if (!can_try_again(is_first, now)) {
     const Status& cause = was_connected_ ? loss_ : why;
     return fail(Status(Code::kPeerDead, std::string(cause.message())).with_peer(peer_));
   }
   drop();
   next_step_ = now + kReconnectPause;
   set_state(State::kLost);
+}
+
+bool SenderConnection::can_try_again(bool is_first, TimePoint now) const {
+  const TransportContext& context = engine_.context();
+  if (fruitless_ > kFruitlessConnections || !context.peers.is_present(peer_)) return false;
+  if (is_patient_) return true;
+  return !is_first && now - lost_at_ <= context.config.deadline;
 }
 
 void SenderConnection::step(TimePoint now) {

@@ -8,6 +8,10 @@
 // anything, decides if trying again makes sense; otherwise the connection is over, for good. The
 // owner is told, and decides what that means for its operations.
 //
+// A connection that was at rest has no deadline. Nothing was lost, and the peer may have something
+// else to do: an open connection would take operations meanwhile, too. So it is tried again for as
+// long as the bootstrap calls the peer present.
+//
 // Each connection takes a place of the process's share (connect/connection_share.h) while it has a
 // queue pair. Without a place it rests: it has neither a queue pair nor a session, and needs none
 // until the owner wants it. Owner thread only.
@@ -99,6 +103,8 @@ class SenderConnection {
   Status make_queue_pair();
   Status request();
   Status establish(const Event& event);
+  // Whether it makes sense to try again. `is_first`: this was the first attempt of all.
+  bool can_try_again(bool is_first, TimePoint now) const;
   void drop();
   void leave_place();
 
@@ -117,6 +123,7 @@ class SenderConnection {
   bool was_connected_ = false;
   Status failure_;
   // These are valid while the connection is lost, or is being made:
+  bool is_patient_ = false;  // it was at rest: there is no deadline
   Status loss_;          // why it was lost; ok if it was not
   TimePoint lost_at_{};  // or when it was begun
   int fruitless_ = 0;    // connections in a row that completed nothing

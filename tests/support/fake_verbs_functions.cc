@@ -170,6 +170,7 @@ ibv_cq* ibv_create_cq(ibv_context* context, int size, void*, ibv_comp_channel* c
 int ibv_resize_cq(ibv_cq* queue, int size) {
   const Guard guard(state().mutex);
   if (!state().options.can_resize) return EOPNOTSUPP;
+  if (state().options.pretends_to_resize) return 0;
   if (!is_size_granted(size)) return EINVAL;
   queue->cqe = size;
   return 0;

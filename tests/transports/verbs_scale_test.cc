@@ -45,16 +45,18 @@ TEST_F(VerbsScaleTest, CompletionQueuesGrowWithTheConnections) {
 }
 
 TEST_F(VerbsScaleTest, QueuesThatCannotGrowHaveRoomForAllPeers) {
-  make({.can_resize = false});
-  run(
-      [this](Fabric& fabric) {
-        sync(fabric, "made");
-        EXPECT_EQ(largest_queue(), kWholeSize);
-        connect_all(fabric, "all");
-      },
-      kRanks);
-  EXPECT_EQ(largest_queue(), kWholeSize);
-  EXPECT_FALSE(device_.has_overrun());
+  for (const bool pretends : {false, true}) {
+    make({.can_resize = pretends, .pretends_to_resize = pretends});
+    run(
+        [this](Fabric& fabric) {
+          sync(fabric, "made");
+          EXPECT_EQ(largest_queue(), kWholeSize);
+          connect_all(fabric, "all");
+        },
+        kRanks);
+    EXPECT_EQ(largest_queue(), kWholeSize);
+    EXPECT_FALSE(device_.has_overrun()) << pretends;
+  }
 }
 
 TEST_F(VerbsScaleTest, AQueueThatIsFullSaysWhatToDo) {

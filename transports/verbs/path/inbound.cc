@@ -203,6 +203,7 @@ void Inbound::publish(std::uint16_t number, const Notification& notification) {
   if (cell >= board.size()) {
     DUNLIN_WARN("dropped a notification from rank {}: it is for cell {}, but there are {}",
                 peer_.value(), cell, board.size());
+    cells_.unname(number);
     return;
   }
   cells_.note(number, notification);

@@ -199,6 +199,35 @@ TEST_F(VerbsScaleTest, APeerThatMakesNoProgressIsWaitedFor) {
       kPeers);
 }
 
+// Rails get their memory when the lane is used.
+TEST_F(VerbsScaleTest, APutWhoseRailsHaveNoMemoryFails) {
+  constexpr std::size_t kSize = std::size_t{1} << 20;
+  configure_ = [](Config& config) {
+    config.verbs_max_connections = 8;
+    config.verbs_queue_pairs = 2;
+  };
+  make();
+  run(
+      [&](Fabric& fabric) {
+        Exposed memory(fabric, "memory", kSize, 1);
+        sync(fabric, "made");
+        if (fabric.rank() == Rank(0)) {
+          EXPECT_TRUE(complete(fabric, [&](auto* c) {
+                        return memory.data(1).flush(transport::Visibility::kRemote, c);
+                      }).is_ok());
+          device_.change([](FakeVerbs::Options& options) { options.most_locked = 64; });
+          const Status status = complete(fabric, [&](auto* c) {
+            return memory.data(1).put(memory.local().slice(0, kSize).value(),
+                                      memory.at(1).slice(0, kSize).value(), c);
+          });
+          EXPECT_EQ(status.code(), Code::kResourceExhausted) << status.to_string();
+          device_.change([](FakeVerbs::Options& options) { options.most_locked = SIZE_MAX; });
+        }
+        sync(fabric, "done");
+      },
+      4);
+}
+
 // A peer without a connection from here is told that a region was deregistered when it writes.
 TEST_F(VerbsScaleTest, PeersThatComeBackLearnWhatWasDeregistered) {
   configure_ = [](Config& config) { config.verbs_max_connections = 2; };

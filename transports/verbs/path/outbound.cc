@@ -139,7 +139,9 @@ void Outbound::shut(Status why) {
     append_fence();  // as soon as there is room
     return is_empty();
   };
-  engine_.drain(is_over, Delivery(engine_.context().config).close_grace());
+  Duration grace = Delivery(engine_.context().config).close_grace();
+  if (connection_.waits_for_place()) grace += kPlaceTimeout;
+  engine_.drain(is_over, grace);
   if (!is_empty()) fail(std::move(why));
 }
 

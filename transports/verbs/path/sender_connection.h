@@ -73,6 +73,7 @@ class SenderConnection {
   // Gives the connection up. The peer takes all that has arrived, and forgets the numbers of cells.
   void rest();
 
+  bool waits_for_place() const { return state_ == State::kWaiting; }
   bool is_at_rest() const { return state_ == State::kResting; }
   bool is_connected() const { return state_ == State::kUsable; }
   bool is_over() const { return state_ == State::kOver; }

@@ -191,6 +191,10 @@ ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
     errno = EINVAL;
     return nullptr;
   }
+  if (device.pairs.size() >= device.options.most_pairs) {
+    errno = ENOMEM;
+    return nullptr;
+  }
   auto* const pair = new Pair;
   pair->context = domain->context;
   pair->pd = domain;

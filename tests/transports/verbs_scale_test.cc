@@ -13,6 +13,7 @@
 namespace dunlin::testing {
 namespace {
 
+using transport::Completion;
 using transport::Fabric;
 
 constexpr int kRanks = 12;
@@ -197,6 +198,59 @@ TEST_F(VerbsScaleTest, APeerThatMakesNoProgressIsWaitedFor) {
         }
       },
       kPeers);
+}
+
+// The device has no queue pair left, at this end or then at the peer's, and later it has.
+TEST_F(VerbsScaleTest, RoomForAQueuePairIsWaitedFor) {
+  configure_ = [](Config& config) {
+    config.deadline = timeout_factor() * std::chrono::seconds(10);
+    config.verbs_max_connections = 2;
+  };
+  make();
+  run([&](Fabric& fabric) {
+    Exposed memory(fabric, "memory", 64, 1);
+    sync(fabric, "made");
+    for (const std::size_t most : {0, 1}) {
+      if (fabric.rank() == Rank(0)) {
+        device_.change([&](FakeVerbs::Options& options) { options.most_pairs = most; });
+        transport::Link& link = memory.link(1);
+        transport::Lane& lane = most == 0 ? link.data() : link.control();
+        Completion done;
+        EXPECT_TRUE(post(fabric, [&] {
+                      return lane.flush(transport::Visibility::kRemote, &done);
+                    }).is_ok());
+        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+        while (std::chrono::steady_clock::now() < until) fabric.progress();
+        EXPECT_FALSE(done.is_done());
+        device_.change([](FakeVerbs::Options& options) { options.most_pairs = SIZE_MAX; });
+        EXPECT_TRUE(progress_until(fabric, [&] { return done.is_done(); }));
+        EXPECT_TRUE(done.status().is_ok()) << done.status().to_string();
+      }
+      sync(fabric, "done with " + std::to_string(most));
+    }
+  });
+}
+
+// The lack is named for what it is, once the deadline has passed.
+TEST_F(VerbsScaleTest, LackOfQueuePairsIsNotTheDeathOfThePeer) {
+  configure_ = [](Config& config) {
+    config.deadline = timeout_factor() * std::chrono::seconds(1);
+    config.verbs_max_connections = 2;
+  };
+  make();
+  run([&](Fabric& fabric) {
+    Exposed memory(fabric, "memory", 64, 1);
+    sync(fabric, "made");
+    if (fabric.rank() == Rank(0)) {
+      device_.change([](FakeVerbs::Options& options) { options.most_pairs = 0; });
+      const Status status = complete(
+          fabric, [&](auto* c) { return memory.data(1).flush(transport::Visibility::kRemote, c); });
+      EXPECT_EQ(status.code(), Code::kResourceExhausted) << status.to_string();
+      EXPECT_EQ(memory.data(1).failure().code(), Code::kResourceExhausted);
+      device_.change([](FakeVerbs::Options& options) { options.most_pairs = SIZE_MAX; });
+    }
+    sync(fabric, "done");
+  });
 }
 
 // Rails get their memory when the lane is used.

@@ -36,12 +36,6 @@ Inbound::~Inbound() {
   drop_connection();
 }
 
-Result<std::unique_ptr<Inbound>> Inbound::create(Engine& engine, Port& port, Rank peer,
-                                                 LaneKind kind, std::uint8_t rail) {
-  std::unique_ptr<Inbound> inbound(new Inbound(engine, port, peer, kind, rail));
-  return inbound;
-}
-
 Status Inbound::make_mailbox() {
   MemoryRegion::Options options;
   options.huge_pages = false;

@@ -12,6 +12,10 @@
 // else to do: an open connection would take operations meanwhile, too. So it is tried again for as
 // long as the bootstrap calls the peer present.
 //
+// A peer that refuses a connection for now is asked again, even for a first connection. If this end
+// lacks what a queue pair takes, it tries again until DUNLIN_DEADLINE has passed, and then the
+// connection is over with kResourceExhausted.
+//
 // Each connection takes a place of the process's share (connect/connection_share.h) while it has a
 // queue pair. Without a place it rests: it has neither a queue pair nor a session, and needs none
 // until the owner wants it. Owner thread only.
@@ -19,6 +23,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/clock.h"
@@ -87,7 +92,9 @@ class SenderConnection {
   std::uint32_t inline_limit() const { return inline_limit_; }
 
   void on_event(const Event& event);
-  // The connection is of no use any more. Tries again later, if that makes sense.
+  // The connection is of no use any more. Tries again later, if that makes sense. Of an attempt to
+  // connect, kBusy means that the peer refuses for now, and kResourceExhausted that this end has no
+  // room for a queue pair.
   void lose(Status why);
   // Ends the connection for good.
   void fail(Status why);
@@ -104,8 +111,9 @@ class SenderConnection {
   Status make_queue_pair();
   Status request();
   Status establish(const Event& event);
-  // Whether it makes sense to try again. `is_first`: this was the first attempt of all.
-  bool can_try_again(bool is_first, TimePoint now) const;
+  // Whether it makes sense to try again after an attempt has failed with this code. `is_first`: it
+  // was the first attempt of all.
+  bool can_try_again(Code code, bool is_first, TimePoint now) const;
   void drop();
   void leave_place();
 
@@ -124,10 +132,11 @@ class SenderConnection {
   bool was_connected_ = false;
   Status failure_;
   // These are valid while the connection is lost, or is being made:
-  bool is_patient_ = false;  // it was at rest: there is no deadline
-  Status loss_;          // why it was lost; ok if it was not
-  TimePoint lost_at_{};  // or when it was begun
-  int fruitless_ = 0;    // connections in a row that completed nothing
+  bool is_patient_ = false;               // it was at rest: there is no deadline
+  std::optional<TimePoint> lacks_since_;  // when this end began to lack room for a queue pair
+  Status loss_;                           // why it was lost; ok if it was not
+  TimePoint lost_at_{};                   // or when it was begun
+  int fruitless_ = 0;                     // connections in a row that completed nothing
   std::uint64_t completed_before_ = 0;
   TimePoint next_step_{};
   Duration attempt_timeout_ = kFirstAttempt;

@@ -38,6 +38,8 @@ class FakeVerbs {
     std::vector<std::uint16_t> pkeys = {0xffff};
     bool has_atomics = true;
     bool can_resize = true;              // completion queues
+    bool pretends_to_resize = false;     // reports success without any effect
+    std::size_t most_pairs = SIZE_MAX;   // queue pairs of all ranks together
     int most_completions = 1 << 20;      // that a queue holds
     std::uint32_t paging = 0;            // for what on-demand paging works (IBV_ODP_SUPPORT_...)
     std::size_t most_locked = SIZE_MAX;  // bytes; a larger region is ENOMEM

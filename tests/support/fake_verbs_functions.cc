@@ -170,6 +170,7 @@ ibv_cq* ibv_create_cq(ibv_context* context, int size, void*, ibv_comp_channel* c
 int ibv_resize_cq(ibv_cq* queue, int size) {
   const Guard guard(state().mutex);
   if (!state().options.can_resize) return EOPNOTSUPP;
+  if (state().options.pretends_to_resize) return 0;
   if (!is_size_granted(size)) return EINVAL;
   queue->cqe = size;
   return 0;
@@ -188,6 +189,10 @@ ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   State& device = state();
   if (attributes->cap.max_inline_data > device.options.most_inline) {
     errno = EINVAL;
+    return nullptr;
+  }
+  if (device.pairs.size() >= device.options.most_pairs) {
+    errno = ENOMEM;
     return nullptr;
   }
   auto* const pair = new Pair;

@@ -103,6 +103,19 @@ TEST(CellNumbersTest, AfterARefusalOrAClearRecordsComeFirst) {
   EXPECT_EQ(lane.shorts(), 1u);
 }
 
+TEST(CellNumbersTest, ANumberThatLostItsCellStandsForNothing) {
+  TakenCells taken;
+  taken.note(3, Notification{NotifyId{7}, 1, 0, 0, {}});
+  const ShortForm next{.number = 3, .step = 1, .counts_bytes = false};
+  EXPECT_EQ(taken.expand(next, 0)->id, NotifyId{7});
+  taken.unname(3);
+  EXPECT_FALSE(taken.expand(next, 0));
+  taken.unname(4);
+  EXPECT_EQ(taken.size(), 4u);
+  taken.note(3, Notification{NotifyId{8}, 1, 0, 0, {}});
+  EXPECT_EQ(taken.expand(next, 0)->id, NotifyId{8});
+}
+
 class CellNumbersSeeds : public ::testing::TestWithParam<unsigned> {};
 
 TEST_P(CellNumbersSeeds, BothEndsAgreeWhateverTheOrder) {

@@ -52,51 +52,72 @@ class ConnectionShareTest : public ::testing::Test {
     return counts;
   }
 
+  TimePoint now_{};
   ConnectionShare<End> share_{4};
   std::vector<std::unique_ptr<End>> ends_;
 };
 
 TEST_F(ConnectionShareTest, NobodyLeavesWhileThereIsRoom) {
   EXPECT_FALSE(share_.has_room());
-  share_.make_room(0);
+  share_.make_room(0, now_);
   EXPECT_EQ(asked(), (std::vector{0, 0, 0, 0}));
   share_.remove(end(2));
   EXPECT_TRUE(share_.has_room());
-  share_.make_room(1);
+  share_.make_room(1, now_);
   EXPECT_EQ(asked(), (std::vector{0, 0, 0, 0}));
 }
 
 TEST_F(ConnectionShareTest, TheLeastRecentlyUsedLeavesFirst) {
   end(0).use();
   end(2).use();
-  share_.make_room(1);
+  share_.make_room(1, now_);
   EXPECT_EQ(asked(), (std::vector{0, 1, 0, 0}));
   EXPECT_TRUE(share_.has_room());
-  share_.make_room(2);
+  share_.make_room(2, now_);
   EXPECT_EQ(asked(), (std::vector{0, 1, 0, 1}));
-  share_.make_room(4);
+  share_.make_room(4, now_);
   EXPECT_EQ(asked(), (std::vector{1, 1, 1, 1}));
 }
 
 TEST_F(ConnectionShareTest, WhoCannotLeaveIsPassedOver) {
   end(0).answer(End::Answer::kStays);
-  share_.make_room(1);
+  share_.make_room(1, now_);
   EXPECT_EQ(asked(), (std::vector{1, 1, 0, 0}));
   EXPECT_EQ(share_.ends().size(), 3u);
 }
 
 TEST_F(ConnectionShareTest, NoMoreAreAskedThanHaveToLeave) {
   end(0).answer(End::Answer::kLeavesLater);
-  for (int i = 0; i < 3; ++i) share_.make_room(1);
+  for (int i = 0; i < 3; ++i) share_.make_room(1, now_);
   EXPECT_EQ(asked(), (std::vector{1, 0, 0, 0})) << "it will leave";
-  share_.make_room(2);
+  share_.make_room(2, now_);
+  EXPECT_EQ(asked(), (std::vector{1, 1, 0, 0}));
+}
+
+TEST_F(ConnectionShareTest, WhoStaysForLongIsBusy) {
+  end(0).answer(End::Answer::kLeavesLater);
+  share_.make_room(1, now_);
+  now_ += kLeaveTimeout;
+  share_.make_room(1, now_);
+  EXPECT_EQ(asked(), (std::vector{1, 0, 0, 0}));
+  now_ += std::chrono::milliseconds(1);
+  share_.make_room(1, now_);
+  EXPECT_EQ(asked(), (std::vector{1, 1, 0, 0})) << "an idle one leaves in its place";
+  EXPECT_TRUE(share_.has_room());
+}
+
+TEST_F(ConnectionShareTest, OneIsAskedWhateverTheSize) {
+  share_.remove(end(3));
+  end(0).answer(End::Answer::kStays);
+  end(1).answer(End::Answer::kLeavesLater);
+  for (int i = 0; i < 2; ++i) share_.ask_one(now_);
   EXPECT_EQ(asked(), (std::vector{1, 1, 0, 0}));
 }
 
 TEST_F(ConnectionShareTest, MoreThanThereShouldBeLeaveAgain) {
   for (int i = 0; i < 3; ++i) ends_.push_back(std::make_unique<End>(share_));
   EXPECT_EQ(share_.ends().size(), 7u);
-  share_.make_room(0);
+  share_.make_room(0, now_);
   EXPECT_EQ(share_.ends().size(), 4u);
   EXPECT_EQ(asked(), (std::vector{1, 1, 1, 0, 0, 0, 0}));
 }

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/transports/many_peers.h"
@@ -11,6 +13,7 @@
 namespace dunlin::testing {
 namespace {
 
+using transport::Completion;
 using transport::Fabric;
 
 constexpr int kRanks = 12;
@@ -43,16 +46,18 @@ TEST_F(VerbsScaleTest, CompletionQueuesGrowWithTheConnections) {
 }
 
 TEST_F(VerbsScaleTest, QueuesThatCannotGrowHaveRoomForAllPeers) {
-  make({.can_resize = false});
-  run(
-      [this](Fabric& fabric) {
-        sync(fabric, "made");
-        EXPECT_EQ(largest_queue(), kWholeSize);
-        connect_all(fabric, "all");
-      },
-      kRanks);
-  EXPECT_EQ(largest_queue(), kWholeSize);
-  EXPECT_FALSE(device_.has_overrun());
+  for (const bool pretends : {false, true}) {
+    make({.can_resize = pretends, .pretends_to_resize = pretends});
+    run(
+        [this](Fabric& fabric) {
+          sync(fabric, "made");
+          EXPECT_EQ(largest_queue(), kWholeSize);
+          connect_all(fabric, "all");
+        },
+        kRanks);
+    EXPECT_EQ(largest_queue(), kWholeSize);
+    EXPECT_FALSE(device_.has_overrun()) << pretends;
+  }
 }
 
 TEST_F(VerbsScaleTest, AQueueThatIsFullSaysWhatToDo) {
@@ -160,6 +165,121 @@ TEST_F(VerbsScaleTest, PeersGiveUpTheirIdleConnections) {
         }
       },
       kRanks);
+}
+
+// An open connection takes operations while the peer computes, and so does one that is not open.
+TEST_F(VerbsScaleTest, APeerThatMakesNoProgressIsWaitedFor) {
+  constexpr auto kDeadline = std::chrono::seconds(1);
+  configure_ = [&](Config& config) {
+    config.verbs_max_connections = 2;
+    config.deadline = timeout_factor() * kDeadline;
+  };
+  make();
+  constexpr int kPeers = 3;
+  run(
+      [&](Fabric& fabric) {
+        Exposed memory(fabric, "memory", 64, 1);
+        const auto notify = [&](int peer, std::uint64_t number) {
+          const Status status = post(fabric, [&] {
+            return memory.data(peer).notify(notification(memory.cell_at(peer, 0), number), nullptr);
+          });
+          EXPECT_TRUE(status.is_ok()) << status.to_string();
+        };
+        // First the lanes have never been connected, and then they were given up.
+        for (std::uint64_t number = 1; number <= 2; ++number) {
+          sync(fabric, "begin " + std::to_string(number));
+          if (fabric.rank() == Rank(0)) {
+            for (int peer = 1; peer < kPeers; ++peer) notify(peer, number);
+          } else {
+            std::this_thread::sleep_for(timeout_factor() * 4 * kDeadline);
+            EXPECT_TRUE(await_cell(fabric, memory.cell(0), number));
+          }
+          sync(fabric, "end " + std::to_string(number));
+        }
+      },
+      kPeers);
+}
+
+// The device has no queue pair left, at this end or then at the peer's, and later it has.
+TEST_F(VerbsScaleTest, RoomForAQueuePairIsWaitedFor) {
+  configure_ = [](Config& config) {
+    config.deadline = timeout_factor() * std::chrono::seconds(10);
+    config.verbs_max_connections = 2;
+  };
+  make();
+  run([&](Fabric& fabric) {
+    Exposed memory(fabric, "memory", 64, 1);
+    sync(fabric, "made");
+    for (const std::size_t most : {0, 1}) {
+      if (fabric.rank() == Rank(0)) {
+        device_.change([&](FakeVerbs::Options& options) { options.most_pairs = most; });
+        transport::Link& link = memory.link(1);
+        transport::Lane& lane = most == 0 ? link.data() : link.control();
+        Completion done;
+        EXPECT_TRUE(post(fabric, [&] {
+                      return lane.flush(transport::Visibility::kRemote, &done);
+                    }).is_ok());
+        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+        while (std::chrono::steady_clock::now() < until) fabric.progress();
+        EXPECT_FALSE(done.is_done());
+        device_.change([](FakeVerbs::Options& options) { options.most_pairs = SIZE_MAX; });
+        EXPECT_TRUE(progress_until(fabric, [&] { return done.is_done(); }));
+        EXPECT_TRUE(done.status().is_ok()) << done.status().to_string();
+      }
+      sync(fabric, "done with " + std::to_string(most));
+    }
+  });
+}
+
+// The lack is named for what it is, once the deadline has passed.
+TEST_F(VerbsScaleTest, LackOfQueuePairsIsNotTheDeathOfThePeer) {
+  configure_ = [](Config& config) {
+    config.deadline = timeout_factor() * std::chrono::seconds(1);
+    config.verbs_max_connections = 2;
+  };
+  make();
+  run([&](Fabric& fabric) {
+    Exposed memory(fabric, "memory", 64, 1);
+    sync(fabric, "made");
+    if (fabric.rank() == Rank(0)) {
+      device_.change([](FakeVerbs::Options& options) { options.most_pairs = 0; });
+      const Status status = complete(
+          fabric, [&](auto* c) { return memory.data(1).flush(transport::Visibility::kRemote, c); });
+      EXPECT_EQ(status.code(), Code::kResourceExhausted) << status.to_string();
+      EXPECT_EQ(memory.data(1).failure().code(), Code::kResourceExhausted);
+      device_.change([](FakeVerbs::Options& options) { options.most_pairs = SIZE_MAX; });
+    }
+    sync(fabric, "done");
+  });
+}
+
+// Rails get their memory when the lane is used.
+TEST_F(VerbsScaleTest, APutWhoseRailsHaveNoMemoryFails) {
+  constexpr std::size_t kSize = std::size_t{1} << 20;
+  configure_ = [](Config& config) {
+    config.verbs_max_connections = 8;
+    config.verbs_queue_pairs = 2;
+  };
+  make();
+  run(
+      [&](Fabric& fabric) {
+        Exposed memory(fabric, "memory", kSize, 1);
+        sync(fabric, "made");
+        if (fabric.rank() == Rank(0)) {
+          EXPECT_TRUE(complete(fabric, [&](auto* c) {
+                        return memory.data(1).flush(transport::Visibility::kRemote, c);
+                      }).is_ok());
+          device_.change([](FakeVerbs::Options& options) { options.most_locked = 64; });
+          const Status status = complete(fabric, [&](auto* c) {
+            return memory.data(1).put(memory.local().slice(0, kSize).value(),
+                                      memory.at(1).slice(0, kSize).value(), c);
+          });
+          EXPECT_EQ(status.code(), Code::kResourceExhausted) << status.to_string();
+          device_.change([](FakeVerbs::Options& options) { options.most_locked = SIZE_MAX; });
+        }
+        sync(fabric, "done");
+      },
+      4);
 }
 
 // A peer without a connection from here is told that a region was deregistered when it writes.

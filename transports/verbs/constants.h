@@ -98,6 +98,9 @@ inline constexpr int kFruitlessConnections = 20;
 // because their peers are late, hold up no other lane.
 inline constexpr auto kPlaceTimeout = std::chrono::seconds(1);
 
+// An end that was asked to leave its place, and has not left after this time, is taken to be busy.
+inline constexpr auto kLeaveTimeout = std::chrono::seconds(3);
+
 // At most this many messages of the transport itself wait for a lane without a connection. Of more,
 // the oldest are dropped: they say that a region was deregistered, and what they would keep the
 // peer from, the device refuses in time.

@@ -214,8 +214,8 @@ void Engine::step(TimePoint now) {
     quarantine_.pop_front();
   if (probes) {
     for (const auto& [key, inbound] : inbound_) inbound->drop_broken();
-    own_share_.make_room(0);
-    peers_share_.make_room(0);
+    own_share_.make_room(0, now);
+    peers_share_.make_room(0, now);
   }
   if (!waiting_.empty()) give_places(now);
   if (!probes && restless_ == 0 && landing_waits_ == 0) return;
@@ -235,7 +235,14 @@ bool Engine::connects_at_once() const {
 void Engine::add_waiting(Outbound& lane) {
   const TimePoint now = context_.clock.now();
   waiting_.push_back({&lane, now + kPlaceTimeout});
+  next_places_ = now;
   give_places(now);
+}
+
+void Engine::relieve() {
+  const TimePoint now = context_.clock.now();
+  own_share_.ask_one(now);
+  peers_share_.ask_one(now);
 }
 
 void Engine::remove_from_places(const Outbound& lane) {
@@ -244,8 +251,10 @@ void Engine::remove_from_places(const Outbound& lane) {
 }
 
 void Engine::give_places(TimePoint now) {
+  if (!own_share_.has_room() && now < next_places_) return;
+  next_places_ = now + kEventInterval;
   while (!waiting_.empty()) {
-    if (!own_share_.has_room()) own_share_.make_room(waiting_.size());
+    if (!own_share_.has_room()) own_share_.make_room(waiting_.size(), now);
     const bool is_late = now >= waiting_.front().until;
     // What is asked to leave may have done so, if this thread has not looked for a while.
     if (!own_share_.has_room() && is_late) take_all_completions();
@@ -337,23 +346,29 @@ void Engine::on_request(std::unique_ptr<Session> session, std::size_t port,
   }
   const Rank peer(static_cast<int>(request->source));
   if (!context_.peers.is_present(peer)) return session->refuse(Session::Refusal::kForGood);
-  Inbound* to = inbound(*request);
-  Status status;
+  auto& to = inbound_[key_of(*request)];
   if (to == nullptr) {
-    auto made = Inbound::create(*this, this->port(port), peer, request->lane, request->rail);
-    status = made.status();
-    if (made) {
-      to = (inbound_[key_of(*request)] = std::move(made).value()).get();
-    } else {
-      session->refuse(Session::Refusal::kForNow);
-    }
+    to = std::make_unique<Inbound>(*this, this->port(port), peer, request->lane, request->rail);
   }
-  if (status.is_ok()) status = to->accept(std::move(session), *request, reads);
+  // Before it may be refused, so that there is room when the peer asks again.
+  peers_share_.make_room(to->is_connected() ? 0 : 1, context_.clock.now());
+  const Status status = to->accept(std::move(session), *request, reads);
   if (!status.is_ok()) {
-    DUNLIN_WARN("cannot accept a connection of rank {}: {}", peer.value(), status.to_string());
+    const std::string what =
+        fmt::format("cannot accept a connection of rank {}: {}", peer.value(), status.to_string());
+    if (status.code() != Code::kResourceExhausted) {
+      DUNLIN_WARN("{}", what);
+      return;
+    }
+    relieve();
+    // The peer asks again and again.
+    if (std::exchange(has_reported_lack_, true)) {
+      DUNLIN_DEBUG("{}", what);
+    } else {
+      DUNLIN_WARN("{}; it asks again", what);
+    }
     return;
   }
-  peers_share_.make_room(0);
   if (const auto found = connections_.find(peer.value()); found != connections_.end())
     send_services(peer.value(), found->second);
 }

@@ -72,6 +72,9 @@ class Engine {
   // Starts the lane once there is a place in its own share. Lanes get places in the order in which
   // they began to wait.
   void add_waiting(Outbound& lane);
+  // The device or the host has no room for another queue pair: asks an idle connection of either
+  // share to be given up.
+  void relieve();
   // The lane needs no place, and waits for none.
   void remove_from_places(const Outbound& lane);
 
@@ -209,6 +212,7 @@ class Engine {
     TimePoint until;  // then it is started even beyond the share's size
   };
   std::deque<Waiting> waiting_;
+  TimePoint next_places_{};  // when ends are next asked to leave for the lanes that wait
   ConnectionShare<Outbound> own_share_;
   ConnectionShare<Inbound> peers_share_;
   std::map<InboundKey, std::unique_ptr<Inbound>> inbound_;
@@ -217,6 +221,7 @@ class Engine {
   std::uint64_t seen_peers_ = 0;
   bool is_in_use_ = false;
   bool has_reported_device_ = false;
+  bool has_reported_lack_ = false;
   int restless_ = 0;
   int landing_waits_ = 0;
   bool has_gone_peers_ = false;

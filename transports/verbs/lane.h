@@ -24,6 +24,7 @@ class VerbsLane : public Lane, public RemoteReads, public RemoteAtomics {
   Status flush(Visibility visibility, Completion* completion) override;
   RemoteReads* reads() override { return this; }
   RemoteAtomics* atomics() override { return out_.atomics() ? this : nullptr; }
+  Status failure() const override { return out_.failure(); }
   std::size_t progress() override;
   void close() noexcept override;
 

@@ -61,7 +61,7 @@ struct Request {
   std::uint32_t source;  // rank
   std::uint8_t version;
   LaneKind lane;
-  std::uint8_t is_resumed;  // 1: the lane had a connection, which was lost
+  std::uint8_t is_resumed;  // 1: the lane had a connection, which was lost or given up
   std::uint8_t rail;        // 0: the lane itself; otherwise the number of a rail of the lane
 };
 // The accepting end's answer: where its mailbox is, and how much was taken out of it so far.

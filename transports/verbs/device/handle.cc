@@ -35,6 +35,13 @@ bool has_paging(ibv_context* device, bool has_atomics) {
          (attributes.odp_caps.per_transport_caps.rc_odp_caps & needed) == needed;
 }
 
+// Returns 0 if the queue has room for `needed` completions afterwards. Some providers report
+// success without any effect.
+int resize(ibv_cq* queue, int size, int needed) {
+  const int error = ibv_resize_cq(queue, size);
+  return error == 0 && queue->cqe < needed ? EOPNOTSUPP : error;
+}
+
 }  // namespace
 
 Status set_nonblocking(int fd) {
@@ -152,7 +159,7 @@ Result<std::unique_ptr<CompletionQueue>> CompletionQueue::create(ibv_context* de
   // Whether a provider can resize a queue shows only when it is asked to.
   const bool is_small = capacity < most;
   ibv_cq* made = make(is_small ? std::max(1, capacity / 2) : most);
-  if (made != nullptr && is_small && ibv_resize_cq(made, capacity) != 0) {
+  if (made != nullptr && is_small && resize(made, capacity, capacity) != 0) {
     ibv_destroy_cq(made);
     made = make(most);
   }
@@ -168,8 +175,8 @@ Status CompletionQueue::reserve(int more) {
   const int needed = reserved_ + more;
   if (needed > handle_->cqe) {
     // Doubling the size keeps the number of resizes small.
-    const int error = ibv_resize_cq(handle_, std::max(needed, 2 * handle_->cqe));
-    if (error != 0 && ibv_resize_cq(handle_, needed) != 0) {
+    const int error = resize(handle_, std::max(needed, 2 * handle_->cqe), needed);
+    if (error != 0 && resize(handle_, needed, needed) != 0) {
       return {Code::kResourceExhausted,
               fmt::format("a completion queue of {} cannot grow to {} completions: {} ({})",
                           handle_->cqe, needed, std::strerror(error), kFewerCompletions)};

@@ -104,6 +104,10 @@ class TakenCells {
                       static_cast<std::uint32_t>(notification.id),
                       true};
   }
+  // The number has a cell that this end does not have. What counts on from it is dropped, too.
+  void unname(std::uint16_t number) {
+    if (number < cells_.size()) cells_[number].is_named = false;
+  }
   void clear() {
     cells_.clear();
     cells_.shrink_to_fit();

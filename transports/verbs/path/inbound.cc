@@ -36,12 +36,6 @@ Inbound::~Inbound() {
   drop_connection();
 }
 
-Result<std::unique_ptr<Inbound>> Inbound::create(Engine& engine, Port& port, Rank peer,
-                                                 LaneKind kind, std::uint8_t rail) {
-  std::unique_ptr<Inbound> inbound(new Inbound(engine, port, peer, kind, rail));
-  return inbound;
-}
-
 Status Inbound::make_mailbox() {
   MemoryRegion::Options options;
   options.huge_pages = false;
@@ -59,7 +53,7 @@ Status Inbound::accept(std::unique_ptr<Session> session, const Request& request,
     return damage_;
   }
   drop_connection();
-  // Otherwise the peer has never been connected to this end, and begins anew.
+  // A request that resumes nothing is the first one: the count begins anew.
   if (request.is_resumed == 0) taken_ = 0;
   if (request.is_resumed != 0) engine_.refresh(port_);
   told_ = taken_;
@@ -203,6 +197,7 @@ void Inbound::publish(std::uint16_t number, const Notification& notification) {
   if (cell >= board.size()) {
     DUNLIN_WARN("dropped a notification from rank {}: it is for cell {}, but there are {}",
                 peer_.value(), cell, board.size());
+    cells_.unname(number);
     return;
   }
   cells_.note(number, notification);

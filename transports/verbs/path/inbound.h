@@ -30,13 +30,10 @@ class Port;
 
 class Inbound final : public Endpoint {
  public:
-  static Result<std::unique_ptr<Inbound>> create(Engine& engine, Port& port, Rank peer,
-                                                 LaneKind kind, std::uint8_t rail);
+  Inbound(Engine& engine, Port& port, Rank peer, LaneKind kind, std::uint8_t rail);
   ~Inbound() override;
 
   Rank peer() const { return peer_; }
-  LaneKind kind() const { return kind_; }
-  std::uint8_t rail() const { return rail_; }
   const Port& port() const { return port_; }
   bool is_connected() const { return session_ != nullptr && !is_broken_; }
 
@@ -58,7 +55,6 @@ class Inbound final : public Endpoint {
   }
 
  private:
-  Inbound(Engine& engine, Port& port, Rank peer, LaneKind kind, std::uint8_t rail);
   ibv_qp_cap room() const;
   Status make_mailbox();
   Status make_queue_pair();

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/log.h"
@@ -107,7 +108,13 @@ Status Outbound::settle(const Answer& answer) {
 }
 
 void Outbound::go_on() {
-  if (rail_ == 0 && !engine_.connects_at_once()) services_.emplace_back(kConnected, 0);
+  const bool may_be_asked = rail_ == 0 && !engine_.connects_at_once();
+  // One that waits since an earlier connection is enough.
+  const bool waits =
+      ring_.holds(told_at_) || std::ranges::any_of(services_, [](const auto& service) {
+        return service.first == kConnected;
+      });
+  if (may_be_asked && !waits) services_.emplace_back(kConnected, 0);
   send_waiting_services();
   pump();
 }
@@ -132,7 +139,9 @@ void Outbound::shut(Status why) {
     append_fence();  // as soon as there is room
     return is_empty();
   };
-  engine_.drain(is_over, Delivery(engine_.context().config).close_grace());
+  Duration grace = Delivery(engine_.context().config).close_grace();
+  if (connection_.waits_for_place()) grace += kPlaceTimeout;
+  engine_.drain(is_over, grace);
   if (!is_empty()) fail(std::move(why));
 }
 
@@ -214,8 +223,10 @@ void Outbound::send_service(std::uint32_t immediate, std::uint64_t number) {
 
 void Outbound::send_waiting_services() {
   std::size_t sent = 0;
-  for (; sent < services_.size() && has_room(1); ++sent)
+  for (; sent < services_.size() && has_room(1); ++sent) {
+    if (services_[sent].first == kConnected) told_at_ = ring_.tail();
     ring_.append_service(services_[sent].first, services_[sent].second);
+  }
   services_.erase(services_.begin(), services_.begin() + static_cast<std::ptrdiff_t>(sent));
   if (sent != 0) pump();
 }

@@ -175,6 +175,8 @@ class Outbound final : public SenderConnection::Owner {
   SenderConnection connection_;
   std::unique_ptr<Rails> rails_;                                   // null without rails
   std::vector<std::pair<std::uint32_t, std::uint64_t>> services_;  // that wait for room
+  // The position in the ring of the last message that told the peer of a connection.
+  std::uint64_t told_at_ = UINT64_MAX;
   ConnectionShare<Outbound>& share_;
   std::uint64_t last_use_ = 0;
   bool is_leaving_ = false;       // to rest as soon as it can

@@ -43,6 +43,8 @@ class SendRing {
   const Operation& head() const { return at(head_); }
   // Whether all work requests of the operation at the head are on the wire.
   bool is_head_on_wire() const { return head_ != unposted_; }
+  // Whether the operation at that position is in progress.
+  bool holds(std::uint64_t position) const { return position >= head_ && position < tail_; }
   bool has_unposted() const { return unposted_ != tail_; }
   void mark_posted() { ++unposted_; }  // all of the operation at unposted()
 

@@ -62,6 +62,8 @@ void SenderConnection::want() {
 
 void SenderConnection::start() {
   has_place_ = true;
+  is_patient_ = true;
+  lacks_since_.reset();
   loss_ = Status::ok();
   lost_at_ = engine_.context().clock.now();
   attempt_timeout_ = kFirstAttempt;
@@ -120,12 +122,13 @@ Status SenderConnection::establish(const Event& event) {
     return {Code::kCorrupted, "the peer's answer is too short"};
   std::memcpy(&answer, event.private_data.data(), sizeof answer);
   DUNLIN_TRY(owner_.settle(answer));
-  if (!loss_.is_ok()) {
+  if (was_connected_ && !loss_.is_ok()) {
     DUNLIN_INFO("the {} connection to rank {} is back after {:.1f} s", name(), peer_.value(),
                 to_seconds(engine_.context().clock.now() - lost_at_));
   }
   set_state(State::kUsable);
   was_connected_ = true;
+  is_patient_ = false;
   loss_ = Status::ok();
   attempt_timeout_ = kFirstAttempt;
   completed_before_ = owner_.operations_completed();
@@ -152,8 +155,11 @@ void SenderConnection::on_event(const Event& event) {
       status = establish(event);
       break;
     case EventType::kRefused:
-      status = failure(was_connected_ ? "the peer has closed its end" : event.reason);
-      if (event.is_final) return fail(std::move(status).with_peer(peer_));
+      if (event.is_final) {
+        status = failure(was_connected_ ? "the peer has closed its end" : event.reason);
+        return fail(std::move(status).with_peer(peer_));
+      }
+      status = Status(Code::kBusy, fmt::format("{} connection: {}", name(), event.reason));
       break;
     case EventType::kDeviceGone:
       engine_.report_gone_device(event.reason);
@@ -172,6 +178,11 @@ void SenderConnection::on_event(const Event& event) {
 void SenderConnection::lose(Status why) {
   if (state_ == State::kOver || state_ == State::kResting || state_ == State::kWaiting) return;
   const TimePoint now = engine_.context().clock.now();
+  const bool is_first = !was_connected_ && !is_patient_ && loss_.is_ok();
+  const bool is_connecting = state_ == State::kConnecting;
+  const bool is_lack = is_connecting && why.code() == Code::kResourceExhausted;
+  if (!is_lack) lacks_since_.reset();
+  if (is_lack && !lacks_since_) lacks_since_ = now;
   if (state_ == State::kUsable) {
     DUNLIN_INFO("lost the {} connection to rank {}: {}; connecting again", name(), peer_.value(),
                 why.message());
@@ -183,16 +194,24 @@ void SenderConnection::lose(Status why) {
     DUNLIN_DEBUG("no {} connection to rank {} yet: {}", name(), peer_.value(), why.message());
     if (loss_.is_ok()) loss_ = why;
   }
-  const bool is_pointless = !was_connected_ || fruitless_ > kFruitlessConnections ||
-                            !engine_.context().peers.is_present(peer_) ||
-                            now - lost_at_ > engine_.context().config.deadline;
-  if (is_pointless) {
-    const Status& cause = was_connected_ ? loss_ : why;
-    return fail(Status(Code::kPeerDead, std::string(cause.message())).with_peer(peer_));
+  if (!can_try_again(why.code(), is_first, now)) {
+    const Status& cause = was_connected_ && !is_lack ? loss_ : why;
+    const Code code = is_lack ? Code::kResourceExhausted : Code::kPeerDead;
+    return fail(Status(code, std::string(cause.message())).with_peer(peer_));
   }
   drop();
+  if (is_lack) engine_.relieve();
   next_step_ = now + kReconnectPause;
   set_state(State::kLost);
+}
+
+bool SenderConnection::can_try_again(Code code, bool is_first, TimePoint now) const {
+  const TransportContext& context = engine_.context();
+  if (fruitless_ > kFruitlessConnections || !context.peers.is_present(peer_)) return false;
+  // The caller of connect() learns of its own lack, and may use another transport.
+  if (lacks_since_) return !is_first && now - *lacks_since_ <= context.config.deadline;
+  if (is_patient_) return true;
+  return (!is_first || code == Code::kBusy) && now - lost_at_ <= context.config.deadline;
 }
 
 void SenderConnection::step(TimePoint now) {

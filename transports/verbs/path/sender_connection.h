@@ -8,6 +8,14 @@
 // anything, decides if trying again makes sense; otherwise the connection is over, for good. The
 // owner is told, and decides what that means for its operations.
 //
+// A connection that was at rest has no deadline. Nothing was lost, and the peer may have something
+// else to do: an open connection would take operations meanwhile, too. So it is tried again for as
+// long as the bootstrap calls the peer present.
+//
+// A peer that refuses a connection for now is asked again, even for a first connection. If this end
+// lacks what a queue pair takes, it tries again until DUNLIN_DEADLINE has passed, and then the
+// connection is over with kResourceExhausted.
+//
 // Each connection takes a place of the process's share (connect/connection_share.h) while it has a
 // queue pair. Without a place it rests: it has neither a queue pair nor a session, and needs none
 // until the owner wants it. Owner thread only.
@@ -15,6 +23,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/clock.h"
@@ -69,6 +78,7 @@ class SenderConnection {
   // Gives the connection up. The peer takes all that has arrived, and forgets the numbers of cells.
   void rest();
 
+  bool waits_for_place() const { return state_ == State::kWaiting; }
   bool is_at_rest() const { return state_ == State::kResting; }
   bool is_connected() const { return state_ == State::kUsable; }
   bool is_over() const { return state_ == State::kOver; }
@@ -82,7 +92,9 @@ class SenderConnection {
   std::uint32_t inline_limit() const { return inline_limit_; }
 
   void on_event(const Event& event);
-  // The connection is of no use any more. Tries again later, if that makes sense.
+  // The connection is of no use any more. Tries again later, if that makes sense. Of an attempt to
+  // connect, kBusy means that the peer refuses for now, and kResourceExhausted that this end has no
+  // room for a queue pair.
   void lose(Status why);
   // Ends the connection for good.
   void fail(Status why);
@@ -99,6 +111,9 @@ class SenderConnection {
   Status make_queue_pair();
   Status request();
   Status establish(const Event& event);
+  // Whether it makes sense to try again after an attempt has failed with this code. `is_first`: it
+  // was the first attempt of all.
+  bool can_try_again(Code code, bool is_first, TimePoint now) const;
   void drop();
   void leave_place();
 
@@ -117,9 +132,11 @@ class SenderConnection {
   bool was_connected_ = false;
   Status failure_;
   // These are valid while the connection is lost, or is being made:
-  Status loss_;          // why it was lost; ok if it was not
-  TimePoint lost_at_{};  // or when it was begun
-  int fruitless_ = 0;    // connections in a row that completed nothing
+  bool is_patient_ = false;               // it was at rest: there is no deadline
+  std::optional<TimePoint> lacks_since_;  // when this end began to lack room for a queue pair
+  Status loss_;                           // why it was lost; ok if it was not
+  TimePoint lost_at_{};                   // or when it was begun
+  int fruitless_ = 0;                     // connections in a row that completed nothing
   std::uint64_t completed_before_ = 0;
   TimePoint next_step_{};
   Duration attempt_timeout_ = kFirstAttempt;

@@ -16,7 +16,13 @@ Rails::Carrier::Carrier(Engine& engine, Rank peer, std::size_t port, std::uint8_
 
 bool Rails::Carrier::post(const StripedPut& put, const Stripe& stripe, Completion& landed) {
   if (!out_.failure().is_ok()) return false;
-  if (!out_.has_room(2) && (!out_.wake().is_ok() || !out_.has_room(2))) return false;
+  if (!out_.has_room(2)) {
+    if (Status status = out_.wake(); !status.is_ok()) {
+      landed.fire(std::move(status).with_context(name_));
+      return true;
+    }
+    if (!out_.has_room(2)) return false;
+  }
   Transfer transfer;
   transfer.local = put.local + stripe.offset;
   transfer.local_key = put.local_keys[port_];

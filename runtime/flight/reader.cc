@@ -111,7 +111,11 @@ Record::~Record() {
 }
 
 Result<Record> Record::open(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  return open_at(AT_FDCWD, path);
+}
+
+Result<Record> Record::open_at(int folder, const std::string& path) {
+  const Fd fd(openat(folder, path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!fd.is_open()) return Status::from_errno(path, errno);
   struct stat info {};
   if (fstat(fd.get(), &info) != 0) return Status::from_errno(path, errno);
@@ -157,6 +161,10 @@ Status Record::check() {
 
 ProcessState Record::process_state() const {
   return state_of(process_);
+}
+
+bool Record::may_run() const {
+  return process_state() != ProcessState::kEnded;
 }
 
 std::string Record::name_at(std::uint64_t index) const {

@@ -89,6 +89,8 @@ class Record {
   // kNotFound, kPermissionDenied (also for files of other users), or kCorrupted: the text says what
   // is wrong with the file.
   static Result<Record> open(const std::string& path);
+  // The file `name` in the folder with this descriptor.
+  static Result<Record> open_at(int folder, const std::string& name);
   Record(Record&& other) noexcept;
   Record& operator=(Record&& other) noexcept;
   ~Record();
@@ -96,6 +98,8 @@ class Record {
   Rank rank() const { return rank_; }
   const std::string& path() const { return path_; }
   ProcessState process_state() const;
+  // False if the process is known to have ended, or ran before this host was started.
+  bool may_run() const;
   Snapshot snapshot(TimePoint now) const;
   // The last events, the oldest first. Those that the rank is writing are left out.
   std::vector<PastEvent> events() const;

@@ -69,6 +69,8 @@ struct Snapshot {
   std::vector<TransportUse> transports;
   std::string error;  // the last one
 
+  // It has ended without leaving the job.
+  bool has_failed() const { return is_over() && phase != Phase::kEnded; }
   bool is_over() const { return phase != Phase::kRunning || process == ProcessState::kEnded; }
   Duration elapsed() const { return at - began; }
 };

@@ -45,7 +45,7 @@ class Recorder {
   // Creates the record as the options say. kResourceExhausted when there is no space for the file.
   static Result<std::unique_ptr<Recorder>> create(const Options& options, const Clock& clock);
   // Removes the file if leave() was called and nothing speaks against it (Options::keeps, keep(),
-  // fail()).
+  // fail()). The file says that the rank has failed if leave() was not called.
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -77,10 +77,11 @@ class Recorder {
   // How many bytes this rank has put to peers, and got from them, over a transport so far.
   void bytes(std::string_view transport, std::uint64_t put, std::uint64_t got);
 
-  // The last error, for those who read the file after the rank's end.
+  // The last error, for those who read the file after the rank's end. The file stays. The rank need
+  // not have failed: it may tolerate the death of another one, or try again.
   void fail(const Status& status);
-  // The rank ends well: the destructor removes the file, and the job's folder if it is the last. If
-  // another rank is dead, the file stays.
+  // The rank ends, and has not failed: the destructor removes the file, and the job's folder if it
+  // is the last. If another rank is dead, the file stays.
   void leave(const PeerTable& peers);
   // The job has seen a death or an error: the file stays though this rank ends well.
   void keep() { is_kept_ = true; }

@@ -112,8 +112,9 @@ std::string report(const JobView& job) {
   }
   if (!has_straggler) text += "no rank held up the others\n";
   for (const RankView& view : job.ranks) {
-    if (!view.now.error.empty())
-      text += fmt::format("rank {} failed: {}\n", view.now.rank.value(), view.now.error);
+    if (view.now.error.empty()) continue;
+    text += fmt::format("rank {} {}: {}\n", view.now.rank.value(),
+                        view.now.has_failed() ? "failed" : "met an error", view.now.error);
   }
   return text;
 }

@@ -14,7 +14,7 @@ class Recorder;
 std::string sentence(const Straggler& straggler, const JobView& job);
 
 // The report on a job's whole time, or on its time so far: who was waited for, by whom, and which
-// ranks are dead or failed. Whole lines.
+// ranks are dead, have failed or met an error. Whole lines.
 std::string report(const JobView& job);
 
 // The same for the records in a folder. Says so if there are none.

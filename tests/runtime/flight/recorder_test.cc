@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "runtime/flight/report.h"
 #include "runtime/flight/wait_record.h"
 #include "tests/runtime/flight/record_support.h"
 
@@ -197,7 +198,20 @@ TEST_F(RecorderTest, AfterADeathTheFilesStay) {
   peers.mark(Rank(3), PeerState::kDead, "killed");
   made->leave(peers);
   made.reset();
-  EXPECT_EQ(snapshot(path).phase, Phase::kFailed);
+  EXPECT_EQ(snapshot(path).phase, Phase::kEnded);
+}
+
+TEST_F(RecorderTest, ARankThatGoesOnAfterAnErrorHasNotFailed) {
+  auto made = recorder();
+  const std::string path = made->path();
+  made->fail(Status(Code::kPeerDead, "rank 3 is dead").with_peer(Rank(3)));
+  EXPECT_FALSE(snapshot(path).has_failed());
+  EXPECT_THAT(report_on(folder()), ::testing::HasSubstr("rank 0 met an error: peer_dead: rank 3"));
+  made->leave(PeerTable(4));
+  made.reset();
+  EXPECT_EQ(snapshot(path).phase, Phase::kEnded);
+  EXPECT_FALSE(snapshot(path).has_failed());
+  EXPECT_THAT(report_on(folder()), ::testing::HasSubstr("rank 0 met an error: peer_dead: rank 3"));
 }
 
 TEST_F(RecorderTest, AnErrorIsKeptWithItsText) {
@@ -212,7 +226,8 @@ TEST_F(RecorderTest, AnErrorIsKeptWithItsText) {
   made.reset();
   const Snapshot last = snapshot(path);
   EXPECT_EQ(last.phase, Phase::kFailed);
-  EXPECT_TRUE(last.is_over());
+  EXPECT_TRUE(last.has_failed());
+  EXPECT_THAT(report_on(folder()), ::testing::HasSubstr("rank 0 failed: peer_dead: xxxx"));
   EXPECT_THAT(last.error, ::testing::StartsWith("peer_dead: xxxx"));
   EXPECT_LT(last.error.size(), 512u);
 }

@@ -207,11 +207,19 @@ Snapshot Record::snapshot(TimePoint now) const {
   Doing doing;
   // A wait is either in progress or in the sums. As waits take kShortestWait at least, this reads
   // between two changes.
-  (void)read_consistently(file_->now.wait_sequence, [&] {
+  const bool is_known = read_consistently(file_->now.wait_sequence, [&] {
     doing = doing_of(file_->now);
     result.waited = duration_of(get(file_->counts.waited_ns));
     result.peers = peers();
   });
+  // The writer is in the middle of a change, for good if it is dead. The last try, if there was
+  // one, has mixed two states.
+  if (!is_known) {
+    doing = doing_of(file_->now);
+    doing.awaited = 0;
+    result.waited = {};
+    result.peers.clear();
+  }
   result.phase = doing.phase <= static_cast<std::uint64_t>(Phase::kFailed)
                      ? static_cast<Phase>(doing.phase)
                      : Phase::kRunning;

@@ -99,6 +99,19 @@ TEST_F(ReaderTest, LeavesOutWhatWasNeverFinished) {
   EXPECT_EQ(read->snapshot(clock_.now()).operations, 1u);
 }
 
+TEST_F(ReaderTest, LeavesOutTheSumsOfAWaitWhoseEndWasNeverFinished) {
+  std::string torn = record();
+  torn[offsetof(File, now) + offsetof(Now, wait_sequence)] ^= 1;
+  read_all(torn);
+  const auto read = Record::open(temporary_.file("record"));
+  ASSERT_TRUE(read.is_ok());
+  const Snapshot now = read->snapshot(clock_.now());
+  EXPECT_EQ(now.awaited, Rank());
+  EXPECT_EQ(now.waited, Duration::zero());
+  EXPECT_TRUE(now.peers.empty());
+  EXPECT_EQ(now.operations, 1u);  // a counter of its own
+}
+
 TEST_F(ReaderTest, SurvivesAnyContent) {
   const std::string good = record();
   std::mt19937_64 random(7);

@@ -83,7 +83,7 @@ class Recorder {
   // The rank ends, and has not failed: the destructor removes the file, and the job's folder if it
   // is the last. If another rank is dead, the file stays.
   void leave(const PeerTable& peers);
-  // The job has seen a death or an error: the file stays though this rank ends well.
+  // The file stays though this rank leaves: others may want to know how it ended.
   void keep() { is_kept_ = true; }
 
   const std::string& path() const { return path_; }

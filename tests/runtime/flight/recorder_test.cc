@@ -201,6 +201,15 @@ TEST_F(RecorderTest, AfterADeathTheFilesStay) {
   EXPECT_EQ(snapshot(path).phase, Phase::kEnded);
 }
 
+TEST_F(RecorderTest, ARankThatEndsAloneKeepsItsFile) {
+  auto made = recorder();
+  const std::string path = made->path();
+  made->keep();
+  made->leave(PeerTable(4));
+  made.reset();
+  EXPECT_EQ(snapshot(path).phase, Phase::kEnded);
+}
+
 TEST_F(RecorderTest, ARankThatGoesOnAfterAnErrorHasNotFailed) {
   auto made = recorder();
   const std::string path = made->path();

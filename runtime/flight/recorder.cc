@@ -84,8 +84,11 @@ Status Recorder::serve(const MetricsAddress& address) {
 }
 
 Recorder::~Recorder() {
-  metrics_.reset();
-  if (getpid() == pid_) {
+  if (getpid() != pid_) {
+    // The thread and the socket are the parent's.
+    (void)metrics_.release();
+  } else {
+    metrics_.reset();
     close_run();
     {
       const SeqlockUpdate update(file_->now.sequence);

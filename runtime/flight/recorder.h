@@ -77,6 +77,9 @@ class Recorder {
   // How many bytes this rank has put to peers, and got from them, over a transport so far.
   void bytes(std::string_view transport, std::uint64_t put, std::uint64_t got);
 
+  // Serves the metrics of this rank there, until its end.
+  Status serve(const MetricsAddress& address);
+
   // The last error, for those who read the file after the rank's end. The file stays. The rank need
   // not have failed: it may tolerate the death of another one, or try again.
   void fail(const Status& status);
@@ -103,7 +106,6 @@ class Recorder {
   static void add(Word& word, std::uint64_t amount) {
     word.store(word.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
   }
-  Status serve(const MetricsAddress& address);
   void describe(const char* name, std::uint64_t bytes);
   void begin_run(const char* name, std::uint64_t bytes);
   // Writes how long the run has become, unless its event has been overwritten.

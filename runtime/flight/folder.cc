@@ -38,6 +38,8 @@ constexpr auto kStartTime = std::chrono::minutes(1);
 
 // A record of another version cannot tell whether its rank runs. One that is older does not count.
 constexpr auto kForeignTime = std::chrono::hours(24);
+// The ranks of a host miss a deadline at about the same time. Later, a report is worth while again.
+constexpr auto kReportTime = std::chrono::minutes(1);
 constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
 // Another user could have made the folder in /dev/shm, or a link of its name, to read the records
@@ -267,6 +269,22 @@ std::vector<std::string> list_records(const std::string& folder) {
 std::vector<JobFolder> list_jobs(const std::string& base) {
   const Fd folder(::open(base.c_str(), kFolderFlags));
   return folder.is_open() ? jobs_in(folder, base) : std::vector<JobFolder>();
+}
+
+bool may_report(const std::string& folder) {
+  const auto opened = open_own_folder(AT_FDCWD, folder);
+  if (!opened) return true;
+  struct stat info {};
+  if (fstatat(opened->get(), kReportedName, &info, AT_SYMLINK_NOFOLLOW) == 0) {
+    if (!is_older(info.st_mtim, kReportTime)) return false;
+    unlinkat(opened->get(), kReportedName, 0);
+  }
+  const Fd fd(openat(opened->get(), kReportedName,
+                     O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd.is_open()) return errno != EEXIST;
+  // It begins as a record does, so that it can be told from a file that is not Dunlin's.
+  const std::uint64_t words[] = {kMagic, kVersion};
+  return pwrite(fd.get(), words, sizeof words, 0) == sizeof words;
 }
 
 void remove_job(const std::string& path) {

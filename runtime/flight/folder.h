@@ -64,6 +64,11 @@ std::vector<JobFolder> list_jobs(const std::string& base);
 // The files in one folder whose names are those of records.
 std::vector<std::string> list_records(const std::string& folder);
 
+// Whether this rank is the one of the job's ranks on this host that reports on them now: another
+// one has not done so within the last minute. Two may both be told so if they ask at the same
+// moment after an earlier report.
+bool may_report(const std::string& folder);
+
 // Makes room for the job `own`, which starts.
 void remove_old_jobs(const std::string& base, std::string_view own);
 // Removes the records in a job's folder, and the folder if it is empty then.

@@ -21,7 +21,7 @@ std::string report(const JobView& job);
 std::string report_on(const std::string& folder);
 
 // A wait of this rank has reached its deadline, with this error: logs the report on the ranks of
-// this host.
+// this host, or one line if another rank has just done so.
 void report_deadline(Recorder& recorder, const Status& error);
 
 }  // namespace dunlin::flight

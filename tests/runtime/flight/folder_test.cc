@@ -168,6 +168,18 @@ TEST_F(FlightFolderTest, CleansNoFolderThatAnotherUserMayHavePrepared) {
   EXPECT_FALSE(fs::exists(old));
 }
 
+TEST_F(FlightFolderTest, OneRankReportsOnTheOthers) {
+  const auto made = recorder();
+  EXPECT_TRUE(may_report(folder()));
+  EXPECT_FALSE(may_report(folder()));
+  EXPECT_EQ(list_records(folder()).size(), 1u);
+  fs::last_write_time(folder() + "/reported", past(1));
+  EXPECT_TRUE(may_report(folder()));
+  EXPECT_FALSE(may_report(folder()));
+  remove_job(folder());
+  EXPECT_FALSE(fs::exists(folder()));
+}
+
 TEST_F(FlightFolderTest, RemovesWhatIsOldButNotWhatRuns) {
   const std::string base = temporary_.file("base");
   // The record of this process, which runs, and records of processes that have ended.

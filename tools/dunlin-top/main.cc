@@ -160,15 +160,16 @@ int main(int argc, char** argv) {
   app.add_option("--dir", options.folder,
                  "folder of the flight records (default: as DUNLIN_FLIGHT says)");
   add_time(app, "--interval", options.interval_s, "0.5s", "time between two views");
-  add_time(app, "--window", options.window_s, "2s", "period that rates and shares are of");
+  add_time(app, "--window", options.window_s, "2s",
+           "period over which rates and shares are computed");
   add_time(app, "--stuck-after", options.stuck_after_s, "5s",
            "a rank is stuck, and not only slow, when it has done nothing for so long and for five "
            "of its usual steps");
-  app.add_flag("--once", options.is_once, "print one view, of one interval, and end");
+  app.add_flag("--once", options.is_once, "print one view, over one interval, and exit");
   app.add_flag("--list", options.is_listing, "list the jobs of this user on this host");
   app.add_flag("--post-mortem", options.is_post_mortem,
-               "what a job that has ended did last; with --dir, also one whose records were copied "
-               "from elsewhere");
+               "show what a job that has ended did last; with --dir, also one whose records were "
+               "copied from elsewhere");
   app.add_option("--events", options.events, "events per rank in a post-mortem")
       ->check(CLI::Range(0, 4096));
   app.add_option("--metrics", options.metrics,

@@ -36,7 +36,8 @@ constexpr std::size_t kMostNameBytes = 64;
 // A folder that is younger may belong to a job whose ranks are just creating their records.
 constexpr auto kStartTime = std::chrono::minutes(1);
 
-// A record of another version cannot tell whether its rank runs. One that is older does not count.
+// Whether the rank runs whose record has another version, or comes from another host, cannot be
+// told. One that is older does not count.
 constexpr auto kForeignTime = std::chrono::hours(24);
 // The ranks of a host miss a deadline at about the same time. Later, a report is worth while again.
 constexpr auto kReportTime = std::chrono::minutes(1);
@@ -158,7 +159,9 @@ bool is_in_use(const Fd& folder) {
     if (!version) return false;  // it has just been removed
     if (*version != kVersion) return !is_older(changed, kForeignTime);
     const auto record = Record::open_at(folder.get(), name);
-    return record && record->may_run();
+    if (!record) return false;
+    if (record->is_from_elsewhere()) return !is_older(changed, kForeignTime);
+    return record->process_state() != ProcessState::kEnded;
   });
 }
 

@@ -15,6 +15,7 @@
 #include "runtime/bootstrap/printable.h"
 #include "runtime/fd.h"
 #include "runtime/process_stat.h"
+#include "runtime/topology.h"
 #include "runtime/wait.h"
 
 namespace dunlin::flight {
@@ -24,6 +25,9 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 // A writer changes a part for some nanoseconds. One that died while it did so never ends.
 constexpr int kMostTries = 1000;
+
+// No clock of another host shows more. Sums of such times do not overflow.
+constexpr Duration kLongestUptime = std::chrono::hours(10 * 365 * 24);
 
 std::uint64_t get(const Word& word) {
   return word.load(kRelaxed);
@@ -163,8 +167,9 @@ ProcessState Record::process_state() const {
   return state_of(process_);
 }
 
-bool Record::may_run() const {
-  return process_state() != ProcessState::kEnded;
+bool Record::is_from_elsewhere() const {
+  static const std::string kernel = host_identity("");
+  return !kernel.empty() && !process_.space.empty() && !process_.space.starts_with(kernel + "-");
 }
 
 std::string Record::name_at(std::uint64_t index) const {
@@ -203,6 +208,9 @@ Snapshot Record::snapshot(TimePoint now) const {
   result.pid = process_.pid;
   // In this order: a rank whose process has ended has written everything before.
   result.process = process_state();
+  result.is_from_elsewhere = is_from_elsewhere();
+  // This host's clock says nothing about the times in a record from elsewhere.
+  if (result.is_from_elsewhere) now = TimePoint(kLongestUptime);
 
   Doing doing;
   // A wait is either in progress or in the sums. As waits take kShortestWait at least, this reads

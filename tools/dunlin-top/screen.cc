@@ -198,6 +198,7 @@ const char* state_of(const RankView& rank, const JobView& job) {
     return to_string(straggler->trouble);
   }
   if (rank.now.phase == Phase::kFailed) return "failed";
+  if (rank.now.has_unknown_end()) return "ended, not known how";
   if (rank.now.is_over()) return "has left";
   return rank.now.awaited != Rank() ? "waits" : "computes";
 }

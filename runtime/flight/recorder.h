@@ -66,6 +66,9 @@ class Recorder {
     return ended % kOperationsPerNote == 0;
   }
 
+  // An operation that has begun fails: it is in progress no more.
+  void give_up() { bump(file_->counts.ended); }
+
   // The program's own loop begins its next step, which has this number. Reads the clock.
   void step(std::uint64_t number);
 

@@ -67,6 +67,15 @@ TEST_F(RecorderTest, ShowsTheOperationInProgress) {
   EXPECT_EQ(now.waited, 20ms);
 }
 
+TEST_F(RecorderTest, AnOperationThatFailedIsNotInProgress) {
+  const auto made = recorder();
+  made->begin("all_reduce", 8);
+  EXPECT_EQ(snapshot(*made).operation, "all_reduce");
+  made->give_up();
+  EXPECT_EQ(snapshot(*made).operation, "");
+  EXPECT_TRUE(events(*made).empty());
+}
+
 TEST_F(RecorderTest, TheTimesOfAnOperationAreThoseOfItsWaits) {
   const auto made = recorder();
   clock_.advance(1s);  // of computing, which belongs to no operation

@@ -1,5 +1,6 @@
 #include <dunlin/job.h>
 
+#include <exception>
 #include <utility>
 
 #include "bindings/cpp/internal.h"
@@ -44,7 +45,9 @@ Job& Job::operator=(Job&& other) noexcept {
 
 Job::~Job() {
   if (!state_) return;
-  if (state_->recorder) state_->recorder->leave(state_->bootstrap->peers());
+  // A rank that an exception ends has failed: its record stays.
+  if (state_->recorder && std::uncaught_exceptions() == 0)
+    state_->recorder->leave(state_->bootstrap->peers());
   state_->bootstrap->leave();
 }
 

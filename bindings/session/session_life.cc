@@ -224,6 +224,9 @@ Status Session::shutdown(Ending ending, Duration timeout) {
   stop_serving();
   Status status;
   if (ending == Ending::kTogether && world_ && job_.size > 1) status = wait_for_all_ranks(timeout);
+  if (recorder_ && !status.is_ok()) recorder_->fail(status);
+  // The others may fail because this rank has gone, and its record tells why.
+  if (recorder_ && ending == Ending::kAlone) recorder_->keep();
   release_all();
   return status;
 }

@@ -338,7 +338,10 @@ Status CallQueue::advance() {
   for (;;) {
     bool has_moved = false;
     while (may_start()) {
-      if (Status status = start_part(); !status.is_ok()) return error_ = std::move(status);
+      if (Status status = start_part(); !status.is_ok()) {
+        turns_[next_start_ % kTurns]->record.give_up(members_.fabric());
+        return fail(std::move(status));
+      }
     }
     for (std::uint64_t number = oldest_; number < next_start_; ++number) {
       Running& running = *turns_[number % kTurns];
@@ -351,8 +354,8 @@ Status CallQueue::advance() {
                         mismatch->signature);
           return Status::ok();
         }
-        return error_ = std::move(status).with_context(fmt::format(
-                   "{} of {} elements", to_string(running.call.collective), running.call.count));
+        return fail(std::move(status).with_context(fmt::format(
+            "{} of {} elements", to_string(running.call.collective), running.call.count)));
       }
       running.is_over = true;
       if (running.terms.is_staged) copy_out(running);
@@ -392,8 +395,7 @@ Status CallQueue::check_news(TimePoint now) {
     const bool is_entered = part < next_start_ && running.number == part;
     return is_entered ? describe(running.terms) : std::string();
   });
-  if (status.is_error()) error_ = std::move(status);
-  return error_;
+  return status.is_error() ? fail(std::move(status)) : error_;
 }
 
 Status CallQueue::check_stall(TimePoint now) {
@@ -421,7 +423,7 @@ Status CallQueue::check_stall(TimePoint now) {
   DUNLIN_TRY(check_news(now));
   for (std::uint64_t number = oldest_; number < next_start_; ++number) {
     Status probed = turns_[number % kTurns]->executor.probe();
-    if (probed.is_error()) return error_ = std::move(probed);  // not if busy: next time, then
+    if (probed.is_error()) return fail(std::move(probed));  // not if busy: next time, then
   }
   stall_pause_ = std::min(2 * stall_pause_, kLongestStallPause);
   next_stall_check_ = now + stall_pause_;

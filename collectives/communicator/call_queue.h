@@ -89,6 +89,14 @@ class CallQueue {
   static constexpr Duration kNewsPause = std::chrono::milliseconds(5);
 
   Status advance();
+  // The first error, which ends the parts in progress, and all later calls.
+  Status fail(Status status) {
+    for (std::uint64_t number = oldest_; number < next_start_; ++number) {
+      const Running& running = *turns_[number % kTurns];
+      if (!running.is_over) running.record.give_up(members_.fabric());
+    }
+    return error_ = std::move(status);
+  }
   Status check(const Call& call) const;
   Posted posted_of(const Call& call, const Algorithm& algorithm) const;
   Status find_memory(Posted& posted);

@@ -37,6 +37,10 @@ class CallRecord {
     }
     if (flight->end(name_, bytes_)) fabric.record_bytes(fabric.clock().now());
   }
+  // It will not end any more: the recorder no longer shows it as in progress.
+  void give_up(transport::Fabric& fabric) const {
+    if (flight::Recorder* const flight = fabric.flight()) flight->give_up();
+  }
 
  private:
   const char* name_ = "";

@@ -1,16 +1,20 @@
 #include "runtime/flight/folder.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <new>
 #include <utility>
@@ -26,21 +30,56 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kFilePrefix = "rank-";
+// Tells that a rank of this host has written the report on a missed deadline to its log.
+constexpr const char* kReportedName = "reported";
 constexpr std::size_t kMostNameBytes = 64;
 // A folder that is younger may belong to a job whose ranks are just creating their records.
 constexpr auto kStartTime = std::chrono::minutes(1);
 
-// Another user could have made the folder in /dev/shm, to read the records or to have them written
-// elsewhere.
-Status make_own_folder(const std::string& path) {
-  if (mkdir(path.c_str(), 0700) == 0) return Status::ok();
-  if (errno != EEXIST) return Status::from_errno("creating " + path, errno);
+// Whether the rank runs whose record has another version, or comes from another host, cannot be
+// told. One that is older does not count.
+constexpr auto kForeignTime = std::chrono::hours(24);
+// The ranks of a host miss a deadline at about the same time. Later, a report is worth while again.
+constexpr auto kReportTime = std::chrono::minutes(1);
+constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+
+// Another user could have made the folder in /dev/shm, or a link of its name, to read the records
+// or to have files written or removed elsewhere. Everything in the folder is reached through the
+// descriptor, which names the folder that was checked.
+Result<Fd> open_own_folder(int at, const std::string& path) {
+  Fd folder(openat(at, path.c_str(), kFolderFlags | O_NOFOLLOW));
+  const int error = errno;
+  const Status refusal(Code::kPermissionDenied,
+                       fmt::format("{} is no folder that only this user can write to", path));
+  if (!folder.is_open())
+    return error == ENOTDIR || error == ELOOP ? refusal : Status::from_errno(path, error);
   struct stat info {};
-  if (lstat(path.c_str(), &info) != 0) return Status::from_errno(path, errno);
-  if (S_ISDIR(info.st_mode) && info.st_uid == geteuid() && (info.st_mode & 022) == 0)
-    return Status::ok();
-  return {Code::kPermissionDenied,
-          fmt::format("{} is no folder that only this user can write to", path)};
+  if (fstat(folder.get(), &info) != 0) return Status::from_errno(path, errno);
+  if (info.st_uid != geteuid() || (info.st_mode & 022) != 0) return refusal;
+  return folder;
+}
+
+Result<Fd> make_own_folder(int at, const std::string& path) {
+  if (mkdirat(at, path.c_str(), 0700) != 0 && errno != EEXIST)
+    return Status::from_errno("creating " + path, errno);
+  return open_own_folder(at, path);
+}
+
+std::vector<std::string> names_in(const Fd& folder) {
+  std::vector<std::string> names;
+  // Reading moves the position of a descriptor, so this takes one of its own.
+  const int number = openat(folder.get(), ".", kFolderFlags);
+  DIR* const stream = number < 0 ? nullptr : fdopendir(number);
+  if (stream == nullptr) {
+    if (number >= 0) close(number);
+    return names;
+  }
+  while (const dirent* const entry = readdir(stream)) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  closedir(stream);
+  return names;
 }
 
 template <std::size_t kSize>
@@ -77,14 +116,89 @@ std::optional<int> rank_of(std::string_view name) {
   return static_cast<int>(*rank);
 }
 
-bool is_in_use(const JobFolder& job) {
-  std::error_code error;
-  const auto changed = fs::last_write_time(job.path, error);
-  if (error || fs::file_time_type::clock::now() - changed < kStartTime) return true;
-  return std::any_of(job.records.begin(), job.records.end(), [](const std::string& path) {
-    const auto record = Record::open(path);
-    return record && record->process_state() != ProcessState::kEnded;
+// The version of the flight record with this name; nothing if it is a file of another kind.
+std::optional<std::uint64_t> version_of(const Fd& folder, const std::string& name,
+                                        timespec* changed = nullptr) {
+  const Fd fd(openat(folder.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat info {};
+  if (!fd.is_open() || fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  std::uint64_t words[2] = {};
+  static_assert(offsetof(Header, magic) == 0 && offsetof(Header, version) == sizeof words[0]);
+  if (pread(fd.get(), words, sizeof words, 0) != sizeof words || words[0] != kMagic)
+    return std::nullopt;
+  if (changed != nullptr) *changed = info.st_mtim;
+  return words[1];
+}
+
+// The names of a folder's records, by rank. Those of files that are none are left out.
+std::vector<std::string> records_in(const Fd& folder) {
+  std::vector<std::pair<int, std::string>> found;
+  for (std::string& name : names_in(folder)) {
+    const auto rank = rank_of(name);
+    if (rank && version_of(folder, name)) found.emplace_back(*rank, std::move(name));
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<std::string> names;
+  for (auto& [rank, name] : found) names.push_back(std::move(name));
+  return names;
+}
+
+bool is_older(const timespec& changed, std::chrono::seconds age) {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return now.tv_sec - changed.tv_sec > age.count();
+}
+
+bool is_in_use(const Fd& folder) {
+  struct stat info {};
+  if (fstat(folder.get(), &info) != 0 || !is_older(info.st_mtim, kStartTime)) return true;
+  const std::vector<std::string> names = records_in(folder);
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    timespec changed{};
+    const auto version = version_of(folder, name, &changed);
+    if (!version) return false;  // it has just been removed
+    if (*version != kVersion) return !is_older(changed, kForeignTime);
+    const auto record = Record::open_at(folder.get(), name);
+    if (!record) return false;
+    if (record->is_from_elsewhere()) return !is_older(changed, kForeignTime);
+    return record->process_state() != ProcessState::kEnded;
   });
+}
+
+// The jobs in a folder, the newest first.
+std::vector<JobFolder> jobs_in(const Fd& base, const std::string& path) {
+  struct Found {
+    timespec changed{};
+    JobFolder job;
+  };
+  std::vector<Found> found;
+  for (const std::string& name : names_in(base)) {
+    const Fd folder(openat(base.get(), name.c_str(), kFolderFlags | O_NOFOLLOW));
+    struct stat info {};
+    if (!folder.is_open() || fstat(folder.get(), &info) != 0) continue;
+    JobFolder job{name, path + "/" + name, {}};
+    for (const std::string& record : records_in(folder))
+      job.records.push_back(job.path + "/" + record);
+    if (!job.records.empty()) found.push_back({info.st_mtim, std::move(job)});
+  }
+  std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
+    const auto of = [](const Found& each) {
+      return std::pair(each.changed.tv_sec, each.changed.tv_nsec);
+    };
+    return of(a) != of(b) ? of(a) > of(b) : a.job.name < b.job.name;
+  });
+  std::vector<JobFolder> jobs;
+  for (Found& each : found) jobs.push_back(std::move(each.job));
+  return jobs;
+}
+
+// Removes what Dunlin has written, and the folder if nothing else is in it.
+void remove_from(const Fd& base, const std::string& name, const Fd& folder) {
+  for (const std::string& record : names_in(folder)) {
+    const bool is_ours = rank_of(record).has_value() || record == kReportedName;
+    if (is_ours && version_of(folder, record)) unlinkat(folder.get(), record.c_str(), 0);
+  }
+  unlinkat(base.get(), name.c_str(), AT_REMOVEDIR);
 }
 
 }  // namespace
@@ -109,13 +223,15 @@ std::string job_name(std::string_view job_id, const JobKey& key) {
 }
 
 Result<CreatedRecord> create_record(const std::string& folder, const RecordIdentity& identity) {
-  DUNLIN_TRY(make_own_folder(fs::path(folder).parent_path().string()));
-  DUNLIN_TRY(make_own_folder(folder));
+  const fs::path path(folder);
+  DUNLIN_ASSIGN(const Fd base, make_own_folder(AT_FDCWD, path.parent_path().string()));
+  DUNLIN_ASSIGN(const Fd job, make_own_folder(base.get(), path.filename().string()));
+  const std::string name = fmt::format("{}{}", kFilePrefix, identity.rank.value());
   CreatedRecord created;
-  created.path = fmt::format("{}/{}{}", folder, kFilePrefix, identity.rank.value());
-  unlink(created.path.c_str());
+  created.path = folder + "/" + name;
+  unlinkat(job.get(), name.c_str(), 0);
   const Fd fd(
-      ::open(created.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+      openat(job.get(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd.is_open()) return Status::from_errno("creating " + created.path, errno);
   // Where a file system is full, a store to the mapping would end the process.
   int error = posix_fallocate(fd.get(), 0, sizeof(File));
@@ -124,7 +240,7 @@ Result<CreatedRecord> create_record(const std::string& folder, const RecordIdent
                  : MAP_FAILED;
   if (address == MAP_FAILED) {
     if (error == 0) error = errno;
-    unlink(created.path.c_str());
+    unlinkat(job.get(), name.c_str(), 0);
     Status status = Status::from_errno("allocating " + created.path, error);
     if (error != ENOSPC) return status;
     return Status(Code::kResourceExhausted, std::string(status.message()));
@@ -154,41 +270,50 @@ std::vector<std::string> list_records(const std::string& folder) {
 }
 
 std::vector<JobFolder> list_jobs(const std::string& base) {
-  std::vector<std::pair<fs::file_time_type, JobFolder>> found;
-  std::error_code error;
-  for (fs::directory_iterator each(base, error), end; !error && each != end;
-       each.increment(error)) {
-    std::error_code ignored;
-    if (!fs::is_directory(each->symlink_status(ignored))) continue;
-    const std::string path = each->path().string();
-    found.emplace_back(fs::last_write_time(path, ignored),
-                       JobFolder{each->path().filename().string(), path, list_records(path)});
+  const Fd folder(::open(base.c_str(), kFolderFlags));
+  return folder.is_open() ? jobs_in(folder, base) : std::vector<JobFolder>();
+}
+
+bool may_report(const std::string& folder) {
+  const auto opened = open_own_folder(AT_FDCWD, folder);
+  if (!opened) return true;
+  struct stat info {};
+  if (fstatat(opened->get(), kReportedName, &info, AT_SYMLINK_NOFOLLOW) == 0) {
+    if (!is_older(info.st_mtim, kReportTime)) return false;
+    unlinkat(opened->get(), kReportedName, 0);
   }
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first > b.first : a.second.name < b.second.name;
-  });
-  std::vector<JobFolder> jobs;
-  for (auto& [time, job] : found) jobs.push_back(std::move(job));
-  return jobs;
+  const Fd fd(openat(opened->get(), kReportedName,
+                     O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd.is_open()) return errno != EEXIST;
+  // It begins as a record does, so that it can be told from a file that is not Dunlin's.
+  const std::uint64_t words[] = {kMagic, kVersion};
+  return pwrite(fd.get(), words, sizeof words, 0) == sizeof words;
 }
 
-void remove_job(const JobFolder& job) {
-  for (const std::string& path : job.records) unlink(path.c_str());
-  rmdir(job.path.c_str());
+void remove_job(const std::string& path) {
+  const fs::path whole(path);
+  const auto base = open_own_folder(AT_FDCWD, whole.parent_path().string());
+  if (!base) return;
+  const auto folder = open_own_folder(base->get(), whole.filename().string());
+  if (folder) remove_from(*base, whole.filename().string(), *folder);
 }
 
-void remove_old_jobs(const std::string& base, std::string_view own) {
-  std::error_code error;
-  const fs::space_info space = fs::space(base, error);
-  const std::size_t most_bytes =
-      error ? kKeptBytes : std::min<std::size_t>(kKeptBytes, space.capacity / kKeptPart);
+void remove_old_jobs(const std::string& path, std::string_view own) {
+  const auto base = open_own_folder(AT_FDCWD, path);
+  if (!base) return;  // create_record() tells why, unless there is nothing yet
+  struct statvfs space {};
+  std::size_t most_bytes = kKeptBytes;
+  if (fstatvfs(base->get(), &space) == 0)
+    most_bytes = std::min<std::size_t>(kKeptBytes, space.f_blocks * space.f_frsize / kKeptPart);
   std::size_t jobs = 0;
   std::size_t bytes = 0;
-  for (const JobFolder& job : list_jobs(base)) {
+  for (const JobFolder& job : jobs_in(*base, path)) {
     if (job.name == own) continue;
     ++jobs;
     bytes += job.records.size() * sizeof(File);
-    if ((jobs > kKeptJobs || bytes > most_bytes) && !is_in_use(job)) remove_job(job);
+    if (jobs <= kKeptJobs && bytes <= most_bytes) continue;
+    const auto folder = open_own_folder(base->get(), job.name);
+    if (folder && !is_in_use(*folder)) remove_from(*base, job.name, *folder);
   }
 }
 

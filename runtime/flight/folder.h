@@ -4,7 +4,8 @@
 // The records of a job that ended well are removed by its ranks. Those of other jobs stay, for
 // whoever asks why, until newer jobs need the space: the first rank of each job removes what is
 // more than kKeptJobs, kKeptBytes or a part of the file system, the oldest first, but nothing of a
-// job that still runs.
+// job that still runs. Only files that begin as flight records do are removed, and only in folders
+// that belong to this user and that nobody else can write to.
 #pragma once
 
 #include <cstddef>
@@ -57,14 +58,20 @@ struct JobFolder {
   std::string path;
   std::vector<std::string> records;
 };
-// Those in `base`, the newest first. Empty if there is no such folder.
+// Those in `base`, the newest first. A folder without a record is no job. Empty if there is no such
+// folder.
 std::vector<JobFolder> list_jobs(const std::string& base);
-// The records in one folder.
+// The files in one folder whose names are those of records.
 std::vector<std::string> list_records(const std::string& folder);
+
+// Whether this rank is the one of the job's ranks on this host that reports on them now: another
+// one has not done so within the last minute. Two may both be told so if they ask at the same
+// moment after an earlier report.
+bool may_report(const std::string& folder);
 
 // Makes room for the job `own`, which starts.
 void remove_old_jobs(const std::string& base, std::string_view own);
-// Removes a job's records.
-void remove_job(const JobFolder& job);
+// Removes the records in a job's folder, and the folder if it is empty then.
+void remove_job(const std::string& folder);
 
 }  // namespace dunlin::flight

@@ -143,7 +143,12 @@ void find_stragglers(JobView& job, const ViewOptions& options) {
   for (const auto& [rank, sum] : sums) {
     const RankView* const view = job.find(rank);
     if (view != nullptr && sure_trouble(*view)) continue;
-    if (sum >= kLeastLoss && sum >= kOutlier * (all - sum) / others) add(rank, std::nullopt);
+    // Many ranks may each lose too little for one to be named.
+    const bool is_felt =
+        std::any_of(losses[rank].begin(), losses[rank].end(),
+                    [](const auto& loss) { return loss.first >= kLeastWaiterLoss; });
+    if (is_felt && sum >= kLeastLoss && sum >= kOutlier * (all - sum) / others)
+      add(rank, std::nullopt);
   }
   std::stable_sort(job.stragglers.begin(), job.stragglers.end(),
                    [&](const Straggler& a, const Straggler& b) {

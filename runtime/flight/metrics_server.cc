@@ -25,6 +25,8 @@ namespace {
 constexpr int kBacklog = 8;
 // A client sends its request at once, and reads the answer at once.
 constexpr Duration kClientTime = std::chrono::seconds(1);
+// How long the server waits when the process or the host has no descriptor left.
+constexpr int kScarcityPauseMs = 100;
 constexpr std::size_t kMostRequestBytes = 4096;
 
 Status error_of(std::string_view what) {
@@ -37,7 +39,8 @@ Status make_room(const sockaddr_un& address) {
   if (lstat(address.sun_path, &info) != 0) return Status::ok();
   const Status taken(Code::kAlreadyExists, fmt::format("{} is in use", address.sun_path));
   if (!S_ISSOCK(info.st_mode) || info.st_uid != geteuid()) return taken;
-  const Fd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  // A listener that accepts nobody, and whose queue is full, counts as well: connect() would block.
+  const Fd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
       errno != ECONNREFUSED) {
     return taken;
@@ -84,7 +87,7 @@ Result<MetricsAddress> MetricsAddress::parse(std::string_view text, Rank rank, i
     return address;
   }
   const auto port = parse_integer(text);
-  if (!port || *port < 1 || *port + local_rank > UINT16_MAX) {
+  if (!port || *port < 1 || *port > UINT16_MAX || *port + local_rank > UINT16_MAX) {
     return Status(Code::kInvalidArgument,
                   fmt::format("'{}' is neither unix:PATH nor a port from 1 to 65535", text));
   }
@@ -135,7 +138,13 @@ void MetricsServer::serve() {
     if (entries[1].revents != 0) return;
     if (entries[0].revents == 0) continue;
     Fd client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (client.is_open()) answer(std::move(client));
+    if (client.is_open()) {
+      answer(std::move(client));
+      continue;
+    }
+    if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) continue;
+    // The client stays in the queue, so the next poll() would return at once.
+    if (poll(&entries[1], 1, kScarcityPauseMs) > 0) return;
   }
 }
 

@@ -15,6 +15,7 @@
 #include "runtime/bootstrap/printable.h"
 #include "runtime/fd.h"
 #include "runtime/process_stat.h"
+#include "runtime/topology.h"
 #include "runtime/wait.h"
 
 namespace dunlin::flight {
@@ -24,6 +25,9 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 // A writer changes a part for some nanoseconds. One that died while it did so never ends.
 constexpr int kMostTries = 1000;
+
+// No clock of another host shows more. Sums of such times do not overflow.
+constexpr Duration kLongestUptime = std::chrono::hours(10 * 365 * 24);
 
 std::uint64_t get(const Word& word) {
   return word.load(kRelaxed);
@@ -111,7 +115,11 @@ Record::~Record() {
 }
 
 Result<Record> Record::open(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  return open_at(AT_FDCWD, path);
+}
+
+Result<Record> Record::open_at(int folder, const std::string& path) {
+  const Fd fd(openat(folder, path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!fd.is_open()) return Status::from_errno(path, errno);
   struct stat info {};
   if (fstat(fd.get(), &info) != 0) return Status::from_errno(path, errno);
@@ -159,6 +167,11 @@ ProcessState Record::process_state() const {
   return state_of(process_);
 }
 
+bool Record::is_from_elsewhere() const {
+  static const std::string kernel = host_identity("");
+  return !kernel.empty() && !process_.space.empty() && !process_.space.starts_with(kernel + "-");
+}
+
 std::string Record::name_at(std::uint64_t index) const {
   // Pairs with the release store in Recorder::index_of().
   const std::uint64_t used = file_->names_used.load(std::memory_order_acquire);
@@ -195,15 +208,26 @@ Snapshot Record::snapshot(TimePoint now) const {
   result.pid = process_.pid;
   // In this order: a rank whose process has ended has written everything before.
   result.process = process_state();
+  result.is_from_elsewhere = is_from_elsewhere();
+  // This host's clock says nothing about the times in a record from elsewhere.
+  if (result.is_from_elsewhere) now = TimePoint(kLongestUptime);
 
   Doing doing;
   // A wait is either in progress or in the sums. As waits take kShortestWait at least, this reads
   // between two changes.
-  (void)read_consistently(file_->now.wait_sequence, [&] {
+  const bool is_known = read_consistently(file_->now.wait_sequence, [&] {
     doing = doing_of(file_->now);
     result.waited = duration_of(get(file_->counts.waited_ns));
     result.peers = peers();
   });
+  // The writer is in the middle of a change, for good if it is dead. The last try, if there was
+  // one, has mixed two states.
+  if (!is_known) {
+    doing = doing_of(file_->now);
+    doing.awaited = 0;
+    result.waited = {};
+    result.peers.clear();
+  }
   result.phase = doing.phase <= static_cast<std::uint64_t>(Phase::kFailed)
                      ? static_cast<Phase>(doing.phase)
                      : Phase::kRunning;

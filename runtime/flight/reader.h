@@ -47,9 +47,10 @@ struct Snapshot {
   pid_t pid = 0;
   ProcessState process = ProcessState::kUnknown;
   Phase phase = Phase::kRunning;
-  TimePoint began;  // of the rank
-  TimePoint at;     // of the snapshot; of the last sign of life, if the rank has ended
-  TimePoint seen;   // the last time that the rank knew
+  bool is_from_elsewhere = false;  // see Record; it counts as ended
+  TimePoint began;                 // of the rank
+  TimePoint at;    // of the snapshot; of the last sign of life, if the rank has ended
+  TimePoint seen;  // the last time that the rank knew
   // What it does: the operation that began last, if one is in progress.
   std::string operation;
   std::uint64_t operation_bytes = 0;
@@ -69,7 +70,17 @@ struct Snapshot {
   std::vector<TransportUse> transports;
   std::string error;  // the last one
 
-  bool is_over() const { return phase != Phase::kRunning || process == ProcessState::kEnded; }
+  bool is_over() const {
+    return phase != Phase::kRunning || process == ProcessState::kEnded || is_from_elsewhere;
+  }
+  // It has ended without leaving the job.
+  bool has_failed() const {
+    return phase == Phase::kFailed || (phase == Phase::kRunning && process == ProcessState::kEnded);
+  }
+  // It has ended, but whether it left the job is not known.
+  bool has_unknown_end() const {
+    return phase == Phase::kRunning && process == ProcessState::kUnknown && is_from_elsewhere;
+  }
   Duration elapsed() const { return at - began; }
 };
 
@@ -89,6 +100,8 @@ class Record {
   // kNotFound, kPermissionDenied (also for files of other users), or kCorrupted: the text says what
   // is wrong with the file.
   static Result<Record> open(const std::string& path);
+  // The file `name` in the folder with this descriptor.
+  static Result<Record> open_at(int folder, const std::string& name);
   Record(Record&& other) noexcept;
   Record& operator=(Record&& other) noexcept;
   ~Record();
@@ -96,6 +109,9 @@ class Record {
   Rank rank() const { return rank_; }
   const std::string& path() const { return path_; }
   ProcessState process_state() const;
+  // Whether it was written before this host was started, or on another one: neither its process nor
+  // its clock can be looked at.
+  bool is_from_elsewhere() const;
   Snapshot snapshot(TimePoint now) const;
   // The last events, the oldest first. Those that the rank is writing are left out.
   std::vector<PastEvent> events() const;

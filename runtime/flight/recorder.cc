@@ -84,17 +84,19 @@ Status Recorder::serve(const MetricsAddress& address) {
 }
 
 Recorder::~Recorder() {
-  metrics_.reset();
-  if (getpid() == pid_) {
+  if (getpid() != pid_) {
+    // The thread and the socket are the parent's.
+    (void)metrics_.release();
+  } else {
+    metrics_.reset();
     close_run();
-    const bool is_well = has_left_ && !is_kept_;
     {
       const SeqlockUpdate update(file_->now.sequence);
       put(file_->now.awaited, 0);
-      put(file_->now.phase, static_cast<std::uint64_t>(is_well ? Phase::kEnded : Phase::kFailed));
+      put(file_->now.phase, static_cast<std::uint64_t>(has_left_ ? Phase::kEnded : Phase::kFailed));
     }
     put(file_->counts.seen_ns, ns_of(clock_.now()));
-    if (is_well && !options_.keeps) remove_record(path_);
+    if (has_left_ && !is_kept_ && !options_.keeps) remove_record(path_);
   }
   munmap(file_, sizeof(File));
 }

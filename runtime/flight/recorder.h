@@ -45,7 +45,7 @@ class Recorder {
   // Creates the record as the options say. kResourceExhausted when there is no space for the file.
   static Result<std::unique_ptr<Recorder>> create(const Options& options, const Clock& clock);
   // Removes the file if leave() was called and nothing speaks against it (Options::keeps, keep(),
-  // fail()).
+  // fail()). The file says that the rank has failed if leave() was not called.
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -66,6 +66,9 @@ class Recorder {
     return ended % kOperationsPerNote == 0;
   }
 
+  // An operation that has begun fails: it is in progress no more.
+  void give_up() { bump(file_->counts.ended); }
+
   // The program's own loop begins its next step, which has this number. Reads the clock.
   void step(std::uint64_t number);
 
@@ -77,12 +80,16 @@ class Recorder {
   // How many bytes this rank has put to peers, and got from them, over a transport so far.
   void bytes(std::string_view transport, std::uint64_t put, std::uint64_t got);
 
-  // The last error, for those who read the file after the rank's end.
+  // Serves the metrics of this rank there, until its end.
+  Status serve(const MetricsAddress& address);
+
+  // The last error, for those who read the file after the rank's end. The file stays. The rank need
+  // not have failed: it may tolerate the death of another one, or try again.
   void fail(const Status& status);
-  // The rank ends well: the destructor removes the file, and the job's folder if it is the last. If
-  // another rank is dead, the file stays.
+  // The rank ends, and has not failed: the destructor removes the file, and the job's folder if it
+  // is the last. If another rank is dead, the file stays.
   void leave(const PeerTable& peers);
-  // The job has seen a death or an error: the file stays though this rank ends well.
+  // The file stays though this rank leaves: others may want to know how it ended.
   void keep() { is_kept_ = true; }
 
   const std::string& path() const { return path_; }
@@ -102,7 +109,6 @@ class Recorder {
   static void add(Word& word, std::uint64_t amount) {
     word.store(word.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
   }
-  Status serve(const MetricsAddress& address);
   void describe(const char* name, std::uint64_t bytes);
   void begin_run(const char* name, std::uint64_t bytes);
   // Writes how long the run has become, unless its event has been overwritten.

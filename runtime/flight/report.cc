@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/flight/folder.h"
 #include "runtime/flight/recorder.h"
 #include "runtime/log.h"
 #include "runtime/units.h"
@@ -38,12 +39,12 @@ std::string percent(double share) {
 }
 
 // "; its steps take 3.0 times the median (30 ms, median 10 ms)", or nothing.
-std::string step_clause(const Straggler& straggler, const char* verb) {
+std::string step_clause(const Straggler& straggler) {
   if (!straggler.own_step || !straggler.median_step) return "";
   const double own = seconds(*straggler.own_step);
   const double median = seconds(*straggler.median_step);
   if (median <= 0 || own < kNotableRatio * median) return "";
-  return fmt::format("; its steps {} {:.1f} times the median ({}, median {})", verb, own / median,
+  return fmt::format("; its steps take {:.1f} times the median ({}, median {})", own / median,
                      format_seconds(own), format_seconds(median));
 }
 
@@ -79,7 +80,7 @@ std::string sentence(const Straggler& straggler, const JobView& job) {
         names_of(straggler.waiters), straggler.waiters.size() == 1 ? "waits" : "wait",
         percent(straggler.lost_share), straggler.waiters.size() == 1 ? "its" : "their");
   }
-  if (straggler.trouble == Trouble::kSlow) text += step_clause(straggler, "take");
+  if (straggler.trouble == Trouble::kSlow) text += step_clause(straggler);
   return text;
 }
 
@@ -98,28 +99,29 @@ std::string report(const JobView& job) {
       fmt::format("{} of {} ranks, {}: on average, a rank waited for others {} of the time\n",
                   job.ranks.size(), job.size, format_seconds(seconds(longest)),
                   share < kNotableShare ? "less than 1 %" : percent(share));
-  bool has_straggler = false;
   for (const Straggler& each : job.stragglers) {
     if (each.trouble == Trouble::kSlow) {
-      has_straggler = true;
-      text +=
-          fmt::format("rank {} was waited for {} of the time, by {}{}\n", each.rank.value(),
-                      percent(each.lost_share), names_of(each.waiters), step_clause(each, "take"));
+      text += fmt::format("rank {} was waited for {} of the time, by {}{}\n", each.rank.value(),
+                          percent(each.lost_share), names_of(each.waiters), step_clause(each));
     } else {
-      has_straggler = true;
       text += sentence(each, job) + "\n";
     }
   }
-  if (!has_straggler) text += "no rank held up the others\n";
+  if (job.stragglers.empty()) text += "no rank held up the others\n";
   for (const RankView& view : job.ranks) {
-    if (!view.now.error.empty())
-      text += fmt::format("rank {} failed: {}\n", view.now.rank.value(), view.now.error);
+    if (view.now.error.empty()) continue;
+    text += fmt::format("rank {} {}: {}\n", view.now.rank.value(),
+                        view.now.has_failed() ? "failed" : "met an error", view.now.error);
   }
   return text;
 }
 
 void report_deadline(Recorder& recorder, const Status& error) {
   recorder.fail(error);
+  if (!may_report(recorder.folder())) {
+    DUNLIN_WARN("another rank of this host reports on all of them");
+    return;
+  }
   std::string text = report_on(recorder.folder());
   text.pop_back();  // the log ends the line
   DUNLIN_WARN("the ranks of this host when the deadline passed:\n{}", text);

@@ -14,14 +14,14 @@ class Recorder;
 std::string sentence(const Straggler& straggler, const JobView& job);
 
 // The report on a job's whole time, or on its time so far: who was waited for, by whom, and which
-// ranks are dead or failed. Whole lines.
+// ranks are dead, have failed or met an error. Whole lines.
 std::string report(const JobView& job);
 
 // The same for the records in a folder. Says so if there are none.
 std::string report_on(const std::string& folder);
 
 // A wait of this rank has reached its deadline, with this error: logs the report on the ranks of
-// this host.
+// this host, or one line if another rank has just done so.
 void report_deadline(Recorder& recorder, const Status& error);
 
 }  // namespace dunlin::flight

@@ -15,8 +15,7 @@ class SeqlockUpdate {
     // odd or a newer number afterwards.
     std::atomic_thread_fence(std::memory_order_release);
   }
-  // A reader that sees this number sees the whole update. Readers get both by system calls
-  // (reader.h).
+  // A reader that sees this number sees the whole update. Readers map the file (reader.h).
   ~SeqlockUpdate() { sequence_.store(before_ + 2, std::memory_order_release); }
   SeqlockUpdate(const SeqlockUpdate&) = delete;
   SeqlockUpdate& operator=(const SeqlockUpdate&) = delete;

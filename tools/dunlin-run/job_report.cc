@@ -21,8 +21,7 @@ std::string JobReport::take(const std::string& job_id, const std::string& secret
   const std::string name = flight::job_name(job_id, bootstrap::derive_key(secret, job_id));
   const std::string folder = flight::base_folder(config_) + "/" + name;
   std::string text = flight::report_on(folder);
-  if (is_well && !config_.flight_keep)
-    flight::remove_job({name, folder, flight::list_records(folder)});
+  if (is_well && !config_.flight_keep) flight::remove_job(folder);
   return text;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <memory>
 #include <optional>
 
 #include "apps/command_line/command_line.h"
@@ -74,22 +75,35 @@ Status show_past(const std::string& folder, const Options& options) {
   return output->json(to_json(flight::view_of({}, snapshots)));
 }
 
+// Waits for a job, unless there is to be one view only, and reads its records. Null if the user
+// ends the program meanwhile.
+Result<std::unique_ptr<Watch>> find_watch(const std::string& base, const Options& options,
+                                          const tools::Output& output, Terminal& terminal) {
+  for (;;) {
+    const auto folder = find_job(base, options.job, false);
+    if (folder) {
+      auto watch = std::make_unique<Watch>(*folder, duration_of(options.window_s));
+      watch->refresh();
+      // A job that has just ended may have removed its records meanwhile.
+      if (!watch->is_empty()) return watch;
+    }
+    const std::string problem =
+        folder ? *folder + " has no readable record" : std::string(folder.status().message());
+    if (options.is_once) return Status(Code::kNotFound, problem);
+    if (output.prints_text())
+      DUNLIN_TRY(terminal.show(fmt::format("{}\nwaiting for one\n", problem)));
+    if (!terminal.pause(duration_of(options.interval_s))) return std::unique_ptr<Watch>();
+  }
+}
+
 Status show_live(const std::string& base, const Options& options) {
   DUNLIN_ASSIGN(const auto output, tools::Output::open(options.json));
   DUNLIN_ASSIGN(Terminal terminal, Terminal::open());
-  auto folder = find_job(base, options.job, false);
-  while (!folder && !options.is_once) {
-    if (output->prints_text()) {
-      DUNLIN_TRY(terminal.show(fmt::format("{}\nwaiting for one\n", folder.status().message())));
-    }
-    if (!terminal.pause(duration_of(options.interval_s))) return Status::ok();
-    folder = find_job(base, options.job, false);
-  }
-  DUNLIN_TRY(folder.status());
-  Watch watch(*folder, duration_of(options.window_s));
+  DUNLIN_ASSIGN(const auto found, find_watch(base, options, *output, terminal));
+  if (!found) return Status::ok();
+  Watch& watch = *found;
   flight::ViewOptions view_options;
   view_options.stuck_after = duration_of(options.stuck_after_s);
-  watch.refresh();
   // One view needs a period to look back over.
   if (options.is_once) {
     if (!terminal.pause(duration_of(options.interval_s))) return Status::ok();
@@ -160,15 +174,16 @@ int main(int argc, char** argv) {
   app.add_option("--dir", options.folder,
                  "folder of the flight records (default: as DUNLIN_FLIGHT says)");
   add_time(app, "--interval", options.interval_s, "0.5s", "time between two views");
-  add_time(app, "--window", options.window_s, "2s", "period that rates and shares are of");
+  add_time(app, "--window", options.window_s, "2s",
+           "period over which rates and shares are computed");
   add_time(app, "--stuck-after", options.stuck_after_s, "5s",
            "a rank is stuck, and not only slow, when it has done nothing for so long and for five "
            "of its usual steps");
-  app.add_flag("--once", options.is_once, "print one view, of one interval, and end");
+  app.add_flag("--once", options.is_once, "print one view, over one interval, and exit");
   app.add_flag("--list", options.is_listing, "list the jobs of this user on this host");
   app.add_flag("--post-mortem", options.is_post_mortem,
-               "what a job that has ended did last; with --dir, also one whose records were copied "
-               "from elsewhere");
+               "show what a job that has ended did last; with --dir, also one whose records were "
+               "copied from elsewhere");
   app.add_option("--events", options.events, "events per rank in a post-mortem")
       ->check(CLI::Range(0, 4096));
   app.add_option("--metrics", options.metrics,

@@ -69,8 +69,8 @@ std::string doing(const Snapshot& now) {
   if (!text.empty() && now.operation_bytes > 0)
     text += fmt::format(" of {}", format_bytes(static_cast<double>(now.operation_bytes)));
   if (now.awaited != Rank()) {
-    text += fmt::format("{}waits for {} since {}", text.empty() ? "" : ", ", now.awaited.value(),
-                        format_seconds(seconds(now.at - now.awaited_since)));
+    text += fmt::format("{}has waited {} for {}", text.empty() ? "" : ", ",
+                        format_seconds(seconds(now.at - now.awaited_since)), now.awaited.value());
   }
   return text.empty() ? "-" : text;
 }
@@ -198,6 +198,7 @@ const char* state_of(const RankView& rank, const JobView& job) {
     return to_string(straggler->trouble);
   }
   if (rank.now.phase == Phase::kFailed) return "failed";
+  if (rank.now.has_unknown_end()) return "ended, not known how";
   if (rank.now.is_over()) return "has left";
   return rank.now.awaited != Rank() ? "waits" : "computes";
 }

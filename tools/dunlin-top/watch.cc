@@ -9,7 +9,6 @@
 namespace dunlin::top {
 
 using flight::Phase;
-using flight::ProcessState;
 using flight::Snapshot;
 
 void Watch::refresh() {
@@ -42,9 +41,8 @@ bool Watch::is_over() const {
 
 bool is_running(const std::string& folder) {
   const std::vector<Snapshot> ranks = flight::read_folder(folder);
-  return std::any_of(ranks.begin(), ranks.end(), [](const Snapshot& each) {
-    return each.phase == Phase::kRunning && each.process != ProcessState::kEnded;
-  });
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [](const Snapshot& each) { return !each.is_over(); });
 }
 
 Result<std::string> find_job(const std::string& base, const std::string& name, bool is_over) {

@@ -22,6 +22,7 @@ class Watch {
   flight::JobView view(const flight::ViewOptions& options) const;
   // Whether all ranks that were ever seen have ended.
   bool is_over() const;
+  // Whether no record could be read so far.
   bool is_empty() const { return now_.empty(); }
   // What is wrong with records that cannot be read.
   const std::vector<std::string>& problems() const { return problems_; }

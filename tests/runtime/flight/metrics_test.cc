@@ -3,9 +3,11 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "runtime/bootstrap/net.h"
@@ -146,6 +148,65 @@ TEST_F(MetricsTest, TakeThePlaceOfASocketThatNobodyServes) {
   EXPECT_EQ(dunlin::testing::content_of(file), "mine");
 }
 
+TEST_F(MetricsTest, AFullQueueOfAnotherServerDoesNotBlock) {
+  const std::string path = temporary_.file("metrics");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const Fd other(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(other.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(other.get(), 0), 0);
+  const Fd client = connect_to_socket(path);  // takes the only place in the queue
+  const auto server = MetricsServer::start({path, 0}, [] { return std::string(); });
+  EXPECT_EQ(server.status().code(), Code::kAlreadyExists);
+}
+
+TEST_F(MetricsTest, TheServerSleepsWhileNoDescriptorIsLeft) {
+  const std::string path = temporary_.file("metrics");
+  const auto server = serve({path, 0});
+  const Fd client(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next_free = dup(client.get());
+  close(next_free);
+  const rlimit none{static_cast<rlim_t>(next_free), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const int connected =
+      connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  const auto used = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_utime.tv_sec * 1'000'000 + usage.ru_utime.tv_usec +
+           usage.ru_stime.tv_sec * 1'000'000 + usage.ru_stime.tv_usec;
+  };
+  const auto began = used();
+  usleep(500'000);
+  const auto spent = used() - began;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_EQ(connected, 0);
+  EXPECT_LT(spent, 100'000);
+  EXPECT_THAT(answer_to(client, "GET / HTTP/1.0\r\n\r\n"), StartsWith("HTTP/1.0 200"));
+}
+
+TEST_F(MetricsTest, AForkedChildLeavesTheServerToItsParent) {
+  const std::string path = temporary_.file("metrics");
+  auto made = recorder();
+  ASSERT_TRUE(made->serve({path, 0}).is_ok());
+  const pid_t child = fork();
+  if (child == 0) {
+    made.reset();
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_THAT(answer_to(connect_to_socket(path), "GET / HTTP/1.0\r\n\r\n"),
+              StartsWith("HTTP/1.0 200"));
+}
+
 TEST(MetricsAddress, IsASocketOrAPort) {
   const auto socket = MetricsAddress::parse("unix:/run/%r.sock", Rank(3), 1);
   ASSERT_TRUE(socket.is_ok());
@@ -153,9 +214,11 @@ TEST(MetricsAddress, IsASocketOrAPort) {
   const auto port = MetricsAddress::parse("9400", Rank(7), 3);
   ASSERT_TRUE(port.is_ok());
   EXPECT_EQ(port->port, 9403);
-  for (const char* wrong : {"", "unix:", "0", "-1", "65536", "9400x", "host:9400"})
+  for (const char* wrong :
+       {"", "unix:", "0", "-1", "65536", "9223372036854775807", "9400x", "host:9400"})
     EXPECT_EQ(MetricsAddress::parse(wrong, Rank(0), 0).status().code(), Code::kInvalidArgument);
   EXPECT_FALSE(MetricsAddress::parse("65535", Rank(1), 1).is_ok());
+  EXPECT_FALSE(MetricsAddress::parse("9223372036854775807", Rank(1), 1).is_ok());
 }
 
 }  // namespace

@@ -99,6 +99,46 @@ TEST_F(ReaderTest, LeavesOutWhatWasNeverFinished) {
   EXPECT_EQ(read->snapshot(clock_.now()).operations, 1u);
 }
 
+TEST_F(ReaderTest, LeavesOutTheSumsOfAWaitWhoseEndWasNeverFinished) {
+  std::string torn = record();
+  torn[offsetof(File, now) + offsetof(Now, wait_sequence)] ^= 1;
+  read_all(torn);
+  const auto read = Record::open(temporary_.file("record"));
+  ASSERT_TRUE(read.is_ok());
+  const Snapshot now = read->snapshot(clock_.now());
+  EXPECT_EQ(now.awaited, Rank());
+  EXPECT_EQ(now.waited, Duration::zero());
+  EXPECT_TRUE(now.peers.empty());
+  EXPECT_EQ(now.operations, 1u);  // a counter of its own
+}
+
+// A record that was copied from another host, or lies there since before the last start of this
+// one.
+TEST_F(ReaderTest, TheEndOfARankOfAnotherBootIsTheLastTimeThatItKnew) {
+  std::string content;
+  {
+    const auto made = recorder(Rank(1), 4, true);
+    wait(*made, Rank(2), std::chrono::milliseconds(3));
+    made->wait_for(Rank(3), clock_.now(), clock_.now());
+    content = content_of(made->path());  // as it is while the rank runs
+  }
+  const TimePoint last = clock_.now();
+  char& first = content[offsetof(File, header) + offsetof(Header, process)];
+  first = first == '0' ? '1' : '0';
+  const auto read = Record::open(written(temporary_.file("record"), content));
+  ASSERT_TRUE(read.is_ok()) << read.status().to_string();
+  // A clock that is behind that of the record, and one that is ahead.
+  for (const TimePoint now : {TimePoint(std::chrono::seconds(1)), last + std::chrono::hours(9)}) {
+    const Snapshot snapshot = read->snapshot(now);
+    EXPECT_TRUE(snapshot.is_from_elsewhere);
+    EXPECT_TRUE(snapshot.is_over());
+    EXPECT_TRUE(snapshot.has_unknown_end());
+    EXPECT_FALSE(snapshot.has_failed());
+    EXPECT_EQ(snapshot.at, last);
+    EXPECT_EQ(snapshot.elapsed(), std::chrono::milliseconds(3));
+  }
+}
+
 TEST_F(ReaderTest, SurvivesAnyContent) {
   const std::string good = record();
   std::mt19937_64 random(7);

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "runtime/flight/report.h"
 #include "runtime/flight/wait_record.h"
 #include "tests/runtime/flight/record_support.h"
 
@@ -64,6 +65,15 @@ TEST_F(RecorderTest, ShowsTheOperationInProgress) {
   EXPECT_EQ(now.awaited, Rank());
   EXPECT_EQ(now.operations, 1u);
   EXPECT_EQ(now.waited, 20ms);
+}
+
+TEST_F(RecorderTest, AnOperationThatFailedIsNotInProgress) {
+  const auto made = recorder();
+  made->begin("all_reduce", 8);
+  EXPECT_EQ(snapshot(*made).operation, "all_reduce");
+  made->give_up();
+  EXPECT_EQ(snapshot(*made).operation, "");
+  EXPECT_TRUE(events(*made).empty());
 }
 
 TEST_F(RecorderTest, TheTimesOfAnOperationAreThoseOfItsWaits) {
@@ -197,7 +207,29 @@ TEST_F(RecorderTest, AfterADeathTheFilesStay) {
   peers.mark(Rank(3), PeerState::kDead, "killed");
   made->leave(peers);
   made.reset();
-  EXPECT_EQ(snapshot(path).phase, Phase::kFailed);
+  EXPECT_EQ(snapshot(path).phase, Phase::kEnded);
+}
+
+TEST_F(RecorderTest, ARankThatEndsAloneKeepsItsFile) {
+  auto made = recorder();
+  const std::string path = made->path();
+  made->keep();
+  made->leave(PeerTable(4));
+  made.reset();
+  EXPECT_EQ(snapshot(path).phase, Phase::kEnded);
+}
+
+TEST_F(RecorderTest, ARankThatGoesOnAfterAnErrorHasNotFailed) {
+  auto made = recorder();
+  const std::string path = made->path();
+  made->fail(Status(Code::kPeerDead, "rank 3 is dead").with_peer(Rank(3)));
+  EXPECT_FALSE(snapshot(path).has_failed());
+  EXPECT_THAT(report_on(folder()), ::testing::HasSubstr("rank 0 met an error: peer_dead: rank 3"));
+  made->leave(PeerTable(4));
+  made.reset();
+  EXPECT_EQ(snapshot(path).phase, Phase::kEnded);
+  EXPECT_FALSE(snapshot(path).has_failed());
+  EXPECT_THAT(report_on(folder()), ::testing::HasSubstr("rank 0 met an error: peer_dead: rank 3"));
 }
 
 TEST_F(RecorderTest, AnErrorIsKeptWithItsText) {
@@ -212,7 +244,8 @@ TEST_F(RecorderTest, AnErrorIsKeptWithItsText) {
   made.reset();
   const Snapshot last = snapshot(path);
   EXPECT_EQ(last.phase, Phase::kFailed);
-  EXPECT_TRUE(last.is_over());
+  EXPECT_TRUE(last.has_failed());
+  EXPECT_THAT(report_on(folder()), ::testing::HasSubstr("rank 0 failed: peer_dead: xxxx"));
   EXPECT_THAT(last.error, ::testing::StartsWith("peer_dead: xxxx"));
   EXPECT_LT(last.error.size(), 512u);
 }

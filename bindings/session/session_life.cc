@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ranges>
 
 #include "bindings/session/gpu_collectives.h"
 #include "bindings/session/session.h"
@@ -264,11 +263,12 @@ Status Session::wait_for_all_ranks(Duration timeout) {
 
 void Session::release_all() {
   const Turn turn(*this);
-  for (const auto& resident : std::views::reverse(residents_)) resident->close();
+  std::ranges::for_each(residents_.rbegin(), residents_.rend(),
+                        [](const auto& resident) { resident->close(); });
   residents_.clear();
   pending_releases_.clear();
-  for (const CommunicatorHandle& slot : std::views::reverse(communicators_))
-    slot->communicator.reset();
+  std::ranges::for_each(communicators_.rbegin(), communicators_.rend(),
+                        [](const CommunicatorHandle& slot) { slot->communicator.reset(); });
   communicators_.clear();
   unformed_.clear();
   {

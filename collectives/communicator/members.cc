@@ -125,12 +125,11 @@ Bytes Members::offer() const {
   Fnv options;
   options.add(options_.scratch_bytes).add(options_.segment_bytes).add(options_.members.size());
   options.add(static_cast<std::uint64_t>(options_.groups)).add(is_on_gpu() ? 1 : 0);
-  const Bytes offer = ByteWriter()
-                          .number(static_cast<std::uint32_t>(cells_))
-                          .number(static_cast<std::uint32_t>(options.value() >> 32))
-                          .number(hash_of(host_identity(fabric_.config().host_id)))
-                          .take();
-  return offer;
+  return ByteWriter()
+      .number(static_cast<std::uint32_t>(cells_))
+      .number(static_cast<std::uint32_t>(options.value() >> 32))
+      .number(hash_of(host_identity(fabric_.config().host_id)))
+      .take();
 }
 
 Status Members::meet(TimePoint until) {

@@ -127,7 +127,7 @@ Status PartialProtocol::step(PartialOperation& operation) {
 
 // Members that were met may abort while others are still to be met.
 Status PartialProtocol::check_while_meeting(PartialOperation& operation) {
-  const Status loss = check_members(operation);
+  Status loss = check_members(operation);
   DUNLIN_TRY(check_aborts(operation));
   return loss;
 }
@@ -151,7 +151,7 @@ Status PartialProtocol::meet(PartialOperation& operation) {
 
 Status PartialProtocol::greet(PartialOperation& operation) {
   // Checked before the hellos, some of which may be missing because a member is gone.
-  const Status loss = check_members(operation);
+  Status loss = check_members(operation);
   const Task& task = operation.task;
   const auto own = static_cast<std::size_t>(task.index);
   // All hellos are sent before an answer can end the operation: a member whose call differs tells
@@ -220,7 +220,7 @@ Status PartialProtocol::compare(const PartialOperation& operation, std::size_t m
 }
 
 Status PartialProtocol::run(PartialOperation& operation) {
-  const Status loss = check_members(operation);
+  Status loss = check_members(operation);
   Status status = runner_.test();
   if (status.is_ok() && runner_.touches_peers()) {
     // This rank has read the memory of members, which may have aborted the operation and changed
@@ -314,7 +314,7 @@ Status PartialProtocol::name_stalled(const PartialOperation& operation, Status s
   return status;
 }
 
-void PartialProtocol::give_up(PartialOperation& operation, Status why) {
+void PartialProtocol::give_up(PartialOperation& operation, const Status& why) {
   runner_.finish_reduction();
   const auto culprit = why.peer();
   const AbortNotice notice{culprit ? culprit->value() : -1, static_cast<std::uint32_t>(why.code())};

@@ -79,7 +79,7 @@ class PartialProtocol {
   bool is_waited_for(const PartialOperation& operation, std::size_t member) const;
   // The same, but without members that are as far as this rank, and those that are gone.
   bool holds_up(const PartialOperation& operation, std::size_t member) const;
-  void give_up(PartialOperation& operation, Status why);
+  void give_up(PartialOperation& operation, const Status& why);
 
   transport::Fabric& fabric_;
   Contacts& contacts_;

@@ -101,9 +101,9 @@ constexpr Duration kRefusedRetry = std::chrono::milliseconds(250);
 // After a notice of departures, the coordinator waits this long for each rank of the job, at most
 // kLongestDeparture, before it sends the next one. That one names all ranks that have left
 // meanwhile, whose leave() returns then. To receive a notice takes about 10 us. So if all ranks are
-// on one host, notices take a fifth of a core, and more beyond 2,000 ranks, where the limit holds.
+// on one host, notices take a fifth of a core, and more beyond 5,000 ranks, where the limit holds.
 constexpr Duration kDepartureInterval = std::chrono::microseconds(50);
-constexpr Duration kLongestDeparture = std::chrono::milliseconds(100);
+constexpr Duration kLongestDeparture = std::chrono::milliseconds(250);
 
 // How often per heartbeat the coordinator looks for stalled ranks.
 constexpr int kLooksPerHeartbeat = 4;

@@ -1,4 +1,4 @@
-// Blame: whom ranks really wait for.
+// Blame: finds the ranks that others really wait for.
 //
 // In a ring, rank 1 waits for rank 0, which itself waits for rank 7, which is slow: rank 1 waits
 // for rank 7. So a wait for a rank that itself waited for the part f of its time is passed on to

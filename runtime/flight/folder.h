@@ -1,11 +1,11 @@
 // Where flight records lie: a folder per user, in it a folder per job, in it a file per rank of
 // this host. Stateless. Any thread.
 //
-// The records of a job that ended well are removed by its ranks. Those of other jobs stay, for
-// whoever asks why, until newer jobs need the space: the first rank of each job removes what is
-// more than kKeptJobs, kKeptBytes or a part of the file system, the oldest first, but nothing of a
-// job that still runs. Only files that begin as flight records do are removed, and only in folders
-// that belong to this user and that nobody else can write to.
+// The records of a job that ended well are removed by its ranks. Those of other jobs stay, so
+// that the cause can be found, until newer jobs need the space: the first rank of each job removes
+// what is more than kKeptJobs, kKeptBytes or a part of the file system, the oldest first, but
+// nothing of a job that still runs. Only files that begin as flight records do are removed, and
+// only in folders that belong to this user and that nobody else can write to.
 #pragma once
 
 #include <cstddef>

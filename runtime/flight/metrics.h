@@ -9,7 +9,7 @@
 namespace dunlin::flight {
 
 std::string metrics_of(const std::vector<Snapshot>& ranks);
-// Of the records in these files; those that cannot be read are left out.
+// The same of the records in these files. Files that cannot be read are left out.
 std::string metrics_of_files(const std::vector<std::string>& paths);
 
 }  // namespace dunlin::flight

@@ -24,7 +24,7 @@ enum class ProcessState : std::uint8_t {
   kEnded,
 };
 
-// For whom a rank has waited.
+// How long a rank has waited for one of its peers.
 struct PeerTime {
   Rank peer;
   Duration waited{};

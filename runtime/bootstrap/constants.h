@@ -89,7 +89,7 @@ constexpr Duration kPromptAnswer = std::chrono::seconds(10);
 // and two context switches. The interval is multiplied by the number of ranks per core, up to
 // kLongestChoreInterval, so that idle turns take the same share of a core.
 constexpr Duration kChoreInterval = std::chrono::microseconds(200);
-constexpr Duration kLongestChoreInterval = std::chrono::milliseconds(100);
+constexpr Duration kLongestChoreInterval = std::chrono::seconds(1);
 
 // The interval between attempts to reach a coordinator that does not run yet.
 constexpr Duration kConnectRetry = std::chrono::milliseconds(50);

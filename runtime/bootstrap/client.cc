@@ -88,13 +88,17 @@ Status BootstrapClient::publish(std::string_view key, std::span<const std::byte>
 
 Status BootstrapClient::post(std::string_view key, std::span<const std::byte> value) {
   DUNLIN_TRY(check_value(key, value));
+  return send_unanswered({.type = MessageType::kPublish,
+                          .text = std::string(key),
+                          .value = Bytes(value.begin(), value.end())});
+}
+
+Status BootstrapClient::send_unanswered(const Message& message) {
   {
     const std::lock_guard lock(mutex_);
     if (disconnected_) return *disconnected_;
   }
-  transmit({.type = MessageType::kPublish,
-            .text = std::string(key),
-            .value = Bytes(value.begin(), value.end())});
+  transmit(message);
   return Status::ok();
 }
 
@@ -119,36 +123,30 @@ Result<Bytes> BootstrapClient::lookup_from(Rank publisher, std::string_view key,
       .with_context(fmt::format("lookup of '{}' for {}", key, seconds(timeout)));
 }
 
-Status BootstrapClient::check_gather(std::string_view name, std::span<const Rank> group,
-                                     std::span<const std::byte> record) const {
+Result<Message> BootstrapClient::gather_message(std::string_view name, std::span<const Rank> group,
+                                                std::span<const std::byte> record) const {
   DUNLIN_TRY(check_value(name, record));
-  if (group.size() <= static_cast<std::size_t>(job_.size)) return Status::ok();
-  return {Code::kInvalidArgument, fmt::format("gather '{}': a group of {} ranks in a job of {}",
-                                              name, group.size(), job_.size)};
+  if (group.size() > static_cast<std::size_t>(job_.size)) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("gather '{}': a group of {} ranks in a job of {}", name, group.size(),
+                              job_.size));
+  }
+  return Message{.type = MessageType::kGather,
+                 .text = std::string(name),
+                 .value = Bytes(record.begin(), record.end()),
+                 .ranks = std::vector<Rank>(group.begin(), group.end())};
 }
 
 Status BootstrapClient::contribute(std::string_view name, std::span<const Rank> group,
                                    std::span<const std::byte> record) {
-  DUNLIN_TRY(check_gather(name, group, record));
-  {
-    const std::lock_guard lock(mutex_);
-    if (disconnected_) return *disconnected_;
-  }
-  transmit({.type = MessageType::kGather,
-            .text = std::string(name),
-            .value = Bytes(record.begin(), record.end()),
-            .ranks = std::vector<Rank>(group.begin(), group.end())});
-  return Status::ok();
+  DUNLIN_ASSIGN(const Message message, gather_message(name, group, record));
+  return send_unanswered(message);
 }
 
 Result<Bytes> BootstrapClient::gather(std::string_view name, std::span<const Rank> group,
                                       std::span<const std::byte> record, Duration timeout) {
-  DUNLIN_TRY(check_gather(name, group, record));
-  auto reply = request({.type = MessageType::kGather,
-                        .text = std::string(name),
-                        .value = Bytes(record.begin(), record.end()),
-                        .ranks = std::vector<Rank>(group.begin(), group.end())},
-                       timeout);
+  DUNLIN_ASSIGN(Message message, gather_message(name, group, record));
+  auto reply = request(std::move(message), timeout);
   if (!reply) {
     return explain(std::move(reply).status())
         .with_context(fmt::format("gather '{}' (timeout {})", name, seconds(timeout)));

@@ -61,8 +61,11 @@ class BootstrapClient : public Bootstrap {
   virtual void on_deadline() {}
 
  private:
-  Status check_gather(std::string_view name, std::span<const Rank> group,
-                      std::span<const std::byte> record) const;
+  // Checks the arguments of a gather.
+  Result<Message> gather_message(std::string_view name, std::span<const Rank> group,
+                                 std::span<const std::byte> record) const;
+  // For a message that asks for no answer.
+  Status send_unanswered(const Message& message);
   // The error of a lookup or gather that waited for a rank that is gone tells what has become of
   // it.
   Status explain(Status error) const;

@@ -121,27 +121,28 @@ Status Members::allocate() {
   return fabric_.bootstrap().contribute(key("offer"), group_, offer());
 }
 
-Bytes Members::offer() const {
+std::uint32_t Members::options_hash() const {
   Fnv options;
   options.add(options_.scratch_bytes).add(options_.segment_bytes).add(options_.members.size());
   options.add(static_cast<std::uint64_t>(options_.groups)).add(is_on_gpu() ? 1 : 0);
+  return static_cast<std::uint32_t>(options.value() >> 32);
+}
+
+Bytes Members::offer() const {
   return ByteWriter()
       .number(static_cast<std::uint32_t>(cells_))
-      .number(static_cast<std::uint32_t>(options.value() >> 32))
+      .number(options_hash())
       .number(hash_of(host_identity(fabric_.config().host_id)))
       .take();
 }
 
 Status Members::meet(TimePoint until) {
-  const Bytes own = offer();
-  auto offers = gather("offer", own, until);
+  auto offers = gather("offer", offer(), until);
   if (!offers) {
     return std::move(offers).status().with_context(
         fmt::format("waiting for the members of communicator '{}'", options_.name));
   }
-  ByteReader own_fields(own);
-  own_fields.number<std::uint32_t>();
-  const auto own_options = own_fields.number<std::uint32_t>();
+  const std::uint32_t own_options = options_hash();
   std::map<std::uint64_t, int> number_of_host;
   std::vector<int> host_of;
   ByteReader reader(*offers);

@@ -74,6 +74,8 @@ class Members {
   // Checks that the ranks exist and differ, and finds this one among them.
   Status check_members();
   Status prepare_computes();
+  // Of the options that are the same on all members.
+  std::uint32_t options_hash() const;
   // What this member tells the others of itself, in 16 bytes.
   Bytes offer() const;
   Duration remaining(TimePoint until) const;

@@ -22,14 +22,20 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-Fd connect_to_socket(const std::string& path) {
+// Makes a socket and has `assign`, connect or bind, give it this address. Closed if that fails.
+template <typename Assign>
+Fd unix_socket(const std::string& path, Assign assign) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof address.sun_path - 1);
   Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+  if (assign(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     fd.reset();
   return fd;
+}
+
+Fd connect_to_socket(const std::string& path) {
+  return unix_socket(path, connect);
 }
 
 std::string answer_to(const Fd& client, const std::string& request) {
@@ -131,13 +137,7 @@ TEST_F(MetricsTest, ClientsCannotStopTheServer) {
 
 TEST_F(MetricsTest, TakeThePlaceOfASocketThatNobodyServes) {
   const std::string path = temporary_.file("metrics");
-  {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    path.copy(address.sun_path, sizeof address.sun_path - 1);
-    const Fd left(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    ASSERT_EQ(bind(left.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  }
+  ASSERT_TRUE(unix_socket(path, bind).is_open()) << "and is closed at once";
   const auto server = serve({path, 0});
   ASSERT_NE(server, nullptr);
   const auto second = MetricsServer::start({path, 0}, [] { return std::string(); });
@@ -150,11 +150,8 @@ TEST_F(MetricsTest, TakeThePlaceOfASocketThatNobodyServes) {
 
 TEST_F(MetricsTest, AFullQueueOfAnotherServerDoesNotBlock) {
   const std::string path = temporary_.file("metrics");
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, sizeof address.sun_path - 1);
-  const Fd other(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(bind(other.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  const Fd other = unix_socket(path, bind);
+  ASSERT_TRUE(other.is_open());
   ASSERT_EQ(listen(other.get(), 0), 0);
   const Fd client = connect_to_socket(path);  // takes the only place in the queue
   const auto server = MetricsServer::start({path, 0}, [] { return std::string(); });

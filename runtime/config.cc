@@ -166,6 +166,15 @@ const std::vector<Row>& table() {
       text_row("DUNLIN_LOCAL_RANK", "number of this process among the ranks of this host",
                &Config::local_rank),
       text_row("DUNLIN_LOCAL_SIZE", "number of ranks of this host", &Config::local_size),
+      number_row("DUNLIN_MAX_RANKS", "0", "ranks", 0, 65536,
+                 "how many ranks may ever take part in the job: processes may join it while it "
+                 "runs, and get a rank of their own each (0: only those that start it)",
+                 &Config::max_ranks),
+      choice_row<bool>(
+          "DUNLIN_JOIN", "off", "on, off",
+          "this process joins the running job at DUNLIN_BOOTSTRAP_ADDRESS, which gives it a rank "
+          "(dunlin-run --join sets it)",
+          {{"on", true}, {"off", false}}, &Config::join),
       text_row("DUNLIN_JOB_ID", "name of the job, which all ranks that set it must give alike",
                &Config::job_id),
       text_row("DUNLIN_JOB_SECRET", "the secret that all ranks must know", &Config::job_secret,

@@ -68,6 +68,8 @@ struct Config {
   std::string size;
   std::string local_rank;
   std::string local_size;
+  bool join = false;           // this process joins a job that runs already
+  std::int64_t max_ranks = 0;  // ranks that may ever take part; 0: those that start the job
   std::string job_id;
   std::string job_secret;
   std::string job_secret_file;

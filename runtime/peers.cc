@@ -15,6 +15,8 @@ const char* to_string(PeerState state) {
       return "alive";
     case PeerState::kStalled:
       return "stalled";
+    case PeerState::kAbsent:
+      return "absent";
     case PeerState::kLeft:
       return "left";
     case PeerState::kDead:
@@ -37,7 +39,11 @@ char process_state(pid_t pid) {
 
 }  // namespace
 
-PeerTable::PeerTable(int size) : peers_(static_cast<std::size_t>(size)) {}
+PeerTable::PeerTable(int size, int founders) : peers_(static_cast<std::size_t>(size)) {
+  if (founders < 0) return;
+  for (int rank = founders; rank < size; ++rank)
+    peers_[Rank(rank).index()].state.store(PeerState::kAbsent, std::memory_order_relaxed);
+}
 
 std::string PeerTable::describe(Rank rank) const {
   const std::lock_guard lock(mutex_);
@@ -47,7 +53,11 @@ std::string PeerTable::describe(Rank rank) const {
   return state(rank) == PeerState::kLeft ? "left: it has shut down" : word;
 }
 
-Status PeerTable::report_gone(Rank rank) const {
+Status PeerTable::report(Rank rank) const {
+  if (state(rank) == PeerState::kAbsent) {
+    return Status(Code::kUnavailable, fmt::format("rank {} has not joined the job", rank.value()))
+        .with_peer(rank);
+  }
   return Status(Code::kPeerDead, fmt::format("rank {} is {}", rank.value(), describe(rank)))
       .with_peer(rank);
 }

@@ -28,6 +28,8 @@ enum class PeerState : std::uint8_t {
   // Present:
   kAlive,
   kStalled,  // has sent no heartbeat for too long (stopped, swapped out, stuck host)
+  // Not there yet:
+  kAbsent,  // no process has taken this rank so far; one may join later
   // Gone:
   kLeft,  // has left the job; it completes nothing that it still owes
   kDead,  // its process or its connection ended, and it had not left the job
@@ -36,18 +38,20 @@ const char* to_string(PeerState state);
 
 class PeerTable {
  public:
-  explicit PeerTable(int size);
+  // Ranks from `founders` on are absent at first. Negative: none are.
+  explicit PeerTable(int size, int founders = -1);
   int size() const { return static_cast<int>(peers_.size()); }
 
   PeerState state(Rank rank) const {
     return peers_[rank.index()].state.load(std::memory_order_relaxed);
   }
-  bool is_present(Rank rank) const { return state(rank) < PeerState::kLeft; }
+  bool is_present(Rank rank) const { return state(rank) < PeerState::kAbsent; }
   bool is_anybody_gone() const { return gone_.load(std::memory_order_relaxed) > 0; }
   // The state and its reason: "dead: process 4711 ended (SIGKILL?)".
   std::string describe(Rank rank) const;
-  // ok while the peer is present; otherwise kPeerDead with the peer and the reason.
-  Status check(Rank rank) const { return is_present(rank) ? Status::ok() : report_gone(rank); }
+  // ok while the peer is present; kPeerDead with the reason when it is gone, and kUnavailable while
+  // it is absent. Both name the peer.
+  Status check(Rank rank) const { return is_present(rank) ? Status::ok() : report(rank); }
   std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
 
   // Changes a state. kLeft and kDead are final: later changes are ignored.
@@ -86,7 +90,8 @@ class PeerTable {
   // Returns false if nothing changes. mutex_ is held.
   bool change(Rank rank, PeerState state);
   void notify();
-  Status report_gone(Rank rank) const;
+  // Why a rank is not present.
+  Status report(Rank rank) const;
 
   std::vector<Peer> peers_;
   std::atomic<int> gone_{0};

@@ -23,11 +23,10 @@ Status check_survivors(const Graph& graph, std::span<const int> survivors) {
 }
 
 // Returns the spec without what ties it to one number of nodes. Empty if nothing is left.
-std::string_view scalable_spec(const Graph& graph) {
-  const std::string_view spec = graph.spec();
+std::string_view scalable_spec(std::string_view spec) {
   const std::string_view name = spec.substr(0, spec.find(':'));
   if (name == "file") return {};
-  return graph.grid() ? name : spec;
+  return name == "mesh" || name == "torus" ? name : spec;
 }
 
 // Returns the edges among `survivors`, with the survivors' new numbers.
@@ -52,7 +51,7 @@ std::vector<Edge> induced_edges(const Graph& graph, std::span<const int> survivo
 Result<Graph> rebuild_graph(const Graph& graph, std::span<const int> survivors) {
   DUNLIN_TRY(check_survivors(graph, survivors));
   const int nodes = static_cast<int>(survivors.size());
-  if (const std::string_view spec = scalable_spec(graph); !spec.empty()) {
+  if (const std::string_view spec = scalable_spec(graph.spec()); !spec.empty()) {
     if (auto same = make_graph(spec, nodes)) return same;
   }
   std::vector<Edge> edges = induced_edges(graph, survivors);
@@ -60,6 +59,14 @@ Result<Graph> rebuild_graph(const Graph& graph, std::span<const int> survivors) 
   if (is_strongly_connected(induced)) return induced;
   for (int k = 0; k < nodes; ++k) edges.push_back({k, (k + 1) % nodes});
   return Graph::from_edges(nodes, edges, graph.spec());
+}
+
+Result<Graph> resize_graph(std::string_view spec, int nodes) {
+  if (const std::string_view same = scalable_spec(spec); !same.empty()) {
+    auto made = make_graph(same, nodes);
+    if (made && is_strongly_connected(*made)) return made;
+  }
+  return make_graph("exponential", nodes);
 }
 
 }  // namespace dunlin::collective

@@ -20,6 +20,7 @@ Result<std::unique_ptr<Bootstrap>> join_launch(bootstrap::Launch launch, const C
   plan.coordinator = {launch.coordinator};
   if (launch.host == CoordinatorHost::kRank0 && launch.job.rank == Rank(0)) {
     DUNLIN_ASSIGN(plan.hosted, bootstrap::Coordinator::start({.size = launch.job.size,
+                                                              .founders = launch.job.founders,
                                                               .job_id = launch.job.job_id,
                                                               .secret = launch.secret,
                                                               .heartbeat = config.heartbeat,

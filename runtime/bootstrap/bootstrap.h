@@ -34,8 +34,9 @@
 namespace dunlin {
 
 struct JobInfo {
-  Rank rank;
-  int size = 1;
+  Rank rank{};
+  int size = 1;        // ranks are 0 to size - 1
+  int founders = 0;    // ranks that start the job, from 0 on; those behind may join later. 0: all
   int local_rank = 0;  // number among the ranks of this host, as the launcher counts them
   int local_size = 1;
   std::string job_id{};
@@ -43,8 +44,8 @@ struct JobInfo {
       launcher{};  // "dunlin-run", "environment", "torchrun", "pmix", "single", "in-process"
 };
 
-// The ranks that take part. Epoch 0 is the whole job. Each agreement on the survivors increases the
-// epoch by one.
+// The ranks that take part. In epoch 0, those are the ranks that start the job. Each agreement
+// (Bootstrap::reform) increases the epoch by one.
 struct Membership {
   std::uint64_t epoch = 0;
   std::vector<Rank> members;  // ascending
@@ -112,7 +113,8 @@ class Bootstrap {
   virtual Status contribute(std::string_view name, std::span<const Rank> group,
                             std::span<const std::byte> record) = 0;
 
-  // Returns when all present members of the current epoch have called it with this name. Then the
+  // Returns when all present members of the current epoch have called it with this name. A process
+  // that has joined the running job is no member before reform(). Then the
   // name can be used again. kDeadlineExceeded names the ranks that have not called; kPeerDead names
   // the dead ranks.
   virtual Status barrier(std::string_view name, Duration timeout) = 0;
@@ -124,10 +126,28 @@ class Bootstrap {
   virtual int add_chore(std::function<void()> chore) = 0;
   virtual void remove_chore(int chore) = 0;
 
-  // Agrees on the survivors after a death. Every survivor calls it. When all ranks that are still
-  // present have called, the coordinator answers all of them with the same new membership.
+  // Agrees on the members of the next epoch: after a death, or where changes_before() says so.
+  // Every member calls it. When all members that are still present have called, the coordinator
+  // answers all of them with the same new membership. A process that has joined the running job
+  // calls it when it is ready to take part; it becomes a member at the next agreement, and asks for
+  // one.
   virtual Result<Membership> reform(Duration timeout) = 0;
   virtual Membership membership() const = 0;
+
+  // Whether the members change before this step, because processes have joined or members are to
+  // leave. The members of an elastic job call it before each step of their work, with the step's
+  // number; the numbers ascend within an epoch. It returns true on all members before the same
+  // step, which none of them has begun. Then each calls reform(), or leave() if it wants to go.
+  // Costs no message while nothing is to change. Otherwise, it may wait for the answers of the
+  // other members, which their monitor threads give, even in a step. kDeadlineExceeded after
+  // `timeout`.
+  virtual Result<bool> changes_before(std::uint64_t step, Duration timeout) = 0;
+  // Whether members are to change. For programs without common steps: their members call reform()
+  // then, each when it can.
+  virtual bool is_change_wanted() const = 0;
+  // This rank wants to leave between two steps, so that nothing of its work is lost. It asks for a
+  // change, and calls leave() when changes_before() returns true.
+  virtual Status retire() = 0;
 
   // Leaves the job, so that the other ranks do not take the end of this process for a death. The
   // destructor calls it; programs that end without unwinding call it themselves. When this process
@@ -141,17 +161,22 @@ class Bootstrap {
 class InProcessJob {
  public:
   explicit InProcessJob(int size, std::string launcher = "in-process");
+  // One that up to `size` - `founders` ranks may join later.
+  InProcessJob(int size, int founders, std::string launcher = "in-process");
   ~InProcessJob();
   // Returns the bootstrap of one rank, and null when it has been taken before. A bootstrap may
   // outlive this object. Ranks that have not been taken leave the job when this object is
   // destroyed.
   std::unique_ptr<Bootstrap> bootstrap(Rank rank);
+  // A rank that joins the running job; an error if none is free. One thread at a time.
+  Result<std::unique_ptr<Bootstrap>> join();
   // Declares the rank dead to all other ranks. It is cut off, and its own calls fail from now on.
   void kill(Rank rank, std::string reason);
 
  private:
   struct State;
   std::shared_ptr<State> state_;  // shared with the bootstraps, which may live longer
+  JobInfo job_;                   // of the rank that was made last
   std::vector<std::unique_ptr<Bootstrap>> unclaimed_;
 };
 

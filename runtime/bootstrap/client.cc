@@ -25,6 +25,11 @@ Status check_value(std::string_view key, std::span<const std::byte> value) {
                                               value.size(), kMaxValueBytes)};
 }
 
+JobInfo with_founders(JobInfo job) {
+  if (job.founders == 0) job.founders = job.size;
+  return job;
+}
+
 std::string seconds(Duration timeout) {
   return fmt::format("{:g} s", to_seconds(timeout));
 }
@@ -32,8 +37,8 @@ std::string seconds(Duration timeout) {
 }  // namespace
 
 BootstrapClient::BootstrapClient(JobInfo job, const JobKey& key)
-    : job_(std::move(job)),
-      peers_(job_.size),
+    : job_(with_founders(std::move(job))),
+      peers_(job_.size, job_.founders),
       mail_([this](Rank to, Bytes text) {
         transmit({.type = MessageType::kMail, .subject = to, .value = std::move(text)});
       }),
@@ -48,7 +53,7 @@ BootstrapClient::BootstrapClient(JobInfo job, const JobKey& key)
            .confirm =
                [this](Rank gone) { transmit({.type = MessageType::kRevoked, .subject = gone}); }}),
       key_(key) {
-  for (int rank = 0; rank < job_.size; ++rank) membership_.members.emplace_back(rank);
+  for (int rank = 0; rank < job_.founders; ++rank) membership_.members.emplace_back(rank);
 }
 
 Status BootstrapClient::start(Duration timeout) {
@@ -60,9 +65,13 @@ Status BootstrapClient::start(Duration timeout) {
 
 Status BootstrapClient::count_local(Duration timeout) {
   Bytes own = ByteWriter().number(hash_of(host_identity(""))).take();
-  DUNLIN_ASSIGN(const Bytes kernels, gather("bootstrap/kernel", {}, own, timeout));
+  const Membership all = membership();
+  const bool is_whole = job_.founders == job_.size;
+  DUNLIN_ASSIGN(
+      const Bytes kernels,
+      gather("bootstrap/kernel", is_whole ? std::span<const Rank>() : all.members, own, timeout));
   job_.local_rank = job_.local_size = 0;
-  for (int rank = 0; rank < job_.size; ++rank) {
+  for (int rank = 0; rank < job_.founders; ++rank) {
     const auto kernel =
         std::span(kernels).subspan(static_cast<std::size_t>(rank) * own.size(), own.size());
     if (!std::ranges::equal(kernel, own)) continue;
@@ -185,6 +194,50 @@ Membership BootstrapClient::membership() const {
   return membership_;
 }
 
+Result<bool> BootstrapClient::changes_before(std::uint64_t step, Duration timeout) {
+  using Outcome = StepBoundary::Outcome;
+  const TimePoint deadline = clock_.now() + timeout;
+  std::unique_lock lock(mutex_);
+  if (disconnected_) return *disconnected_;
+  std::optional<std::uint64_t> promised;
+  Outcome outcome = boundary_.before(step, promised);
+  if (promised) {
+    const std::uint64_t epoch = membership_.epoch;
+    lock.unlock();
+    promise(epoch, *promised);
+    lock.lock();
+    outcome = boundary_.before(step, promised);
+  }
+  if (outcome == Outcome::kWait) {
+    const bool is_known = await(lock, deadline, [&] {
+      outcome = boundary_.before(step, promised);
+      return outcome != Outcome::kWait || disconnected_;
+    });
+    if (!is_known) {
+      return Status(Code::kDeadlineExceeded,
+                    fmt::format("the members are to change, and before step {} it was not known "
+                                "between which steps (timeout {})",
+                                step, seconds(timeout)));
+    }
+    if (disconnected_) return *disconnected_;
+  }
+  return outcome == Outcome::kChange;
+}
+
+void BootstrapClient::promise(std::uint64_t epoch, std::uint64_t step) {
+  transmit(
+      {.type = MessageType::kStep, .number = step, .value = ByteWriter().number(epoch).take()});
+}
+
+bool BootstrapClient::is_change_wanted() const {
+  const std::lock_guard lock(mutex_);
+  return boundary_.is_change_wanted();
+}
+
+Status BootstrapClient::retire() {
+  return send_unanswered({.type = MessageType::kRetire});
+}
+
 Result<Message> BootstrapClient::request(Message message, Duration timeout) {
   if (does_chores_) {
     const bool waits_for_others =
@@ -222,8 +275,8 @@ Result<Message> BootstrapClient::request(Message message, Duration timeout) {
                                    : std::move(failure).with_peer(reply_->subject);
 }
 
-bool BootstrapClient::await_reply(std::unique_lock<std::mutex>& lock, TimePoint until) {
-  const auto is_over = [this] { return reply_ || disconnected_; };
+template <typename IsOver>
+bool BootstrapClient::await(std::unique_lock<std::mutex>& lock, TimePoint until, IsOver is_over) {
   if (chores_.empty()) return answered_.wait_until(lock, until, is_over);
   const auto is_awake = [&] { return is_over() || std::exchange(has_mail_, false); };
   for (;;) {
@@ -238,23 +291,12 @@ bool BootstrapClient::await_reply(std::unique_lock<std::mutex>& lock, TimePoint 
   }
 }
 
+bool BootstrapClient::await_reply(std::unique_lock<std::mutex>& lock, TimePoint until) {
+  return await(lock, until, [this] { return reply_ || disconnected_; });
+}
+
 void BootstrapClient::deliver(Message message) {
-  if (message.type == MessageType::kNotice) {
-    const auto is_unknown = [this](Rank rank) {
-      return rank.value() < 0 || rank.value() >= job_.size;
-    };
-    if (message.state == PeerState::kLeft) {
-      std::erase_if(message.ranks, is_unknown);
-      return peers_.mark_left(message.ranks);
-    }
-    if (is_unknown(message.subject)) return;
-    if (message.subject == rank() && message.state == PeerState::kDead) {
-      return cut_off(Status(Code::kClosed,
-                            "the other ranks count this rank as dead: " + printable(message.text)));
-    }
-    peers_.mark(message.subject, message.state, printable(message.text));
-    return;
-  }
+  if (message.type == MessageType::kNotice) return on_notice(message);
   if (message.type == MessageType::kMail) {
     mail_.deliver(message.subject, message.value);
     const std::lock_guard lock(mutex_);
@@ -264,14 +306,42 @@ void BootstrapClient::deliver(Message message) {
   }
   if (message.type == MessageType::kRevoke) return fences_.on_revoke(message.subject);
   if (message.type == MessageType::kFenced) return fences_.on_fenced(message.number);
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (message.type == MessageType::kAskStep) {
+    const auto promised = boundary_.ask();
+    lock.unlock();
+    if (promised) promise(message.number, *promised);
+    return;
+  }
+  if (message.type == MessageType::kBoundary) {
+    boundary_.tell(message.number);
+    return answered_.notify_all();
+  }
   if (message.type != MessageType::kReply) return;
   // The others have agreed with this rank, even if its caller has given up.
-  if (message.code == Code::kOk && message.number > membership_.epoch)
+  if (message.code == Code::kOk && message.number > membership_.epoch) {
     membership_ = {message.number, message.ranks};
+    boundary_.reset();
+  }
   if (message.request != last_request_) return;
   reply_ = std::move(message);
   answered_.notify_all();
+}
+
+void BootstrapClient::on_notice(Message& notice) {
+  const auto is_unknown = [this](Rank rank) {
+    return rank.value() < 0 || rank.value() >= job_.size;
+  };
+  if (notice.state == PeerState::kLeft) {
+    std::erase_if(notice.ranks, is_unknown);
+    return peers_.mark_left(notice.ranks);
+  }
+  if (is_unknown(notice.subject)) return;
+  if (notice.subject == rank() && notice.state == PeerState::kDead) {
+    return cut_off(Status(Code::kClosed,
+                          "the other ranks count this rank as dead: " + printable(notice.text)));
+  }
+  peers_.mark(notice.subject, notice.state, printable(notice.text));
 }
 
 void BootstrapClient::cut_off(const Status& why) {

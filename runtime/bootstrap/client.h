@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "runtime/bootstrap/bootstrap.h"
+#include "runtime/bootstrap/step_boundary.h"
 #include "runtime/bootstrap/wire.h"
 
 namespace dunlin::bootstrap {
@@ -35,6 +36,9 @@ class BootstrapClient : public Bootstrap {
   void remove_chore(int chore) final { chores_.erase(chore); }
   Result<Membership> reform(Duration timeout) final;
   Membership membership() const final;
+  Result<bool> changes_before(std::uint64_t step, Duration timeout) final;
+  bool is_change_wanted() const final;
+  Status retire() final;
 
  protected:
   BootstrapClient(JobInfo job, const JobKey& key);
@@ -70,9 +74,14 @@ class BootstrapClient : public Bootstrap {
   // it.
   Status explain(Status error) const;
   Result<Message> request(Message message, Duration timeout);
-  // Returns false when there is no reply by `until`. `lock` holds mutex_, and is released
-  // meanwhile.
+  // Waits until `is_over`, doing chores. Returns false when that is not so by `until`. `lock` holds
+  // mutex_, and is released meanwhile.
+  template <typename IsOver>
+  bool await(std::unique_lock<std::mutex>& lock, TimePoint until, IsOver is_over);
   bool await_reply(std::unique_lock<std::mutex>& lock, TimePoint until);
+  // Tells the coordinator which step this rank does not begin before it knows the boundary.
+  void promise(std::uint64_t epoch, std::uint64_t step);
+  void on_notice(Message& notice);
 
   JobInfo job_;                                  // constant once the job has started
   std::map<int, std::function<void()>> chores_;  // of the thread that calls the bootstrap
@@ -92,6 +101,7 @@ class BootstrapClient : public Bootstrap {
   bool has_mail_ = false;         // since the chores have run last
   std::optional<Status> disconnected_;
   Membership membership_;
+  StepBoundary boundary_;
 };
 
 }  // namespace dunlin::bootstrap

@@ -25,12 +25,11 @@ constexpr std::uint64_t kOtherDescriptors = 256;
 }  // namespace
 
 struct Coordinator::Connection {
-  Connection(std::uint64_t arrival, Fd fd, const Authenticator::Job& job,
-             Authenticator::FindSession find, TimePoint until)
+  Connection(std::uint64_t arrival, Fd fd, Authenticator handshake, TimePoint until)
       : number(arrival),
         address(peer_address(fd.get())),
         socket(std::move(fd)),
-        authenticator(job, std::move(find)),
+        authenticator(std::move(handshake)),
         deadline(until) {}
 
   const std::uint64_t number;
@@ -47,6 +46,11 @@ struct Coordinator::Connection {
 
 Result<std::unique_ptr<Coordinator>> Coordinator::start(Options options) {
   if (options.size < 1) return Status(Code::kInvalidArgument, "a job has at least one rank");
+  if (options.founders == 0) options.founders = options.size;
+  if (options.founders < 0 || options.founders > options.size) {
+    return Status(Code::kInvalidArgument, fmt::format("{} ranks cannot start a job of at most {}",
+                                                      options.founders, options.size));
+  }
   if (options.secret.empty()) return Status(Code::kInvalidArgument, "a job needs a secret");
   DUNLIN_ASSIGN(Fd listener, listen_on(options.listen));
   Fd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -73,6 +77,7 @@ Result<std::unique_ptr<Coordinator>> Coordinator::start(Options options) {
 
 Coordinator::Coordinator(Options options, Fd listener, Fd wake, EventQueue events)
     : job_{options.size,
+           options.founders,
            std::move(options.job_id),
            std::move(options.secret),
            options.heartbeat,
@@ -82,7 +87,7 @@ Coordinator::Coordinator(Options options, Fd listener, Fd wake, EventQueue event
       listener_(std::move(listener)),
       wake_(std::move(wake)),
       events_(std::move(events)),
-      ledger_(options.size, options.heartbeat,
+      ledger_({options.size, options.founders}, options.heartbeat,
               [this](Rank to, const Message& message) { send(to, message); }),
       members_(static_cast<std::size_t>(options.size)),
       lives_(options.grace, [this](Rank to, const Message& message) { send(to, message); }) {}
@@ -238,9 +243,10 @@ void Coordinator::resume_listening() {
 void Coordinator::let_in(Fd socket) {
   if (strangers_.size() >= most_strangers()) make_room();
   const std::uint64_t number = ++arrivals_;
-  auto made = std::make_unique<Connection>(
-      number, std::move(socket), job_, [this](Rank rank) { return session_of(rank); },
-      clock_.now() + kHandshakeTimeout);
+  Authenticator authenticator(
+      job_, [this](Rank rank) { return session_of(rank); }, [this] { return ledger_.free_rank(); });
+  auto made = std::make_unique<Connection>(number, std::move(socket), std::move(authenticator),
+                                           clock_.now() + kHandshakeTimeout);
   if (const Status status = events_.add(made->socket.fd(), {kConnection, number}, EPOLLIN); !status)
     return accept_errors_.note(std::string(status.message()));
   connections_.emplace(number, std::move(made));
@@ -365,7 +371,7 @@ Status Coordinator::admit(Connection& connection, const Message& welcome) {
 // The rank has a new connection, perhaps before this side has noticed the end of the old one.
 Status Coordinator::resume(Connection& connection, const Message& welcome) {
   const Rank rank = connection.authenticator.rank();
-  if (ledger_.state(rank) == PeerState::kDead || ledger_.state(rank) == PeerState::kLeft) {
+  if (ledger_.is_gone(rank)) {
     return {Code::kClosed, fmt::format("the other ranks count rank {} as {}", rank.value(),
                                        to_string(ledger_.state(rank)))};
   }

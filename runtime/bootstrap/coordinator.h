@@ -38,6 +38,7 @@ class Coordinator {
  public:
   struct Options {
     int size = 1;
+    int founders = 0;      // 0: all ranks; otherwise those from there on may join later
     std::string job_id{};  // empty: a random one
     std::string secret{};
     Duration heartbeat{};

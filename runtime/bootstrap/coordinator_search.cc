@@ -54,8 +54,10 @@ class Search {
   // The user learns at once what may be its mistake.
   void note_refusal() {
     if (!refusal_) {
-      DUNLIN_WARN("bootstrap: rank {} at {}; trying again until the timeout of {:g} s",
-                  plan_.job.rank.value(), last_.message(), to_seconds(plan_.timeout));
+      DUNLIN_WARN(
+          "bootstrap: {} at {}; trying again until the timeout of {:g} s",
+          plan_.job.rank == Rank() ? "joining" : fmt::format("rank {}", plan_.job.rank.value()),
+          last_.message(), to_seconds(plan_.timeout));
     }
     refusal_ = last_;
   }

@@ -59,6 +59,37 @@ Result<JobInfo> read_place(const Place& place) {
   return job;
 }
 
+// Leaves ranks for processes that join the job later.
+Status leave_room(JobInfo& job, const Config& config) {
+  job.founders = job.size;
+  if (config.max_ranks == 0) return Status::ok();
+  if (config.max_ranks < job.size) {
+    return {Code::kInvalidArgument, fmt::format("DUNLIN_MAX_RANKS={}: the job starts with {} ranks",
+                                                config.max_ranks, job.size)};
+  }
+  job.size = static_cast<int>(config.max_ranks);
+  return Status::ok();
+}
+
+// The place of a process that joins a running job: the coordinator gives it the rank.
+Result<JobInfo> read_newcomer(const Config& config) {
+  if (!config.rank.empty() || !config.size.empty()) {
+    return Status(
+        Code::kInvalidArgument,
+        "DUNLIN_JOIN is on and DUNLIN_RANK or DUNLIN_SIZE is set: the running job gives a "
+        "process that joins it both");
+  }
+  // The number among the processes that join together.
+  DUNLIN_ASSIGN(
+      JobInfo job,
+      read_place({"DUNLIN_LOCAL_SIZE", config.local_size.empty() ? "1" : config.local_size,
+                  "DUNLIN_LOCAL_RANK", config.local_rank.empty() ? "0" : config.local_rank,
+                  "DUNLIN_LOCAL_SIZE", config.local_size, "DUNLIN_LOCAL_RANK", config.local_rank}));
+  job.rank = Rank();
+  job.size = 0;
+  return job;
+}
+
 Result<Endpoint> read_endpoint(const char* name, const std::string& text) {
   auto endpoint = Endpoint::parse(text);
   if (!endpoint) return std::move(endpoint).status().with_context(name);
@@ -70,7 +101,7 @@ Result<Endpoint> read_endpoint(const char* name, const std::string& text) {
 }  // namespace
 
 LaunchKind launch_kind(const Config& config, const Environment& environment) {
-  if (!config.rank.empty()) return LaunchKind::kDunlin;
+  if (!config.rank.empty() || config.join) return LaunchKind::kDunlin;
   const bool has_rank = environment.get("RANK").has_value();
   const bool is_complete =
       has_rank && environment.get("WORLD_SIZE") && environment.get("MASTER_ADDR");
@@ -82,9 +113,14 @@ LaunchKind launch_kind(const Config& config, const Environment& environment) {
 Result<Launch> read_dunlin_variables(const Config& config) {
   Launch launch;
   launch.host = config.coordinator;
-  DUNLIN_ASSIGN(launch.job, read_place({"DUNLIN_SIZE", config.size, "DUNLIN_RANK", config.rank,
-                                        "DUNLIN_LOCAL_SIZE", config.local_size, "DUNLIN_LOCAL_RANK",
-                                        config.local_rank}));
+  if (config.join) {
+    DUNLIN_ASSIGN(launch.job, read_newcomer(config));
+  } else {
+    DUNLIN_ASSIGN(launch.job, read_place({"DUNLIN_SIZE", config.size, "DUNLIN_RANK", config.rank,
+                                          "DUNLIN_LOCAL_SIZE", config.local_size,
+                                          "DUNLIN_LOCAL_RANK", config.local_rank}));
+    DUNLIN_TRY(leave_room(launch.job, config));
+  }
   launch.job.launcher = launch.host == CoordinatorHost::kLauncher ? "dunlin-run" : "environment";
   launch.job.job_id = config.job_id;
   if (config.job_id.size() > kMaxJobIdBytes) {
@@ -94,7 +130,8 @@ Result<Launch> read_dunlin_variables(const Config& config) {
   if (config.bootstrap_address.empty()) {
     return Status(
         Code::kInvalidArgument,
-        "DUNLIN_RANK is set but DUNLIN_BOOTSTRAP_ADDRESS (HOST:PORT of the coordinator) is not");
+        fmt::format("{} is set but DUNLIN_BOOTSTRAP_ADDRESS (HOST:PORT of the coordinator) is not",
+                    config.join ? "DUNLIN_JOIN" : "DUNLIN_RANK"));
   }
   DUNLIN_ASSIGN(launch.coordinator,
                 read_endpoint("DUNLIN_BOOTSTRAP_ADDRESS", config.bootstrap_address));
@@ -109,6 +146,7 @@ Result<Launch> read_torchrun_variables(const Config& config, const Environment& 
   DUNLIN_ASSIGN(launch.job, read_place({"WORLD_SIZE", get("WORLD_SIZE"), "RANK", get("RANK"),
                                         "LOCAL_WORLD_SIZE", get("LOCAL_WORLD_SIZE"), "LOCAL_RANK",
                                         get("LOCAL_RANK")}));
+  DUNLIN_TRY(leave_room(launch.job, config));
   launch.job.launcher = "torchrun";
   launch.job.job_id = config.job_id;
   launch.coordinator.host = get("MASTER_ADDR");

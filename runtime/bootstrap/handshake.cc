@@ -112,13 +112,17 @@ Result<AuthenticatedSocket> authenticate(FrameSocket socket, const JoinRequest& 
   claims.role = Role::kCoordinator;
   claims.job_id = welcome.text;
   claims.heartbeat_ns = welcome.number;
+  claims.rank = welcome.subject;
   claims.received = welcome.request;
   ByteReader details(welcome.value);
   const auto proof = details.blob();
   claims.grace_ns = details.number<std::uint64_t>();
   const std::string process = details.text();
   claims.process = process;
-  if (!details.at_end() || !proves(proof, request.secret, claims)) {
+  claims.size = details.number<std::int32_t>();
+  claims.founders = details.number<std::int32_t>();
+  const bool is_asked_rank = request.rank == Rank() || request.rank == claims.rank;
+  if (!details.at_end() || !is_asked_rank || !proves(proof, request.secret, claims)) {
     attempt.refusal = Refusal::kByAnyone;
     return Status(Code::kPermissionDenied,
                   "the program that answers as the coordinator does not know the job secret");
@@ -132,7 +136,10 @@ Result<AuthenticatedSocket> authenticate(FrameSocket socket, const JoinRequest& 
                              Duration(static_cast<std::int64_t>(welcome.number)),
                              Duration(static_cast<std::int64_t>(claims.grace_ns)),
                              std::move(coordinator),
-                             {session, claims.received}};
+                             {session, claims.received},
+                             claims.rank,
+                             claims.size,
+                             claims.founders};
 }
 
 Result<Message> Authenticator::receive(const Message& message) {
@@ -171,15 +178,7 @@ Result<Message> Authenticator::on_proof(const Message& proof) {
                   fmt::format("rank {} has no session to resume", claims_.rank.value()));
   }
   DUNLIN_ASSIGN(process_, ProcessId::parse(claimed_process_));
-  if (!claimed_job_id_.empty() && claimed_job_id_ != job_.id) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("this is job '{}', not '{}'", job_.id, claimed_job_id_));
-  }
-  if (claims_.size != job_.size) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("rank {} expects a job of {} ranks, this one has {}",
-                              claims_.rank.value(), claims_.size, job_.size));
-  }
+  DUNLIN_TRY(check_claims());
   is_authenticated_ = true;
   claims_.role = Role::kCoordinator;
   claims_.job_id = job_.id;
@@ -189,12 +188,33 @@ Result<Message> Authenticator::on_proof(const Message& proof) {
   claims_.received = resumed ? resumed->received : 0;
   session_ = resumed ? resumed->key : derive_session(job_.secret, claims_);
   ByteWriter details;
-  details.blob(prove(job_.secret, claims_)).number(claims_.grace_ns).text(job_.process);
+  details.blob(prove(job_.secret, claims_))
+      .number(claims_.grace_ns)
+      .text(job_.process)
+      .number(static_cast<std::int32_t>(job_.size))
+      .number(static_cast<std::int32_t>(job_.founders));
   return Message{.type = MessageType::kWelcome,
+                 .subject = claims_.rank,
                  .request = claims_.received,
                  .number = claims_.heartbeat_ns,
                  .text = job_.id,
                  .value = details.take()};
+}
+
+// Of a rank that has proven that it knows the secret.
+Status Authenticator::check_claims() {
+  if (!claimed_job_id_.empty() && claimed_job_id_ != job_.id) {
+    return {Code::kInvalidArgument,
+            fmt::format("this is job '{}', not '{}'", job_.id, claimed_job_id_)};
+  }
+  if (claims_.rank == Rank()) {
+    DUNLIN_ASSIGN(claims_.rank, find_rank_());
+    claims_.size = job_.size;
+  }
+  claims_.founders = job_.founders;
+  if (claims_.size == job_.size) return Status::ok();
+  return {Code::kInvalidArgument, fmt::format("rank {} expects a job of {} ranks, this one has {}",
+                                              claims_.rank.value(), claims_.size, job_.size)};
 }
 
 Message Authenticator::rejection(const Status& why) const {

@@ -7,13 +7,15 @@
 //              its process; to resume a
 //              session: messages received
 //                                         <- WELCOME    HMAC, job id, heartbeat period, grace
-//                                                       period, its process, messages received
+//                                                       period, its process, messages received,
+//                                                       rank, size, founders
 //                                            or REJECT  reason, HMAC over it and all above
 //
 // The rank sends its proof first. So a program that does not know the secret never receives
 // anything that was computed from it. A rank without a job id takes the coordinator's. A rejection
 // has an HMAC if the rank's proof held. Without it, any program may have sent it. A rank that
-// resumes a session includes the session's key in its HMAC.
+// resumes a session includes the session's key in its HMAC. A rank that joins a running job says
+// rank -1 and size 0, and the welcome tells it both.
 #pragma once
 
 #include <functional>
@@ -33,8 +35,8 @@ struct Resumption {
 };
 
 struct JoinRequest {
-  Rank rank;
-  int size = 1;
+  Rank rank;           // Rank(): one that is free
+  int size = 1;        // 0: the coordinator's
   std::string job_id;  // empty: the coordinator's
   std::string secret;
   std::string process{};                // of this rank
@@ -49,6 +51,9 @@ struct AuthenticatedSocket {
   Duration grace{};  // how long the rank may be without a connection
   ProcessId coordinator{};
   Resumption session{};  // received: at the coordinator
+  Rank rank{};
+  int size = 0;
+  int founders = 0;
 };
 
 // What has refused a rank.
@@ -73,7 +78,8 @@ Result<AuthenticatedSocket> authenticate(FrameSocket socket, const JoinRequest& 
 class Authenticator {
  public:
   struct Job {
-    int size = 1;
+    int size = 1;      // ranks 0 to size - 1 can take part
+    int founders = 1;  // those from 0 on start the job
     std::string id;
     std::string secret;
     Duration heartbeat{};
@@ -83,9 +89,11 @@ class Authenticator {
   // The key of the session of a rank, and how many of its messages have arrived; nothing if the
   // rank has none.
   using FindSession = std::function<std::optional<Resumption>(Rank)>;
+  // A rank for a process that joins a running job, or why there is none.
+  using FindRank = std::function<Result<Rank>()>;
   // `job` must outlive the object.
-  Authenticator(const Job& job, FindSession find_session)
-      : job_(job), find_session_(std::move(find_session)) {}
+  Authenticator(const Job& job, FindSession find_session, FindRank find_rank)
+      : job_(job), find_session_(std::move(find_session)), find_rank_(std::move(find_rank)) {}
 
   // Takes a message of the rank and returns the answer to it. An error is to be logged and sent as
   // the reason of a rejection. When the proof is accepted, is_authenticated() becomes true, and the
@@ -106,9 +114,11 @@ class Authenticator {
  private:
   Result<Message> on_hello(const Message& hello);
   Result<Message> on_proof(const Message& proof);
+  Status check_claims();
 
   const Job& job_;
   FindSession find_session_;
+  FindRank find_rank_;
   std::string claimed_job_id_;
   std::string claimed_process_;
   Claims claims_;

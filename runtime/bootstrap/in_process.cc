@@ -18,10 +18,10 @@ namespace dunlin {
 struct InProcessJob::State {
   class Client;
 
-  explicit State(int size)
-      : ledger(size, Duration::zero(),
+  explicit State(bootstrap::JobLedger::Places places)
+      : ledger(places, Duration::zero(),
                [this](Rank to, const bootstrap::Message& message) { deliver(to, message); }) {
-    clients.resize(static_cast<std::size_t>(size), nullptr);
+    clients.resize(static_cast<std::size_t>(places.size), nullptr);
   }
 
   void deliver(Rank to, const bootstrap::Message& message);
@@ -74,20 +74,20 @@ void InProcessJob::State::pass_on() {
 
 class InProcessJob::State::Client final : public bootstrap::BootstrapClient {
  public:
-  Client(std::shared_ptr<State> state, JobInfo job)
+  // `admitted` becomes whether the job has let this rank in.
+  Client(std::shared_ptr<State> state, JobInfo job, Status& admitted)
       : BootstrapClient(std::move(job), state->key), state_(std::move(state)) {
     state_->with_ledger([&] {
       state_->clients[this->rank().index()] = this;
-      // It cannot fail: the constructor of the job admits each rank once.
-      (void)state_->ledger.admit(this->rank(), clock_.now());
+      admitted = state_->ledger.admit(this->rank(), clock_.now());
     });
-    transmit({.type = bootstrap::MessageType::kJoin, .number = ~std::uint64_t{0}});
+    if (admitted) transmit({.type = bootstrap::MessageType::kJoin, .number = ~std::uint64_t{0}});
   }
 
   ~Client() override {
     leave();
     const std::lock_guard lock(state_->mutex);
-    state_->clients[rank().index()] = nullptr;
+    if (state_->clients[rank().index()] == this) state_->clients[rank().index()] = nullptr;
   }
 
   void leave() noexcept override {
@@ -117,12 +117,35 @@ void InProcessJob::State::deliver(Rank to, const bootstrap::Message& message) {
   if (Client* const client = clients[to.index()]) client->deliver(message);
 }
 
-InProcessJob::InProcessJob(int size, std::string launcher) : state_(std::make_shared<State>(size)) {
-  const std::string id = "job-" + bootstrap::random_hex(6);
-  for (int rank = 0; rank < size; ++rank) {
-    unclaimed_.push_back(std::make_unique<State::Client>(
-        state_, JobInfo{Rank(rank), size, rank, size, id, launcher}));
+InProcessJob::InProcessJob(int size, std::string launcher)
+    : InProcessJob(size, size, std::move(launcher)) {}
+
+InProcessJob::InProcessJob(int size, int founders, std::string launcher)
+    : state_(std::make_shared<State>(bootstrap::JobLedger::Places{size, founders})),
+      job_{.size = size,
+           .founders = founders,
+           .local_size = founders,
+           .job_id = "job-" + bootstrap::random_hex(6),
+           .launcher = std::move(launcher)} {
+  for (int rank = 0; rank < founders; ++rank) {
+    job_.rank = Rank(rank);
+    job_.local_rank = rank;
+    Status admitted;
+    // It cannot fail, as each rank joins once.
+    unclaimed_.push_back(std::make_unique<State::Client>(state_, job_, admitted));
   }
+}
+
+Result<std::unique_ptr<Bootstrap>> InProcessJob::join() {
+  JobInfo job = job_;
+  {
+    const std::lock_guard lock(state_->mutex);
+    DUNLIN_ASSIGN(job.rank, state_->ledger.free_rank());
+  }
+  Status admitted;
+  auto made = std::make_unique<State::Client>(state_, job, admitted);
+  DUNLIN_TRY(admitted);
+  return std::unique_ptr<Bootstrap>(std::move(made));
 }
 
 InProcessJob::~InProcessJob() = default;

@@ -20,6 +20,13 @@ TimePoint deadline_after(TimePoint now, std::uint64_t timeout_ns) {
   return now + Duration(static_cast<std::int64_t>(std::min(timeout_ns, longest)));
 }
 
+// The names of requests to join and to change the members, which have none of their own: those of
+// arrivals, processes that joined the running job and are no members yet, count separately.
+constexpr const char* kOfMembers = "";
+constexpr const char* kOfArrivals = "arrivals";
+
+constexpr const char* kNoMembers = "no member of this job is left";
+
 const char* fate(PeerState state) {
   return state == PeerState::kLeft ? "has left" : "is dead";
 }
@@ -36,38 +43,29 @@ std::string list_ranks(const std::vector<Rank>& ranks) {
   return text;
 }
 
-JobLedger::JobLedger(int size, Duration heartbeat, Send send)
-    : members_(static_cast<std::size_t>(size)),
-      present_(members_.size()),
-      heartbeat_(heartbeat),
+JobLedger::JobLedger(Places places, Duration heartbeat, Send send)
+    : heartbeat_(heartbeat),
       send_(std::move(send)),
-      gathers_(size),
+      roster_(places.size, places.founders, heartbeat,
+              [this](Rank to, const Message& message) { send_(to, message); }),
+      was_warned_(static_cast<std::size_t>(places.size)),
+      values_(places.size),
+      gathers_(places.size),
+      departures_(places.size),
+      book_(places.founders, [this](Rank to, const Message& message) { send_(to, message); }),
       fences_(
-          size, [this](Rank to, const Message& message) { send_(to, message); },
-          [this](Rank rank) { return !is_gone(rank); }) {
-  for (int rank = 0; rank < size; ++rank) membership_.members.emplace_back(rank);
-}
+          places.size, [this](Rank to, const Message& message) { send_(to, message); },
+          [this](Rank rank) { return !is_gone(rank); }) {}
 
 Status JobLedger::admit(Rank rank, TimePoint now) {
-  if (rank.value() < 0 || rank.index() >= members_.size()) {
-    return {Code::kOutOfRange,
-            fmt::format("rank {} is outside a job of {} ranks", rank.value(), members_.size())};
-  }
   if (end_) return {Code::kUnavailable, "the job failed to start: " + std::string(end_->message())};
-  Member& member = members_[rank.index()];
-  if (member.has_joined || member.state != PeerState::kAlive) {
-    return {Code::kAlreadyExists, fmt::format("rank {} has joined before and is {}", rank.value(),
-                                              to_string(member.state))};
-  }
-  member.has_joined = true;
-  member.last_heard = now;
-  ++active_;
-  return Status::ok();
+  if (book_.present().empty()) return {Code::kUnavailable, kNoMembers};
+  return roster_.join(rank, now);
 }
 
 Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
-  Member& member = members_[from.index()];
-  if (!is_present(member)) {  // it was declared dead while the message was on its way, or leaves
+  // A rank may have been declared dead while its message was on the way.
+  if (!roster_.hear(from, now)) {
     const bool has_answer =
         message.type != MessageType::kCancel && message.type != MessageType::kHeartbeat;
     if (message.request != kNoRequest && has_answer) {
@@ -77,9 +75,6 @@ Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
     }
     return Status::ok();
   }
-  member.last_heard = now;
-  if (member.state == PeerState::kStalled)
-    change_state(from, PeerState::kAlive, "heard from again");
   switch (message.type) {
     case MessageType::kHeartbeat:
     case MessageType::kTestimony:  // the coordinator has heard it
@@ -102,6 +97,12 @@ Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
     case MessageType::kLeave:
       leave(from, message, now);
       return Status::ok();
+    case MessageType::kRetire:
+      book_.retire(from);
+      return Status::ok();
+    case MessageType::kStep:
+      book_.note_step(from, message);
+      return Status::ok();
     case MessageType::kJoin:
     case MessageType::kLookup:
     case MessageType::kBarrier:
@@ -114,8 +115,10 @@ Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
 }
 
 Status JobLedger::open_request(Rank from, const Message& message, TimePoint now) {
+  const bool is_member = book_.is_member(from);
   const bool has_name = message.type != MessageType::kJoin && message.type != MessageType::kReform;
-  requests_.open(from, {message.type, message.request, has_name ? message.text : "",
+  std::string name = has_name ? message.text : is_member ? kOfMembers : kOfArrivals;
+  requests_.open(from, {message.type, message.request, std::move(name),
                         deadline_after(now, message.number), message.subject});
   if (end_) {
     fail(from, end_->code(), std::string(end_->message()));
@@ -134,9 +137,15 @@ Status JobLedger::open_request(Rank from, const Message& message, TimePoint now)
       if (const auto gone = gathers_.gone(message.text)) fail_gather(message.text, *gone);
       break;
     case MessageType::kBarrier:
-      settle_barrier(message.text);
+      if (is_member) {
+        settle_barrier(message.text);
+      } else {
+        fail(from, Code::kInvalidArgument,
+             fmt::format("rank {} is no member yet: it calls reform() first", from.value()));
+      }
       break;
     default:
+      if (!is_member && has_started_) book_.ask_steps();
       settle_reform();
       break;
   }
@@ -149,7 +158,7 @@ void JobLedger::cancel(Rank from, std::uint64_t request) {
 }
 
 void JobLedger::publish(Rank from, const Message& message) {
-  const Status kept = keep(from, message);
+  const Status kept = values_.keep(from, message);
   if (message.request != kNoRequest) {
     reply(from,
           {.code = kept.code(), .request = message.request, .text = std::string(kept.message())});
@@ -160,50 +169,16 @@ void JobLedger::publish(Rank from, const Message& message) {
 }
 
 void JobLedger::warn(Rank from, const Status& why) {
-  if (!std::exchange(members_[from.index()].was_warned, true))
-    DUNLIN_WARN("bootstrap: {}", why.message());
-}
-
-Status JobLedger::keep(Rank from, const Message& message) {
-  if (values_.contains(message.text)) {
-    return {Code::kAlreadyExists,
-            fmt::format("the key '{}' has been published before", message.text)};
-  }
-  DUNLIN_TRY(charge(from, message));
-  values_.emplace(message.text, message.value);
-  return Status::ok();
-}
-
-Status JobLedger::charge(Rank from, const Message& message) {
-  Member& member = members_[from.index()];
-  const std::size_t most_keys = kMaxKeptKeys + kMaxKeptKeysPerPeer * members_.size();
-  const std::size_t most_bytes = kMaxKeptBytes + kMaxKeptBytesPerPeer * members_.size();
-  const std::size_t bytes = member.kept_bytes + message.text.size() + message.value.size() +
-                            message.ranks.size() * sizeof(Rank) + kKeptEntryBytes;
-  if (member.kept_keys == most_keys || bytes > most_bytes) {
-    return {Code::kResourceExhausted,
-            fmt::format("rank {} has published {} keys with {}; the coordinator keeps no more than "
-                        "{} keys and {} of one rank of this job",
-                        from.value(), member.kept_keys,
-                        format_bytes(static_cast<double>(member.kept_bytes)), most_keys,
-                        format_bytes(static_cast<double>(most_bytes)))};
-  }
-  ++member.kept_keys;
-  member.kept_bytes = bytes;
-  return Status::ok();
+  if (was_warned_[from.index()]) return;
+  was_warned_[from.index()] = true;
+  DUNLIN_WARN("bootstrap: {}", why.message());
 }
 
 Status JobLedger::contribute(Rank from, const Message& message) {
   if (gathers_.has(from, message.text)) return gathers_.add(from, message);
-  Member& member = members_[from.index()];
-  const auto keys_before = member.kept_keys;
-  const auto bytes_before = member.kept_bytes;
-  DUNLIN_TRY(charge(from, message));
+  DUNLIN_TRY(values_.charge(from, message));
   Status added = gathers_.add(from, message);
-  if (!added) {
-    member.kept_keys = keys_before;
-    member.kept_bytes = bytes_before;
-  }
+  if (!added) values_.refund(from, message);
   return added;
 }
 
@@ -225,54 +200,49 @@ void JobLedger::gather(Rank from, const Message& message, TimePoint now) {
 // the process know by then that it has left. Where a rank waits for something that the departure
 // settles, that answer follows the notice as well.
 void JobLedger::leave(Rank from, const Message& message, TimePoint now) {
-  departures_.emplace_back(from, message.request);
+  departures_.add(from, message.request);
   remove(from, PeerState::kLeft);
   settle_end(from, "it has shut down");
   tell_due_departures(now);
 }
 
 void JobLedger::tell_due_departures(TimePoint now) {
-  if (now >= next_departures_) tell_departures();
-  if (!std::exchange(has_told_departures_, false)) return;
-  const auto size = static_cast<std::int64_t>(members_.size());
-  next_departures_ = now + std::min<Duration>(size * kDepartureInterval, kLongestDeparture);
+  if (departures_.is_due(now)) tell_departures();
+  departures_.pace(now);
 }
 
 bool JobLedger::tell_departures() {
-  if (departures_.empty()) return false;
-  has_told_departures_ = true;
-  const auto told = std::exchange(departures_, {});
+  const auto told = departures_.take();
+  if (told.empty()) return false;
   Message notice{.type = MessageType::kNotice, .state = PeerState::kLeft};
   for (const auto& [rank, request] : told) notice.ranks.push_back(rank);
-  broadcast(notice);
+  roster_.broadcast(notice);
   for (const auto& [rank, request] : told) reply(rank, {.request = request});
   return true;
 }
 
 Status JobLedger::forward_mail(Rank from, const Message& mail) {
-  const int to = mail.subject.value();
-  if (to < 0 || static_cast<std::size_t>(to) >= members_.size() ||
-      mail.value.size() > Mail::kTopicBytes + Mail::kLargestMessage) {
+  const Rank to = mail.subject;
+  if (!roster_.exists(to) || mail.value.size() > Mail::kTopicBytes + Mail::kLargestMessage) {
     return {Code::kCorrupted, fmt::format("rank {} sent mail of {} bytes to rank {}", from.value(),
-                                          mail.value.size(), to)};
+                                          mail.value.size(), to.value())};
   }
-  const Member& member = members_[mail.subject.index()];
-  if (member.has_joined && is_present(member))
-    send_(mail.subject, {.type = MessageType::kMail, .subject = from, .value = mail.value});
+  if (roster_.is_reachable(to))
+    send_(to, {.type = MessageType::kMail, .subject = from, .value = mail.value});
   return Status::ok();
 }
 
 void JobLedger::declare_dead(const std::vector<std::pair<Rank, std::string>>& deaths) {
   std::vector<std::pair<Rank, std::string>> news;
   for (const auto& [rank, reason] : deaths) {
-    if (!is_present(members_[rank.index()])) continue;
+    if (!roster_.is_present(rank)) continue;
     remove(rank, PeerState::kDead);
     news.emplace_back(rank, reason);
   }
   for (const auto& [rank, reason] : news) {
     const Message notice{
         .type = MessageType::kNotice, .state = PeerState::kDead, .subject = rank, .text = reason};
-    broadcast(notice);
+    roster_.broadcast(notice);
     // It may live all the same. Then it learns that it has no part in the job any more.
     if (has_joined(rank)) send_(rank, notice);
   }
@@ -280,20 +250,18 @@ void JobLedger::declare_dead(const std::vector<std::pair<Rank, std::string>>& de
 }
 
 void JobLedger::remove(Rank rank, PeerState state) {
-  Member& member = members_[rank.index()];
-  member.state = state;
+  roster_.remove(rank, state);
   requests_.close(rank);
-  --present_;
-  if (member.has_joined) --active_;
   gathers_.note_gone(rank);
-  if (state == PeerState::kDead) dead_.push_back(rank);
+  book_.note_gone(rank, state);
 }
 
 void JobLedger::settle_end(Rank rank, const std::string& reason) {
   fences_.note_gone();
   if (!has_started_) {
+    if (!book_.is_member(rank)) return;
     fail_start(Code::kPeerDead, fmt::format("rank {} ended before all ranks had joined ({}: {})",
-                                            rank.value(), to_string(state(rank)), reason));
+                                            rank.value(), to_string(roster_.state(rank)), reason));
     return;
   }
   for (const std::string& name : requests_.names(MessageType::kBarrier)) settle_barrier(name);
@@ -302,19 +270,6 @@ void JobLedger::settle_end(Rank rank, const std::string& reason) {
     if (const auto gone = gathers_.gone(name)) fail_gather(name, *gone);
   }
   settle_reform();
-}
-
-void JobLedger::change_state(Rank rank, PeerState state, const std::string& reason) {
-  members_[rank.index()].state = state;
-  broadcast({.type = MessageType::kNotice, .state = state, .subject = rank, .text = reason});
-}
-
-void JobLedger::broadcast(const Message& notice) {
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    const Rank to(static_cast<int>(i));
-    if (to != notice.subject && members_[i].has_joined && is_present(members_[i]))
-      send_(to, notice);
-  }
 }
 
 void JobLedger::fail_start(Code code, const std::string& reason) {
@@ -332,22 +287,12 @@ void JobLedger::tick(TimePoint now) {
 
 void JobLedger::find_stalled(TimePoint now) {
   next_look_ = now + heartbeat_ / kLooksPerHeartbeat;
-  const bool was_asleep = now - last_tick_ > 2 * heartbeat_;
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    Member& member = members_[i];
-    if (!member.has_joined || member.state != PeerState::kAlive) continue;
-    // When the coordinator itself has not run, heartbeats may be waiting to be read.
-    if (was_asleep) member.last_heard = now;
-    const Duration silence = now - member.last_heard;
-    if (silence < kStallPeriods * heartbeat_) continue;
-    change_state(Rank(static_cast<int>(i)), PeerState::kStalled,
-                 fmt::format("no heartbeat for {:.1f} s", to_seconds(silence)));
-  }
+  roster_.find_stalled(now, now - last_tick_ > 2 * heartbeat_);
 }
 
 TimePoint JobLedger::next_tick(TimePoint now) const {
   TimePoint next = now + (heartbeat_ > Duration::zero() ? heartbeat_ : kLongest);
-  if (!departures_.empty()) next = std::min(next, next_departures_);
+  if (!departures_.is_empty()) next = std::min(next, departures_.next());
   return requests_.next(next);
 }
 
@@ -363,7 +308,7 @@ void JobLedger::expire(Rank rank) {
       fail_start(Code::kDeadlineExceeded,
                  late.empty() ? "not all ranks have asked to start"
                               : fmt::format("{} of {} ranks have not joined in time: {}",
-                                            late.size(), members_.size(), list_ranks(late)));
+                                            late.size(), roster_.founders(), list_ranks(late)));
       break;
     }
     case MessageType::kLookup:
@@ -371,7 +316,9 @@ void JobLedger::expire(Rank rank) {
       break;
     default: {
       const auto late = request.type == MessageType::kGather ? gathers_.missing(request.name)
-                                                             : missing(request.type, request.name);
+                        : request.type == MessageType::kReform
+                            ? missing(request.type, kOfMembers)
+                            : missing(request.type, request.name);
       fail(rank, Code::kDeadlineExceeded, "still missing: " + list_ranks(late),
            late.empty() ? Rank() : late.front());
     }
@@ -379,16 +326,25 @@ void JobLedger::expire(Rank rank) {
 }
 
 void JobLedger::settle_join() {
-  if (!has_started_ && !have_all_asked(MessageType::kJoin, "")) return;
+  if (!has_started_ && !have_all_asked(MessageType::kJoin, kOfMembers)) return;
   has_started_ = true;
-  for (const Rank rank : requests_.waiting(MessageType::kJoin, "")) reply(rank, {});
+  for (const char* const whose : {kOfMembers, kOfArrivals}) {
+    for (const Rank rank : requests_.waiting(MessageType::kJoin, whose)) {
+      roster_.tell_states(rank);
+      if (whose == kOfMembers) {
+        reply(rank, {});
+      } else {
+        reply(rank, {.number = book_.membership().epoch, .ranks = book_.membership().members});
+      }
+    }
+  }
 }
 
 void JobLedger::settle_lookup(const std::string& key) {
-  const auto found = values_.find(key);
-  if (found == values_.end()) return;
+  const Bytes* const value = values_.find(key);
+  if (value == nullptr) return;
   for (const Rank rank : requests_.waiting(MessageType::kLookup, key))
-    reply(rank, {.value = found->second});
+    reply(rank, {.value = *value});
 }
 
 // What a rank that is gone has not published will never be.
@@ -397,8 +353,10 @@ void JobLedger::settle_lookups_from(Rank gone) {
     const auto* const request = requests_.find(rank);
     if (request->type != MessageType::kLookup || request->publisher != gone) continue;
     tell_departures();
-    fail(rank, Code::kPeerDead,
-         fmt::format("rank {} has not published it and {}", gone.value(), fate(state(gone))), gone);
+    fail(
+        rank, Code::kPeerDead,
+        fmt::format("rank {} has not published it and {}", gone.value(), fate(roster_.state(gone))),
+        gone);
   }
 }
 
@@ -413,44 +371,44 @@ void JobLedger::fail_gather(const std::string& name, Rank gone) {
   tell_departures();
   for (const Rank rank : requests_.waiting(MessageType::kGather, name)) {
     fail(rank, Code::kPeerDead,
-         fmt::format("rank {} has not called it and {}", gone.value(), fate(state(gone))), gone);
+         fmt::format("rank {} has not called it and {}", gone.value(), fate(roster_.state(gone))),
+         gone);
   }
 }
 
 void JobLedger::settle_barrier(const std::string& name) {
-  if (dead_.empty() && !have_all_asked(MessageType::kBarrier, name)) return;
+  const std::vector<Rank>& dead = book_.dead();
+  if (dead.empty() && !have_all_asked(MessageType::kBarrier, name)) return;
   tell_departures();
   for (const Rank rank : requests_.waiting(MessageType::kBarrier, name)) {
-    if (dead_.empty()) {
+    if (dead.empty()) {
       reply(rank, {});
     } else {
-      fail(rank, Code::kPeerDead, "these ranks are dead: " + list_ranks(dead_), dead_.front());
+      fail(rank, Code::kPeerDead, "these ranks are dead: " + list_ranks(dead), dead.front());
     }
   }
 }
 
 void JobLedger::settle_reform() {
-  const auto survivors = requests_.waiting(MessageType::kReform, "");
-  if (survivors.empty() || !have_all_asked(MessageType::kReform, "")) return;
-  tell_departures();
-  membership_ = {membership_.epoch + 1, survivors};
-  dead_.clear();
-  for (const Rank rank : survivors) {
-    reply(rank, {.number = membership_.epoch, .ranks = survivors});
+  const auto arrivals = requests_.waiting(MessageType::kReform, kOfArrivals);
+  if (book_.present().empty()) {
+    for (const Rank rank : arrivals) fail(rank, Code::kUnavailable, kNoMembers);
+    return;
   }
-}
-
-bool JobLedger::is_present(const Member& member) const {
-  return member.state == PeerState::kAlive || member.state == PeerState::kStalled;
-}
-
-bool JobLedger::is_gone(Rank rank) const {
-  return rank.value() >= 0 && rank.index() < members_.size() && !is_present(members_[rank.index()]);
+  if (!have_all_asked(MessageType::kReform, kOfMembers)) return;
+  tell_departures();
+  std::vector<Rank> members = requests_.waiting(MessageType::kReform, kOfMembers);
+  members.insert(members.end(), arrivals.begin(), arrivals.end());
+  std::ranges::sort(members);
+  book_.change(members);
+  for (const Rank rank : members)
+    reply(rank, {.number = book_.membership().epoch, .ranks = members});
+  book_.ask_again();
 }
 
 std::vector<Rank> JobLedger::not_joined() const {
   std::vector<Rank> result;
-  for (const Rank rank : membership_.members) {
+  for (const Rank rank : book_.membership().members) {
     if (!has_joined(rank)) result.push_back(rank);
   }
   return result;
@@ -458,10 +416,10 @@ std::vector<Rank> JobLedger::not_joined() const {
 
 std::vector<Rank> JobLedger::missing(MessageType type, const std::string& name) const {
   std::vector<Rank> result;
-  for (const Rank rank : membership_.members) {
+  for (const Rank rank : book_.present()) {
     const auto* const request = requests_.find(rank);
     const bool is_here = request != nullptr && request->type == type && request->name == name;
-    if (is_present(members_[rank.index()]) && !is_here) result.push_back(rank);
+    if (!is_here) result.push_back(rank);
   }
   return result;
 }

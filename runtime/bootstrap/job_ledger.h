@@ -15,9 +15,13 @@
 #include <vector>
 
 #include "runtime/bootstrap/bootstrap.h"
+#include "runtime/bootstrap/departures.h"
 #include "runtime/bootstrap/fence_book.h"
 #include "runtime/bootstrap/gather_book.h"
+#include "runtime/bootstrap/membership_book.h"
 #include "runtime/bootstrap/request_book.h"
+#include "runtime/bootstrap/roster.h"
+#include "runtime/bootstrap/value_book.h"
 #include "runtime/bootstrap/wire.h"
 
 namespace dunlin::bootstrap {
@@ -26,8 +30,17 @@ class JobLedger {
  public:
   using Send = std::function<void(Rank to, const Message& message)>;
 
+  // Ranks 0 to `size` - 1 can take part. The first `founders` of them start the job.
+  struct Places {
+    int size = 1;
+    int founders = 1;
+  };
   // With a heartbeat of 0, no rank is ever stalled.
-  JobLedger(int size, Duration heartbeat, Send send);
+  JobLedger(Places places, Duration heartbeat, Send send);
+
+  // A rank that no process has taken so far, for one that joins the running job; or why there is
+  // none.
+  Result<Rank> free_rank() const { return roster_.free_rank(); }
 
   // Admits a rank, to which messages can be sent from now on. The error says why it is refused.
   Status admit(Rank rank, TimePoint now);
@@ -48,27 +61,17 @@ class JobLedger {
   // The latest time at which tick() must be called next.
   TimePoint next_tick(TimePoint now) const;
 
-  PeerState state(Rank rank) const { return members_[rank.index()].state; }
-  bool has_joined(Rank rank) const { return members_[rank.index()].has_joined; }
+  PeerState state(Rank rank) const { return roster_.state(rank); }
+  bool has_joined(Rank rank) const { return roster_.has_joined(rank); }
+  // Whether it has left or is dead; false for ranks that the job does not have.
+  bool is_gone(Rank rank) const { return roster_.is_gone(rank); }
   // The number of ranks that have joined and are neither dead nor have left.
-  int active() const { return active_; }
+  int active() const { return roster_.active(); }
 
  private:
-  struct Member {
-    PeerState state = PeerState::kAlive;
-    bool has_joined = false;
-    TimePoint last_heard{};
-    std::size_t kept_keys = 0;  // of values and gathers
-    std::size_t kept_bytes = 0;
-    bool was_warned = false;  // of a value that was not kept
-  };
-
   Status open_request(Rank from, const Message& message, TimePoint now);
   void cancel(Rank from, std::uint64_t request);
   void publish(Rank from, const Message& message);
-  Status keep(Rank from, const Message& message);
-  // Counts what a rank wants to be kept until the job ends, and refuses what is too much.
-  Status charge(Rank from, const Message& message);
   // Adds a rank's record to a gather, once.
   Status contribute(Rank from, const Message& message);
   // A message that nobody waits for an answer to was refused: logs the first one of each rank.
@@ -77,12 +80,9 @@ class JobLedger {
   void leave(Rank from, const Message& message, TimePoint now);
   void tell_due_departures(TimePoint now);
   Status forward_mail(Rank from, const Message& mail);
-  void change_state(Rank rank, PeerState state, const std::string& reason);
   // The rank takes no part any more. settle_end() answers what follows from that.
   void remove(Rank rank, PeerState state);
   void settle_end(Rank rank, const std::string& reason);
-  // To all ranks that are present.
-  void broadcast(const Message& notice);
   void fail_start(Code code, const std::string& reason);
   void expire(Rank rank);
   void find_stalled(TimePoint now);
@@ -96,34 +96,28 @@ class JobLedger {
   void settle_barrier(const std::string& name);
   void settle_reform();
 
-  bool is_present(const Member& member) const;
-  bool is_gone(Rank rank) const;  // false for ranks that the job does not have
   std::vector<Rank> not_joined() const;
   // Whether all present members of the epoch have such an outstanding request.
   bool have_all_asked(MessageType type, const std::string& name) const {
-    return requests_.count(type, name) == present_;
+    return requests_.count(type, name) == book_.present().size();
   }
   // Present members of the epoch without such an outstanding request.
   std::vector<Rank> missing(MessageType type, const std::string& name) const;
   void reply(Rank to, Message message);
   void fail(Rank to, Code code, std::string why, Rank subject = Rank());
 
-  std::vector<Member> members_;
-  std::size_t present_;  // members of the epoch that are neither dead nor have left
-  int active_ = 0;
-  Duration heartbeat_;
+  const Duration heartbeat_;
   Send send_;
+  Roster roster_;
+  std::vector<bool> was_warned_;  // ranks: of a value that was not kept
   RequestBook requests_;
-  std::map<std::string, Bytes, std::less<>> values_;
+  ValueBook values_;
   GatherBook gathers_;
+  Departures departures_;
+  MembershipBook book_;
   FenceBook fences_;
-  Membership membership_;
-  std::vector<Rank> dead_;                                  // of the epoch
-  std::vector<std::pair<Rank, std::uint64_t>> departures_;  // not told yet: rank, its request
-  bool has_told_departures_ = false;                        // since next_departures_ was set
-  TimePoint next_departures_{};                             // when to tell of the next ones
-  bool has_started_ = false;                                // all have joined
-  std::optional<Status> end_;                               // why the job failed to start
+  bool has_started_ = false;   // all have joined
+  std::optional<Status> end_;  // why the job failed to start
   TimePoint last_tick_{};
   TimePoint next_look_{};  // for stalled ranks
 };

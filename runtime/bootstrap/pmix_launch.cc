@@ -144,6 +144,12 @@ Result<JoinPlan> plan_from_pmix(const Config& config) {
   plan.timeout = config.bootstrap_timeout;
   plan.linger = config.deadline;
   DUNLIN_ASSIGN(plan.job, read_job(*session));
+  if (config.max_ranks != 0) {
+    return Status(Code::kUnavailable,
+                  "DUNLIN_MAX_RANKS is set, but nothing can join a job that mpirun or srun has "
+                  "started, since only its ranks learn its secret: start it by dunlin-run, or set "
+                  "DUNLIN_RANK, DUNLIN_SIZE and DUNLIN_BOOTSTRAP_ADDRESS");
+  }
   if (plan.job.rank == Rank(0)) DUNLIN_TRY(host_coordinator(plan, *session, config));
   DUNLIN_TRY(session->fence(config.bootstrap_timeout));
   DUNLIN_ASSIGN(const std::string contact, session->lookup(0));

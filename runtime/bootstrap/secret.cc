@@ -45,6 +45,7 @@ void append(ByteWriter& text, const Claims& claims) {
       .text(claims.job_id)
       .number(static_cast<std::int32_t>(claims.rank.value()))
       .number(static_cast<std::int32_t>(claims.size))
+      .number(static_cast<std::int32_t>(claims.founders))
       .number(claims.heartbeat_ns)
       .number(claims.grace_ns)
       .text(claims.process)

@@ -21,7 +21,7 @@
 namespace dunlin::bootstrap {
 
 constexpr std::uint32_t kMagic = 0x314e4c44;  // "DLN1" in memory
-constexpr std::uint16_t kVersion = 6;
+constexpr std::uint16_t kVersion = 7;
 constexpr std::size_t kHeaderBytes = 12;
 
 enum class MessageType : std::uint8_t {
@@ -57,6 +57,10 @@ enum class MessageType : std::uint8_t {
   // only
   // contributes the record if it has no request number.
   kGather = 29,
+  kRetire = 30,  // its sender will leave between two steps (step_boundary.h)
+  // number: the step that its sender does not begin before it knows between which steps the members
+  // change. Answers kAskStep.
+  kStep = 31,
   // The coordinator sends these.
   // code, text: failure; value: result of a lookup or gather; number, ranks: of a reform
   kReply = 32,
@@ -65,6 +69,9 @@ enum class MessageType : std::uint8_t {
   kFenced = 35,   // the fence `number` is done
   kInquire = 36,  // tell whether the process `text` of rank `subject` lives, and when it ends
   kEnd = 37,      // the coordinator ends
+  // The members will change on purpose; number: the present epoch. A rank answers by kStep.
+  kAskStep = 38,
+  kBoundary = 39,  // the members change before the step `number`
 };
 
 constexpr std::uint64_t kNoRequest = 0;

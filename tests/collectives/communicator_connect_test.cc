@@ -7,6 +7,7 @@
 #include "collectives/communicator/communicator.h"
 #include "collectives/waiting/expiry.h"
 #include "runtime/bootstrap/bootstrap.h"
+#include "tests/support/forwarding_bootstrap.h"
 #include "transports/fabric.h"
 #include "transports/sim/network.h"
 
@@ -18,53 +19,28 @@ using std::chrono::milliseconds;
 constexpr int kRanks = 8;
 
 // Wraps a bootstrap and delays its lookups and gathers.
-class SlowBootstrap final : public Bootstrap {
+class SlowBootstrap final : public testing::ForwardingBootstrap {
  public:
   // Advances `clock`, which must outlive this object.
   SlowBootstrap(std::unique_ptr<Bootstrap> whole, ManualClock& clock)
-      : whole_(std::move(whole)), clock_(clock) {}
+      : ForwardingBootstrap(*whole), owned_(std::move(whole)), clock_(clock) {}
 
   void answer_after(Duration delay) { delay_ = delay; }
 
-  const JobInfo& job() const override { return whole_->job(); }
-  PeerTable& peers() override { return whole_->peers(); }
-  Mail& mail() override { return whole_->mail(); }
-  Fences& fences() override { return whole_->fences(); }
-  const JobKey& key() const override { return whole_->key(); }
-  Status post(std::string_view key, std::span<const std::byte> value) override {
-    return whole_->post(key, value);
-  }
-  Status publish(std::string_view key, std::span<const std::byte> value) override {
-    return whole_->publish(key, value);
-  }
   Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) override {
     clock_.advance(std::min(delay_, timeout));
     if (timeout < delay_) return Status(Code::kDeadlineExceeded, "no answer yet");
-    return whole_->lookup_from(publisher, key, Duration::zero());
+    return whole().lookup_from(publisher, key, Duration::zero());
   }
   Result<Bytes> gather(std::string_view name, std::span<const Rank> group,
                        std::span<const std::byte> record, Duration timeout) override {
     clock_.advance(std::min(delay_, timeout));
     if (timeout < delay_) return Status(Code::kDeadlineExceeded, "no answer yet");
-    return whole_->gather(name, group, record, Duration::zero());
+    return whole().gather(name, group, record, Duration::zero());
   }
-  Status contribute(std::string_view name, std::span<const Rank> group,
-                    std::span<const std::byte> record) override {
-    return whole_->contribute(name, group, record);
-  }
-  Status barrier(std::string_view name, Duration timeout) override {
-    return whole_->barrier(name, timeout);
-  }
-  int add_chore(std::function<void()> chore) override {
-    return whole_->add_chore(std::move(chore));
-  }
-  void remove_chore(int chore) override { whole_->remove_chore(chore); }
-  Result<Membership> reform(Duration timeout) override { return whole_->reform(timeout); }
-  Membership membership() const override { return whole_->membership(); }
-  void leave() noexcept override { whole_->leave(); }
 
  private:
-  std::unique_ptr<Bootstrap> whole_;
+  std::unique_ptr<Bootstrap> owned_;
   ManualClock& clock_;
   Duration delay_{};
 };

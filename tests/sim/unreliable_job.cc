@@ -27,7 +27,7 @@ UnreliableJob::UnreliableJob(int size, std::mt19937_64& random, TimePoint now)
       now_(now),
       start_(size),
       members_(static_cast<std::size_t>(size)),
-      ledger_(size, kHeartbeat, [this](Rank to, const Message& message) {
+      ledger_({size, size}, kHeartbeat, [this](Rank to, const Message& message) {
         Member& member = at(to.value());
         send_from(member.coordinator, member, message);
       }) {

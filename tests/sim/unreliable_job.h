@@ -15,47 +15,22 @@
 #include "runtime/bootstrap/constants.h"
 #include "runtime/bootstrap/job_ledger.h"
 #include "runtime/bootstrap/session.h"
+#include "tests/support/forwarding_bootstrap.h"
 
 namespace dunlin::testing {
 
 // What one rank's fabric sees: everything but peers and fences comes from a job without faults,
 // which serves the start.
-class UnreliableBootstrap final : public Bootstrap {
+class UnreliableBootstrap final : public ForwardingBootstrap {
  public:
   UnreliableBootstrap(std::unique_ptr<Bootstrap> start, Fences::Sender sender)
-      : start_(std::move(start)), peers_(start_->size()), fences_(std::move(sender)) {}
+      : ForwardingBootstrap(*start),
+        start_(std::move(start)),
+        peers_(start_->size()),
+        fences_(std::move(sender)) {}
 
-  const JobInfo& job() const override { return start_->job(); }
   PeerTable& peers() override { return peers_; }
-  Mail& mail() override { return start_->mail(); }
   Fences& fences() override { return fences_; }
-  const JobKey& key() const override { return start_->key(); }
-  Status publish(std::string_view key, std::span<const std::byte> value) override {
-    return start_->publish(key, value);
-  }
-  Status post(std::string_view key, std::span<const std::byte> value) override {
-    return start_->post(key, value);
-  }
-  Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) override {
-    return start_->lookup_from(publisher, key, timeout);
-  }
-  Result<Bytes> gather(std::string_view name, std::span<const Rank> group,
-                       std::span<const std::byte> record, Duration timeout) override {
-    return start_->gather(name, group, record, timeout);
-  }
-  Status contribute(std::string_view name, std::span<const Rank> group,
-                    std::span<const std::byte> record) override {
-    return start_->contribute(name, group, record);
-  }
-  Status barrier(std::string_view name, Duration timeout) override {
-    return start_->barrier(name, timeout);
-  }
-  int add_chore(std::function<void()> chore) override {
-    return start_->add_chore(std::move(chore));
-  }
-  void remove_chore(int chore) override { start_->remove_chore(chore); }
-  Result<Membership> reform(Duration timeout) override { return start_->reform(timeout); }
-  Membership membership() const override { return start_->membership(); }
   void leave() noexcept override {}
 
  private:

@@ -117,7 +117,7 @@ void Relay::pump(int connection, Pair pair, bool is_to_server) {
 
 Result<Bytes> RelayedBootstrap::lookup_from(Rank publisher, std::string_view key,
                                             Duration timeout) {
-  DUNLIN_ASSIGN(Bytes value, whole_.lookup_from(publisher, key, timeout));
+  DUNLIN_ASSIGN(Bytes value, whole().lookup_from(publisher, key, timeout));
   const bool is_address = key.starts_with("fabric/") && key.find("/tcp/") != key.npos;
   if (!is_address || value.empty()) return value;
   DUNLIN_ASSIGN(Address address, Address::decode(value));

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/bootstrap/bootstrap.h"
+#include "tests/support/forwarding_bootstrap.h"
 #include "transports/tcp/address.h"
 
 namespace dunlin::testing {
@@ -69,43 +69,14 @@ class Relay {
 };
 
 // A bootstrap through which all addresses of tcp transports lead to the relay.
-class RelayedBootstrap final : public Bootstrap {
+class RelayedBootstrap final : public ForwardingBootstrap {
  public:
   // Both must outlive this object.
-  RelayedBootstrap(Bootstrap& whole, Relay& relay) : whole_(whole), relay_(relay) {}
+  RelayedBootstrap(Bootstrap& whole, Relay& relay) : ForwardingBootstrap(whole), relay_(relay) {}
 
   Result<Bytes> lookup_from(Rank publisher, std::string_view key, Duration timeout) override;
 
-  const JobInfo& job() const override { return whole_.job(); }
-  PeerTable& peers() override { return whole_.peers(); }
-  Mail& mail() override { return whole_.mail(); }
-  Fences& fences() override { return whole_.fences(); }
-  const JobKey& key() const override { return whole_.key(); }
-  Status publish(std::string_view name, std::span<const std::byte> value) override {
-    return whole_.publish(name, value);
-  }
-  Status post(std::string_view name, std::span<const std::byte> value) override {
-    return whole_.post(name, value);
-  }
-  Result<Bytes> gather(std::string_view name, std::span<const Rank> group,
-                       std::span<const std::byte> record, Duration timeout) override {
-    return whole_.gather(name, group, record, timeout);
-  }
-  Status contribute(std::string_view name, std::span<const Rank> group,
-                    std::span<const std::byte> record) override {
-    return whole_.contribute(name, group, record);
-  }
-  Status barrier(std::string_view name, Duration timeout) override {
-    return whole_.barrier(name, timeout);
-  }
-  int add_chore(std::function<void()> chore) override { return whole_.add_chore(std::move(chore)); }
-  void remove_chore(int chore) override { whole_.remove_chore(chore); }
-  Result<Membership> reform(Duration timeout) override { return whole_.reform(timeout); }
-  Membership membership() const override { return whole_.membership(); }
-  void leave() noexcept override { whole_.leave(); }
-
  private:
-  Bootstrap& whole_;
   Relay& relay_;
 };
 

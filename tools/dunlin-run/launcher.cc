@@ -65,7 +65,7 @@ Status Launcher::start() {
   if (options_.reports) DUNLIN_TRY(report_.check());
   DUNLIN_ASSIGN(signals_, take_signals());
   DUNLIN_TRY(orphans_.adopt());
-  DUNLIN_TRY(start_coordinator());
+  DUNLIN_TRY(options_.is_joining() ? read_contact() : start_coordinator());
   if (options_.timeout > Duration::zero()) deadline_ = clock_.now() + options_.timeout;
   Status status = start_ranks();
   if (!status) {
@@ -93,12 +93,22 @@ Status Launcher::start_coordinator() {
   }
   const auto listen =
       options_.coordinator ? bootstrap::listening_endpoint(*options_.coordinator) : local;
-  DUNLIN_ASSIGN(coordinator_, bootstrap::Coordinator::start({.size = options_.size,
+  DUNLIN_ASSIGN(coordinator_, bootstrap::Coordinator::start({.size = options_.max_ranks,
+                                                             .founders = options_.size,
                                                              .job_id = config_.job_id,
                                                              .secret = secret_,
                                                              .heartbeat = config_.heartbeat,
                                                              .grace = config_.reconnect_timeout,
                                                              .listen = listen}));
+  if (options_.job_file.empty()) return Status::ok();
+  bootstrap::Endpoint reached = options_.coordinator.value_or(local);
+  reached.port = coordinator_->address().port;
+  return job_file_.write(options_.job_file, {reached, coordinator_->job_id(), secret_});
+}
+
+Status Launcher::read_contact() {
+  DUNLIN_ASSIGN(contact_, read_job_file(options_.joins));
+  secret_ = contact_->secret;
   return Status::ok();
 }
 
@@ -107,10 +117,22 @@ Environment Launcher::environment_of(int local_rank) const {
   const auto set = [&result](const char* name, int value) {
     result.set(name, std::to_string(value));
   };
-  set("DUNLIN_RANK", options_.first_rank + local_rank);
-  set("DUNLIN_SIZE", options_.size);
   set("DUNLIN_LOCAL_RANK", local_rank);
   set("DUNLIN_LOCAL_SIZE", options_.ranks);
+  result.set("DUNLIN_COORDINATOR", "launcher");
+  result.set("DUNLIN_JOB_SECRET", secret_);
+  result.set("DUNLIN_JOB_SECRET_FILE", "");
+  if (contact_) {
+    result.set("DUNLIN_JOIN", "on");
+    result.set("DUNLIN_RANK", "");
+    result.set("DUNLIN_SIZE", "");
+    result.set("DUNLIN_JOB_ID", contact_->job_id);
+    result.set("DUNLIN_BOOTSTRAP_ADDRESS", contact_->coordinator.to_string());
+    return result;
+  }
+  set("DUNLIN_RANK", options_.first_rank + local_rank);
+  set("DUNLIN_SIZE", options_.size);
+  if (options_.may_grow()) set("DUNLIN_MAX_RANKS", options_.max_ranks);
   // For programs that read no more than these from their MPI launcher.
   set("OMPI_COMM_WORLD_RANK", options_.first_rank + local_rank);
   set("OMPI_COMM_WORLD_SIZE", options_.size);
@@ -126,9 +148,6 @@ Environment Launcher::environment_of(int local_rank) const {
     result.set("MASTER_ADDR", "127.0.0.1");
     set("MASTER_PORT", master_port_);
   }
-  result.set("DUNLIN_COORDINATOR", "launcher");
-  result.set("DUNLIN_JOB_SECRET", secret_);
-  result.set("DUNLIN_JOB_SECRET_FILE", "");
   auto contact = options_.coordinator.value_or(bootstrap::Endpoint{"127.0.0.1", 0});
   if (coordinator_) {
     contact.port = coordinator_->address().port;
@@ -143,13 +162,18 @@ Status Launcher::start_ranks() {
   DUNLIN_ASSIGN(const std::string path, find_program(options_.command.front(), environment_));
   DUNLIN_ASSIGN(const auto binding, plan_binding(options_.bind, options_.ranks, claims_));
   for (int local_rank = 0; local_rank < options_.ranks; ++local_rank) {
-    const Rank rank(options_.first_rank + local_rank);
+    const Rank rank = contact_ ? Rank() : Rank(options_.first_rank + local_rank);
+    const std::string name = contact_ ? fmt::format("process {} that joins", local_rank)
+                                      : fmt::format("rank {}", rank.value());
+    const std::string number =
+        contact_ ? fmt::format("+{}", local_rank) : std::to_string(rank.value());
     auto child = start_child({path, options_.command, environment_of(local_rank),
                               binding[static_cast<std::size_t>(local_rank)]});
-    if (!child) return std::move(child).status().with_peer(rank);
-    const std::string tag = options_.tags == Tags::kNone ? "" : fmt::format("[{}] ", rank.value());
+    if (!child) return std::move(child).status().with_context(name);
+    const std::string tag = options_.tags == Tags::kNone ? "" : fmt::format("[{}] ", number);
     const bool keeps_json = options_.tags == Tags::kAllButJson;
     processes_.push_back({.rank = rank,
+                          .name = name,
                           .pid = child->pid,
                           .out = LineRelay(std::move(child->out), out_, tag, keeps_json),
                           .err = LineRelay(std::move(child->err), err_, tag, false)});
@@ -315,7 +339,7 @@ void Launcher::note_end(RankProcess& process, bool was_killed, int status) {
   if (process.exit_code == 0) return;
   // The end of a rank that was told to end is not reported.
   if (phase_ <= Phase::kWaiting) {
-    say(fmt::format("rank {} (process {}) {}", process.rank.value(), process.pid, how));
+    say(fmt::format("{} (process {}) {}", process.name, process.pid, how));
   }
   // A rank that was killed is the cause, though ranks that noticed it may have ended sooner.
   const bool is_cause = process.was_killed && phase_ <= Phase::kWaiting && !is_kill_known_;
@@ -335,8 +359,8 @@ void Launcher::escalate_when_due() {
   } else if (now >= next_step_ && phase_ == Phase::kRunning) {
     for (const RankProcess& each : processes_) {
       if (each.is_running)
-        say(fmt::format("rank {} (process {}) is stopped and all others have ended: ending it",
-                        each.rank.value(), each.pid));
+        say(fmt::format("{} (process {}) is stopped and all others have ended: ending it",
+                        each.name, each.pid));
     }
     if (!first_failure_) first_failure_ = 128 + SIGTERM;
     enter(Phase::kTerminating);
@@ -388,9 +412,9 @@ void Launcher::drain_output() {
   }
 }
 
-// The coordinator stays until the ranks of the other hosts have ended.
+// The coordinator stays until the ranks that were started elsewhere have ended.
 void Launcher::wait_for_other_hosts() {
-  if (!coordinator_ || options_.is_whole_job()) return;
+  if (!coordinator_ || (options_.is_whole_job() && !options_.may_grow())) return;
   while (!imposed_code_ && !coordinator_->wait_until_empty(clock_.now() + kPollOtherHosts)) {
     read_signals();
   }

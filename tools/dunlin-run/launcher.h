@@ -19,6 +19,7 @@
 #include "runtime/config.h"
 #include "runtime/core_claims.h"
 #include "tools/dunlin-run/child.h"
+#include "tools/dunlin-run/job_file.h"
 #include "tools/dunlin-run/job_report.h"
 #include "tools/dunlin-run/options.h"
 #include "tools/dunlin-run/orphans.h"
@@ -40,7 +41,8 @@ class Launcher {
  private:
   enum class Phase { kRunning, kWaiting, kTerminating, kKilling };
   struct RankProcess {
-    Rank rank;
+    Rank rank;         // none if it joins a running job, which gives it one
+    std::string name;  // "rank 3", or "process 0 that joins"
     pid_t pid = 0;
     bool is_running = true;
     bool is_stopped = false;
@@ -51,6 +53,7 @@ class Launcher {
   };
 
   Status start_coordinator();
+  Status read_contact();
   Status start_ranks();
   Environment environment_of(int local_rank) const;
   void wait_for_events();
@@ -84,6 +87,8 @@ class Launcher {
   std::unique_ptr<bootstrap::Coordinator> coordinator_;
   int master_port_ = 0;  // for the store of torch.distributed; 0: none was chosen
   std::string secret_;
+  std::optional<JobContact> contact_;  // of the job that is joined
+  JobFile job_file_;
   OutputSink out_{STDOUT_FILENO};
   OutputSink err_{STDERR_FILENO};
   CoreClaims claims_{environment_};

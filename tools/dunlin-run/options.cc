@@ -10,7 +10,10 @@ constexpr const char* kDescription =
     "dunlin-run -n RANKS [OPTIONS] [--] PROGRAM [ARGUMENTS...]\n\n"
     "Starts the ranks of a Dunlin job on this host and ends them together. With several hosts, run "
     "it once on each, with --size, --first-rank and --coordinator, and with the same "
-    "DUNLIN_JOB_SECRET or DUNLIN_JOB_SECRET_FILE in the environment.";
+    "DUNLIN_JOB_SECRET or DUNLIN_JOB_SECRET_FILE in the environment.\n"
+    "A job with --max-ranks and --job-file can grow while it runs: dunlin-run --join FILE -n RANKS "
+    "starts processes that join it, with the same program and arguments. The program has to be one "
+    "that takes them in, such as dunlin-svm --elastic.";
 
 constexpr const char* kExitCodes =
     "Lines of output begin with \"[rank] \". A line of standard output that holds a JSON object, "
@@ -27,9 +30,26 @@ Duration seconds(double value) {
 
 // Checks options against each other. Throws a CLI::ValidationError.
 void check(Options& options, const CLI::App& app, const std::string& coordinator) {
+  if (options.is_joining()) {
+    for (const char* const other :
+         {"--size", "--first-rank", "--coordinator", "--max-ranks", "--job-file", "--report"}) {
+      if (app.count(other) > 0)
+        throw CLI::ValidationError(other, "does not go with --join: the running job has it");
+    }
+  }
   if (app.count("--size") == 0) options.size = options.first_rank + options.ranks;
   if (options.first_rank + options.ranks > options.size) {
     throw CLI::ValidationError("--size", "is less than --first-rank plus --ranks");
+  }
+  if (app.count("--max-ranks") == 0) options.max_ranks = options.size;
+  if (options.max_ranks < options.size) {
+    throw CLI::ValidationError("--max-ranks", "is less than the number of ranks at the start");
+  }
+  if (!options.job_file.empty() && !options.may_grow()) {
+    throw CLI::ValidationError("--job-file", "needs a --max-ranks above the ranks at the start");
+  }
+  if (!options.job_file.empty() && !options.hosts_coordinator()) {
+    throw CLI::ValidationError("--job-file", "is for the dunlin-run that starts rank 0");
   }
   if (!coordinator.empty()) {
     auto endpoint = bootstrap::Endpoint::parse(coordinator);
@@ -99,6 +119,17 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
       ->check(CLI::Range(0, 65535));
   app.add_option("--coordinator", coordinator, "address of the coordinator, the same on all hosts")
       ->type_name("HOST:PORT");
+  app.add_option("--max-ranks", options.max_ranks,
+                 "how many ranks may ever take part, the same on all hosts: those that start the "
+                 "job, and processes that join it later. Each of these gets a rank of its own, and "
+                 "the rank of one that has ended is not given again")
+      ->check(CLI::Range(1, 65536));
+  app.add_option(
+         "--job-file", options.job_file,
+         "write here, for --join, how the job is reached; only you can read the file, as it "
+         "has the job's secret. It is removed at the end")
+      ->type_name("FILE");
+  app.add_option("--join", options.joins, "join the running job of this file")->type_name("FILE");
   const auto code = parse_command_line(app, argc, argv, [&] { check(options, app, coordinator); });
   if (code) {
     exit_code = *code;

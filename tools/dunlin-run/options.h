@@ -22,7 +22,10 @@ enum class Tags {
 
 struct Options {
   int ranks = 0;                                   // started here
-  int size = 0;                                    // ranks of the whole job
+  int size = 0;                                    // ranks that start the job
+  int max_ranks = 0;                               // ranks that may ever take part
+  std::string job_file;                            // to be written; empty: none
+  std::string joins;                               // file of the running job to join; empty: none
   int first_rank = 0;                              // the first of those started here
   std::optional<bootstrap::Endpoint> coordinator;  // empty: any port of the loopback interface
   Bind bind = Bind::kAuto;
@@ -33,7 +36,9 @@ struct Options {
   Duration grace{};
   std::vector<std::string> command;
 
-  bool hosts_coordinator() const { return first_rank == 0; }
+  bool is_joining() const { return !joins.empty(); }
+  bool may_grow() const { return max_ranks > size; }
+  bool hosts_coordinator() const { return first_rank == 0 && !is_joining(); }
   bool is_whole_job() const { return size == ranks; }
 };
 

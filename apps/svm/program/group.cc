@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "collectives/elastic/model_snapshot.h"
 #include "collectives/graph/generators.h"
 #include "collectives/graph/properties.h"
 #include "collectives/graph/rebuild.h"
@@ -15,6 +16,27 @@ namespace {
 // An exchange may always take this long before a worker counts as dead. Evaluations, checkpoints
 // and the schedulers of crowded hosts can delay a worker by seconds.
 constexpr auto kShortestTimeout = std::chrono::seconds(5);
+
+// The graph of workers that start. After deaths and joins, it has to be the one that the other
+// members have (Group::rebuild).
+Result<collective::Graph> graph_for(transport::Fabric& fabric, const Options& options,
+                                    const Membership& membership) {
+  const int founders = fabric.bootstrap().job().founders;
+  const auto& members = membership.members;
+  if (members.back().value() >= founders)
+    return collective::resize_graph(options.graph, static_cast<int>(members.size()));
+  DUNLIN_ASSIGN(collective::Graph graph, collective::make_graph(options.graph, founders));
+  if (!collective::is_strongly_connected(graph)) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("graph '{}' over {} workers is not strongly connected: some workers "
+                              "would never receive the models of others",
+                              options.graph, founders));
+  }
+  if (static_cast<int>(members.size()) == founders) return graph;
+  std::vector<int> nodes;
+  for (const Rank member : members) nodes.push_back(member.value());
+  return collective::rebuild_graph(graph, nodes);
+}
 
 }  // namespace
 
@@ -28,18 +50,7 @@ Group::Group(transport::Fabric& fabric, const Options& options, collective::Grap
 
 Result<std::unique_ptr<Group>> Group::create(transport::Fabric& fabric, const Options& options,
                                              const Membership& membership, std::size_t count) {
-  DUNLIN_ASSIGN(collective::Graph graph, collective::make_graph(options.graph, fabric.size()));
-  if (!collective::is_strongly_connected(graph)) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("graph '{}' over {} workers is not strongly connected: some workers "
-                              "would never receive the models of others",
-                              options.graph, fabric.size()));
-  }
-  if (static_cast<int>(membership.members.size()) < fabric.size()) {
-    std::vector<int> nodes;
-    for (const Rank member : membership.members) nodes.push_back(member.value());
-    DUNLIN_ASSIGN(graph, collective::rebuild_graph(graph, nodes));
-  }
+  DUNLIN_ASSIGN(collective::Graph graph, graph_for(fabric, options, membership));
   std::unique_ptr<Group> group(new Group(fabric, options, std::move(graph), membership));
   DUNLIN_TRY(group->build(count));
   return group;
@@ -63,10 +74,6 @@ Status Group::build(std::size_t count) {
   return reduce_->connect();
 }
 
-void Group::allow(Duration absence) {
-  absence_ = absence;
-}
-
 Duration Group::timeout() const {
   if (!options_.deadline_s) return std::max(adaptive_.current(), absence_);
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*options_.deadline_s));
@@ -79,16 +86,21 @@ Result<collective::ReduceReport> Group::exchange() {
   return report;
 }
 
-Status Group::rebuild(const Membership& survivors) {
+Status Group::rebuild(const Membership& membership) {
+  const std::vector<Rank>& was = membership_.members;
   std::vector<int> nodes;
-  for (const Rank rank : survivors.members) {
-    const auto place = std::find(membership_.members.begin(), membership_.members.end(), rank);
-    nodes.push_back(static_cast<int>(place - membership_.members.begin()));
+  for (const Rank rank : membership.members) {
+    const auto place = std::ranges::lower_bound(was, rank);
+    if (place != was.end() && *place == rank)
+      nodes.push_back(static_cast<int>(place - was.begin()));
   }
-  DUNLIN_ASSIGN(graph_, collective::rebuild_graph(graph_, nodes));
+  const int size = static_cast<int>(membership.members.size());
+  DUNLIN_ASSIGN(graph_, nodes.size() == membership.members.size()
+                            ? collective::rebuild_graph(graph_, nodes)
+                            : collective::resize_graph(options_.graph, size));
   const std::vector<float> model(reduce_->model().begin(), reduce_->model().end());
   const std::vector<Rank> before = membership_.members;
-  membership_ = survivors;
+  membership_ = membership;
   reduce_.reset();
   for (const Rank rank : before) {
     if (!std::binary_search(membership_.members.begin(), membership_.members.end(), rank))
@@ -98,6 +110,36 @@ Status Group::rebuild(const Membership& survivors) {
   // Also after a failure: another worker may have died, and the next group needs the model.
   if (reduce_) std::copy(model.begin(), model.end(), reduce_->model().begin());
   return status;
+}
+
+Rank Group::source_for(Rank newcomer, const std::vector<Rank>& newcomers) const {
+  const auto is_newcomer = [&](Rank rank) { return std::ranges::binary_search(newcomers, rank); };
+  const auto node = std::ranges::lower_bound(members(), newcomer) - members().begin();
+  for (const int neighbor : graph_.in_neighbors(static_cast<int>(node))) {
+    const Rank rank = members()[static_cast<std::size_t>(neighbor)];
+    if (!is_newcomer(rank)) return rank;
+  }
+  return *std::ranges::find_if_not(members(), is_newcomer);
+}
+
+Status Group::hand_over(const std::vector<Rank>& newcomers) {
+  if (newcomers.empty()) return Status::ok();
+  const std::string name = fmt::format("svm/{}", epoch());
+  std::unique_ptr<collective::ModelSnapshot> offered;
+  for (const Rank newcomer : newcomers) {
+    const Rank source = source_for(newcomer, newcomers);
+    if (newcomer == fabric_.rank()) {
+      DUNLIN_TRY(collective::ModelSnapshot::fetch(fabric_, name, source,
+                                                  std::as_writable_bytes(model()),
+                                                  fabric_.config().deadline)
+                     .status());
+    } else if (source == fabric_.rank() && !offered) {
+      DUNLIN_ASSIGN(offered, collective::ModelSnapshot::offer(fabric_, name, std::as_bytes(model()),
+                                                              epoch()));
+    }
+  }
+  // The snapshot stays until all have read theirs.
+  return fabric_.bootstrap().barrier(name + "/handed-over", fabric_.config().deadline);
 }
 
 }  // namespace dunlin::svm

@@ -1,5 +1,5 @@
 // Group: the workers that train together. It holds their graph and their exchange, and rebuilds
-// both without the workers that died.
+// both when workers have died, left or joined.
 #pragma once
 
 #include <memory>
@@ -26,12 +26,16 @@ class Group {
   Result<collective::ReduceReport> exchange();
   // Lets members be away for this long between two exchanges without counting as dead. --deadline
   // takes precedence.
-  void allow(Duration absence);
+  void allow(Duration absence) { absence_ = absence; }
+  Duration absence() const { return absence_; }
 
-  // To be called on every survivor after a death, when they have agreed on a new membership. Makes
-  // the same kind of graph for them, and carries over this rank's model. The exchange starts anew
-  // with step 1.
-  Status rebuild(const Membership& survivors);
+  // To be called on every member when they have agreed on a new membership; those that have just
+  // joined call create() instead. Makes the same kind of graph for them, and carries over this
+  // rank's model. The exchange starts anew with step 1.
+  Status rebuild(const Membership& membership);
+  // Collective, after rebuild() and create(), if there are newcomers: each of them gets the model
+  // of a neighbor that is none, or of the first such member. `newcomers` are ascending.
+  Status hand_over(const std::vector<Rank>& newcomers);
 
   const std::vector<Rank>& members() const { return membership_.members; }
   std::uint64_t epoch() const { return membership_.epoch; }
@@ -42,6 +46,8 @@ class Group {
   Group(transport::Fabric& fabric, const Options& options, collective::Graph graph,
         Membership membership);
   Status build(std::size_t count);
+  // The member whose model a newcomer gets.
+  Rank source_for(Rank newcomer, const std::vector<Rank>& newcomers) const;
   Duration timeout() const;
 
   transport::Fabric& fabric_;

@@ -62,6 +62,22 @@ Result<std::optional<double>> Reporter::progress(const Moment& moment,
   return std::optional(objective_);
 }
 
+Status Reporter::change(const Change& change) {
+  const auto numbers = [](const std::vector<Rank>& ranks) {
+    Json list = Json::array();
+    for (const Rank rank : ranks) list.push_back(rank.value());
+    return list;
+  };
+  const Json line = {{"time_s", change.time_s},
+                     {"exchange", change.exchange},
+                     {"epoch", change.epoch},
+                     {"workers", change.workers},
+                     {"joined", numbers(change.joined)},
+                     {"left", numbers(change.left)},
+                     {"died", numbers(change.died)}};
+  return teller_.event("members", line);
+}
+
 void Reporter::evaluate_once(std::span<const float> model) const {
   const LearnerOptions& learner = options_.learner;
   (void)evaluate(model, data_.train, learner.loss, learner.lambda);

@@ -32,6 +32,17 @@ struct Moment {
   Totals totals;               // of this worker, in this run
 };
 
+// A change of the workers.
+struct Change {
+  double time_s = 0;
+  std::uint64_t exchange = 0;
+  std::uint64_t epoch = 0;
+  std::size_t workers = 0;  // from now on
+  std::vector<Rank> joined{};
+  std::vector<Rank> left{};
+  std::vector<Rank> died{};
+};
+
 class Reporter {
  public:
   // Loads the evaluation data and opens the output. With `is_continued`, appends to the output.
@@ -43,6 +54,7 @@ class Reporter {
   // Reports the progress. Returns the objective of the model, or nothing when evaluation is
   // deferred.
   Result<std::optional<double>> progress(const Moment& moment, std::span<const float> model);
+  Status change(const Change& change);
   // Evaluates the deferred models, then reports the end. `all` is the sum over all workers.
   Status finish(double time_s, const Totals& own, const Totals& all, std::uint64_t epoch);
 

@@ -1,6 +1,10 @@
 #include "apps/svm/program/totals.h"
 
+#include <fmt/format.h>
+
 #include <bit>
+
+#include "apps/job.h"
 
 namespace dunlin::svm {
 
@@ -66,6 +70,29 @@ Result<Totals> Totals::decode(std::span<const std::byte> bytes) {
   }
   if (!reader.at_end()) return Status(Code::kCorrupted, "malformed totals of a worker");
   return totals;
+}
+
+Result<Totals> collect_totals(transport::Fabric& fabric, const Membership& membership,
+                              const Totals& own) {
+  Bootstrap& bootstrap = fabric.bootstrap();
+  const auto key = [&](Rank rank) {
+    return fmt::format("svm/totals/{}/{}", membership.epoch, rank.value());
+  };
+  DUNLIN_TRY(bootstrap.publish(key(fabric.rank()), own.encode()));
+  Totals all;
+  for (const Rank member : membership.members) {
+    Result<Bytes> theirs = Bytes();
+    do {
+      theirs = lookup_among(bootstrap, membership.members, member, key(member),
+                            fabric.config().deadline);
+    } while (theirs.status().code() == Code::kDeadlineExceeded);
+    DUNLIN_TRY(theirs.status());
+    DUNLIN_ASSIGN(const Totals decoded, Totals::decode(*theirs));
+    all += decoded;
+  }
+  DUNLIN_TRY(
+      bootstrap.barrier(fmt::format("svm/end/{}", membership.epoch), fabric.config().deadline));
+  return all;
 }
 
 }  // namespace dunlin::svm

@@ -30,4 +30,11 @@ struct Totals {
   static Result<Totals> decode(std::span<const std::byte> bytes);
 };
 
+// Collective over the members: the sum of their totals. It also keeps every rank here until all
+// ranks are done, since neighbors may still write into its memory. It waits for slow workers as
+// long as they live: in ASYNC they may be far behind. A death ends it on all members or on none, so
+// that all survivors agree on a new group.
+Result<Totals> collect_totals(transport::Fabric& fabric, const Membership& membership,
+                              const Totals& own);
+
 }  // namespace dunlin::svm

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <set>
 #include <thread>
 
@@ -13,6 +14,7 @@
 #include "apps/svm/linear_model.h"
 #include "collectives/waiting/member_watch.h"
 #include "runtime/log.h"
+#include "runtime/print.h"
 
 namespace dunlin::svm {
 namespace {
@@ -21,8 +23,9 @@ namespace {
 // for itself.
 constexpr int kEvaluationMargin = 20;
 
-// Notices of deaths take milliseconds on one host, and a heartbeat between hosts.
-constexpr Duration kNewsTime = std::chrono::seconds(2);
+std::span<const std::byte> bytes_of(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
 
 double thread_cpu_seconds() {
   timespec now{};
@@ -38,7 +41,7 @@ Status Worker::prepare() {
     DUNLIN_ASSIGN(stop_, StopSignal::create(fabric_));
   }
   membership_ = fabric_.bootstrap().membership();
-  Status status = name_death(start());
+  Status status = name_death(is_newcomer() ? arrive() : start());
   while (survives(status)) status = name_death(survive(std::move(status)));
   return status;
 }
@@ -56,6 +59,8 @@ Status Worker::start() {
   } else {
     DUNLIN_TRY(resume());
   }
+  if (is_elastic() && group_->is_leader())
+    DUNLIN_TRY(fabric_.bootstrap().post("svm/terms", bytes_of(terms())));
   const bool is_continued = !options_.resume.empty() || membership_.epoch > 0;
   if (group_->is_leader()) DUNLIN_TRY(make_reporter(is_continued));
   DUNLIN_TRY(allow_for_evaluations());
@@ -67,8 +72,8 @@ Status Worker::start() {
 }
 
 Status Worker::load_data() {
-  const Shard shard{static_cast<std::uint32_t>(fabric_.rank().value()),
-                    static_cast<std::uint32_t>(fabric_.size())};
+  DUNLIN_ASSIGN(const std::uint32_t number, choose_shard());
+  const Shard shard{number, static_cast<std::uint32_t>(fabric_.bootstrap().job().founders)};
   DUNLIN_ASSIGN(data_, load_shard(options_, shard));
   if (!options_.checkpoint.empty() || !options_.resume.empty()) digest_ = digest_of(data_);
   if (data_.rows() == 0) {
@@ -161,7 +166,7 @@ Status Worker::resume() {
 
 // The same number on all ranks, though their shards may differ by a row.
 std::uint64_t Worker::planned_exchanges() const {
-  const auto ranks = static_cast<double>(fabric_.size());
+  const auto ranks = static_cast<double>(fabric_.bootstrap().job().founders);
   const double rows = std::ceil(static_cast<double>(data_.total_rows) / ranks);
   return static_cast<std::uint64_t>(
       std::ceil(options_.epochs * rows / static_cast<double>(options_.sync_every)));
@@ -189,7 +194,8 @@ double Worker::training_time() const {
 }
 
 Result<bool> Worker::run() {
-  began_ = fabric_.clock().now();
+  if (began_ == TimePoint()) began_ = fabric_.clock().now();
+  if (is_elastic()) retire_.emplace();
   const std::uint64_t eval_every = options_.eval_every > 0
                                        ? options_.eval_every
                                        : std::max<std::uint64_t>(1, last_exchange_ / 40);
@@ -201,7 +207,8 @@ Result<bool> Worker::run() {
   while (!all) {
     Status status;
     if (exchange_ < last_exchange_) {
-      status = train_step();
+      status = take_turn();
+      if (has_left_) return true;
       if (status.is_ok()) status = follow_up(eval_every, save_every);
     } else {
       if (!time_s) time_s = training_time();
@@ -220,6 +227,7 @@ Result<bool> Worker::run() {
 
 // Does what comes after an exchange: evaluation, checkpoint, and the check of the stop signal.
 Status Worker::follow_up(std::uint64_t eval_every, std::uint64_t save_every) {
+  if (!std::exchange(has_trained_, false)) return Status::ok();
   const bool is_last = exchange_ == last_exchange_;
   if (exchange_ % eval_every == 0 || is_last) DUNLIN_TRY(report_progress(is_last));
   if (!options_.checkpoint.empty() && (exchange_ % save_every == 0 || is_last))
@@ -248,6 +256,7 @@ Status Worker::train_step() {
   if (options_.has_average) average_.add(group_->model());
   totals_.examples += options_.sync_every;
   ++exchange_;
+  has_trained_ = true;
   return Status::ok();
 }
 
@@ -256,85 +265,6 @@ void Worker::straggle(double compute_s) const {
   if (!options_.straggler || options_.straggler->rank != fabric_.rank().value()) return;
   std::this_thread::sleep_for(
       std::chrono::duration<double>((options_.straggler->factor - 1) * compute_s));
-}
-
-Status Worker::name_death(Status failure) {
-  const Code code = failure.code();
-  const bool may_follow_death = code == Code::kUnavailable || code == Code::kNotFound ||
-                                code == Code::kIoError || code == Code::kClosed;
-  if (!may_follow_death || options_.on_peer_loss != OnPeerLoss::kContinue) return failure;
-  collective::MemberWatch watch(fabric_, membership_.members);
-  Status news = watch.wait([] { return Status::busy(); },
-                           [] { return std::vector<transport::Awaited>(); }, kNewsTime);
-  return news.code() == Code::kPeerDead ? news : failure;
-}
-
-bool Worker::survives(const Status& status) const {
-  return status.code() == Code::kPeerDead && options_.on_peer_loss == OnPeerLoss::kContinue;
-}
-
-// A rank trains only when all have been prepared. So if one of the survivors trains, all of them
-// can; otherwise all of them start again.
-Status Worker::survive(const Status& loss) {
-  DUNLIN_WARN("{}", loss.to_string());
-  // Those that still read their data come late.
-  const Duration timeout = std::max(fabric_.config().deadline, fabric_.config().bootstrap_timeout);
-  const std::vector<Rank> before = membership_.members;
-  DUNLIN_ASSIGN(membership_, fabric_.bootstrap().reform(timeout));
-  DUNLIN_ASSIGN(const bool is_training, compare_stages());
-  if (!is_training) return start_again(before);
-  stage_ = Stage::kTraining;
-  const LearnerState state = learner_->state();
-  DUNLIN_TRY(group_->rebuild(membership_));
-  DUNLIN_WARN("epoch {}: continuing with {} of {} workers", membership_.epoch,
-              membership_.members.size(), before.size());
-  DUNLIN_TRY(make_learner(&state));
-  if (group_->is_leader() && !reporter_) DUNLIN_TRY(make_reporter(true));
-  return Status::ok();
-}
-
-// The survivors may be some exchanges apart, and not all of them may have seen the stop signal.
-// They continue from the number that the furthest one has reached, and stop where any of them was
-// told to. In ASYNC each continues from its own number, since the furthest one may be at the end.
-Result<bool> Worker::compare_stages() {
-  Bootstrap& bootstrap = fabric_.bootstrap();
-  const auto key = [this](Rank rank) {
-    return fmt::format("svm/exchange/{}/{}", membership_.epoch, rank.value());
-  };
-  std::uint64_t furthest = exchange_;
-  std::uint64_t stop = stop_ ? stop_->last_exchange() : 0;
-  bool is_training = false;
-  DUNLIN_TRY(bootstrap.publish(key(fabric_.rank()), ByteWriter()
-                                                        .number(static_cast<std::uint8_t>(stage_))
-                                                        .number(exchange_)
-                                                        .number(stop)
-                                                        .take()));
-  for (const Rank member : membership_.members) {
-    DUNLIN_ASSIGN(const Bytes theirs, lookup_among(bootstrap, membership_.members, member,
-                                                   key(member), fabric_.config().deadline));
-    ByteReader reader(theirs);
-    is_training |= reader.number<std::uint8_t>() == static_cast<std::uint8_t>(Stage::kTraining);
-    furthest = std::max(furthest, reader.number<std::uint64_t>());
-    stop = std::max(stop, reader.number<std::uint64_t>());
-  }
-  if (!is_training) return false;
-  const bool is_async = options_.sync == collective::SyncMode::kAsync;
-  if (!is_async) exchange_ = furthest;
-  if (stop != 0) last_exchange_ = is_async ? exchange_ : stop;
-  return true;
-}
-
-Status Worker::start_again(const std::vector<Rank>& before) {
-  DUNLIN_WARN("epoch {}: continuing with {} of {} workers, from the start", membership_.epoch,
-              membership_.members.size(), before.size());
-  learner_.reset();
-  group_.reset();
-  reporter_.reset();
-  for (const Rank rank : before) {
-    if (!std::binary_search(membership_.members.begin(), membership_.members.end(), rank))
-      fabric_.drop_link(rank);
-  }
-  return start();
 }
 
 Status Worker::report_progress(bool is_last) {
@@ -397,33 +327,8 @@ Status Worker::save_checkpoint() {
 // exchanges may have come to its end by a stop signal or a death.
 Status Worker::finish(std::optional<Totals>& all) {
   if (reported_ != exchange_) DUNLIN_TRY(report_progress(true));
-  DUNLIN_ASSIGN(all, collect_totals());
+  DUNLIN_ASSIGN(all, collect_totals(fabric_, membership_, totals_));
   return Status::ok();
-}
-
-// Also keeps every rank here until all ranks are done, since neighbors may still write into its
-// memory. Waits for slow workers as long as they live: in ASYNC they may be far behind. A death
-// ends it on all members or on none, so that all survivors agree on a new group.
-Result<Totals> Worker::collect_totals() {
-  Bootstrap& bootstrap = fabric_.bootstrap();
-  const auto key = [this](Rank rank) {
-    return fmt::format("svm/totals/{}/{}", group_->epoch(), rank.value());
-  };
-  DUNLIN_TRY(bootstrap.publish(key(fabric_.rank()), totals_.encode()));
-  Totals all;
-  for (const Rank member : group_->members()) {
-    Result<Bytes> theirs = Bytes();
-    do {
-      theirs = lookup_among(bootstrap, group_->members(), member, key(member),
-                            fabric_.config().deadline);
-    } while (theirs.status().code() == Code::kDeadlineExceeded);
-    DUNLIN_TRY(theirs.status());
-    DUNLIN_ASSIGN(const Totals decoded, Totals::decode(*theirs));
-    all += decoded;
-  }
-  DUNLIN_TRY(
-      bootstrap.barrier(fmt::format("svm/end/{}", group_->epoch()), fabric_.config().deadline));
-  return all;
 }
 
 }  // namespace dunlin::svm

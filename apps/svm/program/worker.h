@@ -6,11 +6,13 @@
 #include <optional>
 #include <string>
 
+#include "apps/retire_signal.h"
 #include "apps/svm/average.h"
 #include "apps/svm/learner.h"
 #include "apps/svm/program/checkpoints.h"
 #include "apps/svm/program/group.h"
 #include "apps/svm/program/reporter.h"
+#include "apps/svm/program/standing.h"
 #include "apps/svm/program/stop_signal.h"
 #include "apps/svm/program/totals.h"
 
@@ -22,15 +24,14 @@ class Worker {
   Worker(transport::Fabric& fabric, const Options& options) : fabric_(fabric), options_(options) {}
 
   // Reads the data and joins the group. Blocks until all ranks are ready, or, after a death and
-  // where --on-peer-loss says so, until all survivors are.
+  // where --on-peer-loss says so, until all survivors are. A rank that joins the running job blocks
+  // until the members take it in.
   Status prepare();
-  // Trains to the end. False: --target-objective was not reached.
+  // Trains to the end, or, in a job that may grow, until SIGTERM asks this rank to leave. False:
+  // --target-objective was not reached.
   Result<bool> run();
 
  private:
-  // How far a rank has come when another one dies.
-  enum class Stage : std::uint8_t { kPreparing, kPrepared, kTraining };
-
   Status load_data();
   // What the members do together before the first exchange. It can be repeated in another epoch.
   Status start();
@@ -44,6 +45,9 @@ class Worker {
   Status make_learner(const LearnerState* state);
   Status resume();
   std::uint64_t planned_exchanges() const;
+  // What all members have to have in common, as text.
+  std::string terms() const;
+  Result<std::uint32_t> choose_shard();
   Status make_reporter(bool is_continued);
   std::string transports() const;
 
@@ -54,15 +58,28 @@ class Worker {
   Status name_death(Status failure);
   bool survives(const Status& status) const;
   Status survive(const Status& loss);
-  // Takes over what the members of the new epoch tell one another. Returns whether they train.
-  Result<bool> compare_stages();
+
+  // Ranks may join the job while it runs, and leave it.
+  bool is_elastic() const;
+  bool is_newcomer() const;
+  // The newcomer's way into the group.
+  Status arrive();
+  // Trains where the members stay, and otherwise changes them.
+  Status take_turn();
+  Status change_members();
+  // What the members of a new epoch do together. `before`: those of the last one.
+  Status regroup(const std::vector<Rank>& before);
+  Standing standing() const;
+  // Takes over what the members of the new epoch tell one another.
+  void take_over(const std::vector<Standing>& standings);
+  Status report_change(const std::vector<Rank>& before);
   Status start_again(const std::vector<Rank>& before);
+  void drop_group(const std::vector<Rank>& before);
   Status report_progress(bool is_last);
   Status check_target(double objective, bool is_last);
   Status save_checkpoint();
   Checkpoint checkpoint() const;
   Status finish(std::optional<Totals>& all);
-  Result<Totals> collect_totals();
   // The model that is evaluated and saved: the average of this rank's models where --average asks
   // for it, otherwise the model itself.
   std::span<const float> result() const;
@@ -81,6 +98,10 @@ class Worker {
   ModelAverage average_;                // empty unless --average was given
   std::unique_ptr<Reporter> reporter_;  // on the leader only
   std::unique_ptr<StopSignal> stop_;
+  std::optional<RetireSignal> retire_;  // while it trains in a job that may grow
+  bool is_retiring_ = false;
+  bool has_trained_ = false;  // since follow_up()
+  bool has_left_ = false;
   CheckpointWriter checkpoints_{options_.checkpoint, fabric_.rank()};
 
   std::uint64_t run_ = 0;            // identifies the run in checkpoints
@@ -90,6 +111,10 @@ class Worker {
   Totals totals_;
   TimePoint began_{};
   Duration paused_{};  // the time of evaluations, which does not count as training
+
+  // What a newcomer has taken over from the members:
+  std::uint64_t schedule_ = 0;
+  Duration absence_{};
 };
 
 }  // namespace dunlin::svm

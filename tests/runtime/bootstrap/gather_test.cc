@@ -232,7 +232,7 @@ TEST(LargeLedger, TheNoticesOfAnEndAreFewerThanThePairs) {
   constexpr int kRanks = 4096;
   std::uint64_t notices = 0;
   std::vector<int> told(kRanks);
-  JobLedger ledger(kRanks, 0s, [&](Rank to, const Message& message) {
+  JobLedger ledger({kRanks, kRanks}, 0s, [&](Rank to, const Message& message) {
     if (message.type != MessageType::kNotice) return;
     ++notices;
     told[to.index()] += static_cast<int>(message.ranks.size());

@@ -64,7 +64,7 @@ class LedgerTest : public ::testing::Test {
   TimePoint now_{};
   std::uint64_t requests_ = 0;
   std::vector<std::pair<Rank, Message>> sent_;
-  JobLedger ledger_{kSize, kHeartbeat,
+  JobLedger ledger_{{kSize, kSize}, kHeartbeat,
                     [this](Rank to, const Message& message) { sent_.emplace_back(to, message); }};
 };
 

@@ -1,0 +1,31 @@
+// Standing: what the members of a new epoch tell one another, so that all of them go on from the
+// same point, those that have just joined the job too.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "transports/fabric.h"
+
+namespace dunlin::svm {
+
+// How far a rank has come.
+enum class Stage : std::uint8_t { kPreparing, kPrepared, kTraining };
+
+struct Standing {
+  Stage stage = Stage::kPreparing;
+  std::uint64_t exchange = 0;  // how many were done
+  std::uint64_t stop = 0;      // the exchange after which to stop; 0: not known
+  std::uint64_t run = 0;
+  std::uint64_t schedule = 0;  // LearnerState::t
+  double eta0 = 0;
+  Duration absence{};  // how long a member may be away between two exchanges
+  Duration trained{};  // the time of the training so far
+};
+
+// Collective over the members, once in an epoch. Returns their standings in the order of the
+// members. kPeerDead when one of them dies meanwhile.
+Result<std::vector<Standing>> share_standings(transport::Fabric& fabric,
+                                              const Membership& membership, const Standing& own);
+
+}  // namespace dunlin::svm

@@ -1,0 +1,240 @@
+// The part of Worker that changes the members of its group: deaths, newcomers, ranks that leave.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "apps/svm/program/worker.h"
+#include "collectives/waiting/member_watch.h"
+#include "runtime/log.h"
+#include "runtime/print.h"
+
+namespace dunlin::svm {
+namespace {
+
+// Notices of deaths take milliseconds on one host, and a heartbeat between hosts.
+constexpr Duration kNewsTime = std::chrono::seconds(2);
+
+}  // namespace
+
+Status Worker::name_death(Status failure) {
+  const Code code = failure.code();
+  const bool may_follow_death = code == Code::kUnavailable || code == Code::kNotFound ||
+                                code == Code::kIoError || code == Code::kClosed;
+  if (!may_follow_death || options_.on_peer_loss != OnPeerLoss::kContinue) return failure;
+  collective::MemberWatch watch(fabric_, membership_.members);
+  Status news = watch.wait([] { return Status::busy(); },
+                           [] { return std::vector<transport::Awaited>(); }, kNewsTime);
+  return news.code() == Code::kPeerDead ? news : failure;
+}
+
+bool Worker::survives(const Status& status) const {
+  return status.code() == Code::kPeerDead && options_.on_peer_loss == OnPeerLoss::kContinue;
+}
+
+Status Worker::survive(const Status& loss) {
+  DUNLIN_WARN("{}", loss.to_string());
+  // Those that still read their data come late.
+  const Duration timeout = std::max(fabric_.config().deadline, fabric_.config().bootstrap_timeout);
+  const std::vector<Rank> before = membership_.members;
+  DUNLIN_ASSIGN(membership_, fabric_.bootstrap().reform(timeout));
+  return regroup(before);
+}
+
+bool Worker::is_elastic() const {
+  const JobInfo& job = fabric_.bootstrap().job();
+  return job.founders < job.size;
+}
+
+bool Worker::is_newcomer() const {
+  return fabric_.rank().value() >= fabric_.bootstrap().job().founders;
+}
+
+// Checks what would harm the members before it becomes one.
+Status Worker::arrive() {
+  stage_ = Stage::kPreparing;
+  learning_ = options_.learner;
+  learning_.shard = static_cast<std::uint32_t>(fabric_.rank().value());
+  const Duration timeout = std::max(fabric_.config().deadline, fabric_.config().bootstrap_timeout);
+  DUNLIN_ASSIGN(const Bytes theirs, fabric_.bootstrap().lookup("svm/terms", timeout));
+  const std::string expected(reinterpret_cast<const char*>(theirs.data()), theirs.size());
+  if (expected != terms()) {
+    return {Code::kInvalidArgument,
+            fmt::format("the running job trains with other options or data than this process: it "
+                        "has {}; here, these are {}",
+                        expected, terms())};
+  }
+  DUNLIN_ASSIGN(membership_, fabric_.bootstrap().reform(timeout));
+  return regroup({});
+}
+
+std::string Worker::terms() const {
+  return fmt::format(
+      "{} features, {} rows, loss {}, lambda {}, graph {}, sync {}, depth {}, "
+      "sync-every {}, {} epochs",
+      data_.features, data_.total_rows, to_string(options_.learner.loss), options_.learner.lambda,
+      options_.graph, collective::to_string(options_.sync), options_.depth, options_.sync_every,
+      options_.epochs);
+}
+
+// A newcomer takes the shard that the fewest present ranks have: that of a dead one, if there is
+// any.
+Result<std::uint32_t> Worker::choose_shard() {
+  const auto rank = static_cast<std::uint32_t>(fabric_.rank().value());
+  if (!is_newcomer()) return rank;
+  Bootstrap& bootstrap = fabric_.bootstrap();
+  const auto key = [](Rank of) { return fmt::format("svm/shard/{}", of.value()); };
+  const auto shards = static_cast<std::uint32_t>(bootstrap.job().founders);
+  std::vector<int> workers(shards);
+  for (std::uint32_t other = 0; other < rank; ++other) {
+    const Rank each(static_cast<int>(other));
+    if (!bootstrap.peers().is_present(each)) continue;
+    std::uint32_t shard = other;
+    if (other >= shards) {
+      // One that joins at the same time may not have chosen yet.
+      const auto chosen = bootstrap.lookup_from(each, key(each), kNewsTime);
+      if (!chosen) continue;
+      shard = ByteReader(*chosen).number<std::uint32_t>() % shards;
+    }
+    ++workers[shard];
+  }
+  const auto found =
+      static_cast<std::uint32_t>(std::ranges::min_element(workers) - workers.begin());
+  DUNLIN_TRY(bootstrap.post(key(fabric_.rank()), ByteWriter().number(found).take()));
+  return found;
+}
+
+Status Worker::take_turn() {
+  if (!is_elastic()) return train_step();
+  Bootstrap& bootstrap = fabric_.bootstrap();
+  if (retire_->is_asked() && !std::exchange(is_retiring_, true)) DUNLIN_TRY(bootstrap.retire());
+  // In ASYNC the members have no step in common.
+  const auto changes = options_.sync == collective::SyncMode::kAsync
+                           ? Result<bool>(bootstrap.is_change_wanted())
+                           : bootstrap.changes_before(exchange_ + 1, fabric_.config().deadline);
+  if (!changes) return changes.status();
+  return *changes ? change_members() : train_step();
+}
+
+// After the barrier, nobody expects anything of the last epoch any more.
+Status Worker::change_members() {
+  Bootstrap& bootstrap = fabric_.bootstrap();
+  const std::vector<Rank> before = membership_.members;
+  const Duration timeout = std::max(fabric_.config().deadline, fabric_.config().bootstrap_timeout);
+  DUNLIN_TRY(bootstrap.barrier(fmt::format("svm/change/{}", membership_.epoch), timeout));
+  if (is_retiring_) {
+    has_left_ = true;
+    print_error(fmt::format("dunlin-svm: rank {} leaves the job after {} exchanges\n",
+                            fabric_.rank().value(), exchange_));
+    bootstrap.leave();
+    return Status::ok();
+  }
+  DUNLIN_ASSIGN(membership_, bootstrap.reform(timeout));
+  return regroup(before);
+}
+
+// A rank trains only when all have been prepared. So if one of the members trains, all of them can
+// but those that have just joined; otherwise all of them start again.
+Status Worker::regroup(const std::vector<Rank>& before) {
+  DUNLIN_ASSIGN(const auto standings, share_standings(fabric_, membership_, standing()));
+  const auto trains = [](const Standing& each) { return each.stage == Stage::kTraining; };
+  if (std::ranges::none_of(standings, trains)) return start_again(before);
+  std::vector<Rank> newcomers;
+  for (std::size_t i = 0; i < standings.size(); ++i) {
+    if (standings[i].stage == Stage::kPreparing) newcomers.push_back(membership_.members[i]);
+  }
+  take_over(standings);
+  LearnerState state{.t = schedule_};
+  if (stage_ == Stage::kPreparing) {
+    drop_group(before);
+    DUNLIN_ASSIGN(group_, Group::create(fabric_, options_, membership_, data_.features + 1));
+    group_->allow(absence_);
+  } else {
+    state = learner_->state();
+    DUNLIN_TRY(group_->rebuild(membership_));
+  }
+  DUNLIN_TRY(group_->hand_over(newcomers));
+  stage_ = Stage::kTraining;
+  DUNLIN_WARN("epoch {}: continuing with {} of {} workers", membership_.epoch,
+              membership_.members.size(), before.size());
+  DUNLIN_TRY(make_learner(&state));
+  if (group_->is_leader() && !reporter_) DUNLIN_TRY(make_reporter(true));
+  return report_change(before);
+}
+
+Standing Worker::standing() const {
+  return {.stage = stage_,
+          .exchange = exchange_,
+          .stop = stop_ ? stop_->last_exchange() : 0,
+          .run = run_,
+          .schedule = learner_ ? learner_->state().t : 0,
+          .eta0 = learning_.eta0,
+          .absence = group_ ? group_->absence() : Duration::zero(),
+          .trained =
+              began_ == TimePoint() ? Duration::zero() : fabric_.clock().now() - began_ - paused_};
+}
+
+// The members may be some exchanges apart, and not all of them may have seen the stop signal. They
+// continue from the number that the furthest one has reached, and stop where any of them was told
+// to. In ASYNC each continues from its own number, since the furthest one may be at the end.
+void Worker::take_over(const std::vector<Standing>& standings) {
+  Standing all;
+  for (const Standing& each : standings) {
+    all.exchange = std::max(all.exchange, each.exchange);
+    all.stop = std::max(all.stop, each.stop);
+    all.schedule = std::max(all.schedule, each.schedule);
+    all.absence = std::max(all.absence, each.absence);
+    all.trained = std::max(all.trained, each.trained);
+    if (each.stage != Stage::kTraining) continue;
+    all.run = each.run;
+    all.eta0 = each.eta0;
+  }
+  const bool is_async = options_.sync == collective::SyncMode::kAsync;
+  const bool is_new = stage_ == Stage::kPreparing;
+  if (!is_async || is_new) exchange_ = all.exchange;
+  if (is_new) {
+    last_exchange_ = planned_exchanges();
+    run_ = all.run;
+    learning_.eta0 = all.eta0;
+    schedule_ = all.schedule;
+    absence_ = all.absence;
+    began_ = fabric_.clock().now() - all.trained;
+  }
+  if (all.stop != 0) last_exchange_ = is_async ? exchange_ : all.stop;
+}
+
+Status Worker::report_change(const std::vector<Rank>& before) {
+  if (!reporter_) return Status::ok();
+  const std::vector<Rank>& now = membership_.members;
+  Change change{.time_s = training_time(),
+                .exchange = exchange_,
+                .epoch = membership_.epoch,
+                .workers = now.size()};
+  std::ranges::set_difference(now, before, std::back_inserter(change.joined));
+  std::vector<Rank> gone;
+  std::ranges::set_difference(before, now, std::back_inserter(gone));
+  for (const Rank rank : gone) {
+    const bool is_dead = fabric_.peers().state(rank) == PeerState::kDead;
+    (is_dead ? change.died : change.left).push_back(rank);
+  }
+  return reporter_->change(change);
+}
+
+Status Worker::start_again(const std::vector<Rank>& before) {
+  DUNLIN_WARN("epoch {}: continuing with {} of {} workers, from the start", membership_.epoch,
+              membership_.members.size(), before.size());
+  reporter_.reset();
+  drop_group(before);
+  return start();
+}
+
+void Worker::drop_group(const std::vector<Rank>& before) {
+  learner_.reset();
+  group_.reset();
+  for (const Rank rank : before) {
+    if (!std::ranges::binary_search(membership_.members, rank)) fabric_.drop_link(rank);
+  }
+}
+
+}  // namespace dunlin::svm

@@ -1,0 +1,115 @@
+#include "collectives/elastic/model_snapshot.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "transports/completion.h"
+#include "transports/remote_access.h"
+
+namespace dunlin::collective {
+namespace {
+
+// A read has this many bytes at most, so that none of them takes a lane for long.
+constexpr std::size_t kReadBytes = std::size_t{8} << 20;
+
+std::string key_of(const std::string& name, Rank member) {
+  return fmt::format("{}/snapshot/{}", name, member.value());
+}
+
+// One snapshot on its way here. If fetch() gives up, the fabric keeps it until its last read is
+// over.
+class Transfer final : public transport::KeptUntilDone {
+ public:
+  Transfer(std::unique_ptr<transport::LocalRegion> memory,
+           std::unique_ptr<transport::RemoteRegion> region)
+      : memory_(std::move(memory)), region_(std::move(region)) {}
+
+  bool is_done() const override { return !is_posted_ || completion_.is_done(); }
+  const std::byte* data() const { return memory_->data(); }
+
+  // Reads a piece, and waits for it.
+  Status read(transport::Fabric& fabric, transport::Link& link, std::size_t at, std::size_t bytes,
+              Duration timeout) {
+    transport::RemoteReads* const reads = link.data().reads();
+    if (reads == nullptr) {
+      return Status(Code::kUnavailable, fmt::format("transport {} has no remote reads",
+                                                    fabric.transport_of(link.peer())))
+          .with_peer(link.peer());
+    }
+    DUNLIN_ASSIGN(const auto from, region_->slice(at, bytes));
+    DUNLIN_ASSIGN(const auto to, memory_->slice(at, bytes));
+    completion_.reset();
+    is_posted_ = false;
+    const auto ready = [&]() -> Status {
+      if (!is_posted_) {
+        DUNLIN_TRY(reads->get(from, to, &completion_));
+        is_posted_ = true;
+      }
+      return completion_.is_done() ? completion_.status() : Status::busy();
+    };
+    const auto awaited = [&] {
+      return std::vector<transport::Awaited>{{link.peer(), "its model"}};
+    };
+    return fabric.wait(ready, awaited, timeout);
+  }
+
+ private:
+  std::unique_ptr<transport::LocalRegion> memory_;
+  std::unique_ptr<transport::RemoteRegion> region_;
+  transport::Completion completion_;
+  bool is_posted_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ModelSnapshot>> ModelSnapshot::offer(transport::Fabric& fabric,
+                                                            const std::string& name,
+                                                            std::span<const std::byte> model,
+                                                            std::uint64_t version) {
+  DUNLIN_ASSIGN(auto memory, fabric.allocate(std::max<std::size_t>(model.size(), 1)));
+  std::memcpy(memory->data(), model.data(), model.size());
+  DUNLIN_TRY(fabric.bootstrap().publish(key_of(name, fabric.rank()),
+                                        ByteWriter()
+                                            .number(version)
+                                            .number(std::uint64_t{model.size()})
+                                            .blob(memory->descriptor())
+                                            .take()));
+  return std::unique_ptr<ModelSnapshot>(new ModelSnapshot(std::move(memory)));
+}
+
+Result<std::uint64_t> ModelSnapshot::fetch(transport::Fabric& fabric, const std::string& name,
+                                           Rank member, std::span<std::byte> model,
+                                           Duration timeout) {
+  const TimePoint deadline = fabric.clock().now() + timeout;
+  DUNLIN_ASSIGN(const Bytes offer,
+                fabric.bootstrap().lookup_from(member, key_of(name, member), timeout));
+  ByteReader reader(offer);
+  const auto version = reader.number<std::uint64_t>();
+  const auto size = reader.number<std::uint64_t>();
+  const auto descriptor = reader.blob();
+  if (!reader.at_end()) return Status(Code::kCorrupted, "a snapshot's offer").with_peer(member);
+  if (size != model.size()) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("the model of rank {} has {} bytes, the one here {}", member.value(),
+                              size, model.size()))
+        .with_peer(member);
+  }
+  DUNLIN_ASSIGN(auto memory, fabric.allocate(std::max<std::size_t>(model.size(), 1)));
+  DUNLIN_ASSIGN(auto region, fabric.import_region(member, descriptor));
+  DUNLIN_ASSIGN(transport::Link* const link, fabric.link(member));
+  auto transfer = std::make_unique<Transfer>(std::move(memory), std::move(region));
+  for (std::size_t at = 0; at < model.size(); at += kReadBytes) {
+    const std::size_t bytes = std::min(kReadBytes, model.size() - at);
+    const Duration left = std::max<Duration>(deadline - fabric.clock().now(), Duration::zero());
+    Status status = transfer->read(fabric, *link, at, bytes, left);
+    if (status) continue;
+    if (!transfer->is_done()) fabric.keep_until_done(std::move(transfer));
+    return status;
+  }
+  std::memcpy(model.data(), transfer->data(), model.size());
+  return version;
+}
+
+}  // namespace dunlin::collective

@@ -1,0 +1,44 @@
+// ModelSnapshot: a copy of a member's model for processes that join the job. A newcomer reads it by
+// itself, with one-sided reads, while the member does something else.
+//
+//   member:    auto offer = ModelSnapshot::offer(fabric, "svm/3", bytes_of(model), exchange);
+//   newcomer:  auto version = ModelSnapshot::fetch(fabric, "svm/3", member, bytes_of(model), 30s);
+//
+// The copy never changes, so what is read is consistent: the model as it was at its version. Over
+// tcp and ucx, the member has to make progress meanwhile, as it does in every wait of the library.
+// Owner thread of the fabric only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "transports/fabric.h"
+
+namespace dunlin::collective {
+
+class ModelSnapshot {
+ public:
+  // Copies `model` and publishes where it is. `name` is used once by this member. `version` is told
+  // to those that fetch it. The copy is there until the object is destroyed: a newcomer that is
+  // still reading then gets an error.
+  static Result<std::unique_ptr<ModelSnapshot>> offer(transport::Fabric& fabric,
+                                                      const std::string& name,
+                                                      std::span<const std::byte> model,
+                                                      std::uint64_t version);
+
+  // Reads the snapshot of `member` into `model`, which has the same size, else kInvalidArgument.
+  // Waits until the member has offered it. Returns the version. kPeerDead when the member dies,
+  // kDeadlineExceeded after `timeout`. After an error, `model` is undefined.
+  static Result<std::uint64_t> fetch(transport::Fabric& fabric, const std::string& name,
+                                     Rank member, std::span<std::byte> model, Duration timeout);
+
+ private:
+  explicit ModelSnapshot(std::unique_ptr<transport::LocalRegion> memory)
+      : memory_(std::move(memory)) {}
+
+  std::unique_ptr<transport::LocalRegion> memory_;
+};
+
+}  // namespace dunlin::collective

@@ -208,6 +208,7 @@ Status Authenticator::check_claims() {
             fmt::format("this is job '{}', not '{}'", job_.id, claimed_job_id_)};
   }
   if (claims_.rank == Rank()) {
+    if (!find_rank_) return {Code::kInvalidArgument, "nothing can join here without a rank"};
     DUNLIN_ASSIGN(claims_.rank, find_rank_());
     claims_.size = job_.size;
   }

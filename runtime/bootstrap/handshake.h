@@ -91,8 +91,8 @@ class Authenticator {
   using FindSession = std::function<std::optional<Resumption>(Rank)>;
   // A rank for a process that joins a running job, or why there is none.
   using FindRank = std::function<Result<Rank>()>;
-  // `job` must outlive the object.
-  Authenticator(const Job& job, FindSession find_session, FindRank find_rank)
+  // `job` must outlive the object. Without `find_rank`, nothing can join later.
+  Authenticator(const Job& job, FindSession find_session, FindRank find_rank = nullptr)
       : job_(job), find_session_(std::move(find_session)), find_rank_(std::move(find_rank)) {}
 
   // Takes a message of the rank and returns the answer to it. An error is to be logged and sent as

@@ -39,6 +39,7 @@ struct ControlService::Guest {
       : socket(std::move(from)),
         address(bootstrap::peer_address(socket.fd())),
         job{.size = 2,
+            .founders = 2,
             .id = "pair-" + bootstrap::random_hex(8),
             .secret = std::move(secret),
             .process = std::move(process)},
@@ -312,11 +313,11 @@ Result<bool> ControlService::take(Guest& guest, const Message& message) {
                                             bootstrap::derive_key(secret_, guest.job.id),
                                             std::move(guest.socket), guest.authenticator.process());
   ControlLine* const raw = line.get();
-  line->ledger_ =
-      std::make_unique<JobLedger>(2, Duration::zero(), [this, raw](Rank to, const Message& sent) {
-        if (to == Rank(kListener)) return give(*raw, sent);
-        send_to_peer(*raw, sent);
-      });
+  line->ledger_ = std::make_unique<JobLedger>(JobLedger::Places{2, 2}, Duration::zero(),
+                                              [this, raw](Rank to, const Message& sent) {
+                                                if (to == Rank(kListener)) return give(*raw, sent);
+                                                send_to_peer(*raw, sent);
+                                              });
   // Both sides exist: the job of the two has started.
   for (const int rank : {kListener, kDialer}) {
     DUNLIN_TRY(line->ledger_->admit(Rank(rank), clock_.now()));

@@ -75,6 +75,16 @@ Status Reporter::change(const Change& change) {
                      {"joined", numbers(change.joined)},
                      {"left", numbers(change.left)},
                      {"died", numbers(change.died)}};
+  if (teller_.is_talkative()) {
+    const auto list = [](const char* what, const std::vector<Rank>& ranks) {
+      std::string text;
+      for (const Rank rank : ranks) text += fmt::format(" {}", rank.value());
+      return text.empty() ? text : fmt::format("; {}:{}", what, text);
+    };
+    print_error(fmt::format("epoch {}: {} workers{}{}{}\n", change.epoch, change.workers,
+                            list("joined", change.joined), list("left", change.left),
+                            list("died", change.died)));
+  }
   return teller_.event("members", line);
 }
 

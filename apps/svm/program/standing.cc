@@ -16,6 +16,7 @@ Bytes encode(const Standing& standing) {
       .number(standing.stop)
       .number(standing.run)
       .number(standing.schedule)
+      .number(standing.examples)
       .number(std::bit_cast<std::uint64_t>(standing.eta0))
       .number(std::int64_t{standing.absence.count()})
       .number(std::int64_t{standing.trained.count()})
@@ -30,6 +31,7 @@ Result<Standing> decode(std::span<const std::byte> bytes) {
   standing.stop = reader.number<std::uint64_t>();
   standing.run = reader.number<std::uint64_t>();
   standing.schedule = reader.number<std::uint64_t>();
+  standing.examples = reader.number<std::uint64_t>();
   standing.eta0 = std::bit_cast<double>(reader.number<std::uint64_t>());
   standing.absence = Duration(reader.number<std::int64_t>());
   standing.trained = Duration(reader.number<std::int64_t>());

@@ -18,6 +18,7 @@ struct Standing {
   std::uint64_t stop = 0;      // the exchange after which to stop; 0: not known
   std::uint64_t run = 0;
   std::uint64_t schedule = 0;  // LearnerState::t
+  std::uint64_t examples = 0;  // of all workers
   double eta0 = 0;
   Duration absence{};  // how long a member may be away between two exchanges
   Duration trained{};  // the time of the training so far

@@ -160,6 +160,7 @@ Status Worker::resume() {
   std::copy(saved.model.begin(), saved.model.end(), group_->model().begin());
   if (options_.has_average) average_.restore(saved.averaged, saved.average);
   exchange_ = saved.iteration;
+  examples_ = exchange_ * options_.sync_every * group_->members().size();
   run_ = saved.run;
   return make_learner(&saved.state);
 }
@@ -255,6 +256,7 @@ Status Worker::train_step() {
   totals_.add(report, to_seconds(fabric_.clock().now() - before));
   if (options_.has_average) average_.add(group_->model());
   totals_.examples += options_.sync_every;
+  examples_ += options_.sync_every * group_->members().size();
   ++exchange_;
   has_trained_ = true;
   return Status::ok();
@@ -270,8 +272,7 @@ void Worker::straggle(double compute_s) const {
 Status Worker::report_progress(bool is_last) {
   if (!reporter_) return Status::ok();
   const TimePoint before = fabric_.clock().now();
-  const Moment now{training_time(), exchange_,
-                   exchange_ * options_.sync_every * group_->members().size(), totals_};
+  const Moment now{training_time(), exchange_, examples_, totals_};
   DUNLIN_ASSIGN(const auto objective, reporter_->progress(now, result()));
   paused_ += fabric_.clock().now() - before;
   reported_ = exchange_;

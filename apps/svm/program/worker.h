@@ -108,6 +108,7 @@ class Worker {
   std::uint64_t exchange_ = 0;       // how many were done, in this run and those that it resumes
   std::uint64_t last_exchange_ = 0;  // the training stops after it
   std::optional<std::uint64_t> reported_;  // the exchange of the last report
+  std::uint64_t examples_ = 0;             // of all workers, in this run and those that it resumes
   Totals totals_;
   TimePoint began_{};
   Duration paused_{};  // the time of evaluations, which does not count as training

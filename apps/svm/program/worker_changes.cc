@@ -156,8 +156,6 @@ Status Worker::regroup(const std::vector<Rank>& before) {
   }
   DUNLIN_TRY(group_->hand_over(newcomers));
   stage_ = Stage::kTraining;
-  DUNLIN_WARN("epoch {}: continuing with {} of {} workers", membership_.epoch,
-              membership_.members.size(), before.size());
   DUNLIN_TRY(make_learner(&state));
   if (group_->is_leader() && !reporter_) DUNLIN_TRY(make_reporter(true));
   return report_change(before);
@@ -169,6 +167,7 @@ Standing Worker::standing() const {
           .stop = stop_ ? stop_->last_exchange() : 0,
           .run = run_,
           .schedule = learner_ ? learner_->state().t : 0,
+          .examples = examples_,
           .eta0 = learning_.eta0,
           .absence = group_ ? group_->absence() : Duration::zero(),
           .trained =
@@ -186,6 +185,7 @@ void Worker::take_over(const std::vector<Standing>& standings) {
     all.schedule = std::max(all.schedule, each.schedule);
     all.absence = std::max(all.absence, each.absence);
     all.trained = std::max(all.trained, each.trained);
+    all.examples = std::max(all.examples, each.examples);
     if (each.stage != Stage::kTraining) continue;
     all.run = each.run;
     all.eta0 = each.eta0;
@@ -193,6 +193,7 @@ void Worker::take_over(const std::vector<Standing>& standings) {
   const bool is_async = options_.sync == collective::SyncMode::kAsync;
   const bool is_new = stage_ == Stage::kPreparing;
   if (!is_async || is_new) exchange_ = all.exchange;
+  examples_ = all.examples;
   if (is_new) {
     last_exchange_ = planned_exchanges();
     run_ = all.run;
@@ -205,7 +206,6 @@ void Worker::take_over(const std::vector<Standing>& standings) {
 }
 
 Status Worker::report_change(const std::vector<Rank>& before) {
-  if (!reporter_) return Status::ok();
   const std::vector<Rank>& now = membership_.members;
   Change change{.time_s = training_time(),
                 .exchange = exchange_,
@@ -218,7 +218,15 @@ Status Worker::report_change(const std::vector<Rank>& before) {
     const bool is_dead = fabric_.peers().state(rank) == PeerState::kDead;
     (is_dead ? change.died : change.left).push_back(rank);
   }
-  return reporter_->change(change);
+  if (!change.died.empty()) {
+    DUNLIN_WARN("epoch {}: continuing with {} of {} workers", membership_.epoch, now.size(),
+                before.size());
+  }
+  if (std::ranges::binary_search(change.joined, fabric_.rank())) {
+    print_error(fmt::format("dunlin-svm: rank {} has joined the job after {} exchanges\n",
+                            fabric_.rank().value(), exchange_));
+  }
+  return reporter_ ? reporter_->change(change) : Status::ok();
 }
 
 Status Worker::start_again(const std::vector<Rank>& before) {

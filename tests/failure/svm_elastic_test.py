@@ -1,0 +1,155 @@
+"""dunlin-svm in a job that processes join and leave while it runs."""
+
+import os
+import signal
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+from job import Job, JobTest, await_progress, children_of, events, reports  # noqa: E402
+
+RUN, SVM, TRANSPORT = sys.argv[1:4]
+del sys.argv[1:4]
+
+SMALL_STEPS = ["--generate", "--rows", 4000, "--features", 2000, "--nonzeros", 20, "--sync-every", 50, "--eval-every", 200,
+               "--quiet", "--transport", TRANSPORT, "--on-peer-loss", "continue"]
+# Far more of them than any test waits for.
+ENDLESS = [*SMALL_STEPS, "--epochs", 1e6]
+
+
+class Elastic(JobTest):
+    def setUp(self):
+        super().setUp()
+        self.json = self.path("run.jsonl")
+        self.job_file = self.path("job")
+
+    def start(self, founders, most, *options):
+        job = Job([RUN, "-n", founders, "--max-ranks", most, "--job-file", self.job_file, "--keep-going", SVM, *ENDLESS,
+                   "--json-out", self.json, *options])
+        self.addCleanup(job.kill)
+        await_progress(job, self.json)
+        return job
+
+    def join(self, ranks, *options):
+        newcomers = Job([RUN, "--join", self.job_file, "-n", ranks, "--keep-going", SVM, *ENDLESS, *options])
+        self.addCleanup(newcomers.kill)
+        return newcomers
+
+    def members(self):
+        return events(self.json, "members")
+
+    def await_workers(self, job, count):
+        """Waits until the job trains with so many workers, and has gone on since."""
+        while not self.members() or self.members()[-1]["workers"] != count:
+            self.assertIsNone(job.process.poll(), job.text())
+            job._pause()
+        await_progress(job, self.json, len(events(self.json, "progress")) + 3)
+
+    def seen(self, kind):
+        return sorted(rank for event in self.members() for rank in event[kind])
+
+    def objective(self):
+        return events(self.json, "progress")[-1]["objective"]
+
+    def test_a_job_grows_and_shrinks_and_reaches_the_objective_of_one_that_was_left_alone(self):
+        alone = self.path("alone.jsonl")
+        left_alone = Job([RUN, "-n", 4, SVM, *SMALL_STEPS, "--epochs", 100, "--json-out", alone])
+        self.assertEqual(left_alone.wait(), 0, left_alone.text())
+        for sync in ("notify-ack", "bsp", "async"):
+            with self.subTest(sync):
+                for path in (self.json, self.job_file):
+                    if os.path.exists(path):
+                        os.unlink(path)
+                job = self.start(4, 12, "--sync", sync)
+                first = self.join(3, "--sync", sync)
+                self.await_workers(job, 7)
+                second = self.join(1, "--sync", sync)
+                self.await_workers(job, 8)
+                os.kill(job.rank_pid(2), signal.SIGKILL)
+                self.await_workers(job, 7)
+                # Of the newcomers, one is killed and three leave.
+                os.kill(children_of(first.process.pid)[0], signal.SIGKILL)
+                self.await_workers(job, 6)
+                for pid in [*children_of(first.process.pid), *children_of(second.process.pid)]:
+                    os.kill(pid, signal.SIGTERM)
+                self.await_workers(job, 3)
+                while self.objective() > 1.05 * events(alone, "final")[0]["objective"]:
+                    await_progress(job, self.json, len(events(self.json, "progress")) + 1)
+                self.assertEqual(self.seen("joined"), [4, 5, 6, 7])
+                self.assertEqual(len(self.seen("died")), 2, self.members())
+                self.assertIn(2, self.seen("died"))
+                self.assertEqual(len(self.seen("left")), 3, self.members())
+                self.assertEqual(second.wait(), 0, second.text())
+                self.assertIn("leaves the job", second.text())
+                self.assertIsNone(job.process.poll(), job.text())
+                # All that are left leave, and the job is over.
+                os.killpg(job.process.pid, signal.SIGTERM)
+                job.wait()
+                self.assertFalse(os.path.exists(self.job_file))
+
+    def test_a_worker_that_was_killed_comes_back(self):
+        job = self.start(3, 6)
+        for rank in (1, 0):  # the last one reports, so another one takes that over
+            os.kill(job.rank_pid(rank), signal.SIGKILL)
+            self.await_workers(job, 2)
+            self.join(1)
+            self.await_workers(job, 3)
+        self.assertEqual(self.seen("died"), [0, 1])
+        self.assertEqual(self.seen("joined"), [3, 4])
+
+    def test_the_first_worker_leaves(self):
+        job = self.start(2, 4)
+        self.join(1)
+        self.await_workers(job, 3)
+        os.kill(job.rank_pid(0), signal.SIGTERM)
+        self.await_workers(job, 2)
+        self.assertEqual(self.seen("left"), [0])
+        self.assertEqual(self.seen("died"), [])
+
+    def test_a_newcomer_of_another_run_is_refused_and_harms_nobody(self):
+        job = self.start(2, 4)
+        other = self.join(1, "--lambda", 0.5, "--graph", "complete")
+        self.assertNotEqual(other.wait(), 0)
+        self.assertIn("trains with other options or data", other.text())
+        self.assertIn("lambda 0.5", other.text())
+        self.join(1)
+        self.await_workers(job, 3)
+
+    def test_newcomers_that_are_killed_at_any_time_harm_nobody(self):
+        job = self.start(2, 16)
+        for turn in range(8):
+            newcomer = self.join(1)
+            time.sleep(0.02 * turn)
+            newcomer.kill()
+            await_progress(job, self.json, len(events(self.json, "progress")) + 1)
+        self.join(1)
+        self.await_workers(job, 3)
+        self.assertEqual(reports(job, "error"), {}, job.text())
+
+    def test_a_job_that_is_full_or_not_there_says_so(self):
+        self.start(2, 3)
+        self.join(1)
+        while not self.members():
+            pass
+        late = self.join(1)
+        self.assertNotEqual(late.wait(), 0)
+        self.assertIn("all 3 ranks of this job have been taken", late.text())
+        os.rename(self.job_file, self.path("moved"))
+        nowhere = self.join(1)
+        self.assertNotEqual(nowhere.wait(), 0)
+        self.assertIn("No such file", nowhere.text())
+        with open(self.job_file, "w", encoding="ascii") as file:
+            file.write("something else\n")
+        os.chmod(self.job_file, 0o600)
+        nothing = self.join(1)
+        self.assertNotEqual(nothing.wait(), 0)
+        self.assertIn("is no job file", nothing.text())
+        os.chmod(self.job_file, 0o644)
+        open_to_all = self.join(1)
+        self.assertNotEqual(open_to_all.wait(), 0)
+        self.assertIn("accessible to other users", open_to_all.text())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -52,7 +52,7 @@ Status Worker::start() {
   learning_.shard = static_cast<std::uint32_t>(fabric_.rank().value());
   DUNLIN_TRY(agree_on_eta0());
   DUNLIN_TRY(agree_on_run());
-  DUNLIN_ASSIGN(group_, Group::create(fabric_, options_, membership_, data_.features + 1));
+  DUNLIN_ASSIGN(group_, Group::create(fabric_, options_, membership_, data().features + 1));
   last_exchange_ = planned_exchanges();
   if (options_.resume.empty()) {
     DUNLIN_TRY(make_learner(nullptr));
@@ -73,16 +73,17 @@ Status Worker::start() {
 
 Status Worker::load_data() {
   DUNLIN_ASSIGN(const std::uint32_t number, choose_shard());
-  const Shard shard{number, static_cast<std::uint32_t>(fabric_.bootstrap().job().founders)};
-  DUNLIN_ASSIGN(data_, load_shard(options_, shard));
-  if (!options_.checkpoint.empty() || !options_.resume.empty()) digest_ = digest_of(data_);
-  if (data_.rows() == 0) {
-    return {Code::kInvalidArgument, fmt::format("rank {} of {} has no rows: the set has {}",
-                                                shard.rank, shard.ranks, data_.total_rows)};
+  const auto founders = static_cast<std::uint32_t>(fabric_.bootstrap().job().founders);
+  DUNLIN_ASSIGN(Shards loaded, Shards::load(options_, number, founders));
+  shards_ = std::move(loaded);
+  if (!options_.checkpoint.empty() || !options_.resume.empty()) digest_ = digest_of(data());
+  if (data().rows() == 0) {
+    return {Code::kInvalidArgument, fmt::format("rank {} of {} has no rows: the set has {}", number,
+                                                founders, data().total_rows)};
   }
-  if (data_.features == 0 || data_.features > kMostFeatures) {
+  if (data().features == 0 || data().features > kMostFeatures) {
     return {Code::kInvalidArgument,
-            fmt::format("{} features; a model has 1 to {}", data_.features, kMostFeatures)};
+            fmt::format("{} features; a model has 1 to {}", data().features, kMostFeatures)};
   }
   if (options_.straggler && options_.straggler->rank >= fabric_.size()) {
     return {Code::kInvalidArgument, fmt::format("--straggler: rank {} in a job of {}",
@@ -110,7 +111,7 @@ Result<std::uint64_t> Worker::found_by_leader(const std::string& what,
 Status Worker::agree_on_eta0() {
   if (learning_.eta0 > 0) return Status::ok();
   DUNLIN_ASSIGN(const std::uint64_t found, found_by_leader("eta0", [&]() -> Result<std::uint64_t> {
-                  DUNLIN_ASSIGN(const double eta0, find_eta0(data_, learning_));
+                  DUNLIN_ASSIGN(const double eta0, find_eta0(data(), learning_));
                   return std::bit_cast<std::uint64_t>(eta0);
                 }));
   learning_.eta0 = std::bit_cast<double>(found);
@@ -137,7 +138,7 @@ Status Worker::allow_for_evaluations() {
 }
 
 Status Worker::make_learner(const LearnerState* state) {
-  DUNLIN_ASSIGN(Learner made, Learner::create(group_->model(), data_, learning_));
+  DUNLIN_ASSIGN(Learner made, Learner::create(group_->model(), data(), learning_));
   learner_.emplace(std::move(made));
   return state != nullptr ? learner_->restore(*state) : Status::ok();
 }
@@ -150,7 +151,7 @@ Status Worker::resume() {
   Checkpoint fresh = saved;
   fresh.rank = static_cast<std::uint32_t>(fabric_.rank().value());
   fresh.ranks = static_cast<std::uint32_t>(fabric_.size());
-  fresh.shard_rows = data_.rows();
+  fresh.shard_rows = data().rows();
   fresh.data = digest_;
   fresh.options = learning_;
   fresh.model.resize(group_->model().size());
@@ -168,7 +169,7 @@ Status Worker::resume() {
 // The same number on all ranks, though their shards may differ by a row.
 std::uint64_t Worker::planned_exchanges() const {
   const auto ranks = static_cast<double>(fabric_.bootstrap().job().founders);
-  const double rows = std::ceil(static_cast<double>(data_.total_rows) / ranks);
+  const double rows = std::ceil(static_cast<double>(data().total_rows) / ranks);
   return static_cast<std::uint64_t>(
       std::ceil(options_.epochs * rows / static_cast<double>(options_.sync_every)));
 }
@@ -176,7 +177,7 @@ std::uint64_t Worker::planned_exchanges() const {
 Status Worker::make_reporter(bool is_continued) {
   DUNLIN_ASSIGN(reporter_, Reporter::create(options_, is_continued));
   return reporter_->start({static_cast<int>(group_->members().size()),
-                           fabric_.bootstrap().job().launcher, transports(), data_.total_rows,
+                           fabric_.bootstrap().job().launcher, transports(), data().total_rows,
                            last_exchange_, learning_.eta0});
 }
 
@@ -240,7 +241,21 @@ Status Worker::follow_up(std::uint64_t eval_every, std::uint64_t save_every) {
   return Status::ok();
 }
 
+// What others have left behind has been read by now, perhaps.
+Status Worker::refresh_data() {
+  const auto has_changed = shards_->refresh();
+  if (!has_changed) {
+    DUNLIN_WARN("rank {} cannot take over the data of ranks that are gone: {}",
+                fabric_.rank().value(), has_changed.status().message());
+    return Status::ok();
+  }
+  if (!*has_changed) return Status::ok();
+  const LearnerState state{.t = learner_->state().t};
+  return make_learner(&state);
+}
+
 Status Worker::train_step() {
+  DUNLIN_TRY(refresh_data());
   fabric_.begin_step(exchange_ + 1);
   const double cpu_before = thread_cpu_seconds();
   {
@@ -297,7 +312,7 @@ Checkpoint Worker::checkpoint() const {
           run_,
           group_->epoch(),
           exchange_,
-          data_.rows(),
+          data().rows(),
           digest_,
           learning_,
           learner_->state(),
@@ -314,7 +329,7 @@ std::span<const float> Worker::result() const {
 Status Worker::save_result() const {
   const std::span<const float> weights = result();
   return save_model(options_.model,
-                    make_model(learning_.loss, data_, 1.0, {weights.begin(), weights.end()}));
+                    make_model(learning_.loss, data(), 1.0, {weights.begin(), weights.end()}));
 }
 
 // Saves nothing after a death: a resumed job needs the files of all its ranks.

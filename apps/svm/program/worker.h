@@ -12,6 +12,7 @@
 #include "apps/svm/program/checkpoints.h"
 #include "apps/svm/program/group.h"
 #include "apps/svm/program/reporter.h"
+#include "apps/svm/program/shards.h"
 #include "apps/svm/program/standing.h"
 #include "apps/svm/program/stop_signal.h"
 #include "apps/svm/program/totals.h"
@@ -33,6 +34,7 @@ class Worker {
 
  private:
   Status load_data();
+  const Dataset& data() const { return shards_->data(); }
   // What the members do together before the first exchange. It can be repeated in another epoch.
   Status start();
   // Collective: returns on every member what `find` returns on the first one. It is called there
@@ -51,6 +53,7 @@ class Worker {
   Status make_reporter(bool is_continued);
   std::string transports() const;
 
+  Status refresh_data();
   Status train_step();
   void straggle(double compute_s) const;
   Status follow_up(std::uint64_t eval_every, std::uint64_t save_every);
@@ -72,6 +75,7 @@ class Worker {
   Standing standing() const;
   // Takes over what the members of the new epoch tell one another.
   void take_over(const std::vector<Standing>& standings);
+  void share_data(const std::vector<Standing>& standings);
   Status report_change(const std::vector<Rank>& before);
   Status start_again(const std::vector<Rank>& before);
   void drop_group(const std::vector<Rank>& before);
@@ -89,8 +93,8 @@ class Worker {
   transport::Fabric& fabric_;
   const Options& options_;
   LearnerOptions learning_;
-  Dataset data_;
-  Digest digest_{};  // of data_, if there are checkpoints
+  std::optional<Shards> shards_;
+  Digest digest_{};  // of data(), if there are checkpoints
   Membership membership_;
   Stage stage_ = Stage::kPreparing;
   std::unique_ptr<Group> group_;

@@ -73,7 +73,7 @@ std::string Worker::terms() const {
   return fmt::format(
       "{} features, {} rows, loss {}, lambda {}, graph {}, sync {}, depth {}, "
       "sync-every {}, {} epochs",
-      data_.features, data_.total_rows, to_string(options_.learner.loss), options_.learner.lambda,
+      data().features, data().total_rows, to_string(options_.learner.loss), options_.learner.lambda,
       options_.graph, collective::to_string(options_.sync), options_.depth, options_.sync_every,
       options_.epochs);
 }
@@ -138,6 +138,7 @@ Status Worker::change_members() {
 // but those that have just joined; otherwise all of them start again.
 Status Worker::regroup(const std::vector<Rank>& before) {
   DUNLIN_ASSIGN(const auto standings, share_standings(fabric_, membership_, standing()));
+  share_data(standings);
   const auto trains = [](const Standing& each) { return each.stage == Stage::kTraining; };
   if (std::ranges::none_of(standings, trains)) return start_again(before);
   std::vector<Rank> newcomers;
@@ -148,7 +149,7 @@ Status Worker::regroup(const std::vector<Rank>& before) {
   LearnerState state{.t = schedule_};
   if (stage_ == Stage::kPreparing) {
     drop_group(before);
-    DUNLIN_ASSIGN(group_, Group::create(fabric_, options_, membership_, data_.features + 1));
+    DUNLIN_ASSIGN(group_, Group::create(fabric_, options_, membership_, data().features + 1));
     group_->allow(absence_);
   } else {
     state = learner_->state();
@@ -168,6 +169,7 @@ Standing Worker::standing() const {
           .run = run_,
           .schedule = learner_ ? learner_->state().t : 0,
           .examples = examples_,
+          .shards = shards_->holding(),
           .eta0 = learning_.eta0,
           .absence = group_ ? group_->absence() : Duration::zero(),
           .trained =
@@ -203,6 +205,16 @@ void Worker::take_over(const std::vector<Standing>& standings) {
     began_ = fabric_.clock().now() - all.trained;
   }
   if (all.stop != 0) last_exchange_ = is_async ? exchange_ : all.stop;
+}
+
+// Also in jobs that nothing joins: the rows of a rank that has died go to another one.
+void Worker::share_data(const std::vector<Standing>& standings) {
+  std::vector<Holding> holdings;
+  for (const Standing& each : standings) holdings.push_back(each.shards);
+  const auto shards = static_cast<std::uint32_t>(fabric_.bootstrap().job().founders);
+  holdings = share_out(shards, std::move(holdings));
+  const auto self = std::ranges::lower_bound(membership_.members, fabric_.rank());
+  shards_->adopt(holdings[static_cast<std::size_t>(self - membership_.members.begin())].adopted);
 }
 
 Status Worker::report_change(const std::vector<Rank>& before) {

@@ -50,12 +50,7 @@ Result<Shards> Shards::load(const Options& options, std::uint32_t own, std::uint
 void Shards::adopt(std::vector<std::uint32_t> adopted) {
   if (adopted == holding_.adopted) return;
   holding_.adopted = std::move(adopted);
-  if (holding_.adopted.empty()) {
-    has_changed_ = joined_.has_value();
-    joined_.reset();
-    return;
-  }
-  if (loading_) return;  // refresh() sees that it was for something else
+  if (holding_.adopted.empty() || loading_) return;  // refresh() sees to it
   loaded_for_ = holding_.adopted;
   loading_ = std::async(
       std::launch::async,
@@ -69,6 +64,10 @@ void Shards::adopt(std::vector<std::uint32_t> adopted) {
 }
 
 Result<bool> Shards::refresh() {
+  if (holding_.adopted.empty() && joined_) {
+    joined_.reset();
+    return true;
+  }
   if (loading_ && loading_->wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
     auto parts = loading_->get();
     loading_.reset();
@@ -78,10 +77,10 @@ Result<bool> Shards::refresh() {
       DUNLIN_TRY(parts.status());
       joined_ = own_;
       for (const Dataset& part : *parts) append(*joined_, part);
-      has_changed_ = true;
+      return true;
     }
   }
-  return std::exchange(has_changed_, false);
+  return false;
 }
 
 }  // namespace dunlin::svm

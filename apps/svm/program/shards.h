@@ -39,8 +39,8 @@ class Shards {
   const Dataset& data() const { return joined_ ? *joined_ : own_; }
   const Holding& holding() const { return holding_; }
 
-  // From now on the worker has these adopted shards. A thread reads those that it lacks, and the
-  // worker goes on meanwhile.
+  // The worker is to have these adopted shards. A thread reads them, and the worker goes on with
+  // data() as it is until refresh().
   void adopt(std::vector<std::uint32_t> adopted);
   // Takes over what has been read. Returns whether data() has changed. An error if a shard could
   // not be read; it is left out then.
@@ -54,7 +54,6 @@ class Shards {
   Holding holding_;
   Dataset own_;
   std::optional<Dataset> joined_;  // own_ and the adopted shards, if there are any
-  bool has_changed_ = false;       // since the last refresh()
   // The adopted shards, which are being read, and for which holding.
   std::optional<std::future<Result<std::vector<Dataset>>>> loading_;
   std::vector<std::uint32_t> loaded_for_;

@@ -1,14 +1,17 @@
 #include "apps/retire_signal.h"
 
+#include <atomic>
 #include <csignal>
 
 namespace dunlin {
 namespace {
 
-volatile std::sig_atomic_t is_asked_to_retire = 0;
+// A handler may store to it, as it is free of locks.
+std::atomic<bool> is_asked_to_retire{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
 
 void note_request(int) {
-  is_asked_to_retire = 1;
+  is_asked_to_retire.store(true, std::memory_order_relaxed);
 }
 
 void handle_sigterm(void (*handler)(int), int flags) {
@@ -21,7 +24,7 @@ void handle_sigterm(void (*handler)(int), int flags) {
 }  // namespace
 
 RetireSignal::RetireSignal() {
-  is_asked_to_retire = 0;
+  is_asked_to_retire.store(false, std::memory_order_relaxed);
   handle_sigterm(note_request, static_cast<int>(SA_RESETHAND | SA_RESTART));
 }
 
@@ -30,7 +33,7 @@ RetireSignal::~RetireSignal() {
 }
 
 bool RetireSignal::is_asked() const {
-  return is_asked_to_retire != 0;
+  return is_asked_to_retire.load(std::memory_order_relaxed);
 }
 
 }  // namespace dunlin

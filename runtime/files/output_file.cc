@@ -28,7 +28,7 @@ class Replacement {
     if (!name_.empty()) ::unlinkat(to_.folder(), name_.c_str(), 0);
   }
 
-  Status create(bool may_be_nameless);
+  Status create(const ReplaceOptions& options);
   Status write(std::span<const std::byte> content, bool is_durable);
   Status take_place(bool is_durable);
 
@@ -66,10 +66,10 @@ Status Replacement::with_new_name(Make make) {
   return Status::from_errno("create a file beside it", failure);
 }
 
-Status Replacement::create(bool may_be_nameless) {
+Status Replacement::create(const ReplaceOptions& options) {
   // The owner alone may open it until it has the permissions of the file that it replaces.
-  const mode_t mode = to_.exists() ? 0600 : 0666;
-  if (may_be_nameless) {
+  const mode_t mode = to_.exists() || options.is_private ? 0600 : 0666;
+  if (options.may_be_nameless) {
     fd_ = Fd(::openat(to_.folder(), ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode));
   }
   if (!fd_.is_open()) {
@@ -126,7 +126,7 @@ Status Replacement::take_place(bool is_durable) {
 Status replace(const Destination& to, std::span<const std::byte> content,
                const ReplaceOptions& options) {
   Replacement replacement(to);
-  DUNLIN_TRY(replacement.create(options.may_be_nameless));
+  DUNLIN_TRY(replacement.create(options));
   DUNLIN_TRY(replacement.write(content, options.is_durable));
   return replacement.take_place(options.is_durable);
 }

@@ -17,6 +17,8 @@ struct ReplaceOptions {
   // Whether the new content may have no name while it is written, where the file system can do
   // that. Then SIGKILL can leave a file behind only in the moment before the last rename.
   bool may_be_nameless = true;
+  // A file that did not exist can be read and written by its owner only.
+  bool is_private = false;
 };
 
 // Makes the file hold exactly `content`. On failure, or when the process is killed meanwhile, it

@@ -68,6 +68,23 @@ TEST(RebuildGraph, EveryKindStaysConnectedDownToOneNode) {
   }
 }
 
+TEST(ResizeGraph, EveryKindGrowsAndStaysConnected) {
+  for (const char* spec :
+       {"complete", "star", "ring", "bidirectional-ring", "chain", "root-expander", "exponential",
+        "mesh:2x2", "torus:2x2", "hypercube", "random-regular:3"}) {
+    for (int nodes = 1; nodes <= 20; ++nodes) {
+      const auto graph = resize_graph(spec, nodes);
+      ASSERT_TRUE(graph.is_ok()) << spec << ' ' << nodes << ": " << graph.status().to_string();
+      EXPECT_EQ(graph->nodes(), nodes);
+      EXPECT_TRUE(is_strongly_connected(*graph)) << spec << ' ' << nodes;
+    }
+  }
+  EXPECT_EQ(resize_graph("ring", 7).value().edges(), 7u);
+  EXPECT_EQ(resize_graph("hypercube", 8).value().spec(), "hypercube");
+  EXPECT_EQ(resize_graph("hypercube", 7).value().spec(), "exponential");
+  EXPECT_EQ(resize_graph("file:/nowhere", 5).value().spec(), "exponential");
+}
+
 TEST(RebuildGraph, BadSurvivorsAreRefused) {
   const Graph graph = make_graph("ring", 4).value();
   for (const auto& survivors : std::vector<std::vector<int>>{{}, {1, 1}, {2, 1}, {0, 4}, {-1}}) {

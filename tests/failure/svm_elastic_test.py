@@ -129,6 +129,7 @@ class Elastic(JobTest):
 
     def test_a_job_that_is_full_or_not_there_says_so(self):
         self.start(2, 3)
+        self.assertEqual(os.stat(self.job_file).st_mode & 0o777, 0o600)
         self.join(1)
         while not self.members():
             pass

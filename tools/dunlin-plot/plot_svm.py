@@ -3,7 +3,8 @@
 import argparse
 import os
 
-from plotting import BadInput, draw_curve, figure, finish, number, print_table, read_all, read_lines, save, set_scale
+from plotting import (BadInput, curve_style, draw_curve, figure, finish, number, print_table, read_all, read_lines, save,
+                      set_scale)
 
 AXES = {  # what --x and --y call it -> field of a progress line, label
     "time": ("time_s", "training time / s"),
@@ -23,29 +24,30 @@ SUMS = ("bytes_sent", "inputs_per_reduce", "torn_reads")  # fields of a final li
 
 
 def read_run(path):
-    """The config line, the progress lines and the end of a run.
+    """The config line, the progress lines, the end of a run, and where its workers changed.
 
-    The end is that of rank 0, with the sums over all workers where these say more.
+    The end is that of the last reporting rank, with the sums over all workers where these say more.
     """
     lines = read_lines(path)
     progress = [(place, entry) for place, entry in lines if entry.get("event") == "progress"]
     if not progress:
         raise BadInput(f"{path}: no line with \"event\":\"progress\"")
     config, last = {}, dict(progress[-1][1])
+    changes = [(place, entry) for place, entry in lines if entry.get("event") == "members"]
     for _, entry in lines:
-        if entry.get("event") == "config":
+        if entry.get("event") == "config" and not config:
             config = entry
         if entry.get("event") == "final":
             everyone = entry.get("all", {})
             last.update(entry)
             last.update({field: everyone[field] for field in SUMS if field in everyone})
-    return config, progress, last
+    return config, progress, last, changes
 
 
 def draw_panel(axes, runs, x, y, baseline):
     (x_field, x_label), (y_field, y_label) = AXES[x], AXES[y]
     all_x, all_y = [], []
-    for index, (label, (_, progress, _)) in enumerate(runs.items()):
+    for index, (label, (_, progress, _, changes)) in enumerate(runs.items()):
         points = [(number(entry, x_field, place), number(entry, y_field, place)) for place, entry in progress]
         if label == baseline:
             axes.axhline(points[-1][1], color="0.5", linestyle=(0, (1, 1)), linewidth=1, label=f"{label}, at its end")
@@ -53,14 +55,27 @@ def draw_panel(axes, runs, x, y, baseline):
             draw_curve(axes, points, index, len(runs), label)
             all_x += [at for at, _ in points]
         all_y += [value for _, value in points]
+        if x == "time":
+            mark_changes(axes, changes, curve_style(index, len(runs), points)["color"])
     set_scale(axes, "x", all_x)
     set_scale(axes, "y", all_y)
     finish(axes, xlabel=x_label, ylabel=y_label, title=f"{y.replace('_', ' ')} over {x}".capitalize())
 
 
+def mark_changes(axes, changes, color):
+    """A line where workers have joined, left or died, and who."""
+    for place, entry in changes:
+        words = [f"{sign}{rank}" for sign, ranks in (("+", entry.get("joined", [])), ("\u2212", entry.get("left", [])),
+                                                     ("\u2020", entry.get("died", []))) for rank in ranks]
+        at = number(entry, "time_s", place)
+        axes.axvline(at, color=color, linestyle=":", linewidth=1)
+        axes.annotate(" ".join(words), (at, 1), xycoords=("data", "axes fraction"), xytext=(2, -2),
+                      textcoords="offset points", rotation=90, va="top", fontsize="x-small", color=color)
+
+
 def heading(runs):
     """What all runs have in common."""
-    configs = [config for config, _, _ in runs.values()]
+    configs = [config for config, _, _, _ in runs.values()]
     shared = {field: configs[0].get(field) for field in ("data", "rows", "loss", "lambda")
               if all(config.get(field) == configs[0].get(field) for config in configs)}
     parts = [os.path.basename(str(shared["data"]))] if shared.get("data") else []
@@ -85,7 +100,7 @@ def svm(options):
         raise BadInput(f"--baseline {options.baseline}: no file has this label")
     if options.table:
         ends = {}
-        for label, (_, progress, last) in runs.items():
+        for label, (_, progress, last, _) in runs.items():
             megabytes = {"bytes_sent": last["bytes_sent"] / 1e6} if last.get("bytes_sent") is not None else {}
             ends[label] = {**last, **megabytes}
             if options.target is not None:

@@ -1,16 +1,13 @@
 #include "tools/dunlin-run/job_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
 #include <sstream>
 
 #include "runtime/bootstrap/secret.h"
-#include "runtime/fd.h"
+#include "runtime/files/output_file.h"
 
 namespace dunlin::run {
 namespace {
@@ -45,25 +42,12 @@ Status JobFile::write(const std::string& path, const JobContact& contact) {
   const std::string what = fmt::format("the job file '{}'", path);
   struct stat info {};
   if (lstat(path.c_str(), &info) == 0) {
-    if (const auto earlier = read_job_file(path); !earlier) {
-      return Status(Code::kAlreadyExists,
-                    "it exists and is something else: " + std::string(earlier.status().message()))
-          .with_context(what);
-    }
+    if (const auto earlier = read_job_file(path); !earlier)
+      return Status(earlier.status()).with_context(what + " exists and is something else");
   }
-  const std::string partial = fmt::format("{}.{}.partial", path, bootstrap::random_hex(4));
-  const Fd file(
-      ::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file.is_open()) return Status::from_errno(what, errno);
   const std::string line = fmt::format("{} {} {} {}\n", kMark, contact.coordinator.to_string(),
                                        contact.job_id, contact.secret);
-  const bool is_written =
-      ::write(file.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());
-  if (!is_written || rename(partial.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    unlink(partial.c_str());
-    return Status::from_errno(what, error);
-  }
+  DUNLIN_TRY(replace_file(path, line, {.is_private = true}).with_context(what));
   path_ = path;
   return Status::ok();
 }

@@ -61,6 +61,12 @@ TEST_P(OutputFile, IsCreatedWithThePermissionsOfANewFile) {
   EXPECT_THAT(names(), ::testing::ElementsAre("out"));
 }
 
+TEST_P(OutputFile, IsCreatedForItsOwnerAloneIfAskedFor) {
+  ASSERT_TRUE(
+      replace_file(path_, "new", {.may_be_nameless = GetParam(), .is_private = true}).is_ok());
+  EXPECT_EQ(mode_of(path_), 0600u);
+}
+
 TEST_P(OutputFile, IsReplacedByAnotherFileThatKeepsItsPermissions) {
   written(path_, "a longer former content");
   ASSERT_EQ(::chmod(path_.c_str(), 0640), 0);

@@ -61,7 +61,9 @@ TEST_P(ModelSnapshotTest, AModelOfAnotherSizeIsAnErrorThatSaysSo) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Peers, ModelSnapshotTest, kPeerKinds, peer_kind_name);
+INSTANTIATE_TEST_SUITE_P(Peers, ModelSnapshotTest,
+                         ::testing::Values(PeerKind::kThreads, PeerKind::kProcesses),
+                         [](const auto& peers) { return to_string(peers.param); });
 
 }  // namespace
 }  // namespace dunlin::testing

@@ -181,7 +181,7 @@ class Failure(JobTest):
     @staticmethod
     def saved(base, rank):
         """The exchanges that a rank has checkpoints of."""
-        folder, prefix = os.path.split(f"{base}.{rank}.")
+        folder, prefix = os.path.split(f"{base}.{rank}-of-{WORKERS}.")
         tails = [name[len(prefix):] for name in os.listdir(folder) if name.startswith(prefix)]
         return [int(tail) for tail in tails if tail.isdigit()]
 

@@ -11,6 +11,7 @@
 
 #include "apps/job.h"
 #include "apps/svm/linear_model.h"
+#include "apps/svm/program/resumption.h"
 #include "collectives/waiting/member_watch.h"
 #include "runtime/log.h"
 
@@ -70,7 +71,7 @@ Status Worker::load_data() {
   const Shard shard{static_cast<std::uint32_t>(fabric_.rank().value()),
                     static_cast<std::uint32_t>(fabric_.size())};
   DUNLIN_ASSIGN(data_, load_shard(options_, shard));
-  if (!options_.checkpoint.empty() || !options_.resume.empty()) digest_ = digest_of(data_);
+  if (!options_.checkpoint.empty() || !options_.resume.empty()) digest_ = digest_of(data_, shard);
   if (data_.rows() == 0) {
     return {Code::kInvalidArgument, fmt::format("rank {} of {} has no rows: the set has {}",
                                                 shard.rank, shard.ranks, data_.total_rows)};
@@ -138,24 +139,23 @@ Status Worker::make_learner(const LearnerState* state) {
 }
 
 Status Worker::resume() {
-  const bool needs_same_exchange = options_.sync != collective::SyncMode::kAsync;
-  DUNLIN_ASSIGN(const Checkpoint saved,
-                load_common_checkpoint(options_.resume, fabric_.bootstrap(), membership_,
-                                       needs_same_exchange, fabric_.config().bootstrap_timeout));
-  Checkpoint fresh = saved;
+  Checkpoint fresh;
   fresh.rank = static_cast<std::uint32_t>(fabric_.rank().value());
   fresh.ranks = static_cast<std::uint32_t>(fabric_.size());
+  fresh.run = run_;
   fresh.shard_rows = data_.rows();
   fresh.data = digest_;
   fresh.options = learning_;
   fresh.model.resize(group_->model().size());
   fresh.averaged = options_.has_average ? 1 : 0;
-  DUNLIN_TRY(check_resumable(saved, fresh));
+  DUNLIN_ASSIGN(const Checkpoint saved,
+                svm::resume(fabric_, membership_, options_, data_.total_rows, fresh));
   learning_ = saved.options;
   std::copy(saved.model.begin(), saved.model.end(), group_->model().begin());
   if (options_.has_average) average_.restore(saved.averaged, saved.average);
   exchange_ = saved.iteration;
   run_ = saved.run;
+  if (!options_.checkpoint.empty()) checkpoints_.resume(saved);
   return make_learner(&saved.state);
 }
 

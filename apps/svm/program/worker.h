@@ -81,7 +81,9 @@ class Worker {
   ModelAverage average_;                // empty unless --average was given
   std::unique_ptr<Reporter> reporter_;  // on the leader only
   std::unique_ptr<StopSignal> stop_;
-  CheckpointWriter checkpoints_{options_.checkpoint, fabric_.rank()};
+  CheckpointWriter checkpoints_{options_.checkpoint,
+                                static_cast<std::uint32_t>(fabric_.rank().value()),
+                                static_cast<std::uint32_t>(fabric_.size())};
 
   std::uint64_t run_ = 0;            // identifies the run in checkpoints
   std::uint64_t exchange_ = 0;       // how many were done, in this run and those that it resumes

@@ -1,10 +1,6 @@
 // Trainer: how it continues from checkpoints, with any number of workers. checkpoint_search.h says
 // which checkpoint is taken and which saved states fall to a worker, redistribution.h what becomes
 // of them with another number of workers.
-#include <algorithm>
-#include <set>
-#include <utility>
-
 #include "apps/cnn/program/trainer.h"
 #include "apps/cnn/redistribution.h"
 

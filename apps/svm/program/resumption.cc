@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <utility>
-
 #include "apps/checkpoint_search.h"
 #include "apps/job.h"
 #include "apps/svm/program/checkpoints.h"
 #include "apps/svm/redistribution.h"
+#include "runtime/bytes.h"
 
 namespace dunlin::svm {
 namespace {

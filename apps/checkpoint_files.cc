@@ -3,34 +3,38 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <filesystem>
-#include <iterator>
-#include <map>
-
-#include "apps/job.h"
+#include <optional>
+#include <string_view>
 
 namespace dunlin {
 namespace {
 
 namespace fs = std::filesystem;
 
-Bytes encode(const std::set<CheckpointMoment>& own) {
-  ByteWriter writer;
-  writer.number(static_cast<std::uint32_t>(own.size()));
-  for (const auto& [run, iteration] : own) writer.number(run).number(iteration);
-  return writer.take();
+// Takes a number and the text behind it from the front of `text`.
+template <typename Number>
+bool take(std::string_view& text, Number& number, std::string_view behind) {
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (read.ec != std::errc{}) return false;
+  text.remove_prefix(static_cast<std::size_t>(read.ptr - text.data()));
+  if (!text.starts_with(behind)) return false;
+  text.remove_prefix(behind.size());
+  return true;
 }
 
-std::set<CheckpointMoment> decode(const Bytes& list) {
-  ByteReader reader(list);
-  std::set<CheckpointMoment> moments;
-  for (auto left = reader.number<std::uint32_t>(); left > 0 && reader.ok(); --left) {
-    const auto run = reader.number<std::uint64_t>();
-    moments.emplace(run, reader.number<std::uint64_t>());
-  }
-  return moments;
+// `tail` is what follows the base and its dot. A number with leading zeros is none of ours.
+std::optional<CheckpointName> parse(std::string_view tail) {
+  CheckpointName name;
+  std::string_view rest = tail;
+  const bool is_read = take(rest, name.rank, "-of-") && take(rest, name.ranks, ".") &&
+                       take(rest, name.iteration, "") && rest.empty();
+  if (!is_read || name.rank >= name.ranks) return std::nullopt;
+  if (checkpoint_path("", name) != fmt::format(".{}", tail)) return std::nullopt;
+  return name;
 }
 
 }  // namespace
@@ -41,25 +45,23 @@ std::uint64_t new_run() {
       std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
-std::string checkpoint_path(const std::string& base, Rank rank, std::uint64_t iteration) {
-  return fmt::format("{}.{}.{}", base, rank.value(), iteration);
+std::string checkpoint_path(const std::string& base, const CheckpointName& name) {
+  return fmt::format("{}.{}-of-{}.{}", base, name.rank, name.ranks, name.iteration);
 }
 
-std::vector<std::string> checkpoint_files(const std::string& base, Rank rank) {
+std::vector<CheckpointName> checkpoint_names(const std::string& base) {
   const fs::path path(base);
-  const std::string prefix = fmt::format("{}.{}.", path.filename().string(), rank.value());
+  const std::string prefix = path.filename().string() + ".";
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  std::vector<std::string> found;
+  std::vector<CheckpointName> found;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with(prefix)) continue;
-    std::uint64_t iteration = 0;
-    const char* const end = name.data() + name.size();
-    if (std::from_chars(name.data() + prefix.size(), end, iteration).ptr == end) {
-      found.push_back(entry.path().string());
-    }
+    if (const auto parsed = parse(std::string_view(name).substr(prefix.size())))
+      found.push_back(*parsed);
   }
+  std::ranges::sort(found);
   return found;
 }
 
@@ -78,34 +80,6 @@ void CheckpointRotation::resume(const std::set<std::uint64_t>& own, std::uint64_
       note_saved(saved);
     }
   }
-}
-
-Result<CheckpointMoment> common_checkpoint(const std::string& topic, const std::string& base,
-                                           const std::set<CheckpointMoment>& own,
-                                           Bootstrap& bootstrap, const std::vector<Rank>& members,
-                                           bool needs_same_iteration, Duration timeout) {
-  const auto key = [&](Rank rank) { return fmt::format("{}/checkpoints/{}", topic, rank.value()); };
-  DUNLIN_TRY(bootstrap.publish(key(bootstrap.rank()), encode(own)));
-  std::map<CheckpointMoment, int> holders;  // how many ranks could go on there
-  for (const Rank rank : members) {
-    DUNLIN_ASSIGN(const Bytes list, lookup_among(bootstrap, members, rank, key(rank), timeout));
-    std::set<CheckpointMoment> places;
-    for (const auto& [run, iteration] : decode(list)) {
-      places.emplace(run, needs_same_iteration ? iteration : 0);
-    }
-    for (const CheckpointMoment& place : places) ++holders[place];
-  }
-  std::erase_if(holders,
-                [&](const auto& held) { return held.second != static_cast<int>(members.size()); });
-  if (holders.empty()) {
-    return Status(
-        Code::kNotFound,
-        fmt::format("no checkpoint '{}' that all {} ranks have: rank {} has {} of its own", base,
-                    members.size(), bootstrap.rank().value(), own.size()));
-  }
-  const CheckpointMoment latest = holders.rbegin()->first;
-  if (needs_same_iteration) return latest;
-  return *std::prev(own.lower_bound({latest.first + 1, 0}));
 }
 
 }  // namespace dunlin

@@ -1,41 +1,44 @@
-// The checkpoint files of a job. Each rank saves its own files at the same iterations and keeps the
-// last two, since other ranks may not have come as far when the job ends.
-//
-// Of the runs of which every rank has checkpoints, a resumed job continues the one that began last.
-// It continues at the latest iteration that every rank has; where ranks do not wait for one
-// another, each rank continues at its own latest iteration.
-//
-// The programs decide what the files contain. Owner thread only.
+// The names of a job's checkpoint files. Each rank saves its own files at the same iterations and
+// keeps the last two, since other ranks may not have come as far when the job ends. The programs
+// decide what the files contain. Owner thread only.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "runtime/bootstrap/bootstrap.h"
-
 namespace dunlin {
 
-// When the run began, in ns since 1970, and the iteration in it.
-using CheckpointMoment = std::pair<std::uint64_t, std::uint64_t>;
-
-// Identifies a run that starts now, other than a resumed one.
+// Identifies a run that starts now, in ns since 1970. A run that is resumed by as many ranks as
+// saved it keeps its number; with another number of ranks it is a new run.
 std::uint64_t new_run();
 
-// "<base>.<rank>.<iteration>"
-std::string checkpoint_path(const std::string& base, Rank rank, std::uint64_t iteration);
-// The checkpoint files of a rank that exist.
-std::vector<std::string> checkpoint_files(const std::string& base, Rank rank);
+// What the name of a file says. It has the number of ranks, so that a run never replaces files of
+// the run that it continues unless both have as many ranks.
+struct CheckpointName {
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;  // that save checkpoints
+  std::uint64_t iteration = 0;
+
+  auto operator<=>(const CheckpointName&) const = default;
+};
+
+// "<base>.<rank>-of-<ranks>.<iteration>"
+std::string checkpoint_path(const std::string& base, const CheckpointName& name);
+// The names of all checkpoint files that this process finds, in ascending order.
+std::vector<CheckpointName> checkpoint_names(const std::string& base);
 
 // Names the files that a rank saves, and removes the one before the last. The directory of the base
 // has to exist.
 class CheckpointRotation {
  public:
-  CheckpointRotation(std::string base, Rank rank) : base_(std::move(base)), rank_(rank) {}
+  CheckpointRotation(std::string base, std::uint32_t rank, std::uint32_t ranks)
+      : base_(std::move(base)), rank_(rank), ranks_(ranks) {}
   std::string path(std::uint64_t iteration) const {
-    return checkpoint_path(base_, rank_, iteration);
+    return checkpoint_path(base_, {rank_, ranks_, iteration});
   }
   // To be called when path(iteration) has been written.
   void note_saved(std::uint64_t iteration);
@@ -46,17 +49,10 @@ class CheckpointRotation {
 
  private:
   std::string base_;
-  Rank rank_;
+  std::uint32_t rank_;
+  std::uint32_t ranks_;
   std::uint64_t last_ = 0;
   std::uint64_t before_last_ = 0;
 };
-
-// Decides with which of its checkpoints this rank continues. Collective over `members`, the ranks
-// that save; to be called once for each `topic`. kNotFound when they have no checkpoint in common,
-// kPeerDead as soon as one of them dies.
-Result<CheckpointMoment> common_checkpoint(const std::string& topic, const std::string& base,
-                                           const std::set<CheckpointMoment>& own,
-                                           Bootstrap& bootstrap, const std::vector<Rank>& members,
-                                           bool needs_same_iteration, Duration timeout);
 
 }  // namespace dunlin

@@ -18,6 +18,18 @@ Digest digest_of(std::initializer_list<std::span<const std::byte>> parts) {
   return digest;
 }
 
+// The first byte is the lowest.
+Digest sum_of(const Digest& one, const Digest& other) {
+  Digest sum;
+  unsigned carry = 0;
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    carry += std::to_integer<unsigned>(one[i]) + std::to_integer<unsigned>(other[i]);
+    sum[i] = static_cast<std::byte>(carry & 0xFF);
+    carry >>= 8;
+  }
+  return sum;
+}
+
 std::string to_string(const Digest& digest) {
   std::string text;
   for (const std::byte each : std::span(digest).first<8>())

@@ -16,8 +16,8 @@ namespace dunlin::cnn {
 
 struct Checkpoint {
   std::uint32_t rank = 0;
-  std::uint32_t ranks = 1;
-  std::uint64_t run = 0;  // when the run began, in ns since 1970; a resumed run keeps it
+  std::uint32_t ranks = 1;  // the workers; parameter servers save nothing
+  std::uint64_t run = 0;    // new_run() of checkpoint_files.h
   std::uint64_t iteration = 0;
   std::string settings;  // has to be the same in a run that continues
   // The running means of the progress, and the number of batches in them.
@@ -41,8 +41,8 @@ Status save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 // or was changed; kUnavailable for a version of the format that this program does not know.
 Result<Checkpoint> load_checkpoint(const std::string& path);
 
-// Checks that a run can continue from `saved`. `current` describes the run as it would start anew.
-// kInvalidArgument names the first difference.
+// Checks that a run can continue from `saved`, with any number of workers. `current` describes the
+// run as it would start anew. kInvalidArgument names the first difference.
 Status check_resumable(const Checkpoint& saved, const Checkpoint& current);
 
 }  // namespace dunlin::cnn

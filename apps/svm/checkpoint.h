@@ -20,7 +20,7 @@ namespace dunlin::svm {
 struct Checkpoint {
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
-  std::uint64_t run = 0;          // when the run began, in ns since 1970; a resumed run keeps it
+  std::uint64_t run = 0;          // new_run() of checkpoint_files.h
   std::uint64_t group_epoch = 0;  // how often the group was rebuilt after a death
   std::uint64_t iteration = 0;    // exchanges so far
   std::uint64_t shard_rows = 0;
@@ -34,8 +34,11 @@ struct Checkpoint {
   bool operator==(const Checkpoint&) const = default;
 };
 
-// The digest of everything in a shard.
-Digest digest_of(const Dataset& shard);
+// The digest of everything in a shard. Those of all shards add up (sum_of()) to that of the set.
+Digest digest_of(const Dataset& rows, Shard shard);
+
+// The examples that the rank has trained on.
+std::uint64_t examples_of(const Checkpoint& checkpoint);
 
 // The content of the file. `name` stands for it in errors, which are those of load_checkpoint().
 Bytes encode_checkpoint(const Checkpoint& checkpoint);
@@ -47,10 +50,11 @@ Status save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 // or was changed; kUnavailable for a version of the format that this program does not know.
 Result<Checkpoint> load_checkpoint(const std::string& path);
 
-// Checks that a run can continue from `saved` as if it had never stopped. `current` describes the
-// run as it would start anew. kInvalidArgument names the first difference in ranks, rows, data,
-// dimension, loss, lambda, bias, seed, shard, t_step or averaging. eta0 is taken over from `saved`
-// and not compared.
+// Checks that a run can continue from `saved`. `current` describes the run as it would start anew.
+// kInvalidArgument names the first difference in dimension, loss, lambda, bias, seed, t_step or
+// averaging. If both runs have as many ranks, the rows, the data and the number of the shard are
+// compared as well, and the run continues as if it had never stopped. eta0 is taken over from
+// `saved` and not compared.
 Status check_resumable(const Checkpoint& saved, const Checkpoint& current);
 
 }  // namespace dunlin::svm

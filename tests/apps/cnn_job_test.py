@@ -121,7 +121,7 @@ class Jobs(JobTest):
         await_progress(job, self.path("part.jsonl"), 18)
         os.kill(job.rank_pid(1), signal.SIGKILL)
         self.assertNotEqual(job.wait(), 0)
-        self.assertEqual(len(glob.glob(self.path("part.0.*"))), 2)
+        self.assertEqual(len(glob.glob(self.path("part.0-of-2.*"))), 2)
         job = Job([RUN, "-n", 2, CNN, *options, "--iterations", 40, "--resume", self.path("part")])
         self.assertEqual(job.wait(), 0, job.text())
         again = events(self.path("part.jsonl"), "final")[-1]
@@ -134,7 +134,7 @@ class Jobs(JobTest):
         for field in ("loss", "accuracy", "test_loss", "test_accuracy", "mean_test_loss"):
             self.assertEqual(again[field], whole[field], field)
         for rank in range(2):
-            self.assertEqual(*(self.state(f"{name}.{rank}.40") for name in ("whole", "part")))
+            self.assertEqual(*(self.state(f"{name}.{rank}-of-2.40") for name in ("whole", "part")))
 
     def state(self, name):
         """Parameters, velocity and running statistics of a checkpoint, as bytes; its layout is checkpoint.cc's."""
@@ -157,7 +157,7 @@ class Jobs(JobTest):
                 self.assertEqual(job.wait(), 130, job.text())
                 final = self.lines("final", json_name)[0]
                 self.assertIn(final["stopped_by"], ("signal", "others"))
-                self.assertEqual(len(glob.glob(f"{name}.0.{final['iterations']}")), 1)
+                self.assertEqual(len(glob.glob(f"{name}.0-of-2.{final['iterations']}")), 1)
                 last = final["iterations"] + 3
                 resumed = self.run_job(ranks, *options, "--iterations", last, "--resume", name)
                 self.assertEqual(self.lines("config")[-1]["first_iteration"], final["iterations"])
@@ -261,7 +261,7 @@ class Jobs(JobTest):
         self.run_job(2, *options, "--iterations", 14)
         for rank in range(2):
             self.assertEqual(self.iterations_of(name, rank), [12, 14])
-        os.remove(f"{name}.1.14")
+        os.remove(f"{name}.1-of-2.14")
         self.run_job(2, *options, "--iterations", 13, "--resume", name)
         self.assertEqual(self.lines("config")[-1]["first_iteration"], 12)
         for rank in range(2):
@@ -271,7 +271,7 @@ class Jobs(JobTest):
             self.assertEqual(self.iterations_of(name, rank), [16, 17])
 
     def iterations_of(self, name, rank):
-        return sorted(int(path.rsplit(".", 1)[1]) for path in glob.glob(f"{name}.{rank}.*"))
+        return sorted(int(path.rsplit(".", 1)[1]) for path in glob.glob(f"{name}.{rank}-of-2.*"))
 
     def test_static_groups_end_together_and_go_on_together(self):
         name = self.path("part")
@@ -281,7 +281,7 @@ class Jobs(JobTest):
         self.assertEqual(len(set(final["by_rank"]["iterations"])), 1)
         last = final["iterations"]
         self.assertEqual(last % 8, 0)
-        os.remove(f"{name}.2.{last}")
+        os.remove(f"{name}.2-of-4.{last}")
         self.run_job(4, *options, "--iterations", last, "--resume", name)
         self.assertEqual(self.lines("config")[-1]["first_iteration"], last - 8)
 

@@ -71,16 +71,16 @@ class Jobs(JobTest):
         whole = [SVM, *DATA, "--epochs", 4, "--checkpoint", base, "--checkpoint-every", 60]
         self.final(whole)  # 240 exchanges; the last two checkpoints stay
         kept = sorted(name for name in os.listdir(self.folder.name) if name.startswith("ckpt"))
-        self.assertEqual(kept, ["ckpt.0.180", "ckpt.0.240"])
-        shutil.move(self.path("ckpt.0.240"), self.path("straight"))
+        self.assertEqual(kept, ["ckpt.0-of-1.180", "ckpt.0-of-1.240"])
+        shutil.move(self.path("ckpt.0-of-1.240"), self.path("straight"))
         self.final([*whole, "--resume", base])
-        self.assertTrue(filecmp.cmp(self.path("straight"), self.path("ckpt.0.240"), shallow=False))
+        self.assertTrue(filecmp.cmp(self.path("straight"), self.path("ckpt.0-of-1.240"), shallow=False))
 
     def test_averages_resume_bit_for_bit(self):
         base = self.path("ckpt")
         whole = [SVM, *DATA, "--average", "--epochs", 2, "--checkpoint", base, "--checkpoint-every", 60]
         straight = self.final(whole)
-        os.remove(self.path("ckpt.0.120"))
+        os.remove(self.path("ckpt.0-of-1.120"))
         self.assertEqual(self.final([*whole, "--resume", base])["objective"], straight["objective"])
         other = Job([SVM, *DATA, "--epochs", 2, "--resume", base])
         self.assertEqual(other.wait(), 2)
@@ -167,12 +167,12 @@ class Jobs(JobTest):
         run = [RUN, "-n", 2, SVM, *DATA, "--sync", "async", "--checkpoint", base, "--checkpoint-every", 10]
         self.final([*run, "--epochs", 1])
         for name in os.listdir(self.folder.name):  # as if rank 1 had been far behind
-            if name.startswith("ckpt.0.") and name != "ckpt.0.30":
+            if name.startswith("ckpt.0-") and name != "ckpt.0-of-2.30":
                 os.remove(self.path(name))
-            if name == "ckpt.1.30":
+            if name == "ckpt.1-of-2.30":
                 os.remove(self.path(name))
         left = sorted(name for name in os.listdir(self.folder.name) if name.startswith("ckpt"))
-        self.assertEqual(left, ["ckpt.0.30", "ckpt.1.20"])
+        self.assertEqual(left, ["ckpt.0-of-2.30", "ckpt.1-of-2.20"])
         self.final([*run, "--epochs", 2, "--resume", base])
 
     def test_traces_of_several_ranks_need_several_files(self):

@@ -151,6 +151,17 @@ class Failure(JobTest):
                     self.assertEqual((config["workers"], final["epoch"]), (3, 1), job.text())
                     self.assertEqual(final["all"]["exchanges"], 3 * config["exchanges"], job.text())
 
+    def test_survivors_resume_what_another_number_of_ranks_saved(self):
+        # A pass is 40 exchanges of each of two ranks, and 20 of each of four.
+        base = self.path("model.ckpt")
+        self.final([RUN, "-n", 2, SVM, *SMALL_STEPS, "--epochs", 2, "--checkpoint", base])
+        script = f'[ $DUNLIN_RANK = 2 ] && exec {PROBE} die-after svm/run/0; exec "$0" "$@"'
+        job, path = self.run_short("resumed.jsonl", ["sh", "-c", script, SVM], "--resume", base)
+        self.assertEqual(job.wait(), 0, job.text())
+        config, final = events(path, "config")[-1], events(path, "final")[-1]
+        self.assertEqual((config["workers"], config["exchanges"], final["epoch"]), (3, 60, 1), job.text())
+        self.assertEqual(final["all"]["exchanges"], 3 * 20, job.text())
+
     def test_survivors_go_on_whenever_a_rank_dies(self):
         # The rank dies at any moment after it has joined, perhaps in the middle of the training.
         for trial in range(8):
@@ -181,7 +192,7 @@ class Failure(JobTest):
     @staticmethod
     def saved(base, rank):
         """The exchanges that a rank has checkpoints of."""
-        folder, prefix = os.path.split(f"{base}.{rank}.")
+        folder, prefix = os.path.split(f"{base}.{rank}-of-{WORKERS}.")
         tails = [name[len(prefix):] for name in os.listdir(folder) if name.startswith(prefix)]
         return [int(tail) for tail in tails if tail.isdigit()]
 

@@ -164,14 +164,16 @@ void add_method(CLI::App& app, Options& options, Names& names) {
 
 void add_output(CLI::App& app, Options& options) {
   app.add_option("--checkpoint", options.checkpoint,
-                 "save the ranks' states to FILE.RANK.ITERATION");
+                 "save the workers' states to FILE.RANK-of-WORKERS.ITERATION");
   app.add_option(
          "--checkpoint-every", options.checkpoint_every,
          "iterations between checkpoints (default: about a tenth of the run); with local-sgd a "
          "multiple of --section-length, with partial and static groups of eight times that")
       ->check(CLI::Range(std::uint64_t{1}, kMost));
-  app.add_option("--resume", options.resume,
-                 "continue from the checkpoints FILE.RANK.ITERATION that all ranks have");
+  app.add_option(
+      "--resume", options.resume,
+      "continue, with any number of workers, from the checkpoints that --checkpoint saved "
+      "under this name");
   app.add_option("--report-every", options.report_every,
                  "iterations between reports (default: about a fortieth of the run)")
       ->check(CLI::Range(std::uint64_t{1}, kMost));

@@ -3,19 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <thread>
 
 #include "apps/cnn/gpu/gpu_network.h"
 #include "apps/cnn/program/trainer.h"
 #include "apps/cnn/torch_network.h"
-#include "runtime/log.h"
 
 namespace dunlin::cnn {
 namespace {
 
-// The longest time that the ranks may take before the training, for reading and a trial iteration.
-constexpr Duration kLongestPreparation = std::chrono::minutes(30);
 // Ranks may take this many times as long as rank 0's trial iteration: they may have slower hosts,
 // and share their processors.
 constexpr double kTimeoutFactor = 30;
@@ -33,20 +29,6 @@ int threads_of(const Options& options, const JobInfo& job) {
   return std::max(1, processors / job.local_size);
 }
 
-// The files of `base` from which this rank can continue.
-std::set<CheckpointMoment> loadable(const std::string& base, Rank rank) {
-  std::set<CheckpointMoment> found;
-  for (const std::string& path : checkpoint_files(base, rank)) {
-    const auto checkpoint = load_checkpoint(path);
-    if (checkpoint) {
-      found.emplace(checkpoint->run, checkpoint->iteration);
-    } else {
-      DUNLIN_WARN("{}", checkpoint.status().to_string());
-    }
-  }
-  return found;
-}
-
 }  // namespace
 
 Status Trainer::prepare() {
@@ -58,18 +40,17 @@ Status Trainer::prepare() {
   }
   DUNLIN_ASSIGN(data_, load_data(options_, team_.rank(), team_.workers(),
                                  fabric_.bootstrap().job().local_size, team_.is_first()));
-  const auto workers = static_cast<std::uint64_t>(team_.workers());
-  const std::uint64_t per_epoch = data_.total / workers / options_.batch_size;
-  planned_ =
-      options_.iterations > 0
-          ? options_.iterations
-          : static_cast<std::uint64_t>(std::ceil(options_.epochs * static_cast<double>(per_epoch)));
+  const std::uint64_t batches_per_epoch = per_epoch(static_cast<std::uint32_t>(team_.workers()));
+  planned_ = options_.iterations > 0
+                 ? options_.iterations
+                 : static_cast<std::uint64_t>(
+                       std::ceil(options_.epochs * static_cast<double>(batches_per_epoch)));
   Batches::Options batches;
   batches.size = options_.batch_size;
   batches.seed = options_.seed;
   batches.worker = team_.rank();
   batches.is_augmented = options_.is_augmented;
-  batches_.emplace(data_.train, data_.normalization, batches, per_epoch);
+  batches_.emplace(data_.train, data_.normalization, batches, batches_per_epoch);
   if (data_.test) test_batches_.emplace(*data_.test, data_.normalization, batches, 1);
   DUNLIN_TRY(check_sections());
   Architecture architecture = make_architecture(options_.model, data_.train.channels, data_.classes,
@@ -81,6 +62,11 @@ Status Trainer::prepare() {
   DUNLIN_TRY(make_network(std::move(architecture)));
   DUNLIN_TRY(agree_on_run());
   return find_checkpoint();
+}
+
+// The batches that each of so many workers has of the images in an epoch.
+std::uint64_t Trainer::per_epoch(std::uint32_t workers) const {
+  return data_.total / workers / options_.batch_size;
 }
 
 Status Trainer::check_sections() const {
@@ -200,54 +186,18 @@ Result<Duration> Trainer::time_of_an_iteration() {
   return taken;
 }
 
-// Collective over the workers. Servers have nothing to save.
-Status Trainer::find_checkpoint() {
-  if (options_.resume.empty() || !team_.is_worker()) return Status::ok();
-  const auto own = loadable(options_.resume, fabric_.rank());
-  std::vector<Rank> savers;
-  for (int rank = 0; rank < team_.workers(); ++rank) savers.emplace_back(rank);
-  DUNLIN_ASSIGN(const auto moment,
-                common_checkpoint("cnn", options_.resume, own, fabric_.bootstrap(), savers,
-                                  !ends_alone(method_), kLongestPreparation));
-  const std::string path = checkpoint_path(options_.resume, fabric_.rank(), moment.second);
-  DUNLIN_ASSIGN(resumed_, load_checkpoint(path));
-  return Status::ok();
-}
-
 Status Trainer::start(Duration timeout) {
   DUNLIN_ASSIGN(sync_, training::Synchronizer::create(fabric_, method_, timeout));
   if (sync_->is_server()) return Status::ok();
   DUNLIN_TRY(network_->bind(sync_->parameters(), sync_->gradient()));
-  if (resumed_) {
-    DUNLIN_TRY(go_on_from(*resumed_));
+  if (found_) {
+    DUNLIN_TRY(go_on_from(*found_));
   } else {
     std::vector<float> initial(parameters_);
     initialize(network_->architecture(), options_.seed, initial);
     DUNLIN_TRY(device_->write(sync_->parameters(), initial));
   }
-  resumed_.reset();
   return team_.is_first() ? tell_beginning() : Status::ok();
-}
-
-Status Trainer::go_on_from(const Checkpoint& saved) {
-  DUNLIN_ASSIGN(const Checkpoint current, checkpoint());
-  DUNLIN_TRY(check_resumable(saved, current));
-  if (!options_.checkpoint.empty()) {
-    std::set<std::uint64_t> own;
-    for (const auto& [run, iteration] : loadable(options_.checkpoint, fabric_.rank())) {
-      if (run == saved.run) own.insert(iteration);
-    }
-    files_.resume(own, saved.iteration);
-  }
-  DUNLIN_TRY(device_->write(sync_->parameters(), saved.parameters));
-  DUNLIN_TRY(device_->write(sync_->velocity(), saved.velocity));
-  DUNLIN_TRY(device_->write(network_->statistics(), saved.statistics));
-  run_ = saved.run;
-  iteration_ = first_ = saved.iteration;
-  means_.loss = saved.loss;
-  means_.accuracy = saved.accuracy;
-  means_.batches = saved.batches;
-  return Status::ok();
 }
 
 Status Trainer::tell_beginning() {

@@ -45,7 +45,8 @@ Trainer::Trainer(transport::Fabric& fabric, const Options& options, Output& outp
       team_(fabric, options.method),
       method_(options.method),
       slowdown_(options.slowdowns, fabric.rank(), team_.workers(), options.seed),
-      files_(options.checkpoint, fabric.rank()) {}
+      files_(options.checkpoint, static_cast<std::uint32_t>(team_.rank()),
+             static_cast<std::uint32_t>(team_.workers())) {}
 
 Result<bool> Trainer::run() {
   DUNLIN_TRY(prepare());
@@ -195,7 +196,7 @@ Status Trainer::before_step() {
 Result<Checkpoint> Trainer::checkpoint() {
   Checkpoint state;
   state.rank = static_cast<std::uint32_t>(team_.rank());
-  state.ranks = static_cast<std::uint32_t>(team_.size());
+  state.ranks = static_cast<std::uint32_t>(team_.workers());
   state.run = run_;
   state.iteration = iteration_;
   state.settings = settings();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/checkpoint_files.h"
+#include "apps/checkpoint_search.h"
 #include "apps/cnn/batches.h"
 #include "apps/cnn/checkpoint.h"
 #include "apps/cnn/network.h"
@@ -33,6 +34,9 @@ class RunningMeans {
   static constexpr std::uint64_t kWindow = 50;
 };
 
+// The longest time that the ranks may take before the training, for reading and a trial iteration.
+inline constexpr Duration kLongestPreparation = std::chrono::minutes(30);
+
 class Trainer {
  public:
   // Borrows its arguments for its lifetime.
@@ -46,6 +50,7 @@ class Trainer {
   static const char* to_string(Wish wish);
 
   Status prepare();
+  std::uint64_t per_epoch(std::uint32_t workers) const;
   Status check_sections() const;
   Status choose_device();
   Status make_network(Architecture architecture);
@@ -55,7 +60,8 @@ class Trainer {
   Result<Duration> time_of_an_iteration();
   Status start(Duration timeout);
   Status find_checkpoint();
-  Status go_on_from(const Checkpoint& saved);
+  Result<Checkpoint> resumed_state(const FoundCheckpoint& found, const Checkpoint& current);
+  Status go_on_from(const FoundCheckpoint& found);
   Status tell_beginning();
 
   Status train();
@@ -94,7 +100,7 @@ class Trainer {
   training::Slowdown slowdown_;
   const Interrupt* interrupt_ = nullptr;  // on the stack of run()
   CheckpointRotation files_;
-  std::optional<Checkpoint> resumed_;  // until the training starts
+  std::optional<FoundCheckpoint> found_;  // to continue from
 
   std::uint64_t run_ = 0;        // identifies the run in checkpoints
   std::uint64_t iteration_ = 0;  // how many were done, in this run and those that it resumes

@@ -1,29 +1,32 @@
-// The checkpoints of a job of dunlin-svm. apps/checkpoint_files.h says which are kept and which are
-// resumed. An iteration is an exchange here; in ASYNC, each rank continues at its own latest one.
+// The checkpoints that a rank of dunlin-svm saves. An iteration of apps/checkpoint_files.h is an
+// exchange here.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "apps/checkpoint_files.h"
+#include "apps/checkpoint_search.h"
 #include "apps/svm/checkpoint.h"
 
 namespace dunlin::svm {
 
+// Loads a file for the search. What a rank has done is counted in examples.
+Result<SavedState> read_state(const std::string& path);
+
 // Saves checkpoints and removes the one before the last. The directory of the base has to exist.
 class CheckpointWriter {
  public:
-  CheckpointWriter(std::string base, Rank rank) : files_(std::move(base), rank) {}
+  CheckpointWriter(const std::string& base, std::uint32_t rank, std::uint32_t ranks)
+      : base_(base), files_(base, rank, ranks) {}
   Status save(const Checkpoint& checkpoint);
+  // To be called when the run continues from this state, if checkpoints are saved. Removes the
+  // files of the run's later exchanges, since it takes another course from now on.
+  void resume(const Checkpoint& begin);
 
  private:
+  std::string base_;
   CheckpointRotation files_;
 };
-
-// Returns the checkpoint with which this rank continues. Collective over the members, once in an
-// epoch. kNotFound when there is none; files that cannot be loaded are logged and do not count.
-Result<Checkpoint> load_common_checkpoint(const std::string& base, Bootstrap& bootstrap,
-                                          const Membership& membership, bool needs_same_exchange,
-                                          Duration timeout);
 
 }  // namespace dunlin::svm

@@ -133,11 +133,13 @@ void add_exchange(CLI::App& app, Options& options, Texts& texts) {
 }
 
 void add_output(CLI::App& app, Options& options) {
-  app.add_option("--checkpoint", options.checkpoint, "save checkpoints to FILE.RANK.EXCHANGE");
+  app.add_option("--checkpoint", options.checkpoint,
+                 "save checkpoints to FILE.RANK-of-RANKS.EXCHANGE");
   app.add_option("--checkpoint-every", options.checkpoint_every,
                  "exchanges between checkpoints (default: ten a run)");
   app.add_option("--resume", options.resume,
-                 "continue from the checkpoints that --checkpoint saved under this name");
+                 "continue, with any number of ranks, from the checkpoints that --checkpoint saved "
+                 "under this name");
   app.add_option("--target-objective", options.target_objective,
                  "stop when the training objective is this low");
   app.add_option("--eval-every", options.eval_every,

@@ -12,6 +12,7 @@
 
 #include "apps/job.h"
 #include "apps/svm/linear_model.h"
+#include "apps/svm/program/resumption.h"
 #include "collectives/waiting/member_watch.h"
 #include "runtime/log.h"
 #include "runtime/print.h"
@@ -73,13 +74,13 @@ Status Worker::start() {
 
 Status Worker::load_data() {
   DUNLIN_ASSIGN(const std::uint32_t number, choose_shard());
-  const auto founders = static_cast<std::uint32_t>(fabric_.bootstrap().job().founders);
-  DUNLIN_ASSIGN(Shards loaded, Shards::load(options_, number, founders));
+  DUNLIN_ASSIGN(Shards loaded, Shards::load(options_, number, founders()));
   shards_ = std::move(loaded);
-  if (!options_.checkpoint.empty() || !options_.resume.empty()) digest_ = digest_of(data());
+  if (!options_.checkpoint.empty() || !options_.resume.empty())
+    digest_ = digest_of(data(), {number, founders()});
   if (data().rows() == 0) {
     return {Code::kInvalidArgument, fmt::format("rank {} of {} has no rows: the set has {}", number,
-                                                founders, data().total_rows)};
+                                                founders(), data().total_rows)};
   }
   if (data().features == 0 || data().features > kMostFeatures) {
     return {Code::kInvalidArgument,
@@ -144,31 +145,30 @@ Status Worker::make_learner(const LearnerState* state) {
 }
 
 Status Worker::resume() {
-  const bool needs_same_exchange = options_.sync != collective::SyncMode::kAsync;
-  DUNLIN_ASSIGN(const Checkpoint saved,
-                load_common_checkpoint(options_.resume, fabric_.bootstrap(), membership_,
-                                       needs_same_exchange, fabric_.config().bootstrap_timeout));
-  Checkpoint fresh = saved;
+  Checkpoint fresh;
   fresh.rank = static_cast<std::uint32_t>(fabric_.rank().value());
-  fresh.ranks = static_cast<std::uint32_t>(fabric_.size());
+  fresh.ranks = founders();
+  fresh.run = run_;
   fresh.shard_rows = data().rows();
   fresh.data = digest_;
   fresh.options = learning_;
   fresh.model.resize(group_->model().size());
   fresh.averaged = options_.has_average ? 1 : 0;
-  DUNLIN_TRY(check_resumable(saved, fresh));
+  DUNLIN_ASSIGN(const Checkpoint saved,
+                svm::resume(fabric_, membership_, options_, data().total_rows, fresh));
   learning_ = saved.options;
   std::copy(saved.model.begin(), saved.model.end(), group_->model().begin());
   if (options_.has_average) average_.restore(saved.averaged, saved.average);
   exchange_ = saved.iteration;
   examples_ = exchange_ * options_.sync_every * group_->members().size();
   run_ = saved.run;
+  if (!options_.checkpoint.empty()) checkpoints_.resume(saved);
   return make_learner(&saved.state);
 }
 
 // The same number on all ranks, though their shards may differ by a row.
 std::uint64_t Worker::planned_exchanges() const {
-  const auto ranks = static_cast<double>(fabric_.bootstrap().job().founders);
+  const auto ranks = static_cast<double>(founders());
   const double rows = std::ceil(static_cast<double>(data().total_rows) / ranks);
   return static_cast<std::uint64_t>(
       std::ceil(options_.epochs * rows / static_cast<double>(options_.sync_every)));
@@ -308,7 +308,7 @@ Status Worker::check_target(double objective, bool is_last) {
 Checkpoint Worker::checkpoint() const {
   const auto model = group_->model();
   return {static_cast<std::uint32_t>(fabric_.rank().value()),
-          static_cast<std::uint32_t>(fabric_.size()),
+          founders(),
           run_,
           group_->epoch(),
           exchange_,

@@ -62,6 +62,10 @@ class Worker {
   bool survives(const Status& status) const;
   Status survive(const Status& loss);
 
+  // How many ranks started the job: the number of shards.
+  std::uint32_t founders() const {
+    return static_cast<std::uint32_t>(fabric_.bootstrap().job().founders);
+  }
   // Ranks may join the job while it runs, and leave it.
   bool is_elastic() const;
   bool is_newcomer() const;
@@ -106,7 +110,8 @@ class Worker {
   bool is_retiring_ = false;
   bool has_trained_ = false;  // since follow_up()
   bool has_left_ = false;
-  CheckpointWriter checkpoints_{options_.checkpoint, fabric_.rank()};
+  CheckpointWriter checkpoints_{options_.checkpoint,
+                                static_cast<std::uint32_t>(fabric_.rank().value()), founders()};
 
   std::uint64_t run_ = 0;            // identifies the run in checkpoints
   std::uint64_t exchange_ = 0;       // how many were done, in this run and those that it resumes

@@ -85,7 +85,7 @@ Result<std::uint32_t> Worker::choose_shard() {
   if (!is_newcomer()) return rank;
   Bootstrap& bootstrap = fabric_.bootstrap();
   const auto key = [](Rank of) { return fmt::format("svm/shard/{}", of.value()); };
-  const auto shards = static_cast<std::uint32_t>(bootstrap.job().founders);
+  const std::uint32_t shards = founders();
   std::vector<int> workers(shards);
   for (std::uint32_t other = 0; other < rank; ++other) {
     const Rank each(static_cast<int>(other));
@@ -211,8 +211,7 @@ void Worker::take_over(const std::vector<Standing>& standings) {
 void Worker::share_data(const std::vector<Standing>& standings) {
   std::vector<Holding> holdings;
   for (const Standing& each : standings) holdings.push_back(each.shards);
-  const auto shards = static_cast<std::uint32_t>(fabric_.bootstrap().job().founders);
-  holdings = share_out(shards, std::move(holdings));
+  holdings = share_out(founders(), std::move(holdings));
   const auto self = std::ranges::lower_bound(membership_.members, fabric_.rank());
   shards_->adopt(holdings[static_cast<std::size_t>(self - membership_.members.begin())].adopted);
 }

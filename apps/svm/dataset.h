@@ -18,6 +18,7 @@ struct Shard {
   std::uint32_t ranks = 1;
 
   constexpr bool owns(std::uint64_t row) const { return row % ranks == rank; }
+  bool operator==(const Shard&) const = default;
 };
 
 // Borrowed from the Dataset.

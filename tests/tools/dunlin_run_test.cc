@@ -174,6 +174,55 @@ TEST(DunlinRun, SaysWhatCannotBeStarted) {
   EXPECT_THAT(broken.out, IsEmpty());
 }
 
+TEST(DunlinRun, TellsRanksThatTheJobMayGrowAndWritesHowToJoinIt) {
+  const TempFolder folder;
+  const std::string file = folder.path() / "job";
+  const CommandResult result =
+      run_script(2, "echo $DUNLIN_SIZE $DUNLIN_MAX_RANKS $(cut -d' ' -f1 " + file + ")",
+                 {"--max-ranks", "5", "--job-file", file});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(sorted_lines(result.out), ElementsAre("[0] 2 5 dunlin-job", "[1] 2 5 dunlin-job"));
+  EXPECT_FALSE(std::filesystem::exists(file)) << "the job is over";
+}
+
+TEST(DunlinRun, StartsProcessesThatJoinAJobWithoutARank) {
+  const TempFolder folder;
+  const std::string file = folder.path() / "job";
+  std::ofstream(file) << "dunlin-job 127.0.0.1:4711 job-1 sixteen-letters-or-more\n";
+  std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+  const CommandResult result =
+      run_script(2, "echo $DUNLIN_JOIN \"'$DUNLIN_RANK'\" $DUNLIN_BOOTSTRAP_ADDRESS $DUNLIN_JOB_ID",
+                 {"--join", file});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(sorted_lines(result.out),
+              ElementsAre("[+0] on '' 127.0.0.1:4711 job-1", "[+1] on '' 127.0.0.1:4711 job-1"));
+}
+
+TEST(DunlinRun, RefusesWhatDoesNotFitAGrowingJob) {
+  const auto refusal = [](std::vector<std::string> options) {
+    const CommandResult result = run_script(2, "true", std::move(options));
+    EXPECT_EQ(result.exit_code, 2);
+    return result.err;
+  };
+  EXPECT_THAT(refusal({"--max-ranks", "1"}), HasSubstr("--max-ranks"));
+  EXPECT_THAT(refusal({"--job-file", "x"}), HasSubstr("--max-ranks"));
+  EXPECT_THAT(refusal({"--join", "x", "--max-ranks", "4"}), HasSubstr("--join"));
+}
+
+// What stands there already is nobody's job, and stays.
+TEST(DunlinRun, DoesNotReplaceAFileThatIsNoJobFile) {
+  const TempFolder folder;
+  const std::string file = folder.path() / "notes";
+  std::ofstream(file) << "mine\n";
+  std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+  const CommandResult result = run_script(1, "true", {"--max-ranks", "2", "--job-file", file});
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("is something else"));
+  std::string content;
+  std::getline(std::ifstream(file), content);
+  EXPECT_EQ(content, "mine");
+}
+
 TEST(DunlinRun, RefusesWrongCommandLines) {
   EXPECT_EQ(run_command({program("dunlin-run")}).exit_code, 2);
   EXPECT_EQ(run_command({program("dunlin-run"), "-n", "0", "true"}).exit_code, 2);

@@ -56,7 +56,7 @@ def draw_panel(axes, runs, x, y, baseline):
             all_x += [at for at, _ in points]
         all_y += [value for _, value in points]
         if x == "time":
-            mark_changes(axes, changes, curve_style(index, len(runs), points)["color"])
+            mark_changes(axes, changes, curve_style(index, len(runs), len(points))["color"])
     set_scale(axes, "x", all_x)
     set_scale(axes, "y", all_y)
     finish(axes, xlabel=x_label, ylabel=y_label, title=f"{y.replace('_', ' ')} over {x}".capitalize())

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <bit>
 
 #include "apps/job.h"
@@ -11,8 +10,6 @@ namespace dunlin::svm {
 namespace {
 
 Bytes encode(const Standing& standing) {
-  ByteWriter adopted;
-  for (const std::uint32_t shard : standing.shards.adopted) adopted.number(shard);
   return ByteWriter()
       .number(static_cast<std::uint8_t>(standing.stage))
       .number(standing.exchange)
@@ -23,12 +20,10 @@ Bytes encode(const Standing& standing) {
       .number(std::bit_cast<std::uint64_t>(standing.eta0))
       .number(std::int64_t{standing.absence.count()})
       .number(std::int64_t{standing.trained.count()})
-      .number(standing.shards.own)
-      .blob(adopted.take())
       .take();
 }
 
-Result<Standing> decode(std::span<const std::byte> bytes, std::uint32_t shards) {
+Result<Standing> decode(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   Standing standing;
   standing.stage = static_cast<Stage>(reader.number<std::uint8_t>());
@@ -40,14 +35,7 @@ Result<Standing> decode(std::span<const std::byte> bytes, std::uint32_t shards) 
   standing.eta0 = std::bit_cast<double>(reader.number<std::uint64_t>());
   standing.absence = Duration(reader.number<std::int64_t>());
   standing.trained = Duration(reader.number<std::int64_t>());
-  standing.shards.own = reader.number<std::uint32_t>();
-  ByteReader adopted(reader.blob());
-  while (adopted.ok() && !adopted.at_end())
-    standing.shards.adopted.push_back(adopted.number<std::uint32_t>());
-  const auto exists = [shards](std::uint32_t shard) { return shard < shards; };
-  const bool has_shards =
-      exists(standing.shards.own) && std::ranges::all_of(standing.shards.adopted, exists);
-  if (!reader.at_end() || !adopted.ok() || !has_shards || standing.stage > Stage::kTraining)
+  if (!reader.at_end() || standing.stage > Stage::kTraining)
     return Status(Code::kCorrupted, "the standing of a worker is malformed");
   return standing;
 }
@@ -65,7 +53,7 @@ Result<std::vector<Standing>> share_standings(transport::Fabric& fabric,
   for (const Rank member : membership.members) {
     DUNLIN_ASSIGN(const Bytes theirs, lookup_among(bootstrap, membership.members, member,
                                                    key(member), fabric.config().deadline));
-    auto standing = decode(theirs, static_cast<std::uint32_t>(bootstrap.job().founders));
+    auto standing = decode(theirs);
     if (!standing) return std::move(standing).status().with_peer(member);
     all.push_back(*standing);
   }

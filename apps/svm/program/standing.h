@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "apps/svm/program/shards.h"
 #include "transports/fabric.h"
 
 namespace dunlin::svm {
@@ -20,7 +19,6 @@ struct Standing {
   std::uint64_t run = 0;
   std::uint64_t schedule = 0;  // LearnerState::t
   std::uint64_t examples = 0;  // of all workers
-  Holding shards{};
   double eta0 = 0;
   Duration absence{};  // how long a member may be away between two exchanges
   Duration trained{};  // the time of the training so far

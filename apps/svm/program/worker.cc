@@ -73,14 +73,13 @@ Status Worker::start() {
 }
 
 Status Worker::load_data() {
-  DUNLIN_ASSIGN(const std::uint32_t number, choose_shard());
-  DUNLIN_ASSIGN(Shards loaded, Shards::load(options_, number, founders()));
+  const Shard shard = first_shard();
+  DUNLIN_ASSIGN(Shards loaded, Shards::load(options_, shard));
   shards_ = std::move(loaded);
-  if (!options_.checkpoint.empty() || !options_.resume.empty())
-    digest_ = digest_of(data(), {number, founders()});
+  if (!options_.checkpoint.empty() || !options_.resume.empty()) digest_ = digest_of(data(), shard);
   if (data().rows() == 0) {
-    return {Code::kInvalidArgument, fmt::format("rank {} of {} has no rows: the set has {}", number,
-                                                founders(), data().total_rows)};
+    return {Code::kInvalidArgument, fmt::format("rank {} of {} has no rows: the set has {}",
+                                                shard.rank, shard.ranks, data().total_rows)};
   }
   if (data().features == 0 || data().features > kMostFeatures) {
     return {Code::kInvalidArgument,
@@ -241,11 +240,11 @@ Status Worker::follow_up(std::uint64_t eval_every, std::uint64_t save_every) {
   return Status::ok();
 }
 
-// What others have left behind has been read by now, perhaps.
+// The rows that this worker has since the last change may have been read by now.
 Status Worker::refresh_data() {
   const auto has_changed = shards_->refresh();
   if (!has_changed) {
-    DUNLIN_WARN("rank {} cannot take over the data of ranks that are gone: {}",
+    DUNLIN_WARN("rank {} cannot read the rows that it is to have, and keeps its former ones: {}",
                 fabric_.rank().value(), has_changed.status().message());
     return Status::ok();
   }

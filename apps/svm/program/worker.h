@@ -49,7 +49,7 @@ class Worker {
   std::uint64_t planned_exchanges() const;
   // What all members have to have in common, as text.
   std::string terms() const;
-  Result<std::uint32_t> choose_shard();
+  Shard first_shard() const;
   Status make_reporter(bool is_continued);
   std::string transports() const;
 
@@ -62,7 +62,7 @@ class Worker {
   bool survives(const Status& status) const;
   Status survive(const Status& loss);
 
-  // How many ranks started the job: the number of shards.
+  // How many ranks started the job.
   std::uint32_t founders() const {
     return static_cast<std::uint32_t>(fabric_.bootstrap().job().founders);
   }
@@ -79,7 +79,7 @@ class Worker {
   Standing standing() const;
   // Takes over what the members of the new epoch tell one another.
   void take_over(const std::vector<Standing>& standings);
-  void share_data(const std::vector<Standing>& standings);
+  void share_data();
   Status report_change(const std::vector<Rank>& before);
   Status start_again(const std::vector<Rank>& before);
   void drop_group(const std::vector<Rank>& before);

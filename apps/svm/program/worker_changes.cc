@@ -78,31 +78,17 @@ std::string Worker::terms() const {
       options_.epochs);
 }
 
-// A newcomer takes the shard that the fewest present ranks have: that of a dead one, if there is
-// any.
-Result<std::uint32_t> Worker::choose_shard() {
+// A newcomer reads what it will have if it is the next one that becomes a member.
+Shard Worker::first_shard() const {
   const auto rank = static_cast<std::uint32_t>(fabric_.rank().value());
-  if (!is_newcomer()) return rank;
-  Bootstrap& bootstrap = fabric_.bootstrap();
-  const auto key = [](Rank of) { return fmt::format("svm/shard/{}", of.value()); };
-  const std::uint32_t shards = founders();
-  std::vector<int> workers(shards);
-  for (std::uint32_t other = 0; other < rank; ++other) {
-    const Rank each(static_cast<int>(other));
-    if (!bootstrap.peers().is_present(each)) continue;
-    std::uint32_t shard = other;
-    if (other >= shards) {
-      // One that joins at the same time may not have chosen yet.
-      const auto chosen = bootstrap.lookup_from(each, key(each), kNewsTime);
-      if (!chosen) continue;
-      shard = ByteReader(*chosen).number<std::uint32_t>() % shards;
-    }
-    ++workers[shard];
+  if (!is_newcomer()) return {rank, founders()};
+  Shard shard{0, 1};
+  for (int other = 0; other < fabric_.size(); ++other) {
+    if (Rank(other) == fabric_.rank() || !fabric_.peers().is_present(Rank(other))) continue;
+    ++shard.ranks;
+    if (Rank(other) < fabric_.rank()) ++shard.rank;
   }
-  const auto found =
-      static_cast<std::uint32_t>(std::ranges::min_element(workers) - workers.begin());
-  DUNLIN_TRY(bootstrap.post(key(fabric_.rank()), ByteWriter().number(found).take()));
-  return found;
+  return shard;
 }
 
 Status Worker::take_turn() {
@@ -138,7 +124,7 @@ Status Worker::change_members() {
 // but those that have just joined; otherwise all of them start again.
 Status Worker::regroup(const std::vector<Rank>& before) {
   DUNLIN_ASSIGN(const auto standings, share_standings(fabric_, membership_, standing()));
-  share_data(standings);
+  share_data();
   const auto trains = [](const Standing& each) { return each.stage == Stage::kTraining; };
   if (std::ranges::none_of(standings, trains)) return start_again(before);
   std::vector<Rank> newcomers;
@@ -169,7 +155,6 @@ Standing Worker::standing() const {
           .run = run_,
           .schedule = learner_ ? learner_->state().t : 0,
           .examples = examples_,
-          .shards = shards_->holding(),
           .eta0 = learning_.eta0,
           .absence = group_ ? group_->absence() : Duration::zero(),
           .trained =
@@ -207,13 +192,11 @@ void Worker::take_over(const std::vector<Standing>& standings) {
   if (all.stop != 0) last_exchange_ = is_async ? exchange_ : all.stop;
 }
 
-// Also in jobs that nothing joins: the rows of a rank that has died go to another one.
-void Worker::share_data(const std::vector<Standing>& standings) {
-  std::vector<Holding> holdings;
-  for (const Standing& each : standings) holdings.push_back(each.shards);
-  holdings = share_out(founders(), std::move(holdings));
-  const auto self = std::ranges::lower_bound(membership_.members, fabric_.rank());
-  shards_->adopt(holdings[static_cast<std::size_t>(self - membership_.members.begin())].adopted);
+// Also in jobs that nothing joins: the rows of a rank that has died go to the others.
+void Worker::share_data() {
+  const std::vector<Rank>& members = membership_.members;
+  const auto place = std::ranges::lower_bound(members, fabric_.rank()) - members.begin();
+  shards_->want({static_cast<std::uint32_t>(place), static_cast<std::uint32_t>(members.size())});
 }
 
 Status Worker::report_change(const std::vector<Rank>& before) {

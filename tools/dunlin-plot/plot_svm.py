@@ -64,12 +64,12 @@ def draw_panel(axes, runs, x, y, baseline):
 
 def mark_changes(axes, changes, color):
     """A line where workers have joined, left or died, and who."""
-    for place, entry in changes:
+    for turn, (place, entry) in enumerate(changes):
         words = [f"{sign}{rank}" for sign, ranks in (("+", entry.get("joined", [])), ("\u2212", entry.get("left", [])),
                                                      ("\u2020", entry.get("died", []))) for rank in ranks]
         at = number(entry, "time_s", place)
         axes.axvline(at, color=color, linestyle=":", linewidth=1)
-        axes.annotate(" ".join(words), (at, 1), xycoords=("data", "axes fraction"), xytext=(2, -2),
+        axes.annotate(" ".join(words), (at, 1), xycoords=("data", "axes fraction"), xytext=(2, -2 - 40 * (turn % 3)),
                       textcoords="offset points", rotation=90, va="top", fontsize="x-small", color=color)
 
 

@@ -27,6 +27,7 @@ METHODS = {  # name -> options, parameter servers, multiples of which iterations
     "partial": (["--group-size", 2], 0, 1),
     "partial ": (["--group-size", 2, "--groups", "static"], 0, 8),
 }
+REPEATABLE = ("all-reduce", "parameter-server", "local-sgd", "stochastic")
 
 
 class Resume(JobTest):
@@ -75,7 +76,10 @@ class Resume(JobTest):
         self.assertGreaterEqual(resumed["iterations"], first + EPOCH[now])
         # They agree on the end within that many iterations, and then end after as many.
         self.assertLess(resumed["iterations"], first + EPOCH[now] + 1 + 2 * step)
-        self.assertLess(resumed["mean_test_loss"], 1.25 * saved["mean_test_loss"] + 0.05)
+        self.assertGreater(resumed["mean_test_accuracy"], 0.5)
+        # The course of other methods depends on which worker is faster.
+        if method in REPEATABLE:
+            self.assertLess(resumed["mean_test_loss"], 1.25 * saved["mean_test_loss"] + 0.05)
 
     def test_all_reduce_with_more_fewer_and_a_single_worker(self):
         for workers, now in ((4, 2), (2, 5), (4, 1)):

@@ -71,7 +71,10 @@ class Resume(JobTest):
                     begun = self.resume(ranks, SAVED_EPOCHS, "--sync", sync)
                     self.assertEqual(begun["own"]["exchanges"], 0)
                     # A model of zeros has the objective 1.
-                    self.assertLess(abs(begun["objective"] - saved["objective"]), 0.1 * saved["objective"])
+                    self.assertLess(begun["objective"], 0.5)
+                    # In ASYNC, the models depend on which worker is faster.
+                    if sync != "async":
+                        self.assertLess(abs(begun["objective"] - saved["objective"]), 0.1 * saved["objective"])
 
     def test_a_resumed_run_ends_where_an_uninterrupted_one_does(self):
         whole = self.job(SAVED_RANKS, "--epochs", 8)["objective"]

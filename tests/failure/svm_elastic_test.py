@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 import unittest
@@ -9,8 +10,8 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 from job import Job, JobTest, await_progress, children_of, events, reports  # noqa: E402
 
-RUN, SVM, TRANSPORT = sys.argv[1:4]
-del sys.argv[1:4]
+RUN, SVM, PLOT, TRANSPORT = sys.argv[1:5]
+del sys.argv[1:5]
 
 SMALL_STEPS = ["--generate", "--rows", 4000, "--features", 2000, "--nonzeros", 20, "--sync-every", 50, "--eval-every", 200,
                "--quiet", "--transport", TRANSPORT, "--on-peer-loss", "continue"]
@@ -83,10 +84,24 @@ class Elastic(JobTest):
                 self.assertEqual(second.wait(), 0, second.text())
                 self.assertIn("leaves the job", second.text())
                 self.assertIsNone(job.process.poll(), job.text())
+                self.check_figure()
                 # All that are left leave, and the job is over.
                 os.killpg(job.process.pid, signal.SIGTERM)
                 job.wait()
                 self.assertFalse(os.path.exists(self.job_file))
+
+    def check_figure(self):
+        """The changes are marked where dunlin-plot can draw."""
+        picture = self.path("run.svg")
+        done = subprocess.run(["/usr/bin/python3", PLOT, "svm", "--x", "time", "--out", picture, self.json], capture_output=True,
+                              text=True)
+        if "need matplotlib" in done.stderr:
+            return
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(picture, encoding="utf-8") as file:
+            drawn = file.read()
+        self.assertIn("+4", drawn)
+        self.assertIn("\u20202", drawn)
 
     def test_a_worker_that_was_killed_comes_back(self):
         job = self.start(3, 6)

@@ -18,7 +18,8 @@ namespace {
 
 using namespace bootstrap;
 
-const Authenticator::Job kJob{4, "job", "a secret of more than 16 bytes", std::chrono::seconds(1)};
+const Authenticator::Job kJob{4, 2, "job", "a secret of more than 16 bytes",
+                              std::chrono::seconds(1)};
 constexpr std::uint8_t kClient = 1;  // of the modes
 
 // The messages in the input, as they come over a connection.
@@ -37,7 +38,8 @@ std::vector<Message> messages_in(std::span<const std::byte> bytes) {
 // it is that of a member.
 void check_server(std::span<const std::byte> bytes) {
   // No rank has a session that it could resume.
-  Authenticator server(kJob, [](Rank) { return std::nullopt; });
+  Authenticator server(
+      kJob, [](Rank) { return std::nullopt; }, [] { return Result<Rank>(Rank(3)); });
   Claims claims;
   std::string process;
   for (Message message : messages_in(bytes)) {

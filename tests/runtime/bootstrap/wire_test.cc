@@ -97,7 +97,7 @@ TEST(Wire, GarbageOversizeAndOtherVersionsAreNamed) {
   Bytes bytes = encode(sample());
   EXPECT_THAT(error_of(bytes, 10), HasSubstr("larger than the 10 bytes allowed"));
   bytes[4] = std::byte{9};
-  EXPECT_THAT(error_of(bytes), HasSubstr("the peer has protocol version 9, this build version 6"));
+  EXPECT_THAT(error_of(bytes), HasSubstr("the peer has protocol version 9, this build version 7"));
 }
 
 }  // namespace

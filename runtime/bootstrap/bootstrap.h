@@ -38,6 +38,8 @@ struct JobInfo {
   int size = 1;
   int local_rank = 0;  // number among the ranks of this host, as the launcher counts them
   int local_size = 1;
+  // Ranks that run under the kernel of this one have other PID namespaces (containers).
+  bool spans_pid_namespaces = false;
   std::string job_id{};
   std::string
       launcher{};  // "dunlin-run", "environment", "torchrun", "pmix", "single", "in-process"

@@ -120,8 +120,12 @@ void InProcessJob::State::deliver(Rank to, const bootstrap::Message& message) {
 InProcessJob::InProcessJob(int size, std::string launcher) : state_(std::make_shared<State>(size)) {
   const std::string id = "job-" + bootstrap::random_hex(6);
   for (int rank = 0; rank < size; ++rank) {
-    unclaimed_.push_back(std::make_unique<State::Client>(
-        state_, JobInfo{Rank(rank), size, rank, size, id, launcher}));
+    unclaimed_.push_back(std::make_unique<State::Client>(state_, JobInfo{.rank = Rank(rank),
+                                                                         .size = size,
+                                                                         .local_rank = rank,
+                                                                         .local_size = size,
+                                                                         .job_id = id,
+                                                                         .launcher = launcher}));
   }
 }
 

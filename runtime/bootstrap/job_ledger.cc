@@ -48,7 +48,7 @@ JobLedger::JobLedger(int size, Duration heartbeat, Send send)
   for (int rank = 0; rank < size; ++rank) membership_.members.emplace_back(rank);
 }
 
-Status JobLedger::admit(Rank rank, TimePoint now) {
+Status JobLedger::admit(Rank rank, TimePoint now, const ProcessId& process) {
   if (rank.value() < 0 || rank.index() >= members_.size()) {
     return {Code::kOutOfRange,
             fmt::format("rank {} is outside a job of {} ranks", rank.value(), members_.size())};
@@ -61,6 +61,8 @@ Status JobLedger::admit(Rank rank, TimePoint now) {
   }
   member.has_joined = true;
   member.last_heard = now;
+  member.kernel = process.kernel();
+  spaces_[member.kernel].insert(process.space);
   ++active_;
   return Status::ok();
 }
@@ -381,7 +383,10 @@ void JobLedger::expire(Rank rank) {
 void JobLedger::settle_join() {
   if (!has_started_ && !have_all_asked(MessageType::kJoin, "")) return;
   has_started_ = true;
-  for (const Rank rank : requests_.waiting(MessageType::kJoin, "")) reply(rank, {});
+  for (const Rank rank : requests_.waiting(MessageType::kJoin, "")) {
+    const auto& spaces = spaces_[members_[rank.index()].kernel];
+    reply(rank, {.number = spaces.size() > 1 ? std::uint64_t{1} : std::uint64_t{0}});
+  }
 }
 
 void JobLedger::settle_lookup(const std::string& key) {

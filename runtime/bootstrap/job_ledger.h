@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "runtime/bootstrap/bootstrap.h"
 #include "runtime/bootstrap/fence_book.h"
 #include "runtime/bootstrap/gather_book.h"
+#include "runtime/bootstrap/process_id.h"
 #include "runtime/bootstrap/request_book.h"
 #include "runtime/bootstrap/wire.h"
 
@@ -30,7 +32,8 @@ class JobLedger {
   JobLedger(int size, Duration heartbeat, Send send);
 
   // Admits a rank, to which messages can be sent from now on. The error says why it is refused.
-  Status admit(Rank rank, TimePoint now);
+  // `process` is the rank's; without a space, the rank counts as alone under its kernel.
+  Status admit(Rank rank, TimePoint now, const ProcessId& process = {});
   // Handles a message from an admitted rank. On an error, the rank has violated the protocol, and
   // its connection should be closed.
   Status receive(Rank from, const Message& message, TimePoint now);
@@ -61,6 +64,7 @@ class JobLedger {
     std::size_t kept_keys = 0;  // of values and gathers
     std::size_t kept_bytes = 0;
     bool was_warned = false;  // of a value that was not kept
+    std::string kernel{};     // ProcessId::kernel()
   };
 
   Status open_request(Rank from, const Message& message, TimePoint now);
@@ -109,6 +113,8 @@ class JobLedger {
   void fail(Rank to, Code code, std::string why, Rank subject = Rank());
 
   std::vector<Member> members_;
+  // The PID namespaces of the ranks under each kernel, as ProcessId::space.
+  std::map<std::string, std::set<std::string>, std::less<>> spaces_;
   std::size_t present_;  // members of the epoch that are neither dead nor have left
   int active_ = 0;
   Duration heartbeat_;

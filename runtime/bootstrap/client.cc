@@ -54,7 +54,7 @@ BootstrapClient::BootstrapClient(JobInfo job, const JobKey& key)
 Status BootstrapClient::start(Duration timeout) {
   auto reply = request({.type = MessageType::kJoin}, timeout);
   if (reply) {
-    job_.spans_pid_namespaces = reply->number != 0;
+    job_.spans_pid_namespaces = !reply->value.empty();
     return Status::ok();
   }
   return std::move(reply).status().with_context(

@@ -385,7 +385,7 @@ void JobLedger::settle_join() {
   has_started_ = true;
   for (const Rank rank : requests_.waiting(MessageType::kJoin, "")) {
     const auto& spaces = spaces_[members_[rank.index()].kernel];
-    reply(rank, {.number = spaces.size() > 1 ? std::uint64_t{1} : std::uint64_t{0}});
+    reply(rank, {.value = Bytes(spaces.size() > 1 ? 1 : 0)});
   }
 }
 

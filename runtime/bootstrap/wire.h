@@ -59,7 +59,7 @@ enum class MessageType : std::uint8_t {
   kGather = 29,
   // The coordinator sends these.
   // code, text: failure; value: result of a lookup or gather; number, ranks: of a reform. To a
-  // kJoin, number: 1 if ranks under the kernel of this one have other PID namespaces, else 0
+  // kJoin, value: a byte if ranks under the kernel of this one have other PID namespaces
   kReply = 32,
   kNotice = 33,   // the state of rank `subject`, or of `ranks`, is now `state`; text: the reason
   kRevoke = 34,   // revoke the access of rank `subject`, which is gone, and answer with kRevoked

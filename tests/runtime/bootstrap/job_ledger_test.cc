@@ -36,7 +36,7 @@ TEST_F(Job, TellsRanksWhoseKernelRunsOthersInOtherPidNamespaces) {
   for (int rank = 0; rank < kSize; ++rank) ask(rank, MessageType::kJoin, "", 1s);
   for (int rank = 0; rank < kSize; ++rank) {
     ASSERT_EQ(replies(rank).size(), 1U);
-    EXPECT_EQ(replies(rank)[0].number, rank < 2 ? 1U : 0U) << rank;
+    EXPECT_EQ(replies(rank)[0].value.size(), rank < 2 ? 1U : 0U) << rank;
   }
 }
 

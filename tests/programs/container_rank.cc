@@ -5,7 +5,6 @@
 // It prints how it reaches each peer, exercises collectives, a window, a mutex and memory that
 // Dunlin did not allocate, and prints "all of it works". With "wait", rank 1 then does nothing any
 // more until a signal ends it, and the others wait for it.
-#include <dunlin/barrier.h>
 #include <dunlin/communicator.h>
 #include <dunlin/graph.h>
 #include <dunlin/lane.h>
@@ -123,12 +122,11 @@ Status run(bool waits) {
   std::printf("process %d: all of it works\n", static_cast<int>(getpid()));
   std::fflush(stdout);
   if (waits) {
-    DUNLIN_ASSIGN(auto barrier, dunlin::Barrier::create(job, "the end"));
     DUNLIN_TRY(job.barrier());
     std::printf("waits\n");
     std::fflush(stdout);
     while (job.rank() == Rank(1)) pause();
-    DUNLIN_TRY(barrier.wait(kTimeout));
+    DUNLIN_TRY(job.wait([] { return Status::busy(); }, Rank(1), "the end", kTimeout));
   }
   return job.leave();
 }

@@ -9,6 +9,7 @@ A container is a PID namespace with its own /proc, and sometimes a network names
 import os
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -29,6 +30,21 @@ def makes_namespaces(*options):
         return subprocess.run(["unshare", *options, "true"], capture_output=True).returncode == 0
     except FileNotFoundError:
         return False
+
+
+def abstract_sockets():
+    """Returns {inode: name} of the sockets of all jobs in this network namespace."""
+    with open("/proc/net/unix", encoding="ascii") as file:
+        return {f"socket:[{inode}]": name for inode, name in re.findall(r" (\d+) @(dunlin-shm-\S+)", file.read())}
+
+
+def socket_of(pid):
+    """The name of the socket at which the process passes descriptors."""
+    known = abstract_sockets()
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        if name := known.get(os.readlink(f"/proc/{pid}/fd/{number}")):
+            return name
+    raise AssertionError(f"process {pid} has no socket in {known}")
 
 
 class ContainersTest(unittest.TestCase):
@@ -60,6 +76,39 @@ class ContainersTest(unittest.TestCase):
             # They really are in different PID namespaces, where each is the first process.
             self.assertEqual(text.count("process 1: all of it works"), ranks, text)
 
+    def test_user_namespaces_may_differ_too(self):
+        if not makes_namespaces("--user", "--map-root-user"):
+            self.skipTest("no user namespaces here")
+        self.assert_all_over("shm", self.run_ranks(2, ["--user", "--map-root-user"]), 2)
+
+    def test_a_stranger_gets_no_descriptor_and_disturbs_nobody(self):
+        job = self.start(2, arguments=["wait"])
+        self.await_lines(job, r"waits", 2)
+        containers = [children_of(job.rank_pid(rank))[0] for rank in (0, 1)]
+        names = [socket_of(pid) for pid in containers]
+        for name in names:
+            strangers = []
+            for text in (b"", b"x", b"DUNLNHD\x01" + bytes(8), bytes(72), bytes(4096)):
+                stranger = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                strangers.append(stranger)
+                stranger.connect("\0" + name)
+                stranger.settimeout(LOADED * 60)
+                stranger.recv(1000)  # the challenge
+                if not text:
+                    continue
+                stranger.send(text)
+                try:
+                    answer, descriptors, _, _ = socket.recv_fds(stranger, 1000, 10)
+                except ConnectionResetError:
+                    answer, descriptors = b"", []
+                self.assertEqual((answer, descriptors), (b"", []))
+            for stranger in strangers:
+                stranger.close()
+        os.kill(containers[1], signal.SIGKILL)
+        self.assertNotEqual(job.wait(), 0)
+        self.assertIn("rank 1, which is dead", job.text())
+        self.assertFalse(set(names) & set(abstract_sockets().values()))
+
     def test_a_folder_in_which_no_socket_can_be_made_is_named(self):
         text = self.run_ranks(2, DUNLIN_SHM_DIR="/no/such/folder")
         self.assert_all_over("tcp", text, 2)
@@ -72,7 +121,8 @@ class ContainersTest(unittest.TestCase):
         os.kill(children_of(container)[0], signal.SIGKILL)
         self.assertNotEqual(job.wait(), 0)
         for rank in (0, 2, 3):
-            found = [line for _, line in job.lines if line.startswith(f"[{rank}] ") and "rank 1 is dead" in line]
+            found = [line for _, line in job.lines if line.startswith(f"[{rank}] ") and "from rank 1" in line
+                     and "is dead" in line]
             self.assertTrue(found, job.text())
 
     def test_nothing_is_left_in_the_folder_but_the_sockets_of_the_killed(self):

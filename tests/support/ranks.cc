@@ -136,7 +136,9 @@ pid_t fork_container() {
   const Fd own(open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC));
   if (!own.is_open() || unshare(CLONE_NEWPID) != 0) return -1;
   const pid_t child = fork();
-  if (child > 0) EXPECT_EQ(setns(own.get(), CLONE_NEWPID), 0);
+  if (child > 0) {
+    EXPECT_EQ(setns(own.get(), CLONE_NEWPID), 0);
+  }
   return child;
 }
 

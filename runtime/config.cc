@@ -231,6 +231,11 @@ const std::vector<Row>& table() {
                        "whether peers on this host may access registered memory that Dunlin did "
                        "not allocate, by process_vm_writev and process_vm_readv",
                        {{"on", true}, {"off", false}}, &Config::shm_process_memory),
+      text_row("DUNLIN_SHM_DIR",
+               "folder that the containers of this host share, for the sockets by which their "
+               "ranks agree on shared memory (default: none; it is needed only if they share "
+               "neither a PID namespace nor a network namespace)",
+               &Config::shm_dir),
       number_row("DUNLIN_VERBS_QUEUE_DEPTH", "128", "operations", 2, 8192,
                  "operations of a verbs lane that may be outstanding before it reports busy, and "
                  "notifications that may be on their way from each peer to a process",

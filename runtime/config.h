@@ -84,6 +84,7 @@ struct Config {
   std::int64_t spin_iterations = 0;
   bool huge_pages = true;
   bool shm_process_memory = true;       // peers may access memory that Dunlin did not allocate
+  std::string shm_dir;                  // for sockets between containers; empty: abstract sockets
   std::int64_t verbs_queue_depth = 0;   // outstanding operations of a verbs lane
   std::string verbs_device;             // NAME or NAME:PORT, separated by commas; empty: nearest
   std::int64_t verbs_rails = 0;         // ports used together; 0: those of verbs_device, or one

@@ -1,6 +1,8 @@
 #include "runtime/peers.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <string>
@@ -112,9 +114,33 @@ pid_t PeerTable::local_pid(Rank rank) const {
   return peers_[rank.index()].pid.load(std::memory_order_relaxed);
 }
 
+void PeerTable::set_foreign_process(Rank rank, Fd pidfd) {
+  {
+    const std::lock_guard lock(mutex_);
+    foreign_[rank] = std::move(pidfd);
+  }
+  set_local_pid(rank, kForeignPid);
+}
+
+Fd PeerTable::foreign_process(Rank rank) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = foreign_.find(rank);
+  return Fd(found == foreign_.end() ? -1 : fcntl(found->second.get(), F_DUPFD_CLOEXEC, 0));
+}
+
+bool PeerTable::has_foreign_ended(Rank rank) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = foreign_.find(rank);
+  if (found == foreign_.end()) return false;
+  pollfd ended{found->second.get(), POLLIN, 0};
+  return poll(&ended, 1, 0) == 1;
+}
+
 std::string PeerTable::diagnose(Rank rank) const {
   const pid_t pid = local_pid(rank);
   if (pid == 0) return "";
+  if (pid == kForeignPid)
+    return has_foreign_ended(rank) ? "its process, in another PID namespace, has ended" : "";
   switch (const char code = process_state(pid)) {
     case 0:
       return fmt::format("process {} has ended", pid);
@@ -135,6 +161,7 @@ std::string PeerTable::diagnose(Rank rank) const {
 bool PeerTable::has_ended(Rank rank) const {
   const pid_t pid = local_pid(rank);
   if (pid == 0) return false;
+  if (pid == kForeignPid) return has_foreign_ended(rank);
   const char state = process_state(pid);
   return state == 0 || state == 'X' || state == 'Z';
 }

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/fd.h"
 #include "runtime/rank.h"
 #include "runtime/status.h"
 
@@ -63,13 +64,19 @@ class PeerTable {
   // reads its state, and the bootstrap's monitor thread watches the process.
   void set_local_pid(Rank rank, pid_t pid);
   pid_t local_pid(Rank rank) const;
-  // Changes with every call of set_local_pid().
+  // The same for a peer on this host whose process has no id here, because it is in another PID
+  // namespace. local_pid() is then kForeignPid. `pidfd` is readable when the process has ended.
+  void set_foreign_process(Rank rank, Fd pidfd);
+  static constexpr pid_t kForeignPid = -1;
+  // A duplicate of that descriptor; closed if there is none.
+  Fd foreign_process(Rank rank) const;
+  // Changes with every call of set_local_pid() and set_foreign_process().
   std::uint64_t pids_version() const { return pids_version_.load(std::memory_order_acquire); }
   // The text for an error about a peer that did not answer: "process 4711 is stopped (state T)", or
-  // "" when the process id is not known. Reads /proc, so it is for error paths only.
+  // "" when nothing is known of the process. Reads /proc, so it is for error paths only.
   std::string diagnose(Rank rank) const;
 
-  // Whether the process of a local peer has ended; false when its process id is not known.
+  // Whether the process of a local peer has ended; false when its process is not known.
   bool has_ended(Rank rank) const;
 
   // The listener is called after each change of states or of a process id, on the thread that made
@@ -92,6 +99,7 @@ class PeerTable {
   void notify();
   // Why a rank is not present.
   Status report(Rank rank) const;
+  bool has_foreign_ended(Rank rank) const;
 
   std::vector<Peer> peers_;
   std::atomic<int> gone_{0};
@@ -99,6 +107,7 @@ class PeerTable {
   std::atomic<std::uint64_t> pids_version_{0};
   mutable std::mutex mutex_;
   std::map<Rank, std::string> reasons_;  // under mutex_
+  std::map<Rank, Fd> foreign_;           // under mutex_: pidfds of peers in other PID namespaces
   std::mutex listeners_mutex_;           // held while listeners run
   std::vector<std::pair<int, std::function<void()>>> listeners_;
   int next_listener_ = 0;

@@ -108,9 +108,9 @@ Status Fabric::start(const std::vector<TransportFactory>& factories, std::size_t
       return {Code::kInvalidArgument,
               fmt::format("this build has no transport '{}'; it has: {}", name, known)};
     }
-    auto transport = factory->make(
-        TransportContext{rank(), bootstrap_.job().local_rank, members_.size(), *board_, peers(),
-                         bootstrap_.mail(), bootstrap_.key(), counters_, clock_, config_});
+    auto transport = factory->make(TransportContext{
+        rank(), bootstrap_.job().local_rank, members_.size(), *board_, peers(), bootstrap_.mail(),
+        bootstrap_.key(), counters_, clock_, config_, bootstrap_.job().spans_pid_namespaces});
     if (transport) {
       const bool is_open = !(*transport)->opens_on_demand();
       members_.push_back({std::move(transport).value(), is_open, {}, {}, false, {}});

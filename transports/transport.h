@@ -43,6 +43,7 @@ struct TransportContext {
   Counters& counters;
   const Clock& clock;
   const Config& config;
+  bool spans_pid_namespaces = false;  // JobInfo's
 };
 
 enum class LaneKind : std::uint8_t { kData, kControl };

@@ -39,6 +39,8 @@ struct JobInfo {
   int founders = 0;    // ranks that start the job, from 0 on; those behind may join later. 0: all
   int local_rank = 0;  // number among the ranks of this host, as the launcher counts them
   int local_size = 1;
+  // Ranks that run under the kernel of this one have other PID namespaces (containers).
+  bool spans_pid_namespaces = false;
   std::string job_id{};
   std::string
       launcher{};  // "dunlin-run", "environment", "torchrun", "pmix", "single", "in-process"

@@ -58,7 +58,10 @@ BootstrapClient::BootstrapClient(JobInfo job, const JobKey& key)
 
 Status BootstrapClient::start(Duration timeout) {
   auto reply = request({.type = MessageType::kJoin}, timeout);
-  if (reply) return Status::ok();
+  if (reply) {
+    job_.spans_pid_namespaces = !reply->value.empty();
+    return Status::ok();
+  }
   return std::move(reply).status().with_context(
       fmt::format("job '{}' did not start (timeout {})", printable(job_.job_id), seconds(timeout)));
 }

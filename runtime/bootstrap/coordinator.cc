@@ -349,7 +349,8 @@ std::optional<Resumption> Coordinator::session_of(Rank rank) const {
 
 Status Coordinator::admit(Connection& connection, const Message& welcome) {
   const Rank rank = connection.authenticator.rank();
-  DUNLIN_TRY(ledger_.admit(rank, clock_.now()));
+  const ProcessId& process = connection.authenticator.process();
+  DUNLIN_TRY(ledger_.admit(rank, clock_.now(), process));
   Member& member = members_[rank.index()];
   member.connection = &connection;
   member.key = connection.authenticator.session();
@@ -357,9 +358,9 @@ Status Coordinator::admit(Connection& connection, const Message& welcome) {
   connection.is_member = true;
   strangers_.erase(connection.number);
   connection.socket.allow_body_bytes(kMaxBodyBytes);
-  const int process = lives_.add(rank, connection.authenticator.process(), clock_.now());
-  if (process >= 0) {
-    const Status watched = events_.add(process, {kProcess, rank.index()}, EPOLLIN);
+  const int pidfd = lives_.add(rank, process, clock_.now());
+  if (pidfd >= 0) {
+    const Status watched = events_.add(pidfd, {kProcess, rank.index()}, EPOLLIN);
     // Its end would never be known: a rank that this process can see is not judged by time.
     if (!watched) end_session(rank, watched);
   }

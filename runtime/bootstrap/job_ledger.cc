@@ -48,6 +48,7 @@ JobLedger::JobLedger(Places places, Duration heartbeat, Send send)
       send_(std::move(send)),
       roster_(places.size, places.founders, heartbeat,
               [this](Rank to, const Message& message) { send_(to, message); }),
+      kernels_(static_cast<std::size_t>(places.size)),
       was_warned_(static_cast<std::size_t>(places.size)),
       values_(places.size),
       gathers_(places.size),
@@ -57,10 +58,13 @@ JobLedger::JobLedger(Places places, Duration heartbeat, Send send)
           places.size, [this](Rank to, const Message& message) { send_(to, message); },
           [this](Rank rank) { return !is_gone(rank); }) {}
 
-Status JobLedger::admit(Rank rank, TimePoint now) {
+Status JobLedger::admit(Rank rank, TimePoint now, const ProcessId& process) {
   if (end_) return {Code::kUnavailable, "the job failed to start: " + std::string(end_->message())};
   if (book_.present().empty()) return {Code::kUnavailable, kNoMembers};
-  return roster_.join(rank, now);
+  DUNLIN_TRY(roster_.join(rank, now));
+  kernels_[rank.index()] = std::string(process.kernel());
+  spaces_[kernels_[rank.index()]].insert(process.space);
+  return Status::ok();
 }
 
 Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
@@ -331,11 +335,13 @@ void JobLedger::settle_join() {
   for (const char* const whose : {kOfMembers, kOfArrivals}) {
     for (const Rank rank : requests_.waiting(MessageType::kJoin, whose)) {
       roster_.tell_states(rank);
-      if (whose == kOfMembers) {
-        reply(rank, {});
-      } else {
-        reply(rank, {.number = book_.membership().epoch, .ranks = book_.membership().members});
+      const auto& spaces = spaces_[kernels_[rank.index()]];
+      Message answer{.value = Bytes(spaces.size() > 1 ? 1 : 0)};
+      if (whose == kOfArrivals) {
+        answer.number = book_.membership().epoch;
+        answer.ranks = book_.membership().members;
       }
+      reply(rank, std::move(answer));
     }
   }
 }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "runtime/bootstrap/fence_book.h"
 #include "runtime/bootstrap/gather_book.h"
 #include "runtime/bootstrap/membership_book.h"
+#include "runtime/bootstrap/process_id.h"
 #include "runtime/bootstrap/request_book.h"
 #include "runtime/bootstrap/roster.h"
 #include "runtime/bootstrap/value_book.h"
@@ -43,7 +45,8 @@ class JobLedger {
   Result<Rank> free_rank() const { return roster_.free_rank(); }
 
   // Admits a rank, to which messages can be sent from now on. The error says why it is refused.
-  Status admit(Rank rank, TimePoint now);
+  // `process` is the rank's; without a space, the rank counts as alone under its kernel.
+  Status admit(Rank rank, TimePoint now, const ProcessId& process = {});
   // Handles a message from an admitted rank. On an error, the rank has violated the protocol, and
   // its connection should be closed.
   Status receive(Rank from, const Message& message, TimePoint now);
@@ -109,6 +112,9 @@ class JobLedger {
   const Duration heartbeat_;
   Send send_;
   Roster roster_;
+  std::vector<std::string> kernels_;  // ProcessId::kernel() of ranks that have joined
+  // The PID namespaces of the ranks under each kernel, as ProcessId::space.
+  std::map<std::string, std::set<std::string>, std::less<>> spaces_;
   std::vector<bool> was_warned_;  // ranks: of a value that was not kept
   RequestBook requests_;
   ValueBook values_;

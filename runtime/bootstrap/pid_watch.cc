@@ -30,12 +30,13 @@ void PidWatch::take_new() {
     if (pid == known_[rank.index()] || rank == self_) continue;
     known_[rank.index()] = pid;
     std::erase_if(watches_, [rank](const Watch& each) { return each.rank == rank; });
-    if (pid > 0) watch(rank, pid);
+    if (pid != 0) watch(rank, pid);
   }
 }
 
 void PidWatch::watch(Rank rank, pid_t pid) {
-  Fd fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  Fd fd = pid == PeerTable::kForeignPid ? peers_.foreign_process(rank)
+                                        : Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   // A process that does not exist has ended. After any other failure, only the coordinator detects
   // the peer's death, by the end of its connection.
   const bool has_ended = !fd.is_open() && errno == ESRCH;
@@ -63,8 +64,11 @@ void PidWatch::note(const pollfd* entries, TimePoint now) {
 void PidWatch::settle(TimePoint now) {
   for (const Watch& each : watches_) {
     if (!each.has_ended || each.dead_at > now) continue;
+    const std::string process = each.pid == PeerTable::kForeignPid
+                                    ? "its process, in another PID namespace,"
+                                    : fmt::format("process {}", each.pid);
     peers_.mark(each.rank, PeerState::kDead,
-                fmt::format("process {} ended before it left the job", each.pid));
+                fmt::format("{} ended before it left the job", process));
   }
   std::erase_if(watches_, [this](const Watch& each) { return !peers_.is_present(each.rank); });
 }

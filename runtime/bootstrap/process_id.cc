@@ -44,6 +44,11 @@ std::string ProcessId::to_string() const {
   return fmt::format("{}/{}/{}", space, pid, start_time);
 }
 
+std::string_view ProcessId::kernel() const {
+  const auto end = space.rfind('-');
+  return end == std::string::npos ? std::string_view() : std::string_view(space).substr(0, end);
+}
+
 Result<ProcessId> ProcessId::parse(std::string_view text) {
   const auto first = text.find('/');
   const auto second = first == std::string_view::npos ? first : text.find('/', first + 1);

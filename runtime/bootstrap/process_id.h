@@ -27,6 +27,8 @@ struct ProcessId {
   bool is_in_space_of(const ProcessId& other) const {
     return !space.empty() && space == other.space;
   }
+  // The part of `space` that names the kernel; empty: not known.
+  std::string_view kernel() const;
 };
 
 // What can be learned of a process.

@@ -62,7 +62,8 @@ enum class MessageType : std::uint8_t {
   // change. Answers kAskStep.
   kStep = 31,
   // The coordinator sends these.
-  // code, text: failure; value: result of a lookup or gather; number, ranks: of a reform
+  // code, text: failure; value: result of a lookup or gather; number, ranks: of a reform. To a
+  // kJoin, value: a byte if ranks under the kernel of this one have other PID namespaces
   kReply = 32,
   kNotice = 33,   // the state of rank `subject`, or of `ranks`, is now `state`; text: the reason
   kRevoke = 34,   // revoke the access of rank `subject`, which is gone, and answer with kRevoked

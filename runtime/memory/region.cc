@@ -111,18 +111,18 @@ Result<std::shared_ptr<MemoryRegion>> MemoryRegion::allocate_range(FileRange ran
   return region;
 }
 
-Result<std::shared_ptr<MemoryRegion>> MemoryRegion::map(int fd, std::size_t size,
+Result<std::shared_ptr<MemoryRegion>> MemoryRegion::map(Fd file, std::size_t size,
                                                         std::size_t offset) {
-  // The mapping stays. Peers import many regions, and processes have few descriptors.
-  const Fd file(fd);
+  // The mapping stays when `file` is closed. Peers import many regions, and processes have few
+  // descriptors.
   struct stat info {};
-  const auto has = fstat(fd, &info) != 0 ? 0 : static_cast<std::size_t>(info.st_size);
+  const auto has = fstat(file.get(), &info) != 0 ? 0 : static_cast<std::size_t>(info.st_size);
   if (has < offset || has - offset < size) {
     return Status(Code::kCorrupted,
                   fmt::format("a peer's region holds {} bytes, not the {} it announced",
                               has < offset ? 0 : has - offset, size));
   }
-  DUNLIN_ASSIGN(std::byte* const data, map_memory(size, MAP_SHARED, fd, offset));
+  DUNLIN_ASSIGN(std::byte* const data, map_memory(size, MAP_SHARED, file.get(), offset));
   return std::shared_ptr<MemoryRegion>(
       new MemoryRegion(data, size, static_cast<std::size_t>(info.st_blksize)));
 }

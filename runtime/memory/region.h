@@ -66,9 +66,9 @@ class MemoryRegion {
   static Result<std::shared_ptr<MemoryRegion>> allocate(std::size_t size) {
     return allocate(size, Options{});
   }
-  // Maps the `size` bytes at `offset` of a memfd, a region that another process allocated. Takes
-  // ownership of `fd`. kCorrupted when it has fewer bytes.
-  static Result<std::shared_ptr<MemoryRegion>> map(int fd, std::size_t size,
+  // Maps the `size` bytes at `offset` of a memfd, a region that another process allocated.
+  // kCorrupted when it has fewer bytes.
+  static Result<std::shared_ptr<MemoryRegion>> map(Fd file, std::size_t size,
                                                    std::size_t offset = 0);
   // Wraps the caller's host memory, which must outlive the region. Other processes cannot map it.
   static Result<std::shared_ptr<MemoryRegion>> wrap(void* data, std::size_t size);

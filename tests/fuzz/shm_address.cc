@@ -14,6 +14,7 @@ std::vector<Seed> seeds() {
   address.board_fd = 9;
   address.board_bytes = 65536;
   address.token = {1, 2};
+  address.handover = {"dunlin-shm-0123", true, 4026531840, "no pidfd"};
   return {{"address", address.encode()}};
 }
 

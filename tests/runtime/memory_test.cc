@@ -29,7 +29,7 @@ TEST(MemoryRegion, IsZeroedPageAlignedAndRoundedUp) {
 
 TEST(MemoryRegion, ASecondMappingSeesTheSameBytes) {
   const auto region = MemoryRegion::allocate(4096).value();
-  const auto again = MemoryRegion::map(dup(region->fd()), region->size()).value();
+  const auto again = MemoryRegion::map(Fd(dup(region->fd())), region->size()).value();
   EXPECT_NE(again->data(), region->data());
   EXPECT_EQ(again->fd(), -1) << "an imported region keeps no descriptor";
   region->data()[17] = std::byte{42};
@@ -47,9 +47,9 @@ TEST(MemoryRegion, RefusesWhatIsNotThere) {
   EXPECT_FALSE(MemoryRegion::allocate(std::size_t{1} << 62).is_ok());
   EXPECT_EQ(MemoryRegion::wrap(nullptr, 8).status().code(), Code::kInvalidArgument);
   const auto region = MemoryRegion::allocate(4096).value();
-  EXPECT_EQ(MemoryRegion::map(dup(region->fd()), region->size() + 1).status().code(),
+  EXPECT_EQ(MemoryRegion::map(Fd(dup(region->fd())), region->size() + 1).status().code(),
             Code::kCorrupted);
-  EXPECT_FALSE(MemoryRegion::map(-1, 4096).is_ok());
+  EXPECT_FALSE(MemoryRegion::map(Fd(), 4096).is_ok());
 }
 
 TEST(MemoryRegion, LargeOnesFallBackToOrdinaryPages) {
@@ -83,7 +83,7 @@ TEST(MemoryRegion, ManyOfAPoolShareADescriptorAndNoByte) {
   }
   EXPECT_EQ(descriptors.size(), 1u);
   for (std::size_t i = 0; i < regions.size(); ++i) {
-    const auto seen = MemoryRegion::map(dup(regions[i]->fd()), 4096, regions[i]->fd_offset());
+    const auto seen = MemoryRegion::map(Fd(dup(regions[i]->fd())), 4096, regions[i]->fd_offset());
     ASSERT_EQ((*seen)->data()[7], static_cast<std::byte>(i % 251 + 1));
   }
 }
@@ -95,7 +95,7 @@ TEST(MemoryRegion, GivesItsPagesBackAndItsPlaceToNoOther) {
   ASSERT_EQ(freed->fd(), kept->fd());
   const std::size_t offset = freed->fd_offset();
   // A peer that writes late.
-  const auto peer = MemoryRegion::map(dup(freed->fd()), freed->size(), offset).value();
+  const auto peer = MemoryRegion::map(Fd(dup(freed->fd())), freed->size(), offset).value();
   EXPECT_EQ(pages_of(kept->fd()), 257);
   freed.reset();
   EXPECT_EQ(pages_of(kept->fd()), 1);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -93,6 +94,26 @@ TEST(PeerTable, DiagnosesLocalProcesses) {
   EXPECT_THAT(peers.diagnose(Rank(1)), HasSubstr("is stopped (state T)"));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
+  EXPECT_THAT(peers.diagnose(Rank(1)), HasSubstr("has ended"));
+}
+
+TEST(PeerTable, SeesTheEndOfAProcessInAnotherPidNamespace) {
+  PeerTable peers(2);
+  EXPECT_FALSE(peers.foreign_process(Rank(1)).is_open());
+  const pid_t child = fork();
+  if (child == 0) {
+    for (;;) pause();
+  }
+  const auto version = peers.pids_version();
+  peers.set_foreign_process(Rank(1), Fd(static_cast<int>(syscall(SYS_pidfd_open, child, 0))));
+  EXPECT_NE(peers.pids_version(), version);
+  EXPECT_EQ(peers.local_pid(Rank(1)), PeerTable::kForeignPid);
+  EXPECT_TRUE(peers.foreign_process(Rank(1)).is_open());
+  EXPECT_FALSE(peers.has_ended(Rank(1)));
+  EXPECT_EQ(peers.diagnose(Rank(1)), "");
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(peers.has_ended(Rank(1)));
   EXPECT_THAT(peers.diagnose(Rank(1)), HasSubstr("has ended"));
 }
 

@@ -1,16 +1,22 @@
 #include "tests/support/ranks.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <thread>
 
 #include "runtime/bootstrap/coordinator.h"
+#include "runtime/fd.h"
 #include "runtime/log.h"
 
 namespace dunlin::testing {
@@ -104,17 +110,51 @@ void run_threads(const RunOptions& options, const Config& config, const RankBody
   _exit(::testing::Test::HasFailure() ? 1 : 0);
 }
 
+// Whether each rank that is a process has a PID namespace of its own, as in a container.
+bool uses_containers() {
+  return std::getenv("CONFORMANCE_CONTAINERS") != nullptr;
+}
+
+constexpr int kKilledCode = 128 + SIGKILL;
+
+// The first process of a container. The rank is its child, because a process cannot kill itself if
+// it is the first one of its PID namespace.
+[[noreturn]] void run_container(int rank, const RunOptions& options, int address_fd,
+                                const Config& config, const RankBody& body) {
+  const bool has_proc = unshare(CLONE_NEWNS) == 0 &&
+                        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                        mount("proc", "/proc", "proc", 0, nullptr) == 0;
+  const pid_t child = has_proc ? fork() : -1;
+  if (child == 0) run_child(rank, options, address_fd, config, body);
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child) _exit(2);
+  _exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+// fork() into a new PID namespace.
+pid_t fork_container() {
+  const Fd own(open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC));
+  if (!own.is_open() || unshare(CLONE_NEWPID) != 0) return -1;
+  const pid_t child = fork();
+  if (child > 0) {
+    EXPECT_EQ(setns(own.get(), CLONE_NEWPID), 0);
+  }
+  return child;
+}
+
 void run_processes(const RunOptions& options, const Config& config, const RankBody& body) {
+  if (uses_containers() && geteuid() != 0) GTEST_SKIP() << "PID namespaces need root";
   // The children are forked while this process has one thread. They read the address from a pipe.
   int address_pipe[2];
   ASSERT_EQ(pipe(address_pipe), 0);
   std::fflush(nullptr);
   std::vector<pid_t> children;
   for (int rank = 0; rank < options.size; ++rank) {
-    const pid_t child = fork();
-    ASSERT_GE(child, 0);
+    const pid_t child = uses_containers() ? fork_container() : fork();
+    ASSERT_GE(child, 0) << strerror(errno);
     if (child == 0) {
       close(address_pipe[1]);
+      if (uses_containers()) run_container(rank, options, address_pipe[0], config, body);
       run_child(rank, options, address_pipe[0], config, body);
     }
     children.push_back(child);
@@ -139,7 +179,10 @@ void run_processes(const RunOptions& options, const Config& config, const RankBo
     ASSERT_EQ(waitpid(children[static_cast<std::size_t>(rank)], &status, 0),
               children[static_cast<std::size_t>(rank)]);
     if (options.killed.contains(rank)) {
-      EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "rank " << rank;
+      const bool was_killed = uses_containers()
+                                  ? WIFEXITED(status) && WEXITSTATUS(status) == kKilledCode
+                                  : WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+      EXPECT_TRUE(was_killed) << "rank " << rank;
     } else {
       EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
           << "rank " << rank << " ended with status " << status;

@@ -31,6 +31,21 @@ class InfoTest(unittest.TestCase):
         self.assertTrue(report["transports"]["shm"]["works"], report["transports"])
         self.assertIn("DUNLIN_DEADLINE", report["config"])
 
+    def test_it_says_with_which_containers_memory_can_be_shared(self):
+        report = json.loads(info("--json").stdout)["containers"]
+        self.assertTrue(report["can_share_memory"], report)
+        network = str(os.stat("/proc/self/ns/net").st_ino)
+        self.assertEqual(report["network_namespace"], network)
+        self.assertIn(f"network namespace {network}", report["shares_memory_with"])
+        self.assertIn("DUNLIN_SHM_DIR", report["remedy"])
+        with tempfile.TemporaryDirectory() as folder:
+            report = json.loads(info("--json", DUNLIN_SHM_DIR=folder).stdout)["containers"]
+            self.assertIn(folder, report["shares_memory_with"])
+            self.assertEqual(os.listdir(folder), [])
+        report = json.loads(info("--json", DUNLIN_SHM_DIR="/no/such/folder").stdout)["containers"]
+        self.assertFalse(report["can_share_memory"])
+        self.assertIn("/no/such/folder", report["reason"])
+
     def test_json_is_one_line_and_goes_to_a_file_beside_the_text(self):
         self.assertEqual(info("--json").stdout.count("\n"), 1)
         with tempfile.TemporaryDirectory() as folder:

@@ -26,6 +26,7 @@ using transport::LocalRegion;
 using transport::Notifier;
 using transport::Visibility;
 using transport::shm::BusyQueues;
+using transport::shm::PeerProcess;
 using transport::shm::ProcessMemoryQueue;
 using Direction = ProcessMemoryQueue::Direction;
 
@@ -269,7 +270,8 @@ TEST(ProcessMemoryQueueTest, GathersAndJoinsOperations) {
   fill(from, 3);
   Held owner;
   BusyQueues busy;
-  ProcessMemoryQueue queue(owner, busy, getpid(), Rank(0));
+  PeerProcess self(getpid());
+  ProcessMemoryQueue queue(owner, busy, self, Rank(0));
   std::vector<Completion> done(256);
   for (std::size_t i = 0; i < done.size(); ++i) {
     const auto address = reinterpret_cast<std::uintptr_t>(&to[i * 256]);

@@ -25,6 +25,7 @@ Json full_report(const Config& config) {
   report["rdma"] = rdma_report(config);
   report["gpus"] = gpu_report(config);
   report["transports"] = transport_report(config, clock);
+  report["containers"] = container_report(config);
   report["waiting"] = waiting_report(config);
   return report;
 }

@@ -27,6 +27,9 @@ Json gpu_report(const Config& config);
 // Whether each transport of this build works here. Each is created, and the rank connects to
 // itself.
 Json transport_report(const Config& config, const Clock& clock);
+// The namespaces of this process, and with which ranks in other PID namespaces (containers) of this
+// host it can share memory. "reason" says why it cannot.
+Json container_report(const Config& config);
 Json waiting_report(const Config& config);  // how threads wait, by number of ranks on this host
 // The tuning file: what was measured for each shape of job, and which algorithms follow from it.
 Result<Json> tuning_report(const Config& config);

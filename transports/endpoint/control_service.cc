@@ -23,11 +23,21 @@ using bootstrap::JobLedger;
 using bootstrap::Message;
 using bootstrap::MessageType;
 
+namespace {
+
+bool is_in_another_container(const bootstrap::ProcessId& process) {
+  const auto self = bootstrap::ProcessId::of_self();
+  return !self.kernel().empty() && self.kernel() == process.kernel() && self.space != process.space;
+}
+
+}  // namespace
+
 ControlLine::ControlLine(Rank rank, std::string job_id, const JobKey& key, FrameSocket socket,
                          const bootstrap::ProcessId& process)
     : rank_(rank),
       job_id_(std::move(job_id)),
       key_(key),
+      spans_pid_namespaces_(is_in_another_container(process)),
       socket_(std::move(socket)),
       peer_(process),
       watch_(bootstrap::watch_process(process)) {

@@ -46,6 +46,8 @@ class ControlLine {
   Rank rank() const { return rank_; }
   const std::string& job_id() const { return job_id_; }
   const JobKey& key() const { return key_; }
+  // Whether the peer runs under this kernel, but in another PID namespace.
+  bool spans_pid_namespaces() const { return spans_pid_namespaces_; }
 
  private:
   friend class ControlService;
@@ -53,6 +55,7 @@ class ControlLine {
   const Rank rank_;
   const std::string job_id_;
   const JobKey key_;
+  const bool spans_pid_namespaces_;
 
   std::mutex outbox_mutex_;
   std::vector<bootstrap::Message> outbox_;  // under outbox_mutex_

@@ -18,6 +18,7 @@ JobInfo job_of(const ControlLine& line) {
   job.size = 2;
   job.local_rank = job.rank.value();
   job.local_size = 2;
+  job.spans_pid_namespaces = line.spans_pid_namespaces();
   job.job_id = line.job_id();
   job.launcher = "endpoint";
   return job;

@@ -42,4 +42,23 @@ inline constexpr std::size_t kGpuQueueDepth = 64;
 // Peers end at about the same time; one that goes on for longer must not keep this process.
 inline constexpr auto kGpuCloseTime = std::chrono::seconds(5);
 
+// The longest queue of connections that a descriptor server has not accepted yet; beyond it, peers
+// try again. The kernel allows no more than net.core.somaxconn.
+inline constexpr int kHandoverBacklog = 4096;
+
+// The most connections that have not proven yet that they belong to the job; then the oldest gives
+// way. A peer proves it within some microseconds, so only strangers stay for long. Each takes a
+// descriptor.
+inline constexpr std::ptrdiff_t kMostHandoverGuests = 64;
+
+// How long the server waits for free descriptors, and to write what it has to log.
+inline constexpr int kHandoverPauseMs = 100;
+
+// How long a peer waits for an answer of the server, whose thread gives it within microseconds. A
+// process that is stopped gives none, and is then reached by another transport.
+inline constexpr auto kHandoverTime = std::chrono::seconds(10);
+
+// The time between two attempts to connect while strangers crowd at the server.
+inline constexpr auto kHandoverRetry = std::chrono::milliseconds(1);
+
 }  // namespace dunlin::transport::shm

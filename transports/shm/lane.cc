@@ -105,7 +105,8 @@ Status ShmLane::settle_process_memory() {
 
 ProcessMemoryQueue& ShmLane::process_memory() {
   if (process_memory_ == nullptr) {
-    process_memory_.reset(new ProcessMemoryQueue(*this, indirect_.busy, link_.pid(), peer_rank_));
+    process_memory_.reset(
+        new ProcessMemoryQueue(*this, indirect_.busy, link_.process(), peer_rank_));
   }
   return *process_memory_;
 }

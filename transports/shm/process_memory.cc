@@ -1,10 +1,7 @@
 #include "transports/shm/process_memory.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -38,33 +35,9 @@ void allow_process_memory_access() {
   });
 }
 
-Status check_process_memory(pid_t pid, std::uint64_t address) {
-  std::byte probe{};
-  iovec local{&probe, 1};
-  iovec remote{reinterpret_cast<void*>(address), 1};
-  if (process_vm_readv(pid, &local, 1, &remote, 1, 0) == 1) return Status::ok();
-  const int error = errno;
-  if (error == EPERM) {
-    return {Code::kUnavailable,
-            fmt::format("this process may not access the memory of process {}, which Dunlin did "
-                        "not allocate: allow it (/proc/sys/kernel/yama/ptrace_scope at most 1, in "
-                        "containers the capability SYS_PTRACE), or allocate the memory by Dunlin",
-                        pid)};
-  }
-  if (error == ENOSYS) {
-    return {Code::kUnavailable,
-            "this kernel has no process_vm_readv, by which memory that Dunlin did not allocate is "
-            "accessed"};
-  }
-  return Status::from_errno(fmt::format("reading the memory of process {}", pid), error);
-}
-
-ProcessMemoryQueue::ProcessMemoryQueue(Owner& owner, BusyQueues& busy, pid_t pid, Rank peer)
-    : owner_(owner),
-      busy_(busy),
-      pid_(pid),
-      peer_(peer),
-      pidfd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {
+ProcessMemoryQueue::ProcessMemoryQueue(Owner& owner, BusyQueues& busy, PeerProcess& process,
+                                       Rank peer)
+    : owner_(owner), busy_(busy), process_(process), peer_(peer) {
   local_.reserve(kMaxEntries);
   remote_.reserve(kMaxEntries);
   operations_.reserve(kMaxEntries);
@@ -118,28 +91,28 @@ std::size_t ProcessMemoryQueue::run() {
   return count;
 }
 
-Status ProcessMemoryQueue::check_process() const {
-  pollfd ended{pidfd_.get(), POLLIN, 0};
-  if (!pidfd_.is_open() || poll(&ended, 1, 0) == 0) return Status::ok();
-  return {Code::kPeerDead, fmt::format("process {} has ended", pid_)};
+Status ProcessMemoryQueue::check_process() {
+  if (!process_.has_ended()) return Status::ok();
+  return {Code::kPeerDead, fmt::format("{} has ended", process_.name())};
 }
 
 Status ProcessMemoryQueue::transfer() {
   for (std::size_t next = 0; next < local_.size();) {
-    const auto count = static_cast<unsigned long>(local_.size() - next);
-    const auto call = direction_ == Direction::kPut ? process_vm_writev : process_vm_readv;
+    const std::size_t count = local_.size() - next;
     ++system_calls_;
-    const ssize_t moved = call(pid_, &local_[next], count, &remote_[next], count, 0);
+    const ssize_t moved = direction_ == Direction::kPut
+                              ? process_.write_memory(&local_[next], &remote_[next], count)
+                              : process_.read_memory(&local_[next], &remote_[next], count);
     if (moved <= 0) {
       const int error = moved < 0 ? errno : EFAULT;
-      if (error == ESRCH) return {Code::kPeerDead, fmt::format("process {} has ended", pid_)};
+      if (error == ESRCH) return {Code::kPeerDead, fmt::format("{} has ended", process_.name())};
       if (error == EFAULT) {
         return {Code::kIoError,
-                fmt::format("{} bytes of process {} at {} cannot be accessed: memory that is "
+                fmt::format("{} bytes of {} at {} cannot be accessed: memory that is "
                             "registered was unmapped, here or there",
-                            local_[next].iov_len, pid_, remote_[next].iov_base)};
+                            local_[next].iov_len, process_.name(), remote_[next].iov_base)};
       }
-      return Status::from_errno(fmt::format("accessing the memory of process {}", pid_), error);
+      return Status::from_errno(fmt::format("accessing the memory of {}", process_.name()), error);
     }
     auto rest = static_cast<std::size_t>(moved);
     for (; next < local_.size() && rest >= local_[next].iov_len; ++next)

@@ -1,8 +1,7 @@
 // Access to memory of another process that is not shared, by process_vm_writev(2) and
-// process_vm_readv(2) (cross-memory attach, CMA).
+// process_vm_readv(2) (cross-memory attach, CMA), or by its /proc/PID/mem (peer_process.h).
 #pragma once
 
-#include <sys/types.h>
 #include <sys/uio.h>
 
 #include <cstddef>
@@ -10,21 +9,17 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/fd.h"
 #include "runtime/rank.h"
 #include "runtime/status.h"
 #include "transports/completion.h"
 #include "transports/shm/busy_queues.h"
+#include "transports/shm/peer_process.h"
 
 namespace dunlin::transport::shm {
 
 // Lets other processes of this user access this one's memory, where Linux's Yama module forbids it
 // otherwise. Does it once per process.
 void allow_process_memory_access();
-
-// Whether this process may read the byte at `address` of the process. The error says why not, and
-// what to do.
-Status check_process_memory(pid_t pid, std::uint64_t address);
 
 // The puts and gets of a lane that access the peer's memory by system calls. They are gathered, and
 // carried out up to 1,024 at a time: when enough have been gathered, when the lane needs them to be
@@ -41,8 +36,8 @@ class ProcessMemoryQueue final : private BusyQueue {
     ~Owner() = default;
   };
 
-  // `owner` and `busy` outlive the queue. `pid` is the process of the rank `peer`, which lives.
-  ProcessMemoryQueue(Owner& owner, BusyQueues& busy, pid_t pid, Rank peer);
+  // `owner`, `busy` and `process` outlive the queue. `process` is that of the rank `peer`.
+  ProcessMemoryQueue(Owner& owner, BusyQueues& busy, PeerProcess& process, Rank peer);
   ~ProcessMemoryQueue() { run(); }
   ProcessMemoryQueue(const ProcessMemoryQueue&) = delete;
   ProcessMemoryQueue& operator=(const ProcessMemoryQueue&) = delete;
@@ -66,16 +61,14 @@ class ProcessMemoryQueue final : private BusyQueue {
   };
 
   Status transfer();
-  Status check_process() const;
+  Status check_process();
   // Completes the operations that end in the entries before `done`.
   void complete(std::size_t done);
 
   Owner& owner_;
   BusyQueues& busy_;
-  const pid_t pid_;
+  PeerProcess& process_;
   const Rank peer_;
-  // Tells a process that has ended from a later one with the same number. Closed: not supported.
-  const Fd pidfd_;
   Direction direction_ = Direction::kPut;
   std::vector<iovec> local_;
   std::vector<iovec> remote_;

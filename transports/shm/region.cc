@@ -33,20 +33,23 @@ Status malformed(const Link& link) {
 
 ShmRegion::ShmRegion(std::shared_ptr<MemoryRegion> memory, std::optional<SharedGpuRegion> shared,
                      SegmentLayout& layout, RetiredMemory& retired, std::uint32_t place,
-                     std::uint64_t generation, bool allows_system_calls)
+                     std::uint64_t generation, bool allows_system_calls, DescriptorServer* server)
     : memory_(std::move(memory)),
       shared_(shared),
       layout_(layout),
       retired_(retired),
       place_(place),
       generation_(generation),
-      allows_system_calls_(allows_system_calls) {
+      allows_system_calls_(allows_system_calls),
+      server_(server) {
+  if (server_ != nullptr && memory_->fd() >= 0) server_->offer(generation_, memory_->fd());
   layout_.generations[place_].store(generation_, std::memory_order_release);
 }
 
 ShmRegion::~ShmRegion() {
   // Before the reads of the openings (openings.h).
   layout_.generations[place_].store(0);
+  if (server_ != nullptr) server_->withdraw(generation_);
   if (memory_->kind() == MemoryKind::kCuda && memory_->is_owned())
     retired_.add(std::move(memory_), generation_);
 }
@@ -114,6 +117,7 @@ Bytes ShmRegion::descriptor() const {
     write_gpu(writer);
   } else if (memory_->fd() < 0 && allows_system_calls_) {
     allow_process_memory_access();
+    if (server_ != nullptr) server_->offer_process_memory();
     writer.number(static_cast<std::uint8_t>(DescriptorKind::kPrivate));
     writer.number(std::uint64_t{reinterpret_cast<std::uintptr_t>(memory_->data())});
   } else {
@@ -131,30 +135,36 @@ Result<std::shared_ptr<GpuDriver>> ShmIndirect::driver() {
   return driver_;
 }
 
-Result<std::unique_ptr<RemoteRegion>> ShmRemoteRegion::import(const Link& link, int pid,
-                                                              const PeerSegment& segment,
-                                                              std::span<const std::byte> descriptor,
-                                                              std::size_t size,
-                                                              ShmIndirect& indirect) {
+Result<std::unique_ptr<RemoteRegion>> ShmRemoteRegion::import(
+    const Link& link, PeerProcess& process, const PeerSegment& segment,
+    std::span<const std::byte> descriptor, std::size_t size, ShmIndirect& indirect) {
   ByteReader reader(descriptor);
   const auto place = reader.number<std::uint32_t>();
   const auto generation = reader.number<std::uint64_t>();
   const auto kind = static_cast<DescriptorKind>(reader.number<std::uint8_t>());
   if (!reader.ok() || place >= kMaxRegions || kind > DescriptorKind::kPrivate)
     return malformed(link);
+  const bool is_on_gpu = kind == DescriptorKind::kGpu || kind == DescriptorKind::kGpuRange;
+  if (is_on_gpu && process.is_foreign()) {
+    // The table of openings names processes by their ids (openings.h).
+    return Status(Code::kUnavailable,
+                  "GPU memory is not shared between PID namespaces: give the containers one PID "
+                  "namespace (--pid=host; in a pod, shareProcessNamespace)")
+        .with_peer(link.peer());
+  }
   std::unique_ptr<ShmRemoteRegion> region(new ShmRemoteRegion(link, size, place, generation));
   switch (kind) {
     case DescriptorKind::kHost:
-      DUNLIN_TRY(region->map_host(link, pid, segment, reader, size));
+      DUNLIN_TRY(region->map_host(link, process, segment, reader, size));
       break;
     case DescriptorKind::kGpu:
       DUNLIN_TRY(region->open_gpu(link, segment, reader, size, indirect));
       break;
     case DescriptorKind::kGpuRange:
-      DUNLIN_TRY(region->map_gpu_range(link, pid, segment, reader, size, indirect));
+      DUNLIN_TRY(region->map_gpu_range(link, process.pid(), segment, reader, size, indirect));
       break;
     case DescriptorKind::kPrivate:
-      DUNLIN_TRY(region->reach_private(link, pid, reader, size, indirect));
+      DUNLIN_TRY(region->reach_private(link, process, reader, size, indirect));
       break;
     case DescriptorKind::kUnshared:
       return Status(Code::kUnavailable,
@@ -165,7 +175,7 @@ Result<std::unique_ptr<RemoteRegion>> ShmRemoteRegion::import(const Link& link, 
   return std::unique_ptr<RemoteRegion>(std::move(region));
 }
 
-Status ShmRemoteRegion::map_host(const Link& link, int pid, const PeerSegment& segment,
+Status ShmRemoteRegion::map_host(const Link& link, PeerProcess& process, const PeerSegment& segment,
                                  ByteReader& reader, std::size_t size) {
   const auto fd = reader.number<std::int32_t>();
   const auto inode = reader.number<std::uint64_t>();
@@ -178,29 +188,31 @@ Status ShmRemoteRegion::map_host(const Link& link, int pid, const PeerSegment& s
                "(DUNLIN_SHM_CMA=off, or private memory)")
         .with_peer(link.peer());
   }
-  DUNLIN_ASSIGN(const int opened, open_descriptor_of(pid, fd, O_RDWR));
+  auto opened = process.open(generation_, fd, O_RDWR);
+  const bool is_offered = opened || opened.status().code() != Code::kNotFound;
+  if (is_offered && !opened) return std::move(opened).status().with_peer(link.peer());
   // The owner may have freed this part of the file since, or closed the file, and its descriptor's
   // number may belong to another file now.
-  if (inode_of(opened) != inode || !segment.is_registered(place_, generation_)) {
-    close(opened);
+  if (!is_offered || inode_of(opened->get()) != inode ||
+      !segment.is_registered(place_, generation_)) {
     return Status(Code::kNotFound, "the peer has deregistered the region").with_peer(link.peer());
   }
-  DUNLIN_ASSIGN(memory_, MemoryRegion::map(opened, size, offset));
+  DUNLIN_ASSIGN(memory_, MemoryRegion::map(std::move(opened).value(), size, offset));
   data_ = memory_->data();
   return Status::ok();
 }
 
-Status ShmRemoteRegion::reach_private(const Link& link, int pid, ByteReader& reader,
+Status ShmRemoteRegion::reach_private(const Link& link, PeerProcess& process, ByteReader& reader,
                                       std::size_t size, ShmIndirect& indirect) {
   const auto address = reader.number<std::uint64_t>();
   if (!reader.at_end() || size > std::numeric_limits<std::uint64_t>::max() - address)
     return malformed(link);
   data_ = reinterpret_cast<std::byte*>(address);
-  if (pid == getpid()) return Status::ok();
+  if (process.pid() == getpid()) return Status::ok();
   is_unmapped_ = true;
   indirect.is_used = true;
   if (size == 0) return Status::ok();
-  return check_process_memory(pid, address).with_peer(link.peer());
+  return process.check_memory(address).with_peer(link.peer());
 }
 
 namespace {
@@ -238,7 +250,7 @@ Result<Fd> duplicate_descriptor(int pid, int fd) {
 
 }  // namespace
 
-Status ShmRemoteRegion::map_gpu_range(const Link& link, int pid, const PeerSegment& segment,
+Status ShmRemoteRegion::map_gpu_range(const Link& link, pid_t pid, const PeerSegment& segment,
                                       ByteReader& reader, std::size_t size, ShmIndirect& indirect) {
   const std::string bus = reader.text();
   const auto offset = reader.number<std::uint64_t>();

@@ -43,10 +43,11 @@ class ShmRegion final : public TransportRegion {
   // of pieces (runtime/gpu/ranges.h), can be used at this end of operations, but no peer can access
   // it. The same holds for host memory without a file descriptor (wrapped memory), unless peers may
   // access it by system calls. `retired` gets the memory at the end if peers may have it open. It
-  // outlives the region. `shared`: what share() has returned, if it was asked.
+  // outlives the region, as does `server`, which serves peers in other PID namespaces and may be
+  // null. `shared`: what share() has returned, if it was asked.
   ShmRegion(std::shared_ptr<MemoryRegion> memory, std::optional<SharedGpuRegion> shared,
             SegmentLayout& layout, RetiredMemory& retired, std::uint32_t place,
-            std::uint64_t generation, bool allows_system_calls);
+            std::uint64_t generation, bool allows_system_calls, DescriptorServer* server);
   ~ShmRegion() override;
   std::string_view transport() const override { return "shm"; }
   Bytes descriptor() const override;
@@ -61,13 +62,14 @@ class ShmRegion final : public TransportRegion {
   std::uint32_t place_;
   std::uint64_t generation_;
   bool allows_system_calls_;
+  DescriptorServer* server_;
   // Memory that was exported as a range, whose descriptors peers take over.
   mutable std::optional<ExportedGpuRange> range_;
 };
 
 class ShmRemoteRegion final : public RemoteRegion {
  public:
-  static Result<std::unique_ptr<RemoteRegion>> import(const Link& link, int pid,
+  static Result<std::unique_ptr<RemoteRegion>> import(const Link& link, PeerProcess& process,
                                                       const PeerSegment& segment,
                                                       std::span<const std::byte> descriptor,
                                                       std::size_t size, ShmIndirect& indirect);
@@ -93,13 +95,13 @@ class ShmRemoteRegion final : public RemoteRegion {
  private:
   ShmRemoteRegion(const Link& link, std::size_t size, std::uint32_t place, std::uint64_t generation)
       : RemoteRegion(link, size), place_(place), generation_(generation) {}
-  Status map_host(const Link& link, int pid, const PeerSegment& segment, ByteReader& reader,
-                  std::size_t size);
+  Status map_host(const Link& link, PeerProcess& process, const PeerSegment& segment,
+                  ByteReader& reader, std::size_t size);
   Status open_gpu(const Link& link, const PeerSegment& segment, ByteReader& reader,
                   std::size_t size, ShmIndirect& indirect);
-  Status map_gpu_range(const Link& link, int pid, const PeerSegment& segment, ByteReader& reader,
+  Status map_gpu_range(const Link& link, pid_t pid, const PeerSegment& segment, ByteReader& reader,
                        std::size_t size, ShmIndirect& indirect);
-  Status reach_private(const Link& link, int pid, ByteReader& reader, std::size_t size,
+  Status reach_private(const Link& link, PeerProcess& process, ByteReader& reader, std::size_t size,
                        ShmIndirect& indirect);
 
   std::uint32_t place_;

@@ -31,6 +31,8 @@ Bytes SegmentAddress::encode() const {
   ByteWriter writer;
   writer.text(host_id).number(pid_namespace).number(pid).number(segment_fd).number(doorbell_fd);
   writer.number(board_fd).number(board_bytes).number(token[0]).number(token[1]);
+  writer.text(handover.name).number(static_cast<std::uint8_t>(handover.is_in_folder));
+  writer.number(handover.network_namespace).text(handover.refusal);
   return writer.take();
 }
 
@@ -45,20 +47,20 @@ Result<SegmentAddress> SegmentAddress::decode(std::span<const std::byte> bytes) 
   address.board_fd = reader.number<std::int32_t>();
   address.board_bytes = reader.number<std::uint64_t>();
   address.token = {reader.number<std::uint64_t>(), reader.number<std::uint64_t>()};
-  if (!reader.at_end()) return Status(Code::kCorrupted, "malformed shm address");
+  address.handover.name = reader.text();
+  const auto is_in_folder = reader.number<std::uint8_t>();
+  address.handover.is_in_folder = is_in_folder != 0;
+  address.handover.network_namespace = reader.number<std::uint64_t>();
+  address.handover.refusal = reader.text();
+  const bool is_name_valid = address.handover.name.find('/') == std::string::npos;
+  if (!reader.at_end() || is_in_folder > 1 || !is_name_valid)
+    return Status(Code::kCorrupted, "malformed shm address");
   return address;
 }
 
 std::uint64_t this_pid_namespace() {
   struct stat info {};
   return stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
-}
-
-Result<int> open_descriptor_of(int pid, int fd, int flags) {
-  const std::string path = fmt::format("/proc/{}/fd/{}", pid, fd);
-  const int opened = open(path.c_str(), flags | O_CLOEXEC);
-  if (opened < 0) return Status::from_errno("open " + path, errno);
-  return opened;
 }
 
 Result<std::unique_ptr<Segment>> Segment::create(const std::string& host_id,
@@ -71,8 +73,8 @@ Result<std::unique_ptr<Segment>> Segment::create(const std::string& host_id,
   std::unique_ptr<Segment> segment(new Segment(std::move(memory)));
   int doorbell[2];
   if (pipe2(doorbell, O_NONBLOCK | O_CLOEXEC) != 0) return Status::from_errno("pipe", errno);
-  segment->doorbell_read_ = doorbell[0];
-  segment->doorbell_write_ = doorbell[1];
+  segment->doorbell_read_ = Fd(doorbell[0]);
+  segment->doorbell_write_ = Fd(doorbell[1]);
 
   SegmentAddress& address = segment->address_;
   address.host_id = host_identity(host_id);
@@ -91,14 +93,9 @@ Result<std::unique_ptr<Segment>> Segment::create(const std::string& host_id,
   return segment;
 }
 
-Segment::~Segment() {
-  if (doorbell_read_ >= 0) close(doorbell_read_);
-  if (doorbell_write_ >= 0) close(doorbell_write_);
-}
-
 void Segment::drain_doorbell() {
   char bytes[64];
-  while (read(doorbell_read_, bytes, sizeof bytes) > 0) {
+  while (read(doorbell_read_.get(), bytes, sizeof bytes) > 0) {
   }
 }
 
@@ -106,28 +103,34 @@ bool Segment::order_peers_stores() {
   return membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0;
 }
 
-Result<std::unique_ptr<PeerSegment>> PeerSegment::attach(const SegmentAddress& address) {
+Status Segment::offer_to(DescriptorServer& server) {
+  DUNLIN_ASSIGN(doorbell_offer_,
+                open_descriptor_of(getpid(), doorbell_write_.get(), O_RDWR | O_NONBLOCK));
+  server.offer(kSegmentOffer, memory_->fd());
+  server.offer(kBoardOffer, address_.board_fd);
+  server.offer(kDoorbellOffer, doorbell_offer_.get());
+  address_.handover = server.place();
+  return Status::ok();
+}
+
+Result<std::unique_ptr<PeerSegment>> PeerSegment::attach(const SegmentAddress& address,
+                                                         PeerProcess& process) {
   std::unique_ptr<PeerSegment> peer(new PeerSegment());
-  DUNLIN_ASSIGN(const int segment_fd, open_descriptor_of(address.pid, address.segment_fd, O_RDWR));
-  DUNLIN_ASSIGN(peer->memory_, MemoryRegion::map(segment_fd, sizeof(SegmentLayout)));
+  DUNLIN_ASSIGN(Fd segment, process.open(kSegmentOffer, address.segment_fd, O_RDWR));
+  DUNLIN_ASSIGN(peer->memory_, MemoryRegion::map(std::move(segment), sizeof(SegmentLayout)));
   const SegmentLayout& layout = peer->layout();
   if (layout.magic != kMagic || layout.token != address.token) {
-    return Status(
-        Code::kCorrupted,
-        fmt::format("process {} is not the process that published this address", address.pid));
+    return Status(Code::kCorrupted,
+                  fmt::format("{} is not the process that published this address", process.name()));
   }
-  DUNLIN_ASSIGN(const int board_fd, open_descriptor_of(address.pid, address.board_fd, O_RDWR));
-  DUNLIN_ASSIGN(peer->board_, MemoryRegion::map(board_fd, address.board_bytes));
+  DUNLIN_ASSIGN(Fd board, process.open(kBoardOffer, address.board_fd, O_RDWR));
+  DUNLIN_ASSIGN(peer->board_, MemoryRegion::map(std::move(board), address.board_bytes));
   peer->cells_ = {reinterpret_cast<NotifyCell*>(peer->board_->data()),
                   peer->board_->size() / sizeof(NotifyCell)};
   DUNLIN_ASSIGN(peer->doorbell_,
-                open_descriptor_of(address.pid, address.doorbell_fd, O_RDWR | O_NONBLOCK));
+                process.open(kDoorbellOffer, address.doorbell_fd, O_RDWR | O_NONBLOCK));
   peer->fence_ = layout.needs_fence != 0 || !accept_membarriers();
   return peer;
-}
-
-PeerSegment::~PeerSegment() {
-  if (doorbell_ >= 0) close(doorbell_);
 }
 
 Result<RecordedOpening> PeerSegment::record_opening(std::uint32_t place,
@@ -143,7 +146,7 @@ void PeerSegment::wake() {
   // A full pipe is readable already, so the error may be ignored. SIGPIPE cannot happen, because
   // the pipe was opened for reading, too.
   const char ring = 1;
-  (void)!write(doorbell_, &ring, 1);
+  (void)!write(doorbell_.get(), &ring, 1);
 }
 
 }  // namespace dunlin::transport::shm

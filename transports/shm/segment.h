@@ -1,8 +1,9 @@
 // Segment: the shared memory in which a process tells its peers on the same host that it is the
 // process they look for, whether it sleeps, and which of its regions are still registered.
 //
-// A peer opens the segment's file descriptor, like every region's, through /proc/PID/fd. So there
-// is no name that could outlive the process, and the owner need not answer a request. The kernel
+// A peer opens the segment's file descriptor, like every region's, through /proc/PID/fd, or gets it
+// from a descriptor server if it is in another PID namespace (peer_process.h). So there is no name
+// that could outlive the process, and the owner's program need not answer a request. The kernel
 // requires that both processes belong to the same user. The token proves that the pid still belongs
 // to the same process.
 #pragma once
@@ -19,7 +20,9 @@
 #include "runtime/status.h"
 #include "transports/notification.h"
 #include "transports/shm/constants.h"
+#include "transports/shm/descriptor_server.h"
 #include "transports/shm/openings.h"
+#include "transports/shm/peer_process.h"
 
 namespace dunlin::transport::shm {
 
@@ -54,6 +57,7 @@ struct SegmentAddress {
   std::int32_t board_fd = -1;
   std::uint64_t board_bytes = 0;
   Token token{};
+  HandoverPlace handover{};  // for peers in other PID namespaces
 
   Bytes encode() const;
   static Result<SegmentAddress> decode(std::span<const std::byte> bytes);
@@ -62,23 +66,24 @@ struct SegmentAddress {
 // The value of SegmentAddress::pid_namespace for this process.
 std::uint64_t this_pid_namespace();
 
-// Opens descriptor `fd` of process `pid`.
-Result<int> open_descriptor_of(int pid, int fd, int flags);
-
 // A process's own segment.
 class Segment {
  public:
   static Result<std::unique_ptr<Segment>> create(const std::string& host_id,
                                                  const MemoryRegion& board);
-  ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
   const SegmentAddress& address() const { return address_; }
+  // Lets peers in other PID namespaces have the segment, the board and the doorbell. The server
+  // ends before this object.
+  Status offer_to(DescriptorServer& server);
+  // Says in the address why there is no server.
+  void refuse_handover(std::string why) { address_.handover.refusal = std::move(why); }
   SegmentLayout& layout() { return *reinterpret_cast<SegmentLayout*>(memory_->data()); }
   const std::shared_ptr<MemoryRegion>& memory() const { return memory_; }
   // Readable after a peer rang the doorbell.
-  int doorbell_fd() const { return doorbell_read_; }
+  int doorbell_fd() const { return doorbell_read_.get(); }
   void drain_doorbell();
   // Makes the stores of peers that read `sleeping` as 0 visible here. Returns false if that is not
   // possible.
@@ -88,15 +93,16 @@ class Segment {
   explicit Segment(std::shared_ptr<MemoryRegion> memory) : memory_(std::move(memory)) {}
   std::shared_ptr<MemoryRegion> memory_;
   SegmentAddress address_;
-  int doorbell_read_ = -1;
-  int doorbell_write_ = -1;
+  Fd doorbell_read_;
+  Fd doorbell_write_;
+  Fd doorbell_offer_;  // also open for reading, so that a late ring raises no signal at a peer
 };
 
 // A peer's segment and board, mapped here.
 class PeerSegment {
  public:
-  static Result<std::unique_ptr<PeerSegment>> attach(const SegmentAddress& address);
-  ~PeerSegment();
+  static Result<std::unique_ptr<PeerSegment>> attach(const SegmentAddress& address,
+                                                     PeerProcess& process);
   PeerSegment(const PeerSegment&) = delete;
   PeerSegment& operator=(const PeerSegment&) = delete;
 
@@ -120,7 +126,7 @@ class PeerSegment {
   std::shared_ptr<MemoryRegion> memory_;
   std::shared_ptr<MemoryRegion> board_;
   std::span<NotifyCell> cells_;
-  int doorbell_ = -1;
+  Fd doorbell_;
   bool fence_ = false;
 };
 

@@ -3,27 +3,48 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <utility>
+
+#include "runtime/log.h"
 #include "transports/shm/region.h"
 
 namespace dunlin::transport::shm {
 
-ShmLink::ShmLink(Rank peer, int pid, std::unique_ptr<PeerSegment> segment,
-                 const TransportContext& context, ShmIndirect& indirect)
+ShmLink::ShmLink(Rank peer, std::unique_ptr<PeerProcess> process,
+                 std::unique_ptr<PeerSegment> segment, const TransportContext& context,
+                 ShmIndirect& indirect)
     : Link(peer),
-      pid_(pid),
       indirect_(indirect),
+      process_(std::move(process)),
       segment_(std::move(segment)),
       data_(*this, *segment_, context, indirect),
       control_(*this, *segment_, context, indirect) {}
 
 Result<std::unique_ptr<RemoteRegion>> ShmLink::import_region(std::span<const std::byte> descriptor,
                                                              std::size_t size) {
-  return ShmRemoteRegion::import(*this, pid_, *segment_, descriptor, size, indirect_);
+  return ShmRemoteRegion::import(*this, *process_, *segment_, descriptor, size, indirect_);
 }
 
 Result<std::unique_ptr<Transport>> ShmTransport::create(const TransportContext& context) {
   DUNLIN_ASSIGN(auto segment, Segment::create(context.config.host_id, *context.board.memory()));
-  return std::unique_ptr<Transport>(new ShmTransport(context, std::move(segment)));
+  std::unique_ptr<ShmTransport> transport(new ShmTransport(context, std::move(segment)));
+  if (context.spans_pid_namespaces) transport->start_server();
+  return std::unique_ptr<Transport>(std::move(transport));
+}
+
+void ShmTransport::start_server() {
+  auto server = DescriptorServer::create(context_.key, context_.config.shm_dir);
+  Status status = server.status();
+  if (server) status = segment_->offer_to(**server);
+  if (status) {
+    server_ = std::move(server).value();
+    return;
+  }
+  DUNLIN_WARN(
+      "shm: ranks in other PID namespaces (containers) of this host cannot share memory "
+      "with this one: {}",
+      status.message());
+  segment_->refuse_handover(std::string(status.message()));
 }
 
 Status ShmTransport::reach(Rank peer, std::span<const std::byte> address) {
@@ -34,22 +55,42 @@ Status ShmTransport::reach(Rank peer, std::span<const std::byte> address) {
                                                   there.host_id, here.host_id))
         .with_peer(peer);
   }
-  if (there.pid_namespace != here.pid_namespace) {
-    return Status(Code::kUnavailable,
-                  "the peer is in another PID namespace (container) of this host")
-        .with_peer(peer);
+  if (there.pid_namespace == here.pid_namespace) return Status::ok();
+  return refuse(peer, check_place(there.handover, context_.config.shm_dir));
+}
+
+Status ShmTransport::refuse(Rank peer, Status why) {
+  if (why) return why;
+  if (!std::exchange(has_warned_, true)) {
+    DUNLIN_WARN("ranks {} and {} do not share memory: {}", context_.self.value(), peer.value(),
+                why.message());
   }
-  return Status::ok();
+  return std::move(why).with_peer(peer);
+}
+
+Result<std::unique_ptr<PeerProcess>> ShmTransport::meet(const SegmentAddress& there) const {
+  if (there.pid_namespace == segment_->address().pid_namespace)
+    return std::make_unique<PeerProcess>(there.pid);
+  DUNLIN_ASSIGN(auto client,
+                DescriptorClient::connect(context_.key, there.handover, context_.config.shm_dir));
+  return PeerProcess::meet(std::move(client));
 }
 
 Result<std::unique_ptr<Link>> ShmTransport::connect(Rank peer, std::span<const std::byte> address) {
   DUNLIN_ASSIGN(const SegmentAddress there, SegmentAddress::decode(address));
-  auto segment = PeerSegment::attach(there);
+  auto process = meet(there);
+  if (!process) return refuse(peer, std::move(process).status());
+  auto segment = PeerSegment::attach(there, **process);
   if (!segment)
-    return std::move(segment).status().with_context("attaching shared memory").with_peer(peer);
-  context_.peers.set_local_pid(peer, there.pid);
-  return std::unique_ptr<Link>(
-      std::make_unique<ShmLink>(peer, there.pid, std::move(segment).value(), context_, indirect_));
+    return refuse(peer, std::move(segment).status().with_context("attaching shared memory"));
+  if ((*process)->is_foreign()) {
+    DUNLIN_ASSIGN(Fd pidfd, (*process)->watch());
+    context_.peers.set_foreign_process(peer, std::move(pidfd));
+  } else {
+    context_.peers.set_local_pid(peer, there.pid);
+  }
+  return std::unique_ptr<Link>(std::make_unique<ShmLink>(
+      peer, std::move(process).value(), std::move(segment).value(), context_, indirect_));
 }
 
 Result<std::unique_ptr<TransportRegion>> ShmTransport::register_memory(
@@ -66,9 +107,9 @@ Result<std::unique_ptr<TransportRegion>> ShmTransport::register_memory(
     const std::uint32_t place = next_place_++ % kMaxRegions;
     if (generations[place].load(std::memory_order_relaxed) != 0) continue;
     if (memory->kind() == MemoryKind::kCuda) indirect_.is_used = true;
-    return std::unique_ptr<TransportRegion>(
-        std::make_unique<ShmRegion>(memory, shared, segment_->layout(), retired_, place,
-                                    next_generation_++, context_.config.shm_process_memory));
+    return std::unique_ptr<TransportRegion>(std::make_unique<ShmRegion>(
+        memory, shared, segment_->layout(), retired_, place, next_generation_++,
+        context_.config.shm_process_memory, server_.get()));
   }
   return Status(Code::kResourceExhausted,
                 fmt::format("the limit of {} registered regions is reached", kMaxRegions));

@@ -12,19 +12,19 @@ namespace dunlin::transport::shm {
 
 class ShmLink final : public Link {
  public:
-  ShmLink(Rank peer, int pid, std::unique_ptr<PeerSegment> segment, const TransportContext& context,
-          ShmIndirect& indirect);
+  ShmLink(Rank peer, std::unique_ptr<PeerProcess> process, std::unique_ptr<PeerSegment> segment,
+          const TransportContext& context, ShmIndirect& indirect);
 
   Lane& data() override { return data_; }
   Lane& control() override { return control_; }
   Result<std::unique_ptr<RemoteRegion>> import_region(std::span<const std::byte> descriptor,
                                                       std::size_t size) override;
   PeerSegment& segment() const { return *segment_; }
-  int pid() const { return pid_; }
+  PeerProcess& process() const { return *process_; }
 
  private:
-  int pid_;
   ShmIndirect& indirect_;
+  std::unique_ptr<PeerProcess> process_;
   std::unique_ptr<PeerSegment> segment_;
   ShmLane data_;
   ShmLane control_;
@@ -63,8 +63,16 @@ class ShmTransport final : public Transport {
         wait_fds_{segment_->doorbell_fd()},
         retired_(segment_->memory(), context.clock) {}
 
+  // Opens this process to peers in other PID namespaces.
+  void start_server();
+  Result<std::unique_ptr<PeerProcess>> meet(const SegmentAddress& there) const;
+  // Returns the status. Logs, once, why a peer of this host is not reached.
+  Status refuse(Rank peer, Status why);
+
   TransportContext context_;
   std::unique_ptr<Segment> segment_;
+  std::unique_ptr<DescriptorServer> server_;  // null: no peer needs it, or it doesn't work here
+  bool has_warned_ = false;                   // of a peer of this host that is not reached
   std::vector<int> wait_fds_;
   ShmIndirect indirect_;
   RetiredMemory retired_;

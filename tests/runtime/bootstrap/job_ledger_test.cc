@@ -29,6 +29,17 @@ TEST_F(Job, StartsWhenTheLastHasJoined) {
   }
 }
 
+TEST_F(Job, TellsRanksWhoseKernelRunsOthersInOtherPidNamespaces) {
+  const std::string spaces[kSize] = {"kernel-a-1", "kernel-a-2", "kernel-b-1", "kernel-b-1"};
+  for (int rank = 0; rank < kSize; ++rank)
+    ASSERT_TRUE(ledger_.admit(Rank(rank), now_, {spaces[rank], 1, 1}).is_ok());
+  for (int rank = 0; rank < kSize; ++rank) ask(rank, MessageType::kJoin, "", 1s);
+  for (int rank = 0; rank < kSize; ++rank) {
+    ASSERT_EQ(replies(rank).size(), 1U);
+    EXPECT_EQ(replies(rank)[0].value.size(), rank < 2 ? 1U : 0U) << rank;
+  }
+}
+
 TEST_F(Job, TheDeadlineOfTheStartNamesTheMissingRanksToAll) {
   for (const int rank : {0, 2}) {
     ASSERT_TRUE(ledger_.admit(Rank(rank), now_).is_ok());

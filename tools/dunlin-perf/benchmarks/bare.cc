@@ -58,7 +58,7 @@ Status BarePingPong::accept() {
   const int opened = open(fmt::format("/proc/{}/fd/{}", pid, fd).c_str(), O_RDWR | O_CLOEXEC);
   bool is_shared = false;
   if (opened >= 0) {
-    if (auto mapped = MemoryRegion::map(opened, sizeof(Page))) {
+    if (auto mapped = MemoryRegion::map(Fd(opened), sizeof(Page))) {
       memory_ = std::move(mapped).value();
       is_shared = reinterpret_cast<Page*>(memory_->data())->token == token;
     }

@@ -80,8 +80,11 @@ Result<std::unique_ptr<DescriptorClient>> DescriptorClient::connect(const JobKey
     if (socket) {
       return std::unique_ptr<DescriptorClient>(new DescriptorClient(std::move(socket).value()));
     }
-    if (!is_crowded(socket.status()) || clock.now() >= deadline) {
-      return std::move(socket).status().with_context(
+    const bool is_late = clock.now() >= deadline;
+    if (!is_crowded(socket.status()) || is_late) {
+      Status why = std::move(socket).status();
+      if (why.is_busy()) why = {Code::kDeadlineExceeded, "its queue of connections stays full"};
+      return std::move(why).with_context(
           place.is_in_folder ? fmt::format("the peer's socket in DUNLIN_SHM_DIR={}", folder)
                              : std::string("the peer's socket"));
     }

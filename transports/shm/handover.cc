@@ -86,8 +86,8 @@ Status check_user(int socket) {
   socklen_t size = sizeof other;
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &size) != 0)
     return Status::from_errno("SO_PEERCRED", errno);
-  static const uid_t unknown = overflow_user();
-  if (other.uid == geteuid() || other.uid == unknown) return Status::ok();
+  static const uid_t kUnknown = overflow_user();
+  if (other.uid == geteuid() || other.uid == kUnknown) return Status::ok();
   return {Code::kUnavailable,
           fmt::format("it belongs to user {}, and this process to user {}", other.uid, geteuid())};
 }

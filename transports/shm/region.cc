@@ -189,11 +189,13 @@ Status ShmRemoteRegion::map_host(const Link& link, PeerProcess& process, const P
         .with_peer(link.peer());
   }
   auto opened = process.open(generation_, fd, O_RDWR);
-  const bool is_offered = opened || opened.status().code() != Code::kNotFound;
-  if (is_offered && !opened) return std::move(opened).status().with_peer(link.peer());
+  // A server offers a region for as long as it is registered.
+  const bool is_withdrawn =
+      process.is_foreign() && !opened && opened.status().code() == Code::kNotFound;
+  if (!opened && !is_withdrawn) return std::move(opened).status().with_peer(link.peer());
   // The owner may have freed this part of the file since, or closed the file, and its descriptor's
   // number may belong to another file now.
-  if (!is_offered || inode_of(opened->get()) != inode ||
+  if (is_withdrawn || inode_of(opened->get()) != inode ||
       !segment.is_registered(place_, generation_)) {
     return Status(Code::kNotFound, "the peer has deregistered the region").with_peer(link.peer());
   }

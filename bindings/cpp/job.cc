@@ -1,5 +1,6 @@
 #include <dunlin/job.h>
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -156,6 +157,20 @@ JobMembers Job::members() const {
 Result<JobMembers> Job::reform(Duration timeout) {
   DUNLIN_ASSIGN(const Membership membership, state_->bootstrap->reform(timeout));
   return members_of(membership);
+}
+
+bool Job::is_newcomer() const {
+  const Bootstrap& bootstrap = *state_->bootstrap;
+  const std::vector<Rank> members = bootstrap.membership().members;
+  return rank().value() >= bootstrap.job().founders && !std::ranges::binary_search(members, rank());
+}
+
+Result<bool> Job::changes_before(std::uint64_t step) {
+  return state_->bootstrap->changes_before(step, deadline());
+}
+
+Status Job::retire() {
+  return state_->bootstrap->retire();
 }
 
 std::string Job::explain(Rank peer) {

@@ -30,9 +30,7 @@ Members::Members(transport::Fabric& fabric, CommunicatorOptions options)
 
 Result<std::unique_ptr<Members>> Members::prepare(transport::Fabric& fabric,
                                                   CommunicatorOptions options) {
-  if (options.members.empty()) {
-    for (int rank = 0; rank < fabric.size(); ++rank) options.members.emplace_back(rank);
-  }
+  if (options.members.empty()) options.members = fabric.bootstrap().membership().members;
   std::unique_ptr<Members> result(new Members(fabric, std::move(options)));
   DUNLIN_TRY(result->allocate());
   return result;

@@ -54,7 +54,8 @@ namespace dunlin {
 struct CommunicatorOptions {
   // Distinguishes the communicators of one job; the same on all members.
   std::string name = "world";
-  std::vector<Rank> members{};  // in the order of their ranks in the communicator; empty: all ranks
+  // In the order of their ranks in the communicator; empty: the members of the job.
+  std::vector<Rank> members{};
   // Size of the buffer for data that peers send before it is reduced. Larger operations go in
   // slices. The same on all members.
   std::size_t scratch_bytes = std::size_t{16} << 20;

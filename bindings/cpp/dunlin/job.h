@@ -71,7 +71,12 @@ class Job {
   ~Job();
 
   Rank rank() const;
+  // Ranks are below this. In a job that may grow, it is the number of ranks that can ever take part
+  // (dunlin-run --max-ranks), and members() says who does.
   int size() const;
+  // Whether this process has joined a running job and is no member of it yet: it calls reform()
+  // when it is ready (elastic.h).
+  bool is_newcomer() const;
   // The number of this rank among the ranks of this host, and how many there are.
   int local_rank() const;
   int local_size() const;
@@ -111,8 +116,18 @@ class Job {
   // ok while the rank takes part; kPeerDead once it has died or left.
   Status check(Rank rank) const;
   JobMembers members() const;
-  // After a death: collective over the survivors, which all get the same new members.
+  // After a death, and where changes_before() has returned true: collective over the members that
+  // are still present and the newcomers that are ready, which all get the same new members.
   Result<JobMembers> reform(Duration timeout);
+
+  // For jobs that may grow and shrink (elastic.h): whether the members change before this step,
+  // since newcomers are ready or a member is to leave. Each member calls it before each step of its
+  // work, with the step's number; the numbers ascend within an epoch. Returns true on all members
+  // before the same step, which none of them has begun. It costs no message while nothing is to
+  // change.
+  Result<bool> changes_before(std::uint64_t step);
+  // This rank is to leave between two steps.
+  Status retire();
 
   // Says which transport connects this rank with a peer, and why others don't. Connects if need be.
   std::string explain(Rank peer);

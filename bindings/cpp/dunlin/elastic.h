@@ -1,0 +1,42 @@
+// What a program does whose job processes join and leave while it runs. Start it by `dunlin-run -n
+// 4
+// --max-ranks 12 --job-file FILE PROGRAM`, and newcomers by `dunlin-run --join FILE -n 1 PROGRAM`.
+//
+//   DUNLIN_ASSIGN(auto job, dunlin::Job::join());
+//   dunlin::JobMembers members = job.members();
+//   bool is_new = job.is_newcomer();
+//   bool must_regroup = true;
+//   if (is_new) DUNLIN_ASSIGN(members, job.reform(timeout));  // when it is ready to take part
+//   for (;;) {
+//     if (!is_new) DUNLIN_ASSIGN(must_regroup, job.changes_before(step + 1));
+//     if (must_regroup) ...                                   // see examples/cpp/elastic.cc
+//     ++step;
+//     ...
+//   }
+//
+// Before the members destroy what they share, such as a communicator, they call Job::barrier(),
+// since another one may still be in the last step.
+//
+// A rank that is to leave calls Job::retire() at any time. Where changes_before() returns true, it
+// destroys its Job after that barrier, instead of calling reform(). After a death, the survivors
+// call reform() at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <dunlin/job.h>
+
+namespace dunlin {
+
+// Brings the model to newcomers. Collective over `members`, which reform() has returned, once in an
+// epoch. Each newcomer passes is_new and memory of the model's size. It reads the model of another
+// member, the next one of the list that is not new, by one-sided reads, and gets its `version`,
+// such as the number of the last step. Returns the version: of the member that was read, or the own
+// one. If all members are new, nothing is read. The members stay here until all have read.
+// kInvalidArgument if the sizes differ, kPeerDead if a member dies meanwhile.
+Result<std::uint64_t> share_model(Job& job, const JobMembers& members, std::span<std::byte> model,
+                                  std::uint64_t version, bool is_new, Duration timeout);
+
+}  // namespace dunlin

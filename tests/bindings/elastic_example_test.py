@@ -24,8 +24,8 @@ class ElasticExample(JobTest):
         self.assertEqual(newcomer.wait(), 0, newcomer.text())
         self.assertEqual(job.wait(), 0, job.text())
         self.assertIn("epoch 1: 3 members", newcomer.text())
-        ends = re.findall(r"after step (\d+): (\S+)", job.text() + newcomer.text())
-        self.assertEqual(len(ends), 3, job.text() + newcomer.text())
+        ends = re.findall(r"after step (\d+): (\S+)", job.text() + "\n" + newcomer.text())
+        self.assertEqual(len(ends), 3, job.text() + "\n" + newcomer.text())
         self.assertEqual(len(set(ends)), 1, ends)
 
 

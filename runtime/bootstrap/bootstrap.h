@@ -137,15 +137,15 @@ class Bootstrap {
   virtual Membership membership() const = 0;
 
   // Whether the members change before this step, because processes have joined or members are to
-  // leave. The members of an elastic job call it before each step of their work, with the step's
-  // number; the numbers ascend within an epoch. It returns true on all members before the same
-  // step, which none of them has begun. Then each calls reform(), or leave() if it wants to go.
-  // Costs no message while nothing is to change. Otherwise, it may wait for the answers of the
-  // other members, which their monitor threads give, even in a step. kDeadlineExceeded after
-  // `timeout`.
+  // leave. Each member of an elastic job calls it before each step of its work, with the step's
+  // number, which ascends within an epoch, and before it ends, with ~0: from then on, they do not
+  // change any more. It returns true on all members before the same step, which none has begun;
+  // then each calls reform(), or leave() if it wants to go. Costs no message while nothing is to
+  // change. Else it may wait for the answers of the others, which their monitor threads give, even
+  // in a step. kDeadlineExceeded after `timeout`.
   virtual Result<bool> changes_before(std::uint64_t step, Duration timeout) = 0;
-  // Whether members are to change. For programs without common steps: their members call reform()
-  // then, each when it can.
+  // Whether all members have answered, so that they change. For programs without common steps: the
+  // members call reform() then, each when it can.
   virtual bool is_change_wanted() const = 0;
   // This rank wants to leave between two steps, so that nothing of its work is lost. It asks for a
   // change, and calls leave() when changes_before() returns true.

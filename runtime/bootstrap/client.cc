@@ -234,7 +234,7 @@ void BootstrapClient::promise(std::uint64_t epoch, std::uint64_t step) {
 
 bool BootstrapClient::is_change_wanted() const {
   const std::lock_guard lock(mutex_);
-  return boundary_.is_change_wanted();
+  return boundary_.is_change_due();
 }
 
 Status BootstrapClient::retire() {

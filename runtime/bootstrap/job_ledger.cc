@@ -308,6 +308,11 @@ void JobLedger::expire(Rank rank) {
   switch (request.type) {
     case MessageType::kJoin: {
       const auto late = not_joined();
+      if (!book_.is_member(rank)) {
+        fail(rank, Code::kDeadlineExceeded,
+             "the job to join has not started; still missing: " + list_ranks(late));
+        break;
+      }
       // When the first rank gives up, the job cannot start any more.
       fail_start(Code::kDeadlineExceeded,
                  late.empty() ? "not all ranks have asked to start"

@@ -43,7 +43,8 @@ void MembershipBook::retire(Rank member) {
 
 void MembershipBook::note_step(Rank member, const Message& answer) {
   ByteReader epoch(answer.value);
-  if (epoch.number<std::uint64_t>() != membership_.epoch || !present_.contains(member)) return;
+  if (epoch.number<std::uint64_t>() != membership_.epoch || !epoch.ok()) return;
+  if (!present_.contains(member)) return;
   steps_.note(member, answer.number);
   settle_steps();
 }

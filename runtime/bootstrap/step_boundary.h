@@ -19,6 +19,10 @@ class StepBoundary {
     kChange,  // the members change before this step
   };
 
+  // No step comes after this one: the program is about to end. If the members are not changing yet
+  // by then, they do not change any more.
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
   // The program is about to begin `step`. If `promise` is set afterwards, the coordinator is to be
   // told of it.
   Outcome before(std::uint64_t step, std::optional<std::uint64_t>& promise);
@@ -30,8 +34,8 @@ class StepBoundary {
   // The members have changed.
   void reset() { *this = {}; }
 
-  // Whether the members are to change.
-  bool is_change_wanted() const { return is_asked_; }
+  // Whether all members have answered, so that they change at some step.
+  bool is_change_due() const { return boundary_ && *boundary_ != kNever; }
 
  private:
   bool is_asked_ = false;

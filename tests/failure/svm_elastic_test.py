@@ -113,6 +113,28 @@ class Elastic(JobTest):
         self.assertEqual(self.seen("died"), [0, 1])
         self.assertEqual(self.seen("joined"), [3, 4])
 
+    def test_a_job_that_processes_join_until_its_end_ends_well(self):
+        for sync in ("notify-ack", "bsp", "async"):
+            with self.subTest(sync):
+                for path in (self.json, self.job_file):
+                    if os.path.exists(path):
+                        os.unlink(path)
+                options = [*SMALL_STEPS, "--sync", sync, "--epochs", 2000]
+                job = Job([RUN, "-n", 2, "--max-ranks", 60, "--job-file", self.job_file, SVM, *options, "--json-out",
+                           self.json])
+                self.addCleanup(job.kill)
+                await_progress(job, self.json)
+                newcomers = []
+                while job.process.poll() is None and len(newcomers) < 50:
+                    newcomers.append(Job([RUN, "--join", self.job_file, "-n", 1, SVM, *options]))
+                    self.addCleanup(newcomers[-1].kill)
+                    time.sleep(0.1)
+                self.assertEqual(job.wait(), 0, job.text())
+                for newcomer in newcomers:  # too late for some of them
+                    if newcomer.wait() != 0:
+                        self.assertRegex(newcomer.text(), "no member of this job is left|launcher|No such file|has ended")
+                self.assertEqual(self.seen("died"), [])
+
     def test_the_first_worker_leaves(self):
         job = self.start(2, 4)
         self.join(1)

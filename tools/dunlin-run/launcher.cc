@@ -58,7 +58,7 @@ Launcher::~Launcher() {
 
 Status Launcher::start() {
   const int needed = kDescriptorsPerRank * options_.ranks +
-                     (options_.hosts_coordinator() ? options_.size - options_.ranks : 0) +
+                     (options_.hosts_coordinator() ? options_.max_ranks - options_.ranks : 0) +
                      kOtherDescriptors;
   DUNLIN_TRY(require_descriptors(static_cast<std::uint64_t>(needed),
                                  fmt::format("starting {} ranks", options_.ranks)));

@@ -213,7 +213,8 @@ Result<bool> Worker::run() {
       if (status.is_ok()) status = follow_up(eval_every, save_every);
     } else {
       if (!time_s) time_s = training_time();
-      status = finish(all);
+      status = end(all);
+      if (has_left_) return true;
     }
     status = name_death(std::move(status));
     while (survives(status)) status = name_death(survive(std::move(status)));

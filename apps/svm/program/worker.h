@@ -74,6 +74,7 @@ class Worker {
   // Trains where the members stay, and otherwise changes them.
   Status take_turn();
   Status change_members();
+  Status end(std::optional<Totals>& all);
   // What the members of a new epoch do together. `before`: those of the last one.
   Status regroup(const std::vector<Rank>& before);
   Standing standing() const;

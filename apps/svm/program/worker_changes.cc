@@ -16,6 +16,9 @@ namespace {
 // Notices of deaths take milliseconds on one host, and a heartbeat between hosts.
 constexpr Duration kNewsTime = std::chrono::seconds(2);
 
+// What Bootstrap::changes_before() takes for the end.
+constexpr std::uint64_t kNoMoreSteps = ~std::uint64_t{0};
+
 }  // namespace
 
 Status Worker::name_death(Status failure) {
@@ -95,12 +98,20 @@ Status Worker::take_turn() {
   if (!is_elastic()) return train_step();
   Bootstrap& bootstrap = fabric_.bootstrap();
   if (retire_->is_asked() && !std::exchange(is_retiring_, true)) DUNLIN_TRY(bootstrap.retire());
+  DUNLIN_ASSIGN(bool changes, bootstrap.changes_before(exchange_ + 1, fabric_.config().deadline));
   // In ASYNC the members have no step in common.
-  const auto changes = options_.sync == collective::SyncMode::kAsync
-                           ? Result<bool>(bootstrap.is_change_wanted())
-                           : bootstrap.changes_before(exchange_ + 1, fabric_.config().deadline);
-  if (!changes) return changes.status();
-  return *changes ? change_members() : train_step();
+  if (options_.sync == collective::SyncMode::kAsync) changes = bootstrap.is_change_wanted();
+  return changes ? change_members() : train_step();
+}
+
+// Members that have begun to change do so together, also if some are at their end.
+Status Worker::end(std::optional<Totals>& all) {
+  if (is_elastic()) {
+    DUNLIN_ASSIGN(const bool changes,
+                  fabric_.bootstrap().changes_before(kNoMoreSteps, fabric_.config().deadline));
+    if (changes) return change_members();
+  }
+  return finish(all);
 }
 
 // After the barrier, nobody expects anything of the last epoch any more.

@@ -17,6 +17,8 @@
 // Before the members destroy what they share, such as a communicator, they call Job::barrier(),
 // since another one may still be in the last step.
 //
+// Members that do not end at the same step call changes_before(~0) before they end.
+//
 // A rank that is to leave calls Job::retire() at any time. Where changes_before() returns true, it
 // destroys its Job after that barrier, instead of calling reform(). After a death, the survivors
 // call reform() at once.

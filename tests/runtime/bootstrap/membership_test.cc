@@ -45,12 +45,33 @@ TEST(StepBoundary, AStepThatHasBegunIsBeforeTheBoundary) {
 TEST(StepBoundary, AProgramThatHasNotBegunPromisesItsFirstStep) {
   StepBoundary boundary;
   EXPECT_EQ(boundary.ask(), std::nullopt);
-  EXPECT_TRUE(boundary.is_change_wanted());
+  EXPECT_FALSE(boundary.is_change_due());
   std::optional<std::uint64_t> promised;
   EXPECT_EQ(boundary.before(3, promised), StepBoundary::Outcome::kWait);
   EXPECT_EQ(promised, 3U);
   boundary.tell(3);
   EXPECT_EQ(boundary.before(3, promised), StepBoundary::Outcome::kChange);
+}
+
+TEST(StepBoundary, NothingChangesAnyMoreOnceAMemberIsAtItsEnd) {
+  StepBoundary boundary;
+  std::optional<std::uint64_t> promised;
+  EXPECT_EQ(boundary.before(StepBoundary::kNever, promised), StepBoundary::Outcome::kGoOn);
+  EXPECT_EQ(boundary.ask(), StepBoundary::kNever);
+  boundary.tell(StepBoundary::kNever);
+  EXPECT_FALSE(boundary.is_change_due());
+  EXPECT_EQ(boundary.before(StepBoundary::kNever, promised), StepBoundary::Outcome::kGoOn);
+}
+
+TEST(StepBoundary, AMemberThatIsAskedBeforeItsEndChangesWithTheOthers) {
+  StepBoundary boundary;
+  std::optional<std::uint64_t> promised;
+  EXPECT_EQ(boundary.before(7, promised), StepBoundary::Outcome::kGoOn);
+  EXPECT_EQ(boundary.ask(), 8U);
+  EXPECT_EQ(boundary.before(StepBoundary::kNever, promised), StepBoundary::Outcome::kWait);
+  boundary.tell(8);
+  EXPECT_TRUE(boundary.is_change_due());
+  EXPECT_EQ(boundary.before(StepBoundary::kNever, promised), StepBoundary::Outcome::kChange);
 }
 
 // A ledger of two founders and room for two more.
@@ -249,7 +270,7 @@ TEST(JoiningInProcess, AMemberStopsBeforeTheSameStepAsTheOthers) {
   EXPECT_EQ(first->peers().state(Rank(2)), PeerState::kAlive);
   EXPECT_FALSE(first->is_change_wanted());
   auto joining = std::async(std::launch::async, [&] { return third->reform(kLong); });
-  while (!first->is_change_wanted()) std::this_thread::yield();
+  while (!first->is_change_wanted()) std::this_thread::yield();  // both have answered
   // The second rank is in step 2.
   EXPECT_FALSE(first->changes_before(2, kLong).value());
   EXPECT_TRUE(first->changes_before(3, kLong).value());

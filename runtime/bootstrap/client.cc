@@ -212,9 +212,12 @@ Result<bool> BootstrapClient::changes_before(std::uint64_t step, Duration timeou
     outcome = boundary_.before(step, promised);
   }
   if (outcome == Outcome::kWait) {
+    // A member that has died, or that has gone to reform() because of a death, may never answer.
+    Rank dead;
     const bool is_known = await(lock, deadline, [&] {
       outcome = boundary_.before(step, promised);
-      return outcome != Outcome::kWait || disconnected_;
+      dead = dead_member();
+      return outcome != Outcome::kWait || dead != Rank() || disconnected_;
     });
     if (!is_known) {
       return Status(Code::kDeadlineExceeded,
@@ -223,8 +226,20 @@ Result<bool> BootstrapClient::changes_before(std::uint64_t step, Duration timeou
                                 step, seconds(timeout)));
     }
     if (disconnected_) return *disconnected_;
+    if (outcome == Outcome::kWait) {
+      return Status(Code::kPeerDead, fmt::format("rank {} is {}; the members were about to change",
+                                                 dead.value(), peers_.describe(dead)))
+          .with_peer(dead);
+    }
   }
   return outcome == Outcome::kChange;
+}
+
+Rank BootstrapClient::dead_member() const {
+  for (const Rank member : membership_.members) {
+    if (peers_.state(member) == PeerState::kDead) return member;
+  }
+  return {};
 }
 
 void BootstrapClient::promise(std::uint64_t epoch, std::uint64_t step) {
@@ -345,6 +360,8 @@ void BootstrapClient::on_notice(Message& notice) {
                           "the other ranks count this rank as dead: " + printable(notice.text)));
   }
   peers_.mark(notice.subject, notice.state, printable(notice.text));
+  const std::lock_guard lock(mutex_);
+  answered_.notify_all();  // for changes_before()
 }
 
 void BootstrapClient::cut_off(const Status& why) {

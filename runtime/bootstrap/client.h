@@ -81,6 +81,8 @@ class BootstrapClient : public Bootstrap {
   bool await_reply(std::unique_lock<std::mutex>& lock, TimePoint until);
   // Tells the coordinator which step this rank does not begin before it knows the boundary.
   void promise(std::uint64_t epoch, std::uint64_t step);
+  // A member of the epoch that has died; Rank(): none. mutex_ is held.
+  Rank dead_member() const;
   void on_notice(Message& notice);
 
   JobInfo job_;                                  // constant once the job has started

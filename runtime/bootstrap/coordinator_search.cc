@@ -18,10 +18,13 @@ namespace {
 class Search {
  public:
   Search(const JoinPlan& plan, TimePoint deadline)
-      : plan_(plan),
-        deadline_(deadline),
-        request_{plan.job.rank, plan.job.size, plan.job.job_id, plan.secret,
-                 plan.process.to_string()} {}
+      : plan_(plan), deadline_(deadline), request_{plan.job.rank,
+                                                   plan.job.size,
+                                                   plan.job.job_id,
+                                                   plan.secret,
+                                                   plan.process.to_string(),
+                                                   {},
+                                                   plan.job.founders} {}
 
   // The coordinator may start later than this process, so this tries until the deadline.
   Result<AuthenticatedSocket> run() {
@@ -107,7 +110,8 @@ ReturnAttempt try_to_return(const JoinPlan& plan, const Resumption& session) {
                             .job_id = plan.job.job_id,
                             .secret = plan.secret,
                             .process = plan.process.to_string(),
-                            .resumed = session};
+                            .resumed = session,
+                            .founders = plan.job.founders};
   ReturnAttempt attempt;
   attempt.is_refused = true;
   for (const Endpoint& endpoint : plan.coordinator) {

@@ -86,6 +86,7 @@ Result<AuthenticatedSocket> authenticate(FrameSocket socket, const JoinRequest& 
                              .job_id = request.job_id,
                              .rank = request.rank,
                              .size = request.size,
+                             .founders = request.founders == 0 ? request.size : request.founders,
                              .process = request.process},
                   .refusal = refusal};
   attempt.refusal = Refusal::kNone;
@@ -96,6 +97,7 @@ Result<AuthenticatedSocket> authenticate(FrameSocket socket, const JoinRequest& 
   }
   DUNLIN_TRY(attempt.socket.send({.type = MessageType::kHello,
                                   .subject = request.rank,
+                                  .request = static_cast<std::uint64_t>(claims.founders),
                                   .number = static_cast<std::uint64_t>(request.size),
                                   .text = request.job_id,
                                   .value = to_bytes(claims.member_nonce)}));
@@ -155,6 +157,7 @@ Result<Message> Authenticator::on_hello(const Message& hello) {
   claims_.coordinator_nonce = random_nonce();
   claims_.rank = hello.subject;
   claims_.size = static_cast<int>(std::min<std::uint64_t>(hello.number, INT32_MAX));
+  claims_.founders = static_cast<int>(std::min<std::uint64_t>(hello.request, INT32_MAX));
   has_hello_ = true;
   return Message{.type = MessageType::kChallenge, .value = to_bytes(claims_.coordinator_nonce)};
 }
@@ -211,11 +214,21 @@ Status Authenticator::check_claims() {
     if (!find_rank_) return {Code::kInvalidArgument, "nothing can join here without a rank"};
     DUNLIN_ASSIGN(claims_.rank, find_rank_());
     claims_.size = job_.size;
+    claims_.founders = job_.founders;
   }
-  claims_.founders = job_.founders;
-  if (claims_.size == job_.size) return Status::ok();
-  return {Code::kInvalidArgument, fmt::format("rank {} expects a job of {} ranks, this one has {}",
-                                              claims_.rank.value(), claims_.size, job_.size)};
+  const int rank = claims_.rank.value();
+  if (claims_.size != job_.size) {
+    return {Code::kInvalidArgument,
+            fmt::format("rank {} expects a job of {} ranks, this one has {}", rank, claims_.size,
+                        job_.size)};
+  }
+  if (claims_.founders != job_.founders) {
+    return {Code::kInvalidArgument,
+            fmt::format("rank {} expects a job that {} ranks start, this one is started by {} "
+                        "(DUNLIN_SIZE and DUNLIN_MAX_RANKS have to be the same for all)",
+                        rank, claims_.founders, job_.founders)};
+  }
+  return Status::ok();
 }
 
 Message Authenticator::rejection(const Status& why) const {

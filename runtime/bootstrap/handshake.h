@@ -1,7 +1,8 @@
 // The handshake at the start of a connection, by which both sides prove that they know the secret.
 //
 //   rank                                     coordinator
-//   HELLO      nonce, rank, size, job id  ->
+//   HELLO      nonce, rank, size,         ->
+//              founders, job id
 //                                         <- CHALLENGE  nonce
 //   PROOF      HMAC over all of it,       ->
 //              its process; to resume a
@@ -15,7 +16,7 @@
 // anything that was computed from it. A rank without a job id takes the coordinator's. A rejection
 // has an HMAC if the rank's proof held. Without it, any program may have sent it. A rank that
 // resumes a session includes the session's key in its HMAC. A rank that joins a running job says
-// rank -1 and size 0, and the welcome tells it both.
+// rank -1, size 0 and 0 founders, and the welcome tells it all three.
 #pragma once
 
 #include <functional>
@@ -41,6 +42,7 @@ struct JoinRequest {
   std::string secret;
   std::string process{};                // of this rank
   std::optional<Resumption> resumed{};  // none: the rank joins
+  int founders = 0;                     // 0: all ranks start the job, or it is not known
 };
 
 // An authenticated connection to the coordinator.

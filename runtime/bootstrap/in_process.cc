@@ -74,20 +74,17 @@ void InProcessJob::State::pass_on() {
 
 class InProcessJob::State::Client final : public bootstrap::BootstrapClient {
  public:
-  // `admitted` becomes whether the job has let this rank in.
-  Client(std::shared_ptr<State> state, JobInfo job, Status& admitted)
+  // Of a rank that the job has let in.
+  Client(std::shared_ptr<State> state, JobInfo job)
       : BootstrapClient(std::move(job), state->key), state_(std::move(state)) {
-    state_->with_ledger([&] {
-      state_->clients[this->rank().index()] = this;
-      admitted = state_->ledger.admit(this->rank(), clock_.now());
-    });
-    if (admitted) transmit({.type = bootstrap::MessageType::kJoin, .number = ~std::uint64_t{0}});
+    state_->with_ledger([&] { state_->clients[this->rank().index()] = this; });
+    transmit({.type = bootstrap::MessageType::kJoin, .number = ~std::uint64_t{0}});
   }
 
   ~Client() override {
     leave();
     const std::lock_guard lock(state_->mutex);
-    if (state_->clients[rank().index()] == this) state_->clients[rank().index()] = nullptr;
+    state_->clients[rank().index()] = nullptr;
   }
 
   void leave() noexcept override {
@@ -130,22 +127,22 @@ InProcessJob::InProcessJob(int size, int founders, std::string launcher)
   for (int rank = 0; rank < founders; ++rank) {
     job_.rank = Rank(rank);
     job_.local_rank = rank;
-    Status admitted;
     // It cannot fail, as each rank joins once.
-    unclaimed_.push_back(std::make_unique<State::Client>(state_, job_, admitted));
+    state_->with_ledger([&] { (void)state_->ledger.admit(Rank(rank), state_->clock.now()); });
+    unclaimed_.push_back(std::make_unique<State::Client>(state_, job_));
   }
 }
 
 Result<std::unique_ptr<Bootstrap>> InProcessJob::join() {
   JobInfo job = job_;
-  {
-    const std::lock_guard lock(state_->mutex);
-    DUNLIN_ASSIGN(job.rank, state_->ledger.free_rank());
-  }
   Status admitted;
-  auto made = std::make_unique<State::Client>(state_, job, admitted);
+  state_->with_ledger([&] {
+    const Result<Rank> found = state_->ledger.free_rank();
+    admitted = found ? state_->ledger.admit(*found, state_->clock.now()) : found.status();
+    if (admitted) job.rank = *found;
+  });
   DUNLIN_TRY(admitted);
-  return std::unique_ptr<Bootstrap>(std::move(made));
+  return std::unique_ptr<Bootstrap>(std::make_unique<State::Client>(state_, job));
 }
 
 InProcessJob::~InProcessJob() = default;

@@ -26,6 +26,7 @@ constexpr const char* kOfMembers = "";
 constexpr const char* kOfArrivals = "arrivals";
 
 constexpr const char* kNoMembers = "no member of this job is left";
+constexpr const char* kAtEnd = "the members of this job are at their end and take nobody in";
 
 const char* fate(PeerState state) {
   return state == PeerState::kLeft ? "has left" : "is dead";
@@ -105,7 +106,8 @@ Status JobLedger::receive(Rank from, const Message& message, TimePoint now) {
       book_.retire(from);
       return Status::ok();
     case MessageType::kStep:
-      book_.note_step(from, message);
+      DUNLIN_TRY(book_.note_step(from, message));
+      settle_reform();
       return Status::ok();
     case MessageType::kJoin:
     case MessageType::kLookup:
@@ -401,15 +403,17 @@ void JobLedger::settle_barrier(const std::string& name) {
 }
 
 void JobLedger::settle_reform() {
-  const auto arrivals = requests_.waiting(MessageType::kReform, kOfArrivals);
-  if (book_.present().empty()) {
-    for (const Rank rank : arrivals) fail(rank, Code::kUnavailable, kNoMembers);
-    return;
+  if (book_.present().empty() || book_.is_at_end()) {
+    const char* const why = book_.present().empty() ? kNoMembers : kAtEnd;
+    for (const Rank rank : requests_.waiting(MessageType::kReform, kOfArrivals))
+      fail(rank, Code::kUnavailable, why);
+    if (book_.present().empty()) return;
   }
   if (!have_all_asked(MessageType::kReform, kOfMembers)) return;
   tell_departures();
   std::vector<Rank> members = requests_.waiting(MessageType::kReform, kOfMembers);
-  members.insert(members.end(), arrivals.begin(), arrivals.end());
+  for (const Rank rank : requests_.waiting(MessageType::kReform, kOfArrivals))
+    members.push_back(rank);
   std::ranges::sort(members);
   book_.change(members);
   for (const Rank rank : members)

@@ -1,5 +1,7 @@
 #include "runtime/bootstrap/membership_book.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -41,12 +43,15 @@ void MembershipBook::retire(Rank member) {
   ask_steps();
 }
 
-void MembershipBook::note_step(Rank member, const Message& answer) {
-  ByteReader epoch(answer.value);
-  if (epoch.number<std::uint64_t>() != membership_.epoch || !epoch.ok()) return;
-  if (!present_.contains(member)) return;
+Status MembershipBook::note_step(Rank member, const Message& answer) {
+  ByteReader reader(answer.value);
+  const auto epoch = reader.number<std::uint64_t>();
+  if (!reader.at_end())
+    return {Code::kCorrupted, fmt::format("rank {} sent a malformed step", member.value())};
+  if (epoch != membership_.epoch || !present_.contains(member)) return Status::ok();
   steps_.note(member, answer.number);
   settle_steps();
+  return Status::ok();
 }
 
 void MembershipBook::settle_steps() {

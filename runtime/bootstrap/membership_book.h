@@ -40,8 +40,11 @@ class MembershipBook {
   void ask_again() {
     if (!retiring_.empty()) ask_steps();
   }
-  // The answer of a member to ask_steps(). It may be late, and of an earlier epoch.
-  void note_step(Rank member, const Message& answer);
+  // The answer of a member to ask_steps(). It may be late, and of an earlier epoch. kCorrupted for
+  // a malformed one.
+  Status note_step(Rank member, const Message& answer);
+  // Whether the members do not change any more, since one of them is at its end.
+  bool is_at_end() const { return steps_.is_at_end(); }
 
  private:
   void settle_steps();

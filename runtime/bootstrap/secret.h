@@ -36,7 +36,7 @@ struct Claims {
   std::string_view job_id{};
   Rank rank{};
   int size = 0;
-  int founders = 0;                // in the coordinator's proof
+  int founders = 0;                // ranks that start the job; 0: the rank does not know
   std::uint64_t heartbeat_ns = 0;  // the coordinator's heartbeat period; 0 in a member's proof
   std::uint64_t grace_ns = 0;      // how long a rank may be away; 0 in a member's proof
   std::string_view process{};      // ProcessId of the process that proves

@@ -2,15 +2,17 @@
 
 #include <algorithm>
 
+#include "runtime/bootstrap/step_boundary.h"
+
 namespace dunlin::bootstrap {
 
 void StepBook::close() {
-  is_open_ = is_told_ = false;
+  is_open_ = is_told_ = is_at_end_ = false;
   steps_.clear();
 }
 
 void StepBook::note(Rank member, std::uint64_t step) {
-  steps_.emplace(member, step);
+  if (is_open_) steps_.emplace(member, step);
 }
 
 std::optional<std::uint64_t> StepBook::take(const std::set<Rank>& members) {
@@ -22,6 +24,7 @@ std::optional<std::uint64_t> StepBook::take(const std::set<Rank>& members) {
     boundary = std::max(boundary, found->second);
   }
   is_told_ = true;
+  is_at_end_ = boundary == StepBoundary::kNever;
   return boundary;
 }
 

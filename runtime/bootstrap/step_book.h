@@ -20,11 +20,14 @@ class StepBook {
  public:
   // The members are being asked.
   bool is_open() const { return is_open_; }
+  // A member has answered that it begins no step any more (StepBoundary::kNever), and all have
+  // answered: the members do not change any more.
+  bool is_at_end() const { return is_at_end_; }
   void open() { is_open_ = true; }
   // The members have changed, whether at the boundary or because one died.
   void close();
 
-  // What a member has answered. Only its first answer counts.
+  // What a member has answered. Only its first answer counts, and only once it was asked.
   void note(Rank member, std::uint64_t step);
   // The boundary, once and when all of `members` have answered.
   std::optional<std::uint64_t> take(const std::set<Rank>& members);
@@ -32,6 +35,7 @@ class StepBook {
  private:
   bool is_open_ = false;
   bool is_told_ = false;
+  bool is_at_end_ = false;
   std::map<Rank, std::uint64_t> steps_;
 };
 

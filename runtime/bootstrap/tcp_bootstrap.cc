@@ -13,24 +13,6 @@
 #include "runtime/log.h"
 
 namespace dunlin::bootstrap {
-namespace {
-
-// Takes over what the coordinator says of the rank's place, if the rank does not know it.
-Status take_place(JobInfo& job, const AuthenticatedSocket& connection) {
-  if (job.rank != Rank() && job.founders != 0 && job.founders != connection.founders) {
-    return {Code::kInvalidArgument,
-            fmt::format("rank {} expects a job that {} ranks start, this one was started by {} "
-                        "(DUNLIN_SIZE and DUNLIN_MAX_RANKS have to be the same for all)",
-                        job.rank.value(), job.founders, connection.founders)};
-  }
-  job.rank = connection.rank;
-  job.size = connection.size;
-  job.founders = connection.founders;
-  return Status::ok();
-}
-
-}  // namespace
-
 Result<std::unique_ptr<Bootstrap>> TcpBootstrap::join(JoinPlan plan) {
   const SteadyClock clock;
   const TimePoint deadline = clock.now() + plan.timeout;
@@ -44,7 +26,9 @@ Result<std::unique_ptr<Bootstrap>> TcpBootstrap::join(JoinPlan plan) {
                           ? "cannot join the running job"
                           : fmt::format("rank {} cannot join", plan.job.rank.value()));
   }
-  DUNLIN_TRY(take_place(plan.job, *connection));
+  plan.job.rank = connection->rank;
+  plan.job.size = connection->size;
+  plan.job.founders = connection->founders;
   plan.job.job_id = connection->job_id;
   std::unique_ptr<TcpBootstrap> made(
       new TcpBootstrap(std::move(plan), std::move(*connection), std::move(wake)));

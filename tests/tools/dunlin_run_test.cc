@@ -198,6 +198,15 @@ TEST(DunlinRun, StartsProcessesThatJoinAJobWithoutARank) {
               ElementsAre("[+0] on '' 127.0.0.1:4711 job-1", "[+1] on '' 127.0.0.1:4711 job-1"));
 }
 
+// A program that joined a job may start one of its own.
+TEST(DunlinRun, DoesNotPassOnThePlaceOfItsOwnJob) {
+  const CommandResult result =
+      run_script(1, "echo $DUNLIN_JOIN $DUNLIN_MAX_RANKS", {},
+                 {{"DUNLIN_JOIN", "on"}, {"DUNLIN_MAX_RANKS", "8"}, {"DUNLIN_LOCAL_RANK", "0"}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "[0] off 0\n");
+}
+
 TEST(DunlinRun, RefusesWhatDoesNotFitAGrowingJob) {
   const auto refusal = [](std::vector<std::string> options) {
     const CommandResult result = run_script(2, "true", std::move(options));

@@ -40,6 +40,12 @@ JobFile::~JobFile() {
 
 Status JobFile::write(const std::string& path, const JobContact& contact) {
   const std::string what = fmt::format("the job file '{}'", path);
+  for (const std::string* const field : {&contact.job_id, &contact.secret}) {
+    if (field->find_first_of(" \t\r\n") == std::string::npos) continue;
+    return Status(Code::kInvalidArgument,
+                  "the job's name and its secret must have no spaces for a job file")
+        .with_context(what);
+  }
   struct stat info {};
   if (lstat(path.c_str(), &info) == 0) {
     if (const auto earlier = read_job_file(path); !earlier)

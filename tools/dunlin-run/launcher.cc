@@ -124,6 +124,7 @@ Environment Launcher::environment_of(int local_rank) const {
   result.set("DUNLIN_JOB_SECRET_FILE", "");
   if (contact_) {
     result.set("DUNLIN_JOIN", "on");
+    result.set("DUNLIN_MAX_RANKS", "0");
     result.set("DUNLIN_RANK", "");
     result.set("DUNLIN_SIZE", "");
     result.set("DUNLIN_JOB_ID", contact_->job_id);
@@ -132,7 +133,9 @@ Environment Launcher::environment_of(int local_rank) const {
   }
   set("DUNLIN_RANK", options_.first_rank + local_rank);
   set("DUNLIN_SIZE", options_.size);
-  if (options_.may_grow()) set("DUNLIN_MAX_RANKS", options_.max_ranks);
+  // Those of this process are those of the job that it belongs to itself.
+  set("DUNLIN_MAX_RANKS", options_.may_grow() ? options_.max_ranks : 0);
+  result.set("DUNLIN_JOIN", "off");
   // For programs that read no more than these from their MPI launcher.
   set("OMPI_COMM_WORLD_RANK", options_.first_rank + local_rank);
   set("OMPI_COMM_WORLD_SIZE", options_.size);
@@ -415,6 +418,8 @@ void Launcher::drain_output() {
 // The coordinator stays until the ranks that were started elsewhere have ended.
 void Launcher::wait_for_other_hosts() {
   if (!coordinator_ || (options_.is_whole_job() && !options_.may_grow())) return;
+  if (!imposed_code_ && !coordinator_->wait_until_empty(clock_.now() + kPollOtherHosts))
+    say(fmt::format("waiting for {} ranks that were started elsewhere", coordinator_->active()));
   while (!imposed_code_ && !coordinator_->wait_until_empty(clock_.now() + kPollOtherHosts)) {
     read_signals();
   }

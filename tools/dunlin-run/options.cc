@@ -13,7 +13,7 @@ constexpr const char* kDescription =
     "DUNLIN_JOB_SECRET or DUNLIN_JOB_SECRET_FILE in the environment.\n"
     "A job with --max-ranks and --job-file can grow while it runs: dunlin-run --join FILE -n RANKS "
     "starts processes that join it, with the same program and arguments. The program has to be one "
-    "that takes them in, such as dunlin-svm --elastic.";
+    "that takes them in, such as dunlin-svm.";
 
 constexpr const char* kExitCodes =
     "Lines of output begin with \"[rank] \". A line of standard output that holds a JSON object, "

@@ -122,16 +122,14 @@ Rank Group::source_for(Rank newcomer, const std::vector<Rank>& newcomers) const 
   return *std::ranges::find_if_not(members(), is_newcomer);
 }
 
-Status Group::hand_over(const std::vector<Rank>& newcomers) {
-  if (newcomers.empty()) return Status::ok();
+Status Group::hand_over(const std::vector<Rank>& newcomers, Duration timeout) {
   const std::string name = fmt::format("svm/{}", epoch());
   std::unique_ptr<collective::ModelSnapshot> offered;
   for (const Rank newcomer : newcomers) {
     const Rank source = source_for(newcomer, newcomers);
     if (newcomer == fabric_.rank()) {
       DUNLIN_TRY(collective::ModelSnapshot::fetch(fabric_, name, source,
-                                                  std::as_writable_bytes(model()),
-                                                  fabric_.config().deadline)
+                                                  std::as_writable_bytes(model()), timeout)
                      .status());
     } else if (source == fabric_.rank() && !offered) {
       DUNLIN_ASSIGN(offered, collective::ModelSnapshot::offer(fabric_, name, std::as_bytes(model()),
@@ -139,7 +137,7 @@ Status Group::hand_over(const std::vector<Rank>& newcomers) {
     }
   }
   // The snapshot stays until all have read theirs.
-  return fabric_.bootstrap().barrier(name + "/handed-over", fabric_.config().deadline);
+  return fabric_.bootstrap().barrier(name + "/handed-over", timeout);
 }
 
 }  // namespace dunlin::svm

@@ -33,9 +33,10 @@ class Group {
   // joined call create() instead. Makes the same kind of graph for them, and carries over this
   // rank's model. The exchange starts anew with step 1.
   Status rebuild(const Membership& membership);
-  // Collective, after rebuild() and create(), if there are newcomers: each of them gets the model
-  // of a neighbor that is none, or of the first such member. `newcomers` are ascending.
-  Status hand_over(const std::vector<Rank>& newcomers);
+  // Collective, after rebuild() and create(): each newcomer gets the model of a neighbor that is
+  // none, or of the first such member. `newcomers` are ascending. Returns when all members are
+  // here.
+  Status hand_over(const std::vector<Rank>& newcomers, Duration timeout);
 
   const std::vector<Rank>& members() const { return membership_.members; }
   std::uint64_t epoch() const { return membership_.epoch; }

@@ -124,9 +124,14 @@ void Reporter::display(const Moment& moment) const {
                   is_terminal && share < 1 ? "" : "\n"));
 }
 
-Status Reporter::finish(double time_s, const Totals& own, const Totals& all, std::uint64_t epoch) {
+Status Reporter::flush() {
   for (const Snapshot& one : snapshots_) DUNLIN_TRY(tell(one.moment, one.model));
   snapshots_.clear();
+  return Status::ok();
+}
+
+Status Reporter::finish(double time_s, const Totals& own, const Totals& all, std::uint64_t epoch) {
+  DUNLIN_TRY(flush());
   Json line = {{"time_s", time_s}, {"objective", objective_}};
   if (data_.test) line["test_error"] = test_error_;
   line["examples"] = all.examples;

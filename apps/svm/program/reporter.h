@@ -55,6 +55,8 @@ class Reporter {
   // deferred.
   Result<std::optional<double>> progress(const Moment& moment, std::span<const float> model);
   Status change(const Change& change);
+  // Evaluates and reports the deferred models.
+  Status flush();
   // Evaluates the deferred models, then reports the end. `all` is the sum over all workers.
   Status finish(double time_s, const Totals& own, const Totals& all, std::uint64_t epoch);
 

@@ -43,7 +43,8 @@ Result<Standing> decode(std::span<const std::byte> bytes) {
 }  // namespace
 
 Result<std::vector<Standing>> share_standings(transport::Fabric& fabric,
-                                              const Membership& membership, const Standing& own) {
+                                              const Membership& membership, const Standing& own,
+                                              Duration timeout) {
   Bootstrap& bootstrap = fabric.bootstrap();
   const auto key = [&](Rank rank) {
     return fmt::format("svm/standing/{}/{}", membership.epoch, rank.value());
@@ -51,8 +52,8 @@ Result<std::vector<Standing>> share_standings(transport::Fabric& fabric,
   DUNLIN_TRY(bootstrap.publish(key(fabric.rank()), encode(own)));
   std::vector<Standing> all;
   for (const Rank member : membership.members) {
-    DUNLIN_ASSIGN(const Bytes theirs, lookup_among(bootstrap, membership.members, member,
-                                                   key(member), fabric.config().deadline));
+    DUNLIN_ASSIGN(const Bytes theirs,
+                  lookup_among(bootstrap, membership.members, member, key(member), timeout));
     auto standing = decode(theirs);
     if (!standing) return std::move(standing).status().with_peer(member);
     all.push_back(*standing);

@@ -27,6 +27,7 @@ struct Standing {
 // Collective over the members, once in an epoch. Returns their standings in the order of the
 // members. kPeerDead when one of them dies meanwhile.
 Result<std::vector<Standing>> share_standings(transport::Fabric& fabric,
-                                              const Membership& membership, const Standing& own);
+                                              const Membership& membership, const Standing& own,
+                                              Duration timeout);
 
 }  // namespace dunlin::svm

@@ -38,7 +38,8 @@ double thread_cpu_seconds() {
 
 Status Worker::prepare() {
   DUNLIN_TRY(load_data());
-  if (options_.target_objective) {
+  // In a job that may grow, any member may be told to stop by one that has a target.
+  if (options_.target_objective || is_elastic()) {
     DUNLIN_ASSIGN(stop_, StopSignal::create(fabric_));
   }
   membership_ = fabric_.bootstrap().membership();
@@ -332,9 +333,14 @@ Status Worker::save_result() const {
                     make_model(learning_.loss, data(), 1.0, {weights.begin(), weights.end()}));
 }
 
-// Saves nothing after a death: a resumed job needs the files of all its ranks.
+// Saves nothing once the workers have changed: the files are those of the ranks at the start.
 Status Worker::save_checkpoint() {
-  if (group_->epoch() > 0) return Status::ok();
+  if (group_->epoch() > 0) {
+    if (group_->is_leader() && !std::exchange(has_warned_, true)) {
+      DUNLIN_WARN("no checkpoints are saved any more, since the workers have changed");
+    }
+    return Status::ok();
+  }
   const TraceSpan span(fabric_.trace(), "checkpoint", static_cast<std::int64_t>(exchange_));
   return checkpoints_.save(checkpoint());
 }

@@ -81,7 +81,9 @@ class Worker {
   // Takes over what the members of the new epoch tell one another.
   void take_over(const std::vector<Standing>& standings);
   void share_data();
-  Status report_change(const std::vector<Rank>& before);
+  Status change_reporter();
+  Status report_change(const std::vector<Rank>& newcomers, const std::vector<Rank>& before);
+  Duration change_timeout() const;
   Status start_again(const std::vector<Rank>& before);
   void drop_group(const std::vector<Rank>& before);
   Status report_progress(bool is_last);
@@ -111,6 +113,7 @@ class Worker {
   bool is_retiring_ = false;
   bool has_trained_ = false;  // since follow_up()
   bool has_left_ = false;
+  bool has_warned_ = false;  // that no checkpoints are saved any more
   CheckpointWriter checkpoints_{options_.checkpoint,
                                 static_cast<std::uint32_t>(fabric_.rank().value()), founders()};
 
@@ -123,7 +126,7 @@ class Worker {
   TimePoint began_{};
   Duration paused_{};  // the time of evaluations, which does not count as training
 
-  // What a newcomer has taken over from the members:
+  // Of the members, for a newcomer whose group and learner are still to be made:
   std::uint64_t schedule_ = 0;
   Duration absence_{};
 };

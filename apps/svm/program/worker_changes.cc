@@ -38,10 +38,8 @@ bool Worker::survives(const Status& status) const {
 
 Status Worker::survive(const Status& loss) {
   DUNLIN_WARN("{}", loss.to_string());
-  // Those that still read their data come late.
-  const Duration timeout = std::max(fabric_.config().deadline, fabric_.config().bootstrap_timeout);
   const std::vector<Rank> before = membership_.members;
-  DUNLIN_ASSIGN(membership_, fabric_.bootstrap().reform(timeout));
+  DUNLIN_ASSIGN(membership_, fabric_.bootstrap().reform(change_timeout()));
   return regroup(before);
 }
 
@@ -59,8 +57,7 @@ Status Worker::arrive() {
   stage_ = Stage::kPreparing;
   learning_ = options_.learner;
   learning_.shard = static_cast<std::uint32_t>(fabric_.rank().value());
-  const Duration timeout = std::max(fabric_.config().deadline, fabric_.config().bootstrap_timeout);
-  DUNLIN_ASSIGN(const Bytes theirs, fabric_.bootstrap().lookup("svm/terms", timeout));
+  DUNLIN_ASSIGN(const Bytes theirs, fabric_.bootstrap().lookup("svm/terms", change_timeout()));
   const std::string expected(reinterpret_cast<const char*>(theirs.data()), theirs.size());
   if (expected != terms()) {
     return {Code::kInvalidArgument,
@@ -68,17 +65,19 @@ Status Worker::arrive() {
                         "has {}; here, these are {}",
                         expected, terms())};
   }
-  DUNLIN_ASSIGN(membership_, fabric_.bootstrap().reform(timeout));
+  DUNLIN_ASSIGN(membership_, fabric_.bootstrap().reform(change_timeout()));
   return regroup({});
 }
 
 std::string Worker::terms() const {
+  const LearnerOptions& learner = options_.learner;
   return fmt::format(
-      "{} features, {} rows, loss {}, lambda {}, graph {}, sync {}, depth {}, "
-      "sync-every {}, {} epochs",
-      data().features, data().total_rows, to_string(options_.learner.loss), options_.learner.lambda,
-      options_.graph, collective::to_string(options_.sync), options_.depth, options_.sync_every,
-      options_.epochs);
+      "{} features, {} rows, loss {}, lambda {}, eta0 {}, seed {}, graph {}, weights {}, sync {}, "
+      "depth {}, sync-every {}, {} epochs{}",
+      data().features, data().total_rows, to_string(learner.loss), learner.lambda, learner.eta0,
+      learner.seed, options_.graph, to_string(options_.weighting), to_string(options_.sync),
+      options_.depth, options_.sync_every, options_.epochs,
+      options_.has_average ? ", average" : "");
 }
 
 // A newcomer reads what it will have if it is the next one that becomes a member.
@@ -118,23 +117,24 @@ Status Worker::end(std::optional<Totals>& all) {
 Status Worker::change_members() {
   Bootstrap& bootstrap = fabric_.bootstrap();
   const std::vector<Rank> before = membership_.members;
-  const Duration timeout = std::max(fabric_.config().deadline, fabric_.config().bootstrap_timeout);
-  DUNLIN_TRY(bootstrap.barrier(fmt::format("svm/change/{}", membership_.epoch), timeout));
+  DUNLIN_TRY(bootstrap.barrier(fmt::format("svm/change/{}", membership_.epoch), change_timeout()));
   if (is_retiring_) {
     has_left_ = true;
+    if (reporter_) DUNLIN_TRY(reporter_->flush());
     print_error(fmt::format("dunlin-svm: rank {} leaves the job after {} exchanges\n",
                             fabric_.rank().value(), exchange_));
     bootstrap.leave();
     return Status::ok();
   }
-  DUNLIN_ASSIGN(membership_, bootstrap.reform(timeout));
+  DUNLIN_ASSIGN(membership_, bootstrap.reform(change_timeout()));
   return regroup(before);
 }
 
 // A rank trains only when all have been prepared. So if one of the members trains, all of them can
 // but those that have just joined; otherwise all of them start again.
 Status Worker::regroup(const std::vector<Rank>& before) {
-  DUNLIN_ASSIGN(const auto standings, share_standings(fabric_, membership_, standing()));
+  DUNLIN_ASSIGN(const auto standings,
+                share_standings(fabric_, membership_, standing(), change_timeout()));
   share_data();
   const auto trains = [](const Standing& each) { return each.stage == Stage::kTraining; };
   if (std::ranges::none_of(standings, trains)) return start_again(before);
@@ -152,24 +152,40 @@ Status Worker::regroup(const std::vector<Rank>& before) {
     state = learner_->state();
     DUNLIN_TRY(group_->rebuild(membership_));
   }
-  DUNLIN_TRY(group_->hand_over(newcomers));
+  DUNLIN_TRY(change_reporter());
+  DUNLIN_TRY(group_->hand_over(newcomers, change_timeout()));
   stage_ = Stage::kTraining;
   DUNLIN_TRY(make_learner(&state));
-  if (group_->is_leader() && !reporter_) DUNLIN_TRY(make_reporter(true));
-  return report_change(before);
+  return report_change(newcomers, before);
+}
+
+// Members that are waited for have this long: they may still read their data.
+Duration Worker::change_timeout() const {
+  return std::max(fabric_.config().deadline, fabric_.config().bootstrap_timeout);
+}
+
+// The first member reports.
+Status Worker::change_reporter() {
+  if (group_->is_leader()) return reporter_ ? Status::ok() : make_reporter(true);
+  if (reporter_) DUNLIN_TRY(reporter_->flush());
+  reporter_.reset();
+  return Status::ok();
 }
 
 Standing Worker::standing() const {
-  return {.stage = stage_,
-          .exchange = exchange_,
-          .stop = stop_ ? stop_->last_exchange() : 0,
-          .run = run_,
-          .schedule = learner_ ? learner_->state().t : 0,
-          .examples = examples_,
-          .eta0 = learning_.eta0,
-          .absence = group_ ? group_->absence() : Duration::zero(),
-          .trained =
-              began_ == TimePoint() ? Duration::zero() : fabric_.clock().now() - began_ - paused_};
+  // Or one that this rank has learned from others, when it joined.
+  const std::uint64_t told_stop = stop_ ? stop_->last_exchange() : 0;
+  return {
+      .stage = stage_,
+      .exchange = exchange_,
+      .stop = told_stop != 0 || last_exchange_ == planned_exchanges() ? told_stop : last_exchange_,
+      .run = run_,
+      .schedule = learner_ ? learner_->state().t : 0,
+      .examples = examples_,
+      .eta0 = learning_.eta0,
+      .absence = group_ ? group_->absence() : Duration::zero(),
+      .trained =
+          began_ == TimePoint() ? Duration::zero() : fabric_.clock().now() - began_ - paused_};
 }
 
 // The members may be some exchanges apart, and not all of them may have seen the stop signal. They
@@ -210,13 +226,13 @@ void Worker::share_data() {
   shards_->want({static_cast<std::uint32_t>(place), static_cast<std::uint32_t>(members.size())});
 }
 
-Status Worker::report_change(const std::vector<Rank>& before) {
+Status Worker::report_change(const std::vector<Rank>& newcomers, const std::vector<Rank>& before) {
   const std::vector<Rank>& now = membership_.members;
   Change change{.time_s = training_time(),
                 .exchange = exchange_,
                 .epoch = membership_.epoch,
-                .workers = now.size()};
-  std::ranges::set_difference(now, before, std::back_inserter(change.joined));
+                .workers = now.size(),
+                .joined = newcomers};
   std::vector<Rank> gone;
   std::ranges::set_difference(before, now, std::back_inserter(gone));
   for (const Rank rank : gone) {

@@ -110,8 +110,9 @@ class GrowingLedgerTest : public LedgerTest {
     });
   }
 
-  JobLedger growing_{{4, 2}, Duration::zero(),
-                     [this](Rank to, const Message& message) { sent_.emplace_back(to, message); }};
+  JobLedger growing_{{4, 2}, Duration::zero(), [this](Rank to, const Message& message) {
+                       sent_.emplace_back(to, message);
+                     }};
 };
 
 TEST_F(GrowingLedgerTest, ANewcomerBecomesAMemberBetweenTwoSteps) {
@@ -240,6 +241,64 @@ TEST_F(GrowingLedgerTest, ANewcomerLearnsWhatHasHappenedBefore) {
   EXPECT_THAT(notices(3), ::testing::UnorderedElementsAre("1 dead", "2 left"));
 }
 
+TEST_F(GrowingLedgerTest, MembersAtTheirEndTakeNobodyIn) {
+  ASSERT_TRUE(admit(2).is_ok());
+  send(2, MessageType::kJoin);
+  send(2, MessageType::kReform);
+  step(0, StepBoundary::kNever);
+  step(1, 5);
+  EXPECT_THAT(boundaries(1), ElementsAre(StepBoundary::kNever));
+  EXPECT_EQ(replies(2).back().code, Code::kUnavailable);
+  EXPECT_THAT(replies(2).back().text, HasSubstr("at their end"));
+  ASSERT_TRUE(admit(3).is_ok());
+  send(3, MessageType::kJoin);
+  send(3, MessageType::kReform);
+  EXPECT_EQ(replies(3).back().code, Code::kUnavailable);
+}
+
+TEST_F(GrowingLedgerTest, StepsThatNobodyHasAskedForDoNotCount) {
+  step(0, 1);
+  send(1, MessageType::kRetire);
+  step(1, 1);
+  EXPECT_THAT(boundaries(0), ElementsAre()) << "rank 0 has gone on since";
+  step(0, 7);
+  EXPECT_THAT(boundaries(0), ElementsAre(7));
+}
+
+TEST_F(GrowingLedgerTest, AMalformedStepViolatesTheProtocol) {
+  const Message step{.type = MessageType::kStep, .number = 1};
+  EXPECT_EQ(growing_.receive(Rank(0), step, now_).code(), Code::kCorrupted);
+}
+
+TEST(StartingLedger, ANewcomerThatGivesUpKeepsNobodyFromStarting) {
+  std::vector<std::pair<Rank, Message>> sent;
+  JobLedger ledger({4, 2}, Duration::zero(),
+                   [&](Rank to, const Message& message) { sent.emplace_back(to, message); });
+  TimePoint now{};
+  const auto join = [&](int rank, Duration timeout) {
+    ASSERT_TRUE(ledger.admit(Rank(rank), now).is_ok());
+    const Message message{.type = MessageType::kJoin,
+                          .request = 1,
+                          .number = static_cast<std::uint64_t>(timeout.count())};
+    ASSERT_TRUE(ledger.receive(Rank(rank), message, now).is_ok());
+  };
+  join(0, kLong);
+  join(2, 1s);
+  now += 2s;
+  ledger.tick(now);
+  ASSERT_EQ(sent.size(), 2U) << "that rank 2 is there, and its answer";
+  EXPECT_EQ(sent.back().first, Rank(2));
+  EXPECT_EQ(sent.back().second.code, Code::kDeadlineExceeded);
+  EXPECT_THAT(sent.back().second.text, HasSubstr("still missing: 1"));
+  sent.clear();
+  join(1, kLong);
+  EXPECT_TRUE(
+      std::ranges::all_of(sent, [](const auto& each) { return each.second.code == Code::kOk; }));
+  EXPECT_EQ(std::ranges::count_if(
+                sent, [](const auto& each) { return each.second.type == MessageType::kReply; }),
+            2);
+}
+
 TEST_F(GrowingLedgerTest, AJobWithoutMembersTakesNobodyIn) {
   ASSERT_TRUE(admit(2).is_ok());
   send(2, MessageType::kJoin);
@@ -294,6 +353,21 @@ TEST(JoiningInProcess, AWaitForTheBoundaryEndsAtItsTimeout) {
   const auto outcome = first->changes_before(2, 20ms);
   EXPECT_EQ(outcome.status().code(), Code::kDeadlineExceeded);
   EXPECT_THAT(outcome.status().to_string(), HasSubstr("step 2"));
+}
+
+// It may have gone to reform() because of the death, or be the dead one.
+TEST(JoiningInProcess, AWaitForTheBoundaryEndsWithADeath) {
+  InProcessJob job(4, 3);
+  const auto first = job.bootstrap(Rank(0));
+  const auto second = job.bootstrap(Rank(1));
+  const auto third = job.bootstrap(Rank(2));
+  ASSERT_FALSE(first->changes_before(1, kLong).value());
+  ASSERT_TRUE(second->retire().is_ok());
+  auto waiting = std::async(std::launch::async, [&] { return first->changes_before(2, kLong); });
+  job.kill(Rank(2), "by the test");
+  const auto outcome = waiting.get();
+  EXPECT_EQ(outcome.status().code(), Code::kPeerDead);
+  EXPECT_EQ(outcome.status().peer(), Rank(2));
 }
 
 std::unique_ptr<Coordinator> start_growing(int size, int founders) {

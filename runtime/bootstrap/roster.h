@@ -45,7 +45,7 @@ class Roster {
   bool exists(Rank rank) const { return rank.value() >= 0 && rank.value() < size(); }
   PeerState state(Rank rank) const { return entries_[rank.index()].state; }
   bool has_joined(Rank rank) const { return entries_[rank.index()].has_joined; }
-  // Whether others may expect something from it, now or when it has joined.
+  // Neither absent nor gone. A rank that starts the job counts before it has joined, too.
   bool is_present(Rank rank) const { return state(rank) < PeerState::kAbsent; }
   // Whether it has left or is dead; false for ranks that do not exist.
   bool is_gone(Rank rank) const { return exists(rank) && state(rank) > PeerState::kAbsent; }

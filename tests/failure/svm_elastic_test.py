@@ -133,8 +133,30 @@ class Elastic(JobTest):
                 self.assertEqual(job.wait(), 0, job.text())
                 for newcomer in newcomers:  # too late for some of them
                     if newcomer.wait() != 0:
-                        self.assertRegex(newcomer.text(), "no member of this job is left|launcher|No such file|has ended")
+                        self.assertRegex(newcomer.text(), "no member of this job is left|at their end|launcher|No such file|has ended")
                 self.assertEqual(self.seen("died"), [])
+
+    def test_the_target_ends_newcomers_too(self):
+        job = self.start(2, 4, "--target-objective", 0.1455)
+        newcomer = self.join(1)  # that has no target itself
+        self.assertEqual(job.wait(), 0, job.text())
+        if newcomer.wait() != 0:  # too late
+            self.assertRegex(newcomer.text(), "no member of this job is left|at their end|launcher|No such file|has ended")
+
+    def test_a_leader_that_leaves_tells_what_it_has_not_evaluated_yet(self):
+        job = Job([RUN, "-n", 2, "--max-ranks", 4, "--job-file", self.job_file, "--keep-going", SVM, *ENDLESS,
+                   "--deferred-eval", "--json-out", self.json])
+        self.addCleanup(job.kill)
+        self.join(1, "--deferred-eval")
+        while not self.members():
+            self.assertIsNone(job.process.poll(), job.text())
+            job._pause()
+        os.kill(job.rank_pid(0), signal.SIGTERM)
+        while not self.seen("left"):
+            self.assertIsNone(job.process.poll(), job.text())
+            job._pause()
+        self.assertGreater(len(events(self.json, "progress")), 0)
+        self.assertLessEqual(events(self.json, "progress")[0]["exchange"], self.members()[0]["exchange"] + 200)
 
     def test_the_first_worker_leaves(self):
         job = self.start(2, 4)

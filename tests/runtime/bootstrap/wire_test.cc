@@ -50,7 +50,7 @@ TEST(Wire, AValueThatManyRanksGetTravelsAsTheirOwn) {
 
 TEST(Wire, TheHeaderIsLittleEndianAndNeverChanges) {
   const Bytes bytes = encode({.type = MessageType::kHeartbeat});
-  const unsigned char expected[] = {'D', 'L', 'N', '1', 6, 0, 22, 0, 33, 0, 0, 0};
+  const unsigned char expected[] = {'D', 'L', 'N', '1', 7, 0, 22, 0, 33, 0, 0, 0};
   ASSERT_GE(bytes.size(), sizeof expected);
   for (std::size_t i = 0; i < sizeof expected; ++i) {
     EXPECT_EQ(static_cast<unsigned char>(bytes[i]), expected[i]) << "byte " << i;

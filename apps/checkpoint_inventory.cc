@@ -176,7 +176,7 @@ std::string CheckpointInventory::known_problem(const CheckpointName& name) const
 }
 
 std::string CheckpointInventory::problem_with(const CheckpointName& name, const Seen& seen) const {
-  const std::string known = known_problem(name);
+  std::string known = known_problem(name);
   if (!known.empty()) return known;
   const auto finder = seen.find(name);
   return not_found(reader_of(name), name, finder == seen.end() ? Rank() : finder->second);
@@ -189,7 +189,7 @@ std::string CheckpointInventory::not_found(Rank seeker, const CheckpointName& na
     return fmt::format("rank {} on {}", rank.value(),
                        reports_[static_cast<std::size_t>(place)].host);
   };
-  const std::string text = fmt::format("{} does not find {}", tell(seeker), path_of(name));
+  std::string text = fmt::format("{} does not find {}", tell(seeker), path_of(name));
   if (finder == Rank()) return text;
   return fmt::format("{}, but {} does (copy it, or use a folder that all hosts share)", text,
                      tell(finder));

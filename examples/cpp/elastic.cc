@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
@@ -64,8 +65,12 @@ Status run(std::size_t wanted) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Status status = run(argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 3);
-  if (status) return 0;
-  std::fprintf(stderr, "%s\n", status.to_string().c_str());
-  return 1;
+  try {
+    const Status status = run(argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 3);
+    if (!status) std::fprintf(stderr, "%s\n", status.to_string().c_str());
+    return status ? 0 : 1;
+  } catch (const std::exception& error) {  // for want of memory
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
 }

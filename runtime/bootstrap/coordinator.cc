@@ -171,8 +171,9 @@ void Coordinator::watch_output(Connection& connection) {
 std::vector<EventQueue::Event> Coordinator::wait_for_events() {
   const TimePoint now = clock_.now();
   auto events = events_.wait(poll_timeout_ms(now, next_event(now)));
-  std::ranges::stable_partition(
-      events, [](const EventQueue::Event& event) { return event.source.kind != kListener; });
+  std::stable_partition(events.begin(), events.end(), [](const EventQueue::Event& event) {
+    return event.source.kind != kListener;
+  });
   return events;
 }
 

@@ -44,7 +44,7 @@ Status Worker::prepare() {
   }
   membership_ = fabric_.bootstrap().membership();
   Status status = name_death(is_newcomer() ? arrive() : start());
-  while (survives(status)) status = name_death(survive(std::move(status)));
+  while (survives(status)) status = name_death(survive(status));
   return status;
 }
 
@@ -218,7 +218,7 @@ Result<bool> Worker::run() {
       if (has_left_) return true;
     }
     status = name_death(std::move(status));
-    while (survives(status)) status = name_death(survive(std::move(status)));
+    while (survives(status)) status = name_death(survive(status));
     DUNLIN_TRY(status);
   }
   if (reporter_) {

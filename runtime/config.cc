@@ -142,7 +142,7 @@ constexpr Duration kMillisecond = std::chrono::milliseconds(1);
 constexpr Duration kDay = std::chrono::hours(24);
 
 const std::vector<Row>& table() {
-  static const std::vector<Row> rows = {
+  static const std::vector<Row> kRows = {
       {"DUNLIN_TRANSPORTS", "shm,verbs,tcp,ucx", "", "names, best first",
        "transports in order of preference; the first one that reaches a peer is used for it",
        [](Config& config, std::string_view text) -> std::string {
@@ -388,7 +388,7 @@ const std::vector<Row>& table() {
                "no timeline)",
                &Config::timeline),
   };
-  return rows;
+  return kRows;
 }
 
 // The file lies in the cache folder of the XDG base directory specification. Empty when there is no

@@ -64,8 +64,8 @@ Result<ProcessId> ProcessId::parse(std::string_view text) {
 
 ProcessWatch watch_process(const ProcessId& process) {
   using State = ProcessWatch::State;
-  static const std::string space = own_space();
-  if (process.space.empty() || process.space != space || process.pid <= 0)
+  static const std::string kSpace = own_space();
+  if (process.space.empty() || process.space != kSpace || process.pid <= 0)
     return {State::kUnknown, {}};
   Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
   if (!pidfd.is_open()) return {errno == ESRCH ? State::kEnded : State::kUnknown, {}};

@@ -18,8 +18,8 @@ namespace {
 static_assert(crypto_auth_hmacsha256_BYTES == std::tuple_size_v<Proof>);
 
 void fill_random(std::span<std::byte> bytes) {
-  static const bool is_ready = sodium_init() >= 0;
-  if (!is_ready) std::abort();  // without a source of randomness, no secret is safe
+  static const bool kIsReady = sodium_init() >= 0;
+  if (!kIsReady) std::abort();  // without a source of randomness, no secret is safe
   randombytes_buf(bytes.data(), bytes.size());
 }
 

@@ -119,14 +119,14 @@ class Elastic(JobTest):
                 for path in (self.json, self.job_file):
                     if os.path.exists(path):
                         os.unlink(path)
-                options = [*SMALL_STEPS, "--sync", sync, "--epochs", 500]
+                options = [*SMALL_STEPS, "--sync", sync, "--epochs", 200]
                 job = Job([RUN, "-n", 2, "--max-ranks", 12, "--job-file", self.job_file, SVM, *options, "--json-out",
                            self.json])
                 self.addCleanup(job.kill)
                 await_progress(job, self.json)
                 newcomers = []
                 # Each of them makes the job slower, so that it ends after some of them have joined.
-                while job.process.poll() is None and len(newcomers) < 5:
+                while job.process.poll() is None and len(newcomers) < 3:
                     newcomers.append(Job([RUN, "--join", self.job_file, "-n", 1, SVM, *options]))
                     self.addCleanup(newcomers[-1].kill)
                     time.sleep(0.1)

@@ -147,6 +147,8 @@ class Elastic(JobTest):
         job = Job([RUN, "-n", 2, "--max-ranks", 4, "--job-file", self.job_file, "--keep-going", SVM, *ENDLESS,
                    "--deferred-eval", "--json-out", self.json])
         self.addCleanup(job.kill)
+        while not os.path.exists(self.job_file):
+            job._pause()
         self.join(1, "--deferred-eval")
         while not self.members():
             self.assertIsNone(job.process.poll(), job.text())
@@ -155,8 +157,8 @@ class Elastic(JobTest):
         while not self.seen("left"):
             self.assertIsNone(job.process.poll(), job.text())
             job._pause()
-        self.assertGreater(len(events(self.json, "progress")), 0)
-        self.assertLessEqual(events(self.json, "progress")[0]["exchange"], self.members()[0]["exchange"] + 200)
+        # The next leader tells nothing before its end.
+        self.assertEqual(len(events(self.json, "progress")), self.members()[-1]["exchange"] // 200)
 
     def test_the_first_worker_leaves(self):
         job = self.start(2, 4)

@@ -13,7 +13,8 @@ Options generated() {
   Options options;
   options.is_generated = true;
   options.generate.rows = 30;
-  options.generate.features = 10;
+  options.generate.features = 100;
+  options.generate.nonzeros_per_row = 5;
   return options;
 }
 

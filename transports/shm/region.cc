@@ -192,7 +192,7 @@ Status ShmRemoteRegion::map_host(const Link& link, PeerProcess& process, const P
   // A server offers a region for as long as it is registered.
   const bool is_withdrawn =
       process.is_foreign() && !opened && opened.status().code() == Code::kNotFound;
-  if (!opened && !is_withdrawn) return std::move(opened).status().with_peer(link.peer());
+  if (!opened && !is_withdrawn) return std::move(opened).status();
   // The owner may have freed this part of the file since, or closed the file, and its descriptor's
   // number may belong to another file now.
   if (is_withdrawn || inode_of(opened->get()) != inode ||

@@ -64,8 +64,9 @@ class LedgerTest : public ::testing::Test {
   TimePoint now_{};
   std::uint64_t requests_ = 0;
   std::vector<std::pair<Rank, Message>> sent_;
-  JobLedger ledger_{{kSize, kSize}, kHeartbeat,
-                    [this](Rank to, const Message& message) { sent_.emplace_back(to, message); }};
+  JobLedger ledger_{{kSize, kSize}, kHeartbeat, [this](Rank to, const Message& message) {
+                      sent_.emplace_back(to, message);
+                    }};
 };
 
 }  // namespace dunlin::bootstrap

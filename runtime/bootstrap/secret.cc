@@ -27,16 +27,6 @@ const unsigned char* raw(std::span<const std::byte> bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
 }
 
-// HMAC-SHA256.
-std::array<std::byte, 32> sign(std::string_view secret, std::span<const std::byte> text) {
-  crypto_auth_hmacsha256_state state;
-  crypto_auth_hmacsha256_init(&state, raw(as_bytes(secret)), secret.size());
-  crypto_auth_hmacsha256_update(&state, raw(text), text.size());
-  std::array<std::byte, 32> signature;
-  crypto_auth_hmacsha256_final(&state, reinterpret_cast<unsigned char*>(signature.data()));
-  return signature;
-}
-
 void append(ByteWriter& text, const Claims& claims) {
   text.number(kVersion)
       .number(static_cast<std::uint8_t>(claims.role))
@@ -53,12 +43,21 @@ void append(ByteWriter& text, const Claims& claims) {
       .number(claims.received);
 }
 
+}  // namespace
+
+Proof sign(std::span<const std::byte> key, std::span<const std::byte> text) {
+  crypto_auth_hmacsha256_state state;
+  crypto_auth_hmacsha256_init(&state, raw(key), key.size());
+  crypto_auth_hmacsha256_update(&state, raw(text), text.size());
+  Proof signature;
+  crypto_auth_hmacsha256_final(&state, reinterpret_cast<unsigned char*>(signature.data()));
+  return signature;
+}
+
 bool equals(std::span<const std::byte> proof, const Proof& expected) {
   return proof.size() == expected.size() &&
          sodium_memcmp(proof.data(), expected.data(), expected.size()) == 0;
 }
-
-}  // namespace
 
 Nonce random_nonce() {
   Nonce nonce;
@@ -105,7 +104,7 @@ Proof prove(std::string_view secret, const Claims& claims) {
   ByteWriter signed_text;
   signed_text.text("dunlin bootstrap");
   append(signed_text, claims);
-  return sign(secret, signed_text.take());
+  return sign(as_bytes(secret), signed_text.take());
 }
 
 Proof prove_rejection(std::string_view secret, const Claims& claims, Code code,
@@ -114,20 +113,20 @@ Proof prove_rejection(std::string_view secret, const Claims& claims, Code code,
   signed_text.text("dunlin bootstrap rejection");
   append(signed_text, claims);
   signed_text.number(static_cast<std::uint8_t>(code)).text(reason);
-  return sign(secret, signed_text.take());
+  return sign(as_bytes(secret), signed_text.take());
 }
 
 Nonce derive_session(std::string_view secret, const Claims& claims) {
   ByteWriter purpose;
   purpose.text("dunlin session");
   append(purpose, claims);
-  return sign(secret, purpose.take());
+  return sign(as_bytes(secret), purpose.take());
 }
 
 JobKey derive_key(std::string_view secret, std::string_view job_id) {
   ByteWriter purpose;
   purpose.text("dunlin transports").text(job_id);
-  return sign(secret, purpose.take());
+  return sign(as_bytes(secret), purpose.take());
 }
 
 bool proves(std::span<const std::byte> proof, std::string_view secret, const Claims& claims) {

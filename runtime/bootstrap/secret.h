@@ -52,6 +52,11 @@ Proof prove_rejection(std::string_view secret, const Claims& claims, Code code,
 // sides know it, and nobody else.
 Nonce derive_session(std::string_view secret, const Claims& claims);
 
+// HMAC-SHA256, of which the proofs of all protocols are made. The text begins with what it is for.
+Proof sign(std::span<const std::byte> key, std::span<const std::byte> text);
+// Takes the same time for all contents. False if the lengths differ.
+bool equals(std::span<const std::byte> proof, const Proof& expected);
+
 // The key of a job's transports. It does not reveal the secret.
 JobKey derive_key(std::string_view secret, std::string_view job_id);
 

@@ -97,7 +97,7 @@ TEST_F(Handover, AStrangerWithAnotherKeyGetsNoDescriptor) {
   shm::Challenge challenge;
   ASSERT_TRUE(await_input(stranger));
   ASSERT_TRUE(shm::receive_message(stranger.get(), challenge).is_ok());
-  shm::Response response{.nonce = shm::make_handover_nonce()};
+  shm::Response response{.nonce = bootstrap::random_nonce()};
   const std::string name = server_->place().name;
   response.proof =
       shm::prove(key_of('x'), {shm::HandoverRole::kPeer, name, challenge.nonce, response.nonce});
@@ -115,10 +115,10 @@ TEST_F(Handover, AStrangerWithAnotherKeyGetsNoDescriptor) {
 TEST_F(Handover, AProofIsWorthNothingElsewhere) {
   const std::string name = "one";
   const std::string other_name = "two";
-  const shm::HandoverNonce first = shm::make_handover_nonce();
-  const shm::HandoverNonce second = shm::make_handover_nonce();
+  const bootstrap::Nonce first = bootstrap::random_nonce();
+  const bootstrap::Nonce second = bootstrap::random_nonce();
   const shm::HandoverClaims claims{shm::HandoverRole::kPeer, name, first, second};
-  const shm::HandoverProof proof = shm::prove(key_, claims);
+  const bootstrap::Proof proof = shm::prove(key_, claims);
   EXPECT_TRUE(shm::proves(proof, key_, claims));
   EXPECT_FALSE(shm::proves(proof, key_of('x'), claims));
   EXPECT_FALSE(shm::proves(proof, key_, {shm::HandoverRole::kOwner, name, first, second}));

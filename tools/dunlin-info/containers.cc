@@ -23,7 +23,7 @@ ino_t namespace_of(const char* kind) {
 // Passes a descriptor to this process as to a rank in another container.
 Status pass_descriptor(const Config& config) {
   constexpr shm::OfferKey kKey = 1;
-  const JobKey key = shm::make_handover_nonce();
+  const JobKey key = bootstrap::random_nonce();
   DUNLIN_ASSIGN(const auto server, shm::DescriptorServer::create(key, config.shm_dir));
   const Fd memory(memfd_create("dunlin-info", MFD_CLOEXEC));
   server->offer(kKey, memory.get());

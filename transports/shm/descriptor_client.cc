@@ -113,7 +113,7 @@ Result<Fd> DescriptorClient::attempt(const JobKey& key, const std::string& name,
   DUNLIN_TRY(check_user(made.get()));
   Challenge challenge;
   DUNLIN_TRY(await(made.get(), challenge, deadline));
-  Response response{.nonce = make_handover_nonce()};
+  Response response{.nonce = bootstrap::random_nonce()};
   response.proof = prove(key, {HandoverRole::kPeer, name, challenge.nonce, response.nonce});
   DUNLIN_TRY(send_message(made.get(), response));
   Acceptance acceptance;

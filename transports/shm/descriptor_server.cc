@@ -161,7 +161,7 @@ void DescriptorServer::accept_connections() {
       refusals_.note(std::string(user.message()));
       continue;
     }
-    const Challenge challenge{.nonce = make_handover_nonce()};
+    const Challenge challenge{.nonce = bootstrap::random_nonce()};
     if (!send_message(socket.get(), challenge)) continue;
     make_room();
     connections_.push_back({std::move(socket), challenge.nonce});

@@ -45,7 +45,7 @@ class DescriptorServer {
  private:
   struct Connection {
     Fd socket;
-    HandoverNonce nonce;
+    bootstrap::Nonce nonce;
     bool is_member = false;  // has proven that it belongs to the job
     bool has_ended = false;
   };

@@ -1,13 +1,14 @@
 #include "transports/shm/handover.h"
 
 #include <fmt/format.h>
-#include <sodium.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+
+#include "runtime/bytes.h"
 
 namespace dunlin::transport::shm {
 namespace {
@@ -51,34 +52,18 @@ Result<SocketAddress> make_socket_address(const std::string& name, const std::st
   return address;
 }
 
-HandoverNonce make_handover_nonce() {
-  HandoverNonce nonce;
-  randombytes_buf(nonce.data(), nonce.size());
-  return nonce;
+bootstrap::Proof prove(const JobKey& key, const HandoverClaims& claims) {
+  ByteWriter text;
+  text.text("dunlin shm handover")
+      .number(static_cast<std::uint8_t>(claims.role))
+      .blob(claims.owner)
+      .blob(claims.peer)
+      .text(claims.socket);
+  return bootstrap::sign(key, text.take());
 }
 
-HandoverProof prove(const JobKey& key, const HandoverClaims& claims) {
-  constexpr std::string_view kPurpose = "dunlin shm handover";
-  const auto raw = [](const auto& bytes) {
-    return reinterpret_cast<const unsigned char*>(bytes.data());
-  };
-  const auto role = static_cast<unsigned char>(claims.role);
-  HandoverProof proof;
-  crypto_generichash_state state;
-  crypto_generichash_init(&state, raw(key), key.size(), proof.size());
-  crypto_generichash_update(&state, raw(kPurpose), kPurpose.size());
-  crypto_generichash_update(&state, &role, 1);
-  crypto_generichash_update(&state, raw(claims.owner), claims.owner.size());
-  crypto_generichash_update(&state, raw(claims.peer), claims.peer.size());
-  crypto_generichash_update(&state, raw(claims.socket), claims.socket.size());
-  crypto_generichash_final(&state, reinterpret_cast<unsigned char*>(proof.data()), proof.size());
-  sodium_memzero(&state, sizeof state);
-  return proof;
-}
-
-bool proves(const HandoverProof& proof, const JobKey& key, const HandoverClaims& claims) {
-  const HandoverProof expected = prove(key, claims);
-  return sodium_memcmp(proof.data(), expected.data(), expected.size()) == 0;
+bool proves(const bootstrap::Proof& proof, const JobKey& key, const HandoverClaims& claims) {
+  return bootstrap::equals(proof, prove(key, claims));
 }
 
 Status check_user(int socket) {

@@ -18,7 +18,7 @@
 #include <span>
 #include <string>
 
-#include "runtime/bootstrap/bootstrap.h"
+#include "runtime/bootstrap/secret.h"
 #include "runtime/fd.h"
 #include "runtime/status.h"
 
@@ -50,23 +50,19 @@ struct SocketAddress {
 // `folder` is empty for an abstract socket. kInvalidArgument if the path is too long for a socket.
 Result<SocketAddress> make_socket_address(const std::string& name, const std::string& folder);
 
-using HandoverNonce = std::array<std::byte, 32>;
-using HandoverProof = std::array<std::byte, 32>;
-HandoverNonce make_handover_nonce();
-
 inline constexpr std::uint64_t kHandoverMagic = 0x01'44'48'4e'4c'4e'55'44;  // "DUNLNHD", version
 struct Challenge {
   std::uint64_t magic = kHandoverMagic;
-  HandoverNonce nonce{};
+  bootstrap::Nonce nonce{};
 };
 struct Response {
   std::uint64_t magic = kHandoverMagic;
-  HandoverNonce nonce{};
-  HandoverProof proof{};
+  bootstrap::Nonce nonce{};
+  bootstrap::Proof proof{};
 };
 struct Acceptance {
   std::uint64_t magic = kHandoverMagic;
-  HandoverProof proof{};
+  bootstrap::Proof proof{};
 };
 struct OfferRequest {
   std::uint64_t magic = kHandoverMagic;
@@ -82,12 +78,11 @@ enum class HandoverRole : std::uint8_t { kOwner = 1, kPeer = 2 };
 struct HandoverClaims {
   HandoverRole role = HandoverRole::kOwner;
   const std::string& socket;
-  HandoverNonce owner;
-  HandoverNonce peer;
+  bootstrap::Nonce owner;
+  bootstrap::Nonce peer;
 };
-HandoverProof prove(const JobKey& key, const HandoverClaims& claims);
-// Takes the same time for every proof.
-bool proves(const HandoverProof& proof, const JobKey& key, const HandoverClaims& claims);
+bootstrap::Proof prove(const JobKey& key, const HandoverClaims& claims);
+bool proves(const bootstrap::Proof& proof, const JobKey& key, const HandoverClaims& claims);
 
 // kUnavailable if the process at the other end certainly belongs to another user. A user that has
 // no id in this user namespace passes, because only the proof can tell then.

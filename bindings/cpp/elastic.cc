@@ -5,8 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
-#include <utility>
 #include <vector>
 
 #include "bindings/cpp/internal.h"
@@ -14,25 +12,15 @@
 namespace dunlin {
 namespace {
 
-// Which members are new, in their order.
-Result<std::vector<bool>> share_newness(Bootstrap& bootstrap, const JobMembers& members,
-                                        const std::string& name, bool is_new, Duration timeout) {
-  const auto key = [&](Rank rank) { return fmt::format("{}/is-new/{}", name, rank.value()); };
-  const auto flag = static_cast<std::uint8_t>(is_new ? 1 : 0);
-  DUNLIN_TRY(bootstrap.publish(key(bootstrap.rank()), ByteWriter().number(flag).take()));
-  std::vector<bool> all;
-  for (const Rank rank : members.ranks) {
-    DUNLIN_ASSIGN(const Bytes theirs, bootstrap.lookup_from(rank, key(rank), timeout));
-    all.push_back(ByteReader(theirs).number<std::uint8_t>() != 0);
-  }
-  return all;
-}
+// What each member tells of itself.
+constexpr std::byte kOld{0};
+constexpr std::byte kNew{1};
 
 // The next member behind that at `place` which is not new. There is one.
-Rank source_for(std::size_t place, const JobMembers& members, const std::vector<bool>& is_new) {
+Rank source_for(std::size_t place, const JobMembers& members, std::span<const std::byte> is_new) {
   do {
     place = (place + 1) % members.ranks.size();
-  } while (is_new[place]);
+  } while (is_new[place] != kOld);
   return members.ranks[place];
 }
 
@@ -41,24 +29,17 @@ Rank source_for(std::size_t place, const JobMembers& members, const std::vector<
 Result<std::uint64_t> share_model(Job& job, const JobMembers& members, std::span<std::byte> model,
                                   std::uint64_t version, bool is_new, Duration timeout) {
   transport::Fabric& fabric = Internal::fabric(job);
-  Bootstrap& bootstrap = fabric.bootstrap();
   const std::string name = fmt::format("dunlin/share-model/{}", members.epoch);
-  DUNLIN_ASSIGN(const std::vector<bool> newness,
-                share_newness(bootstrap, members, name, is_new, timeout));
-  const bool has_source = std::ranges::find(newness, false) != newness.end();
-  std::unique_ptr<collective::ModelSnapshot> offered;
+  const std::byte own = is_new ? kNew : kOld;
+  DUNLIN_ASSIGN(const Bytes newness,
+                fabric.bootstrap().gather(name, members.ranks, std::span(&own, 1), timeout));
+  std::vector<collective::HandOver> plan;
+  const bool has_source = std::ranges::find(newness, kOld) != newness.end();
   for (std::size_t place = 0; has_source && place < newness.size(); ++place) {
-    if (!newness[place]) continue;
-    const Rank source = source_for(place, members, newness);
-    if (members.ranks[place] == job.rank()) {
-      DUNLIN_ASSIGN(version,
-                    collective::ModelSnapshot::fetch(fabric, name, source, model, timeout));
-    } else if (source == job.rank() && !offered) {
-      DUNLIN_ASSIGN(offered, collective::ModelSnapshot::offer(fabric, name, model, version));
-    }
+    if (newness[place] != kOld)
+      plan.push_back({members.ranks[place], source_for(place, members, newness)});
   }
-  DUNLIN_TRY(bootstrap.barrier(name, timeout));
-  return version;
+  return collective::hand_over_models(fabric, name, plan, model, version, timeout);
 }
 
 }  // namespace dunlin

@@ -112,4 +112,20 @@ Result<std::uint64_t> ModelSnapshot::fetch(transport::Fabric& fabric, const std:
   return version;
 }
 
+Result<std::uint64_t> hand_over_models(transport::Fabric& fabric, const std::string& name,
+                                       std::span<const HandOver> plan, std::span<std::byte> model,
+                                       std::uint64_t version, Duration timeout) {
+  std::unique_ptr<ModelSnapshot> offered;
+  for (const HandOver& each : plan) {
+    if (each.newcomer == fabric.rank()) {
+      DUNLIN_ASSIGN(version, ModelSnapshot::fetch(fabric, name, each.source, model, timeout));
+    } else if (each.source == fabric.rank() && !offered) {
+      DUNLIN_ASSIGN(offered, ModelSnapshot::offer(fabric, name, model, version));
+    }
+  }
+  // The snapshot stays until all have read theirs.
+  DUNLIN_TRY(fabric.bootstrap().barrier(name + "/handed-over", timeout));
+  return version;
+}
+
 }  // namespace dunlin::collective

@@ -1,5 +1,6 @@
 // ModelSnapshot: a copy of a member's model for processes that join the job. A newcomer reads it by
-// itself, with one-sided reads, while the member does something else.
+// itself, with one-sided reads, while the member does something else. hand_over_models() does this
+// for all members at a time.
 //
 //   member:    auto offer = ModelSnapshot::offer(fabric, "svm/3", bytes_of(model), exchange);
 //   newcomer:  auto version = ModelSnapshot::fetch(fabric, "svm/3", member, bytes_of(model), 30s);
@@ -40,5 +41,20 @@ class ModelSnapshot {
 
   std::unique_ptr<transport::LocalRegion> memory_;
 };
+
+// A newcomer, and the member whose model it gets.
+struct HandOver {
+  Rank newcomer;
+  Rank source;
+};
+
+// Gives newcomers a model. Collective over the members of the epoch, all of which pass the same
+// plan and a name that is used once. A source offers `model` at `version`; a newcomer reads into
+// `model` that of its source. Returns when all members have called it: the version of `model`,
+// which is `version` on all members but newcomers. Errors are those of fetch() and of
+// Bootstrap::barrier().
+Result<std::uint64_t> hand_over_models(transport::Fabric& fabric, const std::string& name,
+                                       std::span<const HandOver> plan, std::span<std::byte> model,
+                                       std::uint64_t version, Duration timeout);
 
 }  // namespace dunlin::collective

@@ -123,21 +123,11 @@ Rank Group::source_for(Rank newcomer, const std::vector<Rank>& newcomers) const 
 }
 
 Status Group::hand_over(const std::vector<Rank>& newcomers, Duration timeout) {
-  const std::string name = fmt::format("svm/{}", epoch());
-  std::unique_ptr<collective::ModelSnapshot> offered;
-  for (const Rank newcomer : newcomers) {
-    const Rank source = source_for(newcomer, newcomers);
-    if (newcomer == fabric_.rank()) {
-      DUNLIN_TRY(collective::ModelSnapshot::fetch(fabric_, name, source,
-                                                  std::as_writable_bytes(model()), timeout)
-                     .status());
-    } else if (source == fabric_.rank() && !offered) {
-      DUNLIN_ASSIGN(offered, collective::ModelSnapshot::offer(fabric_, name, std::as_bytes(model()),
-                                                              epoch()));
-    }
-  }
-  // The snapshot stays until all have read theirs.
-  return fabric_.bootstrap().barrier(name + "/handed-over", timeout);
+  std::vector<collective::HandOver> plan;
+  for (const Rank newcomer : newcomers) plan.push_back({newcomer, source_for(newcomer, newcomers)});
+  return collective::hand_over_models(fabric_, fmt::format("svm/{}", epoch()), plan,
+                                      std::as_writable_bytes(model()), epoch(), timeout)
+      .status();
 }
 
 }  // namespace dunlin::svm

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <thread>
 
 #include "collectives/training/methods/partial.h"
@@ -14,6 +15,9 @@ namespace dunlin::cnn {
 using training::MethodKind;
 
 // The longest time of rank 0's final tests of two models.
+// Under dunlin-run, a Ctrl-C comes twice: from the terminal and from dunlin-run.
+constexpr int kToleratedInterrupts = 2;
+
 constexpr Duration kLongestTest = std::chrono::hours(1);
 
 void RunningMeans::add(double new_loss, double new_accuracy) {
@@ -52,7 +56,7 @@ Result<bool> Trainer::run() {
   DUNLIN_TRY(prepare());
   DUNLIN_ASSIGN(const Duration timeout, find_timeout());
   // Lives until everything is reported. A server ignores it: it ends when the workers have left.
-  const Interrupt interrupt;
+  const Interrupt interrupt({SIGINT, SIGTERM}, kToleratedInterrupts);
   interrupt_ = &interrupt;
   DUNLIN_TRY(start(timeout));
   if (sync_->is_server()) {

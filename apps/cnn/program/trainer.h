@@ -13,9 +13,9 @@
 #include "apps/cnn/checkpoint.h"
 #include "apps/cnn/network.h"
 #include "apps/cnn/program/data.h"
-#include "apps/cnn/program/interrupt.h"
 #include "apps/cnn/program/output.h"
 #include "apps/cnn/program/team.h"
+#include "apps/interrupt.h"
 #include "collectives/training/synchronizer.h"
 
 namespace dunlin::cnn {

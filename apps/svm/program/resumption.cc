@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "apps/checkpoint_search.h"
-#include "apps/job.h"
 #include "apps/svm/program/checkpoints.h"
 #include "apps/svm/redistribution.h"
 #include "runtime/bytes.h"
@@ -32,19 +31,17 @@ Digest read_digest(ByteReader& reader) {
 // Collective: returns the sums over all members.
 Result<DataSums> summed(const DataSums& own, transport::Fabric& fabric,
                         const Membership& membership) {
-  const auto key = [&](Rank rank) {
-    return fmt::format("svm/data/{}/{}", membership.epoch, rank.value());
-  };
   ByteWriter writer;
   writer.number(own.saved_rows).number(own.rows);
   write(writer, own.saved_data);
   write(writer, own.data);
-  DUNLIN_TRY(fabric.bootstrap().publish(key(fabric.rank()), writer.take()));
+  DUNLIN_ASSIGN(
+      const Bytes records,
+      fabric.bootstrap().gather(fmt::format("svm/data/{}", membership.epoch), membership.members,
+                                writer.take(), fabric.config().bootstrap_timeout));
   DataSums all;
-  for (const Rank member : membership.members) {
-    DUNLIN_ASSIGN(const Bytes theirs, lookup_among(fabric.bootstrap(), membership.members, member,
-                                                   key(member), fabric.config().bootstrap_timeout));
-    ByteReader reader(theirs);
+  ByteReader reader(records);
+  while (!reader.at_end() && reader.ok()) {
     all.saved_rows += reader.number<std::uint64_t>();
     all.rows += reader.number<std::uint64_t>();
     all.saved_data = sum_of(all.saved_data, read_digest(reader));

@@ -4,8 +4,6 @@
 
 #include <bit>
 
-#include "apps/job.h"
-
 namespace dunlin::svm {
 namespace {
 
@@ -45,17 +43,14 @@ Result<Standing> decode(std::span<const std::byte> bytes) {
 Result<std::vector<Standing>> share_standings(transport::Fabric& fabric,
                                               const Membership& membership, const Standing& own,
                                               Duration timeout) {
-  Bootstrap& bootstrap = fabric.bootstrap();
-  const auto key = [&](Rank rank) {
-    return fmt::format("svm/standing/{}/{}", membership.epoch, rank.value());
-  };
-  DUNLIN_TRY(bootstrap.publish(key(fabric.rank()), encode(own)));
+  const Bytes record = encode(own);
+  DUNLIN_ASSIGN(const Bytes records,
+                fabric.bootstrap().gather(fmt::format("svm/standing/{}", membership.epoch),
+                                          membership.members, record, timeout));
   std::vector<Standing> all;
-  for (const Rank member : membership.members) {
-    DUNLIN_ASSIGN(const Bytes theirs,
-                  lookup_among(bootstrap, membership.members, member, key(member), timeout));
-    auto standing = decode(theirs);
-    if (!standing) return std::move(standing).status().with_peer(member);
+  for (std::size_t i = 0; i < membership.members.size(); ++i) {
+    auto standing = decode(std::span(records).subspan(i * record.size(), record.size()));
+    if (!standing) return std::move(standing).status().with_peer(membership.members[i]);
     all.push_back(*standing);
   }
   return all;

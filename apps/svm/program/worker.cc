@@ -6,16 +6,15 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <iterator>
+#include <csignal>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "apps/job.h"
 #include "apps/svm/linear_model.h"
 #include "apps/svm/program/resumption.h"
-#include "collectives/waiting/member_watch.h"
 #include "runtime/log.h"
-#include "runtime/print.h"
 
 namespace dunlin::svm {
 namespace {
@@ -48,10 +47,14 @@ Status Worker::prepare() {
   return status;
 }
 
-Status Worker::start() {
+void Worker::begin() {
   stage_ = Stage::kPreparing;
   learning_ = options_.learner;
   learning_.shard = static_cast<std::uint32_t>(fabric_.rank().value());
+}
+
+Status Worker::start() {
+  begin();
   DUNLIN_TRY(agree_on_eta0());
   DUNLIN_TRY(agree_on_run());
   DUNLIN_ASSIGN(group_, Group::create(fabric_, options_, membership_, data().features + 1));
@@ -197,7 +200,7 @@ double Worker::training_time() const {
 
 Result<bool> Worker::run() {
   if (began_ == TimePoint()) began_ = fabric_.clock().now();
-  if (is_elastic()) retire_.emplace();
+  if (is_elastic()) retire_.emplace(std::vector<int>{SIGTERM}, 1);
   const std::uint64_t eval_every = options_.eval_every > 0
                                        ? options_.eval_every
                                        : std::max<std::uint64_t>(1, last_exchange_ / 40);
@@ -209,14 +212,12 @@ Result<bool> Worker::run() {
   while (!all) {
     Status status;
     if (exchange_ < last_exchange_) {
-      status = take_turn();
-      if (has_left_) return true;
-      if (status.is_ok()) status = follow_up(eval_every, save_every);
+      status = take_turn(eval_every, save_every);
     } else {
       if (!time_s) time_s = training_time();
       status = end(all);
-      if (has_left_) return true;
     }
+    if (has_left_) return true;
     status = name_death(std::move(status));
     while (survives(status)) status = name_death(survive(status));
     DUNLIN_TRY(status);
@@ -230,7 +231,6 @@ Result<bool> Worker::run() {
 
 // Does what comes after an exchange: evaluation, checkpoint, and the check of the stop signal.
 Status Worker::follow_up(std::uint64_t eval_every, std::uint64_t save_every) {
-  if (!std::exchange(has_trained_, false)) return Status::ok();
   const bool is_last = exchange_ == last_exchange_;
   if (exchange_ % eval_every == 0 || is_last) DUNLIN_TRY(report_progress(is_last));
   if (!options_.checkpoint.empty() && (exchange_ % save_every == 0 || is_last))
@@ -274,7 +274,6 @@ Status Worker::train_step() {
   totals_.examples += options_.sync_every;
   examples_ += options_.sync_every * group_->members().size();
   ++exchange_;
-  has_trained_ = true;
   return Status::ok();
 }
 

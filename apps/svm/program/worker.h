@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "apps/retire_signal.h"
+#include "apps/interrupt.h"
 #include "apps/svm/average.h"
 #include "apps/svm/learner.h"
 #include "apps/svm/program/checkpoints.h"
@@ -35,6 +35,7 @@ class Worker {
  private:
   Status load_data();
   const Dataset& data() const { return shards_->data(); }
+  void begin();
   // What the members do together before the first exchange. It can be repeated in another epoch.
   Status start();
   // Collective: returns on every member what `find` returns on the first one. It is called there
@@ -72,7 +73,7 @@ class Worker {
   // The newcomer's way into the group.
   Status arrive();
   // Trains where the members stay, and otherwise changes them.
-  Status take_turn();
+  Status take_turn(std::uint64_t eval_every, std::uint64_t save_every);
   Status change_members();
   Status end(std::optional<Totals>& all);
   // What the members of a new epoch do together. `before`: those of the last one.
@@ -109,9 +110,8 @@ class Worker {
   ModelAverage average_;                // empty unless --average was given
   std::unique_ptr<Reporter> reporter_;  // on the leader only
   std::unique_ptr<StopSignal> stop_;
-  std::optional<RetireSignal> retire_;  // while it trains in a job that may grow
+  std::optional<Interrupt> retire_;  // SIGTERM, while it trains in a job that may grow
   bool is_retiring_ = false;
-  bool has_trained_ = false;  // since follow_up()
   bool has_left_ = false;
   bool has_warned_ = false;  // that no checkpoints are saved any more
   CheckpointWriter checkpoints_{options_.checkpoint,
@@ -126,7 +126,7 @@ class Worker {
   TimePoint began_{};
   Duration paused_{};  // the time of evaluations, which does not count as training
 
-  // Of the members, for a newcomer whose group and learner are still to be made:
+  // What a newcomer has learned from the members, for the group and the learner that it is to make:
   std::uint64_t schedule_ = 0;
   Duration absence_{};
 };

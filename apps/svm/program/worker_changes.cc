@@ -54,9 +54,7 @@ bool Worker::is_newcomer() const {
 
 // Checks what would harm the members before it becomes one.
 Status Worker::arrive() {
-  stage_ = Stage::kPreparing;
-  learning_ = options_.learner;
-  learning_.shard = static_cast<std::uint32_t>(fabric_.rank().value());
+  begin();
   DUNLIN_ASSIGN(const Bytes theirs, fabric_.bootstrap().lookup("svm/terms", change_timeout()));
   const std::string expected(reinterpret_cast<const char*>(theirs.data()), theirs.size());
   if (expected != terms()) {
@@ -93,14 +91,17 @@ Shard Worker::first_shard() const {
   return shard;
 }
 
-Status Worker::take_turn() {
-  if (!is_elastic()) return train_step();
-  Bootstrap& bootstrap = fabric_.bootstrap();
-  if (retire_->is_asked() && !std::exchange(is_retiring_, true)) DUNLIN_TRY(bootstrap.retire());
-  DUNLIN_ASSIGN(bool changes, bootstrap.changes_before(exchange_ + 1, fabric_.config().deadline));
-  // In ASYNC the members have no step in common.
-  if (options_.sync == collective::SyncMode::kAsync) changes = bootstrap.is_change_wanted();
-  return changes ? change_members() : train_step();
+Status Worker::take_turn(std::uint64_t eval_every, std::uint64_t save_every) {
+  if (is_elastic()) {
+    Bootstrap& bootstrap = fabric_.bootstrap();
+    if (retire_->is_asked() && !std::exchange(is_retiring_, true)) DUNLIN_TRY(bootstrap.retire());
+    DUNLIN_ASSIGN(bool changes, bootstrap.changes_before(exchange_ + 1, fabric_.config().deadline));
+    // In ASYNC the members have no step in common.
+    if (options_.sync == collective::SyncMode::kAsync) changes = bootstrap.is_change_wanted();
+    if (changes) return change_members();
+  }
+  DUNLIN_TRY(train_step());
+  return follow_up(eval_every, save_every);
 }
 
 // Members that have begun to change do so together, also if some are at their end.

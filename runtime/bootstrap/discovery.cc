@@ -43,20 +43,31 @@ struct Place {
   std::string local_rank;  // empty: 0
 };
 
-Result<JobInfo> read_place(const Place& place) {
+// The place among the ranks of this host, which may have `most`.
+Status read_local_place(const Place& place, std::int64_t most, JobInfo& job) {
   const auto or_default = [](const std::string& text, const char* otherwise) {
     return text.empty() ? std::string(otherwise) : text;
   };
+  DUNLIN_ASSIGN(job.local_size,
+                read_number({place.local_size_name, or_default(place.local_size, "1"), 1, most}));
+  DUNLIN_ASSIGN(job.local_rank,
+                read_number({place.local_rank_name, or_default(place.local_rank, "0"), 0,
+                             job.local_size - 1}));
+  return Status::ok();
+}
+
+Result<JobInfo> read_place(const Place& place) {
   JobInfo job;
   DUNLIN_ASSIGN(job.size, read_number({place.size_name, place.size, 1, kMaxRanks}));
   DUNLIN_ASSIGN(const int rank, read_number({place.rank_name, place.rank, 0, job.size - 1}));
   job.rank = Rank(rank);
-  DUNLIN_ASSIGN(job.local_size, read_number({place.local_size_name,
-                                             or_default(place.local_size, "1"), 1, job.size}));
-  DUNLIN_ASSIGN(job.local_rank,
-                read_number({place.local_rank_name, or_default(place.local_rank, "0"), 0,
-                             job.local_size - 1}));
+  DUNLIN_TRY(read_local_place(place, job.size, job));
   return job;
+}
+
+Place dunlin_place(const Config& config) {
+  return {"DUNLIN_SIZE",       config.size,       "DUNLIN_RANK",       config.rank,
+          "DUNLIN_LOCAL_SIZE", config.local_size, "DUNLIN_LOCAL_RANK", config.local_rank};
 }
 
 // Leaves ranks for processes that join the job later.
@@ -79,14 +90,9 @@ Result<JobInfo> read_newcomer(const Config& config) {
         "DUNLIN_JOIN is on and DUNLIN_RANK or DUNLIN_SIZE is set: the running job gives a "
         "process that joins it both");
   }
-  // The number among the processes that join together.
-  DUNLIN_ASSIGN(
-      JobInfo job,
-      read_place({"DUNLIN_LOCAL_SIZE", config.local_size.empty() ? "1" : config.local_size,
-                  "DUNLIN_LOCAL_RANK", config.local_rank.empty() ? "0" : config.local_rank,
-                  "DUNLIN_LOCAL_SIZE", config.local_size, "DUNLIN_LOCAL_RANK", config.local_rank}));
-  job.rank = Rank();
-  job.size = 0;
+  JobInfo job{.size = 0};
+  // Among the processes that join together.
+  DUNLIN_TRY(read_local_place(dunlin_place(config), kMaxRanks, job));
   return job;
 }
 
@@ -116,9 +122,7 @@ Result<Launch> read_dunlin_variables(const Config& config) {
   if (config.join) {
     DUNLIN_ASSIGN(launch.job, read_newcomer(config));
   } else {
-    DUNLIN_ASSIGN(launch.job, read_place({"DUNLIN_SIZE", config.size, "DUNLIN_RANK", config.rank,
-                                          "DUNLIN_LOCAL_SIZE", config.local_size,
-                                          "DUNLIN_LOCAL_RANK", config.local_rank}));
+    DUNLIN_ASSIGN(launch.job, read_place(dunlin_place(config)));
     DUNLIN_TRY(leave_room(launch.job, config));
   }
   launch.job.launcher = launch.host == CoordinatorHost::kLauncher ? "dunlin-run" : "environment";

@@ -204,7 +204,7 @@ Result<Message> Authenticator::on_proof(const Message& proof) {
                  .value = details.take()};
 }
 
-// Of a rank that has proven that it knows the secret.
+// The rank has proven that it knows the secret.
 Status Authenticator::check_claims() {
   if (!claimed_job_id_.empty() && claimed_job_id_ != job_.id) {
     return {Code::kInvalidArgument,

@@ -74,7 +74,7 @@ void InProcessJob::State::pass_on() {
 
 class InProcessJob::State::Client final : public bootstrap::BootstrapClient {
  public:
-  // Of a rank that the job has let in.
+  // The job has let the rank in.
   Client(std::shared_ptr<State> state, JobInfo job)
       : BootstrapClient(std::move(job), state->key), state_(std::move(state)) {
     state_->with_ledger([&] { state_->clients[this->rank().index()] = this; });

@@ -69,7 +69,7 @@ class Elastic(JobTest):
                 self.await_workers(job, 8)
                 os.kill(job.rank_pid(2), signal.SIGKILL)
                 self.await_workers(job, 7)
-                # Of the newcomers, one is killed and three leave.
+                # One of the newcomers is killed, and the other three leave.
                 os.kill(children_of(first.process.pid)[0], signal.SIGKILL)
                 self.await_workers(job, 6)
                 for pid in [*children_of(first.process.pid), *children_of(second.process.pid)]:

@@ -380,6 +380,13 @@ std::unique_ptr<Coordinator> start_growing(int size, int founders) {
       .value();
 }
 
+// Rank 0 of a job that so many ranks start.
+JoinPlan founder_of(const Coordinator& coordinator, int size, int founders) {
+  JoinPlan plan = plan_for(coordinator, 0, size);
+  plan.job.founders = founders;
+  return plan;
+}
+
 JoinPlan newcomer_to(const Coordinator& coordinator) {
   JoinPlan plan = plan_for(coordinator, 0, 1);
   plan.job.rank = Rank();
@@ -389,9 +396,7 @@ JoinPlan newcomer_to(const Coordinator& coordinator) {
 
 TEST(JoiningOverTcp, ANewcomerGetsARankAndTakesPart) {
   const auto coordinator = start_growing(4, 1);
-  JoinPlan founder = plan_for(*coordinator, 0, 4);
-  founder.job.founders = 1;
-  const auto first = TcpBootstrap::join(std::move(founder)).value();
+  const auto first = TcpBootstrap::join(founder_of(*coordinator, 4, 1)).value();
   const auto second = TcpBootstrap::join(newcomer_to(*coordinator)).value();
   EXPECT_EQ(second->rank(), Rank(1));
   EXPECT_EQ(second->size(), 4);
@@ -412,9 +417,7 @@ TEST(JoiningOverTcp, RefusalsSayWhy) {
   const auto refused = TcpBootstrap::join(newcomer_to(*coordinator));
   EXPECT_THAT(refused.status().to_string(), HasSubstr("--max-ranks"));
   const auto growing = start_growing(2, 1);
-  JoinPlan founder = plan_for(*growing, 0, 2);
-  founder.job.founders = 2;
-  const auto mistaken = TcpBootstrap::join(std::move(founder));
+  const auto mistaken = TcpBootstrap::join(founder_of(*growing, 2, 2));
   EXPECT_THAT(mistaken.status().to_string(), HasSubstr("DUNLIN_MAX_RANKS"));
   JoinPlan stranger = newcomer_to(*growing);
   stranger.secret = "wrong secret of more than 16";
@@ -425,9 +428,7 @@ TEST(JoiningOverTcp, RefusalsSayWhy) {
 // A newcomer whose process ends before it is a member is no loss for the members.
 TEST(JoiningOverTcp, TheEndOfANewcomerIsNoDeathOfAMember) {
   const auto coordinator = start_growing(3, 1);
-  JoinPlan founder = plan_for(*coordinator, 0, 3);
-  founder.job.founders = 1;
-  const auto first = TcpBootstrap::join(std::move(founder)).value();
+  const auto first = TcpBootstrap::join(founder_of(*coordinator, 3, 1)).value();
   {
     const auto second = TcpBootstrap::join(newcomer_to(*coordinator)).value();
     EXPECT_EQ(second->rank(), Rank(1));

@@ -39,6 +39,13 @@ def counts():
     return tuple(numbers)
 
 
+def allocations_of(size):
+    """The number of allocations of this size in bytes. The memory of a communicator is freed some time after its release,
+    so that only the sizes of other memory can be counted on."""
+    CUDA.fake_cuda_allocations_of.restype = ctypes.c_uint64
+    return CUDA.fake_cuda_allocations_of(ctypes.c_uint64(size))
+
+
 class Stream:
     """A stream of device 0."""
 

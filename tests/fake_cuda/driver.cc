@@ -110,6 +110,10 @@ void fake_cuda_counts(std::uint64_t* counts) {
   counts[4] = state().copies;
   counts[5] = static_cast<std::uint64_t>(state().pinned);
 }
+// The number of allocations that have this size.
+std::uint64_t fake_cuda_allocations_of(std::uint64_t size) {
+  return static_cast<std::uint64_t>(state().memory.count_of(size));
+}
 
 Code cuInit(unsigned) {
   return state().init_code;

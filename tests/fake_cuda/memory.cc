@@ -196,4 +196,12 @@ int FakeMemory::count(bool is_opened) {
                            [&](const auto& each) { return each.second.is_opened == is_opened; }));
 }
 
+int FakeMemory::count_of(std::size_t size) {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(
+      std::count_if(allocations_.begin(), allocations_.end(), [&](const auto& each) {
+        return !each.second.is_opened && each.second.size == size;
+      }));
+}
+
 }  // namespace dunlin::testing

@@ -79,6 +79,8 @@ class FakeMemory {
   FakeAllocation find(cuda::Address address, std::size_t size = 1);
   std::byte* contents(cuda::Address address, std::size_t size);
   int count(bool is_opened);
+  // How many allocations of this process have this size.
+  int count_of(std::size_t size);
   FakeRanges& ranges() { return ranges_; }
 
  private:

@@ -322,6 +322,15 @@ dunlin_code dunlin_window_create(dunlin_job* job, const char* name, const void* 
                                  const dunlin_neighbor* sources, size_t source_count,
                                  const dunlin_neighbor* destinations, size_t destination_count,
                                  dunlin_window** window);
+/* The same in the memory of a GPU, whose number in this process is `gpu`, at all ranks. The initial
+ * tensor is in host memory or on the GPU; all other tensors of the window's functions are on the
+ * GPU. Work of the caller on them has to be complete before a call, and the window's work is
+ * complete when a call returns. DUNLIN_UNAVAILABLE as for dunlin_on_gpu(). */
+dunlin_code dunlin_window_create_on_gpu(dunlin_job* job, const char* name, int gpu,
+                                        const void* initial, size_t count, dunlin_data_type type,
+                                        int is_zeroed, const dunlin_neighbor* sources,
+                                        size_t source_count, const dunlin_neighbor* destinations,
+                                        size_t destination_count, dunlin_window** window);
 /* Collective: waits until all deposits were taken in and all ranks have called it. The window is
  * freed if it returns DUNLIN_OK or DUNLIN_PEER_DEAD; otherwise it lasts until the job's end. */
 dunlin_code dunlin_window_free(dunlin_window* window);

@@ -94,6 +94,28 @@ dunlin_code deposit(dunlin_window* window, const dunlin_neighbor* destinations, 
   });
 }
 
+dunlin_code create_window(dunlin_job* job, std::optional<int> gpu, const char* name,
+                          const void* initial, size_t count, dunlin_data_type type, int is_zeroed,
+                          std::vector<WeightedRank> sources,
+                          const std::vector<WeightedRank>& destinations, dunlin_window** window) {
+  return guarded([&]() -> Status {
+    Window::Options options;
+    options.name = name;
+    options.sources = std::move(sources);
+    for (const WeightedRank& to : destinations) options.destinations.push_back(to.rank);
+    DUNLIN_ASSIGN(options.type, dunlin::c::type_of(type));
+    options.count = count;
+    options.is_zeroed = is_zeroed != 0;
+    options.gpu = gpu;
+    auto made = std::make_unique<dunlin_window>();
+    made->job = job;
+    DUNLIN_ASSIGN(made->window, Window::create(*job->session, std::move(options), initial, {}));
+    const std::lock_guard guard(job->mutex);
+    *window = job->windows.emplace_back(std::move(made)).get();
+    return Status::ok();
+  });
+}
+
 }  // namespace
 
 dunlin_code dunlin_check_neighbors(dunlin_job* job, const dunlin_neighbor* sources,
@@ -191,22 +213,19 @@ dunlin_code dunlin_window_create(dunlin_job* job, const char* name, const void* 
                                  const dunlin_neighbor* sources, size_t source_count,
                                  const dunlin_neighbor* destinations, size_t destination_count,
                                  dunlin_window** window) {
-  return guarded([&]() -> Status {
-    Window::Options options;
-    options.name = name;
-    options.sources = list_of<WeightedRank>(sources, source_count);
-    for (const auto& to : list_of<WeightedRank>(destinations, destination_count))
-      options.destinations.push_back(to.rank);
-    DUNLIN_ASSIGN(options.type, dunlin::c::type_of(type));
-    options.count = count;
-    options.is_zeroed = is_zeroed != 0;
-    auto made = std::make_unique<dunlin_window>();
-    made->job = job;
-    DUNLIN_ASSIGN(made->window, Window::create(*job->session, std::move(options), initial, {}));
-    const std::lock_guard guard(job->mutex);
-    *window = job->windows.emplace_back(std::move(made)).get();
-    return Status::ok();
-  });
+  return create_window(job, {}, name, initial, count, type, is_zeroed,
+                       list_of<WeightedRank>(sources, source_count),
+                       list_of<WeightedRank>(destinations, destination_count), window);
+}
+
+dunlin_code dunlin_window_create_on_gpu(dunlin_job* job, const char* name, int gpu,
+                                        const void* initial, size_t count, dunlin_data_type type,
+                                        int is_zeroed, const dunlin_neighbor* sources,
+                                        size_t source_count, const dunlin_neighbor* destinations,
+                                        size_t destination_count, dunlin_window** window) {
+  return create_window(job, gpu, name, initial, count, type, is_zeroed,
+                       list_of<WeightedRank>(sources, source_count),
+                       list_of<WeightedRank>(destinations, destination_count), window);
 }
 
 dunlin_code dunlin_window_free(dunlin_window* window) {

@@ -53,6 +53,7 @@ Result<Window<T>> Window<T>::create(Job& job, const WindowOptions& options,
   wanted.is_zeroed = options.is_zeroed;
   wanted.depth = options.depth;
   wanted.is_readable = options.is_readable;
+  wanted.gpu = options.gpu;
   DUNLIN_ASSIGN(impl->window, collective::NeighborWindow<T>::prepare(*impl->job->fabric,
                                                                      std::move(wanted), initial));
   DUNLIN_TRY(impl->window->connect());
@@ -112,8 +113,8 @@ Status Window<T>::flush(Duration timeout) {
 }
 
 template <typename T>
-void Window<T>::publish() {
-  impl_->window->publish();
+Status Window<T>::publish() {
+  return impl_->window->publish();
 }
 
 template <typename T>

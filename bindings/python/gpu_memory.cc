@@ -4,11 +4,16 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <thread>
+#include <utility>
 
+#include "bindings/pybind/interrupt.h"
 #include "bindings/python/array_reading.h"
 #include "bindings/python/errors.h"
+#include "bindings/python/job.h"
 #include "runtime/gpu/cuda_driver.h"
 
 namespace dunlin::python {
@@ -20,6 +25,8 @@ namespace {
 
 constexpr const char* kInterface = "__cuda_array_interface__";
 constexpr std::uintptr_t kLegacyDefaultStream = 1;  // CU_STREAM_LEGACY
+// How long a thread that waits for the work of other streams sleeps between two looks.
+constexpr std::chrono::microseconds kReadyNap{50};
 
 void check_with(Status status, const char* what) {
   check(std::move(status).with_context(what));
@@ -202,6 +209,20 @@ Array view_of_gpu_interface(py::handle object, const char* what) {
     set_ready_after(view, stream, what);
   }
   return view;
+}
+
+void await_ready(const Array& array, const char* what) {
+  if (!array.ready) return;
+  const binding::Session::Interrupt interrupt = interrupt_of_thread();
+  const Status status = released([&] {
+    for (;;) {
+      Status done = array.ready->poll();
+      if (!done.is_busy()) return done;
+      if (Status told = interrupt ? interrupt() : Status::ok(); !told.is_ok()) return told;
+      std::this_thread::sleep_for(kReadyNap);
+    }
+  });
+  check_with(status, what);
 }
 
 }  // namespace dunlin::python

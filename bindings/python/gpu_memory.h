@@ -43,6 +43,8 @@ Array view_of_gpu_interface(pybind11::handle object, const char* what);
 void find_gpu(Array& view, int device, const char* what);
 // Makes the view ready after the work that the stream has now. The device is known.
 void set_ready_after(Array& view, NativeGpuStream stream, const char* what);
+// Waits until the array's memory may be used, without the GIL, and runs signal handlers meanwhile.
+void await_ready(const Array& array, const char* what);
 // Says that a call needs host memory.
 [[noreturn]] void refuse_gpu(const char* what);
 

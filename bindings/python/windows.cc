@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "bindings/python/array.h"
+#include "bindings/python/gpu_array.h"
+#include "bindings/python/gpu_memory.h"
 #include "bindings/python/job.h"
 #include "bindings/python/neighbors.h"
 #include "bindings/session/mutexes.h"
@@ -45,7 +47,8 @@ class Window {
   Window(py::object x, py::object sources, py::object destinations, const std::string& name,
          bool zero_init)
       : session_(Job::instance().session()) {
-    const Array input = view_of(x, "Window");
+    const Array input = view_of(x, "Window", Usable::kHostAndGpu);
+    await_ready(input, "Window");
     shape_ = input.shape;
     binding::Window::Options options;
     options.name = name;
@@ -60,19 +63,25 @@ class Window {
     options.type = input.type;
     options.count = input.count;
     options.is_zeroed = zero_init;
+    options.gpu = input.gpu;
     const Session::Interrupt interrupt = interrupt_of_thread();
     window_ = take(released([&] {
       return binding::Window::create(*session_, std::move(options), input.data, interrupt);
     }));
+    const auto& [bytes, owner] = window_->tensor();
+    if (input.gpu) {
+      tensor_ =
+          py::cast(std::make_unique<GpuArray>(input.type, shape_, *input.gpu, owner, bytes.data()));
+      return;
+    }
     using Owner = std::shared_ptr<MemoryRegion>;
-    const py::capsule keeper(new Owner(window_->tensor().owner),
-                             [](void* owner) { delete static_cast<Owner*>(owner); });
-    tensor_ = array_over(py::dtype(to_string(input.type)), shape_, window_->tensor().bytes.data(),
-                         keeper);
+    const py::capsule keeper(new Owner(owner),
+                             [](void* kept) { delete static_cast<Owner*>(kept); });
+    tensor_ = array_over(py::dtype(to_string(input.type)), shape_, bytes.data(), keeper);
   }
 
   const std::string& name() const { return window_->options().name; }
-  const py::array& tensor() const { return tensor_; }
+  const py::object& tensor() const { return tensor_; }
   std::vector<int> sources() const { return numbers_of(window_->options().sources); }
   std::vector<int> destinations() const {
     std::vector<int> numbers;
@@ -137,7 +146,9 @@ class Window {
   }
   py::object buffer(int rank) {
     check_job(session_);
-    const Array copy = make_array(window_->options().type, shape_);
+    const binding::Window::Options& options = window_->options();
+    const Array copy = options.gpu ? make_gpu_array(options.type, shape_, *options.gpu, "buffer")
+                                   : make_array(options.type, shape_);
     (void)take(released([&] { return window_->buffer(Rank(rank), copy.data); }));
     return copy.object;
   }
@@ -173,7 +184,9 @@ class Window {
     if (!out.is_none()) {
       Array own;
       own.type = window_->options().type;
+      own.gpu = window_->options().gpu;
       result = output_for(own, shape_, out);
+      await_ready(result, "out");
       const std::span<std::byte> tensor = window_->tensor().bytes;
       const auto* const end = result.data + result.bytes();
       if (result.data < tensor.data() + tensor.size() && tensor.data() < end)
@@ -182,13 +195,13 @@ class Window {
       what.result = result.data;
     }
     (void)take(released([&] { return window_->update(what); }));
-    return out.is_none() ? py::object(tensor_) : result.object;
+    return out.is_none() ? tensor_ : result.object;
   }
 
   std::shared_ptr<Session> session_;
   std::shared_ptr<binding::Window> window_;
   std::vector<py::ssize_t> shape_;
-  py::array tensor_;
+  py::object tensor_;                   // a NumPy array, or a GpuArray
   double uniform_ = 1;                  // the weight of self and each source if none is given
   std::vector<WeightedPeer> defaults_;  // of update()
 };

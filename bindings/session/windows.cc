@@ -30,7 +30,7 @@ class Window::Body : public Resident {
   virtual Result<Report> update(const Update& what) = 0;
   virtual double p() const = 0;
   virtual void set_p(double p) = 0;
-  virtual void publish() = 0;
+  virtual Status publish() = 0;
   virtual Result<Buffer> buffer(Rank from, void* tensor) = 0;
   virtual Status flush() = 0;
   virtual std::vector<Awaited> awaited() const = 0;
@@ -74,12 +74,12 @@ class Window::TypedBody final : public Body {
   }
   double p() const override { return window_->p(); }
   void set_p(double p) override { window_->set_p(p); }
-  void publish() override { window_->publish(); }
+  Status publish() override { return window_->publish(); }
   Result<Buffer> buffer(Rank from, void* tensor) override {
     (void)window_->progress();
-    DUNLIN_ASSIGN(const auto found, window_->buffer(from));
-    if (tensor != nullptr)
-      std::copy(found.tensor.begin(), found.tensor.end(), static_cast<T*>(tensor));
+    const std::span<T> copy(static_cast<T*>(tensor), window_->self().size());
+    DUNLIN_ASSIGN(const auto found,
+                  tensor == nullptr ? window_->buffer(from) : window_->buffer(from, copy));
     return Buffer{found.p, found.version};
   }
   Status flush() override { return window_->flush(); }
@@ -168,8 +168,9 @@ Status Window::build(const void* initial, const Session::Interrupt& interrupt) {
            fmt::format("a window of {}: the type has to be float32 or float64",
                        to_string(options_.type))};
   }
-  const std::string alike = fmt::format("{} {} {} {}", static_cast<int>(options_.type),
-                                        options_.count, options_.is_zeroed, options_.name);
+  const std::string alike =
+      fmt::format("{} {} {} {} {}", static_cast<int>(options_.type), options_.count,
+                  options_.is_zeroed, options_.gpu.has_value(), options_.name);
   DUNLIN_TRY(agree(session_, std::move(own), what, alike, interrupt));
   NeighborCall call;
   call.sources = options_.sources;
@@ -185,6 +186,7 @@ Status Window::build(const void* initial, const Session::Interrupt& interrupt) {
   made.count = options_.count;
   made.is_zeroed = options_.is_zeroed;
   made.is_readable = true;
+  made.gpu = options_.gpu;
   made.neighborhood.out = options_.destinations;
   for (const auto& [rank, weight] : options_.sources) {
     made.neighborhood.in.push_back(rank);
@@ -266,10 +268,7 @@ Status Window::set_p(double p) {
 }
 
 Status Window::publish() {
-  return with_body([](Body& body) {
-    body.publish();
-    return Status::ok();
-  });
+  return with_body([](Body& body) { return body.publish(); });
 }
 
 Result<Window::Buffer> Window::buffer(Rank from, void* tensor) {

@@ -32,6 +32,9 @@ class Window {
     collective::DataType type = collective::DataType::kFloat32;  // or kFloat64
     std::size_t count = 0;
     bool is_zeroed = false;
+    // The GPU, by its number in this process, in whose memory the window is; empty: host memory.
+    // Then all pointers below are to that memory, except that the initial tensor may be in either.
+    std::optional<int> gpu{};
   };
   struct Update {
     double self_weight = 1;
@@ -48,8 +51,9 @@ class Window {
     std::uint64_t version = 0;
   };
 
-  // Collective over all ranks, with the same type and count. kInvalidArgument at all ranks if the
-  // ranks' sources and destinations don't match. `initial`: `count` elements.
+  // Collective over all ranks, with the same type and count, and on GPUs at all or at none of them.
+  // kInvalidArgument at all ranks if the ranks' sources and destinations don't match. `initial`:
+  // `count` elements.
   static Result<std::shared_ptr<Window>> create(Session& session, Options options,
                                                 const void* initial,
                                                 const Session::Interrupt& interrupt);

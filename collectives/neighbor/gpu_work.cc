@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "collectives/kernels/gpu/gpu_memory.h"
 #include "runtime/gpu/cuda_driver.h"
 #include "runtime/log.h"
 
@@ -19,26 +20,6 @@ GpuWork::~GpuWork() {
   settle();
 }
 
-Status GpuWork::check(std::string_view what, const void* data, std::size_t size,
-                      DataType type) const {
-  const auto refused = [&](const std::string& why) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("the {} of {} bytes {}: this exchange averages memory of GPU {}",
-                              what, size, why, device()));
-  };
-  auto found = driver_->find(data);
-  if (!found) return std::move(found).status().with_context(what);
-  if (!found->has_value())
-    return refused("is in host memory (cuPointerGetAttribute does not know it)");
-  const GpuAllocation& memory = **found;
-  if (memory.device != device()) return refused(fmt::format("is on GPU {}", memory.device));
-  const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(data) - memory.base);
-  if (size > memory.size - offset) return refused("leaves its allocation");
-  if (reinterpret_cast<std::uintptr_t>(data) % size_of(type) != 0)
-    return refused(fmt::format("is not aligned to {}", to_string(type)));
-  return Status::ok();
-}
-
 Status GpuWork::check(const NeighborCall& call) const {
   if (call.sources.size() >= gpu::kMostInputs) {
     return {Code::kInvalidArgument, fmt::format("{} sources; an average on a GPU has at most {}",
@@ -46,8 +27,12 @@ Status GpuWork::check(const NeighborCall& call) const {
   }
   const std::size_t size = call.count * size_of(call.type);
   if (size == 0) return Status::ok();
-  DUNLIN_TRY(check("input", call.input, size, call.type));
-  return check("output", call.output, size, call.type);
+  const auto check = [&](std::string_view what, const void* data) {
+    return check_gpu_memory(*driver_, device(), what, data, size, call.type,
+                            "this exchange averages");
+  };
+  DUNLIN_TRY(check("input", call.input));
+  return check("output", call.output);
 }
 
 template <typename Start>

@@ -77,7 +77,6 @@ class GpuWork {
         driver_(std::move(driver)),
         kernels_(std::move(kernels)),
         stream_(std::move(stream)) {}
-  Status check(std::string_view what, const void* data, std::size_t size, DataType type) const;
   template <typename Start>
   Status run(std::string_view what, const Start& start);
   void finish(Ticket ticket);

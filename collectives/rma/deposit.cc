@@ -6,67 +6,66 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <utility>
 
-#include "collectives/kernels/average.h"
 #include "collectives/kernels/scaled.h"
 
 namespace dunlin::collective {
 
 static_assert(std::endian::native == std::endian::little, "DepositHeader is little-endian");
 
-namespace {
-
-EdgeMemory memory_of(std::span<std::byte* const> slots, std::size_t tensor_bytes) {
-  EdgeMemory memory;
-  memory.tensor_bytes = tensor_bytes;
-  std::copy_n(slots.begin(), EdgeMemory::kBuffers, memory.buffers.begin());
-  return memory;
-}
-
-// The receiver's slots where they are mapped here.
-EdgeMemory memory_of(const transport::OutSlots& edge, std::size_t tensor_bytes) {
-  std::array<std::byte*, EdgeMemory::kBuffers> slots{};
-  for (std::size_t i = 0; i < slots.size(); ++i)
-    slots[i] = edge.region->mapped() + edge.slots[i].offset();
-  return memory_of(slots, tensor_bytes);
-}
-
-}  // namespace
-
 template <typename T>
-void scale(std::span<T> tensor, double factor) {
-  if (factor == 1) return;
-  weighted_average(tensor, static_cast<T>(factor), {}, {});
+std::optional<EdgeMemory> DepositSender<T>::map(const transport::OutSlots& edge,
+                                                std::size_t tensor_bytes) {
+  std::byte* const mapped = edge.region == nullptr ? nullptr : edge.region->mapped();
+  if (mapped == nullptr) return std::nullopt;
+  std::array<std::byte*, EdgeMemory::kBuffers> slots{};
+  for (std::size_t i = 0; i < slots.size(); ++i) slots[i] = mapped + edge.slots[i].offset();
+  return EdgeMemory::of(slots, tensor_bytes);
 }
 
 template <typename T>
 DepositSender<T>::DepositSender(transport::SlotExchange& exchange, transport::OutSlots& edge,
-                                std::span<DepositStaging> ring, std::size_t tensor_bytes)
-    : doorbell_(edge.link->data()),
+                                std::span<DepositStaging> ring,
+                                const std::optional<EdgeMemory>& mapped, TensorPasses<T>& passes)
+    : passes_(&passes),
+      doorbell_(edge.link->data()),
       // The queue sends nothing over this edge, so no message is mistaken for the doorbell.
       doorbell_cell_(transport::cell_at(edge.peer_first_cell, 1)),
       counters_(exchange.fabric().counters().peer(edge.to)),
       queue_(exchange, edge),
       ring_(ring) {
-  if (is_mapped(edge)) mapped_.emplace(memory_of(edge, tensor_bytes));
+  if (mapped) mapped_.emplace(*mapped, passes);
 }
 
 template <typename T>
-void DepositSender<T>::deposit(DepositKind kind, std::uint64_t operation, double weight,
-                               std::span<const T> self, double p) {
+void DepositSender<T>::begin(const Deposit& what, double weight) {
+  if (mapped_ && !std::exchange(has_begun_, true))
+    mapped_->write(what.kind, weight, what.self, what.p);
+}
+
+template <typename T>
+Status DepositSender<T>::complete(const Deposit& what, double weight) {
   if (!mapped_) {
-    stage(kind, operation, weight, self, p);
+    stage(what, weight);
     (void)progress();  // loss() keeps the error
-    return;
+    return Status::ok();
   }
-  mapped_->deposit(kind, weight, self, p);
+  // A peer may be named twice in an operation.
+  bool is_written = std::exchange(has_begun_, false);
+  while (!is_written || !mapped_->publish()) {
+    mapped_->write(what.kind, weight, what.self, what.p);
+    DUNLIN_TRY(passes_->finish());
+    is_written = true;
+  }
   ++counters_.puts;
-  counters_.put_bytes += self.size_bytes();
+  counters_.put_bytes += what.self.size_bytes();
   is_ring_due_ = true;
   if (Status status = ring_doorbell(); status.is_error()) {
-    lost_ = {operation, operation};
+    lost_ = {what.operation, what.operation};
     lose(std::move(status));
   }
+  return Status::ok();
 }
 
 template <typename T>
@@ -81,28 +80,28 @@ Status DepositSender<T>::ring_doorbell() {
 }
 
 template <typename T>
-void DepositSender<T>::stage(DepositKind kind, std::uint64_t operation, double weight,
-                             std::span<const T> self, double p) {
+void DepositSender<T>::stage(const Deposit& what, double weight) {
+  const std::span<const T> self = what.host_self;
   DepositStaging& staging = pending();
   auto& header = *reinterpret_cast<DepositHeader*>(staging.slice.data());
   const std::span<T> tensor{reinterpret_cast<T*>(staging.slice.data() + sizeof(DepositHeader)),
                             self.size()};
   if (!has_pending_) {
     header = DepositHeader();
-    header.kind = kind;
-    staging.first_operation = operation;
+    header.kind = what.kind;
+    staging.first_operation = what.operation;
   }
-  if (kind == DepositKind::kAccumulate && has_pending_) {
+  if (what.kind == DepositKind::kAccumulate && has_pending_) {
     // The pending message keeps its kind: a put of the sum, or an accumulate of the sum.
     add_scaled(tensor, tensor.data(), static_cast<T>(weight), self.data());
-    header.p += weight * p;
+    header.p += weight * what.p;
   } else {
-    header.kind = kind;
+    header.kind = what.kind;
     copy_scaled(tensor, static_cast<T>(weight), self.data());
-    header.p = weight * p;
+    header.p = weight * what.p;
   }
   ++header.deposits;
-  staging.last_operation = operation;
+  staging.last_operation = what.operation;
   has_pending_ = true;
 }
 
@@ -163,9 +162,11 @@ std::optional<OperationRange> DepositSender<T>::outstanding() const {
 
 template <typename T>
 DepositReceiver<T>::DepositReceiver(transport::SlotExchange& exchange, transport::InSlots& edge,
-                                    std::span<T> own, bool is_zero)
+                                    const EdgeMemory& memory, std::span<T> own, bool is_zero,
+                                    TensorPasses<T>& passes)
     : queue_(exchange, edge),
-      mapped_(memory_of(edge.slots, own.size_bytes())),
+      mapped_(memory),
+      passes_(&passes),
       depth_(exchange.options().depth),
       own_(own),
       is_zero_(is_zero) {}
@@ -198,18 +199,20 @@ Status DepositReceiver<T>::take(const transport::Message& message) {
                               message.sequence, message.data.size(), own_.size_bytes()))
         .with_peer(peer());
   }
-  apply(header, reinterpret_cast<const T*>(message.data.data() + sizeof header));
+  const std::span<const T> tensor(reinterpret_cast<const T*>(message.data.data() + sizeof header),
+                                  own_.size());
+  apply(header, passes_->reach(tensor));
   version_ += header.deposits;
-  return Status::ok();
+  return passes_->finish();  // the slot is released next
 }
 
 template <typename T>
 void DepositReceiver<T>::apply(const DepositHeader& header, const T* tensor) {
   if (header.kind == DepositKind::kPut || is_zero_) {
-    if (!own_.empty()) std::memcpy(own_.data(), tensor, own_.size_bytes());
+    passes_->copy(own_, tensor);
     p_ = header.p + (header.kind == DepositKind::kPut ? 0 : p_);
   } else {
-    add_scaled(own_, own_.data(), T{1}, tensor);
+    passes_->add_scaled(own_, own_.data(), T{1}, tensor);
     p_ += header.p;
   }
   is_zero_ = false;
@@ -254,7 +257,7 @@ template <typename T>
 typename DepositReceiver<T>::View DepositReceiver<T>::read() {
   View view = look();
   if (view.tensor == nullptr) {
-    std::fill(own_.begin(), own_.end(), T{0});
+    passes_->zero(own_);
     view.tensor = own_.data();
   }
   return view;
@@ -263,14 +266,12 @@ typename DepositReceiver<T>::View DepositReceiver<T>::read() {
 template <typename T>
 void DepositReceiver<T>::replace(std::span<const T> tensor, double p, double weight) {
   if (const DepositHeader* const held = mapped_.take(); held != nullptr) settle(held->deposits);
-  copy_scaled(own_, static_cast<T>(weight), tensor.data());
+  passes_->copy_scaled(own_, static_cast<T>(weight), tensor.data());
   p_ = weight * p;
   is_zero_ = false;
   ++version_;
 }
 
-template void scale(std::span<float> tensor, double factor);
-template void scale(std::span<double> tensor, double factor);
 template class DepositSender<float>;
 template class DepositSender<double>;
 template class DepositReceiver<float>;

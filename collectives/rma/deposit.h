@@ -12,7 +12,10 @@
 //
 // Both use the same slots. The sender chooses; the receiver looks for deposits of both kinds.
 //
-// Nothing blocks or allocates. Owner thread only.
+// On a GPU, mapped deposits go from GPU memory to GPU memory. Messages travel through host memory:
+// the sender gets its tensor from there, and the receiver copies it to the GPU.
+//
+// Nothing waits for a peer or allocates. Owner thread only.
 #pragma once
 
 #include <cstddef>
@@ -49,22 +52,35 @@ struct OperationRange {
 template <typename T>  // float, double
 class DepositSender {
  public:
-  // `exchange` is connected, and has at least EdgeMemory::kBuffers slots per edge, of
-  // EdgeMemory::buffer_bytes(tensor_bytes). `ring` has depth + 1 elements, whose slices have
-  // deposit_bytes(tensor_bytes), or none if the edge is_mapped().
-  DepositSender(transport::SlotExchange& exchange, transport::OutSlots& edge,
-                std::span<DepositStaging> ring, std::size_t tensor_bytes);
+  // What a deposit does.
+  struct Deposit {
+    DepositKind kind = DepositKind::kPut;
+    std::uint64_t operation = 0;  // not below that of the last one
+    std::span<const T> self;
+    std::span<const T> host_self;  // the same in host memory, for edges that are not mapped
+    double p = 0;
+  };
 
-  // Whether deposits along this edge go straight to the receiver's memory.
-  static bool is_mapped(const transport::OutSlots& edge) {
-    return edge.region != nullptr && edge.region->mapped() != nullptr;
-  }
+  // `exchange` is connected, and has at least EdgeMemory::kBuffers slots per edge, of
+  // EdgeMemory::buffer_bytes(tensor_bytes). `mapped`: the receiver's memory, if it is mapped here.
+  // Otherwise `ring` has depth + 1 elements, whose slices have deposit_bytes(tensor_bytes). The
+  // passes outlive this object.
+  DepositSender(transport::SlotExchange& exchange, transport::OutSlots& edge,
+                std::span<DepositStaging> ring, const std::optional<EdgeMemory>& mapped,
+                TensorPasses<T>& passes);
+
+  // The receiver's slots, if they are mapped here.
+  static std::optional<EdgeMemory> map(const transport::OutSlots& edge, std::size_t tensor_bytes);
 
   Rank peer() const { return queue_.peer(); }
-  // Deposits weight * self and weight * p for an operation, whose number is not below that of the
-  // last one, and sends what can be sent. Do not call it once loss() is an error.
-  void deposit(DepositKind kind, std::uint64_t operation, double weight, std::span<const T> self,
-               double p);
+  // Whether deposits along this edge go straight to the receiver's memory.
+  bool is_mapped() const { return mapped_.has_value(); }
+  // Deposits weight * self and weight * p, and sends what can be sent. begin() starts the passes,
+  // if none of an earlier deposit are to be completed; once they have finished, complete() does the
+  // rest, with the same arguments. It returns the errors of passes; the peer's are those of loss().
+  // Call neither once loss() is an error.
+  void begin(const Deposit& what, double weight);
+  Status complete(const Deposit& what, double weight);
   // Sends the pending message; kBusy while there is no credit for it. After an error the
   // outstanding deposits are lost, and every later call returns the same error.
   Status progress();
@@ -82,8 +98,7 @@ class DepositSender {
   const OperationRange& lost() const { return lost_; }
 
  private:
-  void stage(DepositKind kind, std::uint64_t operation, double weight, std::span<const T> self,
-             double p);
+  void stage(const Deposit& what, double weight);
   // Tells the receiver of what was deposited in its mapped memory. kBusy: do it again later.
   Status ring_doorbell();
   std::uint64_t acknowledged() const { return queue_.acknowledged(); }
@@ -93,6 +108,7 @@ class DepositSender {
   Status check_completions() const;
 
   std::optional<MappedWriter<T>> mapped_;
+  TensorPasses<T>* passes_;
   transport::Notifier doorbell_;
   transport::NotifyId doorbell_cell_{};  // at the receiver
   std::uint64_t rings_ = 0;
@@ -101,6 +117,7 @@ class DepositSender {
   transport::SendQueue queue_;
   std::span<DepositStaging> ring_;
   bool has_pending_ = false;
+  bool has_begun_ = false;  // a deposit in mapped memory
   Status loss_;
   OperationRange lost_;
 };
@@ -115,16 +132,20 @@ class DepositReceiver {
     std::uint64_t version = 0;  // deposits since clear_version()
   };
 
-  // `exchange` is as that of the sender. `own` outlives this object. It has what the buffer holds
-  // before the first deposit, unless that `is_zero`.
-  DepositReceiver(transport::SlotExchange& exchange, transport::InSlots& edge, std::span<T> own,
-                  bool is_zero);
+  // `exchange` is as that of the sender. `memory`: the slots, or their headers and memory of the
+  // GPU. `own` and the passes outlive this object. `own` has what the buffer holds before the first
+  // deposit, unless that `is_zero`.
+  DepositReceiver(transport::SlotExchange& exchange, transport::InSlots& edge,
+                  const EdgeMemory& memory, std::span<T> own, bool is_zero,
+                  TensorPasses<T>& passes);
 
   Rank peer() const { return queue_.peer(); }
   // Takes over the messages that have arrived, and releases their slots. kCorrupted if a message is
-  // no deposit; every later call returns the same error.
+  // no deposit, and the errors of passes; every later call returns the same error.
   Status progress();
 
+  // The following start passes; the caller finishes them before the next call of this object.
+  //
   // The buffer with everything that was deposited in mapped memory or taken over by progress(). The
   // tensor does not change before the next call of this object.
   View look() { return view(false); }
@@ -142,13 +163,14 @@ class DepositReceiver {
  private:
   View view(bool takes);
   Status take(const transport::Message& message);
-  // Changes own_ by a deposit.
+  // Changes own_ by a deposit, whose tensor the passes can read.
   void apply(const DepositHeader& header, const T* tensor);
   // All deposits in mapped memory are out of it: what view() returned counts as a part of version_.
   void settle(std::uint64_t deposits);
 
   transport::ReceiveQueue queue_;
   MappedReader<T> mapped_;
+  TensorPasses<T>* passes_;
   std::uint32_t depth_;
   // The buffer is own_, plus or replaced by what is in mapped memory.
   std::span<T> own_;
@@ -159,10 +181,6 @@ class DepositReceiver {
   std::uint64_t cleared_ = 0;  // how many of them were there at the last clear_version()
   Status error_;
 };
-
-// tensor *= factor.
-template <typename T>
-void scale(std::span<T> tensor, double factor);
 
 extern template class DepositSender<float>;
 extern template class DepositSender<double>;

@@ -1,6 +1,6 @@
 #include "collectives/rma/mapped_edge.h"
 
-#include "collectives/kernels/scaled.h"
+#include <algorithm>
 
 namespace dunlin::collective {
 namespace {
@@ -22,6 +22,15 @@ std::uint32_t neither_of(std::uint32_t a, std::uint32_t b) {
 
 }  // namespace
 
+EdgeMemory EdgeMemory::of(std::span<std::byte* const> buffers, std::size_t tensor_bytes) {
+  EdgeMemory memory;
+  memory.tensor_bytes = tensor_bytes;
+  std::copy_n(buffers.begin(), kBuffers, memory.buffers.begin());
+  for (std::size_t i = 0; i < kBuffers; ++i)
+    memory.tensors[i] = memory.buffers[i] + sizeof(DepositHeader);
+  return memory;
+}
+
 template <typename T>
 void MappedWriter<T>::write(DepositKind kind, double weight, std::span<const T> self, double p) {
   // The acquire pairs with the release in hold(): the reader no longer reads what it held before.
@@ -35,12 +44,12 @@ void MappedWriter<T>::write(DepositKind kind, double weight, std::span<const T> 
   if (before != nullptr && kind == DepositKind::kAccumulate) {
     header.kind = before->kind;
     header.p = before->p + weight * p;
-    add_scaled(target, memory_.tensor<const T>(seen_.current).data(), static_cast<T>(weight),
-               self.data(), stores);
+    passes_->add_scaled(target, memory_.tensor<const T>(seen_.current).data(),
+                        static_cast<T>(weight), self.data(), stores);
   } else {
     header.kind = kind;
     header.p = weight * p;
-    copy_scaled(target, static_cast<T>(weight), self.data(), stores);
+    passes_->copy_scaled(target, static_cast<T>(weight), self.data(), stores);
   }
 }
 

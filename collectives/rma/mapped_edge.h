@@ -19,7 +19,11 @@
 // place would write one of the two that it reads. It would move three quarters of the bytes between
 // caches and memory, but a reader would have to wait for its end, or would see half of it.
 //
-// This is the only place where the CPU accesses the buffers. The classes hold addresses only; the
+// The tensors may be in the memory of a GPU. Then the GPU of each end accesses them, and the
+// writer publishes a deposit when its pass is complete. The word and the headers are in host
+// memory.
+//
+// This is the only place where the buffers are accessed. The classes hold addresses only; the
 // memory outlives them. Each has one thread at a time.
 #pragma once
 
@@ -30,6 +34,7 @@
 #include <span>
 
 #include "collectives/rma/deposit_header.h"
+#include "collectives/rma/tensor_passes.h"
 
 namespace dunlin::collective {
 
@@ -37,9 +42,14 @@ namespace dunlin::collective {
 struct EdgeMemory {
   static constexpr std::size_t kBuffers = 3;
 
-  // Each begins on a cache line and has buffer_bytes().
+  // In host memory. Each begins on a cache line and has buffer_bytes().
   std::array<std::byte*, kBuffers> buffers{};
+  // Behind the headers of the buffers, or in the memory of a GPU.
+  std::array<std::byte*, kBuffers> tensors{};
   std::size_t tensor_bytes = 0;
+
+  // With the tensors in host memory.
+  static EdgeMemory of(std::span<std::byte* const> buffers, std::size_t tensor_bytes);
 
   // A deposit and, on a cache line of its own, the word. That of the first buffer is used.
   static constexpr std::size_t buffer_bytes(std::size_t tensor_bytes) {
@@ -51,8 +61,7 @@ struct EdgeMemory {
   }
   template <typename T>
   std::span<T> tensor(std::size_t buffer) const {
-    return {reinterpret_cast<T*>(buffers[buffer] + sizeof(DepositHeader)),
-            tensor_bytes / sizeof(T)};
+    return {reinterpret_cast<T*>(tensors[buffer]), tensor_bytes / sizeof(T)};
   }
   std::atomic_ref<std::uint64_t> word() const {
     return std::atomic_ref(
@@ -83,16 +92,12 @@ struct EdgeState {
 template <typename T>  // float, double
 class MappedWriter {
  public:
-  explicit MappedWriter(const EdgeMemory& memory) : memory_(memory) {}
+  // The passes outlive the writer.
+  MappedWriter(const EdgeMemory& memory, TensorPasses<T>& passes)
+      : memory_(memory), passes_(&passes) {}
 
-  // Deposits weight * self and weight * p. Returns when the reader can see them.
-  void deposit(DepositKind kind, double weight, std::span<const T> self, double p) {
-    do {
-      write(kind, weight, self, p);
-    } while (!publish());
-  }
-
-  // The two halves of deposit(). write() fills a buffer. publish() makes it the current one, unless
+  // The two halves of a deposit of weight * self and weight * p. write() fills a buffer. Once the
+  // passes have finished, publish() makes it the current one, so that the reader can see it, unless
   // the reader has taken the buffer that was current at the time of write(): then it returns false,
   // and write() has to be repeated.
   void write(DepositKind kind, double weight, std::span<const T> self, double p);
@@ -100,6 +105,7 @@ class MappedWriter {
 
  private:
   EdgeMemory memory_;
+  TensorPasses<T>* passes_;
   EdgeState seen_;            // by write()
   std::uint32_t filled_ = 0;  // by write()
 };

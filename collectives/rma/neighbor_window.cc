@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/kernels/average.h"
-
 namespace dunlin::collective {
 
 using transport::Awaited;
@@ -24,7 +22,8 @@ std::int32_t find_edge(const std::vector<std::int32_t>& edges, Rank rank) {
 // State that lanes may still access after the window is gone.
 template <typename T>
 struct NeighborWindow<T>::LaneState final : transport::KeptUntilDone {
-  std::unique_ptr<transport::LocalRegion> memory;  // self and the receivers' own tensors
+  // Self and the receivers' own tensors; null: they are on a GPU.
+  std::unique_ptr<transport::LocalRegion> memory;
   std::unique_ptr<transport::SlotExchange> exchange;
   std::unique_ptr<transport::LocalRegion> messages;  // on their way out; null: all are mapped
   std::size_t count = 0;
@@ -58,6 +57,11 @@ Result<std::unique_ptr<NeighborWindow<T>>> NeighborWindow<T>::prepare(transport:
     return Status(Code::kInvalidArgument, fmt::format("'{}': a tensor of {} elements; at most {}",
                                                       options.name, options.count, kMost));
   }
+  if (options.gpu && around.in.size() >= gpu::kMostInputs) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("'{}': {} in-neighbors; a window on a GPU has at most {}",
+                              options.name, around.in.size(), gpu::kMostInputs - 1));
+  }
   if (options.depth > 0)
     options.depth = std::max(options.depth, static_cast<std::uint32_t>(EdgeMemory::kBuffers));
   std::unique_ptr<NeighborWindow> window(new NeighborWindow(fabric, std::move(options)));
@@ -69,24 +73,15 @@ template <typename T>
 Status NeighborWindow<T>::allocate(std::span<const T> initial) {
   const Neighborhood& around = options_.neighborhood;
   const std::size_t tensor_bytes = options_.count * sizeof(T);
-  const std::size_t stride = transport::whole_cache_lines(tensor_bytes);
-  // At least a line, because an empty tensor has an address, too.
   lane_state_ = std::make_unique<LaneState>();
-  DUNLIN_ASSIGN(lane_state_->memory,
-                fabric_.allocate(stride * (1 + around.in.size()) + kCacheLine));
-  std::byte* at = lane_state_->memory->data();
-  const auto next_tensor = [&] {
-    const std::span<T> tensor{reinterpret_cast<T*>(at), options_.count};
-    at += stride;
-    return tensor;
-  };
-  self_ = next_tensor();
-  std::fill(self_.begin(), self_.end(), T{0});
-  std::copy(initial.begin(), initial.end(), self_.begin());
-  for (std::size_t i = 0; i < around.in.size(); ++i) {
-    buffers_.push_back(next_tensor());
-    std::copy(self_.begin(), self_.end(), buffers_.back().begin());
+  DUNLIN_TRY(allocate_tensors());
+  if (initial.empty()) {
+    passes_.zero(self_);
+  } else {
+    passes_.take_in(self_, initial.data());
   }
+  for (const std::span<T> buffer : buffers_) passes_.copy(buffer, self_.data());
+  DUNLIN_TRY(passes_.finish());
   DUNLIN_ASSIGN(lane_state_->exchange,
                 transport::SlotExchange::prepare(
                     fabric_, {"window/" + options_.name, options_.epoch, around.in, around.out,
@@ -101,11 +96,13 @@ Status NeighborWindow<T>::allocate(std::span<const T> initial) {
   for (std::size_t i = 0; i < around.out.size(); ++i)
     sender_of_[around.out[i].index()] = static_cast<std::int32_t>(i);
   if (options_.is_readable) {
-    DUNLIN_ASSIGN(published_, SnapshotWriter::create(fabric_, self_.size_bytes()));
-    DUNLIN_ASSIGN(reader_, SnapshotReader::create(fabric_, self_.size_bytes()));
+    if (gpu_) {
+      snapshots_ = make_gpu_snapshots(*gpu_, passes_);
+    } else {
+      DUNLIN_ASSIGN(snapshots_, make_host_snapshots<T>(fabric_, key("snapshot"), options_.count));
+    }
     gets_.reserve(around.in.size());
-    publish();
-    DUNLIN_TRY(fabric_.bootstrap().publish(snapshot_key(fabric_.rank()), published_->descriptor()));
+    DUNLIN_TRY(publish());
   }
   last_update_.resize(around.in.size());
   is_loss_reported_.resize(around.out.size());
@@ -116,15 +113,54 @@ Status NeighborWindow<T>::allocate(std::span<const T> initial) {
   return Status::ok();
 }
 
+// Self and the buffers.
+template <typename T>
+Status NeighborWindow<T>::allocate_tensors() {
+  const std::size_t in = options_.neighborhood.in.size();
+  const auto tensor_at = [&](std::byte* at) {
+    return std::span<T>(reinterpret_cast<T*>(at), options_.count);
+  };
+  if (options_.gpu) {
+    DUNLIN_ASSIGN(passes_, TensorPasses<T>::on_gpu(fabric_, *options_.gpu, options_.count));
+    DUNLIN_ASSIGN(gpu_, GpuWindow::prepare(fabric_, passes_.driver(), passes_.device(),
+                                           {key("window-gpu"), options_.neighborhood.in,
+                                            options_.count * sizeof(T), options_.is_readable}));
+    self_ = tensor_at(gpu_->self());
+    for (std::size_t i = 0; i < in; ++i) buffers_.push_back(tensor_at(gpu_->buffer(i)));
+    return Status::ok();
+  }
+  const std::size_t stride = transport::whole_cache_lines(options_.count * sizeof(T));
+  // At least a line, because an empty tensor has an address, too.
+  DUNLIN_ASSIGN(lane_state_->memory, fabric_.allocate(stride * (1 + in) + kCacheLine));
+  self_ = tensor_at(lane_state_->memory->data());
+  for (std::size_t i = 1; i <= in; ++i)
+    buffers_.push_back(tensor_at(lane_state_->memory->data() + i * stride));
+  return Status::ok();
+}
+
+// The memory of the edge to this out-neighbor, if it is mapped here.
+template <typename T>
+std::optional<EdgeMemory> NeighborWindow<T>::mapped_edge(std::size_t out) const {
+  auto memory = DepositSender<T>::map(lane_state_->exchange->out()[out], self_.size_bytes());
+  if (!gpu_ || !memory) return memory;
+  const auto tensors = gpu_->edge_to(out);
+  if (!tensors) return std::nullopt;
+  memory->tensors = *tensors;
+  return memory;
+}
+
+template <typename T>
+EdgeMemory NeighborWindow<T>::own_edge(std::size_t in) const {
+  EdgeMemory memory = EdgeMemory::of(lane_state_->exchange->in()[in].slots, self_.size_bytes());
+  if (gpu_) memory.tensors = gpu_->edge_from(in);
+  return memory;
+}
+
 // Memory for messages along the edges that are not mapped.
 template <typename T>
-Status NeighborWindow<T>::allocate_messages() {
-  const auto& edges = lane_state_->exchange->out();
-  const auto unmapped =
-      static_cast<std::size_t>(std::count_if(edges.begin(), edges.end(), [](const auto& edge) {
-        return !DepositSender<T>::is_mapped(edge);
-      }));
+Status NeighborWindow<T>::allocate_messages(std::size_t unmapped) {
   if (unmapped == 0) return Status::ok();
+  if (gpu_) host_self_.resize(options_.count);
   const std::size_t message = deposit_bytes(self_.size_bytes());
   const std::size_t stride = transport::whole_cache_lines(message);
   const std::size_t count = unmapped * (options_.depth + 1);
@@ -139,19 +175,24 @@ Status NeighborWindow<T>::allocate_messages() {
 
 template <typename T>
 Status NeighborWindow<T>::connect() {
-  DUNLIN_TRY(lane_state_->exchange->connect());
-  DUNLIN_TRY(allocate_messages());
+  transport::SlotExchange& exchange = *lane_state_->exchange;
+  DUNLIN_TRY(exchange.connect());
+  if (gpu_) DUNLIN_TRY(gpu_->connect(options_.neighborhood.out));
+  std::vector<std::optional<EdgeMemory>> mapped;
+  for (std::size_t i = 0; i < exchange.out().size(); ++i) mapped.push_back(mapped_edge(i));
+  DUNLIN_TRY(allocate_messages(
+      static_cast<std::size_t>(std::count(mapped.begin(), mapped.end(), std::nullopt))));
   std::span<DepositStaging> staging(lane_state_->staging.get(), lane_state_->count);
-  for (transport::OutSlots& edge : lane_state_->exchange->out()) {
-    const std::size_t ring = DepositSender<T>::is_mapped(edge) ? 0 : options_.depth + 1;
-    senders_.emplace_back(*lane_state_->exchange, edge, staging.first(ring), self_.size_bytes());
+  for (std::size_t i = 0; i < mapped.size(); ++i) {
+    const std::size_t ring = mapped[i] ? 0 : options_.depth + 1;
+    senders_.emplace_back(exchange, exchange.out()[i], staging.first(ring), mapped[i], passes_);
     staging = staging.subspan(ring);
   }
-  for (std::size_t i = 0; i < lane_state_->exchange->in().size(); ++i) {
-    receivers_.emplace_back(*lane_state_->exchange, lane_state_->exchange->in()[i], buffers_[i],
-                            options_.is_zeroed);
+  for (std::size_t i = 0; i < exchange.in().size(); ++i) {
+    receivers_.emplace_back(exchange, exchange.in()[i], own_edge(i), buffers_[i],
+                            options_.is_zeroed, passes_);
   }
-  if (options_.is_readable) DUNLIN_TRY(import_snapshots());
+  if (snapshots_) DUNLIN_TRY(snapshots_->connect(options_.neighborhood.in));
   // Receivers keep their errors, which the caller's next call returns.
   task_.emplace(fabric_, [this] { (void)progress(); });
   return Status::ok();
@@ -160,7 +201,6 @@ Status NeighborWindow<T>::connect() {
 template <typename T>
 NeighborWindow<T>::~NeighborWindow() {
   task_.reset();
-  if (reader_ && !reader_->is_done()) fabric_.keep_until_done(std::move(reader_));
   if (lane_state_ && !lane_state_->is_done()) fabric_.keep_until_done(std::move(lane_state_));
 }
 
@@ -177,7 +217,17 @@ Result<typename NeighborWindow<T>::Buffer> NeighborWindow<T>::buffer(Rank from) 
   const std::int32_t edge = find_edge(receiver_of_, from);
   if (edge < 0) return no_neighbor(from, "in-neighbor");
   const auto view = receivers_[static_cast<std::size_t>(edge)].read();
+  DUNLIN_TRY(passes_.finish());
   return Buffer{{view.tensor, options_.count}, view.p, view.version};
+}
+
+template <typename T>
+Result<typename NeighborWindow<T>::Buffer> NeighborWindow<T>::buffer(Rank from, std::span<T> copy) {
+  DUNLIN_TRY(check_room("copy", copy));
+  DUNLIN_ASSIGN(const Buffer found, buffer(from));
+  passes_.copy(copy, found.tensor.data());
+  DUNLIN_TRY(passes_.finish());
+  return found;
 }
 
 template <typename T>
@@ -191,16 +241,29 @@ Result<WindowOperation> NeighborWindow<T>::deposit(DepositKind kind,
     const Status& loss = senders_[static_cast<std::size_t>(edge)].loss();
     if (loss.is_error()) return loss;
   }
-  const std::uint64_t operation = ++operations_;
+  const typename DepositSender<T>::Deposit what{kind, ++operations_, self_,
+                                                gpu_ ? std::span<const T>(host_self_) : self_, p_};
+  bool is_host_self_needed = false;
+  const auto sender_to = [&](const WeightedPeer& one) -> DepositSender<T>& {
+    return senders_[static_cast<std::size_t>(find_edge(sender_of_, one.peer))];
+  };
   for (const WeightedPeer& one : to) {
-    auto& sender = senders_[static_cast<std::size_t>(find_edge(sender_of_, one.peer))];
-    // An error on one edge doesn't keep the deposit from the others; test() reports it.
-    if (sender.loss().is_ok()) sender.deposit(kind, operation, one.weight, self_, p_);
+    sender_to(one).begin(what, one.weight);
+    is_host_self_needed = is_host_self_needed || !sender_to(one).is_mapped();
   }
-  scale(self_, self_weight);
+  if (gpu_ && is_host_self_needed) passes_.fetch(host_self_, self_.data());
+  DUNLIN_TRY(passes_.finish());
+  for (const WeightedPeer& one : to) {
+    // An error on one edge doesn't keep the deposit from the others; test() reports it.
+    if (sender_to(one).loss().is_ok()) DUNLIN_TRY(sender_to(one).complete(what, one.weight));
+  }
+  if (self_weight != 1) {
+    passes_.average(self_, self_.data(), static_cast<T>(self_weight), {}, {});
+    DUNLIN_TRY(passes_.finish());
+  }
   p_ *= self_weight;
-  publish();
-  return WindowOperation(operation);
+  DUNLIN_TRY(publish());
+  return WindowOperation(what.operation);
 }
 
 template <typename T>
@@ -213,12 +276,19 @@ Result<typename NeighborWindow<T>::Report> NeighborWindow<T>::update_then_collec
   return update({1, unit_weights_, true});
 }
 
+// Whether a tensor of the caller can be written.
+template <typename T>
+Status NeighborWindow<T>::check_room(const char* what, std::span<T> room) const {
+  if (room.size() != self_.size()) {
+    return {Code::kInvalidArgument, fmt::format("'{}': room for {} elements for a {} of {}",
+                                                options_.name, room.size(), what, self_.size())};
+  }
+  return gpu_ ? passes_.check(what, room) : Status::ok();
+}
+
 template <typename T>
 Status NeighborWindow<T>::check(const Update& what) {
-  if (!what.result.empty() && what.result.size() != self_.size()) {
-    return {Code::kInvalidArgument, fmt::format("'{}': room for {} elements for a result of {}",
-                                                options_.name, what.result.size(), self_.size())};
-  }
+  if (!what.result.empty()) DUNLIN_TRY(check_room("result", what.result));
   ++updates_;
   for (const WeightedPeer& one : what.from) {
     const std::int32_t edge = find_edge(receiver_of_, one.peer);
@@ -250,16 +320,14 @@ Result<typename NeighborWindow<T>::Report> NeighborWindow<T>::update(const Updat
     inputs_.push_back(view.tensor);
     weights_.push_back(static_cast<T>(one.weight));
   }
-  std::span<T> result = self_;
-  if (!what.result.empty()) {
-    result = what.result;
-    std::copy(self_.begin(), self_.end(), result.begin());
-  } else {
+  const bool is_to_self = what.result.empty();
+  passes_.average(is_to_self ? self_ : what.result, self_.data(), static_cast<T>(what.self_weight),
+                  inputs_, weights_);
+  DUNLIN_TRY(passes_.finish());
+  if (is_to_self) {
     p_ = report.p;
+    DUNLIN_TRY(publish());
   }
-  weighted_average(result, static_cast<T>(what.self_weight), std::span<const T* const>(inputs_),
-                   std::span<const T>(weights_));
-  if (what.result.empty()) publish();
   return report;
 }
 
@@ -345,34 +413,18 @@ std::vector<Awaited> NeighborWindow<T>::awaited() const {
 }
 
 template <typename T>
-std::string NeighborWindow<T>::snapshot_key(Rank rank) const {
-  return fmt::format("snapshot/{}/{}/{}", options_.name, options_.epoch, rank.value());
-}
-
-template <typename T>
-Status NeighborWindow<T>::import_snapshots() {
-  for (const Rank from : options_.neighborhood.in) {
-    auto descriptor =
-        fabric_.bootstrap().lookup_from(from, snapshot_key(from), fabric_.config().deadline);
-    if (!descriptor) {
-      return std::move(descriptor)
-          .status()
-          .with_context("waiting for a neighbor's snapshot")
-          .with_peer(from);
-    }
-    DUNLIN_TRY(reader_->add(fabric_, from, *descriptor));
-  }
-  return Status::ok();
+std::string NeighborWindow<T>::key(const char* what) const {
+  return fmt::format("{}/{}/{}", what, options_.name, options_.epoch);
 }
 
 template <typename T>
 std::shared_ptr<MemoryRegion> NeighborWindow<T>::owner_of_self() const {
-  return lane_state_->memory->memory();
+  return gpu_ ? gpu_->owner() : lane_state_->memory->memory();
 }
 
 template <typename T>
-void NeighborWindow<T>::publish() {
-  if (published_) published_->publish(std::as_bytes(self_), p_);
+Status NeighborWindow<T>::publish() {
+  return snapshots_ ? snapshots_->publish(self_, p_) : Status::ok();
 }
 
 template <typename T>
@@ -386,20 +438,20 @@ Status NeighborWindow<T>::start_get(std::span<const WeightedPeer> from) {
     const std::int32_t edge = find_edge(receiver_of_, one.peer);
     if (edge < 0) return no_neighbor(one.peer, "in-neighbor");
     DUNLIN_TRY(fabric_.peers().check(one.peer));
-    DUNLIN_TRY(reader_->check(static_cast<std::size_t>(edge)));
+    DUNLIN_TRY(snapshots_->check(static_cast<std::size_t>(edge)));
   }
   gets_.assign(from.begin(), from.end());
   next_get_ = 0;
-  return get_next();
+  get_next();
+  return Status::ok();
 }
 
 // Begins to read the next one, if there is one.
 template <typename T>
-Status NeighborWindow<T>::get_next() {
-  if (next_get_ == gets_.size()) return Status::ok();
+void NeighborWindow<T>::get_next() {
+  if (next_get_ == gets_.size()) return;
   const Rank owner = gets_[next_get_].peer;
-  reader_->start(static_cast<std::size_t>(find_edge(receiver_of_, owner)));
-  return Status::ok();
+  snapshots_->start(static_cast<std::size_t>(find_edge(receiver_of_, owner)));
 }
 
 template <typename T>
@@ -408,14 +460,13 @@ Status NeighborWindow<T>::test_get() {
   while (status.is_ok() && next_get_ < gets_.size()) {
     const WeightedPeer one = gets_[next_get_];
     status = fabric_.peers().check(one.peer);
-    if (status.is_ok()) status = reader_->progress();
+    if (status.is_ok()) status = snapshots_->progress();
     if (!status.is_ok()) break;
-    const std::span<const std::byte> bytes = reader_->tensor();
-    const std::span<const T> tensor{reinterpret_cast<const T*>(bytes.data()), self_.size()};
     receivers_[static_cast<std::size_t>(find_edge(receiver_of_, one.peer))].replace(
-        tensor, reader_->p(), one.weight);
+        snapshots_->tensor(), snapshots_->p(), one.weight);
+    status = passes_.finish();
     ++next_get_;
-    status = get_next();
+    get_next();
   }
   if (!status.is_busy()) gets_.clear();
   return status;

@@ -28,8 +28,17 @@
 // that put(), accumulate(), update() into self and publish() make, if the window is readable. Over
 // a transport without remote reads, get() returns kUnavailable.
 //
-// put(), accumulate() and update() never block, and never fail for lack of room. An operation is
-// done when its deposits are in the buffers of all its destinations.
+// put(), accumulate() and update() never wait for a peer, and never fail for lack of room. An
+// operation is done when its deposits are in the buffers of all its destinations.
+//
+// GPUs. With WindowOptions::gpu, self, the buffers and results are in the memory of that GPU, and
+// its kernels do the work, with the bits of host memory. Work of the caller on self has to be
+// complete before a call, and a call returns when its own work on the GPU is complete. Among ranks
+// of a host whose GPUs are the same one, deposits go from GPU memory to GPU memory in one launch
+// per neighbor, without a call of the neighbor. All other deposits pass through host memory, over
+// any transport. get() reads from the former ranks only. An update has at most 127 in-neighbors.
+// After an error of the driver, which a call returns and which names the driver's call, all later
+// calls that need the GPU return it, too.
 //
 // When a rank dies, its own tensor is lost, and so is what was deposited with it. Deposits of a
 // dead in-neighbor stay in the buffer, and update() goes on. put() and accumulate() to a dead rank
@@ -49,7 +58,9 @@
 #include <vector>
 
 #include "collectives/rma/deposit.h"
-#include "collectives/rma/snapshot.h"
+#include "collectives/rma/gpu_window.h"
+#include "collectives/rma/tensor_passes.h"
+#include "collectives/rma/window_snapshots.h"
 #include "collectives/stochastic/neighborhood.h"
 #include "transports/channel/slot_exchange.h"
 #include "transports/fabric.h"
@@ -68,6 +79,9 @@ struct WindowOptions {
   std::uint32_t depth = 3;
   // Whether self is published for get(), which takes a copy each time; the same on all ranks.
   bool is_readable = false;
+  // The GPU, by its number in this process, in whose memory the window is. Empty: host memory.
+  // Either all ranks have a GPU or none has.
+  std::optional<int> gpu{};
 };
 
 struct WeightedPeer {
@@ -95,7 +109,8 @@ class NeighborWindow {
   };
 
   // Collective over the ranks of the graph, in two steps as SlotExchange: prepare() on all, then
-  // connect(). `initial` has `count` elements, or none for zeros.
+  // connect(). `initial` has `count` elements, in host memory or in that of the GPU, or none for
+  // zeros. With a GPU, kUnavailable says why it cannot be used.
   static Result<std::unique_ptr<NeighborWindow>> prepare(transport::Fabric& fabric,
                                                          WindowOptions options,
                                                          std::span<const T> initial = {});
@@ -104,7 +119,7 @@ class NeighborWindow {
   NeighborWindow(const NeighborWindow&) = delete;
   NeighborWindow& operator=(const NeighborWindow&) = delete;
 
-  // The rank's tensor. The caller may read and write it between calls.
+  // The rank's tensor. The caller may read and write it between calls (on a GPU, by work of its).
   std::span<T> self() { return self_; }
   // Keeps the memory of self alive after the window is gone.
   std::shared_ptr<MemoryRegion> owner_of_self() const;
@@ -120,6 +135,8 @@ class NeighborWindow {
     std::uint64_t version = 0;  // deposits since the last update() with this buffer
   };
   Result<Buffer> buffer(Rank from);
+  // The same, and copies the tensor to `copy`, which has `count` elements where the window is.
+  Result<Buffer> buffer(Rank from, std::span<T> copy);
 
   // Deposits weight * self with each peer: put() replaces what the peer's buffer holds,
   // accumulate() adds to it. Then self and p are multiplied by `self_weight`. The caller may change
@@ -138,7 +155,7 @@ class NeighborWindow {
   Result<Report> update_then_collect();
 
   // Publishes self and p: get() of out-neighbors reads them from now on.
-  void publish();
+  Status publish();
   // Begins to read. The buffer of each of these in-neighbors becomes weight * what it has
   // published, as by a put(), and so does its p. kBusy: another get is in progress.
   Status start_get(std::span<const WeightedPeer> from);
@@ -173,21 +190,27 @@ class NeighborWindow {
   NeighborWindow(transport::Fabric& fabric, WindowOptions options)
       : fabric_(fabric), options_(std::move(options)) {}
   Status allocate(std::span<const T> initial);
-  Status allocate_messages();
+  Status allocate_tensors();
+  Status allocate_messages(std::size_t unmapped);
+  std::optional<EdgeMemory> mapped_edge(std::size_t out) const;
+  EdgeMemory own_edge(std::size_t in) const;
   Status no_neighbor(Rank rank, const char* kind) const;
   Result<WindowOperation> deposit(DepositKind kind, std::span<const WeightedPeer> to,
                                   double self_weight);
+  Status check_room(const char* what, std::span<T> room) const;
   Status check(const Update& what);
-  Status import_snapshots();
-  Status get_next();
-  std::string snapshot_key(Rank rank) const;
+  void get_next();
+  std::string key(const char* what) const;  // of the bootstrap, for this window
   Status take_over();
   void check_peers();
 
   transport::Fabric& fabric_;
   WindowOptions options_;
   std::unique_ptr<LaneState> lane_state_;
+  TensorPasses<T> passes_;
+  std::unique_ptr<GpuWindow> gpu_;  // null: in host memory
   std::span<T> self_;
+  std::vector<T> host_self_;  // of a window on a GPU: for edges that are not mapped; else empty
   double p_ = 1;
   std::vector<std::span<T>> buffers_;
   std::vector<DepositSender<T>> senders_;
@@ -203,10 +226,9 @@ class NeighborWindow {
   std::vector<bool> is_loss_reported_;            // by out-neighbor: by a flush()
   std::uint64_t peers_seen_ = ~std::uint64_t{0};  // version of the peer table
   std::optional<transport::Fabric::Task> task_;   // calls progress(), once connected
-  // Only readable windows have these:
-  std::unique_ptr<SnapshotWriter> published_;
-  std::unique_ptr<SnapshotReader> reader_;  // of the in-neighbors, in their order
-  std::vector<WeightedPeer> gets_;          // to be read; empty: no get is in progress
+  // Of readable windows:
+  std::unique_ptr<WindowSnapshots<T>> snapshots_;  // of the in-neighbors, in their order
+  std::vector<WeightedPeer> gets_;                 // to be read; empty: no get is in progress
   std::size_t next_get_ = 0;
   std::vector<const T*> inputs_;
   std::vector<T> weights_;

@@ -91,6 +91,30 @@ static void test_all_reduce(dunlin_communicator* gpus) {
   EXPECT_OK(dunlin_free(gpus, memory));
 }
 
+/* Every rank deposits twice with the next one. */
+static void test_window(dunlin_job* job) {
+  static float values[kCount];
+  const int size = dunlin_size(dunlin_world(job));
+  const int rank = dunlin_rank(dunlin_world(job));
+  const dunlin_neighbor next = {(rank + 1) % size, 1};
+  const dunlin_neighbor last = {(rank + size - 1) % size, 0.5};
+  const size_t neighbors = size > 1 ? 1 : 0;
+  dunlin_window* window = NULL;
+  for (int i = 0; i < kCount; ++i) values[i] = (float)(4 * rank);
+  EXPECT_OK(dunlin_window_create_on_gpu(job, "gpu", 0, values, kCount, DUNLIN_FLOAT32, 1, &last,
+                                        neighbors, &next, neighbors, &window));
+  EXPECT_OK(dunlin_window_accumulate(window, NULL, 0, 1));
+  EXPECT_OK(dunlin_window_accumulate(window, NULL, 0, 1));
+  EXPECT_OK(dunlin_window_flush(window, -1));
+  EXPECT_OK(dunlin_barrier(dunlin_world(job)));
+  EXPECT_OK(dunlin_window_update(window, 0.25, NULL, 0, 0, NULL));
+  read_from(dunlin_window_tensor(window), values, kCount);
+  const float expected = (float)(rank + (size > 1 ? 4 * last.rank : 0));
+  for (int i = 0; i < kCount; ++i) EXPECT(values[i] == expected);
+  EXPECT(dunlin_window_update(window, 1, NULL, 0, 0, values) == DUNLIN_INVALID_ARGUMENT);
+  EXPECT_OK(dunlin_window_free(window));
+}
+
 int main(int argc, char** argv) {
   dunlin_job* job = NULL;
   dunlin_communicator* gpus = NULL;
@@ -103,6 +127,7 @@ int main(int argc, char** argv) {
            strstr(dunlin_last_error(), "CUDA") != NULL);
   } else {
     use_gpu(0);
+    test_window(job);
     EXPECT_OK(dunlin_on_gpu(job, 0, &gpus));
     test_all_reduce(gpus);
     EXPECT_OK(dunlin_split(gpus, dunlin_rank(gpus) % 2, 0, &part));

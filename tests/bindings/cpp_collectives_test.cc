@@ -244,7 +244,7 @@ TEST(CppWindow, DepositsAreNeitherLostNorCountedTwice) {
     EXPECT_EQ(window.tensor()[9], 0.5 * job.rank().value() + 0.25 * (3 - job.rank().value()));
     // What others have published is read without their taking part.
     window.tensor()[0] = 100 + job.rank().value();
-    window.publish();
+    EXPECT_OK(window.publish());
     EXPECT_OK(job.barrier());
     const WeightedRank from{other, 2};
     EXPECT_OK(window.get(std::span(&from, 1), kTimeout));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <memory>
 #include <random>
@@ -23,9 +24,10 @@ class Edge {
  public:
   Edge() {
     for (std::size_t i = 0; i < lines_.size(); ++i) lines_[i] = Line{};
-    memory_.tensor_bytes = kCount * sizeof(double);
-    for (std::size_t i = 0; i < EdgeMemory::kBuffers; ++i)
-      memory_.buffers[i] = reinterpret_cast<std::byte*>(lines_.data()) + i * kBytes;
+    std::array<std::byte*, EdgeMemory::kBuffers> buffers{};
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+      buffers[i] = reinterpret_cast<std::byte*>(lines_.data()) + i * kBytes;
+    memory_ = EdgeMemory::of(buffers, kCount * sizeof(double));
   }
   const EdgeMemory& memory() const { return memory_; }
 
@@ -68,7 +70,8 @@ TEST_P(MappedEdgeTest, TheReaderSeesDepositsOneByOne) {
   const std::uint64_t seed = GetParam();
   std::mt19937_64 random(seed);
   Edge edge;
-  MappedWriter<double> writer(edge.memory());
+  TensorPasses<double> passes;
+  MappedWriter<double> writer(edge.memory(), passes);
   MappedReader<double> reader(edge.memory());
   std::vector<double> self(kCount);
   Expected expected;
@@ -130,12 +133,15 @@ TEST_P(MappedEdgeTest, ThreadsRaceAndNothingTears) {
   double deposited = 0;
   std::thread thread([&] {
     std::mt19937_64 random(seed);
-    MappedWriter<double> writer(edge.memory());
+    TensorPasses<double> passes;
+    MappedWriter<double> writer(edge.memory(), passes);
     std::vector<double> self(kCount);
     for (int i = 0; i < kDeposits; ++i) {
       const double value = static_cast<double>(random() % 1000);
       std::fill(self.begin(), self.end(), value);
-      writer.deposit(DepositKind::kAccumulate, 0.5, self, value);
+      do {
+        writer.write(DepositKind::kAccumulate, 0.5, self, value);
+      } while (!writer.publish());
       deposited += 0.5 * value;
     }
     is_over.store(true);

@@ -18,9 +18,14 @@
 // within the call. Otherwise, deposits reach a buffer in update(), in progress(), and in every wait
 // of the library, and are merged at their sender until they can be delivered.
 //
-// put(), accumulate() and update() never block. Deposits of a rank that died stay in the buffer.
-// put() and accumulate() to a dead rank return kPeerDead, and so does flush() if the rank had not
-// taken over all deposits.
+// With WindowOptions::gpu, tensors and buffers are in the memory of that GPU, and its kernels
+// combine them. The caller's work on the tensor has to be complete before a call; the call returns
+// when its own work is. Ranks of one host on the same GPU deposit without a pass through host
+// memory.
+//
+// put(), accumulate() and update() never wait for a peer. Deposits of a rank that died stay in the
+// buffer. put() and accumulate() to a dead rank return kPeerDead, and so does flush() if the rank
+// had not taken over all deposits.
 //
 // Nothing allocates after create(), except for errors. Owner thread of the job only. Destroy it
 // when all members are done with theirs: neighbors may still write until then.
@@ -29,6 +34,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -50,6 +56,9 @@ struct WindowOptions {
   // Whether get() can read the tensor, which costs a copy at each put, accumulate and update; the
   // same on all ranks.
   bool is_readable = false;
+  // The number of the GPU in this process (CUDA) in whose memory the window is; empty: host memory.
+  // Either all ranks have a GPU or none has.
+  std::optional<int> gpu{};
 };
 
 template <typename T>  // float, double
@@ -72,8 +81,9 @@ class Window {
     std::uint64_t deposits = 0;  // since the last update with it
   };
 
-  // Collective over the ranks of the graph. The tensor begins as `initial`, `count` elements, or as
-  // zeros if it is empty.
+  // Collective over the ranks of the graph. The tensor begins as `initial`, `count` elements in
+  // host memory or in that of the GPU, or as zeros if it is empty. kUnavailable says why a GPU
+  // cannot be used.
   static Result<Window> create(Job& job, const WindowOptions& options,
                                std::span<const T> initial = {});
 
@@ -81,7 +91,7 @@ class Window {
   Window& operator=(Window&&) noexcept;
   ~Window();
 
-  // The tensor belongs to the caller between calls.
+  // The tensor belongs to the caller between calls. On a GPU, it is an address of the device.
   std::span<T> tensor();
   double p() const;
   void set_p(double p);
@@ -107,7 +117,7 @@ class Window {
 
   // Makes tensor and p what get() of out-neighbors reads from now on; put(), accumulate() and
   // update() do so, too. Does nothing unless the window is readable.
-  void publish();
+  Status publish();
   // Reads what these in-neighbors have published, and sets the buffer of each to weight * that. The
   // in-neighbors take no part, except over ucx and tcp. kUnavailable over a transport without
   // remote reads.

@@ -12,6 +12,11 @@ class Window(_dunlin.Window):
     InvalidArgumentError on all ranks if their neighbors don't match. The tensor begins as a copy of x. So do the
     buffers, or as zeros with `zero_init`.
 
+    x may be in the memory of a GPU, at all ranks or at none. Then the window is there, too, and so are `tensor`,
+    buffers and results, as GpuArrays. Your work on the tensor has to be complete before a call (synchronize your
+    stream), and the window's work is complete when a call returns. Ranks of a host on the same GPU deposit without a
+    pass through host memory, and get() reads from them only.
+
     sources: the ranks that deposit here: {rank: its weight in update()}, or ranks.
     destinations: the ranks where this rank deposits.
 
@@ -28,8 +33,9 @@ class Window(_dunlin.Window):
 
     @property
     def tensor(self):
-        """This rank's tensor, in the window's memory: a NumPy array of x's shape, which may be changed at any time
-        between calls. get() of other ranks reads it as of the last put(), accumulate(), update() or publish()."""
+        """This rank's tensor, in the window's memory: a NumPy array (or GpuArray) of x's shape, which may be changed at
+        any time between calls. get() of other ranks reads it as of the last put(), accumulate(), update() or publish().
+        """
         return super().tensor
 
     @property
@@ -110,7 +116,7 @@ class Window(_dunlin.Window):
         return super().versions()
 
     def buffer(self, rank):
-        """A copy of the buffer of an in-neighbor."""
+        """A copy of the buffer of an in-neighbor (on a GPU: a GpuArray)."""
         return super().buffer(rank)
 
     def buffer_p(self, rank):

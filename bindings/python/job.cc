@@ -1,5 +1,7 @@
 #include "bindings/python/job.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -26,9 +28,8 @@ void Job::init(bool background_progress) {
   std::shared_ptr<Session> session = take(released([&] { return SharedSession::enter(make); }));
   hide_job_secret();
   if (const Status status = make_parts(session); !status.is_ok()) {
-    // With these reset, another init() begins anew.
-    neighbors_ = nullptr;
-    partial_ = nullptr;
+    // Another init() begins anew.
+    drop_parts();
     (void)released(
         [&] { return SharedSession::leave(session, Ending::kAlone, session->config().deadline); });
     check(status);
@@ -38,11 +39,18 @@ void Job::init(bool background_progress) {
 
 Status Job::make_parts(const std::shared_ptr<Session>& session) {
   if (partial_ && made_of_.lock() == session) return Status::ok();
+  gpu_neighbors_ = nullptr;
   DUNLIN_ASSIGN(neighbors_,
                 released([&] { return binding::Neighbors::create(*session, "world"); }));
   DUNLIN_ASSIGN(partial_, released([&] { return binding::PartialReduces::create(*session); }));
   made_of_ = session;
   return Status::ok();
+}
+
+void Job::drop_parts() {
+  neighbors_ = nullptr;
+  gpu_neighbors_ = nullptr;
+  partial_ = nullptr;
 }
 
 void Job::shutdown(Ending ending, std::optional<double> timeout_seconds) {
@@ -55,10 +63,7 @@ void Job::shutdown(Ending ending, std::optional<double> timeout_seconds) {
   if (status.code() == Code::kInvalidArgument) check(status);  // refused: the session continues
   session_ = nullptr;
   // If another module still uses the session, operations continue, and init() may follow.
-  if (released([] { return SharedSession::current(); }) != session) {
-    neighbors_ = nullptr;
-    partial_ = nullptr;
-  }
+  if (released([] { return SharedSession::current(); }) != session) drop_parts();
   sweep();
   check(status);
 }
@@ -67,11 +72,11 @@ void Job::forget() {
   // Neither destroyed nor used: the threads and connections belong to the parent.
   (void)new std::shared_ptr<Session>(std::move(session_));
   (void)new std::shared_ptr<binding::Neighbors>(std::move(neighbors_));
+  (void)new std::shared_ptr<binding::Neighbors>(std::move(gpu_neighbors_));
   (void)new std::shared_ptr<binding::PartialReduces>(std::move(partial_));
   (void)new std::vector<Orphan>(std::move(orphans_));
   session_ = nullptr;
-  neighbors_ = nullptr;
-  partial_ = nullptr;
+  drop_parts();
   ++forks_;
   orphans_.clear();
   SharedSession::forget();
@@ -86,6 +91,24 @@ const std::shared_ptr<Session>& Job::session() {
 const std::shared_ptr<binding::Neighbors>& Job::neighbors() {
   (void)session();
   return neighbors_;
+}
+
+std::shared_ptr<binding::Neighbors> Job::neighbors_on(int gpu, const char* what) {
+  const std::shared_ptr<Session> session = this->session();
+  if (!gpu_neighbors_) {
+    auto made =
+        released([&] { return binding::Neighbors::create(*session, "world on GPUs", gpu); });
+    check(made.status().with_context(what));
+    gpu_neighbors_ = std::move(*made);
+    gpu_ = gpu;
+  }
+  if (gpu_ != gpu) {
+    raise(Status(Code::kInvalidArgument,
+                 fmt::format("{}: memory of GPU {}, but averages with neighbors use GPU {}, as the "
+                             "first one on a GPU did",
+                             what, gpu, gpu_)));
+  }
+  return gpu_neighbors_;
 }
 
 const std::shared_ptr<binding::PartialReduces>& Job::partial() {

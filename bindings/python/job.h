@@ -40,6 +40,9 @@ class Job {
   // Throw without a session.
   const std::shared_ptr<binding::Session>& session();
   const std::shared_ptr<binding::Neighbors>& neighbors();
+  // For averages in the memory of a GPU, which is the same in all calls of this process. `what` is
+  // for errors.
+  std::shared_ptr<binding::Neighbors> neighbors_on(int gpu, const char* what);
   const std::shared_ptr<binding::PartialReduces>& partial();
 
   // Keeps `memory` until the operation is over.
@@ -54,9 +57,12 @@ class Job {
   void sweep();
   // What the package needs besides the session, unless it is there.
   Status make_parts(const std::shared_ptr<binding::Session>& session);
+  void drop_parts();
 
   std::shared_ptr<binding::Session> session_;  // shared with calls in progress
   std::shared_ptr<binding::Neighbors> neighbors_;
+  std::shared_ptr<binding::Neighbors> gpu_neighbors_;  // once neighbors_on() was called
+  int gpu_ = 0;                                        // theirs
   std::shared_ptr<binding::PartialReduces> partial_;
   std::weak_ptr<binding::Session> made_of_;  // the session of neighbors_ and partial_
   int forks_ = 0;

@@ -36,24 +36,34 @@ NeighborCall call_of(const Array& input, py::handle sources, py::handle destinat
 
 struct Average {
   Average(py::handle x, py::handle sources, py::handle destinations, double self_weight,
-          const std::string& name, py::handle out) {
-    const Array input = view_of(x, "neighbor_average");
+          const std::string& name, py::handle out, Usable usable) {
+    const Array input = view_of(x, "neighbor_average", usable);
     const Array output = output_for(input, input.shape, out);
     call = call_of(input, sources, destinations, name);
     call.output = output.data;
     call.self_weight = self_weight;
     outcome.result = output.object;
     outcome.memory = {input.keeper, output.keeper};
+    gpu = input.gpu;
+    ready = {input.ready, output.ready};
+    call.input_ready = input.ready.get();
+    call.output_ready = output.ready.get();
+  }
+  std::shared_ptr<Neighbors> neighbors() const {
+    return gpu ? Job::instance().neighbors_on(*gpu, "neighbor_average")
+               : Job::instance().neighbors();
   }
   NeighborCall call;
   Outcome outcome;
+  std::optional<int> gpu;
+  std::vector<std::shared_ptr<GpuEvent>> ready;  // the call refers to them
 };
 
 py::object average(py::object x, py::object sources, py::object destinations, double self_weight,
                    const std::string& name, py::object out) {
-  const std::shared_ptr<Neighbors> neighbors = Job::instance().neighbors();
-  Average made(x, sources, destinations, self_weight, name, out);
-  const std::shared_ptr<Session> session = Job::instance().session();
+  (void)Job::instance().session();
+  Average made(x, sources, destinations, self_weight, name, out, Usable::kHostAndGpu);
+  const std::shared_ptr<Neighbors> neighbors = made.neighbors();
   return complete(
       [&](const Session::Interrupt& interrupt,
           std::shared_ptr<binding::SessionOperation>* unfinished) {
@@ -65,9 +75,9 @@ py::object average(py::object x, py::object sources, py::object destinations, do
 std::unique_ptr<Request> start_average(py::object x, py::object sources, py::object destinations,
                                        double self_weight, const std::string& name,
                                        py::object out) {
-  const std::shared_ptr<Neighbors> neighbors = Job::instance().neighbors();
-  Average made(x, sources, destinations, self_weight, name, out);
   const std::shared_ptr<Session> session = Job::instance().session();
+  Average made(x, sources, destinations, self_weight, name, out, Usable::kHostAndGpu);
+  const std::shared_ptr<Neighbors> neighbors = made.neighbors();
   auto operation = take(released([&] { return neighbors->start(made.call); }));
   return std::make_unique<Request>(session, std::move(operation), std::move(made.outcome));
 }
@@ -133,7 +143,7 @@ class Machines {
                                          py::object out) {
     if (forks_ != Job::instance().forks()) raise(binding::closed());
     (void)Job::instance().session();
-    Average made(x, sources, destinations, self_weight, name, out);
+    Average made(x, sources, destinations, self_weight, name, out, Usable::kHost);
     auto operation = take(released([&] { return made_->start(made.call); }));
     return std::make_unique<Request>(session_, std::move(operation), std::move(made.outcome));
   }

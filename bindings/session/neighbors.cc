@@ -241,10 +241,11 @@ bool Neighbors::Exchange::serve() {
   return has_taken;
 }
 
-Result<std::shared_ptr<Neighbors>> Neighbors::create(Session& session, std::string name) {
+Result<std::shared_ptr<Neighbors>> Neighbors::create(Session& session, std::string name,
+                                                     std::optional<int> gpu) {
   std::shared_ptr<Exchange> made;
   DUNLIN_TRY(session.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
-    DUNLIN_ASSIGN(auto exchange, NeighborExchange::create(fabric, {.name = name}));
+    DUNLIN_ASSIGN(auto exchange, NeighborExchange::create(fabric, {.name = name, .gpu = gpu}));
     made = std::make_shared<Exchange>(fabric, std::move(exchange));
     return std::shared_ptr<Resident>(made);
   }));

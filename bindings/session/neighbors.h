@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,9 @@ class NeighborGather {
 // The session has to outlive it.
 class Neighbors {
  public:
-  // `name`: as NeighborOptions::name.
-  static Result<std::shared_ptr<Neighbors>> create(Session& session, std::string name);
+  // `name` and `gpu`: as in NeighborOptions.
+  static Result<std::shared_ptr<Neighbors>> create(Session& session, std::string name,
+                                                   std::optional<int> gpu = {});
 
   // See NeighborExchange::start() and start_gather(). Input and output belong to the operation
   // until it is over; name and neighbors are copied. `when_over` goes to

@@ -8,6 +8,7 @@
 
 #include "collectives/kernels/data_type.h"
 #include "collectives/stochastic/neighborhood.h"
+#include "runtime/gpu/driver.h"
 #include "runtime/rank.h"
 #include "runtime/status.h"
 
@@ -30,6 +31,11 @@ struct NeighborCall {
   double self_weight = 1;
   std::vector<WeightedRank> sources{};  // each rank at most once; not this rank
   std::vector<WeightedRank> destinations{};
+  // Of an average on GPU memory: recorded events. The call's work on the GPU, and that of later
+  // calls, begins after the work before them. Null: input and output are ready. start() uses them,
+  // and nothing after it.
+  GpuEvent* input_ready = nullptr;
+  GpuEvent* output_ready = nullptr;
 };
 
 // Which gather gets the data that arrive after the one that they were for was canceled.

@@ -56,6 +56,11 @@ Status GpuWork::run(std::string_view what, const Start& start) {
   return std::move(status).with_context(what);
 }
 
+Status GpuWork::delay(GpuEvent* event) {
+  if (event == nullptr) return Status::ok();
+  return event->delay(stream_->native()).with_context("waiting for the caller's work on a GPU");
+}
+
 Status GpuWork::copy(void* to, const void* from, std::size_t size) {
   return run("a copy on a GPU", [&] { return stream_->copy_on_device(to, from, size); });
 }

@@ -40,6 +40,8 @@ class GpuWork {
   // for memory that cannot be used.
   Status check(const NeighborCall& call) const;
 
+  // Makes work that is started from now on begin after the work before the event. Null: no effect.
+  Status delay(GpuEvent* event);
   // Start work. The memory must stay valid until the work is done. After an error nothing of it is
   // in progress.
   Status copy(void* to, const void* from, std::size_t size);

@@ -68,7 +68,11 @@ Result<NeighborRequest> NeighborExchange::Impl::start(const NeighborCall& call,
   DUNLIN_TRY(neighbor::check(call, gathered == nullptr, fabric_.rank(), fabric_.size()));
   if (gpu_ != nullptr && gathered != nullptr)
     return Status(Code::kInvalidArgument, "a gather in an exchange of GPU memory");
-  if (gpu_ != nullptr) DUNLIN_TRY(gpu_->check(call));
+  if (gpu_ != nullptr) {
+    DUNLIN_TRY(gpu_->check(call));
+    DUNLIN_TRY(gpu_->delay(call.input_ready));
+    DUNLIN_TRY(gpu_->delay(call.output_ready));
+  }
   is_inside_ = true;
   const auto added = router_.add(call, gathered);
   is_inside_ = false;

@@ -35,12 +35,13 @@
 // GPUs. With NeighborOptions::gpu, input and output of averages are memory of that GPU, of any
 // allocation. The slots are there, too: data are copied into a destination's slots by the GPU, and
 // averaged from there by one launch for all sources, with the bits that the average has on the CPU.
-// Work on the input has to be complete before start(); the output is complete when the request has
-// ended. start() returns kInvalidArgument for memory that is not of this GPU, or not aligned to the
-// type, and for more than 127 sources; for a gather, which needs host memory; and the transports'
-// reasons if none of them takes the GPU's memory. After an error of the driver, which names its
-// call, the call has failed; if it was one that tells whether work is complete, all calls fail from
-// then on. Neighbors that wait for data that this rank cannot send get kIoError, which names it.
+// Work on input and output has to be complete before start(), or stand before the call's events
+// (NeighborCall::input_ready); the output is complete when the request has ended. start() returns
+// kInvalidArgument for memory that is not of this GPU, or not aligned to the type, and for more
+// than 127 sources; for a gather, which needs host memory; and the transports' reasons if none of
+// them takes the GPU's memory. After an error of the driver, which names its call, the call has
+// failed; if it was one that tells whether work is complete, all calls fail from then on. Neighbors
+// that wait for data that this rank cannot send get kIoError, which names it.
 //
 // Any host memory can be used. Data are copied once on the way out, into the destination's slots
 // where these are mapped here, and averaged in the slots. Larger data travel in pieces that stay in

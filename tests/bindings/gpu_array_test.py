@@ -471,7 +471,7 @@ class GpuArrayTest(unittest.TestCase):
         x = Interfaced(np.ones(24, "float32"))
         y = Exporting(np.ones(24, "float32"))
         calls = [
-            lambda each: dunlin.neighbor_average(each), lambda each: dunlin.neighbor_gather(each),
+            lambda each: dunlin.neighbor_gather(each),
             lambda each: dunlin.partial_all_reduce(each, [self.rank])]
         for call in calls:
             for array in (x, y, dunlin.all_reduce(x)):

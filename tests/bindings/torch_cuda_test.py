@@ -224,8 +224,9 @@ class TorchOnGpu(unittest.TestCase):
         self.check(y, sum(self.all_values(1000)))
         self.check(bf.broadcast(x, 0), values(0, 1000))
         if self.size > 1:
-            averaged = bf.neighbor_allreduce(x)
+            averaged = bf.neighbor_allreduce(slow(x).clone())
             self.assertEqual(averaged.device, x.device)
+            self.check(averaged, bf.neighbor_allreduce(x.cpu()))
 
     def test_methods_train_a_model_on_the_gpu(self):
         bf.init()

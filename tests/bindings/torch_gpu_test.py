@@ -183,6 +183,24 @@ class GpuTest(unittest.TestCase):
             bf.broadcast_(tensor, 0)
             self.expect(tensor, values[0])
 
+    def test_neighbor_allreduce(self):
+        """The result has the bits that it has in host memory."""
+        bf.set_topology(bf.topology_util.RingGraph(bf.size()))
+        values = self.values()[bf.rank()]
+        expected = bf.neighbor_allreduce(torch.from_numpy(values)).numpy()
+        x = OnGpu.of(values)
+        average = bf.neighbor_allreduce(x, name="new")
+        self.expect(average, expected)
+        self.expect(x, values)
+        self.assertIs(bf.neighbor_allreduce_(x, name="in place"), x)
+        self.expect(x, expected)
+        tensors = [OnGpu.of(values + number) for number in range(10)]
+        handles = [bf.neighbor_allreduce_nonblocking_(tensor, name=str(number)) for number, tensor in enumerate(tensors)]
+        for number, (tensor, handle) in enumerate(zip(tensors, handles)):
+            self.assertIs(bf.synchronize(handle), tensor)
+            self.expect(tensor, bf.neighbor_allreduce(torch.from_numpy(values + number)).numpy())
+        self.expect_copies(x, average, *tensors)
+
     def test_parameters(self):
         values = self.values(100)
         state = {"weight": OnGpu.of(values[bf.rank()]), "bias": OnGpu.of(values[bf.rank()][:7])}

@@ -235,8 +235,10 @@ def neighbor_average(x, sources=None, destinations=None, self_weight=1.0, name="
         rank receives from it. Other calls in progress don't matter.
 
     Only the neighbors concerned take part. x has a floating-point type and the same size at all of them, otherwise
-    InvalidArgumentError is raised. Returns a new array of x's shape, or fills and returns `out`, which may be x itself.
-    The result only depends on the values and on the order of the sources; it is bitwise the same in every run.
+    InvalidArgumentError is raised. x may be in the memory of a GPU, at all of them or at none; a process uses one GPU
+    for such calls. The average is made there, behind the work of the array's stream.
+
+    Returns a new array of x's shape, or fills and returns `out`, which may be x itself. The result only depends on the values and on the order of the sources; it is bitwise the same in every run.
 
     Raises DeadlineExceededError if a neighbor has not made its call within DUNLIN_DEADLINE, and PeerDeadError if it is
     dead. Other calls continue. check_neighbors() checks beforehand that the ranks' neighbors match.

@@ -364,6 +364,9 @@ def neighbor_allreduce(tensor, *, self_weight=None, src_weights=None, dst_weight
         check also finds the destinations, or sources, that are not given. Without the check, those are the topology's;
         the given ranks have to be among the topology's neighbors as well, of which the others get 0.0. A call that
         doesn't match then raises DeadlineExceededError, or matches a later call of the name.
+
+    CUDA tensors are averaged on the GPU if all ranks can. The ranks agree on that in the first operation of all ranks on
+    CUDA tensors, which is therefore one that all ranks make.
     """
     return synchronize(neighbor_allreduce_nonblocking(tensor, self_weight=self_weight, src_weights=src_weights,
                                                       dst_weights=dst_weights, enable_topo_check=enable_topo_check,
@@ -397,11 +400,13 @@ def _neighbor_allreduce(tensor, output, self_weight, src_weights, dst_weights, e
     _averaged(x, "neighbor_allreduce")
     self_weight, sources, destinations = resolved(job.neighbors, job.rank, job.size, self_weight, src_weights,
                                                    dst_weights, enable_topo_check)
-    target, finish = _target(output)
-    with enqueuing("NEIGHBOR_ALLREDUCE", name):
-        request = dunlin.start_neighbor_average(_source(x), sources, destinations, self_weight,
-                                                f"allreduce {name or ''}", out=target)
-    return register(Pending(request, finish, "NEIGHBOR_ALLREDUCE", name))
+
+    def start(source, target):
+        with enqueuing("NEIGHBOR_ALLREDUCE", name):
+            return dunlin.start_neighbor_average(source, sources, destinations, self_weight, f"allreduce {name or ''}",
+                                                 out=target)
+
+    return register(Pending(*_started(dunlin.world(), x, output, start), "NEIGHBOR_ALLREDUCE", name))
 
 
 def pair_gossip(tensor, target_rank, self_weight=None, pair_weight=None, name=None):

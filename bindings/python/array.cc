@@ -254,6 +254,18 @@ py::array array_over(const py::dtype& type, std::vector<py::ssize_t> shape, cons
   return {type, std::move(shape), std::move(strides), data, keeper};
 }
 
+DataType real_type_of(py::handle dtype, Arguments& given) {
+  try {
+    const DataType type =
+        type_of(py::dtype::from_args(py::reinterpret_borrow<py::object>(dtype)), "dtype");
+    if (type == DataType::kFloat32 || type == DataType::kFloat64) return type;
+  } catch (py::error_already_set&) {  // NOLINT(bugprone-empty-catch): refused below
+  }
+  given.fail({Code::kInvalidArgument, fmt::format("dtype: {} is neither float32 nor float64",
+                                                  py::repr(dtype).cast<std::string>())});
+  return DataType::kFloat32;
+}
+
 Array make_array(DataType type, std::vector<py::ssize_t> shape) {
   py::object dtype;
   if (type == DataType::kBfloat16) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "bindings/python/arguments.h"
 #include "collectives/kernels/data_type.h"
 #include "runtime/gpu/driver.h"
 
@@ -45,6 +46,9 @@ Array writable_view_of(pybind11::handle object, const char* what, Usable usable 
 // The type of a NumPy array's elements. Throws InvalidArgumentError for one that the collectives
 // can't use, such as one of another byte order.
 collective::DataType type_of(const pybind11::dtype& dtype, const char* what);
+
+// float32 or float64, as NumPy's dtype() understands `dtype`. Anything else fails `given`.
+collective::DataType real_type_of(pybind11::handle dtype, Arguments& given);
 
 // A new NumPy array, not initialized.
 Array make_array(collective::DataType type, std::vector<pybind11::ssize_t> shape);

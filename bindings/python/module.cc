@@ -11,6 +11,7 @@
 #include "bindings/python/partial.h"
 #include "bindings/python/request.h"
 #include "bindings/python/stochastic.h"
+#include "bindings/python/straggler_ring.h"
 #include "bindings/python/training.h"
 #include "bindings/python/windows.h"
 
@@ -133,6 +134,7 @@ PYBIND11_MODULE(_dunlin, module) {
   dunlin::python::define_neighbors(module);
   dunlin::python::define_partial(module);
   dunlin::python::define_stochastic(module);
+  dunlin::python::define_straggler_ring(module);
   dunlin::python::define_training(module);
   dunlin::python::define_windows(module);
   dunlin::python::define_mutexes(module);

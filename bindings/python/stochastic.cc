@@ -19,7 +19,6 @@ namespace dunlin::python {
 
 namespace py = pybind11;
 using binding::Session;
-using collective::DataType;
 using collective::Graph;
 
 namespace {
@@ -33,7 +32,7 @@ class StochasticReduce {
     binding::StochasticReduce::Options options;
     options.name = given.read<std::string>("name", name);
     options.count = given.read<std::size_t>("count", count);
-    options.type = read_type(dtype, given);
+    options.type = real_type_of(dtype, given);
     options.graph = graph_of(graph, given);
     options.mode = given.read(collective::parse_sync_mode(given.read<std::string>("sync", sync)));
     options.depth = given.read<std::uint32_t>("depth", depth);
@@ -113,17 +112,6 @@ class StochasticReduce {
     Outcome outcome;
   };
 
-  static DataType read_type(py::handle dtype, Arguments& given) {
-    try {
-      const DataType type =
-          type_of(py::dtype::from_args(py::reinterpret_borrow<py::object>(dtype)), "dtype");
-      if (type == DataType::kFloat32 || type == DataType::kFloat64) return type;
-    } catch (py::error_already_set&) {  // NOLINT(bugprone-empty-catch): refused below
-    }
-    given.fail({Code::kInvalidArgument, fmt::format("dtype: {} is neither float32 nor float64",
-                                                    py::repr(dtype).cast<std::string>())});
-    return DataType::kFloat32;
-  }
   std::optional<Graph> graph_of(py::handle graph, Arguments& given) const {
     if (py::isinstance<Graph>(graph)) return graph.cast<const Graph&>();
     auto made =

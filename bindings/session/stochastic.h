@@ -71,7 +71,6 @@ class StochasticReduce {
   class Body;  // under the session's lock
   template <typename T>
   class TypedBody;
-  class Reduce;
 
   StochasticReduce(Session& session, Options options)
       : session_(session), options_(std::move(options)) {}

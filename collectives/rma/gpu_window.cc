@@ -11,9 +11,6 @@
 
 namespace dunlin::collective {
 
-using transport::LocalRegion;
-using transport::RemoteRegion;
-
 namespace {
 
 // How often a snapshot is read before read() returns kBusy.

@@ -29,6 +29,7 @@ class RingEdges final : public transport::KeptUntilDone {
 
   // The memory of the vector.
   std::byte* data() const { return memory_->data(); }
+  const std::shared_ptr<MemoryRegion>& owner_of_data() const { return memory_->memory(); }
   transport::SlotExchange& exchange() { return *exchange_; }
 
   // Whether a flow's memory may be written, since no lane reads it. An error means that the last

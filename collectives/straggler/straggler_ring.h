@@ -92,6 +92,8 @@ class StragglerRing {
   StragglerRing& operator=(const StragglerRing&) = delete;
 
   std::span<T> data() { return data_; }
+  // Keeps the memory of the vector alive after the ring is gone.
+  const std::shared_ptr<MemoryRegion>& owner_of_data() const { return edges_->owner_of_data(); }
 
   // Begins to reduce the contents of data(), which must not be touched until test() is not busy.
   Status start();

@@ -44,6 +44,7 @@ class PmixSession {
     DUNLIN_TRY(from_pmix(key, PMIx_Get(&process, key, nullptr, 0, &value)));
     int number = 0;
     pmix_status_t status = PMIX_SUCCESS;
+    // NOLINTNEXTLINE(bugprone-signed-char-misuse): the macro converts all types of numbers
     PMIX_VALUE_GET_NUMBER(status, value, number, int);
     PMIX_VALUE_RELEASE(value);
     DUNLIN_TRY(from_pmix(key, status));

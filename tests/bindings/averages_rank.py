@@ -84,6 +84,31 @@ def stochastic_killed():
         say(f"again {error.peer}")
 
 
+def ring_killed():
+    """Rank 2 dies while the others wait for it, or for ranks that wait for it. All are told, the one that only tests as
+    well."""
+    ring = dunlin.StragglerRing(20_000)
+    for _ in range(5):
+        ring.all_reduce()
+    dunlin.barrier()
+    if dunlin.rank() == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        while True:
+            if dunlin.rank() == 0:
+                request = ring.start_all_reduce()
+                while not request.test():
+                    pass
+            else:
+                ring.all_reduce()
+    except dunlin.PeerDeadError as error:
+        say(f"peer {error.peer} dead")
+    try:
+        ring.all_reduce()
+    except dunlin.PeerDeadError as error:
+        say(f"again {error.peer}")
+
+
 def stochastic_computes():
     """Rank 0 has ended its average and makes no calls. Its model and its acknowledgment reach rank 1 all the same."""
     told = []

@@ -125,6 +125,11 @@ class TrainingTest(unittest.TestCase):
             lines, text = run(ranks, "gossip")
             self.assertEqual(lines, {rank: ["mixed"] for rank in range(ranks)}, text)
 
+    def test_straggler_ring(self):
+        for ranks in (1, 4):
+            lines, text = run(ranks, "straggler_ring")
+            self.assertEqual(lines, {rank: ["same"] * 2 for rank in range(ranks)}, text)
+
 
 class FailureTest(unittest.TestCase):
     def test_a_killed_peer_is_an_error_at_all_others(self):

@@ -26,11 +26,11 @@ def network():
                                torch.nn.Flatten(), torch.nn.Linear(8 * 49, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
 
 
-def train(model, steps, seed):
+def train(model, steps, seed, dtype=torch.float32):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(steps):
-        images = torch.randn((16, 1, 16, 16), generator=generator)
+        images = torch.randn((16, 1, 16, 16), generator=generator).to(dtype)
         labels = torch.randint(0, 10, (16,), generator=generator)
         optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(model(images), labels)
@@ -132,6 +132,27 @@ def gossip():
     peers = distance(dunlin.c10d.GossipState())
     complete = distance(dunlin.c10d.GossipState(dunlin.graph.complete(dist.get_world_size())))
     say("mixed" if complete < 1e-5 * alone and ring < alone and peers < alone else f"{alone} {ring} {peers} {complete}")
+
+
+def straggler_ring():
+    """Ten steps with gradients that the straggler-aware ring averages, beside the all-reduce of the process group."""
+    def parameters(state, dtype):
+        # Small buckets, which DistributedDataParallel rebuilds after the first step.
+        model = torch.nn.parallel.DistributedDataParallel(network().to(dtype), bucket_cap_mb=0.02)
+        if state is not None:
+            model.register_comm_hook(state, dunlin.c10d.straggler_ring_hook)
+        train(model, 10, dist.get_rank(), dtype)
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
+        state = dunlin.c10d.StragglerRingState()
+        ours, theirs = parameters(state, dtype), parameters(None, dtype)
+        difference = ((ours - theirs).norm() / theirs.norm()).item()
+        equal = ours.clone()
+        dist.broadcast(equal, 0)
+        reduces = [ring.statistics()["all_reduces"] for ring in state.rings.values()]
+        is_done = difference < tolerance and torch.equal(ours, equal) and min(reduces) > 0
+        say("same" if is_done else f"differ by {difference}: {reduces}")
 
 
 def killed():

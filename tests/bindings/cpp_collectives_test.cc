@@ -5,6 +5,7 @@
 #include <dunlin/hierarchical.h>
 #include <dunlin/partial_all_reduce.h>
 #include <dunlin/stochastic_reduce.h>
+#include <dunlin/straggler_ring.h>
 #include <dunlin/window.h>
 
 #include <cmath>
@@ -112,6 +113,32 @@ TEST(CppStochasticReduce, AveragesAlongAGraph) {
       EXPECT_OK(reduce.start());
       EXPECT_OK(job.wait([&] { return reduce.test(); }, Rank(), "the neighbors", kTimeout));
       EXPECT_EQ(reduce.report().step, 2U);
+      EXPECT_OK(job.barrier());
+    });
+  }
+}
+
+TEST(CppStragglerRing, AveragesWhetherOrNotARankIsLate) {
+  using Mode = dunlin::Lateness::Mode;
+  for (const Mode mode : {Mode::kNever, Mode::kFixed, Mode::kAdaptive}) {
+    run_ranks(4, [mode](Job& job) {
+      dunlin::StragglerOptions options{.count = 30'000, .is_average = true};
+      options.lateness.mode = mode;
+      if (mode == Mode::kFixed) options.lateness.step = std::chrono::nanoseconds(1);
+      auto ring = get(dunlin::StragglerRing<double>::create(job, options));
+      for (double& element : ring.data()) element = job.rank().value();
+      const dunlin::StragglerReport report = get(ring.all_reduce(kTimeout));
+      EXPECT_EQ(report.step, 1U);
+      EXPECT_GE(report.took, report.scattered);
+      if (mode == Mode::kNever) {
+        EXPECT_EQ(report.timeouts + report.skips, 0U);
+      }
+      for (const double element : ring.data()) ASSERT_EQ(element, 1.5);
+      EXPECT_OK(job.barrier());
+      if (mode == Mode::kNever) return;
+      options.lateness.alpha = 1;
+      EXPECT_EQ(dunlin::StragglerRing<double>::create(job, options).status().code(),
+                Code::kInvalidArgument);
       EXPECT_OK(job.barrier());
     });
   }

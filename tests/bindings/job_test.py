@@ -212,6 +212,13 @@ class JobTest(unittest.TestCase):
                 for rank in (0, 1, 3):
                     self.assertEqual(lines[rank], ["peer 2 dead, model kept True", "again 2"], job.text())
 
+    def test_a_death_ends_all_reduces_of_a_straggler_ring_at_all_ranks(self):
+        for transports in TRANSPORTS + ["tcp"]:
+            lines, job = run(4, "ring_killed", options=["--keep-going"], env={"DUNLIN_TRANSPORTS": transports, **DEATH},
+                             program=AVERAGES)
+            for rank in (0, 1, 3):
+                self.assertEqual(lines[rank], ["peer 2 dead", "again 2"], job.text())
+
     def test_a_rank_that_has_left_ends_a_stochastic_reduce(self):
         lines, job = run(2, "stochastic_left", options=["--keep-going"], code=None, program=AVERAGES)
         self.assertEqual(lines[0], ["peer 1 left", "again"], job.text())

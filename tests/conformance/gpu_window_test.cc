@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
-#include <cstring>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "collectives/graph/generators.h"
@@ -61,8 +63,9 @@ template <typename T>
 void expect_same_bits(const std::vector<T>& found, const std::vector<T>& expected,
                       const std::string& where) {
   ASSERT_EQ(found.size(), expected.size());
+  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
   for (std::size_t i = 0; i < found.size(); ++i) {
-    ASSERT_EQ(std::memcmp(&found[i], &expected[i], sizeof(T)), 0)
+    ASSERT_EQ(std::bit_cast<Bits>(found[i]), std::bit_cast<Bits>(expected[i]))
         << where << ": element " << i << " is " << found[i] << ", not " << expected[i];
   }
 }

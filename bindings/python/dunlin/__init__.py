@@ -39,13 +39,14 @@ from dunlin.onesided import Mutex, Window
 from dunlin.pairs import PairAverage
 from dunlin.servers import ParameterServers
 from dunlin.stochastic import StochasticReduce
+from dunlin.straggler import StragglerRing
 
 __all__ = [
     "AlreadyExistsError", "ClosedError", "Communicator", "CorruptedError", "DeadlineExceededError", "Error",
     "GpuArray", "GroupAverage", "InternalError", "InvalidArgumentError", "IoError", "Machines", "Mutex",
     "NotFoundError", "OutOfRangeError", "PairAverage", "ParameterServers", "PeerDeadError", "PeerStalledError",
-    "PermissionDeniedError", "Request", "ResourceExhaustedError", "StochasticReduce", "UnavailableError", "Window",
-    "__version__",
+    "PermissionDeniedError", "Request", "ResourceExhaustedError", "StochasticReduce", "StragglerRing",
+    "UnavailableError", "Window", "__version__",
     "all_gather", "all_reduce", "all_to_all", "barrier", "begin_step", "broadcast", "check_neighbors", "empty", "free",
     "graph", "init", "is_initialized", "local_rank", "local_size", "neighbor_average", "neighbor_gather",
     "partial_all_reduce", "rank", "reduce", "reduce_scatter", "shutdown", "size", "split", "start_all_gather",

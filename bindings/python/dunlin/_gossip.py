@@ -1,4 +1,5 @@
-"""A communication hook of DistributedDataParallel that averages gradients with neighbors instead of all ranks."""
+"""Communication hooks of DistributedDataParallel: averages of gradients with neighbors instead of all ranks, and averages
+around a ring that does not wait for a late rank."""
 
 import itertools as _itertools
 import os as _os
@@ -10,7 +11,7 @@ import torch.distributed as _distributed
 import dunlin as _dunlin
 
 _states = _itertools.count()
-_IN_CHILD = "the GossipState belongs to the parent process: a forked child is in no job"
+_IN_CHILD = "the state of the hook belongs to the parent process: a forked child is in no job"
 
 
 class GossipState:
@@ -25,12 +26,7 @@ class GossipState:
     """
 
     def __init__(self, graph=None, weighting="metropolis"):
-        if not _dunlin.is_initialized():
-            _dunlin.init()  # the job of the process group
-        self.rank = _dunlin.rank()
-        self.size = _dunlin.size()
-        if (_distributed.get_rank(), _distributed.get_world_size()) != (self.rank, self.size):
-            raise ValueError("gossip_hook needs a default process group that has all ranks of the job")
+        self.rank, self.size = _check_default_group("gossip_hook")
         if graph is not None and graph.nodes != self.size:
             raise ValueError(f"the graph has {graph.nodes} nodes, but there are {self.size} ranks")
         self.process = _os.getpid()
@@ -50,6 +46,16 @@ class GossipState:
         distances = (self.size - 1).bit_length()
         distance = 1 << (self.step % distances)
         return 0.5, {(self.rank - distance) % self.size: 0.5}, [(self.rank + distance) % self.size]
+
+
+def _check_default_group(hook):
+    """The rank and the number of ranks. ValueError unless the default process group has all of them."""
+    if not _dunlin.is_initialized():
+        _dunlin.init()  # the job of the process group
+    ranks = _dunlin.rank(), _dunlin.size()
+    if (_distributed.get_rank(), _distributed.get_world_size()) != ranks:
+        raise ValueError(f"{hook} needs a default process group that has all ranks of the job")
+    return ranks
 
 
 def _weighting(graph, wanted):
@@ -83,6 +89,62 @@ def gossip_hook(state, bucket):
             request.wait()
             if is_staged:
                 gradients.copy_(host)
+            future.set_result(gradients)
+        except BaseException as error:  # all of them, as the waiting thread has to be told
+            future.set_exception(error)
+
+    _Waiter.run(future, finish)
+    return future
+
+
+class StragglerRingState:
+    """model.register_comm_hook(StragglerRingState(), straggler_ring_hook): see straggler_ring_hook().
+
+    late, step, transfer, alpha: as in dunlin.StragglerRing. All ranks make their states in the same order and with the same
+    arguments, after init_process_group(), whose default group has all ranks of the job. A state serves one model.
+    """
+
+    def __init__(self, late="adaptive", step=0.0, transfer=0.0, alpha=2.0):
+        _check_default_group("straggler_ring_hook")
+        self.process = _os.getpid()
+        self.name = f"ring of buckets {next(_states)}"
+        self.lateness = {"late": late, "step": step, "transfer": transfer, "alpha": alpha}
+        self.rings = {}  # by index of the bucket
+
+    def ring(self, bucket):
+        """The ring of a bucket. Collective where the bucket is new, or has changed."""
+        gradients, index = bucket.buffer(), bucket.index()
+        dtype = "float64" if gradients.dtype == _torch.float64 else "float32"
+        known = self.rings.get(index)
+        if known is not None and (known.count, known.dtype) != (gradients.numel(), dtype):
+            known.free()
+            known = None
+        if known is None:
+            known = _dunlin.StragglerRing(gradients.numel(), dtype, name=f"{self.name}, {index}", **self.lateness)
+            self.rings[index] = known
+        return known
+
+
+def straggler_ring_hook(state, bucket):
+    """Averages the bucket's gradients over all ranks by a ring that does not wait for a late rank (dunlin.StragglerRing).
+
+    Returns a torch.futures.Future of them. Every bucket has a ring, made in the first pass and when DistributedDataParallel
+    changes its buckets. The gradients go through the ring's memory in host memory, in float64 if they are float64, and
+    in float32 otherwise.
+    """
+    if state.process != _os.getpid():
+        raise RuntimeError(_IN_CHILD)
+    gradients = bucket.buffer()
+    ring = state.ring(bucket)
+    data = _torch.from_numpy(ring.data)
+    data.copy_(gradients)  # waits for what the current stream still does with them
+    request = ring.start_all_reduce()
+    future = _torch.futures.Future()
+
+    def finish():
+        try:
+            request.wait()
+            gradients.copy_(data)
             future.set_result(gradients)
         except BaseException as error:  # all of them, as the waiting thread has to be told
             future.set_exception(error)

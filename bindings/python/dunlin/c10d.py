@@ -19,7 +19,7 @@ import sys as _sys
 
 from dunlin import _c10d_build
 
-__all__ = ["BACKEND", "gossip_hook", "GossipState", "shutdown"]
+__all__ = ["BACKEND", "gossip_hook", "GossipState", "shutdown", "straggler_ring_hook", "StragglerRingState"]
 
 BACKEND = "dunlin"
 _EXIT_TIMEOUT = 5.0  # seconds that a process waits at its end for the others to end as well
@@ -81,4 +81,4 @@ _register()
 _atexit.register(_leave)
 _os.register_at_fork(after_in_child=_c10d.forget)
 
-from dunlin._gossip import GossipState, gossip_hook  # noqa: E402
+from dunlin._gossip import GossipState, StragglerRingState, gossip_hook, straggler_ring_hook  # noqa: E402

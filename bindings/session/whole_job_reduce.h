@@ -1,0 +1,106 @@
+// WholeJobReduce: what reduces over all ranks of the job have in common as residents of the
+// session. One reduce is in progress at a time. Errors are final, since the ranks' data no longer
+// match after one. An error that follows from a death becomes kPeerDead, which names the rank.
+//
+// All functions need the session's lock.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "bindings/session/operation.h"
+#include "collectives/waiting/member_watch.h"
+
+namespace dunlin::binding {
+
+class WholeJobReduce : public Resident {
+ public:
+  class Operation;
+
+  explicit WholeJobReduce(transport::Fabric& fabric)
+      : Resident(fabric), members_(ranks_of(fabric)), watch_(fabric, members_) {}
+
+  void progress() override {}  // the operation does it, in test()
+  // Neighbors may be ahead. Transports with connections (tcp) take their data in only while this
+  // rank's fabric is progressed.
+  bool is_served() const override { return is_open() && !failure_.is_error(); }
+
+  virtual bool is_open() const = 0;
+  virtual Status connect() = 0;
+  virtual std::vector<transport::Awaited> awaited() const = 0;
+
+  bool is_reducing() const { return is_reducing_; }
+  static std::vector<Rank> ranks_of(const transport::Fabric& fabric) {
+    std::vector<Rank> ranks;
+    for (int rank = 0; rank < fabric.size(); ++rank) ranks.emplace_back(rank);
+    return ranks;
+  }
+
+ private:
+  // A notice of a death takes milliseconds on one host and at most a heartbeat between hosts. An
+  // error that is not explained by then has another cause.
+  static constexpr auto kNoticeTime = std::chrono::milliseconds(500);
+
+  // Begins a reduce by this function.
+  Status start(const std::function<Status()>& begin);
+  // kBusy, or, once, the outcome. `advance` returns kBusy until the reduce is over.
+  Status test(const std::function<Status()>& advance);
+  // The operation in progress was ended by another error than those of test().
+  void give_up();
+  Status check_members() {
+    return watch_.check([this] { return awaited(); }, began_);
+  }
+  // kPeerDead if a rank that this one waits for has left the job.
+  Status check_awaited();
+  // Returns the death that `status` follows from, or that ends the wait. A peer may have closed its
+  // connection because of a death, and that may arrive before the notice of it; kBusy meanwhile.
+  Status explain(Status status);
+  Status keep(Status status) {
+    if (status.is_error()) failure_ = status;
+    return status;
+  }
+
+  const std::vector<Rank> members_;
+  collective::MemberWatch watch_;
+  bool is_reducing_ = false;
+  std::uint64_t seen_ = ~std::uint64_t{0};  // version of the peer table at the last check
+  bool is_anybody_gone_ = false;
+  TimePoint began_{};
+  Status failure_;      // of an earlier reduce: no other one is possible
+  Status unexplained_;  // an error that a death may have caused
+  TimePoint unexplained_since_{};
+};
+
+// A reduce in progress.
+class WholeJobReduce::Operation final : public ResidentOperation {
+ public:
+  // `advance`: as in WholeJobReduce::test().
+  Operation(std::shared_ptr<WholeJobReduce> reduce, std::function<Status()> advance)
+      : ResidentOperation(reduce), reduce_(std::move(reduce)), advance_(std::move(advance)) {}
+
+  // Call it once, before anything else.
+  Status begin(const std::function<Status()>& begin) {
+    DUNLIN_TRY(reduce_->start(begin));
+    is_begun_ = true;
+    return Status::ok();
+  }
+  Status test() override;
+
+ protected:
+  void detach() override {
+    if (std::exchange(is_begun_, false)) reduce_->give_up();
+  }
+  std::vector<transport::Awaited> awaited() const override {
+    return reduce_->is_open() ? reduce_->awaited() : std::vector<transport::Awaited>();
+  }
+
+ private:
+  std::shared_ptr<WholeJobReduce> reduce_;
+  std::function<Status()> advance_;
+  bool is_begun_ = false;  // and not ended by test()
+};
+
+}  // namespace dunlin::binding

@@ -50,9 +50,9 @@ from dunlin.torch._windows import (
     win_poll, win_put, win_put_nonblocking, win_update, win_update_then_collect, win_wait)
 from dunlin.torch.optimizers import (
     CommunicationType, DistributedAdaptThenCombineOptimizer, DistributedAdaptWithCombineOptimizer,
-    DistributedAllreduceOptimizer, DistributedGradientAllreduceOptimizer,
+    DistributedAllreduceOptimizer, DistributedDmSGDOptimizer, DistributedGradientAllreduceOptimizer,
     DistributedHierarchicalNeighborAllreduceOptimizer, DistributedNeighborAllreduceOptimizer,
-    DistributedWinPutOptimizer)
+    DistributedQGDmSGDOptimizer, DistributedWinPutOptimizer)
 from dunlin.torch.topology_util import (
     ExponentialGraph, ExponentialTwoGraph, FullyConnectedGraph, GetDynamicOnePeerSendRecvRanks,
     GetExp2DynamicSendRecvMachineRanks, GetInnerOuterExpo2DynamicSendRecvRanks,
@@ -65,9 +65,9 @@ __all__ = [
     "allreduce_nonblocking_", "allreduce_parameters", "barrier", "broadcast", "broadcast_", "broadcast_nonblocking",
     "broadcast_nonblocking_", "broadcast_optimizer_state", "broadcast_parameters", "CommunicationType",
     "DistributedAdaptThenCombineOptimizer", "DistributedAdaptWithCombineOptimizer", "DistributedAllreduceOptimizer",
-    "DistributedGradientAllreduceOptimizer", "DistributedHierarchicalNeighborAllreduceOptimizer",
-    "DistributedNeighborAllreduceOptimizer", "DistributedOptimizer", "DistributedWinPutOptimizer", "env", "ExponentialGraph",
-    "ExponentialTwoGraph", "FullyConnectedGraph", "get_current_created_window_names", "get_skip_negotiate_stage",
+    "DistributedDmSGDOptimizer", "DistributedGradientAllreduceOptimizer",
+    "DistributedHierarchicalNeighborAllreduceOptimizer", "DistributedNeighborAllreduceOptimizer", "DistributedOptimizer",
+    "DistributedQGDmSGDOptimizer", "DistributedWinPutOptimizer", "env", "ExponentialGraph", "ExponentialTwoGraph", "FullyConnectedGraph", "get_current_created_window_names", "get_skip_negotiate_stage",
     "get_win_version", "GetDynamicOnePeerSendRecvRanks", "GetExp2DynamicSendRecvMachineRanks",
     "GetInnerOuterExpo2DynamicSendRecvRanks", "GetInnerOuterRingDynamicSendRecvRanks", "GetRecvWeights",
     "GetSendWeights", "hierarchical_neighbor_allreduce", "hierarchical_neighbor_allreduce_",

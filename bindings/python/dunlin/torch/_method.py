@@ -3,7 +3,7 @@
 import numpy as np
 
 import dunlin
-from dunlin.torch.optimizers import _wrapped
+from dunlin.torch._wrapper import _wrapped
 
 
 def _agree(mistake):

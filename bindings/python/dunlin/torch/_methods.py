@@ -7,7 +7,8 @@ import torch
 import dunlin
 from dunlin.torch import _job, _operations
 from dunlin.torch._method import _agree, _Method
-from dunlin.torch.optimizers import _Buffer, _Distributed, _GradientAllreduce, _models, _wrap
+from dunlin.torch._wrapper import _Buffer, _Distributed, _models, _wrap
+from dunlin.torch.optimizers import _GradientAllreduce
 
 # The types of parameters, and those in which they are averaged.
 _AVERAGED_AS = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.float32: torch.float32,

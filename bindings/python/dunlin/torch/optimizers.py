@@ -10,32 +10,22 @@ averages with neighbors (or all ranks):
     adapt then combine   x <- W (x + d(gradient at x))
     gradient all-reduce  x <- x + d(average gradient)     the averages overlap with the backward pass
     win-put              x <- W' x + d(gradient at x)     W' uses what neighbors have put so far, without waiting
+    DmSGD                adapt then combine by SGD with momentum, which is averaged as the parameters are
+    QG-DmSGD             adapt then combine by SGD whose momentum follows the averaged parameters
 
 A wrapped optimizer is an instance of the original class: schedulers, parameter groups and state_dict() work as before.
 Small tensors are sent together, in buffers of a few MiB.
 """
 
-import enum
-import weakref
+import functools
 
 import torch
 
 import dunlin
-from dunlin.torch import _job, _operations, _windows
-
-_BUFFER_BYTES = 8 << 20
-# {the first model that was given: [the wrappers that DistributedOptimizer() has made for it and that have not left]}.
-# It is empty for a model that is gone. Wrappers therefore must not refer to their models.
-_wrapped = weakref.WeakKeyDictionary()
-
-
-class CommunicationType(enum.Enum):
-    """The average that a step applies to the parameters."""
-
-    neighbor_allreduce = "neighbor.allreduce"
-    hierarchical_neighbor_allreduce = "hierarchical.neighbor.allreduce"
-    allreduce = "allreduce"
-    empty = "empty"
+from dunlin.torch import _operations, _windows
+from dunlin.torch._momentum import _DmSGD, _QGDmSGD
+from dunlin.torch._then_combine import _AdaptThenCombine
+from dunlin.torch._wrapper import CommunicationType, _checked, _Combining, _Distributed, _wrap
 
 
 def DistributedAdaptWithCombineOptimizer(optimizer, model, communication_type=CommunicationType.neighbor_allreduce,
@@ -57,6 +47,62 @@ def DistributedAdaptThenCombineOptimizer(optimizer, model, communication_type=Co
     """x <- W (x + d(gradient at x)). Arguments and attributes: as DistributedAdaptWithCombineOptimizer()."""
     return _wrap(_AdaptThenCombine, optimizer, model, num_steps_per_communication,
                  communication_type=_checked(communication_type))
+
+
+def DistributedDmSGDOptimizer(optimizer, model, communication_type=CommunicationType.neighbor_allreduce,
+                              num_steps_per_communication=1):
+    """DmSGD, decentralized momentum SGD: ranks average their momentum with their parameters.
+
+        m~ = mu m + g            g: the gradient at x, with weight decay
+        x~ = x - lr m~           with nesterov: x - lr (g + mu m~)
+        m <- W m~,  x <- W x~
+
+    This is Yu, Jin and Yang, "On the Linear Speedup Analysis of Communication Efficient Momentum SGD for Distributed
+    Non-Convex Optimization" (ICML 2019), the DmSGD of Table III in the BlueFog paper. What that table calls vanilla DmSGD
+    leaves the momentum where it is: DistributedAdaptThenCombineOptimizer() of a torch.optim.SGD with momentum.
+
+    optimizer: a torch.optim.SGD with 0 < momentum < 1 and no dampening in each parameter group. Groups may differ, but a
+        parameter has the same momentum on all ranks.
+    Other arguments, attributes: as DistributedAdaptThenCombineOptimizer(). W is the identity in a step that doesn't
+        communicate.
+
+    m has the parameter's shape, type and device, the unit of a gradient, and is optimizer.state[x]["momentum_buffer"], so
+    that state_dict() contains it. A rank sends twice as many bytes as with adapt then combine. A parameter that has had
+    no gradient yet has a momentum of zeros. float16 and bfloat16 are averaged in float32 and rounded once.
+
+    ValueError, here or in step(): the optimizer is not such an SGD.
+    """
+    return _wrap(_DmSGD, optimizer, model, num_steps_per_communication, communication_type=_checked(communication_type))
+
+
+def DistributedQGDmSGDOptimizer(optimizer, model, communication_type=CommunicationType.neighbor_allreduce,
+                                num_steps_per_communication=1, mu=None):
+    """QG-DmSGD, SGD with quasi-global momentum: it follows the averaged parameters, so it estimates the direction in which
+    all ranks go, without being sent. It is for ranks whose data differ much.
+
+        x~ = x - lr (beta m + g)                   g: the gradient at x, with weight decay; beta: the group's momentum
+                                                   with nesterov: x - lr (g + beta (beta m + g))
+        x' = W x~
+        m <- mu m + (1 - mu) (x - x') / lr,  x <- x'
+
+    This is QG-DSGDm of Lin, Karimireddy, Stich and Jaggi, "Quasi-Global Momentum: Accelerating Decentralized Deep Learning
+    on Heterogeneous Data" (ICML 2021), the QG-DmSGD of Table III in the BlueFog paper. lr is the group's in that step; a
+    step with lr = 0 leaves m as it is. On one rank it is not heavy-ball momentum: m <- (mu + (1 - mu) beta) m + (1 - mu) g.
+    It is for mu = 0.
+
+    optimizer: a torch.optim.SGD with 0 < momentum < 1 and no dampening in each parameter group. Groups may differ.
+    mu: 0 <= mu < 1, an attribute that may be changed before each step. None: beta, as in the paper.
+    Other arguments, attributes: as DistributedAdaptThenCombineOptimizer(). W is the identity in a step that doesn't
+        communicate.
+
+    m has the parameter's shape, type and device, the unit of a gradient, and is optimizer.state[x]["momentum_buffer"] between
+    steps, so that state_dict() contains it. A step needs memory for two copies of the parameters. With parameters in float16
+    and bfloat16, the difference of x and x' is as coarse as they are: keep parameters in float32, and use autocast.
+
+    ValueError, here or in step(): the optimizer is not such an SGD, or mu is out of range.
+    """
+    return _wrap(_QGDmSGD, optimizer, model, num_steps_per_communication, communication_type=_checked(communication_type),
+                 mu=mu)
 
 
 def DistributedGradientAllreduceOptimizer(optimizer, model, num_steps_per_communication=1):
@@ -96,199 +142,6 @@ def DistributedAllreduceOptimizer(optimizer, model, num_steps_per_communication=
                                                 num_steps_per_communication)
 
 
-def _checked(communication_type):
-    if not isinstance(communication_type, CommunicationType):
-        raise ValueError(f"communication_type {communication_type!r} is not a CommunicationType")
-    return communication_type
-
-
-def _wrap(kind, optimizer, model, steps, **options):
-    if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, _Distributed):
-        raise ValueError("optimizer has to be a torch.optim.Optimizer that is not wrapped yet")
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"num_steps_per_communication {steps!r}: it has to be an integer of at least 1")
-    owner = type(f"Distributed{type(optimizer).__name__}", (kind, type(optimizer)), {})
-    wrapped = owner.__new__(owner)
-    # Both share their state, except for step(), which a scheduler may have replaced in the old one.
-    wrapped.__dict__ = {name: value for name, value in optimizer.__dict__.items() if name != "step"}
-    wrapped.set_up(_models(model), steps, **options)
-    return wrapped
-
-
-def _models(model):
-    models = list(model) if isinstance(model, (list, tuple)) else [model]
-    if not all(isinstance(each, torch.nn.Module) for each in models):
-        raise ValueError("model has to be the torch.nn.Module whose parameters are optimized, or a list of them")
-    return models
-
-
-class _Buffer:
-    """Parameters of one type that are sent together, and a flat tensor for them in host memory."""
-
-    def __init__(self, parameters, dtype=None):
-        self.parameters = parameters
-        self.flat = torch.empty(sum(p.numel() for p in parameters), dtype=dtype or parameters[0].dtype)
-        self.parts = [part.view(p.shape) for part, p in zip(self.flat.split([p.numel() for p in parameters]), parameters)]
-        self.handle = None
-        self.missing = len(parameters)
-
-    @torch.no_grad()
-    def gather(self, tensors):
-        for part, tensor in zip(self.parts, tensors):
-            part.copy_(tensor.cpu())
-
-    @torch.no_grad()
-    def scatter(self, tensors):
-        for part, tensor in zip(self.parts, tensors):
-            tensor.copy_(part)
-
-
-def _buffers(parameters):
-    """Buffers for the parameters, in their order, so that they are the same on all ranks."""
-    buffers, open_ones = [], {}
-    for parameter in parameters:
-        group = open_ones.setdefault(parameter.dtype, [])
-        group.append(parameter)
-        if sum(p.numel() * p.element_size() for p in group) >= _BUFFER_BYTES:
-            buffers.append(_Buffer(open_ones.pop(parameter.dtype)))
-    return buffers + [_Buffer(group) for group in open_ones.values()]
-
-
-class _Distributed:
-    """The common part of all wrappers: parameters, their buffers, and when to communicate."""
-
-    _made = 0
-
-    def set_up(self, models, steps):
-        _Distributed._made += 1
-        self._key = f"optimizer {_Distributed._made}"
-        self._steps = steps
-        self._passes = 0  # since the last communication
-        self._find_parameters(models)
-        self._buffers = _buffers(self._trained)
-        self._hooks = [models[0].register_forward_pre_hook(self._before_forward)]
-        self._is_seen = False  # a forward pass since the last step
-
-    def _find_parameters(self, models):
-        """Sets _trained: the parameters of the models that the optimizer has, each once, in the models' order."""
-        optimized = {id(p) for group in self.param_groups for p in group["params"]}
-        parameters = list({id(p): p for model in models for p in model.parameters() if id(p) in optimized}.values())
-        if not parameters:
-            raise ValueError("the optimizer has no parameters of the model")
-        for parameter in parameters:
-            if parameter.device.type == "meta":
-                raise ValueError("a parameter is on the meta device, where it has no elements")
-        self._trained = [p for p in parameters if p.requires_grad]
-        others = {id(p) for wrappers in _wrapped.values() for other in wrappers for p in other._trained}
-        if not others.isdisjoint(map(id, self._trained)):
-            raise ValueError("the model is wrapped by a DistributedOptimizer already, whose leave() was not called")
-
-    def load_state_dict(self, state_dict):
-        """As in the wrapped class. The loaded state is copied into the objects that schedulers of the wrapped optimizer
-        share with this one, so that they use it.
-        """
-        groups, state = self.param_groups, self.state
-        super().load_state_dict(state_dict)
-        for group, loaded in zip(groups, self.param_groups):
-            group.clear()
-            group.update(loaded)
-        loaded_state = dict(self.state)
-        state.clear()
-        state.update(loaded_state)
-        self.param_groups, self.state = groups, state
-
-    def _before_forward(self, model, inputs):
-        if model.training and torch.is_grad_enabled():
-            self._passes += 1
-            self._is_seen = True
-            self.on_forward()
-
-    def on_forward(self):
-        pass
-
-    def _is_time(self):
-        return self._passes >= self._steps
-
-    def _is_time_to_step(self):
-        # A program that doesn't call the model's forward() counts as one pass per step.
-        if not self._is_seen:
-            self._passes += 1
-        self._is_seen = False
-        return self._is_time()
-
-    def _local_step(self, closure):
-        return super().step(closure)
-
-    def _unhook(self):
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
-
-
-def _older_name(name):
-    return property(lambda self: getattr(self, name), lambda self, value: setattr(self, name, value))
-
-
-class _Combining(_Distributed):
-    """Averages of parameters."""
-
-    # The names of these attributes before BlueFog 0.3. Programs that set them must not be ignored.
-    neighbor_weights, send_neighbors = _older_name("src_weights"), _older_name("dst_weights")
-    neighbor_machine_weights = _older_name("src_machine_weights")
-    send_neighbor_machines = _older_name("dst_machine_weights")
-
-    def set_up(self, models, steps, communication_type):
-        super().set_up(models, steps)
-        self.communication_type = communication_type
-        self.self_weight = None
-        self.src_weights = self.dst_weights = None
-        self.src_machine_weights = self.dst_machine_weights = None
-        self.enable_topo_check = False
-        self._is_started = False
-
-    def _start(self):
-        self._drain()
-        try:
-            for number, buffer in enumerate(self._buffers):
-                buffer.gather(buffer.parameters)
-                buffer.handle = self._start_average(buffer.flat, f"{self._key}.{number}")
-        except ValueError:
-            # It is raised on all ranks, before anything of this buffer was sent.
-            self._drain()
-            raise
-        self._is_started = True
-
-    def _start_average(self, tensor, name):
-        kind = _checked(self.communication_type)
-        if kind is CommunicationType.allreduce:
-            return _operations.allreduce_nonblocking_(tensor, True, name=name)
-        if kind is CommunicationType.neighbor_allreduce:
-            return _operations.neighbor_allreduce_nonblocking_(
-                tensor, self_weight=self.self_weight, src_weights=self.src_weights, dst_weights=self.dst_weights,
-                enable_topo_check=self.enable_topo_check, name=name)
-        if kind is CommunicationType.hierarchical_neighbor_allreduce:
-            return _operations.hierarchical_neighbor_allreduce_nonblocking_(
-                tensor, self_weight=self.self_weight, src_machine_weights=self.src_machine_weights,
-                dst_machine_weights=self.dst_machine_weights, enable_topo_check=self.enable_topo_check, name=name)
-        return None
-
-    def _drain(self):
-        """Ends averages that are still in progress after an error."""
-        for buffer in self._buffers:
-            if buffer.handle is not None:
-                _operations.synchronize(buffer.handle)
-                buffer.handle = None
-
-    def _finish(self):
-        for buffer in self._buffers:
-            if buffer.handle is not None:
-                _operations.synchronize(buffer.handle)
-                buffer.handle = None
-                buffer.scatter(buffer.parameters)
-        self._is_started = False
-        self._passes = 0
-
-
 class _AdaptWithCombine(_Combining):
     def on_forward(self):
         if self._is_time() and not self._is_started:
@@ -304,43 +157,24 @@ class _AdaptWithCombine(_Combining):
         return self._local_step(None)
 
 
-class _AdaptThenCombine(_Combining):
-    def step(self, closure=None):
-        loss = self._local_step(closure)
-        if self._is_time_to_step():
-            self._start()
-            self._finish()
-        return loss
-
-
 class _GradientAllreduce(_Distributed):
     def set_up(self, models, steps):
         super().set_up(models, steps)
         self._next = 0  # the next buffer to be sent: all ranks send them in the same order
         self._backward = {}  # {parameter: its backward passes since the last communication}
-        self._nodes = []
         self._is_averaged = False
         for buffer in self._buffers:
             for parameter in buffer.parameters:
-                self._watch(parameter, buffer)
+                self._watch(parameter, functools.partial(self._count, parameter, buffer))
 
-    def _watch(self, parameter, buffer):
-        def on_gradient(*_):
-            passes = self._backward[parameter] = self._backward.get(parameter, 0) + 1
-            if passes > self._steps:
-                raise RuntimeError(f"more than {self._steps} backward passes before step(): the last gradients would "
-                                   "be lost; set num_steps_per_communication")
-            if passes == self._steps:
-                buffer.missing -= 1
-                self._send_ready()
-
-        if hasattr(parameter, "register_post_accumulate_grad_hook"):
-            self._hooks.append(parameter.register_post_accumulate_grad_hook(on_gradient))
-        else:
-            # The node that accumulates the gradient exists only while it is referred to.
-            node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
-            self._hooks.append(node.register_hook(on_gradient))
-            self._nodes.append(node)
+    def _count(self, parameter, buffer):
+        passes = self._backward[parameter] = self._backward.get(parameter, 0) + 1
+        if passes > self._steps:
+            raise RuntimeError(f"more than {self._steps} backward passes before step(): the last gradients would "
+                               "be lost; set num_steps_per_communication")
+        if passes == self._steps:
+            buffer.missing -= 1
+            self._send_ready()
 
     def _send_ready(self):
         # The gradients of the last layers are computed first.

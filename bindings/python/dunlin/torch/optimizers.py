@@ -7,7 +7,7 @@ In these formulas, x are a rank's parameters, d is the step that the wrapped opt
 averages with neighbors (or all ranks):
 
     adapt with combine   x <- W x + d(gradient at x)      the average overlaps with the forward and backward passes
-    adapt then combine   x <- W (x + d(gradient at x))
+    adapt then combine   x <- W (x + d(gradient at x))    the averages can overlap with the backward pass
     gradient all-reduce  x <- x + d(average gradient)     the averages overlap with the backward pass
     win-put              x <- W' x + d(gradient at x)     W' uses what neighbors have put so far, without waiting
     DmSGD                adapt then combine by SGD with momentum, which is averaged as the parameters are
@@ -43,14 +43,38 @@ def DistributedAdaptWithCombineOptimizer(optimizer, model, communication_type=Co
 
 
 def DistributedAdaptThenCombineOptimizer(optimizer, model, communication_type=CommunicationType.neighbor_allreduce,
-                                         num_steps_per_communication=1):
-    """x <- W (x + d(gradient at x)). Arguments and attributes: as DistributedAdaptWithCombineOptimizer()."""
+                                         num_steps_per_communication=1, overlap=False):
+    """x <- W (x + d(gradient at x)). Arguments and attributes: as DistributedAdaptWithCombineOptimizer(), and overlap.
+
+    overlap=True: the averages overlap with the backward pass, layer by layer (BlueFog paper, V-C and Fig. 8). As soon as
+        the gradients of about 1 MiB of parameters are final, the pass takes the wrapped optimizer's step for these
+        parameters and starts their average. step() does the rest, and waits. The results are the same, bit by bit, with
+        neighbor_allreduce; an all-reduce may round otherwise, because buffers have 8 MiB without overlap. It is an
+        attribute, too, which may be changed before each backward pass and leaves the buffers as they are.
+
+    What must hold with overlap: between the backward pass and step(), nothing reads or changes parameters, gradients and
+    options of the optimizer, and each backward pass of a step that communicates is followed by step(). This is the
+    program's choice, because not every violation can be seen (one that changes p.grad.data can't). The first step that
+    communicates is a trial, without overlap. If it violates that, no step overlaps, and a warning says why:
+
+        gradients are changed after the backward pass (clipping, a GradScaler), or there are several backward passes
+        step() has a closure
+        no forward pass of the model in training mode, by which steps are counted
+
+    nor does a step overlap if the optimizer is not the SGD, Adam, AdamW, NAdam, RAdam, Adamax, Adagrad, Adadelta, RMSprop,
+    Rprop or ASGD of torch.optim itself (LBFGS and classes that are derived from these), if it is differentiable, or if its
+    step has hooks. why_no_overlap is that reason, or None. A violation in a later step comes too late for that: it is a
+    RuntimeError. Gradients are accumulated with num_steps_per_communication, in whose last backward pass averages overlap.
+    Where the average is collective (all but neighbor_allreduce, and with enable_topo_check), either all ranks make calls
+    of their own between the backward pass and step() with overlap, or all without. An average that cannot be started is an
+    error of step(), not of the backward pass.
+    """
     return _wrap(_AdaptThenCombine, optimizer, model, num_steps_per_communication,
-                 communication_type=_checked(communication_type))
+                 communication_type=_checked(communication_type), overlap=overlap)
 
 
 def DistributedDmSGDOptimizer(optimizer, model, communication_type=CommunicationType.neighbor_allreduce,
-                              num_steps_per_communication=1):
+                              num_steps_per_communication=1, overlap=False):
     """DmSGD, decentralized momentum SGD: ranks average their momentum with their parameters.
 
         m~ = mu m + g            g: the gradient at x, with weight decay
@@ -72,11 +96,12 @@ def DistributedDmSGDOptimizer(optimizer, model, communication_type=Communication
 
     ValueError, here or in step(): the optimizer is not such an SGD.
     """
-    return _wrap(_DmSGD, optimizer, model, num_steps_per_communication, communication_type=_checked(communication_type))
+    return _wrap(_DmSGD, optimizer, model, num_steps_per_communication, communication_type=_checked(communication_type),
+                 overlap=overlap)
 
 
 def DistributedQGDmSGDOptimizer(optimizer, model, communication_type=CommunicationType.neighbor_allreduce,
-                                num_steps_per_communication=1, mu=None):
+                                num_steps_per_communication=1, overlap=False, mu=None):
     """QG-DmSGD, SGD with quasi-global momentum: it follows the averaged parameters, so it estimates the direction in which
     all ranks go, without being sent. It is for ranks whose data differ much.
 
@@ -102,7 +127,7 @@ def DistributedQGDmSGDOptimizer(optimizer, model, communication_type=Communicati
     ValueError, here or in step(): the optimizer is not such an SGD, or mu is out of range.
     """
     return _wrap(_QGDmSGD, optimizer, model, num_steps_per_communication, communication_type=_checked(communication_type),
-                 mu=mu)
+                 overlap=overlap, mu=mu)
 
 
 def DistributedGradientAllreduceOptimizer(optimizer, model, num_steps_per_communication=1):

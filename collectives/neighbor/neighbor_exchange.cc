@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/neighbor/router.h"
+#include "runtime/trace.h"
 
 namespace dunlin::collective {
 
@@ -77,6 +78,8 @@ Result<NeighborRequest> NeighborExchange::Impl::start(const NeighborCall& call,
   const auto added = router_.add(call, gathered);
   is_inside_ = false;
   DUNLIN_ASSIGN(const std::uint64_t number, added);
+  if (const Trace* const trace = fabric_.trace())
+    router_.find(number)->began = trace->clock().now();
   if (!router_.can_wait(number)) progress();
   return NeighborRequest{number};
 }
@@ -88,6 +91,10 @@ Status NeighborExchange::Impl::outcome(NeighborRequest request) {
   }
   if (!operation->is_over()) return Status::busy();
   Status outcome = operation->failure;
+  if (Trace* const trace = fabric_.trace(); trace != nullptr && outcome.is_ok()) {
+    trace->span(operation->is_reduction ? "neighbor-average" : "neighbor-gather", operation->began,
+                trace->clock().now(), static_cast<std::int64_t>(operation->bytes));
+  }
   router_.end(request.number);
   return outcome;
 }

@@ -16,6 +16,7 @@
 #include "collectives/neighbor/frame.h"
 #include "collectives/neighbor/ring.h"
 #include "collectives/neighbor/wire.h"
+#include "runtime/clock.h"
 
 namespace dunlin::collective::neighbor {
 
@@ -79,6 +80,7 @@ class NeighborOperation {
   std::vector<Intake> intakes;
   std::vector<Bytes>* gathered = nullptr;
   GpuWork* gpu = nullptr;  // null: input and output are in host memory
+  TimePoint began{};       // only set if there is a trace
   // After a failure nothing more is taken in. Data for other destinations are still sent.
   Status failure;
 

@@ -35,6 +35,26 @@ def trace_of(rank, start_us):
             "traceEvents": [{"name": "reduce", "ph": "X", "pid": rank, "tid": 0, "ts": 1.5, "dur": 2.0}]}
 
 
+def timeline_of(steps):
+    """The lines of a timeline whose steps have passes of 10, 20 and 5 ms, and in the backward pass another activity."""
+    lines = ["["]
+    for step in range(steps):
+        for name, begin, end in (("FORWARD", 0, 10_000), ("BACKWARD", 10_000, 30_000), ("STEP", 30_000, 35_000)):
+            lines.append({"ph": "B", "name": name, "tid": 0, "ts": 100_000 * (step + 1) + begin})
+            if name == "BACKWARD":
+                lines += [{"ph": "B", "name": "ENQUEUE_ALLREDUCE", "tid": 0, "ts": 100_000 * (step + 1) + begin + 1},
+                          {"ph": "E", "tid": 0, "ts": 100_000 * (step + 1) + begin + 2}]
+            lines.append({"ph": "E", "tid": 0, "ts": 100_000 * (step + 1) + end})
+    return [line if line == "[" else json.dumps(line) + "," for line in lines]
+
+
+def operations_of(steps, spans, **other):
+    """A trace that begins 40 ms after the clock, with the same spans (name, begin, end in ms) in each step."""
+    events = [{"name": name, "ph": "X", "ts": 100_000 * (step + 1) + 1e3 * begin - 40_000, "dur": 1e3 * (end - begin)}
+              for step in range(steps) for name, begin, end in spans]
+    return [{"otherData": {"dropped": 0, "start_us": 40_000.0} | other, "traceEvents": events}]
+
+
 def consensus_run(rate, algorithm="dgd"):
     lines = [{"event": "config", "algorithm": algorithm, "graph": "star", "ranks": 4}]
     for iteration in range(50):
@@ -194,6 +214,40 @@ class TextTest(PlotTest):
         self.assertIn(f"{bad}:2: malformed JSON", self.plot("trace", "--out", out, bad, expect=1))
         self.assertIn("not a trace", self.plot("trace", "--out", out, self.file("x.json", ["{}"]), expect=1))
 
+    def test_overlap_counts_each_moment_of_communication_once(self):
+        (self.folder / "run").mkdir()
+        # 4 ms of 2 averages in the forward pass, 12 in the backward pass of which 2 are in both, 4 in step(). A barrier
+        # and a part of another operation are no communication of their own.
+        spans = [("neighbor-average", 2, 5), ("neighbor-average", 4, 6), ("all-reduce", 18, 28), ("all-reduce", 26, 34),
+                 ("barrier", 7, 9), ("wait", 12, 14)]
+        for rank in (0, 1):
+            self.file(f"run/timeline-{rank}.json", timeline_of(4))
+            self.file(f"run/trace-{rank}.json", operations_of(4, spans))
+        lines = self.plot("overlap", "--table", f"both={self.folder / 'run'}").splitlines()
+        self.assertEqual(len(lines), 2)
+        self.assertRegex(lines[1], r"^both +2 +2 +35\.0 +10\.0 +20\.0 +5\.0 +4\.0 +20\.0 +20% +60% +20% +4\.0$")
+        lines = self.plot("overlap", "--table", "--skip", "0", f"both={self.folder / 'run'}").splitlines()
+        self.assertRegex(lines[1], r"^both +2 +4 ")
+
+    def test_overlap_refuses_what_it_cannot_count(self):
+        (self.folder / "run").mkdir()
+        run = str(self.folder / "run")
+        refused = lambda *more: self.plot("overlap", "--table", run, *more, expect=1)
+        self.assertIn(f"{run}: no timeline-RANK.json", refused())
+        timeline = self.file("run/timeline-0.json", timeline_of(3))
+        self.assertIn("trace-0.json: No such file", refused())
+        trace = self.file("run/trace-0.json", operations_of(3, [], dropped=7))
+        self.assertIn(f"{trace}: 7 events are missing", refused())
+        self.file("run/trace-0.json", ["{}"])
+        self.assertIn("not a trace", refused())
+        self.file("run/trace-0.json", operations_of(3, []))
+        self.assertIn(f"{timeline}: 3 steps, of which the first 3 don't count", refused("--skip", "3"))
+        self.assertRegex(self.plot("overlap", "--table", run).splitlines()[1], r" 0\.0 +- +- +- +0\.0$")
+        self.assertIn("needs --out, --table or both", self.plot("overlap", run, expect=2))
+        self.file("run/timeline-0.json", [line for line in timeline_of(3) if "FORWARD" not in line])
+        self.assertIn("step 0 is not FORWARD, BACKWARD and STEP", refused())
+        self.file("run/timeline-0.json", ["[", "{"])
+        self.assertIn("malformed JSON", refused())
 
     def test_groups_need_figures_of_a_time_that_is_there(self):
         empty = self.file("empty.json", [{"what": "groups", "table": "scale"}])

@@ -228,6 +228,26 @@ class TorchOnGpu(unittest.TestCase):
             self.assertEqual(averaged.device, x.device)
             self.check(averaged, bf.neighbor_allreduce(x.cpu()))
 
+    def test_optimizers_average_models_on_the_gpu(self):
+        """They end with the parameters that they have on the CPU, to the rounding of the gradients."""
+        bf.init()
+
+        def trained(wrap, device):
+            torch.manual_seed(1)
+            model = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Tanh(), torch.nn.Linear(30, 1)).double().to(device)
+            optimizer = wrap(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model)
+            x = torch.randn(16, 20, generator=torch.Generator().manual_seed(self.rank), dtype=torch.float64).to(device)
+            for _ in range(5):
+                optimizer.zero_grad()
+                (model(x) - x.sum(1, keepdim=True)).square().mean().backward()
+                optimizer.step()
+            return torch.cat([p.detach().flatten() for p in model.parameters()]).cpu()
+
+        for wrap in (bf.DistributedAdaptThenCombineOptimizer, bf.DistributedAdaptWithCombineOptimizer,
+                     bf.DistributedDmSGDOptimizer):
+            with self.subTest(wrap=wrap.__name__):
+                self.assertTrue(torch.allclose(trained(wrap, GPU), trained(wrap, "cpu"), rtol=1e-9, atol=1e-12))
+
     def test_methods_train_a_model_on_the_gpu(self):
         bf.init()
         for method in ["all-reduce", "local-sgd", "stochastic", "partial"]:

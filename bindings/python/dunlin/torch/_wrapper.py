@@ -48,7 +48,7 @@ def _models(model):
 
 
 class _Buffer:
-    """Parameters of one type that are sent together, and a flat tensor for them in host memory.
+    """Parameters of one type and device that are sent together, and a flat tensor for them there.
 
     copies: how many tensors of each parameter's shape it has room for, such as the parameter and its momentum. First come
     those of all parameters, then the second ones of all.
@@ -57,7 +57,7 @@ class _Buffer:
     def __init__(self, parameters, dtype=None, copies=1):
         self.parameters = parameters
         sizes = [p.numel() for p in parameters] * copies
-        self.flat = torch.empty(sum(sizes), dtype=dtype or parameters[0].dtype)
+        self.flat = torch.empty(sum(sizes), dtype=dtype or parameters[0].dtype, device=parameters[0].device)
         self.parts = [part.view(p.shape) for part, p in zip(self.flat.split(sizes), parameters * copies)]
         self.handle = None
         self.missing = len(parameters)
@@ -65,7 +65,7 @@ class _Buffer:
     @torch.no_grad()
     def gather(self, tensors):
         for part, tensor in zip(self.parts, tensors):
-            part.copy_(tensor.cpu())
+            part.copy_(tensor)
 
     @torch.no_grad()
     def scatter(self, tensors):
@@ -77,10 +77,11 @@ def _buffers(parameters, buffer_bytes, copies):
     """Buffers for the parameters, in their order, so that they are the same on all ranks."""
     buffers, open_ones = [], {}
     for parameter in parameters:
-        group = open_ones.setdefault(parameter.dtype, [])
+        kind = parameter.dtype, parameter.device
+        group = open_ones.setdefault(kind, [])
         group.append(parameter)
         if sum(p.numel() * p.element_size() for p in group) >= buffer_bytes:
-            buffers.append(_Buffer(open_ones.pop(parameter.dtype), copies=copies))
+            buffers.append(_Buffer(open_ones.pop(kind), copies=copies))
     return buffers + [_Buffer(group, copies=copies) for group in open_ones.values()]
 
 

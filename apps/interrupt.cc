@@ -2,19 +2,22 @@
 
 #include <signal.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <utility>
 
 namespace dunlin {
 namespace {
 
 // A signal handler can only access global state.
-std::atomic<int> times_asked{0};
+std::array<std::atomic<int>, NSIG> times_asked{};  // by signal
 std::atomic<int> times_tolerated{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
 void note(int signal) {
-  if (times_asked.fetch_add(1) < times_tolerated) return;
+  if (times_asked[static_cast<std::size_t>(signal)].fetch_add(1) < times_tolerated) return;
   ::signal(signal, SIG_DFL);
   ::raise(signal);
 }
@@ -22,7 +25,7 @@ void note(int signal) {
 }  // namespace
 
 Interrupt::Interrupt(std::vector<int> signals, int tolerated) : signals_(std::move(signals)) {
-  times_asked = 0;
+  for (auto& times : times_asked) times = 0;
   times_tolerated = tolerated;
   handle_by(note);
 }
@@ -32,7 +35,11 @@ Interrupt::~Interrupt() {
 }
 
 bool Interrupt::is_asked() const {
-  return times_asked > 0;
+  return std::ranges::any_of(signals_, [this](int signal) { return is_asked(signal); });
+}
+
+bool Interrupt::is_asked(int signal) const {
+  return times_asked[static_cast<std::size_t>(signal)] > 0;
 }
 
 void Interrupt::handle_by(void (*handler)(int)) const {

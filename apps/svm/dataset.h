@@ -11,15 +11,11 @@
 #include <span>
 #include <vector>
 
+#include "apps/shard.h"
+
 namespace dunlin::svm {
 
-struct Shard {
-  std::uint32_t rank = 0;
-  std::uint32_t ranks = 1;
-
-  constexpr bool owns(std::uint64_t row) const { return row % ranks == rank; }
-  bool operator==(const Shard&) const = default;
-};
+using dunlin::Shard;
 
 // Borrowed from the Dataset.
 struct Row {

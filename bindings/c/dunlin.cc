@@ -158,6 +158,8 @@ dunlin_code dunlin_init(const dunlin_options* options, dunlin_job** job) {
     auto made = std::make_unique<dunlin_job>();
     const bool has_thread = options == nullptr || options->background_progress != 0;
     DUNLIN_ASSIGN(made->session, Session::create({.background_progress = has_thread}));
+    if (made->session->is_newcomer())
+      return {Code::kUnavailable, "programs in C cannot join a running job"};
     DUNLIN_ASSIGN(made->neighbors, dunlin::binding::Neighbors::create(*made->session, "world"));
     DUNLIN_ASSIGN(made->partial, dunlin::binding::PartialReduces::create(*made->session));
     made->world = {made.get(), made->session->world()};

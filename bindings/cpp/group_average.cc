@@ -54,7 +54,9 @@ Result<GroupAverage> GroupAverage::create(Job& job, const GroupAverageOptions& o
   wanted.count = options.count;
   wanted.source = internal(options.source);
   DUNLIN_ASSIGN(wanted.groups.layout, layout_of(job.size(), options.ranks_per_host));
-  wanted.groups.group_size = std::min(options.group_size, std::max(job.size(), 2));
+  wanted.members = options.members.ranks;
+  const int ranks = wanted.members.empty() ? job.size() : static_cast<int>(wanted.members.size());
+  wanted.groups.group_size = std::min(options.group_size, std::max(ranks, 2));
   wanted.groups.slowdown_threshold = options.slowdown_threshold;
   wanted.groups.seed = options.seed;
   wanted.partial.gpu = options.gpu;

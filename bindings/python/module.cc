@@ -3,6 +3,10 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <vector>
+
+#include "bindings/python/array.h"
 #include "bindings/python/communicator.h"
 #include "bindings/python/gpu_array.h"
 #include "bindings/python/graph.h"
@@ -20,6 +24,12 @@ namespace {
 
 namespace py = pybind11;
 using py::arg;
+
+// Members that are waited for may still read their data.
+Duration longest_change(const binding::Session& session, std::optional<double> timeout) {
+  const Config& config = session.config();
+  return to_duration(timeout).value_or(std::max(config.deadline, config.bootstrap_timeout));
+}
 
 void define_job(py::module_& module) {
   module.def("init", [](bool background_progress) { Job::instance().init(background_progress); });
@@ -54,6 +64,36 @@ void define_job(py::module_& module) {
     const auto& session = Job::instance().session();
     return std::make_unique<Communicator>(session, session->world());
   });
+}
+
+// How the members of the job change.
+void define_members(py::module_& module) {
+  module.def("is_elastic", [] { return Job::instance().session()->is_elastic(); });
+  module.def("is_newcomer", [] { return Job::instance().session()->is_newcomer(); });
+  module.def("members", [] {
+    std::vector<int> ranks;
+    for (const Rank rank : Job::instance().session()->members()) ranks.push_back(rank.value());
+    return ranks;
+  });
+  module.def("changes_before", [](std::optional<std::uint64_t> step, bool in_step) {
+    const std::shared_ptr<binding::Session> session = Job::instance().session();
+    return take(released([&] { return session->changes_before(step, in_step); }));
+  });
+  module.def("reform", [](std::optional<double> timeout) {
+    const std::shared_ptr<binding::Session> session = Job::instance().session();
+    const Duration longest = longest_change(*session, timeout);
+    return take(released([&] { return session->reform(longest); }));
+  });
+  module.def("share_model",
+             [](const py::object& model, std::uint64_t version, std::optional<double> timeout) {
+               const std::shared_ptr<binding::Session> session = Job::instance().session();
+               const Duration longest = longest_change(*session, timeout);
+               const Array array = writable_view_of(model, "share_model");
+               return take(released([&] {
+                 return session->share_model({array.data, array.bytes()}, version, longest);
+               }));
+             });
+  module.def("retire", [] { Job::instance().session()->retire(); });
 }
 
 void define_request(py::module_& module) {
@@ -128,6 +168,7 @@ void define_communicator(py::module_& module) {
 PYBIND11_MODULE(_dunlin, module) {
   module.doc() = "The implementation of the package dunlin.";
   dunlin::python::define_job(module);
+  dunlin::python::define_members(module);
   dunlin::python::define_request(module);
   dunlin::python::define_gpu_array(module);
   dunlin::python::define_communicator(module);

@@ -14,6 +14,7 @@
 #include "bindings/python/job.h"
 #include "bindings/python/request.h"
 #include "collectives/graph/generators.h"
+#include "collectives/graph/rebuild.h"
 
 namespace dunlin::python {
 
@@ -114,8 +115,10 @@ class StochasticReduce {
 
   std::optional<Graph> graph_of(py::handle graph, Arguments& given) const {
     if (py::isinstance<Graph>(graph)) return graph.cast<const Graph&>();
-    auto made =
-        collective::make_graph(given.read<std::string>("graph", graph), session_->job().size);
+    const auto spec = given.read<std::string>("graph", graph);
+    const int members = session_->world()->size;
+    auto made = session_->is_elastic() ? collective::resize_graph(spec, members)
+                                       : collective::make_graph(spec, members);
     if (made) return std::move(made).value();
     given.fail(std::move(made).status());
     return std::nullopt;

@@ -57,14 +57,17 @@ Status agree(Session& session, Status own, std::string_view what, std::string_vi
     const auto code = static_cast<Code>(theirs[0]);
     if (std::ranges::equal(theirs, ours)) continue;
     const std::string why = code == Code::kOk ? "its arguments differ" : to_string(code);
-    return Status(Code::kInvalidArgument, fmt::format("{} failed at rank {}: {}", what, rank, why))
-        .with_peer(Rank(static_cast<int>(rank)));
+    const Rank peer = session.members()[rank];
+    return Status(Code::kInvalidArgument,
+                  fmt::format("{} failed at rank {}: {}", what, peer.value(), why))
+        .with_peer(peer);
   }
   return Status::ok();
 }
 
 Status check_neighbors(Session& session, const collective::NeighborCall& call,
                        const Session::Interrupt& interrupt) {
+  DUNLIN_TRY(session.check_fixed("a check of all ranks' neighbors"));
   const JobInfo& job = session.job();
   const Status own = collective::neighbor::check(call, false, job.rank, job.size);
   DUNLIN_ASSIGN(const auto all,

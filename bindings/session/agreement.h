@@ -17,10 +17,10 @@ Result<std::vector<std::uint8_t>> gather(Session& session, const CommunicatorHan
                                          std::vector<std::uint8_t> ours, std::string_view name,
                                          const Session::Interrupt& interrupt);
 
-// Collective over all ranks. It is ok if `own` is ok at all ranks and all give the same text
-// `alike`. Otherwise it returns `own` where that is an error, and kInvalidArgument elsewhere, which
-// names a rank that failed or differs and `what` it was doing. It is a barrier as well, and waits
-// for Config::deadline at most.
+// Collective over the session's members. It is ok if `own` is ok at all ranks and all give the same
+// text `alike`. Otherwise it returns `own` where that is an error, and kInvalidArgument elsewhere,
+// which names a rank that failed or differs and `what` it was doing. It is a barrier as well, and
+// waits for Config::deadline at most.
 Status agree(Session& session, Status own, std::string_view what, std::string_view alike,
              const Session::Interrupt& interrupt);
 

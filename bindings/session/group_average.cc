@@ -38,6 +38,10 @@ std::string text_of(const GroupAverage::Options& options, std::uint64_t number) 
                      groups.intra_filter, groups.most_alone, groups.seed);
 }
 
+Status over() {
+  return {Code::kClosed, "Dunlin was shut down, or the members of the job have changed"};
+}
+
 }  // namespace
 
 class GroupAverage::Body final : public Resident {
@@ -55,6 +59,9 @@ class GroupAverage::Body final : public Resident {
     return service == nullptr ? has_failed_ : !service->is_over();
   }
   void close() override { average_.reset(); }
+  void leave() override {
+    if (average_) (void)average_->leave();
+  }
   collective::GroupAverage* get() const { return average_.get(); }  // null: closed
 
   Status start(std::optional<std::uint64_t> wanted, const float* model) {
@@ -100,11 +107,11 @@ class GroupAverage::Average final : public ResidentOperation {
       : ResidentOperation(body), body_(std::move(body)), model_(model) {}
 
   Status begin(std::optional<std::uint64_t> iteration) {
-    return body_->get() == nullptr ? closed() : body_->start(iteration, model_);
+    return body_->get() == nullptr ? over() : body_->start(iteration, model_);
   }
   Status test() override {
     if (is_over()) return outcome();
-    if (body_->get() == nullptr) return closed();
+    if (body_->get() == nullptr) return over();
     Status status = body_->test(model_);
     // Ends it also after a timeout, after which other operations would continue.
     if (!status.is_busy()) finish(status);
@@ -125,6 +132,8 @@ Result<std::shared_ptr<GroupAverage>> GroupAverage::create(Session& session, Opt
                                                            const Session::Interrupt& interrupt,
                                                            Status mistake) {
   std::shared_ptr<GroupAverage> made(new GroupAverage(session, std::move(options)));
+  if (made->options_.source == collective::GroupSource::kStatic)
+    DUNLIN_TRY(session.check_fixed("a static schedule of groups"));
   DUNLIN_TRY(made->build(interrupt, std::move(mistake)));
   return made;
 }
@@ -138,9 +147,11 @@ Status GroupAverage::build(const Session::Interrupt& interrupt, Status mistake) 
   if (status.is_ok())
     status = session_.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
       GroupOptions& groups = options_.groups;
+      if (session_.is_elastic()) wanted.members = session_.members();
       if (groups.layout == WorkerLayout{})
-        groups.layout = layout_of(session_.world()->communicator->hosts());
-      groups.group_size = std::min(groups.group_size, std::max(fabric.size(), 2));
+        groups.layout = session_.is_elastic() ? WorkerLayout{fabric.size(), 1}
+                                              : layout_of(session_.world()->communicator->hosts());
+      groups.group_size = std::min(groups.group_size, std::max(session_.world()->size, 2));
       wanted.count = options_.count;
       wanted.source = options_.source;
       wanted.groups = groups;
@@ -178,7 +189,7 @@ Status GroupAverage::run(std::optional<std::uint64_t> iteration, float* model,
 template <typename Use>
 Status GroupAverage::with_average(Use&& use) {
   return session_.with_fabric([&](Fabric&) -> Status {
-    if (body_->get() == nullptr) return closed();
+    if (body_->get() == nullptr) return over();
     return use(*body_->get());
   });
 }

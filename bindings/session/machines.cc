@@ -67,6 +67,7 @@ class Machines::Average final : public ResidentOperation {
 Result<std::shared_ptr<Machines>> Machines::create(Session& session,
                                                    std::vector<std::vector<Rank>> machines,
                                                    const Session::Interrupt& interrupt) {
+  DUNLIN_TRY(session.check_fixed("averages of machines"));
   std::string text;
   for (const std::vector<Rank>& ranks : machines) {
     for (const Rank rank : ranks) text += fmt::format("{} ", rank.value());

@@ -127,6 +127,7 @@ Result<Mutex::Set> Mutex::create(Session& session, std::string_view name,
 Result<Mutex::Set> Mutex::create(Session& session, std::string_view what, std::string_view alike,
                                  const std::vector<Plan>& plans,
                                  const Session::Interrupt& interrupt) {
+  DUNLIN_TRY(session.check_fixed(what));
   const std::string making = fmt::format("making {}", what);
   const std::uint64_t epoch = session.next_number();
   Set set;

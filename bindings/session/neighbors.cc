@@ -28,6 +28,7 @@ class Neighbors::Exchange final : public Resident {
     } while (serve());
   }
   bool is_served() const override { return false; }
+  bool outlasts_members() const override { return true; }
   void close() override {
     exchange_.reset();
     seekers_.clear();

@@ -85,6 +85,10 @@ class Resident {
   virtual bool is_served() const = 0;
   // Releases everything that belongs to the fabric, which is about to be destroyed.
   virtual void close() = 0;
+  // The members of the job are about to change (Session::reform): others need not wait for it.
+  virtual void leave() {}
+  // Whether it is still of use with other members. If not, it is closed when they have changed.
+  virtual bool outlasts_members() const { return false; }
   transport::Fabric& fabric() { return fabric_; }
 
  private:

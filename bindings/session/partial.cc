@@ -43,6 +43,7 @@ class PartialReduces::Body final : public Resident {
   bool is_served() const override {
     return std::ranges::any_of(calls_, [](const auto& each) { return each.second.has_failed; });
   }
+  bool outlasts_members() const override { return true; }
   void close() override {
     is_closed_ = true;
     calls_.clear();

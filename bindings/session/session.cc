@@ -396,6 +396,7 @@ Result<CommunicatorHandle> Session::on_gpu(int gpu) {
   options.name = fmt::format("gpus {}", next_number());
   const Stay stay(*this);
   DUNLIN_TRY(check_open());
+  options.members = members_;
   options.gpu = gpu;
   DUNLIN_ASSIGN(auto communicator, Communicator::prepare(*fabric_, std::move(options)));
   Status status = connect(*communicator, {});

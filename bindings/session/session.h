@@ -19,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -92,7 +93,35 @@ class Session {
 
   const JobInfo& job() const { return job_; }
   const Config& config() const { return config_; }
+  // The communicator of members().
   const CommunicatorHandle& world() const { return world_; }
+
+  // How members change (session_changes.cc, runtime/bootstrap/bootstrap.h). Processes may join an
+  // elastic job while it runs.
+  bool is_elastic() const { return job_.founders < job_.size; }
+  // This process has joined a running job, and has no model of it yet (share_model()). Before its
+  // first reform() it is its only member.
+  bool is_newcomer() const { return is_newcomer_; }
+  // The ranks that take part, ascending: at first, those that start the job.
+  const std::vector<Rank>& members() const { return members_; }
+  // This rank is to leave at the next change. Signal handlers may call this.
+  void retire() { is_retiring_ = true; }
+  // Whether the members change before `step`, or, without one, before this member's end.
+  // `in_step`: they do before the same step, which none has begun. Else each calls reform() between
+  // two steps of its own.
+  Result<bool> changes_before(std::optional<std::uint64_t> step, bool in_step);
+  // Collective over the members, where changes_before() says so or after a death; over founders
+  // also at the start. A newcomer calls it when it is ready. Makes world() of the new members.
+  // Other communicators, and residents of the former members, are closed: later calls of them
+  // return kClosed. False: this rank has retired; the caller calls shutdown(Ending::kAlone).
+  // kPeerDead if a member dies meanwhile: call it again. No other thread may be in a call.
+  Result<bool> reform(Duration timeout);
+  // Collective over the members, once after each reform(): newcomers get the model of another
+  // member by one-sided reads, and its version. Returns the version.
+  Result<std::uint64_t> share_model(std::span<std::byte> model, std::uint64_t version,
+                                    Duration timeout);
+  // kUnavailable, if the job is elastic or its members have changed: `what` takes all its ranks.
+  Status check_fixed(std::string_view what) const;
 
   // Collective, as in communicator.h. release() waits until all operations of a communicator of
   // split() are over at all members, and drops it.
@@ -241,6 +270,11 @@ class Session {
   void serve();
   void stop_serving();
   Status wait_for_all_ranks(Duration timeout);
+  bool is_member() const;
+  Status meet(std::string_view name, Duration timeout);
+  Status make_world();
+  void close_epoch();
+  Status name_death(Status failure);
   void release_all();
 
   Config config_;
@@ -251,6 +285,10 @@ class Session {
   JobInfo job_;
   std::unique_ptr<transport::Fabric> fabric_;
   CommunicatorHandle world_;
+  std::vector<Rank> members_;
+  bool is_newcomer_ = false;
+  std::atomic<bool> is_retiring_{false};
+  bool has_retired_ = false;  // the coordinator knows
   std::vector<CommunicatorHandle> communicators_;
   // Communicators that could not be formed. They are kept until the end, because members that don't
   // know of the failure yet may still write to their memory.

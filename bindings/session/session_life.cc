@@ -57,11 +57,13 @@ Status Session::join(const Environment& environment, Options options) {
     const std::lock_guard guard(wake_mutex_);
     sleeper_ = fabric_.get();
   }
-  DUNLIN_ASSIGN(auto world, Communicator::create(*fabric_, {}));
-  {
-    const Turn turn(*this);
-    DUNLIN_ASSIGN(world_, adopt(std::move(world)));
+  is_newcomer_ = job_.rank.value() >= job_.founders;
+  if (is_newcomer_) {
+    members_ = {job_.rank};
+  } else {
+    members_ = bootstrap_->membership().members;
   }
+  DUNLIN_TRY(make_world());
   if (options.background_progress) serve_in_background();
   return Status::ok();
 }
@@ -248,15 +250,27 @@ Status Session::wait_for_all_ranks(Duration timeout) {
     std::this_thread::sleep_for(kShutdownNap);
     enter();
   }
-  // Peers may need this process's communicators and residents to finish. Threads that are about to
-  // leave this object need the lock.
+  return is_member() ? meet("dunlin/end", std::max(until - clock_.now(), Duration{1}))
+                     : Status::ok();
+}
+
+// Peers may need this process's communicators and residents to finish. Threads that are about to
+// leave this object need the lock. Needs the lock.
+Status Session::meet(std::string_view name, Duration timeout) {
+  const auto step = [&] {
+    fabric_->progress();
+    advance_all();
+    for (const CommunicatorHandle& slot : communicators_) {
+      if (slot->communicator && slot->failure.is_ok()) slot->communicator->progress();
+    }
+  };
   const int chore = bootstrap_->add_chore([&] {
-    (void)step();
+    step();
     if (!lock_.is_wanted()) return;
     leave();
     enter();
   });
-  Status status = bootstrap_->barrier("dunlin/end", std::max(until - clock_.now(), Duration{1}));
+  Status status = bootstrap_->barrier(name, timeout);
   bootstrap_->remove_chore(chore);
   return status;
 }

@@ -62,8 +62,9 @@ class StochasticReduce::Body : public WholeJobReduce {
 template <typename T>
 class StochasticReduce::TypedBody final : public Body {
  public:
-  TypedBody(Fabric& fabric, std::unique_ptr<collective::StochasticReduce<T>> reduce)
-      : Body(fabric), reduce_(std::move(reduce)) {}
+  TypedBody(Fabric& fabric, std::vector<Rank> members,
+            std::unique_ptr<collective::StochasticReduce<T>> reduce)
+      : Body(fabric, std::move(members)), reduce_(std::move(reduce)) {}
 
   void close() override { reduce_.reset(); }
   bool is_open() const override { return reduce_ != nullptr; }
@@ -108,7 +109,7 @@ Result<std::shared_ptr<StochasticReduce>> StochasticReduce::create(
 Result<std::shared_ptr<Resident>> StochasticReduce::prepare(Fabric& fabric, std::uint64_t number) {
   ReduceOptions wanted;
   wanted.name = fmt::format("reduces/{}/{}", options_.name, number);
-  wanted.membership = {0, WholeJobReduce::ranks_of(fabric)};
+  wanted.membership = {0, session_.members()};
   DUNLIN_ASSIGN(wanted.neighborhood,
                 collective::neighborhood_of(*options_.graph, options_.weighting,
                                             wanted.membership.members, fabric.rank()));
@@ -117,7 +118,7 @@ Result<std::shared_ptr<Resident>> StochasticReduce::prepare(Fabric& fabric, std:
   wanted.depth = options_.depth;
   const auto make = [&]<typename T>(T) -> Result<std::shared_ptr<Resident>> {
     DUNLIN_ASSIGN(auto reduce, collective::StochasticReduce<T>::prepare(fabric, std::move(wanted)));
-    body_ = std::make_shared<TypedBody<T>>(fabric, std::move(reduce));
+    body_ = std::make_shared<TypedBody<T>>(fabric, session_.members(), std::move(reduce));
     return std::shared_ptr<Resident>(body_);
   };
   return options_.type == DataType::kFloat32 ? make(float()) : make(double());

@@ -1,14 +1,13 @@
-// StochasticReduce: a stochastic reduce (collectives/stochastic/stochastic_reduce.h) over all ranks
-// of the job, as part of the session.
+// StochasticReduce: a stochastic reduce (collectives/stochastic/stochastic_reduce.h) over all
+// members of the session, as part of it.
 //
 // Threads: any. While a caller computes, the background thread, or a waiting thread, takes in what
 // neighbors send, also those that are ahead, and continues a reduce that was started. It lasts
-// until free() or the session's shutdown(); later calls return kClosed. The session has to outlive
-// it.
+// until free(), or the session's reform() or shutdown(); later calls return kClosed. The session
+// has to outlive it.
 //
 // Errors of a reduce are final: if any rank dies, the reduce in progress and all later ones return
-// kPeerDead, which names it. The survivors can't make another one, since that is collective over
-// all ranks of the job.
+// kPeerDead, which names it. The survivors can make another one after Session::reform().
 #pragma once
 
 #include <cstdint>
@@ -30,7 +29,7 @@ class StochasticReduce {
     std::string name = "model";
     collective::DataType type = collective::DataType::kFloat32;  // or kFloat64
     std::size_t count = 0;                                       // elements of a model
-    std::optional<collective::Graph> graph;                      // its nodes are the job's ranks
+    std::optional<collective::Graph> graph;                      // its nodes are the members
     collective::Weighting weighting = collective::Weighting::kUniform;
     collective::SyncMode mode = collective::SyncMode::kNotifyAck;
     std::uint32_t depth = 2;  // receive slots per in-neighbor

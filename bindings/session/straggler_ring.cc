@@ -45,8 +45,9 @@ class StragglerRing::Body : public WholeJobReduce {
 template <typename T>
 class StragglerRing::TypedBody final : public Body {
  public:
-  TypedBody(Fabric& fabric, std::unique_ptr<collective::StragglerRing<T>> ring)
-      : Body(fabric), ring_(std::move(ring)) {}
+  TypedBody(Fabric& fabric, std::vector<Rank> members,
+            std::unique_ptr<collective::StragglerRing<T>> ring)
+      : Body(fabric, std::move(members)), ring_(std::move(ring)) {}
 
   void close() override {
     awake_.reset();
@@ -101,13 +102,13 @@ Result<std::shared_ptr<StragglerRing>> StragglerRing::create(Session& session, O
 Result<std::shared_ptr<Resident>> StragglerRing::prepare(Fabric& fabric, std::uint64_t number) {
   StragglerOptions wanted;
   wanted.name = fmt::format("ring/{}/{}", options_.name, number);
-  wanted.membership = {0, WholeJobReduce::ranks_of(fabric)};
+  wanted.membership = {0, session_.members()};
   wanted.count = options_.count;
   wanted.is_average = options_.is_average;
   wanted.lateness = options_.lateness;
   const auto make = [&]<typename T>(T) -> Result<std::shared_ptr<Resident>> {
     DUNLIN_ASSIGN(auto ring, collective::StragglerRing<T>::prepare(fabric, std::move(wanted)));
-    body_ = std::make_shared<TypedBody<T>>(fabric, std::move(ring));
+    body_ = std::make_shared<TypedBody<T>>(fabric, session_.members(), std::move(ring));
     return std::shared_ptr<Resident>(body_);
   };
   return options_.type == DataType::kFloat32 ? make(float()) : make(double());

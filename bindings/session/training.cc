@@ -164,6 +164,7 @@ class Training::Operation final : public ResidentOperation {
 Result<std::shared_ptr<Training>> Training::create(Session& session, MethodOptions options,
                                                    const Session::Interrupt& interrupt,
                                                    Status mistake) {
+  DUNLIN_TRY(session.check_fixed(options.name));
   std::shared_ptr<Training> made(new Training(session, std::move(options)));
   DUNLIN_TRY(made->build(interrupt, std::move(mistake)));
   return made;

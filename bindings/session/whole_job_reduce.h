@@ -1,4 +1,4 @@
-// WholeJobReduce: what reduces over all ranks of the job have in common as residents of the
+// WholeJobReduce: what reduces over all members of the session have in common as residents of the
 // session. One reduce is in progress at a time. Errors are final, since the ranks' data no longer
 // match after one. An error that follows from a death becomes kPeerDead, which names the rank.
 //
@@ -20,8 +20,9 @@ class WholeJobReduce : public Resident {
  public:
   class Operation;
 
-  explicit WholeJobReduce(transport::Fabric& fabric)
-      : Resident(fabric), members_(ranks_of(fabric)), watch_(fabric, members_) {}
+  // `members`: the ranks that take part.
+  WholeJobReduce(transport::Fabric& fabric, std::vector<Rank> members)
+      : Resident(fabric), members_(std::move(members)), watch_(fabric, members_) {}
 
   void progress() override {}  // the operation does it, in test()
   // Neighbors may be ahead. Transports with connections (tcp) take their data in only while this
@@ -33,11 +34,6 @@ class WholeJobReduce : public Resident {
   virtual std::vector<transport::Awaited> awaited() const = 0;
 
   bool is_reducing() const { return is_reducing_; }
-  static std::vector<Rank> ranks_of(const transport::Fabric& fabric) {
-    std::vector<Rank> ranks;
-    for (int rank = 0; rank < fabric.size(); ++rank) ranks.emplace_back(rank);
-    return ranks;
-  }
 
  private:
   // A notice of a death takes milliseconds on one host and at most a heartbeat between hosts. An

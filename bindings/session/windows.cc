@@ -153,6 +153,7 @@ Status Window::with_body(Use&& use) {
 Result<std::shared_ptr<Window>> Window::create(Session& session, Options options,
                                                const void* initial,
                                                const Session::Interrupt& interrupt) {
+  DUNLIN_TRY(session.check_fixed("windows"));
   std::shared_ptr<Window> window(new Window(session, std::move(options)));
   DUNLIN_TRY(window->build(initial, interrupt));
   return window;

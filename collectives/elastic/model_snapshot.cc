@@ -112,6 +112,21 @@ Result<std::uint64_t> ModelSnapshot::fetch(transport::Fabric& fabric, const std:
   return version;
 }
 
+std::vector<HandOver> plan_hand_overs(std::span<const Rank> members,
+                                      const std::vector<bool>& is_new) {
+  std::vector<HandOver> plan;
+  if (std::ranges::find(is_new, false) == is_new.end()) return plan;
+  for (std::size_t place = 0; place < members.size(); ++place) {
+    if (!is_new[place]) continue;
+    std::size_t source = place;
+    do {
+      source = (source + 1) % members.size();
+    } while (is_new[source]);
+    plan.push_back({members[place], members[source]});
+  }
+  return plan;
+}
+
 Result<std::uint64_t> hand_over_models(transport::Fabric& fabric, const std::string& name,
                                        std::span<const HandOver> plan, std::span<std::byte> model,
                                        std::uint64_t version, Duration timeout) {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "transports/fabric.h"
 
@@ -47,6 +48,11 @@ struct HandOver {
   Rank newcomer;
   Rank source;
 };
+
+// Gives each newcomer the next member of the list that is none, in turn. `members` and `is_new`
+// have the same order. Empty if all are newcomers.
+std::vector<HandOver> plan_hand_overs(std::span<const Rank> members,
+                                      const std::vector<bool>& is_new);
 
 // Gives newcomers a model. Collective over the members of the epoch, all of which pass the same
 // plan and a name that is used once. A source offers `model` at `version`; a newcomer reads into

@@ -72,6 +72,10 @@ Result<std::unique_ptr<GroupAverage>> GroupAverage::create(transport::Fabric& fa
                   fmt::format("'{}': a layout of {} workers in a job of {}", options.name,
                               layout.workers(), fabric.size()));
   }
+  if (is_static && !options.members.empty()) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("'{}': a static schedule takes all ranks of the job", options.name));
+  }
   std::unique_ptr<GroupAverage> made(new GroupAverage(fabric, std::move(options)));
   DUNLIN_ASSIGN(made->partial_, PartialAllReduce::create(fabric, made->options_.partial));
   DUNLIN_TRY(made->allocate());
@@ -83,6 +87,7 @@ Result<std::unique_ptr<GroupAverage>> GroupAverage::create(transport::Fabric& fa
   GroupServiceOptions service;
   service.name = made->options_.name;
   service.groups = made->options_.groups;
+  service.members = made->options_.members;
   service.agreed = made->options_.count;
   DUNLIN_ASSIGN(made->service_, GroupService::create(fabric, service));
   made->start_task();

@@ -67,6 +67,9 @@ struct GroupAverageOptions {
   GroupSource source = GroupSource::kSmart;
   // The layout's workers are the job's ranks. The policy is that of `source`.
   GroupOptions groups;
+  // The ranks that take part, ascending; none is in a group with another rank. Empty: all ranks of
+  // the job. A static schedule needs all of them.
+  std::vector<Rank> members{};
   // The options of the reduces, whose `name` the group average has, too.
   PartialOptions partial;
 };

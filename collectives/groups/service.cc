@@ -77,15 +77,23 @@ Status GroupService::progress() {
   return error_;
 }
 
+bool GroupService::takes_part(Rank rank) const {
+  const std::vector<Rank>& members = options_.members;
+  const bool is_member = members.empty() || std::ranges::binary_search(members, rank);
+  return is_member && fabric_.peers().is_present(rank);
+}
+
+Rank GroupService::lowest() const {
+  Rank rank(0);
+  while (rank != fabric_.rank() && !takes_part(rank)) rank = Rank(rank.value() + 1);
+  return rank;
+}
+
 void GroupService::serve_peers() {
-  const Rank self = fabric_.rank();
   if (master_) {
     if (numbers_->is_extended_soon(master_->generator().groups_made())) return;
-  } else {
-    bool is_first = true;
-    for (Rank rank(0); rank != self && is_first; rank = Rank(rank.value() + 1))
-      is_first = !fabric_.peers().is_present(rank);
-    if (is_first) return;  // it is about to become the master
+  } else if (lowest() == fabric_.rank()) {
+    return;  // it is about to become the master
   }
   advance();
 }
@@ -109,13 +117,11 @@ Status GroupService::look() {
   const std::uint64_t version = peers.version();
   if (version == seen_) return Status::ok();
   seen_ = version;
-  Rank lowest(0);
-  while (lowest != fabric_.rank() && !peers.is_present(lowest)) lowest = Rank(lowest.value() + 1);
-  if (lowest != master_rank_) DUNLIN_TRY(turn_to(lowest));
+  if (const Rank master = lowest(); master != master_rank_) DUNLIN_TRY(turn_to(master));
   if (!master_) return Status::ok();
   for (int value = 0; value < fabric_.size(); ++value) {
     const Rank rank(value);
-    if (rank == fabric_.rank() || is_reported_[rank.index()] || peers.is_present(rank)) continue;
+    if (rank == fabric_.rank() || is_reported_[rank.index()] || takes_part(rank)) continue;
     is_reported_[rank.index()] = true;
     GroupNotices notices;
     DUNLIN_TRY(master_->lose(rank, notices));
@@ -133,8 +139,9 @@ Status GroupService::turn_to(Rank master) {
   });
   to_master_.clear();
   if (master == fabric_.rank()) DUNLIN_TRY(become_master());
-  // There is no master before rank 0.
-  if (master == Rank(0)) return Status::ok();
+  // There is no master before the first member.
+  const Rank first = options_.members.empty() ? Rank(0) : options_.members.front();
+  if (master == first) return Status::ok();
 
   // Other members may still be in these groups.
   for (const std::uint64_t number : done_) say_done(number);
@@ -411,7 +418,8 @@ Status GroupService::look_for_end() {
     GroupMessage over;
     over.kind = MessageKind::kOver;
     for (int value = 0; value < fabric_.size(); ++value) {
-      if (Rank(value) != fabric_.rank()) DUNLIN_TRY(tell(Rank(value), over));
+      if (Rank(value) != fabric_.rank() && takes_part(Rank(value)))
+        DUNLIN_TRY(tell(Rank(value), over));
     }
   }
   bool is_delivered = true;
@@ -436,8 +444,7 @@ std::vector<Awaited> GroupService::awaited() const {
   std::vector<Awaited> all;
   const auto add = [&](Rank rank, std::string what) {
     // A rank that is gone is no longer waited for, as the next step finds out.
-    if (rank != fabric_.rank() && fabric_.peers().is_present(rank))
-      all.push_back({rank, std::move(what)});
+    if (rank != fabric_.rank() && takes_part(rank)) all.push_back({rank, std::move(what)});
   };
   const bool is_leaving = phase_ == Phase::kLeaving && !is_over_;
   if (!master_) {

@@ -13,16 +13,16 @@
 // GroupAverage does all of this, and the reduce. Messages travel on control lanes (mailbox.h). An
 // ask and its answer are one round trip. `done` has no answer, and only the leader's is sent.
 //
-// The master is the lowest rank that is present. When it is gone, each rank learns so from its peer
-// table and turns to the next rank, without asking any other. It reports the group that it is in,
-// repeats the ask or the failure that it waits on, and ignores what still arrives from the former
-// master. Ranks may do so at different times: messages to a master that doesn't know yet that it is
-// one wait in its mailbox. Any number of ranks may die, also at once, since the new master needs
-// nothing from the former one (groups/master.h says why that is safe, groups/numbers.h where its
-// numbers come from). As dead ranks stay dead, the rank of the master only grows. If the peer
-// tables of two ranks never agree on a death, these ranks wait for each other up to the callers'
-// deadlines, whose errors name them. All this needs the bootstrap: if its coordinator runs in rank
-// 0 (under torchrun or mpirun), rank 0's death ends the job.
+// The master is the lowest member that is present. When it is gone, each rank learns so from its
+// peer table and turns to the next rank, without asking any other. It reports the group that it is
+// in, repeats the ask or the failure that it waits on, and ignores what still arrives from the
+// former master. Ranks may do so at different times: messages to a master that doesn't know yet
+// that it is one wait in its mailbox. Any number of ranks may die, also at once, since the new
+// master needs nothing from the former one (groups/master.h says why that is safe, groups/numbers.h
+// where its numbers come from). As dead ranks stay dead, the rank of the master only grows. If the
+// peer tables of two ranks never agree on a death, these ranks wait for each other up to the
+// callers' deadlines, whose errors name them. All this needs the bootstrap: if its coordinator runs
+// in rank 0 (under torchrun or mpirun), rank 0's death ends the job.
 //
 // A rank also has to call progress() while it computes, and after leave() until is_over(), since
 // others may need it as the master. Every wait of the library does so, too, but a rank does not
@@ -64,6 +64,8 @@ struct GroupServiceOptions {
   std::string name = "world";  // tells those of a job apart
   GroupOptions groups;         // the layout's workers are the ranks of the job
   std::uint64_t agreed = 0;    // a value of the user that has to be the same on all ranks
+  // The ranks that take part, ascending. To the generator, the others are gone. Empty: all ranks.
+  std::vector<Rank> members{};
 };
 
 class GroupService {
@@ -118,6 +120,10 @@ class GroupService {
 
   GroupService(transport::Fabric& fabric, GroupServiceOptions options);
   void advance();
+  // Whether the rank is a member, and present.
+  bool takes_part(Rank rank) const;
+  // The lowest rank that does.
+  Rank lowest() const;
   // Called in all waits of this rank. Leaves to progress() what asks the bootstrap.
   void serve_peers();
   Status step();

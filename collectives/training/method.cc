@@ -67,7 +67,7 @@ Status check_gpu(const MethodOptions& options) {
 }
 
 Status check_graph(const MethodOptions& options, int ranks) {
-  DUNLIN_ASSIGN(const auto graph, collective::make_graph(options.graph, ranks));
+  DUNLIN_ASSIGN(const auto graph, graph_of(options, ranks));
   if (collective::is_strongly_connected(graph)) return Status::ok();
   return refuse(options,
                 fmt::format("graph '{}' is not strongly connected: some models, and the request to "
@@ -136,6 +136,22 @@ bool survives_deaths(const MethodOptions& options) {
   return ends_alone(options) && options.kind != MethodKind::kStochastic;
 }
 
+bool takes_newcomers(const MethodOptions& options) {
+  switch (options.kind) {
+    case MethodKind::kLocalSgd:
+    case MethodKind::kStochastic:
+      return true;
+    case MethodKind::kPartial:
+      return options.groups != collective::GroupSource::kStatic;
+    case MethodKind::kAllReduce:
+    case MethodKind::kParameterServer:
+    case MethodKind::kAsyncParameterServer:
+    case MethodKind::kAdPsgd:
+      return false;
+  }
+  return false;
+}
+
 Status check(const MethodOptions& options, int ranks) {
   if (options.count == 0) return refuse(options, "the model has no parameters");
   if (ranks < 1) return refuse(options, fmt::format("a job of {} ranks", ranks));
@@ -165,9 +181,21 @@ Status check(const MethodOptions& options, int ranks) {
   return collective::find_algorithm(collective::Collective::kAllReduce, options.algorithm).status();
 }
 
+MethodReport& MethodReport::operator+=(const MethodReport& other) {
+  iterations += other.iterations;
+  synchronizations += other.synchronizations;
+  bytes_sent += other.bytes_sent;
+  waited += other.waited;
+  return *this;
+}
+
 Result<std::unique_ptr<Method>> prepare_method(transport::Fabric& fabric,
                                                const MethodOptions& options) {
-  DUNLIN_TRY(check(options, fabric.size()));
+  const bool is_whole_job = options.members.empty();
+  if (!is_whole_job && !takes_newcomers(options))
+    return refuse(options, "all ranks of the job take part");
+  DUNLIN_TRY(
+      check(options, is_whole_job ? fabric.size() : static_cast<int>(options.members.size())));
   const bool is_server =
       has_servers(options.kind) && ParameterRoles(options, fabric.size()).is_server(fabric.rank());
   switch (options.kind) {
@@ -194,6 +222,13 @@ Result<std::unique_ptr<Method>> prepare_method(transport::Fabric& fabric,
 Result<std::unique_ptr<Method>> make_method(transport::Fabric& fabric,
                                             const MethodOptions& options) {
   DUNLIN_ASSIGN(auto method, prepare_method(fabric, options));
+  if (!options.members.empty()) {
+    constexpr std::byte kPrepared{1};
+    DUNLIN_TRY(fabric.bootstrap()
+                   .gather(options.name + "/prepared", options.members, std::span(&kPrepared, 1),
+                           fabric.config().bootstrap_timeout)
+                   .status());
+  }
   DUNLIN_TRY(method->connect());
   return method;
 }

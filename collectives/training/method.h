@@ -61,6 +61,9 @@ struct MethodOptions {
   std::string name = "training";  // distinguishes the methods of a job; the same on all ranks
   MethodKind kind = MethodKind::kAllReduce;
   std::size_t count = 0;  // parameters
+  // The ranks that take part, ascending, where takes_newcomers(); the same on all of them. Each set
+  // of members has a `name` of its own. Empty: all ranks of the job.
+  std::vector<Rank> members{};
   SgdOptions sgd;
   // The GPU, by its number in this process, in whose memory the model, its gradient and the
   // optimizer's state are. Empty: host memory. Either all ranks have a GPU or none has. For
@@ -101,7 +104,10 @@ bool averages_models(MethodKind kind);
 bool ends_alone(const MethodOptions& options);
 // True if the other workers continue when a worker dies.
 bool survives_deaths(const MethodOptions& options);
-// Returns kInvalidArgument if the options do not suit a job of `ranks` ranks.
+// True if the members can be any ranks of the job, so that a program can make the method anew when
+// ranks have joined, left or died.
+bool takes_newcomers(const MethodOptions& options);
+// Returns kInvalidArgument if the options do not suit `ranks` ranks.
 Status check(const MethodOptions& options, int ranks);
 
 // What the iterations of a worker have cost so far, or what a server has done.
@@ -111,6 +117,8 @@ struct MethodReport {
   // Payload without headers. An average of k ranks counts as in a ring: 2 (k - 1) / k of the model.
   std::uint64_t bytes_sent = 0;
   Duration waited{};  // time that begin() and finish() took
+
+  MethodReport& operator+=(const MethodReport& other);
 };
 
 class Method {
@@ -137,8 +145,9 @@ class Method {
   // iteration. That is this iteration or a later one, if the request takes time to spread.
   virtual Status finish(float learning_rate, bool stop) = 0;
   virtual bool stopped() const = 0;
-  // This worker does not train any more. The phase ends when no other rank needs this one; then the
-  // method may be destroyed. Workers that cannot end alone all leave after the same iteration.
+  // This worker does not train any more, or not with these members. The phase ends when no other
+  // rank needs this one; then the method may be destroyed. Workers that cannot end alone all leave
+  // after the same iteration.
   virtual Status leave() = 0;
 
   virtual void progress() = 0;
@@ -156,12 +165,13 @@ class Method {
   virtual std::span<float> velocity() = 0;
 };
 
-// Creates a method. Collective over all ranks. In two steps, so that one thread can create the
+// Creates a method. Collective over the members. In two steps, so that one thread can create the
 // methods of several ranks: this function allocates and publishes, Method::connect() waits for the
 // other ranks.
 Result<std::unique_ptr<Method>> prepare_method(transport::Fabric& fabric,
                                                const MethodOptions& options);
-// Does both steps.
+// Does both steps. If options.members is set, all of them have done the first one before any does
+// the second one: then a member whose death the others have seen by then is an error on all.
 Result<std::unique_ptr<Method>> make_method(transport::Fabric& fabric,
                                             const MethodOptions& options);
 

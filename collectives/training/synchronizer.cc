@@ -16,7 +16,7 @@ namespace {
 // suits.
 constexpr auto kIdleWait = std::chrono::hours(24);
 
-enum class CommandKind : std::uint8_t { kNone, kBegin, kFinish, kLeave, kServe, kEnd };
+enum class CommandKind : std::uint8_t { kNone, kBegin, kFinish, kLeave, kServe, kCall, kEnd };
 
 }  // namespace
 
@@ -44,6 +44,7 @@ class Synchronizer::Impl {
     std::uint64_t iteration = 0;
     float learning_rate = 0;
     bool stop = false;
+    const std::function<Status(transport::Fabric&)>* job = nullptr;  // of kCall
   };
   // The computing thread calls execute() and add_part(). execute() sends a command to the
   // communication thread and waits for its outcome.
@@ -204,6 +205,7 @@ Status Synchronizer::Impl::start(const Command& command) {
     case CommandKind::kLeave:
       return method_->leave();
     case CommandKind::kServe:
+    case CommandKind::kCall:
     case CommandKind::kNone:
     case CommandKind::kEnd:
       break;
@@ -212,6 +214,7 @@ Status Synchronizer::Impl::start(const Command& command) {
 }
 
 Status Synchronizer::Impl::carry_out(const Command& command) {
+  if (command.kind == CommandKind::kCall) return (*command.job)(fabric_);
   // A call at the wrong time returns an error and changes nothing.
   if (Status status = start(command); status.is_error()) {
     if (status.code() != Code::kInvalidArgument) fail(status);
@@ -305,6 +308,10 @@ Result<bool> Synchronizer::finish(float learning_rate, bool stop) {
 
 Status Synchronizer::leave() {
   return impl_->execute({CommandKind::kLeave});
+}
+
+Status Synchronizer::call(const std::function<Status(transport::Fabric&)>& job) {
+  return impl_->execute({.kind = CommandKind::kCall, .job = &job});
 }
 
 }  // namespace dunlin::training

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -43,6 +44,9 @@ class Synchronizer {
   // Returns true if all workers end after this iteration.
   Result<bool> finish(float learning_rate, bool stop);
   Status leave();
+  // Calls `job` in the communication thread, where the bootstrap may be used meanwhile. Between
+  // iterations, after finish() and before begin(). What it returns does not end the training.
+  Status call(const std::function<Status(transport::Fabric&)>& job);
 
   MethodReport report() const;
 

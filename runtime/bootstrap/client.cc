@@ -54,6 +54,7 @@ BootstrapClient::BootstrapClient(JobInfo job, const JobKey& key)
                [this](Rank gone) { transmit({.type = MessageType::kRevoked, .subject = gone}); }}),
       key_(key) {
   for (int rank = 0; rank < job_.founders; ++rank) membership_.members.emplace_back(rank);
+  peers_.mark(job_.rank, PeerState::kAlive, "");  // a process that joins the running job, too
 }
 
 Status BootstrapClient::start(Duration timeout) {

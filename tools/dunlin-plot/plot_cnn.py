@@ -6,8 +6,8 @@ a loss, relative to a run that is the measure of all.
 
 import argparse
 
-from plotting import (BadInput, draw_curve, figure, finish, number, print_table, read_all, read_progress, save,
-                      set_scale)
+from plotting import (BadInput, curve_style, draw_curve, figure, finish, mark_changes, number, print_table, read_all,
+                      read_lines, save, set_scale, split_progress)
 
 X_AXES = {  # what --x calls it -> field of a progress line, label
     "time": ("time_s", "training time / s"), "bytes": ("bytes_sent", "bytes sent by rank 0"),
@@ -25,8 +25,10 @@ BASELINE_COLUMNS = (("speed", "throughput, relative", "{:.2f}"), ("speed_to", "s
 
 def read_run(path):
     """The progress lines of a run, and what its other lines say of it. One that didn't end says less."""
-    progress, others = read_progress(path)
+    lines = read_lines(path)
+    progress, others = split_progress(path, lines)
     run = {**others.get("config", {}), **progress[-1][1], **others.get("final", {})}
+    run["changes"] = [(place, entry) for place, entry in lines if entry.get("event") == "members"]
     for field, percent in (("accuracy", "accuracy_percent"), ("test_accuracy", "test_percent"),
                            ("mean_test_accuracy", "mean_test_percent")):
         if run.get(field) is not None:
@@ -63,12 +65,14 @@ def add_relative(runs, baseline):
 def draw_panel(axes, runs, x, y, target):
     field, x_label = X_AXES[x]
     places, values = [], []
-    for index, (label, (progress, _)) in enumerate(runs.items()):
+    for index, (label, (progress, run)) in enumerate(runs.items()):
         points = [(number(entry, field, place), number(entry, y, place)) for place, entry in progress]
         if max(at for at, _ in points) > 0:  # a single worker sends nothing: it has no curve over bytes
             draw_curve(axes, points, index, len(runs), label)
             places += [at for at, _ in points]
         values += [value for _, value in points]
+        if x == "time":
+            mark_changes(axes, run["changes"], curve_style(index, len(runs), len(points))["color"])
     if y == "loss" and target is not None:
         axes.axhline(target, color="0.5", linestyle=(0, (1, 1)), linewidth=1, label=f"target, {target:g}")
     if x == "bytes":

@@ -3,8 +3,8 @@
 import argparse
 import os
 
-from plotting import (BadInput, curve_style, draw_curve, figure, finish, number, print_table, read_all, read_lines, save,
-                      set_scale)
+from plotting import (BadInput, curve_style, draw_curve, figure, finish, mark_changes, number, print_table, read_all,
+                      read_lines, save, set_scale)
 
 AXES = {  # what --x and --y call it -> field of a progress line, label
     "time": ("time_s", "training time / s"),
@@ -60,17 +60,6 @@ def draw_panel(axes, runs, x, y, baseline):
     set_scale(axes, "x", all_x)
     set_scale(axes, "y", all_y)
     finish(axes, xlabel=x_label, ylabel=y_label, title=f"{y.replace('_', ' ')} over {x}".capitalize())
-
-
-def mark_changes(axes, changes, color):
-    """A line where workers have joined, left or died, and who."""
-    for turn, (place, entry) in enumerate(changes):
-        words = [f"{sign}{rank}" for sign, ranks in (("+", entry.get("joined", [])), ("\u2212", entry.get("left", [])),
-                                                     ("\u2020", entry.get("died", []))) for rank in ranks]
-        at = number(entry, "time_s", place)
-        axes.axvline(at, color=color, linestyle=":", linewidth=1)
-        axes.annotate(" ".join(words), (at, 1), xycoords=("data", "axes fraction"), xytext=(2, -2 - 40 * (turn % 3)),
-                      textcoords="offset points", rotation=90, va="top", fontsize="x-small", color=color)
 
 
 def heading(runs):

@@ -56,7 +56,11 @@ def number(entry, field, place):
 
 def read_progress(path):
     """The progress lines of a run, and {kind: the last line of it} of the others."""
-    lines = read_lines(path)
+    return split_progress(path, read_lines(path))
+
+
+def split_progress(path, lines):
+    """The same for lines that have been read."""
     progress = [(place, entry) for place, entry in lines if entry.get("event") == "progress"]
     if not progress:
         raise BadInput(f"{path}: no line with \"event\":\"progress\"")
@@ -155,6 +159,17 @@ def draw_curve(axes, points, index, count, label, **more):
     """`points`: [(x, y)]."""
     axes.plot([x for x, _ in points], [y for _, y in points], label=label,
               **{**curve_style(index, count, len(points)), **more})
+
+
+def mark_changes(axes, changes, color):
+    """A line where workers have joined, left or died, and who."""
+    for turn, (place, entry) in enumerate(changes):
+        words = [f"{sign}{rank}" for sign, ranks in (("+", entry.get("joined", [])), ("\u2212", entry.get("left", [])),
+                                                     ("\u2020", entry.get("died", []))) for rank in ranks]
+        at = number(entry, "time_s", place)
+        axes.axvline(at, color=color, linestyle=":", linewidth=1)
+        axes.annotate(" ".join(words), (at, 1), xycoords=("data", "axes fraction"), xytext=(2, -2 - 40 * (turn % 3)),
+                      textcoords="offset points", rotation=90, va="top", fontsize="x-small", color=color)
 
 
 def finish(axes, **settings):

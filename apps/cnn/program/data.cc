@@ -32,7 +32,7 @@ Result<Images> load_training(const Options& options) {
   return options.is_generated ? generate(options.generate) : read_images(options.train);
 }
 
-Result<std::optional<Images>> load_test(const Options& options) {
+Result<std::optional<Images>> read_test(const Options& options) {
   std::optional<Images> test;
   if (options.is_generated) {
     GeneratorOptions beyond = options.generate;
@@ -45,26 +45,30 @@ Result<std::optional<Images>> load_test(const Options& options) {
   return test;
 }
 
-Status check_test(const Options& options, const Images& train, const Images& test, int classes) {
+Status check_test(const Options& options, const Data& data, const Images& test) {
   const std::string& name = options.is_generated ? "generated images" : options.test.front();
-  if (!train.has_shape_of(test)) {
+  if (test.channels != data.channels || test.height != data.height || test.width != data.width) {
     return {Code::kInvalidArgument,
             fmt::format("{}: images of {} x {} x {}, those to train on have {} x {} x {} "
                         "(channels, height, width)",
-                        name, test.channels, test.height, test.width, train.channels, train.height,
-                        train.width)};
+                        name, test.channels, test.height, test.width, data.channels, data.height,
+                        data.width)};
   }
-  if (classes_of(test) > classes) {
+  if (classes_of(test) > data.classes) {
     return {Code::kInvalidArgument, fmt::format("{}: label {}, but those to train on end at {}",
-                                                name, classes_of(test) - 1, classes - 1)};
+                                                name, classes_of(test) - 1, data.classes - 1)};
   }
   return Status::ok();
 }
 
+Images share_of(const Images& all, Shard share) {
+  return shard_of(all, static_cast<int>(share.rank), static_cast<int>(share.ranks));
+}
+
 }  // namespace
 
-Result<Data> load_data(const Options& options, int worker, int workers, int local_ranks,
-                       bool has_test) {
+Result<Data> load_data(const Options& options, std::optional<Shard> share, int most_workers,
+                       int local_ranks) {
   if (options.is_generated) DUNLIN_TRY(check_memory(options, local_ranks));
   DUNLIN_ASSIGN(const Images all, load_training(options));
   Data data;
@@ -72,23 +76,35 @@ Result<Data> load_data(const Options& options, int worker, int workers, int loca
   auto checked = check_images(all);
   if (!checked) return std::move(checked).with_context(data.source);
   data.total = all.count();
-  const std::size_t needed = options.batch_size * static_cast<std::size_t>(workers);
+  const std::size_t needed = options.batch_size * static_cast<std::size_t>(most_workers);
   if (all.count() < needed) {
     return Status(Code::kInvalidArgument,
                   fmt::format("{}: {} images; {} workers with batches of {} need {}", data.source,
-                              all.count(), workers, options.batch_size, needed));
+                              all.count(), most_workers, options.batch_size, needed));
   }
   // There are at least two classes, because a single one would leave nothing to learn.
   data.classes = std::max(2, options.is_generated ? options.generate.classes : classes_of(all));
   data.digest = digest_of(all);
   data.normalization = normalization_of(all);
-  if (has_test) {
-    DUNLIN_ASSIGN(data.test, load_test(options));
-    if (data.test) DUNLIN_TRY(check_test(options, all, *data.test, data.classes));
-  }
-  data.train = worker < workers ? shard_of(all, worker, workers) : Images{};
-  data.train.channels = all.channels;
+  data.channels = all.channels;
+  data.height = all.height;
+  data.width = all.width;
+  if (share) data.train = share_of(all, *share);
   return data;
+}
+
+Result<Images> load_share(const Options& options, std::size_t total, Shard share) {
+  DUNLIN_ASSIGN(const Images all, load_training(options));
+  if (all.count() != total) {
+    return Status(Code::kInvalidArgument, fmt::format("{}: {} images, which were {}",
+                                                      options.train.front(), all.count(), total));
+  }
+  return share_of(all, share);
+}
+
+Status load_test(const Options& options, Data& data) {
+  DUNLIN_ASSIGN(data.test, read_test(options));
+  return data.test ? check_test(options, data, *data.test) : Status::ok();
 }
 
 }  // namespace dunlin::cnn

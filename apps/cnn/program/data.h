@@ -5,6 +5,7 @@
 
 #include "apps/cnn/images.h"
 #include "apps/cnn/program/options.h"
+#include "apps/shard.h"
 #include "runtime/status.h"
 
 namespace dunlin::cnn {
@@ -15,15 +16,23 @@ struct Data {
   int classes = 0;
   Digest digest{};  // of all training images
   Normalization normalization;
-  Images train;                // the part of this worker
-  std::optional<Images> test;  // on rank 0, if there are any
+  int channels = 0;
+  int height = 0;
+  int width = 0;
+  Images train;                // the share of this worker
+  std::optional<Images> test;  // see load_test()
 };
 
-// Loads the images of worker `worker`. A server is not one of the workers and gets no images.
-// `has_test`: also load the test images, if the options name some. kInvalidArgument if there are
-// too few images for each worker to fill a batch, or if more are to be generated than fit the
-// memory of a host with `local_ranks` ranks of the job.
-Result<Data> load_data(const Options& options, int worker, int workers, int local_ranks,
-                       bool has_test);
+// Loads the images of a worker. A server has no share, and gets no images. kInvalidArgument if
+// there are too few images for each of `most_workers` to fill a batch, or if more are to be
+// generated than fit the memory of a host with `local_ranks` ranks of the job.
+Result<Data> load_data(const Options& options, std::optional<Shard> share, int most_workers,
+                       int local_ranks);
+
+// Loads another share of the images, which were `total`.
+Result<Images> load_share(const Options& options, std::size_t total, Shard share);
+
+// Adds the test images, if the options name some. For the rank that reports.
+Status load_test(const Options& options, Data& data);
 
 }  // namespace dunlin::cnn

@@ -17,7 +17,10 @@ constexpr const char* kDescription =
     "  dunlin-run -n 4 dunlin-cnn --train cifar10.bin --model vgg-11 --method partial";
 
 constexpr const char* kExitCodes =
-    "A first Ctrl-C ends the training after the iteration, with what --checkpoint asks for.\n"
+    "A first Ctrl-C ends the training after the iteration, with what --checkpoint asks for. In a "
+    "job that\n"
+    "processes may join (dunlin-run --max-ranks), SIGTERM lets one worker leave, and the others "
+    "go on.\n"
     "Exit code: 0 done, 1 failed (a peer died or stalled, the loss is no number, a file could not "
     "be written),\n"
     "2 for a wrong command line or data that can't be read, 3 when --target-loss was not reached.";
@@ -155,6 +158,10 @@ void add_method(CLI::App& app, Options& options, Names& names) {
       ->take_all();
   app.add_option("--transport", options.transport,
                  "transports to use instead of those in DUNLIN_TRANSPORTS");
+  add_choice(app, "--on-peer-loss", options.on_peer_loss,
+             {{"fail", OnPeerLoss::kFail}, {"continue", OnPeerLoss::kContinue}},
+             "when a worker dies: fail, or continue without it (stochastic, local-sgd; some other "
+             "methods always do)");
   app.add_option(
          "--deadline", options.deadline_s,
          "longest TIME to wait for other ranks; default: many times what an iteration takes")

@@ -9,6 +9,7 @@
 #include "apps/cnn/architecture.h"
 #include "apps/cnn/device.h"
 #include "apps/cnn/generator.h"
+#include "apps/members.h"
 #include "apps/teller.h"
 #include "collectives/training/method.h"
 #include "collectives/training/slowdown.h"
@@ -43,6 +44,7 @@ struct Options {
   training::MethodOptions method;
   std::vector<training::SlowdownRule> slowdowns;
   std::string transport;  // empty: DUNLIN_TRANSPORTS
+  OnPeerLoss on_peer_loss = OnPeerLoss::kFail;
   std::optional<double> deadline_s;
 
   std::string checkpoint;

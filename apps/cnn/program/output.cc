@@ -42,6 +42,13 @@ Status Output::progress(const Moment& moment) {
       static_cast<double>(moment.bytes_sent) * 1e-6));
 }
 
+Status Output::members(double time_s, std::uint64_t iteration, const MembersChange& change) {
+  Json line = {{"time_s", time_s}, {"iteration", iteration}};
+  change.describe(line);
+  DUNLIN_TRY(event("members", line));
+  return say(change.to_text());
+}
+
 Status Output::evaluation(const Moment& moment, const TestResult& result) {
   DUNLIN_TRY(event("evaluation", {{"time_s", moment.time_s},
                                   {"iteration", moment.iteration},

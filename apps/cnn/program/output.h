@@ -44,6 +44,9 @@ class Output : public Teller {
 
   // Writes a "progress" line, and prints a line of the table.
   Status progress(const Moment& moment);
+  // Writes a "members" line, where this rank reports, and prints it: the workers have changed
+  // before the next iteration.
+  Status members(double time_s, std::uint64_t iteration, const MembersChange& change);
   // Writes an "evaluation" line.
   Status evaluation(const Moment& moment, const TestResult& result);
 

@@ -31,42 +31,67 @@ int threads_of(const Options& options, const JobInfo& job) {
 
 }  // namespace
 
+// What this program cannot do is refused before any rank reads its data.
+Status Trainer::check_options() const {
+  const std::string name = training::to_string(method_.kind);
+  const bool is_static = method_.groups == collective::GroupSource::kStatic;
+  const std::string method = method_.kind == training::MethodKind::kPartial && is_static
+                                 ? name + " with static groups"
+                                 : name;
+  constexpr const char* kThatDo =
+      "stochastic, local-sgd, and partial with random, buffered or smart groups do";
+  if (members_.is_elastic() && !takes_newcomers()) {
+    return {Code::kInvalidArgument,
+            fmt::format("--method {}: its workers cannot change, so that it takes no part in a job "
+                        "that processes may join (dunlin-run --max-ranks, --join); {}",
+                        method, kThatDo)};
+  }
+  if (options_.on_peer_loss == OnPeerLoss::kContinue && !takes_newcomers() &&
+      !survives_deaths(method_)) {
+    return {Code::kInvalidArgument,
+            fmt::format("--on-peer-loss continue: {} cannot go on without a worker; {}", method,
+                        kThatDo)};
+  }
+  return Status::ok();
+}
+
 Status Trainer::prepare() {
   for (const training::SlowdownRule& rule : options_.slowdowns) {
-    if (!rule.is_random && rule.rank.value() >= team_.workers()) {
+    if (!rule.is_random && rule.rank.value() >= team_.most_workers()) {
       return {Code::kInvalidArgument, fmt::format("--slowdown: worker {}, there are {}",
-                                                  rule.rank.value(), team_.workers())};
+                                                  rule.rank.value(), team_.most_workers())};
     }
   }
-  DUNLIN_ASSIGN(data_, load_data(options_, team_.rank(), team_.workers(),
-                                 fabric_.bootstrap().job().local_size, team_.is_first()));
-  const std::uint64_t batches_per_epoch = per_epoch(static_cast<std::uint32_t>(team_.workers()));
-  planned_ = options_.iterations > 0
-                 ? options_.iterations
-                 : static_cast<std::uint64_t>(
-                       std::ceil(options_.epochs * static_cast<double>(batches_per_epoch)));
-  Batches::Options batches;
-  batches.size = options_.batch_size;
-  batches.seed = options_.seed;
-  batches.worker = team_.rank();
-  batches.is_augmented = options_.is_augmented;
-  batches_.emplace(data_.train, data_.normalization, batches, batches_per_epoch);
-  if (data_.test) test_batches_.emplace(*data_.test, data_.normalization, batches, 1);
+  DUNLIN_TRY(load_images());
   DUNLIN_TRY(check_sections());
-  Architecture architecture = make_architecture(options_.model, data_.train.channels, data_.classes,
-                                                options_.has_batch_norm);
+  Architecture architecture =
+      make_architecture(options_.model, data_.channels, data_.classes, options_.has_batch_norm);
   parameters_ = method_.count = architecture.count;
   statistics_ = architecture.statistics;
   DUNLIN_TRY(choose_device());
   DUNLIN_TRY(training::check(method_, team_.size()));
   DUNLIN_TRY(make_network(std::move(architecture)));
+  if (members_.is_newcomer()) return Status::ok();
   DUNLIN_TRY(agree_on_run());
   return find_checkpoint();
 }
 
-// The batches that each of so many workers has of the images in an epoch.
-std::uint64_t Trainer::per_epoch(std::uint32_t workers) const {
-  return data_.total / workers / options_.batch_size;
+Status Trainer::load_images() {
+  std::optional<Shard> share = members_.first_share();
+  if (!team_.is_worker()) share.reset();
+  if (share && !members_.is_newcomer()) share->ranks = static_cast<std::uint32_t>(team_.workers());
+  DUNLIN_ASSIGN(data_, load_data(options_, share, team_.most_workers(),
+                                 fabric_.bootstrap().job().local_size));
+  const std::size_t batches = data_.total / static_cast<std::size_t>(team_.workers());
+  per_epoch_ = batches / options_.batch_size;
+  planned_ = options_.iterations > 0 ? options_.iterations
+                                     : static_cast<std::uint64_t>(std::ceil(
+                                           options_.epochs * static_cast<double>(per_epoch_)));
+  if (share) feed_.emplace(options_, data_, *share, team_.rank());
+  if (!team_.is_first() || members_.is_newcomer()) return Status::ok();
+  DUNLIN_TRY(load_test(options_, data_));
+  if (data_.test) examiner_.take(*data_.test, data_.normalization);
+  return Status::ok();
 }
 
 Status Trainer::check_sections() const {
@@ -140,9 +165,9 @@ Result<Duration> Trainer::find_timeout() {
     double factor = 1;
     for (const training::SlowdownRule& rule : options_.slowdowns) factor += rule.factor;
     double evaluation = 0;  // in iterations
-    if (options_.evaluate_every > 0 && data_.test) {
+    if (options_.evaluate_every > 0) {
       evaluation =
-          static_cast<double>(data_.test->count()) / static_cast<double>(options_.batch_size);
+          static_cast<double>(examiner_.count()) / static_cast<double>(options_.batch_size);
     }
     const std::chrono::duration<double> one = iteration;
     auto wait = one * (kTimeoutFactor * (factor + evaluation));
@@ -164,6 +189,7 @@ Result<Duration> Trainer::find_timeout() {
     timeout =
         std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*options_.deadline_s));
   }
+  if (members_.is_newcomer()) return timeout;  // until the members tell theirs
   const Bytes own = ByteWriter().number(static_cast<std::uint64_t>(timeout.count())).take();
   DUNLIN_ASSIGN(const Bytes told, team_.broadcast("timeout", own, kLongestPreparation));
   return Duration(static_cast<Duration::rep>(ByteReader(told).number<std::uint64_t>()));
@@ -179,17 +205,16 @@ Result<Duration> Trainer::time_of_an_iteration() {
   DUNLIN_TRY(network_->bind(parameters.elements(), gradient.elements()));
   const TimePoint before = fabric_.clock().now();
   const auto judgment =
-      network_->train(batches_->at(0), [](std::size_t, std::size_t) { return Status::ok(); });
+      network_->train(feed_->at(0), [](std::size_t, std::size_t) { return Status::ok(); });
   DUNLIN_TRY(judgment.status());
   const Duration taken = fabric_.clock().now() - before;
   DUNLIN_TRY(device_->write(network_->statistics(), initial_statistics(network_->architecture())));
   return taken;
 }
 
-Status Trainer::start(Duration timeout) {
-  DUNLIN_ASSIGN(sync_, training::Synchronizer::create(fabric_, method_, timeout));
+Status Trainer::start() {
+  DUNLIN_TRY(make_synchronizer());
   if (sync_->is_server()) return Status::ok();
-  DUNLIN_TRY(network_->bind(sync_->parameters(), sync_->gradient()));
   if (found_) {
     DUNLIN_TRY(go_on_from(*found_));
   } else {
@@ -197,7 +222,23 @@ Status Trainer::start(Duration timeout) {
     initialize(network_->architecture(), options_.seed, initial);
     DUNLIN_TRY(device_->write(sync_->parameters(), initial));
   }
-  return team_.is_first() ? tell_beginning() : Status::ok();
+  has_model_ = true;
+  if (!team_.is_first()) return Status::ok();
+  if (members_.is_elastic()) {
+    DUNLIN_TRY(sync_->call([this](transport::Fabric&) { return members_.post_terms(terms()); }));
+  }
+  return tell_beginning();
+}
+
+// For the members of this epoch.
+Status Trainer::make_synchronizer() {
+  training::MethodOptions method = method_;
+  if (members_.is_elastic() || members_.epoch() > 0) {
+    method.members = members_.ranks();
+    method.name += fmt::format("/{}", members_.epoch());
+  }
+  DUNLIN_ASSIGN(sync_, training::Synchronizer::create(fabric_, method, timeout_));
+  return sync_->is_server() ? Status::ok() : network_->bind(sync_->parameters(), sync_->gradient());
 }
 
 Status Trainer::tell_beginning() {

@@ -46,10 +46,10 @@ Result<Checkpoint> Trainer::resumed_state(const FoundCheckpoint& found, const Ch
   }
   // The saved run had the same images and batches of the same size, so that it had a batch in an
   // epoch.
-  const auto saved_per_epoch = static_cast<double>(per_epoch(found.ranks()));
+  const auto saved_per_epoch = static_cast<double>(feed_->per_epoch(found.ranks()));
   const double epochs = found.done / found.ranks() / saved_per_epoch;
   return redistribution.state(current.rank, current.ranks, current.run,
-                              iteration_after(epochs, batches_->per_epoch(), end_step()));
+                              iteration_after(epochs, per_epoch_, end_step()));
 }
 
 Status Trainer::go_on_from(const FoundCheckpoint& found) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
-#include <utility>
 
 #include "apps/job.h"
 #include "collectives/communicator/communicator.h"
@@ -22,10 +21,11 @@ constexpr std::size_t kFields = sizeof(Totals) / sizeof(double);
 
 }  // namespace
 
-Team::Team(transport::Fabric& fabric, const training::MethodOptions& method)
+// A job of too few ranks is refused later; until then it has a worker.
+Team::Team(transport::Fabric& fabric, Members& members, const training::MethodOptions& method)
     : fabric_(fabric),
-      workers_(std::max(1, fabric.size() - (has_servers(method.kind) ? method.servers : 0))),
-      members_(fabric.bootstrap().membership().members) {}
+      members_(members),
+      servers_(has_servers(method.kind) ? std::min(method.servers, members.founders() - 1) : 0) {}
 
 Result<Bytes> Team::broadcast(const std::string& what, const Bytes& value, Duration timeout) {
   return broadcast_from_rank_0(fabric_, "cnn/" + what, what, value, timeout);
@@ -44,20 +44,18 @@ Status Team::gather(const std::string& what, Duration timeout) {
   return fabric_.bootstrap().barrier("cnn/" + what, timeout);
 }
 
-Status Team::gather_survivors(Duration timeout) {
-  DUNLIN_ASSIGN(const Membership survivors, fabric_.bootstrap().reform(timeout));
-  const std::vector<Rank> before = std::exchange(members_, survivors.members);
-  for (const Rank rank : before) {
-    if (!std::ranges::binary_search(members_, rank)) fabric_.drop_link(rank);
-  }
-  DUNLIN_WARN("concluding with {} of {} ranks", members_.size(), before.size());
+Status Team::gather_survivors() {
+  const std::size_t before = members().size();
+  DUNLIN_TRY(members_.reform());
+  members_.drop_links();
+  DUNLIN_WARN("concluding with {} of {} ranks", members().size(), before);
   return Status::ok();
 }
 
 Result<std::vector<Totals>> Team::combine(const Totals& own, std::vector<float>& values) {
   DUNLIN_ASSIGN(const auto communicator,
-                collective::Communicator::create(fabric_, {.name = "cnn", .members = members_}));
-  const auto ranks = static_cast<std::size_t>(size());
+                collective::Communicator::create(fabric_, {.name = "cnn", .members = members()}));
+  const auto ranks = static_cast<std::size_t>(std::max(size(), members().back().value() + 1));
   // Every rank fills its own element; the others are 0.
   std::vector<Totals> all(ranks);
   all[static_cast<std::size_t>(rank())] = own;
@@ -67,7 +65,7 @@ Result<std::vector<Totals>> Team::combine(const Totals& own, std::vector<float>&
   DUNLIN_TRY(communicator->all_reduce(values.data(), values.data(), values.size(),
                                       {DataType::kFloat32, ReduceOp::kSum}));
   const auto workers =
-      std::ranges::count_if(members_, [this](Rank member) { return member.value() < workers_; });
+      std::ranges::count_if(members(), [this](Rank member) { return is_worker(member); });
   for (float& value : values) value /= static_cast<float>(std::max<std::ptrdiff_t>(1, workers));
   // The communicator may go when no rank needs it any more.
   DUNLIN_TRY(gather("combined", fabric_.config().deadline));

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "apps/members.h"
 #include "apps/svm/generator.h"
 #include "apps/svm/learner.h"
 #include "apps/teller.h"
@@ -12,8 +13,6 @@
 #include "collectives/stochastic/stochastic_reduce.h"
 
 namespace dunlin::svm {
-
-enum class OnPeerLoss { kFail, kContinue };
 
 // A worker that is made slow: it takes `factor` times as long to compute.
 struct Straggler {

@@ -62,29 +62,10 @@ Result<std::optional<double>> Reporter::progress(const Moment& moment,
   return std::optional(objective_);
 }
 
-Status Reporter::change(const Change& change) {
-  const auto numbers = [](const std::vector<Rank>& ranks) {
-    Json list = Json::array();
-    for (const Rank rank : ranks) list.push_back(rank.value());
-    return list;
-  };
-  const Json line = {{"time_s", change.time_s},
-                     {"exchange", change.exchange},
-                     {"epoch", change.epoch},
-                     {"workers", change.workers},
-                     {"joined", numbers(change.joined)},
-                     {"left", numbers(change.left)},
-                     {"died", numbers(change.died)}};
-  if (teller_.is_talkative()) {
-    const auto list = [](const char* what, const std::vector<Rank>& ranks) {
-      std::string text;
-      for (const Rank rank : ranks) text += fmt::format(" {}", rank.value());
-      return text.empty() ? text : fmt::format("; {}:{}", what, text);
-    };
-    print_error(fmt::format("epoch {}: {} workers{}{}{}\n", change.epoch, change.workers,
-                            list("joined", change.joined), list("left", change.left),
-                            list("died", change.died)));
-  }
+Status Reporter::change(double time_s, std::uint64_t exchange, const MembersChange& change) {
+  Json line = {{"time_s", time_s}, {"exchange", exchange}};
+  change.describe(line);
+  if (teller_.is_talkative()) print_error(change.to_text() + "\n");
   return teller_.event("members", line);
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/members.h"
 #include "apps/svm/evaluate.h"
 #include "apps/svm/program/data.h"
 #include "apps/svm/program/totals.h"
@@ -32,17 +33,6 @@ struct Moment {
   Totals totals;               // of this worker, in this run
 };
 
-// A change of the workers.
-struct Change {
-  double time_s = 0;
-  std::uint64_t exchange = 0;
-  std::uint64_t epoch = 0;
-  std::size_t workers = 0;  // from now on
-  std::vector<Rank> joined{};
-  std::vector<Rank> left{};
-  std::vector<Rank> died{};
-};
-
 class Reporter {
  public:
   // Loads the evaluation data and opens the output. With `is_continued`, appends to the output.
@@ -54,7 +44,8 @@ class Reporter {
   // Reports the progress. Returns the objective of the model, or nothing when evaluation is
   // deferred.
   Result<std::optional<double>> progress(const Moment& moment, std::span<const float> model);
-  Status change(const Change& change);
+  // Reports a change of the workers, before the exchange after `exchange`.
+  Status change(double time_s, std::uint64_t exchange, const MembersChange& change);
   // Evaluates and reports the deferred models.
   Status flush();
   // Evaluates the deferred models, then reports the end. `all` is the sum over all workers.

@@ -1,11 +1,12 @@
-// Standing: what the members of a new epoch tell one another, so that all of them go on from the
-// same point, those that have just joined the job too.
+// Standing: what the members of a new epoch tell one another (apps/standings.h).
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <span>
 
-#include "transports/fabric.h"
+#include "runtime/bytes.h"
+#include "runtime/clock.h"
+#include "runtime/status.h"
 
 namespace dunlin::svm {
 
@@ -22,12 +23,9 @@ struct Standing {
   double eta0 = 0;
   Duration absence{};  // how long a member may be away between two exchanges
   Duration trained{};  // the time of the training so far
-};
 
-// Collective over the members, once in an epoch. Returns their standings in the order of the
-// members. kPeerDead when one of them dies meanwhile.
-Result<std::vector<Standing>> share_standings(transport::Fabric& fabric,
-                                              const Membership& membership, const Standing& own,
-                                              Duration timeout);
+  Bytes encode() const;
+  static Result<Standing> decode(std::span<const std::byte> bytes);
+};
 
 }  // namespace dunlin::svm

@@ -23,10 +23,6 @@ namespace {
 // for itself.
 constexpr int kEvaluationMargin = 20;
 
-std::span<const std::byte> bytes_of(const std::string& text) {
-  return std::as_bytes(std::span(text));
-}
-
 double thread_cpu_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -35,16 +31,21 @@ double thread_cpu_seconds() {
 
 }  // namespace
 
+Worker::Worker(transport::Fabric& fabric, const Options& options)
+    : fabric_(fabric),
+      options_(options),
+      members_(fabric, {.program = "dunlin-svm",
+                        .unit = "exchanges",
+                        .on_peer_loss = options.on_peer_loss,
+                        .has_common_steps = options.sync != collective::SyncMode::kAsync}) {}
+
 Status Worker::prepare() {
   DUNLIN_TRY(load_data());
   // In a job that may grow, any member may be told to stop by one that has a target.
-  if (options_.target_objective || is_elastic()) {
+  if (options_.target_objective || members_.is_elastic()) {
     DUNLIN_ASSIGN(stop_, StopSignal::create(fabric_));
   }
-  membership_ = fabric_.bootstrap().membership();
-  Status status = name_death(is_newcomer() ? arrive() : start());
-  while (survives(status)) status = name_death(survive(status));
-  return status;
+  return survive(members_.is_newcomer() ? arrive() : start());
 }
 
 void Worker::begin() {
@@ -57,28 +58,31 @@ Status Worker::start() {
   begin();
   DUNLIN_TRY(agree_on_eta0());
   DUNLIN_TRY(agree_on_run());
-  DUNLIN_ASSIGN(group_, Group::create(fabric_, options_, membership_, data().features + 1));
+  DUNLIN_ASSIGN(group_,
+                Group::create(fabric_, options_, members_.membership(), data().features + 1));
   last_exchange_ = planned_exchanges();
   if (options_.resume.empty()) {
     DUNLIN_TRY(make_learner(nullptr));
   } else {
     DUNLIN_TRY(resume());
   }
-  if (is_elastic() && group_->is_leader())
-    DUNLIN_TRY(fabric_.bootstrap().post("svm/terms", bytes_of(terms())));
-  const bool is_continued = !options_.resume.empty() || membership_.epoch > 0;
+  if (members_.is_elastic() && group_->is_leader()) DUNLIN_TRY(members_.post_terms(terms()));
+  const bool is_continued = !options_.resume.empty() || members_.epoch() > 0;
   if (group_->is_leader()) DUNLIN_TRY(make_reporter(is_continued));
   DUNLIN_TRY(allow_for_evaluations());
   stage_ = Stage::kPrepared;
-  DUNLIN_TRY(fabric_.bootstrap().barrier(fmt::format("svm/start/{}", membership_.epoch),
+  DUNLIN_TRY(fabric_.bootstrap().barrier(fmt::format("svm/start/{}", members_.epoch()),
                                          fabric_.config().bootstrap_timeout));
   stage_ = Stage::kTraining;
+  (void)members_.settle({}, exchange_);
   return Status::ok();
 }
 
 Status Worker::load_data() {
-  const Shard shard = first_shard();
-  DUNLIN_ASSIGN(Shards loaded, Shards::load(options_, shard));
+  const Shard shard = members_.first_share();
+  DUNLIN_ASSIGN(
+      auto loaded,
+      Shards<Dataset>::load([this](Shard wanted) { return load_shard(options_, wanted); }, shard));
   shards_ = std::move(loaded);
   if (!options_.checkpoint.empty() || !options_.resume.empty()) digest_ = digest_of(data(), shard);
   if (data().rows() == 0) {
@@ -98,15 +102,15 @@ Status Worker::load_data() {
 
 Result<std::uint64_t> Worker::found_by_leader(const std::string& what,
                                               const std::function<Result<std::uint64_t>()>& find) {
-  const std::string key = fmt::format("svm/{}/{}", what, membership_.epoch);
-  const Rank leader = membership_.members.front();
+  const std::string key = fmt::format("svm/{}/{}", what, members_.epoch());
+  const Rank leader = members_.ranks().front();
   Bootstrap& bootstrap = fabric_.bootstrap();
   if (fabric_.rank() == leader) {
     DUNLIN_ASSIGN(const std::uint64_t own, find());
     DUNLIN_TRY(bootstrap.publish(key, ByteWriter().number(own).take()));
     return own;
   }
-  DUNLIN_ASSIGN(const Bytes found, lookup_among(bootstrap, membership_.members, leader, key,
+  DUNLIN_ASSIGN(const Bytes found, lookup_among(bootstrap, members_.ranks(), leader, key,
                                                 fabric_.config().bootstrap_timeout));
   return ByteReader(found).number<std::uint64_t>();
 }
@@ -158,7 +162,7 @@ Status Worker::resume() {
   fresh.model.resize(group_->model().size());
   fresh.averaged = options_.has_average ? 1 : 0;
   DUNLIN_ASSIGN(const Checkpoint saved,
-                svm::resume(fabric_, membership_, options_, data().total_rows, fresh));
+                svm::resume(fabric_, members_.membership(), options_, data().total_rows, fresh));
   learning_ = saved.options;
   std::copy(saved.model.begin(), saved.model.end(), group_->model().begin());
   if (options_.has_average) average_.restore(saved.averaged, saved.average);
@@ -200,7 +204,7 @@ double Worker::training_time() const {
 
 Result<bool> Worker::run() {
   if (began_ == TimePoint()) began_ = fabric_.clock().now();
-  if (is_elastic()) retire_.emplace(std::vector<int>{SIGTERM}, 1);
+  if (members_.is_elastic()) retire_.emplace(std::vector<int>{SIGTERM}, 1);
   const std::uint64_t eval_every = options_.eval_every > 0
                                        ? options_.eval_every
                                        : std::max<std::uint64_t>(1, last_exchange_ / 40);
@@ -218,9 +222,7 @@ Result<bool> Worker::run() {
       status = end(all);
     }
     if (has_left_) return true;
-    status = name_death(std::move(status));
-    while (survives(status)) status = name_death(survive(status));
-    DUNLIN_TRY(status);
+    DUNLIN_TRY(survive(std::move(status)));
   }
   if (reporter_) {
     if (!options_.model.empty()) DUNLIN_TRY(save_result());
@@ -348,7 +350,7 @@ Status Worker::save_checkpoint() {
 // exchanges may have come to its end by a stop signal or a death.
 Status Worker::finish(std::optional<Totals>& all) {
   if (reported_ != exchange_) DUNLIN_TRY(report_progress(true));
-  DUNLIN_ASSIGN(all, collect_totals(fabric_, membership_, totals_));
+  DUNLIN_ASSIGN(all, collect_totals(fabric_, members_.membership(), totals_));
   return Status::ok();
 }
 

@@ -7,12 +7,13 @@
 #include <string>
 
 #include "apps/interrupt.h"
+#include "apps/members.h"
+#include "apps/shards.h"
 #include "apps/svm/average.h"
 #include "apps/svm/learner.h"
 #include "apps/svm/program/checkpoints.h"
 #include "apps/svm/program/group.h"
 #include "apps/svm/program/reporter.h"
-#include "apps/svm/program/shards.h"
 #include "apps/svm/program/standing.h"
 #include "apps/svm/program/stop_signal.h"
 #include "apps/svm/program/totals.h"
@@ -22,7 +23,7 @@ namespace dunlin::svm {
 class Worker {
  public:
   // Borrows its arguments for its lifetime.
-  Worker(transport::Fabric& fabric, const Options& options) : fabric_(fabric), options_(options) {}
+  Worker(transport::Fabric& fabric, const Options& options);
 
   // Reads the data and joins the group. Blocks until all ranks are ready, or, after a death and
   // where --on-peer-loss says so, until all survivors are. A rank that joins the running job blocks
@@ -50,7 +51,6 @@ class Worker {
   std::uint64_t planned_exchanges() const;
   // What all members have to have in common, as text.
   std::string terms() const;
-  Shard first_shard() const;
   Status make_reporter(bool is_continued);
   std::string transports() const;
 
@@ -58,35 +58,24 @@ class Worker {
   Status train_step();
   void straggle(double compute_s) const;
   Status follow_up(std::uint64_t eval_every, std::uint64_t save_every);
-  // A member that dies may be noticed first by what fails without it. Returns kPeerDead then.
-  Status name_death(Status failure);
-  bool survives(const Status& status) const;
-  Status survive(const Status& loss);
+  // Returns the outcome, or that of a new group if a member's death was its cause.
+  Status survive(Status outcome);
 
-  // How many ranks started the job.
-  std::uint32_t founders() const {
-    return static_cast<std::uint32_t>(fabric_.bootstrap().job().founders);
-  }
-  // Ranks may join the job while it runs, and leave it.
-  bool is_elastic() const;
-  bool is_newcomer() const;
+  std::uint32_t founders() const { return static_cast<std::uint32_t>(members_.founders()); }
   // The newcomer's way into the group.
   Status arrive();
   // Trains where the members stay, and otherwise changes them.
   Status take_turn(std::uint64_t eval_every, std::uint64_t save_every);
   Status change_members();
   Status end(std::optional<Totals>& all);
-  // What the members of a new epoch do together. `before`: those of the last one.
-  Status regroup(const std::vector<Rank>& before);
+  // What the members of a new epoch do together.
+  Status regroup();
   Standing standing() const;
   // Takes over what the members of the new epoch tell one another.
   void take_over(const std::vector<Standing>& standings);
-  void share_data();
   Status change_reporter();
-  Status report_change(const std::vector<Rank>& newcomers, const std::vector<Rank>& before);
-  Duration change_timeout() const;
-  Status start_again(const std::vector<Rank>& before);
-  void drop_group(const std::vector<Rank>& before);
+  Status start_again();
+  void drop_group();
   Status report_progress(bool is_last);
   Status check_target(double objective, bool is_last);
   Status save_checkpoint();
@@ -101,9 +90,9 @@ class Worker {
   transport::Fabric& fabric_;
   const Options& options_;
   LearnerOptions learning_;
-  std::optional<Shards> shards_;
+  Members members_;
+  std::optional<Shards<Dataset>> shards_;
   Digest digest_{};  // of data(), if there are checkpoints
-  Membership membership_;
   Stage stage_ = Stage::kPreparing;
   std::unique_ptr<Group> group_;
   std::optional<Learner> learner_;
@@ -111,7 +100,6 @@ class Worker {
   std::unique_ptr<Reporter> reporter_;  // on the leader only
   std::unique_ptr<StopSignal> stop_;
   std::optional<Interrupt> retire_;  // SIGTERM, while it trains in a job that may grow
-  bool is_retiring_ = false;
   bool has_left_ = false;
   bool has_warned_ = false;  // that no checkpoints are saved any more
   CheckpointWriter checkpoints_{options_.checkpoint,

@@ -2,69 +2,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
+#include "apps/standings.h"
 #include "apps/svm/program/worker.h"
-#include "collectives/waiting/member_watch.h"
 #include "runtime/log.h"
-#include "runtime/print.h"
 
 namespace dunlin::svm {
-namespace {
 
-// Notices of deaths take milliseconds on one host, and a heartbeat between hosts.
-constexpr Duration kNewsTime = std::chrono::seconds(2);
-
-// What Bootstrap::changes_before() takes for the end.
-constexpr std::uint64_t kNoMoreSteps = ~std::uint64_t{0};
-
-}  // namespace
-
-Status Worker::name_death(Status failure) {
-  const Code code = failure.code();
-  const bool may_follow_death = code == Code::kUnavailable || code == Code::kNotFound ||
-                                code == Code::kIoError || code == Code::kClosed;
-  if (!may_follow_death || options_.on_peer_loss != OnPeerLoss::kContinue) return failure;
-  collective::MemberWatch watch(fabric_, membership_.members);
-  Status news = watch.wait([] { return Status::busy(); },
-                           [] { return std::vector<transport::Awaited>(); }, kNewsTime);
-  return news.code() == Code::kPeerDead ? news : failure;
+Status Worker::survive(Status outcome) {
+  return members_.survive(std::move(outcome), [this] { return regroup(); });
 }
 
-bool Worker::survives(const Status& status) const {
-  return status.code() == Code::kPeerDead && options_.on_peer_loss == OnPeerLoss::kContinue;
-}
-
-Status Worker::survive(const Status& loss) {
-  DUNLIN_WARN("{}", loss.to_string());
-  const std::vector<Rank> before = membership_.members;
-  DUNLIN_ASSIGN(membership_, fabric_.bootstrap().reform(change_timeout()));
-  return regroup(before);
-}
-
-bool Worker::is_elastic() const {
-  const JobInfo& job = fabric_.bootstrap().job();
-  return job.founders < job.size;
-}
-
-bool Worker::is_newcomer() const {
-  return fabric_.rank().value() >= fabric_.bootstrap().job().founders;
-}
-
-// Checks what would harm the members before it becomes one.
 Status Worker::arrive() {
   begin();
-  DUNLIN_ASSIGN(const Bytes theirs, fabric_.bootstrap().lookup("svm/terms", change_timeout()));
-  const std::string expected(reinterpret_cast<const char*>(theirs.data()), theirs.size());
-  if (expected != terms()) {
-    return {Code::kInvalidArgument,
-            fmt::format("the running job trains with other options or data than this process: it "
-                        "has {}; here, these are {}",
-                        expected, terms())};
-  }
-  DUNLIN_ASSIGN(membership_, fabric_.bootstrap().reform(change_timeout()));
-  return regroup({});
+  DUNLIN_TRY(members_.join(terms()));
+  return regroup();
 }
 
 std::string Worker::terms() const {
@@ -78,91 +31,62 @@ std::string Worker::terms() const {
       options_.has_average ? ", average" : "");
 }
 
-// A newcomer reads what it will have if it is the next one that becomes a member.
-Shard Worker::first_shard() const {
-  const auto rank = static_cast<std::uint32_t>(fabric_.rank().value());
-  if (!is_newcomer()) return {rank, founders()};
-  Shard shard{0, 1};
-  for (int other = 0; other < fabric_.size(); ++other) {
-    if (Rank(other) == fabric_.rank() || !fabric_.peers().is_present(Rank(other))) continue;
-    ++shard.ranks;
-    if (Rank(other) < fabric_.rank()) ++shard.rank;
-  }
-  return shard;
-}
-
 Status Worker::take_turn(std::uint64_t eval_every, std::uint64_t save_every) {
-  if (is_elastic()) {
-    Bootstrap& bootstrap = fabric_.bootstrap();
-    if (retire_->is_asked() && !std::exchange(is_retiring_, true)) DUNLIN_TRY(bootstrap.retire());
-    DUNLIN_ASSIGN(bool changes, bootstrap.changes_before(exchange_ + 1, fabric_.config().deadline));
-    // In ASYNC the members have no step in common.
-    if (options_.sync == collective::SyncMode::kAsync) changes = bootstrap.is_change_wanted();
-    if (changes) return change_members();
-  }
+  const bool wants_to_leave = retire_ && retire_->is_asked();
+  DUNLIN_ASSIGN(const bool changes, members_.change_before(exchange_ + 1, wants_to_leave));
+  if (changes) return change_members();
   DUNLIN_TRY(train_step());
   return follow_up(eval_every, save_every);
 }
 
-// Members that have begun to change do so together, also if some are at their end.
 Status Worker::end(std::optional<Totals>& all) {
-  if (is_elastic()) {
-    DUNLIN_ASSIGN(const bool changes,
-                  fabric_.bootstrap().changes_before(kNoMoreSteps, fabric_.config().deadline));
-    if (changes) return change_members();
-  }
-  return finish(all);
+  DUNLIN_ASSIGN(const bool changes, members_.change_before_end());
+  return changes ? change_members() : finish(all);
 }
 
-// After the barrier, nobody expects anything of the last epoch any more.
 Status Worker::change_members() {
-  Bootstrap& bootstrap = fabric_.bootstrap();
-  const std::vector<Rank> before = membership_.members;
-  DUNLIN_TRY(bootstrap.barrier(fmt::format("svm/change/{}", membership_.epoch), change_timeout()));
-  if (is_retiring_) {
+  DUNLIN_TRY(members_.end_epoch());
+  if (members_.is_leaving()) {
     has_left_ = true;
     if (reporter_) DUNLIN_TRY(reporter_->flush());
-    print_error(fmt::format("dunlin-svm: rank {} leaves the job after {} exchanges\n",
-                            fabric_.rank().value(), exchange_));
-    bootstrap.leave();
+    members_.leave(exchange_);
     return Status::ok();
   }
-  DUNLIN_ASSIGN(membership_, bootstrap.reform(change_timeout()));
-  return regroup(before);
+  DUNLIN_TRY(members_.reform());
+  return regroup();
 }
 
 // A rank trains only when all have been prepared. So if one of the members trains, all of them can
 // but those that have just joined; otherwise all of them start again.
-Status Worker::regroup(const std::vector<Rank>& before) {
+Status Worker::regroup() {
   DUNLIN_ASSIGN(const auto standings,
-                share_standings(fabric_, membership_, standing(), change_timeout()));
-  share_data();
+                share_standings(fabric_, "svm/standing", members_.membership(), standing(),
+                                members_.timeout()));
+  // Also in jobs that nothing joins: the rows of a rank that has died go to the others.
+  shards_->want(members_.share());
   const auto trains = [](const Standing& each) { return each.stage == Stage::kTraining; };
-  if (std::ranges::none_of(standings, trains)) return start_again(before);
+  if (std::ranges::none_of(standings, trains)) return start_again();
   std::vector<Rank> newcomers;
   for (std::size_t i = 0; i < standings.size(); ++i) {
-    if (standings[i].stage == Stage::kPreparing) newcomers.push_back(membership_.members[i]);
+    if (standings[i].stage == Stage::kPreparing) newcomers.push_back(members_.ranks()[i]);
   }
   take_over(standings);
   LearnerState state{.t = schedule_};
   if (stage_ == Stage::kPreparing) {
-    drop_group(before);
-    DUNLIN_ASSIGN(group_, Group::create(fabric_, options_, membership_, data().features + 1));
+    drop_group();
+    DUNLIN_ASSIGN(group_,
+                  Group::create(fabric_, options_, members_.membership(), data().features + 1));
     group_->allow(absence_);
   } else {
     state = learner_->state();
-    DUNLIN_TRY(group_->rebuild(membership_));
+    DUNLIN_TRY(group_->rebuild(members_.membership()));
   }
   DUNLIN_TRY(change_reporter());
-  DUNLIN_TRY(group_->hand_over(newcomers, change_timeout()));
+  DUNLIN_TRY(group_->hand_over(newcomers, members_.timeout()));
   stage_ = Stage::kTraining;
   DUNLIN_TRY(make_learner(&state));
-  return report_change(newcomers, before);
-}
-
-// Members that are waited for have this long: they may still read their data.
-Duration Worker::change_timeout() const {
-  return std::max(fabric_.config().deadline, fabric_.config().bootstrap_timeout);
+  const MembersChange change = members_.settle(newcomers, exchange_);
+  return reporter_ ? reporter_->change(training_time(), exchange_, change) : Status::ok();
 }
 
 // The first member reports.
@@ -220,51 +144,18 @@ void Worker::take_over(const std::vector<Standing>& standings) {
   if (all.stop != 0) last_exchange_ = is_async ? exchange_ : all.stop;
 }
 
-// Also in jobs that nothing joins: the rows of a rank that has died go to the others.
-void Worker::share_data() {
-  const std::vector<Rank>& members = membership_.members;
-  const auto place = std::ranges::lower_bound(members, fabric_.rank()) - members.begin();
-  shards_->want({static_cast<std::uint32_t>(place), static_cast<std::uint32_t>(members.size())});
-}
-
-Status Worker::report_change(const std::vector<Rank>& newcomers, const std::vector<Rank>& before) {
-  const std::vector<Rank>& now = membership_.members;
-  Change change{.time_s = training_time(),
-                .exchange = exchange_,
-                .epoch = membership_.epoch,
-                .workers = now.size(),
-                .joined = newcomers};
-  std::vector<Rank> gone;
-  std::ranges::set_difference(before, now, std::back_inserter(gone));
-  for (const Rank rank : gone) {
-    const bool is_dead = fabric_.peers().state(rank) == PeerState::kDead;
-    (is_dead ? change.died : change.left).push_back(rank);
-  }
-  if (!change.died.empty()) {
-    DUNLIN_WARN("epoch {}: continuing with {} of {} workers", membership_.epoch, now.size(),
-                before.size());
-  }
-  if (std::ranges::binary_search(change.joined, fabric_.rank())) {
-    print_error(fmt::format("dunlin-svm: rank {} has joined the job after {} exchanges\n",
-                            fabric_.rank().value(), exchange_));
-  }
-  return reporter_ ? reporter_->change(change) : Status::ok();
-}
-
-Status Worker::start_again(const std::vector<Rank>& before) {
-  DUNLIN_WARN("epoch {}: continuing with {} of {} workers, from the start", membership_.epoch,
-              membership_.members.size(), before.size());
+Status Worker::start_again() {
+  DUNLIN_WARN("epoch {}: continuing with {} of {} workers, from the start", members_.epoch(),
+              members_.ranks().size(), members_.before().size());
   reporter_.reset();
-  drop_group(before);
+  drop_group();
   return start();
 }
 
-void Worker::drop_group(const std::vector<Rank>& before) {
+void Worker::drop_group() {
   learner_.reset();
   group_.reset();
-  for (const Rank rank : before) {
-    if (!std::ranges::binary_search(membership_.members, rank)) fabric_.drop_link(rank);
-  }
+  members_.drop_links();
 }
 
 }  // namespace dunlin::svm

@@ -47,6 +47,9 @@ enum class GroupSource : std::uint8_t {
 struct GroupAverageOptions {
   std::string name = "world";  // distinguishes the objects of one job
   std::size_t count = 0;       // floats in a model
+  // The ranks that take part, in a job that processes join. None: all ranks of the job, which a
+  // static schedule needs.
+  JobMembers members{};
   GroupSource source = GroupSource::kSmart;
   int group_size = 3;  // at least 2; groups have no more members than there are ranks
   // How many iterations a rank may be ahead of others in its group (kSmart), at least 1.

@@ -47,9 +47,10 @@ __all__ = [
     "NotFoundError", "OutOfRangeError", "PairAverage", "ParameterServers", "PeerDeadError", "PeerStalledError",
     "PermissionDeniedError", "Request", "ResourceExhaustedError", "StochasticReduce", "StragglerRing",
     "UnavailableError", "Window", "__version__",
-    "all_gather", "all_reduce", "all_to_all", "barrier", "begin_step", "broadcast", "check_neighbors", "empty", "free",
-    "graph", "init", "is_initialized", "local_rank", "local_size", "neighbor_average", "neighbor_gather",
-    "partial_all_reduce", "rank", "reduce", "reduce_scatter", "shutdown", "size", "split", "start_all_gather",
+    "all_gather", "all_reduce", "all_to_all", "barrier", "begin_step", "broadcast", "changes_before", "check_neighbors",
+    "empty", "free", "graph", "init", "is_initialized", "is_newcomer", "local_rank", "local_size", "members",
+    "neighbor_average", "neighbor_gather", "partial_all_reduce", "rank", "reduce", "reduce_scatter", "reform", "retire",
+    "share_model", "shutdown", "size", "split", "start_all_gather",
     "start_all_reduce", "start_all_to_all", "start_barrier", "start_broadcast", "start_neighbor_average",
     "start_neighbor_gather", "start_partial_all_reduce", "start_reduce", "start_reduce_scatter", "world", "zeros",
 ]
@@ -109,8 +110,75 @@ def rank():
 
 
 def size():
-    """The number of ranks of the job."""
+    """The number of ranks of the job. In one that processes join, the most that there can ever be: see members()."""
     return _dunlin.job()[1]
+
+
+def is_newcomer():
+    """Whether this process has joined a running job, and has no model of it yet (share_model())."""
+    return _dunlin.is_newcomer()
+
+
+def members():
+    """The ranks that take part, in ascending order: all of the job's, or, in a job that processes join and leave, those
+    that the last reform() has returned. world() consists of them."""
+    return _dunlin.members()
+
+
+def changes_before(step, in_step=True):
+    """Whether the members change before this step, since processes have joined, or members are to leave. In a job that
+    no process can join it is always False.
+
+    Every member calls it before each step of its work, with the step's number, which grows. It returns True on all
+    members before the same step, which none has begun; then each calls reform(). It costs no message while nothing is
+    to change. It may wait for the others' answers, which their libraries give, even in a step.
+
+    step: None: before the end of this member's work. From then on, members do not change any more.
+    in_step: False: the members go at their own pace (GroupAverage, StochasticReduce with sync="async"). Then it returns
+        True on each as soon as all have been asked, before different steps.
+    """
+    return _dunlin.changes_before(step, in_step)
+
+
+def reform(timeout=None):
+    """Agrees on the members from now on, and returns their ranks. Every member calls it where changes_before() says so,
+    after a PeerDeadError, and, to begin, before the first step. A newcomer calls it when it is ready to take part.
+
+    world() has the new members. Everything that the former members have made together is closed: communicators,
+    StochasticReduce, GroupAverage. Windows, mutexes, Machines, PairAverage, ParameterServers, static groups and
+    check_neighbors need all ranks of a job, and raise UnavailableError in a job that processes may join.
+
+    Returns an empty list if this rank has retired: it has left the job, as after shutdown().
+
+    timeout: seconds to wait for the others, which may be in a step. None: DUNLIN_DEADLINE, or
+        DUNLIN_BOOTSTRAP_TIMEOUT if that is longer.
+
+    Raises PeerDeadError if a member dies meanwhile, and UnavailableError if the members are at their end. No other
+    thread may use Dunlin meanwhile. Ctrl-C takes effect when it returns.
+    """
+    global _world
+    is_member = _dunlin.reform(timeout)
+    _world = None
+    if is_member:
+        return _dunlin.members()
+    _dunlin.shutdown(False, None)
+    return []
+
+
+def share_model(model, version=0, timeout=None):
+    """Brings the model to newcomers: each reads that of another member, by one-sided reads, into `model`. Every member
+    calls it after reform(), once. Returns when all have read: the version of the model, which is `version` on all
+    members but newcomers, such as the number of the next step.
+
+    model: an array of the same size on all members. After an error it is undefined on newcomers.
+    """
+    return _dunlin.share_model(model, version, timeout)
+
+
+def retire():
+    """This rank is to leave where the members change next, with all its work done. May be called at any time, also by a
+    signal handler. The next call of changes_before() asks for a change."""
+    _dunlin.retire()
 
 
 def local_rank():

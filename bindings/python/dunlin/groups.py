@@ -14,8 +14,8 @@ class GroupAverage(_dunlin.GroupAverage):
             groups.average(model)
         groups.leave()
 
-    The constructor is collective over all ranks, with the same arguments; otherwise it raises InvalidArgumentError on
-    all of them. Afterwards each rank goes at its own pace: groups are formed of ranks that ask for one, so that a slow
+    The constructor is collective over all members of the job, with the same arguments; otherwise it raises
+    InvalidArgumentError on all of them. Afterwards each rank goes at its own pace: groups are formed of ranks that ask for one, so that a slow
     rank delays only few others.
 
     count: the number of float32 elements of a model.
@@ -30,7 +30,8 @@ class GroupAverage(_dunlin.GroupAverage):
 
     If a rank dies, its group is given up and another one is formed of living ranks. If the rank that forms the groups
     dies, the next one takes over. Only "static" raises PeerDeadError. While Python computes, the background thread
-    serves the other ranks; without it, calls of Dunlin do. It lasts until shutdown(); later calls raise ClosedError.
+    serves the other ranks; without it, calls of Dunlin do. It lasts until reform() or shutdown(); later calls raise
+    ClosedError.
     """
 
     def average(self, model, iteration=None):

@@ -21,13 +21,14 @@ class StochasticReduce(_dunlin.StochasticReduce):
         change = rate * gradient(model)
         model[:] = request.wait() - change
 
-    The constructor is collective over all ranks, with the same arguments; otherwise it raises InvalidArgumentError on
-    all of them. All ranks make the same number of averages, except with "async".
+    The constructor is collective over all members of the job, with the same arguments; otherwise it raises
+    InvalidArgumentError on all of them. All ranks make the same number of averages, except with "async".
 
     count: the number of elements of a model.
     graph: a text such as "ring", "root-expander" or "random-regular:3", or a dunlin.graph.Graph whose nodes are the
-        ranks. An edge i -> j means that rank i sends its model to rank j. Models of all ranks come together only if the
-        graph is strongly connected.
+        members. An edge i -> j means that rank i sends its model to rank j. Models of all ranks come together only if
+        the graph is strongly connected. In a job that processes may join, a text that has no graph of so many nodes
+        stands for an exponential graph.
     sync: "notify-ack": an average waits for one model of each in-neighbor, and for no other rank. Its result depends on
         the models only, not on timing. "bsp": it waits for all ranks. "async": it waits for none, and uses the models
         that are new. In the last two, models that were overwritten while they were read are left out, and the other
@@ -40,7 +41,7 @@ class StochasticReduce(_dunlin.StochasticReduce):
 
     If a rank dies, the average in progress and all later ones raise PeerDeadError, which names it. While Python
     computes, the background thread advances averages that were started; without it, calls of Dunlin do. It lasts until
-    free() or shutdown(); later calls raise ClosedError.
+    free(), reform() or shutdown(); later calls raise ClosedError. After reform(), make another one.
     """
 
     def __init__(self, count, graph="root-expander", sync="notify-ack", depth=2, weighting="uniform", dtype="float32",

@@ -6,6 +6,7 @@ Status CommunicatorMethod::prepare() {
   DUNLIN_ASSIGN(compute_, ModelCompute::create(fabric(), this->options()));
   collective::CommunicatorOptions options;
   options.name = this->options().name;
+  options.members = this->options().members;
   options.gpu = this->options().gpu;
   DUNLIN_ASSIGN(communicator_, collective::Communicator::prepare(fabric(), options));
   if (!options.gpu) return Status::ok();

@@ -91,17 +91,19 @@ Status MethodBase::test() {
   return is_waiting() ? Status::busy() : Status::ok();
 }
 
-std::vector<Rank> MethodBase::ranks_of(const transport::Fabric& fabric) {
+std::vector<Rank> MethodBase::members_of(const transport::Fabric& fabric,
+                                         const MethodOptions& options) {
+  if (!options.members.empty()) return options.members;
   std::vector<Rank> ranks;
   for (int rank = 0; rank < fabric.size(); ++rank) ranks.emplace_back(rank);
   return ranks;
 }
 
 const Rank* MethodBase::find_dead() const {
-  const auto found = std::find_if(all_ranks_.begin(), all_ranks_.end(), [this](Rank rank) {
+  const auto found = std::find_if(members_.begin(), members_.end(), [this](Rank rank) {
     return fabric_.peers().state(rank) == PeerState::kDead && is_needed(rank);
   });
-  return found == all_ranks_.end() ? nullptr : &*found;
+  return found == members_.end() ? nullptr : &*found;
 }
 
 // Returns an error if a rank that is needed is dead, or has left although this rank waits for it.

@@ -50,7 +50,7 @@ class MethodBase : public Method {
       : fabric_(fabric),
         options_(std::move(options)),
         phase_(first),
-        all_ranks_(ranks_of(fabric)) {}
+        members_(members_of(fabric, options_)) {}
 
   // Called at the beginning of a phase, when phase() is already the new one. An error is final.
   virtual Status start_begin(std::uint64_t) { return Status::ok(); }
@@ -70,10 +70,13 @@ class MethodBase : public Method {
   bool wants_stop() const { return wants_stop_; }         // the argument of finish()
   void set_stopped(bool is_stopped) { is_stopped_ = is_stopped; }
   MethodReport& costs() { return report_; }
-  const std::vector<Rank>& all_ranks() const { return all_ranks_; }
+  // The ranks that take part, ascending.
+  const std::vector<Rank>& members() const { return members_; }
+  int size() const { return static_cast<int>(members_.size()); }
 
  private:
-  static std::vector<Rank> ranks_of(const transport::Fabric& fabric);
+  static std::vector<Rank> members_of(const transport::Fabric& fabric,
+                                      const MethodOptions& options);
   Status enter(Phase from, Phase to, const char* what);
   Status keep(Status status);
   bool is_waiting() const;
@@ -90,7 +93,7 @@ class MethodBase : public Method {
   bool is_stopped_ = false;
   MethodReport report_;
   Status error_;
-  const std::vector<Rank> all_ranks_;
+  const std::vector<Rank> members_;
   PeerTableWatch peer_watch_;
   bool is_anybody_gone_ = false;
   Status unexplained_;  // an error that a death may have caused

@@ -66,16 +66,16 @@ Status Partial::prepare() {
   DUNLIN_ASSIGN(gradient_, compute_->allocate(options().count));
   if (is_static()) {
     DUNLIN_ASSIGN(barrier_,
-                  collective::Barrier::prepare(fabric(), options().name + "/end", all_ranks()));
+                  collective::Barrier::prepare(fabric(), options().name + "/end", members()));
   }
-  if (fabric().rank() != all_ranks().front()) return Status::ok();
+  if (fabric().rank() != members().front()) return Status::ok();
   ByteWriter writer;
   writer.number(static_cast<std::uint32_t>(fabric().bootstrap().job().local_size));
   return fabric().bootstrap().publish(key(), writer.take());
 }
 
 Status Partial::connect() {
-  DUNLIN_ASSIGN(const Bytes offer, fabric().bootstrap().lookup_from(all_ranks().front(), key(),
+  DUNLIN_ASSIGN(const Bytes offer, fabric().bootstrap().lookup_from(members().front(), key(),
                                                                     fabric().config().deadline));
   ByteReader reader(offer);
   const auto local_size = static_cast<int>(reader.number<std::uint32_t>());
@@ -86,7 +86,10 @@ Status Partial::connect() {
   wanted.count = options().count + (has_flags() ? 1 : 0);
   wanted.partial.gpu = options().gpu;
   wanted.source = options().groups;
-  wanted.groups = groups_of(options(), fabric().size(), local_size);
+  wanted.members = options().members;
+  // Members of an elastic job may be on any hosts, so that each of them counts as one.
+  wanted.groups = groups_of(options(), fabric().size(), wanted.members.empty() ? local_size : 1);
+  wanted.groups.group_size = std::min(wanted.groups.group_size, std::max(size(), 2));
   DUNLIN_ASSIGN(average_, collective::GroupAverage::create(fabric(), std::move(wanted)));
   return barrier_ ? barrier_->connect() : Status::ok();
 }

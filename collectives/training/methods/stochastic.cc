@@ -9,6 +9,7 @@
 #include "collectives/barrier/barrier.h"
 #include "collectives/graph/generators.h"
 #include "collectives/graph/properties.h"
+#include "collectives/graph/rebuild.h"
 #include "collectives/stochastic/stochastic_reduce.h"
 #include "collectives/training/methods/method_base.h"
 #include "collectives/training/methods/model_compute.h"
@@ -68,12 +69,12 @@ Status Stochastic::prepare() {
   const MethodOptions& wanted = options();
   DUNLIN_ASSIGN(compute_, ModelCompute::create(fabric(), wanted));
   DUNLIN_ASSIGN(gradient_, compute_->allocate(wanted.count));
-  DUNLIN_ASSIGN(const auto graph, collective::make_graph(wanted.graph, fabric().size()));
+  DUNLIN_ASSIGN(const auto graph, graph_of(wanted, size()));
   collective::ReduceOptions reduce;
   reduce.name = wanted.name + "/models";
-  reduce.membership = {0, all_ranks()};
+  reduce.membership = {0, members()};
   DUNLIN_ASSIGN(reduce.neighborhood,
-                collective::neighborhood_of(graph, collective::Weighting::kUniform, all_ranks(),
+                collective::neighborhood_of(graph, collective::Weighting::kUniform, members(),
                                             fabric().rank()));
   reduce.count = wanted.count;
   reduce.mode = wanted.sync;
@@ -90,8 +91,7 @@ Status Stochastic::prepare() {
   sent_last_.assign(stops.out.size(), kNever);
   DUNLIN_ASSIGN(exchange_, transport::SlotExchange::prepare(fabric(), stops));
   DUNLIN_ASSIGN(reduce_, collective::StochasticReduce<float>::prepare(fabric(), reduce));
-  DUNLIN_ASSIGN(barrier_,
-                collective::Barrier::prepare(fabric(), wanted.name + "/end", all_ranks()));
+  DUNLIN_ASSIGN(barrier_, collective::Barrier::prepare(fabric(), wanted.name + "/end", members()));
   return Status::ok();
 }
 
@@ -191,6 +191,11 @@ std::vector<transport::Awaited> Stochastic::awaited() const {
 }
 
 }  // namespace
+
+Result<collective::Graph> graph_of(const MethodOptions& options, int ranks) {
+  return options.members.empty() ? collective::make_graph(options.graph, ranks)
+                                 : collective::resize_graph(options.graph, ranks);
+}
 
 Result<std::unique_ptr<Method>> prepare_stochastic(transport::Fabric& fabric,
                                                    const MethodOptions& options) {

@@ -19,9 +19,14 @@
 
 #include <memory>
 
+#include "collectives/graph/graph.h"
 #include "collectives/training/method.h"
 
 namespace dunlin::training {
+
+// The graph of options.graph for so many ranks. With options.members, which may have any number, a
+// graph that the spec cannot make is resized (collectives/graph/rebuild.h).
+Result<collective::Graph> graph_of(const MethodOptions& options, int ranks);
 
 Result<std::unique_ptr<Method>> prepare_stochastic(transport::Fabric& fabric,
                                                    const MethodOptions& options);

@@ -401,6 +401,7 @@ TEST(JoiningOverTcp, ANewcomerGetsARankAndTakesPart) {
   EXPECT_EQ(second->rank(), Rank(1));
   EXPECT_EQ(second->size(), 4);
   EXPECT_EQ(second->job().founders, 1);
+  EXPECT_TRUE(second->peers().is_present(Rank(1))) << "to itself, too";
   EXPECT_EQ(second->key(), first->key());
   auto joining = std::async(std::launch::async, [&] { return second->reform(kLong); });
   std::uint64_t step = 1;

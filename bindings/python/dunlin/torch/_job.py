@@ -10,7 +10,7 @@ import zlib
 import numpy
 
 import dunlin
-from dunlin import _dunlin
+from dunlin import _dunlin, errors
 from dunlin.torch import topology_util
 from dunlin.torch._timeline import Timeline
 
@@ -125,6 +125,8 @@ def init(topology_fn=None, is_weighted=False):
     if not dunlin.is_initialized():
         _job = None
         dunlin.init()
+    if _dunlin.is_elastic():
+        raise errors.of("unavailable", "dunlin.torch needs a job whose ranks stay the same (without --max-ranks)", None)
     if _job is None:
         _job = Job()
         _job.neighbors = Neighbors(_default_edges(_job.size), _job.size, False, _job.rank)

@@ -1,10 +1,12 @@
-#include "apps/svm/program/shards.h"
+#include "apps/shards.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <thread>
+
+#include "apps/svm/program/data.h"
 
 namespace dunlin::svm {
 namespace {
@@ -18,8 +20,14 @@ Options generated() {
   return options;
 }
 
+using Rows = Shards<Dataset>;
+
+Result<Rows> load(const Options& options, Shard shard) {
+  return Rows::load([&options](Shard wanted) { return load_shard(options, wanted); }, shard);
+}
+
 // Waits for the thread that reads.
-Result<bool> change(Shards& shards) {
+Result<bool> change(Rows& shards) {
   for (;;) {
     const auto changed = shards.refresh();
     if (!changed || *changed) return changed;
@@ -36,12 +44,12 @@ void expect_equal(const Dataset& found, const Dataset& expected) {
 
 TEST(Shards, TheFormerRowsStayUntilTheNewOnesAreTakenOver) {
   const Options options = generated();
-  Shards shards = Shards::load(options, {0, 3}).value();
+  Rows shards = load(options, {0, 3}).value();
   EXPECT_EQ(shards.data().rows(), 10U);
   shards.want({1, 2});
   EXPECT_EQ(shards.data().rows(), 10U);
   ASSERT_TRUE(change(shards).value());
-  expect_equal(shards.data(), Shards::load(options, {1, 2}).value().data());
+  expect_equal(shards.data(), load(options, {1, 2}).value().data());
   EXPECT_FALSE(shards.refresh().value());
   shards.want({1, 2});
   EXPECT_FALSE(shards.refresh().value()) << "it has them";
@@ -49,16 +57,16 @@ TEST(Shards, TheFormerRowsStayUntilTheNewOnesAreTakenOver) {
 
 TEST(Shards, WhatIsWantedLastCounts) {
   const Options options = generated();
-  Shards shards = Shards::load(options, {0, 3}).value();
+  Rows shards = load(options, {0, 3}).value();
   shards.want({0, 2});
   shards.want({2, 5});
   ASSERT_TRUE(change(shards).value());
-  expect_equal(shards.data(), Shards::load(options, {2, 5}).value().data());
+  expect_equal(shards.data(), load(options, {2, 5}).value().data());
 }
 
 TEST(Shards, ComingBackToTheFirstRowsNeedsNoChange) {
   const Options options = generated();
-  Shards shards = Shards::load(options, {0, 3}).value();
+  Rows shards = load(options, {0, 3}).value();
   shards.want({0, 2});
   shards.want({0, 3});
   for (int turn = 0; turn < 1000; ++turn) {
@@ -70,7 +78,7 @@ TEST(Shards, ComingBackToTheFirstRowsNeedsNoChange) {
 
 TEST(Shards, RowsThatCannotBeReadAreAnErrorOnce) {
   Options options = generated();
-  Shards shards = Shards::load(options, {0, 3}).value();
+  Rows shards = load(options, {0, 3}).value();
   options.is_generated = false;
   options.train = "/nowhere";
   shards.want({0, 2});

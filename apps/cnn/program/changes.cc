@@ -1,0 +1,196 @@
+// Trainer: how its members change, when workers join, leave and die.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "apps/cnn/program/trainer.h"
+#include "apps/standings.h"
+#include "collectives/elastic/model_snapshot.h"
+
+namespace dunlin::cnn {
+
+std::string Trainer::terms() const {
+  const training::MethodOptions& method = method_;
+  std::string rules;
+  switch (method.kind) {
+    case training::MethodKind::kStochastic:
+      rules = fmt::format("graph {}, sync {}, depth {}", method.graph,
+                          collective::to_string(method.sync), method.depth);
+      break;
+    case training::MethodKind::kPartial:
+      rules = fmt::format("section-length {}, groups {}, group-size {}, slowdown-threshold {}",
+                          method.section_length, collective::to_string(method.groups),
+                          method.generator.group_size, method.generator.slowdown_threshold);
+      break;
+    default:
+      rules = fmt::format("section-length {}, algorithm {}", method.section_length,
+                          method.algorithm.empty() ? "any" : method.algorithm);
+  }
+  return fmt::format("{}, {}, {} iterations, learning rate {}, decay {} every {} epochs, on {}",
+                     settings(), rules, planned_, options_.learning_rate, options_.decay,
+                     options_.decay_every, options_.device.is_gpu ? "GPUs" : "CPUs");
+}
+
+Status Trainer::arrive() {
+  DUNLIN_TRY(members_.join(terms()));
+  return regroup();
+}
+
+Status Trainer::take_turn() {
+  DUNLIN_ASSIGN(const bool changes, changes_before_next());
+  return changes ? change_members() : step();
+}
+
+// The bootstrap belongs to the communication thread.
+Result<bool> Trainer::changes_before_next() {
+  bool changes = false;
+  if (!members_.is_elastic()) return changes;
+  DUNLIN_TRY(sync_->call([&](transport::Fabric&) -> Status {
+    const bool wants_to_leave = interrupt_->is_asked(SIGTERM);
+    DUNLIN_ASSIGN(changes, members_.change_before(iteration_ + 1, wants_to_leave));
+    return Status::ok();
+  }));
+  return changes;
+}
+
+Result<bool> Trainer::changes_before_end() {
+  bool changes = false;
+  if (!members_.is_elastic()) return changes;
+  DUNLIN_TRY(sync_->call([&](transport::Fabric&) -> Status {
+    DUNLIN_ASSIGN(changes, members_.change_before_end());
+    return Status::ok();
+  }));
+  return changes;
+}
+
+Status Trainer::change_members() {
+  DUNLIN_TRY(sync_->leave());
+  DUNLIN_TRY(end_synchronizer());
+  DUNLIN_TRY(members_.end_epoch());
+  if (members_.is_leaving()) {
+    has_left_ = true;
+    members_.leave(iteration_);
+    return Status::ok();
+  }
+  DUNLIN_TRY(members_.reform());
+  return regroup();
+}
+
+Status Trainer::survive(Status outcome) {
+  if (!outcome.is_error() || !takes_newcomers()) return outcome;
+  // This thread owns the fabric from here on. A member that has no model yet, as it is about to get
+  // one, has none to keep.
+  if (sync_) DUNLIN_TRY(end_synchronizer());
+  return members_.survive(std::move(outcome), [this] { return regroup(); });
+}
+
+// Keeps the model.
+Status Trainer::end_synchronizer() {
+  past_ += sync_->report();
+  report_ = past_;
+  if (safe_.empty()) {
+    DUNLIN_ASSIGN(state_.parameters, device_->read(sync_->parameters()));
+  } else {
+    state_.parameters = std::exchange(safe_, {});
+  }
+  DUNLIN_ASSIGN(state_.velocity, device_->read(sync_->velocity()));
+  DUNLIN_ASSIGN(state_.statistics, device_->read(network_->statistics()));
+  sync_.reset();
+  return Status::ok();
+}
+
+Status Trainer::regroup() {
+  members_.drop_links();
+  DUNLIN_ASSIGN(const auto standings,
+                share_standings(fabric_, "dunlin-cnn/standing", members_.membership(), standing(),
+                                members_.timeout()));
+  if (std::ranges::none_of(standings, &Standing::has_model))
+    return {Code::kUnavailable, "no member of this job is left that has a model"};
+  take_over(standings);
+  feed_->want(members_.share());
+  DUNLIN_TRY(change_output());
+  DUNLIN_TRY(hand_over(standings));
+  DUNLIN_TRY(make_synchronizer());
+  DUNLIN_TRY(device_->write(sync_->parameters(), state_.parameters));
+  DUNLIN_TRY(device_->write(sync_->velocity(), state_.velocity));
+  DUNLIN_TRY(device_->write(network_->statistics(), state_.statistics));
+  has_model_ = true;
+  std::vector<Rank> newcomers;
+  for (std::size_t i = 0; i < standings.size(); ++i) {
+    if (!standings[i].has_model) newcomers.push_back(members_.ranks()[i]);
+  }
+  const MembersChange change = members_.settle(newcomers, iteration_);
+  return output_.members(training_time(), iteration_, change);
+}
+
+Standing Trainer::standing() const {
+  return {.has_model = has_model_,
+          .is_over = is_over_,
+          .iteration = iteration_,
+          .timeout = timeout_,
+          .trained =
+              began_ == TimePoint() ? Duration::zero() : fabric_.clock().now() - began_ - paused_,
+          .loss = means_.loss,
+          .accuracy = means_.accuracy,
+          .batches = means_.batches};
+}
+
+// Members that are in step may be some iterations apart after a death, and not all may know of the
+// end. They continue from the number that the furthest one has reached. Those that end alone
+// continue from their own numbers, and a newcomer from that of its source (hand_over()).
+void Trainer::take_over(const std::vector<Standing>& standings) {
+  const bool are_in_step = !ends_alone(method_);
+  Standing all{.is_over = !are_in_step};
+  const Standing* first = nullptr;
+  for (const Standing& each : standings) {
+    if (!each.has_model) continue;
+    if (first == nullptr) first = &each;
+    all.is_over = are_in_step ? all.is_over || each.is_over : all.is_over && each.is_over;
+    all.iteration = std::max(all.iteration, each.iteration);
+    all.timeout = std::max(all.timeout, each.timeout);
+    all.trained = std::max(all.trained, each.trained);
+  }
+  if (are_in_step) iteration_ = all.iteration;
+  if (are_in_step || !has_model_) is_over_ = all.is_over;
+  timeout_ = all.timeout;
+  members_.allow(timeout_);
+  if (has_model_) return;
+  means_.loss = first->loss;
+  means_.accuracy = first->accuracy;
+  means_.batches = first->batches;
+  began_ = fabric_.clock().now() - all.trained;
+  before_joining_s_ = to_seconds(all.trained);
+}
+
+Status Trainer::hand_over(const std::vector<Standing>& standings) {
+  std::vector<bool> is_new;
+  for (const Standing& each : standings) is_new.push_back(!each.has_model);
+  if (!has_model_) {
+    state_.parameters.resize(parameters_);
+    state_.velocity.resize(method_.sgd.momentum != 0 ? parameters_ : 0);
+    state_.statistics.resize(statistics_);
+  }
+  std::vector<float> packed = state_.packed();
+  DUNLIN_ASSIGN(const std::uint64_t iteration,
+                collective::hand_over_models(
+                    fabric_, fmt::format("dunlin-cnn/{}", members_.epoch()),
+                    collective::plan_hand_overs(members_.ranks(), is_new),
+                    std::as_writable_bytes(std::span(packed)), iteration_, members_.timeout()));
+  if (has_model_) return Status::ok();
+  state_.unpack(packed);
+  iteration_ = first_ = iteration;
+  return Status::ok();
+}
+
+// The first member reports.
+Status Trainer::change_output() {
+  if (!team_.is_first() || output_.is_teller()) return Status::ok();
+  DUNLIN_ASSIGN(output_, Output::take_over(options_));
+  DUNLIN_TRY(load_test(options_, data_));
+  if (data_.test) examiner_.take(*data_.test, data_.normalization);
+  return Status::ok();
+}
+
+}  // namespace dunlin::cnn

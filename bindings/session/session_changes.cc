@@ -1,0 +1,157 @@
+// How the members of a Session change: newcomers, ranks that leave, deaths.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "bindings/session/session.h"
+#include "collectives/elastic/model_snapshot.h"
+#include "collectives/waiting/member_watch.h"
+#include "runtime/log.h"
+
+namespace dunlin::binding {
+
+using collective::Communicator;
+
+namespace {
+
+// What Bootstrap::changes_before() takes for the end.
+constexpr std::uint64_t kNoMoreSteps = ~std::uint64_t{0};
+// Notices of deaths take milliseconds on one host, and a heartbeat between hosts.
+constexpr Duration kNewsTime = std::chrono::seconds(2);
+// Numbers of an epoch (next_number()) begin with it.
+constexpr int kNumberBits = 32;
+
+}  // namespace
+
+bool Session::is_member() const {
+  return std::ranges::binary_search(bootstrap_->membership().members, job_.rank);
+}
+
+Status Session::check_fixed(std::string_view what) const {
+  if (!is_elastic() && static_cast<int>(members_.size()) == job_.size) return Status::ok();
+  return {Code::kUnavailable,
+          fmt::format("{}: all ranks of the job take part, but its members may change", what)};
+}
+
+Result<bool> Session::changes_before(std::optional<std::uint64_t> step, bool in_step) {
+  bool changes = false;
+  const auto ask = [&](transport::Fabric&) -> Status {
+    if (!is_elastic()) return Status::ok();
+    if (is_retiring_ && !std::exchange(has_retired_, true)) DUNLIN_TRY(bootstrap_->retire());
+    DUNLIN_ASSIGN(changes,
+                  bootstrap_->changes_before(step.value_or(kNoMoreSteps), config_.deadline));
+    if (step && !in_step) changes = bootstrap_->is_change_wanted();
+    return Status::ok();
+  };
+  DUNLIN_TRY(with_fabric(ask));
+  return changes;
+}
+
+// Members that connect wait for those that they are connected with. If one of these had seen a
+// death and gone on to the next epoch, it would be awaited in vain: so all of them are prepared
+// before any connects.
+Status Session::make_world() {
+  const Turn turn(*this);
+  const std::uint64_t epoch = bootstrap_->membership().epoch;
+  collective::CommunicatorOptions options;
+  if (is_elastic() || epoch > 0) {
+    options.members = members_;
+    options.name = is_member() ? fmt::format("world/{}", epoch)
+                               : fmt::format("world of newcomer {}", job_.rank.value());
+  }
+  DUNLIN_ASSIGN(auto world, Communicator::prepare(*fabric_, std::move(options)));
+  Status status;
+  if (epoch > 0 && is_member())
+    status = bootstrap_->barrier("dunlin/world", config_.bootstrap_timeout);
+  if (status) status = world->connect();
+  if (!status) {
+    unformed_.push_back(std::move(world));  // peers may know its memory
+    return status;
+  }
+  DUNLIN_ASSIGN(world_, adopt(std::move(world)));
+  return Status::ok();
+}
+
+// No member of the former epoch uses these any more.
+void Session::close_epoch() {
+  for (auto each = residents_.rbegin(); each != residents_.rend(); ++each) {
+    if (!(*each)->outlasts_members()) (*each)->close();
+  }
+  std::erase_if(residents_, [](const auto& each) { return !each->outlasts_members(); });
+  pending_releases_.clear();
+  std::ranges::for_each(communicators_.rbegin(), communicators_.rend(),
+                        [](const CommunicatorHandle& slot) {
+                          slot->gpu = nullptr;
+                          slot->communicator.reset();
+                        });
+  communicators_.clear();
+  for (const auto& operation : std::exchange(outstanding_, {})) {
+    operation->settle({Code::kClosed, "the members of the job have changed"});
+  }
+}
+
+// A member that dies may be noticed first by what fails without it. Returns kPeerDead then.
+Status Session::name_death(Status failure) {
+  const Code code = failure.code();
+  const bool may_follow_death = code == Code::kUnavailable || code == Code::kNotFound ||
+                                code == Code::kIoError || code == Code::kClosed;
+  if (!may_follow_death || !fabric_) return failure;
+  const Turn turn(*this);
+  collective::MemberWatch watch(*fabric_, members_);
+  Status news = watch.wait([] { return Status::busy(); },
+                           [] { return std::vector<transport::Awaited>(); }, kNewsTime);
+  return news.code() == Code::kPeerDead ? news : failure;
+}
+
+Result<bool> Session::reform(Duration timeout) {
+  if (is_within_call()) {
+    return Status(Code::kInvalidArgument,
+                  "reform() was called within a wait, for example by a signal handler");
+  }
+  {
+    const Turn turn(*this);
+    DUNLIN_TRY(check_open());
+    for (const auto& resident : residents_) resident->leave();
+    if (is_member()) {
+      // After this, no member expects anything of this epoch any more. After a death, the members
+      // know nothing of one another before the agreement.
+      const Status met = meet("dunlin/change", timeout);
+      if (met.is_ok() && has_retired_) return false;
+      if (met.is_error() && met.code() != Code::kPeerDead) return met;
+    }
+    DUNLIN_ASSIGN(Membership next, bootstrap_->reform(timeout));
+    close_epoch();
+    for (const Rank rank : std::exchange(members_, std::move(next.members))) {
+      if (!std::ranges::binary_search(members_, rank)) fabric_->drop_link(rank);
+    }
+    last_number_ = next.epoch << kNumberBits;
+  }
+  DUNLIN_TRY(name_death(make_world()));
+  return true;
+}
+
+Result<std::uint64_t> Session::share_model(std::span<std::byte> model, std::uint64_t version,
+                                           Duration timeout) {
+  const auto share = [&](transport::Fabric& fabric) -> Status {
+    if (!is_member()) {
+      return {Code::kInvalidArgument,
+              "share_model() was called before reform(), by a rank that is no member yet"};
+    }
+    const std::string name = fmt::format("dunlin/model/{}", bootstrap_->membership().epoch);
+    const auto own = static_cast<std::byte>(is_newcomer_);
+    DUNLIN_ASSIGN(const Bytes newness,
+                  bootstrap_->gather(name, members_, std::span(&own, 1), timeout));
+    std::vector<bool> is_new;
+    for (const std::byte each : newness) is_new.push_back(each != std::byte{0});
+    const auto plan = collective::plan_hand_overs(members_, is_new);
+    DUNLIN_ASSIGN(version,
+                  collective::hand_over_models(fabric, name, plan, model, version, timeout));
+    is_newcomer_ = false;
+    return Status::ok();
+  };
+  DUNLIN_TRY(name_death(with_fabric(share)));
+  return version;
+}
+
+}  // namespace dunlin::binding

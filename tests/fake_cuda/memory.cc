@@ -198,10 +198,9 @@ int FakeMemory::count(bool is_opened) {
 
 int FakeMemory::count_of(std::size_t size) {
   const std::lock_guard lock(mutex_);
-  return static_cast<int>(
-      std::count_if(allocations_.begin(), allocations_.end(), [&](const auto& each) {
-        return !each.second.is_opened && each.second.size == size;
-      }));
+  return static_cast<int>(std::count_if(
+      allocations_.begin(), allocations_.end(),
+      [&](const auto& each) { return !each.second.is_opened && each.second.size == size; }));
 }
 
 }  // namespace dunlin::testing

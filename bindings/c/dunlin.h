@@ -325,7 +325,8 @@ dunlin_code dunlin_window_create(dunlin_job* job, const char* name, const void* 
 /* The same in the memory of a GPU, whose number in this process is `gpu`, at all ranks. The initial
  * tensor is in host memory or on the GPU; all other tensors of the window's functions are on the
  * GPU. Work of the caller on them has to be complete before a call, and the window's work is
- * complete when a call returns. DUNLIN_UNAVAILABLE as for dunlin_on_gpu(). */
+ * complete when a call returns. DUNLIN_UNAVAILABLE as for dunlin_on_gpu(), and
+ * DUNLIN_OUT_OF_RANGE for a number that no GPU has. */
 dunlin_code dunlin_window_create_on_gpu(dunlin_job* job, const char* name, int gpu,
                                         const void* initial, size_t count, dunlin_data_type type,
                                         int is_zeroed, const dunlin_neighbor* sources,

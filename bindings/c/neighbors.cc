@@ -96,13 +96,14 @@ dunlin_code deposit(dunlin_window* window, const dunlin_neighbor* destinations, 
 
 dunlin_code create_window(dunlin_job* job, std::optional<int> gpu, const char* name,
                           const void* initial, size_t count, dunlin_data_type type, int is_zeroed,
-                          std::vector<WeightedRank> sources,
-                          const std::vector<WeightedRank>& destinations, dunlin_window** window) {
+                          std::span<const dunlin_neighbor> sources,
+                          std::span<const dunlin_neighbor> destinations, dunlin_window** window) {
   return guarded([&]() -> Status {
     Window::Options options;
     options.name = name;
-    options.sources = std::move(sources);
-    for (const WeightedRank& to : destinations) options.destinations.push_back(to.rank);
+    options.sources = list_of<WeightedRank>(sources.data(), sources.size());
+    for (const auto& to : list_of<WeightedRank>(destinations.data(), destinations.size()))
+      options.destinations.push_back(to.rank);
     DUNLIN_ASSIGN(options.type, dunlin::c::type_of(type));
     options.count = count;
     options.is_zeroed = is_zeroed != 0;
@@ -213,9 +214,8 @@ dunlin_code dunlin_window_create(dunlin_job* job, const char* name, const void* 
                                  const dunlin_neighbor* sources, size_t source_count,
                                  const dunlin_neighbor* destinations, size_t destination_count,
                                  dunlin_window** window) {
-  return create_window(job, {}, name, initial, count, type, is_zeroed,
-                       list_of<WeightedRank>(sources, source_count),
-                       list_of<WeightedRank>(destinations, destination_count), window);
+  return create_window(job, {}, name, initial, count, type, is_zeroed, {sources, source_count},
+                       {destinations, destination_count}, window);
 }
 
 dunlin_code dunlin_window_create_on_gpu(dunlin_job* job, const char* name, int gpu,
@@ -223,9 +223,8 @@ dunlin_code dunlin_window_create_on_gpu(dunlin_job* job, const char* name, int g
                                         int is_zeroed, const dunlin_neighbor* sources,
                                         size_t source_count, const dunlin_neighbor* destinations,
                                         size_t destination_count, dunlin_window** window) {
-  return create_window(job, gpu, name, initial, count, type, is_zeroed,
-                       list_of<WeightedRank>(sources, source_count),
-                       list_of<WeightedRank>(destinations, destination_count), window);
+  return create_window(job, gpu, name, initial, count, type, is_zeroed, {sources, source_count},
+                       {destinations, destination_count}, window);
 }
 
 dunlin_code dunlin_window_free(dunlin_window* window) {

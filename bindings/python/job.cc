@@ -39,7 +39,6 @@ void Job::init(bool background_progress) {
 
 Status Job::make_parts(const std::shared_ptr<Session>& session) {
   if (partial_ && made_of_.lock() == session) return Status::ok();
-  gpu_neighbors_ = nullptr;
   DUNLIN_ASSIGN(neighbors_,
                 released([&] { return binding::Neighbors::create(*session, "world"); }));
   DUNLIN_ASSIGN(partial_, released([&] { return binding::PartialReduces::create(*session); }));
@@ -49,7 +48,10 @@ Status Job::make_parts(const std::shared_ptr<Session>& session) {
 
 void Job::drop_parts() {
   neighbors_ = nullptr;
-  gpu_neighbors_ = nullptr;
+  released([&] {
+    const std::lock_guard guard(*gpu_mutex_);
+    gpu_neighbors_ = nullptr;
+  });
   partial_ = nullptr;
 }
 
@@ -73,6 +75,8 @@ void Job::forget() {
   (void)new std::shared_ptr<Session>(std::move(session_));
   (void)new std::shared_ptr<binding::Neighbors>(std::move(neighbors_));
   (void)new std::shared_ptr<binding::Neighbors>(std::move(gpu_neighbors_));
+  (void)gpu_mutex_.release();  // another thread may have held it
+  gpu_mutex_ = std::make_unique<std::mutex>();
   (void)new std::shared_ptr<binding::PartialReduces>(std::move(partial_));
   (void)new std::vector<Orphan>(std::move(orphans_));
   session_ = nullptr;
@@ -95,20 +99,20 @@ const std::shared_ptr<binding::Neighbors>& Job::neighbors() {
 
 std::shared_ptr<binding::Neighbors> Job::neighbors_on(int gpu, const char* what) {
   const std::shared_ptr<Session> session = this->session();
-  if (!gpu_neighbors_) {
-    auto made =
-        released([&] { return binding::Neighbors::create(*session, "world on GPUs", gpu); });
-    check(made.status().with_context(what));
-    gpu_neighbors_ = std::move(*made);
-    gpu_ = gpu;
-  }
-  if (gpu_ != gpu) {
-    raise(Status(Code::kInvalidArgument,
-                 fmt::format("{}: memory of GPU {}, but averages with neighbors use GPU {}, as the "
-                             "first one on a GPU did",
-                             what, gpu, gpu_)));
-  }
-  return gpu_neighbors_;
+  auto made = released([&]() -> Result<std::shared_ptr<binding::Neighbors>> {
+    const std::lock_guard guard(*gpu_mutex_);
+    if (!gpu_neighbors_) {
+      DUNLIN_ASSIGN(gpu_neighbors_, binding::Neighbors::create(*session, "world on GPUs", gpu));
+      gpu_ = gpu;
+    }
+    if (gpu_ == gpu) return gpu_neighbors_;
+    return Status(Code::kInvalidArgument,
+                  fmt::format("memory of GPU {}, but averages with neighbors use GPU {}, as the "
+                              "first one on a GPU did",
+                              gpu, gpu_));
+  });
+  check(made.status().with_context(what));
+  return std::move(*made);
 }
 
 const std::shared_ptr<binding::PartialReduces>& Job::partial() {

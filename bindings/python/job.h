@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -61,6 +62,8 @@ class Job {
 
   std::shared_ptr<binding::Session> session_;  // shared with calls in progress
   std::shared_ptr<binding::Neighbors> neighbors_;
+  // For these two. Taken without the GIL; another one after a fork.
+  std::unique_ptr<std::mutex> gpu_mutex_ = std::make_unique<std::mutex>();
   std::shared_ptr<binding::Neighbors> gpu_neighbors_;  // once neighbors_on() was called
   int gpu_ = 0;                                        // theirs
   std::shared_ptr<binding::PartialReduces> partial_;

@@ -77,9 +77,10 @@ class Window::TypedBody final : public Body {
   Status publish() override { return window_->publish(); }
   Result<Buffer> buffer(Rank from, void* tensor) override {
     (void)window_->progress();
-    const std::span<T> copy(static_cast<T*>(tensor), window_->self().size());
     DUNLIN_ASSIGN(const auto found,
-                  tensor == nullptr ? window_->buffer(from) : window_->buffer(from, copy));
+                  tensor == nullptr
+                      ? window_->buffer(from)
+                      : window_->buffer(from, {static_cast<T*>(tensor), window_->self().size()}));
     return Buffer{found.p, found.version};
   }
   Status flush() override { return window_->flush(); }

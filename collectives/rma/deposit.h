@@ -75,10 +75,11 @@ class DepositSender {
   Rank peer() const { return queue_.peer(); }
   // Whether deposits along this edge go straight to the receiver's memory.
   bool is_mapped() const { return mapped_.has_value(); }
-  // Deposits weight * self and weight * p, and sends what can be sent. begin() starts the passes,
-  // if none of an earlier deposit are to be completed; once they have finished, complete() does the
-  // rest, with the same arguments. It returns the errors of passes; the peer's are those of loss().
-  // Call neither once loss() is an error.
+  // Deposits weight * self and weight * p, and sends what can be sent. begin() starts the passes.
+  // Once they have finished, complete() does the rest, with the same arguments. If a deposit was
+  // begun and not completed yet, since the peer is named twice, begin() does nothing, and
+  // complete() makes the passes itself. complete() returns the errors of passes; the peer's are
+  // those of loss(). Call neither once loss() is an error.
   void begin(const Deposit& what, double weight);
   Status complete(const Deposit& what, double weight);
   // Sends the pending message; kBusy while there is no credit for it. After an error the

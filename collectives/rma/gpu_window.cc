@@ -26,13 +26,14 @@ std::optional<std::size_t> index_of(std::span<const Rank> ranks, Rank rank) {
 struct Offer {
   std::uint64_t tensor_bytes = 0;
   std::uint8_t is_readable = 0;
+  std::string gpu;                    // its PCI bus id; empty: not known
   std::span<const std::byte> memory;  // the descriptor; empty: peers can't open it
   std::span<const std::byte> words;
   std::vector<Rank> in;
 
   Bytes encode() const {
     ByteWriter writer;
-    writer.number(tensor_bytes).number(is_readable).blob(memory).blob(words);
+    writer.number(tensor_bytes).number(is_readable).text(gpu).blob(memory).blob(words);
     writer.number(static_cast<std::uint32_t>(in.size()));
     for (const Rank rank : in) writer.number(rank.value());
     return writer.take();
@@ -43,6 +44,7 @@ struct Offer {
     Offer offer;
     offer.tensor_bytes = reader.number<std::uint64_t>();
     offer.is_readable = reader.number<std::uint8_t>();
+    offer.gpu = reader.text();
     offer.memory = reader.blob();
     offer.words = reader.blob();
     for (auto left = reader.number<std::uint32_t>(); left > 0 && reader.ok(); --left)
@@ -66,10 +68,12 @@ Status GpuWindow::allocate(std::shared_ptr<GpuDriver> driver) {
   // At least a line, because an empty tensor has an address, too.
   const std::size_t bytes =
       std::max(tensors_of(options_.in.size()) * stride(), transport::whole_cache_lines(1));
+  gpu_ = driver->devices()[static_cast<std::size_t>(device_)].pci_bus_id;
   if (auto shared = fabric_.allocate_on_gpu(driver, device_, bytes); shared.is_ok()) {
     shared_ = std::move(*shared);
     memory_ = shared_->memory();
-  } else if (shared.status().code() == Code::kUnavailable) {
+  } else if (shared.status().code() == Code::kUnavailable ||
+             shared.status().code() == Code::kResourceExhausted) {
     DUNLIN_ASSIGN(memory_, MemoryRegion::allocate_on_gpu(std::move(driver), device_, bytes));
   } else {
     return std::move(shared).status();
@@ -81,6 +85,7 @@ Status GpuWindow::allocate(std::shared_ptr<GpuDriver> driver) {
   Offer offer;
   offer.tensor_bytes = options_.tensor_bytes;
   offer.is_readable = options_.is_readable ? 1 : 0;
+  offer.gpu = gpu_;
   offer.memory = memory;
   offer.words = words;
   offer.in = options_.in;
@@ -113,8 +118,12 @@ Status GpuWindow::connect_to(Rank peer, std::optional<std::size_t> in,
                         offer->tensor_bytes, offer->is_readable != 0 ? ", readable" : "",
                         options_.tensor_bytes, options_.is_readable ? ", readable" : "")};
   }
-  if (offer->memory.empty()) return Status::ok();
-  DUNLIN_ASSIGN(auto memory, fabric_.import_region(peer, offer->memory));
+  // Otherwise, deposits travel in messages.
+  const bool is_reachable = !offer->memory.empty() && offer->gpu == gpu_;
+  if (!is_reachable || (!out && !options_.is_readable)) return Status::ok();
+  auto opened = fabric_.import_region(peer, offer->memory);
+  if (opened.status().code() == Code::kUnavailable) return Status::ok();
+  DUNLIN_ASSIGN(auto memory, std::move(opened));
   std::byte* const tensors = memory->gpu_mapped(device_);
   if (tensors == nullptr) return Status::ok();
   const std::size_t there = offer->in.size();
@@ -153,6 +162,7 @@ GpuWindow::Edge GpuWindow::edge_from(std::size_t in) const {
 
 template <typename T>
 Status GpuWindow::publish(TensorPasses<T>& passes, double p) {
+  DUNLIN_TRY(passes.failure());  // what was published last stays readable
   const std::uint64_t number = ++published_;
   const std::size_t slot = number % kSlots;
   words().versions[slot].store(2 * number - 1, std::memory_order_relaxed);
@@ -188,6 +198,7 @@ Result<GpuWindow::Read> GpuWindow::read(TensorPasses<T>& passes, std::size_t in)
     const std::uint64_t number = from.words->newest.load(std::memory_order_acquire);
     const std::size_t slot = number % kSlots;
     const std::uint64_t before = from.words->versions[slot].load(std::memory_order_acquire);
+    if (number == 0) return Status::busy();  // nothing was published yet
     if (before != 2 * number) continue;
     const double p = from.words->p[slot].load(std::memory_order_relaxed);
     passes.copy({reinterpret_cast<T*>(here), options_.tensor_bytes / sizeof(T)},

@@ -2,12 +2,12 @@
 // it open. Part of NeighborWindow (neighbor_window.h).
 //
 // One allocation holds all tensors of a rank: its own, a buffer per in-neighbor, three buffers per
-// edge into it (mapped_edge.h), and what get() needs. Neighbors on the same host open it (CUDA IPC)
+// edge into it (mapped_edge.h), and what get() needs. Neighbors on the same GPU open it (CUDA IPC)
 // and access it by kernels of their own. Words and headers are in host memory.
 //
-// get() reads a copy of the tensor, as snapshot.h describes, from GPU memory: the owner rank writes
-// two slots in turn. It changes a slot's version, in host memory, before and after it writes there.
-// A reader copies a slot between two looks at the version, and again if they differ.
+// get() reads a published copy of the tensor: the owner rank writes two slots of GPU memory in
+// turn, and changes a slot's version, in host memory, before and after it writes there. A reader
+// copies a slot between two looks at the version, and again if they differ.
 //
 // Owner thread only. Destroy it before the fabric, and when the neighbors are done with theirs.
 #pragma once
@@ -110,6 +110,7 @@ class GpuWindow {
   transport::Fabric& fabric_;
   int device_;
   Options options_;
+  std::string gpu_;  // its PCI bus id
   std::shared_ptr<MemoryRegion> memory_;
   std::unique_ptr<transport::LocalRegion> shared_;  // the same; null: peers can't open it
   std::unique_ptr<transport::LocalRegion> words_;   // in host memory

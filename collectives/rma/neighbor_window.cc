@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/log.h"
+
 namespace dunlin::collective {
 
 using transport::Awaited;
@@ -201,6 +203,15 @@ Status NeighborWindow<T>::connect() {
 template <typename T>
 NeighborWindow<T>::~NeighborWindow() {
   task_.reset();
+  if (!passes_.settle()) {
+    // The GPU may still access all of this, so it is never freed.
+    DUNLIN_WARN("'{}': the GPU has not ended its work; the memory stays", options_.name);
+    (void)new TensorPasses<T>(std::move(passes_));
+    (void)new std::vector<T>(std::move(host_self_));
+    (void)gpu_.release();
+    (void)lane_state_.release();
+    return;
+  }
   if (lane_state_ && !lane_state_->is_done()) fabric_.keep_until_done(std::move(lane_state_));
 }
 
@@ -266,16 +277,6 @@ Result<WindowOperation> NeighborWindow<T>::deposit(DepositKind kind,
   return WindowOperation(what.operation);
 }
 
-template <typename T>
-Result<typename NeighborWindow<T>::Report> NeighborWindow<T>::update() {
-  return update({options_.neighborhood.self_weight, default_weights_});
-}
-
-template <typename T>
-Result<typename NeighborWindow<T>::Report> NeighborWindow<T>::update_then_collect() {
-  return update({1, unit_weights_, true});
-}
-
 // Whether a tensor of the caller can be written.
 template <typename T>
 Status NeighborWindow<T>::check_room(const char* what, std::span<T> room) const {
@@ -283,7 +284,7 @@ Status NeighborWindow<T>::check_room(const char* what, std::span<T> room) const 
     return {Code::kInvalidArgument, fmt::format("'{}': room for {} elements for a {} of {}",
                                                 options_.name, room.size(), what, self_.size())};
   }
-  return gpu_ ? passes_.check(what, room) : Status::ok();
+  return gpu_ && !room.empty() ? passes_.check(what, room) : Status::ok();
 }
 
 template <typename T>
@@ -420,11 +421,6 @@ std::string NeighborWindow<T>::key(const char* what) const {
 template <typename T>
 std::shared_ptr<MemoryRegion> NeighborWindow<T>::owner_of_self() const {
   return gpu_ ? gpu_->owner() : lane_state_->memory->memory();
-}
-
-template <typename T>
-Status NeighborWindow<T>::publish() {
-  return snapshots_ ? snapshots_->publish(self_, p_) : Status::ok();
 }
 
 template <typename T>

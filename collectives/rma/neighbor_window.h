@@ -33,12 +33,14 @@
 //
 // GPUs. With WindowOptions::gpu, self, the buffers and results are in the memory of that GPU, and
 // its kernels do the work, with the bits of host memory. Work of the caller on self has to be
-// complete before a call, and a call returns when its own work on the GPU is complete. Among ranks
-// of a host whose GPUs are the same one, deposits go from GPU memory to GPU memory in one launch
-// per neighbor, without a call of the neighbor. All other deposits pass through host memory, over
-// any transport. get() reads from the former ranks only. An update has at most 127 in-neighbors.
-// After an error of the driver, which a call returns and which names the driver's call, all later
-// calls that need the GPU return it, too.
+// complete before a call, and a call returns when its own work on the GPU is complete. Between
+// ranks of one host that use the same GPU, deposits go from GPU memory to GPU memory, in one launch
+// per neighbor and without a call of the neighbor. All other deposits travel in messages through
+// host memory, over any transport; the receiver's progress() copies them to its GPU, and waits for
+// that. get() reads from ranks on the same GPU only. There are at most 127 in-neighbors. After an
+// error of the driver, or work that has not ended within config.deadline, all later calls that need
+// the GPU return that error, and the tensors are undefined: some deposits may have been made. The
+// GPU may still write to an update's result until the window is destroyed, which waits for it.
 //
 // When a rank dies, its own tensor is lost, and so is what was deposited with it. Deposits of a
 // dead in-neighbor stay in the buffer, and update() goes on. put() and accumulate() to a dead rank
@@ -119,7 +121,8 @@ class NeighborWindow {
   NeighborWindow(const NeighborWindow&) = delete;
   NeighborWindow& operator=(const NeighborWindow&) = delete;
 
-  // The rank's tensor. The caller may read and write it between calls (on a GPU, by work of its).
+  // The rank's tensor. The caller may read and write it between calls; on a GPU, by its own work
+  // there.
   std::span<T> self() { return self_; }
   // Keeps the memory of self alive after the window is gone.
   std::shared_ptr<MemoryRegion> owner_of_self() const;
@@ -149,13 +152,15 @@ class NeighborWindow {
   }
   // result = self_weight * self + the sum of weight * buffer, and the same for p. Without
   // arguments, the weights are those of the neighborhood.
-  Result<Report> update();
+  Result<Report> update() {
+    return update({options_.neighborhood.self_weight, default_weights_});
+  }
   Result<Report> update(const Update& what);
   // Adds all buffers to self, and sets them to zero.
-  Result<Report> update_then_collect();
+  Result<Report> update_then_collect() { return update({1, unit_weights_, true}); }
 
   // Publishes self and p: get() of out-neighbors reads them from now on.
-  Status publish();
+  Status publish() { return snapshots_ ? snapshots_->publish(self_, p_) : Status::ok(); }
   // Begins to read. The buffer of each of these in-neighbors becomes weight * what it has
   // published, as by a put(), and so does its p. kBusy: another get is in progress.
   Status start_get(std::span<const WeightedPeer> from);

@@ -103,12 +103,12 @@ void TensorPasses<T>::average(std::span<T> target, const T* own, T self_weight,
     return weighted_average(target, self_weight, inputs, weights);
   }
   if (target.empty()) return;
-  std::array<const std::byte*, gpu::kMostInputs> addresses;
+  std::array<const std::byte*, gpu::kMostInputs> addresses;  // a window has no more in-neighbors
   std::array<double, gpu::kMostInputs> factors;
-  const std::size_t count = std::min(inputs.size(), addresses.size());
-  std::transform(inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(count),
-                 addresses.begin(), [](const T* input) { return bytes_at(input); });
-  std::copy_n(weights.begin(), count, factors.begin());
+  const std::size_t count = inputs.size();
+  std::transform(inputs.begin(), inputs.end(), addresses.begin(),
+                 [](const T* input) { return bytes_at(input); });
+  std::copy(weights.begin(), weights.end(), factors.begin());
   start([&](GpuStream& stream) {
     return gpu_->kernels->weighted_average(
         stream, kType<T>, bytes_at(own), reinterpret_cast<std::byte*>(target.data()), target.size(),
@@ -121,6 +121,7 @@ void TensorPasses<T>::take_in(std::span<T> target, const T* input) {
   if (gpu_ == nullptr || target.empty()) return copy(target, input);
   start([&](GpuStream& stream) -> Status {
     DUNLIN_ASSIGN(const auto found, gpu_->driver->find(input));
+    if (found) DUNLIN_TRY(check("initial tensor", {input, target.size()}));
     return found ? stream.copy_on_device(target.data(), input, target.size_bytes())
                  : stream.copy_to_device(target.data(), input, target.size_bytes());
   });
@@ -153,12 +154,28 @@ void TensorPasses<T>::fetch(std::span<T> host, const T* input) {
 
 template <typename T>
 Status TensorPasses<T>::finish() {
-  if (gpu_ == nullptr || !std::exchange(gpu_->has_started, false))
-    return gpu_ == nullptr ? Status::ok() : gpu_->failure;
-  const TimePoint deadline = gpu_->fabric->clock().now() + gpu_->fabric->config().deadline;
-  Status done = await(*gpu_->stream, gpu_->fabric->clock(), deadline, "a window's pass on a GPU");
+  if (gpu_ == nullptr) return Status::ok();
+  const bool has_timed_out = gpu_->failure.code() == Code::kDeadlineExceeded;
+  if (!gpu_->has_started || has_timed_out) return gpu_->failure;
+  Status done = wait();
   if (gpu_->failure.is_ok()) gpu_->failure = std::move(done);
   return gpu_->failure;
+}
+
+template <typename T>
+Status TensorPasses<T>::wait() {
+  const TimePoint deadline = gpu_->fabric->clock().now() + gpu_->fabric->config().deadline;
+  Status done = await(*gpu_->stream, gpu_->fabric->clock(), deadline, "a window's pass on a GPU");
+  // A driver that has failed carries out nothing any more.
+  gpu_->has_started = done.code() == Code::kDeadlineExceeded;
+  return done;
+}
+
+template <typename T>
+bool TensorPasses<T>::settle() {
+  if (gpu_ == nullptr || !gpu_->has_started) return true;
+  (void)wait();
+  return !gpu_->has_started;
 }
 
 template class TensorPasses<float>;

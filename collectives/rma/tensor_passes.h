@@ -1,13 +1,13 @@
 // TensorPasses: the passes over tensors of which a window's operations consist, on the CPU or on a
-// GPU. A GPU's results have the bits of the CPU's, except for which NaN stands for a NaN.
+// GPU. The results of both have the same bits, with the exceptions that gpu_kernels.h names.
 //
 // On the CPU, a pass is complete when its call returns. On a GPU, a call starts the pass, and
 // finish() waits for all that were started. So a window calls finish() before it tells a peer of a
 // deposit, before it looks at an edge again, and before it returns to its caller. Passes take place
 // in the order of the calls.
 //
-// When the driver fails, finish() returns its error, then and from then on, and no further passes
-// are made. Owner thread only.
+// When the driver fails, or passes have not ended within config.deadline, finish() returns that
+// error, then and from then on, and no further passes are made. Owner thread only.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,6 @@ class TensorPasses {
   // has no kernels. The fabric outlives this object.
   static Result<TensorPasses> on_gpu(transport::Fabric& fabric, int device, std::size_t count);
 
-  bool is_on_gpu() const { return gpu_ != nullptr; }
   // The following three are for passes on a GPU.
   const std::shared_ptr<GpuDriver>& driver() const { return gpu_->driver; }
   int device() const { return gpu_->kernels->device(); }
@@ -48,16 +47,20 @@ class TensorPasses {
   void average(std::span<T> target, const T* own, T self_weight, std::span<const T* const> inputs,
                std::span<const T> weights);
 
-  // Between host memory and where the passes take place. Neither takes a pass on the CPU if it can
-  // be done without.
   // Copies a tensor from memory of either kind.
   void take_in(std::span<T> target, const T* input);
-  // Where passes can read a tensor in host memory, until the next call of reach().
+  // Where passes can read a tensor in host memory, until the next call of reach(). On a GPU, this
+  // is a copy, whose memory the first call allocates; on the CPU, it is the tensor itself.
   const T* reach(std::span<const T> host);
   // Copies a tensor to host memory.
   void fetch(std::span<T> host, const T* input);
 
   Status finish();
+  // Why passes have failed.
+  Status failure() const { return gpu_ == nullptr ? Status::ok() : gpu_->failure; }
+  // Waits once more for passes that had not ended at the deadline. False: they still have not, and
+  // may access memory at any time.
+  bool settle();
 
  private:
   struct Gpu {
@@ -67,10 +70,12 @@ class TensorPasses {
     std::unique_ptr<GpuStream> stream;
     std::shared_ptr<MemoryRegion> reached;  // the memory of reach(), once it was called
     std::size_t count = 0;
-    bool has_started = false;  // something that finish() has to wait for
+    bool has_started = false;  // something that has not ended, as far as is known
     Status failure;
   };
 
+  // Waits until all passes have ended, for config.deadline at most.
+  Status wait();
   // Starts work on the GPU.
   template <typename Start>
   void start(const Start& start);

@@ -282,7 +282,7 @@ class CollectivesTest(unittest.TestCase):
                 (lambda: dunlin.all_reduce(x.ravel()[:12], out=x.ravel()[4:]), ValueError, "overlaps"),
                 (lambda: dunlin.all_reduce(b"12", out=b"12"), ValueError, "read-only"),
                 (lambda: dunlin.all_reduce(Exported(x, device=(10, 0))), ValueError, "device"),
-                (lambda: dunlin.neighbor_average(Exported(x, device=(2, 0))), ValueError, "host memory"),
+                (lambda: dunlin.neighbor_gather(Exported(x, device=(2, 0))), ValueError, "host memory"),
                 (lambda: dunlin.all_reduce(Exported(x, bfloat16=True)), ValueError, "32 bits.*DLPack"),
                 (lambda: dunlin.broadcast(x, root=self.size), IndexError, "root"),
                 (lambda: dunlin.reduce_scatter(np.array(1)), ValueError, "first axis"),

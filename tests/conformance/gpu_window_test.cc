@@ -15,10 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "collectives/graph/generators.h"
-#include "collectives/rma/neighbor_window.h"
-#include "tests/conformance/gpu_neighbor.h"
-#include "tests/conformance/one_window.h"
+#include "tests/conformance/gpu_window.h"
 #include "tests/conformance/shared.h"
 #include "tests/support/seeds.h"
 
@@ -34,31 +31,6 @@ FakeCuda* const kFake = use_gpu_library();
 
 constexpr auto kTimeout = std::chrono::seconds(30);
 
-// Tensors of one rank, in host memory or on the GPU.
-template <typename T>
-void write(std::span<T> tensor, const std::vector<T>& values, bool is_on_gpu) {
-  if (!is_on_gpu) {
-    std::copy(values.begin(), values.end(), tensor.begin());
-  } else if (!values.empty()) {
-    copy_and_await(*load_cuda_driver().value(), [&](GpuStream& stream) {
-      return stream.copy_to_device(tensor.data(), values.data(), tensor.size_bytes());
-    });
-  }
-}
-
-template <typename T>
-std::vector<T> read(std::span<const T> tensor, bool is_on_gpu) {
-  std::vector<T> values(tensor.size());
-  if (!is_on_gpu) {
-    std::copy(tensor.begin(), tensor.end(), values.begin());
-  } else if (!values.empty()) {
-    copy_and_await(*load_cuda_driver().value(), [&](GpuStream& stream) {
-      return stream.copy_to_host(values.data(), tensor.data(), tensor.size_bytes());
-    });
-  }
-  return values;
-}
-
 template <typename T>
 void expect_same_bits(const std::vector<T>& found, const std::vector<T>& expected,
                       const std::string& where) {
@@ -70,32 +42,6 @@ void expect_same_bits(const std::vector<T>& found, const std::vector<T>& expecte
   }
 }
 
-WindowOptions options_for(const Fabric& fabric, const char* spec, std::size_t count,
-                          std::optional<int> gpu) {
-  const auto graph = collective::make_graph(spec, fabric.size()).value();
-  std::vector<Rank> members;
-  for (int rank = 0; rank < fabric.size(); ++rank) members.emplace_back(rank);
-  WindowOptions options;
-  options.name = gpu ? "gpu" : "host";
-  options.neighborhood =
-      collective::neighborhood_of(graph, collective::Weighting::kUniform, members, fabric.rank())
-          .value();
-  options.count = count;
-  options.is_readable = true;
-  options.gpu = gpu;
-  return options;
-}
-
-template <typename T>
-std::unique_ptr<NeighborWindow<T>> make_window(Fabric& fabric, const WindowOptions& options,
-                                               std::span<const T> initial = {}) {
-  auto made = NeighborWindow<T>::prepare(fabric, options, initial);
-  EXPECT_TRUE(made.is_ok()) << made.status().to_string();
-  const Status status = (*made)->connect();
-  EXPECT_TRUE(status.is_ok()) << status.to_string();
-  return std::move(made).value();
-}
-
 // The same random operations in host memory and on the GPU.
 template <typename T>
 void compare_with_host(Fabric& fabric, std::size_t count, bool reads) {
@@ -105,8 +51,8 @@ void compare_with_host(Fabric& fabric, std::size_t count, bool reads) {
   std::normal_distribution<T> draw;
   std::vector<T> initial(count);
   for (T& element : initial) element = draw(own);
-  const WindowOptions host_options = options_for(fabric, "exponential", count, std::nullopt);
-  const WindowOptions gpu_options = options_for(fabric, "exponential", count, 0);
+  const WindowOptions host_options = window_options(fabric, "exponential", count, std::nullopt);
+  const WindowOptions gpu_options = window_options(fabric, "exponential", count, 0);
   const auto host = make_window<T>(fabric, host_options, initial);
   const auto gpu = make_window<T>(fabric, gpu_options, initial);
   const Vector room(std::max<std::size_t>(count * sizeof(T), 1));
@@ -144,6 +90,7 @@ void compare_with_host(Fabric& fabric, std::size_t count, bool reads) {
         const Status status = window.get(one, kTimeout);
         ASSERT_TRUE(status.is_ok()) << where << ": " << status.to_string();
       });
+      sync(fabric, where + " read");  // an update publishes its result
     }
     for (const Rank peer : around.in) {
       std::vector<std::vector<T>> tensors;
@@ -193,7 +140,7 @@ TEST_P(GpuWindowTest, DepositsNeedNoCallOfTheNeighbor) {
   const SharedCount done;
   run(3, [&done](Fabric& fabric) {
     constexpr int kRounds = 20;
-    WindowOptions options = options_for(fabric, "complete", 500, 0);
+    WindowOptions options = window_options(fabric, "complete", 500, 0);
     options.is_zeroed = true;
     const auto window = make_window<float>(fabric, options);
     write(window->self(), std::vector<float>(500, 1), true);
@@ -223,7 +170,7 @@ TEST_P(GpuWindowTest, DepositsNeedNoCallOfTheNeighbor) {
 TEST_P(GpuWindowTest, ADepositIsOneLaunchPerNeighbor) {
   if (kFake == nullptr) GTEST_SKIP() << "counts what the stand-in sees";
   run(3, [](Fabric& fabric) {
-    WindowOptions options = options_for(fabric, "complete", 500, 0);
+    WindowOptions options = window_options(fabric, "complete", 500, 0);
     options.is_readable = false;
     const auto window = make_window<float>(fabric, options);
     std::vector<WeightedPeer> to;
@@ -248,7 +195,7 @@ TEST_P(GpuWindowTest, ADepositIsOneLaunchPerNeighbor) {
 
 TEST_P(GpuWindowTest, RefusesMemoryOfOtherKinds) {
   run(2, [](Fabric& fabric) {
-    const WindowOptions options = options_for(fabric, "complete", 100, 0);
+    const WindowOptions options = window_options(fabric, "complete", 100, 0);
     const auto window = make_window<double>(fabric, options);
     const auto expect_refused = [&](std::span<double> result, const char* why) {
       const Status status = window->update({1, {}, false, result}).status();
@@ -297,7 +244,7 @@ TEST_F(GpuWindowMessages, HaveTheBitsOfHostMemory) {
 
 TEST_F(GpuWindowMessages, CannotBeRead) {
   run(2, "tcp", [](Fabric& fabric) {
-    const WindowOptions options = options_for(fabric, "complete", 10, 0);
+    const WindowOptions options = window_options(fabric, "complete", 10, 0);
     const auto window = make_window<double>(fabric, options);
     const WeightedPeer from{options.neighborhood.in.front(), 1};
     const Status status = window->get(std::span(&from, 1), kTimeout);
@@ -312,7 +259,7 @@ TEST_F(GpuWindowMessages, TravelBetweenGpus) {
   if (load_cuda_driver().value()->devices().size() < 2) GTEST_SKIP() << "there is one GPU";
   run(2, "shm", [](Fabric& fabric) {
     const int device = fabric.rank().value();
-    WindowOptions options = options_for(fabric, "complete", 300, device);
+    WindowOptions options = window_options(fabric, "complete", 300, device);
     options.is_zeroed = true;
     std::vector<float> initial(300, static_cast<float>(device + 1));
     const auto window = make_window<float>(fabric, options, std::span<const float>(initial));
@@ -338,7 +285,7 @@ TEST(GpuWindowFailure, IsAnErrorThatNamesTheCall) {
   if (kFake == nullptr) GTEST_SKIP() << "sets the stand-in up";
   for (std::uint64_t failing = 1; failing <= testing::seeds(60); ++failing) {
     run_gpu_ranks(kFake, PeerKind::kProcesses, 2, [failing](Fabric& fabric) {
-      WindowOptions options = options_for(fabric, "complete", 200, 0);
+      WindowOptions options = window_options(fabric, "complete", 200, 0);
       options.is_zeroed = true;
       const std::vector<float> ones(200, 1);
       const auto window = make_window<float>(fabric, options, std::span<const float>(ones));

@@ -14,8 +14,8 @@ in C order, with elements of int8, uint8, int32, int64, float16, bfloat16, float
 are the fastest, as peers on this host read them in place.
 
 Arrays in the memory of an NVIDIA GPU, which have `__dlpack__` or `__cuda_array_interface__` (those of PyTorch, CuPy,
-Numba, JAX), can be given to all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all and their start_...
-forms. Input and output are on the same GPU. A call is ordered behind the stream that the array names. Its result is
+Numba, JAX), can be given to all_reduce, reduce, broadcast, all_gather, reduce_scatter, all_to_all, neighbor_average and
+their start_... forms, and to Window. Input and output are on the same GPU. A call is ordered behind the stream that the array names. Its result is
 complete, for all streams, when the call returns or Request.wait() does. Without `out=`, the result is a
 `dunlin.GpuArray`, which those packages read without copying.
 
@@ -307,7 +307,8 @@ def neighbor_average(x, sources=None, destinations=None, self_weight=1.0, name="
     InvalidArgumentError is raised. x may be in the memory of a GPU, at all of them or at none; a process uses one GPU
     for such calls. The average is made there, behind the work of the array's stream.
 
-    Returns a new array of x's shape, or fills and returns `out`, which may be x itself. The result only depends on the values and on the order of the sources; it is bitwise the same in every run.
+    Returns a new array of x's shape, or fills and returns `out`, which may be x itself. The result only depends on the
+    values and on the order of the sources; it is bitwise the same in every run.
 
     Raises DeadlineExceededError if a neighbor has not made its call within DUNLIN_DEADLINE, and PeerDeadError if it is
     dead. Other calls continue. check_neighbors() checks beforehand that the ranks' neighbors match.

@@ -48,7 +48,8 @@ def _models(model):
 
 
 class _Buffer:
-    """Parameters of one type and device that are sent together, and a flat tensor for them there.
+    """Parameters of one type and device that are sent together, and a flat tensor for them: on a GPU if they are on one,
+    in host memory otherwise.
 
     copies: how many tensors of each parameter's shape it has room for, such as the parameter and its momentum. First come
     those of all parameters, then the second ones of all.
@@ -57,7 +58,8 @@ class _Buffer:
     def __init__(self, parameters, dtype=None, copies=1):
         self.parameters = parameters
         sizes = [p.numel() for p in parameters] * copies
-        self.flat = torch.empty(sum(sizes), dtype=dtype or parameters[0].dtype, device=parameters[0].device)
+        device = parameters[0].device if parameters[0].is_cuda else None
+        self.flat = torch.empty(sum(sizes), dtype=dtype or parameters[0].dtype, device=device)
         self.parts = [part.view(p.shape) for part, p in zip(self.flat.split(sizes), parameters * copies)]
         self.handle = None
         self.missing = len(parameters)
@@ -65,7 +67,7 @@ class _Buffer:
     @torch.no_grad()
     def gather(self, tensors):
         for part, tensor in zip(self.parts, tensors):
-            part.copy_(tensor)
+            part.copy_(tensor if part.is_cuda else tensor.cpu())
 
     @torch.no_grad()
     def scatter(self, tensors):

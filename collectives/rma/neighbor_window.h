@@ -152,9 +152,7 @@ class NeighborWindow {
   }
   // result = self_weight * self + the sum of weight * buffer, and the same for p. Without
   // arguments, the weights are those of the neighborhood.
-  Result<Report> update() {
-    return update({options_.neighborhood.self_weight, default_weights_});
-  }
+  Result<Report> update() { return update({options_.neighborhood.self_weight, default_weights_}); }
   Result<Report> update(const Update& what);
   // Adds all buffers to self, and sets them to zero.
   Result<Report> update_then_collect() { return update({1, unit_weights_, true}); }

@@ -65,6 +65,21 @@ Status agree(Session& session, Status own, std::string_view what, std::string_vi
   return Status::ok();
 }
 
+Status attach_together(Session& session, const Session::MakeResident& make,
+                       const std::function<Status()>& connect, std::string_view what,
+                       std::string_view alike, const Session::Interrupt& interrupt) {
+  std::shared_ptr<Resident> made;
+  Status status =
+      session.attach([&](transport::Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
+        DUNLIN_ASSIGN(made, make(fabric));
+        return made;
+      });
+  status = agree(session, std::move(status), what, alike, interrupt);
+  if (status.is_ok()) status = agree(session, connect(), what, {}, interrupt);
+  if (!status.is_ok() && made) session.detach(*made);
+  return status;
+}
+
 Status check_neighbors(Session& session, const collective::NeighborCall& call,
                        const Session::Interrupt& interrupt) {
   DUNLIN_TRY(session.check_fixed("a check of all ranks' neighbors"));

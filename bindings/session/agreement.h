@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,13 @@ Result<std::vector<std::uint8_t>> gather(Session& session, const CommunicatorHan
 // waits for Config::deadline at most.
 Status agree(Session& session, Status own, std::string_view what, std::string_view alike,
              const Session::Interrupt& interrupt);
+
+// Collective over the session's members. Attaches what `make` prepares, and calls `connect` once
+// all members have prepared theirs, so that it doesn't wait. It is ok if both are at all members;
+// what is attached is detached otherwise. `what` and `alike`: as for agree().
+Status attach_together(Session& session, const Session::MakeResident& make,
+                       const std::function<Status()>& connect, std::string_view what,
+                       std::string_view alike, const Session::Interrupt& interrupt);
 
 // Collective over all ranks. Does what collective::check_neighbors() does, but other operations
 // make progress.

@@ -62,9 +62,9 @@ class StochasticReduce::Body : public WholeJobReduce {
 template <typename T>
 class StochasticReduce::TypedBody final : public Body {
  public:
-  TypedBody(Fabric& fabric, std::vector<Rank> members,
+  TypedBody(Fabric& fabric, std::vector<Rank> members, std::string title,
             std::unique_ptr<collective::StochasticReduce<T>> reduce)
-      : Body(fabric, std::move(members)), reduce_(std::move(reduce)) {}
+      : Body(fabric, std::move(members), std::move(title)), reduce_(std::move(reduce)) {}
 
   void close() override { reduce_.reset(); }
   bool is_open() const override { return reduce_ != nullptr; }
@@ -85,20 +85,6 @@ class StochasticReduce::TypedBody final : public Body {
   std::unique_ptr<collective::StochasticReduce<T>> reduce_;  // null: closed
 };
 
-// The session is open, so a body that is closed was freed.
-Status StochasticReduce::check_open() const {
-  if (body_->is_open()) return Status::ok();
-  return {Code::kClosed, fmt::format("the stochastic reduce '{}' was freed", options_.name)};
-}
-
-template <typename Use>
-Status StochasticReduce::with_body(Use&& use) {
-  return session_.with_fabric([&](Fabric&) -> Status {
-    DUNLIN_TRY(check_open());
-    return use(*body_);
-  });
-}
-
 Result<std::shared_ptr<StochasticReduce>> StochasticReduce::create(
     Session& session, Options options, const Session::Interrupt& interrupt, Status mistake) {
   std::shared_ptr<StochasticReduce> made(new StochasticReduce(session, std::move(options)));
@@ -118,7 +104,7 @@ Result<std::shared_ptr<Resident>> StochasticReduce::prepare(Fabric& fabric, std:
   wanted.depth = options_.depth;
   const auto make = [&]<typename T>(T) -> Result<std::shared_ptr<Resident>> {
     DUNLIN_ASSIGN(auto reduce, collective::StochasticReduce<T>::prepare(fabric, std::move(wanted)));
-    body_ = std::make_shared<TypedBody<T>>(fabric, session_.members(), std::move(reduce));
+    body_ = std::make_shared<TypedBody<T>>(fabric, session_.members(), title(), std::move(reduce));
     return std::shared_ptr<Resident>(body_);
   };
   return options_.type == DataType::kFloat32 ? make(float()) : make(double());
@@ -126,7 +112,7 @@ Result<std::shared_ptr<Resident>> StochasticReduce::prepare(Fabric& fabric, std:
 
 Status StochasticReduce::build(const Session::Interrupt& interrupt, Status mistake) {
   const std::uint64_t number = session_.next_number();
-  const std::string what = fmt::format("making the stochastic reduce '{}'", options_.name);
+  const std::string what = "making " + title();
   const auto refuse = [&](const char* why) {
     if (mistake.is_ok()) mistake = {Code::kInvalidArgument, fmt::format("{}: {}", what, why)};
   };
@@ -137,40 +123,27 @@ Status StochasticReduce::build(const Session::Interrupt& interrupt, Status mista
   if (!options_.graph) refuse("there is no graph");
   // An error that one rank finds becomes an error at all ranks, so that none waits in vain.
   DUNLIN_TRY(agree(session_, std::move(mistake), what, text_of(options_, number), interrupt));
-  Status status = session_.attach([&](Fabric& fabric) { return prepare(fabric, number); });
-  // After this agreement all ranks are prepared, so that connect() doesn't wait.
-  status = agree(session_, std::move(status), what, {}, interrupt);
-  if (status.is_ok()) {
-    status = with_body([](Body& body) { return body.connect(); });
-    status = agree(session_, std::move(status), what, {}, interrupt);
-  }
-  if (!status.is_ok() && body_) session_.detach(*body_);
-  return status;
+  const auto connect = [&] {
+    return with_open(session_, *body_, [](Body& body) { return body.connect(); });
+  };
+  return attach_together(
+      session_, [&](Fabric& fabric) { return prepare(fabric, number); }, connect, what, {},
+      interrupt);
 }
 
 Status StochasticReduce::free(const Session::Interrupt& interrupt) {
-  const std::string what = fmt::format("freeing the stochastic reduce '{}'", options_.name);
-  bool is_reducing = false;
-  DUNLIN_TRY(with_body([&](Body& body) {
-    is_reducing = body.is_reducing();
-    return Status::ok();
-  }));
-  Status own;
-  if (is_reducing) own = {Code::kInvalidArgument, what + ": a reduce is in progress"};
-  Status status = agree(session_, std::move(own), what, {}, interrupt);
-  if (status.is_ok() || status.code() == Code::kPeerDead) session_.detach(*body_);
-  return status;
+  return free_together(session_, *body_, interrupt);
+}
+
+std::string StochasticReduce::title() const {
+  return fmt::format("the stochastic reduce '{}'", options_.name);
 }
 
 Session::Make StochasticReduce::maker(const void* model, void* result) const {
-  return [=, this](Fabric&) -> Result<std::shared_ptr<SessionOperation>> {
-    DUNLIN_TRY(check_open());
-    auto operation = std::make_shared<WholeJobReduce::Operation>(
-        body_, [body = body_.get(), result] { return body->advance(result); });
-    Status status = operation->begin([&] { return body_->begin(model); });
-    if (!status.is_ok()) return std::move(status).with_context(fmt::format("'{}'", options_.name));
-    return std::shared_ptr<SessionOperation>(std::move(operation));
-  };
+  Body* const body = body_.get();
+  return reduce_maker(
+      body_, options_.name, [=] { return body->begin(model); },
+      [=] { return body->advance(result); });
 }
 
 Result<std::shared_ptr<SessionOperation>> StochasticReduce::start(const void* model, void* result) {
@@ -184,7 +157,7 @@ Status StochasticReduce::run(const void* model, void* result, const Session::Int
 
 Result<StochasticReduce::Statistics> StochasticReduce::statistics() {
   Statistics statistics;
-  DUNLIN_TRY(with_body([&](Body& body) {
+  DUNLIN_TRY(with_open(session_, *body_, [&](Body& body) {
     statistics = body.statistics();
     return Status::ok();
   }));

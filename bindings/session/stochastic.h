@@ -75,10 +75,8 @@ class StochasticReduce {
       : session_(session), options_(std::move(options)) {}
   Status build(const Session::Interrupt& interrupt, Status mistake);
   Result<std::shared_ptr<Resident>> prepare(transport::Fabric& fabric, std::uint64_t number);
-  Status check_open() const;
+  std::string title() const;  // for errors
   Session::Make maker(const void* model, void* result) const;
-  template <typename Use>
-  Status with_body(Use&& use);
 
   Session& session_;
   Options options_;

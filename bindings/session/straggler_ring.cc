@@ -45,9 +45,9 @@ class StragglerRing::Body : public WholeJobReduce {
 template <typename T>
 class StragglerRing::TypedBody final : public Body {
  public:
-  TypedBody(Fabric& fabric, std::vector<Rank> members,
+  TypedBody(Fabric& fabric, std::vector<Rank> members, std::string title,
             std::unique_ptr<collective::StragglerRing<T>> ring)
-      : Body(fabric, std::move(members)), ring_(std::move(ring)) {}
+      : Body(fabric, std::move(members), std::move(title)), ring_(std::move(ring)) {}
 
   void close() override {
     awake_.reset();
@@ -77,20 +77,6 @@ class StragglerRing::TypedBody final : public Body {
   std::optional<Fabric::StayAwake> awake_;
 };
 
-// The session is open, so a body that is closed was freed.
-Status StragglerRing::check_open() const {
-  if (body_->is_open()) return Status::ok();
-  return {Code::kClosed, fmt::format("the straggler-aware ring '{}' was freed", options_.name)};
-}
-
-template <typename Use>
-Status StragglerRing::with_body(Use&& use) {
-  return session_.with_fabric([&](Fabric&) -> Status {
-    DUNLIN_TRY(check_open());
-    return use(*body_);
-  });
-}
-
 Result<std::shared_ptr<StragglerRing>> StragglerRing::create(Session& session, Options options,
                                                              const Session::Interrupt& interrupt,
                                                              Status mistake) {
@@ -108,7 +94,7 @@ Result<std::shared_ptr<Resident>> StragglerRing::prepare(Fabric& fabric, std::ui
   wanted.lateness = options_.lateness;
   const auto make = [&]<typename T>(T) -> Result<std::shared_ptr<Resident>> {
     DUNLIN_ASSIGN(auto ring, collective::StragglerRing<T>::prepare(fabric, std::move(wanted)));
-    body_ = std::make_shared<TypedBody<T>>(fabric, session_.members(), std::move(ring));
+    body_ = std::make_shared<TypedBody<T>>(fabric, session_.members(), title(), std::move(ring));
     return std::shared_ptr<Resident>(body_);
   };
   return options_.type == DataType::kFloat32 ? make(float()) : make(double());
@@ -116,7 +102,7 @@ Result<std::shared_ptr<Resident>> StragglerRing::prepare(Fabric& fabric, std::ui
 
 Status StragglerRing::build(const Session::Interrupt& interrupt, Status mistake) {
   const std::uint64_t number = session_.next_number();
-  const std::string what = fmt::format("making the straggler-aware ring '{}'", options_.name);
+  const std::string what = "making " + title();
   const auto refuse = [&](Status why) {
     if (mistake.is_ok() && !why.is_ok()) mistake = std::move(why).with_context(what);
   };
@@ -131,41 +117,29 @@ Status StragglerRing::build(const Session::Interrupt& interrupt, Status mistake)
                   late.step.count(), late.transfer.count(), late.floor.count());
   // An error that one rank finds becomes an error at all ranks, so that none waits in vain.
   DUNLIN_TRY(agree(session_, std::move(mistake), what, alike, interrupt));
-  Status status = session_.attach([&](Fabric& fabric) { return prepare(fabric, number); });
-  // After this agreement all ranks are prepared, so that connect() doesn't wait.
-  status = agree(session_, std::move(status), what, {}, interrupt);
-  if (status.is_ok()) {
-    status = with_body([&](Body& body) {
+  const auto connect = [&] {
+    return with_open(session_, *body_, [&](Body& body) {
       data_ = body.data();
       return body.connect();
     });
-    status = agree(session_, std::move(status), what, {}, interrupt);
-  }
-  if (!status.is_ok() && body_) session_.detach(*body_);
-  return status;
+  };
+  return attach_together(
+      session_, [&](Fabric& fabric) { return prepare(fabric, number); }, connect, what, {},
+      interrupt);
 }
 
 Status StragglerRing::free(const Session::Interrupt& interrupt) {
-  const std::string what = fmt::format("freeing the straggler-aware ring '{}'", options_.name);
-  Status own;
-  DUNLIN_TRY(with_body([&](Body& body) {
-    if (body.is_reducing()) own = {Code::kInvalidArgument, what + ": an all-reduce is in progress"};
-    return Status::ok();
-  }));
-  Status status = agree(session_, std::move(own), what, {}, interrupt);
-  if (status.is_ok() || status.code() == Code::kPeerDead) session_.detach(*body_);
-  return status;
+  return free_together(session_, *body_, interrupt);
+}
+
+std::string StragglerRing::title() const {
+  return fmt::format("the straggler-aware ring '{}'", options_.name);
 }
 
 Session::Make StragglerRing::maker() const {
-  return [this](Fabric&) -> Result<std::shared_ptr<SessionOperation>> {
-    DUNLIN_TRY(check_open());
-    auto operation = std::make_shared<WholeJobReduce::Operation>(
-        body_, [body = body_.get()] { return body->advance(); });
-    Status status = operation->begin([this] { return body_->begin(); });
-    if (!status.is_ok()) return std::move(status).with_context(fmt::format("'{}'", options_.name));
-    return std::shared_ptr<SessionOperation>(std::move(operation));
-  };
+  Body* const body = body_.get();
+  return reduce_maker(
+      body_, options_.name, [=] { return body->begin(); }, [=] { return body->advance(); });
 }
 
 Result<std::shared_ptr<SessionOperation>> StragglerRing::start() {
@@ -179,7 +153,7 @@ Status StragglerRing::run(const Session::Interrupt& interrupt,
 
 Result<StragglerRing::Statistics> StragglerRing::statistics() {
   Statistics statistics;
-  DUNLIN_TRY(with_body([&](Body& body) {
+  DUNLIN_TRY(with_open(session_, *body_, [&](Body& body) {
     statistics = body.statistics();
     return Status::ok();
   }));

@@ -69,9 +69,7 @@ class StragglerRing {
       : session_(session), options_(std::move(options)) {}
   Status build(const Session::Interrupt& interrupt, Status mistake);
   Result<std::shared_ptr<Resident>> prepare(transport::Fabric& fabric, std::uint64_t number);
-  Status check_open() const;
-  template <typename Use>
-  Status with_body(Use&& use);
+  std::string title() const;  // for errors
   Session::Make maker() const;
 
   Session& session_;

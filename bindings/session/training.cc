@@ -174,26 +174,20 @@ Status Training::build(const Session::Interrupt& interrupt, Status mistake) {
   const std::uint64_t number = session_.next_number();
   const std::string what =
       fmt::format("making '{}', for {}", options_.name, to_string(options_.kind));
-  Status status = std::move(mistake);
-  if (status.is_ok()) {
-    status = session_.attach([&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
-      MethodOptions wanted = options_;
-      wanted.name = fmt::format("{}/{}", options_.name, number);
-      DUNLIN_ASSIGN(auto method, training::prepare_method(fabric, wanted));
-      is_server_ = method->is_server();
-      body_ = std::make_shared<Body>(fabric, std::move(method));
-      return std::shared_ptr<Resident>(body_);
-    });
-  }
-  // After this agreement all ranks are prepared, so that connect() doesn't wait.
-  status = agree(session_, std::move(status), what, text_of(options_, number), interrupt);
-  if (status.is_ok()) {
-    status = session_.with_fabric(
+  const auto prepare = [&](Fabric& fabric) -> Result<std::shared_ptr<Resident>> {
+    DUNLIN_TRY(mistake);
+    MethodOptions wanted = options_;
+    wanted.name = fmt::format("{}/{}", options_.name, number);
+    DUNLIN_ASSIGN(auto method, training::prepare_method(fabric, wanted));
+    is_server_ = method->is_server();
+    body_ = std::make_shared<Body>(fabric, std::move(method));
+    return std::shared_ptr<Resident>(body_);
+  };
+  const auto connect = [&] {
+    return session_.with_fabric(
         [&](Fabric&) { return body_->get() == nullptr ? closed() : body_->connect(); });
-    status = agree(session_, std::move(status), what, {}, interrupt);
-  }
-  if (!status.is_ok() && body_) session_.detach(*body_);
-  return status;
+  };
+  return attach_together(session_, prepare, connect, what, text_of(options_, number), interrupt);
 }
 
 Session::Make Training::maker(Kind kind, const Step& step) const {

@@ -1,9 +1,18 @@
 #include "bindings/session/whole_job_reduce.h"
 
+#include <fmt/format.h>
+
+#include "bindings/session/agreement.h"
+
 namespace dunlin::binding {
 
 using collective::MemberWatch;
 using transport::Awaited;
+
+Status WholeJobReduce::check_open() const {
+  if (is_open()) return Status::ok();
+  return {Code::kClosed, title_ + " was freed"};
+}
 
 Status WholeJobReduce::start(const std::function<Status()>& begin) {
   if (is_reducing_)
@@ -70,6 +79,30 @@ Status WholeJobReduce::Operation::test() {
   is_begun_ = false;
   // Ends it also after a timeout, after which other operations would continue.
   finish(status);
+  return status;
+}
+
+Session::Make reduce_maker(std::shared_ptr<WholeJobReduce> reduce, std::string name,
+                           std::function<Status()> begin, std::function<Status()> advance) {
+  return [=](transport::Fabric&) -> Result<std::shared_ptr<SessionOperation>> {
+    DUNLIN_TRY(reduce->check_open());
+    auto operation = std::make_shared<WholeJobReduce::Operation>(reduce, advance);
+    Status status = operation->begin(begin);
+    if (!status.is_ok()) return std::move(status).with_context(fmt::format("'{}'", name));
+    return std::shared_ptr<SessionOperation>(std::move(operation));
+  };
+}
+
+Status free_together(Session& session, WholeJobReduce& reduce,
+                     const Session::Interrupt& interrupt) {
+  const std::string what = "freeing " + reduce.title();
+  Status own;
+  DUNLIN_TRY(with_open(session, reduce, [&](WholeJobReduce& open) {
+    if (open.is_reducing()) own = {Code::kInvalidArgument, what + ": a reduce is in progress"};
+    return Status::ok();
+  }));
+  Status status = agree(session, std::move(own), what, {}, interrupt);
+  if (status.is_ok() || status.code() == Code::kPeerDead) session.detach(reduce);
   return status;
 }
 

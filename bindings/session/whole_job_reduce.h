@@ -2,16 +2,18 @@
 // session. One reduce is in progress at a time. Errors are final, since the ranks' data no longer
 // match after one. An error that follows from a death becomes kPeerDead, which names the rank.
 //
-// All functions need the session's lock.
+// Members need the session's lock; the functions below take it.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "bindings/session/operation.h"
+#include "bindings/session/session.h"
 #include "collectives/waiting/member_watch.h"
 
 namespace dunlin::binding {
@@ -20,9 +22,12 @@ class WholeJobReduce : public Resident {
  public:
   class Operation;
 
-  // `members`: the ranks that take part.
-  WholeJobReduce(transport::Fabric& fabric, std::vector<Rank> members)
-      : Resident(fabric), members_(std::move(members)), watch_(fabric, members_) {}
+  // `members`: the ranks that take part. `title`: what errors call it, "the stochastic reduce 'x'".
+  WholeJobReduce(transport::Fabric& fabric, std::vector<Rank> members, std::string title)
+      : Resident(fabric),
+        members_(std::move(members)),
+        watch_(fabric, members_),
+        title_(std::move(title)) {}
 
   void progress() override {}  // the operation does it, in test()
   // Neighbors may be ahead. Transports with connections (tcp) take their data in only while this
@@ -33,7 +38,10 @@ class WholeJobReduce : public Resident {
   virtual Status connect() = 0;
   virtual std::vector<transport::Awaited> awaited() const = 0;
 
+  const std::string& title() const { return title_; }
   bool is_reducing() const { return is_reducing_; }
+  // kClosed if it was freed. (The session is open.)
+  Status check_open() const;
 
  private:
   // A notice of a death takes milliseconds on one host and at most a heartbeat between hosts. An
@@ -61,6 +69,7 @@ class WholeJobReduce : public Resident {
 
   const std::vector<Rank> members_;
   collective::MemberWatch watch_;
+  const std::string title_;
   bool is_reducing_ = false;
   std::uint64_t seen_ = ~std::uint64_t{0};  // version of the peer table at the last check
   bool is_anybody_gone_ = false;
@@ -98,5 +107,23 @@ class WholeJobReduce::Operation final : public ResidentOperation {
   std::function<Status()> advance_;
   bool is_begun_ = false;  // and not ended by test()
 };
+
+// What the session's classes for such reduces do with theirs.
+//
+// Calls use(body), which returns a Status. kClosed if it was freed.
+template <typename Body, typename Use>
+Status with_open(Session& session, Body& body, Use&& use) {
+  return session.with_fabric([&](transport::Fabric&) -> Status {
+    DUNLIN_TRY(body.check_open());
+    return use(body);
+  });
+}
+// Makes an operation, a reduce that `begin` begins and `advance` advances. `name` is put before its
+// first error.
+Session::Make reduce_maker(std::shared_ptr<WholeJobReduce> reduce, std::string name,
+                           std::function<Status()> begin, std::function<Status()> advance);
+// Collective over the members: waits until all of them have called it. kInvalidArgument at all of
+// them if a reduce is in progress at one. It is freed if this returns ok or kPeerDead.
+Status free_together(Session& session, WholeJobReduce& reduce, const Session::Interrupt& interrupt);
 
 }  // namespace dunlin::binding

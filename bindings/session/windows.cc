@@ -200,21 +200,17 @@ Status Window::build(const void* initial, const Session::Interrupt& interrupt) {
     body_ = std::make_shared<TypedBody<T>>(fabric, std::move(window));
     return std::shared_ptr<Resident>(body_);
   };
-  Status status = session_.attach([&](Fabric& fabric) {
+  const auto prepare_typed = [&](Fabric& fabric) {
     return options_.type == DataType::kFloat32 ? prepare(fabric, float())
                                                : prepare(fabric, double());
-  });
-  // After this agreement all ranks are prepared, so that connect() doesn't wait.
-  status = agree(session_, std::move(status), what, {}, interrupt);
-  if (status.is_ok()) {
-    status = with_body([&](Body& body) -> Status {
+  };
+  const auto connect = [&] {
+    return with_body([&](Body& body) -> Status {
       tensor_ = body.tensor();
       return body.connect();
     });
-    status = agree(session_, std::move(status), what, {}, interrupt);
-  }
-  if (!status.is_ok() && body_) session_.detach(*body_);
-  return status;
+  };
+  return attach_together(session_, prepare_typed, connect, what, {}, interrupt);
 }
 
 Status Window::free(const Session::Interrupt& interrupt) {

@@ -7,18 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "collectives/waiting/member_watch.h"
+#include "collectives/waiting/trace_to_death.h"
+#include "runtime/bootstrap/step_boundary.h"
 #include "runtime/log.h"
 #include "runtime/print.h"
 
 namespace dunlin {
 namespace {
-
-// Notices of deaths take milliseconds on one host, and a heartbeat between hosts.
-constexpr Duration kNewsTime = std::chrono::seconds(2);
-
-// What Bootstrap::changes_before() takes for the end.
-constexpr std::uint64_t kNoMoreSteps = ~std::uint64_t{0};
 
 nlohmann::ordered_json numbers(const std::vector<Rank>& ranks) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
@@ -116,7 +111,8 @@ Result<bool> Members::change_before(std::uint64_t step, bool wants_to_leave) {
 
 Result<bool> Members::change_before_end() {
   if (!is_elastic()) return false;
-  return fabric_.bootstrap().changes_before(kNoMoreSteps, fabric_.config().deadline);
+  return fabric_.bootstrap().changes_before(bootstrap::StepBoundary::kNever,
+                                            fabric_.config().deadline);
 }
 
 Status Members::end_epoch() {
@@ -137,16 +133,9 @@ Status Members::reform() {
   return Status::ok();
 }
 
-// A member that dies may be noticed first by what fails without it. Returns kPeerDead then.
 Status Members::name_death(Status failure) const {
-  const Code code = failure.code();
-  const bool may_follow_death = code == Code::kUnavailable || code == Code::kNotFound ||
-                                code == Code::kIoError || code == Code::kClosed;
-  if (!may_follow_death || options_.on_peer_loss != OnPeerLoss::kContinue) return failure;
-  collective::MemberWatch watch(fabric_, ranks());
-  Status news = watch.wait([] { return Status::busy(); },
-                           [] { return std::vector<transport::Awaited>(); }, kNewsTime);
-  return news.code() == Code::kPeerDead ? news : failure;
+  if (options_.on_peer_loss != OnPeerLoss::kContinue) return failure;
+  return collective::name_death(fabric_, ranks(), std::move(failure));
 }
 
 Status Members::survive(Status outcome, const std::function<Status()>& regroup) {

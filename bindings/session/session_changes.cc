@@ -6,8 +6,8 @@
 
 #include "bindings/session/session.h"
 #include "collectives/elastic/model_snapshot.h"
-#include "collectives/waiting/member_watch.h"
-#include "runtime/log.h"
+#include "collectives/waiting/trace_to_death.h"
+#include "runtime/bootstrap/step_boundary.h"
 
 namespace dunlin::binding {
 
@@ -15,10 +15,6 @@ using collective::Communicator;
 
 namespace {
 
-// What Bootstrap::changes_before() takes for the end.
-constexpr std::uint64_t kNoMoreSteps = ~std::uint64_t{0};
-// Notices of deaths take milliseconds on one host, and a heartbeat between hosts.
-constexpr Duration kNewsTime = std::chrono::seconds(2);
 // Numbers of an epoch (next_number()) begin with it.
 constexpr int kNumberBits = 32;
 
@@ -39,8 +35,8 @@ Result<bool> Session::changes_before(std::optional<std::uint64_t> step, bool in_
   const auto ask = [&](transport::Fabric&) -> Status {
     if (!is_elastic()) return Status::ok();
     if (is_retiring_ && !std::exchange(has_retired_, true)) DUNLIN_TRY(bootstrap_->retire());
-    DUNLIN_ASSIGN(changes,
-                  bootstrap_->changes_before(step.value_or(kNoMoreSteps), config_.deadline));
+    const std::uint64_t next = step.value_or(bootstrap::StepBoundary::kNever);
+    DUNLIN_ASSIGN(changes, bootstrap_->changes_before(next, config_.deadline));
     if (step && !in_step) changes = bootstrap_->is_change_wanted();
     return Status::ok();
   };
@@ -93,15 +89,9 @@ void Session::close_epoch() {
 
 // A member that dies may be noticed first by what fails without it. Returns kPeerDead then.
 Status Session::name_death(Status failure) {
-  const Code code = failure.code();
-  const bool may_follow_death = code == Code::kUnavailable || code == Code::kNotFound ||
-                                code == Code::kIoError || code == Code::kClosed;
-  if (!may_follow_death || !fabric_) return failure;
+  if (failure.is_ok() || !fabric_) return failure;
   const Turn turn(*this);
-  collective::MemberWatch watch(*fabric_, members_);
-  Status news = watch.wait([] { return Status::busy(); },
-                           [] { return std::vector<transport::Awaited>(); }, kNewsTime);
-  return news.code() == Code::kPeerDead ? news : failure;
+  return collective::name_death(*fabric_, members_, std::move(failure));
 }
 
 Result<bool> Session::reform(Duration timeout) {
@@ -139,14 +129,8 @@ Result<std::uint64_t> Session::share_model(std::span<std::byte> model, std::uint
               "share_model() was called before reform(), by a rank that is no member yet"};
     }
     const std::string name = fmt::format("dunlin/model/{}", bootstrap_->membership().epoch);
-    const auto own = static_cast<std::byte>(is_newcomer_);
-    DUNLIN_ASSIGN(const Bytes newness,
-                  bootstrap_->gather(name, members_, std::span(&own, 1), timeout));
-    std::vector<bool> is_new;
-    for (const std::byte each : newness) is_new.push_back(each != std::byte{0});
-    const auto plan = collective::plan_hand_overs(members_, is_new);
-    DUNLIN_ASSIGN(version,
-                  collective::hand_over_models(fabric, name, plan, model, version, timeout));
+    DUNLIN_ASSIGN(version, collective::share_model(fabric, name, members_, is_newcomer_, model,
+                                                   version, timeout));
     is_newcomer_ = false;
     return Status::ok();
   };

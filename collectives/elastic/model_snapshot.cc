@@ -143,4 +143,18 @@ Result<std::uint64_t> hand_over_models(transport::Fabric& fabric, const std::str
   return version;
 }
 
+Result<std::uint64_t> share_model(transport::Fabric& fabric, const std::string& name,
+                                  const std::vector<Rank>& members, bool is_new,
+                                  std::span<std::byte> model, std::uint64_t version,
+                                  Duration timeout) {
+  constexpr std::byte kOld{0};
+  constexpr std::byte kNew{1};
+  const std::byte own = is_new ? kNew : kOld;
+  DUNLIN_ASSIGN(const Bytes told,
+                fabric.bootstrap().gather(name, members, std::span(&own, 1), timeout));
+  std::vector<bool> are_new;
+  for (const std::byte each : told) are_new.push_back(each == kNew);
+  return hand_over_models(fabric, name, plan_hand_overs(members, are_new), model, version, timeout);
+}
+
 }  // namespace dunlin::collective

@@ -63,4 +63,11 @@ Result<std::uint64_t> hand_over_models(transport::Fabric& fabric, const std::str
                                        std::span<const HandOver> plan, std::span<std::byte> model,
                                        std::uint64_t version, Duration timeout);
 
+// Does the same where only each member knows whether it is new: they tell one another, and follow
+// plan_hand_overs().
+Result<std::uint64_t> share_model(transport::Fabric& fabric, const std::string& name,
+                                  const std::vector<Rank>& members, bool is_new,
+                                  std::span<std::byte> model, std::uint64_t version,
+                                  Duration timeout);
+
 }  // namespace dunlin::collective

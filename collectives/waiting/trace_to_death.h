@@ -1,7 +1,9 @@
-// trace_to_death: finds the death behind an error. When a rank dies, others fail, close their
-// connections and leave. A rank that has not yet heard of the death then fails because of them, and
-// would name a rank that is not to blame.
+// trace_to_death, name_death: find the death behind an error. When a rank dies, others fail, close
+// their connections and leave. A rank that has not yet heard of the death then fails because of
+// them, and would name a rank that is not to blame.
 #pragma once
+
+#include <vector>
 
 #include "transports/fabric.h"
 
@@ -12,5 +14,11 @@ namespace dunlin::collective {
 // error names a peer that has left or that can't be reached. Returns other errors unchanged. On the
 // thread that owns the fabric.
 Status trace_to_death(transport::Fabric& fabric, Status error);
+
+// For the outcome of what `members` do together, after which the survivors of a death go on. If it
+// may have followed from a death, waits for up to two seconds until one of them is known to be
+// dead, and returns kPeerDead then, which names it. Returns other outcomes unchanged. On the thread
+// that owns the fabric.
+Status name_death(transport::Fabric& fabric, const std::vector<Rank>& members, Status outcome);
 
 }  // namespace dunlin::collective

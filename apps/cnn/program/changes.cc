@@ -39,30 +39,21 @@ Status Trainer::arrive() {
 }
 
 Status Trainer::take_turn() {
-  DUNLIN_ASSIGN(const bool changes, changes_before_next());
+  DUNLIN_ASSIGN(const bool changes, ask_whether([this] {
+                  return members_.change_before(iteration_ + 1, interrupt_->is_asked(SIGTERM));
+                }));
   return changes ? change_members() : step();
 }
 
 // The bootstrap belongs to the communication thread.
-Result<bool> Trainer::changes_before_next() {
-  bool changes = false;
-  if (!members_.is_elastic()) return changes;
+Result<bool> Trainer::ask_whether(const std::function<Result<bool>()>& members_change) {
+  bool answer = false;
+  if (!members_.is_elastic()) return answer;
   DUNLIN_TRY(sync_->call([&](transport::Fabric&) -> Status {
-    const bool wants_to_leave = interrupt_->is_asked(SIGTERM);
-    DUNLIN_ASSIGN(changes, members_.change_before(iteration_ + 1, wants_to_leave));
+    DUNLIN_ASSIGN(answer, members_change());
     return Status::ok();
   }));
-  return changes;
-}
-
-Result<bool> Trainer::changes_before_end() {
-  bool changes = false;
-  if (!members_.is_elastic()) return changes;
-  DUNLIN_TRY(sync_->call([&](transport::Fabric&) -> Status {
-    DUNLIN_ASSIGN(changes, members_.change_before_end());
-    return Status::ok();
-  }));
-  return changes;
+  return answer;
 }
 
 Status Trainer::change_members() {

@@ -168,7 +168,7 @@ Result<bool> Trainer::train() {
 }
 
 Status Trainer::end() {
-  DUNLIN_ASSIGN(const bool changes, changes_before_end());
+  DUNLIN_ASSIGN(const bool changes, ask_whether([this] { return members_.change_before_end(); }));
   if (changes) return change_members();
   // If a member dies before all have come here, this is done again with the others.
   const bool is_again = time_s_ > 0;

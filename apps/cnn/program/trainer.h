@@ -6,6 +6,7 @@
 // make a Synchronizer of their own for each epoch, between two iterations.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -98,8 +99,8 @@ class Trainer {
   Status arrive();
   // An iteration, or a change of the members before it.
   Status take_turn();
-  Result<bool> changes_before_next();
-  Result<bool> changes_before_end();
+  // Asks the bootstrap. False in jobs that are not elastic.
+  Result<bool> ask_whether(const std::function<Result<bool>()>& members_change);
   Status change_members();
   Status survive(Status outcome);
   Status end_synchronizer();

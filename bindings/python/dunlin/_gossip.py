@@ -75,20 +75,26 @@ def gossip_hook(state, bucket):
     name = f"{state.name}.{bucket.index()}"
     if bucket.is_last():
         state.step += 1
-    future = _torch.futures.Future()
     if not sources and not destinations:
+        future = _torch.futures.Future()
         future.set_result(gradients)
         return future
     is_staged = gradients.device.type != "cpu"
     host = gradients.cpu() if is_staged else gradients  # waits for what the current stream still does with them
     request = _dunlin.start_neighbor_average(host, sources=sources, destinations=destinations, self_weight=own,
                                              name=name, out=host)
+    return _gradients_after(request, gradients, host if is_staged else None)
+
+
+def _gradients_after(request, gradients, result):
+    """A future of the gradients, once the request is over. result: a tensor that has them then; None: they are there."""
+    future = _torch.futures.Future()
 
     def finish():
         try:
             request.wait()
-            if is_staged:
-                gradients.copy_(host)
+            if result is not None:
+                gradients.copy_(result)
             future.set_result(gradients)
         except BaseException as error:  # all of them, as the waiting thread has to be told
             future.set_exception(error)
@@ -138,19 +144,7 @@ def straggler_ring_hook(state, bucket):
     ring = state.ring(bucket)
     data = _torch.from_numpy(ring.data)
     data.copy_(gradients)  # waits for what the current stream still does with them
-    request = ring.start_all_reduce()
-    future = _torch.futures.Future()
-
-    def finish():
-        try:
-            request.wait()
-            gradients.copy_(data)
-            future.set_result(gradients)
-        except BaseException as error:  # all of them, as the waiting thread has to be told
-            future.set_exception(error)
-
-    _Waiter.run(future, finish)
-    return future
+    return _gradients_after(ring.start_all_reduce(), gradients, data)
 
 
 class _Waiter:

@@ -92,7 +92,8 @@ Status GpuWindow::allocate(std::shared_ptr<GpuDriver> driver) {
   return fabric_.bootstrap().publish(key(fabric_.rank()), offer.encode());
 }
 
-Status GpuWindow::connect(std::span<const Rank> out) {
+Status GpuWindow::connect() {
+  const std::vector<Rank>& out = options_.out;
   edges_to_.resize(out.size());
   readable_.resize(options_.in.size());
   std::set<Rank> neighbors(options_.in.begin(), options_.in.end());

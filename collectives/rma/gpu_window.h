@@ -33,6 +33,7 @@ class GpuWindow {
   struct Options {
     std::string key;  // that of a rank is its number behind this; the same on all ranks
     std::vector<Rank> in;
+    std::vector<Rank> out;
     std::size_t tensor_bytes = 0;
     bool is_readable = false;
   };
@@ -45,7 +46,7 @@ class GpuWindow {
                                                     Options options);
   // Opens what the neighbors have published. Waits for that for at most config.deadline per
   // neighbor.
-  Status connect(std::span<const Rank> out);
+  Status connect();
 
   std::size_t tensor_bytes() const { return options_.tensor_bytes; }
   std::byte* self() const { return at(0); }
@@ -72,8 +73,8 @@ class GpuWindow {
 
  private:
   static constexpr std::size_t kSlots = 2;
-  // Of the snapshots of a rank. The version of a slot that holds the n-th copy is 2n, and 2n - 1
-  // while that is being written.
+  // The words of a rank's snapshots. The version of a slot that holds the n-th copy is 2n, and
+  // 2n - 1 while that is being written.
   struct Words {
     std::atomic<std::uint64_t> newest;
     std::atomic<std::uint64_t> versions[kSlots];

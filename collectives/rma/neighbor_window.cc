@@ -101,7 +101,7 @@ Status NeighborWindow<T>::allocate(std::span<const T> initial) {
     if (gpu_) {
       snapshots_ = make_gpu_snapshots(*gpu_, passes_);
     } else {
-      DUNLIN_ASSIGN(snapshots_, make_host_snapshots<T>(fabric_, key("snapshot"), options_.count));
+      DUNLIN_ASSIGN(snapshots_, make_host_snapshots<T>(fabric_, key("snapshot"), around.in, self_));
     }
     gets_.reserve(around.in.size());
     DUNLIN_TRY(publish());
@@ -124,9 +124,10 @@ Status NeighborWindow<T>::allocate_tensors() {
   };
   if (options_.gpu) {
     DUNLIN_ASSIGN(passes_, TensorPasses<T>::on_gpu(fabric_, *options_.gpu, options_.count));
-    DUNLIN_ASSIGN(gpu_, GpuWindow::prepare(fabric_, passes_.driver(), passes_.device(),
-                                           {key("window-gpu"), options_.neighborhood.in,
-                                            options_.count * sizeof(T), options_.is_readable}));
+    DUNLIN_ASSIGN(gpu_, GpuWindow::prepare(
+                            fabric_, passes_.driver(), passes_.device(),
+                            {key("window-gpu"), options_.neighborhood.in, options_.neighborhood.out,
+                             options_.count * sizeof(T), options_.is_readable}));
     self_ = tensor_at(gpu_->self());
     for (std::size_t i = 0; i < in; ++i) buffers_.push_back(tensor_at(gpu_->buffer(i)));
     return Status::ok();
@@ -179,7 +180,7 @@ template <typename T>
 Status NeighborWindow<T>::connect() {
   transport::SlotExchange& exchange = *lane_state_->exchange;
   DUNLIN_TRY(exchange.connect());
-  if (gpu_) DUNLIN_TRY(gpu_->connect(options_.neighborhood.out));
+  if (gpu_) DUNLIN_TRY(gpu_->connect());
   std::vector<std::optional<EdgeMemory>> mapped;
   for (std::size_t i = 0; i < exchange.out().size(); ++i) mapped.push_back(mapped_edge(i));
   DUNLIN_TRY(allocate_messages(
@@ -194,7 +195,7 @@ Status NeighborWindow<T>::connect() {
     receivers_.emplace_back(exchange, exchange.in()[i], own_edge(i), buffers_[i],
                             options_.is_zeroed, passes_);
   }
-  if (snapshots_) DUNLIN_TRY(snapshots_->connect(options_.neighborhood.in));
+  if (snapshots_) DUNLIN_TRY(snapshots_->connect());
   // Receivers keep their errors, which the caller's next call returns.
   task_.emplace(fabric_, [this] { (void)progress(); });
   return Status::ok();

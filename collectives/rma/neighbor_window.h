@@ -158,7 +158,7 @@ class NeighborWindow {
   Result<Report> update_then_collect() { return update({1, unit_weights_, true}); }
 
   // Publishes self and p: get() of out-neighbors reads them from now on.
-  Status publish() { return snapshots_ ? snapshots_->publish(self_, p_) : Status::ok(); }
+  Status publish() { return snapshots_ ? snapshots_->publish(p_) : Status::ok(); }
   // Begins to read. The buffer of each of these in-neighbors becomes weight * what it has
   // published, as by a put(), and so does its p. kBusy: another get is in progress.
   Status start_get(std::span<const WeightedPeer> from);

@@ -12,10 +12,13 @@ namespace {
 template <typename T>
 class HostSnapshots final : public WindowSnapshots<T> {
  public:
-  HostSnapshots(transport::Fabric& fabric, std::string key, std::unique_ptr<SnapshotWriter> writer,
+  HostSnapshots(transport::Fabric& fabric, std::string key, std::vector<Rank> in,
+                std::span<const T> self, std::unique_ptr<SnapshotWriter> writer,
                 std::unique_ptr<SnapshotReader> reader)
       : fabric_(fabric),
         key_(std::move(key)),
+        in_(std::move(in)),
+        self_(self),
         writer_(std::move(writer)),
         reader_(std::move(reader)) {}
   // A lane may still write to the reader's memory.
@@ -26,8 +29,8 @@ class HostSnapshots final : public WindowSnapshots<T> {
   Status announce() {
     return fabric_.bootstrap().publish(key_of(fabric_.rank()), writer_->descriptor());
   }
-  Status connect(std::span<const Rank> in) override {
-    for (const Rank from : in) {
+  Status connect() override {
+    for (const Rank from : in_) {
       auto descriptor =
           fabric_.bootstrap().lookup_from(from, key_of(from), fabric_.config().deadline);
       if (!descriptor) {
@@ -40,8 +43,8 @@ class HostSnapshots final : public WindowSnapshots<T> {
     }
     return Status::ok();
   }
-  Status publish(std::span<const T> tensor, double p) override {
-    writer_->publish(std::as_bytes(tensor), p);
+  Status publish(double p) override {
+    writer_->publish(std::as_bytes(self_), p);
     return Status::ok();
   }
   Status check(std::size_t in) const override { return reader_->check(in); }
@@ -58,6 +61,8 @@ class HostSnapshots final : public WindowSnapshots<T> {
 
   transport::Fabric& fabric_;
   std::string key_;
+  std::vector<Rank> in_;
+  std::span<const T> self_;
   std::unique_ptr<SnapshotWriter> writer_;
   std::unique_ptr<SnapshotReader> reader_;
 };
@@ -67,11 +72,8 @@ class GpuSnapshots final : public WindowSnapshots<T> {
  public:
   GpuSnapshots(GpuWindow& window, TensorPasses<T>& passes) : window_(window), passes_(passes) {}
 
-  // The window does it.
-  Status connect(std::span<const Rank> /*in*/) override { return Status::ok(); }
-  Status publish(std::span<const T> /*tensor*/, double p) override {
-    return window_.publish(passes_, p);
-  }
+  Status connect() override { return Status::ok(); }  // the window does it
+  Status publish(double p) override { return window_.publish(passes_, p); }
   Status check(std::size_t in) const override { return window_.check_readable(in); }
   void start(std::size_t in) override { in_ = in; }
   Status progress() override {
@@ -95,11 +97,12 @@ class GpuSnapshots final : public WindowSnapshots<T> {
 template <typename T>
 Result<std::unique_ptr<WindowSnapshots<T>>> make_host_snapshots(transport::Fabric& fabric,
                                                                 std::string key,
-                                                                std::size_t count) {
-  DUNLIN_ASSIGN(auto writer, SnapshotWriter::create(fabric, count * sizeof(T)));
-  DUNLIN_ASSIGN(auto reader, SnapshotReader::create(fabric, count * sizeof(T)));
-  auto made = std::make_unique<HostSnapshots<T>>(fabric, std::move(key), std::move(writer),
-                                                 std::move(reader));
+                                                                std::vector<Rank> in,
+                                                                std::span<const T> self) {
+  DUNLIN_ASSIGN(auto writer, SnapshotWriter::create(fabric, self.size_bytes()));
+  DUNLIN_ASSIGN(auto reader, SnapshotReader::create(fabric, self.size_bytes()));
+  auto made = std::make_unique<HostSnapshots<T>>(fabric, std::move(key), std::move(in), self,
+                                                 std::move(writer), std::move(reader));
   DUNLIN_TRY(made->announce());
   return std::unique_ptr<WindowSnapshots<T>>(std::move(made));
 }
@@ -110,9 +113,9 @@ std::unique_ptr<WindowSnapshots<T>> make_gpu_snapshots(GpuWindow& window, Tensor
 }
 
 template Result<std::unique_ptr<WindowSnapshots<float>>> make_host_snapshots(
-    transport::Fabric& fabric, std::string key, std::size_t count);
+    transport::Fabric& fabric, std::string key, std::vector<Rank> in, std::span<const float> self);
 template Result<std::unique_ptr<WindowSnapshots<double>>> make_host_snapshots(
-    transport::Fabric& fabric, std::string key, std::size_t count);
+    transport::Fabric& fabric, std::string key, std::vector<Rank> in, std::span<const double> self);
 template std::unique_ptr<WindowSnapshots<float>> make_gpu_snapshots(GpuWindow& window,
                                                                     TensorPasses<float>& passes);
 template std::unique_ptr<WindowSnapshots<double>> make_gpu_snapshots(GpuWindow& window,

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "collectives/rma/gpu_window.h"
 #include "collectives/rma/tensor_passes.h"
@@ -21,9 +22,9 @@ class WindowSnapshots {
   virtual ~WindowSnapshots() = default;
 
   // Finds the snapshots of the in-neighbors. Waits until they have published where these are.
-  virtual Status connect(std::span<const Rank> in) = 0;
-  // Publishes a tensor and its p. Takes about as long as a copy.
-  virtual Status publish(std::span<const T> tensor, double p) = 0;
+  virtual Status connect() = 0;
+  // Publishes the window's tensor and its p. Takes about as long as a copy.
+  virtual Status publish(double p) = 0;
 
   // Whether the snapshot of the in-neighbor with this index can be read; else kUnavailable.
   virtual Status check(std::size_t in) const = 0;
@@ -36,11 +37,12 @@ class WindowSnapshots {
   virtual double p() const = 0;
 };
 
-// In host memory, with tensors of `count` elements. `key`: that of a rank is its number behind
-// this.
+// In host memory. `self`: the window's tensor. `key`: that of a rank is its number behind this.
 template <typename T>
 Result<std::unique_ptr<WindowSnapshots<T>>> make_host_snapshots(transport::Fabric& fabric,
-                                                                std::string key, std::size_t count);
+                                                                std::string key,
+                                                                std::vector<Rank> in,
+                                                                std::span<const T> self);
 // In the memory of a window on a GPU, which its connect() opens. Both arguments outlive the result.
 template <typename T>
 std::unique_ptr<WindowSnapshots<T>> make_gpu_snapshots(GpuWindow& window, TensorPasses<T>& passes);

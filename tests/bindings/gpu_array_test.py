@@ -42,11 +42,7 @@ class GpuArrayTest(unittest.TestCase):
         if isinstance(array, dunlin.GpuArray):
             self.assertEqual(array.shape, expected.shape, what)
             self.assertEqual(array.dtype, expected.dtype.name, what)
-            address = array.__cuda_array_interface__["data"][0]
-            found = gpu.read(address, expected.shape, expected.dtype)
-        else:
-            found = array.read()
-        np.testing.assert_array_equal(found, expected, err_msg=str(what))
+        np.testing.assert_array_equal(gpu.elements(array), expected, err_msg=str(what))
 
     def test_all_reduce_of_all_types_sizes_and_packages(self):
         for package in PACKAGES:

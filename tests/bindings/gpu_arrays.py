@@ -150,6 +150,13 @@ def read(address, shape, dtype, device=0):
     return values
 
 
+def elements(array):
+    """The elements of an array in the memory of the GPU: one of the classes here, or a dunlin.GpuArray."""
+    if isinstance(array, Device):
+        return array.read()
+    return read(array.__cuda_array_interface__["data"][0], array.shape, array.dtype)
+
+
 def _finish_default():
     while (code := CUDA.cuStreamQuery(None)) == _NOT_READY:
         pass

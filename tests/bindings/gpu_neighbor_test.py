@@ -10,13 +10,7 @@ import unittest
 import dunlin
 import gpu_arrays as gpu
 import numpy as np
-from gpu_arrays import Exporting, Interfaced
-
-
-def read(array):
-    if isinstance(array, dunlin.GpuArray):
-        return gpu.read(array.__cuda_array_interface__["data"][0], array.shape, array.dtype)
-    return array.read()
+from gpu_arrays import Exporting, Interfaced, elements
 
 
 class GpuNeighborTest(unittest.TestCase):
@@ -43,10 +37,10 @@ class GpuNeighborTest(unittest.TestCase):
                     x = package(values)
                     result = dunlin.neighbor_average(x, sources, destinations, 0.5)
                     self.assertIsInstance(result, dunlin.GpuArray)
-                    np.testing.assert_array_equal(read(result), expected, err_msg=str((dtype, shape)))
-                    np.testing.assert_array_equal(read(x), values)
+                    np.testing.assert_array_equal(elements(result), expected, err_msg=str((dtype, shape)))
+                    np.testing.assert_array_equal(elements(x), values)
                     self.assertIs(dunlin.neighbor_average(x, sources, destinations, 0.5, out=x), x)
-                    np.testing.assert_array_equal(read(x), expected)
+                    np.testing.assert_array_equal(elements(x), expected)
 
     def test_many_calls_at_a_time(self):
         arrays = [Interfaced(self.values(100 * number, "float32", number)) for number in range(20)]
@@ -55,7 +49,7 @@ class GpuNeighborTest(unittest.TestCase):
         for number in reversed(range(20)):
             values = self.values(100 * number, "float32", number)
             expected = dunlin.neighbor_average(values, self.neighbors, self.neighbors, name=f"layer {number}")
-            np.testing.assert_array_equal(read(requests[number].wait()), expected)
+            np.testing.assert_array_equal(elements(requests[number].wait()), expected)
 
     def test_calls_come_behind_the_streams_of_their_arrays(self):
         """Nobody waits for the stream, and the call has what the stream's work writes."""
@@ -69,7 +63,7 @@ class GpuNeighborTest(unittest.TestCase):
             while self.size > 1 and time.monotonic() < until:
                 self.assertFalse(request.test())
             open_gate()
-            np.testing.assert_array_equal(read(request.wait()), expected)
+            np.testing.assert_array_equal(elements(request.wait()), expected)
             # The former contents of the array of the result are still read.
             out = package(np.full(30_000, 7, "float32"), stream=gpu.Stream())
             open_gate = out.stream.gate()
@@ -77,10 +71,10 @@ class GpuNeighborTest(unittest.TestCase):
             until = time.monotonic() + 0.1
             while time.monotonic() < until:
                 self.assertFalse(request.test())
-            np.testing.assert_array_equal(read(out), 7)
+            np.testing.assert_array_equal(elements(out), 7)
             open_gate()
             request.wait()
-            np.testing.assert_array_equal(read(out), expected)
+            np.testing.assert_array_equal(elements(out), expected)
 
     def test_bad_input(self):
         x = Interfaced(np.ones(10, "float32"))

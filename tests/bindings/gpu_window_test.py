@@ -11,12 +11,7 @@ import unittest
 import dunlin
 import gpu_arrays as gpu
 import numpy as np
-from gpu_arrays import Exporting, Interfaced
-
-
-def read(array):
-    """The elements of an array of the package on the GPU."""
-    return gpu.read(array.__cuda_array_interface__["data"][0], array.shape, array.dtype)
+from gpu_arrays import Exporting, Interfaced, elements
 
 
 def write(array, values):
@@ -55,7 +50,7 @@ class GpuWindowTest(unittest.TestCase):
                     dunlin.barrier()
                     self.assertEqual(host.versions(), there.versions())
                     for rank in self.sources:
-                        np.testing.assert_array_equal(read(there.buffer(rank)), host.buffer(rank))
+                        np.testing.assert_array_equal(elements(there.buffer(rank)), host.buffer(rank))
                         self.assertEqual(there.buffer_p(rank), host.buffer_p(rank))
                     dunlin.barrier()
                     for window in (host, there):
@@ -63,12 +58,12 @@ class GpuWindowTest(unittest.TestCase):
                     dunlin.barrier()  # an update publishes its result
                     self.assertIs(there.update(), there.tensor)
                     host.update()
-                    np.testing.assert_array_equal(read(there.tensor), host.tensor)
+                    np.testing.assert_array_equal(elements(there.tensor), host.tensor)
                     result = Interfaced(np.zeros(shape, dtype))
                     self.assertIs(there.update(0.5, weights, out=result), result)
                     np.testing.assert_array_equal(result.read(), host.update(0.5, weights, out=np.zeros(shape, dtype)))
                     there.update_then_collect()
-                    np.testing.assert_array_equal(read(there.tensor), host.update_then_collect())
+                    np.testing.assert_array_equal(elements(there.tensor), host.update_then_collect())
                     self.assertEqual(there.p, host.p)
                     dunlin.barrier()
                 for window in (host, there):
@@ -84,12 +79,12 @@ class GpuWindowTest(unittest.TestCase):
         window.flush()
         dunlin.barrier()
         for rank in self.sources:
-            np.testing.assert_array_equal(read(window.buffer(rank)), 10 + rank)
+            np.testing.assert_array_equal(elements(window.buffer(rank)), 10 + rank)
         dunlin.barrier()
         window.free()
         with self.assertRaises(dunlin.ClosedError):
             window.put()
-        np.testing.assert_array_equal(read(tensor), 10 + self.rank)
+        np.testing.assert_array_equal(elements(tensor), 10 + self.rank)
 
     def test_the_initial_tensor_is_waited_for(self):
         stream = gpu.Stream()
@@ -98,7 +93,7 @@ class GpuWindowTest(unittest.TestCase):
         x.write(np.ones(30_000, "float32"), stream)
         threading.Timer(0.1, open_gate).start()
         window = dunlin.Window(x, self.sources, self.sources)
-        np.testing.assert_array_equal(read(window.tensor), 1)
+        np.testing.assert_array_equal(elements(window.tensor), 1)
         window.free()
 
     def test_bad_input(self):

@@ -2,13 +2,11 @@
 
 import os
 import signal
-import subprocess
 import sys
-import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from job import LOADED, Job, JobTest, await_progress, children_of, events, reports  # noqa: E402
+from job import ElasticTest, Job, await_progress, children_of, events, reports  # noqa: E402
 
 RUN, CNN, PLOT, TRANSPORT = sys.argv[1:5]
 del sys.argv[1:5]
@@ -29,42 +27,13 @@ OTHERS = {"all-reduce": [], "parameter-server": [], "async-parameter-server": []
           "partial": ["--groups", "static"]}
 
 
-class Elastic(JobTest):
-    def setUp(self):
-        super().setUp()
-        self.json = self.path("run.jsonl")
-        self.job_file = self.path("job")
-
-    def start(self, founders, most, *options):
-        job = Job([RUN, "-n", founders, "--max-ranks", most, "--job-file", self.job_file, "--keep-going", CNN, *ENDLESS,
-                   "--on-peer-loss", "continue", "--json-out", self.json, *options])
-        self.addCleanup(job.kill)
-        await_progress(job, self.json)
-        return job
+class Elastic(ElasticTest):
+    run_command = RUN
+    program = [CNN, *ENDLESS, "--on-peer-loss", "continue"]
+    plot = [PLOT, "cnn"]
 
     def join(self, *options):
-        newcomer = Job([RUN, "--join", self.job_file, "-n", 1, "--keep-going", CNN, *ENDLESS, "--on-peer-loss", "continue",
-                        *options])
-        self.addCleanup(newcomer.kill)
-        return newcomer
-
-    def members(self):
-        return events(self.json, "members")
-
-    def await_condition(self, job, condition, timeout=120):
-        deadline = time.monotonic() + LOADED * timeout
-        while not condition():
-            self.assertIsNone(job.process.poll(), job.text())
-            self.assertLess(time.monotonic(), deadline, job.text())
-            job._pause()
-
-    def await_workers(self, job, count):
-        """Waits until the job trains with so many workers, and has gone on since."""
-        self.await_condition(job, lambda: self.members() and self.members()[-1]["workers"] == count)
-        await_progress(job, self.json, len(events(self.json, "progress")) + 3)
-
-    def seen(self, kind):
-        return [rank for event in self.members() for rank in event[kind]]
+        return super().join(1, *options)
 
     def loss(self):
         return events(self.json, "progress")[-1]["loss"]
@@ -80,9 +49,7 @@ class Elastic(JobTest):
     def test_a_job_grows_and_shrinks_and_learns_as_one_that_was_left_alone(self):
         for name, method in METHODS.items():
             with self.subTest(name):
-                for path in (self.json, self.job_file):
-                    if os.path.exists(path):
-                        os.unlink(path)
+                self.clear()
                 alone = self.final([RUN, "-n", 2, CNN, *TRAINING, "--epochs", 3, *method], json=f"{name}.jsonl")
                 job = self.start(2, 8, *method)
                 first = self.join(*method)
@@ -102,7 +69,7 @@ class Elastic(JobTest):
                 self.assertEqual([self.seen("joined"), self.seen("left"), self.seen("died")], [[2, 3], [2], [1]])
                 for text in (job.text(), second.text()):
                     self.assertNotRegex(text, "rank [023] (is|has) d")
-                self.check_figure()
+                self.check_figure(["+3", "\u22122", "\u20201"])
                 self.end(job, second)
                 self.assertEqual(second.wait(), 0, second.text())
                 final = events(self.json, "final")[0]
@@ -110,19 +77,6 @@ class Elastic(JobTest):
                 self.assertEqual([count > 0 for count in final["by_rank"]["iterations"]], [True, False, False, True])
                 for field in ("test_loss", "mean_test_loss"):
                     self.assertLess(final[field], 1.25 * alone[field] + 0.1, field)
-
-    def check_figure(self):
-        """The changes are marked where dunlin-plot can draw."""
-        picture = self.path("run.svg")
-        done = subprocess.run(["/usr/bin/python3", PLOT, "cnn", "--x", "time", "--out", picture, self.json],
-                              capture_output=True, text=True)
-        if "need matplotlib" in done.stderr:
-            return
-        self.assertEqual(done.returncode, 0, done.stderr)
-        with open(picture, encoding="utf-8") as file:
-            drawn = file.read()
-        for mark in ("+3", "\u22122", "\u20201"):
-            self.assertIn(mark, drawn)
 
     def test_newcomers_go_on_when_all_that_began_have_left(self):
         method = METHODS["notify-ack"]
@@ -166,9 +120,7 @@ class Elastic(JobTest):
     def test_a_job_that_ends_ends_its_newcomers(self):
         for name in ("bsp", "local-sgd", "partial"):
             with self.subTest(name):
-                for path in (self.json, self.job_file):
-                    if os.path.exists(path):
-                        os.unlink(path)
+                self.clear()
                 # The first ones are slow, so that there is time for a newcomer.
                 options = [*METHODS[name], "--iterations", 400, "--slowdown", "0:3", "--slowdown", "1:3"]
                 job = self.start(2, 4, *options)

@@ -2,13 +2,12 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from job import Job, JobTest, await_progress, children_of, events, reports  # noqa: E402
+from job import ElasticTest, Job, await_progress, children_of, events, reports  # noqa: E402
 
 RUN, SVM, PLOT, TRANSPORT = sys.argv[1:5]
 del sys.argv[1:5]
@@ -19,36 +18,13 @@ SMALL_STEPS = ["--generate", "--rows", 4000, "--features", 2000, "--nonzeros", 2
 ENDLESS = [*SMALL_STEPS, "--epochs", 1e6]
 
 
-class Elastic(JobTest):
-    def setUp(self):
-        super().setUp()
-        self.json = self.path("run.jsonl")
-        self.job_file = self.path("job")
-
-    def start(self, founders, most, *options):
-        job = Job([RUN, "-n", founders, "--max-ranks", most, "--job-file", self.job_file, "--keep-going", SVM, *ENDLESS,
-                   "--json-out", self.json, *options])
-        self.addCleanup(job.kill)
-        await_progress(job, self.json)
-        return job
-
-    def join(self, ranks, *options):
-        newcomers = Job([RUN, "--join", self.job_file, "-n", ranks, "--keep-going", SVM, *ENDLESS, *options])
-        self.addCleanup(newcomers.kill)
-        return newcomers
-
-    def members(self):
-        return events(self.json, "members")
-
-    def await_workers(self, job, count):
-        """Waits until the job trains with so many workers, and has gone on since."""
-        while not self.members() or self.members()[-1]["workers"] != count:
-            self.assertIsNone(job.process.poll(), job.text())
-            job._pause()
-        await_progress(job, self.json, len(events(self.json, "progress")) + 3)
+class Elastic(ElasticTest):
+    run_command = RUN
+    program = [SVM, *ENDLESS]
+    plot = [PLOT, "svm"]
 
     def seen(self, kind):
-        return sorted(rank for event in self.members() for rank in event[kind])
+        return sorted(super().seen(kind))
 
     def objective(self):
         return events(self.json, "progress")[-1]["objective"]
@@ -59,9 +35,7 @@ class Elastic(JobTest):
         self.assertEqual(left_alone.wait(), 0, left_alone.text())
         for sync in ("notify-ack", "bsp", "async"):
             with self.subTest(sync):
-                for path in (self.json, self.job_file):
-                    if os.path.exists(path):
-                        os.unlink(path)
+                self.clear()
                 job = self.start(4, 12, "--sync", sync)
                 first = self.join(3, "--sync", sync)
                 self.await_workers(job, 7)
@@ -84,24 +58,11 @@ class Elastic(JobTest):
                 self.assertEqual(second.wait(), 0, second.text())
                 self.assertIn("leaves the job", second.text())
                 self.assertIsNone(job.process.poll(), job.text())
-                self.check_figure()
+                self.check_figure(["+4", "\u20202"])
                 # All that are left leave, and the job is over.
                 os.killpg(job.process.pid, signal.SIGTERM)
                 job.wait()
                 self.assertFalse(os.path.exists(self.job_file))
-
-    def check_figure(self):
-        """The changes are marked where dunlin-plot can draw."""
-        picture = self.path("run.svg")
-        done = subprocess.run(["/usr/bin/python3", PLOT, "svm", "--x", "time", "--out", picture, self.json], capture_output=True,
-                              text=True)
-        if "need matplotlib" in done.stderr:
-            return
-        self.assertEqual(done.returncode, 0, done.stderr)
-        with open(picture, encoding="utf-8") as file:
-            drawn = file.read()
-        self.assertIn("+4", drawn)
-        self.assertIn("\u20202", drawn)
 
     def test_a_worker_that_was_killed_comes_back(self):
         job = self.start(3, 6)
@@ -116,9 +77,7 @@ class Elastic(JobTest):
     def test_a_job_that_processes_join_until_its_end_ends_well(self):
         for sync in ("notify-ack", "bsp", "async"):
             with self.subTest(sync):
-                for path in (self.json, self.job_file):
-                    if os.path.exists(path):
-                        os.unlink(path)
+                self.clear()
                 options = [*SMALL_STEPS, "--sync", sync, "--epochs", 200]
                 job = Job([RUN, "-n", 2, "--max-ranks", 12, "--job-file", self.job_file, SVM, *options, "--json-out",
                            self.json])

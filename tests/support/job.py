@@ -143,3 +143,66 @@ class JobTest(unittest.TestCase):
         job = Job([*command, "--json-out", self.path(json)], env=env, unset=unset)
         self.assertEqual(job.wait(), expect, job.text())
         return events(self.path(json), "final")[-1]
+
+
+class ElasticTest(JobTest):
+    """Tests of a training program in a job that processes join and leave. Subclasses set these:"""
+
+    run_command = None  # dunlin-run
+    program = None  # the command, with the options of all tests
+    plot = None  # dunlin-plot and its command for the program's JSON lines
+
+    def setUp(self):
+        super().setUp()
+        self.json = self.path("run.jsonl")
+        self.job_file = self.path("job")
+
+    def clear(self):
+        """Removes the files of a job that is over, before another one in the same test."""
+        for path in (self.json, self.job_file):
+            if os.path.exists(path):
+                os.unlink(path)
+
+    def start(self, founders, most, *options):
+        job = Job([self.run_command, "-n", founders, "--max-ranks", most, "--job-file", self.job_file, "--keep-going",
+                   *self.program, "--json-out", self.json, *options])
+        self.addCleanup(job.kill)
+        await_progress(job, self.json)
+        return job
+
+    def join(self, ranks, *options):
+        newcomers = Job([self.run_command, "--join", self.job_file, "-n", ranks, "--keep-going", *self.program, *options])
+        self.addCleanup(newcomers.kill)
+        return newcomers
+
+    def members(self):
+        return events(self.json, "members")
+
+    def await_condition(self, job, condition, timeout=120):
+        deadline = time.monotonic() + LOADED * timeout
+        while not condition():
+            self.assertIsNone(job.process.poll(), job.text())
+            self.assertLess(time.monotonic(), deadline, job.text())
+            job._pause()
+
+    def await_workers(self, job, count):
+        """Waits until the job trains with so many workers, and has gone on since."""
+        self.await_condition(job, lambda: self.members() and self.members()[-1]["workers"] == count)
+        await_progress(job, self.json, len(events(self.json, "progress")) + 3)
+
+    def seen(self, kind):
+        """The ranks that have joined, left or died."""
+        return [rank for event in self.members() for rank in event[kind]]
+
+    def check_figure(self, marks):
+        """The changes are marked where dunlin-plot can draw."""
+        picture = self.path("run.svg")
+        done = subprocess.run(["/usr/bin/python3", *self.plot, "--x", "time", "--out", picture, self.json],
+                              capture_output=True, text=True)
+        if "need matplotlib" in done.stderr:
+            return
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(picture, encoding="utf-8") as file:
+            drawn = file.read()
+        for mark in marks:
+            self.assertIn(mark, drawn)

@@ -31,9 +31,9 @@ struct NeighborCall {
   double self_weight = 1;
   std::vector<WeightedRank> sources{};  // each rank at most once; not this rank
   std::vector<WeightedRank> destinations{};
-  // Of an average on GPU memory: recorded events. The call's work on the GPU begins after the work
-  // before them, and so does all work of other calls that has not begun when this one starts. Null:
-  // input and output are ready. start() uses them, and nothing after it.
+  // Recorded events of an average on GPU memory. The call's work on the GPU begins after the work
+  // before them, and so does all work of other calls that has not begun when this one starts. Null
+  // stands for memory that is ready. start() uses the events, and nothing after it.
   GpuEvent* input_ready = nullptr;
   GpuEvent* output_ready = nullptr;
 };

@@ -213,7 +213,7 @@ class Overlap(unittest.TestCase):
                 with bf.timeline_context(name, "STEP"):
                     training.optimizer.step()
             events = self.read_timeline()
-            # Of the second step: the first one with overlap is a trial.
+            # The first step with overlap is a trial, so the second one counts.
             begin, end = [[e["ts"] for e in events if e["ph"] == ph and e.get("args", {}).get("tensor") == name][-2:]
                           for ph in ("B", "E")]
             key = training.optimizer._key

@@ -53,6 +53,7 @@ Result<StochasticReduce<T>> StochasticReduce<T>::create(Job& job, const ReduceOp
   wanted.count = options.count;
   wanted.mode = internal(options.mode);
   wanted.depth = options.depth;
+  wanted.gpu = options.gpu;
   DUNLIN_ASSIGN(impl->reduce,
                 collective::StochasticReduce<T>::prepare(*impl->job->fabric, std::move(wanted)));
   DUNLIN_TRY(impl->reduce->connect());

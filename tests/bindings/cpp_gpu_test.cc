@@ -5,8 +5,10 @@
 #include <dunlin/group_average.h>
 #include <dunlin/neighbor.h>
 #include <dunlin/partial_all_reduce.h>
+#include <dunlin/stochastic_reduce.h>
 
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <vector>
 
@@ -153,6 +155,33 @@ TEST(CppGpu, GroupsAverageInItsMemory) {
     for (std::uint64_t iteration = 0; iteration < 4; ++iteration) EXPECT_OK(average.run(iteration));
     expect(average.model(), 0.5F);
     EXPECT_OK(world.barrier());
+  });
+  EXPECT_EQ(fake->allocations(), 0);
+}
+
+TEST(CppGpu, AStochasticReduceAveragesInItsMemory) {
+  FakeCuda* const fake = stand_in();
+  if (fake == nullptr) GTEST_SKIP() << "needs the stand-in for CUDA's driver in LD_LIBRARY_PATH";
+  fake->delay_us = 200;
+  run_ranks(3, [&](Job& job) {
+    constexpr std::size_t kCount = 5000;
+    const auto graph = get(dunlin::make_graph("complete", job.size()));
+    dunlin::ReduceOptions options{.count = kCount, .gpu = 0};
+    options.neighborhood = get(dunlin::neighborhood_of(graph, dunlin::Weighting::kUniform,
+                                                       job.members().ranks, job.rank()));
+    auto reduce = get(dunlin::StochasticReduce<double>::create(job, options));
+    std::byte* const contents = fake->contents(reduce.model().data(), reduce.model().size_bytes());
+    ASSERT_NE(contents, nullptr) << "not the memory of a GPU";
+    std::vector<double> host(kCount, 3.0 * job.rank().value());
+    std::memcpy(contents, host.data(), reduce.model().size_bytes());
+    EXPECT_EQ(get(reduce.reduce(std::chrono::seconds(60))).inputs, 2U);
+    std::memcpy(host.data(), contents, reduce.model().size_bytes());
+    EXPECT_NEAR(host.front(), 3, 1e-12);
+    EXPECT_NEAR(host.back(), 3, 1e-12);
+    options.mode = dunlin::SyncMode::kBsp;
+    EXPECT_EQ(dunlin::StochasticReduce<double>::create(job, options).status().code(),
+              Code::kInvalidArgument);
+    EXPECT_OK(job.barrier());
   });
   EXPECT_EQ(fake->allocations(), 0);
 }

@@ -21,6 +21,11 @@
 // or from after it if only an acknowledgment was still to be sent. The object can then only be
 // destroyed: call Job::reform(), and create another object over the survivors.
 //
+// With ReduceOptions::gpu, model() is memory of that GPU, which the CPU cannot access and whose
+// contents are undefined at first. A reduce is one launch there, with the bits that it has on the
+// CPU. Work on the model has to be complete before start(); the average is complete when test() is
+// ok. kUnavailable: there is no such GPU, or a neighbor cannot reach its memory.
+//
 // Nothing allocates after create(). Owner thread of the job only. Destroy it when all members are
 // done with theirs: neighbors may still write or acknowledge until then.
 #pragma once
@@ -28,6 +33,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -56,6 +62,9 @@ struct ReduceOptions {
   std::size_t count = 0;        // elements of the model; the same on all members
   SyncMode mode = SyncMode::kNotifyAck;
   std::uint32_t depth = 2;  // receive slots per in-neighbor; the same on all members
+  // The GPU, by its number in this process, in whose memory the models are. Empty: host memory.
+  // Either all members have a GPU or none has. It needs kNotifyAck.
+  std::optional<int> gpu{};
 };
 
 // What one reduce did.
@@ -78,7 +87,7 @@ class StochasticReduce {
   StochasticReduce& operator=(StochasticReduce&&) noexcept;
   ~StochasticReduce();
 
-  // Zeros at first.
+  // Zeros at first, but undefined on a GPU.
   std::span<T> model();
 
   // Reduces the model's present contents. Returns the errors of Job::wait(). It also returns

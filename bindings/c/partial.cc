@@ -76,7 +76,7 @@ dunlin_code dunlin_partial_all_reduce(dunlin_job* job, const char* name, uint64_
   return guarded([&]() -> Status {
     DUNLIN_ASSIGN(const PartialCall call,
                   call_of({number, ranks, rank_count, input, output, count, type, op}));
-    return job->partial->run(text_of(name), call, {}, nullptr);
+    return job->partial->run(text_of(name), {call}, {}, nullptr);
   });
 }
 
@@ -87,7 +87,7 @@ dunlin_code dunlin_start_partial_all_reduce(dunlin_job* job, const char* name, u
   return guarded([&]() -> Status {
     DUNLIN_ASSIGN(const PartialCall call,
                   call_of({number, ranks, rank_count, input, output, count, type, op}));
-    DUNLIN_ASSIGN(auto operation, job->partial->start(text_of(name), call));
+    DUNLIN_ASSIGN(auto operation, job->partial->start(text_of(name), {call}));
     *request = new dunlin_request{job->session.get(), std::move(operation)};
     return Status::ok();
   });
@@ -111,13 +111,13 @@ dunlin_code dunlin_groups_create(dunlin_job* job, const char* name, size_t count
 }
 
 dunlin_code dunlin_groups_average(dunlin_groups* groups, uint64_t iteration, float* model) {
-  return guarded([&] { return groups->average->run(iteration, model, {}, nullptr); });
+  return guarded([&] { return groups->average->run(iteration, {model, model}, {}, nullptr); });
 }
 
 dunlin_code dunlin_start_groups_average(dunlin_groups* groups, uint64_t iteration, float* model,
                                         dunlin_request** request) {
   return guarded([&]() -> Status {
-    DUNLIN_ASSIGN(auto operation, groups->average->start(iteration, model));
+    DUNLIN_ASSIGN(auto operation, groups->average->start(iteration, {model, model}));
     *request = new dunlin_request{groups->job->session.get(), std::move(operation)};
     return Status::ok();
   });

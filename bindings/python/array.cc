@@ -285,6 +285,14 @@ Array make_array(DataType type, std::vector<py::ssize_t> shape) {
       array_over(py::reinterpret_borrow<py::dtype>(dtype), std::move(shape), nullptr, {}), "out");
 }
 
+namespace {
+
+std::string place_of(std::optional<int> gpu) {
+  return gpu ? fmt::format("GPU {}", *gpu) : "the host";
+}
+
+}  // namespace
+
 Array output_for(const Array& input, std::vector<py::ssize_t> shape, py::handle out) {
   if (out.is_none()) {
     return input.gpu ? make_gpu_array(input.type, std::move(shape), *input.gpu, "out")
@@ -293,11 +301,8 @@ Array output_for(const Array& input, std::vector<py::ssize_t> shape, py::handle 
   Array output = writable_view_of(out, "out", Usable::kHostAndGpu);
   const std::size_t count = count_of(shape);
   if (output.gpu != input.gpu) {
-    const auto name = [](const Array& array) {
-      return array.gpu ? fmt::format("GPU {}", *array.gpu) : std::string("the host");
-    };
     refuse("out", fmt::format("the array is in the memory of {}, but the input is in that of {}",
-                              name(output), name(input)));
+                              place_of(output.gpu), place_of(input.gpu)));
   }
   if (output.type != input.type) {
     refuse("out", fmt::format("elements of type {}, but the input has {}", to_string(output.type),
@@ -306,6 +311,13 @@ Array output_for(const Array& input, std::vector<py::ssize_t> shape, py::handle 
   if (output.count != count)
     refuse("out", fmt::format("{} elements, but the result has {}", output.count, count));
   return output;
+}
+
+void check_gpu(const Array& array, std::optional<int> gpu, const char* what) {
+  if (array.gpu == gpu) return;
+  refuse(what, fmt::format("the array is in the memory of {}, and the argument gpu of this object "
+                           "stands for that of {}",
+                           place_of(array.gpu), place_of(gpu)));
 }
 
 bool overlap(const Array& a, const Array& b) {

@@ -57,6 +57,10 @@ Array make_array(collective::DataType type, std::vector<pybind11::ssize_t> shape
 // None. It is in the same memory as the input: that of the host, or of the GPU.
 Array output_for(const Array& input, std::vector<pybind11::ssize_t> shape, pybind11::handle out);
 
+// Throws InvalidArgumentError unless the array is in the memory of this GPU, or, if that is empty,
+// in host memory.
+void check_gpu(const Array& array, std::optional<int> gpu, const char* what);
+
 bool overlap(const Array& a, const Array& b);
 // Throws InvalidArgumentError if the arrays overlap, unless `inner` begins `offset` elements into
 // `outer`, as for an operation in place.

@@ -130,7 +130,8 @@ void refuse_gpu(const char* what) {
   refuse(what,
          "the array is in the memory of a GPU, and this call works in host memory; copy the array "
          "there (cupy.asnumpy(x), tensor.cpu()). all_reduce, reduce, broadcast, all_gather, "
-         "reduce_scatter, all_to_all, neighbor_average and Window take memory of GPUs");
+         "reduce_scatter, all_to_all, partial_all_reduce, neighbor_average, Window, and "
+         "StochasticReduce and GroupAverage with gpu=N take memory of GPUs");
 }
 
 bool has_gpu_interface(py::handle object) {

@@ -38,19 +38,23 @@ std::uint64_t number_of(const std::optional<std::int64_t>& number) {
 struct Reduce {
   Reduce(py::handle x, const std::vector<int>& ranks, std::string_view op,
          std::optional<std::int64_t> number, py::handle out) {
-    const Array input = view_of(x, "partial_all_reduce");
+    const Array input = view_of(x, "partial_all_reduce", Usable::kHostAndGpu);
     const Array output = output_for(input, input.shape, out);
     check_overlap(input, output, 0);
-    call.number = number_of(number);
-    for (const int rank : ranks) call.members.emplace_back(rank);
-    call.input = input.data;
-    call.output = output.data;
-    call.count = input.count;
-    call.reduction = {input.type, take(collective::parse_reduce_op(op))};
+    PartialCall& inner = call.call;
+    inner.number = number_of(number);
+    for (const int rank : ranks) inner.members.emplace_back(rank);
+    inner.input = input.data;
+    inner.output = output.data;
+    inner.count = input.count;
+    inner.reduction = {input.type, take(collective::parse_reduce_op(op))};
+    call.gpu = input.gpu;
+    call.input_ready = input.ready;
+    call.output_ready = output.ready;
     outcome.result = output.object;
     outcome.memory = {input.keeper, output.keeper};
   }
-  PartialCall call;
+  PartialReduces::Call call;
   Outcome outcome;
 };
 
@@ -80,7 +84,8 @@ std::unique_ptr<Request> start_reduce(py::object x, const std::vector<int>& rank
 class GroupAverage {
  public:
   GroupAverage(py::handle count, py::handle source, py::handle group_size,
-               py::handle slowdown_threshold, py::handle layout, py::handle seed, py::handle name)
+               py::handle slowdown_threshold, py::handle layout, py::handle seed, py::handle name,
+               py::handle gpu)
       : session_(Job::instance().session()) {
     Arguments given;
     binding::GroupAverage::Options options;
@@ -96,6 +101,7 @@ class GroupAverage {
       options.groups.layout = {nodes.first, nodes.second};
     }
     options.groups.seed = given.read<std::uint64_t>("seed", seed);
+    if (!gpu.is_none()) options.gpu = given.read<int>("gpu", gpu);
     const Session::Interrupt interrupt = interrupt_of_thread();
     average_ = take(released([&] {
       return binding::GroupAverage::create(*session_, std::move(options), interrupt,
@@ -106,6 +112,7 @@ class GroupAverage {
   const std::string& name() const { return average_->options().name; }
   std::size_t count() const { return average_->options().count; }
   const char* source() const { return to_string(average_->options().source); }
+  std::optional<int> gpu() const { return average_->options().gpu; }
 
   py::object average(py::object model, std::optional<std::uint64_t> iteration) {
     check_job(session_);
@@ -114,7 +121,7 @@ class GroupAverage {
     return complete(
         [&](const Session::Interrupt& interrupt,
             std::shared_ptr<binding::SessionOperation>* unfinished) {
-          return average_->run(iteration, floats(array), interrupt, unfinished);
+          return average_->run(iteration, memory_of(array), interrupt, unfinished);
         },
         std::move(outcome));
   }
@@ -122,7 +129,7 @@ class GroupAverage {
     check_job(session_);
     const Array array = view(model);
     Outcome outcome = outcome_of(model, array);
-    auto operation = take(released([&] { return average_->start(iteration, floats(array)); }));
+    auto operation = take(released([&] { return average_->start(iteration, memory_of(array)); }));
     return std::make_unique<Request>(session_, std::move(operation), std::move(outcome));
   }
   void leave() {
@@ -150,7 +157,8 @@ class GroupAverage {
 
  private:
   Array view(py::handle model) const {
-    Array array = writable_view_of(model, "GroupAverage");
+    Array array = writable_view_of(model, "GroupAverage", Usable::kHostAndGpu);
+    check_gpu(array, gpu(), "GroupAverage");
     if (array.type != DataType::kFloat32 || array.count != count()) {
       raise(Status(Code::kInvalidArgument,
                    fmt::format("GroupAverage: the model has to have {} float32 elements, not {} "
@@ -165,7 +173,9 @@ class GroupAverage {
     outcome.memory = {array.keeper};
     return outcome;
   }
-  static float* floats(const Array& array) { return reinterpret_cast<float*>(array.data); }
+  static binding::ModelMemory memory_of(const Array& array) {
+    return {array.data, array.data, array.ready, array.ready};
+  }
 
   std::shared_ptr<Session> session_;
   std::shared_ptr<binding::GroupAverage> average_;
@@ -182,13 +192,14 @@ void define_partial(py::module_& module) {
              arg("name") = "", arg("number") = none, arg("out") = none);
   py::class_<GroupAverage>(module, "GroupAverage")
       .def(py::init<py::handle, py::handle, py::handle, py::handle, py::handle, py::handle,
-                    py::handle>(),
+                    py::handle, py::handle>(),
            arg("count"), arg("source") = "smart", arg("group_size") = 3,
            arg("slowdown_threshold") = 4, arg("layout") = none, arg("seed") = 1,
-           arg("name") = "groups")
+           arg("name") = "groups", arg("gpu") = none)
       .def_property_readonly("name", &GroupAverage::name)
       .def_property_readonly("count", &GroupAverage::count)
       .def_property_readonly("source", &GroupAverage::source)
+      .def_property_readonly("gpu", &GroupAverage::gpu)
       .def("average", &GroupAverage::average, arg("model"), arg("iteration") = none)
       .def("start_average", &GroupAverage::start, arg("model"), arg("iteration") = none)
       .def("leave", &GroupAverage::leave)

@@ -3,6 +3,7 @@
 #include "bindings/session/stochastic.h"
 
 #include <fmt/format.h>
+#include <pybind11/stl.h>
 
 #include <memory>
 #include <optional>
@@ -27,7 +28,7 @@ namespace {
 class StochasticReduce {
  public:
   StochasticReduce(py::handle count, py::handle graph, py::handle sync, py::handle depth,
-                   py::handle weighting, py::handle dtype, py::handle name)
+                   py::handle weighting, py::handle dtype, py::handle name, py::handle gpu)
       : session_(Job::instance().session()) {
     Arguments given;
     binding::StochasticReduce::Options options;
@@ -35,6 +36,7 @@ class StochasticReduce {
     options.count = given.read<std::size_t>("count", count);
     options.type = real_type_of(dtype, given);
     options.graph = graph_of(graph, given);
+    if (!gpu.is_none()) options.gpu = given.read<int>("gpu", gpu);
     options.mode = given.read(collective::parse_sync_mode(given.read<std::string>("sync", sync)));
     options.depth = given.read<std::uint32_t>("depth", depth);
     options.weighting =
@@ -51,19 +53,20 @@ class StochasticReduce {
   const char* dtype() const { return to_string(reduce_->options().type); }
   const char* sync() const { return to_string(reduce_->options().mode); }
   std::uint32_t depth() const { return reduce_->options().depth; }
+  std::optional<int> gpu() const { return reduce_->options().gpu; }
 
   py::object average(py::object model, py::object out) {
     Call call(*this, model, out);
     return complete(
         [&](const Session::Interrupt& interrupt,
             std::shared_ptr<binding::SessionOperation>* unfinished) {
-          return reduce_->run(call.model, call.result, interrupt, unfinished);
+          return reduce_->run(call.memory, interrupt, unfinished);
         },
         std::move(call.outcome));
   }
   std::unique_ptr<Request> start(py::object model, py::object out) {
     Call call(*this, model, out);
-    auto operation = take(released([&] { return reduce_->start(call.model, call.result); }));
+    auto operation = take(released([&] { return reduce_->start(call.memory); }));
     return std::make_unique<Request>(session_, std::move(operation), std::move(call.outcome));
   }
   py::dict statistics() {
@@ -89,8 +92,10 @@ class StochasticReduce {
   struct Call {
     Call(const StochasticReduce& reduce, const py::object& x, const py::object& out) {
       check_job(reduce.session_);
-      const Array input =
-          out.is_none() ? writable_view_of(x, "StochasticReduce") : view_of(x, "StochasticReduce");
+      const Array input = out.is_none()
+                              ? writable_view_of(x, "StochasticReduce", Usable::kHostAndGpu)
+                              : view_of(x, "StochasticReduce", Usable::kHostAndGpu);
+      check_gpu(input, reduce.gpu(), "StochasticReduce");
       if (input.type != reduce.reduce_->options().type || input.count != reduce.count()) {
         raise(Status(
             Code::kInvalidArgument,
@@ -103,13 +108,11 @@ class StochasticReduce {
         output = output_for(input, input.shape, out);
         check_overlap(input, output, 0);
       }
-      model = input.data;
-      result = output.data;
+      memory = {input.data, output.data, input.ready, output.ready};
       outcome.result = output.object;
       outcome.memory = {input.keeper, output.keeper};
     }
-    const std::byte* model = nullptr;
-    std::byte* result = nullptr;
+    binding::ModelMemory memory;
     Outcome outcome;
   };
 
@@ -134,15 +137,16 @@ void define_stochastic(py::module_& module) {
   using py::arg;
   py::class_<StochasticReduce>(module, "StochasticReduce")
       .def(py::init<py::handle, py::handle, py::handle, py::handle, py::handle, py::handle,
-                    py::handle>(),
+                    py::handle, py::handle>(),
            arg("count"), arg("graph") = "root-expander", arg("sync") = "notify-ack",
            arg("depth") = 2, arg("weighting") = "uniform", arg("dtype") = "float32",
-           arg("name") = "model")
+           arg("name") = "model", arg("gpu") = py::none())
       .def_property_readonly("name", &StochasticReduce::name)
       .def_property_readonly("count", &StochasticReduce::count)
       .def_property_readonly("dtype", &StochasticReduce::dtype)
       .def_property_readonly("sync", &StochasticReduce::sync)
       .def_property_readonly("depth", &StochasticReduce::depth)
+      .def_property_readonly("gpu", &StochasticReduce::gpu)
       .def("average", &StochasticReduce::average, arg("model"), arg("out") = py::none())
       .def("start_average", &StochasticReduce::start, arg("model"), arg("out") = py::none())
       .def("statistics", &StochasticReduce::statistics)

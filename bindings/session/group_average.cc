@@ -32,10 +32,11 @@ WorkerLayout layout_of(const collective::Grouping& hosts) {
 // The options that have to be the same on all ranks, as a text.
 std::string text_of(const GroupAverage::Options& options, std::uint64_t number) {
   const GroupOptions& groups = options.groups;
-  return fmt::format("{} {} {} {} {}x{} {} {} {} {} {} {}", number, options.name, options.count,
+  return fmt::format("{} {} {} {} {}x{} {} {} {} {} {} {} {}", number, options.name, options.count,
                      to_string(options.source), groups.layout.nodes, groups.layout.workers_per_node,
                      groups.group_size, groups.slowdown_threshold, groups.inter_intra,
-                     groups.intra_filter, groups.most_alone, groups.seed);
+                     groups.intra_filter, groups.most_alone, groups.seed,
+                     options.gpu ? "GPU" : "host");
 }
 
 Status over() {
@@ -46,8 +47,8 @@ Status over() {
 
 class GroupAverage::Body final : public Resident {
  public:
-  Body(Fabric& fabric, std::unique_ptr<collective::GroupAverage> average)
-      : Resident(fabric), average_(std::move(average)) {}
+  Body(Fabric& fabric, std::unique_ptr<collective::GroupAverage> average, ModelCopies copies)
+      : Resident(fabric), average_(std::move(average)), copies_(std::move(copies)) {}
 
   void progress() override {
     // Errors are returned by the next average.
@@ -58,44 +59,88 @@ class GroupAverage::Body final : public Resident {
     const collective::GroupService* const service = average_->service();
     return service == nullptr ? has_failed_ : !service->is_over();
   }
-  void close() override { average_.reset(); }
+  void close() override {
+    copies_ = {};  // waits for them
+    average_.reset();
+  }
   void leave() override {
     if (average_) (void)average_->leave();
   }
   collective::GroupAverage* get() const { return average_.get(); }  // null: closed
 
-  Status start(std::optional<std::uint64_t> wanted, const float* model) {
-    const std::uint64_t iteration = wanted.value_or(next_iteration_);
+  Status start(std::optional<std::uint64_t> wanted, const ModelMemory& memory) {
+    const std::uint64_t iteration = wanted.value_or(iteration_ ? *iteration_ + 1 : 0);
     if (is_averaging_)
       return {Code::kInvalidArgument,
               fmt::format("starts the average of iteration {} while the last one is in progress",
                           iteration)};
-    if (model != nullptr) {
+    DUNLIN_TRY(average_->check_start(iteration));
+    if (memory.model != nullptr) {
       const std::span<float> own = average_->model();
-      std::copy_n(model, own.size(), own.data());
+      DUNLIN_TRY(copies_.start(own.data(), memory.model, own.size_bytes(),
+                               memory.model_ready.get()));
     }
-    DUNLIN_TRY(average_->start(iteration));
-    next_iteration_ = std::max(next_iteration_, iteration + 1);
+    // Without a copy in progress, errors of its start are errors of this call.
+    const bool is_copying = copies_.test().is_busy();
+    if (!is_copying) DUNLIN_TRY(average_->start(iteration));
+    stage_ = is_copying ? Stage::kCopyingIn : Stage::kAveraging;
+    iteration_ = iteration;
     is_averaging_ = true;
     return Status::ok();
   }
   // kBusy, or, once, the outcome.
-  Status test(float* model) {
-    Status status = average_->test();
-    if (status.is_busy()) return status;
-    is_averaging_ = false;
-    has_failed_ = has_failed_ || status.is_error();
-    if (model != nullptr && status.is_ok()) {
-      const std::span<const float> own = average_->model();
-      std::copy_n(own.data(), own.size(), model);
+  Status test(const ModelMemory& memory) {
+    if (!outcome_) {
+      Status status = advance(memory);
+      if (status.is_busy()) return status;
+      outcome_ = std::move(status);
     }
-    return status;
+    // After an error, a copy may still access the caller's memory.
+    if (copies_.test().is_busy()) return Status::busy();
+    is_averaging_ = false;
+    Status outcome = *std::move(outcome_);
+    outcome_.reset();
+    has_failed_ = has_failed_ || outcome.is_error();
+    return outcome;
+  }
+  // The operation of the average was ended by another error than those of test().
+  void give_up() {
+    copies_.settle();
+    outcome_.reset();
   }
   bool is_averaging() const { return is_averaging_; }
+  std::vector<Awaited> awaited() const {
+    if (!average_) return {};
+    if (stage_ == Stage::kAveraging) return average_->awaited();
+    return {{fabric().rank(), "copies of the model on its GPU"}};
+  }
 
  private:
+  enum class Stage : std::uint8_t { kCopyingIn, kAveraging, kCopyingOut };
+
+  Status advance(const ModelMemory& memory) {
+    if (stage_ == Stage::kCopyingIn) {
+      DUNLIN_TRY(copies_.test());
+      DUNLIN_TRY(average_->start(*iteration_));
+      stage_ = Stage::kAveraging;
+    }
+    if (stage_ == Stage::kAveraging) {
+      DUNLIN_TRY(average_->test());
+      stage_ = Stage::kCopyingOut;
+      if (memory.result != nullptr) {
+        const std::span<const float> own = std::as_const(*average_).model();
+        DUNLIN_TRY(copies_.start(memory.result, own.data(), own.size_bytes(),
+                                 memory.result_ready.get()));
+      }
+    }
+    return copies_.test();
+  }
+
   std::unique_ptr<collective::GroupAverage> average_;
-  std::uint64_t next_iteration_ = 0;
+  ModelCopies copies_;
+  std::optional<std::uint64_t> iteration_;  // of the last average
+  Stage stage_ = Stage::kAveraging;
+  std::optional<Status> outcome_;  // of the average in progress, once it is known
   bool is_averaging_ = false;
   // Whether an average has failed: members of a static group may still have to be told.
   bool has_failed_ = false;
@@ -103,29 +148,36 @@ class GroupAverage::Body final : public Resident {
 
 class GroupAverage::Average final : public ResidentOperation {
  public:
-  Average(std::shared_ptr<Body> body, float* model)
-      : ResidentOperation(body), body_(std::move(body)), model_(model) {}
+  Average(std::shared_ptr<Body> body, ModelMemory memory)
+      : ResidentOperation(body), body_(std::move(body)), memory_(std::move(memory)) {}
 
   Status begin(std::optional<std::uint64_t> iteration) {
-    return body_->get() == nullptr ? over() : body_->start(iteration, model_);
+    if (body_->get() == nullptr) return over();
+    DUNLIN_TRY(body_->start(iteration, memory_));
+    is_begun_ = true;
+    return Status::ok();
   }
   Status test() override {
     if (is_over()) return outcome();
     if (body_->get() == nullptr) return over();
-    Status status = body_->test(model_);
+    Status status = body_->test(memory_);
+    if (status.is_busy()) return status;
+    is_begun_ = false;
     // Ends it also after a timeout, after which other operations would continue.
-    if (!status.is_busy()) finish(status);
+    finish(status);
     return status;
   }
 
  protected:
-  std::vector<Awaited> awaited() const override {
-    return body_->get() == nullptr ? std::vector<Awaited>() : body_->get()->awaited();
+  void detach() override {
+    if (std::exchange(is_begun_, false)) body_->give_up();
   }
+  std::vector<Awaited> awaited() const override { return body_->awaited(); }
 
  private:
   std::shared_ptr<Body> body_;
-  float* model_;
+  ModelMemory memory_;
+  bool is_begun_ = false;  // and not ended by test()
 };
 
 Result<std::shared_ptr<GroupAverage>> GroupAverage::create(Session& session, Options options,
@@ -155,8 +207,10 @@ Status GroupAverage::build(const Session::Interrupt& interrupt, Status mistake) 
       wanted.count = options_.count;
       wanted.source = options_.source;
       wanted.groups = groups;
+      wanted.partial.gpu = options_.gpu;
+      DUNLIN_ASSIGN(ModelCopies copies, ModelCopies::create(fabric, options_.gpu));
       DUNLIN_ASSIGN(auto average, collective::GroupAverage::create(fabric, wanted));
-      body_ = std::make_shared<Body>(fabric, std::move(average));
+      body_ = std::make_shared<Body>(fabric, std::move(average), std::move(copies));
       return std::shared_ptr<Resident>(body_);
     });
   status = agree(session_, std::move(status),
@@ -166,9 +220,10 @@ Status GroupAverage::build(const Session::Interrupt& interrupt, Status mistake) 
   return status;
 }
 
-Session::Make GroupAverage::maker(std::optional<std::uint64_t> iteration, float* model) const {
+Session::Make GroupAverage::maker(std::optional<std::uint64_t> iteration,
+                                  const ModelMemory& memory) const {
   return [=, this](Fabric&) -> Result<std::shared_ptr<SessionOperation>> {
-    auto operation = std::make_shared<Average>(body_, model);
+    auto operation = std::make_shared<Average>(body_, memory);
     Status status = operation->begin(iteration);
     if (!status.is_ok()) return std::move(status).with_context(fmt::format("'{}'", options_.name));
     return std::shared_ptr<SessionOperation>(std::move(operation));
@@ -176,14 +231,14 @@ Session::Make GroupAverage::maker(std::optional<std::uint64_t> iteration, float*
 }
 
 Result<std::shared_ptr<SessionOperation>> GroupAverage::start(
-    std::optional<std::uint64_t> iteration, float* model) {
-  return session_.start(maker(iteration, model));
+    std::optional<std::uint64_t> iteration, const ModelMemory& memory) {
+  return session_.start(maker(iteration, memory));
 }
 
-Status GroupAverage::run(std::optional<std::uint64_t> iteration, float* model,
+Status GroupAverage::run(std::optional<std::uint64_t> iteration, const ModelMemory& memory,
                          const Session::Interrupt& interrupt,
                          std::shared_ptr<SessionOperation>* unfinished) {
-  return session_.run(maker(iteration, model), session_.config().deadline, interrupt, unfinished);
+  return session_.run(maker(iteration, memory), session_.config().deadline, interrupt, unfinished);
 }
 
 template <typename Use>

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 
+#include "bindings/session/model_copies.h"
 #include "bindings/session/session.h"
 #include "collectives/groups/group_average.h"
 
@@ -27,6 +28,9 @@ class GroupAverage {
     // consecutive ranks, and otherwise for a node per rank. The group size is limited to the number
     // of ranks.
     collective::GroupOptions groups;
+    // The GPU, by its number in this process, in whose memory all models are; empty: host memory.
+    // Either all ranks have a GPU or none has.
+    std::optional<int> gpu{};
   };
 
   // Collective over all ranks, with the same options. `mistake`: an error that this rank's caller
@@ -39,17 +43,16 @@ class GroupAverage {
 
   // Starts an average after the worker has computed `iteration`. Iterations increase; without one,
   // it is one more than the last that was started, from 0 on. When the operation is over the worker
-  // may compute again. `model`: `count` floats that belong to the operation until it is over, and
-  // then hold the average; after an error they are unchanged. Null: averages what is in model().
-  // kInvalidArgument: the last average is in progress, the iteration doesn't increase, or leave()
-  // was called.
+  // may compute again. `memory`: model and result have `count` floats. After an error the result is
+  // unchanged. Null: averages what is in model(). kInvalidArgument: the last average is in
+  // progress, the iteration doesn't increase, or leave() was called.
   Result<std::shared_ptr<SessionOperation>> start(std::optional<std::uint64_t> iteration,
-                                                  float* model);
+                                                  const ModelMemory& memory);
   // start(), then waits for Config::deadline at most. `unfinished`: as for Session::run().
-  Status run(std::optional<std::uint64_t> iteration, float* model,
+  Status run(std::optional<std::uint64_t> iteration, const ModelMemory& memory,
              const Session::Interrupt& interrupt, std::shared_ptr<SessionOperation>* unfinished);
-  // The memory that is averaged without copying. It holds zeros at first, and moves with each
-  // average. kInvalidArgument while an average is in progress: it must not be touched then.
+  // The memory that is averaged without copying. It holds zeros at first, but is undefined on a GPU,
+  // and moves with each average. kInvalidArgument while an average is in progress: it must not be touched then.
   Result<std::span<float>> model();
 
   // This worker takes part in no more groups. Returns at once, and may be called again.
@@ -68,7 +71,7 @@ class GroupAverage {
   GroupAverage(Session& session, Options options)
       : session_(session), options_(std::move(options)) {}
   Status build(const Session::Interrupt& interrupt, Status mistake);
-  Session::Make maker(std::optional<std::uint64_t> iteration, float* model) const;
+  Session::Make maker(std::optional<std::uint64_t> iteration, const ModelMemory& memory) const;
   // Calls `use(average)` under the session's lock.
   template <typename Use>
   Status with_average(Use&& use);

@@ -89,7 +89,7 @@ class Resident {
   virtual void leave() {}
   // Whether it is still of use with other members. If not, it is closed when they have changed.
   virtual bool outlasts_members() const { return false; }
-  transport::Fabric& fabric() { return fabric_; }
+  transport::Fabric& fabric() const { return fabric_; }
 
  private:
   transport::Fabric& fabric_;

@@ -29,9 +29,9 @@ std::string text_of(const StochasticReduce::Options& options, std::uint64_t numb
         edges.add(static_cast<std::uint64_t>(node)).add(static_cast<std::uint64_t>(to));
     }
   }
-  return fmt::format("{} {} {} {} {} {} {} {}", number, options.name, to_string(options.type),
+  return fmt::format("{} {} {} {} {} {} {} {} {}", number, options.name, to_string(options.type),
                      options.count, edges.value(), to_string(options.weighting),
-                     to_string(options.mode), options.depth);
+                     to_string(options.mode), options.depth, options.gpu ? "GPU" : "host");
 }
 
 }  // namespace
@@ -41,8 +41,8 @@ class StochasticReduce::Body : public WholeJobReduce {
  public:
   using WholeJobReduce::WholeJobReduce;
 
-  virtual Status begin(const void* model) = 0;
-  virtual Status advance(void* result) = 0;
+  virtual Status begin(const ModelMemory& memory) = 0;
+  virtual Status advance(const ModelMemory& memory) = 0;
   const Statistics& statistics() const { return statistics_; }
 
  protected:
@@ -63,26 +63,50 @@ template <typename T>
 class StochasticReduce::TypedBody final : public Body {
  public:
   TypedBody(Fabric& fabric, std::vector<Rank> members, std::string title,
-            std::unique_ptr<collective::StochasticReduce<T>> reduce)
-      : Body(fabric, std::move(members), std::move(title)), reduce_(std::move(reduce)) {}
+            std::unique_ptr<collective::StochasticReduce<T>> reduce, ModelCopies copies)
+      : Body(fabric, std::move(members), std::move(title)),
+        reduce_(std::move(reduce)),
+        copies_(std::move(copies)) {}
 
-  void close() override { reduce_.reset(); }
+  void close() override {
+    copies_ = {};  // waits for them
+    reduce_.reset();
+  }
   bool is_open() const override { return reduce_ != nullptr; }
   Status connect() override { return reduce_->connect(); }
-  std::vector<Awaited> awaited() const override { return reduce_->awaited(); }
-  Status begin(const void* model) override {
-    std::copy_n(static_cast<const T*>(model), reduce_->model().size(), reduce_->model().data());
-    return reduce_->start();
+  std::vector<Awaited> awaited() const override {
+    if (stage_ == Stage::kReducing) return reduce_->awaited();
+    return {{fabric().rank(), "copies of the model on its GPU"}};
   }
-  Status advance(void* result) override {
-    DUNLIN_TRY(reduce_->test());
-    add(reduce_->report());
-    std::copy_n(reduce_->model().data(), reduce_->model().size(), static_cast<T*>(result));
+  bool uses_memory() override { return is_open() && copies_.test().is_busy(); }
+  void release_memory() override { copies_.settle(); }
+  Status begin(const ModelMemory& memory) override {
+    DUNLIN_TRY(copies_.start(reduce_->model().data(), memory.model, reduce_->model().size_bytes(),
+                             memory.model_ready.get()));
+    stage_ = Stage::kCopyingIn;
     return Status::ok();
+  }
+  Status advance(const ModelMemory& memory) override {
+    if (stage_ == Stage::kCopyingIn) {
+      DUNLIN_TRY(copies_.test());
+      DUNLIN_TRY(reduce_->start());
+      stage_ = Stage::kReducing;
+    }
+    if (stage_ == Stage::kReducing) {
+      DUNLIN_TRY(reduce_->test());
+      add(reduce_->report());
+      DUNLIN_TRY(copies_.start(memory.result, reduce_->model().data(),
+                               reduce_->model().size_bytes(), memory.result_ready.get()));
+      stage_ = Stage::kCopyingOut;
+    }
+    return copies_.test();
   }
 
  private:
+  enum class Stage : std::uint8_t { kCopyingIn, kReducing, kCopyingOut };
   std::unique_ptr<collective::StochasticReduce<T>> reduce_;  // null: closed
+  ModelCopies copies_;
+  Stage stage_ = Stage::kReducing;  // of the last reduce
 };
 
 Result<std::shared_ptr<StochasticReduce>> StochasticReduce::create(
@@ -102,9 +126,12 @@ Result<std::shared_ptr<Resident>> StochasticReduce::prepare(Fabric& fabric, std:
   wanted.count = options_.count;
   wanted.mode = options_.mode;
   wanted.depth = options_.depth;
+  wanted.gpu = options_.gpu;
+  DUNLIN_ASSIGN(ModelCopies copies, ModelCopies::create(fabric, options_.gpu));
   const auto make = [&]<typename T>(T) -> Result<std::shared_ptr<Resident>> {
     DUNLIN_ASSIGN(auto reduce, collective::StochasticReduce<T>::prepare(fabric, std::move(wanted)));
-    body_ = std::make_shared<TypedBody<T>>(fabric, session_.members(), title(), std::move(reduce));
+    body_ = std::make_shared<TypedBody<T>>(fabric, session_.members(), title(), std::move(reduce),
+                                           std::move(copies));
     return std::shared_ptr<Resident>(body_);
   };
   return options_.type == DataType::kFloat32 ? make(float()) : make(double());
@@ -121,6 +148,8 @@ Status StochasticReduce::build(const Session::Interrupt& interrupt, Status mista
   if (options_.count == 0) refuse("a model needs at least one element");
   if (options_.depth == 0) refuse("with depth 0 no model can be received");
   if (!options_.graph) refuse("there is no graph");
+  if (options_.gpu && options_.mode != collective::SyncMode::kNotifyAck)
+    refuse("models in the memory of a GPU need the mode notify-ack");
   // An error that one rank finds becomes an error at all ranks, so that none waits in vain.
   DUNLIN_TRY(agree(session_, std::move(mistake), what, text_of(options_, number), interrupt));
   const auto connect = [&] {
@@ -139,20 +168,20 @@ std::string StochasticReduce::title() const {
   return fmt::format("the stochastic reduce '{}'", options_.name);
 }
 
-Session::Make StochasticReduce::maker(const void* model, void* result) const {
+Session::Make StochasticReduce::maker(const ModelMemory& memory) const {
   Body* const body = body_.get();
   return reduce_maker(
-      body_, options_.name, [=] { return body->begin(model); },
-      [=] { return body->advance(result); });
+      body_, options_.name, [=] { return body->begin(memory); },
+      [=] { return body->advance(memory); });
 }
 
-Result<std::shared_ptr<SessionOperation>> StochasticReduce::start(const void* model, void* result) {
-  return session_.start(maker(model, result));
+Result<std::shared_ptr<SessionOperation>> StochasticReduce::start(const ModelMemory& memory) {
+  return session_.start(maker(memory));
 }
 
-Status StochasticReduce::run(const void* model, void* result, const Session::Interrupt& interrupt,
+Status StochasticReduce::run(const ModelMemory& memory, const Session::Interrupt& interrupt,
                              std::shared_ptr<SessionOperation>* unfinished) {
-  return session_.run(maker(model, result), session_.config().deadline, interrupt, unfinished);
+  return session_.run(maker(memory), session_.config().deadline, interrupt, unfinished);
 }
 
 Result<StochasticReduce::Statistics> StochasticReduce::statistics() {

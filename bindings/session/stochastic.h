@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 
+#include "bindings/session/model_copies.h"
 #include "bindings/session/session.h"
 #include "collectives/graph/graph.h"
 #include "collectives/graph/mixing.h"
@@ -33,6 +34,9 @@ class StochasticReduce {
     collective::Weighting weighting = collective::Weighting::kUniform;
     collective::SyncMode mode = collective::SyncMode::kNotifyAck;
     std::uint32_t depth = 2;  // receive slots per in-neighbor
+    // The GPU, by its number in this process, in whose memory all models are; empty: host memory.
+    // Either all ranks have a GPU or none has. It needs the mode notify-ack.
+    std::optional<int> gpu{};
   };
   // What the reduces of this rank have done, in all.
   struct Statistics {
@@ -55,13 +59,13 @@ class StochasticReduce {
 
   const Options& options() const { return options_; }
 
-  // Copies `model`, `count` elements, which may be changed again when this returns, and sends it to
-  // the out-neighbors. When the operation is over, `result`, `count` elements that belong to the
-  // operation until then, holds the average. It may be the model itself. After an error it is
-  // unchanged. kInvalidArgument: the last reduce is in progress. Nothing was sent then.
-  Result<std::shared_ptr<SessionOperation>> start(const void* model, void* result);
+  // Copies the model, `count` elements, and sends it to the out-neighbors. When the operation is
+  // over, the result holds the average. After an error it is unchanged. A model in host memory may
+  // be changed again when this returns. kInvalidArgument: the last reduce is in progress. Nothing
+  // was sent then.
+  Result<std::shared_ptr<SessionOperation>> start(const ModelMemory& memory);
   // start(), then waits for Config::deadline at most. `unfinished`: as for Session::run().
-  Status run(const void* model, void* result, const Session::Interrupt& interrupt,
+  Status run(const ModelMemory& memory, const Session::Interrupt& interrupt,
              std::shared_ptr<SessionOperation>* unfinished);
 
   Result<Statistics> statistics();
@@ -76,7 +80,7 @@ class StochasticReduce {
   Status build(const Session::Interrupt& interrupt, Status mistake);
   Result<std::shared_ptr<Resident>> prepare(transport::Fabric& fabric, std::uint64_t number);
   std::string title() const;  // for errors
-  Session::Make maker(const void* model, void* result) const;
+  Session::Make maker(const ModelMemory& memory) const;
 
   Session& session_;
   Options options_;

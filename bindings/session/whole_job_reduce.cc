@@ -27,6 +27,19 @@ Status WholeJobReduce::start(const std::function<Status()>& begin) {
 }
 
 Status WholeJobReduce::test(const std::function<Status()>& advance) {
+  if (!outcome_) {
+    Status status = outcome_of(advance);
+    if (status.is_busy()) return status;
+    outcome_ = std::move(status);
+  }
+  if (uses_memory()) return Status::busy();
+  is_reducing_ = false;
+  Status outcome = *std::move(outcome_);
+  outcome_.reset();
+  return keep(std::move(outcome));
+}
+
+Status WholeJobReduce::outcome_of(const std::function<Status()>& advance) {
   Status status = unexplained_.is_error() ? unexplained_ : advance();
   if (!status.is_ok()) status = explain(std::move(status));
   if (const Status left = status.is_busy() ? check_awaited() : Status::ok(); left.is_error()) {
@@ -34,13 +47,14 @@ Status WholeJobReduce::test(const std::function<Status()>& advance) {
     status = advance();
     if (status.is_busy()) status = left;
   }
-  if (status.is_busy()) return status;
-  is_reducing_ = false;
-  return keep(std::move(status));
+  return status;
 }
 
 void WholeJobReduce::give_up() {
-  if (!std::exchange(is_reducing_, false) || failure_.is_error()) return;
+  if (!std::exchange(is_reducing_, false)) return;
+  outcome_.reset();
+  release_memory();
+  if (failure_.is_error()) return;
   failure_ = {Code::kClosed,
               "a reduce has failed or was given up, so the ranks' data no longer match: make "
               "another object"};

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,11 @@ class WholeJobReduce : public Resident {
   virtual bool is_open() const = 0;
   virtual Status connect() = 0;
   virtual std::vector<transport::Awaited> awaited() const = 0;
+  // Whether the reduce in progress may access the caller's memory, as copies on a GPU do. Then a
+  // reduce that has failed is not over yet.
+  virtual bool uses_memory() { return false; }
+  // Waits, for Config::deadline at most, until it does not.
+  virtual void release_memory() {}
 
   const std::string& title() const { return title_; }
   bool is_reducing() const { return is_reducing_; }
@@ -52,6 +58,7 @@ class WholeJobReduce : public Resident {
   Status start(const std::function<Status()>& begin);
   // kBusy, or, once, the outcome. `advance` returns kBusy until the reduce is over.
   Status test(const std::function<Status()>& advance);
+  Status outcome_of(const std::function<Status()>& advance);
   // The operation in progress was ended by another error than those of test().
   void give_up();
   Status check_members() {
@@ -74,6 +81,8 @@ class WholeJobReduce : public Resident {
   std::uint64_t seen_ = ~std::uint64_t{0};  // version of the peer table at the last check
   bool is_anybody_gone_ = false;
   TimePoint began_{};
+  // Of the reduce in progress, once it is known.
+  std::optional<Status> outcome_;
   Status failure_;      // of an earlier reduce: no other one is possible
   Status unexplained_;  // an error that a death may have caused
   TimePoint unexplained_since_{};

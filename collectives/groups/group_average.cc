@@ -106,7 +106,7 @@ std::span<float> GroupAverage::model() {
   return {data(model_), options_.count};
 }
 
-Status GroupAverage::start(std::uint64_t iteration) {
+Status GroupAverage::check_start(std::uint64_t iteration) const {
   DUNLIN_TRY(error_);
   if (state_ != State::kComputing || (iteration_ && iteration <= *iteration_)) {
     return {Code::kInvalidArgument,
@@ -115,15 +115,18 @@ Status GroupAverage::start(std::uint64_t iteration) {
                         : state_ == State::kAveraging ? "before the last has ended"
                                                       : "after that of a later one")};
   }
-  if (service_) {
-    DUNLIN_TRY(service_->ask(iteration));
-  } else {
-    if (iteration >= partial::kLastNumber / static_cast<std::uint64_t>(fabric_.size()) - 1) {
-      return {Code::kInvalidArgument,
-              fmt::format("'{}': iteration {} is beyond the last that can be averaged",
-                          options_.name, iteration)};
-    }
+  if (!service_ &&
+      iteration >= partial::kLastNumber / static_cast<std::uint64_t>(fabric_.size()) - 1) {
+    return {Code::kInvalidArgument,
+            fmt::format("'{}': iteration {} is beyond the last that can be averaged",
+                        options_.name, iteration)};
   }
+  return Status::ok();
+}
+
+Status GroupAverage::start(std::uint64_t iteration) {
+  DUNLIN_TRY(check_start(iteration));
+  if (service_) DUNLIN_TRY(service_->ask(iteration));
   iteration_ = iteration;
   started_ = fabric_.clock().now();
   state_ = State::kAveraging;

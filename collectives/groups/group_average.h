@@ -104,6 +104,8 @@ class GroupAverage {
   // The worker has computed `iteration`, which grows with each call. After kInvalidArgument nothing
   // was begun: the last average has not ended, or the iteration is out of order.
   Status start(std::uint64_t iteration);
+  // Returns the error that start(iteration) would return now without having begun anything.
+  Status check_start(std::uint64_t iteration) const;
   // This worker has ended its training.
   Status leave();
   // kBusy until start() or leave() is over; ok when the worker may compute, or when no rank needs

@@ -226,6 +226,10 @@ Status PartialAllReduce::copy(std::span<std::byte> to, std::span<const std::byte
   return impl_->memory.copy(to.data(), from.data(), from.size());
 }
 
+Status PartialAllReduce::check(const PartialCall& call) const {
+  return impl_->check(call);
+}
+
 Result<PartialRequest> PartialAllReduce::start(const PartialCall& call) {
   DUNLIN_TRY(impl_->check(call));
   impl_->operations.push_back(impl_->protocol.prepare(call, impl_->memory));

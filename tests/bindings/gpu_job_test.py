@@ -128,9 +128,29 @@ class GpuJobTest(unittest.TestCase):
         for own in lines.values():
             self.assertEqual(own[-2:], ["0 copies of pageable memory", "2"], text)
 
+    def test_models_in_use_are_kept_after_a_death(self):
+        lines, text = run("models_killed", code=None, options=["--keep-going"], DUNLIN_HEARTBEAT="60s")
+        self.assertEqual(lines[0], ["in use True", "peer 1 dead"], text)
+
+    def test_the_job_ends_with_averages_in_progress(self):
+        lines, text = run("models_left_open")
+        for own in lines.values():
+            self.assertEqual(own, ["1"] * 3, text)
+
+    def test_a_copy_of_a_model_may_come_after_the_end_of_the_job(self):
+        lines, text = run("models_left_behind", deadline=2)
+        for own in lines.values():
+            self.assertEqual(own, ["left in progress", "alive"], text)
+
     def test_any_call_of_the_driver_may_fail(self):
-        for failing in range(1, 160, 20):
-            lines, text = run("chaos", code=None, deadline=5, options=["--keep-going"], FAKE_CUDA_FAIL=str(failing),
+        self.expect_ends("chaos", range(1, 160, 20))
+
+    def test_any_call_of_the_driver_may_fail_in_averages_of_models(self):
+        self.expect_ends("models_chaos", range(1, 240, 30))
+
+    def expect_ends(self, part, failing_calls):
+        for failing in failing_calls:
+            lines, text = run(part, code=None, deadline=5, options=["--keep-going"], FAKE_CUDA_FAIL=str(failing),
                               FAKE_CUDA_DELAY_US="100")
             for own in lines.values():
                 self.assertNotIn("wrong", " ".join(own), text)

@@ -46,8 +46,7 @@ def ones(count=5000, stream=None):
 
 def value(array):
     import gpu_arrays
-    address = array.__cuda_array_interface__["data"][0]
-    found = gpu_arrays.read(address, (array.size,), np.float32)
+    found = gpu_arrays.elements(array)
     return f"{found[0]:.0f}" if (found == found[0]).all() else "several values"
 
 
@@ -261,6 +260,97 @@ def chaos():
         pass
     say("ended")
     os._exit(0)  # the other rank may not have got so far
+
+
+def models_chaos():
+    """The same for averages of models."""
+    if dunlin.rank() != 1:
+        del os.environ["FAKE_CUDA_FAIL"]
+    everybody = range(dunlin.size())
+
+    def rounds():
+        x = ones(30_000)
+        reduce = dunlin.StochasticReduce(30_000, "complete", gpu=0)
+        groups = dunlin.GroupAverage(30_000, "static", group_size=2, gpu=0)
+        for _ in range(3):
+            yield reduce.average(x)
+            yield groups.average(x)
+            yield dunlin.partial_all_reduce(x, everybody, "avg", "gpu")
+
+    try:
+        for result in rounds():
+            if value(result) != "1":
+                say(f"wrong: {value(result)}")
+    except (dunlin.Error, OSError):
+        pass
+    say("ended")
+    os._exit(0)
+
+
+def models_killed():
+    """The stream of rank 0 stands still as rank 1 dies. Its memory is in use until the stream goes on."""
+    import gpu_arrays
+    stream = gpu_arrays.Stream()
+    reduce = dunlin.StochasticReduce(5000, "complete", gpu=0)
+    x = ones(stream=stream)
+    reduce.average(x)
+    dunlin.barrier()
+    open_gate = stream.gate()
+    request = reduce.start_average(x)
+    dunlin.barrier()
+    if dunlin.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while True:
+        try:
+            dunlin.barrier()
+        except dunlin.PeerDeadError:
+            break
+    say(f"in use {not request.test()}")
+    open_gate()
+    try:
+        request.wait()
+    except dunlin.PeerDeadError as error:
+        say(f"peer {error.peer} dead")
+
+
+def models_left_open():
+    """The job ends while averages wait for a stream of the caller, which goes on meanwhile."""
+    import threading
+
+    import gpu_arrays
+    stream = gpu_arrays.Stream()
+    x, y, z = (ones(stream=stream) for _ in range(3))
+    reduce = dunlin.StochasticReduce(5000, "complete", gpu=0)
+    groups = dunlin.GroupAverage(5000, "static", group_size=2, gpu=0)
+    open_gate = stream.gate()
+    requests = [reduce.start_average(x), groups.start_average(y),
+                dunlin.start_partial_all_reduce(z, range(dunlin.size()), out=z)]
+    threading.Timer(0.3, open_gate).start()
+    dunlin.shutdown()
+    for request in requests:
+        try:
+            say(value(request.wait()))
+        except dunlin.ClosedError:
+            say("closed")
+
+
+def models_left_behind():
+    """The job ends, and copies of averages in progress begin only then."""
+    import gpu_arrays
+    stream = gpu_arrays.Stream()
+    x = ones(stream=stream)
+    reduce = dunlin.StochasticReduce(5000, "complete", gpu=0)
+    open_gate = stream.gate()
+    request = reduce.start_average(x)  # noqa: F841 (it owns the copy)
+    try:
+        dunlin.shutdown()
+        say("no error")
+    except dunlin.DeadlineExceededError:
+        say("left in progress")
+    open_gate()
+    stream.finish()
+    time.sleep(0.3)
+    say("alive")
 
 
 if __name__ == "__main__":

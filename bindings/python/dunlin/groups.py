@@ -15,8 +15,8 @@ class GroupAverage(_dunlin.GroupAverage):
         groups.leave()
 
     The constructor is collective over all members of the job, with the same arguments; otherwise it raises
-    InvalidArgumentError on all of them. Afterwards each rank goes at its own pace: groups are formed of ranks that ask for one, so that a slow
-    rank delays only few others.
+    InvalidArgumentError on all of them. Afterwards each rank goes at its own pace: groups are formed of ranks that ask for
+    one, so that a slow rank delays only few others.
 
     count: the number of float32 elements of a model.
     source: how groups are formed. "smart": the lowest rank forms them of waiting ranks, of which none is far behind.
@@ -27,6 +27,7 @@ class GroupAverage(_dunlin.GroupAverage):
         node.
     seed: of the random choices.
     name: for error messages.
+    gpu: the number of the GPU in whose memory the models are, on all ranks; numbers may differ. None: host memory.
 
     If a rank dies, its group is given up and another one is formed of living ranks. If the rank that forms the groups
     dies, the next one takes over. Only "static" raises PeerDeadError. While Python computes, the background thread
@@ -81,3 +82,8 @@ class GroupAverage(_dunlin.GroupAverage):
     def source(self):
         """The source that was given to the constructor."""
         return super().source
+
+    @property
+    def gpu(self):
+        """The number of the GPU that was given to the constructor, or None."""
+        return super().gpu

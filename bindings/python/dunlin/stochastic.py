@@ -38,6 +38,8 @@ class StochasticReduce(_dunlin.StochasticReduce):
     weighting: "uniform" (the model and each input get 1 / (in-degree + 1)) or "metropolis" (undirected graphs only).
     dtype: of the model: "float32" or "float64".
     name: for error messages.
+    gpu: the number of the GPU in whose memory the models are, on all ranks; numbers may differ. The average then is one
+        launch there, and models travel from GPU to GPU. It needs "notify-ack". None: host memory.
 
     If a rank dies, the average in progress and all later ones raise PeerDeadError, which names it. While Python
     computes, the background thread advances averages that were started; without it, calls of Dunlin do. It lasts until
@@ -45,8 +47,9 @@ class StochasticReduce(_dunlin.StochasticReduce):
     """
 
     def __init__(self, count, graph="root-expander", sync="notify-ack", depth=2, weighting="uniform", dtype="float32",
-                 name="model"):
-        super().__init__(count, graph._made if isinstance(graph, Graph) else graph, sync, depth, weighting, dtype, name)
+                 name="model", gpu=None):
+        super().__init__(count, graph._made if isinstance(graph, Graph) else graph, sync, depth, weighting, dtype, name,
+                         gpu)
 
     def average(self, model, out=None):
         """Averages `model` and returns the array with the average, when the inputs that `sync` asks for have come.
@@ -62,8 +65,8 @@ class StochasticReduce(_dunlin.StochasticReduce):
     def start_average(self, model, out=None):
         """Sends `model` and returns a Request at once, whose wait() returns the average.
 
-        The model is copied: with another array as `out`, it may be used and changed at once. `out` must not be used
-        until the request is over, nor the model if out is None.
+        The model is copied: with another array as `out`, it may be used and changed at once, but not changed on a GPU,
+        where the copy is made later. `out` must not be used until the request is over, nor the model if out is None.
         """
         return super().start_average(model, out)
 
@@ -101,3 +104,8 @@ class StochasticReduce(_dunlin.StochasticReduce):
     def depth(self):
         """The number of receive slots for each in-neighbor."""
         return super().depth
+
+    @property
+    def gpu(self):
+        """The number of the GPU that was given to the constructor, or None."""
+        return super().gpu

@@ -1,7 +1,7 @@
 """The PyTorch backend and dunlin.torch on a GPU, on every rank of a job: dunlin-run -n N python3 torch_cuda_test.py
 
-It needs PyTorch with CUDA, and skips without. All ranks use GPU 0. c10d_gpu_test.py and torch_gpu_test.py test the same
-on the stand-in for CUDA's driver; here are PyTorch's streams, allocator and copies, and training.
+It needs PyTorch with CUDA, and skips without. All ranks use GPU 0. torch_on_standin.py runs it without a GPU, where
+PyTorch has one stream and is done with its work at once; c10d_gpu_test.py and torch_gpu_test.py are about streams there.
 """
 
 import sys
@@ -21,7 +21,8 @@ import dunlin.torch as bf
 
 GPU = torch.device("cuda", 0)
 TYPES = [torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64]
-SIZES = [1, 3, 1000, 1 << 20, (5 << 20) + 7]
+IS_STANDIN = torch.version.cuda is None  # see torch_on_standin.py
+SIZES = [1, 3, 1000, 1 << 20] + ([] if IS_STANDIN else [(5 << 20) + 7])
 
 
 def values(rank, count, dtype=torch.float32):
@@ -31,7 +32,9 @@ def values(rank, count, dtype=torch.float32):
 
 
 def slow(tensor):
-    """Makes the current stream busy for about a millisecond before what comes next."""
+    """Makes the current stream of a GPU busy for about a millisecond before what comes next."""
+    if IS_STANDIN:
+        return tensor  # PyTorch's work is over at once on the stand-in
     x = torch.ones(2048, 2048, device=GPU)
     for _ in range(20):
         x = x @ x * 1e-4
@@ -151,6 +154,7 @@ class TorchOnGpu(unittest.TestCase):
                 self.check(part, expected)
         dist.barrier()
 
+    @unittest.skipUnless(hasattr(dist, "_coalescing_manager"), "needs PyTorch 2")
     def test_coalesced(self):
         tensors = [values(self.rank, count).to(GPU) for count in (10, 1000, 100_000)]
         with dist._coalescing_manager(device=GPU, async_ops=True) as manager:
@@ -204,6 +208,8 @@ class TorchOnGpu(unittest.TestCase):
             self.assertTrue(torch.allclose(parameter, expected, rtol=1e-9, atol=1e-12))
 
     def test_sharded_training_equals_training_alone(self):
+        if not hasattr(dist, "device_mesh"):
+            self.skipTest("needs PyTorch 2")
         from torch.distributed.fsdp import fully_shard
         loss = torch.nn.functional.cross_entropy
         for model, images, labels in self.train(lambda model: model):
@@ -216,8 +222,23 @@ class TorchOnGpu(unittest.TestCase):
         for parameter, expected in zip(model.parameters(), alone):
             self.assertTrue(torch.allclose(parameter.full_tensor(), expected, rtol=1e-9, atol=1e-12))
 
-    def test_bluefog_style_calls(self):
+
+class PackageOnGpu(unittest.TestCase):
+    """The Python package and dunlin.torch. torch_on_standin.py runs these tests without a GPU, too."""
+
+    @classmethod
+    def setUpClass(cls):
+        torch.set_num_threads(1)
         bf.init()
+        cls.rank, cls.size = bf.rank(), bf.size()
+
+    def all_values(self, count):
+        return [values(rank, count) for rank in range(self.size)]
+
+    def check(self, tensor, expected):
+        self.assertTrue(torch.equal(tensor.cpu(), expected), f"{tensor.cpu().flatten()[:8]} is not {expected.flatten()[:8]}")
+
+    def test_collectives_and_neighbor_averages(self):
         x = values(self.rank, 1000).to(GPU)
         y = bf.allreduce(x, average=False)
         self.assertEqual(y.device, x.device)
@@ -230,7 +251,6 @@ class TorchOnGpu(unittest.TestCase):
 
     def test_optimizers_average_models_on_the_gpu(self):
         """They end with the parameters that they have on the CPU, to the rounding of the gradients."""
-        bf.init()
 
         def trained(wrap, device):
             torch.manual_seed(1)
@@ -248,8 +268,62 @@ class TorchOnGpu(unittest.TestCase):
             with self.subTest(wrap=wrap.__name__):
                 self.assertTrue(torch.allclose(trained(wrap, GPU), trained(wrap, "cpu"), rtol=1e-9, atol=1e-12))
 
+    def test_optimizers_with_windows_on_the_gpu(self):
+        torch.manual_seed(1)
+        model = torch.nn.Linear(10, 1).to(GPU)
+        optimizer = bf.DistributedWinPutOptimizer(torch.optim.SGD(model.parameters(), lr=0.05), model)
+        true = torch.arange(10.0, device=GPU)
+        for step in range(60):
+            generator = torch.Generator().manual_seed(step * self.size + self.rank)
+            images = torch.randn(32, 10, generator=generator).to(GPU)
+            error = ((model(images).squeeze() - images @ true) ** 2).mean()
+            optimizer.zero_grad()
+            error.backward()
+            optimizer.step()
+            first = error.item() if step == 0 else first
+        self.assertLess(error.item(), first / 10)
+        bf.barrier()
+        bf.win_free()
+
+    def test_windows(self):
+        """They end with the tensors that they have in host memory."""
+        bf.set_topology(bf.topology_util.RingGraph(self.size))
+
+        def run(device, name):
+            x = values(self.rank, 1000).to(device)
+            found = []
+            self.assertTrue(bf.win_create(x, name))
+            bf.win_put(slow(x), name)
+            bf.barrier()
+            found.append(bf.win_update(name, clone=True))
+            self.check(x, values(self.rank, 1000))
+            bf.barrier()
+            bf.win_accumulate(x * 3, name, self_weight=0.5, require_mutex=True)
+            bf.barrier()
+            found.append(bf.win_update_then_collect(name).clone())
+            bf.barrier()
+            bf.win_get(name)
+            found.append(bf.win_update(name))
+            for each in found:
+                self.assertEqual(each.device.type, device if device == "cpu" else device.type)
+            versions = bf.get_win_version(name)
+            bf.barrier()
+            self.assertTrue(bf.win_free(name))
+            return [each.cpu() for each in found], versions
+
+        on_host, host_versions = run("cpu", "on the host")
+        on_gpu, versions = run(GPU, "on the GPU")
+        self.assertEqual(versions, host_versions)
+        for one, other in zip(on_gpu, on_host):
+            self.check(one, other)
+
+    def test_partial_averages(self):
+        everybody = list(range(self.size))
+        x = values(self.rank, 1000).to(GPU)
+        self.check(bf.partial_allreduce(slow(x), everybody), bf.partial_allreduce(x.cpu(), everybody))
+        self.check(bf.partial_allreduce_(x, everybody, average=False), sum(self.all_values(1000)))
+
     def test_methods_train_a_model_on_the_gpu(self):
-        bf.init()
         for method in ["all-reduce", "local-sgd", "stochastic", "partial"]:
             with self.subTest(method=method):
                 torch.manual_seed(1)
@@ -268,7 +342,8 @@ class TorchOnGpu(unittest.TestCase):
                 self.assertLess(error.item(), first / 10)
 
     def test_python_arrays(self):
-        dunlin.init()
+        if not dunlin.world().can_use_gpu(0):
+            self.skipTest("no transport for memory of GPUs")
         x = values(self.rank, 4096).to(GPU)
         result = torch.from_dlpack(dunlin.all_reduce(x))
         self.assertEqual(result.device, GPU)

@@ -16,7 +16,8 @@ FOREIGN_HEADERS = (
     (re.compile(r"(cuda|nvml)"), ("collectives/kernels/gpu/", "tests/runtime/cuda_interface", "bench/")),
     (re.compile(r"pmix"), ("runtime/bootstrap/",)),
     (re.compile(r"(pybind11/|Python\.h)"), ("bindings/python/", "bindings/c10d/", "bindings/pybind/")),
-    (re.compile(r"(torch/|ATen/|c10/)"), ("bindings/c10d/", "apps/cnn/torch_network", "tests/bindings/cuda_tensors.cc")),
+    (re.compile(r"(torch/|ATen/|c10/)"), ("bindings/c10d/", "apps/cnn/torch_network", "tests/bindings/cuda_tensors.cc",
+                                          "tests/bindings/torch_device.cc")),
     (re.compile(r"hwloc"), ("runtime/topology", "tools/dunlin-run/")),
 )
 

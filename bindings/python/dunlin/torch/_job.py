@@ -87,6 +87,17 @@ class Job:
             sizes = [len(ranks) for ranks in self.machines]
             raise RuntimeError(f"{what} needs the same number of ranks on each machine; they have {sizes}")
 
+    def common_gpu(self, devices):
+        """The GPU on which the tensors of these devices are combined with those of the other ranks. None: in host memory,
+        because not all tensors of a rank are on one GPU, or because a rank cannot use it. Collective.
+        """
+        own = next(iter(devices)) if len(devices) == 1 else None
+        is_on_gpu = own is not None and own.type == "cuda" and self.gpu in (None, own)
+        if int(dunlin.all_reduce(numpy.array([is_on_gpu], numpy.int64), "min")[0]) == 0:
+            return None
+        self.gpu = own
+        return own if dunlin.world().can_use_gpu(own.index) else None
+
     @property
     def machine_averages(self):
         """Collective at first use."""

@@ -61,7 +61,8 @@ def DistributedOptimizer(optimizer, model, method="all-reduce", **options):
     step. With other methods each rank starts from the parameters that its model has: broadcast_parameters() makes them
     equal. Models in float16 and bfloat16 are sent and averaged as float32, and then rounded. Models in float64 are
     possible with all-reduce, local-sgd and stochastic. Buffers of the model (as BatchNorm's) stay a rank's own.
-    Parameters on a GPU go through host memory.
+    Parameters on a GPU are averaged there with all-reduce, local-sgd, partial and stochastic (notify-ack), if all ranks
+    have them on a GPU that they can use. Otherwise they go through host memory.
 
     The optimizer's trainable parameters must stay the same while it is wrapped, and so must momentum and weight decay
     with parameter servers. Otherwise step() raises ValueError.
@@ -169,7 +170,15 @@ class _Averaging(_Method, _Distributed):
                 raise ValueError(f"{self._method!r} averages parameters of {takes}, and not of {parameter.dtype}")
             by_type.setdefault(averaged_as, []).append(parameter)
         # In the same order on all ranks, whichever type comes first.
-        return [_Buffer(by_type[dtype], dtype) for dtype in (torch.float32, torch.float64) if dtype in by_type]
+        return [_Buffer(by_type[dtype], dtype, device=torch.device("cpu")) for dtype in (torch.float32, torch.float64)
+                if dtype in by_type]
+
+    def _move_to_gpu(self):
+        """Puts the flat tensors on the GPU of the parameters, if all ranks can use it, and returns it. Collective."""
+        gpu = _job.job().common_gpu({p.device for p in self._trained})
+        if gpu is not None:
+            self._flats = [_Buffer(buffer.parameters, buffer.flat.dtype, device=gpu) for buffer in self._flats]
+        return gpu
 
     def _use(self, section_length, overlap):
         if isinstance(section_length, bool) or not isinstance(section_length, int) or section_length < 1:
@@ -195,7 +204,8 @@ class _Averaging(_Method, _Distributed):
     def _start(self):
         for number, buffer in enumerate(self._flats):
             buffer.gather(buffer.parameters)
-            self._pending.append((buffer, self.start(number, buffer.flat)))
+            with _operations.on_device_of(buffer.flat):
+                self._pending.append((buffer, self.start(number, buffer.flat)))
 
     def synchronize(self):
         """Waits for the average in progress, and puts it into the model."""
@@ -225,6 +235,7 @@ class _LocalSgd(_Averaging):
         self._averages = 0
 
     def make(self, models):
+        self._move_to_gpu()
         _LocalSgd._made += 1
         self._name = f"local-sgd {_LocalSgd._made}"
 
@@ -248,9 +259,10 @@ class _Stochastic(_Averaging):
         self._last_barrier = None
 
     def make(self, models):
+        gpu = self._move_to_gpu() if self._options[1] == "notify-ack" else None
         self._reduces = [dunlin.StochasticReduce(buffer.flat.numel(), *self._options,
-                                                 str(buffer.flat.dtype).replace("torch.", ""), "optimizer")
-                         for buffer in self._flats]
+                                                 str(buffer.flat.dtype).replace("torch.", ""), "optimizer",
+                                                 gpu and gpu.index) for buffer in self._flats]
 
     def start(self, number, flat):
         return self._reduces[number].start_average(flat)
@@ -274,7 +286,8 @@ class _Partial(_Averaging):
         self._options = groups, group_size, slowdown_threshold, layout, seed
 
     def make(self, models):
-        self._groups = dunlin.GroupAverage(self._flats[0].flat.numel(), *self._options, "optimizer")
+        gpu = self._move_to_gpu()
+        self._groups = dunlin.GroupAverage(self._flats[0].flat.numel(), *self._options, "optimizer", gpu and gpu.index)
 
     def start(self, number, flat):
         return self._groups.start_average(flat)
@@ -324,7 +337,7 @@ class _Servers(_Averaging):
     def make(self, models):
         self._servers = dunlin.ParameterServers(self._flats[0].flat.numel(), self._server_count, self.asynchronous,
                                                 *self._sgd.values(), "optimizer")
-        self._gradients = _Buffer(self._flats[0].parameters, torch.float32)
+        self._gradients = _Buffer(self._flats[0].parameters, torch.float32, device=torch.device("cpu"))
 
     def _check_options(self):
         for option, wanted in (("dampening", 0), ("nesterov", False), ("maximize", False)):

@@ -102,6 +102,11 @@ def check_tensor(tensor):
     return tensor.detach()
 
 
+def on_device_of(tensor):
+    """Makes the GPU of the tensor current, so that an operation comes behind its current stream."""
+    return torch.cuda.device(tensor.device) if tensor.is_cuda else contextlib.nullcontext()
+
+
 def _source(tensor):
     """The tensor in host memory, contiguous, without gradients: itself, or a copy if it isn't."""
     return check_tensor(tensor).cpu().contiguous()  # waits for the current stream
@@ -150,7 +155,7 @@ def _started(communicator, tensor, output, start):
         job.gpu = job.gpu or x.device
         if communicator.can_use_gpu(job.gpu.index):
             target, finish = _target_on(job.gpu, output)
-            with torch.cuda.device(job.gpu):  # the operation comes behind its current stream
+            with on_device_of(target):
                 return start(x.to(job.gpu).contiguous(), target), finish
     target, finish = _target(output)
     return start(_source(x), target), finish

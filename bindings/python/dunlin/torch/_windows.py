@@ -7,11 +7,14 @@ import torch
 import dunlin
 from dunlin import _dunlin
 from dunlin.torch import _job
-from dunlin.torch._operations import check_tensor, enqueuing
+from dunlin.torch._operations import check_tensor, enqueuing, on_device_of
 
 
 class Window:
     """A tensor of the program, the window's memory behind it, and a mutex for each ordered pair of ranks.
+
+    The memory is on a GPU if the tensors of all ranks are on one that they can use, and host memory otherwise. The
+    window's operations take place at once: copies by PyTorch have to be complete before them (settle()).
 
     The mutex (owner, other) excludes two ranks from each other: the owner, in whose tensor and buffers something
     happens, and the other rank, which puts there or reads there.
@@ -22,9 +25,11 @@ class Window:
         self.name = name
         self.neighbors = neighbors
         x = check_tensor(tensor)
-        self.memory = dunlin.Window(x.contiguous(), neighbors.source_weights, neighbors.destinations, f"torch {name}",
-                                    zero_init)
-        self.view = torch.from_numpy(self.memory.tensor)
+        gpu = _job.job().common_gpu({x.device})
+        x = (x if gpu else x.cpu()).contiguous()
+        with on_device_of(x):
+            self.memory = dunlin.Window(x, neighbors.source_weights, neighbors.destinations, f"torch {name}", zero_init)
+            self.view = torch.from_dlpack(self.memory.tensor) if gpu else torch.from_numpy(self.memory.tensor)
         self.held = set()
         self.mutexes = None
         try:
@@ -43,6 +48,16 @@ class Window:
                 raise
             self.mutexes = None
         self.memory.free()
+
+    def load(self, tensor):
+        """Copies a tensor to the window's memory."""
+        self.view.copy_(tensor if self.view.is_cuda else tensor.cpu())
+        self.settle()
+
+    def settle(self):
+        """Waits for what PyTorch does with the window's memory."""
+        if self.view.is_cuda:
+            torch.cuda.current_stream(self.view.device).synchronize()
 
     def theirs(self, ranks):
         """The mutexes that exclude these ranks from what this rank does at them."""
@@ -85,6 +100,8 @@ def _among(weights, neighbors, what):
 
 def win_create(tensor, name, zero_init=False):
     """Makes a window of a float32 or float64 tensor, with a buffer per in-neighbor of the topology. All ranks call it.
+    The tensor is in host memory or on a GPU. If all ranks' tensors are on GPUs, so are the buffers, and no deposit goes
+    through host memory on the way to a rank of the same host.
 
     zero_init: the buffers hold zeros at first; otherwise this rank's tensor. Neighbors write to the buffers. The tensor
     only changes in win_update(), and in win_put() and win_accumulate() by their self_weight.
@@ -95,8 +112,8 @@ def win_create(tensor, name, zero_init=False):
     if name in job.windows:
         _job.logger.error('There is a window "%s" already.', name)
         return False
-    if check_tensor(tensor).device.type != "cpu":
-        raise ValueError(f"the tensor is on {tensor.device}: a window needs a tensor in host memory")
+    if check_tensor(tensor).device.type not in ("cpu", "cuda"):
+        raise ValueError(f"the tensor is on {tensor.device}: a window needs a tensor in host memory or on a GPU")
     if tensor.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"a window of {tensor.dtype}: the type has to be float32 or float64")
     with enqueuing("WIN_CREATE", name):
@@ -156,18 +173,18 @@ def _deposit(operation, tensor, name, self_weight, dst_weights, require_mutex):
     if x.shape != window.view.shape or x.dtype != window.view.dtype:
         raise ValueError(f'window "{name}" has tensors of {tuple(window.view.shape)}, {window.view.dtype}, not of '
                          f"{tuple(x.shape)}, {x.dtype}")
-    # A tensor that is not in host memory may have no address.
-    is_own = (x.device.type == "cpu" and x.data_ptr() == window.tensor.data_ptr()
+    # A tensor on another device may have no address.
+    is_own = (x.device == window.tensor.device and x.data_ptr() == window.tensor.data_ptr()
               and x.stride() == window.tensor.stride())
     with enqueuing(operation, name), window.locked(window.theirs(dst_weights) if require_mutex else []):
-        window.view.copy_(x.cpu())
+        window.load(x)
         deposit = window.memory.put if operation == "WIN_PUT" else window.memory.accumulate
         deposit(dst_weights, self_weight)
         if self_weight != 1.0:
             x.copy_(window.view)
         if not is_own:
             # Others' win_get() reads the window's tensor.
-            window.view.copy_(check_tensor(window.tensor))
+            window.load(check_tensor(window.tensor))
             window.memory.publish()
         if require_mutex:
             # The deposit arrives before another rank gets the mutex.
@@ -244,11 +261,12 @@ def win_update(name, self_weight=None, neighbor_weights=None, reset=False, clone
     x = check_tensor(window.tensor)
     neighbors = {*window.neighbors.sources, *window.neighbors.destinations}
     with enqueuing("WIN_UPDATE", name), window.locked(window.own(neighbors) if require_mutex else []):
-        window.view.copy_(x)
+        window.load(x)
         if clone:
-            result = torch.empty_like(x, memory_format=torch.contiguous_format)
-            window.memory.update(float(self_weight), neighbor_weights, reset, out=result)
-            return result
+            result = torch.empty_like(window.view)
+            with on_device_of(result):
+                window.memory.update(float(self_weight), neighbor_weights, reset, out=result)
+            return result.to(x.device)
         window.memory.update(float(self_weight), neighbor_weights, reset)
         x.copy_(window.view)
     return window.tensor

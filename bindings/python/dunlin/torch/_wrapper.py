@@ -48,17 +48,18 @@ def _models(model):
 
 
 class _Buffer:
-    """Parameters of one type and device that are sent together, and a flat tensor for them: on a GPU if they are on one,
-    in host memory otherwise.
+    """Parameters of one type that are sent together, and a flat tensor for them on `device`: by default, on a GPU if the
+    first one is on one, in host memory otherwise.
 
     copies: how many tensors of each parameter's shape it has room for, such as the parameter and its momentum. First come
     those of all parameters, then the second ones of all.
     """
 
-    def __init__(self, parameters, dtype=None, copies=1):
+    def __init__(self, parameters, dtype=None, copies=1, device=None):
         self.parameters = parameters
         sizes = [p.numel() for p in parameters] * copies
-        device = parameters[0].device if parameters[0].is_cuda else None
+        if device is None and parameters[0].is_cuda:
+            device = parameters[0].device
         self.flat = torch.empty(sum(sizes), dtype=dtype or parameters[0].dtype, device=device)
         self.parts = [part.view(p.shape) for part, p in zip(self.flat.split(sizes), parameters * copies)]
         self.handle = None

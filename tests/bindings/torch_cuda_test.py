@@ -207,6 +207,29 @@ class TorchOnGpu(unittest.TestCase):
         for parameter, expected in zip(model.parameters(), alone):
             self.assertTrue(torch.allclose(parameter, expected, rtol=1e-9, atol=1e-12))
 
+    def test_hooks_of_data_parallel_training(self):
+        """Their models are those that the same hooks give on the CPU, to the rounding of the gradients."""
+        hooks = {"gossip": lambda: (dunlin.c10d.GossipState(), dunlin.c10d.gossip_hook),
+                 "straggler ring": lambda: (dunlin.c10d.StragglerRingState("never"), dunlin.c10d.straggler_ring_hook)}
+
+        def trained(hook, device):
+            torch.manual_seed(5)
+            model = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Tanh(), torch.nn.Linear(30, 1)).double().to(device)
+            model = torch.nn.parallel.DistributedDataParallel(model, device_ids=None if device == "cpu" else [0],
+                                                              bucket_cap_mb=0.002)
+            model.register_comm_hook(*hook())
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            x = torch.randn(16, 20, generator=torch.Generator().manual_seed(self.rank), dtype=torch.float64).to(device)
+            for _ in range(5):
+                optimizer.zero_grad()
+                slow((model(x) - x.sum(1, keepdim=True)).square().mean()).backward()
+                optimizer.step()
+            return torch.cat([p.detach().flatten() for p in model.parameters()]).cpu()
+
+        for name, hook in hooks.items():
+            with self.subTest(hook=name):
+                self.assertTrue(torch.allclose(trained(hook, GPU), trained(hook, "cpu"), rtol=1e-9, atol=1e-12))
+
     def test_sharded_training_equals_training_alone(self):
         if not hasattr(dist, "device_mesh"):
             self.skipTest("needs PyTorch 2")

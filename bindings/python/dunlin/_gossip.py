@@ -32,6 +32,7 @@ class GossipState:
         self.process = _os.getpid()
         self.step = 0
         self.name = f"gossip.{next(_states)}"
+        self._is_on_gpu = None  # not known
         self._neighbors = None
         if graph is not None:
             own, sources = graph.weights(self.rank, _weighting(graph, weighting))
@@ -46,6 +47,13 @@ class GossipState:
         distances = (self.size - 1).bit_length()
         distance = 1 << (self.step % distances)
         return 0.5, {(self.rank - distance) % self.size: 0.5}, [(self.rank + distance) % self.size]
+
+
+    def is_on_gpu(self, device):
+        """Whether the gradients, which are on this device, are averaged on a GPU. Collective in the first call."""
+        if self._is_on_gpu is None:
+            self._is_on_gpu = device.type == "cuda" and _dunlin.world().can_use_gpu(device.index)
+        return self._is_on_gpu
 
 
 def _check_default_group(hook):
@@ -65,8 +73,9 @@ def _weighting(graph, wanted):
 def gossip_hook(state, bucket):
     """Averages the bucket's gradients with those of this step's neighbors. Returns a torch.futures.Future of them.
 
-    Gradients on a GPU go through a copy in host memory, which this call makes. They are back on the GPU when the future
-    is done.
+    Gradients on a GPU are averaged there, behind the current stream, if all ranks can use their GPUs. Otherwise they go
+    through a copy in host memory, which this call makes, and are back on the GPU when the future is done. The ranks agree
+    on that in the first call.
     """
     if state.process != _os.getpid():
         raise RuntimeError(_IN_CHILD)
@@ -79,11 +88,11 @@ def gossip_hook(state, bucket):
         future = _torch.futures.Future()
         future.set_result(gradients)
         return future
-    is_staged = gradients.device.type != "cpu"
-    host = gradients.cpu() if is_staged else gradients  # waits for what the current stream still does with them
-    request = _dunlin.start_neighbor_average(host, sources=sources, destinations=destinations, self_weight=own,
-                                             name=name, out=host)
-    return _gradients_after(request, gradients, host if is_staged else None)
+    is_staged = gradients.device.type != "cpu" and not state.is_on_gpu(gradients.device)
+    memory = gradients.cpu() if is_staged else gradients  # waits for what the current stream still does with them
+    request = _dunlin.start_neighbor_average(memory, sources=sources, destinations=destinations, self_weight=own,
+                                             name=name, out=memory)
+    return _gradients_after(request, gradients, memory if is_staged else None)
 
 
 def _gradients_after(request, gradients, result):

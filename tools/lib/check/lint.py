@@ -6,7 +6,8 @@
 A source is looked at when it changed since COMMIT, or when a header beside it with the same name did. BUILD_DIR's
 compiler commands are used without the precompiled headers, which are GCC's. The user's cache (XDG_CACHE_HOME) remembers a
 source that passed by its path, its text, that of the headers of ours that it includes, .clang-tidy, clang-tidy's version
-and the compiler command. It is not looked at again until one of them changes, in whatever clone.
+and the compiler command. It is not looked at again until one of them changes, in whatever clone. A run
+that is ended goes on where it was.
 """
 
 import argparse
@@ -109,6 +110,11 @@ def main():
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
     memory = cache / "dunlin/clang_tidy.json"
     memory.parent.mkdir(parents=True, exist_ok=True)
+
+    def remember():
+        memory.with_suffix(".new").write_text(json.dumps(sorted(good)), encoding="utf-8")
+        memory.with_suffix(".new").replace(memory)
+
     good = set(json.loads(memory.read_text(encoding="utf-8"))) if memory.is_file() else set()
     keys = {path: fingerprint(options.root, path, commands[path], version) for path in sources}
     todo = {path: key for path, key in keys.items() if key not in good}
@@ -124,7 +130,7 @@ def main():
                 print(f"\n{said}", flush=True)
             else:
                 good.add(todo[jobs[job]])
-    memory.write_text(json.dumps(sorted(good)), encoding="utf-8")
+                remember()
     entry = {"name": "clang-tidy", "result": "failed" if failed else "passed", "seconds": time.monotonic() - began,
              "reason": f"{failed} of {len(todo)} sources" if failed else ""}
     options.results.write_text(json.dumps([entry]), encoding="utf-8")

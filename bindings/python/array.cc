@@ -75,6 +75,10 @@ DataType type_of(const py::dtype& dtype, const char* what) {
 
 namespace {
 
+std::string place_of(std::optional<int> gpu) {
+  return gpu ? fmt::format("GPU {}", *gpu) : "the host";
+}
+
 Array view_of_numpy(const py::array& array, const char* what) {
   if ((array.flags() & py::array::c_style) == 0) refuse_strides(what);
   Array view;
@@ -285,14 +289,6 @@ Array make_array(DataType type, std::vector<py::ssize_t> shape) {
       array_over(py::reinterpret_borrow<py::dtype>(dtype), std::move(shape), nullptr, {}), "out");
 }
 
-namespace {
-
-std::string place_of(std::optional<int> gpu) {
-  return gpu ? fmt::format("GPU {}", *gpu) : "the host";
-}
-
-}  // namespace
-
 Array output_for(const Array& input, std::vector<py::ssize_t> shape, py::handle out) {
   if (out.is_none()) {
     return input.gpu ? make_gpu_array(input.type, std::move(shape), *input.gpu, "out")
@@ -315,8 +311,8 @@ Array output_for(const Array& input, std::vector<py::ssize_t> shape, py::handle 
 
 void check_gpu(const Array& array, std::optional<int> gpu, const char* what) {
   if (array.gpu == gpu) return;
-  refuse(what, fmt::format("the array is in the memory of {}, and the argument gpu of this object "
-                           "stands for that of {}",
+  refuse(what, fmt::format("the array is in the memory of {}, but this object was made for that of "
+                           "{} (its argument gpu)",
                            place_of(array.gpu), place_of(gpu)));
 }
 

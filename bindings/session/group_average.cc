@@ -75,72 +75,46 @@ class GroupAverage::Body final : public Resident {
               fmt::format("starts the average of iteration {} while the last one is in progress",
                           iteration)};
     DUNLIN_TRY(average_->check_start(iteration));
-    if (memory.model != nullptr) {
-      const std::span<float> own = average_->model();
-      DUNLIN_TRY(copies_.start(own.data(), memory.model, own.size_bytes(),
-                               memory.model_ready.get()));
-    }
-    // Without a copy in progress, errors of its start are errors of this call.
-    const bool is_copying = copies_.test().is_busy();
-    if (!is_copying) DUNLIN_TRY(average_->start(iteration));
-    stage_ = is_copying ? Stage::kCopyingIn : Stage::kAveraging;
+    copied_ = CopiedAverage(memory, average_->model().size_bytes());
+    DUNLIN_TRY(copied_.begin(copies_, average_->model().data()));
     iteration_ = iteration;
     is_averaging_ = true;
     return Status::ok();
   }
   // kBusy, or, once, the outcome.
-  Status test(const ModelMemory& memory) {
+  Status test() {
     if (!outcome_) {
-      Status status = advance(memory);
+      Status status = copied_.advance(
+          copies_, copies_, [&] { return average_->start(*iteration_); },
+          [&] { return average_->test(); }, [&] { return average_->model().data(); });
       if (status.is_busy()) return status;
       outcome_ = std::move(status);
     }
     // After an error, a copy may still access the caller's memory.
-    if (copies_.test().is_busy()) return Status::busy();
+    if (copied_.is_copying(copies_, copies_)) return Status::busy();
     is_averaging_ = false;
     Status outcome = *std::move(outcome_);
     outcome_.reset();
     has_failed_ = has_failed_ || outcome.is_error();
     return outcome;
   }
-  // The operation of the average was ended by another error than those of test().
+  // Something other than test() has ended the operation of the average.
   void give_up() {
-    copies_.settle();
+    copied_.settle(copies_, copies_);
     outcome_.reset();
   }
   bool is_averaging() const { return is_averaging_; }
   std::vector<Awaited> awaited() const {
     if (!average_) return {};
-    if (stage_ == Stage::kAveraging) return average_->awaited();
-    return {{fabric().rank(), "copies of the model on its GPU"}};
+    return copied_.is_averaging() ? average_->awaited() : awaited_copies(fabric());
   }
 
  private:
-  enum class Stage : std::uint8_t { kCopyingIn, kAveraging, kCopyingOut };
-
-  Status advance(const ModelMemory& memory) {
-    if (stage_ == Stage::kCopyingIn) {
-      DUNLIN_TRY(copies_.test());
-      DUNLIN_TRY(average_->start(*iteration_));
-      stage_ = Stage::kAveraging;
-    }
-    if (stage_ == Stage::kAveraging) {
-      DUNLIN_TRY(average_->test());
-      stage_ = Stage::kCopyingOut;
-      if (memory.result != nullptr) {
-        const std::span<const float> own = std::as_const(*average_).model();
-        DUNLIN_TRY(copies_.start(memory.result, own.data(), own.size_bytes(),
-                                 memory.result_ready.get()));
-      }
-    }
-    return copies_.test();
-  }
-
   std::unique_ptr<collective::GroupAverage> average_;
   ModelCopies copies_;
   std::optional<std::uint64_t> iteration_;  // of the last average
-  Stage stage_ = Stage::kAveraging;
-  std::optional<Status> outcome_;  // of the average in progress, once it is known
+  CopiedAverage copied_;                    // the last average
+  std::optional<Status> outcome_;           // of the average in progress, once it is known
   bool is_averaging_ = false;
   // Whether an average has failed: members of a static group may still have to be told.
   bool has_failed_ = false;
@@ -148,19 +122,18 @@ class GroupAverage::Body final : public Resident {
 
 class GroupAverage::Average final : public ResidentOperation {
  public:
-  Average(std::shared_ptr<Body> body, ModelMemory memory)
-      : ResidentOperation(body), body_(std::move(body)), memory_(std::move(memory)) {}
+  explicit Average(std::shared_ptr<Body> body) : ResidentOperation(body), body_(std::move(body)) {}
 
-  Status begin(std::optional<std::uint64_t> iteration) {
+  Status begin(std::optional<std::uint64_t> iteration, const ModelMemory& memory) {
     if (body_->get() == nullptr) return over();
-    DUNLIN_TRY(body_->start(iteration, memory_));
+    DUNLIN_TRY(body_->start(iteration, memory));
     is_begun_ = true;
     return Status::ok();
   }
   Status test() override {
     if (is_over()) return outcome();
     if (body_->get() == nullptr) return over();
-    Status status = body_->test(memory_);
+    Status status = body_->test();
     if (status.is_busy()) return status;
     is_begun_ = false;
     // Ends it also after a timeout, after which other operations would continue.
@@ -176,7 +149,6 @@ class GroupAverage::Average final : public ResidentOperation {
 
  private:
   std::shared_ptr<Body> body_;
-  ModelMemory memory_;
   bool is_begun_ = false;  // and not ended by test()
 };
 
@@ -223,8 +195,8 @@ Status GroupAverage::build(const Session::Interrupt& interrupt, Status mistake) 
 Session::Make GroupAverage::maker(std::optional<std::uint64_t> iteration,
                                   const ModelMemory& memory) const {
   return [=, this](Fabric&) -> Result<std::shared_ptr<SessionOperation>> {
-    auto operation = std::make_shared<Average>(body_, memory);
-    Status status = operation->begin(iteration);
+    auto operation = std::make_shared<Average>(body_);
+    Status status = operation->begin(iteration, memory);
     if (!status.is_ok()) return std::move(status).with_context(fmt::format("'{}'", options_.name));
     return std::shared_ptr<SessionOperation>(std::move(operation));
   };

@@ -28,23 +28,35 @@ class Buffers {
  public:
   using Memory = std::span<std::byte>;
 
+  // The smallest that is large enough, or a new one in place of the largest.
   Result<Memory> take(PartialAllReduce& partial, std::size_t size) {
-    const auto fits = [&](const Memory& each) { return each.size() >= size; };
-    const auto found = std::ranges::find_if(idle_, fits);
+    // Calls that were given up before their turn use their memory until that comes.
+    std::erase_if(spoilt_, [&](Memory each) { return partial.free(each).is_ok(); });
+    const auto found =
+        std::ranges::find_if(idle_, [&](Memory each) { return each.size() >= size; });
     if (found != idle_.end()) {
       const Memory memory = *found;
       idle_.erase(found);
       return memory;
     }
-    // Calls have become longer.
-    for (const Memory& each : idle_) (void)partial.free(each);
-    idle_.clear();
+    if (!idle_.empty()) {
+      spoilt_.push_back(idle_.back());
+      idle_.pop_back();
+    }
     return partial.allocate(size);
   }
-  void put_back(Memory memory) { idle_.push_back(memory); }
+  void put_back(Memory memory) {
+    if (memory.empty()) return;
+    idle_.insert(std::ranges::upper_bound(idle_, memory.size(), {}, &Memory::size), memory);
+  }
+  // After a failed call: members that have not heard of its end yet may still write to the memory.
+  void drop(Memory memory) {
+    if (!memory.empty()) spoilt_.push_back(memory);
+  }
 
  private:
-  std::vector<Memory> idle_;
+  std::vector<Memory> idle_;  // by size
+  std::vector<Memory> spoilt_;
 };
 
 // The calls of a name.
@@ -56,7 +68,9 @@ struct Calls {
   bool has_failed = false;
 
   std::optional<int> gpu;
-  ModelCopies copies;
+  // Results need not wait for inputs of later calls, whose streams may stand still.
+  ModelCopies copies_in;
+  ModelCopies copies_out;
   Buffers buffers;
   std::deque<std::uint64_t> copying;  // numbers, ascending: inputs that are being copied
 };
@@ -94,16 +108,18 @@ class PartialReduces::Body final : public Resident {
       if (found->second.gpu == gpu) return &found->second;
       return Status(
           Code::kInvalidArgument,
-          fmt::format("partial all-reduce in {}: the first call of the name '{}' was in {}, and all "
-                      "calls of a name have to be alike",
-                      to_text(gpu), name, to_text(found->second.gpu)));
+          fmt::format(
+              "partial all-reduce in {}: the first call of the name '{}' was in {}, and all "
+              "calls of a name have to be alike",
+              to_text(gpu), name, to_text(found->second.gpu)));
     }
     Calls made;
     made.gpu = gpu;
     collective::PartialOptions options;
     options.name = "calls/" + name;  // a different name from GroupAverage's
     options.gpu = gpu;
-    DUNLIN_ASSIGN(made.copies, ModelCopies::create(fabric(), gpu));
+    DUNLIN_ASSIGN(made.copies_in, ModelCopies::create(fabric(), gpu));
+    DUNLIN_ASSIGN(made.copies_out, ModelCopies::create(fabric(), gpu));
     DUNLIN_ASSIGN(made.partial, PartialAllReduce::create(fabric(), options));
     return &calls_.emplace(name, std::move(made)).first->second;
   }
@@ -120,119 +136,100 @@ class PartialReduces::Reduce final : public ResidentOperation {
   Status begin(const std::string& name, const Call& what) {
     if (body_->is_closed()) return closed();
     DUNLIN_ASSIGN(calls_, body_->calls_of(name, what.gpu));
-    what_ = what;
-    PartialCall& call = what_.call;
-    if (call.number == 0) call.number = calls_->last_number + 1;
+    call_ = what.call;
+    if (call_.number == 0) call_.number = calls_->last_number + 1;
     if (what.gpu) {
-      DUNLIN_TRY(copy_in());
+      DUNLIN_TRY(copy_in(what));
     } else {
-      DUNLIN_TRY(calls_->partial->start(call).status());
+      DUNLIN_TRY(calls_->partial->start(call_).status());
     }
     is_begun_ = true;
-    calls_->last_number = call.number;
-    calls_->in_progress.push_back(call.number);
+    calls_->last_number = call_.number;
+    calls_->in_progress.push_back(call_.number);
     return Status::ok();
   }
   Status test() override {
     if (is_over()) return outcome();
     if (body_->is_closed()) return closed();
-    Status status = advance();
-    if (!status.is_busy()) end(status);
+    if (!outcome_) {
+      Status status = advance();
+      if (status.is_busy()) return status;
+      outcome_ = std::move(status);
+    }
+    // After an error, a copy may still access the caller's memory.
+    if (copied_ && copied_->is_copying(calls_->copies_in, calls_->copies_out))
+      return Status::busy();
+    Status status = *outcome_;
+    // Ends it also after a timeout, after which other operations would continue.
+    finish(status);
     return status;
   }
   // Ends the operation with `why`, unless it is over.
   void give_up(const Status& why) {
-    if (is_over()) return;
-    if (!body_->is_closed() && stage_ == Stage::kReducing)
-      (void)calls_->partial->wait(request(), Duration::zero());
-    end(why);
+    if (!is_over()) finish(why);
   }
 
  protected:
   void detach() override {
-    if (std::exchange(is_begun_, false) && !body_->is_closed()) calls_->copies.settle();
+    if (!std::exchange(is_begun_, false) || body_->is_closed()) return;
+    if (!outcome_ && is_reducing()) (void)calls_->partial->wait(request(), Duration::zero());
+    if (copied_) copied_->settle(calls_->copies_in, calls_->copies_out);
+    std::erase(calls_->copying, call_.number);
+    std::erase(calls_->in_progress, call_.number);
+    if (outcome_ && outcome_->is_ok()) {
+      calls_->buffers.put_back(buffer_);
+    } else {
+      calls_->has_failed = true;
+      calls_->buffers.drop(buffer_);
+    }
   }
   std::vector<Awaited> awaited() const override {
     if (body_->is_closed()) return {};
-    if (stage_ == Stage::kReducing) return calls_->partial->awaited(request());
-    return {{body_->fabric().rank(), "copies on its GPU"}};
+    return is_reducing() ? calls_->partial->awaited(request()) : awaited_copies(body_->fabric());
   }
 
  private:
-  enum class Stage : std::uint8_t { kCopyingIn, kReducing, kCopyingOut };
-
-  PartialRequest request() const { return {what_.call.number}; }
-  std::size_t size() const { return what_.call.count * size_of(what_.call.reduction.type); }
-  // The call that is carried out in the buffer.
-  PartialCall call_in_buffer() const {
-    PartialCall call = what_.call;
-    call.input = call.output = buffer_.data();
-    return call;
-  }
-  Status copy_in() {
+  PartialRequest request() const { return {call_.number}; }
+  bool is_reducing() const { return !copied_ || copied_->is_averaging(); }
+  Status copy_in(const Call& what) {
     // Calls before this one may not have been started.
-    if (what_.call.number <= calls_->last_number) {
+    if (call_.number <= calls_->last_number) {
       return {Code::kInvalidArgument, fmt::format("partial all-reduce {} after {}: numbers grow",
-                                                  what_.call.number, calls_->last_number)};
+                                                  call_.number, calls_->last_number)};
     }
-    if (size() > 0) {
-      DUNLIN_ASSIGN(buffer_, calls_->buffers.take(*calls_->partial, size()));
+    DUNLIN_TRY(calls_->partial->check(call_));
+    const std::size_t size = call_.count * size_of(call_.reduction.type);
+    if (size > 0) {
+      DUNLIN_ASSIGN(buffer_, calls_->buffers.take(*calls_->partial, size));
     }
-    Status status = calls_->partial->check(call_in_buffer());
+    copied_ = CopiedAverage({call_.input, call_.output, what.input_ready, what.output_ready}, size);
+    call_.input = call_.output = buffer_.data();
+    Status status = copied_->begin(calls_->copies_in, buffer_.data());
     if (status.is_ok()) {
-      status = calls_->copies.start(buffer_.data(), what_.call.input, size(),
-                                    what_.input_ready.get());
+      calls_->copying.push_back(call_.number);
+    } else {
+      calls_->buffers.put_back(buffer_);
     }
-    if (!status.is_ok()) {
-      if (!buffer_.empty()) calls_->buffers.put_back(buffer_);
-      return status;
-    }
-    copy_ = calls_->copies.started();
-    calls_->copying.push_back(what_.call.number);
-    stage_ = Stage::kCopyingIn;
     return status;
   }
   Status advance() {
-    if (stage_ == Stage::kCopyingIn) {
-      if (calls_->copying.front() != what_.call.number) return Status::busy();
-      DUNLIN_TRY(calls_->copies.test(copy_));
+    if (!copied_) return reduce();
+    const auto start = [&]() -> Status {
+      if (calls_->copying.front() != call_.number) return Status::busy();
       calls_->copying.pop_front();
-      DUNLIN_TRY(calls_->partial->start(call_in_buffer()).status());
-      stage_ = Stage::kReducing;
-    }
-    if (stage_ == Stage::kReducing) {
-      Status status = calls_->partial->test(request());
-      if (status.is_busy() && is_late())
-        status = calls_->partial->wait(request(), Duration::zero());  // gives it up
-      if (!status.is_ok() || buffer_.empty()) return status;
-      DUNLIN_TRY(calls_->copies.start(what_.call.output, buffer_.data(), size(),
-                                      what_.output_ready.get()));
-      copy_ = calls_->copies.started();
-      stage_ = Stage::kCopyingOut;
-    }
-    return calls_->copies.test(copy_);
+      return calls_->partial->start(call_).status();
+    };
+    return copied_->advance(
+        calls_->copies_in, calls_->copies_out, start, [&] { return reduce(); },
+        [&] { return buffer_.data(); });
   }
-  void end(const Status& status) {
-    is_begun_ = false;
-    if (!body_->is_closed()) {
-      if (status.is_error()) calls_->copies.settle();
-      std::erase(calls_->copying, what_.call.number);
-      std::erase(calls_->in_progress, what_.call.number);
-      calls_->has_failed = calls_->has_failed || status.is_error();
-      if (!buffer_.empty()) {
-        if (status.is_ok()) {
-          calls_->buffers.put_back(buffer_);
-        } else {
-          // Members that have not heard of the end yet may still write to it.
-          (void)calls_->partial->free(buffer_);
-        }
-      }
-    }
-    // Ends it also after a timeout, after which other operations would continue.
-    finish(status);
+  Status reduce() {
+    Status status = calls_->partial->test(request());
+    if (!status.is_busy() || !is_late()) return status;
+    return calls_->partial->wait(request(), Duration::zero());  // gives it up
   }
   bool is_late() {
-    if (calls_->in_progress.front() != what_.call.number) return false;
+    if (calls_->in_progress.front() != call_.number) return false;
     const TimePoint now = body_->fabric().clock().now();
     if (!turn_began_) turn_began_ = now;
     return now - *turn_began_ >= body_->fabric().config().deadline;
@@ -240,11 +237,11 @@ class PartialReduces::Reduce final : public ResidentOperation {
 
   std::shared_ptr<Body> body_;
   Calls* calls_ = nullptr;
-  Call what_;
-  bool is_begun_ = false;  // and has not ended
-  Stage stage_ = Stage::kReducing;
-  Buffers::Memory buffer_;  // on a GPU
-  std::uint64_t copy_ = 0;  // the number of the last copy
+  PartialCall call_;                     // as it is carried out
+  std::optional<CopiedAverage> copied_;  // on a GPU
+  Buffers::Memory buffer_;               // on a GPU
+  bool is_begun_ = false;                // and has not ended
+  std::optional<Status> outcome_;        // once it is known
   std::optional<TimePoint> turn_began_;
 };
 

@@ -17,13 +17,16 @@ namespace dunlin::binding {
 // Calls of one name are ordered by their numbers, and a rank carries them out one after the other.
 // Each name takes 6 MiB of registered memory at each rank that uses it.
 //
-// On a GPU, calls are carried out in memory of this object, a buffer of the call's size for each
+// On a GPU, calls are carried out in memory of this object: a buffer of the call's size for each
 // that is in progress, which is kept for later calls. The input is copied to it and the result from
-// it, within the GPU, and no thread waits for these copies. All calls of a name are on one GPU or
-// in host memory, as this rank's first one; members have to be alike, but for the GPU's number.
+// it, within the GPU, and no thread waits for these copies. All calls of a name at one rank use
+// host memory, or the same GPU. Either all members use host memory, or each of them a GPU, whose
+// numbers may differ.
 //
 // An operation is given up Config::deadline after its turn has come, whether or not a thread waits
-// for it. Its members are told, and the next operation of the name has its turn.
+// for it. Its members are told, and the next operation of the name has its turn. On a GPU, it is
+// not given up while its input is being copied, which waits for the caller's stream; the members
+// give it up at their own deadlines.
 class PartialReduces {
  public:
   struct Call {

@@ -42,7 +42,7 @@ class StochasticReduce::Body : public WholeJobReduce {
   using WholeJobReduce::WholeJobReduce;
 
   virtual Status begin(const ModelMemory& memory) = 0;
-  virtual Status advance(const ModelMemory& memory) = 0;
+  virtual Status advance() = 0;
   const Statistics& statistics() const { return statistics_; }
 
  protected:
@@ -75,38 +75,29 @@ class StochasticReduce::TypedBody final : public Body {
   bool is_open() const override { return reduce_ != nullptr; }
   Status connect() override { return reduce_->connect(); }
   std::vector<Awaited> awaited() const override {
-    if (stage_ == Stage::kReducing) return reduce_->awaited();
-    return {{fabric().rank(), "copies of the model on its GPU"}};
+    return copied_.is_averaging() ? reduce_->awaited() : awaited_copies(fabric());
   }
-  bool uses_memory() override { return is_open() && copies_.test().is_busy(); }
-  void release_memory() override { copies_.settle(); }
+  bool uses_memory() override { return copied_.is_copying(copies_, copies_); }
+  void release_memory() override { copied_.settle(copies_, copies_); }
   Status begin(const ModelMemory& memory) override {
-    DUNLIN_TRY(copies_.start(reduce_->model().data(), memory.model, reduce_->model().size_bytes(),
-                             memory.model_ready.get()));
-    stage_ = Stage::kCopyingIn;
-    return Status::ok();
+    copied_ = CopiedAverage(memory, reduce_->model().size_bytes());
+    return copied_.begin(copies_, reduce_->model().data());
   }
-  Status advance(const ModelMemory& memory) override {
-    if (stage_ == Stage::kCopyingIn) {
-      DUNLIN_TRY(copies_.test());
-      DUNLIN_TRY(reduce_->start());
-      stage_ = Stage::kReducing;
-    }
-    if (stage_ == Stage::kReducing) {
+  Status advance() override {
+    const auto test = [&]() -> Status {
       DUNLIN_TRY(reduce_->test());
       add(reduce_->report());
-      DUNLIN_TRY(copies_.start(memory.result, reduce_->model().data(),
-                               reduce_->model().size_bytes(), memory.result_ready.get()));
-      stage_ = Stage::kCopyingOut;
-    }
-    return copies_.test();
+      return Status::ok();
+    };
+    return copied_.advance(
+        copies_, copies_, [&] { return reduce_->start(); }, test,
+        [&] { return reduce_->model().data(); });
   }
 
  private:
-  enum class Stage : std::uint8_t { kCopyingIn, kReducing, kCopyingOut };
   std::unique_ptr<collective::StochasticReduce<T>> reduce_;  // null: closed
   ModelCopies copies_;
-  Stage stage_ = Stage::kReducing;  // of the last reduce
+  CopiedAverage copied_;  // the last reduce
 };
 
 Result<std::shared_ptr<StochasticReduce>> StochasticReduce::create(
@@ -171,8 +162,7 @@ std::string StochasticReduce::title() const {
 Session::Make StochasticReduce::maker(const ModelMemory& memory) const {
   Body* const body = body_.get();
   return reduce_maker(
-      body_, options_.name, [=] { return body->begin(memory); },
-      [=] { return body->advance(memory); });
+      body_, options_.name, [=] { return body->begin(memory); }, [=] { return body->advance(); });
 }
 
 Result<std::shared_ptr<SessionOperation>> StochasticReduce::start(const ModelMemory& memory) {

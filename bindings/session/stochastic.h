@@ -60,9 +60,9 @@ class StochasticReduce {
   const Options& options() const { return options_; }
 
   // Copies the model, `count` elements, and sends it to the out-neighbors. When the operation is
-  // over, the result holds the average. After an error it is unchanged. A model in host memory may
-  // be changed again when this returns. kInvalidArgument: the last reduce is in progress. Nothing
-  // was sent then.
+  // over, the result holds the average. After an error it is unchanged. A model in host memory is
+  // copied at once and may be changed when this returns; on a GPU, it must not be changed before
+  // the operation is over. kInvalidArgument: the last reduce is in progress. Nothing was sent then.
   Result<std::shared_ptr<SessionOperation>> start(const ModelMemory& memory);
   // start(), then waits for Config::deadline at most. `unfinished`: as for Session::run().
   Status run(const ModelMemory& memory, const Session::Interrupt& interrupt,

@@ -41,7 +41,7 @@ class WholeJobReduce : public Resident {
   // Whether the reduce in progress may access the caller's memory, as copies on a GPU do. Then a
   // reduce that has failed is not over yet.
   virtual bool uses_memory() { return false; }
-  // Waits, for Config::deadline at most, until it does not.
+  // Waits until it accesses none, for Config::deadline at most.
   virtual void release_memory() {}
 
   const std::string& title() const { return title_; }

@@ -89,6 +89,7 @@ class PartialAllReduce::Impl final : public transport::KeptUntilDone {
   }
 
   Status check(const PartialCall& call) const;
+  Status check_memory(const PartialCall& call) const;
 
   Fabric& fabric;
   Memory memory;
@@ -133,6 +134,10 @@ Status PartialAllReduce::Impl::check(const PartialCall& call) const {
             fmt::format("partial all-reduce {}: {} elements of {} are longer than any memory",
                         call.number, call.count, to_string(call.reduction.type))};
   }
+  return Status::ok();
+}
+
+Status PartialAllReduce::Impl::check_memory(const PartialCall& call) const {
   const std::size_t bytes = call.count * size_of(call.reduction.type);
   const bool has_windows =
       memory.find(call.input, bytes) != nullptr && memory.find(call.output, bytes) != nullptr;
@@ -232,6 +237,7 @@ Status PartialAllReduce::check(const PartialCall& call) const {
 
 Result<PartialRequest> PartialAllReduce::start(const PartialCall& call) {
   DUNLIN_TRY(impl_->check(call));
+  DUNLIN_TRY(impl_->check_memory(call));
   impl_->operations.push_back(impl_->protocol.prepare(call, impl_->memory));
   impl_->last_number = call.number;
   impl_->progress();

@@ -142,7 +142,7 @@ class PartialAllReduce {
   // to the operation until it has ended. A group of this rank alone copies. After kInvalidArgument
   // or kOutOfRange nothing was begun.
   Result<PartialRequest> start(const PartialCall& call);
-  // Returns the error that start(call) would return now without having begun anything.
+  // Returns the error that start(call) would return now because of anything but the memory.
   Status check(const PartialCall& call) const;
   // kBusy until the request has ended, then its outcome once, then kNotFound, as after a wait that
   // has aborted it. Moves all requests on.

@@ -132,6 +132,11 @@ class GpuJobTest(unittest.TestCase):
         lines, text = run("models_killed", code=None, options=["--keep-going"], DUNLIN_HEARTBEAT="60s")
         self.assertEqual(lines[0], ["in use True", "peer 1 dead"], text)
 
+    def test_a_model_whose_copy_fails_is_averaged_at_no_rank(self):
+        lines, text = run("models_not_copied", deadline=3, code=None, options=["--keep-going"])
+        self.assertRegex(lines[0][0], "IoError: .*cuEventQuery", text)
+        self.assertRegex(lines[1][0], "(DeadlineExceeded|PeerStalled|PeerDead)Error: ", text)
+
     def test_the_job_ends_with_averages_in_progress(self):
         lines, text = run("models_left_open")
         for own in lines.values():

@@ -313,6 +313,27 @@ def models_killed():
         say(f"peer {error.peer} dead")
 
 
+def models_not_copied():
+    """The copy of a model fails at rank 0. No other rank gets an average with what was not copied."""
+    import gpu_arrays
+    stream = gpu_arrays.Stream()
+    x = ones(stream=stream)
+    groups = dunlin.GroupAverage(5000, "static", group_size=2, gpu=0)
+    groups.average(x, iteration=1)
+    open_gate = stream.gate()
+    dunlin.barrier()
+    if dunlin.rank() == 0:
+        gpu_arrays.CUDA.fake_cuda_fail(b"cuEventQuery")
+    try:
+        request = groups.start_average(x, iteration=3)
+        open_gate()
+        request.wait()
+        say("no error")
+    except dunlin.Error as error:
+        say(f"{type(error).__name__}: {error}")
+    open_gate()
+
+
 def models_left_open():
     """The job ends while averages wait for a stream of the caller, which goes on meanwhile."""
     import threading

@@ -2,8 +2,8 @@
 
     LD_LIBRARY_PATH=BUILD/tests/fake_cuda dunlin-run -n N python3 torch_on_standin.py torch_cuda_test.py [TEST...]
 
-It has one device and one stream, the default one, in which all work of PyTorch is over when a call returns. Work of others may be
-in progress in that stream: PyTorch's next copy comes behind it, as on a GPU.
+It has one device and one stream, the default one. PyTorch's work is complete when a call returns. Others may have work in
+progress in the stream; PyTorch's next copy comes behind it, as on a GPU.
 """
 
 import ctypes

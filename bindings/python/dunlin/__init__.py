@@ -349,12 +349,12 @@ def start_neighbor_gather(x, sources=None, destinations=None, name=""):
 def partial_all_reduce(x, ranks, op="avg", name="", number=None, out=None):
     """all_reduce() among `ranks` alone, which include this one. They may differ from call to call, in any order.
 
+    x: an array, in host memory or in the memory of a GPU. All calls of a name use the same kind of memory and, at one
+        rank, the same GPU.
     name, number: calls of one name are numbered from 1 on. All members of a call give the same number. The numbers of a
         rank's calls increase, and the calls are carried out one after the other. None: one more than the number of this
         rank's last call of the name. That fits if all ranks make the same number of calls, for example if each is in
         one group per step. Otherwise give numbers that put all groups in one order. A name takes 6 MiB of memory.
-    x: an array in host memory or in that of a GPU, the same at all calls of a name. On a GPU, it is copied within the GPU
-        to memory that other ranks reach, and the result from there.
 
     Other ranks take no part, and nothing is set up for a group. Raises InvalidArgumentError, which names the rank that
     differs, if members make different calls under one number. Raises PeerDeadError if a member is dead, and

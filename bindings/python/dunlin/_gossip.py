@@ -9,6 +9,7 @@ import torch as _torch
 import torch.distributed as _distributed
 
 import dunlin as _dunlin
+from dunlin import _gpus
 
 _states = _itertools.count()
 _IN_CHILD = "the state of the hook belongs to the parent process: a forked child is in no job"
@@ -48,11 +49,10 @@ class GossipState:
         distance = 1 << (self.step % distances)
         return 0.5, {(self.rank - distance) % self.size: 0.5}, [(self.rank + distance) % self.size]
 
-
     def is_on_gpu(self, device):
         """Whether the gradients, which are on this device, are averaged on a GPU. Collective in the first call."""
         if self._is_on_gpu is None:
-            self._is_on_gpu = device.type == "cuda" and _dunlin.world().can_use_gpu(device.index)
+            self._is_on_gpu = _gpus.can_all_use(device)
         return self._is_on_gpu
 
 
@@ -84,11 +84,12 @@ def gossip_hook(state, bucket):
     name = f"{state.name}.{bucket.index()}"
     if bucket.is_last():
         state.step += 1
+    is_on_gpu = state.is_on_gpu(gradients.device)
     if not sources and not destinations:
         future = _torch.futures.Future()
         future.set_result(gradients)
         return future
-    is_staged = gradients.device.type != "cpu" and not state.is_on_gpu(gradients.device)
+    is_staged = gradients.device.type != "cpu" and not is_on_gpu
     memory = gradients.cpu() if is_staged else gradients  # waits for what the current stream still does with them
     request = _dunlin.start_neighbor_average(memory, sources=sources, destinations=destinations, self_weight=own,
                                              name=name, out=memory)

@@ -65,8 +65,9 @@ class StochasticReduce(_dunlin.StochasticReduce):
     def start_average(self, model, out=None):
         """Sends `model` and returns a Request at once, whose wait() returns the average.
 
-        The model is copied: with another array as `out`, it may be used and changed at once, but not changed on a GPU,
-        where the copy is made later. `out` must not be used until the request is over, nor the model if out is None.
+        With another array as `out`, the model may be used meanwhile. In host memory it is copied at once and may also be
+        changed. On a GPU it is copied later, and must not be changed until the request is over. `out` must not be used
+        until then, nor the model if out is None.
         """
         return super().start_average(model, out)
 

@@ -7,7 +7,7 @@ A source is looked at when it changed since COMMIT, or when a header beside it w
 compiler commands are used without the precompiled headers, which are GCC's. The user's cache (XDG_CACHE_HOME) remembers a
 source that passed by its path, its text, that of the headers of ours that it includes, .clang-tidy, clang-tidy's version
 and the compiler command. It is not looked at again until one of them changes, in whatever clone. A run
-that is ended goes on where it was.
+that was interrupted continues with the sources that have not passed.
 """
 
 import argparse

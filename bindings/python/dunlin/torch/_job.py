@@ -10,7 +10,7 @@ import zlib
 import numpy
 
 import dunlin
-from dunlin import _dunlin, errors
+from dunlin import _dunlin, _gpus, errors
 from dunlin.torch import topology_util
 from dunlin.torch._timeline import Timeline
 
@@ -92,11 +92,10 @@ class Job:
         because not all tensors of a rank are on one GPU, or because a rank cannot use it. Collective.
         """
         own = next(iter(devices)) if len(devices) == 1 else None
-        is_on_gpu = own is not None and own.type == "cuda" and self.gpu in (None, own)
-        if int(dunlin.all_reduce(numpy.array([is_on_gpu], numpy.int64), "min")[0]) == 0:
+        if not _gpus.can_all_use(own if self.gpu in (None, own) else None):
             return None
         self.gpu = own
-        return own if dunlin.world().can_use_gpu(own.index) else None
+        return own
 
     @property
     def machine_averages(self):

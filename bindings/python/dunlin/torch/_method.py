@@ -3,6 +3,7 @@
 import numpy as np
 
 import dunlin
+from dunlin.torch import _job
 from dunlin.torch._wrapper import _wrapped
 
 
@@ -34,6 +35,7 @@ class _Method:
 
     def join(self, models):
         """Collective."""
+        self._gpu = _job.job().common_gpu({p.device for p in self._trained})
         self.make(models)
         _wrapped.setdefault(models[0], []).append(self)
 
@@ -42,7 +44,7 @@ class _Method:
         raise NotImplementedError
 
     def make(self, models):
-        """Makes what averages. Collective."""
+        """Makes what averages. Collective. self._gpu: where all ranks' parameters can be combined, or None."""
         raise NotImplementedError
 
     def _trainable_now(self):

@@ -174,11 +174,11 @@ class _Averaging(_Method, _Distributed):
                 if dtype in by_type]
 
     def _move_to_gpu(self):
-        """Puts the flat tensors on the GPU of the parameters, if all ranks can use it, and returns it. Collective."""
-        gpu = _job.job().common_gpu({p.device for p in self._trained})
-        if gpu is not None:
-            self._flats = [_Buffer(buffer.parameters, buffer.flat.dtype, device=gpu) for buffer in self._flats]
-        return gpu
+        """Puts the flat tensors on the GPU of the parameters, if all ranks can use theirs, and returns its number."""
+        if self._gpu is None:
+            return None
+        self._flats = [_Buffer(buffer.parameters, buffer.flat.dtype, device=self._gpu) for buffer in self._flats]
+        return self._gpu.index
 
     def _use(self, section_length, overlap):
         if isinstance(section_length, bool) or not isinstance(section_length, int) or section_length < 1:
@@ -262,7 +262,7 @@ class _Stochastic(_Averaging):
         gpu = self._move_to_gpu() if self._options[1] == "notify-ack" else None
         self._reduces = [dunlin.StochasticReduce(buffer.flat.numel(), *self._options,
                                                  str(buffer.flat.dtype).replace("torch.", ""), "optimizer",
-                                                 gpu and gpu.index) for buffer in self._flats]
+                                                 gpu) for buffer in self._flats]
 
     def start(self, number, flat):
         return self._reduces[number].start_average(flat)
@@ -287,7 +287,7 @@ class _Partial(_Averaging):
 
     def make(self, models):
         gpu = self._move_to_gpu()
-        self._groups = dunlin.GroupAverage(self._flats[0].flat.numel(), *self._options, "optimizer", gpu and gpu.index)
+        self._groups = dunlin.GroupAverage(self._flats[0].flat.numel(), *self._options, "optimizer", gpu)
 
     def start(self, number, flat):
         return self._groups.start_average(flat)

@@ -14,7 +14,7 @@ class Window:
     """A tensor of the program, the window's memory behind it, and a mutex for each ordered pair of ranks.
 
     The memory is on a GPU if the tensors of all ranks are on one that they can use, and host memory otherwise. The
-    window's operations take place at once: copies by PyTorch have to be complete before them (settle()).
+    window's operations take place at once. settle() makes copies by PyTorch complete before such an operation.
 
     The mutex (owner, other) excludes two ranks from each other: the owner, in whose tensor and buffers something
     happens, and the other rank, which puts there or reads there.
@@ -52,6 +52,11 @@ class Window:
     def load(self, tensor):
         """Copies a tensor to the window's memory."""
         self.view.copy_(tensor if self.view.is_cuda else tensor.cpu())
+        self.settle()
+
+    def store(self, tensor):
+        """Copies the window's memory to a tensor."""
+        tensor.copy_(self.view)
         self.settle()
 
     def settle(self):
@@ -100,8 +105,8 @@ def _among(weights, neighbors, what):
 
 def win_create(tensor, name, zero_init=False):
     """Makes a window of a float32 or float64 tensor, with a buffer per in-neighbor of the topology. All ranks call it.
-    The tensor is in host memory or on a GPU. If all ranks' tensors are on GPUs, so are the buffers, and no deposit goes
-    through host memory on the way to a rank of the same host.
+    The tensor is in host memory or on a GPU. If all ranks' tensors are on GPUs, so are the buffers, and deposits
+    between ranks of one host do not pass through host memory.
 
     zero_init: the buffers hold zeros at first; otherwise this rank's tensor. Neighbors write to the buffers. The tensor
     only changes in win_update(), and in win_put() and win_accumulate() by their self_weight.
@@ -181,7 +186,7 @@ def _deposit(operation, tensor, name, self_weight, dst_weights, require_mutex):
         deposit = window.memory.put if operation == "WIN_PUT" else window.memory.accumulate
         deposit(dst_weights, self_weight)
         if self_weight != 1.0:
-            x.copy_(window.view)
+            window.store(x)
         if not is_own:
             # Others' win_get() reads the window's tensor.
             window.load(check_tensor(window.tensor))
@@ -268,7 +273,7 @@ def win_update(name, self_weight=None, neighbor_weights=None, reset=False, clone
                 window.memory.update(float(self_weight), neighbor_weights, reset, out=result)
             return result.to(x.device)
         window.memory.update(float(self_weight), neighbor_weights, reset)
-        x.copy_(window.view)
+        window.store(x)
     return window.tensor
 
 

@@ -5,6 +5,7 @@
 #include "runtime/bootstrap/pmix_launch.h"
 #include "runtime/bootstrap/secret.h"
 #include "runtime/bootstrap/tcp_bootstrap.h"
+#include "runtime/membarrier.h"
 
 namespace dunlin {
 namespace {
@@ -40,6 +41,7 @@ std::unique_ptr<Bootstrap> join_alone() {
 
 Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const Config& config,
                                                    const Environment& environment) {
+  (void)accept_membarriers();  // for shared memory; before the first thread of Dunlin
   switch (bootstrap::launch_kind(config, environment)) {
     case bootstrap::LaunchKind::kDunlin: {
       Environment::hide_job_secret();

@@ -18,6 +18,7 @@
 #include "runtime/bootstrap/coordinator.h"
 #include "runtime/fd.h"
 #include "runtime/log.h"
+#include "runtime/membarrier.h"
 
 namespace dunlin::testing {
 namespace {
@@ -202,6 +203,7 @@ std::string to_string(PeerKind kind) {
 }
 
 void run_ranks(const RunOptions& options, const RankBody& body) {
+  (void)accept_membarriers();  // as Bootstrap::join() does, before the ranks' threads
   const Config config = configuration(options);
   if (options.kind == PeerKind::kThreads) {
     run_threads(options, config, body);

@@ -7,6 +7,7 @@
 
 #include "runtime/bootstrap/net.h"
 #include "runtime/bootstrap/secret.h"
+#include "runtime/membarrier.h"
 #include "runtime/topology.h"
 #include "transports/endpoint/constants.h"
 
@@ -44,6 +45,7 @@ std::vector<std::array<std::byte, 4>> advertised(const std::string& listening, b
 
 Result<std::unique_ptr<Endpoint>> Endpoint::create(const Config& config, const Clock& clock,
                                                    Options options) {
+  (void)accept_membarriers();  // for shared memory; before the first thread of Dunlin
   if (options.greeting.size() > kMaxGreeting) {
     return Status(Code::kInvalidArgument, fmt::format("a greeting of {} bytes; {} are allowed",
                                                       options.greeting.size(), kMaxGreeting));

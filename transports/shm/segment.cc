@@ -2,30 +2,17 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/membarrier.h>
 #include <sodium.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 
+#include "runtime/membarrier.h"
 #include "runtime/topology.h"
 
 namespace dunlin::transport::shm {
-namespace {
-
-int membarrier(int command) {
-  return static_cast<int>(syscall(__NR_membarrier, command, 0, 0));
-}
-
-// Permits peers to order this process's stores. Needed once per process.
-bool accept_membarriers() {
-  static const bool accepted = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
-  return accepted;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Bytes SegmentAddress::encode() const {
   ByteWriter writer;
@@ -88,7 +75,7 @@ Result<std::unique_ptr<Segment>> Segment::create(const std::string& host_id,
 
   SegmentLayout& layout = segment->layout();
   layout.token = address.token;
-  layout.needs_fence = accept_membarriers() ? 0 : 1;
+  layout.needs_fence = has_membarriers() ? 0 : 1;
   layout.magic = kMagic;
   return segment;
 }
@@ -97,10 +84,6 @@ void Segment::drain_doorbell() {
   char bytes[64];
   while (read(doorbell_read_.get(), bytes, sizeof bytes) > 0) {
   }
-}
-
-bool Segment::order_peers_stores() {
-  return membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0;
 }
 
 Status Segment::offer_to(DescriptorServer& server) {

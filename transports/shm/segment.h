@@ -85,9 +85,6 @@ class Segment {
   // Readable after a peer rang the doorbell.
   int doorbell_fd() const { return doorbell_read_.get(); }
   void drain_doorbell();
-  // Makes the stores of peers that read `sleeping` as 0 visible here. Returns false if that is not
-  // possible.
-  static bool order_peers_stores();
 
  private:
   explicit Segment(std::shared_ptr<MemoryRegion> memory) : memory_(std::move(memory)) {}
@@ -114,7 +111,7 @@ class PeerSegment {
   // kNotFound if the region is not registered any more. The segment must outlive the result.
   Result<RecordedOpening> record_opening(std::uint32_t place, std::uint64_t generation) const;
   // MappedCells reads it: it checks after each notification whether the owner sleeps. If no fence
-  // separates the two, this load pairs with Segment::order_peers_stores() at the owner.
+  // separates the two, this load pairs with order_accepted_stores() at the owner.
   const std::atomic<std::uint32_t>& sleeping() const { return layout().sleeping; }
   bool needs_fence() const { return fence_; }
   void wake();

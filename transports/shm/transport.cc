@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/log.h"
+#include "runtime/membarrier.h"
 #include "transports/shm/region.h"
 
 namespace dunlin::transport::shm {
@@ -131,8 +132,8 @@ bool ShmTransport::arm() {
   segment_->layout().sleeping.store(1, std::memory_order_relaxed);
   // Orders the store before the caller's last poll of its cells.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  // Pairs with MappedCells::publish(). If the kernel does not support it, the peers use a fence.
-  return Segment::order_peers_stores() || segment_->layout().needs_fence != 0;
+  // Pairs with MappedCells::publish(). Peers that do not accept it use a fence.
+  return !has_membarriers() || order_accepted_stores();
 }
 
 void ShmTransport::disarm() {

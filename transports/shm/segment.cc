@@ -12,7 +12,6 @@
 #include "runtime/topology.h"
 
 namespace dunlin::transport::shm {
-namespace {}  // namespace
 
 Bytes SegmentAddress::encode() const {
   ByteWriter writer;

@@ -144,6 +144,7 @@ class _AdaptThenCombine(_Combining):
     # The step
 
     def step(self, closure=None):
+        self._check_step()
         self._is_in_step = True
         adapted = []
         try:

@@ -329,8 +329,10 @@ class Momentum(unittest.TestCase):
                                     (sgd(momentum=0.5, dampening=0.1), "dampening, which is 0.1")):
                 with self.assertRaisesRegex(ValueError, text):
                     wrap(optimizer, model)
+            wrapped = wrap(sgd(momentum=0.5), model)
             with self.assertRaisesRegex(ValueError, "not wrapped yet"):
-                wrap(wrap(sgd(momentum=0.5), model), model)
+                wrap(wrapped, model)
+            wrapped.leave()
             with self.assertRaisesRegex(ValueError, "CommunicationType"):
                 wrap(sgd(momentum=0.5), model, "neighbor_allreduce")
             with self.assertRaisesRegex(ValueError, "no parameters of the model"):
@@ -339,6 +341,7 @@ class Momentum(unittest.TestCase):
             wrapped.param_groups[0]["momentum"] = 0
             with self.assertRaisesRegex(ValueError, "momentum"):
                 wrapped.step()
+            wrapped.leave()
         for mu in (-0.1, 1.0):
             with self.assertRaisesRegex(ValueError, "mu < 1"):
                 bf.DistributedQGDmSGDOptimizer(sgd(momentum=0.5), model, mu=mu)

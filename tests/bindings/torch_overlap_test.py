@@ -261,6 +261,15 @@ class NoOverlap(unittest.TestCase):
 
         self.compare("GradScaler", lambda overlap: Training(sgd, overlap).run(backward=backward))
 
+    def test_a_scaled_loss_whose_gradients_keep_their_version(self):
+        """PyTorch's own GradScaler changes gradients so that their versions don't tell it."""
+        def backward(model, step):
+            (loss_of(model, step) * 1024).backward()
+            for p in model.parameters():
+                p.grad.data.mul_(1 / 1024)
+
+        self.compare("GradScaler", lambda overlap: Training(sgd, overlap).run(backward=backward))
+
     def test_new_gradients(self):
         def backward(model, step):
             loss_of(model, step).backward()

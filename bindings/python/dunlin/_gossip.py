@@ -15,6 +15,21 @@ _states = _itertools.count()
 _IN_CHILD = "the state of the hook belongs to the parent process: a forked child is in no job"
 
 
+class _OneModel:
+    """Finds out that the state of a hook serves a second model, whose buckets would be averaged with those of the first."""
+
+    def __init__(self):
+        self._known = set()  # the parameters of the first pass
+        self._is_first = True
+
+    def check(self, bucket):
+        parameters = set(map(id, bucket.parameters()))
+        if not self._is_first and not parameters <= self._known:
+            raise ValueError("the state of the hook serves another model already: make a state for each model")
+        self._known |= parameters
+        self._is_first = self._is_first and not bucket.is_last()
+
+
 class GossipState:
     """The neighbors of a model's gradients: model.register_comm_hook(GossipState(graph), gossip_hook).
 
@@ -30,6 +45,9 @@ class GossipState:
         self.rank, self.size = _check_default_group("gossip_hook")
         if graph is not None and graph.nodes != self.size:
             raise ValueError(f"the graph has {graph.nodes} nodes, but there are {self.size} ranks")
+        if graph is not None and not graph.is_strongly_connected():
+            raise ValueError("the graph is not strongly connected: some gradients would not reach all ranks")
+        self.model = _OneModel()
         self.process = _os.getpid()
         self.step = 0
         self.name = f"gossip.{next(_states)}"
@@ -79,6 +97,7 @@ def gossip_hook(state, bucket):
     """
     if state.process != _os.getpid():
         raise RuntimeError(_IN_CHILD)
+    state.model.check(bucket)
     own, sources, destinations = state.neighbors()
     gradients = bucket.buffer()
     name = f"{state.name}.{bucket.index()}"
@@ -122,6 +141,7 @@ class StragglerRingState:
 
     def __init__(self, late="adaptive", step=0.0, transfer=0.0, alpha=2.0):
         _check_default_group("straggler_ring_hook")
+        self.model = _OneModel()
         self.process = _os.getpid()
         self.name = f"ring of buckets {next(_states)}"
         self.lateness = {"late": late, "step": step, "transfer": transfer, "alpha": alpha}
@@ -150,6 +170,7 @@ def straggler_ring_hook(state, bucket):
     """
     if state.process != _os.getpid():
         raise RuntimeError(_IN_CHILD)
+    state.model.check(bucket)
     gradients = bucket.buffer()
     ring = state.ring(bucket)
     data = _torch.from_numpy(ring.data)

@@ -4,7 +4,6 @@ import numpy as np
 
 import dunlin
 from dunlin.torch import _job
-from dunlin.torch._wrapper import _wrapped
 
 
 def _agree(mistake):
@@ -22,22 +21,24 @@ def _agree(mistake):
 
 
 class _Method:
-    """What all methods have in common: when one begins and ends, and what must not change meanwhile."""
+    """What all methods have in common: how one begins."""
+
+    may_freeze = False  # see _Distributed
 
     def set_up(self, models, steps, method, options):
         """The part that isn't collective. Everything that only one rank may find wrong is checked here."""
         self._method = method
         self._find_parameters(models)
-        self._has_left = False
-        self._hooks = []
-        self._trainable = self._trainable_now()
         self.prepare(**options)
+
+    def begin(self, models):
+        """Nothing begins before all ranks know that none has made a mistake: see join()."""
 
     def join(self, models):
         """Collective."""
         self._gpu = _job.job().common_gpu({p.device for p in self._trained})
         self.make(models)
-        _wrapped.setdefault(models[0], []).append(self)
+        super().begin(models)
 
     def prepare(self, **options):
         """Reads the options."""
@@ -46,47 +47,3 @@ class _Method:
     def make(self, models):
         """Makes what averages. Collective. self._gpu: where all ranks' parameters can be combined, or None."""
         raise NotImplementedError
-
-    def _trainable_now(self):
-        return {id(p): p for group in self.param_groups for p in group["params"] if p.requires_grad}
-
-    def _check_step(self):
-        if self._has_left:
-            raise RuntimeError("step() after leave()")
-        now = self._trainable_now()
-        if now.keys() != self._trainable.keys():
-            more = [p for key, p in now.items() if key not in self._trainable]
-            less = [p for key, p in self._trainable.items() if key not in now]
-            changes = [f"{len(those)} {what}, with the shapes {', '.join(str(tuple(p.shape)) for p in those)}"
-                       for those, what in ((more, "have been added or need gradients now"),
-                                           (less, "have been removed or need no gradient now")) if those]
-            raise ValueError(f"{self._method!r}: the optimizer's parameters have changed since it was wrapped: "
-                             f"{'; '.join(changes)}. Call leave() on all ranks, and wrap a new optimizer")
-
-    def leave(self):
-        """Takes this rank out, after the average in progress. Does nothing if it was called before.
-
-        After DeadlineExceededError and Ctrl-C this rank is still leaving: call it again. After any other error it has
-        left.
-        """
-        if self._has_left:
-            return
-        try:
-            self.end()
-        except (KeyboardInterrupt, dunlin.DeadlineExceededError):
-            raise
-        except BaseException:
-            self._forget()
-            raise
-        self._forget()
-
-    def end(self):
-        """Waits for the end of what is in progress. It is called again after a timeout."""
-        raise NotImplementedError
-
-    def _forget(self):
-        self._has_left = True
-        self._unhook()
-        for wrappers in _wrapped.values():
-            if self in wrappers:
-                wrappers.remove(self)

@@ -7,7 +7,7 @@ import torch
 import dunlin
 from dunlin.torch import _job, _operations
 from dunlin.torch._method import _agree, _Method
-from dunlin.torch._wrapper import _Buffer, _Distributed, _models, _wrap
+from dunlin.torch._wrapper import _Buffer, _checked_steps, _Distributed, _models, _wrap
 from dunlin.torch.optimizers import _GradientAllreduce
 
 # The types of parameters, and those in which they are averaged.
@@ -33,6 +33,8 @@ def DistributedOptimizer(optimizer, model, method="all-reduce", **options):
     "parameter-server"        x <- the servers' x + d(average gradient)    all workers          error
     "async-parameter-server"  x <- the servers' x + d(gradient)            the servers          the others continue
 
+    all-reduce:
+        num_steps_per_communication=1: the number of backward passes whose gradients are added up before they are averaged
     local-sgd, partial:
         section_length=1: the number of steps from one average to the next
     local-sgd, stochastic, partial:
@@ -50,11 +52,11 @@ def DistributedOptimizer(optimizer, model, method="all-reduce", **options):
         servers=1: how many of the last ranks are servers, which don't train. Where optimizer.is_server, call
         optimizer.serve(), which returns when all workers have left. The servers take the steps, so the optimizer has to
         be a torch.optim.SGD, without dampening and nesterov, with one learning rate, momentum and weight decay for all
-        parameters. The wrapped optimizer takes no step, and has no momentum in its state_dict(). A parameter without a
-        gradient has a gradient of zeros at the servers, so that momentum and weight decay change it. The learning rate
-        may change. With "parameter-server" it has to be the same on all workers in every step; otherwise serve() raises
-        dunlin.InvalidArgumentError, and the workers wait in vain. The death of a server is an error. A server's model
-        keeps its initial values, also after serve().
+        parameters. The wrapped optimizer takes no step, and has no momentum in its state_dict(). A state with momentum is
+        a ValueError. A parameter without a gradient has a gradient of zeros at the servers, so that momentum and weight
+        decay change it. The learning rate may change. With "parameter-server" it has to be the same on all workers in
+        every step; otherwise serve() raises dunlin.InvalidArgumentError, and the workers wait in vain. The death of a
+        server is an error. A server's model keeps its initial values, also after serve().
 
     Collective over all ranks, with the same arguments and the same model. A mistake of one rank is a ValueError on all
     ranks. With parameter servers all workers start from the parameters of rank 0, which a worker has after its first
@@ -79,12 +81,12 @@ def DistributedOptimizer(optimizer, model, method="all-reduce", **options):
             bf.allreduce_(found)  # not 0 if it isn't 0 on some rank
         scaler.step(optimizer)
 
-    Parameter servers need that on the workers only, which can use dunlin.split(). With all-reduce, call synchronize()
-    before unscale_(): then all ranks find the same in the average gradient.
+    Parameter servers need that on the workers only, which can use dunlin.split(). With all-reduce, gradients are averages
+    when the backward pass ends, so that all ranks find the same. If a pass may leave parameters without gradients, call
+    synchronize() before gradients are unscaled or clipped.
 
     The result is an instance of the optimizer's class, and has besides:
-        synchronize()  waits for the average in progress, and puts it into the model (with all-reduce: the gradients, so
-                       that they can be clipped before step())
+        synchronize()  waits for the average in progress, and puts it into the model (with all-reduce: the gradients)
         statistics()   the dictionary of the average's class, such as dunlin.GroupAverage.statistics()
         leave()        takes this rank out, after its last step and before shutdown(). Only then may the parameters be
                        wrapped again. All ranks call it, each when it has finished. After DeadlineExceededError and
@@ -114,33 +116,23 @@ def DistributedOptimizer(optimizer, model, method="all-reduce", **options):
 
 
 class _AllReduce(_Method, _GradientAllreduce):
-    def prepare(self):
+    def prepare(self, num_steps_per_communication=1):
         self._averages = 0
+        self._passes_per_step = _checked_steps(num_steps_per_communication)
 
     def make(self, models):
-        _GradientAllreduce.set_up(self, models, 1)
+        _GradientAllreduce.set_up(self, models, self._passes_per_step)
 
-    def _average(self):
-        super()._average()
+    def _end_round(self):
+        super()._end_round()
         self._averages += 1
 
     def synchronize(self):
         self._check_step()
         super().synchronize()
 
-    def step(self, closure=None):
-        self._check_step()
-        return super().step(closure)
-
     def statistics(self):
         return {"averages": self._averages}
-
-    def end(self):
-        # The average of a step ends with it. These are of a backward pass without a step.
-        for buffer in self._buffers:
-            if buffer.handle is not None:
-                _operations.synchronize(buffer.handle)
-                buffer.handle = None
 
 
 class _Averaging(_Method, _Distributed):
@@ -343,6 +335,9 @@ class _Servers(_Averaging):
         for option, wanted in (("dampening", 0), ("nesterov", False), ("maximize", False)):
             if any(group.get(option, wanted) != wanted for group in self.param_groups):
                 raise ValueError(f"{self._method!r}: the servers apply SGD without {option}")
+        if any(state.get("momentum_buffer") is not None for state in self.state.values()):
+            raise ValueError(f"{self._method!r}: the optimizer's state has momentum, which the servers can't take: theirs "
+                             "begins with zeros. Delete it: optimizer.state.clear()")
 
     def _sgd_now(self):
         return {option: self._common(option) for option in ("momentum", "weight_decay")}

@@ -39,7 +39,7 @@ class _MomentumSGD(_AdaptThenCombine):
 
 class _DmSGD(_MomentumSGD):
     name = "DmSGD"
-    copies = 2
+    buffer_options = {"copies": 2}
 
     def averaged(self, buffer):
         return buffer.parameters + [self._momentum_of(p) for p in buffer.parameters]

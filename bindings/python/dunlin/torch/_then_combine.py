@@ -34,7 +34,7 @@ class _AdaptThenCombine(_Combining):
         super().set_up(models, steps, communication_type)
         self._order = self._buffers[::-1]  # the gradients of the last layers are computed first
         self._adapted = self._sent = 0  # how many buffers of the order, in this step
-        self._final = {}  # {parameter: (its gradient, the gradient's version) when it became final}
+        self._final = {}  # {parameter: (its gradient, that's version, in the trial its value) when it became final}
         self._is_in_step = False
         self._has_failed = False  # the start of an average, in a hook
         self._is_trial = True
@@ -105,7 +105,9 @@ class _AdaptThenCombine(_Combining):
             raise RuntimeError("a gradient has changed after the step for it was taken in the backward pass: call step() "
                                "after each backward pass, set num_steps_per_communication, or set overlap to False")
         gradient = parameter.grad
-        self._final[parameter] = gradient, gradient._version
+        # The version doesn't tell that a GradScaler has changed it.
+        value = gradient.detach().clone() if self._is_trial else None
+        self._final[parameter] = gradient, gradient._version, value
         buffer.missing -= 1
         if not self._is_trial and not self._has_failed:
             self._combine_ready()
@@ -142,6 +144,7 @@ class _AdaptThenCombine(_Combining):
     # The step
 
     def step(self, closure=None):
+        self._check_step()
         self._is_in_step = True
         adapted = []
         try:
@@ -166,9 +169,10 @@ class _AdaptThenCombine(_Combining):
             obstacle = "step() has a closure, which computes the gradients"
         elif not self._is_seen:
             obstacle = "there was no forward pass of the model in training mode, by which passes are counted"
-        elif any(p.grad is not gradient or gradient._version != version
-                 for p, (gradient, version) in self._final.items()):
+        elif any(_is_changed(p, *final) for p, final in self._final.items()):
             obstacle = "gradients are changed between the backward pass and step(), as by clipping or a GradScaler"
+        elif getattr(self, "found_inf", None) is not None:  # for a fused optimizer
+            obstacle = "a GradScaler leaves it to the optimizer's step to scale gradients"
         else:
             self._is_trial = self._is_trial and not self._final
             return
@@ -210,3 +214,10 @@ class _AdaptThenCombine(_Combining):
 
     def after_combine(self, buffers):
         """Comes after the average, or in its place in a step without an average and when an average has failed."""
+
+
+def _is_changed(parameter, gradient, version, value):
+    now = parameter.grad
+    if now is not gradient or now._version != version:
+        return True
+    return value is not None and not ((now == value) | ((now != now) & (value != value))).all()

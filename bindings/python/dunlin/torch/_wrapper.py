@@ -5,11 +5,14 @@ import weakref
 
 import torch
 
+import dunlin
 from dunlin.torch import _operations
 
-# {the first model that was given: [the wrappers that DistributedOptimizer() has made for it and that have not left]}.
-# It is empty for a model that is gone. Wrappers therefore must not refer to their models.
+# {the first model that was given: [the wrappers for it that have not left]}. It is empty for a model that is gone. Wrappers
+# therefore must not refer to their models.
 _wrapped = weakref.WeakKeyDictionary()
+# The types whose sums lose too much: they are summed in float32.
+_SMALL = (torch.float16, torch.bfloat16)
 
 
 class CommunicationType(enum.Enum):
@@ -27,16 +30,30 @@ def _checked(communication_type):
     return communication_type
 
 
+def _checked_steps(steps):
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"num_steps_per_communication {steps!r}: it has to be an integer of at least 1")
+    return steps
+
+
 def _wrap(kind, optimizer, model, steps, **options):
     if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, _Distributed):
         raise ValueError("optimizer has to be a torch.optim.Optimizer that is not wrapped yet")
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"num_steps_per_communication {steps!r}: it has to be an integer of at least 1")
+    _checked_steps(steps)
     owner = type(f"Distributed{type(optimizer).__name__}", (kind, type(optimizer)), {})
     wrapped = owner.__new__(owner)
     # Both share their state, except for step(), which a scheduler may have replaced in the old one.
     wrapped.__dict__ = {name: value for name, value in optimizer.__dict__.items() if name != "step"}
-    wrapped.set_up(_models(model), steps, **options)
+    # load_state_dict() of PyTorch 2 gives a class a step() that calls the optimizer's hooks, unless it has one. Here, the
+    # step of the wrapped class calls them.
+    kind.step.hooked = True
+    models = _models(model)
+    try:
+        wrapped.set_up(models, steps, **options)
+    except BaseException:
+        wrapped._unhook()
+        raise
+    wrapped.begin(models)
     return wrapped
 
 
@@ -53,15 +70,18 @@ class _Buffer:
 
     copies: how many tensors of each parameter's shape it has room for, such as the parameter and its momentum. First come
     those of all parameters, then the second ones of all.
+    flags: whether a number for each parameter comes at the end, in `flags`.
     """
 
-    def __init__(self, parameters, dtype=None, copies=1, device=None):
+    def __init__(self, parameters, dtype=None, copies=1, flags=False, device=None):
         self.parameters = parameters
         sizes = [p.numel() for p in parameters] * copies
+        sizes.append(len(parameters) if flags else 0)
         if device is None and parameters[0].is_cuda:
             device = parameters[0].device
         self.flat = torch.empty(sum(sizes), dtype=dtype or parameters[0].dtype, device=device)
-        self.parts = [part.view(p.shape) for part, p in zip(self.flat.split(sizes), parameters * copies)]
+        *parts, self.flags = self.flat.split(sizes)
+        self.parts = [part.view(p.shape) for part, p in zip(parts, parameters * copies)]
         self.handle = None
         self.missing = len(parameters)
 
@@ -76,16 +96,38 @@ class _Buffer:
             tensor.copy_(part)
 
 
-def _buffers(parameters, buffer_bytes, copies):
-    """Buffers for the parameters, in their order, so that they are the same on all ranks."""
+def _buffers(parameters, buffer_bytes, is_wide=False, **options):
+    """Buffers for the parameters, in their order, so that they are the same on all ranks.
+
+    is_wide: those of float16 and bfloat16 have a flat tensor of float32.
+    """
+    def make(group):
+        return _Buffer(group, torch.float32 if is_wide and group[0].dtype in _SMALL else None, **options)
+
     buffers, open_ones = [], {}
     for parameter in parameters:
         kind = parameter.dtype, parameter.device
         group = open_ones.setdefault(kind, [])
         group.append(parameter)
         if sum(p.numel() * p.element_size() for p in group) >= buffer_bytes:
-            buffers.append(_Buffer(open_ones.pop(kind), copies=copies))
-    return buffers + [_Buffer(group, copies=copies) for group in open_ones.values()]
+            buffers.append(make(open_ones.pop(kind)))
+    return buffers + [make(group) for group in open_ones.values()]
+
+
+def _is_in_backward():
+    """Whether this thread runs a part of a backward pass."""
+    if hasattr(torch._C, "_current_graph_task_id"):
+        return torch._C._current_graph_task_id() != -1
+    try:
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: None)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _uncompiled(function):
+    """The function, which torch.compile() leaves as it is where it comes across it in a model."""
+    return torch.compiler.disable(function) if hasattr(torch, "compiler") else function
 
 
 class _Distributed:
@@ -93,7 +135,10 @@ class _Distributed:
 
     _made = 0
     buffer_bytes = 8 << 20  # a buffer is full when its parameters have this many bytes
-    copies = 1  # see _Buffer
+    buffer_options = {}  # see _buffers() and _Buffer
+    may_freeze = True  # whether parameters may need no gradient any more
+    _has_left = False
+    _hooks = ()
 
     def set_up(self, models, steps):
         _Distributed._made += 1
@@ -101,24 +146,81 @@ class _Distributed:
         self._steps = steps
         self._passes = 0  # since the last communication
         self._find_parameters(models)
-        self._buffers = _buffers(self._trained, self.buffer_bytes, self.copies)
-        self._hooks = [models[0].register_forward_pre_hook(self._before_forward)]
+        self._buffers = _buffers(self._trained, self.buffer_bytes, **self.buffer_options)
+        self._hooks = [models[0].register_forward_pre_hook(_uncompiled(self._before_forward))]
         self._nodes = []
         self._is_seen = False  # a forward pass since the last step
+        self._unrecorded = 0  # forward passes without gradients since then, which a checkpoint may compute again
+
+    def begin(self, models):
+        """Comes after set_up(): from now on, the models are wrapped."""
+        _wrapped.setdefault(models[0], []).append(self)
 
     def _find_parameters(self, models):
         """Sets _trained: the parameters of the models that the optimizer has, each once, in the models' order."""
+        self._trainable = self._trainable_now()
         optimized = {id(p) for group in self.param_groups for p in group["params"]}
-        parameters = list({id(p): p for model in models for p in model.parameters() if id(p) in optimized}.values())
+        in_models = {id(p): p for model in models for p in model.parameters()}
+        parameters = [p for key, p in in_models.items() if key in optimized]
         if not parameters:
             raise ValueError("the optimizer has no parameters of the model")
+        alone = [p for key, p in self._trainable.items() if key not in in_models]
+        if alone:
+            raise ValueError(f"{len(alone)} parameters of the optimizer are not in the model, with the shapes "
+                             f"{_shapes(alone)}: each rank would train its own. Give all models, as a list")
         for parameter in parameters:
             if parameter.device.type == "meta":
                 raise ValueError("a parameter is on the meta device, where it has no elements")
         self._trained = [p for p in parameters if p.requires_grad]
         others = {id(p) for wrappers in _wrapped.values() for other in wrappers for p in other._trained}
         if not others.isdisjoint(map(id, self._trained)):
-            raise ValueError("the model is wrapped by a DistributedOptimizer already, whose leave() was not called")
+            raise ValueError("the model is wrapped already, by an optimizer whose leave() was not called")
+
+    def _trainable_now(self):
+        return {id(p): p for group in self.param_groups for p in group["params"] if p.requires_grad}
+
+    def _check_step(self):
+        if self._has_left:
+            raise RuntimeError("step() after leave()")
+        now = self._trainable_now()
+        if now.keys() == self._trainable.keys():
+            return
+        more = [p for key, p in now.items() if key not in self._trainable]
+        less = [] if self.may_freeze else [p for key, p in self._trainable.items() if key not in now]
+        changes = [f"{len(those)} {what}, with the shapes {_shapes(those)}"
+                   for those, what in ((more, "have been added or need gradients now"),
+                                       (less, "have been removed or need no gradient now")) if those]
+        if changes:
+            raise ValueError("the optimizer's parameters have changed since it was wrapped: "
+                             f"{'; '.join(changes)}. Call leave() on all ranks, and wrap a new optimizer")
+
+    def leave(self):
+        """Takes this rank out, after the average in progress. Does nothing if it was called before.
+
+        After DeadlineExceededError and Ctrl-C this rank is still leaving: call it again. After any other error it has
+        left.
+        """
+        if self._has_left:
+            return
+        try:
+            self.end()
+        except (KeyboardInterrupt, dunlin.DeadlineExceededError):
+            raise
+        except BaseException:
+            self._forget()
+            raise
+        self._forget()
+
+    def end(self):
+        """Waits for the end of what is in progress. It is called again after a timeout."""
+        raise NotImplementedError
+
+    def _forget(self):
+        self._has_left = True
+        self._unhook()
+        for wrappers in _wrapped.values():
+            if self in wrappers:
+                wrappers.remove(self)
 
     def load_state_dict(self, state_dict):
         """As in the wrapped class. The loaded state is copied into the objects that schedulers of the wrapped optimizer
@@ -135,10 +237,20 @@ class _Distributed:
         self.param_groups, self.state = groups, state
 
     def _before_forward(self, model, inputs):
-        if model.training and torch.is_grad_enabled():
-            self._passes += 1
-            self._is_seen = True
-            self.on_forward()
+        if not model.training:
+            return
+        if not torch.is_grad_enabled():
+            self._unrecorded += 1
+            return
+        if not _is_in_backward():
+            self._unrecorded = 0
+        elif self._unrecorded == 0:
+            return  # a checkpoint computes again what was counted
+        else:
+            self._unrecorded -= 1
+        self._passes += 1
+        self._is_seen = True
+        self.on_forward()
 
     def on_forward(self):
         pass
@@ -169,7 +281,24 @@ class _Distributed:
     def _unhook(self):
         for hook in self._hooks:
             hook.remove()
-        self._hooks.clear()
+        self._hooks = []
+
+
+def _shapes(tensors):
+    return ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+
+
+def _start_mean(tensor, start):
+    """start(tensor) returns the handle of an average in place, here of a float32 copy of float16 and bfloat16."""
+    return start(tensor.float() if tensor.dtype in _SMALL else tensor)
+
+
+def _finish_mean(buffer):
+    """Waits until the average is in the buffer's flat tensor."""
+    average = _operations.synchronize(buffer.handle)
+    buffer.handle = None
+    if average is not buffer.flat:
+        buffer.flat.copy_(average)
 
 
 def _older_name(name):
@@ -212,15 +341,15 @@ class _Combining(_Distributed):
     def _start_average(self, tensor, name):
         kind = _checked(self.communication_type)
         if kind is CommunicationType.allreduce:
-            return _operations.allreduce_nonblocking_(tensor, True, name=name)
+            return _start_mean(tensor, lambda x: _operations.allreduce_nonblocking_(x, True, name=name))
         if kind is CommunicationType.neighbor_allreduce:
             return _operations.neighbor_allreduce_nonblocking_(
                 tensor, self_weight=self.self_weight, src_weights=self.src_weights, dst_weights=self.dst_weights,
                 enable_topo_check=self.enable_topo_check, name=name)
         if kind is CommunicationType.hierarchical_neighbor_allreduce:
-            return _operations.hierarchical_neighbor_allreduce_nonblocking_(
-                tensor, self_weight=self.self_weight, src_machine_weights=self.src_machine_weights,
-                dst_machine_weights=self.dst_machine_weights, enable_topo_check=self.enable_topo_check, name=name)
+            return _start_mean(tensor, lambda x: _operations.hierarchical_neighbor_allreduce_nonblocking_(
+                x, self_weight=self.self_weight, src_machine_weights=self.src_machine_weights,
+                dst_machine_weights=self.dst_machine_weights, enable_topo_check=self.enable_topo_check, name=name))
         return None
 
     def _drain(self):
@@ -233,8 +362,10 @@ class _Combining(_Distributed):
     def _finish(self):
         for buffer in self._buffers:
             if buffer.handle is not None:
-                _operations.synchronize(buffer.handle)
-                buffer.handle = None
+                _finish_mean(buffer)
                 buffer.scatter(self.averaged(buffer))
         self._is_started = False
         self._passes = 0
+
+    def end(self):
+        self._drain()

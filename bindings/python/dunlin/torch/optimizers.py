@@ -8,13 +8,17 @@ averages with neighbors (or all ranks):
 
     adapt with combine   x <- W x + d(gradient at x)      the average overlaps with the forward and backward passes
     adapt then combine   x <- W (x + d(gradient at x))    the averages can overlap with the backward pass
-    gradient all-reduce  x <- x + d(average gradient)     the averages overlap with the backward pass
+    gradient all-reduce  x <- x + d(average gradient)     the averages overlap with the backward pass, which waits for them
     win-put              x <- W' x + d(gradient at x)     W' uses what neighbors have put so far, without waiting
     DmSGD                adapt then combine by SGD with momentum, which is averaged as the parameters are
     QG-DmSGD             adapt then combine by SGD whose momentum follows the averaged parameters
 
 A wrapped optimizer is an instance of the original class: schedulers, parameter groups and state_dict() work as before.
-Small tensors are sent together, in buffers of a few MiB.
+Small tensors are sent together, in buffers of a few MiB. float16 and bfloat16 are averaged in float32 and rounded once.
+
+Parameters are wrapped once: leave() ends a wrapper, frees windows (then all ranks call it), and lets the parameters be
+wrapped again. A GradScaler that skips a step on some ranks only makes these lag behind: DistributedOptimizer() says how
+ranks share what it has found.
 """
 
 import functools
@@ -134,6 +138,10 @@ def DistributedGradientAllreduceOptimizer(optimizer, model, num_steps_per_commun
     """x <- x + d(gradient, averaged over all ranks): the same training as on one rank with all the data.
 
     num_steps_per_communication: the number of backward passes whose gradients are added up before they are averaged.
+
+    When that backward pass ends, gradients are averages, the same on all ranks: they may be clipped, and a GradScaler finds
+    the same on all ranks. If a rank's pass doesn't use all parameters, some averages are left for step(): call synchronize()
+    before gradients are read or changed. A parameter whose gradient is None on all ranks keeps it.
     """
     return _wrap(_GradientAllreduce, optimizer, model, num_steps_per_communication)
 
@@ -173,6 +181,7 @@ class _AdaptWithCombine(_Combining):
             self._start()
 
     def step(self, closure=None):
+        self._check_step()
         if closure is not None:
             raise ValueError("step(closure) is not possible: the closure would use the model during an average")
         if self._is_time_to_step() and not self._is_started:
@@ -183,46 +192,83 @@ class _AdaptWithCombine(_Combining):
 
 
 class _GradientAllreduce(_Distributed):
+    """Gradients become averages when the backward pass ends, so that programs may clip and unscale them before step().
+
+    In a round all buffers are sent once, in the same order on all ranks. Those with a parameter that the pass didn't use
+    are left for synchronize() or step().
+    """
+
+    # Flags: 1 for a parameter with a gradient. Their averages say whether some rank has one.
+    buffer_options = {"is_wide": True, "flags": True}
+
     def set_up(self, models, steps):
         super().set_up(models, steps)
-        self._next = 0  # the next buffer to be sent: all ranks send them in the same order
-        self._backward = {}  # {parameter: its backward passes since the last communication}
-        self._is_averaged = False
+        self._failure = None  # of an average, for step()
+        self._is_ending = False  # whether the backward pass in progress will call _end_pass()
+        self._is_averaged = False  # whether all gradients are averages
+        self._rounds = 0  # since the last step
+        self._begin_round()
         for buffer in self._buffers:
             for parameter in buffer.parameters:
                 self._watch(parameter, functools.partial(self._count, parameter, buffer))
 
+    def _begin_round(self):
+        self._order = self._buffers[::-1]  # the gradients of the last layers are computed first
+        self._next = 0  # the next buffer of the order
+        self._backward = {}  # {parameter: its backward passes}
+        self._passes = 0
+        for buffer in self._buffers:
+            buffer.missing = len(buffer.parameters)
+            buffer.is_sent = False
+            buffer.used = []  # [(a gradient that is an average, its version)]
+
+    def _end_round(self):
+        self._begin_round()
+        self._is_averaged = True
+        self._rounds += 1
+
+    # The backward pass
+
     def _count(self, parameter, buffer):
+        self._is_averaged = False
         passes = self._backward[parameter] = self._backward.get(parameter, 0) + 1
-        if passes > self._steps:
-            raise RuntimeError(f"more than {self._steps} backward passes before step(): the last gradients would "
-                               "be lost; set num_steps_per_communication")
+        if passes > self._steps and (buffer.is_sent or buffer.used):
+            raise RuntimeError(
+                f"the gradient of a parameter of the shape {tuple(parameter.shape)} has changed after it was sent, in its "
+                f"pass {passes} since the last average. After {self._steps} passes (num_steps_per_communication), call "
+                "step() or synchronize(). If it is one pass, do not use a tied weight in checkpoints with "
+                "use_reentrant=True")
         if passes == self._steps:
             buffer.missing -= 1
             self._send_ready()
 
     def _send_ready(self):
-        # The gradients of the last layers are computed first.
-        order = self._buffers[::-1]
-        while self._next < len(order) and order[self._next].missing <= 0:
-            self._send(order[self._next])
-            self._next += 1
+        while self._next < len(self._order) and self._order[self._next].missing <= 0:
+            self._send_next()
+            if not self._is_ending:
+                self._is_ending = True
+                torch.autograd.Variable._execution_engine.queue_callback(self._end_pass)
 
-    def _send(self, buffer):
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in buffer.parameters]
-        buffer.gather(gradients)
+    def _send_next(self):
+        buffer = self._order[self._next]
+        buffer.gather([torch.zeros_like(p) if p.grad is None else p.grad for p in buffer.parameters])
+        buffer.flags.copy_(torch.tensor([float(p.grad is not None) for p in buffer.parameters]))
         buffer.handle = _operations.allreduce_nonblocking_(buffer.flat, True, name=self._key)
+        buffer.is_sent = True
+        self._next += 1
 
-    def synchronize(self):
-        """Waits for the averages, so that gradients can be clipped before step()."""
-        self._average()
-        self._is_averaged = True
+    def _end_pass(self):
+        self._is_ending = False
+        try:
+            self._receive()
+        except dunlin.Error as error:  # step() raises it
+            self._failure = error
+            return
+        if self._next == len(self._order):
+            self._end_round()
 
-    def _average(self):
-        order = self._buffers[::-1]
-        while self._next < len(order):
-            self._send(order[self._next])
-            self._next += 1
+    def _receive(self):
+        """Puts the averages of the buffers that were sent into the gradients."""
         failure = None
         for buffer in self._buffers:
             if buffer.handle is None:
@@ -234,30 +280,81 @@ class _GradientAllreduce(_Distributed):
             except dunlin.Error as error:
                 failure = failure or error
             buffer.handle = None
-        self._next = 0
-        self._backward.clear()
-        self._passes = 0
-        for buffer in self._buffers:
-            buffer.missing = len(buffer.parameters)
         if failure is not None:
             raise failure
         for buffer in self._buffers:
-            for parameter in buffer.parameters:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-            buffer.scatter([p.grad for p in buffer.parameters])
+            if buffer.is_sent:
+                buffer.is_sent = False
+                self._use(buffer)
+
+    @torch.no_grad()
+    def _use(self, buffer):
+        for parameter, part, flag in zip(buffer.parameters, buffer.parts, buffer.flags):
+            if parameter.grad is None:
+                if flag == 0:
+                    continue  # no rank has one
+                parameter.grad = torch.zeros_like(parameter)
+            parameter.grad.copy_(part)
+            buffer.used.append((parameter.grad, parameter.grad._version))
+
+    # The step
+
+    def synchronize(self):
+        """Waits until all gradients are averages. The end of a backward pass does, unless it didn't use all parameters."""
+        if not self._is_averaged:
+            self._average()
+
+    def _average(self):
+        failure, self._failure = self._failure, None
+        try:
+            while self._next < len(self._order):
+                self._send_next()
+            if isinstance(failure, dunlin.DeadlineExceededError):
+                raise failure  # the next call waits again
+            self._receive()
+        except dunlin.DeadlineExceededError:
+            raise
+        except dunlin.Error as error:
+            failure = failure or error
+        if failure is not None:
+            self._begin_round()
+            raise failure
+        self._end_round()
 
     def step(self, closure=None):
+        self._check_step()
         if closure is not None:
             raise ValueError("step(closure) is not possible: the closure's gradients would not be averaged")
-        is_time = self._is_time_to_step() or max(self._backward.values(), default=0) >= self._steps
-        if is_time and not self._is_averaged:
-            self._average()
-        self._is_averaged = False
+        if not self._is_averaged:
+            if self._is_time_to_step() or max(self._backward.values(), default=0) >= self._steps:
+                self._check_gradients()
+                self._average()
+            elif self._rounds > 0:
+                raise RuntimeError("step() comes after an average and more backward passes, whose gradients are not "
+                                   f"averaged: call it after {self._steps} passes (num_steps_per_communication)")
+        if self._is_averaged:
+            self._passes = 0
+        self._is_averaged = self._is_seen = False
+        self._rounds = 0
         return self._local_step(None)
+
+    def _check_gradients(self):
+        if self._next < len(self._order) and any(gradient._version != version for buffer in self._buffers
+                                                 for gradient, version in buffer.used):
+            raise RuntimeError("gradients were changed, as by clipping, when some were averages and others were not, "
+                               "because the backward pass didn't use all parameters: call synchronize() before")
+
+    def end(self):
+        # These are of a backward pass without a step.
+        for buffer in self._buffers:
+            if buffer.handle is not None:
+                _operations.synchronize(buffer.handle)
+                buffer.handle = None
 
 
 class _WinPut(_Distributed):
+    buffer_options = {"is_wide": True}
+
     def set_up(self, models, steps, window_prefix):
         super().set_up(models, steps)
         self.dst_weights = None
@@ -280,6 +377,7 @@ class _WinPut(_Distributed):
             _windows.win_put(buffer.flat, name, dst_weights=self.dst_weights)
 
     def step(self, closure=None):
+        self._check_step()
         if closure is not None:
             raise ValueError("step(closure) is not possible: the closure would use the model during an average")
         if self._is_time_to_step():
@@ -300,3 +398,6 @@ class _WinPut(_Distributed):
         for name in self._names:
             _windows.win_free(name)
         self._names = []
+
+    def end(self):
+        self.unregister_window()

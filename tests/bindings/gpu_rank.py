@@ -324,14 +324,18 @@ def models_not_copied():
     dunlin.barrier()
     if dunlin.rank() == 0:
         gpu_arrays.CUDA.fake_cuda_fail(b"cuEventQuery")
+    request = None
     try:
         request = groups.start_average(x, iteration=3)
-        open_gate()
-        request.wait()
-        say("no error")
     except dunlin.Error as error:
         say(f"{type(error).__name__}: {error}")
     open_gate()
+    try:
+        if request is not None:
+            request.wait()
+            say("no error")
+    except dunlin.Error as error:
+        say(f"{type(error).__name__}: {error}")
 
 
 def models_left_open():

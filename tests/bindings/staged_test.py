@@ -179,6 +179,9 @@ class C10d(unittest.TestCase):
             def is_last(self):
                 return True
 
+            def parameters(self):
+                return []
+
         state = dunlin.c10d.GossipState()
         for step in range(3):
             own, sources, _ = state.neighbors()

@@ -51,8 +51,9 @@ class GroupAverage {
   // start(), then waits for Config::deadline at most. `unfinished`: as for Session::run().
   Status run(std::optional<std::uint64_t> iteration, const ModelMemory& memory,
              const Session::Interrupt& interrupt, std::shared_ptr<SessionOperation>* unfinished);
-  // The memory that is averaged without copying. It holds zeros at first, but is undefined on a GPU,
-  // and moves with each average. kInvalidArgument while an average is in progress: it must not be touched then.
+  // The memory that is averaged without copying. It holds zeros at first, but is undefined on a
+  // GPU, and moves with each average. kInvalidArgument while an average is in progress: it must not
+  // be touched then.
   Result<std::span<float>> model();
 
   // This worker takes part in no more groups. Returns at once, and may be called again.

@@ -118,8 +118,8 @@ Status GroupAverage::check_start(std::uint64_t iteration) const {
   if (!service_ &&
       iteration >= partial::kLastNumber / static_cast<std::uint64_t>(fabric_.size()) - 1) {
     return {Code::kInvalidArgument,
-            fmt::format("'{}': iteration {} is beyond the last that can be averaged",
-                        options_.name, iteration)};
+            fmt::format("'{}': iteration {} is beyond the last that can be averaged", options_.name,
+                        iteration)};
   }
   return Status::ok();
 }

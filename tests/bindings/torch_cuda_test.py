@@ -326,6 +326,7 @@ class PackageOnGpu(unittest.TestCase):
             found.append(bf.win_update_then_collect(name).clone())
             bf.barrier()
             bf.win_get(name)
+            bf.barrier()  # win_update() changes the tensors that neighbors get
             found.append(bf.win_update(name))
             for each in found:
                 self.assertEqual(each.device.type, device if device == "cpu" else device.type)

@@ -14,9 +14,9 @@
 #include <ATen/ops/view_native.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
-#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
+#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -51,9 +51,7 @@ struct Driver {
     check(init(0));
     check(retain(&context, 0));
   }
-  static void check(int code) {
-    TORCH_CHECK(code == 0, "CUDA's driver returned ", code);
-  }
+  static void check(int code) { TORCH_CHECK(code == 0, "CUDA's driver returned ", code); }
   // Device 0 becomes the current one of this thread.
   void use() const {
     static thread_local bool is_used = false;
@@ -138,9 +136,7 @@ struct CUDAHooks final : at::CUDAHooksInterface {
   int64_t current_device() const override { return 0; }
   int getNumGPUs() const override { return 1; }
   // Host memory is not pinned.
-  at::Allocator* getPinnedMemoryAllocator() const override {
-    return c10::GetAllocator(c10::kCPU);
-  }
+  at::Allocator* getPinnedMemoryAllocator() const override { return c10::GetAllocator(c10::kCPU); }
   void deviceSynchronize(int64_t) const override { driver().finish(); }
 };
 
@@ -222,8 +218,8 @@ const at::RegistererCUDAHooksRegistry hooks(
     "CUDAHooks", at::CUDAHooksRegistry(),
     at::RegistererCUDAHooksRegistry::DefaultCreator<CUDAHooks>);
 
-const c10d::RegistererTimerRegistry timers(
-    kCuda, c10d::TimerRegistry(), c10d::RegistererTimerRegistry::DefaultCreator<Timer>);
+const c10d::RegistererTimerRegistry timers(kCuda, c10d::TimerRegistry(),
+                                           c10d::RegistererTimerRegistry::DefaultCreator<Timer>);
 
 }  // namespace
 

@@ -68,9 +68,10 @@ class GossipState:
         return 0.5, {(self.rank - distance) % self.size: 0.5}, [(self.rank + distance) % self.size]
 
     def is_on_gpu(self, device):
-        """Whether the gradients, which are on this device, are averaged on a GPU. Collective in the first call."""
+        """Whether the gradients, which are on this device, are averaged on a GPU. Collective in the first call on a GPU."""
         if self._is_on_gpu is None:
-            self._is_on_gpu = _gpus.can_all_use(device)
+            # In host memory, no rank waits for all others.
+            self._is_on_gpu = device.type == "cuda" and _gpus.can_all_use(device)
         return self._is_on_gpu
 
 
@@ -93,7 +94,7 @@ def gossip_hook(state, bucket):
 
     Gradients on a GPU are averaged there, behind the current stream, if all ranks can use their GPUs. Otherwise they go
     through a copy in host memory, which this call makes, and are back on the GPU when the future is done. The ranks agree
-    on that in the first call.
+    on that in the first call. Either all ranks have their gradients on a GPU, or none has.
     """
     if state.process != _os.getpid():
         raise RuntimeError(_IN_CHILD)

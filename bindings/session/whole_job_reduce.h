@@ -81,7 +81,7 @@ class WholeJobReduce : public Resident {
   std::uint64_t seen_ = ~std::uint64_t{0};  // version of the peer table at the last check
   bool is_anybody_gone_ = false;
   TimePoint began_{};
-  // Of the reduce in progress, once it is known.
+  // The outcome of the reduce in progress, once it is known.
   std::optional<Status> outcome_;
   Status failure_;      // of an earlier reduce: no other one is possible
   Status unexplained_;  // an error that a death may have caused

@@ -104,12 +104,11 @@ def gossip_hook(state, bucket):
     name = f"{state.name}.{bucket.index()}"
     if bucket.is_last():
         state.step += 1
-    is_on_gpu = state.is_on_gpu(gradients.device)
     if not sources and not destinations:
         future = _torch.futures.Future()
         future.set_result(gradients)
         return future
-    is_staged = gradients.device.type != "cpu" and not is_on_gpu
+    is_staged = gradients.device.type != "cpu" and not state.is_on_gpu(gradients.device)
     memory = gradients.cpu() if is_staged else gradients  # waits for what the current stream still does with them
     request = _dunlin.start_neighbor_average(memory, sources=sources, destinations=destinations, self_weight=own,
                                              name=name, out=memory)

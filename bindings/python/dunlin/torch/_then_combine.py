@@ -34,7 +34,7 @@ class _AdaptThenCombine(_Combining):
         super().set_up(models, steps, communication_type)
         self._order = self._buffers[::-1]  # the gradients of the last layers are computed first
         self._adapted = self._sent = 0  # how many buffers of the order, in this step
-        self._final = {}  # {parameter: (its gradient, that's version, in the trial its value) when it became final}
+        self._final = {}  # {parameter: its gradient when that became final: (it, its version, in the trial a copy)}
         self._is_in_step = False
         self._has_failed = False  # the start of an average, in a hook
         self._is_trial = True

@@ -213,7 +213,14 @@ class _Distributed:
 
     def end(self):
         """Waits for the end of what is in progress. It is called again after a timeout."""
-        raise NotImplementedError
+        self._drain()
+
+    def _drain(self):
+        """Ends averages that are still in progress, after an error or without a step."""
+        for buffer in self._buffers:
+            if buffer.handle is not None:
+                _operations.synchronize(buffer.handle)
+                buffer.handle = None
 
     def _forget(self):
         self._has_left = True
@@ -352,13 +359,6 @@ class _Combining(_Distributed):
                 dst_machine_weights=self.dst_machine_weights, enable_topo_check=self.enable_topo_check, name=name))
         return None
 
-    def _drain(self):
-        """Ends averages that are still in progress after an error."""
-        for buffer in self._buffers:
-            if buffer.handle is not None:
-                _operations.synchronize(buffer.handle)
-                buffer.handle = None
-
     def _finish(self):
         for buffer in self._buffers:
             if buffer.handle is not None:
@@ -366,6 +366,3 @@ class _Combining(_Distributed):
                 buffer.scatter(self.averaged(buffer))
         self._is_started = False
         self._passes = 0
-
-    def end(self):
-        self._drain()

@@ -252,7 +252,11 @@ class _GradientAllreduce(_Distributed):
     def _send_next(self):
         buffer = self._order[self._next]
         buffer.gather([torch.zeros_like(p) if p.grad is None else p.grad for p in buffer.parameters])
-        buffer.flags.copy_(torch.tensor([float(p.grad is not None) for p in buffer.parameters]))
+        flags = [float(p.grad is not None) for p in buffer.parameters]
+        if all(flags):
+            buffer.flags.fill_(1)  # without a copy to a GPU
+        else:
+            buffer.flags.copy_(torch.tensor(flags))
         buffer.handle = _operations.allreduce_nonblocking_(buffer.flat, True, name=self._key)
         buffer.is_sent = True
         self._next += 1
@@ -289,9 +293,9 @@ class _GradientAllreduce(_Distributed):
 
     @torch.no_grad()
     def _use(self, buffer):
-        for parameter, part, flag in zip(buffer.parameters, buffer.parts, buffer.flags):
+        for number, (parameter, part) in enumerate(zip(buffer.parameters, buffer.parts)):
             if parameter.grad is None:
-                if flag == 0:
+                if buffer.flags[number] == 0:
                     continue  # no rank has one
                 parameter.grad = torch.zeros_like(parameter)
             parameter.grad.copy_(part)
@@ -343,13 +347,6 @@ class _GradientAllreduce(_Distributed):
                                                  for gradient, version in buffer.used):
             raise RuntimeError("gradients were changed, as by clipping, when some were averages and others were not, "
                                "because the backward pass didn't use all parameters: call synchronize() before")
-
-    def end(self):
-        # These are of a backward pass without a step.
-        for buffer in self._buffers:
-            if buffer.handle is not None:
-                _operations.synchronize(buffer.handle)
-                buffer.handle = None
 
 
 class _WinPut(_Distributed):

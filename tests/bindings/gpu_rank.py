@@ -50,6 +50,38 @@ def value(array):
     return f"{found[0]:.0f}" if (found == found[0]).all() else "several values"
 
 
+def say_in_use(request, open_gate):
+    """The request's memory is in use until the gate is open."""
+    say(f"in use {not request.test()}")
+    open_gate()
+    try:
+        request.wait()
+    except dunlin.PeerDeadError as error:
+        say(f"peer {error.peer} dead")
+
+
+def say_value_or_closed(request):
+    try:
+        say(value(request.wait()))
+    except dunlin.ClosedError:
+        say("closed")
+
+
+def shut_down_in_progress():
+    try:
+        dunlin.shutdown()
+        say("no error")
+    except dunlin.DeadlineExceededError:
+        say("left in progress")
+
+
+def go_on(stream, open_gate):
+    open_gate()
+    stream.finish()
+    time.sleep(0.3)
+    say("alive")
+
+
 def mixed():
     """The first call of a rank is on memory of a GPU, and that of the others on host memory."""
     x = ones() if dunlin.rank() == 0 else np.ones(5000, "float32")
@@ -183,12 +215,7 @@ def killed_while_the_memory_is_in_use():
     except dunlin.DeadlineExceededError as error:
         say(f"late: {error}")
     if request is not None:
-        say(f"in use {not request.test()}")
-        open_gate()
-        try:
-            request.wait()
-        except dunlin.PeerDeadError as error:
-            say(f"peer {error.peer} dead")
+        say_in_use(request, open_gate)
 
 
 def left_open():
@@ -203,10 +230,7 @@ def left_open():
     request = dunlin.start_all_reduce(x)
     threading.Timer(0.3, open_gate).start()
     dunlin.shutdown()
-    try:
-        say(value(request.wait()))
-    except dunlin.ClosedError:
-        say("closed")
+    say_value_or_closed(request)
     try:
         dunlin.all_reduce(x)
         say("no error")
@@ -222,16 +246,9 @@ def left_behind():
     dunlin.all_reduce(x)
     open_gate = stream.gate()
     request = dunlin.start_all_reduce(x)  # noqa: F841 (it owns the copy)
-    try:
-        dunlin.shutdown()
-        say("no error")
-    except dunlin.DeadlineExceededError:
-        say("left in progress")
+    shut_down_in_progress()
     say(f"{gpu_arrays.counts()[5]} pinned")
-    open_gate()
-    stream.finish()
-    time.sleep(0.3)
-    say("alive")
+    go_on(stream, open_gate)
 
 
 def unpinnable():
@@ -305,12 +322,7 @@ def models_killed():
             dunlin.barrier()
         except dunlin.PeerDeadError:
             break
-    say(f"in use {not request.test()}")
-    open_gate()
-    try:
-        request.wait()
-    except dunlin.PeerDeadError as error:
-        say(f"peer {error.peer} dead")
+    say_in_use(request, open_gate)
 
 
 def models_not_copied():
@@ -353,10 +365,7 @@ def models_left_open():
     threading.Timer(0.3, open_gate).start()
     dunlin.shutdown()
     for request in requests:
-        try:
-            say(value(request.wait()))
-        except dunlin.ClosedError:
-            say("closed")
+        say_value_or_closed(request)
 
 
 def models_left_behind():
@@ -367,15 +376,8 @@ def models_left_behind():
     reduce = dunlin.StochasticReduce(5000, "complete", gpu=0)
     open_gate = stream.gate()
     request = reduce.start_average(x)  # noqa: F841 (it owns the copy)
-    try:
-        dunlin.shutdown()
-        say("no error")
-    except dunlin.DeadlineExceededError:
-        say("left in progress")
-    open_gate()
-    stream.finish()
-    time.sleep(0.3)
-    say("alive")
+    shut_down_in_progress()
+    go_on(stream, open_gate)
 
 
 if __name__ == "__main__":

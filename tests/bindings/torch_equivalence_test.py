@@ -11,8 +11,8 @@ import torch
 import dunlin
 import dunlin.torch as bf
 from dunlin.torch import CommunicationType
-from torch_features import Feature, make_scaler, train
-from torch_wrappers import STEPS, Model, alone, combining, loss_of, make_optimizer, wrappers
+from torch_features import Feature, make_scaler, train, train_both
+from torch_wrappers import STEPS, Model, combining, loss_of, make_optimizer, wrappers
 
 
 def setUpModule():
@@ -105,26 +105,21 @@ class Infinite(unittest.TestCase):
             if "servers" in wrapper.what:
                 continue
             with self.subTest(wrapper=wrapper.name):
-                models = []
-                for one in (wrapper, alone(wrapper)):
-                    model, scaler = Model(), make_scaler()
-                    optimizer = one.wrap(make_optimizer(model), model, 1)
-                    for step in range(STEPS):
-                        optimizer.zero_grad()
-                        loss = scaler.scale(loss_of(model, 0, step))
-                        is_bad = step == 2 and (one is not wrapper or bf.rank() == bf.size() - 1)
-                        (loss * float("inf") if is_bad else loss).backward()
-                        scaler.unscale_(optimizer)
-                        if one is wrapper:
-                            for found in scaler._found_inf_per_device(optimizer).values():
-                                bf.allreduce_(found, average=False)
-                        scaler.step(optimizer)
-                        scaler.update()
-                        if one is wrapper:
-                            dunlin.barrier()
-                    if one is wrapper:
-                        optimizer.leave()
-                    models.append(model)
+                scalers = {True: make_scaler(), False: make_scaler()}
+
+                def step(model, optimizer, number, is_wrapped):
+                    scaler = scalers[is_wrapped]
+                    loss = scaler.scale(loss_of(model, 0, number))
+                    is_bad = number == 2 and (not is_wrapped or bf.rank() == bf.size() - 1)
+                    (loss * float("inf") if is_bad else loss).backward()
+                    scaler.unscale_(optimizer)
+                    if is_wrapped:
+                        for found in scaler._found_inf_per_device(optimizer).values():
+                            bf.allreduce_(found, average=False)
+                    scaler.step(optimizer)
+                    scaler.update()
+
+                models = train_both(wrapper, make_optimizer, STEPS, step)
                 for p, q in zip(*(model.parameters() for model in models), strict=True):
                     digits = 0.5 if "lags" in wrapper.what else 1e-5
                     self.assertTrue(torch.allclose(p, q, rtol=digits, atol=digits), (p - q).abs().max())

@@ -6,7 +6,7 @@ import io
 import torch
 
 import dunlin
-from torch_wrappers import STEPS, Model, loss_of, make_optimizer
+from torch_wrappers import STEPS, Model, alone, loss_of, make_optimizer
 
 HAS_SCALER = hasattr(torch.amp, "GradScaler") if hasattr(torch, "amp") else False
 
@@ -147,6 +147,25 @@ class Training:
         model, optimizer = torch.load(file)
         self.model.load_state_dict(model)
         self.optimizer.load_state_dict(optimizer)
+
+
+def train_both(wrapper, make, steps, step):
+    """The models that the optimizer make(model) trains with the wrapper and alone, by step(model, optimizer, number,
+    is_wrapped).
+    """
+    models = []
+    for one in (wrapper, alone(wrapper)):
+        model = Model()
+        optimizer = one.wrap(make(model), model, 1)
+        for number in range(steps):
+            optimizer.zero_grad()
+            step(model, optimizer, number, one is wrapper)
+            if one is wrapper:
+                dunlin.barrier()
+        if one is wrapper:
+            optimizer.leave()
+        models.append(model)
+    return models
 
 
 def train(feature, wrapper, data=0):

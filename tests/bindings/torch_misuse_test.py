@@ -7,10 +7,10 @@ import unittest
 import torch
 import torch.utils.checkpoint
 
-import dunlin
 import dunlin.torch as bf
 from dunlin.torch import _wrapper
-from torch_wrappers import Model, alone, combining, loss_of, make_optimizer, wrappers
+from torch_features import train_both
+from torch_wrappers import Model, combining, loss_of, make_optimizer, wrappers
 
 
 def setUpModule():
@@ -197,24 +197,20 @@ class Counting(unittest.TestCase):
             scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
         except (AttributeError, TypeError, RuntimeError) as error:
             self.skipTest(f"this PyTorch has no fused SGD for a GradScaler on a CPU: {error}")
+
+        def fused(model):
+            return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5, fused=True)
+
+        def step(model, optimizer, number, is_wrapped):
+            scaler.scale(loss_of(model, 0, number)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
         for wrapper in trained_by_all():
             if "lags" in wrapper.what or "quasi" in wrapper.what:
                 continue
             with self.subTest(wrapper=wrapper.name):
-                models = []
-                for one in (wrapper, alone(wrapper)):
-                    model = Model()
-                    optimizer = one.wrap(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5, fused=True), model, 1)
-                    for step in range(4):
-                        optimizer.zero_grad()
-                        scaler.scale(loss_of(model, 0, step)).backward()
-                        scaler.step(optimizer)
-                        scaler.update()
-                        if one is wrapper:
-                            dunlin.barrier()
-                    if one is wrapper:
-                        optimizer.leave()
-                    models.append(model)
+                models = train_both(wrapper, fused, 4, step)
                 for p, q in zip(*(model.parameters() for model in models), strict=True):
                     self.assertTrue(torch.allclose(p, q, rtol=1e-5, atol=1e-5), (p - q).abs().max())
 

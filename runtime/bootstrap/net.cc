@@ -61,7 +61,7 @@ void tune(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, kSilentHostTimeoutMs);
 }
 
-Result<Fd> listen_at(const addrinfo& address) {
+Result<Fd> bind_at(const addrinfo& address) {
   Fd socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.is_open()) return Status::from_errno("socket", errno);
   set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
@@ -69,6 +69,11 @@ Result<Fd> listen_at(const addrinfo& address) {
   if (bind(socket.get(), address.ai_addr, address.ai_addrlen) != 0) {
     return Status::from_errno("bind", errno);
   }
+  return socket;
+}
+
+Result<Fd> listen_at(const addrinfo& address) {
+  DUNLIN_ASSIGN(Fd socket, bind_at(address));
   if (::listen(socket.get(), SOMAXCONN) != 0) return Status::from_errno("listen", errno);
   return socket;
 }
@@ -124,7 +129,11 @@ Endpoint listening_endpoint(const Endpoint& advertised) {
   return {"", advertised.port};
 }
 
-Result<Fd> listen_on(Endpoint& endpoint) {
+namespace {
+
+// Opens a socket at the first address of the endpoint where that works, and tells its port.
+Result<Fd> open_on(Endpoint& endpoint, Result<Fd> (*open_at)(const addrinfo&),
+                   std::string_view what) {
   auto addresses = resolve(endpoint, AI_PASSIVE);
   if (!addresses) return std::move(addresses).status();
   // An IPv6 socket on all interfaces accepts IPv4 connections too, so it is tried first.
@@ -135,7 +144,7 @@ Result<Fd> listen_on(Endpoint& endpoint) {
                         [](const addrinfo* at) { return at->ai_family == AF_INET6; });
   Status last(Code::kUnavailable, "no address");
   for (const addrinfo* at : candidates) {
-    auto socket = listen_at(*at);
+    auto socket = open_at(*at);
     if (!socket) {
       last = std::move(socket).status();
       continue;
@@ -148,7 +157,17 @@ Result<Fd> listen_on(Endpoint& endpoint) {
                                           : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
     return socket;
   }
-  return std::move(last).with_context("cannot listen at " + endpoint.to_string());
+  return std::move(last).with_context(fmt::format("cannot {} {}", what, endpoint.to_string()));
+}
+
+}  // namespace
+
+Result<Fd> listen_on(Endpoint& endpoint) {
+  return open_on(endpoint, &listen_at, "listen at");
+}
+
+Result<Fd> hold_port(Endpoint& endpoint) {
+  return open_on(endpoint, &bind_at, "hold");
 }
 
 Result<Fd> connect_to(const Endpoint& endpoint, TimePoint deadline) {

@@ -35,6 +35,11 @@ Endpoint listening_endpoint(const Endpoint& advertised);
 // `endpoint.port` becomes the real one.
 Result<Fd> listen_on(Endpoint& endpoint);
 
+// Keeps the port from others until the result is closed: the kernel gives it to no socket that asks
+// for any free port. A socket that has SO_REUSEADDR and names the port can still listen there.
+// `endpoint`: as for listen_on().
+Result<Fd> hold_port(Endpoint& endpoint);
+
 // Tries each address of the endpoint once, until `deadline`. The socket is non-blocking.
 Result<Fd> connect_to(const Endpoint& endpoint, TimePoint deadline);
 

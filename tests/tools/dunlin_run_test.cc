@@ -64,6 +64,24 @@ TEST(DunlinRun, SetsTheNumbersOfMpiLaunchersAsWell) {
   EXPECT_THAT(sorted_lines(second.out), ElementsAre("[2] 2/4 0/2", "[3] 3/4 1/2"));
 }
 
+TEST(DunlinRun, KeepsThePortForTheStoreOfRank0FromOthers) {
+  const CommandResult result = run_script(1, R"(exec python3 -c "
+import os, socket
+address = ('127.0.0.1', int(os.environ['MASTER_PORT']))
+try:
+    socket.socket().bind(address)
+except OSError as error:
+    print(error.strerror)
+store = socket.socket()
+store.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+store.bind(address)
+store.listen()
+print('listens')
+")");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "[0] Address already in use\n[0] listens\n");
+}
+
 TEST(DunlinRun, LeavesJsonLinesOfStandardOutputUntagged) {
   const char* const script = "echo '{\"size\": 8}'; echo '{ no json'; echo '{}' >&2";
   const CommandResult result = run_script(1, script);

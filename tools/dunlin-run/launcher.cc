@@ -85,10 +85,8 @@ Status Launcher::start_coordinator() {
   if (!options_.hosts_coordinator()) return Status::ok();
   const bootstrap::Endpoint local{"127.0.0.1", 0};
   if (options_.is_whole_job() && !environment_.get("MASTER_ADDR")) {
-    // This port is free now, and the kernel does not hand it out again before it has gone through
-    // all others.
     bootstrap::Endpoint master = local;
-    DUNLIN_ASSIGN(const Fd probe, bootstrap::listen_on(master));
+    DUNLIN_ASSIGN(master_port_holder_, bootstrap::hold_port(master));
     master_port_ = master.port;
   }
   const auto listen =

@@ -85,7 +85,8 @@ class Launcher {
   SteadyClock clock_;
   Fd signals_;
   std::unique_ptr<bootstrap::Coordinator> coordinator_;
-  int master_port_ = 0;  // for the store of torch.distributed; 0: none was chosen
+  int master_port_ = 0;    // for the store of torch.distributed; 0: none was chosen
+  Fd master_port_holder_;  // while rank 0 does not listen there yet, nothing else may
   std::string secret_;
   std::optional<JobContact> contact_;  // of the job that is joined
   JobFile job_file_;

@@ -111,15 +111,17 @@ def main():
             key = fingerprint(root, choices[0], path)
             if key not in good:
                 jobs[path, key] = pool.submit(compile_alone, build, choices, path)
+    memory.parent.mkdir(parents=True, exist_ok=True)
     failures = 0
-    for (path, key), job in jobs.items():
+    for done, ((path, key), job) in enumerate(jobs.items(), 1):
         if message := job.result():
             failures += 1
             print(f"{path.relative_to(root)}:1: does not compile by itself:\n{message}")
         else:
             good.add(key)
-    memory.parent.mkdir(parents=True, exist_ok=True)
-    memory.write_text(json.dumps(sorted(good)))
+        # Now and then, so that a run that is cut off was not in vain.
+        if done % 20 == 0 or done == len(jobs):
+            memory.write_text(json.dumps(sorted(good)))
     print(f"{len(headers)} headers, {len(jobs)} new or changed, {failures} do not compile by themselves")
     return 1 if failures else 0
 

@@ -203,6 +203,18 @@ TEST(DunlinRun, TellsRanksThatTheJobMayGrowAndWritesHowToJoinIt) {
   EXPECT_FALSE(std::filesystem::exists(file)) << "the job is over";
 }
 
+TEST(DunlinRun, LeavesTheJobFileOfALaterJob) {
+  const TempFolder folder;
+  const std::string file = folder.path() / "job";
+  const CommandResult result = run_script(
+      1, "umask 77; echo dunlin-job 127.0.0.1:4711 later sixteen-letters-or-more >" + file,
+      {"--max-ranks", "2", "--job-file", file});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  std::string content;
+  std::getline(std::ifstream(file), content);
+  EXPECT_THAT(content, HasSubstr("later"));
+}
+
 TEST(DunlinRun, StartsProcessesThatJoinAJobWithoutARank) {
   const TempFolder folder;
   const std::string file = folder.path() / "job";

@@ -35,7 +35,10 @@ Result<JobContact> read_job_file(const std::string& path) {
 }
 
 JobFile::~JobFile() {
-  if (!path_.empty()) unlink(path_.c_str());
+  if (path_.empty()) return;
+  // A later job may have replaced the file.
+  const auto line = bootstrap::read_secret_file(path_);
+  if (line && *line == line_) unlink(path_.c_str());
 }
 
 Status JobFile::write(const std::string& path, const JobContact& contact) {
@@ -51,10 +54,11 @@ Status JobFile::write(const std::string& path, const JobContact& contact) {
     if (const auto earlier = read_job_file(path); !earlier)
       return Status(earlier.status()).with_context(what + " exists and is something else");
   }
-  const std::string line = fmt::format("{} {} {} {}\n", kMark, contact.coordinator.to_string(),
+  const std::string line = fmt::format("{} {} {} {}", kMark, contact.coordinator.to_string(),
                                        contact.job_id, contact.secret);
-  DUNLIN_TRY(replace_file(path, line, {.is_private = true}).with_context(what));
+  DUNLIN_TRY(replace_file(path, line + "\n", {.is_private = true}).with_context(what));
   path_ = path;
+  line_ = line;
   return Status::ok();
 }
 

@@ -18,7 +18,8 @@ struct JobContact {
 // Reads the file of a running job. Errors name the file and what is wrong with it.
 Result<JobContact> read_job_file(const std::string& path);
 
-// The file exists as long as this object does.
+// The file exists as long as this object does, unless somebody puts another in its place. That one
+// stays.
 class JobFile {
  public:
   JobFile() = default;
@@ -31,6 +32,7 @@ class JobFile {
 
  private:
   std::string path_;  // empty: not written
+  std::string line_;  // what was written there
 };
 
 }  // namespace dunlin::run

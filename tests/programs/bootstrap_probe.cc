@@ -6,6 +6,7 @@
 //   stop RANK          RANK stops itself; the others see it stalled, wake it, and see it alive
 //   reform FIRST NEXT  FIRST dies, NEXT dies before it calls reform(); the others agree
 //   leave RANK         RANK leaves the job; the others see that it has left and is not dead
+//   end                ends at once
 //   die-after KEY      kills itself with SIGKILL when a rank has published KEY
 //   secret TEXT        says where TEXT is found in the environment; then joins the job again
 #include <fmt/format.h>
@@ -183,6 +184,8 @@ int run(int argc, char** argv) {
     reform(*bootstrap, rank(2), rank(3));
   } else if (scenario == "leave") {
     leave_one(*bootstrap, rank(2));
+  } else if (scenario == "end") {
+    return 0;
   } else if (scenario == "die-after") {
     if (argc > 2) require(bootstrap->lookup(argv[2], kTimeout).status());
     std::raise(SIGKILL);

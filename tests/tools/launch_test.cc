@@ -138,6 +138,24 @@ TEST(Launch, OneDunlinRunPerHostMakesOneJob) {
   }
 }
 
+// Rank 1 waits in vain for longer than the timeout, while rank 0 has ended.
+TEST(Launch, TheTimeoutHoldsForRanksThatWereStartedElsewhere) {
+  const std::string address = "127.0.0.1:" + std::to_string(free_port());
+  const std::map<std::string, std::string> variables{{"DUNLIN_JOB_SECRET", "open sesame, please"}};
+  const auto rank = [&](const std::string& number, std::vector<std::string> command) {
+    command.insert(command.begin(),
+                   {program("dunlin-run"), "-n", "1", "--size", "2", "--first-rank", number,
+                    "--coordinator", address, "--timeout", number == "0" ? "5s" : "60s",
+                    built("tests/programs/bootstrap_probe")});
+    return command;
+  };
+  RunningCommand second(rank("1", {"die-after", "never"}), variables);
+  RunningCommand first(rank("0", {"end"}), variables);
+  const CommandResult result = first.wait(60s);
+  EXPECT_EQ(result.exit_code, 124) << result.out << result.err;
+  EXPECT_THAT(result.err, HasSubstr("no longer waiting for 1 ranks"));
+}
+
 TEST(Launch, ASingleProcessIsAJobOfOne) {
   const CommandResult result = run_command({built("tests/programs/bootstrap_probe"), "meet"});
   EXPECT_EQ(result.exit_code, 0) << result.err;

@@ -281,9 +281,9 @@ void Launcher::end_orphans(TimePoint kill_at) {
   TimePoint give_up_at = TimePoint::max();
   for (;;) {
     const TimePoint now = clock_.now();
+    take_timeout(now);
     const bool kills = now >= kill_at || requests_to_end_ != requests;
     if (kills && give_up_at == TimePoint::max()) {
-      deadline_ = TimePoint::max();
       kill_at = now;
       give_up_at = now + kKillTime;
     }
@@ -350,11 +350,16 @@ void Launcher::note_end(RankProcess& process, bool was_killed, int status) {
     enter(Phase::kWaiting);
 }
 
+bool Launcher::take_timeout(TimePoint now) {
+  if (now < deadline_) return false;
+  deadline_ = TimePoint::max();
+  if (!imposed_code_) imposed_code_ = kTimeoutCode;
+  return true;
+}
+
 void Launcher::escalate_when_due() {
   const TimePoint now = clock_.now();
-  if (now >= deadline_) {
-    deadline_ = TimePoint::max();
-    if (!imposed_code_) imposed_code_ = kTimeoutCode;
+  if (take_timeout(now)) {
     say(fmt::format("timeout after {:g} s: ending all ranks", to_seconds(options_.timeout)));
     enter(Phase::kTerminating);
   } else if (now >= next_step_ && phase_ == Phase::kRunning) {
@@ -399,10 +404,7 @@ void Launcher::drain_output() {
   next_step_ = clock_.now() + kDrainTime;
   for (const int requests = requests_to_end_; requests_to_end_ == requests;) {
     const TimePoint now = clock_.now();
-    if (now >= deadline_) {
-      deadline_ = TimePoint::max();
-      if (!imposed_code_) imposed_code_ = kTimeoutCode;
-    }
+    take_timeout(now);
     const bool is_blocked = out_.has_text() || err_.has_text();
     if (now >= next_step_ && (imposed_code_ || !is_blocked)) return;
     if (!is_blocked && std::none_of(processes_.begin(), processes_.end(), is_open)) return;
@@ -420,6 +422,12 @@ void Launcher::wait_for_other_hosts() {
     say(fmt::format("waiting for {} ranks that were started elsewhere", coordinator_->active()));
   while (!imposed_code_ && !coordinator_->wait_until_empty(clock_.now() + kPollOtherHosts)) {
     read_signals();
+    if (take_timeout(clock_.now())) {
+      say(
+          fmt::format("timeout after {:g} s: no longer waiting for {} ranks that were started "
+                      "elsewhere",
+                      to_seconds(options_.timeout), coordinator_->active()));
+    }
   }
 }
 

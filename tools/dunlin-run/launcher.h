@@ -69,6 +69,8 @@ class Launcher {
   void say_what_remains();
   // Forgets the ranks, and ends what is left in their process groups.
   void clean_up();
+  // Whether the time of --timeout is over by now. True once; then the exit code says so.
+  bool take_timeout(TimePoint now);
   void escalate_when_due();
   void enter(Phase phase);
   void signal_all(int signal);

@@ -6,6 +6,13 @@
 #include <utility>
 
 namespace dunlin::bootstrap {
+namespace {
+
+// How much the open requests of one rank may take, in ranks: 4 MiB. A rank waits for few fences at
+// a time, each around the holder of a mutex.
+constexpr std::size_t kMostOpen = std::size_t{1} << 20;
+
+}  // namespace
 
 FenceBook::FenceBook(int size, Send send, IsPresent is_present)
     : size_(size), send_(std::move(send)), is_present_(std::move(is_present)) {}
@@ -16,6 +23,10 @@ Status FenceBook::ask(Rank from, const Message& message) {
     return {Code::kCorrupted, fmt::format("rank {} asked for a fence around rank {}, or for ranks "
                                           "that the job does not have",
                                           from.value(), message.subject.value())};
+  }
+  if (open_of(from) + message.ranks.size() + 1 > kMostOpen) {
+    return {Code::kCorrupted,
+            fmt::format("rank {} has asked for too many fences at a time", from.value())};
   }
   Fence& fence = fences_[message.subject];
   fence.open.push_back({from, message.number, message.ranks});
@@ -35,7 +46,20 @@ Status FenceBook::confirm(Rank from, const Message& message) {
 }
 
 void FenceBook::note_gone() {
-  for (auto& [gone, fence] : fences_) settle(gone, fence);
+  for (auto& [gone, fence] : fences_) {
+    std::erase_if(fence.open, [this](const Request& each) { return !is_present_(each.from); });
+    settle(gone, fence);
+  }
+}
+
+std::size_t FenceBook::open_of(Rank from) const {
+  std::size_t taken = 0;
+  for (const auto& [gone, fence] : fences_) {
+    for (const Request& each : fence.open) {
+      if (each.from == from) taken += each.owners.size() + 1;
+    }
+  }
+  return taken;
 }
 
 void FenceBook::settle(Rank gone, Fence& fence) {

@@ -5,6 +5,7 @@
 // them that are present have confirmed. The JobLedger owns it. One thread.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <set>
@@ -22,13 +23,13 @@ class FenceBook {
 
   // Takes a kFence message of `from`. Its `subject` is the rank to fence, its `ranks` are those
   // whose memory is protected, and its `number` identifies the fence. Returns kCorrupted if the job
-  // does not have one of the ranks.
+  // does not have one of the ranks, or if `from` has asked for more than it can wait for.
   Status ask(Rank from, const Message& message);
   // Takes a kRevoked message of `from`, which has revoked the access of the message's `subject`.
   // Returns kCorrupted if it was not asked to.
   Status confirm(Rank from, const Message& message);
-  // To be called when a rank is gone. The fences no longer wait for its confirmation, and those
-  // around it go ahead.
+  // To be called when a rank is gone. The fences no longer wait for its confirmation, those around
+  // it go ahead, and those that it has asked for are dropped.
   void note_gone();
 
  private:
@@ -43,6 +44,8 @@ class FenceBook {
     std::vector<Request> open;
   };
   void settle(Rank gone, Fence& fence);
+  // How much the open requests of a rank take, in ranks.
+  std::size_t open_of(Rank from) const;
   bool exists(Rank rank) const { return rank.value() >= 0 && rank.value() < size_; }
 
   const int size_;

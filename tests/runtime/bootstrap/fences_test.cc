@@ -82,6 +82,25 @@ TEST_F(FenceBookTest, OwnersThatDieConfirmNothing) {
   EXPECT_EQ(take(), (Sent{{0, 7}}));
 }
 
+TEST_F(FenceBookTest, ForgetsWhatRanksThatAreGoneHaveAskedFor) {
+  ASSERT_TRUE(ask(0, 7, {Rank(1)}).is_ok());
+  lose(Rank(0));
+  lose(kGone);
+  EXPECT_EQ(take(), Sent{}) << "nobody waits for the fence";
+}
+
+// A fence around a rank that lives stays open, and a member could ask for more without end.
+TEST_F(FenceBookTest, HoldsNoMoreThanARankCanWaitFor) {
+  const std::vector<Rank> owners(65536, Rank(1));
+  Status status;
+  int asked = 0;
+  for (; status.is_ok() && asked < 100; ++asked)
+    status = ask(0, static_cast<std::uint64_t>(asked), owners);
+  EXPECT_EQ(status.code(), Code::kCorrupted);
+  EXPECT_EQ(asked, 16);
+  EXPECT_TRUE(ask(2, 7, {Rank(1)}).is_ok()) << "the others still can";
+}
+
 TEST_F(FenceBookTest, RefusesWhatCannotBe) {
   EXPECT_EQ(ask(0, 1, {Rank(5)}).code(), Code::kCorrupted);
   EXPECT_EQ(confirm(1).code(), Code::kCorrupted);

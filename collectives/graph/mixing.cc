@@ -52,8 +52,13 @@ MixingMatrix::MixingMatrix(const Graph& graph, Weighting weighting)
   for (int i = 0; i < graph.nodes(); ++i) {
     double self = 1.0 / (graph.in_degree(i) + 1);
     if (weighting == Weighting::kMetropolis) {
-      self = 1;
-      for (const int j : graph.in_neighbors(i)) self -= weight(i, j);
+      // The rest up to 1. If no neighbor has more neighbors, that is 1 / (degree + 1), as above,
+      // which the subtraction would miss by a rounding.
+      const auto has_more = [&](int j) { return graph.in_degree(j) > graph.in_degree(i); };
+      if (std::ranges::any_of(graph.in_neighbors(i), has_more)) {
+        self = 1;
+        for (const int j : graph.in_neighbors(i)) self -= weight(i, j);
+      }
     }
     self_[static_cast<std::size_t>(i)] = self;
   }

@@ -74,7 +74,6 @@ Result<std::unique_ptr<NeighborWindow<T>>> NeighborWindow<T>::prepare(transport:
 template <typename T>
 Status NeighborWindow<T>::allocate(std::span<const T> initial) {
   const Neighborhood& around = options_.neighborhood;
-  const std::size_t tensor_bytes = options_.count * sizeof(T);
   lane_state_ = std::make_unique<LaneState>();
   DUNLIN_TRY(allocate_tensors());
   if (initial.empty()) {
@@ -84,10 +83,11 @@ Status NeighborWindow<T>::allocate(std::span<const T> initial) {
   }
   for (const std::span<T> buffer : buffers_) passes_.copy(buffer, self_.data());
   DUNLIN_TRY(passes_.finish());
-  DUNLIN_ASSIGN(lane_state_->exchange,
-                transport::SlotExchange::prepare(
-                    fabric_, {"window/" + options_.name, options_.epoch, around.in, around.out,
-                              EdgeMemory::buffer_bytes(tensor_bytes), options_.depth}));
+  transport::SlotOptions slots{"window/" + options_.name, options_.epoch, around.in, around.out};
+  slots.slot_bytes = EdgeMemory::buffer_bytes(options_.count * sizeof(T));
+  slots.depth = options_.depth;
+  slots.terms = fmt::format("float{} x {}", 8 * sizeof(T), options_.count);
+  DUNLIN_ASSIGN(lane_state_->exchange, transport::SlotExchange::prepare(fabric_, std::move(slots)));
   sender_of_.assign(static_cast<std::size_t>(fabric_.size()), -1);
   receiver_of_.assign(static_cast<std::size_t>(fabric_.size()), -1);
   for (std::size_t i = 0; i < around.in.size(); ++i) {

@@ -116,10 +116,13 @@ Status StochasticReduce<T>::allocate() {
   lane_state_ = std::make_unique<LaneState>();
   DUNLIN_TRY(allocate_model());
   const Neighborhood& around = options_.neighborhood;
-  DUNLIN_ASSIGN(lane_state_->exchange,
-                transport::SlotExchange::prepare(
-                    fabric_, {options_.name, options_.membership.epoch, around.in, around.out,
-                              payload_.size(), options_.depth, gpu_, options_.gpu.value_or(0)}));
+  const std::string terms =
+      fmt::format("float{} x {}, {}", 8 * sizeof(T), options_.count, to_string(options_.mode));
+  DUNLIN_ASSIGN(
+      lane_state_->exchange,
+      transport::SlotExchange::prepare(
+          fabric_, {options_.name, options_.membership.epoch, around.in, around.out,
+                    payload_.size(), options_.depth, gpu_, options_.gpu.value_or(0), terms}));
   if (options_.mode == SyncMode::kBsp) {
     DUNLIN_ASSIGN(
         barrier_,
@@ -319,10 +322,16 @@ void StochasticReduce<T>::average_versioned() {
     weights_.push_back(static_cast<T>(options_.neighborhood.in_weights[edge]));
     sum += options_.neighborhood.in_weights[edge];
   }
+  report_.inputs = static_cast<std::uint32_t>(inputs_.size());
+  // Equal weights divided by their sum would miss one over their number by a rounding.
+  const auto is_own = [own = options_.neighborhood.self_weight](double each) {
+    return each == own;
+  };
+  if (std::ranges::all_of(options_.neighborhood.in_weights, is_own))
+    return uniform_average(model_, inputs_, static_cast<T>(inputs_.size() + 1));
   for (T& weight : weights_) weight = static_cast<T>(weight / sum);
   weighted_average(model_, static_cast<T>(options_.neighborhood.self_weight / sum),
                    std::span<const T* const>(inputs_), std::span<const T>(weights_));
-  report_.inputs = static_cast<std::uint32_t>(inputs_.size());
 }
 
 template <typename T>

@@ -23,6 +23,7 @@ class RingEdges final : public transport::KeptUntilDone {
     Membership membership;
     std::size_t element_bytes = 1;
     std::uint32_t depth = 1;
+    bool is_average = false;  // of floating-point elements
   };
   static Result<std::unique_ptr<RingEdges>> prepare(transport::Fabric& fabric, Options options,
                                                     const RingLayout& layout);

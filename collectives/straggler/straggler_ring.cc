@@ -46,10 +46,10 @@ Status StragglerRing<T>::allocate() {
                        static_cast<std::uint32_t>(self - all.begin()), options_.count,
                        options_.segment_bytes / sizeof(T));
   flows_.resize(layout_.flows());
-  DUNLIN_ASSIGN(
-      edges_,
-      RingEdges::prepare(fabric_, {options_.name, options_.membership, sizeof(T), options_.depth},
-                         layout_));
+  DUNLIN_ASSIGN(edges_, RingEdges::prepare(fabric_,
+                                           {options_.name, options_.membership, sizeof(T),
+                                            options_.depth, options_.is_average},
+                                           layout_));
   data_ = {reinterpret_cast<T*>(edges_->data()), options_.count};
   inputs_.reserve(2 * options_.depth);
   weights_.reserve(2 * options_.depth);
@@ -241,7 +241,7 @@ Status StragglerRing<T>::fold(std::size_t at) {
   return Status::ok();
 }
 
-// Adds inputs_ to the accumulator.
+// Adds inputs_ to the accumulator. An average divides once, with the last of them.
 template <typename T>
 void StragglerRing<T>::add(std::size_t at, std::uint32_t contributions) {
   Flow& flow = flows_[at];
@@ -252,11 +252,13 @@ void StragglerRing<T>::add(std::size_t at, std::uint32_t contributions) {
     inputs = inputs.subspan(1);
   }
   flow.stage.fold(contributions);
-  const T weight = options_.is_average && flow.stage.is_summed()
-                       ? T(1) / static_cast<T>(layout_.members())
-                       : T(1);
-  weights_.assign(inputs.size(), weight);
-  if (!inputs.empty()) weighted_average(sum, weight, inputs, std::span<const T>(weights_));
+  if (inputs.empty()) return;
+  if (options_.is_average && flow.stage.is_summed()) {
+    uniform_average(sum, inputs, static_cast<T>(layout_.members()));
+  } else {
+    weights_.assign(inputs.size(), T(1));
+    weighted_average(sum, T(1), inputs, std::span<const T>(weights_));
+  }
 }
 
 template <typename T>

@@ -30,6 +30,17 @@ TEST(Mixing, MetropolisWeightsLookAtBothEnds) {
   EXPECT_THAT(matrix.weights_of(3).in, ElementsAre(DoubleNear(0.2, 1e-15)));
 }
 
+// Then an average divides once, and is rounded once.
+TEST(Mixing, OnCompleteGraphsTheKindsAgreeToTheBit) {
+  for (int nodes = 1; nodes <= 64; ++nodes) {
+    const Graph graph = make_graph("complete", nodes).value();
+    const auto uniform = MixingMatrix::make(graph, Weighting::kUniform).value();
+    const auto metropolis = MixingMatrix::make(graph, Weighting::kMetropolis).value();
+    EXPECT_EQ(metropolis.self_weight(0), uniform.self_weight(0)) << nodes;
+    EXPECT_EQ(metropolis.weights_of(0).in, uniform.weights_of(0).in) << nodes;
+  }
+}
+
 TEST(Mixing, EveryRowSumsToOne) {
   for (const char* spec : {"star", "chain", "mesh", "torus", "complete"}) {
     const Graph graph = make_graph(spec, 12).value();

@@ -197,6 +197,14 @@ TEST_P(ChannelTest, NeighborsThatDisagreeAreTold) {
     const bool is_first = fabric.rank() == Rank(0);
     EXPECT_EQ(connect({"depths", 0, {peer}, {peer}, 64, is_first ? 1u : 2u}).code(),
               Code::kInvalidArgument);
+    SlotOptions typed{"types", 0, {peer}, {peer}, 64, 1};
+    typed.terms = is_first ? "float32 x 16" : "float64 x 8";
+    const Status types = connect(typed);
+    EXPECT_EQ(types.code(), Code::kInvalidArgument);
+    EXPECT_NE(types.message().find(is_first ? "'float64 x 8', this rank 'float32 x 16'"
+                                            : "'float32 x 16', this rank 'float64 x 8'"),
+              std::string::npos)
+        << types.to_string();
     // Rank 0 has an edge that rank 1 does not have.
     const Status status =
         is_first ? connect({"edges", 0, {}, {peer}, 64, 1}) : connect({"edges", 0, {}, {}, 64, 1});

@@ -135,6 +135,46 @@ TEST_P(ReduceTest, WeakerModesKeepTheWeightsNormalized) {
   }
 }
 
+// In float64, six sixths add up to less than one: divided by their sum, weights would miss 1 / 6.
+TEST_P(ReduceTest, AveragesOfEqualWeightsAreRoundedOnceInTheWeakerModesToo) {
+  run(6, [](Fabric& fabric) {
+    const Graph graph = make_graph("complete", fabric.size()).value();
+    auto reduce = make_reduce<double>(fabric, graph, SyncMode::kBsp, 500, 2);
+    const auto value = [](int rank, std::size_t i) {
+      return static_cast<double>(static_cast<int>(i) * (rank + 1) % 101);
+    };
+    for (std::size_t i = 0; i < 500; ++i) reduce->model()[i] = value(fabric.rank().value(), i);
+    const auto report = reduce->reduce(std::chrono::seconds(30));
+    ASSERT_TRUE(report.is_ok()) << report.status().to_string();
+    ASSERT_EQ(report->inputs, 5u) << "nobody writes a second time";
+    for (std::size_t i = 0; i < 500; ++i) {
+      double sum = 0;
+      for (int rank = 0; rank < 6; ++rank) sum += value(rank, i);
+      ASSERT_EQ(reduce->model()[i], sum / 6) << i;
+    }
+    sync(fabric, "all are done");
+  });
+}
+
+TEST_P(ReduceTest, RanksWithModelsOfOtherTypesAreTold) {
+  run(2, [](Fabric& fabric) {
+    const Graph graph = make_graph("complete", fabric.size()).value();
+    ReduceOptions options;
+    options.membership = everybody(fabric.size());
+    options.neighborhood =
+        neighborhood_of(graph, Weighting::kUniform, options.membership.members, fabric.rank())
+            .value();
+    const auto connect = [&]<typename T>(std::size_t count) {
+      options.count = count;
+      return StochasticReduce<T>::prepare(fabric, options).value()->connect();
+    };
+    const Status status =
+        fabric.rank() == Rank(0) ? connect.operator()<float>(200) : connect.operator()<double>(100);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+    sync(fabric, "told");
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Peers, ReduceTest,
                          ::testing::Values(PeerKind::kThreads, PeerKind::kProcesses),
                          [](const auto& peers) { return to_string(peers.param); });

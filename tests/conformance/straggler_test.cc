@@ -101,6 +101,38 @@ TEST_P(StragglerTest, SumsOfManySizes) {
   }
 }
 
+// One third is no number of the type: an average that multiplied by it would often be one off.
+TEST_P(StragglerTest, AveragesOfSmallIntegersAreRoundedOnce) {
+  run(3, [](Fabric& fabric) {
+    StragglerOptions options = options_for(fabric, 300);
+    options.is_average = true;
+    auto ring = make_ring<float>(fabric, options);
+    const auto value = [](int rank, std::size_t i) {
+      return static_cast<float>(static_cast<int>(i) * (rank + 1) % 101);
+    };
+    for (std::size_t i = 0; i < options.count; ++i)
+      ring->data()[i] = value(fabric.rank().value(), i);
+    ASSERT_TRUE(ring->all_reduce(std::chrono::seconds(30)).is_ok());
+    for (std::size_t i = 0; i < options.count; ++i)
+      ASSERT_EQ(ring->data()[i], (value(0, i) + value(1, i) + value(2, i)) / 3) << i;
+    sync(fabric, "done");
+  });
+}
+
+// The owner of a segment divides, so that a part of the vector would be a sum.
+TEST_P(StragglerTest, RanksThatAskForDifferentThingsAreTold) {
+  run(2, [](Fabric& fabric) {
+    StragglerOptions options = options_for(fabric, 300);
+    options.is_average = fabric.rank() == Rank(0);
+    auto ring = StragglerRing<float>::prepare(fabric, options).value();
+    const Status status = ring->connect();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_NE(status.message().find("'average of float32 x 300"), std::string::npos)
+        << status.to_string();
+    sync(fabric, "told");
+  });
+}
+
 // Timeouts that are always too short, and a rank that starts late: all parts take other routes.
 TEST_P(StragglerTest, SumsWhileAllRanksSeemLate) {
   run(4, [](Fabric& fabric) {

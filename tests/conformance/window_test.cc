@@ -274,6 +274,25 @@ TEST(PeerDeathBesideAWindow, StopsNoOtherRank) {
             });
 }
 
+// Buffers of equal size would hold numbers that the other end misreads.
+TEST_P(WindowTest, RanksWithTensorsOfOtherTypesAreTold) {
+  run(2, [](Fabric& fabric) {
+    const auto graph = collective::make_graph("complete", 2).value();
+    collective::WindowOptions options;
+    options.neighborhood = collective::neighborhood_of(graph, collective::Weighting::kUniform,
+                                                       {Rank(0), Rank(1)}, fabric.rank())
+                               .value();
+    const auto connect = [&]<typename T>(std::size_t count) {
+      options.count = count;
+      return collective::NeighborWindow<T>::prepare(fabric, options).value()->connect();
+    };
+    const Status status =
+        fabric.rank() == Rank(0) ? connect.operator()<float>(200) : connect.operator()<double>(100);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+    sync(fabric, "told");
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Peers, WindowTest,
                          ::testing::Values(PeerKind::kThreads, PeerKind::kProcesses),
                          [](const auto& peers) { return to_string(peers.param); });

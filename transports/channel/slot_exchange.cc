@@ -28,6 +28,7 @@ struct Offer {
   std::uint64_t stride = 0;
   std::uint32_t depth = 0;
   bool is_on_gpu = false;
+  std::string terms;
   Bytes region;
   std::vector<In> in;
   std::vector<Out> out;
@@ -44,6 +45,7 @@ Result<Offer> decode(std::span<const std::byte> bytes) {
   offer.stride = reader.number<std::uint64_t>();
   offer.depth = reader.number<std::uint32_t>();
   offer.is_on_gpu = reader.number<std::uint8_t>() != 0;
+  offer.terms = reader.text();
   const auto region = reader.blob();
   offer.region.assign(region.begin(), region.end());
   for (auto left = reader.number<std::uint32_t>(); left > 0 && reader.ok(); --left) {
@@ -65,6 +67,11 @@ Result<Offer> lookup_offer(Fabric& fabric, const std::string& key, const SlotOpt
   if (!bytes)
     return std::move(bytes).status().with_context("waiting for a neighbor's slots").with_peer(peer);
   DUNLIN_ASSIGN(Offer offer, decode(*bytes));
+  if (offer.terms != ours.terms) {
+    return Status(Code::kInvalidArgument, fmt::format("'{}': the peer has '{}', this rank '{}'",
+                                                      ours.name, offer.terms, ours.terms))
+        .with_peer(peer);
+  }
   if (offer.slot_bytes != ours.slot_bytes || offer.depth != ours.depth) {
     return Status(
                Code::kInvalidArgument,
@@ -204,7 +211,8 @@ Bytes SlotExchange::describe() const {
   writer.number(std::uint64_t{options_.slot_bytes})
       .number(std::uint64_t{stride_})
       .number(options_.depth)
-      .number(static_cast<std::uint8_t>(options_.gpu != nullptr));
+      .number(static_cast<std::uint8_t>(options_.gpu != nullptr))
+      .text(options_.terms);
   writer.blob(memory_ ? memory_->descriptor() : Bytes());
   writer.number(static_cast<std::uint32_t>(in_.size()));
   for (std::size_t i = 0; i < in_.size(); ++i) {

@@ -33,6 +33,9 @@ struct SlotOptions {
   // memory.
   std::shared_ptr<GpuDriver> gpu{};
   int gpu_device = 0;
+  // What the messages mean, such as "float32 x 1000, average"; the same on all ranks. Slots of
+  // equal size may hold different things, and the ends would misread each other's messages.
+  std::string terms{};
 };
 
 // The receiver's end of an edge to this process.

@@ -6,7 +6,7 @@
 Compiler and flags are those with which BUILD (a Meson build directory) compiles the library. Headers
 of a folder none of whose sources this build compiles (a backend that is missing) are left out, and named.
 The user's cache (XDG_CACHE_HOME) remembers which headers compiled, with everything of ours that they include and the
-compiler's arguments. Those are not compiled again until something changes, in whatever clone.
+compiler's arguments. Those are not compiled again until something but a comment changes, in whatever clone.
 """
 
 import concurrent.futures
@@ -60,8 +60,8 @@ def fingerprint(root, arguments, header):
             found.add(path)
             todo += [PUBLIC + included if included.startswith("dunlin/") else included
                      for _, _, included in read(root, path).includes]
-    texts = [read(root, path).text for path in sorted(found)]
-    return hashlib.sha256("\0".join(arguments + texts).encode()).hexdigest()
+    code = [read(root, path).code for path in sorted(found)]
+    return hashlib.sha256("\0".join(arguments + code).encode()).hexdigest()
 
 
 def compile_alone(build, choices, header):

@@ -53,6 +53,8 @@ class HeadersTest(unittest.TestCase):
         self.write({"runtime/user.h": '#pragma once\n#include "runtime/good.h"\ninline auto a() { return good(); }\n'})
         self.assertIn("2 headers, 2 new or changed", self.check(expect=0))
         self.assertIn("2 headers, 0 new or changed", self.check(expect=0))
+        self.write({"runtime/good.h": FILES["runtime/good.h"] + "\n// It says more now. /* \"\n"})
+        self.assertIn("2 headers, 0 new or changed", self.check(expect=0))
         self.write({"runtime/good.h": "#pragma once\n"})
         self.assertIn("runtime/user.h:1: does not compile", self.check(expect=1))
 

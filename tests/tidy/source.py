@@ -44,6 +44,12 @@ class Source:
         return blanked.splitlines()
 
     @functools.cached_property
+    def code(self):
+        """The text without comments and blank lines."""
+        text = _NOT_CODE.sub(lambda match: " " if match.group().startswith(("//", "/*")) else match.group(), self.text)
+        return "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
+
+    @functools.cached_property
     def includes(self):
         """(line number, 'quote' or 'angle', what is included)."""
         found = []

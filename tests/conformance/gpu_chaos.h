@@ -152,6 +152,7 @@ inline void run_chaos(FakeCuda& fake, const Mishap& mishap, std::uint64_t seed,
   if (!are_processes) {
     set_text(verdict->failed_call, fake.failed_call);
     expect_nothing();
+    if (keeps(fake)) fake.write_off();
   }
   if (mishap.trouble == Trouble::kCall) {
     EXPECT_TRUE(verdict->is_named()) << "no error names the failed " << verdict->failed_call.data();

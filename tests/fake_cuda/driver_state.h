@@ -40,6 +40,10 @@ class State final : public FakeCuda {
     failing_name.clear();
     read_environment();
   }
+  void write_off() override {
+    memory.write_off();
+    streams = events = modules = 0;
+  }
   void hold() override { pace.hold(); }
   void release() override { pace.release(); }
   std::byte* contents(const void* address, std::size_t size) override {

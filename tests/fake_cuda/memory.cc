@@ -196,6 +196,14 @@ int FakeMemory::count(bool is_opened) {
                            [&](const auto& each) { return each.second.is_opened == is_opened; }));
 }
 
+void FakeMemory::write_off() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [address, each] : allocations_) {
+    if (each.is_opened) each.pages->openers().leave();
+  }
+  allocations_.clear();
+}
+
 int FakeMemory::count_of(std::size_t size) {
   const std::lock_guard lock(mutex_);
   return static_cast<int>(std::count_if(

@@ -79,6 +79,7 @@ class FakeMemory {
   FakeAllocation find(cuda::Address address, std::size_t size = 1);
   std::byte* contents(cuda::Address address, std::size_t size);
   int count(bool is_opened);
+  void write_off();
   // How many allocations of this process have this size.
   int count_of(std::size_t size);
   FakeRanges& ranges() { return ranges_; }

@@ -2,10 +2,9 @@
 // of ranks can continue from it.
 //
 // A checkpoint consists of the files of all ranks that saved it, of one run and one iteration.
-// Where ranks do not wait for one another, it consists of the latest file of each rank in a run. Of
-// the complete checkpoints, that of the run that began last is taken, and of this run the latest.
-// Each file is read by one rank, whose judgment counts for all, so that all ranks find the same
-// checkpoint.
+// Where ranks do not wait for one another, it consists of the latest file of each rank in a run.
+// The one that is taken is the latest complete checkpoint of the run that began last. Each file is
+// read by one rank, whose judgment counts for all, so that all ranks find the same checkpoint.
 //
 // In a job of as many ranks as have saved, each rank continues from its own file and needs no
 // other. Otherwise the N saved states are dealt out to the M members in turn: that of saved rank s

@@ -94,8 +94,9 @@ class Members {
   // The same before the end. Members that have begun to change do so together, also if some are at
   // their end.
   Result<bool> change_before_end();
-  // To be called on every member then. Returns when all have called it: none of them expects
-  // anything of the epoch any more. Then each calls leave() if is_leaving(), and else reform().
+  // To be called on every member when a change is due. Returns when all have called it: none of
+  // them expects anything of the epoch any more. Then each calls leave() if is_leaving(), and
+  // otherwise reform().
   Status end_epoch();
   bool is_leaving() const { return is_leaving_; }
   // Leaves the job, and says so: after `steps` steps.
@@ -103,12 +104,12 @@ class Members {
   // Returns when the new members are there.
   Status reform();
 
-  // To be called with the outcome of what members do together. If the death of a member was its
-  // cause, and where OnPeerLoss says so, the survivors become the members, and `regroup` makes a
-  // group of them; so again if another one dies meanwhile. Returns its outcome. Else returns
-  // `outcome`, or kPeerDead if that only followed a death.
+  // To be called with the outcome of what members did together. If a member's death was the cause
+  // and OnPeerLoss says to go on, the survivors become the members, `regroup` makes a group of
+  // them, and its outcome is returned. That is repeated if another member dies meanwhile. Otherwise
+  // returns `outcome`, or kPeerDead if that only followed a death.
   Status survive(Status outcome, const std::function<Status()>& regroup);
-  // Forgets how ranks were reached that are no members any more.
+  // Drops the links to former members.
   void drop_links();
 
   // The members are about to train. Logs and returns what has changed since they did last, in one

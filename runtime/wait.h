@@ -1,10 +1,10 @@
 // Waiting: all blocking calls of Dunlin wait in Waiter::until().
 //
 // A Waiter calls progress() until a condition holds. It first spins, then yields the core between
-// the calls, then sleeps until a file descriptor becomes readable. It spins only for some tens of
-// microseconds, and not at all where something else wants its core, because that may be the peer
-// that it waits for: when ranks outnumber cores, and for a while after a yield took so long that
-// another thread must have run meanwhile.
+// the calls, then sleeps until a file descriptor becomes readable. It spins for some tens of
+// microseconds at most. It does not spin when the peer that it waits for may need this core: when
+// ranks outnumber cores, or for a while after a yield took so long that another thread must have
+// run meanwhile.
 #pragma once
 
 #include <sched.h>

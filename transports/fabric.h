@@ -1,12 +1,12 @@
 // Fabric: one process's view of its peers.
 //
-// Objects on a fabric that peers depend on, such as windows, add a task. progress() calls it, and
-// so does every wait of the library: peers get their answers even if this process waits for
-// something else, at the latest when it next waits at all.
-//
 // A fabric owns the transports that work in this process and the links to the peers that it has
 // communicated with so far. It picks one transport per peer, registers memory with all transports
 // at once, and is what a process progresses and waits on.
+//
+// Objects on a fabric that peers depend on, such as windows, add a task. progress() calls it, and
+// so does every wait of the library: peers get their answers even if this process waits for
+// something else, at the latest when it next waits at all.
 //
 // A process may have several fabrics; tests run threads as ranks, each with its own. A bootstrap
 // has one fabric at a time that makes new links, because its mail reaches one of them. All calls

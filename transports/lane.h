@@ -69,9 +69,9 @@ class Lane {
   virtual RemoteReads* reads() { return nullptr; }
   virtual RemoteAtomics* atomics() { return nullptr; }
   virtual MappedCells* mapped_cells() { return nullptr; }
-  // The error with which the lane has stopped for good; OK while it works. For callers that wait
-  // for the peer's answer to operations without a Completion. A transport that reports all such
-  // errors as the peer's death need not implement it.
+  // The error with which the lane has stopped for good; OK while it works. Callers need it that
+  // post operations without a Completion and wait for the peer's answer. A transport that reports
+  // all such errors as the peer's death need not implement it.
   virtual Status failure() const { return Status::ok(); }
   // Advances this lane's operations and fires the completions of those that are done. Returns how
   // many operations completed.

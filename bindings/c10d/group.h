@@ -3,9 +3,8 @@
 // As for every c10d backend, all members make the same calls in the same order, and calls return a
 // Work at once. Tensors are dense; all-reduce takes sparse ones as well. Those that are not in host
 // memory or not contiguous go through copies (staging.h), for which calls and their ends wait. Many
-// calls use tensors of a GPU where they are (gpu.h).
-// Calls that Dunlin can't carry out throw an exception that says why. Threads: any, without the
-// GIL.
+// calls use tensors of a GPU where they are (gpu.h). Calls that Dunlin can't carry out throw an
+// exception that says why. Threads: any, without the GIL.
 #pragma once
 
 #include <atomic>

@@ -24,11 +24,12 @@ class GpuAccess {
   NativeGpuStream stream_for(int device, const char* what);
 
  private:
-  // Of each device. Calls run in their order, so that few of them gain from a stream of their own.
+  // Streams per device. Calls run in their order, so that few of them gain from a stream of their
+  // own.
   static constexpr std::size_t kMostStreams = 16;
 
   std::shared_ptr<GpuDriver> driver_;
-  // By device. The one that was used last is at the end.
+  // By device. The stream that was used last is at the end.
   std::map<int, std::vector<std::unique_ptr<GpuStream>>> streams_;
 };
 

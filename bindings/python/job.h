@@ -62,7 +62,7 @@ class Job {
 
   std::shared_ptr<binding::Session> session_;  // shared with calls in progress
   std::shared_ptr<binding::Neighbors> neighbors_;
-  // For these two. Taken without the GIL; another one after a fork.
+  // Guards the next two. Never hold the GIL while you lock it. A forked child makes a new one.
   std::unique_ptr<std::mutex> gpu_mutex_ = std::make_unique<std::mutex>();
   std::shared_ptr<binding::Neighbors> gpu_neighbors_;  // once neighbors_on() was called
   int gpu_ = 0;                                        // theirs

@@ -106,9 +106,9 @@ class Session {
   const std::vector<Rank>& members() const { return members_; }
   // This rank is to leave at the next change. Signal handlers may call this.
   void retire() { is_retiring_ = true; }
-  // Whether the members change before `step`, or, without one, before this member's end.
-  // `in_step`: they do before the same step, which none has begun. Else each calls reform() between
-  // two steps of its own.
+  // Whether the members change before `step`, or, without one, before this member's end. With
+  // `in_step`, all change before the same step, which none has begun. Without it, each calls
+  // reform() between two steps of its own.
   Result<bool> changes_before(std::optional<std::uint64_t> step, bool in_step);
   // Collective over the members, where changes_before() says so or after a death; over founders
   // also at the start. A newcomer calls it when it is ready. Makes world() of the new members.
@@ -120,7 +120,7 @@ class Session {
   // member by one-sided reads, and its version. Returns the version.
   Result<std::uint64_t> share_model(std::span<std::byte> model, std::uint64_t version,
                                     Duration timeout);
-  // kUnavailable, if the job is elastic or its members have changed: `what` takes all its ranks.
+  // Returns kUnavailable in a job whose members may change or have, as `what` needs all its ranks.
   Status check_fixed(std::string_view what) const;
 
   // Collective, as in communicator.h. release() waits until all operations of a communicator of

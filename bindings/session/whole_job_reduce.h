@@ -1,5 +1,5 @@
-// WholeJobReduce: what reduces over all members of the session have in common as residents of the
-// session. One reduce is in progress at a time. Errors are final, since the ranks' data no longer
+// WholeJobReduce: the common part of the session's residents that reduce over all of its members.
+// One reduce is in progress at a time. Errors are final, since the ranks' data no longer
 // match after one. An error that follows from a death becomes kPeerDead, which names the rank.
 //
 // Members need the session's lock; the functions below take it.
@@ -117,7 +117,7 @@ class WholeJobReduce::Operation final : public ResidentOperation {
   bool is_begun_ = false;  // and not ended by test()
 };
 
-// What the session's classes for such reduces do with theirs.
+// Helpers for those residents.
 //
 // Calls use(body), which returns a Status. kClosed if it was freed.
 template <typename Body, typename Use>

@@ -91,8 +91,8 @@ struct Call {
   // The caller's name for the operation, which has to be the same on all members. It has to live
   // until start() has accepted the call.
   std::string_view name{};
-  // The operation copies, even if the memory is from allocate(). For callers that can't know
-  // whether the memory of all members is. Not possible in GPU memory. The same on all members.
+  // The operation copies, even if the memory is from allocate(). Set it if you cannot know whether
+  // that of all members is. GPU memory does not allow it. The same on all members.
   bool copies = false;
 };
 

@@ -63,7 +63,7 @@ class Members {
     return cell(cells_, turn, stream, writer);
   }
   // The first member from `from` on that may have written to its cells; size() if there is none.
-  // Those in between have not, and reading their cells would take memory for them.
+  // Members in between have not. To read their cells would allocate memory for them.
   int next_writer(int from) const;
   // The position of a rank among the members.
   int member(Rank rank) const;
@@ -74,7 +74,7 @@ class Members {
   // Checks that the ranks exist and differ, and finds this one among them.
   Status check_members();
   Status prepare_computes();
-  // Of the options that are the same on all members.
+  // Returns a hash of the options that must be the same on all members.
   std::uint32_t options_hash() const;
   // What this member tells the others of itself, in 16 bytes.
   Bytes offer() const;

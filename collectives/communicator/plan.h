@@ -74,7 +74,7 @@ class PlanCache {
   std::uint64_t uses_ = 0;
 };
 
-// For Plan::direct. `peers`: those of the program.
+// Computes Plan::direct. `peers` are those of the program.
 std::vector<DirectBytes> direct_bytes_of(const Program& program, std::size_t element,
                                          const std::vector<ExecutorPeer*>& peers);
 

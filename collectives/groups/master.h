@@ -17,7 +17,7 @@
 //     until it does.
 //   - Numbers are above those of all former masters (GroupNumbers in groups/numbers.h), so all
 //     groups are still in one total order.
-// All that is lost with a master are some averages; models stay as they are. To copy the state to a
+// When a master dies, some averages are lost, but no model. To copy the state to a
 // successor would save these averages. But it would take a message for every call, the master would
 // have to wait for its acknowledgment before it sends any notice, and the state would be lost all
 // the same if both died.

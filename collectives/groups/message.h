@@ -17,8 +17,7 @@ enum class MessageKind : std::uint8_t {
   kDone,
   kFail,
   kResume,  // to a new master: the group that the worker is in, or was in last. Before it, the
-            // worker
-            // sends kDone for each of its last groups.
+            // worker sends kDone for each of its last groups.
   kLeave,   // the worker has ended its training
   // The master sends these:
   kJoin,

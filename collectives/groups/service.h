@@ -93,7 +93,7 @@ class GroupService {
   // Moves everything on. Never returns kBusy.
   Status progress();
 
-  // Whether this rank neither asks nor is in a group, as the last one said to compute afterwards.
+  // Whether this rank may compute: it waits for no group, and is in none.
   bool is_computing() const { return phase_ == Phase::kComputing; }
   // Whether all ranks that are present have left, and no rank needs this one.
   bool is_over() const { return is_over_; }
@@ -104,7 +104,7 @@ class GroupService {
   std::uint64_t changes() const { return changes_; }
   // The peers that this rank waits for, and for what. Ranks that are gone are left out.
   std::vector<transport::Awaited> awaited() const;
-  // The one that it waits for longest, as far as that is known. It does not allocate.
+  // The one of them that it has waited for longest, if that is known. Does not allocate.
   Rank blocker() const;
   // Null on ranks other than the master.
   const GroupGenerator* generator() const;

@@ -31,14 +31,14 @@ struct NeighborCall {
   double self_weight = 1;
   std::vector<WeightedRank> sources{};  // each rank at most once; not this rank
   std::vector<WeightedRank> destinations{};
-  // Recorded events of an average on GPU memory. The call's work on the GPU begins after the work
-  // before them, and so does all work of other calls that has not begun when this one starts. Null
-  // stands for memory that is ready. start() uses the events, and nothing after it.
+  // Recorded events of an average on GPU memory. The call's GPU work runs after the work before
+  // these events, and so does the work of other calls that has not begun when this one starts.
+  // Null: the memory is ready. Only start() uses the events.
   GpuEvent* input_ready = nullptr;
   GpuEvent* output_ready = nullptr;
 };
 
-// Which gather gets the data that arrive after the one that they were for was canceled.
+// What becomes of data that arrive after the gather that they were for was canceled.
 enum class Missed {
   kDropped,     // none: later gathers match as if the canceled one had succeeded
   kNextGather,  // the next one of the name, as if the canceled one had not been started

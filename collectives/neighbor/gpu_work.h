@@ -36,8 +36,8 @@ class GpuWork {
   const std::shared_ptr<GpuDriver>& driver() const { return driver_; }
   int device() const { return kernels_->device(); }
   // Returns kInvalidArgument unless input and output of the call are memory of this device, aligned
-  // to its type, and no more sources than one launch can take; and what GpuDriver::find() returns
-  // for memory that cannot be used.
+  // to its type, or if there are more sources than one launch can take. Returns the errors of
+  // GpuDriver::find().
   Status check(const NeighborCall& call) const;
 
   // Makes work that is started from now on begin after the work before the event. Null: no effect.

@@ -1,5 +1,5 @@
-// Relief: moves what has arrived from one neighbor out of its slots, when it waits there for data
-// that can only come behind it. Owner thread only.
+// Relief: moves chunks that have arrived out of their slots, if they occupy those slots while a
+// call needs data that can only arrive after them. Owner thread only.
 #pragma once
 
 #include <cstdint>

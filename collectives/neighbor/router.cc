@@ -447,9 +447,8 @@ void Router::give_back(const NeighborOperation& operation) {
   for (const Intake& intake : operation.intakes) give_back(operation, intake);
 }
 
-// The call behind takes over this call's number, the next one that call's, and so on. The source
-// doesn't know which call has which number, as long as none of its data have arrived and none were
-// asked for.
+// The call behind takes over this call's number, the next one that call's, and so on. Until data
+// have arrived or were asked for, the source has not bound a number to a call.
 void Router::give_back(const NeighborOperation& operation, const Intake& intake) {
   Peer& source = peer(*intake.pair);
   const auto is_open = [](const Intake& each) { return !each.is_known && !each.has_asked; };

@@ -8,9 +8,9 @@
 // makes it the current one with one compare-and-swap. To accumulate, it reads the current buffer
 // and writes the sum to the third one. The reader holds the current buffer with one
 // compare-and-swap; if it takes the buffer, the same one marks the edge as empty. Therefore:
-//   - The reader sees a deposit with its header, so p and the number of deposits, or nothing of it.
-//   - Neither end ever waits for the other. A writer that dies or is stopped within a deposit has
-//     not made it: the reader goes on with what was there before.
+//   - The reader sees either a whole deposit, with its p and its count, or none of it.
+//   - Neither end ever waits for the other. If a writer dies or is stopped within a deposit, the
+//     deposit has no effect, and the reader goes on with what was there before.
 //   - Nothing is lost or counted twice. If the reader takes the buffer to which the writer adds,
 //     the writer's compare-and-swap fails, and it deposits its own part alone. This happens at most
 //     once in a deposit, because the edge is then empty and the reader has nothing to take.
@@ -42,13 +42,13 @@ namespace dunlin::collective {
 struct EdgeMemory {
   static constexpr std::size_t kBuffers = 3;
 
-  // In host memory. Each begins on a cache line and has buffer_bytes().
+  // The buffers are in host memory. Each begins on a cache line and has buffer_bytes().
   std::array<std::byte*, kBuffers> buffers{};
   // Behind the headers of the buffers, or in the memory of a GPU.
   std::array<std::byte*, kBuffers> tensors{};
   std::size_t tensor_bytes = 0;
 
-  // With the tensors in host memory.
+  // Describes an edge whose tensors are in host memory.
   static EdgeMemory of(std::span<std::byte* const> buffers, std::size_t tensor_bytes);
 
   // A deposit and, on a cache line of its own, the word. That of the first buffer is used.

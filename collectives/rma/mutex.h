@@ -81,7 +81,7 @@ class DistributedMutex {
 
   // Moves on what was begun, and the requests of all members at an owner rank that manages it.
   Status progress();
-  // Costs one load more than a comparison.
+  // Costs one load and one comparison.
   bool is_held() const;
   // Whether the owner rank manages it; valid after connect().
   bool is_managed() const;

@@ -47,8 +47,8 @@ class HolderFences {
  public:
   explicit HolderFences(const MutexMembers& members) : states_(members.members.size()) {}
 
-  // Returns ok once the member at `place`, which is gone, is fenced; kBusy until then; kUnavailable
-  // if the coordinator is gone, without which it never will be. The first call asks for it.
+  // Asks for the fence around the member at `place`, which is gone. Returns kBusy until it is done,
+  // then ok. Returns kUnavailable if the coordinator is gone, since no fence is possible then.
   Status require(const MutexMembers& members, std::size_t place);
   // The member whose fence was required last and is not done.
   std::optional<std::size_t> pending() const { return pending_; }

@@ -16,17 +16,17 @@
 // If the neighbor's memory is mapped (shared memory), a deposit is in its buffer when put() or
 // accumulate() returns. The neighbor need not call anything, and the depositing rank may end. A
 // deposit comes into the buffer as a whole: buffer(), update() and reset see a tensor, p and
-// version of the same deposits. A rank that dies or is stopped within a deposit has not made it,
-// and holds nobody up (mapped_edge.h).
+// version of the same deposits. If a rank dies or is stopped within a deposit, the deposit has no
+// effect, and no other rank waits for it (mapped_edge.h).
 //
 // Otherwise, deposits reach a buffer in the neighbor's progress() and update(), and are merged at
 // their sender until then (deposit.h). The first `depth` of them are in the neighbor's memory
 // before that.
 //
-// get() reads what an in-neighbor has published, without its taking part (over ucx, its progress()
-// answers). The owner rank may change self at any time. So what is read is a copy of self and p
-// that put(), accumulate(), update() into self and publish() make, if the window is readable. Over
-// a transport without remote reads, get() returns kUnavailable.
+// get() reads what an in-neighbor has published, without its taking part (over ucx and tcp, its
+// progress() answers). The owner rank may change self at any time. So what is read is a copy of
+// self and p that put(), accumulate(), update() into self and publish() make, if the window is
+// readable. Over a transport without remote reads, get() returns kUnavailable.
 //
 // put(), accumulate() and update() never wait for a peer, and never fail for lack of room. An
 // operation is done when its deposits are in the buffers of all its destinations.

@@ -35,8 +35,8 @@ class SnapshotWriter {
   std::uint64_t version_ = 0;
 };
 
-// // Reads one snapshot at a time. While a read is in progress, hand it to
-// Fabric::keep_until_done() instead of destroying it.
+// Reads one snapshot at a time. While a read is in progress, hand it to Fabric::keep_until_done()
+// instead of destroying it.
 class SnapshotReader final : public transport::KeptUntilDone {
  public:
   static Result<std::unique_ptr<SnapshotReader>> create(transport::Fabric& fabric,

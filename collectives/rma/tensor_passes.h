@@ -25,10 +25,10 @@ namespace dunlin::collective {
 template <typename T>  // float, double
 class TensorPasses {
  public:
-  // On the CPU.
+  // The passes run on the CPU.
   TensorPasses() = default;
-  // On this GPU, for tensors of `count` elements. kUnavailable: there is no driver, or this build
-  // has no kernels. The fabric outlives this object.
+  // They run on this GPU, for tensors of `count` elements. kUnavailable: there is no driver, or
+  // this build has no kernels. The fabric outlives this object.
   static Result<TensorPasses> on_gpu(transport::Fabric& fabric, int device, std::size_t count);
 
   // The following three are for passes on a GPU.

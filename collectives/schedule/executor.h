@@ -164,7 +164,7 @@ class Executor {
   // Tells the peer whose message this program waits for which call this rank executes: a probe, a
   // notification in the control cell that counts as no message. At most one per program and peer.
   // Its sequence number may be smaller than that of the last probe, since no reader waits for one.
-  // Only with round bits.
+  // Requires round bits.
   Status probe();
 
  private:

@@ -19,8 +19,8 @@
 //
 // A late rank may send past its successor, straight to the rank behind it, and always tells the
 // successor when it does. Only the rank at p can send past p + 1. So a waiting successor either
-// receives all earlier contributions or is told not to wait. No rank waits without end, and that
-// doesn't depend on timeouts: they may fire at any moment, or never.
+// receives all earlier contributions or is told not to wait. Every wait ends, whenever timeouts
+// fire, and even if they never do.
 #pragma once
 
 #include <compare>

@@ -44,9 +44,9 @@ class Synchronizer {
   // Returns true if all workers end after this iteration.
   Result<bool> finish(float learning_rate, bool stop);
   Status leave();
-  // Calls `job` in the communication thread, where the bootstrap may be used meanwhile. Between
-  // iterations, after finish() and before begin(). What it returns does not end the training.
-  Status call(const std::function<Status(transport::Fabric&)>& job);
+  // Runs `work` in the communication thread, where it may use the bootstrap. To be called between
+  // iterations, after finish() and before begin(). The result of `work` does not end the training.
+  Status call(const std::function<Status(transport::Fabric&)>& work);
 
   MethodReport report() const;
 

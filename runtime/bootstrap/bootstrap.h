@@ -92,8 +92,8 @@ class Bootstrap {
 
   // Publishes a value. kAlreadyExists when a rank has published the key before.
   virtual Status publish(std::string_view key, std::span<const std::byte> value) = 0;
-  // The same without waiting for the coordinator, which does not report an error. A chore may call
-  // it.
+  // Publishes a value without waiting for the coordinator. Errors are not reported. A chore may
+  // call it.
   virtual Status post(std::string_view key, std::span<const std::byte> value) = 0;
   // Waits until a rank has published the key. kDeadlineExceeded names the key.
   Result<Bytes> lookup(std::string_view key, Duration timeout) {
@@ -115,10 +115,10 @@ class Bootstrap {
   virtual Status contribute(std::string_view name, std::span<const Rank> group,
                             std::span<const std::byte> record) = 0;
 
-  // Returns when all present members of the current epoch have called it with this name. A process
-  // that has joined the running job is no member before reform(). Then the
-  // name can be used again. kDeadlineExceeded names the ranks that have not called; kPeerDead names
-  // the dead ranks.
+  // Returns when all present members of the current epoch have called it with this name; then the
+  // name can be used again. A process that has joined the running job is no member before its first
+  // reform(). kDeadlineExceeded names the ranks that have not called; kPeerDead names the dead
+  // ranks.
   virtual Status barrier(std::string_view name, Duration timeout) = 0;
 
   // Adds a function that a thread calls some thousand times a second while it waits in a call of

@@ -58,7 +58,7 @@ struct AuthenticatedSocket {
   int founders = 0;
 };
 
-// What has refused a rank.
+// The origin of a refusal.
 enum class Refusal {
   kNone,
   kByAnyone,       // a program that does not prove that it knows the secret; code kPermissionDenied

@@ -1,5 +1,5 @@
-// MembershipBook: who is a member of a job, epoch by epoch, and how members change on purpose. It
-// belongs to a JobLedger, which decides when all have agreed on a change.
+// MembershipBook: which ranks are members of a job, epoch by epoch, and how members change on
+// purpose. It belongs to a JobLedger, which decides when all have agreed on a change.
 #pragma once
 
 #include <cstddef>

@@ -146,7 +146,7 @@ void TcpBootstrap::on_end(const Contact::End& end) {
               : "the launcher";
   const std::string text = fmt::format("{} is gone: {}", host, end.why.message());
   DUNLIN_WARN("bootstrap: {}", text);
-  // Before the notice of the death: who waits for the end of a mutex's holder looks at both.
+  // Before the notice of the death: a rank that waits for a mutex's holder looks at both.
   fences().lose_coordinator(Status(Code::kUnavailable, text));
   if (is_peer) {
     peers().mark(plan_.host, PeerState::kDead,

@@ -45,17 +45,17 @@ enum class MessageType : std::uint8_t {
   // A rank sends it to the rank `subject`. The coordinator forwards it with the sender as
   // `subject`.
   kMail = 24,  // value
-  // A rank asks for a fence around the rank `subject` (fences.h): number: of the fence; ranks:
-  // whose
-  // memory it protects.
+  // A rank asks for a fence around the rank `subject` (fences.h).
+  // number: that of the fence
+  // ranks: those whose memory it protects
   kFence = 25,
   kRevoked = 26,  // the access of rank `subject` is revoked here
   // What a rank knows of the process that kInquire has asked for. state: kAlive or kDead.
   kTestimony = 27,
   kCancel = 28,  // its caller has given up `request`, which takes no effect from now on
-  // text: name; value: record; ranks: group, empty for the whole job; number: timeout in ns. It
-  // only
-  // contributes the record if it has no request number.
+  // text: name; value: record; number: timeout in ns
+  // ranks: group, empty for the whole job
+  // If it has no request number, it only contributes the record.
   kGather = 29,
   kRetire = 30,  // its sender will leave between two steps (step_boundary.h)
   // number: the step that its sender does not begin before it knows between which steps the members

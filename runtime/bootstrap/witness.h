@@ -17,8 +17,8 @@ class Witness {
  public:
   explicit Witness(std::function<void(const Message&)> send) : send_(std::move(send)) {}
 
-  // Takes a kInquire: tells whether the process lives, and tells again when it ends. Says nothing
-  // of a process that cannot be watched from here.
+  // Takes a kInquire: tells whether the process lives, and tells again when it ends. Does not
+  // answer if the process cannot be watched from here.
   void take(const Message& inquiry);
 
   // Appends an entry for poll() for each watched process, and reads the results from them.

@@ -4,7 +4,7 @@
 // for rank 7. So a wait for a rank that itself waited for the part f of its time is passed on to
 // those that it waited for, in the part f and in proportion to their times; the rest stays. A wait
 // that comes back to the rank that waits is dropped. Waits that go around among equals fade out,
-// since f < 1. This knows sums only, not which wait followed from which.
+// since f < 1. Only the sums are known, not which wait caused which.
 #pragma once
 
 #include <cstddef>
@@ -27,14 +27,14 @@ struct RankPeriod {
   std::vector<DirectWait> waits;
 };
 
-// That `waiter` lost so much time because of `culprit`.
+// The time that `waiter` lost because of `culprit`.
 struct Blame {
   Rank waiter;
   Rank culprit;
   Duration lost{};
 };
 
-// Of each pair that lost at least 1 % of the waiter's period. The waits of ranks that are not
+// Returns each pair that lost at least 1 % of the waiter's period. The waits of ranks that are not
 // listed, such as those of other hosts, are not known: what is passed to such a rank stays there.
 std::vector<Blame> blame(const std::vector<RankPeriod>& ranks);
 

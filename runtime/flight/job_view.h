@@ -1,5 +1,5 @@
-// JobView: what the flight records of a job say about it in a period: how much each rank waits, for
-// whom, and which rank holds up the others.
+// JobView: what the flight records of a job say about it in a period: how much each rank waits for
+// which others, and which rank holds up the others.
 #pragma once
 
 #include <optional>

@@ -83,7 +83,7 @@ class Recorder {
   // Serves the metrics of this rank there, until its end.
   Status serve(const MetricsAddress& address);
 
-  // The last error, for those who read the file after the rank's end. The file stays. The rank need
+  // The last error, for readers of the file after the rank's end. The file stays. The rank need
   // not have failed: it may tolerate the death of another one, or try again.
   void fail(const Status& status);
   // The rank ends, and has not failed: the destructor removes the file, and the job's folder if it

@@ -13,8 +13,8 @@ class Recorder;
 // median (30.1 ms, median 10.0 ms)".
 std::string sentence(const Straggler& straggler, const JobView& job);
 
-// The report on a job's whole time, or on its time so far: who was waited for, by whom, and which
-// ranks are dead, have failed or met an error. Whole lines.
+// The report on a job's whole time, or on its time so far: which ranks were waited for, by which
+// others, and which are dead, have failed or met an error. Whole lines.
 std::string report(const JobView& job);
 
 // The same for the records in a folder. Says so if there are none.

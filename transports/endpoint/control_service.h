@@ -76,7 +76,8 @@ class ControlLine {
 
 class ControlService;
 
-// An attempt to connect, on a thread of its own, since names and silent hosts take their time.
+// An attempt to connect, on a thread of its own, because the resolution of names and hosts that do
+// not answer block.
 class Dial {
  public:
   // `service` must outlive the object.
@@ -91,7 +92,7 @@ class Dial {
   void run();
 
   Result<std::shared_ptr<ControlLine>> dial();
-  // At one place.
+  // Tries one address.
   Result<std::shared_ptr<ControlLine>> dial(const bootstrap::Endpoint& place,
                                             const bootstrap::JoinRequest& request);
 

@@ -47,7 +47,7 @@ class GpuQueue final : private BusyQueue {
   };
 
   enum class Direction : std::uint8_t { kPut, kGet };
-  // Host memory that stands for one end of a copy, where no copy reaches the real one.
+  // Host memory that stands in for an end that the GPU cannot copy to or from.
   struct Detour {
     std::unique_ptr<std::byte[]> bytes;
     std::uint64_t target = 0;  // address in the peer that gets the bytes afterwards; 0: none

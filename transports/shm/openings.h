@@ -6,8 +6,8 @@
 // registered, and only then opens the memory. The owner first clears the generation of the place
 // (segment.h), then reads the table. All four accesses are sequentially consistent, so that one of
 // the two sees the other. An entry belongs to the process that its first word names. It changes
-// hands by compare-and-swap only, so that an entry of a process that was killed can be taken over
-// at any time, by anybody.
+// hands by compare-and-swap only, so that any process can take over the entry of a process that was
+// killed, at any time.
 #pragma once
 
 #include <sys/types.h>

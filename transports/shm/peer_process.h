@@ -23,9 +23,9 @@ Result<Fd> open_descriptor_of(int pid, int fd, int flags);
 
 class PeerProcess {
  public:
-  // Of this PID namespace.
+  // A process of this PID namespace.
   explicit PeerProcess(pid_t pid) : pid_(pid) {}
-  // Of another one. Fetches the pidfd.
+  // A process of another PID namespace. Fetches its pidfd.
   static Result<std::unique_ptr<PeerProcess>> meet(std::unique_ptr<DescriptorClient> client);
 
   // PeerTable::kForeignPid for a process of another PID namespace.

@@ -15,8 +15,8 @@ namespace dunlin::transport::shm {
 // Owner thread only.
 class RetiredMemory {
  public:
-  // `segment` is this process's, whose table of openings tells who has the memory open. `clock`
-  // outlives the object.
+  // `segment` is this process's. Its table of openings says which processes have the memory open.
+  // `clock` outlives the object.
   RetiredMemory(std::shared_ptr<MemoryRegion> segment, const Clock& clock)
       : segment_(std::move(segment)), clock_(clock) {}
   // Waits up to kGpuCloseTime for the peers. What a peer has open even then stays allocated: later

@@ -1,4 +1,4 @@
-// The only header of the tcp transport that the fabric includes.
+// The only header of the tcp transport that builtin.cc includes.
 #pragma once
 
 #include <memory>

@@ -3,9 +3,8 @@
 // Operations are in a ring of fixed size from their posting until the peer has acknowledged them.
 // They are sent in posting order, over one connection, which the lane makes itself, or which the
 // peer's lane has made and this one joins. When it is lost, the lane goes on over another one: it
-// learns from the peer which message was the last that it has carried
-// out, and sends the later ones again. README.md says why that keeps the contract of
-// transports/lane.h.
+// learns from the peer which message was the last that it has carried out, and sends the later ones
+// again. README.md says why that keeps the contract of transports/lane.h.
 #pragma once
 
 #include <cstdint>

@@ -86,7 +86,7 @@ class Connection {
   void send(const ServiceHeader& header, Bytes payload = {}) {
     send_over(LaneKind::kControl, header, std::move(payload));
   }
-  // Whether the peer has not acknowledged every closing that was announced to it.
+  // Whether a closing that was announced to the peer is still unacknowledged.
   bool awaits_close_acknowledgment() const;
   // Tells the peer, over the path that it closes, that this end knows of it.
   void acknowledge_close(LaneKind ending);

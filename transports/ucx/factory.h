@@ -1,4 +1,4 @@
-// The only header of the ucx transport that the fabric includes. It includes no UCX header.
+// The only header of the ucx transport that builtin.cc includes. It includes no UCX header.
 #pragma once
 
 #include <memory>

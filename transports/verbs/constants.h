@@ -102,8 +102,8 @@ inline constexpr auto kPlaceTimeout = std::chrono::seconds(1);
 inline constexpr auto kLeaveTimeout = std::chrono::seconds(3);
 
 // At most this many messages of the transport itself wait for a lane without a connection. Of more,
-// the oldest are dropped: they say that a region was deregistered, and what they would keep the
-// peer from, the device refuses in time.
+// the oldest are dropped. They only announce that a region was deregistered, and the device refuses
+// later writes to it anyway.
 inline constexpr std::size_t kMostWaitingServices = 64;
 
 // The timeout for resolving an address or a route, per try.

@@ -1,4 +1,4 @@
-// The only header of the verbs transport that the fabric includes. It includes no verbs header.
+// The only header of the verbs transport that builtin.cc includes. It includes no verbs header.
 #pragma once
 
 #include <memory>

@@ -33,7 +33,8 @@ constexpr double kMostFactor = 1e12;
 
 void add_data(CLI::App& app, Options& options) {
   svm::GeneratorOptions& generate = options.generate;
-  auto* train = app.add_option("--train", options.train, "LIBSVM file to train on (plain or .xz)");
+  auto* train =
+      app.add_option("--train", options.train, "LIBSVM file to train on (plain, .xz or .gz)");
   app.add_option("--test", options.test, "LIBSVM file to test on")->needs(train);
   app.add_flag("--generate", options.is_generated,
                "train on generated data, by default of RCV1's shape")

@@ -48,7 +48,8 @@ struct Texts {
 };
 
 void add_data(CLI::App& app, Options& options) {
-  auto* train = app.add_option("--train", options.train, "LIBSVM file to train on (plain or .xz)");
+  auto* train =
+      app.add_option("--train", options.train, "LIBSVM file to train on (plain, .xz or .gz)");
   app.add_option("--test", options.test, "LIBSVM file to test on, or to predict the labels of");
   app.add_flag("--generate", options.is_generated,
                "train on generated data, by default of RCV1's shape")

@@ -28,8 +28,8 @@
 // host must not access, and whose contents are undefined at first. Reductions are kernels, and
 // members that use the same GPU access one another's memory by CUDA IPC. The input must be complete
 // when a call is made, so synchronize the stream that writes it. The output is complete, for every
-// stream, when the operation is. kUnavailable: there is no CUDA driver, or this build has no
-// kernels.
+// stream, when the operation is. Calls return kUnavailable if there is no CUDA driver, or if this
+// build has no kernels.
 //
 // Errors: kDeadlineExceeded or kPeerStalled when a member does not make its call in time: the
 // operation continues, and wait() may be called again. All other errors of a call that was started
@@ -162,7 +162,7 @@ class Communicator {
 
   // kBusy until the operation is over. Progresses all operations.
   Status test(const Request& request);
-  // After a timeout the operation continues.
+  // Waits until the operation is over. After a timeout it continues.
   Status wait(const Request& request, Duration timeout);
   Status wait(const Request& request);  // for Job::deadline()
   void progress();

@@ -1,8 +1,8 @@
 // HierarchicalNeighbors: averages of hosts with neighboring hosts, for networks that are slower
 // than the communication within a host (BlueFog, hierarchical_neighbor_allreduce).
 //
-// Call m_i the mean of the inputs of the ranks of group i, usually a host. On every rank of group
-// i,
+// Let m_i be the mean of the inputs of the ranks of group i. A group is usually a host. On every
+// rank of group i,
 //   output = self_weight * m_i + the sum over its source groups j of r_ij * s_ij * m_j.
 //
 // Every rank takes part in the communication between groups: the ranks of a group reduce their

@@ -72,7 +72,7 @@ class Job {
 
   Rank rank() const;
   // Ranks are below this. In a job that may grow, it is the number of ranks that can ever take part
-  // (dunlin-run --max-ranks), and members() says who does.
+  // (dunlin-run --max-ranks), and members() lists those that do.
   int size() const;
   // Whether this process has joined a running job and is no member of it yet: it calls reform()
   // when it is ready (elastic.h).

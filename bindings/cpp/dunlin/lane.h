@@ -86,8 +86,8 @@ class Lane {
 
   // Atomics on 64-bit words: 8 bytes at a multiple of 8. `before` may be null. Otherwise it must
   // live until the completion fires, and then holds the word's former value if the completion fires
-  // with ok. An atomic doesn't announce earlier puts: flush(kRemote) before an atomic that others
-  // act on. An atomic is never carried out twice. If the connection breaks, it completes with
+  // with ok. An atomic does not make earlier puts visible: call flush(kRemote) first if other ranks
+  // act on the atomic. It is never carried out twice. If the connection breaks, it completes with
   // kIoError, and may have been carried out. kUnavailable when atomic_scope() is kNone.
   Status fetch_add(const RemoteMemorySlice& word, std::uint64_t operand, std::uint64_t* before,
                    Completion* completion);

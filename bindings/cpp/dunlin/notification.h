@@ -36,7 +36,7 @@ struct Notification {
 class NotificationCells {
  public:
   // Allocates `count` cells with sequence number 0. Returns kResourceExhausted if too few are left:
-  // a rank has 16,384.
+  // a rank has 4,096 for each rank of the job, and at least 16,384.
   static Result<NotificationCells> allocate(Job& job, std::uint32_t count);
 
   NotificationCells(NotificationCells&&) noexcept;

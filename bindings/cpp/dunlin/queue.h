@@ -61,8 +61,8 @@ class Queues {
   // be reused. Returns kOutOfRange for a payload of more than slot_bytes. All functions return
   // kInvalidArgument for a rank that is not in the matching list of the options.
   Status try_send(Rank to, const MemorySlice& payload, std::uint64_t tag, Completion* completion);
-  // The same for at most kNotificationBytes, from memory that need not be registered. They are
-  // copied before the call returns.
+  // Sends at most kNotificationBytes. The memory need not be registered, and is copied before the
+  // call returns.
   Status try_send_inline(Rank to, std::span<const std::byte> payload, std::uint64_t tag);
   // Waits for a free slot, sends, and waits until the payload's memory may be reused. After a
   // deadline the message may still be sent: the memory must then stay until the queues are gone.

@@ -34,7 +34,7 @@
 
 namespace dunlin {
 
-// Which rank counts as late. T is the usual time of a step (receive, reduce, send), and T_trans
+// When a rank counts as late. T is the usual time of a step (receive, reduce, send), and T_trans
 // that of a transfer.
 struct Lateness {
   enum class Mode : std::uint8_t {
@@ -43,8 +43,8 @@ struct Lateness {
     kAdaptive,  // a rank learns T and T_trans from its own steps and the gaps between messages
   };
   Mode mode = Mode::kAdaptive;
-  // Above 1. A rank is late when its step took longer than alpha * T. Its successor waits for it
-  // for alpha * T + T_trans.
+  // Must be above 1. A rank is late when its step took longer than alpha * T. Its successor waits
+  // for it for alpha * T + T_trans.
   double alpha = 2.0;
   Duration step{};
   Duration transfer{};

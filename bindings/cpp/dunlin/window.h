@@ -110,9 +110,9 @@ class Window {
   Result<Report> update(const Update& what);
   // Adds all buffers to the tensor and empties them.
   Result<Report> collect();
-  // Waits until everything that was deposited is in the buffers. In shared memory it is. Elsewhere
-  // the receiving ends take it over in update(), in progress() of the window or the job, and in
-  // every wait, barriers included. Returns the errors of Job::wait().
+  // Waits until everything that was deposited is in the buffers. In shared memory it is when put()
+  // returns. Elsewhere the receiving ends take it over in update(), in progress() of the window or
+  // the job, and in every wait, barriers included. Returns the errors of Job::wait().
   Status flush(Duration timeout);
 
   // Makes tensor and p what get() of out-neighbors reads from now on; put(), accumulate() and

@@ -17,8 +17,9 @@
 // rank handles a proposal from p as follows:
 //   free               it pairs with p and sends its model as the answer
 //   locked on p        the two proposals answer each other, and both ranks pair
-//   locked on another  if p has a lower rank, it keeps the proposal until it is free; else it
-//   declines paired             it keeps the proposal until it is free
+//   locked on another  if p has a lower rank, it keeps the proposal until it is free; otherwise
+//                      it declines
+//   paired             it keeps the proposal until it is free
 // When two proposals cross, both ranks see that: messages on an edge arrive in order, so each rank
 // gets the other's proposal before any answer to its own.
 //

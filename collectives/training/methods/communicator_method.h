@@ -1,6 +1,6 @@
-// CommunicatorMethod: the common part of methods that use the collectives of a communicator, which
-// is one of GPUs if the models are. All
-// ranks leave together, with a barrier; after it the method may be destroyed. Owner thread only.
+// CommunicatorMethod: the common part of methods that use the collectives of a communicator. If the
+// models are in the memory of GPUs, so is the communicator's. All ranks leave together, with a
+// barrier; after it the method may be destroyed. Owner thread only.
 #pragma once
 
 #include <memory>
@@ -34,7 +34,7 @@ class CommunicatorMethod : public MethodBase {
   // Returns kBusy until all averages have completed.
   Status test_averages();
   void forget_averages();
-  // For the phase kLeaving.
+  // Tests the barrier of the phase kLeaving.
   Status test_barrier();
 
  private:

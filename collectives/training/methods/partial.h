@@ -1,7 +1,7 @@
 // Partial all-reduce: each worker takes a step on its own model and averages it in groups that
 // change (Ripples / Prague), with collective::GroupAverage, every section_length iterations.
 //
-// With groups of the generator, workers leave one by one, and training continues without dead
+// Unless groups are static, workers leave one by one, and training continues without dead
 // workers. stopped() returns what the worker itself has asked for.
 //
 // With static groups a death is an error that names the dead rank, and all workers stop after the

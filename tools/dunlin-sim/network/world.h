@@ -50,7 +50,7 @@ class Stepper {
   virtual Status start(std::uint64_t step) = 0;
   // Returns kBusy until the step is done. It is called when something has arrived for the rank.
   virtual Status test() = 0;
-  // When test() must be called even though nothing has arrived; nothing: never.
+  // The time at which test() must be called even if nothing arrives; nullopt: there is none.
   virtual std::optional<TimePoint> next_event() const { return std::nullopt; }
   // The peers that it waits for at this moment, and for what.
   virtual std::vector<transport::Awaited> awaited() const = 0;

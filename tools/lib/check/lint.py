@@ -25,7 +25,7 @@ import progress
 
 FOLDERS = ("runtime", "transports", "collectives", "bindings", "apps", "tools", "bench", "tests", "examples")
 # LibTorch's and pybind11's headers are too much for it to be worth the wait.
-LEFT_OUT = ("bindings/c10d/", "bindings/python/", "apps/cnn/network.cc", "tests/apps/cnn_network_test.cc",
+LEFT_OUT = ("bindings/c10d/", "bindings/python/", "apps/cnn/torch_network.cc", "tests/apps/cnn_network_test.cc",
             "tests/bindings/cuda_tensors.cc", "tests/bindings/torch_device.cc")
 _INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<(dunlin/[^>]+)>)', re.MULTILINE)
 PUBLIC = "bindings/cpp/"  # where <dunlin/...> is

@@ -22,7 +22,7 @@
 
 namespace dunlin::transport::verbs {
 
-// At the sending end.
+// The sender's table of numbers.
 class SentCells {
  public:
   // How a notification travels: in the short form if it has one, otherwise in a record that gives
@@ -83,7 +83,7 @@ class SentCells {
   std::uint16_t oldest_ = 0;  // the number to be given away next, when all are taken
 };
 
-// At the receiving end.
+// The receiver's table of numbers.
 class TakenCells {
  public:
   // The notification that the short one of `bytes` bytes stands for; nothing if its number has no

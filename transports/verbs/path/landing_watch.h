@@ -35,7 +35,7 @@ class LandingWatch {
   bool has_landed(std::uint64_t awaited) const {
     return awaited == 0 || std::atomic_ref(*word_).load(std::memory_order_acquire) >= awaited;
   }
-  // Whether a flush waits for nothing but landing notes. While one does, the engine steps lanes
+  // Whether a flush waits for landing notes only. While one does, the engine steps lanes
   // more often, and no thread sleeps.
   void set_waiting(bool is_waiting) {
     if (is_waiting != is_waiting_) change_waiting(is_waiting);

@@ -57,7 +57,7 @@ class SenderConnection {
     virtual bool take_place() = 0;
     // Waits for a place. start() is called once there is one.
     virtual void wait_for_place() = 0;
-    // No longer needs its place, nor waits for one.
+    // Gives up its place, or stops waiting for one.
     virtual void leave_place() = 0;
     // The number of operations that have completed so far, over all connections.
     virtual std::uint64_t operations_completed() const = 0;

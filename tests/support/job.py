@@ -20,7 +20,9 @@ class Job:
     """A running command. It stores the lines of both output streams with their times of arrival."""
 
     def __init__(self, command, env=None, unset=()):
-        environment = {k: v for k, v in os.environ.items() if k not in unset}
+        # On a loaded host, programs with LibTorch have taken longer than the default of 30 s to join.
+        environment = {"DUNLIN_BOOTSTRAP_TIMEOUT": "120s"}
+        environment.update((k, v) for k, v in os.environ.items() if k not in unset)
         environment.update(env or {})
         self.process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, errors="replace", env=environment,

@@ -18,7 +18,7 @@ class FakeCuda {
   // environment. Waits for the work of streams first. Allocations stay.
   virtual void reset() = 0;
   // Forgets the memory, streams, events and modules that are left because a call that gives them
-  // back has failed on purpose, so that later tests don't count them. Nothing may use them any more.
+  // back has failed on purpose, so that later tests don't count them. Nothing uses them any more.
   virtual void write_off() = 0;
 
   // Settings. `devices` and `attributes` take effect for drivers that are loaded later.

@@ -50,15 +50,12 @@ Result<MixingMatrix> MixingMatrix::make(const Graph& graph, Weighting weighting)
 MixingMatrix::MixingMatrix(const Graph& graph, Weighting weighting)
     : graph_(&graph), weighting_(weighting), self_(static_cast<std::size_t>(graph.nodes())) {
   for (int i = 0; i < graph.nodes(); ++i) {
-    double self = 1.0 / (graph.in_degree(i) + 1);
+    const double share = 1.0 / (graph.in_degree(i) + 1);
+    double self = share;
     if (weighting == Weighting::kMetropolis) {
-      // The rest up to 1. If no neighbor has more neighbors, that is 1 / (degree + 1), as above,
-      // which the subtraction would miss by a rounding.
-      const auto has_more = [&](int j) { return graph.in_degree(j) > graph.in_degree(i); };
-      if (std::ranges::any_of(graph.in_neighbors(i), has_more)) {
-        self = 1;
-        for (const int j : graph.in_neighbors(i)) self -= weight(i, j);
-      }
+      // Plus what the neighbors leave of their shares. `1 -` their weights would be the same, but
+      // miss the share by a rounding where they leave nothing.
+      for (const int j : graph.in_neighbors(i)) self += share - weight(i, j);
     }
     self_[static_cast<std::size_t>(i)] = self;
   }

@@ -24,13 +24,10 @@ Result<std::unique_ptr<RingEdges>> RingEdges::prepare(transport::Fabric& fabric,
   edges->is_posted_.resize(flows);
 
   transport::SlotOptions slots{
-      .name = std::move(options.name),
-      .epoch = options.membership.epoch,
-      .slot_bytes = longest,
-      .depth = options.depth,
-      .terms =
-          fmt::format("{} of float{} x {} in {} segments", options.is_average ? "average" : "sum",
-                      8 * options.element_bytes, layout.end_of(flows - 1), flows)};
+      std::move(options.name), options.membership.epoch, {}, {}, longest, options.depth};
+  slots.terms =
+      fmt::format("{} of float{} x {} in {} segments", options.is_average ? "average" : "sum",
+                  8 * options.element_bytes, layout.end_of(flows - 1), flows);
   // Two neighbors in each direction. In a ring of two the second one would be this rank itself.
   const std::uint32_t members = layout.members();
   for (std::uint32_t distance = 1; distance <= std::min(members - 1, 2u); ++distance) {

@@ -78,6 +78,35 @@ Result<Fd> listen_at(const addrinfo& address) {
   return socket;
 }
 
+// Opens a socket at the first address of the endpoint where that works, and tells its port.
+Result<Fd> open_on(Endpoint& endpoint, Result<Fd> (*open_at)(const addrinfo&),
+                   std::string_view what) {
+  auto addresses = resolve(endpoint, AI_PASSIVE);
+  if (!addresses) return std::move(addresses).status();
+  // An IPv6 socket on all interfaces accepts IPv4 connections too, so it is tried first.
+  std::vector<const addrinfo*> candidates;
+  for (const addrinfo* at = addresses->get(); at != nullptr; at = at->ai_next)
+    candidates.push_back(at);
+  std::stable_partition(candidates.begin(), candidates.end(),
+                        [](const addrinfo* at) { return at->ai_family == AF_INET6; });
+  Status last(Code::kUnavailable, "no address");
+  for (const addrinfo* at : candidates) {
+    auto socket = open_at(*at);
+    if (!socket) {
+      last = std::move(socket).status();
+      continue;
+    }
+    sockaddr_storage bound{};
+    socklen_t length = sizeof bound;
+    getsockname(socket->get(), reinterpret_cast<sockaddr*>(&bound), &length);
+    endpoint.port =
+        ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                                          : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+    return socket;
+  }
+  return std::move(last).with_context(fmt::format("cannot {} {}", what, endpoint.to_string()));
+}
+
 Status finish_connect(int socket, TimePoint deadline) {
   if (!wait_for(socket, POLLOUT, deadline)) {
     return {Code::kDeadlineExceeded, "no answer to the connection request"};
@@ -128,39 +157,6 @@ Endpoint listening_endpoint(const Endpoint& advertised) {
   if (resolve(advertised, AI_NUMERICHOST)) return advertised;
   return {"", advertised.port};
 }
-
-namespace {
-
-// Opens a socket at the first address of the endpoint where that works, and tells its port.
-Result<Fd> open_on(Endpoint& endpoint, Result<Fd> (*open_at)(const addrinfo&),
-                   std::string_view what) {
-  auto addresses = resolve(endpoint, AI_PASSIVE);
-  if (!addresses) return std::move(addresses).status();
-  // An IPv6 socket on all interfaces accepts IPv4 connections too, so it is tried first.
-  std::vector<const addrinfo*> candidates;
-  for (const addrinfo* at = addresses->get(); at != nullptr; at = at->ai_next)
-    candidates.push_back(at);
-  std::stable_partition(candidates.begin(), candidates.end(),
-                        [](const addrinfo* at) { return at->ai_family == AF_INET6; });
-  Status last(Code::kUnavailable, "no address");
-  for (const addrinfo* at : candidates) {
-    auto socket = open_at(*at);
-    if (!socket) {
-      last = std::move(socket).status();
-      continue;
-    }
-    sockaddr_storage bound{};
-    socklen_t length = sizeof bound;
-    getsockname(socket->get(), reinterpret_cast<sockaddr*>(&bound), &length);
-    endpoint.port =
-        ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
-                                          : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
-    return socket;
-  }
-  return std::move(last).with_context(fmt::format("cannot {} {}", what, endpoint.to_string()));
-}
-
-}  // namespace
 
 Result<Fd> listen_on(Endpoint& endpoint) {
   return open_on(endpoint, &listen_at, "listen at");

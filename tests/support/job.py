@@ -21,9 +21,8 @@ class Job:
 
     def __init__(self, command, env=None, unset=()):
         # On a loaded host, programs with LibTorch have taken longer than the default of 30 s to join.
-        environment = {"DUNLIN_BOOTSTRAP_TIMEOUT": "120s"}
-        environment.update((k, v) for k, v in os.environ.items() if k not in unset)
-        environment.update(env or {})
+        inherited = {k: v for k, v in os.environ.items() if k not in unset}
+        environment = {"DUNLIN_BOOTSTRAP_TIMEOUT": "120s", **inherited, **(env or {})}
         self.process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, text=True, errors="replace", env=environment,
                                         start_new_session=True)

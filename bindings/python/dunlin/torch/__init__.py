@@ -10,10 +10,11 @@ and Deep Learning", 2021), so that its scripts run once the import line is chang
 functions) need networkx.
 
 Tensors on a GPU stay there in allreduce(), broadcast() and neighbor_allreduce(), in all their forms, in
-broadcast_parameters() and allreduce_parameters(), in windows, and in optimizers, if all ranks have a GPU for it and
-are on one host or have a transport for GPU memory. Otherwise they go through copies in host memory, as they do in all
-other operations. The ranks agree on that in the first such call, which all ranks make. In each call, either all ranks
-pass tensors on a GPU or all pass tensors in host memory. Tensors that aren't contiguous are copied.
+broadcast_parameters() and allreduce_parameters(), in windows, and in optimizers but those of stochastic reduce without
+NOTIFY-ACK, if all ranks have a GPU for it and are on one host or have a transport for GPU memory. Otherwise they go
+through copies in host memory, as they do in all other operations. The ranks agree on that in the first such call, which
+all ranks make. In each call, either all ranks pass tensors on a GPU or all pass tensors in host memory. Tensors that
+aren't contiguous are copied.
 
 Environment, read by the first init():
     DUNLIN_NODES_PER_MACHINE  (BLUEFOG_NODES_PER_MACHINE) this many ranks in a row are a machine; default: a host's

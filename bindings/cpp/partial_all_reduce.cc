@@ -16,6 +16,7 @@ struct PartialAllReduce::Impl {
     call.output = from.output;
     call.count = from.count;
     call.reduction = {from.type, from.op};
+    call.label = from.label;
     return call;
   }
 

@@ -14,6 +14,7 @@
 #include "bindings/python/errors.h"
 #include "bindings/python/gpu_array.h"
 #include "bindings/python/gpu_memory.h"
+#include "runtime/overlap.h"
 
 namespace dunlin::python {
 
@@ -317,9 +318,7 @@ void check_gpu(const Array& array, std::optional<int> gpu, const char* what) {
 }
 
 bool overlap(const Array& a, const Array& b) {
-  const std::less<const std::byte*> less;
-  return a.count > 0 && b.count > 0 && less(a.data, b.data + b.bytes()) &&
-         less(b.data, a.data + a.bytes());
+  return dunlin::overlap(a.data, a.bytes(), b.data, b.bytes());
 }
 
 void check_overlap(const Array& outer, const Array& inner, std::size_t offset) {

@@ -37,7 +37,7 @@ std::uint64_t number_of(const std::optional<std::int64_t>& number) {
 
 struct Reduce {
   Reduce(py::handle x, const std::vector<int>& ranks, std::string_view op,
-         std::optional<std::int64_t> number, py::handle out) {
+         std::optional<std::int64_t> number, py::handle out, std::string label) {
     const Array input = view_of(x, "partial_all_reduce", Usable::kHostAndGpu);
     const Array output = output_for(input, input.shape, out);
     check_overlap(input, output, 0);
@@ -48,6 +48,7 @@ struct Reduce {
     inner.output = output.data;
     inner.count = input.count;
     inner.reduction = {input.type, take(collective::parse_reduce_op(op))};
+    inner.label = std::move(label);
     call.gpu = input.gpu;
     call.input_ready = input.ready;
     call.output_ready = output.ready;
@@ -59,9 +60,10 @@ struct Reduce {
 };
 
 py::object reduce(py::object x, const std::vector<int>& ranks, std::string_view op,
-                  const std::string& name, std::optional<std::int64_t> number, py::object out) {
+                  const std::string& name, std::optional<std::int64_t> number, py::object out,
+                  std::string label) {
   const std::shared_ptr<PartialReduces> partial = Job::instance().partial();
-  Reduce made(x, ranks, op, number, out);
+  Reduce made(x, ranks, op, number, out, std::move(label));
   const std::shared_ptr<Session> session = Job::instance().session();
   return complete(
       [&](const Session::Interrupt& interrupt,
@@ -73,9 +75,10 @@ py::object reduce(py::object x, const std::vector<int>& ranks, std::string_view 
 
 std::unique_ptr<Request> start_reduce(py::object x, const std::vector<int>& ranks,
                                       std::string_view op, const std::string& name,
-                                      std::optional<std::int64_t> number, py::object out) {
+                                      std::optional<std::int64_t> number, py::object out,
+                                      std::string label) {
   const std::shared_ptr<PartialReduces> partial = Job::instance().partial();
-  Reduce made(x, ranks, op, number, out);
+  Reduce made(x, ranks, op, number, out, std::move(label));
   const std::shared_ptr<Session> session = Job::instance().session();
   auto operation = take(released([&] { return partial->start(name, made.call); }));
   return std::make_unique<Request>(session, std::move(operation), std::move(made.outcome));
@@ -187,9 +190,9 @@ void define_partial(py::module_& module) {
   using py::arg;
   const auto none = py::none();
   module.def("partial_all_reduce", &reduce, arg("x"), arg("ranks"), arg("op") = "avg",
-             arg("name") = "", arg("number") = none, arg("out") = none);
+             arg("name") = "", arg("number") = none, arg("out") = none, arg("label") = "");
   module.def("start_partial_all_reduce", &start_reduce, arg("x"), arg("ranks"), arg("op") = "avg",
-             arg("name") = "", arg("number") = none, arg("out") = none);
+             arg("name") = "", arg("number") = none, arg("out") = none, arg("label") = "");
   py::class_<GroupAverage>(module, "GroupAverage")
       .def(py::init<py::handle, py::handle, py::handle, py::handle, py::handle, py::handle,
                     py::handle, py::handle>(),

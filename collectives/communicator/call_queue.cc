@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/communicator/arguments.h"
 #include "collectives/waiting/expiry.h"
 
 namespace dunlin::collective {
@@ -26,30 +27,9 @@ CallQueue::CallQueue(Members& members, Choose choose)
     turns_.push_back(std::make_unique<Running>(members, turn));
 }
 
-Status CallQueue::check(const Call& call) const {
-  if (call.root < 0 || call.root >= members_.size()) {
-    return {Code::kOutOfRange, fmt::format("{}: there is no root {} among {} members",
-                                           to_string(call.collective), call.root, members_.size())};
-  }
-  const bool has_result = call.collective != Collective::kReduce || call.root == members_.rank();
-  if (call.count > 0 && (call.input == nullptr || (call.output == nullptr && has_result)))
-    return {Code::kInvalidArgument,
-            fmt::format("{}: the call passes no memory", to_string(call.collective))};
-  // With this limit, no size in bytes overflows.
-  constexpr std::size_t kMostElements = std::size_t{1} << 40;
-  if (call.count > kMostElements) {
-    return {Code::kInvalidArgument,
-            fmt::format("{} of {} elements, at most {} are possible", to_string(call.collective),
-                        call.count, kMostElements)};
-  }
-  if (call.collective == Collective::kAllToAll && call.input == call.output && call.count > 0)
-    return {Code::kInvalidArgument, "all-to-all cannot run in place"};
-  return Status::ok();
-}
-
 Result<CollectiveRequest> CallQueue::post(const Call& call, const Algorithm& algorithm) {
   if (!error_.is_ok()) return error_;
-  DUNLIN_TRY(check(call));
+  DUNLIN_TRY(check_arguments(call, members_.rank(), members_.size()));
   if (call.count == 0 && call.collective != Collective::kBarrier) {
     ++empty_calls_;
     return CollectiveRequest{};

@@ -97,7 +97,6 @@ class CallQueue {
     }
     return error_ = std::move(status);
   }
-  Status check(const Call& call) const;
   Posted posted_of(const Call& call, const Algorithm& algorithm) const;
   Status find_memory(Posted& posted);
   Status stage(Posted& posted);

@@ -78,7 +78,8 @@ struct CommunicatorOptions {
 
 // The arguments of one operation. schedule/problem.h defines how many elements input and output
 // hold. The output may share memory with the input: either both begin at the same address or, where
-// problem.h says so, one lies within the other. Otherwise the two must not overlap.
+// problem.h says so, one lies within the other. Otherwise the two must not overlap
+// (kInvalidArgument).
 struct Call {
   Collective collective = Collective::kAllReduce;
   const void* input = nullptr;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "runtime/overlap.h"
+
 namespace dunlin::collective {
 
 void set_neighbors(NeighborCall& call, const Neighborhood& neighborhood) {
@@ -37,10 +39,6 @@ Status check(const std::vector<WeightedRank>& ranks, const char* which, Rank sel
   return Status::ok();
 }
 
-bool overlap(const std::byte* a, const std::byte* b, std::size_t size) {
-  return a < b + size && b < a + size;
-}
-
 }  // namespace
 
 std::vector<WeightedRank> clockwise(std::vector<WeightedRank> ranks, Rank self, int size) {
@@ -59,9 +57,8 @@ Status check(const NeighborCall& call, bool is_reduction, Rank self, int size) {
         Code::kInvalidArgument,
         fmt::format("an average of {}: only floating-point types have one", to_string(call.type))};
   }
-  const auto* const input = static_cast<const std::byte*>(call.input);
-  const auto* const output = static_cast<const std::byte*>(call.output);
-  if (input != output && overlap(input, output, call.count * size_of(call.type))) {
+  const std::size_t bytes = call.count * size_of(call.type);
+  if (call.input != call.output && overlap(call.input, bytes, call.output, bytes)) {
     return {Code::kInvalidArgument, "input and output overlap"};
   }
   return Status::ok();

@@ -15,9 +15,10 @@ using transport::NotifyCell;
 
 namespace {
 
-std::uint64_t tag_of(const std::vector<Rank>& members) {
+std::uint64_t tag_of(const std::vector<Rank>& members, std::string_view label) {
   Fnv tag;
   for (const Rank member : members) tag.add(static_cast<std::uint64_t>(member.value()));
+  for (const char each : label) tag.add(static_cast<unsigned char>(each));
   return tag.value();
 }
 
@@ -38,6 +39,7 @@ std::unique_ptr<PartialOperation> PartialProtocol::prepare(const PartialCall& ca
                                                            const Memory& memory) {
   auto operation = std::make_unique<PartialOperation>();
   operation->members = call.members;
+  operation->label = call.label;
   std::ranges::sort(operation->members);
   const std::size_t size = operation->members.size();
   operation->has_greeted.resize(size);
@@ -45,7 +47,7 @@ std::unique_ptr<PartialOperation> PartialProtocol::prepare(const PartialCall& ca
 
   Task& task = operation->task;
   task.number = call.number;
-  task.tag = tag_of(operation->members);
+  task.tag = tag_of(operation->members, call.label);
   task.input = call.input;
   task.output = call.output;
   task.count = call.count;
@@ -205,10 +207,16 @@ Status PartialProtocol::compare(const PartialOperation& operation, std::size_t m
   const Hello theirs = content_of<Hello>(cell);
   const Hello& ours = operation.task.hellos[static_cast<std::size_t>(operation.task.index)];
   const Rank rank = operation.members[member];
-  if (cell.tag != operation.task.tag || cell.length != operation.members.size()) {
+  if (cell.length != operation.members.size()) {
     return Status(Code::kInvalidArgument,
                   fmt::format("rank {} calls it with another group, of {} ranks", rank.value(),
                               cell.length))
+        .with_peer(rank);
+  }
+  if (cell.tag != operation.task.tag) {
+    return Status(Code::kInvalidArgument,
+                  fmt::format("rank {} calls it with other members or another label than \"{}\"",
+                              rank.value(), operation.label))
         .with_peer(rank);
   }
   if (theirs.count == ours.count && theirs.type == ours.type && theirs.op == ours.op)

@@ -25,6 +25,7 @@ enum class Phase : std::uint8_t {
 struct PartialOperation {
   Task task;
   std::vector<Rank> members;  // ascending
+  std::string label;          // the call's
   Phase phase = Phase::kQueued;
   Status outcome;             // an error before the end: why the operation is aborted
   bool is_forgotten = false;  // the caller will not ask for the outcome

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <optional>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "collectives/partial/runner.h"
 #include "collectives/schedule/gpu_compute.h"
 #include "runtime/gpu/cuda_driver.h"
+#include "runtime/overlap.h"
 
 namespace dunlin::collective {
 
@@ -139,6 +139,11 @@ Status PartialAllReduce::Impl::check(const PartialCall& call) const {
 
 Status PartialAllReduce::Impl::check_memory(const PartialCall& call) const {
   const std::size_t bytes = call.count * size_of(call.reduction.type);
+  if (call.input != call.output && overlap(call.input, bytes, call.output, bytes)) {
+    return {Code::kInvalidArgument,
+            fmt::format("partial all-reduce {}: input and output overlap, and are not the same",
+                        call.number)};
+  }
   const bool has_windows =
       memory.find(call.input, bytes) != nullptr && memory.find(call.output, bytes) != nullptr;
   if (memory.is_on_gpu() && bytes > 0 && !has_windows) {
@@ -224,9 +229,7 @@ Status PartialAllReduce::copy(std::span<std::byte> to, std::span<const std::byte
                           from.size())};
     }
   }
-  const std::less<const std::byte*> is_before;
-  if (is_before(to.data(), from.data() + from.size()) &&
-      is_before(from.data(), to.data() + to.size()))
+  if (overlap(to.data(), to.size(), from.data(), from.size()))
     return {Code::kInvalidArgument, "a copy of memory that overlaps"};
   return impl_->memory.copy(to.data(), from.data(), from.size());
 }

@@ -99,6 +99,7 @@ struct PartialCall {
   void* output = nullptr;
   std::size_t count = 0;  // elements; 0: the members only synchronize
   Reduction reduction{DataType::kFloat32, ReduceOp::kAverage};
+  std::string label{};  // what the call is for: calls whose labels differ do not match
 };
 
 struct PartialRequest {

@@ -21,7 +21,7 @@ namespace dunlin::collective::partial {
 // member.
 struct Task {
   std::uint64_t number = 0;
-  std::uint64_t tag = 0;           // hash of the group's members
+  std::uint64_t tag = 0;           // hash of the group's members and the label
   int index = 0;                   // this rank's
   std::vector<Contact*> contacts;  // null for this rank
   std::vector<Hello> hellos;       // this rank's included

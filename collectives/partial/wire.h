@@ -39,8 +39,9 @@ constexpr transport::NotifyId way_cell(transport::NotifyId first, std::size_t tu
                                        static_cast<std::uint32_t>(stream));
 }
 
-// What a member says about its call. The tag of the notification is a hash of the group's members,
-// and its length the group's size. Offsets are from the beginning of the window's region.
+// What a member says about its call. The tag of the notification is a hash of the group's members
+// and the label, and its length the group's size. Offsets are from the beginning of the window's
+// region.
 struct Hello {
   std::uint64_t count = 0;
   std::uint64_t input_offset = 0;

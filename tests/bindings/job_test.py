@@ -93,6 +93,25 @@ class JobTest(unittest.TestCase):
                                  job.text())
                 self.assertEqual(len(lines[rank]), 2, job.text())
 
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "needs PyTorch")
+    def test_partial_calls_of_different_names_are_an_error(self):
+        lines, job = run(2, "named_partial")
+        for rank in (0, 1):
+            self.assertEqual(len(lines[rank]), 1, job.text())
+            self.assertRegex(lines[rank][0], f"refused: .*rank {1 - rank}", job.text())
+        self.assertRegex(job.text(), 'rank [01] calls it with other members or another label than "[ab]"')
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "needs PyTorch")
+    def test_other_calls_of_different_names_match_by_name_or_are_an_error(self):
+        for call, said in (("broadcast", "refused: .* make different calls: "),
+                           ("allgather", "matched"),
+                           ("local", "refused: .* make different calls: "), ("hierarchical", "refused: .* make different calls: ")):
+            with self.subTest(call):
+                lines, job = run(4, "named_others", call, env={"BLUEFOG_NODES_PER_MACHINE": "2"})
+                for rank in range(4):
+                    self.assertEqual(len(lines[rank]), 1, job.text())
+                    self.assertRegex(lines[rank][0], said, job.text())
+
     def test_init_may_be_called_again(self):
         for ranks in (1, 2):
             lines, job = run(ranks, "joined_again")

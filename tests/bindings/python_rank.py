@@ -114,6 +114,44 @@ def named():
         say(f"refused: {error}")
 
 
+def named_partial():
+    """The same of partial all-reduces: by order alone, these calls would match."""
+    import dunlin.torch as bf
+    import torch
+    bf.init()
+    values = {"a": 1.0, "b": 100.0}
+    try:
+        for name in ("a", "b") if dunlin.rank() == 0 else ("b", "a"):
+            say(f"{name} is {bf.partial_allreduce(torch.full((3,), values[name]), [0, 1], name=name)[0]}")
+    except dunlin.InvalidArgumentError as error:
+        say(f"refused: {error}")
+
+
+def named_others():
+    """The same of other operations. Those that exchange with neighbors match by name, in any order."""
+    import dunlin.torch as bf
+    import torch
+    bf.init()
+    bf.set_machine_topology(bf.FullyConnectedGraph(bf.machine_size()))
+    everybody = list(range(bf.size()))
+    mean = sum(everybody) / bf.size()
+    values = {"a": 1.0, "b": 100.0}
+    start, offsets = {
+        "broadcast": (lambda x, name: bf.broadcast_nonblocking(x, 0, name=name), [0]),
+        "allgather": (lambda x, name: bf.allgather_nonblocking(x, name=name), everybody),
+        "local": (lambda x, name: bf.allreduce_nonblocking(x, is_hierarchical_local=True, name=name), [mean]),
+        "hierarchical": (lambda x, name: bf.hierarchical_neighbor_allreduce_nonblocking(x, name=name), [mean]),
+    }[sys.argv[2]]
+    names = ("a", "b") if bf.rank() % 2 == 0 else ("b", "a")
+    try:
+        handles = {name: start(torch.full((1,), values[name] + bf.rank()), name) for name in names}
+        found = {name: bf.synchronize(handle).tolist() for name, handle in handles.items()}
+        wanted = {name: [values[name] + offset for offset in offsets] for name in names}
+        say("matched" if found == wanted else f"wrong: {found}")
+    except dunlin.InvalidArgumentError as error:
+        say(f"refused: {error}")
+
+
 def overlapping():
     """Progress without calls: while rank 0 computes in Python, the background thread does its part of an all-reduce."""
     x = np.ones(1 << 20, np.float32)

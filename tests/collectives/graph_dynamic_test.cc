@@ -44,7 +44,7 @@ bool spreads(int nodes, std::uint64_t steps, const PeersOf& peers_of) {
   return known.size() == static_cast<std::size_t>(nodes);
 }
 
-TEST(OnePeer, GoesThroughTheOutNeighboursClockwise) {
+TEST(OnePeer, GoesThroughTheOutNeighborsClockwise) {
   const Graph graph = make_graph("exponential", 8).value();
   for (std::uint64_t step = 0; step < 6; ++step) {
     EXPECT_EQ(one_peer(graph, 6, step).to, (std::vector<int>{(6 + (1 << (step % 3))) % 8}));

@@ -358,6 +358,15 @@ TEST(CollectiveErrors, BadCallsAreRefusedAndHarmless) {
               Code::kInvalidArgument);
     EXPECT_EQ(communicator.free({reinterpret_cast<std::byte*>(&value), 4}).code(),
               Code::kInvalidArgument);
+    float values[8] = {};
+    const int self = communicator.rank();
+    EXPECT_EQ(code({Collective::kAllReduce, values, values + 1, 4}), Code::kInvalidArgument);
+    EXPECT_EQ(code({Collective::kAllReduce, values + 3, values, 4}), Code::kInvalidArgument);
+    EXPECT_EQ(code({Collective::kAllToAll, values, values + 1, 2}), Code::kInvalidArgument);
+    // The place for use in place is the member's own block.
+    EXPECT_EQ(code({Collective::kAllGather, values + 1 - self, values, 1}), Code::kInvalidArgument);
+    EXPECT_EQ(code({Collective::kReduceScatter, values, values + 1 - self, 1}),
+              Code::kInvalidArgument);
     ASSERT_TRUE(communicator.all_reduce(&value, &value, 1, {}).is_ok());
     EXPECT_EQ(value, 2);
   });

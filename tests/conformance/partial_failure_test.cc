@@ -47,6 +47,9 @@ TEST_P(PartialFailureTest, Disagreement) {
     call = call_on(++number, everybody, all);
     if (is_wrong) call.reduction.op = ReduceOp::kSum;
     expect_refusal(call, name.c_str());
+    call = call_on(++number, everybody, all);
+    call.label = is_wrong ? "gradients" : "models";
+    expect_refusal(call, name.c_str());
     call = call_on(++number, everybody, all.first(is_wrong ? 0 : 1));
     expect_refusal(call, name.c_str());
     EXPECT_EQ(partial->statistics().failures, number);

@@ -314,6 +314,10 @@ TEST_P(PartialTest, WrongArguments) {
     PartialCall nowhere = call_on(1, ranks({0, 1}), model);
     nowhere.input = nullptr;
     EXPECT_EQ(code(nowhere), Code::kInvalidArgument);
+    double several[4] = {};
+    PartialCall shifted = call_on(1, ranks({0, 1}), std::span<double>(several, 3));
+    shifted.output = several + 1;
+    EXPECT_EQ(code(shifted), Code::kInvalidArgument);
     // Its bytes don't fit into a number; they do, but into no memory.
     for (const std::size_t count : {(std::size_t{1} << 61) + 1, std::size_t{1} << 60}) {
       PartialCall endless = call_on(1, ranks({0, 1}), model);

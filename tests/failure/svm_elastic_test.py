@@ -129,11 +129,15 @@ class Elastic(ElasticTest):
         self.assertEqual(self.seen("died"), [])
 
     def test_a_newcomer_of_another_run_is_refused_and_harms_nobody(self):
-        job = self.start(2, 4)
+        job = self.start(2, 5)
         other = self.join(1, "--lambda", 0.5, "--graph", "complete")
         self.assertNotEqual(other.wait(), 0)
         self.assertIn("trains with other options or data", other.text())
         self.assertIn("lambda 0.5", other.text())
+        # The set has the same shape, but other labels.
+        other = self.join(1, "--flipped", 0.2)
+        self.assertNotEqual(other.wait(), 0)
+        self.assertRegex(other.text(), "trains with other options or data.* data ([0-9a-f]{16}), .* data (?!\\1)")
         self.join(1)
         self.await_workers(job, 3)
 

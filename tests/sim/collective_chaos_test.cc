@@ -345,7 +345,9 @@ bool deviate(std::vector<Planned>& calls, std::size_t at, Deviation deviation) {
       return has_data && problem.is_rooted();
     case Deviation::kInput:
       call.input += Plan::kShift;
-      if (call.input == call.output) return false;  // another error
+      if (call.input < call.output + problem.output_count() &&
+          call.output < call.input + problem.input_count())
+        return false;  // they overlap: another error
       return has_output && !problem.is_rooted() && !call.is_in_place;
     case Deviation::kOutput:
       call.output += Plan::kShift;

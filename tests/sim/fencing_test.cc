@@ -394,7 +394,7 @@ TEST_P(FencingTest, NoWriteOfAFormerHolderLands) {
                                << world.describe();
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, FencingTest, ::testing::Range<std::uint64_t>(1, 1 + seeds(200)),
+INSTANTIATE_TEST_SUITE_P(Seeds, FencingTest, ::testing::Range<std::uint64_t>(1, 1 + seeds(1000)),
                          [](const auto& seed) { return std::to_string(seed.param); });
 
 }  // namespace

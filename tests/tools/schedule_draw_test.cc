@@ -169,7 +169,7 @@ TEST(DrawSvg, StaysWithinItsFrame) {
 }
 
 // Elements that travel around the ring keep their color, also in scratch.
-TEST(DrawSvg, ColoursFollowTheElements) {
+TEST(DrawSvg, ColorsFollowTheElements) {
   const Schedule schedule = schedule_of(all_reduce("ring"), 4, kModel);
   Xml xml(draw_svg("ring", schedule.programs, schedule.report, schedule.model).value());
   ASSERT_EQ(xml.read(), std::nullopt);

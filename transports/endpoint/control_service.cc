@@ -73,7 +73,7 @@ Dial::Dial(const Blob& blob, ControlService& service)
 Dial::~Dial() {
   {
     const std::lock_guard lock(mutex_);
-    is_cancelled_ = true;
+    is_canceled_ = true;
     if (in_handshake_.is_open()) shutdown(in_handshake_.get(), SHUT_RDWR);
   }
   thread_.join();
@@ -112,13 +112,13 @@ Result<std::shared_ptr<ControlLine>> Dial::dial() {
 
 Result<std::shared_ptr<ControlLine>> Dial::dial(const bootstrap::Endpoint& place,
                                                 const bootstrap::JoinRequest& request) {
-  const auto cancelled = [] { return Status(Code::kClosed, "nobody waits for it any more"); };
-  if (const std::lock_guard lock(mutex_); is_cancelled_) return cancelled();
+  const auto canceled = [] { return Status(Code::kClosed, "nobody waits for it any more"); };
+  if (const std::lock_guard lock(mutex_); is_canceled_) return canceled();
   const SteadyClock clock;
   DUNLIN_ASSIGN(Fd socket, bootstrap::connect_to(place, clock.now() + kDialTime));
   {
     const std::lock_guard lock(mutex_);
-    if (is_cancelled_) return cancelled();
+    if (is_canceled_) return canceled();
     in_handshake_ = Fd(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
   }
   const TimePoint deadline = clock.now() + kHandshakeTime;

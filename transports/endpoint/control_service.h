@@ -99,8 +99,8 @@ class Dial {
   const Blob blob_;
   ControlService& service_;
   std::mutex mutex_;
-  bool is_cancelled_ = false;  // under mutex_
-  Fd in_handshake_;            // under mutex_: another descriptor of the socket, to end it by
+  bool is_canceled_ = false;  // under mutex_
+  Fd in_handshake_;           // under mutex_: another descriptor of the socket, to end it by
   std::atomic<bool> is_done_{false};
   Result<std::shared_ptr<ControlLine>> result_;
   std::thread thread_;

@@ -49,9 +49,12 @@ inline constexpr auto kShutdownGrace = std::chrono::seconds(5);
 // UCX 1.13 aborts the process if a worker is destroyed while the answer to a peer that has just
 // connected still waits for its TCP connection (ucp_request.c, "got REPLY"). UCX does not report
 // this state. So the transport waits, when it is destroyed, until nothing has happened for kQuiet,
-// but for at most kQuietGrace.
+// or for kYoungQuiet if its last connection is younger than kYouth, because a peer whose host is
+// busy answers late. It waits for at most kQuietGrace.
 inline constexpr auto kQuiet = std::chrono::milliseconds(5);
-inline constexpr auto kQuietGrace = std::chrono::milliseconds(100);
+inline constexpr auto kYoungQuiet = std::chrono::milliseconds(50);
+inline constexpr auto kYouth = std::chrono::seconds(2);
+inline constexpr auto kQuietGrace = std::chrono::milliseconds(300);
 
 // How long to wait for UCX's callbacks after an endpoint was closed by force. They take a few turns
 // of progress.

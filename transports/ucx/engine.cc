@@ -72,7 +72,9 @@ Engine::~Engine() {
 void Engine::drain_until_quiet() {
   const SteadyClock clock;
   TimePoint quiet_since = clock.now();
-  poll_until([&] { return clock.now() - quiet_since >= kQuiet; }, kQuietGrace,
+  const bool is_young = has_connections_ && clock.now() - connected_at_ < kYouth;
+  const Duration wanted = is_young ? Duration(kYoungQuiet) : Duration(kQuiet);
+  poll_until([&] { return clock.now() - quiet_since >= wanted; }, kQuietGrace,
              [&] {
                const std::size_t events = progress();
                if (events > 0) quiet_since = clock.now();
@@ -85,6 +87,7 @@ Connection& Engine::connection(Rank peer) {
   if (!connection) {
     connection = std::make_unique<Connection>(*this, peer);
     has_connections_ = true;
+    connected_at_ = SteadyClock().now();
   }
   return *connection;
 }

@@ -100,6 +100,7 @@ class Engine {
   Address address_;
   bool is_open_ = false;
   bool has_connections_ = false;
+  TimePoint connected_at_{};  // the last one
   bool wants_settling_ = false;
   std::uint64_t seen_peers_ = 0;
 };

@@ -50,7 +50,7 @@ class Worker {
   Status resume();
   std::uint64_t planned_exchanges() const;
   // What all members have to have in common, as text.
-  std::string terms() const;
+  Result<std::string> terms() const;
   Status make_reporter(bool is_continued);
   std::string transports() const;
 

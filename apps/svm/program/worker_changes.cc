@@ -16,18 +16,21 @@ Status Worker::survive(Status outcome) {
 
 Status Worker::arrive() {
   begin();
-  DUNLIN_TRY(members_.join(terms()));
+  DUNLIN_ASSIGN(const std::string own, terms());
+  DUNLIN_TRY(members_.join(own));
   return regroup();
 }
 
-std::string Worker::terms() const {
+Result<std::string> Worker::terms() const {
+  DUNLIN_ASSIGN(const Digest set, digest_of_set(options_));
   const LearnerOptions& learner = options_.learner;
   return fmt::format(
-      "{} features, {} rows, loss {}, lambda {}, eta0 {}, seed {}, graph {}, weights {}, sync {}, "
+      "{} features, {} rows, data {}, loss {}, lambda {}, eta0 {}, seed {}, graph {}, weights {}, "
+      "sync {}, "
       "depth {}, sync-every {}, {} epochs{}",
-      data().features, data().total_rows, to_string(learner.loss), learner.lambda, learner.eta0,
-      learner.seed, options_.graph, to_string(options_.weighting), to_string(options_.sync),
-      options_.depth, options_.sync_every, options_.epochs,
+      data().features, data().total_rows, dunlin::to_string(set), to_string(learner.loss),
+      learner.lambda, learner.eta0, learner.seed, options_.graph, to_string(options_.weighting),
+      to_string(options_.sync), options_.depth, options_.sync_every, options_.epochs,
       options_.has_average ? ", average" : "");
 }
 

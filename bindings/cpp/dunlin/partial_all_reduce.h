@@ -64,6 +64,7 @@ struct PartialCall {
   std::size_t count = 0;  // elements; 0: the members just meet
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kAverage;
+  std::string label{};  // what the call is for: calls whose labels differ do not match
 };
 
 class PartialAllReduce {

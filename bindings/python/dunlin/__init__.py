@@ -346,7 +346,7 @@ def start_neighbor_gather(x, sources=None, destinations=None, name=""):
     return _dunlin.start_neighbor_gather(x, sources, destinations, name)
 
 
-def partial_all_reduce(x, ranks, op="avg", name="", number=None, out=None):
+def partial_all_reduce(x, ranks, op="avg", name="", number=None, out=None, label=""):
     """all_reduce() among `ranks` alone, which include this one. They may differ from call to call, in any order.
 
     x: an array, in host memory or in the memory of a GPU. All calls of a name use the same kind of memory and, at one
@@ -355,6 +355,7 @@ def partial_all_reduce(x, ranks, op="avg", name="", number=None, out=None):
         rank's calls increase, and the calls are carried out one after the other. None: one more than the number of this
         rank's last call of the name. That fits if all ranks make the same number of calls, for example if each is in
         one group per step. Otherwise give numbers that put all groups in one order. A name takes 6 MiB of memory.
+    label: what the call is for. Calls under one number whose labels differ raise InvalidArgumentError.
 
     Other ranks take no part, and nothing is set up for a group. Raises InvalidArgumentError, which names the rank that
     differs, if members make different calls under one number. Raises PeerDeadError if a member is dead, and
@@ -362,12 +363,12 @@ def partial_all_reduce(x, ranks, op="avg", name="", number=None, out=None):
     given up then, and later ones continue. Returns a new array of x's shape, or fills and returns `out`, which may be x
     itself. After an error the contents of `out` are undefined.
     """
-    return _dunlin.partial_all_reduce(x, ranks, op, name, number, out)
+    return _dunlin.partial_all_reduce(x, ranks, op, name, number, out, label)
 
 
-def start_partial_all_reduce(x, ranks, op="avg", name="", number=None, out=None):
+def start_partial_all_reduce(x, ranks, op="avg", name="", number=None, out=None, label=""):
     """Starts partial_all_reduce() and returns a Request at once. Until that is over, x and out must not be used."""
-    return _dunlin.start_partial_all_reduce(x, ranks, op, name, number, out)
+    return _dunlin.start_partial_all_reduce(x, ranks, op, name, number, out, label)
 
 
 def empty(shape, dtype="float32", device=None):

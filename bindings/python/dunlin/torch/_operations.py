@@ -223,6 +223,7 @@ def partial_allreduce(tensor, ranks, average=True, number=None, name=None):
 
     number: as in dunlin.partial_all_reduce(), which matches calls by it. None: calls are counted; that fits if all
     ranks make the same number of calls.
+    name: calls under one number whose names differ raise dunlin.InvalidArgumentError.
     """
     return synchronize(partial_allreduce_nonblocking(tensor, ranks, average, number, name))
 
@@ -249,7 +250,7 @@ def _partial_allreduce(tensor, output, ranks, average, number, name):
     target, finish = _target(output)
     with enqueuing("PARTIAL_ALLREDUCE", name):
         request = dunlin.start_partial_all_reduce(_source(x), ranks, "avg" if average else "sum", "torch", number,
-                                                  target)
+                                                  target, name or "")
     return register(Pending(request, finish, "PARTIAL_ALLREDUCE", name))
 
 

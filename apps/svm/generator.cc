@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -152,6 +153,13 @@ Result<Dataset> generate(const GeneratorOptions& options, Shard shard) {
     generator.append(options.first_row + i, data);
   }
   return data;
+}
+
+Digest digest_of(const GeneratorOptions& options) {
+  const std::string text =
+      fmt::format("{} {} {} {} {} {}", options.rows, options.features, options.nonzeros_per_row,
+                  options.flipped, options.seed, options.first_row);
+  return dunlin::digest_of({std::as_bytes(std::span(text))});
 }
 
 }  // namespace dunlin::svm

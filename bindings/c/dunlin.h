@@ -134,8 +134,9 @@ dunlin_code dunlin_free(dunlin_communicator* communicator, void* memory);
  *   all_to_all      in: P * count  out: P * count    block s at rank r is block r of rank s
  *
  * In place, output is input; in reduce_scatter and all_gather, the smaller one is the rank's own
- * block of the larger one. all_to_all can't be done in place. Calls block for DUNLIN_DEADLINE at
- * most. After a timeout the operation continues, so that its memory must not be used. */
+ * block of the larger one. all_to_all can't be done in place. Memory that overlaps otherwise is
+ * refused with DUNLIN_INVALID_ARGUMENT. Calls block for DUNLIN_DEADLINE at most. After a timeout the
+ * operation continues, so that its memory must not be used. */
 /* clang-format on */
 dunlin_code dunlin_all_reduce(dunlin_communicator* communicator, const void* input, void* output,
                               size_t count, dunlin_data_type type, dunlin_op op);
@@ -240,6 +241,9 @@ void dunlin_gathered_free(dunlin_gathered* gathered); /* nullable */
  * other. `number` 0 stands for one more than that of this rank's last call of the name; that fits
  * if all ranks make the same number of calls. Each name takes 6 MiB of memory at each rank that
  * uses it.
+ *
+ * `input` and `output` are the same, or don't overlap, else the call is refused with
+ * DUNLIN_INVALID_ARGUMENT.
  *
  * Members that make different calls under one number get DUNLIN_INVALID_ARGUMENT. If a member dies,
  * the error is DUNLIN_PEER_DEAD. If a member has not made its call DUNLIN_DEADLINE after the call's

@@ -1,6 +1,7 @@
 // The group's calls that move data without combining them (group.h).
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -51,8 +52,7 @@ Group::Pending Group::allgather_into_tensor_coalesced(Tensors& outputs, Tensors&
     check_types({outputs[i]}, inputs[i], kTitle);
     TORCH_CHECK(count(outputs[i]) == members() * count(inputs[i]), kTitle, ": an output of ",
                 outputs[i].numel(), " elements for ", getSize(), " inputs of ", inputs[i].numel());
-    plan.calls.push_back(move_call(Collective::kAllGather, plan.staging.in(inputs[i]),
-                                   plan.staging.out(outputs[i]), bytes(inputs[i])));
+    plan_gather(plan, plan.staging.in(inputs[i]), plan.staging.out(outputs[i]));
   }
   return start(std::move(plan), options.timeout);
 }
@@ -80,7 +80,13 @@ Group::Pending Group::allgather_on_gpu(const Tensors& outputs, const Tensor& inp
   check_types(outputs, input, plan.title);
   check_like(outputs[static_cast<std::size_t>(getRank())], input, plan.title);
   run_on(plan, std::move(gpu));
-  const Tensor own = plan.staging.in(input);
+  // The broadcasts before this rank's own write to their outputs.
+  const Tensor staged = plan.staging.in(input);
+  const bool is_overwritten =
+      std::any_of(outputs.begin(), outputs.begin() + getRank(),
+                  [&](const Tensor& output) { return overlap(output, staged); });
+  const Tensor own = is_overwritten ? staged.clone() : staged;
+  plan.held.push_back(own);
   for (int root = 0; root < getSize(); ++root) {
     const Tensor output = plan.staging.out(outputs[static_cast<std::size_t>(root)]);
     plan.calls.push_back(move_call(Collective::kBroadcast, root == getRank() ? own : output, output,
@@ -131,8 +137,7 @@ Group::Pending Group::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
     plan.outputs.insert(plan.outputs.end(), targets.begin(), targets.end());
     targets = plan.staging.out(targets);
     const Flat flat = flat_of(targets);
-    plan.calls.push_back(move_call(Collective::kAllGather, plan.staging.in(inputs[i]), flat.tensor,
-                                   bytes(inputs[i])));
+    plan_gather(plan, plan.staging.in(inputs[i]), flat.tensor);
     plan.held.push_back(flat.tensor);
     if (flat.is_copy) copies.emplace_back(flat.tensor, std::move(targets));
   }
@@ -140,6 +145,12 @@ Group::Pending Group::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
     for (const auto& [flat, targets] : copies) unpack(flat, targets);
   };
   return start(std::move(plan), options.timeout);
+}
+
+void Group::plan_gather(Plan& plan, const Tensor& input, const Tensor& output) const {
+  const Tensor used = is_misplaced(input, output, getSize(), getRank()) ? input.clone() : input;
+  plan.held.push_back(used);
+  plan.calls.push_back(move_call(Collective::kAllGather, used, output, bytes(used)));
 }
 
 void Group::plan_exchange(Plan& plan, const Tensors& outputs, const Tensors& inputs) const {
@@ -154,6 +165,13 @@ void Group::plan_exchange(Plan& plan, const Tensors& outputs, const Tensors& inp
       copy_elements(inputs[place], outputs[place]);
     }
   }
+}
+
+void Group::plan_exchange_apart(Plan& plan, const Tensor& own, const Tensors& outputs,
+                                const Tensors& inputs) const {
+  const Tensors sent = apart_from(own, inputs, getRank());
+  plan.held.insert(plan.held.end(), sent.begin(), sent.end());
+  plan_exchange(plan, outputs, sent);
 }
 
 void Group::plan_exchange_with_root(Plan& plan, Way way, int64_t root, const Tensor& own,
@@ -178,7 +196,8 @@ void Group::plan_exchange_with_root(Plan& plan, Way way, int64_t root, const Ten
   }
   (is_to_root ? plan.outputs : plan.inputs) = lists[0];
   const Tensors parts = is_to_root ? plan.staging.out(lists[0]) : plan.staging.in(lists[0]);
-  is_to_root ? plan_exchange(plan, parts, {}) : plan_exchange(plan, {}, parts);
+  // The root's own part is copied before the others are sent.
+  is_to_root ? plan_exchange(plan, parts, {}) : plan_exchange_apart(plan, host, {}, parts);
   const Tensor& own_part = parts[static_cast<std::size_t>(root)];
   is_to_root ? copy_elements(host, own_part) : copy_elements(own_part, host);
 }
@@ -208,7 +227,9 @@ Group::Pending Group::alltoall(Tensors& outputs, Tensors& inputs,
   for (const Tensor& tensor : outputs) check(tensor, kTitle);
   Plan plan{.type = OpType::ALLTOALL, .title = kTitle, .inputs = inputs, .outputs = outputs};
   const Tensors hosts = plan.staging.in(inputs);
-  plan_exchange(plan, plan.staging.out(outputs), hosts);
+  const Tensors targets = plan.staging.out(outputs);
+  const Tensor& own = targets[static_cast<std::size_t>(getRank())];
+  plan_exchange_apart(plan, own, targets, hosts);
   return start(std::move(plan), options.timeout);
 }
 

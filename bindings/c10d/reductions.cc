@@ -185,7 +185,8 @@ void Group::plan_reduce_scatter(Plan& plan, const Tensor& input, const c10d::Red
                                 const Tensor& output) {
   if (is_bitwise(op)) return plan_scattered_bits(plan, input, op, output);
   const Reduction reduction = reduction_of(output, op, plan.title);
-  const Tensor factored = scaled(input, op, plan.title);
+  Tensor factored = scaled(input, op, plan.title);
+  if (is_misplaced(output, factored, getSize(), getRank())) factored = factored.clone();
   plan.held.push_back(factored);
   plan.calls.push_back(
       reduce_call(Collective::kReduceScatter, factored, output, count(output), reduction));
@@ -240,8 +241,11 @@ Group::Pending Group::reduce_scatter_by_rank(const Tensor& output, const Tensors
     return start(std::move(plan), options.timeout);
   }
   const Reduction reduction = reduction_of(target, options.reduceOp, plan.title);
+  // This rank's result is written before later parts are read.
+  const Tensors unharmed = apart_from(target, parts, getRank());
   for (int root = 0; root < getSize(); ++root) {
-    const Tensor part = scaled(parts[static_cast<std::size_t>(root)], options.reduceOp, plan.title);
+    const Tensor part =
+        scaled(unharmed[static_cast<std::size_t>(root)], options.reduceOp, plan.title);
     plan.held.push_back(part);
     plan.calls.push_back(reduce_call(Collective::kReduce, part, root == getRank() ? target : part,
                                      count(part), reduction, root));

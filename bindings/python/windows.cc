@@ -19,6 +19,7 @@
 #include "bindings/python/job.h"
 #include "bindings/python/neighbors.h"
 #include "bindings/session/mutexes.h"
+#include "runtime/overlap.h"
 
 namespace dunlin::python {
 
@@ -188,8 +189,7 @@ class Window {
       result = output_for(own, shape_, out);
       await_ready(result, "out");
       const std::span<std::byte> tensor = window_->tensor().bytes;
-      const auto* const end = result.data + result.bytes();
-      if (result.data < tensor.data() + tensor.size() && tensor.data() < end)
+      if (dunlin::overlap(result.data, result.bytes(), tensor.data(), tensor.size()))
         raise(Status(Code::kInvalidArgument,
                      "out overlaps the tensor; use None for a result in the tensor"));
       what.result = result.data;

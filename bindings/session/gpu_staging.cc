@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "collectives/communicator/arguments.h"
 #include "runtime/log.h"
 
 namespace dunlin::binding {
@@ -75,6 +76,7 @@ Result<std::shared_ptr<GpuStaging::Work>> GpuStaging::start(GpuCall call) {
   work->what = std::move(call);
   work->what.call.name = work->name;
   const Call& made = work->what.call;
+  DUNLIN_TRY(collective::check_overlap(made, gpus_->rank, gpus_->size));
   work->is_short = has_short_calls_ && slice_of(made, kHostSlotBytes) == made.count;
   work->is_direct = !work->is_short && is_direct(made);
   work->slice = work->is_direct ? made.count : slice_of(made, kSlotBytes);

@@ -16,6 +16,7 @@
 
 #include "collectives/neighbor/gpu_work.h"
 #include "runtime/gpu/driver.h"
+#include "runtime/overlap.h"
 #include "transports/fabric.h"
 
 namespace dunlin::binding {
@@ -83,6 +84,8 @@ class CopiedAverage {
   // Starts the copy to `own`.
   Status begin(ModelCopies& in, void* own) {
     if (memory_.model == nullptr) return Status::ok();
+    if (overlap(memory_.model, bytes_, own, bytes_))
+      return {Code::kInvalidArgument, "the model is the average's own memory, which is for null"};
     DUNLIN_ASSIGN(copy_in_, in.start(own, memory_.model, bytes_, memory_.model_ready.get()));
     return Status::ok();
   }

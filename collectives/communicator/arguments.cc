@@ -8,7 +8,6 @@
 #include "runtime/overlap.h"
 
 namespace dunlin::collective {
-namespace {
 
 Status check_overlap(const Call& call, int rank, int size) {
   const Problem problem{call.collective, size, call.count, call.root};
@@ -21,13 +20,12 @@ Status check_overlap(const Call& call, int rank, int size) {
   const auto* const inner = static_cast<const std::byte*>(is_gather ? call.input : call.output);
   const auto* const outer = static_cast<const std::byte*>(is_gather ? call.output : call.input);
   const std::size_t within = problem.in_place_offset(rank) * element;
-  if (call.collective != Collective::kAllToAll && inner == outer + within) return Status::ok();
+  const bool can_be_in_place = call.collective != Collective::kAllToAll;
+  if (can_be_in_place && inner == outer + within) return Status::ok();
   return {Code::kInvalidArgument,
-          fmt::format("{}: input and output overlap, and not at the place for use in place",
-                      to_string(call.collective))};
+          fmt::format("{}: input and output overlap{}", to_string(call.collective),
+                      can_be_in_place ? ", but not as they do in place" : "")};
 }
-
-}  // namespace
 
 Status check_arguments(const Call& call, int rank, int size) {
   if (call.root < 0 || call.root >= size) {
@@ -45,8 +43,6 @@ Status check_arguments(const Call& call, int rank, int size) {
             fmt::format("{} of {} elements, at most {} are possible", to_string(call.collective),
                         call.count, kMostElements)};
   }
-  if (call.collective == Collective::kAllToAll && call.input == call.output && call.count > 0)
-    return {Code::kInvalidArgument, "all-to-all cannot run in place"};
   return check_overlap(call, rank, size);
 }
 

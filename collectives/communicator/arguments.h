@@ -6,7 +6,9 @@
 namespace dunlin::collective {
 
 // kInvalidArgument and kOutOfRange name what is wrong: a root that is no member, no memory, too
-// many elements, or an output that overlaps the input but is not at its place for use in place.
+// many elements, or an input and an output that overlap.
 Status check_arguments(const Call& call, int rank, int size);
+// The last of these alone.
+Status check_overlap(const Call& call, int rank, int size);
 
 }  // namespace dunlin::collective

@@ -33,8 +33,8 @@
 //
 // Failure. Once a member is dead, waits return kPeerDead. A wait for a member that does not make
 // its call returns at the deadline, with an expiry (kDeadlineExceeded, kPeerStalled) that leaves
-// the operation in progress. All other errors are final: later calls return them, too. The
-// surviving ranks then create a new communicator.
+// the operation in progress. All other errors of a call that has started are final: later calls
+// return them, too. The surviving ranks then create a new communicator.
 //
 // Threads. Only the thread that owns the fabric may use a communicator. Destroy it before the
 // fabric and after all members have finished their operations (call barrier() first, for example).
@@ -77,9 +77,9 @@ struct CommunicatorOptions {
 };
 
 // The arguments of one operation. schedule/problem.h defines how many elements input and output
-// hold. The output may share memory with the input: either both begin at the same address or, where
-// problem.h says so, one lies within the other. Otherwise the two must not overlap
-// (kInvalidArgument).
+// hold. In place, both begin at the same address; in reduce-scatter and all-gather, the smaller one
+// is the member's own block of the larger one. Otherwise the two must not overlap, and those of an
+// all-to-all never. start() refuses such a call with kInvalidArgument.
 struct Call {
   Collective collective = Collective::kAllReduce;
   const void* input = nullptr;

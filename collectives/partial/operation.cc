@@ -214,9 +214,12 @@ Status PartialProtocol::compare(const PartialOperation& operation, std::size_t m
         .with_peer(rank);
   }
   if (cell.tag != operation.task.tag) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("rank {} calls it with other members or another label than \"{}\"",
-                              rank.value(), operation.label))
+    return Status(
+               Code::kInvalidArgument,
+               fmt::format("rank {} calls it with other members, or with another label; here, {}",
+                           rank.value(),
+                           operation.label.empty() ? "it has none"
+                                                   : "the label is \"" + operation.label + '"'))
         .with_peer(rank);
   }
   if (theirs.count == ours.count && theirs.type == ours.type && theirs.op == ours.op)

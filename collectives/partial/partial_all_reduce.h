@@ -41,7 +41,7 @@
 //
 // The result is bitwise the same on all members, and from run to run for the same algorithm.
 //
-// Errors. Members that make different calls under one number (another group, count, type or
+// Errors. Members that make different calls under one number (another group, label, count, type or
 // operation) get kInvalidArgument, which names a member that differs. If a member dies or leaves,
 // the others get kPeerDead, which names it. If a member never comes, the first member whose
 // deadline passes gets kDeadlineExceeded (kPeerStalled if the missing one is stopped), and tells

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/log.h"
+#include "runtime/overlap.h"
 
 namespace dunlin::collective {
 
@@ -281,9 +282,11 @@ Result<WindowOperation> NeighborWindow<T>::deposit(DepositKind kind,
 // Whether a tensor of the caller can be written.
 template <typename T>
 Status NeighborWindow<T>::check_room(const char* what, std::span<T> room) const {
-  if (room.size() != self_.size()) {
-    return {Code::kInvalidArgument, fmt::format("'{}': room for {} elements for a {} of {}",
-                                                options_.name, room.size(), what, self_.size())};
+  if (room.size() != self_.size() ||
+      overlap(room.data(), room.size_bytes(), self_.data(), self_.size_bytes())) {
+    return {Code::kInvalidArgument,
+            fmt::format("'{}': room for {} elements for a {} of {}, outside the tensor",
+                        options_.name, room.size(), what, self_.size())};
   }
   return gpu_ && !room.empty() ? passes_.check(what, room) : Status::ok();
 }

@@ -244,7 +244,7 @@ class Jobs(JobTest):
                                       ("ad-psgd", 0, [])):
             with self.subTest(method):
                 name = f"{method}.jsonl"
-                job = self.start(4, *TRAINING, "--iterations", 400, "--report-every", 1,
+                job = self.start(4, *TRAINING, "--iterations", 600, "--report-every", 1,
                                  "--learning-rate", 0.01, "--method", method, *extra, json=name)
                 # A worker that forms groups with the dead one has exchanged models with it before.
                 await_progress(job, self.path(name), 50)

@@ -237,12 +237,13 @@ class Jobs(JobTest):
 
     def test_ranks_that_read_different_sets_find_out(self):
         # A shell in front of rank 1 gives it another file of the same name.
-        for folder, text in (("0", "+1 1:1\n-1 2:1\n"), ("1", "+1 1:1\n-1 3:1\n")):
-            os.mkdir(self.path(folder))
-            self.write(folder + "/train", text)
-        job = Job([RUN, "-n", 2, "sh", "-c", f'cd {self.folder.name}/$DUNLIN_RANK && exec {LOGREG} --train train'])
-        self.assertEqual(job.wait(60), 2, job.text())
-        self.assertIn("training sets differ", job.text())
+        for other in ("+1 1:1\n-1 3:1\n", "+1 1:1\n-1 2:2\n"):  # of another shape, and of the same
+            for folder, text in (("0", "+1 1:1\n-1 2:1\n"), ("1", other)):
+                os.makedirs(self.path(folder), exist_ok=True)
+                self.write(folder + "/train", text)
+            job = Job([RUN, "-n", 2, "sh", "-c", f'cd {self.folder.name}/$DUNLIN_RANK && exec {LOGREG} --train train'])
+            self.assertEqual(job.wait(60), 2, job.text())
+            self.assertIn("training sets differ", job.text())
 
 
 if __name__ == "__main__":

@@ -202,6 +202,11 @@ class Jobs(JobTest):
         other = Job([SVM, "--train", self.path("other"), "--epochs", 2, "--resume", base])
         self.assertEqual(other.wait(), 2, other.text())
         self.assertRegex(other.text(), "the checkpoint was made with data [0-9a-f]{16}, this run has [0-9a-f]{16}")
+        # At the start, too.
+        job = Job([RUN, "-n", 2, "sh", "-c", f"exec {SVM} --train {self.folder.name}/$(test $DUNLIN_RANK = 0 && "
+                   "echo one || echo other)"])
+        self.assertEqual(job.wait(), 2, job.text())
+        self.assertRegex(job.text(), "rank 1 has another training set than rank 0")
         none = Job([SVM, *DATA, "--epochs", 1, "--resume", self.path("nothing")])
         self.assertEqual(none.wait(), 2)
         self.assertIn("no checkpoint", none.text())

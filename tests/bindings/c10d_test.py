@@ -149,6 +149,10 @@ def moves():
             rows = torch.empty((SIZE, count), dtype=dtype)
             dist.all_gather(list(rows), x)  # without gaps in memory
             expect(torch.equal(rows, torch.stack(all_of_them)), "all_gather into rows", dtype)
+            for first in range(min(2, SIZE)):  # the input is an output, also another rank's
+                rows[first] = x
+                dist.all_gather(list(rows), rows[first])
+                expect(torch.equal(rows, torch.stack(all_of_them)), "all_gather of an output", dtype)
             flat = torch.empty(SIZE * count, dtype=dtype)
             dist._all_gather_base(flat, x)
             expect(torch.equal(flat, torch.cat(all_of_them)), "_all_gather_base", dtype)
@@ -161,6 +165,9 @@ def moves():
                 y = torch.empty_like(x)
                 dist.scatter(y, all_of_them if RANK == root else None, root)
                 expect(torch.equal(y, x), "scatter", dtype)
+                parts = [part.clone() for part in all_of_them]
+                dist.scatter(parts[0], parts if RANK == root else None, root)
+                expect(torch.equal(parts[0], x), "scatter to an input", dtype)
     work = dist.distributed_c10d._get_default_group().allgather_coalesced(
         [[torch.empty(2), torch.empty(3)] for _ in range(SIZE)], [torch.full((2,), float(RANK)), torch.ones(3)])
     work.wait()
@@ -183,6 +190,10 @@ def scattered_reductions():
             y.zero_()
             dist._reduce_scatter_base(y, whole[RANK].clone())
             expect(torch.equal(y, wanted), "_reduce_scatter_base", dtype, count)
+            for result in range(min(2, SIZE)):
+                parts = list(whole[RANK].clone().split(count))
+                dist.reduce_scatter(parts[result], parts)
+                expect(torch.equal(parts[result], wanted), "reduce_scatter to an input", dtype, count)
 
 
 def all_to_alls():

@@ -386,6 +386,7 @@ static void test_groups(dunlin_job* job) {
   EXPECT_OK(dunlin_groups_model(groups, &own));
   EXPECT(own[0] == 0);
   EXPECT(own[1] == (float)(size - 1) / 2); /* all workers of the node, in phase 1 */
+  EXPECT(dunlin_groups_average(groups, 2, own) == DUNLIN_INVALID_ARGUMENT);
 
   dunlin_groups_options wrong = {.source = (dunlin_group_source)99};
   EXPECT(dunlin_groups_create(job, "wrong", 2, &wrong, &groups) == DUNLIN_INVALID_ARGUMENT);

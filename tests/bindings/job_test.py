@@ -99,13 +99,13 @@ class JobTest(unittest.TestCase):
         for rank in (0, 1):
             self.assertEqual(len(lines[rank]), 1, job.text())
             self.assertRegex(lines[rank][0], f"refused: .*rank {1 - rank}", job.text())
-        self.assertRegex(job.text(), 'rank [01] calls it with other members or another label than "[ab]"')
+        self.assertRegex(job.text(), 'rank [01] calls it with other members, or with another label; here, the label is "[ab]"')
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "needs PyTorch")
     def test_other_calls_of_different_names_match_by_name_or_are_an_error(self):
-        for call, said in (("broadcast", "refused: .* make different calls: "),
-                           ("allgather", "matched"),
-                           ("local", "refused: .* make different calls: "), ("hierarchical", "refused: .* make different calls: ")):
+        refused = "refused: .* make different calls: "
+        for call, said in (("broadcast", refused), ("allgather", "matched"), ("local", refused),
+                           ("hierarchical", refused)):
             with self.subTest(call):
                 lines, job = run(4, "named_others", call, env={"BLUEFOG_NODES_PER_MACHINE": "2"})
                 for rank in range(4):

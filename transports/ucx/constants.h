@@ -47,10 +47,10 @@ inline constexpr auto kCloseGrace = std::chrono::milliseconds(500);
 inline constexpr auto kShutdownGrace = std::chrono::seconds(5);
 
 // UCX 1.13 aborts the process if a worker is destroyed while the answer to a peer that has just
-// connected still waits for its TCP connection (ucp_request.c, "got REPLY"). UCX does not report
-// this state. So the transport waits, when it is destroyed, until nothing has happened for kQuiet,
-// or for kYoungQuiet if its last connection is younger than kYouth, because a peer whose host is
-// busy answers late. It waits for at most kQuietGrace.
+// connected still waits for its TCP connection (ucp_request.c, "got REP message"). UCX does not
+// report this state. So the transport waits, when it is destroyed, until nothing has happened for
+// kQuiet, or for kYoungQuiet if its last connection is younger than kYouth, because a peer whose
+// host is busy answers late. It waits for at most kQuietGrace.
 inline constexpr auto kQuiet = std::chrono::milliseconds(5);
 inline constexpr auto kYoungQuiet = std::chrono::milliseconds(50);
 inline constexpr auto kYouth = std::chrono::seconds(2);

@@ -51,6 +51,7 @@ Status Engine::open() {
 
 Engine::~Engine() {
   if (!is_open()) return;
+  const TimePoint began = SteadyClock().now();
   for (const auto& connection : connections_) {
     if (!connection) continue;
     for (const LaneKind kind : kBothLanes) connection->announce_close(kind, kind);
@@ -63,16 +64,16 @@ Engine::~Engine() {
   };
   drain([&] { return is_answered(true); }, kCloseGrace);
   drain([&] { return is_answered(false); }, kShutdownGrace);
-  drain_until_quiet();
+  drain_until_quiet(began);
   for (const auto& connection : connections_) {
     if (connection) connection->close_endpoints();
   }
 }
 
-void Engine::drain_until_quiet() {
+void Engine::drain_until_quiet(TimePoint began) {
   const SteadyClock clock;
   TimePoint quiet_since = clock.now();
-  const bool is_young = has_connections_ && clock.now() - connected_at_ < kYouth;
+  const bool is_young = has_connections_ && began - connected_at_ < kYouth;
   const Duration wanted = is_young ? Duration(kYoungQuiet) : Duration(kQuiet);
   poll_until([&] { return clock.now() - quiet_since >= wanted; }, kQuietGrace,
              [&] {
@@ -96,6 +97,7 @@ Result<Connection*> Engine::connect(Rank peer, const Address& address) {
   Connection& to = connection(peer);
   for (const LaneKind kind : kBothLanes) DUNLIN_TRY(to.path(kind).failure);
   if (to.is_open()) return &to;
+  connected_at_ = SteadyClock().now();
   DUNLIN_TRY(to.open(address));
   to.send(service(to, ServiceKind::kHello), address_.encode());
   return &to;

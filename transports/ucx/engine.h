@@ -67,7 +67,8 @@ class Engine {
   void announce_revoked(std::uint64_t region);
 
  private:
-  void drain_until_quiet();
+  // `began`: when the end of this engine did.
+  void drain_until_quiet(TimePoint began);
 
   // The argument of a worker's handlers.
   struct Port {

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 
 #include "apps/logreg/program/data.h"
+#include "apps/svm/input_file.h"
 #include "apps/svm/linear_model.h"
 
 namespace dunlin::logreg {
@@ -50,6 +52,11 @@ Status Trainer::load() {
   const svm::Shard shard{static_cast<std::uint32_t>(communicator_.rank()),
                          static_cast<std::uint32_t>(communicator_.size())};
   DUNLIN_ASSIGN(data_, load_training(options_, shard));
+  if (options_.is_generated) {
+    set_ = svm::digest_of(options_.generate);
+  } else {
+    DUNLIN_ASSIGN(set_, svm::InputFile::digest_of(options_.train));
+  }
   design_.emplace(data_, options_.bias);
   if (is_first()) {
     DUNLIN_ASSIGN(test_, load_test(options_, data_));
@@ -57,19 +64,23 @@ Status Trainer::load() {
   return Status::ok();
 }
 
-// Every rank waits for the data of all ranks, and checks that all have sets of the same shape. The
-// code that follows relies on vectors of one size.
+// Every rank waits for the data of all ranks, and checks that all have the same set.
 Status Trainer::agree_on_data() {
   const auto features = static_cast<double>(data_.features);
   const auto rows = static_cast<double>(data_.total_rows);
-  std::array most{features, -features, rows, -rows};
+  // Six bytes of the digest are a double without rounding.
+  std::uint64_t start = 0;
+  std::memcpy(&start, set_.data(), 6);
+  const auto set = static_cast<double>(start);
+  std::array most{features, -features, rows, -rows, set, -set};
   DUNLIN_TRY(communicator_.all_reduce(most.data(), most.data(), most.size(),
                                       {DataType::kFloat64, ReduceOp::kMax}));
-  if (most[0] == -most[1] && most[2] == -most[3]) return Status::ok();
-  return {Code::kInvalidArgument,
-          fmt::format("the ranks' training sets differ: {} to {} rows, {} to {} features; here {} "
-                      "and {}",
-                      -most[3], most[2], -most[1], most[0], rows, features)};
+  if (most[0] == -most[1] && most[2] == -most[3] && most[4] == -most[5]) return Status::ok();
+  return {
+      Code::kInvalidArgument,
+      fmt::format("the ranks' training sets differ: {} to {} rows, {} to {} features; here {} "
+                  "and {}, and the digest {}",
+                  -most[3], most[2], -most[1], most[0], rows, features, dunlin::to_string(set_))};
 }
 
 Status Trainer::start() {

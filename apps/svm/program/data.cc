@@ -1,11 +1,5 @@
 #include "apps/svm/program/data.h"
 
-#include <fmt/format.h>
-
-#include <span>
-#include <string>
-
-#include "apps/svm/input_file.h"
 #include "apps/svm/libsvm_reader.h"
 
 namespace dunlin::svm {
@@ -15,18 +9,6 @@ Result<Dataset> load_shard(const Options& options, Shard shard) {
   LibsvmOptions reading;
   reading.shard = shard;
   return read_libsvm(options.train, reading);
-}
-
-Result<Digest> digest_of_set(const Options& options) {
-  if (options.is_generated) {
-    const GeneratorOptions& set = options.generate;
-    const std::string text =
-        fmt::format("{} {} {} {} {} {}", set.rows, set.features, set.nonzeros_per_row, set.flipped,
-                    set.seed, set.first_row);
-    return digest_of({std::as_bytes(std::span(text))});
-  }
-  DUNLIN_ASSIGN(const InputFile file, InputFile::open(options.train));
-  return digest_of({std::as_bytes(std::span(file.bytes()))});
 }
 
 Result<EvaluationData> load_evaluation_data(const Options& options) {

@@ -7,11 +7,13 @@
 #include <bit>
 #include <cmath>
 #include <csignal>
+#include <cstring>
 #include <set>
 #include <thread>
 #include <utility>
 
 #include "apps/job.h"
+#include "apps/svm/input_file.h"
 #include "apps/svm/linear_model.h"
 #include "apps/svm/program/resumption.h"
 #include "runtime/log.h"
@@ -56,6 +58,7 @@ void Worker::begin() {
 
 Status Worker::start() {
   begin();
+  DUNLIN_TRY(agree_on_data());
   DUNLIN_TRY(agree_on_eta0());
   DUNLIN_TRY(agree_on_run());
   DUNLIN_ASSIGN(group_,
@@ -66,10 +69,7 @@ Status Worker::start() {
   } else {
     DUNLIN_TRY(resume());
   }
-  if (members_.is_elastic() && group_->is_leader()) {
-    DUNLIN_ASSIGN(const std::string shared, terms());
-    DUNLIN_TRY(members_.post_terms(shared));
-  }
+  if (members_.is_elastic() && group_->is_leader()) DUNLIN_TRY(members_.post_terms(terms()));
   const bool is_continued = !options_.resume.empty() || members_.epoch() > 0;
   if (group_->is_leader()) DUNLIN_TRY(make_reporter(is_continued));
   DUNLIN_TRY(allow_for_evaluations());
@@ -87,6 +87,11 @@ Status Worker::load_data() {
       auto loaded,
       Shards<Dataset>::load([this](Shard wanted) { return load_shard(options_, wanted); }, shard));
   shards_ = std::move(loaded);
+  if (options_.is_generated) {
+    set_ = digest_of(options_.generate);
+  } else {
+    DUNLIN_ASSIGN(set_, InputFile::digest_of(options_.train));
+  }
   if (!options_.checkpoint.empty() || !options_.resume.empty()) digest_ = digest_of(data(), shard);
   if (data().rows() == 0) {
     return {Code::kInvalidArgument, fmt::format("rank {} of {} has no rows: the set has {}",
@@ -116,6 +121,18 @@ Result<std::uint64_t> Worker::found_by_leader(const std::string& what,
   DUNLIN_ASSIGN(const Bytes found, lookup_among(bootstrap, members_.ranks(), leader, key,
                                                 fabric_.config().bootstrap_timeout));
   return ByteReader(found).number<std::uint64_t>();
+}
+
+Status Worker::agree_on_data() {
+  std::uint64_t own = 0;
+  std::memcpy(&own, set_.data(), sizeof own);
+  DUNLIN_ASSIGN(const std::uint64_t leaders, found_by_leader("data", [own] { return own; }));
+  if (leaders == own) return Status::ok();
+  return {Code::kInvalidArgument,
+          fmt::format("rank {} has another training set than rank {} (its digest is {}): all ranks "
+                      "read the whole set, and take their rows of it",
+                      fabric_.rank().value(), members_.ranks().front().value(),
+                      dunlin::to_string(set_))};
 }
 
 // The leader searches on its shard.

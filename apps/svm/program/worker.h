@@ -43,6 +43,8 @@ class Worker {
   // alone.
   Result<std::uint64_t> found_by_leader(const std::string& what,
                                         const std::function<Result<std::uint64_t>()>& find);
+  // Whether all read the same training set.
+  Status agree_on_data();
   Status agree_on_eta0();
   Status agree_on_run();
   Status allow_for_evaluations();
@@ -50,7 +52,7 @@ class Worker {
   Status resume();
   std::uint64_t planned_exchanges() const;
   // What all members have to have in common, as text.
-  Result<std::string> terms() const;
+  std::string terms() const;
   Status make_reporter(bool is_continued);
   std::string transports() const;
 
@@ -92,6 +94,7 @@ class Worker {
   LearnerOptions learning_;
   Members members_;
   std::optional<Shards<Dataset>> shards_;
+  Digest set_{};     // the digest of the whole training set
   Digest digest_{};  // of data(), if there are checkpoints
   Stage stage_ = Stage::kPreparing;
   std::unique_ptr<Group> group_;

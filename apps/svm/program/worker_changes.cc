@@ -16,19 +16,17 @@ Status Worker::survive(Status outcome) {
 
 Status Worker::arrive() {
   begin();
-  DUNLIN_ASSIGN(const std::string own, terms());
-  DUNLIN_TRY(members_.join(own));
+  DUNLIN_TRY(members_.join(terms()));
   return regroup();
 }
 
-Result<std::string> Worker::terms() const {
-  DUNLIN_ASSIGN(const Digest set, digest_of_set(options_));
+std::string Worker::terms() const {
   const LearnerOptions& learner = options_.learner;
   return fmt::format(
       "{} features, {} rows, data {}, loss {}, lambda {}, eta0 {}, seed {}, graph {}, weights {}, "
       "sync {}, "
       "depth {}, sync-every {}, {} epochs{}",
-      data().features, data().total_rows, dunlin::to_string(set), to_string(learner.loss),
+      data().features, data().total_rows, dunlin::to_string(set_), to_string(learner.loss),
       learner.lambda, learner.eta0, learner.seed, options_.graph, to_string(options_.weighting),
       to_string(options_.sync), options_.depth, options_.sync_every, options_.epochs,
       options_.has_average ? ", average" : "");

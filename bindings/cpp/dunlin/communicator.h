@@ -20,7 +20,8 @@
 //   all_to_all      in: P * count  out: P * count    block s at rank r is block r of rank s
 //
 // In place: `out` is `in`; in reduce_scatter and all_gather the smaller buffer is the rank's own
-// block of the larger one. all_to_all has no such form. Otherwise buffers don't overlap.
+// block of the larger one. all_to_all has no such form. Buffers that overlap otherwise are refused
+// with kInvalidArgument.
 //
 // The result is bitwise the same on all ranks, and from run to run for the same algorithm.
 //

@@ -14,7 +14,8 @@
 // none run at the same time.
 //
 // Memory from allocate() is used without copying. If one member has other memory, all copy.
-// Input and output are the same, or don't overlap. The result is bitwise the same on all members.
+// Input and output are the same, or don't overlap (else kInvalidArgument). The result is bitwise
+// the same on all members.
 //
 // With a GPU, memory from allocate() is memory of that GPU, and operations take no other memory.
 // Work on the input has to be complete before the operation is started, and the output is complete

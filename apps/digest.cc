@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <sodium.h>
 
+#include <cstring>
+
 namespace dunlin {
 
 // The hash needs no sodium_init(); that would only choose its fastest implementation.
@@ -28,6 +30,12 @@ Digest sum_of(const Digest& one, const Digest& other) {
     carry >>= 8;
   }
   return sum;
+}
+
+std::uint64_t number_of(const Digest& digest) {
+  std::uint64_t number = 0;
+  std::memcpy(&number, digest.data(), sizeof number);
+  return number;
 }
 
 std::string to_string(const Digest& digest) {

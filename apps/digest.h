@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -16,7 +17,9 @@ Digest digest_of(std::initializer_list<std::span<const std::byte>> parts);
 // The sum of two digests, as numbers modulo 2^256. The sum of the digests of all elements of a set
 // tells sets apart whatever the order of the elements is, and the sums of its parts add up to it.
 Digest sum_of(const Digest& one, const Digest& other);
-// Its first eight bytes in hexadecimal, to be shown.
+// Its first eight bytes.
+std::uint64_t number_of(const Digest& digest);
+// The same in hexadecimal, to be shown.
 std::string to_string(const Digest& digest);
 
 }  // namespace dunlin

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "apps/digest.h"
 #include "apps/shard.h"
 
 namespace dunlin::svm {
@@ -35,6 +36,9 @@ struct Dataset {
   // its training file.
   float label_threshold = 0;
   std::uint64_t dropped_values = 0;  // left out since their index was beyond `features`
+  // Of the whole set, to tell sets apart: of the file's text, if LibsvmOptions::has_digest, or of
+  // the generator's options.
+  Digest whole{};
 
   std::size_t rows() const { return labels.size(); }
   Row row(std::size_t i) const {

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "apps/svm/evaluate.h"
+#include "runtime/bytes.h"
 #include "runtime/random.h"
 
 namespace dunlin::svm {
@@ -141,6 +141,13 @@ class Generator {
   std::vector<float> values_;
 };
 
+Digest digest_of(const GeneratorOptions& options) {
+  const std::string text =
+      fmt::format("{} {} {} {} {} {}", options.rows, options.features, options.nonzeros_per_row,
+                  options.flipped, options.seed, options.first_row);
+  return dunlin::digest_of({as_bytes(text)});
+}
+
 }  // namespace
 
 Result<Dataset> generate(const GeneratorOptions& options, Shard shard) {
@@ -148,18 +155,12 @@ Result<Dataset> generate(const GeneratorOptions& options, Shard shard) {
   Dataset data;
   data.features = options.features;
   data.total_rows = options.rows;
+  data.whole = digest_of(options);
   Generator generator(options);
   for (std::uint64_t i = shard.rank; i < options.rows; i += shard.ranks) {
     generator.append(options.first_row + i, data);
   }
   return data;
-}
-
-Digest digest_of(const GeneratorOptions& options) {
-  const std::string text =
-      fmt::format("{} {} {} {} {} {}", options.rows, options.features, options.nonzeros_per_row,
-                  options.flipped, options.seed, options.first_row);
-  return dunlin::digest_of({std::as_bytes(std::span(text))});
 }
 
 }  // namespace dunlin::svm

@@ -9,7 +9,6 @@
 
 #include <cstdint>
 
-#include "apps/digest.h"
 #include "apps/svm/dataset.h"
 #include "runtime/status.h"
 
@@ -28,8 +27,5 @@ struct GeneratorOptions {
 // Row k of the whole result is row first_row + k of the endless sequence; the shard counts from
 // first_row. kInvalidArgument for options that describe no data set.
 Result<Dataset> generate(const GeneratorOptions& options, Shard shard = {});
-
-// The digest of the options, which tells the sets apart.
-Digest digest_of(const GeneratorOptions& options);
 
 }  // namespace dunlin::svm

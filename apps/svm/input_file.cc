@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <span>
 #include <utility>
 
 #include "apps/svm/gzip.h"
@@ -47,11 +46,6 @@ Status InputFile::map(const std::string& path) {
   mapping_ = static_cast<const char*>(mapping);
   mapped_size_ = size;
   return Status::ok();
-}
-
-Result<Digest> InputFile::digest_of(const std::string& path) {
-  DUNLIN_ASSIGN(const InputFile file, open(path));
-  return dunlin::digest_of({std::as_bytes(std::span(file.bytes()))});
 }
 
 InputFile::InputFile(InputFile&& other) noexcept

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "apps/digest.h"
 #include "runtime/status.h"
 
 namespace dunlin::svm {
@@ -19,8 +18,6 @@ class InputFile {
   // too much (unpack.h), and for other kinds of compression. Also fails for xz and gzip when the
   // build has no liblzma or no zlib.
   static Result<InputFile> open(const std::string& path);
-  // The digest of a file's bytes(), which tells data sets apart.
-  static Result<Digest> digest_of(const std::string& path);
 
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&& other) noexcept;

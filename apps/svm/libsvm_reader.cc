@@ -12,6 +12,7 @@
 #include "apps/svm/input_file.h"
 #include "apps/svm/labels.h"
 #include "apps/svm/libsvm_line.h"
+#include "runtime/bytes.h"
 
 namespace dunlin::svm {
 namespace {
@@ -194,7 +195,9 @@ Result<Dataset> parse_libsvm(std::string_view name, std::string_view text,
 
 Result<Dataset> read_libsvm(const std::string& path, const LibsvmOptions& options) {
   DUNLIN_ASSIGN(const InputFile file, InputFile::open(path));
-  return parse_libsvm(path, file.bytes(), options);
+  DUNLIN_ASSIGN(Dataset data, parse_libsvm(path, file.bytes(), options));
+  if (options.has_digest) data.whole = digest_of({as_bytes(file.bytes())});
+  return data;
 }
 
 }  // namespace dunlin::svm

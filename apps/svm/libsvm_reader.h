@@ -26,7 +26,8 @@ struct LibsvmOptions {
   // Labels above it become +1, others -1. Without it, the labels of the file must be -1/+1, 0/1 or
   // 1/2; in a file with one class only, label 1 counts as +1.
   std::optional<float> label_threshold;
-  unsigned threads = 0;  // 0: one per core
+  bool has_digest = false;  // read_libsvm() sets Dataset::whole
+  unsigned threads = 0;     // 0: one per core
   // How much a thread parses at a time. It is large enough that handing out work costs nothing, and
   // small enough that the threads finish together.
   std::size_t chunk_bytes = std::size_t{1} << 20;

@@ -29,15 +29,6 @@ inline bool overlap(const at::Tensor& a, const at::Tensor& b) {
   return dunlin::overlap(a.data_ptr(), bytes(a), b.data_ptr(), bytes(b));
 }
 
-// Whether `block` shares memory with the `size` blocks of its length from `whole` on, but is not
-// number `own` of them, as it is in place. PyTorch's users may pass any of them.
-inline bool is_misplaced(const at::Tensor& block, const at::Tensor& whole, int size, int own) {
-  const std::size_t length = bytes(block);
-  const auto* const begin = static_cast<const std::byte*>(whole.data_ptr());
-  return dunlin::overlap(block.data_ptr(), length, begin,
-                         length * static_cast<std::size_t>(size)) &&
-         block.data_ptr() != begin + length * static_cast<std::size_t>(own);
-}
 // The tensors, with a copy of each that shares memory with `output`, but for number `own`.
 inline std::vector<at::Tensor> apart_from(const at::Tensor& output, std::vector<at::Tensor> tensors,
                                           int own) {

@@ -24,6 +24,7 @@
 #include "bindings/c10d/store_server.h"
 #include "bindings/c10d/torch.h"
 #include "bindings/c10d/work.h"
+#include "collectives/communicator/arguments.h"
 #include "runtime/bytes.h"
 
 namespace dunlin::torch_backend {
@@ -191,6 +192,11 @@ class Group final : public TorchBackend {
   void plan_exchange_with_root(Plan& plan, Way way, int64_t root, const Tensor& own,
                                const TensorLists& lists) const;
   void check_root(int64_t root, const char* title) const;
+  // Whether input and output lie as a call allows. PyTorch's users may pass any block of the larger
+  // one as the smaller one.
+  bool can_be_made(const collective::Call& call) const {
+    return collective::check_overlap(call, getRank(), getSize()).is_ok();
+  }
   std::size_t members() const {
     return static_cast<std::size_t>(getSize());
   }

@@ -148,9 +148,12 @@ Group::Pending Group::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
 }
 
 void Group::plan_gather(Plan& plan, const Tensor& input, const Tensor& output) const {
-  const Tensor used = is_misplaced(input, output, getSize(), getRank()) ? input.clone() : input;
+  const auto call_on = [&](const Tensor& used) {
+    return move_call(Collective::kAllGather, used, output, bytes(used));
+  };
+  const Tensor used = can_be_made(call_on(input)) ? input : input.clone();
   plan.held.push_back(used);
-  plan.calls.push_back(move_call(Collective::kAllGather, used, output, bytes(used)));
+  plan.calls.push_back(call_on(used));
 }
 
 void Group::plan_exchange(Plan& plan, const Tensors& outputs, const Tensors& inputs) const {

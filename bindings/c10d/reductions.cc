@@ -185,11 +185,13 @@ void Group::plan_reduce_scatter(Plan& plan, const Tensor& input, const c10d::Red
                                 const Tensor& output) {
   if (is_bitwise(op)) return plan_scattered_bits(plan, input, op, output);
   const Reduction reduction = reduction_of(output, op, plan.title);
-  Tensor factored = scaled(input, op, plan.title);
-  if (is_misplaced(output, factored, getSize(), getRank())) factored = factored.clone();
-  plan.held.push_back(factored);
-  plan.calls.push_back(
-      reduce_call(Collective::kReduceScatter, factored, output, count(output), reduction));
+  const auto call_on = [&](const Tensor& used) {
+    return reduce_call(Collective::kReduceScatter, used, output, count(output), reduction);
+  };
+  const Tensor factored = scaled(input, op, plan.title);
+  const Tensor used = can_be_made(call_on(factored)) ? factored : factored.clone();
+  plan.held.push_back(used);
+  plan.calls.push_back(call_on(used));
 }
 
 Group::Pending Group::reduce_scatter(Tensors& outputs, TensorLists& inputs,

@@ -18,7 +18,7 @@ namespace {
 std::uint64_t tag_of(const std::vector<Rank>& members, std::string_view label) {
   Fnv tag;
   for (const Rank member : members) tag.add(static_cast<std::uint64_t>(member.value()));
-  for (const char each : label) tag.add(static_cast<unsigned char>(each));
+  tag.add(hash_of(label));
   return tag.value();
 }
 

@@ -95,10 +95,11 @@ class JobTest(unittest.TestCase):
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "needs PyTorch")
     def test_partial_calls_of_different_names_are_an_error(self):
-        lines, job = run(2, "named_partial")
+        lines, job = run(2, "named", "partial")
         for rank in (0, 1):
-            self.assertEqual(len(lines[rank]), 1, job.text())
-            self.assertRegex(lines[rank][0], f"refused: .*rank {1 - rank}", job.text())
+            self.assertEqual(lines[rank][0], "agreed", job.text())
+            self.assertRegex(lines[rank][1], f"refused: .*rank {1 - rank}", job.text())
+            self.assertEqual(len(lines[rank]), 2, job.text())
         self.assertRegex(job.text(), 'rank [01] calls it with other members, or with another label; here, the label is "[ab]"')
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "needs PyTorch")

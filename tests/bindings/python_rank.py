@@ -96,13 +96,14 @@ def secret():
 def named():
     """Calls of two names in different orders on different ranks. Matched by order, they would mix a with b."""
     values = {"a": 1.0, "b": 100.0}
-    if sys.argv[2] == "torch":
+    if sys.argv[2] in ("torch", "partial"):
         import dunlin.torch as bf
         import torch
         bf.init()
 
         def average(name):
-            return bf.allreduce(torch.full((3,), values[name]), name=name)
+            x = torch.full((3,), values[name])
+            return bf.allreduce(x, name=name) if sys.argv[2] == "torch" else bf.partial_allreduce(x, [0, 1], name=name)
     else:
         def average(name):
             return dunlin.all_reduce(np.full(3, values[name]), "avg", name=name)
@@ -110,19 +111,6 @@ def named():
     try:
         for name in ("a", "b") if dunlin.rank() == 0 else ("b", "a"):
             say(f"{name} is {average(name)[0]}")
-    except dunlin.InvalidArgumentError as error:
-        say(f"refused: {error}")
-
-
-def named_partial():
-    """The same of partial all-reduces: by order alone, these calls would match."""
-    import dunlin.torch as bf
-    import torch
-    bf.init()
-    values = {"a": 1.0, "b": 100.0}
-    try:
-        for name in ("a", "b") if dunlin.rank() == 0 else ("b", "a"):
-            say(f"{name} is {bf.partial_allreduce(torch.full((3,), values[name]), [0, 1], name=name)[0]}")
     except dunlin.InvalidArgumentError as error:
         say(f"refused: {error}")
 

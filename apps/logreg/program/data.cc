@@ -29,6 +29,7 @@ Result<svm::Dataset> load_training(const Options& options, svm::Shard shard) {
   }
   svm::LibsvmOptions reading;
   reading.shard = shard;
+  reading.has_digest = true;
   DUNLIN_ASSIGN(svm::Dataset data, svm::read_libsvm(options.train, reading));
   DUNLIN_TRY(check_features(options.train, data.features));
   return data;

@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 
 #include "apps/logreg/program/data.h"
-#include "apps/svm/input_file.h"
 #include "apps/svm/linear_model.h"
 
 namespace dunlin::logreg {
@@ -52,11 +50,6 @@ Status Trainer::load() {
   const svm::Shard shard{static_cast<std::uint32_t>(communicator_.rank()),
                          static_cast<std::uint32_t>(communicator_.size())};
   DUNLIN_ASSIGN(data_, load_training(options_, shard));
-  if (options_.is_generated) {
-    set_ = svm::digest_of(options_.generate);
-  } else {
-    DUNLIN_ASSIGN(set_, svm::InputFile::digest_of(options_.train));
-  }
   design_.emplace(data_, options_.bias);
   if (is_first()) {
     DUNLIN_ASSIGN(test_, load_test(options_, data_));
@@ -68,19 +61,16 @@ Status Trainer::load() {
 Status Trainer::agree_on_data() {
   const auto features = static_cast<double>(data_.features);
   const auto rows = static_cast<double>(data_.total_rows);
-  // Six bytes of the digest are a double without rounding.
-  std::uint64_t start = 0;
-  std::memcpy(&start, set_.data(), 6);
-  const auto set = static_cast<double>(start);
+  const auto set = static_cast<double>(number_of(data_.whole) >> 16);  // 48 bits: not rounded
   std::array most{features, -features, rows, -rows, set, -set};
   DUNLIN_TRY(communicator_.all_reduce(most.data(), most.data(), most.size(),
                                       {DataType::kFloat64, ReduceOp::kMax}));
   if (most[0] == -most[1] && most[2] == -most[3] && most[4] == -most[5]) return Status::ok();
-  return {
-      Code::kInvalidArgument,
-      fmt::format("the ranks' training sets differ: {} to {} rows, {} to {} features; here {} "
-                  "and {}, and the digest {}",
-                  -most[3], most[2], -most[1], most[0], rows, features, dunlin::to_string(set_))};
+  return {Code::kInvalidArgument,
+          fmt::format("the ranks' training sets differ: {} to {} rows, {} to {} features; here {} "
+                      "and {}, and the digest {}",
+                      -most[3], most[2], -most[1], most[0], rows, features,
+                      dunlin::to_string(data_.whole))};
 }
 
 Status Trainer::start() {

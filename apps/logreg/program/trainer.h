@@ -6,7 +6,6 @@
 #include <optional>
 #include <vector>
 
-#include "apps/digest.h"
 #include "apps/logreg/admm.h"
 #include "apps/logreg/program/options.h"
 #include "apps/logreg/program/output.h"
@@ -51,7 +50,6 @@ class Trainer {
   const Clock& clock_;
 
   svm::Dataset data_;                 // this rank's rows
-  Digest set_{};                      // of the whole training set
   std::optional<svm::Dataset> test_;  // on rank 0
   std::optional<Design> design_;
   std::optional<double> optimum_;  // the reference's objective

@@ -8,6 +8,7 @@ Result<Dataset> load_shard(const Options& options, Shard shard) {
   if (options.is_generated) return generate(options.generate, shard);
   LibsvmOptions reading;
   reading.shard = shard;
+  reading.has_digest = true;
   return read_libsvm(options.train, reading);
 }
 

@@ -7,13 +7,11 @@
 #include <bit>
 #include <cmath>
 #include <csignal>
-#include <cstring>
 #include <set>
 #include <thread>
 #include <utility>
 
 #include "apps/job.h"
-#include "apps/svm/input_file.h"
 #include "apps/svm/linear_model.h"
 #include "apps/svm/program/resumption.h"
 #include "runtime/log.h"
@@ -87,11 +85,6 @@ Status Worker::load_data() {
       auto loaded,
       Shards<Dataset>::load([this](Shard wanted) { return load_shard(options_, wanted); }, shard));
   shards_ = std::move(loaded);
-  if (options_.is_generated) {
-    set_ = digest_of(options_.generate);
-  } else {
-    DUNLIN_ASSIGN(set_, InputFile::digest_of(options_.train));
-  }
   if (!options_.checkpoint.empty() || !options_.resume.empty()) digest_ = digest_of(data(), shard);
   if (data().rows() == 0) {
     return {Code::kInvalidArgument, fmt::format("rank {} of {} has no rows: the set has {}",
@@ -124,15 +117,14 @@ Result<std::uint64_t> Worker::found_by_leader(const std::string& what,
 }
 
 Status Worker::agree_on_data() {
-  std::uint64_t own = 0;
-  std::memcpy(&own, set_.data(), sizeof own);
+  const std::uint64_t own = number_of(data().whole);
   DUNLIN_ASSIGN(const std::uint64_t leaders, found_by_leader("data", [own] { return own; }));
   if (leaders == own) return Status::ok();
   return {Code::kInvalidArgument,
           fmt::format("rank {} has another training set than rank {} (its digest is {}): all ranks "
                       "read the whole set, and take their rows of it",
                       fabric_.rank().value(), members_.ranks().front().value(),
-                      dunlin::to_string(set_))};
+                      dunlin::to_string(data().whole))};
 }
 
 // The leader searches on its shard.

@@ -94,7 +94,6 @@ class Worker {
   LearnerOptions learning_;
   Members members_;
   std::optional<Shards<Dataset>> shards_;
-  Digest set_{};     // the digest of the whole training set
   Digest digest_{};  // of data(), if there are checkpoints
   Stage stage_ = Stage::kPreparing;
   std::unique_ptr<Group> group_;

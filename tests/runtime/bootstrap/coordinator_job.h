@@ -95,6 +95,17 @@ inline std::string error_of(JoinPlan plan) {
   return TcpBootstrap::join(std::move(plan)).status().to_string();
 }
 
+// The error of a join that is refused until its timeout. On a busy host, a short timeout may pass
+// before the coordinator's thread has answered: then the join is repeated with a longer one.
+inline Status refusal_of(const std::function<JoinPlan()>& make_plan) {
+  for (Duration timeout = std::chrono::milliseconds(100);; timeout *= 10) {
+    JoinPlan plan = make_plan();
+    plan.timeout = timeout;
+    Status status = TcpBootstrap::join(std::move(plan)).status();
+    if (status.code() != Code::kDeadlineExceeded || timeout >= kTimeout) return status;
+  }
+}
+
 // Runs `body` for every rank of a job, each in a thread.
 inline void run_job(const Coordinator& coordinator, int size,
                     const std::function<void(Bootstrap&)>& body) {

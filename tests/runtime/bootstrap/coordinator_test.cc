@@ -108,10 +108,12 @@ TEST(Coordinator, ValuesUpToTheLimitPassAndLargerOnesAreRefused) {
 TEST(Coordinator, AWrongSecretIsRefusedAndLogged) {
   LogCapture log;
   const auto coordinator = start_coordinator(1);
-  JoinPlan plan = plan_for(*coordinator, 0, 1);
-  plan.secret = "wrong";
-  plan.timeout = 100ms;
-  EXPECT_THAT(error_of(std::move(plan)), HasSubstr("permission_denied: rank 0 cannot join"));
+  const Status refusal = refusal_of([&] {
+    JoinPlan plan = plan_for(*coordinator, 0, 1);
+    plan.secret = "wrong";
+    return plan;
+  });
+  EXPECT_THAT(refusal.to_string(), HasSubstr("permission_denied: rank 0 cannot join"));
   EXPECT_TRUE(log.await("refused: wrong job secret"));
   EXPECT_TRUE(log.await("connection from 127.0.0.1:"));
   expect_that_a_job_still_starts(*coordinator, 1);
@@ -120,10 +122,12 @@ TEST(Coordinator, AWrongSecretIsRefusedAndLogged) {
 TEST(Coordinator, AMissingSecretIsRefusedAndLogged) {
   LogCapture log;
   const auto coordinator = start_coordinator(1);
-  JoinPlan plan = plan_for(*coordinator, 0, 1);
-  plan.secret = "";
-  plan.timeout = 100ms;
-  EXPECT_THAT(error_of(std::move(plan)), HasSubstr("wrong job secret"));
+  const Status refusal = refusal_of([&] {
+    JoinPlan plan = plan_for(*coordinator, 0, 1);
+    plan.secret = "";
+    return plan;
+  });
+  EXPECT_THAT(refusal.to_string(), HasSubstr("wrong job secret"));
   EXPECT_TRUE(log.await("refused: wrong job secret"));
   expect_that_a_job_still_starts(*coordinator, 1);
 }
@@ -138,9 +142,8 @@ TEST(Coordinator, ARankDetectsACoordinatorWithoutTheSecret) {
       Coordinator::start(
           {.size = 1, .secret = "a guess", .heartbeat = 50ms, .listen = {"127.0.0.1", 0}})
           .value();
-  JoinPlan plan = plan_for(*impostor, 0, 1);
-  plan.timeout = 100ms;
-  EXPECT_THAT(error_of(std::move(plan)), HasSubstr("permission_denied"));
+  const Status refusal = refusal_of([&] { return plan_for(*impostor, 0, 1); });
+  EXPECT_THAT(refusal.to_string(), HasSubstr("permission_denied"));
 }
 
 TEST(Coordinator, GarbageIsRefusedAndLogged) {

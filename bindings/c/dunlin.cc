@@ -41,6 +41,11 @@ LastError& last_error() {
   return error;
 }
 
+std::string& next_name() {
+  thread_local std::string name;
+  return name;
+}
+
 // A call with types that are not checked yet.
 struct Wanted {
   Collective collective;
@@ -52,14 +57,18 @@ struct Wanted {
   int root = 0;
 };
 
-Result<Call> call_of(const Wanted& wanted) {
+// `name` has to outlive the call's start.
+Result<Call> call_of(const Wanted& wanted, const std::string& name) {
   DUNLIN_ASSIGN(const Reduction reduction, dunlin::c::reduction_of(wanted.type, wanted.op));
-  return Call{wanted.collective, wanted.input, wanted.output, wanted.count, reduction, wanted.root};
+  Call call{wanted.collective, wanted.input, wanted.output, wanted.count, reduction, wanted.root};
+  call.name = name;
+  return call;
 }
 
 dunlin_code run(dunlin_communicator* communicator, const Wanted& wanted) {
   return guarded([&]() -> Status {
-    DUNLIN_ASSIGN(const Call call, call_of(wanted));
+    const std::string name = dunlin::c::take_next_name();
+    DUNLIN_ASSIGN(const Call call, call_of(wanted, name));
     return communicator->job->session->run(communicator->handle, call, {});
   });
 }
@@ -67,7 +76,8 @@ dunlin_code run(dunlin_communicator* communicator, const Wanted& wanted) {
 dunlin_code start(dunlin_communicator* communicator, const Wanted& wanted,
                   dunlin_request** request) {
   return guarded([&]() -> Status {
-    DUNLIN_ASSIGN(const Call call, call_of(wanted));
+    const std::string name = dunlin::c::take_next_name();
+    DUNLIN_ASSIGN(const Call call, call_of(wanted, name));
     Session& session = *communicator->job->session;
     auto made = std::make_unique<dunlin_request>();
     made->session = &session;
@@ -116,6 +126,10 @@ dunlin_code report(const Status& status) {
 dunlin_code report_exhausted() {
   last_error() = {};
   return DUNLIN_RESOURCE_EXHAUSTED;
+}
+
+std::string take_next_name() {
+  return std::exchange(next_name(), {});
 }
 
 Duration timeout_of(const Session& session, double seconds) {
@@ -266,6 +280,13 @@ dunlin_code dunlin_all_to_all(dunlin_communicator* communicator, const void* inp
 
 dunlin_code dunlin_barrier(dunlin_communicator* communicator) {
   return run(communicator, {Collective::kBarrier, nullptr, nullptr, 0});
+}
+
+dunlin_code dunlin_name_next(const char* name) {
+  return guarded([&] {
+    next_name() = name == nullptr ? "" : name;
+    return Status::ok();
+  });
 }
 
 dunlin_code dunlin_start_all_reduce(dunlin_communicator* communicator, const void* input,

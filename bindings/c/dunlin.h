@@ -7,13 +7,16 @@
  *   dunlin_all_reduce(world, gradients, gradients, count, DUNLIN_FLOAT32, DUNLIN_AVERAGE);
  *   dunlin_finalize(job);
  *
- * All ranks make the same calls in the same order, with the same counts, types and reductions.
- * Where one rank gives memory of dunlin_allocate(), all ranks give memory of the same
- * dunlin_allocate() call, at the same offset. Pointers must not be NULL unless they are said to be
- * nullable. Every wait has a deadline. Any thread may call. If several threads use one
- * communicator, their calls need an order that is the same on all ranks.
+ * Collective calls: all members of a communicator make the same calls in the same order, with the
+ * same counts, types and reductions. Where one member gives memory of dunlin_allocate(), all
+ * members give memory of the same dunlin_allocate() call, at the same offset. The other calls say
+ * who takes part. Pointers must not be NULL unless they are said to be nullable. Every wait has a
+ * deadline. Any thread may call. If several threads use one communicator, their calls need an order
+ * that is the same on all ranks.
  *
- * Functions return DUNLIN_OK, or an error; they leave their results unchanged then.
+ * Functions return DUNLIN_OK or an error. After an error, handles are not set. Memory is unchanged
+ * only where that is stated. dunlin_test() and dunlin_wait() free the request of an operation that
+ * is over, also after an error.
  */
 #pragma once
 
@@ -136,7 +139,7 @@ dunlin_code dunlin_free(dunlin_communicator* communicator, void* memory);
  * In place, output is input; in reduce_scatter and all_gather, the smaller one is the rank's own
  * block of the larger one. all_to_all can't be done in place. Memory that overlaps otherwise is
  * refused with DUNLIN_INVALID_ARGUMENT. Calls block for DUNLIN_DEADLINE at most. After a timeout the
- * operation continues, so that its memory must not be used. */
+ * operation continues: its memory must not be used until it is over. */
 /* clang-format on */
 dunlin_code dunlin_all_reduce(dunlin_communicator* communicator, const void* input, void* output,
                               size_t count, dunlin_data_type type, dunlin_op op);
@@ -151,6 +154,14 @@ dunlin_code dunlin_all_gather(dunlin_communicator* communicator, const void* inp
 dunlin_code dunlin_all_to_all(dunlin_communicator* communicator, const void* input, void* output,
                               size_t count, dunlin_data_type type);
 dunlin_code dunlin_barrier(dunlin_communicator* communicator);
+
+/* Names the calling thread's next collective operation, blocking or started, or its next partial
+ * all-reduce, and no later one, whether it succeeds or not. Other calls ignore the name. If the
+ * members' calls have different names, each member that waits gets DUNLIN_INVALID_ARGUMENT, with an
+ * error that names both calls. So members that make calls in different orders, such as those for
+ * the gradients of two layers, do not mix them up. Calls are matched by their order, or their
+ * number, not by their names. NULL stands for "". */
+dunlin_code dunlin_name_next(const char* name);
 
 /* Start the same operations. The memory belongs to the operation until it is over. Each request has
  * to be given to dunlin_test() or dunlin_wait() until they free it, or to dunlin_forget(). */
@@ -187,8 +198,9 @@ void dunlin_forget(dunlin_request* request);
 /* Averages with neighbors and gathers from them. Only the neighbors concerned take part; they may
  * differ from call to call. The k-th call of a name (NULL: "") in which a rank sends to another
  * matches the k-th call of that name in which the other rank receives from it. Other calls in
- * progress don't matter. If neighbors differ in size or type, both get DUNLIN_INVALID_ARGUMENT.
- * Empty lists may be NULL. */
+ * progress don't matter. If neighbors differ in size or type, the receiver gets
+ * DUNLIN_INVALID_ARGUMENT, and so does the sender, unless its call has ended. Empty lists may be
+ * NULL. */
 typedef struct dunlin_neighbor {
   int rank;
   double weight;
@@ -260,11 +272,14 @@ dunlin_code dunlin_start_partial_all_reduce(dunlin_job* job, const char* name, u
                                             dunlin_op op, dunlin_request** request);
 
 /* Training in which workers average their models in groups (Ripples / Prague). After each iteration
- * a rank asks for its groups, averages with them, and computes on. Groups are formed of ranks that
- * ask, so that a slow rank delays only few others; by a fixed schedule; or at random. */
+ * a rank asks for its groups, averages with them, and computes on. Groups are formed by a fixed
+ * schedule, at random, or of ranks that are in no group, so that a slow rank delays only few
+ * others.
+ */
 typedef enum dunlin_group_source DUNLIN_UNDERLYING {
-  DUNLIN_GROUPS_SMART = 0, /* of waiting ranks, of which none is far behind */
-  DUNLIN_GROUPS_STATIC,    /* by a fixed schedule, for ranks of equal speed */
+  DUNLIN_GROUPS_SMART =
+      0,                /* of ranks that are in no group, but those far behind the one that asks */
+  DUNLIN_GROUPS_STATIC, /* by a fixed schedule, for ranks of equal speed */
   DUNLIN_GROUPS_RANDOM,
   DUNLIN_GROUPS_BUFFERED /* at random, and kept for members that are still busy */
 } dunlin_group_source;
@@ -273,7 +288,8 @@ typedef enum dunlin_group_source DUNLIN_UNDERLYING {
 typedef struct dunlin_groups_options {
   dunlin_group_source source;
   int group_size; /* default: 3, or the number of ranks if that is less */
-  /* No rank is in a group with ranks that are this many iterations behind it; default: 4. */
+  /* Smart groups leave out ranks that are this many iterations or more behind the rank that asks;
+   * default: 4. */
   uint64_t slowdown_threshold;
   /* Ranks are numbered node by node. Give both, or none; default: the hosts. */
   int nodes;
@@ -299,8 +315,8 @@ dunlin_code dunlin_groups_create(dunlin_job* job, const char* name, size_t count
 /* To be called after the rank has computed `iteration`; iterations increase. Returns when it may
  * compute the next one. Averages `model` in place. If it is NULL, averages the memory of
  * dunlin_groups_model(), without copying. After a death, the average is that of the living members;
- * only a static schedule returns DUNLIN_PEER_DEAD. After an error the model is unchanged. After a
- * timeout the average continues. */
+ * only a static schedule returns DUNLIN_PEER_DEAD. After a timeout the average continues, and
+ * `model` must not be used until it is over. After any other error the model is unchanged. */
 dunlin_code dunlin_groups_average(dunlin_groups* groups, uint64_t iteration, float* model);
 dunlin_code dunlin_start_groups_average(dunlin_groups* groups, uint64_t iteration, float* model,
                                         dunlin_request** request);
@@ -313,9 +329,11 @@ dunlin_code dunlin_groups_get_statistics(dunlin_groups* groups,
                                          dunlin_groups_statistics* statistics);
 
 /* A window: a tensor on every rank, and at each out-neighbor a buffer for this rank's deposits.
- * Only create, flush, get and free wait for other ranks; background threads take deposits into the
- * buffers. Every operation is applied to a scalar p as well, which is 1 at first. If each sender's
- * weights add up to 1, the tensor divided by p converges to the average (push-sum). */
+ * Only create, flush, get and free wait for other ranks. Between ranks of one host that share
+ * memory, deposits go straight into the buffers. Otherwise the receiver's background thread takes
+ * them in, or its calls if it has none. Every operation is applied to a scalar p as well, which is
+ * 1 at first. If each sender's weights add up to 1, the tensor divided by p converges to the
+ * average (push-sum). */
 typedef struct dunlin_window dunlin_window;
 /* Collective, with the same count and type (DUNLIN_FLOAT32 or DUNLIN_FLOAT64) on all ranks. The
  * tensor begins as `initial`. So do the buffers, or as zeros if `is_zeroed` is not 0. The weights
@@ -357,7 +375,8 @@ dunlin_code dunlin_window_flush(dunlin_window* window, double timeout_seconds);
  * tensor do so as well. */
 dunlin_code dunlin_window_publish(dunlin_window* window);
 /* Replaces the buffer of each source with weight * the tensor that it has published last. The
- * sources take no part. DUNLIN_UNAVAILABLE if their memory can't be read from here. */
+ * sources take no part, except that over ucx and tcp, their progress answers. DUNLIN_UNAVAILABLE if
+ * their memory can't be read from here. */
 dunlin_code dunlin_window_get(dunlin_window* window, const dunlin_neighbor* sources,
                               size_t source_count, double timeout_seconds);
 /* Sets the tensor to self_weight * tensor + the sum of weight * buffer over the sources (NULL: all,

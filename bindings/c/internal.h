@@ -73,6 +73,9 @@ dunlin_code guarded(Function&& function) noexcept {
   }
 }
 
+// The name that dunlin_name_next() has given this thread's next call; "" from then on.
+std::string take_next_name();
+
 // A timeout in seconds; negative: the job's deadline.
 Duration timeout_of(const binding::Session& session, double seconds);
 Result<collective::DataType> type_of(dunlin_data_type type);

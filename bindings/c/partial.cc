@@ -34,6 +34,7 @@ Result<PartialCall> call_of(const Wanted& wanted) {
   call.input = wanted.input;
   call.output = wanted.output;
   call.count = wanted.count;
+  call.label = dunlin::c::take_next_name();
   DUNLIN_ASSIGN(call.reduction, dunlin::c::reduction_of(wanted.type, wanted.op));
   return call;
 }

@@ -15,6 +15,7 @@ struct Communicator::Impl {
     collective::Call made{
         static_cast<collective::Collective>(kind), in, out, count, {type, op}, root};
     if (kind == Kind::kAllReduce) made.algorithm = all_reduce;
+    made.name = next_name;
     return made;
   }
 
@@ -26,6 +27,7 @@ struct Communicator::Impl {
   std::shared_ptr<JobState> job;
   std::unique_ptr<collective::Communicator> communicator;
   std::string all_reduce;  // the algorithm that was asked for; empty: none
+  std::string next_name;   // of the next operation
 };
 
 namespace {
@@ -79,17 +81,25 @@ Status Communicator::free(std::span<std::byte> memory) {
   return impl_->communicator->free(memory);
 }
 
+void Communicator::name_next(std::string name) {
+  impl_->next_name = std::move(name);
+}
+
 Status Communicator::run(Kind kind, const void* in, void* out, std::size_t count, DataType type,
                          ReduceOp op, int root) {
-  return impl_->communicator->run(impl_->call(kind, in, out, count, type, op, root));
+  Status status = impl_->communicator->run(impl_->call(kind, in, out, count, type, op, root));
+  impl_->next_name.clear();
+  return status;
 }
 
 Result<Communicator::Request> Communicator::start(Kind kind, const void* in, void* out,
                                                   std::size_t count, DataType type, ReduceOp op,
                                                   int root) {
-  DUNLIN_ASSIGN(const collective::CollectiveRequest request,
-                impl_->communicator->start(impl_->call(kind, in, out, count, type, op, root)));
-  return Request{request.first, request.end};
+  const auto request =
+      impl_->communicator->start(impl_->call(kind, in, out, count, type, op, root));
+  if (!request.status().is_busy()) impl_->next_name.clear();
+  if (!request) return request.status();
+  return Request{request->first, request->end};
 }
 
 Status Communicator::test(const Request& request) {

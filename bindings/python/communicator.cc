@@ -31,9 +31,10 @@ Reduction reduction_of(const Array& input, std::string_view op) {
 }
 
 Prepared prepared(Collective collective, const Array& input, const Array& output, std::size_t count,
-                  Reduction reduction, int root = 0) {
+                  Reduction reduction, std::string_view name, int root = 0) {
   Prepared made;
   made.call = {collective, input.data, output.data, count, reduction, root};
+  made.call.name = name;
   made.outcome.result = output.object;
   made.outcome.memory = {input.keeper, output.keeper};
   made.gpu = output.gpu;
@@ -75,24 +76,23 @@ Prepared Communicator::all_reduce(py::handle x, std::string_view op, py::handle 
   const Reduction reduction = reduction_of(input, op);
   const Array output = output_for(input, input.shape, out);
   check_overlap(input, output, 0);
-  Prepared made = prepared(Collective::kAllReduce, input, output, input.count, reduction);
-  made.call.name = name;
-  return made;
+  return prepared(Collective::kAllReduce, input, output, input.count, reduction, name);
 }
 
-Prepared Communicator::reduce(py::handle x, int root, std::string_view op, py::handle out) const {
+Prepared Communicator::reduce(py::handle x, int root, std::string_view op, py::handle out,
+                              std::string_view name) const {
   const Array input = view_of(x, "reduce", Usable::kHostAndGpu);
   const Reduction reduction = reduction_of(input, op);
   if (rank() != root) {
     // Only the root has a result.
-    Prepared made = prepared(Collective::kReduce, input, input, input.count, reduction, root);
+    Prepared made = prepared(Collective::kReduce, input, input, input.count, reduction, name, root);
     made.outcome.result = py::none();
     made.call.copies = !input.gpu;
     return made;
   }
   const Array output = output_for(input, input.shape, out);
   check_overlap(input, output, 0);
-  Prepared made = prepared(Collective::kReduce, input, output, input.count, reduction, root);
+  Prepared made = prepared(Collective::kReduce, input, output, input.count, reduction, name, root);
   // The other members don't know whether the output is an array of empty(). GPU memory is always
   // copied in a reduce (gpu_staging.h).
   made.call.copies = !input.gpu;
@@ -107,22 +107,21 @@ Prepared Communicator::broadcast(py::handle x, int root, py::handle out,
   // In host memory, the operation runs in place, in the result.
   if (!input.gpu && rank() == root && output.data != input.data && input.count > 0)
     std::memcpy(output.data, input.data, input.bytes());
-  Prepared made = prepared(Collective::kBroadcast, input.gpu ? input : output, output, output.count,
-                           {output.type}, root);
-  made.call.name = name;
-  return made;
+  return prepared(Collective::kBroadcast, input.gpu ? input : output, output, output.count,
+                  {output.type}, name, root);
 }
 
-Prepared Communicator::all_gather(py::handle x, py::handle out) const {
+Prepared Communicator::all_gather(py::handle x, py::handle out, std::string_view name) const {
   const Array input = view_of(x, "all_gather", Usable::kHostAndGpu);
   Shape shape = input.shape;
   shape.insert(shape.begin(), size());
   const Array output = output_for(input, std::move(shape), out);
   check_overlap(output, input, static_cast<std::size_t>(rank()) * input.count);
-  return prepared(Collective::kAllGather, input, output, input.count, {input.type});
+  return prepared(Collective::kAllGather, input, output, input.count, {input.type}, name);
 }
 
-Prepared Communicator::reduce_scatter(py::handle x, std::string_view op, py::handle out) const {
+Prepared Communicator::reduce_scatter(py::handle x, std::string_view op, py::handle out,
+                                      std::string_view name) const {
   const Array input = view_of(x, "reduce_scatter", Usable::kHostAndGpu);
   const Reduction reduction = reduction_of(input, op);
   const std::size_t count = part_of(input, size(), "reduce_scatter");
@@ -130,15 +129,15 @@ Prepared Communicator::reduce_scatter(py::handle x, std::string_view op, py::han
   shape[0] /= size();
   const Array output = output_for(input, std::move(shape), out);
   check_overlap(input, output, static_cast<std::size_t>(rank()) * count);
-  return prepared(Collective::kReduceScatter, input, output, count, reduction);
+  return prepared(Collective::kReduceScatter, input, output, count, reduction, name);
 }
 
-Prepared Communicator::all_to_all(py::handle x, py::handle out) const {
+Prepared Communicator::all_to_all(py::handle x, py::handle out, std::string_view name) const {
   const Array input = view_of(x, "all_to_all", Usable::kHostAndGpu);
   const std::size_t count = part_of(input, size(), "all_to_all");
   const Array output = output_for(input, input.shape, out);
   if (overlap(input, output)) refuse("all_to_all can't be done in place");
-  return prepared(Collective::kAllToAll, input, output, count, {input.type});
+  return prepared(Collective::kAllToAll, input, output, count, {input.type}, name);
 }
 
 Prepared Communicator::barrier() const {

@@ -36,12 +36,14 @@ class Communicator {
   // Check the arrays, and make the result array if `out` is None.
   Prepared all_reduce(pybind11::handle x, std::string_view op, pybind11::handle out,
                       std::string_view name) const;
-  Prepared reduce(pybind11::handle x, int root, std::string_view op, pybind11::handle out) const;
+  Prepared reduce(pybind11::handle x, int root, std::string_view op, pybind11::handle out,
+                  std::string_view name) const;
   Prepared broadcast(pybind11::handle x, int root, pybind11::handle out,
                      std::string_view name) const;
-  Prepared all_gather(pybind11::handle x, pybind11::handle out) const;
-  Prepared reduce_scatter(pybind11::handle x, std::string_view op, pybind11::handle out) const;
-  Prepared all_to_all(pybind11::handle x, pybind11::handle out) const;
+  Prepared all_gather(pybind11::handle x, pybind11::handle out, std::string_view name) const;
+  Prepared reduce_scatter(pybind11::handle x, std::string_view op, pybind11::handle out,
+                          std::string_view name) const;
+  Prepared all_to_all(pybind11::handle x, pybind11::handle out, std::string_view name) const;
   Prepared barrier() const;
 
   // Whether all members have a GPU, and a transport, for calls on GPU memory: the same answer at

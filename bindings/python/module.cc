@@ -136,19 +136,19 @@ void define_communicator(py::module_& module) {
   define_collective<py::object, std::string_view, py::object, std::string_view>(
       type, "all_reduce", &Communicator::all_reduce, arg("x"), arg("op") = "sum", arg("out") = none,
       arg("name") = "");
-  define_collective<py::object, int, std::string_view, py::object>(
+  define_collective<py::object, int, std::string_view, py::object, std::string_view>(
       type, "reduce", &Communicator::reduce, arg("x"), arg("root") = 0, arg("op") = "sum",
-      arg("out") = none);
+      arg("out") = none, arg("name") = "");
   define_collective<py::object, int, py::object, std::string_view>(
       type, "broadcast", &Communicator::broadcast, arg("x"), arg("root") = 0, arg("out") = none,
       arg("name") = "");
-  define_collective<py::object, py::object>(type, "all_gather", &Communicator::all_gather, arg("x"),
-                                            arg("out") = none);
-  define_collective<py::object, std::string_view, py::object>(
+  define_collective<py::object, py::object, std::string_view>(
+      type, "all_gather", &Communicator::all_gather, arg("x"), arg("out") = none, arg("name") = "");
+  define_collective<py::object, std::string_view, py::object, std::string_view>(
       type, "reduce_scatter", &Communicator::reduce_scatter, arg("x"), arg("op") = "sum",
-      arg("out") = none);
-  define_collective<py::object, py::object>(type, "all_to_all", &Communicator::all_to_all, arg("x"),
-                                            arg("out") = none);
+      arg("out") = none, arg("name") = "");
+  define_collective<py::object, py::object, std::string_view>(
+      type, "all_to_all", &Communicator::all_to_all, arg("x"), arg("out") = none, arg("name") = "");
   define_collective<>(type, "barrier", &Communicator::barrier);
   type.def("empty", &Communicator::empty, arg("shape"), arg("dtype") = "float32",
            arg("device") = py::none())

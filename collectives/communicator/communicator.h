@@ -22,8 +22,8 @@
 // type, reduction, root and algorithm. Either all members pass memory from the same allocation at
 // the same offset, or all pass other memory. (In a reduce, and for the input of a broadcast,
 // allocation and offset may differ.) If members make different calls, no member reads or writes a
-// wrong place, and each member that waits ends with kInvalidArgument, which names both calls: at
-// once where a message comes from such a member, otherwise seconds later.
+// wrong place, and each member that waits ends with kInvalidArgument, which names both calls. A
+// member that hears of the other call ends at once, other members end seconds later.
 //
 // Order. Operations start in the order of their calls. Several are in progress at a time, and they
 // may complete in any order.
@@ -36,8 +36,8 @@
 // the operation in progress. All other errors of a call that has started are final: later calls
 // return them, too. The surviving ranks then create a new communicator.
 //
-// Threads. Only the thread that owns the fabric may use a communicator. Destroy it before the
-// fabric and after all members have finished their operations (call barrier() first, for example).
+// Threads. Only the thread that owns the fabric may use a communicator; see wait() for `pause`.
+// Destroy it before the fabric, after all members have finished their operations (barrier() first).
 #pragma once
 
 #include <cstddef>
@@ -78,8 +78,8 @@ struct CommunicatorOptions {
 
 // The arguments of one operation. schedule/problem.h defines how many elements input and output
 // hold. In place, both begin at the same address; in reduce-scatter and all-gather, the smaller one
-// is the member's own block of the larger one. Otherwise the two must not overlap, and those of an
-// all-to-all never. start() refuses such a call with kInvalidArgument.
+// is the member's own block of the larger one. Otherwise the two must not overlap. Those of an
+// all-to-all must not overlap at all. start() refuses such a call with kInvalidArgument.
 struct Call {
   Collective collective = Collective::kAllReduce;
   const void* input = nullptr;
@@ -92,8 +92,8 @@ struct Call {
   // The caller's name for the operation, which has to be the same on all members. It has to live
   // until start() has accepted the call.
   std::string_view name{};
-  // The operation copies, even if the memory is from allocate(). Set it if you cannot know whether
-  // that of all members is. GPU memory does not allow it. The same on all members.
+  // The operation copies, even if the memory is from allocate(). Set it unless you know that either
+  // all members pass such memory or none does. Not for GPU memory. The same on all members.
   bool copies = false;
 };
 

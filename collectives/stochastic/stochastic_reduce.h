@@ -1,20 +1,20 @@
 // StochasticReduce: each rank averages its model with those of its in-neighbors in a node graph
 // (ASAP, section 3). There are three modes of synchronization (section 4):
 //
-//   NOTIFY-ACK  A reduce waits for one model from every in-neighbor, and for no other rank. Models
-//               of the same step meet; none is torn, and none is lost.
+//   NOTIFY-ACK  A reduce waits for a model from every in-neighbor, and for ACKs if `depth` models
+//               are unacknowledged. Models of the same step meet; none is torn, and none is lost.
 //   BSP         Puts without flow control, a barrier of all members, then whatever is consistent.
 //   ASYNC       Puts without flow control and no wait; whatever is consistent and new.
 //
-// A reduce sends the model to all out-neighbors before it waits for anything, so cyclic graphs
+// A reduce sends the model to all out-neighbors before it waits for a model, so cyclic graphs
 // can't deadlock. Then model = self_weight * model + sum of weight[j] * input[j], in one pass over
-// all inputs; NOTIFY-ACK reads them in their receive slots. In the two weaker modes inputs may be
+// all inputs; NOTIFY-ACK reads them in their receive slots. In BSP and ASYNC, inputs may be
 // missing; the remaining weights are scaled to add up to one.
 //
 // GPUs. In NOTIFY-ACK the model and the receive slots can be in the memory of a GPU: the average is
 // one launch there, with the bits that it has on the CPU, and no model passes through host memory.
 // model() then is memory of the GPU, which the CPU cannot access. Work on the model has to be
-// complete before start(); the average is complete when test() is. The weaker modes need host
+// complete before start(); the average is complete when test() is. BSP and ASYNC need host
 // memory, since the CPU checks there whether a model was overwritten while it was read.
 //
 // A state machine under start() and test(); reduce() blocks. The model lies in registered memory of

@@ -102,6 +102,36 @@ static void test_communicators_and_memory(dunlin_communicator* world) {
   EXPECT(dunlin_release(world) == DUNLIN_INVALID_ARGUMENT);
 }
 
+static void test_names(dunlin_job* job) {
+  dunlin_communicator* const world = dunlin_world(job);
+  const int rank = dunlin_rank(world);
+  dunlin_communicator* part = NULL;
+  EXPECT_OK(dunlin_split(world, 0, rank, &part));
+  int value = 1;
+  EXPECT_OK(dunlin_name_next(rank == 0 ? "a" : "b"));
+  EXPECT_OK(dunlin_name_next("the last name counts"));
+  EXPECT_OK(dunlin_all_reduce(part, &value, &value, 1, DUNLIN_INT32, DUNLIN_MAX));
+  if (rank == 0) EXPECT_OK(dunlin_name_next(NULL)); /* as no name */
+  EXPECT_OK(dunlin_all_reduce(part, &value, &value, 1, DUNLIN_INT32, DUNLIN_MAX));
+  if (dunlin_size(world) > 1) {
+    dunlin_request* request = NULL;
+    EXPECT_OK(dunlin_name_next(rank == 0 ? "a" : "b"));
+    EXPECT_OK(dunlin_start_broadcast(part, &value, 1, DUNLIN_INT32, 0, &request));
+    EXPECT(dunlin_wait(&request, -1) == DUNLIN_INVALID_ARGUMENT);
+    EXPECT(strstr(dunlin_last_error(), "named \"a\"") != NULL);
+    EXPECT(strstr(dunlin_last_error(), "named \"b\"") != NULL);
+  }
+  if (dunlin_size(world) > 1 && rank < 2) {
+    const int both[] = {0, 1};
+    EXPECT_OK(dunlin_name_next(rank == 0 ? "a" : "b"));
+    EXPECT(dunlin_partial_all_reduce(job, "named", 0, both, 2, &value, &value, 1, DUNLIN_INT32,
+                                     DUNLIN_SUM) == DUNLIN_INVALID_ARGUMENT);
+    EXPECT_OK(dunlin_partial_all_reduce(job, "named", 0, both, 2, &value, &value, 1, DUNLIN_INT32,
+                                        DUNLIN_SUM));
+  }
+  EXPECT_OK(dunlin_barrier(world));
+}
+
 static void test_errors(dunlin_communicator* world) {
   int value = 0;
   EXPECT(dunlin_broadcast(world, &value, 1, DUNLIN_INT32, -1) == DUNLIN_OUT_OF_RANGE);
@@ -447,6 +477,7 @@ int main(int argc, char** argv) {
   test_blocking(world);
   test_started(world);
   test_communicators_and_memory(world);
+  test_names(job);
   test_errors(world);
   test_neighbors(job);
   test_window(job);

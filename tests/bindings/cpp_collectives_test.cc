@@ -85,6 +85,26 @@ TEST(CppCommunicator, StartsOperationsAndSplits) {
   });
 }
 
+TEST(CppCommunicator, NamesOfOperationsHaveToAgree) {
+  run_ranks(3, [](Job& job) {
+    auto world = get(Communicator::create(job, {.name = "named"}));
+    float value = 1;
+    const std::span<float> values(&value, 1);
+    world.name_next("both");
+    EXPECT_OK(world.all_reduce(values, ReduceOp::kSum));
+    // The name was that of one operation.
+    if (world.rank() == 0) world.name_next("");
+    EXPECT_OK(world.wait(get(world.start_all_reduce(values, ReduceOp::kSum))));
+    EXPECT_EQ(value, 9);
+    world.name_next(world.rank() == 0 ? "a" : "b");
+    const dunlin::Status status = world.barrier();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_NE(status.message().find("named \"a\""), std::string::npos) << status.to_string();
+    EXPECT_NE(status.message().find("named \"b\""), std::string::npos) << status.to_string();
+    EXPECT_OK(job.barrier());
+  });
+}
+
 TEST(CppGraph, KnowsItsProperties) {
   const auto graph = get(dunlin::make_graph("root-expander", 16));
   EXPECT_TRUE(dunlin::is_strongly_connected(graph));

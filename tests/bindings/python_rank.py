@@ -115,6 +115,25 @@ def named():
         say(f"refused: {error}")
 
 
+def named_each():
+    """Each collective call in different orders, in a communicator of its own, as an error ends that."""
+    x = np.ones(2, np.float32)
+    calls = {"reduce": lambda world, name: world.reduce(x, name=name),
+             "all_gather": lambda world, name: world.all_gather(x, name=name),
+             "reduce_scatter": lambda world, name: world.start_reduce_scatter(x, name=name).wait(),
+             "all_to_all": lambda world, name: world.all_to_all(x, name=name)}
+    for what, call in calls.items():
+        part = dunlin.world().split(0)
+        call(part, "both")
+        try:
+            call(part, "ab"[dunlin.rank()])
+            say(f"{what}: not refused")
+        except dunlin.InvalidArgumentError as error:
+            is_named = all(word in str(error) for word in ('named "a"', 'named "b"'))
+            say(f"{what}: {'named' if is_named else error}")
+    dunlin.barrier()
+
+
 def named_others():
     """The same of other operations. Those that exchange with neighbors match by name, in any order."""
     import dunlin.torch as bf

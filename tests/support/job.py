@@ -15,6 +15,15 @@ import unittest
 # A loaded host takes so many times as long as the timeouts below allow.
 LOADED = 5
 
+# tools/check --all sets it: then all cases are tested, and not only those that stand for the others.
+THOROUGH = "TEST_THOROUGH" in os.environ
+thorough = unittest.skipUnless(THOROUGH, "TEST_THOROUGH is not set (tools/check --all sets it)")
+
+
+def some(cases, count):
+    """The first cases, or all of them in a thorough test."""
+    return cases if THOROUGH else cases[:count]
+
 
 class Job:
     """A running command. It stores the lines of both output streams with their times of arrival."""

@@ -101,6 +101,13 @@ class Communicator {
     return std::span<T>(reinterpret_cast<T*>(memory.data()), count);
   }
 
+  // Names the next operation, so that members that make calls in different orders, such as those
+  // for the gradients of two layers, do not mix them up: the members' calls must have the same
+  // name, else each of them ends with kInvalidArgument, which names both calls. Calls are matched
+  // by their order, not by their names. The name is used up by the next operation that is started,
+  // unless that returns kBusy.
+  void name_next(std::string name);
+
   // The operations, blocking.
   Status all_reduce(const void* in, void* out, std::size_t count, DataType type, ReduceOp op) {
     return run(Kind::kAllReduce, in, out, count, type, op, 0);

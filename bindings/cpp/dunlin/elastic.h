@@ -1,23 +1,30 @@
-// What a program does whose job processes join and leave while it runs. Start it by `dunlin-run -n
-// 4
-// --max-ranks 12 --job-file FILE PROGRAM`, and newcomers by `dunlin-run --join FILE -n 1 PROGRAM`.
+// How to write a program for a job that processes join and leave while it runs. Start it with
+//
+//   dunlin-run -n 4 --max-ranks 12 --job-file FILE PROGRAM
+//   dunlin-run --join FILE -n 1 PROGRAM                        # newcomers, later
 //
 //   DUNLIN_ASSIGN(auto job, dunlin::Job::join());
 //   dunlin::JobMembers members = job.members();
 //   bool is_new = job.is_newcomer();
 //   bool must_regroup = true;
-//   if (is_new) DUNLIN_ASSIGN(members, job.reform(timeout));  // when it is ready to take part
+//   if (is_new) {                        // when it is ready to take part
+//     DUNLIN_ASSIGN(members, job.reform(timeout));
+//   }
 //   for (;;) {
-//     if (!is_new) DUNLIN_ASSIGN(must_regroup, job.changes_before(step + 1));
-//     if (must_regroup) ...                                   // see examples/cpp/elastic.cc
+//     if (!is_new) {
+//       DUNLIN_ASSIGN(must_regroup, job.changes_before(step + 1));
+//     }
+//     if (must_regroup) ...              // see examples/cpp/elastic.cc, which ends with is_new =
+//     false
 //     ++step;
 //     ...
 //   }
 //
 // Before the members destroy what they share, such as a communicator, they call Job::barrier(),
-// since another one may still be in the last step.
+// because another member may still be in the last step.
 //
-// Members that do not end at the same step call changes_before(~0) before they end.
+// If members end at different steps, each calls changes_before() with the largest number, ~0,
+// before it ends. From then on, the members do not change any more.
 //
 // A rank that is to leave calls Job::retire() at any time. Where changes_before() returns true, it
 // destroys its Job after that barrier, instead of calling reform(). After a death, the survivors

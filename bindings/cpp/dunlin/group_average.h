@@ -40,7 +40,7 @@ enum class GroupSource : std::uint8_t {
   kStatic,    // a schedule, without communication; for ranks of equal speed
   kRandom,    // random groups
   kBuffered,  // random groups, kept for members that still compute
-  kSmart,     // groups of ranks that wait, none of them far behind
+  kSmart,     // groups of all ranks that are in no group, but those far behind the rank that asks
 };
 
 // The same on all ranks.
@@ -52,7 +52,8 @@ struct GroupAverageOptions {
   JobMembers members{};
   GroupSource source = GroupSource::kSmart;
   int group_size = 3;  // at least 2; groups have no more members than there are ranks
-  // How many iterations a rank may be ahead of others in its group (kSmart), at least 1.
+  // kSmart: when a rank asks for a group, ranks that are this many iterations or more behind it are
+  // left out; at least 1.
   std::uint64_t slowdown_threshold = 4;
   // The ranks are numbered host by host, and each host has this many of them. Groups within hosts
   // and between hosts alternate. 0: each rank counts as a host.

@@ -5,7 +5,8 @@
 //   ...
 //   DUNLIN_TRY(job.leave());
 //
-// Every other class of this interface is made from a job and belongs to it. Objects keep the job's
+// Objects that communicate are made from a job and belong to it, except Endpoint and Connection
+// (endpoint.h). They keep the job's
 // resources alive for as long as they need them, so that the order of destruction doesn't matter on
 // one rank. It matters between ranks: destroy an object only when all ranks that share it are done
 // with it, for example after barrier() or leave().
@@ -17,7 +18,8 @@
 // Progress: communication of this rank advances only inside calls. A rank that computes for a long
 // time while its peers wait for it calls progress() now and then.
 //
-// Errors: nothing throws. Every wait ends at a deadline and then says which ranks were waited for.
+// Errors: no function throws, except std::bad_alloc. Every wait ends at a deadline and then says
+// which ranks were waited for.
 #pragma once
 
 #include <concepts>
@@ -88,8 +90,9 @@ class Job {
   // start-up and at the end, and Barrier (barrier.h) on the data path.
   Status barrier();
   Status barrier(Duration timeout);
-  // Collective. Calls barrier(), and then leaves the job. Objects of the job can only be destroyed
-  // afterwards. If the barrier fails, leaves the job all the same, and returns the barrier's error.
+  // Collective. Calls barrier(), and then leaves the job. After that, objects of the job can be
+  // destroyed, and nothing else. If the barrier fails, leaves the job all the same, and returns the
+  // barrier's error.
   Status leave();
 
   // Publishes a value for all ranks, under a key that no rank has published yet (kAlreadyExists).
@@ -116,8 +119,9 @@ class Job {
   // ok while the rank takes part; kPeerDead once it has died or left.
   Status check(Rank rank) const;
   JobMembers members() const;
-  // After a death, and where changes_before() has returned true: collective over the members that
-  // are still present and the newcomers that are ready, which all get the same new members.
+  // Agrees on the new members. Call it after a death, or when changes_before() has returned true.
+  // It is collective over the members that are still present and the newcomers that are ready, and
+  // all of them get the same new members.
   Result<JobMembers> reform(Duration timeout);
 
   // For jobs that may grow and shrink (elastic.h): whether the members change before this step,

@@ -14,8 +14,8 @@
 //     same lane, and after earlier notifications of the lane.
 //   - Puts of one lane may land in any order and piecewise, until a notification or
 //     flush(Visibility::kRemote).
-//   - A get or an atomic sees what earlier puts of the lane wrote. Later puts and notifications
-//     don't wait for it.
+//   - A get or an atomic sees what earlier puts of the lane wrote. Later puts and notifications may
+//     be carried out before it: before you overwrite memory that is being read, wait for the get.
 //   - Lanes are not ordered among one another, not even the two lanes to one peer.
 // The completion of put, put_notify and notify means that the local buffer may be reused. Only
 // flush(kRemote), or an answer of the peer, says that the peer can see the data.
@@ -51,7 +51,7 @@ enum class Visibility : std::uint8_t {
   kRemote,  // the peer can see all earlier puts
 };
 
-// The other accesses to a word that remote atomics are atomic against.
+// With which other accesses to the same word a remote atomic does not interleave.
 enum class AtomicScope : std::uint8_t {
   kNone,       // this lane has no atomics
   kTransport,  // atomics through the same transport
@@ -60,9 +60,10 @@ enum class AtomicScope : std::uint8_t {
 
 class Lane {
  public:
-  // Returns the lane to a peer, and connects it on first use. Blocks until the peer has published
-  // its address. Lanes of one peer and kind are the same path. kUnavailable says for each transport
-  // why it doesn't reach the peer.
+  // Returns the lane to a peer, and connects it on first use. Waits for Job::deadline() at most,
+  // until the peer has published its address, and over tcp or ucx until the peer has made progress.
+  // Lanes of one peer and kind are the same path. kUnavailable says for each transport why it
+  // doesn't reach the peer.
   static Result<Lane> open(Job& job, Rank peer, LaneKind kind = LaneKind::kData);
 
   Lane(Lane&&) noexcept;

@@ -53,16 +53,18 @@ class RemoteMemorySlice {
   std::size_t size_ = 0;
 };
 
-// Memory of this process, registered with every transport in use. Destroying it deregisters it:
-// peers that still write there get an error, and never write to memory that is used for something
-// else.
+// Memory of this process, registered with every transport in use. Destroying it deregisters it, and
+// later operations of peers fail. A put that is in progress then never reaches memory from
+// allocate() that is used for something else. Over shared memory, it may still land in memory from
+// wrap(): make sure that peers are done before you use that for something else.
 class Memory {
  public:
   // Allocates at least `size` bytes of zeroed, page-aligned memory, local to the thread's NUMA
   // node. Peers on this host can map it.
   static Result<Memory> allocate(Job& job, std::size_t size);
   // Registers the caller's own host memory, which has to outlive this object. Peers can't map it;
-  // those on this host access it by system calls, where the kernel permits it.
+  // those on this host access it by system calls, where the kernel permits it, and have no atomics
+  // on it.
   static Result<Memory> wrap(Job& job, void* data, std::size_t size);
   // Registers the caller's own GPU memory (CUDA). Returns kUnavailable without a driver. The host
   // must not dereference its addresses. Transports that can't access the memory return an error

@@ -16,7 +16,8 @@
 // j sends to rank i meets the k-th call of that name in which i expects j, whatever else is in
 // progress. Calls without a name share the name "".
 //
-// Errors: kInvalidArgument at both ends when neighbors disagree about size or type. A call that a
+// Errors: if neighbors disagree about size or type, the receiver gets kInvalidArgument, and so does
+// the sender, unless its call has already ended; that is logged then. A call that a
 // neighbor never joins fails at the deadline and names it. A neighbor's death fails the call with
 // kPeerDead. Other calls go on.
 //

@@ -57,9 +57,10 @@ class Queues {
   Queues& operator=(Queues&&) noexcept;
   ~Queues();
 
-  // Sends, or returns kBusy while no slot is free. `completion` fires when the payload's memory may
-  // be reused. Returns kOutOfRange for a payload of more than slot_bytes. All functions return
-  // kInvalidArgument for a rank that is not in the matching list of the options.
+  // Sends, or returns kBusy while no slot is free or the lane is full. `completion` fires when the
+  // payload's memory may be reused. Returns kOutOfRange for a payload of more than slot_bytes. For
+  // a rank that is not in the matching list of the options, functions that return a Status or a
+  // Result return kInvalidArgument; sent() and acknowledged() return 0, and poll() nothing.
   Status try_send(Rank to, const MemorySlice& payload, std::uint64_t tag, Completion* completion);
   // Sends at most kNotificationBytes. The memory need not be registered, and is copied before the
   // call returns.

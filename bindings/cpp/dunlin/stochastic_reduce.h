@@ -11,9 +11,9 @@
 //     DUNLIN_TRY(reduce.reduce(timeout).status());
 //   }
 //
-// A reduce sends the model to all out-neighbors before it waits for anything, so that cyclic graphs
+// A reduce sends the model to all out-neighbors before it waits for a model, so that cyclic graphs
 // can't deadlock. Then model = self_weight * model + the sum of weight[j] * input[j], in one pass
-// over all inputs, straight from the receive slots under NOTIFY-ACK. In the weaker modes, a missing
+// over all inputs, straight from the receive slots under NOTIFY-ACK. In BSP and ASYNC, a missing
 // input is left out of the sum, and the remaining weights are scaled to add up to one.
 //
 // The model lives in registered memory of this object and is the caller's between reduces. After an
@@ -44,8 +44,10 @@
 namespace dunlin {
 
 enum class SyncMode : std::uint8_t {
-  // A reduce waits for one model from every in-neighbor, and for no other rank. It averages models
-  // of the same step. No model is torn or lost.
+  // A reduce waits for one model from every in-neighbor, and averages models of the same step. It
+  // waits for an out-neighbor only if that has not acknowledged the last `depth` models. No model
+  // is
+  // torn or lost.
   kNotifyAck,
   // Models are put without flow control. After a barrier of all members, a reduce averages the
   // models that are consistent.

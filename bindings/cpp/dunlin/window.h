@@ -8,15 +8,15 @@
 // (push-sum).
 //
 // Windows are one-sided: a rank that computes for seconds delays no other rank. Nothing is lost or
-// counted twice: with accumulate(), self_weight + the sum of the weights = 1, and collect(), the
-// sum over all ranks of tensors, buffers and what is on its way stays the same, and so does that of
-// p.
+// counted twice. Suppose that ranks use accumulate() and collect() only, and that self_weight and
+// the weights of each accumulate() add up to 1. Then the sum of all tensors, buffers and deposits
+// on their way stays the same, and so does the sum of p.
 //
 // Between ranks of a host that share memory, a deposit is in the neighbor's buffer when put() or
 // accumulate() returns, without a call of the neighbor. It comes there as a whole: the tensor, p
 // and the number of deposits always belong together, also if the depositing rank dies or is stopped
-// within the call. Otherwise, deposits reach a buffer in update(), in progress(), and in every wait
-// of the library, and are merged at their sender until they can be delivered.
+// within the call. Otherwise, the receiver takes deposits in, in its own update(), progress() and
+// waits of the library, and they are merged at their sender until they can be delivered.
 //
 // With WindowOptions::gpu, tensors and buffers are in the memory of that GPU, and its kernels
 // combine them. The caller's work on the tensor has to be complete before a call; the call returns
@@ -110,9 +110,10 @@ class Window {
   Result<Report> update(const Update& what);
   // Adds all buffers to the tensor and empties them.
   Result<Report> collect();
-  // Waits until everything that was deposited is in the buffers. In shared memory it is when put()
-  // returns. Elsewhere the receiving ends take it over in update(), in progress() of the window or
-  // the job, and in every wait, barriers included. Returns the errors of Job::wait().
+  // Waits until everything that was deposited is in the buffers. In shared memory, a deposit is
+  // there when put() returns. Elsewhere the receivers take it in, in their own update(), in
+  // progress() of the window or the job, and in every wait, barriers included. Returns the errors
+  // of Job::wait().
   Status flush(Duration timeout);
 
   // Makes tensor and p what get() of out-neighbors reads from now on; put(), accumulate() and

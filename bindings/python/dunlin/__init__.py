@@ -209,12 +209,13 @@ def all_reduce(x, op="sum", out=None, name=""):
     return world().all_reduce(x, op, out, name)
 
 
-def reduce(x, root=0, op="sum", out=None):
+def reduce(x, root=0, op="sum", out=None, name=""):
     """As all_reduce(), but only rank `root` gets the result. Other ranks get None, and their `out` is not used.
 
-    x and out may be arrays of empty() at some ranks and others at the rest: a reduce always copies.
+    x and out may be arrays of empty() at some ranks and others at the rest: a reduce always copies. name: as in
+    all_reduce().
     """
-    return world().reduce(x, root, op, out)
+    return world().reduce(x, root, op, out, name)
 
 
 def broadcast(x, root=0, out=None, name=""):
@@ -226,30 +227,31 @@ def broadcast(x, root=0, out=None, name=""):
     return world().broadcast(x, root, out, name)
 
 
-def all_gather(x, out=None):
+def all_gather(x, out=None, name=""):
     """Gathers all ranks' `x` in an array of shape (size(), *x.shape).
 
-    `out`: an array of as many elements that is filled and returned. For use in place, x is `out[rank()]`.
+    `out`: an array of as many elements that is filled and returned. For use in place, x is `out[rank()]`. name: as in
+    all_reduce().
     """
-    return world().all_gather(x, out)
+    return world().all_gather(x, out, name)
 
 
-def reduce_scatter(x, op="sum", out=None):
+def reduce_scatter(x, op="sum", out=None, name=""):
     """As all_reduce(), but each rank gets only its part along the first axis, whose length size() has to divide.
 
     `out`: an array of x.size / size() elements that is filled and returned. For use in place, it is the rank's part of
-    x; the rest of x is undefined then.
+    x; the rest of x is undefined then. name: as in all_reduce().
     """
-    return world().reduce_scatter(x, op, out)
+    return world().reduce_scatter(x, op, out, name)
 
 
-def all_to_all(x, out=None):
+def all_to_all(x, out=None, name=""):
     """Exchanges parts: part r of rank s's result is part s of rank r's `x`.
 
     Parts lie along the first axis, whose length size() has to divide. `out`: an array of x.size elements that doesn't
-    overlap x; it is filled and returned.
+    overlap x; it is filled and returned. name: as in all_reduce().
     """
-    return world().all_to_all(x, out)
+    return world().all_to_all(x, out, name)
 
 
 def barrier():
@@ -265,9 +267,9 @@ def start_all_reduce(x, op="sum", out=None, name=""):
     return world().start_all_reduce(x, op, out, name)
 
 
-def start_reduce(x, root=0, op="sum", out=None):
+def start_reduce(x, root=0, op="sum", out=None, name=""):
     """Starts reduce() and returns a Request at once."""
-    return world().start_reduce(x, root, op, out)
+    return world().start_reduce(x, root, op, out, name)
 
 
 def start_broadcast(x, root=0, out=None, name=""):
@@ -275,19 +277,19 @@ def start_broadcast(x, root=0, out=None, name=""):
     return world().start_broadcast(x, root, out, name)
 
 
-def start_all_gather(x, out=None):
+def start_all_gather(x, out=None, name=""):
     """Starts all_gather() and returns a Request at once."""
-    return world().start_all_gather(x, out)
+    return world().start_all_gather(x, out, name)
 
 
-def start_reduce_scatter(x, op="sum", out=None):
+def start_reduce_scatter(x, op="sum", out=None, name=""):
     """Starts reduce_scatter() and returns a Request at once."""
-    return world().start_reduce_scatter(x, op, out)
+    return world().start_reduce_scatter(x, op, out, name)
 
 
-def start_all_to_all(x, out=None):
+def start_all_to_all(x, out=None, name=""):
     """Starts all_to_all() and returns a Request at once."""
-    return world().start_all_to_all(x, out)
+    return world().start_all_to_all(x, out, name)
 
 
 def start_barrier():

@@ -233,9 +233,11 @@ void run_trials(Fabric& fabric, const Algorithm& algorithm,
   for (const auto& trial : trials) trial->start();
   const TimePoint deadline = fabric.clock().now() + std::chrono::seconds(20) * timeout_factor();
   std::size_t over = 0;
-  while (over < trials.size() && fabric.clock().now() < deadline)
+  while (over < trials.size() && fabric.clock().now() < deadline) {
     over = static_cast<std::size_t>(
         std::ranges::count_if(trials, [](const auto& trial) { return trial->test(); }));
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
   EXPECT_EQ(over, trials.size()) << "some calls have not ended";
   sync(fabric, name + ": all calls have ended");
   for (const auto& trial : trials) trial->expect_intact();

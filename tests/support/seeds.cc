@@ -7,13 +7,14 @@ namespace dunlin::testing {
 
 std::uint64_t seeds(std::uint64_t usual) {
   const char* const text = std::getenv("TEST_SEEDS");
-  const std::uint64_t times = text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
+  const double times = text == nullptr ? 1 : std::strtod(text, nullptr);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr std::uint64_t kShare = 10;
+  constexpr double kShare = 10;
 #else
-  constexpr std::uint64_t kShare = 1;
+  constexpr double kShare = 1;
 #endif
-  return std::max<std::uint64_t>(1, usual * times / kShare);
+  const double count = static_cast<double>(usual) * times / kShare;
+  return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(count));
 }
 
 }  // namespace dunlin::testing

@@ -14,6 +14,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+from job import thorough  # noqa: E402
+
 GPU_CHECK = BUILD = ""
 LARGEST_BUNDLE = 40 << 20
 
@@ -58,6 +61,7 @@ class GpuCheckTest(unittest.TestCase):
             self.assertGreater(row["images_per_s"], 0)
             self.assertRegex(text, rf"{row['model']} +{row['method']} +{row['ranks']} ")
 
+    @thorough
     def test_it_may_go_on_after_a_failure(self):
         text, code, report = self.check("--stand-in", "--quick", "--keep-going", "--steps", "figures,trainings",
                                         FAKE_CUDA_CORRUPT="3")

@@ -46,7 +46,7 @@ std::string& next_name() {
   return name;
 }
 
-// A call with types that are not checked yet.
+// A call with types that are not checked yet. It takes the name that the thread has given.
 struct Wanted {
   Collective collective;
   const void* input;
@@ -55,20 +55,19 @@ struct Wanted {
   dunlin_data_type type = DUNLIN_UINT8;
   dunlin_op op = DUNLIN_SUM;
   int root = 0;
+  std::string name = dunlin::c::take_next_name();
 };
 
-// `name` has to outlive the call's start.
-Result<Call> call_of(const Wanted& wanted, const std::string& name) {
+Result<Call> call_of(const Wanted& wanted) {
   DUNLIN_ASSIGN(const Reduction reduction, dunlin::c::reduction_of(wanted.type, wanted.op));
   Call call{wanted.collective, wanted.input, wanted.output, wanted.count, reduction, wanted.root};
-  call.name = name;
+  call.name = wanted.name;
   return call;
 }
 
 dunlin_code run(dunlin_communicator* communicator, const Wanted& wanted) {
   return guarded([&]() -> Status {
-    const std::string name = dunlin::c::take_next_name();
-    DUNLIN_ASSIGN(const Call call, call_of(wanted, name));
+    DUNLIN_ASSIGN(const Call call, call_of(wanted));
     return communicator->job->session->run(communicator->handle, call, {});
   });
 }
@@ -76,8 +75,7 @@ dunlin_code run(dunlin_communicator* communicator, const Wanted& wanted) {
 dunlin_code start(dunlin_communicator* communicator, const Wanted& wanted,
                   dunlin_request** request) {
   return guarded([&]() -> Status {
-    const std::string name = dunlin::c::take_next_name();
-    DUNLIN_ASSIGN(const Call call, call_of(wanted, name));
+    DUNLIN_ASSIGN(const Call call, call_of(wanted));
     Session& session = *communicator->job->session;
     auto made = std::make_unique<dunlin_request>();
     made->session = &session;
@@ -132,9 +130,9 @@ std::string take_next_name() {
   return std::exchange(next_name(), {});
 }
 
-Duration timeout_of(const Session& session, double seconds) {
+Duration timeout_of(Duration deadline, double seconds) {
   constexpr double kLongest = 1e9;  // beyond any sensible wait
-  if (!(seconds >= 0)) return session.config().deadline;
+  if (!(seconds >= 0)) return deadline;
   return std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(std::min(seconds, kLongest)));
 }

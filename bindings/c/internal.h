@@ -76,8 +76,11 @@ dunlin_code guarded(Function&& function) noexcept {
 // The name that dunlin_name_next() has given this thread's next call; "" from then on.
 std::string take_next_name();
 
-// A timeout in seconds; negative: the job's deadline.
-Duration timeout_of(const binding::Session& session, double seconds);
+// A timeout in seconds; negative: the deadline.
+Duration timeout_of(Duration deadline, double seconds);
+inline Duration timeout_of(const binding::Session& session, double seconds) {
+  return timeout_of(session.config().deadline, seconds);
+}
 Result<collective::DataType> type_of(dunlin_data_type type);
 Result<collective::Reduction> reduction_of(dunlin_data_type type, dunlin_op op);
 

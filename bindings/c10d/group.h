@@ -184,9 +184,6 @@ class Group final : public TorchBackend {
   // Messages to and from every other rank, in host memory. This rank's own part is copied at once.
   // Either list may be empty.
   void plan_exchange(Plan& plan, const Tensors& outputs, const Tensors& inputs) const;
-  // The same for inputs that may share memory with the output of this rank's own part.
-  void plan_exchange_apart(Plan& plan, const Tensor& own, const Tensors& outputs,
-                           const Tensors& inputs) const;
   // gather to the root or scatter from it: every rank has `own`, and the root has the lists.
   enum class Way { kToRoot, kFromRoot };
   void plan_exchange_with_root(Plan& plan, Way way, int64_t root, const Tensor& own,

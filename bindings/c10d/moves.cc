@@ -170,13 +170,6 @@ void Group::plan_exchange(Plan& plan, const Tensors& outputs, const Tensors& inp
   }
 }
 
-void Group::plan_exchange_apart(Plan& plan, const Tensor& own, const Tensors& outputs,
-                                const Tensors& inputs) const {
-  const Tensors sent = apart_from(own, inputs, getRank());
-  plan.held.insert(plan.held.end(), sent.begin(), sent.end());
-  plan_exchange(plan, outputs, sent);
-}
-
 void Group::plan_exchange_with_root(Plan& plan, Way way, int64_t root, const Tensor& own,
                                     const TensorLists& lists) const {
   check_root(root, plan.title);
@@ -200,7 +193,8 @@ void Group::plan_exchange_with_root(Plan& plan, Way way, int64_t root, const Ten
   (is_to_root ? plan.outputs : plan.inputs) = lists[0];
   const Tensors parts = is_to_root ? plan.staging.out(lists[0]) : plan.staging.in(lists[0]);
   // The root's own part is copied before the others are sent.
-  is_to_root ? plan_exchange(plan, parts, {}) : plan_exchange_apart(plan, host, {}, parts);
+  if (!is_to_root) plan.held = apart_from(host, parts, getRank());
+  is_to_root ? plan_exchange(plan, parts, {}) : plan_exchange(plan, {}, plan.held);
   const Tensor& own_part = parts[static_cast<std::size_t>(root)];
   is_to_root ? copy_elements(host, own_part) : copy_elements(own_part, host);
 }
@@ -229,10 +223,10 @@ Group::Pending Group::alltoall(Tensors& outputs, Tensors& inputs,
   for (const Tensor& tensor : inputs) check(tensor, kTitle);
   for (const Tensor& tensor : outputs) check(tensor, kTitle);
   Plan plan{.type = OpType::ALLTOALL, .title = kTitle, .inputs = inputs, .outputs = outputs};
-  const Tensors hosts = plan.staging.in(inputs);
   const Tensors targets = plan.staging.out(outputs);
-  const Tensor& own = targets[static_cast<std::size_t>(getRank())];
-  plan_exchange_apart(plan, own, targets, hosts);
+  // What arrives must not overwrite what is still to be sent.
+  plan.held = apart_from(targets, plan.staging.in(inputs));
+  plan_exchange(plan, targets, plan.held);
   return start(std::move(plan), options.timeout);
 }
 
@@ -263,7 +257,8 @@ Group::Pending Group::alltoall_base(Tensor& output, Tensor& input,
             .outputs = {output}};
   const bool is_even = output_splits.empty() && input_splits.empty();
   if (is_even) run_on(plan, gpu_of({&plan.inputs, &plan.outputs}));
-  const Tensor from = plan.staging.in(input);
+  plan.held = apart_from({output}, {input});
+  const Tensor from = plan.staging.in(plan.held.front());
   const Tensor to = plan.staging.out(output);
   if (is_even) {
     check_divisible(to);

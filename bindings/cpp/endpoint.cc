@@ -1,18 +1,14 @@
 #include <dunlin/endpoint.h>
 
-#include <deque>
 #include <utility>
 
 #include "bindings/cpp/internal.h"
-#include "transports/endpoint/endpoint.h"
+#include "transports/endpoint/blocking.h"
 
 namespace dunlin {
 
 struct EndpointState {
-  Config config;
-  SteadyClock clock;
-  std::unique_ptr<transport::Endpoint> endpoint;
-  std::deque<std::unique_ptr<transport::Connection>> arrived;  // and not yet usable
+  std::unique_ptr<transport::BlockingEndpoint> endpoint;
 };
 
 struct Connection::Impl {
@@ -44,13 +40,9 @@ Result<MemorySlice> Connection::local(const EndpointMemory& memory) {
 }
 
 Result<RemoteMemorySlice> Connection::remote(std::uint64_t number, Duration timeout) {
-  transport::RemoteRegion* region = nullptr;
-  DUNLIN_TRY(impl_->state->endpoint->wait(
-      [&]() -> Status {
-        DUNLIN_ASSIGN(region, impl_->connection->remote(transport::MemoryId(number)));
-        return Status::ok();
-      },
-      timeout));
+  DUNLIN_ASSIGN(
+      const transport::RemoteRegion* const region,
+      impl_->state->endpoint->remote(*impl_->connection, transport::MemoryId(number), timeout));
   return Internal::external(region->whole());
 }
 
@@ -79,8 +71,7 @@ Status Connection::flush(Visibility visibility, Completion* completion) {
 }
 
 Status Connection::wait(const Completion& completion, Duration timeout) {
-  return impl_->state->endpoint->wait(
-      [&] { return completion.is_done() ? completion.status() : Status::busy(); }, timeout);
+  return impl_->state->endpoint->wait(completion, timeout);
 }
 
 Status Connection::send(std::span<const std::byte> message) {
@@ -89,20 +80,12 @@ Status Connection::send(std::span<const std::byte> message) {
 
 std::optional<Bytes> Connection::receive() {
   if (auto message = impl_->connection->receive()) return message;
-  impl_->state->endpoint->progress();
+  impl_->state->endpoint->endpoint().progress();
   return impl_->connection->receive();
 }
 
 Result<Bytes> Connection::receive(Duration timeout) {
-  std::optional<Bytes> message;
-  DUNLIN_TRY(impl_->state->endpoint->wait(
-      [&] {
-        message = impl_->connection->receive();
-        if (message) return Status::ok();
-        return status().is_ok() ? Status::busy() : status();
-      },
-      timeout));
-  return std::move(*message);
+  return impl_->state->endpoint->receive(*impl_->connection, timeout);
 }
 
 Endpoint::Endpoint(std::shared_ptr<EndpointState> state) : state_(std::move(state)) {}
@@ -113,48 +96,30 @@ Endpoint::~Endpoint() = default;
 Result<Endpoint> Endpoint::open(const EndpointOptions& options) {
   Environment environment = Environment::of_process();
   for (const auto& [name, value] : options.settings) environment.set(name, value);
+  DUNLIN_ASSIGN(Config config, Config::parse(environment));
   auto state = std::make_shared<EndpointState>();
-  DUNLIN_ASSIGN(state->config, Config::parse(environment));
-  DUNLIN_ASSIGN(state->endpoint, transport::Endpoint::create(state->config, state->clock,
-                                                             {.is_host_only = options.is_host_only,
-                                                              .greeting = options.greeting}));
+  DUNLIN_ASSIGN(state->endpoint, transport::BlockingEndpoint::open(
+                                     std::move(config), {.is_host_only = options.is_host_only,
+                                                         .greeting = options.greeting}));
   return Endpoint(std::move(state));
 }
 
 const Bytes& Endpoint::blob() const {
-  return state_->endpoint->blob();
+  return state_->endpoint->endpoint().blob();
 }
 
 Result<Connection> Endpoint::connect(std::span<const std::byte> blob, Duration timeout,
                                      Bytes greeting) {
   auto impl = std::make_unique<Connection::Impl>();
   impl->state = state_;
-  DUNLIN_ASSIGN(impl->connection, state_->endpoint->connect(blob, std::move(greeting)));
-  DUNLIN_TRY(state_->endpoint->wait([&] { return impl->connection->status(); }, timeout));
+  DUNLIN_ASSIGN(impl->connection, state_->endpoint->connect(blob, std::move(greeting), timeout));
   return Connection(std::move(impl));
 }
 
 Result<Connection> Endpoint::accept(Duration timeout) {
   auto impl = std::make_unique<Connection::Impl>();
   impl->state = state_;
-  auto& arrived = state_->arrived;
-  DUNLIN_TRY(state_->endpoint->wait(
-      [&] {
-        while (auto next = state_->endpoint->accept()) arrived.push_back(std::move(next));
-        for (auto at = arrived.begin(); at != arrived.end();) {
-          if ((*at)->status().is_busy()) {
-            ++at;
-            continue;
-          }
-          auto settled = std::move(*at);
-          at = arrived.erase(at);
-          if (!settled->status().is_ok()) continue;  // it has ended already
-          impl->connection = std::move(settled);
-          return Status::ok();
-        }
-        return Status::busy();
-      },
-      timeout));
+  DUNLIN_ASSIGN(impl->connection, state_->endpoint->accept(timeout));
   return Connection(std::move(impl));
 }
 
@@ -162,22 +127,22 @@ Result<EndpointMemory> Endpoint::allocate(std::size_t size) {
   DUNLIN_ASSIGN(auto memory, MemoryRegion::allocate(size));
   std::byte* const data = memory->data();
   const std::size_t rounded = memory->size();
-  DUNLIN_ASSIGN(const auto id, state_->endpoint->register_memory(std::move(memory)));
+  DUNLIN_ASSIGN(const auto id, state_->endpoint->endpoint().register_memory(std::move(memory)));
   return EndpointMemory{static_cast<std::uint64_t>(id), data, rounded};
 }
 
 Result<EndpointMemory> Endpoint::wrap(void* data, std::size_t size) {
   DUNLIN_ASSIGN(auto memory, MemoryRegion::wrap(data, size));
-  DUNLIN_ASSIGN(const auto id, state_->endpoint->register_memory(std::move(memory)));
+  DUNLIN_ASSIGN(const auto id, state_->endpoint->endpoint().register_memory(std::move(memory)));
   return EndpointMemory{static_cast<std::uint64_t>(id), static_cast<std::byte*>(data), size};
 }
 
 Status Endpoint::deregister(const EndpointMemory& memory) {
-  return state_->endpoint->deregister(transport::MemoryId(memory.number));
+  return state_->endpoint->endpoint().deregister(transport::MemoryId(memory.number));
 }
 
 std::size_t Endpoint::progress() {
-  return state_->endpoint->progress();
+  return state_->endpoint->endpoint().progress();
 }
 
 }  // namespace dunlin

@@ -219,6 +219,24 @@ def unequal_lists():
     dist.all_reduce(torch.ones(1))  # calls still match
 
 
+def exchanges_in_place():
+    """Inputs that are outputs as well are copied before they are overwritten."""
+    for count in (1, 300_000):
+        def filled():
+            return torch.cat([torch.full((count,), float(RANK * SIZE + to)) for to in range(SIZE)])
+
+        wanted = torch.cat([torch.full((count,), float(source * SIZE + RANK)) for source in range(SIZE)])
+        for splits in (None, SIZE * [count]):
+            x = filled()
+            dist.all_to_all_single(x, x, splits, splits)
+            expect(torch.equal(x, wanted), "all_to_all_single", splits, x)
+        for shift in (0, 1):
+            parts = list(filled().split(count))
+            outputs = parts[shift:] + parts[:shift]
+            dist.all_to_all(outputs, parts)
+            expect(torch.equal(torch.cat(outputs), wanted), "all_to_all", shift, outputs)
+
+
 def profiled():
     """The profiler's events have gloo's names, with the backend's own prefix, and the same shapes."""
     def events(group):
@@ -247,7 +265,8 @@ def profiled():
 dist.init_process_group("dunlin")
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
 GLOO = dist.new_group(backend="gloo")
-for part in [globals()[name] for name in sys.argv[1:]] or [layouts, zero_redundancy, sparse, unequal_lists, profiled]:
+for part in [globals()[name] for name in sys.argv[1:]] or [layouts, zero_redundancy, sparse, unequal_lists,
+                                                       exchanges_in_place, profiled]:
     part()
 dist.barrier()
 dist.destroy_process_group()

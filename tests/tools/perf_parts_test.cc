@@ -261,11 +261,21 @@ TEST(Shared, ReachesTheOtherSideUnchanged) {
 }
 
 TEST(Shared, MemoryHasOneNameForEachChoice) {
-  for (const char* text : {"host", "any", "cuda", "cuda:0", "cuda:11"})
+  for (const char* text : {"host", "wrapped", "any", "cuda", "cuda:0", "cuda:11"})
     EXPECT_EQ(to_string(parse_memory(text).value()), text);
   EXPECT_EQ(parse_memory("registered").value(), MemoryChoice{});
   for (const char* text : {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999"})
     EXPECT_EQ(parse_memory(text).status().code(), Code::kInvalidArgument) << text;
+}
+
+TEST(Shared, WrappedMemoryIsForPutsAndGets) {
+  Shared options = some_options();
+  options.memory = {MemoryChoice::Kind::kWrapped};
+  options.bench = Bench::kPut;
+  EXPECT_TRUE(shared_from_json(to_json(options)).is_ok());
+  options.bench = Bench::kAllReduce;
+  EXPECT_THAT(shared_from_json(to_json(options)).status().to_string(),
+              HasSubstr("--memory wrapped is for put, put-notify and get"));
 }
 
 TEST(Shared, WhatNobodyCanHaveAskedForIsRefused) {

@@ -58,6 +58,16 @@ TEST(DunlinPerf, PutNotifyStreamsAtAnyDepth) {
   }
 }
 
+TEST(DunlinPerf, TheProgramsOwnMemory) {
+  for (const char* bench : {"put", "put-notify", "get"}) {
+    const auto lines =
+        measure(2, {bench, "--memory", "wrapped", "--size", "8,64K", "--iterations", "40"});
+    ASSERT_THAT(lines, SizeIs(2));
+    expect_figures(lines[1], bench, 1 << 16);
+    EXPECT_EQ(lines[1].at("memory"), "wrapped");
+  }
+}
+
 TEST(DunlinPerf, PutLatencyMeasuresRoundTrips) {
   // More repetitions than a byte can count.
   const auto lines = measure(2, {"put-latency", "--size", "1,8,1M", "--iterations", "600"});

@@ -51,6 +51,8 @@ const char* memory_name(const Shared& options) {
   switch (options.memory.kind) {
     case MemoryChoice::Kind::kHost:
       return "registered";
+    case MemoryChoice::Kind::kWrapped:
+      return "wrapped";
     case MemoryChoice::Kind::kAny:
       return "any";
     case MemoryChoice::Kind::kCuda:

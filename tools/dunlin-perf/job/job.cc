@@ -51,6 +51,7 @@ Status Job::start(const Options& options) {
   if (!options.transport.empty()) config_.transports = split(options.transport);
   if (options.queue_pairs != 0) config_.verbs_queue_pairs = options.queue_pairs;
   configure_log(config_.log_level, rank());
+  memory_ = options.memory.kind;
   if (options.memory.kind == MemoryChoice::Kind::kCuda) {
     DUNLIN_ASSIGN(gpu_, MeasuredGpu::open(options.memory, bootstrap_->job().local_rank, clock_,
                                           config_.deadline));
@@ -83,6 +84,11 @@ Status Job::gather_gpus() {
 }
 
 Result<std::unique_ptr<transport::LocalRegion>> Job::allocate(std::size_t size) {
+  if (memory_ == MemoryChoice::Kind::kWrapped) {
+    std::vector<std::byte>& own = wrapped_.emplace_back(size);
+    DUNLIN_ASSIGN(auto memory, MemoryRegion::wrap(own.data(), own.size()));
+    return fabric_->register_memory(std::move(memory));
+  }
   if (gpu_ == nullptr) return fabric_->allocate(size);
   return fabric_->allocate_on_gpu(gpu_->driver(), gpu_->device().number, size);
 }

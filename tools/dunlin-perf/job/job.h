@@ -2,6 +2,7 @@
 // which it polls. Owner thread only.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -115,6 +116,8 @@ class Job {
   SteadyClock clock_;
   Config config_;
   std::unique_ptr<Bootstrap> bootstrap_;
+  MemoryChoice::Kind memory_ = MemoryChoice::Kind::kHost;
+  std::deque<std::vector<std::byte>> wrapped_;  // --memory wrapped
   std::unique_ptr<MeasuredGpu> gpu_;
   std::vector<GpuOfRank> gpus_;
   std::unique_ptr<flight::Recorder> recorder_;  // null if nothing is recorded

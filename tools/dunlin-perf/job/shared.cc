@@ -192,6 +192,8 @@ std::string problem_of_memory(const Shared& options) {
     return fmt::format("it cannot measure GPU memory: {}", reason);
   if (options.memory.kind == Kind::kAny && !takes_any_memory(options.bench))
     return "--memory is host or cuda[:N]; any is for collectives";
+  if (options.memory.kind == Kind::kWrapped && !takes_wrapped_memory(options.bench))
+    return "--memory wrapped is for put, put-notify and get";
   return "";
 }
 
@@ -203,6 +205,10 @@ bool takes_any_memory(Bench bench) {
          bench == Bench::kReduce || bench == Bench::kOverlap;
 }
 
+bool takes_wrapped_memory(Bench bench) {
+  return bench == Bench::kPut || bench == Bench::kPutNotify || bench == Bench::kGet;
+}
+
 bool takes_gpu_memory(Bench bench) {
   return reason_against_gpus(bench) == nullptr;
 }
@@ -211,6 +217,7 @@ Result<MemoryChoice> parse_memory(std::string_view text) {
   using Kind = MemoryChoice::Kind;
   constexpr std::string_view kNumbered = "cuda:";
   if (text == "host" || text == "registered") return MemoryChoice{};
+  if (text == "wrapped") return MemoryChoice{Kind::kWrapped};
   if (text == "any") return MemoryChoice{Kind::kAny};
   if (text == "cuda") return MemoryChoice{Kind::kCuda};
   if (text.starts_with(kNumbered)) {
@@ -219,13 +226,14 @@ Result<MemoryChoice> parse_memory(std::string_view text) {
       return MemoryChoice{Kind::kCuda, static_cast<int>(*number)};
   }
   return Status(Code::kInvalidArgument,
-                fmt::format("'{}' is none of host, cuda, cuda:N (GPU N, counted from 0), and for "
-                            "collectives registered and any",
+                fmt::format("'{}' is none of host, wrapped, cuda, cuda:N (GPU N, counted from 0), "
+                            "and for collectives registered and any",
                             text));
 }
 
 std::string to_string(const MemoryChoice& memory) {
   if (memory.kind == MemoryChoice::Kind::kHost) return "host";
+  if (memory.kind == MemoryChoice::Kind::kWrapped) return "wrapped";
   if (memory.kind == MemoryChoice::Kind::kAny) return "any";
   return memory.gpu < 0 ? "cuda" : fmt::format("cuda:{}", memory.gpu);
 }

@@ -73,12 +73,13 @@ inline constexpr BenchName kBenches[] = {
 };
 const char* to_string(Bench bench);
 
-// Where the memory that is measured lies: host, any or cuda[:N] on the command line.
+// Where the memory that is measured lies: host, wrapped, any or cuda[:N] on the command line.
 struct MemoryChoice {
   enum class Kind : std::uint8_t {
-    kHost,  // memory that Dunlin allocated; "registered" is another name for it
-    kAny,   // of collectives: the program's own memory, which is copied in and out
-    kCuda,  // memory of a GPU
+    kHost,     // memory that Dunlin allocated; "registered" is another name for it
+    kWrapped,  // of puts and gets: the program's own memory, registered
+    kAny,      // of collectives: the program's own memory, which is copied in and out
+    kCuda,     // memory of a GPU
   };
   Kind kind = Kind::kHost;
   int gpu = -1;  // its number; -1: each rank takes the one that its place on its host gives
@@ -87,6 +88,7 @@ struct MemoryChoice {
 Result<MemoryChoice> parse_memory(std::string_view text);
 std::string to_string(const MemoryChoice& memory);
 bool takes_any_memory(Bench bench);
+bool takes_wrapped_memory(Bench bench);
 bool takes_gpu_memory(Bench bench);
 
 struct Straggler {

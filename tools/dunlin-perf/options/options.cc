@@ -194,7 +194,11 @@ void Parser::declare_memory(CLI::App& app, Bench bench) {
   std::string names = takes_any ? "registered|any" : "host";
   std::string help = takes_any ? "registered: memory that the communicator allocated; any: the "
                                  "program's own memory, which is copied"
-                               : "host: memory of the host";
+                               : "host: memory that Dunlin allocated";
+  if (takes_wrapped_memory(bench)) {
+    names += "|wrapped";
+    help += "; wrapped: the program's own memory, which peers on this host access by system calls";
+  }
   if (takes_gpus) {
     names += "|cuda[:N]";
     help +=

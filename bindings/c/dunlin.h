@@ -139,7 +139,8 @@ dunlin_code dunlin_free(dunlin_communicator* communicator, void* memory);
  * In place, output is input; in reduce_scatter and all_gather, the smaller one is the rank's own
  * block of the larger one. all_to_all can't be done in place. Memory that overlaps otherwise is
  * refused with DUNLIN_INVALID_ARGUMENT. Calls block for DUNLIN_DEADLINE at most. After a timeout the
- * operation continues: its memory must not be used until it is over. */
+ * operation continues: its memory must not be used before dunlin_release() or dunlin_finalize() has
+ * returned. */
 /* clang-format on */
 dunlin_code dunlin_all_reduce(dunlin_communicator* communicator, const void* input, void* output,
                               size_t count, dunlin_data_type type, dunlin_op op);
@@ -155,12 +156,15 @@ dunlin_code dunlin_all_to_all(dunlin_communicator* communicator, const void* inp
                               size_t count, dunlin_data_type type);
 dunlin_code dunlin_barrier(dunlin_communicator* communicator);
 
-/* Names the calling thread's next collective operation, blocking or started, or its next partial
- * all-reduce, and no later one, whether it succeeds or not. Other calls ignore the name. If the
- * members' calls have different names, each member that waits gets DUNLIN_INVALID_ARGUMENT, with an
- * error that names both calls. So members that make calls in different orders, such as those for
- * the gradients of two layers, do not mix them up. Calls are matched by their order, or their
- * number, not by their names. NULL stands for "". */
+/* Names the calling thread's next operation, of the functions above from dunlin_all_reduce() to
+ * dunlin_barrier() or of those below that start one, whether it succeeds or not. If the members'
+ * calls have different names, each member that waits gets DUNLIN_INVALID_ARGUMENT, with an error
+ * that names both calls. So members that make calls in different orders, such as those for the
+ * gradients of two layers, do not mix them up: calls are matched by their order, not by their
+ * names.
+ *
+ * If the thread's next such call is a partial all-reduce, this becomes its label, which is not its
+ * argument `name`: members whose labels differ get DUNLIN_INVALID_ARGUMENT. NULL stands for "". */
 dunlin_code dunlin_name_next(const char* name);
 
 /* Start the same operations. The memory belongs to the operation until it is over. Each request has
@@ -273,13 +277,10 @@ dunlin_code dunlin_start_partial_all_reduce(dunlin_job* job, const char* name, u
 
 /* Training in which workers average their models in groups (Ripples / Prague). After each iteration
  * a rank asks for its groups, averages with them, and computes on. Groups are formed by a fixed
- * schedule, at random, or of ranks that are in no group, so that a slow rank delays only few
- * others.
- */
+ * schedule, at random, or of ranks that are in no group, so that a slow rank delays few others. */
 typedef enum dunlin_group_source DUNLIN_UNDERLYING {
-  DUNLIN_GROUPS_SMART =
-      0,                /* of ranks that are in no group, but those far behind the one that asks */
-  DUNLIN_GROUPS_STATIC, /* by a fixed schedule, for ranks of equal speed */
+  DUNLIN_GROUPS_SMART = 0, /* without ranks that are far behind the one that asks */
+  DUNLIN_GROUPS_STATIC,    /* by a fixed schedule, for ranks of equal speed */
   DUNLIN_GROUPS_RANDOM,
   DUNLIN_GROUPS_BUFFERED /* at random, and kept for members that are still busy */
 } dunlin_group_source;

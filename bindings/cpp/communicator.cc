@@ -10,12 +10,13 @@
 namespace dunlin {
 
 struct Communicator::Impl {
+  // `name` has to outlive the call's start.
   collective::Call call(Kind kind, const void* in, void* out, std::size_t count, DataType type,
-                        ReduceOp op, int root) const {
+                        ReduceOp op, int root, const std::string& name) const {
     collective::Call made{
         static_cast<collective::Collective>(kind), in, out, count, {type, op}, root};
     if (kind == Kind::kAllReduce) made.algorithm = all_reduce;
-    made.name = next_name;
+    made.name = name;
     return made;
   }
 
@@ -87,17 +88,17 @@ void Communicator::name_next(std::string name) {
 
 Status Communicator::run(Kind kind, const void* in, void* out, std::size_t count, DataType type,
                          ReduceOp op, int root) {
-  Status status = impl_->communicator->run(impl_->call(kind, in, out, count, type, op, root));
-  impl_->next_name.clear();
-  return status;
+  const std::string name = std::exchange(impl_->next_name, {});
+  return impl_->communicator->run(impl_->call(kind, in, out, count, type, op, root, name));
 }
 
 Result<Communicator::Request> Communicator::start(Kind kind, const void* in, void* out,
                                                   std::size_t count, DataType type, ReduceOp op,
                                                   int root) {
+  std::string name = std::exchange(impl_->next_name, {});
   const auto request =
-      impl_->communicator->start(impl_->call(kind, in, out, count, type, op, root));
-  if (!request.status().is_busy()) impl_->next_name.clear();
+      impl_->communicator->start(impl_->call(kind, in, out, count, type, op, root, name));
+  if (request.status().is_busy()) impl_->next_name = std::move(name);
   if (!request) return request.status();
   return Request{request->first, request->end};
 }

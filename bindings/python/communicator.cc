@@ -140,9 +140,10 @@ Prepared Communicator::all_to_all(py::handle x, py::handle out, std::string_view
   return prepared(Collective::kAllToAll, input, output, count, {input.type}, name);
 }
 
-Prepared Communicator::barrier() const {
+Prepared Communicator::barrier(std::string_view name) const {
   Prepared made;
   made.call = {Collective::kBarrier};
+  made.call.name = name;
   return made;
 }
 

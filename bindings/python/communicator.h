@@ -44,7 +44,7 @@ class Communicator {
   Prepared reduce_scatter(pybind11::handle x, std::string_view op, pybind11::handle out,
                           std::string_view name) const;
   Prepared all_to_all(pybind11::handle x, pybind11::handle out, std::string_view name) const;
-  Prepared barrier() const;
+  Prepared barrier(std::string_view name) const;
 
   // Whether all members have a GPU, and a transport, for calls on GPU memory: the same answer at
   // all members. The first call is collective, as that of such a call is. Later ones return at

@@ -149,7 +149,7 @@ void define_communicator(py::module_& module) {
       arg("out") = none, arg("name") = "");
   define_collective<py::object, py::object, std::string_view>(
       type, "all_to_all", &Communicator::all_to_all, arg("x"), arg("out") = none, arg("name") = "");
-  define_collective<>(type, "barrier", &Communicator::barrier);
+  define_collective<std::string_view>(type, "barrier", &Communicator::barrier, arg("name") = "");
   type.def("empty", &Communicator::empty, arg("shape"), arg("dtype") = "float32",
            arg("device") = py::none())
       .def("free", &Communicator::free, arg("array").noconvert())

@@ -68,13 +68,14 @@ Status MismatchNews::advance(TimePoint now, const Describe& own) {
 
 Status MismatchNews::error() const {
   const Rank other = rank_of(news_->other);
-  return Status(Code::kInvalidArgument,
-                fmt::format("the members of communicator '{}' make different calls: rank {} "
-                            "executes {}, but rank {} executes {}. All members must make the same "
-                            "calls in the same order, with the same counts, types, algorithms and "
-                            "places in memory",
-                            communicator_, rank_of(news_->finder).value(), news_->finder_text,
-                            other.value(), news_->other_text))
+  return Status(
+             Code::kInvalidArgument,
+             fmt::format("the members of communicator '{}' make different calls: rank {} "
+                         "executes {}, but rank {} executes {}. All members must make the same "
+                         "calls in the same order, with the same names, counts, types, algorithms "
+                         "and places in memory",
+                         communicator_, rank_of(news_->finder).value(), news_->finder_text,
+                         other.value(), news_->other_text))
       .with_peer(other);
 }
 

@@ -247,7 +247,7 @@ class Jobs(JobTest):
                                            ("ad-psgd", 0, [])), 1):
             with self.subTest(method):
                 name = f"{method}.jsonl"
-                job = self.start(4, *TRAINING, "--iterations", 600, "--report-every", 1,
+                job = self.start(4, *TRAINING, "--iterations", 1200, "--report-every", 1,
                                  "--learning-rate", 0.01, "--method", method, *extra, json=name)
                 # A worker that forms groups with the dead one has exchanged models with it before.
                 await_progress(job, self.path(name), 50)

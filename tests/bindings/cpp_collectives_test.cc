@@ -96,6 +96,12 @@ TEST(CppCommunicator, NamesOfOperationsHaveToAgree) {
     if (world.rank() == 0) world.name_next("");
     EXPECT_OK(world.wait(get(world.start_all_reduce(values, ReduceOp::kSum))));
     EXPECT_EQ(value, 9);
+    // A call that is refused has used the name up.
+    if (world.rank() == 0) {
+      world.name_next("refused");
+      EXPECT_EQ(world.broadcast(&value, 1, DataType::kFloat32, 7).code(), Code::kOutOfRange);
+    }
+    EXPECT_OK(world.barrier());
     world.name_next(world.rank() == 0 ? "a" : "b");
     const dunlin::Status status = world.barrier();
     EXPECT_EQ(status.code(), Code::kInvalidArgument);

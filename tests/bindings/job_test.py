@@ -96,8 +96,8 @@ class JobTest(unittest.TestCase):
     def test_every_collective_call_has_a_name(self):
         lines, job = run(2, "named_each")
         for rank in (0, 1):
-            self.assertEqual(lines[rank], [f"{call}: named" for call in ("reduce", "all_gather", "reduce_scatter", "all_to_all")],
-                             job.text())
+            self.assertEqual(lines[rank], [f"{call}: named" for call in ("reduce", "all_gather", "reduce_scatter",
+                                                                         "all_to_all", "barrier")], job.text())
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "needs PyTorch")
     def test_partial_calls_of_different_names_are_an_error(self):

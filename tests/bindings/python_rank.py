@@ -121,7 +121,8 @@ def named_each():
     calls = {"reduce": lambda world, name: world.reduce(x, name=name),
              "all_gather": lambda world, name: world.all_gather(x, name=name),
              "reduce_scatter": lambda world, name: world.start_reduce_scatter(x, name=name).wait(),
-             "all_to_all": lambda world, name: world.all_to_all(x, name=name)}
+             "all_to_all": lambda world, name: world.all_to_all(x, name=name),
+             "barrier": lambda world, name: world.barrier(name)}
     for what, call in calls.items():
         part = dunlin.world().split(0)
         call(part, "both")

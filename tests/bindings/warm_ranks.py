@@ -15,7 +15,9 @@ import time
 
 
 class Warm:
-    def __init__(self, environment=None):
+    """`environment`: of the ranks, but for what tells them who they are."""
+
+    def __init__(self, environment):
         self._process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                          env=environment)
 
@@ -25,11 +27,17 @@ class Warm:
         self._process.stdout.close()
 
     def run(self, ranks, program, *arguments, seconds=100):
-        """[(exit code, output)] by rank. A rank that still runs after so many seconds is killed: its code is -9."""
+        """[(exit code, output)] by rank. AssertionError if a rank, or what it has started, still runs after so many seconds."""
         request = {"ranks": ranks, "program": program, "arguments": arguments, "seconds": seconds}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
-        return [tuple(result) for result in json.loads(self._process.stdout.readline())]
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise AssertionError("the process that forks ranks has ended")
+        answer = json.loads(answer)
+        if answer["running"]:
+            raise AssertionError(f"after {seconds} s, {answer['running']} still run:\n{answer['results']}")
+        return [tuple(result) for result in answer["results"]]
 
 
 def free_port():
@@ -51,25 +59,32 @@ def become_rank(output, rank, port, request):
 
 
 def collect(pids, outputs, until):
-    """[(exit code, output)] of the ranks. What still runs then is killed."""
+    """What Warm.run() reads: what ranks do not end in time is killed, and named in "running"."""
     texts = {output: b"" for output in outputs}
+    running = []
     with selectors.DefaultSelector() as selector:
         for output in outputs:
             selector.register(output, selectors.EVENT_READ)
-        while selector.get_map():
+        while selector.get_map() and time.monotonic() < until:
             for key, _ in selector.select(max(until - time.monotonic(), 0)):
                 if chunk := os.read(key.fd, 65536):
                     texts[key.fd] += chunk
                 else:
                     selector.unregister(key.fd)
-            if time.monotonic() >= until:
-                for pid in pids:
-                    os.kill(pid, signal.SIGKILL)
-                break
-    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        running += [f"the output of rank {outputs.index(output)}" for output in selector.get_map()]
+    codes = []
+    for rank, pid in enumerate(pids):
+        while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0 and time.monotonic() < until:
+            time.sleep(0.01)
+        if ended[0] == 0:
+            running.append(f"rank {rank}")
+            os.kill(pid, signal.SIGKILL)
+            ended = os.waitpid(pid, 0)
+        codes.append(os.waitstatus_to_exitcode(ended[1]))
     for output in outputs:
         os.close(output)
-    return [(code, texts[output].decode(errors="replace")) for code, output in zip(codes, outputs)]
+    return {"running": running,
+            "results": [(code, texts[output].decode(errors="replace")) for code, output in zip(codes, outputs)]}
 
 
 def serve():
@@ -95,5 +110,6 @@ if __name__ == "__main__":
     import torch.distributed  # noqa: F401
 
     serve()
-    with open(sys.argv[0], encoding="utf-8") as file:
-        exec(compile(file.read(), sys.argv[0], "exec"))
+    __file__ = sys.argv[0]
+    with open(__file__, encoding="utf-8") as file:
+        exec(compile(file.read(), __file__, "exec"))

@@ -122,7 +122,7 @@ class Elastic(ElasticTest):
             with self.subTest(name):
                 self.clear()
                 # The first ones are slow, so that there is time for a newcomer.
-                options = [*METHODS[name], "--iterations", 400, "--slowdown", "0:3", "--slowdown", "1:3"]
+                options = [*METHODS[name], "--iterations", 600, "--slowdown", "0:5", "--slowdown", "1:5"]
                 job = self.start(2, 4, *options)
                 newcomer = self.join(*options)
                 self.assertEqual(job.wait(), 0, job.text())

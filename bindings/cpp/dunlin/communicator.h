@@ -102,10 +102,10 @@ class Communicator {
   }
 
   // Names the next operation, so that members that make calls in different orders, such as those
-  // for the gradients of two layers, do not mix them up: the members' calls must have the same
-  // name, else each of them ends with kInvalidArgument, which names both calls. Calls are matched
-  // by their order, not by their names. The name is used up by the next operation that is started,
-  // unless that returns kBusy.
+  // for the gradients of two layers, do not mix them up. If the members' calls have different
+  // names, each member that waits ends with kInvalidArgument, which names both calls. Calls are
+  // matched by their order, not by their names. The next operation's call uses the name up, whether
+  // it succeeds or not, unless it returns kBusy.
   void name_next(std::string name);
 
   // The operations, blocking.

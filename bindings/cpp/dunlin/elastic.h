@@ -5,20 +5,23 @@
 //
 //   DUNLIN_ASSIGN(auto job, dunlin::Job::join());
 //   dunlin::JobMembers members = job.members();
-//   bool is_new = job.is_newcomer();
-//   bool must_regroup = true;
-//   if (is_new) {                        // when it is ready to take part
+//   if (job.is_newcomer()) {             // when it is ready to take part
 //     DUNLIN_ASSIGN(members, job.reform(timeout));
 //   }
+//   bool has_group = false;
 //   for (;;) {
-//     if (!is_new) {
-//       DUNLIN_ASSIGN(must_regroup, job.changes_before(step + 1));
+//     bool changes = false;
+//     if (has_group) {
+//       DUNLIN_ASSIGN(changes, job.changes_before(step + 1));
 //     }
-//     if (must_regroup) ...              // see examples/cpp/elastic.cc, which ends with is_new =
-//     false
+//     if (changes) ...                   // barrier(), leave the group, reform(), or leave the job
+//     if (changes || !has_group) ...     // share_model(), make a new group of the members
+//     has_group = true;
 //     ++step;
 //     ...
 //   }
+//
+// examples/cpp/elastic.cc has all of it.
 //
 // Before the members destroy what they share, such as a communicator, they call Job::barrier(),
 // because another member may still be in the last step.

@@ -40,7 +40,7 @@ enum class GroupSource : std::uint8_t {
   kStatic,    // a schedule, without communication; for ranks of equal speed
   kRandom,    // random groups
   kBuffered,  // random groups, kept for members that still compute
-  kSmart,     // groups of all ranks that are in no group, but those far behind the rank that asks
+  kSmart,     // groups of ranks that are in no group, except those far behind the rank that asks
 };
 
 // The same on all ranks.

@@ -6,10 +6,9 @@
 //   DUNLIN_TRY(job.leave());
 //
 // Objects that communicate are made from a job and belong to it, except Endpoint and Connection
-// (endpoint.h). They keep the job's
-// resources alive for as long as they need them, so that the order of destruction doesn't matter on
-// one rank. It matters between ranks: destroy an object only when all ranks that share it are done
-// with it, for example after barrier() or leave().
+// (endpoint.h). Objects of a job keep its resources alive for as long as they need them, so that
+// the order of destruction doesn't matter on one rank. It matters between ranks: destroy an object
+// only when all ranks that share it are done with it, for example after barrier() or leave().
 //
 // Threads: a job and everything made from it belong to one thread at a time, the owner thread.
 // Another thread may become the owner if a lock orders the calls of the old owner before its own. A

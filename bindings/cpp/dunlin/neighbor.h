@@ -17,9 +17,9 @@
 // progress. Calls without a name share the name "".
 //
 // Errors: if neighbors disagree about size or type, the receiver gets kInvalidArgument, and so does
-// the sender, unless its call has already ended; that is logged then. A call that a
-// neighbor never joins fails at the deadline and names it. A neighbor's death fails the call with
-// kPeerDead. Other calls go on.
+// the sender, unless its call has already ended; that is logged then. A call that a neighbor never
+// joins fails at the deadline and names it. A neighbor's death fails the call with kPeerDead. Other
+// calls go on.
 //
 // The output depends on the values and the order of the sources alone: it is bitwise the same in
 // every run.

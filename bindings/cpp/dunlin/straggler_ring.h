@@ -52,10 +52,11 @@ struct Lateness {
 
 struct StragglerOptions {
   std::string name = "straggler-ring";  // distinguishes the rings of one job; same on all ranks
-  JobMembers members{};                 // around the ring, in any order; none: Job::members()
-  std::size_t count = 0;                // elements of the vector; the same on all members
-  bool is_average = false;              // divide the sum by the number of members
-  Lateness lateness{};                  // the same on all members
+  // The ring, in this order, which is the same on all members; none: Job::members().
+  JobMembers members{};
+  std::size_t count = 0;    // elements of the vector; the same on all members
+  bool is_average = false;  // divide the sum by the number of members
+  Lateness lateness{};      // the same on all members
 };
 
 // What one all-reduce did, as this rank saw it.

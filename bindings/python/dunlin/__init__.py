@@ -203,8 +203,8 @@ def all_reduce(x, op="sum", out=None, name=""):
     Returns a new array of x's shape, or fills and returns `out`, which has as many elements and may be x itself. The
     result is bitwise the same on all ranks.
 
-    name: has to be the same on all ranks; otherwise all ranks get InvalidArgumentError, which names both calls. Calls
-    are matched by their order, not by their names.
+    name: has to be the same on all ranks; otherwise each rank that waits gets InvalidArgumentError, which names both
+    calls. Calls are matched by their order, not by their names.
     """
     return world().all_reduce(x, op, out, name)
 
@@ -254,9 +254,9 @@ def all_to_all(x, out=None, name=""):
     return world().all_to_all(x, out, name)
 
 
-def barrier():
-    """Returns when all ranks have called it."""
-    world().barrier()
+def barrier(name=""):
+    """Returns when all ranks have called it. name: as in all_reduce()."""
+    world().barrier(name)
 
 
 def start_all_reduce(x, op="sum", out=None, name=""):
@@ -292,9 +292,9 @@ def start_all_to_all(x, out=None, name=""):
     return world().start_all_to_all(x, out, name)
 
 
-def start_barrier():
+def start_barrier(name=""):
     """Starts barrier() and returns a Request at once."""
-    return world().start_barrier()
+    return world().start_barrier(name)
 
 
 def neighbor_average(x, sources=None, destinations=None, self_weight=1.0, name="", out=None):

@@ -81,7 +81,7 @@ Group::Pending Group::allreduce_sparse(const Tensor& tensor,
     plan.messages.push_back({rank, {}, false, part});
   }
   plan.finish = [tensor, own, parts = std::move(parts), rank = getRank()] {
-    const at::NoGradGuard guard;
+    const at::NoGradGuard no_grad;
     Tensor(tensor).copy_(sum_sparse(parts, rank, own, kTitle));
   };
   return start(std::move(plan), options.timeout);

@@ -157,14 +157,15 @@ dunlin_code dunlin_all_to_all(dunlin_communicator* communicator, const void* inp
 dunlin_code dunlin_barrier(dunlin_communicator* communicator);
 
 /* Names the calling thread's next operation, of the functions above from dunlin_all_reduce() to
- * dunlin_barrier() or of those below that start one, whether it succeeds or not. If the members'
- * calls have different names, each member that waits gets DUNLIN_INVALID_ARGUMENT, with an error
- * that names both calls. So members that make calls in different orders, such as those for the
- * gradients of two layers, do not mix them up: calls are matched by their order, not by their
- * names.
+ * dunlin_barrier() or of dunlin_start_all_reduce() to dunlin_start_barrier(), whether it succeeds
+ * or not; other calls ignore the name. If the members' calls have different names, each member that
+ * waits gets DUNLIN_INVALID_ARGUMENT, with an error that names both calls. So members that make
+ * calls in different orders, such as those for the gradients of two layers, do not mix them up:
+ * calls are matched by their order, not by their names.
  *
- * If the thread's next such call is a partial all-reduce, this becomes its label, which is not its
- * argument `name`: members whose labels differ get DUNLIN_INVALID_ARGUMENT. NULL stands for "". */
+ * If the next one is a partial all-reduce, blocking or started, this becomes its label, which is
+ * not its argument `name`: members whose labels differ get DUNLIN_INVALID_ARGUMENT. NULL stands for
+ * "". */
 dunlin_code dunlin_name_next(const char* name);
 
 /* Start the same operations. The memory belongs to the operation until it is over. Each request has

@@ -22,6 +22,7 @@ using dunlin::Environment;
 using dunlin::MemoryRegion;
 using dunlin::Result;
 using dunlin::Status;
+using dunlin::TimePoint;
 using dunlin::c::guarded;
 using dunlin::transport::BlockingEndpoint;
 using dunlin::transport::Completion;
@@ -110,23 +111,22 @@ Result<Ends> ends_of(dunlin_connection& connection, uint64_t local, size_t local
 // Posts an operation as soon as there is room for it.
 template <typename Post>
 Status post(dunlin_connection& connection, Duration timeout, Post post) {
-  return connection.endpoint->endpoint().wait(
+  return connection.endpoint->wait(
       [&]() -> Status {
         DUNLIN_TRY(connection.connection->status());
         return post();
       },
-      timeout);
+      timeout, "there was no room for the operation");
 }
 
 // Starts a copy, and gives the caller its handle, if it wants one.
 template <typename Post>
-Status start(dunlin_connection& connection, double timeout_seconds, dunlin_transfer** transfer,
+Status start(dunlin_connection& connection, Duration timeout, dunlin_transfer** transfer,
              Post start) {
   auto made = std::make_unique<dunlin_transfer>();
   made->endpoint = connection.endpoint;
   made->completion = completion_of(connection);
-  const Status posted = post(connection, timeout_of(*connection.endpoint, timeout_seconds),
-                             [&] { return start(made->completion.get()); });
+  const Status posted = post(connection, timeout, [&] { return start(made->completion.get()); });
   if (!posted.is_ok()) {
     connection.completions.pop_back();
     return posted;
@@ -216,7 +216,12 @@ dunlin_code dunlin_endpoint_deregister(dunlin_endpoint* endpoint, uint64_t numbe
 }
 
 size_t dunlin_endpoint_progress(dunlin_endpoint* endpoint) {
-  return endpoint->endpoint->endpoint().progress();
+  size_t events = 0;
+  (void)guarded([&] {
+    events = endpoint->endpoint->progress();
+    return Status::ok();
+  });
+  return events;
 }
 
 void dunlin_connection_close(dunlin_connection* connection) {
@@ -243,9 +248,10 @@ dunlin_code dunlin_connection_put(dunlin_connection* connection, uint64_t local,
   return guarded([&]() -> Status {
     DUNLIN_ASSIGN(const Ends ends,
                   ends_of(*connection, local, local_offset, remote, remote_offset, bytes));
-    return start(*connection, -1, transfer, [&](Completion* completion) {
-      return connection->connection->lane().put(ends.local, ends.remote, completion);
-    });
+    return start(*connection, timeout_of(*connection->endpoint, -1), transfer,
+                 [&](Completion* completion) {
+                   return connection->connection->lane().put(ends.local, ends.remote, completion);
+                 });
   });
 }
 
@@ -258,29 +264,35 @@ dunlin_code dunlin_connection_get(dunlin_connection* connection, uint64_t remote
     RemoteReads* const reads = connection->connection->lane().reads();
     if (reads == nullptr)
       return {Code::kUnavailable, "the connection's transport has no remote reads"};
-    return start(*connection, -1, transfer, [&](Completion* completion) {
-      return reads->get(ends.remote, ends.local, completion);
-    });
+    return start(
+        *connection, timeout_of(*connection->endpoint, -1), transfer,
+        [&](Completion* completion) { return reads->get(ends.remote, ends.local, completion); });
   });
 }
 
 dunlin_code dunlin_connection_flush(dunlin_connection* connection, double timeout_seconds) {
   return guarded([&]() -> Status {
+    BlockingEndpoint& endpoint = *connection->endpoint;
+    const Duration timeout = timeout_of(endpoint, timeout_seconds);
+    const TimePoint until = endpoint.now() + timeout;
     dunlin_transfer* flushed = nullptr;
-    DUNLIN_TRY(start(*connection, timeout_seconds, &flushed, [&](Completion* completion) {
+    DUNLIN_TRY(start(*connection, timeout, &flushed, [&](Completion* completion) {
       return connection->connection->lane().flush(Visibility::kRemote, completion);
     }));
     const std::unique_ptr<dunlin_transfer> owned(flushed);
-    return connection->endpoint->wait(*owned->completion,
-                                      timeout_of(*connection->endpoint, timeout_seconds));
+    return endpoint.wait(*owned->completion, std::max(until - endpoint.now(), Duration::zero()));
   });
+}
+
+void dunlin_connection_forget(dunlin_connection* connection, uint64_t remote) {
+  connection->connection->forget(MemoryId(remote));
 }
 
 dunlin_code dunlin_transfer_test(dunlin_transfer** transfer) {
   if (*transfer == nullptr) return DUNLIN_OK;
   return guarded([&] {
     const Completion& completion = *(*transfer)->completion;
-    if (!completion.is_done()) (*transfer)->endpoint->endpoint().progress();
+    if (!completion.is_done()) (*transfer)->endpoint->progress();
     return finish(transfer, completion.is_done() ? completion.status() : Status::busy());
   });
 }

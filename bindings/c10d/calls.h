@@ -3,7 +3,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -36,16 +35,6 @@ inline std::vector<at::Tensor> apart_from(const at::Tensor& output, std::vector<
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (i != static_cast<std::size_t>(own) && overlap(output, tensors[i]))
       tensors[i] = tensors[i].clone();
-  }
-  return tensors;
-}
-
-// The tensors, with a copy of each that shares memory with one of the outputs.
-inline std::vector<at::Tensor> apart_from(const std::vector<at::Tensor>& outputs,
-                                          std::vector<at::Tensor> tensors) {
-  for (at::Tensor& tensor : tensors) {
-    const auto is_shared = [&](const at::Tensor& output) { return overlap(output, tensor); };
-    if (std::any_of(outputs.begin(), outputs.end(), is_shared)) tensor = tensor.clone();
   }
   return tensors;
 }

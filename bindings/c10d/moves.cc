@@ -106,8 +106,13 @@ Group::Pending Group::allgather_uneven(const Tensors& outputs, const Tensor& inp
               " tensors, not ", getSize());
   check_types(outputs, input, plan.title);
   check_like(outputs[static_cast<std::size_t>(getRank())], input, plan.title);
-  const Tensor host = plan.staging.in(input);
-  plan_exchange(plan, plan.staging.out(outputs), Tensors(members(), host));
+  const Tensors targets = plan.staging.out(outputs);
+  const Tensor& own = targets[static_cast<std::size_t>(getRank())];
+  Tensor host = plan.staging.in(input);
+  // The own part is copied before the others are sent.
+  if (overlap(own, host) && own.data_ptr() != host.data_ptr()) host = host.clone();
+  plan.held = {host};
+  plan_exchange(plan, targets, Tensors(members(), host));
   return start(std::move(plan), timeout);
 }
 
@@ -224,8 +229,9 @@ Group::Pending Group::alltoall(Tensors& outputs, Tensors& inputs,
   for (const Tensor& tensor : outputs) check(tensor, kTitle);
   Plan plan{.type = OpType::ALLTOALL, .title = kTitle, .inputs = inputs, .outputs = outputs};
   const Tensors targets = plan.staging.out(outputs);
-  // What arrives must not overwrite what is still to be sent.
-  plan.held = apart_from(targets, plan.staging.in(inputs));
+  // The own part is copied before the others are sent, and these before others are received.
+  const Tensor& own = targets[static_cast<std::size_t>(getRank())];
+  plan.held = apart_from(own, plan.staging.in(inputs), getRank());
   plan_exchange(plan, targets, plan.held);
   return start(std::move(plan), options.timeout);
 }
@@ -257,9 +263,10 @@ Group::Pending Group::alltoall_base(Tensor& output, Tensor& input,
             .outputs = {output}};
   const bool is_even = output_splits.empty() && input_splits.empty();
   if (is_even) run_on(plan, gpu_of({&plan.inputs, &plan.outputs}));
-  plan.held = apart_from({output}, {input});
-  const Tensor from = plan.staging.in(plan.held.front());
   const Tensor to = plan.staging.out(output);
+  Tensor from = plan.staging.in(input);
+  if (overlap(to, from)) from = from.clone();
+  plan.held = {from};
   if (is_even) {
     check_divisible(to);
     check_divisible(from);

@@ -46,6 +46,10 @@ Result<RemoteMemorySlice> Connection::remote(std::uint64_t number, Duration time
   return Internal::external(region->whole());
 }
 
+void Connection::forget(std::uint64_t number) {
+  impl_->connection->forget(transport::MemoryId(number));
+}
+
 Status Connection::put(const MemorySlice& from, const RemoteMemorySlice& to,
                        Completion* completion) {
   DUNLIN_TRY(status());
@@ -80,7 +84,7 @@ Status Connection::send(std::span<const std::byte> message) {
 
 std::optional<Bytes> Connection::receive() {
   if (auto message = impl_->connection->receive()) return message;
-  impl_->state->endpoint->endpoint().progress();
+  impl_->state->endpoint->progress();
   return impl_->connection->receive();
 }
 
@@ -142,7 +146,7 @@ Status Endpoint::deregister(const EndpointMemory& memory) {
 }
 
 std::size_t Endpoint::progress() {
-  return state_->endpoint->endpoint().progress();
+  return state_->endpoint->progress();
 }
 
 }  // namespace dunlin

@@ -9,20 +9,25 @@
 
 #include "tests/bindings/c_expect.h"
 
-enum { kBytes = 1 << 20, kSeconds = 120 };
+enum { kBytes = 1 << 20, kSeconds = 50 };
 
 static const char* program;
+
+static FILE* start_client(const void* blob, size_t size, const char* what) {
+  char command[4096];
+  snprintf(command, sizeof command, "%s client %s", program, what);
+  FILE* const client = popen(command, "w");
+  EXPECT(client != NULL && fputc((int)size, client) != EOF);
+  EXPECT(fwrite(blob, 1, size, client) == size && fflush(client) == 0);
+  return client;
+}
 
 static dunlin_connection* accept_client(dunlin_endpoint* endpoint, const char* what,
                                         FILE** client) {
   size_t size = 0;
   const void* const blob = dunlin_endpoint_blob(endpoint, &size);
   EXPECT(size > 0 && size <= 128);
-  char command[4096];
-  snprintf(command, sizeof command, "%s client %s", program, what);
-  *client = popen(command, "w");
-  EXPECT(*client != NULL && fputc((int)size, *client) != EOF);
-  EXPECT(fwrite(blob, 1, size, *client) == size && fflush(*client) == 0);
+  *client = start_client(blob, size, what);
   dunlin_connection* peer = NULL;
   EXPECT_OK(dunlin_endpoint_accept(endpoint, kSeconds, &peer));
   return peer;
@@ -54,6 +59,14 @@ static void serve_copies(dunlin_endpoint* endpoint, dunlin_connection* peer) {
   for (int i = 0; i < kBytes / 2; ++i) EXPECT(bytes[i + kBytes / 2] == (unsigned char)(i * 7));
   expect_message(peer, "flushed");
   EXPECT(bytes[3] == 'x');
+  /* The client's memory, which it has wrapped. */
+  uint64_t theirs = 0;
+  EXPECT_OK(dunlin_connection_receive(peer, &theirs, sizeof theirs, &size, kSeconds));
+  dunlin_transfer* transfer = NULL;
+  EXPECT_OK(dunlin_connection_get(peer, theirs, 0, memory.number, 100, 50, &transfer));
+  EXPECT_OK(dunlin_transfer_wait(&transfer, kSeconds));
+  EXPECT(bytes[103] == 'x' && bytes[110] == (unsigned char)(10 * 7));
+  dunlin_connection_forget(peer, theirs);
   EXPECT_OK(dunlin_endpoint_deregister(endpoint, memory.number));
   EXPECT(dunlin_endpoint_deregister(endpoint, memory.number) == DUNLIN_NOT_FOUND);
   tell(peer, "deregistered");
@@ -89,6 +102,7 @@ static void copy(dunlin_endpoint* endpoint, dunlin_connection* peer) {
   EXPECT_OK(dunlin_connection_put(peer, memory.number, 3, there, 3, 1, NULL));
   EXPECT_OK(dunlin_connection_flush(peer, kSeconds));
   tell(peer, "flushed");
+  EXPECT_OK(dunlin_connection_send(peer, &memory.number, sizeof memory.number));
 
   EXPECT(dunlin_connection_put(peer, memory.number, 1, there, 0, kBytes, NULL) ==
          DUNLIN_OUT_OF_RANGE);
@@ -99,6 +113,25 @@ static void copy(dunlin_endpoint* endpoint, dunlin_connection* peer) {
   expect_message(peer, "deregistered");
   EXPECT_OK(dunlin_connection_put(peer, memory.number, 0, there, 0, 0, &transfer));
   dunlin_transfer_forget(transfer);
+}
+
+/* The transfer is over when its connection is closed, one way or the other. */
+static void outlive(dunlin_endpoint* endpoint, dunlin_connection* peer) {
+  static unsigned char own[kBytes];
+  dunlin_endpoint_memory memory;
+  EXPECT_OK(dunlin_endpoint_wrap(endpoint, own, sizeof own, &memory));
+  uint64_t there = 0;
+  size_t size = 0;
+  EXPECT_OK(dunlin_connection_receive(peer, &there, sizeof there, &size, kSeconds));
+  dunlin_transfer* transfer = NULL;
+  EXPECT_OK(dunlin_connection_get(peer, there, 0, memory.number, 0, kBytes, &transfer));
+  tell(peer, "sent and gone");
+  dunlin_connection_close(peer);
+  dunlin_endpoint_close(endpoint);
+  const dunlin_code code = dunlin_transfer_wait(&transfer, 0);
+  EXPECT(code == DUNLIN_OK || code == DUNLIN_CLOSED);
+  EXPECT(transfer == NULL);
+  exit(0);
 }
 
 static void client(const char* what) {
@@ -116,6 +149,10 @@ static void client(const char* what) {
    */
   if (strcmp(what, "copies") == 0) {
     copy(endpoint, peer);
+  } else if (strcmp(what, "outlives") == 0) {
+    outlive(endpoint, peer);
+  } else if (strcmp(what, "brings") == 0) {
+    EXPECT(pclose(start_client(blob, size, "ends")) == 0);
   } else if (strcmp(what, "dies") == 0) {
     expect_message(peer, "die");
     raise(SIGKILL);
@@ -139,6 +176,7 @@ int main(int argc, char** argv) {
   EXPECT_OK(dunlin_endpoint_open(&options, &endpoint));
   dunlin_connection* peer = NULL;
   EXPECT(dunlin_endpoint_accept(endpoint, 0.01, &peer) == DUNLIN_DEADLINE_EXCEEDED);
+  EXPECT(strstr(dunlin_last_error(), "no peer has connected within 0.01 s") != NULL);
   EXPECT(dunlin_endpoint_progress(endpoint) == 0);
 
   FILE* client_input = NULL;
@@ -153,9 +191,25 @@ int main(int argc, char** argv) {
   dunlin_connection_close(peer);
   EXPECT(pclose(client_input) == 0);
 
-  peer = accept_client(endpoint, "dies", &client_input);
+  /* A client that another one has started connects, sends and ends before it is accepted. */
+  peer = accept_client(endpoint, "brings", &client_input);
+  expect_message(peer, "ends");
+  dunlin_connection* brought = NULL;
+  EXPECT_OK(dunlin_endpoint_accept(endpoint, kSeconds, &brought));
+  expect_message(brought, "ends");
+  dunlin_connection_close(brought);
+  dunlin_connection_close(peer);
+  EXPECT(pclose(client_input) == 0);
+
+  peer = accept_client(endpoint, "outlives", &client_input);
   dunlin_endpoint_memory memory;
-  EXPECT_OK(dunlin_endpoint_allocate(endpoint, 8, &memory));
+  EXPECT_OK(dunlin_endpoint_allocate(endpoint, kBytes, &memory));
+  EXPECT_OK(dunlin_connection_send(peer, &memory.number, sizeof memory.number));
+  expect_message(peer, "sent and gone");
+  EXPECT(pclose(client_input) == 0);
+  dunlin_connection_close(peer);
+
+  peer = accept_client(endpoint, "dies", &client_input);
   tell(peer, "die");
   EXPECT(dunlin_connection_receive(peer, &byte, 1, &size, kSeconds) == DUNLIN_PEER_DEAD);
   EXPECT(dunlin_connection_put(peer, memory.number, 0, 1, 0, 8, NULL) == DUNLIN_PEER_DEAD);

@@ -22,15 +22,21 @@ class Warm:
                                          env=environment)
 
     def close(self):
-        self._process.stdin.close()
+        try:
+            self._process.stdin.close()
+        except BrokenPipeError:
+            pass  # it has ended
         self._process.wait()
         self._process.stdout.close()
 
     def run(self, ranks, program, *arguments, seconds=100):
         """[(exit code, output)] by rank. AssertionError if a rank, or what it has started, still runs after so many seconds."""
         request = {"ranks": ranks, "program": program, "arguments": arguments, "seconds": seconds}
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended, so that there is no answer
         answer = self._process.stdout.readline()
         if not answer:
             raise AssertionError("the process that forks ranks has ended")
@@ -47,7 +53,8 @@ def free_port():
 
 
 def become_rank(output, rank, port, request):
-    """Makes this process, which was just forked, a rank."""
+    """Makes this process, which was just forked, a rank, with a process group of its own."""
+    os.setpgid(0, 0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for descriptor, target in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(descriptor, target)
@@ -78,7 +85,12 @@ def collect(pids, outputs, until):
             time.sleep(0.01)
         if ended[0] == 0:
             running.append(f"rank {rank}")
-            os.kill(pid, signal.SIGKILL)
+        if running:
+            try:
+                os.killpg(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        if ended[0] == 0:
             ended = os.waitpid(pid, 0)
         codes.append(os.waitstatus_to_exitcode(ended[1]))
     for output in outputs:

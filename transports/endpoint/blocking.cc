@@ -1,5 +1,7 @@
 #include "transports/endpoint/blocking.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 namespace dunlin::transport {
@@ -11,26 +13,33 @@ Result<std::unique_ptr<BlockingEndpoint>> BlockingEndpoint::open(Config config,
   return made;
 }
 
+Status BlockingEndpoint::late(Duration timeout, std::string_view lacking) {
+  return {Code::kDeadlineExceeded, fmt::format("{} within {:g} s", lacking, to_seconds(timeout))};
+}
+
 Result<std::unique_ptr<Connection>> BlockingEndpoint::connect(std::span<const std::byte> blob,
                                                               Bytes greeting, Duration timeout) {
   DUNLIN_ASSIGN(auto connection, endpoint_->connect(blob, std::move(greeting)));
-  DUNLIN_TRY(endpoint_->wait([&] { return connection->status(); }, timeout));
+  DUNLIN_TRY(wait([&] { return connection->status(); }, timeout, "the connection was not made"));
   return connection;
 }
 
 Result<std::unique_ptr<Connection>> BlockingEndpoint::accept(Duration timeout) {
   std::unique_ptr<Connection> connection;
-  DUNLIN_TRY(endpoint_->wait(
+  DUNLIN_TRY(wait(
       [&] {
-        connection = usable();
+        connection = next_made();
         return connection == nullptr ? Status::busy() : Status::ok();
       },
-      timeout));
+      timeout, "no peer has connected"));
   return connection;
 }
 
-std::unique_ptr<Connection> BlockingEndpoint::usable() {
+void BlockingEndpoint::adopt() {
   while (auto next = endpoint_->accept()) arrived_.push_back(std::move(next));
+}
+
+std::unique_ptr<Connection> BlockingEndpoint::next_made() {
   for (auto at = arrived_.begin(); at != arrived_.end();) {
     if ((*at)->status().is_busy()) {
       ++at;
@@ -38,7 +47,7 @@ std::unique_ptr<Connection> BlockingEndpoint::usable() {
     }
     std::unique_ptr<Connection> settled = std::move(*at);
     at = arrived_.erase(at);
-    if (settled->status().is_ok()) return settled;
+    if (settled->has_been_usable()) return settled;
   }
   return nullptr;
 }
@@ -46,30 +55,30 @@ std::unique_ptr<Connection> BlockingEndpoint::usable() {
 Result<RemoteRegion*> BlockingEndpoint::remote(Connection& connection, MemoryId id,
                                                Duration timeout) {
   RemoteRegion* region = nullptr;
-  DUNLIN_TRY(endpoint_->wait(
+  DUNLIN_TRY(wait(
       [&]() -> Status {
         DUNLIN_ASSIGN(region, connection.remote(id));
         return Status::ok();
       },
-      timeout));
+      timeout, "the peer has not described its memory"));
   return region;
 }
 
 Result<Bytes> BlockingEndpoint::receive(Connection& connection, Duration timeout) {
   std::optional<Bytes> message;
-  DUNLIN_TRY(endpoint_->wait(
+  DUNLIN_TRY(wait(
       [&] {
         message = connection.receive();
         if (message) return Status::ok();
         return connection.status().is_ok() ? Status::busy() : connection.status();
       },
-      timeout));
+      timeout, "no message has come"));
   return std::move(*message);
 }
 
 Status BlockingEndpoint::wait(const Completion& completion, Duration timeout) {
-  return endpoint_->wait(
-      [&] { return completion.is_done() ? completion.status() : Status::busy(); }, timeout);
+  return wait([&] { return completion.is_done() ? completion.status() : Status::busy(); }, timeout,
+              "the operation has not completed");
 }
 
 }  // namespace dunlin::transport

@@ -2,14 +2,15 @@
 // nothing else to do meanwhile. The C++ and C interfaces are made of it; plugins, which must not
 // block, use Endpoint itself.
 //
-// Waits return kDeadlineExceeded after their timeout, and advance all connections of the endpoint.
-// One owner thread, as of an Endpoint.
+// Waits return kDeadlineExceeded after their timeout, with a text that says what was waited for,
+// and advance all connections of the endpoint. One owner thread, as of an Endpoint.
 #pragma once
 
 #include <deque>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "runtime/bytes.h"
 #include "runtime/clock.h"
@@ -25,11 +26,32 @@ class BlockingEndpoint {
 
   const Config& config() const { return config_; }
   Endpoint& endpoint() { return *endpoint_; }
+  TimePoint now() const { return clock_.now(); }
+
+  // Waits until ready() returns something other than kBusy, and returns that. `lacking` says what
+  // there was not, for the error at the timeout.
+  template <typename Ready>
+  Status wait(Ready&& ready, Duration timeout, std::string_view lacking) {
+    const auto adopting = [&] {
+      adopt();
+      return ready();
+    };
+    Status status = endpoint_->wait(adopting, timeout);
+    const bool is_late = status.code() == Code::kDeadlineExceeded && status.message().empty();
+    return is_late ? late(timeout, lacking) : status;
+  }
+
+  // Advances all connections, also those that peers are making. Returns how many events it handled.
+  std::size_t progress() {
+    adopt();
+    return endpoint_->progress();
+  }
 
   // Connects to the endpoint with this blob. Returns a usable connection.
   Result<std::unique_ptr<Connection>> connect(std::span<const std::byte> blob, Bytes greeting,
                                               Duration timeout);
-  // Returns the next usable connection that a peer has made.
+  // Returns the next connection that a peer has made. It is usable, or was: a peer may have sent
+  // messages and left by now.
   Result<std::unique_ptr<Connection>> accept(Duration timeout);
   // The peer's memory with this number, valid as of Connection::remote().
   Result<RemoteRegion*> remote(Connection& connection, MemoryId id, Duration timeout);
@@ -40,9 +62,11 @@ class BlockingEndpoint {
 
  private:
   explicit BlockingEndpoint(Config config) : config_(std::move(config)) {}
-  // A connection that peers have begun and that is usable now; null if there is none. Drops those
-  // that have ended.
-  std::unique_ptr<Connection> usable();
+  static Status late(Duration timeout, std::string_view lacking);
+  // Takes in the connections that peers have begun, so that they are advanced.
+  void adopt();
+  // A connection that a peer has made; null if there is none. Drops those that came to nothing.
+  std::unique_ptr<Connection> next_made();
 
   Config config_;
   SteadyClock clock_;

@@ -97,7 +97,10 @@ std::size_t Connection::progress() {
   std::size_t events = fabric_->progress();
   // Before the messages are looked at: what the peer has sent before its end is there then.
   const PeerState state = bootstrap_->peers().state(peer());
-  Status status = messages_->progress([this] { return inbox_bytes_ < endpoint::kMaxUnread; });
+  // All that a peer which has ended has sent is taken now, since nothing is taken after the end.
+  const bool has_ended = state == PeerState::kLeft || state == PeerState::kDead;
+  Status status = messages_->progress(
+      [this, has_ended] { return has_ended || inbox_bytes_ < endpoint::kMaxUnread; });
   events += inbox_.size() - before;
   if (state == PeerState::kLeft) {
     end(Status(Code::kClosed, "the peer has left the connection"));
@@ -189,6 +192,7 @@ Status Connection::not_yet(const Status& answer) {
 
 void Connection::open() {
   step_ = Step::kOpen;
+  has_opened_ = true;
   status_ = Status::ok();
 }
 

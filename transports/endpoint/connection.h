@@ -48,6 +48,8 @@ class Connection {
   // kBusy while the connection is being made, ok while it is usable, and otherwise the error with
   // which it has ended: kPeerDead, or kClosed if the peer has left.
   const Status& status() const { return status_; }
+  // Whether it is usable now or was until it ended: then messages may be left to read.
+  bool has_been_usable() const { return has_opened_; }
   // What the peer says of itself, once the connection is usable.
   const Bytes& greeting() const { return peers_greeting_; }
   // The name of the transport between the two.
@@ -121,6 +123,7 @@ class Connection {
   Config config_;
   Step step_;
   Status status_ = Status::busy();
+  bool has_opened_ = false;
   Bytes greeting_;
   Bytes peers_greeting_;
   bool has_greeting_ = false;

@@ -58,7 +58,8 @@ class Connection {
  public:
   Connection(Connection&&) noexcept;
   Connection& operator=(Connection&&) noexcept;
-  // Waits for up to a second until the peer has the messages that were sent.
+  // Waits for up to a second until the peer has the messages that were sent; then the transports
+  // end, which takes up to 7 s if the peer makes no progress. Does not wait for puts: flush before.
   ~Connection();
 
   // Ok while the connection is usable, then why it has ended.
@@ -72,6 +73,9 @@ class Connection {
   Result<MemorySlice> local(const EndpointMemory& memory);
   // The peer's memory with this number. kNotFound if the peer has not registered it.
   Result<RemoteMemorySlice> remote(std::uint64_t number, Duration timeout);
+  // Forgets the peer's memory with this number, which no operation in progress may use. Until then,
+  // memory of this host stays mapped here, also when the peer has deregistered it.
+  void forget(std::uint64_t number);
 
   // As Lane's operations, in the same order and with the same errors.
   Status put(const MemorySlice& from, const RemoteMemorySlice& to, Completion* completion);
@@ -111,15 +115,17 @@ class Endpoint {
   // 4,096 bytes, is for the peer. kCorrupted if the bytes are no blob of this version.
   Result<Connection> connect(std::span<const std::byte> blob, Duration timeout,
                              Bytes greeting = {});
-  // Waits for the next connection that a peer makes. kDeadlineExceeded if none comes.
+  // Waits for the next connection that a peer makes. kDeadlineExceeded if none comes. The peer may
+  // have sent messages and ended by now; receive() still returns these.
   Result<Connection> accept(Duration timeout);
 
   // Allocates memory that peers can access.
   Result<EndpointMemory> allocate(std::size_t size);
-  // Lets peers access the caller's memory, which must live until deregister(). Peers on this host
-  // access it by system calls, if the kernel permits it.
+  // Lets peers access the caller's memory, which must live until it is deregistered and peers are
+  // done with it. Peers on this host access it by system calls, if the kernel permits it.
   Result<EndpointMemory> wrap(void* data, std::size_t size);
-  // Peers must not access the memory any more. Frees memory that was allocated.
+  // Peers must not access the memory any more. What they have started may still land in wrapped
+  // memory. Memory that was allocated is freed when it is safe.
   Status deregister(const EndpointMemory& memory);
 
   // Advances all connections, and returns how many events it handled.

@@ -54,6 +54,8 @@ class Job {
 
   // The GPU whose memory this rank measures; null: the memory is that of the host.
   MeasuredGpu* gpu() { return gpu_.get(); }
+  // Whether allocate() has returned memory of the program.
+  bool is_wrapped() const { return !wrapped_.empty(); }
   // On rank 0: the GPU of each rank. Empty when the memory is that of the host.
   const std::vector<GpuOfRank>& gpus() const { return gpus_; }
   // Allocates memory of the kind that is measured, and registers it.

@@ -202,8 +202,7 @@ Json context(const Options& options, Job& job, std::uint32_t depth) {
   if (options.duration != Duration::zero()) json["duration_s"] = to_seconds(options.duration);
   if (options.is_bidirectional) json["bidirectional"] = true;
   if (options.is_put) json["put"] = true;
-  const bool is_wrapped = options.memory.kind == MemoryChoice::Kind::kWrapped;
-  json["memory"] = is_wrapped ? "wrapped" : job.gpu() == nullptr ? "host" : "cuda";
+  json["memory"] = job.is_wrapped() ? "wrapped" : job.gpu() == nullptr ? "host" : "cuda";
   for (const GpuOfRank& gpu : job.gpus()) {
     json["gpus"].push_back({{"rank", gpu.rank},
                             {"number", gpu.number},

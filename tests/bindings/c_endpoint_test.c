@@ -129,7 +129,7 @@ static void outlive(dunlin_endpoint* endpoint, dunlin_connection* peer) {
   dunlin_connection_close(peer);
   dunlin_endpoint_close(endpoint);
   const dunlin_code code = dunlin_transfer_wait(&transfer, 0);
-  EXPECT(code == DUNLIN_OK || code == DUNLIN_CLOSED);
+  EXPECT(code == DUNLIN_OK || code == DUNLIN_CLOSED || code == DUNLIN_PEER_DEAD);
   EXPECT(transfer == NULL);
   exit(0);
 }

@@ -40,7 +40,7 @@ class Connection {
   static constexpr std::size_t kMaxMessage = std::size_t{16} << 20;
 
   // Orderly: the peer reads the messages that have been sent, and learns that this side has left.
-  // Operations in progress complete, with their outcome or with kClosed.
+  // Operations in progress complete, with their outcome or an error.
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;

@@ -19,7 +19,6 @@ using dunlin::Code;
 using dunlin::Config;
 using dunlin::Duration;
 using dunlin::Environment;
-using dunlin::MemoryRegion;
 using dunlin::Result;
 using dunlin::Status;
 using dunlin::TimePoint;
@@ -29,7 +28,6 @@ using dunlin::transport::Completion;
 using dunlin::transport::Connection;
 using dunlin::transport::LocalSlice;
 using dunlin::transport::MemoryId;
-using dunlin::transport::RemoteReads;
 using dunlin::transport::RemoteRegion;
 using dunlin::transport::RemoteSlice;
 using dunlin::transport::Visibility;
@@ -41,8 +39,7 @@ struct dunlin_endpoint {
 struct dunlin_connection {
   std::shared_ptr<BlockingEndpoint> endpoint;
   std::optional<Bytes> unread;  // a message that no buffer was large enough for
-  // Of the copies in progress. The connection, which is destroyed before, fires those that are
-  // left.
+  // Of the copies in progress. The connection is destroyed first, and fires those that are left.
   std::vector<std::shared_ptr<Completion>> completions;
   std::unique_ptr<Connection> connection;
   std::string transport;
@@ -73,13 +70,9 @@ dunlin_connection* handle_of(std::shared_ptr<BlockingEndpoint> endpoint,
   return made.release();
 }
 
-Status add(BlockingEndpoint& endpoint, Result<std::shared_ptr<MemoryRegion>> region,
-           dunlin_endpoint_memory* memory) {
-  DUNLIN_TRY(region.status());
-  void* const data = (*region)->data();
-  const size_t size = (*region)->size();
-  DUNLIN_ASSIGN(const MemoryId id, endpoint.endpoint().register_memory(std::move(*region)));
-  *memory = {static_cast<uint64_t>(id), data, size};
+Status give(const Result<BlockingEndpoint::Memory>& made, dunlin_endpoint_memory* memory) {
+  DUNLIN_TRY(made.status());
+  *memory = {static_cast<uint64_t>(made->id), made->data, made->size};
   return Status::ok();
 }
 
@@ -87,25 +80,6 @@ Status add(BlockingEndpoint& endpoint, Result<std::shared_ptr<MemoryRegion>> reg
 std::shared_ptr<Completion> completion_of(dunlin_connection& connection) {
   std::erase_if(connection.completions, [](const auto& each) { return each->is_done(); });
   return connection.completions.emplace_back(std::make_shared<Completion>());
-}
-
-// The two ends of a copy.
-struct Ends {
-  LocalSlice local;
-  RemoteSlice remote;
-};
-
-Result<Ends> ends_of(dunlin_connection& connection, uint64_t local, size_t local_offset,
-                     uint64_t remote, size_t remote_offset, size_t bytes) {
-  DUNLIN_TRY(connection.connection->status());
-  Ends ends;
-  DUNLIN_ASSIGN(ends.local, connection.connection->local(MemoryId(local), local_offset, bytes));
-  BlockingEndpoint& endpoint = *connection.endpoint;
-  DUNLIN_ASSIGN(
-      const RemoteRegion* const region,
-      endpoint.remote(*connection.connection, MemoryId(remote), timeout_of(endpoint, -1)));
-  DUNLIN_ASSIGN(ends.remote, region->slice(remote_offset, bytes));
-  return ends;
 }
 
 // Posts an operation as soon as there is room for it.
@@ -122,17 +96,42 @@ Status post(dunlin_connection& connection, Duration timeout, Post post) {
 // Starts a copy, and gives the caller its handle, if it wants one.
 template <typename Post>
 Status start(dunlin_connection& connection, Duration timeout, dunlin_transfer** transfer,
-             Post start) {
+             Post post_with) {
   auto made = std::make_unique<dunlin_transfer>();
   made->endpoint = connection.endpoint;
   made->completion = completion_of(connection);
-  const Status posted = post(connection, timeout, [&] { return start(made->completion.get()); });
+  const Status posted =
+      post(connection, timeout, [&] { return post_with(made->completion.get()); });
   if (!posted.is_ok()) {
     connection.completions.pop_back();
     return posted;
   }
   if (transfer != nullptr) *transfer = made.release();
   return Status::ok();
+}
+
+// A part of memory, by its number at the end that has registered it.
+struct Part {
+  uint64_t number;
+  size_t offset;
+};
+
+// Starts a copy between the two parts, with post(local slice, remote slice, completion).
+template <typename Post>
+dunlin_code copy(dunlin_connection* connection, Part local, Part remote, size_t bytes,
+                 dunlin_transfer** transfer, Post post) {
+  return guarded([&]() -> Status {
+    BlockingEndpoint& endpoint = *connection->endpoint;
+    const Duration deadline = endpoint.config().deadline;
+    DUNLIN_TRY(connection->connection->status());
+    DUNLIN_ASSIGN(const LocalSlice here,
+                  connection->connection->local(MemoryId(local.number), local.offset, bytes));
+    DUNLIN_ASSIGN(const RemoteRegion* const region,
+                  endpoint.remote(*connection->connection, MemoryId(remote.number), deadline));
+    DUNLIN_ASSIGN(const RemoteSlice there, region->slice(remote.offset, bytes));
+    return start(*connection, deadline, transfer,
+                 [&](Completion* completion) { return post(here, there, completion); });
+  });
 }
 
 // Frees the handle of a copy that is over.
@@ -203,12 +202,12 @@ dunlin_code dunlin_endpoint_accept(dunlin_endpoint* endpoint, double timeout_sec
 
 dunlin_code dunlin_endpoint_allocate(dunlin_endpoint* endpoint, size_t bytes,
                                      dunlin_endpoint_memory* memory) {
-  return guarded([&] { return add(*endpoint->endpoint, MemoryRegion::allocate(bytes), memory); });
+  return guarded([&] { return give(endpoint->endpoint->allocate(bytes), memory); });
 }
 
 dunlin_code dunlin_endpoint_wrap(dunlin_endpoint* endpoint, void* data, size_t bytes,
                                  dunlin_endpoint_memory* memory) {
-  return guarded([&] { return add(*endpoint->endpoint, MemoryRegion::wrap(data, bytes), memory); });
+  return guarded([&] { return give(endpoint->endpoint->wrap(data, bytes), memory); });
 }
 
 dunlin_code dunlin_endpoint_deregister(dunlin_endpoint* endpoint, uint64_t number) {
@@ -245,29 +244,19 @@ const char* dunlin_connection_transport(const dunlin_connection* connection) {
 dunlin_code dunlin_connection_put(dunlin_connection* connection, uint64_t local,
                                   size_t local_offset, uint64_t remote, size_t remote_offset,
                                   size_t bytes, dunlin_transfer** transfer) {
-  return guarded([&]() -> Status {
-    DUNLIN_ASSIGN(const Ends ends,
-                  ends_of(*connection, local, local_offset, remote, remote_offset, bytes));
-    return start(*connection, timeout_of(*connection->endpoint, -1), transfer,
-                 [&](Completion* completion) {
-                   return connection->connection->lane().put(ends.local, ends.remote, completion);
-                 });
-  });
+  return copy(connection, {local, local_offset}, {remote, remote_offset}, bytes, transfer,
+              [&](const LocalSlice& here, const RemoteSlice& there, Completion* completion) {
+                return connection->connection->lane().put(here, there, completion);
+              });
 }
 
 dunlin_code dunlin_connection_get(dunlin_connection* connection, uint64_t remote,
                                   size_t remote_offset, uint64_t local, size_t local_offset,
                                   size_t bytes, dunlin_transfer** transfer) {
-  return guarded([&]() -> Status {
-    DUNLIN_ASSIGN(const Ends ends,
-                  ends_of(*connection, local, local_offset, remote, remote_offset, bytes));
-    RemoteReads* const reads = connection->connection->lane().reads();
-    if (reads == nullptr)
-      return {Code::kUnavailable, "the connection's transport has no remote reads"};
-    return start(
-        *connection, timeout_of(*connection->endpoint, -1), transfer,
-        [&](Completion* completion) { return reads->get(ends.remote, ends.local, completion); });
-  });
+  return copy(connection, {local, local_offset}, {remote, remote_offset}, bytes, transfer,
+              [&](const LocalSlice& here, const RemoteSlice& there, Completion* completion) {
+                return BlockingEndpoint::get(*connection->connection, there, here, completion);
+              });
 }
 
 dunlin_code dunlin_connection_flush(dunlin_connection* connection, double timeout_seconds) {
@@ -313,7 +302,7 @@ void dunlin_transfer_forget(dunlin_transfer* transfer) {
 dunlin_code dunlin_connection_send(dunlin_connection* connection, const void* message,
                                    size_t size) {
   return guarded([&] {
-    return post(*connection, timeout_of(*connection->endpoint, -1), [&] {
+    return post(*connection, connection->endpoint->config().deadline, [&] {
       return connection->connection->send({static_cast<const std::byte*>(message), size});
     });
   });

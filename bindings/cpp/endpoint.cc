@@ -60,10 +60,8 @@ Status Connection::put(const MemorySlice& from, const RemoteMemorySlice& to,
 Status Connection::get(const RemoteMemorySlice& from, const MemorySlice& to,
                        Completion* completion) {
   DUNLIN_TRY(status());
-  transport::RemoteReads* const reads = impl_->connection->lane().reads();
-  if (reads == nullptr)
-    return {Code::kUnavailable, "the connection's transport has no remote reads"};
-  return reads->get(Internal::internal(from), Internal::internal(to), completion);
+  return transport::BlockingEndpoint::get(*impl_->connection, Internal::internal(from),
+                                          Internal::internal(to), completion);
 }
 
 Status Connection::flush(Visibility visibility, Completion* completion) {
@@ -128,17 +126,13 @@ Result<Connection> Endpoint::accept(Duration timeout) {
 }
 
 Result<EndpointMemory> Endpoint::allocate(std::size_t size) {
-  DUNLIN_ASSIGN(auto memory, MemoryRegion::allocate(size));
-  std::byte* const data = memory->data();
-  const std::size_t rounded = memory->size();
-  DUNLIN_ASSIGN(const auto id, state_->endpoint->endpoint().register_memory(std::move(memory)));
-  return EndpointMemory{static_cast<std::uint64_t>(id), data, rounded};
+  DUNLIN_ASSIGN(const auto made, state_->endpoint->allocate(size));
+  return EndpointMemory{static_cast<std::uint64_t>(made.id), made.data, made.size};
 }
 
 Result<EndpointMemory> Endpoint::wrap(void* data, std::size_t size) {
-  DUNLIN_ASSIGN(auto memory, MemoryRegion::wrap(data, size));
-  DUNLIN_ASSIGN(const auto id, state_->endpoint->endpoint().register_memory(std::move(memory)));
-  return EndpointMemory{static_cast<std::uint64_t>(id), static_cast<std::byte*>(data), size};
+  DUNLIN_ASSIGN(const auto made, state_->endpoint->wrap(data, size));
+  return EndpointMemory{static_cast<std::uint64_t>(made.id), made.data, made.size};
 }
 
 Status Endpoint::deregister(const EndpointMemory& memory) {

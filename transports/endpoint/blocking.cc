@@ -17,6 +17,14 @@ Status BlockingEndpoint::late(Duration timeout, std::string_view lacking) {
   return {Code::kDeadlineExceeded, fmt::format("{} within {:g} s", lacking, to_seconds(timeout))};
 }
 
+Result<BlockingEndpoint::Memory> BlockingEndpoint::add(
+    Result<std::shared_ptr<MemoryRegion>> region) {
+  DUNLIN_TRY(region.status());
+  Memory memory{.data = (*region)->data(), .size = (*region)->size()};
+  DUNLIN_ASSIGN(memory.id, endpoint_->register_memory(std::move(*region)));
+  return memory;
+}
+
 Result<std::unique_ptr<Connection>> BlockingEndpoint::connect(std::span<const std::byte> blob,
                                                               Bytes greeting, Duration timeout) {
   DUNLIN_ASSIGN(auto connection, endpoint_->connect(blob, std::move(greeting)));
@@ -62,6 +70,14 @@ Result<RemoteRegion*> BlockingEndpoint::remote(Connection& connection, MemoryId 
       },
       timeout, "the peer has not described its memory"));
   return region;
+}
+
+Status BlockingEndpoint::get(Connection& connection, const RemoteSlice& from, const LocalSlice& to,
+                             Completion* completion) {
+  RemoteReads* const reads = connection.lane().reads();
+  if (reads == nullptr)
+    return {Code::kUnavailable, "the connection's transport has no remote reads"};
+  return reads->get(from, to, completion);
 }
 
 Result<Bytes> BlockingEndpoint::receive(Connection& connection, Duration timeout) {

@@ -2,8 +2,9 @@
 // nothing else to do meanwhile. The C++ and C interfaces are made of it; plugins, which must not
 // block, use Endpoint itself.
 //
-// Waits return kDeadlineExceeded after their timeout, with a text that says what was waited for,
-// and advance all connections of the endpoint. One owner thread, as of an Endpoint.
+// Waits return kDeadlineExceeded after their timeout, with a text that says what was waited for.
+// They advance all connections, also those that peers are making. One owner thread, as of an
+// Endpoint.
 #pragma once
 
 #include <deque>
@@ -22,6 +23,13 @@ namespace dunlin::transport {
 
 class BlockingEndpoint {
  public:
+  // Memory that the endpoint has registered.
+  struct Memory {
+    MemoryId id{};
+    std::byte* data = nullptr;
+    std::size_t size = 0;
+  };
+
   static Result<std::unique_ptr<BlockingEndpoint>> open(Config config, Endpoint::Options options);
 
   const Config& config() const { return config_; }
@@ -47,6 +55,10 @@ class BlockingEndpoint {
     return endpoint_->progress();
   }
 
+  // Allocates memory, or takes the caller's, and registers it (Endpoint::register_memory).
+  Result<Memory> allocate(std::size_t size) { return add(MemoryRegion::allocate(size)); }
+  Result<Memory> wrap(void* data, std::size_t size) { return add(MemoryRegion::wrap(data, size)); }
+
   // Connects to the endpoint with this blob. Returns a usable connection.
   Result<std::unique_ptr<Connection>> connect(std::span<const std::byte> blob, Bytes greeting,
                                               Duration timeout);
@@ -55,6 +67,9 @@ class BlockingEndpoint {
   Result<std::unique_ptr<Connection>> accept(Duration timeout);
   // The peer's memory with this number, valid as of Connection::remote().
   Result<RemoteRegion*> remote(Connection& connection, MemoryId id, Duration timeout);
+  // Posts a get on the connection's lane; kUnavailable if its transport has none.
+  static Status get(Connection& connection, const RemoteSlice& from, const LocalSlice& to,
+                    Completion* completion);
   // The next message; the reason of the connection's end if none can come any more.
   Result<Bytes> receive(Connection& connection, Duration timeout);
   // Waits until the completion has fired, and returns its status.
@@ -63,6 +78,7 @@ class BlockingEndpoint {
  private:
   explicit BlockingEndpoint(Config config) : config_(std::move(config)) {}
   static Status late(Duration timeout, std::string_view lacking);
+  Result<Memory> add(Result<std::shared_ptr<MemoryRegion>> region);
   // Takes in the connections that peers have begun, so that they are advanced.
   void adopt();
   // A connection that a peer has made; null if there is none. Drops those that came to nothing.

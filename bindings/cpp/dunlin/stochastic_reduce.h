@@ -46,8 +46,7 @@ namespace dunlin {
 enum class SyncMode : std::uint8_t {
   // A reduce waits for one model from every in-neighbor, and averages models of the same step. It
   // waits for an out-neighbor only if that has not acknowledged the last `depth` models. No model
-  // is
-  // torn or lost.
+  // is torn or lost.
   kNotifyAck,
   // Models are put without flow control. After a barrier of all members, a reduce averages the
   // models that are consistent.

@@ -11,13 +11,11 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from job import Job, JobTest, await_progress, events, reports, some, thorough  # noqa: E402
+from job import CNN_IMAGES as DATA, Job, JobTest, await_progress, events, reports, some, thorough  # noqa: E402
 
 RUN, CNN, PLOT = map(os.path.abspath, sys.argv[1:4])
 del sys.argv[1:4]
 
-# Few images with little noise: a network learns them in a second, far better than by guessing (10 %).
-DATA = ["--generate", "--images", 300, "--test-images", 100, "--noise", 24]
 BATCH = 4
 TRAINING = [*DATA, "--batch-size", BATCH, "--learning-rate", 0.03, "--momentum", 0.5, "--threads", 1, "--quiet"]
 METHODS = {  # name -> options, ranks

@@ -6,15 +6,14 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from job import Job, JobTest, events, some, thorough  # noqa: E402
+from job import CNN_IMAGES, Job, JobTest, events, some, thorough  # noqa: E402
 
 RUN, CNN = map(os.path.abspath, sys.argv[1:3])
 del sys.argv[1:3]
 
 # 300 images in batches of 4. The batches of each worker in an epoch, by the number of workers:
 EPOCH = {1: 75, 2: 37, 3: 25, 4: 18, 5: 15}
-TRAINING = ["--generate", "--images", 300, "--test-images", 100, "--noise", 24, "--batch-size", 4, "--learning-rate", 0.03,
-            "--momentum", 0.5, "--threads", 1, "--quiet"]
+TRAINING = [*CNN_IMAGES, "--batch-size", 4, "--learning-rate", 0.03, "--momentum", 0.5, "--threads", 1, "--quiet"]
 SAVED_EPOCHS = 2
 METHODS = {  # name -> options, parameter servers, multiples of which iterations are
     "all-reduce": ([], 0, 1),

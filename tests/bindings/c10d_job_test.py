@@ -17,7 +17,7 @@ if importlib.util.find_spec("torch") is None:
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 from job import some  # noqa: E402
-from warm_ranks import Warm  # noqa: E402
+from warm_ranks import Warm, free_port  # noqa: E402
 
 RUN = sys.argv.pop(1)
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -83,12 +83,7 @@ class LaunchTest(unittest.TestCase):
             self.assertEqual(by_hand(f"file://{folder}/store", "sums"), ["sum 2"] * 2)
 
     def test_an_address(self):
-        import socket
-
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.assertEqual(by_hand(f"tcp://127.0.0.1:{port}", "sums", 3), ["sum 3"] * 3)
+        self.assertEqual(by_hand(f"tcp://127.0.0.1:{free_port()}", "sums", 3), ["sum 3"] * 3)
 
     def test_again(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -6,13 +6,13 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from job import ElasticTest, Job, await_progress, children_of, events, reports, some  # noqa: E402
+from job import CNN_IMAGES, ElasticTest, Job, await_progress, children_of, events, reports, some  # noqa: E402
 
 RUN, CNN, PLOT, TRANSPORT = sys.argv[1:5]
 del sys.argv[1:5]
 
-TRAINING = ["--generate", "--images", 300, "--test-images", 100, "--noise", 24, "--batch-size", 4, "--learning-rate", 0.02,
-            "--momentum", 0.5, "--threads", 1, "--quiet", "--transport", TRANSPORT]
+TRAINING = [*CNN_IMAGES, "--batch-size", 4, "--learning-rate", 0.02, "--momentum", 0.5, "--threads", 1, "--quiet",
+            "--transport", TRANSPORT]
 # Far more iterations than any test waits for. The first workers sleep in between, so that newcomers get a core to start on.
 ENDLESS = [*TRAINING, "--iterations", 10**7, "--report-every", 10, "--slowdown", "0:2", "--slowdown", "1:2"]
 METHODS = {  # name -> options

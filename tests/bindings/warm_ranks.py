@@ -4,6 +4,7 @@ Warm() starts that process. The ranks find each other by the variables of torchr
 them dies.
 """
 
+import contextlib
 import json
 import os
 import selectors
@@ -29,9 +30,12 @@ class Warm:
         self._process.wait()
         self._process.stdout.close()
 
-    def run(self, ranks, program, *arguments, seconds=100):
-        """[(exit code, output)] by rank. AssertionError if a rank, or what it has started, still runs after so many seconds."""
-        request = {"ranks": ranks, "program": program, "arguments": arguments, "seconds": seconds}
+    def run(self, ranks, program, *arguments, variables=None, seconds=100):
+        """[(exit code, output)] by rank. AssertionError if a rank, or what it has started, still runs after so many seconds.
+
+        `variables` are further ones of the ranks' environment.
+        """
+        request = {"ranks": ranks, "program": program, "arguments": arguments, "variables": variables or {}, "seconds": seconds}
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
@@ -61,7 +65,7 @@ def become_rank(output, rank, port, request):
     os.closerange(3, max(output, nothing) + 1)
     number, size = str(rank), str(request["ranks"])
     os.environ.update(RANK=number, LOCAL_RANK=number, WORLD_SIZE=size, LOCAL_WORLD_SIZE=size, MASTER_ADDR="127.0.0.1",
-                      MASTER_PORT=str(port))
+                      MASTER_PORT=str(port), **request["variables"])
     sys.argv = [request["program"], *request["arguments"]]
 
 
@@ -120,6 +124,10 @@ def serve():
 if __name__ == "__main__":
     import torch  # noqa: F401
     import torch.distributed  # noqa: F401
+    import torch.nn.parallel  # noqa: F401
+
+    with contextlib.suppress(ImportError):
+        import networkx  # noqa: F401
 
     serve()
     __file__ = sys.argv[0]

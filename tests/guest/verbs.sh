@@ -4,6 +4,7 @@
 #   verbs.sh BUILD_DIR threads|processes|shallow|limit|faults|gpu|lossy|job|timeouts|outage|relink|removal|linkdown|two_hosts
 #   verbs.sh BUILD_DIR contract_threads|contract_processes
 #   verbs.sh BUILD_DIR rails|rails_perf|rail_down|rails_bandwidth
+#   verbs.sh BUILD_DIR nccl|nccl_link|nixl
 #   verbs.sh BUILD_DIR soak [SECONDS [SEED]]
 #   verbs.sh BUILD_DIR several CASE...
 #
@@ -22,6 +23,7 @@ build=$1 case=$2
 conformance=$build/tests/conformance/test_conformance
 run=$build/tools/dunlin-run/dunlin-run
 perf=$build/tools/dunlin-perf/dunlin-perf
+nccl=$build/tests/bindings/nccl/test_nccl
 svm=("$build/apps/dunlin-svm" --generate --rows 2000 --features 500 --seed 3)
 export DUNLIN_TRANSPORTS=verbs
 # Timeouts are longer, because everything is emulated.
@@ -250,6 +252,32 @@ case $case in
     DUNLIN_VERBS_DEVICE=rxe0 DUNLIN_VERBS_QP_COUNT=2 DUNLIN_VERBS_STRIPE_ABOVE=32 \
       gtest "$build/tests/transports/test_verbs_fault" || fail "refused stripes"
     check_receivers_were_ready
+    ;;
+  # The plugin for NCCL, called as NCCL calls it. The two ranks of a connection have different devices.
+  nccl)
+    export NCCL_TEST_TRANSPORT=verbs DUNLIN_VERBS_CONNECT=bootstrap
+    gtest "$nccl" --gtest_filter='NcclOver.*' || fail "the plugin for NCCL"
+    impair loss 1%
+    DUNLIN_VERBS_TIMEOUT=14 gtest "$nccl" --gtest_filter='NcclOver.*/v11_*' || fail "the plugin for NCCL, with loss"
+    tc -s qdisc show dev v0 | grep -Eq 'dropped [1-9]' || fail "nothing was lost on the way"
+    mend_networks
+    NCCL_TEST_LINK_DOWN="for i in v0 v1; do tc qdisc add dev \$i root netem loss 100%; done" \
+      NCCL_TEST_LINK_UP="for i in v0 v1; do tc qdisc delete dev \$i root; done" DUNLIN_VERBS_TIMEOUT=14 \
+      gtest "$nccl" --gtest_filter='NcclOutage.*' || fail "the plugin for NCCL, with a network that loses all"
+    ;;
+  # A link that is down for two seconds in the middle of transfers. Devices that retry for 0.5 s break the connection.
+  nccl_link)
+    export DUNLIN_VERBS_CONNECT=bootstrap DUNLIN_VERBS_TIMEOUT=14
+    NCCL_TEST_LINK_DOWN="ip link set v0 down" NCCL_TEST_LINK_UP="ip link set v0 up" \
+      gtest "$nccl" --gtest_filter='NcclOutage.*' || fail "the plugin for NCCL, with a link that was down"
+    ;;
+  # NIXL's own Python package with the plugin. Longer transfers would take minutes here.
+  nixl)
+    DUNLIN_VERBS_CONNECT=bootstrap /usr/bin/python3 "$(dirname "$0")/../bindings/nixl/nixl_test.py" \
+      "$build/bindings/nixl" notifications local without_thread death bad_input
+    code=$?
+    ((code != 77)) || exit 77  # there is no NIXL
+    ((code == 0)) || fail "the plugin for NIXL"
     ;;
   rails_perf)
     two() { "$run" -n 2 "$perf" "$@" --check; }

@@ -85,21 +85,22 @@ abi::Result Plugin::properties(int device, std::string* name, int* most) {
 
 abi::Result Plugin::listen(void* handle, void** listener) {
   if (version_ == 11)
-    return static_cast<abi::NetV11*>(table_)->listen(context_, 0, handle, listener);
-  if (version_ == 10) return static_cast<abi::NetV10*>(table_)->listen(0, handle, listener);
-  if (version_ == 9) return static_cast<abi::NetV9*>(table_)->listen(0, handle, listener);
-  return static_cast<abi::NetV8*>(table_)->listen(0, handle, listener);
+    return static_cast<abi::NetV11*>(table_)->listen(context_, device_, handle, listener);
+  if (version_ == 10) return static_cast<abi::NetV10*>(table_)->listen(device_, handle, listener);
+  if (version_ == 9) return static_cast<abi::NetV9*>(table_)->listen(device_, handle, listener);
+  return static_cast<abi::NetV8*>(table_)->listen(device_, handle, listener);
 }
 
 abi::Result Plugin::connect(void* handle, void** sender) {
   abi::DeviceHandle* offload = nullptr;
   abi::CommConfig config{-1};
   if (version_ == 11)
-    return static_cast<abi::NetV11*>(table_)->connect(context_, 0, handle, sender, &offload);
+    return static_cast<abi::NetV11*>(table_)->connect(context_, device_, handle, sender, &offload);
   if (version_ == 10)
-    return static_cast<abi::NetV10*>(table_)->connect(0, &config, handle, sender, &offload);
-  if (version_ == 9) return static_cast<abi::NetV9*>(table_)->connect(0, handle, sender, &offload);
-  return static_cast<abi::NetV8*>(table_)->connect(0, handle, sender, &offload);
+    return static_cast<abi::NetV10*>(table_)->connect(device_, &config, handle, sender, &offload);
+  if (version_ == 9)
+    return static_cast<abi::NetV9*>(table_)->connect(device_, handle, sender, &offload);
+  return static_cast<abi::NetV8*>(table_)->connect(device_, handle, sender, &offload);
 }
 
 abi::Result Plugin::send(void* sender, void* data, std::size_t size, int tag, void* memory,

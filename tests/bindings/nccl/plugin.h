@@ -15,8 +15,9 @@ class Plugin {
   // Loads the library. `version`: 8 to 11. Ends the process if it cannot.
   Plugin(const char* path, int version);
 
-  int version() const { return version_; }
   abi::Result init(abi::Logger logger);
+  // Listens and connects on this device; before that, on device 0.
+  void use(int device) { device_ = device; }
   abi::Result devices(int* count);
   // The name, and the number of grouped receives.
   abi::Result properties(int device, std::string* name, int* max_receives);
@@ -32,6 +33,7 @@ class Plugin {
 
  private:
   const int version_;
+  int device_ = 0;
   void* table_ = nullptr;
   void* context_ = nullptr;
   abi::NetV8 common_{};

@@ -11,6 +11,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <new>
 #include <thread>
 
@@ -18,16 +19,22 @@ namespace dunlin::testing {
 namespace {
 
 std::atomic<int> warning_count{0};
+std::mutex log_mutex;
+std::string log_text;
 
-// Prints them, too, so that a test that fails says why.
-void count_warnings(int level, unsigned long, const char*, int, const char* format, ...) {
-  if (level != abi::kLogWarn) return;
-  ++warning_count;
+// Keeps messages, and prints warnings, so that a test that fails says why.
+void log(int level, unsigned long, const char*, int, const char* format, ...) {
   char text[512];
   va_list arguments;
   va_start(arguments, format);
   std::vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
+  {
+    const std::lock_guard lock(log_mutex);
+    log_text.append(text).append("\n");
+  }
+  if (level != abi::kLogWarn) return;
+  ++warning_count;
   dprintf(STDOUT_FILENO, "process %d: %s\n", getpid(), text);
 }
 
@@ -53,7 +60,10 @@ std::vector<void (*)(int)> handlers() {
   const auto before = handlers();
   {
     Plugin plugin(DUNLIN_NCCL_PLUGIN, version);
-    REQUIRE(plugin.init(count_warnings) == abi::kSuccess);
+    REQUIRE(plugin.init(log) == abi::kSuccess);
+    int devices = 0;
+    REQUIRE(plugin.devices(&devices) == abi::kSuccess);
+    plugin.use(number % devices);
     Rank rank{number, size, board, plugin};
     body(rank);
     REQUIRE(plugin.finalize() == abi::kSuccess);
@@ -67,6 +77,11 @@ std::vector<void (*)(int)> handlers() {
 
 int warnings() {
   return warning_count;
+}
+
+bool has_logged(const std::string& text) {
+  const std::lock_guard lock(log_mutex);
+  return log_text.find(text) != std::string::npos;
 }
 
 void require(bool condition, const char* what, int line) {

@@ -51,12 +51,15 @@ void require(bool condition, const char* what, int line);
 // Calls `step` until it returns true.
 void until(const std::function<bool()>& step, const char* what);
 
-// Runs the body once per rank, over the transport; empty: without a setting. Returns "" if all
-// processes have ended well but those in `killed`, which have to have been killed.
+// Runs the body once per rank, over the transport; empty: without a setting. Each rank uses another
+// of the transport's devices, in turn. Returns "" if all processes have ended well but those in
+// `killed`, which have to have been killed.
 std::string run(int size, int version, const std::string& transport,
                 const std::function<void(Rank&)>& body, const std::vector<int>& killed = {});
 
 // How many warnings the plugin has logged in this process.
 int warnings();
+// Whether the plugin has logged a message with this text in this process.
+bool has_logged(const std::string& text);
 
 }  // namespace dunlin::testing

@@ -54,6 +54,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const Config& config,
       return join_launch(std::move(launch), config);
     }
     case bootstrap::LaunchKind::kPmix: {
+      Environment::hide_job_secret();
       DUNLIN_ASSIGN(auto plan, bootstrap::plan_from_pmix(config));
       return bootstrap::TcpBootstrap::join(std::move(plan));
     }

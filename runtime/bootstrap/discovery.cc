@@ -70,18 +70,6 @@ Place dunlin_place(const Config& config) {
           "DUNLIN_LOCAL_SIZE", config.local_size, "DUNLIN_LOCAL_RANK", config.local_rank};
 }
 
-// Leaves ranks for processes that join the job later.
-Status leave_room(JobInfo& job, const Config& config) {
-  job.founders = job.size;
-  if (config.max_ranks == 0) return Status::ok();
-  if (config.max_ranks < job.size) {
-    return {Code::kInvalidArgument, fmt::format("DUNLIN_MAX_RANKS={}: the job starts with {} ranks",
-                                                config.max_ranks, job.size)};
-  }
-  job.size = static_cast<int>(config.max_ranks);
-  return Status::ok();
-}
-
 // The place of a process that joins a running job: the coordinator gives it the rank.
 Result<JobInfo> read_newcomer(const Config& config) {
   if (!config.rank.empty() || !config.size.empty()) {
@@ -96,6 +84,19 @@ Result<JobInfo> read_newcomer(const Config& config) {
   return job;
 }
 
+}  // namespace
+
+Status leave_room(JobInfo& job, const Config& config) {
+  job.founders = job.size;
+  if (config.max_ranks == 0) return Status::ok();
+  if (config.max_ranks < job.size) {
+    return {Code::kInvalidArgument, fmt::format("DUNLIN_MAX_RANKS={}: the job starts with {} ranks",
+                                                config.max_ranks, job.size)};
+  }
+  job.size = static_cast<int>(config.max_ranks);
+  return Status::ok();
+}
+
 Result<Endpoint> read_endpoint(const char* name, const std::string& text) {
   auto endpoint = Endpoint::parse(text);
   if (!endpoint) return std::move(endpoint).status().with_context(name);
@@ -103,8 +104,6 @@ Result<Endpoint> read_endpoint(const char* name, const std::string& text) {
     return Status(Code::kInvalidArgument, fmt::format("{}: the port is 0", name));
   return endpoint;
 }
-
-}  // namespace
 
 LaunchKind launch_kind(const Config& config, const Environment& environment) {
   if (!config.rank.empty() || config.join) return LaunchKind::kDunlin;

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "runtime/bootstrap/discovery.h"
 #include "runtime/bootstrap/secret.h"
 
 namespace dunlin::bootstrap {
@@ -104,21 +105,45 @@ bool is_on_one_host(const JobInfo& job) {
   return job.local_size == job.size;
 }
 
-Status host_coordinator(JoinPlan& plan, PmixSession& session, const Config& config) {
-  const bool is_local = is_on_one_host(plan.job);
-  plan.secret = random_hex(32);
+Status start_coordinator(JoinPlan& plan, const Config& config, const Endpoint& listen) {
   DUNLIN_ASSIGN(plan.hosted, Coordinator::start({.size = plan.job.size,
+                                                 .founders = plan.job.founders,
                                                  .job_id = plan.job.job_id,
                                                  .secret = plan.secret,
                                                  .heartbeat = config.heartbeat,
                                                  .grace = config.reconnect_timeout,
-                                                 .listen = {is_local ? "127.0.0.1" : "", 0}}));
+                                                 .listen = listen}));
+  return Status::ok();
+}
+
+// With a new secret and port, which only the ranks of this job learn, by PMIx.
+Status host_coordinator(JoinPlan& plan, PmixSession& session, const Config& config) {
+  const bool is_local = is_on_one_host(plan.job);
+  plan.secret = random_hex(32);
+  DUNLIN_TRY(start_coordinator(plan, config, {is_local ? "127.0.0.1" : "", 0}));
   std::string contact = plan.secret;
   for (const std::string& address :
        is_local ? std::vector<std::string>{"127.0.0.1"} : interface_addresses()) {
     contact += " " + Endpoint{address, plan.hosted->address().port}.to_string();
   }
   return session.publish(contact);
+}
+
+// A job that may grow: processes that PMIx has not started with it have to know the secret and the
+// address, too.
+Status plan_growing_job(JoinPlan& plan, const Config& config) {
+  if (config.bootstrap_address.empty()) {
+    return {Code::kInvalidArgument,
+            "DUNLIN_MAX_RANKS is set and DUNLIN_BOOTSTRAP_ADDRESS is not: processes that join the "
+            "job need it. Give HOST:PORT, the host of rank 0 and a free port there"};
+  }
+  DUNLIN_TRY(leave_room(plan.job, config));
+  DUNLIN_ASSIGN(plan.secret, read_job_secret(config));
+  DUNLIN_ASSIGN(const Endpoint coordinator,
+                read_endpoint("DUNLIN_BOOTSTRAP_ADDRESS", config.bootstrap_address));
+  plan.coordinator = {coordinator};
+  if (plan.job.rank != Rank(0)) return Status::ok();
+  return start_coordinator(plan, config, listening_endpoint(coordinator));
 }
 
 Status read_contact(JoinPlan& plan, std::string_view contact) {
@@ -146,15 +171,13 @@ Result<JoinPlan> plan_from_pmix(const Config& config) {
   plan.linger = config.deadline;
   DUNLIN_ASSIGN(plan.job, read_job(*session));
   if (config.max_ranks != 0) {
-    return Status(Code::kUnavailable,
-                  "DUNLIN_MAX_RANKS is set, but nothing can join a job that mpirun or srun has "
-                  "started, since only its ranks learn its secret: start it by dunlin-run, or set "
-                  "DUNLIN_RANK, DUNLIN_SIZE and DUNLIN_BOOTSTRAP_ADDRESS");
+    DUNLIN_TRY(plan_growing_job(plan, config));
+  } else {
+    if (plan.job.rank == Rank(0)) DUNLIN_TRY(host_coordinator(plan, *session, config));
+    DUNLIN_TRY(session->fence(config.bootstrap_timeout));
+    DUNLIN_ASSIGN(const std::string contact, session->lookup(0));
+    DUNLIN_TRY(read_contact(plan, contact));
   }
-  if (plan.job.rank == Rank(0)) DUNLIN_TRY(host_coordinator(plan, *session, config));
-  DUNLIN_TRY(session->fence(config.bootstrap_timeout));
-  DUNLIN_ASSIGN(const std::string contact, session->lookup(0));
-  DUNLIN_TRY(read_contact(plan, contact));
   // shared_ptr, because std::function must be copyable. The plan is the only owner.
   plan.on_leave = [session]() mutable { session.reset(); };
   return plan;

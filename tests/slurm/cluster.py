@@ -1,0 +1,138 @@
+"""A Slurm cluster for tests: one controller and two nodes, "a" and "b", all on this host.
+
+It needs Slurm and MUNGE (Debian: slurm-wlm), and root: a node runs the jobs of other users.
+"""
+
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+CONFIGURATION = """\
+ClusterName=tests
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+CredType=cred/munge
+StateSaveLocation={folder}/controller
+SlurmdSpoolDir={folder}/%n
+SlurmctldPidFile={folder}/controller.pid
+SlurmdPidFile={folder}/%n.pid
+SlurmctldLogFile={folder}/controller.log
+SlurmdLogFile={folder}/%n.log
+TmpFS={folder}/tmp-%n
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+JobRequeue=1
+KillWait=5
+NodeName=a NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=8
+NodeName=b NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=8
+PartitionName=all Nodes=a,b Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
+"""
+
+
+def missing():
+    """What this host lacks for a cluster; "" if nothing."""
+    for program in ("slurmctld", "slurmd", "munged", "srun"):
+        if shutil.which(program, path=PATH) is None:
+            return f"{program} (Debian's package slurm-wlm)"
+    return "" if os.geteuid() == 0 else "root"
+
+
+PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+
+
+def free_ports(count):
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+class Cluster:
+    def __init__(self):
+        self._folder = tempfile.TemporaryDirectory(prefix="dunlin-slurm-")
+        self.folder = self._folder.name
+        os.chmod(self.folder, 0o755)  # MUNGE wants to know that others cannot write there
+        for name in ("controller", "a", "b", "tmp-a", "tmp-b", "munge"):
+            os.mkdir(os.path.join(self.folder, name), 0o700 if name == "munge" else 0o755)
+        configuration = os.path.join(self.folder, "slurm.conf")
+        with open(configuration, "w", encoding="ascii") as file:
+            host = socket.gethostname().split(".")[0]
+            file.write(CONFIGURATION.format(folder=self.folder, host=host, ports=free_ports(3)))
+        with open(self._path("munge/key"), "wb", opener=lambda path, flags: os.open(path, flags, 0o400)) as file:
+            file.write(os.urandom(128))
+        # Variables of a job around this one would tell srun that it runs in that job.
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+        self.environment.update(SLURM_CONF=configuration, PATH=PATH)
+        try:
+            munge = self._path("munge")
+            files = [f"--{what}={munge}/{what}" for what in ("socket", "pid-file", "log-file", "seed-file")]
+            self._start("munged", "--force", *files, f"--key-file={munge}/key")
+            self._start("slurmctld")
+            for node in ("a", "b"):
+                self._start("slurmd", "-N", node)
+            self.await_output("idle\nidle\n", "sinfo", "-h", "-N", "-o", "%T")
+        except BaseException:
+            self.close()
+            raise
+
+    def _path(self, name):
+        return os.path.join(self.folder, name)
+
+    def _start(self, *command):
+        subprocess.run(command, env=self.environment, check=True, capture_output=True, text=True, timeout=60)
+
+    def output(self, *command):
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=120)
+        if done.returncode != 0:
+            raise AssertionError(f"{command}: {done.returncode}\n{done.stdout}{done.stderr}\n{self.logs()}")
+        return done.stdout
+
+    def await_output(self, expected, *command, seconds=120):
+        deadline = time.monotonic() + seconds
+        while (found := self.output(*command)) != expected:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{command} prints {found!r}, not {expected!r}\n{self.logs()}")
+            time.sleep(0.2)
+
+    def logs(self):
+        """The last lines of all daemons."""
+        texts = []
+        for name in ("controller.log", "a.log", "b.log"):
+            try:
+                with open(self._path(name), encoding="utf-8", errors="replace") as file:
+                    texts.append(f"{name}:\n" + "".join(file.readlines()[-15:]))
+            except FileNotFoundError:
+                pass
+        return "\n".join(texts)
+
+    def close(self):
+        subprocess.run(["scancel", "--user=root"], env=self.environment, capture_output=True, timeout=60)
+        for name in ("a.pid", "b.pid", "controller.pid", "munge/pid-file"):
+            try:
+                with open(self._path(name), encoding="ascii") as file:
+                    pid = int(file.read())
+                ended = os.pidfd_open(pid)
+                os.kill(pid, signal.SIGTERM)
+                # poll() of a pidfd returns when the process has ended.
+                if not select.select([ended], [], [], 30)[0]:
+                    os.kill(pid, signal.SIGKILL)
+                os.close(ended)
+            except (FileNotFoundError, ProcessLookupError, ValueError):
+                pass
+        self._folder.cleanup()

@@ -5,6 +5,7 @@
 #include "runtime/bootstrap/pmix_launch.h"
 #include "runtime/bootstrap/secret.h"
 #include "runtime/bootstrap/tcp_bootstrap.h"
+#include "runtime/log.h"
 #include "runtime/membarrier.h"
 
 namespace dunlin {
@@ -59,6 +60,11 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const Config& config,
       return bootstrap::TcpBootstrap::join(std::move(plan));
     }
     case bootstrap::LaunchKind::kSingle:
+      if (!config.bootstrap_address.empty()) {
+        DUNLIN_WARN(
+            "DUNLIN_BOOTSTRAP_ADDRESS is set, but nothing tells this process its rank: it is a job "
+            "of its own. With DUNLIN_JOIN=on it joins the job; srun gives ranks with --mpi=pmix");
+      }
       break;
   }
   return join_alone();

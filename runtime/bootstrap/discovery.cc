@@ -97,6 +97,12 @@ Status leave_room(JobInfo& job, const Config& config) {
   return Status::ok();
 }
 
+Result<std::string> read_job_id(const Config& config) {
+  if (config.job_id.size() <= kMaxJobIdBytes) return config.job_id;
+  return Status(Code::kInvalidArgument,
+                fmt::format("DUNLIN_JOB_ID is longer than {} bytes", kMaxJobIdBytes));
+}
+
 Result<Endpoint> read_endpoint(const char* name, const std::string& text) {
   auto endpoint = Endpoint::parse(text);
   if (!endpoint) return std::move(endpoint).status().with_context(name);
@@ -125,11 +131,7 @@ Result<Launch> read_dunlin_variables(const Config& config) {
     DUNLIN_TRY(leave_room(launch.job, config));
   }
   launch.job.launcher = launch.host == CoordinatorHost::kLauncher ? "dunlin-run" : "environment";
-  launch.job.job_id = config.job_id;
-  if (config.job_id.size() > kMaxJobIdBytes) {
-    return Status(Code::kInvalidArgument,
-                  fmt::format("DUNLIN_JOB_ID is longer than {} bytes", kMaxJobIdBytes));
-  }
+  DUNLIN_ASSIGN(launch.job.job_id, read_job_id(config));
   if (config.bootstrap_address.empty()) {
     return Status(
         Code::kInvalidArgument,

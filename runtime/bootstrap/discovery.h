@@ -29,6 +29,8 @@ Result<Launch> read_torchrun_variables(const Config& config, const Environment& 
 // Makes the job's ranks its founders, and leaves others, up to DUNLIN_MAX_RANKS, for processes that
 // join it later.
 Status leave_room(JobInfo& job, const Config& config);
+// DUNLIN_JOB_ID, which may be empty.
+Result<std::string> read_job_id(const Config& config);
 // The endpoint in the text of the variable `name`. The port is not 0.
 Result<Endpoint> read_endpoint(const char* name, const std::string& text);
 

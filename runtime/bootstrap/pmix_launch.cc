@@ -138,12 +138,15 @@ Status plan_growing_job(JoinPlan& plan, const Config& config) {
             "job need it. Give HOST:PORT, the host of rank 0 and a free port there"};
   }
   DUNLIN_TRY(leave_room(plan.job, config));
+  DUNLIN_ASSIGN(const std::string job_id, read_job_id(config));
+  if (!job_id.empty()) plan.job.job_id = job_id;
   DUNLIN_ASSIGN(plan.secret, read_job_secret(config));
   DUNLIN_ASSIGN(const Endpoint coordinator,
                 read_endpoint("DUNLIN_BOOTSTRAP_ADDRESS", config.bootstrap_address));
   plan.coordinator = {coordinator};
   if (plan.job.rank != Rank(0)) return Status::ok();
-  return start_coordinator(plan, config, listening_endpoint(coordinator));
+  return start_coordinator(plan, config, listening_endpoint(coordinator))
+      .with_context("DUNLIN_BOOTSTRAP_ADDRESS, where rank 0 listens");
 }
 
 Status read_contact(JoinPlan& plan, std::string_view contact) {

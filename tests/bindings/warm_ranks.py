@@ -5,6 +5,7 @@ them dies.
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import selectors
@@ -16,7 +17,7 @@ import time
 
 
 class Warm:
-    """`environment`: of the ranks, but for what tells them who they are."""
+    """`environment`: of the ranks, but for what tells them their ranks."""
 
     def __init__(self, environment):
         self._process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -35,7 +36,8 @@ class Warm:
 
         `variables` are further ones of the ranks' environment.
         """
-        request = {"ranks": ranks, "program": program, "arguments": arguments, "variables": variables or {}, "seconds": seconds}
+        request = {"ranks": ranks, "program": program, "arguments": arguments, "variables": variables or {},
+                   "seconds": seconds}
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
@@ -57,8 +59,9 @@ def free_port():
 
 
 def become_rank(output, rank, port, request):
-    """Makes this process, which was just forked, a rank, with a process group of its own."""
+    """Makes this process, which was just forked, a rank, with a process group of its own. It ends with its parent."""
     os.setpgid(0, 0)
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     nothing = os.open(os.devnull, os.O_RDONLY)
     for descriptor, target in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(descriptor, target)

@@ -3,8 +3,8 @@
 It needs Slurm and MUNGE (Debian: slurm-wlm), and root: a node runs the jobs of other users.
 """
 
+import ctypes
 import os
-import select
 import shutil
 import signal
 import socket
@@ -39,6 +39,9 @@ NodeName=a NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=8
 NodeName=b NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=8
 PartitionName=all Nodes=a,b Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
 """
+
+
+SECONDS = 120  # the timeout of each command and wait; ten times what a loaded host needs
 
 
 def missing():
@@ -77,16 +80,23 @@ class Cluster:
         with open(self._path("munge/key"), "wb", opener=lambda path, flags: os.open(path, flags, 0o400)) as file:
             file.write(os.urandom(128))
         # Variables of a job around this one would tell srun that it runs in that job.
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
-        self.environment.update(SLURM_CONF=configuration, PATH=PATH)
+        self.unset = [name for name in os.environ if name.startswith("SLURM_")]
+        self.variables = {"SLURM_CONF": configuration, "PATH": PATH}
+        inherited = {name: value for name, value in os.environ.items() if name not in self.unset}
+        self.environment = inherited | self.variables
+        self._daemons = []
         try:
             munge = self._path("munge")
             files = [f"--{what}={munge}/{what}" for what in ("socket", "pid-file", "log-file", "seed-file")]
-            self._start("munged", "--force", *files, f"--key-file={munge}/key")
-            self._start("slurmctld")
+            self._start("munged", "--foreground", "--force", *files, f"--key-file={munge}/key")
+            self._start("slurmctld", "-D")
             for node in ("a", "b"):
-                self._start("slurmd", "-N", node)
-            self.await_output("idle\nidle\n", "sinfo", "-h", "-N", "-o", "%T")
+                self._start("slurmd", "-D", "-N", node)
+            deadline = time.monotonic() + SECONDS
+            while self._output_if_ready("sinfo", "-h", "-N", "-o", "%T") != "idle\nidle\n":
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"the cluster is not ready after {SECONDS} s\n{self.logs()}")
+                time.sleep(0.1)
         except BaseException:
             self.close()
             raise
@@ -95,15 +105,22 @@ class Cluster:
         return os.path.join(self.folder, name)
 
     def _start(self, *command):
-        subprocess.run(command, env=self.environment, check=True, capture_output=True, text=True, timeout=60)
+        """A daemon that ends with this process."""
+        self._daemons.append(subprocess.Popen(
+            command, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL)))  # PR_SET_PDEATHSIG
+
+    def _output_if_ready(self, *command):
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=SECONDS).stdout
 
     def output(self, *command):
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=SECONDS)
         if done.returncode != 0:
             raise AssertionError(f"{command}: {done.returncode}\n{done.stdout}{done.stderr}\n{self.logs()}")
         return done.stdout
 
-    def await_output(self, expected, *command, seconds=120):
+    def await_output(self, expected, *command, seconds=SECONDS):
         deadline = time.monotonic() + seconds
         while (found := self.output(*command)) != expected:
             if time.monotonic() > deadline:
@@ -122,17 +139,19 @@ class Cluster:
         return "\n".join(texts)
 
     def close(self):
-        subprocess.run(["scancel", "--user=root"], env=self.environment, capture_output=True, timeout=60)
-        for name in ("a.pid", "b.pid", "controller.pid", "munge/pid-file"):
-            try:
-                with open(self._path(name), encoding="ascii") as file:
-                    pid = int(file.read())
-                ended = os.pidfd_open(pid)
-                os.kill(pid, signal.SIGTERM)
-                # poll() of a pidfd returns when the process has ended.
-                if not select.select([ended], [], [], 30)[0]:
-                    os.kill(pid, signal.SIGKILL)
-                os.close(ended)
-            except (FileNotFoundError, ProcessLookupError, ValueError):
-                pass
-        self._folder.cleanup()
+        """Ends all jobs and then the daemons."""
+        try:
+            deadline = time.monotonic() + SECONDS
+            while self._daemons and self._output_if_ready("squeue", "-h") != "" and time.monotonic() < deadline:
+                self._output_if_ready("scancel", "--user=root")
+                time.sleep(0.1)
+        finally:
+            for daemon in reversed(self._daemons):
+                daemon.terminate()
+            for daemon in self._daemons:
+                try:
+                    daemon.wait(SECONDS)
+                except subprocess.TimeoutExpired:
+                    daemon.kill()
+                    daemon.wait()
+            self._folder.cleanup()

@@ -4,6 +4,8 @@
 """
 
 import os
+import secrets
+import signal
 import subprocess
 import sys
 import unittest
@@ -20,6 +22,7 @@ RUN, SVM, PLOT = map(os.path.abspath, sys.argv[1:4])
 del sys.argv[1:4]
 
 DATA = ["--generate", "--rows", 4000, "--features", 2000, "--nonzeros", 20, "--quiet"]
+SECRET = secrets.token_hex(32)
 # Makes the ranks of a node those of a host.
 ON_HOSTS = ["bash", "-c", 'DUNLIN_HOST_ID=$SLURMD_NODENAME exec "$@"', "bash"]
 
@@ -31,30 +34,29 @@ def setUpModule():
 
 
 def start(test, *command, **variables):
-    job = Job(command, env={**cluster.environment, **variables})
+    job = Job(command, env={**cluster.variables, **variables}, unset=cluster.unset)
     test.addCleanup(job.kill)
     return job
 
 
 class Start(JobTest):
-    def final_of(self, *command):
-        path = self.path("run.jsonl")
-        job = start(self, *command, SVM, *DATA, "--epochs", 3, "--json-out", path)
+    def final_of(self, name, *command, **variables):
+        path = self.path(name)
+        job = start(self, *command, SVM, *DATA, "--epochs", 3, "--json-out", path, **variables)
         self.assertEqual(job.wait(), 0, job.text())
         return events(path, "final")[-1]
 
     def test_a_job_on_two_nodes_has_the_result_of_one_on_a_host(self):
-        alone = self.final_of(RUN, "-n", 4)
-        spread = self.final_of("srun", "-N", 2, "-n", 4, "--ntasks-per-node", 2, "--mpi=pmix", *ON_HOSTS)
+        alone = self.final_of("alone", RUN, "-n", 4)
+        spread = self.final_of("spread", "srun", "-N", 2, "-n", 4, "--ntasks-per-node", 2, "--mpi=pmix", *ON_HOSTS)
         self.assertEqual(spread["objective"], alone["objective"])
 
     def test_dunlin_run_on_each_node(self):
         port, = free_ports(1)
         ranks = f'exec "$0" -n 2 --size 4 --first-rank $((2 * SLURM_PROCID)) --coordinator 127.0.0.1:{port} "$@"'
-        os.environ["DUNLIN_JOB_SECRET"] = "a secret of the tests of Slurm's jobs"
-        self.addCleanup(os.environ.pop, "DUNLIN_JOB_SECRET")
-        alone = self.final_of(RUN, "-n", 4)
-        spread = self.final_of("srun", "-N", 2, "-n", 2, "--mpi=none", *ON_HOSTS, "bash", "-c", ranks, RUN)
+        alone = self.final_of("alone", RUN, "-n", 4)
+        spread = self.final_of("spread", "srun", "-N", 2, "-n", 2, "--mpi=none", *ON_HOSTS, "bash", "-c", ranks, RUN,
+                               DUNLIN_JOB_SECRET=SECRET)
         self.assertEqual(spread["objective"], alone["objective"])
 
     def test_a_job_that_may_grow_needs_an_address(self):
@@ -72,7 +74,7 @@ class Steps(ElasticTest):
 
     def test_steps_join_and_leave(self):
         variables = {"DUNLIN_BOOTSTRAP_ADDRESS": f"127.0.0.1:{free_ports(1)[0]}", "DUNLIN_MAX_RANKS": "8",
-                     "DUNLIN_JOB_SECRET": "a secret of the tests of Slurm's jobs"}
+                     "DUNLIN_JOB_SECRET": SECRET}
         cluster.output("salloc", "--no-shell", "-N", "2", "-n", "8", "--ntasks-per-node", "4")
         number = cluster.output("squeue", "-h", "-o", "%i").strip()
         self.addCleanup(cluster.output, "scancel", number)
@@ -127,4 +129,5 @@ class Requeue(JobTest):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # with the cleanups, which end the cluster
     unittest.main(verbosity=2)

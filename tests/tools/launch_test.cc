@@ -69,6 +69,30 @@ TEST(Launch, MpirunStartsAJob) {
   EXPECT_EQ(count(result.out, "rank \\d of 4 local \\d of 4 by pmix: sum 406"), 4) << result.out;
 }
 
+TEST(Launch, AJobOfMpirunThatMayGrowNeedsAnAddressAndRoom) {
+  if (!std::filesystem::exists("/usr/bin/mpirun")) GTEST_SKIP() << "no mpirun here";
+  if (!HAVE_PMIX) GTEST_SKIP() << "this build has no PMIx";
+  const auto start = [](std::map<std::string, std::string> variables) {
+    variables.insert({{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
+    return run_command(
+        {"mpirun", "--oversubscribe", "-n", "2", built("tests/programs/bootstrap_probe"), "meet"},
+        variables);
+  };
+  const CommandResult no_address = start({{"DUNLIN_MAX_RANKS", "4"}});
+  EXPECT_NE(no_address.exit_code, 0);
+  EXPECT_THAT(no_address.err, HasSubstr("DUNLIN_BOOTSTRAP_ADDRESS is not"));
+  const std::string address = "127.0.0.1:" + std::to_string(free_port());
+  const CommandResult no_secret =
+      start({{"DUNLIN_MAX_RANKS", "4"}, {"DUNLIN_BOOTSTRAP_ADDRESS", address}});
+  EXPECT_NE(no_secret.exit_code, 0);
+  EXPECT_THAT(no_secret.err, HasSubstr("no job secret"));
+  const CommandResult no_room = start({{"DUNLIN_MAX_RANKS", "1"},
+                                       {"DUNLIN_BOOTSTRAP_ADDRESS", address},
+                                       {"DUNLIN_JOB_SECRET", "the secret of a test of launchers"}});
+  EXPECT_NE(no_room.exit_code, 0);
+  EXPECT_THAT(no_room.err, HasSubstr("the job starts with 2 ranks"));
+}
+
 // Starts `size` probes, as a launcher does that only sets variables.
 std::vector<CommandResult> run_with_variables(
     int size, const std::function<std::map<std::string, std::string>(int)>& variables) {

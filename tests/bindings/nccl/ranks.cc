@@ -20,7 +20,8 @@ namespace {
 
 std::atomic<int> warning_count{0};
 std::mutex log_mutex;
-std::string log_text;
+// Never destroyed: a thread of the plugin may log until the process ends.
+std::string& log_text = *new std::string;
 
 // Keeps messages, and prints warnings, so that a test that fails says why.
 void log(int level, unsigned long, const char*, int, const char* format, ...) {

@@ -80,17 +80,17 @@ TEST(Launch, AJobOfMpirunThatMayGrowNeedsAnAddressAndRoom) {
   };
   const CommandResult no_address = start({{"DUNLIN_MAX_RANKS", "4"}});
   EXPECT_NE(no_address.exit_code, 0);
-  EXPECT_THAT(no_address.err, HasSubstr("DUNLIN_BOOTSTRAP_ADDRESS is not"));
+  EXPECT_THAT(no_address.out, HasSubstr("DUNLIN_BOOTSTRAP_ADDRESS is not"));
   const std::string address = "127.0.0.1:" + std::to_string(free_port());
   const CommandResult no_secret =
       start({{"DUNLIN_MAX_RANKS", "4"}, {"DUNLIN_BOOTSTRAP_ADDRESS", address}});
   EXPECT_NE(no_secret.exit_code, 0);
-  EXPECT_THAT(no_secret.err, HasSubstr("no job secret"));
+  EXPECT_THAT(no_secret.out, HasSubstr("no job secret"));
   const CommandResult no_room = start({{"DUNLIN_MAX_RANKS", "1"},
                                        {"DUNLIN_BOOTSTRAP_ADDRESS", address},
                                        {"DUNLIN_JOB_SECRET", "the secret of a test of launchers"}});
   EXPECT_NE(no_room.exit_code, 0);
-  EXPECT_THAT(no_room.err, HasSubstr("the job starts with 2 ranks"));
+  EXPECT_THAT(no_room.out, HasSubstr("the job starts with 2 ranks"));
 }
 
 // Starts `size` probes, as a launcher does that only sets variables.

@@ -17,7 +17,8 @@ if importlib.util.find_spec("torch") is None:
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 from job import some  # noqa: E402
-from warm_ranks import Warm, free_port  # noqa: E402
+from ports import free_ports  # noqa: E402
+from warm_ranks import Warm  # noqa: E402
 
 RUN = sys.argv.pop(1)
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -83,7 +84,7 @@ class LaunchTest(unittest.TestCase):
             self.assertEqual(by_hand(f"file://{folder}/store", "sums"), ["sum 2"] * 2)
 
     def test_an_address(self):
-        self.assertEqual(by_hand(f"tcp://127.0.0.1:{free_port()}", "sums", 3), ["sum 3"] * 3)
+        self.assertEqual(by_hand(f"tcp://127.0.0.1:{free_ports(2)}", "sums", 3), ["sum 3"] * 3)
 
     def test_again(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -10,10 +10,12 @@ import json
 import os
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import time
+
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from ports import free_ports  # noqa: E402
 
 
 class Warm:
@@ -50,12 +52,6 @@ class Warm:
         if answer["running"]:
             raise AssertionError(f"after {seconds} s, {answer['running']} still run:\n{answer['results']}")
         return [tuple(result) for result in answer["results"]]
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def become_rank(output, rank, port, request):
@@ -110,7 +106,7 @@ def serve():
     """Carries out requests; returns in each rank."""
     for line in sys.stdin:
         request = json.loads(line)
-        pids, outputs, port = [], [], free_port()
+        pids, outputs, port = [], [], free_ports(2)  # Dunlin listens at the one behind MASTER_PORT
         for rank in range(request["ranks"]):
             ours, theirs = os.pipe()
             pid = os.fork()

@@ -12,6 +12,8 @@ import subprocess
 import tempfile
 import time
 
+from ports import free_ports
+
 CONFIGURATION = """\
 ClusterName=tests
 SlurmctldHost={host}(127.0.0.1)
@@ -55,17 +57,6 @@ def missing():
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 
-def free_ports(count):
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
-
-
 class Cluster:
     def __init__(self):
         self._folder = tempfile.TemporaryDirectory(prefix="dunlin-slurm-")
@@ -76,7 +67,8 @@ class Cluster:
         configuration = os.path.join(self.folder, "slurm.conf")
         with open(configuration, "w", encoding="ascii") as file:
             host = socket.gethostname().split(".")[0]
-            file.write(CONFIGURATION.format(folder=self.folder, host=host, ports=free_ports(3)))
+            first = free_ports(3)
+            file.write(CONFIGURATION.format(folder=self.folder, host=host, ports=range(first, first + 3)))
         with open(self._path("munge/key"), "wb", opener=lambda path, flags: os.open(path, flags, 0o400)) as file:
             file.write(os.urandom(128))
         # Variables of a job around this one would tell srun that it runs in that job.

@@ -11,8 +11,9 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
-from cluster import Cluster, free_ports, missing  # noqa: E402
+from cluster import Cluster, missing  # noqa: E402
 from job import ElasticTest, Job, JobTest, await_progress, events  # noqa: E402
+from ports import free_ports  # noqa: E402
 
 if lack := missing():
     print(f"skipped: needs {lack}")
@@ -52,7 +53,7 @@ class Start(JobTest):
         self.assertEqual(spread["objective"], alone["objective"])
 
     def test_dunlin_run_on_each_node(self):
-        port, = free_ports(1)
+        port = free_ports()
         ranks = f'exec "$0" -n 2 --size 4 --first-rank $((2 * SLURM_PROCID)) --coordinator 127.0.0.1:{port} "$@"'
         alone = self.final_of("alone", RUN, "-n", 4)
         spread = self.final_of("spread", "srun", "-N", 2, "-n", 2, "--mpi=none", *ON_HOSTS, "bash", "-c", ranks, RUN,
@@ -73,7 +74,7 @@ class Steps(ElasticTest):
         return cluster.output("squeue", "-h", "-s", "-o", "%i").split()
 
     def test_steps_join_and_leave(self):
-        variables = {"DUNLIN_BOOTSTRAP_ADDRESS": f"127.0.0.1:{free_ports(1)[0]}", "DUNLIN_MAX_RANKS": "8",
+        variables = {"DUNLIN_BOOTSTRAP_ADDRESS": f"127.0.0.1:{free_ports()}", "DUNLIN_MAX_RANKS": "8",
                      "DUNLIN_JOB_SECRET": SECRET}
         cluster.output("salloc", "--no-shell", "-N", "2", "-n", "8", "--ntasks-per-node", "4")
         number = cluster.output("squeue", "-h", "-o", "%i").strip()

@@ -20,16 +20,9 @@ Result<std::unique_ptr<Bootstrap>> join_launch(bootstrap::Launch launch, const C
   plan.host = launch.host == CoordinatorHost::kRank0 ? Rank(0) : Rank();
   plan.secret = launch.secret;
   plan.coordinator = {launch.coordinator};
-  if (launch.host == CoordinatorHost::kRank0 && launch.job.rank == Rank(0)) {
-    DUNLIN_ASSIGN(plan.hosted, bootstrap::Coordinator::start({.size = launch.job.size,
-                                                              .founders = launch.job.founders,
-                                                              .job_id = launch.job.job_id,
-                                                              .secret = launch.secret,
-                                                              .heartbeat = config.heartbeat,
-                                                              .grace = config.reconnect_timeout,
-                                                              .listen = launch.listen}));
-  }
   plan.job = std::move(launch.job);
+  if (launch.host == CoordinatorHost::kRank0 && plan.job.rank == Rank(0))
+    DUNLIN_TRY(plan.start_coordinator(config, launch.listen));
   return bootstrap::TcpBootstrap::join(std::move(plan));
 }
 

@@ -94,6 +94,17 @@ bool says(const Status& status, int error) {
 
 }  // namespace
 
+Status JoinPlan::start_coordinator(const Config& config, const Endpoint& listen) {
+  DUNLIN_ASSIGN(hosted, Coordinator::start({.size = job.size,
+                                            .founders = job.founders,
+                                            .job_id = job.job_id,
+                                            .secret = secret,
+                                            .heartbeat = config.heartbeat,
+                                            .grace = config.reconnect_timeout,
+                                            .listen = listen}));
+  return Status::ok();
+}
+
 std::string JoinPlan::host_name() const {
   return host == Rank() ? "the launcher"
                         : fmt::format("rank {}, which runs the coordinator,", host.value());

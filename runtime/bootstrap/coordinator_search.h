@@ -9,6 +9,7 @@
 
 #include "runtime/bootstrap/coordinator.h"
 #include "runtime/bootstrap/handshake.h"
+#include "runtime/config.h"
 
 namespace dunlin::bootstrap {
 
@@ -25,6 +26,8 @@ struct JoinPlan {
   bool counts_local = false;            // find local_rank and local_size, which are not known
   ProcessId process = ProcessId::of_self();
 
+  // Starts `hosted`, for the job and its secret.
+  Status start_coordinator(const Config& config, const Endpoint& listen);
   // "the launcher" or "rank 0, which runs the coordinator,".
   std::string host_name() const;
 };

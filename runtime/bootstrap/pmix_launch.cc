@@ -105,22 +105,11 @@ bool is_on_one_host(const JobInfo& job) {
   return job.local_size == job.size;
 }
 
-Status start_coordinator(JoinPlan& plan, const Config& config, const Endpoint& listen) {
-  DUNLIN_ASSIGN(plan.hosted, Coordinator::start({.size = plan.job.size,
-                                                 .founders = plan.job.founders,
-                                                 .job_id = plan.job.job_id,
-                                                 .secret = plan.secret,
-                                                 .heartbeat = config.heartbeat,
-                                                 .grace = config.reconnect_timeout,
-                                                 .listen = listen}));
-  return Status::ok();
-}
-
 // With a new secret and port, which only the ranks of this job learn, by PMIx.
 Status host_coordinator(JoinPlan& plan, PmixSession& session, const Config& config) {
   const bool is_local = is_on_one_host(plan.job);
   plan.secret = random_hex(32);
-  DUNLIN_TRY(start_coordinator(plan, config, {is_local ? "127.0.0.1" : "", 0}));
+  DUNLIN_TRY(plan.start_coordinator(config, {is_local ? "127.0.0.1" : "", 0}));
   std::string contact = plan.secret;
   for (const std::string& address :
        is_local ? std::vector<std::string>{"127.0.0.1"} : interface_addresses()) {
@@ -145,7 +134,7 @@ Status plan_growing_job(JoinPlan& plan, const Config& config) {
                 read_endpoint("DUNLIN_BOOTSTRAP_ADDRESS", config.bootstrap_address));
   plan.coordinator = {coordinator};
   if (plan.job.rank != Rank(0)) return Status::ok();
-  return start_coordinator(plan, config, listening_endpoint(coordinator))
+  return plan.start_coordinator(config, listening_endpoint(coordinator))
       .with_context("DUNLIN_BOOTSTRAP_ADDRESS, where rank 0 listens");
 }
 

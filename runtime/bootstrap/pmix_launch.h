@@ -1,6 +1,7 @@
 // Start-up under a PMIx launcher (mpirun, srun). PMIx supplies rank and size, and passes the
-// coordinator's addresses and a new secret from rank 0 to the other ranks. Everything else uses the
-// common protocol.
+// coordinator's addresses and a new secret from rank 0 to the other ranks. In a job that may grow
+// (DUNLIN_MAX_RANKS), address and secret come from the settings instead, since newcomers need them,
+// too. Everything else uses the common protocol.
 #pragma once
 
 #include "runtime/bootstrap/tcp_bootstrap.h"

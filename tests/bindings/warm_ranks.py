@@ -5,7 +5,6 @@ them dies.
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import selectors
@@ -15,6 +14,7 @@ import sys
 import time
 
 sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from job import end_with_parent  # noqa: E402
 from ports import free_ports  # noqa: E402
 
 
@@ -57,7 +57,7 @@ class Warm:
 def become_rank(output, rank, port, request):
     """Makes this process, which was just forked, a rank, with a process group of its own. It ends with its parent."""
     os.setpgid(0, 0)
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    end_with_parent()
     nothing = os.open(os.devnull, os.O_RDONLY)
     for descriptor, target in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(descriptor, target)

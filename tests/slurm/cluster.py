@@ -3,15 +3,14 @@
 It needs Slurm and MUNGE (Debian: slurm-wlm), and root: a node runs the jobs of other users.
 """
 
-import ctypes
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
 import time
 
+from job import end_with_parent
 from ports import free_ports
 
 CONFIGURATION = """\
@@ -41,8 +40,7 @@ NodeName=a NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=8
 NodeName=b NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=8
 PartitionName=all Nodes=a,b Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
 """
-
-
+PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 SECONDS = 120  # the timeout of each command and wait; ten times what a loaded host needs
 
 
@@ -52,9 +50,6 @@ def missing():
         if shutil.which(program, path=PATH) is None:
             return f"{program} (Debian's package slurm-wlm)"
     return "" if os.geteuid() == 0 else "root"
-
-
-PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 
 class Cluster:
@@ -84,11 +79,7 @@ class Cluster:
             self._start("slurmctld", "-D")
             for node in ("a", "b"):
                 self._start("slurmd", "-D", "-N", node)
-            deadline = time.monotonic() + SECONDS
-            while self._output_if_ready("sinfo", "-h", "-N", "-o", "%T") != "idle\nidle\n":
-                if time.monotonic() > deadline:
-                    raise AssertionError(f"the cluster is not ready after {SECONDS} s\n{self.logs()}")
-                time.sleep(0.1)
+            self.await_output("idle\nidle\n", "sinfo", "-h", "-N", "-o", "%T")
         except BaseException:
             self.close()
             raise
@@ -100,24 +91,24 @@ class Cluster:
         """A daemon that ends with this process."""
         self._daemons.append(subprocess.Popen(
             command, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL)))  # PR_SET_PDEATHSIG
+            stderr=subprocess.DEVNULL, preexec_fn=end_with_parent))
 
-    def _output_if_ready(self, *command):
-        return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=SECONDS).stdout
+    def run(self, *command):
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=SECONDS)
 
     def output(self, *command):
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=SECONDS)
+        done = self.run(*command)
         if done.returncode != 0:
             raise AssertionError(f"{command}: {done.returncode}\n{done.stdout}{done.stderr}\n{self.logs()}")
         return done.stdout
 
     def await_output(self, expected, *command, seconds=SECONDS):
+        """Waits until the command succeeds and prints this."""
         deadline = time.monotonic() + seconds
-        while (found := self.output(*command)) != expected:
+        while (done := self.run(*command)).returncode != 0 or done.stdout != expected:
             if time.monotonic() > deadline:
-                raise AssertionError(f"{command} prints {found!r}, not {expected!r}\n{self.logs()}")
-            time.sleep(0.2)
+                raise AssertionError(f"{command} prints {done.stdout!r}, not {expected!r}\n{done.stderr}{self.logs()}")
+            time.sleep(0.1)
 
     def logs(self):
         """The last lines of all daemons."""
@@ -133,10 +124,8 @@ class Cluster:
     def close(self):
         """Ends all jobs and then the daemons."""
         try:
-            deadline = time.monotonic() + SECONDS
-            while self._daemons and self._output_if_ready("squeue", "-h") != "" and time.monotonic() < deadline:
-                self._output_if_ready("scancel", "--user=root")
-                time.sleep(0.1)
+            if self.run("scancel", "--user=root").returncode == 0:
+                self.await_output("", "squeue", "-h")
         finally:
             for daemon in reversed(self._daemons):
                 daemon.terminate()

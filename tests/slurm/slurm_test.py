@@ -6,7 +6,6 @@
 import os
 import secrets
 import signal
-import subprocess
 import sys
 import unittest
 
@@ -70,9 +69,6 @@ class Steps(ElasticTest):
     plot = [PLOT, "svm"]
     training = [SVM, *DATA, "--sync-every", 50, "--eval-every", 200, "--on-peer-loss", "continue", "--epochs", 1e6]
 
-    def step_ids(self):
-        return cluster.output("squeue", "-h", "-s", "-o", "%i").split()
-
     def test_steps_join_and_leave(self):
         variables = {"DUNLIN_BOOTSTRAP_ADDRESS": f"127.0.0.1:{free_ports()}", "DUNLIN_MAX_RANKS": "8",
                      "DUNLIN_JOB_SECRET": SECRET}
@@ -86,9 +82,10 @@ class Steps(ElasticTest):
         newcomers = start(self, *within, "-N", 1, "-n", 2, "-w", "b", "--mpi=none", *ON_HOSTS, *self.training,
                           DUNLIN_JOIN="on", **variables)
         self.await_workers(newcomers, 5)
-        step, = [each for each in self.step_ids() if each == f"{number}.1"]
+        step = f"{number}.1"
+        self.assertIn(step, cluster.output("squeue", "-h", "-s", "-o", "%i").split())
         # It fails if the ranks leave before it asks whether they have.
-        subprocess.run(["scancel", "--signal=TERM", step], env=cluster.environment, capture_output=True, timeout=60)
+        cluster.run("scancel", "--signal=TERM", step)
         self.await_workers(founders, 3)
         self.assertEqual((self.seen("joined"), sorted(self.seen("left")), self.seen("died")), ([3, 4], [3, 4], []))
         self.assertEqual(newcomers.wait(), 0, newcomers.text())

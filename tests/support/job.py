@@ -1,5 +1,6 @@
 """Jobs for tests of whole programs: start them, read their output line by line, send signals to single ranks."""
 
+import ctypes
 import json
 import os
 import re
@@ -100,6 +101,11 @@ class Job:
     def _pause(self):
         with self._changed:
             self._changed.wait(0.02)
+
+
+def end_with_parent():
+    """In a child process: it is killed when the process that has forked it ends."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def children_of(pid):

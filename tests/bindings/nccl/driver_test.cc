@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <string>
@@ -14,15 +15,6 @@
 
 namespace dunlin::testing {
 namespace {
-
-using Block = std::vector<unsigned char>;
-
-Block pattern(std::size_t size, unsigned seed) {
-  Block block(size);
-  for (std::size_t i = 0; i < size; ++i)
-    block[i] = static_cast<unsigned char>((i * 131 + i / 251 + seed) & 0xff);
-  return block;
-}
 
 // Rank 0 receives from rank 1 through `comm`.
 struct Pair {

@@ -18,19 +18,11 @@
 namespace dunlin::testing {
 namespace {
 
-using Block = std::vector<unsigned char>;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kBlock = std::size_t{256} << 10;
 constexpr std::size_t kInFlight = 8;
 constexpr std::chrono::seconds kOutage{2};
-
-Block block_of(std::size_t number) {
-  Block block(kBlock);
-  for (std::size_t i = 0; i < kBlock; ++i)
-    block[i] = static_cast<unsigned char>(i * 7 + i / 241 + number);
-  return block;
-}
 
 // Makes the outage in a thread of its own.
 class Outage {
@@ -63,7 +55,7 @@ void send(Rank& rank, const char* link_down, const char* link_up) {
       requests.pop_front();
     }
     unsigned char* const at = memory.data() + number % kInFlight * kBlock;
-    if (size != 0) std::ranges::copy(block_of(number), at);
+    if (size != 0) std::ranges::copy(pattern(kBlock, number), at);
     requests.push_back(rank.send(comm, at, size, 0, registered));
   };
   std::size_t number = 0;
@@ -102,7 +94,7 @@ void receive(Rank& rank) {
     last = Clock::now();
     if (size == 0) break;
     REQUIRE(size == static_cast<int>(kBlock));
-    REQUIRE(std::ranges::equal(block_of(number), std::span(place_of(number), kBlock)));
+    REQUIRE(std::ranges::equal(pattern(kBlock, number), std::span(place_of(number), kBlock)));
     post(number + kInFlight);
   }
   for (void* const request : requests) REQUIRE(rank.wait(request) == 0);

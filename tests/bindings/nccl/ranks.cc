@@ -76,6 +76,13 @@ std::vector<void (*)(int)> handlers() {
 
 }  // namespace
 
+Block pattern(std::size_t size, std::size_t seed) {
+  Block block(size);
+  for (std::size_t i = 0; i < size; ++i)
+    block[i] = static_cast<unsigned char>((i * 131 + i / 251 + seed) & 0xff);
+  return block;
+}
+
 int warnings() {
   return warning_count;
 }

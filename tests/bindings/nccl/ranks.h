@@ -12,6 +12,10 @@ namespace dunlin::testing {
 
 inline constexpr int kMostRanks = 4;
 
+using Block = std::vector<unsigned char>;
+// The bytes that tests send; they differ between seeds.
+Block pattern(std::size_t size, std::size_t seed);
+
 // What all ranks see, in memory that they share.
 struct Board {
   std::atomic<bool> has_handle[kMostRanks];

@@ -81,7 +81,7 @@ class Plan {
     std::vector<const Algorithm*> usable;
     std::vector<const Algorithm*> loose;
     for (const Algorithm& algorithm : collective::algorithms()) {
-      if (algorithm.needs_mapped_peers) continue;  // memory of sim is never mapped
+      if (algorithm.needs_mapped_peers && !HostileWorld::maps_memory(seed)) continue;
       usable.push_back(&algorithm);
       if (!algorithm.is_synchronizing) loose.push_back(&algorithm);
     }
@@ -235,11 +235,19 @@ std::vector<std::unique_ptr<Member>> make_members(HostileWorld& world, const Pla
     members.push_back(
         std::make_unique<Member>(Communicator::prepare(world.fabric(rank), options).value(), plan));
   }
-  for (const auto& member : members) {
-    const Status status = member->communicator().connect();
+  // Members that have mapped all others wait until these have as well. One thread has to ask twice.
+  std::vector<bool> is_connected;
+  for (const auto& member : members)
+    is_connected.push_back(member->communicator().connect(Duration::zero()).is_ok());
+  for (std::size_t rank = 0; rank < members.size(); ++rank) {
+    if (is_connected[rank]) continue;
+    const Status status = members[rank]->communicator().connect();
     EXPECT_TRUE(status.is_ok()) << status.to_string();
   }
-  for (const auto& member : members) member->allocate();
+  for (const auto& member : members) {
+    EXPECT_EQ(member->communicator().is_all_mapped(), world.network().options().maps_memory);
+    member->allocate();
+  }
   return members;
 }
 
@@ -312,17 +320,17 @@ enum class Deviation : std::uint8_t {
 };
 constexpr int kDeviations = 10;
 
-const Algorithm* other_algorithm(const Algorithm& algorithm) {
+const Algorithm* other_algorithm(const Algorithm& algorithm, bool is_all_mapped) {
   for (const Algorithm& other : collective::algorithms()) {
     if (other.collective == algorithm.collective && other.name != algorithm.name &&
-        !other.needs_mapped_peers)
+        (is_all_mapped || !other.needs_mapped_peers))
       return &other;
   }
   return nullptr;
 }
 
 // Changes call `at`, unless that is no mismatch for this call. Returns whether it did.
-bool deviate(std::vector<Planned>& calls, std::size_t at, Deviation deviation) {
+bool deviate(std::vector<Planned>& calls, std::size_t at, Deviation deviation, bool is_all_mapped) {
   Planned& call = calls[at];
   Problem& problem = call.problem;
   const bool has_data = problem.count > 0;
@@ -353,7 +361,7 @@ bool deviate(std::vector<Planned>& calls, std::size_t at, Deviation deviation) {
       call.output += Plan::kShift;
       return has_output && !call.is_in_place;
     case Deviation::kAlgorithm: {
-      const Algorithm* const other = other_algorithm(*call.algorithm);
+      const Algorithm* const other = other_algorithm(*call.algorithm, is_all_mapped);
       if (other != nullptr) call.algorithm = other;
       return other != nullptr && (has_data || problem.collective == Collective::kBarrier);
     }
@@ -398,7 +406,7 @@ TEST_P(MismatchChaosTest, NoRankGetsAWrongResult) {
     calls = plan.calls();
     at = static_cast<std::size_t>(random() % last);
     deviation = static_cast<Deviation>(random() % kDeviations);
-    deviates = deviate(calls, at, deviation);
+    deviates = deviate(calls, at, deviation, HostileWorld::maps_memory(seed));
   }
   const auto describe = [&] {
     return ::testing::Message() << "seed " << seed << ", rank " << deviant << " of " << world.size()

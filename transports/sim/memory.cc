@@ -5,13 +5,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "transports/notification.h"
 #include "transports/sim/constants.h"
 
 namespace dunlin::transport::sim {
 
-RegionId RegionTable::add(const MemoryRegion& memory) {
+RegionId RegionTable::add(std::shared_ptr<MemoryRegion> memory) {
   if (free_.empty()) {
     free_.push_back(static_cast<std::uint32_t>(entries_.size()));
     entries_.emplace_back();
@@ -20,7 +21,7 @@ RegionId RegionTable::add(const MemoryRegion& memory) {
   free_.pop_back();
   const std::uint32_t generation = next_generation_;
   if (++next_generation_ == 0) next_generation_ = 1;
-  entries_[number] = {memory.data(), memory.size(), generation};
+  entries_[number] = {std::move(memory), generation};
   return {number, generation};
 }
 
@@ -33,8 +34,9 @@ std::byte* RegionTable::find(RegionId id, std::size_t offset, std::size_t size) 
   if (id.generation == 0 || id.number >= entries_.size()) return nullptr;
   const Entry& entry = entries_[id.number];
   if (entry.generation != id.generation) return nullptr;
-  if (offset > entry.size || size > entry.size - offset) return nullptr;
-  return entry.data + offset;
+  const std::size_t whole = entry.memory->size();
+  if (offset > whole || size > whole - offset) return nullptr;
+  return entry.memory->data() + offset;
 }
 
 PhantomSpace::~PhantomSpace() {

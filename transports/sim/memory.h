@@ -17,16 +17,19 @@ namespace dunlin::transport::sim {
 // never reaches memory that has been reused.
 class RegionTable {
  public:
-  RegionId add(const MemoryRegion& memory);
+  RegionId add(std::shared_ptr<MemoryRegion> memory);
   void remove(RegionId id);
   // The address of `size` bytes at `offset` of the region. Null if the region is not registered
   // (any more) or is too small.
   std::byte* find(RegionId id, std::size_t offset, std::size_t size) const;
+  // The memory of a region that is registered.
+  const std::shared_ptr<MemoryRegion>& memory(RegionId id) const {
+    return entries_[id.number].memory;
+  }
 
  private:
   struct Entry {
-    std::byte* data = nullptr;
-    std::size_t size = 0;
+    std::shared_ptr<MemoryRegion> memory;
     std::uint32_t generation = 0;  // 0: free
   };
   std::vector<Entry> entries_;

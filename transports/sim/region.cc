@@ -2,9 +2,6 @@
 
 namespace dunlin::transport::sim {
 
-SimRegion::SimRegion(Network& network, std::shared_ptr<MemoryRegion> memory)
-    : network_(network), memory_(std::move(memory)), id_(network.regions().add(*memory_)) {}
-
 SimRegion::~SimRegion() {
   network_.regions().remove(id_);
 }
@@ -26,7 +23,9 @@ Result<std::unique_ptr<RemoteRegion>> SimRemoteRegion::import(Network& network, 
   if (network.regions().find(id, 0, size) == nullptr) {
     return Status(Code::kNotFound, "the peer has deregistered the region").with_peer(link.peer());
   }
-  return std::unique_ptr<RemoteRegion>(new SimRemoteRegion(link, size, id));
+  std::unique_ptr<SimRemoteRegion> region(new SimRemoteRegion(link, size, id));
+  if (network.options().maps_memory) region->mapped_ = network.regions().memory(id);
+  return std::unique_ptr<RemoteRegion>(std::move(region));
 }
 
 }  // namespace dunlin::transport::sim

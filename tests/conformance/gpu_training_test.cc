@@ -119,8 +119,9 @@ class GpuTrainingTest : public ::testing::TestWithParam<PeerKind> {
         EXPECT_EQ(on_gpu, on_host) << to_string(kind);
       }
       // A gradient up and parameters down, by this test.
-      if (kFake != nullptr && GetParam() == PeerKind::kProcesses)
+      if (kFake != nullptr && GetParam() == PeerKind::kProcesses) {
         EXPECT_EQ(copies, 2 * kIterations) << to_string(kind);
+      }
     });
   }
 };
